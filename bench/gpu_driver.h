@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CUDA driver for the benchmark, opened at run time: ONEHOP_CUDA_LIBRARY, else libcuda.so.1.
+// Declarations come from the library's own list of the driver's binary interface.
+//
+// Threading: any thread; a Device keeps its context, and a Current makes it the calling thread's.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "platform/cuda/abi.h"
+
+namespace bench {
+
+namespace cuda = oh::cuda;
+
+// No driver, or a call of it that failed; the text names it.
+struct GpuError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+namespace abi {
+using namespace oh::cuda;  // NOLINT: the list below names its types unqualified
+struct Calls {
+#define BENCH_CUDA_MEMBER(name, symbol, parameters) Code(*name) parameters = nullptr;
+  OH_CUDA_FUNCTIONS(BENCH_CUDA_MEMBER)
+  OH_CUDA_TEST_FUNCTIONS(BENCH_CUDA_MEMBER)
+#undef BENCH_CUDA_MEMBER
+};
+}  // namespace abi
+
+struct GpuDriver : abi::Calls {
+  // Opened and initialised once per process. GpuError: there is none here, and why.
+  static const GpuDriver& open();
+  // Throws what a code means, unless it is success.
+  void check(cuda::Code code, const char* call) const;
+};
+
+// gpu.check(gpu.call(arguments), "call")
+#define BENCH_CUDA(gpu, call, ...) (gpu).check((gpu).call(__VA_ARGS__), #call)
+
+// A device and its primary context.
+class Device {
+ public:
+  // "cuda" or "cuda:N".
+  explicit Device(const std::string& name);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device();
+
+  const GpuDriver& driver() const { return driver_; }
+  int ordinal() const { return ordinal_; }
+  cuda::Context context() const { return context_; }
+  // For whatever the benchmark itself does.
+  cuda::Stream stream() const { return stream_; }
+  void synchronize() const { BENCH_CUDA(driver_, stream_synchronize, stream_); }
+  // Copies between any two places of memory and waits.
+  void copy(void* to, const void* from, size_t size) const;
+  size_t free_memory() const;
+
+ private:
+  const GpuDriver& driver_;
+  int ordinal_;
+  cuda::Context context_ = nullptr;
+  cuda::Stream stream_ = nullptr;
+};
+
+// While it lives, the device's context is the calling thread's.
+class Current {
+ public:
+  explicit Current(const Device& device) : driver_(device.driver()) {
+    BENCH_CUDA(driver_, context_push, device.context());
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+  ~Current() {
+    cuda::Context unused;
+    driver_.context_pop(&unused);
+  }
+
+ private:
+  const GpuDriver& driver_;
+};
+
+inline cuda::DevicePtr address_of(const void* memory) {
+  return reinterpret_cast<cuda::DevicePtr>(memory);
+}
+
+// What is known of a device without making a context on it.
+struct DeviceFacts {
+  std::string name;
+  std::string uuid;  // as nvidia-smi writes it
+  std::string pci;
+  int numa = -1;
+  int major = 0;
+  int minor = 0;
+  std::vector<bool> peers;  // of each device: whether this one may access it
+};
+struct GpuFacts {
+  std::string library;
+  int version = 0;  // 13000: CUDA 13.0
+  std::vector<DeviceFacts> devices;
+};
+// GpuError: no driver, and why.
+GpuFacts gpu_facts();
+
+}  // namespace bench

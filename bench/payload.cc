@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "payload.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace bench {
+namespace {
+
+constexpr size_t kWord = sizeof(uint64_t);
+// From here on there is room for a stamp that wanders between the first and the last.
+constexpr size_t kWandering = 4 * kWord;
+
+uint64_t pattern(uint64_t seed, uint64_t word) {
+  uint64_t mixed = (word + 1) * 0xc2b2ae3d27d4eb4fULL + (seed + 1) * 0x9e3779b97f4a7c15ULL;
+  return mixed ^ (mixed >> 29);
+}
+
+uint64_t mark(uint64_t iteration) { return pattern(~iteration, iteration); }
+
+// Offset of the wandering stamp: a whole word, neither the first nor among the last 8 bytes.
+size_t wandering(size_t size, uint64_t iteration) {
+  size_t words = size / kWord - 2;
+  return (1 + (mark(iteration) >> 32) % words) * kWord;
+}
+
+uint64_t differing(uint64_t left, uint64_t right, size_t bytes) {
+  uint64_t count = 0;
+  uint64_t difference = left ^ right;
+  for (size_t i = 0; i < bytes; ++i) count += ((difference >> (8 * i)) & 0xff) != 0;
+  return count;
+}
+
+uint64_t load(const uint8_t* at, size_t bytes) {
+  uint64_t word = 0;
+  std::memcpy(&word, at, bytes);
+  return word;
+}
+
+// Calls visit(offset, bytes) for each stamp.
+template <typename Visit>
+void for_each_stamp(size_t size, uint64_t iteration, Visit visit) {
+  visit(size_t{0}, std::min(size, kWord));
+  if (size >= 2 * kWord) visit(size - kWord, kWord);
+  if (size >= kWandering) visit(wandering(size, iteration), kWord);
+}
+
+// Lays the pattern back over `bytes` bytes at `offset`, which need not be a whole word.
+void restore(uint8_t* data, size_t offset, size_t bytes, uint64_t seed) {
+  for (size_t i = offset; i < offset + bytes; ++i) {
+    data[i] = static_cast<uint8_t>(pattern(seed, i / kWord) >> (8 * (i % kWord)));
+  }
+}
+
+}  // namespace
+
+void fill(void* data, size_t size, uint64_t seed) {
+  auto* at = static_cast<uint8_t*>(data);
+  size_t whole = size / kWord;
+  for (size_t i = 0; i < whole; ++i) {
+    uint64_t word = pattern(seed, i);
+    std::memcpy(at + i * kWord, &word, kWord);
+  }
+  restore(at, whole * kWord, size % kWord, seed);
+}
+
+void poison(void* data, size_t size) { std::memset(data, kPoison, size); }
+
+uint64_t count_wrong(const void* data, size_t size, uint64_t seed) {
+  const auto* at = static_cast<const uint8_t*>(data);
+  uint64_t wrong = 0;
+  for (size_t i = 0; i < size; i += kWord) {
+    size_t bytes = std::min(kWord, size - i);
+    uint64_t found = load(at + i, bytes);
+    uint64_t expected = pattern(seed, i / kWord);
+    if (bytes < kWord) expected &= (uint64_t{1} << (8 * bytes)) - 1;
+    if (found != expected) wrong += differing(found, expected, bytes);
+  }
+  return wrong;
+}
+
+uint64_t count_touched(const void* data, size_t size) {
+  const auto* at = static_cast<const uint8_t*>(data);
+  return size - static_cast<uint64_t>(std::count(at, at + size, kPoison));
+}
+
+void stamp(void* data, size_t size, uint64_t seed, uint64_t previous, uint64_t iteration) {
+  auto* at = static_cast<uint8_t*>(data);
+  if (size == 0) return;
+  if (previous != kNoIteration && size >= kWandering) {
+    restore(at, wandering(size, previous), kWord, seed);
+  }
+  uint64_t word = mark(iteration);
+  for_each_stamp(size, iteration,
+                 [&](size_t offset, size_t bytes) { std::memcpy(at + offset, &word, bytes); });
+}
+
+uint64_t check_stamps(const void* data, size_t size, uint64_t iteration) {
+  const auto* at = static_cast<const uint8_t*>(data);
+  uint64_t word = mark(iteration);
+  uint64_t wrong = 0;
+  for_each_stamp(size, iteration, [&](size_t offset, size_t bytes) {
+    uint64_t found = load(at + offset, bytes);
+    if (found != word) wrong += differing(found, word, bytes);
+  });
+  return wrong;
+}
+
+void poison_stamps(void* data, size_t size, uint64_t iteration) {
+  auto* at = static_cast<uint8_t*>(data);
+  for_each_stamp(size, iteration,
+                 [&](size_t offset, size_t bytes) { std::memset(at + offset, kPoison, bytes); });
+}
+
+uint64_t check_message(void* data, size_t size, uint64_t seed, uint64_t iteration) {
+  auto* at = static_cast<uint8_t*>(data);
+  uint64_t wrong = check_stamps(data, size, iteration);
+  for_each_stamp(size, iteration,
+                 [&](size_t offset, size_t bytes) { restore(at, offset, bytes, seed); });
+  return wrong + count_wrong(data, size, seed);
+}
+
+}  // namespace bench

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "setup.h"
+
+#include <fstream>
+
+#include "payload.h"
+
+namespace bench {
+namespace {
+
+constexpr size_t kFirstBytes = 8;
+
+// A field of /proc/self/smaps_rollup, in bytes; 0 where there is no such file.
+double smaps(const std::string& field) {
+  std::ifstream file("/proc/self/smaps_rollup");
+  std::string word;
+  while (file >> word) {
+    double kib = 0;
+    if (word == field && file >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+// The first bytes of a link, to and fro, in memory of the row's kind.
+class FirstBytes {
+ public:
+  FirstBytes(Side& side, const Spec& spec)
+      : side_(side), out_(side, spec, kFirstBytes), in_(side, spec, kFirstBytes) {}
+
+  void prepare(uint64_t iteration, bool corrupt = false) {
+    fill(out_.data(), kFirstBytes, iteration);
+    poison(in_.data(), kFirstBytes);
+    out_.data()[0] ^= corrupt;
+    out_.publish();
+    in_.publish();
+  }
+  void exchange(onehop::Peer& peer) {
+    if (side_.first()) {
+      peer.send(out_.place(), kFirstBytes, kDataTag);
+      path_ = peer.recv(in_.place(), kFirstBytes, kDataTag).path;
+    } else {
+      path_ = peer.recv(in_.place(), kFirstBytes, kDataTag).path;
+      peer.send(in_.place(), kFirstBytes, kDataTag);
+    }
+  }
+  // The number of wrong ones.
+  uint64_t check(uint64_t iteration) {
+    in_.fetch();
+    return count_wrong(in_.data(), kFirstBytes, iteration);
+  }
+  oh_path path() const { return path_; }
+
+ private:
+  Side& side_;
+  Buffer out_;
+  Buffer in_;
+  oh_path path_ = OH_PATH_NONE;
+};
+
+void record(double us, uint64_t bytes, Outcome* outcome) {
+  outcome->samples_us.push_back(us);
+  outcome->seconds += us / 1e6;
+  outcome->bytes += static_cast<double>(bytes);
+}
+
+// Links that stay, and what memory they take.
+void keep_links(Side& side, const Spec& spec, FirstBytes& bytes, SetupOutcome* outcome) {
+  onehop::Endpoint endpoint = side.make_endpoint();
+  double rss = smaps("Rss:");
+  double pss = smaps("Pss:");
+  double free = side.has_device() ? static_cast<double>(side.device().free_memory()) : 0;
+  std::vector<onehop::Peer> peers;
+  for (uint64_t i = 0; i < spec.window; ++i) {
+    bytes.prepare(i);
+    peers.push_back(endpoint.connect(side.other_address()));
+    bytes.exchange(peers.back());
+    outcome->first.wrong += bytes.check(i);
+  }
+  auto count = static_cast<double>(spec.window);
+  outcome->rss_per_peer = (smaps("Rss:") - rss) / count;
+  outcome->pss_per_peer = (smaps("Pss:") - pss) / count;
+  if (side.has_device()) {
+    outcome->device_per_peer = (free - static_cast<double>(side.device().free_memory())) / count;
+  }
+  side.sync();
+}
+
+void ask(Side& side, const Spec& spec, FirstBytes& bytes, SetupOutcome* outcome) {
+  for (uint64_t i = 0; i < spec.iterations; ++i) {
+    bytes.prepare(i, spec.corrupt && i == 0);
+    auto start = Clock::now();
+    onehop::Endpoint endpoint = side.make_endpoint();
+    auto created = Clock::now();
+    onehop::Peer peer = endpoint.connect(side.other_address());
+    auto connected = Clock::now();
+    bytes.exchange(peer);
+    auto answered = Clock::now();
+    record(microseconds(start, created), 0, &outcome->endpoint);
+    record(microseconds(created, connected), 0, &outcome->connect);
+    record(microseconds(connected, answered), 2 * kFirstBytes, &outcome->first);
+    outcome->first.wrong += bytes.check(i);
+    outcome->first.path = spec.stamped ? peer.info().path : bytes.path();
+  }
+  keep_links(side, spec, bytes, outcome);
+}
+
+void answer(Side& side, const Spec& spec, FirstBytes& bytes, SetupOutcome* outcome) {
+  std::vector<onehop::Peer> peers;
+  for (uint64_t i = 0; i < spec.iterations + spec.window; ++i) {
+    bool kept = i >= spec.iterations;
+    uint64_t iteration = kept ? i - spec.iterations : i;
+    bytes.prepare(iteration);
+    onehop::Peer peer = side.endpoint().accept();
+    bytes.exchange(peer);
+    outcome->first.wrong += bytes.check(iteration);
+    if (kept) peers.push_back(std::move(peer));
+  }
+  side.sync();
+}
+
+}  // namespace
+
+SetupOutcome setup(Side& side, const Spec& spec) {
+  SetupOutcome outcome;
+  FirstBytes bytes(side, spec);
+  side.sync();
+  if (side.first()) {
+    ask(side, spec, bytes, &outcome);
+  } else {
+    answer(side, spec, bytes, &outcome);
+  }
+  side.sync();
+  return outcome;
+}
+
+}  // namespace bench

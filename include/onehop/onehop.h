@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* onehop: moves bytes between two places by the shortest path there is. All C headers in one. */
+#ifndef ONEHOP_ONEHOP_H_
+#define ONEHOP_ONEHOP_H_
+
+#include "onehop/comm.h"
+#include "onehop/endpoint.h"
+#include "onehop/peer.h"
+#include "onehop/status.h"
+#include "onehop/types.h"
+
+#endif /* ONEHOP_ONEHOP_H_ */

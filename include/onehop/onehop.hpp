@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// onehop for C++17 and newer: RAII and exceptions over the C API, header-only.
+//
+// Purpose: the same objects and verbs as onehop.h. Threading: as there. Ownership: every object
+// owns its handle and gives it back on destruction; objects are movable. Buffers are the caller's:
+// they must stay until the operation has ended (Request::buffer_released). Errors: every call
+// throws onehop::Error or what derives from it; destructors never throw.
+#ifndef ONEHOP_ONEHOP_HPP_
+#define ONEHOP_ONEHOP_HPP_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onehop/onehop.h"
+#include "onehop/onehop_error.hpp"
+#include "onehop/onehop_options.hpp"
+
+namespace onehop {
+
+using Message = oh_message;
+
+// One operation in flight.
+class Request {
+ public:
+  explicit Request(oh_request* handle) : handle_(handle) {}
+  bool test() {
+    oh_status status = oh_request_test(handle_.get());
+    if (status == OH_IN_PROGRESS) return false;
+    check(status);
+    return true;
+  }
+  // At the deadline the operation is ended: TimeoutError, or OperationError with OH_ERR_IN_DOUBT.
+  Message wait(Timeout timeout = kDefaultTimeout) {
+    check(oh_request_wait(handle_.get(), timeout.count()));
+    return message();
+  }
+  // False when it is too late.
+  bool cancel() {
+    oh_status status = oh_request_cancel(handle_.get());
+    if (status == OH_AGAIN) return false;
+    check(status);
+    return true;
+  }
+  bool buffer_released() const { return oh_request_buffer_released(handle_.get()) != 0; }
+  Message message() const {
+    auto message = detail::sized<Message>();
+    check(oh_request_message(handle_.get(), &message));
+    return message;
+  }
+  oh_request* get() const { return handle_.get(); }
+
+ private:
+  detail::Handle<oh_request, oh_request_release> handle_;
+};
+
+// Registered local memory.
+class Region {
+ public:
+  explicit Region(oh_region* handle) : handle_(handle) {}
+  Bytes descriptor() const {
+    return detail::fill(256, [&](void* out, size_t* size) {
+      return oh_region_descriptor(handle_.get(), out, size);
+    });
+  }
+  void deregister(Timeout timeout = kDefaultTimeout) {
+    check(oh_region_deregister(handle_.get(), timeout.count()));
+  }
+  void* data() const { return oh_region_data(handle_.get()); }
+  size_t size() const { return oh_region_size(handle_.get()); }
+
+ private:
+  detail::Handle<oh_region, oh_region_release> handle_;
+};
+
+// A peer's region.
+class RemoteRegion {
+ public:
+  explicit RemoteRegion(oh_remote_region* handle) : handle_(handle) {}
+  size_t size() const { return oh_remote_region_size(handle_.get()); }
+  oh_remote_region* get() const { return handle_.get(); }
+
+ private:
+  detail::Handle<oh_remote_region, oh_remote_region_detach> handle_;
+};
+
+// A connection to one remote endpoint.
+class Peer {
+ public:
+  explicit Peer(oh_peer* handle) : handle_(handle) {}
+
+  void send(const void* data, size_t size, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
+            After after = {}) {
+    auto options = detail::with(timeout, after);
+    check(oh_peer_send(get(), data, size, tag, &options));
+  }
+  Message recv(void* data, size_t capacity, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
+               After after = {}) {
+    auto options = detail::with(timeout, after);
+    auto message = detail::sized<Message>();
+    check(oh_peer_recv(get(), data, capacity, tag, &options, &message));
+    return message;
+  }
+  // Nothing when too many sends wait for their receives: make progress and call again.
+  std::optional<Request> try_isend(const void* data, size_t size, uint64_t tag = 0,
+                                   After after = {}) {
+    auto options = detail::with(kDefaultTimeout, after);
+    oh_request* request = nullptr;
+    oh_status status = oh_peer_isend(get(), data, size, tag, &options, &request);
+    if (status == OH_AGAIN) return std::nullopt;
+    check(status);
+    return Request(request);
+  }
+  Request isend(const void* data, size_t size, uint64_t tag = 0, After after = {}) {
+    auto options = detail::with(kDefaultTimeout, after);
+    oh_request* request = nullptr;
+    check(oh_peer_isend(get(), data, size, tag, &options, &request));
+    return Request(request);
+  }
+  Request irecv(void* data, size_t capacity, uint64_t tag = 0, After after = {}) {
+    auto options = detail::with(kDefaultTimeout, after);
+    oh_request* request = nullptr;
+    check(oh_peer_irecv(get(), data, capacity, tag, &options, &request));
+    return Request(request);
+  }
+
+  RemoteRegion attach(const Bytes& descriptor, Timeout timeout = kDefaultTimeout) {
+    oh_remote_region* remote = nullptr;
+    check(oh_peer_attach(get(), descriptor.data(), descriptor.size(), timeout.count(), &remote));
+    return RemoteRegion(remote);
+  }
+  Request put(const void* data, const RemoteRegion& remote, size_t offset, size_t size,
+              const Bytes* notify = nullptr, After after = {}) {
+    auto options = detail::with(kDefaultTimeout, notify, after);
+    oh_request* request = nullptr;
+    check(oh_peer_put(get(), data, remote.get(), offset, size, &options, &request));
+    return Request(request);
+  }
+  Request get(void* data, const RemoteRegion& remote, size_t offset, size_t size,
+              After after = {}) {
+    auto options = detail::with(kDefaultTimeout, nullptr, after);
+    oh_request* request = nullptr;
+    check(oh_peer_get(get(), data, remote.get(), offset, size, &options, &request));
+    return Request(request);
+  }
+  Request put_batch(const RemoteRegion& remote, oh_batch batch, const Bytes* notify = nullptr,
+                    After after = {}) {
+    batch.struct_size = sizeof(batch);
+    auto options = detail::with(kDefaultTimeout, notify, after);
+    oh_request* request = nullptr;
+    check(oh_peer_put_batch(get(), remote.get(), &batch, &options, &request));
+    return Request(request);
+  }
+  Request get_batch(const RemoteRegion& remote, oh_batch batch, After after = {}) {
+    batch.struct_size = sizeof(batch);
+    auto options = detail::with(kDefaultTimeout, nullptr, after);
+    oh_request* request = nullptr;
+    check(oh_peer_get_batch(get(), remote.get(), &batch, &options, &request));
+    return Request(request);
+  }
+  void notify(const Bytes& bytes, Timeout timeout = kDefaultTimeout) {
+    auto options = detail::with(timeout);
+    check(oh_peer_notify(get(), bytes.data(), bytes.size(), &options));
+  }
+  void signal(uint32_t slot, uint64_t count = 1) { check(oh_peer_signal(get(), slot, count)); }
+  void wait_signal(uint32_t slot, uint64_t count = 1, Timeout timeout = kDefaultTimeout) {
+    check(oh_peer_wait_signal(get(), slot, count, timeout.count()));
+  }
+
+  oh_peer_info info() const {
+    auto info = detail::sized<oh_peer_info>();
+    check(oh_peer_get_info(get(), &info));
+    return info;
+  }
+  oh_peer_stats stats() const {
+    auto stats = detail::sized<oh_peer_stats>();
+    check(oh_peer_get_stats(get(), &stats));
+    return stats;
+  }
+  // The last 1,024 operations that ended on this link, a line each.
+  std::string flight_record() const {
+    Bytes text = detail::fill(64 * 1024, [&](void* out, size_t* size) {
+      return oh_peer_flight_record(get(), static_cast<char*>(out), size);
+    });
+    return std::string(text.begin(), text.end() - 1);
+  }
+  // Throws the last error of an operation of ours that had ended well here.
+  void check_async_error() { check(oh_peer_async_error(get())); }
+  void close() { check(oh_peer_close(get())); }
+  oh_peer* get() const { return handle_.get(); }
+
+ private:
+  detail::Handle<oh_peer, oh_peer_release> handle_;
+};
+
+}  // namespace onehop
+
+#include "onehop/onehop_endpoint.hpp"
+
+#endif  // ONEHOP_ONEHOP_HPP_

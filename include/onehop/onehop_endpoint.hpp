@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The second half of onehop.hpp: Endpoint, Communicator, shared memory. Include onehop.hpp.
+#ifndef ONEHOP_ONEHOP_ENDPOINT_HPP_
+#define ONEHOP_ONEHOP_ENDPOINT_HPP_
+
+#include "onehop/onehop.hpp"
+
+namespace onehop {
+
+// What endpoints and the endpoints of communicators can do; does not own the handle.
+class EndpointView {
+ public:
+  explicit EndpointView(oh_endpoint* handle) : view_(handle) {}
+
+  Bytes address() const {
+    return detail::fill(
+        1024, [&](void* out, size_t* size) { return oh_endpoint_address(get(), out, size); });
+  }
+  Peer connect(const Bytes& address, Timeout timeout = kDefaultTimeout) {
+    oh_peer* peer = nullptr;
+    check(oh_endpoint_connect(get(), address.data(), address.size(), timeout.count(), &peer));
+    return Peer(peer);
+  }
+  Peer accept(Timeout timeout = kDefaultTimeout) {
+    oh_peer* peer = nullptr;
+    check(oh_endpoint_accept(get(), timeout.count(), &peer));
+    return Peer(peer);
+  }
+  void progress() { check(oh_endpoint_progress(get())); }
+  // Takes back device memory that peers were shown: a free of it takes effect at once.
+  void trim() { check(oh_endpoint_trim(get())); }
+
+  // From whichever peer sends first.
+  Message recv(void* data, size_t capacity, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
+               After after = {}) {
+    auto options = detail::with(timeout, after);
+    auto message = detail::sized<Message>();
+    check(oh_endpoint_recv(get(), data, capacity, tag, &options, &message));
+    return message;
+  }
+  Request irecv(void* data, size_t capacity, uint64_t tag = 0, After after = {}) {
+    auto options = detail::with(kDefaultTimeout, after);
+    oh_request* request = nullptr;
+    check(oh_endpoint_irecv(get(), data, capacity, tag, &options, &request));
+    return Request(request);
+  }
+
+  Region register_memory(void* data, size_t size) {
+    oh_region* region = nullptr;
+    check(oh_region_register(get(), data, size, &region));
+    return Region(region);
+  }
+  // The oldest notification, if one has come.
+  std::optional<std::pair<Message, Bytes>> notification() {
+    auto from = detail::sized<Message>();
+    Bytes bytes(2048);
+    size_t size = bytes.size();
+    oh_status status = oh_endpoint_notification(get(), bytes.data(), &size, &from);
+    if (status == OH_AGAIN) return std::nullopt;
+    check(status);
+    bytes.resize(size);
+    return std::pair<Message, Bytes>(from, std::move(bytes));
+  }
+  oh_endpoint* get() const { return view_; }
+
+ private:
+  oh_endpoint* view_;
+};
+
+namespace detail {
+inline oh_endpoint* create_endpoint(const oh_endpoint_options* options) {
+  oh_endpoint* endpoint = nullptr;
+  check(oh_endpoint_create(options, &endpoint));
+  return endpoint;
+}
+inline oh_comm* create_comm(oh_comm_options options) {
+  options.struct_size = sizeof(options);
+  oh_comm* comm = nullptr;
+  check(oh_comm_create(&options, &comm));
+  return comm;
+}
+}  // namespace detail
+
+// This process's end on one device.
+class Endpoint : public EndpointView {
+ public:
+  explicit Endpoint(const oh_endpoint_options* options = nullptr)
+      : EndpointView(detail::create_endpoint(options)), handle_(EndpointView::get()) {}
+
+ private:
+  detail::Handle<oh_endpoint, oh_endpoint_destroy> handle_;
+};
+
+// Ranks that meet at one rendezvous.
+class Communicator {
+ public:
+  explicit Communicator(const oh_comm_options& options) : handle_(detail::create_comm(options)) {}
+
+  uint32_t rank() const { return oh_comm_rank(handle_.get()); }
+  uint32_t size() const { return oh_comm_size(handle_.get()); }
+  Peer peer(int64_t rank, Timeout timeout = kDefaultTimeout) {
+    oh_peer* peer = nullptr;
+    check(oh_comm_peer(handle_.get(), rank, timeout.count(), &peer));
+    return Peer(peer);
+  }
+  EndpointView endpoint() const { return EndpointView(oh_comm_endpoint(handle_.get())); }
+  void barrier(Timeout timeout = kDefaultTimeout) {
+    check(oh_comm_barrier(handle_.get(), timeout.count()));
+  }
+  oh_comm* get() const { return handle_.get(); }
+
+ private:
+  detail::Handle<oh_comm, oh_comm_destroy> handle_;
+};
+
+inline Bytes unique_id() {
+  return detail::fill(4096, [](void* out, size_t* size) { return oh_unique_id(out, size); });
+}
+
+// Memory that peers can map: all transfers from and to it are one copy.
+class SharedMemory {
+ public:
+  explicit SharedMemory(size_t size) : size_(size) { check(oh_shared_alloc(size, &data_)); }
+  SharedMemory(SharedMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+  SharedMemory& operator=(SharedMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~SharedMemory() { oh_shared_free(data_); }
+  uint8_t* data() const { return static_cast<uint8_t*>(data_); }
+  size_t size() const { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace onehop
+
+#endif  // ONEHOP_ONEHOP_ENDPOINT_HPP_

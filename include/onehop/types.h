@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Types shared by all of onehop's C headers.
+ *
+ * Conventions: objects are opaque and named oh_<object>; functions are oh_<object>_<verb>. Options
+ * structs begin with struct_size = sizeof(the struct); a field that is zero means its default;
+ * fields are only ever appended. Outputs come last and are set on success only. Bytes are returned
+ * into the caller's buffer: *size is its capacity before the call and the size needed after it, and
+ * OH_ERR_RANGE says that it was too small. Durations are nanoseconds.
+ */
+#ifndef ONEHOP_TYPES_H_
+#define ONEHOP_TYPES_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "onehop/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct oh_endpoint oh_endpoint;
+typedef struct oh_peer oh_peer;
+typedef struct oh_region oh_region;
+typedef struct oh_remote_region oh_remote_region;
+typedef struct oh_request oh_request;
+typedef struct oh_comm oh_comm;
+
+/* Timeouts in nanoseconds. Zero is the default of ONEHOP_TIMEOUT; negative values are refused. */
+#define OH_TIMEOUT_DEFAULT ((int64_t)0)
+#define OH_TIMEOUT_NEVER INT64_MAX
+
+/* Tags are 0 to OH_TAG_MAX. */
+#define OH_TAG_MAX ((uint64_t)INT64_MAX)
+#define OH_ANY_TAG UINT64_MAX
+
+/* Signal slots are 0 to OH_SIGNAL_SLOTS - 1. */
+#define OH_SIGNAL_SLOTS 64
+
+/* How an operation travelled. */
+#define OH_PATH_LIST(X)                                                   \
+  X(OH_PATH_NONE, 0, "none")                                              \
+  X(OH_PATH_LOCAL, 1, "local")       /* within the process */             \
+  X(OH_PATH_INLINE, 2, "inline")     /* inside the control message */     \
+  X(OH_PATH_SHM, 3, "shm")           /* shared memory of the host */      \
+  X(OH_PATH_CUDA_IPC, 4, "cuda_ipc") /* copy engine into mapped memory */ \
+  X(OH_PATH_WORKER, 5, "worker")     /* resident kernel */                \
+  X(OH_PATH_STAGED, 6, "staged")     /* copy engine through a slab */     \
+  X(OH_PATH_NVLINK, 7, "nvlink")     /* kernels over NVLink */            \
+  X(OH_PATH_RELAY, 8, "relay")       /* pinned host memory */             \
+  X(OH_PATH_PROXY, 9, "proxy")       /* progress thread for a stream */   \
+  X(OH_PATH_UCX, 10, "ucx")          /* another host */                   \
+  X(OH_PATH_SOCKET, 11, "socket")    /* the control socket */
+
+typedef enum oh_path {
+#define OH_PATH_ENUM(name, value, text) name = value,
+  OH_PATH_LIST(OH_PATH_ENUM)
+#undef OH_PATH_ENUM
+} oh_path;
+#define OH_PATH_COUNT 12
+
+/* The name of a path ("shm"), or "unknown". Never NULL. */
+OH_API const char* oh_path_name(oh_path path);
+
+/* What a receive or a finished request tells. */
+typedef struct oh_message {
+  size_t struct_size;
+  size_t size;      /* bytes of the message */
+  uint64_t tag;     /* tag it was sent with */
+  uint64_t peer_id; /* the other side: see oh_peer_info */
+  int64_t rank;     /* its rank in the communicator, or -1 */
+  oh_path path;     /* how it travelled */
+} oh_message;
+
+/*
+ * What an operation waits for before its memory is touched: earlier work on a GPU that still writes
+ * what is sent, or still uses what is received into. The default: nothing, the memory is ready now.
+ * Its end is a matter of the host: what is launched after a receive has ended sees its bytes.
+ */
+typedef enum oh_after {
+  OH_AFTER_NOTHING = 0,
+  OH_AFTER_STREAM = 1, /* all that the CUstream has now; not while it is being captured */
+  OH_AFTER_EVENT = 2 /* the CUevent; it must not be recorded again until the operation has ended */
+} oh_after;
+
+/* Options of send, recv, put, get and their kin. */
+typedef struct oh_transfer_options {
+  size_t struct_size;
+  int64_t timeout_ns; /* of blocking calls */
+  int32_t after;      /* an oh_after */
+  void* after_handle; /* the CUstream (NULL: the legacy default stream) or CUevent */
+  int32_t
+      on_device; /* not 0: the memory is a device's; freed memory is an error then, not host's */
+} oh_transfer_options;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ONEHOP_TYPES_H_ */

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves bytes between two places by the shortest path there is, and says which path it took."""
+
+import atexit
+from pathlib import Path
+
+from onehop import _core
+from onehop._core import (
+    ANY_SOURCE,
+    ANY_TAG,
+    CURRENT_STREAM,
+    Communicator,
+    CurrentStream,
+    Endpoint,
+    Message,
+    Peer,
+    Region,
+    RemoteRegion,
+    Request,
+    Scope,
+    Status,
+    config,
+    unique_id,
+)
+from onehop.buffers import Buffer, empty
+from onehop.devices import After, Device
+from onehop.errors import (
+    EndpointError,
+    Error,
+    InvalidArgument,
+    InvalidType,
+    LinkError,
+    OperationError,
+    OutOfRange,
+    PeerLost,
+    TimeoutError,  # noqa: A004
+)
+from onehop.records import (
+    Counter,
+    Info,
+    PathRow,
+    Paths,
+    PeerInfo,
+    PeerStats,
+    Transport,
+    Variable,
+    info,
+    paths,
+)
+
+__all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
+    "CURRENT_STREAM",
+    "After",
+    "Buffer",
+    "Communicator",
+    "Counter",
+    "CurrentStream",
+    "Device",
+    "Endpoint",
+    "EndpointError",
+    "Error",
+    "Info",
+    "InvalidArgument",
+    "InvalidType",
+    "LinkError",
+    "Message",
+    "OperationError",
+    "OutOfRange",
+    "PathRow",
+    "Paths",
+    "Peer",
+    "PeerInfo",
+    "PeerLost",
+    "PeerStats",
+    "Region",
+    "RemoteRegion",
+    "Request",
+    "Scope",
+    "Status",
+    "TimeoutError",
+    "Transport",
+    "Variable",
+    "__version__",
+    "config",
+    "empty",
+    "get_include",
+    "get_library_dir",
+    "info",
+    "paths",
+    "unique_id",
+]
+
+__version__ = _core.version()
+
+
+def get_library_dir() -> str:
+    """Return the folder of libonehop.so."""
+    return str(Path(_core.__file__).parent)
+
+
+def get_include() -> str:
+    """Return the folder of the C and C++ headers: `#include "onehop/onehop.h"`."""
+    return str(Path(_core.__file__).parent / "include")
+
+
+# Before the interpreter goes: peers see a clean end, threads that wait come to rest.
+atexit.register(_core.shut_down)

@@ -1,0 +1,347 @@
+"""Timed loops of the benchmark."""
+
+from collections.abc import Sequence
+import enum
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+class Mode(enum.Enum):
+    """How a row moves its bytes."""
+
+    SENDRECV = 0
+
+    PUT = 1
+
+    GET = 2
+
+    PUT_SIGNAL = 3
+
+    EVENT = 4
+
+class Memory(enum.Enum):
+    """Whose memory a row's bytes are in."""
+
+    HOST = 0
+
+    PINNED = 1
+
+    CUDA = 2
+
+    CUDA_VMM = 3
+
+    CUDA_POOL = 4
+
+    CUDA_ASYNC = 5
+
+    CUDA_MANAGED = 6
+
+class Spec:
+    """One row: both sides are given the same."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def mode(self) -> Mode: ...
+
+    @mode.setter
+    def mode(self, arg: Mode, /) -> None: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @size.setter
+    def size(self, arg: int, /) -> None: ...
+
+    @property
+    def iterations(self) -> int: ...
+
+    @iterations.setter
+    def iterations(self, arg: int, /) -> None: ...
+
+    @property
+    def warmup(self) -> int: ...
+
+    @warmup.setter
+    def warmup(self, arg: int, /) -> None: ...
+
+    @property
+    def window(self) -> int: ...
+
+    @window.setter
+    def window(self, arg: int, /) -> None: ...
+
+    @property
+    def blocks(self) -> int: ...
+
+    @blocks.setter
+    def blocks(self, arg: int, /) -> None: ...
+
+    @property
+    def strided(self) -> bool: ...
+
+    @strided.setter
+    def strided(self, arg: bool, /) -> None: ...
+
+    @property
+    def shared(self) -> bool: ...
+
+    @shared.setter
+    def shared(self, arg: bool, /) -> None: ...
+
+    @property
+    def both(self) -> bool: ...
+
+    @both.setter
+    def both(self, arg: bool, /) -> None: ...
+
+    @property
+    def memory(self) -> Memory: ...
+
+    @memory.setter
+    def memory(self, arg: Memory, /) -> None: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @offset.setter
+    def offset(self, arg: int, /) -> None: ...
+
+    @property
+    def stamped(self) -> bool: ...
+
+    @stamped.setter
+    def stamped(self, arg: bool, /) -> None: ...
+
+    @property
+    def corrupt(self) -> bool: ...
+
+    @corrupt.setter
+    def corrupt(self, arg: bool, /) -> None: ...
+
+class Outcome:
+    """What one side measured and found."""
+
+    @property
+    def samples_us(self) -> list[float]: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def bytes(self) -> float: ...
+
+    @property
+    def wrong(self) -> int: ...
+
+    @property
+    def path(self) -> str: ...
+
+class SetupOutcome:
+    """What it takes to make a link."""
+
+    @property
+    def endpoint(self) -> Outcome: ...
+
+    @property
+    def connect(self) -> Outcome: ...
+
+    @property
+    def first(self) -> Outcome: ...
+
+    @property
+    def rss_per_peer(self) -> float: ...
+
+    @property
+    def pss_per_peer(self) -> float: ...
+
+    @property
+    def device_per_peer(self) -> float: ...
+
+class FloorSpec:
+    """One floor."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @size.setter
+    def size(self, arg: int, /) -> None: ...
+
+    @property
+    def iterations(self) -> int: ...
+
+    @iterations.setter
+    def iterations(self, arg: int, /) -> None: ...
+
+    @property
+    def partner_cpu(self) -> int: ...
+
+    @partner_cpu.setter
+    def partner_cpu(self, arg: int, /) -> None: ...
+
+    @property
+    def corrupt(self) -> bool: ...
+
+    @corrupt.setter
+    def corrupt(self, arg: bool, /) -> None: ...
+
+class Side:
+    """One side of a link; side 0 measures, side 1 answers."""
+
+    def __init__(self, number: int, device: str = '') -> None: ...
+
+    @property
+    def created_us(self) -> float: ...
+
+    def address(self) -> bytes: ...
+
+    def connect(self, address: bytes) -> None: ...
+
+    def accept(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def latency(self, spec: Spec) -> Outcome: ...
+
+    def bandwidth(self, spec: Spec) -> Outcome: ...
+
+    def batch(self, spec: Spec) -> Outcome: ...
+
+    def setup(self, spec: Spec) -> SetupOutcome: ...
+
+NO_ITERATION: int = 18446744073709551615
+
+def fill(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], seed: int) -> None:
+    """Lays down the pattern of a seed."""
+
+def poison(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """Overwrites what must not be taken for new."""
+
+def count_wrong(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], seed: int) -> int:
+    """Number of bytes that are not the pattern's."""
+
+def count_touched(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> int:
+    """Number of bytes that are not poisoned any more."""
+
+def stamp(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], seed: int, previous: int, iteration: int) -> None:
+    """Marks data as one message."""
+
+def check_stamps(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], iteration: int) -> int:
+    """Number of wrong bytes among a message's stamps."""
+
+def poison_stamps(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], iteration: int) -> None:
+    """Poisons where a message will have its stamps."""
+
+def check_message(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], seed: int, iteration: int) -> int:
+    """Number of wrong bytes of a message; takes its stamps back."""
+
+class GpuError(RuntimeError):
+    pass
+
+class Gpu:
+    """One device, as the driver describes it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def uuid(self) -> str: ...
+
+    @property
+    def pci(self) -> str: ...
+
+    @property
+    def numa(self) -> int: ...
+
+    @property
+    def major(self) -> int: ...
+
+    @property
+    def minor(self) -> int: ...
+
+    @property
+    def peers(self) -> list[bool]: ...
+
+class GpuFacts:
+    """The driver and its devices."""
+
+    @property
+    def library(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def devices(self) -> list[Gpu]: ...
+
+def gpu_facts() -> GpuFacts:
+    """Raises GpuError if there is no driver."""
+
+class GpuBlock:
+    """Memory of a device, of any kind."""
+
+    def __init__(self, device: str, kind: Memory, size: int) -> None: ...
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def write(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """Copies an array to its beginning."""
+
+    def read(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """Copies its beginning to an array."""
+
+class PutFlag:
+    """Copies into mapped memory, and a flag."""
+
+    def __init__(self, number: int, device: str, largest: int) -> None: ...
+
+    def hello(self) -> bytes: ...
+
+    def meet(self, hello: bytes) -> None: ...
+
+    def latency(self, spec: Spec) -> Outcome: ...
+
+class Nccl:
+    """NCCL between two processes."""
+
+    def __init__(self, number: int, device: str, libraries: Sequence[str], largest: int) -> None: ...
+
+    def hello(self) -> bytes: ...
+
+    def meet(self, hello: bytes) -> None: ...
+
+    def latency(self, spec: Spec) -> Outcome: ...
+
+    def bandwidth(self, spec: Spec) -> Outcome: ...
+
+    @property
+    def init_ms(self) -> float: ...
+
+    @property
+    def first_ms(self) -> float: ...
+
+    @property
+    def device_bytes(self) -> float: ...
+
+    @property
+    def version(self) -> str: ...
+
+def floor_gpu_memcpy(spec: Spec, source: str, target: str) -> Outcome:
+    """Copies between two devices within this process."""
+
+def floor_flag(spec: FloorSpec) -> Outcome:
+    """Two processes that spin on a flag."""
+
+def floor_process_vm(spec: FloorSpec) -> Outcome:
+    """process_vm_readv."""
+
+def floor_memcpy(spec: FloorSpec) -> Outcome:
+    """memcpy."""

@@ -1,0 +1,576 @@
+"""The compiled part of onehop: use the package."""
+
+from collections.abc import Generator
+import enum
+from typing import Any
+
+import onehop.buffers
+import onehop.devices
+import onehop.errors
+import onehop.records
+
+
+class Status(enum.IntEnum):
+    """
+    What a call came to: OH_STATUS_LIST of the C API, without its prefixes.
+    """
+
+    OK = 0
+    """success"""
+
+    IN_PROGRESS = 1
+    """the operation has not ended yet"""
+
+    AGAIN = 2
+    """no room now: make progress and call again"""
+
+    INVALID = -1
+    """invalid argument"""
+
+    RANGE = -2
+    """offset or length outside of the memory named"""
+
+    TRUNCATED = -3
+    """the message is longer than the posted receive"""
+
+    TIMEOUT = -4
+    """the deadline passed"""
+
+    CANCELLED = -5
+    """the operation was cancelled"""
+
+    IN_DOUBT = -6
+    """the operation ended, but the peer may still touch its buffer"""
+
+    NOT_VIABLE = -7
+    """no viable path"""
+
+    FAULT = -8
+    """memory cannot be read or written"""
+
+    RETIRED = -9
+    """the remote region was deregistered"""
+
+    NO_RESOURCE = -10
+    """a resource is exhausted"""
+
+    LINK = -20
+    """the link failed"""
+
+    PEER_LOST = -21
+    """the peer is gone"""
+
+    PROTOCOL = -22
+    """the peer broke the protocol"""
+
+    AUTH = -23
+    """authentication failed"""
+
+    VERSION = -24
+    """wire versions do not fit"""
+
+    UNREACHABLE = -25
+    """the address cannot be reached"""
+
+    REFUSED = -26
+    """the other side refused"""
+
+    CLOSED = -40
+    """the object is closed"""
+
+    FORKED = -41
+    """the object belongs to the process before fork()"""
+
+    SYSTEM = -42
+    """an operating system call failed"""
+
+    CONFIG = -43
+    """a configuration value is wrong"""
+
+    NO_CRYPTO = -44
+    """libcrypto is missing, links cannot be authenticated"""
+
+    DEVICE = -45
+    """the GPU's context has failed"""
+
+class Scope(enum.IntEnum):
+    """What has to be rebuilt after an error before the work can go on."""
+
+    NONE = 0
+    """nothing: success, or not yet"""
+
+    OPERATION = 1
+    """nothing but the operation"""
+
+    LINK = 2
+    """the link to the peer"""
+
+    ENDPOINT = 3
+    """the endpoint"""
+
+def status_scope(status: Status) -> Scope:
+    """What has to be rebuilt after this status."""
+
+def status_text(status: Status) -> str:
+    """One line of text for a status."""
+
+def status_list() -> list[tuple[str, int]]:
+    """The C API's list of status codes: names and values."""
+
+def transports() -> list[onehop.records.Transport]:
+    """The transports of this build: viable here, or why not."""
+
+def config() -> list[onehop.records.Variable]:
+    """
+    All ONEHOP_* variables: what they mean, what is allowed, and what they are now.
+    """
+
+def kernel_image_size() -> int:
+    """Bytes of the CUDA kernels in this build; 0 when it has none."""
+
+class SharedBuffer:
+    """
+    Zeroed memory that peers can map, with the buffer protocol; freed when the last view of it is gone.
+    """
+
+    def __init__(self, nbytes: int) -> None: ...
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+    def __len__(self) -> int: ...
+
+class CurrentStream:
+    """The type of onehop.CURRENT_STREAM."""
+
+    def __repr__(self) -> str: ...
+
+CURRENT_STREAM: CurrentStream = ...
+
+class Region:
+    """
+    Registered memory of this process, or a slice of it: region[first:last], in bytes. May be sent and received as any buffer. Keeps its own buffer alive. Create it with Endpoint.register.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: slice) -> Region:
+        """
+        A slice; it holds the same registration. OutOfRange: it reaches outside.
+        """
+
+    @property
+    def descriptor(self) -> bytes:
+        """
+        Bytes for Peer.attach at a peer. Whoever has them and a link to this endpoint may read and write the region.
+        """
+
+    def deregister(self, timeout: float | None = ...) -> None:
+        """
+        Ends the region and all its slices: when it returns no peer touches the memory any more.
+
+        TimeoutError: a peer is stopped in the middle of it.
+        """
+
+    def __repr__(self) -> str: ...
+
+class RemoteRegion:
+    """
+    A region of a peer, or a slice of it: remote[first:last], in bytes. Create it with Peer.attach.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: slice) -> RemoteRegion:
+        """A slice. OutOfRange: it reaches outside."""
+
+    def detach(self) -> None:
+        """Lets go of the peer's memory, for all slices too."""
+
+    def __repr__(self) -> str: ...
+
+class Message:
+    """What a receive or a finished request tells."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the message."""
+
+    @property
+    def tag(self) -> int:
+        """The tag it was sent with."""
+
+    @property
+    def source(self) -> int:
+        """The other side: its rank in a communicator, else the id of its Peer."""
+
+    @property
+    def peer_id(self) -> int:
+        """The id of the Peer."""
+
+    @property
+    def path(self) -> str:
+        """How it travelled, such as "inline" or "shm"."""
+
+    def __repr__(self) -> str: ...
+
+class Request:
+    """
+    One operation in flight. It keeps its buffer alive; dropped too early, the library does until the buffer is free. May be awaited in asyncio.
+    """
+
+    def test(self) -> bool:
+        """
+        Whether it has ended; makes progress. Raises what the operation ended with.
+        """
+
+    def wait(self, timeout: float | None = ...) -> Message:
+        """
+        Waits until it has ended. At the deadline (seconds; None: for ever) it is ended: TimeoutError, or
+        OperationError with Status.IN_DOUBT while the peer may still touch the buffer. Ctrl-C leaves it in
+        flight.
+        """
+
+    def cancel(self) -> bool:
+        """
+        Ends it; waiting for it then raises OperationError with Status.CANCELLED. False: too late, it is
+        under way and will end by itself.
+        """
+
+    @property
+    def buffer_released(self) -> bool:
+        """Whether it has ended and nobody touches its buffer any more."""
+
+    @property
+    def done(self) -> bool:
+        """
+        Whether it has ended, well or not. Makes progress; never raises the operation's error.
+        """
+
+    @property
+    def status(self) -> Status:
+        """Its status now: Status.IN_PROGRESS until it has ended."""
+
+    @property
+    def message(self) -> Message:
+        """What it tells once it has ended well."""
+
+    def __repr__(self) -> str: ...
+
+    def __await__(self) -> Generator[Any, None, Message]:
+        """
+        Waits in asyncio, without a thread. A task that is cancelled cancels the request.
+        """
+
+    def arm(self) -> None:
+        """
+        Announces its end on the endpoint's event descriptor, with a progress thread behind it: for event loops other than
+        asyncio's.
+        """
+
+    @property
+    def event_fd(self) -> int:
+        """The endpoint's event descriptor: see Endpoint.event_fd."""
+
+    def clear_event(self) -> None:
+        """
+        Makes the event descriptor unreadable again; look at all armed requests afterwards.
+        """
+
+class Peer:
+    """
+    A connection to one remote endpoint; transfers are made here. Any number of threads may use it.
+    """
+
+    def send(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
+        """
+        Sends the bytes of a buffer; returns when it may be used again.
+
+        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with __dlpack__ or
+        an array with __cuda_array_interface__. GPU memory needs an Endpoint with device=... .
+        tag: 0 to 2**63 - 1. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
+        left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
+        InvalidArgument; TimeoutError; PeerLost; OperationError with Status.TRUNCATED: the receive is shorter. Ctrl-C
+        cancels the send.
+        """
+
+    def recv(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+        """
+        Receives a message into a writable buffer of at least its length.
+
+        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with __dlpack__ or
+        an array with __cuda_array_interface__. GPU memory needs an Endpoint with device=... .
+        tag: 0 to 2**63 - 1, or onehop.ANY_TAG. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
+        left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
+        InvalidArgument; TimeoutError; PeerLost; OperationError with Status.TRUNCATED: the message is longer. Ctrl-C
+        cancels the receive.
+        """
+
+    def isend(self, buffer: onehop.buffers.Buffer, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        The same as send, without waiting. OperationError with Status.AGAIN: ONEHOP_MAX_PENDING sends wait for
+        their receives; make progress and call again.
+        """
+
+    def irecv(self, buffer: onehop.buffers.Buffer, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """The same as recv, without waiting."""
+
+    def notify(self, data: onehop.buffers.Buffer, timeout: float | None = ...) -> None:
+        """
+        Sends a notification of at most 2,048 bytes; the peer takes it with Endpoint.notifications. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
+    def signal(self, slot: int, n: int = 1) -> None:
+        """
+        Adds n to the peer's slot (0 to 63) for us, behind everything put before.
+        """
+
+    def wait_signal(self, slot: int, n: int = 1, timeout: float | None = ...) -> None:
+        """
+        Waits until the peer has signalled n more on our slot, and takes them. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
+    def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Writes the local bytes into the remote region, of the same length. It has ended when they are visible there;
+        notify, at most 2,048 bytes, comes after them. The local side need not be registered.
+
+        after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
+        left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
+        OutOfRange; OperationError with Status.RETIRED: the peer has deregistered the region.
+        """
+
+    def get(self, local: onehop.buffers.Buffer, remote: RemoteRegion, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Reads the remote region into the local bytes, of the same length. after and errors as for put.
+        """
+
+    def put_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Puts many blocks at once.
+
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. With two ranges and one length no list is built at all. after as for put.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def get_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Gets many blocks at once.
+
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. With two ranges and one length no list is built at all. after as for put.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def attach(self, descriptor: onehop.buffers.Buffer, timeout: float | None = ...) -> RemoteRegion:
+        """
+        Attaches a region of this peer by its Region.descriptor. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
+    def info(self) -> onehop.records.PeerInfo:
+        """What is known of the link."""
+
+    def stats(self) -> onehop.records.PeerStats:
+        """Counters of this link since it was made."""
+
+    def paths(self) -> list[onehop.records.PathRow]:
+        """The path of each kind of memory and size, and why: see onehop.paths."""
+
+    def flight_record(self) -> str:
+        """The last 1,024 operations that ended on this link, a line each."""
+
+    def async_error(self) -> onehop.errors.Error | None:
+        """
+        The last error of an operation of ours that had ended well here, and forgets it; or None.
+        """
+
+    @property
+    def id(self) -> int:
+        """Unique in the process."""
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank in the communicator, or None."""
+
+    def close(self) -> None:
+        """Closes the link; operations in flight are cancelled."""
+
+    def __enter__(self) -> Peer: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def __repr__(self) -> str: ...
+
+class Endpoint:
+    """
+    This process's end on one device: owns links, regions and progress. Any thread may use it. A context manager
+    that closes it.
+    """
+
+    def __init__(self, device: onehop.devices.Device = None, max_inline: int | None = None, progress_thread: bool = False) -> None:
+        """
+        device: None or "host" for host memory; for a GPU its number N, "cuda:N", "GPU-<uuid>", or an object with type
+        and index, such as torch.device("cuda:1"). An endpoint on a GPU moves host memory too. max_inline: bytes
+        asked for inside a control message, 0 to 65536; Peer.info says what was granted. progress_thread: a thread makes
+        progress while nobody waits.
+
+        EndpointError: an ONEHOP_* variable is wrong, or libcrypto is missing. OperationError with Status.NOT_VIABLE or
+        InvalidArgument: there is no such device here.
+        """
+
+    def progress(self) -> None:
+        """Moves operations on that nobody waits for. Never blocks."""
+
+    def trim(self) -> None:
+        """
+        Takes back from all peers the device memory that they were shown and that no Region stands for,
+        so that a free of it takes effect at once; without it that takes up to 100 ms after the free.
+        Memory that is used again is shown again.
+        """
+
+    def notifications(self) -> list[tuple[int, bytes]]:
+        """
+        The notifications that have come since the last call, oldest first: their source (see Message.source)
+        and bytes.
+        """
+
+    @property
+    def event_fd(self) -> int:
+        """
+        A descriptor that becomes readable when a request that was awaited or armed has ended. It belongs to the
+        endpoint.
+        """
+
+    def close(self) -> None:
+        """
+        Closes all links; operations in flight are cancelled, calls that wait raise. May be called again.
+        """
+
+    def __enter__(self) -> Endpoint: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    @property
+    def address(self) -> bytes:
+        """
+        Bytes that a peer needs to connect. Whoever has them may connect: pass them on with care.
+        """
+
+    def connect(self, address: onehop.buffers.Buffer, timeout: float | None = ...) -> Peer:
+        """
+        Connects to the endpoint with this address.
+
+        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        InvalidArgument: no address, or altered. LinkError: it cannot be reached, refuses, or has another key.
+        """
+
+    def accept(self, timeout: float | None = ...) -> Peer:
+        """
+        The next peer that has connected to this endpoint.
+
+        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
+    def register(self, buffer: onehop.buffers.Buffer) -> Region:
+        """
+        Registers a writable buffer, of this endpoint's GPU too, so that peers may read and write it. Memory of
+        onehop.empty is reached by plain memory access.
+        """
+
+    def recv(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+        """Receives from whichever peer sends first: see Peer.recv."""
+
+    def irecv(self, buffer: onehop.buffers.Buffer, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """The same without waiting."""
+
+class Communicator:
+    """
+    Ranks 0 to size - 1 that meet at one rendezvous; peers connect on first use. Any thread may use it. A context
+    manager that closes it.
+    """
+
+    def __init__(self, rank: int, size: int, rendezvous: str | None = None, unique_id: onehop.buffers.Buffer | None = None, device: onehop.devices.Device = None, max_inline: int | None = None, progress_thread: bool = False, timeout: float | None = ...) -> None:
+        """
+        Blocks until all ranks have come.
+
+        rendezvous: "tcp://HOST:PORT"; rank 0 serves it, and unless HOST is loopback all ranks need the same
+        ONEHOP_SECRET. unique_id: instead, the bytes of onehop.unique_id. The others as for Endpoint.
+        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        TimeoutError names the ranks that have not come; LinkError with Status.REFUSED: the rank is taken, with
+        Status.AUTH: the secret is missing or wrong.
+        """
+
+    def send(self, buffer: onehop.buffers.Buffer, dst: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
+        """Sends to the rank dst: see Peer.send. The first use connects."""
+
+    def recv(self, buffer: onehop.buffers.Buffer, src: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+        """Receives from the rank src, or onehop.ANY_SOURCE: see Peer.recv."""
+
+    def isend(self, buffer: onehop.buffers.Buffer, dst: int, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Sends to the rank dst without waiting: see Peer.isend. The first use connects, which blocks.
+        """
+
+    def irecv(self, buffer: onehop.buffers.Buffer, src: int, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Receives from the rank src, or onehop.ANY_SOURCE, without waiting. The first use of a rank connects, which
+        blocks.
+        """
+
+    @property
+    def rank(self) -> int:
+        """Our rank."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+
+    def peer(self, rank: int, timeout: float | None = ...) -> Peer:
+        """
+        The Peer of a rank, connected if need be. Our own rank is one too. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """
+        The communicator's endpoint, for regions and notifications. Closing it closes the communicator.
+        """
+
+    def barrier(self, timeout: float | None = ...) -> None:
+        """
+        Returns when all ranks have called it. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
+    def close(self) -> None:
+        """
+        Closes all links; operations in flight are cancelled, calls that wait raise.
+        """
+
+    def __enter__(self) -> Communicator: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+ANY_TAG: int = 18446744073709551615
+
+ANY_SOURCE: int = -1
+
+def version() -> str:
+    """The version of the library."""
+
+def unique_id() -> bytes:
+    """
+    Bytes that all ranks of one Communicator are given, by any means. This process serves the rendezvous until all
+    ranks have met or ONEHOP_TIMEOUT has passed.
+    """
+
+def shut_down() -> None:
+    """
+    Closes all endpoints and communicators of this process. For its exit: other threads never come back from the
+    calls they wait in.
+    """

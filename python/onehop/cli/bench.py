@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onehop bench``: latency, bandwidth, batches and set-up, each row with its bytes checked."""
+
+# ruff: noqa: ANN401, D401 - click passes options as keywords; docstrings are its help texts
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from onehop.cli import bench_options as options
+from onehop.cli.gpus import HOST, choose, facts, nccl_libraries, version
+from onehop.cli.jobs import Job, Note, Placement, measure
+from onehop.cli.output import json_lines
+from onehop.cli.provenance import provenance
+from onehop.cli.rows import Row, make_console, table
+from onehop.cli.sizes import format_size
+
+_FLAG_SIZE = 8
+# Buffers of a windowed row take no more than this on each side, unless a window is asked for.
+_MOST_IN_FLIGHT = 256 * 2**20
+_DEFAULT_WINDOW = 16
+
+
+@click.group()
+def bench() -> None:
+    """Measure; exits with 1 if a byte was wrong."""
+
+
+@bench.command()
+@options.sizes("8,1K,8K,64K,1M")
+@options.modes("sendrecv", "put", "get", "put_signal", "event")
+@options.buffers
+@options.versus("flag", "process_vm", "memcpy")
+@options.common
+def latency(
+    sizes: Sequence[int], modes: Sequence[str], buffers: str, floors: Sequence[str], **common: Any
+) -> None:
+    """Time of single messages, puts and gets; event: messages behind an event of a GPU's stream."""
+    if "event" in modes and (common["memory"][0] == "host" or common["memory"][1] == "host"):
+        raise click.UsageError("--mode event is for memory of a GPU on both sides")
+    jobs = [
+        _job("latency", common, mode, size, shared=buffers == "shared")
+        for mode in modes
+        for size in sizes
+    ]
+    if common["memory"] != HOST and common["api"] == "python":
+        if list(modes) != ["sendrecv"]:
+            raise click.UsageError("--api python of GPU memory measures sendrecv")
+        jobs = [replace(job, api=api) for api in _python_apis() for job in jobs]
+    if common["memory"] != HOST:
+        jobs += _gpu_floors("latency", common, floors, sizes, modes=modes)
+    else:
+        if {"flag", "floors"} & set(floors):
+            jobs.append(_floor("latency", common, "flag", _FLAG_SIZE))
+        jobs += _size_floors("latency", common, floors, sizes)
+    run(jobs, common)
+
+
+@bench.command()
+@options.sizes("4K,64K,1M,16M")
+@options.modes("sendrecv", "put", "get")
+@options.buffers
+@click.option(
+    "--window",
+    type=click.IntRange(1, 4096),
+    help="Operations in flight; 1: blocking. Default: 16, fewer of large ones.",
+)
+@click.option("--both", is_flag=True, help="Messages in both directions at once; each way's rate.")
+@options.versus("process_vm", "memcpy")
+@options.common
+def bandwidth(
+    sizes: Sequence[int],
+    modes: Sequence[str],
+    buffers: str,
+    window: int | None,
+    both: bool,
+    floors: Sequence[str],
+    **common: Any,
+) -> None:
+    """Bytes a second, with several operations in flight or blocking, one way or both at once."""
+    if both and (list(modes) != ["sendrecv"] or common["api"] != "c"):
+        raise click.UsageError("--both goes with --mode sendrecv and --api c only")
+    jobs = [
+        _job(
+            "bandwidth",
+            common,
+            mode,
+            size,
+            shared=buffers == "shared",
+            window=window or _window(size),
+            both=both,
+        )
+        for mode in modes
+        for size in sizes
+    ]
+    if common["memory"] != HOST:
+        jobs += _gpu_floors("bandwidth", common, floors, sizes, window=window, both=both)
+    else:
+        jobs += _size_floors("bandwidth", common, floors, sizes)
+    run(jobs, common)
+
+
+@bench.command()
+@options.sizes("4K,16K,64K")
+@options.modes("put", "get")
+@options.buffers
+@click.option(
+    "--blocks", type=click.IntRange(1), default=1000, show_default=True, help="Blocks of a batch."
+)
+@click.option("--strided", is_flag=True, help="Described by strides; else by lists of offsets.")
+@options.common
+def batch(
+    sizes: Sequence[int],
+    modes: Sequence[str],
+    buffers: str,
+    blocks: int,
+    strided: bool,
+    **common: Any,
+) -> None:
+    """Many blocks by one call; they lie apart, and what is between them must stay as it is."""
+    run(
+        [
+            _job(
+                "batch",
+                common,
+                mode,
+                size,
+                shared=buffers == "shared",
+                blocks=blocks,
+                strided=strided,
+            )
+            for mode in modes
+            for size in sizes
+        ],
+        common,
+    )
+
+
+@bench.command()
+@click.option(
+    "--peers",
+    type=click.IntRange(1, 1024),
+    default=16,
+    show_default=True,
+    help="Links that are kept, to see what memory they take.",
+)
+@options.common
+def setup(peers: int, **common: Any) -> None:
+    """What an endpoint, a link, and its first bytes take, in time and memory."""
+    if common["api"] != "c":
+        raise click.UsageError("the set-up is measured with --api c only")
+    run([_job("setup", common, "sendrecv", 8, window=peers)], common)
+
+
+def _window(size: int) -> int:
+    return max(2, min(_DEFAULT_WINDOW, _MOST_IN_FLIGHT // max(1, size)))
+
+
+def _job(op: str, common: dict[str, Any], mode: str, size: int, **more: Any) -> Job:
+    if "devices_of" not in common:
+        common["devices_of"] = choose(common["memory"], common["devices"])
+        gpu_from_python = common["memory"] != HOST and common["api"] == "python"
+        if gpu_from_python and (op != "latency" or "host" in common["memory"]):
+            raise click.UsageError("--api python of GPU memory is for latency, on both sides")
+    if size == 0 and mode != "sendrecv":
+        raise click.UsageError(f"{mode} moves at least one byte: only sendrecv has messages of 0")
+    return Job(
+        op=op,
+        api=common["api"],
+        mode=mode,
+        size=size,
+        iterations=common["iters"] or 0,
+        memory=common["memory"],
+        devices=common["devices_of"],
+        **more,
+    )
+
+
+def _gpu_floors(
+    op: str,
+    common: dict[str, Any],
+    floors: Sequence[str],
+    sizes: Sequence[int],
+    *,
+    modes: Sequence[str] = (),
+    window: int | None = None,
+    both: bool = False,
+) -> list[Job]:
+    """Return what rows of GPU memory are compared with: the copy engines, and NCCL."""
+    for name in set(floors) - {"memcpy", "nccl", "floors"}:
+        raise click.UsageError(f"--vs {name} is a floor of host memory")
+    if floors and "" in common["devices_of"]:
+        raise click.UsageError("--vs compares memory of GPUs, with --memory cuda or its kin")
+    jobs = []
+    for size in sizes:
+        if size == 0:
+            continue
+        iterations = common["iters"] or 0
+        base = Job(op, "floor", "memcpy", size, iterations, devices=common["devices_of"])
+        base = replace(base, memory=("cuda", "cuda"), both=both)
+        if op == "bandwidth":
+            base = replace(base, window=window or _window(size))
+        if {"memcpy", "floors"} & set(floors):
+            jobs.append(base)
+            kinds = {"sendrecv": "put_flag", "event": "put_flag_event"}
+            jobs += [replace(base, mode=kinds[mode]) for mode in modes if mode in kinds]
+        if "nccl" in floors:
+            libraries = tuple(nccl_libraries(common["nccl"]))
+            jobs.append(replace(base, api="nccl", mode="sendrecv", libraries=libraries))
+    return jobs
+
+
+def _floor(op: str, common: dict[str, Any], name: str, size: int) -> Job:
+    return Job(op=op, api="floor", mode=name, size=size, iterations=common["iters"] or 0)
+
+
+def _size_floors(
+    op: str, common: dict[str, Any], floors: Sequence[str], sizes: Sequence[int]
+) -> list[Job]:
+    if "nccl" in floors:
+        raise click.UsageError("--vs nccl compares memory of GPUs: --memory cuda")
+    wanted = [name for name in ("process_vm", "memcpy") if {name, "floors"} & set(floors)]
+    return [_floor(op, common, name, size) for name in wanted for size in sizes if size > 0]
+
+
+def run(jobs: list[Job], common: dict[str, Any]) -> None:
+    """Measure all jobs; show and write their rows."""
+    placement = Placement(within=not common["processes"], cpus=common["cpus"])
+    if common["api"] == "python":
+        _need_numpy()
+    with report(common["json_to"], gpu=jobs[0].memory != HOST) as (rows, add, console):
+        for row in with_progress(jobs, placement):
+            add(row)
+        if common["json_to"] != "-":
+            console.print(table(jobs[0].op, rows))
+
+
+Report = tuple[list[Row], Callable[[Row], None], Console]
+
+
+@contextlib.contextmanager
+def report(json_to: str | None, *, gpu: bool) -> Iterator[Report]:
+    """Give a list of rows, a function that adds one, and the console.
+
+    Raises:
+        click.ClickException: at the end, if bytes were wrong.
+
+    """
+    known = provenance()
+    found = facts() if gpu else ""
+    if not isinstance(found, str):
+        known["gpu"] = " + ".join(device.name for device in found.devices)
+        known["driver"] = version(found)
+    # With the rows on standard output, everything else goes to standard error.
+    console = make_console(stderr=json_to == "-")
+    console.print(
+        " | ".join(f"{key} {value}" for key, value in known.items()), style="dim", highlight=False
+    )
+    rows: list[Row] = []
+    with json_lines(json_to) as write:
+
+        def add(row: Row) -> None:
+            rows.append(row)
+            write(row.as_json(known))
+
+        yield rows, add, console
+    wrong = sum(row.wrong for row in rows)
+    if wrong:
+        raise click.ClickException(f"{wrong} bytes were not what was sent")
+
+
+def with_progress(jobs: Sequence[Job], placement: Placement) -> Iterator[Row]:
+    """Yield the rows of all jobs behind a bar of progress; notes go to standard error."""
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=make_console(stderr=True),
+        transient=True,
+    )
+    with progress:
+        task = progress.add_task(jobs[0].op, total=len(jobs) * (3 if jobs[0].op == "setup" else 1))
+        for row in measure(jobs, placement):
+            if isinstance(row, Note):
+                click.echo(row.text, err=True)
+                continue
+            progress.update(task, advance=1, description=f"{row.op} {format_size(row.size)}")
+            yield row
+
+
+def _python_apis() -> list[str]:
+    """Return what may be sent from Python: the ways of naming memory of a GPU that are here."""
+    torch = ["python-torch"] if importlib.util.find_spec("torch") else []
+    return ["python-region", "python-array", *torch]
+
+
+def _need_numpy() -> None:
+    try:
+        import numpy  # noqa: F401
+    except ImportError as failure:
+        raise click.UsageError("--api python needs numpy: pip install numpy") from failure

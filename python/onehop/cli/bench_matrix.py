@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onehop bench matrix``: every device to every device, at every size."""
+
+# ruff: noqa: ANN401 - click passes options as keywords; docstrings are its help texts
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from onehop.cli import bench_options as options
+from onehop.cli.bench import bench, report, with_progress
+from onehop.cli.gpus import HOST, Pair, facts, parse_memory
+from onehop.cli.jobs import Job, Placement
+from onehop.cli.rows import Row
+from onehop.cli.sizes import format_size
+
+
+@bench.command()
+@options.sizes("1K,64K,64M")
+@click.option(
+    "--memory",
+    default="cuda",
+    callback=parse_memory,
+    show_default=True,
+    metavar="KIND",
+    help="As with the other benchmarks.",
+)
+@options.how
+def matrix(sizes: Sequence[int], memory: Pair, **common: Any) -> None:
+    """Latency and bandwidth of messages between all pairs of GPUs, blocking."""
+    if "host" in memory:
+        raise click.UsageError("the matrix is of GPUs: --memory cuda or its kin")
+    if 0 in sizes:
+        raise click.UsageError("the matrix has messages of at least one byte")
+    found = facts()
+    if isinstance(found, str):
+        raise click.ClickException(f"no matrix: {found}")
+    names = [f"cuda:{number}" for number in range(len(found.devices))]
+    placement = Placement(within=not common["processes"], cpus=common["cpus"])
+    with report(common["json_to"], gpu=memory != HOST) as (rows, add, console):
+        for row in _measure(names, sizes, memory, placement, common["iters"] or 0):
+            add(row)
+        if common["json_to"] == "-":
+            return
+        for op, unit in (("bandwidth", "GB/s"), ("latency", "us one way, p50")):
+            for size in sizes:
+                mine = [row for row in rows if (row.op, row.size) == (op, size)]
+                console.print(_table(f"{op} {format_size(size)}, {unit}", mine, len(names)))
+
+
+def _measure(
+    names: Sequence[str], sizes: Sequence[int], memory: Pair, placement: Placement, iterations: int
+) -> Iterator[Row]:
+    for source in names:
+        for target in names:
+            jobs = [
+                Job(op, "c", "sendrecv", size, iterations, memory=memory, devices=(source, target))
+                for op in ("latency", "bandwidth")
+                for size in sizes
+            ]
+            yield from with_progress(jobs, placement)
+
+
+def _table(title: str, rows: Sequence[Row], count: int) -> Table:
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    shown.add_column("from, to")
+    for number in range(count):
+        shown.add_column(str(number), justify="right")
+    by_pair = {row.devices: row for row in rows}
+    for source in range(count):
+        cells = [by_pair[f"{source},{target}"] for target in range(count)]
+        shown.add_row(
+            str(source),
+            *(f"{one.GBps if one.op == 'bandwidth' else one.p50_us:,.2f}" for one in cells),
+        )
+    return shown

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that the benchmarks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from onehop.cli.gpus import parse_devices, parse_memory
+from onehop.cli.sizes import SizeList
+
+Command = Callable[..., None]
+
+
+def _cpus(_: click.Context, __: click.Parameter, value: str | None) -> list[int]:
+    if value is None:
+        return []
+    try:
+        return [int(cpu) for cpu in value.split(",")]
+    except ValueError as failure:
+        raise click.BadParameter(f"'{value}' is no list of CPU numbers") from failure
+
+
+_HOW: tuple[Callable[[Command], Command], ...] = (
+    click.option("--iters", type=click.IntRange(1), help="Operations; default: by the size."),
+    click.option(
+        "--processes/--threads",
+        " /--within",
+        "processes",
+        default=True,
+        help="Two processes (default), or two threads of one.",
+    ),
+    click.option("--cpus", callback=_cpus, metavar="A,B", help="Pin the sides to these CPUs."),
+    click.option("--json", "json_to", metavar="FILE|-", help="Write rows as lines of JSON."),
+)
+
+_WHAT: tuple[Callable[[Command], Command], ...] = (
+    click.option(
+        "--api",
+        type=click.Choice(["c", "python"]),
+        default="c",
+        show_default=True,
+        help="The loop in C++, or the same loop in Python with numpy arrays.",
+    ),
+    click.option(
+        "--memory",
+        default="host",
+        callback=parse_memory,
+        show_default=True,
+        metavar="KIND[,KIND]",
+        help="host, pinned, cuda (cudaMalloc), cuda-vmm, cuda-pool, cuda-async or cuda-managed;"
+        " two: of either side.",
+    ),
+    click.option(
+        "--devices",
+        callback=parse_devices,
+        metavar="A,B",
+        help="Device of either side; default: 0,1, or 0,0 where there is one.",
+    ),
+)
+
+
+def how(command: Command) -> Command:
+    """Add the options of everything that is measured."""
+    for option in reversed(_HOW):
+        command = option(command)
+    return command
+
+
+def common(command: Command) -> Command:
+    """Add the options that all benchmarks but the matrix have."""
+    for option in reversed((*_WHAT, *_HOW)):
+        command = option(command)
+    return command
+
+
+def sizes(default: str) -> Callable[[Command], Command]:
+    """Add --sizes."""
+    return click.option(
+        "--sizes",
+        type=SizeList(),
+        default=default,
+        show_default=True,
+        help="As 8,1K,64K or 8:64M (doubling) or 8:64M:8 (eightfold).",
+    )
+
+
+def modes(*names: str) -> Callable[[Command], Command]:
+    """Add --mode; the first is the default."""
+    return click.option(
+        "--mode",
+        "modes",
+        type=click.Choice(names),
+        multiple=True,
+        default=[names[0]],
+        show_default=True,
+        help="May be given several times.",
+    )
+
+
+buffers = click.option(
+    "--buffers",
+    type=click.Choice(["private", "shared"]),
+    default="private",
+    show_default=True,
+    help="Private memory, or onehop.empty's shared blocks.",
+)
+
+
+def versus(*names: str) -> Callable[[Command], Command]:
+    """Add --vs, which takes a list, and --nccl."""
+    allowed = [*names, "nccl", "floors"]
+
+    def parse(_: click.Context, __: click.Parameter, values: Sequence[str]) -> list[str]:
+        found = [name for value in values for name in value.split(",")]
+        for name in found:
+            if name not in allowed:
+                raise click.BadParameter(f"'{name}' is not one of {', '.join(allowed)}")
+        return found
+
+    def add(command: Command) -> Command:
+        command = click.option(
+            "--nccl", metavar="PATH", help="libnccl.so.2; default: the loader's, or torch's."
+        )(command)
+        return click.option(
+            "--vs",
+            "floors",
+            multiple=True,
+            callback=parse,
+            metavar="NAME,...",
+            help=f"Also measure what the machine does without onehop: {', '.join(allowed)}.",
+        )(command)
+
+    return add

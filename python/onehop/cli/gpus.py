@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs on the command line: which there are, kinds of memory, and which a row's sides use."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from onehop import _bench
+
+MEMORY = {
+    "host": _bench.Memory.HOST,
+    "pinned": _bench.Memory.PINNED,
+    "cuda": _bench.Memory.CUDA,
+    "cuda-vmm": _bench.Memory.CUDA_VMM,
+    "cuda-pool": _bench.Memory.CUDA_POOL,
+    "cuda-async": _bench.Memory.CUDA_ASYNC,
+    "cuda-managed": _bench.Memory.CUDA_MANAGED,
+}
+
+_RELEASE = Path("/proc/driver/nvidia/version")
+
+Pair = tuple[str, str]
+
+HOST: Pair = ("host", "host")
+NO_DEVICES: Pair = ("", "")
+
+
+def facts() -> _bench.GpuFacts | str:
+    """Return the driver and its devices, or why there is none."""
+    try:
+        return _bench.gpu_facts()
+    except _bench.GpuError as failure:
+        return str(failure)
+
+
+def version(found: _bench.GpuFacts) -> str:
+    """Return the driver's release, where it tells, and the CUDA version that it speaks."""
+    speaks = f"CUDA {found.version // 1000}.{found.version % 1000 // 10}"
+    try:
+        release = re.search(r"\d+\.\d+(\.\d+)?", _RELEASE.read_text())
+    except OSError:
+        release = None
+    return f"{release[0]}, {speaks}" if release else speaks
+
+
+def parse_memory(_: click.Context, __: click.Parameter, value: str) -> Pair:
+    """Parse one kind of memory, or one for each side: ``cuda,host``."""
+    kinds = value.split(",")
+    for kind in kinds:
+        if kind not in MEMORY:
+            known = ", ".join(MEMORY)
+            raise click.BadParameter(f"'{kind}' is no kind of memory: there are {known}")
+    if len(kinds) > 2:
+        raise click.BadParameter(f"'{value}' names {len(kinds)} kinds; there are two sides")
+    return kinds[0], kinds[-1]
+
+
+def parse_devices(_: click.Context, __: click.Parameter, value: str | None) -> list[int]:
+    """Parse a list of device numbers."""
+    if value is None:
+        return []
+    try:
+        return [int(number) for number in value.split(",")]
+    except ValueError as failure:
+        raise click.BadParameter(f"'{value}' is no list of device numbers") from failure
+
+
+def choose(memory: Pair, numbers: Sequence[int]) -> Pair:
+    """Return the devices of both sides: as asked for, else two different ones if there are two.
+
+    Raises:
+        click.ClickException: there is no driver.
+        click.UsageError: a device is not there, or none is wanted.
+
+    """
+    if memory == HOST:
+        if numbers:
+            raise click.UsageError("--devices goes with --memory cuda and its kin")
+        return NO_DEVICES
+    found = facts()
+    if isinstance(found, str):
+        raise click.ClickException(f"--memory {','.join(dict.fromkeys(memory))}: {found}")
+    count = len(found.devices)
+    for number in numbers:
+        if not 0 <= number < count:
+            raise click.UsageError(f"--devices {number}: there are {count}, 0 to {count - 1}")
+    if len(numbers) > 2:
+        raise click.UsageError("--devices takes one device or two")
+    chosen = list(numbers) or ([0, 1] if count > 1 else [0])
+    names = [f"cuda:{number}" for number in (chosen[0], chosen[-1])]
+    first, second = (
+        "" if kind == "host" else name for kind, name in zip(memory, names, strict=True)
+    )
+    return first, second
+
+
+def nccl_libraries(path: str | None) -> list[str]:
+    """Return where NCCL may be: as named, for the loader to find, or among Python's packages."""
+    if path:
+        return [path]
+    found = [Path(folder) / "nvidia" / "nccl" / "lib" / "libnccl.so.2" for folder in sys.path]
+    return ["libnccl.so.2", *(str(place) for place in found if place.exists())]

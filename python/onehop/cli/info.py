@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onehop info``: versions, host, transports, and the configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+import onehop
+from onehop import _bench
+from onehop.cli.gpus import facts, version
+from onehop.cli.provenance import provenance
+from onehop.cli.rows import make_console
+
+_HEADER = """\
+# Configuration
+
+onehop reads these variables from the environment when an endpoint is created. A value that is not
+allowed is an error of that call, and names the variable. Options of a call win over variables.
+
+<!-- Written by `onehop info --config --markdown`. -->
+
+| variable | type | allowed | default | meaning |
+|---|---|---|---|---|
+"""
+
+
+def markdown(variables: Iterable[onehop.Variable]) -> str:
+    """Write the page of the documentation that lists all variables."""
+    rows = []
+    for variable in variables:
+        default = f"`{variable.default}`" if variable.default else "empty"
+        cells = (f"`{variable.name}`", variable.type, variable.allowed, default, variable.meaning)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
+    return _HEADER + "".join(rows)
+
+
+def unknown_variables() -> list[str]:
+    """Return ONEHOP_* variables of the environment that onehop does not know."""
+    known = {variable.name for variable in onehop.config()}
+    return sorted(name for name in os.environ if name.startswith("ONEHOP_") and name not in known)
+
+
+def _config_table() -> Table:
+    table = Table(title="Configuration", title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("variable", "value", "default", "type", "allowed", "meaning"):
+        table.add_column(heading, overflow="fold")
+    for variable in onehop.config():
+        value = variable.value
+        table.add_row(
+            variable.name,
+            "-" if value is None else f"[bold]{value}[/]",
+            variable.default or "empty",
+            variable.type,
+            variable.allowed,
+            variable.meaning,
+        )
+    return table
+
+
+def _transport_table(transports: Iterable[onehop.Transport]) -> Table:
+    table = Table(title="Transports", title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("transport", "viable", "why"):
+        table.add_column(heading, overflow="fold")
+    for transport in transports:
+        viable = "[green]yes[/]" if transport.viable else "[dim]no[/]"
+        table.add_row(transport.name, viable, transport.why)
+    return table
+
+
+def _facts_table(found: onehop.Info) -> Table:
+    table = Table(box=None, show_header=False)
+    for key, value in provenance().items():
+        table.add_row(key, value)
+    kernels = f"{found.kernel_bytes} bytes" if found.kernel_bytes else "not in this build"
+    table.add_row("CUDA kernels", kernels)
+    table.add_row("library", onehop.get_library_dir())
+    return table
+
+
+def _gpu_tables() -> Iterator[Table]:
+    """Show the driver with its devices, and which device may access which; or why there is none."""
+    found = facts()
+    if isinstance(found, str):
+        missing = Table(title="GPUs", title_justify="left", box=None, show_header=False)
+        missing.add_row(f"none: {escape(found)}")
+        yield missing
+        return
+    title = f"GPUs: {found.library}, {version(found)}"
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("device", "name", "capability", "PCI", "NUMA", "UUID"):
+        shown.add_column(heading, overflow="fold")
+    for number, device in enumerate(found.devices):
+        node = "-" if device.numa < 0 else str(device.numa)
+        capability = f"{device.major}.{device.minor}"
+        shown.add_row(
+            f"cuda:{number}", escape(device.name), capability, device.pci, node, device.uuid
+        )
+    yield shown
+    if len(found.devices) > 1:
+        yield _peer_table(found.devices)
+
+
+def _peer_table(devices: Sequence[_bench.Gpu]) -> Table:
+    table = Table(title="Peer access", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("from, to")
+    for number in range(len(devices)):
+        table.add_column(str(number))
+    for number, device in enumerate(devices):
+        table.add_row(
+            str(number),
+            *(
+                "-" if other == number else "[green]yes[/]" if reached else "[yellow]no[/]"
+                for other, reached in enumerate(device.peers)
+            ),
+        )
+    return table
+
+
+_LIMITS = (
+    "ONEHOP_MAX_INLINE",
+    "ONEHOP_EAGER_MAX",
+    "ONEHOP_EAGER_CREDIT",
+    "ONEHOP_MAX_PENDING",
+    "ONEHOP_TIMEOUT",
+)
+
+
+def _limits_table() -> Table:
+    table = Table(title="Limits", title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("value", "of", "set by"):
+        table.add_column(heading, overflow="fold")
+    for variable in onehop.config():
+        if variable.name in _LIMITS:
+            table.add_row(variable.value or variable.default, variable.meaning, variable.name)
+    return table
+
+
+@click.command()
+@click.option("--config", is_flag=True, help="Every ONEHOP_* variable: value, default, range.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="With --config: as documentation.")
+def info(config: bool, as_markdown: bool) -> None:
+    """Say what this build can do on this machine."""
+    if as_markdown:
+        if not config:
+            raise click.UsageError("--markdown goes with --config")
+        click.echo(markdown(onehop.config()), nl=False)
+        return
+    console = make_console()
+    if config:
+        console.print(_config_table())
+    else:
+        found = onehop.info()
+        for table in (
+            _facts_table(found),
+            _transport_table(found.transports),
+            *_gpu_tables(),
+            _limits_table(),
+        ):
+            console.print(table)
+    for name in unknown_variables():
+        console.print(f"[yellow]{name} is set, but no variable of onehop: see --config[/]")

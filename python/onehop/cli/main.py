@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command group, and what all commands share: exit codes 0 ok, 1 fault found, 2 usage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import onehop
+from onehop.cli import bench_matrix  # noqa: F401 - adds its command to bench
+from onehop.cli.bench import bench
+from onehop.cli.doctor import doctor
+from onehop.cli.info import info
+from onehop.cli.sides import SideError
+
+
+class _Group(click.Group):
+    """Turns the library's errors into one line and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
+        try:
+            return super().invoke(ctx)
+        except (onehop.Error, SideError) as failure:
+            raise click.ClickException(str(failure)) from failure
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(onehop.__version__, prog_name="onehop")
+def main() -> None:
+    """Onehop moves bytes between two places by the shortest path there is.
+
+    Exit codes: 0 all is well, 1 a fault was found, 2 the command was called wrongly.
+    """
+
+
+main.add_command(info)
+main.add_command(doctor)
+main.add_command(bench)

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor's drive along every path: between two processes, within one, and among ranks."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+
+import onehop
+from onehop import _bench
+from onehop.cli.findings import Finding, State
+from onehop.cli.jobs import Job
+from onehop.cli.roles import link, spec_of, unlink
+from onehop.cli.rows import percentile
+from onehop.cli.sides import Placement, Side, SideError, run_sides
+from onehop.cli.sizes import format_size
+
+SILENCE = 60.0
+_NOTE = b"onehop doctor"
+REPORT = "this is a fault of onehop: report it, with the output of onehop info"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation on a path, and the path it has to take."""
+
+    op: str
+    mode: str
+    size: int
+    path: str
+    iterations: int = 100
+
+    @property
+    def name(self) -> str:
+        """Return how the step is shown."""
+        verb = {"sendrecv": "message", "put_signal": "put + signal"}.get(self.mode, self.mode)
+        batch = " batch of 64 x" if self.op == "batch" else ""
+        return f"{verb}{batch} {format_size(self.size)}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to make a link, and what is driven over it.
+
+    Attributes:
+        single_copy: whether one side should reach the other's memory; None: not looked at.
+
+    """
+
+    name: str
+    steps: Sequence[Step]
+    within: bool = False
+    shared: bool = False
+    single_copy: bool | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def _steps(path: str) -> tuple[Step, ...]:
+    return (
+        Step("latency", "sendrecv", 8, "inline"),
+        Step("latency", "sendrecv", 8192, path),
+        Step("latency", "sendrecv", 2**20, path, 20),
+        Step("latency", "put", 65536, path),
+        Step("latency", "get", 65536, path),
+        Step("latency", "put_signal", 65536, path),
+        Step("batch", "put", 4096, path),
+        Step("batch", "get", 4096, path),
+    )
+
+
+CASES = (
+    Case("within a process", _steps("local"), within=True),
+    Case("shm, private memory", _steps("shm"), single_copy=True),
+    Case("shm, shared blocks", _steps("shm"), shared=True),
+    Case("shm without process_vm", _steps("shm"), env={"ONEHOP_CMA": "off"}),
+    # The warning that this path is slow would be no news here.
+    Case("control socket", _steps("socket"), env={"ONEHOP_SEGMENT": "off", "ONEHOP_LOG": "error"}),
+)
+
+
+def drive(case: Case) -> Iterator[Finding]:
+    """Drive one case and yield what was found."""
+    placement = Placement(within=case.within, env=case.env, silence=SILENCE)
+    halves: dict[str, Finding] = {}
+    try:
+        for number, finding in run_sides(case_role, case, placement):
+            other = halves.pop(finding.check, None)
+            if other is None:
+                halves[finding.check] = finding
+                continue
+            first, second = (finding, other) if number == 0 else (other, finding)
+            # Side 1 speaks only of what it found wrong.
+            yield first if second.state == "ok" else second
+    except SideError as failure:
+        yield Finding(case.name, "drive", "fault", str(failure), REPORT)
+
+
+def case_role(side: Side, case: Case) -> None:
+    """Be one side of a case."""
+    loops = _bench.Side(side.number)
+    link(side, loops)
+    for step in case.steps:
+        side.report(_drive_step(loops, case, step))
+    unlink(side, loops)
+    with onehop.Endpoint() as endpoint:
+        if side.number == 1:
+            side.tell(endpoint.address)
+            peer = endpoint.accept()
+        else:
+            peer = endpoint.connect(side.hear())
+        side.report(_notify(case, side, endpoint, peer))
+        if case.single_copy is not None:
+            side.report(_single_copy(case, peer))
+        side.tell("done")
+        side.hear()
+
+
+def _drive_step(loops: _bench.Side, case: Case, step: Step) -> Finding:
+    job = Job(step.op, "c", step.mode, step.size, step.iterations, blocks=1, shared=case.shared)
+    spec = spec_of(job, 0)
+    if step.op == "batch":
+        spec.blocks = 64
+    found = loops.batch(spec) if step.op == "batch" else loops.latency(spec)
+    p50 = percentile(found.samples_us, 0.5) if found.samples_us else None
+    state: State = "ok"
+    detail, remedy = f"by {found.path}", ""
+    if found.wrong:
+        state, detail, remedy = "fault", f"{found.wrong} bytes are wrong", REPORT
+    elif found.path not in (step.path, "none"):
+        state, detail, remedy = "fault", f"went by {found.path}, not by {step.path}", REPORT
+    return Finding(case.name, step.name, state, detail, remedy, p50)
+
+
+def _notify(case: Case, side: Side, endpoint: onehop.Endpoint, peer: onehop.Peer) -> Finding:
+    """Send notes to and fro; a signal behind each says when to look for it."""
+    times = []
+    wrong = 0
+    for i in range(20):
+        note = _NOTE + bytes([i])
+        start = perf_counter_ns()
+        if side.number == 0:
+            peer.notify(note)
+            peer.signal(1)
+        peer.wait_signal(1)
+        wrong += [text for _, text in endpoint.notifications()] != [note]
+        if side.number == 1:
+            peer.notify(note)
+            peer.signal(1)
+        times.append((perf_counter_ns() - start) / 2e3)
+    state: State = "fault" if wrong else "ok"
+    detail = f"{wrong} of 20 notes did not come, or not in time" if wrong else "notes and signals"
+    p50 = statistics.median(times) if side.number == 0 else None
+    return Finding(case.name, "notify + signal", state, detail, REPORT if wrong else "", p50)
+
+
+def _single_copy(case: Case, peer: onehop.Peer) -> Finding:
+    if peer.info().single_copy:
+        return Finding(case.name, "single copy", "ok", "each side reads the other's memory")
+    why = next(
+        (
+            row.why
+            for row in onehop.paths(peer)
+            if row.source == row.target == "host" and row.method == "stream"
+        ),
+        "the other side cannot be reached",
+    )
+    return Finding(
+        case.name,
+        "single copy",
+        "slow",
+        why,
+        "see process_vm above; use buffers of onehop.empty, which need no rights",
+    )
+
+
+def meet(ranks: int) -> Finding:
+    """Let ranks meet at a rendezvous on loopback and pass a message round."""
+    place, check = "rendezvous", f"{ranks} ranks over loopback"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    placement = Placement(count=ranks, silence=SILENCE)
+    try:
+        found = [value for _, value in run_sides(rank_role, f"tcp://127.0.0.1:{port}", placement)]
+    except SideError as failure:
+        return Finding(place, check, "fault", str(failure), "look at TCP ports and loopback above")
+    wrong = sum(bad for bad, _ in found)
+    if wrong or len(found) != ranks:
+        return Finding(place, check, "fault", f"{wrong} of {ranks} messages are wrong", REPORT)
+    slowest = max(us for _, us in found)
+    return Finding(place, check, "ok", f"met and connected in {slowest / 1e3:,.1f} ms")
+
+
+def rank_role(side: Side, rendezvous: str) -> None:
+    """Be one rank: send to the next, receive from the one before."""
+    size = side.placement.count
+    start = perf_counter_ns()
+    comm = onehop.Communicator(side.number, size, rendezvous=rendezvous)
+    after, before = (side.number + 1) % size, (side.number - 1) % size
+    inbox = bytearray(1)
+    request = comm.irecv(inbox, before)
+    comm.send(bytes([side.number]), after)
+    request.wait()
+    passed = (perf_counter_ns() - start) / 1e3
+    comm.barrier()
+    side.report((inbox[0] != before, passed))
+    comm.close()

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the sides of a link: each in a process of its own, or as threads of one.
+
+The process that shows the results never takes part, so whatever goes wrong in a side, also a crash
+or a hang, is seen and told.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+
+
+class SideError(Exception):
+    """A side failed, died, or has been silent for too long; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the sides run.
+
+    Attributes:
+        count: how many sides there are.
+        within: as threads of one process, else one process each.
+        cpus: CPU of each side; empty: wherever the system puts them.
+        env: environment variables of all sides.
+        silence: seconds without a word from any side after which they are given up.
+
+    """
+
+    count: int = 2
+    within: bool = False
+    cpus: Sequence[int] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    silence: float = 120.0
+
+
+@dataclass
+class Side:
+    """What a role is given: its number, and its words to the other side and to the parent."""
+
+    number: int
+    placement: Placement
+    report: Callable[[Any], None]
+    tell: Callable[[Any], None]
+    hear: Callable[[], Any]
+
+
+Role = Callable[[Side, Any], None]
+
+
+def run_sides(role: Role, argument: object, placement: Placement) -> Iterator[tuple[int, Any]]:
+    """Run `role(side, argument)` on every side and yield (number, value) for all they report.
+
+    `role` must be importable by name, `argument` be picklable. `tell` and `hear` connect side 0
+    with side 1 (side 0 hears of all others).
+
+    Raises:
+        SideError: a side raised an exception, died, or was silent for too long.
+
+    """
+    context = multiprocessing.get_context("spawn")
+    groups = [range(placement.count)] if placement.within else [[n] for n in range(placement.count)]
+    processes: list[SpawnProcess] = []
+    links: list[connection.Connection] = []
+    try:
+        for numbers in groups:
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_process,
+                args=(theirs, role, argument, placement, list(numbers)),
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            processes.append(process)
+            links.append(ours)
+        yield from _listen(links, processes, placement)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+        for link in links:
+            link.close()
+
+
+def _listen(
+    links: list[connection.Connection], processes: list[SpawnProcess], placement: Placement
+) -> Iterator[tuple[int, Any]]:
+    running = dict(zip(links, processes, strict=True))
+    while running:
+        ready = connection.wait(list(running), timeout=placement.silence)
+        if not ready:
+            raise SideError(f"no word from either side for {placement.silence:.0f} s: they hang")
+        for link in ready:
+            assert isinstance(link, connection.Connection)
+            try:
+                kind, number, value = link.recv()
+            except EOFError:
+                _check_exit(running.pop(link))
+                continue
+            if kind == "error":
+                raise SideError(f"side {number}: {value}")
+            if kind == "tell":
+                links[1 if number == 0 else 0].send(value)
+            else:
+                yield number, value
+
+
+def _check_exit(process: SpawnProcess) -> None:
+    process.join()
+    code = process.exitcode or 0
+    if code < 0:
+        raise SideError(f"a side was ended by {signal.Signals(-code).name}")
+    if code > 0:
+        raise SideError(f"a side ended with exit code {code}")
+
+
+def _process(
+    link: connection.Connection,
+    role: Role,
+    argument: object,
+    placement: Placement,
+    numbers: list[int],
+) -> None:
+    # A side never outlives the process that shows its results, however that one ends.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.environ.update(placement.env)
+    lock = threading.Lock()
+
+    def send(kind: str, number: int, value: object) -> None:
+        with lock:
+            link.send((kind, number, value))
+
+    if not placement.within:
+        number = numbers[0]
+        side = Side(
+            number,
+            placement,
+            report=lambda value: send("report", number, value),
+            tell=lambda value: send("tell", number, value),
+            hear=link.recv,
+        )
+        _play(role, side, argument, send)
+        return
+    inboxes: list[queue.Queue[Any]] = [queue.Queue() for _ in numbers]
+    threads = [
+        threading.Thread(
+            target=_play, args=(role, _within(n, placement, inboxes, send), argument, send)
+        )
+        for n in numbers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _within(
+    number: int,
+    placement: Placement,
+    inboxes: list[queue.Queue[Any]],
+    send: Callable[[str, int, object], None],
+) -> Side:
+    return Side(
+        number,
+        placement,
+        report=lambda value: send("report", number, value),
+        tell=inboxes[1 if number == 0 else 0].put,
+        hear=inboxes[number].get,
+    )
+
+
+def _play(
+    role: Role, side: Side, argument: object, send: Callable[[str, int, object], None]
+) -> None:
+    try:
+        if side.placement.cpus:
+            cpus = side.placement.cpus
+            os.sched_setaffinity(0, {cpus[side.number % len(cpus)]})
+        role(side, argument)
+    except Exception as failure:
+        send("error", side.number, str(failure) or type(failure).__name__)

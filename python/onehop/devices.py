@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs and their streams, as arguments."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+from onehop._core import CURRENT_STREAM, CurrentStream
+
+__all__ = [
+    "CURRENT_STREAM",
+    "After",
+    "CudaStreamProtocol",
+    "CupyStream",
+    "CurrentStream",
+    "Device",
+    "NumbaStream",
+    "NumberedDevice",
+    "TorchEvent",
+    "TorchStream",
+]
+
+
+class NumberedDevice(Protocol):
+    """A device with a type and an index, as torch.device("cuda:1")."""
+
+    @property
+    def type(self) -> str: ...  # noqa: D102
+    @property
+    def index(self) -> int | None: ...  # noqa: D102
+
+
+class TorchStream(Protocol):
+    """torch.cuda.Stream."""
+
+    @property
+    def cuda_stream(self) -> int: ...  # noqa: D102
+
+
+class TorchEvent(Protocol):
+    """torch.cuda.Event."""
+
+    @property
+    def cuda_event(self) -> int: ...  # noqa: D102
+
+
+class CudaStreamProtocol(Protocol):
+    """A stream of cuda.core, and of whoever follows it: a version, and the raw stream."""
+
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+
+class CupyStream(Protocol):
+    """cupy.cuda.Stream or Event; what is derived from a class named Event is an event."""
+
+    @property
+    def ptr(self) -> Any: ...  # noqa: ANN401, D102
+
+
+class NumbaStream(Protocol):
+    """A stream or an event of numba; what is derived from a class named Event is an event."""
+
+    @property
+    def handle(self) -> Any: ...  # noqa: ANN401, D102
+
+
+# What an endpoint is on: None or "host", the number of a GPU, "cuda:1", "GPU-<uuid>".
+Device: TypeAlias = str | int | NumberedDevice | None
+# What is waited for before GPU memory is touched. None: nothing, the memory is ready now. An
+# integer: a raw stream. CURRENT_STREAM: what the buffer's library works on now.
+After: TypeAlias = (
+    CurrentStream
+    | TorchStream
+    | TorchEvent
+    | CudaStreamProtocol
+    | CupyStream
+    | NumbaStream
+    | int
+    | None
+)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts that onehop reports, as plain records."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onehop import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from onehop._core import Peer
+
+__all__ = [
+    "Counter",
+    "Info",
+    "PathRow",
+    "Paths",
+    "PeerInfo",
+    "PeerStats",
+    "Transport",
+    "Variable",
+    "info",
+    "paths",
+]
+
+
+@dataclass(frozen=True)
+class Transport:
+    """A transport of this build: viable here, or why not."""
+
+    name: str
+    viable: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One ONEHOP_* variable."""
+
+    name: str
+    type: str
+    allowed: str
+    default: str
+    meaning: str
+    hidden: bool  # its value is a secret
+
+    @property
+    def value(self) -> str | None:
+        """What the environment sets it to, or None; secrets are not shown."""
+        value = os.environ.get(self.name)
+        return "(hidden)" if value is not None and self.hidden else value
+
+
+@dataclass(frozen=True)
+class Info:
+    """What this build can do on this machine."""
+
+    version: str
+    kernel_bytes: int  # of the embedded CUDA kernels; 0: built without
+    transports: list[Transport]
+
+
+@dataclass(frozen=True)
+class PeerInfo:
+    """What is known of a link."""
+
+    id: int  # of the peer, unique in the process
+    label: str  # "host:pid" of the other process
+    rank: int | None  # in the communicator
+    path: str  # of everything that is not inline
+    max_inline: int  # bytes, granted
+    eager_max: int  # bytes
+    eager_credit: int  # bytes that the peer grants us
+    single_copy: bool  # we reach the peer's memory
+    target_progress: bool  # our puts and gets need the peer's progress
+    unresponsive: float  # seconds since it stopped answering, or 0; asks, so ask twice
+
+
+@dataclass(frozen=True)
+class Counter:
+    """What has travelled on one path."""
+
+    operations: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class PeerStats:
+    """Counters of a link; the first two by path."""
+
+    sent: dict[str, Counter]
+    received: dict[str, Counter]
+    unexpected: int  # messages that came before their receive
+    out_of_credit: int  # small messages that had to ask first
+    adverts_used: int  # sends that went straight into a posted receive
+    back_pressure: int  # sends refused with Status.AGAIN
+    timeouts: int
+    cancelled: int
+
+
+@dataclass(frozen=True)
+class PathRow:
+    """The path of one range of sizes, and why."""
+
+    operation: str  # "message" or "put/get"
+    source: str  # kind of memory: "host", "shared", "device", "device-private"
+    target: str
+    first: int  # bytes
+    last: int
+    path: str
+    method: str
+    why: str
+
+    @property
+    def sizes(self) -> str:
+        """The range of sizes, for reading."""
+        if self.last >= 2**63 - 1:
+            return f"{self.first} B and more"
+        return f"{self.first} to {self.last} B"
+
+
+class Paths(tuple[PathRow, ...]):
+    """Rows that print as a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        header = ("operation", "memory", "sizes", "path", "method", "why")
+        rows = [
+            (
+                row.operation,
+                f"{row.source} -> {row.target}",
+                row.sizes,
+                row.path,
+                row.method,
+                row.why,
+            )
+            for row in self
+        ]
+        return "\n".join(_table([header, *rows]))
+
+
+def _table(rows: list[tuple[str, ...]]) -> Iterable[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def paths(peer: Peer) -> Paths:
+    """Return the path that each kind of memory and each size takes to a peer, and why."""
+    return Paths(peer.paths())
+
+
+def info() -> Info:
+    """Return what this build can do on this machine."""
+    return Info(_core.version(), _core.kernel_image_size(), _core.transports())

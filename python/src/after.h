@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The argument `after`: what an operation waits for before it touches the memory of a GPU.
+//
+// Threading: needs the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "buffer.h"
+#include "onehop/onehop.hpp"
+
+namespace onehop::python {
+
+// What `after` stands for in a transfer of this buffer: None, a stream, an event, or
+// onehop.CURRENT_STREAM. Raises InvalidType for anything else. `on_gpu`: of the endpoint, which
+// else waits for no GPU.
+After after_of(nb::handle after, const Buffer& buffer, bool on_gpu);
+
+// onehop.CURRENT_STREAM: the default of `after`.
+nb::object current_stream_object();
+void bind_after(nb::module_& module);
+
+// Forgets the types of streams; at exit.
+void forget_stream_types();
+
+// The argument in signatures and docstrings.
+#define OH_PYTHON_AFTER_ARGUMENT ", after: onehop.devices.After = CURRENT_STREAM"
+#define OH_PYTHON_AFTER                                                                           \
+  "after: what is waited for before GPU memory is touched: a stream or an event, None for "       \
+  "nothing;\nleft out, the stream that the buffer's library works on now. Host memory waits for " \
+  "nothing unless told."
+
+}  // namespace onehop::python

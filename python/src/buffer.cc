@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "buffer.h"
+
+#include <algorithm>
+#include <string>
+
+#include "errors.h"
+
+namespace onehop::python {
+namespace {
+
+// Whether the elements are, or contain, references to Python objects. Their bytes are addresses.
+bool holds_objects(const char* format) {
+  for (const char* at = format; at && *at; ++at) {
+    if (*at == ':') {  // the name of a field follows, up to the next colon
+      do ++at;
+      while (*at && *at != ':');
+      if (!*at) return false;
+    } else if (*at == 'O') {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void Buffer::acquire(nb::handle object, Wanted wanted) {
+  int flags = PyBUF_FORMAT | PyBUF_ND | (wanted.access == Access::kWrite ? PyBUF_WRITABLE : 0);
+  // Asked for the format too: the bytes of Python objects must not be moved.
+  if (!PyObject_CheckBuffer(object.ptr()) || PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) {
+    return acquire_slowly(object, wanted);
+  }
+  if (holds_objects(view_.format)) {
+    release();
+    refuse_objects(object);
+  }
+  data_ = static_cast<uint8_t*>(view_.buf);
+  size_ = static_cast<size_t>(view_.len);
+}
+
+void Buffer::acquire_slowly(nb::handle object, Wanted wanted) {
+  view_ = {};
+  if (PyErr_Occurred()) {
+    std::string text = take_python_error();
+    // Arrays of cupy have the protocol, to refuse with it.
+    if (!shows_cuda_array(object)) return acquire_plainly(object, wanted.access, text);
+  }
+  exporter_ = Exporter::of(Py_TYPE(object.ptr()));
+  if (acquire_exchanged(object, wanted) || acquire_cuda_array(object, wanted) ||
+      acquire_dlpack(object, wanted)) {
+    return;
+  }
+  throw TypeMismatch("a " + name_of_type(object) +
+                     " is no buffer: give an object with the buffer protocol (bytes, bytearray, "
+                     "memoryview, a numpy array), with __dlpack__ (a tensor) or with "
+                     "__cuda_array_interface__");
+}
+
+// The buffer protocol was refused. Elements that it has no format for (datetime64, say) are bytes
+// all the same; everything else is refused here too, with the reason.
+void Buffer::acquire_plainly(nb::handle object, Access access, const std::string& text) {
+  int flags = access == Access::kWrite ? PyBUF_WRITABLE : PyBUF_SIMPLE;
+  if (PyObject_GetBuffer(object.ptr(), &view_, flags) == 0) {
+    data_ = static_cast<uint8_t*>(view_.buf);
+    size_ = static_cast<size_t>(view_.len);
+    return;
+  }
+  PyErr_Clear();
+  Py_buffer probe;
+  if (PyObject_GetBuffer(object.ptr(), &probe, PyBUF_SIMPLE) == 0) {
+    PyBuffer_Release(&probe);
+    refuse_read_only(object);
+  }
+  PyErr_Clear();
+  if (PyObject_GetBuffer(object.ptr(), &probe, PyBUF_STRIDED_RO) == 0) {
+    bool contiguous = PyBuffer_IsContiguous(&probe, 'C') != 0;
+    PyBuffer_Release(&probe);
+    if (!contiguous) refuse_strides(object);
+  }
+  PyErr_Clear();
+  raise_invalid("the " + name_of_type(object) + " gives no buffer: " + text);
+}
+
+void Buffer::share(const Buffer& other, Access access) {
+  if (other.view_.obj) return acquire(other.view_.obj, {access, nullptr});
+  data_ = other.data_;
+  size_ = other.size_;
+  memory_ = other.memory_;
+  object_ = other.object_;
+  managed_ = other.managed_;
+}
+
+void Buffer::release() {
+  if (view_.obj) PyBuffer_Release(&view_);
+  view_ = {};
+  managed_.reset();
+  object_.reset();
+  data_ = nullptr;
+  size_ = 0;
+  memory_ = Memory::kHost;
+  stream_told_ = false;
+}
+
+bool is_contiguous(size_t ndim, const int64_t* shape, const int64_t* strides, int64_t unit) {
+  if (!strides || std::find(shape, shape + ndim, 0) != shape + ndim) return true;
+  int64_t expected = unit;
+  for (size_t i = ndim; i-- > 0;) {
+    if (shape[i] != 1 && strides[i] != expected) return false;
+    expected *= shape[i];
+  }
+  return true;
+}
+
+void refuse_strides(nb::handle object) {
+  raise_invalid("the " + name_of_type(object) +
+                " is not C-contiguous: send a contiguous copy (numpy.ascontiguousarray, "
+                "tensor.contiguous), or receive into one and copy from it");
+}
+
+void refuse_read_only(nb::handle object) {
+  raise_invalid("the " + name_of_type(object) +
+                " is read-only: what is received or registered needs a writable buffer, such as a "
+                "bytearray or a writable array");
+}
+
+void refuse_objects(nb::handle object) {
+  raise_invalid("the " + name_of_type(object) +
+                " holds Python objects, which mean nothing elsewhere");
+}
+
+void refuse_device(nb::handle object, const char* why) {
+  throw OperationError(OH_ERR_NOT_VIABLE, "the " + name_of_type(object) + " is GPU memory, " + why);
+}
+
+}  // namespace onehop::python

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/stl/string.h>
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bytes.h"
+#include "endpoint.h"
+#include "errors.h"
+
+namespace onehop::python {
+namespace {
+
+constexpr int64_t kAnySource = -1;
+
+// A communicator and its links so far; looked up on each call, so without a call of the library.
+struct PyCommunicator {
+  std::shared_ptr<Context> context;
+  std::vector<std::shared_ptr<Link>> links;
+
+  Link& link(int64_t rank, nb::handle timeout);
+};
+
+Link& PyCommunicator::link(int64_t rank, nb::handle timeout) {
+  if (rank >= 0 && static_cast<size_t>(rank) < links.size()) {
+    if (const std::shared_ptr<Link>& known = links[static_cast<size_t>(rank)]) return *known;
+  }
+  context->check();
+  Timeout limit{timeout_ns(timeout, context->default_timeout_ns())};
+  Peer peer = call_interruptibly(
+      [owner = context, rank, limit] { return owner->communicator().peer(rank, limit); });
+  std::shared_ptr<Link>& slot = links[static_cast<size_t>(rank)];
+  // Another thread may have been faster; its link is in use.
+  if (!slot) slot = Link::of(context, std::move(peer));
+  return *slot;
+}
+
+int64_t source_of(nb::handle source) {
+  if (!PyLong_Check(source.ptr())) {
+    throw TypeMismatch("a rank is an integer or onehop.ANY_SOURCE, not a " + name_of_type(source));
+  }
+  int overflow = 0;
+  int64_t rank = PyLong_AsLongLongAndOverflow(source.ptr(), &overflow);
+  if (overflow != 0 || rank < kAnySource) {
+    raise_invalid("rank " + nb::cast<std::string>(nb::str(source)) +
+                  ": ranks are 0 to size - 1, or onehop.ANY_SOURCE");
+  }
+  return rank;
+}
+int64_t rank_of(nb::handle rank) {
+  int64_t value = source_of(rank);
+  if (value == kAnySource) raise_invalid("rank -1: a peer has one rank, 0 to size - 1");
+  return value;
+}
+
+struct CommunicatorArguments {
+  int64_t rank;
+  int64_t size;
+  nb::handle rendezvous;
+  nb::handle unique_id;
+  nb::handle timeout;
+};
+
+std::shared_ptr<Context> create(const CommunicatorArguments& given,
+                                std::shared_ptr<EndpointArguments> endpoint) {
+  if (given.rank < 0 || given.rank >= given.size || given.size > INT32_MAX) {
+    raise_invalid("rank " + std::to_string(given.rank) + " of " + std::to_string(given.size) +
+                  ": ranks are 0 to size - 1");
+  }
+  std::string rendezvous;
+  if (!given.rendezvous.is_none()) rendezvous = nb::cast<std::string>(given.rendezvous);
+  Bytes unique_id;
+  if (!given.unique_id.is_none()) unique_id = from_bytes(given.unique_id);
+  auto options = detail::sized<oh_comm_options>();
+  options.rank = static_cast<uint32_t>(given.rank);
+  options.size = static_cast<uint32_t>(given.size);
+  // The library's own default, so that it is one value.
+  options.timeout_ns = timeout_ns(given.timeout, OH_TIMEOUT_DEFAULT);
+  return call_interruptibly([options, rendezvous, unique_id, endpoint]() mutable {
+    options.endpoint = endpoint->options;
+    if (!rendezvous.empty()) options.rendezvous = rendezvous.c_str();
+    if (!unique_id.empty()) options.unique_id = unique_id.data();
+    options.unique_id_size = unique_id.size();
+    return Context::create(options);
+  });
+}
+
+void init(PyCommunicator* self, int64_t rank, int64_t size, nb::handle rendezvous,
+          nb::handle unique_id, nb::handle device, nb::handle max_inline, bool progress_thread,
+          nb::handle timeout) {
+  auto endpoint = std::make_shared<EndpointArguments>(device, max_inline, progress_thread);
+  std::shared_ptr<Context> context =
+      create({rank, size, rendezvous, unique_id, timeout}, std::move(endpoint));
+  new (self) PyCommunicator{std::move(context), {}};
+  self->links.resize(static_cast<size_t>(size));
+}
+
+void barrier(PyCommunicator& self, nb::handle timeout) {
+  self.context->check();
+  Timeout limit{timeout_ns(timeout, self.context->default_timeout_ns())};
+  call_interruptibly([context = self.context, limit] {
+    context->communicator().barrier(limit);
+    return true;
+  });
+}
+
+void close(PyCommunicator& self) {
+  {
+    WithoutGil release;
+    self.context->close();
+  }
+  sweep_all_orphans();
+}
+
+PyMessage recv_from(PyCommunicator& self, nb::handle source, const Transfer& transfer,
+                    nb::handle timeout) {
+  int64_t rank = source_of(source);
+  if (rank == kAnySource) return recv_any(self.context, transfer, timeout);
+  return recv(self.link(rank, timeout), transfer, timeout);
+}
+
+PyRequest irecv_from(PyCommunicator& self, nb::handle source, const Transfer& transfer) {
+  int64_t rank = source_of(source);
+  if (rank == kAnySource) return irecv_any(self.context, transfer);
+  return irecv(self.link(rank, nb::ellipsis()), transfer);
+}
+
+void bind_messages(nb::class_<PyCommunicator>& type) {
+  type.def(
+          "send",
+          [](PyCommunicator& self, nb::handle buffer, nb::handle dst, nb::handle tag,
+             nb::handle timeout, nb::handle after) {
+            send(self.link(rank_of(dst), timeout), {buffer, tag, after}, timeout);
+          },
+          nb::arg("buffer").none(), nb::arg("dst").none(), nb::arg("tag").none() = 0,
+          nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def send(self, buffer: onehop.buffers.Buffer, dst: int, tag: int = 0, timeout: "
+                  "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
+          "Sends to the rank dst: see Peer.send. The first use connects.")
+      .def(
+          "recv",
+          [](PyCommunicator& self, nb::handle buffer, nb::handle src, nb::handle tag,
+             nb::handle timeout,
+             nb::handle after) { return recv_from(self, src, {buffer, tag, after}, timeout); },
+          nb::arg("buffer").none(), nb::arg("src").none(), nb::arg("tag").none() = 0,
+          nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def recv(self, buffer: onehop.buffers.Buffer, src: int, tag: int = 0, timeout: "
+                  "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
+          "Receives from the rank src, or onehop.ANY_SOURCE: see Peer.recv.")
+      .def(
+          "isend",
+          [](PyCommunicator& self, nb::handle buffer, nb::handle dst, nb::handle tag,
+             nb::handle after) {
+            return isend(self.link(rank_of(dst), nb::ellipsis()), {buffer, tag, after});
+          },
+          nb::arg("buffer").none(), nb::arg("dst").none(), nb::arg("tag").none() = 0,
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def isend(self, buffer: onehop.buffers.Buffer, dst: int, tag: int = "
+                  "0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          "Sends to the rank dst without waiting: see Peer.isend. The first use connects, which "
+          "blocks.")
+      .def(
+          "irecv",
+          [](PyCommunicator& self, nb::handle buffer, nb::handle src, nb::handle tag,
+             nb::handle after) { return irecv_from(self, src, {buffer, tag, after}); },
+          nb::arg("buffer").none(), nb::arg("src").none(), nb::arg("tag").none() = 0,
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def irecv(self, buffer: onehop.buffers.Buffer, src: int, tag: int = "
+                  "0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          "Receives from the rank src, or onehop.ANY_SOURCE, without waiting. The first use of a "
+          "rank connects, which\nblocks.");
+}
+
+}  // namespace
+
+void bind_communicator(nb::module_& module) {
+  nb::class_<PyCommunicator> type(module, "Communicator",
+                                  "Ranks 0 to size - 1 that meet at one rendezvous; peers connect "
+                                  "on first use. Any thread may use "
+                                  "it. A context\nmanager that closes it.");
+  type.def(
+      "__init__", init, nb::arg("rank"), nb::arg("size"), nb::arg("rendezvous") = nb::none(),
+      nb::arg("unique_id") = nb::none(), nb::arg("device") = nb::none(),
+      nb::arg("max_inline") = nb::none(), nb::arg("progress_thread") = false,
+      nb::arg("timeout").none() = nb::ellipsis(),
+      nb::sig(
+          "def __init__(self, rank: int, size: int, rendezvous: str | None = None, unique_id: "
+          "onehop.buffers.Buffer | None = None, device: onehop.devices.Device = None, max_inline: "
+          "int | None = None, progress_thread: bool = False, timeout: float | None = ...) -> "
+          "None"),
+      "Blocks until all ranks have come.\n\nrendezvous: \"tcp://HOST:PORT\"; rank 0 serves it, and "
+      "unless HOST is loopback all ranks need the same\nONEHOP_SECRET. unique_id: instead, the "
+      "bytes of onehop.unique_id. The others as for Endpoint.\n" OH_PYTHON_TIMEOUT
+      "\nTimeoutError names the ranks that have not come; LinkError with Status.REFUSED: the rank "
+      "is taken, with\nStatus.AUTH: the secret is missing or wrong.");
+  bind_messages(type);
+  type.def_prop_ro(
+          "rank",
+          [](PyCommunicator& self) { return oh_comm_rank(self.context->communicator().get()); },
+          "Our rank.")
+      .def_prop_ro(
+          "size", [](PyCommunicator& self) { return self.links.size(); },
+          "How many ranks there are.")
+      .def(
+          "peer",
+          [](PyCommunicator& self, nb::handle rank, nb::handle timeout) {
+            self.link(rank_of(rank), timeout);
+            return PyPeer{self.links[static_cast<size_t>(rank_of(rank))]};
+          },
+          nb::arg("rank").none(), nb::arg("timeout").none() = nb::ellipsis(),
+          nb::sig("def peer(self, rank: int, timeout: float | None = ...) -> Peer"),
+          "The Peer of a rank, connected if need be. Our own rank is one too. " OH_PYTHON_TIMEOUT)
+      .def_prop_ro(
+          "endpoint", [](PyCommunicator& self) { return PyEndpoint{self.context}; },
+          "The communicator's endpoint, for regions and notifications. Closing it closes the "
+          "communicator.")
+      .def("barrier", barrier, nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def barrier(self, timeout: float | None = ...) -> None"),
+           "Returns when all ranks have called it. " OH_PYTHON_TIMEOUT)
+      .def("close", close,
+           "Closes all links; operations in flight are cancelled, calls that wait raise.")
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> Communicator"))
+      .def(
+          "__exit__", [](PyCommunicator& self, nb::args) { close(self); },
+          nb::sig("def __exit__(self, *args: object) -> None"));
+}
+
+}  // namespace onehop::python

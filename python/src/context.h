@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Context: an endpoint or a communicator as all of its Python objects share it.
+//
+// Threading: any thread; what is said to need the GIL needs it. Ownership: the objects of a context
+// hold it; its handle goes with the last of them. In a child of fork() nothing is given back: the
+// handles belong to locks and threads of the parent.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <optional>
+
+#include "gil.h"
+#include "onehop/onehop.hpp"
+
+namespace onehop::python {
+
+namespace nb = nanobind;
+
+// Number of forks between the module's import and this process.
+uint32_t forks();
+void watch_forks();
+
+// A handle that is left alone in a child of fork().
+template <typename T>
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(T value) : value_(new T(std::move(value))), born_(forks()) {}
+  Owned(Owned&&) noexcept = default;
+  Owned& operator=(Owned&& other) noexcept {
+    reset();
+    value_ = std::move(other.value_);
+    born_ = other.born_;
+    return *this;
+  }
+  ~Owned() { reset(); }
+  void reset() {
+    if (born_ != forks()) (void)value_.release();
+    value_.reset();
+  }
+  explicit operator bool() const { return value_ != nullptr; }
+  T* operator->() const { return value_.get(); }
+  T& operator*() const { return *value_; }
+
+ private:
+  std::unique_ptr<T> value_;
+  uint32_t born_ = 0;
+};
+
+class Context {
+ public:
+  static std::shared_ptr<Context> create(const oh_endpoint_options& options);
+  static std::shared_ptr<Context> create(oh_comm_options options);
+
+  // Ends all waits; later calls raise.
+  void close();
+  EndpointView endpoint() const {
+    return endpoint_ ? EndpointView(endpoint_->get()) : communicator_->endpoint();
+  }
+  // Of a communicator's context.
+  Communicator& communicator() const { return *communicator_; }
+  bool is_communicator() const { return static_cast<bool>(communicator_); }
+  // Null where its endpoint is on a GPU; else why it moves no device memory, and what to do.
+  const char* no_device() const { return no_device_; }
+  // Raises in a child of fork() and once closed, before anything is posted.
+  void check() const;
+  int64_t default_timeout_ns() const { return default_timeout_ns_; }
+
+ private:
+  explicit Context(const oh_endpoint_options& options);
+  Owned<Endpoint> endpoint_;
+  Owned<Communicator> communicator_;
+  int64_t default_timeout_ns_;
+  const char* no_device_;
+  uint32_t born_ = forks();
+};
+
+// Closes what is still open; when the interpreter exits.
+void close_all();
+
+}  // namespace onehop::python

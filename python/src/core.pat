@@ -1,0 +1,3 @@
+# For nanobind's stub generator: what it cannot see. See tests/python/test_stub.py.
+onehop._core.SharedBuffer.__buffer__:
+    def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint.h"
+
+#include <nanobind/stl/string.h>
+
+#include "bytes.h"
+#include "errors.h"
+#include "names.h"
+
+namespace onehop::python {
+namespace {
+
+PyPeer connect(PyEndpoint& self, nb::handle address, nb::handle timeout) {
+  self.context->check();
+  Timeout limit{timeout_ns(timeout, self.context->default_timeout_ns())};
+  Peer peer = call_interruptibly([context = self.context, to = from_bytes(address), limit] {
+    return context->endpoint().connect(to, limit);
+  });
+  return PyPeer{Link::of(self.context, std::move(peer))};
+}
+
+PyPeer accept(PyEndpoint& self, nb::handle timeout) {
+  self.context->check();
+  oh_peer* peer = nullptr;
+  wait_in_slices(timeout_ns(timeout, self.context->default_timeout_ns()), [&](int64_t slice) {
+    return oh_endpoint_accept(self.context->endpoint().get(), slice, &peer);
+  });
+  return PyPeer{Link::of(self.context, Peer(peer))};
+}
+
+nb::list notifications(PyEndpoint& self) {
+  nb::list all;
+  EndpointView endpoint = self.context->endpoint();
+  while (true) {
+    std::optional<std::pair<Message, Bytes>> next;
+    {
+      WithoutGil release;
+      next = endpoint.notification();
+    }
+    if (!next) return all;
+    int64_t source =
+        next->first.rank >= 0 ? next->first.rank : static_cast<int64_t>(next->first.peer_id);
+    all.append(nb::make_tuple(source, to_bytes(next->second)));
+  }
+}
+
+void progress(PyEndpoint& self) {
+  {
+    WithoutGil release;
+    self.context->endpoint().progress();
+  }
+  sweep_all_orphans();
+}
+
+void trim(PyEndpoint& self) {
+  WithoutGil release;
+  self.context->endpoint().trim();
+}
+
+void close(PyEndpoint& self) {
+  {
+    WithoutGil release;
+    self.context->close();
+  }
+  sweep_all_orphans();
+}
+
+int event_fd(PyEndpoint& self) {
+  int fd = -1;
+  check(oh_endpoint_event_fd(self.context->endpoint().get(), &fd));
+  return fd;
+}
+
+void bind_links(nb::class_<PyEndpoint>& type) {
+  type.def_prop_ro(
+          "address", [](PyEndpoint& self) { return to_bytes(self.context->endpoint().address()); },
+          "Bytes that a peer needs to connect. Whoever has them may connect: pass them on with "
+          "care.")
+      .def(
+          "connect", connect, nb::arg("address").none(), nb::arg("timeout").none() = nb::ellipsis(),
+          nb::sig(
+              "def connect(self, address: onehop.buffers.Buffer, timeout: float | None = ...) -> "
+              "Peer"),
+          "Connects to the endpoint with this address.\n\n" OH_PYTHON_TIMEOUT
+          "\nInvalidArgument: no address, or altered. LinkError: it cannot be reached, refuses, or "
+          "has another key.")
+      .def("accept", accept, nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def accept(self, timeout: float | None = ...) -> Peer"),
+           "The next peer that has connected to this endpoint.\n\n" OH_PYTHON_TIMEOUT)
+      .def(
+          "register",
+          [](PyEndpoint& self, nb::handle buffer) {
+            sweep_orphans();
+            auto memory = std::make_shared<RegionMemory>(self.context, buffer);
+            size_t size = memory->buffer->size();
+            return PyRegion{std::move(memory), 0, size};
+          },
+          nb::arg("buffer").none(),
+          nb::sig("def register(self, buffer: onehop.buffers.Buffer) -> Region"),
+          "Registers a writable buffer, of this endpoint's GPU too, so that peers may read and "
+          "write it. Memory of\nonehop.empty is reached by plain memory access.");
+}
+
+void bind_messages(nb::class_<PyEndpoint>& type) {
+  type.def(
+          "recv",
+          [](PyEndpoint& self, nb::handle buffer, nb::handle tag, nb::handle timeout,
+             nb::handle after) { return recv_any(self.context, {buffer, tag, after}, timeout); },
+          nb::arg("buffer").none(), nb::arg("tag").none() = 0,
+          nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig(
+              "def recv(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = "
+              "..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
+          "Receives from whichever peer sends first: see Peer.recv.")
+      .def(
+          "irecv",
+          [](PyEndpoint& self, nb::handle buffer, nb::handle tag, nb::handle after) {
+            return irecv_any(self.context, {buffer, tag, after});
+          },
+          nb::arg("buffer").none(), nb::arg("tag").none() = 0,
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig(
+              "def irecv(self, buffer: onehop.buffers.Buffer, tag: int = 0" OH_PYTHON_AFTER_ARGUMENT
+              ") -> Request"),
+          "The same without waiting.");
+}
+
+[[noreturn]] void refuse_device_name(nb::handle given) {
+  throw TypeMismatch("device is of type " + name_of_type(given) +
+                     ": give None or \"host\", the number of a GPU, \"cuda:1\", \"GPU-<uuid>\", or "
+                     "an object with type and index, such as torch.device(\"cuda:1\")");
+}
+
+// The C API's name of a device.
+std::string device_name(nb::handle given) {
+  static const Name kType("type");
+  static const Name kIndex("index");
+  if (given.is_none()) return "host";
+  if (PyUnicode_Check(given.ptr())) return nb::cast<std::string>(given);
+  if (PyBool_Check(given.ptr())) refuse_device_name(given);
+  std::string type = "cuda";
+  nb::object index = nb::borrow(given);
+  if (!PyIndex_Check(given.ptr())) {
+    nb::object kind = try_attribute(given, kType);
+    index = try_attribute(given, kIndex);
+    if (!kind.is_valid() || !PyUnicode_Check(kind.ptr()) || !index.is_valid()) {
+      refuse_device_name(given);
+    }
+    type = nb::cast<std::string>(kind);
+    if (type == "cpu") return "host";
+    if (index.is_none()) return type;
+  }
+  Py_ssize_t number = PyNumber_AsSsize_t(index.ptr(), nullptr);
+  if (number == -1 && PyErr_Occurred()) throw nb::python_error();
+  if (number < 0) raise_invalid("device " + std::to_string(number) + ": GPUs are counted from 0");
+  return type + ":" + std::to_string(number);
+}
+
+}  // namespace
+
+EndpointArguments::EndpointArguments(nb::handle given, nb::handle max_inline, bool progress_thread)
+    : options(detail::sized<oh_endpoint_options>()) {
+  device = device_name(given);
+  options.device = device.c_str();
+  options.progress_thread = progress_thread;
+  if (max_inline.is_none()) return;
+  if (!PyLong_Check(max_inline.ptr())) {
+    throw TypeMismatch("max_inline is of type " + name_of_type(max_inline) + ": it is an integer");
+  }
+  options.set_max_inline = 1;
+  options.max_inline = PyLong_AsSize_t(max_inline.ptr());
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    raise_invalid("max_inline is " + nb::cast<std::string>(nb::str(max_inline)) +
+                  ": 0 to 65536 bytes can be asked for");
+  }
+}
+
+void bind_endpoint(nb::module_& module) {
+  nb::class_<PyEndpoint> type(module, "Endpoint",
+                              "This process's end on one device: owns links, regions and progress. "
+                              "Any thread may use it. A "
+                              "context manager\nthat closes it.");
+  type.def(
+          "__init__",
+          [](PyEndpoint* self, nb::handle device, nb::handle max_inline, bool progress_thread) {
+            EndpointArguments arguments(device, max_inline, progress_thread);
+            std::shared_ptr<Context> context;
+            {
+              WithoutGil release;
+              context = Context::create(arguments.options);
+            }
+            new (self) PyEndpoint{std::move(context)};
+          },
+          nb::arg("device") = nb::none(), nb::arg("max_inline") = nb::none(),
+          nb::arg("progress_thread") = false,
+          nb::sig("def __init__(self, device: onehop.devices.Device = None, max_inline: int | None "
+                  "= None, "
+                  "progress_thread: bool = False) -> None"),
+          "device: None or \"host\" for host memory; for a GPU its number N, \"cuda:N\", "
+          "\"GPU-<uuid>\", or an object with type\nand index, such as torch.device(\"cuda:1\"). "
+          "An endpoint on a GPU moves host memory too. max_inline: bytes\nasked for inside a "
+          "control message, 0 to 65536; Peer.info says what was granted. progress_thread: a "
+          "thread makes\nprogress while nobody waits.\n\nEndpointError: an ONEHOP_* variable is "
+          "wrong, or libcrypto is missing. OperationError with Status.NOT_VIABLE or\n"
+          "InvalidArgument: there is no such device here.")
+      .def("progress", progress, "Moves operations on that nobody waits for. Never blocks.")
+      .def(
+          "trim", trim,
+          "Takes back from all peers the device memory that they were shown and that no Region "
+          "stands for,\nso that a free of it takes effect at once; without it that takes up to 100 "
+          "ms after the free.\nMemory that is used again is shown again.")
+      .def("notifications", notifications,
+           nb::sig("def notifications(self) -> list[tuple[int, bytes]]"),
+           "The notifications that have come since the last call, oldest first: their source (see "
+           "Message.source)\nand bytes.")
+      .def_prop_ro(
+          "event_fd", event_fd,
+          "A descriptor that becomes readable when a request that was awaited or armed has "
+          "ended. It belongs to the\nendpoint.")
+      .def("close", close,
+           "Closes all links; operations in flight are cancelled, calls that wait raise. May be "
+           "called "
+           "again.")
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> Endpoint"))
+      .def(
+          "__exit__", [](PyEndpoint& self, nb::args) { close(self); },
+          nb::sig("def __exit__(self, *args: object) -> None"));
+  bind_links(type);
+  bind_messages(type);
+}
+
+}  // namespace onehop::python

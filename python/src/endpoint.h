@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Endpoint, Peer and Communicator as Python sees them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "context.h"
+#include "transfer.h"
+
+namespace onehop::python {
+
+struct PyEndpoint {
+  std::shared_ptr<Context> context;
+};
+
+// The endpoint options of a constructor; the text lives as long as they.
+struct EndpointArguments {
+  EndpointArguments(nb::handle device, nb::handle max_inline, bool progress_thread);
+  EndpointArguments(const EndpointArguments&) = delete;
+  std::string device;
+  oh_endpoint_options options;
+};
+
+// Docstring parts that many functions share.
+#define OH_PYTHON_TIMEOUT "timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT."
+
+void bind_endpoint(nb::module_& module);
+void bind_peer(nb::module_& module);
+void bind_one_sided(nb::class_<PyPeer>& peer);
+void bind_communicator(nb::module_& module);
+void bind_records(nb::module_& module);
+void bind_shared(nb::module_& module);
+
+// Rows of the C API as objects of onehop.records.
+nb::object peer_info(Link& link);
+nb::object peer_stats(Link& link);
+nb::object peer_paths(Link& link);
+
+}  // namespace onehop::python

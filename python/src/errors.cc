@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "errors.h"
+
+#include <string_view>
+
+namespace nb = nanobind;
+
+namespace onehop::python {
+namespace {
+
+// The class for a code: its own, or that of its scope.
+const char* class_name(const Error& error) {
+  if (dynamic_cast<const TypeMismatch*>(&error)) return "InvalidType";
+  switch (error.status()) {
+    case OH_ERR_INVALID:
+      return "InvalidArgument";
+    case OH_ERR_RANGE:
+      return "OutOfRange";
+    case OH_ERR_TIMEOUT:
+      return "TimeoutError";
+    case OH_ERR_PEER_LOST:
+      return "PeerLost";
+    default:
+      break;
+  }
+  switch (error.scope()) {
+    case OH_SCOPE_NONE:  // not yet, where a call cannot say so otherwise
+    case OH_SCOPE_OPERATION:
+      return "OperationError";
+    case OH_SCOPE_LINK:
+      return "LinkError";
+    case OH_SCOPE_ENDPOINT:
+      return "EndpointError";
+  }
+  return "Error";
+}
+
+// "TIMEOUT" of OH_ERR_TIMEOUT, "OK" of OH_OK.
+const char* short_name(const char* name) {
+  bool is_error = std::string_view(name).substr(0, 7) == "OH_ERR_";
+  return name + (is_error ? 7 : 3);
+}
+
+// What the C++ exception says, without the name of its code: that is an attribute here.
+std::string_view text_of(const Error& error) {
+  std::string_view text = error.what();
+  std::string_view name = oh_status_name(error.status());
+  if (text.substr(0, name.size()) == name) text.remove_prefix(name.size() + 2);
+  return text;
+}
+
+}  // namespace
+
+void throw_status(oh_status status, const std::string& text) {
+  // Its class is found by status when it becomes a Python exception.
+  throw Error(status, text);
+}
+void raise_invalid(const std::string& text) { throw OperationError(OH_ERR_INVALID, text); }
+void raise_range(const std::string& text) { throw OperationError(OH_ERR_RANGE, text); }
+
+nb::object exception_for(const Error& error) {
+  std::string_view text = text_of(error);
+  nb::object type = nb::module_::import_("onehop.errors").attr(class_name(error));
+  return type(nb::cast(error.status()), nb::str(text.data(), text.size()));
+}
+
+std::string name_of_type(nb::handle object) { return Py_TYPE(object.ptr())->tp_name; }
+
+std::string take_python_error() {
+  nb::python_error error;  // takes it
+  return nb::cast<std::string>(nb::str(error.value()));
+}
+
+void bind_errors(nb::module_& module) {
+  nb::enum_<oh_status> status(
+      module, "Status", nb::is_arithmetic(),
+      "What a call came to: OH_STATUS_LIST of the C API, without its prefixes.");
+#define OH_PYTHON_STATUS(name, number, scope, text) status.value(short_name(#name), name, text);
+  OH_STATUS_LIST(OH_PYTHON_STATUS)
+#undef OH_PYTHON_STATUS
+  nb::enum_<oh_scope>(module, "Scope", nb::is_arithmetic(),
+                      "What has to be rebuilt after an error before the work can go on.")
+      .value("NONE", OH_SCOPE_NONE, "nothing: success, or not yet")
+      .value("OPERATION", OH_SCOPE_OPERATION, "nothing but the operation")
+      .value("LINK", OH_SCOPE_LINK, "the link to the peer")
+      .value("ENDPOINT", OH_SCOPE_ENDPOINT, "the endpoint");
+
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const Error& error) {
+      nb::object exception = exception_for(error);
+      PyErr_SetObject(exception.type().ptr(), exception.ptr());
+    }
+  });
+  module.def(
+      "status_scope", [](oh_status of) { return oh_status_scope(of); }, nb::arg("status"),
+      "What has to be rebuilt after this status.");
+  module.def(
+      "status_text", [](oh_status of) { return oh_status_text(of); }, nb::arg("status"),
+      "One line of text for a status.");
+  module.def(
+      "status_list",
+      [] {
+        nb::list rows;
+#define OH_PYTHON_ROW(name, number, scope, text) rows.append(nb::make_tuple(#name, number));
+        OH_STATUS_LIST(OH_PYTHON_ROW)
+#undef OH_PYTHON_ROW
+        return rows;
+      },
+      nb::sig("def status_list() -> list[tuple[str, int]]"),
+      "The C API's list of status codes: names and values.");
+}
+
+}  // namespace onehop::python

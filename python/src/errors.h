@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exceptions: C++ ones become those of onehop.errors.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+#include "onehop/onehop.hpp"
+
+namespace onehop::python {
+
+// An object of a type that cannot be used: a TypeError too.
+class TypeMismatch : public OperationError {
+ public:
+  explicit TypeMismatch(const std::string& text) : OperationError(OH_ERR_INVALID, text) {}
+};
+
+// What `status` stands for, with a text that was kept.
+[[noreturn]] void throw_status(oh_status status, const std::string& text);
+[[noreturn]] void raise_invalid(const std::string& text);
+[[noreturn]] void raise_range(const std::string& text);
+
+// The exception object for an error.
+nanobind::object exception_for(const Error& error);
+
+// The type's name, for messages.
+std::string name_of_type(nanobind::handle object);
+// Takes the pending Python error away and returns its text.
+std::string take_python_error();
+
+void bind_errors(nanobind::module_& module);
+
+}  // namespace onehop::python

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interrupt.h"
+
+#include <nanobind/stl/string.h>
+
+#include <ctime>
+
+#include "errors.h"
+
+namespace onehop::python {
+
+int64_t timeout_ns(nb::handle timeout, int64_t default_ns) {
+  if (timeout.ptr() == Py_Ellipsis) return default_ns;
+  if (timeout.is_none()) return OH_TIMEOUT_NEVER;
+  double seconds = PyFloat_AsDouble(timeout.ptr());
+  if (seconds == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    throw TypeMismatch("timeout is of type " + name_of_type(timeout) +
+                       ": give seconds, or None to wait for ever");
+  }
+  if (!(seconds >= 0)) {
+    raise_invalid("timeout is " + std::to_string(seconds) +
+                  ": give seconds from 0, or None to wait for ever");
+  }
+  if (seconds >= 9e9) return OH_TIMEOUT_NEVER;
+  // Zero would be the default of the C API.
+  auto nanoseconds = static_cast<int64_t>(seconds * 1e9);
+  return nanoseconds > 0 ? nanoseconds : 1;
+}
+
+bool on_main_thread() {
+  // The only thread that gets signals; the interpreter knows which it is, also after fork().
+  nb::object threading = nb::module_::import_("threading");
+  return nb::cast<unsigned long>(threading.attr("main_thread")().attr("ident")) ==
+         PyThread_get_thread_ident();
+}
+
+int64_t Patience::now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+bool Patience::more() {
+  check_signals();
+  if (timeout_ns_ == OH_TIMEOUT_NEVER) return true;
+  if (end_ == 0) end_ = now() - first() + timeout_ns_;
+  return now() < end_;
+}
+
+int64_t Patience::next() const {
+  if (timeout_ns_ == OH_TIMEOUT_NEVER) return kSliceNs;
+  int64_t left = end_ - now();
+  if (left < 1) left = 1;
+  return left < kSliceNs ? left : kSliceNs;
+}
+
+}  // namespace onehop::python

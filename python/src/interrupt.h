@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Waiting so that Ctrl-C ends it: waits are cut into slices, and between them Python's signal
+// handlers run. Only the main thread runs them, but all threads wait alike.
+//
+// Threading: called with the GIL held; it is given up while waiting.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "context.h"
+
+namespace onehop::python {
+
+// How long a wait may be deaf to signals.
+inline constexpr int64_t kSliceNs = 100'000'000;
+
+// Nanoseconds from a timeout argument: seconds, None for ever, `...` (left out) the default.
+int64_t timeout_ns(nb::handle timeout, int64_t default_ns);
+
+// Runs Python's signal handlers; raises what they raise.
+inline void check_signals() {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+bool on_main_thread();
+
+// The slices of one wait. The clock is first read when the first slice has passed in vain.
+class Patience {
+ public:
+  explicit Patience(int64_t timeout_ns) : timeout_ns_(timeout_ns) {}
+  // Length of the first slice.
+  int64_t first() const { return timeout_ns_ < kSliceNs ? timeout_ns_ : kSliceNs; }
+  // Once the first slice has passed: whether time is left, with signals looked at.
+  bool more();
+  // Length of the next slice.
+  int64_t next() const;
+
+ private:
+  static int64_t now();
+  int64_t timeout_ns_;
+  int64_t end_ = 0;  // 0: not known yet
+};
+
+// A call of the library that cannot be cut into slices: on the main thread it runs in a thread of
+// its own, so that Ctrl-C ends the wait for it. What it still brings then is dropped: `function`
+// owns what it uses, and touches nothing of Python.
+template <typename Function>
+auto call_interruptibly(Function function) {
+  using Result = decltype(function());
+  if (!on_main_thread()) {
+    WithoutGil release;
+    return function();
+  }
+  struct Call {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool done = false;
+    std::optional<Result> result;
+    std::exception_ptr failure;
+  };
+  auto call = std::make_shared<Call>();
+  std::thread([call, function = std::move(function)]() mutable {
+    std::optional<Result> result;
+    std::exception_ptr failure;
+    try {
+      result.emplace(function());
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    std::lock_guard lock(call->mutex);
+    call->result = std::move(result);
+    call->failure = std::move(failure);
+    call->done = true;
+    call->ended.notify_one();
+  }).detach();
+  for (bool done = false; !done;) {
+    check_signals();
+    WithoutGil release;
+    std::unique_lock lock(call->mutex);
+    done =
+        call->ended.wait_for(lock, std::chrono::nanoseconds(kSliceNs), [&] { return call->done; });
+  }
+  if (call->failure) std::rethrow_exception(call->failure);
+  return std::move(*call->result);
+}
+
+// The same for a call that ends with OH_ERR_TIMEOUT and no other effect at its deadline, and so may
+// be made again: `attempt` takes a timeout and returns a status.
+template <typename Attempt>
+void wait_in_slices(int64_t timeout, Attempt attempt) {
+  Patience patience(timeout);
+  int64_t slice = patience.first();
+  while (true) {
+    oh_status status;
+    {
+      WithoutGil release;
+      status = attempt(slice);
+    }
+    if (status == OH_OK) return;
+    // Made before signals are looked at: their handlers may call the library.
+    std::string text = oh_error_text();
+    if (status != OH_ERR_TIMEOUT) raise(status);
+    if (!patience.more()) throw TimeoutError(status, text);
+    slice = patience.next();
+  }
+}
+
+}  // namespace onehop::python

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Local: this process's side of a transfer, as Python gave it: a registered region, a slice of one,
+// or any buffer.
+//
+// Threading: needs the GIL.
+#pragma once
+
+#include "after.h"
+#include "region.h"
+
+namespace onehop::python {
+
+class Local {
+ public:
+  Local() = default;
+  Local(const Context& context, nb::handle object, Access access) {
+    acquire(context, object, access);
+  }
+
+  // Raises as Buffer does, and when the context's endpoint does not reach the memory.
+  void acquire(const Context& context, nb::handle object, Access access);
+  // The same bytes as the other's: one more hold.
+  void share(const Local& other, Access access);
+  void release();
+
+  uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+  // What the argument `after` stands for here.
+  After after(nb::handle given) const {
+    const Buffer& buffer = region_ ? *region_->buffer : buffer_;
+    After after = after_of(given, buffer, on_gpu_);
+    after.on_device = on_gpu_ && buffer.memory() == Memory::kDevice && buffer.size() > 0;
+    return after;
+  }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+  bool on_gpu_ = false;  // the endpoint
+  std::shared_ptr<RegionMemory> region_;
+  Buffer buffer_;  // unless it is a region
+};
+
+}  // namespace onehop::python

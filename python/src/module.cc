@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// onehop._core: the C++ API for Python.
+#include "bytes.h"
+#include "endpoint.h"
+#include "errors.h"
+
+NB_MODULE(_core, module) {
+  using namespace onehop::python;  // NOLINT: all of it is bound here
+  namespace nb = nanobind;
+  module.doc() = "The compiled part of onehop: use the package.";
+  watch_forks();
+  bind_errors(module);
+  bind_records(module);
+  bind_shared(module);
+  bind_after(module);
+  bind_region(module);
+  bind_request(module);
+  bind_peer(module);
+  bind_endpoint(module);
+  bind_communicator(module);
+
+  module.attr("ANY_TAG") = nb::int_(OH_ANY_TAG);
+  module.attr("ANY_SOURCE") = nb::int_(-1);
+  module.def("version", [] { return oh_version(); }, "The version of the library.");
+  module.def(
+      "unique_id",
+      [] {
+        onehop::Bytes id;
+        {
+          WithoutGil release;
+          id = onehop::unique_id();
+        }
+        return to_bytes(id);
+      },
+      "Bytes that all ranks of one Communicator are given, by any means. This process serves the "
+      "rendezvous until all\nranks have met or ONEHOP_TIMEOUT has passed.");
+  module.def(
+      "shut_down",
+      [] {
+        begin_exit();
+        {
+          WithoutGil release;
+          close_all();
+        }
+        await_parked();
+        forget_exporters();
+        forget_stream_types();
+        // Whatever a peer may still write stays for good, on purpose.
+        if (sweep_all_orphans() > 0) nb::set_leak_warnings(false);
+      },
+      "Closes all endpoints and communicators of this process. For its exit: other threads never "
+      "come "
+      "back from the\ncalls they wait in.");
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "bytes.h"
+#include "endpoint.h"
+#include "errors.h"
+
+namespace onehop::python {
+namespace {
+
+PyRemoteRegion attach(PyPeer& self, nb::handle descriptor, nb::handle timeout) {
+  const std::shared_ptr<Link>& link = self.link;
+  link->context->check();
+  Timeout limit{timeout_ns(timeout, link->context->default_timeout_ns())};
+  RemoteRegion region = call_interruptibly(
+      [link, bytes = from_bytes(descriptor), limit] { return link->peer->attach(bytes, limit); });
+  size_t size = region.size();
+  auto memory = std::make_shared<RemoteMemory>();
+  memory->region = std::make_shared<Owned<RemoteRegion>>(std::move(region));
+  return PyRemoteRegion{std::move(memory), 0, size};
+}
+
+void notify(PyPeer& self, nb::handle object, nb::handle timeout) {
+  Link& link = *self.link;
+  Buffer buffer(object, kByValue);
+  wait_in_slices(timeout_ns(timeout, link.context->default_timeout_ns()), [&](int64_t slice) {
+    oh_transfer_options options = detail::with(Timeout{slice});
+    return oh_peer_notify(link.get(), buffer.data(), buffer.size(), &options);
+  });
+}
+
+void wait_signal(PyPeer& self, uint32_t slot, uint64_t count, nb::handle timeout) {
+  Link& link = *self.link;
+  wait_in_slices(timeout_ns(timeout, link.context->default_timeout_ns()), [&](int64_t slice) {
+    return oh_peer_wait_signal(link.get(), slot, count, slice);
+  });
+}
+
+nb::object async_error(PyPeer& self) {
+  try {
+    WithoutGil release;
+    self.link->peer->check_async_error();
+  } catch (const EndpointError&) {
+    throw;
+  } catch (const Error& error) {
+    return exception_for(error);
+  }
+  return nb::none();
+}
+
+void close(PyPeer& self) {
+  {
+    WithoutGil release;
+    self.link->peer->close();
+  }
+  sweep_all_orphans();
+}
+
+#define OH_PYTHON_BUFFER                                                                           \
+  "buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor "  \
+  "with __dlpack__ or\nan array with __cuda_array_interface__. GPU memory needs an Endpoint with " \
+  "device=... ."
+
+void bind_messages(nb::class_<PyPeer>& type) {
+  type.def(
+          "send",
+          [](PyPeer& self, nb::handle buffer, nb::handle tag, nb::handle timeout,
+             nb::handle after) { send(*self.link, {buffer, tag, after}, timeout); },
+          nb::arg("buffer").none(), nb::arg("tag").none() = 0,
+          nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig(
+              "def send(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = "
+              "..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
+          "Sends the bytes of a buffer; returns when it may be used again.\n\n" OH_PYTHON_BUFFER
+          "\ntag: 0 to 2**63 - 1. " OH_PYTHON_TIMEOUT "\n" OH_PYTHON_AFTER
+          "\nInvalidArgument; TimeoutError; PeerLost; OperationError with Status.TRUNCATED: the "
+          "receive "
+          "is shorter. Ctrl-C\ncancels the send.")
+      .def(
+          "recv",
+          [](PyPeer& self, nb::handle buffer, nb::handle tag, nb::handle timeout,
+             nb::handle after) { return recv(*self.link, {buffer, tag, after}, timeout); },
+          nb::arg("buffer").none(), nb::arg("tag").none() = 0,
+          nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig(
+              "def recv(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = "
+              "..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
+          "Receives a message into a writable buffer of at least its length.\n\n" OH_PYTHON_BUFFER
+          "\ntag: 0 to 2**63 - 1, or onehop.ANY_TAG. " OH_PYTHON_TIMEOUT "\n" OH_PYTHON_AFTER
+          "\nInvalidArgument; TimeoutError; PeerLost; OperationError with Status.TRUNCATED: the "
+          "message "
+          "is longer. Ctrl-C\ncancels the receive.")
+      .def(
+          "isend",
+          [](PyPeer& self, nb::handle buffer, nb::handle tag, nb::handle after) {
+            return isend(*self.link, {buffer, tag, after});
+          },
+          nb::arg("buffer").none(), nb::arg("tag").none() = 0,
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig(
+              "def isend(self, buffer: onehop.buffers.Buffer, tag: int = 0" OH_PYTHON_AFTER_ARGUMENT
+              ") -> Request"),
+          "The same as send, without waiting. OperationError with Status.AGAIN: ONEHOP_MAX_PENDING "
+          "sends wait for\ntheir receives; make progress and call again.")
+      .def(
+          "irecv",
+          [](PyPeer& self, nb::handle buffer, nb::handle tag, nb::handle after) {
+            return irecv(*self.link, {buffer, tag, after});
+          },
+          nb::arg("buffer").none(), nb::arg("tag").none() = 0,
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig(
+              "def irecv(self, buffer: onehop.buffers.Buffer, tag: int = 0" OH_PYTHON_AFTER_ARGUMENT
+              ") -> Request"),
+          "The same as recv, without waiting.");
+}
+
+void bind_signals(nb::class_<PyPeer>& type) {
+  type.def(
+          "notify", notify, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
+          nb::sig(
+              "def notify(self, data: onehop.buffers.Buffer, timeout: float | None = ...) -> None"),
+          "Sends a notification of at most 2,048 bytes; the peer takes it with "
+          "Endpoint.notifications. " OH_PYTHON_TIMEOUT)
+      .def(
+          "signal",
+          [](PyPeer& self, uint32_t slot, uint64_t count) {
+            WithoutGil release;
+            self.link->peer->signal(slot, count);
+          },
+          nb::arg("slot"), nb::arg("n") = 1,
+          "Adds n to the peer's slot (0 to 63) for us, behind everything put before.")
+      .def("wait_signal", wait_signal, nb::arg("slot"), nb::arg("n") = 1,
+           nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig(
+               "def wait_signal(self, slot: int, n: int = 1, timeout: float | None = ...) -> None"),
+           "Waits until the peer has signalled n more on our slot, and takes "
+           "them. " OH_PYTHON_TIMEOUT);
+}
+
+}  // namespace
+
+void bind_peer(nb::module_& module) {
+  nb::class_<PyPeer> type(
+      module, "Peer",
+      "A connection to one remote endpoint; transfers are made here. Any number of "
+      "threads may use it.");
+  bind_messages(type);
+  bind_signals(type);
+  bind_one_sided(type);
+  type.def(
+          "attach", attach, nb::arg("descriptor").none(),
+          nb::arg("timeout").none() = nb::ellipsis(),
+          nb::sig(
+              "def attach(self, descriptor: onehop.buffers.Buffer, timeout: float | None = ...) -> "
+              "RemoteRegion"),
+          "Attaches a region of this peer by its Region.descriptor. " OH_PYTHON_TIMEOUT)
+      .def(
+          "info", [](PyPeer& self) { return peer_info(*self.link); },
+          nb::sig("def info(self) -> onehop.records.PeerInfo"), "What is known of the link.")
+      .def(
+          "stats", [](PyPeer& self) { return peer_stats(*self.link); },
+          nb::sig("def stats(self) -> onehop.records.PeerStats"),
+          "Counters of this link since it was made.")
+      .def(
+          "paths", [](PyPeer& self) { return peer_paths(*self.link); },
+          nb::sig("def paths(self) -> list[onehop.records.PathRow]"),
+          "The path of each kind of memory and size, and why: see onehop.paths.")
+      .def(
+          "flight_record", [](PyPeer& self) { return self.link->peer->flight_record(); },
+          "The last 1,024 operations that ended on this link, a line each.")
+      .def("async_error", async_error,
+           nb::sig("def async_error(self) -> onehop.errors.Error | None"),
+           "The last error of an operation of ours that had ended well here, and forgets it; or "
+           "None.")
+      .def_prop_ro(
+          "id", [](PyPeer& self) { return self.link->id; }, "Unique in the process.")
+      .def_prop_ro(
+          "rank",
+          [](PyPeer& self) -> std::optional<int64_t> {
+            if (self.link->rank < 0) return std::nullopt;
+            return self.link->rank;
+          },
+          "Its rank in the communicator, or None.")
+      .def("close", close, "Closes the link; operations in flight are cancelled.")
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> Peer"))
+      .def(
+          "__exit__", [](PyPeer& self, nb::args) { close(self); },
+          nb::sig("def __exit__(self, *args: object) -> None"))
+      .def("__repr__", [](PyPeer& self) {
+        std::string rank = self.link->rank < 0 ? "" : " rank " + std::to_string(self.link->rank);
+        return "<onehop.Peer " + std::to_string(self.link->id) + rank + " " +
+               self.link->peer->info().label + ">";
+      });
+}
+
+}  // namespace onehop::python

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Facts of the library as objects of onehop.records.
+#include <nanobind/stl/string.h>
+
+#include "endpoint.h"
+#include "errors.h"
+
+namespace onehop::python {
+namespace {
+
+nb::object record(const char* name) { return nb::module_::import_("onehop.records").attr(name); }
+
+// Rows that a function of the C API gives by index, until OH_ERR_RANGE.
+template <typename Row, typename Get, typename Make>
+nb::list rows(Get get, Make make) {
+  nb::list all;
+  for (size_t i = 0;; ++i) {
+    auto row = detail::sized<Row>();
+    oh_status status = get(i, &row);
+    if (status == OH_ERR_RANGE) return all;
+    check(status);
+    all.append(make(row));
+  }
+}
+
+// Paths that something has travelled on.
+nb::dict counters(const uint64_t* operations, const uint64_t* bytes) {
+  nb::object type = record("Counter");
+  nb::dict all;
+  for (int path = 0; path < OH_PATH_COUNT; ++path) {
+    if (operations[path] == 0) continue;
+    all[oh_path_name(static_cast<oh_path>(path))] = type(operations[path], bytes[path]);
+  }
+  return all;
+}
+
+nb::object transports() {
+  nb::object type = record("Transport");
+  return rows<oh_transport_info>(oh_transport_get, [&](const oh_transport_info& row) {
+    return type(row.name, row.viable != 0, row.why);
+  });
+}
+
+nb::object config() {
+  nb::object type = record("Variable");
+  return rows<oh_config_entry>(oh_config_get, [&](const oh_config_entry& row) {
+    return type(row.name, row.type, row.allowed, row.standard, row.meaning, row.hidden != 0);
+  });
+}
+
+// Bytes of the embedded kernels; 0 when the build has none.
+size_t kernel_image_size() {
+  const void* data = nullptr;
+  size_t size = 0;
+  oh_status status = oh_kernel_image(&data, &size);
+  if (status == OH_ERR_NOT_VIABLE) return 0;
+  check(status);
+  return size;
+}
+
+}  // namespace
+
+nb::object peer_info(Link& link) {
+  oh_peer_info info = link.peer->info();
+  return record("PeerInfo")(
+      info.id, info.label, info.rank < 0 ? nb::object(nb::none()) : nb::object(nb::int_(info.rank)),
+      oh_path_name(info.path), info.max_inline, info.eager_max, info.eager_credit,
+      info.single_copy != 0, info.target_progress != 0,
+      static_cast<double>(info.unresponsive_ns) / 1e9);
+}
+
+nb::object peer_stats(Link& link) {
+  oh_peer_stats stats = link.peer->stats();
+  return record("PeerStats")(counters(stats.sent_operations, stats.sent_bytes),
+                             counters(stats.received_operations, stats.received_bytes),
+                             stats.unexpected, stats.out_of_credit, stats.adverts_used,
+                             stats.back_pressure, stats.timeouts, stats.cancelled);
+}
+
+nb::object peer_paths(Link& link) {
+  nb::object type = record("PathRow");
+  auto get = [&](size_t index, oh_path_row* row) {
+    return oh_peer_get_path(link.get(), index, row);
+  };
+  return rows<oh_path_row>(get, [&](const oh_path_row& row) {
+    return type(row.operation, row.source, row.target, row.first, row.last, oh_path_name(row.path),
+                row.method, row.why);
+  });
+}
+
+void bind_records(nb::module_& module) {
+  module.def("transports", transports,
+             nb::sig("def transports() -> list[onehop.records.Transport]"),
+             "The transports of this build: viable here, or why not.");
+  module.def("config", config, nb::sig("def config() -> list[onehop.records.Variable]"),
+             "All ONEHOP_* variables: what they mean, what is allowed, and what they are now.");
+  module.def("kernel_image_size", kernel_image_size,
+             "Bytes of the CUDA kernels in this build; 0 when it has none.");
+}
+
+}  // namespace onehop::python

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "region.h"
+
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "bytes.h"
+#include "errors.h"
+#include "interrupt.h"
+
+namespace onehop::python {
+namespace {
+
+// How long the last user of a region waits for peers that are inside of it, without having been
+// asked to. They stay there for microseconds, unless they are stopped.
+constexpr Timeout kLastWait{100'000'000};
+
+PyTypeObject* g_region_type = nullptr;
+
+std::string range_text(const PyRegion& region) {
+  return std::to_string(region.offset) + ":" + std::to_string(region.offset + region.size);
+}
+
+void deregister(PyRegion& self, nb::handle timeout) {
+  self.memory->context->check();
+  Timeout limit{timeout_ns(timeout, self.memory->context->default_timeout_ns())};
+  call_interruptibly([region = self.memory->region, limit] {
+    (*region)->deregister(limit);
+    return true;
+  });
+}
+
+nb::bytes descriptor(const PyRegion& self) {
+  if (self.size != self.memory->buffer->size()) {
+    raise_invalid("bytes " + range_text(self) +
+                  " of a region have no descriptor of their own: pass that of the whole region, "
+                  "and slice at the other side");
+  }
+  return to_bytes((*self.memory->region)->descriptor());
+}
+
+}  // namespace
+
+RegionMemory::RegionMemory(std::shared_ptr<Context> owner, nb::handle object)
+    : context(std::move(owner)),
+      buffer(std::make_unique<Buffer>(object, Wanted{Access::kWrite, context->no_device()})) {
+  buffer->forget_stream();
+  region = std::make_shared<Owned<Region>>(
+      context->endpoint().register_memory(buffer->data(), buffer->size()));
+}
+
+RegionMemory::~RegionMemory() {
+  if (!region) return;
+  try {
+    (*region)->deregister(kLastWait);
+  } catch (const TimeoutError&) {
+    // A peer is stopped inside: the memory and the handle stay for good.
+    (void)buffer.release();
+    new std::shared_ptr<Owned<Region>>(std::move(region));
+  } catch (const Error&) {
+    // Closed, or of the process before fork(): retired already.
+  }
+}
+
+const PyRegion* as_region(nb::handle object) {
+  // Nothing can be derived from it that could be made: one comparison tells.
+  return Py_TYPE(object.ptr()) == g_region_type ? nb::inst_ptr<PyRegion>(object) : nullptr;
+}
+
+std::shared_ptr<Owned<RemoteRegion>> PyRemoteRegion::hold() const {
+  if (!memory->region) raise_invalid("the remote region was detached");
+  return memory->region;
+}
+
+Slice slice_of(nb::handle key, size_t size) {
+  if (!PySlice_Check(key.ptr())) {
+    throw TypeMismatch("a region is sliced by [first:last] in bytes, not by a " +
+                       name_of_type(key));
+  }
+  nb::object first = key.attr("start");
+  nb::object last = key.attr("stop");
+  nb::object step = key.attr("step");
+  if (!step.is_none() && !step.equal(nb::int_(1))) {
+    raise_invalid("a region is sliced in steps of 1 byte: for strides see put_batch");
+  }
+  auto at = [&](const nb::object& index, size_t standard) -> size_t {
+    if (index.is_none()) return standard;
+    Py_ssize_t value = PyNumber_AsSsize_t(index.ptr(), PyExc_OverflowError);
+    if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+    if (value < 0) value += static_cast<Py_ssize_t>(size);
+    if (value < 0 || static_cast<size_t>(value) > size) {
+      raise_range("index " + nb::cast<std::string>(nb::str(index)) + " of a region of " +
+                  std::to_string(size) + " bytes");
+    }
+    return static_cast<size_t>(value);
+  };
+  size_t from = at(first, 0);
+  size_t to = at(last, size);
+  if (to < from) {
+    raise_range("bytes " + std::to_string(from) + " to " + std::to_string(to) +
+                ": a slice ends behind its start");
+  }
+  return {from, to - from};
+}
+
+void bind_region(nb::module_& module) {
+  nb::class_<PyRegion> type(
+      module, "Region",
+      "Registered memory of this process, or a slice of it: region[first:last], in bytes. May be "
+      "sent and received as any buffer. Keeps its own buffer alive. Create it with "
+      "Endpoint.register.");
+  g_region_type = reinterpret_cast<PyTypeObject*>(type.ptr());
+  type.def("__len__", [](const PyRegion& self) { return self.size; })
+      .def(
+          "__getitem__",
+          [](const PyRegion& self, nb::handle key) {
+            Slice part = slice_of(key, self.size);
+            return PyRegion{self.memory, self.offset + part.offset, part.size};
+          },
+          nb::arg("key"), nb::sig("def __getitem__(self, key: slice) -> Region"),
+          "A slice; it holds the same registration. OutOfRange: it reaches outside.")
+      .def_prop_ro(
+          "descriptor", descriptor,
+          "Bytes for Peer.attach at a peer. Whoever has them and a link to this endpoint may read "
+          "and write the region.")
+      .def("deregister", deregister, nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def deregister(self, timeout: float | None = ...) -> None"),
+           "Ends the region and all its slices: when it returns no peer touches the memory any "
+           "more.\n\n"
+           "TimeoutError: a peer is stopped in the middle of it.")
+      .def("__repr__",
+           [](const PyRegion& self) { return "<onehop.Region bytes " + range_text(self) + ">"; });
+
+  nb::class_<PyRemoteRegion>(
+      module, "RemoteRegion",
+      "A region of a peer, or a slice of it: remote[first:last], in bytes. Create "
+      "it with Peer.attach.")
+      .def("__len__", [](const PyRemoteRegion& self) { return self.size; })
+      .def(
+          "__getitem__",
+          [](const PyRemoteRegion& self, nb::handle key) {
+            Slice part = slice_of(key, self.size);
+            return PyRemoteRegion{self.memory, self.offset + part.offset, part.size};
+          },
+          nb::arg("key"), nb::sig("def __getitem__(self, key: slice) -> RemoteRegion"),
+          "A slice. OutOfRange: it reaches outside.")
+      .def(
+          "detach", [](PyRemoteRegion& self) { self.memory->region.reset(); },
+          "Lets go of the peer's memory, for all slices too.")
+      .def("__repr__", [](const PyRemoteRegion& self) {
+        return "<onehop.RemoteRegion bytes " + std::to_string(self.offset) + ":" +
+               std::to_string(self.offset + self.size) + ">";
+      });
+}
+
+}  // namespace onehop::python

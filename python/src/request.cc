@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "request.h"
+
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "errors.h"
+
+namespace onehop::python {
+namespace {
+
+oh_status status_now(const PyRequest& self) {
+  WithoutGil release;
+  return oh_request_test(self.operation().handle());
+}
+
+bool test(PyRequest& self) {
+  oh_status status = status_now(self);
+  if (status == OH_IN_PROGRESS) return false;
+  self.operation().try_release();
+  check(status);
+  return true;
+}
+
+PyMessage wait(PyRequest& self, nb::handle timeout) {
+  Operation& operation = self.operation();
+  Patience patience(timeout_ns(timeout, operation.context->default_timeout_ns()));
+  oh_status status = wait_for_end(operation, patience);
+  std::string text = status == OH_OK ? std::string() : oh_error_text();
+  operation.try_release();
+  if (status != OH_OK) {
+    // Releasing a buffer may run code that calls the library.
+    throw_status(status, text);
+  }
+  return message_of(operation);
+}
+
+bool cancel(PyRequest& self) {
+  oh_status status;
+  {
+    WithoutGil release;
+    status = oh_request_cancel(self.operation().handle());
+  }
+  if (status == OH_AGAIN) return false;
+  check(status);
+  self.operation().try_release();
+  return true;
+}
+
+std::string message_text(const PyMessage& self) {
+  const oh_message& value = self.value;
+  return "Message(nbytes=" + std::to_string(value.size) + ", tag=" + std::to_string(value.tag) +
+         ", source=" +
+         (value.rank >= 0 ? std::to_string(value.rank) : std::to_string(value.peer_id)) +
+         ", path='" + oh_path_name(value.path) + "')";
+}
+
+void bind_message(nb::module_& module) {
+  nb::class_<PyMessage>(module, "Message", "What a receive or a finished request tells.")
+      .def_prop_ro(
+          "nbytes", [](const PyMessage& self) { return self.value.size; }, "Bytes of the message.")
+      .def_prop_ro(
+          "tag", [](const PyMessage& self) { return self.value.tag; }, "The tag it was sent with.")
+      .def_prop_ro(
+          "source",
+          [](const PyMessage& self) {
+            return self.value.rank >= 0 ? self.value.rank
+                                        : static_cast<int64_t>(self.value.peer_id);
+          },
+          "The other side: its rank in a communicator, else the id of its Peer.")
+      .def_prop_ro(
+          "peer_id", [](const PyMessage& self) { return self.value.peer_id; },
+          "The id of the Peer.")
+      .def_prop_ro(
+          "path", [](const PyMessage& self) { return oh_path_name(self.value.path); },
+          "How it travelled, such as \"inline\" or \"shm\".")
+      .def("__repr__", message_text);
+}
+
+// What event loops need.
+void bind_events(nb::class_<PyRequest>& type) {
+  type.def(
+          "__await__",
+          [](nb::handle self) { return nb::module_::import_("onehop.aio").attr("wait")(self); },
+          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, Message]"),
+          "Waits in asyncio, without a thread. A task that is cancelled cancels the request.")
+      .def(
+          "arm",
+          [](PyRequest& self) {
+            WithoutGil release;
+            check(oh_request_arm(self.operation().handle()));
+          },
+          "Announces its end on the endpoint's event descriptor, with a progress thread behind it: "
+          "for event "
+          "loops other than\nasyncio's.")
+      .def_prop_ro(
+          "event_fd",
+          [](PyRequest& self) {
+            int fd = -1;
+            check(oh_endpoint_event_fd(self.operation().context->endpoint().get(), &fd));
+            return fd;
+          },
+          "The endpoint's event descriptor: see Endpoint.event_fd.")
+      .def(
+          "clear_event",
+          [](PyRequest& self) {
+            (void)oh_endpoint_clear_event(self.operation().context->endpoint().get());
+          },
+          "Makes the event descriptor unreadable again; look at all armed requests afterwards.");
+}
+
+}  // namespace
+
+oh_status wait_for_end(Operation& operation, Patience& patience) {
+  int64_t slice = patience.first();
+  oh_request* handle = operation.handle();
+  while (true) {
+    oh_status status;
+    {
+      WithoutGil release;
+      status = oh_request_poll(handle, slice);
+    }
+    if (status != OH_IN_PROGRESS) return status;
+    if (!patience.more()) {
+      WithoutGil release;
+      return oh_request_wait(handle, 1);
+    }
+    slice = patience.next();
+  }
+}
+
+PyMessage finish(std::unique_ptr<Operation> operation, Patience& patience) {
+  oh_status status;
+  try {
+    status = wait_for_end(*operation, patience);
+  } catch (nb::python_error&) {
+    {
+      WithoutGil release;
+      if (oh_request_cancel(operation->handle()) == OH_AGAIN) {
+        (void)oh_request_wait(operation->handle(), 1);
+      }
+    }
+    adopt_orphan(std::move(operation));
+    throw;
+  }
+  if (status == OH_OK) return message_of(*operation);
+  std::string text = oh_error_text();
+  adopt_orphan(std::move(operation));
+  throw_status(status, text);
+}
+
+PyMessage message_of(Operation& operation) {
+  PyMessage message{detail::sized<oh_message>()};
+  check(oh_request_message(operation.handle(), &message.value));
+  return message;
+}
+
+void bind_request(nb::module_& module) {
+  bind_message(module);
+  nb::class_<PyRequest> type(module, "Request",
+                             "One operation in flight. It keeps its buffer alive; dropped too "
+                             "early, the library does until "
+                             "the buffer is free. May be awaited in asyncio.");
+  type.def("test", test,
+           "Whether it has ended; makes progress. Raises what the operation ended with.")
+      .def("wait", wait, nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def wait(self, timeout: float | None = ...) -> Message"),
+           "Waits until it has ended. At the deadline (seconds; None: for ever) it is ended: "
+           "TimeoutError, or\nOperationError with Status.IN_DOUBT while the peer may still touch "
+           "the "
+           "buffer. Ctrl-C leaves it in\nflight.")
+      .def("cancel", cancel,
+           "Ends it; waiting for it then raises OperationError with Status.CANCELLED. False: too "
+           "late, "
+           "it is\nunder way and will end by itself.")
+      .def_prop_ro(
+          "buffer_released", [](PyRequest& self) { return self.operation().try_release(); },
+          "Whether it has ended and nobody touches its buffer any more.")
+      .def_prop_ro(
+          "done", [](PyRequest& self) { return status_now(self) != OH_IN_PROGRESS; },
+          "Whether it has ended, well or not. Makes progress; never raises the operation's error.")
+      .def_prop_ro("status", status_now, "Its status now: Status.IN_PROGRESS until it has ended.")
+      .def_prop_ro(
+          "message", [](PyRequest& self) { return message_of(self.operation()); },
+          "What it tells once it has ended well.")
+      .def("__repr__", [](PyRequest& self) {
+        return std::string("<onehop.Request ") + oh_status_name(status_now(self)) + ">";
+      });
+  bind_events(type);
+}
+
+}  // namespace onehop::python

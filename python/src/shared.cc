@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory behind onehop.empty: shared with peers, and freed with the last view of it.
+#include <memory>
+
+#include "endpoint.h"
+#include "errors.h"
+
+namespace onehop::python {
+namespace {
+
+struct SharedBuffer {
+  Owned<SharedMemory> memory;
+  size_t size;
+};
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  auto* buffer = nb::inst_ptr<SharedBuffer>(nb::handle(self));
+  return PyBuffer_FillInfo(view, self, buffer->memory->data(),
+                           static_cast<Py_ssize_t>(buffer->size), /*readonly=*/0, flags);
+}
+
+PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+
+}  // namespace
+
+void bind_shared(nb::module_& module) {
+  nb::class_<SharedBuffer>(
+      module, "SharedBuffer", nb::type_slots(slots),
+      "Zeroed memory that peers can map, with the buffer protocol; freed when the "
+      "last view of it is gone.")
+      .def(
+          "__init__",
+          [](SharedBuffer* self, int64_t nbytes) {
+            if (nbytes < 0) raise_invalid(std::to_string(nbytes) + " bytes of memory");
+            auto size = static_cast<size_t>(nbytes);
+            // The library gives out whole pages; none at all would have no address.
+            new (self) SharedBuffer{Owned<SharedMemory>(SharedMemory(size ? size : 1)), size};
+          },
+          nb::arg("nbytes"))
+      .def("__len__", [](const SharedBuffer& self) { return self.size; });
+}
+
+}  // namespace onehop::python

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Monotonic time and deadlines. All durations are nanoseconds in int64_t.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+#include <limits>
+
+namespace oh {
+
+inline constexpr int64_t kMicrosecond = 1000;
+inline constexpr int64_t kMillisecond = 1000 * kMicrosecond;
+inline constexpr int64_t kSecond = 1000 * kMillisecond;
+
+inline int64_t now_ns() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * kSecond + time.tv_nsec;
+}
+
+// A point in time after which a wait ends.
+class Deadline {
+ public:
+  static Deadline never() { return Deadline(std::numeric_limits<int64_t>::max()); }
+  static Deadline after(int64_t nanoseconds) {
+    if (nanoseconds == std::numeric_limits<int64_t>::max()) return never();
+    int64_t now = now_ns();
+    return nanoseconds > std::numeric_limits<int64_t>::max() - now ? never()
+                                                                   : Deadline(now + nanoseconds);
+  }
+  bool is_never() const { return at_ == std::numeric_limits<int64_t>::max(); }
+  bool passed() const { return !is_never() && now_ns() >= at_; }
+  // Nanoseconds left, never negative; the maximum when there is no deadline.
+  int64_t left() const {
+    if (is_never()) return at_;
+    int64_t left = at_ - now_ns();
+    return left > 0 ? left : 0;
+  }
+  int64_t at() const { return at_; }
+
+ private:
+  explicit Deadline(int64_t at) : at_(at) {}
+  int64_t at_;
+};
+
+}  // namespace oh

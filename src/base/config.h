@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every ONEHOP_* variable, once: name, type, range, default, meaning. Read from the environment
+// when an endpoint is created, so that a wrong value is an error of that call and not a silent
+// default.
+//
+// Threading: Config is a value; the table is constant.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace oh {
+
+struct Config {
+  // Text fields.
+  std::string log;
+  std::string log_file;
+  std::string flight_dir;
+  std::string secret;
+  std::string interface_name;
+  std::string port_range;
+  std::string cma;
+  std::string cuda_ipc;
+  std::string segment;
+  std::string progress_thread;
+  std::string socket_dir;
+  std::string libcrypto;
+  std::string cuda_library;
+  // Whole numbers.
+  int64_t max_inline = 0;
+  int64_t eager_max = 0;
+  int64_t eager_credit = 0;
+  int64_t max_pending = 0;
+  int64_t spin_us = 0;
+  int64_t import_cache = 0;
+  // Seconds.
+  double timeout = 0;
+  double hello_timeout = 0;
+
+  // Derived from port_range.
+  uint16_t port_first = 0;
+  uint16_t port_last = 0;
+
+  // ONEHOP_* variables that are set and mean nothing: misspelt, most likely. The log names them.
+  std::vector<std::string> unknown;
+
+  // Reads the environment. OH_ERR_CONFIG names the variable, its value and what is allowed.
+  static Result<Config> from_environment();
+  // As above, from a function that returns a variable's value or nullptr.
+  static Result<Config> from(const char* (*lookup)(const char* name));
+
+  int64_t timeout_ns() const { return static_cast<int64_t>(timeout * 1e9); }
+  int64_t hello_timeout_ns() const { return static_cast<int64_t>(hello_timeout * 1e9); }
+};
+
+struct ConfigEntry {
+  const char* name;
+  const char* type;      // "integer", "seconds", "text", "path", "range", "choice"
+  const char* allowed;   // range or choices, as text
+  const char* standard;  // default value, as text
+  const char* meaning;
+  // Exactly one is set: where the value goes.
+  std::string Config::* text = nullptr;
+  int64_t Config::* integer = nullptr;
+  double Config::* seconds = nullptr;
+  double low = 0;
+  double high = 0;
+  bool hidden = false;  // never printed
+};
+
+std::span<const ConfigEntry> config_table();
+
+// The names in `environment` (NAME=value, ended by nullptr) that begin with ONEHOP_ and are not in
+// the table.
+std::vector<std::string> unknown_variables(const char* const* environment);
+
+// "56800-56900" or "56800"; ports are 1-65535 and ascending.
+Status parse_port_range(std::string_view text, uint16_t* first, uint16_t* last);
+// A decimal whole number in [low, high]; nothing before or after it.
+Result<int64_t> parse_integer(std::string_view text, int64_t low, int64_t high);
+
+}  // namespace oh

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/status.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace oh {
+
+std::string vstrf(const char* format, va_list arguments) {
+  va_list again;
+  va_copy(again, arguments);
+  int length = std::vsnprintf(nullptr, 0, format, arguments);
+  std::string text(static_cast<size_t>(length < 0 ? 0 : length), '\0');
+  if (length > 0) std::vsnprintf(text.data(), text.size() + 1, format, again);
+  va_end(again);
+  return text;
+}
+
+std::string strf(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  std::string text = vstrf(format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+Status error(oh_status code, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  Status status(code, vstrf(format, arguments));
+  va_end(arguments);
+  return status;
+}
+
+Status Status::from_errno(oh_status code, int error_number, const std::string& what) {
+  const char* name = strerrorname_np(error_number);
+  const char* text = strerrordesc_np(error_number);
+  return Status(code, what + ": " + (name ? name : "errno " + std::to_string(error_number)) + " (" +
+                          (text ? text : "unknown error") + ")");
+}
+
+const std::string& Status::text() const {
+  static const std::string* const success = new std::string("success");
+  return rep_ ? rep_->text : *success;
+}
+
+namespace {
+struct Entry {
+  oh_status code;
+  const char* name;
+  oh_scope scope;
+  const char* text;
+};
+constexpr Entry kEntries[] = {
+#define OH_STATUS_ENTRY(name, value, scope, text) {name, #name, scope, text},
+    OH_STATUS_LIST(OH_STATUS_ENTRY)
+#undef OH_STATUS_ENTRY
+};
+const Entry* find(oh_status code) {
+  for (const Entry& entry : kEntries) {
+    if (entry.code == code) return &entry;
+  }
+  return nullptr;
+}
+}  // namespace
+
+const char* status_name(oh_status code) {
+  const Entry* entry = find(code);
+  return entry ? entry->name : "OH_UNKNOWN";
+}
+
+const char* status_text(oh_status code) {
+  const Entry* entry = find(code);
+  return entry ? entry->text : "unknown status code";
+}
+
+oh_status status_from(int64_t number, oh_status otherwise) {
+  for (const Entry& entry : kEntries) {
+    if (static_cast<int64_t>(entry.code) == number) return entry.code;
+  }
+  return otherwise;
+}
+
+oh_scope status_scope(oh_status code) {
+  const Entry* entry = find(code);
+  return entry ? entry->scope : OH_SCOPE_ENDPOINT;
+}
+
+}  // namespace oh

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capi/handles.h"
+
+using namespace oh;  // NOLINT: the C API is a thin skin over it
+
+extern "C" {
+
+oh_status oh_endpoint_create(const oh_endpoint_options* options, oh_endpoint** endpoint) {
+  OH_CHECK_ARGUMENT(endpoint);
+  Config config;
+  Result<EndpointOptions> checked = endpoint_options(options, &config);
+  OH_REPORT_IF_ERROR(checked.status());
+  Result<std::shared_ptr<Endpoint>> made = Endpoint::create(config, *checked);
+  OH_REPORT_IF_ERROR(made.status());
+  *endpoint = new oh_endpoint{std::move(*made)};
+  return OH_OK;
+}
+
+void oh_endpoint_close(oh_endpoint* endpoint) {
+  if (endpoint) endpoint->endpoint->close();
+}
+
+void oh_endpoint_destroy(oh_endpoint* endpoint) {
+  if (!endpoint || !endpoint->endpoint->is_of_this_process()) return;
+  endpoint->endpoint->close();
+  delete endpoint;
+}
+
+oh_status oh_endpoint_address(oh_endpoint* endpoint, void* address, size_t* size) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(size);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  return report(copy_out(endpoint->endpoint->address(), address, size));
+}
+
+oh_status oh_endpoint_connect(oh_endpoint* endpoint, const void* address, size_t size,
+                              int64_t timeout_ns, oh_peer** peer) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(address);
+  OH_CHECK_ARGUMENT(peer);
+  Result<Deadline> deadline = deadline_of(timeout_ns, endpoint->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  Result<std::shared_ptr<Peer>> made = endpoint->endpoint->connect(
+      {static_cast<const uint8_t*>(address), size}, LinkPurpose{}, *deadline);
+  OH_REPORT_IF_ERROR(made.status());
+  *peer = new oh_peer{endpoint->endpoint, std::move(*made)};
+  return OH_OK;
+}
+
+oh_status oh_endpoint_accept(oh_endpoint* endpoint, int64_t timeout_ns, oh_peer** peer) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(peer);
+  Result<Deadline> deadline = deadline_of(timeout_ns, endpoint->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  Result<std::shared_ptr<Peer>> made = endpoint->endpoint->accept(*deadline);
+  OH_REPORT_IF_ERROR(made.status());
+  *peer = new oh_peer{endpoint->endpoint, std::move(*made)};
+  return OH_OK;
+}
+
+oh_status oh_endpoint_progress(oh_endpoint* endpoint) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  endpoint->endpoint->progress();
+  return OH_OK;
+}
+
+oh_status oh_endpoint_trim(oh_endpoint* endpoint) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  endpoint->endpoint->trim();
+  return OH_OK;
+}
+
+oh_status oh_endpoint_start_progress(oh_endpoint* endpoint) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  return report(endpoint->endpoint->start_progress_thread());
+}
+
+oh_status oh_endpoint_event_fd(oh_endpoint* endpoint, int* fd) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(fd);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  Result<int> event = endpoint->endpoint->event_fd();
+  OH_REPORT_IF_ERROR(event.status());
+  *fd = *event;
+  return OH_OK;
+}
+
+oh_status oh_endpoint_clear_event(oh_endpoint* endpoint) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  endpoint->endpoint->clear_event();
+  return OH_OK;
+}
+
+oh_status oh_endpoint_recv(oh_endpoint* endpoint, void* data, size_t capacity, uint64_t tag,
+                           const oh_transfer_options* given, oh_message* message) {
+  OH_CHECK_ARGUMENT(endpoint);
+  Endpoint& owner = *endpoint->endpoint;
+  oh_transfer_options options;
+  OH_REPORT_IF_ERROR(read_options(given, &options));
+  OH_REPORT_IF_ERROR(check_tag(tag, /*any_allowed=*/true));
+  OH_REPORT_IF_ERROR(check_buffer(data, capacity));
+  Result<Deadline> deadline = deadline_of(options.timeout_ns, owner.config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  Request request;
+  prepare(&request, owner, OpKind::kRecv, data, capacity, tag);
+  OH_REPORT_IF_ERROR(prepare_memory(&request, options));
+  OH_REPORT_IF_ERROR(owner.post_any_source(&request));
+  OH_REPORT_IF_ERROR(owner.wait(&request, *deadline));
+  return message ? report(read_message(request, message)) : OH_OK;
+}
+
+oh_status oh_endpoint_irecv(oh_endpoint* endpoint, void* data, size_t capacity, uint64_t tag,
+                            const oh_transfer_options* given, oh_request** out) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(out);
+  oh_transfer_options options;
+  OH_REPORT_IF_ERROR(read_options(given, &options));
+  OH_REPORT_IF_ERROR(check_tag(tag, /*any_allowed=*/true));
+  OH_REPORT_IF_ERROR(check_buffer(data, capacity));
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  Request* request = acquire(endpoint->endpoint);
+  prepare(request, *endpoint->endpoint, OpKind::kRecv, data, capacity, tag);
+  Status status = prepare_memory(request, options);
+  if (status.ok()) status = endpoint->endpoint->post_any_source(request);
+  if (!status.ok()) {
+    request->done.store(1);
+    release(request);
+    return report(status);
+  }
+  *out = as_handle(request);
+  return OH_OK;
+}
+
+oh_status oh_endpoint_notification(oh_endpoint* endpoint, void* data, size_t* size,
+                                   oh_message* from) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(size);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  size_t needed = endpoint->endpoint->notification_size();
+  if (needed == SIZE_MAX) return OH_AGAIN;
+  size_t capacity = std::exchange(*size, needed);
+  if (needed > capacity) {
+    return report(error(OH_ERR_RANGE, "the notification has %zu bytes, there is room for %zu",
+                        needed, capacity));
+  }
+  Notification notification;
+  if (!endpoint->endpoint->next_notification(&notification)) return OH_AGAIN;
+  *size = notification.bytes.size();
+  if (*size > capacity) *size = capacity;  // another thread took the one we measured
+  if (*size) std::memcpy(data, notification.bytes.data(), *size);
+  if (!from) return OH_OK;
+  oh_message message{};
+  message.size = *size;
+  message.peer_id = notification.peer_id;
+  message.rank = notification.peer_rank;
+  return report(write_out(message, from));
+}
+
+// ---- Regions ----------------------------------------------------------------------------------
+
+oh_status oh_region_register(oh_endpoint* endpoint, void* data, size_t size, oh_region** region) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(region);
+  Result<std::shared_ptr<RegionRecord>> made = endpoint->endpoint->register_region(data, size);
+  OH_REPORT_IF_ERROR(made.status());
+  *region = new oh_region{endpoint->endpoint, std::move(*made)};
+  return OH_OK;
+}
+
+oh_status oh_region_deregister(oh_region* region, int64_t timeout_ns) {
+  OH_CHECK_ARGUMENT(region);
+  Result<Deadline> deadline = deadline_of(timeout_ns, region->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  return report(region->endpoint->deregister(*region->region, *deadline));
+}
+
+void oh_region_release(oh_region* region) {
+  if (!region || !region->endpoint->is_of_this_process()) return;
+  // A closed endpoint has retired it already.
+  (void)region->endpoint
+      ->deregister(*region->region, Deadline::after(region->endpoint->config().timeout_ns()))
+      .ok();
+  delete region;
+}
+
+oh_status oh_region_descriptor(oh_region* region, void* descriptor, size_t* size) {
+  OH_CHECK_ARGUMENT(region);
+  OH_CHECK_ARGUMENT(size);
+  OH_REPORT_IF_ERROR(region->endpoint->usable());
+  return report(copy_out(region->endpoint->export_region(*region->region), descriptor, size));
+}
+
+void* oh_region_data(oh_region* region) { return region ? region->region->base : nullptr; }
+size_t oh_region_size(oh_region* region) { return region ? region->region->length : 0; }
+
+oh_status oh_shared_alloc(size_t size, void** data) {
+  OH_CHECK_ARGUMENT(data);
+  Result<std::shared_ptr<SharedBlock>> block = SharedHeap::instance().allocate(size);
+  OH_REPORT_IF_ERROR(block.status());
+  *data = (*block)->mapping.data();
+  return OH_OK;
+}
+
+oh_status oh_shared_free(void* data) {
+  if (!data) return OH_OK;
+  return report(SharedHeap::instance().free(data));
+}
+
+}  // extern "C"

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the opaque handles of the C API are, and how calls begin and end.
+//
+// Threading: handles are immutable after creation.
+#pragma once
+
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "endpoint/communicator.h"
+#include "endpoint/endpoint.h"
+#include "onehop/onehop.h"
+
+struct oh_endpoint {
+  std::shared_ptr<oh::Endpoint> endpoint;
+};
+
+struct oh_peer {
+  std::shared_ptr<oh::Endpoint> endpoint;
+  std::shared_ptr<oh::Peer> peer;
+};
+
+struct oh_region {
+  std::shared_ptr<oh::Endpoint> endpoint;
+  std::shared_ptr<oh::RegionRecord> region;
+};
+
+struct oh_remote_region {
+  std::shared_ptr<oh::Endpoint> endpoint;
+  std::shared_ptr<oh::Peer> peer;
+  oh::RemoteTarget target;
+};
+
+struct oh_comm {
+  std::shared_ptr<oh::Communicator> comm;
+  oh_endpoint endpoint;
+};
+
+namespace oh {
+
+// Keeps the text for oh_error_text() and returns the code.
+oh_status report(const Status& status);
+
+// A handle or argument that is null.
+oh_status null_argument(const char* function, const char* name);
+#define OH_CHECK_ARGUMENT(argument) \
+  if (!(argument)) return ::oh::null_argument(__func__, #argument)
+
+#define OH_REPORT_IF_ERROR(expression)                     \
+  do {                                                     \
+    ::oh::Status oh_report_ = (expression);                \
+    if (!oh_report_.ok()) return ::oh::report(oh_report_); \
+  } while (false)
+
+// A caller's options struct as ours: what its version lacks is zero. NULL: all defaults.
+template <typename T>
+Status read_options(const T* options, T* out) {
+  *out = T{};
+  if (!options) return {};
+  if (options->struct_size < sizeof(size_t) || options->struct_size > 4096) {
+    return error(OH_ERR_INVALID, "struct_size is %zu: set it to the size of the struct",
+                 options->struct_size);
+  }
+  std::memcpy(out, options, std::min(options->struct_size, sizeof(T)));
+  return {};
+}
+
+// A struct of ours into a caller's, as far as its version reaches.
+template <typename T>
+Status write_out(T value, T* out) {
+  size_t size = out->struct_size;
+  if (size < sizeof(size_t)) {
+    return error(OH_ERR_INVALID, "struct_size is %zu: set it to the size of the struct", size);
+  }
+  value.struct_size = size;
+  std::memcpy(out, &value, std::min(size, sizeof(T)));
+  return {};
+}
+
+Status copy_out(ByteView bytes, void* out, size_t* size);
+
+Status check_timeout(int64_t timeout_ns);
+// Of a timeout that was checked.
+Deadline deadline_after(int64_t timeout_ns, const Config& config);
+Result<Deadline> deadline_of(int64_t timeout_ns, const Config& config);
+
+inline Status check_tag(uint64_t tag, bool any_allowed) {
+  if (tag <= OH_TAG_MAX || (any_allowed && tag == OH_ANY_TAG)) return {};
+  return error(OH_ERR_INVALID, "tag %llu: tags are 0 to %llu%s",
+               static_cast<unsigned long long>(tag), static_cast<unsigned long long>(OH_TAG_MAX),
+               any_allowed ? ", or OH_ANY_TAG" : "");
+}
+
+inline Status check_notification(size_t size) {
+  if (size <= OneSided::kMaxNotification) return {};
+  return error(OH_ERR_INVALID, "a notification of %zu bytes: at most %zu are allowed", size,
+               OneSided::kMaxNotification);
+}
+
+inline Status check_buffer(const void* data, size_t size) {
+  if (data || size == 0) return {};
+  return error(OH_ERR_INVALID, "a buffer of %zu bytes at NULL", size);
+}
+
+// Fills a request for a two-sided operation.
+inline void prepare(Request* request, Endpoint& endpoint, OpKind kind, void* data, size_t size,
+                    uint64_t tag) {
+  request->endpoint = &endpoint;
+  request->kind = kind;
+  request->data = static_cast<uint8_t*>(data);
+  request->size = size;
+  request->tag = tag;
+}
+
+template <typename Options>
+Result<AfterOption> after_option(const Options& options) {
+  if (options.after < OH_AFTER_NOTHING || options.after > OH_AFTER_EVENT) {
+    return error(OH_ERR_INVALID, "after is %d: there are OH_AFTER_NOTHING, _STREAM and _EVENT",
+                 options.after);
+  }
+  return AfterOption{static_cast<AfterOption::Kind>(options.after), options.after_handle,
+                     options.on_device != 0};
+}
+
+// Where its memory is and what it waits for.
+inline Status prepare_memory(Request* request, const oh_transfer_options& options) {
+  OH_ASSIGN_OR_RETURN(AfterOption after, after_option(options));
+  return request->endpoint->prepare_memory(request, after);
+}
+
+// Whether a call may take the short ways for memory that the CPU can touch.
+inline bool host_only(const Endpoint& endpoint, const oh_transfer_options* options) {
+  return !endpoint.gpu() &&
+         !(options && options->struct_size >= sizeof(*options) && options->after);
+}
+
+Status read_message(const Request& request, oh_message* message);
+
+inline oh_request* as_handle(Request* request) { return reinterpret_cast<oh_request*>(request); }
+inline Request* as_request(oh_request* handle) { return reinterpret_cast<Request*>(handle); }
+
+// A pooled request that keeps its endpoint alive until it is released.
+Request* acquire(const std::shared_ptr<Endpoint>& endpoint);
+void release(Request* request);
+
+Result<EndpointOptions> endpoint_options(const oh_endpoint_options* options, Config* config);
+
+}  // namespace oh

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A listening socket under the watcher: hands over whoever connects, and rests for a while when the
+// process is out of descriptors.
+//
+// Threading: on_ready() runs on the watcher's thread.
+#pragma once
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "control/watcher.h"
+#include "platform/os/os.h"
+
+namespace oh {
+
+class Accepting final : public Watcher::Handler, public std::enable_shared_from_this<Accepting> {
+ public:
+  using Admit = std::function<void(UniqueFd)>;
+  Accepting(Watcher& watcher, UniqueFd fd, Admit admit)
+      : watcher_(watcher), fd_(std::move(fd)), admit_(std::move(admit)) {}
+
+  Status start() { return watcher_.add(fd_.get(), EPOLLIN, shared_from_this()); }
+  // On the watcher's thread: closes the socket, hands over nobody more.
+  void stop() {
+    watcher_.remove(fd_.get());
+    fd_.reset();
+  }
+
+  void on_ready(uint32_t) override {
+    while (fd_.valid()) {
+      int result = os().accept(fd_.get());
+      if (result >= 0) {
+        admit_(UniqueFd(result));
+        continue;
+      }
+      if (result == -EINTR || result == -ECONNABORTED) continue;
+      if (result != -EAGAIN) rest(-result);
+      return;
+    }
+  }
+
+ private:
+  static constexpr int64_t kRest = 100 * kMillisecond;
+
+  // The socket would stay ready, and the thread would spin.
+  void rest(int failure) {
+    OH_LOG(kWarn, "accept failed with %s; trying again in 100 ms", strerrorname_np(failure));
+    if (!watcher_.modify(fd_.get(), 0).ok()) return;
+    watcher_.post_at(now_ns() + kRest, [weak = weak_from_this()] {
+      std::shared_ptr<Accepting> self = weak.lock();
+      if (self && self->fd_.valid()) (void)self->watcher_.modify(self->fd_.get(), EPOLLIN).ok();
+    });
+  }
+
+  Watcher& watcher_;
+  UniqueFd fd_;
+  Admit admit_;
+};
+
+}  // namespace oh

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The address of an endpoint: opaque bytes for users, everything needed to reach it for us. Whoever
+// holds an address may connect: it contains the endpoint's key.
+//
+//   | magic 4 | major 2 | minor 2 | process 16 | endpoint 16 | key 32 |
+//   | label | unix name | unix path | port 2 | hosts n { text } | check 8 |
+//
+// Threading: values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/wire.h"
+#include "platform/os/crypto.h"
+#include "platform/os/net.h"
+#include "platform/os/process.h"
+
+namespace oh {
+
+// Spoken on every link. A different major version cannot talk to us; of the minor ones, our own and
+// the one before.
+inline constexpr uint16_t kWireMajor = 1;
+inline constexpr uint16_t kWireMinor = 0;
+Status check_wire_version(uint16_t major, uint16_t minor);
+
+struct Address {
+  static constexpr size_t kMaxBytes = 4096;
+
+  Id process{};
+  Id endpoint{};
+  Key key{};
+  std::string label;      // "host:pid", for messages
+  std::string unix_name;  // abstract socket; empty: none
+  std::string unix_path;  // socket in the file system; empty: none
+  std::vector<SocketAddress> hosts;
+
+  Bytes encode() const;
+  // OH_ERR_INVALID names what is wrong: too short, altered, or of another version.
+  static Result<Address> decode(ByteView bytes);
+};
+
+}  // namespace oh

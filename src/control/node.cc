@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/node.h"
+
+#include <unistd.h>
+
+#include "base/log.h"
+#include "platform/os/fork.h"
+
+namespace oh {
+namespace {
+
+// The last user may be a callback on the watcher's own thread, which cannot wait for itself.
+void destroy(Node* node) {
+  if (!node->watcher().on_thread()) {
+    delete node;
+    return;
+  }
+  unsigned long thread = 0;
+  auto body = [](void* context) { delete static_cast<Node*>(context); };
+  // Should even that fail, the node stays: it is idle and costs a thread.
+  if (start_thread("onehop-cleanup", body, node, &thread).ok()) pthread_detach(thread);
+}
+
+std::string process_label() {
+  char host[65] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return strf("%s:%d", host, getpid());
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Node>> Node::get(const Config& config) {
+  struct Known {
+    Mutex mutex;
+    std::weak_ptr<Node> node;
+    uint32_t generation = 0;
+  };
+  static Known* const known = new Known;
+  MutexLock lock(known->mutex);
+  std::shared_ptr<Node> node = known->node.lock();
+  if (node && known->generation == fork_generation()) return node;
+  if (node) {
+    // A child of fork(): the parent's node has no thread here. Never touched again, never
+    // destroyed.
+    new std::shared_ptr<Node>(std::move(node));
+  }
+  std::unique_ptr<Node> made(new Node);
+  OH_RETURN_IF_ERROR(made->start(config));
+  node = std::shared_ptr<Node>(made.release(), destroy);
+  known->node = node;
+  known->generation = fork_generation();
+  return node;
+}
+
+Node::~Node() {
+  if (watcher_) watcher_->stop();  // before anything its callbacks use
+  if (!unix_path_.empty()) unlink(unix_path_.c_str());
+}
+
+Status Node::start(const Config& config) {
+  OH_ASSIGN_OR_RETURN(process_, process_identity());
+  label_ = process_label();
+  OH_ASSIGN_OR_RETURN(watcher_, Watcher::start());
+  listener_ = std::make_unique<Listener>(*watcher_, config.hello_timeout_ns(),
+                                         [this](const Id& id) { return find_acceptor(id); });
+  return listen(config);
+}
+
+Status Node::listen(const Config& config) {
+  // A name of its own: a former node of this process may still be on its way out.
+  OH_ASSIGN_OR_RETURN(Id unique, random_id());
+  std::string name = "onehop-" + id_text(unique);
+  Result<UniqueFd> abstract = listen_on(SocketAddress::unix_abstract(name));
+  if (abstract.ok()) {
+    OH_RETURN_IF_ERROR(listener_->add(std::move(*abstract)));
+    unix_name_ = name;
+  }
+  std::string path = config.socket_dir + "/" + name;
+  Result<UniqueFd> file = listen_on(SocketAddress::unix_path(path));
+  if (file.ok()) {
+    unix_path_ = path;
+    OH_RETURN_IF_ERROR(listener_->add(std::move(*file)));
+  }
+  if (!abstract.ok() && !file.ok()) return file.status();
+
+  Result<std::vector<SocketAddress>> hosts = reachable_addresses(config.interface_name);
+  if (!hosts.ok() && config.interface_name == "any") {
+    OH_LOG(kWarn, "no network interface is up: this process can be reached on this host only");
+    return {};
+  }
+  OH_RETURN_IF_ERROR(hosts.status());
+  uint16_t port = 0;
+  OH_ASSIGN_OR_RETURN(UniqueFd tcp, listen_in_range(config.interface_name, config.port_first,
+                                                    config.port_last, &port));
+  if (!tcp.valid()) {
+    OH_LOG(kWarn,
+           "no TCP port of %s is free: this process can be reached on this host only (raise "
+           "ONEHOP_PORT_RANGE)",
+           config.port_range.c_str());
+    return {};
+  }
+  OH_RETURN_IF_ERROR(listener_->add(std::move(tcp)));
+  hosts_ = std::move(*hosts);
+  for (SocketAddress& host : hosts_) host.set_port(port);
+  return {};
+}
+
+void Node::add_acceptor(const Id& endpoint, std::weak_ptr<Acceptor> acceptor) {
+  MutexLock lock(mutex_);
+  acceptors_[endpoint] = std::move(acceptor);
+}
+
+void Node::remove_acceptor(const Id& endpoint) {
+  MutexLock lock(mutex_);
+  acceptors_.erase(endpoint);
+}
+
+std::shared_ptr<Acceptor> Node::find_acceptor(const Id& endpoint) {
+  MutexLock lock(mutex_);
+  auto found = acceptors_.find(endpoint);
+  return found == acceptors_.end() ? nullptr : found->second.lock();
+}
+
+void Node::memory_gone(uint32_t number) {
+  std::vector<std::shared_ptr<Acceptor>> all;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [id, acceptor] : acceptors_) all.push_back(acceptor.lock());
+  }
+  for (const std::shared_ptr<Acceptor>& acceptor : all) {
+    if (acceptor) acceptor->on_memory_gone(number);
+  }
+}
+
+void Node::describe(Address* address) const {
+  address->process = process_;
+  address->label = label_;
+  address->unix_name = unix_name_;
+  address->unix_path = unix_path_;
+  address->hosts = hosts_;
+}
+
+}  // namespace oh

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Node: what all endpoints of a process share: the watcher's thread, the listening sockets (one
+// Unix name, one Unix path, one TCP port), and the table of endpoints that may be connected to.
+//
+// Threading: any thread.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "base/config.h"
+#include "base/sync.h"
+#include "control/listener.h"
+#include "control/watcher.h"
+
+namespace oh {
+
+class Node {
+ public:
+  // The process's node; made by the first endpoint with its configuration, gone with the last.
+  static Result<std::shared_ptr<Node>> get(const Config& config);
+  ~Node();
+
+  Watcher& watcher() { return *watcher_; }
+  const Id& process() const { return process_; }
+
+  void add_acceptor(const Id& endpoint, std::weak_ptr<Acceptor> acceptor);
+  void remove_acceptor(const Id& endpoint);
+  std::shared_ptr<Acceptor> find_acceptor(const Id& endpoint);
+  // Tells all of them.
+  void memory_gone(uint32_t number);
+
+  // Fills in how this process is reached.
+  void describe(Address* address) const;
+
+ private:
+  Node() = default;
+  Status start(const Config& config);
+  Status listen(const Config& config);
+
+  Id process_{};
+  std::string label_;
+  std::string unix_name_;
+  std::string unix_path_;
+  std::vector<SocketAddress> hosts_;
+  std::unique_ptr<Watcher> watcher_;
+  std::unique_ptr<Listener> listener_;
+
+  Mutex mutex_;
+  std::map<Id, std::weak_ptr<Acceptor>> acceptors_ OH_GUARDED_BY(mutex_);
+};
+
+}  // namespace oh

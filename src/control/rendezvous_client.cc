@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <time.h>
+
+#include <algorithm>
+
+#include "control/handshake.h"
+#include "control/rendezvous.h"
+#include "platform/os/os.h"
+
+namespace oh {
+namespace {
+
+constexpr int64_t kQueryTime = 200 * kMillisecond;
+
+// The server may start after us: try until the deadline, ever more slowly.
+Result<MessageSocket> connect_patiently(const RendezvousJoin& join, Deadline deadline) {
+  int64_t pause_ns = kMillisecond;
+  while (true) {
+    Result<UniqueFd> fd = connect_to(join.hosts, deadline);
+    if (fd.ok()) return MessageSocket(std::move(*fd), kMaxHelloMessage);
+    if (deadline.left() <= pause_ns) {
+      return error(OH_ERR_TIMEOUT,
+                   "rank %u of %u found no rendezvous: %s. Is rank 0, or the process that made the "
+                   "unique id, running?",
+                   join.rank, join.size, fd.status().text().c_str());
+    }
+    timespec pause{0, pause_ns};
+    nanosleep(&pause, nullptr);
+    pause_ns = std::min<int64_t>(2 * pause_ns, 20 * kMillisecond);
+  }
+}
+
+Status refused_or_odd(const MessageSocket::Message& message) {
+  if (message.type == static_cast<uint8_t>(Meeting::kRefuse)) {
+    return decode_refusal(message.payload);
+  }
+  return error(OH_ERR_PROTOCOL, "the rendezvous sent a message of type %u", message.type);
+}
+
+Status authenticate(const Crypto& crypto, const RendezvousJoin& join, MessageSocket& socket,
+                    Deadline deadline) {
+  uint8_t nonce[kHelloNonce];
+  int result = os().getrandom(nonce, sizeof(nonce));
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
+  Bytes hello = encode_join(nonce);
+  OH_RETURN_IF_ERROR(socket.send(static_cast<uint8_t>(Meeting::kJoin), hello));
+  OH_ASSIGN_OR_RETURN(MessageSocket::Message challenge,
+                      socket.receive_until(deadline, "waiting for the rendezvous"));
+  if (challenge.type != static_cast<uint8_t>(Meeting::kChallenge)) return refused_or_odd(challenge);
+  Reader reader(challenge.payload);
+  ByteView theirs = reader.raw(kHelloNonce);
+  ByteView mac = reader.raw(sizeof(Digest));
+  OH_ASSIGN_OR_RETURN(Digest expected, meeting_mac(crypto, join.key, 'S', hello, theirs));
+  if (!reader.at_end() || !equal_digests(expected, mac)) {
+    return error(OH_ERR_AUTH,
+                 "the rendezvous does not know our secret: ONEHOP_SECRET, or the unique "
+                 "id, must be the same for all ranks");
+  }
+  OH_ASSIGN_OR_RETURN(Digest ours, meeting_mac(crypto, join.key, 'R', hello, theirs));
+  return socket.send(static_cast<uint8_t>(Meeting::kRegister),
+                     encode_registration(ours, join.rank, join.size, join.address));
+}
+
+// At the deadline: who has not come?
+Status name_the_missing(const RendezvousJoin& join, MessageSocket& socket) {
+  Deadline soon = Deadline::after(kQueryTime);
+  std::string who = "an unknown number of ranks";
+  if (socket.send(static_cast<uint8_t>(Meeting::kQuery), {}).ok()) {
+    Result<MessageSocket::Message> answer = socket.receive_until(soon, "asking who is missing");
+    if (answer.ok() && answer->type == static_cast<uint8_t>(Meeting::kMissing)) {
+      Reader reader(answer->payload);
+      who = strf("%u of %u ranks:", reader.u32(), join.size);
+      while (reader.remaining() >= 4) who += strf(" %u", reader.u32());
+    }
+  }
+  return error(OH_ERR_TIMEOUT, "rank %u waited at the rendezvous in vain for %s", join.rank,
+               who.c_str());
+}
+
+}  // namespace
+
+Result<RendezvousTable> rendezvous_join(const Crypto& crypto, const RendezvousJoin& join,
+                                        Deadline deadline) {
+  OH_ASSIGN_OR_RETURN(MessageSocket socket, connect_patiently(join, deadline));
+  OH_RETURN_IF_ERROR(authenticate(crypto, join, socket, deadline));
+  socket.set_max_message(size_t{join.size} * (Address::kMaxBytes + 4) + 64);
+  Result<MessageSocket::Message> message =
+      socket.receive_until(deadline, "waiting for the other ranks");
+  if (!message.ok()) {
+    if (message.status().code() == OH_ERR_TIMEOUT) return name_the_missing(join, socket);
+    return error(message.status().code(), "rank %u lost the rendezvous: %s", join.rank,
+                 message.status().text().c_str());
+  }
+  if (message->type != static_cast<uint8_t>(Meeting::kTable)) return refused_or_odd(*message);
+  return decode_table(message->payload, join.size);
+}
+
+}  // namespace oh

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <sys/epoll.h>
+
+#include <deque>
+#include <map>
+#include <set>
+
+#include "base/log.h"
+#include "control/accepting.h"
+#include "control/handshake.h"
+#include "control/rendezvous.h"
+#include "platform/os/os.h"
+
+namespace oh {
+namespace {
+
+class Server;
+
+// One connection to the server. Everything here runs on the watcher's thread.
+class Guest : public Watcher::Handler, public std::enable_shared_from_this<Guest> {
+ public:
+  Guest(const std::shared_ptr<Server>& server, UniqueFd fd)
+      : server_(server), socket_(std::move(fd), kMaxHelloMessage) {}
+  int fd() const { return socket_.fd(); }
+  bool registered() const { return registered_; }
+  bool served() const { return served_; }
+  const Registration& registration() const { return registration_; }
+
+  void on_ready(uint32_t) override;
+  Status send_table(ByteView table) {
+    served_ = true;
+    return socket_.send(static_cast<uint8_t>(Meeting::kTable), table);
+  }
+  void leave();
+
+ private:
+  Status step(Server& server);
+  Status on_join(Server& server, ByteView payload);
+  Status on_register(Server& server, ByteView payload);
+
+  std::weak_ptr<Server> server_;
+  MessageSocket socket_;
+  bool joined_ = false;
+  bool registered_ = false;
+  bool served_ = false;
+  Digest expected_mac_{};
+  Registration registration_;
+};
+
+class Server final : public std::enable_shared_from_this<Server> {
+ public:
+  Server(std::shared_ptr<Node> node, const Crypto& crypto, const Key& key, const Id& communicator,
+         int64_t hello_timeout_ns)
+      : node_(std::move(node)),
+        crypto_(crypto),
+        key_(key),
+        communicator_(communicator),
+        hello_timeout_ns_(hello_timeout_ns) {}
+
+  Status start(UniqueFd listening) {
+    // Holds the server, and is held by the watcher: until stop().
+    accepting_ = std::make_shared<Accepting>(
+        watcher(), std::move(listening),
+        [self = shared_from_this()](UniqueFd fd) { self->receive(std::move(fd)); });
+    Status status = accepting_->start();
+    if (!status.ok()) accepting_.reset();
+    return status;
+  }
+
+  // Lets go of the port and of all guests; on the watcher's thread.
+  void stop() {
+    if (!accepting_) return;
+    accepting_->stop();
+    accepting_.reset();
+    std::set<std::shared_ptr<Guest>> guests = std::move(guests_);
+    guests_.clear();
+    ranks_.clear();
+    for (const auto& guest : guests) watcher().remove(guest->fd());
+  }
+
+  void receive(UniqueFd fd) {
+    auto guest = std::make_shared<Guest>(shared_from_this(), std::move(fd));
+    if (!watcher().add(guest->fd(), EPOLLIN, guest).ok()) return;
+    guests_.insert(guest);
+    newcomers_.push_back(guest);
+    // Whoever has not registered makes room for those who may.
+    while (newcomers_.size() > kMaxNewcomers) {
+      std::shared_ptr<Guest> oldest = newcomers_.front().lock();
+      newcomers_.pop_front();
+      if (oldest && !oldest->registered()) oldest->leave();
+    }
+    std::weak_ptr<Guest> weak = guest;
+    watcher().post_at(now_ns() + hello_timeout_ns_, [weak] {
+      std::shared_ptr<Guest> late = weak.lock();
+      if (late && !late->registered()) late->leave();
+    });
+  }
+
+  Status admit(const std::shared_ptr<Guest>& guest, const Registration& registration) {
+    if (size_ == 0) size_ = registration.size;
+    if (registration.size != size_) {
+      return error(OH_ERR_INVALID, "rank %u says that there are %u ranks, others said %u",
+                   registration.rank, registration.size, size_);
+    }
+    OH_RETURN_IF_ERROR(Address::decode(registration.address).status());
+    auto [entry, fresh] = ranks_.try_emplace(registration.rank, guest);
+    if (fresh) return {};
+    Result<Address> holder = Address::decode(entry->second->registration().address);
+    return error(OH_ERR_REFUSED, "rank %u is taken by process %s: every rank needs its own number",
+                 registration.rank, holder.ok() ? holder->label.c_str() : "?");
+  }
+
+  void serve_if_complete() {
+    if (ranks_.size() != size_) return;
+    std::vector<Bytes> addresses;
+    addresses.reserve(size_);
+    for (auto& [rank, guest] : ranks_) addresses.push_back(guest->registration().address);
+    Bytes table = encode_table(communicator_, addresses);
+    for (auto& [rank, guest] : ranks_) {
+      // A guest that is gone is noticed by its own handler.
+      (void)guest->send_table(table).ok();
+      (void)watcher().modify(guest->fd(), EPOLLIN | EPOLLOUT).ok();
+    }
+  }
+
+  Bytes missing() const {
+    Bytes bytes;
+    Writer writer(bytes);
+    writer.u32(size_ - static_cast<uint32_t>(ranks_.size()));
+    for (uint32_t rank = 0, named = 0; rank < size_ && named < 16; ++rank) {
+      if (ranks_.count(rank)) continue;
+      writer.u32(rank);
+      ++named;
+    }
+    return bytes;
+  }
+
+  void forget(const std::shared_ptr<Guest>& guest) {
+    watcher().remove(guest->fd());
+    guests_.erase(guest);
+    auto entry = ranks_.find(guest->registration().rank);
+    if (!guest->registered() || entry == ranks_.end() || entry->second != guest) return;
+    if (guest->served()) {
+      ++done_;
+    } else {
+      ranks_.erase(entry);  // that rank may come again
+      if (ranks_.empty()) size_ = 0;
+    }
+    if (done_ > 0 && done_ == size_) stop();
+  }
+
+  Watcher& watcher() { return node_->watcher(); }
+  const Crypto& crypto() const { return crypto_; }
+  const Key& key() const { return key_; }
+
+ private:
+  std::shared_ptr<Node> node_;
+  const Crypto& crypto_;
+  const Key key_;
+  const Id communicator_;
+  const int64_t hello_timeout_ns_;
+  static constexpr size_t kMaxNewcomers = 256;
+  std::shared_ptr<Accepting> accepting_;
+  uint32_t size_ = 0;  // as the first rank said
+  uint32_t done_ = 0;
+  std::set<std::shared_ptr<Guest>> guests_;
+  std::deque<std::weak_ptr<Guest>> newcomers_;  // the oldest first; some have registered since
+  std::map<uint32_t, std::shared_ptr<Guest>> ranks_;
+};
+
+void Guest::on_ready(uint32_t) {
+  std::shared_ptr<Server> server = server_.lock();
+  if (!server) return;
+  Status status = step(*server);
+  if (status.ok()) status = socket_.flush();
+  if (!status.ok()) {
+    if (status.code() != OH_ERR_PEER_LOST) {
+      OH_LOG(kInfo, "rendezvous: %s", status.text().c_str());
+      (void)socket_.send(static_cast<uint8_t>(Meeting::kRefuse), encode_refusal(status)).ok();
+    }
+    leave();
+    return;
+  }
+  uint32_t wanted = EPOLLIN | (socket_.backlog() ? static_cast<uint32_t>(EPOLLOUT) : 0);
+  (void)server->watcher().modify(fd(), wanted).ok();
+}
+
+void Guest::leave() {
+  if (std::shared_ptr<Server> server = server_.lock()) server->forget(shared_from_this());
+}
+
+Status Guest::step(Server& server) {
+  while (true) {
+    OH_ASSIGN_OR_RETURN(std::optional<MessageSocket::Message> message, socket_.receive());
+    if (!message) return {};
+    auto type = static_cast<Meeting>(message->type);
+    if (type == Meeting::kJoin && !joined_) {
+      OH_RETURN_IF_ERROR(on_join(server, message->payload));
+    } else if (type == Meeting::kRegister && joined_ && !registered_) {
+      OH_RETURN_IF_ERROR(on_register(server, message->payload));
+    } else if (type == Meeting::kQuery && registered_) {
+      OH_RETURN_IF_ERROR(socket_.send(static_cast<uint8_t>(Meeting::kMissing), server.missing()));
+    } else {
+      return error(OH_ERR_PROTOCOL, "a rendezvous message of type %u out of turn", message->type);
+    }
+  }
+}
+
+Status Guest::on_join(Server& server, ByteView payload) {
+  OH_RETURN_IF_ERROR(check_join(payload));
+  uint8_t nonce[kHelloNonce];
+  int result = os().getrandom(nonce, sizeof(nonce));
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
+  OH_ASSIGN_OR_RETURN(expected_mac_,
+                      meeting_mac(server.crypto(), server.key(), 'R', payload, nonce));
+  OH_ASSIGN_OR_RETURN(Digest mac, meeting_mac(server.crypto(), server.key(), 'S', payload, nonce));
+  joined_ = true;
+  return socket_.send(static_cast<uint8_t>(Meeting::kChallenge), nonce, mac);
+}
+
+Status Guest::on_register(Server& server, ByteView payload) {
+  OH_ASSIGN_OR_RETURN(registration_, decode_registration(payload, expected_mac_));
+  OH_RETURN_IF_ERROR(server.admit(shared_from_this(), registration_));
+  registered_ = true;
+  server.serve_if_complete();
+  return {};
+}
+
+// Stops the server when its owner goes.
+class Running final : public RendezvousServer {
+ public:
+  Running(std::shared_ptr<Node> node, std::shared_ptr<Server> server)
+      : node_(std::move(node)), server_(std::move(server)) {}
+  ~Running() override {
+    node_->watcher().post([server = std::move(server_)] { server->stop(); });
+  }
+
+ private:
+  std::shared_ptr<Node> node_;
+  std::shared_ptr<Server> server_;
+};
+
+Result<std::shared_ptr<Server>> start_server(const std::shared_ptr<Node>& node,
+                                             const Crypto& crypto, const Key& key,
+                                             UniqueFd listening, const Config& config) {
+  OH_ASSIGN_OR_RETURN(Id communicator, random_id());
+  auto server =
+      std::make_shared<Server>(node, crypto, key, communicator, config.hello_timeout_ns());
+  OH_RETURN_IF_ERROR(server->start(std::move(listening)));
+  return server;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node> node,
+                                                           const Crypto& crypto, const Key& key,
+                                                           const SocketAddress& address,
+                                                           const Config& config) {
+  Result<UniqueFd> listening = listen_on(address);
+  if (!listening.ok()) {
+    return error(listening.status().code(),
+                 "rank 0 cannot serve the rendezvous: %s (is another "
+                 "rank 0 running, or is the address not this host's?)",
+                 listening.status().text().c_str());
+  }
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<Server> server,
+                      start_server(node, crypto, key, std::move(*listening), config));
+  return std::unique_ptr<RendezvousServer>(new Running(std::move(node), std::move(server)));
+}
+
+Result<Bytes> rendezvous_unique_id(std::shared_ptr<Node> node, const Crypto& crypto,
+                                   const Config& config) {
+  Address id;
+  OH_ASSIGN_OR_RETURN(id.key, random_key());
+  OH_ASSIGN_OR_RETURN(id.endpoint, random_id());
+  OH_ASSIGN_OR_RETURN(id.hosts, reachable_addresses(config.interface_name));
+  uint16_t port = 0;
+  OH_ASSIGN_OR_RETURN(UniqueFd listening, listen_in_range(config.interface_name, config.port_first,
+                                                          config.port_last, &port));
+  if (!listening.valid()) {
+    return error(OH_ERR_SYSTEM,
+                 "no TCP port of %s is free for the rendezvous: raise "
+                 "ONEHOP_PORT_RANGE",
+                 config.port_range.c_str());
+  }
+  for (SocketAddress& host : id.hosts) host.set_port(port);
+  id.label = "rendezvous";
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<Server> server,
+                      start_server(node, crypto, id.key, std::move(listening), config));
+  // Registered with the watcher, it lives until it stops.
+  std::weak_ptr<Server> weak = server;
+  node->watcher().post_at(now_ns() + config.timeout_ns(), [weak] {
+    if (std::shared_ptr<Server> late = weak.lock()) late->stop();
+  });
+  return id.encode();
+}
+
+}  // namespace oh

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/watcher.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "platform/os/os.h"
+#include "platform/os/process.h"
+
+namespace oh {
+
+Result<std::unique_ptr<Watcher>> Watcher::start() {
+  std::unique_ptr<Watcher> watcher(new Watcher);
+  int result = os().epoll_create();
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "epoll_create1");
+  watcher->epoll_ = UniqueFd(result);
+  result = os().eventfd();
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "eventfd");
+  watcher->event_ = UniqueFd(result);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = static_cast<uint32_t>(watcher->event_.get());
+  result = os().epoll_ctl(watcher->epoll_.get(), EPOLL_CTL_ADD, watcher->event_.get(), &event);
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "epoll_ctl");
+  OH_RETURN_IF_ERROR(start_thread("onehop-watcher", run, watcher.get(), &watcher->thread_));
+  return watcher;
+}
+
+void Watcher::stop() {
+  if (!thread_ || stopping_.exchange(true)) return;
+  wake();
+  join_thread(thread_);
+  // Handlers may call us while they are destroyed.
+  std::unordered_map<int, Entry> entries;
+  std::multimap<int64_t, Task> tasks;
+  MutexLock lock(mutex_);
+  entries.swap(entries_);
+  tasks.swap(tasks_);
+}
+
+bool Watcher::on_thread() const { return pthread_equal(pthread_self(), thread_) != 0; }
+
+Status Watcher::add(int fd, uint32_t events, std::shared_ptr<Handler> handler) {
+  MutexLock lock(mutex_);
+  uint64_t serial = ++last_serial_;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = serial << 32 | static_cast<uint32_t>(fd);
+  int result = os().epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "epoll_ctl");
+  entries_[fd] = Entry{serial, std::move(handler)};
+  return {};
+}
+
+Status Watcher::modify(int fd, uint32_t events) {
+  MutexLock lock(mutex_);
+  auto found = entries_.find(fd);
+  if (found == entries_.end()) return {};
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = found->second.serial << 32 | static_cast<uint32_t>(fd);
+  int result = os().epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "epoll_ctl");
+  return {};
+}
+
+void Watcher::remove(int fd) {
+  std::shared_ptr<Handler> last;  // destroyed outside of the lock
+  MutexLock lock(mutex_);
+  auto found = entries_.find(fd);
+  if (found == entries_.end()) return;
+  os().epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  last = std::move(found->second.handler);
+  entries_.erase(found);
+}
+
+void Watcher::post_at(int64_t at, Task task) {
+  {
+    MutexLock lock(mutex_);
+    tasks_.emplace(at, std::move(task));
+  }
+  wake();
+}
+
+void Watcher::wake() {
+  uint64_t one = 1;
+  // Full means that a wake-up is pending already.
+  [[maybe_unused]] ssize_t written = write(event_.get(), &one, sizeof(one));
+}
+
+int64_t Watcher::until_next_task() {
+  MutexLock lock(mutex_);
+  if (tasks_.empty()) return std::numeric_limits<int64_t>::max();
+  return std::max<int64_t>(tasks_.begin()->first - now_ns(), 0);
+}
+
+void Watcher::run_due_tasks() {
+  std::vector<Task> due;
+  {
+    MutexLock lock(mutex_);
+    int64_t now = now_ns();
+    while (!tasks_.empty() && tasks_.begin()->first <= now) {
+      due.push_back(std::move(tasks_.begin()->second));
+      tasks_.erase(tasks_.begin());
+    }
+  }
+  for (Task& task : due) task();
+}
+
+void Watcher::run(void* context) { static_cast<Watcher*>(context)->loop(); }
+
+void Watcher::loop() {
+  epoll_event events[64];
+  while (!stopping_.load()) {
+    int count = os().epoll_wait(epoll_.get(), events, 64, until_next_task());
+    if (count < 0 && count != -EINTR) {
+      OH_LOG(kError, "the watcher stops: epoll_wait failed with errno %d", -count);
+      return;
+    }
+    for (int i = 0; i < count; ++i) {
+      auto fd = static_cast<int>(static_cast<uint32_t>(events[i].data.u64));
+      uint64_t serial = events[i].data.u64 >> 32;
+      if (serial == 0) {
+        uint64_t ignored;
+        [[maybe_unused]] ssize_t got = read(event_.get(), &ignored, sizeof(ignored));
+        continue;
+      }
+      std::shared_ptr<Handler> handler;
+      {
+        MutexLock lock(mutex_);
+        auto found = entries_.find(fd);
+        if (found != entries_.end() && found->second.serial == serial) {
+          handler = found->second.handler;
+        }
+      }
+      if (handler) handler->on_ready(events[i].events);
+    }
+    run_due_tasks();
+  }
+}
+
+}  // namespace oh

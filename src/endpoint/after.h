@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// After: earlier work on a GPU that an operation has to wait for, as an event: of ours, which goes
+// back to its GPU with the holder, or of the caller's.
+//
+// Threading: a value; one owner at a time.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "platform/cuda/gpu.h"
+
+namespace oh {
+
+class After {
+ public:
+  After() = default;
+  After(std::shared_ptr<cuda::Gpu> gpu, cuda::Event event, bool owned)
+      : gpu_(std::move(gpu)), event_(event), owned_(owned) {}
+  After(After&& other) noexcept
+      : gpu_(std::move(other.gpu_)),
+        event_(std::exchange(other.event_, nullptr)),
+        owned_(other.owned_) {}
+  After& operator=(After&& other) noexcept {
+    if (this != &other) {
+      reset();
+      gpu_ = std::move(other.gpu_);
+      event_ = std::exchange(other.event_, nullptr);
+      owned_ = other.owned_;
+    }
+    return *this;
+  }
+  ~After() { reset(); }
+
+  // Nothing to wait for any more.
+  void reset() {
+    if (event_ && owned_) gpu_->give_event(event_);
+    event_ = nullptr;
+    gpu_.reset();
+  }
+  bool pending() const { return event_ != nullptr; }
+  cuda::Event event() const { return event_; }
+  // Asks the driver: true when the work is done. Not under a lock.
+  Result<bool> is_complete() const { return gpu_->is_complete(event_); }
+
+ private:
+  std::shared_ptr<cuda::Gpu> gpu_;
+  cuda::Event event_ = nullptr;
+  bool owned_ = false;
+};
+
+}  // namespace oh

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Connection: the control socket of a peer after the hello, and the watch for its death. Carries
+// control messages, and all frames where there is no segment.
+//
+// Threading: any thread may send; messages are received on the watcher's thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/sync.h"
+#include "control/node.h"
+#include "platform/os/message_socket.h"
+#include "transport/socket/socket_channel.h"
+
+namespace oh {
+
+// Beside kFrameMessage (64).
+enum class Control : uint8_t {
+  kPing = 65,          // serial 8
+  kPong = 66,          // serial 8, waiting 4, waiting tag 8
+  kBye = 67,           // code 4, text
+  kBlock = 68,         // number 4, base 8, size 8; one descriptor
+  kBlockRetired = 69,  // number 4
+  kBlockWanted = 70,   // number 4
+  kExport = 71,        // number 4, descriptors in all 4, record; none with an empty one
+  kExportMore = 72,    // number 4; descriptors only
+  kServe = 73,         // operations on your regions need your progress
+};
+
+class ConnectionOwner {
+ public:
+  virtual ~ConnectionOwner() = default;
+  // A control message or a frame. An error loses the peer.
+  virtual Status on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) = 0;
+  // All messages that were there have been handled; or the socket takes bytes again.
+  virtual void on_idle() = 0;
+  // The socket is gone or the process is dead; once.
+  virtual void on_lost(const Status& status) = 0;
+};
+
+class Connection final : public Watcher::Handler,
+                         public MessageSink,
+                         public std::enable_shared_from_this<Connection> {
+ public:
+  // `pid`: the process at the other end, 0 where it is not visible.
+  Connection(std::shared_ptr<Node> node, MessageSocket socket, int pid);
+  ~Connection() override;
+
+  // From now on the owner hears of messages; those that are there already come at once.
+  Status start(std::weak_ptr<ConnectionOwner> owner);
+  // Lets the watcher's thread come by, without an event.
+  void look_again();
+  // Says goodbye, sends what is queued (by the deadline), lets go of everything. Idempotent.
+  void close(ByteView bye, Deadline deadline);
+
+  size_t backlog() override;
+  Status send_message(uint8_t type, ByteView head, ByteView tail) override;
+  Status send_control(Control type, ByteView payload, std::vector<int> fds = {});
+
+  // Ends the connection without a word and without waiting.
+  void break_off();
+  // Hung up, or seen to die: nobody there touches our memory any more.
+  bool peer_is_dead() const { return dead_.load(); }
+  // Its process has ended; a goodbye or a hang-up is not enough.
+  bool process_is_dead() const;
+  // Asks the socket itself, which hangs up when the process dies or runs another program.
+  bool is_open() const;
+
+  void on_ready(uint32_t events) override;
+
+ private:
+  class DeathWatch;
+  void watch_death(int pid);
+  void lose(const Status& status);
+  void on_death();
+  Status receive_all(ConnectionOwner& owner);
+  Status queue(uint8_t type, ByteView head, ByteView tail, std::vector<int> fds);
+
+  std::shared_ptr<Node> node_;
+  std::weak_ptr<ConnectionOwner> owner_;
+  int pid_;
+  UniqueFd pidfd_;
+
+  Mutex mutex_;  // the sending half; the receiving half is the watcher's
+  MessageSocket socket_;
+  bool wants_writable_ OH_GUARDED_BY(mutex_) = false;
+  bool closed_ OH_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> lost_{false};
+  std::atomic<bool> dead_{false};
+};
+
+}  // namespace oh

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DeviceLink: what a peer of an endpoint on a GPU has for device memory: the GPU, the pair segment
+// as the GPU sees it, and streams of its own. A copy ends with a word that the device writes behind
+// it, so whoever waits looks at memory and calls nobody.
+//
+// Threading: any thread; calls that reach the driver are made without the pair's lock.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/sync.h"
+#include "memory/gpu_memory.h"
+#include "platform/cuda/gpu.h"
+#include "transport/shm/segment.h"
+
+namespace oh {
+
+// A copy that takes longer is asked for errors, this often.
+inline constexpr int64_t kAskForErrors = kMillisecond;
+
+// One copy by the engine; afterwards the device writes `value` into `word`.
+struct EngineCopy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  uint64_t size = 0;
+  cuda::Event after = nullptr;  // null: at once
+  cuda::DevicePtr word = 0;     // as the device sees it; 0: nothing is written
+  uint64_t value = 0;
+};
+
+class DeviceLink {
+ public:
+  static Result<std::unique_ptr<DeviceLink>> create(std::shared_ptr<cuda::Gpu> gpu,
+                                                    Segment& segment);
+  // Waits until the device writes no more into the segment; what does not end within a second keeps
+  // its memory for ever.
+  ~DeviceLink();
+
+  cuda::Gpu& gpu() { return *gpu_; }
+  const std::shared_ptr<cuda::Gpu>& shared_gpu() const { return gpu_; }
+
+  // A stream that only its holder uses, until it is given back. Streams run in order, so one may be
+  // given back before its work is done.
+  Result<cuda::Stream> take_stream();
+  void give_stream(cuda::Stream stream);
+  Status enqueue(cuda::Stream stream, const EngineCopy& copy);
+  // After a failure to enqueue: until what was enqueued before it on the stream has ended. For
+  // streams that wait for nothing of the application's.
+  void quiesce(cuda::Stream stream);
+  // Held until no stream can touch it any more.
+  void keep(std::shared_ptr<void> memory);
+  // The device's address of a word in the segment, or in its pipes.
+  cuda::DevicePtr address_of(const std::atomic<uint64_t>& word);
+  // The stream that fills (or drains) a line of the pipes. Two take turns, for what an engine needs
+  // between two copies is as much as a copy of a line; all transfers share them, as no line waits
+  // for anything of the application's. Makes the pipes known to the device, once.
+  Result<cuda::Stream> line_stream(bool fills, uint64_t position);
+  // The slab for what the other side stages to us: made on first use, null if it cannot be.
+  std::shared_ptr<const GpuExport> slab();
+  uint8_t* slab_part(uint64_t position) const {
+    return reinterpret_cast<uint8_t*>(slab_) + position % kPipeLines * kSlabChunk;
+  }
+
+ private:
+  DeviceLink(std::shared_ptr<cuda::Gpu> gpu, Segment& segment)
+      : gpu_(std::move(gpu)), segment_(segment) {}
+
+  std::shared_ptr<cuda::Gpu> gpu_;
+  Segment& segment_;
+  std::shared_ptr<cuda::Pinned> pinned_;
+  // Held while the driver makes something; never taken with the pair's lock held.
+  Mutex setup_mutex_;
+  std::shared_ptr<cuda::Pinned> pinned_pipes_ OH_GUARDED_BY(setup_mutex_);
+  cuda::Stream line_streams_[4] OH_GUARDED_BY(setup_mutex_) = {};
+  Mutex mutex_;
+  std::vector<std::shared_ptr<void>> kept_ OH_GUARDED_BY(mutex_);
+  std::vector<cuda::Stream> idle_ OH_GUARDED_BY(mutex_);
+  std::vector<cuda::Stream> all_ OH_GUARDED_BY(mutex_);
+  cuda::DevicePtr slab_ = 0;  // written once, before anybody is told of it
+  std::shared_ptr<const GpuExport> slab_export_ OH_GUARDED_BY(setup_mutex_);
+  bool no_slab_ OH_GUARDED_BY(setup_mutex_) = false;
+};
+
+}  // namespace oh

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Life and links of an endpoint; endpoint_requests.cc has requests and waiting, endpoint_memory.cc
+// regions.
+#include "endpoint/endpoint.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "platform/os/fork.h"
+#include "platform/os/os.h"
+
+namespace oh {
+namespace {
+constexpr size_t kSpares = 2;
+}
+
+Result<std::shared_ptr<Endpoint>> Endpoint::create(const Config& config,
+                                                   const EndpointOptions& options) {
+  log_configure(config);
+  std::shared_ptr<Endpoint> endpoint(new Endpoint(config));
+  OH_RETURN_IF_ERROR(endpoint->start(options));
+  return endpoint;
+}
+
+Status Endpoint::start(const EndpointOptions& options) {
+  fork_watch();
+  generation_ = fork_generation();
+  asked_inline_ =
+      options.max_inline_given ? options.max_inline : static_cast<uint64_t>(config_.max_inline);
+  OH_ASSIGN_OR_RETURN(crypto_, Crypto::open(config_.libcrypto));
+  OH_ASSIGN_OR_RETURN(id_, random_id());
+  OH_ASSIGN_OR_RETURN(address_.key, random_key());
+  int result = os().getrandom(nonce_, sizeof(nonce_));
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
+  OH_ASSIGN_OR_RETURN(Board board, Board::create());
+  board_ = std::make_shared<Board>(std::move(board));
+  regions_ = std::make_unique<RegionTable>(*board_);
+  {
+    MutexLock lock(peers_mutex_);
+    peers_ = std::make_shared<const Peers>();
+  }
+  OH_ASSIGN_OR_RETURN(node_, Node::get(config_));
+  address_.endpoint = id_;
+  node_->describe(&address_);
+  refill_spares();
+  OH_RETURN_IF_ERROR(open_device(options.device));
+  SharedHeap::instance().add_listener(this, [weak = weak_from_this()](uint32_t number) {
+    std::shared_ptr<Endpoint> endpoint = weak.lock();
+    if (!endpoint) return;
+    endpoint->for_each_peer([number](Peer& peer) { peer.retire_block(number); });
+  });
+  node_->add_acceptor(id_, weak_from_this());
+  if (options.progress_thread || config_.progress_thread == "on") return start_progress_thread();
+  return {};
+}
+
+Endpoint::~Endpoint() { close(); }
+
+Status Endpoint::why_unusable() const {
+  if (generation_ != fork_generation()) {
+    return error(OH_ERR_FORKED,
+                 "this endpoint belongs to the process before fork(): create one in this process");
+  }
+  return error(OH_ERR_CLOSED, "the endpoint is closed");
+}
+
+void Endpoint::close() {
+  if (!is_of_this_process()) return;
+  if (closed_.exchange(true) || !node_) return;
+  node_->remove_acceptor(id_);
+  SharedHeap::instance().remove_listener(this);
+  unsigned long thread = 0;
+  {
+    MutexLock lock(progress_mutex_);
+    thread = std::exchange(progress_thread_, 0);
+  }
+  if (thread) {
+    stop_progress_.store(true);
+    doorbell().rings.fetch_add(1);
+    os().futex_wake(reinterpret_cast<uint32_t*>(&doorbell().rings));
+    join_thread(thread);
+  }
+  // Off the board first: no one-sided operation begins any more, and close() waits for the others.
+  regions_->retire_all();
+  for_each_peer([](Peer& peer) { peer.close(); });
+  close_device();
+  while (Request* request = any_source_.take_first()) {
+    request->status = error(OH_ERR_CANCELLED, "the endpoint was closed");
+    request->phase = Phase::kEnded;
+    bool detached = request->detached.load() != 0;
+    request->done.store(1, std::memory_order_release);
+    if (detached) recycle(request);
+  }
+  {
+    MutexLock lock(peers_mutex_);
+    peers_ = std::make_shared<const Peers>();
+    accepted_.clear();
+  }
+  {
+    MutexLock lock(spares_mutex_);
+    spares_.clear();
+  }
+  // What the peers held is let go of now.
+  if (gpu_) GpuImports::instance().close_unused();
+  doorbell().ring();
+}
+
+// ---- Links ------------------------------------------------------------------------------------
+
+Bytes Endpoint::greeting() const {
+  return encode_greeting({address_.process, id_, address_.label, -1});
+}
+
+Limits Endpoint::limits() const {
+  Limits limits;
+  limits.max_inline = asked_inline_;
+  limits.eager_max = static_cast<uint64_t>(config_.eager_max);
+  limits.eager_credit = static_cast<uint64_t>(config_.eager_credit);
+  limits.max_pending = static_cast<uint32_t>(config_.max_pending);
+  return limits;
+}
+
+Result<std::shared_ptr<Peer>> Endpoint::connect(ByteView address, const LinkPurpose& purpose,
+                                                Deadline deadline) {
+  OH_RETURN_IF_ERROR(usable());
+  OH_ASSIGN_OR_RETURN(Address to, Address::decode(address));
+  if (to.process == address_.process) {
+    // All acceptors of a process are endpoints.
+    auto found = std::static_pointer_cast<Endpoint>(node_->find_acceptor(to.endpoint));
+    if (!found) {
+      return error(OH_ERR_REFUSED, "the endpoint %s of this process was closed",
+                   id_text(to.endpoint).c_str());
+    }
+    if (to.key != found->key()) return error(OH_ERR_AUTH, "the key in the address is wrong");
+    return pair_within(shared_from_this(), found, purpose);
+  }
+  return pair_with(*this, to, purpose, deadline);
+}
+
+Result<std::unique_ptr<IncomingLink>> Endpoint::on_offer(IncomingOffer offer) {
+  OH_RETURN_IF_ERROR(usable());
+  return pair_incoming(shared_from_this(), std::move(offer));
+}
+
+Status Endpoint::adopt(const std::shared_ptr<Peer>& peer) {
+  {
+    MutexLock lock(peers_mutex_);
+    if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint is closed");
+    auto more = std::make_shared<Peers>(*peers_);
+    more->push_back(peer);
+    peers_ = std::move(more);
+  }
+  serve_exports();
+  return peer->start();
+}
+
+void Endpoint::forget(const std::shared_ptr<Peer>& peer) {
+  MutexLock lock(peers_mutex_);
+  auto fewer = std::make_shared<Peers>(*peers_);
+  std::erase(*fewer, peer);
+  peers_ = std::move(fewer);
+  // Deregistering has to wait for this one, too.
+  if (!peer->wait_until_outside(Deadline::after(0))) closed_inside_.push_back(peer);
+}
+
+std::shared_ptr<const Endpoint::Peers> Endpoint::peers() const {
+  MutexLock lock(peers_mutex_);
+  return peers_;
+}
+
+void Endpoint::set_gate(std::weak_ptr<LinkGate> gate) {
+  MutexLock lock(peers_mutex_);
+  gate_ = std::move(gate);
+}
+
+std::shared_ptr<LinkGate> Endpoint::gate() const {
+  MutexLock lock(peers_mutex_);
+  return gate_.lock();
+}
+
+Status Endpoint::admit(const LinkPurpose& purpose) {
+  if (!purpose.for_communicator()) return {};
+  std::shared_ptr<LinkGate> gate = this->gate();
+  if (!gate) return error(OH_ERR_REFUSED, "the communicator was closed");
+  return gate->admit(purpose);
+}
+
+void Endpoint::deliver(const LinkPurpose& purpose, std::shared_ptr<Peer> peer) {
+  if (purpose.for_communicator()) {
+    if (std::shared_ptr<LinkGate> gate = this->gate()) gate->linked(purpose, std::move(peer));
+  } else {
+    MutexLock lock(peers_mutex_);
+    accepted_.push_back(std::move(peer));
+  }
+  doorbell().rings.fetch_add(1);
+  os().futex_wake(reinterpret_cast<uint32_t*>(&doorbell().rings));
+}
+
+void Endpoint::abandoned(const LinkPurpose& purpose) {
+  if (!purpose.for_communicator()) return;
+  if (std::shared_ptr<LinkGate> gate = this->gate()) gate->abandoned(purpose);
+}
+
+Result<std::shared_ptr<Peer>> Endpoint::accept(Deadline deadline) {
+  OH_RETURN_IF_ERROR(usable());
+  std::shared_ptr<Peer> peer;
+  auto arrived = [&] {
+    MutexLock lock(peers_mutex_);
+    if (!accepted_.empty()) {
+      peer = std::move(accepted_.front());
+      accepted_.pop_front();
+    }
+    return peer != nullptr || closed_.load();
+  };
+  if (!wait_for(arrived, nullptr, WaitKind::kConnect, 0, deadline)) {
+    return error(OH_ERR_TIMEOUT, "nobody connected to this endpoint in time");
+  }
+  if (!peer) return error(OH_ERR_CLOSED, "the endpoint was closed while it waited for a peer");
+  return peer;
+}
+
+// ---- Segments made ahead ----------------------------------------------------------------------
+
+Result<std::unique_ptr<Segment>> Endpoint::take_segment() {
+  if (config_.segment == "off") {
+    return error(OH_ERR_NOT_VIABLE, "ONEHOP_SEGMENT=off at the initiator");
+  }
+  std::unique_ptr<Segment> segment;
+  {
+    MutexLock lock(spares_mutex_);
+    if (!spares_.empty()) {
+      segment = std::move(spares_.back());
+      spares_.pop_back();
+    }
+  }
+  if (!segment) return Segment::create(/*shared=*/true);
+  std::weak_ptr<Endpoint> weak = weak_from_this();
+  // A while later: the connection that is being made comes first.
+  node_->watcher().post_at(now_ns() + 10 * kMillisecond, [weak] {
+    if (std::shared_ptr<Endpoint> endpoint = weak.lock()) endpoint->refill_spares();
+  });
+  return segment;
+}
+
+void Endpoint::refill_spares() {
+  if (config_.segment == "off") return;
+  while (true) {
+    {
+      MutexLock lock(spares_mutex_);
+      if (spares_.size() >= kSpares || closed_.load()) return;
+    }
+    Result<std::unique_ptr<Segment>> segment = Segment::create(/*shared=*/true);
+    if (!segment.ok()) return;  // connect() tries again and reports
+    MutexLock lock(spares_mutex_);
+    spares_.push_back(std::move(*segment));
+  }
+}
+
+}  // namespace oh

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Endpoint: this process's end. Owns the board, the regions, the peers and the pool of requests;
+// knows how to wait.
+//
+// Threading: any thread. An endpoint belongs to the process that created it.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/config.h"
+#include "control/listener.h"
+#include "control/node.h"
+#include "endpoint/pairing.h"
+#include "endpoint/peer.h"
+#include "endpoint/regions.h"
+#include "endpoint/waiting.h"
+#include "platform/os/fork.h"
+
+namespace oh {
+
+struct EndpointOptions {
+  uint64_t max_inline = 0;  // 0: from the configuration
+  bool max_inline_given = false;
+  bool progress_thread = false;
+  std::string device;  // "cuda:0", a UUID; empty: host memory only
+};
+
+// What a transfer waits for before its memory is touched, as the caller gives it.
+struct AfterOption {
+  enum class Kind { kNothing, kStream, kEvent } kind = Kind::kNothing;
+  void* handle = nullptr;  // CUstream or CUevent
+  bool on_device = false;  // the caller knows that the memory is a device's
+};
+
+// Decides about links that come in for a communicator; set by it.
+class LinkGate {
+ public:
+  virtual ~LinkGate() = default;
+  // Whether a link from that rank is wanted; OH_AGAIN: ours to it is under way and wins.
+  virtual Status admit(const LinkPurpose& purpose) = 0;
+  // Afterwards, one of the two.
+  virtual void linked(const LinkPurpose& purpose, std::shared_ptr<Peer> peer) = 0;
+  virtual void abandoned(const LinkPurpose& purpose) = 0;
+};
+
+class Endpoint final : public Acceptor,
+                       public PeerOwner,
+                       public std::enable_shared_from_this<Endpoint> {
+ public:
+  static Result<std::shared_ptr<Endpoint>> create(const Config& config,
+                                                  const EndpointOptions& options);
+  ~Endpoint() override;
+  void close();
+
+  const Id& id() const { return id_; }
+  const Config& config() const { return config_; }
+  Node& node() { return *node_; }
+  std::shared_ptr<Node> shared_node() { return node_; }
+  Bytes address() const { return address_.encode(); }
+  // Else this is a child of fork(), where nothing of it may be touched, not even to free it: locks
+  // may be held by threads that do not exist here, and memory is shared with the parent's peers.
+  bool is_of_this_process() const { return generation_ == fork_generation(); }
+  bool is_usable() const {
+    return is_of_this_process() && !closed_.load(std::memory_order_relaxed);
+  }
+  // OH_ERR_FORKED, OH_ERR_CLOSED, or what became of its GPU's context.
+  Status usable() const {
+    if (!is_usable()) return why_unusable();
+    return gpu_ && gpu_->is_lost() ? gpu_->loss() : Status();
+  }
+
+  // Links.
+  Result<std::shared_ptr<Peer>> connect(ByteView address, const LinkPurpose& purpose,
+                                        Deadline deadline);
+  Result<std::shared_ptr<Peer>> accept(Deadline deadline);
+  void set_gate(std::weak_ptr<LinkGate> gate);
+  // A link of ours is set up: it takes part in progress from now on.
+  Status adopt(const std::shared_ptr<Peer>& peer);
+  void forget(const std::shared_ptr<Peer>& peer);
+  // What becomes of links that come in: admit, then deliver or abandoned.
+  Status admit(const LinkPurpose& purpose);
+  void deliver(const LinkPurpose& purpose, std::shared_ptr<Peer> peer);
+  void abandoned(const LinkPurpose& purpose);
+
+  // Memory.
+  Result<std::shared_ptr<RegionRecord>> register_region(void* base, uint64_t length);
+  Status deregister(const RegionRecord& region, Deadline deadline);
+  // Its descriptor; from now on peers that cannot reach our memory need our progress.
+  Bytes export_region(const RegionRecord& region);
+  Result<RemoteTarget> attach(Peer& peer, ByteView descriptor, Deadline deadline);
+
+  // The GPU of this endpoint; null: it is for host memory only.
+  const std::shared_ptr<cuda::Gpu>& gpu() const { return gpu_; }
+  // Finds out where a request's memory is, and what it has to wait for. Before it is posted.
+  Status prepare_memory(Request* request, const AfterOption& after);
+  // The same for the local side of a one-sided operation.
+  Status prepare_local(const void* data, uint64_t size, const AfterOption& after,
+                       LocalMemory* local);
+  // Makes it known to the other side, which has to do the copying.
+  Status export_local(const void* data, uint64_t size, LocalMemory* local);
+  // Lets go of all exports of device memory that overlap the range, here and at the peers.
+  void retire_exports(const void* data, uint64_t length);
+  // All that no region stands for.
+  void trim() { retire_exports(nullptr, UINT64_MAX); }
+
+  // Requests. acquire() hands one out; release() takes it back, whatever its state. Calls that are
+  // given `held` rely on the caller to keep that peer alive.
+  Request* acquire();
+  void release(Request* request);
+  Status post_any_source(Request* request);
+  // Posts and waits; also for room, when too many sends are pending.
+  Status send(Peer& peer, Request* request, Deadline deadline);
+  Status post_send(Peer& peer, Request* request, Deadline deadline);
+
+  // Waits until the request has ended or the deadline has passed, which ends it then.
+  Status wait(Request* request, Deadline deadline, Peer* held = nullptr);
+  // The same, but leaves a request alone that has not ended: OH_IN_PROGRESS.
+  Status poll_until(Request* request, Deadline deadline);
+  bool test(Request* request);
+  // OH_AGAIN when it is too late: the operation is under way.
+  Status cancel(Request* request);
+  bool buffer_released(const Request* request);
+  // Waits for a condition that progress may bring about; false at the deadline.
+  bool wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind, uint64_t tag,
+                Deadline deadline);
+
+  Status wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline deadline);
+  bool next_notification(Notification* notification);
+  size_t notification_size();
+
+  // Progress. True when something happened.
+  bool progress();
+  // The same, but waits for locks, so that nothing that was there before is left unseen.
+  bool progress_thoroughly();
+  Status start_progress_thread();
+  // Readable when a request that was armed has ended; -1 and a status when there is none.
+  Result<int> event_fd();
+  Status arm(Request* request);
+  void clear_event();
+
+  // PeerOwner.
+  void recycle(Request* request) override;
+  void announce() override;
+  void look_again() override;
+  void serve() override;
+  void ask_to_serve(const Id& endpoint) override;
+  void count_polled(int change) override { polled_.fetch_add(static_cast<uint32_t>(change)); }
+  AnySource& any_source() override { return any_source_; }
+  Doorbell& doorbell() override { return board_->doorbell(); }
+  std::shared_ptr<RegionRecord> find_region(uint32_t index, uint64_t version) override {
+    return regions_->find(index, version);
+  }
+  void notified(Notification notification) override;
+
+  // Acceptor.
+  const Key& key() const override { return address_.key; }
+  const Crypto& crypto() const override { return *crypto_; }
+  Bytes greeting() const override;
+  void on_memory_gone(uint32_t number) override;
+  Result<std::unique_ptr<IncomingLink>> on_offer(IncomingOffer offer) override;
+
+  // For pairing.
+  const std::shared_ptr<Board>& board() const { return board_; }
+  Limits limits() const;
+  uint64_t asked_inline() const { return asked_inline_; }
+  // A segment that was made ahead, or a fresh one.
+  Result<std::unique_ptr<Segment>> take_segment();
+  const uint8_t* nonce() const { return nonce_; }
+  const Address& own_address() const { return address_; }
+
+ private:
+  explicit Endpoint(const Config& config) : config_(config) {}
+  Status start(const EndpointOptions& options);
+  Status why_unusable() const;
+  using Peers = std::vector<std::shared_ptr<Peer>>;
+  std::shared_ptr<const Peers> peers() const;
+  // Holds the list while `visit` looks at each of it: the list in use may be replaced meanwhile.
+  template <typename Visit>
+  void for_each_peer(Visit visit) const {
+    std::shared_ptr<const Peers> all = peers();
+    for (const std::shared_ptr<Peer>& peer : *all) visit(*peer);
+  }
+  std::shared_ptr<LinkGate> gate() const;
+  void refill_spares();
+  void serve_exports();
+  Status open_device(const std::string& device);
+  void close_device();
+  void sweep_exports();
+  Status check_device(const GpuExport& exported) const;
+  Status find_memory(Request* request, const AfterOption& after);
+  Status find_local(const void* data, uint64_t size, const AfterOption& after, LocalMemory* local);
+  static Status without_device();
+  Result<After> after_of(const AfterOption& option, bool ask);
+  Status wait_for_producer(After& after);
+  static void run_progress_thread(void* context);
+  bool wait_done(Request* request, Deadline deadline);
+  void end_by_deadline(Request* request);
+  Status timeout_status(const Request* request);
+  // The rest of a timeout's text; leaves the flight record where it was asked for.
+  std::string state_at_timeout(Peer& peer, const Request* request);
+  bool try_end(Request* request, const Status& status, Peer::Force force);
+  Peer* peer_of(const Request* request) const;
+
+  Config config_;
+  Id id_{};
+  Address address_;
+  const Crypto* crypto_ = nullptr;
+  std::shared_ptr<Node> node_;
+  std::shared_ptr<Board> board_;
+  std::unique_ptr<RegionTable> regions_;
+  std::shared_ptr<cuda::Gpu> gpu_;
+  std::atomic<uint32_t> polled_{0};  // operations that end by a word which a device writes
+  uint64_t asked_inline_ = 0;
+  uint32_t generation_ = 0;  // of fork()
+  std::atomic<bool> closed_{false};
+  alignas(64) uint8_t nonce_[kNonceSize] = {};
+
+  AnySource any_source_;
+  std::atomic<bool> look_again_{false};
+  std::atomic<bool> exported_{false};  // a region of ours is known to others
+
+  // Copied on write: progress reads it without a lock being held for long.
+  mutable Mutex peers_mutex_;
+  std::shared_ptr<const Peers> peers_ OH_GUARDED_BY(peers_mutex_);
+  // Closed peers that were still inside a one-sided operation.
+  std::vector<std::shared_ptr<Peer>> closed_inside_ OH_GUARDED_BY(peers_mutex_);
+  std::deque<std::shared_ptr<Peer>> accepted_ OH_GUARDED_BY(peers_mutex_);
+  std::weak_ptr<LinkGate> gate_ OH_GUARDED_BY(peers_mutex_);
+
+  Mutex pool_mutex_;
+  Pool<Request> pool_ OH_GUARDED_BY(pool_mutex_);
+
+  Mutex notifications_mutex_;
+  std::deque<Notification> notifications_ OH_GUARDED_BY(notifications_mutex_);
+
+  Mutex spares_mutex_;
+  std::vector<std::unique_ptr<Segment>> spares_ OH_GUARDED_BY(spares_mutex_);
+
+  Mutex progress_mutex_;
+  unsigned long progress_thread_ OH_GUARDED_BY(progress_mutex_) = 0;
+  std::atomic<bool> stop_progress_{false};
+  Mutex event_mutex_;
+  UniqueFd event_ OH_GUARDED_BY(event_mutex_);
+  std::atomic<int> event_number_{-1};
+};
+
+}  // namespace oh

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Regions of an endpoint, and those of its peers.
+#include <cstring>
+
+#include "endpoint/endpoint.h"
+
+namespace oh {
+
+Result<std::shared_ptr<RegionRecord>> Endpoint::register_region(void* base, uint64_t length) {
+  OH_RETURN_IF_ERROR(usable());
+  std::shared_ptr<const GpuExport> exported;
+  if (gpu_ && base && length) {
+    OH_ASSIGN_OR_RETURN(MemoryFacts memory, classify(gpu_->driver(), base, length));
+    if (memory.placement != Placement::kHost) {
+      OH_ASSIGN_OR_RETURN(exported, GpuExports::instance().find(gpu_->driver(), base, length));
+      OH_RETURN_IF_ERROR(check_device(*exported));
+    }
+  }
+  return regions_->add(base, length, std::move(exported));
+}
+
+Status Endpoint::deregister(const RegionRecord& region, Deadline deadline) {
+  if (!is_usable()) return why_unusable();
+  regions_->retire(region);
+  if (region.exported) retire_exports(region.base, region.length);
+  Status status;
+  auto retire = [&](Peer& peer) { peer.retire_region(region, deadline, &status); };
+  for_each_peer(retire);
+  std::vector<std::shared_ptr<Peer>> closed;
+  {
+    MutexLock lock(peers_mutex_);
+    closed = closed_inside_;
+  }
+  for (const std::shared_ptr<Peer>& peer : closed) retire(*peer);
+  // Only those are forgotten that have left: another thread may be waiting for them, too.
+  MutexLock lock(peers_mutex_);
+  std::erase_if(closed_inside_, [](const std::shared_ptr<Peer>& peer) {
+    return peer->wait_until_outside(Deadline::after(0));
+  });
+  return status;
+}
+
+// Peers that have shared memory with us but cannot reach ours send their puts and gets as messages:
+// somebody here must look at them.
+void Endpoint::serve_exports() {
+  if (!exported_.load() || config_.progress_thread == "off") return;
+  bool needed = false;
+  for_each_peer([&needed](Peer& peer) {
+    needed = needed || (peer.pair().segment && !peer.pair().they_reach_us);
+  });
+  // Without the thread, the calls of this process make the progress.
+  if (needed) (void)start_progress_thread().ok();
+}
+
+void Endpoint::serve() {
+  // Without the thread, the calls of this process make the progress.
+  if (config_.progress_thread != "off") (void)start_progress_thread().ok();
+}
+
+void Endpoint::ask_to_serve(const Id& endpoint) {
+  auto found = std::static_pointer_cast<Endpoint>(node_->find_acceptor(endpoint));
+  if (found) found->serve();
+}
+
+Bytes Endpoint::export_region(const RegionRecord& region) {
+  exported_.store(true);
+  serve_exports();
+  RegionDescriptor descriptor;
+  descriptor.process = address_.process;
+  descriptor.endpoint = id_;
+  descriptor.index = region.index;
+  descriptor.version = region.version;
+  descriptor.record.base = reinterpret_cast<uint64_t>(region.base);
+  descriptor.record.length = region.length;
+  ExportChunk chunk;
+  chunk.length = region.length;
+  if (region.block) {
+    chunk.kind = ChunkKind::kShared;
+    Writer(chunk.handle).u32(region.block->number);
+  } else if (region.exported) {
+    bool mappable = region.exported->mappable();
+    chunk.kind = mappable ? ChunkKind::kShared : ChunkKind::kCudaPrivate;
+    if (mappable) Writer(chunk.handle).u32(region.exported->number);
+  }
+  descriptor.record.chunks.push_back(std::move(chunk));
+  return descriptor.encode();
+}
+
+Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadline) {
+  OH_RETURN_IF_ERROR(usable());
+  OH_RETURN_IF_ERROR(peer.usable());
+  OH_ASSIGN_OR_RETURN(RegionDescriptor descriptor, RegionDescriptor::decode(bytes));
+  if (descriptor.endpoint != peer.identity().endpoint) {
+    return error(OH_ERR_INVALID,
+                 "the region belongs to another endpoint than %s: attach it at the "
+                 "peer that described it",
+                 peer.pair().name.c_str());
+  }
+  RemoteTarget target;
+  target.index = descriptor.index;
+  target.version = descriptor.version;
+  target.base = descriptor.record.base;
+  target.length = descriptor.record.length;
+  const std::vector<ExportChunk>& chunks = descriptor.record.chunks;
+  bool shared = chunks.size() == 1 && chunks[0].kind == ChunkKind::kShared;
+  uint32_t number = shared ? Reader(chunks[0].handle).u32() : 0;
+  target.on_device = (number & GpuExports::kNumberBit) != 0 ||
+                     (chunks.size() == 1 && chunks[0].kind == ChunkKind::kCudaPrivate);
+  if (target.on_device && peer.within_process()) {
+    std::shared_ptr<const GpuExport> exported = GpuExports::instance().find(number);
+    target.plain = exported && (exported->record.chunks.front().kind == ChunkKind::kCudaIpc ||
+                                (gpu_ && exported->device == gpu_->facts().ordinal));
+  }
+  if (!shared || peer.within_process() || !peer.pair().segment) return target;
+  if (target.on_device && !peer.pair().maps_devices) return target;
+
+  OH_RETURN_IF_ERROR(peer.ask_for_block(number));
+  bool failed = false;
+  std::shared_ptr<ImportedBlock> import;
+  auto arrived = [&] {
+    import = peer.imported(number, &failed);
+    return import || failed || !peer.usable().ok();
+  };
+  if (!wait_for(arrived, &peer, WaitKind::kOneSided, 0, deadline)) {
+    return error(OH_ERR_TIMEOUT, "%s did not hand over the memory of its region in time",
+                 peer.pair().name.c_str());
+  }
+  OH_RETURN_IF_ERROR(peer.usable());
+  if (import &&
+      (import->on_device != target.on_device || !import->translate(target.base, target.length))) {
+    return error(OH_ERR_PROTOCOL, "the region of %s lies outside of the memory it handed over",
+                 peer.pair().name.c_str());
+  }
+  if (import) import->attached.fetch_add(1, std::memory_order_relaxed);
+  target.imported = import != nullptr;
+  target.import = import;
+  return target;
+}
+
+}  // namespace oh

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requests, waiting and progress of an endpoint.
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "endpoint/endpoint.h"
+#include "endpoint/waiting.h"
+#include "platform/os/os.h"
+
+namespace oh {
+namespace {
+// How long a wait goes on after its deadline for a chunk that is under way to end.
+constexpr int64_t kGrace = 2 * kMillisecond;
+
+WaitKind wait_kind_of(const Request* request) {
+  switch (request->kind) {
+    case OpKind::kSend:
+      return WaitKind::kSend;
+    case OpKind::kRecv:
+      return WaitKind::kRecv;
+    default:
+      return WaitKind::kOneSided;
+  }
+}
+
+// Tells a peer what a thread here waits for, from before its first sleep to the end of its wait.
+class WaitNotice {
+ public:
+  WaitNotice() = default;
+  ~WaitNotice() {
+    if (told_) told_->set_waiting(WaitKind::kNothing, 0);
+  }
+  WaitNotice(const WaitNotice&) = delete;
+  WaitNotice& operator=(const WaitNotice&) = delete;
+
+  // The first time, and if it is known whom the wait is about.
+  void tell(Peer* peer, WaitKind kind, uint64_t tag) {
+    if (told_ || !peer) return;
+    told_ = peer;
+    told_->set_waiting(kind, tag);
+  }
+  // After the first sleep: a probe, answered by the time it matters.
+  void probe() {
+    if (!told_ || std::exchange(probed_, true)) return;
+    told_->unresponsive_for();
+  }
+
+ private:
+  Peer* told_ = nullptr;
+  bool probed_ = false;
+};
+
+std::string tag_text(uint64_t tag) {
+  return tag == OH_ANY_TAG ? "any tag" : strf("tag %llu", static_cast<unsigned long long>(tag));
+}
+}  // namespace
+
+Request* Endpoint::acquire() {
+  MutexLock lock(pool_mutex_);
+  Request* request = pool_.acquire();
+  request->endpoint = this;
+  return request;
+}
+
+void Endpoint::recycle(Request* request) {
+  request->~Request();
+  new (request) Request();
+  MutexLock lock(pool_mutex_);
+  pool_.release(request);
+}
+
+void Endpoint::release(Request* request) {
+  if (request->ended()) return recycle(request);
+  std::shared_ptr<const Peers> alive = peers();
+  while (true) {
+    if (request->ended()) return recycle(request);
+    if (Peer* peer = peer_of(request)) return peer->detach(request);
+    // An any-source receive that nobody will look at: it is taken back, unless a message is faster.
+    if (any_source_.take(request)) return recycle(request);
+  }
+}
+
+Peer* Endpoint::peer_of(const Request* request) const {
+  return request->any_source ? any_source_.peer_of(request) : request->peer;
+}
+
+Status Endpoint::post_any_source(Request* request) {
+  OH_RETURN_IF_ERROR(usable());
+  request->any_source = true;
+  request->peer = nullptr;
+  any_source_.post(request);
+  // What came before it was posted; what comes afterwards finds it by itself.
+  for_each_peer([](Peer& peer) { peer.offer_early(); });
+  return {};
+}
+
+Status Endpoint::post_send(Peer& peer, Request* request, Deadline deadline) {
+  Status status = peer.post_send(request);
+  if (status.code() != OH_AGAIN) return status;
+  auto posted = [&] {
+    status = peer.post_send(request);
+    return status.code() != OH_AGAIN;
+  };
+  if (wait_for(posted, &peer, WaitKind::kSend, request->tag, deadline)) return status;
+  return error(OH_ERR_TIMEOUT, "the deadline passed: %s; %s", status.text().c_str(),
+               state_at_timeout(peer, nullptr).c_str());
+}
+
+Status Endpoint::send(Peer& peer, Request* request, Deadline deadline) {
+  OH_RETURN_IF_ERROR(post_send(peer, request, deadline));
+  return wait(request, deadline, &peer);
+}
+
+// ---- Progress ---------------------------------------------------------------------------------
+
+bool Endpoint::progress() {
+  bool any = false;
+  std::shared_ptr<const Peers> all = peers();
+  for (const auto& peer : *all) any = peer->poll(nullptr) || any;
+  if (look_again_.exchange(false)) {
+    for (const auto& peer : *all) peer->offer_early();
+    any = true;
+  }
+  return any;
+}
+
+bool Endpoint::progress_thoroughly() {
+  bool any = progress();
+  for_each_peer([&any](Peer& peer) { any = peer.progress(nullptr) || any; });
+  return any;
+}
+
+void Endpoint::look_again() {
+  look_again_.store(true);
+  doorbell().ring();
+}
+
+Status Endpoint::start_progress_thread() {
+  if (config_.progress_thread == "off") {
+    return error(OH_ERR_NOT_VIABLE,
+                 "this needs a progress thread, which ONEHOP_PROGRESS_THREAD=off forbids");
+  }
+  MutexLock lock(progress_mutex_);
+  if (progress_thread_ || closed_.load()) return {};
+  return start_thread("onehop-progress", run_progress_thread, this, &progress_thread_);
+}
+
+void Endpoint::run_progress_thread(void* context) {
+  auto* endpoint = static_cast<Endpoint*>(context);
+  Waiter waiter(endpoint->doorbell(), endpoint->polled_, endpoint->config_.spin_us * kMicrosecond,
+                Deadline::never());
+  while (!endpoint->stop_progress_.load()) {
+    bool worked = endpoint->progress();
+    waiter.pause(
+        worked, [&] { return endpoint->progress_thoroughly() || endpoint->stop_progress_.load(); });
+  }
+}
+
+// ---- Waiting ----------------------------------------------------------------------------------
+
+bool Endpoint::wait_done(Request* request, Deadline deadline) {
+  if (request->ended()) return true;
+  Waiter waiter(doorbell(), polled_, config_.spin_us * kMicrosecond, deadline);
+  // A blocking call has said so when it posted.
+  Peer* attending = request->attended ? nullptr : peer_of(request);
+  if (attending) attending->attend(request, true);
+  WaitNotice notice;
+  bool ended = true;
+  while (!request->ended()) {
+    Peer* peer = peer_of(request);
+    bool worked = peer ? peer->spin(request) : progress();
+    if (request->ended()) break;
+    if (waiter.look_around()) worked = progress() || worked;
+    bool go_on = waiter.pause(worked, [&] {
+      notice.tell(peer_of(request), wait_kind_of(request), request->tag);
+      return progress_thoroughly() || request->ended();
+    });
+    if (!go_on) {
+      ended = request->ended();
+      break;
+    }
+    notice.probe();
+  }
+  if (attending && !ended) attending->attend(request, false);
+  return ended;
+}
+
+Status Endpoint::poll_until(Request* request, Deadline deadline) {
+  std::shared_ptr<const Peers> alive = peers();
+  if (!wait_done(request, deadline)) return error(OH_IN_PROGRESS, "the operation has not ended");
+  return request->status;
+}
+
+Status Endpoint::wait(Request* request, Deadline deadline, Peer* held) {
+  std::shared_ptr<const Peers> alive;
+  if (!held) alive = peers();
+  if (!wait_done(request, deadline)) end_by_deadline(request);
+  return request->status;
+}
+
+bool Endpoint::test(Request* request) {
+  if (request->ended()) return true;
+  progress();
+  return request->ended();
+}
+
+Status Endpoint::timeout_status(const Request* request) {
+  Peer* peer = peer_of(request);
+  std::string what =
+      strf("%s of %llu bytes with %s", verb_of(request->kind),
+           static_cast<unsigned long long>(request->size), tag_text(request->tag).c_str());
+  if (!peer) {
+    return error(OH_ERR_TIMEOUT,
+                 "the deadline passed: %s from any source; no message came from %zu "
+                 "peers",
+                 what.c_str(), peers()->size());
+  }
+  return error(OH_ERR_TIMEOUT, "the deadline passed: %s, peer %s; %s", what.c_str(),
+               peer->pair().name.c_str(), state_at_timeout(*peer, request).c_str());
+}
+
+std::string Endpoint::state_at_timeout(Peer& peer, const Request* request) {
+  if (!config_.flight_dir.empty()) {
+    std::string path = strf("%s/onehop-%d-peer-%llu.flight", config_.flight_dir.c_str(), getpid(),
+                            static_cast<unsigned long long>(peer.pair().id));
+    Status status = write_flight_record(path, peer.pair().name, peer.flight_record());
+    if (!status.ok()) OH_LOG(kWarn, "%s", status.text().c_str());
+  }
+  return peer.describe(request);
+}
+
+bool Endpoint::try_end(Request* request, const Status& status, Peer::Force force) {
+  while (true) {
+    if (Peer* peer = peer_of(request)) return peer->try_end(request, status, force);
+    if (any_source_.take(request)) break;
+    // A message is faster, or gives the receive back just now.
+  }
+  request->status = status;
+  request->phase = Phase::kEnded;
+  request->done.store(1, std::memory_order_release);
+  return true;
+}
+
+// A message may be under way for the receive, or a chunk for the buffer: both end soon unless the
+// other side is stopped. Then the buffer stays in doubt.
+void Endpoint::end_by_deadline(Request* request) {
+  Status status = timeout_status(request);
+  Deadline grace = Deadline::after(kGrace);
+  while (!try_end(request, status, Peer::Force::kDeadline)) {
+    progress();
+    if (grace.passed() && try_end(request, status, Peer::Force::kGiveUp)) return;
+    sched_yield();
+  }
+}
+
+Status Endpoint::cancel(Request* request) {
+  std::shared_ptr<const Peers> alive = peers();
+  progress();
+  if (request->ended()) return {};
+  Status status =
+      error(OH_ERR_CANCELLED, "the %s of %llu bytes with %s was cancelled", verb_of(request->kind),
+            static_cast<unsigned long long>(request->size), tag_text(request->tag).c_str());
+  if (try_end(request, status, Peer::Force::kCancel)) return {};
+  return error(OH_AGAIN, "too late to cancel: the %s is under way", verb_of(request->kind));
+}
+
+bool Endpoint::buffer_released(const Request* request) {
+  if (!request->ended()) return false;
+  return !request->doubt_peer || request->doubt_peer->buffer_released(request);
+}
+
+bool Endpoint::wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind,
+                        uint64_t tag, Deadline deadline) {
+  Waiter waiter(doorbell(), polled_, config_.spin_us * kMicrosecond, deadline);
+  WaitNotice notice;
+  // The condition may take what it finds: it is not asked again once it has been met.
+  bool met = condition();
+  auto meet = [&] { return met = condition(); };
+  while (!met) {
+    bool worked = peer && !waiter.look_around() ? peer->poll(nullptr) : progress();
+    bool go_on = waiter.pause(worked, [&] {
+      notice.tell(peer, kind, tag);
+      return progress_thoroughly() || meet();
+    });
+    if (met || meet() || !go_on) break;
+    notice.probe();
+  }
+  return met;
+}
+
+Status Endpoint::wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline deadline) {
+  Status lost;
+  auto came = [&] {
+    // Asked first: what a peer signalled before it was lost counts.
+    lost = peer.usable();
+    if (!peer.take_signals(slot, count)) return !lost.ok();
+    lost = {};
+    return true;
+  };
+  if (!wait_for(came, &peer, WaitKind::kSignal, slot, deadline)) {
+    return error(OH_ERR_TIMEOUT, "the deadline passed: %llu signals on slot %u from %s; %s",
+                 static_cast<unsigned long long>(count), slot, peer.pair().name.c_str(),
+                 state_at_timeout(peer, nullptr).c_str());
+  }
+  return lost;
+}
+
+// ---- Notifications and events -----------------------------------------------------------------
+
+void Endpoint::notified(Notification notification) {
+  MutexLock lock(notifications_mutex_);
+  notifications_.push_back(std::move(notification));
+}
+
+bool Endpoint::next_notification(Notification* notification) {
+  progress();
+  std::shared_ptr<const Peers> all = peers();
+  {
+    MutexLock lock(notifications_mutex_);
+    if (notifications_.empty()) return false;
+    *notification = std::move(notifications_.front());
+    notifications_.pop_front();
+  }
+  for (const auto& peer : *all) {
+    if (peer->pair().id != notification->peer_id) continue;
+    peer->notification_collected(notification->bytes.size());
+  }
+  return true;
+}
+
+size_t Endpoint::notification_size() {
+  progress();
+  MutexLock lock(notifications_mutex_);
+  return notifications_.empty() ? SIZE_MAX : notifications_.front().bytes.size();
+}
+
+Result<int> Endpoint::event_fd() {
+  MutexLock lock(event_mutex_);
+  if (!event_.valid()) {
+    int result = os().eventfd();
+    if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "eventfd");
+    event_ = UniqueFd(result);
+    event_number_.store(result);
+  }
+  return event_.get();
+}
+
+Status Endpoint::arm(Request* request) {
+  OH_RETURN_IF_ERROR(event_fd().status());
+  OH_RETURN_IF_ERROR(start_progress_thread());
+  // seq_cst: against Pair::finish(), which looks at `armed` before it sets `done`.
+  request->armed.store(1, std::memory_order_seq_cst);
+  if (request->ended()) announce();
+  // The progress thread may sleep without having seen this request's work.
+  doorbell().ring();
+  return {};
+}
+
+void Endpoint::announce() {
+  uint64_t one = 1;
+  int fd = event_number_.load();
+  if (fd < 0) return;
+  [[maybe_unused]] ssize_t written = write(fd, &one, sizeof(one));
+}
+
+void Endpoint::clear_event() {
+  uint64_t ignored;
+  int fd = event_number_.load();
+  if (fd < 0) return;
+  [[maybe_unused]] ssize_t got = read(fd, &ignored, sizeof(ignored));
+}
+
+}  // namespace oh

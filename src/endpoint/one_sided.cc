@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The initiator's side; one_sided_target.cc has the other.
+#include "endpoint/one_sided.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/fault.h"
+
+namespace oh {
+namespace {
+
+constexpr size_t kFramesAtOnce = 32;
+
+// While it exists, the owner of the region waits before it says that the region is gone.
+class AccessGuard {
+ public:
+  explicit AccessGuard(SegmentDirection& direction) : direction_(direction) {
+    while (true) {
+      uint64_t phase = direction_.access_phase.phase.load(std::memory_order_seq_cst);
+      index_ = phase & 1;
+      // seq_cst: announced before we look at the region's version; pairs with
+      // Peer::wait_until_outside().
+      direction_.access.active[index_].fetch_add(1, std::memory_order_seq_cst);
+      if (direction_.access_phase.phase.load(std::memory_order_seq_cst) == phase) return;
+      direction_.access.active[index_].fetch_sub(1, std::memory_order_seq_cst);
+    }
+  }
+  ~AccessGuard() { direction_.access.active[index_].fetch_sub(1, std::memory_order_seq_cst); }
+  AccessGuard(const AccessGuard&) = delete;
+  AccessGuard& operator=(const AccessGuard&) = delete;
+
+ private:
+  SegmentDirection& direction_;
+  uint64_t index_ = 0;
+};
+
+class CopyCount {
+ public:
+  explicit CopyCount(std::atomic<uint32_t>& count) : count_(count) {
+    count_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  ~CopyCount() { count_.fetch_sub(1, std::memory_order_seq_cst); }
+  CopyCount(const CopyCount&) = delete;
+  CopyCount& operator=(const CopyCount&) = delete;
+
+ private:
+  std::atomic<uint32_t>& count_;
+};
+
+}  // namespace
+
+bool OneSided::reaches(const RemoteTarget& target, bool local_on_device) const {
+  if (!pair_.segment) return false;
+  if (!target.on_device && !local_on_device) return target.imported || pair_.mover;
+  if (!pair_.device) return false;
+  // Within the process the engine reaches all addresses but those with rights of their own.
+  if (pair_.path == OH_PATH_LOCAL) return !target.on_device || target.plain;
+  return target.imported && target.on_device;
+}
+
+Status OneSided::copy(bool put, const RemoteTarget& target, LocalMemory& local,
+                      std::span<const Block> blocks, Deadline deadline) {
+  // Before anybody has to wait for us.
+  OH_RETURN_IF_ERROR(wait_for_producer(local, deadline));
+  // Announced, then looked at the link: whoever ends the link does it the other way round.
+  CopyCount copying(copies_);
+  AccessGuard guard(pair_.segment->outgoing());
+  if (pair_.gone.load(std::memory_order_seq_cst) ||
+      pair_.segment->their_state() == SideState::kFailed) {
+    return error(OH_ERR_PEER_LOST, "the link to %s has ended", pair_.name.c_str());
+  }
+  if (board_->region(target.index).load(std::memory_order_seq_cst) != target.version) {
+    return error(OH_ERR_RETIRED, "%s has deregistered the region", pair_.name.c_str());
+  }
+  std::shared_ptr<ImportedBlock> import = target.import.lock();
+  if (target.imported && !import) {
+    return error(OH_ERR_RETIRED, "the memory of the region of %s is gone: attach it again",
+                 pair_.name.c_str());
+  }
+  OH_FAULT_POINT("one_sided.copy");
+  return target.on_device || local.on_device ? copy_by_engine(put, target, import.get(), blocks)
+                                             : copy_by_cpu(put, target, import.get(), blocks);
+}
+
+Status OneSided::copy_by_cpu(bool put, const RemoteTarget& target, const ImportedBlock* import,
+                             std::span<const Block> blocks) {
+  if (import) {
+    for (const Block& block : blocks) {
+      uint8_t* remote = import->translate(target.base + block.remote_offset, block.size);
+      if (!remote) return error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
+      std::memcpy(put ? remote : block.local, put ? block.local : remote, block.size);
+    }
+    return {};
+  }
+  constexpr size_t kBatch = 1024;
+  CopyPiece pieces[kBatch];
+  while (!blocks.empty()) {
+    size_t count = 0;
+    // Neighbours on both sides become one piece.
+    for (; !blocks.empty(); blocks = blocks.subspan(1)) {
+      const Block& block = blocks.front();
+      uint64_t remote = target.base + block.remote_offset;
+      CopyPiece* last = count ? &pieces[count - 1] : nullptr;
+      if (last && last->remote + last->size == remote &&
+          static_cast<uint8_t*>(last->local) + last->size == block.local) {
+        last->size += block.size;
+      } else if (count < kBatch) {
+        pieces[count++] = {block.local, remote, block.size};
+      } else {
+        break;
+      }
+    }
+    std::span<const CopyPiece> batch(pieces, count);
+    OH_RETURN_IF_ERROR(put ? pair_.mover->write(batch) : pair_.mover->read(batch));
+  }
+  return {};
+}
+
+OneSided::Operation& OneSided::enqueue(Request* request, const RemoteTarget& target,
+                                       std::vector<Block> blocks, const ByteView* notify) {
+  auto operation = std::make_unique<Operation>();
+  operation->kind = request->kind;
+  operation->request = request;
+  operation->region = target.index;
+  operation->version = target.version;
+  operation->blocks = std::move(blocks);
+  if (notify) {
+    operation->notify = true;
+    operation->bytes.assign(notify->begin(), notify->end());
+  }
+  operation->op = request->op = pair_.ops.add(request);
+  request->phase = Phase::kQueued;
+  queue_.push_back(std::move(operation));
+  return *queue_.back();
+}
+
+void OneSided::post(Request* request, const RemoteTarget& target, std::vector<Block> blocks,
+                    const ByteView* notify) {
+  Operation& operation = enqueue(request, target, std::move(blocks), notify);
+  for (const Block& block : operation.blocks) operation.missing += block.size;
+  progress();
+}
+
+void OneSided::post_notification(Request* request, ByteView bytes) {
+  auto operation = std::make_unique<Operation>();
+  operation->kind = OpKind::kNotify;
+  operation->request = request;
+  operation->op = request->op = pair_.ops.add(request);
+  operation->bytes.assign(bytes.begin(), bytes.end());
+  request->phase = Phase::kQueued;
+  queue_.push_back(std::move(operation));
+  progress();
+}
+
+void OneSided::signal(uint32_t slot, uint64_t count) {
+  bool nothing_before = queue_.empty() && waiting_.empty();
+  if (pair_.segment && nothing_before) {
+    // seq_cst: after all earlier puts, before our look at the sleepers.
+    pair_.segment->outgoing().signals[slot].fetch_add(count, std::memory_order_seq_cst);
+    pair_.wake_them = true;
+    return;
+  }
+  auto operation = std::make_unique<Operation>();
+  operation->kind = OpKind::kSignal;
+  operation->slot = slot;
+  operation->count = count;
+  queue_.push_back(std::move(operation));
+  progress();
+}
+
+uint64_t OneSided::signals_waiting(uint32_t slot) const {
+  uint64_t came = signals_by_message_[slot];
+  // acquire: what was put before the signal is visible to who takes it.
+  if (pair_.segment)
+    came += pair_.segment->incoming().signals[slot].load(std::memory_order_acquire);
+  return came - signals_taken_[slot];
+}
+
+bool OneSided::take_signals(uint32_t slot, uint64_t count) {
+  if (signals_waiting(slot) < count) return false;
+  signals_taken_[slot] += count;
+  return true;
+}
+
+bool OneSided::progress() {
+  bool any = false;
+  while (!queue_.empty() && pair_.outbox.empty()) {
+    Operation& operation = *queue_.front();
+    auto before = std::pair(operation.block, operation.offset);
+    bool all = push_operation(operation);
+    any = any || all || before != std::pair(operation.block, operation.offset);
+    if (!all) break;
+    std::unique_ptr<Operation> done = std::move(queue_.front());
+    queue_.pop_front();
+    if (done->kind == OpKind::kPut || done->kind == OpKind::kGet) {
+      waiting_.push_back(std::move(done));
+    } else if (done->request) {
+      done->request->nbytes = done->request->size;
+      done->request->path = pair_.path;
+      pair_.finish(*done->request, {});
+    }
+  }
+  while (!serving_.empty() && pair_.outbox.empty()) {
+    uint64_t before = serving_.front().sent;
+    bool all = serve(serving_.front());
+    any = any || all || before != serving_.front().sent;
+    if (!all) break;
+    serving_.pop_front();
+  }
+  return any;
+}
+
+// True when all of it is on the wire.
+bool OneSided::push_operation(Operation& operation) {
+  if (must_wait(operation)) return false;
+  if (operation.by_slots) return push_blocks(operation);
+  switch (operation.kind) {
+    case OpKind::kPut:
+      return push_put(operation);
+    case OpKind::kGet:
+      return push_get(operation);
+    case OpKind::kNotify:
+      return push_notification(operation);
+    default: {
+      Frame frame;
+      frame.type = FrameType::kSignal;
+      frame.slot = operation.slot;
+      frame.length = operation.count;
+      return pair_.push(frame);
+    }
+  }
+}
+
+bool OneSided::push_put(Operation& operation) {
+  for (size_t i = 0; i < kFramesAtOnce && operation.block < operation.blocks.size(); ++i) {
+    const Block& block = operation.blocks[operation.block];
+    Frame frame;
+    frame.op = operation.op;
+    frame.payload = block.local + operation.offset;
+    frame.payload_size =
+        std::min<uint64_t>(block.size - operation.offset, pair_.channel->part_of(block.size));
+    if (operation.offset == 0) {
+      frame.type = FrameType::kPut;
+      frame.region = operation.region;
+      frame.tag = operation.version;
+      frame.address = block.remote_offset;
+      frame.length = block.size;
+      bool last = operation.block + 1 == operation.blocks.size();
+      frame.flags = last ? kFlush : 0;
+    } else {
+      frame.type = FrameType::kData;
+      frame.flags = kOneSided;
+      frame.address = operation.offset;
+    }
+    if (!pair_.push(frame)) return false;
+    operation.offset += frame.payload_size;
+    if (operation.offset < block.size) continue;
+    ++operation.block;
+    operation.offset = 0;
+  }
+  return operation.block == operation.blocks.size();
+}
+
+bool OneSided::push_get(Operation& operation) {
+  for (size_t i = 0; i < kFramesAtOnce && operation.block < operation.blocks.size(); ++i) {
+    const Block& block = operation.blocks[operation.block];
+    Frame frame;
+    frame.type = FrameType::kGet;
+    frame.op = operation.op;
+    frame.region = operation.region;
+    frame.tag = operation.version;
+    frame.address = block.remote_offset;
+    frame.length = block.size;
+    frame.number = static_cast<uint32_t>(operation.block);
+    if (!pair_.push(frame)) return false;
+    ++operation.block;
+  }
+  return operation.block == operation.blocks.size();
+}
+
+bool OneSided::push_notification(Operation& operation) {
+  uint64_t charge = notification_charge(operation.bytes.size());
+  if (notification_charge_ + charge > notification_credit(pair_.theirs)) return false;
+  Frame frame;
+  frame.type = FrameType::kNotify;
+  frame.length = operation.bytes.size();
+  frame.payload = operation.bytes.data();
+  frame.payload_size = operation.bytes.size();
+  if (!pair_.push(frame)) return false;
+  notification_charge_ += charge;
+  return true;
+}
+
+OneSided::Operation* OneSided::find(uint64_t op) {
+  for (auto& operation : waiting_) {
+    if (operation->op == op) return operation.get();
+  }
+  for (auto& operation : queue_) {
+    if (operation->op == op) return operation.get();
+  }
+  return nullptr;
+}
+
+void OneSided::end(Operation* operation, Status status) {
+  if (Request* request = std::exchange(operation->request, nullptr)) {
+    request->path = operation->by_slots ? operation->path : pair_.path;
+    if (status.ok()) request->nbytes = request->size;
+    pair_.finish(*request, std::move(status));
+  }
+  std::erase_if(waiting_, [&](const auto& other) { return other.get() == operation; });
+  std::erase_if(queue_, [&](const auto& other) { return other.get() == operation; });
+}
+
+Status OneSided::on_reply(const Frame& frame) {
+  Operation* operation = find(frame.op);
+  if (!operation) return {};  // its deadline has passed
+  if (operation->kind != OpKind::kGet || frame.number >= operation->blocks.size() ||
+      !slice_fits(frame.address, frame.payload_size, operation->blocks[frame.number].size) ||
+      frame.payload_size > operation->missing) {
+    return error(OH_ERR_PROTOCOL, "%s answered a get with bytes nobody asked for",
+                 pair_.name.c_str());
+  }
+  const Block& block = operation->blocks[frame.number];
+  frame.copy_payload(block.local + frame.address, block.size);
+  operation->missing -= frame.payload_size;
+  if (operation->missing == 0) end(operation, {});
+  return {};
+}
+
+void OneSided::on_ack(const Frame& frame) {
+  // Without a name it acknowledges notifications that were collected.
+  if (frame.op == 0) {
+    notification_charge_ -= std::min(notification_charge_, frame.length);
+    return;
+  }
+  Operation* operation = find(frame.op);
+  if (!operation) return;
+  oh_status code = frame.aux == 0 ? OH_OK : frame_failure(frame);
+  Status status;
+  if (code != OH_OK) {
+    status = error(code, "%s refused the one-sided operation: %s", pair_.name.c_str(),
+                   status_text(code));
+  }
+  if (status.ok() && operation->notify) {
+    notify_behind(*operation);
+  } else {
+    end(operation, std::move(status));
+  }
+}
+
+// A put has ended well: its notification is next.
+void OneSided::notify_behind(Operation& operation) {
+  for (auto& waiting : waiting_) {
+    if (waiting.get() != &operation) continue;
+    operation.kind = OpKind::kNotify;
+    operation.by_slots = false;
+    queue_.push_back(std::move(waiting));
+    std::erase(waiting_, nullptr);
+    return;
+  }
+}
+
+bool OneSided::cancel(Request* request, const Status& status, bool give_up) {
+  Operation* operation = find(request->op);
+  if (!operation) return false;
+  if (operation->by_slots && !operation->under_way.empty()) {
+    return stop_blocks(*operation, status, give_up);
+  }
+  // What is on its way stays so, and its answer will find nobody. A put that is half on the wire is
+  // broken off, or what follows would be taken for its rest.
+  if (operation->kind == OpKind::kPut && operation->offset > 0) {
+    Frame frame;
+    frame.type = FrameType::kAbort;
+    frame.flags = kOneSided;
+    frame.op = operation->op;
+    pair_.send(frame);
+  }
+  end(operation, status);
+  return true;
+}
+
+void OneSided::fail_all(const Status& status) {
+  // Blocks whose transfers were withdrawn; the last one of an operation ends it.
+  std::vector<Request*> blocks;
+  for (auto& operation : queue_)
+    std::ranges::copy(operation->under_way, std::back_inserter(blocks));
+  for (auto& operation : waiting_) {
+    std::ranges::copy(operation->under_way, std::back_inserter(blocks));
+  }
+  for (Request* block : blocks) {
+    block->parent->failure = status;
+    pair_.finish(*block, status);
+  }
+  auto fail = [&](const std::unique_ptr<Operation>& operation) {
+    if (operation->request) pair_.finish(*operation->request, status);
+  };
+  for (auto& operation : queue_) fail(operation);
+  for (auto& operation : waiting_) fail(operation);
+  queue_.clear();
+  waiting_.clear();
+  serving_.clear();
+}
+
+}  // namespace oh

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One-sided operations: put, get, notifications and signals.
+//
+// Where one side reaches the other's memory (shared block, process_vm, same process) a put or get
+// is a copy by the calling thread, guarded against the region being retired meanwhile. Elsewhere it
+// travels as messages, first in, first out, and the target's progress does the copy; a notification
+// or a signal behind them keeps its place.
+//
+// Threading: copy() takes no lock; everything else is guarded by the pair's lock.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "endpoint/pair.h"
+#include "endpoint/regions.h"
+#include "endpoint/transfers.h"
+
+namespace oh {
+
+// One piece of a put or get: our memory, and where in the remote region.
+struct Block {
+  uint8_t* local;
+  uint64_t remote_offset;
+  uint64_t size;
+};
+
+// A peer's region, as attached.
+struct RemoteTarget {
+  uint32_t index = 0;
+  uint64_t version = 0;
+  uint64_t base = 0;  // address in its owner
+  uint64_t length = 0;
+  // Where it is mapped here, if it is. The peer's list of imports holds the mapping: a handle that
+  // the user keeps must not keep memory which its owner has freed.
+  bool imported = false;
+  std::weak_ptr<ImportedBlock> import;
+  bool on_device = false;
+  bool plain = false;  // from cudaMalloc
+};
+
+// Our side's memory of a one-sided operation.
+struct LocalMemory {
+  bool on_device = false;
+  After after;
+  std::shared_ptr<const GpuExport> exported;  // where the other side may have to map it
+};
+
+// A notification that has come.
+struct Notification {
+  uint64_t peer_id = 0;
+  int64_t peer_rank = -1;
+  Bytes bytes;
+};
+
+// What the target's side needs of its endpoint.
+class OneSidedHost {
+ public:
+  virtual ~OneSidedHost() = default;
+  virtual std::shared_ptr<RegionRecord> find_region(uint32_t index, uint64_t version) = 0;
+  virtual void notified(Notification notification) = 0;
+};
+
+// An operation of ours that travels as messages, or block by block through transfer slots.
+struct OneSidedOperation {
+  OpKind kind;
+  uint64_t op = 0;  // name of the request, to find it again
+  Request* request = nullptr;
+  uint32_t region = 0;
+  uint64_t version = 0;
+  std::vector<Block> blocks;
+  size_t block = 0;      // next one to push
+  uint64_t offset = 0;   // within it
+  uint64_t missing = 0;  // bytes of a get that have not come
+  Bytes bytes;           // of a notification
+  bool notify = false;   // a put that is followed by a notification once it has ended well
+  uint32_t slot = 0;
+  uint64_t count = 0;
+  // Through slots.
+  bool by_slots = false;
+  bool on_device = false;  // our memory
+  std::shared_ptr<const GpuExport> exported;
+  std::vector<Request*> under_way;
+  Status failure;
+  oh_path path = OH_PATH_NONE;
+};
+
+class OneSided {
+ public:
+  static constexpr size_t kMaxNotification = 2048;
+
+  OneSided(Pair& pair, Transfers& transfers, OneSidedHost& host)
+      : pair_(pair), transfers_(transfers), host_(host) {}
+  void attach_board(std::shared_ptr<const Board> board) { board_ = std::move(board); }
+
+  // Whether copy() can reach the target; otherwise post().
+  bool reaches(const RemoteTarget& target, bool local_on_device) const;
+  // Copies all blocks now. Call without the lock.
+  Status copy(bool put, const RemoteTarget& target, LocalMemory& local,
+              std::span<const Block> blocks, Deadline deadline) OH_EXCLUDES(pair_.lock);
+
+  // Whether a thread of ours is inside copy().
+  bool copying() const { return copies_.load(std::memory_order_seq_cst) != 0; }
+
+  // Sends the operation as messages; the request ends when the other side says that all is done. A
+  // notification given with it comes after it.
+  void post(Request* request, const RemoteTarget& target, std::vector<Block> blocks,
+            const ByteView* notify);
+  // The same for memory on a device that we cannot map: block by block through transfer slots,
+  // which the other side claims.
+  void post_by_slots(Request* request, const RemoteTarget& target, const LocalMemory& local,
+                     std::vector<Block> blocks, const ByteView* notify);
+  // Until earlier work on our memory is done.
+  Status wait_for_producer(LocalMemory& local, Deadline deadline);
+  // A block of such an operation has ended, here or for the other side.
+  void block_ended(Request* block);
+  // Stops what serves the other side in a region of ours; false while something is under way.
+  bool leave(const RegionRecord& region);
+  // Sends a notification behind everything before it; the request ends when it is on its way.
+  void post_notification(Request* request, ByteView bytes);
+  // Counts `count` more on the other side's slot, behind everything before it.
+  void signal(uint32_t slot, uint64_t count);
+  // Takes `count` signals of the slot, if as many have come.
+  bool take_signals(uint32_t slot, uint64_t count);
+  uint64_t signals_waiting(uint32_t slot) const;
+  // A notification was collected: its credit goes back.
+  void give_back(size_t bytes);
+
+  bool progress();
+  bool idle() const { return queue_.empty() && serving_.empty(); }
+  // Whether it goes through slots and the other side has begun with it: too late to be cancelled.
+  bool has_begun(const Request& request);
+  // False when the request is not one of these, or when what is under way cannot be taken back;
+  // `give_up` leaves that in doubt.
+  bool cancel(Request* request, const Status& status, bool give_up);
+  void fail_all(const Status& status);
+  // A region of ours is retired: what works on it stops.
+  void retire(const RegionRecord& region);
+
+  Status on_put(const Frame& frame);
+  Status on_get(const Frame& frame);
+  Status on_data(const Frame& frame);
+  Status on_reply(const Frame& frame);
+  void on_ack(const Frame& frame);
+  void on_abort(const Frame& frame);
+  Status on_notify(const Frame& frame);
+  Status on_signal(const Frame& frame);
+
+ private:
+  using Operation = OneSidedOperation;
+  // A get of the other side that we answer.
+  struct Serving {
+    uint64_t op;
+    uint64_t block;
+    std::shared_ptr<RegionRecord> region;
+    uint64_t position;
+    uint64_t length;
+    uint64_t sent;
+  };
+  // The put of the other side that is arriving; there is one at a time.
+  struct Arriving {
+    uint64_t op = 0;
+    std::shared_ptr<RegionRecord> region;
+    uint64_t position = 0;
+    uint64_t length = 0;
+    uint64_t received = 0;
+    bool flush = false;
+    oh_status status = OH_OK;  // of all blocks of this op so far
+  };
+
+  // A new operation at the end of the queue; progress() begins with it.
+  Operation& enqueue(Request* request, const RemoteTarget& target, std::vector<Block> blocks,
+                     const ByteView* notify);
+  Status copy_by_cpu(bool put, const RemoteTarget& target, const ImportedBlock* import,
+                     std::span<const Block> blocks);
+  Status copy_by_engine(bool put, const RemoteTarget& target, const ImportedBlock* import,
+                        std::span<const Block> blocks);
+  bool push_operation(Operation& operation);
+  bool push_put(Operation& operation);
+  bool push_get(Operation& operation);
+  bool push_notification(Operation& operation);
+  bool push_blocks(Operation& operation);
+  bool stop_blocks(Operation& operation, const Status& status, bool give_up);
+  void give_back_block(Request* block);
+  bool must_wait(const Operation& operation) const;
+  void notify_behind(Operation& operation);
+  Status on_block(const Frame& frame, bool put);
+  bool serve(Serving& serving);
+  Status place(const Frame& frame);
+  void acknowledge(uint64_t op, oh_status status);
+  Operation* find(uint64_t op);
+  void end(Operation* operation, Status status);
+
+  Pair& pair_;
+  Transfers& transfers_;
+  OneSidedHost& host_;
+  Pool<Request> blocks_;                // of operations through slots, ours and the other side's
+  std::vector<Request*> served_;        // those of the other side
+  std::shared_ptr<const Board> board_;  // the other side's
+  std::deque<std::unique_ptr<Operation>> queue_;     // not all on the wire yet
+  std::vector<std::unique_ptr<Operation>> waiting_;  // for the other side's answer
+  std::deque<Serving> serving_;
+  Arriving arriving_;
+  std::atomic<uint32_t> copies_{0};
+  // Notifications have a credit of their own, as large as that of messages.
+  static uint64_t notification_charge(uint64_t bytes) { return std::max<uint64_t>(bytes, 64); }
+  static uint64_t notification_credit(const Limits& limits) {
+    return std::max<uint64_t>(limits.eager_credit, 2 * kMaxNotification);
+  }
+  uint64_t notification_charge_ = 0;  // of those on their way to the other side's user
+  uint64_t notifications_held_ = 0;   // of those that our user has not collected
+  std::array<uint64_t, kSignals> signals_by_message_{};
+  std::array<uint64_t, kSignals> signals_taken_{};
+};
+
+}  // namespace oh

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/pairing.h"
+
+#include <cstring>
+
+#include "base/log.h"
+#include "control/handshake.h"
+#include "endpoint/endpoint.h"
+#include "transport/local/local_mover.h"
+#include "transport/shm/cma_mover.h"
+
+namespace oh {
+namespace {
+
+constexpr size_t kMaxText = 1024;
+
+std::string gpu_of(const Endpoint& endpoint) {
+  return endpoint.gpu() ? cuda::uuid_text(endpoint.gpu()->facts().uuid) : std::string();
+}
+
+SideReport report_of(const Endpoint& endpoint) {
+  SideReport report;
+  report.limits = endpoint.limits();
+  report.asked_inline = endpoint.asked_inline();
+  report.nonce_address = reinterpret_cast<uint64_t>(endpoint.nonce());
+  report.cma_allowed = endpoint.config().cma == "auto";
+  report.cuda_ipc_allowed = endpoint.config().cuda_ipc == "auto";
+  report.gpu = gpu_of(endpoint);
+  return report;
+}
+
+LinkParts parts_for(const Endpoint& endpoint, PeerIdentity identity, const SideReport& theirs) {
+  LinkParts parts;
+  parts.identity = std::move(identity);
+  parts.identity.gpu = theirs.gpu;
+  parts.mine = endpoint.limits();
+  parts.theirs = theirs.limits;
+  parts.asked_inline = endpoint.asked_inline();
+  parts.gpu = endpoint.gpu();
+  parts.import_cache = static_cast<size_t>(endpoint.config().import_cache);
+  if (endpoint.config().cuda_ipc != "auto") {
+    parts.why_no_mapping = "ONEHOP_CUDA_IPC=off here";
+  } else if (!theirs.cuda_ipc_allowed) {
+    parts.why_no_mapping = "ONEHOP_CUDA_IPC=off at the peer";
+  }
+  return parts;
+}
+
+void show_nonce(Segment& segment, const Endpoint& endpoint) {
+  std::memcpy(segment.mine().nonce, endpoint.nonce(), kNonceSize);
+}
+
+// Finds out whether we can reach the other side's memory; needs its nonce in the segment.
+void probe_reach(const Endpoint& endpoint, const SideReport& theirs, int pid, LinkParts* parts) {
+  if (endpoint.config().cma != "auto") {
+    parts->why_no_mover = "ONEHOP_CMA=off here";
+  } else if (!theirs.cma_allowed) {
+    parts->why_no_mover = "ONEHOP_CMA=off at the peer";
+  } else {
+    Status status = CmaMover::probe(pid, theirs.nonce_address, parts->segment->theirs().nonce);
+    if (status.ok()) {
+      parts->mover = std::make_unique<CmaMover>(pid);
+    } else {
+      parts->why_no_mover = status.text();
+    }
+  }
+}
+
+// Falls back to the socket.
+void drop_segment(LinkParts* parts, std::string why) {
+  if (parts->segment) parts->segment->advance(SideState::kFailed);
+  parts->segment.reset();
+  parts->mover.reset();
+  parts->their_board.reset();
+  parts->they_reach_us = false;
+  parts->why_no_segment = std::move(why);
+}
+
+Result<std::shared_ptr<Peer>> finish_link(Endpoint& endpoint, LinkParts parts, MessageSocket socket,
+                                          int pid, const LinkPurpose& purpose, bool initiator) {
+  if (purpose.for_communicator()) {
+    parts.identity.rank = initiator ? purpose.to_rank : purpose.from_rank;
+  }
+  if (!parts.why_no_segment.empty()) {
+    OH_LOG(kWarn, "the link to %s has no shared memory: %s", parts.identity.label.c_str(),
+           parts.why_no_segment.c_str());
+  }
+  parts.connection = std::make_shared<Connection>(endpoint.shared_node(), std::move(socket), pid);
+  auto peer = std::make_shared<Peer>(endpoint.shared_from_this(), std::move(parts));
+  OH_RETURN_IF_ERROR(endpoint.adopt(peer));
+  return peer;
+}
+
+// The acceptor's side between Offer and Confirm.
+class Incoming final : public IncomingLink {
+ public:
+  Incoming(std::shared_ptr<Endpoint> endpoint, LinkPurpose purpose, LinkParts parts,
+           SideReport report, int pid)
+      : endpoint_(std::move(endpoint)),
+        purpose_(purpose),
+        parts_(std::move(parts)),
+        answer_(encode_report(report)),
+        pid_(pid) {}
+  ~Incoming() override {
+    if (!confirmed_) endpoint_->abandoned(purpose_);
+  }
+
+  ByteView answer() const override { return answer_; }
+  std::vector<int> fds() const override {
+    return parts_.segment ? std::vector<int>{endpoint_->board()->fd()} : std::vector<int>{};
+  }
+
+  void confirmed(ByteView verdict, MessageSocket socket) override {
+    Result<SideReport> report = decode_report(verdict);
+    if (!report.ok()) return;
+    // Its state may have gone on meanwhile: it may have sent and closed already.
+    if (parts_.segment && !report->segment) {
+      drop_segment(&parts_, "the initiator could not use it: " + report->why_no_segment);
+    }
+    parts_.they_reach_us = parts_.segment && report->reaches;
+    Result<std::shared_ptr<Peer>> peer =
+        finish_link(*endpoint_, std::move(parts_), std::move(socket), pid_, purpose_, false);
+    if (!peer.ok()) {
+      OH_LOG(kWarn, "an incoming link failed: %s", peer.status().text().c_str());
+      return;
+    }
+    confirmed_ = true;
+    endpoint_->deliver(purpose_, std::move(*peer));
+  }
+
+ private:
+  std::shared_ptr<Endpoint> endpoint_;
+  LinkPurpose purpose_;
+  LinkParts parts_;
+  Bytes answer_;
+  int pid_;
+  bool confirmed_ = false;
+};
+
+// Maps what the initiator offered.
+Status take_segment(Endpoint& endpoint, IncomingOffer& offer, LinkParts* parts) {
+  if (endpoint.config().segment == "off") {
+    return error(OH_ERR_NOT_VIABLE, "ONEHOP_SEGMENT=off at the acceptor");
+  }
+  OH_ASSIGN_OR_RETURN(parts->segment, Segment::open(std::move(offer.fds[0])));
+  OH_ASSIGN_OR_RETURN(Board board, Board::open(std::move(offer.fds[1])));
+  parts->their_board = std::make_shared<Board>(std::move(board));
+  parts->segment->take_side(1, /*loopback=*/false);
+  parts->segment->advance(SideState::kMapped);
+  show_nonce(*parts->segment, endpoint);
+  return {};
+}
+
+}  // namespace
+
+Bytes encode_greeting(const PeerIdentity& identity) {
+  Bytes bytes;
+  Writer writer(bytes);
+  writer.raw(identity.process);
+  writer.raw(identity.endpoint);
+  writer.text(identity.label);
+  return bytes;
+}
+
+Result<PeerIdentity> decode_greeting(ByteView bytes) {
+  Reader reader(bytes);
+  PeerIdentity identity;
+  for (Id* id : {&identity.process, &identity.endpoint}) {
+    ByteView raw = reader.raw(id->size());
+    std::copy(raw.begin(), raw.end(), id->begin());
+  }
+  identity.label = reader.text(kMaxText);
+  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a greeting of %zu bytes", bytes.size());
+  return identity;
+}
+
+Bytes encode_report(const SideReport& report) {
+  Bytes bytes;
+  Writer writer(bytes);
+  writer.raw(report.purpose.communicator);
+  writer.u32(report.purpose.from_rank);
+  writer.u32(report.purpose.to_rank);
+  writer.u64(report.limits.max_inline);
+  writer.u64(report.limits.eager_max);
+  writer.u64(report.limits.eager_credit);
+  writer.u32(report.limits.max_pending);
+  writer.u64(report.asked_inline);
+  writer.u64(report.nonce_address);
+  writer.u8(report.segment);
+  writer.u8(report.reaches);
+  writer.u8(report.cma_allowed);
+  writer.u8(report.cuda_ipc_allowed);
+  writer.text(report.why_no_segment.substr(0, kMaxText));
+  writer.text(report.gpu);
+  return bytes;
+}
+
+Result<SideReport> decode_report(ByteView bytes) {
+  Reader reader(bytes);
+  SideReport report;
+  ByteView communicator = reader.raw(report.purpose.communicator.size());
+  std::copy(communicator.begin(), communicator.end(), report.purpose.communicator.begin());
+  report.purpose.from_rank = reader.u32();
+  report.purpose.to_rank = reader.u32();
+  report.limits.max_inline = reader.u64();
+  report.limits.eager_max = reader.u64();
+  report.limits.eager_credit = reader.u64();
+  report.limits.max_pending = reader.u32();
+  report.asked_inline = reader.u64();
+  report.nonce_address = reader.u64();
+  report.segment = reader.u8() != 0;
+  report.reaches = reader.u8() != 0;
+  report.cma_allowed = reader.u8() != 0;
+  report.cuda_ipc_allowed = reader.u8() != 0;
+  report.why_no_segment = reader.text(kMaxText);
+  report.gpu = reader.text(kMaxText);
+  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a report of %zu bytes", bytes.size());
+  return report;
+}
+
+Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& address,
+                                        const LinkPurpose& purpose, Deadline deadline) {
+  Initiator initiator;
+  OH_RETURN_IF_ERROR(initiator.start(address, endpoint.crypto(), endpoint.greeting(), deadline));
+  OH_ASSIGN_OR_RETURN(PeerIdentity identity, decode_greeting(initiator.greeting()));
+
+  SideReport offer = report_of(endpoint);
+  offer.purpose = purpose;
+  std::unique_ptr<Segment> segment;
+  std::string why_no_segment;
+  std::vector<int> fds;
+  if (initiator.local()) {
+    Result<std::unique_ptr<Segment>> made = endpoint.take_segment();
+    if (made.ok()) {
+      segment = std::move(*made);
+      segment->take_side(0, /*loopback=*/false);
+      segment->advance(SideState::kMapped);
+      show_nonce(*segment, endpoint);
+      fds = {segment->fd(), endpoint.board()->fd()};
+    } else {
+      why_no_segment = made.status().text();
+    }
+  } else {
+    why_no_segment = "the peer is on another host, or its Unix socket cannot be reached from here";
+  }
+  offer.segment = segment != nullptr;
+  offer.why_no_segment = why_no_segment;
+  OH_ASSIGN_OR_RETURN(Initiator::Answer answer,
+                      initiator.exchange(encode_report(offer), fds, deadline));
+  OH_ASSIGN_OR_RETURN(SideReport theirs, decode_report(answer.answer));
+
+  LinkParts parts = parts_for(endpoint, std::move(identity), theirs);
+  parts.segment = std::move(segment);
+  SideReport verdict;
+  if (!parts.segment) {
+    drop_segment(&parts, why_no_segment);
+  } else if (!theirs.segment || answer.fds.size() != 1) {
+    drop_segment(&parts, "the acceptor could not use it: " + theirs.why_no_segment);
+  } else {
+    Result<Board> board = Board::open(std::move(answer.fds[0]));
+    if (board.ok()) {
+      parts.their_board = std::make_shared<Board>(std::move(*board));
+      probe_reach(endpoint, theirs, initiator.credentials().pid, &parts);
+      parts.they_reach_us = theirs.reaches;
+      parts.segment->advance(SideState::kReady);
+      verdict.segment = true;
+      verdict.reaches = parts.mover != nullptr;
+    } else {
+      drop_segment(&parts, board.status().text());
+    }
+  }
+  verdict.why_no_segment = parts.why_no_segment;
+  OH_RETURN_IF_ERROR(initiator.confirm(encode_report(verdict), deadline));
+  int pid = initiator.local() ? initiator.credentials().pid : 0;
+  return finish_link(endpoint, std::move(parts), initiator.take_socket(), pid, purpose, true);
+}
+
+Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> endpoint,
+                                                    IncomingOffer offer) {
+  OH_ASSIGN_OR_RETURN(PeerIdentity identity, decode_greeting(offer.greeting));
+  OH_ASSIGN_OR_RETURN(SideReport theirs, decode_report(offer.offer));
+  OH_RETURN_IF_ERROR(endpoint->admit(theirs.purpose));
+  LinkParts parts = parts_for(*endpoint, std::move(identity), theirs);
+  SideReport report = report_of(*endpoint);
+  if (theirs.segment && offer.local && offer.fds.size() == 2) {
+    Status status = take_segment(*endpoint, offer, &parts);
+    if (status.ok()) {
+      probe_reach(*endpoint, theirs, offer.credentials.pid, &parts);
+      report.reaches = parts.mover != nullptr;
+      report.segment = true;
+      parts.segment->advance(SideState::kReady);
+    } else {
+      drop_segment(&parts, status.text());
+    }
+  } else {
+    drop_segment(&parts, theirs.why_no_segment);
+  }
+  report.why_no_segment = parts.why_no_segment;
+  LinkPurpose purpose = theirs.purpose;
+  int pid = offer.local ? offer.credentials.pid : 0;
+  return std::unique_ptr<IncomingLink>(
+      new Incoming(std::move(endpoint), purpose, std::move(parts), report, pid));
+}
+
+namespace {
+
+// Both ends of a link within the process.
+Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<Endpoint>& to,
+                   const LinkPurpose& purpose, std::shared_ptr<Peer>* near,
+                   std::shared_ptr<Peer>* far) {
+  bool loopback = from == to;
+  OH_ASSIGN_OR_RETURN(std::unique_ptr<Segment> first, Segment::create(/*shared=*/false));
+  std::unique_ptr<Segment> second = Segment::alias(*first);
+  auto side = [&](const std::shared_ptr<Endpoint>& endpoint, Endpoint& other,
+                  std::unique_ptr<Segment> segment, int number, uint32_t rank) {
+    LinkParts parts;
+    parts.identity = {other.own_address().process, other.id(), other.own_address().label,
+                      purpose.for_communicator() ? static_cast<int64_t>(rank) : -1, gpu_of(other)};
+    segment->take_side(number, loopback);
+    segment->advance(SideState::kReady);
+    parts.segment = std::move(segment);
+    parts.mover = std::make_unique<LocalMover>();
+    parts.they_reach_us = true;
+    parts.their_board = other.board();
+    parts.mine = endpoint->limits();
+    parts.theirs = other.limits();
+    parts.asked_inline = endpoint->asked_inline();
+    parts.gpu = endpoint->gpu();
+    return std::make_shared<Peer>(endpoint, std::move(parts));
+  };
+  *near = side(from, *to, std::move(first), 0, purpose.to_rank);
+  OH_RETURN_IF_ERROR(from->adopt(*near));
+  if (loopback) return {};
+  *far = side(to, *from, std::move(second), 1, purpose.from_rank);
+  return to->adopt(*far);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Peer>> pair_within(const std::shared_ptr<Endpoint>& from,
+                                          const std::shared_ptr<Endpoint>& to,
+                                          const LinkPurpose& purpose) {
+  if (from != to) OH_RETURN_IF_ERROR(to->admit(purpose));
+  std::shared_ptr<Peer> near;
+  std::shared_ptr<Peer> far;
+  Status status = link_within(from, to, purpose, &near, &far);
+  if (!status.ok()) {
+    if (near) from->forget(near);
+    if (from != to) to->abandoned(purpose);
+    return status;
+  }
+  if (far) to->deliver(purpose, std::move(far));
+  return near;
+}
+
+}  // namespace oh

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Progress and the end of a peer; peer_operations.cc posts, peer_control.cc talks on the socket.
+#include "endpoint/peer.h"
+
+#include "base/fault.h"
+#include "base/log.h"
+
+namespace oh {
+namespace {
+constexpr size_t kFramesAtOnce = 64;
+constexpr size_t kLooksAtOnce = 64;
+constexpr int64_t kCloseTime = kSecond;
+constexpr size_t kMaxAnswers = 1 << 20;
+}  // namespace
+
+Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
+    : owner_(*owner),
+      living_owner_(owner),
+      heap_(SharedHeap::instance()),
+      identity_(std::move(parts.identity)),
+      why_no_segment_(std::move(parts.why_no_segment)),
+      why_no_mover_(std::move(parts.why_no_mover)),
+      their_board_(std::move(parts.their_board)),
+      connection_(std::move(parts.connection)),
+      transfers_(pair_),
+      sender_(pair_, transfers_),
+      receiver_(pair_, transfers_),
+      one_sided_(pair_, transfers_, *owner) {
+  pair_.host = this;
+  pair_.peer = this;
+  static std::atomic<uint64_t> last_id{0};
+  pair_.id = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
+  pair_.rank = identity_.rank;
+  pair_.name = identity_.rank >= 0 ? strf("rank %lld (%s)", static_cast<long long>(identity_.rank),
+                                          identity_.label.c_str())
+                                   : identity_.label;
+  if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
+  pair_.segment = std::move(parts.segment);
+  pair_.mover = std::move(parts.mover);
+  pair_.they_reach_us = parts.they_reach_us;
+  pair_.mine = parts.mine;
+  pair_.theirs = parts.theirs;
+  pair_.imports.set_limit(parts.import_cache);
+  pair_.any_source = &owner->any_source();
+  pair_.my_bell = &owner->doorbell();
+  if (their_board_) pair_.their_bell = &their_board_->doorbell();
+  if (pair_.segment) {
+    auto ring = std::make_unique<RingChannel>(*pair_.segment);
+    pair_.ring = ring.get();
+    pair_.channel = std::move(ring);
+    pair_.path = connection_ ? OH_PATH_SHM : OH_PATH_LOCAL;
+    pair_.stream_when_attended = connection_ != nullptr;
+    transfers_.start(&receiver_);
+    open_device(parts.gpu);
+    pair_.maps_devices = parts.why_no_mapping.empty();
+    if (!pair_.maps_devices) why_no_peer_access_ = parts.why_no_mapping;
+  } else {
+    auto socket = std::make_unique<SocketChannel>(*connection_, parts.mine.eager_credit);
+    pair_.socket_channel = socket.get();
+    pair_.channel = std::move(socket);
+    pair_.path = OH_PATH_SOCKET;
+  }
+  pair_.granted_inline = std::min<uint64_t>(parts.asked_inline, pair_.channel->max_inline());
+  pair_.single_frame = pair_.ring ? RingChannel::kMaxShort : pair_.socket_channel->max_payload();
+  pair_.outbox.attach(pair_.channel.get());
+  one_sided_.attach_board(their_board_);
+}
+
+// Without it device memory has no way over this link.
+void Peer::open_device(const std::shared_ptr<cuda::Gpu>& gpu) {
+  if (!gpu) return;
+  if (std::optional<cuda::Device> theirs = cuda::find_device(gpu->driver(), identity_.gpu)) {
+    why_no_peer_access_ = cuda::why_no_peer_access(*gpu, *theirs);
+    // Both contexts live. Between processes the driver gives access with the mapping.
+    if (within_process()) (void)gpu->reach(*theirs);
+  }
+  Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *pair_.segment);
+  if (device.ok()) {
+    pair_.device = std::move(*device);
+  } else {
+    why_no_device_ = device.status();
+    OH_LOG(kWarn, "no device memory on the link to %s: %s", pair_.name.c_str(),
+           why_no_device_.text().c_str());
+  }
+}
+
+Peer::~Peer() { close(); }
+
+LinkFacts Peer::facts() const {
+  LinkFacts facts;
+  facts.same_process = within_process();
+  facts.segment = pair_.segment != nullptr;
+  facts.we_reach_them = pair_.mover != nullptr;
+  facts.they_reach_us = pair_.they_reach_us;
+  facts.granted_inline = pair_.granted_inline;
+  facts.eager_max = pair_.mine.eager_max;
+  facts.eager_credit = pair_.theirs.eager_credit;
+  facts.why_no_segment = why_no_segment_;
+  facts.why_not_reached = why_no_mover_;
+  facts.our_gpu = !our_gpu_.empty();
+  facts.their_gpu = !identity_.gpu.empty();
+  facts.same_gpu = facts.our_gpu && our_gpu_ == identity_.gpu;
+  if (!why_no_device_.ok()) facts.why_no_device = why_no_device_.text();
+  facts.why_no_peer_access = why_no_peer_access_;
+  return facts;
+}
+
+Status Peer::start() { return connection_ ? connection_->start(weak_from_this()) : Status(); }
+
+bool Peer::poll(Request* focus) {
+  bool frames = pair_.ring && pair_.ring->ready();
+  if (!frames && !pair_.busy.load(std::memory_order_relaxed)) return false;
+  if (!pair_.lock.try_lock()) return false;
+  PairGuard guard(pair_, PairGuard::Adopt{});
+  return progress_locked(focus);
+}
+
+bool Peer::spin(Request* focus) {
+  if (!pair_.lock.try_lock()) return false;
+  PairGuard guard(pair_, PairGuard::Adopt{});
+  for (size_t i = 0; i < kLooksAtOnce && !pair_.lock.contended(); ++i) {
+    if (!(pair_.ring && pair_.ring->ready()) && !pair_.busy.load(std::memory_order_relaxed)) {
+      continue;
+    }
+    if (progress_locked(focus)) return true;
+  }
+  return false;
+}
+
+bool Peer::progress(Request* focus) {
+  PairGuard guard(pair_);
+  return progress_locked(focus);
+}
+
+void Peer::offer_early() {
+  PairGuard guard(pair_);
+  receiver_.offer_early();
+}
+
+bool Peer::progress_locked(Request* focus) {
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) {
+    // What had come before the link was lost still goes where it belongs, and engines may still be
+    // at what they had begun.
+    bool landed = !receiver_.landings().empty() && receiver_.landings().progress();
+    bool settled = transfers_.settle_rest();
+    update_busy();
+    return landed || settled;
+  }
+  bool any = pair_.ring && drain_ring(focus);
+  if (focus && focus->phase == Phase::kEnded) return true;
+  if (!pair_.outbox.empty()) any = pair_.outbox.flush() || any;
+  if (!sender_.idle()) any = sender_.progress() || any;
+  if (!one_sided_.idle()) any = one_sided_.progress() || any;
+  if (pair_.segment) {
+    Transfer* transfer = focus ? focus->transfer : nullptr;
+    any = transfers_.poll(transfer) || any;
+    if (transfers_.has_active()) any = transfers_.work(transfer) || any;
+    if (!receiver_.landings().empty()) any = receiver_.landings().progress() || any;
+    if (Status broken = transfers_.broken(); !broken.ok()) {
+      fail_everything(broken, /*dead=*/false);
+      return true;
+    }
+    if (!any && pair_.segment->their_state() == SideState::kFailed) {
+      // Everything it had sent is here by now: its state comes after its last frame.
+      if (!pair_.ring->ready()) {
+        fail_everything(error(OH_ERR_PEER_LOST, "%s closed the link", pair_.name.c_str()),
+                        /*dead=*/true);
+        return true;
+      }
+    }
+  }
+  update_busy();
+  return any;
+}
+
+void Peer::update_busy() {
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) {
+    bool rest = !receiver_.landings().empty() || transfers_.has_active();
+    pair_.busy.store(rest, std::memory_order_relaxed);
+    return;
+  }
+  bool busy = !pair_.outbox.empty() || !sender_.idle() || !one_sided_.idle() ||
+              !receiver_.landings().empty() || (pair_.segment && transfers_.in_use());
+  pair_.busy.store(busy, std::memory_order_relaxed);
+}
+
+// Handles what has come, up to a bound, or until the focus has ended.
+bool Peer::drain_ring(Request* focus) {
+  size_t count = 0;
+  for (; count < kFramesAtOnce && pair_.ring->ready(); ++count) {
+    Frame frame;
+    Status status = pair_.ring->peek(&frame);
+    if (status.ok()) status = handle(frame);
+    if (!status.ok()) {
+      OH_LOG(kError, "link to %s: %s", pair_.name.c_str(), status.text().c_str());
+      fail_everything(status, /*dead=*/false);
+      if (connection_) connection_->break_off();
+      return true;
+    }
+    if (pair_.ring->pop()) pair_.wake_them = true;
+    if (focus && focus->phase == Phase::kEnded) return true;
+  }
+  return count > 0;
+}
+
+Status Peer::handle(const Frame& frame) {
+  OH_FAULT_POINT("peer.frame");
+  if (pair_.outbox.size() > kMaxAnswers) {
+    return error(OH_ERR_PROTOCOL, "it does not read: %zu answers wait for it", pair_.outbox.size());
+  }
+  switch (frame.type) {
+    case FrameType::kEager:
+      return receiver_.on_eager(frame);
+    case FrameType::kData:
+      if (!(frame.flags & kOneSided)) return receiver_.on_data(frame);
+      return frame.flags & kReply ? one_sided_.on_reply(frame) : one_sided_.on_data(frame);
+    case FrameType::kRts:
+      return receiver_.on_rts(frame);
+    case FrameType::kCts:
+      sender_.on_cts(frame);
+      return {};
+    case FrameType::kReject:
+      sender_.on_reject(frame);
+      return {};
+    case FrameType::kAdvert:
+      return sender_.on_advert(frame);
+    case FrameType::kEpoch:
+      receiver_.on_epoch(frame);
+      return {};
+    case FrameType::kAbort:
+      frame.flags& kOneSided ? one_sided_.on_abort(frame) : receiver_.on_abort(frame);
+      return {};
+    case FrameType::kNotify:
+      return one_sided_.on_notify(frame);
+    case FrameType::kPut:
+      return one_sided_.on_put(frame);
+    case FrameType::kGet:
+      return one_sided_.on_get(frame);
+    case FrameType::kAck:
+      one_sided_.on_ack(frame);
+      return {};
+    case FrameType::kSignal:
+      return one_sided_.on_signal(frame);
+    case FrameType::kComplaint: {
+      oh_status code = frame_failure(frame);
+      async_error_ = error(code,
+                           "a message with tag %llu that was sent to %s failed there: %s (its "
+                           "receive has room for %llu bytes)",
+                           static_cast<unsigned long long>(frame.tag), pair_.name.c_str(),
+                           status_text(code), static_cast<unsigned long long>(frame.length));
+      return {};
+    }
+    case FrameType::kCredit:
+      if (pair_.socket_channel) pair_.socket_channel->add_credit(frame.length);
+      return {};
+    case FrameType::kPad:
+      return {};
+    case FrameType::kNone:
+      break;
+  }
+  return error(OH_ERR_PROTOCOL, "a frame of type %u", static_cast<unsigned>(frame.type));
+}
+
+Status Peer::usable() const {
+  switch (state_.load(std::memory_order_acquire)) {
+    case State::kOpen:
+      return {};
+    case State::kClosed:
+      return error(OH_ERR_CLOSED, "the link to %s is closed", pair_.name.c_str());
+    case State::kLost:
+      break;
+  }
+  return why_;
+}
+
+Status Peer::check_open() {
+  return state_.load(std::memory_order_relaxed) == State::kOpen ? Status() : usable();
+}
+
+void Peer::lose(const Status& status, bool dead) {
+  PairGuard guard(pair_);
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
+  // What it sent before it died counts: at most a ring full.
+  for (size_t round = 0; pair_.ring && round <= kCells / kFramesAtOnce; ++round) {
+    if (state_.load(std::memory_order_relaxed) != State::kOpen || !drain_ring(nullptr)) break;
+  }
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
+  bool link_text = status.code() == OH_ERR_PEER_LOST;
+  fail_everything(error(link_text ? OH_ERR_PEER_LOST : status.code(), "lost %s: %s",
+                        pair_.name.c_str(), status.text().c_str()),
+                  dead);
+}
+
+// Ends every request; with the lock held, which is let go while threads of ours finish a copy.
+void Peer::fail_everything(const Status& status, bool dead) {
+  if (state_.load(std::memory_order_relaxed) == State::kOpen) {
+    why_ = status;
+    state_.store(State::kLost, std::memory_order_release);
+  }
+  pair_.gone.store(true, std::memory_order_seq_cst);
+  while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||
+         one_sided_.copying()) {
+    let_others_work();
+  }
+  // Only now: the other side takes it as our word that we touch its memory no more.
+  if (pair_.segment) pair_.segment->advance(SideState::kFailed);
+  pair_.wake_them = pair_.wake_me = true;
+  sender_.fail_all(status);
+  receiver_.fail_all(status);
+  one_sided_.fail_all(status);
+  pair_.outbox.clear();
+  update_busy();
+}
+
+// While the end of the link waits for copies of ours.
+void Peer::let_others_work() {
+  (void)receiver_.landings().progress();  // asks what became of the device
+  pair_.lock.unlock();
+  sched_yield();
+  pair_.lock.lock();
+}
+
+void Peer::close() {
+  {
+    PairGuard guard(pair_);
+    if (state_.load(std::memory_order_relaxed) == State::kClosed) return;
+    Status status = error(OH_ERR_CANCELLED, "the link to %s was closed", pair_.name.c_str());
+    bool was_open = state_.exchange(State::kClosed, std::memory_order_acq_rel) == State::kOpen;
+    if (was_open) {
+      if (pair_.ring) pair_.outbox.flush();
+      fail_everything(status, /*dead=*/false);
+    }
+    while (!receiver_.landings().fail_all(status)) {
+      let_others_work();
+    }
+  }
+  if (connection_) {
+    Bytes bye;
+    Writer writer(bye);
+    writer.text("closed");
+    connection_->close(bye, Deadline::after(kCloseTime));
+  }
+  if (!wait_until_outside(Deadline::after(kCloseTime))) {
+    OH_LOG(kWarn,
+           "%s is still inside a one-sided operation (stopped?): deregister the regions it knows "
+           "before their memory is given away",
+           pair_.name.c_str());
+  }
+  // Whoever still holds this peer uses none of the other side's memory any more; what a copy that
+  // has not ended needs is held by its transfer.
+  Imports imports;
+  PairGuard guard(pair_);
+  std::swap(imports, pair_.imports);
+  transfers_.leave_rest();
+}
+
+}  // namespace oh

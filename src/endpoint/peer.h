@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Peer: one connection to one remote endpoint. Owns the pair, its parts and the control connection;
+// drives progress, and ends everything when the other side is lost.
+//
+//   OPEN ──▶ LOST (the other side died, said goodbye, or broke the protocol)
+//     └────▶ CLOSED (by us)
+//
+// Threading: any thread.
+#pragma once
+
+#include <memory>
+#include <set>
+
+#include "endpoint/connection.h"
+#include "endpoint/one_sided.h"
+#include "endpoint/pair.h"
+#include "endpoint/receiver.h"
+#include "endpoint/selection.h"
+#include "endpoint/sender.h"
+#include "endpoint/transfers.h"
+
+namespace oh {
+
+// What a thread of a side waits for, as the other side's error texts tell it.
+enum class WaitKind : uint32_t {
+  kNothing = 0,
+  kSend,
+  kRecv,
+  kOneSided,
+  kSignal,
+  kConnect,
+  kLast = kConnect,
+};
+const char* wait_kind_text(WaitKind kind);
+
+// Who the other side is, and what was agreed with it at the hello.
+struct PeerIdentity {
+  Id process{};
+  Id endpoint{};
+  std::string label;
+  int64_t rank = -1;     // in the communicator that made the link
+  std::string gpu = {};  // UUID of the one its endpoint is on; empty: none
+};
+
+// Everything a link consists of, as pairing.h sets it up.
+struct LinkParts {
+  PeerIdentity identity;
+  std::unique_ptr<Segment> segment;  // null: frames travel on the socket
+  std::unique_ptr<Mover> mover;      // null: we do not reach their memory
+  bool they_reach_us = false;
+  std::string why_no_segment;
+  std::string why_no_mover;
+  std::shared_ptr<Board> their_board;      // null without a segment
+  std::shared_ptr<Connection> connection;  // null within a process
+  Limits mine;
+  Limits theirs;
+  uint64_t asked_inline = 0;
+  std::shared_ptr<cuda::Gpu> gpu;  // of our endpoint; null: host memory only
+  size_t import_cache = 0;         // blocks of device memory that stay mapped
+  std::string why_no_mapping;      // not empty: device memory is not mapped between the processes
+};
+
+// Exported device memory that is on its way: its descriptors come a few at a time.
+struct ArrivingExport {
+  uint32_t number = 0;
+  ExportRecord record;
+  size_t expected = 0;  // descriptors
+  std::vector<UniqueFd> fds;
+};
+
+// What a peer asks of its endpoint.
+class PeerOwner : public OneSidedHost {
+ public:
+  virtual void recycle(Request* request) = 0;
+  virtual void announce() = 0;
+  virtual void look_again() = 0;
+  virtual AnySource& any_source() = 0;
+  virtual Doorbell& doorbell() = 0;
+  virtual void count_polled(int change) = 0;
+  // A peer needs our progress for what it does to our regions.
+  virtual void serve() = 0;
+  // The same of another endpoint of this process.
+  virtual void ask_to_serve(const Id& endpoint) = 0;
+};
+
+class Peer final : public PairHost,
+                   public ConnectionOwner,
+                   public std::enable_shared_from_this<Peer> {
+ public:
+  Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts);
+  ~Peer() override;
+  // Begins to listen to the control connection.
+  Status start();
+
+  const PeerIdentity& identity() const { return identity_; }
+  Pair& pair() { return pair_; }
+  const Pair& pair() const { return pair_; }
+  LinkFacts facts() const;
+  bool within_process() const { return !connection_; }
+
+  // Posts an operation; afterwards the request ends through the engine. OH_AGAIN: too many sends
+  // are pending. Any other failure: nothing was posted.
+  Status post_send(Request* request);
+  // The short way for small messages, without a request: false when it is not open now. recv_now()
+  // spins for a short while for the message.
+  bool send_now(const uint8_t* data, size_t size, uint64_t tag);
+  bool recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Received* received);
+  Status post_recv(Request* request);
+  // With `notify` the request ends with the notification, which comes after the blocks.
+  Status post_one_sided(Request* request, const RemoteTarget& target, std::vector<Block> blocks,
+                        const ByteView* notify);
+  // The same for memory on a device that we cannot map; waits for earlier work on ours.
+  Status post_by_slots(Request* request, const RemoteTarget& target, LocalMemory& local,
+                       std::vector<Block> blocks, const ByteView* notify, Deadline deadline);
+  Status post_notification(Request* request, ByteView bytes);
+  // Copies at once where that is possible, without ending a request.
+  Status copy(bool put, const RemoteTarget& target, LocalMemory& local,
+              std::span<const Block> blocks, Deadline deadline);
+  bool reaches(const RemoteTarget& target, bool local_on_device) const {
+    return one_sided_.reaches(target, local_on_device);
+  }
+  // How copy() travels.
+  oh_path path_of(const RemoteTarget& target, bool local_on_device) const {
+    bool by_engine = target.on_device || local_on_device;
+    return by_engine && pair_.path != OH_PATH_LOCAL ? OH_PATH_CUDA_IPC : pair_.path;
+  }
+  Status signal(uint32_t slot, uint64_t count);
+  bool take_signals(uint32_t slot, uint64_t count);
+  void notification_collected(size_t bytes);
+  // Asks the peer for one of its shared blocks; imported() has it once it is there, or says that it
+  // will not come.
+  Status ask_for_block(uint32_t number);
+  std::shared_ptr<ImportedBlock> imported(uint32_t number, bool* failed);
+
+  // Moves things on if there is anything to move; true when something happened. `focus` is looked
+  // after first. Never blocks on the lock.
+  bool poll(Request* focus);
+  // Looks for work some times in a row with the lock held, so that what comes is handled at once;
+  // lets go as soon as something happened or another thread wants the lock.
+  bool spin(Request* focus);
+  // Moves things on like poll(), but waits for the lock: afterwards nothing that was there before
+  // is left unseen.
+  bool progress(Request* focus);
+  void offer_early();
+
+  // Ends a request that has not ended. With `give_up`, chunks under way are not waited for any
+  // more: the request is in doubt then. True when it has ended.
+  enum class Force { kCancel, kDeadline, kGiveUp };
+  bool try_end(Request* request, const Status& status, Force force);
+  void detach(Request* request);
+  // A thread waits for the request from now on, or no more.
+  void attend(Request* request, bool attended);
+  bool buffer_released(const Request* request);
+
+  Status usable() const;  // why not, once it is lost or closed
+  void close();
+  void retire_region(const RegionRecord& region, Deadline deadline, Status* status);
+  // Waits until no one-sided operation of the peer that began before is inside our memory.
+  bool wait_until_outside(Deadline deadline);
+  void retire_block(uint32_t number);
+
+  Stats stats();
+  // The last operations that have ended, a line each.
+  std::string flight_record();
+  Status take_async_error();
+  // Nanoseconds since the oldest probe that was not answered; asks if none is under way.
+  int64_t unresponsive_for();
+  void set_waiting(WaitKind kind, uint64_t tag);
+  // Where both sides stand, for the text of a timeout.
+  std::string describe(const Request* request);
+
+  // PairHost.
+  void recycle(Request* request) override {
+    bool block = request->parent || request->serves_peer;
+    block ? one_sided_.block_ended(request) : owner_.recycle(request);
+  }
+  void announce() override { owner_.announce(); }
+  uint32_t block_of(const void* data, uint64_t size) override;
+  void want_block(uint32_t number) override;
+  void publish(const std::shared_ptr<const GpuExport>& exported) override;
+  void count_polled(int change) override { owner_.count_polled(change); }
+  void look_again() override { owner_.look_again(); }
+  Status still_there() override;
+  bool process_is_dead() override { return connection_ && connection_->process_is_dead(); }
+  // Null in the destructor, when no request can be left.
+  std::shared_ptr<Peer> keep_alive() override { return weak_from_this().lock(); }
+
+  // ConnectionOwner.
+  Status on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) override;
+  void on_idle() override;
+  void on_lost(const Status& status) override;
+
+ private:
+  enum class State : int { kOpen, kLost, kClosed };
+
+  void open_device(const std::shared_ptr<cuda::Gpu>& gpu);
+  bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
+  bool drain_ring(Request* focus) OH_REQUIRES(pair_.lock);
+  Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);
+  void update_busy() OH_REQUIRES(pair_.lock);
+  void let_others_work() OH_NO_THREAD_ANALYSIS;
+  Status check_open() OH_REQUIRES(pair_.lock);
+  void lose(const Status& status, bool dead);
+  void fail_everything(const Status& status, bool dead) OH_REQUIRES(pair_.lock);
+  Status on_control(Control type, ByteView payload, std::vector<UniqueFd> fds);
+  Status on_block(ByteView payload, std::vector<UniqueFd> fds);
+  Status on_export(ByteView payload, std::vector<UniqueFd> fds, bool first);
+  Status import(uint32_t number, std::shared_ptr<ImportedBlock> block);
+  Status send_block(uint32_t number);
+  Status send_export(const GpuExport& exported);
+  Status check_memory(const Request& request) const;
+  Status no_way_for_devices() const;
+  Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
+  void show_slab(const GpuExport& sink);
+  Status on_pong(ByteView payload);
+
+  PeerOwner& owner_;
+  // The watcher's thread may still call while the owner is being destroyed.
+  std::weak_ptr<PeerOwner> living_owner_;
+  SharedHeap& heap_;
+  PeerIdentity identity_;
+  std::string why_no_segment_;
+  std::string why_no_mover_;
+  std::string our_gpu_;  // UUID; empty: host memory only
+  Status why_no_device_;
+  std::string why_no_peer_access_;
+  std::shared_ptr<Board> their_board_;
+  std::shared_ptr<Connection> connection_;
+  Pair pair_;
+  Transfers transfers_;
+  Sender sender_;
+  Receiver receiver_;
+  OneSided one_sided_;
+
+  std::atomic<State> state_{State::kOpen};
+  Status why_;                   // guarded by pair_.lock
+  Status async_error_;           // guarded by pair_.lock
+  bool asked_to_serve_ = false;  // guarded by pair_.lock
+  std::set<uint32_t> exported_;  // blocks the peer knows; guarded by pair_.lock
+  // An export that arrives in parts; only on the watcher's thread.
+  std::unique_ptr<ArrivingExport> arriving_;
+
+  // Probes. Times are monotonic, 0 for none.
+  std::atomic<int64_t> probe_sent_{0};
+  std::atomic<uint64_t> probe_serial_{0};
+  std::atomic<uint64_t> probe_answered_{0};
+  std::atomic<uint32_t> pong_waiting_{0};
+  std::atomic<uint64_t> pong_tag_{0};
+  std::atomic<uint32_t> my_waiting_{0};
+  std::atomic<uint64_t> my_waiting_tag_{0};
+};
+
+}  // namespace oh

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a peer says and hears on the control socket.
+#include "base/log.h"
+#include "endpoint/peer.h"
+
+namespace oh {
+namespace {
+// How long a peer that is well may take to answer a probe.
+constexpr int64_t kAnswerTime = 20 * kMillisecond;
+}  // namespace
+
+const char* wait_kind_text(WaitKind kind) {
+  switch (kind) {
+    case WaitKind::kNothing:
+      return "does not wait";
+    case WaitKind::kSend:
+      return "waits in a send";
+    case WaitKind::kRecv:
+      return "waits in a receive";
+    case WaitKind::kOneSided:
+      return "waits for a one-sided operation";
+    case WaitKind::kSignal:
+      return "waits for a signal";
+    case WaitKind::kConnect:
+      return "waits for a connection";
+  }
+  return "is in an unknown state";
+}
+
+Status Peer::on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) {
+  std::shared_ptr<PeerOwner> owner = living_owner_.lock();
+  if (!owner) return error(OH_ERR_CLOSED, "the endpoint is closed");
+  if (type != kFrameMessage) {
+    return on_control(static_cast<Control>(type), payload, std::move(fds));
+  }
+  Frame frame;
+  OH_RETURN_IF_ERROR(decode_frame(payload, &frame));
+  PairGuard guard(pair_);
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return {};
+  if (pair_.segment) return error(OH_ERR_PROTOCOL, "a frame on the socket beside a segment");
+  return handle(frame);
+}
+
+Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fds) {
+  Reader reader(payload);
+  switch (type) {
+    case Control::kPing: {
+      Bytes pong;
+      Writer writer(pong);
+      writer.u64(reader.u64());
+      writer.u32(my_waiting_.load(std::memory_order_relaxed));
+      writer.u64(my_waiting_tag_.load(std::memory_order_relaxed));
+      return connection_->send_control(Control::kPong, pong);
+    }
+    case Control::kPong:
+      return on_pong(payload);
+    case Control::kBye:
+      return error(OH_ERR_PEER_LOST, "it said goodbye: %s", reader.text(1024).c_str());
+    case Control::kBlock:
+      return on_block(payload, std::move(fds));
+    case Control::kBlockRetired: {
+      std::shared_ptr<ImportedBlock> retired;  // let go of without the lock
+      {
+        PairGuard guard(pair_);
+        retired = pair_.imports.retire(reader.u32());
+      }
+      retired.reset();
+      GpuImports::instance().close_unused();
+      return {};
+    }
+    case Control::kBlockWanted: {
+      PairGuard guard(pair_);
+      return send_block(reader.u32());
+    }
+    case Control::kServe:
+      owner_.serve();
+      return {};
+    case Control::kExport:
+    case Control::kExportMore:
+      return on_export(payload, std::move(fds), type == Control::kExport);
+  }
+  return error(OH_ERR_PROTOCOL, "a control message of type %u", static_cast<unsigned>(type));
+}
+
+void Peer::on_idle() {
+  // Where there is no segment, the watcher's thread is what moves things on.
+  if (pair_.segment) return;
+  std::shared_ptr<PeerOwner> owner = living_owner_.lock();
+  // One round does a bounded amount of work; no event may be left to bring the next one.
+  if (owner && progress(nullptr)) connection_->look_again();
+}
+
+void Peer::on_lost(const Status& status) {
+  std::shared_ptr<PeerOwner> owner = living_owner_.lock();
+  if (owner) lose(status, /*dead=*/status.code() == OH_ERR_PEER_LOST);
+}
+
+// ---- Signs of life ----------------------------------------------------------------------------
+
+Status Peer::on_pong(ByteView payload) {
+  Reader reader(payload);
+  uint64_t serial = reader.u64();
+  pong_waiting_.store(reader.u32(), std::memory_order_relaxed);
+  pong_tag_.store(reader.u64(), std::memory_order_relaxed);
+  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a pong of %zu bytes", payload.size());
+  probe_answered_.store(serial, std::memory_order_release);
+  return {};
+}
+
+int64_t Peer::unresponsive_for() {
+  if (!connection_ || !usable().ok()) return 0;
+  int64_t now = now_ns();
+  // acquire: pairs with on_pong().
+  uint64_t answered = probe_answered_.load(std::memory_order_acquire);
+  if (answered != probe_serial_.load(std::memory_order_relaxed)) {
+    return now - probe_sent_.load(std::memory_order_relaxed);
+  }
+  probe_sent_.store(now, std::memory_order_relaxed);
+  Bytes ping;
+  Writer writer(ping);
+  writer.u64(probe_serial_.fetch_add(1, std::memory_order_relaxed) + 1);
+  (void)connection_->send_control(Control::kPing, ping).ok();
+  return 0;
+}
+
+void Peer::set_waiting(WaitKind kind, uint64_t tag) {
+  my_waiting_tag_.store(tag, std::memory_order_relaxed);
+  my_waiting_.store(static_cast<uint32_t>(kind), std::memory_order_relaxed);
+  if (!pair_.segment) return;
+  SegmentSide& mine = pair_.segment->mine();
+  mine.waiting_tag.store(tag, std::memory_order_relaxed);
+  mine.waiting.store(static_cast<uint32_t>(kind), std::memory_order_relaxed);
+}
+
+std::string Peer::describe(const Request* request) {
+  static constexpr const char* kPhases[] = {"not begun",
+                                            "queued for room",
+                                            "posted, unmatched",
+                                            "offered, not matched",
+                                            "being copied",
+                                            "partly transferred",
+                                            "ended"};
+  std::string text;
+  {
+    PairGuard guard(pair_);
+    text = strf("here: %s, %zu receives posted, %zu early messages, %u sends pending",
+                request ? kPhases[static_cast<int>(request->phase)] : "waiting", receiver_.posted(),
+                receiver_.early(), pair_.pending_sends);
+  }
+  uint32_t kind = pong_waiting_.load(std::memory_order_relaxed);
+  uint64_t tag = pong_tag_.load(std::memory_order_relaxed);
+  if (pair_.segment) {
+    kind = pair_.segment->theirs().waiting.load(std::memory_order_relaxed);
+    tag = pair_.segment->theirs().waiting_tag.load(std::memory_order_relaxed);
+  }
+  if (kind > static_cast<uint32_t>(WaitKind::kLast)) kind = 0;
+  text += strf("; there: %s", wait_kind_text(static_cast<WaitKind>(kind)));
+  if (kind) {
+    text += tag == OH_ANY_TAG ? " (any tag)"
+                              : strf(" (tag %llu)", static_cast<unsigned long long>(tag));
+  }
+  // A probe that has just been sent says nothing yet.
+  int64_t silent = unresponsive_for();
+  if (silent > kAnswerTime) {
+    text += strf(", no sign of life for %.3f s (stopped?)", static_cast<double>(silent) / 1e9);
+  }
+  return text;
+}
+
+}  // namespace oh

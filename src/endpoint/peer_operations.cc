@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/clock.h"
+#include "endpoint/peer.h"
+
+namespace oh {
+namespace {
+constexpr size_t kLooksForSmall = 1000;  // a few microseconds
+// How long a send of device memory looks for its advert, when somebody waits for it or the engine
+// has to wait for an event. A receive that is posted at the same time is found so, which saves the
+// announcement and its answer, and the question to the driver.
+constexpr int64_t kAdvertTime = 1200;
+}  // namespace
+
+// Whether there is a way for the request's memory.
+Status Peer::check_memory(const Request& request) const {
+  return !request.on_device || pair_.device ? Status() : no_way_for_devices();
+}
+
+Status Peer::no_way_for_devices() const {
+  if (!why_no_device_.ok()) return why_no_device_;
+  return error(OH_ERR_NOT_VIABLE,
+               "device memory cannot travel to %s: the link has no shared memory (%s)",
+               pair_.name.c_str(), why_no_segment_.c_str());
+}
+
+Status Peer::post_send(Request* request) {
+  PairGuard guard(pair_);
+  OH_RETURN_IF_ERROR(check_open());
+  OH_RETURN_IF_ERROR(check_memory(*request));
+  if (!sender_.has_room()) {
+    ++pair_.stats.back_pressure;
+    return error(OH_AGAIN, "%u sends to %s wait for their receives: make progress and try again",
+                 pair_.pending_sends, pair_.name.c_str());
+  }
+  request->peer = this;
+  request->message_tag = request->tag;
+  // A large send looks for an advert first, so what has come is looked at first.
+  bool may_be_advertised = request->on_device || request->size > pair_.mine.eager_max;
+  if (may_be_advertised && pair_.ring && pair_.ring->ready()) {
+    progress_locked(nullptr);
+    OH_RETURN_IF_ERROR(check_open());
+  }
+  if (request->on_device && (request->attended || request->pending()) && pair_.ring) {
+    int64_t begin = now_ns();
+    while (!sender_.has_advert(*request) && now_ns() - begin < kAdvertTime) {
+      if (!pair_.ring->ready()) continue;
+      progress_locked(nullptr);
+      OH_RETURN_IF_ERROR(check_open());
+    }
+  }
+  // Nobody may be here when its receive comes: if it is ready, the other side's engine does it.
+  if (request->pending() && !request->attended && !sender_.has_advert(*request)) {
+    OH_RETURN_IF_ERROR(ask_producer(*request));
+  }
+  sender_.post(request);
+  // The engine is set to work before the call returns.
+  if (request->on_device && transfers_.has_active()) transfers_.work(request->transfer);
+  update_busy();
+  return {};
+}
+
+// Whether the work that the request waits for is done already. The lock is let go.
+Status Peer::ask_producer(Request& request) {
+  pair_.lock.unlock();
+  Result<bool> complete = request.device.after.is_complete();
+  if (complete.ok() && *complete) request.device.after.reset();
+  pair_.lock.lock();
+  OH_RETURN_IF_ERROR(complete.status());
+  return check_open();
+}
+
+bool Peer::send_now(const uint8_t* data, size_t size, uint64_t tag) {
+  if (!pair_.lock.try_lock()) return false;
+  PairGuard guard(pair_, PairGuard::Adopt{});
+  return state_.load(std::memory_order_relaxed) == State::kOpen &&
+         sender_.send_now(data, size, tag);
+}
+
+bool Peer::recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Received* received) {
+  // A large receive is advertised while it waits.
+  if (capacity > pair_.theirs.eager_max || !pair_.lock.try_lock()) return false;
+  PairGuard guard(pair_, PairGuard::Adopt{});
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return false;
+  Receiver::TagRx* entry = receiver_.watch(tag);
+  if (!entry || pair_.busy.load(std::memory_order_relaxed)) return false;
+  for (size_t i = 0; i < kLooksForSmall && !pair_.lock.contended(); ++i) {
+    if (!pair_.ring->ready() || pair_.ring->skip_pad()) continue;
+    return receiver_.take_next(*entry, data, capacity, received);
+  }
+  return false;
+}
+
+// What comes into memory that nobody can map, from such memory, is staged.
+void Peer::show_slab(const GpuExport& sink) {
+  if (sink.mappable() || !pair_.device || !pair_.maps_devices) return;
+  std::shared_ptr<const GpuExport> slab = pair_.device->slab();
+  if (!slab) return;
+  PairGuard guard(pair_);
+  transfers_.offer_slab(slab, reinterpret_cast<uint64_t>(pair_.device->slab_part(0)));
+}
+
+Status Peer::post_recv(Request* request) {
+  if (request->on_device) show_slab(*request->device.exported);
+  PairGuard guard(pair_);
+  request->peer = this;
+  // What came before the peer was lost is still to be had.
+  if (state_.load(std::memory_order_relaxed) == State::kLost && receiver_.post_early(request)) {
+    update_busy();
+    return {};
+  }
+  OH_RETURN_IF_ERROR(check_open());
+  OH_RETURN_IF_ERROR(check_memory(*request));
+  receiver_.post(request);
+  // What has come already needs no advert.
+  if (pair_.ring && pair_.ring->ready()) progress_locked(request);
+  if (!request->ended()) receiver_.advertise_posted(request);
+  if (!request->ended() && request->on_device && transfers_.has_active()) {
+    transfers_.work(request->transfer);
+  }
+  update_busy();
+  return {};
+}
+
+Status Peer::post_one_sided(Request* request, const RemoteTarget& target, std::vector<Block> blocks,
+                            const ByteView* notify) {
+  PairGuard guard(pair_);
+  OH_RETURN_IF_ERROR(check_open());
+  request->peer = this;
+  one_sided_.post(request, target, std::move(blocks), notify);
+  update_busy();
+  return {};
+}
+
+Status Peer::post_by_slots(Request* request, const RemoteTarget& target, LocalMemory& local,
+                           std::vector<Block> blocks, const ByteView* notify, Deadline deadline) {
+  OH_RETURN_IF_ERROR(one_sided_.wait_for_producer(local, deadline));
+  if (local.on_device && request->kind == OpKind::kGet) show_slab(*local.exported);
+  PairGuard guard(pair_);
+  OH_RETURN_IF_ERROR(check_open());
+  if (!pair_.segment || (local.on_device && !pair_.device)) return no_way_for_devices();
+  if (!std::exchange(asked_to_serve_, true)) {
+    if (!connection_) {
+      owner_.ask_to_serve(identity_.endpoint);
+    } else {
+      OH_RETURN_IF_ERROR(connection_->send_control(Control::kServe, {}));
+    }
+  }
+  request->peer = this;
+  one_sided_.post_by_slots(request, target, local, std::move(blocks), notify);
+  update_busy();
+  return {};
+}
+
+Status Peer::post_notification(Request* request, ByteView bytes) {
+  PairGuard guard(pair_);
+  OH_RETURN_IF_ERROR(check_open());
+  request->peer = this;
+  one_sided_.post_notification(request, bytes);
+  update_busy();
+  return {};
+}
+
+Status Peer::copy(bool put, const RemoteTarget& target, LocalMemory& local,
+                  std::span<const Block> blocks, Deadline deadline) {
+  OH_RETURN_IF_ERROR(usable());
+  Status status = one_sided_.copy(put, target, local, blocks, deadline);
+  if (!status.ok()) return status;
+  uint64_t bytes = 0;
+  for (const Block& block : blocks) bytes += block.size;
+  PairGuard guard(pair_);
+  // Whether the peer was alive throughout: a process that took over its number would not be it.
+  OH_RETURN_IF_ERROR(check_open());
+  auto& counts = put ? pair_.stats.sent : pair_.stats.received;
+  oh_path path = path_of(target, local.on_device);
+  counts[path].operations += blocks.size();
+  counts[path].bytes += bytes;
+  pair_.flight.note(put ? OpKind::kPut : OpKind::kGet, path, 0, bytes, OH_OK, now_ns());
+  return {};
+}
+
+Status Peer::signal(uint32_t slot, uint64_t count) {
+  PairGuard guard(pair_);
+  OH_RETURN_IF_ERROR(check_open());
+  one_sided_.signal(slot, count);
+  update_busy();
+  return {};
+}
+
+bool Peer::take_signals(uint32_t slot, uint64_t count) {
+  PairGuard guard(pair_);
+  return one_sided_.take_signals(slot, count);
+}
+
+void Peer::notification_collected(size_t bytes) {
+  PairGuard guard(pair_);
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
+  one_sided_.give_back(bytes);
+  update_busy();
+}
+
+bool Peer::try_end(Request* request, const Status& status, Force force) {
+  PairGuard guard(pair_);
+  if (request->ended()) return true;
+  bool ended = false;
+  switch (request->kind) {
+    case OpKind::kSend:
+      ended = sender_.cancel(request, status);
+      break;
+    case OpKind::kRecv:
+      ended = receiver_.cancel(request, status, force == Force::kGiveUp);
+      break;
+    default:
+      if (force == Force::kCancel && one_sided_.has_begun(*request)) break;
+      ended = one_sided_.cancel(request, status, force == Force::kGiveUp);
+      break;
+  }
+  if (!ended && force != Force::kCancel && request->transfer && request->phase == Phase::kDirect) {
+    ended = transfers_.abandon(request->transfer, status);
+    if (!ended && force == Force::kGiveUp && request->transfer->copiers == 0) {
+      transfers_.orphan(request->transfer);
+      pair_.finish(*request, error(OH_ERR_IN_DOUBT,
+                                   "%s; %s has begun to copy and may still touch the buffer: keep "
+                                   "it until buffer_released()",
+                                   status.text().c_str(), pair_.name.c_str()));
+      ended = true;
+    }
+  }
+  if (ended) {
+    force == Force::kCancel ? ++pair_.stats.cancelled : ++pair_.stats.timeouts;
+  }
+  update_busy();
+  return ended;
+}
+
+void Peer::attend(Request* request, bool attended) {
+  PairGuard guard(pair_);
+  if (!request->ended()) transfers_.attend(request, attended);
+}
+
+void Peer::detach(Request* request) {
+  PairGuard guard(pair_);
+  if (request->ended()) {
+    owner_.recycle(request);
+  } else {
+    request->detached.store(1, std::memory_order_relaxed);
+  }
+}
+
+bool Peer::buffer_released(const Request* request) {
+  if (!request->ended()) return false;
+  if (request->doubts.empty()) return true;
+  PairGuard guard(pair_);
+  // A process that is gone writes no more.
+  bool dead = connection_ && connection_->peer_is_dead();
+  for (const Doubt& doubt : request->doubts) {
+    if (!transfers_.released(doubt, dead)) return false;
+  }
+  return true;
+}
+
+void Peer::retire_region(const RegionRecord& region, Deadline deadline, Status* status) {
+  {
+    PairGuard guard(pair_);
+    one_sided_.retire(region);
+  }
+  bool left = false;
+  while (true) {
+    {
+      PairGuard guard(pair_);
+      left = one_sided_.leave(region);
+      if (!left) progress_locked(nullptr);
+    }
+    if (left || deadline.passed()) break;
+    sched_yield();
+  }
+  if (left && wait_until_outside(deadline)) return;
+  *status = error(OH_ERR_TIMEOUT,
+                  "%s is still inside a one-sided operation: the region's memory must not be given "
+                  "away yet (no answer from it for %.3f s)",
+                  pair_.name.c_str(), static_cast<double>(unresponsive_for()) / 1e9);
+}
+
+// The board says already that the region is gone, or the segment that the link is. Operations that
+// looked before hold the former phase; new ones take the next and see it.
+bool Peer::wait_until_outside(Deadline deadline) {
+  if (!pair_.segment) return true;
+  SegmentDirection& direction = pair_.segment->incoming();
+  std::atomic<uint64_t>& phase = direction.access_phase.phase;
+  auto empty = [&](uint64_t of) {
+    return direction.access.active[of & 1].load(std::memory_order_seq_cst) == 0;
+  };
+  // The phase moves on only when the one before it is empty: a wait that gave up may have left
+  // somebody there.
+  uint64_t former = phase.load(std::memory_order_seq_cst);
+  bool moved = false;
+  auto through = [&] {
+    if (!moved && empty(former + 1)) moved = phase.compare_exchange_strong(former, former + 1);
+    // Two phases on, another thread has seen it empty.
+    return moved && (empty(former) || phase.load(std::memory_order_seq_cst) > former + 1);
+  };
+  while (!through()) {
+    // The dead write no more, and whoever said goodbye had left before.
+    if (connection_ && connection_->peer_is_dead()) return true;
+    if (deadline.passed()) return false;
+    if (!moved) former = phase.load(std::memory_order_seq_cst);
+    sched_yield();
+  }
+  return true;
+}
+
+Status Peer::still_there() {
+  if (!connection_ || connection_->is_open()) return {};
+  return error(OH_ERR_PEER_LOST, "%s ended while bytes were copied", pair_.name.c_str());
+}
+
+Stats Peer::stats() {
+  PairGuard guard(pair_);
+  return pair_.stats;
+}
+
+std::string Peer::flight_record() {
+  PairGuard guard(pair_);
+  return pair_.flight.text(now_ns());
+}
+
+Status Peer::take_async_error() {
+  PairGuard guard(pair_);
+  return std::exchange(async_error_, Status());
+}
+
+}  // namespace oh

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Matching of messages and receives; receiver_frames.cc has what arrives.
+#include "endpoint/receiver.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "endpoint/sender.h"
+
+namespace oh {
+
+void Receiver::post(Request* request) {
+  if (tags_.size() >= tidy_at_) {
+    tags_.drop_idle();
+    tidy_at_ = std::max(kTidyAt, 2 * tags_.size());
+  }
+  request->message_tag = request->tag;
+  request->order = {pair_.any_source->era(), ++serial_};
+  if (match_early(request)) return;
+  request->phase = Phase::kPosted;
+  insert_posted(request);
+}
+
+bool Receiver::post_early(Request* request) {
+  request->message_tag = request->tag;
+  return match_early(request);
+}
+
+void Receiver::advertise_posted(Request* request) {
+  if (request->phase != Phase::kPosted || request->transfer || !may_advertise(request)) return;
+  TagRx& tag = tags_.get(request->tag);
+  if (request != tag.posted.back()) return;  // another thread was faster: its number is not known
+  advertise(tag, request, tag.arrived + static_cast<uint32_t>(tag.posted.size()) - 1);
+}
+
+// Into its list, by the order of posting: a receive whose message was withdrawn comes back to its
+// former place.
+void Receiver::insert_posted(Request* request) {
+  List<Request, InPosted>& list =
+      request->tag == OH_ANY_TAG ? any_tag_ : tags_.get(request->tag).posted;
+  Request* later = nullptr;
+  for (Request* other = list.back(); other && request->order.before(other->order);
+       other = list.previous(other)) {
+    later = other;
+  }
+  list.insert_before(later, request);
+  ++posted_count_;
+}
+
+bool Receiver::match_early(Request* request) {
+  while (Early* early = first_early(request->tag)) {
+    if (deliver(request, early)) return true;
+  }
+  return false;
+}
+
+Receiver::TagRx* Receiver::watch(uint64_t tag) {
+  if (!pair_.ring || !any_tag_.empty() || !pair_.any_source->empty()) return nullptr;
+  TagRx* entry = tags_.find(tag);
+  return entry && entry->posted.empty() && entry->early.empty() ? entry : nullptr;
+}
+
+bool Receiver::take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* received) {
+  size_t size;
+  bool given_back;
+  if (!pair_.ring->take_short(tag.tag, data, capacity, &size, &given_back)) return false;
+  pair_.wake_them = pair_.wake_them || given_back;
+  ++tag.arrived;
+  pair_.ring->return_credit(eager_charge(size));
+  *received = {size, tag.tag, pair_.eager_path(size)};
+  pair_.stats.count_received(received->path, size);
+  pair_.flight.note(OpKind::kRecv, received->path, tag.tag, size);
+  return true;
+}
+
+void Receiver::offer_early() {
+  for (Early* early = arrivals_.front(); early && !pair_.any_source->empty();) {
+    Early* next = arrivals_.next(early);
+    Request* request = pair_.any_source->take(early->tag, nullptr, pair_.peer);
+    if (request && !deliver(request, early)) pair_.any_source->restore(request);
+    early = next;
+  }
+}
+
+Receiver::Early* Receiver::first_early(uint64_t tag) {
+  if (tag == OH_ANY_TAG) return arrivals_.front();
+  TagRx* entry = tags_.find(tag);
+  return entry ? entry->early.front() : nullptr;
+}
+
+// The receive that a message with this tag goes to: the one posted first. It is taken off its list.
+Request* Receiver::match(TagRx& tag) {
+  Request* request;
+  while ((request = tag.posted.front()) && request->transfer &&
+         !transfers_.withdraw(request->transfer)) {
+    // An earlier message of this tag is being copied into it: it has left the list.
+  }
+  if (!is_user_tag(tag.tag)) {
+    if (request) take_posted(tag, request);
+    return request;
+  }
+  Request* any_tag = any_tag_.front();
+  bool any_tag_first = any_tag && (!request || any_tag->order.before(request->order));
+  Request* first = any_tag_first ? any_tag : request;
+  if (!pair_.any_source->empty()) {
+    Request* other = pair_.any_source->take(tag.tag, first ? &first->order : nullptr, pair_.peer);
+    if (other) return other;
+  }
+  if (any_tag_first) {
+    any_tag_.erase(first);
+    --posted_count_;
+  } else if (first) {
+    take_posted(tag, first);
+  }
+  return first;
+}
+
+void Receiver::on_claimed(Request* request) {
+  TagRx& tag = tags_.get(request->tag);
+  take_posted(tag, request);
+  ++tag.arrived;
+}
+
+void Receiver::take_posted(TagRx& tag, Request* request) {
+  tag.posted.erase(request);
+  --posted_count_;
+}
+
+// Gives an early message to a receive. False when its sender has withdrawn it: it is forgotten.
+bool Receiver::deliver(Request* request, Early* early) {
+  if (early->ready_to_send) {
+    bool started = start_rts(request, *early);
+    forget(early);
+    return started;
+  }
+  ++pair_.stats.unexpected;
+  bool whole = early->received == early->length;
+  bool fits = !refuse_eager(request, early->tag, early->length);
+  if (fits && early->received) {
+    std::memcpy(Landings::place(*request, early->length), early->bytes(), early->received);
+  }
+  if (whole) {
+    give_credit_back(eager_charge(early->length));
+    if (fits) finish_whole(request, early->tag, early->length);
+  } else {
+    // The rest goes straight into the buffer, or nowhere when it is too long.
+    Incoming* incoming = find_incoming(early->op);
+    incoming->early = nullptr;
+    if (fits) continue_into(incoming, request);
+  }
+  forget(early);
+  return true;
+}
+
+void Receiver::continue_into(Incoming* incoming, Request* request) {
+  incoming->request = request;
+  request->phase = Phase::kStream;
+  request->message_tag = incoming->tag;
+  request->expected = incoming->length;
+}
+
+void Receiver::give_credit_back(uint64_t charge) {
+  charge_held_ -= charge;
+  pair_.channel->return_credit(charge);
+}
+
+void Receiver::forget(Early* early) {
+  tags_.get(early->tag).early.erase(early);
+  if (is_user_tag(early->tag)) arrivals_.erase(early);
+  --early_count_;
+  early->large.reset();
+  early_pool_.release(early);
+}
+
+// Ends a receive whose message has no room for it.
+bool Receiver::refuse_longer(Request* request, uint64_t length) {
+  if (length <= request->size) return false;
+  pair_.finish(*request, error(OH_ERR_TRUNCATED,
+                               "a message of %llu bytes from %s does not fit into the receive of "
+                               "%llu bytes: post a larger one",
+                               static_cast<unsigned long long>(length), pair_.name.c_str(),
+                               static_cast<unsigned long long>(request->size)));
+  return true;
+}
+
+// The same for a message whose send is over: its sender is told apart.
+bool Receiver::refuse_eager(Request* request, uint64_t tag, uint64_t length) {
+  uint64_t capacity = request->size;
+  if (!refuse_longer(request, length)) return false;
+  Frame frame;
+  frame.type = FrameType::kComplaint;
+  frame.tag = tag;
+  frame.length = capacity;
+  frame.aux = static_cast<uint32_t>(OH_ERR_TRUNCATED);
+  pair_.send(frame);
+  return true;
+}
+
+void Receiver::finish_whole(Request* request, uint64_t tag, uint64_t length) {
+  request->nbytes = length;
+  request->message_tag = tag;
+  request->path = pair_.eager_path(length);
+  if (request->on_device && length > 0) {
+    if (request->path != OH_PATH_INLINE) request->path = OH_PATH_RELAY;
+    landings_.add(request);
+    return;
+  }
+  pair_.stats.count_received(request->path, length);
+  pair_.finish(*request, {});
+}
+
+// Starts to fetch a message that was announced. False when its sender has withdrawn it.
+bool Receiver::start_rts(Request* request, Early& rts) {
+  request->message_tag = rts.tag;
+  if (request->on_device && rts.has_slot && !pair_.device) {
+    if (!transfers_.refuse(rts.offer, OH_ERR_NOT_VIABLE)) return false;
+    pair_.finish(*request, error(OH_ERR_NOT_VIABLE,
+                                 "the link to %s was set up without device memory: a message of "
+                                 "%llu bytes has no way to the receive's device",
+                                 pair_.name.c_str(), static_cast<unsigned long long>(rts.length)));
+    return true;
+  }
+  if (rts.length > request->size) {
+    if (rts.has_slot) {
+      if (!transfers_.refuse(rts.offer, OH_ERR_TRUNCATED)) return false;
+    } else {
+      Frame frame;
+      frame.type = FrameType::kReject;
+      frame.op = rts.op;
+      frame.aux = static_cast<uint32_t>(OH_ERR_TRUNCATED);
+      frame.length = request->size;
+      pair_.send(frame);
+    }
+    refuse_longer(request, rts.length);
+    return true;
+  }
+  if (rts.has_slot && transfers_.reachable(rts.offer) &&
+      !transfers_.prefers_stream(*request, rts.offer)) {
+    return transfers_.claim(request, /*source=*/false, rts.offer);
+  }
+  if (is_name_in_use(rts.op)) {
+    pair_.finish(*request, error(OH_ERR_PROTOCOL, "%s announced two messages under one name",
+                                 pair_.name.c_str()));
+    return true;
+  }
+  Frame frame;
+  frame.type = FrameType::kCts;
+  frame.op = rts.op;
+  pair_.send(frame);
+  if (rts.length == 0) {
+    finish_whole(request, rts.tag, 0);
+    return true;
+  }
+  Incoming* incoming = begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0);
+  continue_into(incoming, request);
+  return true;
+}
+
+// ---- Adverts ----------------------------------------------------------------------------------
+
+bool Receiver::may_advertise(const Request* request) const {
+  if (!pair_.segment || request->size == 0) return false;
+  // A small message from host memory comes early; one from a device never does.
+  if (!request->on_device && request->size <= pair_.theirs.eager_max) return false;
+  if (request->pending()) return false;
+  if (request->tag == OH_ANY_TAG) return false;
+  if (is_user_tag(request->tag) &&
+      (!any_tag_.empty() || pair_.any_source->may_match(request->tag))) {
+    return false;
+  }
+  return request->on_device || pair_.they_reach_us ||
+         pair_.host->block_of(request->data, request->size) != 0;
+}
+
+void Receiver::advertise(TagRx& tag, Request* request, uint32_t number) {
+  Transfer* transfer = transfers_.offer(request, /*source=*/false);
+  if (!transfer) return;
+  Frame frame;
+  frame.type = FrameType::kAdvert;
+  frame.tag = tag.tag;
+  frame.number = number;
+  frame.aux = epoch_;
+  frame.length = request->size;
+  frame.slot = transfer->index;
+  frame.op = transfer->sequence;
+  frame.address = transfer->slot->owner_address;
+  frame.region = transfer->slot->owner_block;
+  // An advert is an offer: without room in the channel it is not made.
+  if (!pair_.outbox.empty() || !pair_.push(frame)) transfers_.withdraw(transfer);
+}
+
+// Takes the adverts from the last one down to that of `first` back. False as soon as one of them
+// was claimed: the messages before it are under way then.
+bool Receiver::withdraw_from(TagRx& tag, Request* first) {
+  for (Request* request = tag.posted.back(); request;) {
+    Request* previous = tag.posted.previous(request);
+    bool last = request == first;
+    if (request->transfer && !transfers_.withdraw(request->transfer)) return false;
+    if (last) break;
+    request = previous;
+  }
+  return true;
+}
+
+// Advertises what may be advertised and is not, with the numbers as they are now.
+void Receiver::renumber(TagRx& tag) {
+  uint32_t number = tag.arrived;
+  for (Request* request = tag.posted.front(); request; request = tag.posted.next(request)) {
+    if (!request->transfer && may_advertise(request)) advertise(tag, request, number);
+    ++number;
+  }
+}
+
+bool Receiver::cancel(Request* request, const Status& status, bool force) {
+  if (request->phase == Phase::kStream) {
+    // The message is here in part: what still comes is dropped.
+    for (Incoming* incoming : incoming_) {
+      if (!incoming || incoming->request != request) continue;
+      incoming->request = nullptr;
+      Frame frame;
+      frame.type = FrameType::kReject;
+      frame.op = incoming->op;
+      frame.aux = static_cast<uint32_t>(status.code());
+      frame.length = request->size;
+      pair_.send(frame);
+    }
+    pair_.finish(*request, status);
+    return true;
+  }
+  if (landings_.cancel(request, status)) return true;
+  if (request->phase != Phase::kPosted) return false;
+  if (request->tag == OH_ANY_TAG) {
+    any_tag_.erase(request);
+    --posted_count_;
+  } else {
+    TagRx& tag = tags_.get(request->tag);
+    bool free = withdraw_from(tag, request);
+    if (!free && force) {
+      free = request->phase == Phase::kPosted &&
+             (!request->transfer || transfers_.withdraw(request->transfer));
+    }
+    if (free) take_posted(tag, request);
+    renumber(tag);
+    if (!free) return false;
+  }
+  pair_.finish(*request, status);
+  return true;
+}
+
+void Receiver::fail_all(const Status& status) {
+  while (Request* request = any_tag_.pop_front()) pair_.finish(*request, status);
+  tags_.for_each([&](TagRx& tag) {
+    while (Request* request = tag.posted.pop_front()) pair_.finish(*request, status);
+  });
+  for (Incoming*& incoming : incoming_) {
+    if (incoming && incoming->request) pair_.finish(*incoming->request, status);
+    if (incoming && incoming->early) forget(incoming->early);
+    if (incoming) incoming_pool_.release(std::exchange(incoming, nullptr));
+  }
+  // Whole messages stay for receives to come; announced ones have nobody to fetch them from.
+  tags_.for_each([&](TagRx& tag) {
+    for (Early* early = tag.early.front(); early;) {
+      Early* next = tag.early.next(early);
+      if (early->ready_to_send) forget(early);
+      early = next;
+    }
+  });
+  posted_count_ = 0;
+}
+
+}  // namespace oh

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Receiver: the receiving half of the host domain: matches messages with receives, keeps what comes
+// early, advertises receives whose number is certain.
+//
+//   POSTED ──▶ an eager message, whole ──────────────────────────────────────▶ ENDED
+//      │  ──▶ the first part of one, or a ready-to-send that we let stream ─▶ STREAM ──▶ ENDED
+//      │  ──▶ a ready-to-send with a slot that we claim ────────────────────▶ DIRECT ──▶ ENDED
+//      └──▶ the sender claims our advert ───────────────────────────────────▶ DIRECT ──▶ ENDED
+//
+// A receive is advertised only when it is certain which message it will get: not while a wildcard
+// that could take that message was posted before it.
+//
+// Threading: guarded by the pair's lock.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/list.h"
+#include "base/pool.h"
+#include "endpoint/landings.h"
+#include "endpoint/pair.h"
+#include "endpoint/tag_table.h"
+#include "endpoint/transfers.h"
+
+namespace oh {
+
+// Tags above OH_TAG_MAX are the library's own; wildcards do not see them.
+inline constexpr bool is_user_tag(uint64_t tag) { return tag <= OH_TAG_MAX; }
+
+class Receiver final : public ClaimListener {
+ public:
+  Receiver(Pair& pair, Transfers& transfers)
+      : pair_(pair), transfers_(transfers), landings_(pair) {}
+
+  void post(Request* request);
+  // Gives it a message that is here already; false when there is none.
+  bool post_early(Request* request);
+  // Offers a receive that is still posted to the sender, if it is certain which message it will
+  // get.
+  void advertise_posted(Request* request);
+  // An advertised receive is being copied into by its sender.
+  void on_claimed(Request* request) override;
+  // For a thread that spins with the lock held and posts nothing: whether the next message with
+  // this tag can only be its own, and then that message, if it is the next frame, whole, and fits.
+  struct TagRx;
+  struct Received {
+    uint64_t size = 0;
+    uint64_t tag = 0;
+    oh_path path = OH_PATH_NONE;
+  };
+  TagRx* watch(uint64_t tag);
+  bool take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* received);
+
+  // Gives early messages to the any-source receives that wait for them.
+  void offer_early();
+
+  // Takes a receive back: false when a message for it is under way: look again after progress,
+  // which will find it. `force` does not believe that.
+  bool cancel(Request* request, const Status& status, bool force);
+  void fail_all(const Status& status);
+
+  Status on_eager(const Frame& frame);
+  Status on_data(const Frame& frame);
+  Status on_rts(const Frame& frame);
+  void on_epoch(const Frame& frame);
+  void on_abort(const Frame& frame);
+
+  Landings& landings() { return landings_; }
+
+  size_t posted() const { return posted_count_; }
+  size_t early() const { return early_count_; }
+
+ private:
+  struct InTag;
+  struct InArrival;
+  struct Incoming;
+
+  // A message that came before its receive.
+  struct Early : ListNode<InTag>, ListNode<InArrival> {
+    uint64_t tag = 0;
+    uint64_t length = 0;
+    uint64_t op = 0;
+    bool ready_to_send = false;
+    bool has_slot = false;
+    Transfers::Offer offer;
+    uint64_t received = 0;
+    uint8_t small[64];
+    std::unique_ptr<uint8_t[]> large;
+    uint8_t* bytes() { return large ? large.get() : small; }
+  };
+  // A message that comes in parts. Goes to `request`, else to `early`, else nowhere.
+  struct Incoming {
+    uint64_t op = 0;
+    uint64_t length = 0;
+    uint64_t received = 0;
+    uint64_t charge = 0;
+    uint64_t tag = 0;
+    Request* request = nullptr;
+    Early* early = nullptr;
+  };
+
+ public:
+  struct TagRx {
+    uint64_t tag = 0;
+    TagRx* next_in_bucket = nullptr;
+    uint32_t arrived = 0;  // messages of this epoch
+    List<Request, InPosted> posted;
+    List<Early, InTag> early;
+    void reset() { arrived = 0; }
+    bool idle() const { return arrived == 0 && posted.empty() && early.empty(); }
+  };
+
+ private:
+  // Matching.
+  Request* match(TagRx& tag);
+  void insert_posted(Request* request);
+  void take_posted(TagRx& tag, Request* request);
+  bool match_early(Request* request);
+  Early* first_early(uint64_t tag);
+  bool deliver(Request* request, Early* early);
+  Early* keep_early(TagRx& tag, const Frame& frame);
+  void forget(Early* early);
+  void give_credit_back(uint64_t charge);
+  void repost(Request* request);
+
+  // What becomes of a matched message.
+  bool start_rts(Request* request, Early& rts);
+  bool refuse_longer(Request* request, uint64_t length);
+  bool refuse_eager(Request* request, uint64_t tag, uint64_t length);
+  void finish_whole(Request* request, uint64_t tag, uint64_t length);
+  void continue_into(Incoming* incoming, Request* request);
+
+  // Adverts.
+  bool may_advertise(const Request* request) const;
+  void advertise(TagRx& tag, Request* request, uint32_t number);
+  bool withdraw_from(TagRx& tag, Request* first);
+  void renumber(TagRx& tag);
+
+  // Messages in parts.
+  Incoming* begin_incoming(uint64_t op, uint64_t tag, uint64_t length, uint64_t charge);
+  bool is_name_in_use(uint64_t op) const;
+  Incoming* find_incoming(uint64_t op) const;
+  void end_incoming(Incoming* incoming);
+
+  static constexpr size_t kTidyAt = 32768;
+
+  Pair& pair_;
+  Transfers& transfers_;
+  Landings landings_;
+  TagTable<TagRx> tags_;
+  List<Request, InPosted> any_tag_;
+  List<Early, InArrival> arrivals_;  // with user tags only
+  Pool<Early> early_pool_;
+  Pool<Incoming> incoming_pool_;
+  std::vector<Incoming*> incoming_;  // by index of the sender's name
+  uint64_t serial_ = 0;
+  uint32_t epoch_ = 0;
+  size_t tidy_at_ = kTidyAt;  // tags at which idle ones are forgotten
+  size_t posted_count_ = 0;
+  size_t early_count_ = 0;
+  uint64_t charge_held_ = 0;  // eager credit of messages that no receive has taken
+};
+
+}  // namespace oh

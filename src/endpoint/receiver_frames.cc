@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What arrives for the receiver.
+#include <algorithm>
+
+#include "endpoint/receiver.h"
+#include "endpoint/sender.h"
+
+namespace oh {
+namespace {
+constexpr size_t kMaxOps = 1 << 20;  // names a sender may have in use at once
+}
+
+Status Receiver::on_eager(const Frame& frame) {
+  uint64_t charge = eager_charge(frame.length);
+  uint64_t credit = pair_.mine.eager_credit - charge_held_;
+  if (frame.payload_size > frame.length || frame.length > pair_.mine.eager_credit ||
+      charge > credit) {
+    return error(OH_ERR_PROTOCOL,
+                 "%s sent an eager message of %llu bytes, %zu of them in its first part, with a "
+                 "credit of %llu",
+                 pair_.name.c_str(), static_cast<unsigned long long>(frame.length),
+                 frame.payload_size, static_cast<unsigned long long>(credit));
+  }
+  bool whole = frame.payload_size == frame.length;
+  if (!whole && (static_cast<uint32_t>(frame.op) >= kMaxOps || is_name_in_use(frame.op))) {
+    return error(OH_ERR_PROTOCOL, "%s names an operation %u", pair_.name.c_str(),
+                 static_cast<uint32_t>(frame.op));
+  }
+  charge_held_ += charge;
+  TagRx& tag = tags_.get(frame.tag);
+  Request* request = match(tag);
+  ++tag.arrived;
+
+  if (request && whole) {
+    give_credit_back(charge);
+    if (refuse_eager(request, frame.tag, frame.length)) return {};
+    frame.copy_payload(Landings::place(*request, frame.length), frame.length);
+    finish_whole(request, frame.tag, frame.length);
+    return {};
+  }
+  if (request) {
+    Incoming* incoming = begin_incoming(frame.op, frame.tag, frame.length, charge);
+    incoming->received = frame.payload_size;
+    if (refuse_eager(request, frame.tag, frame.length)) return {};
+    frame.copy_payload(Landings::place(*request, frame.length), frame.length);
+    continue_into(incoming, request);
+    return {};
+  }
+  Early* early = keep_early(tag, frame);
+  if (frame.length > sizeof(early->small)) early->large.reset(new uint8_t[frame.length]);
+  frame.copy_payload(early->bytes(), frame.length);
+  early->received = frame.payload_size;
+  if (!whole) {
+    Incoming* incoming = begin_incoming(frame.op, frame.tag, frame.length, charge);
+    incoming->received = frame.payload_size;
+    incoming->early = early;
+  }
+  return {};
+}
+
+Receiver::Early* Receiver::keep_early(TagRx& tag, const Frame& frame) {
+  Early* early = early_pool_.acquire();
+  early->tag = frame.tag;
+  early->length = frame.length;
+  early->op = frame.op;
+  early->ready_to_send = false;
+  early->has_slot = false;
+  early->received = 0;
+  tag.early.push_back(early);
+  if (is_user_tag(frame.tag)) arrivals_.push_back(early);
+  ++early_count_;
+  return early;
+}
+
+Status Receiver::on_data(const Frame& frame) {
+  Incoming* incoming = find_incoming(frame.op);
+  // Not there: we rejected it, and the sender did not know yet.
+  if (!incoming) return {};
+  if (frame.address != incoming->received ||
+      frame.payload_size > incoming->length - incoming->received) {
+    return error(OH_ERR_PROTOCOL, "%s sent %zu bytes at %llu of a message of %llu, %llu are here",
+                 pair_.name.c_str(), frame.payload_size,
+                 static_cast<unsigned long long>(frame.address),
+                 static_cast<unsigned long long>(incoming->length),
+                 static_cast<unsigned long long>(incoming->received));
+  }
+  uint8_t* sink = incoming->request ? Landings::place(*incoming->request, incoming->length)
+                  : incoming->early ? incoming->early->bytes()
+                                    : nullptr;
+  if (sink) frame.copy_payload(sink + frame.address, incoming->length);
+  incoming->received += frame.payload_size;
+  if (incoming->early) incoming->early->received = incoming->received;
+  if (incoming->received < incoming->length) return {};
+
+  if (incoming->request) {
+    finish_whole(incoming->request, incoming->tag, incoming->length);
+  }
+  // The credit of an early message is its receive's to give back.
+  if (!incoming->early && incoming->charge) give_credit_back(incoming->charge);
+  end_incoming(incoming);
+  return {};
+}
+
+Status Receiver::on_rts(const Frame& frame) {
+  bool has_slot = frame.slot != kNoSlot;
+  if ((has_slot && (frame.slot >= kSlots || !pair_.segment)) ||
+      static_cast<uint32_t>(frame.op) >= kMaxOps ||
+      early_count_ > pair_.mine.max_pending + kMaxOps) {
+    return error(OH_ERR_PROTOCOL, "%s is ready to send with slot %u and operation %u",
+                 pair_.name.c_str(), frame.slot, static_cast<uint32_t>(frame.op));
+  }
+  TagRx& tag = tags_.get(frame.tag);
+  Request* request = match(tag);
+  ++tag.arrived;
+  Early rts;
+  Early* kept = request ? &rts : keep_early(tag, frame);
+  kept->tag = frame.tag;
+  kept->length = frame.length;
+  kept->op = frame.op;
+  kept->ready_to_send = true;
+  kept->has_slot = has_slot;
+  kept->offer = {frame.slot, frame.number, frame.address, frame.region, frame.length};
+  if (request && !start_rts(request, rts)) repost(request);
+  return {};
+}
+
+// A receive whose message was withdrawn waits again, as if it had never been matched.
+void Receiver::repost(Request* request) {
+  request->phase = Phase::kPosted;
+  if (request->any_source) {
+    pair_.any_source->restore(request);
+    pair_.host->look_again();
+    return;
+  }
+  if (!match_early(request)) insert_posted(request);
+}
+
+void Receiver::on_abort(const Frame& frame) {
+  if (Incoming* incoming = find_incoming(frame.op)) {
+    Request* request = incoming->request;
+    if (incoming->early) forget(incoming->early);
+    if (incoming->charge) give_credit_back(incoming->charge);
+    end_incoming(incoming);
+    if (request) repost(request);
+    return;
+  }
+  // Not begun: announced, and waiting for its receive.
+  Early* found = nullptr;
+  tags_.for_each([&](TagRx& tag) {
+    for (Early* early = tag.early.front(); early && !found; early = tag.early.next(early)) {
+      if (early->op == frame.op && early->ready_to_send) found = early;
+    }
+  });
+  if (found) forget(found);
+}
+
+// The sender counts from zero again: so do we, and advertise anew.
+void Receiver::on_epoch(const Frame& frame) {
+  epoch_ = frame.aux;
+  tags_.for_each([&](TagRx& tag) {
+    while (tag.posted.front() && !withdraw_from(tag, tag.posted.front())) {
+      // Claimed before the epoch ended: that one has left the list.
+    }
+    tag.arrived = 0;
+    renumber(tag);
+  });
+  tags_.drop_idle();
+}
+
+// ---- Messages in parts ------------------------------------------------------------------------
+
+Receiver::Incoming* Receiver::begin_incoming(uint64_t op, uint64_t tag, uint64_t length,
+                                             uint64_t charge) {
+  auto index = static_cast<uint32_t>(op);
+  if (index >= incoming_.size()) incoming_.resize(index + 1, nullptr);
+  Incoming* incoming = incoming_pool_.acquire();
+  *incoming = Incoming{};
+  incoming->op = op;
+  incoming->tag = tag;
+  incoming->length = length;
+  incoming->charge = charge;
+  incoming_[index] = incoming;
+  return incoming;
+}
+
+// Whether another message is under way under that name, which no honest sender does.
+bool Receiver::is_name_in_use(uint64_t op) const {
+  auto index = static_cast<uint32_t>(op);
+  return index < incoming_.size() && incoming_[index];
+}
+
+Receiver::Incoming* Receiver::find_incoming(uint64_t op) const {
+  auto index = static_cast<uint32_t>(op);
+  if (index >= incoming_.size() || !incoming_[index]) return nullptr;
+  return incoming_[index]->op == op ? incoming_[index] : nullptr;
+}
+
+void Receiver::end_incoming(Incoming* incoming) {
+  incoming_[static_cast<uint32_t>(incoming->op)] = nullptr;
+  incoming_pool_.release(incoming);
+}
+
+}  // namespace oh

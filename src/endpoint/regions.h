@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Regions of an endpoint: memory that peers may read and write. A region's index and version stand
+// on the endpoint's board while it is valid; its descriptor tells a peer how to reach it.
+//
+// Threading: any thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "base/sync.h"
+#include "memory/board.h"
+#include "memory/export_record.h"
+#include "memory/gpu_memory.h"
+#include "memory/shared_heap.h"
+#include "platform/os/process.h"
+
+namespace oh {
+
+struct RegionRecord {
+  uint32_t index = 0;
+  uint64_t version = 0;  // never 0, never the same twice
+  uint8_t* base = nullptr;
+  uint64_t length = 0;
+  std::shared_ptr<SharedBlock> block;         // where the memory is a shared block
+  std::shared_ptr<const GpuExport> exported;  // where it is on a device
+};
+
+// What a descriptor says.
+struct RegionDescriptor {
+  static constexpr size_t kMaxBytes = 64 * 1024 * 1024;
+  Id process{};
+  Id endpoint{};
+  uint32_t index = 0;
+  uint64_t version = 0;
+  ExportRecord record;
+
+  Bytes encode() const;
+  static Result<RegionDescriptor> decode(ByteView bytes);
+};
+
+// Where an offset is applied and checked, everywhere: true when [offset, offset + size) lies within
+// `length` bytes.
+inline constexpr bool slice_fits(uint64_t offset, uint64_t size, uint64_t length) {
+  return offset <= length && size <= length - offset;
+}
+
+class RegionTable {
+ public:
+  explicit RegionTable(const Board& board) : board_(board) {}
+
+  Result<std::shared_ptr<RegionRecord>> add(void* base, uint64_t length,
+                                            std::shared_ptr<const GpuExport> exported);
+  // Takes the region off the board: no operation begins on it any more.
+  void retire(const RegionRecord& region);
+  void retire_all();
+  // The valid region, or nullptr.
+  std::shared_ptr<RegionRecord> find(uint32_t index, uint64_t version) const;
+  size_t size() const;
+
+ private:
+  void remove(uint32_t index) OH_REQUIRES(mutex_);
+
+  const Board& board_;
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<RegionRecord>> regions_ OH_GUARDED_BY(mutex_);
+  std::vector<uint32_t> free_ OH_GUARDED_BY(mutex_);
+  uint64_t last_version_ OH_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace oh

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/selection.h"
+
+#include <unistd.h>
+
+#include "base/status.h"
+#include "platform/cuda/driver.h"
+#include "platform/os/handles.h"
+#include "transport/shm/cma_mover.h"
+
+namespace oh {
+
+const char* memory_kind_name(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kHost:
+      return "host";
+    case MemoryKind::kShared:
+      return "shared";
+    case MemoryKind::kDevice:
+      return "device";
+    case MemoryKind::kDevicePrivate:
+      return "device-private";
+  }
+  return "unknown";
+}
+
+const char* method_name(Method method) {
+  switch (method) {
+    case Method::kInline:
+      return "inline";
+    case Method::kEager:
+      return "eager";
+    case Method::kDirect:
+      return "direct";
+    case Method::kStream:
+      return "stream";
+    case Method::kNone:
+      return "none";
+  }
+  return "unknown";
+}
+
+namespace {
+
+oh_path bulk_path(const LinkFacts& facts) {
+  if (!facts.segment) return OH_PATH_SOCKET;
+  return facts.same_process ? OH_PATH_LOCAL : OH_PATH_SHM;
+}
+
+std::string how_direct(const LinkFacts& facts, bool shared) {
+  if (facts.same_process) return "one copy by plain addresses, both sides copying";
+  return shared ? "one copy through the mapped block, both sides copying"
+                : "one copy by process_vm_readv/writev, both sides copying; through the ring while "
+                  "both sides wait";
+}
+
+bool on_device(MemoryKind kind) {
+  return kind == MemoryKind::kDevice || kind == MemoryKind::kDevicePrivate;
+}
+
+// Why device memory on this link travels nowhere; `ours`: our buffer is on a device.
+std::string why_not_at_all(const LinkFacts& facts, bool ours) {
+  if (!facts.segment) return "device memory needs shared memory: " + facts.why_no_segment;
+  return ours ? facts.why_no_device : std::string();
+}
+
+// Within the process addresses are good for every engine of their own GPU, and for those of others
+// if the memory is from cudaMalloc.
+std::string plain_only(const LinkFacts& facts, MemoryKind addressed) {
+  if (facts.same_gpu || addressed != MemoryKind::kDevice) return {};
+  return " (from cudaMalloc; other memory travels as device-private)";
+}
+
+Choice between_devices_here(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
+  if (facts.same_gpu || target == MemoryKind::kDevice) {
+    return {OH_PATH_LOCAL, Method::kDirect,
+            "one copy by the source's engine to a plain address" + plain_only(facts, target)};
+  }
+  if (source == MemoryKind::kDevice) {
+    return {OH_PATH_LOCAL, Method::kDirect,
+            "one copy by the target's engine from a plain address" + plain_only(facts, source)};
+  }
+  return {OH_PATH_STAGED, Method::kStream,
+          "two copies through a slab on the target's GPU: neither buffer is open to other GPUs"};
+}
+
+Choice between_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
+  if (facts.same_process) return between_devices_here(facts, source, target);
+  if (!facts.why_no_peer_access.empty()) {
+    return {OH_PATH_RELAY, Method::kStream,
+            "through host memory, an engine on each side: " + facts.why_no_peer_access};
+  }
+  if (target == MemoryKind::kDevice) {
+    return {OH_PATH_CUDA_IPC, Method::kDirect,
+            "one copy by the source's engine into the mapped buffer"};
+  }
+  if (source == MemoryKind::kDevice) {
+    return {OH_PATH_CUDA_IPC, Method::kDirect,
+            "one copy by the target's engine out of the mapped buffer"};
+  }
+  return {OH_PATH_STAGED, Method::kStream,
+          "two copies through a slab on the target's GPU: neither buffer can be mapped"};
+}
+
+// A device's bytes from or to the host, or another device.
+Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
+  if (on_device(source) && on_device(target)) return between_devices(facts, source, target);
+  return {OH_PATH_RELAY, Method::kStream,
+          on_device(source) ? "through pinned host memory: an engine fills it, the CPU drains it"
+                            : "through pinned host memory: the CPU fills it, an engine drains it"};
+}
+
+Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
+  std::string why_not = why_not_at_all(facts, on_device(source));
+  if (!why_not.empty()) return {OH_PATH_NONE, Method::kNone, why_not};
+  if (!on_device(source) && size <= facts.eager_max && facts.eager_credit > 0) {
+    if (size <= facts.granted_inline) {
+      return {OH_PATH_INLINE, Method::kInline,
+              "inside the control message, then one copy by the receiver's engine"};
+    }
+    return {OH_PATH_RELAY, Method::kEager,
+            "through the ring, then one copy by the receiver's engine"};
+  }
+  return through_devices(facts, source, target);
+}
+
+Choice device_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote) {
+  std::string why_not = why_not_at_all(facts, on_device(local));
+  if (!why_not.empty()) return {OH_PATH_NONE, Method::kNone, why_not};
+  // Whether our engine reaches the region by itself.
+  if (facts.our_gpu && facts.why_no_device.empty() && remote != MemoryKind::kDevicePrivate) {
+    if (facts.same_process) {
+      return {OH_PATH_LOCAL, Method::kDirect,
+              "one copy by our engine, by plain addresses" + plain_only(facts, remote)};
+    }
+    if (remote == MemoryKind::kDevice && facts.why_no_peer_access.empty()) {
+      return {OH_PATH_CUDA_IPC, Method::kDirect, "one copy by our engine, the region being mapped"};
+    }
+  }
+  Choice choice = through_devices(facts, local, remote);
+  choice.why += ", with the target's progress";
+  return choice;
+}
+
+}  // namespace
+
+Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
+  if (on_device(source) || on_device(target)) return device_message(facts, source, target, size);
+  oh_path path = bulk_path(facts);
+  if (size <= facts.eager_max && facts.eager_credit > 0) {
+    if (size <= facts.granted_inline)
+      return {OH_PATH_INLINE, Method::kInline, "inside the control message"};
+    return {path, Method::kEager,
+            facts.segment ? "two copies through the ring, overlapping" : "on the control socket"};
+  }
+  bool shared = source == MemoryKind::kShared || target == MemoryKind::kShared;
+  if (facts.segment && (shared || facts.we_reach_them || facts.they_reach_us)) {
+    return {path, Method::kDirect, how_direct(facts, shared)};
+  }
+  return {path, Method::kStream,
+          facts.segment ? "two copies through the ring: " + facts.why_not_reached
+                        : "on the control socket: " + facts.why_no_segment};
+}
+
+Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote) {
+  if (on_device(local) || on_device(remote)) return device_one_sided(facts, local, remote);
+  oh_path path = bulk_path(facts);
+  bool shared = remote == MemoryKind::kShared;
+  if (facts.segment && (shared || facts.we_reach_them)) {
+    return {path, Method::kDirect,
+            facts.same_process ? "one copy by plain addresses"
+            : shared           ? "one copy through the mapped block"
+                               : "one copy by process_vm_readv/writev"};
+  }
+  return {path, Method::kStream,
+          facts.segment
+              ? "messages, with the target's progress: " + facts.why_not_reached
+              : "on the control socket, with the target's watcher: " + facts.why_no_segment};
+}
+
+namespace {
+
+constexpr MemoryKind kAllKinds[] = {MemoryKind::kHost, MemoryKind::kShared, MemoryKind::kDevice,
+                                    MemoryKind::kDevicePrivate};
+
+// Whether the pair gets rows of its own.
+bool occurs(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
+  if ((on_device(source) && !facts.our_gpu) || (on_device(target) && !facts.their_gpu)) {
+    return false;
+  }
+  bool device = on_device(source) || on_device(target);
+  return !device || (source != MemoryKind::kShared && target != MemoryKind::kShared);
+}
+
+void explain_messages(const LinkFacts& facts, MemoryKind source, MemoryKind target,
+                      std::vector<PathRow>* rows) {
+  // The choice changes only behind these sizes. From a device nothing travels early.
+  bool early = facts.eager_credit > 0 && !on_device(source);
+  uint64_t first = 0;
+  for (uint64_t last : {facts.granted_inline, facts.eager_max, UINT64_MAX}) {
+    if (last < first || (last != UINT64_MAX && !early)) continue;
+    if (last != UINT64_MAX && last > facts.eager_max) last = facts.eager_max;
+    rows->push_back(
+        {"message", source, target, first, last, choose_message(facts, source, target, last)});
+    if (last == UINT64_MAX) break;
+    first = last + 1;
+  }
+}
+
+}  // namespace
+
+std::vector<PathRow> explain(const LinkFacts& facts) {
+  std::vector<PathRow> rows;
+  for (MemoryKind source : kAllKinds) {
+    for (MemoryKind target : kAllKinds) {
+      if (occurs(facts, source, target)) explain_messages(facts, source, target, &rows);
+    }
+  }
+  for (MemoryKind local : {MemoryKind::kHost, MemoryKind::kDevice, MemoryKind::kDevicePrivate}) {
+    for (MemoryKind remote : kAllKinds) {
+      if (!occurs(facts, local, remote)) continue;
+      rows.push_back(
+          {"put/get", local, remote, 0, UINT64_MAX, choose_one_sided(facts, local, remote)});
+    }
+  }
+  return rows;
+}
+
+std::vector<TransportFact> transports(const std::string& cuda_library) {
+  std::vector<TransportFact> all;
+  all.push_back({"local", true, "peers of the same process"});
+  Result<UniqueFd> memfd = make_memfd("onehop-probe", 4096);
+  all.push_back({"shm", memfd.ok(), memfd.ok() ? "peers of this host" : memfd.status().text()});
+  // Whether process_vm_readv is there at all; each pair of peers finds out for itself.
+  static const uint8_t nonce[kNonceSize] = {1};
+  Status cma = CmaMover::probe(getpid(), reinterpret_cast<uint64_t>(nonce), nonce);
+  all.push_back(
+      {"shm single copy", cma.ok(),
+       cma.ok() ? "process_vm_readv works in this process; proved for each pair" : cma.text()});
+  all.push_back({"socket", true, "control socket, where there is no shared memory"});
+  Result<const cuda::Driver*> driver = cuda::Driver::open(cuda_library);
+  auto by_engine = [&](const char* name, const char* why) {
+    all.push_back({name, driver.ok(), driver.ok() ? why : driver.status().text()});
+  };
+  by_engine("cuda_ipc", "copy engines into and out of mapped device memory of peers of this host");
+  by_engine("staged", "copy engines through a slab, for device memory that cannot be mapped");
+  by_engine("relay", "pinned host memory, between host and device, or GPUs out of reach");
+  for (const char* name : {"worker", "nvlink", "proxy", "ucx"}) {
+    all.push_back({name, false, "not in this build"});
+  }
+  return all;
+}
+
+}  // namespace oh

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Selection: which path an operation takes. Pure functions of what both sides can do; the engine
+// follows the plan, and explain() says it in words.
+//
+// Threading: none needed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "onehop/types.h"
+
+namespace oh {
+
+enum class MemoryKind : uint8_t {
+  kHost,           // private host memory
+  kShared,         // a shared block
+  kDevice,         // device memory that others can map: cudaMalloc, VMM, exportable pools
+  kDevicePrivate,  // that they cannot: the default pool of cudaMallocAsync, managed memory
+};
+const char* memory_kind_name(MemoryKind kind);
+
+// What is known of a link once it is set up.
+struct LinkFacts {
+  bool same_process = false;
+  bool segment = false;
+  bool we_reach_them = false;  // process_vm, or plain addresses
+  bool they_reach_us = false;
+  uint64_t granted_inline = 0;
+  uint64_t eager_max = 0;
+  uint64_t eager_credit = 0;
+  std::string why_no_segment;
+  std::string why_not_reached;
+  // Device memory.
+  bool our_gpu = false;  // our endpoint is on one
+  bool their_gpu = false;
+  bool same_gpu = false;
+  std::string why_no_device;       // not empty: our device memory has no way over this link
+  std::string why_no_peer_access;  // not empty: the two GPUs do not reach each other's memory
+};
+
+enum class Method : uint8_t { kInline, kEager, kDirect, kStream, kNone };
+const char* method_name(Method method);
+
+struct Choice {
+  oh_path path = OH_PATH_NONE;
+  Method method = Method::kStream;
+  std::string why;
+};
+
+// How a message of `size` bytes travels when its receive is posted and credit is left.
+Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size);
+// How a put or get does.
+Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote);
+
+// One row of the explanation: sizes [first, last]. The source is ours, also of a put or get.
+struct PathRow {
+  std::string operation;  // "message" or "put/get"
+  MemoryKind source;
+  MemoryKind target;
+  uint64_t first;
+  uint64_t last;
+  Choice choice;
+};
+// Rows of device memory only for a side that is on a GPU. To the GPU shared blocks are host memory.
+std::vector<PathRow> explain(const LinkFacts& facts);
+
+// A transport of this build: viable here, or why not.
+struct TransportFact {
+  const char* name;
+  bool viable;
+  std::string why;
+};
+std::vector<TransportFact> transports(const std::string& cuda_library);
+
+}  // namespace oh

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/sender.h"
+
+#include <algorithm>
+
+namespace oh {
+namespace {
+constexpr size_t kStreamFrames = 16;  // of one stream before it is the next one's turn
+}
+
+void Sender::post(Request* request) {
+  request->phase = Phase::kQueued;
+  ++pair_.pending_sends;
+  if (queue_.empty() && pair_.outbox.empty() && transmit(request)) return;
+  queue_.push_back(request);
+}
+
+bool Sender::send_now(const uint8_t* data, size_t size, uint64_t tag) {
+  uint64_t charge = eager_charge(size);
+  if (!queue_.empty() || !pair_.outbox.empty() || size > pair_.mine.eager_max ||
+      size > pair_.single_frame || !has_credit(charge)) {
+    return false;
+  }
+  TagTx* entry = tags_.find(tag);
+  if (!entry || !entry->adverts.empty()) return false;
+  bool sent;
+  if (pair_.ring) {
+    sent = pair_.ring->push_short(tag, data, size);
+    pair_.wake_them = true;
+  } else {
+    Frame frame;
+    frame.type = FrameType::kEager;
+    frame.tag = tag;
+    frame.length = frame.payload_size = size;
+    frame.payload = data;
+    sent = pair_.push(frame);
+  }
+  if (!sent) return false;
+  ++entry->number;
+  charge_used_ += charge;
+  pair_.stats.count_sent(pair_.eager_path(size), size);
+  pair_.flight.note(OpKind::kSend, pair_.eager_path(size), tag, size);
+  return true;
+}
+
+bool Sender::progress() {
+  bool any = false;
+  while (pair_.outbox.empty()) {
+    Request* request = queue_.pop_front();
+    if (!request) break;
+    if (!transmit(request)) {
+      queue_.push_front(request);
+      break;
+    }
+    any = true;
+  }
+  for (size_t turns = streams_.size(); turns-- > 0 && pair_.outbox.empty();) {
+    Request* request = streams_.pop_front();
+    uint64_t before = request->moved;
+    if (!push_stream(request)) {
+      any = any || request->moved != before;
+      streams_.push_back(request);
+    } else {
+      any = true;
+    }
+  }
+  return any;
+}
+
+// Puts the request on the wire; false when there is no room now.
+bool Sender::transmit(Request* request) {
+  if (tags_.size() >= kMaxTags && !tags_.find(request->tag)) {
+    new_epoch();
+    if (!pair_.outbox.empty()) return false;  // nothing may pass the epoch's frame
+  }
+  TagTx& tag = tags_.get(request->tag);
+  if (!tag.adverts.empty() && use_advert(request, tag)) {
+    ++tag.number;
+    return true;
+  }
+  uint64_t charge = eager_charge(request->size);
+  // Only copy engines touch device memory: no bytes of it go into a frame.
+  bool small = request->size <= pair_.mine.eager_max && !(request->on_device && request->size > 0);
+  if (small && has_credit(charge)) return transmit_eager(request, tag, charge);
+  if (!transmit_rts(request, tag)) return false;
+  if (small) ++pair_.stats.out_of_credit;
+  return true;
+}
+
+// Looks at the other side's line only when what is known does not suffice: it is being written
+// there.
+bool Sender::has_credit(uint64_t charge) {
+  if (charge_used_ + charge <= pair_.theirs.eager_credit + charge_returned_) return true;
+  charge_returned_ = pair_.channel->credit_returned();
+  return charge_used_ + charge <= pair_.theirs.eager_credit + charge_returned_;
+}
+
+bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
+  Frame frame;
+  frame.type = FrameType::kEager;
+  frame.tag = request->tag;
+  frame.length = request->size;
+  frame.payload = request->data;
+  frame.payload_size = std::min<uint64_t>(request->size, pair_.channel->part_of(request->size));
+  bool whole = frame.payload_size == request->size;
+  if (!whole) frame.op = request->op = pair_.ops.add(request);
+  if (!pair_.push(frame)) {
+    if (request->op) pair_.ops.remove(std::exchange(request->op, 0));
+    return false;
+  }
+  ++tag.number;
+  charge_used_ += charge;
+  if (whole) {
+    request->path = pair_.eager_path(request->size);
+    request->nbytes = request->size;
+    pair_.stats.count_sent(request->path, request->size);
+    pair_.finish(*request, {});
+    return true;
+  }
+  request->phase = Phase::kStream;
+  request->moved = frame.payload_size;
+  if (!push_stream(request)) streams_.push_back(request);
+  return true;
+}
+
+bool Sender::transmit_rts(Request* request, TagTx& tag) {
+  Frame frame;
+  frame.type = FrameType::kRts;
+  frame.tag = request->tag;
+  frame.length = request->size;
+  // Without a slot the receiver asks for a stream: when all slots are taken, or nobody could use
+  // one.
+  bool direct = pair_.segment && request->size > 0 &&
+                (request->on_device || pair_.they_reach_us ||
+                 pair_.host->block_of(request->data, request->size));
+  Transfer* transfer = direct ? transfers_.offer(request, /*source=*/true) : nullptr;
+  // From device memory nothing is streamed: it waits for a slot.
+  if (request->on_device && request->size > 0 && !transfer) return false;
+  if (transfer) {
+    frame.slot = transfer->index;
+    frame.number = transfer->sequence;
+    frame.address = transfer->slot->owner_address;
+    frame.region = transfer->slot->owner_block;
+  }
+  frame.op = request->op = pair_.ops.add(request);
+  if (!pair_.push(frame)) {
+    if (transfer) transfers_.withdraw(transfer);
+    pair_.ops.remove(std::exchange(request->op, 0));
+    return false;
+  }
+  ++tag.number;
+  request->phase = Phase::kOffered;
+  return true;
+}
+
+// Copies straight into the receive that was advertised for this message's number, if there is one.
+bool Sender::use_advert(Request* request, TagTx& tag) {
+  bool claimed = false;
+  for (auto advert = tag.adverts.rbegin(); advert != tag.adverts.rend() && !claimed; ++advert) {
+    if (advert->number != tag.number || advert->capacity < request->size || request->size == 0 ||
+        (!request->on_device && request->size <= pair_.mine.eager_max)) {
+      continue;
+    }
+    Transfers::Offer offer = advert->offer;
+    offer.length = request->size;
+    claimed = transfers_.reachable(offer) && !transfers_.prefers_stream(*request, offer) &&
+              transfers_.claim(request, /*source=*/true, offer);
+  }
+  if (claimed) ++pair_.stats.adverts_used;
+  // Whatever was advertised for this number or an earlier one is void now.
+  std::erase_if(tag.adverts, [&](const Advert& advert) {
+    return static_cast<int32_t>(advert.number - tag.number) <= 0;
+  });
+  return claimed;
+}
+
+// True when the whole message is on the wire; the request has ended then.
+bool Sender::push_stream(Request* request) {
+  for (size_t i = 0; i < kStreamFrames && request->moved < request->size; ++i) {
+    Frame frame;
+    frame.type = FrameType::kData;
+    frame.op = request->op;
+    frame.address = request->moved;
+    frame.payload = request->data + request->moved;
+    frame.payload_size =
+        std::min<uint64_t>(request->size - request->moved, pair_.channel->part_of(request->size));
+    if (!pair_.push(frame)) return false;
+    request->moved += frame.payload_size;
+  }
+  if (request->moved < request->size) return false;
+  request->path = pair_.path;
+  request->nbytes = request->size;
+  pair_.stats.count_sent(pair_.path, request->size);
+  pair_.finish(*request, {});
+  return true;
+}
+
+void Sender::new_epoch() {
+  ++epoch_;
+  tags_.for_each([](TagTx& tag) { tag.reset(); });
+  tags_.drop_idle();
+  Frame frame;
+  frame.type = FrameType::kEpoch;
+  frame.aux = epoch_;
+  pair_.send(frame);
+}
+
+bool Sender::cancel(Request* request, const Status& status) {
+  switch (request->phase) {
+    case Phase::kQueued:
+      queue_.erase(request);
+      break;
+    case Phase::kOffered:
+      if (request->transfer && !transfers_.withdraw(request->transfer)) return false;
+      break;
+    case Phase::kStream:
+      streams_.erase(request);
+      break;
+    default:
+      return false;
+  }
+  if (request->phase != Phase::kQueued) {
+    Frame frame;
+    frame.type = FrameType::kAbort;
+    frame.op = request->op;
+    pair_.send(frame);
+    new_epoch();
+  }
+  pair_.finish(*request, status);
+  return true;
+}
+
+void Sender::on_cts(const Frame& frame) {
+  Request* request = pair_.ops.find(frame.op);
+  // Not there: it was withdrawn meanwhile, and our abort is on its way.
+  if (!request || request->kind != OpKind::kSend || request->phase != Phase::kOffered) return;
+  if (request->transfer && !transfers_.withdraw(request->transfer)) return;
+  request->phase = Phase::kStream;
+  request->moved = 0;
+  streams_.push_back(request);
+}
+
+void Sender::on_reject(const Frame& frame) {
+  Request* request = pair_.ops.find(frame.op);
+  if (!request || request->kind != OpKind::kSend) return;
+  oh_status code = frame_failure(frame);
+  if (request->phase == Phase::kStream) {
+    streams_.erase(request);
+    Frame abort;
+    abort.type = FrameType::kAbort;
+    abort.op = request->op;
+    pair_.send(abort);
+  } else if (request->phase != Phase::kOffered ||
+             (request->transfer && !transfers_.withdraw(request->transfer))) {
+    return;
+  }
+  pair_.finish(*request, error(code,
+                               "%s did not take the message of %llu bytes with tag %llu: %s (its "
+                               "receive has room for %llu)",
+                               pair_.name.c_str(), static_cast<unsigned long long>(request->size),
+                               static_cast<unsigned long long>(request->tag), status_text(code),
+                               static_cast<unsigned long long>(frame.length)));
+}
+
+Status Sender::on_advert(const Frame& frame) {
+  if (frame.slot >= kSlots || !pair_.segment) {
+    return error(OH_ERR_PROTOCOL, "%s advertised slot %u", pair_.name.c_str(), frame.slot);
+  }
+  if (frame.aux != epoch_) return {};
+  // What was advertised with this slot before is over: a receive that was withdrawn.
+  if (TagTx* former = tags_.find(advertised_[frame.slot])) {
+    std::erase_if(former->adverts,
+                  [&](const Advert& advert) { return advert.offer.slot == frame.slot; });
+  }
+  // An advert may be left unused; the message is announced then.
+  if (tags_.size() >= kMaxTags && !tags_.find(frame.tag)) return {};
+  TagTx& tag = tags_.get(frame.tag);
+  if (static_cast<int32_t>(frame.number - tag.number) < 0) return {};  // that one is out already
+  Transfers::Offer offer;
+  offer.slot = frame.slot;
+  offer.sequence = static_cast<uint32_t>(frame.op);
+  offer.remote = frame.address;
+  offer.block = frame.region;
+  // Its send will write to both lines of the slot.
+  const TransferSlot& slot = pair_.segment->incoming().slots[offer.slot];
+  __builtin_prefetch(&slot, 1);
+  __builtin_prefetch(&slot.cursor, 1);
+  tag.adverts.push_back({frame.number, frame.length, offer});
+  advertised_[frame.slot] = frame.tag;
+  return {};
+}
+
+void Sender::fail_all(const Status& status) {
+  while (Request* request = queue_.pop_front()) pair_.finish(*request, status);
+  while (Request* request = streams_.pop_front()) pair_.finish(*request, status);
+  pair_.ops.for_each([&](Request* request) {
+    if (request->kind == OpKind::kSend && request->phase == Phase::kOffered) {
+      pair_.finish(*request, status);
+    }
+  });
+}
+
+}  // namespace oh

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Counters of one peer. Threading: guarded by the peer's lock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "onehop/types.h"
+
+namespace oh {
+
+struct PathCount {
+  uint64_t operations = 0;
+  uint64_t bytes = 0;
+};
+
+struct Stats {
+  std::array<PathCount, OH_PATH_COUNT> sent{};
+  std::array<PathCount, OH_PATH_COUNT> received{};
+  uint64_t unexpected = 0;     // messages that came before their receive
+  uint64_t out_of_credit = 0;  // small messages that had to ask first
+  uint64_t adverts_used = 0;   // sends that went straight into a posted buffer
+  uint64_t back_pressure = 0;  // sends refused because too many were pending
+  uint64_t timeouts = 0;
+  uint64_t cancelled = 0;
+
+  void count_sent(oh_path path, uint64_t bytes) {
+    ++sent[path].operations;
+    sent[path].bytes += bytes;
+  }
+  void count_received(oh_path path, uint64_t bytes) {
+    ++received[path].operations;
+    received[path].bytes += bytes;
+  }
+};
+
+}  // namespace oh

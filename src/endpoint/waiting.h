@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a thread waits: it spins, then yields, then sleeps on the endpoint's doorbell. Whoever ends
+// its operation rings: the peer, another thread, or the watcher. A device rings for nobody: while
+// it has something to end, sleeps are short.
+//
+// Threading: one Waiter per wait.
+#pragma once
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/clock.h"
+#include "base/sync.h"
+#include "memory/board.h"
+
+namespace oh {
+
+class Waiter {
+ public:
+  // `polled`: operations of the endpoint whose end nobody rings for.
+  Waiter(Doorbell& bell, const std::atomic<uint32_t>& polled, int64_t spin_ns, Deadline deadline)
+      : bell_(bell), polled_(polled), spin_ns_(spin_ns), deadline_(deadline) {}
+
+  // Once per look for what is waited for; `worked`: the look has moved something on. `look` must
+  // find any work there is (it waits for locks) and says whether sleeping would be wrong. False
+  // when the deadline has passed.
+  template <typename Look>
+  bool pause(bool worked, Look look) {
+    if (worked) start_ = 0;
+    if (++rounds_ % kRoundsPerClock != 0) {
+      if (!worked && rounds_ > kHotRounds) cpu_relax();
+      return true;
+    }
+    int64_t now = now_ns();
+    if (now >= deadline_.at()) return false;
+    if (worked) return true;
+    if (start_ == 0) start_ = now;
+    int64_t waited = now - start_;
+    if (waited < spin_ns_) return true;
+    bool polled = polled_.load(std::memory_order_relaxed) > 0;
+    if (waited < spin_ns_ + (polled ? kPollTime : kYieldTime)) {
+      sched_yield();
+    } else if (polled) {
+      nap(std::min(
+          {deadline_.at() - now, kLongestNap, std::max(kShortestNap, waited / kNapShare)}));
+      look();
+    } else {
+      bell_.sleep(std::min(deadline_.at() - now, kLongestSleep), look);
+    }
+    rounds_ |= kRoundsPerClock - 1;  // the clock again after the next look
+    return true;
+  }
+
+  // Whether it is time to look at everything, not only at what is waited for.
+  bool look_around() const { return rounds_ % kRoundsPerClock == kRoundsPerClock - 1; }
+
+ private:
+  // The kernel lets sleeps overrun by the thread's timer slack, 50 us: not this one.
+  static void nap(int64_t ns) {
+    int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+    timespec time{0, static_cast<long>(ns > 0 ? ns : 0)};
+    nanosleep(&time, nullptr);
+    if (slack > 0) prctl(PR_SET_TIMERSLACK, slack, 0, 0, 0);
+  }
+
+  static constexpr uint32_t kRoundsPerClock = 8;
+  static constexpr uint32_t kHotRounds = 256;
+  static constexpr int64_t kYieldTime = 50 * kMicrosecond;
+  static constexpr int64_t kPollTime = 200 * kMicrosecond;
+  // A wait ends at most so much later than it could.
+  static constexpr int64_t kNapShare = 256;
+  static constexpr int64_t kShortestNap = 5 * kMicrosecond;
+  static constexpr int64_t kLongestNap = 50 * kMicrosecond;
+  // An upper bound only, to look at the other side's state now and then.
+  static constexpr int64_t kLongestSleep = kSecond;
+
+  Doorbell& bell_;
+  const std::atomic<uint32_t>& polled_;
+  int64_t spin_ns_;
+  Deadline deadline_;
+  int64_t start_ = 0;
+  uint32_t rounds_ = 0;
+};
+
+}  // namespace oh

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The board of an endpoint: one piece of shared memory that all its peers on the host map. It holds
+// the doorbell they ring when the endpoint sleeps, and the versions of its regions, so that a
+// one-sided operation sees at once that a region is gone.
+//
+//   | doorbell: rings 4 | sleepers 4 | … 4 KiB | region 0: version 8 | region 1 | … (sparse) |
+//
+// Threading: everything shared is atomic.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/sync.h"
+#include "platform/os/handles.h"
+#include "platform/os/os.h"
+
+namespace oh {
+
+// How a sleeper is woken. The sleeper announces itself, notes the count of rings, looks once more
+// for work, and sleeps until the count changes. Whoever makes work publishes it, then looks for
+// sleepers, with a full fence between: one of the two sees the other.
+struct Doorbell {
+  std::atomic<uint32_t> rings;
+  std::atomic<uint32_t> sleepers;
+
+  void ring() {
+    if (sleepers.load(std::memory_order_seq_cst) == 0) return;
+    rings.fetch_add(1, std::memory_order_seq_cst);
+    os().futex_wake(reinterpret_cast<uint32_t*>(&rings));
+  }
+  // Sleeps at most `timeout_ns` unless `found_work` (called after announcing) returns true.
+  template <typename FoundWork>
+  void sleep(int64_t timeout_ns, FoundWork found_work) {
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    uint32_t seen = rings.load(std::memory_order_seq_cst);
+    full_fence();  // announced before the look; pairs with the fence between publishing and ring()
+    if (!found_work()) os().futex_wait(reinterpret_cast<uint32_t*>(&rings), seen, timeout_ns);
+    sleepers.fetch_sub(1, std::memory_order_relaxed);
+  }
+};
+
+class Board {
+ public:
+  static constexpr uint32_t kMaxRegions = 1 << 21;
+  static constexpr uint64_t kSize = 4096 + uint64_t{kMaxRegions} * 8;
+
+  // Our own; the file is sparse, a page costs memory once a region uses it.
+  static Result<Board> create();
+  // A peer's.
+  static Result<Board> open(UniqueFd fd);
+
+  Doorbell& doorbell() const { return *reinterpret_cast<Doorbell*>(mapping_.data()); }
+  // The version of region `index`, zero when there is none; index < kMaxRegions.
+  std::atomic<uint64_t>& region(uint32_t index) const {
+    return reinterpret_cast<std::atomic<uint64_t>*>(mapping_.data() + 4096)[index];
+  }
+  int fd() const { return fd_.get(); }
+
+ private:
+  UniqueFd fd_;
+  Mapping mapping_;
+};
+
+}  // namespace oh

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mutex>
+
+#include "memory/gpu_mapping.h"
+#include "memory/gpu_memory.h"
+#include "platform/os/fork.h"
+
+namespace oh {
+
+// Lets its mapping go when the last holder lets go of it: from then on it waits to be closed.
+struct ImportedGpuBlock final : ImportedBlock {
+  explicit ImportedGpuBlock(GpuImports& imports) : home(imports) {}
+  ~ImportedGpuBlock() override {
+    // In a child of fork() there is no driver to give it back to.
+    if (mapping.gpu && mapping.gpu->driver().usable().ok()) home.discard(std::move(mapping));
+  }
+  ImportedGpuBlock(const ImportedGpuBlock&) = delete;
+  ImportedGpuBlock& operator=(const ImportedGpuBlock&) = delete;
+
+  GpuImports& home;
+  GpuMapping mapping;
+};
+
+GpuImports& GpuImports::instance() {
+  // One per process: a child of fork() has none of the mappings.
+  static std::mutex* const mutex = new std::mutex;
+  static GpuImports* imports = nullptr;
+  static uint32_t generation = 0;
+  std::lock_guard lock(*mutex);
+  if (!imports || generation != fork_generation()) {
+    imports = new GpuImports;
+    generation = fork_generation();
+  }
+  return *imports;
+}
+
+std::shared_ptr<ImportedBlock> GpuImports::known_locked(const Key& key) const {
+  auto found = blocks_.find(key);
+  return found == blocks_.end() ? nullptr : found->second.lock();
+}
+
+namespace {
+
+// The owner's number is the peer's word, and so is what it says of it now.
+Result<std::shared_ptr<ImportedBlock>> same(const std::shared_ptr<ImportedBlock>& block,
+                                            const ExportRecord& record) {
+  if (block->remote_base == record.base && block->size == record.length) return block;
+  return error(OH_ERR_PROTOCOL,
+               "exported memory %u of a peer has become another: %llu bytes at 0x%llx",
+               block->number, static_cast<unsigned long long>(record.length),
+               static_cast<unsigned long long>(record.base));
+}
+
+// What a failure to map means for the path: the endpoint lives on unless its device does not.
+Status not_viable(const cuda::Gpu& gpu, const Status& status) {
+  switch (status.code()) {
+    case OH_ERR_DEVICE:
+    case OH_ERR_CLOSED:
+    case OH_ERR_FORKED:
+    case OH_ERR_NO_RESOURCE:
+    case OH_ERR_PROTOCOL:
+      return status;
+    default:
+      return error(OH_ERR_NOT_VIABLE, "the peer's device memory cannot be mapped on cuda:%d: %s",
+                   gpu.facts().ordinal, status.text().c_str());
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ImportedBlock>> GpuImports::open(const std::shared_ptr<cuda::Gpu>& gpu,
+                                                        const Id& owner, uint32_t number,
+                                                        const ExportRecord& record,
+                                                        std::vector<UniqueFd> fds) {
+  const Key key{owner, number, &gpu->driver(), gpu->facts().ordinal};
+  // Blocks are let go of outside of the lock, which their end takes: those declared before it.
+  std::shared_ptr<ImportedBlock> first;
+  {
+    MutexLock lock(mutex_);
+    first = known_locked(key);
+  }
+  if (first) return same(first, record);
+  OH_RETURN_IF_ERROR(check_gpu_record(record, fds.size()));
+  auto block = std::make_shared<ImportedGpuBlock>(*this);
+  Result<GpuMapping> mapping = map_gpu_record(gpu, record, fds);
+  if (!mapping.ok()) return not_viable(*gpu, mapping.status());
+  mappings_.fetch_add(1, std::memory_order_relaxed);
+  block->mapping = std::move(*mapping);
+  block->number = number;
+  block->remote_base = record.base;
+  block->local_base = reinterpret_cast<uint8_t*>(block->mapping.address);
+  block->size = record.length;
+  block->on_device = true;
+  std::shared_ptr<ImportedBlock> made = std::move(block);
+  MutexLock lock(mutex_);
+  // Another thread may have been faster: ours is queued to be closed.
+  first = known_locked(key);
+  if (first) return same(first, record);
+  std::erase_if(blocks_, [](const auto& entry) { return entry.second.expired(); });
+  blocks_[key] = made;
+  return made;
+}
+
+void GpuImports::discard(GpuMapping mapping) {
+  MutexLock lock(mutex_);
+  unused_.push_back(std::move(mapping));
+}
+
+size_t GpuImports::close_unused() {
+  std::vector<GpuMapping> closing;
+  {
+    MutexLock lock(mutex_);
+    closing.swap(unused_);
+  }
+  for (GpuMapping& mapping : closing) {
+    unmap_gpu(std::move(mapping));
+    mappings_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return closing.size();
+}
+
+size_t GpuImports::size() const { return mappings_.load(std::memory_order_relaxed); }
+
+}  // namespace oh

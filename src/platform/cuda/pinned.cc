@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <map>
+
+#include "platform/cuda/gpu.h"
+
+namespace oh::cuda {
+namespace {
+
+// Registering and unregistering happen under the lock, so that a range is never unregistered by a
+// holder that leaves while the next one takes it for registered.
+struct Registry {
+  Mutex mutex;
+  std::map<std::pair<const Driver*, void*>, std::weak_ptr<Pinned>> by_base OH_GUARDED_BY(mutex);
+};
+
+Registry& registry() {
+  static Registry* const made = new Registry;
+  return *made;
+}
+
+}  // namespace
+
+oh::Result<std::shared_ptr<Pinned>> Pinned::of(const std::shared_ptr<Gpu>& gpu, void* base,
+                                               size_t size) {
+  OH_RETURN_IF_ERROR(gpu->driver().usable());
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uint64_t>(base);
+  const uint64_t from = first & ~(page - 1);
+  const uint64_t to = (first + size + page - 1) & ~(page - 1);
+  if (size == 0 || to <= from) {
+    return error(OH_ERR_INVALID, "%zu bytes at %p cannot be pinned", size, base);
+  }
+  auto* rounded = reinterpret_cast<void*>(from);
+  std::shared_ptr<Pinned> known;  // let go of outside of the lock, which its end takes
+  std::shared_ptr<Pinned> pinned(new Pinned);
+  Registry& all = registry();
+  MutexLock lock(all.mutex);
+  auto entry = all.by_base.find({&gpu->driver(), rounded});
+  if (entry != all.by_base.end()) known = entry->second.lock();
+  if (known && known->size_ >= to - from) return known;
+  OH_RETURN_IF_ERROR(pinned->start(gpu, rounded, to - from));
+  all.by_base[{&gpu->driver(), rounded}] = pinned;
+  return pinned;
+}
+
+Status Pinned::start(const std::shared_ptr<Gpu>& gpu, void* base, size_t size) {
+  const Driver& driver = gpu->driver();
+  Enter enter(*gpu);
+  OH_RETURN_IF_ERROR(enter.status());
+  Code code = driver.host_register(base, size, kHostRegisterPortable | kHostRegisterDeviceMap);
+  // Already registered: by the program, whose business it stays.
+  if (code != kSuccess && code != kHostMemoryAlreadyRegistered) {
+    return driver.failure(code, symbol::host_register, strf("%p, %zu bytes", base, size));
+  }
+  const bool ours = code == kSuccess;
+  code = driver.host_device_pointer(&device_, base, 0);
+  if (code != kSuccess) {
+    if (ours) driver.host_unregister(base);
+    return driver.failure(code, symbol::host_device_pointer, strf("%p", base));
+  }
+  gpu_ = gpu;
+  base_ = base;
+  size_ = size;
+  ours_ = ours;
+  if (ours) gpu->objects_.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
+Pinned::~Pinned() {
+  // A child of fork() has nothing to undo, and perhaps a lock that nobody opens.
+  if (gpu_ && gpu_->driver().usable().ok()) stop();
+}
+
+void Pinned::stop() {
+  const Driver& driver = gpu_->driver();
+  Registry& all = registry();
+  MutexLock lock(all.mutex);
+  auto entry = all.by_base.find({&driver, base_});
+  if (entry != all.by_base.end() && entry->second.expired()) all.by_base.erase(entry);
+  if (!ours_) return;
+  Enter enter(*gpu_);
+  if (enter.status().ok()) driver.host_unregister(base_);
+  gpu_->objects_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace oh::cuda

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "platform/os/handles.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "platform/os/fork.h"
+#include "platform/os/os.h"
+
+namespace oh {
+
+UniqueFd::UniqueFd(int fd) : fd_(fd), generation_(fork_generation()) {
+  if (fd_ >= 0) fork_watch_fd(fd_);
+}
+
+void UniqueFd::reset() {
+  if (fd_ < 0) return;
+  // In a child of fork() the number was closed already and may be somebody else's by now.
+  if (generation_ == fork_generation()) {
+    fork_forget_fd(fd_);
+    close(fd_);
+  }
+  fd_ = -1;
+}
+
+Result<Mapping> Mapping::anonymous(uint64_t size, bool populate) {
+  void* data = nullptr;
+  int result = os().mmap(size, -1, 0, populate, &data);
+  if (result < 0) {
+    return Status::from_errno(
+        OH_ERR_SYSTEM, -result,
+        strf("mmap of %llu anonymous bytes", static_cast<unsigned long long>(size)));
+  }
+  return Mapping(data, size);
+}
+
+Result<Mapping> Mapping::of_fd(int fd, uint64_t size, bool populate, uint64_t offset) {
+  // The seal first: a file that may still shrink has no size to rely on.
+  int sealed = os().is_sealed(fd);
+  if (sealed < 0 && sealed != -EINVAL) {  // EINVAL: a file that knows no seals
+    return Status::from_errno(OH_ERR_SYSTEM, -sealed, "asking for the seals of a shared segment");
+  }
+  uint64_t there = 0;
+  int result = os().fstat_size(fd, &there);
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "fstat of a shared segment");
+  if (there < offset + size || sealed != 1) {
+    return error(
+        OH_ERR_PROTOCOL, "a shared segment has %llu bytes or may shrink, %llu were announced",
+        static_cast<unsigned long long>(there), static_cast<unsigned long long>(offset + size));
+  }
+  void* data = nullptr;
+  result = os().mmap(size, fd, offset, populate, &data);
+  if (result < 0) {
+    return Status::from_errno(
+        OH_ERR_SYSTEM, -result,
+        strf("mmap of %llu shared bytes", static_cast<unsigned long long>(size)));
+  }
+  return Mapping(data, size);
+}
+
+void Mapping::reset() {
+  if (data_) os().munmap(data_, size_);
+  data_ = nullptr;
+  size_ = 0;
+}
+
+Result<UniqueFd> make_memfd(const char* name, uint64_t size) {
+  int result = os().memfd_create(name);
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, strf("memfd_create(%s)", name));
+  UniqueFd fd(result);
+  result = os().ftruncate(fd.get(), size);
+  if (result < 0) {
+    return Status::from_errno(
+        OH_ERR_SYSTEM, -result,
+        strf("growing the shared memory %s to %llu bytes (is there a limit on "
+             "shared memory in this container?)",
+             name, static_cast<unsigned long long>(size)));
+  }
+  result = os().seal(fd.get());
+  if (result < 0) {
+    return Status::from_errno(OH_ERR_SYSTEM, -result, strf("sealing the shared memory %s", name));
+  }
+  return fd;
+}
+
+}  // namespace oh

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "platform/os/net.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/config.h"
+#include "platform/os/os.h"
+
+namespace oh {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+const sockaddr_in* v4(const SocketAddress& address) {
+  return reinterpret_cast<const sockaddr_in*>(&address.storage);
+}
+const sockaddr_in6* v6(const SocketAddress& address) {
+  return reinterpret_cast<const sockaddr_in6*>(&address.storage);
+}
+
+SocketAddress from_raw(const sockaddr* raw, socklen_t size) {
+  SocketAddress address;
+  std::memcpy(&address.storage, raw, size);
+  address.size = size;
+  return address;
+}
+
+socklen_t size_of_family(int family) {
+  return family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+}
+
+SocketAddress any_address(int family) {
+  SocketAddress address;
+  address.storage.ss_family = static_cast<sa_family_t>(family);
+  address.size = size_of_family(family);
+  return address;
+}
+
+// Where to bind for an ONEHOP_INTERFACE; "any" tries both families through IPv6 first.
+Result<std::vector<SocketAddress>> bind_candidates(const std::string& interface_name) {
+  if (interface_name == "any") {
+    return std::vector<SocketAddress>{any_address(AF_INET6), any_address(AF_INET)};
+  }
+  OH_ASSIGN_OR_RETURN(std::vector<SocketAddress> addresses, reachable_addresses(interface_name));
+  addresses.resize(1);
+  return addresses;
+}
+
+}  // namespace
+
+bool SocketAddress::is_loopback() const {
+  if (family() == AF_INET) return (ntohl(v4(*this)->sin_addr.s_addr) >> 24) == 127;
+  if (family() == AF_INET6) {
+    const in6_addr& ip = v6(*this)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&ip) || (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == 127);
+  }
+  return family() == AF_UNIX;
+}
+
+uint16_t SocketAddress::port() const {
+  if (family() == AF_INET) return ntohs(v4(*this)->sin_port);
+  if (family() == AF_INET6) return ntohs(v6(*this)->sin6_port);
+  return 0;
+}
+
+void SocketAddress::set_port(uint16_t port) {
+  if (family() == AF_INET) reinterpret_cast<sockaddr_in*>(&storage)->sin_port = htons(port);
+  if (family() == AF_INET6) reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port = htons(port);
+}
+
+std::string SocketAddress::text() const {
+  if (family() == AF_UNIX) {
+    const auto* address = reinterpret_cast<const sockaddr_un*>(&storage);
+    size_t length = size - offsetof(sockaddr_un, sun_path);
+    if (length > 0 && address->sun_path[0] == '\0') {
+      return "unix:@" + std::string(address->sun_path + 1, length - 1);
+    }
+    return "unix:" + std::string(address->sun_path);
+  }
+  char host[NI_MAXHOST] = "?";
+  getnameinfo(get(), size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
+  return family() == AF_INET6 ? strf("[%s]:%u", host, port()) : strf("%s:%u", host, port());
+}
+
+SocketAddress SocketAddress::unix_abstract(std::string_view name) {
+  SocketAddress address;
+  auto* raw = reinterpret_cast<sockaddr_un*>(&address.storage);
+  raw->sun_family = AF_UNIX;
+  size_t length = std::min(name.size(), sizeof(raw->sun_path) - 1);
+  std::memcpy(raw->sun_path + 1, name.data(), length);
+  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  return address;
+}
+
+SocketAddress SocketAddress::unix_path(std::string_view path) {
+  SocketAddress address;
+  auto* raw = reinterpret_cast<sockaddr_un*>(&address.storage);
+  raw->sun_family = AF_UNIX;
+  size_t length = std::min(path.size(), sizeof(raw->sun_path) - 1);
+  std::memcpy(raw->sun_path, path.data(), length);
+  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length + 1);
+  return address;
+}
+
+Result<SocketAddress> SocketAddress::numeric(const std::string& host, uint16_t port) {
+  SocketAddress address = any_address(AF_INET);
+  if (inet_pton(AF_INET, host.c_str(),
+                &reinterpret_cast<sockaddr_in*>(&address.storage)->sin_addr) != 1) {
+    address = any_address(AF_INET6);
+    if (inet_pton(AF_INET6, host.c_str(),
+                  &reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr) != 1) {
+      return error(OH_ERR_INVALID, "'%s' is neither an IPv4 nor an IPv6 address", host.c_str());
+    }
+  }
+  address.set_port(port);
+  return address;
+}
+
+Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port) {
+  size_t colon = host_and_port.rfind(':');
+  Result<int64_t> port = parse_integer(
+      colon == std::string_view::npos ? "" : host_and_port.substr(colon + 1), 1, 65535);
+  std::string host(host_and_port.substr(0, colon));
+  if (!port.ok() || host.empty()) {
+    return error(OH_ERR_INVALID, "'%.*s' is no address: expected HOST:PORT or [IPv6]:PORT",
+                 static_cast<int>(host_and_port.size()), host_and_port.data());
+  }
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  int failure = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (failure != 0) {
+    return error(OH_ERR_UNREACHABLE, "cannot resolve the host '%s': %s", host.c_str(),
+                 gai_strerror(failure));
+  }
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* entry = found; entry; entry = entry->ai_next) {
+    addresses.push_back(from_raw(entry->ai_addr, entry->ai_addrlen));
+    addresses.back().set_port(static_cast<uint16_t>(*port));
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
+
+Result<std::vector<SocketAddress>> reachable_addresses(const std::string& interface_name) {
+  Result<SocketAddress> literal = SocketAddress::numeric(interface_name, 0);
+  if (literal.ok()) return std::vector<SocketAddress>{*literal};
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) < 0) return Status::from_errno(OH_ERR_SYSTEM, errno, "getifaddrs");
+  std::vector<SocketAddress> addresses;
+  for (const ifaddrs* entry = all; entry; entry = entry->ifa_next) {
+    if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP)) continue;
+    int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    if (interface_name != "any" && interface_name != entry->ifa_name) continue;
+    addresses.push_back(from_raw(entry->ifa_addr, size_of_family(family)));
+    // A link-local address means nothing to another host without its own scope.
+    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(addresses.back())->sin6_addr)) {
+      addresses.pop_back();
+    }
+  }
+  freeifaddrs(all);
+  if (addresses.empty()) {
+    return error(OH_ERR_CONFIG,
+                 "ONEHOP_INTERFACE=%s: no such interface is up with an IPv4 or IPv6 address",
+                 interface_name.c_str());
+  }
+  auto is_loopback = [](const SocketAddress& address) { return address.is_loopback(); };
+  if (!std::all_of(addresses.begin(), addresses.end(), is_loopback)) {
+    std::erase_if(addresses, is_loopback);
+  }
+  return addresses;
+}
+
+Result<UniqueFd> listen_on(const SocketAddress& address) {
+  int result = os().socket(address.family(), SOCK_STREAM);
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "socket for " + address.text());
+  UniqueFd fd(result);
+  int on = 1;
+  int off = 0;
+  if (address.family() != AF_UNIX) {
+    os().setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  }
+  if (address.family() == AF_INET6) {
+    os().setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
+  result = os().bind(fd.get(), address.get(), address.size);
+  bool bound = result >= 0;
+  if (bound) result = os().listen(fd.get(), kBacklog);
+  if (result >= 0) return fd;
+  const auto* path = reinterpret_cast<const sockaddr_un*>(&address.storage)->sun_path;
+  if (bound && address.family() == AF_UNIX && path[0]) unlink(path);
+  return Status::from_errno(OH_ERR_SYSTEM, -result, "listen on " + address.text());
+}
+
+Result<UniqueFd> listen_in_range(const std::string& interface_name, uint16_t first, uint16_t last,
+                                 uint16_t* port) {
+  OH_ASSIGN_OR_RETURN(std::vector<SocketAddress> candidates, bind_candidates(interface_name));
+  for (uint32_t number = first; number <= last; ++number) {
+    for (SocketAddress& address : candidates) {
+      address.set_port(static_cast<uint16_t>(number));
+      Result<UniqueFd> fd = listen_on(address);
+      if (!fd.ok()) continue;
+      *port = static_cast<uint16_t>(number);
+      return std::move(*fd);
+    }
+  }
+  return UniqueFd();
+}
+
+Status wait_ready(int fd, short events, Deadline deadline, const char* what) {
+  while (true) {
+    pollfd entry{fd, events, 0};
+    int result = os().poll(&entry, 1, deadline.left());
+    if (result > 0) return {};
+    if (result < 0 && result != -EINTR) {
+      return Status::from_errno(OH_ERR_SYSTEM, -result, strf("poll while %s", what));
+    }
+    if (deadline.passed()) return error(OH_ERR_TIMEOUT, "the deadline passed while %s", what);
+  }
+}
+
+namespace {
+
+// One connection attempt under way.
+struct Attempt {
+  UniqueFd fd;
+  const SocketAddress* address;
+  int failure = 0;  // errno, once it has failed
+};
+
+Attempt begin_connect(const SocketAddress& address, Deadline deadline) {
+  Attempt attempt{UniqueFd(), &address};
+  int result = os().socket(address.family(), SOCK_STREAM);
+  if (result >= 0) {
+    attempt.fd = UniqueFd(result);
+    result = os().connect(attempt.fd.get(), address.get(), address.size);
+  }
+  while ((result == -EAGAIN || result == -EINTR) && attempt.fd.valid() && !deadline.passed()) {
+    // A Unix socket whose backlog is full; the kernel offers no event to wait for.
+    timespec pause{0, 1000000};
+    nanosleep(&pause, nullptr);
+    result = os().connect(attempt.fd.get(), address.get(), address.size);
+  }
+  if (result < 0 && result != -EINPROGRESS) attempt.failure = -result;
+  return attempt;
+}
+
+}  // namespace
+
+Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadline deadline) {
+  std::vector<Attempt> attempts;
+  attempts.reserve(addresses.size());
+  for (const SocketAddress& address : addresses) {
+    attempts.push_back(begin_connect(address, deadline));
+  }
+  while (true) {
+    std::vector<pollfd> waiting;
+    waiting.reserve(attempts.size());
+    for (Attempt& attempt : attempts) {
+      waiting.push_back({attempt.failure ? -1 : attempt.fd.get(), POLLOUT, 0});
+    }
+    bool any = std::any_of(waiting.begin(), waiting.end(), [](auto& w) { return w.fd >= 0; });
+    int ready = any ? os().poll(waiting.data(), waiting.size(), deadline.left()) : 0;
+    if (ready < 0 && ready != -EINTR) {
+      return Status::from_errno(OH_ERR_SYSTEM, -ready, "poll while connecting");
+    }
+    for (size_t i = 0; ready > 0 && i < attempts.size(); ++i) {
+      if (waiting[i].fd < 0 || !waiting[i].revents) continue;
+      socklen_t size = sizeof(attempts[i].failure);
+      int asked = os().getsockopt(waiting[i].fd, SOL_SOCKET, SO_ERROR, &attempts[i].failure, &size);
+      if (asked < 0) attempts[i].failure = -asked;
+      if (attempts[i].failure) continue;
+      int on = 1;
+      if (attempts[i].address->family() != AF_UNIX) {
+        os().setsockopt(waiting[i].fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      }
+      return std::move(attempts[i].fd);
+    }
+    if (any && !deadline.passed()) continue;
+    std::string tried;
+    for (Attempt& attempt : attempts) {
+      const char* why = attempt.failure ? strerrordesc_np(attempt.failure) : "no answer in time";
+      tried += strf("%s%s (%s)", tried.empty() ? "" : ", ", attempt.address->text().c_str(), why);
+    }
+    return error(any ? OH_ERR_TIMEOUT : OH_ERR_UNREACHABLE, "cannot connect: tried %s",
+                 tried.empty() ? "no address at all" : tried.c_str());
+  }
+}
+
+Result<PeerCredentials> peer_credentials(int fd) {
+  ucred raw{};
+  socklen_t size = sizeof(raw);
+  int result = os().getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &raw, &size);
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "SO_PEERCRED");
+  return PeerCredentials{raw.pid, raw.uid};
+}
+
+}  // namespace oh

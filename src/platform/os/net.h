@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Socket addresses, listening and connecting, with deadlines.
+//
+// Threading: any thread; values.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "platform/os/handles.h"
+
+namespace oh {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  int family() const { return storage.ss_family; }
+  bool is_loopback() const;
+  uint16_t port() const;
+  void set_port(uint16_t port);
+  // "10.0.0.1:29400", "[::1]:29400", "unix:@name" (abstract) or "unix:/path".
+  std::string text() const;
+
+  static SocketAddress unix_abstract(std::string_view name);
+  static SocketAddress unix_path(std::string_view path);
+  // A numeric IPv4 or IPv6 address.
+  static Result<SocketAddress> numeric(const std::string& host, uint16_t port);
+};
+
+// "10.0.0.1:29400", "[::1]:29400" or "host.name:29400" (resolved).
+Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port);
+
+// The addresses at which others can reach a process that listens on `interface_name` (see
+// ONEHOP_INTERFACE): without loopback, unless there is nothing else. Ports are zero.
+Result<std::vector<SocketAddress>> reachable_addresses(const std::string& interface_name);
+
+// A listening socket.
+Result<UniqueFd> listen_on(const SocketAddress& address);
+// Listens on the first free port of [first, last] on the interface, IPv6 and IPv4 at once for
+// "any". An invalid fd when no port is free.
+Result<UniqueFd> listen_in_range(const std::string& interface_name, uint16_t first, uint16_t last,
+                                 uint16_t* port);
+
+// Connects to the first of the addresses that answers, all tried at once, or fails by the deadline.
+Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadline deadline);
+
+struct PeerCredentials {
+  int pid = 0;  // 0: not visible from here (another PID namespace)
+  uint32_t uid = 0;
+};
+// Who is at the other end of a Unix socket.
+Result<PeerCredentials> peer_credentials(int fd);
+
+// Waits until the descriptor is ready for `events`; OH_ERR_TIMEOUT at the deadline.
+Status wait_ready(int fd, short events, Deadline deadline, const char* what);
+
+}  // namespace oh

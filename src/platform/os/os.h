@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The seam to the operating system: every call that can fail goes through here, so that a test can
+// make it fail. Calls return a value >= 0, or -errno; texts are written by the callers.
+//
+// Threading: any thread. The instance is chosen before the first endpoint is created.
+#pragma once
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace oh {
+
+class Os {
+ public:
+  virtual ~Os() = default;
+
+  // Memory.
+  virtual int memfd_create(const char* name);
+  virtual int ftruncate(int fd, uint64_t size);
+  virtual int fstat_size(int fd, uint64_t* size);
+  // Which file it is, whatever the number of the descriptor.
+  virtual int fstat_identity(int fd, uint64_t* device, uint64_t* inode);
+  // Forbids that a memfd shrinks (a peer that shrank it would make us die of SIGBUS), or asks.
+  virtual int seal(int fd);
+  virtual int is_sealed(int fd);  // 0 or 1
+  // Shared, read and write; `populate` faults all pages in. fd -1: anonymous shared memory.
+  virtual int mmap(uint64_t size, int fd, uint64_t offset, bool populate, void** out);
+  virtual int munmap(void* address, uint64_t size);
+
+  // Sockets.
+  virtual int socket(int domain, int type);
+  virtual int bind(int fd, const sockaddr* address, socklen_t size);
+  virtual int listen(int fd, int backlog);
+  virtual int connect(int fd, const sockaddr* address, socklen_t size);
+  virtual int accept(int fd);  // non-blocking, close-on-exec
+  virtual int64_t sendmsg(int fd, const msghdr* message, int flags);
+  virtual int64_t recvmsg(int fd, msghdr* message, int flags);
+  virtual int getsockopt(int fd, int level, int name, void* value, socklen_t* size);
+  virtual int setsockopt(int fd, int level, int name, const void* value, socklen_t size);
+  virtual int getsockname(int fd, sockaddr* address, socklen_t* size);
+  virtual int shutdown(int fd, int how);
+
+  // Waiting.
+  virtual int poll(pollfd* entries, size_t count, int64_t timeout_ns);
+  virtual int epoll_create();
+  virtual int epoll_ctl(int epoll, int operation, int fd, epoll_event* event);
+  virtual int epoll_wait(int epoll, epoll_event* events, int most, int64_t timeout_ns);
+  virtual int eventfd();
+  virtual int futex_wait(uint32_t* word, uint32_t expected, int64_t timeout_ns);
+  virtual int futex_wake(uint32_t* word);  // all who wait
+
+  // Other processes.
+  virtual int pidfd_open(int pid);
+  virtual int64_t process_vm_readv(int pid, const iovec* local, size_t locals, const iovec* remote,
+                                   size_t remotes);
+  virtual int64_t process_vm_writev(int pid, const iovec* local, size_t locals, const iovec* remote,
+                                    size_t remotes);
+
+  virtual int getrandom(void* out, size_t size);
+};
+
+// The instance in use.
+Os& os();
+// For tests: replaces it and returns the former one.
+Os* os_replace(Os* other);
+
+}  // namespace oh

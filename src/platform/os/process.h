@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who this process is: a random identity that no other process has, also not a forked child or a
+// process that gets the same PID later.
+//
+// Threading: any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace oh {
+
+using Id = std::array<uint8_t, 16>;
+
+std::string id_text(const Id& id);  // hexadecimal
+Result<Id> random_id();
+
+// This process's identity; made at first use, and anew after fork().
+Result<Id> process_identity();
+
+// Runs `body` in a new thread with all signals blocked, so that the program's handlers run on the
+// program's threads.
+using ThreadBody = void (*)(void* context);
+Status start_thread(const char* name, ThreadBody body, void* context, unsigned long* thread);
+void join_thread(unsigned long thread);
+
+}  // namespace oh

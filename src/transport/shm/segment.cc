@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/segment.h"
+
+namespace oh {
+
+Result<std::unique_ptr<Segment>> Segment::create(bool shared) {
+  std::unique_ptr<Segment> segment(new Segment);
+  if (shared) {
+    OH_ASSIGN_OR_RETURN(segment->fd_, make_memfd("onehop-pair", kSegmentSize + kPipesSize));
+    OH_ASSIGN_OR_RETURN(Mapping mapping,
+                        Mapping::of_fd(segment->fd_.get(), kSegmentSize, /*populate=*/true));
+    segment->mapping_ = std::make_shared<Mapping>(std::move(mapping));
+  } else {
+    OH_ASSIGN_OR_RETURN(Mapping mapping, Mapping::anonymous(kSegmentSize));
+    segment->mapping_ = std::make_shared<Mapping>(std::move(mapping));
+  }
+  // Zero bytes are the initial state of everything but the description.
+  segment->layout_ = reinterpret_cast<SegmentLayout*>(segment->mapping_->data());
+  SegmentHeader& header = segment->layout_->header;
+  header.magic = kSegmentMagic;
+  header.layout = kSegmentLayout;
+  header.cells = kCells;
+  header.payload_ring = kPayloadRing;
+  header.slots = kSlots;
+  header.signals = kSignals;
+  header.total = kSegmentSize;
+  OH_RETURN_IF_ERROR(segment->map_pipes());
+  return segment;
+}
+
+Result<std::unique_ptr<Segment>> Segment::open(UniqueFd fd) {
+  std::unique_ptr<Segment> segment(new Segment);
+  OH_ASSIGN_OR_RETURN(Mapping mapping, Mapping::of_fd(fd.get(), kSegmentSize, /*populate=*/true));
+  segment->fd_ = std::move(fd);
+  segment->mapping_ = std::make_shared<Mapping>(std::move(mapping));
+  segment->layout_ = reinterpret_cast<SegmentLayout*>(segment->mapping_->data());
+  const SegmentHeader& header = segment->layout_->header;
+  if (header.magic != kSegmentMagic || header.layout != kSegmentLayout || header.cells != kCells ||
+      header.payload_ring != kPayloadRing || header.slots != kSlots || header.signals != kSignals ||
+      header.total != kSegmentSize) {
+    return error(OH_ERR_VERSION, "the pair segment has layout %u, this build knows %u",
+                 header.layout, kSegmentLayout);
+  }
+  OH_RETURN_IF_ERROR(segment->map_pipes());
+  return segment;
+}
+
+Status Segment::map_pipes() {
+  if (fd_.valid()) {
+    OH_ASSIGN_OR_RETURN(Mapping mapping,
+                        Mapping::of_fd(fd_.get(), kPipesSize, /*populate=*/false, kSegmentSize));
+    pipe_mapping_ = std::make_shared<Mapping>(std::move(mapping));
+  } else {
+    OH_ASSIGN_OR_RETURN(Mapping mapping, Mapping::anonymous(kPipesSize, /*populate=*/false));
+    pipe_mapping_ = std::make_shared<Mapping>(std::move(mapping));
+  }
+  pipes_ = reinterpret_cast<PipeLayout*>(pipe_mapping_->data());
+  return {};
+}
+
+std::unique_ptr<Segment> Segment::alias(const Segment& other) {
+  std::unique_ptr<Segment> segment(new Segment);
+  segment->mapping_ = other.mapping_;
+  segment->layout_ = other.layout_;
+  segment->pipe_mapping_ = other.pipe_mapping_;
+  segment->pipes_ = other.pipes_;
+  return segment;
+}
+
+void Segment::take_side(int side, bool loopback) {
+  side_ = side;
+  loopback_ = loopback;
+}
+
+bool Segment::advance(SideState to) {
+  uint32_t now = mine().state.load();
+  while (now < static_cast<uint32_t>(to)) {
+    if (mine().state.compare_exchange_weak(now, static_cast<uint32_t>(to))) return true;
+  }
+  return false;
+}
+
+}  // namespace oh

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Transfer slots: one per operation that moves bytes directly between two buffers. A slot lies in
+// the owner's half of the pair segment; the other side claims it. Between host memories both sides
+// then copy, chunk by chunk, each from its own end. Where device memory takes part, the claimer
+// says once how it is done (CopyMode): the copy engine of one side in one piece, or the relay.
+//
+//            claim (other side)                  last chunk
+//   POSTED ─────────────────────▶ CLAIMED ───────────────────▶ DONE(status)
+//      │
+//      └──────▶ CANCELLED (owner)                    the owner frees it when `released` says
+//                                                    that the other side has seen DONE
+//
+// The word's sequence distinguishes uses of one slot: a claim with a stale sequence fails.
+//
+//   line 0  word 8 | owner address 8 | owner length 8 | claimer address 8 | claimer length 8 |
+//           owner block 4 | claimer block 4 | owner memory 4 | claimer memory 4
+//   line 1  cursor: back 32 | front 32 (both sides, compare-and-swap) | copied 8 | failure 4 |
+//           released 4 | attended 4 | mode 4
+//
+// A block is the number of the shared block or of the exported device memory that the address lies
+// in, 0 for private memory. Memory is a set of SlotMemory.
+//
+// Threading: the owner writes its fields before POSTED, the claimer its own before CLAIMED, so a
+// claim that comes too late spoils nothing; everything else is atomic.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace oh {
+
+enum class SlotState : uint8_t { kFree = 0, kPosted = 1, kClaimed = 2, kDone = 3, kCancelled = 4 };
+
+// sequence 32 | state 8 | status 8 (negated code) | reserved 16. Eight bytes, so that a copy engine
+// can write it as the done word of its copy.
+inline constexpr uint64_t slot_word(uint32_t sequence, SlotState state, oh_status status = OH_OK) {
+  return static_cast<uint64_t>(sequence) << 32 | static_cast<uint64_t>(state) << 24 |
+         static_cast<uint64_t>(static_cast<uint8_t>(-status)) << 16;
+}
+inline constexpr uint32_t slot_sequence(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+inline constexpr SlotState slot_state(uint64_t word) {
+  return static_cast<SlotState>(static_cast<uint8_t>(word >> 24));
+}
+inline oh_status slot_status(uint64_t word) {
+  return status_from(-static_cast<int>(static_cast<uint8_t>(word >> 16)), OH_ERR_PROTOCOL);
+}
+
+// What may follow what; the word never goes back within one sequence.
+inline constexpr bool slot_may_advance(SlotState from, SlotState to) {
+  switch (from) {
+    case SlotState::kFree:
+      return to == SlotState::kPosted;
+    case SlotState::kPosted:
+      return to == SlotState::kClaimed || to == SlotState::kCancelled;
+    case SlotState::kClaimed:
+      return to == SlotState::kDone;
+    case SlotState::kDone:
+    case SlotState::kCancelled:
+      return to == SlotState::kFree;
+  }
+  return false;
+}
+
+// What an address in a slot points to. Host memory is 0.
+enum SlotMemory : uint32_t {
+  kSlotDevice = 1,    // only copy engines may touch it
+  kSlotMappable = 2,  // the other side can map it: its block has been or will be handed over
+  kSlotPending = 4,   // its owner has to wait for earlier work on it: nobody else may touch it yet
+};
+
+// Above them: the device's ordinal, which means something within the process only.
+inline constexpr uint32_t kSlotOrdinal = 16;
+
+// Who copies where device memory takes part. Set once by the claimer, from kUndecided; whoever
+// stops the transfer before that sets kEngineOfClaimer, and takes the only chunk for itself.
+enum class CopyMode : uint32_t {
+  kUndecided = 0,
+  kEngineOfClaimer = 1,  // in one chunk; the engine writes DONE behind it
+  kEngineOfOwner = 2,    // the same; if it cannot map the claimer's memory it says kRelay instead
+  kRelay = 3,            // the source fills the pipe, the sink drains it and counts the chunks
+  kStaged = 4,           // the same through the sink's slab; if the source cannot map it: kRelay
+};
+
+struct alignas(128) TransferSlot {
+  std::atomic<uint64_t> word;
+  uint64_t owner_address;
+  uint64_t owner_length;
+  uint64_t claimer_address;
+  uint64_t claimer_length;
+  uint32_t owner_block;
+  uint32_t claimer_block;
+  uint32_t owner_memory;
+  uint32_t claimer_memory;
+
+  alignas(64) std::atomic<uint64_t> cursor;  // chunks taken: back 32 | front 32
+  std::atomic<uint64_t> copied;              // chunks through, failed ones too
+  std::atomic<uint32_t> failure;             // negated status of the first chunk that failed
+  std::atomic<uint32_t> released;            // sequence that the other side is through with
+  std::atomic<uint32_t> attended;            // a thread of the owner waits for this operation now
+  std::atomic<uint32_t> mode;                // CopyMode
+};
+static_assert(sizeof(TransferSlot) == 128);
+
+// Bytes a chunk: both sides compute it. Halves for a middle-sized message, so that each side copies
+// one; at most 256 KiB, so that a side that started late still finds work.
+inline constexpr uint64_t slot_chunk(uint64_t length) {
+  constexpr uint64_t kPage = 4096;
+  uint64_t half = (length / 2 + kPage - 1) / kPage * kPage;
+  return half < 32 * 1024 ? 32 * 1024 : half > 256 * 1024 ? 256 * 1024 : half;
+}
+inline constexpr uint32_t slot_chunks(uint64_t length) {
+  return static_cast<uint32_t>((length + slot_chunk(length) - 1) / slot_chunk(length));
+}
+
+// Moves the word from `from` to `to` within its sequence. False: it had moved already (or the slot
+// was used again). Sequentially consistent: pairs with the sleeper's check of the word.
+inline bool slot_advance(TransferSlot& slot, uint32_t sequence, SlotState from, SlotState to,
+                         oh_status status = OH_OK) {
+  uint64_t expected = slot_word(sequence, from);
+  return slot_may_advance(from, to) &&
+         slot.word.compare_exchange_strong(expected, slot_word(sequence, to, status),
+                                           std::memory_order_seq_cst);
+}
+
+}  // namespace oh

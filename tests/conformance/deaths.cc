@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A peer that dies in the middle of something.
+#include "conformance/faults.h"
+
+#include <unistd.h>
+
+#include <deque>
+
+namespace conformance {
+namespace {
+
+// Waits by looking, which says to the other side that nobody waits: transfers go directly then.
+void look_until_ended(onehop::Request& request) {
+  while (!request.test()) std::this_thread::yield();
+}
+
+TEST_P(Faults, DeathEndsWhatWaits) {
+  run(
+      [&](Side& side) {
+        Buffer large = side.buffer(kLarge);
+        Buffer inbox = side.buffer(kLarge);
+        Buffer small = side.buffer(100);
+        std::deque<onehop::Request> requests;
+        requests.push_back(side.peer().irecv(inbox.data(), kLarge, 1));
+        requests.push_back(side.peer().irecv(small.data(), 100, 2));
+        requests.push_back(side.peer().irecv(small.data(), 100, onehop::kAnyTag));
+        requests.push_back(side.peer().isend(large.data(), kLarge, 3));
+        side.sync();
+        trap().strike(side.other_process(), SIGKILL);
+        for (onehop::Request& request : requests) expect_lost(request, "posted");
+        EXPECT_EQ(status_of([&] { side.peer().wait_signal(1, 1, 20s); }), OH_ERR_PEER_LOST);
+        EXPECT_EQ(status_of([&] { side.peer().send(small.data(), 8, 1, 20s); }), OH_ERR_PEER_LOST);
+        expect_healthy(side);
+      },
+      [&](Side& side) {
+        side.sync();
+        pause();
+      });
+}
+
+TEST_P(Faults, DeathOfAReceiverInTheMiddle) {
+  for (bool looking : {false, true}) {
+    run(
+        [&](Side& side) {
+          Buffer large = side.buffer(kLarge);
+          large.fill(1);
+          onehop::Request other = side.peer().isend(large.data(), kLarge, 2);
+          onehop::Request request = side.peer().isend(large.data(), kLarge, 1);
+          expect_lost(request, looking ? "receiver_looking" : "receiver_waiting", true);
+          expect_lost(other, "beside_it");
+          expect_healthy(side);
+        },
+        [&](Side& side) {
+          Buffer large = side.buffer(kLarge);
+          trap().set(5, SIGKILL);
+          onehop::Request request = side.peer().irecv(large.data(), kLarge, 1);
+          looking ? look_until_ended(request) : void(request.wait());
+          // A transfer that passes few points: struck where it waits next.
+          while (true) Trap::pass("");
+        });
+  }
+}
+
+TEST_P(Faults, DeathOfASenderInTheMiddle) {
+  for (bool looking : {false, true}) {
+    run(
+        [&](Side& side) {
+          Buffer large = side.buffer(kLarge);
+          Buffer beside = side.buffer(kLarge);
+          onehop::Request request = side.peer().irecv(large.data(), kLarge, 1);
+          onehop::Request other = side.peer().irecv(beside.data(), kLarge, 2);
+          side.sync();
+          // Our side copies, too, and may be through with all of it.
+          oh_status status =
+              expect_lost(request, looking ? "sender_looking" : "sender_waiting", true);
+          EXPECT_TRUE(status != OH_OK || large.holds(1, kLarge));
+          expect_lost(other, "beside_it");
+          expect_healthy(side);
+        },
+        [&](Side& side) {
+          Buffer large = side.buffer(kLarge);
+          large.fill(1);
+          side.sync();
+          trap().set(2, SIGKILL);
+          onehop::Request request = side.peer().isend(large.data(), kLarge, 1);
+          looking ? look_until_ended(request) : void(request.wait());
+          while (true) Trap::pass("");
+        });
+  }
+}
+
+TEST_P(Faults, DeathInsideAOneSidedCopy) {
+  run(
+      [&](Side& side) {
+        Buffer buffer = side.buffer(1 << 20);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        await_strike();
+        // Nobody may wait for the dead to leave the region.
+        region.deregister(20s);
+        expect_healthy(side);
+      },
+      [&](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer buffer = side.buffer(1 << 20);
+        trap().set(1, SIGKILL);
+        while (true) {
+          side.peer().put(buffer.data(), remote, 0, buffer.size()).wait();
+          Trap::pass("");
+        }
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, Faults, ::testing::ValuesIn(process_kinds()), name_of);
+
+}  // namespace
+}  // namespace conformance

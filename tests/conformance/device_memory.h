@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Device memory of every kind, for the conformance tests: allocated through the driver that the
+// library under test uses, the real one or the fake.
+//
+// Threading: any thread; each allocation has one owner.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace conformance {
+
+enum class MemoryKind {
+  kPrivate,  // host memory of the process
+  kShared,   // host memory that onehop shares
+  kMalloc,   // cudaMalloc
+  kInside,   // the same, not at the start of the allocation
+  kVmm,      // several chunks in one reservation, as PyTorch's expandable segments
+  kPool,     // a pool that can be exported
+  kAsync,    // the default pool of cudaMallocAsync, which cannot
+  kManaged,
+  kPinned,  // host memory that the driver allocated
+};
+inline bool on_device(MemoryKind kind) {
+  return kind >= MemoryKind::kMalloc && kind != MemoryKind::kPinned;
+}
+
+// The driver of this process, and the device on which this thread allocates from now on.
+void use_device(const std::string& library, int ordinal);
+
+void* allocate(MemoryKind kind, size_t size);
+void release(MemoryKind kind, void* data, size_t size);
+void write_device(void* to, const void* from, size_t size);
+void read_device(void* to, const void* from, size_t size);
+
+// Bytes of the device that nobody uses, in any process.
+size_t free_device_memory();
+
+// A stream of the application's, and work on it that takes a while.
+void* make_stream();
+void destroy_stream(void* stream);
+void copy_on(void* stream, void* to, const void* from, size_t size);
+void* make_event();
+void record_event(void* event, void* stream);
+void destroy_event(void* event);
+// Keeps the stream busy until `*go` is not 0.
+void block_stream(void* stream, std::atomic<bool>* go);
+
+}  // namespace conformance

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The contract between memories of which at least one is on a device: every kind of memory, in two
+// processes and within one. On the fake driver, or on the machine's own with REAL_GPUS=1.
+#include <cstdlib>
+
+#include "conformance/sides.h"
+#include "sanitizers.h"
+
+namespace conformance {
+namespace {
+
+std::string driver() { return std::getenv("REAL_GPUS") ? "" : FAKE_CUDA_LIBRARY; }
+
+LinkKind gpu_kind(const char* name, MemoryKind first, MemoryKind second, oh_path path) {
+  LinkKind kind;
+  kind.name = name;
+  kind.path = path;
+  kind.memory[0] = first;
+  kind.memory[1] = second;
+  kind.device[0] = 0;
+  kind.device[1] = 1;
+  kind.driver = driver();
+  kind.env = {{"ONEHOP_LOG", "error"}, {"FAKE_CUDA", "devices=2"}};
+  if (!kind.driver.empty()) kind.env["ONEHOP_CUDA_LIBRARY"] = kind.driver;
+  return kind;
+}
+
+LinkKind same(const char* name, MemoryKind kind, oh_path path) {
+  return gpu_kind(name, kind, kind, path);
+}
+
+LinkKind threads(LinkKind kind) {
+  kind.name = "threads_" + kind.name;
+  kind.processes = false;
+  if (kind.path == OH_PATH_CUDA_IPC) kind.path = OH_PATH_LOCAL;
+  return kind;
+}
+
+LinkKind one_gpu(LinkKind kind) {
+  kind.name = "one_gpu_" + kind.name;
+  kind.device[1] = 0;
+  return kind;
+}
+
+LinkKind without_p2p(LinkKind kind) {
+  kind.name += "_without_p2p";
+  kind.env["FAKE_CUDA"] = "devices=2,p2p=none";
+  kind.path = OH_PATH_RELAY;
+  return kind;
+}
+
+LinkKind without_ipc(LinkKind kind) {
+  kind.name += "_without_ipc";
+  kind.env["ONEHOP_CUDA_IPC"] = "off";
+  kind.path = OH_PATH_RELAY;
+  return kind;
+}
+
+// The initiator's engine reaches the target, whatever its own memory is.
+LinkKind put_by(oh_path path, LinkKind kind) {
+  kind.put_path = path;
+  return kind;
+}
+
+// The second side has no GPU at all.
+LinkKind host_endpoint(LinkKind kind) {
+  kind.name += "_endpoint";
+  kind.device[1] = -1;
+  return kind;
+}
+
+std::vector<LinkKind> all_kinds() {
+  using enum MemoryKind;
+  LinkKind malloc = same("malloc", kMalloc, OH_PATH_CUDA_IPC);
+  return {
+      malloc,
+      one_gpu(malloc),
+      threads(malloc),
+      same("inside", kInside, OH_PATH_CUDA_IPC),
+      same("vmm", kVmm, OH_PATH_CUDA_IPC),
+      same("pool", kPool, OH_PATH_CUDA_IPC),
+      gpu_kind("async_and_malloc", kAsync, kMalloc, OH_PATH_CUDA_IPC),
+      gpu_kind("malloc_and_async", kMalloc, kAsync, OH_PATH_CUDA_IPC),
+      // Neither side can map the other's.
+      same("async", kAsync, OH_PATH_STAGED),
+      same("managed", kManaged, OH_PATH_STAGED),
+      without_p2p(malloc),
+      without_ipc(malloc),
+      without_p2p(same("async", kAsync, OH_PATH_RELAY)),
+      threads(same("async", kAsync, OH_PATH_STAGED)),
+      // Host memory takes part.
+      gpu_kind("malloc_and_host", kMalloc, kPrivate, OH_PATH_RELAY),
+      put_by(OH_PATH_CUDA_IPC, gpu_kind("host_and_malloc", kPrivate, kMalloc, OH_PATH_RELAY)),
+      put_by(OH_PATH_CUDA_IPC, gpu_kind("pinned_and_vmm", kPinned, kVmm, OH_PATH_RELAY)),
+      gpu_kind("malloc_and_shared", kMalloc, kShared, OH_PATH_RELAY),
+      host_endpoint(gpu_kind("malloc_and_host", kMalloc, kPrivate, OH_PATH_RELAY)),
+      put_by(OH_PATH_LOCAL, threads(gpu_kind("malloc_and_host", kMalloc, kPrivate, OH_PATH_RELAY))),
+  };
+}
+
+// Under a sanitizer, which is slow, one of each way that the bytes go.
+std::vector<LinkKind> gpu_kinds() {
+  std::vector<LinkKind> kinds = all_kinds();
+  if (!kSanitized) return kinds;
+  std::erase_if(kinds, [](const LinkKind& kind) {
+    return kind.name != "malloc" && kind.name != "threads_async" && kind.name != "malloc_and_host";
+  });
+  return kinds;
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, Conformance, ::testing::ValuesIn(gpu_kinds()), name_of);
+
+}  // namespace
+}  // namespace conformance

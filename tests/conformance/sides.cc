@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/sides.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "single_thread.h"
+
+namespace conformance {
+namespace {
+
+constexpr unsigned kWatchdogSeconds = 60;
+
+void write_all(int fd, const void* data, size_t size) {
+  const auto* at = static_cast<const uint8_t*>(data);
+  while (size > 0) {
+    ssize_t written = write(fd, at, size);
+    ASSERT_GT(written, 0) << "the other side is gone";
+    at += written;
+    size -= static_cast<size_t>(written);
+  }
+}
+
+void read_all(int fd, void* data, size_t size) {
+  auto* at = static_cast<uint8_t*>(data);
+  while (size > 0) {
+    ssize_t got = read(fd, at, size);
+    ASSERT_GT(got, 0) << "the other side is gone";
+    at += got;
+    size -= static_cast<size_t>(got);
+  }
+}
+
+void play(const LinkKind& kind, int number, int fd, int other, const Role& role) {
+  Side side(kind, number, fd, fd);
+  side.set_other_process(other);
+  try {
+    side.connect();
+    role(side);
+    side.sync();
+    side.disconnect();
+  } catch (const std::exception& failure) {
+    ADD_FAILURE() << "side " << number << ": " << failure.what();
+  }
+}
+
+}  // namespace
+
+void Side::sync() {
+  // What we have read the library's threads may overwrite now, and what they wrote before is ours
+  // to read: through the other process, which is true, and through the link's lock, which
+  // ThreadSanitizer can see.
+  if (peer_) (void)peer_->stats();
+  tell_number(42);
+  ASSERT_EQ(hear_number(), 42);
+  if (peer_) (void)peer_->stats();
+}
+
+void Side::tell(const onehop::Bytes& bytes) {
+  tell_number(static_cast<int64_t>(bytes.size()));
+  write_all(out_, bytes.data(), bytes.size());
+}
+
+onehop::Bytes Side::hear() {
+  onehop::Bytes bytes(static_cast<size_t>(hear_number()));
+  read_all(in_, bytes.data(), bytes.size());
+  return bytes;
+}
+
+void Side::tell_number(int64_t number) { write_all(out_, &number, sizeof(number)); }
+
+int64_t Side::hear_number() {
+  int64_t number = -1;
+  read_all(in_, &number, sizeof(number));
+  return number;
+}
+
+bool Side::was_told() const {
+  pollfd waiting{in_, POLLIN, 0};
+  return poll(&waiting, 1, 0) > 0;
+}
+
+Buffer Side::buffer(size_t size) const {
+  if (kind_.device[number_] >= 0) use_device(kind_.driver, kind_.device[number_]);
+  return Buffer(size, kind_.memory[number_]);
+}
+
+void Side::connect() {
+  oh_endpoint_options options{};
+  options.struct_size = sizeof(options);
+  std::string device = "cuda:" + std::to_string(kind_.device[number_]);
+  if (kind_.device[number_] >= 0) {
+    options.device = device.c_str();
+    use_device(kind_.driver, kind_.device[number_]);
+  }
+  endpoint_ = std::make_unique<onehop::Endpoint>(&options);
+  if (number_ == 0) {
+    peer_ = std::make_unique<onehop::Peer>(endpoint_->connect(hear()));
+  } else {
+    tell(endpoint_->address());
+    peer_ = std::make_unique<onehop::Peer>(endpoint_->accept());
+  }
+}
+
+void Side::disconnect() {
+  peer_.reset();
+  endpoint_.reset();
+}
+
+void Side::drop_peer() {
+  peer_->close();
+  peer_.reset();
+}
+
+std::vector<LinkKind> process_kinds() {
+  return {
+      LinkKind{.name = "single_copy"},
+      LinkKind{.name = "single_copy_shared_memory"}.with(MemoryKind::kShared),
+      LinkKind{.name = "no_single_copy", .env = {{"ONEHOP_CMA", "off"}}},
+      LinkKind{.name = "no_single_copy_shared_memory", .env = {{"ONEHOP_CMA", "off"}}}.with(
+          MemoryKind::kShared),
+      LinkKind{.name = "tiny_credit",
+               .env = {{"ONEHOP_EAGER_CREDIT", "1024"}, {"ONEHOP_EAGER_MAX", "512"}}},
+      LinkKind{.name = "no_segment",
+               .env = {{"ONEHOP_SEGMENT", "off"}, {"ONEHOP_LOG", "error"}},
+               .path = OH_PATH_SOCKET},
+  };
+}
+
+std::string name_of(const ::testing::TestParamInfo<LinkKind>& test) { return test.param.name; }
+
+namespace {
+
+// The environment of a test; back to what it was when the test ends.
+class KindScope {
+ public:
+  explicit KindScope(const LinkKind& kind) : kind_(kind) {
+    signal(SIGPIPE, SIG_IGN);
+    for (const auto& [name, value] : kind.env) setenv(name.c_str(), value.c_str(), 1);
+    alarm(kWatchdogSeconds);
+  }
+  ~KindScope() {
+    alarm(0);
+    for (const auto& [name, value] : kind_.env) unsetenv(name.c_str());
+  }
+
+ private:
+  const LinkKind& kind_;
+};
+
+pid_t fork_side(const LinkKind& kind, int number, const int fds[2], const Role& role) {
+  EXPECT_TRUE(wait_until_single_threaded());
+  fflush(nullptr);
+  pid_t child = fork();
+  if (child != 0) return child;
+  close(fds[1 - number]);
+  alarm(kWatchdogSeconds);
+  play(kind, number, fds[number], getppid(), role);
+  fflush(nullptr);
+  _exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+bool on_gpu(const LinkKind& kind) { return kind.device[0] >= 0 || kind.device[1] >= 0; }
+
+void expect_success(pid_t child, const char* who) {
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << who << " failed: " << status;
+}
+
+}  // namespace
+
+void run_pair(const LinkKind& kind, const Role& first, const Role& second) {
+  int fds[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+  KindScope scope(kind);
+  if (kind.processes) {
+    pid_t child = fork_side(kind, 1, fds, second);
+    ASSERT_GT(child, 0);
+    // The children's watchdogs come first.
+    if (on_gpu(kind)) alarm(2 * kWatchdogSeconds);
+    // No child can use CUDA after a fork, so a process that has used it forks no more.
+    pid_t self = on_gpu(kind) ? fork_side(kind, 0, fds, first) : 0;
+    close(fds[1]);
+    if (self == 0) play(kind, 0, fds[0], child, first);
+    close(fds[0]);
+    expect_success(child, "side 1");
+    if (self) expect_success(self, "side 0");
+    return;
+  }
+  auto both = [&] {
+    std::thread other([&] { play(kind, 1, fds[1], 0, second); });
+    play(kind, 0, fds[0], 0, first);
+    other.join();
+  };
+  if (on_gpu(kind)) {
+    EXPECT_TRUE(wait_until_single_threaded());
+    alarm(2 * kWatchdogSeconds);  // the child's comes first
+    fflush(nullptr);
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(kWatchdogSeconds);
+      both();
+      fflush(nullptr);
+      _exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    expect_success(child, "the process of both sides");
+  } else {
+    both();
+  }
+  close(fds[0]);
+  close(fds[1]);
+}
+
+void run_with_victim(const LinkKind& kind, const Role& survivor, const Role& victim) {
+  int fds[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+  KindScope scope(kind);
+  pid_t child = fork_side(kind, 1, fds, victim);
+  ASSERT_GT(child, 0);
+  close(fds[1]);
+  Side side(kind, 0, fds[0], fds[0]);
+  side.set_other_process(child);
+  try {
+    side.connect();
+    survivor(side);
+    side.disconnect();
+  } catch (const std::exception& failure) {
+    ADD_FAILURE() << "the survivor: " << failure.what();
+  }
+  kill(child, SIGKILL);
+  close(fds[0]);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) != 0) << "the victim failed: " << status;
+}
+
+namespace {
+
+// A child that does `work`; the test fails there if something is thrown.
+pid_t fork_work(const std::function<void()>& work) {
+  EXPECT_TRUE(wait_until_single_threaded());
+  fflush(nullptr);
+  pid_t child = fork();
+  if (child != 0) return child;
+  alarm(kWatchdogSeconds);
+  try {
+    work();
+  } catch (const std::exception& failure) {
+    ADD_FAILURE() << failure.what();
+  }
+  fflush(nullptr);
+  _exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+struct Channel {
+  Channel() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0); }
+  ~Channel() {
+    for (int end : ends) close(end);
+  }
+  int ends[2] = {-1, -1};
+};
+
+}  // namespace
+
+void run_apart(const LinkKind& kind, const Role& first, const Role& second) {
+  KindScope scope(kind);
+  alarm(5 * kWatchdogSeconds);  // the children have watchdogs of their own, which they may wind up
+  pid_t children[2];
+  {
+    Channel channel;
+    for (int number : {1, 0}) {
+      children[number] = fork_work([&, number] {
+        close(channel.ends[1 - number]);
+        Side side(kind, number, channel.ends[number], channel.ends[number]);
+        side.set_other_process(number == 0 ? children[1] : 0);
+        (number == 0 ? first : second)(side);
+      });
+    }
+  }
+  expect_success(children[1], "side 1");
+  expect_success(children[0], "side 0");
+}
+
+void run_apart_with_victim(const LinkKind& kind, const Survivor& survivor, const Role& victim,
+                           const Role& next) {
+  KindScope scope(kind);
+  alarm(2 * kWatchdogSeconds);  // the children's come first
+  pid_t others[2];
+  pid_t first;
+  {
+    Channel channels[2];
+    for (int i : {0, 1}) {
+      others[i] = fork_work([&, i] {
+        close(channels[i].ends[0]);
+        for (int end : channels[1 - i].ends) close(end);
+        Side side(kind, 1, channels[i].ends[1], channels[i].ends[1]);
+        (i == 0 ? victim : next)(side);
+      });
+    }
+    first = fork_work([&] {
+      for (Channel& channel : channels) close(channel.ends[1]);
+      Side to_victim(kind, 0, channels[0].ends[0], channels[0].ends[0]);
+      Side to_next(kind, 0, channels[1].ends[0], channels[1].ends[0]);
+      to_victim.set_other_process(others[0]);
+      survivor(to_victim, to_next);
+    });
+  }
+  expect_success(first, "the survivor");
+  expect_success(others[1], "the next peer");
+  int status = 0;
+  ASSERT_EQ(waitpid(others[0], &status, 0), others[0]);
+  EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) != 0) << "the victim failed: " << status;
+}
+
+}  // namespace conformance

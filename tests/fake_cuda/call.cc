@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gate of every entry point, and the driver's start.
+//
+// Threading: any thread.
+#include "call.h"
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "capture.h"
+#include "streams.h"
+
+namespace oh::cuda::fake {
+namespace {
+// A child after fork has no driver. Written by the child before it has other threads: relaxed.
+std::atomic<bool> g_forked{false};
+thread_local ThreadState t_state;
+}  // namespace
+
+ThreadState& thread_state() { return t_state; }
+
+Call::Call(Symbol symbol, unsigned needs) : code_(begin(symbol, needs)) {}
+
+Code Call::begin(Symbol symbol, unsigned needs) {
+  // Before any lock: another thread may have held it at the fork.
+  if (g_forked.load(std::memory_order_relaxed)) return kNotInitialized;
+  const Code failure = Faults::instance().visit(symbol);
+  if (failure != kSuccess) return failure;
+  if (t_state.in_callback && needs != kNothing) return kNotPermitted;
+  World& world = World::instance();
+  lock_ = std::unique_lock<std::mutex>(world.mutex);
+  if (needs == kNothing) return kSuccess;
+  if (!world.initialised) return kNotInitialized;
+  if ((needs & kContext) != 0) {
+    if (t_state.stack.size == 0) return kInvalidContext;
+    context_ = world.context(t_state.stack.contexts[t_state.stack.size - 1]);
+    if (context_ == nullptr) return kContextIsDestroyed;
+    if (context_->sticky != kSuccess) return context_->sticky;
+  }
+  return (needs & kUnsafeCall) != 0 ? disturb_captures(world, t_state.capture_mode) : kSuccess;
+}
+
+Code Call::find(Stream handle, std::shared_ptr<StreamState>* out) {
+  // CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2.
+  if (reinterpret_cast<uint64_t>(handle) <= 2) {
+    if (context_ == nullptr) return kInvalidContext;
+    const Code code = disturb_by_default_stream(world(), *context_);
+    if (code != kSuccess) return code;
+    if (context_->default_stream == nullptr) {
+      context_->default_stream = std::make_shared<StreamState>();
+      context_->default_stream->context = context_;
+    }
+    *out = context_->default_stream;
+    return kSuccess;
+  }
+  const auto found = world().streams.find(handle);
+  if (found == world().streams.end()) return kInvalidHandle;
+  *out = found->second;
+  return found->second->context->sticky;
+}
+
+Code Call::find(Event handle, std::shared_ptr<EventState>* out) const {
+  const auto found = world().events.find(handle);
+  if (found == world().events.end()) return kInvalidHandle;
+  *out = found->second;
+  return found->second->context->sticky;
+}
+
+Code Call::find(MemoryPool handle, std::shared_ptr<Pool>* out) const {
+  const auto found = world().pools.find(handle);
+  if (found == world().pools.end()) return kInvalidValue;
+  *out = found->second;
+  return kSuccess;
+}
+
+}  // namespace oh::cuda::fake
+
+namespace oh::cuda {
+using namespace fake;
+
+Code cuInit(unsigned flags) {
+  Call call(Symbol::cuInit, kNothing);
+  if (!call.ok()) return call.code();
+  if (flags != 0) return kInvalidValue;
+  if (config().visible.empty()) return kNoDevice;
+  if (!call.world().initialised) {
+    call.world().initialised = true;
+    pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
+  }
+  return kSuccess;
+}
+
+}  // namespace oh::cuda

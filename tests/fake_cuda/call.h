@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Call: what every entry point does first: is the driver usable, shall the call fail, is there a
+// context, may it happen while a stream is captured. Holds the world's lock from then on.
+//
+// Threading: one per call, on the caller's thread.
+#pragma once
+
+#include "faults.h"
+#include "world.h"
+
+namespace oh::cuda::fake {
+
+enum Needs : unsigned {
+  kAnything = 0,    // an initialised driver
+  kNothing = 1,     // not even that
+  kContext = 2,     // a current context
+  kUnsafeCall = 4,  // it would disturb a capture
+};
+
+// The contexts that were made current, the last on top. No destructor: also used at thread exit.
+struct ContextStack {
+  static constexpr int kDepth = 64;
+  Context contexts[kDepth];
+  int size;
+};
+
+struct ThreadState {
+  ContextStack stack;
+  int capture_mode;  // as exchanged; global first
+  bool in_callback;  // a host function runs: no call is allowed
+};
+ThreadState& thread_state();
+
+class Call {
+ public:
+  Call(Symbol symbol, unsigned needs);
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  bool ok() const { return code_ == kSuccess; }
+  Code code() const { return code_; }
+  World& world() const { return World::instance(); }
+  // Of a call that needs one.
+  const std::shared_ptr<ContextState>& context() const { return context_; }
+  std::unique_lock<std::mutex>& lock() { return lock_; }
+
+  // The stream of a handle; null: the current context's default stream.
+  Code find(Stream handle, std::shared_ptr<StreamState>* out);
+  Code find(Event handle, std::shared_ptr<EventState>* out) const;
+  Code find(MemoryPool handle, std::shared_ptr<Pool>* out) const;
+
+ private:
+  Code begin(Symbol symbol, unsigned needs);
+
+  std::unique_lock<std::mutex> lock_;
+  std::shared_ptr<ContextState> context_;
+  Code code_;
+};
+
+}  // namespace oh::cuda::fake

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What FAKE_CUDA and CUDA_VISIBLE_DEVICES say; control.h has the table.
+//
+// Threading: read once; constant afterwards.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "platform/cuda/abi.h"
+
+namespace oh::cuda::fake {
+
+// Devices of the session have a physical index, the same in every process; a process sees some of
+// them under ordinals of its own.
+constexpr int kMostDevices = 64;
+
+struct Failure {
+  std::string where;
+  uint64_t nth = 0;  // 0: always
+  Code code = kSuccess;
+};
+
+struct Config {
+  int devices = 1;
+  size_t memory = size_t{1} << 30;
+  bool all_peers = true;
+  std::vector<std::pair<int, int>> peers;
+  std::string name = "Fake GPU";
+  bool ipc = true;
+  bool vmm = true;
+  unsigned delay_us = 0;
+  std::vector<Failure> failures;
+  std::vector<int> visible;  // the physical index of each ordinal
+
+  bool can_access(int physical, int other) const;
+};
+
+const Config& config();
+Uuid uuid_of(int physical);
+// Ends the process with a message.
+[[noreturn]] void refuse(const std::string& why);
+
+}  // namespace oh::cuda::fake

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests may ask of the fake CUDA driver beyond CUDA: counts, failures, bytes, and streams that
+// stand still. Found by dlsym in libonehop_fake_cuda.so; all functions act on this process only.
+//
+// Environment, read at the first call:
+//   FAKE_CUDA="devices=2,memory=1G,p2p=all,name=Fake GPU,ipc=on,vmm=on,delay_us=0,fail=…"
+//     devices   1..64                                            (1)
+//     memory    bytes of each device; K, M, G                    (1G)
+//     p2p       all, none, or pairs of physical devices: 0-1+2-3 (all)
+//     name      of every device                                  (Fake GPU)
+//     ipc, vmm  on or off: legacy IPC, VMM                       (on)
+//     delay_us  before each operation of a stream                (0)
+//     fail      WHERE:N:CODE, may be given several times; see fake_cuda_fail
+//   FAKE_CUDA_STATE=PATH  the session: processes with the same path share the devices' memory.
+//   CUDA_VISIBLE_DEVICES  ordinals or "GPU-…" UUIDs, as the real driver reads it.
+// Anything else in FAKE_CUDA ends the process with a message.
+//
+// Where it is stricter than a GPU, on purpose: cuMemFree does not wait for copies, so a copy that
+// is still queued fails; a stream write accepts only device addresses, and those of registered host
+// memory differ from the host's; a handle is never used twice; what needs a context needs a current
+// one even if a stream or an event would tell it; VMM and pool memory needs access rights also for
+// copies.
+//
+// Threading: any thread.
+#ifndef ONEHOP_TESTS_FAKE_CUDA_CONTROL_H_
+#define ONEHOP_TESTS_FAKE_CUDA_CONTROL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct FakeCudaCounts {
+  size_t contexts;  // retains of primary contexts that were not released
+  size_t streams;   // without default streams
+  size_t events;
+  size_t allocations;  // cuMemAlloc, managed, host, pool
+  size_t imports;      // legacy handles, pool pointers; not references to one import
+  size_t host_registrations;
+  size_t reservations;  // of VMM addresses
+  size_t mappings;      // of VMM memory
+  size_t vmm_handles;   // handles of created and imported VMM memory that were not released
+  size_t pools;         // created and imported
+} FakeCudaCounts;
+
+// Live objects of this process.
+void fake_cuda_counts(FakeCudaCounts* counts);
+
+// Calls of an entry point, by its exported symbol, since the start. UINT64_MAX: no such symbol.
+uint64_t fake_cuda_calls(const char* symbol);
+
+// The nth time from now (1: the next; 0: always) that `where` happens, it fails with `code`. where:
+// an exported symbol, or "copy" or "operation": that executed copy, or operation of any sort, puts
+// the context into the sticky error `code`. 0: set; -1: no such place.
+int fake_cuda_fail(const char* where, uint64_t nth, int code);
+void fake_cuda_clear_failures(void);
+
+// Copies between device memory (any memory that the fake knows) and `bytes`, now. 0: done; -1:
+// not live memory.
+int fake_cuda_peek(uint64_t address, void* bytes, size_t size);
+int fake_cuda_poke(uint64_t address, const void* bytes, size_t size);
+
+// A held stream starts no further operation; what is queued waits. stream: a CUstream; null: the
+// default stream of the current context. 0: done; -1: no such stream. Destroying a stream releases
+// it.
+int fake_cuda_hold(void* stream);
+int fake_cuda_release(void* stream);
+// All streams of the process, also those still to be created; independent of the above.
+void fake_cuda_hold_all(void);
+void fake_cuda_release_all(void);
+
+// Operations recorded into the capture that `stream` is part of; -1: it does not capture.
+int64_t fake_cuda_captured(void* stream);
+
+// Changes delay_us.
+void fake_cuda_delay(unsigned microseconds);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // ONEHOP_TESTS_FAKE_CUDA_CONTROL_H_

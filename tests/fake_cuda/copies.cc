@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What streams do to memory: copies, fills, writes of a word. Addresses are looked up when the
+// operation runs, as a device does.
+//
+// Threading: any thread.
+#include <algorithm>
+#include <cstring>
+
+#include "streams.h"
+
+namespace oh::cuda {
+using namespace fake;
+
+namespace {
+
+void move_bytes(const std::vector<Piece>& to, const std::vector<Piece>& from) {
+  size_t t = 0;
+  size_t f = 0;
+  size_t to_offset = 0;
+  size_t from_offset = 0;
+  while (t < to.size() && f < from.size()) {
+    const size_t size = std::min(to[t].size - to_offset, from[f].size - from_offset);
+    memmove(to[t].bytes + to_offset, from[f].bytes + from_offset, size);
+    to_offset += size;
+    from_offset += size;
+    if (to_offset == to[t].size) ++t, to_offset = 0;
+    if (from_offset == from[f].size) ++f, from_offset = 0;
+  }
+}
+
+// Memory of the host that the driver does not know.
+bool is_pageable(World& world, DevicePtr address) {
+  return world.find(address) == nullptr && !Arena::instance().contains(address);
+}
+
+Operation copy_operation(std::shared_ptr<ContextState> context, DevicePtr to, DevicePtr from,
+                         size_t size) {
+  return {[context = std::move(context), to, from, size]() -> Code {
+            std::vector<Piece> target;
+            std::vector<Piece> source;
+            {
+              World& world = World::instance();
+              std::lock_guard<std::mutex> lock(world.mutex);
+              if (!world.resolve(to, size, *context, &target) ||
+                  !world.resolve(from, size, *context, &source)) {
+                return kIllegalAddress;
+              }
+            }
+            move_bytes(target, source);
+            return kSuccess;
+          },
+          true};
+}
+
+Operation fill_operation(std::shared_ptr<ContextState> context, DevicePtr to, unsigned char value,
+                         size_t size) {
+  return {[context = std::move(context), to, value, size]() -> Code {
+    std::vector<Piece> target;
+    {
+      World& world = World::instance();
+      std::lock_guard<std::mutex> lock(world.mutex);
+      if (!world.resolve(to, size, *context, &target)) return kIllegalAddress;
+    }
+    for (const Piece& piece : target) memset(piece.bytes, value, piece.size);
+    return kSuccess;
+  }};
+}
+
+// As a store of the device: not through the host's address, and only to memory that is mapped for
+// the context.
+bool may_store(const Range& range, const ContextState& context) {
+  switch (range.kind) {
+    case Kind::kHost:
+      return false;
+    case Kind::kHostAlias:
+    case Kind::kManaged:
+      return true;
+    case Kind::kDevice:
+      return range.ordinal == context.ordinal || context.peers.count(range.ordinal) != 0;
+    case Kind::kImport:
+      return range.context.get() == &context;
+    case Kind::kVmm:
+      return range.access.count(context.ordinal) != 0;
+    case Kind::kPool:
+      return range.pool->access.count(context.ordinal) != 0;
+  }
+  return false;
+}
+
+Operation store_operation(std::shared_ptr<ContextState> context, DevicePtr to, uint64_t value) {
+  return {[context = std::move(context), to, value]() -> Code {
+    std::vector<Piece> target;
+    World& world = World::instance();
+    {
+      std::lock_guard<std::mutex> lock(world.mutex);
+      const Range* range = world.find(to);
+      if (range == nullptr || !may_store(*range, *context) ||
+          !world.resolve(to, sizeof(value), *context, &target) || target.size() != 1) {
+        return kIllegalAddress;
+      }
+    }
+    // Release: who reads the word with acquire sees the copies before it.
+    __atomic_store_n(reinterpret_cast<uint64_t*>(target[0].bytes), value, __ATOMIC_RELEASE);
+    return kSuccess;
+  }};
+}
+
+// A copy into pageable memory is over when the call returns; one from it has read it.
+Code enqueue_copy(Call& call, const std::shared_ptr<StreamState>& stream, DevicePtr to,
+                  DevicePtr from, size_t size) {
+  World& world = call.world();
+  const bool captures = stream->capture != nullptr;
+  const bool into_pageable = !captures && is_pageable(world, to);
+  if (captures || into_pageable || !is_pageable(world, from)) {
+    submit(world, stream, copy_operation(stream->context, to, from, size));
+  } else {
+    const char* bytes = reinterpret_cast<const char*>(from);
+    auto staged = std::make_shared<std::vector<char>>(bytes, bytes + size);
+    submit(world, stream,
+           {[context = stream->context, staged, to, size]() -> Code {
+              std::vector<Piece> target;
+              {
+                World& inner = World::instance();
+                std::lock_guard<std::mutex> lock(inner.mutex);
+                if (!inner.resolve(to, size, *context, &target)) return kIllegalAddress;
+              }
+              move_bytes(target, {{staged->data(), size, nullptr}});
+              return kSuccess;
+            },
+            true});
+  }
+  if (into_pageable) {
+    wait_for(call.lock(), *stream, stream->submitted);
+    return stream->context->sticky;
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+Code cuMemcpyAsync(DevicePtr to, DevicePtr from, size_t size, Stream handle) {
+  Call call(Symbol::cuMemcpyAsync, kContext);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<StreamState> stream;
+  const Code code = call.find(handle, &stream);
+  if (code != kSuccess || size == 0) return code;
+  return enqueue_copy(call, stream, to, from, size);
+}
+
+Code cuMemcpy(DevicePtr to, DevicePtr from, size_t size) {
+  Call call(Symbol::cuMemcpy, kContext | kUnsafeCall);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<StreamState> stream;
+  const Code code = call.find(Stream{}, &stream);
+  if (code != kSuccess || size == 0) return code;
+  submit(call.world(), stream, copy_operation(stream->context, to, from, size));
+  wait_for(call.lock(), *stream, stream->submitted);
+  return stream->context->sticky;
+}
+
+Code cuMemsetD8_v2(DevicePtr to, unsigned char value, size_t size) {
+  Call call(Symbol::cuMemsetD8_v2, kContext | kUnsafeCall);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<StreamState> stream;
+  const Code code = call.find(Stream{}, &stream);
+  if (code != kSuccess || size == 0) return code;
+  submit(call.world(), stream, fill_operation(stream->context, to, value, size));
+  wait_for(call.lock(), *stream, stream->submitted);
+  return stream->context->sticky;
+}
+
+Code cuMemsetD8Async(DevicePtr to, unsigned char value, size_t size, Stream handle) {
+  Call call(Symbol::cuMemsetD8Async, kContext);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<StreamState> stream;
+  const Code code = call.find(handle, &stream);
+  if (code != kSuccess || size == 0) return code;
+  submit(call.world(), stream, fill_operation(stream->context, to, value, size));
+  return kSuccess;
+}
+
+Code cuStreamWriteValue64_v2(Stream handle, DevicePtr to, uint64_t value, unsigned flags) {
+  Call call(Symbol::cuStreamWriteValue64_v2, kContext);
+  if (!call.ok()) return call.code();
+  if (to == 0 || to % sizeof(value) != 0 || flags > 1) return kInvalidValue;
+  std::shared_ptr<StreamState> stream;
+  const Code code = call.find(handle, &stream);
+  if (code != kSuccess) return code;
+  submit(call.world(), stream, store_operation(stream->context, to, value));
+  return kSuccess;
+}
+
+}  // namespace oh::cuda

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Events: a point in the order of a stream.
+//
+// Threading: any thread.
+#include "capture.h"
+#include "streams.h"
+
+namespace oh::cuda {
+using namespace fake;
+
+Code cuEventCreate(Event* out, unsigned flags) {
+  Call call(Symbol::cuEventCreate, kContext);
+  if (!call.ok()) return call.code();
+  if (flags > 7) return kInvalidValue;
+  auto event = std::make_shared<EventState>();
+  event->context = call.context();
+  *out = call.world().new_handle<Event>();
+  call.world().events.emplace(*out, std::move(event));
+  return kSuccess;
+}
+
+Code cuEventDestroy_v2(Event handle) {
+  Call call(Symbol::cuEventDestroy_v2, kContext);
+  if (!call.ok()) return call.code();
+  return call.world().events.erase(handle) != 0 ? kSuccess : kInvalidHandle;
+}
+
+Code cuEventRecord(Event handle, Stream stream_handle) {
+  Call call(Symbol::cuEventRecord, kContext);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<EventState> event;
+  std::shared_ptr<StreamState> stream;
+  Code code = call.find(handle, &event);
+  if (code == kSuccess) code = call.find(stream_handle, &stream);
+  if (code != kSuccess) return code;
+  if (event->context != stream->context) return kInvalidHandle;
+  submit(call.world(), stream, {[] { return kSuccess; }});
+  event->capture = stream->capture;
+  event->stream = stream->capture == nullptr ? stream : nullptr;
+  event->ticket = stream->submitted;
+  return kSuccess;
+}
+
+Code cuEventQuery(Event handle) {
+  Call call(Symbol::cuEventQuery, kContext | kUnsafeCall);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<EventState> event;
+  const Code code = call.find(handle, &event);
+  if (code != kSuccess) return code;
+  if (event->capture != nullptr) return kCapturedEvent;
+  const bool is_done = event->stream == nullptr || event->stream->done >= event->ticket;
+  return is_done ? kSuccess : kNotReady;
+}
+
+Code cuEventSynchronize(Event handle) {
+  Call call(Symbol::cuEventSynchronize, kContext | kUnsafeCall);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<EventState> event;
+  const Code code = call.find(handle, &event);
+  if (code != kSuccess) return code;
+  if (event->capture != nullptr) return kCapturedEvent;
+  const auto stream = event->stream;  // the event may be recorded again while we wait
+  if (stream == nullptr) return kSuccess;
+  wait_for(call.lock(), *stream, event->ticket);
+  return stream->context->sticky;
+}
+
+Code cuStreamWaitEvent(Stream stream_handle, Event handle, unsigned) {
+  Call call(Symbol::cuStreamWaitEvent, kContext);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<EventState> event;
+  std::shared_ptr<StreamState> stream;
+  Code code = call.find(handle, &event);
+  if (code == kSuccess) code = call.find(stream_handle, &stream);
+  if (code != kSuccess) return code;
+  if (event->capture != nullptr) {
+    if (!is_active(call.world(), event->capture)) return kCapturedEvent;
+    if (stream->capture == nullptr) stream->capture = event->capture;  // it joins
+    if (stream->capture != event->capture) return disturb(*stream);
+    ++stream->capture->operations;
+    return kSuccess;
+  }
+  if (event->stream == nullptr) return kSuccess;  // never recorded
+  if (stream->capture != nullptr) {
+    stream->capture->invalid = true;
+    return kCaptureIsolation;
+  }
+  submit(call.world(), stream, {[source = event->stream, ticket = event->ticket] {
+           std::unique_lock<std::mutex> lock(World::instance().mutex);
+           wait_for(lock, *source, ticket);
+           return kSuccess;
+         }});
+  return kSuccess;
+}
+
+}  // namespace oh::cuda

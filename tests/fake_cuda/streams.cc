@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams and their workers.
+//
+// Threading: any thread; one worker per stream, detached: it sleeps on the world, which is never
+// destroyed, when the process ends.
+#include "streams.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "capture.h"
+
+namespace oh::cuda::fake {
+namespace {
+
+Code execute(Operation& operation) {
+  Code code = Faults::instance().visit(Symbol::kOperation);
+  if (operation.is_copy) {
+    const Code copy = Faults::instance().visit(Symbol::kCopy);
+    if (code == kSuccess) code = copy;
+  }
+  if (code == kSuccess) code = operation.work();
+  return code;
+}
+
+void run(const std::shared_ptr<StreamState>& stream) {
+  World& world = World::instance();
+  std::unique_lock<std::mutex> lock(world.mutex);
+  for (;;) {
+    const bool stands = stream->held || world.hold_all;
+    if (stream->queue.empty() || stands) {
+      if (stream->closed && stream->queue.empty()) return;
+      world.changed.wait(lock);
+      continue;
+    }
+    Operation operation = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    // After an error nothing runs any more.
+    const bool skip = stream->context->sticky != kSuccess;
+    const unsigned delay = world.delay_us;
+    lock.unlock();
+    if (delay != 0) usleep(delay);
+    const Code code = skip ? kSuccess : execute(operation);
+    operation.work = nullptr;
+    lock.lock();
+    if (code != kSuccess && stream->context->sticky == kSuccess) stream->context->sticky = code;
+    ++stream->done;
+    world.changed.notify_all();
+  }
+}
+
+void start(const std::shared_ptr<StreamState>& stream) {
+  stream->started = true;
+  // The program's signals are not for the worker.
+  sigset_t all;
+  sigset_t former;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &former);
+  std::thread([stream] { run(stream); }).detach();
+  pthread_sigmask(SIG_SETMASK, &former, nullptr);
+}
+
+}  // namespace
+
+void submit(World& world, const std::shared_ptr<StreamState>& stream, Operation operation) {
+  if (stream->capture != nullptr) {
+    ++stream->capture->operations;
+    return;
+  }
+  stream->queue.push_back(std::move(operation));
+  ++stream->submitted;
+  if (!stream->started) start(stream);
+  world.changed.notify_all();
+}
+
+void wait_for(std::unique_lock<std::mutex>& lock, const StreamState& stream, uint64_t ticket) {
+  World::instance().changed.wait(lock, [&] { return stream.done >= ticket; });
+}
+
+void close_stream(StreamState& stream) {
+  stream.closed = true;
+  stream.held = false;
+  if (stream.capture != nullptr) stream.capture->invalid = true;
+  World::instance().changed.notify_all();
+}
+
+}  // namespace oh::cuda::fake
+
+namespace oh::cuda {
+using namespace fake;
+
+Code cuStreamCreate(Stream* out, unsigned flags) {
+  Call call(Symbol::cuStreamCreate, kContext);
+  if (!call.ok()) return call.code();
+  if (flags > kStreamNonBlocking) return kInvalidValue;
+  auto stream = std::make_shared<StreamState>();
+  stream->handle = call.world().new_handle<Stream>();
+  stream->context = call.context();
+  stream->flags = flags;
+  *out = stream->handle;
+  call.world().streams.emplace(stream->handle, std::move(stream));
+  return kSuccess;
+}
+
+Code cuStreamDestroy_v2(Stream handle) {
+  Call call(Symbol::cuStreamDestroy_v2, kContext);
+  if (!call.ok()) return call.code();
+  const auto found = call.world().streams.find(handle);
+  if (found == call.world().streams.end()) return kInvalidHandle;
+  close_stream(*found->second);
+  call.world().streams.erase(found);
+  return kSuccess;
+}
+
+Code cuStreamQuery(Stream handle) {
+  Call call(Symbol::cuStreamQuery, kContext | kUnsafeCall);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<StreamState> stream;
+  const Code code = call.find(handle, &stream);
+  if (code != kSuccess) return code;
+  if (stream->capture != nullptr) return disturb(*stream);
+  return stream->done == stream->submitted ? kSuccess : kNotReady;
+}
+
+Code cuStreamSynchronize(Stream handle) {
+  Call call(Symbol::cuStreamSynchronize, kContext | kUnsafeCall);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<StreamState> stream;
+  const Code code = call.find(handle, &stream);
+  if (code != kSuccess) return code;
+  if (stream->capture != nullptr) return disturb(*stream);
+  wait_for(call.lock(), *stream, stream->submitted);
+  return stream->context->sticky;
+}
+
+Code cuLaunchHostFunc(Stream handle, void (*function)(void*), void* argument) {
+  Call call(Symbol::cuLaunchHostFunc, kContext);
+  if (!call.ok()) return call.code();
+  if (function == nullptr) return kInvalidValue;
+  std::shared_ptr<StreamState> stream;
+  const Code code = call.find(handle, &stream);
+  if (code != kSuccess) return code;
+  submit(call.world(), stream, {[function, argument] {
+           thread_state().in_callback = true;
+           function(argument);
+           thread_state().in_callback = false;
+           return kSuccess;
+         }});
+  return kSuccess;
+}
+
+}  // namespace oh::cuda

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams: a queue of operations, and a worker thread from the first one on.
+//
+// Threading: StreamState is under World::mutex. An operation runs on the worker without the lock.
+#pragma once
+
+#include <deque>
+#include <functional>
+
+#include "call.h"
+
+namespace oh::cuda::fake {
+
+struct Operation {
+  std::function<Code()> work;  // a code that is not kSuccess puts the context into that error
+  bool is_copy = false;
+};
+
+struct StreamState {
+  Stream handle = nullptr;  // null: a default stream
+  std::shared_ptr<ContextState> context;
+  unsigned flags = 0;
+  std::deque<Operation> queue;
+  uint64_t submitted = 0;  // operations
+  uint64_t done = 0;
+  bool started = false;  // the worker
+  bool held = false;
+  bool closed = false;  // the worker leaves when the queue is empty
+  std::shared_ptr<Capture> capture;
+};
+
+// Appends an operation, or records it into the stream's capture.
+void submit(World& world, const std::shared_ptr<StreamState>& stream, Operation operation);
+// Lets the lock go until the stream has done so many operations.
+void wait_for(std::unique_lock<std::mutex>& lock, const StreamState& stream, uint64_t ticket);
+// What is queued still runs.
+void close_stream(StreamState& stream);
+
+}  // namespace oh::cuda::fake

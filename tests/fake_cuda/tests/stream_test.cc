@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams and events: order, asynchrony, stream writes, errors, capture.
+//
+// Threading: one thread, but where a test starts another.
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "support.h"
+
+namespace fake_test {
+namespace {
+
+constexpr size_t kSize = 100000;
+// In which a stream that is not held would have done its work; a slow one hides a fault, and makes
+// none.
+constexpr std::chrono::milliseconds kWhile{20};
+
+class FakeStream : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(driver().memory_alloc(&one_, kSize), kSuccess);
+    ASSERT_EQ(driver().memory_alloc(&two_, kSize), kSuccess);
+    for (Stream& stream : streams_) {
+      ASSERT_EQ(driver().stream_create(&stream, kStreamNonBlocking), kSuccess);
+    }
+    ASSERT_EQ(driver().event_create(&event_, kEventDisableTiming), kSuccess);
+  }
+  void TearDown() override {
+    EXPECT_EQ(driver().event_destroy(event_), kSuccess);
+    for (Stream stream : streams_) EXPECT_EQ(driver().stream_destroy(stream), kSuccess);
+    EXPECT_EQ(driver().memory_free(one_), kSuccess);
+    EXPECT_EQ(driver().memory_free(two_), kSuccess);
+  }
+
+  Current current_;
+  DevicePtr one_ = 0;
+  DevicePtr two_ = 0;
+  Stream streams_[2] = {};
+  Event event_ = nullptr;
+};
+
+TEST_F(FakeStream, CopiesHappenLaterAndInOrder) {
+  const auto bytes = pattern(kSize, 3);
+  poke(one_, bytes);
+  ASSERT_EQ(driver().hold(streams_[0]), 0);
+  ASSERT_EQ(driver().memcpy_async(two_, one_, kSize, streams_[0]), kSuccess);
+  ASSERT_EQ(driver().memset8_async(one_, 7, kSize, streams_[0]), kSuccess);
+  std::this_thread::sleep_for(kWhile);
+  EXPECT_EQ(driver().stream_query(streams_[0]), kNotReady);
+  EXPECT_EQ(peek(two_, kSize), std::vector<char>(kSize));
+  ASSERT_EQ(driver().release(streams_[0]), 0);
+  ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+  EXPECT_EQ(driver().stream_query(streams_[0]), kSuccess);
+  EXPECT_EQ(peek(two_, kSize), bytes);
+  EXPECT_EQ(peek(one_, kSize), std::vector<char>(kSize, 7));
+}
+
+TEST_F(FakeStream, AStreamWaitsForAnEventOfAnother) {
+  poke(one_, pattern(kSize, 4));
+  EXPECT_EQ(driver().event_query(event_), kSuccess);  // never recorded
+  ASSERT_EQ(driver().hold(streams_[0]), 0);
+  ASSERT_EQ(driver().memset8_async(one_, 9, kSize, streams_[0]), kSuccess);
+  ASSERT_EQ(driver().event_record(event_, streams_[0]), kSuccess);
+  EXPECT_EQ(driver().event_query(event_), kNotReady);
+  ASSERT_EQ(driver().stream_wait_event(streams_[1], event_, 0), kSuccess);
+  ASSERT_EQ(driver().memcpy_async(two_, one_, kSize, streams_[1]), kSuccess);
+  std::this_thread::sleep_for(kWhile);
+  EXPECT_EQ(driver().stream_query(streams_[1]), kNotReady);
+  ASSERT_EQ(driver().release(streams_[0]), 0);
+  ASSERT_EQ(driver().stream_synchronize(streams_[1]), kSuccess);
+  EXPECT_EQ(peek(two_, kSize), std::vector<char>(kSize, 9));
+  EXPECT_EQ(driver().event_synchronize(event_), kSuccess);
+}
+
+TEST_F(FakeStream, AnEventOfAnotherDeviceIsWaitedFor) {
+  Current other(1);
+  Stream stream = nullptr;
+  DevicePtr there = 0;
+  ASSERT_EQ(driver().stream_create(&stream, 0), kSuccess);
+  ASSERT_EQ(driver().memory_alloc(&there, kSize), kSuccess);
+  EXPECT_EQ(driver().event_record(event_, stream), kInvalidHandle);  // of the other context
+  ASSERT_EQ(driver().hold(streams_[0]), 0);
+  ASSERT_EQ(driver().memset8_async(one_, 5, kSize, streams_[0]), kSuccess);
+  ASSERT_EQ(driver().event_record(event_, streams_[0]), kSuccess);
+  ASSERT_EQ(driver().stream_wait_event(stream, event_, 0), kSuccess);
+  ASSERT_EQ(driver().memcpy_async(there, one_, kSize, stream), kSuccess);
+  ASSERT_EQ(driver().release(streams_[0]), 0);
+  ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+  EXPECT_EQ(peek(there, kSize), std::vector<char>(kSize, 5));
+  EXPECT_EQ(driver().memory_free(there), kSuccess);
+  EXPECT_EQ(driver().stream_destroy(stream), kSuccess);
+}
+
+TEST_F(FakeStream, AWordIsWrittenAfterTheCopyBeforeIt) {
+  struct alignas(4096) Page {
+    std::atomic<uint64_t> word;
+    char data[8192];
+  };
+  auto page = std::make_unique<Page>();
+  ASSERT_EQ(driver().host_register(page.get(), sizeof(Page), kHostRegisterDeviceMap), kSuccess);
+  DevicePtr word = 0;
+  DevicePtr data = 0;
+  ASSERT_EQ(driver().host_device_pointer(&word, &page->word, 0), kSuccess);
+  ASSERT_EQ(driver().host_device_pointer(&data, page->data, 0), kSuccess);
+  for (uint64_t round = 1; round <= 200; ++round) {
+    const auto bytes = pattern(sizeof(page->data), static_cast<unsigned>(round));
+    poke(one_, bytes);
+    ASSERT_EQ(driver().memcpy_async(data, one_, bytes.size(), streams_[0]), kSuccess);
+    ASSERT_EQ(driver().stream_write64(streams_[0], word, round, kStreamWriteDefault), kSuccess);
+    while (page->word.load(std::memory_order_acquire) != round) std::this_thread::yield();
+    ASSERT_EQ(memcmp(page->data, bytes.data(), bytes.size()), 0) << round;
+  }
+  EXPECT_EQ(driver().stream_write64(streams_[0], word + 4, 1, 0), kInvalidValue);
+  ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+  ASSERT_EQ(driver().host_unregister(page.get()), kSuccess);
+}
+
+TEST_F(FakeStream, AHostFunctionMayNotCallTheDriver) {
+  std::atomic<int> code{-1};
+  ASSERT_EQ(driver().launch_host_func(
+                streams_[0],
+                [](void* out) {
+                  static_cast<std::atomic<int>*>(out)->store(driver().stream_query(nullptr));
+                },
+                &code),
+            kSuccess);
+  ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+  EXPECT_EQ(code, kNotPermitted);
+}
+
+TEST_F(FakeStream, CapturedWorkDoesNotRunAndUnsafeCallsEndTheCapture) {
+  int status = -1;
+  Graph graph = nullptr;
+  ASSERT_EQ(driver().capture_begin(streams_[0], kCaptureGlobal), kSuccess);
+  ASSERT_EQ(driver().memset8_async(one_, 1, kSize, streams_[0]), kSuccess);
+  ASSERT_EQ(driver().event_record(event_, streams_[0]), kSuccess);
+  ASSERT_EQ(driver().stream_wait_event(streams_[1], event_, 0), kSuccess);  // joins
+  EXPECT_EQ(driver().captured(streams_[1]), 3);
+  int mode = kCaptureRelaxed;
+  ASSERT_EQ(driver().exchange_capture_mode(&mode), kSuccess);
+  EXPECT_EQ(mode, kCaptureGlobal);
+  DevicePtr memory = 0;
+  EXPECT_EQ(driver().memory_alloc(&memory, 100), kSuccess);  // relaxed: passes
+  EXPECT_EQ(driver().memory_free(memory), kSuccess);
+  ASSERT_EQ(driver().exchange_capture_mode(&mode), kSuccess);
+  ASSERT_EQ(driver().stream_is_capturing(streams_[0], &status), kSuccess);
+  EXPECT_EQ(status, 1);
+  EXPECT_EQ(driver().event_query(event_), kStreamCaptureUnsupported);
+  ASSERT_EQ(driver().stream_is_capturing(streams_[0], &status), kSuccess);
+  EXPECT_EQ(status, 2);
+  EXPECT_EQ(driver().capture_end(streams_[0], &graph), 901);
+  // And one that nothing disturbs.
+  ASSERT_EQ(driver().capture_begin(streams_[0], kCaptureThreadLocal), kSuccess);
+  std::thread([&] {
+    EXPECT_EQ(driver().context_push(current_.context()), kSuccess);
+    EXPECT_EQ(driver().stream_query(streams_[1]), kSuccess);
+    EXPECT_EQ(driver().context_pop(nullptr), kSuccess);
+  }).join();
+  ASSERT_EQ(driver().capture_end(streams_[0], &graph), kSuccess);
+  EXPECT_EQ(driver().graph_destroy(graph), kSuccess);
+  EXPECT_EQ(peek(one_, kSize), std::vector<char>(kSize));
+}
+
+FAKE_ROLE(sticky_error) {
+  Current current;
+  Stream stream = nullptr;
+  DevicePtr memory = 0;
+  DevicePtr freed = 0;
+  EXPECT_EQ(driver().stream_create(&stream, 0), kSuccess);
+  EXPECT_EQ(driver().memory_alloc(&memory, kSize), kSuccess);
+  EXPECT_EQ(driver().memory_alloc(&freed, kSize + 1), kSuccess);
+  EXPECT_EQ(driver().memory_free(freed), kSuccess);
+  EXPECT_EQ(driver().memcpy_async(memory, freed, 10, stream), kSuccess);
+  EXPECT_EQ(driver().stream_synchronize(stream), kIllegalAddress);
+  EXPECT_EQ(driver().stream_query(stream), kIllegalAddress);
+  EXPECT_EQ(driver().memory_alloc(&freed, 10), kIllegalAddress);
+  Current other(1);  // is well
+  EXPECT_EQ(driver().memory_alloc(&freed, 10), kSuccess);
+  return 0;
+}
+
+TEST(FakeErrors, ACopyOfFreedMemoryBreaksTheContext) {
+  Child child("sticky_error");
+  EXPECT_EQ(child.wait(), 0);
+}
+
+FAKE_ROLE(injected_copy) {
+  Current current;
+  DevicePtr memory = 0;
+  DevicePtr none = 0;
+  EXPECT_EQ(driver().memory_alloc(&none, 64), kOutOfMemory);  // fail=cuMemAlloc_v2:1:2
+  EXPECT_EQ(driver().memory_alloc(&memory, 64), kSuccess);
+  EXPECT_EQ(driver().memcpy_sync(memory, memory + 32, 32), kSuccess);
+  EXPECT_EQ(driver().memcpy_sync(memory, memory + 32, 32), kIllegalAddress);  // fail=copy:2:700
+  EXPECT_EQ(driver().memcpy_sync(memory, memory + 32, 32), kIllegalAddress);
+  return 0;
+}
+
+TEST(FakeErrors, FailuresAreInjected) {
+  Child child("injected_copy", {{"FAKE_CUDA", "fail=cuMemAlloc_v2:1:2,fail=copy:2:700"}});
+  EXPECT_EQ(child.wait(), 0);
+  Current current;
+  const uint64_t before = driver().calls("cuEventCreate");
+  Event event = nullptr;
+  ASSERT_EQ(driver().fail("cuEventCreate", 2, kUnknown), 0);
+  EXPECT_EQ(driver().fail("cuNothing", 1, kUnknown), -1);
+  EXPECT_EQ(driver().event_create(&event, 0), kSuccess);
+  EXPECT_EQ(driver().event_destroy(event), kSuccess);
+  EXPECT_EQ(driver().event_create(&event, 0), kUnknown);
+  EXPECT_EQ(driver().event_create(&event, 0), kSuccess);
+  EXPECT_EQ(driver().event_destroy(event), kSuccess);
+  EXPECT_EQ(driver().calls("cuEventCreate"), before + 3);
+  ASSERT_EQ(driver().fail("cuEventCreate", 0, kUnknown), 0);
+  EXPECT_EQ(driver().event_create(&event, 0), kUnknown);
+  EXPECT_EQ(driver().event_create(&event, 0), kUnknown);
+  driver().clear_failures();
+}
+
+FAKE_ROLE(write_to_host_address) {
+  Current current;
+  alignas(4096) static uint64_t word[512];
+  EXPECT_EQ(driver().host_register(word, sizeof(word), kHostRegisterDeviceMap), kSuccess);
+  const auto host = reinterpret_cast<DevicePtr>(word);
+  EXPECT_EQ(driver().stream_write64(nullptr, host, 1, 0), kSuccess);
+  EXPECT_EQ(driver().stream_synchronize(nullptr), kIllegalAddress);
+  return 0;
+}
+
+TEST(FakeErrors, AStreamWriteToTheHostsAddressIsCaught) {
+  Child child("write_to_host_address");
+  EXPECT_EQ(child.wait(), 0);
+}
+
+}  // namespace
+}  // namespace fake_test

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions run in processes of their own, with a hard deadline and their exceptions given back."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import time
+import traceback
+from multiprocessing.connection import Connection, wait
+
+import onehop
+
+# How long a group of processes may take, on a loaded machine too; then it is killed.
+DEADLINE = 60.0
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+class LocalPair:
+    """Two endpoints of this process and their link."""
+
+    def __init__(self, *devices) -> None:
+        first, second = devices or (None, None)
+        self.endpoints = (onehop.Endpoint(first), onehop.Endpoint(second))
+        self.first = self.endpoints[0].connect(self.endpoints[1].address, timeout=30)
+        self.second = self.endpoints[1].accept(timeout=30)
+
+
+def finish(*requests):
+    """Wait for requests that need each other: each makes progress on its own side only."""
+    waiting = set(requests)
+    while waiting:
+        waiting = {request for request in waiting if not request.done}
+    return requests[0].wait(timeout=30)
+
+
+class Failed(AssertionError):
+    """A process failed: its traceback, or how it ended."""
+
+
+def _run(function, result: Connection, arguments) -> None:
+    try:
+        value = function(*arguments)
+    except BaseException:
+        result.send((False, traceback.format_exc()))
+    else:
+        result.send((True, value))
+
+
+class Group:
+    """Processes that belong together."""
+
+    def __init__(self, context=_spawn) -> None:
+        self.context = context
+        self.processes = []
+        self.results = []
+
+    def start(self, function, *arguments) -> multiprocessing.Process:
+        ours, theirs = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=_run, args=(function, theirs, arguments))
+        process.start()
+        theirs.close()
+        self.processes.append(process)
+        self.results.append(ours)
+        return process
+
+    def join(self, killed=()) -> list:
+        """Return the results; of the processes in `killed` None is expected instead."""
+        end = time.monotonic() + DEADLINE
+        values = [None] * len(self.results)
+        failures = []
+        waiting = {result: i for i, result in enumerate(self.results)}
+        try:
+            while waiting:
+                ready = wait(list(waiting), timeout=max(0.0, end - time.monotonic()))
+                if not ready:
+                    failures.append(f"{sorted(waiting.values())} did not end in {DEADLINE} s")
+                    break
+                for result in ready:
+                    index = waiting.pop(result)
+                    try:
+                        values[index] = self._value(index, result, killed)
+                    except Failed as failure:
+                        failures.append(str(failure))
+        finally:
+            self.kill()
+        if failures:
+            raise Failed("\n".join(failures))
+        return values
+
+    def _value(self, index, result, killed):
+        try:
+            ok, value = result.recv()
+        except EOFError:
+            self.processes[index].join(DEADLINE)
+            if index in killed:
+                return None
+            msg = f"process {index} ended with {self.processes[index].exitcode}"
+            raise Failed(msg) from None
+        if not ok:
+            msg = f"process {index}:\n{value}"
+            raise Failed(msg)
+        return value
+
+    def kill(self) -> None:
+        for process in self.processes:
+            if process.is_alive():
+                process.join(1)  # it has given its result
+            if process.is_alive():
+                process.kill()
+            process.join()
+
+
+class Side:
+    """One of two connected processes."""
+
+    def __init__(self, number: int, pipe: Connection, device=None) -> None:
+        self.number = number
+        self.pipe = pipe
+        self.endpoint = onehop.Endpoint(device)
+        if number == 0:
+            self.peer = self.endpoint.connect(self.take(), timeout=30)
+        else:
+            self.give(self.endpoint.address)
+            self.peer = self.endpoint.accept(timeout=30)
+
+    def give(self, value) -> None:
+        self.pipe.send(value)
+
+    def take(self):
+        if not self.pipe.poll(DEADLINE):
+            msg = "the other side gave nothing"
+            raise Failed(msg)
+        return self.pipe.recv()
+
+    def sync(self) -> None:
+        """Return when both have called it."""
+        self.give("sync")
+        assert self.take() == "sync"
+
+
+def run_alone(function, *arguments):
+    """Run a function in a process of its own; return its result."""
+    group = Group()
+    group.start(function, *arguments)
+    return group.join()[0]
+
+
+def run_side(number, pipe, function, arguments, device):
+    with contextlib.ExitStack() as stack:
+        side = Side(number, pipe, device)
+        stack.callback(side.endpoint.close)
+        value = function(side, *arguments)
+        # Nobody leaves before both have looked at what they wanted to see.
+        side.sync()
+        return value
+
+
+def run_pair(first, second, *arguments, devices=(None, None)):
+    """Run two connected processes; return their results."""
+    pipes = _spawn.Pipe()
+    group = Group()
+    for number, function in enumerate((first, second)):
+        group.start(run_side, number, pipes[number], function, arguments, devices[number])
+    return group.join()
+
+
+def run_ranks(size, function, *arguments, device=None):
+    """Run function(communicator, *arguments) in `size` ranks; return their results."""
+    group = Group()
+    identity = onehop.unique_id()
+    for rank in range(size):
+        group.start(_run_rank, rank, size, identity, function, arguments, device)
+    return group.join()
+
+
+def _run_rank(rank, size, identity, function, arguments, device):
+    options = {"unique_id": identity, "device": device, "timeout": 30}
+    with onehop.Communicator(rank, size, **options) as comm:
+        value = function(comm, *arguments)
+        comm.barrier(timeout=30)
+        return value

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`onehop bench` as a user runs it: rows, their keys and paths, spoilt bytes, and usage errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+KEYS = {"op", "api", "mode", "memory", "path", "size", "iters", "p50_us", "p99_us", "GBps", "wrong"}
+COMMAND = [sys.executable, "-m", "onehop.cli", "bench"]
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, **env},
+        check=False,
+    )
+
+
+def rows(*arguments: str) -> list[dict]:
+    done = run(*arguments, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    for row in found:
+        assert row.keys() >= KEYS
+        assert row["wrong"] == 0
+        assert row["memory"] == "host"
+        assert 0 < row["p50_us"] <= row["p99_us"]
+        assert row["provenance"]["onehop"]
+    return found
+
+
+@pytest.mark.parametrize("api", ["c", "python"])
+@pytest.mark.parametrize(("where", "path"), [("--processes", "shm"), ("--threads", "local")])
+def test_latency(api: str, where: str, path: str) -> None:
+    modes = ("sendrecv", "put", "get", "put_signal")
+    found = rows(
+        "latency", "--api", api, where, "--sizes", "1,8,73K", "--iters", "20",
+        *(word for mode in modes for word in ("--mode", mode)),
+    )  # fmt: skip
+    assert [(row["mode"], row["size"]) for row in found] == [
+        (mode, size) for mode in modes for size in (1, 8, 73 * 1024)
+    ]
+    for row in found:
+        assert row["api"] == api
+        assert row["iters"] == 20
+        inline = row["mode"] == "sendrecv" and row["size"] <= 8
+        assert row["path"] == ("inline" if inline else path)
+        assert row["GBps"] == pytest.approx(row["size"] / row["p50_us"] / 1e3)
+
+
+@pytest.mark.parametrize("api", ["c", "python"])
+def test_nothing_is_a_message(api: str) -> None:
+    for op in ("latency", "bandwidth"):
+        (row,) = rows(op, "--api", api, "--sizes", "0", "--iters", "20")
+        assert row["path"] == "inline"
+        assert row["GBps"] == 0
+
+
+@pytest.mark.parametrize("api", ["c", "python"])
+@pytest.mark.parametrize(
+    ("window", "buffers"), [(None, "shared"), (1, "private"), (3, "private"), (3, "shared")]
+)
+def test_bandwidth(api: str, window: int | None, buffers: str) -> None:
+    found = rows(
+        "bandwidth", "--api", api, "--sizes", "8,100K", "--iters", "25", "--buffers", buffers,
+        "--mode", "sendrecv", "--mode", "put", "--mode", "get",
+        *(["--window", str(window)] if window else []),
+    )  # fmt: skip
+    assert len(found) == 6
+    for row in found:
+        assert row["window"] == (window or 16)
+        assert row["buffers"] == buffers
+        assert row["GBps"] > 0
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_both_directions(window: int) -> None:
+    (row,) = rows("bandwidth", "--both", "--sizes", "70K", "--window", str(window), "--iters", "20")
+    assert row["mode"] == "sendrecv_both"
+    assert row["GBps"] > 0
+
+
+@pytest.mark.parametrize("api", ["c", "python"])
+@pytest.mark.parametrize("strided", [False, True])
+def test_batch(api: str, strided: bool) -> None:
+    found = rows(
+        "batch", "--api", api, "--sizes", "1,4K", "--blocks", "33", "--iters", "4",
+        "--mode", "put", "--mode", "get", *(["--strided"] if strided else []),
+    )  # fmt: skip
+    assert len(found) == 4
+    for row in found:
+        assert row["blocks"] == 33
+        assert row["block_us"] == pytest.approx(row["p50_us"] / 33)
+        assert row["mode"].endswith("_strided") == strided
+
+
+def test_setup() -> None:
+    done = rows("setup", "--iters", "5", "--peers", "3")
+    assert [row["mode"] for row in done] == ["endpoint", "connect", "first"]
+    assert done[0]["first_us"] > 0
+    assert done[1]["rss_per_peer"] >= 0
+
+
+def test_floors() -> None:
+    found = rows("latency", "--sizes", "1K", "--iters", "20", "--vs", "floors")
+    assert [row["mode"] for row in found] == ["sendrecv", "flag", "process_vm", "memcpy"]
+    assert {row["api"] for row in found[1:]} == {"floor"}
+    found = rows("bandwidth", "--sizes", "64K", "--iters", "20", "--vs", "memcpy")
+    assert [row["mode"] for row in found] == ["sendrecv", "memcpy"]
+
+
+@pytest.mark.parametrize("api", ["c", "python"])
+@pytest.mark.parametrize(
+    ("modes", "arguments"),
+    [
+        (("sendrecv", "put", "get", "put_signal"), ("latency", "--sizes", "8,64K")),
+        (("sendrecv", "put", "get"), ("bandwidth", "--sizes", "8,64K")),
+        (("sendrecv", "put", "get"), ("bandwidth", "--sizes", "64K", "--window", "1")),
+        (("put", "get"), ("batch", "--sizes", "4K", "--blocks", "9")),
+    ],
+)
+def test_spoilt_bytes_are_found(
+    api: str, modes: tuple[str, ...], arguments: tuple[str, ...]
+) -> None:
+    chosen = [word for mode in modes for word in ("--mode", mode)]
+    done = run(
+        *arguments, *chosen, "--api", api, "--iters", "20", "--json", "-", OH_BENCH_CORRUPT="1"
+    )
+    assert done.returncode == 1
+    assert "bytes were not what was sent" in done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {row["mode"] for row in found} == set(modes)
+    assert all(row["wrong"] > 0 for row in found)
+
+
+def test_spoilt_setup_and_floors_are_found() -> None:
+    done = run("setup", "--iters", "3", "--json", "-", OH_BENCH_CORRUPT="1")
+    assert done.returncode == 1
+    assert json.loads(done.stdout.splitlines()[2])["wrong"] > 0
+    done = run("latency", "--sizes", "1K", "--iters", "5", "--vs", "floors", "--json", "-",
+               OH_BENCH_CORRUPT="1")  # fmt: skip
+    assert done.returncode == 1
+    assert all(json.loads(line)["wrong"] > 0 for line in done.stdout.splitlines())
+
+
+def test_table_and_json_file(tmp_path) -> None:
+    target = tmp_path / "rows.json"
+    done = run("latency", "--sizes", "8", "--iters", "20", "--json", str(target))
+    assert done.returncode == 0
+    for word in ("onehop bench latency", "kernel", "p50 us", "inline", "one way"):
+        assert word in done.stdout
+    assert json.loads(target.read_text())["size"] == 8
+
+
+def test_pinned() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    assert rows("latency", "--sizes", "8", "--iters", "5", "--cpus", f"{cpu},{cpu}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("latency", "--memory", "gpu"), "'gpu' is no kind of memory"),
+        (("latency", "--memory", "cuda,host,host"), "there are two sides"),
+        (("latency", "--devices", "0"), "--devices goes with --memory cuda"),
+        (("latency", "--mode", "event"), "memory of a GPU on both sides"),
+        (("latency", "--vs", "flag,sideways"), "'sideways' is not one of"),
+        (("latency", "--vs", "nccl"), "--memory cuda"),
+        (("bandwidth", "--both", "--mode", "put"), "--both goes with"),
+        (("matrix", "--memory", "host"), "the matrix is of GPUs"),
+        (("latency", "--sizes", "8,x"), "'x' is no size"),
+        (("latency", "--sizes", "64K:8"), "is no range"),
+        (("latency", "--mode", "push"), "push"),
+        (("latency", "--iters", "0"), "0"),
+        (("latency", "--cpus", "a"), "no list of CPU numbers"),
+        (("bandwidth", "--mode", "put_signal"), "put_signal"),
+        (("batch", "--sizes", "0"), "at least one byte"),
+        (("latency", "--sizes", "0", "--mode", "get"), "at least one byte"),
+        (("setup", "--api", "python"), "--api c only"),
+        (("latency", "--json", "/nonexistent/rows"), "No such file"),
+        (("sideways",), "No such command"),
+    ],
+)
+def test_usage_errors(arguments: tuple[str, ...], text: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_failing_side_is_one_line() -> None:
+    done = run("latency", "--sizes", "8", ONEHOP_PORT_RANGE="wrong")
+    assert done.returncode == 1
+    assert "ONEHOP_PORT_RANGE" in done.stderr
+    assert "Traceback" not in done.stderr

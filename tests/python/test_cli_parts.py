@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the command line tool: sizes, percentiles, sides that fail, `info`, `doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import onehop
+import pytest
+from onehop import _bench
+from onehop.cli.info import markdown
+from onehop.cli.rows import percentile
+from onehop.cli.sides import Placement, Side, SideError, run_sides
+from onehop.cli.sizes import format_size, parse_sizes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "onehop.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, **env},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("8", [8]),
+        ("8,1K, 64k,1MiB,1G", [8, 2**10, 2**16, 2**20, 2**30]),
+        ("8:64", [8, 16, 32, 64]),
+        ("8:64M:8", [8 * 8**i for i in range(8)]),
+        ("1,2:8", [1, 2, 4, 8]),
+    ],
+)
+def test_sizes(text: str, sizes: list[int]) -> None:
+    assert parse_sizes(text) == sizes
+
+
+@pytest.mark.parametrize("text", ["", "-1", "K", "1.5K", "8:", "64:8", "0:8", "8:64:1", "1:2:3:4"])
+def test_wrong_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="is no"):
+        parse_sizes(text)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 1024, 73728, 2**20, 2**30])
+def test_sizes_round_trip(size: int) -> None:
+    assert parse_sizes(format_size(size)) == [size]
+
+
+def test_percentile_is_a_sample() -> None:
+    samples = [float(i) for i in range(100, 0, -1)]
+    assert percentile(samples, 0.5) == 50
+    assert percentile(samples, 0.99) == 99
+    assert percentile([7.0], 0.99) == 7
+
+
+def converse(side: Side, word: str) -> None:
+    side.tell((side.number, word))
+    side.report(side.hear())
+
+
+def refuse(side: Side, word: str) -> None:
+    if side.number == 1:
+        raise ValueError(word)
+    side.hear()
+
+
+def die(side: Side, _: str) -> None:
+    if side.number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    side.hear()
+
+
+def hang(side: Side, _: str) -> None:
+    side.hear()
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_sides_talk(within: bool) -> None:
+    said = dict(run_sides(converse, "word", Placement(within=within)))
+    assert said == {0: (1, "word"), 1: (0, "word")}
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_side_that_fails(within: bool) -> None:
+    with pytest.raises(SideError, match="side 1: no way"):
+        list(run_sides(refuse, "no way", Placement(within=within)))
+
+
+def test_a_side_that_dies() -> None:
+    with pytest.raises(SideError, match="SIGKILL"):
+        list(run_sides(die, "", Placement()))
+
+
+def test_sides_that_hang() -> None:
+    with pytest.raises(SideError, match="hang"):
+        list(run_sides(hang, "", Placement(silence=0.5)))
+
+
+def test_info() -> None:
+    done = run("info")
+    assert done.returncode == 0, done.stderr
+    for word in (onehop.__version__, "kernel", "local", "shm", "not in this build", "Limits"):
+        assert word in done.stdout
+
+
+def test_info_config() -> None:
+    done = run("info", "--config", ONEHOP_SPIN_US="77", ONEHOP_SECRET="0123456789abcdefg")
+    assert done.returncode == 0, done.stderr
+    assert all(variable.name in done.stdout for variable in onehop.config())
+    assert "77" in done.stdout
+    assert "0123456789abcdefg" not in done.stdout
+    assert "ONEHOP_SPINN_US is set" in run("info", ONEHOP_SPINN_US="1").stdout
+    assert run("info", "--markdown").returncode == 2
+
+
+def test_documented_configuration_is_in_step() -> None:
+    page = markdown(onehop.config())
+    assert run("info", "--config", "--markdown").stdout == page
+    written = (ROOT / "docs" / "configuration.md").read_text()
+    assert written == page, "run: onehop info --config --markdown > docs/configuration.md"
+
+
+def findings(*arguments: str, code: int, **env: str) -> list[dict]:
+    done = run("doctor", "--json", "-", *arguments, **env)
+    assert done.returncode == code, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_doctor_drives_every_path() -> None:
+    found = findings(code=0)
+    assert all(finding["state"] != "fault" for finding in found)
+    assert {finding["place"] for finding in found} == {
+        "surroundings",
+        "within a process",
+        "shm, private memory",
+        "shm, shared blocks",
+        "shm without process_vm",
+        "control socket",
+        "GPUs",
+        "rendezvous",
+    }
+    driven = [finding for finding in found if "p50_us" in finding]
+    assert len(driven) == 5 * 9
+
+
+def test_doctor_finds_spoilt_bytes() -> None:
+    found = findings(code=1, OH_BENCH_CORRUPT="1")
+    faults = [finding for finding in found if finding["state"] == "fault"]
+    assert len(faults) == 5 * 8
+    assert all("wrong" in fault["detail"] and fault["remedy"] for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("env", "text"),
+    [
+        ({"ONEHOP_LIBCRYPTO": "/nonexistent"}, "libcrypto"),
+        ({"ONEHOP_PORT_RANGE": "1-99999"}, "ONEHOP_PORT_RANGE"),
+    ],
+)
+def test_doctor_names_the_fault(env: dict[str, str], text: str) -> None:
+    found = findings(code=1, **env)
+    faults = [finding for finding in found if finding["state"] == "fault"]
+    assert any(text in fault["detail"] for fault in faults)
+
+
+def test_doctor_says_what_is_slower() -> None:
+    found = findings(code=0, ONEHOP_CMA="off")
+    slower = [finding["check"] for finding in found if finding["state"] == "slow"]
+    assert "single copy" in slower
+
+
+def test_doctor_shows_a_table() -> None:
+    done = run("doctor", ONEHOP_LIBCRYPTO="/nonexistent")
+    assert done.returncode == 1
+    assert "FAULT" in done.stdout
+    assert "1 faults" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version_and_help() -> None:
+    assert onehop.__version__ in run("--version").stdout
+    for arguments in ((), ("bench",), ("bench", "latency"), ("doctor",), ("info",)):
+        done = run(*arguments, "--help")
+        assert done.returncode == 0
+        assert "Usage" in done.stdout
+
+
+def test_the_stub_names_all_of_the_loops() -> None:
+    stub = (ROOT / "python" / "onehop" / "_bench.pyi").read_text()
+    for name in dir(_bench):
+        if not name.startswith("_"):
+            assert f"class {name}:" in stub or f"{name}(" in stub or f"{name}:" in stub, name

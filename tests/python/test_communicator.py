@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators: how ranks meet, and what they do then."""
+
+import re
+import socket
+
+import numpy as np
+import onehop
+import pytest
+from processes import Group, run_ranks
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def all_to_all(comm):
+    others = [rank for rank in range(comm.size) if rank != comm.rank]
+    received = {rank: np.zeros(3000, "i4") for rank in others}
+    requests = {rank: comm.irecv(buffer, rank, tag=1) for rank, buffer in received.items()}
+    for rank in others:
+        comm.send(np.full(3000, 10 * comm.rank + rank, "i4"), rank, tag=1, timeout=30)
+    for rank, request in requests.items():
+        assert request.wait(timeout=30).source == rank
+        assert (received[rank] == 10 * rank + comm.rank).all()
+    comm.barrier(timeout=30)
+
+    # Everybody tells rank 0, which does not ask who.
+    if comm.rank:
+        comm.isend(bytes([comm.rank]), 0, tag=2).wait(timeout=30)
+    else:
+        buffer = bytearray(1)
+        sources = set()
+        for _ in others:
+            message = comm.recv(buffer, onehop.ANY_SOURCE, tag=onehop.ANY_TAG, timeout=30)
+            assert buffer[0] == message.source
+            sources.add(message.source)
+        assert sources == set(others)
+    comm.barrier(timeout=30)
+    peer = comm.peer((comm.rank + 1) % comm.size)
+    assert peer.rank == peer.info().rank == (comm.rank + 1) % comm.size
+    return comm.rank, comm.size
+
+
+def test_four_ranks_meet_by_unique_id():
+    assert run_ranks(4, all_to_all) == [(rank, 4) for rank in range(4)]
+
+
+def meet(rank, size, rendezvous, function):
+    with onehop.Communicator(rank, size, rendezvous=rendezvous, timeout=30) as comm:
+        value = function(comm)
+        comm.barrier(timeout=30)
+        return value
+
+
+def test_four_ranks_meet_by_tcp():
+    group = Group()
+    rendezvous = f"tcp://127.0.0.1:{free_port()}"
+    for rank in range(4):
+        group.start(meet, rank, 4, rendezvous, all_to_all)
+    assert group.join() == [(rank, 4) for rank in range(4)]
+
+
+def put_to_the_next(comm):
+    ours = onehop.empty(100, "u1")
+    region = comm.endpoint.register(ours)
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    comm.isend(region.descriptor, before)
+    descriptor = bytearray(4096)
+    size = comm.recv(descriptor, after, timeout=30).nbytes
+    peer = comm.peer(after)
+    remote = peer.attach(descriptor[:size], timeout=30)
+    peer.put(bytes([comm.rank] * 100), remote, notify=b"put").wait(timeout=30)
+    peer.signal(0)
+    comm.peer(before).wait_signal(0, timeout=30)
+    assert (ours == before).all()
+    assert comm.endpoint.notifications() == [(before, b"put")]
+    comm.barrier(timeout=30)
+
+
+def test_regions_of_a_communicator():
+    run_ranks(3, put_to_the_next)
+
+
+def test_a_communicator_of_one():
+    with onehop.Communicator(0, 1) as comm:
+        received = bytearray(2)
+        request = comm.irecv(received, 0)
+        comm.send(b"me", 0, timeout=30)
+        assert request.wait(timeout=30).source == 0
+        assert received == b"me"
+        comm.barrier(timeout=30)
+
+
+def come_twice(rank, identity):
+    try:
+        with onehop.Communicator(rank, 3, unique_id=identity, timeout=5):
+            return None, "met"
+    except onehop.Error as failure:
+        return failure.status, str(failure)
+
+
+def test_a_rank_that_is_taken_and_one_that_is_missing():
+    group = Group()
+    identity = onehop.unique_id()
+    for rank in (0, 1, 1):
+        group.start(come_twice, rank, identity)
+    first, *others = group.join()
+    others.sort()
+    refused, in_vain = others
+    assert refused[0] is onehop.Status.REFUSED
+    assert "rank 1" in refused[1]
+    # Those that came are told who did not, or has left again before them.
+    for status, text in (first, in_vain):
+        assert status is onehop.Status.TIMEOUT
+        assert re.search(r"of 3 ranks: .*2$", text)
+
+
+def test_a_secret_is_needed_off_the_host(monkeypatch):
+    monkeypatch.delenv("ONEHOP_SECRET", raising=False)
+    with pytest.raises(onehop.LinkError, match="ONEHOP_SECRET") as caught:
+        onehop.Communicator(0, 2, rendezvous=f"tcp://192.0.2.1:{free_port()}", timeout=5)
+    assert caught.value.status is onehop.Status.AUTH
+
+
+def test_wrong_arguments():
+    for rank, size in ((2, 2), (-1, 2), (0, 0)):
+        with pytest.raises(onehop.InvalidArgument, match="ranks are 0 to size - 1"):
+            onehop.Communicator(rank, size)
+    with pytest.raises(onehop.InvalidArgument, match="rendezvous"):
+        onehop.Communicator(0, 2)
+    with pytest.raises(onehop.InvalidArgument, match="tcp://HOST:PORT"):
+        onehop.Communicator(0, 2, rendezvous="http://localhost")
+    with onehop.Communicator(0, 1) as comm:
+        with pytest.raises(onehop.InvalidArgument, match="ranks 0 to 0"):
+            comm.send(b"", 1)
+        with pytest.raises(onehop.InvalidArgument):
+            comm.send(b"", onehop.ANY_SOURCE)
+        with pytest.raises(TypeError, match="rank"):
+            comm.send(b"", "1")
+    with pytest.raises(onehop.EndpointError):
+        comm.barrier()

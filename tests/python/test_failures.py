@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C, killed and stopped peers: waits end, others go on, buffers stay."""
+
+import os
+import signal
+import threading
+import time
+
+import onehop
+import pytest
+from processes import Group, Side, _spawn, run_pair
+
+
+class Interrupter:
+    """Sends SIGINT to this process again and again until it has been noticed."""
+
+    def __enter__(self):
+        self.noticed = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        return self
+
+    def run(self):
+        # Whatever the main thread has come to by now, it blocks within a moment.
+        while not self.noticed.wait(0.3):
+            self.last = time.monotonic()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def __exit__(self, *_):
+        self.noticed.set()
+        self.thread.join()
+
+
+def interrupted(blocking):
+    """Run a call that blocks; it must end by Ctrl-C, within a second or so."""
+    with Interrupter() as interrupter:
+        try:
+            blocking()
+        except KeyboardInterrupt:
+            interrupter.noticed.set()
+            return time.monotonic() - interrupter.last
+    msg = "nothing was interrupted"
+    raise AssertionError(msg)
+
+
+def interrupt_everything(side):
+    received = bytearray(10)
+    request = side.peer.irecv(bytearray(10), tag=60)
+    calls = [
+        lambda: side.peer.recv(received, tag=50),
+        lambda: side.peer.recv(received, tag=50, timeout=None),
+        lambda: side.peer.send(bytes(10_000_000), tag=50),
+        lambda: side.endpoint.recv(received, tag=50),
+        lambda: side.peer.wait_signal(1),
+        lambda: side.endpoint.accept(),
+        lambda: request.wait(),
+        lambda: onehop.Communicator(0, 2, unique_id=onehop.unique_id()),
+    ]
+    delays = [interrupted(call) for call in calls]
+    # The receive was cancelled and let go of its buffer; the request goes on.
+    received.append(1)
+    side.peer.send(b"go on", tag=7, timeout=30)
+    assert side.peer.recv(received, tag=8, timeout=30).nbytes == 6
+    assert request.wait(timeout=30).nbytes == 7
+    return delays
+
+
+def go_on(side):
+    received = bytearray(10)
+    assert side.peer.recv(received, tag=7, timeout=60).nbytes == 5
+    side.peer.send(b"thanks", tag=8, timeout=30)
+    side.peer.send(b"request", tag=60, timeout=30)
+
+
+def test_ctrl_c_ends_every_wait_and_the_link_works_on():
+    delays, _ = run_pair(interrupt_everything, go_on)
+    assert max(delays) < 10, delays
+
+
+def handle_and_go_on(side):
+    count = []
+    signal.signal(signal.SIGUSR1, lambda *_: count.append(1))
+    side.give(os.getpid())
+    received = bytearray(10)
+    assert side.peer.recv(received, timeout=30).nbytes == 4
+    return len(count)
+
+
+def signal_and_send(side):
+    process = side.take()
+    os.kill(process, signal.SIGUSR1)
+    # It waits: a message of ours that asks for a place has not been answered.
+    with pytest.raises(onehop.TimeoutError):
+        side.peer.send(bytes(100_000), tag=9, timeout=0.5)
+    side.peer.send(b"done", timeout=30)
+
+
+def test_other_signals_are_handled_during_a_wait():
+    count, _ = run_pair(handle_and_go_on, signal_and_send)
+    assert count == 1
+
+
+# ---- Killed
+
+
+def serve_three(pipes):
+    """Talk to three peers; the first two die."""
+    sides = [Side(0, pipe) for pipe in pipes]
+    doomed, awaited, healthy = sides
+    lost = []
+    for side, wait in (
+        (doomed, lambda: doomed.peer.recv(bytearray(10), timeout=30)),
+        (awaited, lambda: awaited.peer.irecv(bytearray(10)).wait(timeout=30)),
+    ):
+        side.give("die")
+        with pytest.raises(onehop.PeerLost) as caught:
+            wait()
+        lost.append(caught.value.status)
+        with pytest.raises(onehop.LinkError):
+            side.peer.send(bytes(100_000), timeout=30)
+        received = bytearray(4)
+        healthy.peer.send(b"ping", timeout=30)
+        assert healthy.peer.recv(received, timeout=30).nbytes == 4
+    return lost
+
+
+def die_when_told(pipe):
+    side = Side(1, pipe)
+    assert side.take() == "die"
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def answer_twice(pipe):
+    side = Side(1, pipe)
+    received = bytearray(4)
+    for _ in range(2):
+        side.peer.recv(received, timeout=60)
+        side.peer.send(received, timeout=30)
+
+
+def test_a_killed_peer_is_lost_and_the_others_go_on():
+    pipes = [_spawn.Pipe() for _ in range(3)]
+    group = Group()
+    group.start(serve_three, [ours for ours, _ in pipes])
+    group.start(die_when_told, pipes[0][1])
+    group.start(die_when_told, pipes[1][1])
+    group.start(answer_twice, pipes[2][1])
+    lost, *_ = group.join(killed=(1, 2))
+    assert lost == [onehop.Status.PEER_LOST] * 2
+
+
+# ---- Stopped
+
+
+def wait_for_a_stopped_peer(side):
+    process = side.take()
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with pytest.raises(onehop.OperationError) as caught:
+            side.peer.recv(bytearray(10), tag=1, timeout=1.5)
+        text = str(caught.value)
+        unresponsive = side.peer.info().unresponsive
+    finally:
+        os.kill(process, signal.SIGCONT)
+    assert side.peer.recv(bytearray(10), tag=2, timeout=30).nbytes == 5
+    return text, unresponsive
+
+
+def be_stopped(side):
+    side.give(os.getpid())
+    side.peer.send(b"awake", tag=2, timeout=30)
+
+
+def test_a_stopped_peer_shows_in_the_timeout():
+    (text, unresponsive), _ = run_pair(wait_for_a_stopped_peer, be_stopped)
+    assert "no sign of life" in text
+    assert unresponsive > 0

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/communicator.h"
+
+#include <netinet/in.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "single_thread.h"
+#include "unit/traffic.h"
+
+namespace {
+
+using namespace oh;
+using unit::fails_with;
+using unit::is_ok;
+
+Deadline in_time() { return Deadline::after(30 * kSecond); }
+
+using Comm = std::shared_ptr<Communicator>;
+using Body = std::function<void(Communicator&)>;
+
+Result<Comm> enter(uint32_t rank, uint32_t size, uint16_t port) {
+  CommunicatorOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.rendezvous = strf("tcp://127.0.0.1:%u", port);
+  return Communicator::create(unit::config_with(), {}, options, in_time());
+}
+
+void take_part(uint32_t rank, uint32_t size, uint16_t port, const Body& body) {
+  Result<Comm> comm = enter(rank, size, port);
+  ASSERT_TRUE(is_ok(comm));
+  EXPECT_EQ((*comm)->rank(), rank);
+  EXPECT_EQ((*comm)->size(), size);
+  body(**comm);
+  (*comm)->close();
+}
+
+// Each rank is a thread of this process.
+void in_threads(uint32_t size, const Body& body) {
+  uint16_t port = unit::free_port(AF_INET);
+  unit::Threads threads;
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    threads.start([=, &body] { take_part(rank, size, port, body); });
+  }
+}
+
+// Each rank is a process.
+void in_processes(uint32_t size, const Body& body) {
+  uint16_t port = unit::free_port(AF_INET);
+  std::vector<pid_t> children;
+  ASSERT_TRUE(wait_until_single_threaded());
+  fflush(nullptr);
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(60);
+      take_part(rank, size, port, body);
+      fflush(nullptr);
+      _exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    children.push_back(child);
+  }
+  for (pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+}
+
+// What one rank says to another.
+Bytes words(uint32_t from, uint32_t to, size_t size) {
+  return unit::Random(from * 1000 + to).bytes(size);
+}
+
+// Everybody asks for everybody at once, from both sides, and says something over the link it got.
+void talk_to_all(Communicator& comm) {
+  Endpoint& endpoint = *comm.endpoint();
+  for (uint32_t step = 0; step < comm.size(); ++step) {
+    uint32_t other = (comm.rank() + step) % comm.size();
+    Result<std::shared_ptr<Peer>> peer = comm.peer(other, in_time());
+    ASSERT_TRUE(is_ok(peer));
+    EXPECT_EQ((*peer)->identity().rank, static_cast<int64_t>(other));
+    ASSERT_TRUE(is_ok(unit::send(endpoint, **peer, words(comm.rank(), other, 100), 5, in_time())));
+    EXPECT_EQ(*comm.peer(other, in_time()), *peer);
+  }
+  for (uint32_t other = 0; other < comm.size(); ++other) {
+    Result<std::shared_ptr<Peer>> peer = comm.peer(other, in_time());
+    ASSERT_TRUE(is_ok(peer));
+    EXPECT_TRUE(
+        is_ok(unit::expect(endpoint, **peer, words(other, comm.rank(), 100), 5, in_time())));
+  }
+  EXPECT_TRUE(is_ok(comm.barrier(in_time())));
+}
+
+TEST(CommunicatorTest, ThreadsConnectFromBothSidesAtOnce) { in_threads(4, talk_to_all); }
+TEST(CommunicatorTest, ProcessesConnectFromBothSidesAtOnce) {
+  for (int round = 0; round < 5; ++round) in_processes(3, talk_to_all);
+}
+
+TEST(CommunicatorTest, LeavesNothingBehind) {
+  size_t before = unit::open_fds();
+  in_threads(3, talk_to_all);
+  EXPECT_TRUE(unit::fds_come_back_to(before));
+}
+
+TEST(CommunicatorTest, NobodyLeavesABarrierBeforeAllHaveEntered) {
+  constexpr uint32_t kSize = 5;
+  std::atomic<uint32_t> entered{0};
+  in_threads(kSize, [&](Communicator& comm) {
+    for (uint32_t round = 1; round <= 20; ++round) {
+      if (comm.rank() == round % kSize) {
+        for (int i = 0; i < 200; ++i) std::this_thread::yield();
+      }
+      entered.fetch_add(1);
+      ASSERT_TRUE(is_ok(comm.barrier(in_time())));
+      EXPECT_GE(entered.load(), round * kSize);
+    }
+  });
+}
+
+TEST(CommunicatorTest, ABarrierEndsAtItsDeadline) {
+  std::atomic<bool> over{false};
+  in_threads(2, [&](Communicator& comm) {
+    if (comm.rank() == 0) {
+      EXPECT_TRUE(fails_with(comm.barrier(Deadline::after(50 * kMillisecond)), OH_ERR_TIMEOUT,
+                             "the barrier of rank 0 failed"));
+      over = true;
+    } else {
+      EXPECT_TRUE(unit::eventually([&] {
+        comm.endpoint()->progress();
+        return over.load();
+      }));
+    }
+  });
+}
+
+TEST(CommunicatorTest, OneRankIsItsOwnPeer) {
+  CommunicatorOptions options;
+  Result<Comm> comm = Communicator::create(unit::config_with(), {}, options, in_time());
+  ASSERT_TRUE(is_ok(comm));
+  talk_to_all(**comm);
+}
+
+TEST(CommunicatorTest, WrongOptionsAreRefused) {
+  auto refused = [](uint32_t rank, uint32_t size, const char* rendezvous, Bytes id, oh_status code,
+                    const char* text) {
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.size = size;
+    options.rendezvous = rendezvous;
+    options.unique_id = std::move(id);
+    return fails_with(Communicator::create(unit::config_with(), {}, options, in_time()), code,
+                      text);
+  };
+  EXPECT_TRUE(refused(0, 0, "", {}, OH_ERR_INVALID, "rank 0 of 0"));
+  EXPECT_TRUE(refused(2, 2, "", {}, OH_ERR_INVALID, "rank 2 of 2"));
+  EXPECT_TRUE(refused(0, kMaxRanks + 1, "tcp://a:1", {}, OH_ERR_INVALID, "at most 1048576"));
+  EXPECT_TRUE(refused(0, 2, "", {}, OH_ERR_INVALID, "needs a rendezvous"));
+  EXPECT_TRUE(refused(0, 2, "tcp://127.0.0.1:1", {1}, OH_ERR_INVALID, "and not both"));
+  EXPECT_TRUE(refused(0, 2, "127.0.0.1:1", {}, OH_ERR_INVALID, "expected tcp://HOST:PORT"));
+  EXPECT_TRUE(refused(0, 2, "tcp://127.0.0.1", {}, OH_ERR_INVALID, "expected HOST:PORT"));
+  EXPECT_TRUE(refused(1, 2, "", {1, 2, 3}, OH_ERR_INVALID, "no onehop address"));
+  EXPECT_TRUE(refused(1, 2, "tcp://192.0.2.99:1", {}, OH_ERR_AUTH, "set ONEHOP_SECRET"));
+}
+
+TEST(CommunicatorTest, RanksThatDoNotExistAreRefused) {
+  CommunicatorOptions options;
+  Result<Comm> comm = Communicator::create(unit::config_with(), {}, options, in_time());
+  ASSERT_TRUE(is_ok(comm));
+  EXPECT_TRUE(fails_with((*comm)->peer(-1, in_time()), OH_ERR_INVALID, "rank -1"));
+  EXPECT_TRUE(fails_with((*comm)->peer(1, in_time()), OH_ERR_INVALID, "has ranks 0 to 0"));
+}
+
+TEST(CommunicatorTest, AClosedOneAnswersClosed) {
+  CommunicatorOptions options;
+  Result<Comm> comm = Communicator::create(unit::config_with(), {}, options, in_time());
+  ASSERT_TRUE(is_ok(comm));
+  (*comm)->close();
+  (*comm)->close();
+  EXPECT_TRUE(fails_with((*comm)->peer(0, in_time()), OH_ERR_CLOSED));
+}
+
+// Its peer sees the loss in what it does next, and gets no other link to a rank that is gone.
+void lose_rank_one(Communicator& comm) {
+  Endpoint& endpoint = *comm.endpoint();
+  Result<std::shared_ptr<Peer>> peer = comm.peer(1 - comm.rank(), in_time());
+  ASSERT_TRUE(is_ok(peer));
+  ASSERT_TRUE(is_ok(comm.barrier(in_time())));
+  if (comm.rank() == 1) return;
+  EXPECT_TRUE(fails_with(unit::expect(endpoint, **peer, Bytes(1), 5, in_time()), OH_ERR_PEER_LOST));
+  EXPECT_TRUE(fails_with(unit::send(endpoint, **peer, Bytes(1), 5, in_time()), OH_ERR_PEER_LOST));
+  EXPECT_TRUE(fails_with(comm.barrier(in_time()), OH_ERR_PEER_LOST));
+}
+
+TEST(CommunicatorTest, AClosedPeerIsLostInThreads) { in_threads(2, lose_rank_one); }
+TEST(CommunicatorTest, AClosedPeerIsLostInProcesses) { in_processes(2, lose_rank_one); }
+
+}  // namespace

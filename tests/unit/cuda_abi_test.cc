@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Our declarations of the CUDA driver's binary interface against CUDA's own header. Compiled where
+// CMake finds one.
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#include "platform/cuda/abi.h"
+
+namespace {
+
+namespace ours = oh::cuda;
+
+#define SAME(a, b) static_assert(static_cast<long long>(a) == static_cast<long long>(b))
+#define SAME_SIZE(a, b) static_assert(sizeof(a) == sizeof(b) && alignof(a) == alignof(b))
+#define SAME_FIELD(a, f, b, g) \
+  static_assert(offsetof(a, f) == offsetof(b, g) && sizeof(a::f) == sizeof(b::g))
+
+// Codes.
+SAME(ours::kSuccess, CUDA_SUCCESS);
+SAME(ours::kInvalidValue, CUDA_ERROR_INVALID_VALUE);
+SAME(ours::kOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
+SAME(ours::kNotInitialized, CUDA_ERROR_NOT_INITIALIZED);
+SAME(ours::kDeinitialized, CUDA_ERROR_DEINITIALIZED);
+SAME(ours::kNoDevice, CUDA_ERROR_NO_DEVICE);
+SAME(ours::kInvalidDevice, CUDA_ERROR_INVALID_DEVICE);
+SAME(ours::kInvalidContext, CUDA_ERROR_INVALID_CONTEXT);
+SAME(ours::kMapFailed, CUDA_ERROR_MAP_FAILED);
+SAME(ours::kPeerAccessUnsupported, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+SAME(ours::kInvalidHandle, CUDA_ERROR_INVALID_HANDLE);
+SAME(ours::kNotFound, CUDA_ERROR_NOT_FOUND);
+SAME(ours::kNotReady, CUDA_ERROR_NOT_READY);
+SAME(ours::kIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS);
+SAME(ours::kPeerAccessAlreadyEnabled, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+SAME(ours::kContextIsDestroyed, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+SAME(ours::kHostMemoryAlreadyRegistered, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+SAME(ours::kHostMemoryNotRegistered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+SAME(ours::kLaunchFailed, CUDA_ERROR_LAUNCH_FAILED);
+SAME(ours::kNotPermitted, CUDA_ERROR_NOT_PERMITTED);
+SAME(ours::kNotSupported, CUDA_ERROR_NOT_SUPPORTED);
+SAME(ours::kStreamCaptureUnsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+SAME(ours::kStreamCaptureImplicit, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+SAME(ours::kUnknown, CUDA_ERROR_UNKNOWN);
+
+// Attributes of pointers and devices.
+SAME(ours::kAttributeContext, CU_POINTER_ATTRIBUTE_CONTEXT);
+SAME(ours::kAttributeMemoryType, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+SAME(ours::kAttributeDevicePointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER);
+SAME(ours::kAttributeBufferId, CU_POINTER_ATTRIBUTE_BUFFER_ID);
+SAME(ours::kAttributeIsManaged, CU_POINTER_ATTRIBUTE_IS_MANAGED);
+SAME(ours::kAttributeDeviceOrdinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+SAME(ours::kAttributeLegacyIpcCapable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
+SAME(ours::kAttributeRangeStart, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
+SAME(ours::kAttributeRangeSize, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
+SAME(ours::kAttributeMapped, CU_POINTER_ATTRIBUTE_MAPPED);
+SAME(ours::kAttributeAllowedHandleTypes, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES);
+SAME(ours::kAttributeMemoryPool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE);
+SAME(ours::kAttributeMappingSize, CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
+SAME(ours::kAttributeMappingBase, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
+SAME(ours::kMemoryTypeHost, CU_MEMORYTYPE_HOST);
+SAME(ours::kMemoryTypeDevice, CU_MEMORYTYPE_DEVICE);
+SAME(ours::kDevicePciBus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID);
+SAME(ours::kDevicePciDevice, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
+SAME(ours::kDevicePciDomain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID);
+SAME(ours::kDeviceMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+SAME(ours::kDeviceMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+SAME(ours::kDeviceStreamMemOps64, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
+SAME(ours::kDeviceHostNuma, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+
+// Flags.
+SAME(ours::kCaptureGlobal, CU_STREAM_CAPTURE_MODE_GLOBAL);
+SAME(ours::kCaptureThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+SAME(ours::kCaptureRelaxed, CU_STREAM_CAPTURE_MODE_RELAXED);
+SAME(ours::kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
+SAME(ours::kEventDisableTiming, CU_EVENT_DISABLE_TIMING);
+SAME(ours::kHostRegisterPortable, CU_MEMHOSTREGISTER_PORTABLE);
+SAME(ours::kHostRegisterDeviceMap, CU_MEMHOSTREGISTER_DEVICEMAP);
+SAME(ours::kIpcLazyPeerAccess, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+SAME(ours::kStreamWriteDefault, CU_STREAM_WRITE_VALUE_DEFAULT);
+SAME(ours::kHandleTypePosixFd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+SAME(ours::kHandleTypeFabric, CU_MEM_HANDLE_TYPE_FABRIC);
+SAME(ours::kLocationDevice, CU_MEM_LOCATION_TYPE_DEVICE);
+SAME(ours::kAllocationPinned, CU_MEM_ALLOCATION_TYPE_PINNED);
+SAME(ours::kAccessReadWrite, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+SAME(ours::kGranularityMinimum, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+
+// Types.
+SAME_SIZE(ours::Code, CUresult);
+SAME_SIZE(ours::Device, CUdevice);
+SAME_SIZE(ours::DevicePtr, CUdeviceptr);
+SAME_SIZE(ours::Context, CUcontext);
+SAME_SIZE(ours::Stream, CUstream);
+SAME_SIZE(ours::Event, CUevent);
+SAME_SIZE(ours::MemoryPool, CUmemoryPool);
+SAME_SIZE(ours::AllocationHandle, CUmemGenericAllocationHandle);
+SAME_SIZE(ours::Uuid, CUuuid);
+SAME_SIZE(ours::IpcHandle, CUipcMemHandle);
+SAME_SIZE(ours::PoolPointer, CUmemPoolPtrExportData);
+SAME_SIZE(ours::Location, CUmemLocation);
+SAME_FIELD(ours::Location, type, CUmemLocation, type);
+SAME_FIELD(ours::Location, id, CUmemLocation, id);
+SAME_SIZE(ours::AllocationProp, CUmemAllocationProp);
+SAME_FIELD(ours::AllocationProp, type, CUmemAllocationProp, type);
+SAME_FIELD(ours::AllocationProp, requested_handle_types, CUmemAllocationProp, requestedHandleTypes);
+SAME_FIELD(ours::AllocationProp, location, CUmemAllocationProp, location);
+SAME_FIELD(ours::AllocationProp, win32, CUmemAllocationProp, win32HandleMetaData);
+SAME_FIELD(ours::AllocationProp, flags, CUmemAllocationProp, allocFlags);
+SAME_SIZE(ours::AccessDesc, CUmemAccessDesc);
+SAME_FIELD(ours::AccessDesc, location, CUmemAccessDesc, location);
+SAME_FIELD(ours::AccessDesc, flags, CUmemAccessDesc, flags);
+SAME_SIZE(ours::PoolProps, CUmemPoolProps);
+SAME_FIELD(ours::PoolProps, type, CUmemPoolProps, allocType);
+SAME_FIELD(ours::PoolProps, handle_types, CUmemPoolProps, handleTypes);
+SAME_FIELD(ours::PoolProps, location, CUmemPoolProps, location);
+SAME_FIELD(ours::PoolProps, win32, CUmemPoolProps, win32SecurityAttributes);
+SAME_FIELD(ours::PoolProps, max_size, CUmemPoolProps, maxSize);
+SAME_FIELD(ours::PoolProps, usage, CUmemPoolProps, usage);
+SAME_FIELD(ours::PoolProps, reserved, CUmemPoolProps, reserved);
+
+// Two parameters that are passed alike: integers of one size (a code, an enumeration, a handle),
+// pointers, or structures of one size.
+template <typename A, typename B>
+constexpr bool kAlike = sizeof(A) == sizeof(B) && std::is_class_v<A> == std::is_class_v<B> &&
+                        std::is_floating_point_v<A> == std::is_floating_point_v<B>;
+template <typename A, typename B>
+constexpr bool kSameCall = false;
+template <typename R, typename... A, typename S, typename... B>
+constexpr bool kSameCall<R (*)(A...), S (*)(B...)> = [] {
+  if constexpr (sizeof...(A) == sizeof...(B)) {
+    return kAlike<R, S> && (kAlike<A, B> && ...);
+  } else {
+    return false;
+  }
+}();
+
+}  // namespace
+
+// Every entry point takes what the header says. The unversioned name in the header stands for the
+// newest version, so the symbols are declared here with the header's types where it has them.
+namespace oh::cuda {
+#define OH_UNIT_MEMBER(name, symbol, parameters) using name##_call = Code(*) parameters;
+OH_CUDA_FUNCTIONS(OH_UNIT_MEMBER)
+#undef OH_UNIT_MEMBER
+}  // namespace oh::cuda
+
+namespace {
+
+#define SAME_CALL(name, symbol) static_assert(kSameCall<ours::name##_call, decltype(&symbol)>)
+SAME_CALL(init, cuInit);
+SAME_CALL(driver_version, cuDriverGetVersion);
+SAME_CALL(error_name, cuGetErrorName);
+SAME_CALL(error_string, cuGetErrorString);
+SAME_CALL(device_count, cuDeviceGetCount);
+SAME_CALL(device_get, cuDeviceGet);
+SAME_CALL(device_uuid, cuDeviceGetUuid_v2);
+SAME_CALL(device_name, cuDeviceGetName);
+SAME_CALL(device_attribute, cuDeviceGetAttribute);
+SAME_CALL(device_can_access_peer, cuDeviceCanAccessPeer);
+SAME_CALL(primary_retain, cuDevicePrimaryCtxRetain);
+SAME_CALL(primary_release, cuDevicePrimaryCtxRelease_v2);
+SAME_CALL(primary_state, cuDevicePrimaryCtxGetState);
+SAME_CALL(context_get_current, cuCtxGetCurrent);
+SAME_CALL(context_push, cuCtxPushCurrent_v2);
+SAME_CALL(context_pop, cuCtxPopCurrent_v2);
+SAME_CALL(context_enable_peer, cuCtxEnablePeerAccess);
+SAME_CALL(exchange_capture_mode, cuThreadExchangeStreamCaptureMode);
+SAME_CALL(stream_create, cuStreamCreate);
+SAME_CALL(stream_destroy, cuStreamDestroy_v2);
+SAME_CALL(stream_query, cuStreamQuery);
+SAME_CALL(stream_synchronize, cuStreamSynchronize);
+SAME_CALL(stream_wait_event, cuStreamWaitEvent);
+SAME_CALL(stream_write64, cuStreamWriteValue64_v2);
+SAME_CALL(stream_is_capturing, cuStreamIsCapturing);
+SAME_CALL(event_create, cuEventCreate);
+SAME_CALL(event_destroy, cuEventDestroy_v2);
+SAME_CALL(event_record, cuEventRecord);
+SAME_CALL(event_query, cuEventQuery);
+SAME_CALL(event_synchronize, cuEventSynchronize);
+SAME_CALL(memcpy_async, cuMemcpyAsync);
+SAME_CALL(memory_alloc, cuMemAlloc_v2);
+SAME_CALL(memory_free, cuMemFree_v2);
+SAME_CALL(memory_info, cuMemGetInfo_v2);
+SAME_CALL(pointer_attributes, cuPointerGetAttributes);
+SAME_CALL(host_register, cuMemHostRegister_v2);
+SAME_CALL(host_unregister, cuMemHostUnregister);
+SAME_CALL(host_device_pointer, cuMemHostGetDevicePointer_v2);
+SAME_CALL(ipc_export, cuIpcGetMemHandle);
+SAME_CALL(ipc_open, cuIpcOpenMemHandle_v2);
+SAME_CALL(ipc_close, cuIpcCloseMemHandle);
+SAME_CALL(vmm_retain, cuMemRetainAllocationHandle);
+SAME_CALL(vmm_release, cuMemRelease);
+SAME_CALL(vmm_export, cuMemExportToShareableHandle);
+SAME_CALL(vmm_import, cuMemImportFromShareableHandle);
+SAME_CALL(vmm_properties, cuMemGetAllocationPropertiesFromHandle);
+SAME_CALL(vmm_granularity, cuMemGetAllocationGranularity);
+SAME_CALL(vmm_reserve, cuMemAddressReserve);
+SAME_CALL(vmm_unreserve, cuMemAddressFree);
+SAME_CALL(vmm_map, cuMemMap);
+SAME_CALL(vmm_unmap, cuMemUnmap);
+SAME_CALL(vmm_set_access, cuMemSetAccess);
+SAME_CALL(pool_export, cuMemPoolExportToShareableHandle);
+SAME_CALL(pool_import, cuMemPoolImportFromShareableHandle);
+SAME_CALL(pool_export_pointer, cuMemPoolExportPointer);
+SAME_CALL(pool_import_pointer, cuMemPoolImportPointer);
+SAME_CALL(pool_set_access, cuMemPoolSetAccess);
+SAME_CALL(pool_destroy, cuMemPoolDestroy);
+
+TEST(CudaAbiTest, IsThatOfTheHeader) {
+  // All of it was asserted above; this says in the log against which header.
+  RecordProperty("cuda_version", CUDA_VERSION);
+  EXPECT_GE(CUDA_VERSION, 12000);
+}
+
+}  // namespace

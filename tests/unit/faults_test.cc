@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each call to the operating system fails once at each of its uses, during the whole life of a
+// link: endpoints are created, connect, exchange, and close. Whatever fails: the life ends, with
+// success by another way or with a status that says what happened; nothing hangs, nothing leaks.
+#include <errno.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "unit/faulty_os.h"
+#include "unit/traffic.h"
+
+namespace {
+
+using namespace oh;
+using unit::Call;
+using unit::call_name;
+using unit::FaultyOs;
+using unit::is_ok;
+
+enum class Way { kUnix, kTcp, kWithin };
+
+Deadline soon() { return Deadline::after(3 * kSecond); }
+
+// Moves both ends on until both requests have ended, or the time is over, which ends them.
+Status finish_both(Endpoint& a, Request* first, Endpoint& b, Request* second) {
+  Deadline deadline = soon();
+  while (!(first->ended() && second->ended()) && !deadline.passed()) {
+    a.progress();
+    b.progress();
+  }
+  Status one = a.wait(first, Deadline::after(0));
+  Status two = b.wait(second, Deadline::after(0));
+  return one.ok() ? two : one;
+}
+
+Status exchange(Endpoint& a, Peer& to_b, Endpoint& b, Peer& to_a, size_t size) {
+  Bytes out = unit::Random(size).bytes(size);
+  Bytes in(size);
+  Request send;
+  Request receive;
+  unit::prepare(&send, OpKind::kSend, a, out.data(), size, 7);
+  unit::prepare(&receive, OpKind::kRecv, b, in.data(), size, 7);
+  OH_RETURN_IF_ERROR(to_a.post_recv(&receive));
+  Status posted = to_b.post_send(&send);
+  if (!posted.ok()) {
+    (void)b.wait(&receive, Deadline::after(0)).ok();
+    return posted;
+  }
+  OH_RETURN_IF_ERROR(finish_both(a, &send, b, &receive));
+  EXPECT_EQ(in, out) << size;
+  return {};
+}
+
+// A put into shared memory, which is handed over on the socket.
+Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
+  struct Owned {
+    explicit Owned(void* memory) : data(memory) {}
+    ~Owned() { (void)SharedHeap::instance().free(data).ok(); }
+    void* data;
+  };
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<SharedBlock> block, SharedHeap::instance().allocate(8192));
+  Owned owned(block->mapping.data());
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<RegionRecord> region,
+                      b.register_region(block->mapping.data(), 8192));
+  OH_ASSIGN_OR_RETURN(RemoteTarget target, a.attach(to_b, b.export_region(*region), soon()));
+  Bytes bytes(100, 9);
+  Block piece{bytes.data(), 50, bytes.size()};
+  LocalMemory local;
+  if (to_b.reaches(target, /*local_on_device=*/false)) {
+    OH_RETURN_IF_ERROR(to_b.copy(true, target, local, {&piece, 1}, soon()));
+    EXPECT_EQ(block->mapping.data()[149], 9);
+  }
+  return b.deregister(*region, soon());
+}
+
+// The whole life.
+Status live(Way way) {
+  Config config = unit::config_with(
+      {{"ONEHOP_INTERFACE", "127.0.0.1"}, {"ONEHOP_HELLO_TIMEOUT", "1"}, {"ONEHOP_LOG", "off"}});
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> a, Endpoint::create(config, {}));
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> b, Endpoint::create(config, {}));
+  OH_ASSIGN_OR_RETURN(Address address, Address::decode(b->address()));
+  // As if it were another process: over the sockets.
+  if (way != Way::kWithin) address.process[0] ^= 1;
+  if (way == Way::kTcp) {
+    address.unix_name.clear();
+    address.unix_path.clear();
+    if (address.hosts.empty()) return error(OH_ERR_UNREACHABLE, "no TCP port was free");
+  }
+  Status status;
+  Result<std::shared_ptr<Peer>> to_b = a->connect(address.encode(), {}, soon());
+  if (!to_b.ok()) return to_b.status();
+  Result<std::shared_ptr<Peer>> to_a = b->accept(Deadline::after(2 * kSecond));
+  if (!to_a.ok()) return to_a.status();
+  for (size_t size : {size_t{0}, size_t{100}, size_t{5000}, size_t{300000}}) {
+    if (status.ok()) status = exchange(*a, **to_b, *b, **to_a, size);
+  }
+  if (status.ok()) status = put_shared(*a, **to_b, *b);
+  (*to_b)->close();
+  (*to_a)->close();
+  a->close();
+  b->close();
+  return status;
+}
+
+struct Kind {
+  Call call;
+  int error_number;
+};
+constexpr Kind kKinds[] = {
+    {Call::memfd_create, EMFILE},
+    {Call::ftruncate, ENOMEM},
+    {Call::fstat_size, EIO},
+    {Call::fstat_identity, EIO},
+    {Call::seal, EPERM},
+    {Call::is_sealed, EBADF},
+    {Call::mmap, ENOMEM},
+    {Call::socket, EMFILE},
+    {Call::bind, EACCES},
+    {Call::listen, EADDRINUSE},
+    {Call::connect, ECONNREFUSED},
+    {Call::accept, EMFILE},
+    {Call::sendmsg, ECONNRESET},
+    {Call::recvmsg, ECONNRESET},
+    {Call::getsockopt, ENOBUFS},
+    {Call::setsockopt, ENOPROTOOPT},
+    {Call::getsockname, ENOBUFS},
+    {Call::shutdown, ENOTCONN},
+    {Call::poll, EINTR},
+    {Call::epoll_create, EMFILE},
+    {Call::epoll_ctl, ENOSPC},
+    {Call::epoll_wait, EINTR},
+    {Call::eventfd, EMFILE},
+    {Call::futex_wait, EINTR},
+    {Call::pidfd_open, EMFILE},
+    {Call::process_vm_readv, EPERM},
+    {Call::process_vm_writev, EPERM},
+    {Call::getrandom, EIO},
+};
+
+// What may be said about a failed call: never that the peer broke the protocol, which it did not.
+bool is_clear(const Status& status) {
+  static const std::set<oh_status> clear = {
+      OH_ERR_SYSTEM,      OH_ERR_PEER_LOST,  OH_ERR_LINK,    OH_ERR_UNREACHABLE, OH_ERR_REFUSED,
+      OH_ERR_NO_RESOURCE, OH_ERR_NOT_VIABLE, OH_ERR_TIMEOUT, OH_ERR_FAULT,       OH_ERR_CANCELLED};
+  return status.ok() || (clear.count(status.code()) && status.text().size() > 10);
+}
+
+class FaultsTest : public ::testing::TestWithParam<Way> {};
+
+TEST_P(FaultsTest, EveryCallMayFailAtEachOfItsUses) {
+  ASSERT_TRUE(is_ok(live(GetParam())));
+  size_t before = unit::open_fds();
+  size_t lives = 0;
+  size_t failed = 0;
+  for (const Kind& kind : kKinds) {
+    for (uint64_t n = 0;; ++n) {
+      FaultyOs faulty;
+      faulty.arm(kind.call, n, kind.error_number);
+      Status status = live(GetParam());
+      ASSERT_TRUE(unit::fds_come_back_to(before)) << call_name(kind.call) << " " << n;
+      if (!faulty.fired()) {
+        EXPECT_TRUE(is_ok(status)) << call_name(kind.call) << " " << n;
+        break;
+      }
+      ++lives;
+      failed += !status.ok();
+      EXPECT_TRUE(is_clear(status)) << call_name(kind.call) << " " << n << ": "
+                                    << status_name(status.code()) << ": " << status.text();
+      // Calls that threads make while they wait have no end: some of their uses are enough.
+      if (n >= 40) break;
+    }
+  }
+  RecordProperty("lives", static_cast<int>(lives));
+  RecordProperty("failed", static_cast<int>(failed));
+  EXPECT_GT(lives, 20u);
+  EXPECT_GT(failed, 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, FaultsTest, ::testing::Values(Way::kUnix, Way::kTcp, Way::kWithin),
+                         [](const auto& way) {
+                           return std::string(way.param == Way::kUnix  ? "unix"
+                                              : way.param == Way::kTcp ? "tcp"
+                                                                       : "within");
+                         });
+
+// The same life with sockets that take and give a few bytes only, and are interrupted all the time.
+TEST_P(FaultsTest, ShortReadsAndWritesAndInterruptsChangeNothing) {
+  FaultyOs faulty;
+  faulty.limit_io(1021);
+  faulty.interrupt_all_but(4);
+  EXPECT_TRUE(is_ok(live(GetParam())));
+}
+
+// No call of a kind works any more: the error is that of the first who needs it.
+TEST(BrokenOsTest, WhatNeverWorksIsSaid) {
+  size_t before = unit::open_fds();
+  for (Call call : {Call::memfd_create, Call::socket, Call::epoll_create, Call::getrandom,
+                    Call::eventfd, Call::epoll_ctl}) {
+    FaultyOs faulty;
+    faulty.arm(call, 0, EPERM, /*forever=*/true);
+    Status status = live(Way::kUnix);
+    EXPECT_TRUE(unit::fails_with(status, OH_ERR_SYSTEM, "EPERM")) << call_name(call);
+    EXPECT_TRUE(unit::fds_come_back_to(before)) << call_name(call);
+  }
+}
+
+// Where it can be done without, it is: over the socket without shared memory, in two copies without
+// process_vm_readv, without TCP on one host.
+TEST(BrokenOsTest, WhatCanBeDoneWithoutIs) {
+  for (Call call : {Call::process_vm_readv, Call::pidfd_open, Call::setsockopt, Call::shutdown}) {
+    FaultyOs faulty;
+    faulty.arm(call, 0, EPERM, /*forever=*/true);
+    EXPECT_TRUE(is_ok(live(Way::kUnix))) << call_name(call);
+    EXPECT_TRUE(faulty.fired()) << call_name(call);
+  }
+}
+
+// The socket's file goes with the last endpoint, also when its creation fails half-way.
+TEST(BrokenOsTest, NoFileIsLeftInTheSocketFolder) {
+  for (Call call : {Call::bind, Call::listen, Call::epoll_ctl, Call::socket, Call::mmap}) {
+    for (uint64_t n = 0; n < 8; ++n) {
+      unit::TempDir dir;
+      {
+        FaultyOs faulty;
+        faulty.arm(call, n, EPERM);
+        auto endpoint = Endpoint::create(
+            unit::config_with({{"ONEHOP_SOCKET_DIR", dir.path()}, {"ONEHOP_LOG", "off"}}), {});
+        (void)endpoint.ok();
+      }
+      EXPECT_TRUE(unit::eventually([&] { return dir.entries() == 0; })) << call_name(call) << n;
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "unit/support.h"
+
+namespace {
+
+using namespace oh;
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The log's file is chosen once in a process, so each test has one of its own.
+template <typename Body>
+void in_child(Body body) {
+  pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    body();
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST(LogTest, WritesWholeLinesOfItsLevelAndAbove) {
+  unit::TempDir dir;
+  std::string path = dir.path() + "/log";
+  in_child([&] {
+    log_configure(unit::config_with({{"ONEHOP_LOG", "info"}, {"ONEHOP_LOG_FILE", path}}));
+    OH_LOG(kError, "number %d", 1);
+    OH_LOG(kInfo, "number %s", "two");
+    OH_LOG(kDebug, "number %d", 3);
+    for (int i = 0; i < 5; ++i) OH_LOG_ONCE(kWarn, "once");
+  });
+  std::string text = contents(path);
+  EXPECT_THAT(text, ::testing::ContainsRegex("^onehop [0-9]+\\.[0-9]+ [0-9]+ error: number 1\n"));
+  EXPECT_NE(text.find(" info: number two\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("number 3"), std::string::npos) << text;
+  EXPECT_EQ(text.find("once"), text.rfind("once")) << text;
+}
+
+TEST(LogTest, LevelsSwitchOffWhatIsBelow) {
+  in_child([] {
+    const char* names[] = {"off", "error", "warn", "info", "debug"};
+    for (int level = 0; level < 5; ++level) {
+      log_configure(unit::config_with({{"ONEHOP_LOG", names[level]}}));
+      for (int other = 1; other < 5; ++other) {
+        EXPECT_EQ(log_enabled(static_cast<LogLevel>(other)), other <= level);
+      }
+    }
+  });
+}
+
+TEST(LogTest, ThreadsDoNotTearEachOthersLines) {
+  unit::TempDir dir;
+  std::string path = dir.path() + "/log";
+  in_child([&] {
+    log_configure(unit::config_with({{"ONEHOP_LOG", "info"}, {"ONEHOP_LOG_FILE", path}}));
+    unit::Threads threads;
+    for (char letter = 'a'; letter < 'e'; ++letter) {
+      threads.start([letter] {
+        for (int i = 0; i < 200; ++i) OH_LOG(kInfo, "%s", std::string(200, letter).c_str());
+      });
+    }
+  });
+  std::istringstream lines(contents(path));
+  std::string line;
+  size_t count = 0;
+  for (; std::getline(lines, line); ++count) {
+    ASSERT_GE(line.size(), 200u);
+    EXPECT_EQ(line.substr(line.size() - 200), std::string(200, line.back()));
+  }
+  EXPECT_EQ(count, 800u);
+}
+
+// A file that cannot be written is said, on standard error, where the lines go then.
+TEST(LogTest, AFileThatCannotBeOpenedIsSaid) {
+  unit::TempDir dir;
+  std::string said = dir.path() + "/stderr";
+  in_child([&] {
+    ASSERT_NE(freopen(said.c_str(), "w", stderr), nullptr);
+    log_configure(unit::config_with({{"ONEHOP_LOG_FILE", dir.path() + "/no/such/folder"}}));
+    OH_LOG(kError, "still here");
+  });
+  std::string text = contents(said);
+  EXPECT_NE(text.find("ONEHOP_LOG_FILE=" + dir.path() + "/no/such/folder"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("ENOENT"), std::string::npos) << text;
+  EXPECT_NE(text.find("still here"), std::string::npos) << text;
+}
+
+}  // namespace

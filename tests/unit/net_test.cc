@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "platform/os/net.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "unit/faulty_os.h"
+#include "unit/support.h"
+
+namespace {
+
+using namespace oh;
+using unit::Call;
+using unit::fails_with;
+using unit::FaultyOs;
+using unit::is_ok;
+
+Deadline soon() { return Deadline::after(20 * kSecond); }
+
+SocketAddress numeric(const char* host, uint16_t port) {
+  Result<SocketAddress> address = SocketAddress::numeric(host, port);
+  EXPECT_TRUE(is_ok(address)) << host;
+  return *address;
+}
+
+TEST(SocketAddressTest, TextsComeBack) {
+  struct {
+    const char* host;
+    const char* text;
+    int family;
+    bool loopback;
+  } table[] = {
+      {"10.0.0.1", "10.0.0.1:29400", AF_INET, false},
+      {"127.0.0.1", "127.0.0.1:29400", AF_INET, true},
+      {"127.255.0.3", "127.255.0.3:29400", AF_INET, true},
+      {"0.0.0.0", "0.0.0.0:29400", AF_INET, false},
+      {"::1", "[::1]:29400", AF_INET6, true},
+      {"fd00::2", "[fd00::2]:29400", AF_INET6, false},
+      {"::ffff:127.0.0.1", "[::ffff:127.0.0.1]:29400", AF_INET6, true},
+      {"::ffff:10.0.0.1", "[::ffff:10.0.0.1]:29400", AF_INET6, false},
+  };
+  for (const auto& row : table) {
+    SocketAddress address = numeric(row.host, 29400);
+    EXPECT_EQ(address.text(), row.text);
+    EXPECT_EQ(address.family(), row.family) << row.host;
+    EXPECT_EQ(address.is_loopback(), row.loopback) << row.host;
+    EXPECT_EQ(address.port(), 29400);
+    address.set_port(1);
+    EXPECT_EQ(address.port(), 1);
+    Result<std::vector<SocketAddress>> resolved = resolve(row.text);
+    ASSERT_TRUE(is_ok(resolved)) << row.text;
+    EXPECT_EQ(resolved->front().text(), row.text);
+  }
+}
+
+TEST(SocketAddressTest, RefusesWhatIsNoAddress) {
+  for (const char* text : {"", "localhost", "1.2.3", "1.2.3.4.5", "::g", "[::1]", "1.2.3.4:5"}) {
+    EXPECT_TRUE(fails_with(SocketAddress::numeric(text, 1), OH_ERR_INVALID, text));
+  }
+  for (const char* text : {"", ":", "host", "host:", ":29400", "host:0", "host:65536", "host:-1",
+                           "host:1a", "host: 1", "[::1]"}) {
+    EXPECT_TRUE(fails_with(resolve(text), OH_ERR_INVALID, "expected HOST:PORT")) << text;
+  }
+  EXPECT_TRUE(fails_with(resolve("no-such-host.invalid:1"), OH_ERR_UNREACHABLE,
+                         "cannot resolve the host 'no-such-host.invalid'"));
+}
+
+TEST(SocketAddressTest, UnixNames) {
+  EXPECT_EQ(SocketAddress::unix_abstract("a name").text(), "unix:@a name");
+  EXPECT_EQ(SocketAddress::unix_path("/tmp/a").text(), "unix:/tmp/a");
+  EXPECT_TRUE(SocketAddress::unix_path("/tmp/a").is_loopback());
+  EXPECT_EQ(SocketAddress::unix_path("/tmp/a").port(), 0);
+  // Too long for the kernel: cut off, and never written beyond the end.
+  std::string longest(1000, 'x');
+  EXPECT_LE(SocketAddress::unix_abstract(longest).size, sizeof(sockaddr_un));
+  EXPECT_LE(SocketAddress::unix_path(longest).size, sizeof(sockaddr_un));
+}
+
+TEST(NetTest, ConnectsOverEveryFamily) {
+  unit::TempDir dir;
+  for (const SocketAddress& wanted :
+       {numeric("127.0.0.1", unit::free_port(AF_INET)), numeric("::1", unit::free_port(AF_INET6)),
+        SocketAddress::unix_abstract("onehop-unit-" + std::to_string(getpid())),
+        SocketAddress::unix_path(dir.path() + "/socket")}) {
+    Result<UniqueFd> listening = listen_on(wanted);
+    ASSERT_TRUE(is_ok(listening)) << wanted.text();
+    Result<UniqueFd> client = connect_to({wanted}, soon());
+    ASSERT_TRUE(is_ok(client)) << wanted.text();
+    ASSERT_TRUE(is_ok(wait_ready(listening->get(), POLLIN, soon(), "accepting")));
+    UniqueFd server(os().accept(listening->get()));
+    EXPECT_TRUE(server.valid());
+    if (wanted.family() == AF_UNIX) {
+      Result<PeerCredentials> who = peer_credentials(client->get());
+      ASSERT_TRUE(is_ok(who));
+      EXPECT_EQ(who->pid, getpid());
+      EXPECT_EQ(who->uid, geteuid());
+    }
+  }
+}
+
+TEST(NetTest, TakesTheFirstAddressThatAnswers) {
+  uint16_t port = unit::free_port(AF_INET);
+  Result<UniqueFd> listening = listen_on(numeric("127.0.0.1", port));
+  ASSERT_TRUE(is_ok(listening));
+  EXPECT_TRUE(is_ok(connect_to({numeric("127.0.0.1", unit::free_port(AF_INET)),
+                                numeric("::1", port), numeric("127.0.0.1", port)},
+                               soon())));
+}
+
+TEST(NetTest, SaysWhatWasTried) {
+  uint16_t port = unit::free_port(AF_INET);
+  Result<UniqueFd> fd = connect_to({numeric("127.0.0.1", port), numeric("::1", port)}, soon());
+  EXPECT_TRUE(fails_with(fd, OH_ERR_UNREACHABLE, strf("127.0.0.1:%u (Connection refused)", port)));
+  EXPECT_TRUE(fails_with(fd, OH_ERR_UNREACHABLE, strf("[::1]:%u", port)));
+  EXPECT_TRUE(fails_with(connect_to({}, soon()), OH_ERR_UNREACHABLE, "no address at all"));
+  EXPECT_TRUE(fails_with(connect_to({SocketAddress::unix_path("/no/such/socket")}, soon()),
+                         OH_ERR_UNREACHABLE, "unix:/no/such/socket (No such file"));
+}
+
+TEST(NetTest, AnInterruptedOrBrokenWaitIsNotAConnection) {
+  FaultyOs faulty;
+  Result<UniqueFd> listening = listen_on(numeric("127.0.0.1", unit::free_port(AF_INET)));
+  ASSERT_TRUE(is_ok(listening));
+  SocketAddress there;
+  there.size = sizeof(there.storage);
+  getsockname(listening->get(), reinterpret_cast<sockaddr*>(&there.storage), &there.size);
+
+  faulty.interrupt_all_but(7);
+  EXPECT_TRUE(is_ok(connect_to({there}, soon())));
+  faulty.interrupt_all_but(0);
+  faulty.arm(Call::connect, 0, EINTR);
+  EXPECT_TRUE(is_ok(connect_to({there}, soon())));
+  // Whether it is connected cannot be said: then it is not.
+  faulty.arm(Call::getsockopt, 0, ENOBUFS);
+  EXPECT_TRUE(fails_with(connect_to({there}, soon()), OH_ERR_UNREACHABLE, "No buffer space"));
+  // Ends at once, and does not spin until the deadline, or for ever.
+  faulty.arm(Call::poll, 0, ENOMEM, /*forever=*/true);
+  EXPECT_TRUE(fails_with(connect_to({there}, Deadline::never()), OH_ERR_SYSTEM, "ENOMEM"));
+  EXPECT_TRUE(fails_with(wait_ready(listening->get(), POLLIN, Deadline::never(), "testing"),
+                         OH_ERR_SYSTEM, "poll while testing: ENOMEM"));
+}
+
+TEST(NetTest, WaitingEndsAtTheDeadline) {
+  auto [one, two] = unit::socket_pair();
+  EXPECT_TRUE(fails_with(wait_ready(one.get(), POLLIN, Deadline::after(kMillisecond), "testing"),
+                         OH_ERR_TIMEOUT, "while testing"));
+  EXPECT_TRUE(is_ok(wait_ready(one.get(), POLLOUT, Deadline::after(0), "testing")));
+}
+
+TEST(NetTest, ListensInARangeUntilItIsExhausted) {
+  uint16_t first = unit::free_port(AF_INET6);
+  uint16_t port = 0;
+  std::vector<UniqueFd> taken;
+  for (int i = 0; i < 3; ++i) {
+    Result<UniqueFd> fd =
+        listen_in_range("127.0.0.1", first, static_cast<uint16_t>(first + 2), &port);
+    ASSERT_TRUE(is_ok(fd));
+    if (!fd->valid()) break;  // somebody else has one of them
+    EXPECT_GE(port, first);
+    EXPECT_LE(port, first + 2);
+    taken.push_back(std::move(*fd));
+  }
+  Result<UniqueFd> none =
+      listen_in_range("127.0.0.1", first, static_cast<uint16_t>(first + 2), &port);
+  ASSERT_TRUE(is_ok(none));
+  EXPECT_FALSE(none->valid());
+  // The highest port there is ends the range, too.
+  EXPECT_TRUE(is_ok(listen_in_range("127.0.0.1", 65535, 65535, &port)));
+}
+
+TEST(NetTest, ListensOnBothFamiliesAtOnce) {
+  uint16_t port = 0;
+  Result<UniqueFd> fd = listen_in_range("any", 40000, 44000, &port);
+  ASSERT_TRUE(is_ok(fd));
+  ASSERT_TRUE(fd->valid());
+  EXPECT_TRUE(is_ok(connect_to({numeric("127.0.0.1", port)}, soon())));
+  EXPECT_TRUE(is_ok(connect_to({numeric("::1", port)}, soon())));
+}
+
+TEST(NetTest, ReachableAddresses) {
+  Result<std::vector<SocketAddress>> any = reachable_addresses("any");
+  ASSERT_TRUE(is_ok(any));
+  ASSERT_FALSE(any->empty());
+  Result<std::vector<SocketAddress>> loopback = reachable_addresses("lo");
+  ASSERT_TRUE(is_ok(loopback));
+  for (const SocketAddress& address : *loopback) EXPECT_TRUE(address.is_loopback());
+  Result<std::vector<SocketAddress>> literal = reachable_addresses("192.0.2.7");
+  ASSERT_TRUE(is_ok(literal));
+  EXPECT_EQ(literal->front().text(), "192.0.2.7:0");
+  EXPECT_TRUE(
+      fails_with(reachable_addresses("nonsense0"), OH_ERR_CONFIG, "ONEHOP_INTERFACE=nonsense0"));
+  uint16_t port = 0;
+  EXPECT_TRUE(fails_with(listen_in_range("nonsense0", 40000, 40010, &port), OH_ERR_CONFIG));
+}
+
+TEST(NetTest, AFailedListenLeavesNoFileBehind) {
+  unit::TempDir dir;
+  FaultyOs faulty;
+  size_t before = unit::open_fds();
+  faulty.arm(Call::listen, 0, EADDRINUSE);
+  EXPECT_TRUE(fails_with(listen_on(SocketAddress::unix_path(dir.path() + "/socket")), OH_ERR_SYSTEM,
+                         "/socket: EADDRINUSE"));
+  EXPECT_EQ(dir.entries(), 0u);
+  EXPECT_EQ(unit::open_fds(), before);
+  faulty.arm(Call::socket, 0, EMFILE);
+  EXPECT_TRUE(fails_with(listen_on(numeric("127.0.0.1", 40001)), OH_ERR_SYSTEM, "EMFILE"));
+}
+
+}  // namespace

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/rendezvous.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <future>
+
+#include "control/handshake.h"
+#include "unit/support.h"
+
+namespace {
+
+using namespace oh;
+using unit::fails_with;
+using unit::is_ok;
+
+constexpr const char* kSecret = "a secret of more than 16 letters";
+
+Deadline in_time() { return Deadline::after(20 * kSecond); }
+
+Bytes address_of(uint32_t rank, const char* name = "rank") {
+  Address address;
+  address.endpoint[0] = static_cast<uint8_t>(rank);
+  address.label = strf("%s-%u", name, rank);
+  return address.encode();
+}
+
+// A server, and ranks that join it.
+class RendezvousTest : public ::testing::Test {
+ protected:
+  void serve(const char* host, const std::map<std::string, std::string>& variables = {}) {
+    config_ = unit::config_with(variables);
+    node_ = *Node::get(config_);
+    crypto_ = *Crypto::open("");
+    Result<SocketAddress> address =
+        SocketAddress::numeric(host, unit::free_port(strchr(host, ':') ? AF_INET6 : AF_INET));
+    hosts_ = {*address};
+    key_ = *rendezvous_key(*crypto_, kSecret, hosts_, "tcp://test");
+    start();
+  }
+  void start() {
+    Result<std::unique_ptr<RendezvousServer>> made =
+        rendezvous_serve(node_, *crypto_, key_, hosts_.front(), config_);
+    ASSERT_TRUE(is_ok(made));
+    server_ = std::move(*made);
+  }
+  RendezvousJoin join_of(uint32_t rank, uint32_t size) const {
+    return {hosts_, key_, rank, size, address_of(rank)};
+  }
+  std::future<Result<RendezvousTable>> join(uint32_t rank, uint32_t size,
+                                            Deadline deadline = in_time()) {
+    return join(join_of(rank, size), deadline);
+  }
+  std::future<Result<RendezvousTable>> join(const RendezvousJoin& wish, Deadline deadline) {
+    return std::async(std::launch::async,
+                      [=, this] { return rendezvous_join(*crypto_, wish, deadline); });
+  }
+  MessageSocket guest() {
+    Result<UniqueFd> fd = connect_to(hosts_, in_time());
+    EXPECT_TRUE(is_ok(fd));
+    return MessageSocket(std::move(*fd), 1 << 20);
+  }
+  // All ranks from `first` on join, and get the same table.
+  void meet(uint32_t size, uint32_t first = 0) {
+    std::vector<std::future<Result<RendezvousTable>>> all;
+    for (uint32_t rank = size; rank-- > first;) all.push_back(join(rank, size));
+    for (auto& each : all) check(each.get(), size);
+  }
+  void check(const Result<RendezvousTable>& table, uint32_t size) {
+    ASSERT_TRUE(is_ok(table));
+    const RendezvousTable& seen = table.value();
+    ASSERT_EQ(seen.addresses.size(), size);
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      EXPECT_EQ(seen.addresses[rank], address_of(rank));
+    }
+    EXPECT_NE(seen.communicator, Id{});
+    if (communicator_ == Id{}) communicator_ = seen.communicator;
+    EXPECT_EQ(seen.communicator, communicator_);
+  }
+
+  Config config_;
+  std::shared_ptr<Node> node_;
+  const Crypto* crypto_ = nullptr;
+  Key key_{};
+  std::vector<SocketAddress> hosts_;
+  std::unique_ptr<RendezvousServer> server_;
+  Id communicator_{};
+};
+
+TEST_F(RendezvousTest, AllRanksMeetAndTheServerLetsGo) {
+  size_t before = unit::open_fds();
+  serve("127.0.0.1");
+  meet(8);
+  // The port is free again, as soon as all have their table.
+  EXPECT_TRUE(unit::eventually([&] { return listen_on(hosts_.front()).ok(); }));
+  server_.reset();
+  node_.reset();
+  EXPECT_TRUE(unit::fds_come_back_to(before));
+}
+
+TEST_F(RendezvousTest, MeetsOverIpv6) {
+  serve("::1");
+  meet(3);
+}
+
+TEST_F(RendezvousTest, ARankIsTakenOnce) {
+  serve("127.0.0.1");
+  auto zero = join(0, 3);
+  auto first = join(1, 3);
+  // Whoever of the two comes second is refused; both say who the other is.
+  RendezvousJoin again = join_of(1, 3);
+  again.address = address_of(1, "impostor");
+  auto second = join(again, in_time());
+  auto refused_first = [&] {
+    return first.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  auto refused_second = [&] {
+    return second.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  ASSERT_TRUE(unit::eventually([&] { return refused_first() || refused_second(); }));
+  Status refused = refused_first() ? first.get().status() : second.get().status();
+  EXPECT_TRUE(fails_with(refused, OH_ERR_REFUSED, "rank 1 is taken by process "));
+  auto two = join(2, 3);
+  EXPECT_TRUE(is_ok(zero.get()));
+  EXPECT_TRUE(is_ok(two.get()));
+}
+
+TEST_F(RendezvousTest, AllMustAgreeOnTheirNumber) {
+  serve("127.0.0.1");
+  auto zero = join(0, 2);
+  auto one = join(1, 3);
+  auto ready = [](auto& each) {
+    return each.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  ASSERT_TRUE(unit::eventually([&] { return ready(zero) || ready(one); }));
+  // Whoever comes second is refused; the others go by the first.
+  if (ready(one)) {
+    EXPECT_TRUE(fails_with(one.get(), OH_ERR_INVALID, "there are 3 ranks, others said 2"));
+    check(join(1, 2).get(), 2);
+    check(zero.get(), 2);
+  } else {
+    EXPECT_TRUE(fails_with(zero.get(), OH_ERR_INVALID, "there are 2 ranks, others said 3"));
+    auto two = join(2, 3);
+    check(join(0, 3).get(), 3);
+    check(one.get(), 3);
+    check(two.get(), 3);
+  }
+}
+
+TEST_F(RendezvousTest, WhoLeftHasNoSayInTheirNumber) {
+  serve("127.0.0.1");
+  EXPECT_TRUE(fails_with(join(1, 3, Deadline::after(50 * kMillisecond)).get(), OH_ERR_TIMEOUT));
+  meet(2);
+}
+
+TEST_F(RendezvousTest, RanksThatMakeNoSenseAreRefused) {
+  serve("127.0.0.1");
+  EXPECT_TRUE(fails_with(join(2, 2).get(), OH_ERR_INVALID, "rank 2 of 2 makes no sense"));
+  EXPECT_TRUE(fails_with(join(0, 0).get(), OH_ERR_INVALID));
+  RendezvousJoin nonsense = join_of(0, 2);
+  nonsense.address = {1, 2, 3};
+  EXPECT_TRUE(fails_with(join(nonsense, in_time()).get(), OH_ERR_INVALID, "no onehop address"));
+  meet(2);
+}
+
+TEST_F(RendezvousTest, TheWrongSecretIsRefusedOnBothSides) {
+  serve("127.0.0.1");
+  RendezvousJoin wrong = join_of(1, 2);
+  wrong.key = *rendezvous_key(*crypto_, "another secret of 16", hosts_, "tcp://test");
+  EXPECT_TRUE(fails_with(join(wrong, in_time()).get(), OH_ERR_AUTH,
+                         "the rendezvous does not know our secret"));
+  // A client that does not mind goes on, and the server does.
+  MessageSocket client = guest();
+  ASSERT_TRUE(
+      is_ok(client.send(static_cast<uint8_t>(Meeting::kJoin), encode_join(Bytes(kHelloNonce)))));
+  ASSERT_TRUE(is_ok(client.receive_until(in_time(), "the challenge")));
+  ASSERT_TRUE(is_ok(client.send(static_cast<uint8_t>(Meeting::kRegister),
+                                encode_registration(Digest{}, 1, 2, address_of(1)))));
+  Result<MessageSocket::Message> answer = client.receive_until(in_time(), "the refusal");
+  ASSERT_TRUE(is_ok(answer));
+  EXPECT_EQ(answer->type, static_cast<uint8_t>(Meeting::kRefuse));
+  EXPECT_TRUE(fails_with(decode_refusal(answer->payload), OH_ERR_AUTH, "the secret is wrong"));
+  meet(2);
+}
+
+TEST_F(RendezvousTest, MissingRanksAreNamedAtTheDeadline) {
+  serve("127.0.0.1");
+  auto zero = join(0, 5, Deadline::after(300 * kMillisecond));
+  auto three = join(3, 5, Deadline::after(300 * kMillisecond));
+  Status status = zero.get().status();
+  EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "rank 0 waited at the rendezvous in vain for"));
+  EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "of 5 ranks: "));
+  EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, " 1 2"));
+  EXPECT_TRUE(fails_with(three.get(), OH_ERR_TIMEOUT, "rank 3 waited"));
+}
+
+TEST_F(RendezvousTest, ARankThatLeftMayComeAgain) {
+  serve("127.0.0.1");
+  EXPECT_TRUE(fails_with(join(1, 3, Deadline::after(50 * kMillisecond)).get(), OH_ERR_TIMEOUT));
+  meet(3);
+}
+
+TEST_F(RendezvousTest, RanksMayComeBeforeTheServer) {
+  serve("127.0.0.1");
+  server_.reset();
+  ASSERT_TRUE(unit::eventually([&] { return !connect_to(hosts_, in_time()).ok(); }));
+  auto one = join(1, 2);
+  start();
+  auto zero = join(0, 2);
+  check(one.get(), 2);
+  check(zero.get(), 2);
+}
+
+TEST_F(RendezvousTest, WithoutAServerTheErrorSaysWhereItWasLookedFor) {
+  serve("127.0.0.1");
+  server_.reset();
+  ASSERT_TRUE(unit::eventually([&] { return !connect_to(hosts_, in_time()).ok(); }));
+  Status status = join(1, 2, Deadline::after(20 * kMillisecond)).get().status();
+  EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "rank 1 of 2 found no rendezvous"));
+  EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, hosts_.front().text()));
+}
+
+TEST_F(RendezvousTest, TwoServersOnOneAddressAreNoticed) {
+  serve("127.0.0.1");
+  EXPECT_TRUE(fails_with(rendezvous_serve(node_, *crypto_, key_, hosts_.front(), config_),
+                         OH_ERR_SYSTEM, "is another rank 0 running"));
+}
+
+TEST_F(RendezvousTest, RubbishAtThePortDisturbsNobody) {
+  size_t before = unit::open_fds();
+  serve("127.0.0.1", {{"ONEHOP_HELLO_TIMEOUT", "0.3"}});
+  auto zero = join(0, 2);
+  unit::Random random(31);
+  std::vector<MessageSocket> guests;
+  for (int i = 0; i < 60; ++i) {
+    guests.push_back(guest());
+    Bytes bytes = random.bytes(random.below(3000));
+    if (i % 4 == 0) {
+      [[maybe_unused]] ssize_t sent =
+          ::send(guests.back().fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    } else if (i % 4 == 1) {
+      (void)guests.back().send(static_cast<uint8_t>(32 + i % 7), bytes).ok();
+    } else if (i % 4 == 2) {
+      (void)guests.back()
+          .send(static_cast<uint8_t>(Meeting::kJoin), encode_join(Bytes(kHelloNonce)))
+          .ok();
+      (void)guests.back().send(static_cast<uint8_t>(Meeting::kQuery), {}).ok();
+    }
+  }
+  check(join(1, 2).get(), 2);
+  check(zero.get(), 2);
+  // Those who said nothing go at the deadline.
+  for (MessageSocket& each : guests) {
+    Status status;
+    while (status.ok()) status = each.receive_until(in_time(), "the hang-up").status();
+    EXPECT_TRUE(fails_with(status, OH_ERR_PEER_LOST));
+  }
+  server_.reset();
+  node_.reset();
+  guests.clear();
+  EXPECT_TRUE(unit::fds_come_back_to(before));
+}
+
+TEST_F(RendezvousTest, AUniqueIdIsAllThatIsNeeded) {
+  size_t before = unit::open_fds();
+  config_ = unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}});
+  node_ = *Node::get(config_);
+  crypto_ = *Crypto::open("");
+  Result<Bytes> bytes = rendezvous_unique_id(node_, *crypto_, config_);
+  ASSERT_TRUE(is_ok(bytes));
+  EXPECT_LE(bytes->size(), Address::kMaxBytes);
+  Result<Address> id = Address::decode(*bytes);
+  ASSERT_TRUE(is_ok(id));
+  hosts_ = id->hosts;
+  key_ = id->key;
+  meet(4);
+  node_.reset();
+  EXPECT_TRUE(unit::fds_come_back_to(before));
+}
+
+TEST_F(RendezvousTest, AUniqueIdThatNobodyUsesEndsAtItsDeadline) {
+  config_ = unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}, {"ONEHOP_TIMEOUT", "0.1"}});
+  node_ = *Node::get(config_);
+  Result<Bytes> bytes = rendezvous_unique_id(node_, **Crypto::open(""), config_);
+  ASSERT_TRUE(is_ok(bytes));
+  hosts_ = Address::decode(*bytes)->hosts;
+  EXPECT_TRUE(unit::eventually([&] { return !connect_to(hosts_, in_time()).ok(); }));
+}
+
+TEST(RendezvousKeyTest, ASecretIsNeededBeyondLoopback) {
+  const Crypto& crypto = **Crypto::open("");
+  auto key = [&](const std::string& secret, std::initializer_list<const char*> hosts) {
+    std::vector<SocketAddress> all;
+    for (const char* host : hosts) all.push_back(*SocketAddress::numeric(host, 1));
+    return rendezvous_key(crypto, secret, all, "tcp://there:1");
+  };
+  EXPECT_TRUE(is_ok(key("", {"127.0.0.1"})));
+  EXPECT_TRUE(is_ok(key("", {"::1", "127.0.0.1"})));
+  for (const char* host : {"10.0.0.1", "fd00::2", "0.0.0.0", "::"}) {
+    EXPECT_TRUE(fails_with(key("", {host}), OH_ERR_AUTH, "set ONEHOP_SECRET")) << host;
+    EXPECT_TRUE(fails_with(key("", {"127.0.0.1", host}), OH_ERR_AUTH, "tcp://there:1")) << host;
+    EXPECT_TRUE(is_ok(key(kSecret, {host})));
+  }
+  EXPECT_EQ(*key(kSecret, {"10.0.0.1"}), *key(kSecret, {"127.0.0.1"}));
+  EXPECT_NE(*key(kSecret, {"10.0.0.1"}), *key("", {"127.0.0.1"}));
+}
+
+TEST(MeetingMessagesTest, AreRefusedWhenTheyAreCutOff) {
+  Bytes join = encode_join(Bytes(kHelloNonce, 5));
+  EXPECT_TRUE(is_ok(check_join(join)));
+  Digest mac{};
+  mac[0] = 1;
+  Bytes registration = encode_registration(mac, 1, 2, as_bytes("address"));
+  EXPECT_TRUE(is_ok(decode_registration(registration, mac)));
+  Bytes table = encode_table(Id{}, {{1, 2, 3}, {}, {4}});
+  EXPECT_TRUE(is_ok(decode_table(table, 3)));
+  EXPECT_TRUE(fails_with(decode_table(table, 2), OH_ERR_PROTOCOL, "3 ranks instead of 2"));
+  for (size_t size = 0; size < join.size(); ++size) {
+    EXPECT_FALSE(check_join(ByteView(join).first(size)).ok());
+  }
+  for (size_t size = 0; size < registration.size(); ++size) {
+    EXPECT_TRUE(
+        fails_with(decode_registration(ByteView(registration).first(size), mac), OH_ERR_PROTOCOL));
+  }
+  for (size_t size = 0; size < table.size(); ++size) {
+    EXPECT_TRUE(fails_with(decode_table(ByteView(table).first(size), 3), OH_ERR_PROTOCOL));
+  }
+  join[0] = 9;
+  EXPECT_TRUE(fails_with(check_join(join), OH_ERR_VERSION, "9.0"));
+}
+
+}  // namespace

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/selection.h"
+
+#include <errno.h>
+
+#include <map>
+#include <set>
+
+#include "unit/faulty_os.h"
+#include "unit/support.h"
+
+namespace {
+
+using namespace oh;
+
+constexpr MemoryKind kHost = MemoryKind::kHost;
+constexpr MemoryKind kShared = MemoryKind::kShared;
+constexpr MemoryKind kDevice = MemoryKind::kDevice;
+constexpr MemoryKind kPrivate = MemoryKind::kDevicePrivate;
+
+LinkFacts link(bool segment, bool same_process, bool we_reach, bool they_reach) {
+  LinkFacts facts;
+  facts.segment = segment;
+  facts.same_process = same_process;
+  facts.we_reach_them = we_reach;
+  facts.they_reach_us = they_reach;
+  facts.granted_inline = 400;
+  facts.eager_max = 16384;
+  facts.eager_credit = 262144;
+  facts.why_no_segment = segment ? "" : "another host";
+  facts.why_not_reached = we_reach ? "" : "EPERM";
+  return facts;
+}
+
+// A link between two GPUs.
+LinkFacts gpu_link(bool same_process, bool same_gpu = false) {
+  LinkFacts facts = link(true, same_process, true, true);
+  facts.our_gpu = facts.their_gpu = true;
+  facts.same_gpu = same_gpu;
+  return facts;
+}
+
+struct Row {
+  LinkFacts facts;
+  MemoryKind source;
+  MemoryKind target;
+  uint64_t size;
+  oh_path path;
+  Method method;
+  const char* why;
+};
+
+TEST(SelectionTest, MessagesTakeTheShortestPath) {
+  LinkFacts local = link(true, true, true, true);
+  LinkFacts shm = link(true, false, true, true);
+  LinkFacts theirs_only = link(true, false, false, true);
+  LinkFacts no_reach = link(true, false, false, false);
+  LinkFacts socket = link(false, false, false, false);
+  LinkFacts no_credit = shm;
+  no_credit.eager_credit = 0;
+  LinkFacts no_inline = shm;
+  no_inline.granted_inline = 0;
+  const Row table[] = {
+      {local, kHost, kHost, 0, OH_PATH_INLINE, Method::kInline, "control message"},
+      {local, kHost, kHost, 400, OH_PATH_INLINE, Method::kInline, "control message"},
+      {local, kHost, kHost, 401, OH_PATH_LOCAL, Method::kEager, "two copies through the ring"},
+      {local, kHost, kHost, 16384, OH_PATH_LOCAL, Method::kEager, "two copies"},
+      {local, kHost, kHost, 16385, OH_PATH_LOCAL, Method::kDirect, "plain addresses"},
+      {shm, kHost, kHost, 400, OH_PATH_INLINE, Method::kInline, "control message"},
+      {shm, kHost, kHost, 16384, OH_PATH_SHM, Method::kEager, "two copies"},
+      {shm, kHost, kHost, 16385, OH_PATH_SHM, Method::kDirect, "process_vm_readv"},
+      {shm, kShared, kHost, 16385, OH_PATH_SHM, Method::kDirect, "mapped block"},
+      {shm, kHost, kShared, UINT64_MAX, OH_PATH_SHM, Method::kDirect, "mapped block"},
+      {theirs_only, kHost, kHost, 1 << 20, OH_PATH_SHM, Method::kDirect, "process_vm"},
+      {no_reach, kHost, kHost, 1 << 20, OH_PATH_SHM, Method::kStream, "through the ring: EPERM"},
+      {no_reach, kHost, kShared, 1 << 20, OH_PATH_SHM, Method::kDirect, "mapped block"},
+      {no_reach, kShared, kShared, 16384, OH_PATH_SHM, Method::kEager, "two copies"},
+      {no_credit, kHost, kHost, 8, OH_PATH_SHM, Method::kDirect, "process_vm"},
+      {no_inline, kHost, kHost, 0, OH_PATH_INLINE, Method::kInline, "control message"},
+      {no_inline, kHost, kHost, 1, OH_PATH_SHM, Method::kEager, "two copies"},
+      {socket, kHost, kHost, 400, OH_PATH_INLINE, Method::kInline, "control message"},
+      {socket, kHost, kHost, 401, OH_PATH_SOCKET, Method::kEager, "control socket"},
+      {socket, kShared, kShared, 1 << 20, OH_PATH_SOCKET, Method::kStream, "socket: another host"},
+  };
+  for (const Row& row : table) {
+    Choice choice = choose_message(row.facts, row.source, row.target, row.size);
+    EXPECT_EQ(choice.path, row.path) << row.size << ": " << choice.why;
+    EXPECT_EQ(choice.method, row.method) << row.size << ": " << choice.why;
+    EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
+  }
+}
+
+TEST(SelectionTest, MessagesOfDeviceMemoryTakeTheShortestPath) {
+  constexpr uint64_t kAny = 1 << 20;
+  LinkFacts ipc = gpu_link(false);
+  LinkFacts local = gpu_link(true);
+  LinkFacts local_same = gpu_link(true, true);
+  LinkFacts apart = ipc;
+  apart.why_no_peer_access = "no peer access";
+  LinkFacts no_device = ipc;
+  no_device.why_no_device = "not pinned";
+  LinkFacts theirs = ipc;
+  theirs.our_gpu = false;
+  LinkFacts socket = ipc;
+  socket.segment = false;
+  socket.why_no_segment = "another host";
+  LinkFacts no_credit = ipc;
+  no_credit.eager_credit = 0;
+  const Row table[] = {
+      {ipc, kDevice, kDevice, 1, OH_PATH_CUDA_IPC, Method::kDirect, "source's engine into"},
+      {ipc, kPrivate, kDevice, kAny, OH_PATH_CUDA_IPC, Method::kDirect, "source's engine into"},
+      {ipc, kDevice, kPrivate, kAny, OH_PATH_CUDA_IPC, Method::kDirect, "target's engine out"},
+      {ipc, kPrivate, kPrivate, kAny, OH_PATH_STAGED, Method::kStream, "neither"},
+      {apart, kDevice, kDevice, kAny, OH_PATH_RELAY, Method::kStream, "no peer access"},
+      {apart, kPrivate, kPrivate, kAny, OH_PATH_RELAY, Method::kStream, "no peer access"},
+      {local, kDevice, kDevice, kAny, OH_PATH_LOCAL, Method::kDirect, "cudaMalloc"},
+      {local, kDevice, kPrivate, kAny, OH_PATH_LOCAL, Method::kDirect, "target's engine"},
+      {local, kPrivate, kPrivate, kAny, OH_PATH_STAGED, Method::kStream, "slab"},
+      {local_same, kPrivate, kPrivate, kAny, OH_PATH_LOCAL, Method::kDirect, "plain address"},
+      {ipc, kHost, kDevice, 400, OH_PATH_INLINE, Method::kInline, "receiver's engine"},
+      {ipc, kHost, kPrivate, 16384, OH_PATH_RELAY, Method::kEager, "through the ring"},
+      {ipc, kShared, kDevice, 16385, OH_PATH_RELAY, Method::kStream, "the CPU fills"},
+      {no_credit, kHost, kDevice, 8, OH_PATH_RELAY, Method::kStream, "the CPU fills"},
+      {ipc, kDevice, kHost, 8, OH_PATH_RELAY, Method::kStream, "the CPU drains"},
+      {theirs, kHost, kDevice, kAny, OH_PATH_RELAY, Method::kStream, "an engine drains"},
+      {no_device, kDevice, kHost, 8, OH_PATH_NONE, Method::kNone, "not pinned"},
+      {no_device, kHost, kDevice, kAny, OH_PATH_RELAY, Method::kStream, "an engine drains"},
+      {socket, kDevice, kDevice, 8, OH_PATH_NONE, Method::kNone, "another host"},
+      {socket, kHost, kDevice, 8, OH_PATH_NONE, Method::kNone, "another host"},
+  };
+  for (const Row& row : table) {
+    Choice choice = choose_message(row.facts, row.source, row.target, row.size);
+    EXPECT_EQ(choice.path, row.path) << row.size << ": " << choice.why;
+    EXPECT_EQ(choice.method, row.method) << row.size << ": " << choice.why;
+    EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
+  }
+}
+
+TEST(SelectionTest, OneSidedOperationsTakeTheShortestPath) {
+  const Row table[] = {
+      {link(true, true, true, true), kHost, kHost, 0, OH_PATH_LOCAL, Method::kDirect, "plain"},
+      {link(true, true, true, true), kHost, kShared, 0, OH_PATH_LOCAL, Method::kDirect, "plain"},
+      {link(true, false, true, true), kHost, kHost, 0, OH_PATH_SHM, Method::kDirect, "process_vm"},
+      {link(true, false, true, true), kHost, kShared, 0, OH_PATH_SHM, Method::kDirect, "mapped"},
+      {link(true, false, false, true), kHost, kShared, 0, OH_PATH_SHM, Method::kDirect, "mapped"},
+      {link(true, false, false, true), kHost, kHost, 0, OH_PATH_SHM, Method::kStream, "EPERM"},
+      {link(false, false, false, false), kHost, kShared, 0, OH_PATH_SOCKET, Method::kStream,
+       "another host"},
+  };
+  for (const Row& row : table) {
+    Choice choice = choose_one_sided(row.facts, row.source, row.target);
+    EXPECT_EQ(choice.path, row.path) << choice.why;
+    EXPECT_EQ(choice.method, row.method) << choice.why;
+    EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
+  }
+}
+
+TEST(SelectionTest, OneSidedOperationsOnDeviceMemoryTakeTheShortestPath) {
+  LinkFacts ipc = gpu_link(false);
+  LinkFacts local = gpu_link(true);
+  LinkFacts apart = ipc;
+  apart.why_no_peer_access = "no peer access";
+  LinkFacts theirs = ipc;
+  theirs.our_gpu = false;
+  LinkFacts no_device = ipc;
+  no_device.why_no_device = "not pinned";
+  const Row table[] = {
+      {ipc, kDevice, kDevice, 0, OH_PATH_CUDA_IPC, Method::kDirect, "our engine"},
+      {ipc, kPrivate, kDevice, 0, OH_PATH_CUDA_IPC, Method::kDirect, "our engine"},
+      {ipc, kHost, kDevice, 0, OH_PATH_CUDA_IPC, Method::kDirect, "our engine"},
+      {ipc, kDevice, kPrivate, 0, OH_PATH_CUDA_IPC, Method::kDirect, "target's progress"},
+      {ipc, kPrivate, kPrivate, 0, OH_PATH_STAGED, Method::kStream, "target's progress"},
+      {ipc, kHost, kPrivate, 0, OH_PATH_RELAY, Method::kStream, "target's progress"},
+      {ipc, kDevice, kHost, 0, OH_PATH_RELAY, Method::kStream, "target's progress"},
+      {apart, kDevice, kDevice, 0, OH_PATH_RELAY, Method::kStream, "no peer access"},
+      {theirs, kHost, kDevice, 0, OH_PATH_RELAY, Method::kStream, "target's progress"},
+      {no_device, kHost, kDevice, 0, OH_PATH_RELAY, Method::kStream, "target's progress"},
+      {no_device, kDevice, kDevice, 0, OH_PATH_NONE, Method::kNone, "not pinned"},
+      {local, kDevice, kHost, 0, OH_PATH_LOCAL, Method::kDirect, "our engine"},
+      {local, kHost, kDevice, 0, OH_PATH_LOCAL, Method::kDirect, "cudaMalloc"},
+      {local, kPrivate, kPrivate, 0, OH_PATH_STAGED, Method::kStream, "target's progress"},
+  };
+  for (const Row& row : table) {
+    Choice choice = choose_one_sided(row.facts, row.source, row.target);
+    EXPECT_EQ(choice.path, row.path) << choice.why;
+    EXPECT_EQ(choice.method, row.method) << choice.why;
+    EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
+  }
+}
+
+// Rows for the kinds of memory that the two sides have, and for no other.
+TEST(SelectionTest, DeviceMemoryIsExplainedWhereThereIsSome) {
+  for (int bits = 0; bits < 4; ++bits) {
+    LinkFacts facts = gpu_link(false);
+    facts.our_gpu = bits & 1;
+    facts.their_gpu = bits & 2;
+    std::set<MemoryKind> sources;
+    std::set<MemoryKind> targets;
+    for (const PathRow& row : explain(facts)) {
+      if (row.operation == "message") sources.insert(row.source);
+      if (row.operation == "message") targets.insert(row.target);
+      bool device = row.source >= kDevice || row.target >= kDevice;
+      EXPECT_FALSE(device && (row.source == kShared || row.target == kShared));
+    }
+    EXPECT_EQ(sources.size(), facts.our_gpu ? 4u : 2u);
+    EXPECT_EQ(targets.size(), facts.their_gpu ? 4u : 2u);
+  }
+}
+
+// Whatever the facts are: the rows of a pair of memories follow each other without gap or overlap,
+// from nothing to everything, and each says what choose_message() says at both of its ends.
+TEST(SelectionTest, TheExplanationCoversEverySizeOnce) {
+  for (int bits = 0; bits < 64; ++bits) {
+    for (uint64_t granted : {uint64_t{0}, uint64_t{400}, uint64_t{65536}}) {
+      for (uint64_t eager : {uint64_t{0}, uint64_t{300}, uint64_t{16384}}) {
+        for (uint64_t credit : {0, 262144}) {
+          LinkFacts facts = link(bits & 1, bits & 2, bits & 4, bits & 8);
+          facts.granted_inline = granted;
+          facts.eager_max = eager;
+          facts.eager_credit = credit;
+          facts.our_gpu = bits & 16;
+          facts.their_gpu = bits & 32;
+          std::map<std::pair<MemoryKind, MemoryKind>, uint64_t> next;
+          std::set<std::pair<MemoryKind, MemoryKind>> complete;
+          size_t one_sided = 0;
+          for (const PathRow& row : explain(facts)) {
+            EXPECT_FALSE(row.choice.why.empty());
+            if (row.operation != "message") {
+              ++one_sided;
+              EXPECT_EQ(row.choice.why, choose_one_sided(facts, row.source, row.target).why);
+              continue;
+            }
+            auto kinds = std::make_pair(row.source, row.target);
+            EXPECT_EQ(row.first, next[kinds]) << granted << " " << eager;
+            EXPECT_LE(row.first, row.last);
+            for (uint64_t size : {row.first, row.last}) {
+              EXPECT_EQ(row.choice.why, choose_message(facts, row.source, row.target, size).why)
+                  << size << " of " << granted << " " << eager << " " << credit;
+            }
+            next[kinds] = row.last + 1;
+            if (row.last == UINT64_MAX) complete.insert(kinds);
+          }
+          size_t ours = facts.our_gpu ? 2 : 0;
+          size_t theirs = facts.their_gpu ? 2 : 0;
+          EXPECT_EQ(complete.size(), 4 + ours + theirs + ours * theirs);
+          EXPECT_EQ(one_sided, 2 + ours + theirs + ours * theirs);
+        }
+      }
+    }
+  }
+}
+
+// Every path that there is a name for is viable here, or the reason is there.
+TEST(SelectionTest, EveryTransportIsViableOrSaysWhyNot) {
+  std::map<std::string, TransportFact> by_name;
+  for (const TransportFact& fact : transports("off")) {
+    EXPECT_FALSE(fact.why.empty()) << fact.name;
+    EXPECT_TRUE(by_name.emplace(fact.name, fact).second) << fact.name;
+  }
+  for (int path = OH_PATH_LOCAL; path < OH_PATH_COUNT; ++path) {
+    if (path == OH_PATH_INLINE) continue;  // a part of each of them
+    EXPECT_EQ(by_name.count(oh_path_name(static_cast<oh_path>(path))), 1u) << path;
+  }
+  EXPECT_TRUE(by_name.at("local").viable);
+  EXPECT_TRUE(by_name.at("shm").viable);
+  EXPECT_TRUE(by_name.at("socket").viable);
+}
+
+TEST(SelectionTest, EnginesAreViableWithADriver) {
+  const std::set<std::string> by_engine = {"cuda_ipc", "staged", "relay"};
+  for (const char* library : {"off", FAKE_CUDA_LIBRARY}) {
+    bool there = std::string("off") != library;
+    size_t found = 0;
+    for (const TransportFact& fact : transports(library)) {
+      if (by_engine.count(fact.name) == 0) continue;
+      ++found;
+      EXPECT_EQ(fact.viable, there) << fact.name << ": " << fact.why;
+      EXPECT_EQ(fact.why.find("switched off") != std::string::npos, !there) << fact.why;
+    }
+    EXPECT_EQ(found, by_engine.size());
+  }
+}
+
+TEST(SelectionTest, ATransportThatFailsSaysSo) {
+  unit::FaultyOs faulty;
+  auto fact = [](const std::string& name) {
+    for (const TransportFact& each : transports("off")) {
+      if (each.name == name) return each;
+    }
+    return TransportFact{"", true, ""};
+  };
+  faulty.arm(unit::Call::memfd_create, 0, ENOSYS);
+  TransportFact shm = fact("shm");
+  EXPECT_FALSE(shm.viable);
+  EXPECT_NE(shm.why.find("ENOSYS"), std::string::npos) << shm.why;
+  faulty.arm(unit::Call::process_vm_readv, 0, EPERM);
+  TransportFact single = fact("shm single copy");
+  EXPECT_FALSE(single.viable);
+  EXPECT_NE(single.why.find("EPERM"), std::string::npos) << single.why;
+}
+
+TEST(SelectionTest, KindsAndMethodsHaveNames) {
+  EXPECT_STREQ(memory_kind_name(kHost), "host");
+  EXPECT_STREQ(memory_kind_name(kShared), "shared");
+  EXPECT_STREQ(memory_kind_name(kDevice), "device");
+  EXPECT_STREQ(memory_kind_name(kPrivate), "device-private");
+  std::set<std::string> names;
+  for (Method method :
+       {Method::kInline, Method::kEager, Method::kDirect, Method::kStream, Method::kNone}) {
+    EXPECT_TRUE(names.insert(method_name(method)).second);
+  }
+  EXPECT_STREQ(method_name(static_cast<Method>(99)), "unknown");
+}
+
+}  // namespace

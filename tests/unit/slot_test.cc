@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/slot.h"
+
+#include <vector>
+
+#include "unit/support.h"
+
+namespace {
+
+using namespace oh;
+
+constexpr SlotState kStates[] = {SlotState::kFree, SlotState::kPosted, SlotState::kClaimed,
+                                 SlotState::kDone, SlotState::kCancelled};
+
+TEST(SlotTest, TheWordHoldsSequenceStateAndStatus) {
+  for (uint32_t sequence : {0u, 1u, 0x7fffffffu, UINT32_MAX}) {
+    for (SlotState state : kStates) {
+      for (oh_status status : {OH_OK, OH_ERR_TRUNCATED, OH_ERR_FAULT, OH_ERR_NO_CRYPTO}) {
+        uint64_t word = slot_word(sequence, state, status);
+        EXPECT_EQ(slot_sequence(word), sequence);
+        EXPECT_EQ(slot_state(word), state);
+        EXPECT_EQ(slot_status(word), status);
+      }
+    }
+  }
+}
+
+// The table of transitions, all of it.
+TEST(SlotTest, EveryTransitionIsAllowedOrRefused) {
+  auto allowed = [](SlotState from, SlotState to) {
+    return (from == SlotState::kFree && to == SlotState::kPosted) ||
+           (from == SlotState::kPosted && to == SlotState::kClaimed) ||
+           (from == SlotState::kPosted && to == SlotState::kCancelled) ||
+           (from == SlotState::kClaimed && to == SlotState::kDone) ||
+           (from == SlotState::kDone && to == SlotState::kFree) ||
+           (from == SlotState::kCancelled && to == SlotState::kFree);
+  };
+  for (SlotState from : kStates) {
+    for (SlotState to : kStates) {
+      TransferSlot slot{};
+      slot.word.store(slot_word(7, from));
+      EXPECT_EQ(slot_advance(slot, 7, from, to), allowed(from, to))
+          << static_cast<int>(from) << " to " << static_cast<int>(to);
+      EXPECT_EQ(slot_state(slot.word.load()), allowed(from, to) ? to : from);
+      EXPECT_EQ(slot_sequence(slot.word.load()), 7u);
+    }
+  }
+  EXPECT_FALSE(slot_may_advance(static_cast<SlotState>(99), SlotState::kFree));
+}
+
+TEST(SlotTest, AStaleSequenceOrAnotherStateFails) {
+  TransferSlot slot{};
+  slot.word.store(slot_word(8, SlotState::kPosted));
+  EXPECT_FALSE(slot_advance(slot, 7, SlotState::kPosted, SlotState::kClaimed));
+  EXPECT_FALSE(slot_advance(slot, 9, SlotState::kPosted, SlotState::kClaimed));
+  EXPECT_FALSE(slot_advance(slot, 8, SlotState::kClaimed, SlotState::kDone));
+  EXPECT_EQ(slot.word.load(), slot_word(8, SlotState::kPosted));
+  EXPECT_TRUE(slot_advance(slot, 8, SlotState::kPosted, SlotState::kClaimed));
+  EXPECT_FALSE(slot_advance(slot, 8, SlotState::kPosted, SlotState::kCancelled));
+  EXPECT_TRUE(slot_advance(slot, 8, SlotState::kClaimed, SlotState::kDone, OH_ERR_FAULT));
+  EXPECT_EQ(slot_status(slot.word.load()), OH_ERR_FAULT);
+  EXPECT_FALSE(slot_advance(slot, 8, SlotState::kClaimed, SlotState::kDone));
+}
+
+TEST(SlotTest, ChunksCoverEveryLength) {
+  for (uint64_t length : {uint64_t{1}, uint64_t{4095}, uint64_t{32 * 1024}, uint64_t{32 * 1024 + 1},
+                          uint64_t{64 * 1024}, uint64_t{65 * 1024 + 3}, uint64_t{512 * 1024},
+                          uint64_t{512 * 1024 + 1}, uint64_t{1} << 32, uint64_t{1} << 40}) {
+    uint64_t chunk = slot_chunk(length);
+    uint64_t chunks = slot_chunks(length);
+    EXPECT_GE(chunk, 32u * 1024);
+    EXPECT_LE(chunk, 256u * 1024);
+    EXPECT_EQ(chunk % 4096, 0u);
+    EXPECT_GE(chunk * chunks, length);
+    EXPECT_LT(chunk * (chunks - 1), length);
+  }
+  EXPECT_EQ(slot_chunks(64 * 1024), 2u);
+  EXPECT_EQ(slot_chunks(0), 0u);
+}
+
+// The owner cancels while the other side claims: exactly one of them wins, every time, and the
+// claimer's fields are there when the owner sees the claim.
+TEST(SlotTest, ACancelAndAClaimNeverBothWin) {
+  constexpr uint32_t kRounds = 20000;
+  TransferSlot slot{};
+  std::atomic<uint32_t> round{0};
+  std::atomic<uint32_t> answered{0};
+  std::atomic<uint32_t> claims{0};
+  std::vector<uint8_t> claimed(kRounds + 1, 0);
+  unit::Threads threads;
+  threads.start([&] {
+    for (uint32_t sequence = 1; sequence <= kRounds; ++sequence) {
+      while (round.load(std::memory_order_acquire) < sequence) std::this_thread::yield();
+      slot.claimer_address = sequence;
+      if (slot_advance(slot, sequence, SlotState::kPosted, SlotState::kClaimed)) {
+        claimed[sequence] = 1;
+        claims.fetch_add(1);
+        EXPECT_TRUE(slot_advance(slot, sequence, SlotState::kClaimed, SlotState::kDone));
+      }
+      answered.store(sequence, std::memory_order_release);
+    }
+  });
+  uint32_t cancels = 0;
+  for (uint32_t sequence = 1; sequence <= kRounds; ++sequence) {
+    slot.word.store(slot_word(sequence, SlotState::kPosted));
+    round.store(sequence, std::memory_order_release);
+    for (uint32_t i = sequence % 64; i-- > 0;) std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (slot_advance(slot, sequence, SlotState::kPosted, SlotState::kCancelled)) {
+      ++cancels;
+      while (answered.load(std::memory_order_acquire) < sequence) std::this_thread::yield();
+      ASSERT_EQ(claimed[sequence], 0);
+    } else {
+      ASSERT_NE(slot_state(slot.word.load()), SlotState::kPosted);
+      ASSERT_EQ(slot.claimer_address, sequence);
+      while (answered.load(std::memory_order_acquire) < sequence) std::this_thread::yield();
+      ASSERT_EQ(claimed[sequence], 1);
+      ASSERT_EQ(slot_state(slot.word.load()), SlotState::kDone);
+    }
+  }
+  threads.join();
+  EXPECT_EQ(cancels + claims.load(), kRounds);
+}
+
+}  // namespace

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the unit tests share: statuses as assertions, descriptors counted, folders and sockets made.
+// main.cc ends a test that hangs.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/status.h"
+#include "base/wire.h"
+#include "platform/os/handles.h"
+
+namespace unit {
+
+::testing::AssertionResult is_ok(const oh::Status& status);
+// The code, and a piece of the text.
+::testing::AssertionResult fails_with(const oh::Status& status, oh_status code,
+                                      const std::string& text = "");
+template <typename T>
+::testing::AssertionResult is_ok(const oh::Result<T>& result) {
+  return is_ok(result.status());
+}
+template <typename T>
+::testing::AssertionResult fails_with(const oh::Result<T>& result, oh_status code,
+                                      const std::string& text = "") {
+  return fails_with(result.status(), code, text);
+}
+
+// Open descriptors of this process.
+size_t open_fds();
+// Waits for threads that are still closing theirs.
+::testing::AssertionResult fds_come_back_to(size_t before);
+// Waits until the condition holds; false after a generous time.
+bool eventually(const std::function<bool()>& condition);
+
+// A configuration as if only these variables were set. The port range is this process's own.
+oh::Config config_with(const std::map<std::string, std::string>& variables = {});
+
+// Two ends of a Unix stream socket, neither of which blocks.
+std::pair<oh::UniqueFd, oh::UniqueFd> socket_pair();
+// A TCP port that nobody listens on.
+uint16_t free_port(int family);
+
+// A folder that goes with everything in it.
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  const std::string& path() const { return path_; }
+  size_t entries() const;
+
+ private:
+  std::string path_;
+};
+
+// Repeatable random numbers.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 2 + 1) {}
+  uint64_t next() {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    state_ ^= state_ << 17;
+    return state_ * 0x2545f4914f6cdd1dULL;
+  }
+  uint64_t below(uint64_t limit) { return (next() >> 11) % limit; }
+  oh::Bytes bytes(size_t size);
+
+ private:
+  uint64_t state_;
+};
+
+// Threads that are joined at the end of the scope.
+class Threads {
+ public:
+  ~Threads() { join(); }
+  template <typename Body>
+  void start(Body body) {
+    threads_.emplace_back(std::move(body));
+  }
+  void join() {
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace unit

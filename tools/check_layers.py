@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Hold the tree to the picture of its layers.
+
+Refuses includes that point up or sideways, files that are too long, and files without a licence
+line. Every offence is printed as FILE:LINE: what is wrong; the exit status is 1 if there was any.
+
+    capi                     sees everything below
+    endpoint                 sees transport, control, memory, platform, base
+    transport | control      see memory, platform, base; never each other
+    memory                   sees platform, base
+    platform                 sees base
+    kernels                  sees base
+    base                     sees itself
+    bench, python, tools     see include/onehop only; bench also the declarations of CUDA's driver
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+# What each layer of src/ may include beside itself.
+BELOW: dict[str, set[str]] = {
+    "base": set(),
+    "platform": {"base"},
+    "memory": {"base", "platform"},
+    "transport": {"base", "platform", "memory"},
+    "control": {"base", "platform", "memory"},
+    "endpoint": {"base", "platform", "memory", "transport", "control"},
+    "kernels": {"base"},
+    "capi": {"base", "platform", "memory", "transport", "control", "endpoint", "kernels"},
+}
+PUBLIC = "onehop"
+CONSUMERS = ("bench", "python", "tools")
+# Declarations only, of an interface that is not onehop's: bench allocates memory of every kind.
+BENCH_SEES = "platform/cuda/abi.h"
+
+SOURCE_SUFFIXES = {".h", ".hpp", ".cuh", ".cc", ".cpp", ".c", ".cu"}
+# Stubs (.pyi) are generated.
+LICENSED_SUFFIXES = SOURCE_SUFFIXES | {".py", ".cmake", ".sh"}
+LICENSED_NAMES = {"CMakeLists.txt"}
+LICENSE = "SPDX-License-Identifier: Apache-2.0"
+LICENSE_WITHIN = 5  # lines from the top
+
+MOST_LINES = 400
+MOST_LINES_PUBLIC = 250
+LONG_PUBLIC = {"device.cuh"}  # the kernels are in it
+
+FOLDERS = ("include", "src", "tests", "bench", "python", "tools", "examples", "cmake")
+SKIPPED = {"__pycache__", "node_modules", ".venv", "build", "dist"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+class Offence(NamedTuple):
+    """One thing that is wrong, and where."""
+
+    path: Path
+    line: int
+    what: str
+
+
+def files_of(root: Path) -> Iterator[Path]:
+    """Every file that the rules are about, as a path relative to the root."""
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            relative = path.relative_to(root)
+            skipped = SKIPPED.intersection(relative.parts) or any(
+                part.startswith((".", "build-")) or part.endswith(".egg-info")
+                for part in relative.parts
+            )
+            if path.is_file() and not path.is_symlink() and not skipped:
+                yield relative
+    for name in ("CMakeLists.txt",):
+        if (root / name).is_file():
+            yield Path(name)
+
+
+def includes_of(text: str) -> Iterator[tuple[int, bool, str]]:
+    """Find line, quotes and name of each include; names without a folder may be anybody's."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        found = INCLUDE.match(line)
+        if found and (found[1] == '"' or "/" in found[2]):
+            yield number, found[1] == '"', found[2]
+
+
+def backend_of(path: str) -> str | None:
+    """Return the folder of a transport's backend, or None for what all of them share."""
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 and parts[0] == "transport" else None
+
+
+def wrong_include_in_source(path: Path, included: str) -> str | None:
+    """Why a file of src/ must not include this, or None."""
+    inside = Path(*path.parts[1:])
+    layer = inside.parts[0]
+    target = included.split("/")[0]
+    if layer not in BELOW:
+        return f"the folder src/{layer} is no layer that is known"
+    if ".." in included.split("/"):
+        return f'"{included}" leaves its folder: name it from src/'
+    if target == PUBLIC:
+        if layer == "capi" or included.endswith(".h"):
+            return None
+        return f'"{included}" is for users: within src/ the C headers are enough'
+    if target not in BELOW:
+        return None
+    if target != layer and target not in BELOW[layer]:
+        return f"{layer} must not see {target}: it includes {included}"
+    own, other = backend_of(inside.as_posix()), backend_of(included)
+    if other and own != other and layer == "transport":
+        return f"transports must not see each other: {own or 'transport'} includes {included}"
+    return None
+
+
+def wrong_include(path: Path, included: str, quoted: bool) -> str | None:
+    """Why this file must not include that, or None."""
+    top = path.parts[0]
+    if top == "src" and len(path.parts) > 2:
+        return wrong_include_in_source(path, included)
+    target = included.split("/")[0]
+    private = target in BELOW or (target == "src")
+    if top == "bench" and included == BENCH_SEES:
+        return None
+    if top == "include" and quoted and target != PUBLIC:
+        return f"a public header must not see {included}"
+    if top in (*CONSUMERS, "include") and (private or "../src/" in included):
+        return f"{top} sees include/onehop only: it includes {included}"
+    return None
+
+
+def check_file(root: Path, path: Path) -> Iterator[Offence]:
+    """All offences of one file."""
+    is_source = path.suffix in SOURCE_SUFFIXES
+    if not is_source and path.suffix not in LICENSED_SUFFIXES and path.name not in LICENSED_NAMES:
+        return
+    text = (root / path).read_text(encoding="utf-8", errors="replace")
+    lines = text.splitlines()
+    if lines and not any(LICENSE in line for line in lines[:LICENSE_WITHIN]):
+        yield Offence(path, 1, f"the line '{LICENSE}' is missing")
+    public = path.parts[0] == "include"
+    most = MOST_LINES_PUBLIC if public else MOST_LINES
+    if len(lines) > most and not (public and path.name in LONG_PUBLIC):
+        kind = "a public header" if public else "a file"
+        yield Offence(path, most + 1, f"{len(lines)} lines: {kind} has at most {most}")
+    if not is_source:
+        return
+    for line, quoted, included in includes_of(text):
+        why = wrong_include(path, included, quoted)
+        if why:
+            yield Offence(path, line, why)
+
+
+def check_tree(root: Path) -> list[Offence]:
+    """All offences of a tree."""
+    return [offence for path in files_of(root) for offence in check_file(root, path)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the offences; 1 if there are any."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument(
+        "root", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent
+    )
+    root = parser.parse_args(arguments).root
+    offences = check_tree(root)
+    for offence in offences:
+        print(f"{offence.path.as_posix()}:{offence.line}: {offence.what}")
+    if offences:
+        print(f"{len(offences)} offences", file=sys.stderr)
+    return 1 if offences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds, tests and measures on a machine with GPUs, in one call:  tools/gpu_check.sh [step...]
+#
+#   build         the package with kernels, and the C++ tests where GoogleTest is there
+#   tests         the C++ tests that are about GPUs
+#   python        tests of the package with torch
+#   doctor        every kind of memory on every path, bytes checked
+#   latency       messages, puts and gets against the copy engines and NCCL
+#   bandwidth     16 MiB and 1 GiB blocking, one way and both ways at once
+#   kinds         64 MiB of every kind of memory
+#   relay         64 KiB and 16 MiB through the host: between the GPUs, and from a GPU to the host
+#   setup, batch, matrix, interpreter (from Python)
+#
+# Without arguments all of them. Needs cmake, ninja, g++, nanobind, and no network. A step that hangs
+# is ended at its own limit, and all of them after SECONDS_IN_ALL (170); what is left is said to be
+# left out. In OUT (build/gpu_check):
+#
+#   report.txt    provenance, each step's time, tables     rows.jsonl     rows of the benchmarks
+#   doctor.jsonl  the doctor's findings                    steps.jsonl    steps: seconds, status
+#   log.txt       what the steps said
+#
+# COMMIT: named in the provenance where there is no git. JOBS: of the build (all cores).
+# GPU_TEST_TARGET, GPU_TESTS: which C++ tests (conformance_tests), and their filter. Exits with 1 if a
+# step failed or was left out.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+out=$(realpath -m "${OUT:-build/gpu_check}")
+work=$(realpath -m build/gpu_check_build)
+jobs=${JOBS:-$(nproc)}
+python=${PYTHON:-python3}
+deadline=$((SECONDS + ${SECONDS_IN_ALL:-170}))
+failed=0
+mkdir -p "$out" "$work/rows"
+rm -f "$out"/{report.txt,rows.jsonl,doctor.jsonl,steps.jsonl,log.txt}
+export PYTHONPATH=$work/site${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+
+say() { echo "$*" | tee -a "$out/report.txt"; }
+
+# step <name> <limit in seconds> <command...>: its output goes to the log, its tables to the report.
+step() {
+  local name=$1 limit=$2 left=$((deadline - SECONDS)) begin status text
+  shift 2
+  if [ "$left" -lt 3 ]; then
+    say "== $name: left out, no time is left"
+    echo "{\"step\": \"$name\", \"status\": \"left out\"}" >>"$out/steps.jsonl"
+    failed=1
+    return 1
+  fi
+  [ "$limit" -le "$left" ] || limit=$left
+  begin=$(date +%s.%N)
+  # A command of its own session, so that its children end with it.
+  timeout --kill-after=3 "$limit" "$@" >"$work/step.txt" 2>&1 </dev/null
+  status=$?
+  text=$("$python" -c "import time; print(f'{time.time() - $begin:.1f}')")
+  { echo "==== $name: $*"; cat "$work/step.txt"; } >>"$out/log.txt"
+  if [ $status -eq 0 ]; then
+    say "== $name: ok in $text s"
+  elif [ $status -eq 124 ] || [ $status -eq 137 ]; then
+    say "== $name: FAILED, ended at its limit of $limit s"
+  else
+    say "== $name: FAILED with $status in $text s"
+  fi
+  if [ $status -ne 0 ]; then
+    failed=1
+    tail -n 12 "$work/step.txt" | cut -c1-300 | tee -a "$out/report.txt"
+  fi
+  echo "{\"step\": \"$name\", \"status\": $status, \"seconds\": $text}" >>"$out/steps.jsonl"
+  return $status
+}
+
+onehop() { "$python" -m onehop.cli "$@"; }
+export -f onehop
+export python
+
+# rows <name> <limit> <arguments of onehop bench...>
+rows() {
+  local name=$1 limit=$2
+  shift 2
+  rm -f "$work/rows/$name.jsonl"
+  step "$name" "$limit" "$python" -m onehop.cli bench "$@" --json "$work/rows/$name.jsonl"
+  grep -v '^machine ' "$work/step.txt" >>"$out/report.txt"
+  cat "$work/rows/$name.jsonl" >>"$out/rows.jsonl" 2>/dev/null
+}
+
+provenance() {
+  echo "date $(date -u +%FT%TZ)"
+  echo "commit ${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}"
+  echo "kernel $(uname -r), $(nproc) cores, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)"
+  g++ --version | head -n 1
+  cmake --version | head -n 1
+  (nvcc --version || /usr/local/cuda/bin/nvcc --version) 2>/dev/null | grep release
+  "$python" - <<'P'
+import importlib.metadata as m, platform
+names = ("nanobind", "torch", "numpy", "cupy-cuda13x", "nvidia-nccl-cu13")
+def version(name):
+    try:
+        return m.version(name)
+    except m.PackageNotFoundError:
+        return "none"
+print("python", platform.python_version(), *(f"{name} {version(name)}," for name in names))
+P
+  nvidia-smi --query-gpu=index,name,uuid,pci.bus_id,driver_version,memory.total,clocks.sm,power.limit \
+    --format=csv
+  nvidia-smi topo -m | head -n 12
+}
+
+configure_and_build() {
+  local tests=OFF
+  [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] && tests=ON
+  local options=(-S . -G Ninja -DCMAKE_BUILD_TYPE=Release -DONEHOP_CUDA=ON)
+  cmake "${options[@]}" -B "$work/package" -DONEHOP_PYTHON=ON \
+    -DPython_EXECUTABLE="$(command -v "$python")" || return 1
+  # Both at once: they wait for each other's slowest file otherwise.
+  if [ $tests = ON ]; then
+    (cmake "${options[@]}" -B "$work/tests" -DONEHOP_TESTS=ON &&
+      cmake --build "$work/tests" -j "$jobs" --target ${GPU_TEST_TARGET:-conformance_tests}) >"$work/tests.txt" 2>&1 &
+  else
+    echo "no GoogleTest here: the C++ tests are not built"
+  fi
+  cmake --build "$work/package" -j "$jobs" || return 1
+  rm -rf "$work/site"
+  cmake --install "$work/package" --prefix "$work/site" || return 1
+  cp -r python/onehop "$work/site/" || return 1
+  wait
+  [ $tests = OFF ] || tail -n 20 "$work/tests.txt"
+  onehop info
+}
+export -f provenance configure_and_build
+export work jobs
+
+run_tests() {
+  local binary=$work/tests/tests/${GPU_TEST_TARGET:-conformance_tests}
+  if [ ! -x "$binary" ]; then
+    say "== tests: not built here"
+    return
+  fi
+  step tests 60 "$binary" --gtest_brief=1 --gtest_filter="${GPU_TESTS:-*Gpu*:*Cuda*}"
+}
+
+run_python() {
+  local found=(tests/python/*torch*.py tests/python/*gpu_real*.py)
+  local existing=()
+  for file in "${found[@]}"; do [ -e "$file" ] && existing+=("$file"); done
+  if [ ${#existing[@]} -eq 0 ]; then
+    say "== python: there are no tests that need a GPU"
+    return
+  fi
+  step python 40 "$python" -m pytest -q -p no:cacheprovider "${existing[@]}"
+}
+
+run_doctor() {
+  step doctor 60 "$python" -m onehop.cli doctor --json "$out/doctor.jsonl"
+  cat "$work/step.txt" >>"$out/report.txt"
+}
+
+run_bandwidth() {
+  local one=(--memory cuda --window 1)
+  local modes=(--mode sendrecv --mode put --mode get)
+  rows bandwidth-16M 20 bandwidth "${one[@]}" --sizes 16M --iters 500 --vs memcpy,nccl "${modes[@]}"
+  rows bandwidth 40 bandwidth "${one[@]}" --sizes 1G --iters 30 --vs memcpy,nccl "${modes[@]}"
+  rows both 30 bandwidth "${one[@]}" --sizes 1G --iters 20 --both --vs memcpy,nccl
+  rows windowed 20 bandwidth --memory cuda --sizes 64K,1M,16M --vs memcpy
+}
+
+run_kinds() {
+  for kind in cuda-vmm cuda-pool cuda-async; do
+    rows "$kind" 20 bandwidth --memory "$kind" --window 1 --sizes 64M --iters 100 --vs memcpy
+    rows "$kind-latency" 20 latency --memory "$kind" --sizes 1K,64K,1M --iters 1000
+  done
+}
+
+run_step() {
+  case $1 in
+    build) step build 100 bash -c configure_and_build ;;
+    tests) run_tests ;;
+    python) run_python ;;
+    doctor) run_doctor ;;
+    latency)
+      rows latency 40 latency --memory cuda --sizes 1K,64K,1M --iters 2000 --vs memcpy,nccl \
+        --mode sendrecv --mode event --mode put --mode get --mode put_signal
+      ;;
+    bandwidth) run_bandwidth ;;
+    kinds) run_kinds ;;
+    relay)
+      ONEHOP_CUDA_IPC=off rows relay 20 latency --memory cuda --sizes 64K,16M --iters 200
+      rows relay-host 20 latency --memory cuda,host --sizes 64K,16M --iters 200
+      ;;
+    setup) rows setup 20 setup --memory cuda --iters 50 ;;
+    batch)
+      rows batch 20 batch --memory cuda --sizes 4K,32K --blocks 1024 --mode put --mode get
+      ;;
+    matrix) rows matrix 20 matrix --sizes 1K,64M --iters 50 ;;
+    interpreter)
+      rows interpreter 30 latency --api python --memory cuda --sizes 1K,64K --iters 2000
+      ;;
+    *)
+      echo "tools/gpu_check.sh: no step \"$1\"" >&2
+      exit 2
+      ;;
+  esac
+}
+
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] ||
+  steps=(build doctor latency bandwidth setup kinds relay batch interpreter matrix tests python)
+step provenance 15 bash -c provenance
+cat "$work/step.txt" >>"$out/report.txt"
+for name in "${steps[@]}"; do
+  run_step "$name"
+  # Without the package there is nothing to test.
+  [ "$name" != build ] || [ -d "$work/site/onehop" ] || break
+done
+say "== all: $SECONDS s, $([ $failed = 0 ] && echo ok || echo FAILED); $out/report.txt"
+exit $failed

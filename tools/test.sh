@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds and runs the tests, lane by lane:  tools/test.sh [lane...]
+#
+#   lint     formatting, layers, ruff, mypy            thread   the same tests under ThreadSanitizer
+#   cpp      C++ unit and conformance tests            fuzz     every parser under libFuzzer
+#   address  the same under ASan and UBSan             python   the package, in an environment of its own
+#
+#   tidy     clang-tidy over the sources; only when named, for it takes minutes
+#
+# Without arguments all of them but tidy. Needs cmake, ninja, GoogleTest and python3; clang for the lanes
+# address, thread and fuzz (CLANGXX names one), else gcc does the first two.
+# FUZZ_SECONDS: seconds per fuzzer (60). TEST_DIR: where things are built (build/test).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=${TEST_DIR:-build/test}
+jobs=$(nproc)
+python=${PYTHON:-python3}
+lanes=("$@")
+[ ${#lanes[@]} -gt 0 ] || lanes=(lint cpp address thread fuzz python)
+skipped=()
+
+find_clang() {
+  local name
+  for name in "${CLANGXX:-}" clang++ clang++-{19,18,17,16,15,14}; do
+    if [ -n "$name" ] && command -v "$name" >/dev/null; then
+      echo "$name"
+      return
+    fi
+  done
+}
+clang=$(find_clang)
+
+# configure <directory> <compiler or ""> <options...>
+configure() {
+  local directory=$1 compiler=$2
+  shift 2
+  local options=(-G Ninja -DONEHOP_WERROR=ON -DONEHOP_CUDA=OFF "$@")
+  if [ -n "$compiler" ]; then
+    options+=("-DCMAKE_CXX_COMPILER=$compiler" "-DCMAKE_C_COMPILER=${compiler/clang++/clang}")
+  fi
+  cmake -S . -B "$build/$directory" "${options[@]}" >/dev/null
+}
+
+environment() {
+  if [ ! -x "$build/venv/bin/python" ]; then
+    "$python" -m venv "$build/venv"
+    "$build/venv/bin/pip" install --quiet --upgrade pip
+  fi
+}
+
+# The package in an environment of its own; built once for all lanes that want it.
+package() {
+  [ -z "${packaged:-}" ] || return 0
+  environment
+  "$build/venv/bin/pip" install --quiet ".[test,lint]"
+  packaged=yes
+}
+
+lane_lint() {
+  package
+  local bin=$build/venv/bin
+  git ls-files -- '*.h' '*.hpp' '*.cc' | xargs "$bin/clang-format" --dry-run --Werror
+  "$bin/python" tools/check_layers.py
+  "$bin/ruff" check bench examples python tests tools
+  "$bin/ruff" format --check bench examples python tests tools
+  "$bin/mypy"
+}
+
+lane_tidy() {
+  package
+  configure tidy "$clang"
+  git ls-files -- 'src/*.cc' |
+    xargs -P "$jobs" -n 4 "$build/venv/bin/clang-tidy" -p "$build/tidy" --quiet
+}
+
+lane_cpp() {
+  # Without symbols: a quarter of the time to compile.
+  configure cpp "" -DONEHOP_TESTS=ON "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG"
+  cmake --build "$build/cpp" -j "$jobs"
+  ctest --test-dir "$build/cpp" --output-on-failure
+}
+
+lane_address() {
+  configure address "$clang" -DONEHOP_TESTS=ON -DONEHOP_SANITIZE=address,undefined
+  cmake --build "$build/address" -j "$jobs"
+  ctest --test-dir "$build/address" --output-on-failure
+}
+
+lane_thread() {
+  configure thread "$clang" -DONEHOP_TESTS=ON -DONEHOP_SANITIZE=thread
+  cmake --build "$build/thread" -j "$jobs"
+  # ThreadSanitizer's shadow memory does not fit every random layout of the address space.
+  setarch -R ctest --test-dir "$build/thread" --output-on-failure
+}
+
+lane_fuzz() {
+  if [ -z "$clang" ]; then
+    skipped+=("fuzz: libFuzzer needs clang")
+    return
+  fi
+  configure fuzz "$clang" -DONEHOP_FUZZ=ON -DONEHOP_SANITIZE=address,undefined
+  cmake --build "$build/fuzz" -j "$jobs"
+  tests/fuzz/run.sh "$build/fuzz" "${FUZZ_SECONDS:-60}"
+}
+
+lane_python() {
+  package
+  "$build/venv/bin/python" -m pytest
+}
+
+for lane in "${lanes[@]}"; do
+  declare -F "lane_$lane" >/dev/null || {
+    echo "tools/test.sh: no lane \"$lane\"; there are lint, tidy, cpp, address, thread, fuzz, python" >&2
+    exit 2
+  }
+done
+for lane in "${lanes[@]}"; do
+  echo "==== $lane"
+  begin=$SECONDS
+  "lane_$lane"
+  echo "==== $lane passed in $((SECONDS - begin)) s"
+done
+for reason in "${skipped[@]}"; do echo "==== skipped: $reason"; done
