@@ -133,10 +133,13 @@ class Transfers {
   enum class Step { kNothing, kAsk, kStart, kFill, kCheck };
   // Whether our engine can address their buffer; kLater: their block is on its way.
   enum class Reach { kYes, kNo, kLater };
-  // A line of a pipe that our engine fills or empties.
-  struct Line {
+  // Lines of a pipe that our engine fills or empties with one copy; the device writes the last
+  // one's word.
+  struct Lines {
     Transfer* transfer;
     uint64_t position;
+    uint32_t count;
+    uint64_t last() const { return position + count - 1; }
   };
 
   void activate(Transfer* transfer);
@@ -175,13 +178,15 @@ class Transfers {
   }
   bool check(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool check_line(bool fills) OH_NO_THREAD_ANALYSIS;
-  Status enqueue_line(bool fills, uint64_t position, void* to, const void* from, uint64_t size);
+  Status enqueue_lines(bool fills, const Lines& lines, void* to, const void* from, uint64_t size);
 
   bool can_fill();
   bool fill(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool drain() OH_NO_THREAD_ANALYSIS;
   bool retire_lines();
   Transfer* sink_of(const PipeLine& line);
+  uint64_t add_lines(Lines* lines, uint64_t offset);
+  void release_lines(const Lines& lines);
   // Ends the request when the slot says DONE and nobody here copies.
   bool settle(Transfer* transfer);
   void finish(Transfer* transfer, Status status);
@@ -198,8 +203,8 @@ class Transfers {
   size_t device_active_ = 0;         // active transfers with device memory
   uint64_t pipe_filled_ = 0;         // positions taken of the outgoing pipe
   uint64_t pipe_drained_ = 0;        // and of the incoming one
-  std::deque<Line> filling_;
-  std::deque<Line> draining_;
+  std::deque<Lines> filling_;
+  std::deque<Lines> draining_;
   bool said_slow_ = false;
   bool left_ = false;
 };

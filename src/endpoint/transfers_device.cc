@@ -42,7 +42,7 @@ bool Transfers::work_on_devices(Transfer* focus) {
   bool any = retire_lines();
   any = drain() || any;
   for (bool fills : {true, false}) {
-    std::deque<Line>& lines = fills ? filling_ : draining_;
+    std::deque<Lines>& lines = fills ? filling_ : draining_;
     if (lines.empty() || now_ns() - lines.front().transfer->looked < kAskForErrors) continue;
     return check_line(fills) || any;
   }
@@ -366,19 +366,19 @@ bool Transfers::check(Transfer& transfer) {
 void Transfers::give_up_on_device() {
   retire_lines();
   Status loss = broken();
-  auto give_up = [&](Transfer& transfer) {
+  auto give_up = [&](Transfer& transfer, uint32_t chunks) {
     fail(transfer, loss);
-    account(transfer, 1);
+    account(transfer, chunks);
   };
-  for (std::deque<Line>* lines : {&filling_, &draining_}) {
-    for (const Line& line : *lines) {
-      --line.transfer->lines;
-      give_up(*line.transfer);
+  for (std::deque<Lines>* all : {&filling_, &draining_}) {
+    for (const Lines& lines : *all) {
+      lines.transfer->lines -= lines.count;
+      give_up(*lines.transfer, lines.count);
     }
-    lines->clear();
+    all->clear();
   }
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
-    if (std::exchange(transfer->flying, false)) give_up(*transfer);
+    if (std::exchange(transfer->flying, false)) give_up(*transfer, 1);
   }
 }
 

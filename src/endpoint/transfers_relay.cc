@@ -37,12 +37,13 @@ bool Transfers::fill(Transfer& transfer) {
   line.sequence = transfer.sequence;
   line.from_owner = transfer.owner;
   bool by_engine = transfer.local_device;
+  Lines lines{&transfer, position, 1};
   ++transfer.copiers;
   pair_.lock.unlock();
   OH_FAULT_POINT("transfer.copy");
   Status status;
   if (by_engine) {
-    status = enqueue_line(/*fills=*/true, position, buffer, transfer.local + offset, size);
+    status = enqueue_lines(/*fills=*/true, lines, buffer, transfer.local + offset, size);
   } else {
     copy_bytes(buffer, transfer.local + offset, size);
   }
@@ -57,7 +58,7 @@ bool Transfers::fill(Transfer& transfer) {
     account(transfer, 1);
   }
   if (by_engine && status.ok()) {
-    filling_.push_back({&transfer, position});
+    filling_.push_back(lines);
     ++transfer.lines;
   } else {
     // release: the bytes and the line's fields; pairs with drain().
@@ -94,30 +95,33 @@ Transfer* Transfers::sink_of(const PipeLine& line) {
   return nullptr;
 }
 
-// Empties the next line of the incoming pipe, or begins to.
+// Empties the next lines of the incoming pipe, or begins to.
 bool Transfers::drain() {
   uint64_t position = pipe_drained_;
   PipeLayout& pipe = pair_.segment->incoming_pipe();
   PipeLine& line = pipe.lines[position % kPipeLines];
   // acquire: the producer's bytes, whoever wrote them.
   if (line.word.load(std::memory_order_acquire) != pipe_full(position)) return false;
-  ++pipe_drained_;
   Transfer* transfer = line.bytes ? sink_of(line) : nullptr;
   if (!transfer) {
-    line.word.store(pipe_drained(position), std::memory_order_release);
-    pair_.wake_them = true;
+    ++pipe_drained_;
+    release_lines({nullptr, position, 1});
     return true;
   }
+  bool staged = transfer->mode == CopyMode::kStaged;
   bool by_engine = transfer->local_device;
   uint64_t offset = line.offset;
   uint64_t size = line.bytes;
-  uint8_t* buffer = transfer->mode == CopyMode::kStaged ? pair_.device->slab_part(position)
-                                                        : pipe.buffers[position % kPipeLines];
+  Lines lines{transfer, position, 1};
+  if (staged) size += add_lines(&lines, offset + size);
+  uint8_t* buffer =
+      staged ? pair_.device->slab_part(position) : pipe.buffers[position % kPipeLines];
+  pipe_drained_ += lines.count;
   ++transfer->copiers;
   pair_.lock.unlock();
   Status status;
   if (by_engine) {
-    status = enqueue_line(/*fills=*/false, position, transfer->local + offset, buffer, size);
+    status = enqueue_lines(/*fills=*/false, lines, transfer->local + offset, buffer, size);
   } else {
     copy_bytes(transfer->local + offset, buffer, size);
   }
@@ -125,32 +129,68 @@ bool Transfers::drain() {
   transfer->looked = now_ns();
   --transfer->copiers;
   if (by_engine && status.ok()) {
-    draining_.push_back({transfer, position});
-    ++transfer->lines;
+    draining_.push_back(lines);
+    transfer->lines += lines.count;
     return true;
   }
-  // release: our reads of the buffer are over; pairs with can_fill().
-  line.word.store(pipe_drained(position), std::memory_order_release);
-  pair_.wake_them = true;
+  release_lines(lines);
   if (!status.ok()) {
     fail(*transfer, status);
     stop(transfer, status.code());
   }
-  account(*transfer, 1);
+  account(*transfer, lines.count);
   return true;
 }
 
-// Sets the engine to work on a line. After a failure nothing of it is under way.
-Status Transfers::enqueue_line(bool fills, uint64_t position, void* to, const void* from,
-                               uint64_t size) {
+// Further lines that lie behind `lines` in the slab as their bytes do in the message, at `offset`:
+// one copy for all of them, as a copy within a device costs more to begin than to make. Returns
+// their bytes.
+uint64_t Transfers::add_lines(Lines* lines, uint64_t offset) {
+  PipeLayout& pipe = pair_.segment->incoming_pipe();
+  const PipeLine& first = pipe.lines[lines->position % kPipeLines];
+  uint64_t size = 0;
+  // Half of them at most: the other half is filled meanwhile.
+  while (lines->count < kPipeLines / 2 && (lines->last() + 1) % kPipeLines != 0) {
+    uint64_t position = lines->last() + 1;
+    const PipeLine& line = pipe.lines[position % kPipeLines];
+    if (line.word.load(std::memory_order_acquire) != pipe_full(position)) break;
+    uint64_t at = offset + size;
+    if (at >= lines->transfer->length || at % lines->transfer->chunk != 0) break;
+    bool next = line.slot == first.slot && line.sequence == first.sequence &&
+                line.from_owner == first.from_owner && line.offset == at;
+    uint64_t bytes = line.bytes;
+    if (!next || bytes == 0 || bytes > lines->transfer->chunk ||
+        bytes > lines->transfer->length - at) {
+      break;
+    }
+    size += bytes;
+    ++lines->count;
+  }
+  return size;
+}
+
+// The other side may fill them again.
+void Transfers::release_lines(const Lines& lines) {
+  PipeLayout& pipe = pair_.segment->incoming_pipe();
+  for (uint64_t position = lines.position; position <= lines.last(); ++position) {
+    // release: our reads of the buffer are over; pairs with can_fill().
+    pipe.lines[position % kPipeLines].word.store(pipe_drained(position), std::memory_order_release);
+  }
+  pair_.wake_them = true;
+}
+
+// Sets the engine to work on lines. After a failure nothing of it is under way.
+Status Transfers::enqueue_lines(bool fills, const Lines& lines, void* to, const void* from,
+                                uint64_t size) {
   PipeLayout& pipe = fills ? pair_.segment->outgoing_pipe() : pair_.segment->incoming_pipe();
-  OH_ASSIGN_OR_RETURN(cuda::Stream stream, pair_.device->line_stream(fills, position));
+  OH_ASSIGN_OR_RETURN(cuda::Stream stream, pair_.device->line_stream(fills, lines.position));
+  uint64_t last = lines.last();
   EngineCopy copy{to,
                   from,
                   size,
                   nullptr,
-                  pair_.device->address_of(pipe.lines[position % kPipeLines].word),
-                  fills ? pipe_full(position) : pipe_drained(position)};
+                  pair_.device->address_of(pipe.lines[last % kPipeLines].word),
+                  fills ? pipe_full(last) : pipe_drained(last)};
   Status status = pair_.device->enqueue(stream, copy);
   if (!status.ok()) pair_.device->quiesce(stream);
   return status;
@@ -158,7 +198,7 @@ Status Transfers::enqueue_line(bool fills, uint64_t position, void* to, const vo
 
 // Asks how the engine is doing with the oldest of its lines, as check() does.
 bool Transfers::check_line(bool fills) {
-  Line oldest = fills ? filling_.front() : draining_.front();
+  Lines oldest = fills ? filling_.front() : draining_.front();
   Transfer& transfer = *oldest.transfer;
   transfer.looked = now_ns();
   ++transfer.copiers;
@@ -174,20 +214,22 @@ bool Transfers::check_line(bool fills) {
 bool Transfers::retire_lines() {
   // acquire: the device's bytes are in place. The other side may have gone on with the line.
   while (!filling_.empty()) {
-    auto [transfer, position] = filling_.front();
-    PipeLine& line = pair_.segment->outgoing_pipe().lines[position % kPipeLines];
-    if (line.word.load(std::memory_order_acquire) < pipe_full(position)) break;
+    const Lines& lines = filling_.front();
+    PipeLine& line = pair_.segment->outgoing_pipe().lines[lines.position % kPipeLines];
+    if (line.word.load(std::memory_order_acquire) < pipe_full(lines.position)) break;
+    --lines.transfer->lines;
     filling_.pop_front();
-    --transfer->lines;
   }
   bool any = false;
   while (!draining_.empty()) {
-    auto [transfer, position] = draining_.front();
-    PipeLine& line = pair_.segment->incoming_pipe().lines[position % kPipeLines];
-    if (line.word.load(std::memory_order_acquire) < pipe_drained(position)) break;
+    Lines lines = draining_.front();
+    PipeLine& line = pair_.segment->incoming_pipe().lines[lines.last() % kPipeLines];
+    if (line.word.load(std::memory_order_acquire) < pipe_drained(lines.last())) break;
     draining_.pop_front();
-    --transfer->lines;
-    account(*transfer, 1);
+    // The device has released the last one.
+    if (lines.count > 1) release_lines({nullptr, lines.position, lines.count - 1});
+    lines.transfer->lines -= lines.count;
+    account(*lines.transfer, lines.count);
     pair_.wake_them = any = true;
   }
   return any;

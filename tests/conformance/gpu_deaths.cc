@@ -31,6 +31,13 @@ void pass(onehop::Peer& peer, Buffer& buffer, bool sends, uint64_t seed) {
   }
 }
 
+// Who comes after the victim.
+void next_peer(Side& side) {
+  side.connect();
+  Buffer mine = side.buffer(kSize);
+  pass(side.peer(), mine, false, 5);
+}
+
 // Messages in both directions and a region, so that each side has mapped the other's; then the
 // victim is killed while a receive waits for it.
 void GpuDeaths::exchange_and_die(bool survivor_sends) {
@@ -130,57 +137,83 @@ void GpuDeaths::exchange_and_die(bool survivor_sends) {
 TEST_P(GpuDeaths, OfWhoSentFirst) { exchange_and_die(/*survivor_sends=*/false); }
 TEST_P(GpuDeaths, OfWhoReceivedFirst) { exchange_and_die(/*survivor_sends=*/true); }
 
-// In the middle of what its engine does, and of what ours does.
-TEST_P(GpuDeaths, UnderWay) {
-  for (bool ours : {true, false}) {
-    SCOPED_TRACE(ours ? "our engine" : "the victim's engine");
-    LinkKind kind = between_gpus(GetParam());
-    auto survivor = [&](Side& victim, Side& next) {
-      victim.connect();
-      Buffer mine = victim.buffer(kSize);
-      Buffer other = victim.buffer(kSize);
-      if (ours) fake_driver().hold_all();
-      onehop::Request in = victim.peer().irecv(mine.data(), mine.size(), 1);
-      onehop::Request out = victim.peer().isend(other.data(), other.size(), 1);
-      victim.sync();
-      for (int i = 0; i < 20; ++i) {
-        (void)status_of([&] { oh_request_poll(in.get(), 1'000'000); });
-      }
-      kill(victim.other_process(), SIGKILL);
-      for (onehop::Request* request : {&in, &out}) {
-        oh_status status = status_of([&] { request->wait(20s); });
-        EXPECT_TRUE(status == OH_ERR_PEER_LOST || status == OH_ERR_IN_DOUBT || status == OH_OK)
-            << status;
-        // Until our own engine has ended the buffer is not free, whatever became of the peer. What
-        // the peer's engine wrote into ends with the peer.
-        bool held = ours && request == &out && status == OH_ERR_IN_DOUBT;
-        EXPECT_FALSE(held && request->buffer_released());
-      }
-      fake_driver().release_all();
-      EXPECT_TRUE(eventually([&] {
-        victim.endpoint().progress();
-        return in.buffer_released() && out.buffer_released();
-      }));
-      onehop::Peer peer = victim.endpoint().connect(next.hear());
-      pass(peer, mine, true, 5);
-    };
-    auto role = [&](Side& side) {
-      side.connect();
-      Buffer mine = side.buffer(kSize);
-      Buffer other = side.buffer(kSize);
-      if (!ours) fake_driver().hold_all();
-      onehop::Request in = side.peer().irecv(mine.data(), mine.size(), 1);
-      onehop::Request out = side.peer().isend(other.data(), other.size(), 1);
-      side.sync();
-      while (true) (void)oh_request_poll(out.get(), 1'000'000);
-    };
-    auto next = [&](Side& side) {
-      side.connect();
-      Buffer mine = side.buffer(kSize);
-      pass(side.peer(), mine, false, 5);
-    };
-    run_apart_with_victim(kind, survivor, role, next);
-  }
+// While our engine copies to it: the engine does not stop with the peer.
+TEST_P(GpuDeaths, WhileOurEngineCopies) {
+  LinkKind kind = between_gpus(GetParam());
+  auto survivor = [&](Side& victim, Side& next) {
+    victim.connect();
+    Buffer mine = victim.buffer(kSize);
+    Buffer other = victim.buffer(kSize);
+    fake_driver().hold_all();
+    victim.sync();  // its receive is there: the send claims it, and our engine copies
+    uint64_t copies = fake_driver().calls("cuMemcpyAsync");
+    onehop::Request out = victim.peer().isend(other.data(), other.size(), 1);
+    ASSERT_TRUE(eventually([&] {
+      (void)oh_request_poll(out.get(), 1'000'000);
+      return fake_driver().calls("cuMemcpyAsync") > copies;
+    }));
+    onehop::Request in = victim.peer().irecv(mine.data(), mine.size(), 1);
+    kill(victim.other_process(), SIGKILL);
+    oh_status status = status_of([&] { in.wait(20s); });
+    EXPECT_TRUE(status == OH_ERR_PEER_LOST || status == OH_ERR_IN_DOUBT || status == OH_OK)
+        << status;
+    EXPECT_EQ(status_of([&] { out.wait(20s); }), OH_ERR_IN_DOUBT);
+    EXPECT_FALSE(out.buffer_released());
+    fake_driver().release_all();
+    EXPECT_TRUE(eventually([&] {
+      victim.endpoint().progress();
+      return in.buffer_released() && out.buffer_released();
+    }));
+    onehop::Peer peer = victim.endpoint().connect(next.hear());
+    pass(peer, mine, true, 5);
+  };
+  auto role = [&](Side& side) {
+    side.connect();
+    Buffer mine = side.buffer(kSize);
+    Buffer other = side.buffer(kSize);
+    onehop::Request in = side.peer().irecv(mine.data(), mine.size(), 1);
+    onehop::Request out = side.peer().isend(other.data(), other.size(), 1);
+    side.sync();
+    while (true) (void)oh_request_poll(in.get(), 1'000'000);
+  };
+  run_apart_with_victim(kind, survivor, role, next_peer);
+}
+
+// While its engine copies from us and to us: that ends with it.
+TEST_P(GpuDeaths, WhileItsEngineCopies) {
+  LinkKind kind = between_gpus(GetParam());
+  auto survivor = [&](Side& victim, Side& next) {
+    victim.connect();
+    Buffer mine = victim.buffer(kSize);
+    Buffer other = victim.buffer(kSize);
+    onehop::Request in = victim.peer().irecv(mine.data(), mine.size(), 1);
+    onehop::Request out = victim.peer().isend(other.data(), other.size(), 1);
+    victim.sync();
+    for (int i = 0; i < 20; ++i) (void)oh_request_poll(in.get(), 1'000'000);
+    kill(victim.other_process(), SIGKILL);
+    for (onehop::Request* request : {&in, &out}) {
+      oh_status status = status_of([&] { request->wait(20s); });
+      EXPECT_TRUE(status == OH_ERR_PEER_LOST || status == OH_ERR_IN_DOUBT || status == OH_OK)
+          << status;
+    }
+    EXPECT_TRUE(eventually([&] {
+      victim.endpoint().progress();
+      return in.buffer_released() && out.buffer_released();
+    }));
+    onehop::Peer peer = victim.endpoint().connect(next.hear());
+    pass(peer, mine, true, 5);
+  };
+  auto role = [&](Side& side) {
+    side.connect();
+    Buffer mine = side.buffer(kSize);
+    Buffer other = side.buffer(kSize);
+    fake_driver().hold_all();
+    onehop::Request in = side.peer().irecv(mine.data(), mine.size(), 1);
+    onehop::Request out = side.peer().isend(other.data(), other.size(), 1);
+    side.sync();
+    while (true) (void)oh_request_poll(out.get(), 1'000'000);
+  };
+  run_apart_with_victim(kind, survivor, role, next_peer);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuDeaths, ::testing::ValuesIn(kDeviceKinds),

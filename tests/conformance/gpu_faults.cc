@@ -187,11 +187,11 @@ TEST_P(EveryCall, FailsOnce) {
 INSTANTIATE_TEST_SUITE_P(Gpu, EveryCall, ::testing::Values(MemoryKind::kMalloc),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
-// A dozen of them, by chance.
+// A dozen of them. The same ones each time, so that a change is judged by what it changes; others by
+// GPU_FAULTS_SEED.
 TEST_P(GpuFaults, SomeCallsFailOnce) {
   const char* given = std::getenv("GPU_FAULTS_SEED");
-  unsigned seed = given ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
-  fprintf(stderr, "GPU_FAULTS_SEED=%u\n", seed);
+  unsigned seed = given ? static_cast<unsigned>(std::atoi(given)) : 1;
   run([&](Side& side) {
     Subject subject(side);
     clean_life(subject);

@@ -313,6 +313,7 @@ void run_apart_with_victim(const LinkKind& kind, const Survivor& survivor, const
     });
   }
   expect_success(first, "the survivor");
+  kill(others[0], SIGKILL);  // where the survivor failed before it did
   expect_success(others[1], "the next peer");
   int status = 0;
   ASSERT_EQ(waitpid(others[0], &status, 0), others[0]);

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages longer than a pipe, between buffers that neither side can map: they are staged, and a
+// receiver that is behind takes several lines with one copy.
+#include "conformance/fake_driver.h"
+#include "transport/pipe_layout.h"
+
+namespace conformance {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t kSize = 40'000'001;
+constexpr uint64_t kLinesOfAMessage = (kSize + oh::kSlabChunk - 1) / oh::kSlabChunk;
+
+uint64_t copies() { return fake_driver().calls("cuMemcpyAsync"); }
+
+// Messages at once; the receiver looks away until the pipe is full.
+struct Messages {
+  std::vector<Buffer> buffers;
+  std::vector<onehop::Request> requests;
+
+  void send(Side& side, int count) {
+    side.sync();
+    for (int i = 0; i < count; ++i) {
+      buffers.push_back(side.buffer(kSize));
+      buffers.back().fill(i);
+    }
+    uint64_t before = copies();
+    for (int i = 0; i < count; ++i) {
+      requests.push_back(side.peer().isend(buffers[i].data(), kSize, i));
+    }
+    EXPECT_TRUE(eventually([&] {
+      for (onehop::Request& request : requests) (void)oh_request_poll(request.get(), 1'000'000);
+      return copies() >= before + oh::kPipeLines;
+    }));
+    side.sync();
+  }
+
+  void receive(Side& side, int count) {
+    for (int i = 0; i < count; ++i) {
+      buffers.push_back(side.buffer(kSize));
+      buffers.back().poison();
+      requests.push_back(side.peer().irecv(buffers[i].data(), kSize, i));
+    }
+    side.sync();
+    side.sync();
+  }
+};
+
+LinkKind staged_kind() {
+  LinkKind kind = between_gpus(MemoryKind::kAsync);
+  kind.env["ONEHOP_PROGRESS_THREAD"] = "off";
+  return kind;
+}
+
+void pass_messages(int count) {
+  auto sender = [&](Side& side) {
+    side.connect();
+    Messages messages;
+    messages.send(side, count);
+    for (onehop::Request& request : messages.requests) request.wait(20s);
+    side.sync();
+    side.disconnect();
+  };
+  auto receiver = [&](Side& side) {
+    side.connect();
+    Messages messages;
+    messages.receive(side, count);
+    uint64_t before = copies();
+    for (onehop::Request& request : messages.requests) request.wait(20s);
+    uint64_t made = copies() - before;
+    EXPECT_GE(made, count * kLinesOfAMessage / (oh::kPipeLines / 2));
+    if (count == 1) {
+      EXPECT_LE(made, kLinesOfAMessage - 6);  // the eight that waited took two
+    }
+    for (int i = 0; i < count; ++i) EXPECT_TRUE(messages.buffers[i].holds(i, kSize)) << i;
+    side.sync();
+    side.disconnect();
+  };
+  run_apart(staged_kind(), sender, receiver);
+}
+
+TEST(GpuPipes, AReceiverThatIsBehindTakesSeveralLinesAtOnce) { pass_messages(1); }
+// Their lines take turns, so that none lies behind one of its own message.
+TEST(GpuPipes, SeveralMessagesShareThePipe) { pass_messages(3); }
+
+// The lines of a copy that failed are the sender's again, and its message fails too.
+TEST(GpuPipes, ACopyOfSeveralLinesFails) {
+  auto sender = [&](Side& side) {
+    side.connect();
+    {
+      Messages failing;
+      failing.send(side, 1);
+      EXPECT_EQ(status_of([&] { failing.requests[0].wait(20s); }), OH_ERR_NO_RESOURCE);
+    }
+    Messages messages;
+    messages.send(side, 1);
+    messages.requests[0].wait(20s);
+    side.sync();
+    side.disconnect();
+  };
+  auto receiver = [&](Side& side) {
+    side.connect();
+    {
+      Messages failing;
+      failing.receive(side, 1);
+      ASSERT_EQ(fake_driver().fail("cuMemcpyAsync", 1, 2), 0);
+      EXPECT_EQ(status_of([&] { failing.requests[0].wait(20s); }), OH_ERR_NO_RESOURCE);
+      fake_driver().clear_failures();
+    }
+    Messages messages;
+    messages.receive(side, 1);
+    messages.requests[0].wait(20s);
+    EXPECT_TRUE(messages.buffers[0].holds(0, kSize));
+    side.sync();
+    side.disconnect();
+  };
+  run_apart(staged_kind(), sender, receiver);
+}
+
+}  // namespace
+}  // namespace conformance
