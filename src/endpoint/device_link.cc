@@ -115,12 +115,12 @@ cuda::DevicePtr DeviceLink::address_of(const std::atomic<uint64_t>& word) {
   return pinned_pipes_->device(&word);
 }
 
-Result<cuda::Stream> DeviceLink::line_stream(bool fills, uint64_t position) {
+Result<cuda::Stream> DeviceLink::line_stream(bool fills) {
   MutexLock setup(setup_mutex_);
   if (!pinned_pipes_) {
     OH_ASSIGN_OR_RETURN(pinned_pipes_, cuda::Pinned::of(gpu_, segment_.pipes(), kPipesSize));
   }
-  cuda::Stream& stream = line_streams_[(fills ? 0 : 2) + position % 2];
+  cuda::Stream& stream = line_streams_[fills ? 0 : 1];
   if (!stream) {
     OH_ASSIGN_OR_RETURN(stream, gpu_->take_stream());
     MutexLock lock(mutex_);

@@ -56,14 +56,14 @@ class DeviceLink {
   void keep(std::shared_ptr<void> memory);
   // The device's address of a word in the segment, or in its pipes.
   cuda::DevicePtr address_of(const std::atomic<uint64_t>& word);
-  // The stream that fills (or drains) a line of the pipes. Two take turns, for what an engine needs
-  // between two copies is as much as a copy of a line; all transfers share them, as no line waits
-  // for anything of the application's. Makes the pipes known to the device, once.
-  Result<cuda::Stream> line_stream(bool fills, uint64_t position);
+  // The stream that fills (or drains) the pipes, for all transfers, as no line waits for anything
+  // of the application's. One, so that a span is there, and drained, while the next is copied: on
+  // two they share the link and end together. Makes the pipes known to the device, once.
+  Result<cuda::Stream> line_stream(bool fills);
   // The slab for what the other side stages to us: made on first use, null if it cannot be.
   std::shared_ptr<const GpuExport> slab();
-  uint8_t* slab_part(uint64_t position) const {
-    return reinterpret_cast<uint8_t*>(slab_) + position % kPipeLines * kSlabChunk;
+  uint8_t* slab_part(uint64_t line) const {
+    return reinterpret_cast<uint8_t*>(slab_) + line * kSlabChunk;
   }
 
  private:
@@ -76,7 +76,7 @@ class DeviceLink {
   // Held while the driver makes something; never taken with the pair's lock held.
   Mutex setup_mutex_;
   std::shared_ptr<cuda::Pinned> pinned_pipes_ OH_GUARDED_BY(setup_mutex_);
-  cuda::Stream line_streams_[4] OH_GUARDED_BY(setup_mutex_) = {};
+  cuda::Stream line_streams_[2] OH_GUARDED_BY(setup_mutex_) = {};
   Mutex mutex_;
   std::vector<std::shared_ptr<void>> kept_ OH_GUARDED_BY(mutex_);
   std::vector<cuda::Stream> idle_ OH_GUARDED_BY(mutex_);

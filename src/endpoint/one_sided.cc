@@ -170,20 +170,6 @@ void OneSided::signal(uint32_t slot, uint64_t count) {
   progress();
 }
 
-uint64_t OneSided::signals_waiting(uint32_t slot) const {
-  uint64_t came = signals_by_message_[slot];
-  // acquire: what was put before the signal is visible to who takes it.
-  if (pair_.segment)
-    came += pair_.segment->incoming().signals[slot].load(std::memory_order_acquire);
-  return came - signals_taken_[slot];
-}
-
-bool OneSided::take_signals(uint32_t slot, uint64_t count) {
-  if (signals_waiting(slot) < count) return false;
-  signals_taken_[slot] += count;
-  return true;
-}
-
 bool OneSided::progress() {
   bool any = false;
   while (!queue_.empty() && pair_.outbox.empty()) {

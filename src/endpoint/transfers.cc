@@ -217,19 +217,34 @@ bool Transfers::poll(Transfer* focus) {
 }
 
 bool Transfers::take_chunk(Transfer& transfer, bool from_back, uint64_t* offset, uint64_t* size) {
-  uint64_t chunk = transfer.chunk;
+  if (!from_back) return take_chunks(transfer, 1, offset, size) > 0;
   uint64_t chunks = chunks_of(transfer);
   std::atomic<uint64_t>& cursor = transfer.slot->cursor;
   uint64_t now = cursor.load(std::memory_order_relaxed);
   while (front_of(now) + back_of(now) < chunks) {
-    uint64_t next = now + (from_back ? uint64_t{1} << 32 : 1);
+    uint64_t next = now + (uint64_t{1} << 32);
     if (!cursor.compare_exchange_weak(now, next, std::memory_order_acq_rel)) continue;
-    uint64_t index = from_back ? chunks - 1 - back_of(now) : front_of(now);
-    *offset = index * chunk;
-    *size = std::min(chunk, transfer.length - *offset);
+    *offset = (chunks - 1 - back_of(now)) * transfer.chunk;
+    *size = std::min(transfer.chunk, transfer.length - *offset);
     return true;
   }
   return false;
+}
+
+// Up to `most` from the front; how many.
+uint32_t Transfers::take_chunks(Transfer& transfer, uint32_t most, uint64_t* offset,
+                                uint64_t* size) {
+  uint64_t chunks = chunks_of(transfer);
+  std::atomic<uint64_t>& cursor = transfer.slot->cursor;
+  uint64_t now = cursor.load(std::memory_order_relaxed);
+  while (front_of(now) + back_of(now) < chunks) {
+    uint64_t count = std::min<uint64_t>(most, chunks - front_of(now) - back_of(now));
+    if (!cursor.compare_exchange_weak(now, now + count, std::memory_order_acq_rel)) continue;
+    *offset = front_of(now) * transfer.chunk;
+    *size = std::min(count * transfer.chunk, transfer.length - *offset);
+    return static_cast<uint32_t>(count);
+  }
+  return 0;
 }
 
 bool Transfers::all_taken(const Transfer& transfer) {

@@ -133,13 +133,11 @@ class Transfers {
   enum class Step { kNothing, kAsk, kStart, kFill, kCheck };
   // Whether our engine can address their buffer; kLater: their block is on its way.
   enum class Reach { kYes, kNo, kLater };
-  // Lines of a pipe that our engine fills or empties with one copy; the device writes the last
-  // one's word.
-  struct Lines {
-    Transfer* transfer;
-    uint64_t position;
-    uint32_t count;
-    uint64_t last() const { return position + count - 1; }
+  // A span of a pipe's lines.
+  struct Span {
+    uint64_t position = 0;
+    uint32_t lines = 0;
+    Transfer* transfer = nullptr;  // of which our engine copies
   };
 
   void activate(Transfer* transfer);
@@ -147,6 +145,7 @@ class Transfers {
   void enter_active(Transfer* transfer);
   bool copy_some(Transfer* chosen) OH_NO_THREAD_ANALYSIS;
   static bool take_chunk(Transfer& transfer, bool from_back, uint64_t* offset, uint64_t* size);
+  static uint32_t take_chunks(Transfer& transfer, uint32_t most, uint64_t* offset, uint64_t* size);
   Status copy_chunk(Transfer& transfer, uint64_t offset, uint64_t size);
   void stop(Transfer* transfer, oh_status status);
   static void fail(Transfer& transfer, const Status& status);
@@ -177,16 +176,14 @@ class Transfers {
     return transfer.flying || transfer.lines > 0;
   }
   bool check(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
-  bool check_line(bool fills) OH_NO_THREAD_ANALYSIS;
-  Status enqueue_lines(bool fills, const Lines& lines, void* to, const void* from, uint64_t size);
+  bool check_span(bool fills) OH_NO_THREAD_ANALYSIS;
+  Status enqueue_span(bool fills, const Span& span, void* to, const void* from, uint64_t size);
 
-  bool can_fill();
+  uint32_t free_lines(const Transfer& transfer);
   bool fill(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool drain() OH_NO_THREAD_ANALYSIS;
-  bool retire_lines();
-  Transfer* sink_of(const PipeLine& line);
-  uint64_t add_lines(Lines* lines, uint64_t offset);
-  void release_lines(const Lines& lines);
+  bool retire_spans();
+  Transfer* sink_of(const PipeSpan& span);
   // Ends the request when the slot says DONE and nobody here copies.
   bool settle(Transfer* transfer);
   void finish(Transfer* transfer, Status status);
@@ -203,8 +200,9 @@ class Transfers {
   size_t device_active_ = 0;         // active transfers with device memory
   uint64_t pipe_filled_ = 0;         // positions taken of the outgoing pipe
   uint64_t pipe_drained_ = 0;        // and of the incoming one
-  std::deque<Lines> filling_;
-  std::deque<Lines> draining_;
+  std::deque<Span> in_pipe_;         // taken of the outgoing pipe, not seen empty
+  std::deque<Span> filling_;         // by our engine
+  std::deque<Span> draining_;
   bool said_slow_ = false;
   bool left_ = false;
 };

@@ -39,12 +39,12 @@ uint32_t Transfers::memory_of(const Request& request) const {
 }
 
 bool Transfers::work_on_devices(Transfer* focus) {
-  bool any = retire_lines();
+  bool any = retire_spans();
   any = drain() || any;
   for (bool fills : {true, false}) {
-    std::deque<Lines>& lines = fills ? filling_ : draining_;
-    if (lines.empty() || now_ns() - lines.front().transfer->looked < kAskForErrors) continue;
-    return check_line(fills) || any;
+    std::deque<Span>& spans = fills ? filling_ : draining_;
+    if (spans.empty() || now_ns() - spans.front().transfer->looked < kAskForErrors) continue;
+    return check_span(fills) || any;
   }
   auto is_active = [](Transfer* transfer) {
     return transfer && transfer->on_device &&
@@ -89,7 +89,7 @@ Transfers::Step Transfers::next_step(Transfer& transfer) {
       if (!transfer.source) return Step::kNothing;  // drain() is driven by the pipe
       if (pending) return Step::kAsk;
       if (transfer.mode == CopyMode::kStaged && !slab_is_reached(transfer)) return Step::kNothing;
-      return can_fill() && !all_taken(transfer) ? Step::kFill : Step::kNothing;
+      return !all_taken(transfer) && free_lines(transfer) > 0 ? Step::kFill : Step::kNothing;
     case CopyMode::kEngineOfClaimer:
       if (transfer.owner) return Step::kNothing;
       break;
@@ -364,18 +364,18 @@ bool Transfers::check(Transfer& transfer) {
 
 // What the device was to end has ended as it is.
 void Transfers::give_up_on_device() {
-  retire_lines();
+  retire_spans();
   Status loss = broken();
   auto give_up = [&](Transfer& transfer, uint32_t chunks) {
     fail(transfer, loss);
     account(transfer, chunks);
   };
-  for (std::deque<Lines>* all : {&filling_, &draining_}) {
-    for (const Lines& lines : *all) {
-      lines.transfer->lines -= lines.count;
-      give_up(*lines.transfer, lines.count);
+  for (std::deque<Span>* spans : {&filling_, &draining_}) {
+    for (const Span& span : *spans) {
+      span.transfer->lines -= span.lines;
+      give_up(*span.transfer, span.lines);
     }
-    all->clear();
+    spans->clear();
   }
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
     if (std::exchange(transfer->flying, false)) give_up(*transfer, 1);

@@ -18,7 +18,7 @@ bool Transfers::settle(Transfer* transfer) {
   uint64_t word = transfer->slot->word.load(std::memory_order_acquire);
   if (slot_state(word) != SlotState::kDone || transfer->copiers > 0) return false;
   // Lines that were filled have been drained by now: only their count is behind.
-  if (transfer->lines > 0) retire_lines();
+  if (transfer->lines > 0) retire_spans();
   if (transfer->lines > 0) return false;
   oh_status code = slot_status(word);
   if (code == OH_OK) {
@@ -98,7 +98,7 @@ bool Transfers::is_over(const Transfer& transfer, bool peer_is_dead) const {
 }
 
 bool Transfers::released(const Doubt& doubt, bool peer_is_dead) {
-  retire_lines();
+  retire_spans();
   uint64_t word = doubt.slot->word.load(std::memory_order_acquire);
   if (slot_sequence(word) != doubt.sequence || slot_state(word) == SlotState::kDone) return true;
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
@@ -121,7 +121,7 @@ bool Transfers::settle_rest() {
   if (!broken().ok()) {
     give_up_on_device();
   } else {
-    retire_lines();
+    retire_spans();
   }
   bool any = false;
   for (Transfer* transfer = active_.front(); transfer;) {
@@ -157,7 +157,7 @@ bool Transfers::fail_all(const Status& status, bool peer_is_dead) {
   if (!broken().ok()) {
     give_up_on_device();
   } else {
-    retire_lines();
+    retire_spans();
   }
   for (Transfer* transfer = active_.front(); transfer;) {
     Transfer* next = active_.next(transfer);

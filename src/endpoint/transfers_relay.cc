@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Transfers through the relay: the source fills lines of the outgoing pipe, the sink drains them in
+// Transfers through the relay: the source fills spans of the outgoing pipe, the sink drains them in
 // order; several are under way at once. Where a side's buffer is on a device its engine copies, and
-// the device writes the line's word behind the copy.
+// the device writes the span's word behind the copy.
 //
-//   source: take a chunk, take a line, copy, word = full        sink: copy, word = drained, count
+//   source: take chunks, take lines, copy, word = full        sink: copy, word = empty, count
 #include <algorithm>
 
 #include "base/clock.h"
@@ -13,37 +13,51 @@
 #include "endpoint/transfers.h"
 
 namespace oh {
+namespace {
+// Copies that wait at our engine: enough that it is never idle, and what is freed meanwhile is
+// filled with one.
+constexpr size_t kQueued = 2;
+}  // namespace
 
-// Whether the next line of the outgoing pipe is free.
-bool Transfers::can_fill() {
-  PipeLine& line = pair_.segment->outgoing_pipe().lines[pipe_filled_ % kPipeLines];
-  // acquire: the consumer's reads of the buffer are over.
-  return line.word.load(std::memory_order_acquire) == pipe_free(pipe_filled_);
+// How many lines of the outgoing pipe the transfer may fill with one copy.
+uint32_t Transfers::free_lines(const Transfer& transfer) {
+  PipeLayout& pipe = pair_.segment->outgoing_pipe();
+  while (!in_pipe_.empty()) {
+    uint64_t position = in_pipe_.front().position;
+    // acquire: the consumer's reads of the buffers are over.
+    uint64_t word = pipe.lines[position % kPipeLines].word.load(std::memory_order_acquire);
+    if (word != pipe_empty(position)) break;
+    in_pipe_.pop_front();
+  }
+  uint64_t taken = in_pipe_.empty() ? 0 : pipe_filled_ - in_pipe_.front().position;
+  auto free = static_cast<uint32_t>(kPipeLines - taken);
+  if (!transfer.local_device) return std::min(free, 1u);  // both CPUs copy at once, line by line
+  if (filling_.size() >= kQueued) return 0;
+  auto up_to_end = static_cast<uint32_t>(kPipeLines - pipe_filled_ % kPipeLines);
+  return std::min({free, up_to_end, kMostOfSpan});
 }
 
 bool Transfers::fill(Transfer& transfer) {
   uint64_t offset;
   uint64_t size;
-  if (!take_chunk(transfer, /*from_back=*/false, &offset, &size)) return false;
-  uint64_t position = pipe_filled_++;
+  uint32_t lines = take_chunks(transfer, free_lines(transfer), &offset, &size);
+  if (lines == 0) return false;
+  Span span{pipe_filled_, lines, &transfer};
+  pipe_filled_ += lines;
+  in_pipe_.push_back(span);
   PipeLayout& pipe = pair_.segment->outgoing_pipe();
-  PipeLine& line = pipe.lines[position % kPipeLines];
-  uint8_t* buffer = transfer.mode == CopyMode::kStaged
-                        ? transfer.mapped + position % kPipeLines * kSlabChunk
-                        : pipe.buffers[position % kPipeLines];
-  line.offset = offset;
-  line.bytes = size;
-  line.slot = transfer.index;
-  line.sequence = transfer.sequence;
-  line.from_owner = transfer.owner;
+  uint64_t index = span.position % kPipeLines;
+  PipeLine& line = pipe.lines[index];
+  uint8_t* buffer = transfer.mode == CopyMode::kStaged ? transfer.mapped + index * kSlabChunk
+                                                       : pipe.buffers[index];
+  line.span = {offset, size, transfer.index, transfer.sequence, transfer.owner, lines};
   bool by_engine = transfer.local_device;
-  Lines lines{&transfer, position, 1};
   ++transfer.copiers;
   pair_.lock.unlock();
   OH_FAULT_POINT("transfer.copy");
   Status status;
   if (by_engine) {
-    status = enqueue_lines(/*fills=*/true, lines, buffer, transfer.local + offset, size);
+    status = enqueue_span(/*fills=*/true, span, buffer, transfer.local + offset, size);
   } else {
     copy_bytes(buffer, transfer.local + offset, size);
   }
@@ -51,32 +65,32 @@ bool Transfers::fill(Transfer& transfer) {
   --transfer.copiers;
   transfer.looked = now_ns();
   if (!status.ok()) {
-    // The line is taken: it goes on its way without bytes, and nobody else will count the chunk.
-    line.bytes = 0;
+    // The span is taken: it goes on its way without bytes, and nobody else will count the chunks.
+    line.span.bytes = 0;
     fail(transfer, status);
     stop(&transfer, status.code());
-    account(transfer, 1);
+    account(transfer, lines);
   }
   if (by_engine && status.ok()) {
-    filling_.push_back(lines);
-    ++transfer.lines;
+    filling_.push_back(span);
+    transfer.lines += lines;
   } else {
     // release: the bytes and the line's fields; pairs with drain().
-    line.word.store(pipe_full(position), std::memory_order_release);
+    line.word.store(pipe_full(span.position), std::memory_order_release);
     pair_.wake_them = true;
   }
   return true;
 }
 
-// The transfer that a line belongs to, if we are its sink and it has not ended.
-Transfer* Transfers::sink_of(const PipeLine& line) {
-  if (line.slot >= kSlots) return nullptr;
-  // Owned by the producer of the line: in their half.
-  SegmentDirection& half = line.from_owner ? pair_.segment->incoming() : pair_.segment->outgoing();
-  const TransferSlot* slot = &half.slots[line.slot];
+// The transfer that a span belongs to, if we are its sink and it has not ended.
+Transfer* Transfers::sink_of(const PipeSpan& span) {
+  if (span.slot >= kSlots) return nullptr;
+  // Owned by the producer of the span: in their half.
+  SegmentDirection& half = span.from_owner ? pair_.segment->incoming() : pair_.segment->outgoing();
+  const TransferSlot* slot = &half.slots[span.slot];
   auto is_it = [&](const Transfer* transfer) {
-    return transfer->slot == slot && transfer->sequence == line.sequence && !transfer->source &&
-           transfer->owner != (line.from_owner != 0);
+    return transfer->slot == slot && transfer->sequence == span.sequence && !transfer->source &&
+           transfer->owner != (span.from_owner != 0);
   };
   // A claim may come to light only now.
   for (Transfer* posted = posted_.front(); posted; posted = posted_.next(posted)) {
@@ -87,149 +101,110 @@ Transfer* Transfers::sink_of(const PipeLine& line) {
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
     if (!is_it(transfer)) continue;
     learn(*transfer);  // the source may have chosen the relay after all
-    bool fits = by_pipe(*transfer) && line.bytes <= transfer->chunk &&
-                line.offset % transfer->chunk == 0 && line.offset <= transfer->length &&
-                line.bytes <= transfer->length - line.offset;
+    bool fits = by_pipe(*transfer) && span.offset % transfer->chunk == 0 &&
+                span.offset <= transfer->length && span.bytes <= transfer->length - span.offset &&
+                (span.bytes + transfer->chunk - 1) / transfer->chunk == span.lines;
     return fits ? transfer : nullptr;
   }
   return nullptr;
 }
 
-// Empties the next lines of the incoming pipe, or begins to.
+// Empties the next span of the incoming pipe, or begins to.
 bool Transfers::drain() {
-  uint64_t position = pipe_drained_;
   PipeLayout& pipe = pair_.segment->incoming_pipe();
-  PipeLine& line = pipe.lines[position % kPipeLines];
+  uint64_t index = pipe_drained_ % kPipeLines;
+  PipeLine& line = pipe.lines[index];
   // acquire: the producer's bytes, whoever wrote them.
-  if (line.word.load(std::memory_order_acquire) != pipe_full(position)) return false;
-  Transfer* transfer = line.bytes ? sink_of(line) : nullptr;
+  if (line.word.load(std::memory_order_acquire) != pipe_full(pipe_drained_)) return false;
+  const PipeSpan there = line.span;  // once: what is checked is what is used
+  Span span{pipe_drained_, std::clamp<uint32_t>(there.lines, 1, kPipeLines - index)};
+  pipe_drained_ += span.lines;
+  Transfer* transfer = there.bytes && span.lines == there.lines ? sink_of(there) : nullptr;
   if (!transfer) {
-    ++pipe_drained_;
-    release_lines({nullptr, position, 1});
+    line.word.store(pipe_empty(span.position), std::memory_order_release);
+    pair_.wake_them = true;
     return true;
   }
-  bool staged = transfer->mode == CopyMode::kStaged;
+  span.transfer = transfer;
   bool by_engine = transfer->local_device;
-  uint64_t offset = line.offset;
-  uint64_t size = line.bytes;
-  Lines lines{transfer, position, 1};
-  if (staged) size += add_lines(&lines, offset + size);
+  uint8_t* to = transfer->local + there.offset;
   uint8_t* buffer =
-      staged ? pair_.device->slab_part(position) : pipe.buffers[position % kPipeLines];
-  pipe_drained_ += lines.count;
+      transfer->mode == CopyMode::kStaged ? pair_.device->slab_part(index) : pipe.buffers[index];
   ++transfer->copiers;
   pair_.lock.unlock();
   Status status;
   if (by_engine) {
-    status = enqueue_lines(/*fills=*/false, lines, transfer->local + offset, buffer, size);
+    status = enqueue_span(/*fills=*/false, span, to, buffer, there.bytes);
   } else {
-    copy_bytes(transfer->local + offset, buffer, size);
+    copy_bytes(to, buffer, there.bytes);
   }
   pair_.lock.lock();
   transfer->looked = now_ns();
   --transfer->copiers;
   if (by_engine && status.ok()) {
-    draining_.push_back(lines);
-    transfer->lines += lines.count;
+    draining_.push_back(span);
+    transfer->lines += span.lines;
     return true;
   }
-  release_lines(lines);
+  // release: our reads of the buffers are over; pairs with free_lines().
+  line.word.store(pipe_empty(span.position), std::memory_order_release);
+  pair_.wake_them = true;
   if (!status.ok()) {
     fail(*transfer, status);
     stop(transfer, status.code());
   }
-  account(*transfer, lines.count);
+  account(*transfer, span.lines);
   return true;
 }
 
-// Further lines that lie behind `lines` in the slab as their bytes do in the message, at `offset`:
-// one copy for all of them, as a copy within a device costs more to begin than to make. Returns
-// their bytes.
-uint64_t Transfers::add_lines(Lines* lines, uint64_t offset) {
-  PipeLayout& pipe = pair_.segment->incoming_pipe();
-  const PipeLine& first = pipe.lines[lines->position % kPipeLines];
-  uint64_t size = 0;
-  // Half of them at most: the other half is filled meanwhile.
-  while (lines->count < kPipeLines / 2 && (lines->last() + 1) % kPipeLines != 0) {
-    uint64_t position = lines->last() + 1;
-    const PipeLine& line = pipe.lines[position % kPipeLines];
-    if (line.word.load(std::memory_order_acquire) != pipe_full(position)) break;
-    uint64_t at = offset + size;
-    if (at >= lines->transfer->length || at % lines->transfer->chunk != 0) break;
-    bool next = line.slot == first.slot && line.sequence == first.sequence &&
-                line.from_owner == first.from_owner && line.offset == at;
-    uint64_t bytes = line.bytes;
-    if (!next || bytes == 0 || bytes > lines->transfer->chunk ||
-        bytes > lines->transfer->length - at) {
-      break;
-    }
-    size += bytes;
-    ++lines->count;
-  }
-  return size;
-}
-
-// The other side may fill them again.
-void Transfers::release_lines(const Lines& lines) {
-  PipeLayout& pipe = pair_.segment->incoming_pipe();
-  for (uint64_t position = lines.position; position <= lines.last(); ++position) {
-    // release: our reads of the buffer are over; pairs with can_fill().
-    pipe.lines[position % kPipeLines].word.store(pipe_drained(position), std::memory_order_release);
-  }
-  pair_.wake_them = true;
-}
-
-// Sets the engine to work on lines. After a failure nothing of it is under way.
-Status Transfers::enqueue_lines(bool fills, const Lines& lines, void* to, const void* from,
-                                uint64_t size) {
+// Sets the engine to work on a span. After a failure nothing of it is under way.
+Status Transfers::enqueue_span(bool fills, const Span& span, void* to, const void* from,
+                               uint64_t size) {
   PipeLayout& pipe = fills ? pair_.segment->outgoing_pipe() : pair_.segment->incoming_pipe();
-  OH_ASSIGN_OR_RETURN(cuda::Stream stream, pair_.device->line_stream(fills, lines.position));
-  uint64_t last = lines.last();
+  OH_ASSIGN_OR_RETURN(cuda::Stream stream, pair_.device->line_stream(fills));
   EngineCopy copy{to,
                   from,
                   size,
                   nullptr,
-                  pair_.device->address_of(pipe.lines[last % kPipeLines].word),
-                  fills ? pipe_full(last) : pipe_drained(last)};
+                  pair_.device->address_of(pipe.lines[span.position % kPipeLines].word),
+                  fills ? pipe_full(span.position) : pipe_empty(span.position)};
   Status status = pair_.device->enqueue(stream, copy);
   if (!status.ok()) pair_.device->quiesce(stream);
   return status;
 }
 
-// Asks how the engine is doing with the oldest of its lines, as check() does.
-bool Transfers::check_line(bool fills) {
-  Lines oldest = fills ? filling_.front() : draining_.front();
+// Asks how the engine is doing with the oldest of its spans, as check() does.
+bool Transfers::check_span(bool fills) {
+  Span oldest = fills ? filling_.front() : draining_.front();
   Transfer& transfer = *oldest.transfer;
   transfer.looked = now_ns();
   ++transfer.copiers;
   pair_.lock.unlock();
-  Result<cuda::Stream> stream = pair_.device->line_stream(fills, oldest.position);
+  Result<cuda::Stream> stream = pair_.device->line_stream(fills);
   if (stream.ok()) (void)pair_.device->gpu().is_idle(*stream).ok();
   pair_.lock.lock();
   --transfer.copiers;
   return pair_.device->gpu().is_lost();
 }
 
-// Counts the lines that our engine is through with.
-bool Transfers::retire_lines() {
-  // acquire: the device's bytes are in place. The other side may have gone on with the line.
+// Counts the spans that our engine is through with.
+bool Transfers::retire_spans() {
+  // acquire: the device's bytes are in place. The other side may have emptied it since.
   while (!filling_.empty()) {
-    const Lines& lines = filling_.front();
-    PipeLine& line = pair_.segment->outgoing_pipe().lines[lines.position % kPipeLines];
-    if (line.word.load(std::memory_order_acquire) < pipe_full(lines.position)) break;
-    --lines.transfer->lines;
+    auto [position, lines, transfer] = filling_.front();
+    PipeLine& line = pair_.segment->outgoing_pipe().lines[position % kPipeLines];
+    if (line.word.load(std::memory_order_acquire) < pipe_full(position)) break;
     filling_.pop_front();
+    transfer->lines -= lines;
   }
   bool any = false;
   while (!draining_.empty()) {
-    Lines lines = draining_.front();
-    PipeLine& line = pair_.segment->incoming_pipe().lines[lines.last() % kPipeLines];
-    if (line.word.load(std::memory_order_acquire) < pipe_drained(lines.last())) break;
+    auto [position, lines, transfer] = draining_.front();
+    PipeLine& line = pair_.segment->incoming_pipe().lines[position % kPipeLines];
+    if (line.word.load(std::memory_order_acquire) < pipe_empty(position)) break;
     draining_.pop_front();
-    // The device has released the last one.
-    if (lines.count > 1) release_lines({nullptr, lines.position, lines.count - 1});
-    lines.transfer->lines -= lines.count;
-    account(*lines.transfer, lines.count);
+    transfer->lines -= lines;
+    account(*transfer, lines);
     pair_.wake_them = any = true;
   }
   return any;

@@ -5,12 +5,15 @@
 // reach each other. One pipe per direction, filled and drained in order, however many transfers
 // share it.
 //
-//   line i   word 8 | offset 8 | bytes 8 | slot 4 | sequence 4 | from owner 4
-//   word     2 x lap: free for that lap     2 x lap + 1: full     (a free line of lap 0 is all
-//   zero)
+//   line i   word 8 | offset 8 | bytes 8 | slot 4 | sequence 4 | from owner 4 | lines 4
+//   word     2 p + 1: position p is full     2 p + 2: it is empty     (smaller: of a lap before)
 //
-//   producer: takes position p (line p mod n, lap p / n), fills the buffer, then the word
-//   consumer: takes position p, empties the buffer, then the word of the next lap
+//   producer: takes the positions p, p + 1, ... (line p mod n) of a span, as many as `lines` says;
+//             fills their buffers, then the word of p
+//   consumer: empties the span that begins at p, then the word of p
+//
+// A span is filled and emptied with one copy each: what an engine needs between two copies is as
+// much as the copy of a line. It does not go over the end of the lines.
 //
 // Where both buffers are on devices that reach each other, but neither can be mapped, the bytes go
 // through a slab in the consumer's device memory instead of the host's: staged, not relayed. Line i
@@ -27,20 +30,26 @@
 
 namespace oh {
 
-// A line's round (filled, seen, drained, seen) takes some 25 us, and a copy within a device up to 8
-// us of the CPU: the sizes keep the engines busy in spite of both.
 inline constexpr uint32_t kPipeLines = 8;
+inline constexpr uint32_t kMostOfSpan =
+    kPipeLines / 2;  // so that one is filled while one is emptied
 inline constexpr uint32_t kPipeChunk = 192 * 1024;
 inline constexpr uint32_t kSlabChunk = 2 * 1024 * 1024;
 inline constexpr uint32_t kSlabSize = kPipeLines * kSlabChunk;
 
-struct alignas(64) PipeLine {
-  std::atomic<uint64_t> word;
+// What begins at a line.
+struct PipeSpan {
   uint64_t offset;
   uint64_t bytes;
   uint32_t slot;
   uint32_t sequence;
   uint32_t from_owner;  // the producer owns the slot
+  uint32_t lines;
+};
+
+struct alignas(64) PipeLine {
+  std::atomic<uint64_t> word;
+  PipeSpan span;
 };
 
 // The consumer's slab, once it has one.
@@ -55,9 +64,7 @@ struct PipeLayout {
   alignas(4096) uint8_t buffers[kPipeLines][kPipeChunk];
 };
 
-inline constexpr uint64_t pipe_free(uint64_t position) { return position / kPipeLines * 2; }
-inline constexpr uint64_t pipe_full(uint64_t position) { return position / kPipeLines * 2 + 1; }
-// What the consumer writes: free for the next lap.
-inline constexpr uint64_t pipe_drained(uint64_t position) { return position / kPipeLines * 2 + 2; }
+inline constexpr uint64_t pipe_full(uint64_t position) { return position * 2 + 1; }
+inline constexpr uint64_t pipe_empty(uint64_t position) { return position * 2 + 2; }
 
 }  // namespace oh

@@ -233,6 +233,8 @@ void write_device(void* to, const void* from, size_t size) {
   if (size) {
     CALL(memcpy_sync, reinterpret_cast<cuda::DevicePtr>(to),
          reinterpret_cast<cuda::DevicePtr>(from), size);
+    // From pageable memory it returns as soon as the bytes are on their way.
+    CALL(stream_synchronize, nullptr);
   }
 }
 

@@ -187,8 +187,8 @@ TEST_P(EveryCall, FailsOnce) {
 INSTANTIATE_TEST_SUITE_P(Gpu, EveryCall, ::testing::Values(MemoryKind::kMalloc),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
-// A dozen of them. The same ones each time, so that a change is judged by what it changes; others by
-// GPU_FAULTS_SEED.
+// A dozen of them. The same ones each time, so that a change is judged by what it changes; others
+// by GPU_FAULTS_SEED.
 TEST_P(GpuFaults, SomeCallsFailOnce) {
   const char* given = std::getenv("GPU_FAULTS_SEED");
   unsigned seed = given ? static_cast<unsigned>(std::atoi(given)) : 1;
