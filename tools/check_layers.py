@@ -6,7 +6,7 @@ Refuses includes that point up or sideways, files that are too long, and files w
 line. Every offence is printed as FILE:LINE: what is wrong; the exit status is 1 if there was any.
 
     capi                     sees everything below
-    endpoint                 sees transport, control, memory, platform, base
+    endpoint                 sees transport, control, kernels, memory, platform, base
     transport | control      see memory, platform, base; never each other
     memory                   sees platform, base
     platform                 sees base
@@ -31,7 +31,7 @@ BELOW: dict[str, set[str]] = {
     "memory": {"base", "platform"},
     "transport": {"base", "platform", "memory"},
     "control": {"base", "platform", "memory"},
-    "endpoint": {"base", "platform", "memory", "transport", "control"},
+    "endpoint": {"base", "platform", "memory", "transport", "control", "kernels"},
     "kernels": {"base"},
     "capi": {"base", "platform", "memory", "transport", "control", "endpoint", "kernels"},
 }

@@ -92,6 +92,24 @@ void DeviceLink::give_stream(cuda::Stream stream) {
   idle_.push_back(stream);
 }
 
+std::unique_ptr<BatchBuffer> DeviceLink::take_batch_buffer() {
+  {
+    MutexLock lock(mutex_);
+    if (!batch_buffers_.empty()) {
+      std::unique_ptr<BatchBuffer> buffer = std::move(batch_buffers_.back());
+      batch_buffers_.pop_back();
+      return buffer;
+    }
+  }
+  Result<std::unique_ptr<BatchBuffer>> made = BatchBuffer::create(gpu_);
+  return made.ok() ? std::move(*made) : nullptr;
+}
+
+void DeviceLink::give_batch_buffer(std::unique_ptr<BatchBuffer> buffer) {
+  MutexLock lock(mutex_);
+  batch_buffers_.push_back(std::move(buffer));
+}
+
 Status DeviceLink::enqueue(cuda::Stream stream, const EngineCopy& copy) {
   return gpu_->copy(stream, reinterpret_cast<cuda::DevicePtr>(copy.to),
                     reinterpret_cast<cuda::DevicePtr>(copy.from), copy.size, copy.after, copy.word,

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
+#include "endpoint/batches.h"
 #include "memory/gpu_memory.h"
 #include "platform/cuda/gpu.h"
 #include "transport/shm/segment.h"
@@ -60,6 +61,10 @@ class DeviceLink {
   // of the application's. One, so that a span is there, and drained, while the next is copied: on
   // two they share the link and end together. Makes the pipes known to the device, once.
   Result<cuda::Stream> line_stream(bool fills);
+  // A buffer for a batch, not in use; null if there can be none.
+  std::unique_ptr<BatchBuffer> take_batch_buffer();
+  // Not before the device has read it.
+  void give_batch_buffer(std::unique_ptr<BatchBuffer> buffer);
   // The slab for what the other side stages to us: made on first use, null if it cannot be.
   std::shared_ptr<const GpuExport> slab();
   uint8_t* slab_part(uint64_t line) const {
@@ -81,6 +86,7 @@ class DeviceLink {
   std::vector<std::shared_ptr<void>> kept_ OH_GUARDED_BY(mutex_);
   std::vector<cuda::Stream> idle_ OH_GUARDED_BY(mutex_);
   std::vector<cuda::Stream> all_ OH_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<BatchBuffer>> batch_buffers_ OH_GUARDED_BY(mutex_);  // idle
   cuda::DevicePtr slab_ = 0;  // written once, before anybody is told of it
   std::shared_ptr<const GpuExport> slab_export_ OH_GUARDED_BY(setup_mutex_);
   bool no_slab_ OH_GUARDED_BY(setup_mutex_) = false;

@@ -6,6 +6,8 @@
 
 #include "base/log.h"
 #include "endpoint/endpoint.h"
+#include "kernels/batch.h"
+#include "kernels/image.h"
 
 namespace oh {
 namespace {
@@ -22,6 +24,10 @@ Status Endpoint::open_device(const std::string& device) {
   if (device.empty()) return {};
   OH_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::Driver::open(config_.cuda_library));
   OH_ASSIGN_OR_RETURN(gpu_, cuda::Gpu::open(*driver, device));
+  Status kernels = gpu_->load_kernels(kernel_image(), kernels::kBatchKernel);
+  if (!kernels.ok()) {
+    OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());
+  }
   g_gpu_endpoints.fetch_add(1);
   sweep_exports();
   return {};

@@ -80,8 +80,9 @@ Status OneSided::copy(bool put, const RemoteTarget& target, LocalMemory& local,
                  pair_.name.c_str());
   }
   OH_FAULT_POINT("one_sided.copy");
-  return target.on_device || local.on_device ? copy_by_engine(put, target, import.get(), blocks)
-                                             : copy_by_cpu(put, target, import.get(), blocks);
+  return target.on_device || local.on_device
+             ? copy_by_device(put, target, local.on_device, import.get(), blocks)
+             : copy_by_cpu(put, target, import.get(), blocks);
 }
 
 Status OneSided::copy_by_cpu(bool put, const RemoteTarget& target, const ImportedBlock* import,

@@ -179,8 +179,8 @@ class OneSided {
                      const ByteView* notify);
   Status copy_by_cpu(bool put, const RemoteTarget& target, const ImportedBlock* import,
                      std::span<const Block> blocks);
-  Status copy_by_engine(bool put, const RemoteTarget& target, const ImportedBlock* import,
-                        std::span<const Block> blocks);
+  Status copy_by_device(bool put, const RemoteTarget& target, bool local_on_device,
+                        const ImportedBlock* import, std::span<const Block> blocks);
   bool push_operation(Operation& operation);
   bool push_put(Operation& operation);
   bool push_get(Operation& operation);

@@ -75,6 +75,7 @@ std::string Open::text() const {
   add("mappings", driver.mappings);
   add("VMM handles", driver.vmm_handles);
   add("pools", driver.pools);
+  add("modules", driver.modules);
   return text + std::to_string(descriptors) + " descriptors";
 }
 

@@ -310,6 +310,31 @@ void Subject::use_region() {
       // A put that failed may have moved its bytes.
       EXPECT_TRUE(has_bytes(small_, mine) || (!put && has_bytes(small_, seed))) << "after a get";
     }
+    // The same in blocks that change places, there and back.
+    constexpr uint64_t kHalf = kSmall / 2;
+    const uint64_t here[] = {0, kHalf + 1, kHalf};
+    const uint64_t there[] = {kHalf, 1, 0};
+    const uint64_t lengths[] = {kHalf, kHalf - 1, 1};
+    oh_batch batch{};
+    batch.struct_size = sizeof(batch);
+    batch.local = small_.data();
+    batch.local_size = kSmall;
+    batch.count = std::size(lengths);
+    batch.local_offsets = here;
+    batch.remote_offsets = there;
+    batch.lengths = lengths;
+    uint64_t blocks = ++seed_;
+    put_bytes(small_, blocks);
+    bool moved = step("put_batch", [&] {
+      return oh_peer_put_batch(peer_.get(), made, &batch, &options, nullptr);
+    });
+    put_bytes(small_, 0);
+    bool back = step("get_batch", [&] {
+      return oh_peer_get_batch(peer_.get(), made, &batch, &options, nullptr);
+    });
+    if (moved && back) {
+      EXPECT_TRUE(has_bytes(small_, blocks)) << "after batches";
+    }
     oh_remote_region_detach(made);
   }
   side_.tell_number(kHideRegion);

@@ -78,6 +78,7 @@ FAKE_CUDA_API void fake_cuda_counts(FakeCudaCounts* counts) {
   counts->events = world.events.size();
   counts->reservations = world.reservations.size();
   counts->vmm_handles = world.vmm_handles.size();
+  counts->modules = world.modules.size();
   for (const auto& [handle, pool] : world.pools) counts->pools += pool->is_default ? 0 : 1;
   for (const auto& [base, range] : world.ranges) {
     if (range.kind == Kind::kHostAlias) continue;

@@ -44,6 +44,7 @@ typedef struct FakeCudaCounts {
   size_t mappings;      // of VMM memory
   size_t vmm_handles;   // handles of created and imported VMM memory that were not released
   size_t pools;         // created and imported
+  size_t modules;
 } FakeCudaCounts;
 
 // Live objects of this process.

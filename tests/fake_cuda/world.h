@@ -129,6 +129,7 @@ struct World {
   std::map<Event, std::shared_ptr<EventState>> events;
   std::map<MemoryPool, std::shared_ptr<Pool>> pools;
   std::map<Graph, int64_t> graphs;
+  std::set<Module> modules;
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<DevicePtr, Range> ranges;         // by base
   std::map<DevicePtr, size_t> reservations;  // of VMM addresses

@@ -20,6 +20,8 @@ using Stream = struct StreamObject*;
 using Event = struct EventObject*;
 using MemoryPool = struct MemoryPoolObject*;
 using Graph = struct GraphObject*;
+using Module = struct ModuleObject*;
+using Function = struct FunctionObject*;
 using AllocationHandle = uint64_t;  // of VMM memory
 
 inline constexpr Code kSuccess = 0;
@@ -187,7 +189,13 @@ struct PoolProps {
   X(pool_export_pointer, cuMemPoolExportPointer, (PoolPointer*, DevicePtr))                      \
   X(pool_import_pointer, cuMemPoolImportPointer, (DevicePtr*, MemoryPool, PoolPointer*))         \
   X(pool_set_access, cuMemPoolSetAccess, (MemoryPool, const AccessDesc*, size_t))                \
-  X(pool_destroy, cuMemPoolDestroy, (MemoryPool))
+  X(pool_destroy, cuMemPoolDestroy, (MemoryPool))                                                \
+  X(module_load, cuModuleLoadData, (Module*, const void*))                                       \
+  X(module_unload, cuModuleUnload, (Module))                                                     \
+  X(module_function, cuModuleGetFunction, (Function*, Module, const char*))                      \
+  X(launch_kernel, cuLaunchKernel,                                                               \
+    (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,     \
+     void**, void**))
 
 #define OH_CUDA_TEST_FUNCTIONS(X)                                                             \
   X(context_synchronize, cuCtxSynchronize, ())                                                \

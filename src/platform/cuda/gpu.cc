@@ -113,6 +113,7 @@ Gpu::~Gpu() {
     Enter enter(*this);
     // When the driver shuts down or the context is lost, these fail and there is nothing to free.
     if (enter.status().ok()) {
+      unload_kernels();
       MutexLock lock(mutex_);
       for (Stream stream : streams_) driver_->stream_destroy(stream);
       for (Event event : events_) driver_->event_destroy(event);

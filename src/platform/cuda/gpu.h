@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "base/sync.h"
+#include "base/wire.h"
 #include "platform/cuda/driver.h"
 
 namespace oh::cuda {
@@ -94,6 +95,13 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // (none if `word` is 0). Returns at once. After an error some of it may have been enqueued.
   Status copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Event after,
               DevicePtr word, uint64_t value);
+  // Makes the kernels of a fatbin ready, once, of which one copies batches. What a process loads
+  // while somebody's kernel spins may wait for that, so it is done before it is needed.
+  Status load_kernels(ByteView image, const char* batch);
+  // Null: it was not loaded.
+  Function batch_kernel() const { return batch_kernel_.load(std::memory_order_acquire); }
+  // Enqueues a kernel with one argument, a struct.
+  Status launch(Stream stream, Function kernel, unsigned grid, unsigned threads, void* argument);
   // Whether all that was enqueued is done. Unless the context is lost, an error is of the question.
   oh::Result<bool> is_idle(Stream stream);
   // An event that is complete when all work that `stream` has now is; null when it is idle already.
@@ -138,6 +146,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Reach ask_reach(Device other);
   struct WordPage;
 
+  void unload_kernels();
+
   const Driver* driver_ = nullptr;
   DeviceFacts facts_;
   Context context_ = nullptr;
@@ -148,6 +158,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   std::vector<std::unique_ptr<WordPage>> pages_ OH_GUARDED_BY(mutex_);
   std::vector<std::pair<Device, bool>> reached_ OH_GUARDED_BY(mutex_);  // answers
   mutable Status loss_ OH_GUARDED_BY(mutex_);
+  Mutex kernels_mutex_;  // held while the driver loads
+  Module module_ OH_GUARDED_BY(kernels_mutex_) = nullptr;
+  std::atomic<Function> batch_kernel_{nullptr};
   mutable std::atomic<bool> lost_{false};
   std::atomic<size_t> objects_{0};  // relaxed: a count, nothing is ordered by it
 };

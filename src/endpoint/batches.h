@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batches for the kernel: the blocks, and their division among its workers, in pinned memory that
+// the device reads.
+//
+// Threading: a buffer belongs to who has taken it.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "kernels/batch.h"
+#include "platform/cuda/gpu.h"
+#include "platform/os/handles.h"
+
+namespace oh {
+
+// Divides the blocks by bytes. `shares` has room for one more than `workers`; returns how many
+// workers have something to do.
+uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers,
+                kernels::BatchShare* shares);
+
+class BatchBuffer {
+ public:
+  static constexpr size_t kMostBlocks = 8192;
+
+  static Result<std::unique_ptr<BatchBuffer>> create(const std::shared_ptr<cuda::Gpu>& gpu);
+  ~BatchBuffer();
+
+  void add(const kernels::BatchBlock& block) { blocks()[count_++] = block; }
+  size_t count() const { return count_; }
+  kernels::BatchBlock* blocks() { return reinterpret_cast<kernels::BatchBlock*>(memory_.data()); }
+  // Enqueues the copies of all blocks, and the write of `value` behind them; then it is empty, but
+  // read until the word is there.
+  Status launch(cuda::Stream stream, cuda::DevicePtr word, uint64_t value);
+  // The value of the last launch, 0: none. Who takes it again waits for that.
+  uint64_t in_use_until() const { return in_use_until_; }
+  void forget_use() { in_use_until_ = 0; }
+
+ private:
+  BatchBuffer() = default;
+  std::shared_ptr<cuda::Gpu> gpu_;
+  cuda::DevicePtr finished_ = 0;  // BatchArgs::finished
+  bool zeroed_ = false;
+  Mapping memory_;
+  std::shared_ptr<cuda::Pinned> pinned_;  // goes before the memory
+  size_t count_ = 0;
+  uint64_t in_use_until_ = 0;
+};
+
+}  // namespace oh
