@@ -148,7 +148,7 @@ run_python() {
     say "== python: there are no tests that need a GPU"
     return
   fi
-  step python 40 "$python" -m pytest -q -p no:cacheprovider "${existing[@]}"
+  step python 90 "$python" -m pytest -q -p no:cacheprovider "${existing[@]}"
 }
 
 run_doctor() {
