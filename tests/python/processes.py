@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import multiprocessing
+import os
+import signal
 import time
 import traceback
 from multiprocessing.connection import Connection, wait
@@ -40,6 +43,7 @@ class Failed(AssertionError):
 
 
 def _run(function, result: Connection, arguments) -> None:
+    faulthandler.register(signal.SIGUSR2)  # shows where it hangs
     try:
         value = function(*arguments)
     except BaseException:
@@ -76,6 +80,7 @@ class Group:
                 ready = wait(list(waiting), timeout=max(0.0, end - time.monotonic()))
                 if not ready:
                     failures.append(f"{sorted(waiting.values())} did not end in {DEADLINE} s")
+                    self._show_stacks(waiting.values())
                     break
                 for result in ready:
                     index = waiting.pop(result)
@@ -88,6 +93,12 @@ class Group:
         if failures:
             raise Failed("\n".join(failures))
         return values
+
+    def _show_stacks(self, indices) -> None:
+        for index in indices:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.processes[index].pid, signal.SIGUSR2)
+        time.sleep(1)  # they write to our standard error
 
     def _value(self, index, result, killed):
         try:

@@ -15,12 +15,15 @@ class Interrupter:
     """Sends SIGINT to this process again and again until it has been noticed."""
 
     def __enter__(self):
+        self.armed = threading.Event()
         self.noticed = threading.Event()
-        self.thread = threading.Thread(target=self.run)
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
         return self
 
     def run(self):
+        # Not before the main thread is where it expects it.
+        self.armed.wait()
         # Whatever the main thread has come to by now, it blocks within a moment.
         while not self.noticed.wait(0.3):
             self.last = time.monotonic()
@@ -28,6 +31,7 @@ class Interrupter:
 
     def __exit__(self, *_):
         self.noticed.set()
+        self.armed.set()
         self.thread.join()
 
 
@@ -35,6 +39,7 @@ def interrupted(blocking):
     """Run a call that blocks; it must end by Ctrl-C, within a second or so."""
     with Interrupter() as interrupter:
         try:
+            interrupter.armed.set()
             blocking()
         except KeyboardInterrupt:
             interrupter.noticed.set()
