@@ -6,11 +6,12 @@
 #   lint     formatting, layers, ruff, mypy            thread   the same tests under ThreadSanitizer
 #   cpp      C++ unit and conformance tests            fuzz     every parser under libFuzzer
 #   address  the same under ASan and UBSan             python   the package, in an environment of its own
+#   models   the protocols' models and their mutants under spin
 #
 #   tidy     clang-tidy over the sources; only when named, for it takes minutes
 #
 # Without arguments all of them but tidy. Needs cmake, ninja, GoogleTest and python3; clang for the lanes
-# address, thread and fuzz (CLANGXX names one), else gcc does the first two.
+# address, thread and fuzz (CLANGXX names one), else gcc does the first two; spin for models.
 # FUZZ_SECONDS: seconds per fuzzer (60). TEST_DIR: where things are built (build/test).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +20,7 @@ build=${TEST_DIR:-build/test}
 jobs=$(nproc)
 python=${PYTHON:-python3}
 lanes=("$@")
-[ ${#lanes[@]} -gt 0 ] || lanes=(lint cpp address thread fuzz python)
+[ ${#lanes[@]} -gt 0 ] || lanes=(lint models cpp address thread fuzz python)
 skipped=()
 
 find_clang() {
@@ -106,6 +107,14 @@ lane_fuzz() {
   tests/fuzz/run.sh "$build/fuzz" "${FUZZ_SECONDS:-60}"
 }
 
+lane_models() {
+  if ! command -v spin >/dev/null; then
+    skipped+=("models: spin is not installed")
+    return
+  fi
+  "$python" tools/check_models.py
+}
+
 lane_python() {
   package
   "$build/venv/bin/python" -m pytest
@@ -113,7 +122,7 @@ lane_python() {
 
 for lane in "${lanes[@]}"; do
   declare -F "lane_$lane" >/dev/null || {
-    echo "tools/test.sh: no lane \"$lane\"; there are lint, tidy, cpp, address, thread, fuzz, python" >&2
+    echo "tools/test.sh: no lane \"$lane\"; there are lint, tidy, models, cpp, address, thread, fuzz, python" >&2
     exit 2
   }
 done

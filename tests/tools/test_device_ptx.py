@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What orders memory in the protocol's device code is in the PTX, and nothing more than that."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(__file__).with_name("device_primitives.cu")
+
+LANE = "ld.acquire.sys.global.b128"
+LINE = "st.relaxed.sys.global.v2.u64"
+STORE = "st.relaxed.sys.global.u64"
+DONE = ["fence.acq_rel.sys", STORE, STORE]
+
+# The kernels, and the accesses and fences of each that are not weak, in order.
+EXPECTED = {
+    "load_relaxed": ["ld.relaxed.sys.global.u64"],
+    "store_relaxed": [STORE],
+    "publish_word": ["st.release.sys.global.u64"],
+    "poll_word": ["ld.acquire.sys.global.u64"],
+    "write_one_line": [LINE],
+    "read_one_line": ["ld.relaxed.sys.global.v2.u64"],
+    "write_one_message": [LINE, LINE],
+    "read_one_message": ["ld.relaxed.sys.global.v2.u64"],
+    "read_one_length": ["ld.relaxed.sys.global.v2.u64"],
+    "write_one_command": ["ld.acquire.sys.global.u64", *["st.release.sys.global.b128"] * 4],
+    "read_one_lane": [LANE],
+    "read_one_command": [LANE] * 4,
+    "finish_one_command": DONE,
+    "carry_out": [LANE, *DONE],
+}
+
+ENTRY = re.compile(r"\.visible \.entry (\w+)\((.*?)^\}", re.MULTILINE | re.DOTALL)
+ACCESS = re.compile(
+    r"^\s*(?:@\S+\s+)?\{?\s*((?:ld|st|atom|red|fence|membar)\.[\w.:]+)", re.MULTILINE
+)
+STRONG = re.compile(r"\.(?:relaxed|acquire|release|acq_rel|volatile|mmio|sc)\b|^membar|^fence")
+
+
+def find_nvcc() -> str | None:
+    """Find nvcc as cmake/FindNvcc.cmake does: ONEHOP_NVCC, the wheels, PATH."""
+    wanted = os.environ.get("ONEHOP_NVCC")
+    if wanted and wanted != "system":
+        return wanted
+    wheels = (path for place in sys.path for path in Path(place).glob("nvidia/cu1*/bin/nvcc"))
+    first = None if wanted else next(wheels, None)
+    return str(first) if first else shutil.which("nvcc", path=search_path())
+
+
+def search_path() -> str:
+    return os.environ.get("PATH", "") + os.pathsep + "/usr/local/cuda/bin"
+
+
+NVCC = find_nvcc()
+pytestmark = pytest.mark.skipif(NVCC is None, reason="no nvcc: ONEHOP_NVCC, its wheels, PATH")
+
+
+def compile_to(kind: str, target: Path) -> None:
+    command = [NVCC, "-std=c++20", "-arch=sm_80", f"-I{ROOT / 'include'}", kind]
+    done = subprocess.run(
+        [*command, "-Werror=all-warnings", "-o", target, SOURCE],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """All accesses and fences of each kernel."""
+    ptx = tmp_path_factory.mktemp("ptx") / "primitives.ptx"
+    compile_to("--ptx", ptx)
+    return {name: ACCESS.findall(body) for name, body in ENTRY.findall(ptx.read_text())}
+
+
+def test_every_kernel_is_looked_at(kernels: dict[str, list[str]]) -> None:
+    assert set(kernels) == set(EXPECTED)
+    assert set(re.findall(r"^KERNEL\((\w+)\)", SOURCE.read_text(), re.MULTILINE)) == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_order_is_in_the_instructions(kernels: dict[str, list[str]], name: str) -> None:
+    assert [access for access in kernels[name] if STRONG.search(access)] == EXPECTED[name]
+
+
+def test_a_copy_stays_between_the_lane_and_the_fence(kernels: dict[str, list[str]]) -> None:
+    accesses = [access for access in kernels["carry_out"] if not access.startswith("ld.param")]
+    assert accesses == [LANE, "ld.global.u64", "st.global.u64", *DONE]
+
+
+def test_the_oldest_gpu_has_the_instructions(tmp_path: Path) -> None:
+    compile_to("--cubin", tmp_path / "primitives.cubin")

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests of include/onehop/detail share: accesses of memory with random delays in between,
+// and waits that leave the processor to others.
+#pragma once
+
+#include <atomic>
+#include <thread>
+
+#include "onehop/detail/command.h"
+#include "onehop/detail/host_atomics.h"
+#include "onehop/detail/line.h"
+#include "onehop/detail/word.h"
+#include "unit/support.h"
+
+namespace unit {
+
+using namespace onehop::detail;
+
+// Most accesses follow each other at once, some after a while, a few after another thread has run.
+struct RandomDelay {
+  static Random& random() {
+    static std::atomic<uint64_t> threads{0};
+    thread_local Random numbers(threads.fetch_add(1) * 7919 + 1);
+    return numbers;
+  }
+  void operator()() const {
+    uint64_t dice = random().below(64);
+    if (dice == 0) std::this_thread::yield();
+    if (dice >= 8) return;
+    for (uint64_t i = random().below(200); i > 0; --i) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+  }
+};
+
+using Delayed = BasicHostAtomics<RandomDelay>;
+
+// Returns when the condition holds; main.cc ends a test that hangs.
+template <typename Condition>
+void wait_until(Condition condition) {
+  while (!condition()) std::this_thread::yield();
+}
+
+// What wait_until() is, to functions that ask whether to give up.
+struct NeverGiveUp {
+  bool operator()() const {
+    std::this_thread::yield();
+    return false;
+  }
+};
+
+// An epoch in the middle, and those around its end.
+inline constexpr uint8_t kEpochs[] = {1, 100, 254, 255};
+
+// Positions from which a ring's laps soon wrap, or have just begun.
+inline std::vector<uint64_t> first_positions(uint32_t shift) {
+  uint64_t wrap = uint64_t{1} << 24 << shift;
+  return {0, wrap - (uint64_t{1} << shift), wrap - 1, wrap, 3 * wrap - 5};
+}
+
+}  // namespace unit
