@@ -190,7 +190,10 @@ run_step() {
       ;;
     setup) rows setup 20 setup --memory cuda --iters 50 ;;
     batch)
-      rows batch 20 batch --memory cuda --sizes 4K,32K --blocks 1024 --mode put --mode get
+      for shape in 4K,32K:1024 512K:128 16K:8192 4K:2; do
+        rows "batch-$shape" 20 batch --memory cuda --sizes "${shape%:*}" --blocks "${shape#*:}" \
+          --mode put --mode get
+      done
       ;;
     matrix) rows matrix 20 matrix --sizes 1K,64M --iters 50 ;;
     interpreter)
