@@ -101,7 +101,9 @@ OH_API oh_status oh_peer_get(oh_peer* peer, void* data, oh_remote_region* remote
  * Many blocks at once: block i is lengths[i] bytes at local + local_offsets[i] and
  * remote_offsets[i]. Strided: arrays NULL, then block i is `length` bytes at i * local_stride and i
  * * remote_stride behind local_base and remote_base. `local_size` bounds the local side.
- * OH_ERR_RANGE names the block that is outside; nothing has moved then.
+ * OH_ERR_RANGE names the block that is outside; nothing has moved then. Where targets overlap,
+ * which block is last is not defined. Between GPUs a kernel may copy, which waits for room on the
+ * GPU beside other kernels (ONEHOP_BATCH_KERNEL).
  */
 typedef struct oh_batch {
   size_t struct_size;

@@ -125,6 +125,13 @@ constexpr ConfigEntry kTable[] = {
      .standard = "auto",
      .meaning = "device memory mapped between processes; off: it travels through host memory",
      .text = &Config::cuda_ipc},
+    {.name = "ONEHOP_BATCH_KERNEL",
+     .type = "choice",
+     .allowed = "auto, off",
+     .standard = "auto",
+     .meaning = "batches between devices by a kernel, which waits for processors of the GPU that "
+                "others hold; off: by its copy engines, block by block",
+     .text = &Config::batch_kernel},
     {.name = "ONEHOP_IMPORT_CACHE",
      .type = "integer",
      .allowed = "1 to 8192",

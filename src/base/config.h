@@ -27,6 +27,7 @@ struct Config {
   std::string port_range;
   std::string cma;
   std::string cuda_ipc;
+  std::string batch_kernel;
   std::string segment;
   std::string progress_thread;
   std::string socket_dir;

@@ -35,7 +35,8 @@ class BatchBuffer {
   Status launch(cuda::Stream stream, cuda::DevicePtr word, uint64_t value);
   // The value of the last launch, 0: none. Who takes it again waits for that.
   uint64_t in_use_until() const { return in_use_until_; }
-  void forget_use() { in_use_until_ = 0; }
+  // For another operation: what this one left is not copied.
+  void clear() { count_ = in_use_until_ = 0; }
 
  private:
   BatchBuffer() = default;

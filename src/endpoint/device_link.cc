@@ -43,6 +43,8 @@ DeviceLink::~DeviceLink() {
     new std::shared_ptr<cuda::Pinned>(pinned_);
     new std::shared_ptr<cuda::Pinned>(pinned_pipes_);
     new std::vector<std::shared_ptr<void>>(kept_);
+    // To free them would wait for what the device still does.
+    new std::vector<std::unique_ptr<BatchBuffer>>(std::move(batch_buffers_));
   }
   // The peer learns of it by the sweep, as with all memory that is freed.
   if (slab_export_) slab_export_->regions.fetch_sub(1, std::memory_order_release);
@@ -101,11 +103,18 @@ std::unique_ptr<BatchBuffer> DeviceLink::take_batch_buffer() {
       return buffer;
     }
   }
+  if (no_batch_buffers_.load(std::memory_order_relaxed)) return nullptr;
   Result<std::unique_ptr<BatchBuffer>> made = BatchBuffer::create(gpu_);
-  return made.ok() ? std::move(*made) : nullptr;
+  if (made.ok()) return std::move(*made);
+  if (!no_batch_buffers_.exchange(true)) {
+    OH_LOG(kWarn, "batches between devices go block by block, which is slower: no buffer on %s: %s",
+           gpu_->facts().name.c_str(), made.status().text().c_str());
+  }
+  return nullptr;
 }
 
 void DeviceLink::give_batch_buffer(std::unique_ptr<BatchBuffer> buffer) {
+  buffer->clear();
   MutexLock lock(mutex_);
   batch_buffers_.push_back(std::move(buffer));
 }

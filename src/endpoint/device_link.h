@@ -58,10 +58,10 @@ class DeviceLink {
   // The device's address of a word in the segment, or in its pipes.
   cuda::DevicePtr address_of(const std::atomic<uint64_t>& word);
   // The stream that fills (or drains) the pipes, for all transfers, as no line waits for anything
-  // of the application's. One, so that a span is there, and drained, while the next is copied: on
+  // of the application's. One, so that a span is drained while the next is copied: on
   // two they share the link and end together. Makes the pipes known to the device, once.
   Result<cuda::Stream> line_stream(bool fills);
-  // A buffer for a batch, not in use; null if there can be none.
+  // A buffer for a batch, empty; null if there can be none.
   std::unique_ptr<BatchBuffer> take_batch_buffer();
   // Not before the device has read it.
   void give_batch_buffer(std::unique_ptr<BatchBuffer> buffer);
@@ -90,6 +90,7 @@ class DeviceLink {
   cuda::DevicePtr slab_ = 0;  // written once, before anybody is told of it
   std::shared_ptr<const GpuExport> slab_export_ OH_GUARDED_BY(setup_mutex_);
   bool no_slab_ OH_GUARDED_BY(setup_mutex_) = false;
+  std::atomic<bool> no_batch_buffers_{false};
 };
 
 }  // namespace oh

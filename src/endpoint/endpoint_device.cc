@@ -24,9 +24,11 @@ Status Endpoint::open_device(const std::string& device) {
   if (device.empty()) return {};
   OH_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::Driver::open(config_.cuda_library));
   OH_ASSIGN_OR_RETURN(gpu_, cuda::Gpu::open(*driver, device));
-  Status kernels = gpu_->load_kernels(kernel_image(), kernels::kBatchKernel);
-  if (!kernels.ok()) {
-    OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());
+  if (config_.batch_kernel == "auto") {
+    Status kernels = gpu_->load_kernels(kernel_image(), kernels::kBatchKernel);
+    if (!kernels.ok()) {
+      OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());
+    }
   }
   g_gpu_endpoints.fetch_add(1);
   sweep_exports();
@@ -156,6 +158,17 @@ Status Endpoint::find_local(const void* data, uint64_t size, const AfterOption& 
   local->on_device = true;
   local->after = std::move(after);
   return {};
+}
+
+void Endpoint::admit_kernels(const void* data, uint64_t size, LocalMemory* local) {
+  if (!local->on_device || !gpu_->batch_kernel()) return;
+  Result<MemoryFacts> memory = classify(gpu_->driver(), data, size);
+  if (!memory.ok() || memory->placement != Placement::kDevice ||
+      memory->device != gpu_->facts().ordinal) {
+    return;
+  }
+  // It looks at every piece; what it finds is kept, and messages need it, too.
+  local->for_kernels = GpuExports::instance().find(gpu_->driver(), data, size).ok();
 }
 
 Status Endpoint::export_local(const void* data, uint64_t size, LocalMemory* local) {

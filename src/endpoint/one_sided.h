@@ -48,6 +48,7 @@ struct RemoteTarget {
 // Our side's memory of a one-sided operation.
 struct LocalMemory {
   bool on_device = false;
+  bool for_kernels = false;  // all of it is there, and of the endpoint's device
   After after;
   std::shared_ptr<const GpuExport> exported;  // where the other side may have to map it
 };
@@ -179,7 +180,7 @@ class OneSided {
                      const ByteView* notify);
   Status copy_by_cpu(bool put, const RemoteTarget& target, const ImportedBlock* import,
                      std::span<const Block> blocks);
-  Status copy_by_device(bool put, const RemoteTarget& target, bool local_on_device,
+  Status copy_by_device(bool put, const RemoteTarget& target, bool for_kernels,
                         const ImportedBlock* import, std::span<const Block> blocks);
   bool push_operation(Operation& operation);
   bool push_put(Operation& operation);

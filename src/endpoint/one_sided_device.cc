@@ -19,60 +19,70 @@ constexpr uint64_t kLongestForKernel = 2 * 1024 * 1024;
 // A stream, a done word and buffers for the time of one operation.
 class Lease {
  public:
-  explicit Lease(DeviceLink& device) : device_(device) {}
+  // by_kernel: of blocks between two devices, which the kernel may touch.
+  Lease(DeviceLink& device, bool by_kernel)
+      : device_(device), by_kernel_(by_kernel && device.gpu().batch_kernel()) {}
   ~Lease() {
     for (std::unique_ptr<BatchBuffer>& buffer : buffers_) {
-      if (!buffer) continue;
-      buffer->forget_use();
-      device_.give_batch_buffer(std::move(buffer));
+      if (buffer) device_.give_batch_buffer(std::move(buffer));
     }
     if (stream_) device_.give_stream(stream_);
     if (word_.host) device_.gpu().give_word(word_);
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
-  // by_kernel: blocks between two devices, some of them for the kernel, if there is one.
-  Status take(bool by_kernel) {
+  Status take() {
     OH_ASSIGN_OR_RETURN(stream_, device_.take_stream());
     OH_ASSIGN_OR_RETURN(word_, device_.gpu().take_word());
     value_ = word_.host->load(std::memory_order_relaxed);
-    if (!by_kernel || !device_.gpu().batch_kernel()) return {};
-    for (std::unique_ptr<BatchBuffer>& buffer : buffers_) buffer = device_.take_batch_buffer();
-    by_kernel_ = buffers_[0] && buffers_[1];
     return {};
   }
   // Enqueues a copy, at once or with others; with the last one of the operation, all of them.
   Status copy(void* to, const void* from, uint64_t size, bool last) {
-    if (!by_kernel_ || size > kLongestForKernel) {
+    bool alone = last && !collecting();
+    if (alone || size > kLongestForKernel || !take_buffer()) {
       if (last) OH_RETURN_IF_ERROR(flush());
       return enqueue(to, from, size, last);
     }
     BatchBuffer& buffer = *buffers_[turn_];
     if (buffer.count() == 0) OH_RETURN_IF_ERROR(wait(buffer.in_use_until()));
     buffer.add({reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from), size});
-    return last || buffer.count() == launch_at_ ? flush() : Status();
+    return last || buffer.count() >= launch_at_ ? flush() : Status();
   }
   // Until the device has written the word of all that was enqueued.
   Status wait() { return wait(value_); }
-  // After a failure to enqueue.
+  // After a failure to enqueue: until nothing of what was enqueued before it is under way.
   void quiesce() {
-    if (stream_) device_.quiesce(stream_);
+    while (stream_ && !device_.gpu().is_lost()) {
+      Result<bool> idle = device_.gpu().is_idle(stream_);
+      if (idle.ok() && *idle) return;
+      sched_yield();
+    }
   }
 
  private:
+  bool collecting() const { return buffers_[turn_] && buffers_[turn_]->count() > 0; }
+  // Whether there is a buffer to collect in. Without a second one the first takes all turns.
+  bool take_buffer() {
+    if (!by_kernel_) return false;
+    if (!buffers_[turn_]) buffers_[turn_] = device_.take_batch_buffer();
+    if (!buffers_[turn_]) turn_ ^= 1;
+    by_kernel_ = buffers_[turn_] != nullptr;
+    return by_kernel_;
+  }
   Status enqueue(void* to, const void* from, uint64_t size, bool last) {
     return device_.enqueue(stream_,
                            {to, from, size, nullptr, last ? word_.device : 0, last ? ++value_ : 0});
   }
   // Launches the kernel for what has been collected.
   Status flush() {
-    if (!by_kernel_ || buffers_[turn_]->count() == 0) return {};
+    if (!collecting()) return {};
     BatchBuffer& buffer = *buffers_[turn_];
     turn_ ^= 1;
     launch_at_ = std::min(launch_at_ * 4, BatchBuffer::kMostBlocks);
     return buffer.launch(stream_, word_.device, ++value_);
   }
-  // What was enqueued waits for nothing, so this ends.
+  // What was enqueued waits for nothing but room on the device, so this ends.
   Status wait(uint64_t value) {
     int64_t looked = now_ns();
     // acquire: the device's bytes are in place.
@@ -88,10 +98,10 @@ class Lease {
   }
 
   DeviceLink& device_;
+  bool by_kernel_;
   cuda::Stream stream_ = nullptr;
   cuda::DoneWord word_;
-  uint64_t value_ = 0;  // the last one that was enqueued
-  bool by_kernel_ = false;
+  uint64_t value_ = 0;                       // the last one that was enqueued
   std::unique_ptr<BatchBuffer> buffers_[2];  // one is filled while the device reads the other
   int turn_ = 0;
   // Blocks: the first kernel soon, so that the device works while the rest is prepared.
@@ -119,12 +129,11 @@ Status OneSided::wait_for_producer(LocalMemory& local, Deadline deadline) {
   return {};
 }
 
-Status OneSided::copy_by_device(bool put, const RemoteTarget& target, bool local_on_device,
+Status OneSided::copy_by_device(bool put, const RemoteTarget& target, bool for_kernels,
                                 const ImportedBlock* import, std::span<const Block> blocks) {
-  Lease lease(*pair_.device);
-  // A kernel needs memory that is mapped for it on both sides.
-  bool by_kernel = blocks.size() > 1 && local_on_device && target.on_device && import;
-  OH_RETURN_IF_ERROR(lease.take(by_kernel));
+  // Within the process, addresses are not always mapped for kernels.
+  Lease lease(*pair_.device, blocks.size() > 1 && for_kernels && target.on_device && import);
+  OH_RETURN_IF_ERROR(lease.take());
   Status status;
   while (!blocks.empty() && status.ok()) {
     Block whole = blocks.front();

@@ -200,7 +200,7 @@ class Transfers {
   size_t device_active_ = 0;         // active transfers with device memory
   uint64_t pipe_filled_ = 0;         // positions taken of the outgoing pipe
   uint64_t pipe_drained_ = 0;        // and of the incoming one
-  std::deque<Span> in_pipe_;         // taken of the outgoing pipe, not seen empty
+  std::deque<uint64_t> in_pipe_;     // positions of spans of the outgoing one, not seen empty
   std::deque<Span> filling_;         // by our engine
   std::deque<Span> draining_;
   bool said_slow_ = false;

@@ -23,15 +23,16 @@ constexpr size_t kQueued = 2;
 uint32_t Transfers::free_lines(const Transfer& transfer) {
   PipeLayout& pipe = pair_.segment->outgoing_pipe();
   while (!in_pipe_.empty()) {
-    uint64_t position = in_pipe_.front().position;
+    uint64_t position = in_pipe_.front();
     // acquire: the consumer's reads of the buffers are over.
     uint64_t word = pipe.lines[position % kPipeLines].word.load(std::memory_order_acquire);
     if (word != pipe_empty(position)) break;
     in_pipe_.pop_front();
   }
-  uint64_t taken = in_pipe_.empty() ? 0 : pipe_filled_ - in_pipe_.front().position;
+  uint64_t taken = in_pipe_.empty() ? 0 : pipe_filled_ - in_pipe_.front();
   auto free = static_cast<uint32_t>(kPipeLines - taken);
-  if (!transfer.local_device) return std::min(free, 1u);  // both CPUs copy at once, line by line
+  // Our CPU fills line by line, so that the other side begins with the first.
+  if (!transfer.local_device) return std::min(free, 1u);
   if (filling_.size() >= kQueued) return 0;
   auto up_to_end = static_cast<uint32_t>(kPipeLines - pipe_filled_ % kPipeLines);
   return std::min({free, up_to_end, kMostOfSpan});
@@ -44,7 +45,7 @@ bool Transfers::fill(Transfer& transfer) {
   if (lines == 0) return false;
   Span span{pipe_filled_, lines, &transfer};
   pipe_filled_ += lines;
-  in_pipe_.push_back(span);
+  in_pipe_.push_back(span.position);
   PipeLayout& pipe = pair_.segment->outgoing_pipe();
   uint64_t index = span.position % kPipeLines;
   PipeLine& line = pipe.lines[index];

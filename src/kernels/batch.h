@@ -121,4 +121,13 @@ OH_KERNEL_CODE void copy_together(const Lanes& lanes, uint8_t* to, const uint8_t
   for (uint64_t i = words * 16 + lanes.lane(); i < size - head; i += lanes.count()) to[i] = from[i];
 }
 
+// A worker on the host.
+struct OneLane {
+  unsigned lane() const { return 0; }
+  unsigned count() const { return 1; }
+  Word next(const Word& /*own*/, const Word* words, uint64_t i, bool valid, bool /*last*/) const {
+    return valid ? words[i + 1] : Word{};
+  }
+};
+
 }  // namespace oh::kernels

@@ -15,21 +15,17 @@ namespace oh::cuda {
 namespace fake {
 namespace {
 
-struct OneLane {
-  unsigned lane() const { return 0; }
-  unsigned count() const { return 1; }
-  kernels::Word next(const kernels::Word&, const kernels::Word* words, uint64_t i, bool valid,
-                     bool) const {
-    return valid ? words[i + 1] : kernels::Word{};
-  }
-};
-
 // What a kernel of the context may touch, as the host addresses it.
 bool pieces_of(const ContextState& context, uint64_t address, uint64_t size,
                std::vector<Piece>* out) {
   World& world = World::instance();
   std::lock_guard<std::mutex> lock(world.mutex);
-  return world.find(address) != nullptr && world.resolve(address, size, context, out);
+  const Range* range = world.find(address);
+  // A copy finds its way between devices; a kernel needs the peer's memory to be mapped for it.
+  const bool mapped =
+      range != nullptr && (range->kind != Kind::kDevice || range->ordinal == context.ordinal ||
+                           context.peers.count(range->ordinal) != 0);
+  return mapped && world.resolve(address, size, context, out);
 }
 
 bool copy(const ContextState& context, uint64_t to, uint64_t from, uint64_t size) {
@@ -44,7 +40,7 @@ bool copy(const ContextState& context, uint64_t to, uint64_t from, uint64_t size
     Piece& into = target[t];
     Piece& out_of = source[s];
     const size_t take = std::min(into.size, out_of.size);
-    kernels::copy_together(OneLane(), reinterpret_cast<uint8_t*>(into.bytes),
+    kernels::copy_together(kernels::OneLane(), reinterpret_cast<uint8_t*>(into.bytes),
                            reinterpret_cast<const uint8_t*>(out_of.bytes), take);
     for (Piece* piece : {&into, &out_of}) {
       piece->bytes += take;

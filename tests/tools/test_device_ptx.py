@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("device_primitives.cu")
+BATCH = ROOT / "src" / "kernels" / "batch.cu"
 
 LANE = "ld.acquire.sys.global.b128"
 LINE = "st.relaxed.sys.global.v2.u64"
@@ -63,10 +64,11 @@ NVCC = find_nvcc()
 pytestmark = pytest.mark.skipif(NVCC is None, reason="no nvcc: ONEHOP_NVCC, its wheels, PATH")
 
 
-def compile_to(kind: str, target: Path) -> None:
-    command = [NVCC, "-std=c++20", "-arch=sm_80", f"-I{ROOT / 'include'}", kind]
+def compile_to(kind: str, target: Path, source: Path = SOURCE) -> None:
+    folders = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'src'}"]
+    command = [NVCC, "-std=c++20", "-arch=sm_80", *folders, kind]
     done = subprocess.run(
-        [*command, "-Werror=all-warnings", "-o", target, SOURCE],
+        [*command, "-Werror=all-warnings", "-o", target, source],
         capture_output=True,
         text=True,
         check=False,
@@ -96,6 +98,17 @@ def test_the_order_is_in_the_instructions(kernels: dict[str, list[str]], name: s
 def test_a_copy_stays_between_the_lane_and_the_fence(kernels: dict[str, list[str]]) -> None:
     accesses = [access for access in kernels["carry_out"] if not access.startswith("ld.param")]
     assert accesses == [LANE, "ld.global.u64", "st.global.u64", *DONE]
+
+
+def test_a_batch_is_counted_behind_its_bytes_and_the_word_behind_all(tmp_path: Path) -> None:
+    ptx = tmp_path / "batch.ptx"
+    compile_to("--ptx", ptx, BATCH)
+    ((name, body),) = ENTRY.findall(ptx.read_text())
+    assert name == "onehop_batch"
+    order = [access for access in ACCESS.findall(body) if not access.startswith("ld.param")]
+    last = ["membar.sys", "atom.global.add.u32", "st.global.u32", "membar.sys"]
+    assert order[-5:] == [*last, "st.volatile.global.u64"]
+    assert not [access for access in order[:-5] if STRONG.search(access)]
 
 
 def test_the_oldest_gpu_has_the_instructions(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ namespace oh {
 enum class SideState : uint32_t { kNone = 0, kMapped = 1, kReady = 2, kFailed = 3 };
 
 inline constexpr uint64_t kSegmentMagic = 0x31474553504f484fULL;  // "OHOPSEG1"
-inline constexpr uint32_t kSegmentLayout = 1;
+inline constexpr uint32_t kSegmentLayout = 2;
 // Few cells, so that what both sides touch all the time stays in their first-level caches.
 inline constexpr uint32_t kCells = 256;
 inline constexpr uint32_t kPayloadRing = 256 * 1024;

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batches between devices: when the kernel copies them and when it must not, and what a failed one
+// leaves behind.
+#include "conformance/fake_driver.h"
+
+namespace conformance {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t kSpace = 8'000'000;
+
+struct Blocks {
+  std::vector<uint64_t> offsets;
+  std::vector<uint64_t> lengths;
+
+  oh_batch of(Buffer& buffer) const {
+    oh_batch batch{};
+    batch.struct_size = sizeof(batch);
+    batch.local = buffer.data();
+    batch.local_size = buffer.size();
+    batch.count = offsets.size();
+    batch.local_offsets = offsets.data();
+    batch.remote_offsets = offsets.data();
+    batch.lengths = lengths.data();
+    return batch;
+  }
+};
+
+// Small ones that are no neighbours.
+Blocks small_blocks(size_t count) {
+  Blocks blocks;
+  for (size_t i = 0; i < count; ++i) {
+    blocks.offsets.push_back(i * 700);
+    blocks.lengths.push_back(600);
+  }
+  return blocks;
+}
+
+uint64_t launches() { return fake_driver().calls("cuLaunchKernel"); }
+
+// The second side shows its memory, poisoned, until the first is through.
+void run_batches(const LinkKind& kind,
+                 const std::function<void(Side&, onehop::RemoteRegion&)>& test) {
+  run_apart(
+      kind,
+      [&](Side& side) {
+        side.connect();
+        {
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          test(side, remote);
+        }
+        side.sync();
+        side.disconnect();
+      },
+      [&](Side& side) {
+        side.connect();
+        {
+          Buffer buffer = side.buffer(kSpace);
+          buffer.poison();
+          onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+          side.tell(region.descriptor());
+          side.sync();
+        }
+        side.disconnect();
+      });
+}
+
+// What the other side has now.
+onehop::Bytes theirs(Side& side, onehop::RemoteRegion& remote) {
+  Buffer seen = side.buffer(kSpace);
+  side.peer().get(seen.data(), remote, 0, kSpace).wait(20s);
+  return seen.bytes();
+}
+
+// Whether each block arrived, and nothing beside them changed.
+void expect_moved(const onehop::Bytes& there, Buffer& from, const Blocks& blocks) {
+  onehop::Bytes expected(kSpace, 0xee);
+  onehop::Bytes sent = from.bytes();
+  for (size_t i = 0; i < blocks.offsets.size(); ++i) {
+    std::copy_n(sent.begin() + static_cast<ptrdiff_t>(blocks.offsets[i]), blocks.lengths[i],
+                expected.begin() + static_cast<ptrdiff_t>(blocks.offsets[i]));
+  }
+  EXPECT_TRUE(there == expected);
+}
+
+TEST(GpuBatches, OneKernelCopiesManyBlocks) {
+  run_batches(between_gpus(MemoryKind::kMalloc), [](Side& side, onehop::RemoteRegion& remote) {
+    Buffer out = side.buffer(kSpace);
+    out.fill(1);
+    Blocks blocks = small_blocks(10'000);
+    uint64_t before = launches();
+    side.peer().put_batch(remote, blocks.of(out)).wait(20s);
+    EXPECT_EQ(launches() - before, 3u);  // 1,024, 4,096, and the rest, 8,192 at most
+    expect_moved(theirs(side, remote), out, blocks);
+  });
+}
+
+TEST(GpuBatches, TheKernelCanBeSwitchedOff) {
+  LinkKind kind = between_gpus(MemoryKind::kMalloc);
+  kind.env["ONEHOP_BATCH_KERNEL"] = "off";
+  run_batches(kind, [](Side& side, onehop::RemoteRegion& remote) {
+    Buffer out = side.buffer(kSpace);
+    out.fill(1);
+    Blocks blocks = small_blocks(100);
+    uint64_t before = launches();
+    side.peer().put_batch(remote, blocks.of(out)).wait(20s);
+    EXPECT_EQ(launches(), before);
+    expect_moved(theirs(side, remote), out, blocks);
+  });
+}
+
+// Memory of another device of the process, which only engines reach.
+TEST(GpuBatches, OtherDevicesMemoryIsTheEngines) {
+  LinkKind kind = between_gpus(MemoryKind::kMalloc);
+  run_batches(kind, [&](Side& side, onehop::RemoteRegion& remote) {
+    use_device(kind.driver, kind.device[1]);
+    Buffer out(kSpace, MemoryKind::kMalloc);
+    out.fill(1);
+    Blocks blocks = small_blocks(100);
+    uint64_t before = launches();
+    side.peer().put_batch(remote, blocks.of(out)).wait(20s);
+    EXPECT_EQ(launches(), before);
+    expect_moved(theirs(side, remote), out, blocks);
+  });
+}
+
+// What was collected for the kernel when the engine failed is not copied by later batches.
+TEST(GpuBatches, AFailedBatchLeavesNothingBehind) {
+  run_batches(between_gpus(MemoryKind::kMalloc), [](Side& side, onehop::RemoteRegion& remote) {
+    Buffer out = side.buffer(kSpace);
+    out.fill(1);
+    Blocks failing{{7'000'001, 7'100'001, 1'000'000, 7'200'001}, {1000, 1000, 3'000'000, 1000}};
+    ASSERT_EQ(fake_driver().fail("cuMemcpyAsync", 1, 2), 0);
+    EXPECT_EQ(status_of([&] { side.peer().put_batch(remote, failing.of(out)).wait(20s); }),
+              OH_ERR_NO_RESOURCE);
+    fake_driver().clear_failures();
+    Blocks good = small_blocks(1200);  // of both buffers
+    for (int i = 0; i < 3; ++i) side.peer().put_batch(remote, good.of(out)).wait(20s);
+    expect_moved(theirs(side, remote), out, good);
+  });
+}
+
+}  // namespace
+}  // namespace conformance
