@@ -49,6 +49,8 @@ def interrupted(blocking):
 
 
 def interrupt_everything(side):
+    # What is started in the background of a shell ignores it, and so would we.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     received = bytearray(10)
     request = side.peer.irecv(bytearray(10), tag=60)
     calls = [

@@ -83,7 +83,7 @@ def test_what_is_allowed_passes(tree: Path) -> None:
         ("src/control/a.cc", "endpoint/peer.h", "control must not see endpoint"),
         ("src/endpoint/a.cc", "capi/handles.h", "endpoint must not see capi"),
         ("src/kernels/a.cc", "platform/os/net.h", "kernels must not see platform"),
-        ("src/endpoint/a.cc", "kernels/image.h", "endpoint must not see kernels"),
+        ("src/memory/a.cc", "kernels/image.h", "memory must not see kernels"),
         ("src/transport/shm/a.cc", "transport/socket/x.h", "transports must not see each other"),
         ("src/transport/a.h", "transport/shm/ring.h", "transports must not see each other"),
         ("src/base/a.cc", "onehop/onehop.hpp", "is for users"),
