@@ -86,7 +86,7 @@ oh_status run(oh_peer* peer, bool put, const oh_remote_region* remote, const voi
   Status status;
   bool local_on_device = local_memory.on_device;
   bool direct = peer->peer->reaches(remote->target, local_on_device);
-  if (direct && blocks.size() > 1 && remote->target.on_device) {
+  if (direct && blocks.size() > 1 && remote->target.imported && remote->target.on_device) {
     peer->endpoint->admit_kernels(data, size, &local_memory);
   }
   if (direct || blocks.empty()) {

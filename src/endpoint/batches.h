@@ -29,7 +29,6 @@ class BatchBuffer {
 
   void add(const kernels::BatchBlock& block) { blocks()[count_++] = block; }
   size_t count() const { return count_; }
-  kernels::BatchBlock* blocks() { return reinterpret_cast<kernels::BatchBlock*>(memory_.data()); }
   // Enqueues the copies of all blocks, and the write of `value` behind them; then it is empty, but
   // read until the word is there.
   Status launch(cuda::Stream stream, cuda::DevicePtr word, uint64_t value);
@@ -40,6 +39,8 @@ class BatchBuffer {
 
  private:
   BatchBuffer() = default;
+  kernels::BatchBlock* blocks() { return reinterpret_cast<kernels::BatchBlock*>(memory_.data()); }
+
   std::shared_ptr<cuda::Gpu> gpu_;
   cuda::DevicePtr finished_ = 0;  // BatchArgs::finished
   bool zeroed_ = false;

@@ -58,8 +58,8 @@ class DeviceLink {
   // The device's address of a word in the segment, or in its pipes.
   cuda::DevicePtr address_of(const std::atomic<uint64_t>& word);
   // The stream that fills (or drains) the pipes, for all transfers, as no line waits for anything
-  // of the application's. One, so that a span is drained while the next is copied: on
-  // two they share the link and end together. Makes the pipes known to the device, once.
+  // of the application's. One, so that a span is drained while the next is copied: on two
+  // streams they share the link and end together. Makes the pipes known to the device, once.
   Result<cuda::Stream> line_stream(bool fills);
   // A buffer for a batch, empty; null if there can be none.
   std::unique_ptr<BatchBuffer> take_batch_buffer();

@@ -103,7 +103,8 @@ class Endpoint final : public Acceptor,
                        LocalMemory* local);
   // Makes it known to the other side, which has to do the copying.
   Status export_local(const void* data, uint64_t size, LocalMemory* local);
-  // Whether kernels may touch it. Of what is not there a copy says so; a kernel loses the context.
+  // Whether kernels may touch it, for several blocks between it and mapped memory of a peer. Of
+  // what is not there a copy says so; a kernel loses the context.
   void admit_kernels(const void* data, uint64_t size, LocalMemory* local);
   // Lets go of all exports of device memory that overlap the range, here and at the peers.
   void retire_exports(const void* data, uint64_t length);

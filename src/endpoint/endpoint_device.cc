@@ -156,17 +156,13 @@ Status Endpoint::find_local(const void* data, uint64_t size, const AfterOption& 
   }
   if (memory.placement == Placement::kHost) return wait_for_producer(after);
   local->on_device = true;
+  local->near = memory.placement == Placement::kDevice && memory.device == gpu_->facts().ordinal;
   local->after = std::move(after);
   return {};
 }
 
 void Endpoint::admit_kernels(const void* data, uint64_t size, LocalMemory* local) {
-  if (!local->on_device || !gpu_->batch_kernel()) return;
-  Result<MemoryFacts> memory = classify(gpu_->driver(), data, size);
-  if (!memory.ok() || memory->placement != Placement::kDevice ||
-      memory->device != gpu_->facts().ordinal) {
-    return;
-  }
+  if (!local->near || !gpu_->batch_kernel()) return;
   // It looks at every piece; what it finds is kept, and messages need it, too.
   local->for_kernels = GpuExports::instance().find(gpu_->driver(), data, size).ok();
 }

@@ -48,7 +48,8 @@ struct RemoteTarget {
 // Our side's memory of a one-sided operation.
 struct LocalMemory {
   bool on_device = false;
-  bool for_kernels = false;  // all of it is there, and of the endpoint's device
+  bool near = false;         // of the endpoint's device, not managed
+  bool for_kernels = false;  // and all of it is there
   After after;
   std::shared_ptr<const GpuExport> exported;  // where the other side may have to map it
 };

@@ -19,9 +19,8 @@ constexpr uint64_t kLongestForKernel = 2 * 1024 * 1024;
 // A stream, a done word and buffers for the time of one operation.
 class Lease {
  public:
-  // by_kernel: of blocks between two devices, which the kernel may touch.
-  Lease(DeviceLink& device, bool by_kernel)
-      : device_(device), by_kernel_(by_kernel && device.gpu().batch_kernel()) {}
+  // by_kernel: there is one, and it may touch the memory of both sides.
+  Lease(DeviceLink& device, bool by_kernel) : device_(device), by_kernel_(by_kernel) {}
   ~Lease() {
     for (std::unique_ptr<BatchBuffer>& buffer : buffers_) {
       if (buffer) device_.give_batch_buffer(std::move(buffer));
@@ -131,8 +130,7 @@ Status OneSided::wait_for_producer(LocalMemory& local, Deadline deadline) {
 
 Status OneSided::copy_by_device(bool put, const RemoteTarget& target, bool for_kernels,
                                 const ImportedBlock* import, std::span<const Block> blocks) {
-  // Within the process, addresses are not always mapped for kernels.
-  Lease lease(*pair_.device, blocks.size() > 1 && for_kernels && target.on_device && import);
+  Lease lease(*pair_.device, for_kernels);
   OH_RETURN_IF_ERROR(lease.take());
   Status status;
   while (!blocks.empty() && status.ok()) {

@@ -216,31 +216,18 @@ bool Transfers::poll(Transfer* focus) {
   return any;
 }
 
-bool Transfers::take_chunk(Transfer& transfer, bool from_back, uint64_t* offset, uint64_t* size) {
-  if (!from_back) return take_chunks(transfer, 1, offset, size) > 0;
-  uint64_t chunks = chunks_of(transfer);
-  std::atomic<uint64_t>& cursor = transfer.slot->cursor;
-  uint64_t now = cursor.load(std::memory_order_relaxed);
-  while (front_of(now) + back_of(now) < chunks) {
-    uint64_t next = now + (uint64_t{1} << 32);
-    if (!cursor.compare_exchange_weak(now, next, std::memory_order_acq_rel)) continue;
-    *offset = (chunks - 1 - back_of(now)) * transfer.chunk;
-    *size = std::min(transfer.chunk, transfer.length - *offset);
-    return true;
-  }
-  return false;
-}
-
-// Up to `most` from the front; how many.
-uint32_t Transfers::take_chunks(Transfer& transfer, uint32_t most, uint64_t* offset,
+// Up to `most` next to each other, from either end; how many.
+uint32_t Transfers::take_chunks(Transfer& transfer, bool from_back, uint32_t most, uint64_t* offset,
                                 uint64_t* size) {
   uint64_t chunks = chunks_of(transfer);
   std::atomic<uint64_t>& cursor = transfer.slot->cursor;
   uint64_t now = cursor.load(std::memory_order_relaxed);
   while (front_of(now) + back_of(now) < chunks) {
     uint64_t count = std::min<uint64_t>(most, chunks - front_of(now) - back_of(now));
-    if (!cursor.compare_exchange_weak(now, now + count, std::memory_order_acq_rel)) continue;
-    *offset = front_of(now) * transfer.chunk;
+    uint64_t next = now + (from_back ? count << 32 : count);
+    if (!cursor.compare_exchange_weak(now, next, std::memory_order_acq_rel)) continue;
+    uint64_t first = from_back ? chunks - back_of(now) - count : front_of(now);
+    *offset = first * transfer.chunk;
     *size = std::min(count * transfer.chunk, transfer.length - *offset);
     return static_cast<uint32_t>(count);
   }
@@ -335,7 +322,7 @@ bool Transfers::copy_some(Transfer* chosen) {
   uint64_t offset;
   uint64_t size;
   while (copied < kChunksAtOnce && failure.ok() && !pair_.gone.load(std::memory_order_relaxed) &&
-         take_chunk(*chosen, /*from_back=*/chosen->source, &offset, &size)) {
+         take_chunks(*chosen, /*from_back=*/chosen->source, 1, &offset, &size) > 0) {
     failure = copy_chunk(*chosen, offset, size);
     ++copied;
   }

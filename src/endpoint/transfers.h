@@ -144,8 +144,8 @@ class Transfers {
   void describe(const Request& request, uint64_t size, uint32_t* block, uint32_t* memory);
   void enter_active(Transfer* transfer);
   bool copy_some(Transfer* chosen) OH_NO_THREAD_ANALYSIS;
-  static bool take_chunk(Transfer& transfer, bool from_back, uint64_t* offset, uint64_t* size);
-  static uint32_t take_chunks(Transfer& transfer, uint32_t most, uint64_t* offset, uint64_t* size);
+  static uint32_t take_chunks(Transfer& transfer, bool from_back, uint32_t most, uint64_t* offset,
+                              uint64_t* size);
   Status copy_chunk(Transfer& transfer, uint64_t offset, uint64_t size);
   void stop(Transfer* transfer, oh_status status);
   static void fail(Transfer& transfer, const Status& status);

@@ -306,7 +306,7 @@ bool Transfers::take_step(Transfer& transfer, Step step) {
 void Transfers::start_engine(Transfer& transfer) {
   uint64_t offset;
   uint64_t size;
-  if (!take_chunk(transfer, /*from_back=*/false, &offset, &size)) return;
+  if (take_chunks(transfer, /*from_back=*/false, 1, &offset, &size) == 0) return;
   EngineCopy copy;
   copy.to = transfer.source ? transfer.mapped : transfer.local;
   copy.from = transfer.source ? transfer.local : transfer.mapped;

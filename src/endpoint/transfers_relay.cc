@@ -41,7 +41,7 @@ uint32_t Transfers::free_lines(const Transfer& transfer) {
 bool Transfers::fill(Transfer& transfer) {
   uint64_t offset;
   uint64_t size;
-  uint32_t lines = take_chunks(transfer, free_lines(transfer), &offset, &size);
+  uint32_t lines = take_chunks(transfer, /*from_back=*/false, free_lines(transfer), &offset, &size);
   if (lines == 0) return false;
   Span span{pipe_filled_, lines, &transfer};
   pipe_filled_ += lines;

@@ -84,7 +84,8 @@ OH_KERNEL_CODE Word joined(const Word& first, const Word& second, unsigned shift
 // bytes before and behind them. Where the source lies otherwise its words are shifted; none is read
 // that holds no byte of it.
 //
-// Lanes: lane(), count(), and next(word, words, i, valid), the word behind each lane's own.
+// Lanes: lane(), count(), and next(own, words, i, valid, last), the word behind each lane's own,
+// words[i]; `last`: there is no valid one behind it.
 template <typename Lanes>
 OH_KERNEL_CODE void copy_together(const Lanes& lanes, uint8_t* to, const uint8_t* from,
                                   uint64_t size) {

@@ -85,15 +85,22 @@ void expect_moved(const onehop::Bytes& there, Buffer& from, const Blocks& blocks
   EXPECT_TRUE(there == expected);
 }
 
+// Puts so many blocks from a buffer and looks at what arrived; launches of the kernel.
+uint64_t put_from(Buffer& out, Side& side, onehop::RemoteRegion& remote, size_t count) {
+  out.fill(1);
+  Blocks blocks = small_blocks(count);
+  uint64_t before = launches();
+  side.peer().put_batch(remote, blocks.of(out)).wait(20s);
+  uint64_t made = launches() - before;
+  expect_moved(theirs(side, remote), out, blocks);
+  return made;
+}
+
 TEST(GpuBatches, OneKernelCopiesManyBlocks) {
   run_batches(between_gpus(MemoryKind::kMalloc), [](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
-    out.fill(1);
-    Blocks blocks = small_blocks(10'000);
-    uint64_t before = launches();
-    side.peer().put_batch(remote, blocks.of(out)).wait(20s);
-    EXPECT_EQ(launches() - before, 3u);  // 1,024, 4,096, and the rest, 8,192 at most
-    expect_moved(theirs(side, remote), out, blocks);
+    // 1,024, 4,096, and the rest, 8,192 at most.
+    EXPECT_EQ(put_from(out, side, remote, 10'000), 3u);
   });
 }
 
@@ -102,12 +109,7 @@ TEST(GpuBatches, TheKernelCanBeSwitchedOff) {
   kind.env["ONEHOP_BATCH_KERNEL"] = "off";
   run_batches(kind, [](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
-    out.fill(1);
-    Blocks blocks = small_blocks(100);
-    uint64_t before = launches();
-    side.peer().put_batch(remote, blocks.of(out)).wait(20s);
-    EXPECT_EQ(launches(), before);
-    expect_moved(theirs(side, remote), out, blocks);
+    EXPECT_EQ(put_from(out, side, remote, 100), 0u);
   });
 }
 
@@ -117,12 +119,7 @@ TEST(GpuBatches, OtherDevicesMemoryIsTheEngines) {
   run_batches(kind, [&](Side& side, onehop::RemoteRegion& remote) {
     use_device(kind.driver, kind.device[1]);
     Buffer out(kSpace, MemoryKind::kMalloc);
-    out.fill(1);
-    Blocks blocks = small_blocks(100);
-    uint64_t before = launches();
-    side.peer().put_batch(remote, blocks.of(out)).wait(20s);
-    EXPECT_EQ(launches(), before);
-    expect_moved(theirs(side, remote), out, blocks);
+    EXPECT_EQ(put_from(out, side, remote, 100), 0u);
   });
 }
 
