@@ -132,6 +132,13 @@ constexpr ConfigEntry kTable[] = {
      .meaning = "batches between devices by a kernel, which waits for processors of the GPU that "
                 "others hold; off: by its copy engines, block by block",
      .text = &Config::batch_kernel},
+    {.name = "ONEHOP_WORKER",
+     .type = "choice",
+     .allowed = "off, 0, on, 1",
+     .standard = "off",
+     .meaning = "small copies between devices by a kernel that stays on the GPU while they come "
+                "often; others' first launch of a kernel and cudaFree may wait for it, 1 ms at most",
+     .text = &Config::worker},
     {.name = "ONEHOP_IMPORT_CACHE",
      .type = "integer",
      .allowed = "1 to 8192",

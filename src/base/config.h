@@ -28,6 +28,7 @@ struct Config {
   std::string cma;
   std::string cuda_ipc;
   std::string batch_kernel;
+  std::string worker;
   std::string segment;
   std::string progress_thread;
   std::string socket_dir;

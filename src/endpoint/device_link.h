@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/sync.h"
 #include "endpoint/batches.h"
+#include "endpoint/worker.h"
 #include "memory/gpu_memory.h"
 #include "platform/cuda/gpu.h"
 #include "transport/shm/segment.h"
@@ -61,6 +62,9 @@ class DeviceLink {
   // of the application's. One, so that a span is drained while the next is copied: on two
   // streams they share the link and end together. Makes the pipes known to the device, once.
   Result<cuda::Stream> line_stream(bool fills);
+  // The GPU's worker; null: small copies go by the engine, too.
+  Worker* worker() const { return worker_.get(); }
+  void use(std::shared_ptr<Worker> worker) { worker_ = std::move(worker); }
   // A buffer for a batch, empty; null if there can be none.
   std::unique_ptr<BatchBuffer> take_batch_buffer();
   // Not before the device has read it.
@@ -77,6 +81,7 @@ class DeviceLink {
 
   std::shared_ptr<cuda::Gpu> gpu_;
   Segment& segment_;
+  std::shared_ptr<Worker> worker_;
   std::shared_ptr<cuda::Pinned> pinned_;
   // Held while the driver makes something; never taken with the pair's lock held.
   Mutex setup_mutex_;

@@ -96,6 +96,8 @@ class Endpoint final : public Acceptor,
 
   // The GPU of this endpoint; null: it is for host memory only.
   const std::shared_ptr<cuda::Gpu>& gpu() const { return gpu_; }
+  // Its worker; null: none is wanted, or there can be none.
+  const std::shared_ptr<Worker>& worker() const { return worker_; }
   // Finds out where a request's memory is, and what it has to wait for. Before it is posted.
   Status prepare_memory(Request* request, const AfterOption& after);
   // The same for the local side of a one-sided operation.
@@ -192,6 +194,7 @@ class Endpoint final : public Acceptor,
   void refill_spares();
   void serve_exports();
   Status open_device(const std::string& device);
+  void start_worker();
   void close_device();
   void sweep_exports();
   Status check_device(const GpuExport& exported) const;
@@ -217,6 +220,7 @@ class Endpoint final : public Acceptor,
   std::shared_ptr<Board> board_;
   std::unique_ptr<RegionTable> regions_;
   std::shared_ptr<cuda::Gpu> gpu_;
+  std::shared_ptr<Worker> worker_;
   std::atomic<uint32_t> polled_{0};  // operations that end by a word which a device writes
   uint64_t asked_inline_ = 0;
   uint32_t generation_ = 0;  // of fork()

@@ -4,10 +4,14 @@
 // memory end.
 #include <sched.h>
 
+#include <cstdlib>
+#include <cstring>
+
 #include "base/log.h"
 #include "endpoint/endpoint.h"
 #include "kernels/batch.h"
 #include "kernels/image.h"
+#include "kernels/worker.h"
 
 namespace oh {
 namespace {
@@ -24,15 +28,31 @@ Status Endpoint::open_device(const std::string& device) {
   if (device.empty()) return {};
   OH_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::Driver::open(config_.cuda_library));
   OH_ASSIGN_OR_RETURN(gpu_, cuda::Gpu::open(*driver, device));
-  if (config_.batch_kernel == "auto") {
-    Status kernels = gpu_->load_kernels(kernel_image(), kernels::kBatchKernel);
+  bool worker = config_.worker == "on" || config_.worker == "1";
+  if (worker || config_.batch_kernel == "auto") {
+    Status kernels =
+        gpu_->load_kernels(kernel_image(), kernels::kBatchKernel, kernels::kWorkerKernel);
     if (!kernels.ok()) {
       OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());
     }
   }
+  if (worker) start_worker();
   g_gpu_endpoints.fetch_add(1);
   sweep_exports();
   return {};
+}
+
+void Endpoint::start_worker() {
+  // Then a launch returns when the kernel has left, and nobody could give it anything.
+  const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
+  bool blocks = blocking && blocking[0] != '\0' && strcmp(blocking, "0") != 0;
+  Result<std::shared_ptr<Worker>> worker = Worker::of(gpu_);
+  if (worker.ok() && !blocks) {
+    worker_ = std::move(*worker);
+    return;
+  }
+  OH_LOG(kWarn, "ONEHOP_WORKER has no effect on %s: %s", gpu_->facts().name.c_str(),
+         blocks ? "CUDA_LAUNCH_BLOCKING is set" : worker.status().text().c_str());
 }
 
 void Endpoint::close_device() {

@@ -37,6 +37,7 @@ LinkParts parts_for(const Endpoint& endpoint, PeerIdentity identity, const SideR
   parts.theirs = theirs.limits;
   parts.asked_inline = endpoint.asked_inline();
   parts.gpu = endpoint.gpu();
+  parts.worker = endpoint.worker();
   parts.import_cache = static_cast<size_t>(endpoint.config().import_cache);
   if (endpoint.config().cuda_ipc != "auto") {
     parts.why_no_mapping = "ONEHOP_CUDA_IPC=off here";
@@ -326,6 +327,7 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
     parts.theirs = other.limits();
     parts.asked_inline = endpoint->asked_inline();
     parts.gpu = endpoint->gpu();
+    parts.worker = endpoint->worker();
     return std::make_shared<Peer>(endpoint, std::move(parts));
   };
   *near = side(from, *to, std::move(first), 0, purpose.to_rank);

@@ -52,7 +52,7 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
     pair_.path = connection_ ? OH_PATH_SHM : OH_PATH_LOCAL;
     pair_.stream_when_attended = connection_ != nullptr;
     transfers_.start(&receiver_);
-    open_device(parts.gpu);
+    open_device(parts);
     pair_.maps_devices = parts.why_no_mapping.empty();
     if (!pair_.maps_devices) why_no_peer_access_ = parts.why_no_mapping;
   } else {
@@ -68,7 +68,8 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
 }
 
 // Without it device memory has no way over this link.
-void Peer::open_device(const std::shared_ptr<cuda::Gpu>& gpu) {
+void Peer::open_device(const LinkParts& parts) {
+  const std::shared_ptr<cuda::Gpu>& gpu = parts.gpu;
   if (!gpu) return;
   if (std::optional<cuda::Device> theirs = cuda::find_device(gpu->driver(), identity_.gpu)) {
     why_no_peer_access_ = cuda::why_no_peer_access(*gpu, *theirs);
@@ -78,6 +79,8 @@ void Peer::open_device(const std::shared_ptr<cuda::Gpu>& gpu) {
   Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *pair_.segment);
   if (device.ok()) {
     pair_.device = std::move(*device);
+    // Two processes on one GPU take turns: a kernel that waits takes the other one's.
+    if (within_process() || our_gpu_ != identity_.gpu) pair_.device->use(parts.worker);
   } else {
     why_no_device_ = device.status();
     OH_LOG(kWarn, "no device memory on the link to %s: %s", pair_.name.c_str(),

@@ -57,6 +57,7 @@ struct LinkParts {
   Limits theirs;
   uint64_t asked_inline = 0;
   std::shared_ptr<cuda::Gpu> gpu;  // of our endpoint; null: host memory only
+  std::shared_ptr<Worker> worker;  // of that; null: none
   size_t import_cache = 0;         // blocks of device memory that stay mapped
   std::string why_no_mapping;      // not empty: device memory is not mapped between the processes
 };
@@ -194,7 +195,7 @@ class Peer final : public PairHost,
  private:
   enum class State : int { kOpen, kLost, kClosed };
 
-  void open_device(const std::shared_ptr<cuda::Gpu>& gpu);
+  void open_device(const LinkParts& parts);
   bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
   bool drain_ring(Request* focus) OH_REQUIRES(pair_.lock);
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);

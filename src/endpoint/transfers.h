@@ -45,7 +45,7 @@ struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
   uint32_t remote_memory = 0;  // SlotMemory of their buffer
   uint32_t remote_block = 0;
   CopyMode mode = CopyMode::kUndecided;
-  cuda::Stream stream = nullptr;  // of what we have enqueued
+  cuda::Stream stream = nullptr;  // of what we have enqueued; null: the worker's
   bool flying = false;            // our engine copies: DONE comes from the device
   int64_t looked = 0;             // when it was begun, or last asked for errors
   Request* request = nullptr;     // nullptr once it has ended without the transfer
@@ -168,6 +168,7 @@ class Transfers {
   }
   void say_slow(const Transfer& transfer);
   void start_engine(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
+  bool for_worker(const Transfer& transfer) const;
   void give_up_on_device();
   bool may_take_over(const Transfer& transfer) const;
   // Whether nobody can touch the transfer's buffer any more, now that the link is over.

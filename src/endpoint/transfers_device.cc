@@ -3,6 +3,8 @@
 // Transfers between device memories: the claimer decides who copies, and that side's engine moves
 // all of it at once and writes DONE into the slot behind the bytes.
 //
+// A small copy may be the GPU's worker's instead of its engine's, which is the same to all others.
+//
 //                       claimer reaches the owner's buffer, which is ready
 //   UNDECIDED ──┬──▶ ENGINE OF CLAIMER ──▶ start ──▶ flying ──▶ DONE, by the device
 //               ├──▶ ENGINE OF OWNER   ──▶ the same there; RELAY if it cannot map our buffer; here
@@ -314,15 +316,19 @@ void Transfers::start_engine(Transfer& transfer) {
   if (transfer.request) copy.after = transfer.request->device.after.event();
   copy.word = pair_.device->address_of(transfer.slot->word);
   copy.value = slot_word(transfer.sequence, SlotState::kDone);
+  Worker* worker = for_worker(transfer) ? pair_.device->worker() : nullptr;
   ++transfer.copiers;
   pair_.lock.unlock();
   OH_FAULT_POINT("transfer.copy");
   Status status;
-  Result<cuda::Stream> stream = pair_.device->take_stream();
-  if (stream.ok()) {
-    status = pair_.device->enqueue(*stream, copy);
-  } else {
-    status = stream.status();
+  Result<cuda::Stream> stream = nullptr;
+  bool by_worker = worker && worker->copy({reinterpret_cast<uint64_t>(copy.to),
+                                           reinterpret_cast<uint64_t>(copy.from), copy.size,
+                                           copy.word, copy.value | kSlotByWorker});
+  if (!by_worker) {
+    stream = pair_.device->take_stream();
+    status = stream.ok() ? pair_.device->enqueue(*stream, copy) : stream.status();
+    if (worker && status.ok()) worker->call();
   }
   pair_.lock.lock();
   --transfer.copiers;
@@ -345,13 +351,30 @@ void Transfers::start_engine(Transfer& transfer) {
   }
 }
 
+// Whether the GPU's worker may copy, if it is there.
+bool Transfers::for_worker(const Transfer& transfer) const {
+  if (!pair_.device->worker() || transfer.length > Worker::kLongest || !transfer.request) {
+    return false;
+  }
+  const DeviceMemory& ours = transfer.request->device;
+  const cuda::Device device = pair_.device->gpu().facts().ordinal;
+  if (ours.after.pending() || !ours.exported->for_kernels || ours.exported->device != device) {
+    return false;
+  }
+  // Between processes it is a mapping for kernels, too.
+  if (pair_.path != OH_PATH_LOCAL) return true;
+  return (transfer.remote_memory & kSlotMappable) &&
+         static_cast<cuda::Device>(transfer.remote_memory >> kSlotOrdinal) == device;
+}
+
 // Asks how the engine is doing. A context that is lost writes no word any more, for nobody; any
 // other error is of the question, not of the copy.
 bool Transfers::check(Transfer& transfer) {
   transfer.looked = now_ns();
   ++transfer.copiers;
   pair_.lock.unlock();
-  Result<bool> idle = pair_.device->gpu().is_idle(transfer.stream);
+  cuda::Stream stream = transfer.stream ? transfer.stream : pair_.device->worker()->stream();
+  Result<bool> idle = pair_.device->gpu().is_idle(stream);
   pair_.lock.lock();
   --transfer.copiers;
   if (pair_.device->gpu().is_lost()) return true;

@@ -36,6 +36,9 @@ void Transfers::finish(Transfer* transfer, Status status) {
   active_.erase(transfer);
   if (transfer->on_device) {
     learn(*transfer);  // it may be over before we looked how it is done
+    if (transfer->slot->word.load(std::memory_order_relaxed) & kSlotByWorker) {
+      transfer->path = OH_PATH_WORKER;
+    }
     --device_active_;
     pair_.host->count_polled(-1);
     if (transfer->stream) pair_.device->give_stream(std::exchange(transfer->stream, nullptr));

@@ -141,6 +141,7 @@ std::string why_private(const PointerFacts& facts) {
 Status give_handle(const Driver& driver, const Chunk& chunk, ExportChunk& out, GpuExport& made) {
   const PointerFacts& facts = chunk.facts;
   const bool by_fd = (facts.handle_types & cuda::kHandleTypePosixFd) != 0;
+  if (facts.device != made.device || facts.managed) made.for_kernels = false;
   if (facts.device != made.device) {
     made.why_not =
         strf("its pieces lie on several devices (cuda:%d, cuda:%d): send them one by one",

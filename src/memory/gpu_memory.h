@@ -53,6 +53,7 @@ struct GpuExport {
   std::vector<uint64_t> buffer_ids;  // of its chunks
   std::vector<UniqueFd> fds;         // of the chunks that have one, in order
   std::string why_not;               // not empty: it cannot be mapped by others, and the remedy
+  bool for_kernels = true;           // of one device, where it stays
   // Registered regions that it stands for, or 1 for a slab: while there are any, it is not retired.
   mutable std::atomic<uint32_t> regions{0};
   bool mappable() const { return why_not.empty(); }

@@ -35,6 +35,9 @@ struct DeviceAtomics {
   static ONEHOP_PROTOCOL void store_behind_fence(uint64_t* to, uint64_t value) {
     store_relaxed(to, value);
   }
+  // Orders what was stored before against what is loaded after it: two sides that store a word each
+  // and look at the other's cannot both miss it.
+  static ONEHOP_PROTOCOL void full_fence() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
   // Two halves in no order: to PTX a vector is as many accesses as it has elements.
   static ONEHOP_PROTOCOL Pair load_pair(const Pair* from) {

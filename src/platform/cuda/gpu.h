@@ -95,11 +95,13 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // (none if `word` is 0). Returns at once. After an error some of it may have been enqueued.
   Status copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Event after,
               DevicePtr word, uint64_t value);
-  // Makes the kernels of a fatbin ready, once, of which one copies batches. What a process loads
-  // while somebody's kernel spins may wait for that, so it is done before it is needed.
-  Status load_kernels(ByteView image, const char* batch);
-  // Null: it was not loaded.
+  // Makes the kernels of a fatbin ready, once: the one that copies batches, and the worker. What a
+  // process loads while somebody's kernel spins may wait for that, so it is done before it is
+  // needed.
+  Status load_kernels(ByteView image, const char* batch, const char* worker);
+  // Null: they were not loaded.
   Function batch_kernel() const { return batch_kernel_.load(std::memory_order_acquire); }
+  Function worker_kernel() const { return worker_kernel_.load(std::memory_order_acquire); }
   // Enqueues a kernel with one argument, a struct.
   Status launch(Stream stream, Function kernel, unsigned grid, unsigned threads, void* argument);
   // Whether all that was enqueued is done. Unless the context is lost, an error is of the question.
@@ -161,6 +163,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Mutex kernels_mutex_;  // held while the driver loads
   Module module_ OH_GUARDED_BY(kernels_mutex_) = nullptr;
   std::atomic<Function> batch_kernel_{nullptr};
+  std::atomic<Function> worker_kernel_{nullptr};
   mutable std::atomic<bool> lost_{false};
   std::atomic<size_t> objects_{0};  // relaxed: a count, nothing is ordered by it
 };

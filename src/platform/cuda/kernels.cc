@@ -6,7 +6,7 @@
 
 namespace oh::cuda {
 
-Status Gpu::load_kernels(ByteView image, const char* batch) {
+Status Gpu::load_kernels(ByteView image, const char* batch, const char* worker) {
   if (batch_kernel()) return {};
   if (image.size() == 0) return error(OH_ERR_NOT_VIABLE, "this build of onehop has no kernels");
   MutexLock lock(kernels_mutex_);
@@ -21,11 +21,15 @@ Status Gpu::load_kernels(ByteView image, const char* batch) {
     }
     objects_.fetch_add(1, std::memory_order_relaxed);
   }
-  Function found = nullptr;
-  Code code = driver_->module_function(&found, module_, batch);
-  if (code != kSuccess) return failure(code, symbol::module_function, batch);
-  batch_kernel_.store(found, std::memory_order_release);
-  return {};
+  auto find = [&](const char* name, std::atomic<Function>* kernel) -> Status {
+    Function found = nullptr;
+    Code code = driver_->module_function(&found, module_, name);
+    if (code != kSuccess) return failure(code, symbol::module_function, name);
+    kernel->store(found, std::memory_order_release);
+    return {};
+  };
+  OH_RETURN_IF_ERROR(find(worker, &worker_kernel_));
+  return find(batch, &batch_kernel_);
 }
 
 // With the context entered.

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All kernels of the library: one image.
+#include "kernels/batch.cu"
+#include "kernels/worker.cu"
