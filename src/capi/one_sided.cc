@@ -86,7 +86,8 @@ oh_status run(oh_peer* peer, bool put, const oh_remote_region* remote, const voi
   Status status;
   bool local_on_device = local_memory.on_device;
   bool direct = peer->peer->reaches(remote->target, local_on_device);
-  if (direct && blocks.size() > 1 && remote->target.imported && remote->target.on_device) {
+  bool mapped = direct && remote->target.imported && remote->target.on_device;
+  if (mapped && (blocks.size() > 1 || (peer->endpoint->worker() && bytes <= Worker::kLongest))) {
     peer->endpoint->admit_kernels(data, size, &local_memory);
   }
   if (direct || blocks.empty()) {
@@ -94,7 +95,7 @@ oh_status run(oh_peer* peer, bool put, const oh_remote_region* remote, const voi
                  ? peer->peer->usable()
                  : peer->peer->copy(put, remote->target, local_memory, blocks, *deadline);
     request->nbytes = bytes;
-    request->path = peer->peer->path_of(remote->target, local_on_device);
+    request->path = peer->peer->path_of(remote->target, local_memory);
     request->peer = peer->peer.get();
     request->peer_id = peer->peer->pair().id;
     request->peer_rank = peer->peer->pair().rank;

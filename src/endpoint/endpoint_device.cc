@@ -29,12 +29,11 @@ Status Endpoint::open_device(const std::string& device) {
   OH_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::Driver::open(config_.cuda_library));
   OH_ASSIGN_OR_RETURN(gpu_, cuda::Gpu::open(*driver, device));
   bool worker = config_.worker == "on" || config_.worker == "1";
-  if (worker || config_.batch_kernel == "auto") {
-    Status kernels =
-        gpu_->load_kernels(kernel_image(), kernels::kBatchKernel, kernels::kWorkerKernel);
-    if (!kernels.ok()) {
-      OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());
-    }
+  bool batches = config_.batch_kernel == "auto";
+  Status kernels = gpu_->load_kernels(kernel_image(), batches ? kernels::kBatchKernel : nullptr,
+                                      worker ? kernels::kWorkerKernel : nullptr);
+  if (!kernels.ok()) {
+    OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());
   }
   if (worker) start_worker();
   g_gpu_endpoints.fetch_add(1);
@@ -182,7 +181,7 @@ Status Endpoint::find_local(const void* data, uint64_t size, const AfterOption& 
 }
 
 void Endpoint::admit_kernels(const void* data, uint64_t size, LocalMemory* local) {
-  if (!local->near || !gpu_->batch_kernel()) return;
+  if (!local->near) return;
   // It looks at every piece; what it finds is kept, and messages need it, too.
   local->for_kernels = GpuExports::instance().find(gpu_->driver(), data, size).ok();
 }

@@ -81,7 +81,7 @@ Status OneSided::copy(bool put, const RemoteTarget& target, LocalMemory& local,
   }
   OH_FAULT_POINT("one_sided.copy");
   return target.on_device || local.on_device
-             ? copy_by_device(put, target, local.for_kernels, import.get(), blocks)
+             ? copy_by_device(put, target, local, import.get(), blocks)
              : copy_by_cpu(put, target, import.get(), blocks);
 }
 

@@ -50,6 +50,7 @@ struct LocalMemory {
   bool on_device = false;
   bool near = false;         // of the endpoint's device, not managed
   bool for_kernels = false;  // and all of it is there
+  bool by_worker = false;    // who has copied, once it is done
   After after;
   std::shared_ptr<const GpuExport> exported;  // where the other side may have to map it
 };
@@ -181,7 +182,7 @@ class OneSided {
                      const ByteView* notify);
   Status copy_by_cpu(bool put, const RemoteTarget& target, const ImportedBlock* import,
                      std::span<const Block> blocks);
-  Status copy_by_device(bool put, const RemoteTarget& target, bool for_kernels,
+  Status copy_by_device(bool put, const RemoteTarget& target, LocalMemory& local,
                         const ImportedBlock* import, std::span<const Block> blocks);
   bool push_operation(Operation& operation);
   bool push_put(Operation& operation);

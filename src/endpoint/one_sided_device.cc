@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "endpoint/batches.h"
@@ -36,10 +37,23 @@ class Lease {
     value_ = word_.host->load(std::memory_order_relaxed);
     return {};
   }
+  // The only copy of the operation, if the GPU's worker takes it.
+  bool copy_by_worker(void* to, const void* from, uint64_t size) {
+    if (!for_worker(size)) return false;
+    bool taken = device_.worker()->copy({reinterpret_cast<uint64_t>(to),
+                                         reinterpret_cast<uint64_t>(from), size, word_.device,
+                                         value_ + 1});
+    if (taken) ++value_;
+    return taken;
+  }
+  // It went by the engine.
+  void call_worker(uint64_t size) {
+    if (for_worker(size)) device_.worker()->call();
+  }
   // Enqueues a copy, at once or with others; with the last one of the operation, all of them.
   Status copy(void* to, const void* from, uint64_t size, bool last) {
     bool alone = last && !collecting();
-    if (alone || size > kLongestForKernel || !take_buffer()) {
+    if (alone || size > kLongestForKernel || !device_.gpu().batch_kernel() || !take_buffer()) {
       if (last) OH_RETURN_IF_ERROR(flush());
       return enqueue(to, from, size, last);
     }
@@ -60,6 +74,9 @@ class Lease {
   }
 
  private:
+  bool for_worker(uint64_t size) const {
+    return device_.worker() && by_kernel_ && size <= Worker::kLongest;
+  }
   bool collecting() const { return buffers_[turn_] && buffers_[turn_]->count() > 0; }
   // Whether there is a buffer to collect in. Without a second one the first takes all turns.
   bool take_buffer() {
@@ -128,11 +145,12 @@ Status OneSided::wait_for_producer(LocalMemory& local, Deadline deadline) {
   return {};
 }
 
-Status OneSided::copy_by_device(bool put, const RemoteTarget& target, bool for_kernels,
+Status OneSided::copy_by_device(bool put, const RemoteTarget& target, LocalMemory& local,
                                 const ImportedBlock* import, std::span<const Block> blocks) {
-  Lease lease(*pair_.device, for_kernels);
+  Lease lease(*pair_.device, local.for_kernels);
   OH_RETURN_IF_ERROR(lease.take());
   Status status;
+  bool first = true;
   while (!blocks.empty() && status.ok()) {
     Block whole = blocks.front();
     blocks = blocks.subspan(1);
@@ -149,8 +167,13 @@ Status OneSided::copy_by_device(bool put, const RemoteTarget& target, bool for_k
       status = error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
       break;
     }
-    status = lease.copy(put ? remote : whole.local, put ? whole.local : remote, whole.size,
-                        blocks.empty());
+    uint8_t* to = put ? remote : whole.local;
+    uint8_t* from = put ? whole.local : remote;
+    bool alone = std::exchange(first, false) && blocks.empty();
+    local.by_worker = alone && lease.copy_by_worker(to, from, whole.size);
+    if (local.by_worker) break;
+    status = lease.copy(to, from, whole.size, blocks.empty());
+    if (alone) lease.call_worker(whole.size);
   }
   if (status.ok()) return lease.wait();
   // Those that were enqueued before still run: nobody is told that all is over before they are.

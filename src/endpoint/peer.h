@@ -121,9 +121,10 @@ class Peer final : public PairHost,
   bool reaches(const RemoteTarget& target, bool local_on_device) const {
     return one_sided_.reaches(target, local_on_device);
   }
-  // How copy() travels.
-  oh_path path_of(const RemoteTarget& target, bool local_on_device) const {
-    bool by_engine = target.on_device || local_on_device;
+  // How copy() has travelled.
+  oh_path path_of(const RemoteTarget& target, const LocalMemory& local) const {
+    if (local.by_worker) return OH_PATH_WORKER;
+    bool by_engine = target.on_device || local.on_device;
     return by_engine && pair_.path != OH_PATH_LOCAL ? OH_PATH_CUDA_IPC : pair_.path;
   }
   Status signal(uint32_t slot, uint64_t count);

@@ -171,7 +171,7 @@ Status Peer::copy(bool put, const RemoteTarget& target, LocalMemory& local,
   // Whether the peer was alive throughout: a process that took over its number would not be it.
   OH_RETURN_IF_ERROR(check_open());
   auto& counts = put ? pair_.stats.sent : pair_.stats.received;
-  oh_path path = path_of(target, local.on_device);
+  oh_path path = path_of(target, local);
   counts[path].operations += blocks.size();
   counts[path].bytes += bytes;
   pair_.flight.note(put ? OpKind::kPut : OpKind::kGet, path, 0, bytes, OH_OK, now_ns());

@@ -20,7 +20,11 @@ using kernels::WorkerPhase;
 
 constexpr uint32_t kShift = 8;  // commands under way: 256
 constexpr int64_t kIdle = 50 * kMicrosecond;
-constexpr int64_t kStay = kMillisecond;
+// It may be there in the first half of each period.
+constexpr int64_t kPeriod = 2 * kMillisecond;
+constexpr int64_t kStay = kPeriod / 2;
+// Less is not worth a call.
+constexpr int64_t kShortest = 100 * kMicrosecond;
 constexpr uint64_t kMost = 256;
 // Copies that come this close to each other are worth a call.
 constexpr int64_t kOften = 50 * kMicrosecond;
@@ -151,7 +155,9 @@ void Worker::call() {
     may_return_ = now + static_cast<int64_t>(HostAtomics::load_relaxed(
                             reinterpret_cast<const uint64_t*>(at(kStayedAt))));
   }
-  if (often && away_ && now >= may_return_) {
+  // Of the clock that all processes of the host share.
+  const int64_t stay = kStay - now % kPeriod;
+  if (often && away_ && now >= may_return_ && stay >= kShortest) {
     auto on_device = [&](size_t offset) { return pinned_->device(at(offset)); };
     kernels::WorkerArgs args;
     args.ring = ring_;
@@ -161,7 +167,7 @@ void Worker::call() {
     args.stayed = reinterpret_cast<uint64_t*>(on_device(kStayedAt));
     args.run = ++run_;
     args.idle = kIdle;
-    args.stay = kStay;
+    args.stay = static_cast<uint64_t>(stay);
     args.most = kMost;
     away_ = false;
     Status launched =

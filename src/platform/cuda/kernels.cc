@@ -7,10 +7,11 @@
 namespace oh::cuda {
 
 Status Gpu::load_kernels(ByteView image, const char* batch, const char* worker) {
-  if (batch_kernel()) return {};
+  auto missing = [&] { return (batch && !batch_kernel()) || (worker && !worker_kernel()); };
+  if (!missing()) return {};
   if (image.size() == 0) return error(OH_ERR_NOT_VIABLE, "this build of onehop has no kernels");
   MutexLock lock(kernels_mutex_);
-  if (batch_kernel()) return {};
+  if (!missing()) return {};
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());
   if (!module_) {
@@ -21,15 +22,14 @@ Status Gpu::load_kernels(ByteView image, const char* batch, const char* worker) 
     }
     objects_.fetch_add(1, std::memory_order_relaxed);
   }
-  auto find = [&](const char* name, std::atomic<Function>* kernel) -> Status {
+  for (auto [name, kernel] : {std::pair(batch, &batch_kernel_), {worker, &worker_kernel_}}) {
+    if (!name) continue;
     Function found = nullptr;
     Code code = driver_->module_function(&found, module_, name);
     if (code != kSuccess) return failure(code, symbol::module_function, name);
     kernel->store(found, std::memory_order_release);
-    return {};
-  };
-  OH_RETURN_IF_ERROR(find(worker, &worker_kernel_));
-  return find(batch, &batch_kernel_);
+  }
+  return {};
 }
 
 // With the context entered.
