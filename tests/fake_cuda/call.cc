@@ -75,6 +75,15 @@ Code Call::find(MemoryPool handle, std::shared_ptr<Pool>* out) const {
   return kSuccess;
 }
 
+Code Call::wait_for_kernels(std::shared_ptr<ContextState> context) {
+  if (!config().blocking || context->running == 0) return kSuccess;
+  const uint64_t before = context->idle;
+  ++world().blocked;
+  world().changed.wait(lock_, [&] { return context->idle != before; });
+  --world().blocked;
+  return context->killed ? kContextIsDestroyed : context->sticky;
+}
+
 }  // namespace oh::cuda::fake
 
 namespace oh::cuda {

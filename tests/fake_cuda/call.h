@@ -50,6 +50,10 @@ class Call {
   Code find(Event handle, std::shared_ptr<EventState>* out) const;
   Code find(MemoryPool handle, std::shared_ptr<Pool>* out) const;
 
+  // What a running kernel blocks: lets the lock go until, once since the call, none of the context
+  // runs. What was looked up before may be gone then. A code: of the context, by now.
+  Code wait_for_kernels(std::shared_ptr<ContextState> context);
+
  private:
   Code begin(Symbol symbol, unsigned needs);
 

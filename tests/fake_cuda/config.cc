@@ -75,13 +75,15 @@ void read_setting(const std::string& key, const std::string& value, Config* out)
     out->ipc = on_or_off(key, value);
   } else if (key == "vmm") {
     out->vmm = on_or_off(key, value);
+  } else if (key == "blocking") {
+    out->blocking = on_or_off(key, value);
   } else if (key == "delay_us") {
     out->delay_us = static_cast<unsigned>(number(key, value));
   } else if (key == "fail") {
     read_failure(value, out);
   } else {
     refuse("unknown key \"" + key +
-           "\"; there are devices, memory, p2p, name, ipc, vmm, delay_us, fail");
+           "\"; there are devices, memory, p2p, name, ipc, vmm, blocking, delay_us, fail");
   }
 }
 

@@ -31,6 +31,7 @@ struct Config {
   std::string name = "Fake GPU";
   bool ipc = true;
   bool vmm = true;
+  bool blocking = true;
   unsigned delay_us = 0;
   std::vector<Failure> failures;
   std::vector<int> visible;  // the physical index of each ordinal

@@ -15,8 +15,13 @@ bool is_device(Device device) {
   return device >= 0 && static_cast<size_t>(device) < config().visible.size();
 }
 
-// All that the context has goes with it.
-void destroy(World& world, const std::shared_ptr<ContextState>& context) {
+// All that the context has goes with it. Its kernels are killed, not waited for; they have left
+// before their memory goes.
+void destroy(Call& call, std::shared_ptr<ContextState> context) {
+  World& world = call.world();
+  world.contexts[static_cast<size_t>(context->ordinal)].reset();
+  context->killed = true;
+  world.changed.wait(call.lock(), [&] { return context->running == 0; });
   for (auto at = world.streams.begin(); at != world.streams.end();) {
     if (at->second->context == context) {
       close_stream(*at->second);
@@ -35,7 +40,6 @@ void destroy(World& world, const std::shared_ptr<ContextState>& context) {
     if (range.context == context) gone.push_back(base);
   }
   for (DevicePtr base : gone) world.remove(base);
-  world.contexts[static_cast<size_t>(context->ordinal)].reset();
   world.changed.notify_all();
 }
 
@@ -63,7 +67,7 @@ Code cuDevicePrimaryCtxRelease_v2(Device device) {
   if (!is_device(device)) return kInvalidDevice;
   const auto context = call.world().contexts[static_cast<size_t>(device)];
   if (context == nullptr) return kInvalidContext;
-  if (--context->retained == 0) destroy(call.world(), context);
+  if (--context->retained == 0) destroy(call, context);
   return kSuccess;
 }
 
@@ -121,6 +125,8 @@ Code cuCtxSynchronize() {
   Call call(Symbol::cuCtxSynchronize, kContext | kUnsafeCall);
   if (!call.ok()) return call.code();
   const auto context = call.context();
+  const Code code = call.wait_for_kernels(context);  // also those of destroyed streams
+  if (code != kSuccess) return code;
   std::vector<std::shared_ptr<StreamState>> all;
   if (context->default_stream != nullptr) all.push_back(context->default_stream);
   for (const auto& [handle, stream] : call.world().streams) {

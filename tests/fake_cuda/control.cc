@@ -129,6 +129,20 @@ FAKE_CUDA_API int64_t fake_cuda_captured(void* stream) {
   return found == nullptr || found->capture == nullptr ? -1 : found->capture->operations;
 }
 
+FAKE_CUDA_API size_t fake_cuda_running(void) {
+  World& world = World::instance();
+  std::lock_guard<std::mutex> lock(world.mutex);
+  size_t sum = 0;
+  for (const auto& context : world.contexts) sum += context == nullptr ? 0 : context->running;
+  return sum;
+}
+
+FAKE_CUDA_API size_t fake_cuda_blocked(void) {
+  World& world = World::instance();
+  std::lock_guard<std::mutex> lock(world.mutex);
+  return world.blocked;
+}
+
 FAKE_CUDA_API void fake_cuda_delay(unsigned microseconds) {
   World& world = World::instance();
   std::lock_guard<std::mutex> lock(world.mutex);

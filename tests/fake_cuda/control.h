@@ -4,23 +4,32 @@
 // stand still. Found by dlsym in libonehop_fake_cuda.so; all functions act on this process only.
 //
 // Environment, read at the first call:
-//   FAKE_CUDA="devices=2,memory=1G,p2p=all,name=Fake GPU,ipc=on,vmm=on,delay_us=0,fail=…"
+//   FAKE_CUDA="devices=2,memory=1G,p2p=all,name=Fake GPU,ipc=on,vmm=on,blocking=on,delay_us=0,
+//             fail=…"
 //     devices   1..64                                            (1)
 //     memory    bytes of each device; K, M, G                    (1G)
 //     p2p       all, none, or pairs of physical devices: 0-1+2-3 (all)
 //     name      of every device                                  (Fake GPU)
 //     ipc, vmm  on or off: legacy IPC, VMM                       (on)
+//     blocking  on or off: calls wait for running kernels, below (on)
 //     delay_us  before each operation of a stream                (0)
 //     fail      WHERE:N:CODE, may be given several times; see fake_cuda_fail
 //   FAKE_CUDA_STATE=PATH  the session: processes with the same path share the devices' memory.
 //   CUDA_VISIBLE_DEVICES  ordinals or "GPU-…" UUIDs, as the real driver reads it.
 // Anything else in FAKE_CUDA ends the process with a message.
 //
+// Kernels: every module has those of the library, and fake_spin. Kernels of different streams run
+// at once. As drivers do, some calls wait until, for a moment, no kernel of the context runs,
+// however long that takes: cuModuleLoadData, cuModuleUnload, a function's first launch, cuMemFree
+// and cuMemHostUnregister (the context is that of the memory), cuCtxSynchronize. Others pass, such
+// as allocations, copies, streams, events, pools, and later launches. When a context is destroyed
+// or the process ends, kernels are killed.
+//
 // Where it is stricter than a GPU, on purpose: cuMemFree does not wait for copies, so a copy that
 // is still queued fails; a stream write accepts only device addresses, and those of registered host
 // memory differ from the host's; a handle is never used twice; what needs a context needs a current
 // one even if a stream or an event would tell it; VMM and pool memory needs access rights also for
-// copies.
+// copies; only its first launch loads a function, where drivers may do so in cuModuleGetFunction.
 //
 // Threading: any thread.
 #ifndef ONEHOP_TESTS_FAKE_CUDA_CONTROL_H_
@@ -75,6 +84,20 @@ void fake_cuda_release_all(void);
 
 // Operations recorded into the capture that `stream` is part of; -1: it does not capture.
 int64_t fake_cuda_captured(void* stream);
+
+// Kernels that run now: not those that are queued.
+size_t fake_cuda_running(void);
+// Calls that wait for them now.
+size_t fake_cuda_blocked(void);
+
+// A kernel for tests, as an application may have one: it runs until the word is not 0. Takes one
+// FakeCudaSpin.
+#define FAKE_CUDA_SPIN "fake_spin"
+typedef struct FakeCudaSpin {
+  uint64_t word;      // device address, 8 bytes: of the device's memory, or of mapped host memory
+  uint64_t started;   // the same: gets 1 when the kernel runs; 0: nothing does
+  uint64_t limit_ns;  // after which it ends in any case; 0: never
+} FakeCudaSpin;
 
 // Changes delay_us.
 void fake_cuda_delay(unsigned microseconds);

@@ -60,6 +60,7 @@ Code cuDeviceGetAttribute(int* value, int attribute, Device device) {
     case kDevicePciDevice:
     case kDevicePciDomain:
     case kDeviceMinor:
+    case kDeviceComputeMode:  // any number of processes
     case kDeviceHostNuma:
       *value = 0;
       return kSuccess;

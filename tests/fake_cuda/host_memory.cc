@@ -71,6 +71,11 @@ Code cuMemHostUnregister(void* pointer) {
   if (!call.ok()) return call.code();
   const Range* range = call.world().find_base(reinterpret_cast<DevicePtr>(pointer), Kind::kHost);
   if (range == nullptr || !range->registered) return kHostMemoryNotRegistered;
+  const uint64_t id = range->buffer_id;
+  const Code code = call.wait_for_kernels(range->context);
+  if (code != kSuccess) return code;
+  range = call.world().find_base(reinterpret_cast<DevicePtr>(pointer), Kind::kHost);
+  if (range == nullptr || range->buffer_id != id) return kHostMemoryNotRegistered;  // twice
   const DevicePtr alias = range->other;
   call.world().remove(range->base);
   call.world().remove(alias);

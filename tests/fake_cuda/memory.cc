@@ -57,6 +57,11 @@ Code cuMemFree_v2(DevicePtr base) {
   if (range->kind != Kind::kDevice && range->kind != Kind::kManaged && range->kind != Kind::kPool) {
     return kInvalidValue;
   }
+  const uint64_t id = range->buffer_id;
+  const Code code = call.wait_for_kernels(range->context);
+  if (code != kSuccess) return code;
+  range = call.world().find(base);
+  if (range == nullptr || range->buffer_id != id) return kInvalidValue;  // freed twice
   call.world().remove(base);
   return kSuccess;
 }

@@ -40,14 +40,17 @@ void run(const std::shared_ptr<StreamState>& stream) {
     Operation operation = std::move(stream->queue.front());
     stream->queue.pop_front();
     // After an error nothing runs any more.
-    const bool skip = stream->context->sticky != kSuccess;
+    ContextState& context = *stream->context;
+    const bool skip = context.sticky != kSuccess || (operation.is_kernel && context.killed);
+    if (operation.is_kernel) ++context.running;
     const unsigned delay = world.delay_us;
     lock.unlock();
     if (delay != 0) usleep(delay);
     const Code code = skip ? kSuccess : execute(operation);
     operation.work = nullptr;
     lock.lock();
-    if (code != kSuccess && stream->context->sticky == kSuccess) stream->context->sticky = code;
+    if (code != kSuccess && context.sticky == kSuccess) context.sticky = code;
+    if (operation.is_kernel && --context.running == 0) ++context.idle;
     ++stream->done;
     world.changed.notify_all();
   }

@@ -15,6 +15,7 @@ namespace oh::cuda::fake {
 struct Operation {
   std::function<Code()> work;  // a code that is not kSuccess puts the context into that error
   bool is_copy = false;
+  bool is_kernel = false;
 };
 
 struct StreamState {

@@ -7,6 +7,7 @@
 // and exit handlers may still use it at the end of the process.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -29,6 +30,7 @@ constexpr Code kCapturedEvent = 907;
 constexpr size_t kGranularity = size_t{2} << 20;  // of VMM memory
 
 struct StreamState;  // streams.h
+struct Kernel;       // kernels.h
 
 struct ContextState {
   Context handle = nullptr;
@@ -38,6 +40,9 @@ struct ContextState {
   Code sticky = kSuccess;  // every later call returns it
   std::set<Device> peers;  // whose memory it may write
   std::shared_ptr<StreamState> default_stream;
+  size_t running = 0;               // kernels: on the device, not queued
+  uint64_t idle = 0;                // times that the last of them left
+  std::atomic<bool> killed{false};  // for its kernels, without the lock; relaxed: carries no data
 };
 
 struct Capture {
@@ -53,6 +58,12 @@ struct EventState {
   std::shared_ptr<StreamState> stream;  // of the last record; null: never recorded
   uint64_t ticket = 0;                  // complete when the stream has done so many
   std::shared_ptr<Capture> capture;     // the last record was captured
+};
+
+struct FunctionState {
+  const Kernel* kernel = nullptr;
+  Module of = nullptr;
+  bool is_loaded = false;
 };
 
 struct Pool {
@@ -130,6 +141,8 @@ struct World {
   std::map<MemoryPool, std::shared_ptr<Pool>> pools;
   std::map<Graph, int64_t> graphs;
   std::set<Module> modules;
+  std::map<Function, FunctionState> functions;
+  size_t blocked = 0;  // calls that wait for kernels
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<DevicePtr, Range> ranges;         // by base
   std::map<DevicePtr, size_t> reservations;  // of VMM addresses

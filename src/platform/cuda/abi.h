@@ -79,6 +79,7 @@ inline constexpr unsigned kMemoryTypeHost = 1;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 
 enum DeviceAttribute : int {
+  kDeviceComputeMode = 20,
   kDevicePciBus = 33,
   kDevicePciDevice = 34,
   kDevicePciDomain = 50,
@@ -87,6 +88,8 @@ enum DeviceAttribute : int {
   kDeviceStreamMemOps64 = 122,
   kDeviceHostNuma = 134,
 };
+
+enum FunctionAttribute : int { kFunctionMostThreads = 0 };
 
 enum CaptureMode : int { kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2 };
 
@@ -210,6 +213,7 @@ struct PoolProps {
   X(alloc_async, cuMemAllocAsync, (DevicePtr*, size_t, Stream))                               \
   X(alloc_from_pool_async, cuMemAllocFromPoolAsync, (DevicePtr*, size_t, MemoryPool, Stream)) \
   X(free_async, cuMemFreeAsync, (DevicePtr, Stream))                                          \
+  X(function_attribute, cuFuncGetAttribute, (int*, int, Function))                            \
   X(launch_host_func, cuLaunchHostFunc, (Stream, void (*)(void*), void*))                     \
   X(memset8_async, cuMemsetD8Async, (DevicePtr, unsigned char, size_t, Stream))               \
   X(pool_trim, cuMemPoolTrimTo, (MemoryPool, size_t))                                         \

@@ -35,6 +35,8 @@ struct Driver {
   decltype(&fake_cuda_hold_all) hold_all = nullptr;
   decltype(&fake_cuda_release_all) release_all = nullptr;
   decltype(&fake_cuda_captured) captured = nullptr;
+  decltype(&fake_cuda_running) running = nullptr;
+  decltype(&fake_cuda_blocked) blocked = nullptr;
   decltype(&fake_cuda_delay) delay = nullptr;
 };
 // Loaded at the first call, and all of it is there.

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The library's kernel for batches, compiled for the host from the sources of the device's; one of
+// its workers after the other.
+//
+// Threading: any thread.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels.h"
+#include "kernels/batch.h"
+
+namespace oh::cuda::fake {
+namespace {
+
+bool copy(const ContextState& context, uint64_t to, uint64_t from, uint64_t size) {
+  std::vector<Piece> target;
+  std::vector<Piece> source;
+  if (!pieces_of(context, to, size, &target) || !pieces_of(context, from, size, &source)) {
+    return false;
+  }
+  size_t t = 0;
+  size_t s = 0;
+  while (size > 0) {
+    Piece& into = target[t];
+    Piece& out_of = source[s];
+    const size_t take = std::min(into.size, out_of.size);
+    kernels::copy_together(kernels::OneLane(), reinterpret_cast<uint8_t*>(into.bytes),
+                           reinterpret_cast<const uint8_t*>(out_of.bytes), take);
+    for (Piece* piece : {&into, &out_of}) {
+      piece->bytes += take;
+      piece->size -= take;
+    }
+    if (into.size == 0) ++t;
+    if (out_of.size == 0) ++s;
+    size -= take;
+  }
+  return true;
+}
+
+Code run(ContextState& context, const void* argument) {
+  kernels::BatchArgs args;
+  memcpy(&args, argument, sizeof(args));
+  const auto shares = mapped(context, args.shares, args.workers + 1);
+  if (shares == nullptr) return kIllegalAddress;
+  args.shares = shares.get();
+  const auto blocks = mapped(context, args.blocks, args.shares[args.workers].block);
+  if (blocks == nullptr) return kIllegalAddress;
+  args.blocks = blocks.get();
+  bool good = true;
+  for (uint32_t worker = 0; worker < args.workers; ++worker) {
+    kernels::walk_share(args, worker, [&](uint64_t to, uint64_t from, uint64_t size) {
+      good = good && copy(context, to, from, size);
+    });
+  }
+  const auto finished = mapped(context, args.finished);
+  const auto word = mapped(context, args.word);
+  if (!good || finished == nullptr || word == nullptr) return kIllegalAddress;
+  if (*finished != 0) return kLaunchFailed;  // nobody zeroed it
+  // Release: who reads the word with acquire sees the copies before it.
+  __atomic_store_n(word.get(), args.value, __ATOMIC_RELEASE);
+  return kSuccess;
+}
+
+}  // namespace
+
+const Kernel kBatch = {kernels::kBatchKernel, sizeof(kernels::BatchArgs), true, run};
+
+}  // namespace oh::cuda::fake

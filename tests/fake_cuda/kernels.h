@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels: what every module holds, whatever its image says. Each has a file of its own,
+// kernel_*.cc, and a place in the table of modules.cc.
+//
+// Threading: constant. A kernel runs on its stream's worker without the lock: kernels of different
+// streams run at once.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "world.h"
+
+namespace oh::cuda::fake {
+
+struct Kernel {
+  const char* name;
+  size_t argument;  // bytes of the only one, which is read at the launch
+  bool is_copy;     // for failures of copies
+  // A code that is not kSuccess puts the context into that error. One that waits looks at
+  // context.killed and leaves when it is set: nothing else ends it.
+  Code (*run)(ContextState& context, const void* argument);
+};
+
+extern const Kernel kBatch;
+extern const Kernel kSpin;
+
+// What a kernel of the context may touch, as the host addresses it. False: not all is mapped.
+bool pieces_of(const ContextState& context, uint64_t address, uint64_t size,
+               std::vector<Piece>* out);
+
+// `count` objects at a device address, as the host addresses them; they live while somebody holds
+// them. Null: not mapped, or not in one piece.
+template <typename T>
+std::shared_ptr<T> mapped(const ContextState& context, T* address, uint64_t count = 1) {
+  std::vector<Piece> pieces;
+  if (!pieces_of(context, reinterpret_cast<uint64_t>(address), count * sizeof(T), &pieces) ||
+      pieces.size() != 1) {
+    return nullptr;
+  }
+  return {pieces[0].keep, reinterpret_cast<T*>(pieces[0].bytes)};
+}
+
+}  // namespace oh::cuda::fake

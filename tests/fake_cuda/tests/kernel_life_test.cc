@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels whose process or context ends, which fail, or which block nothing.
+//
+// Threading: one thread, and one for a call that is to be blocked.
+#include <atomic>
+#include <thread>
+
+#include "spin.h"
+
+namespace fake_test {
+namespace {
+
+constexpr size_t kSize = 1 << 16;
+
+// Starts a kernel that nobody ends; its memory is the process's.
+void start_for_ever(Word* runs) {
+  static const Spin* const kSpin = new Spin;
+  static const Word* const kNever = new Word;
+  Stream stream = nullptr;
+  EXPECT_EQ(driver().stream_create(&stream, 0), kSuccess);
+  EXPECT_EQ(kSpin->launch(stream, {kNever->address(), runs->address(), 0}), kSuccess);
+  EXPECT_TRUE(eventually([&] { return runs->is_set(); }));
+}
+
+FAKE_ROLE(leave_with_a_kernel) {
+  const auto* current = new Current;  // it is alive when we leave
+  EXPECT_NE(current->context(), nullptr);
+  start_for_ever(new Word);
+  return 0;
+}
+
+TEST(FakeProcess, ExitDoesNotWaitForAKernel) {
+  Child child("leave_with_a_kernel");
+  EXPECT_EQ(child.wait(), 0);
+}
+
+FAKE_ROLE(kill_a_kernel) {
+  Context context = nullptr;
+  EXPECT_EQ(driver().init(0), kSuccess);
+  EXPECT_EQ(driver().primary_retain(&context, 0), kSuccess);
+  EXPECT_EQ(driver().context_push(context), kSuccess);
+  start_for_ever(new Word);
+  DevicePtr memory = 0;
+  EXPECT_EQ(driver().memory_alloc(&memory, kSize), kSuccess);
+  std::atomic<int> code{-1};
+  std::thread thread([&] {
+    EXPECT_EQ(driver().context_push(context), kSuccess);
+    code = driver().memory_free(memory);
+  });
+  EXPECT_TRUE(eventually([&] { return driver().blocked() == 1; }));
+  EXPECT_EQ(driver().primary_release(0), kSuccess);
+  thread.join();
+  EXPECT_EQ(code, kContextIsDestroyed);
+  EXPECT_EQ(driver().running(), 0u);
+  EXPECT_EQ(driver().memory_alloc(&memory, kSize), kContextIsDestroyed);
+  return 0;
+}
+
+TEST(FakeProcess, AKernelIsKilledWithItsContext) {
+  Child child("kill_a_kernel");
+  EXPECT_EQ(child.wait(), 0);
+}
+
+FAKE_ROLE(block_nothing) {
+  const auto* current = new Current;
+  EXPECT_NE(current->context(), nullptr);
+  DevicePtr memory = 0;
+  EXPECT_EQ(driver().memory_alloc(&memory, kSize), kSuccess);
+  start_for_ever(new Word);
+  EXPECT_EQ(driver().memory_free(memory), kSuccess);
+  EXPECT_EQ(driver().running(), 1u);
+  return 0;
+}
+
+TEST(FakeSettings, BlockingCanBeOff) {
+  Child child("block_nothing", {{"FAKE_CUDA", "blocking=off"}});
+  EXPECT_EQ(child.wait(), 0);
+}
+
+FAKE_ROLE(spin_on_freed_memory) {
+  Current current;
+  DevicePtr memory = 0;
+  EXPECT_EQ(driver().memory_alloc(&memory, kSize), kSuccess);
+  EXPECT_EQ(driver().memory_free(memory), kSuccess);
+  Module module = nullptr;
+  Function function = nullptr;
+  EXPECT_EQ(driver().module_load(&module, "any"), kSuccess);
+  EXPECT_EQ(driver().module_function(&function, module, FAKE_CUDA_SPIN), kSuccess);
+  FakeCudaSpin args{memory, 0, kLimitNs};
+  void* arguments[] = {&args};
+  EXPECT_EQ(driver().launch_kernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr),
+            kSuccess);
+  EXPECT_EQ(driver().stream_synchronize(nullptr), kIllegalAddress);
+  return 0;
+}
+
+TEST(FakeErrors, AKernelOnFreedMemoryBreaksTheContext) {
+  Child child("spin_on_freed_memory");
+  EXPECT_EQ(child.wait(), 0);
+}
+
+}  // namespace
+}  // namespace fake_test
