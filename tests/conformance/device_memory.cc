@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "fake_cuda/control.h"
 #include "platform/cuda/abi.h"
 
 namespace oh::cuda {
@@ -290,6 +291,54 @@ void block_stream(void* stream, std::atomic<bool>* go) {
     while (!static_cast<std::atomic<bool>*>(word)->load()) sched_yield();
   };
   CALL(launch_host_func, static_cast<cuda::Stream>(stream), wait, go);
+}
+
+namespace {
+// Does nothing. The fake driver has one of this name, and looks at no image.
+constexpr char kKernel[] = R"(
+.version 7.0
+.target sm_52
+.address_size 64
+.visible .entry fake_spin(.param .align 8 .b8 arguments[24]) { ret; }
+)";
+}  // namespace
+
+void launch_first_kernel() {
+  Current current;
+  cuda::Module module = nullptr;
+  cuda::Function function = nullptr;
+  CALL(module_load, &module, kKernel);
+  CALL(module_function, &function, module, "fake_spin");
+  auto* word = static_cast<uint64_t*>(allocate(MemoryKind::kMalloc, 8));
+  const uint64_t go = 1;
+  write_device(word, &go, sizeof(go));
+  FakeCudaSpin argument{reinterpret_cast<uint64_t>(word), 0, 0};
+  void* arguments[] = {&argument};
+  cuda::Stream stream = nullptr;
+  CALL(stream_create, &stream, cuda::kStreamNonBlocking);
+  CALL(launch_kernel, function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr);
+  CALL(stream_synchronize, stream);
+  CALL(stream_destroy, stream);
+  release(MemoryKind::kMalloc, word, 8);
+  CALL(module_unload, module);
+}
+
+void synchronize_device() {
+  Current current;
+  CALL(context_synchronize);
+}
+
+void capture_copy(void* to, const void* from, size_t size) {
+  Current current;
+  cuda::Stream stream = nullptr;
+  cuda::Graph graph = nullptr;
+  CALL(stream_create, &stream, cuda::kStreamNonBlocking);
+  CALL(capture_begin, stream, cuda::kCaptureGlobal);
+  CALL(memcpy_async, reinterpret_cast<cuda::DevicePtr>(to),
+       reinterpret_cast<cuda::DevicePtr>(from), size, stream);
+  CALL(capture_end, stream, &graph);
+  CALL(graph_destroy, graph);
+  CALL(stream_destroy, stream);
 }
 
 }  // namespace conformance

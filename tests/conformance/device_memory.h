@@ -39,6 +39,13 @@ void read_device(void* to, const void* from, size_t size);
 // Bytes of the device that nobody uses, in any process.
 size_t free_device_memory();
 
+// What an application may do that waits for kernels that run: the first launch of one of its own
+// (and then until it is over), and the wait for all of the device.
+void launch_first_kernel();
+void synchronize_device();
+// Records a copy into a graph, and forgets it.
+void capture_copy(void* to, const void* from, size_t size);
+
 // A stream of the application's, and work on it that takes a while.
 void* make_stream();
 void destroy_stream(void* stream);

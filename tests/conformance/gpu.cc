@@ -63,6 +63,12 @@ LinkKind put_by(oh_path path, LinkKind kind) {
   return kind;
 }
 
+LinkKind with_worker(LinkKind kind) {
+  kind.name += "_worker";
+  kind.env["ONEHOP_WORKER"] = "1";
+  return kind;
+}
+
 // The second side has no GPU at all.
 LinkKind host_endpoint(LinkKind kind) {
   kind.name += "_endpoint";
@@ -75,6 +81,7 @@ std::vector<LinkKind> all_kinds() {
   LinkKind malloc = same("malloc", kMalloc, OH_PATH_CUDA_IPC);
   return {
       malloc,
+      with_worker(malloc),
       one_gpu(malloc),
       threads(malloc),
       same("inside", kInside, OH_PATH_CUDA_IPC),
@@ -104,7 +111,7 @@ std::vector<LinkKind> gpu_kinds() {
   std::vector<LinkKind> kinds = all_kinds();
   if (!kSanitized) return kinds;
   std::erase_if(kinds, [](const LinkKind& kind) {
-    return kind.name != "malloc" && kind.name != "threads_async" && kind.name != "malloc_and_host";
+    return kind.name != "malloc" && kind.name != "malloc_worker" && kind.name != "threads_async" && kind.name != "malloc_and_host";
   });
   return kinds;
 }

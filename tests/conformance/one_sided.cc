@@ -28,7 +28,7 @@ TEST_P(Conformance, PutAndGetMoveEveryByte) {
           Buffer in = side.buffer(kSizes[i]);
           in.poison();
           onehop::Request get = side.peer().get(in.data(), remote, 1000 + i, kSizes[i]);
-          EXPECT_EQ(get.wait().path, side.kind().one_sided_path());
+          EXPECT_TRUE(side.kind().takes(get.wait().path, side.kind().one_sided_path()));
           EXPECT_TRUE(in.holds(i, kSizes[i])) << kSizes[i];
           side.sync();
           side.sync();

@@ -37,6 +37,10 @@ struct LinkKind {
   // Of puts and gets by side 0, where it is another one.
   std::optional<oh_path> put_path = {};
   oh_path one_sided_path() const { return put_path.value_or(path); }
+  // Whether a path is what was expected; a GPU's worker is there or it is not.
+  bool takes(oh_path taken, oh_path expected) const {
+    return taken == expected || (taken == OH_PATH_WORKER && env.count("ONEHOP_WORKER") != 0);
+  }
 
   LinkKind with(MemoryKind kind) const {
     LinkKind other = *this;

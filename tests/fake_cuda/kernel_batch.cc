@@ -11,9 +11,7 @@
 #include "kernels/batch.h"
 
 namespace oh::cuda::fake {
-namespace {
-
-bool copy(const ContextState& context, uint64_t to, uint64_t from, uint64_t size) {
+bool copy_mapped(const ContextState& context, uint64_t to, uint64_t from, uint64_t size) {
   std::vector<Piece> target;
   std::vector<Piece> source;
   if (!pieces_of(context, to, size, &target) || !pieces_of(context, from, size, &source)) {
@@ -38,6 +36,8 @@ bool copy(const ContextState& context, uint64_t to, uint64_t from, uint64_t size
   return true;
 }
 
+namespace {
+
 Code run(ContextState& context, const void* argument) {
   kernels::BatchArgs args;
   memcpy(&args, argument, sizeof(args));
@@ -50,7 +50,7 @@ Code run(ContextState& context, const void* argument) {
   bool good = true;
   for (uint32_t worker = 0; worker < args.workers; ++worker) {
     kernels::walk_share(args, worker, [&](uint64_t to, uint64_t from, uint64_t size) {
-      good = good && copy(context, to, from, size);
+      good = good && copy_mapped(context, to, from, size);
     });
   }
   const auto finished = mapped(context, args.finished);

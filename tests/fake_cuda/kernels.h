@@ -24,11 +24,15 @@ struct Kernel {
 };
 
 extern const Kernel kBatch;
+extern const Kernel kWorker;
 extern const Kernel kSpin;
 
 // What a kernel of the context may touch, as the host addresses it. False: not all is mapped.
 bool pieces_of(const ContextState& context, uint64_t address, uint64_t size,
                std::vector<Piece>* out);
+
+// As the library's kernels copy. False: not all is mapped.
+bool copy_mapped(const ContextState& context, uint64_t to, uint64_t from, uint64_t size);
 
 // `count` objects at a device address, as the host addresses them; they live while somebody holds
 // them. Null: not mapped, or not in one piece.

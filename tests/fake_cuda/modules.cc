@@ -14,7 +14,7 @@ namespace fake {
 namespace {
 
 constexpr int kMostThreads = 1024;  // of a block
-const Kernel* const kKernels[] = {&kBatch, &kSpin};
+const Kernel* const kKernels[] = {&kBatch, &kWorker, &kSpin};
 
 // The kernel of a function that is loaded now. May let the lock go.
 Code load(Call& call, Function function, const Kernel** out) {
