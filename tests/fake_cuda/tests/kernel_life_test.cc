@@ -14,19 +14,20 @@ namespace {
 constexpr size_t kSize = 1 << 16;
 
 // Starts a kernel that nobody ends; its memory is the process's.
-void start_for_ever(Word* runs) {
+void start_for(uint64_t limit_ns) {
   static const Spin* const kSpin = new Spin;
   static const Word* const kNever = new Word;
+  static const Word* const kRuns = new Word;
   Stream stream = nullptr;
   EXPECT_EQ(driver().stream_create(&stream, 0), kSuccess);
-  EXPECT_EQ(kSpin->launch(stream, {kNever->address(), runs->address(), 0}), kSuccess);
-  EXPECT_TRUE(eventually([&] { return runs->is_set(); }));
+  EXPECT_EQ(kSpin->launch(stream, {kNever->address(), kRuns->address(), limit_ns}), kSuccess);
+  EXPECT_TRUE(eventually([&] { return kRuns->is_set(); }));
 }
 
 FAKE_ROLE(leave_with_a_kernel) {
   const auto* current = new Current;  // it is alive when we leave
   EXPECT_NE(current->context(), nullptr);
-  start_for_ever(new Word);
+  start_for(0);
   return 0;
 }
 
@@ -40,7 +41,7 @@ FAKE_ROLE(kill_a_kernel) {
   EXPECT_EQ(driver().init(0), kSuccess);
   EXPECT_EQ(driver().primary_retain(&context, 0), kSuccess);
   EXPECT_EQ(driver().context_push(context), kSuccess);
-  start_for_ever(new Word);
+  start_for(kLimitNs);
   DevicePtr memory = 0;
   EXPECT_EQ(driver().memory_alloc(&memory, kSize), kSuccess);
   std::atomic<int> code{-1};
@@ -67,7 +68,7 @@ FAKE_ROLE(block_nothing) {
   EXPECT_NE(current->context(), nullptr);
   DevicePtr memory = 0;
   EXPECT_EQ(driver().memory_alloc(&memory, kSize), kSuccess);
-  start_for_ever(new Word);
+  start_for(kLimitNs);
   EXPECT_EQ(driver().memory_free(memory), kSuccess);
   EXPECT_EQ(driver().running(), 1u);
   return 0;

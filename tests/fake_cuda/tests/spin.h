@@ -15,7 +15,7 @@
 namespace fake_test {
 
 // Of a kernel that a test does not end: far above what a test takes, below the run's watchdog.
-constexpr uint64_t kLimitNs = 60'000'000'000;
+constexpr uint64_t kLimitNs = 30'000'000'000;
 
 // Waits up to 30 s, which no test asserts.
 inline bool eventually(const std::function<bool()>& condition) {
