@@ -31,12 +31,14 @@ Status Endpoint::open_device(const std::string& device) {
     }
   }
   g_gpu_endpoints.fetch_add(1);
+  if (numa_node() >= 0) node_->add_numa(numa_node());
   sweep_exports();
   return {};
 }
 
 void Endpoint::close_device() {
   if (!gpu_) return;
+  if (numa_node() >= 0) node_->remove_numa(numa_node());
   if (g_gpu_endpoints.fetch_sub(1) == 1) trim();
 }
 
