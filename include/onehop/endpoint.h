@@ -125,6 +125,42 @@ typedef struct oh_transport_info {
 } oh_transport_info;
 OH_API oh_status oh_transport_get(size_t index, oh_transport_info* info);
 
+/* A GPU that this process sees; strings as above. */
+typedef struct oh_device_info {
+  size_t struct_size;
+  int32_t ordinal; /* "cuda:N" */
+  const char* name;
+  const char* uuid; /* "GPU-..." */
+  const char* pci;  /* "0000:17:00.0" */
+  int32_t major;    /* compute capability */
+  int32_t minor;
+  int32_t numa_node; /* of the host, -1: not known */
+} oh_device_info;
+/* OH_ERR_RANGE behind the last one; OH_ERR_NOT_VIABLE: there is no driver, or no device. */
+OH_API oh_status oh_device_get(size_t index, oh_device_info* info);
+
+/* How device `from` is joined to device `to`, both by their index. */
+typedef struct oh_device_link {
+  size_t struct_size;
+  oh_link link;
+  uint32_t nvlinks;          /* that join them; 0: none, or not known */
+  uint64_t nvlink_bandwidth; /* bytes/s of each, one way; 0: not known */
+  int32_t peer_access;       /* `from` may reach the memory of `to` */
+  int32_t native_atomics;    /* also with atomic operations */
+  const char* text;          /* in words; where the link is not known, why */
+} oh_device_link;
+OH_API oh_status oh_device_get_link(size_t from, size_t to, oh_device_link* link);
+
+/* A NUMA node of this host, with lists of CPUs ("0-15,64-79"). */
+typedef struct oh_numa_node {
+  size_t struct_size;
+  int32_t node;
+  const char* cpus;   /* all of it */
+  const char* usable; /* those of them that the calling thread may use */
+} oh_numa_node;
+/* OH_ERR_RANGE behind the last one; there may be none. */
+OH_API oh_status oh_numa_node_get(size_t index, oh_numa_node* node);
+
 /* The version of the library, "0.1.0". */
 OH_API const char* oh_version(void);
 /* Checks the embedded kernels' image: OH_ERR_NOT_VIABLE when the build has none. */

@@ -63,6 +63,25 @@ typedef enum oh_path {
 /* The name of a path ("shm"), or "unknown". Never NULL. */
 OH_API const char* oh_path_name(oh_path path);
 
+/* How two GPUs are joined. */
+#define OH_LINK_LIST(X)                                                                 \
+  X(OH_LINK_UNKNOWN, 0, "unknown")                                                      \
+  X(OH_LINK_SAME, 1, "same")                                                            \
+  X(OH_LINK_NVLINK, 2, "nvlink")                                                        \
+  X(OH_LINK_PCIE_SWITCH, 3, "pcie_switch") /* below one PCIe switch, or on one board */ \
+  X(OH_LINK_PCIE_BRIDGE, 4, "pcie_bridge") /* through one host bridge */                \
+  X(OH_LINK_PCIE_NODE, 5, "pcie_node")     /* between host bridges of one NUMA node */  \
+  X(OH_LINK_PCIE_SYSTEM, 6, "pcie_system") /* across NUMA nodes */
+
+typedef enum oh_link {
+#define OH_LINK_ENUM(name, value, text) name = value,
+  OH_LINK_LIST(OH_LINK_ENUM)
+#undef OH_LINK_ENUM
+} oh_link;
+
+/* The name of a kind of link ("nvlink"), or "unknown". Never NULL. */
+OH_API const char* oh_link_name(oh_link link);
+
 /* What a receive or a finished request tells. */
 typedef struct oh_message {
   size_t struct_size;

@@ -37,15 +37,20 @@ from onehop.errors import (
 )
 from onehop.records import (
     Counter,
+    Gpu,
+    GpuLink,
     Info,
+    NumaNode,
     PathRow,
     Paths,
     PeerInfo,
     PeerStats,
+    Topology,
     Transport,
     Variable,
     info,
     paths,
+    topology,
 )
 
 __all__ = [
@@ -61,11 +66,14 @@ __all__ = [
     "Endpoint",
     "EndpointError",
     "Error",
+    "Gpu",
+    "GpuLink",
     "Info",
     "InvalidArgument",
     "InvalidType",
     "LinkError",
     "Message",
+    "NumaNode",
     "OperationError",
     "OutOfRange",
     "PathRow",
@@ -80,6 +88,7 @@ __all__ = [
     "Scope",
     "Status",
     "TimeoutError",
+    "Topology",
     "Transport",
     "Variable",
     "__version__",
@@ -89,6 +98,7 @@ __all__ = [
     "get_library_dir",
     "info",
     "paths",
+    "topology",
     "unique_id",
 ]
 

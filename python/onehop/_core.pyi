@@ -125,6 +125,15 @@ def config() -> list[onehop.records.Variable]:
     All ONEHOP_* variables: what they mean, what is allowed, and what they are now.
     """
 
+def devices() -> list[onehop.records.Gpu]:
+    """The GPUs that this process sees. Raises an Error if there is no driver."""
+
+def links_from(device: int) -> list[onehop.records.GpuLink]:
+    """How a GPU, by its place in devices(), is joined to each of them."""
+
+def numa_nodes() -> list[onehop.records.NumaNode]:
+    """The NUMA nodes of this host; none where it does not tell."""
+
 def kernel_image_size() -> int:
     """Bytes of the CUDA kernels in this build; 0 when it has none."""
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onehop import _core
+from onehop._core import Status
+from onehop.errors import OperationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,15 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Counter",
+    "Gpu",
+    "GpuLink",
     "Info",
+    "NumaNode",
     "PathRow",
     "Paths",
     "PeerInfo",
     "PeerStats",
+    "Topology",
     "Transport",
     "Variable",
     "info",
     "paths",
+    "topology",
 ]
 
 
@@ -62,6 +69,50 @@ class Info:
     version: str
     kernel_bytes: int  # of the embedded CUDA kernels; 0: built without
     transports: list[Transport]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that this process sees."""
+
+    ordinal: int  # "cuda:N"
+    name: str
+    uuid: str
+    pci: str
+    major: int  # compute capability
+    minor: int
+    numa_node: int | None  # of the host; None: not known
+
+
+@dataclass(frozen=True)
+class GpuLink:
+    """How one GPU is joined to another."""
+
+    kind: str  # "same", "nvlink", "pcie_" and "switch", "bridge", "node" or "system", "unknown"
+    nvlinks: int  # that join them; 0: none, or not known
+    nvlink_bandwidth: int  # bytes/s of each, one way; 0: not known
+    peer_access: bool  # the one reaches the other's memory
+    native_atomics: bool  # also with atomic operations
+    text: str  # in words; where the link is not known, why
+
+
+@dataclass(frozen=True)
+class NumaNode:
+    """A NUMA node of this host, with lists of CPUs as "0-15,64-79"."""
+
+    node: int
+    cpus: str
+    usable: str  # those of them that the calling thread may use
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The machine: GPUs, how each is joined to each, and NUMA nodes."""
+
+    devices: list[Gpu]
+    links: list[list[GpuLink]]  # from, to
+    nodes: list[NumaNode]
+    why_no_devices: str  # empty if there are some
 
 
 @dataclass(frozen=True)
@@ -159,3 +210,15 @@ def paths(peer: Peer) -> Paths:
 def info() -> Info:
     """Return what this build can do on this machine."""
     return Info(_core.version(), _core.kernel_image_size(), _core.transports())
+
+
+def topology() -> Topology:
+    """Return the GPUs that this process sees, how they are joined, and the NUMA nodes."""
+    try:
+        devices = _core.devices()
+    except OperationError as failure:
+        if failure.status != Status.NOT_VIABLE:
+            raise
+        return Topology([], [], _core.numa_nodes(), str(failure))
+    links = [_core.links_from(place) for place in range(len(devices))]
+    return Topology(devices, links, _core.numa_nodes(), "")

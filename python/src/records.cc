@@ -5,6 +5,7 @@
 
 #include "endpoint.h"
 #include "errors.h"
+#include "gil.h"
 
 namespace onehop::python {
 namespace {
@@ -46,6 +47,34 @@ nb::object config() {
   nb::object type = record("Variable");
   return rows<oh_config_entry>(oh_config_get, [&](const oh_config_entry& row) {
     return type(row.name, row.type, row.allowed, row.standard, row.meaning, row.hidden != 0);
+  });
+}
+
+nb::object devices() {
+  nb::object type = record("Gpu");
+  return rows<oh_device_info>(oh_device_get, [&](const oh_device_info& row) {
+    return type(row.ordinal, row.name, row.uuid, row.pci, row.major, row.minor,
+                row.numa_node < 0 ? nb::object(nb::none()) : nb::object(nb::int_(row.numa_node)));
+  });
+}
+
+// From one device to all.
+nb::list links_from(size_t from) {
+  nb::object type = record("GpuLink");
+  auto get = [from](size_t to, oh_device_link* link) {
+    WithoutGil release;  // NVML takes its time when it is asked first
+    return oh_device_get_link(from, to, link);
+  };
+  return rows<oh_device_link>(get, [&](const oh_device_link& row) {
+    return type(oh_link_name(row.link), row.nvlinks, row.nvlink_bandwidth, row.peer_access != 0,
+                row.native_atomics != 0, row.text);
+  });
+}
+
+nb::object numa_nodes() {
+  nb::object type = record("NumaNode");
+  return rows<oh_numa_node>(oh_numa_node_get, [&](const oh_numa_node& row) {
+    return type(row.node, row.cpus, row.usable);
   });
 }
 
@@ -95,6 +124,13 @@ void bind_records(nb::module_& module) {
              "The transports of this build: viable here, or why not.");
   module.def("config", config, nb::sig("def config() -> list[onehop.records.Variable]"),
              "All ONEHOP_* variables: what they mean, what is allowed, and what they are now.");
+  module.def("devices", devices, nb::sig("def devices() -> list[onehop.records.Gpu]"),
+             "The GPUs that this process sees. Raises an Error if there is no driver.");
+  module.def("links_from", links_from, nb::arg("device"),
+             nb::sig("def links_from(device: int) -> list[onehop.records.GpuLink]"),
+             "How a GPU, by its place in devices(), is joined to each of them.");
+  module.def("numa_nodes", numa_nodes, nb::sig("def numa_nodes() -> list[onehop.records.NumaNode]"),
+             "The NUMA nodes of this host; none where it does not tell.");
   module.def("kernel_image_size", kernel_image_size,
              "Bytes of the CUDA kernels in this build; 0 when it has none.");
 }

@@ -171,6 +171,19 @@ constexpr ConfigEntry kTable[] = {
      .standard = "",
      .meaning = "the CUDA driver; empty: libcuda.so.1; off: none, host memory only",
      .text = &Config::cuda_library},
+    {.name = "ONEHOP_NVML_LIBRARY",
+     .type = "path",
+     .allowed = "NVIDIA's management library, or off",
+     .standard = "",
+     .meaning = "what tells how GPUs are joined; empty: libnvidia-ml.so.1; off: it is not asked",
+     .text = &Config::nvml_library},
+    {.name = "ONEHOP_NUMA",
+     .type = "choice",
+     .allowed = "auto, off",
+     .standard = "auto",
+     .meaning = "threads and memory of endpoints on a GPU near it: on its NUMA node, as far as the "
+                "process may use it; off: wherever the system puts them",
+     .text = &Config::numa},
 };
 
 Status wrong(const ConfigEntry& entry, std::string_view value) {

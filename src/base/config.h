@@ -34,6 +34,8 @@ struct Config {
   std::string socket_dir;
   std::string libcrypto;
   std::string cuda_library;
+  std::string nvml_library;
+  std::string numa;
   // Whole numbers.
   int64_t max_inline = 0;
   int64_t eager_max = 0;

@@ -83,7 +83,7 @@ oh_status oh_peer_get_path(oh_peer* peer, size_t index, oh_path_row* row) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(row);
   thread_local std::vector<PathRow> rows;
-  rows = explain(peer->peer->facts());
+  rows = explain(peer->peer->facts_of_gpus());
   if (index >= rows.size()) {
     return report(error(OH_ERR_RANGE, "there are %zu rows", rows.size()));
   }

@@ -121,6 +121,22 @@ std::shared_ptr<Acceptor> Node::find_acceptor(const Id& endpoint) {
   return found == acceptors_.end() ? nullptr : found->second.lock();
 }
 
+void Node::add_numa(int node) {
+  MutexLock lock(mutex_);
+  if (numa_nodes_[node]++ == 0) place_watcher();
+}
+
+void Node::remove_numa(int node) {
+  MutexLock lock(mutex_);
+  if (--numa_nodes_[node] > 0) return;
+  numa_nodes_.erase(node);
+  place_watcher();
+}
+
+void Node::place_watcher() {
+  watcher_->move_to(numa_nodes_.size() == 1 ? numa_nodes_.begin()->first : -1);
+}
+
 void Node::memory_gone(uint32_t number) {
   std::vector<std::shared_ptr<Acceptor>> all;
   {

@@ -28,6 +28,10 @@ class Node {
   void add_acceptor(const Id& endpoint, std::weak_ptr<Acceptor> acceptor);
   void remove_acceptor(const Id& endpoint);
   std::shared_ptr<Acceptor> find_acceptor(const Id& endpoint);
+  // An endpoint uses a GPU near this NUMA node, or does not any more. The watcher runs there as
+  // long as that is so of all of them.
+  void add_numa(int node);
+  void remove_numa(int node);
   // Tells all of them.
   void memory_gone(uint32_t number);
 
@@ -47,7 +51,10 @@ class Node {
   std::unique_ptr<Watcher> watcher_;
   std::unique_ptr<Listener> listener_;
 
+  void place_watcher() OH_REQUIRES(mutex_);
+
   Mutex mutex_;
+  std::map<int, size_t> numa_nodes_ OH_GUARDED_BY(mutex_);  // endpoints near each
   std::map<Id, std::weak_ptr<Acceptor>> acceptors_ OH_GUARDED_BY(mutex_);
 };
 

@@ -47,6 +47,10 @@ void Watcher::stop() {
 
 bool Watcher::on_thread() const { return pthread_equal(pthread_self(), thread_) != 0; }
 
+void Watcher::move_to(int numa_node) {
+  post([this, numa_node] { place_.move_to(numa_node); });
+}
+
 Status Watcher::add(int fd, uint32_t events, std::shared_ptr<Handler> handler) {
   MutexLock lock(mutex_);
   uint64_t serial = ++last_serial_;

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "base/sync.h"
 #include "platform/os/handles.h"
+#include "platform/os/numa.h"
 
 namespace oh {
 
@@ -45,6 +46,8 @@ class Watcher {
   void post_at(int64_t at, Task task);
 
   bool on_thread() const;
+  // Where its thread runs from now on; -1: wherever it may.
+  void move_to(int numa_node);
 
  private:
   Watcher() = default;
@@ -58,6 +61,7 @@ class Watcher {
   UniqueFd event_;
   unsigned long thread_ = 0;
   std::atomic<bool> stopping_{false};
+  ThreadPlace place_;  // touched on its thread only
 
   Mutex mutex_;
   struct Entry {

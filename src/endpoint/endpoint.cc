@@ -44,8 +44,8 @@ Status Endpoint::start(const EndpointOptions& options) {
   OH_ASSIGN_OR_RETURN(node_, Node::get(config_));
   address_.endpoint = id_;
   node_->describe(&address_);
-  refill_spares();
   OH_RETURN_IF_ERROR(open_device(options.device));
+  refill_spares();
   SharedHeap::instance().add_listener(this, [weak = weak_from_this()](uint32_t number) {
     std::shared_ptr<Endpoint> endpoint = weak.lock();
     if (!endpoint) return;
@@ -235,7 +235,7 @@ Result<std::unique_ptr<Segment>> Endpoint::take_segment() {
       spares_.pop_back();
     }
   }
-  if (!segment) return Segment::create(/*shared=*/true);
+  if (!segment) return Segment::create(/*shared=*/true, numa_node());
   std::weak_ptr<Endpoint> weak = weak_from_this();
   // A while later: the connection that is being made comes first.
   node_->watcher().post_at(now_ns() + 10 * kMillisecond, [weak] {
@@ -251,7 +251,7 @@ void Endpoint::refill_spares() {
       MutexLock lock(spares_mutex_);
       if (spares_.size() >= kSpares || closed_.load()) return;
     }
-    Result<std::unique_ptr<Segment>> segment = Segment::create(/*shared=*/true);
+    Result<std::unique_ptr<Segment>> segment = Segment::create(/*shared=*/true, numa_node());
     if (!segment.ok()) return;  // connect() tries again and reports
     MutexLock lock(spares_mutex_);
     spares_.push_back(std::move(*segment));

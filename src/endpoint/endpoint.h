@@ -98,6 +98,8 @@ class Endpoint final : public Acceptor,
   const std::shared_ptr<cuda::Gpu>& gpu() const { return gpu_; }
   // Its worker; null: none is wanted, or there can be none.
   const std::shared_ptr<Worker>& worker() const { return worker_; }
+  // Near which NUMA node its threads and memory are to be; -1: anywhere.
+  int numa_node() const { return gpu_ && config_.numa == "auto" ? gpu_->facts().numa : -1; }
   // Finds out where a request's memory is, and what it has to wait for. Before it is posted.
   Status prepare_memory(Request* request, const AfterOption& after);
   // The same for the local side of a one-sided operation.

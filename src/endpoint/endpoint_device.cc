@@ -37,6 +37,7 @@ Status Endpoint::open_device(const std::string& device) {
   }
   if (worker) start_worker();
   g_gpu_endpoints.fetch_add(1);
+  if (numa_node() >= 0) node_->add_numa(numa_node());
   sweep_exports();
   return {};
 }
@@ -56,6 +57,7 @@ void Endpoint::start_worker() {
 
 void Endpoint::close_device() {
   if (!gpu_) return;
+  if (numa_node() >= 0) node_->remove_numa(numa_node());
   if (g_gpu_endpoints.fetch_sub(1) == 1) trim();
 }
 

@@ -150,6 +150,8 @@ Status Endpoint::start_progress_thread() {
 
 void Endpoint::run_progress_thread(void* context) {
   auto* endpoint = static_cast<Endpoint*>(context);
+  ThreadPlace place;
+  if (endpoint->numa_node() >= 0) place.move_to(endpoint->numa_node());
   Waiter waiter(endpoint->doorbell(), endpoint->polled_, endpoint->config_.spin_us * kMicrosecond,
                 Deadline::never());
   while (!endpoint->stop_progress_.load()) {

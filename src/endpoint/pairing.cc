@@ -38,6 +38,7 @@ LinkParts parts_for(const Endpoint& endpoint, PeerIdentity identity, const SideR
   parts.asked_inline = endpoint.asked_inline();
   parts.gpu = endpoint.gpu();
   parts.worker = endpoint.worker();
+  parts.nvml_library = endpoint.config().nvml_library;
   parts.import_cache = static_cast<size_t>(endpoint.config().import_cache);
   if (endpoint.config().cuda_ipc != "auto") {
     parts.why_no_mapping = "ONEHOP_CUDA_IPC=off here";
@@ -310,7 +311,8 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
                    const LinkPurpose& purpose, std::shared_ptr<Peer>* near,
                    std::shared_ptr<Peer>* far) {
   bool loopback = from == to;
-  OH_ASSIGN_OR_RETURN(std::unique_ptr<Segment> first, Segment::create(/*shared=*/false));
+  int node = from->numa_node() >= 0 ? from->numa_node() : to->numa_node();
+  OH_ASSIGN_OR_RETURN(std::unique_ptr<Segment> first, Segment::create(/*shared=*/false, node));
   std::unique_ptr<Segment> second = Segment::alias(*first);
   auto side = [&](const std::shared_ptr<Endpoint>& endpoint, Endpoint& other,
                   std::unique_ptr<Segment> segment, int number, uint32_t rank) {
@@ -328,6 +330,7 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
     parts.asked_inline = endpoint->asked_inline();
     parts.gpu = endpoint->gpu();
     parts.worker = endpoint->worker();
+    parts.nvml_library = endpoint->config().nvml_library;
     return std::make_shared<Peer>(endpoint, std::move(parts));
   };
   *near = side(from, *to, std::move(first), 0, purpose.to_rank);

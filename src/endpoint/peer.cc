@@ -35,6 +35,7 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
   pair_.name = identity_.rank >= 0 ? strf("rank %lld (%s)", static_cast<long long>(identity_.rank),
                                           identity_.label.c_str())
                                    : identity_.label;
+  nvml_library_ = std::move(parts.nvml_library);
   if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
   pair_.segment = std::move(parts.segment);
   pair_.mover = std::move(parts.mover);
@@ -76,6 +77,12 @@ void Peer::open_device(const LinkParts& parts) {
     // Both contexts live. Between processes the driver gives access with the mapping.
     if (within_process()) (void)gpu->reach(*theirs);
   }
+  if (!why_no_peer_access_.empty()) {
+    if (std::string why = why_slower(facts_of_gpus()); !why.empty()) {
+      OH_LOG_ONCE(kWarn, "device memory takes a long way to %s: %s", pair_.name.c_str(),
+                  why.c_str());
+    }
+  }
   Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *pair_.segment);
   if (device.ok()) {
     pair_.device = std::move(*device);
@@ -107,6 +114,14 @@ LinkFacts Peer::facts() const {
   if (!why_no_device_.ok()) facts.why_no_device = why_no_device_.text();
   facts.why_no_peer_access = why_no_peer_access_;
   return facts;
+}
+
+LinkFacts Peer::facts_of_gpus() const {
+  LinkFacts known = facts();
+  if (known.segment && known.our_gpu && known.their_gpu) {
+    known.gpu_link = cuda::links_among(nvml_library_, {our_gpu_, identity_.gpu})[1];
+  }
+  return known;
 }
 
 Status Peer::start() { return connection_ ? connection_->start(weak_from_this()) : Status(); }

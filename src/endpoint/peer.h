@@ -59,6 +59,7 @@ struct LinkParts {
   std::shared_ptr<cuda::Gpu> gpu;  // of our endpoint; null: host memory only
   std::shared_ptr<Worker> worker;  // of that; null: none
   size_t import_cache = 0;         // blocks of device memory that stay mapped
+  std::string nvml_library;        // of the configuration
   std::string why_no_mapping;      // not empty: device memory is not mapped between the processes
 };
 
@@ -98,6 +99,8 @@ class Peer final : public PairHost,
   Pair& pair() { return pair_; }
   const Pair& pair() const { return pair_; }
   LinkFacts facts() const;
+  // The same, and how the GPUs are joined, which takes milliseconds when it is asked first.
+  LinkFacts facts_of_gpus() const;
   bool within_process() const { return !connection_; }
 
   // Posts an operation; afterwards the request ends through the engine. OH_AGAIN: too many sends
@@ -225,6 +228,7 @@ class Peer final : public PairHost,
   std::string why_no_segment_;
   std::string why_no_mover_;
   std::string our_gpu_;  // UUID; empty: host memory only
+  std::string nvml_library_;
   Status why_no_device_;
   std::string why_no_peer_access_;
   std::shared_ptr<Board> their_board_;

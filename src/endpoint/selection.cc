@@ -71,17 +71,31 @@ std::string plain_only(const LinkFacts& facts, MemoryKind addressed) {
   return " (from cudaMalloc; other memory travels as device-private)";
 }
 
+// What a copy between the two GPUs leads over. It changes the words only: sizes and choices were
+// measured over NVLink, and nothing says that others would be better over PCIe.
+std::string over(const LinkFacts& facts) {
+  if (facts.same_gpu) return {};
+  if (!facts.why_no_peer_access.empty()) {
+    return ", by the driver through host memory: " + facts.why_no_peer_access;
+  }
+  bool known = facts.gpu_link.kind != OH_LINK_UNKNOWN;
+  return known ? ", over " + facts.gpu_link.text() : std::string();
+}
+
 Choice between_devices_here(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
   if (facts.same_gpu || target == MemoryKind::kDevice) {
     return {OH_PATH_LOCAL, Method::kDirect,
-            "one copy by the source's engine to a plain address" + plain_only(facts, target)};
+            "one copy by the source's engine to a plain address" + plain_only(facts, target) +
+                over(facts)};
   }
   if (source == MemoryKind::kDevice) {
     return {OH_PATH_LOCAL, Method::kDirect,
-            "one copy by the target's engine from a plain address" + plain_only(facts, source)};
+            "one copy by the target's engine from a plain address" + plain_only(facts, source) +
+                over(facts)};
   }
   return {OH_PATH_STAGED, Method::kStream,
-          "two copies through a slab on the target's GPU: neither buffer is open to other GPUs"};
+          "two copies through a slab on the target's GPU, as neither buffer is open to other GPUs" +
+              over(facts)};
 }
 
 Choice between_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
@@ -92,14 +106,15 @@ Choice between_devices(const LinkFacts& facts, MemoryKind source, MemoryKind tar
   }
   if (target == MemoryKind::kDevice) {
     return {OH_PATH_CUDA_IPC, Method::kDirect,
-            "one copy by the source's engine into the mapped buffer"};
+            "one copy by the source's engine into the mapped buffer" + over(facts)};
   }
   if (source == MemoryKind::kDevice) {
     return {OH_PATH_CUDA_IPC, Method::kDirect,
-            "one copy by the target's engine out of the mapped buffer"};
+            "one copy by the target's engine out of the mapped buffer" + over(facts)};
   }
   return {OH_PATH_STAGED, Method::kStream,
-          "two copies through a slab on the target's GPU: neither buffer can be mapped"};
+          "two copies through a slab on the target's GPU, as neither buffer can be mapped" +
+              over(facts)};
 }
 
 // A device's bytes from or to the host, or another device.
@@ -127,14 +142,16 @@ Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
 Choice device_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote) {
   std::string why_not = why_not_at_all(facts, on_device(local));
   if (!why_not.empty()) return {OH_PATH_NONE, Method::kNone, why_not};
+  std::string way = on_device(local) && on_device(remote) ? over(facts) : std::string();
   // Whether our engine reaches the region by itself.
   if (facts.our_gpu && facts.why_no_device.empty() && remote != MemoryKind::kDevicePrivate) {
     if (facts.same_process) {
       return {OH_PATH_LOCAL, Method::kDirect,
-              "one copy by our engine, by plain addresses" + plain_only(facts, remote)};
+              "one copy by our engine, by plain addresses" + plain_only(facts, remote) + way};
     }
     if (remote == MemoryKind::kDevice && facts.why_no_peer_access.empty()) {
-      return {OH_PATH_CUDA_IPC, Method::kDirect, "one copy by our engine, the region being mapped"};
+      return {OH_PATH_CUDA_IPC, Method::kDirect,
+              "one copy by our engine, the region being mapped" + way};
     }
   }
   Choice choice = through_devices(facts, local, remote);
@@ -224,6 +241,17 @@ std::vector<PathRow> explain(const LinkFacts& facts) {
     }
   }
   return rows;
+}
+
+std::string why_slower(const LinkFacts& facts) {
+  bool could = facts.our_gpu && facts.their_gpu && facts.gpu_link.kind == OH_LINK_NVLINK;
+  if (!could || facts.why_no_peer_access.empty()) return {};
+  return facts.why_no_peer_access +
+         ", so that copies go through host memory, although the two are "
+         "joined by " +
+         facts.gpu_link.text() +
+         ": see what switches peer access off (the driver's "
+         "settings, MIG, the virtual machine or container)";
 }
 
 std::vector<TransportFact> transports(const std::string& cuda_library) {

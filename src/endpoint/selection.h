@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "onehop/types.h"
+#include "platform/cuda/topology.h"
 
 namespace oh {
 
@@ -37,6 +38,7 @@ struct LinkFacts {
   bool our_gpu = false;  // our endpoint is on one
   bool their_gpu = false;
   bool same_gpu = false;
+  cuda::GpuLink gpu_link;          // how the two GPUs are joined, where that was asked
   std::string why_no_device;       // not empty: our device memory has no way over this link
   std::string why_no_peer_access;  // not empty: the two GPUs do not reach each other's memory
 };
@@ -66,6 +68,10 @@ struct PathRow {
 };
 // Rows of device memory only for a side that is on a GPU. To the GPU shared blocks are host memory.
 std::vector<PathRow> explain(const LinkFacts& facts);
+
+// Why device memory goes a longer way over this link than the hardware allows, and what to do;
+// empty: it does not, as far as is known.
+std::string why_slower(const LinkFacts& facts);
 
 // A transport of this build: viable here, or why not.
 struct TransportFact {

@@ -53,6 +53,16 @@ void read_peers(const std::string& text, Config* out) {
   }
 }
 
+void read_numa(const std::string& text, Config* out) {
+  if (text == "none") {
+    out->numa = {-1};
+    return;
+  }
+  for (const std::string& node : split(text, '+')) {
+    out->numa.push_back(static_cast<int>(number("numa", node)));
+  }
+}
+
 void read_failure(const std::string& text, Config* out) {
   const auto parts = split(text, ':');
   if (parts.size() != 3) refuse("fail takes WHERE:N:CODE, not \"" + text + "\"");
@@ -71,6 +81,8 @@ void read_setting(const std::string& key, const std::string& value, Config* out)
     read_peers(value, out);
   } else if (key == "name") {
     out->name = value;
+  } else if (key == "numa") {
+    read_numa(value, out);
   } else if (key == "ipc") {
     out->ipc = on_or_off(key, value);
   } else if (key == "vmm") {
@@ -83,7 +95,7 @@ void read_setting(const std::string& key, const std::string& value, Config* out)
     read_failure(value, out);
   } else {
     refuse("unknown key \"" + key +
-           "\"; there are devices, memory, p2p, name, ipc, vmm, blocking, delay_us, fail");
+           "\"; there are devices, memory, p2p, name, numa, ipc, vmm, blocking, delay_us, fail");
   }
 }
 
@@ -148,6 +160,11 @@ bool Config::can_access(int physical, int other) const {
     if ((one == physical && two == other) || (one == other && two == physical)) return true;
   }
   return false;
+}
+
+int Config::numa_of(int physical) const {
+  if (numa.empty()) return 0;
+  return numa[std::min(static_cast<size_t>(physical), numa.size() - 1)];
 }
 
 const Config& config() {

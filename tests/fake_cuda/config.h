@@ -29,6 +29,7 @@ struct Config {
   bool all_peers = true;
   std::vector<std::pair<int, int>> peers;
   std::string name = "Fake GPU";
+  std::vector<int> numa;  // of the devices; the last for all behind it
   bool ipc = true;
   bool vmm = true;
   bool blocking = true;
@@ -37,6 +38,7 @@ struct Config {
   std::vector<int> visible;  // the physical index of each ordinal
 
   bool can_access(int physical, int other) const;
+  int numa_of(int physical) const;
 };
 
 const Config& config();

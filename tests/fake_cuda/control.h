@@ -4,12 +4,13 @@
 // stand still. Found by dlsym in libonehop_fake_cuda.so; all functions act on this process only.
 //
 // Environment, read at the first call:
-//   FAKE_CUDA="devices=2,memory=1G,p2p=all,name=Fake GPU,ipc=on,vmm=on,blocking=on,delay_us=0,
-//             fail=…"
+//   FAKE_CUDA="devices=2,memory=1G,p2p=all,name=Fake GPU,numa=0,ipc=on,vmm=on,
+//             blocking=on,delay_us=0,fail=…"
 //     devices   1..64                                            (1)
 //     memory    bytes of each device; K, M, G                    (1G)
 //     p2p       all, none, or pairs of physical devices: 0-1+2-3 (all)
 //     name      of every device                                  (Fake GPU)
+//     numa      node of each device: 0+0+1+1, or none            (0)
 //     ipc, vmm  on or off: legacy IPC, VMM                       (on)
 //     blocking  on or off: calls wait for running kernels, below (on)
 //     delay_us  before each operation of a stream                (0)

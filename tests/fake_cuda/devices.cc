@@ -61,8 +61,10 @@ Code cuDeviceGetAttribute(int* value, int attribute, Device device) {
     case kDevicePciDomain:
     case kDeviceMinor:
     case kDeviceComputeMode:  // any number of processes
-    case kDeviceHostNuma:
       *value = 0;
+      return kSuccess;
+    case kDeviceHostNuma:
+      *value = config().numa_of(physical_of(device));
       return kSuccess;
     case kDeviceMajor:
       *value = 9;
@@ -80,6 +82,16 @@ Code cuDeviceCanAccessPeer(int* can, Device device, Device peer) {
   if (!call.ok()) return call.code();
   if (!is_device(device) || !is_device(peer)) return kInvalidDevice;
   *can = device != peer && config().can_access(physical_of(device), physical_of(peer)) ? 1 : 0;
+  return kSuccess;
+}
+
+// Links with access have atomics, too.
+Code cuDeviceGetP2PAttribute(int* value, int attribute, Device device, Device peer) {
+  Call call(Symbol::cuDeviceGetP2PAttribute, kAnything);
+  if (!call.ok()) return call.code();
+  if (!is_device(device) || !is_device(peer) || device == peer) return kInvalidDevice;
+  if (attribute != kP2pNativeAtomics) return kInvalidValue;
+  *value = config().can_access(physical_of(device), physical_of(peer)) ? 1 : 0;
   return kSuccess;
 }
 

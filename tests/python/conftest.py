@@ -58,6 +58,8 @@ def fake_cuda_library(tmp_path_factory):
 def fake_gpus(fake_cuda_library, monkeypatch, tmp_path):
     """Two GPUs for the processes that a test starts; this process never loads their driver."""
     monkeypatch.setenv("ONEHOP_CUDA_LIBRARY", str(fake_cuda_library))
+    # The same file is a management library.
+    monkeypatch.setenv("ONEHOP_NVML_LIBRARY", str(fake_cuda_library))
     monkeypatch.setenv("FAKE_CUDA", "devices=2,memory=256M,p2p=all")
     monkeypatch.setenv("FAKE_CUDA_STATE", str(tmp_path / "gpus"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -161,6 +161,7 @@ SAME_CALL(device_uuid, cuDeviceGetUuid_v2);
 SAME_CALL(device_name, cuDeviceGetName);
 SAME_CALL(device_attribute, cuDeviceGetAttribute);
 SAME_CALL(device_can_access_peer, cuDeviceCanAccessPeer);
+SAME_CALL(device_p2p_attribute, cuDeviceGetP2PAttribute);
 SAME_CALL(primary_retain, cuDevicePrimaryCtxRetain);
 SAME_CALL(primary_release, cuDevicePrimaryCtxRelease_v2);
 SAME_CALL(primary_state, cuDevicePrimaryCtxGetState);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "unit/fake_gpu.h"
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
@@ -188,6 +189,59 @@ TEST(SelectionTest, OneSidedOperationsOnDeviceMemoryTakeTheShortestPath) {
   }
 }
 
+cuda::GpuLink joined_by(oh_link kind, unsigned nvlinks = 0) {
+  cuda::GpuLink link;
+  link.kind = kind;
+  link.nvlinks = nvlinks;
+  return link;
+}
+
+// What joins the GPUs is said of every way between them, and of no other; it changes no choice.
+TEST(SelectionTest, TheLinkIsSaidAndChangesNoChoice) {
+  for (bool same_process : {false, true}) {
+    const LinkFacts plain = gpu_link(same_process);
+    for (int kind = OH_LINK_NVLINK; kind <= OH_LINK_PCIE_SYSTEM; ++kind) {
+      LinkFacts facts = plain;
+      facts.gpu_link = joined_by(static_cast<oh_link>(kind), kind == OH_LINK_NVLINK ? 18 : 0);
+      const std::string text = ", over " + facts.gpu_link.text();
+      const std::vector<PathRow> rows = explain(facts);
+      const std::vector<PathRow> before = explain(plain);
+      ASSERT_EQ(rows.size(), before.size());
+      for (size_t i = 0; i < rows.size(); ++i) {
+        EXPECT_EQ(rows[i].choice.path, before[i].choice.path);
+        EXPECT_EQ(rows[i].choice.method, before[i].choice.method);
+        bool between = rows[i].source >= kDevice && rows[i].target >= kDevice;
+        EXPECT_EQ(rows[i].choice.why.find(text) != std::string::npos, between)
+            << rows[i].choice.why;
+      }
+    }
+  }
+  LinkFacts one = gpu_link(false, true);
+  one.gpu_link = joined_by(OH_LINK_SAME);
+  EXPECT_EQ(choose_message(one, kDevice, kDevice, 1).why,
+            choose_message(gpu_link(false, true), kDevice, kDevice, 1).why);
+}
+
+// Only of what the hardware could do better.
+TEST(SelectionTest, AWayThatIsLongerThanTheHardwareAllowsIsSaid) {
+  LinkFacts facts = gpu_link(false);
+  facts.gpu_link = joined_by(OH_LINK_NVLINK, 18);
+  EXPECT_EQ(why_slower(facts), "");
+  facts.why_no_peer_access = "there is no peer access";
+  EXPECT_NE(why_slower(facts).find("there is no peer access, so that copies go through host"),
+            std::string::npos);
+  EXPECT_NE(why_slower(facts).find("NVLink, 18 links"), std::string::npos);
+  for (oh_link kind : {OH_LINK_UNKNOWN, OH_LINK_SAME, OH_LINK_PCIE_SWITCH, OH_LINK_PCIE_SYSTEM}) {
+    facts.gpu_link = joined_by(kind);
+    EXPECT_EQ(why_slower(facts), "") << kind;
+  }
+  // Within the process the driver takes the way through the host.
+  facts.same_process = true;
+  EXPECT_NE(
+      choose_message(facts, kDevice, kDevice, 1).why.find("by the driver through host memory"),
+      std::string::npos);
+}
+
 // Rows for the kinds of memory that the two sides have, and for no other.
 TEST(SelectionTest, DeviceMemoryIsExplainedWhereThereIsSome) {
   for (int bits = 0; bits < 4; ++bits) {
@@ -268,8 +322,8 @@ TEST(SelectionTest, EveryTransportIsViableOrSaysWhyNot) {
 
 TEST(SelectionTest, EnginesAreViableWithADriver) {
   const std::set<std::string> by_engine = {"cuda_ipc", "staged", "relay"};
-  for (const char* library : {"off", FAKE_CUDA_LIBRARY}) {
-    bool there = std::string("off") != library;
+  for (const std::string& library : {std::string("off"), unit::FakeGpu::get().driver->library}) {
+    bool there = library != "off";
     size_t found = 0;
     for (const TransportFact& fact : transports(library)) {
       if (by_engine.count(fact.name) == 0) continue;

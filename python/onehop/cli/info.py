@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onehop info``: versions, host, transports, and the configuration."""
+"""``onehop info``: versions, host, transports, topology, and the configuration."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -12,7 +12,6 @@ from rich.markup import escape
 from rich.table import Table
 
 import onehop
-from onehop import _bench
 from onehop.cli.gpus import facts, version
 from onehop.cli.provenance import provenance
 from onehop.cli.rows import make_console
@@ -84,41 +83,86 @@ def _facts_table(found: onehop.Info) -> Table:
 
 
 def _gpu_tables() -> Iterator[Table]:
-    """Show the driver with its devices, and which device may access which; or why there is none."""
+    """Show the driver with its devices, and how they are joined; or why there is none."""
     found = facts()
     if isinstance(found, str):
         missing = Table(title="GPUs", title_justify="left", box=None, show_header=False)
         missing.add_row(f"none: {escape(found)}")
         yield missing
+        yield from _node_tables(onehop.topology())
         return
     title = f"GPUs: {found.library}, {version(found)}"
+    machine = onehop.topology()
     shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for heading in ("device", "name", "capability", "PCI", "NUMA", "UUID"):
         shown.add_column(heading, overflow="fold")
-    for number, device in enumerate(found.devices):
-        node = "-" if device.numa < 0 else str(device.numa)
+    for device in machine.devices:
+        node = "-" if device.numa_node is None else str(device.numa_node)
         capability = f"{device.major}.{device.minor}"
         shown.add_row(
-            f"cuda:{number}", escape(device.name), capability, device.pci, node, device.uuid
+            f"cuda:{device.ordinal}", escape(device.name), capability, device.pci, node, device.uuid
         )
     yield shown
-    if len(found.devices) > 1:
-        yield _peer_table(found.devices)
+    yield from _node_tables(machine)
+    if len(machine.devices) > 1:
+        yield _peer_table(machine)
+        yield _link_table(machine)
 
 
-def _peer_table(devices: Sequence[_bench.Gpu]) -> Table:
-    table = Table(title="Peer access", title_justify="left", box=SIMPLE_HEAD)
+def _node_tables(machine: onehop.Topology) -> Iterator[Table]:
+    if not machine.nodes:
+        return
+    table = Table(title="NUMA nodes", title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("node", "CPUs", "usable here", "GPUs"):
+        table.add_column(heading, overflow="fold")
+    for node in machine.nodes:
+        near = [f"cuda:{gpu.ordinal}" for gpu in machine.devices if gpu.numa_node == node.node]
+        table.add_row(str(node.node), node.cpus or "-", node.usable or "-", ", ".join(near) or "-")
+    yield table
+
+
+def _matrix(title: str, machine: onehop.Topology, cell: Callable[[onehop.GpuLink], str]) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("from, to")
-    for number in range(len(devices)):
-        table.add_column(str(number))
-    for number, device in enumerate(devices):
-        table.add_row(
-            str(number),
-            *(
-                "-" if other == number else "[green]yes[/]" if reached else "[yellow]no[/]"
-                for other, reached in enumerate(device.peers)
-            ),
-        )
+    for device in machine.devices:
+        table.add_column(str(device.ordinal))
+    for device, links in zip(machine.devices, machine.links, strict=True):
+        table.add_row(str(device.ordinal), *map(cell, links))
+    return table
+
+
+def _peer_table(machine: onehop.Topology) -> Table:
+    def cell(link: onehop.GpuLink) -> str:
+        if link.kind == "same":
+            return "-"
+        if not link.peer_access:
+            return "[yellow]no[/]"
+        return "[green]yes[/]" if link.native_atomics else "[green]yes[/], no atomics"
+
+    return _matrix("Peer access", machine, cell)
+
+
+_SHORT = {
+    "same": "-",
+    "pcie_switch": "PCIe switch",
+    "pcie_bridge": "PCIe bridge",
+    "pcie_node": "PCIe, node",
+    "pcie_system": "PCIe, nodes",
+    "unknown": "?",
+}
+
+
+def _link_table(machine: onehop.Topology) -> Table:
+    """Show what joins the GPUs, and below it each sort of link in words."""
+
+    def cell(link: onehop.GpuLink) -> str:
+        return _SHORT.get(link.kind) or f"NVLink {link.nvlinks or ''}".rstrip()
+
+    table = _matrix("Links", machine, cell)
+    links = [link for row in machine.links for link in row if link.kind != "same"]
+    words = dict.fromkeys(f"{cell(link)}: {link.text}" for link in links)
+    table.caption = "\n".join(escape(line) for line in words)
+    table.caption_justify = "left"
     return table
 
 

@@ -90,6 +90,7 @@ enum DeviceAttribute : int {
 };
 
 enum FunctionAttribute : int { kFunctionMostThreads = 0 };
+inline constexpr int kP2pNativeAtomics = 3;  // CUdevice_P2PAttribute
 
 enum CaptureMode : int { kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2 };
 
@@ -145,6 +146,7 @@ struct PoolProps {
   X(device_name, cuDeviceGetName, (char*, int, Device))                                          \
   X(device_attribute, cuDeviceGetAttribute, (int*, int, Device))                                 \
   X(device_can_access_peer, cuDeviceCanAccessPeer, (int*, Device, Device))                       \
+  X(device_p2p_attribute, cuDeviceGetP2PAttribute, (int*, int, Device, Device))                  \
   X(primary_retain, cuDevicePrimaryCtxRetain, (Context*, Device))                                \
   X(primary_release, cuDevicePrimaryCtxRelease_v2, (Device))                                     \
   X(primary_state, cuDevicePrimaryCtxGetState, (Device, unsigned*, int*))                        \

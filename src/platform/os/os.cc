@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -175,6 +177,33 @@ int64_t Os::process_vm_writev(int pid, const iovec* local, size_t locals, const 
                               size_t remotes) {
   return or_errno(
       static_cast<int64_t>(::process_vm_writev(pid, local, locals, remote, remotes, 0)));
+}
+
+int Os::sched_getaffinity(void* mask, size_t size) {
+  return or_errno(::sched_getaffinity(0, size, static_cast<cpu_set_t*>(mask)));
+}
+
+int Os::sched_setaffinity(const void* mask, size_t size) {
+  return or_errno(::sched_setaffinity(0, size, static_cast<const cpu_set_t*>(mask)));
+}
+
+int Os::mbind_preferred(void* address, uint64_t size, int node) {
+  constexpr int kMostNodes = 1024;  // of Linux
+  constexpr int kBits = 8 * sizeof(unsigned long);
+  if (node < 0 || node >= kMostNodes) return -EINVAL;
+  unsigned long mask[kMostNodes / kBits] = {};
+  mask[node / kBits] = 1UL << node % kBits;
+  // The kernel takes one bit less than it is told.
+  return static_cast<int>(
+      or_errno(::syscall(SYS_mbind, address, size, MPOL_PREFERRED, mask, kMostNodes + 1UL, 0)));
+}
+
+int64_t Os::read_file(const char* path, char* out, size_t size) {
+  int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -errno;
+  auto got = or_errno(static_cast<int64_t>(::read(fd, out, size)));
+  ::close(fd);
+  return got;
 }
 
 int Os::getrandom(void* out, size_t size) {

@@ -1,19 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/segment.h"
 
+#include "platform/os/numa.h"
+
 namespace oh {
 
-Result<std::unique_ptr<Segment>> Segment::create(bool shared) {
-  std::unique_ptr<Segment> segment(new Segment);
+// The place of the pages is settled before the first of them is there.
+Status Segment::map_own(bool shared, int node) {
+  Mapping mapping;
   if (shared) {
-    OH_ASSIGN_OR_RETURN(segment->fd_, make_memfd("onehop-pair", kSegmentSize + kPipesSize));
-    OH_ASSIGN_OR_RETURN(Mapping mapping,
-                        Mapping::of_fd(segment->fd_.get(), kSegmentSize, /*populate=*/true));
-    segment->mapping_ = std::make_shared<Mapping>(std::move(mapping));
+    constexpr uint64_t kAll = kSegmentSize + kPipesSize;
+    OH_ASSIGN_OR_RETURN(fd_, make_memfd("onehop-pair", kAll));
+    if (node >= 0) {
+      // What is said of one mapping goes for the file, and so for the pipes and the other side.
+      OH_ASSIGN_OR_RETURN(Mapping whole, Mapping::of_fd(fd_.get(), kAll, /*populate=*/false));
+      place_memory(whole.data(), whole.size(), node);
+    }
+    OH_ASSIGN_OR_RETURN(mapping, Mapping::of_fd(fd_.get(), kSegmentSize, /*populate=*/true));
   } else {
-    OH_ASSIGN_OR_RETURN(Mapping mapping, Mapping::anonymous(kSegmentSize));
-    segment->mapping_ = std::make_shared<Mapping>(std::move(mapping));
+    OH_ASSIGN_OR_RETURN(mapping, Mapping::anonymous(kSegmentSize, /*populate=*/node < 0));
+    place_memory(mapping.data(), mapping.size(), node);
   }
+  mapping_ = std::make_shared<Mapping>(std::move(mapping));
+  OH_RETURN_IF_ERROR(map_pipes());
+  if (!shared) place_memory(pipes_, kPipesSize, node);
+  return {};
+}
+
+Result<std::unique_ptr<Segment>> Segment::create(bool shared, int node) {
+  std::unique_ptr<Segment> segment(new Segment);
+  OH_RETURN_IF_ERROR(segment->map_own(shared, node));
   // Zero bytes are the initial state of everything but the description.
   segment->layout_ = reinterpret_cast<SegmentLayout*>(segment->mapping_->data());
   SegmentHeader& header = segment->layout_->header;
@@ -24,7 +40,6 @@ Result<std::unique_ptr<Segment>> Segment::create(bool shared) {
   header.slots = kSlots;
   header.signals = kSignals;
   header.total = kSegmentSize;
-  OH_RETURN_IF_ERROR(segment->map_pipes());
   return segment;
 }
 

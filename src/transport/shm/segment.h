@@ -98,8 +98,9 @@ static_assert(kSegmentSize <= 1024 * 1024, "a peer costs at most 1 MiB of host m
 // A mapped segment, seen from one side.
 class Segment {
  public:
-  // A fresh one, all pages in; `shared` gives it a descriptor that can be passed on.
-  static Result<std::unique_ptr<Segment>> create(bool shared);
+  // A fresh one; `shared` gives it a descriptor that can be passed on, and all pages are in. With a
+  // NUMA node they come from there, if they can.
+  static Result<std::unique_ptr<Segment>> create(bool shared, int node = -1);
   // One that came from the other side; checks that it is what it says.
   static Result<std::unique_ptr<Segment>> open(UniqueFd fd);
   // The other side of one in this process.
@@ -132,6 +133,7 @@ class Segment {
  private:
   Segment() = default;
   UniqueFd fd_;
+  Status map_own(bool shared, int node);
   Status map_pipes();
 
   std::shared_ptr<Mapping> mapping_;

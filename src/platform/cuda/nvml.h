@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NVIDIA's management library, opened at run time: the few entry points that tell how GPUs are
+// joined. It knows all GPUs of the host by their UUIDs, whatever CUDA_VISIBLE_DEVICES hides.
+//
+// Threading: any thread; the table is constant once it is there.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "platform/cuda/nvml_abi.h"
+
+namespace oh::cuda::nvml {
+
+struct Library {
+#define OH_NVML_MEMBER(name, symbol, parameters) Code(*name) parameters = nullptr;
+  OH_NVML_FUNCTIONS(OH_NVML_MEMBER)
+#undef OH_NVML_MEMBER
+  const char* (*error_string)(Code) = nullptr;
+
+  // `path` is ONEHOP_NVML_LIBRARY; empty: libnvidia-ml.so.1. Opened once per process and path, and
+  // never closed. OH_ERR_NOT_VIABLE: it is not there, lacks an entry point, or `path` is "off".
+  static oh::Result<const Library*> open(const std::string& path);
+  Status failure(Code code, const char* call, const std::string& details) const;
+};
+
+// The library in use, which holds open what it needs only as long as somebody asks.
+class Session {
+ public:
+  explicit Session(const Library& library);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  // Why nothing may be asked.
+  const Status& status() const { return status_; }
+
+ private:
+  const Library& library_;
+  Status status_;
+};
+
+}  // namespace oh::cuda::nvml
