@@ -90,10 +90,10 @@ TEST_F(FakeKernels, ASpinningOneIsReadyWhenItsWordIsSetOrItsTimeIsOver) {
   EXPECT_EQ(driver().stream_query(streams_[0]), kNotReady);
   go_.set();
   EXPECT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
-  // Device memory, by a copy; and one that nobody ends.
+  // Device memory, by another stream; and one that nobody ends.
   ASSERT_EQ(spin_.launch(streams_[0], {memory_, 0, kLimitNs}), kSuccess);
   ASSERT_TRUE(eventually([&] { return driver().running() == 1; }));
-  ASSERT_EQ(driver().memset8_async(memory_, 1, 8, streams_[1]), kSuccess);
+  ASSERT_EQ(driver().stream_write64(streams_[1], memory_, 1, kStreamWriteDefault), kSuccess);
   EXPECT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
   ASSERT_EQ(driver().memset8(memory_, 0, 8), kSuccess);
   ASSERT_EQ(spin_.launch(streams_[0], {memory_, 0, 1'000'000}), kSuccess);
