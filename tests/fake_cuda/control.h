@@ -17,6 +17,7 @@
 //     fail      WHERE:N:CODE, may be given several times; see fake_cuda_fail
 //   FAKE_CUDA_STATE=PATH  the session: processes with the same path share the devices' memory.
 //   CUDA_VISIBLE_DEVICES  ordinals or "GPU-…" UUIDs, as the real driver reads it.
+//   FAKE_NVML: see nvml.cc.
 // Anything else in FAKE_CUDA ends the process with a message.
 //
 // Kernels: every module has those of the library, and fake_spin. Kernels of different streams run
