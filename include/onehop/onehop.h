@@ -3,6 +3,7 @@
 #ifndef ONEHOP_ONEHOP_H_
 #define ONEHOP_ONEHOP_H_
 
+#include "onehop/batch.h"
 #include "onehop/comm.h"
 #include "onehop/endpoint.h"
 #include "onehop/peer.h"

@@ -97,33 +97,6 @@ OH_API oh_status oh_peer_get(oh_peer* peer, void* data, oh_remote_region* remote
                              size_t remote_offset, size_t size, const oh_put_options* options,
                              oh_request** request);
 
-/*
- * Many blocks at once: block i is lengths[i] bytes at local + local_offsets[i] and
- * remote_offsets[i]. Strided: arrays NULL, then block i is `length` bytes at i * local_stride and i
- * * remote_stride behind local_base and remote_base. `local_size` bounds the local side.
- * OH_ERR_RANGE names the block that is outside; nothing has moved then. Where targets overlap,
- * which block is last is not defined. Between GPUs a kernel may copy, which waits for room on the
- * GPU beside other kernels (ONEHOP_BATCH_KERNEL).
- */
-typedef struct oh_batch {
-  size_t struct_size;
-  void* local;
-  size_t local_size;
-  size_t count;
-  const uint64_t* local_offsets;
-  const uint64_t* remote_offsets;
-  const uint64_t* lengths;
-  uint64_t local_base;
-  uint64_t remote_base;
-  uint64_t local_stride;
-  uint64_t remote_stride;
-  uint64_t length;
-} oh_batch;
-OH_API oh_status oh_peer_put_batch(oh_peer* peer, oh_remote_region* remote, const oh_batch* batch,
-                                   const oh_put_options* options, oh_request** request);
-OH_API oh_status oh_peer_get_batch(oh_peer* peer, oh_remote_region* remote, const oh_batch* batch,
-                                   const oh_put_options* options, oh_request** request);
-
 /* Sends a notification without a put; the peer takes it with oh_endpoint_notification. */
 OH_API oh_status oh_peer_notify(oh_peer* peer, const void* data, size_t size,
                                 const oh_transfer_options* options);

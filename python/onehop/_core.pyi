@@ -377,6 +377,56 @@ class Peer:
         OutOfRange names the block that is outside; nothing has moved then.
         """
 
+    def scatter(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Puts contiguous local bytes into many remote blocks.
+
+        Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the blocks lie back to back.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. after as for put.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def gather(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Gets many remote blocks into contiguous local memory.
+
+        Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the blocks lie back to back.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. after as for put.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def prepare_put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int) -> PreparedBatch:
+        """
+        Prepares many blocks to be put any number of times.
+
+        Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU copies, a post takes the
+        host the same time however many blocks there are. The local memory is held until the batch is closed.
+
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. With two ranges and one length no list is built at all.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def prepare_get(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int) -> PreparedBatch:
+        """
+        Prepares many blocks to be got any number of times.
+
+        Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU copies, a post takes the
+        host the same time however many blocks there are. The local memory is held until the batch is closed.
+
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. With two ranges and one length no list is built at all.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
     def attach(self, descriptor: onehop.buffers.Buffer, timeout: float | None = ...) -> RemoteRegion:
         """
         Attaches a region of this peer by its Region.descriptor. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
@@ -411,6 +461,34 @@ class Peer:
         """Closes the link; operations in flight are cancelled."""
 
     def __enter__(self) -> Peer: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def __repr__(self) -> str: ...
+
+class PreparedBatch:
+    """
+    Blocks that were checked and divided once, to be posted any number of times, by any number of threads.
+
+    Create it with Peer.prepare_put or prepare_get; it holds the peer, the remote region and the local memory until it is
+    closed or gone.
+    """
+
+    def post(self, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Moves the blocks once, as put_batch and get_batch do; notify (at most 2,048 bytes, for puts) comes after them.
+
+        after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
+        left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
+        OperationError with Status.RETIRED: the peer has deregistered the region; PeerLost; InvalidArgument: it was closed.
+        """
+
+    def close(self) -> None:
+        """
+        Lets go of all that it holds. Posts that are under way end as they would have.
+        """
+
+    def __enter__(self) -> PreparedBatch: ...
 
     def __exit__(self, *args: object) -> None: ...
 

@@ -153,6 +153,7 @@ void bind_peer(nb::module_& module) {
   bind_messages(type);
   bind_signals(type);
   bind_one_sided(type);
+  bind_batches(module, type);
   type.def(
           "attach", attach, nb::arg("descriptor").none(),
           nb::arg("timeout").none() = nb::ellipsis(),

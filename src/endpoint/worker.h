@@ -61,7 +61,7 @@ class Worker {
   SpinLock lock_;  // only ever tried
   uint64_t position_ OH_GUARDED_BY(lock_) = 0;
   uint64_t run_ OH_GUARDED_BY(lock_) = 0;
-  bool away_ OH_GUARDED_BY(lock_) = true;       // the last run was seen to be over
+  bool away_ OH_GUARDED_BY(lock_) = true;        // the last run was seen to be over
   int64_t may_return_ OH_GUARDED_BY(lock_) = 0;  // not before
   int64_t called_ OH_GUARDED_BY(lock_) = 0;      // when a copy last went by the engine
 };

@@ -334,8 +334,8 @@ void capture_copy(void* to, const void* from, size_t size) {
   cuda::Graph graph = nullptr;
   CALL(stream_create, &stream, cuda::kStreamNonBlocking);
   CALL(capture_begin, stream, cuda::kCaptureGlobal);
-  CALL(memcpy_async, reinterpret_cast<cuda::DevicePtr>(to),
-       reinterpret_cast<cuda::DevicePtr>(from), size, stream);
+  CALL(memcpy_async, reinterpret_cast<cuda::DevicePtr>(to), reinterpret_cast<cuda::DevicePtr>(from),
+       size, stream);
   CALL(capture_end, stream, &graph);
   CALL(graph_destroy, graph);
   CALL(stream_destroy, stream);

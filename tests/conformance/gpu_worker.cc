@@ -194,14 +194,10 @@ TEST_P(GpuWorkerBeside, EndsUnderTraffic) {
 constexpr Action kActions[] = {
     {"FirstLaunch", [](Side&) { launch_first_kernel(); }},
     {"Free",
-     [](Side&) {
-       release(MemoryKind::kMalloc, allocate(MemoryKind::kMalloc, kSpace), kSpace);
-     }},
+     [](Side&) { release(MemoryKind::kMalloc, allocate(MemoryKind::kMalloc, kSpace), kSpace); }},
     {"Synchronize", [](Side&) { synchronize_device(); }},
     {"HostFree",
-     [](Side&) {
-       release(MemoryKind::kPinned, allocate(MemoryKind::kPinned, kSpace), kSpace);
-     }},
+     [](Side&) { release(MemoryKind::kPinned, allocate(MemoryKind::kPinned, kSpace), kSpace); }},
     {"Capture",
      [](Side& side) {
        Buffer to = side.buffer(kSize);

@@ -25,9 +25,7 @@ struct OneThread {
   const CommandRing& ring;  // as the host addresses it
   Code* result;
 
-  uint64_t begin() const {
-    return onehop::detail::poll<HostAtomics>(ring.through, ring.epoch);
-  }
+  uint64_t begin() const { return onehop::detail::poll<HostAtomics>(ring.through, ring.epoch); }
   bool read(uint64_t position, Command* command) const {
     if (onehop::detail::read_command<HostAtomics>(ring, position, command)) return true;
     sched_yield();

@@ -95,9 +95,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // (none if `word` is 0). Returns at once. After an error some of it may have been enqueued.
   Status copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Event after,
               DevicePtr word, uint64_t value);
-  // Makes the kernels of a fatbin ready: the one that copies batches, and the worker, where they are
-  // wanted (not null). What a process loads while somebody's kernel spins may wait for that, so it is done before it is
-  // needed.
+  // Makes the kernels of a fatbin ready: the one that copies batches, and the worker, where they
+  // are wanted (not null). What a process loads while somebody's kernel spins may wait for that, so
+  // it is done before it is needed.
   Status load_kernels(ByteView image, const char* batch, const char* worker);
   // Null: they were not loaded.
   Function batch_kernel() const { return batch_kernel_.load(std::memory_order_acquire); }

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Peer.put_batch and its kin, and batches that are prepared.
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <vector>
+
+#include "errors.h"
+#include "one_sided.h"
+
+namespace onehop::python {
+namespace {
+
+// Offsets or lengths: an array of 64-bit integers as it is, anything else one by one.
+class Numbers {
+ public:
+  Numbers(nb::handle object, const char* name) {
+    if (PyObject_CheckBuffer(object.ptr()) && view(object)) return;
+    nb::object iterator = nb::steal(PyObject_GetIter(object.ptr()));
+    if (!iterator.is_valid()) {
+      PyErr_Clear();
+      throw TypeMismatch(std::string(name) + " is a " + name_of_type(object) +
+                         ": give an array of int64 or uint64, or a sequence of integers");
+    }
+    for (nb::handle item : object) copy_.push_back(number(item, name));
+    data_ = copy_.data();
+    size_ = copy_.size();
+  }
+  // One number, `count` times.
+  Numbers(uint64_t value, size_t count) : copy_(count, value), data_(copy_.data()), size_(count) {}
+  ~Numbers() {
+    if (view_.obj) PyBuffer_Release(&view_);
+  }
+  Numbers(const Numbers&) = delete;
+  const uint64_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+  static uint64_t number(nb::handle item, const char* name) {
+    nb::object index = nb::steal(PyNumber_Index(item.ptr()));
+    uint64_t value = index.is_valid() ? PyLong_AsUnsignedLongLong(index.ptr()) : 0;
+    if (!PyErr_Occurred()) return value;
+    PyErr_Clear();
+    raise_invalid(std::string(name) + " has " + nb::cast<std::string>(nb::repr(item)) +
+                  ": offsets and lengths are whole numbers of bytes from 0");
+  }
+
+ private:
+  // Whether the object is an array of 64-bit integers. Negative ones are out of any region's range.
+  bool view(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_ND) != 0) {
+      PyErr_Clear();
+      view_ = {};
+      return false;
+    }
+    std::string_view format = view_.format ? view_.format : "B";
+    if (format.size() == 2 && (format[0] == '@' || format[0] == '=' || format[0] == '<')) {
+      format.remove_prefix(1);
+    }
+    bool fits = view_.itemsize == 8 && view_.ndim == 1 && format.size() == 1 &&
+                std::string_view("qQlL").find(format[0]) != std::string_view::npos &&
+                reinterpret_cast<uintptr_t>(view_.buf) % alignof(uint64_t) == 0;
+    if (fits) {
+      data_ = static_cast<const uint64_t*>(view_.buf);
+      size_ = static_cast<size_t>(view_.len) / sizeof(uint64_t);
+    } else {
+      PyBuffer_Release(&view_);
+      view_ = {};
+    }
+    return fits;
+  }
+
+  Py_buffer view_{};
+  std::vector<uint64_t> copy_;
+  const uint64_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+struct Range {
+  uint64_t start;
+  uint64_t step;
+  size_t count;
+};
+// A range that counts upwards.
+std::optional<Range> as_range(nb::handle object) {
+  if (!PyRange_Check(object.ptr())) return std::nullopt;
+  auto start = nb::cast<int64_t>(object.attr("start"));
+  auto step = nb::cast<int64_t>(object.attr("step"));
+  if (start < 0 || step < 0) return std::nullopt;
+  return Range{static_cast<uint64_t>(start), static_cast<uint64_t>(step), nb::len(object)};
+}
+
+// What a batch is made of, as Python gave it.
+struct BatchArguments {
+  nb::handle local_offsets;  // null: packed
+  nb::handle remote_offsets;
+  nb::handle lengths;
+};
+
+// The description of a batch; what it points to lives as long as it.
+class Batch {
+ public:
+  Batch(const Local& local, const BatchArguments& arguments) {
+    value_.local = local.data();
+    value_.local_size = local.size();
+    value_.packed = !arguments.local_offsets.is_valid();
+    if (!take_ranges(arguments)) take_lists(arguments);
+  }
+  const oh_batch& operator*() const { return value_; }
+
+ private:
+  // Whether no list is needed.
+  bool take_ranges(const BatchArguments& arguments) {
+    std::optional<Range> theirs = as_range(arguments.remote_offsets);
+    std::optional<Range> ours =
+        value_.packed ? theirs : as_range(arguments.local_offsets);  // not looked at when packed
+    bool scalar = PyLong_Check(arguments.lengths.ptr());
+    if (!scalar || !ours || !theirs || ours->count != theirs->count) return false;
+    value_.count = theirs->count;
+    if (!value_.packed) {
+      value_.local_base = ours->start;
+      value_.local_stride = ours->step;
+    }
+    value_.remote_base = theirs->start;
+    value_.remote_stride = theirs->step;
+    value_.length = Numbers::number(arguments.lengths, "lengths");
+    return true;
+  }
+
+  void take_lists(const BatchArguments& arguments) {
+    remote_.emplace(arguments.remote_offsets, "remote_offsets");
+    if (!value_.packed) local_.emplace(arguments.local_offsets, "local_offsets");
+    if (PyLong_Check(arguments.lengths.ptr())) {
+      lengths_.emplace(Numbers::number(arguments.lengths, "lengths"), remote_->size());
+    } else {
+      lengths_.emplace(arguments.lengths, "lengths");
+    }
+    size_t count = remote_->size();
+    if (lengths_->size() != count || (local_ && local_->size() != count)) {
+      std::string ours = local_ ? std::to_string(local_->size()) + " local offsets, " : "";
+      raise_invalid("a batch has one entry per block: here are " + ours + std::to_string(count) +
+                    " remote offsets and " + std::to_string(lengths_->size()) + " lengths");
+    }
+    value_.count = count;
+    if (local_) value_.local_offsets = local_->data();
+    value_.remote_offsets = remote_->data();
+    value_.lengths = lengths_->data();
+  }
+
+  oh_batch value_ = detail::sized<oh_batch>();
+  std::optional<Numbers> local_;
+  std::optional<Numbers> remote_;
+  std::optional<Numbers> lengths_;
+};
+
+// Slices of remote regions begin somewhere inside: the library is given the whole and the offset.
+void check_whole(const PyRemoteRegion& remote) {
+  if (remote.offset == 0 && remote.size == (*remote.hold())->size()) return;
+  raise_invalid(
+      "a batch takes the whole remote region, not a slice: add the slice's start to the "
+      "remote offsets");
+}
+
+Access access_of(bool put) { return put ? Access::kRead : Access::kWrite; }
+
+// Both sides of a batch.
+struct Sides {
+  nb::handle local;
+  PyRemoteRegion& remote;
+};
+
+struct Extras {
+  nb::handle notify;
+  nb::handle after;
+};
+
+PyRequest run_batch(PyPeer& self, bool put, Sides sides, const BatchArguments& arguments,
+                    const Extras& extras) {
+  Link& link = *self.link;
+  auto operation = begin(link, sides.local, access_of(put));
+  const Local& local = operation->local;
+  check_whole(sides.remote);
+  PutOptions options(extras.notify, local.after(extras.after));
+  auto target = sides.remote.hold();
+  Batch batch(local, arguments);
+  oh_request* request = nullptr;
+  oh_status status;
+  {
+    WithoutGil release;
+    auto run = put ? oh_peer_put_batch : oh_peer_get_batch;
+    status = run(link.get(), (*target)->get(), &*batch, &options.value, &request);
+  }
+  return started(std::move(operation), status, request);
+}
+
+// ---- Prepared ---------------------------------------------------------------------------------
+
+struct PyPreparedBatch {
+  std::shared_ptr<Link> link;
+  bool put = true;
+  std::shared_ptr<Local> local;
+  // Empty once it is closed. A holder of its own, for posts that run without the GIL.
+  std::shared_ptr<Owned<PreparedBatch>> batch;
+
+  void close() {
+    batch.reset();
+    local.reset();
+  }
+};
+
+PyPreparedBatch prepare(PyPeer& self, bool put, Sides sides, const BatchArguments& arguments) {
+  Link& link = *self.link;
+  sweep_orphans();
+  auto local = std::make_shared<Local>(*link.context, sides.local, access_of(put));
+  local->forget_stream();
+  check_whole(sides.remote);
+  auto target = sides.remote.hold();
+  Batch batch(*local, arguments);
+  oh_prepared_batch* prepared = nullptr;
+  oh_status status;
+  {
+    WithoutGil release;
+    auto run = put ? oh_peer_prepare_put : oh_peer_prepare_get;
+    status = run(link.get(), (*target)->get(), &*batch, &prepared);
+  }
+  check(status);
+  auto owned = std::make_shared<Owned<PreparedBatch>>(PreparedBatch(prepared));
+  return {self.link, put, std::move(local), std::move(owned)};
+}
+
+PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after) {
+  if (!self.batch) raise_invalid("the prepared batch was closed");
+  sweep_orphans();
+  std::shared_ptr<Owned<PreparedBatch>> batch = self.batch;
+  auto operation = std::make_unique<Operation>();
+  operation->context = self.link->context;
+  operation->local.share(*self.local, access_of(self.put));
+  PutOptions options(notify, self.local->after(after));
+  oh_request* request = nullptr;
+  oh_status status;
+  {
+    WithoutGil release;
+    status = oh_prepared_batch_post((*batch)->get(), &options.value, &request);
+  }
+  return started(std::move(operation), status, request);
+}
+
+}  // namespace
+
+#define OH_PYTHON_NUMBERS                                                                     \
+  "Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of " \
+  "integers; lengths may be\none integer for all blocks."
+#define OH_PYTHON_OUT_OF_RANGE "OutOfRange names the block that is outside; nothing has moved then."
+#define OH_PYTHON_BLOCKS                                                                        \
+  "Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of " \
+  "the remote region.\n" OH_PYTHON_NUMBERS                                                      \
+  " With two ranges and one length no list is built at all."
+#define OH_PYTHON_BATCH OH_PYTHON_BLOCKS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
+#define OH_PYTHON_PACKED                                                                          \
+  "Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the " \
+  "blocks lie back to back.\n" OH_PYTHON_NUMBERS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
+#define OH_PYTHON_PREPARE                                                                         \
+  "Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU "  \
+  "copies, a post takes the\nhost the same time however many blocks there are. The local memory " \
+  "is held until the batch is closed.\n\n" OH_PYTHON_BLOCKS "\n\n" OH_PYTHON_OUT_OF_RANGE
+
+#define OH_PYTHON_LISTS                                                       \
+  "self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: " \
+  "onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: " \
+  "onehop.buffers.Offsets | int"
+#define OH_PYTHON_PACKED_LISTS                                                 \
+  "self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: " \
+  "onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int"
+#define OH_PYTHON_NOTIFY ", notify: onehop.buffers.Buffer | None = None"
+
+namespace {
+
+void bind_at_once(nb::class_<PyPeer>& type) {
+  type.def(
+          "put_batch",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+             nb::handle remote_offsets, nb::handle lengths, nb::handle notify, nb::handle after) {
+            return run_batch(self, true, {local, remote}, {local_offsets, remote_offsets, lengths},
+                             {notify, after});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
+          nb::arg("notify") = nb::none(), nb::arg("after").none() = current_stream_object(),
+          nb::sig("def put_batch(" OH_PYTHON_LISTS OH_PYTHON_NOTIFY OH_PYTHON_AFTER_ARGUMENT
+                  ") -> Request"),
+          "Puts many blocks at once.\n\n" OH_PYTHON_BATCH)
+      .def(
+          "get_batch",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+             nb::handle remote_offsets, nb::handle lengths, nb::handle after) {
+            return run_batch(self, false, {local, remote}, {local_offsets, remote_offsets, lengths},
+                             {nb::none(), after});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def get_batch(" OH_PYTHON_LISTS OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          "Gets many blocks at once.\n\n" OH_PYTHON_BATCH)
+      .def(
+          "scatter",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle remote_offsets,
+             nb::handle lengths, nb::handle notify, nb::handle after) {
+            return run_batch(self, true, {local, remote}, {{}, remote_offsets, lengths},
+                             {notify, after});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("remote_offsets").none(),
+          nb::arg("lengths").none(), nb::arg("notify") = nb::none(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def scatter(" OH_PYTHON_PACKED_LISTS OH_PYTHON_NOTIFY OH_PYTHON_AFTER_ARGUMENT
+                  ") -> Request"),
+          "Puts contiguous local bytes into many remote blocks.\n\n" OH_PYTHON_PACKED)
+      .def(
+          "gather",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle remote_offsets,
+             nb::handle lengths, nb::handle after) {
+            return run_batch(self, false, {local, remote}, {{}, remote_offsets, lengths},
+                             {nb::none(), after});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("remote_offsets").none(),
+          nb::arg("lengths").none(), nb::arg("after").none() = current_stream_object(),
+          nb::sig("def gather(" OH_PYTHON_PACKED_LISTS OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          "Gets many remote blocks into contiguous local memory.\n\n" OH_PYTHON_PACKED);
+}
+
+void bind_prepare(nb::class_<PyPeer>& type) {
+  type.def(
+          "prepare_put",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+             nb::handle remote_offsets, nb::handle lengths) {
+            return prepare(self, true, {local, remote}, {local_offsets, remote_offsets, lengths});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
+          nb::sig("def prepare_put(" OH_PYTHON_LISTS ") -> PreparedBatch"),
+          "Prepares many blocks to be put any number of times.\n\n" OH_PYTHON_PREPARE)
+      .def(
+          "prepare_get",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+             nb::handle remote_offsets, nb::handle lengths) {
+            return prepare(self, false, {local, remote}, {local_offsets, remote_offsets, lengths});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
+          nb::sig("def prepare_get(" OH_PYTHON_LISTS ") -> PreparedBatch"),
+          "Prepares many blocks to be got any number of times.\n\n" OH_PYTHON_PREPARE);
+}
+
+}  // namespace
+
+void bind_batches(nb::module_& module, nb::class_<PyPeer>& type) {
+  nb::class_<PyPreparedBatch>(
+      module, "PreparedBatch",
+      "Blocks that were checked and divided once, to be posted any number of times, by any number "
+      "of threads.\n\nCreate it with Peer.prepare_put or prepare_get; it holds the peer, the "
+      "remote "
+      "region and the local memory until it is\nclosed or gone.")
+      .def("post", post, nb::arg("notify") = nb::none(),
+           nb::arg("after").none() = current_stream_object(),
+           nb::sig("def post(self, notify: onehop.buffers.Buffer | None = "
+                   "None" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+           "Moves the blocks once, as put_batch and get_batch do; notify (at most 2,048 bytes, for "
+           "puts) comes after them.\n\n" OH_PYTHON_AFTER
+           "\nOperationError with Status.RETIRED: the peer has deregistered the region; PeerLost; "
+           "InvalidArgument: it was closed.")
+      .def("close", &PyPreparedBatch::close,
+           "Lets go of all that it holds. Posts that are under way end as they would have.")
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> PreparedBatch"))
+      .def(
+          "__exit__", [](PyPreparedBatch& self, nb::args) { self.close(); },
+          nb::sig("def __exit__(self, *args: object) -> None"))
+      .def("__repr__", [](const PyPreparedBatch& self) {
+        return std::string("<onehop.PreparedBatch of ") + (self.put ? "puts" : "gets") +
+               (self.batch ? ">" : ", closed>");
+      });
+  bind_at_once(type);
+  bind_prepare(type);
+}
+
+}  // namespace onehop::python
