@@ -111,6 +111,7 @@ LinkFacts Peer::facts() const {
   facts.our_gpu = !our_gpu_.empty();
   facts.their_gpu = !identity_.gpu.empty();
   facts.same_gpu = facts.our_gpu && our_gpu_ == identity_.gpu;
+  if (pair_.device && pair_.device->worker()) facts.worker_max = Worker::kLongest;
   if (!why_no_device_.ok()) facts.why_no_device = why_no_device_.text();
   facts.why_no_peer_access = why_no_peer_access_;
   return facts;

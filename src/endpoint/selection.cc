@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/status.h"
 #include "platform/cuda/driver.h"
 #include "platform/os/handles.h"
@@ -125,6 +127,14 @@ Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind tar
                             : "through pinned host memory: the CPU fills it, an engine drains it"};
 }
 
+// What our engine would copy to (or from) memory that our GPU's kernels reach, its worker may.
+Choice or_by_worker(const LinkFacts& facts, MemoryKind ours, MemoryKind theirs, Choice choice) {
+  bool reached = choice.path == OH_PATH_CUDA_IPC || (facts.same_gpu && facts.same_process);
+  if (!reached || !on_device(ours) || theirs != MemoryKind::kDevice) return choice;
+  return {OH_PATH_WORKER, choice.method,
+          "by a kernel that stays on our GPU while small copies come often; else " + choice.why};
+}
+
 Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
   std::string why_not = why_not_at_all(facts, on_device(source));
   if (!why_not.empty()) return {OH_PATH_NONE, Method::kNone, why_not};
@@ -136,7 +146,8 @@ Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
     return {OH_PATH_RELAY, Method::kEager,
             "through the ring, then one copy by the receiver's engine"};
   }
-  return through_devices(facts, source, target);
+  Choice choice = through_devices(facts, source, target);
+  return size <= facts.worker_max ? or_by_worker(facts, source, target, choice) : choice;
 }
 
 Choice device_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote) {
@@ -179,8 +190,12 @@ Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
                         : "on the control socket: " + facts.why_no_segment};
 }
 
-Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote) {
-  if (on_device(local) || on_device(remote)) return device_one_sided(facts, local, remote);
+Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote,
+                        uint64_t size) {
+  if (on_device(local) || on_device(remote)) {
+    Choice choice = device_one_sided(facts, local, remote);
+    return size <= facts.worker_max ? or_by_worker(facts, local, remote, choice) : choice;
+  }
   oh_path path = bulk_path(facts);
   bool shared = remote == MemoryKind::kShared;
   if (facts.segment && (shared || facts.we_reach_them)) {
@@ -209,14 +224,25 @@ bool occurs(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
   return !device || (source != MemoryKind::kShared && target != MemoryKind::kShared);
 }
 
+// Whether small copies have a row of their own.
+bool worker_differs(const LinkFacts& facts, MemoryKind ours, MemoryKind theirs) {
+  return facts.worker_max > 0 &&
+         choose_one_sided(facts, ours, theirs, facts.worker_max).path == OH_PATH_WORKER;
+}
+
 void explain_messages(const LinkFacts& facts, MemoryKind source, MemoryKind target,
                       std::vector<PathRow>* rows) {
   // The choice changes only behind these sizes. From a device nothing travels early.
   bool early = facts.eager_credit > 0 && !on_device(source);
   uint64_t first = 0;
-  for (uint64_t last : {facts.granted_inline, facts.eager_max, UINT64_MAX}) {
-    if (last < first || (last != UINT64_MAX && !early)) continue;
-    if (last != UINT64_MAX && last > facts.eager_max) last = facts.eager_max;
+  for (uint64_t last : {early ? std::min(facts.granted_inline, facts.eager_max) : UINT64_MAX,
+                        early ? facts.eager_max : UINT64_MAX, UINT64_MAX}) {
+    if (last < first) continue;
+    if (last == UINT64_MAX && worker_differs(facts, source, target)) {
+      rows->push_back({"message", source, target, first, facts.worker_max,
+                       choose_message(facts, source, target, facts.worker_max)});
+      first = facts.worker_max + 1;
+    }
     rows->push_back(
         {"message", source, target, first, last, choose_message(facts, source, target, last)});
     if (last == UINT64_MAX) break;
@@ -236,8 +262,14 @@ std::vector<PathRow> explain(const LinkFacts& facts) {
   for (MemoryKind local : {MemoryKind::kHost, MemoryKind::kDevice, MemoryKind::kDevicePrivate}) {
     for (MemoryKind remote : kAllKinds) {
       if (!occurs(facts, local, remote)) continue;
-      rows.push_back(
-          {"put/get", local, remote, 0, UINT64_MAX, choose_one_sided(facts, local, remote)});
+      uint64_t first = 0;
+      if (worker_differs(facts, local, remote)) {
+        rows.push_back({"put/get", local, remote, 0, facts.worker_max,
+                        choose_one_sided(facts, local, remote, facts.worker_max)});
+        first = facts.worker_max + 1;
+      }
+      rows.push_back({"put/get", local, remote, first, UINT64_MAX,
+                      choose_one_sided(facts, local, remote, UINT64_MAX)});
     }
   }
   return rows;
@@ -273,7 +305,9 @@ std::vector<TransportFact> transports(const std::string& cuda_library) {
   by_engine("cuda_ipc", "copy engines into and out of mapped device memory of peers of this host");
   by_engine("staged", "copy engines through a slab, for device memory that cannot be mapped");
   by_engine("relay", "pinned host memory, between host and device, or GPUs out of reach");
-  for (const char* name : {"worker", "nvlink", "proxy", "ucx"}) {
+  by_engine("worker",
+            "a kernel that stays on the GPU while small copies come often; with ONEHOP_WORKER=1");
+  for (const char* name : {"nvlink", "proxy", "ucx"}) {
     all.push_back({name, false, "not in this build"});
   }
   return all;

@@ -39,6 +39,7 @@ struct LinkFacts {
   bool their_gpu = false;
   bool same_gpu = false;
   cuda::GpuLink gpu_link;          // how the two GPUs are joined, where that was asked
+  uint64_t worker_max = 0;         // bytes that our GPU's worker copies; 0: there is none
   std::string why_no_device;       // not empty: our device memory has no way over this link
   std::string why_no_peer_access;  // not empty: the two GPUs do not reach each other's memory
 };
@@ -55,7 +56,8 @@ struct Choice {
 // How a message of `size` bytes travels when its receive is posted and credit is left.
 Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size);
 // How a put or get does.
-Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote);
+Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote,
+                        uint64_t size);
 
 // One row of the explanation: sizes [first, last]. The source is ours, also of a put or get.
 struct PathRow {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "unit/fake_gpu.h"
 #include "unit/faulty_os.h"
@@ -149,7 +150,7 @@ TEST(SelectionTest, OneSidedOperationsTakeTheShortestPath) {
        "another host"},
   };
   for (const Row& row : table) {
-    Choice choice = choose_one_sided(row.facts, row.source, row.target);
+    Choice choice = choose_one_sided(row.facts, row.source, row.target, row.size);
     EXPECT_EQ(choice.path, row.path) << choice.why;
     EXPECT_EQ(choice.method, row.method) << choice.why;
     EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
@@ -182,10 +183,31 @@ TEST(SelectionTest, OneSidedOperationsOnDeviceMemoryTakeTheShortestPath) {
       {local, kPrivate, kPrivate, 0, OH_PATH_STAGED, Method::kStream, "target's progress"},
   };
   for (const Row& row : table) {
-    Choice choice = choose_one_sided(row.facts, row.source, row.target);
+    Choice choice = choose_one_sided(row.facts, row.source, row.target, row.size);
     EXPECT_EQ(choice.path, row.path) << choice.why;
     EXPECT_EQ(choice.method, row.method) << choice.why;
     EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
+  }
+}
+
+// The worker copies what our engine would, up to its largest size and where kernels reach.
+TEST(SelectionTest, TheWorkerTakesSmallCopiesOfOurEngine) {
+  for (bool same_process : {false, true}) {
+    for (bool same_gpu : {false, true}) {
+      LinkFacts facts = gpu_link(same_process, same_gpu);
+      facts.worker_max = 65536;
+      bool reached = !same_process || same_gpu;
+      for (MemoryKind ours : {kDevice, kPrivate}) {
+        for (MemoryKind theirs : {kDevice, kPrivate}) {
+          bool taken = reached && theirs == kDevice;
+          EXPECT_EQ(choose_message(facts, ours, theirs, 65536).path == OH_PATH_WORKER, taken);
+          EXPECT_EQ(choose_one_sided(facts, ours, theirs, 65536).path == OH_PATH_WORKER, taken);
+          EXPECT_NE(choose_message(facts, ours, theirs, 65537).path, OH_PATH_WORKER);
+          EXPECT_NE(choose_one_sided(facts, ours, theirs, 65537).path, OH_PATH_WORKER);
+        }
+      }
+      EXPECT_NE(choose_message(facts, kHost, kDevice, 1).path, OH_PATH_WORKER);
+    }
   }
 }
 
@@ -264,7 +286,7 @@ TEST(SelectionTest, DeviceMemoryIsExplainedWhereThereIsSome) {
 // Whatever the facts are: the rows of a pair of memories follow each other without gap or overlap,
 // from nothing to everything, and each says what choose_message() says at both of its ends.
 TEST(SelectionTest, TheExplanationCoversEverySizeOnce) {
-  for (int bits = 0; bits < 64; ++bits) {
+  for (int bits = 0; bits < 128; ++bits) {
     for (uint64_t granted : {uint64_t{0}, uint64_t{400}, uint64_t{65536}}) {
       for (uint64_t eager : {uint64_t{0}, uint64_t{300}, uint64_t{16384}}) {
         for (uint64_t credit : {0, 262144}) {
@@ -274,30 +296,29 @@ TEST(SelectionTest, TheExplanationCoversEverySizeOnce) {
           facts.eager_credit = credit;
           facts.our_gpu = bits & 16;
           facts.their_gpu = bits & 32;
-          std::map<std::pair<MemoryKind, MemoryKind>, uint64_t> next;
-          std::set<std::pair<MemoryKind, MemoryKind>> complete;
-          size_t one_sided = 0;
+          facts.worker_max = facts.our_gpu && (bits & 64) ? 65536 : 0;
+          using Kinds = std::tuple<std::string, MemoryKind, MemoryKind>;
+          std::map<Kinds, uint64_t> next;
+          std::map<std::string, size_t> complete;
           for (const PathRow& row : explain(facts)) {
             EXPECT_FALSE(row.choice.why.empty());
-            if (row.operation != "message") {
-              ++one_sided;
-              EXPECT_EQ(row.choice.why, choose_one_sided(facts, row.source, row.target).why);
-              continue;
-            }
-            auto kinds = std::make_pair(row.source, row.target);
+            Kinds kinds(row.operation, row.source, row.target);
             EXPECT_EQ(row.first, next[kinds]) << granted << " " << eager;
             EXPECT_LE(row.first, row.last);
             for (uint64_t size : {row.first, row.last}) {
-              EXPECT_EQ(row.choice.why, choose_message(facts, row.source, row.target, size).why)
+              Choice choice = row.operation == "message"
+                                  ? choose_message(facts, row.source, row.target, size)
+                                  : choose_one_sided(facts, row.source, row.target, size);
+              EXPECT_EQ(row.choice.why, choice.why)
                   << size << " of " << granted << " " << eager << " " << credit;
             }
             next[kinds] = row.last + 1;
-            if (row.last == UINT64_MAX) complete.insert(kinds);
+            if (row.last == UINT64_MAX) ++complete[row.operation];
           }
           size_t ours = facts.our_gpu ? 2 : 0;
           size_t theirs = facts.their_gpu ? 2 : 0;
-          EXPECT_EQ(complete.size(), 4 + ours + theirs + ours * theirs);
-          EXPECT_EQ(one_sided, 2 + ours + theirs + ours * theirs);
+          EXPECT_EQ(complete["message"], 4 + ours + theirs + ours * theirs);
+          EXPECT_EQ(complete["put/get"], 2 + ours + theirs + ours * theirs);
         }
       }
     }
@@ -321,7 +342,7 @@ TEST(SelectionTest, EveryTransportIsViableOrSaysWhyNot) {
 }
 
 TEST(SelectionTest, EnginesAreViableWithADriver) {
-  const std::set<std::string> by_engine = {"cuda_ipc", "staged", "relay"};
+  const std::set<std::string> by_engine = {"cuda_ipc", "staged", "relay", "worker"};
   for (const std::string& library : {std::string("off"), unit::FakeGpu::get().driver->library}) {
     bool there = library != "off";
     size_t found = 0;
