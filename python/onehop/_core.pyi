@@ -126,7 +126,9 @@ def config() -> list[onehop.records.Variable]:
     """
 
 def devices() -> list[onehop.records.Gpu]:
-    """The GPUs that this process sees. Raises an Error if there is no driver."""
+    """
+    The GPUs that this process sees. Raises an Error if there is no driver.
+    """
 
 def links_from(device: int) -> list[onehop.records.GpuLink]:
     """How a GPU, by its place in devices(), is joined to each of them."""

@@ -7,8 +7,10 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include "onehop/onehop.h"
 #include "platform/cuda/nvml.h"
 #include "unit/fake_gpu.h"
+#include "unit/fake_numa.h"
 #include "unit/support.h"
 
 namespace {
@@ -170,6 +172,62 @@ TEST_F(NvmlTest, IsAbsent) {
   FakeGpu::get().fail("cuDeviceGetP2PAttribute", 0, cuda::kNotSupported);
   EXPECT_FALSE(cuda::peer_access(driver_, 0, 1).atomics);
   FakeGpu::get().clear_failures();
+}
+
+// A driver that does not tell: the host does, by the PCI address.
+TEST_F(NvmlTest, TheHostTellsTheNode) {
+  unit::FakeNuma numa;
+  numa.files["/sys/bus/pci/devices/0000:00:00.0/numa_node"] = "3\n";
+  EXPECT_EQ((*cuda::list_devices(driver_))[0].numa, 0);
+  FakeGpu::get().fail("cuDeviceGetAttribute", 0, cuda::kInvalidValue);
+  Result<std::vector<cuda::DeviceFacts>> devices = cuda::list_devices(driver_);
+  FakeGpu::get().clear_failures();
+  ASSERT_TRUE(unit::is_ok(devices));
+  EXPECT_EQ((*devices)[0].numa, 3);
+}
+
+TEST_F(NvmlTest, IsSeenThroughTheCApi) {
+  set("nvlink=all");
+  setenv("ONEHOP_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 1);
+  setenv("ONEHOP_NVML_LIBRARY", path_.c_str(), 1);
+  oh_device_info device{};
+  device.struct_size = sizeof(device);
+  EXPECT_EQ(oh_device_get(1, &device), OH_OK);
+  EXPECT_EQ(device.ordinal, 1);
+  EXPECT_EQ(device.uuid, uuids_[1]);
+  EXPECT_EQ(oh_device_get(2, &device), OH_ERR_RANGE);
+  EXPECT_EQ(oh_device_get(0, nullptr), OH_ERR_INVALID);
+  oh_device_link link{};
+  EXPECT_EQ(oh_device_get_link(0, 1, &link), OH_ERR_INVALID);  // no struct_size
+  link.struct_size = sizeof(link);
+  EXPECT_EQ(oh_device_get_link(0, 1, &link), OH_OK);
+  EXPECT_EQ(link.link, OH_LINK_NVLINK);
+  EXPECT_EQ(link.peer_access, 1);
+  EXPECT_EQ(oh_device_get_link(1, 1, &link), OH_OK);
+  EXPECT_EQ(link.link, OH_LINK_SAME);
+  EXPECT_EQ(oh_device_get_link(0, 2, &link), OH_ERR_RANGE);
+  EXPECT_EQ(oh_device_get_link(2, 0, &link), OH_ERR_RANGE);
+  setenv("ONEHOP_CUDA_LIBRARY", "off", 1);
+  EXPECT_EQ(oh_device_get(0, &device), OH_ERR_NOT_VIABLE);
+  EXPECT_EQ(oh_device_get_link(0, 0, &link), OH_ERR_NOT_VIABLE);
+  unsetenv("ONEHOP_CUDA_LIBRARY");
+  unsetenv("ONEHOP_NVML_LIBRARY");
+  EXPECT_STREQ(oh_link_name(OH_LINK_PCIE_NODE), "pcie_node");
+  EXPECT_STREQ(oh_link_name(static_cast<oh_link>(99)), "unknown");
+}
+
+TEST(NumaApiTest, NodesAreSeenThroughTheCApi) {
+  unit::FakeNuma numa;
+  oh_numa_node node{};
+  node.struct_size = sizeof(node);
+  EXPECT_EQ(oh_numa_node_get(0, &node), OH_ERR_RANGE);
+  numa.files["/sys/devices/system/node/online"] = "0-1\n";
+  numa.add_node(1, "4-11");
+  EXPECT_EQ(oh_numa_node_get(1, &node), OH_OK);
+  EXPECT_EQ(node.node, 1);
+  EXPECT_STREQ(node.cpus, "4-11");
+  EXPECT_STREQ(node.usable, "4-7");
+  EXPECT_EQ(oh_numa_node_get(2, &node), OH_ERR_RANGE);
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ def _gpu_tables() -> Iterator[Table]:
     yield from _node_tables(machine)
     if len(machine.devices) > 1:
         yield _peer_table(machine)
-        yield _link_table(machine)
+        yield from _link_tables(machine)
 
 
 def _node_tables(machine: onehop.Topology) -> Iterator[Table]:
@@ -152,18 +152,18 @@ _SHORT = {
 }
 
 
-def _link_table(machine: onehop.Topology) -> Table:
+def _link_tables(machine: onehop.Topology) -> Iterator[Table]:
     """Show what joins the GPUs, and below it each sort of link in words."""
 
     def cell(link: onehop.GpuLink) -> str:
         return _SHORT.get(link.kind) or f"NVLink {link.nvlinks or ''}".rstrip()
 
-    table = _matrix("Links", machine, cell)
+    yield _matrix("Links", machine, cell)
     links = [link for row in machine.links for link in row if link.kind != "same"]
-    words = dict.fromkeys(f"{cell(link)}: {link.text}" for link in links)
-    table.caption = "\n".join(escape(line) for line in words)
-    table.caption_justify = "left"
-    return table
+    words = Table(box=None, show_header=False)
+    for short, text in dict.fromkeys((cell(link), link.text) for link in links):
+        words.add_row(short, escape(text))
+    yield words
 
 
 _LIMITS = (

@@ -5,7 +5,6 @@
 // Threading: declarations only.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace oh::cuda::nvml {
@@ -17,7 +16,6 @@ inline constexpr Code kSuccess = 0;
 inline constexpr Code kInvalidArgument = 2;
 inline constexpr Code kNotSupported = 3;
 inline constexpr Code kNotFound = 6;
-inline constexpr Code kDriverNotLoaded = 9;
 
 inline constexpr unsigned kMostLinks = 18;   // of one GPU
 inline constexpr int kP2pNvlink = 2;         // nvmlGpuP2PCapsIndex_t
