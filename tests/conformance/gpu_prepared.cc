@@ -103,6 +103,20 @@ TEST(GpuPrepared, APostIsOneLaunch) {
       blocks.expected(2));
 }
 
+// Where blocks overlap they have the same bytes here, so it does not matter which is last.
+TEST(GpuPrepared, OverlappingBlocks) {
+  const Blocks blocks(100'000, 70, 500);
+  run_with(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& side, onehop::RemoteRegion& remote) {
+        Buffer out = side.buffer(kSpace);
+        out.fill(1);
+        side.peer().put_batch(remote, blocks.of(out)).wait(20s);
+        expect_posts(side, remote, blocks, {1, 0});
+      },
+      blocks.expected(2));
+}
+
 TEST(GpuPrepared, LongBlocksAreTheEngines) {
   Blocks blocks(8, 10'000, 1000);
   blocks.offsets.push_back(1'000'000);
