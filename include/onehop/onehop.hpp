@@ -163,6 +163,27 @@ class Peer {
     check(oh_peer_get_batch(get(), remote.get(), &batch, &options, &request));
     return Request(request);
   }
+  void send_batch(oh_blocks blocks, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
+                  After after = {}) {
+    blocks.struct_size = sizeof(blocks);
+    auto options = detail::with(timeout, after);
+    check(oh_peer_send_batch(get(), &blocks, tag, &options));
+  }
+  Message recv_batch(oh_blocks blocks, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
+                     After after = {}) {
+    blocks.struct_size = sizeof(blocks);
+    auto options = detail::with(timeout, after);
+    auto message = detail::sized<Message>();
+    check(oh_peer_recv_batch(get(), &blocks, tag, &options, &message));
+    return message;
+  }
+  Request irecv_batch(oh_blocks blocks, uint64_t tag = 0, After after = {}) {
+    blocks.struct_size = sizeof(blocks);
+    auto options = detail::with(kDefaultTimeout, after);
+    oh_request* request = nullptr;
+    check(oh_peer_irecv_batch(get(), &blocks, tag, &options, &request));
+    return Request(request);
+  }
   void notify(const Bytes& bytes, Timeout timeout = kDefaultTimeout) {
     auto options = detail::with(timeout);
     check(oh_peer_notify(get(), bytes.data(), bytes.size(), &options));

@@ -39,7 +39,9 @@ enum class FrameType : uint8_t {
   kCredit = 14,     // length = bytes of eager credit given back (channels without a shared word)
   kAbort = 15,      // the sender of op withdraws it: its receive is as if it had never come
   kPad = 16,        // nothing: the ring goes on at its start
-  kLast = kPad,
+  kBatchEnd = 17,   // the sender of a batch has written it: op of its receive, length, number =
+                    // path, aux = status
+  kLast = kBatchEnd,
 };
 
 enum FrameFlags : uint8_t {
