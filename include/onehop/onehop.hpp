@@ -89,6 +89,8 @@ class RemoteRegion {
   detail::Handle<oh_remote_region, oh_remote_region_detach> handle_;
 };
 
+class PreparedBatch;
+
 // A connection to one remote endpoint.
 class Peer {
  public:
@@ -148,42 +150,21 @@ class Peer {
     check(oh_peer_get(get(), data, remote.get(), offset, size, &options, &request));
     return Request(request);
   }
+  // Many blocks at once, and batches that are posted again and again: see onehop_batch.hpp.
   Request put_batch(const RemoteRegion& remote, oh_batch batch, const Bytes* notify = nullptr,
-                    After after = {}) {
-    batch.struct_size = sizeof(batch);
-    auto options = detail::with(kDefaultTimeout, notify, after);
-    oh_request* request = nullptr;
-    check(oh_peer_put_batch(get(), remote.get(), &batch, &options, &request));
-    return Request(request);
-  }
-  Request get_batch(const RemoteRegion& remote, oh_batch batch, After after = {}) {
-    batch.struct_size = sizeof(batch);
-    auto options = detail::with(kDefaultTimeout, nullptr, after);
-    oh_request* request = nullptr;
-    check(oh_peer_get_batch(get(), remote.get(), &batch, &options, &request));
-    return Request(request);
-  }
+                    After after = {});
+  Request get_batch(const RemoteRegion& remote, oh_batch batch, After after = {});
+  Request scatter(const RemoteRegion& remote, oh_batch batch, const Bytes* notify = nullptr,
+                  After after = {});
+  Request gather(const RemoteRegion& remote, oh_batch batch, After after = {});
+  PreparedBatch prepare_put(const RemoteRegion& remote, oh_batch batch);
+  PreparedBatch prepare_get(const RemoteRegion& remote, oh_batch batch);
+  // Batches as messages.
   void send_batch(oh_blocks blocks, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
-                  After after = {}) {
-    blocks.struct_size = sizeof(blocks);
-    auto options = detail::with(timeout, after);
-    check(oh_peer_send_batch(get(), &blocks, tag, &options));
-  }
+                  After after = {});
   Message recv_batch(oh_blocks blocks, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
-                     After after = {}) {
-    blocks.struct_size = sizeof(blocks);
-    auto options = detail::with(timeout, after);
-    auto message = detail::sized<Message>();
-    check(oh_peer_recv_batch(get(), &blocks, tag, &options, &message));
-    return message;
-  }
-  Request irecv_batch(oh_blocks blocks, uint64_t tag = 0, After after = {}) {
-    blocks.struct_size = sizeof(blocks);
-    auto options = detail::with(kDefaultTimeout, after);
-    oh_request* request = nullptr;
-    check(oh_peer_irecv_batch(get(), &blocks, tag, &options, &request));
-    return Request(request);
-  }
+                     After after = {});
+  Request irecv_batch(oh_blocks blocks, uint64_t tag = 0, After after = {});
   void notify(const Bytes& bytes, Timeout timeout = kDefaultTimeout) {
     auto options = detail::with(timeout);
     check(oh_peer_notify(get(), bytes.data(), bytes.size(), &options));
@@ -221,6 +202,7 @@ class Peer {
 
 }  // namespace onehop
 
+#include "onehop/onehop_batch.hpp"
 #include "onehop/onehop_endpoint.hpp"
 
 #endif  // ONEHOP_ONEHOP_HPP_

@@ -24,6 +24,7 @@ typedef struct oh_endpoint oh_endpoint;
 typedef struct oh_peer oh_peer;
 typedef struct oh_region oh_region;
 typedef struct oh_remote_region oh_remote_region;
+typedef struct oh_prepared_batch oh_prepared_batch;
 typedef struct oh_request oh_request;
 typedef struct oh_comm oh_comm;
 

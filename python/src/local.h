@@ -23,6 +23,8 @@ class Local {
   // The same bytes as the other's: one more hold.
   void share(const Local& other, Access access);
   void release();
+  // It will be asked for `after` long after the object has told its stream.
+  void forget_stream() { buffer_.forget_stream(); }
 
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }

@@ -152,7 +152,9 @@ void bind_peer(nb::module_& module) {
       "threads may use it.");
   bind_messages(type);
   bind_signals(type);
+  bind_message_batches(type);
   bind_one_sided(type);
+  bind_batches(module, type);
   type.def(
           "attach", attach, nb::arg("descriptor").none(),
           nb::arg("timeout").none() = nb::ellipsis(),

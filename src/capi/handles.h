@@ -27,10 +27,18 @@ struct oh_region {
   std::shared_ptr<oh::RegionRecord> region;
 };
 
+namespace oh {
+// A peer's region, for its handle and all batches that were prepared with it.
+struct AttachedRegion {
+  std::shared_ptr<Endpoint> endpoint;
+  std::shared_ptr<Peer> peer;
+  RemoteTarget target;
+  ~AttachedRegion();
+};
+}  // namespace oh
+
 struct oh_remote_region {
-  std::shared_ptr<oh::Endpoint> endpoint;
-  std::shared_ptr<oh::Peer> peer;
-  oh::RemoteTarget target;
+  std::shared_ptr<const oh::AttachedRegion> attached;
 };
 
 struct oh_comm {

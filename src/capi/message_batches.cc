@@ -23,6 +23,10 @@ Result<LocalBlocks> read_blocks(const oh_blocks* given) {
   oh_blocks blocks;
   OH_RETURN_IF_ERROR(read_options(given, &blocks));
   OH_RETURN_IF_ERROR(check_buffer(blocks.memory, blocks.memory_size));
+  if (blocks.count > BlockLayout::kMost) {
+    return error(OH_ERR_INVALID, "a batch of %zu blocks: at most %llu go at once, make several",
+                 blocks.count, static_cast<unsigned long long>(BlockLayout::kMost));
+  }
   if (blocks.count && !blocks.offsets != !blocks.lengths) {
     return error(OH_ERR_INVALID, "%zu blocks: give both arrays, or none for the strided form",
                  blocks.count);
@@ -49,12 +53,6 @@ Result<Call> read_call(const oh_peer& peer, const oh_blocks* blocks, uint64_t ta
 }
 
 Status post(oh_peer& peer, Request* request, Call& call, uint64_t tag) {
-  const BlockList& blocks = call.local.blocks;
-  if (blocks.count > BlockList::kMost) {
-    return error(OH_ERR_INVALID, "%llu blocks: a batch is received into %llu at most",
-                 static_cast<unsigned long long>(blocks.count),
-                 static_cast<unsigned long long>(BlockList::kMost));
-  }
   prepare(request, *peer.endpoint, OpKind::kRecvBatch, call.local.memory, call.local.bytes, tag);
   return peer.endpoint->post_batch(*peer.peer, request, call.local, call.after);
 }

@@ -1,122 +1,118 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "capi/handles.h"
+#include "capi/one_sided.h"
 
 using namespace oh;  // NOLINT: the C API is a thin skin over it
 
 namespace {
 
-// The blocks of a one-sided call, checked.
-Status check_piece(const oh_remote_region* remote, size_t offset, size_t size) {
-  if (slice_fits(offset, size, remote->target.length)) return {};
+Status check_piece(const oh_remote_region& remote, size_t offset, size_t size) {
+  uint64_t length = remote.attached->target.length;
+  if (slice_fits(offset, size, length)) return {};
   return error(OH_ERR_RANGE, "bytes %zu to %zu of a remote region of %llu bytes", offset,
-               offset + size, static_cast<unsigned long long>(remote->target.length));
+               offset + size, static_cast<unsigned long long>(length));
 }
 
-Status block_outside(size_t index, const char* side, uint64_t offset, uint64_t length,
-                     uint64_t bound) {
-  return error(OH_ERR_RANGE, "block %zu: %llu bytes at %llu are outside of the %s's %llu bytes",
-               index, static_cast<unsigned long long>(length),
-               static_cast<unsigned long long>(offset), side,
-               static_cast<unsigned long long>(bound));
+Status read_put_options(bool put, const oh_put_options* given, oh_put_options* options) {
+  OH_RETURN_IF_ERROR(read_options(given, options));
+  OH_RETURN_IF_ERROR(check_buffer(options->notify, options->notify_size));
+  OH_RETURN_IF_ERROR(check_notification(options->notify_size));
+  if (put || !options->notify) return {};
+  return error(OH_ERR_INVALID, "a get has no notification: only a put changes anything");
 }
 
-Result<std::vector<Block>> blocks_of(const oh_remote_region* remote, const oh_batch& batch) {
-  bool listed = batch.local_offsets || batch.remote_offsets || batch.lengths;
-  if (listed && !(batch.local_offsets && batch.remote_offsets && batch.lengths) && batch.count) {
-    return error(OH_ERR_INVALID,
-                 "a batch of %zu blocks: give all three arrays, or none for the strided form",
-                 batch.count);
+// A call while it is carried out.
+struct Run {
+  const OneSidedCall& call;
+  Request* request;
+  const ByteView* notify;  // null: none
+  Deadline deadline;
+};
+
+Status copy_now(const Run& run, LocalMemory& local) {
+  const OneSidedCall& call = run.call;
+  Endpoint& endpoint = *call.region.endpoint;
+  Peer& peer = *call.region.peer;
+  if (call.movement.blocks.size() > 1) {
+    endpoint.admit_kernels(call.region.target, call.data, call.size, &local);
   }
-  OH_RETURN_IF_ERROR(check_buffer(batch.local, batch.local_size));
-  std::vector<Block> blocks;
-  blocks.reserve(batch.count);
-  for (size_t i = 0; i < batch.count; ++i) {
-    uint64_t length = listed ? batch.lengths[i] : batch.length;
-    uint64_t local = listed ? batch.local_offsets[i] : batch.local_base;
-    uint64_t distant = listed ? batch.remote_offsets[i] : batch.remote_base;
-    if (!listed) {
-      uint64_t local_step;
-      uint64_t remote_step;
-      if (__builtin_mul_overflow(i, batch.local_stride, &local_step) ||
-          __builtin_mul_overflow(i, batch.remote_stride, &remote_step) ||
-          __builtin_add_overflow(local, local_step, &local) ||
-          __builtin_add_overflow(distant, remote_step, &distant)) {
-        return error(OH_ERR_RANGE, "block %zu: its offset does not fit into 64 bits", i);
-      }
-    }
-    if (!slice_fits(local, length, batch.local_size)) {
-      return block_outside(i, "local buffer", local, length, batch.local_size);
-    }
-    if (!slice_fits(distant, length, remote->target.length)) {
-      return block_outside(i, "remote region", distant, length, remote->target.length);
-    }
-    if (length) blocks.push_back({static_cast<uint8_t*>(batch.local) + local, distant, length});
+  Status status = call.movement.blocks.empty()
+                      ? peer.usable()
+                      : peer.copy(call.region.target, local, call.movement, run.deadline);
+  Request* request = run.request;
+  request->nbytes = call.movement.bytes;
+  request->path = peer.path_of(call.region.target, local.on_device);
+  request->peer = &peer;
+  request->peer_id = peer.pair().id;
+  request->peer_rank = peer.pair().rank;
+  if (status.ok() && run.notify) {
+    request->kind = OpKind::kNotify;
+    return peer.post_notification(request, *run.notify);
   }
-  return blocks;
+  request->done.store(1, std::memory_order_release);
+  return status;
 }
 
-// Does the operation, at once or as messages; with `out` null until it has ended.
-oh_status run(oh_peer* peer, bool put, const oh_remote_region* remote, const void* data,
-              size_t size, std::vector<Block> blocks, const oh_put_options* given,
-              oh_request** out) {
+Status start(const Run& run, const AfterOption& after) {
+  const OneSidedCall& call = run.call;
+  Endpoint& endpoint = *call.region.endpoint;
+  Peer& peer = *call.region.peer;
+  const RemoteTarget& target = call.region.target;
+  LocalMemory local;
+  OH_RETURN_IF_ERROR(endpoint.prepare_local(call.data, call.size, after, &local));
+  const std::span<const Block>& blocks = call.movement.blocks;
+  if (blocks.empty() || peer.reaches(target, local.on_device)) return copy_now(run, local);
+  BlockList list =
+      call.list ? call.list : std::make_shared<std::vector<Block>>(blocks.begin(), blocks.end());
+  if (!target.on_device && !local.on_device) {
+    return peer.post_one_sided(run.request, target, std::move(list), run.notify);
+  }
+  OH_RETURN_IF_ERROR(endpoint.export_local(call.data, call.size, &local));
+  return peer.post_by_slots(run.request, target, local, std::move(list), run.notify, run.deadline);
+}
+
+oh_status run_one(const oh_remote_region& remote, const Block& block, bool put,
+                  const oh_put_options* options, oh_request** request) {
+  OH_REPORT_IF_ERROR(check_buffer(block.local, block.size));
+  OH_REPORT_IF_ERROR(check_piece(remote, block.remote_offset, block.size));
+  OneSidedCall call{*remote.attached, block.local, block.size, {}};
+  call.movement.put = put;
+  call.movement.blocks = {&block, block.size ? 1u : 0u};
+  call.movement.count = call.movement.blocks.size();
+  call.movement.bytes = block.size;
+  return run(call, options, request);
+}
+
+}  // namespace
+
+namespace oh {
+
+AttachedRegion::~AttachedRegion() {
+  std::shared_ptr<ImportedBlock> import = target.import.lock();
+  if (import) import->attached.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Status check_attached_at(const oh_remote_region& remote, const oh_peer& peer) {
+  if (remote.attached->peer == peer.peer) return {};
+  return error(OH_ERR_INVALID, "the remote region was attached at another peer");
+}
+
+oh_status run(const OneSidedCall& call, const oh_put_options* given, oh_request** out) {
+  const std::shared_ptr<Endpoint>& endpoint = call.region.endpoint;
+  const bool put = call.movement.put;
   oh_put_options options;
-  OH_REPORT_IF_ERROR(read_options(given, &options));
-  OH_REPORT_IF_ERROR(check_buffer(options.notify, options.notify_size));
-  OH_REPORT_IF_ERROR(check_notification(options.notify_size));
-  if (!put && options.notify) {
-    return report(error(OH_ERR_INVALID, "a get has no notification: only a put changes anything"));
-  }
-  OH_REPORT_IF_ERROR(peer->endpoint->usable());
-  if (remote->peer != peer->peer) {
-    return report(error(OH_ERR_INVALID, "the remote region was attached at another peer"));
-  }
-  Result<Deadline> deadline = deadline_of(options.timeout_ns, peer->endpoint->config());
+  OH_REPORT_IF_ERROR(read_put_options(put, given, &options));
+  OH_REPORT_IF_ERROR(endpoint->usable());
+  Result<Deadline> deadline = deadline_of(options.timeout_ns, endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
-  uint64_t bytes = 0;
-  for (const Block& block : blocks) bytes += block.size;
   Result<AfterOption> after = after_option(options);
   OH_REPORT_IF_ERROR(after.status());
-  LocalMemory local_memory;
-  OH_REPORT_IF_ERROR(peer->endpoint->prepare_local(data, size, *after, &local_memory));
 
   // A request of the caller's, or one that ends with this call.
   Request local;
-  Request* request = out ? acquire(peer->endpoint) : &local;
-  prepare(request, *peer->endpoint, put ? OpKind::kPut : OpKind::kGet, nullptr, bytes, 0);
-  Status status;
-  bool local_on_device = local_memory.on_device;
-  bool direct = peer->peer->reaches(remote->target, local_on_device);
-  if (direct && blocks.size() > 1 && remote->target.imported && remote->target.on_device) {
-    peer->endpoint->admit_kernels(data, size, &local_memory);
-  }
-  if (direct || blocks.empty()) {
-    status = blocks.empty()
-                 ? peer->peer->usable()
-                 : peer->peer->copy(put, remote->target, local_memory, blocks, *deadline);
-    request->nbytes = bytes;
-    request->path = peer->peer->path_of(remote->target, local_on_device);
-    request->peer = peer->peer.get();
-    request->peer_id = peer->peer->pair().id;
-    request->peer_rank = peer->peer->pair().rank;
-    if (status.ok() && options.notify) {
-      request->kind = OpKind::kNotify;
-      status = peer->peer->post_notification(
-          request, {static_cast<const uint8_t*>(options.notify), options.notify_size});
-    } else {
-      request->done.store(1, std::memory_order_release);
-    }
-  } else if (remote->target.on_device || local_on_device) {
-    ByteView notify{static_cast<const uint8_t*>(options.notify), options.notify_size};
-    status = peer->endpoint->export_local(data, size, &local_memory);
-    if (status.ok()) {
-      status = peer->peer->post_by_slots(request, remote->target, local_memory, std::move(blocks),
-                                         options.notify ? &notify : nullptr, *deadline);
-    }
-  } else {
-    ByteView notify{static_cast<const uint8_t*>(options.notify), options.notify_size};
-    status = peer->peer->post_one_sided(request, remote->target, std::move(blocks),
-                                        options.notify ? &notify : nullptr);
-  }
+  Request* request = out ? acquire(endpoint) : &local;
+  prepare(request, *endpoint, put ? OpKind::kPut : OpKind::kGet, nullptr, call.movement.bytes, 0);
+  ByteView notify{static_cast<const uint8_t*>(options.notify), options.notify_size};
+  Status status = start({call, request, options.notify ? &notify : nullptr, *deadline}, *after);
   if (!status.ok()) {
     request->done.store(1, std::memory_order_release);
     if (out) release(request);
@@ -126,29 +122,10 @@ oh_status run(oh_peer* peer, bool put, const oh_remote_region* remote, const voi
     *out = as_handle(request);
     return OH_OK;
   }
-  return report(peer->endpoint->wait(request, *deadline, peer->peer.get()));
+  return report(endpoint->wait(request, *deadline, call.region.peer.get()));
 }
 
-oh_status run_one(oh_peer* peer, bool put, void* data, const oh_remote_region* remote,
-                  size_t offset, size_t size, const oh_put_options* options, oh_request** request) {
-  OH_REPORT_IF_ERROR(check_buffer(data, size));
-  OH_REPORT_IF_ERROR(check_piece(remote, offset, size));
-  std::vector<Block> blocks;
-  if (size) blocks.push_back({static_cast<uint8_t*>(data), offset, size});
-  return run(peer, put, remote, data, size, std::move(blocks), options, request);
-}
-
-oh_status run_batch(oh_peer* peer, bool put, const oh_remote_region* remote, const oh_batch* given,
-                    const oh_put_options* options, oh_request** request) {
-  oh_batch batch;
-  OH_REPORT_IF_ERROR(read_options(given, &batch));
-  Result<std::vector<Block>> blocks = blocks_of(remote, batch);
-  OH_REPORT_IF_ERROR(blocks.status());
-  return run(peer, put, remote, batch.local, batch.local_size, std::move(*blocks), options,
-             request);
-}
-
-}  // namespace
+}  // namespace oh
 
 extern "C" {
 
@@ -162,18 +139,17 @@ oh_status oh_peer_attach(oh_peer* peer, const void* descriptor, size_t size, int
   Result<RemoteTarget> target = peer->endpoint->attach(
       *peer->peer, {static_cast<const uint8_t*>(descriptor), size}, *deadline);
   OH_REPORT_IF_ERROR(target.status());
-  *remote = new oh_remote_region{peer->endpoint, peer->peer, std::move(*target)};
+  std::shared_ptr<AttachedRegion> attached(
+      new AttachedRegion{peer->endpoint, peer->peer, std::move(*target)});
+  *remote = new oh_remote_region{std::move(attached)};
   return OH_OK;
 }
 
 void oh_remote_region_detach(oh_remote_region* remote) {
-  if (!remote || !remote->endpoint->is_of_this_process()) return;
-  std::shared_ptr<ImportedBlock> import = remote->target.import.lock();
-  if (import) import->attached.fetch_sub(1, std::memory_order_relaxed);
-  delete remote;
+  if (remote && remote->attached->endpoint->is_of_this_process()) delete remote;
 }
 size_t oh_remote_region_size(oh_remote_region* remote) {
-  return remote ? remote->target.length : 0;
+  return remote ? remote->attached->target.length : 0;
 }
 
 oh_status oh_peer_put(oh_peer* peer, const void* data, oh_remote_region* remote,
@@ -181,31 +157,18 @@ oh_status oh_peer_put(oh_peer* peer, const void* data, oh_remote_region* remote,
                       oh_request** request) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(remote);
-  return run_one(peer, true, const_cast<void*>(data), remote, remote_offset, size, options,
-                 request);
+  OH_REPORT_IF_ERROR(check_attached_at(*remote, *peer));
+  auto* local = static_cast<uint8_t*>(const_cast<void*>(data));
+  return run_one(*remote, {local, remote_offset, size}, /*put=*/true, options, request);
 }
 
 oh_status oh_peer_get(oh_peer* peer, void* data, oh_remote_region* remote, size_t remote_offset,
                       size_t size, const oh_put_options* options, oh_request** request) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(remote);
-  return run_one(peer, false, data, remote, remote_offset, size, options, request);
-}
-
-oh_status oh_peer_put_batch(oh_peer* peer, oh_remote_region* remote, const oh_batch* batch,
-                            const oh_put_options* options, oh_request** request) {
-  OH_CHECK_ARGUMENT(peer);
-  OH_CHECK_ARGUMENT(remote);
-  OH_CHECK_ARGUMENT(batch);
-  return run_batch(peer, true, remote, batch, options, request);
-}
-
-oh_status oh_peer_get_batch(oh_peer* peer, oh_remote_region* remote, const oh_batch* batch,
-                            const oh_put_options* options, oh_request** request) {
-  OH_CHECK_ARGUMENT(peer);
-  OH_CHECK_ARGUMENT(remote);
-  OH_CHECK_ARGUMENT(batch);
-  return run_batch(peer, false, remote, batch, options, request);
+  OH_REPORT_IF_ERROR(check_attached_at(*remote, *peer));
+  auto* local = static_cast<uint8_t*>(data);
+  return run_one(*remote, {local, remote_offset, size}, /*put=*/false, options, request);
 }
 
 }  // extern "C"

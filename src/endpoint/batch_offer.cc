@@ -13,7 +13,7 @@ ByteView as_bytes(const uint64_t* numbers, uint64_t count) {
 }
 }  // namespace
 
-Result<uint64_t> BlockList::measure(uint64_t bound, const char* memory) const {
+Result<uint64_t> BlockLayout::measure(uint64_t bound, const char* memory) const {
   uint64_t sum = 0;
   for (uint64_t i = 0; i < count; ++i) {
     uint64_t step = 0;
@@ -38,7 +38,7 @@ Result<uint64_t> BlockList::measure(uint64_t bound, const char* memory) const {
   return sum;
 }
 
-std::vector<Block> cut(const LocalBlocks& ours, const BlockList& theirs) {
+std::vector<Block> cut(const LocalBlocks& ours, const BlockLayout& theirs) {
   std::vector<Block> pieces;
   pieces.reserve(ours.blocks.count);
   uint64_t block = 0;   // of theirs
@@ -48,7 +48,8 @@ std::vector<Block> cut(const LocalBlocks& ours, const BlockList& theirs) {
     uint64_t left = ours.blocks.size(i);
     while (left > 0 && block < theirs.count) {
       uint64_t piece = std::min(left, theirs.size(block) - within);
-      if (piece > 0) pieces.push_back({local, theirs.offset(block) + within, piece});
+      Block next{local, theirs.offset(block) + within, piece};
+      if (piece > 0 && (pieces.empty() || !pieces.back().join(next))) pieces.push_back(next);
       local += piece;
       left -= piece;
       within += piece;
@@ -60,7 +61,7 @@ std::vector<Block> cut(const LocalBlocks& ours, const BlockList& theirs) {
   return pieces;
 }
 
-Bytes BatchOffer::encode(ByteView descriptor, const BlockList& blocks) {
+Bytes BatchOffer::encode(ByteView descriptor, const BlockLayout& blocks) {
   Bytes bytes;
   Writer writer(bytes);
   writer.u64(0);
@@ -86,7 +87,7 @@ Result<BatchOffer> BatchOffer::decode(ByteView bytes) {
   offer.descriptor.assign(descriptor.begin(), descriptor.end());
   offer.blocks.count = reader.u64();
   bool listed = reader.u8() != 0;
-  if (reader.ok() && offer.blocks.count <= BlockList::kMost && listed) {
+  if (reader.ok() && offer.blocks.count <= BlockLayout::kMost && listed) {
     ByteView numbers = reader.raw(2 * offer.blocks.count * sizeof(uint64_t));
     // Never empty: a list of no blocks is a list.
     offer.numbers.resize(numbers.size() / sizeof(uint64_t) + 1);
@@ -98,7 +99,7 @@ Result<BatchOffer> BatchOffer::decode(ByteView bytes) {
     offer.blocks.stride = reader.u64();
     offer.blocks.length = reader.u64();
   }
-  if (!reader.at_end() || offer.blocks.count > BlockList::kMost) {
+  if (!reader.at_end() || offer.blocks.count > BlockLayout::kMost) {
     return error(OH_ERR_PROTOCOL,
                  "a receive of a batch was described in %zu bytes that make no sense",
                  bytes.size());

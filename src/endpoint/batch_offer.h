@@ -20,9 +20,8 @@ namespace oh {
 
 // Which blocks of one memory: block i is lengths[i] bytes at offsets[i], or, strided, `length`
 // bytes at base + i * stride. The arrays are somebody else's.
-struct BlockList {
-  static constexpr uint64_t kMost = uint64_t{1}
-                                    << 22;  // of a receive: its sender has to believe it
+struct BlockLayout {
+  static constexpr uint64_t kMost = 1 << 20;  // the other side has to believe it
 
   uint64_t count = 0;
   const uint64_t* offsets = nullptr;  // null: strided
@@ -41,27 +40,27 @@ struct BlockList {
 struct LocalBlocks {
   uint8_t* memory = nullptr;
   uint64_t size = 0;
-  BlockList blocks;
+  BlockLayout blocks;
   uint64_t bytes = 0;  // of all blocks
 };
 
-// The same bytes on both sides: pieces that end where a block of either ends, until ours are used
-// up. Theirs are as many at least.
-std::vector<Block> cut(const LocalBlocks& ours, const BlockList& theirs);
+// The same bytes on both sides: pieces that end where a block of either ends, unless they go on
+// side by side, until ours are used up. Theirs are as many at least.
+std::vector<Block> cut(const LocalBlocks& ours, const BlockLayout& theirs);
 
 struct BatchOffer {
-  static constexpr size_t kMaxBytes = 2 * BlockList::kMost * sizeof(uint64_t) + 4096;
+  static constexpr size_t kMaxBytes = 2 * BlockLayout::kMost * sizeof(uint64_t) + 4096;
 
   uint64_t op = 0;  // the receive's name
   Bytes descriptor;
-  BlockList blocks;               // of `numbers`
+  BlockLayout blocks;             // of `numbers`
   std::vector<uint64_t> numbers;  // offsets, then lengths
 
   BatchOffer() = default;
   BatchOffer(BatchOffer&&) = default;
   BatchOffer& operator=(BatchOffer&&) = default;
 
-  static Bytes encode(ByteView descriptor, const BlockList& blocks);
+  static Bytes encode(ByteView descriptor, const BlockLayout& blocks);
   // The name is known last.
   static void set_op(Bytes& offer, uint64_t op);
   static Result<BatchOffer> decode(ByteView bytes);

@@ -38,6 +38,12 @@ uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers,
   return count;
 }
 
+Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args) {
+  constexpr uint32_t kWorkersOfBlock = kernels::kBatchThreads / 32;
+  uint32_t grid = (args.workers + kWorkersOfBlock - 1) / kWorkersOfBlock;
+  return gpu.launch(stream, gpu.batch_kernel(), grid, kernels::kBatchThreads, &args);
+}
+
 Result<std::unique_ptr<BatchBuffer>> BatchBuffer::create(const std::shared_ptr<cuda::Gpu>& gpu) {
   std::unique_ptr<BatchBuffer> made(new BatchBuffer);
   made->gpu_ = gpu;
@@ -68,9 +74,7 @@ Status BatchBuffer::launch(cuda::Stream stream, cuda::DevicePtr word, uint64_t v
         gpu_->copy(stream, finished_, on_device(kZeroAt), sizeof(uint64_t), nullptr, 0, 0));
     zeroed_ = true;
   }
-  constexpr uint32_t kWorkersOfBlock = kernels::kBatchThreads / 32;
-  uint32_t grid = (args.workers + kWorkersOfBlock - 1) / kWorkersOfBlock;
-  return gpu_->launch(stream, gpu_->batch_kernel(), grid, kernels::kBatchThreads, &args);
+  return launch_batch(*gpu_, stream, args);
 }
 
 }  // namespace oh

@@ -20,6 +20,12 @@ namespace oh {
 uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers,
                 kernels::BatchShare* shares);
 
+// Longer blocks go to the engine, which then needs nothing of the device's processors.
+inline constexpr uint64_t kLongestForKernel = 2 * 1024 * 1024;
+
+// Enqueues the kernel.
+Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args);
+
 class BatchBuffer {
  public:
   static constexpr size_t kMostBlocks = 8192;

@@ -110,9 +110,10 @@ class Endpoint final : public Acceptor,
                        LocalMemory* local);
   // Makes it known to the other side, which has to do the copying.
   Status export_local(const void* data, uint64_t size, LocalMemory* local);
-  // Whether kernels may touch it, for several blocks between it and mapped memory of a peer. Of
-  // what is not there a copy says so; a kernel loses the context.
-  void admit_kernels(const void* data, uint64_t size, LocalMemory* local);
+  // Whether a kernel may copy between it and the target. Of what is not there a copy says so; a
+  // kernel loses the context.
+  void admit_kernels(const RemoteTarget& target, const void* data, uint64_t size,
+                     LocalMemory* local);
   // Lets go of all exports of device memory that overlap the range, here and at the peers.
   void retire_exports(const void* data, uint64_t length);
   // All that no region stands for.
@@ -213,6 +214,7 @@ class Endpoint final : public Acceptor,
   Status find_memory(Request* request, const AfterOption& after);
   Status find_local(const void* data, uint64_t size, const AfterOption& after, LocalMemory* local);
   static Status without_device();
+  bool kernels_reach(const RemoteTarget& target);
   Result<After> after_of(const AfterOption& option, bool ask);
   Status wait_for_producer(After& after);
   static void run_progress_thread(void* context);

@@ -124,21 +124,21 @@ Status Endpoint::take_region(Peer& peer, BatchSend& send, Deadline deadline) {
   Request request;
   request.endpoint = this;
   request.kind = OpKind::kPut;
-  OH_RETURN_IF_ERROR(peer.post_one_sided(&request, send.target, {Block{nullptr, 0, 0}}, nullptr));
+  auto nothing = std::make_shared<std::vector<Block>>(1, Block{nullptr, 0, 0});
+  OH_RETURN_IF_ERROR(peer.post_one_sided(&request, send.target, std::move(nothing), nullptr));
   return wait(&request, deadline, &peer);
 }
 
 Status Endpoint::put_pieces(Peer& peer, BatchSend& send, Deadline deadline) {
   const LocalBlocks& local = send.local;
   RemoteTarget& target = send.target;
-  std::vector<Block> pieces = cut(local, send.offer.blocks);
+  auto pieces = std::make_shared<std::vector<Block>>(cut(local, send.offer.blocks));
   send.path = peer.path_of(target, send.memory.on_device);
-  if (pieces.empty()) return peer.usable();
+  if (pieces->empty()) return peer.usable();
   if (peer.reaches(target, send.memory.on_device)) {
-    if (pieces.size() > 1 && target.imported && target.on_device) {
-      admit_kernels(local.memory, local.size, &send.memory);
-    }
-    return peer.copy(/*put=*/true, target, send.memory, pieces, deadline);
+    if (pieces->size() > 1) admit_kernels(target, local.memory, local.size, &send.memory);
+    Movement movement{/*put=*/true, *pieces, local.blocks.count, local.bytes, nullptr};
+    return peer.copy(target, send.memory, movement, deadline);
   }
   // Their table knows it as it was offered.
   target.version &= ~kTakenBit;

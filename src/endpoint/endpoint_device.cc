@@ -161,10 +161,26 @@ Status Endpoint::find_local(const void* data, uint64_t size, const AfterOption& 
   return {};
 }
 
-void Endpoint::admit_kernels(const void* data, uint64_t size, LocalMemory* local) {
-  if (!local->near || !gpu_->batch_kernel()) return;
+void Endpoint::admit_kernels(const RemoteTarget& target, const void* data, uint64_t size,
+                             LocalMemory* local) {
+  if (!local->near || !target.on_device || !gpu_->batch_kernel()) return;
   // It looks at every piece; what it finds is kept, and messages need it, too.
-  local->for_kernels = GpuExports::instance().find(gpu_->driver(), data, size).ok();
+  local->for_kernels =
+      GpuExports::instance().find(gpu_->driver(), data, size).ok() && kernels_reach(target);
+}
+
+// What is mapped for our device stays there while we hold it. Memory of this process may be gone,
+// and of another device we reach what cudaMalloc gives.
+bool Endpoint::kernels_reach(const RemoteTarget& target) {
+  if (target.imported) return true;
+  const auto* base = reinterpret_cast<const void*>(target.base);
+  Result<MemoryFacts> facts = classify(gpu_->driver(), base, target.length);
+  if (!facts.ok() || facts->placement != Placement::kDevice) return false;
+  Result<std::shared_ptr<const GpuExport>> there =
+      GpuExports::instance().find(gpu_->driver(), base, target.length);
+  if (!there.ok()) return false;
+  bool plain = (*there)->record.chunks.front().kind == ChunkKind::kCudaIpc;
+  return facts->device == gpu_->facts().ordinal || (plain && gpu_->reach(facts->device));
 }
 
 Status Endpoint::export_local(const void* data, uint64_t size, LocalMemory* local) {

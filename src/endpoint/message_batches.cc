@@ -81,6 +81,13 @@ bool MessageBatches::cancel(Request* request, const Status& status, bool give_up
   BatchReceive& receive = *request->batch;
   const std::shared_ptr<RegionRecord> region = receive.region;
   if (regions_.withdraw(*region)) {
+    Frame frame;
+    frame.type = FrameType::kAbort;
+    frame.flags = kOffer;
+    frame.op = request->op;
+    frame.tag = offer_tag(request->tag);
+    bool has_arrived = receive.offering.phase == Phase::kEnded;
+    if (has_arrived && !pair_.gone.load(std::memory_order_relaxed)) pair_.send(frame);
     finish(receive, status);
     return true;
   }

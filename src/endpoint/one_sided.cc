@@ -60,8 +60,8 @@ bool OneSided::reaches(const RemoteTarget& target, bool local_on_device) const {
   return target.imported && target.on_device;
 }
 
-Status OneSided::copy(bool put, const RemoteTarget& target, LocalMemory& local,
-                      std::span<const Block> blocks, Deadline deadline) {
+Status OneSided::copy(const RemoteTarget& target, LocalMemory& local, const Movement& movement,
+                      Deadline deadline) {
   // Before anybody has to wait for us.
   OH_RETURN_IF_ERROR(wait_for_producer(local, deadline));
   // Announced, then looked at the link: whoever ends the link does it the other way round.
@@ -81,12 +81,14 @@ Status OneSided::copy(bool put, const RemoteTarget& target, LocalMemory& local,
   }
   OH_FAULT_POINT("one_sided.copy");
   return target.on_device || local.on_device
-             ? copy_by_device(put, target, local.for_kernels, import.get(), blocks)
-             : copy_by_cpu(put, target, import.get(), blocks);
+             ? copy_by_device(target, import.get(), local.for_kernels, movement)
+             : copy_by_cpu(target, import.get(), movement);
 }
 
-Status OneSided::copy_by_cpu(bool put, const RemoteTarget& target, const ImportedBlock* import,
-                             std::span<const Block> blocks) {
+Status OneSided::copy_by_cpu(const RemoteTarget& target, const ImportedBlock* import,
+                             const Movement& movement) {
+  const bool put = movement.put;
+  std::span<const Block> blocks = movement.blocks;
   if (import) {
     for (const Block& block : blocks) {
       uint8_t* remote = import->translate(target.base + block.remote_offset, block.size);
@@ -95,38 +97,29 @@ Status OneSided::copy_by_cpu(bool put, const RemoteTarget& target, const Importe
     }
     return {};
   }
-  constexpr size_t kBatch = 1024;
-  CopyPiece pieces[kBatch];
+  constexpr size_t kAtOnce = 1024;
+  CopyPiece pieces[kAtOnce];
   while (!blocks.empty()) {
     size_t count = 0;
-    // Neighbours on both sides become one piece.
-    for (; !blocks.empty(); blocks = blocks.subspan(1)) {
-      const Block& block = blocks.front();
-      uint64_t remote = target.base + block.remote_offset;
-      CopyPiece* last = count ? &pieces[count - 1] : nullptr;
-      if (last && last->remote + last->size == remote &&
-          static_cast<uint8_t*>(last->local) + last->size == block.local) {
-        last->size += block.size;
-      } else if (count < kBatch) {
-        pieces[count++] = {block.local, remote, block.size};
-      } else {
-        break;
-      }
+    for (const Block& block : blocks.first(std::min(kAtOnce, blocks.size()))) {
+      pieces[count++] = {block.local, target.base + block.remote_offset, block.size};
     }
-    std::span<const CopyPiece> batch(pieces, count);
-    OH_RETURN_IF_ERROR(put ? pair_.mover->write(batch) : pair_.mover->read(batch));
+    blocks = blocks.subspan(count);
+    std::span<const CopyPiece> some(pieces, count);
+    OH_RETURN_IF_ERROR(put ? pair_.mover->write(some) : pair_.mover->read(some));
   }
   return {};
 }
 
 OneSided::Operation& OneSided::enqueue(Request* request, const RemoteTarget& target,
-                                       std::vector<Block> blocks, const ByteView* notify) {
+                                       BlockList blocks, const ByteView* notify) {
   auto operation = std::make_unique<Operation>();
   operation->kind = request->kind;
   operation->request = request;
   operation->region = target.index;
   operation->version = target.version;
-  operation->blocks = std::move(blocks);
+  operation->blocks = *blocks;
+  operation->list = std::move(blocks);
   if (notify) {
     operation->notify = true;
     operation->bytes.assign(notify->begin(), notify->end());
@@ -137,10 +130,10 @@ OneSided::Operation& OneSided::enqueue(Request* request, const RemoteTarget& tar
   return *queue_.back();
 }
 
-void OneSided::post(Request* request, const RemoteTarget& target, std::vector<Block> blocks,
+void OneSided::post(Request* request, const RemoteTarget& target, BlockList blocks,
                     const ByteView* notify) {
   Operation& operation = enqueue(request, target, std::move(blocks), notify);
-  for (const Block& block : operation.blocks) operation.missing += block.size;
+  operation.missing = request->size;
   progress();
 }
 

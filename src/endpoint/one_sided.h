@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "endpoint/batch_plan.h"
 #include "endpoint/pair.h"
 #include "endpoint/regions.h"
 #include "endpoint/transfers.h"
@@ -29,6 +30,25 @@ struct Block {
   uint8_t* local;
   uint64_t remote_offset;
   uint64_t size;
+
+  // Takes one in that follows on both sides.
+  bool join(const Block& next) {
+    if (next.local != local + size || next.remote_offset != remote_offset + size) return false;
+    size += next.size;
+    return true;
+  }
+};
+
+// Those of an operation that outlives its call; all posts of a prepared batch share them.
+using BlockList = std::shared_ptr<const std::vector<Block>>;
+
+// What one put or get moves.
+struct Movement {
+  bool put = false;
+  std::span<const Block> blocks;  // none is empty
+  uint64_t count = 0;             // of blocks, before neighbours became one
+  uint64_t bytes = 0;
+  BatchPlan* plan = nullptr;  // of a prepared batch, where a kernel copies it
 };
 
 // A peer's region, as attached.
@@ -49,7 +69,7 @@ struct RemoteTarget {
 struct LocalMemory {
   bool on_device = false;
   bool near = false;         // of the endpoint's device, not managed
-  bool for_kernels = false;  // and all of it is there
+  bool for_kernels = false;  // so is all of the operation's memory, and a kernel reaches it
   After after;
   std::shared_ptr<const GpuExport> exported;  // where the other side may have to map it
 };
@@ -76,12 +96,13 @@ struct OneSidedOperation {
   Request* request = nullptr;
   uint32_t region = 0;
   uint64_t version = 0;
-  std::vector<Block> blocks;
-  size_t block = 0;      // next one to push
-  uint64_t offset = 0;   // within it
-  uint64_t missing = 0;  // bytes of a get that have not come
-  Bytes bytes;           // of a notification
-  bool notify = false;   // a put that is followed by a notification once it has ended well
+  BlockList list;
+  std::span<const Block> blocks;  // of the list
+  size_t block = 0;               // next one to push
+  uint64_t offset = 0;            // within it
+  uint64_t missing = 0;           // bytes of a get that have not come
+  Bytes bytes;                    // of a notification
+  bool notify = false;            // a put that is followed by a notification once it has ended well
   uint32_t slot = 0;
   uint64_t count = 0;
   // Through slots.
@@ -104,20 +125,22 @@ class OneSided {
   // Whether copy() can reach the target; otherwise post().
   bool reaches(const RemoteTarget& target, bool local_on_device) const;
   // Copies all blocks now. Call without the lock.
-  Status copy(bool put, const RemoteTarget& target, LocalMemory& local,
-              std::span<const Block> blocks, Deadline deadline) OH_EXCLUDES(pair_.lock);
+  Status copy(const RemoteTarget& target, LocalMemory& local, const Movement& movement,
+              Deadline deadline) OH_EXCLUDES(pair_.lock);
+  // Prepares blocks that kernels may copy. Null: they go one by one at each copy.
+  std::unique_ptr<BatchPlan> plan(const RemoteTarget& target, const Movement& movement)
+      OH_EXCLUDES(pair_.lock);
 
   // Whether a thread of ours is inside copy().
   bool copying() const { return copies_.load(std::memory_order_seq_cst) != 0; }
 
   // Sends the operation as messages; the request ends when the other side says that all is done. A
   // notification given with it comes after it.
-  void post(Request* request, const RemoteTarget& target, std::vector<Block> blocks,
-            const ByteView* notify);
+  void post(Request* request, const RemoteTarget& target, BlockList blocks, const ByteView* notify);
   // The same for memory on a device that we cannot map: block by block through transfer slots,
   // which the other side claims.
   void post_by_slots(Request* request, const RemoteTarget& target, const LocalMemory& local,
-                     std::vector<Block> blocks, const ByteView* notify);
+                     BlockList blocks, const ByteView* notify);
   // Until earlier work on our memory is done.
   Status wait_for_producer(LocalMemory& local, Deadline deadline);
   // A block of such an operation has ended, here or for the other side.
@@ -177,12 +200,12 @@ class OneSided {
   };
 
   // A new operation at the end of the queue; progress() begins with it.
-  Operation& enqueue(Request* request, const RemoteTarget& target, std::vector<Block> blocks,
+  Operation& enqueue(Request* request, const RemoteTarget& target, BlockList blocks,
                      const ByteView* notify);
-  Status copy_by_cpu(bool put, const RemoteTarget& target, const ImportedBlock* import,
-                     std::span<const Block> blocks);
-  Status copy_by_device(bool put, const RemoteTarget& target, bool for_kernels,
-                        const ImportedBlock* import, std::span<const Block> blocks);
+  Status copy_by_cpu(const RemoteTarget& target, const ImportedBlock* import,
+                     const Movement& movement);
+  Status copy_by_device(const RemoteTarget& target, const ImportedBlock* import, bool for_kernels,
+                        const Movement& movement);
   bool push_operation(Operation& operation);
   bool push_put(Operation& operation);
   bool push_get(Operation& operation);

@@ -6,57 +6,40 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
+#include "base/log.h"
+#include "endpoint/batch_plan.h"
 #include "endpoint/batches.h"
 #include "endpoint/one_sided.h"
 
 namespace oh {
 namespace {
 
-// Longer ones go to the engine, which then needs nothing of the device's processors.
-constexpr uint64_t kLongestForKernel = 2 * 1024 * 1024;
-
-// A stream, a done word and buffers for the time of one operation.
-class Lease {
+// The copies of one operation: block by block, or collected for the kernel.
+class Copies {
  public:
   // by_kernel: there is one, and it may touch the memory of both sides.
-  Lease(DeviceLink& device, bool by_kernel) : device_(device), by_kernel_(by_kernel) {}
-  ~Lease() {
+  Copies(DeviceLink& device, bool by_kernel)
+      : device_(device), lease_(device), by_kernel_(by_kernel) {}
+  ~Copies() {
     for (std::unique_ptr<BatchBuffer>& buffer : buffers_) {
       if (buffer) device_.give_batch_buffer(std::move(buffer));
     }
-    if (stream_) device_.give_stream(stream_);
-    if (word_.host) device_.gpu().give_word(word_);
   }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-  Status take() {
-    OH_ASSIGN_OR_RETURN(stream_, device_.take_stream());
-    OH_ASSIGN_OR_RETURN(word_, device_.gpu().take_word());
-    value_ = word_.host->load(std::memory_order_relaxed);
-    return {};
-  }
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+  DeviceLease& lease() { return lease_; }
+
   // Enqueues a copy, at once or with others; with the last one of the operation, all of them.
-  Status copy(void* to, const void* from, uint64_t size, bool last) {
+  Status add(void* to, const void* from, uint64_t size, bool last) {
     bool alone = last && !collecting();
     if (alone || size > kLongestForKernel || !take_buffer()) {
       if (last) OH_RETURN_IF_ERROR(flush());
-      return enqueue(to, from, size, last);
+      return lease_.copy(to, from, size, last);
     }
     BatchBuffer& buffer = *buffers_[turn_];
-    if (buffer.count() == 0) OH_RETURN_IF_ERROR(wait(buffer.in_use_until()));
+    if (buffer.count() == 0) OH_RETURN_IF_ERROR(lease_.wait(buffer.in_use_until()));
     buffer.add({reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from), size});
     return last || buffer.count() >= launch_at_ ? flush() : Status();
-  }
-  // Until the device has written the word of all that was enqueued.
-  Status wait() { return wait(value_); }
-  // After a failure to enqueue: until nothing of what was enqueued before it is under way.
-  void quiesce() {
-    while (stream_ && !device_.gpu().is_lost()) {
-      Result<bool> idle = device_.gpu().is_idle(stream_);
-      if (idle.ok() && *idle) return;
-      sched_yield();
-    }
   }
 
  private:
@@ -69,43 +52,39 @@ class Lease {
     by_kernel_ = buffers_[turn_] != nullptr;
     return by_kernel_;
   }
-  Status enqueue(void* to, const void* from, uint64_t size, bool last) {
-    return device_.enqueue(stream_,
-                           {to, from, size, nullptr, last ? word_.device : 0, last ? ++value_ : 0});
-  }
   // Launches the kernel for what has been collected.
   Status flush() {
     if (!collecting()) return {};
     BatchBuffer& buffer = *buffers_[turn_];
     turn_ ^= 1;
     launch_at_ = std::min(launch_at_ * 4, BatchBuffer::kMostBlocks);
-    return buffer.launch(stream_, word_.device, ++value_);
-  }
-  // What was enqueued waits for nothing but room on the device, so this ends.
-  Status wait(uint64_t value) {
-    int64_t looked = now_ns();
-    // acquire: the device's bytes are in place.
-    while (word_.host->load(std::memory_order_acquire) < value) {
-      cpu_relax();
-      if (now_ns() - looked < kAskForErrors) continue;
-      // A context that is lost writes no word; any other error is of the question.
-      (void)device_.gpu().is_idle(stream_).ok();
-      if (device_.gpu().is_lost()) return device_.gpu().loss();
-      looked = now_ns();
-    }
-    return {};
+    return buffer.launch(lease_.stream(), lease_.word(), lease_.next_value());
   }
 
   DeviceLink& device_;
+  DeviceLease lease_;
   bool by_kernel_;
-  cuda::Stream stream_ = nullptr;
-  cuda::DoneWord word_;
-  uint64_t value_ = 0;                       // the last one that was enqueued
   std::unique_ptr<BatchBuffer> buffers_[2];  // one is filled while the device reads the other
   int turn_ = 0;
   // Blocks: the first kernel soon, so that the device works while the rest is prepared.
   size_t launch_at_ = 1024;
 };
+
+// Where the block is at the other side, as the device reaches it; null: outside of what is mapped.
+uint8_t* place_of(const RemoteTarget& target, const ImportedBlock* import, const Block& block) {
+  uint64_t address = target.base + block.remote_offset;
+  return import ? import->translate(address, block.size) : reinterpret_cast<uint8_t*>(address);
+}
+
+Status outside() { return error(OH_ERR_RANGE, "the block lies outside of the mapped memory"); }
+
+// Waits for what was enqueued. After a failure, those that were enqueued before still run: nobody
+// is told that all is over before they are.
+Status end_of(DeviceLease& lease, const Status& enqueued) {
+  if (enqueued.ok()) return lease.wait();
+  lease.quiesce();
+  return enqueued;
+}
 
 }  // namespace
 
@@ -128,34 +107,43 @@ Status OneSided::wait_for_producer(LocalMemory& local, Deadline deadline) {
   return {};
 }
 
-Status OneSided::copy_by_device(bool put, const RemoteTarget& target, bool for_kernels,
-                                const ImportedBlock* import, std::span<const Block> blocks) {
-  Lease lease(*pair_.device, for_kernels);
-  OH_RETURN_IF_ERROR(lease.take());
-  Status status;
-  while (!blocks.empty() && status.ok()) {
-    Block whole = blocks.front();
-    blocks = blocks.subspan(1);
-    // Neighbours on both sides become one copy.
-    while (!blocks.empty() && blocks.front().local == whole.local + whole.size &&
-           blocks.front().remote_offset == whole.remote_offset + whole.size) {
-      whole.size += blocks.front().size;
-      blocks = blocks.subspan(1);
-    }
-    uint64_t address = target.base + whole.remote_offset;
-    uint8_t* remote =
-        import ? import->translate(address, whole.size) : reinterpret_cast<uint8_t*>(address);
-    if (!remote) {
-      status = error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
-      break;
-    }
-    status = lease.copy(put ? remote : whole.local, put ? whole.local : remote, whole.size,
-                        blocks.empty());
+Status OneSided::copy_by_device(const RemoteTarget& target, const ImportedBlock* import,
+                                bool for_kernels, const Movement& movement) {
+  Copies copies(*pair_.device, for_kernels);
+  OH_RETURN_IF_ERROR(copies.lease().take());
+  if (for_kernels && movement.plan) {
+    BatchPlan::Post post(*movement.plan);
+    if (post.valid()) return end_of(copies.lease(), post.enqueue(copies.lease()));
   }
-  if (status.ok()) return lease.wait();
-  // Those that were enqueued before still run: nobody is told that all is over before they are.
-  lease.quiesce();
-  return status;
+  Status status;
+  for (const Block& block : movement.blocks) {
+    uint8_t* remote = place_of(target, import, block);
+    bool last = &block == &movement.blocks.back();
+    status = remote ? copies.add(movement.put ? remote : block.local,
+                                 movement.put ? block.local : remote, block.size, last)
+                    : outside();
+    if (!status.ok()) break;
+  }
+  return end_of(copies.lease(), status);
+}
+
+std::unique_ptr<BatchPlan> OneSided::plan(const RemoteTarget& target, const Movement& movement) {
+  std::shared_ptr<ImportedBlock> import = target.import.lock();
+  if (target.imported && !import) return nullptr;
+  std::vector<kernels::BatchBlock> blocks;
+  blocks.reserve(movement.blocks.size());
+  for (const Block& block : movement.blocks) {
+    const uint8_t* place = place_of(target, import.get(), block);
+    if (!place) return nullptr;
+    auto remote = reinterpret_cast<uint64_t>(place);
+    auto local = reinterpret_cast<uint64_t>(block.local);
+    blocks.push_back({movement.put ? remote : local, movement.put ? local : remote, block.size});
+  }
+  Result<std::unique_ptr<BatchPlan>> made = BatchPlan::create(*pair_.device, std::move(blocks));
+  if (made.ok()) return std::move(*made);
+  OH_LOG(kWarn, "a prepared batch of %llu blocks is divided anew at each post, which is slower: %s",
+         static_cast<unsigned long long>(movement.count), made.status().text().c_str());
+  return nullptr;
 }
 
 }  // namespace oh

@@ -17,7 +17,7 @@ constexpr size_t kMaxServed = kSlots;   // for the other side: each has one of i
 }  // namespace
 
 void OneSided::post_by_slots(Request* request, const RemoteTarget& target, const LocalMemory& local,
-                             std::vector<Block> blocks, const ByteView* notify) {
+                             BlockList blocks, const ByteView* notify) {
   Operation& operation = enqueue(request, target, std::move(blocks), notify);
   operation.by_slots = true;
   operation.on_device = local.on_device;

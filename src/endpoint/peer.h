@@ -110,15 +110,18 @@ class Peer final : public PairHost,
   bool recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Received* received);
   Status post_recv(Request* request);
   // With `notify` the request ends with the notification, which comes after the blocks.
-  Status post_one_sided(Request* request, const RemoteTarget& target, std::vector<Block> blocks,
+  Status post_one_sided(Request* request, const RemoteTarget& target, BlockList blocks,
                         const ByteView* notify);
   // The same for memory on a device that we cannot map; waits for earlier work on ours.
   Status post_by_slots(Request* request, const RemoteTarget& target, LocalMemory& local,
-                       std::vector<Block> blocks, const ByteView* notify, Deadline deadline);
+                       BlockList blocks, const ByteView* notify, Deadline deadline);
   Status post_notification(Request* request, ByteView bytes);
   // Copies at once where that is possible, without ending a request.
-  Status copy(bool put, const RemoteTarget& target, LocalMemory& local,
-              std::span<const Block> blocks, Deadline deadline);
+  Status copy(const RemoteTarget& target, LocalMemory& local, const Movement& movement,
+              Deadline deadline);
+  std::unique_ptr<BatchPlan> plan(const RemoteTarget& target, const Movement& movement) {
+    return one_sided_.plan(target, movement);
+  }
   bool reaches(const RemoteTarget& target, bool local_on_device) const {
     return one_sided_.reaches(target, local_on_device);
   }

@@ -121,7 +121,7 @@ Status Peer::post_recv(Request* request) {
   return {};
 }
 
-Status Peer::post_one_sided(Request* request, const RemoteTarget& target, std::vector<Block> blocks,
+Status Peer::post_one_sided(Request* request, const RemoteTarget& target, BlockList blocks,
                             const ByteView* notify) {
   PairGuard guard(pair_);
   OH_RETURN_IF_ERROR(check_open());
@@ -132,7 +132,7 @@ Status Peer::post_one_sided(Request* request, const RemoteTarget& target, std::v
 }
 
 Status Peer::post_by_slots(Request* request, const RemoteTarget& target, LocalMemory& local,
-                           std::vector<Block> blocks, const ByteView* notify, Deadline deadline) {
+                           BlockList blocks, const ByteView* notify, Deadline deadline) {
   OH_RETURN_IF_ERROR(one_sided_.wait_for_producer(local, deadline));
   if (local.on_device && request->kind == OpKind::kGet) show_slab(*local.exported);
   PairGuard guard(pair_);
@@ -160,21 +160,20 @@ Status Peer::post_notification(Request* request, ByteView bytes) {
   return {};
 }
 
-Status Peer::copy(bool put, const RemoteTarget& target, LocalMemory& local,
-                  std::span<const Block> blocks, Deadline deadline) {
+Status Peer::copy(const RemoteTarget& target, LocalMemory& local, const Movement& movement,
+                  Deadline deadline) {
   OH_RETURN_IF_ERROR(usable());
-  Status status = one_sided_.copy(put, target, local, blocks, deadline);
+  Status status = one_sided_.copy(target, local, movement, deadline);
   if (!status.ok()) return status;
-  uint64_t bytes = 0;
-  for (const Block& block : blocks) bytes += block.size;
   PairGuard guard(pair_);
   // Whether the peer was alive throughout: a process that took over its number would not be it.
   OH_RETURN_IF_ERROR(check_open());
-  auto& counts = put ? pair_.stats.sent : pair_.stats.received;
+  auto& counts = movement.put ? pair_.stats.sent : pair_.stats.received;
   oh_path path = path_of(target, local.on_device);
-  counts[path].operations += blocks.size();
-  counts[path].bytes += bytes;
-  pair_.flight.note(put ? OpKind::kPut : OpKind::kGet, path, 0, bytes, OH_OK, now_ns());
+  counts[path].operations += movement.count;
+  counts[path].bytes += movement.bytes;
+  pair_.flight.note(movement.put ? OpKind::kPut : OpKind::kGet, path, 0, movement.bytes, OH_OK,
+                    now_ns());
   return {};
 }
 

@@ -130,6 +130,7 @@ class Receiver final : public ClaimListener {
   void forget(Early* early);
   void give_credit_back(uint64_t charge);
   void repost(Request* request);
+  void drop_offer(const Frame& frame);
 
   // What becomes of a matched message.
   bool start_rts(Request* request, Early& rts);

@@ -49,6 +49,7 @@ enum FrameFlags : uint8_t {
   kOneSided = 2,  // kData of a put: op, address = offset
   kReply = 4,     // kData that answers a kGet: op, number = block, address = offset within it
   kFlush = 8,     // kPut: acknowledge when all puts of this op are visible
+  kOffer = 32,    // kAbort: the receive of a batch, op, whose offer has come with tag
   kBySlot = 16,   // kPut, kGet: the bytes go through a transfer: slot, number = its sequence
 };
 

@@ -2,6 +2,10 @@
 //
 // Batches between devices: when the kernel copies them and when it must not, and what a failed one
 // leaves behind.
+#include <algorithm>
+#include <optional>
+#include <thread>
+
 #include "conformance/fake_driver.h"
 
 namespace conformance {
@@ -43,28 +47,27 @@ uint64_t launches() { return fake_driver().calls("cuLaunchKernel"); }
 // The second side shows its memory, poisoned, until the first is through.
 void run_batches(const LinkKind& kind,
                  const std::function<void(Side&, onehop::RemoteRegion&)>& test) {
-  run_apart(
-      kind,
-      [&](Side& side) {
-        side.connect();
-        {
-          onehop::RemoteRegion remote = side.peer().attach(side.hear());
-          test(side, remote);
-        }
-        side.sync();
-        side.disconnect();
-      },
-      [&](Side& side) {
-        side.connect();
-        {
-          Buffer buffer = side.buffer(kSpace);
-          buffer.poison();
-          onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
-          side.tell(region.descriptor());
-          side.sync();
-        }
-        side.disconnect();
-      });
+  auto first = [&](Side& side) {
+    if (kind.processes) side.connect();
+    {
+      onehop::RemoteRegion remote = side.peer().attach(side.hear());
+      test(side, remote);
+    }
+    side.sync();
+    if (kind.processes) side.disconnect();
+  };
+  auto second = [&](Side& side) {
+    if (kind.processes) side.connect();
+    {
+      Buffer buffer = side.buffer(kSpace);
+      buffer.poison();
+      onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+      side.tell(region.descriptor());
+      side.sync();
+    }
+    if (kind.processes) side.disconnect();
+  };
+  kind.processes ? run_apart(kind, first, second) : run_pair(kind, first, second);
 }
 
 // What the other side has now.
@@ -137,6 +140,96 @@ TEST(GpuBatches, AFailedBatchLeavesNothingBehind) {
     for (int i = 0; i < 3; ++i) side.peer().put_batch(remote, good.of(out)).wait(20s);
     expect_moved(theirs(side, remote), out, good);
   });
+}
+
+// ---- Within one process -----------------------------------------------------------------------
+
+LinkKind within_process(MemoryKind memory, int other_device) {
+  LinkKind kind = between_gpus(memory);
+  kind.processes = false;
+  kind.device[1] = other_device;
+  kind.path = OH_PATH_LOCAL;
+  return kind;
+}
+
+void expect_launches_within(const LinkKind& kind, uint64_t launched) {
+  run_batches(kind, [&](Side& side, onehop::RemoteRegion& remote) {
+    Buffer out = side.buffer(kSpace);
+    EXPECT_EQ(put_from(out, side, remote, 100), launched);
+    onehop::PreparedBatch get = side.peer().prepare_get(remote, small_blocks(100).of(out));
+    onehop::Bytes sent = out.bytes();
+    out.poison();
+    uint64_t before = launches();
+    get.post().wait(20s);
+    EXPECT_EQ(launches() - before, launched);
+    onehop::Bytes came = out.bytes();
+    for (size_t i = 0; i < 100; ++i) {
+      EXPECT_TRUE(
+          std::equal(came.begin() + i * 700, came.begin() + i * 700 + 600, sent.begin() + i * 700));
+      EXPECT_EQ(came[i * 700 + 600], 0xee);
+    }
+  });
+}
+
+TEST(GpuBatches, WithinAProcessOnOneDevice) {
+  for (MemoryKind memory : {MemoryKind::kMalloc, MemoryKind::kVmm, MemoryKind::kPool}) {
+    SCOPED_TRACE(name_of(memory));
+    expect_launches_within(within_process(memory, 0), 1);
+  }
+}
+
+TEST(GpuBatches, WithinAProcessBetweenDevices) {
+  expect_launches_within(within_process(MemoryKind::kMalloc, 1), 1);
+}
+
+// Its pages move, and the CPU may be at them.
+TEST(GpuBatches, WithinAProcessManagedMemoryIsTheEngines) {
+  expect_launches_within(within_process(MemoryKind::kManaged, 0), 0);
+}
+
+// What has access rights of its own is offered through slots.
+TEST(GpuBatches, WithinAProcessOtherDevicesVmmIsNotTheKernels) {
+  expect_launches_within(within_process(MemoryKind::kVmm, 1), 0);
+}
+
+TEST(GpuBatches, WithinAProcessWithoutPeerAccess) {
+  LinkKind kind = within_process(MemoryKind::kMalloc, 1);
+  kind.env["FAKE_CUDA"] = "devices=2,p2p=none";
+  expect_launches_within(kind, 0);
+}
+
+// Memory that its owner freed without a word: the copies fail, the context lives on.
+TEST(GpuBatches, WithinAProcessFreedMemoryIsAnErrorOnly) {
+  run_pair(
+      within_process(MemoryKind::kMalloc, 0),
+      [](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer out = side.buffer(kSpace);
+        onehop::PreparedBatch put = side.peer().prepare_put(remote, small_blocks(100).of(out));
+        put.post().wait(20s);
+        side.sync();
+        side.sync();
+        EXPECT_NE(status_of([&] { put.post().wait(20s); }), OH_OK);
+        EXPECT_NE(
+            status_of([&] { side.peer().put_batch(remote, small_blocks(100).of(out)).wait(20s); }),
+            OH_OK);
+        onehop::RemoteRegion other = side.peer().attach(side.hear());
+        EXPECT_EQ(put_from(out, side, other, 100), 1u);
+        side.sync();
+      },
+      [](Side& side) {
+        std::optional<Buffer> buffer = side.buffer(kSpace);
+        onehop::Region region = side.endpoint().register_memory(buffer->data(), kSpace);
+        side.tell(region.descriptor());
+        side.sync();
+        buffer.reset();
+        side.sync();
+        Buffer fresh = side.buffer(2 * kSpace);  // elsewhere
+        fresh.poison();
+        onehop::Region good = side.endpoint().register_memory(fresh.data(), kSpace);
+        side.tell(good.descriptor());
+        side.sync();
+      });
 }
 
 }  // namespace

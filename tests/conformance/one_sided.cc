@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Put, get, batches, notifications, signals.
+// Put, get, notifications, signals.
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -49,102 +49,6 @@ TEST_P(Conformance, PutAndGetMoveEveryByte) {
       });
 }
 
-TEST_P(Conformance, BatchesMoveEveryBlock) {
-  constexpr size_t kBlocks = 3000;
-  constexpr size_t kSpace = 2000000;
-  std::vector<uint64_t> from(kBlocks), to(kBlocks), lengths(kBlocks);
-  for (size_t i = 0; i < kBlocks; ++i) {
-    from[i] = i * 600;
-    to[i] = (kBlocks - 1 - i) * 611;
-    lengths[i] = i % 7 == 0 ? 0 : i * 37 % 600;
-  }
-  run(
-      [&](Side& side) {
-        onehop::RemoteRegion remote = side.peer().attach(side.hear());
-        Buffer out = side.buffer(kSpace);
-        out.fill(1);
-        oh_batch batch{};
-        batch.local = out.data();
-        batch.local_size = kSpace;
-        batch.count = kBlocks;
-        batch.local_offsets = from.data();
-        batch.remote_offsets = to.data();
-        batch.lengths = lengths.data();
-        onehop::Bytes notify = {'o', 'k'};
-        side.peer().put_batch(remote, batch, &notify).wait();
-        Buffer in = side.buffer(kSpace);
-        in.poison();
-        batch.local = in.data();
-        side.peer().get_batch(remote, batch).wait();
-        onehop::Bytes came = in.bytes();
-        onehop::Bytes sent = out.bytes();
-        for (size_t i = 0; i < kBlocks; ++i) {
-          ASSERT_EQ(std::memcmp(came.data() + from[i], sent.data() + from[i], lengths[i]), 0) << i;
-          ASSERT_EQ(came[from[i] + lengths[i]], 0xee) << "behind block " << i;
-        }
-        side.sync();
-      },
-      [&](Side& side) {
-        Buffer buffer = side.buffer(kSpace);
-        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
-        side.tell(region.descriptor());
-        std::optional<std::pair<onehop::Message, onehop::Bytes>> notification;
-        while (!notification) notification = side.endpoint().notification();
-        EXPECT_EQ(notification->second, (onehop::Bytes{'o', 'k'}));
-        EXPECT_EQ(notification->first.peer_id, side.peer().info().id);
-        Buffer source = side.buffer(kSpace);
-        source.fill(1);
-        // The notification came after the bytes.
-        onehop::Bytes came = buffer.bytes();
-        onehop::Bytes sent = source.bytes();
-        for (size_t i = 0; i < kBlocks; ++i) {
-          ASSERT_EQ(std::memcmp(came.data() + to[i], sent.data() + from[i], lengths[i]), 0);
-        }
-        side.sync();
-      });
-}
-
-TEST_P(Conformance, StridedBatchesNeedNoLists) {
-  constexpr size_t kRows = 500;
-  run(
-      [](Side& side) {
-        onehop::RemoteRegion remote = side.peer().attach(side.hear());
-        Buffer out = side.buffer(kRows * 128);
-        out.fill(4);
-        oh_batch batch{};
-        batch.local = out.data();
-        batch.local_size = out.size();
-        batch.count = kRows;
-        batch.local_stride = 128;
-        batch.remote_base = 16;
-        batch.remote_stride = 200;
-        batch.length = 100;
-        side.peer().put_batch(remote, batch).wait();
-        batch.count = kRows + 1;
-        EXPECT_EQ(status_of([&] { side.peer().put_batch(remote, batch); }), OH_ERR_RANGE);
-        EXPECT_NE(std::string(oh_error_text()).find("block 500"), std::string::npos);
-        batch.count = 2;
-        batch.remote_stride = UINT64_MAX;
-        EXPECT_EQ(status_of([&] { side.peer().put_batch(remote, batch); }), OH_ERR_RANGE);
-        batch.count = 0;
-        side.peer().put_batch(remote, batch).wait();
-        side.sync();
-      },
-      [](Side& side) {
-        Buffer buffer = side.buffer(kRows * 200 + 16);
-        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
-        side.tell(region.descriptor());
-        side.sync();
-        Buffer source = side.buffer(kRows * 128);
-        source.fill(4);
-        onehop::Bytes came = buffer.bytes();
-        onehop::Bytes sent = source.bytes();
-        for (size_t row = 0; row < kRows; ++row) {
-          ASSERT_EQ(std::memcmp(came.data() + 16 + row * 200, sent.data() + row * 128, 100), 0);
-        }
-      });
-}
-
 TEST_P(Conformance, OutsideOfTheRegionIsRefused) {
   run(
       [](Side& side) {
@@ -156,20 +60,6 @@ TEST_P(Conformance, OutsideOfTheRegionIsRefused) {
         EXPECT_EQ(status_of([&] { peer.put(buffer.data(), remote, 1001, 0); }), OH_ERR_RANGE);
         EXPECT_EQ(status_of([&] { peer.get(buffer.data(), remote, SIZE_MAX, 2); }), OH_ERR_RANGE);
         EXPECT_EQ(status_of([&] { peer.put(nullptr, remote, 0, 8); }), OH_ERR_INVALID);
-        oh_batch batch{};
-        batch.local = buffer.data();
-        batch.local_size = 2000;
-        batch.count = 2;
-        uint64_t offsets[] = {0, 1995};
-        uint64_t zeros[] = {0, 0};
-        uint64_t lengths[] = {8, 8};
-        batch.local_offsets = offsets;
-        batch.remote_offsets = zeros;
-        batch.lengths = lengths;
-        EXPECT_EQ(status_of([&] { peer.put_batch(remote, batch); }), OH_ERR_RANGE);
-        EXPECT_NE(std::string(oh_error_text()).find("block 1"), std::string::npos);
-        batch.lengths = nullptr;
-        EXPECT_EQ(status_of([&] { peer.put_batch(remote, batch); }), OH_ERR_INVALID);
         // Descriptors that were damaged.
         for (size_t size : {size_t{0}, size_t{7}, descriptor.size() - 1}) {
           onehop::Bytes cut(descriptor.begin(), descriptor.begin() + static_cast<long>(size));

@@ -134,11 +134,12 @@ void Victim::post_one_sided(bool put, size_t size, bool notify) {
   RemoteTarget target;
   target.length = 100000;
   target.version = 1;
-  std::vector<Block> blocks = {{operation.buffer.get(), 0, size / 2},
+  std::vector<Block> halves = {{operation.buffer.get(), 0, size / 2},
                                {operation.buffer.get() + size / 2, 50000, size - size / 2}};
   ByteView bytes = as_bytes("done");
-  Status status = peer_->post_one_sided(&operation.request, target, std::move(blocks),
-                                        notify && put ? &bytes : nullptr);
+  Status status = peer_->post_one_sided(
+      &operation.request, target, std::make_shared<const std::vector<Block>>(std::move(halves)),
+      notify && put ? &bytes : nullptr);
   if (!status.ok()) operations_.pop_back();
 }
 

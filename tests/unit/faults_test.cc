@@ -69,7 +69,7 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
   Block piece{bytes.data(), 50, bytes.size()};
   LocalMemory local;
   if (to_b.reaches(target, /*local_on_device=*/false)) {
-    OH_RETURN_IF_ERROR(to_b.copy(true, target, local, {&piece, 1}, soon()));
+    OH_RETURN_IF_ERROR(to_b.copy(target, local, {true, {&piece, 1}, 1, piece.size}, soon()));
     EXPECT_EQ(block->mapping.data()[149], 9);
   }
   return b.deregister(*region, soon());

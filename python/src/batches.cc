@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Peer.put_batch and its kin, and batches that are prepared.
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <vector>
+
+#include "numbers.h"
+#include "one_sided.h"
+
+namespace onehop::python {
+namespace {
+
+// What a batch is made of, as Python gave it.
+struct BatchArguments {
+  nb::handle local_offsets;  // null: packed
+  nb::handle remote_offsets;
+  nb::handle lengths;
+};
+
+// The description of a batch; what it points to lives as long as it.
+class Batch {
+ public:
+  Batch(const Local& local, const BatchArguments& arguments) {
+    value_.local = local.data();
+    value_.local_size = local.size();
+    value_.packed = !arguments.local_offsets.is_valid();
+    if (!take_ranges(arguments)) take_lists(arguments);
+  }
+  const oh_batch& operator*() const { return value_; }
+
+ private:
+  // Whether no list is needed.
+  bool take_ranges(const BatchArguments& arguments) {
+    std::optional<Range> theirs = as_range(arguments.remote_offsets);
+    std::optional<Range> ours =
+        value_.packed ? theirs : as_range(arguments.local_offsets);  // not looked at when packed
+    bool scalar = PyLong_Check(arguments.lengths.ptr());
+    if (!scalar || !ours || !theirs || ours->count != theirs->count) return false;
+    value_.count = theirs->count;
+    if (!value_.packed) {
+      value_.local_base = ours->start;
+      value_.local_stride = ours->step;
+    }
+    value_.remote_base = theirs->start;
+    value_.remote_stride = theirs->step;
+    value_.length = Numbers::number(arguments.lengths, "lengths");
+    return true;
+  }
+
+  void take_lists(const BatchArguments& arguments) {
+    remote_.emplace(arguments.remote_offsets, "remote_offsets");
+    if (!value_.packed) local_.emplace(arguments.local_offsets, "local_offsets");
+    if (PyLong_Check(arguments.lengths.ptr())) {
+      lengths_.emplace(Numbers::number(arguments.lengths, "lengths"), remote_->size());
+    } else {
+      lengths_.emplace(arguments.lengths, "lengths");
+    }
+    size_t count = remote_->size();
+    if (lengths_->size() != count || (local_ && local_->size() != count)) {
+      std::string ours = local_ ? std::to_string(local_->size()) + " local offsets, " : "";
+      raise_invalid("a batch has one entry per block: here are " + ours + std::to_string(count) +
+                    " remote offsets and " + std::to_string(lengths_->size()) + " lengths");
+    }
+    value_.count = count;
+    if (local_) value_.local_offsets = local_->data();
+    value_.remote_offsets = remote_->data();
+    value_.lengths = lengths_->data();
+  }
+
+  oh_batch value_ = detail::sized<oh_batch>();
+  std::optional<Numbers> local_;
+  std::optional<Numbers> remote_;
+  std::optional<Numbers> lengths_;
+};
+
+// Slices of remote regions begin somewhere inside: the library is given the whole and the offset.
+void check_whole(const PyRemoteRegion& remote) {
+  if (remote.offset == 0 && remote.size == (*remote.hold())->size()) return;
+  raise_invalid(
+      "a batch takes the whole remote region, not a slice: add the slice's start to the "
+      "remote offsets");
+}
+
+Access access_of(bool put) { return put ? Access::kRead : Access::kWrite; }
+
+// Both sides of a batch.
+struct Sides {
+  nb::handle local;
+  PyRemoteRegion& remote;
+};
+
+struct Extras {
+  nb::handle notify;
+  nb::handle after;
+};
+
+PyRequest run_batch(PyPeer& self, bool put, Sides sides, const BatchArguments& arguments,
+                    const Extras& extras) {
+  Link& link = *self.link;
+  auto operation = begin(link, sides.local, access_of(put));
+  const Local& local = operation->local;
+  check_whole(sides.remote);
+  PutOptions options(extras.notify, local.after(extras.after));
+  auto target = sides.remote.hold();
+  Batch batch(local, arguments);
+  oh_request* request = nullptr;
+  oh_status status;
+  {
+    WithoutGil release;
+    auto run = put ? oh_peer_put_batch : oh_peer_get_batch;
+    status = run(link.get(), (*target)->get(), &*batch, &options.value, &request);
+  }
+  return started(std::move(operation), status, request);
+}
+
+// ---- Prepared ---------------------------------------------------------------------------------
+
+struct PyPreparedBatch {
+  std::shared_ptr<Link> link;
+  bool put = true;
+  std::shared_ptr<Local> local;
+  // Empty once it is closed. A holder of its own, for posts that run without the GIL.
+  std::shared_ptr<Owned<PreparedBatch>> batch;
+
+  void close() {
+    batch.reset();
+    local.reset();
+  }
+};
+
+PyPreparedBatch prepare(PyPeer& self, bool put, Sides sides, const BatchArguments& arguments) {
+  Link& link = *self.link;
+  sweep_orphans();
+  auto local = std::make_shared<Local>(*link.context, sides.local, access_of(put));
+  local->forget_stream();
+  check_whole(sides.remote);
+  auto target = sides.remote.hold();
+  Batch batch(*local, arguments);
+  oh_prepared_batch* prepared = nullptr;
+  oh_status status;
+  {
+    WithoutGil release;
+    auto run = put ? oh_peer_prepare_put : oh_peer_prepare_get;
+    status = run(link.get(), (*target)->get(), &*batch, &prepared);
+  }
+  check(status);
+  auto owned = std::make_shared<Owned<PreparedBatch>>(PreparedBatch(prepared));
+  return {self.link, put, std::move(local), std::move(owned)};
+}
+
+PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after) {
+  if (!self.batch) raise_invalid("the prepared batch was closed");
+  sweep_orphans();
+  std::shared_ptr<Owned<PreparedBatch>> batch = self.batch;
+  auto operation = std::make_unique<Operation>();
+  operation->context = self.link->context;
+  operation->local.share(*self.local, access_of(self.put));
+  PutOptions options(notify, self.local->after(after));
+  oh_request* request = nullptr;
+  oh_status status;
+  {
+    WithoutGil release;
+    status = oh_prepared_batch_post((*batch)->get(), &options.value, &request);
+  }
+  return started(std::move(operation), status, request);
+}
+
+}  // namespace
+
+#define OH_PYTHON_NUMBERS                                                                     \
+  "Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of " \
+  "integers; lengths may be\none integer for all blocks. "
+#define OH_PYTHON_OUT_OF_RANGE "OutOfRange names the block that is outside; nothing has moved then."
+#define OH_PYTHON_BATCH                                                                         \
+  "Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of " \
+  "the "                                                                                        \
+  "remote region.\n" OH_PYTHON_NUMBERS                                                          \
+  "With two ranges and one "                                                                    \
+  "length "                                                                                     \
+  "no list is built at all. after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
+#define OH_PYTHON_PACKED                                                                          \
+  "Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the " \
+  "blocks lie back to back.\n" OH_PYTHON_NUMBERS "after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
+#define OH_PYTHON_PREPARE                                                                          \
+  "post() then moves them, each time with the bytes that the memory has\nthen; where a kernel of " \
+  "the GPU copies, it takes the same time on the host however many blocks there are. The memory "  \
+  "is held\nuntil the batch is closed, and must stay where it is.\n\n" OH_PYTHON_BATCH
+
+#define OH_PYTHON_LISTS                                                       \
+  "self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: " \
+  "onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: " \
+  "onehop.buffers.Offsets | int"
+#define OH_PYTHON_PACKED_LISTS                                                 \
+  "self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: " \
+  "onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int"
+#define OH_PYTHON_NOTIFY ", notify: onehop.buffers.Buffer | None = None"
+
+namespace {
+
+void bind_at_once(nb::class_<PyPeer>& type) {
+  type.def(
+          "put_batch",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+             nb::handle remote_offsets, nb::handle lengths, nb::handle notify, nb::handle after) {
+            return run_batch(self, true, {local, remote}, {local_offsets, remote_offsets, lengths},
+                             {notify, after});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
+          nb::arg("notify") = nb::none(), nb::arg("after").none() = current_stream_object(),
+          nb::sig("def put_batch(" OH_PYTHON_LISTS OH_PYTHON_NOTIFY OH_PYTHON_AFTER_ARGUMENT
+                  ") -> Request"),
+          "Puts many blocks at once.\n\n" OH_PYTHON_BATCH)
+      .def(
+          "get_batch",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+             nb::handle remote_offsets, nb::handle lengths, nb::handle after) {
+            return run_batch(self, false, {local, remote}, {local_offsets, remote_offsets, lengths},
+                             {nb::none(), after});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def get_batch(" OH_PYTHON_LISTS OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          "Gets many blocks at once.\n\n" OH_PYTHON_BATCH)
+      .def(
+          "scatter",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle remote_offsets,
+             nb::handle lengths, nb::handle notify, nb::handle after) {
+            return run_batch(self, true, {local, remote}, {{}, remote_offsets, lengths},
+                             {notify, after});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("remote_offsets").none(),
+          nb::arg("lengths").none(), nb::arg("notify") = nb::none(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def scatter(" OH_PYTHON_PACKED_LISTS OH_PYTHON_NOTIFY OH_PYTHON_AFTER_ARGUMENT
+                  ") -> Request"),
+          "Puts contiguous local bytes into many remote blocks.\n\n" OH_PYTHON_PACKED)
+      .def(
+          "gather",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle remote_offsets,
+             nb::handle lengths, nb::handle after) {
+            return run_batch(self, false, {local, remote}, {{}, remote_offsets, lengths},
+                             {nb::none(), after});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("remote_offsets").none(),
+          nb::arg("lengths").none(), nb::arg("after").none() = current_stream_object(),
+          nb::sig("def gather(" OH_PYTHON_PACKED_LISTS OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          "Gets many remote blocks into contiguous local memory.\n\n" OH_PYTHON_PACKED);
+}
+
+void bind_prepare(nb::class_<PyPeer>& type) {
+  type.def(
+          "prepare_put",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+             nb::handle remote_offsets, nb::handle lengths) {
+            return prepare(self, true, {local, remote}, {local_offsets, remote_offsets, lengths});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
+          nb::sig("def prepare_put(" OH_PYTHON_LISTS ") -> PreparedBatch"),
+          "Checks and prepares many blocks once. " OH_PYTHON_PREPARE)
+      .def(
+          "prepare_get",
+          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+             nb::handle remote_offsets, nb::handle lengths) {
+            return prepare(self, false, {local, remote}, {local_offsets, remote_offsets, lengths});
+          },
+          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
+          nb::sig("def prepare_get(" OH_PYTHON_LISTS ") -> PreparedBatch"),
+          "The same as prepare_put, to get them. " OH_PYTHON_PREPARE);
+}
+
+}  // namespace
+
+void bind_batches(nb::module_& module, nb::class_<PyPeer>& type) {
+  nb::class_<PyPreparedBatch>(
+      module, "PreparedBatch",
+      "Blocks that were checked and divided once, to be posted any number of times, by any number "
+      "of threads. Create it with Peer.prepare_put or prepare_get; it holds the peer, the remote "
+      "region and the local memory.")
+      .def("post", post, nb::arg("notify") = nb::none(),
+           nb::arg("after").none() = current_stream_object(),
+           nb::sig("def post(self, notify: onehop.buffers.Buffer | None = "
+                   "None" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+           "Moves the blocks once, as put_batch and get_batch do; notify (at most 2,048 bytes, for "
+           "puts) comes after them.\n\n" OH_PYTHON_AFTER
+           "\nOperationError with Status.RETIRED: the peer has deregistered the region; PeerLost; "
+           "InvalidArgument: it was closed.")
+      .def("close", &PyPreparedBatch::close,
+           "Lets go of all that it holds. Posts that are under way end as they would have.")
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> PreparedBatch"))
+      .def(
+          "__exit__", [](PyPreparedBatch& self, nb::args) { self.close(); },
+          nb::sig("def __exit__(self, *args: object) -> None"))
+      .def("__repr__", [](const PyPreparedBatch& self) {
+        return std::string("<onehop.PreparedBatch of ") + (self.put ? "puts" : "gets") +
+               (self.batch ? ">" : ", closed>");
+      });
+  bind_at_once(type);
+  bind_prepare(type);
+}
+
+}  // namespace onehop::python

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What puts, gets and batches share: how an operation begins, and its options.
+//
+// Threading: needs the GIL.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "bytes.h"
+#include "endpoint.h"
+
+namespace onehop::python {
+
+// An operation that holds the local memory.
+inline std::unique_ptr<Operation> begin(Link& link, nb::handle object, Access access) {
+  sweep_orphans();
+  auto operation = std::make_unique<Operation>();
+  operation->context = link.context;
+  operation->local.acquire(*link.context, object, access);
+  return operation;
+}
+
+struct PutOptions {
+  PutOptions(nb::handle notify, After after) {
+    if (!notify.is_none()) bytes = from_bytes(notify);
+    value = detail::with(kDefaultTimeout, bytes ? &*bytes : nullptr, after);
+  }
+  PutOptions(const PutOptions&) = delete;
+  std::optional<Bytes> bytes;
+  oh_put_options value;
+};
+
+// The request of an operation that was posted. Raises when it was not.
+inline PyRequest started(std::unique_ptr<Operation> operation, oh_status status,
+                         oh_request* request) {
+  check(status);
+  operation->request = Owned<Request>(Request(request));
+  operation->try_release();
+  return PyRequest(std::move(operation));
+}
+
+}  // namespace onehop::python

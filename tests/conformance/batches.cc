@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batches: lists, strides, packed; at once and prepared; and those that are refused.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "conformance/batches.h"
+
+namespace conformance {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Blocks as lists that lie apart, in the opposite order at the other side.
+struct Lists {
+  explicit Lists(size_t blocks) {
+    for (size_t i = 0; i < blocks; ++i) {
+      local.push_back(i * 600);
+      remote.push_back((blocks - 1 - i) * 611);
+      lengths.push_back(i % 7 == 0 ? 0 : i * 37 % 600);
+    }
+  }
+  size_t space() const { return local.size() * 611; }
+  oh_batch of(Buffer& buffer) const {
+    oh_batch batch = batch_of(buffer);
+    batch.count = local.size();
+    batch.local_offsets = local.data();
+    batch.remote_offsets = remote.data();
+    batch.lengths = lengths.data();
+    return batch;
+  }
+  // Whether the blocks of `from` are at their places in `there`, and nothing else was touched.
+  ::testing::AssertionResult moved(const onehop::Bytes& there, const onehop::Bytes& from) const {
+    onehop::Bytes expected(there.size(), 0xee);
+    for (size_t i = 0; i < local.size(); ++i) {
+      std::memcpy(expected.data() + remote[i], from.data() + local[i], lengths[i]);
+    }
+    if (expected == there) return ::testing::AssertionSuccess();
+    auto [at, wanted] = std::mismatch(there.begin(), there.end(), expected.begin());
+    return ::testing::AssertionFailure() << "byte " << at - there.begin() << " is " << int{*at};
+  }
+  std::vector<uint64_t> local, remote, lengths;
+};
+
+TEST_P(Conformance, BatchesMoveEveryBlock) {
+  constexpr size_t kBlocks = 3000;
+  constexpr size_t kSpace = 2000000;
+  std::vector<uint64_t> from(kBlocks), to(kBlocks), lengths(kBlocks);
+  for (size_t i = 0; i < kBlocks; ++i) {
+    from[i] = i * 600;
+    to[i] = (kBlocks - 1 - i) * 611;
+    lengths[i] = i % 7 == 0 ? 0 : i * 37 % 600;
+  }
+  run(
+      [&](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer out = side.buffer(kSpace);
+        out.fill(1);
+        oh_batch batch{};
+        batch.local = out.data();
+        batch.local_size = kSpace;
+        batch.count = kBlocks;
+        batch.local_offsets = from.data();
+        batch.remote_offsets = to.data();
+        batch.lengths = lengths.data();
+        onehop::Bytes notify = {'o', 'k'};
+        side.peer().put_batch(remote, batch, &notify).wait();
+        Buffer in = side.buffer(kSpace);
+        in.poison();
+        batch.local = in.data();
+        side.peer().get_batch(remote, batch).wait();
+        onehop::Bytes came = in.bytes();
+        onehop::Bytes sent = out.bytes();
+        for (size_t i = 0; i < kBlocks; ++i) {
+          ASSERT_EQ(std::memcmp(came.data() + from[i], sent.data() + from[i], lengths[i]), 0) << i;
+          ASSERT_EQ(came[from[i] + lengths[i]], 0xee) << "behind block " << i;
+        }
+        side.sync();
+      },
+      [&](Side& side) {
+        Buffer buffer = side.buffer(kSpace);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        std::optional<std::pair<onehop::Message, onehop::Bytes>> notification;
+        while (!notification) notification = side.endpoint().notification();
+        EXPECT_EQ(notification->second, (onehop::Bytes{'o', 'k'}));
+        EXPECT_EQ(notification->first.peer_id, side.peer().info().id);
+        Buffer source = side.buffer(kSpace);
+        source.fill(1);
+        // The notification came after the bytes.
+        onehop::Bytes came = buffer.bytes();
+        onehop::Bytes sent = source.bytes();
+        for (size_t i = 0; i < kBlocks; ++i) {
+          ASSERT_EQ(std::memcmp(came.data() + to[i], sent.data() + from[i], lengths[i]), 0);
+        }
+        side.sync();
+      });
+}
+
+TEST_P(Conformance, StridedBatchesNeedNoLists) {
+  constexpr size_t kRows = 500;
+  run(
+      [](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer out = side.buffer(kRows * 128);
+        out.fill(4);
+        oh_batch batch{};
+        batch.local = out.data();
+        batch.local_size = out.size();
+        batch.count = kRows;
+        batch.local_stride = 128;
+        batch.remote_base = 16;
+        batch.remote_stride = 200;
+        batch.length = 100;
+        side.peer().put_batch(remote, batch).wait();
+        batch.count = kRows + 1;
+        EXPECT_EQ(status_of([&] { side.peer().put_batch(remote, batch); }), OH_ERR_RANGE);
+        EXPECT_NE(std::string(oh_error_text()).find("block 500"), std::string::npos);
+        batch.count = 2;
+        batch.remote_stride = UINT64_MAX;
+        EXPECT_EQ(status_of([&] { side.peer().put_batch(remote, batch); }), OH_ERR_RANGE);
+        batch.count = 0;
+        side.peer().put_batch(remote, batch).wait();
+        side.sync();
+      },
+      [](Side& side) {
+        Buffer buffer = side.buffer(kRows * 200 + 16);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        side.sync();
+        Buffer source = side.buffer(kRows * 128);
+        source.fill(4);
+        onehop::Bytes came = buffer.bytes();
+        onehop::Bytes sent = source.bytes();
+        for (size_t row = 0; row < kRows; ++row) {
+          ASSERT_EQ(std::memcmp(came.data() + 16 + row * 200, sent.data() + row * 128, 100), 0);
+        }
+      });
+}
+
+TEST_P(Conformance, PreparedBatchesArePostedAgain) {
+  const Lists lists(500);
+  run(
+      [&](Side& side) {
+        Buffer out = side.buffer(lists.space());
+        std::optional<onehop::PreparedBatch> put;
+        std::optional<onehop::PreparedBatch> get;
+        {
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          put = side.peer().prepare_put(remote, lists.of(out));
+          get = side.peer().prepare_get(remote, lists.of(out));
+        }
+        // The remote region was detached: what was prepared stands for itself.
+        size_t bytes = 0;
+        for (uint64_t length : lists.lengths) bytes += length;
+        for (uint64_t round = 0; round < 3; ++round) {
+          out.fill(round);
+          EXPECT_EQ(put->post().wait().size, bytes);
+          // What was put comes back into its places.
+          onehop::Bytes sent = out.bytes();
+          out.poison();
+          onehop::Message message = get->post().wait();
+          EXPECT_EQ(message.size, bytes);
+          EXPECT_EQ(message.path, side.kind().one_sided_path());
+          onehop::Bytes came = out.bytes();
+          for (size_t i = 0; i < lists.local.size(); ++i) {
+            ASSERT_EQ(std::memcmp(came.data() + lists.local[i], sent.data() + lists.local[i],
+                                  lists.lengths[i]),
+                      0);
+            ASSERT_EQ(came[lists.local[i] + lists.lengths[i]], 0xee) << "behind block " << i;
+          }
+          show(side);
+        }
+      },
+      owner(lists.space(), 3, [&](size_t round, const onehop::Bytes& there) {
+        EXPECT_TRUE(lists.moved(there, pattern(round, lists.space()))) << round;
+      }));
+}
+
+TEST_P(Conformance, PreparedBatchesNotifyAndAreCounted) {
+  const Lists lists(50);
+  auto operations = [](const oh_peer_stats& stats) {
+    uint64_t count = 0;
+    for (uint64_t of_path : stats.sent_operations) count += of_path;
+    return count;
+  };
+  run(
+      [&](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer out = side.buffer(lists.space());
+        out.fill(1);
+        onehop::PreparedBatch put = side.peer().prepare_put(remote, lists.of(out));
+        uint64_t before = operations(side.peer().stats());
+        side.peer().put_batch(remote, lists.of(out)).wait();
+        uint64_t of_one = operations(side.peer().stats()) - before;
+        put.post().wait();
+        EXPECT_EQ(operations(side.peer().stats()) - before, 2 * of_one);
+        onehop::Bytes notify = {'o', 'k'};
+        put.post(&notify).wait();
+        onehop::PreparedBatch get = side.peer().prepare_get(remote, lists.of(out));
+        EXPECT_EQ(status_of([&] { get.post(&notify); }), OH_ERR_INVALID);
+        side.sync();
+      },
+      [&](Side& side) {
+        Buffer buffer = side.buffer(lists.space());
+        buffer.poison();
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        std::optional<std::pair<onehop::Message, onehop::Bytes>> notification;
+        while (!notification) notification = side.endpoint().notification();
+        EXPECT_EQ(notification->second, (onehop::Bytes{'o', 'k'}));
+        EXPECT_TRUE(lists.moved(buffer.bytes(), pattern(1, lists.space())));
+        side.sync();
+      });
+}
+
+TEST_P(Conformance, PreparedBatchesOfARetiredRegion) {
+  const Lists lists(20);
+  run(
+      [&](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer out = side.buffer(lists.space());
+        onehop::PreparedBatch put = side.peer().prepare_put(remote, lists.of(out));
+        onehop::PreparedBatch get = side.peer().prepare_get(remote, lists.of(out));
+        put.post().wait();
+        side.sync();
+        side.sync();
+        for (int i = 0; i < 2; ++i) {
+          EXPECT_EQ(status_of([&] { put.post().wait(); }), OH_ERR_RETIRED);
+          EXPECT_EQ(status_of([&] { get.post().wait(); }), OH_ERR_RETIRED);
+        }
+        side.sync();
+      },
+      [&](Side& side) {
+        Buffer buffer = side.buffer(lists.space());
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        side.sync();
+        region.deregister();
+        buffer.poison();
+        // Another region of the same memory, in its place.
+        onehop::Region fresh = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.sync();
+        side.sync();
+        EXPECT_EQ(buffer.bytes(), onehop::Bytes(lists.space(), 0xee));
+      });
+}
+
+TEST_P(Conformance, ThreadsPostOnePreparedBatch) {
+  const Lists lists(100);
+  run(
+      [&](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer out = side.buffer(lists.space());
+        out.fill(3);
+        onehop::PreparedBatch put = side.peer().prepare_put(remote, lists.of(out));
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 4; ++i) {
+          threads.emplace_back([&] {
+            for (int post = 0; post < 5; ++post) {
+              EXPECT_EQ(status_of([&] { put.post().wait(20s); }), OH_OK);
+            }
+          });
+        }
+        for (std::thread& thread : threads) thread.join();
+        show(side);
+      },
+      owner(lists.space(), 1, [&](size_t, const onehop::Bytes& there) {
+        EXPECT_TRUE(lists.moved(there, pattern(3, lists.space())));
+      }));
+}
+
+TEST_P(Conformance, ScatterAndGather) {
+  const size_t count = 100;
+  Lists lists(count);
+  uint64_t packed = 7;  // where the first one begins
+  for (size_t i = 0; i < count; ++i) {
+    lists.local[i] = packed;
+    packed += lists.lengths[i];
+  }
+  Lists strided(count);
+  for (size_t i = 0; i < count; ++i) {
+    strided.local[i] = i * 50;
+    strided.remote[i] = 3 + i * 90;
+    strided.lengths[i] = 50;
+  }
+  run(
+      [&](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer out = side.buffer(lists.space());
+        out.fill(1);
+        oh_batch batch = batch_of(out);
+        batch.local_base = 7;
+        batch.count = count;
+        batch.remote_offsets = lists.remote.data();
+        batch.lengths = lists.lengths.data();
+        side.peer().scatter(remote, batch).wait();
+        Buffer in = side.buffer(lists.space());
+        in.poison();
+        batch.local = in.data();
+        side.peer().gather(remote, batch).wait();
+        onehop::Bytes came = in.bytes();
+        onehop::Bytes sent = out.bytes();
+        EXPECT_EQ(std::memcmp(came.data() + 7, sent.data() + 7, packed - 7), 0);
+        EXPECT_EQ(came[6], 0xee);
+        EXPECT_EQ(came[packed], 0xee);
+        show(side);
+        // Prepared, and without lists.
+        oh_batch even = batch_of(out);
+        even.packed = 1;
+        even.count = count;
+        even.remote_base = 3;
+        even.remote_stride = 90;
+        even.length = 50;
+        onehop::PreparedBatch prepared = side.peer().prepare_put(remote, even);
+        prepared.post().wait();
+        show(side);
+      },
+      owner(lists.space(), 2, [&](size_t round, const onehop::Bytes& there) {
+        const Lists& of = round == 0 ? lists : strided;
+        EXPECT_TRUE(of.moved(there, pattern(1, lists.space()))) << round;
+      }));
+}
+
+}  // namespace
+}  // namespace conformance

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Prepared batches between devices: one launch a post, whatever they consist of, and what becomes
+// of posts that are under way when something ends.
+#include <signal.h>
+
+#include <optional>
+#include <thread>
+
+#include "conformance/batches.h"
+#include "conformance/fake_driver.h"
+
+namespace conformance {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t kSpace = 8'000'000;
+
+// Blocks of `length` bytes, so far apart, at the same places of both sides.
+struct Blocks {
+  Blocks(size_t count, uint64_t stride, uint64_t length) : lengths(count, length) {
+    for (size_t i = 0; i < count; ++i) offsets.push_back(i * stride);
+  }
+  oh_batch of(Buffer& buffer) const {
+    oh_batch batch = batch_of(buffer);
+    batch.count = offsets.size();
+    batch.local_offsets = batch.remote_offsets = offsets.data();
+    batch.lengths = lengths.data();
+    return batch;
+  }
+  onehop::Bytes expected(uint64_t seed) const {
+    onehop::Bytes bytes(kSpace, 0xee);
+    onehop::Bytes sent = pattern(seed, kSpace);
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      std::copy_n(sent.begin() + static_cast<ptrdiff_t>(offsets[i]), lengths[i],
+                  bytes.begin() + static_cast<ptrdiff_t>(offsets[i]));
+    }
+    return bytes;
+  }
+  std::vector<uint64_t> offsets;
+  std::vector<uint64_t> lengths;
+};
+
+uint64_t launches() { return fake_driver().calls("cuLaunchKernel"); }
+uint64_t copies() { return fake_driver().calls("cuMemcpyAsync"); }
+
+LinkKind kernels_off() {
+  LinkKind kind = between_gpus(MemoryKind::kMalloc);
+  kind.env["ONEHOP_BATCH_KERNEL"] = "off";
+  return kind;
+}
+
+// The first side does something with the second's memory, which is looked at afterwards.
+void run_with(const LinkKind& kind, const std::function<void(Side&, onehop::RemoteRegion&)>& test,
+              const onehop::Bytes& expected) {
+  run_apart(
+      kind,
+      [&](Side& side) {
+        side.connect();
+        {
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          test(side, remote);
+        }
+        show(side);
+        side.disconnect();
+      },
+      [&](Side& side) {
+        side.connect();
+        owner(kSpace, 1,
+              [&](size_t, const onehop::Bytes& there) { EXPECT_TRUE(there == expected); })(side);
+        side.disconnect();
+      });
+}
+
+// Posts it three times and counts what that takes.
+void expect_posts(Side& side, onehop::RemoteRegion& remote, const Blocks& blocks,
+                  std::pair<uint64_t, uint64_t> launches_and_copies) {
+  Buffer out = side.buffer(kSpace);
+  onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    out.fill(seed);
+    uint64_t launched = launches();
+    uint64_t copied = copies();
+    put.post().wait(20s);
+    EXPECT_EQ(launches() - launched, launches_and_copies.first);
+    EXPECT_EQ(copies() - copied, launches_and_copies.second);
+  }
+}
+
+TEST(GpuPrepared, APostIsOneLaunch) {
+  const Blocks blocks(100'000, 80, 60);
+  run_with(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& side, onehop::RemoteRegion& remote) {
+        expect_posts(side, remote, blocks, {1, 0});
+        // What it took is given back with it.
+        Open before = Open::now();
+        expect_posts(side, remote, blocks, {1, 0});
+        EXPECT_TRUE(comes_back_to(before));
+      },
+      blocks.expected(2));
+}
+
+TEST(GpuPrepared, LongBlocksAreTheEngines) {
+  Blocks blocks(8, 10'000, 1000);
+  blocks.offsets.push_back(1'000'000);
+  blocks.lengths.push_back(2'500'000);
+  run_with(
+      between_gpus(MemoryKind::kVmm),
+      [&](Side& side, onehop::RemoteRegion& remote) { expect_posts(side, remote, blocks, {1, 1}); },
+      blocks.expected(2));
+}
+
+TEST(GpuPrepared, WithoutTheKernelBlockByBlock) {
+  const Blocks blocks(20, 700, 600);
+  run_with(
+      kernels_off(),
+      [&](Side& side, onehop::RemoteRegion& remote) {
+        expect_posts(side, remote, blocks, {0, 20});
+      },
+      blocks.expected(2));
+}
+
+TEST(GpuPrepared, WithoutDeviceMemoryItStaysPinned) {
+  const Blocks blocks(10'000, 700, 600);
+  run_with(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& side, onehop::RemoteRegion& remote) {
+        Open before = Open::now();
+        Buffer out = side.buffer(kSpace);
+        out.fill(1);
+        constexpr int kOutOfMemory = 2;
+        ASSERT_EQ(fake_driver().fail("cuMemAlloc_v2", 1, kOutOfMemory), 0);
+        std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.of(out));
+        EXPECT_EQ(Open::now().driver.host_registrations, before.driver.host_registrations + 1);
+        uint64_t launched = launches();
+        for (int i = 0; i < 2; ++i) put->post().wait(20s);
+        EXPECT_EQ(launches() - launched, 2u);
+        put.reset();
+        EXPECT_EQ(Open::now().driver.host_registrations, before.driver.host_registrations);
+      },
+      blocks.expected(1));
+}
+
+// A copy that prepares it fails: it is posted block by block, and nothing is left behind.
+TEST(GpuPrepared, WhatCannotBePreparedIsPostedAllTheSame) {
+  const Blocks blocks(2000, 700, 600);
+  run_with(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& side, onehop::RemoteRegion& remote) {
+        Buffer out = side.buffer(kSpace);
+        out.fill(1);
+        side.peer().put_batch(remote, blocks.of(out)).wait(20s);  // makes the buffers
+        Open before = Open::now();
+        ASSERT_EQ(fake_driver().fail("cuMemcpyAsync", 1, 2), 0);
+        onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+        fake_driver().clear_failures();
+        out.fill(2);
+        uint64_t launched = launches();
+        put.post().wait(20s);
+        EXPECT_EQ(launches() - launched, 2u);  // 1,024 and the rest
+        EXPECT_TRUE(comes_back_to(before));
+      },
+      blocks.expected(2));
+}
+
+// The kernel cannot be launched this time: an error, and the next post is as good as any.
+TEST(GpuPrepared, AFailedPostLeavesNothingBehind) {
+  const Blocks blocks(100, 700, 600);
+  run_with(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& side, onehop::RemoteRegion& remote) {
+        Buffer out = side.buffer(kSpace);
+        out.fill(1);
+        onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+        for (int i = 0; i < 100; ++i) {
+          ASSERT_EQ(fake_driver().fail("cuLaunchKernel", 1, 2), 0);
+          EXPECT_EQ(status_of([&] { put.post().wait(20s); }), OH_ERR_NO_RESOURCE);
+        }
+        fake_driver().clear_failures();
+        put.post().wait(20s);
+      },
+      blocks.expected(1));
+}
+
+// ---- Under way --------------------------------------------------------------------------------
+
+// A post in a thread of its own, begun while no stream of the process moves on.
+class HeldPost {
+ public:
+  explicit HeldPost(onehop::PreparedBatch& batch, size_t threads = 1) {
+    fake_driver().hold_all();
+    uint64_t launched = launches();
+    for (size_t i = 0; i < threads; ++i) {
+      threads_.emplace_back([&batch, this] {
+        if (status_of([&] { batch.post().wait(20s); }) == OH_OK) ++good_;
+      });
+    }
+    EXPECT_TRUE(eventually([&] { return launches() >= launched + threads; }));
+  }
+  // How many ended well.
+  size_t finish() {
+    fake_driver().release_all();
+    for (std::thread& thread : threads_) thread.join();
+    return good_;
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+  std::atomic<size_t> good_{0};
+};
+
+// More than there are counters: what finds none goes without the plan.
+TEST(GpuPrepared, ManyPostsAtOnce) {
+  const Blocks blocks(100, 700, 600);
+  run_with(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& side, onehop::RemoteRegion& remote) {
+        Buffer out = side.buffer(kSpace);
+        out.fill(1);
+        onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+        EXPECT_EQ(HeldPost(put, 70).finish(), 70u);
+        put.post().wait(20s);
+      },
+      blocks.expected(1));
+}
+
+TEST(GpuPrepared, ReleasedWhileItIsUnderWay) {
+  const Blocks blocks(100, 700, 600);
+  run_with(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& side, onehop::RemoteRegion& remote) {
+        Buffer out = side.buffer(kSpace);
+        out.fill(1);
+        Open before = Open::now();
+        std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.of(out));
+        HeldPost post(*put);
+        Open during = Open::now();
+        put.reset();
+        EXPECT_EQ(Open::now().driver.allocations, during.driver.allocations);
+        EXPECT_EQ(post.finish(), 1u);
+        EXPECT_EQ(Open::now().driver.allocations, before.driver.allocations);
+      },
+      blocks.expected(1));
+}
+
+// Deregistering waits for the kernel: until then the memory is still written.
+TEST(GpuPrepared, TheRegionIsKeptWhileItIsWritten) {
+  const Blocks blocks(100, 700, 600);
+  run_apart(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& side) {
+        side.connect();
+        {
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          Buffer out = side.buffer(kSpace);
+          out.fill(1);
+          onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+          HeldPost post(put);
+          side.sync();
+          side.sync();
+          EXPECT_EQ(post.finish(), 1u);
+          side.sync();
+          side.sync();
+          EXPECT_EQ(status_of([&] { put.post().wait(20s); }), OH_ERR_RETIRED);
+          side.sync();
+        }
+        side.disconnect();
+      },
+      [&](Side& side) {
+        side.connect();
+        {
+          Buffer buffer = side.buffer(kSpace);
+          buffer.poison();
+          onehop::Region region = side.endpoint().register_memory(buffer.data(), kSpace);
+          side.tell(region.descriptor());
+          side.sync();
+          EXPECT_EQ(status_of([&] { region.deregister(50ms); }), OH_ERR_TIMEOUT);
+          side.sync();
+          side.sync();
+          region.deregister(20s);
+          EXPECT_TRUE(buffer.bytes() == blocks.expected(1));
+          side.sync();
+          side.sync();
+        }
+        side.disconnect();
+      });
+}
+
+// Its mapping stays until the kernel is through; then the post says what became of the peer.
+TEST(GpuPrepared, TheOwnerDiesWhileItIsWritten) {
+  const Blocks blocks(100, 700, 600);
+  run_apart_with_victim(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& victim, Side& next) {
+        victim.connect();
+        Buffer out = victim.buffer(kSpace);
+        out.fill(1);
+        {
+          onehop::RemoteRegion remote = victim.peer().attach(victim.hear());
+          onehop::PreparedBatch put = victim.peer().prepare_put(remote, blocks.of(out));
+          HeldPost post(put);
+          kill(victim.other_process(), SIGKILL);
+          EXPECT_TRUE(eventually(
+              [&] { return status_of([&] { victim.peer().notify({}); }) == OH_ERR_PEER_LOST; }));
+          EXPECT_EQ(post.finish(), 0u);
+          EXPECT_EQ(status_of([&] { put.post().wait(20s); }), OH_ERR_PEER_LOST);
+        }
+        onehop::Peer peer = victim.endpoint().connect(next.hear());
+        peer.send(out.data(), out.size(), 1, 20s);
+      },
+      [&](Side& side) {
+        side.connect();
+        Buffer buffer = side.buffer(kSpace);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), kSpace);
+        side.tell(region.descriptor());
+        while (true) pause();
+      },
+      [](Side& side) {
+        side.connect();
+        Buffer mine = side.buffer(kSpace);
+        side.peer().recv(mine.data(), mine.size(), 1, 20s);
+        EXPECT_TRUE(mine.holds(1, kSpace));
+      });
+}
+
+}  // namespace
+}  // namespace conformance
