@@ -5,7 +5,6 @@
 // Threading: needs the GIL.
 #pragma once
 
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
 #include <optional>
@@ -13,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "context.h"
 #include "errors.h"
 
 namespace onehop::python {
