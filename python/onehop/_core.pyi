@@ -331,6 +331,40 @@ class Peer:
         Waits until the peer has signalled n more on our slot, and takes them. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
+    def send_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
+        """
+        Sends many blocks as one message; returns when they may be used again.
+
+        Its receive is the next recv_batch or irecv_batch of the peer with this tag, never a recv. Only the sum of the
+        lengths counts: the two sides may be cut differently. The bytes go straight into the blocks of the peer where its memory
+        can be reached.
+
+        Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are arrays of int64 or uint64, which are not copied,
+        or sequences of integers; lengths may be one integer for all blocks, and with a range of offsets no list is built at all.
+        tag: 0 to 2**62 - 1. timeout is for the receive to come; None for ever; left out, ONEHOP_TIMEOUT. after as for send.
+
+        TimeoutError: no receive has come, nothing was sent; OutOfRange names the block that is outside; PeerLost;
+        OperationError with Status.TRUNCATED: the receive is shorter.
+        """
+
+    def recv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+        """
+        Receives what send_batch sends into many blocks. A shorter message fills the first bytes of them, in order;
+        Message.nbytes says how many.
+
+        Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are arrays of int64 or uint64, which are not copied,
+        or sequences of integers; lengths may be one integer for all blocks, and with a range of offsets no list is built at all.
+        tag: 0 to 2**62 - 1. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. after: earlier work on the memory, which the call waits for.
+
+        TimeoutError; OutOfRange; PeerLost; OperationError with Status.TRUNCATED: the message is longer, with
+        Status.IN_DOUBT: the peer may still write, and the memory is kept until it does not.
+        """
+
+    def irecv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        The same as recv_batch, without waiting for the message: so both sides of an exchange can post, then send.
+        """
+
     def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Writes the local bytes into the remote region, of the same length. It has ended when they are visible there;
@@ -360,6 +394,54 @@ class Peer:
     def get_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Gets many blocks at once.
+
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. With two ranges and one length no list is built at all. after as for put.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def scatter(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Puts contiguous local bytes into many remote blocks.
+
+        Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the blocks lie back to back.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. after as for put.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def gather(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Gets many remote blocks into contiguous local memory.
+
+        Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the blocks lie back to back.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. after as for put.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def prepare_put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int) -> PreparedBatch:
+        """
+        Checks and prepares many blocks once. post() then moves them, each time with the bytes that the memory has
+        then; where a kernel of the GPU copies, it takes the same time on the host however many blocks there are. The memory is held
+        until the batch is closed, and must stay where it is.
+
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. With two ranges and one length no list is built at all. after as for put.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def prepare_get(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int) -> PreparedBatch:
+        """
+        The same as prepare_put, to get them. post() then moves them, each time with the bytes that the memory has
+        then; where a kernel of the GPU copies, it takes the same time on the host however many blocks there are. The memory is held
+        until the batch is closed, and must stay where it is.
 
         Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
         Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
@@ -402,6 +484,31 @@ class Peer:
         """Closes the link; operations in flight are cancelled."""
 
     def __enter__(self) -> Peer: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def __repr__(self) -> str: ...
+
+class PreparedBatch:
+    """
+    Blocks that were checked and divided once, to be posted any number of times, by any number of threads. Create it with Peer.prepare_put or prepare_get; it holds the peer, the remote region and the local memory.
+    """
+
+    def post(self, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Moves the blocks once, as put_batch and get_batch do; notify (at most 2,048 bytes, for puts) comes after them.
+
+        after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
+        left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
+        OperationError with Status.RETIRED: the peer has deregistered the region; PeerLost; InvalidArgument: it was closed.
+        """
+
+    def close(self) -> None:
+        """
+        Lets go of all that it holds. Posts that are under way end as they would have.
+        """
+
+    def __enter__(self) -> PreparedBatch: ...
 
     def __exit__(self, *args: object) -> None: ...
 
@@ -521,6 +628,18 @@ class Communicator:
         """
         Receives from the rank src, or onehop.ANY_SOURCE, without waiting. The first use of a rank connects, which
         blocks.
+        """
+
+    def send_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, dst: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
+        """Sends many blocks to the rank dst as one message: see Peer.send_batch."""
+
+    def recv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, src: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+        """Receives many blocks from the rank src: see Peer.recv_batch."""
+
+    def irecv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, src: int, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Receives many blocks from the rank src without waiting: see Peer.irecv_batch. The first use of a rank connects,
+        which blocks.
         """
 
     @property

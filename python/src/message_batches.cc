@@ -139,7 +139,7 @@ void bind_message_batches(nb::class_<PyPeer>& type) {
                   ") -> Message"),
           "Receives what send_batch sends into many blocks. A shorter message fills the first "
           "bytes "
-          "of them, in order;\nMessage.size says how many.\n\n" OH_PYTHON_ABOUT_BLOCKS
+          "of them, in order;\nMessage.nbytes says how many.\n\n" OH_PYTHON_ABOUT_BLOCKS
           "tag: 0 to 2**62 - 1. " OH_PYTHON_TIMEOUT
           " after: earlier work on the memory, which the call waits for.\n\nTimeoutError; "
           "OutOfRange; "
