@@ -159,6 +159,12 @@ class Peer {
   Request gather(const RemoteRegion& remote, oh_batch batch, After after = {});
   PreparedBatch prepare_put(const RemoteRegion& remote, oh_batch batch);
   PreparedBatch prepare_get(const RemoteRegion& remote, oh_batch batch);
+  // Batches as messages.
+  void send_batch(oh_blocks blocks, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
+                  After after = {});
+  Message recv_batch(oh_blocks blocks, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
+                     After after = {});
+  Request irecv_batch(oh_blocks blocks, uint64_t tag = 0, After after = {});
   void notify(const Bytes& bytes, Timeout timeout = kDefaultTimeout) {
     auto options = detail::with(timeout);
     check(oh_peer_notify(get(), bytes.data(), bytes.size(), &options));

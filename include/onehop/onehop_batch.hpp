@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The batches of onehop.hpp: many blocks by one call, at once or prepared to be posted again and
-// again. Include onehop.hpp.
+// The batches of onehop.hpp: many blocks by one call: at once, prepared to be posted again and
+// again, or as messages. Include onehop.hpp.
 //
 // Threading: any number of threads may post one prepared batch.
 #ifndef ONEHOP_ONEHOP_BATCH_HPP_
@@ -71,6 +71,26 @@ inline PreparedBatch Peer::prepare_put(const RemoteRegion& remote, oh_batch batc
 }
 inline PreparedBatch Peer::prepare_get(const RemoteRegion& remote, oh_batch batch) {
   return detail::prepare_batch(oh_peer_prepare_get, *this, remote, batch);
+}
+
+inline void Peer::send_batch(oh_blocks blocks, uint64_t tag, Timeout timeout, After after) {
+  blocks.struct_size = sizeof(blocks);
+  auto options = detail::with(timeout, after);
+  check(oh_peer_send_batch(get(), &blocks, tag, &options));
+}
+inline Message Peer::recv_batch(oh_blocks blocks, uint64_t tag, Timeout timeout, After after) {
+  blocks.struct_size = sizeof(blocks);
+  auto options = detail::with(timeout, after);
+  auto message = detail::sized<Message>();
+  check(oh_peer_recv_batch(get(), &blocks, tag, &options, &message));
+  return message;
+}
+inline Request Peer::irecv_batch(oh_blocks blocks, uint64_t tag, After after) {
+  blocks.struct_size = sizeof(blocks);
+  auto options = detail::with(kDefaultTimeout, after);
+  oh_request* request = nullptr;
+  check(oh_peer_irecv_batch(get(), &blocks, tag, &options, &request));
+  return Request(request);
 }
 
 }  // namespace onehop

@@ -342,6 +342,40 @@ class Peer:
         Waits until the peer has signalled n more on our slot, and takes them. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
+    def send_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
+        """
+        Sends many blocks as one message; returns when they may be used again.
+
+        Its receive is the next recv_batch or irecv_batch of the peer with this tag, never a recv. Only the sum of the
+        lengths counts: the two sides may be cut differently. The bytes go straight into the blocks of the peer where its memory
+        can be reached.
+
+        Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are arrays of int64 or uint64, which are not copied,
+        or sequences of integers; lengths may be one integer for all blocks, and with a range of offsets no list is built at all.
+        tag: 0 to 2**62 - 1. timeout is for the receive to come; None for ever; left out, ONEHOP_TIMEOUT. after as for send.
+
+        TimeoutError: no receive has come, nothing was sent; OutOfRange names the block that is outside; PeerLost;
+        OperationError with Status.TRUNCATED: the receive is shorter.
+        """
+
+    def recv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+        """
+        Receives what send_batch sends into many blocks. A shorter message fills the first bytes of them, in order;
+        Message.nbytes says how many.
+
+        Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are arrays of int64 or uint64, which are not copied,
+        or sequences of integers; lengths may be one integer for all blocks, and with a range of offsets no list is built at all.
+        tag: 0 to 2**62 - 1. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. after: earlier work on the memory, which the call waits for.
+
+        TimeoutError; OutOfRange; PeerLost; OperationError with Status.TRUNCATED: the message is longer, with
+        Status.IN_DOUBT: the peer may still write, and the memory is kept until it does not.
+        """
+
+    def irecv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        The same as recv_batch, without waiting for the message: so both sides of an exchange can post, then send.
+        """
+
     def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Writes the local bytes into the remote region, of the same length. It has ended when they are visible there;
@@ -610,6 +644,18 @@ class Communicator:
         """
         Receives from the rank src, or onehop.ANY_SOURCE, without waiting. The first use of a rank connects, which
         blocks.
+        """
+
+    def send_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, dst: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
+        """Sends many blocks to the rank dst as one message: see Peer.send_batch."""
+
+    def recv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, src: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+        """Receives many blocks from the rank src: see Peer.recv_batch."""
+
+    def irecv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, src: int, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Receives many blocks from the rank src without waiting: see Peer.irecv_batch. The first use of a rank connects,
+        which blocks.
         """
 
     @property

@@ -9,6 +9,7 @@
 #include "bytes.h"
 #include "endpoint.h"
 #include "errors.h"
+#include "message_batches.h"
 
 namespace onehop::python {
 namespace {
@@ -175,6 +176,53 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
           "rank connects, which\nblocks.");
 }
 
+void bind_batches(nb::class_<PyCommunicator>& type) {
+  type.def(
+          "send_batch",
+          [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
+             nb::handle dst, nb::handle tag, nb::handle timeout, nb::handle after) {
+            send_batch(self.link(rank_of(dst), timeout), {local, offsets, lengths, tag, after},
+                       timeout);
+          },
+          nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
+          nb::arg("dst").none(), nb::arg("tag").none() = 0,
+          nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def send_batch(" OH_PYTHON_BLOCKS
+                  ", dst: int, tag: int = 0, timeout: float | None = ..." OH_PYTHON_AFTER_ARGUMENT
+                  ") -> None"),
+          "Sends many blocks to the rank dst as one message: see Peer.send_batch.")
+      .def(
+          "recv_batch",
+          [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
+             nb::handle src, nb::handle tag, nb::handle timeout, nb::handle after) {
+            return recv_batch(self.link(rank_of(src), timeout),
+                              {local, offsets, lengths, tag, after}, timeout);
+          },
+          nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
+          nb::arg("src").none(), nb::arg("tag").none() = 0,
+          nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def recv_batch(" OH_PYTHON_BLOCKS
+                  ", src: int, tag: int = 0, timeout: float | None = ..." OH_PYTHON_AFTER_ARGUMENT
+                  ") -> Message"),
+          "Receives many blocks from the rank src: see Peer.recv_batch.")
+      .def(
+          "irecv_batch",
+          [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
+             nb::handle src, nb::handle tag, nb::handle after) {
+            return irecv_batch(self.link(rank_of(src), nb::ellipsis()),
+                               {local, offsets, lengths, tag, after});
+          },
+          nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
+          nb::arg("src").none(), nb::arg("tag").none() = 0,
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def irecv_batch(" OH_PYTHON_BLOCKS
+                  ", src: int, tag: int = 0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          "Receives many blocks from the rank src without waiting: see Peer.irecv_batch. The first "
+          "use of a rank connects,\nwhich blocks.");
+}
+
 }  // namespace
 
 void bind_communicator(nb::module_& module) {
@@ -198,6 +246,7 @@ void bind_communicator(nb::module_& module) {
       "\nTimeoutError names the ranks that have not come; LinkError with Status.REFUSED: the rank "
       "is taken, with\nStatus.AUTH: the secret is missing or wrong.");
   bind_messages(type);
+  bind_batches(type);
   type.def_prop_ro(
           "rank",
           [](PyCommunicator& self) { return oh_comm_rank(self.context->communicator().get()); },

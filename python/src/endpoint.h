@@ -30,6 +30,7 @@ void bind_endpoint(nb::module_& module);
 void bind_peer(nb::module_& module);
 void bind_one_sided(nb::class_<PyPeer>& peer);
 void bind_batches(nb::module_& module, nb::class_<PyPeer>& peer);
+void bind_message_batches(nb::class_<PyPeer>& peer);
 void bind_communicator(nb::module_& module);
 void bind_records(nb::module_& module);
 void bind_shared(nb::module_& module);

@@ -152,6 +152,7 @@ void bind_peer(nb::module_& module) {
       "threads may use it.");
   bind_messages(type);
   bind_signals(type);
+  bind_message_batches(type);
   bind_one_sided(type);
   bind_batches(module, type);
   type.def(

@@ -7,7 +7,7 @@ namespace oh {
 namespace {
 
 // Tags of the library's own messages; wildcards do not see them.
-constexpr uint64_t kBarrierTag = OH_TAG_MAX + 1;
+constexpr uint64_t kBarrierTag = OH_TAG_MAX + 1 + (uint64_t{1} << 62);  // above those of batches
 constexpr int64_t kPatience = 100 * kMillisecond;
 
 Status check_rank(const CommunicatorOptions& options) {

@@ -94,6 +94,13 @@ class Endpoint final : public Acceptor,
   Bytes export_region(const RegionRecord& region);
   Result<RemoteTarget> attach(Peer& peer, ByteView descriptor, Deadline deadline);
 
+  // Batches as messages. The deadline is for a receive to come: OH_ERR_TIMEOUT, nothing was sent.
+  Status send_batch(Peer& peer, const LocalBlocks& local, uint64_t tag, const AfterOption& after,
+                    Deadline deadline);
+  // Waits for earlier work on the memory, which is the request's; OH_AGAIN as for Peer::post_send.
+  Status post_batch(Peer& peer, Request* request, const LocalBlocks& local,
+                    const AfterOption& after);
+
   // The GPU of this endpoint; null: it is for host memory only.
   const std::shared_ptr<cuda::Gpu>& gpu() const { return gpu_; }
   // Its worker; null: none is wanted, or there can be none.
@@ -160,6 +167,7 @@ class Endpoint final : public Acceptor,
   void count_polled(int change) override { polled_.fetch_add(static_cast<uint32_t>(change)); }
   AnySource& any_source() override { return any_source_; }
   Doorbell& doorbell() override { return board_->doorbell(); }
+  RegionTable& regions() override { return *regions_; }
   std::shared_ptr<RegionRecord> find_region(uint32_t index, uint64_t version) override {
     return regions_->find(index, version);
   }
@@ -196,6 +204,13 @@ class Endpoint final : public Acceptor,
   std::shared_ptr<LinkGate> gate() const;
   void refill_spares();
   void serve_exports();
+  Bytes describe(const RegionRecord& region) const;
+  Result<std::shared_ptr<RegionRecord>> add_region(void* base, uint64_t length, bool for_batch);
+  struct BatchSend;
+  Status next_offer(Peer& peer, BatchSend& send, Deadline deadline);
+  Status take_region(Peer& peer, BatchSend& send, Deadline deadline);
+  Status fulfil(Peer& peer, BatchSend& send);
+  Status put_pieces(Peer& peer, BatchSend& send, Deadline deadline);
   Status open_device(const std::string& device);
   void start_worker();
   void close_device();

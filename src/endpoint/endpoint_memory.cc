@@ -8,6 +8,11 @@
 namespace oh {
 
 Result<std::shared_ptr<RegionRecord>> Endpoint::register_region(void* base, uint64_t length) {
+  return add_region(base, length, /*for_batch=*/false);
+}
+
+Result<std::shared_ptr<RegionRecord>> Endpoint::add_region(void* base, uint64_t length,
+                                                           bool for_batch) {
   OH_RETURN_IF_ERROR(usable());
   std::shared_ptr<const GpuExport> exported;
   if (gpu_ && base && length) {
@@ -17,7 +22,7 @@ Result<std::shared_ptr<RegionRecord>> Endpoint::register_region(void* base, uint
       OH_RETURN_IF_ERROR(check_device(*exported));
     }
   }
-  return regions_->add(base, length, std::move(exported));
+  return regions_->add(base, length, std::move(exported), for_batch);
 }
 
 Status Endpoint::deregister(const RegionRecord& region, Deadline deadline) {
@@ -66,6 +71,10 @@ void Endpoint::ask_to_serve(const Id& endpoint) {
 Bytes Endpoint::export_region(const RegionRecord& region) {
   exported_.store(true);
   serve_exports();
+  return describe(region);
+}
+
+Bytes Endpoint::describe(const RegionRecord& region) const {
   RegionDescriptor descriptor;
   descriptor.process = address_.process;
   descriptor.endpoint = id_;

@@ -22,6 +22,8 @@ const char* verb_of(OpKind kind) {
       return "notification";
     case OpKind::kSignal:
       return "signal";
+    case OpKind::kRecvBatch:
+      return "receive of a batch";
   }
   return "operation";
 }

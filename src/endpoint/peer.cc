@@ -26,7 +26,8 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
       transfers_(pair_),
       sender_(pair_, transfers_),
       receiver_(pair_, transfers_),
-      one_sided_(pair_, transfers_, *owner) {
+      one_sided_(pair_, transfers_, *owner),
+      batches_(pair_, sender_, one_sided_, owner->regions()) {
   pair_.host = this;
   pair_.peer = this;
   static std::atomic<uint64_t> last_id{0};
@@ -171,6 +172,7 @@ bool Peer::progress_locked(Request* focus) {
   if (!pair_.outbox.empty()) any = pair_.outbox.flush() || any;
   if (!sender_.idle()) any = sender_.progress() || any;
   if (!one_sided_.idle()) any = one_sided_.progress() || any;
+  if (!batches_.idle()) any = batches_.progress() || any;
   if (pair_.segment) {
     Transfer* transfer = focus ? focus->transfer : nullptr;
     any = transfers_.poll(transfer) || any;
@@ -199,7 +201,7 @@ void Peer::update_busy() {
     pair_.busy.store(rest, std::memory_order_relaxed);
     return;
   }
-  bool busy = !pair_.outbox.empty() || !sender_.idle() || !one_sided_.idle() ||
+  bool busy = !pair_.outbox.empty() || !sender_.idle() || !one_sided_.idle() || !batches_.idle() ||
               !receiver_.landings().empty() || (pair_.segment && transfers_.in_use());
   pair_.busy.store(busy, std::memory_order_relaxed);
 }
@@ -212,15 +214,20 @@ bool Peer::drain_ring(Request* focus) {
     Status status = pair_.ring->peek(&frame);
     if (status.ok()) status = handle(frame);
     if (!status.ok()) {
-      OH_LOG(kError, "link to %s: %s", pair_.name.c_str(), status.text().c_str());
-      fail_everything(status, /*dead=*/false);
-      if (connection_) connection_->break_off();
+      break_off(status);
       return true;
     }
     if (pair_.ring->pop()) pair_.wake_them = true;
     if (focus && focus->phase == Phase::kEnded) return true;
   }
   return count > 0;
+}
+
+// The other side does not keep to the protocol.
+void Peer::break_off(const Status& status) {
+  OH_LOG(kError, "link to %s: %s", pair_.name.c_str(), status.text().c_str());
+  fail_everything(status, /*dead=*/false);
+  if (connection_) connection_->break_off();
 }
 
 Status Peer::handle(const Frame& frame) {
@@ -273,6 +280,8 @@ Status Peer::handle(const Frame& frame) {
     case FrameType::kCredit:
       if (pair_.socket_channel) pair_.socket_channel->add_credit(frame.length);
       return {};
+    case FrameType::kBatchEnd:
+      return batches_.on_end(frame);
     case FrameType::kPad:
       return {};
     case FrameType::kNone:
@@ -328,6 +337,7 @@ void Peer::fail_everything(const Status& status, bool dead) {
   sender_.fail_all(status);
   receiver_.fail_all(status);
   one_sided_.fail_all(status);
+  batches_.fail_all(status);
   pair_.outbox.clear();
   update_busy();
 }

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "endpoint/connection.h"
+#include "endpoint/message_batches.h"
 #include "endpoint/one_sided.h"
 #include "endpoint/pair.h"
 #include "endpoint/receiver.h"
@@ -84,6 +85,7 @@ class PeerOwner : public OneSidedHost {
   virtual void serve() = 0;
   // The same of another endpoint of this process.
   virtual void ask_to_serve(const Id& endpoint) = 0;
+  virtual RegionTable& regions() = 0;
 };
 
 class Peer final : public PairHost,
@@ -133,6 +135,21 @@ class Peer final : public PairHost,
     bool by_engine = target.on_device || local.on_device;
     return by_engine && pair_.path != OH_PATH_LOCAL ? OH_PATH_CUDA_IPC : pair_.path;
   }
+  // Batches as messages. A receive whose `memory` and offer are made: OH_AGAIN as for post_send().
+  Status post_batch(Request* request, std::unique_ptr<BatchReceive> receive);
+  // Begins to fetch the next offer of the tag, into `bytes`; false when there is none.
+  bool fetch_offer(Request* request, uint64_t tag, Bytes* bytes);
+  // Whether take_region() can be asked; else an empty put takes the region of an offer.
+  bool sees_board() const { return their_board_ != nullptr; }
+  // False: its receive was given up.
+  bool take_region(RemoteTarget& target);
+  // Tells the receive how its batch has ended, of `size` bytes.
+  void end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status);
+  Status wait_for_producer(LocalMemory& local, Deadline deadline) {
+    return one_sided_.wait_for_producer(local, deadline);
+  }
+  // Breaks the link off: the peer does not keep to the protocol.
+  void accuse(const Status& status);
   Status signal(uint32_t slot, uint64_t count);
   bool take_signals(uint32_t slot, uint64_t count);
   void notification_collected(size_t bytes);
@@ -181,6 +198,7 @@ class Peer final : public PairHost,
   // PairHost.
   void recycle(Request* request) override {
     bool block = request->parent || request->serves_peer;
+    if (request->batch) return batches_.offer_ended(*request->batch);
     block ? one_sided_.block_ended(request) : owner_.recycle(request);
   }
   void announce() override { owner_.announce(); }
@@ -191,6 +209,7 @@ class Peer final : public PairHost,
   void look_again() override { owner_.look_again(); }
   Status still_there() override;
   bool process_is_dead() override { return connection_ && connection_->process_is_dead(); }
+  bool is_outside() override { return wait_until_outside(Deadline::after(0)); }
   // Null in the destructor, when no request can be left.
   std::shared_ptr<Peer> keep_alive() override { return weak_from_this().lock(); }
 
@@ -206,6 +225,7 @@ class Peer final : public PairHost,
   bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
   bool drain_ring(Request* focus) OH_REQUIRES(pair_.lock);
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);
+  void break_off(const Status& status) OH_REQUIRES(pair_.lock);
   void update_busy() OH_REQUIRES(pair_.lock);
   void let_others_work() OH_NO_THREAD_ANALYSIS;
   Status check_open() OH_REQUIRES(pair_.lock);
@@ -241,6 +261,7 @@ class Peer final : public PairHost,
   Sender sender_;
   Receiver receiver_;
   OneSided one_sided_;
+  MessageBatches batches_;
 
   std::atomic<State> state_{State::kOpen};
   Status why_;                   // guarded by pair_.lock

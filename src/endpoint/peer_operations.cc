@@ -208,6 +208,9 @@ bool Peer::try_end(Request* request, const Status& status, Force force) {
     case OpKind::kRecv:
       ended = receiver_.cancel(request, status, force == Force::kGiveUp);
       break;
+    case OpKind::kRecvBatch:
+      ended = batches_.cancel(request, status, force == Force::kGiveUp);
+      break;
     default:
       if (force == Force::kCancel && one_sided_.has_begun(*request)) break;
       ended = one_sided_.cancel(request, status, force == Force::kGiveUp);
@@ -247,8 +250,9 @@ void Peer::detach(Request* request) {
 
 bool Peer::buffer_released(const Request* request) {
   if (!request->ended()) return false;
-  if (request->doubts.empty()) return true;
+  if (request->doubts.empty() && !request->doubt_region) return true;
   PairGuard guard(pair_);
+  if (request->doubt_region && !batches_.released(*request)) return false;
   // A process that is gone writes no more.
   bool dead = connection_ && connection_->peer_is_dead();
   for (const Doubt& doubt : request->doubts) {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/list.h"
@@ -37,6 +38,11 @@ class Receiver final : public ClaimListener {
   void post(Request* request);
   // Gives it a message that is here already; false when there is none.
   bool post_early(Request* request);
+  // Length of the message that would be, if there is one.
+  std::optional<uint64_t> early_length(uint64_t tag) {
+    Early* early = first_early(tag);
+    return early ? std::optional(early->length) : std::nullopt;
+  }
   // Offers a receive that is still posted to the sender, if it is certain which message it will
   // get.
   void advertise_posted(Request* request);
@@ -124,6 +130,7 @@ class Receiver final : public ClaimListener {
   void forget(Early* early);
   void give_credit_back(uint64_t charge);
   void repost(Request* request);
+  void drop_offer(const Frame& frame);
 
   // What becomes of a matched message.
   bool start_rts(Request* request, Early& rts);

@@ -3,6 +3,7 @@
 // What arrives for the receiver.
 #include <algorithm>
 
+#include "base/wire.h"
 #include "endpoint/receiver.h"
 #include "endpoint/sender.h"
 
@@ -136,7 +137,20 @@ void Receiver::repost(Request* request) {
   if (!match_early(request)) insert_posted(request);
 }
 
+// The receive of a batch was given up before its offer was looked at.
+void Receiver::drop_offer(const Frame& frame) {
+  TagRx* tag = is_user_tag(frame.tag) ? nullptr : tags_.find(frame.tag);
+  for (Early* early = tag ? tag->early.front() : nullptr; early; early = tag->early.next(early)) {
+    if (early->ready_to_send || early->received < early->length) continue;
+    Reader reader({early->bytes(), early->length});
+    if (reader.u64() != frame.op) continue;
+    give_credit_back(eager_charge(early->length));
+    return forget(early);
+  }
+}
+
 void Receiver::on_abort(const Frame& frame) {
+  if (frame.flags & kOffer) return drop_offer(frame);
   if (Incoming* incoming = find_incoming(frame.op)) {
     Request* request = incoming->request;
     if (incoming->early) forget(incoming->early);

@@ -50,7 +50,8 @@ Result<RegionDescriptor> RegionDescriptor::decode(ByteView bytes) {
 }
 
 Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t length,
-                                                       std::shared_ptr<const GpuExport> exported) {
+                                                       std::shared_ptr<const GpuExport> exported,
+                                                       bool for_batch) {
   if (!base || length == 0) {
     return error(OH_ERR_INVALID, "cannot register %llu bytes at %p",
                  static_cast<unsigned long long>(length), base);
@@ -59,6 +60,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t leng
   region->base = static_cast<uint8_t*>(base);
   region->length = length;
   region->exported = std::move(exported);
+  region->for_batch = for_batch;
   if (!region->exported) region->block = SharedHeap::instance().find(base, length);
   MutexLock lock(mutex_);
   if (free_.empty()) {
@@ -81,11 +83,17 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t leng
 
 void RegionTable::retire(const RegionRecord& region) {
   MutexLock lock(mutex_);
-  if (region.index >= regions_.size() || !regions_[region.index] ||
-      regions_[region.index]->version != region.version) {
-    return;
-  }
+  if (is_valid(region.index, region.version)) remove(region.index);
+}
+
+bool RegionTable::withdraw(const RegionRecord& region) {
+  MutexLock lock(mutex_);
+  if (!is_valid(region.index, region.version)) return false;
+  uint64_t version = region.version;
+  // seq_cst: against the sender that takes it.
+  if (!board_.region(region.index).compare_exchange_strong(version, 0)) return false;
   remove(region.index);
+  return true;
 }
 
 void RegionTable::retire_all() {
@@ -106,8 +114,11 @@ void RegionTable::remove(uint32_t index) {
 
 std::shared_ptr<RegionRecord> RegionTable::find(uint32_t index, uint64_t version) const {
   MutexLock lock(mutex_);
-  if (index >= regions_.size() || !regions_[index] || regions_[index]->version != version) {
-    return nullptr;
+  if (!is_valid(index, version)) return nullptr;
+  // A sender that does not see our board takes it so.
+  if (regions_[index]->for_batch) {
+    uint64_t free = version;
+    board_.region(index).compare_exchange_strong(free, version | kTakenBit);
   }
   return regions_[index];
 }

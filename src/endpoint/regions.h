@@ -26,7 +26,12 @@ struct RegionRecord {
   uint64_t length = 0;
   std::shared_ptr<SharedBlock> block;         // where the memory is a shared block
   std::shared_ptr<const GpuExport> exported;  // where it is on a device
+  // Of a receive: for one batch, whose sender takes it.
+  bool for_batch = false;
 };
+// In the word of such a region, once it is taken. Set by compare-and-swap, so that either its
+// sender takes it or its receive withdraws it.
+inline constexpr uint64_t kTakenBit = uint64_t{1} << 63;
 
 // What a descriptor says.
 struct RegionDescriptor {
@@ -52,15 +57,21 @@ class RegionTable {
   explicit RegionTable(const Board& board) : board_(board) {}
 
   Result<std::shared_ptr<RegionRecord>> add(void* base, uint64_t length,
-                                            std::shared_ptr<const GpuExport> exported);
+                                            std::shared_ptr<const GpuExport> exported,
+                                            bool for_batch = false);
   // Takes the region off the board: no operation begins on it any more.
   void retire(const RegionRecord& region);
   void retire_all();
-  // The valid region, or nullptr.
+  // The same for one that waits for its batch; false when it is taken, or gone.
+  bool withdraw(const RegionRecord& region);
+  // The valid region, or nullptr. One for a batch is taken then.
   std::shared_ptr<RegionRecord> find(uint32_t index, uint64_t version) const;
   size_t size() const;
 
  private:
+  bool is_valid(uint32_t index, uint64_t version) const OH_REQUIRES(mutex_) {
+    return index < regions_.size() && regions_[index] && regions_[index]->version == version;
+  }
   void remove(uint32_t index) OH_REQUIRES(mutex_);
 
   const Board& board_;

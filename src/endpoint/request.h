@@ -26,11 +26,13 @@ class Endpoint;
 class Peer;
 struct Transfer;
 struct OneSidedOperation;
+struct BatchReceive;
+struct RegionRecord;
 
 struct InPosted;  // receives that wait for a message
 struct InQueue;   // sends, streams, one-sided operations that wait for room
 
-enum class OpKind : uint8_t { kSend, kRecv, kPut, kGet, kNotify, kSignal };
+enum class OpKind : uint8_t { kSend, kRecv, kPut, kGet, kNotify, kSignal, kRecvBatch };
 
 // Where a request stands. A send:    QUEUED ─▶ OFFERED ─▶ DIRECT | STREAM ─▶ ENDED
 //                         A receive: POSTED ────────────▶ DIRECT | STREAM ─▶ ENDED
@@ -84,6 +86,9 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   OneSidedOperation* parent = nullptr;
   bool serves_peer = false;
 
+  // Of the receive of a batch, and of the message that offers it.
+  BatchReceive* batch = nullptr;
+
   // One-sided operations that travel as messages.
   uint32_t region = 0;
   uint64_t version = 0;
@@ -99,7 +104,8 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
 
   // Where the buffer still is in doubt after the end: the slots, until each has left its sequence.
   std::vector<Doubt> doubts;
-  std::shared_ptr<Peer> doubt_peer;  // keeps the slots' segment
+  std::shared_ptr<RegionRecord> doubt_region;  // or until everybody has left it
+  std::shared_ptr<Peer> doubt_peer;            // keeps the slots' segment
 
   // The C API's, while somebody holds the request.
   std::shared_ptr<Endpoint> holder;

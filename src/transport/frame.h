@@ -39,7 +39,9 @@ enum class FrameType : uint8_t {
   kCredit = 14,     // length = bytes of eager credit given back (channels without a shared word)
   kAbort = 15,      // the sender of op withdraws it: its receive is as if it had never come
   kPad = 16,        // nothing: the ring goes on at its start
-  kLast = kPad,
+  kBatchEnd = 17,   // the sender of a batch has written it: op of its receive, length, number =
+                    // path, aux = status
+  kLast = kBatchEnd,
 };
 
 enum FrameFlags : uint8_t {
@@ -47,6 +49,7 @@ enum FrameFlags : uint8_t {
   kOneSided = 2,  // kData of a put: op, address = offset
   kReply = 4,     // kData that answers a kGet: op, number = block, address = offset within it
   kFlush = 8,     // kPut: acknowledge when all puts of this op are visible
+  kOffer = 32,    // kAbort: the receive of a batch, op, whose offer has come with tag
   kBySlot = 16,   // kPut, kGet: the bytes go through a transfer: slot, number = its sequence
 };
 

@@ -145,4 +145,98 @@ TEST_F(LyingPeerTest, ItsOwnDeathIsNoticed) {
   EXPECT_TRUE(fails_with(victim_.peer().usable(), OH_ERR_PEER_LOST));
 }
 
+// ---- Batches as messages ----------------------------------------------------------------------
+
+class LyingAboutBatches : public LyingPeerTest {
+ protected:
+  LyingAboutBatches() {
+    request_.kind = OpKind::kRecvBatch;
+    request_.endpoint = &victim_.endpoint();
+    request_.data = local_.memory = bytes_;
+    request_.size = local_.bytes = local_.size = local_.blocks.length = sizeof(bytes_);
+    local_.blocks.count = 1;
+  }
+  ~LyingAboutBatches() override {
+    (void)victim_.endpoint().cancel(&request_).ok();
+    victim_.peer().close();
+  }
+  void post() {
+    ASSERT_TRUE(is_ok(victim_.endpoint().post_batch(victim_.peer(), &request_, local_, {})));
+  }
+  // What becomes of a batch when this is offered for it.
+  Status send_into(const Bytes& offer) {
+    Frame frame;
+    frame.type = FrameType::kEager;
+    frame.tag = MessageBatches::offer_tag(3);
+    frame.length = frame.payload_size = offer.size();
+    frame.payload = offer.data();
+    EXPECT_TRUE(ring_.push(frame));
+    return victim_.endpoint().send_batch(victim_.peer(), local_, 3, {},
+                                         Deadline::after(100 * kMillisecond));
+  }
+
+  uint8_t bytes_[100] = {};
+  LocalBlocks local_;
+  Request request_;
+};
+
+TEST_F(LyingAboutBatches, AnEndThatNobodyWaitsFor) {
+  post();
+  victim_.post_recv(1, 70000, false);
+  for (uint64_t op : {uint64_t{0}, request_.op + kName, request_.op + 1, UINT64_MAX}) {
+    say(FrameType::kBatchEnd, 0, 8, op);
+  }
+  EXPECT_FALSE(request_.ended());
+  EXPECT_TRUE(is_ok(victim_.peer().usable()));
+  say(FrameType::kBatchEnd, 0, 8, request_.op);
+  EXPECT_TRUE(request_.ended());
+  EXPECT_EQ(request_.nbytes, 8u);
+}
+
+TEST_F(LyingAboutBatches, MoreThanThereIsRoomFor) {
+  post();
+  say(FrameType::kBatchEnd, 0, 101, request_.op);
+  EXPECT_TRUE(lost());
+  EXPECT_TRUE(request_.ended());
+}
+
+TEST_F(LyingAboutBatches, AFailureThatIsNone) {
+  post();
+  say(FrameType::kBatchEnd, 0, UINT64_MAX, request_.op, 0, 12345);
+  say(FrameType::kBatchEnd, 0, UINT64_MAX, request_.op, 0, 12345);
+  EXPECT_TRUE(request_.ended());
+  EXPECT_FALSE(request_.status.ok());
+}
+
+TEST_F(LyingAboutBatches, AnOfferThatIsNone) {
+  EXPECT_TRUE(fails_with(send_into(Bytes(50, 7)), OH_ERR_PROTOCOL));
+  EXPECT_TRUE(lost());
+}
+
+TEST_F(LyingAboutBatches, AnOfferOfBlocksOutsideOfTheRegion) {
+  RegionDescriptor descriptor;
+  descriptor.endpoint = victim_.peer().identity().endpoint;
+  descriptor.index = victim_.region().index;
+  descriptor.version = victim_.region().version;
+  descriptor.record.base = reinterpret_cast<uint64_t>(victim_.region().base);
+  descriptor.record.length = victim_.region().length;
+  descriptor.record.chunks.push_back({0, victim_.region().length, ChunkKind::kPrivate, {}});
+  BlockLayout blocks;
+  blocks.count = 2;
+  blocks.stride = victim_.region().length - 50;
+  blocks.length = 51;
+  EXPECT_TRUE(
+      fails_with(send_into(BatchOffer::encode(descriptor.encode(), blocks)), OH_ERR_PROTOCOL));
+  EXPECT_TRUE(lost());
+}
+
+TEST_F(LyingAboutBatches, AnOfferWithoutARegion) {
+  BlockLayout blocks;
+  blocks.count = 1;
+  blocks.length = 100;
+  EXPECT_TRUE(
+      fails_with(send_into(BatchOffer::encode(as_bytes("a region"), blocks)), OH_ERR_INVALID));
+  EXPECT_TRUE(is_ok(victim_.peer().usable()));
+}
+
 }  // namespace

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "message_batches.h"
+
+#include <memory>
+#include <utility>
+
+#include "endpoint.h"
+#include "numbers.h"
+#include "one_sided.h"
+
+namespace onehop::python {
+namespace {
+
+// The description of the blocks; what it points to lives as long as it.
+class Blocks {
+ public:
+  Blocks(const Local& local, const BatchTransfer& transfer) {
+    value_.memory = local.data();
+    value_.memory_size = local.size();
+    bool scalar = PyLong_Check(transfer.lengths.ptr());
+    std::optional<Range> range = as_range(transfer.offsets);
+    if (scalar && range) {
+      value_.count = range->count;
+      value_.base = range->start;
+      value_.stride = range->step;
+      value_.length = Numbers::number(transfer.lengths, "lengths");
+      return;
+    }
+    offsets_.emplace(transfer.offsets, "offsets");
+    if (scalar) {
+      lengths_.emplace(Numbers::number(transfer.lengths, "lengths"), offsets_->size());
+    } else {
+      lengths_.emplace(transfer.lengths, "lengths");
+    }
+    if (offsets_->size() != lengths_->size()) {
+      raise_invalid("a batch has one entry per block: here are " +
+                    std::to_string(offsets_->size()) + " offsets and " +
+                    std::to_string(lengths_->size()) + " lengths");
+    }
+    value_.count = offsets_->size();
+    value_.offsets = offsets_->data();
+    value_.lengths = lengths_->data();
+  }
+  const oh_blocks& operator*() const { return value_; }
+
+ private:
+  oh_blocks value_ = detail::sized<oh_blocks>();
+  std::optional<Numbers> offsets_;
+  std::optional<Numbers> lengths_;
+};
+
+std::unique_ptr<Operation> post(Link& link, const BatchTransfer& transfer) {
+  auto operation = begin(link, transfer.local, Access::kWrite);
+  const Local& local = operation->local;
+  Blocks blocks(local, transfer);
+  uint64_t tag = tag_of(transfer.tag);
+  auto options = detail::with(kDefaultTimeout, local.after(transfer.after));
+  oh_request* request = nullptr;
+  oh_status status;
+  {
+    WithoutGil release;
+    status = oh_peer_irecv_batch(link.get(), &*blocks, tag, &options, &request);
+  }
+  check(status);
+  operation->request = Owned<Request>(Request(request));
+  return operation;
+}
+
+}  // namespace
+
+void send_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout) {
+  sweep_orphans();
+  auto local = std::make_unique<Local>(*link.context, transfer.local, Access::kRead);
+  Blocks blocks(*local, transfer);
+  uint64_t tag = tag_of(transfer.tag);
+  After after = local->after(transfer.after);
+  try {
+    // Until its receive has come, the deadline of a slice leaves nothing behind.
+    wait_in_slices(timeout_ns(timeout, link.context->default_timeout_ns()), [&](int64_t slice) {
+      auto options = detail::with(Timeout(slice), after);
+      return oh_peer_send_batch(link.get(), &*blocks, tag, &options);
+    });
+  } catch (const Error& error) {
+    // The peer may still read the memory, and nothing tells when it does no more.
+    if (error.status() == OH_ERR_IN_DOUBT) (void)local.release();
+    throw;
+  }
+}
+
+PyMessage recv_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout) {
+  Patience patience(timeout_ns(timeout, link.context->default_timeout_ns()));
+  return finish(post(link, transfer), patience);
+}
+
+PyRequest irecv_batch(Link& link, const BatchTransfer& transfer) {
+  return PyRequest(post(link, transfer));
+}
+
+#define OH_PYTHON_ABOUT_BLOCKS                                                                   \
+  "Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are arrays of int64 " \
+  "or "                                                                                          \
+  "uint64, which are not copied,\nor sequences of integers; lengths may be one integer for all " \
+  "blocks, and with a range of offsets no list is built at all.\n"
+
+void bind_message_batches(nb::class_<PyPeer>& type) {
+  type.def(
+          "send_batch",
+          [](PyPeer& self, nb::handle local, nb::handle offsets, nb::handle lengths, nb::handle tag,
+             nb::handle timeout, nb::handle after) {
+            send_batch(*self.link, {local, offsets, lengths, tag, after}, timeout);
+          },
+          nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
+          nb::arg("tag").none() = 0, nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def send_batch(" OH_PYTHON_BLOCKS
+                  ", tag: int = 0, timeout: float | None = ..." OH_PYTHON_AFTER_ARGUMENT
+                  ") -> None"),
+          "Sends many blocks as one message; returns when they may be used again.\n\nIts receive "
+          "is "
+          "the next recv_batch or irecv_batch of the peer with this tag, never a recv. Only the "
+          "sum of the\nlengths counts: the two sides may be cut differently. The bytes go straight "
+          "into the blocks of the peer where its memory\ncan be "
+          "reached.\n\n" OH_PYTHON_ABOUT_BLOCKS
+          "tag: 0 to 2**62 - 1. timeout is for the receive to "
+          "come; None for ever; left out, ONEHOP_TIMEOUT. after as for send.\n\nTimeoutError: no "
+          "receive has come, nothing was sent; OutOfRange names the block that is outside; "
+          "PeerLost;\nOperationError with Status.TRUNCATED: the receive is shorter.")
+      .def(
+          "recv_batch",
+          [](PyPeer& self, nb::handle local, nb::handle offsets, nb::handle lengths, nb::handle tag,
+             nb::handle timeout, nb::handle after) {
+            return recv_batch(*self.link, {local, offsets, lengths, tag, after}, timeout);
+          },
+          nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
+          nb::arg("tag").none() = 0, nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("after").none() = current_stream_object(),
+          nb::sig("def recv_batch(" OH_PYTHON_BLOCKS
+                  ", tag: int = 0, timeout: float | None = ..." OH_PYTHON_AFTER_ARGUMENT
+                  ") -> Message"),
+          "Receives what send_batch sends into many blocks. A shorter message fills the first "
+          "bytes "
+          "of them, in order;\nMessage.nbytes says how many.\n\n" OH_PYTHON_ABOUT_BLOCKS
+          "tag: 0 to 2**62 - 1. " OH_PYTHON_TIMEOUT
+          " after: earlier work on the memory, which the call waits for.\n\nTimeoutError; "
+          "OutOfRange; "
+          "PeerLost; OperationError with Status.TRUNCATED: the message is longer, with\n"
+          "Status.IN_DOUBT: the peer may still write, and the memory is kept until it does not.")
+      .def(
+          "irecv_batch",
+          [](PyPeer& self, nb::handle local, nb::handle offsets, nb::handle lengths, nb::handle tag,
+             nb::handle after) {
+            return irecv_batch(*self.link, {local, offsets, lengths, tag, after});
+          },
+          nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
+          nb::arg("tag").none() = 0, nb::arg("after").none() = current_stream_object(),
+          nb::sig("def irecv_batch(" OH_PYTHON_BLOCKS ", tag: int = 0" OH_PYTHON_AFTER_ARGUMENT
+                  ") -> Request"),
+          "The same as recv_batch, without waiting for the message: so both sides of an exchange "
+          "can post, then send.");
+}
+
+}  // namespace onehop::python

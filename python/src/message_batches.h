@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batches as messages, as peers and communicators offer them.
+//
+// Threading: needs the GIL.
+#pragma once
+
+#include "transfer.h"
+
+namespace onehop::python {
+
+// The arguments of one, as Python gave them.
+struct BatchTransfer {
+  nb::handle local;
+  nb::handle offsets;
+  nb::handle lengths;
+  nb::handle tag;
+  nb::handle after;
+};
+
+void send_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout);
+PyMessage recv_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout);
+PyRequest irecv_batch(Link& link, const BatchTransfer& transfer);
+
+// Their parameters in signatures, between those that say with whom.
+#define OH_PYTHON_BLOCKS                                                  \
+  "self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, " \
+  "lengths: onehop.buffers.Offsets | int"
+
+}  // namespace onehop::python

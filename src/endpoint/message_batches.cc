@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/message_batches.h"
+
+#include <utility>
+
+namespace oh {
+
+void MessageBatches::post(Request* request, std::unique_ptr<BatchReceive> receive) {
+  request->op = pair_.ops.add(request);
+  request->phase = Phase::kPosted;
+  request->message_tag = request->tag;
+  request->batch = receive.get();
+  BatchOffer::set_op(receive->offer, request->op);
+  receive->request = request;
+  Request& offering = receive->offering;
+  offering.endpoint = request->endpoint;
+  offering.peer = request->peer;
+  offering.data = receive->offer.data();
+  offering.size = receive->offer.size();
+  offering.tag = offering.message_tag = offer_tag(request->tag);
+  offering.batch = receive.get();
+  offering.detached.store(1, std::memory_order_relaxed);
+  receives_.push_back(std::move(receive));
+  sender_.post(&offering);
+}
+
+void MessageBatches::offer_ended(BatchReceive& receive) {
+  receive.offer = {};
+  Status status = receive.offering.status;
+  if (!receive.request) return forget(receive);
+  // Its sender will not come.
+  if (!status.ok()) cancel(receive.request, status, /*give_up=*/true);
+}
+
+Status MessageBatches::on_end(const Frame& frame) {
+  Request* request = pair_.ops.find(frame.op);
+  if (!request || request->kind != OpKind::kRecvBatch) return {};  // it was given up
+  BatchReceive& receive = *request->batch;
+  oh_status code = frame.aux == 0 ? OH_OK : frame_failure(frame);
+  if (frame.number >= OH_PATH_COUNT || (code == OH_OK && frame.length > request->size)) {
+    return error(OH_ERR_PROTOCOL, "%s wrote a batch of %llu bytes into a receive of %llu",
+                 pair_.name.c_str(), static_cast<unsigned long long>(frame.length),
+                 static_cast<unsigned long long>(request->size));
+  }
+  request->path = static_cast<oh_path>(frame.number);
+  retire(*receive.region);
+  if (code == OH_OK) {
+    request->nbytes = frame.length;
+    pair_.stats.count_received(request->path, frame.length);
+    finish(receive, {});
+    return {};
+  }
+  if (!receive.failure.ok()) return {};
+  ++failed_;
+  receive.failure =
+      code == OH_ERR_TRUNCATED
+          ? error(code,
+                  "a batch of %llu bytes from %s does not fit into the receive of %llu bytes: give "
+                  "it more room",
+                  static_cast<unsigned long long>(frame.length), pair_.name.c_str(),
+                  static_cast<unsigned long long>(request->size))
+          : error(code, "the batch of %llu bytes failed at %s: %s",
+                  static_cast<unsigned long long>(frame.length), pair_.name.c_str(),
+                  status_text(code));
+  progress();
+  return {};
+}
+
+bool MessageBatches::progress() {
+  bool any = false;
+  for (size_t i = receives_.size(); failed_ > 0 && i-- > 0;) {
+    BatchReceive& receive = *receives_[i];
+    if (!receive.request || receive.failure.ok() || !is_left(*receive.region)) continue;
+    finish(receive, receive.failure);
+    any = true;
+  }
+  return any;
+}
+
+bool MessageBatches::cancel(Request* request, const Status& status, bool give_up) {
+  BatchReceive& receive = *request->batch;
+  const std::shared_ptr<RegionRecord> region = receive.region;
+  if (regions_.withdraw(*region)) {
+    Frame frame;
+    frame.type = FrameType::kAbort;
+    frame.flags = kOffer;
+    frame.op = request->op;
+    frame.tag = offer_tag(request->tag);
+    bool has_arrived = receive.offering.phase == Phase::kEnded;
+    if (has_arrived && !pair_.gone.load(std::memory_order_relaxed)) pair_.send(frame);
+    finish(receive, status);
+    return true;
+  }
+  if (!give_up) return false;
+  retire(*region);
+  if (is_left(*region)) {
+    finish(receive, status);
+    return true;
+  }
+  request->doubt_region = region;
+  request->doubt_peer = pair_.host->keep_alive();
+  finish(receive, error(OH_ERR_IN_DOUBT,
+                        "%s; %s has begun to write and may still touch the blocks: keep them until "
+                        "buffer_released()",
+                        status.text().c_str(), pair_.name.c_str()));
+  return true;
+}
+
+void MessageBatches::fail_all(const Status& status) {
+  for (size_t i = receives_.size(); i-- > 0;) {
+    if (Request* request = receives_[i]->request) cancel(request, status, /*give_up=*/true);
+  }
+}
+
+// Nothing begins in it any more.
+void MessageBatches::retire(const RegionRecord& region) {
+  regions_.retire(region);
+  one_sided_.retire(region);
+}
+
+bool MessageBatches::is_left(const RegionRecord& region) {
+  return one_sided_.leave(region) && pair_.host->is_outside();
+}
+
+void MessageBatches::finish(BatchReceive& receive, Status status) {
+  Request* request = std::exchange(receive.request, nullptr);
+  if (!receive.failure.ok()) --failed_;
+  request->batch = nullptr;
+  pair_.finish(*request, std::move(status));
+  const Request& offering = receive.offering;
+  if (offering.phase == Phase::kEnded) return forget(receive);
+  // An offer that its reader has begun with is read to the end: he would wait for it.
+  bool unread = offering.phase == Phase::kQueued || offering.transfer;
+  if (unread) (void)sender_.cancel(&receive.offering, error(OH_ERR_CANCELLED, "it was given up"));
+}
+
+void MessageBatches::forget(const BatchReceive& receive) {
+  std::erase_if(receives_, [&](const auto& other) { return other.get() == &receive; });
+}
+
+}  // namespace oh

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What batches as messages need of a link: the offers, the regions behind them, the word at the
+// end.
+#include "endpoint/peer.h"
+
+namespace oh {
+
+Status Peer::post_batch(Request* request, std::unique_ptr<BatchReceive> receive) {
+  if (receive->region->exported) show_slab(*receive->region->exported);
+  PairGuard guard(pair_);
+  OH_RETURN_IF_ERROR(check_open());
+  if (receive->region->exported && !pair_.device) return no_way_for_devices();
+  if (!sender_.has_room()) {
+    ++pair_.stats.back_pressure;
+    return error(OH_AGAIN, "%u sends and offers to %s are not taken: make progress and try again",
+                 pair_.pending_sends, pair_.name.c_str());
+  }
+  request->peer = this;
+  batches_.post(request, std::move(receive));
+  update_busy();
+  return {};
+}
+
+bool Peer::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
+  while (true) {
+    uint64_t length = 0;
+    {
+      PairGuard guard(pair_);
+      std::optional<uint64_t> first = receiver_.early_length(MessageBatches::offer_tag(tag));
+      if (!first) return false;
+      length = *first;
+      if (length > BatchOffer::kMaxBytes) {
+        break_off(error(OH_ERR_PROTOCOL, "%s offers a receive of a batch in %llu bytes",
+                        pair_.name.c_str(), static_cast<unsigned long long>(length)));
+        return false;
+      }
+      if (length <= bytes->size()) {
+        request->peer = this;
+        request->data = bytes->data();
+        request->size = length;
+        request->tag = MessageBatches::offer_tag(tag);
+        bool posted = receiver_.post_early(request);
+        update_busy();
+        return posted;
+      }
+    }
+    bytes->resize(length);  // without the lock: new memory takes time
+  }
+}
+
+bool Peer::take_region(RemoteTarget& target) {
+  // seq_cst: either we take it, or its receive has withdrawn it.
+  bool taken = their_board_->region(target.index)
+                   .compare_exchange_strong(target.version, target.version | kTakenBit);
+  if (taken) target.version |= kTakenBit;
+  return taken;
+}
+
+void Peer::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status) {
+  PairGuard guard(pair_);
+  if (!check_open().ok()) return;
+  // What became of our link or endpoint is not theirs.
+  if (status != OH_OK && status_scope(status) != OH_SCOPE_OPERATION) status = OH_ERR_CANCELLED;
+  Frame frame;
+  frame.type = FrameType::kBatchEnd;
+  frame.op = op;
+  frame.length = size;
+  frame.number = static_cast<uint32_t>(path);
+  frame.aux = static_cast<uint32_t>(status);
+  pair_.send(frame);
+  update_busy();
+}
+
+void Peer::accuse(const Status& status) {
+  PairGuard guard(pair_);
+  if (check_open().ok()) break_off(status);
+}
+
+}  // namespace oh

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests of batches as messages share: lists of blocks, and the bytes in them.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "conformance/sides.h"
+
+namespace conformance {
+
+using namespace std::chrono_literals;
+
+struct Cut {
+  std::vector<uint64_t> offsets;
+  std::vector<uint64_t> lengths;
+
+  void add(uint64_t offset, uint64_t length) {
+    offsets.push_back(offset);
+    lengths.push_back(length);
+  }
+  oh_blocks of(Buffer& buffer) const {
+    oh_blocks blocks{};
+    blocks.struct_size = sizeof(blocks);
+    blocks.memory = buffer.data();
+    blocks.memory_size = buffer.size();
+    blocks.count = offsets.size();
+    blocks.offsets = offsets.data();
+    blocks.lengths = lengths.data();
+    return blocks;
+  }
+  uint64_t total() const {
+    uint64_t sum = 0;
+    for (uint64_t length : lengths) sum += length;
+    return sum;
+  }
+  // The bytes of the blocks, one after the other.
+  onehop::Bytes gather(const onehop::Bytes& memory) const {
+    onehop::Bytes bytes;
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      auto from = memory.begin() + static_cast<ptrdiff_t>(offsets[i]);
+      bytes.insert(bytes.end(), from, from + static_cast<ptrdiff_t>(lengths[i]));
+    }
+    return bytes;
+  }
+  // Whether the first of them hold `message`, and every other byte of the memory is as poisoned.
+  ::testing::AssertionResult holds(Buffer& buffer, const onehop::Bytes& message) const {
+    onehop::Bytes expected(buffer.size(), 0xee);
+    size_t at = 0;
+    for (size_t i = 0; i < offsets.size() && at < message.size(); ++i) {
+      size_t size = std::min<size_t>(lengths[i], message.size() - at);
+      std::memcpy(expected.data() + offsets[i], message.data() + at, size);
+      at += size;
+    }
+    onehop::Bytes bytes = buffer.bytes();
+    auto [wrong, other] = std::mismatch(bytes.begin(), bytes.end(), expected.begin());
+    if (wrong == bytes.end()) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "byte " << wrong - bytes.begin() << " is "
+                                         << int{*wrong} << " instead of " << int{*other};
+  }
+};
+
+// So many blocks of 0 to `most` bytes in a memory of `space`, backwards in it.
+inline Cut cut_up(size_t count, uint64_t most, size_t space) {
+  Cut cut;
+  for (size_t i = 0; i < count; ++i) cut.add(space - (i + 1) * (most + 1), i * 37 % (most + 1));
+  return cut;
+}
+inline Cut whole(uint64_t length) {
+  Cut cut;
+  cut.add(0, length);
+  return cut;
+}
+
+// What the first side has sent: its buffer was filled with the seed.
+inline onehop::Bytes sent(const Cut& cut, size_t size, uint64_t seed) {
+  return cut.gather(pattern(seed, size));
+}
+
+inline void send_filled(Side& side, const Cut& cut, size_t size, uint64_t seed, uint64_t tag = 0) {
+  Buffer out = side.buffer(size);
+  out.fill(seed);
+  side.peer().send_batch(cut.of(out), tag, 20s);
+}
+
+}  // namespace conformance
