@@ -296,8 +296,8 @@ void block_stream(void* stream, std::atomic<bool>* go) {
 namespace {
 // Does nothing. The fake driver has one of this name, and looks at no image.
 constexpr char kKernel[] = R"(
-.version 7.0
-.target sm_52
+.version 7.5
+.target sm_75
 .address_size 64
 .visible .entry fake_spin(.param .align 8 .b8 arguments[24]) { ret; }
 )";

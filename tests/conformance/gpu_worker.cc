@@ -4,6 +4,10 @@
 // kernels that run ends all the same.
 #include <signal.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "conformance/fake_driver.h"
@@ -18,8 +22,13 @@ constexpr size_t kSize = 1024;
 constexpr uint64_t kEnough = 20;  // messages by the worker
 constexpr size_t kSpace = 100'000;
 
+// On the fake driver, or on the machine's own with REAL_GPUS=1.
 LinkKind with_worker() {
   LinkKind kind = between_gpus(MemoryKind::kMalloc);
+  if (std::getenv("REAL_GPUS")) {
+    kind.driver.clear();
+    kind.env.erase("ONEHOP_CUDA_LIBRARY");
+  }
   kind.env["ONEHOP_WORKER"] = "1";
   return kind;
 }
@@ -182,12 +191,25 @@ class GpuWorkerBeside : public ::testing::TestWithParam<Action> {};
 // Each ends, again and again, while messages keep coming.
 TEST_P(GpuWorkerBeside, EndsUnderTraffic) {
   run_traffic(with_worker(), [](Side& side, Traffic& traffic) {
+    constexpr int kTimes = 20;
     std::atomic<int> done{0};
+    std::vector<double> took;  // milliseconds
     std::thread thread([&] {
-      for (; done < 20; ++done) GetParam().run(side);
+      for (; done < kTimes; ++done) {
+        auto begin = std::chrono::steady_clock::now();
+        GetParam().run(side);
+        took.push_back(std::chrono::duration<double, std::milli>(
+                           std::chrono::steady_clock::now() - begin)
+                           .count());
+      }
     });
-    while (done < 20 || traffic.by_worker() < kEnough) traffic.send();
+    while (done < kTimes || traffic.by_worker() < kEnough) traffic.send();
     thread.join();
+    if (!std::getenv("SHOW_TIMES")) return;
+    std::sort(took.begin(), took.end());
+    std::printf("%s beside %llu messages by the worker: p50 %.3f ms, most %.3f ms\n",
+                GetParam().name, static_cast<unsigned long long>(traffic.by_worker()),
+                took[kTimes / 2], took.back());
   });
 }
 

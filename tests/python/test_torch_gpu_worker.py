@@ -13,6 +13,7 @@ import time
 
 import onehop
 import pytest
+from onehop.records import Counter
 from processes import Group, Side, run_pair, run_side
 
 torch = pytest.importorskip("torch")
@@ -24,6 +25,7 @@ SIZE = 1024
 BOUND = 5.0  # seconds, for anything that takes milliseconds alone
 GPUS = ("cuda:0", "cuda:1")
 STOP, DATA = 1, 2  # tags
+NONE = Counter(0, 0)
 
 
 @pytest.fixture(params=["1", "0"], ids=["worker", "engine"])
@@ -46,7 +48,6 @@ class Traffic:
         self.out = side.endpoint.register(self.rows)
         self.into = side.endpoint.register(self.came)
         self.peer = side.peer
-        self.paths = {}
         self.rounds = 0
         self.stopped = threading.Event()
         self.failure = None
@@ -57,8 +58,7 @@ class Traffic:
             if sends:
                 self.peer.send(self.out[begin : begin + SIZE], tag=DATA, timeout=30)
             else:
-                status = self.peer.recv(self.into, tag=DATA, timeout=30)
-                self.paths[status.path] = self.paths.get(status.path, 0) + 1
+                self.peer.recv(self.into, tag=DATA, timeout=30)
         self.rounds += 1
 
     def check(self):
@@ -68,14 +68,20 @@ class Traffic:
     def lead(self):
         """Go on until stopped; the other side hears of it after every hundred rounds."""
         try:
-            more = True
-            while more:
-                for _ in range(100):
-                    self.round(first=True)
-                more = not self.stopped.is_set()
-                self.peer.send(bytes([more]), tag=STOP, timeout=30)
+            while self.hundred():
+                pass
         except onehop.Error as failure:
             self.failure = failure
+
+    def hundred(self):
+        for _ in range(100):
+            self.round(first=True)
+        more = not self.stopped.is_set()
+        self.peer.send(bytes([more]), tag=STOP, timeout=30)
+        return more
+
+    def by_worker(self):
+        return self.peer.stats().sent.get("worker", NONE).operations > 0
 
     def follow(self):
         note = bytearray([1])
@@ -151,6 +157,10 @@ def work_beside(side, worker):
     sys.setswitchinterval(0.0005)
     traffic = Traffic(side)
     side.take()
+    # Alone it goes fast enough for the worker; beside other threads of Python it may not.
+    while traffic.rounds < 3000:
+        traffic.hundred()
+    assert traffic.by_worker() == worker
     thread = threading.Thread(target=traffic.lead)
     thread.start()
     took = {}
@@ -164,8 +174,7 @@ def work_beside(side, worker):
     thread.join()
     assert traffic.failure is None, traffic.failure
     traffic.check()
-    assert worker == ("worker" in traffic.paths), traffic.paths
-    print(f"\nworker={worker}: {traffic.rounds} rounds, {traffic.paths}")
+    print(f"\nworker={worker}: {traffic.rounds} rounds")
     for name, times in took.items():
         p50, most = statistics.median(times) * 1e3, max(times) * 1e3
         print(f"  {name:16} {len(times):4} times, p50 {p50:8.3f} ms, most {most:8.3f} ms")
