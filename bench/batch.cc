@@ -2,6 +2,8 @@
 //
 // Batches: many blocks by one call. Blocks lie apart, with poisoned gaps between them that must
 // stay as they are; as lists, the target has them in the opposite order, so nothing can be joined.
+#include <optional>
+
 #include "payload.h"
 #include "side.h"
 
@@ -9,6 +11,11 @@ namespace bench {
 namespace {
 
 constexpr size_t kParts = 4;
+
+bool puts(const Spec& spec) { return spec.mode == Mode::kPut || spec.mode == Mode::kPutPrepared; }
+bool is_prepared(const Spec& spec) {
+  return spec.mode == Mode::kPutPrepared || spec.mode == Mode::kGetPrepared;
+}
 
 // Where the blocks of a batch lie; the same on both sides.
 class Blocks {
@@ -19,6 +26,7 @@ class Blocks {
       local_.push_back(i * pitch());
       remote_.push_back((spec.blocks - 1 - i) * pitch());
       lengths_.push_back(spec.size);
+      ones_.push_back(1);
     }
   }
 
@@ -75,6 +83,16 @@ class Blocks {
     }
     return batch;
   }
+  // The first byte of each block.
+  oh_batch first_bytes() {
+    oh_batch batch = description();
+    if (spec_.strided) {
+      batch.length = 1;
+    } else {
+      batch.lengths = ones_.data();
+    }
+    return batch;
+  }
 
  private:
   const Spec& spec_;
@@ -83,6 +101,7 @@ class Blocks {
   std::vector<uint64_t> local_;
   std::vector<uint64_t> remote_;
   std::vector<uint64_t> lengths_;
+  std::vector<uint64_t> ones_;
 };
 
 // Batches [begin, end) of a part, counted over all parts.
@@ -92,9 +111,40 @@ struct Part {
   uint64_t end;
 };
 
+// A batch as the mode has it: described anew each time, or prepared.
+class Batch {
+ public:
+  Batch(Side& side, const Spec& spec, const onehop::RemoteRegion& remote, const oh_batch& batch)
+      : side_(side), put_(puts(spec)), remote_(remote), batch_(batch) {
+    if (!is_prepared(spec)) return;
+    prepared_.emplace(put_ ? side.peer().prepare_put(remote, batch)
+                           : side.peer().prepare_get(remote, batch));
+  }
+  onehop::Request start() {
+    if (prepared_) return prepared_->post();
+    return put_ ? side_.peer().put_batch(remote_, batch_) : side_.peer().get_batch(remote_, batch_);
+  }
+
+ private:
+  Side& side_;
+  bool put_;
+  const onehop::RemoteRegion& remote_;
+  oh_batch batch_;
+  std::optional<onehop::PreparedBatch> prepared_;
+};
+
+// Posts what has moved already, but little of it.
+void post_first_bytes(Batch batch, uint64_t count, Outcome* outcome) {
+  for (uint64_t i = 0; i < count; ++i) {
+    auto start = Clock::now();
+    batch.start().wait();
+    outcome->post_us.push_back(microseconds(start, Clock::now()));
+  }
+}
+
 void initiate(Side& side, const Spec& spec, Blocks& blocks, const onehop::RemoteRegion& remote,
               const Part& part, Outcome* outcome) {
-  bool put = spec.mode == Mode::kPut;
+  bool put = puts(spec);
   uint64_t count = part.end - part.begin;
   if (put) blocks.lay_out(part.number, false);
   if (!put) blocks.poison_all();
@@ -102,7 +152,7 @@ void initiate(Side& side, const Spec& spec, Blocks& blocks, const onehop::Remote
     maybe_corrupt(spec, part.number + 1 == kParts, blocks.block(spec.blocks / 2, false));
     blocks.memory().publish();
   }
-  oh_batch batch = blocks.description();
+  Batch batch(side, spec, remote, blocks.description());
   side.sync();
   for (uint64_t i = 0; i < count; ++i) {
     if (put && spec.stamped) {
@@ -111,21 +161,22 @@ void initiate(Side& side, const Spec& spec, Blocks& blocks, const onehop::Remote
                     blocks.block(spec.blocks / 2, false));
     }
     auto start = Clock::now();
-    onehop::Request request =
-        put ? side.peer().put_batch(remote, batch) : side.peer().get_batch(remote, batch);
-    outcome->path = request.wait().path;
+    outcome->path = batch.start().wait().path;
     double us = microseconds(start, Clock::now());
     if (part.begin + i < spec.warmup) continue;
     outcome->samples_us.push_back(us);
     outcome->seconds += us / 1e6;
     outcome->bytes += static_cast<double>(spec.size) * static_cast<double>(spec.blocks);
   }
+  if (is_prepared(spec)) {
+    post_first_bytes(Batch(side, spec, remote, blocks.first_bytes()), count, outcome);
+  }
   side.sync();
   if (!put && count > 0) outcome->wrong += blocks.check(part.number, 0, false);
 }
 
 void answer(Side& side, const Spec& spec, Blocks& blocks, const Part& part, Outcome* outcome) {
-  bool put = spec.mode == Mode::kPut;
+  bool put = puts(spec);
   uint64_t count = part.end - part.begin;
   if (put) {
     blocks.poison_all();
@@ -144,7 +195,7 @@ void answer(Side& side, const Spec& spec, Blocks& blocks, const Part& part, Outc
 
 Outcome batch(Side& side, const Spec& spec) {
   Outcome outcome;
-  Blocks blocks(side, spec, spec.mode == Mode::kPut ? 0 : 1);
+  Blocks blocks(side, spec, puts(spec) ? 0 : 1);
   Buffer& memory = blocks.memory();
   onehop::Region region = side.endpoint().register_memory(memory.place(), memory.size());
   onehop::RemoteRegion remote = side.swap_region(region);

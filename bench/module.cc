@@ -16,7 +16,9 @@ void bind_records(nb::module_& module) {
       .value("PUT", Mode::kPut)
       .value("GET", Mode::kGet)
       .value("PUT_SIGNAL", Mode::kPutSignal)
-      .value("EVENT", Mode::kEvent);
+      .value("EVENT", Mode::kEvent)
+      .value("PUT_PREPARED", Mode::kPutPrepared)
+      .value("GET_PREPARED", Mode::kGetPrepared);
   nb::enum_<Memory>(module, "Memory", "Whose memory a row's bytes are in.")
       .value("HOST", Memory::kHost)
       .value("PINNED", Memory::kPinned)
@@ -42,6 +44,7 @@ void bind_records(nb::module_& module) {
       .def_rw("corrupt", &Spec::corrupt);
   nb::class_<Outcome>(module, "Outcome", "What one side measured and found.")
       .def_ro("samples_us", &Outcome::samples_us)
+      .def_ro("post_us", &Outcome::post_us)
       .def_ro("seconds", &Outcome::seconds)
       .def_ro("bytes", &Outcome::bytes)
       .def_ro("wrong", &Outcome::wrong)

@@ -20,11 +20,13 @@
 namespace bench {
 
 enum class Mode {
-  kSendRecv,   // send and recv
-  kPut,        // put, until it is visible at the target
-  kGet,        // get
-  kPutSignal,  // put and signal one way, and back: what a message by put costs
-  kEvent,      // isend behind an event of the stream that wrote the message, and recv
+  kSendRecv,     // send and recv
+  kPut,          // put, until it is visible at the target
+  kGet,          // get
+  kPutSignal,    // put and signal one way, and back: what a message by put costs
+  kEvent,        // isend behind an event of the stream that wrote the message, and recv
+  kPutPrepared,  // batch: prepared once, put by posts
+  kGetPrepared,
 };
 
 struct Spec {
@@ -47,9 +49,11 @@ struct Spec {
 
 struct Outcome {
   std::vector<double> samples_us;  // per operation; of side 0 only
-  double seconds = 0;              // of all timed operations
-  double bytes = 0;                // moved in that time
-  uint64_t wrong = 0;              // bytes that this side found wrong
+  // Of a prepared batch: posts of as many blocks of one byte, which is what a post costs by itself.
+  std::vector<double> post_us;
+  double seconds = 0;  // of all timed operations
+  double bytes = 0;    // moved in that time
+  uint64_t wrong = 0;  // bytes that this side found wrong
   oh_path path = OH_PATH_NONE;
 };
 

@@ -192,7 +192,7 @@ run_step() {
     batch)
       for shape in 4K,32K:1024 512K:128 16K:8192 4K:2; do
         rows "batch-$shape" 20 batch --memory cuda --sizes "${shape%:*}" --blocks "${shape#*:}" \
-          --mode put --mode get
+          --mode put --mode get --mode put_prepared --mode get_prepared
       done
       ;;
     matrix) rows matrix 20 matrix --sizes 1K,64M --iters 50 ;;

@@ -21,6 +21,10 @@ class Mode(enum.Enum):
 
     EVENT = 4
 
+    PUT_PREPARED = 5
+
+    GET_PREPARED = 6
+
 class Memory(enum.Enum):
     """Whose memory a row's bytes are in."""
 
@@ -126,6 +130,9 @@ class Outcome:
 
     @property
     def samples_us(self) -> list[float]: ...
+
+    @property
+    def post_us(self) -> list[float]: ...
 
     @property
     def seconds(self) -> float: ...

@@ -426,26 +426,28 @@ class Peer:
 
     def prepare_put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int) -> PreparedBatch:
         """
-        Checks and prepares many blocks once. post() then moves them, each time with the bytes that the memory has
-        then; where a kernel of the GPU copies, it takes the same time on the host however many blocks there are. The memory is held
-        until the batch is closed, and must stay where it is.
+        Prepares many blocks to be put any number of times.
+
+        Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU copies, a post takes the
+        host the same time however many blocks there are. The local memory is held until the batch is closed.
 
         Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
         Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. With two ranges and one length no list is built at all. after as for put.
+        one integer for all blocks. With two ranges and one length no list is built at all.
 
         OutOfRange names the block that is outside; nothing has moved then.
         """
 
     def prepare_get(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int) -> PreparedBatch:
         """
-        The same as prepare_put, to get them. post() then moves them, each time with the bytes that the memory has
-        then; where a kernel of the GPU copies, it takes the same time on the host however many blocks there are. The memory is held
-        until the batch is closed, and must stay where it is.
+        Prepares many blocks to be got any number of times.
+
+        Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU copies, a post takes the
+        host the same time however many blocks there are. The local memory is held until the batch is closed.
 
         Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
         Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. With two ranges and one length no list is built at all. after as for put.
+        one integer for all blocks. With two ranges and one length no list is built at all.
 
         OutOfRange names the block that is outside; nothing has moved then.
         """
@@ -491,7 +493,10 @@ class Peer:
 
 class PreparedBatch:
     """
-    Blocks that were checked and divided once, to be posted any number of times, by any number of threads. Create it with Peer.prepare_put or prepare_get; it holds the peer, the remote region and the local memory.
+    Blocks that were checked and divided once, to be posted any number of times, by any number of threads.
+
+    Create it with Peer.prepare_put or prepare_get; it holds the peer, the remote region and the local memory until it is
+    closed or gone.
     """
 
     def post(self, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:

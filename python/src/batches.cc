@@ -171,22 +171,20 @@ PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after) {
 
 #define OH_PYTHON_NUMBERS                                                                     \
   "Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of " \
-  "integers; lengths may be\none integer for all blocks. "
+  "integers; lengths may be\none integer for all blocks."
 #define OH_PYTHON_OUT_OF_RANGE "OutOfRange names the block that is outside; nothing has moved then."
-#define OH_PYTHON_BATCH                                                                         \
+#define OH_PYTHON_BLOCKS                                                                        \
   "Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of " \
-  "the "                                                                                        \
-  "remote region.\n" OH_PYTHON_NUMBERS                                                          \
-  "With two ranges and one "                                                                    \
-  "length "                                                                                     \
-  "no list is built at all. after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
+  "the remote region.\n" OH_PYTHON_NUMBERS                                                      \
+  " With two ranges and one length no list is built at all."
+#define OH_PYTHON_BATCH OH_PYTHON_BLOCKS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
 #define OH_PYTHON_PACKED                                                                          \
   "Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the " \
-  "blocks lie back to back.\n" OH_PYTHON_NUMBERS "after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
-#define OH_PYTHON_PREPARE                                                                          \
-  "post() then moves them, each time with the bytes that the memory has\nthen; where a kernel of " \
-  "the GPU copies, it takes the same time on the host however many blocks there are. The memory "  \
-  "is held\nuntil the batch is closed, and must stay where it is.\n\n" OH_PYTHON_BATCH
+  "blocks lie back to back.\n" OH_PYTHON_NUMBERS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
+#define OH_PYTHON_PREPARE                                                                         \
+  "Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU "  \
+  "copies, a post takes the\nhost the same time however many blocks there are. The local memory " \
+  "is held until the batch is closed.\n\n" OH_PYTHON_BLOCKS "\n\n" OH_PYTHON_OUT_OF_RANGE
 
 #define OH_PYTHON_LISTS                                                       \
   "self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: " \
@@ -261,7 +259,7 @@ void bind_prepare(nb::class_<PyPeer>& type) {
           nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
           nb::sig("def prepare_put(" OH_PYTHON_LISTS ") -> PreparedBatch"),
-          "Checks and prepares many blocks once. " OH_PYTHON_PREPARE)
+          "Prepares many blocks to be put any number of times.\n\n" OH_PYTHON_PREPARE)
       .def(
           "prepare_get",
           [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
@@ -271,7 +269,7 @@ void bind_prepare(nb::class_<PyPeer>& type) {
           nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
           nb::sig("def prepare_get(" OH_PYTHON_LISTS ") -> PreparedBatch"),
-          "The same as prepare_put, to get them. " OH_PYTHON_PREPARE);
+          "Prepares many blocks to be got any number of times.\n\n" OH_PYTHON_PREPARE);
 }
 
 }  // namespace
@@ -280,8 +278,9 @@ void bind_batches(nb::module_& module, nb::class_<PyPeer>& type) {
   nb::class_<PyPreparedBatch>(
       module, "PreparedBatch",
       "Blocks that were checked and divided once, to be posted any number of times, by any number "
-      "of threads. Create it with Peer.prepare_put or prepare_get; it holds the peer, the remote "
-      "region and the local memory.")
+      "of threads.\n\nCreate it with Peer.prepare_put or prepare_get; it holds the peer, the "
+      "remote "
+      "region and the local memory until it is\nclosed or gone.")
       .def("post", post, nb::arg("notify") = nb::none(),
            nb::arg("after").none() = current_stream_object(),
            nb::sig("def post(self, notify: onehop.buffers.Buffer | None = "

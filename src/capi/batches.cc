@@ -83,23 +83,18 @@ class Places {
                  batch_.count);
   }
 
-  Result<Place> next() {
+  // False: its offset does not fit into 64 bits.
+  bool next(Place* place) {
     const size_t i = index_++;
-    Place place{packed_at_, 0, listed_ ? batch_.lengths[i] : batch_.length};
-    bool fits = true;
     if (!listed_) {
-      fits = stride_to(batch_.local_base, batch_.local_stride, i, &place.local) &&
-             stride_to(batch_.remote_base, batch_.remote_stride, i, &place.remote);
-    } else {
-      place.remote = batch_.remote_offsets[i];
-      if (batch_.packed) {
-        fits = !__builtin_add_overflow(packed_at_, place.length, &packed_at_);
-      } else {
-        place.local = batch_.local_offsets[i];
-      }
+      place->length = batch_.length;
+      return stride_to(batch_.local_base, batch_.local_stride, i, &place->local) &&
+             stride_to(batch_.remote_base, batch_.remote_stride, i, &place->remote);
     }
-    if (fits) return place;
-    return error(OH_ERR_RANGE, "block %zu: its offset does not fit into 64 bits", i);
+    place->length = batch_.lengths[i];
+    place->remote = batch_.remote_offsets[i];
+    place->local = batch_.packed ? packed_at_ : batch_.local_offsets[i];
+    return !batch_.packed || !__builtin_add_overflow(packed_at_, place->length, &packed_at_);
   }
 
  private:
@@ -118,7 +113,10 @@ Result<CheckedBatch> check_batch(const oh_remote_region& remote, const oh_batch&
   std::vector<Block> blocks;
   blocks.reserve(batch.count);
   for (size_t i = 0; i < batch.count; ++i) {
-    OH_ASSIGN_OR_RETURN(Place place, places.next());
+    Place place;
+    if (!places.next(&place)) {
+      return error(OH_ERR_RANGE, "block %zu: its offset does not fit into 64 bits", i);
+    }
     if (!slice_fits(place.local, place.length, batch.local_size)) {
       return block_outside(i, "local buffer", place.local, place.length, batch.local_size);
     }

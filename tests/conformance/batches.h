@@ -35,4 +35,5 @@ inline void show(Side& side) {
   side.sync();
   side.sync();
 }
+
 }  // namespace conformance

@@ -7,6 +7,8 @@
 
 #include <deque>
 
+#include "conformance/batches.h"
+
 namespace conformance {
 namespace {
 
@@ -109,6 +111,50 @@ TEST_P(Faults, DeathInsideAOneSidedCopy) {
           side.peer().put(buffer.data(), remote, 0, buffer.size()).wait();
           Trap::pass("");
         }
+      });
+}
+
+// The owner of a region dies while batches go in and out of it.
+TEST_P(Faults, DeathOfTheOwnerUnderBatches) {
+  run(
+      [&](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer buffer = side.buffer(1 << 20);
+        oh_batch batch = batch_of(buffer);
+        batch.count = 1000;
+        batch.local_stride = batch.remote_stride = 1000;
+        batch.length = 600;
+        onehop::Peer& peer = side.peer();
+        onehop::PreparedBatch put = peer.prepare_put(remote, batch);
+        onehop::PreparedBatch get = peer.prepare_get(remote, batch);
+        const std::function<onehop::Request()> verbs[] = {
+            [&] { return put.post(); },
+            [&] { return get.post(); },
+            [&] { return peer.put_batch(remote, batch); },
+            [&] { return peer.get_batch(remote, batch); },
+        };
+        std::atomic<int> posts{0};
+        std::thread killer([&] {
+          while (posts.load() < 21) std::this_thread::yield();
+          trap().strike(side.other_process(), SIGKILL);
+        });
+        oh_status status = OH_OK;
+        while (status == OH_OK) {
+          const auto& verb = verbs[posts.fetch_add(1) % 4];
+          status = status_of([&] { verb().wait(20s); });
+        }
+        killer.join();
+        EXPECT_EQ(status, OH_ERR_PEER_LOST);
+        for (const auto& verb : verbs) {
+          EXPECT_EQ(status_of([&] { verb().wait(20s); }), OH_ERR_PEER_LOST);
+        }
+        expect_healthy(side);
+      },
+      [](Side& side) {
+        Buffer buffer = side.buffer(1 << 20);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        while (true) pause();
       });
 }
 

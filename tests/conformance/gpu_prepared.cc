@@ -4,6 +4,7 @@
 // of posts that are under way when something ends.
 #include <signal.h>
 
+#include <atomic>
 #include <optional>
 #include <thread>
 
@@ -102,6 +103,20 @@ TEST(GpuPrepared, APostIsOneLaunch) {
       blocks.expected(2));
 }
 
+// Where blocks overlap they have the same bytes here, so it does not matter which is last.
+TEST(GpuPrepared, OverlappingBlocks) {
+  const Blocks blocks(100'000, 70, 500);
+  run_with(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& side, onehop::RemoteRegion& remote) {
+        Buffer out = side.buffer(kSpace);
+        out.fill(1);
+        side.peer().put_batch(remote, blocks.of(out)).wait(20s);
+        expect_posts(side, remote, blocks, {1, 0});
+      },
+      blocks.expected(2));
+}
+
 TEST(GpuPrepared, LongBlocksAreTheEngines) {
   Blocks blocks(8, 10'000, 1000);
   blocks.offsets.push_back(1'000'000);
@@ -186,15 +201,16 @@ TEST(GpuPrepared, AFailedPostLeavesNothingBehind) {
 
 // ---- Under way --------------------------------------------------------------------------------
 
-// A post in a thread of its own, begun while no stream of the process moves on.
-class HeldPost {
+// A batch in threads of its own, begun while no stream of the process moves on.
+class Held {
  public:
-  explicit HeldPost(onehop::PreparedBatch& batch, size_t threads = 1) {
+  using Start = std::function<onehop::Request()>;
+  explicit Held(const Start& start, size_t threads = 1) {
     fake_driver().hold_all();
     uint64_t launched = launches();
     for (size_t i = 0; i < threads; ++i) {
-      threads_.emplace_back([&batch, this] {
-        if (status_of([&] { batch.post().wait(20s); }) == OH_OK) ++good_;
+      threads_.emplace_back([start, this] {
+        if (status_of([&] { start().wait(20s); }) == OH_OK) ++good_;
       });
     }
     EXPECT_TRUE(eventually([&] { return launches() >= launched + threads; }));
@@ -220,7 +236,7 @@ TEST(GpuPrepared, ManyPostsAtOnce) {
         Buffer out = side.buffer(kSpace);
         out.fill(1);
         onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
-        EXPECT_EQ(HeldPost(put, 70).finish(), 70u);
+        EXPECT_EQ(Held([&] { return put.post(); }, 70).finish(), 70u);
         put.post().wait(20s);
       },
       blocks.expected(1));
@@ -235,7 +251,11 @@ TEST(GpuPrepared, ReleasedWhileItIsUnderWay) {
         out.fill(1);
         Open before = Open::now();
         std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.of(out));
-        HeldPost post(*put);
+        Held post([batch = put->get()] {
+          oh_request* request = nullptr;
+          onehop::check(oh_prepared_batch_post(batch, nullptr, &request));
+          return onehop::Request(request);
+        });
         Open during = Open::now();
         put.reset();
         EXPECT_EQ(Open::now().driver.allocations, during.driver.allocations);
@@ -246,7 +266,7 @@ TEST(GpuPrepared, ReleasedWhileItIsUnderWay) {
 }
 
 // Deregistering waits for the kernel: until then the memory is still written.
-TEST(GpuPrepared, TheRegionIsKeptWhileItIsWritten) {
+void expect_region_kept(bool prepared) {
   const Blocks blocks(100, 700, 600);
   run_apart(
       between_gpus(MemoryKind::kMalloc),
@@ -257,13 +277,16 @@ TEST(GpuPrepared, TheRegionIsKeptWhileItIsWritten) {
           Buffer out = side.buffer(kSpace);
           out.fill(1);
           onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
-          HeldPost post(put);
+          Held::Start start = [&] {
+            return prepared ? put.post() : side.peer().put_batch(remote, blocks.of(out));
+          };
+          Held post(start);
           side.sync();
           side.sync();
           EXPECT_EQ(post.finish(), 1u);
           side.sync();
           side.sync();
-          EXPECT_EQ(status_of([&] { put.post().wait(20s); }), OH_ERR_RETIRED);
+          EXPECT_EQ(status_of([&] { start().wait(20s); }), OH_ERR_RETIRED);
           side.sync();
         }
         side.disconnect();
@@ -289,7 +312,7 @@ TEST(GpuPrepared, TheRegionIsKeptWhileItIsWritten) {
 }
 
 // Its mapping stays until the kernel is through; then the post says what became of the peer.
-TEST(GpuPrepared, TheOwnerDiesWhileItIsWritten) {
+void expect_end_with_owner(bool prepared) {
   const Blocks blocks(100, 700, 600);
   run_apart_with_victim(
       between_gpus(MemoryKind::kMalloc),
@@ -300,12 +323,15 @@ TEST(GpuPrepared, TheOwnerDiesWhileItIsWritten) {
         {
           onehop::RemoteRegion remote = victim.peer().attach(victim.hear());
           onehop::PreparedBatch put = victim.peer().prepare_put(remote, blocks.of(out));
-          HeldPost post(put);
+          Held::Start start = [&] {
+            return prepared ? put.post() : victim.peer().put_batch(remote, blocks.of(out));
+          };
+          Held post(start);
           kill(victim.other_process(), SIGKILL);
           EXPECT_TRUE(eventually(
               [&] { return status_of([&] { victim.peer().notify({}); }) == OH_ERR_PEER_LOST; }));
           EXPECT_EQ(post.finish(), 0u);
-          EXPECT_EQ(status_of([&] { put.post().wait(20s); }), OH_ERR_PEER_LOST);
+          EXPECT_EQ(status_of([&] { start().wait(20s); }), OH_ERR_PEER_LOST);
         }
         onehop::Peer peer = victim.endpoint().connect(next.hear());
         peer.send(out.data(), out.size(), 1, 20s);
@@ -324,6 +350,11 @@ TEST(GpuPrepared, TheOwnerDiesWhileItIsWritten) {
         EXPECT_TRUE(mine.holds(1, kSpace));
       });
 }
+
+TEST(GpuPrepared, TheRegionIsKeptWhileItIsWritten) { expect_region_kept(/*prepared=*/true); }
+TEST(GpuPrepared, TheOwnerDiesWhileItIsWritten) { expect_end_with_owner(/*prepared=*/true); }
+TEST(GpuBatches, TheRegionIsKeptWhileItIsWritten) { expect_region_kept(/*prepared=*/false); }
+TEST(GpuBatches, TheOwnerDiesWhileItIsWritten) { expect_end_with_owner(/*prepared=*/false); }
 
 }  // namespace
 }  // namespace conformance

@@ -94,10 +94,12 @@ def test_both_directions(window: int) -> None:
 def test_batch(api: str, strided: bool) -> None:
     found = rows(
         "batch", "--api", api, "--sizes", "1,4K", "--blocks", "33", "--iters", "4",
-        "--mode", "put", "--mode", "get", *(["--strided"] if strided else []),
+        "--mode", "put", "--mode", "get", "--mode", "put_prepared", "--mode", "get_prepared",
+        *(["--strided"] if strided else []),
     )  # fmt: skip
-    assert len(found) == 4
+    assert len(found) == 8
     for row in found:
+        assert ("post_us" in row) == ("prepared" in row["mode"])
         assert row["blocks"] == 33
         assert row["block_us"] == pytest.approx(row["p50_us"] / 33)
         assert row["mode"].endswith("_strided") == strided
@@ -125,7 +127,10 @@ def test_floors() -> None:
         (("sendrecv", "put", "get", "put_signal"), ("latency", "--sizes", "8,64K")),
         (("sendrecv", "put", "get"), ("bandwidth", "--sizes", "8,64K")),
         (("sendrecv", "put", "get"), ("bandwidth", "--sizes", "64K", "--window", "1")),
-        (("put", "get"), ("batch", "--sizes", "4K", "--blocks", "9")),
+        (
+            ("put", "get", "put_prepared", "get_prepared"),
+            ("batch", "--sizes", "4K", "--blocks", "9"),
+        ),
     ],
 )
 def test_spoilt_bytes_are_found(

@@ -97,9 +97,11 @@ def test_bandwidth(window: int) -> None:
 def test_batch(strided: bool) -> None:
     found = rows(
         "batch", "--memory", "cuda-vmm", "--sizes", "1,4K", "--blocks", "33", "--iters", "4",
-        *chosen("put", "get"), *(["--strided"] if strided else []),
+        *chosen("put", "get", "put_prepared", "get_prepared"),
+        *(["--strided"] if strided else []),
     )  # fmt: skip
-    assert len(found) == 4
+    assert len(found) == 8
+    assert all(row["post_us"] > 0 for row in found[4:])
 
 
 def test_setup() -> None:
@@ -168,7 +170,10 @@ def test_matrix() -> None:
     [
         (("sendrecv", "event", "put", "get", "put_signal"), ("latency", "--sizes", "20,64K")),
         (("sendrecv", "put", "get"), ("bandwidth", "--sizes", "64K")),
-        (("put", "get"), ("batch", "--sizes", "4K", "--blocks", "9")),
+        (
+            ("put", "get", "put_prepared", "get_prepared"),
+            ("batch", "--sizes", "4K", "--blocks", "9"),
+        ),
         (("sendrecv",), ("bandwidth", "--sizes", "64K", "--both", "--vs", "memcpy")),
         (("sendrecv",), ("latency", "--sizes", "64K", "--vs", "memcpy")),
     ],

@@ -165,6 +165,11 @@ def wait_before_puts():
     fill(source, 4)
     pair.first.get_batch(source, remote, blocks, blocks, 1000, after=stream).wait(timeout=30)
     assert source.bytes() == bytes([2]) * SIZE
+    with pair.first.prepare_put(source, remote, blocks, blocks, 1000) as batch:
+        for value in (5, 6):
+            fill(source, value)
+            batch.post(after=stream).wait(timeout=30)
+            assert array.bytes() == bytes([value]) * SIZE
 
 
 def test_puts_and_gets_wait():

@@ -110,7 +110,7 @@ def bandwidth(
 
 @bench.command()
 @options.sizes("4K,16K,64K")
-@options.modes("put", "get")
+@options.modes("put", "get", "put_prepared", "get_prepared")
 @options.buffers
 @click.option(
     "--blocks", type=click.IntRange(1), default=1000, show_default=True, help="Blocks of a batch."

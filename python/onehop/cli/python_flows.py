@@ -173,10 +173,20 @@ def _one_sided_steps(
     return get, check
 
 
+def _starter(peer: onehop.Peer, put: bool, prepared: bool) -> Callable[..., Any]:
+    """Return what makes, of a batch's arguments, the function that starts it."""
+    if prepared:
+        prepare = peer.prepare_put if put else peer.prepare_get
+        return lambda *batch: prepare(*batch).post
+    verb = peer.put_batch if put else peer.get_batch
+    return lambda *batch: lambda: verb(*batch)
+
+
 def batch(link: Link, spec: _bench.Spec) -> Found:
     """Move many blocks by one call; gaps between them must stay as they are."""
     found = Found()
-    put = spec.mode == _bench.Mode.PUT
+    put = spec.mode in (_bench.Mode.PUT, _bench.Mode.PUT_PREPARED)
+    prepared = spec.mode in (_bench.Mode.PUT_PREPARED, _bench.Mode.GET_PREPARED)
     pitch = 2 * spec.size
     array = new_array(spec.blocks * pitch, spec)
     region, remote = link.swap_region(array)
@@ -193,14 +203,21 @@ def batch(link: Link, spec: _bench.Spec) -> Found:
             _bench.fill(block, seed_of(spec, 0 if put else 1, i))
             _bench.stamp(block, seed_of(spec, 0 if put else 1, i), _bench.NO_ITERATION, i)
         spoil(spec, blocks[spec.blocks // 2], last=True)
-    verb = link.peer.put_batch if put else link.peer.get_batch
+    start_batch = _starter(link.peer, put, prepared)
+    move = start_batch(region, remote, places, opposite, spec.size)
     link.sync()
     for i in range(spec.warmup + spec.iterations if link.first else 0):
         start = perf_counter_ns()
-        found.path = verb(region, remote, places, opposite, spec.size).wait().path
+        found.path = move().wait().path
         passed = perf_counter_ns() - start
         if i >= spec.warmup:
             found.add(passed, spec.size * spec.blocks)
+    if link.first and prepared:
+        move = start_batch(region, remote, places, opposite, 1)
+        for _ in range(spec.iterations):
+            start = perf_counter_ns()
+            move().wait()
+            found.post_us.append((perf_counter_ns() - start) / 1e3)
     link.sync()
     if link.first != put:
         for i, (block, gap) in enumerate(zip(blocks, gaps, strict=True)):

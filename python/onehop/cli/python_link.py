@@ -27,6 +27,7 @@ class Found:
     """What a loop measured and found: see _bench.Outcome."""
 
     samples_us: list[float] = field(default_factory=list)
+    post_us: list[float] = field(default_factory=list)
     seconds: float = 0.0
     bytes: float = 0.0
     wrong: int = 0

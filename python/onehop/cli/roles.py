@@ -9,6 +9,7 @@ from typing import Protocol
 from onehop import _bench
 from onehop.cli.gpus import HOST, MEMORY
 from onehop.cli.jobs import Job, Part
+from onehop.cli.rows import percentile
 from onehop.cli.sides import Side
 
 _MODES = {
@@ -17,6 +18,8 @@ _MODES = {
     "get": _bench.Mode.GET,
     "put_signal": _bench.Mode.PUT_SIGNAL,
     "event": _bench.Mode.EVENT,
+    "put_prepared": _bench.Mode.PUT_PREPARED,
+    "get_prepared": _bench.Mode.GET_PREPARED,
     # Floors and NCCL are asked for the same.
     "memcpy": _bench.Mode.SENDRECV,
     "put_flag": _bench.Mode.SENDRECV,
@@ -29,6 +32,8 @@ class Outcome(Protocol):
 
     @property
     def samples_us(self) -> list[float]: ...  # noqa: D102
+    @property
+    def post_us(self) -> list[float]: ...  # noqa: D102
     @property
     def seconds(self) -> float: ...  # noqa: D102
     @property
@@ -107,7 +112,9 @@ def bench_role(side: Side, jobs: Sequence[Job]) -> None:
         loop = {"latency": loops.latency, "bandwidth": loops.bandwidth, "batch": loops.batch}[
             job.op
         ]
-        side.report(part_of(number, job.mode, loop(spec_of(job, side.number))))
+        found = loop(spec_of(job, side.number))
+        own = {"post_us": percentile(found.post_us, 0.5)} if found.post_us else {}
+        side.report(part_of(number, job.mode, found, **own))
     unlink(side, loops)
 
 

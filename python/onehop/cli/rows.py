@@ -36,6 +36,7 @@ class Row:
             bandwidth.
         wrong: bytes that were not what was sent, both sides together.
         blocks, block_us: of a batch: how many, and p50 / blocks.
+        post_us: of a prepared batch: p50 of posts of as many blocks of one byte.
         first_us: of a set-up: what the first one of the process took.
         rss_per_peer, pss_per_peer: bytes of memory that one more peer takes.
         device_per_peer: the same of the GPU of side 0.
@@ -59,6 +60,7 @@ class Row:
     window: int | None = None
     blocks: int | None = None
     block_us: float | None = None
+    post_us: float | None = None
     first_us: float | None = None
     rss_per_peer: int | None = None
     pss_per_peer: int | None = None
@@ -95,6 +97,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str | None], Literal["left", "right"]
     ("p50 us", lambda row: _time(row.p50_us), "right"),
     ("p99 us", lambda row: _time(row.p99_us), "right"),
     ("us/block", lambda row: _number(row.block_us, 3), "right"),
+    ("post us", lambda row: _number(row.post_us, 2), "right"),
     ("first us", lambda row: _number(row.first_us, 0), "right"),
     ("KiB/peer", lambda row: _number(_kib(row.rss_per_peer), 0), "right"),
     ("GPU KiB", lambda row: _number(_kib(row.device_per_peer), 0), "right"),
@@ -111,7 +114,7 @@ _FORMULAS = {
     " complete; GB/s = size / p50",
     "bandwidth": "per operation, mean of a window; GB/s = all bytes / all time, until the receiver"
     " has confirmed",
-    "batch": "per batch; GB/s = blocks * size / p50",
+    "batch": "per batch; GB/s = blocks * size / p50; post: of as many blocks of one byte",
     "setup": "endpoint: create; connect: to a running endpoint; first: 8 bytes and their answer",
 }
 

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scatter, gather and prepared batches between two processes."""
+
+import threading
+import tracemalloc
+
+import numpy as np
+import onehop
+import pytest
+from processes import run_pair
+
+SIZE = 1 << 20
+BLOCKS = 300
+LENGTH = 512
+KINDS = ["host", "shared"]
+
+
+def memory(kind):
+    return onehop.empty(SIZE, "u1") if kind == "shared" else np.zeros(SIZE, "u1")
+
+
+def own(side, kind):
+    """Show memory until the other side is through, and once more after its region is gone."""
+    buffer = memory(kind)
+    region = side.endpoint.register(buffer)
+    side.give(region.descriptor)
+    side.peer.wait_signal(1, timeout=30)
+    side.sync()
+    region.deregister(timeout=30)
+    side.sync()
+    side.peer.wait_signal(1, timeout=30)
+    return [text for _, text in side.endpoint.notifications()]
+
+
+def places():
+    """Source and target offsets of blocks that lie apart, as arrays of either sign."""
+    rng = np.random.default_rng(1)
+    targets = rng.permutation(SIZE // LENGTH)[:BLOCKS] * LENGTH
+    return np.arange(BLOCKS, dtype=np.uint64) * (LENGTH + 8), targets.astype(np.int64)
+
+
+def filled(kind, seed):
+    local = memory(kind)
+    local[:] = np.random.default_rng(seed).integers(0, 256, SIZE)
+    return local
+
+
+def fetch(side, remote):
+    seen = np.zeros(SIZE, "u1")
+    side.peer.get(seen, remote).wait(timeout=30)
+    return seen
+
+
+def block(array, offset):
+    return array[int(offset) : int(offset) + LENGTH]
+
+
+def prepare_and_post(side, kind):
+    remote = side.peer.attach(side.take(), timeout=30)
+    local = filled(kind, 1)
+    sources, targets = places()
+    lengths = np.full(BLOCKS, LENGTH)
+    put = side.peer.prepare_put(local, remote, sources, targets, lengths)
+    back = np.zeros(SIZE, "u1")
+    get = side.peer.prepare_get(back, remote, list(sources), list(targets), LENGTH)
+    # The arrays are the caller's again.
+    lengths[:] = 0
+    for seed in range(3):
+        local[:] = filled(kind, seed)
+        message = put.post(notify=b"round %d" % seed).wait(timeout=30)
+        assert message.nbytes == BLOCKS * LENGTH
+        seen = fetch(side, remote)
+        get.post(after=None).wait(timeout=30)
+        for source, target in zip(sources, targets, strict=True):
+            assert (block(seen, target) == block(local, source)).all()
+            assert (block(back, source) == block(local, source)).all()
+        assert (back[LENGTH : LENGTH + 8] == 0).all()
+    with pytest.raises(onehop.InvalidArgument, match="only a put"):
+        get.post(notify=b"no")
+    with side.peer.prepare_put(local, remote, range(0), range(0), 8) as nothing:
+        assert nothing.post().wait(timeout=30).nbytes == 0
+    with pytest.raises(onehop.InvalidArgument, match="closed"):
+        nothing.post()
+    assert repr(nothing) == "<onehop.PreparedBatch of puts, closed>"
+    nothing.close()
+    remote.detach()
+    post_in_threads(put)
+    end(side, [put, get])
+
+
+def post_in_threads(put):
+    failures = []
+
+    def post():
+        try:
+            for _ in range(10):
+                put.post().wait(timeout=30)
+        except onehop.Error as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=post) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not failures
+
+
+def end(side, prepared):
+    side.peer.signal(1)
+    side.sync()
+    side.sync()
+    for batch in prepared:
+        with pytest.raises(onehop.OperationError) as caught:
+            batch.post().wait(timeout=30)
+        assert caught.value.status is onehop.Status.RETIRED
+    side.peer.signal(1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prepared_batches(kind):
+    notifications, _ = run_pair(own, prepare_and_post, kind)
+    assert notifications == [b"round 0", b"round 1", b"round 2"]
+
+
+def scatter_and_gather(side, kind):
+    remote = side.peer.attach(side.take(), timeout=30)
+    local = filled(kind, 4)
+    _, targets = places()
+    sent = local[: BLOCKS * LENGTH]
+    message = side.peer.scatter(sent, remote, targets, LENGTH, notify=b"scattered").wait(timeout=30)
+    assert message.nbytes == BLOCKS * LENGTH
+    seen = fetch(side, remote)
+    for i, target in enumerate(targets):
+        assert (block(seen, target) == block(local, i * LENGTH)).all()
+    got = np.zeros(BLOCKS * LENGTH, "u1")
+    side.peer.gather(got, remote, list(targets), np.full(BLOCKS, LENGTH)).wait(timeout=30)
+    assert (got == sent).all()
+    # No list at all.
+    strided = range(LENGTH, LENGTH + BLOCKS * 2 * LENGTH, 2 * LENGTH)
+    side.peer.scatter(local, remote, strided, LENGTH).wait(timeout=30)
+    got[:] = 0
+    side.peer.gather(got, remote, strided, LENGTH).wait(timeout=30)
+    assert (got == sent).all()
+    with pytest.raises(onehop.OutOfRange, match="block 1"):
+        side.peer.gather(got[: LENGTH + 1], remote, [0, 0], LENGTH)
+    with pytest.raises(onehop.OutOfRange, match="block 2"):
+        side.peer.scatter(local, remote, [0, 0, SIZE - 1], [1, 1, 2])
+    with pytest.raises(onehop.InvalidArgument, match="2 remote offsets and 1 lengths"):
+        side.peer.scatter(local, remote, [0, 1], [1])
+    with pytest.raises(TypeError, match="remote_offsets is a NoneType"):
+        side.peer.scatter(local, remote, None, 1)
+    end(side, [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scatter_and_gather(kind):
+    notifications, _ = run_pair(own, scatter_and_gather, kind)
+    assert notifications == [b"scattered"]
+
+
+def test_refused_when_prepared(pair):
+    region = pair.endpoints[1].register(bytearray(1000))
+    remote = pair.first.attach(region.descriptor)
+    local = bytearray(1000)
+    for prepare in (pair.first.prepare_put, pair.first.prepare_get):
+        with pytest.raises(onehop.OutOfRange, match="block 1"):
+            prepare(local, remote, [0, 0], [0, 999], 2)
+        with pytest.raises(onehop.InvalidArgument, match="one entry per block"):
+            prepare(local, remote, [0, 1], [0], 1)
+        with pytest.raises(TypeError, match="local_offsets is a NoneType"):
+            prepare(local, remote, None, [0], 1)
+        with pytest.raises(onehop.InvalidArgument, match="whole remote region"):
+            prepare(local, remote[:10], [0], [0], 1)
+        with pytest.raises(onehop.InvalidArgument, match="at most 1048576"):
+            prepare(local, remote, range(0, 1 << 40), range(0, 1 << 40), 1)
+    with pytest.raises(onehop.InvalidArgument, match="read-only"):
+        pair.first.prepare_get(b"constant", remote, [0], [0], 1)
+    local.append(1)  # nothing holds it
+
+
+def test_a_prepared_batch_holds_what_it_needs(pair):
+    region = pair.endpoints[1].register(bytearray(1000))
+    local = bytearray(b"x" * 1000)
+    batch = pair.first.prepare_put(
+        local, pair.first.attach(region.descriptor), [0, 100], [500, 10], 50
+    )
+    with pytest.raises(BufferError):
+        local.append(1)
+    local[0:50] = b"y" * 50
+    batch.post().wait(timeout=30)
+    seen = bytearray(1000)
+    pair.first.get(seen, pair.first.attach(region.descriptor)).wait(timeout=30)
+    assert seen[500:550] == b"y" * 50
+    assert seen[10:60] == b"x" * 50
+    batch.close()
+    local.append(1)
+
+
+def test_no_object_per_block(pair):
+    count = 100_000
+    region = pair.endpoints[1].register(np.zeros(count * 16, "u1"))
+    remote = pair.first.attach(region.descriptor)
+    local = np.ones(count * 16, "u1")
+    offsets = np.arange(count, dtype=np.uint64) * 16
+    tracemalloc.start()
+    try:
+        pair.first.put_batch(local, remote, offsets, offsets, np.full(count, 8)).wait(timeout=30)
+        allocated = tracemalloc.get_traced_memory()[1] - count * 8  # of the lengths
+        with pair.first.prepare_put(local, remote, offsets, offsets, 8) as batch:
+            tracemalloc.reset_peak()
+            batch.post().wait(timeout=30)
+            posted = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert allocated < count
+    assert posted < count
+    seen = np.zeros(count * 16, "u1")
+    pair.first.get(seen, remote).wait(timeout=30)
+    assert (seen.reshape(count, 16)[:, :8] == 1).all()
+    assert (seen.reshape(count, 16)[:, 8:] == 0).all()
