@@ -157,7 +157,7 @@ class LyingAboutBatches : public LyingPeerTest {
     local_.blocks.count = 1;
   }
   ~LyingAboutBatches() override {
-    (void)victim_.endpoint().cancel(&request_).ok();
+    if (request_.peer) (void)victim_.endpoint().cancel(&request_).ok();
     victim_.peer().close();
   }
   void post() {

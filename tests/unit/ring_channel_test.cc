@@ -258,7 +258,7 @@ TEST(RingTest, NonsenseInACellIsRefused) {
     uint32_t size;
   } table[] = {
       {FrameType::kNone, 0, 0, 0, 0},
-      {static_cast<FrameType>(17), 0, 0, 0, 0},
+      {static_cast<FrameType>(static_cast<int>(FrameType::kLast) + 1), 0, 0, 0, 0},
       {static_cast<FrameType>(255), 0, 0, 0, 0},
       {FrameType::kEager, kShort, 2049, 0, 0},
       {FrameType::kEager, kShort, 65535, 0, 0},
