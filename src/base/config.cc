@@ -136,8 +136,9 @@ constexpr ConfigEntry kTable[] = {
      .type = "choice",
      .allowed = "off, 0, on, 1",
      .standard = "off",
-     .meaning = "small copies between devices by a kernel that stays on the GPU while they come "
-                "often; others' first launch of a kernel and cudaFree may wait for it, 1 ms at most",
+     .meaning =
+         "small copies between devices by a kernel that stays on the GPU while they come "
+         "often; others' first launch of a kernel and cudaFree may wait for it, 1 ms at most",
      .text = &Config::worker},
     {.name = "ONEHOP_IMPORT_CACHE",
      .type = "integer",

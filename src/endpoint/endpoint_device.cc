@@ -127,7 +127,9 @@ Status Endpoint::find_memory(Request* request, const AfterOption& option) {
   // A receive is offered only once it is ready; a send leaves the wait to its engine. But nobody
   // may be here when the receive of a non-blocking send comes: behind an idle stream it waits for
   // nothing, where an event would take a while to be complete.
-  bool engine_waits = request->kind == OpKind::kSend &&
+  // Nor does a worker wait, which is so much faster that it is worth the question.
+  bool for_worker = worker_ && request->size <= Worker::kLongest;
+  bool engine_waits = request->kind == OpKind::kSend && !for_worker &&
                       (request->attended || option.kind == AfterOption::Kind::kEvent);
   OH_ASSIGN_OR_RETURN(After after, after_of(option, /*ask=*/!engine_waits));
   if (!request->data || request->size == 0) return {};

@@ -56,8 +56,7 @@ struct Choice {
 // How a message of `size` bytes travels when its receive is posted and credit is left.
 Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size);
 // How a put or get does.
-Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote,
-                        uint64_t size);
+Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote, uint64_t size);
 
 // One row of the explanation: sizes [first, last]. The source is ours, also of a put or get.
 struct PathRow {

@@ -14,9 +14,9 @@
 namespace oh {
 namespace {
 
+using kernels::WorkerPhase;
 using onehop::detail::Command;
 using onehop::detail::HostAtomics;
-using kernels::WorkerPhase;
 
 constexpr uint32_t kShift = 8;  // commands under way: 256
 constexpr int64_t kIdle = 50 * kMicrosecond;

@@ -333,7 +333,7 @@ void capture_copy(void* to, const void* from, size_t size) {
   cuda::Stream stream = nullptr;
   cuda::Graph graph = nullptr;
   CALL(stream_create, &stream, cuda::kStreamNonBlocking);
-  CALL(capture_begin, stream, cuda::kCaptureGlobal);
+  CALL(capture_begin, stream, cuda::kCaptureThreadLocal);
   CALL(memcpy_async, reinterpret_cast<cuda::DevicePtr>(to), reinterpret_cast<cuda::DevicePtr>(from),
        size, stream);
   CALL(capture_end, stream, &graph);

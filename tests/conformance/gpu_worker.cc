@@ -198,9 +198,9 @@ TEST_P(GpuWorkerBeside, EndsUnderTraffic) {
       for (; done < kTimes; ++done) {
         auto begin = std::chrono::steady_clock::now();
         GetParam().run(side);
-        took.push_back(std::chrono::duration<double, std::milli>(
-                           std::chrono::steady_clock::now() - begin)
-                           .count());
+        took.push_back(
+            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+                .count());
       }
     });
     while (done < kTimes || traffic.by_worker() < kEnough) traffic.send();
