@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batches as messages between devices: a kernel copies them, and what was mapped for one stays
+// mapped for the next.
+#include "conformance/fake_driver.h"
+#include "conformance/message_batches.h"
+
+namespace conformance {
+namespace {
+
+TEST(GpuMessageBatches, OneKernelCopiesManyBlocksAndMemoryStaysMapped) {
+  constexpr size_t kSpace = 1'000'000;
+  Cut fine = cut_up(1000, 600, kSpace);
+  Cut coarse = whole(fine.total());
+  run_apart(
+      between_gpus(MemoryKind::kMalloc),
+      [&](Side& side) {
+        side.connect();
+        send_filled(side, fine, kSpace, 0);
+        uint64_t mapped = fake_driver().calls("cuIpcOpenMemHandle_v2");
+        EXPECT_GT(mapped, 0u);
+        for (uint64_t round = 1; round < 4; ++round) {
+          uint64_t before = fake_driver().calls("cuLaunchKernel");
+          send_filled(side, fine, kSpace, round);
+          EXPECT_EQ(fake_driver().calls("cuLaunchKernel") - before, 1u);
+        }
+        EXPECT_EQ(fake_driver().calls("cuIpcOpenMemHandle_v2"), mapped);
+        side.sync();
+        side.disconnect();
+      },
+      [&](Side& side) {
+        side.connect();
+        {
+          Buffer in = side.buffer(kSpace);
+          for (uint64_t round = 0; round < 4; ++round) {
+            const Cut& to = round % 2 ? fine : coarse;
+            in.poison();
+            EXPECT_EQ(side.peer().recv_batch(to.of(in), 0, 20s).path, OH_PATH_CUDA_IPC);
+            EXPECT_TRUE(to.holds(in, sent(fine, kSpace, round)));
+          }
+          side.sync();
+        }
+        side.disconnect();
+      });
+}
+
+}  // namespace
+}  // namespace conformance
