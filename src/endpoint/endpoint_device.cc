@@ -12,6 +12,7 @@
 #include "kernels/batch.h"
 #include "kernels/image.h"
 #include "kernels/worker.h"
+#include "platform/cuda/topology.h"
 
 namespace oh {
 namespace {
@@ -46,13 +47,19 @@ void Endpoint::start_worker() {
   // Then a launch returns when the kernel has left, and nobody could give it anything.
   const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
   bool blocks = blocking && blocking[0] != '\0' && strcmp(blocking, "0") != 0;
+  // They take turns, and a kernel that waits takes the others' turn.
+  int sharing = gpu_->facts().mps ? 1
+                                  : cuda::compute_processes(config_.nvml_library,
+                                                            cuda::uuid_text(gpu_->facts().uuid));
   Result<std::shared_ptr<Worker>> worker = Worker::of(gpu_);
-  if (worker.ok() && !blocks) {
+  if (worker.ok() && !blocks && sharing <= 1) {
     worker_ = std::move(*worker);
     return;
   }
   OH_LOG(kWarn, "ONEHOP_WORKER has no effect on %s: %s", gpu_->facts().name.c_str(),
-         blocks ? "CUDA_LAUNCH_BLOCKING is set" : worker.status().text().c_str());
+         blocks        ? "CUDA_LAUNCH_BLOCKING is set"
+         : sharing > 1 ? strf("%d processes compute on it without MPS", sharing).c_str()
+                       : worker.status().text().c_str());
 }
 
 void Endpoint::close_device() {

@@ -134,6 +134,22 @@ TEST(GpuWorker, IsNotThereWhereLaunchesBlock) {
   });
 }
 
+// Processes on one GPU take turns, and a kernel that stays takes the others'.
+TEST(GpuWorker, IsNotThereWhereOthersCompute) {
+  LinkKind kind = with_worker();
+  kind.env["ONEHOP_NVML_LIBRARY"] = FAKE_CUDA_LIBRARY;
+  for (int processes : {1, 2}) {
+    kind.env["FAKE_NVML"] = "processes=" + std::to_string(processes);
+    run_traffic(kind, [&](Side&, Traffic& traffic) {
+      if (processes == 1) {
+        while (traffic.by_worker() < kEnough) traffic.send();
+      }
+      for (int i = 0; i < 50; ++i) traffic.send();
+      EXPECT_EQ(fake_driver().calls("cuLaunchKernel") > 0, processes == 1);
+    });
+  }
+}
+
 // One by one they would not call it; beside other traffic it takes them.
 TEST(GpuWorker, TakesPutsAndGets) {
   run_apart(

@@ -61,6 +61,7 @@ Code cuDeviceGetAttribute(int* value, int attribute, Device device) {
     case kDevicePciDomain:
     case kDeviceMinor:
     case kDeviceComputeMode:  // any number of processes
+    case kDeviceMps:
       *value = 0;
       return kSuccess;
     case kDeviceHostNuma:

@@ -4,12 +4,13 @@
 // CUDA_VISIBLE_DEVICES hides, and how they are joined.
 //
 // Environment, read at each session's beginning:
-//   FAKE_NVML="nvlink=none,links=18,switch=on,speed=26562,level=50,fail=…"
+//   FAKE_NVML="nvlink=none,links=18,switch=on,speed=26562,level=50,processes=1,fail=…"
 //     nvlink  all, none, or pairs of physical devices: 0-1+2-3       (none)
 //     links   of each pair that is joined                            (18)
 //     switch  on: the links end at switches; off: at the other GPU   (on)
 //     speed   MB/s of each link; 0: it is not told                   (26562)
 //     level   nvmlGpuTopologyLevel_t of all pairs                    (50)
+//     processes  that compute on each GPU                            (1)
 //     fail    SYMBOL:CODE, may be given several times
 //
 // Threading: any thread, after the first session has begun.
@@ -38,6 +39,7 @@ struct Settings {
   bool switches = true;
   unsigned speed = 26562;
   int level = kSystem;
+  unsigned processes = 1;
   std::map<std::string, Code> failures;
 
   bool joined(int a, int b) const {
@@ -78,6 +80,8 @@ Settings read() {
       out.speed = static_cast<unsigned>(atoi(value.c_str()));
     } else if (key == "level") {
       out.level = atoi(value.c_str());
+    } else if (key == "processes") {
+      out.processes = static_cast<unsigned>(atoi(value.c_str()));
     } else if (key == "fail" && value.find(':') != std::string::npos) {
       out.failures[value.substr(0, value.find(':'))] = atoi(value.c_str() + value.find(':') + 1);
     } else {
@@ -159,6 +163,13 @@ FAKE_NVML_API Code nvmlDeviceGetHandleByUUID(const char* uuid, Device* device) {
     return kSuccess;
   }
   return kNotFound;
+}
+
+FAKE_NVML_API Code nvmlDeviceGetComputeRunningProcesses_v3(Device, unsigned* count, void*) {
+  FAKE_NVML_CALL("nvmlDeviceGetComputeRunningProcesses_v3");
+  const bool room = *count >= g_settings.processes;
+  *count = g_settings.processes;
+  return room ? kSuccess : kInsufficientSize;
 }
 
 FAKE_NVML_API Code nvmlDeviceGetPciInfo_v3(Device device, PciInfo* info) {

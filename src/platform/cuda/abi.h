@@ -86,6 +86,7 @@ enum DeviceAttribute : int {
   kDeviceMajor = 75,
   kDeviceMinor = 76,
   kDeviceStreamMemOps64 = 122,
+  kDeviceMps = 133,
   kDeviceHostNuma = 134,
 };
 

@@ -26,6 +26,7 @@ oh::Result<DeviceFacts> facts_of(const Driver& driver, int index) {
                    static_cast<unsigned>(attribute(driver, facts.ordinal, kDevicePciBus, 0)),
                    static_cast<unsigned>(attribute(driver, facts.ordinal, kDevicePciDevice, 0)));
   facts.numa = attribute(driver, facts.ordinal, kDeviceHostNuma, -1);
+  facts.mps = attribute(driver, facts.ordinal, kDeviceMps, 0) != 0;
   if (facts.numa < 0) facts.numa = numa_node_of_pci(facts.pci);  // an older driver
   facts.major = attribute(driver, facts.ordinal, kDeviceMajor, 0);
   facts.minor = attribute(driver, facts.ordinal, kDeviceMinor, 0);

@@ -30,6 +30,7 @@ struct DeviceFacts {
   int numa = -1;    // node of the host, -1: not known
   int major = 0;    // compute capability
   int minor = 0;
+  bool mps = false;  // processes share it at once
 };
 
 // All devices that this process sees.

@@ -16,6 +16,7 @@ inline constexpr Code kSuccess = 0;
 inline constexpr Code kInvalidArgument = 2;
 inline constexpr Code kNotSupported = 3;
 inline constexpr Code kNotFound = 6;
+inline constexpr Code kInsufficientSize = 7;
 
 inline constexpr unsigned kMostLinks = 18;   // of one GPU
 inline constexpr int kP2pNvlink = 2;         // nvmlGpuP2PCapsIndex_t
@@ -58,16 +59,17 @@ struct FieldValue {
 static_assert(sizeof(PciInfo) == 68 && sizeof(FieldValue) == 40);
 
 // X(name, exported symbol, parameters)
-#define OH_NVML_FUNCTIONS(X)                                                              \
-  X(init, nvmlInit_v2, ())                                                                \
-  X(shutdown, nvmlShutdown, ())                                                           \
-  X(device_by_uuid, nvmlDeviceGetHandleByUUID, (const char*, Device*))                    \
-  X(pci_info, nvmlDeviceGetPciInfo_v3, (Device, PciInfo*))                                \
-  X(p2p_status, nvmlDeviceGetP2PStatus, (Device, Device, int, int*))                      \
-  X(common_ancestor, nvmlDeviceGetTopologyCommonAncestor, (Device, Device, int*))         \
-  X(link_state, nvmlDeviceGetNvLinkState, (Device, unsigned, int*))                       \
-  X(link_remote_type, nvmlDeviceGetNvLinkRemoteDeviceType, (Device, unsigned, unsigned*)) \
-  X(link_remote_pci, nvmlDeviceGetNvLinkRemotePciInfo_v2, (Device, unsigned, PciInfo*))   \
+#define OH_NVML_FUNCTIONS(X)                                                                \
+  X(init, nvmlInit_v2, ())                                                                  \
+  X(shutdown, nvmlShutdown, ())                                                             \
+  X(device_by_uuid, nvmlDeviceGetHandleByUUID, (const char*, Device*))                      \
+  X(compute_processes, nvmlDeviceGetComputeRunningProcesses_v3, (Device, unsigned*, void*)) \
+  X(pci_info, nvmlDeviceGetPciInfo_v3, (Device, PciInfo*))                                  \
+  X(p2p_status, nvmlDeviceGetP2PStatus, (Device, Device, int, int*))                        \
+  X(common_ancestor, nvmlDeviceGetTopologyCommonAncestor, (Device, Device, int*))           \
+  X(link_state, nvmlDeviceGetNvLinkState, (Device, unsigned, int*))                         \
+  X(link_remote_type, nvmlDeviceGetNvLinkRemoteDeviceType, (Device, unsigned, unsigned*))   \
+  X(link_remote_pci, nvmlDeviceGetNvLinkRemotePciInfo_v2, (Device, unsigned, PciInfo*))     \
   X(field_values, nvmlDeviceGetFieldValues, (Device, int, FieldValue*))
 
 }  // namespace oh::cuda::nvml

@@ -119,6 +119,22 @@ void learn(const std::string& path, const std::vector<Pair>& questions, Links* l
 
 }  // namespace
 
+int compute_processes(const std::string& library, const std::string& uuid) {
+  oh::Result<const nvml::Library*> opened = nvml::Library::open(library);
+  if (!opened.ok()) return -1;
+  nvml::Session session(**opened);
+  nvml::Device device = nullptr;
+  if (!session.status().ok() ||
+      (*opened)->device_by_uuid(uuid.c_str(), &device) != nvml::kSuccess) {
+    return -1;
+  }
+  // Without room for any of them it says how many there are.
+  unsigned count = 0;
+  nvml::Code code = (*opened)->compute_processes(device, &count, nullptr);
+  bool known = code == nvml::kSuccess || code == nvml::kInsufficientSize;
+  return known ? static_cast<int>(count) : -1;
+}
+
 GpuLink link_of(const LinkReadings& readings) {
   GpuLink link;
   if (readings.nvlink_access) {

@@ -39,6 +39,9 @@ GpuLink link_of(const LinkReadings& readings);
 // of GPUs that this process does not see.
 std::vector<GpuLink> links_among(const std::string& library, const std::vector<std::string>& uuids);
 
+// Processes that compute on the GPU with that UUID now, this one too; -1: not known.
+int compute_processes(const std::string& library, const std::string& uuid);
+
 // What the driver lets copies and kernels of `from` do with the memory of `to`.
 struct PeerAccess {
   bool reaches = false;
