@@ -127,6 +127,10 @@ Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind tar
                             : "through pinned host memory: the CPU fills it, an engine drains it"};
 }
 
+bool by_worker(const LinkFacts& facts, uint64_t size) {
+  return facts.worker_max > 0 && size <= facts.worker_max;
+}
+
 // What our engine would copy to (or from) memory that our GPU's kernels reach, its worker may.
 Choice or_by_worker(const LinkFacts& facts, MemoryKind ours, MemoryKind theirs, Choice choice) {
   bool reached = choice.path == OH_PATH_CUDA_IPC || (facts.same_gpu && facts.same_process);
@@ -147,7 +151,7 @@ Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
             "through the ring, then one copy by the receiver's engine"};
   }
   Choice choice = through_devices(facts, source, target);
-  return size <= facts.worker_max ? or_by_worker(facts, source, target, choice) : choice;
+  return by_worker(facts, size) ? or_by_worker(facts, source, target, choice) : choice;
 }
 
 Choice device_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote) {
@@ -194,7 +198,7 @@ Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind rem
                         uint64_t size) {
   if (on_device(local) || on_device(remote)) {
     Choice choice = device_one_sided(facts, local, remote);
-    return size <= facts.worker_max ? or_by_worker(facts, local, remote, choice) : choice;
+    return by_worker(facts, size) ? or_by_worker(facts, local, remote, choice) : choice;
   }
   oh_path path = bulk_path(facts);
   bool shared = remote == MemoryKind::kShared;

@@ -23,7 +23,7 @@ namespace oh::kernels {
 inline constexpr char kWorkerKernel[] = "onehop_worker";
 inline constexpr unsigned kWorkerThreads = 512;
 // Up to here one warp copies: to call the others costs more.
-inline constexpr uint64_t kOneWarp = 2048;
+inline constexpr uint64_t kOneWarp = 4096;
 
 enum WorkerPhase : uint64_t { kHere = 1, kLeaving = 2, kGone = 3 };
 ONEHOP_PURE uint64_t worker_state(uint64_t run, WorkerPhase phase) { return run << 8 | phase; }
