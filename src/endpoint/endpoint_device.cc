@@ -178,6 +178,13 @@ Status Endpoint::find_local(const void* data, uint64_t size, const AfterOption& 
   if (!gpu_ && option.kind == AfterOption::Kind::kNothing) return {};
   OH_ASSIGN_OR_RETURN(After after, after_of(option, /*ask=*/true));
   if (!data || size == 0) return {};
+  local->exported = GpuExports::instance().find_known(gpu_->driver(), data, size);
+  if (local->exported) {
+    local->on_device = true;
+    local->near = local->exported->for_kernels && local->exported->device == gpu_->facts().ordinal;
+    local->after = std::move(after);
+    return {};
+  }
   OH_ASSIGN_OR_RETURN(MemoryFacts memory, classify(gpu_->driver(), data, size));
   if (memory.placement == Placement::kHost && option.on_device) {
     return error(OH_ERR_FAULT,
@@ -195,8 +202,8 @@ void Endpoint::admit_kernels(const RemoteTarget& target, const void* data, uint6
                              LocalMemory* local) {
   if (!local->near || !target.on_device) return;
   // It looks at every piece; what it finds is kept, and messages need it, too.
-  local->for_kernels =
-      GpuExports::instance().find(gpu_->driver(), data, size).ok() && kernels_reach(target);
+  if (!export_local(data, size, local).ok()) return;
+  local->for_kernels = local->exported->for_kernels && kernels_reach(target);
 }
 
 // What is mapped for our device stays there while we hold it. Memory of this process may be gone,
@@ -215,6 +222,7 @@ bool Endpoint::kernels_reach(const RemoteTarget& target) {
 
 Status Endpoint::export_local(const void* data, uint64_t size, LocalMemory* local) {
   if (!local->on_device) return {};
+  if (local->exported) return check_device(*local->exported);
   OH_ASSIGN_OR_RETURN(local->exported, GpuExports::instance().find(gpu_->driver(), data, size));
   return check_device(*local->exported);
 }

@@ -90,6 +90,16 @@ template <typename Lanes>
 OH_KERNEL_CODE void copy_together(const Lanes& lanes, uint8_t* to, const uint8_t* from,
                                   uint64_t size) {
   constexpr unsigned kAtOnce = 8;
+  // What is short and aligned, at once.
+  const bool aligned =
+      (reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from)) % 16 == 0;
+  if (aligned && size % 16 == 0 && size <= lanes.count() * sizeof(Word)) {
+    const uint64_t i = lanes.lane();
+    if (i * sizeof(Word) < size) {
+      reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[i];
+    }
+    return;
+  }
   const uint64_t up_to_word = -reinterpret_cast<uint64_t>(to) % 16;
   const uint64_t head = up_to_word < size ? up_to_word : size;
   for (uint64_t i = lanes.lane(); i < head; i += lanes.count()) to[i] = from[i];

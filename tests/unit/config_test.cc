@@ -106,7 +106,7 @@ TEST(ConfigTest, ChoicesAreTakenWholeOnly) {
       std::string choice = rest.substr(0, comma);
       EXPECT_TRUE(is_ok(read({{entry.name, choice}}))) << choice;
       refuses(entry, choice + "x");
-      refuses(entry, choice.substr(0, 1));
+      if (choice.size() > 1) refuses(entry, choice.substr(0, 1));
       rest = comma == std::string::npos ? "" : rest.substr(comma + 2);
     }
     refuses(entry, "");
