@@ -11,6 +11,7 @@
 #   bandwidth     16 MiB and 1 GiB blocking, one way and both ways at once
 #   kinds         64 MiB of every kind of memory
 #   relay         64 KiB and 16 MiB through the host: between the GPUs, and from a GPU to the host
+#   worker        small messages, puts and gets with ONEHOP_WORKER=1, also from Python
 #   setup, batch, matrix, interpreter (from Python)
 #
 # Without arguments all of them. Needs cmake, ninja, g++, nanobind, and no network. A step that hangs
@@ -195,6 +196,12 @@ run_step() {
           --mode put --mode get --mode put_prepared --mode get_prepared
       done
       ;;
+    worker)
+      ONEHOP_WORKER=1 rows worker 30 latency --memory cuda --sizes 16,1K,4K,16K,64K --iters 5000 \
+        --mode sendrecv --mode event --mode put --mode get --mode put_signal
+      ONEHOP_WORKER=1 rows worker-interpreter 20 latency --api python --memory cuda --sizes 16,4K \
+        --iters 5000
+      ;;
     matrix) rows matrix 20 matrix --sizes 1K,64M --iters 50 ;;
     interpreter)
       rows interpreter 30 latency --api python --memory cuda --sizes 1K,64K --iters 2000
@@ -208,7 +215,7 @@ run_step() {
 
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] ||
-  steps=(build doctor latency bandwidth setup kinds relay batch interpreter matrix tests python)
+  steps=(build doctor latency worker bandwidth setup kinds relay batch interpreter matrix tests python)
 step provenance 15 bash -c provenance
 cat "$work/step.txt" >>"$out/report.txt"
 for name in "${steps[@]}"; do
