@@ -33,6 +33,9 @@ DeviceLink::~DeviceLink() {
     if (idle) gpu_->give_stream(stream);
     all_idle = all_idle && idle;
   }
+  // Its stream is not ours, and what it was given may be about our memory.
+  while (worker_ && !worker_->is_idle() && !deadline.passed()) sched_yield();
+  all_idle = all_idle && (!worker_ || worker_->is_idle());
   if (!all_idle) {
     OH_LOG(
         kWarn,

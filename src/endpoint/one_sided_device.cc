@@ -115,7 +115,8 @@ Status OneSided::copy_by_device(const RemoteTarget& target, const ImportedBlock*
     BatchPlan::Post post(*movement.plan);
     if (post.valid()) return end_of(copies.lease(), post.enqueue(copies.lease()));
   }
-  bool small = local.for_kernels && movement.blocks.size() == 1 &&
+  // Within the process the engine is as near.
+  bool small = import && local.for_kernels && movement.blocks.size() == 1 &&
                movement.blocks.front().size <= Worker::kLongest;
   Worker* worker = small ? pair_.device->worker() : nullptr;
   Status status;

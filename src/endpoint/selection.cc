@@ -132,9 +132,8 @@ bool by_worker(const LinkFacts& facts, uint64_t size) {
 }
 
 // What our engine would copy to (or from) memory that our GPU's kernels reach, its worker may.
-Choice or_by_worker(const LinkFacts& facts, MemoryKind ours, MemoryKind theirs, Choice choice) {
-  bool reached = choice.path == OH_PATH_CUDA_IPC || (facts.same_gpu && facts.same_process);
-  if (!reached || !on_device(ours) || theirs != MemoryKind::kDevice) return choice;
+Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice) {
+  if (!on_device(ours) || theirs != MemoryKind::kDevice) return choice;
   return {OH_PATH_WORKER, choice.method,
           "by a kernel that stays on our GPU while small copies come often; else " + choice.why};
 }
@@ -151,7 +150,8 @@ Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
             "through the ring, then one copy by the receiver's engine"};
   }
   Choice choice = through_devices(facts, source, target);
-  return by_worker(facts, size) ? or_by_worker(facts, source, target, choice) : choice;
+  bool reached = choice.path == OH_PATH_CUDA_IPC || (facts.same_process && facts.same_gpu);
+  return reached && by_worker(facts, size) ? or_by_worker(source, target, choice) : choice;
 }
 
 Choice device_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote) {
@@ -198,7 +198,8 @@ Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind rem
                         uint64_t size) {
   if (on_device(local) || on_device(remote)) {
     Choice choice = device_one_sided(facts, local, remote);
-    return by_worker(facts, size) ? or_by_worker(facts, local, remote, choice) : choice;
+    bool reached = choice.path == OH_PATH_CUDA_IPC;
+    return reached && by_worker(facts, size) ? or_by_worker(local, remote, choice) : choice;
   }
   oh_path path = bulk_path(facts);
   bool shared = remote == MemoryKind::kShared;
@@ -228,12 +229,6 @@ bool occurs(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
   return !device || (source != MemoryKind::kShared && target != MemoryKind::kShared);
 }
 
-// Whether small copies have a row of their own.
-bool worker_differs(const LinkFacts& facts, MemoryKind ours, MemoryKind theirs) {
-  return facts.worker_max > 0 &&
-         choose_one_sided(facts, ours, theirs, facts.worker_max).path == OH_PATH_WORKER;
-}
-
 void explain_messages(const LinkFacts& facts, MemoryKind source, MemoryKind target,
                       std::vector<PathRow>* rows) {
   // The choice changes only behind these sizes. From a device nothing travels early.
@@ -242,7 +237,8 @@ void explain_messages(const LinkFacts& facts, MemoryKind source, MemoryKind targ
   for (uint64_t last : {early ? std::min(facts.granted_inline, facts.eager_max) : UINT64_MAX,
                         early ? facts.eager_max : UINT64_MAX, UINT64_MAX}) {
     if (last < first) continue;
-    if (last == UINT64_MAX && worker_differs(facts, source, target)) {
+    if (last == UINT64_MAX &&
+        choose_message(facts, source, target, facts.worker_max).path == OH_PATH_WORKER) {
       rows->push_back({"message", source, target, first, facts.worker_max,
                        choose_message(facts, source, target, facts.worker_max)});
       first = facts.worker_max + 1;
@@ -267,9 +263,9 @@ std::vector<PathRow> explain(const LinkFacts& facts) {
     for (MemoryKind remote : kAllKinds) {
       if (!occurs(facts, local, remote)) continue;
       uint64_t first = 0;
-      if (worker_differs(facts, local, remote)) {
-        rows.push_back({"put/get", local, remote, 0, facts.worker_max,
-                        choose_one_sided(facts, local, remote, facts.worker_max)});
+      Choice small = choose_one_sided(facts, local, remote, facts.worker_max);
+      if (small.path == OH_PATH_WORKER) {
+        rows.push_back({"put/get", local, remote, 0, facts.worker_max, small});
         first = facts.worker_max + 1;
       }
       rows.push_back({"put/get", local, remote, first, UINT64_MAX,

@@ -86,11 +86,10 @@ void Transfers::start_engine(Transfer& transfer) {
   }
 }
 
-// Whether the GPU's worker may copy, if it is there.
+// Whether the GPU's worker may copy, if it is there. It pushes only: what the sink pulls is rare.
 bool Transfers::for_worker(const Transfer& transfer) const {
-  if (!pair_.device->worker() || transfer.length > Worker::kLongest || !transfer.request) {
-    return false;
-  }
+  bool small = transfer.source && transfer.length <= Worker::kLongest;
+  if (!pair_.device->worker() || !small || !transfer.request) return false;
   const DeviceMemory& ours = transfer.request->device;
   const cuda::Device device = pair_.device->gpu().facts().ordinal;
   if (ours.after.pending() || !ours.exported->for_kernels || ours.exported->device != device) {

@@ -114,7 +114,12 @@ bool Worker::copy(const Copy& copy) {
 bool Worker::give(const Command& command) {
   const uint64_t here = kernels::worker_state(run_, WorkerPhase::kHere);
   if (state() != here) return false;
-  if (!onehop::detail::write_command<HostAtomics>(ring_, position_, command)) return false;
+  // The GPU writes that word: it is looked at only where what is known of it does not suffice.
+  if (!onehop::detail::fits(kShift, position_, 1, through_)) {
+    through_ = onehop::detail::poll<HostAtomics>(ring_.through, ring_.epoch);
+    if (!onehop::detail::fits(kShift, position_, 1, through_)) return false;
+  }
+  onehop::detail::store_command<HostAtomics>(ring_, position_, command);
   // Pairs with settle() of the kernel: it finds the command, or we find that it leaves.
   full_fence();
   if (state() != here && !taken_by_leaver()) return false;
@@ -143,6 +148,13 @@ bool Worker::taken_by_leaver() {
     HostAtomics::store_lane(&lane, {0, 0});
   }
   return false;
+}
+
+bool Worker::is_idle() {
+  lock_.lock();
+  bool idle = onehop::detail::poll<HostAtomics>(ring_.through, ring_.epoch) >= position_;
+  lock_.unlock();
+  return idle || gpu_->is_lost();
 }
 
 void Worker::call() {

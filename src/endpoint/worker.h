@@ -42,6 +42,8 @@ class Worker {
   bool copy(const Copy& copy);
   // A copy that it could have done went by the engine: calls the kernel, if they come often.
   void call();
+  // Whether all that it was given is done. May wait for a launch.
+  bool is_idle();
   // The kernel's own.
   cuda::Stream stream() const { return stream_; }
 
@@ -58,8 +60,9 @@ class Worker {
   Mapping memory_;
   std::shared_ptr<cuda::Pinned> pinned_;  // goes before the memory
   onehop::detail::CommandRing ring_{};
-  SpinLock lock_;  // only ever tried
+  SpinLock lock_;  // copies only try it
   uint64_t position_ OH_GUARDED_BY(lock_) = 0;
+  uint64_t through_ OH_GUARDED_BY(lock_) = 0;  // of the ring, as last looked up
   uint64_t run_ OH_GUARDED_BY(lock_) = 0;
   bool away_ OH_GUARDED_BY(lock_) = true;        // the last run was seen to be over
   int64_t may_return_ OH_GUARDED_BY(lock_) = 0;  // not before

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("device_primitives.cu")
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
+WORKER = ROOT / "src" / "kernels" / "worker.cu"
 
 LANE = "ld.acquire.sys.global.b128"
 LINE = "st.relaxed.sys.global.v2.u64"
@@ -109,6 +110,26 @@ def test_a_batch_is_counted_behind_its_bytes_and_the_word_behind_all(tmp_path: P
     last = ["membar.sys", "atom.global.add.u32", "st.global.u32", "membar.sys"]
     assert order[-5:] == [*last, "st.volatile.global.u64"]
     assert not [access for access in order[:-5] if STRONG.search(access)]
+
+
+def test_the_worker_fences_before_each_word_and_before_its_last_look(tmp_path: Path) -> None:
+    ptx = tmp_path / "worker.ptx"
+    compile_to("--ptx", ptx, WORKER)
+    ((name, body),) = ENTRY.findall(ptx.read_text())
+    assert name == "onehop_worker"
+    order = [access for access in ACCESS.findall(body) if STRONG.search(access)]
+    say = "st.release.sys.global.u64"
+    assert order[:2] == ["ld.acquire.sys.global.u64", say]  # where to begin; HERE
+    assert order[-2:] == [say, say]  # how long it stayed; GONE
+    assert set(order) == {order[0], say, LANE, *DONE, "fence.sc.sys"}
+    fences = [i for i, access in enumerate(order) if access == DONE[0]]
+    assert fences
+    # Its done word need not be there.
+    assert all(order[i : i + 3] == DONE for i in fences)
+    assert order.count(STORE) == 2 * len(fences)
+    leaving = [i for i, access in enumerate(order) if access == "fence.sc.sys"]
+    assert leaving
+    assert all(order[i - 1] == say for i in leaving)
 
 
 def test_the_oldest_gpu_has_the_instructions(tmp_path: Path) -> None:

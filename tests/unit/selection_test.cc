@@ -196,12 +196,12 @@ TEST(SelectionTest, TheWorkerTakesSmallCopiesOfOurEngine) {
     for (bool same_gpu : {false, true}) {
       LinkFacts facts = gpu_link(same_process, same_gpu);
       facts.worker_max = 65536;
-      bool reached = !same_process || same_gpu;
       for (MemoryKind ours : {kDevice, kPrivate}) {
         for (MemoryKind theirs : {kDevice, kPrivate}) {
-          bool taken = reached && theirs == kDevice;
-          EXPECT_EQ(choose_message(facts, ours, theirs, 65536).path == OH_PATH_WORKER, taken);
-          EXPECT_EQ(choose_one_sided(facts, ours, theirs, 65536).path == OH_PATH_WORKER, taken);
+          bool pushed = theirs == kDevice && (!same_process || same_gpu);
+          bool put = theirs == kDevice && !same_process;
+          EXPECT_EQ(choose_message(facts, ours, theirs, 65536).path == OH_PATH_WORKER, pushed);
+          EXPECT_EQ(choose_one_sided(facts, ours, theirs, 65536).path == OH_PATH_WORKER, put);
           EXPECT_NE(choose_message(facts, ours, theirs, 65537).path, OH_PATH_WORKER);
           EXPECT_NE(choose_one_sided(facts, ours, theirs, 65537).path, OH_PATH_WORKER);
         }

@@ -54,12 +54,10 @@ struct CommandRing {
   uint8_t epoch;
 };
 
-// False: the slot's last command is not done yet. Acquire of `through`, then a release a lane:
-// pairs with finish_command(), and with read_lane().
+// The slot is known to be free. A release a lane: pairs with read_lane().
 template <typename A>
-ONEHOP_PROTOCOL bool write_command(const CommandRing& ring, uint64_t position,
+ONEHOP_PROTOCOL void store_command(const CommandRing& ring, uint64_t position,
                                    const Command& command) {
-  if (!fits(ring.shift, position, 1, poll<A>(ring.through, ring.epoch))) return false;
   uint32_t words[kLanes * kLaneWords];
   memcpy(words, &command, sizeof(words));
   uint64_t flag = static_cast<uint64_t>(flag_at(ring.epoch, ring.shift, position)) << 32;
@@ -69,6 +67,15 @@ ONEHOP_PROTOCOL bool write_command(const CommandRing& ring, uint64_t position,
     A::store_lane(&slot.lanes[lane],
                   {static_cast<uint64_t>(payload[1]) << 32 | payload[0], flag | payload[2]});
   }
+}
+
+// False: the slot's last command is not done yet. Acquire of `through`: pairs with
+// finish_command().
+template <typename A>
+ONEHOP_PROTOCOL bool write_command(const CommandRing& ring, uint64_t position,
+                                   const Command& command) {
+  if (!fits(ring.shift, position, 1, poll<A>(ring.through, ring.epoch))) return false;
+  store_command<A>(ring, position, command);
   return true;
 }
 
