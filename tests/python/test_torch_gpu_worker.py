@@ -80,8 +80,11 @@ class Traffic:
         self.peer.send(bytes([more]), tag=STOP, timeout=30)
         return more
 
-    def by_worker(self):
-        return self.peer.stats().sent.get("worker", NONE).operations > 0
+    def share(self):
+        """Of the messages sent so far, those by the worker."""
+        sent = self.peer.stats().sent
+        by_worker, by_engine = (sent.get(path, NONE).operations for path in ("worker", "cuda_ipc"))
+        return by_worker / (by_worker + by_engine)
 
     def follow(self):
         note = bytearray([1])
@@ -160,7 +163,8 @@ def work_beside(side, worker):
     # Alone it goes fast enough for the worker; beside other threads of Python it may not.
     while traffic.rounds < 3000:
         traffic.hundred()
-    assert traffic.by_worker() == worker
+    alone = traffic.share()
+    assert (alone > 0) == worker
     thread = threading.Thread(target=traffic.lead)
     thread.start()
     took = {}
@@ -174,7 +178,8 @@ def work_beside(side, worker):
     thread.join()
     assert traffic.failure is None, traffic.failure
     traffic.check()
-    print(f"\nworker={worker}: {traffic.rounds} rounds")
+    print(f"\nworker={worker}: {traffic.rounds} rounds; by the worker {alone:.2f}, then beside other")
+    print(f"work {traffic.share():.2f} of all")
     for name, times in took.items():
         p50, most = statistics.median(times) * 1e3, max(times) * 1e3
         print(f"  {name:16} {len(times):4} times, p50 {p50:8.3f} ms, most {most:8.3f} ms")
