@@ -178,7 +178,9 @@ def work_beside(side, worker):
     thread.join()
     assert traffic.failure is None, traffic.failure
     traffic.check()
-    print(f"\nworker={worker}: {traffic.rounds} rounds; by the worker {alone:.2f}, then beside other")
+    print(
+        f"\nworker={worker}: {traffic.rounds} rounds; by the worker {alone:.2f}, then beside other"
+    )
     print(f"work {traffic.share():.2f} of all")
     for name, times in took.items():
         p50, most = statistics.median(times) * 1e3, max(times) * 1e3
