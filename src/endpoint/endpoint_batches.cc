@@ -103,7 +103,9 @@ Status Endpoint::fulfil(Peer& peer, BatchSend& send) {
     peer.accuse(lie);
     return lie;
   }
-  OH_RETURN_IF_ERROR(take_region(peer, send, deadline));
+  Status taken = take_region(peer, send, deadline);
+  if (taken.code() == OH_ERR_RETIRED) return taken;
+  if (!taken.ok()) return end(taken);  // it may be taken nevertheless
   send.taken = true;
   if (send.local.bytes > *room) {
     return end(error(OH_ERR_TRUNCATED,
@@ -112,7 +114,13 @@ Status Endpoint::fulfil(Peer& peer, BatchSend& send) {
                      static_cast<unsigned long long>(send.local.bytes),
                      static_cast<unsigned long long>(*room), peer.pair().name.c_str()));
   }
-  return end(put_pieces(peer, send, deadline));
+  Status put = put_pieces(peer, send, deadline);
+  if (put.ok() && peer.sees_board() &&
+      !peer.finish_region(send.target, send.local.bytes, send.path)) {
+    put = error(OH_ERR_RETIRED, "%s gave the receive up while it was written",
+                peer.pair().name.c_str());
+  }
+  return end(put);
 }
 
 Status Endpoint::take_region(Peer& peer, BatchSend& send, Deadline deadline) {

@@ -143,6 +143,8 @@ class Peer final : public PairHost,
   bool sees_board() const { return their_board_ != nullptr; }
   // False: its receive was given up.
   bool take_region(RemoteTarget& target);
+  // False: its receive was given up since. Else it has the batch, whatever becomes of us.
+  bool finish_region(const RemoteTarget& target, uint64_t size, oh_path path);
   // Tells the receive how its batch has ended, of `size` bytes.
   void end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status);
   Status wait_for_producer(LocalMemory& local, Deadline deadline) {
@@ -181,8 +183,9 @@ class Peer final : public PairHost,
   Status usable() const;  // why not, once it is lost or closed
   void close();
   void retire_region(const RegionRecord& region, Deadline deadline, Status* status);
-  // Waits until no one-sided operation of the peer that began before is inside our memory.
-  bool wait_until_outside(Deadline deadline);
+  // Waits until no one-sided operation of the peer that began before is inside our memory. On a
+  // device, a hang-up does not say so, only the end of its process.
+  bool wait_until_outside(Deadline deadline, bool device = false);
   void retire_block(uint32_t number);
 
   Stats stats();
@@ -209,7 +212,7 @@ class Peer final : public PairHost,
   void look_again() override { owner_.look_again(); }
   Status still_there() override;
   bool process_is_dead() override { return connection_ && connection_->process_is_dead(); }
-  bool is_outside() override { return wait_until_outside(Deadline::after(0)); }
+  bool is_outside(bool device) override { return wait_until_outside(Deadline::after(0), device); }
   // Null in the destructor, when no request can be left.
   std::shared_ptr<Peer> keep_alive() override { return weak_from_this().lock(); }
 

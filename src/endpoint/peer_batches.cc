@@ -57,6 +57,13 @@ bool Peer::take_region(RemoteTarget& target) {
   return taken;
 }
 
+bool Peer::finish_region(const RemoteTarget& target, uint64_t size, oh_path path) {
+  uint64_t taken = target.version | kTakenBit;
+  // seq_cst: after all that was written; either we say so, or its receive has given up.
+  return their_board_->region(target.index)
+      .compare_exchange_strong(taken, whole_word(size, path));
+}
+
 void Peer::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status) {
   PairGuard guard(pair_);
   if (!check_open().ok()) return;

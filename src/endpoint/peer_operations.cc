@@ -285,7 +285,7 @@ void Peer::retire_region(const RegionRecord& region, Deadline deadline, Status* 
 
 // The board says already that the region is gone, or the segment that the link is. Operations that
 // looked before hold the former phase; new ones take the next and see it.
-bool Peer::wait_until_outside(Deadline deadline) {
+bool Peer::wait_until_outside(Deadline deadline, bool device) {
   if (!pair_.segment) return true;
   SegmentDirection& direction = pair_.segment->incoming();
   std::atomic<uint64_t>& phase = direction.access_phase.phase;
@@ -303,7 +303,7 @@ bool Peer::wait_until_outside(Deadline deadline) {
   };
   while (!through()) {
     // The dead write no more, and whoever said goodbye had left before.
-    if (connection_ && connection_->peer_is_dead()) return true;
+    if (device ? process_is_dead() : connection_ && connection_->peer_is_dead()) return true;
     if (deadline.passed()) return false;
     if (!moved) former = phase.load(std::memory_order_seq_cst);
     sched_yield();
