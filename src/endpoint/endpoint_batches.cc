@@ -42,7 +42,9 @@ Status Endpoint::send_batch(Peer& peer, const LocalBlocks& local, uint64_t tag,
   // Before a receive has to wait for us.
   OH_RETURN_IF_ERROR(peer.wait_for_producer(send.memory, deadline));
   while (true) {
-    OH_RETURN_IF_ERROR(next_offer(peer, send, deadline));
+    Status offered = next_offer(peer, send, deadline);
+    if (offered.code() == OH_ERR_RETIRED) continue;  // taken back while it came
+    OH_RETURN_IF_ERROR(offered);
     Status status = fulfil(peer, send);
     // One that was given up has not been there.
     if (!send.taken && status.code() == OH_ERR_RETIRED) continue;
@@ -73,6 +75,7 @@ Status Endpoint::next_offer(Peer& peer, BatchSend& send, Deadline deadline) {
   }
   OH_RETURN_IF_ERROR(lost);
   Status fetched = wait(&fetch, Deadline::after(config_.timeout_ns()), &peer);
+  if (!fetch.doubts.empty()) peer.keep({std::move(bytes), std::move(fetch.doubts)});
   if (fetched.code() == OH_ERR_TIMEOUT) {
     return error(OH_ERR_IN_DOUBT, "%s; its receive fails, too", fetched.text().c_str());
   }
@@ -167,11 +170,11 @@ Status Endpoint::put_pieces(Peer& peer, BatchSend& send, Deadline deadline) {
 }
 
 Status Endpoint::post_batch(Peer& peer, Request* request, const LocalBlocks& local,
-                            const AfterOption& after) {
+                            const AfterOption& after, Deadline deadline) {
   OH_RETURN_IF_ERROR(usable());
   LocalMemory memory;
   OH_RETURN_IF_ERROR(prepare_local(local.memory, local.size, after, &memory));
-  OH_RETURN_IF_ERROR(peer.wait_for_producer(memory, Deadline::after(config_.timeout_ns())));
+  OH_RETURN_IF_ERROR(peer.wait_for_producer(memory, deadline));
   // No memory at all has a place, too: its word is what the sender takes.
   static uint8_t nowhere;
   auto receive = std::make_unique<BatchReceive>();

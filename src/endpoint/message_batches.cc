@@ -58,9 +58,9 @@ Status MessageBatches::on_end(const Frame& frame) {
                     static_cast<unsigned long long>(frame.length), pair_.name.c_str(),
                     static_cast<unsigned long long>(request->size));
   } else {
-    outcome = error(code, "the batch of %llu bytes failed at %s: %s",
-                    static_cast<unsigned long long>(frame.length), pair_.name.c_str(),
-                    status_text(code));
+    outcome =
+        error(code, "the batch of %llu bytes failed at %s: %s",
+              static_cast<unsigned long long>(frame.length), pair_.name.c_str(), status_text(code));
   }
   decide(receive, std::move(outcome), word);
   settle(receive);
@@ -149,8 +149,8 @@ void MessageBatches::finish(BatchReceive& receive, Status status) {
   pair_.finish(*request, std::move(status));
   const Request& offering = receive.offering;
   if (offering.phase == Phase::kEnded) return forget(receive);
-  // An offer that its reader has begun with is read to the end: he would wait for it.
-  bool unread = offering.phase == Phase::kQueued || offering.transfer;
+  // An offer whose bytes are on their way is read to the end.
+  bool unread = offering.phase == Phase::kQueued || offering.phase == Phase::kOffered;
   if (unread) (void)sender_.cancel(&receive.offering, error(OH_ERR_CANCELLED, "it was given up"));
 }
 

@@ -72,6 +72,12 @@ struct ArrivingExport {
   std::vector<UniqueFd> fds;
 };
 
+// Where an offer was to go, while the other side may still write there.
+struct DoubtfulOffer {
+  Bytes bytes;
+  std::vector<Doubt> doubts;
+};
+
 // What a peer asks of its endpoint.
 class PeerOwner : public OneSidedHost {
  public:
@@ -139,6 +145,8 @@ class Peer final : public PairHost,
   Status post_batch(Request* request, std::unique_ptr<BatchReceive> receive);
   // Begins to fetch the next offer of the tag, into `bytes`; false when there is none.
   bool fetch_offer(Request* request, uint64_t tag, Bytes* bytes);
+  // Keeps what a fetch that was given up has left, until the other side has left it, too.
+  void keep(DoubtfulOffer offer);
   // Whether take_region() can be asked; else an empty put takes the region of an offer.
   bool sees_board() const { return their_board_ != nullptr; }
   // False: its receive was given up.
@@ -244,6 +252,8 @@ class Peer final : public PairHost,
   Status no_way_for_devices() const;
   Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
   void show_slab(const GpuExport& sink);
+  bool released(const std::vector<Doubt>& doubts) OH_REQUIRES(pair_.lock);
+  void drop_offers() OH_REQUIRES(pair_.lock);
   Status on_pong(ByteView payload);
 
   PeerOwner& owner_;
@@ -267,10 +277,11 @@ class Peer final : public PairHost,
   MessageBatches batches_;
 
   std::atomic<State> state_{State::kOpen};
-  Status why_;                   // guarded by pair_.lock
-  Status async_error_;           // guarded by pair_.lock
-  bool asked_to_serve_ = false;  // guarded by pair_.lock
-  std::set<uint32_t> exported_;  // blocks the peer knows; guarded by pair_.lock
+  Status why_;                              // guarded by pair_.lock
+  Status async_error_;                      // guarded by pair_.lock
+  bool asked_to_serve_ = false;             // guarded by pair_.lock
+  std::set<uint32_t> exported_;             // blocks the peer knows; guarded by pair_.lock
+  std::vector<DoubtfulOffer> kept_offers_;  // guarded by pair_.lock
   // An export that arrives in parts; only on the watcher's thread.
   std::unique_ptr<ArrivingExport> arriving_;
 

@@ -253,9 +253,13 @@ bool Peer::buffer_released(const Request* request) {
   if (request->doubts.empty() && !request->doubt_region) return true;
   PairGuard guard(pair_);
   if (request->doubt_region && !batches_.released(*request)) return false;
+  return released(request->doubts);
+}
+
+bool Peer::released(const std::vector<Doubt>& doubts) {
   // A process that is gone writes no more.
   bool dead = connection_ && connection_->peer_is_dead();
-  for (const Doubt& doubt : request->doubts) {
+  for (const Doubt& doubt : doubts) {
     if (!transfers_.released(doubt, dead)) return false;
   }
   return true;
