@@ -230,6 +230,19 @@ TEST_F(LyingAboutBatches, AWholeOfMoreThanThereIsRoomFor) {
   EXPECT_TRUE(fails_with(request_.status, OH_ERR_TIMEOUT));
 }
 
+// A large offer that has no slot, to somebody who never asks for its bytes.
+TEST_F(LyingAboutBatches, OffersThatNobodyReadsDoNotPileUp) {
+  fuzz::Victim victim(/*segment=*/true, /*reach=*/0);
+  std::vector<uint64_t> nothing(5000, 0);
+  local_.blocks = {nothing.size(), nothing.data(), nothing.data()};
+  ASSERT_TRUE(is_ok(victim.endpoint().post_batch(victim.peer(), &request_, local_, {},
+                                                 Deadline::after(kSecond))));
+  EXPECT_EQ(victim.peer().pair().pending_sends, 1u);
+  EXPECT_TRUE(is_ok(victim.endpoint().cancel(&request_)));
+  EXPECT_TRUE(fails_with(request_.status, OH_ERR_CANCELLED));
+  EXPECT_EQ(victim.peer().pair().pending_sends, 0u);
+}
+
 // An offer that is taken back while it comes, and a longer one behind it: that one is read.
 TEST_F(LyingAboutBatches, OffersThatAreTakenBackMakeWay) {
   say(FrameType::kRts, MessageBatches::offer_tag(3), 70000, kName);
