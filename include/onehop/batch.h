@@ -110,7 +110,8 @@ typedef struct oh_blocks {
  *
  * oh_peer_send_batch waits for its receive; at the deadline OH_ERR_TIMEOUT: nothing was sent. Once
  * it has begun, ONEHOP_TIMEOUT is its limit, and OH_ERR_IN_DOUBT says that it was not kept. To
- * exchange batches, post the receive first. What fails on one side then, fails on both.
+ * exchange batches, post the receive first. What fails on one side then, fails on both; but over a
+ * socket, a receive whose deadline passes as the last byte comes may fail alone.
  */
 OH_API oh_status oh_peer_send_batch(oh_peer* peer, const oh_blocks* blocks, uint64_t tag,
                                     const oh_transfer_options* options);

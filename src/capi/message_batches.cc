@@ -10,6 +10,7 @@ struct Call {
   LocalBlocks local;
   oh_transfer_options options;
   AfterOption after;
+  Deadline deadline = Deadline::never();
 };
 
 Status check_batch_tag(uint64_t tag) {
@@ -47,6 +48,7 @@ Result<Call> read_call(const oh_peer& peer, const oh_blocks* blocks, uint64_t ta
   OH_RETURN_IF_ERROR(check_batch_tag(tag));
   OH_RETURN_IF_ERROR(check_timeout(call.options.timeout_ns));
   OH_RETURN_IF_ERROR(peer.endpoint->usable());
+  call.deadline = deadline_after(call.options.timeout_ns, peer.endpoint->config());
   OH_ASSIGN_OR_RETURN(call.after, after_option(call.options));
   OH_ASSIGN_OR_RETURN(call.local, read_blocks(blocks));
   return call;
@@ -54,7 +56,7 @@ Result<Call> read_call(const oh_peer& peer, const oh_blocks* blocks, uint64_t ta
 
 Status post(oh_peer& peer, Request* request, Call& call, uint64_t tag) {
   prepare(request, *peer.endpoint, OpKind::kRecvBatch, call.local.memory, call.local.bytes, tag);
-  return peer.endpoint->post_batch(*peer.peer, request, call.local, call.after);
+  return peer.endpoint->post_batch(*peer.peer, request, call.local, call.after, call.deadline);
 }
 
 }  // namespace
@@ -67,8 +69,8 @@ oh_status oh_peer_send_batch(oh_peer* peer, const oh_blocks* blocks, uint64_t ta
   OH_CHECK_ARGUMENT(blocks);
   Result<Call> call = read_call(*peer, blocks, tag, options);
   OH_REPORT_IF_ERROR(call.status());
-  Deadline deadline = deadline_after(call->options.timeout_ns, peer->endpoint->config());
-  return report(peer->endpoint->send_batch(*peer->peer, call->local, tag, call->after, deadline));
+  return report(
+      peer->endpoint->send_batch(*peer->peer, call->local, tag, call->after, call->deadline));
 }
 
 oh_status oh_peer_recv_batch(oh_peer* peer, const oh_blocks* blocks, uint64_t tag,
@@ -77,10 +79,9 @@ oh_status oh_peer_recv_batch(oh_peer* peer, const oh_blocks* blocks, uint64_t ta
   OH_CHECK_ARGUMENT(blocks);
   Result<Call> call = read_call(*peer, blocks, tag, options);
   OH_REPORT_IF_ERROR(call.status());
-  Deadline deadline = deadline_after(call->options.timeout_ns, peer->endpoint->config());
   Request request;
   OH_REPORT_IF_ERROR(post(*peer, &request, *call, tag));
-  OH_REPORT_IF_ERROR(peer->endpoint->wait(&request, deadline, peer->peer.get()));
+  OH_REPORT_IF_ERROR(peer->endpoint->wait(&request, call->deadline, peer->peer.get()));
   return message ? report(read_message(request, message)) : OH_OK;
 }
 

@@ -97,9 +97,10 @@ class Endpoint final : public Acceptor,
   // Batches as messages. The deadline is for a receive to come: OH_ERR_TIMEOUT, nothing was sent.
   Status send_batch(Peer& peer, const LocalBlocks& local, uint64_t tag, const AfterOption& after,
                     Deadline deadline);
-  // Waits for earlier work on the memory, which is the request's; OH_AGAIN as for Peer::post_send.
+  // Waits until the deadline for earlier work on the memory, which is the request's; OH_AGAIN as
+  // for Peer::post_send.
   Status post_batch(Peer& peer, Request* request, const LocalBlocks& local,
-                    const AfterOption& after);
+                    const AfterOption& after, Deadline deadline);
 
   // The GPU of this endpoint; null: it is for host memory only.
   const std::shared_ptr<cuda::Gpu>& gpu() const { return gpu_; }

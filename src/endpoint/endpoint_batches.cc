@@ -42,7 +42,9 @@ Status Endpoint::send_batch(Peer& peer, const LocalBlocks& local, uint64_t tag,
   // Before a receive has to wait for us.
   OH_RETURN_IF_ERROR(peer.wait_for_producer(send.memory, deadline));
   while (true) {
-    OH_RETURN_IF_ERROR(next_offer(peer, send, deadline));
+    Status offered = next_offer(peer, send, deadline);
+    if (offered.code() == OH_ERR_RETIRED) continue;  // taken back while it came
+    OH_RETURN_IF_ERROR(offered);
     Status status = fulfil(peer, send);
     // One that was given up has not been there.
     if (!send.taken && status.code() == OH_ERR_RETIRED) continue;
@@ -73,6 +75,7 @@ Status Endpoint::next_offer(Peer& peer, BatchSend& send, Deadline deadline) {
   }
   OH_RETURN_IF_ERROR(lost);
   Status fetched = wait(&fetch, Deadline::after(config_.timeout_ns()), &peer);
+  if (!fetch.doubts.empty()) peer.keep({std::move(bytes), std::move(fetch.doubts)});
   if (fetched.code() == OH_ERR_TIMEOUT) {
     return error(OH_ERR_IN_DOUBT, "%s; its receive fails, too", fetched.text().c_str());
   }
@@ -103,7 +106,9 @@ Status Endpoint::fulfil(Peer& peer, BatchSend& send) {
     peer.accuse(lie);
     return lie;
   }
-  OH_RETURN_IF_ERROR(take_region(peer, send, deadline));
+  Status taken = take_region(peer, send, deadline);
+  if (taken.code() == OH_ERR_RETIRED) return taken;
+  if (!taken.ok()) return end(taken);  // it may be taken nevertheless
   send.taken = true;
   if (send.local.bytes > *room) {
     return end(error(OH_ERR_TRUNCATED,
@@ -112,7 +117,13 @@ Status Endpoint::fulfil(Peer& peer, BatchSend& send) {
                      static_cast<unsigned long long>(send.local.bytes),
                      static_cast<unsigned long long>(*room), peer.pair().name.c_str()));
   }
-  return end(put_pieces(peer, send, deadline));
+  Status put = put_pieces(peer, send, deadline);
+  if (put.ok() && peer.sees_board() &&
+      !peer.finish_region(send.target, send.local.bytes, send.path)) {
+    put = error(OH_ERR_RETIRED, "%s gave the receive up while it was written",
+                peer.pair().name.c_str());
+  }
+  return end(put);
 }
 
 Status Endpoint::take_region(Peer& peer, BatchSend& send, Deadline deadline) {
@@ -159,11 +170,11 @@ Status Endpoint::put_pieces(Peer& peer, BatchSend& send, Deadline deadline) {
 }
 
 Status Endpoint::post_batch(Peer& peer, Request* request, const LocalBlocks& local,
-                            const AfterOption& after) {
+                            const AfterOption& after, Deadline deadline) {
   OH_RETURN_IF_ERROR(usable());
   LocalMemory memory;
   OH_RETURN_IF_ERROR(prepare_local(local.memory, local.size, after, &memory));
-  OH_RETURN_IF_ERROR(peer.wait_for_producer(memory, Deadline::after(config_.timeout_ns())));
+  OH_RETURN_IF_ERROR(peer.wait_for_producer(memory, deadline));
   // No memory at all has a place, too: its word is what the sender takes.
   static uint8_t nowhere;
   auto receive = std::make_unique<BatchReceive>();

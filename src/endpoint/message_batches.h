@@ -14,6 +14,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "endpoint/batch_offer.h"
@@ -28,8 +29,8 @@ struct BatchReceive {
   Request* request = nullptr;  // null: it has ended
   std::shared_ptr<RegionRecord> region;
   Bytes offer;
-  Request offering;  // the send of the offer
-  Status failure;    // its sender's: the request ends with it once nobody is in the memory
+  Request offering;               // the send of the offer
+  std::optional<Status> outcome;  // once it is known: its end, when nobody is in the memory
 };
 
 class MessageBatches {
@@ -53,12 +54,14 @@ class MessageBatches {
   bool released(const Request& request) { return is_left(*request.doubt_region); }
   void fail_all(const Status& status);
 
-  // Looks after receives whose sender has failed.
+  // Ends receives whose outcome is known.
   bool progress();
-  bool idle() const { return failed_ == 0; }
+  bool idle() const { return decided_ == 0; }
 
  private:
-  void retire(const RegionRecord& region);
+  uint64_t retire(const RegionRecord& region);
+  void decide(BatchReceive& receive, Status outcome, uint64_t word);
+  bool settle(BatchReceive& receive);
   bool is_left(const RegionRecord& region);
   void finish(BatchReceive& receive, Status status);
   void forget(const BatchReceive& receive);
@@ -68,7 +71,7 @@ class MessageBatches {
   OneSided& one_sided_;
   RegionTable& regions_;
   std::vector<std::unique_ptr<BatchReceive>> receives_;
-  size_t failed_ = 0;  // receives with a failure
+  size_t decided_ = 0;  // receives with an outcome
 };
 
 }  // namespace oh

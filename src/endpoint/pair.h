@@ -59,8 +59,9 @@ class PairHost {
   virtual Status still_there() = 0;
   // Whether the other side's process has ended, and its engine with it. Any thread.
   virtual bool process_is_dead() = 0;
-  // Whether nobody of the other side is inside our memory since before. Any thread.
-  virtual bool is_outside() = 0;
+  // Whether nobody of the other side is inside our memory since before; of memory on a device the
+  // engine of a process that hangs up must be gone, too. Any thread.
+  virtual bool is_outside(bool device) = 0;
   // Holds the peer, and with it the segment.
   virtual std::shared_ptr<Peer> keep_alive() = 0;
   // An any-source receive waits again: other peers may have something for it.

@@ -96,7 +96,15 @@ void Peer::open_device(const LinkParts& parts) {
   }
 }
 
-Peer::~Peer() { close(); }
+Peer::~Peer() {
+  close();
+  PairGuard guard(pair_);
+  drop_offers();
+  if (kept_offers_.empty()) return;
+  OH_LOG(kWarn, "%s may still write offers of batches here: %zu buffers are never freed",
+         pair_.name.c_str(), kept_offers_.size());
+  (void)new std::vector<DoubtfulOffer>(std::move(kept_offers_));
+}
 
 LinkFacts Peer::facts() const {
   LinkFacts facts;

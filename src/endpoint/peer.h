@@ -72,6 +72,12 @@ struct ArrivingExport {
   std::vector<UniqueFd> fds;
 };
 
+// Where an offer was to go, while the other side may still write there.
+struct DoubtfulOffer {
+  Bytes bytes;
+  std::vector<Doubt> doubts;
+};
+
 // What a peer asks of its endpoint.
 class PeerOwner : public OneSidedHost {
  public:
@@ -139,10 +145,14 @@ class Peer final : public PairHost,
   Status post_batch(Request* request, std::unique_ptr<BatchReceive> receive);
   // Begins to fetch the next offer of the tag, into `bytes`; false when there is none.
   bool fetch_offer(Request* request, uint64_t tag, Bytes* bytes);
+  // Keeps what a fetch that was given up has left, until the other side has left it, too.
+  void keep(DoubtfulOffer offer);
   // Whether take_region() can be asked; else an empty put takes the region of an offer.
   bool sees_board() const { return their_board_ != nullptr; }
   // False: its receive was given up.
   bool take_region(RemoteTarget& target);
+  // False: its receive was given up since. Else it has the batch, whatever becomes of us.
+  bool finish_region(const RemoteTarget& target, uint64_t size, oh_path path);
   // Tells the receive how its batch has ended, of `size` bytes.
   void end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status);
   Status wait_for_producer(LocalMemory& local, Deadline deadline) {
@@ -181,8 +191,9 @@ class Peer final : public PairHost,
   Status usable() const;  // why not, once it is lost or closed
   void close();
   void retire_region(const RegionRecord& region, Deadline deadline, Status* status);
-  // Waits until no one-sided operation of the peer that began before is inside our memory.
-  bool wait_until_outside(Deadline deadline);
+  // Waits until no one-sided operation of the peer that began before is inside our memory. On a
+  // device, a hang-up does not say so, only the end of its process.
+  bool wait_until_outside(Deadline deadline, bool device = false);
   void retire_block(uint32_t number);
 
   Stats stats();
@@ -209,7 +220,7 @@ class Peer final : public PairHost,
   void look_again() override { owner_.look_again(); }
   Status still_there() override;
   bool process_is_dead() override { return connection_ && connection_->process_is_dead(); }
-  bool is_outside() override { return wait_until_outside(Deadline::after(0)); }
+  bool is_outside(bool device) override { return wait_until_outside(Deadline::after(0), device); }
   // Null in the destructor, when no request can be left.
   std::shared_ptr<Peer> keep_alive() override { return weak_from_this().lock(); }
 
@@ -241,6 +252,8 @@ class Peer final : public PairHost,
   Status no_way_for_devices() const;
   Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
   void show_slab(const GpuExport& sink);
+  bool released(const std::vector<Doubt>& doubts) OH_REQUIRES(pair_.lock);
+  void drop_offers() OH_REQUIRES(pair_.lock);
   Status on_pong(ByteView payload);
 
   PeerOwner& owner_;
@@ -264,10 +277,11 @@ class Peer final : public PairHost,
   MessageBatches batches_;
 
   std::atomic<State> state_{State::kOpen};
-  Status why_;                   // guarded by pair_.lock
-  Status async_error_;           // guarded by pair_.lock
-  bool asked_to_serve_ = false;  // guarded by pair_.lock
-  std::set<uint32_t> exported_;  // blocks the peer knows; guarded by pair_.lock
+  Status why_;                              // guarded by pair_.lock
+  Status async_error_;                      // guarded by pair_.lock
+  bool asked_to_serve_ = false;             // guarded by pair_.lock
+  std::set<uint32_t> exported_;             // blocks the peer knows; guarded by pair_.lock
+  std::vector<DoubtfulOffer> kept_offers_;  // guarded by pair_.lock
   // An export that arrives in parts; only on the watcher's thread.
   std::unique_ptr<ArrivingExport> arriving_;
 

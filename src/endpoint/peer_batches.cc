@@ -27,6 +27,7 @@ bool Peer::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
     uint64_t length = 0;
     {
       PairGuard guard(pair_);
+      drop_offers();
       std::optional<uint64_t> first = receiver_.early_length(MessageBatches::offer_tag(tag));
       if (!first) return false;
       length = *first;
@@ -42,11 +43,21 @@ bool Peer::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
         request->tag = MessageBatches::offer_tag(tag);
         bool posted = receiver_.post_early(request);
         update_busy();
-        return posted;
+        if (posted) return true;
+        continue;  // that one is gone
       }
     }
     bytes->resize(length);  // without the lock: new memory takes time
   }
+}
+
+void Peer::keep(DoubtfulOffer offer) {
+  PairGuard guard(pair_);
+  kept_offers_.push_back(std::move(offer));
+}
+
+void Peer::drop_offers() {
+  std::erase_if(kept_offers_, [&](const DoubtfulOffer& offer) { return released(offer.doubts); });
 }
 
 bool Peer::take_region(RemoteTarget& target) {
@@ -55,6 +66,12 @@ bool Peer::take_region(RemoteTarget& target) {
                    .compare_exchange_strong(target.version, target.version | kTakenBit);
   if (taken) target.version |= kTakenBit;
   return taken;
+}
+
+bool Peer::finish_region(const RemoteTarget& target, uint64_t size, oh_path path) {
+  uint64_t taken = target.version | kTakenBit;
+  // seq_cst: after all that was written; either we say so, or its receive has given up.
+  return their_board_->region(target.index).compare_exchange_strong(taken, whole_word(size, path));
 }
 
 void Peer::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status) {

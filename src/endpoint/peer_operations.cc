@@ -253,9 +253,13 @@ bool Peer::buffer_released(const Request* request) {
   if (request->doubts.empty() && !request->doubt_region) return true;
   PairGuard guard(pair_);
   if (request->doubt_region && !batches_.released(*request)) return false;
+  return released(request->doubts);
+}
+
+bool Peer::released(const std::vector<Doubt>& doubts) {
   // A process that is gone writes no more.
   bool dead = connection_ && connection_->peer_is_dead();
-  for (const Doubt& doubt : request->doubts) {
+  for (const Doubt& doubt : doubts) {
     if (!transfers_.released(doubt, dead)) return false;
   }
   return true;
@@ -285,7 +289,7 @@ void Peer::retire_region(const RegionRecord& region, Deadline deadline, Status* 
 
 // The board says already that the region is gone, or the segment that the link is. Operations that
 // looked before hold the former phase; new ones take the next and see it.
-bool Peer::wait_until_outside(Deadline deadline) {
+bool Peer::wait_until_outside(Deadline deadline, bool device) {
   if (!pair_.segment) return true;
   SegmentDirection& direction = pair_.segment->incoming();
   std::atomic<uint64_t>& phase = direction.access_phase.phase;
@@ -303,7 +307,7 @@ bool Peer::wait_until_outside(Deadline deadline) {
   };
   while (!through()) {
     // The dead write no more, and whoever said goodbye had left before.
-    if (connection_ && connection_->peer_is_dead()) return true;
+    if (device ? process_is_dead() : connection_ && connection_->peer_is_dead()) return true;
     if (deadline.passed()) return false;
     if (!moved) former = phase.load(std::memory_order_seq_cst);
     sched_yield();

@@ -24,7 +24,7 @@ void Receiver::post(Request* request) {
 
 bool Receiver::post_early(Request* request) {
   request->message_tag = request->tag;
-  return match_early(request);
+  return match_early(request, /*must_fit=*/!is_user_tag(request->tag));
 }
 
 void Receiver::advertise_posted(Request* request) {
@@ -48,8 +48,9 @@ void Receiver::insert_posted(Request* request) {
   ++posted_count_;
 }
 
-bool Receiver::match_early(Request* request) {
+bool Receiver::match_early(Request* request, bool must_fit) {
   while (Early* early = first_early(request->tag)) {
+    if (must_fit && early->length > request->size) return false;
     if (deliver(request, early)) return true;
   }
   return false;

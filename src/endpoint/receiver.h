@@ -36,7 +36,8 @@ class Receiver final : public ClaimListener {
       : pair_(pair), transfers_(transfers), landings_(pair) {}
 
   void post(Request* request);
-  // Gives it a message that is here already; false when there is none.
+  // Gives it a message that is here already; false when there is none, or, with a tag of the
+  // library's own, when the first one is too long for it.
   bool post_early(Request* request);
   // Length of the message that would be, if there is one.
   std::optional<uint64_t> early_length(uint64_t tag) {
@@ -123,7 +124,7 @@ class Receiver final : public ClaimListener {
   Request* match(TagRx& tag);
   void insert_posted(Request* request);
   void take_posted(TagRx& tag, Request* request);
-  bool match_early(Request* request);
+  bool match_early(Request* request, bool must_fit = false);
   Early* first_early(uint64_t tag);
   bool deliver(Request* request, Early* early);
   Early* keep_early(TagRx& tag, const Frame& frame);

@@ -156,8 +156,12 @@ void Receiver::on_abort(const Frame& frame) {
     if (incoming->early) forget(incoming->early);
     if (incoming->charge) give_credit_back(incoming->charge);
     end_incoming(incoming);
-    if (request) repost(request);
-    return;
+    if (!request) return;
+    if (is_user_tag(request->tag)) return repost(request);
+    // Somebody measures before he receives, and the next one may be longer.
+    return pair_.finish(
+        *request, error(OH_ERR_RETIRED, "%s took its message of %llu bytes back",
+                        pair_.name.c_str(), static_cast<unsigned long long>(request->expected)));
   }
   // Not begun: announced, and waiting for its receive.
   Early* found = nullptr;

@@ -81,9 +81,9 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t leng
   return region;
 }
 
-void RegionTable::retire(const RegionRecord& region) {
+uint64_t RegionTable::retire(const RegionRecord& region) {
   MutexLock lock(mutex_);
-  if (is_valid(region.index, region.version)) remove(region.index);
+  return is_valid(region.index, region.version) ? remove(region.index) : 0;
 }
 
 bool RegionTable::withdraw(const RegionRecord& region) {
@@ -103,13 +103,14 @@ void RegionTable::retire_all() {
   }
 }
 
-void RegionTable::remove(uint32_t index) {
-  board_.region(index).store(0, std::memory_order_seq_cst);
+uint64_t RegionTable::remove(uint32_t index) {
+  uint64_t word = board_.region(index).exchange(0, std::memory_order_seq_cst);
   free_.push_back(index);
   const GpuExport* exported = regions_[index]->exported.get();
   // release: pairs with GpuExports::retire().
   if (exported) exported->regions.fetch_sub(1, std::memory_order_release);
   regions_[index].reset();
+  return word;
 }
 
 std::shared_ptr<RegionRecord> RegionTable::find(uint32_t index, uint64_t version) const {

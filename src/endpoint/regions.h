@@ -15,6 +15,7 @@
 #include "memory/export_record.h"
 #include "memory/gpu_memory.h"
 #include "memory/shared_heap.h"
+#include "onehop/types.h"
 #include "platform/os/process.h"
 
 namespace oh {
@@ -32,6 +33,13 @@ struct RegionRecord {
 // In the word of such a region, once it is taken. Set by compare-and-swap, so that either its
 // sender takes it or its receive withdraws it.
 inline constexpr uint64_t kTakenBit = uint64_t{1} << 63;
+// And once its sender has written all it will: the word says how much then, and how it travelled.
+// Against a receive that gives up, by compare-and-swap, too.
+inline constexpr uint64_t kWholeBit = uint64_t{1} << 62;
+inline constexpr int kWholePathShift = 56;
+inline constexpr uint64_t whole_word(uint64_t size, oh_path path) {
+  return kTakenBit | kWholeBit | static_cast<uint64_t>(path) << kWholePathShift | size;
+}
 
 // What a descriptor says.
 struct RegionDescriptor {
@@ -59,8 +67,9 @@ class RegionTable {
   Result<std::shared_ptr<RegionRecord>> add(void* base, uint64_t length,
                                             std::shared_ptr<const GpuExport> exported,
                                             bool for_batch = false);
-  // Takes the region off the board: no operation begins on it any more.
-  void retire(const RegionRecord& region);
+  // Takes the region off the board: no operation begins on it any more. Its word until then; 0 when
+  // it was gone.
+  uint64_t retire(const RegionRecord& region);
   void retire_all();
   // The same for one that waits for its batch; false when it is taken, or gone.
   bool withdraw(const RegionRecord& region);
@@ -72,7 +81,7 @@ class RegionTable {
   bool is_valid(uint32_t index, uint64_t version) const OH_REQUIRES(mutex_) {
     return index < regions_.size() && regions_[index] && regions_[index]->version == version;
   }
-  void remove(uint32_t index) OH_REQUIRES(mutex_);
+  uint64_t remove(uint32_t index) OH_REQUIRES(mutex_);
 
   const Board& board_;
   mutable Mutex mutex_;

@@ -2,6 +2,8 @@
 //
 // Batches as messages between devices: a kernel copies them, and what was mapped for one stays
 // mapped for the next.
+#include <atomic>
+
 #include "conformance/fake_driver.h"
 #include "conformance/message_batches.h"
 
@@ -41,6 +43,29 @@ TEST(GpuMessageBatches, OneKernelCopiesManyBlocksAndMemoryStaysMapped) {
           side.sync();
         }
         side.disconnect();
+      });
+}
+
+// A receive's own deadline counts for earlier work on its memory: the default is longer than the
+// watchdog's.
+TEST(GpuMessageBatches, ReceivesWaitForEarlierWorkUntilTheirDeadline) {
+  LinkKind kind = between_gpus(MemoryKind::kMalloc);
+  kind.env["ONEHOP_TIMEOUT"] = "10000";
+  run_pair(
+      kind, [](Side& side) { side.sync(); },
+      [](Side& side) {
+        Buffer in = side.buffer(1000);
+        Cut cut = whole(1000);
+        std::atomic<bool> go{false};
+        void* stream = make_stream();
+        block_stream(stream, &go);
+        EXPECT_EQ(status_of([&] {
+                    side.peer().recv_batch(cut.of(in), 0, 30ms, onehop::After::stream(stream));
+                  }),
+                  OH_ERR_TIMEOUT);
+        go.store(true);
+        destroy_stream(stream);
+        side.sync();
       });
 }
 

@@ -66,7 +66,7 @@ void check_ring(ByteView input) {
                                   static_cast<uint16_t>(bytes.number(2))));
     } else {
       Frame frame;
-      frame.type = static_cast<FrameType>(1 + (what >> 1) % 15);
+      frame.type = static_cast<FrameType>(1 + (what >> 1) % static_cast<int>(FrameType::kLast));
       frame.payload_size = bytes.number(2) % (RingChannel::kMaxPayload + 1);
       frame.length = frame.payload_size;
       frame.payload = room.data();

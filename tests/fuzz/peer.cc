@@ -41,7 +41,7 @@ uint64_t number(Input& in) {
 
 Frame frame_of(Input& in, Bytes* payload) {
   Frame frame;
-  frame.type = static_cast<FrameType>(1 + in.byte() % 15);
+  frame.type = static_cast<FrameType>(1 + in.byte() % static_cast<int>(FrameType::kLast));
   frame.flags = static_cast<uint8_t>(in.byte() & ~kShort);
   frame.tag = number(in);
   frame.length = number(in);

@@ -161,7 +161,16 @@ class LyingAboutBatches : public LyingPeerTest {
     victim_.peer().close();
   }
   void post() {
-    ASSERT_TRUE(is_ok(victim_.endpoint().post_batch(victim_.peer(), &request_, local_, {})));
+    ASSERT_TRUE(is_ok(victim_.endpoint().post_batch(victim_.peer(), &request_, local_, {},
+                                                    Deadline::after(kSecond))));
+  }
+  // The word of the receive's region: what the other side may write.
+  std::atomic<uint64_t>& word() {
+    uint32_t index = 0;
+    while (victim_.endpoint().board()->region(index).load() != victim_.region().version + 1) {
+      ++index;
+    }
+    return victim_.endpoint().board()->region(index);
   }
   // What becomes of a batch when this is offered for it.
   Status send_into(const Bytes& offer) {
@@ -188,9 +197,95 @@ TEST_F(LyingAboutBatches, AnEndThatNobodyWaitsFor) {
   }
   EXPECT_FALSE(request_.ended());
   EXPECT_TRUE(is_ok(victim_.peer().usable()));
+  word().fetch_or(kTakenBit);
   say(FrameType::kBatchEnd, 0, 8, request_.op);
   EXPECT_TRUE(request_.ended());
   EXPECT_EQ(request_.nbytes, 8u);
+}
+
+TEST_F(LyingAboutBatches, AnEndWithoutABeginning) {
+  post();
+  say(FrameType::kBatchEnd, 0, 8, request_.op);
+  EXPECT_TRUE(lost());
+  EXPECT_TRUE(fails_with(request_.status, OH_ERR_PROTOCOL));
+}
+
+// The sender has finished, and its last word is still to come: nothing fails on this side alone.
+TEST_F(LyingAboutBatches, AReceiveThatIsWholeIsNotGivenUp) {
+  post();
+  word().store(whole_word(8, OH_PATH_SHM));
+  Status late = error(OH_ERR_TIMEOUT, "late");
+  EXPECT_FALSE(victim_.peer().try_end(&request_, late, Peer::Force::kCancel));
+  EXPECT_TRUE(victim_.peer().try_end(&request_, late, Peer::Force::kGiveUp));
+  EXPECT_TRUE(is_ok(request_.status));
+  EXPECT_EQ(request_.nbytes, 8u);
+  EXPECT_EQ(request_.path, OH_PATH_SHM);
+}
+
+TEST_F(LyingAboutBatches, AWholeOfMoreThanThereIsRoomFor) {
+  post();
+  word().store(whole_word(101, OH_PATH_SHM));
+  Status late = error(OH_ERR_TIMEOUT, "late");
+  EXPECT_TRUE(victim_.peer().try_end(&request_, late, Peer::Force::kGiveUp));
+  EXPECT_TRUE(fails_with(request_.status, OH_ERR_TIMEOUT));
+}
+
+// A large offer that has no slot, to somebody who never asks for its bytes.
+TEST_F(LyingAboutBatches, OffersThatNobodyReadsDoNotPileUp) {
+  fuzz::Victim victim(/*segment=*/true, /*reach=*/0);
+  std::vector<uint64_t> nothing(5000, 0);
+  local_.blocks = {nothing.size(), nothing.data(), nothing.data()};
+  ASSERT_TRUE(is_ok(victim.endpoint().post_batch(victim.peer(), &request_, local_, {},
+                                                 Deadline::after(kSecond))));
+  EXPECT_EQ(victim.peer().pair().pending_sends, 1u);
+  EXPECT_TRUE(is_ok(victim.endpoint().cancel(&request_)));
+  EXPECT_TRUE(fails_with(request_.status, OH_ERR_CANCELLED));
+  EXPECT_EQ(victim.peer().pair().pending_sends, 0u);
+}
+
+// An offer that is taken back while it comes, and a longer one behind it: that one is read.
+TEST_F(LyingAboutBatches, OffersThatAreTakenBackMakeWay) {
+  say(FrameType::kRts, MessageBatches::offer_tag(3), 70000, kName);
+  Request fetch;
+  fetch.kind = OpKind::kRecv;
+  fetch.endpoint = &victim_.endpoint();
+  Bytes bytes;
+  ASSERT_TRUE(victim_.peer().fetch_offer(&fetch, 3, &bytes));
+  say(FrameType::kRts, MessageBatches::offer_tag(3), 80000, kName + 1);
+  say(FrameType::kAbort, 0, 0, kName);
+  EXPECT_TRUE(fails_with(fetch.status, OH_ERR_RETIRED));
+  Request next;
+  next.kind = OpKind::kRecv;
+  next.endpoint = &victim_.endpoint();
+  ASSERT_TRUE(victim_.peer().fetch_offer(&next, 3, &bytes));
+  EXPECT_EQ(next.size, 80000u);
+  EXPECT_FALSE(next.ended());
+  victim_.peer().close();
+}
+
+// The first offer's slot is taken back before the frame that says so comes.
+TEST_F(LyingAboutBatches, OffersAreMeasuredAgainWhenOneIsGone) {
+  Frame frame;
+  frame.type = FrameType::kRts;
+  frame.tag = MessageBatches::offer_tag(3);
+  frame.length = 70000;
+  frame.op = kName;
+  frame.slot = 0;
+  frame.number = 1;  // no such slot is posted
+  ASSERT_TRUE(ring_.push(frame));
+  frame.length = 80000;
+  frame.op = kName + 1;
+  frame.slot = kNoSlot;
+  ASSERT_TRUE(ring_.push(frame));
+  victim_.progress();
+  Request fetch;
+  fetch.kind = OpKind::kRecv;
+  fetch.endpoint = &victim_.endpoint();
+  Bytes bytes;
+  ASSERT_TRUE(victim_.peer().fetch_offer(&fetch, 3, &bytes));
+  EXPECT_EQ(fetch.size, 80000u);
+  EXPECT_FALSE(fetch.ended());
+  victim_.peer().close();
 }
 
 TEST_F(LyingAboutBatches, MoreThanThereIsRoomFor) {
