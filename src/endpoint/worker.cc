@@ -131,8 +131,9 @@ bool Worker::give(const Command& command) {
 // Else the command is withdrawn.
 bool Worker::taken_by_leaver() {
   const uint64_t gone = kernels::worker_state(run_, WorkerPhase::kGone);
+  const uint64_t position = position_;
   auto through = [&] {
-    return onehop::detail::poll<HostAtomics>(ring_.through, ring_.epoch) > position_;
+    return onehop::detail::poll<HostAtomics>(ring_.through, ring_.epoch) > position;
   };
   int64_t looked = now_ns();
   while (state() != gone && !through()) {
