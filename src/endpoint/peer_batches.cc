@@ -57,7 +57,9 @@ void Peer::keep(DoubtfulOffer offer) {
 }
 
 void Peer::drop_offers() {
-  std::erase_if(kept_offers_, [&](const DoubtfulOffer& offer) { return released(offer.doubts); });
+  for (auto offer = kept_offers_.begin(); offer != kept_offers_.end();) {
+    offer = released(offer->doubts) ? kept_offers_.erase(offer) : std::next(offer);
+  }
 }
 
 bool Peer::take_region(RemoteTarget& target) {
