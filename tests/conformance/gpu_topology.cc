@@ -121,10 +121,10 @@ TEST(GpuTopology, PathsNameTheLink) {
            {"nvlink=0-1,switch=off,links=4", ", over NVLink, 4 links of 26.6 GB/s each way"},
            {"level=50", ", over PCIe, across NUMA nodes"},
            {"fail=nvmlInit_v2:9", "into the mapped buffer"}}) {
-    run_both_apart(joined(nvml), [words = words](Side& side) {
+    run_both_apart(joined(nvml), [expected = words](Side& side) {
       side.connect();
       const std::string why = why_between_devices(side);
-      EXPECT_TRUE(why.ends_with(words)) << why;
+      EXPECT_TRUE(why.ends_with(expected)) << why;
       side.sync();
       side.disconnect();
     });
