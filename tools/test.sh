@@ -81,20 +81,20 @@ lane_cpp() {
   # Without symbols: a quarter of the time to compile.
   configure cpp "" -DONEHOP_TESTS=ON "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG"
   cmake --build "$build/cpp" -j "$jobs"
-  ctest --test-dir "$build/cpp" --output-on-failure
+  ctest --test-dir "$build/cpp" -j "$jobs" --output-on-failure
 }
 
 lane_address() {
   configure address "$clang" -DONEHOP_TESTS=ON -DONEHOP_SANITIZE=address,undefined
   cmake --build "$build/address" -j "$jobs"
-  ctest --test-dir "$build/address" --output-on-failure
+  ctest --test-dir "$build/address" -j "$jobs" --output-on-failure
 }
 
 lane_thread() {
   configure thread "$clang" -DONEHOP_TESTS=ON -DONEHOP_SANITIZE=thread
   cmake --build "$build/thread" -j "$jobs"
   # ThreadSanitizer's shadow memory does not fit every random layout of the address space.
-  setarch -R ctest --test-dir "$build/thread" --output-on-failure
+  setarch -R ctest --test-dir "$build/thread" -j "$jobs" --output-on-failure
 }
 
 lane_fuzz() {

@@ -111,8 +111,7 @@ std::vector<LinkKind> gpu_kinds() {
   std::vector<LinkKind> kinds = all_kinds();
   if (!kSanitized) return kinds;
   std::erase_if(kinds, [](const LinkKind& kind) {
-    return kind.name != "malloc" && kind.name != "malloc_worker" && kind.name != "threads_async" &&
-           kind.name != "malloc_and_host";
+    return kind.name != "malloc" && kind.name != "threads_async" && kind.name != "malloc_and_host";
   });
   return kinds;
 }
