@@ -213,7 +213,7 @@ TEST_F(NvmlTest, IsSeenThroughTheCApi) {
   unsetenv("ONEHOP_CUDA_LIBRARY");
   unsetenv("ONEHOP_NVML_LIBRARY");
   EXPECT_STREQ(oh_link_name(OH_LINK_PCIE_NODE), "pcie_node");
-  EXPECT_STREQ(oh_link_name(static_cast<oh_link>(99)), "unknown");
+  EXPECT_STREQ(oh_link_name(static_cast<oh_link>(OH_LINK_PCIE_SYSTEM + 1)), "unknown");
 }
 
 TEST(NumaApiTest, NodesAreSeenThroughTheCApi) {

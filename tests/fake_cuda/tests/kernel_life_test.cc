@@ -25,7 +25,7 @@ void start_for(uint64_t limit_ns) {
 }
 
 FAKE_ROLE(leave_with_a_kernel) {
-  const auto* current = new Current;  // it is alive when we leave
+  static const auto* const current = new Current;  // it is alive when we leave
   EXPECT_NE(current->context(), nullptr);
   start_for(0);
   return 0;
@@ -64,7 +64,7 @@ TEST(FakeProcess, AKernelIsKilledWithItsContext) {
 }
 
 FAKE_ROLE(block_nothing) {
-  const auto* current = new Current;
+  static const auto* const current = new Current;
   EXPECT_NE(current->context(), nullptr);
   DevicePtr memory = 0;
   EXPECT_EQ(driver().memory_alloc(&memory, kSize), kSuccess);
