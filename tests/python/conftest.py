@@ -25,7 +25,11 @@ def build_fake_cuda(compiler, folder):
     """Compile tests/fake_cuda, as its CMakeLists.txt does."""
     sources = sorted((TESTS / "fake_cuda").glob("*.cc"))
     flags = ["-std=c++20", "-O1", "-fPIC", "-pthread", "-fvisibility=hidden"]
-    flags += [f"-I{TESTS / 'fake_cuda'}", f"-I{TESTS.parent / 'src'}"]
+    flags += [
+        f"-I{TESTS / 'fake_cuda'}",
+        f"-I{TESTS.parent / 'src'}",
+        f"-I{TESTS.parent / 'include'}",
+    ]
     library = folder / "libonehop_fake_cuda.so"
 
     def compile_one(source):
