@@ -48,20 +48,6 @@ struct Place {
   uint64_t length;
 };
 
-Status block_outside(size_t index, const char* side, uint64_t offset, uint64_t length,
-                     uint64_t bound) {
-  return error(OH_ERR_RANGE, "block %zu: %llu bytes at %llu are outside of the %s's %llu bytes",
-               index, static_cast<unsigned long long>(length),
-               static_cast<unsigned long long>(offset), side,
-               static_cast<unsigned long long>(bound));
-}
-
-bool stride_to(uint64_t base, uint64_t stride, size_t index, uint64_t* offset) {
-  uint64_t step;
-  return !__builtin_mul_overflow(index, stride, &step) &&
-         !__builtin_add_overflow(base, step, offset);
-}
-
 // Goes through the blocks of a batch in order.
 class Places {
  public:
@@ -114,14 +100,12 @@ Result<CheckedBatch> check_batch(const oh_remote_region& remote, const oh_batch&
   blocks.reserve(batch.count);
   for (size_t i = 0; i < batch.count; ++i) {
     Place place;
-    if (!places.next(&place)) {
-      return error(OH_ERR_RANGE, "block %zu: its offset does not fit into 64 bits", i);
-    }
+    if (!places.next(&place)) return block_beyond_offsets(i);
     if (!slice_fits(place.local, place.length, batch.local_size)) {
-      return block_outside(i, "local buffer", place.local, place.length, batch.local_size);
+      return block_outside(i, place.local, place.length, {batch.local_size, "local buffer"});
     }
     if (!slice_fits(place.remote, place.length, remote_size)) {
-      return block_outside(i, "remote region", place.remote, place.length, remote_size);
+      return block_outside(i, place.remote, place.length, {remote_size, "remote region"});
     }
     if (place.length == 0) continue;
     ++checked.count;

@@ -33,7 +33,8 @@ Status copy_now(const Run& run, LocalMemory& local) {
   Endpoint& endpoint = *call.region.endpoint;
   Peer& peer = *call.region.peer;
   const bool many = call.movement.blocks.size() > 1;
-  if (many || (endpoint.worker() && call.movement.bytes <= Worker::kLongest)) {
+  const bool for_worker = endpoint.worker() && call.region.target.imported;
+  if (many || (for_worker && call.movement.bytes <= Worker::kLongest)) {
     endpoint.admit_kernels(call.region.target, call.data, call.size, &local);
   }
   Status status = call.movement.blocks.empty()
@@ -87,10 +88,7 @@ oh_status run_one(const oh_remote_region& remote, const Block& block, bool put,
 
 namespace oh {
 
-AttachedRegion::~AttachedRegion() {
-  std::shared_ptr<ImportedBlock> import = target.import.lock();
-  if (import) import->attached.fetch_sub(1, std::memory_order_relaxed);
-}
+AttachedRegion::~AttachedRegion() { Endpoint::detach(target); }
 
 Status check_attached_at(const oh_remote_region& remote, const oh_peer& peer) {
   if (remote.attached->peer == peer.peer) return {};

@@ -16,19 +16,10 @@ ByteView as_bytes(const uint64_t* numbers, uint64_t count) {
 Result<uint64_t> BlockLayout::measure(uint64_t bound, const char* memory) const {
   uint64_t sum = 0;
   for (uint64_t i = 0; i < count; ++i) {
-    uint64_t step = 0;
     uint64_t at = 0;
-    if (!offsets &&
-        (__builtin_mul_overflow(i, stride, &step) || __builtin_add_overflow(base, step, &at))) {
-      return error(OH_ERR_RANGE, "block %llu: its offset does not fit into 64 bits",
-                   static_cast<unsigned long long>(i));
-    }
+    if (!offsets && !stride_to(base, stride, i, &at)) return block_beyond_offsets(i);
     if (!slice_fits(offset(i), size(i), bound)) {
-      return error(OH_ERR_RANGE,
-                   "block %llu: %llu bytes at %llu are outside of the %s's %llu bytes",
-                   static_cast<unsigned long long>(i), static_cast<unsigned long long>(size(i)),
-                   static_cast<unsigned long long>(offset(i)), memory,
-                   static_cast<unsigned long long>(bound));
+      return block_outside(i, offset(i), size(i), {bound, memory});
     }
     if (__builtin_add_overflow(sum, size(i), &sum)) {
       return error(OH_ERR_RANGE, "block %llu: the sum of the lengths does not fit into 64 bits",

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "endpoint/device_lease.h"
 
-#include <sched.h>
-
 #include "base/clock.h"
 
 namespace oh {
@@ -46,11 +44,7 @@ Status DeviceLease::wait(uint64_t value) {
 }
 
 void DeviceLease::quiesce() {
-  while (stream_ && !device_.gpu().is_lost()) {
-    Result<bool> idle = device_.gpu().is_idle(stream_);
-    if (idle.ok() && *idle) return;
-    sched_yield();
-  }
+  if (stream_) (void)device_.gpu().wait_idle(stream_, Deadline::never());
 }
 
 }  // namespace oh

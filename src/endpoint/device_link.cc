@@ -24,12 +24,7 @@ DeviceLink::~DeviceLink() {
   bool all_idle = true;
   Deadline deadline = Deadline::after(kPatience);
   for (cuda::Stream stream : all_) {
-    bool idle = false;
-    while (!idle && !deadline.passed()) {
-      Result<bool> asked = gpu_->is_idle(stream);
-      idle = gpu_->is_lost() || (asked.ok() && *asked);
-      if (!idle) sched_yield();
-    }
+    bool idle = gpu_->wait_idle(stream, deadline);
     if (idle) gpu_->give_stream(stream);
     all_idle = all_idle && idle;
   }
@@ -129,12 +124,7 @@ Status DeviceLink::enqueue(cuda::Stream stream, const EngineCopy& copy) {
 }
 
 void DeviceLink::quiesce(cuda::Stream stream) {
-  Deadline deadline = Deadline::after(kPatience);
-  while (!gpu_->is_lost() && !deadline.passed()) {
-    Result<bool> idle = gpu_->is_idle(stream);
-    if (idle.ok() && *idle) return;
-    sched_yield();
-  }
+  (void)gpu_->wait_idle(stream, Deadline::after(kPatience));
 }
 
 cuda::DevicePtr DeviceLink::address_of(const std::atomic<uint64_t>& word) {

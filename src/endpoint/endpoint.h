@@ -93,6 +93,8 @@ class Endpoint final : public Acceptor,
   // Its descriptor; from now on peers that cannot reach our memory need our progress.
   Bytes export_region(const RegionRecord& region);
   Result<RemoteTarget> attach(Peer& peer, ByteView descriptor, Deadline deadline);
+  // Once for each attach(): what was mapped for it may be unmapped.
+  static void detach(const RemoteTarget& target);
 
   // Batches as messages. The deadline is for a receive to come: OH_ERR_TIMEOUT, nothing was sent.
   Status send_batch(Peer& peer, const LocalBlocks& local, uint64_t tag, const AfterOption& after,

@@ -21,10 +21,7 @@ namespace {
 class Attached {
  public:
   explicit Attached(const RemoteTarget& target) : target_(target) {}
-  ~Attached() {
-    std::shared_ptr<ImportedBlock> import = target_.import.lock();
-    if (import) import->attached.fetch_sub(1, std::memory_order_relaxed);
-  }
+  ~Attached() { Endpoint::detach(target_); }
   Attached(const Attached&) = delete;
   Attached& operator=(const Attached&) = delete;
 

@@ -200,7 +200,7 @@ Status Endpoint::find_local(const void* data, uint64_t size, const AfterOption& 
 
 void Endpoint::admit_kernels(const RemoteTarget& target, const void* data, uint64_t size,
                              LocalMemory* local) {
-  if (!local->near || !target.on_device) return;
+  if (!local->near || !target.on_device || (!gpu_->batch_kernel() && !worker_)) return;
   // It looks at every piece; what it finds is kept, and messages need it, too.
   if (!export_local(data, size, local).ok()) return;
   local->for_kernels = local->exported->for_kernels && kernels_reach(target);

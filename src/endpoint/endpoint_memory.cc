@@ -147,4 +147,9 @@ Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadl
   return target;
 }
 
+void Endpoint::detach(const RemoteTarget& target) {
+  std::shared_ptr<ImportedBlock> import = target.import.lock();
+  if (import) import->attached.fetch_sub(1, std::memory_order_relaxed);
+}
+
 }  // namespace oh

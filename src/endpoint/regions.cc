@@ -6,6 +6,18 @@
 #include "control/address.h"
 
 namespace oh {
+
+Status block_beyond_offsets(uint64_t index) {
+  return error(OH_ERR_RANGE, "block %llu: its offset does not fit into 64 bits",
+               static_cast<unsigned long long>(index));
+}
+
+Status block_outside(uint64_t index, uint64_t offset, uint64_t size, const Extent& extent) {
+  return error(OH_ERR_RANGE, "block %llu: %llu bytes at %llu are outside of the %s's %llu bytes",
+               static_cast<unsigned long long>(index), static_cast<unsigned long long>(size),
+               static_cast<unsigned long long>(offset), extent.name,
+               static_cast<unsigned long long>(extent.length));
+}
 namespace {
 constexpr uint32_t kMagic = 0x4752484f;  // "OHRG"
 }

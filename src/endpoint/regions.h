@@ -60,6 +60,20 @@ inline constexpr bool slice_fits(uint64_t offset, uint64_t size, uint64_t length
   return offset <= length && size <= length - offset;
 }
 
+// Block `index` of a strided batch. False: its offset does not fit into 64 bits.
+inline bool stride_to(uint64_t base, uint64_t stride, uint64_t index, uint64_t* offset) {
+  uint64_t step;
+  return !__builtin_mul_overflow(index, stride, &step) &&
+         !__builtin_add_overflow(base, step, offset);
+}
+// What is wrong with a block of a batch, which lies in `length` bytes of what `name` says.
+struct Extent {
+  uint64_t length;
+  const char* name;
+};
+Status block_beyond_offsets(uint64_t index);
+Status block_outside(uint64_t index, uint64_t offset, uint64_t size, const Extent& extent);
+
 class RegionTable {
  public:
   explicit RegionTable(const Board& board) : board_(board) {}

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "endpoint/worker.h"
 
-#include <sched.h>
-
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -75,14 +73,7 @@ Worker::~Worker() {
   leave.kind = onehop::detail::kCommandLeave;
   if (!away_) give(leave);
   lock_.unlock();
-  bool idle = false;
-  Deadline deadline = Deadline::after(kPatience);
-  while (!idle && !deadline.passed()) {
-    Result<bool> asked = gpu_->is_idle(stream_);
-    idle = gpu_->is_lost() || (asked.ok() && *asked);
-    if (!idle) sched_yield();
-  }
-  if (idle) {
+  if (gpu_->wait_idle(stream_, Deadline::after(kPatience))) {
     gpu_->give_stream(stream_);
     return;
   }
@@ -170,30 +161,36 @@ void Worker::call() {
   }
   // Of the clock that all processes of the host share.
   const int64_t stay = kStay - now % kPeriod;
-  if (often && away_ && now >= may_return_ && stay >= kShortest) {
-    auto on_device = [&](size_t offset) { return pinned_->device(at(offset)); };
-    kernels::WorkerArgs args;
-    args.ring = ring_;
-    args.ring.slots = reinterpret_cast<onehop::detail::CommandSlot*>(on_device(kSlotsAt));
-    args.ring.through = reinterpret_cast<uint64_t*>(on_device(kThroughAt));
-    args.state = reinterpret_cast<uint64_t*>(on_device(kStateAt));
-    args.stayed = reinterpret_cast<uint64_t*>(on_device(kStayedAt));
-    args.run = ++run_;
-    args.idle = kIdle;
-    args.stay = static_cast<uint64_t>(stay);
-    args.most = kMost;
-    away_ = false;
-    Status launched =
-        gpu_->launch(stream_, gpu_->worker_kernel(), 1, kernels::kWorkerThreads, &args);
-    if (!launched.ok()) {
-      // Small copies keep going by the engine, which says what is wrong with the GPU.
-      OH_LOG(kDebug, "the worker of %s was not called: %s", gpu_->facts().name.c_str(),
-             launched.text().c_str());
-      away_ = true;
-      may_return_ = now + kSecond;
-    }
-  }
+  const bool launches = often && away_ && now >= may_return_ && stay >= kShortest;
+  if (launches) away_ = false;
+  const uint64_t run = launches ? ++run_ : 0;
   lock_.unlock();
+  if (!launches) return;
+  // Nobody else does, until this run is seen to be over.
+  Status launched = launch(run, static_cast<uint64_t>(stay));
+  if (launched.ok()) return;
+  // Small copies keep going by the engine, which says what is wrong with the GPU.
+  OH_LOG(kDebug, "the worker of %s was not called: %s", gpu_->facts().name.c_str(),
+         launched.text().c_str());
+  lock_.lock();
+  away_ = true;
+  may_return_ = now + kSecond;
+  lock_.unlock();
+}
+
+Status Worker::launch(uint64_t run, uint64_t stay) {
+  auto on_device = [&](size_t offset) { return pinned_->device(at(offset)); };
+  kernels::WorkerArgs args;
+  args.ring = ring_;
+  args.ring.slots = reinterpret_cast<onehop::detail::CommandSlot*>(on_device(kSlotsAt));
+  args.ring.through = reinterpret_cast<uint64_t*>(on_device(kThroughAt));
+  args.state = reinterpret_cast<uint64_t*>(on_device(kStateAt));
+  args.stayed = reinterpret_cast<uint64_t*>(on_device(kStayedAt));
+  args.run = run;
+  args.idle = kIdle;
+  args.stay = stay;
+  args.most = kMost;
+  return gpu_->launch(stream_, gpu_->worker_kernel(), 1, kernels::kWorkerThreads, &args);
 }
 
 }  // namespace oh

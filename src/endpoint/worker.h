@@ -42,7 +42,7 @@ class Worker {
   bool copy(const Copy& copy);
   // A copy that it could have done went by the engine: calls the kernel, if they come often.
   void call();
-  // Whether all that it was given is done. May wait for a launch.
+  // Whether all that it was given is done.
   bool is_idle();
   // The kernel's own.
   cuda::Stream stream() const { return stream_; }
@@ -53,6 +53,7 @@ class Worker {
   bool give(const onehop::detail::Command& command) OH_REQUIRES(lock_);
   bool taken_by_leaver() OH_REQUIRES(lock_);
   uint64_t state() const;
+  Status launch(uint64_t run, uint64_t stay);
   uint8_t* at(size_t offset) const { return memory_.data() + offset; }
 
   std::shared_ptr<cuda::Gpu> gpu_;

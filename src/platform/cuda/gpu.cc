@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "platform/cuda/gpu.h"
 
+#include <sched.h>
+
 #include <map>
 #include <mutex>
 
@@ -291,6 +293,16 @@ oh::Result<bool> Gpu::is_idle(Stream stream) {
   if (code == kSuccess) return true;
   if (code == kNotReady) return false;
   return failure(code, symbol::stream_query, strf("cuda:%d", facts_.ordinal));
+}
+
+bool Gpu::wait_idle(Stream stream, Deadline deadline) {
+  while (!is_lost()) {
+    oh::Result<bool> idle = is_idle(stream);
+    if (idle.ok() && *idle) return true;
+    if (deadline.passed()) return is_lost();
+    sched_yield();
+  }
+  return true;
 }
 
 oh::Result<DevicePtr> Gpu::allocate(uint64_t size) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
 #include "base/wire.h"
@@ -107,6 +108,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Status launch(Stream stream, Function kernel, unsigned grid, unsigned threads, void* argument);
   // Whether all that was enqueued is done. Unless the context is lost, an error is of the question.
   oh::Result<bool> is_idle(Stream stream);
+  // Waits until it is, or the context is lost. False: the deadline has passed.
+  bool wait_idle(Stream stream, Deadline deadline);
   // An event that is complete when all work that `stream` has now is; null when it is idle already.
   // Goes back by give_event(). OH_ERR_INVALID: the stream is being captured.
   // Without `ask` it is never null.
