@@ -8,9 +8,9 @@ extern "C" __global__ void __launch_bounds__(oh::kernels::kBatchThreads)
   const unsigned worker = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   if (worker < args.workers) {
     oh::kernels::walk_share(args, worker, [](uint64_t to, uint64_t from, uint64_t size) {
-      oh::kernels::copy_together(oh::kernels::ThreadLanes{threadIdx.x % 32, 32},
-                                 reinterpret_cast<uint8_t*>(to),
-                                 reinterpret_cast<const uint8_t*>(from), size);
+      onehop::detail::copy_together(oh::kernels::ThreadLanes{threadIdx.x % 32, 32},
+                                    reinterpret_cast<uint8_t*>(to),
+                                    reinterpret_cast<const uint8_t*>(from), size);
     });
   }
   __syncthreads();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the threads of a block share a copy (copy_together()).
+// How the threads of a block share a copy (onehop/detail/copy.h).
 #pragma once
 
-#include "kernels/batch.h"
+#include "onehop/detail/copy.h"
 
 namespace oh::kernels {
 
@@ -14,9 +14,10 @@ struct ThreadLanes {
   __device__ unsigned lane() const { return at; }
   __device__ unsigned count() const { return of; }
   // The next lane has it, but for the last one of the warp.
-  __device__ Word next(const Word& own, const Word* words, uint64_t i, bool valid,
-                       bool last) const {
-    Word word;
+  __device__ onehop::detail::Pair next(const onehop::detail::Pair& own,
+                                       const onehop::detail::Pair* words, uint64_t i, bool valid,
+                                       bool last) const {
+    onehop::detail::Pair word;
     word.low = __shfl_down_sync(~0u, own.low, 1);
     word.high = __shfl_down_sync(~0u, own.high, 1);
     if (valid && (last || at % 32 == 31)) word = words[i + 1];

@@ -24,9 +24,9 @@ struct Order {
 };
 
 __device__ void copy(const Command& command, unsigned threads) {
-  oh::kernels::copy_together(oh::kernels::ThreadLanes{threadIdx.x, threads},
-                             reinterpret_cast<uint8_t*>(command.target),
-                             reinterpret_cast<const uint8_t*>(command.source), command.bytes);
+  onehop::detail::copy_together(oh::kernels::ThreadLanes{threadIdx.x, threads},
+                                reinterpret_cast<uint8_t*>(command.target),
+                                reinterpret_cast<const uint8_t*>(command.source), command.bytes);
 }
 
 // The first warp, which alone looks at the ring; for larger copies it calls the others.
@@ -47,7 +47,7 @@ struct FirstWarp {
     }
     if (!__all_sync(kAll, there)) return false;
     uint32_t words[kLanes * kLaneWords];
-    OH_UNROLL
+    ONEHOP_UNROLL
     for (unsigned i = 0; i < kLanes * kLaneWords; ++i) {
       words[i] = __shfl_sync(kAll, payload[i % kLaneWords], i / kLaneWords);
     }

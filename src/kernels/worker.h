@@ -47,7 +47,7 @@ struct WorkerArgs {
 //   now()                        nanoseconds
 //   begin()                      the position to begin at
 template <typename Team>
-OH_KERNEL_CODE void serve(const WorkerArgs& args, Team&& team) {
+ONEHOP_BOTH void serve(const WorkerArgs& args, Team&& team) {
   // Launches follow each other in a stream: what the one before was through with is known.
   uint64_t position = team.begin();
   const uint64_t start = team.now();

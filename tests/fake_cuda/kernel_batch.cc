@@ -23,7 +23,7 @@ bool copy_mapped(const ContextState& context, uint64_t to, uint64_t from, uint64
     Piece& into = target[t];
     Piece& out_of = source[s];
     const size_t take = std::min(into.size, out_of.size);
-    kernels::copy_together(kernels::OneLane(), reinterpret_cast<uint8_t*>(into.bytes),
+    onehop::detail::copy_together(onehop::detail::OneLane(), reinterpret_cast<uint8_t*>(into.bytes),
                            reinterpret_cast<const uint8_t*>(out_of.bytes), take);
     for (Piece* piece : {&into, &out_of}) {
       piece->bytes += take;

@@ -106,7 +106,7 @@ TEST(BatchTest, CopiesAtEveryAlignment) {
     for (size_t from = 16; from < 32; ++from) {
       for (size_t size : {0, 1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 255, 256, 1000, 2049}) {
         std::fill(std::begin(target), std::end(target), 0xee);
-        kernels::copy_together(kernels::OneLane(), target + to, source + from, size);
+        onehop::detail::copy_together(onehop::detail::OneLane(), target + to, source + from, size);
         for (size_t i = 0; i < kSpace; ++i) {
           bool within = i >= to && i < to + size;
           ASSERT_EQ(target[i], within ? source[i - to + from] : 0xee)

@@ -39,22 +39,78 @@ struct DeviceAtomics {
   // and look at the other's cannot both miss it.
   static ONEHOP_PROTOCOL void full_fence() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
-  // Two halves in no order: to PTX a vector is as many accesses as it has elements.
-  static ONEHOP_PROTOCOL Pair load_pair(const Pair* from) {
+  // A line: one access of 128 bits, never a part of it. (To PTX a vector is as many accesses as it
+  // has elements, in no order.)
+  static ONEHOP_PROTOCOL Pair load_line(const Pair* from) {
     Pair value;
-    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-                 : "=l"(value.low), "=l"(value.high)
-                 : "l"(from)
-                 : "memory");
+    asm volatile(
+        "{ .reg .b128 line;\n"
+        "  ld.relaxed.sys.global.b128 line, [%2];\n"
+        "  mov.b128 {%0, %1}, line; }"
+        : "=l"(value.low), "=l"(value.high)
+        : "l"(from)
+        : "memory");
     return value;
   }
-  static ONEHOP_PROTOCOL void store_pair(Pair* to, Pair value) {
-    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(value.low),
-                 "l"(value.high)
-                 : "memory");
+  static ONEHOP_PROTOCOL void store_line(Pair* to, Pair value) {
+    asm volatile(
+        "{ .reg .b128 line;\n"
+        "  mov.b128 line, {%1, %2};\n"
+        "  st.relaxed.sys.global.b128 [%0], line; }" ::"l"(to),
+        "l"(value.low), "l"(value.high)
+        : "memory");
   }
 
-  // A lane: one access of 128 bits, never a part of it.
+  // Words of one GPU, which its blocks share. In the order of what is around them where it says so.
+  static ONEHOP_PROTOCOL uint64_t fetch_or(uint64_t* word, uint64_t bits) {
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.global.or.b64 %0, [%1], %2;"
+                 : "=l"(old)
+                 : "l"(word), "l"(bits)
+                 : "memory");
+    return old;
+  }
+  static ONEHOP_PROTOCOL uint64_t fetch_and(uint64_t* word, uint64_t bits) {
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.global.and.b64 %0, [%1], %2;"
+                 : "=l"(old)
+                 : "l"(word), "l"(bits)
+                 : "memory");
+    return old;
+  }
+  static ONEHOP_PROTOCOL void add(uint64_t* word, uint64_t more) {
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
+  }
+  static ONEHOP_PROTOCOL uint64_t fetch_add_ordered(uint64_t* word, uint64_t more) {
+    uint64_t old;
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"
+                 : "=l"(old)
+                 : "l"(word), "l"(more)
+                 : "memory");
+    return old;
+  }
+  static ONEHOP_PROTOCOL uint64_t compare_swap(uint64_t* word, uint64_t expected, uint64_t value) {
+    uint64_t old;
+    asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(word), "l"(expected), "l"(value)
+                 : "memory");
+    return old;
+  }
+  // Of another GPU's memory: everything before is visible to whoever acquires the sum.
+  static ONEHOP_PROTOCOL void add_remote(uint64_t* word, uint64_t more) {
+    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
+  }
+  // Nanoseconds, of a clock that goes on.
+  static ONEHOP_PROTOCOL uint64_t now() {
+    uint64_t time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+    return time;
+  }
+  // Between two looks at the same word.
+  static ONEHOP_PROTOCOL void pause() {}
+
+  // A lane of a command: likewise one access.
   static ONEHOP_PROTOCOL Pair load_lane(const Pair* from) {
     Pair value;
     asm volatile(

@@ -8,7 +8,10 @@
 // Threading: any thread. Memory must be aligned to the size of the access.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
+#include <chrono>
 
 #include "onehop/detail/word.h"
 
@@ -47,15 +50,41 @@ struct BasicHostAtomics {
   static void fence() {}
   static void store_behind_fence(uint64_t* to, uint64_t value) { store_release(to, value); }
 
-  // Two halves in no order.
-  static Pair load_pair(const Pair* from) {
-    uint64_t low = load_relaxed(&from->low);
-    return {low, load_relaxed(&from->high)};
+  static void full_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+  static Pair load_line(const Pair* from) { return load_lane(from); }
+  static void store_line(Pair* to, Pair value) { store_lane(to, value); }
+
+  static uint64_t fetch_or(uint64_t* word, uint64_t bits) {
+    Between{}();
+    return std::atomic_ref<uint64_t>(*word).fetch_or(bits, std::memory_order_relaxed);
   }
-  static void store_pair(Pair* to, Pair value) {
-    store_relaxed(&to->low, value.low);
-    store_relaxed(&to->high, value.high);
+  static uint64_t fetch_and(uint64_t* word, uint64_t bits) {
+    Between{}();
+    return std::atomic_ref<uint64_t>(*word).fetch_and(bits, std::memory_order_relaxed);
   }
+  static void add(uint64_t* word, uint64_t more) {
+    Between{}();
+    std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_relaxed);
+  }
+  static uint64_t fetch_add_ordered(uint64_t* word, uint64_t more) {
+    Between{}();
+    return std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_acq_rel);
+  }
+  static uint64_t compare_swap(uint64_t* word, uint64_t expected, uint64_t value) {
+    Between{}();
+    std::atomic_ref<uint64_t>(*word).compare_exchange_strong(expected, value,
+                                                             std::memory_order_acquire);
+    return expected;
+  }
+  static void add_remote(uint64_t* word, uint64_t more) {
+    Between{}();
+    std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_release);
+  }
+  static uint64_t now() {
+    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  }
+  static void pause() { sched_yield(); }
 
   // A lane: whoever sees the high half, which has the flag, sees the low one too.
   static Pair load_lane(const Pair* from) {

@@ -2,23 +2,27 @@
 //
 // Messages whose data carries its own flag: no fence, no remote poll, several in flight.
 //
-//   line      bytes 4 | flag 4 | bytes 4 | flag 4        each half is one access of 8 bytes
-//   message   line p: length 8      lines p + 1, p + 2, ...: 8 bytes each, the last filled with 0
+//   line      word 4 | word 4 | word 4 | flag 4        one access of 16 bytes
+//   message   the head: what it is, the first 8 bytes     then rows of 32 lines
+//   row       384 bytes: line i has the words i, 32 + i and 64 + i of them
+//
+// So 32 threads with a line each read and write whole lines of memory. Of the last row only lines
+// that have a word are there.
 //
 // The ring lies in the receiver's memory. The sender alone writes into it, and only into places
-// that the receiver is through with; a word in the sender's memory says so, when the receiver
-// likes.
+// that the receiver is through with.
 //
-// Threading: one sending and one receiving side, each of as many threads as share a message (Part).
-// One thread of the sender asks for room, then a barrier of its side, for others may be behind; the
-// receiver has a barrier between the last read of a message and the word that counts it.
+// Threading: each side may consist of many threads that share a message (Part).
 #pragma once
-
-#include <string.h>
 
 #include "onehop/detail/word.h"
 
 namespace onehop::detail {
+
+struct Line {
+  uint32_t words[3];
+  uint32_t flag;
+};
 
 struct LineRing {
   Pair* lines;  // 2^shift of them, zero when the epoch begins
@@ -26,81 +30,129 @@ struct LineRing {
   uint8_t epoch;
 };
 
-// What one thread does of a message: every of-th line, from the rank-th on.
+// What one thread does of a message: every of-th line behind the head, from the rank-th on.
 struct Part {
-  uint64_t position;  // of the message's first line
-  uint64_t bytes;
   uint32_t rank = 0;
   uint32_t of = 1;
 };
 
-// At most the ring's number: more never fits.
-ONEHOP_PURE uint64_t lines_for(uint64_t bytes) { return 1 + bytes / 8 + (bytes % 8 != 0); }
+inline constexpr uint64_t kHeadBytes = 8;
+inline constexpr uint64_t kRowLines = 32;
+inline constexpr uint64_t kRowBytes = 384;
+inline constexpr uint32_t kWordStride = 128;  // between the words of a line, in bytes
+inline constexpr uint32_t kLinesAtOnce = 4;   // whose accesses a thread has under way
+
+// Lines behind the head.
+ONEHOP_PURE uint64_t body_lines(uint64_t bytes) {
+  if (bytes <= kHeadBytes) return 0;
+  uint64_t rest = bytes - kHeadBytes;
+  uint64_t words = (rest % kRowBytes + 3) / 4;
+  return rest / kRowBytes * kRowLines + (words < kRowLines ? words : kRowLines);
+}
+ONEHOP_PURE uint64_t lines_for(uint64_t bytes) { return 1 + body_lines(bytes); }
+
+// The most bytes that fit into so many lines, at least 1.
+ONEHOP_PURE uint64_t bytes_within(uint64_t lines) {
+  uint64_t rest = (lines - 1) % kRowLines;
+  return kHeadBytes + (lines - 1) / kRowLines * kRowBytes + rest * 4;
+}
+
+ONEHOP_PROTOCOL Pair* line_at(const LineRing& ring, uint64_t position) {
+  return &ring.lines[place_of(ring.shift, position)];
+}
 
 // Relaxed: the flag is in the same access as the data.
 template <typename A>
-ONEHOP_PROTOCOL void write_line(const LineRing& ring, uint64_t position, uint64_t bytes) {
-  uint64_t flag = static_cast<uint64_t>(flag_at(ring.epoch, ring.shift, position)) << 32;
-  A::store_pair(&ring.lines[place_of(ring.shift, position)],
-                {flag | (bytes & UINT32_MAX), flag | bytes >> 32});
+ONEHOP_PROTOCOL void store_line(Pair* to, const Line& line) {
+  A::store_line(to, {line.words[0] | static_cast<uint64_t>(line.words[1]) << 32,
+                     line.words[2] | static_cast<uint64_t>(line.flag) << 32});
 }
-
-// False: it is not there yet, or not all of it.
 template <typename A>
-ONEHOP_PROTOCOL bool read_line(const LineRing& ring, uint64_t position, uint64_t* bytes) {
-  uint32_t flag = flag_at(ring.epoch, ring.shift, position);
-  Pair seen = A::load_pair(&ring.lines[place_of(ring.shift, position)]);
-  if (seen.low >> 32 != flag || seen.high >> 32 != flag) return false;
-  *bytes = (seen.low & UINT32_MAX) | seen.high << 32;
-  return true;
+ONEHOP_PROTOCOL Line load_line(const Pair* from) {
+  Pair seen = A::load_line(from);
+  return {{static_cast<uint32_t>(seen.low), static_cast<uint32_t>(seen.low >> 32),
+           static_cast<uint32_t>(seen.high)},
+          static_cast<uint32_t>(seen.high >> 32)};
 }
 
-ONEHOP_PROTOCOL uint64_t load_bytes(const uint8_t* from, uint64_t most) {
-  uint64_t value = 0;
-  if (most >= 8 && reinterpret_cast<uintptr_t>(from) % 8 == 0) {
-    memcpy(&value, __builtin_assume_aligned(from, 8), 8);
-    return value;
+// Up to 4 bytes of memory, of any alignment; nothing behind `left` is touched.
+ONEHOP_PROTOCOL uint32_t load_word(const uint8_t* from, uint64_t left) {
+  if (left >= 4 && reinterpret_cast<uintptr_t>(from) % 4 == 0) {
+    uint32_t word;
+    __builtin_memcpy(&word, __builtin_assume_aligned(from, 4), 4);
+    return word;
   }
-  for (uint32_t i = 0; i < 8 && i < most; ++i) value |= static_cast<uint64_t>(from[i]) << 8 * i;
-  return value;
+  uint32_t word = 0;
+  for (uint32_t i = 0; i < 4 && i < left; ++i) word |= static_cast<uint32_t>(from[i]) << 8 * i;
+  return word;
 }
-
-ONEHOP_PROTOCOL void store_bytes(uint8_t* to, uint64_t value, uint64_t most) {
-  if (most >= 8 && reinterpret_cast<uintptr_t>(to) % 8 == 0) {
-    memcpy(__builtin_assume_aligned(to, 8), &value, 8);
+ONEHOP_PROTOCOL void store_word(uint8_t* to, uint32_t word, uint64_t left) {
+  if (left >= 4 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
+    __builtin_memcpy(__builtin_assume_aligned(to, 4), &word, 4);
     return;
   }
-  for (uint32_t i = 0; i < 8 && i < most; ++i) to[i] = static_cast<uint8_t>(value >> 8 * i);
+  for (uint32_t i = 0; i < 4 && i < left; ++i) to[i] = static_cast<uint8_t>(word >> 8 * i);
 }
 
-// The caller knows that lines_for(part.bytes) lines are free.
+// Where word 0 of a line behind the head lies in the message.
+ONEHOP_PURE uint64_t offset_of(uint64_t line) {
+  return kHeadBytes + line / kRowLines * kRowBytes + line % kRowLines * 4;
+}
+
+// The lines behind the head, of a message that begins at `position`. They are known to be free.
 template <typename A>
-ONEHOP_PROTOCOL void write_message(const LineRing& ring, const Part& part, const void* source) {
-  const uint8_t* from = static_cast<const uint8_t*>(source);
-  if (part.rank == 0) write_line<A>(ring, part.position, part.bytes);
-  for (uint64_t at = uint64_t{part.rank} * 8; at < part.bytes; at += uint64_t{part.of} * 8) {
-    write_line<A>(ring, part.position + 1 + at / 8, load_bytes(from + at, part.bytes - at));
+ONEHOP_PROTOCOL void write_body(const LineRing& ring, uint64_t position, const Part& part,
+                                const uint8_t* from, uint64_t bytes) {
+  const uint64_t count = body_lines(bytes);
+  for (uint64_t first = part.rank; first < count; first += uint64_t{kLinesAtOnce} * part.of) {
+    Line lines[kLinesAtOnce] = {};
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      const uint64_t i = first + uint64_t{k} * part.of;
+      if (i >= count) continue;
+      for (uint32_t w = 0; w < 3; ++w) {
+        const uint64_t at = offset_of(i) + w * kWordStride;
+        if (at < bytes) lines[k].words[w] = load_word(from + at, bytes - at);
+      }
+      lines[k].flag = flag_at(ring.epoch, ring.shift, position + 1 + i);
+    }
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      const uint64_t i = first + uint64_t{k} * part.of;
+      if (i < count) store_line<A>(line_at(ring, position + 1 + i), lines[k]);
+    }
   }
 }
 
-// The length of the message at a position. False: it has not begun yet. It is the sender's word:
-// the caller holds it against what it expects and against its own capacity.
-template <typename A>
-ONEHOP_PROTOCOL bool read_length(const LineRing& ring, uint64_t position, uint64_t* bytes) {
-  return read_line<A>(ring, position, bytes);
-}
-
-// Waits for the bytes behind the length. False: give_up() said so; what has come is in the target.
-template <typename A, typename GiveUp>
-ONEHOP_PROTOCOL bool read_message(const LineRing& ring, const Part& part, void* target,
-                                  GiveUp&& give_up) {
-  uint8_t* to = static_cast<uint8_t*>(target);
-  for (uint64_t at = uint64_t{part.rank} * 8; at < part.bytes; at += uint64_t{part.of} * 8) {
-    uint64_t value;
-    while (!read_line<A>(ring, part.position + 1 + at / 8, &value)) {
-      if (give_up()) return false;
+// Waits for the lines behind the head, and stores what of them is within the capacity. `seed` is
+// what the thread's first line has been seen to hold. False: patience.over() said so.
+template <typename A, typename Patience>
+ONEHOP_PROTOCOL bool read_body(const LineRing& ring, uint64_t position, const Part& part,
+                               uint8_t* to, uint64_t bytes, uint64_t capacity, Line seed,
+                               Patience& patience) {
+  const uint64_t count = body_lines(bytes);
+  const uint64_t most = bytes < capacity ? bytes : capacity;
+  for (uint64_t first = part.rank; first < count; first += uint64_t{kLinesAtOnce} * part.of) {
+    Line lines[kLinesAtOnce];
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      const uint64_t i = first + uint64_t{k} * part.of;
+      if (i == part.rank) {
+        lines[k] = seed;
+      } else if (i < count) {
+        lines[k] = load_line<A>(line_at(ring, position + 1 + i));
+      }
     }
-    store_bytes(to + at, value, part.bytes - at);
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      const uint64_t i = first + uint64_t{k} * part.of;
+      if (i >= count) continue;
+      const uint32_t flag = flag_at(ring.epoch, ring.shift, position + 1 + i);
+      while (lines[k].flag != flag) {
+        if (patience.over()) return false;
+        lines[k] = load_line<A>(line_at(ring, position + 1 + i));
+      }
+      for (uint32_t w = 0; w < 3; ++w) {
+        const uint64_t at = offset_of(i) + w * kWordStride;
+        if (at < most) store_word(to + at, lines[k].words[w], most - at);
+      }
+    }
   }
   return true;
 }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Groups of threads that carry out an operation together: a warp, a block, a cluster. All of its
+// threads make each call alike.
+//
+// Threading: a group is made by all of its threads at the same place, each for itself.
+#pragma once
+
+#include "onehop/detail/copy.h"
+#include "onehop/detail/device_atomics.h"
+
+namespace onehop {
+
+namespace detail {
+
+// `of` threads, the calling one being the at-th.
+struct DirectLanes {
+  uint32_t at;
+  uint32_t of;
+  __device__ uint32_t lane() const { return at; }
+  __device__ uint32_t count() const { return of; }
+  __device__ Pair next(const Pair&, const Pair* words, uint64_t i, bool valid, bool) const {
+    return valid ? words[i + 1] : Pair{};
+  }
+};
+
+__device__ __forceinline__ uint32_t thread_of_block() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+__device__ __forceinline__ uint32_t block_size() { return blockDim.x * blockDim.y * blockDim.z; }
+
+// What all groups of one team have.
+template <typename Own>
+struct OneTeam {
+  __device__ uint32_t team() const { return 0; }
+  __device__ uint32_t teams() const { return 1; }
+  __device__ bool leads() const { return own().rank() == 0; }
+  __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
+    copy_together(DirectLanes{own().rank(), own().size()}, to, from, bytes);
+  }
+
+ private:
+  __device__ const Own& own() const { return static_cast<const Own&>(*this); }
+};
+
+}  // namespace detail
+
+// The 32 threads of the calling warp, all of which must be there.
+struct WarpGroup : detail::OneTeam<WarpGroup> {
+  __device__ uint32_t rank() const { return detail::thread_of_block() % 32; }
+  __device__ uint32_t size() const { return 32; }
+  __device__ void sync() const { __syncwarp(); }
+  __device__ bool any(bool flag) const { return __any_sync(~0u, flag) != 0; }
+  __device__ uint64_t share(uint64_t value) const { return __shfl_sync(~0u, value, 0); }
+};
+
+// All threads of the calling block. To make one is a barrier of the block.
+struct BlockGroup : detail::OneTeam<BlockGroup> {
+  __device__ BlockGroup() { __syncthreads(); }
+  __device__ uint32_t rank() const { return detail::thread_of_block(); }
+  __device__ uint32_t size() const { return detail::block_size(); }
+  __device__ void sync() const { __syncthreads(); }
+  __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
+  // In turns, so that the value before is read by all when it is overwritten.
+  __device__ uint64_t share(uint64_t value) {
+    __shared__ uint64_t values[2];
+    turn_ ^= 1;
+    if (leads()) values[turn_] = value;
+    __syncthreads();
+    return values[turn_];
+  }
+
+ private:
+  uint32_t turn_ = 0;
+};
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// All threads of the calling cluster of blocks; from sm_90 on.
+struct ClusterGroup : detail::OneTeam<ClusterGroup> {
+  __device__ uint32_t rank() const {
+    return block() * detail::block_size() + detail::thread_of_block();
+  }
+  __device__ uint32_t size() const { return blocks() * detail::block_size(); }
+  __device__ void sync() const {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+  }
+  __device__ bool any(bool flag) const {
+    const uint32_t here = __syncthreads_or(flag) != 0;
+    bool found = false;
+    const uint32_t place = put(here);
+    for (uint32_t i = 0; i < blocks(); ++i) found = found || read(place, i) != 0;
+    // No block leaves while another one looks at its memory.
+    sync();
+    return found;
+  }
+  __device__ uint64_t share(uint64_t value) const {
+    const uint64_t shared = read(put(value), 0);
+    sync();
+    return shared;
+  }
+
+ private:
+  __device__ static uint32_t block() {
+    uint32_t rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+  }
+  __device__ static uint32_t blocks() {
+    uint32_t count;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+    return count;
+  }
+  // The value of each block's first thread, for all blocks to read.
+  __device__ uint32_t put(uint64_t value) const {
+    __shared__ uint64_t shared;
+    if (detail::thread_of_block() == 0) shared = value;
+    sync();
+    return static_cast<uint32_t>(__cvta_generic_to_shared(&shared));
+  }
+  __device__ static uint64_t read(uint32_t place, uint32_t of_block) {
+    uint32_t there;
+    uint64_t value;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(place), "r"(of_block));
+    asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(value) : "r"(there) : "memory");
+    return value;
+  }
+};
+#endif
+
+}  // namespace onehop

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lanes: what each side of a peer keeps in the memory of its GPU for messages between kernels, how
+// an operation takes one half of a lane (sending or receiving), and how its waits end.
+//
+//   memory of a lane           written by          read by
+//   tx, rx                     us                  us: cursors, and who is at it
+//   credit                     their receiver      our sender: lines they are through with
+//   posted                     their receiver      our sender: where a large message is to go
+//   filled                     their sender        our receiver: chunks that are there
+//   emptied                    their receiver      our sender: chunks they are through with
+//   lines, chunks              their sender        our receiver
+//
+// So whoever waits polls memory of its own GPU. With OH_LANE_SINGLE the credit of our sender lies
+// in the peer's memory instead (kept_*), for comparison.
+//
+//   state    epoch 8 | failed 1 | 0 | busy 1 | lines 53      lines: the cursor
+//   owner    token 32 | joined 16 | left 16                  of an operation by several blocks
+//
+// One atomic access takes a half and tells its cursor: two at once find each other, and neither a
+// counter nor an index is ever given by the user.
+//
+// Threading: one operation at a time on a half; it may consist of several teams (Group).
+#pragma once
+
+#include "onehop/detail/line.h"
+#include "onehop/lane.h"
+
+namespace onehop::detail {
+
+inline constexpr uint32_t kMostChunks = 64;
+
+struct alignas(64) LaneHalf {
+  uint64_t state;
+  uint64_t owner;
+  uint64_t chunks;  // cursor of the staged ring
+  uint64_t
+      through;  // tx: lines the receiver was through with when we looked last; rx: what we said
+};
+
+struct LaneMemory {
+  LaneHalf tx;
+  LaneHalf rx;
+  alignas(64) uint64_t credit;
+  alignas(64) Pair posted[2];
+  alignas(64) uint64_t filled[kMostChunks];
+  alignas(64) uint64_t emptied[kMostChunks];
+  alignas(64) uint64_t kept_credit;  // OH_LANE_SINGLE: by our receiver, read by their sender
+  alignas(64) uint64_t kept_emptied[kMostChunks];
+};
+
+// In mapped host memory, one per lane. Index 0: tx, 1: rx.
+struct alignas(64) LaneNotice {
+  struct alignas(64) {
+    uint64_t word;  // by the host: not 0, and waits end
+  } abort;
+  struct alignas(64) {
+    uint64_t fault;  // by kernels: an oh_lane_fault, behind the rest
+    uint64_t bytes;  // of the message
+    uint64_t capacity;
+    uint64_t position;
+  } failed[2], warned[2];  // failed: the half takes no more; warned: it goes on
+};
+
+// What a peer signals us, and what was taken of it.
+inline constexpr uint32_t kSignalSlots = 64;
+struct LaneSignals {
+  alignas(64) uint64_t arrived[kSignalSlots];  // by the peer
+  alignas(64) uint64_t taken[kSignalSlots];    // by us
+};
+
+inline constexpr uint64_t kLinesMask = (uint64_t{1} << 53) - 1;
+inline constexpr uint64_t kBusy = uint64_t{1} << 53;
+inline constexpr uint64_t kFailed = uint64_t{1} << 55;
+
+ONEHOP_PURE uint64_t make_state(uint8_t epoch, uint64_t lines) {
+  return static_cast<uint64_t>(epoch) << 56 | (lines & kLinesMask);
+}
+ONEHOP_PURE uint8_t epoch_of(uint64_t state) { return static_cast<uint8_t>(state >> 56); }
+
+ONEHOP_PROTOCOL LaneMemory* mine(const oh_lane_handle& lane) {
+  return reinterpret_cast<LaneMemory*>(lane.mine);
+}
+ONEHOP_PROTOCOL LaneMemory* theirs(const oh_lane_handle& lane) {
+  return reinterpret_cast<LaneMemory*>(lane.theirs);
+}
+ONEHOP_PROTOCOL LaneNotice* notice(const oh_lane_handle& lane) {
+  return reinterpret_cast<LaneNotice*>(lane.notice);
+}
+ONEHOP_PURE uint64_t lines_of(const oh_lane_handle& lane) { return uint64_t{1} << lane.ring_shift; }
+// Credit is given when so many lines were read, and a small message leaves as many free: it never
+// waits for credit that the receiver keeps back.
+ONEHOP_PURE uint64_t credit_step(const oh_lane_handle& lane) { return lines_of(lane) / 4; }
+ONEHOP_PURE uint64_t most_small(const oh_lane_handle& lane) {
+  return bytes_within(lines_of(lane) - credit_step(lane));
+}
+
+// When a wait ends without what it waited for. Looks at the host's word and at the clock only now
+// and then: either takes longer than what is waited for.
+template <typename A>
+struct Patience {
+  static constexpr uint32_t kLook = 1024;  // polls
+
+  const oh_lane_handle& lane;
+  uint64_t started = 0;
+  uint32_t polls = 0;
+  uint32_t fault = OH_LANE_OK;
+
+  ONEHOP_PROTOCOL explicit Patience(const oh_lane_handle& of) : lane(of) {}
+
+  ONEHOP_PROTOCOL bool over() {
+    A::pause();
+    if (++polls % kLook != 0) return false;
+    if (A::load_relaxed(&notice(lane)->abort.word) != 0) fault = OH_LANE_ABORTED;
+    const uint64_t now = A::now();
+    if (started == 0) started = now;
+    if (fault == OH_LANE_OK && now - started > lane.timeout_ns) fault = OH_LANE_TIMEOUT;
+    return fault != OH_LANE_OK;
+  }
+};
+
+// One half of a lane in the hands of an operation: each of its threads has one of these.
+//
+//   G   a group: rank() and size() over all teams; team(), teams(); leads(): one thread of a team;
+//       share(value): the leader's value, for all of the team; any(flag): whether any of the team
+//       says so; sync(). The last three are barriers of the team.
+template <typename A>
+struct Half {
+  const oh_lane_handle& lane;
+  const uint32_t side;  // 0: tx, 1: rx
+  LaneHalf* const half;
+  uint64_t position = 0;  // of the next line
+  uint64_t begun = 0;     // where we took it over
+  uint64_t chunks = 0;    // of the staged ring; only once they were asked for
+  bool chunks_known = false;
+  uint64_t through = 0;
+  uint8_t epoch = 0;
+  uint32_t fault = OH_LANE_OK;
+
+  ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
+      : lane(of), side(which), half(which == 0 ? &mine(of)->tx : &mine(of)->rx) {}
+
+  ONEHOP_PROTOCOL LineRing incoming() const {
+    return {reinterpret_cast<Pair*>(lane.mine + lane.lines_at), lane.ring_shift, epoch};
+  }
+  ONEHOP_PROTOCOL LineRing outgoing() const {
+    return {reinterpret_cast<Pair*>(lane.theirs + lane.lines_at), lane.ring_shift, epoch};
+  }
+
+  // False: it has failed, or somebody else has it; then there is nothing to give back.
+  template <typename G>
+  ONEHOP_PROTOCOL bool take(G& group) {
+    // On its way while the state is asked for: one that is too old does no harm.
+    through = A::load_relaxed(&half->through);
+    const uint64_t state = group.share(group.leads() ? claim(group.teams() > 1) : 0);
+    epoch = epoch_of(state);
+    begun = position = state & kLinesMask;
+    if ((state & kFailed) != 0) fault = OH_LANE_FAILED;
+    if ((state & kBusy) != 0) fault = OH_LANE_OVERLAP;
+    if (fault == OH_LANE_OVERLAP && group.leads()) fail(fault, 0, 0);
+    return fault == OH_LANE_OK;
+  }
+
+  // Behind the last access of the team's threads to the lane. commit(), by one thread of the last
+  // team, if none has failed.
+  template <typename G, typename Commit>
+  ONEHOP_PROTOCOL void give(G& group, Commit&& commit) {
+    (void)agree(group, is_broken());
+    if (!group.leads()) return;
+    if (is_broken()) fail(fault, 0, 0);
+    bool good = !is_broken();
+    if (group.teams() > 1) {
+      const uint64_t seen = A::fetch_add_ordered(&half->owner, 1) + 1;
+      if ((seen & 0xffff) != group.teams()) return leave(seen);
+      good = good && (A::load_relaxed(&half->state) & kFailed) == 0;
+    }
+    if (good) commit();
+    release(good);
+    if (group.teams() > 1) A::store_release(&half->owner, 0);
+  }
+
+  // After this fault the lane does not go on.
+  ONEHOP_PROTOCOL bool is_broken() const { return fault > OH_LANE_RANGE; }
+  // Whether any thread of the team says `bad`: then all have its fault. A barrier of the team.
+  template <typename G>
+  ONEHOP_PROTOCOL bool agree(G& group, bool bad) {
+    if (!group.any(bad)) return false;
+    const bool aborted = group.any(fault == OH_LANE_ABORTED);
+    const bool late = group.any(fault == OH_LANE_TIMEOUT);
+    fault = aborted ? OH_LANE_ABORTED : late ? OH_LANE_TIMEOUT : OH_LANE_FAILED;
+    return true;
+  }
+  ONEHOP_PROTOCOL void know_chunks() {
+    if (!chunks_known) chunks = A::load_relaxed(&half->chunks);
+    chunks_known = true;
+  }
+
+  // Waits until all lines before `upto` may be written. Threads that write none need not ask.
+  ONEHOP_PROTOCOL bool wait_for_room(uint64_t upto, Patience<A>& patience) {
+    const LaneMemory* from = (lane.flags & OH_LANE_SINGLE) != 0 ? theirs(lane) : mine(lane);
+    const uint64_t* word = (lane.flags & OH_LANE_SINGLE) != 0 ? &from->kept_credit : &from->credit;
+    // What the peer says is not believed if it is ahead of us.
+    while (upto - through > lines_of(lane)) {
+      const uint64_t seen = poll<A>(word, epoch);
+      if (seen <= upto && seen > through) {
+        through = seen;
+        continue;
+      }
+      if (patience.over()) return false;
+    }
+    return true;
+  }
+
+  // By the leader, when nobody of us looks at lines before `position` any more.
+  ONEHOP_PROTOCOL void give_credit() {
+    if (position - through < credit_step(lane)) return;
+    through = position;
+    uint64_t* word =
+        (lane.flags & OH_LANE_SINGLE) != 0 ? &mine(lane)->kept_credit : &theirs(lane)->credit;
+    publish<A>(word, epoch, position);
+  }
+
+  // Keeps the reason for the host, the first one.
+  ONEHOP_PROTOCOL void fail(uint32_t why, uint64_t bytes, uint64_t capacity) {
+    if ((A::fetch_or(&half->state, kFailed) & kFailed) != 0) return;
+    tell(notice(lane)->failed[side], why, bytes, capacity);
+  }
+  ONEHOP_PROTOCOL void warn(uint32_t why, uint64_t bytes, uint64_t capacity) {
+    fault = why;
+    tell(notice(lane)->warned[side], why, bytes, capacity);
+  }
+
+ private:
+  template <typename Place>
+  ONEHOP_PROTOCOL void tell(Place& place, uint32_t why, uint64_t bytes, uint64_t capacity) {
+    A::store_relaxed(&place.bytes, bytes);
+    A::store_relaxed(&place.capacity, capacity);
+    A::store_relaxed(&place.position, position);
+    A::store_release(&place.fault, why);
+  }
+
+  // The state before, with kBusy only if it was another's.
+  ONEHOP_PROTOCOL uint64_t claim(bool joint) {
+    if (joint) {
+      const uint64_t ours = static_cast<uint64_t>(lane.token) << 32;
+      const uint64_t owner = A::compare_swap(&half->owner, 0, ours | 1 << 16);
+      if (owner != 0 && owner >> 32 != lane.token) return kBusy;
+      if (owner != 0) {
+        A::add(&half->owner, 1 << 16);
+        return A::load_acquire(&half->state) & ~kBusy;
+      }
+    }
+    const uint64_t before = A::fetch_or(&half->state, kBusy);
+    const bool refused = (before & (kBusy | kFailed)) != 0;
+    if (refused && (before & kBusy) == 0) A::fetch_and(&half->state, ~kBusy);
+    if (refused && joint) A::store_release(&half->owner, 0);
+    return before;
+  }
+  // Of an operation that failed the last to leave gives the half back, though not all have come.
+  ONEHOP_PROTOCOL void leave(uint64_t seen) {
+    if ((A::load_acquire(&half->state) & kFailed) == 0) return;
+    if ((seen >> 16 & 0xffff) != (seen & 0xffff)) return;
+    if (A::compare_swap(&half->owner, seen, 0) == seen) A::fetch_and(&half->state, ~kBusy);
+  }
+  ONEHOP_PROTOCOL void release(bool advance) {
+    if (!advance) {
+      A::fetch_and(&half->state, ~kBusy);
+      return;
+    }
+    if (chunks_known) A::store_relaxed(&half->chunks, chunks);
+    A::store_relaxed(&half->through, through);
+    // The host may have failed it meanwhile: only what is ours is changed.
+    A::add(&half->state, position - begun - kBusy);
+  }
+};
+
+}  // namespace onehop::detail

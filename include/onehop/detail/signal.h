@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Signals between kernels: counts per peer and slot, which waits consume; so a graph that is
+// replayed finds what was signalled for this replay. They belong to no lane.
+//
+//   arrived   added to by the peer, in our memory        taken   by us, as waits end
+//
+// Threading: any number of groups at once, on the same slot, too. The group ends with a barrier.
+#pragma once
+
+#include "onehop/detail/lane.h"
+
+namespace onehop::detail {
+
+// Behind all that the group has stored before. False: there is no such slot.
+template <typename A, typename G>
+ONEHOP_PROTOCOL bool signal(const oh_lane_handle& lane, G& group, uint32_t slot, uint64_t count) {
+  if (slot >= kSignalSlots) return false;
+  group.sync();
+  LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.their_signals);
+  if (group.leads()) A::add_remote(&signals->arrived[slot], count);
+  return true;
+}
+
+// Waits for `count` more, and takes them. A wait that ends otherwise takes none. Acquire: pairs
+// with signal().
+template <typename A, typename G>
+ONEHOP_PROTOCOL uint32_t wait_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
+                                     uint64_t count) {
+  if (slot >= kSignalSlots) return OH_LANE_RANGE;
+  Patience<A> patience(lane);
+  if (group.leads()) {
+    LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.signals);
+    uint64_t* taken = &signals->taken[slot];
+    uint64_t had = A::load_relaxed(taken);
+    while (true) {
+      if (A::load_acquire(&signals->arrived[slot]) - had >= count) {
+        const uint64_t seen = A::compare_swap(taken, had, had + count);
+        if (seen == had) break;
+        had = seen;
+      } else {
+        if (patience.over()) break;
+        had = A::load_relaxed(taken);
+      }
+    }
+  }
+  return static_cast<uint32_t>(group.share(patience.fault));
+}
+
+}  // namespace onehop::detail

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// onehop inside kernels: messages, puts and signals between GPUs, from a user's own kernel.
+//
+//   __global__ void exchange(oh_lane_handle lane, float* out, float* in, size_t bytes) {
+//     onehop::BlockGroup block;
+//     onehop::send(lane, block, out, bytes);
+//     onehop::recv(lane, block, in, bytes);
+//   }
+//
+// A handle comes from oh_peer_device_handle (Python: peer.device_handle(lane)). Arguments stay the
+// same from launch to launch, and in graphs that are replayed: the lane knows how far it is. Send k
+// of one side meets receive k of the other, per lane; of each lane one group at a time may send,
+// and one receive. What fits into the lane's ring is sent without waiting for the receiver.
+//
+// A kernel that sends or receives many messages takes the lane once:
+//
+//   onehop::SendLane lane(handle, block);
+//   for (...) lane.send(data, bytes);
+//   oh_lane_fault fault = lane.close();
+//
+// Functions return OH_LANE_OK or what became of the operation; every wait ends, at the handle's
+// timeout at the latest. After a fault beyond OH_LANE_RANGE that half of the lane takes no more
+// until it is reset (oh_peer_reset_lane).
+//
+// Threading: all threads of the group call alike, with the same arguments.
+// Ownership: the handle and the memory are the caller's. Needs sm_70; clusters need sm_90.
+#pragma once
+
+#include "onehop/detail/groups.cuh"
+#include "onehop/detail/message.h"
+#include "onehop/detail/signal.h"
+
+namespace onehop {
+
+// The sending half of a lane in the hands of a group, from its making until close().
+template <typename Group>
+class SendLane {
+ public:
+  __device__ SendLane(const oh_lane_handle& handle, Group& group) : sender_(handle), group_(group) {
+    taken_ = sender_.take(group);
+  }
+  // `data` may be written again behind the group's next barrier, or its next call here.
+  __device__ oh_lane_fault send(const void* data, uint64_t bytes) {
+    if (taken_) sender_.send(group_, data, bytes);
+    return fault();
+  }
+  __device__ oh_lane_fault close() {
+    if (taken_) sender_.give(group_);
+    taken_ = false;
+    return fault();
+  }
+  // What the calling thread knows; all of the group's do once it is closed.
+  __device__ oh_lane_fault fault() const { return static_cast<oh_lane_fault>(sender_.half.fault); }
+
+ private:
+  detail::Sender<detail::DeviceAtomics> sender_;
+  Group& group_;
+  bool taken_;
+};
+
+// The receiving half.
+template <typename Group>
+class RecvLane {
+ public:
+  __device__ RecvLane(const oh_lane_handle& handle, Group& group)
+      : receiver_(handle), group_(group) {
+    taken_ = receiver_.take(group);
+  }
+  // Afterwards the bytes are visible to all threads of the group.
+  __device__ oh_lane_fault recv(void* data, uint64_t capacity) {
+    if (taken_) receiver_.receive(group_, data, capacity);
+    return fault();
+  }
+  // Bytes of the message that came last; more than its capacity if that was too small.
+  __device__ uint64_t bytes() const { return receiver_.length; }
+  __device__ oh_lane_fault close() {
+    if (taken_) receiver_.give(group_);
+    taken_ = false;
+    return fault();
+  }
+  __device__ oh_lane_fault fault() const {
+    return static_cast<oh_lane_fault>(receiver_.half.fault);
+  }
+
+ private:
+  detail::Receiver<detail::DeviceAtomics> receiver_;
+  Group& group_;
+  bool taken_;
+};
+
+// One message.
+template <typename Group>
+__device__ oh_lane_fault send(const oh_lane_handle& handle, Group& group, const void* data,
+                              uint64_t bytes) {
+  SendLane<Group> lane(handle, group);
+  lane.send(data, bytes);
+  return lane.close();
+}
+
+// `received` may be null; else it gets the bytes of the message.
+template <typename Group>
+__device__ oh_lane_fault recv(const oh_lane_handle& handle, Group& group, void* data,
+                              uint64_t capacity, uint64_t* received = nullptr) {
+  RecvLane<Group> lane(handle, group);
+  lane.recv(data, capacity);
+  if (received != nullptr) *received = lane.bytes();
+  return lane.close();
+}
+
+// Receives a message, and sends it on by another lane; it stays in `data`, too.
+template <typename Group>
+__device__ oh_lane_fault forward(const oh_lane_handle& from, const oh_lane_handle& to, Group& group,
+                                 void* data, uint64_t capacity, uint64_t* received = nullptr) {
+  RecvLane<Group> in(from, group);
+  in.recv(data, capacity);
+  const uint64_t bytes = in.bytes();
+  const oh_lane_fault fault = in.close();
+  if (received != nullptr) *received = bytes;
+  return fault == OH_LANE_OK ? send(to, group, data, bytes) : fault;
+}
+
+// Copies into memory of the peer. Seen there behind a signal that follows.
+template <typename Group>
+__device__ oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset, Group& group,
+                             const void* data, uint64_t bytes) {
+  if (offset > remote.size || bytes > remote.size - offset) return OH_LANE_RANGE;
+  group.sync();
+  group.copy(reinterpret_cast<uint8_t*>(remote.base + offset), static_cast<const uint8_t*>(data),
+             bytes);
+  return OH_LANE_OK;
+}
+
+// Adds to the peer's count of a slot, behind everything that the group has put before.
+template <typename Group>
+__device__ oh_lane_fault signal(const oh_lane_handle& handle, Group& group, uint32_t slot,
+                                uint64_t count = 1) {
+  const bool done = detail::signal<detail::DeviceAtomics>(handle, group, slot, count);
+  return done ? OH_LANE_OK : OH_LANE_RANGE;
+}
+
+template <typename Group>
+__device__ oh_lane_fault put_signal(const oh_remote_memory& remote, uint64_t offset, Group& group,
+                                    const void* data, uint64_t bytes, const oh_lane_handle& handle,
+                                    uint32_t slot, uint64_t count = 1) {
+  const oh_lane_fault fault = put(remote, offset, group, data, bytes);
+  return fault == OH_LANE_OK ? signal(handle, group, slot, count) : fault;
+}
+
+// Waits until the peer has signalled `count` more, and takes them. Then what it put before is
+// visible to all of the group.
+template <typename Group>
+__device__ oh_lane_fault wait(const oh_lane_handle& handle, Group& group, uint32_t slot,
+                              uint64_t count = 1) {
+  return static_cast<oh_lane_fault>(
+      detail::wait_signal<detail::DeviceAtomics>(handle, group, slot, count));
+}
+
+}  // namespace onehop
