@@ -91,8 +91,8 @@ ONEHOP_PURE uint64_t lines_of(const oh_lane_handle& lane) { return uint64_t{1} <
 // Credit is given when so many lines were read, and a small message leaves as many free: it never
 // waits for credit that the receiver keeps back.
 ONEHOP_PURE uint64_t credit_step(const oh_lane_handle& lane) { return lines_of(lane) / 4; }
-ONEHOP_PURE uint64_t most_small(const oh_lane_handle& lane) {
-  return bytes_within(lines_of(lane) - credit_step(lane));
+ONEHOP_PURE uint32_t most_small(const oh_lane_handle& lane) {
+  return bytes_within(static_cast<uint32_t>(lines_of(lane) - credit_step(lane)));
 }
 
 // When a wait ends without what it waited for. Looks at the host's word and at the clock only now
@@ -110,7 +110,11 @@ struct Patience {
 
   ONEHOP_PROTOCOL bool over() {
     A::pause();
-    if (++polls % kLook != 0) return false;
+    return ++polls % kLook == 0 && look();
+  }
+
+ private:
+  ONEHOP_PROTOCOL bool look() {
     if (A::load_relaxed(&notice(lane)->abort.word) != 0) fault = OH_LANE_ABORTED;
     const uint64_t now = A::now();
     if (started == 0) started = now;

@@ -36,25 +36,30 @@ struct Part {
   uint32_t of = 1;
 };
 
-inline constexpr uint64_t kHeadBytes = 8;
-inline constexpr uint64_t kRowLines = 32;
-inline constexpr uint64_t kRowBytes = 384;
+inline constexpr uint32_t kHeadBytes = 8;
+inline constexpr uint32_t kRowLines = 32;
+inline constexpr uint32_t kRowBytes = 384;
 inline constexpr uint32_t kWordStride = 128;  // between the words of a line, in bytes
 inline constexpr uint32_t kLinesAtOnce = 4;   // whose accesses a thread has under way
 
-// Lines behind the head.
-ONEHOP_PURE uint64_t body_lines(uint64_t bytes) {
+// Lines behind the head; of small messages, so 32 bits suffice.
+ONEHOP_PURE uint32_t body_lines(uint32_t bytes) {
   if (bytes <= kHeadBytes) return 0;
-  uint64_t rest = bytes - kHeadBytes;
-  uint64_t words = (rest % kRowBytes + 3) / 4;
-  return rest / kRowBytes * kRowLines + (words < kRowLines ? words : kRowLines);
+  const uint32_t rest = bytes - kHeadBytes;
+  const uint32_t rows = rest / kRowBytes;
+  const uint32_t words = (rest - rows * kRowBytes + 3) / 4;
+  return rows * kRowLines + (words < kRowLines ? words : kRowLines);
 }
-ONEHOP_PURE uint64_t lines_for(uint64_t bytes) { return 1 + body_lines(bytes); }
+ONEHOP_PURE uint32_t lines_for(uint32_t bytes) { return 1 + body_lines(bytes); }
 
 // The most bytes that fit into so many lines, at least 1.
-ONEHOP_PURE uint64_t bytes_within(uint64_t lines) {
-  uint64_t rest = (lines - 1) % kRowLines;
-  return kHeadBytes + (lines - 1) / kRowLines * kRowBytes + rest * 4;
+ONEHOP_PURE uint32_t bytes_within(uint32_t lines) {
+  return kHeadBytes + (lines - 1) / kRowLines * kRowBytes + (lines - 1) % kRowLines * 4;
+}
+
+// Where word 0 of a line behind the head lies in the message.
+ONEHOP_PURE uint32_t offset_of(uint32_t line) {
+  return kHeadBytes + line / kRowLines * kRowBytes + line % kRowLines * 4;
 }
 
 ONEHOP_PROTOCOL Pair* line_at(const LineRing& ring, uint64_t position) {
@@ -69,88 +74,108 @@ ONEHOP_PROTOCOL void store_line(Pair* to, const Line& line) {
 }
 template <typename A>
 ONEHOP_PROTOCOL Line load_line(const Pair* from) {
-  Pair seen = A::load_line(from);
+  const Pair seen = A::load_line(from);
   return {{static_cast<uint32_t>(seen.low), static_cast<uint32_t>(seen.low >> 32),
            static_cast<uint32_t>(seen.high)},
           static_cast<uint32_t>(seen.high >> 32)};
 }
 
-// Up to 4 bytes of memory, of any alignment; nothing behind `left` is touched.
-ONEHOP_PROTOCOL uint32_t load_word(const uint8_t* from, uint64_t left) {
-  if (left >= 4 && reinterpret_cast<uintptr_t>(from) % 4 == 0) {
-    uint32_t word;
-    __builtin_memcpy(&word, __builtin_assume_aligned(from, 4), 4);
+// Memory of a message, in words: of any alignment and length, or of whole words only, which is
+// faster. Nothing outside [data, data + bytes) is touched.
+template <typename Byte>
+struct AnyWords {
+  Byte* data;
+  uint32_t bytes;
+  ONEHOP_PROTOCOL uint32_t load(uint32_t at) const {
+    uint32_t word = 0;
+    ONEHOP_ROLLED
+    for (uint32_t i = 0; i < 4 && at + i < bytes; ++i) {
+      word |= static_cast<uint32_t>(data[at + i]) << 8 * i;
+    }
     return word;
   }
-  uint32_t word = 0;
-  for (uint32_t i = 0; i < 4 && i < left; ++i) word |= static_cast<uint32_t>(from[i]) << 8 * i;
-  return word;
-}
-ONEHOP_PROTOCOL void store_word(uint8_t* to, uint32_t word, uint64_t left) {
-  if (left >= 4 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
-    __builtin_memcpy(__builtin_assume_aligned(to, 4), &word, 4);
-    return;
-  }
-  for (uint32_t i = 0; i < 4 && i < left; ++i) to[i] = static_cast<uint8_t>(word >> 8 * i);
-}
-
-// Where word 0 of a line behind the head lies in the message.
-ONEHOP_PURE uint64_t offset_of(uint64_t line) {
-  return kHeadBytes + line / kRowLines * kRowBytes + line % kRowLines * 4;
-}
-
-// The lines behind the head, of a message that begins at `position`. They are known to be free.
-template <typename A>
-ONEHOP_PROTOCOL void write_body(const LineRing& ring, uint64_t position, const Part& part,
-                                const uint8_t* from, uint64_t bytes) {
-  const uint64_t count = body_lines(bytes);
-  for (uint64_t first = part.rank; first < count; first += uint64_t{kLinesAtOnce} * part.of) {
-    Line lines[kLinesAtOnce] = {};
-    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      const uint64_t i = first + uint64_t{k} * part.of;
-      if (i >= count) continue;
-      for (uint32_t w = 0; w < 3; ++w) {
-        const uint64_t at = offset_of(i) + w * kWordStride;
-        if (at < bytes) lines[k].words[w] = load_word(from + at, bytes - at);
-      }
-      lines[k].flag = flag_at(ring.epoch, ring.shift, position + 1 + i);
-    }
-    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      const uint64_t i = first + uint64_t{k} * part.of;
-      if (i < count) store_line<A>(line_at(ring, position + 1 + i), lines[k]);
+  ONEHOP_PROTOCOL void store(uint32_t at, uint32_t word) const {
+    ONEHOP_ROLLED
+    for (uint32_t i = 0; i < 4 && at + i < bytes; ++i) {
+      data[at + i] = static_cast<uint8_t>(word >> 8 * i);
     }
   }
+};
+template <typename Byte>
+struct WholeWords {
+  using Word = uint32_t __attribute__((may_alias));
+  Byte* data;
+  uint32_t bytes;
+  ONEHOP_PROTOCOL uint32_t load(uint32_t at) const {
+    return at < bytes ? *reinterpret_cast<const Word*>(data + at) : 0;
+  }
+  ONEHOP_PROTOCOL void store(uint32_t at, uint32_t word) const {
+    if (at < bytes) *reinterpret_cast<Word*>(data + at) = word;
+  }
+};
+ONEHOP_PROTOCOL bool in_whole_words(const void* data, uint32_t bytes) {
+  return (reinterpret_cast<uintptr_t>(data) | bytes) % 4 == 0;
 }
 
-// Waits for the lines behind the head, and stores what of them is within the capacity. `seed` is
-// what the thread's first line has been seen to hold. False: patience.over() said so.
-template <typename A, typename Patience>
-ONEHOP_PROTOCOL bool read_body(const LineRing& ring, uint64_t position, const Part& part,
-                               uint8_t* to, uint64_t bytes, uint64_t capacity, Line seed,
-                               Patience& patience) {
-  const uint64_t count = body_lines(bytes);
-  const uint64_t most = bytes < capacity ? bytes : capacity;
-  for (uint64_t first = part.rank; first < count; first += uint64_t{kLinesAtOnce} * part.of) {
+// The thread's lines of a message that begins at `position`; all are known to be free.
+template <typename A, typename Words>
+ONEHOP_PROTOCOL void write_lines(const LineRing& ring, uint64_t position, const Part& part,
+                                 const Words& words) {
+  if (part.rank == 0) {
+    store_line<A>(line_at(ring, position), {{words.bytes, words.load(0), words.load(4)},
+                                            flag_at(ring.epoch, ring.shift, position)});
+  }
+  const uint32_t count = body_lines(words.bytes);
+  ONEHOP_ROLLED
+  for (uint32_t first = part.rank; first < count; first += kLinesAtOnce * part.of) {
     Line lines[kLinesAtOnce];
+    ONEHOP_UNROLLED
     for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      const uint64_t i = first + uint64_t{k} * part.of;
-      if (i == part.rank) {
+      const uint32_t at = offset_of(first + k * part.of);
+      ONEHOP_UNROLLED
+      for (uint32_t w = 0; w < 3; ++w) lines[k].words[w] = words.load(at + w * kWordStride);
+    }
+    ONEHOP_UNROLLED
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      const uint64_t line = position + 1 + first + k * part.of;
+      lines[k].flag = flag_at(ring.epoch, ring.shift, line);
+      if (first + k * part.of < count) store_line<A>(line_at(ring, line), lines[k]);
+    }
+  }
+}
+
+// Waits for the thread's lines behind the head, of a message of `bytes`, and stores what the words
+// have room for. `seed` is what its first line has been seen to hold. False: patience.over() said
+// so.
+template <typename A, typename Words, typename Patience>
+ONEHOP_PROTOCOL bool read_lines(const LineRing& ring, uint64_t position, const Part& part,
+                                uint32_t bytes, const Words& words, Line seed,
+                                Patience& patience) {
+  const uint32_t count = body_lines(bytes);
+  ONEHOP_ROLLED
+  for (uint32_t first = part.rank; first < count; first += kLinesAtOnce * part.of) {
+    Line lines[kLinesAtOnce];
+    ONEHOP_UNROLLED
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      const uint32_t i = first + k * part.of;
+      if (k == 0 && first == part.rank) {
         lines[k] = seed;
       } else if (i < count) {
         lines[k] = load_line<A>(line_at(ring, position + 1 + i));
       }
     }
+    ONEHOP_UNROLLED
     for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      const uint64_t i = first + uint64_t{k} * part.of;
-      if (i >= count) continue;
-      const uint32_t flag = flag_at(ring.epoch, ring.shift, position + 1 + i);
-      while (lines[k].flag != flag) {
+      const uint32_t i = first + k * part.of;
+      if (i >= count) break;
+      const uint64_t line = position + 1 + i;
+      while (lines[k].flag != flag_at(ring.epoch, ring.shift, line)) {
         if (patience.over()) return false;
-        lines[k] = load_line<A>(line_at(ring, position + 1 + i));
+        lines[k] = load_line<A>(line_at(ring, line));
       }
+      ONEHOP_UNROLLED
       for (uint32_t w = 0; w < 3; ++w) {
-        const uint64_t at = offset_of(i) + w * kWordStride;
-        if (at < most) store_word(to + at, lines[k].words[w], most - at);
+        words.store(offset_of(i) + w * kWordStride, lines[k].words[w]);
       }
     }
   }

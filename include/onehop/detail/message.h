@@ -140,20 +140,19 @@ struct Sender {
     const uint8_t* from = static_cast<const uint8_t*>(source);
     bytes = size;
     if (size > half.lane.small_max || size > most_small(half.lane)) return send_large(group, from);
-    Patience<A> patience(half.lane);
+    const uint32_t small = static_cast<uint32_t>(size);
     const Part part{group.rank(), group.size()};
-    const uint64_t lines = lines_for(size);
+    const uint32_t lines = lines_for(small);
+    Patience<A> patience(half.lane);
     // Its share ends with one of the last lines; asking for all of them is as good.
-    const bool writes = part.rank == 0 || part.rank < lines - 1;
+    const bool writes = part.rank + 1 < lines || part.rank == 0;
     if (!writes || half.wait_for_room(half.position + lines, patience)) {
       const LineRing ring = half.outgoing();
-      if (part.rank == 0) {
-        Line head{{static_cast<uint32_t>(size), 0, 0}, 0};
-        if (size > 0) head.words[1] = load_word(from, size);
-        if (size > 4) head.words[2] = load_word(from + 4, size - 4);
-        store_head(ring, half.position, head);
+      if (in_whole_words(from, small)) {
+        write_lines<A>(ring, half.position, part, WholeWords<const uint8_t>{from, small});
+      } else {
+        write_lines<A>(ring, half.position, part, AnyWords<const uint8_t>{from, small});
       }
-      write_body<A>(ring, half.position, part, from, size);
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     half.position += lines;
@@ -240,7 +239,7 @@ struct Sender {
     const uint64_t* emptied = single ? theirs(lane)->kept_emptied : mine(lane)->emptied;
     for (uint64_t i = group.team(); i < count; i += group.teams()) {
       const uint64_t chunk = half.chunks + i;
-      const uint64_t slot = chunk % lane.chunk_slots;
+      const uint64_t slot = chunk & (lane.chunk_slots - 1);
       bool free = true;
       if (group.leads()) {
         while (free && poll<A>(&emptied[slot], half.epoch) + lane.chunk_slots < chunk + 1) {
@@ -306,21 +305,23 @@ struct Receiver {
       return receive_large(group, static_cast<uint8_t*>(target), capacity, patience);
     }
     length = head.words[0] & kLengthMask;
-    uint8_t* to = static_cast<uint8_t*>(target);
-    const uint64_t most = length < capacity ? length : capacity;
-    if (part.rank == 0) {
-      if (most > 0) store_word(to, head.words[1], most);
-      if (most > 4) store_word(to + 4, head.words[2], most - 4);
-      if (length > capacity) half.warn(OH_LANE_TRUNCATED, length, capacity);
-    }
     // A length that no sender writes: what follows is not believed.
-    const bool whole =
-        length <= most_small(half.lane) &&
-        read_body<A>(ring, half.position, part, to, length, capacity, first, patience);
+    const uint32_t small = static_cast<uint32_t>(length);
+    bool whole = small <= most_small(half.lane);
+    const uint32_t most = length < capacity ? small : static_cast<uint32_t>(capacity);
+    uint8_t* to = static_cast<uint8_t*>(target);
+    if (in_whole_words(to, most)) {
+      whole = whole && read_words(ring, part, small, WholeWords<uint8_t>{to, most}, head, first,
+                                  patience);
+    } else {
+      whole =
+          whole && read_words(ring, part, small, AnyWords<uint8_t>{to, most}, head, first, patience);
+    }
+    if (part.rank == 0 && length > capacity) half.warn(OH_LANE_TRUNCATED, length, capacity);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !whole)) return;
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
-    half.position += lines_for(length);
+    half.position += lines_for(small);
     if (group.teams() == 1 && group.leads()) half.give_credit();
   }
 
@@ -331,6 +332,16 @@ struct Receiver {
   }
 
  private:
+  template <typename Words>
+  ONEHOP_PROTOCOL bool read_words(const LineRing& ring, const Part& part, uint32_t bytes,
+                                  const Words& words, const Line& head, const Line& first,
+                                  Patience<A>& patience) {
+    if (part.rank == 0) {
+      words.store(0, head.words[1]);
+      words.store(4, head.words[2]);
+    }
+    return read_lines<A>(ring, half.position, part, bytes, words, first, patience);
+  }
   ONEHOP_PROTOCOL void say_where(const Place& place, uint64_t capacity) {
     post<A>(theirs(half.lane)->posted, half.epoch, half.position, {place, capacity});
   }
@@ -376,7 +387,7 @@ struct Receiver {
     uint64_t* emptied = single ? mine(lane)->kept_emptied : theirs(lane)->emptied;
     for (uint64_t i = group.team(); i < count; i += group.teams()) {
       const uint64_t chunk = half.chunks + i;
-      const uint64_t slot = chunk % lane.chunk_slots;
+      const uint64_t slot = chunk & (lane.chunk_slots - 1);
       bool there = true;
       if (group.leads()) {
         while (there && poll<A>(&mine(lane)->filled[slot], half.epoch) < chunk + 1) {
