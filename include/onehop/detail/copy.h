@@ -30,8 +30,8 @@ ONEHOP_BOTH Pair joined(const Pair& first, const Pair& second, unsigned shift) {
 // bytes before and behind them. Where the source lies otherwise its words are shifted; none is read
 // that holds no byte of it.
 //
-// Lanes: kAtOnce, words that a lane has under way; lane(), count(), and next(own, words, i, valid, last), the word behind each lane's own,
-// words[i]; `last`: there is no valid one behind it.
+// Lanes: kAtOnce, words that a lane has under way; lane(), count(), and next(own, words, i, valid,
+// last), the word behind each lane's own, words[i]; `last`: there is no valid one behind it.
 template <typename Lanes>
 ONEHOP_BOTH void copy_together(const Lanes& lanes, uint8_t* to, const uint8_t* from,
                                uint64_t size) {

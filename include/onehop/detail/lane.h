@@ -90,9 +90,9 @@ ONEHOP_PROTOCOL LaneNotice* notice(const oh_lane_handle& lane) {
 ONEHOP_PURE uint64_t lines_of(const oh_lane_handle& lane) { return uint64_t{1} << lane.ring_shift; }
 // Credit is given when so many lines were read, and a small message leaves as many free: it never
 // waits for credit that the receiver keeps back.
-ONEHOP_PURE uint64_t credit_step(const oh_lane_handle& lane) { return lines_of(lane) / 4; }
 ONEHOP_PURE uint32_t most_small(const oh_lane_handle& lane) {
-  return bytes_within(static_cast<uint32_t>(lines_of(lane) - credit_step(lane)));
+  const uint32_t lines = 1u << lane.ring_shift;
+  return bytes_within(lines - lines / 4);
 }
 
 // When a wait ends without what it waited for. Looks at the host's word and at the clock only now
@@ -101,12 +101,12 @@ template <typename A>
 struct Patience {
   static constexpr uint32_t kLook = 1024;  // polls
 
-  const oh_lane_handle& lane;
+  const oh_lane_handle* lane;
   uint64_t started = 0;
   uint32_t polls = 0;
   uint32_t fault = OH_LANE_OK;
 
-  ONEHOP_PROTOCOL explicit Patience(const oh_lane_handle& of) : lane(of) {}
+  ONEHOP_PROTOCOL explicit Patience(const oh_lane_handle* of) : lane(of) {}
 
   ONEHOP_PROTOCOL bool over() {
     A::pause();
@@ -115,10 +115,10 @@ struct Patience {
 
  private:
   ONEHOP_PROTOCOL bool look() {
-    if (A::load_relaxed(&notice(lane)->abort.word) != 0) fault = OH_LANE_ABORTED;
+    if (A::load_relaxed(&notice(*lane)->abort.word) != 0) fault = OH_LANE_ABORTED;
     const uint64_t now = A::now();
     if (started == 0) started = now;
-    if (fault == OH_LANE_OK && now - started > lane.timeout_ns) fault = OH_LANE_TIMEOUT;
+    if (fault == OH_LANE_OK && now - started > lane->timeout_ns) fault = OH_LANE_TIMEOUT;
     return fault != OH_LANE_OK;
   }
 };
@@ -130,9 +130,9 @@ struct Patience {
 //       says so; sync(). The last three are barriers of the team.
 template <typename A>
 struct Half {
-  const oh_lane_handle& lane;
-  const uint32_t side;  // 0: tx, 1: rx
-  LaneHalf* const half;
+  const oh_lane_handle* lane;
+  uint32_t side;  // 0: tx, 1: rx
+  LaneHalf* half;
   uint64_t position = 0;  // of the next line
   uint64_t begun = 0;     // where we took it over
   uint64_t chunks = 0;    // of the staged ring; only once they were asked for
@@ -140,15 +140,14 @@ struct Half {
   uint64_t through = 0;
   uint8_t epoch = 0;
   uint32_t fault = OH_LANE_OK;
+  Cursor cursor{};  // position, in the ring of the side
 
   ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
-      : lane(of), side(which), half(which == 0 ? &mine(of)->tx : &mine(of)->rx) {}
+      : lane(&of), side(which), half(which == 0 ? &mine(of)->tx : &mine(of)->rx) {}
 
-  ONEHOP_PROTOCOL LineRing incoming() const {
-    return {reinterpret_cast<Pair*>(lane.mine + lane.lines_at), lane.ring_shift, epoch};
-  }
-  ONEHOP_PROTOCOL LineRing outgoing() const {
-    return {reinterpret_cast<Pair*>(lane.theirs + lane.lines_at), lane.ring_shift, epoch};
+  ONEHOP_PROTOCOL void advance(uint32_t lines) {
+    position += lines;
+    cursor.advance(lines);
   }
 
   // False: it has failed, or somebody else has it; then there is nothing to give back.
@@ -159,13 +158,15 @@ struct Half {
     const uint64_t state = group.share(group.leads() ? claim(group.teams() > 1) : 0);
     epoch = epoch_of(state);
     begun = position = state & kLinesMask;
+    const uint64_t ring = (side == 0 ? lane->theirs : lane->mine) + lane->lines_at;
+    cursor = Cursor({reinterpret_cast<Pair*>(ring), lane->ring_shift, epoch}, position);
     if ((state & kFailed) != 0) fault = OH_LANE_FAILED;
     if ((state & kBusy) != 0) fault = OH_LANE_OVERLAP;
     if (fault == OH_LANE_OVERLAP && group.leads()) fail(fault, 0, 0);
     return fault == OH_LANE_OK;
   }
 
-  // Behind the last access of the team's threads to the lane. commit(), by one thread of the last
+  // Behind the last access of the team's threads to the lane-> commit(), by one thread of the last
   // team, if none has failed.
   template <typename G, typename Commit>
   ONEHOP_PROTOCOL void give(G& group, Commit&& commit) {
@@ -199,12 +200,16 @@ struct Half {
     chunks_known = true;
   }
 
-  // Waits until all lines before `upto` may be written. Threads that write none need not ask.
-  ONEHOP_PROTOCOL bool wait_for_room(uint64_t upto, Patience<A>& patience) {
-    const LaneMemory* from = (lane.flags & OH_LANE_SINGLE) != 0 ? theirs(lane) : mine(lane);
-    const uint64_t* word = (lane.flags & OH_LANE_SINGLE) != 0 ? &from->kept_credit : &from->credit;
+  // Waits until so many lines may be written. Threads that write none need not ask.
+  ONEHOP_PROTOCOL bool wait_for_room(uint32_t lines, Patience<A>& patience) {
+    // The difference is a ring's length at most.
+    const uint32_t under_way = static_cast<uint32_t>(position) - static_cast<uint32_t>(through);
+    if (under_way + lines <= cursor.mask + 1) return true;
+    const uint64_t upto = position + lines;
+    const LaneMemory* from = (lane->flags & OH_LANE_SINGLE) != 0 ? theirs(*lane) : mine(*lane);
+    const uint64_t* word = (lane->flags & OH_LANE_SINGLE) != 0 ? &from->kept_credit : &from->credit;
     // What the peer says is not believed if it is ahead of us.
-    while (upto - through > lines_of(lane)) {
+    while (upto - through > lines_of(*lane)) {
       const uint64_t seen = poll<A>(word, epoch);
       if (seen <= upto && seen > through) {
         through = seen;
@@ -217,21 +222,22 @@ struct Half {
 
   // By the leader, when nobody of us looks at lines before `position` any more.
   ONEHOP_PROTOCOL void give_credit() {
-    if (position - through < credit_step(lane)) return;
+    const uint32_t kept = static_cast<uint32_t>(position) - static_cast<uint32_t>(through);
+    if (kept < (cursor.mask + 1) / 4) return;
     through = position;
     uint64_t* word =
-        (lane.flags & OH_LANE_SINGLE) != 0 ? &mine(lane)->kept_credit : &theirs(lane)->credit;
+        (lane->flags & OH_LANE_SINGLE) != 0 ? &mine(*lane)->kept_credit : &theirs(*lane)->credit;
     publish<A>(word, epoch, position);
   }
 
   // Keeps the reason for the host, the first one.
   ONEHOP_PROTOCOL void fail(uint32_t why, uint64_t bytes, uint64_t capacity) {
     if ((A::fetch_or(&half->state, kFailed) & kFailed) != 0) return;
-    tell(notice(lane)->failed[side], why, bytes, capacity);
+    tell(notice(*lane)->failed[side], why, bytes, capacity);
   }
   ONEHOP_PROTOCOL void warn(uint32_t why, uint64_t bytes, uint64_t capacity) {
     fault = why;
-    tell(notice(lane)->warned[side], why, bytes, capacity);
+    tell(notice(*lane)->warned[side], why, bytes, capacity);
   }
 
  private:
@@ -246,9 +252,9 @@ struct Half {
   // The state before, with kBusy only if it was another's.
   ONEHOP_PROTOCOL uint64_t claim(bool joint) {
     if (joint) {
-      const uint64_t ours = static_cast<uint64_t>(lane.token) << 32;
+      const uint64_t ours = static_cast<uint64_t>(lane->token) << 32;
       const uint64_t owner = A::compare_swap(&half->owner, 0, ours | 1 << 16);
-      if (owner != 0 && owner >> 32 != lane.token) return kBusy;
+      if (owner != 0 && owner >> 32 != lane->token) return kBusy;
       if (owner != 0) {
         A::add(&half->owner, 1 << 16);
         return A::load_acquire(&half->state) & ~kBusy;

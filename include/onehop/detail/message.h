@@ -27,7 +27,7 @@ enum HeadKind : uint32_t { kSmall = 0, kAnnounced = 1, kEnded = 2 };
 inline constexpr uint32_t kLengthMask = (1u << 30) - 1;
 // Of kEnded, in place of the length.
 enum Ending : uint32_t { kPut = 1, kStaged = 2, kRefused = 3 };
-inline constexpr uint64_t kLargeLines = 2;
+inline constexpr uint32_t kLargeLines = 2;
 
 // What a receive says of its memory: a region that the peer may have mapped, or none.
 struct Place {
@@ -119,10 +119,17 @@ ONEHOP_PURE Slice slice_of(uint64_t bytes, uint32_t team, uint32_t teams) {
 template <typename A>
 struct Sender {
   Half<A> half;
+  Share share;
+  uint32_t most;        // bytes of a small message
   uint32_t ending = 0;  // of the large message under way, to be said by the last team
   uint64_t bytes = 0;
 
-  ONEHOP_PROTOCOL explicit Sender(const oh_lane_handle& lane) : half(lane, 0) {}
+  template <typename G>
+  ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
+      : half(lane, 0),
+        share(group.rank(), group.size()),
+        most(lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
+                                               : most_small(lane)) {}
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
@@ -139,23 +146,21 @@ struct Sender {
     if (half.position != half.begun) group.sync();
     const uint8_t* from = static_cast<const uint8_t*>(source);
     bytes = size;
-    if (size > half.lane.small_max || size > most_small(half.lane)) return send_large(group, from);
+    if (size > most) return send_large(group, from);
     const uint32_t small = static_cast<uint32_t>(size);
-    const Part part{group.rank(), group.size()};
     const uint32_t lines = lines_for(small);
     Patience<A> patience(half.lane);
     // Its share ends with one of the last lines; asking for all of them is as good.
-    const bool writes = part.rank + 1 < lines || part.rank == 0;
-    if (!writes || half.wait_for_room(half.position + lines, patience)) {
-      const LineRing ring = half.outgoing();
+    const bool writes = share.first < small || share.rank == 0;
+    if (!writes || half.wait_for_room(lines, patience)) {
       if (in_whole_words(from, small)) {
-        write_lines<A>(ring, half.position, part, WholeWords<const uint8_t>{from, small});
+        write_lines<A>(half.cursor, share, WholeWords<const uint8_t>{from, small});
       } else {
-        write_lines<A>(ring, half.position, part, AnyWords<const uint8_t>{from, small});
+        write_lines<A>(half.cursor, share, AnyWords<const uint8_t>{from, small});
       }
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    half.position += lines;
+    half.advance(lines);
   }
 
   template <typename G>
@@ -165,17 +170,17 @@ struct Sender {
   }
 
  private:
-  ONEHOP_PROTOCOL void store_head(const LineRing& ring, uint64_t position, Line head) {
-    head.flag = flag_at(ring.epoch, ring.shift, position);
-    store_line<A>(line_at(ring, position), head);
-  }
-  ONEHOP_PROTOCOL void store_ending(uint64_t position, uint32_t how) {
-    store_head(half.outgoing(), position, {{kEnded << 30 | how, 0, 0}, 0});
+  // The ending lies before the cursor, as all of the message does by now.
+  ONEHOP_PROTOCOL void store_ending(uint32_t how) {
+    const LineRing ring{half.cursor.lines, half.lane->ring_shift, half.epoch};
+    const uint64_t position = half.position - 1;
+    store_line<A>(line_at(ring, position),
+                  {{kEnded << 30 | how, 0, 0}, flag_at(half.epoch, ring.shift, position)});
   }
   ONEHOP_PROTOCOL void say_ending() {
     if (ending == 0) return;
     A::fence();
-    store_ending(half.position - 1, ending);
+    store_ending(ending);
     ending = 0;
   }
 
@@ -183,26 +188,26 @@ struct Sender {
   ONEHOP_PROTOCOL void send_large(G& group, const uint8_t* from) {
     Patience<A> patience(half.lane);
     const uint64_t at = half.position;
-    half.position += kLargeLines;
     Posting posting{};
     bool posted = true;
     if (group.leads()) {
-      posted = half.wait_for_room(half.position, patience);
+      posted = half.wait_for_room(kLargeLines, patience);
       if (posted && group.team() == 0) {
-        store_head(half.outgoing(), at,
-                   {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
-                     static_cast<uint32_t>(bytes >> 32)},
-                    0});
+        store_line<A>(half.cursor.at(0),
+                      {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
+                        static_cast<uint32_t>(bytes >> 32)},
+                       half.cursor.flag});
       }
-      while (posted && !read_posting<A>(mine(half.lane)->posted, half.epoch, at, &posting)) {
+      while (posted && !read_posting<A>(mine(*half.lane)->posted, half.epoch, at, &posting)) {
         posted = !patience.over();
       }
     }
+    half.advance(kLargeLines);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !posted)) return;
     const bool refused = group.share(posting.capacity) < bytes;
     const uint64_t to = group.share(
-        refused || !group.leads() ? 0 : find_import<A>(half.lane, posting.place, bytes));
+        refused || !group.leads() ? 0 : find_import<A>(*half.lane, posting.place, bytes));
     if (refused) {
       if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, bytes, posting.capacity);
       half.fault = OH_LANE_TRUNCATED;
@@ -215,7 +220,7 @@ struct Sender {
       if (group.leads()) say_ending();
       return;
     }
-    if (group.leads() && group.team() == 0) store_ending(at + 1, kStaged);
+    if (group.leads() && group.team() == 0) store_ending(kStaged);
     stage(group, from, patience);
   }
 
@@ -231,7 +236,7 @@ struct Sender {
 
   template <typename G>
   ONEHOP_PROTOCOL void stage(G& group, const uint8_t* from, Patience<A>& patience) {
-    const oh_lane_handle& lane = half.lane;
+    const oh_lane_handle& lane = *half.lane;
     half.know_chunks();
     const uint64_t most = uint64_t{1} << lane.chunk_shift;
     const uint64_t count = (bytes + most - 1) >> lane.chunk_shift;
@@ -263,9 +268,12 @@ struct Sender {
 template <typename A>
 struct Receiver {
   Half<A> half;
+  Share share;
   uint64_t length = 0;  // of the message that came last
 
-  ONEHOP_PROTOCOL explicit Receiver(const oh_lane_handle& lane) : half(lane, 1) {}
+  template <typename G>
+  ONEHOP_PROTOCOL Receiver(const oh_lane_handle& lane, const G& group)
+      : half(lane, 1), share(group.rank(), group.size()) {}
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
@@ -279,21 +287,19 @@ struct Receiver {
     half.fault = OH_LANE_OK;
     length = 0;
     Patience<A> patience(half.lane);
-    const LineRing ring = half.incoming();
-    const Part part{group.rank(), group.size()};
     const bool speaks = group.leads() && group.team() == 0;
-    const bool early = capacity > half.lane.small_max;
+    const bool early = capacity > half.lane->small_max;
     if (early && speaks) say_where(place, capacity);
     // The head, and what may be the thread's first line, on their way at once.
     Line head;
     Line first;
-    const Pair* own = line_at(ring, half.position + 1 + part.rank);
-    const uint32_t flag = flag_at(ring.epoch, ring.shift, half.position);
+    const Pair* first_line = half.cursor.at(0);
+    const Pair* own = half.cursor.at(1 + share.rank);
     bool there = true;
     while (there) {
-      head = load_line<A>(line_at(ring, half.position));
+      head = load_line<A>(first_line);
       first = load_line<A>(own);
-      if (head.flag == flag) break;
+      if (head.flag == half.cursor.flag) break;
       there = !patience.over();
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
@@ -305,23 +311,21 @@ struct Receiver {
       return receive_large(group, static_cast<uint8_t*>(target), capacity, patience);
     }
     length = head.words[0] & kLengthMask;
-    // A length that no sender writes: what follows is not believed.
     const uint32_t small = static_cast<uint32_t>(length);
-    bool whole = small <= most_small(half.lane);
     const uint32_t most = length < capacity ? small : static_cast<uint32_t>(capacity);
     uint8_t* to = static_cast<uint8_t*>(target);
-    if (in_whole_words(to, most)) {
-      whole = whole && read_words(ring, part, small, WholeWords<uint8_t>{to, most}, head, first,
-                                  patience);
-    } else {
-      whole =
-          whole && read_words(ring, part, small, AnyWords<uint8_t>{to, most}, head, first, patience);
+    // A length that no sender writes: what follows is not believed.
+    bool whole = small <= most_small(*half.lane);
+    if (whole && in_whole_words(to, most)) {
+      whole = read_words(small, WholeWords<uint8_t>{to, most}, head, first, patience);
+    } else if (whole) {
+      whole = read_words(small, AnyWords<uint8_t>{to, most}, head, first, patience);
     }
-    if (part.rank == 0 && length > capacity) half.warn(OH_LANE_TRUNCATED, length, capacity);
+    if (share.rank == 0 && length > capacity) half.warn(OH_LANE_TRUNCATED, length, capacity);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !whole)) return;
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
-    half.position += lines_for(small);
+    half.advance(lines_for(small));
     if (group.teams() == 1 && group.leads()) half.give_credit();
   }
 
@@ -333,40 +337,33 @@ struct Receiver {
 
  private:
   template <typename Words>
-  ONEHOP_PROTOCOL bool read_words(const LineRing& ring, const Part& part, uint32_t bytes,
-                                  const Words& words, const Line& head, const Line& first,
-                                  Patience<A>& patience) {
-    if (part.rank == 0) {
+  ONEHOP_PROTOCOL bool read_words(uint32_t bytes, const Words& words, const Line& head,
+                                  const Line& first, Patience<A>& patience) {
+    if (share.rank == 0) {
       words.store(0, head.words[1]);
       words.store(4, head.words[2]);
     }
-    return read_lines<A>(ring, half.position, part, bytes, words, first, patience);
+    return read_lines<A>(half.cursor, share, bytes, words, first, patience);
   }
   ONEHOP_PROTOCOL void say_where(const Place& place, uint64_t capacity) {
-    post<A>(theirs(half.lane)->posted, half.epoch, half.position, {place, capacity});
+    post<A>(theirs(*half.lane)->posted, half.epoch, half.position, {place, capacity});
   }
 
   template <typename G>
   ONEHOP_PROTOCOL void receive_large(G& group, uint8_t* to, uint64_t capacity,
                                      Patience<A>& patience) {
-    const LineRing ring = half.incoming();
-    const uint64_t at = half.position + 1;
-    const uint32_t flag = flag_at(ring.epoch, ring.shift, at);
     Line line{};
     bool there = true;
     if (group.leads()) {
-      while (there) {
-        line = load_line<A>(line_at(ring, at));
-        if (line.flag == flag) break;
-        there = !patience.over();
-      }
+      line = load_line<A>(half.cursor.at(1));
+      there = wait_for_line<A>(half.cursor, 1, &line, patience);
       // What was put is visible to us, and behind the barrier to all.
       A::fence();
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !there)) return;
     const uint64_t how = group.share(line.words[0] & kLengthMask);
-    half.position += kLargeLines;
+    half.advance(kLargeLines);
     const bool fits_here = length <= capacity;
     if (!fits_here || how == kRefused) {
       if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, length, capacity);
@@ -379,7 +376,7 @@ struct Receiver {
 
   template <typename G>
   ONEHOP_PROTOCOL void drain(G& group, uint8_t* to, Patience<A>& patience) {
-    const oh_lane_handle& lane = half.lane;
+    const oh_lane_handle& lane = *half.lane;
     half.know_chunks();
     const uint64_t most = uint64_t{1} << lane.chunk_shift;
     const uint64_t count = (length + most - 1) >> lane.chunk_shift;
