@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Large messages between kernels: include/onehop/detail/message.h.
+ *
+ *   sender    says ANNOUNCED; waits until the receive of that position is posted; puts the bytes, or
+ *             refuses, and says so in the line behind (ENDED); or says STAGED, and then brings chunk
+ *             after chunk, each behind its word
+ *   receiver  posts before the head is there, or once it is announced; waits for the second line;
+ *             drains the chunks, and says which are emptied
+ *
+ * Each message may be small or large, each receive posted early or not, too short or not, and mapped
+ * for the sender or not. What a side stores becomes visible some time later, in any order: lines,
+ * the two of a posting, the halves of what is put, chunks and words; but the word of a chunk behind
+ * the chunk (a release), and the line that says PUT behind a fence that waits for the bytes. What
+ * was read is read before it is said to be emptied. Room in the ring is for small_ring.pml: here
+ * each position has a line of its own.
+ *
+ * Checked: what was received is what was sent, where the receive wanted it, and not more than it has
+ * room for; both sides know how it ended; nobody waits for ever.
+ *
+ * Each MUTANT_ takes away one thing that the protocol needs, and must be found wrong.
+ */
+#define MESSAGES 3
+#define POSITIONS (2 * MESSAGES)
+#define CHUNKS 3 /* of a large message: more than there are places */
+#define SLOTS 2
+
+/* What a line says. */
+#define SMALL 1
+#define ANNOUNCED 2
+#define PUT 3
+#define STAGED 4
+#define REFUSED 5
+
+/* What both sides see; *_later: stored, not yet visible. 0: nothing is there. */
+byte line[POSITIONS];
+byte line_later[POSITIONS];
+byte chunk[SLOTS]; /* number + 1 of the chunk stands for its bytes */
+byte chunk_later[SLOTS];
+byte filled[SLOTS];
+byte filled_later[SLOTS];
+byte emptied[SLOTS];
+byte emptied_later[SLOTS];
+byte target[2 * MESSAGES]; /* of each receive both halves; number + 1 of the message is its bytes */
+byte target_later[2 * MESSAGES];
+
+typedef Posting { /* two lines */
+  byte position; /* + 1 */
+  byte receive;  /* number + 1: which target */
+  bool good      /* of the first: it is mapped; of the second: there is room */
+};
+Posting posted[2];
+Posting posted_later[2];
+bool over;
+
+#define SHOW(of, i) \
+  :: atomic { of##_later[i] -> of[i] = of##_later[i]; of##_later[i] = 0 }
+#define SHOW_POSTED(i)                                \
+  :: atomic {                                         \
+    posted_later[i].position ->                       \
+    posted[i].position = posted_later[i].position;    \
+    posted[i].receive = posted_later[i].receive;      \
+    posted[i].good = posted_later[i].good;            \
+    posted_later[i].position = 0;                     \
+    posted_later[i].receive = 0;                      \
+    posted_later[i].good = false                      \
+  }
+#ifdef MUTANT_WORD_BEFORE_CHUNK
+#define SHOW_FILLED(i) SHOW(filled, i)
+#else
+#define SHOW_FILLED(i)                                \
+  :: atomic {                                         \
+    filled_later[i] && !chunk_later[i] ->             \
+    filled[i] = filled_later[i];                      \
+    filled_later[i] = 0                               \
+  }
+#endif
+
+active proctype links() {
+  do
+  SHOW(line, 0)
+  SHOW(line, 1)
+  SHOW(line, 2)
+  SHOW(line, 3)
+  SHOW(line, 4)
+  SHOW(line, 5)
+  SHOW(target, 0)
+  SHOW(target, 1)
+  SHOW(target, 2)
+  SHOW(target, 3)
+  SHOW(target, 4)
+  SHOW(target, 5)
+  SHOW(chunk, 0)
+  SHOW(chunk, 1)
+  SHOW_FILLED(0)
+  SHOW_FILLED(1)
+  SHOW(emptied, 0)
+  SHOW(emptied, 1)
+  SHOW_POSTED(0)
+  SHOW_POSTED(1)
+  :: over -> break
+  od
+}
+
+#ifdef MUTANT_POSITION_NOT_LOOKED_AT
+#define IS_POSTED(i) posted[i].position
+#else
+#define IS_POSTED(i) (posted[i].position == position + 1)
+#endif
+#ifdef MUTANT_HALF_A_POSTING
+#define ALL_POSTED IS_POSTED(0)
+#else
+#define ALL_POSTED (IS_POSTED(0) && IS_POSTED(1))
+#endif
+#ifdef MUTANT_CAPACITY_NOT_LOOKED_AT
+#define HAS_ROOM true
+#else
+#define HAS_ROOM posted[1].good
+#endif
+#ifdef MUTANT_NO_FENCE_BEFORE_ENDED
+#define FENCE skip
+#else
+#define FENCE (!target_later[to] && !target_later[to + 1])
+#endif
+
+active proctype sender() {
+  byte n, i, position, to, how, next;
+  for (n : 0 .. MESSAGES - 1) {
+    if
+    :: line_later[position] = SMALL; position++
+    :: line_later[position] = ANNOUNCED;
+       atomic {
+         ALL_POSTED ->
+         if
+         :: !HAS_ROOM -> how = REFUSED
+         :: HAS_ROOM && posted[0].good -> how = PUT; to = 2 * (posted[0].receive - 1)
+         :: HAS_ROOM && !posted[0].good -> how = STAGED
+         fi
+       }
+       if
+       :: how == PUT ->
+          atomic { target_later[to] = n + 1; target_later[to + 1] = n + 1 }
+          FENCE
+       :: else
+       fi;
+       line_later[position + 1] = how;
+       if
+       :: how == STAGED ->
+          for (i : 1 .. CHUNKS) {
+            emptied[next % SLOTS] + SLOTS > next;
+            chunk_later[next % SLOTS] = next + 1;
+            filled_later[next % SLOTS] = next + 1;
+            next++
+          }
+       :: else
+       fi;
+       position = position + 2
+    fi
+  }
+}
+
+#define POST                                          \
+  atomic {                                            \
+    posted_later[0].position = position + 1;          \
+    posted_later[0].receive = n + 1;                  \
+    posted_later[0].good = mapped;                    \
+    posted_later[1].position = position + 1;          \
+    posted_later[1].receive = n + 1;                  \
+    posted_later[1].good = room                       \
+  }
+#ifdef MUTANT_EMPTIED_BEFORE_DRAINED
+#define DRAIN emptied_later[next % SLOTS] = next + 1; assert(chunk[next % SLOTS] == next + 1)
+#else
+#define DRAIN assert(chunk[next % SLOTS] == next + 1); emptied_later[next % SLOTS] = next + 1
+#endif
+
+active proctype receiver() {
+  byte n, i, position, next;
+  bool early, room, mapped;
+  for (n : 0 .. MESSAGES - 1) {
+    atomic {
+      if :: early = true :: early = false fi;
+      if :: room = true :: room = false fi;
+      if :: mapped = true :: mapped = false fi
+    }
+    if
+    :: early -> POST
+    :: else
+    fi;
+    if
+    :: line[position] == SMALL -> position++
+    :: line[position] == ANNOUNCED ->
+       if
+       :: !early -> POST
+       :: else
+       fi;
+       line[position + 1];
+       if
+       :: line[position + 1] == PUT ->
+          assert(room);
+          assert(target[2 * n] == n + 1);
+          assert(target[2 * n + 1] == n + 1);
+          atomic { target[2 * n] = 0; target[2 * n + 1] = 0 }
+       :: line[position + 1] == STAGED ->
+          assert(room);
+#ifndef MUTANT_NOT_DRAINED
+          for (i : 1 .. CHUNKS) {
+            filled[next % SLOTS] > next;
+            DRAIN;
+            next++
+          }
+#endif
+       :: line[position + 1] == REFUSED -> assert(!room)
+       fi;
+       position = position + 2
+    fi
+  }
+  /* What was put elsewhere is still there. */
+  for (i : 0 .. 2 * MESSAGES - 1) {
+    assert(!target[i] && !target_later[i])
+  }
+  over = true
+}
