@@ -5,10 +5,13 @@
  *   sender    says ANNOUNCED; waits until the receive of that position is posted; puts the bytes, or
  *             refuses, and says so in the line behind (ENDED); or says STAGED, and then brings chunk
  *             after chunk, each behind its word
+ *             Two teams of threads: each looks for the posting, and brings its part; the last one to
+ *             leave says PUT or REFUSED, the first team STAGED. A team that has no chunk to bring may
+ *             find the posting of a later receive: this message is through
  *   receiver  posts before the head is there, or once it is announced; waits for the second line;
  *             drains the chunks, and says which are emptied
  *
- * Each message may be small or large, each receive posted early or not, too short or not, and mapped
+ * Each message may be small or large (of one chunk or more), each receive posted early or not, too short or not, and mapped
  * for the sender or not. What a side stores becomes visible some time later, in any order: lines,
  * the two of a posting, the halves of what is put, chunks and words; but the word of a chunk behind
  * the chunk (a release), and the line that says PUT behind a fence that waits for the bytes. What
@@ -22,15 +25,17 @@
  */
 #define MESSAGES 3
 #define POSITIONS (2 * MESSAGES)
-#define CHUNKS 3 /* of a large message: more than there are places */
+#define TEAMS 2
+#define CHUNKS 3 /* at most: more than there are places, and teams */
 #define SLOTS 2
 
-/* What a line says. */
-#define SMALL 1
-#define ANNOUNCED 2
-#define PUT 3
-#define STAGED 4
-#define REFUSED 5
+/* What a line says. An announcement has the length: so many chunks. */
+#define PUT 1
+#define STAGED 2
+#define REFUSED 3
+#define SMALL 4
+#define LARGE(chunks) (SMALL + (chunks))
+#define COUNT(kind) ((kind) - SMALL)
 
 /* What both sides see; *_later: stored, not yet visible. 0: nothing is there. */
 byte line[POSITIONS];
@@ -51,6 +56,9 @@ typedef Posting { /* two lines */
 };
 Posting posted[2];
 Posting posted_later[2];
+byte kind[MESSAGES]; /* as the line says it; known to both teams of the sender */
+byte left;           /* teams that are through with the operation */
+byte done;           /* operations of the sender */
 bool over;
 
 #define SHOW(of, i) \
@@ -117,45 +125,83 @@ active proctype links() {
 #else
 #define HAS_ROOM posted[1].good
 #endif
-#ifdef MUTANT_NO_FENCE_BEFORE_ENDED
+#ifdef MUTANT_LATER_POSTING_NOT_TAKEN
+#define LATER_POSTED false
+#else
+#define LATER_POSTED (posted[0].position > position + 1)
+#endif
+#ifdef MUTANT_NO_FENCE_BEHIND_PUT
 #define FENCE skip
 #else
-#define FENCE (!target_later[to] && !target_later[to + 1])
+#define FENCE (!target_later[to])
 #endif
 
-active proctype sender() {
+proctype sender(byte team) {
   byte n, i, position, to, how, next;
   for (n : 0 .. MESSAGES - 1) {
+    atomic {
+      done == n -> /* the operation before */
+      if
+      :: kind[n]
+      :: !kind[n] -> kind[n] = SMALL
+      :: !kind[n] -> kind[n] = LARGE(1)
+      :: !kind[n] -> kind[n] = LARGE(CHUNKS)
+      fi
+    }
     if
-    :: line_later[position] = SMALL; position++
-    :: line_later[position] = ANNOUNCED;
+    :: team == 0 -> line_later[position] = kind[n]
+    :: else
+    fi;
+    if
+    :: kind[n] == SMALL -> position++
+    :: else ->
        atomic {
-         ALL_POSTED ->
          if
-         :: !HAS_ROOM -> how = REFUSED
-         :: HAS_ROOM && posted[0].good -> how = PUT; to = 2 * (posted[0].receive - 1)
-         :: HAS_ROOM && !posted[0].good -> how = STAGED
+         :: ALL_POSTED && !HAS_ROOM -> how = REFUSED
+         :: ALL_POSTED && HAS_ROOM && posted[0].good ->
+            how = PUT;
+            to = 2 * (posted[0].receive - 1) + team
+         :: ALL_POSTED && HAS_ROOM && !posted[0].good -> how = STAGED
+         :: LATER_POSTED -> assert(team >= COUNT(kind[n])); how = STAGED
          fi
        }
        if
-       :: how == PUT ->
-          atomic { target_later[to] = n + 1; target_later[to + 1] = n + 1 }
-          FENCE
-       :: else
-       fi;
-       line_later[position + 1] = how;
-       if
+       :: how == PUT -> target_later[to] = n + 1; FENCE
        :: how == STAGED ->
-          for (i : 1 .. CHUNKS) {
-            emptied[next % SLOTS] + SLOTS > next;
-            chunk_later[next % SLOTS] = next + 1;
-            filled_later[next % SLOTS] = next + 1;
-            next++
-          }
-       :: else
+          if
+          :: team == 0 -> line_later[position + 1] = STAGED
+          :: else
+          fi;
+          i = team;
+          do
+          :: i < COUNT(kind[n]) ->
+             emptied[(next + i) % SLOTS] + SLOTS > next + i;
+             atomic {
+               chunk_later[(next + i) % SLOTS] = next + i + 1;
+               filled_later[(next + i) % SLOTS] = next + i + 1;
+               i = i + TEAMS
+             }
+          :: else -> break
+          od;
+          next = next + COUNT(kind[n])
+       :: how == REFUSED
        fi;
        position = position + 2
-    fi
+    fi;
+    /* The last says what all have done. */
+    atomic { left++; i = left; to = 0 }
+    atomic {
+      if
+      :: i == TEAMS && (how == PUT || how == REFUSED) -> line_later[position - 1] = how
+      :: else
+      fi;
+      if
+      :: i == TEAMS -> kind[n] = 0; left = 0; done++
+      :: else
+      fi;
+      i = 0;
+      how = 0
+    }
   }
 }
 
@@ -175,26 +221,32 @@ active proctype sender() {
 #endif
 
 active proctype receiver() {
-  byte n, i, position, next;
+  byte n, i, count, position, next;
   bool early, room, mapped;
   for (n : 0 .. MESSAGES - 1) {
     atomic {
       if :: early = true :: early = false fi;
-      if :: room = true :: room = false fi;
-      if :: mapped = true :: mapped = false fi
+      if
+      :: room = false; mapped = false
+      :: room = true; mapped = false
+      :: room = true; mapped = true
+      fi;
+      if
+      :: early -> POST
+      :: else
+      fi
     }
     if
-    :: early -> POST
-    :: else
-    fi;
-    if
-    :: line[position] == SMALL -> position++
-    :: line[position] == ANNOUNCED ->
-       if
-       :: !early -> POST
-       :: else
-       fi;
-       line[position + 1];
+    :: atomic { line[position] == SMALL -> line[position] = 0; position++ }
+    :: atomic {
+         line[position] > SMALL ->
+         count = COUNT(line[position]);
+         line[position] = 0;
+         if
+         :: !early -> POST
+         :: else
+         fi
+       }
        if
        :: line[position + 1] == PUT ->
           assert(room);
@@ -204,7 +256,7 @@ active proctype receiver() {
        :: line[position + 1] == STAGED ->
           assert(room);
 #ifndef MUTANT_NOT_DRAINED
-          for (i : 1 .. CHUNKS) {
+          for (i : 1 .. count) {
             filled[next % SLOTS] > next;
             DRAIN;
             next++
@@ -212,12 +264,17 @@ active proctype receiver() {
 #endif
        :: line[position + 1] == REFUSED -> assert(!room)
        fi;
-       position = position + 2
-    fi
+       atomic { line[position + 1] = 0; position = position + 2 }
+    fi;
+    atomic { count = 0; early = false; room = false; mapped = false }
   }
   /* What was put elsewhere is still there. */
   for (i : 0 .. 2 * MESSAGES - 1) {
     assert(!target[i] && !target_later[i])
   }
   over = true
+}
+
+init {
+  atomic { run sender(0); run sender(1) }
 }
