@@ -2,24 +2,25 @@
  *
  * Large messages between kernels: include/onehop/detail/message.h.
  *
- *   sender    says ANNOUNCED; waits until the receive of that position is posted; puts the bytes, or
- *             refuses, and says so in the line behind (ENDED); or says STAGED, and then brings chunk
- *             after chunk, each behind its word
- *             Two teams of threads: each looks for the posting, and brings its part; the last one to
- *             leave says PUT or REFUSED, the first team STAGED. A team that has no chunk to bring may
- *             find the posting of a later receive: this message is through
- *   receiver  posts before the head is there, or once it is announced; waits for the second line;
- *             drains the chunks, and says which are emptied
+ *   sender    says how long it is (the head); waits until the receive of this position is posted;
+ *             puts the bytes, or refuses, and says so in the line behind; or says STAGED there, and
+ *             brings chunk after chunk, each behind its word
+ *   receiver  posts before the head is there, or behind it; waits for the second line; drains the
+ *             chunks, and says which are emptied
  *
- * Each message may be small or large (of one chunk or more), each receive posted early or not, too short or not, and mapped
- * for the sender or not. What a side stores becomes visible some time later, in any order: lines,
- * the two of a posting, the halves of what is put, chunks and words; but the word of a chunk behind
- * the chunk (a release), and the line that says PUT behind a fence that waits for the bytes. What
- * was read is read before it is said to be emptied. Room in the ring is for small_ring.pml: here
- * each position has a line of its own.
+ * The sender consists of two teams of threads. Each looks for the posting, and brings its part; PUT
+ * and REFUSED are said by the last to leave, STAGED by the first team. So one that has no chunk to
+ * bring may come so late that a later receive is posted: then this message is over.
  *
- * Checked: what was received is what was sent, where the receive wanted it, and not more than it has
- * room for; both sides know how it ended; nobody waits for ever.
+ * Each message may be small or large, of one chunk or more; each receive posted early or not, too
+ * short or not, mapped for the sender or not. What a side stores becomes visible some time later,
+ * in any order: lines, the two of a posting, the halves of what is put, chunks, words; but the word
+ * of a chunk behind the chunk (a release), and the line that says PUT behind fences that wait for
+ * the bytes. A chunk is read before it is said to be emptied. Room in the ring is for
+ * small_ring.pml: here each position has a line of its own.
+ *
+ * Checked: what is received is what was sent, there where the receive wanted it, and nothing where
+ * there is no room; both sides know how it ended; nobody waits for ever.
  *
  * Each MUTANT_ takes away one thing that the protocol needs, and must be found wrong.
  */
