@@ -33,9 +33,10 @@ inline constexpr uint32_t kMostChunks = 64;
 struct alignas(64) LaneHalf {
   uint64_t state;
   uint64_t owner;
-  uint64_t chunks;  // cursor of the staged ring
-  uint64_t
-      through;  // tx: lines the receiver was through with when we looked last; rx: what we said
+  uint64_t chunks;   // cursor of the staged ring
+  uint64_t through;  // tx: what the receiver was through with when we looked last; rx: what we said
+  uint64_t route;    // tx: of a large message, by the first team for the others
+  uint64_t routed;   // 1 + the position of that message, behind its route
 };
 
 struct LaneMemory {
@@ -72,6 +73,7 @@ struct LaneSignals {
 inline constexpr uint64_t kLinesMask = (uint64_t{1} << 53) - 1;
 inline constexpr uint64_t kBusy = uint64_t{1} << 53;
 inline constexpr uint64_t kFailed = uint64_t{1} << 55;
+inline constexpr uint64_t kJoined = uint64_t{1} << 16;  // of an owner word, which counts teams
 
 ONEHOP_PURE uint64_t make_state(uint8_t epoch, uint64_t lines) {
   return static_cast<uint64_t>(epoch) << 56 | (lines & kLinesMask);
@@ -155,8 +157,8 @@ struct Half {
     const uint64_t state = group.share(group.leads() ? claim(group.teams() > 1) : 0);
     epoch = epoch_of(state);
     begun = position = state & kLinesMask;
-    if ((state & kFailed) != 0) fault = OH_LANE_FAILED;
     if ((state & kBusy) != 0) fault = OH_LANE_OVERLAP;
+    if ((state & kFailed) != 0) fault = OH_LANE_FAILED;
     if (fault == OH_LANE_OVERLAP && group.leads()) fail(fault, 0, 0);
     return fault == OH_LANE_OK;
   }
@@ -172,7 +174,8 @@ struct Half {
     if (group.teams() > 1) {
       const uint64_t seen = A::fetch_add_ordered(&half->owner, 1) + 1;
       if ((seen & 0xffff) != group.teams()) return leave(seen);
-      good = good && (A::load_relaxed(&half->state) & kFailed) == 0;
+      if (good && (A::load_relaxed(&half->state) & kFailed) != 0) fault = OH_LANE_FAILED;
+      good = !is_broken();
     }
     if (good) commit();
     release(good);
@@ -241,19 +244,22 @@ struct Half {
 
   // The state before, with kBusy only if it was another's.
   ONEHOP_PROTOCOL uint64_t claim(bool joint) {
-    if (joint) {
-      const uint64_t ours = static_cast<uint64_t>(lane.token) << 32;
-      const uint64_t owner = A::compare_swap(&half->owner, 0, ours | 1 << 16);
-      if (owner != 0 && owner >> 32 != lane.token) return kBusy;
-      if (owner != 0) {
-        A::add(&half->owner, 1 << 16);
+    const uint64_t ours = static_cast<uint64_t>(lane.token) << 32;
+    while (joint) {
+      const uint64_t owner = A::compare_swap(&half->owner, 0, ours);
+      if (owner == 0) break;
+      if (owner >> 32 != lane.token) return A::load_acquire(&half->state) | kBusy;
+      // Nobody has joined: the first of us does not know yet whether we get it.
+      if (owner == ours) {
+        A::pause();
+      } else if (A::compare_swap(&half->owner, owner, owner + kJoined) == owner) {
         return A::load_acquire(&half->state) & ~kBusy;
       }
     }
     const uint64_t before = A::fetch_or(&half->state, kBusy);
     const bool refused = (before & (kBusy | kFailed)) != 0;
     if (refused && (before & kBusy) == 0) A::fetch_and(&half->state, ~kBusy);
-    if (refused && joint) A::store_release(&half->owner, 0);
+    if (joint) A::store_release(&half->owner, refused ? 0 : ours | kJoined);
     return before;
   }
   // Of an operation that failed the last to leave gives the half back, though not all have come.
