@@ -20,7 +20,7 @@ struct Course {
   Shape senders = {};
   Shape receivers = {};
   size_t per_take = 1;  // with several teams: one
-  uint32_t region = 0;  // of the targets, which the sender has mapped; 0: it has not
+  uint32_t region = 0;  // of the targets, as receives say
   uint64_t salt = 0;
 };
 
@@ -37,8 +37,11 @@ class Flow {
     room_ = (most + 2 * kMargin + kSkews + 15) / 16 * 16;
     sources_.resize(2 * room_ / 16);
     targets_.resize(2 * room_ / 16);
-    if (course_.region != 0) sides.import(from, course_.region, targets_.data(), 2 * room_);
   }
+
+  // What receives say to be in the course's region, from its beginning on.
+  const void* targets() const { return targets_.data(); }
+  uint64_t targets_size() const { return 2 * room_; }
 
   void start_senders(Threads& threads) {
     start_all(threads, senders_, [this](HostGroup& group) { send_all(group); });
