@@ -114,6 +114,32 @@ TEST(DeviceLaneOverlapsTest, NoTeamJoinsAnOperationThatWasRefused) {
   }
 }
 
+// The first team has the operation before it knows whether it gets the half.
+TEST(DeviceLaneOverlapsTest, ATeamWaitsUntilTheFirstOneKnows) {
+  TwoSides sides;
+  const oh_lane_handle joint = sides.handle(0, 8);
+  LaneHalf& half = sides.memory(0).tx;
+  half.owner = uint64_t{8} << 32;
+  std::atomic<bool> begun{false};
+  std::atomic<bool> known{false};
+  Crew crew({.teams = 2});
+  Threads threads;
+  threads.start([&] {
+    HostGroup second(crew, 1);
+    Sender<Delayed> sender(joint);
+    begun = true;
+    EXPECT_FALSE(sender.take(second));
+    EXPECT_TRUE(known.load());
+    EXPECT_EQ(sender.half.fault, OH_LANE_FAILED);
+  });
+  wait_until([&] { return begun.load(); });
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  known = true;
+  HostAtomics::fetch_or(&half.state, kFailed);
+  HostAtomics::store_release(&half.owner, 0);
+  threads.join();
+}
+
 // One launch after the other, of any number of teams and any token, on both halves at once.
 TEST(DeviceLaneOverlapsTest, OperationsOfSeveralTeamsFollowEachOther) {
   TwoSides sides({.ring_shift = 6, .small_max = 300});

@@ -152,6 +152,23 @@ TEST(DeviceMessagesBufferedTest, MessagesUpToTheMostSmallNeedNoReceiver) {
   }
 }
 
+// The receiver keeps credit back, but never what the largest of them needs.
+TEST(DeviceMessagesBufferedTest, TheMostSmallFitsWhateverWasReadBefore) {
+  for (uint32_t shift : {2u, 3u, 5u}) {
+    for (uint64_t before = 0; before < uint64_t{2} << shift; ++before) {
+      TwoSides sides({.ring_shift = shift});
+      const uint64_t most = most_small(sides.handle(0));
+      std::vector<Message> messages(before, {8, 8});
+      messages.insert(messages.end(), 3, {most, most});
+      Flow flow(sides, 0, {.messages = messages});
+      Threads threads;
+      flow.start(threads);
+      threads.join();
+      EXPECT_EQ(sides.memory(0).tx.chunks, 0u) << "all of it is small";
+    }
+  }
+}
+
 // As a kernel that sends and then receives does, on both sides.
 TEST(DeviceMessagesBufferedTest, BothSidesSendThenReceive) {
   TwoSides sides({.ring_shift = 6, .epoch = 255, .position = first_positions(6)[2]});
