@@ -2,13 +2,18 @@
 #include "onehop/detail/message.h"
 
 #include <algorithm>
-#include <memory>
+#include <cstddef>
 
 #include "unit/device_flow.h"
 
 namespace {
 
 using namespace unit;
+
+// As docs/device-protocol.md draws it.
+static_assert(offsetof(LaneMemory, rx) == 64 && offsetof(LaneMemory, credit) == 128);
+static_assert(offsetof(LaneMemory, posted) == 192 && offsetof(LaneMemory, filled) == 256);
+static_assert(offsetof(LaneMemory, emptied) == 768 && offsetof(LaneMemory, kept_credit) == 1280);
 
 std::vector<uint64_t> sizes_up_to(uint64_t most) {
   std::vector<uint64_t> sizes;
