@@ -37,7 +37,8 @@ namespace onehop {
 template <typename Group>
 class SendLane {
  public:
-  __device__ SendLane(const oh_lane_handle& handle, Group& group) : sender_(handle), group_(group) {
+  __device__ SendLane(const oh_lane_handle& handle, Group& group)
+      : sender_(handle, group), group_(group) {
     taken_ = sender_.take(group);
   }
   // `data` may be written again behind the group's next barrier, or its next call here.
@@ -64,7 +65,7 @@ template <typename Group>
 class RecvLane {
  public:
   __device__ RecvLane(const oh_lane_handle& handle, Group& group)
-      : receiver_(handle), group_(group) {
+      : receiver_(handle, group), group_(group) {
     taken_ = receiver_.take(group);
   }
   // Afterwards the bytes are visible to all threads of the group.
@@ -93,7 +94,7 @@ class RecvLane {
 template <typename Group>
 __device__ oh_lane_fault send(const oh_lane_handle& handle, Group& group, const void* data,
                               uint64_t bytes) {
-  detail::Sender<detail::DeviceAtomics> sender(handle);
+  detail::Sender<detail::DeviceAtomics> sender(handle, group);
   if (sender.take(group)) {
     sender.send(group, data, bytes, true);
     sender.give(group);

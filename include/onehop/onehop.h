@@ -7,6 +7,7 @@
 #include "onehop/comm.h"
 #include "onehop/endpoint.h"
 #include "onehop/peer.h"
+#include "onehop/stream.h"
 #include "onehop/status.h"
 #include "onehop/types.h"
 

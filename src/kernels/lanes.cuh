@@ -9,6 +9,7 @@ namespace oh::kernels {
 
 // `of` threads, the calling one being the lane-th; whole warps.
 struct ThreadLanes {
+  static constexpr unsigned kAtOnce = 8;
   unsigned at;
   unsigned of;
   __device__ unsigned lane() const { return at; }

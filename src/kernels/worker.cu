@@ -47,7 +47,7 @@ struct FirstWarp {
     }
     if (!__all_sync(kAll, there)) return false;
     uint32_t words[kLanes * kLaneWords];
-    ONEHOP_UNROLL
+    ONEHOP_UNROLLED
     for (unsigned i = 0; i < kLanes * kLaneWords; ++i) {
       words[i] = __shfl_sync(kAll, payload[i % kLaneWords], i / kLaneWords);
     }

@@ -256,9 +256,14 @@ void* make_stream() {
   return stream;
 }
 
-void destroy_stream(void* stream) {
+void synchronize_stream(void* stream) {
   Current current;
   CALL(stream_synchronize, static_cast<cuda::Stream>(stream));
+}
+
+void destroy_stream(void* stream) {
+  synchronize_stream(stream);
+  Current current;
   CALL(stream_destroy, static_cast<cuda::Stream>(stream));
 }
 
@@ -328,17 +333,41 @@ void synchronize_device() {
   CALL(context_synchronize);
 }
 
+namespace {
+cuda::Graph capture(cuda::Stream stream, const std::function<void()>& work) {
+  cuda::Graph graph = nullptr;
+  CALL(capture_begin, stream, cuda::kCaptureThreadLocal);
+  work();
+  CALL(capture_end, stream, &graph);
+  return graph;
+}
+}  // namespace
+
 void capture_copy(void* to, const void* from, size_t size) {
   Current current;
   cuda::Stream stream = nullptr;
-  cuda::Graph graph = nullptr;
   CALL(stream_create, &stream, cuda::kStreamNonBlocking);
-  CALL(capture_begin, stream, cuda::kCaptureThreadLocal);
-  CALL(memcpy_async, reinterpret_cast<cuda::DevicePtr>(to), reinterpret_cast<cuda::DevicePtr>(from),
-       size, stream);
-  CALL(capture_end, stream, &graph);
-  CALL(graph_destroy, graph);
+  CALL(graph_destroy, capture(stream, [&] { copy_on(stream, to, from, size); }));
   CALL(stream_destroy, stream);
+}
+
+void* capture_graph(void* stream, const std::function<void()>& work) {
+  Current current;
+  cuda::Graph graph = capture(static_cast<cuda::Stream>(stream), work);
+  cuda::GraphExec exec = nullptr;
+  CALL(graph_instantiate, &exec, graph, 0);
+  CALL(graph_destroy, graph);
+  return exec;
+}
+
+void launch_graph(void* graph, void* stream) {
+  Current current;
+  CALL(graph_launch, static_cast<cuda::GraphExec>(graph), static_cast<cuda::Stream>(stream));
+}
+
+void destroy_graph(void* graph) {
+  Current current;
+  CALL(graph_exec_destroy, static_cast<cuda::GraphExec>(graph));
 }
 
 }  // namespace conformance

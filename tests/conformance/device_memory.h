@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace conformance {
@@ -46,8 +47,16 @@ void synchronize_device();
 // Records a copy into a graph, and forgets it.
 void capture_copy(void* to, const void* from, size_t size);
 
+// A graph, ready to be launched, of what `work` does on the stream and on those that it forks from
+// it and joins. The stream is captured for this thread only.
+void* capture_graph(void* stream, const std::function<void()>& work);
+// Once more, behind what the stream has got.
+void launch_graph(void* graph, void* stream);
+void destroy_graph(void* graph);
+
 // A stream of the application's, and work on it that takes a while.
 void* make_stream();
+void synchronize_stream(void* stream);
 void destroy_stream(void* stream);
 void copy_on(void* stream, void* to, const void* from, size_t size);
 void* make_event();

@@ -76,6 +76,8 @@ std::string Open::text() const {
   add("VMM handles", driver.vmm_handles);
   add("pools", driver.pools);
   add("modules", driver.modules);
+  add("graphs", driver.graphs);
+  add("graph execs", driver.graph_execs);
   return text + std::to_string(descriptors) + " descriptors";
 }
 

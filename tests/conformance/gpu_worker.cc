@@ -242,6 +242,22 @@ constexpr Action kActions[] = {
        Buffer from = side.buffer(kSize);
        capture_copy(to.data(), from.data(), kSize);
      }},
+    {"Replay",
+     [](Side& side) {
+       Buffer to = side.buffer(kSize);
+       Buffer from = side.buffer(kSize);
+       void* stream = make_stream();
+       void* graph = capture_graph(stream, [&] { copy_on(stream, to.data(), from.data(), kSize); });
+       for (uint64_t seed = 0; seed < 3; ++seed) {
+         from.fill(seed);
+         to.poison();
+         launch_graph(graph, stream);
+         synchronize_stream(stream);
+         EXPECT_TRUE(to.holds(seed, kSize)) << seed;
+       }
+       destroy_graph(graph);
+       destroy_stream(stream);
+     }},
     // Which share the worker.
     {"Endpoints",
      [](Side&) {

@@ -43,8 +43,7 @@ Code Call::begin(Symbol symbol, unsigned needs) {
 }
 
 Code Call::find(Stream handle, std::shared_ptr<StreamState>* out) {
-  // CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2.
-  if (reinterpret_cast<uint64_t>(handle) <= 2) {
+  if (is_default(handle)) {
     if (context_ == nullptr) return kInvalidContext;
     const Code code = disturb_by_default_stream(world(), *context_);
     if (code != kSuccess) return code;

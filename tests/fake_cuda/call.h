@@ -32,6 +32,9 @@ struct ThreadState {
 };
 ThreadState& thread_state();
 
+// CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2.
+inline bool is_default(Stream handle) { return reinterpret_cast<uint64_t>(handle) <= 2; }
+
 class Call {
  public:
   Call(Symbol symbol, unsigned needs);

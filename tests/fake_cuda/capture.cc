@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Captures: operations are counted, not run; graphs cannot be launched.
+// Captures of streams into graphs.
 //
 // Threading: any thread.
 #include "capture.h"
@@ -8,9 +8,65 @@
 #include <algorithm>
 #include <utility>
 
-#include "streams.h"
+namespace oh::cuda {
+namespace fake {
+namespace {
 
-namespace oh::cuda::fake {
+// Whether all nodes lie before the end of the stream that the capture began in.
+bool is_joined(const Capture& capture) {
+  const auto& nodes = capture.graph.nodes;
+  std::vector<bool> joined(nodes.size());
+  for (size_t node : capture.origin->after) joined[node] = true;
+  for (size_t i = nodes.size(); i-- > 0;) {
+    for (size_t next : nodes[i].next) joined[i] = joined[i] || joined[next];
+    if (!joined[i]) return false;
+  }
+  return true;
+}
+
+// Whether a use of the context's default stream would wait for what the stream captures.
+bool is_in_the_way(const StreamState& stream, const ContextState& context) {
+  return stream.capture != nullptr && stream.context.get() == &context &&
+         (stream.flags & kStreamNonBlocking) == 0;
+}
+
+// Who asks about a default stream gets an error where a user of it would, but disturbs nothing.
+Code ask(Call& call, Stream handle, int* status, uint64_t* id) {
+  *status = kCaptureNone;
+  const auto& streams = call.world().streams;
+  if (is_default(handle)) {
+    const bool is_usable = std::none_of(streams.begin(), streams.end(), [&](const auto& one) {
+      return is_in_the_way(*one.second, *call.context());
+    });
+    return is_usable ? kSuccess : kStreamCaptureImplicit;
+  }
+  std::shared_ptr<StreamState> stream;
+  const Code code = call.find(handle, &stream);
+  if (code != kSuccess || stream->capture == nullptr) return code;
+  *status = stream->capture->invalid ? kCaptureInvalid : kCaptureActive;
+  if (id != nullptr) *id = stream->capture->id;
+  return kSuccess;
+}
+
+}  // namespace
+
+Code record(StreamState& stream, Operation operation) {
+  Capture& capture = *stream.capture;
+  if (capture.invalid) return kCaptureInvalidated;
+  auto& nodes = capture.graph.nodes;
+  for (size_t before : stream.after) nodes[before].next.push_back(nodes.size());
+  nodes.push_back({std::move(operation), stream.context, stream.after.size(), {}});
+  stream.after = {nodes.size() - 1};
+  return kSuccess;
+}
+
+void add_order(StreamState& stream, const std::vector<size_t>& nodes) {
+  for (size_t node : nodes) {
+    if (std::count(stream.after.begin(), stream.after.end(), node) == 0) {
+      stream.after.push_back(node);
+    }
+  }
+}
 
 Code disturb_captures(World& world, int thread_mode) {
   Code code = kSuccess;
@@ -31,16 +87,15 @@ Code disturb_by_default_stream(World& world, const ContextState& context) {
   Code code = kSuccess;
   if (world.captures.empty()) return code;
   for (const auto& [handle, stream] : world.streams) {
-    if (stream->capture == nullptr || stream->context.get() != &context) continue;
-    if ((stream->flags & kStreamNonBlocking) != 0) continue;
+    if (!is_in_the_way(*stream, context)) continue;
     stream->capture->invalid = true;
     code = kStreamCaptureImplicit;
   }
   return code;
 }
 
-Code disturb(StreamState& stream) {
-  stream.capture->invalid = true;
+Code disturb(Capture& capture) {
+  capture.invalid = true;
   return kStreamCaptureUnsupported;
 }
 
@@ -48,9 +103,8 @@ bool is_active(const World& world, const std::shared_ptr<Capture>& capture) {
   return std::count(world.captures.begin(), world.captures.end(), capture) != 0;
 }
 
-}  // namespace oh::cuda::fake
+}  // namespace fake
 
-namespace oh::cuda {
 using namespace fake;
 
 Code cuThreadExchangeStreamCaptureMode(int* mode) {
@@ -64,11 +118,16 @@ Code cuThreadExchangeStreamCaptureMode(int* mode) {
 Code cuStreamIsCapturing(Stream handle, int* status) {
   Call call(Symbol::cuStreamIsCapturing, kContext);
   if (!call.ok()) return call.code();
-  std::shared_ptr<StreamState> stream;
-  const Code code = call.find(handle, &stream);
-  if (code != kSuccess) return code;
-  *status = stream->capture == nullptr ? 0 : stream->capture->invalid ? 2 : 1;
-  return kSuccess;
+  return ask(call, handle, status, nullptr);
+}
+
+Code cuStreamGetCaptureInfo_v2(Stream handle, int* status, uint64_t* id, Graph* graph,
+                               const GraphNode** nodes, size_t* count) {
+  Call call(Symbol::cuStreamGetCaptureInfo_v2, kContext);
+  if (!call.ok()) return call.code();
+  if (status == nullptr) return kInvalidValue;
+  if (graph != nullptr || nodes != nullptr || count != nullptr) return kNotSupported;  // not here
+  return ask(call, handle, status, id);
 }
 
 Code cuStreamBeginCapture_v2(Stream handle, int mode) {
@@ -79,6 +138,7 @@ Code cuStreamBeginCapture_v2(Stream handle, int mode) {
   if (found == call.world().streams.end()) return kStreamCaptureUnsupported;  // a default stream
   if (found->second->capture != nullptr) return kInvalidValue;
   auto capture = std::make_shared<Capture>();
+  capture->id = call.world().next_capture_id++;
   capture->mode = mode;
   capture->owner = std::this_thread::get_id();
   capture->origin = found->second.get();
@@ -96,21 +156,22 @@ Code cuStreamEndCapture(Stream handle, Graph* graph) {
   const auto capture = found->second->capture;
   if (capture == nullptr) return kInvalidValue;
   if (capture->origin != found->second.get()) return kCaptureUnmatched;
+  if (capture->mode != kCaptureRelaxed && capture->owner != std::this_thread::get_id()) {
+    return kCaptureWrongThread;
+  }
+  const bool joined = is_joined(*capture);
   for (const auto& [other, stream] : world.streams) {
-    if (stream->capture == capture) stream->capture.reset();
+    if (stream->capture != capture) continue;
+    stream->capture.reset();
+    stream->after.clear();
   }
   std::erase(world.captures, capture);
   *graph = nullptr;
   if (capture->invalid) return kCaptureInvalidated;
+  if (!joined) return kCaptureUnjoined;
   *graph = world.new_handle<Graph>();
-  world.graphs.emplace(*graph, capture->operations);
+  world.graphs.emplace(*graph, std::make_shared<GraphState>(std::move(capture->graph)));
   return kSuccess;
-}
-
-Code cuGraphDestroy(Graph graph) {
-  Call call(Symbol::cuGraphDestroy, kAnything);
-  if (!call.ok()) return call.code();
-  return call.world().graphs.erase(graph) != 0 ? kSuccess : kInvalidValue;
 }
 
 }  // namespace oh::cuda

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "streams.h"
+#include "capture.h"
 
 #define FAKE_CUDA_API extern "C" __attribute__((visibility("default")))
 
@@ -79,6 +79,8 @@ FAKE_CUDA_API void fake_cuda_counts(FakeCudaCounts* counts) {
   counts->reservations = world.reservations.size();
   counts->vmm_handles = world.vmm_handles.size();
   counts->modules = world.modules.size();
+  counts->graphs = world.graphs.size();
+  counts->graph_execs = world.graph_execs.size();
   for (const auto& [handle, pool] : world.pools) counts->pools += pool->is_default ? 0 : 1;
   for (const auto& [base, range] : world.ranges) {
     if (range.kind == Kind::kHostAlias) continue;
@@ -126,7 +128,8 @@ FAKE_CUDA_API int64_t fake_cuda_captured(void* stream) {
   World& world = World::instance();
   std::lock_guard<std::mutex> lock(world.mutex);
   const StreamState* found = find_stream(world, stream);
-  return found == nullptr || found->capture == nullptr ? -1 : found->capture->operations;
+  if (found == nullptr || found->capture == nullptr) return -1;
+  return static_cast<int64_t>(found->capture->graph.nodes.size());
 }
 
 FAKE_CUDA_API size_t fake_cuda_running(void) {

@@ -27,6 +27,11 @@
 // as allocations, copies, streams, events, pools, and later launches. When a context is destroyed
 // or the process ends, kernels are killed.
 //
+// Graphs are captured from streams, and launched: each launch is one operation of its stream, and
+// one of its graph. Nodes without an order run at once, and are operations: they are counted, fail,
+// are delayed, and as kernels run and are killed, as those of streams. Not here: child graphs,
+// memory nodes, graphs made by hand.
+//
 // Where it is stricter than a GPU, on purpose: cuMemFree does not wait for copies, so a copy that
 // is still queued fails; a stream write accepts only device addresses, and those of registered host
 // memory differ from the host's; a handle is never used twice; what needs a context needs a current
@@ -56,6 +61,8 @@ typedef struct FakeCudaCounts {
   size_t vmm_handles;   // handles of created and imported VMM memory that were not released
   size_t pools;         // created and imported
   size_t modules;
+  size_t graphs;
+  size_t graph_execs;
 } FakeCudaCounts;
 
 // Live objects of this process.
@@ -75,16 +82,16 @@ void fake_cuda_clear_failures(void);
 int fake_cuda_peek(uint64_t address, void* bytes, size_t size);
 int fake_cuda_poke(uint64_t address, const void* bytes, size_t size);
 
-// A held stream starts no further operation; what is queued waits. stream: a CUstream; null: the
-// default stream of the current context. 0: done; -1: no such stream. Destroying a stream releases
-// it.
+// A held stream starts no further operation, launches of graphs included; what is queued waits.
+// stream: a CUstream; null: the default stream of the current context. 0: done; -1: no such stream.
+// Destroying a stream releases it.
 int fake_cuda_hold(void* stream);
 int fake_cuda_release(void* stream);
 // All streams of the process, also those still to be created; independent of the above.
 void fake_cuda_hold_all(void);
 void fake_cuda_release_all(void);
 
-// Operations recorded into the capture that `stream` is part of; -1: it does not capture.
+// Nodes of the graph that `stream` is being captured into: events make none. -1: it is not.
 int64_t fake_cuda_captured(void* stream);
 
 // Kernels that run now: not those that are queued.

@@ -110,9 +110,11 @@ Operation store_operation(std::shared_ptr<ContextState> context, DevicePtr to, u
 Code enqueue_copy(Call& call, const std::shared_ptr<StreamState>& stream, DevicePtr to,
                   DevicePtr from, size_t size) {
   World& world = call.world();
-  const bool captures = stream->capture != nullptr;
-  const bool into_pageable = !captures && is_pageable(world, to);
-  if (captures || into_pageable || !is_pageable(world, from)) {
+  if (stream->capture != nullptr) {
+    return submit(world, stream, copy_operation(stream->context, to, from, size));
+  }
+  const bool into_pageable = is_pageable(world, to);
+  if (into_pageable || !is_pageable(world, from)) {
     submit(world, stream, copy_operation(stream->context, to, from, size));
   } else {
     const char* bytes = reinterpret_cast<const char*>(from);
@@ -176,8 +178,7 @@ Code cuMemsetD8Async(DevicePtr to, unsigned char value, size_t size, Stream hand
   std::shared_ptr<StreamState> stream;
   const Code code = call.find(handle, &stream);
   if (code != kSuccess || size == 0) return code;
-  submit(call.world(), stream, fill_operation(stream->context, to, value, size));
-  return kSuccess;
+  return submit(call.world(), stream, fill_operation(stream->context, to, value, size));
 }
 
 Code cuStreamWriteValue64_v2(Stream handle, DevicePtr to, uint64_t value, unsigned flags) {
@@ -187,8 +188,7 @@ Code cuStreamWriteValue64_v2(Stream handle, DevicePtr to, uint64_t value, unsign
   std::shared_ptr<StreamState> stream;
   const Code code = call.find(handle, &stream);
   if (code != kSuccess) return code;
-  submit(call.world(), stream, store_operation(stream->context, to, value));
-  return kSuccess;
+  return submit(call.world(), stream, store_operation(stream->context, to, value));
 }
 
 }  // namespace oh::cuda

@@ -35,8 +35,13 @@ Code cuEventRecord(Event handle, Stream stream_handle) {
   if (code == kSuccess) code = call.find(stream_handle, &stream);
   if (code != kSuccess) return code;
   if (event->context != stream->context) return kInvalidHandle;
-  submit(call.world(), stream, {[] { return kSuccess; }});
+  if (stream->capture == nullptr) {
+    submit(call.world(), stream, {[] { return kSuccess; }});
+  } else if (stream->capture->invalid) {
+    return kCaptureInvalidated;
+  }
   event->capture = stream->capture;
+  event->nodes = stream->after;
   event->stream = stream->capture == nullptr ? stream : nullptr;
   event->ticket = stream->submitted;
   return kSuccess;
@@ -76,9 +81,11 @@ Code cuStreamWaitEvent(Stream stream_handle, Event handle, unsigned) {
   if (code != kSuccess) return code;
   if (event->capture != nullptr) {
     if (!is_active(call.world(), event->capture)) return kCapturedEvent;
+    if (stream->handle == nullptr) return disturb(*event->capture);    // a default stream
     if (stream->capture == nullptr) stream->capture = event->capture;  // it joins
-    if (stream->capture != event->capture) return disturb(*stream);
-    ++stream->capture->operations;
+    if (stream->capture != event->capture) return disturb(*stream->capture);
+    if (stream->capture->invalid) return kCaptureInvalidated;
+    add_order(*stream, event->nodes);
     return kSuccess;
   }
   if (event->stream == nullptr) return kSuccess;  // never recorded
@@ -86,12 +93,11 @@ Code cuStreamWaitEvent(Stream stream_handle, Event handle, unsigned) {
     stream->capture->invalid = true;
     return kCaptureIsolation;
   }
-  submit(call.world(), stream, {[source = event->stream, ticket = event->ticket] {
-           std::unique_lock<std::mutex> lock(World::instance().mutex);
-           wait_for(lock, *source, ticket);
-           return kSuccess;
-         }});
-  return kSuccess;
+  return submit(call.world(), stream, {[source = event->stream, ticket = event->ticket] {
+                  std::unique_lock<std::mutex> lock(World::instance().mutex);
+                  wait_for(lock, *source, ticket);
+                  return kSuccess;
+                }});
 }
 
 }  // namespace oh::cuda

@@ -3,8 +3,8 @@
 // Kernels: what every module holds, whatever its image says. Each has a file of its own,
 // kernel_*.cc, and a place in the table of modules.cc.
 //
-// Threading: constant. A kernel runs on its stream's worker without the lock: kernels of different
-// streams run at once.
+// Threading: constant. A kernel runs without the lock on its stream's worker, or on a thread of its
+// graph: kernels of different streams, or branches, run at once.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace oh::cuda::fake {
 
 struct Kernel {
   const char* name;
-  size_t argument;  // bytes of the only one, which is read at the launch
+  size_t argument;  // bytes of the only one, which is read at the launch or its capture
   bool is_copy;     // for failures of copies
   // A code that is not kSuccess puts the context into that error. One that waits looks at
   // context.killed and leaves when it is set: nothing else ends it.

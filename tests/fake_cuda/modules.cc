@@ -13,7 +13,8 @@ namespace oh::cuda {
 namespace fake {
 namespace {
 
-constexpr int kMostThreads = 1024;  // of a block
+constexpr unsigned kMostThreads = 1024;  // of a block
+constexpr size_t kMostBytes = 32764;     // of a kernel's argument, as on devices
 const Kernel* const kKernels[] = {&kBatch, &kWorker, &kSpin};
 
 // The kernel of a function that is loaded now. May let the lock go.
@@ -29,6 +30,54 @@ Code load(Call& call, Function function, const Kernel** out) {
   if (still == functions.end()) return kInvalidHandle;
   still->second.is_loaded = true;
   return kSuccess;
+}
+
+bool divides(unsigned part, unsigned whole) { return part > 0 && whole % part == 0; }
+
+bool is_valid(const LaunchAttribute& attribute, const LaunchConfig& config) {
+  const LaunchAttributeValue& value = attribute.value;
+  switch (attribute.id) {
+    case kLaunchCluster:
+      return divides(value.cluster.x, config.grid_x) && divides(value.cluster.y, config.grid_y) &&
+             divides(value.cluster.z, config.grid_z);
+    case kLaunchProgrammaticSerialization:
+      return true;
+    case kLaunchMemSyncDomain:
+      return value.mem_sync_domain == kMemSyncDomainDefault ||
+             value.mem_sync_domain == kMemSyncDomainRemote;
+    default:
+      return false;
+  }
+}
+
+bool is_valid(const LaunchConfig& config) {
+  const unsigned threads = config.block_x * config.block_y * config.block_z;
+  if (config.grid_x * config.grid_y * config.grid_z == 0) return false;
+  if (threads == 0 || threads > kMostThreads) return false;
+  for (unsigned i = 0; i < config.attribute_count; ++i) {
+    if (!is_valid(config.attributes[i], config)) return false;
+  }
+  return true;
+}
+
+Code launch(Call& call, const LaunchConfig& config, Function function, void** arguments) {
+  if (!is_valid(config)) return kInvalidValue;
+  const Kernel* kernel = nullptr;
+  Code code = load(call, function, &kernel);
+  if (code != kSuccess) return code;
+  if (kernel->argument > kMostBytes) return kInvalidValue;
+  std::shared_ptr<StreamState> stream;
+  code = call.find(config.stream, &stream);
+  if (code != kSuccess) return code;
+  const auto* bytes = static_cast<const char*>(arguments[0]);
+  std::vector<char> argument(bytes, bytes + kernel->argument);
+  Operation operation;
+  operation.work = [kernel, argument = std::move(argument), context = stream->context] {
+    return kernel->run(*context, argument.data());
+  };
+  operation.is_copy = kernel->is_copy;
+  operation.is_kernel = true;
+  return submit(call.world(), stream, std::move(operation));
 }
 
 }  // namespace
@@ -94,34 +143,27 @@ Code cuFuncGetAttribute(int* value, int attribute, Function function) {
   if (!call.ok()) return call.code();
   if (call.world().functions.count(function) == 0) return kInvalidHandle;
   if (attribute != kFunctionMostThreads) return kInvalidValue;
-  *value = kMostThreads;
+  *value = static_cast<int>(kMostThreads);
   return kSuccess;
 }
 
 Code cuLaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned, Stream handle,
-                    void** arguments, void** extra) {
+                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                    Stream stream, void** arguments, void** extra) {
   Call call(Symbol::cuLaunchKernel, kContext);
   if (!call.ok()) return call.code();
-  const bool sizes = grid_x * grid_y * grid_z > 0 && block_x * block_y * block_z > 0 &&
-                     block_x * block_y * block_z <= kMostThreads;
-  if (!sizes || extra != nullptr) return kInvalidValue;
-  const Kernel* kernel = nullptr;
-  Code code = load(call, function, &kernel);
-  if (code != kSuccess) return code;
-  std::shared_ptr<StreamState> stream;
-  code = call.find(handle, &stream);
-  if (code != kSuccess) return code;
-  const auto* bytes = static_cast<const char*>(arguments[0]);
-  std::vector<char> argument(bytes, bytes + kernel->argument);
-  Operation launch;
-  launch.work = [kernel, argument = std::move(argument), context = stream->context] {
-    return kernel->run(*context, argument.data());
-  };
-  launch.is_copy = kernel->is_copy;
-  launch.is_kernel = true;
-  submit(call.world(), stream, std::move(launch));
-  return kSuccess;
+  if (extra != nullptr) return kInvalidValue;
+  const LaunchConfig config{grid_x,  grid_y,       grid_z, block_x, block_y,
+                            block_z, shared_bytes, stream, nullptr, 0};
+  return launch(call, config, function, arguments);
+}
+
+Code cuLaunchKernelEx(const LaunchConfig* config, Function function, void** arguments,
+                      void** extra) {
+  Call call(Symbol::cuLaunchKernelEx, kContext);
+  if (!call.ok()) return call.code();
+  if (config == nullptr || extra != nullptr) return kInvalidValue;
+  return launch(call, *config, function, arguments);
 }
 
 }  // namespace oh::cuda

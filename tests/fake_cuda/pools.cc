@@ -136,6 +136,7 @@ Code cuMemFreeAsync(DevicePtr base, Stream handle) {
   std::shared_ptr<StreamState> stream;
   const Code code = call.find(handle, &stream);
   if (code != kSuccess) return code;
+  if (stream->capture != nullptr) return kNotSupported;  // memory nodes: not here
   submit(call.world(), stream, {[base, id = range->buffer_id]() -> Code {
            World& world = World::instance();
            std::lock_guard<std::mutex> lock(world.mutex);

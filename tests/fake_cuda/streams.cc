@@ -13,11 +13,12 @@
 #include <thread>
 
 #include "capture.h"
+#include "graphs.h"
 
 namespace oh::cuda::fake {
 namespace {
 
-Code execute(Operation& operation) {
+Code execute(const Operation& operation) {
   Code code = Faults::instance().visit(Symbol::kOperation);
   if (operation.is_copy) {
     const Code copy = Faults::instance().visit(Symbol::kCopy);
@@ -27,30 +28,28 @@ Code execute(Operation& operation) {
   return code;
 }
 
+bool is_due(const Operation& operation) {
+  return operation.graph == nullptr || operation.graph->done == operation.turn;
+}
+
 void run(const std::shared_ptr<StreamState>& stream) {
   World& world = World::instance();
   std::unique_lock<std::mutex> lock(world.mutex);
   for (;;) {
     const bool stands = stream->held || world.hold_all;
-    if (stream->queue.empty() || stands) {
+    if (stream->queue.empty() || stands || !is_due(stream->queue.front())) {
       if (stream->closed && stream->queue.empty()) return;
       world.changed.wait(lock);
       continue;
     }
     Operation operation = std::move(stream->queue.front());
     stream->queue.pop_front();
-    // After an error nothing runs any more.
-    ContextState& context = *stream->context;
-    const bool skip = context.sticky != kSuccess || (operation.is_kernel && context.killed);
-    if (operation.is_kernel) ++context.running;
-    const unsigned delay = world.delay_us;
-    lock.unlock();
-    if (delay != 0) usleep(delay);
-    const Code code = skip ? kSuccess : execute(operation);
-    operation.work = nullptr;
-    lock.lock();
-    if (code != kSuccess && context.sticky == kSuccess) context.sticky = code;
-    if (operation.is_kernel && --context.running == 0) ++context.idle;
+    if (operation.graph == nullptr) {
+      perform(lock, *stream->context, operation);
+    } else {
+      replay(lock, *operation.graph->graph);
+      ++operation.graph->done;
+    }
     ++stream->done;
     world.changed.notify_all();
   }
@@ -69,15 +68,27 @@ void start(const std::shared_ptr<StreamState>& stream) {
 
 }  // namespace
 
-void submit(World& world, const std::shared_ptr<StreamState>& stream, Operation operation) {
-  if (stream->capture != nullptr) {
-    ++stream->capture->operations;
-    return;
-  }
+Code submit(World& world, const std::shared_ptr<StreamState>& stream, Operation operation) {
+  if (stream->capture != nullptr) return record(*stream, std::move(operation));
   stream->queue.push_back(std::move(operation));
   ++stream->submitted;
   if (!stream->started) start(stream);
   world.changed.notify_all();
+  return kSuccess;
+}
+
+void perform(std::unique_lock<std::mutex>& lock, ContextState& context,
+             const Operation& operation) {
+  // After an error nothing runs any more.
+  const bool skip = context.sticky != kSuccess || (operation.is_kernel && context.killed);
+  if (operation.is_kernel) ++context.running;
+  const unsigned delay = World::instance().delay_us;
+  lock.unlock();
+  if (delay != 0) usleep(delay);
+  const Code code = skip ? kSuccess : execute(operation);
+  lock.lock();
+  if (code != kSuccess && context.sticky == kSuccess) context.sticky = code;
+  if (operation.is_kernel && --context.running == 0) ++context.idle;
 }
 
 void wait_for(std::unique_lock<std::mutex>& lock, const StreamState& stream, uint64_t ticket) {
@@ -125,7 +136,7 @@ Code cuStreamQuery(Stream handle) {
   std::shared_ptr<StreamState> stream;
   const Code code = call.find(handle, &stream);
   if (code != kSuccess) return code;
-  if (stream->capture != nullptr) return disturb(*stream);
+  if (stream->capture != nullptr) return disturb(*stream->capture);
   return stream->done == stream->submitted ? kSuccess : kNotReady;
 }
 
@@ -135,7 +146,7 @@ Code cuStreamSynchronize(Stream handle) {
   std::shared_ptr<StreamState> stream;
   const Code code = call.find(handle, &stream);
   if (code != kSuccess) return code;
-  if (stream->capture != nullptr) return disturb(*stream);
+  if (stream->capture != nullptr) return disturb(*stream->capture);
   wait_for(call.lock(), *stream, stream->submitted);
   return stream->context->sticky;
 }
@@ -147,13 +158,12 @@ Code cuLaunchHostFunc(Stream handle, void (*function)(void*), void* argument) {
   std::shared_ptr<StreamState> stream;
   const Code code = call.find(handle, &stream);
   if (code != kSuccess) return code;
-  submit(call.world(), stream, {[function, argument] {
-           thread_state().in_callback = true;
-           function(argument);
-           thread_state().in_callback = false;
-           return kSuccess;
-         }});
-  return kSuccess;
+  return submit(call.world(), stream, {[function, argument] {
+                  thread_state().in_callback = true;
+                  function(argument);
+                  thread_state().in_callback = false;
+                  return kSuccess;
+                }});
 }
 
 }  // namespace oh::cuda

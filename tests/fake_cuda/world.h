@@ -25,12 +25,17 @@ namespace oh::cuda::fake {
 
 constexpr Code kCaptureInvalidated = 901;
 constexpr Code kCaptureUnmatched = 903;
+constexpr Code kCaptureUnjoined = 904;
 constexpr Code kCaptureIsolation = 905;
 constexpr Code kCapturedEvent = 907;
+constexpr Code kCaptureWrongThread = 908;
 constexpr size_t kGranularity = size_t{2} << 20;  // of VMM memory
 
-struct StreamState;  // streams.h
-struct Kernel;       // kernels.h
+struct StreamState;     // streams.h
+struct Capture;         // capture.h
+struct GraphState;      // graphs.h
+struct GraphExecState;  // graphs.h
+struct Kernel;          // kernels.h
 
 struct ContextState {
   Context handle = nullptr;
@@ -45,19 +50,12 @@ struct ContextState {
   std::atomic<bool> killed{false};  // for its kernels, without the lock; relaxed: carries no data
 };
 
-struct Capture {
-  int mode = kCaptureGlobal;
-  std::thread::id owner;
-  bool invalid = false;
-  int64_t operations = 0;
-  StreamState* origin = nullptr;
-};
-
 struct EventState {
   std::shared_ptr<ContextState> context;
   std::shared_ptr<StreamState> stream;  // of the last record; null: never recorded
   uint64_t ticket = 0;                  // complete when the stream has done so many
   std::shared_ptr<Capture> capture;     // the last record was captured
+  std::vector<size_t> nodes;            // behind these of the capture
 };
 
 struct FunctionState {
@@ -132,6 +130,7 @@ struct World {
   bool hold_all = false;
   uint64_t next_handle = 0x10000;  // never used twice
   uint64_t next_buffer_id = 1;
+  uint64_t next_capture_id = 1;
   unsigned delay_us = 0;
 
   std::vector<std::shared_ptr<ContextState>> contexts;  // by ordinal; null: not retained
@@ -139,7 +138,8 @@ struct World {
   std::map<Stream, std::shared_ptr<StreamState>> streams;
   std::map<Event, std::shared_ptr<EventState>> events;
   std::map<MemoryPool, std::shared_ptr<Pool>> pools;
-  std::map<Graph, int64_t> graphs;
+  std::map<Graph, std::shared_ptr<const GraphState>> graphs;
+  std::map<GraphExec, std::shared_ptr<GraphExecState>> graph_execs;
   std::set<Module> modules;
   std::map<Function, FunctionState> functions;
   size_t blocked = 0;  // calls that wait for kernels

@@ -45,7 +45,7 @@ EXPECTED = {
     "poll_word": [ACQUIRE],
     "load_one_line": [LOAD_LINE],
     "store_one_line": [LINE],
-    "write_one_body": [LINE] * 4,
+    "write_all_lines": [LINE] * 7,
     "send_small_by_warp": [*TO_LINES, *[LINE] * 4, *FROM_LINES],  # 3 lines a thread, and the head
     "send_small_by_block": [*TO_LINES, *[LINE] * 5, *FROM_LINES],
     "give_credit": [RELEASE],

@@ -77,6 +77,14 @@ SAME(ours::kFunctionMostThreads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 SAME(ours::kCaptureGlobal, CU_STREAM_CAPTURE_MODE_GLOBAL);
 SAME(ours::kCaptureThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 SAME(ours::kCaptureRelaxed, CU_STREAM_CAPTURE_MODE_RELAXED);
+SAME(ours::kCaptureNone, CU_STREAM_CAPTURE_STATUS_NONE);
+SAME(ours::kCaptureActive, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+SAME(ours::kCaptureInvalid, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+SAME(ours::kLaunchCluster, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+SAME(ours::kLaunchProgrammaticSerialization, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+SAME(ours::kLaunchMemSyncDomain, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN);
+SAME(ours::kMemSyncDomainDefault, CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT);
+SAME(ours::kMemSyncDomainRemote, CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
 SAME(ours::kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
 SAME(ours::kEventDisableTiming, CU_EVENT_DISABLE_TIMING);
 SAME(ours::kHostRegisterPortable, CU_MEMHOSTREGISTER_PORTABLE);
@@ -98,6 +106,9 @@ SAME_SIZE(ours::Context, CUcontext);
 SAME_SIZE(ours::Stream, CUstream);
 SAME_SIZE(ours::Event, CUevent);
 SAME_SIZE(ours::MemoryPool, CUmemoryPool);
+SAME_SIZE(ours::Graph, CUgraph);
+SAME_SIZE(ours::GraphNode, CUgraphNode);
+SAME_SIZE(ours::GraphExec, CUgraphExec);
 SAME_SIZE(ours::AllocationHandle, CUmemGenericAllocationHandle);
 SAME_SIZE(ours::Uuid, CUuuid);
 SAME_SIZE(ours::IpcHandle, CUipcMemHandle);
@@ -122,6 +133,25 @@ SAME_FIELD(ours::PoolProps, win32, CUmemPoolProps, win32SecurityAttributes);
 SAME_FIELD(ours::PoolProps, max_size, CUmemPoolProps, maxSize);
 SAME_FIELD(ours::PoolProps, usage, CUmemPoolProps, usage);
 SAME_FIELD(ours::PoolProps, reserved, CUmemPoolProps, reserved);
+SAME_SIZE(ours::LaunchAttributeValue, CUlaunchAttributeValue);
+SAME_FIELD(ours::LaunchAttributeValue, cluster, CUlaunchAttributeValue, clusterDim);
+SAME_FIELD(ours::LaunchAttributeValue, programmatic_serialization, CUlaunchAttributeValue,
+           programmaticStreamSerializationAllowed);
+SAME_FIELD(ours::LaunchAttributeValue, mem_sync_domain, CUlaunchAttributeValue, memSyncDomain);
+SAME_SIZE(ours::LaunchAttribute, CUlaunchAttribute);
+SAME_FIELD(ours::LaunchAttribute, id, CUlaunchAttribute, id);
+SAME_FIELD(ours::LaunchAttribute, value, CUlaunchAttribute, value);
+SAME_SIZE(ours::LaunchConfig, CUlaunchConfig);
+SAME_FIELD(ours::LaunchConfig, grid_x, CUlaunchConfig, gridDimX);
+SAME_FIELD(ours::LaunchConfig, grid_y, CUlaunchConfig, gridDimY);
+SAME_FIELD(ours::LaunchConfig, grid_z, CUlaunchConfig, gridDimZ);
+SAME_FIELD(ours::LaunchConfig, block_x, CUlaunchConfig, blockDimX);
+SAME_FIELD(ours::LaunchConfig, block_y, CUlaunchConfig, blockDimY);
+SAME_FIELD(ours::LaunchConfig, block_z, CUlaunchConfig, blockDimZ);
+SAME_FIELD(ours::LaunchConfig, shared_bytes, CUlaunchConfig, sharedMemBytes);
+SAME_FIELD(ours::LaunchConfig, stream, CUlaunchConfig, hStream);
+SAME_FIELD(ours::LaunchConfig, attributes, CUlaunchConfig, attrs);
+SAME_FIELD(ours::LaunchConfig, attribute_count, CUlaunchConfig, numAttrs);
 
 // Two parameters that are passed alike: integers of one size (a code, an enumeration, a handle),
 // pointers, or structures of one size.
@@ -146,6 +176,7 @@ constexpr bool kSameCall<R (*)(A...), S (*)(B...)> = [] {
 namespace oh::cuda {
 #define OH_UNIT_MEMBER(name, symbol, parameters) using name##_call = Code(*) parameters;
 OH_CUDA_FUNCTIONS(OH_UNIT_MEMBER)
+OH_CUDA_TEST_FUNCTIONS(OH_UNIT_MEMBER)
 #undef OH_UNIT_MEMBER
 }  // namespace oh::cuda
 
@@ -211,6 +242,24 @@ SAME_CALL(pool_export_pointer, cuMemPoolExportPointer);
 SAME_CALL(pool_import_pointer, cuMemPoolImportPointer);
 SAME_CALL(pool_set_access, cuMemPoolSetAccess);
 SAME_CALL(pool_destroy, cuMemPoolDestroy);
+SAME_CALL(module_load, cuModuleLoadData);
+SAME_CALL(module_unload, cuModuleUnload);
+SAME_CALL(module_function, cuModuleGetFunction);
+SAME_CALL(launch_kernel, cuLaunchKernel);
+SAME_CALL(launch_kernel_ex, cuLaunchKernelEx);
+SAME_CALL(memset8_async, cuMemsetD8Async);
+SAME_CALL(launch_host_func, cuLaunchHostFunc);
+SAME_CALL(capture_begin, cuStreamBeginCapture);
+SAME_CALL(capture_end, cuStreamEndCapture);
+SAME_CALL(graph_destroy, cuGraphDestroy);
+SAME_CALL(graph_instantiate, cuGraphInstantiateWithFlags);
+SAME_CALL(graph_launch, cuGraphLaunch);
+SAME_CALL(graph_exec_destroy, cuGraphExecDestroy);
+// Drivers export the older versions, too; CUDA 13's header names only the newest, which drivers
+// before 12.3 lack.
+static_assert(kSameCall<ours::stream_capture_info_call,
+                        CUresult (*)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,
+                                     const CUgraphNode**, size_t*)>);
 
 TEST(CudaAbiTest, IsThatOfTheHeader) {
   // All of it was asserted above; this says in the log against which header.

@@ -213,7 +213,7 @@ TEST_F(CudaGpuTest, TheWordIsWrittenAfterTheCopy) {
   ASSERT_EQ(fake.hold(producer), 0);
   {
     Enter enter(*gpu);
-    ASSERT_EQ(fake.memset8_async(from, 3, 16, producer), kSuccess);
+    ASSERT_EQ(fake.driver->memset8_async(from, 3, 16, producer), kSuccess);
   }
   Result<Event> behind = gpu->event_behind(producer);
   ASSERT_TRUE(is_ok(behind));

@@ -37,9 +37,9 @@ FakeGpu::FakeGpu() {
 std::string text_of(const FakeCudaCounts& c) {
   return oh::strf(
       "contexts %zu, streams %zu, events %zu, allocations %zu, imports %zu, registrations %zu, "
-      "reservations %zu, mappings %zu, handles %zu, pools %zu",
+      "reservations %zu, mappings %zu, handles %zu, pools %zu, graphs %zu, graph execs %zu",
       c.contexts, c.streams, c.events, c.allocations, c.imports, c.host_registrations,
-      c.reservations, c.mappings, c.vmm_handles, c.pools);
+      c.reservations, c.mappings, c.vmm_handles, c.pools, c.graphs, c.graph_execs);
 }
 
 ::testing::AssertionResult run_child(const std::string& test, const std::string& text,

@@ -10,10 +10,8 @@
 
 #if defined(__CUDACC__)
 #define ONEHOP_BOTH __host__ __device__ __forceinline__
-#define ONEHOP_UNROLL _Pragma("unroll")
 #else
 #define ONEHOP_BOTH inline
-#define ONEHOP_UNROLL
 #endif
 
 namespace onehop::detail {
@@ -32,12 +30,12 @@ ONEHOP_BOTH Pair joined(const Pair& first, const Pair& second, unsigned shift) {
 // bytes before and behind them. Where the source lies otherwise its words are shifted; none is read
 // that holds no byte of it.
 //
-// Lanes: lane(), count(), and next(own, words, i, valid, last), the word behind each lane's own,
-// words[i]; `last`: there is no valid one behind it.
+// Lanes: kAtOnce, words that a lane has under way; lane(), count(), and next(own, words, i, valid,
+// last), the word behind each lane's own, words[i]; `last`: there is no valid one behind it.
 template <typename Lanes>
 ONEHOP_BOTH void copy_together(const Lanes& lanes, uint8_t* to, const uint8_t* from,
                                uint64_t size) {
-  constexpr unsigned kAtOnce = 8;
+  constexpr unsigned kAtOnce = Lanes::kAtOnce;
   // What is short and aligned, at once.
   const bool aligned =
       (reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from)) % 16 == 0;
@@ -59,19 +57,19 @@ ONEHOP_BOTH void copy_together(const Lanes& lanes, uint8_t* to, const uint8_t* f
   const Pair* source = reinterpret_cast<const Pair*>(from - shift);
   for (uint64_t begin = 0; begin < words; begin += kAtOnce * lanes.count()) {
     Pair word[kAtOnce];
-    ONEHOP_UNROLL
+    ONEHOP_UNROLLED
     for (unsigned k = 0; k < kAtOnce; ++k) {
       const uint64_t i = begin + k * lanes.count() + lanes.lane();
       if (i < words) word[k] = source[i];
     }
     if (shift != 0) {
-      ONEHOP_UNROLL
+      ONEHOP_UNROLLED
       for (unsigned k = 0; k < kAtOnce; ++k) {
         const uint64_t i = begin + k * lanes.count() + lanes.lane();
         word[k] = joined(word[k], lanes.next(word[k], source, i, i < words, i + 1 == words), shift);
       }
     }
-    ONEHOP_UNROLL
+    ONEHOP_UNROLLED
     for (unsigned k = 0; k < kAtOnce; ++k) {
       const uint64_t i = begin + k * lanes.count() + lanes.lane();
       if (i < words) target[i] = word[k];
@@ -82,6 +80,7 @@ ONEHOP_BOTH void copy_together(const Lanes& lanes, uint8_t* to, const uint8_t* f
 
 // A worker on the host.
 struct OneLane {
+  static constexpr unsigned kAtOnce = 8;
   unsigned lane() const { return 0; }
   unsigned count() const { return 1; }
   Pair next(const Pair& /*own*/, const Pair* words, uint64_t i, bool valid, bool /*last*/) const {

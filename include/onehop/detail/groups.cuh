@@ -15,6 +15,7 @@ namespace detail {
 
 // `of` threads, the calling one being the at-th.
 struct DirectLanes {
+  static constexpr uint32_t kAtOnce = 4;
   uint32_t at;
   uint32_t of;
   __device__ uint32_t lane() const { return at; }
@@ -29,6 +30,12 @@ __device__ __forceinline__ uint32_t thread_of_block() {
 }
 __device__ __forceinline__ uint32_t block_size() { return blockDim.x * blockDim.y * blockDim.z; }
 
+// Not inline: it needs many registers, which the path of small messages has not to keep free.
+__device__ __noinline__ inline void copy_by(uint32_t at, uint32_t of, uint8_t* to,
+                                            const uint8_t* from, uint64_t bytes) {
+  copy_together(DirectLanes{at, of}, to, from, bytes);
+}
+
 // What all groups of one team have.
 template <typename Own>
 struct OneTeam {
@@ -36,7 +43,7 @@ struct OneTeam {
   __device__ uint32_t teams() const { return 1; }
   __device__ bool leads() const { return own().rank() == 0; }
   __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
-    copy_together(DirectLanes{own().rank(), own().size()}, to, from, bytes);
+    copy_by(own().rank(), own().size(), to, from, bytes);
   }
 
  private:

@@ -73,7 +73,6 @@ struct LaneSignals {
 inline constexpr uint64_t kLinesMask = (uint64_t{1} << 53) - 1;
 inline constexpr uint64_t kBusy = uint64_t{1} << 53;
 inline constexpr uint64_t kFailed = uint64_t{1} << 55;
-inline constexpr uint64_t kJoined = uint64_t{1} << 16;  // of an owner word, which counts teams
 
 ONEHOP_PURE uint64_t make_state(uint8_t epoch, uint64_t lines) {
   return static_cast<uint64_t>(epoch) << 56 | (lines & kLinesMask);
@@ -92,9 +91,9 @@ ONEHOP_PROTOCOL LaneNotice* notice(const oh_lane_handle& lane) {
 ONEHOP_PURE uint64_t lines_of(const oh_lane_handle& lane) { return uint64_t{1} << lane.ring_shift; }
 // Credit is given when so many lines were read, and a small message leaves as many free: it never
 // waits for credit that the receiver keeps back.
-ONEHOP_PURE uint64_t credit_step(const oh_lane_handle& lane) { return lines_of(lane) / 4; }
-ONEHOP_PURE uint64_t most_small(const oh_lane_handle& lane) {
-  return bytes_within(lines_of(lane) - credit_step(lane));
+ONEHOP_PURE uint32_t most_small(const oh_lane_handle& lane) {
+  const uint32_t lines = 1u << lane.ring_shift;
+  return bytes_within(lines - lines / 4);
 }
 
 // When a wait ends without what it waited for. Looks at the host's word and at the clock only now
@@ -103,20 +102,24 @@ template <typename A>
 struct Patience {
   static constexpr uint32_t kLook = 1024;  // polls
 
-  const oh_lane_handle& lane;
+  const oh_lane_handle* lane;
   uint64_t started = 0;
   uint32_t polls = 0;
   uint32_t fault = OH_LANE_OK;
 
-  ONEHOP_PROTOCOL explicit Patience(const oh_lane_handle& of) : lane(of) {}
+  ONEHOP_PROTOCOL explicit Patience(const oh_lane_handle* of) : lane(of) {}
 
   ONEHOP_PROTOCOL bool over() {
     A::pause();
-    if (++polls % kLook != 0) return false;
-    if (A::load_relaxed(&notice(lane)->abort.word) != 0) fault = OH_LANE_ABORTED;
+    return ++polls % kLook == 0 && look();
+  }
+
+ private:
+  ONEHOP_PROTOCOL bool look() {
+    if (A::load_relaxed(&notice(*lane)->abort.word) != 0) fault = OH_LANE_ABORTED;
     const uint64_t now = A::now();
     if (started == 0) started = now;
-    if (fault == OH_LANE_OK && now - started > lane.timeout_ns) fault = OH_LANE_TIMEOUT;
+    if (fault == OH_LANE_OK && now - started > lane->timeout_ns) fault = OH_LANE_TIMEOUT;
     return fault != OH_LANE_OK;
   }
 };
@@ -128,9 +131,9 @@ struct Patience {
 //       says so; sync(). The last three are barriers of the team.
 template <typename A>
 struct Half {
-  const oh_lane_handle& lane;
-  const uint32_t side;  // 0: tx, 1: rx
-  LaneHalf* const half;
+  const oh_lane_handle* lane;
+  uint32_t side;  // 0: tx, 1: rx
+  LaneHalf* half;
   uint64_t position = 0;  // of the next line
   uint64_t begun = 0;     // where we took it over
   uint64_t chunks = 0;    // of the staged ring; only once they were asked for
@@ -138,38 +141,42 @@ struct Half {
   uint64_t through = 0;
   uint8_t epoch = 0;
   uint32_t fault = OH_LANE_OK;
+  Cursor cursor{};  // position, in the ring of the side
 
   ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
-      : lane(of), side(which), half(which == 0 ? &mine(of)->tx : &mine(of)->rx) {}
+      : lane(&of), side(which), half(which == 0 ? &mine(of)->tx : &mine(of)->rx) {}
 
-  ONEHOP_PROTOCOL LineRing incoming() const {
-    return {reinterpret_cast<Pair*>(lane.mine + lane.lines_at), lane.ring_shift, epoch};
-  }
-  ONEHOP_PROTOCOL LineRing outgoing() const {
-    return {reinterpret_cast<Pair*>(lane.theirs + lane.lines_at), lane.ring_shift, epoch};
+  ONEHOP_PROTOCOL void advance(uint32_t lines) {
+    position += lines;
+    cursor.advance(lines);
   }
 
   // False: it has failed, or somebody else has it; then there is nothing to give back.
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
-    // On its way while the state is asked for: one that is too old does no harm.
-    through = A::load_relaxed(&half->through);
-    const uint64_t state = group.share(group.leads() ? claim(group.teams() > 1) : 0);
+    // On its way while the state is asked for: what is too old is less, or of another epoch.
+    const uint64_t known = A::load_relaxed(&half->through);
+    const uint64_t state = group.share(group.leads() ? claim(group.team(), group.teams()) : 0);
     epoch = epoch_of(state);
+    through = count_of(known, epoch);
     begun = position = state & kLinesMask;
+    const uint64_t ring = (side == 0 ? lane->theirs : lane->mine) + lane->lines_at;
+    cursor = Cursor({reinterpret_cast<Pair*>(ring), lane->ring_shift, epoch}, position);
     if ((state & kBusy) != 0) fault = OH_LANE_OVERLAP;
     if ((state & kFailed) != 0) fault = OH_LANE_FAILED;
     if (fault == OH_LANE_OVERLAP && group.leads()) fail(fault, 0, 0);
     return fault == OH_LANE_OK;
   }
 
-  // Behind the last access of the team's threads to the lane. commit(), by one thread of the last
+  // Behind the last access of the team's threads to the lane-> commit(), by one thread of the last
   // team, if none has failed.
   template <typename G, typename Commit>
   ONEHOP_PROTOCOL void give(G& group, Commit&& commit) {
     (void)agree(group, is_broken());
     if (!group.leads()) return;
     if (is_broken()) fail(fault, 0, 0);
+    // Chunks carry no flag: none is stored after the next epoch has begun.
+    if (chunks_known) A::fence();
     bool good = !is_broken();
     if (group.teams() > 1) {
       const uint64_t seen = A::fetch_add_ordered(&half->owner, 1) + 1;
@@ -198,12 +205,16 @@ struct Half {
     chunks_known = true;
   }
 
-  // Waits until all lines before `upto` may be written. Threads that write none need not ask.
-  ONEHOP_PROTOCOL bool wait_for_room(uint64_t upto, Patience<A>& patience) {
-    const LaneMemory* from = (lane.flags & OH_LANE_SINGLE) != 0 ? theirs(lane) : mine(lane);
-    const uint64_t* word = (lane.flags & OH_LANE_SINGLE) != 0 ? &from->kept_credit : &from->credit;
+  // Waits until so many lines may be written. Threads that write none need not ask.
+  ONEHOP_PROTOCOL bool wait_for_room(uint32_t lines, Patience<A>& patience) {
+    // The difference is a ring's length at most.
+    const uint32_t under_way = static_cast<uint32_t>(position) - static_cast<uint32_t>(through);
+    if (under_way + lines <= cursor.mask + 1) return true;
+    const uint64_t upto = position + lines;
+    const LaneMemory* from = (lane->flags & OH_LANE_SINGLE) != 0 ? theirs(*lane) : mine(*lane);
+    const uint64_t* word = (lane->flags & OH_LANE_SINGLE) != 0 ? &from->kept_credit : &from->credit;
     // What the peer says is not believed if it is ahead of us.
-    while (upto - through > lines_of(lane)) {
+    while (upto - through > lines_of(*lane)) {
       const uint64_t seen = poll<A>(word, epoch);
       if (seen <= upto && seen > through) {
         through = seen;
@@ -216,21 +227,22 @@ struct Half {
 
   // By the leader, when nobody of us looks at lines before `position` any more.
   ONEHOP_PROTOCOL void give_credit() {
-    if (position - through < credit_step(lane)) return;
+    const uint32_t kept = static_cast<uint32_t>(position) - static_cast<uint32_t>(through);
+    if (kept < (cursor.mask + 1) / 4) return;
     through = position;
     uint64_t* word =
-        (lane.flags & OH_LANE_SINGLE) != 0 ? &mine(lane)->kept_credit : &theirs(lane)->credit;
+        (lane->flags & OH_LANE_SINGLE) != 0 ? &mine(*lane)->kept_credit : &theirs(*lane)->credit;
     publish<A>(word, epoch, position);
   }
 
   // Keeps the reason for the host, the first one.
   ONEHOP_PROTOCOL void fail(uint32_t why, uint64_t bytes, uint64_t capacity) {
     if ((A::fetch_or(&half->state, kFailed) & kFailed) != 0) return;
-    tell(notice(lane)->failed[side], why, bytes, capacity);
+    tell(notice(*lane)->failed[side], why, bytes, capacity);
   }
   ONEHOP_PROTOCOL void warn(uint32_t why, uint64_t bytes, uint64_t capacity) {
     fault = why;
-    tell(notice(lane)->warned[side], why, bytes, capacity);
+    tell(notice(*lane)->warned[side], why, bytes, capacity);
   }
 
  private:
@@ -242,25 +254,37 @@ struct Half {
     A::store_release(&place.fault, why);
   }
 
-  // The state before, with kBusy only if it was another's.
-  ONEHOP_PROTOCOL uint64_t claim(bool joint) {
-    const uint64_t ours = static_cast<uint64_t>(lane.token) << 32;
-    while (joint) {
-      const uint64_t owner = A::compare_swap(&half->owner, 0, ours);
-      if (owner == 0) break;
-      if (owner >> 32 != lane.token) return A::load_acquire(&half->state) | kBusy;
-      // Nobody has joined: the first of us does not know yet whether we get it.
-      if (owner == ours) {
-        A::pause();
-      } else if (A::compare_swap(&half->owner, owner, owner + kJoined) == owner) {
-        return A::load_acquire(&half->state) & ~kBusy;
-      }
+  // The state before, with kBusy only if it was another's. The first team takes the half for all.
+  ONEHOP_PROTOCOL uint64_t claim(uint32_t team, uint32_t teams) {
+    Patience<A> patience(lane);
+    if (team != 0) return join(patience);
+    // Other teams of ours may still be at what came before: their waits end.
+    while (lane->follows != 0 && A::load_acquire(&half->owner) >> 32 == lane->follows) {
+      if (patience.over()) return kFailed;
     }
     const uint64_t before = A::fetch_or(&half->state, kBusy);
-    const bool refused = (before & (kBusy | kFailed)) != 0;
-    if (refused && (before & kBusy) == 0) A::fetch_and(&half->state, ~kBusy);
-    if (joint) A::store_release(&half->owner, refused ? 0 : ours | kJoined);
+    if ((before & kBusy) != 0) return before;
+    if ((before & kFailed) != 0) {
+      A::fetch_and(&half->state, ~kBusy);
+    } else if (teams > 1) {
+      A::store_release(&half->owner, static_cast<uint64_t>(lane->token) << 32 | 1 << 16);
+    }
     return before;
+  }
+  // A team that comes late may find that its operation has failed, and even that the lane has begun
+  // anew since: then nobody calls it any more.
+  ONEHOP_PROTOCOL uint64_t join(Patience<A>& patience) {
+    uint64_t owner = A::load_acquire(&half->owner);
+    while (true) {
+      if (owner >> 32 == lane->token) {
+        const uint64_t seen = A::compare_swap(&half->owner, owner, owner + (1 << 16));
+        if (seen == owner) return A::load_acquire(&half->state) & ~kBusy;
+        owner = seen;
+        continue;
+      }
+      if ((A::load_relaxed(&half->state) & kFailed) != 0 || patience.over()) return kFailed;
+      owner = A::load_acquire(&half->owner);
+    }
   }
   // Of an operation that failed the last to leave gives the half back, though not all have come.
   ONEHOP_PROTOCOL void leave(uint64_t seen) {
@@ -274,7 +298,7 @@ struct Half {
       return;
     }
     if (chunks_known) A::store_relaxed(&half->chunks, chunks);
-    A::store_relaxed(&half->through, through);
+    A::store_relaxed(&half->through, make_word(epoch, through));
     // The host may have failed it meanwhile: only what is ours is changed.
     A::add(&half->state, position - begun - kBusy);
   }

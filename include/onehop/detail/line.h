@@ -12,7 +12,7 @@
 // The ring lies in the receiver's memory. The sender alone writes into it, and only into places
 // that the receiver is through with.
 //
-// Threading: each side may consist of many threads that share a message (Part).
+// Threading: each side may consist of many threads that share a message (Share).
 #pragma once
 
 #include "onehop/detail/word.h"
@@ -30,31 +30,30 @@ struct LineRing {
   uint8_t epoch;
 };
 
-// What one thread does of a message: every of-th line behind the head, from the rank-th on.
-struct Part {
-  uint32_t rank = 0;
-  uint32_t of = 1;
-};
-
-inline constexpr uint64_t kHeadBytes = 8;
-inline constexpr uint64_t kRowLines = 32;
-inline constexpr uint64_t kRowBytes = 384;
+inline constexpr uint32_t kHeadBytes = 8;
+inline constexpr uint32_t kRowLines = 32;
+inline constexpr uint32_t kRowBytes = 384;
 inline constexpr uint32_t kWordStride = 128;  // between the words of a line, in bytes
 inline constexpr uint32_t kLinesAtOnce = 4;   // whose accesses a thread has under way
 
-// Lines behind the head.
-ONEHOP_PURE uint64_t body_lines(uint64_t bytes) {
+// Lines behind the head; of small messages, so 32 bits suffice.
+ONEHOP_PURE uint32_t body_lines(uint32_t bytes) {
   if (bytes <= kHeadBytes) return 0;
-  uint64_t rest = bytes - kHeadBytes;
-  uint64_t words = (rest % kRowBytes + 3) / 4;
-  return rest / kRowBytes * kRowLines + (words < kRowLines ? words : kRowLines);
+  const uint32_t rest = bytes - kHeadBytes;
+  const uint32_t rows = rest / kRowBytes;
+  const uint32_t words = (rest - rows * kRowBytes + 3) / 4;
+  return rows * kRowLines + (words < kRowLines ? words : kRowLines);
 }
-ONEHOP_PURE uint64_t lines_for(uint64_t bytes) { return 1 + body_lines(bytes); }
+ONEHOP_PURE uint32_t lines_for(uint32_t bytes) { return 1 + body_lines(bytes); }
 
 // The most bytes that fit into so many lines, at least 1.
-ONEHOP_PURE uint64_t bytes_within(uint64_t lines) {
-  uint64_t rest = (lines - 1) % kRowLines;
-  return kHeadBytes + (lines - 1) / kRowLines * kRowBytes + rest * 4;
+ONEHOP_PURE uint32_t bytes_within(uint32_t lines) {
+  return kHeadBytes + (lines - 1) / kRowLines * kRowBytes + (lines - 1) % kRowLines * 4;
+}
+
+// Where word 0 of a line behind the head lies in the message.
+ONEHOP_PURE uint32_t offset_of(uint32_t line) {
+  return kHeadBytes + line / kRowLines * kRowBytes + line % kRowLines * 4;
 }
 
 ONEHOP_PROTOCOL Pair* line_at(const LineRing& ring, uint64_t position) {
@@ -69,90 +68,194 @@ ONEHOP_PROTOCOL void store_line(Pair* to, const Line& line) {
 }
 template <typename A>
 ONEHOP_PROTOCOL Line load_line(const Pair* from) {
-  Pair seen = A::load_line(from);
+  const Pair seen = A::load_line(from);
   return {{static_cast<uint32_t>(seen.low), static_cast<uint32_t>(seen.low >> 32),
            static_cast<uint32_t>(seen.high)},
           static_cast<uint32_t>(seen.high >> 32)};
 }
 
-// Up to 4 bytes of memory, of any alignment; nothing behind `left` is touched.
-ONEHOP_PROTOCOL uint32_t load_word(const uint8_t* from, uint64_t left) {
-  if (left >= 4 && reinterpret_cast<uintptr_t>(from) % 4 == 0) {
-    uint32_t word;
-    __builtin_memcpy(&word, __builtin_assume_aligned(from, 4), 4);
+// Memory of a message, in words: of any alignment and length, or of whole words only, which is
+// faster. Nothing outside [data, data + bytes) is touched.
+template <typename Byte>
+struct AnyWords {
+  Byte* data;
+  uint32_t bytes;
+  ONEHOP_PROTOCOL uint32_t load(uint32_t at) const {
+    uint32_t word = 0;
+    ONEHOP_ROLLED
+    for (uint32_t i = 0; i < 4 && at + i < bytes; ++i) {
+      word |= static_cast<uint32_t>(data[at + i]) << 8 * i;
+    }
     return word;
   }
-  uint32_t word = 0;
-  for (uint32_t i = 0; i < 4 && i < left; ++i) word |= static_cast<uint32_t>(from[i]) << 8 * i;
-  return word;
-}
-ONEHOP_PROTOCOL void store_word(uint8_t* to, uint32_t word, uint64_t left) {
-  if (left >= 4 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
-    __builtin_memcpy(__builtin_assume_aligned(to, 4), &word, 4);
-    return;
-  }
-  for (uint32_t i = 0; i < 4 && i < left; ++i) to[i] = static_cast<uint8_t>(word >> 8 * i);
-}
-
-// Where word 0 of a line behind the head lies in the message.
-ONEHOP_PURE uint64_t offset_of(uint64_t line) {
-  return kHeadBytes + line / kRowLines * kRowBytes + line % kRowLines * 4;
-}
-
-// The lines behind the head, of a message that begins at `position`. They are known to be free.
-template <typename A>
-ONEHOP_PROTOCOL void write_body(const LineRing& ring, uint64_t position, const Part& part,
-                                const uint8_t* from, uint64_t bytes) {
-  const uint64_t count = body_lines(bytes);
-  for (uint64_t first = part.rank; first < count; first += uint64_t{kLinesAtOnce} * part.of) {
-    Line lines[kLinesAtOnce] = {};
-    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      const uint64_t i = first + uint64_t{k} * part.of;
-      if (i >= count) continue;
-      for (uint32_t w = 0; w < 3; ++w) {
-        const uint64_t at = offset_of(i) + w * kWordStride;
-        if (at < bytes) lines[k].words[w] = load_word(from + at, bytes - at);
-      }
-      lines[k].flag = flag_at(ring.epoch, ring.shift, position + 1 + i);
-    }
-    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      const uint64_t i = first + uint64_t{k} * part.of;
-      if (i < count) store_line<A>(line_at(ring, position + 1 + i), lines[k]);
+  ONEHOP_PROTOCOL void store(uint32_t at, uint32_t word) const {
+    ONEHOP_ROLLED
+    for (uint32_t i = 0; i < 4 && at + i < bytes; ++i) {
+      data[at + i] = static_cast<uint8_t>(word >> 8 * i);
     }
   }
+};
+template <typename Byte>
+struct WholeWords {
+  using Word = uint32_t __attribute__((may_alias));
+  Byte* data;
+  uint32_t bytes;
+  ONEHOP_PROTOCOL uint32_t load(uint32_t at) const {
+    return at < bytes ? *reinterpret_cast<const Word*>(data + at) : 0;
+  }
+  ONEHOP_PROTOCOL void store(uint32_t at, uint32_t word) const {
+    if (at < bytes) *reinterpret_cast<Word*>(data + at) = word;
+  }
+};
+ONEHOP_PROTOCOL bool in_whole_words(const void* data, uint32_t bytes) {
+  return (reinterpret_cast<uintptr_t>(data) | bytes) % 4 == 0;
 }
 
-// Waits for the lines behind the head, and stores what of them is within the capacity. `seed` is
-// what the thread's first line has been seen to hold. False: patience.over() said so.
-template <typename A, typename Patience>
-ONEHOP_PROTOCOL bool read_body(const LineRing& ring, uint64_t position, const Part& part,
-                               uint8_t* to, uint64_t bytes, uint64_t capacity, Line seed,
-                               Patience& patience) {
-  const uint64_t count = body_lines(bytes);
-  const uint64_t most = bytes < capacity ? bytes : capacity;
-  for (uint64_t first = part.rank; first < count; first += uint64_t{kLinesAtOnce} * part.of) {
+// Where in a ring a message begins, and the flags of its lines: those of this lap, and of the next
+// where it wraps. In 32 bits: a message takes a few instructions a line, and they are what it
+// costs.
+struct Cursor {
+  Pair* lines = nullptr;
+  uint32_t mask = 0;  // lines - 1
+  uint32_t place = 0;
+  uint32_t flag = 0;
+
+  Cursor() = default;
+  ONEHOP_PROTOCOL Cursor(const LineRing& ring, uint64_t position)
+      : lines(ring.lines),
+        mask(static_cast<uint32_t>((uint64_t{1} << ring.shift) - 1)),
+        place(static_cast<uint32_t>(place_of(ring.shift, position))),
+        flag(flag_at(ring.epoch, ring.shift, position)) {}
+  ONEHOP_PURE static uint32_t next_lap(uint32_t flag) {
+    return (flag & 0xff000000u) | ((flag + 1) & 0xffffffu);
+  }
+  // Of the line so far behind the place, less than a ring.
+  ONEHOP_PROTOCOL Pair* at(uint32_t behind) const { return &lines[(place + behind) & mask]; }
+  ONEHOP_PROTOCOL uint32_t flag_of(uint32_t behind) const {
+    return place + behind > mask ? next_lap(flag) : flag;
+  }
+  ONEHOP_PROTOCOL void advance(uint32_t by) {
+    flag = flag_of(by);
+    place = (place + by) & mask;
+  }
+};
+
+// The lines of one thread: the first, and how it gets to the next.
+struct Share {
+  uint32_t rank;
+  uint32_t of;
+  uint32_t first;   // offset of its first line's word 0
+  uint32_t stride;  // between the offsets of its lines; 0: not always the same
+
+  ONEHOP_PROTOCOL Share(uint32_t thread, uint32_t threads)
+      : rank(thread),
+        of(threads),
+        first(offset_of(thread)),
+        stride(threads % kRowLines == 0 ? threads / kRowLines * kRowBytes : 0) {}
+  ONEHOP_PROTOCOL uint32_t next(uint32_t at, uint32_t line) const {
+    return stride != 0 ? at + stride : offset_of(line);
+  }
+};
+
+template <typename Words>
+ONEHOP_PROTOCOL Line load_words(const Words& words, uint32_t at, uint32_t flag) {
+  return {{words.load(at), words.load(at + kWordStride), words.load(at + 2 * kWordStride)}, flag};
+}
+template <typename Words>
+ONEHOP_PROTOCOL void store_words(const Words& words, uint32_t at, const Line& line) {
+  words.store(at, line.words[0]);
+  words.store(at + kWordStride, line.words[1]);
+  words.store(at + 2 * kWordStride, line.words[2]);
+}
+
+// The thread's lines of a message at the cursor; all are known to be free. A line is there if its
+// first word is.
+template <typename A, typename Words>
+ONEHOP_PROTOCOL void write_lines(const Cursor& cursor, const Share& share, const Words& words) {
+  // The head's words and those of the thread's first line are loaded before either is stored.
+  Line head{{words.bytes, 0, 0}, cursor.flag};
+  if (share.rank == 0) {
+    head.words[1] = words.load(0);
+    head.words[2] = words.load(4);
+  }
+  uint32_t line = share.rank;
+  uint32_t at = share.first;
+  const Line first = load_words(words, at, cursor.flag_of(1 + line));
+  if (share.rank == 0) store_line<A>(cursor.at(0), head);
+  if (at >= words.bytes) return;
+  store_line<A>(cursor.at(1 + line), first);
+  line += share.of;
+  at = share.next(at, line);
+  // As many loads under way as there are lines, where there are many.
+  ONEHOP_ROLLED
+  while (share.stride != 0 && at + (kLinesAtOnce - 1) * share.stride < words.bytes) {
     Line lines[kLinesAtOnce];
+    ONEHOP_UNROLLED
     for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      const uint64_t i = first + uint64_t{k} * part.of;
-      if (i == part.rank) {
-        lines[k] = seed;
-      } else if (i < count) {
-        lines[k] = load_line<A>(line_at(ring, position + 1 + i));
-      }
+      lines[k] = load_words(words, at + k * share.stride, cursor.flag_of(1 + line + k * share.of));
     }
+    ONEHOP_UNROLLED
     for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      const uint64_t i = first + uint64_t{k} * part.of;
-      if (i >= count) continue;
-      const uint32_t flag = flag_at(ring.epoch, ring.shift, position + 1 + i);
-      while (lines[k].flag != flag) {
-        if (patience.over()) return false;
-        lines[k] = load_line<A>(line_at(ring, position + 1 + i));
-      }
-      for (uint32_t w = 0; w < 3; ++w) {
-        const uint64_t at = offset_of(i) + w * kWordStride;
-        if (at < most) store_word(to + at, lines[k].words[w], most - at);
-      }
+      store_line<A>(cursor.at(1 + line + k * share.of), lines[k]);
     }
+    line += kLinesAtOnce * share.of;
+    at += kLinesAtOnce * share.stride;
+  }
+  ONEHOP_ROLLED
+  while (at < words.bytes) {
+    store_line<A>(cursor.at(1 + line), load_words(words, at, cursor.flag_of(1 + line)));
+    line += share.of;
+    at = share.next(at, line);
+  }
+}
+
+// Waits for the line. False: patience.over() said so.
+template <typename A, typename Patience>
+ONEHOP_PROTOCOL bool wait_for_line(const Cursor& cursor, uint32_t behind, Line* line,
+                                   Patience& patience) {
+  const uint32_t flag = cursor.flag_of(behind);
+  while (line->flag != flag) {
+    if (patience.over()) return false;
+    *line = load_line<A>(cursor.at(behind));
+  }
+  return true;
+}
+
+// Waits for the thread's lines behind the head of a message of `bytes`, and stores what the words
+// have room for. `seed` is what its first line has been seen to hold. False: patience.over() said
+// so.
+template <typename A, typename Words, typename Patience>
+ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, uint32_t bytes,
+                                const Words& words, Line seed, Patience& patience) {
+  uint32_t line = share.rank;
+  uint32_t at = share.first;
+  if (at >= bytes) return true;
+  if (!wait_for_line<A>(cursor, 1 + line, &seed, patience)) return false;
+  store_words(words, at, seed);
+  line += share.of;
+  at = share.next(at, line);
+  ONEHOP_ROLLED
+  while (share.stride != 0 && at + (kLinesAtOnce - 1) * share.stride < bytes) {
+    Line lines[kLinesAtOnce];
+    ONEHOP_UNROLLED
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      lines[k] = load_line<A>(cursor.at(1 + line + k * share.of));
+    }
+    ONEHOP_UNROLLED
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      if (!wait_for_line<A>(cursor, 1 + line + k * share.of, &lines[k], patience)) return false;
+      store_words(words, at + k * share.stride, lines[k]);
+    }
+    line += kLinesAtOnce * share.of;
+    at += kLinesAtOnce * share.stride;
+  }
+  ONEHOP_ROLLED
+  while (at < bytes) {
+    Line one = load_line<A>(cursor.at(1 + line));
+    if (!wait_for_line<A>(cursor, 1 + line, &one, patience)) return false;
+    store_words(words, at, one);
+    line += share.of;
+    at = share.next(at, line);
   }
   return true;
 }

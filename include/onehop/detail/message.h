@@ -6,6 +6,7 @@
 // mapped; else they go through the chunks of the lane.
 //
 //   head line    kind 2 | length 30 | the first 8 bytes, or the length of a large message
+//   posted       region 4 | offset 8      capacity 8            both with the message's position
 //
 //   sender    ANNOUNCED ───────────▶ posted? ─▶ put ─▶ fence ─▶ ENDED: put
 //   receiver  posts ─▶ ANNOUNCED? ─┘       └──▶ ENDED: staged ─▶ chunks, each behind its word
@@ -18,7 +19,7 @@
 #pragma once
 
 #include "onehop/detail/copy.h"
-#include "onehop/detail/posting.h"
+#include "onehop/detail/lane.h"
 
 namespace onehop::detail {
 
@@ -26,7 +27,84 @@ enum HeadKind : uint32_t { kSmall = 0, kAnnounced = 1, kEnded = 2 };
 inline constexpr uint32_t kLengthMask = (1u << 30) - 1;
 // Of kEnded, in place of the length.
 enum Ending : uint32_t { kPut = 1, kStaged = 2, kRefused = 3 };
-inline constexpr uint64_t kLargeLines = 2;
+inline constexpr uint32_t kLargeLines = 2;
+
+// What a receive says of its memory: a region that the peer may have mapped, or none.
+struct Place {
+  uint32_t region = 0;  // 0: not to be mapped
+  uint64_t offset = 0;  // 48 bits
+};
+
+// A mapped region of the peer's. A table has 2^shift of them, found from number on; none is full.
+struct ImportEntry {
+  uint64_t number;  // 0: nothing was ever here
+  uint64_t size;
+  uint64_t base;  // as it is mapped here
+  uint64_t reserved;
+};
+struct ImportTable {
+  uint64_t shift;
+  uint64_t reserved[7];
+  ImportEntry entries[1];
+};
+
+struct Posting {
+  Place place;
+  uint64_t capacity;
+};
+
+template <typename A>
+ONEHOP_PROTOCOL void post(Pair* to, uint8_t epoch, uint64_t position, const Posting& posting) {
+  const uint32_t flag = static_cast<uint32_t>(epoch) << 24 | (position & 0xffffffu);
+  const uint32_t high = static_cast<uint32_t>(position >> 24);
+  const uint64_t offset = posting.place.offset;
+  store_line<A>(&to[0], {{posting.place.region, static_cast<uint32_t>(offset),
+                          static_cast<uint32_t>(offset >> 32 & 0xffff) | high << 16},
+                         flag});
+  store_line<A>(&to[1], {{static_cast<uint32_t>(posting.capacity),
+                          static_cast<uint32_t>(posting.capacity >> 32), high},
+                         flag});
+}
+
+// False: it is not there yet, or not all of it. One of a later position says that the message is
+// over: a team that comes late has nothing to bring.
+template <typename A>
+ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t position,
+                                  Posting* posting) {
+  const Line first = load_line<A>(&from[0]);
+  const Line second = load_line<A>(&from[1]);
+  const uint32_t high = second.words[2];
+  if (first.flag != second.flag || first.words[2] >> 16 != (high & 0xffff)) return false;
+  const uint64_t posted = static_cast<uint64_t>(high) << 24 | (second.flag & 0xffffffu);
+  if (second.flag >> 24 != epoch || posted < position) return false;
+  if (posted > position) {
+    *posting = {{}, UINT64_MAX};
+    return true;
+  }
+  posting->place = {first.words[0], first.words[1] | static_cast<uint64_t>(first.words[2] & 0xffff)
+                                                         << 32};
+  posting->capacity = second.words[0] | static_cast<uint64_t>(second.words[1]) << 32;
+  return true;
+}
+
+// Where `bytes` at a place are mapped here; 0: they are not.
+template <typename A>
+ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, const Place& place,
+                                     uint64_t bytes) {
+  if (lane.imports == 0 || place.region == 0) return 0;
+  const ImportTable* table = reinterpret_cast<const ImportTable*>(lane.imports);
+  const uint64_t mask = (uint64_t{1} << A::load_relaxed(&table->shift)) - 1;
+  for (uint64_t i = 0; i <= mask; ++i) {
+    const ImportEntry& entry = table->entries[(place.region + i) & mask];
+    const uint64_t number = A::load_acquire(&entry.number);
+    if (number == 0) return 0;
+    if (number != place.region) continue;
+    const uint64_t size = A::load_relaxed(&entry.size);
+    const bool within = place.offset <= size && bytes <= size - place.offset;
+    return within ? A::load_relaxed(&entry.base) + place.offset : 0;
+  }
+  return 0;
+}
 
 // The part of [0, bytes) that a team copies, in whole tiles.
 struct Slice {
@@ -46,10 +124,17 @@ ONEHOP_PURE Slice slice_of(uint64_t bytes, uint32_t team, uint32_t teams) {
 template <typename A>
 struct Sender {
   Half<A> half;
+  Share share;
+  uint32_t most;        // bytes of a small message
   uint32_t ending = 0;  // of the large message under way, to be said by the last team
   uint64_t bytes = 0;
 
-  ONEHOP_PROTOCOL explicit Sender(const oh_lane_handle& lane) : half(lane, 0) {}
+  template <typename G>
+  ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
+      : half(lane, 0),
+        share(group.rank(), group.size()),
+        most(lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
+                                               : most_small(lane)) {}
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
@@ -67,24 +152,21 @@ struct Sender {
     half.fault = OH_LANE_OK;
     const uint8_t* from = static_cast<const uint8_t*>(source);
     bytes = size;
-    if (size > half.lane.small_max || size > most_small(half.lane)) return send_large(group, from);
+    if (size > most) return send_large(group, from);
+    const uint32_t small = static_cast<uint32_t>(size);
+    const uint32_t lines = lines_for(small);
     Patience<A> patience(half.lane);
-    const Part part{group.rank(), group.size()};
-    const uint64_t lines = lines_for(size);
     // Its share ends with one of the last lines; asking for all of them is as good.
-    const bool writes = part.rank == 0 || part.rank < lines - 1;
-    if (!writes || half.wait_for_room(half.position + lines, patience)) {
-      const LineRing ring = half.outgoing();
-      if (part.rank == 0) {
-        Line head{{static_cast<uint32_t>(size), 0, 0}, 0};
-        if (size > 0) head.words[1] = load_word(from, size);
-        if (size > 4) head.words[2] = load_word(from + 4, size - 4);
-        store_head(ring, half.position, head);
+    const bool writes = share.first < small || share.rank == 0;
+    if (!writes || half.wait_for_room(lines, patience)) {
+      if (in_whole_words(from, small)) {
+        write_lines<A>(half.cursor, share, WholeWords<const uint8_t>{from, small});
+      } else {
+        write_lines<A>(half.cursor, share, AnyWords<const uint8_t>{from, small});
       }
-      write_body<A>(ring, half.position, part, from, size);
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    half.position += lines;
+    half.advance(lines);
   }
 
   template <typename G>
@@ -94,31 +176,30 @@ struct Sender {
   }
 
  private:
-  ONEHOP_PROTOCOL void store_head(const LineRing& ring, uint64_t position, Line head) {
-    head.flag = flag_at(ring.epoch, ring.shift, position);
-    store_line<A>(line_at(ring, position), head);
-  }
-  ONEHOP_PROTOCOL void store_ending(uint64_t position, uint32_t how) {
-    store_head(half.outgoing(), position, {{kEnded << 30 | how, 0, 0}, 0});
+  // The ending lies before the cursor, as all of the message does by now.
+  ONEHOP_PROTOCOL void store_ending(uint32_t how) {
+    const LineRing ring{half.cursor.lines, half.lane->ring_shift, half.epoch};
+    const uint64_t position = half.position - 1;
+    store_line<A>(line_at(ring, position),
+                  {{kEnded << 30 | how, 0, 0}, flag_at(half.epoch, ring.shift, position)});
   }
   ONEHOP_PROTOCOL void say_ending() {
     if (ending == 0) return;
     A::fence();
-    store_ending(half.position - 1, ending);
+    store_ending(ending);
     ending = 0;
   }
 
   template <typename G>
   ONEHOP_PROTOCOL void send_large(G& group, const uint8_t* from) {
     Patience<A> patience(half.lane);
-    const uint64_t at = half.position;
-    half.position += kLargeLines;
-    const uint64_t found = group.leads() ? find_route(group, at, patience) : 0;
+    const uint64_t found = group.leads() ? find_route(group, patience) : 0;
+    half.advance(kLargeLines);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, half.is_broken())) return;
     const uint64_t route = group.share(found);
     if (route == kStaged) {
-      if (group.leads() && group.team() == 0) store_ending(at + 1, kStaged);
+      if (group.leads() && group.team() == 0) store_ending(kStaged);
       return stage(group, from, patience);
     }
     if (route == kRefused) {
@@ -132,40 +213,41 @@ struct Sender {
     if (group.leads()) say_ending();
   }
 
-  // By the leaders: where the message goes, kStaged or kRefused. The first team finds out, for all:
-  // the receiver may be through while others have nothing to do, and its next posting there; and
-  // the table may change.
+  // By the leaders: where the message goes, or kStaged or kRefused. The first team finds out, for
+  // all: the receiver may be through while others have nothing to do, and its next posting there;
+  // and the table may change.
   template <typename G>
-  ONEHOP_PROTOCOL uint64_t find_route(G& group, uint64_t at, Patience<A>& patience) {
+  ONEHOP_PROTOCOL uint64_t find_route(const G& group, Patience<A>& patience) {
     LaneHalf* shared = half.half;
-    if (group.team() == 0) {
-      const uint64_t route = ask_for_route(at, patience);
-      if (group.teams() > 1 && route != 0) {
-        A::store_relaxed(&shared->route, route);
-        A::store_release(&shared->routed, at + 1);
+    const uint64_t mark = half.position + 1;
+    if (group.team() != 0) {
+      while (A::load_acquire(&shared->routed) != mark) {
+        if (patience.over()) return 0;
       }
-      return route;
+      return A::load_relaxed(&shared->route);
     }
-    while (A::load_acquire(&shared->routed) != at + 1) {
-      if (patience.over()) return 0;
+    const uint64_t route = ask_for_route(patience);
+    if (group.teams() > 1 && route != 0) {
+      A::store_relaxed(&shared->route, route);
+      A::store_release(&shared->routed, mark);
     }
-    return A::load_relaxed(&shared->route);
+    return route;
   }
-  ONEHOP_PROTOCOL uint64_t ask_for_route(uint64_t at, Patience<A>& patience) {
-    if (!half.wait_for_room(half.position, patience)) return 0;
-    store_head(half.outgoing(), at,
-               {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
-                 static_cast<uint32_t>(bytes >> 32)},
-                0});
+  ONEHOP_PROTOCOL uint64_t ask_for_route(Patience<A>& patience) {
+    if (!half.wait_for_room(kLargeLines, patience)) return 0;
+    store_line<A>(half.cursor.at(0),
+                  {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
+                    static_cast<uint32_t>(bytes >> 32)},
+                   half.cursor.flag});
     Posting posting;
-    while (!read_posting<A>(mine(half.lane)->posted, half.epoch, at, &posting)) {
+    while (!read_posting<A>(mine(*half.lane)->posted, half.epoch, half.position, &posting)) {
       if (patience.over()) return 0;
     }
     if (posting.capacity < bytes) {
       half.warn(OH_LANE_TRUNCATED, bytes, posting.capacity);
       return kRefused;
     }
-    const uint64_t to = find_import<A>(half.lane, posting.place, bytes);
+    const uint64_t to = find_import<A>(*half.lane, posting.place, bytes);
     return to != 0 ? to : uint64_t{kStaged};
   }
 
@@ -181,15 +263,15 @@ struct Sender {
 
   template <typename G>
   ONEHOP_PROTOCOL void stage(G& group, const uint8_t* from, Patience<A>& patience) {
-    const oh_lane_handle& lane = half.lane;
+    const oh_lane_handle& lane = *half.lane;
     half.know_chunks();
-    const uint64_t most = uint64_t{1} << lane.chunk_shift;
-    const uint64_t count = (bytes + most - 1) >> lane.chunk_shift;
+    const uint64_t whole = uint64_t{1} << lane.chunk_shift;
+    const uint64_t count = (bytes + whole - 1) >> lane.chunk_shift;
     const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
     const uint64_t* emptied = single ? theirs(lane)->kept_emptied : mine(lane)->emptied;
     for (uint64_t i = group.team(); i < count; i += group.teams()) {
       const uint64_t chunk = half.chunks + i;
-      const uint64_t slot = chunk % lane.chunk_slots;
+      const uint64_t slot = chunk & (lane.chunk_slots - 1);
       bool free = true;
       if (group.leads()) {
         while (free && poll<A>(&emptied[slot], half.epoch) + lane.chunk_slots < chunk + 1) {
@@ -201,7 +283,7 @@ struct Sender {
       const uint64_t begin = i << lane.chunk_shift;
       uint8_t* to =
           reinterpret_cast<uint8_t*>(lane.theirs + lane.chunks_at + (slot << lane.chunk_shift));
-      group.copy(to, from + begin, bytes - begin < most ? bytes - begin : most);
+      group.copy(to, from + begin, bytes - begin < whole ? bytes - begin : whole);
       group.sync();
       if (group.leads()) publish<A>(&theirs(lane)->filled[slot], half.epoch, chunk + 1);
     }
@@ -213,9 +295,12 @@ struct Sender {
 template <typename A>
 struct Receiver {
   Half<A> half;
+  Share share;
   uint64_t length = 0;  // of the message that came last
 
-  ONEHOP_PROTOCOL explicit Receiver(const oh_lane_handle& lane) : half(lane, 1) {}
+  template <typename G>
+  ONEHOP_PROTOCOL Receiver(const oh_lane_handle& lane, const G& group)
+      : half(lane, 1), share(group.rank(), group.size()) {}
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
@@ -229,27 +314,29 @@ struct Receiver {
     half.fault = OH_LANE_OK;
     length = 0;
     Patience<A> patience(half.lane);
-    const LineRing ring = half.incoming();
-    const Part part{group.rank(), group.size()};
     const bool speaks = group.leads() && group.team() == 0;
-    const bool early = capacity > half.lane.small_max;
-    // The peer may write into it at once, and others of the group may still use it.
-    if (early && place.region != 0) group.sync();
+    const bool early = capacity > half.lane->small_max;
+    if (early && place.region != 0) {
+      // The peer may write into the target at once. It may still be in use by others of the group,
+      // and its bytes on their way.
+      group.sync();
+      if (speaks) A::fence();
+    }
     if (early && speaks) say_where(place, capacity);
     // The head, and what may be the thread's first line, on their way at once.
     Line head;
     Line first;
-    const Pair* own = line_at(ring, half.position + 1 + part.rank);
-    const uint32_t flag = flag_at(ring.epoch, ring.shift, half.position);
+    const Pair* first_line = half.cursor.at(0);
+    const Pair* own = half.cursor.at(1 + share.rank);
     bool there = true;
     while (there) {
-      head = load_line<A>(line_at(ring, half.position));
+      head = load_line<A>(first_line);
       first = load_line<A>(own);
-      if (head.flag == flag) break;
+      if (head.flag == half.cursor.flag) break;
       there = !patience.over();
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    // The target may have been in use by others of the group until here.
+    // Others of the group may have used the target until here.
     if (half.agree(group, !there)) return;
     if (head.words[0] >> 30 == kAnnounced) {
       length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;
@@ -257,21 +344,21 @@ struct Receiver {
       return receive_large(group, static_cast<uint8_t*>(target), capacity, patience);
     }
     length = head.words[0] & kLengthMask;
+    const uint32_t small = static_cast<uint32_t>(length);
+    const uint32_t most = length < capacity ? small : static_cast<uint32_t>(capacity);
     uint8_t* to = static_cast<uint8_t*>(target);
-    const uint64_t most = length < capacity ? length : capacity;
-    if (part.rank == 0) {
-      if (most > 0) store_word(to, head.words[1], most);
-      if (most > 4) store_word(to + 4, head.words[2], most - 4);
-      if (length > capacity) half.warn(OH_LANE_TRUNCATED, length, capacity);
-    }
     // A length that no sender writes: what follows is not believed.
-    const bool whole =
-        length <= most_small(half.lane) &&
-        read_body<A>(ring, half.position, part, to, length, capacity, first, patience);
+    bool whole = small <= most_small(*half.lane);
+    if (whole && in_whole_words(to, most)) {
+      whole = read_words(small, WholeWords<uint8_t>{to, most}, head, first, patience);
+    } else if (whole) {
+      whole = read_words(small, AnyWords<uint8_t>{to, most}, head, first, patience);
+    }
+    if (share.rank == 0 && length > capacity) half.warn(OH_LANE_TRUNCATED, length, capacity);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !whole)) return;
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
-    half.position += lines_for(length);
+    half.advance(lines_for(small));
     if (group.teams() == 1 && group.leads()) half.give_credit();
   }
 
@@ -282,31 +369,34 @@ struct Receiver {
   }
 
  private:
+  template <typename Words>
+  ONEHOP_PROTOCOL bool read_words(uint32_t bytes, const Words& words, const Line& head,
+                                  const Line& first, Patience<A>& patience) {
+    if (share.rank == 0) {
+      words.store(0, head.words[1]);
+      words.store(4, head.words[2]);
+    }
+    return read_lines<A>(half.cursor, share, bytes, words, first, patience);
+  }
   ONEHOP_PROTOCOL void say_where(const Place& place, uint64_t capacity) {
-    post<A>(theirs(half.lane)->posted, half.epoch, half.position, {place, capacity});
+    post<A>(theirs(*half.lane)->posted, half.epoch, half.position, {place, capacity});
   }
 
   template <typename G>
   ONEHOP_PROTOCOL void receive_large(G& group, uint8_t* to, uint64_t capacity,
                                      Patience<A>& patience) {
-    const LineRing ring = half.incoming();
-    const uint64_t at = half.position + 1;
-    const uint32_t flag = flag_at(ring.epoch, ring.shift, at);
     Line line{};
     bool there = true;
     if (group.leads()) {
-      while (there) {
-        line = load_line<A>(line_at(ring, at));
-        if (line.flag == flag) break;
-        there = !patience.over();
-      }
+      line = load_line<A>(half.cursor.at(1));
+      there = wait_for_line<A>(half.cursor, 1, &line, patience);
       // What was put is visible to us, and behind the barrier to all.
       A::fence();
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !there)) return;
     const uint64_t how = group.share(line.words[0] & kLengthMask);
-    half.position += kLargeLines;
+    half.advance(kLargeLines);
     const bool fits_here = length <= capacity;
     if (!fits_here || how == kRefused) {
       if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, length, capacity);
@@ -319,7 +409,7 @@ struct Receiver {
 
   template <typename G>
   ONEHOP_PROTOCOL void drain(G& group, uint8_t* to, Patience<A>& patience) {
-    const oh_lane_handle& lane = half.lane;
+    const oh_lane_handle& lane = *half.lane;
     half.know_chunks();
     const uint64_t most = uint64_t{1} << lane.chunk_shift;
     const uint64_t count = (length + most - 1) >> lane.chunk_shift;
@@ -327,7 +417,7 @@ struct Receiver {
     uint64_t* emptied = single ? mine(lane)->kept_emptied : theirs(lane)->emptied;
     for (uint64_t i = group.team(); i < count; i += group.teams()) {
       const uint64_t chunk = half.chunks + i;
-      const uint64_t slot = chunk % lane.chunk_slots;
+      const uint64_t slot = chunk & (lane.chunk_slots - 1);
       bool there = true;
       if (group.leads()) {
         while (there && poll<A>(&mine(lane)->filled[slot], half.epoch) < chunk + 1) {

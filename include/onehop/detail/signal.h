@@ -28,15 +28,14 @@ template <typename A, typename G>
 ONEHOP_PROTOCOL uint32_t wait_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
                                      uint64_t count) {
   if (slot >= kSignalSlots) return OH_LANE_RANGE;
-  Patience<A> patience(lane);
+  Patience<A> patience(&lane);
   if (group.leads()) {
     LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.signals);
     uint64_t* taken = &signals->taken[slot];
     uint64_t had = A::load_relaxed(taken);
     while (true) {
-      const uint64_t arrived = A::load_acquire(&signals->arrived[slot]);
-      // Another wait may have seen more of them than we do, and taken it.
-      if (arrived >= had && arrived - had >= count) {
+      // What was taken may be read later than what arrived: no difference of the two.
+      if (A::load_acquire(&signals->arrived[slot]) >= had + count) {
         const uint64_t seen = A::compare_swap(taken, had, had + count);
         if (seen == had) break;
         had = seen;

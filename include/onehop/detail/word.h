@@ -23,9 +23,13 @@
 #if defined(__CUDACC__)
 #define ONEHOP_PROTOCOL __device__ __forceinline__
 #define ONEHOP_PURE __host__ __device__ constexpr
+#define ONEHOP_UNROLLED _Pragma("unroll")
+#define ONEHOP_ROLLED _Pragma("unroll 1")
 #else
 #define ONEHOP_PROTOCOL inline
 #define ONEHOP_PURE constexpr
+#define ONEHOP_UNROLLED
+#define ONEHOP_ROLLED
 #endif
 
 namespace onehop::detail {

@@ -20,6 +20,8 @@ using Stream = struct StreamObject*;
 using Event = struct EventObject*;
 using MemoryPool = struct MemoryPoolObject*;
 using Graph = struct GraphObject*;
+using GraphNode = struct GraphNodeObject*;
+using GraphExec = struct GraphExecObject*;
 using Module = struct ModuleObject*;
 using Function = struct FunctionObject*;
 using AllocationHandle = uint64_t;  // of VMM memory
@@ -94,6 +96,16 @@ enum FunctionAttribute : int { kFunctionMostThreads = 0 };
 inline constexpr int kP2pNativeAtomics = 3;  // CUdevice_P2PAttribute
 
 enum CaptureMode : int { kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2 };
+enum CaptureStatus : int { kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalid = 2 };
+
+enum LaunchAttributeId : int {
+  kLaunchCluster = 4,
+  kLaunchProgrammaticSerialization = 6,
+  kLaunchMemSyncDomain = 10,
+};
+// Of kLaunchMemSyncDomain. A fence waits for what kernels of its own domain have written.
+inline constexpr int kMemSyncDomainDefault = 0;
+inline constexpr int kMemSyncDomainRemote = 1;
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
@@ -134,6 +146,34 @@ struct PoolProps {
   unsigned char reserved[54];
 };
 
+union alignas(8) LaunchAttributeValue {
+  char bytes[64];
+  struct {
+    unsigned x;
+    unsigned y;
+    unsigned z;
+  } cluster;                       // kLaunchCluster: blocks; they divide the grid's
+  int programmatic_serialization;  // not 0: may begin before the kernel before it has ended
+  int mem_sync_domain;
+};
+struct LaunchAttribute {
+  int id;
+  char padding[4];
+  LaunchAttributeValue value;
+};
+struct LaunchConfig {
+  unsigned grid_x;
+  unsigned grid_y;
+  unsigned grid_z;
+  unsigned block_x;
+  unsigned block_y;
+  unsigned block_z;
+  unsigned shared_bytes;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
 // X(name, exported symbol, parameters). The first list is what the library uses; the second is for
 // programs that allocate memory of every kind: tests, benchmarks, the doctor.
 #define OH_CUDA_FUNCTIONS(X)                                                                     \
@@ -163,12 +203,15 @@ struct PoolProps {
   X(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                             \
   X(stream_write64, cuStreamWriteValue64_v2, (Stream, DevicePtr, uint64_t, unsigned))            \
   X(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                                    \
+  X(stream_capture_info, cuStreamGetCaptureInfo_v2,                                              \
+    (Stream, int*, uint64_t*, Graph*, const GraphNode**, size_t*))                               \
   X(event_create, cuEventCreate, (Event*, unsigned))                                             \
   X(event_destroy, cuEventDestroy_v2, (Event))                                                   \
   X(event_record, cuEventRecord, (Event, Stream))                                                \
   X(event_query, cuEventQuery, (Event))                                                          \
   X(event_synchronize, cuEventSynchronize, (Event))                                              \
   X(memcpy_async, cuMemcpyAsync, (DevicePtr, DevicePtr, size_t, Stream))                         \
+  X(memset8_async, cuMemsetD8Async, (DevicePtr, unsigned char, size_t, Stream))                  \
   X(memory_alloc, cuMemAlloc_v2, (DevicePtr*, size_t))                                           \
   X(memory_free, cuMemFree_v2, (DevicePtr))                                                      \
   X(memory_info, cuMemGetInfo_v2, (size_t*, size_t*))                                            \
@@ -201,7 +244,8 @@ struct PoolProps {
   X(module_function, cuModuleGetFunction, (Function*, Module, const char*))                      \
   X(launch_kernel, cuLaunchKernel,                                                               \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,     \
-     void**, void**))
+     void**, void**))                                                                            \
+  X(launch_kernel_ex, cuLaunchKernelEx, (const LaunchConfig*, Function, void**, void**))
 
 #define OH_CUDA_TEST_FUNCTIONS(X)                                                             \
   X(context_synchronize, cuCtxSynchronize, ())                                                \
@@ -218,10 +262,12 @@ struct PoolProps {
   X(free_async, cuMemFreeAsync, (DevicePtr, Stream))                                          \
   X(function_attribute, cuFuncGetAttribute, (int*, int, Function))                            \
   X(launch_host_func, cuLaunchHostFunc, (Stream, void (*)(void*), void*))                     \
-  X(memset8_async, cuMemsetD8Async, (DevicePtr, unsigned char, size_t, Stream))               \
   X(pool_trim, cuMemPoolTrimTo, (MemoryPool, size_t))                                         \
   X(capture_begin, cuStreamBeginCapture_v2, (Stream, int))                                    \
   X(capture_end, cuStreamEndCapture, (Stream, Graph*))                                        \
-  X(graph_destroy, cuGraphDestroy, (Graph))
+  X(graph_destroy, cuGraphDestroy, (Graph))                                                   \
+  X(graph_instantiate, cuGraphInstantiateWithFlags, (GraphExec*, Graph, uint64_t))            \
+  X(graph_launch, cuGraphLaunch, (GraphExec, Stream))                                         \
+  X(graph_exec_destroy, cuGraphExecDestroy, (GraphExec))
 
 }  // namespace oh::cuda

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stream domain: operations in the order of a GPU's stream. Each call enqueues and returns; it
+ * may be captured into a graph and replayed any number of times, with no index kept by the caller.
+ *
+ * It never mixes with the host domain (oh_peer_send). Within a lane (0 to OH_LANES - 1), send k of
+ * one side meets receive k of the other, in the order in which the streams run them. On one lane the
+ * calls of a process follow each other, also from several streams; graphs that share a lane are
+ * ordered by the caller. What one lane does waits for no other.
+ *
+ * A send is complete, in the stream's order, when its buffer may be written again, a receive when
+ * its bytes are there. A send of at most `stream_buffered` bytes (oh_peer_get_stream_info) does not
+ * wait for its receive; longer exchanges in both directions belong into one group.
+ *
+ * The memory must stay until the stream is through with it. What goes wrong after a call has
+ * returned is told by oh_peer_async_error: OH_ERR_TRUNCATED, and the lane goes on; OH_ERR_TIMEOUT,
+ * OH_ERR_PEER_LOST or OH_ERR_INVALID (two at once on a lane), and the lane takes no more until
+ * oh_peer_reset_lane. A wait of a kernel ends at the timeout at the latest.
+ *
+ * Streams are CUstream (cudaStream_t) of the endpoint's device; NULL is the legacy default stream.
+ *
+ * Threading: any number of threads and streams may use one peer; a group belongs to its thread.
+ */
+#ifndef ONEHOP_STREAM_H_
+#define ONEHOP_STREAM_H_
+
+#include "onehop/comm.h"
+#include "onehop/lane.h"
+#include "onehop/peer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct oh_stream_options {
+  size_t struct_size;
+  int64_t timeout_ns; /* of the waits on the device */
+  uint32_t lane;
+  /* Device memory, 8 bytes, or NULL: how much of `size` a send really sends, read when it runs; how
+   * long the message was that a receive got, written. */
+  const uint64_t* size_from;
+  uint64_t* size_to;
+} oh_stream_options;
+
+/*
+ * Connects the lanes, and makes ready what they need; without it the first call does. While a stream
+ * is captured only peers that are ready can be used: OH_ERR_INVALID, and nothing is recorded.
+ * OH_ERR_NOT_VIABLE: no kernel of ours reaches the peer's memory, and why.
+ */
+OH_API oh_status oh_peer_warmup(oh_peer* peer, int64_t timeout_ns);
+/* All of them; connects where there is no link yet. */
+OH_API oh_status oh_comm_warmup(oh_comm* comm, const int32_t* ranks, size_t count,
+                                int64_t timeout_ns);
+
+/* Device memory of the endpoint's GPU, of any size and alignment. `options` may be NULL. */
+OH_API oh_status oh_peer_stream_send(oh_peer* peer, void* stream, const void* data, size_t size,
+                                     const oh_stream_options* options);
+OH_API oh_status oh_peer_stream_recv(oh_peer* peer, void* stream, void* data, size_t capacity,
+                                     const oh_stream_options* options);
+
+/*
+ * Copies into the peer's region by the copy engine, which takes no part of the GPU from others. The
+ * bytes are visible there behind a signal that follows. OH_ERR_RANGE; OH_ERR_NOT_VIABLE: the region
+ * cannot be mapped here.
+ */
+OH_API oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
+                                    oh_remote_region* remote, size_t remote_offset, size_t size);
+/* Adds to the peer's count for us, behind all that the stream did before. Not that of
+ * oh_peer_signal. */
+OH_API oh_status oh_peer_stream_signal(oh_peer* peer, void* stream, uint32_t slot, uint64_t count);
+/* The stream waits until the peer has signalled `count` more, and takes them. */
+OH_API oh_status oh_peer_stream_wait_signal(oh_peer* peer, void* stream, uint32_t slot,
+                                            uint64_t count, const oh_stream_options* options);
+
+/*
+ * What the thread's stream calls between the two say is begun together at the end, each stream's in
+ * one launch: sends and receives then wait for none of each other. Groups may be nested; only the
+ * outermost end begins. At most 128 operations a stream, each lane at most once in a direction.
+ */
+OH_API oh_status oh_group_begin(void);
+OH_API oh_status oh_group_end(void);
+
+/* For kernels of the caller's own: onehop/device.cuh. Valid until the peer is closed. */
+OH_API oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_handle* handle);
+/* A region of the peer's, as kernels put into it. Valid until it is detached. */
+OH_API oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_memory* memory);
+
+/*
+ * Makes a lane that has failed usable again, at both sides: ends what waits on it, forgets its
+ * messages. Either side may call, or both.
+ */
+OH_API oh_status oh_peer_reset_lane(oh_peer* peer, uint32_t lane, int64_t timeout_ns);
+
+typedef struct oh_stream_info {
+  size_t struct_size;
+  int32_t ready;            /* the lanes are connected */
+  oh_path path;             /* OH_PATH_NVLINK or OH_PATH_PROXY; OH_PATH_NONE: not viable */
+  uint64_t small_max;       /* up to here a message lies in the ring (ONEHOP_STREAM_SMALL) */
+  uint64_t stream_buffered; /* of one message on lane 0; a quarter of it on the others by default */
+  uint64_t device_memory;   /* bytes of it that this peer takes */
+  const char* why_not;      /* lives until the next call on this thread; "" if viable */
+} oh_stream_info;
+OH_API oh_status oh_peer_get_stream_info(oh_peer* peer, oh_stream_info* info);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ONEHOP_STREAM_H_ */

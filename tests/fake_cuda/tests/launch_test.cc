@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Launches with attributes.
+//
+// Threading: one thread.
+#include "graphs.h"
+
+namespace fake_test {
+namespace {
+
+class FakeLaunch : public GraphTest {
+ protected:
+  Code launch(std::vector<LaunchAttribute> attributes, unsigned grid = 8) {
+    FakeCudaSpin args{go_.address(), runs_.address(), 0};
+    void* arguments[] = {&args};
+    const LaunchConfig config{
+        grid, 1, 1, 32, 1, 1, 0, streams_[0], attributes.data(), unsigned(attributes.size())};
+    const Code code = driver().launch_kernel_ex(&config, spin_.function(), arguments, nullptr);
+    args = {};  // was read
+    return code;
+  }
+  static LaunchAttribute domain(int which) {
+    LaunchAttribute attribute{};
+    attribute.id = kLaunchMemSyncDomain;
+    attribute.value.mem_sync_domain = which;
+    return attribute;
+  }
+  static LaunchAttribute cluster(unsigned blocks) {
+    LaunchAttribute attribute{};
+    attribute.id = kLaunchCluster;
+    attribute.value.cluster = {blocks, 1, 1};
+    return attribute;
+  }
+  static LaunchAttribute serialization() {
+    LaunchAttribute attribute{};
+    attribute.id = kLaunchProgrammaticSerialization;
+    attribute.value.programmatic_serialization = 1;
+    return attribute;
+  }
+};
+
+TEST_F(FakeLaunch, AttributesThatAreKnownAreTaken) {
+  go_.set();
+  EXPECT_EQ(launch({}), kSuccess);
+  EXPECT_EQ(launch({domain(kMemSyncDomainRemote)}), kSuccess);
+  EXPECT_EQ(launch({domain(kMemSyncDomainDefault), cluster(4), serialization()}), kSuccess);
+  EXPECT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+  EXPECT_TRUE(runs_.is_set());
+}
+
+TEST_F(FakeLaunch, OthersAreRefused) {
+  LaunchAttribute unknown{};
+  unknown.id = 3;  // is of streams
+  EXPECT_EQ(launch({unknown}), kInvalidValue);
+  EXPECT_EQ(launch({domain(kMemSyncDomainRemote), unknown}), kInvalidValue);
+  EXPECT_EQ(launch({domain(2)}), kInvalidValue);
+  EXPECT_EQ(launch({cluster(3)}), kInvalidValue);
+  EXPECT_EQ(launch({cluster(0)}), kInvalidValue);
+  EXPECT_EQ(launch({}, 0), kInvalidValue);
+  EXPECT_EQ(driver().launch_kernel_ex(nullptr, spin_.function(), nullptr, nullptr), kInvalidValue);
+  EXPECT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+  EXPECT_FALSE(runs_.is_set());
+}
+
+TEST_F(FakeLaunch, IsRecordedAsAnyOther) {
+  const GraphExec exec =
+      capture([&] { EXPECT_EQ(launch({domain(kMemSyncDomainRemote)}), kSuccess); });
+  EXPECT_FALSE(runs_.is_set());
+  go_.set();
+  replay(exec);
+  EXPECT_TRUE(runs_.is_set());
+}
+
+}  // namespace
+}  // namespace fake_test
