@@ -6,7 +6,6 @@
 // mapped; else they go through the chunks of the lane.
 //
 //   head line    kind 2 | length 30 | the first 8 bytes, or the length of a large message
-//   posted       region 4 | offset 8      capacity 8            both with the message's position
 //
 //   sender    ANNOUNCED ───────────▶ posted? ─▶ put ─▶ fence ─▶ ENDED: put
 //   receiver  posts ─▶ ANNOUNCED? ─┘       └──▶ ENDED: staged ─▶ chunks, each behind its word
@@ -19,7 +18,7 @@
 #pragma once
 
 #include "onehop/detail/copy.h"
-#include "onehop/detail/lane.h"
+#include "onehop/detail/posting.h"
 
 namespace onehop::detail {
 
@@ -28,83 +27,6 @@ inline constexpr uint32_t kLengthMask = (1u << 30) - 1;
 // Of kEnded, in place of the length.
 enum Ending : uint32_t { kPut = 1, kStaged = 2, kRefused = 3 };
 inline constexpr uint32_t kLargeLines = 2;
-
-// What a receive says of its memory: a region that the peer may have mapped, or none.
-struct Place {
-  uint32_t region = 0;  // 0: not to be mapped
-  uint64_t offset = 0;  // 48 bits
-};
-
-// A mapped region of the peer's. A table has 2^shift of them, found from number on; none is full.
-struct ImportEntry {
-  uint64_t number;  // 0: nothing was ever here
-  uint64_t size;
-  uint64_t base;  // as it is mapped here
-  uint64_t reserved;
-};
-struct ImportTable {
-  uint64_t shift;
-  uint64_t reserved[7];
-  ImportEntry entries[1];
-};
-
-struct Posting {
-  Place place;
-  uint64_t capacity;
-};
-
-template <typename A>
-ONEHOP_PROTOCOL void post(Pair* to, uint8_t epoch, uint64_t position, const Posting& posting) {
-  const uint32_t flag = static_cast<uint32_t>(epoch) << 24 | (position & 0xffffffu);
-  const uint32_t high = static_cast<uint32_t>(position >> 24);
-  const uint64_t offset = posting.place.offset;
-  store_line<A>(&to[0], {{posting.place.region, static_cast<uint32_t>(offset),
-                          static_cast<uint32_t>(offset >> 32 & 0xffff) | high << 16},
-                         flag});
-  store_line<A>(&to[1], {{static_cast<uint32_t>(posting.capacity),
-                          static_cast<uint32_t>(posting.capacity >> 32), high},
-                         flag});
-}
-
-// False: it is not there yet, or not all of it. One of a later position says that the message is
-// over: a team that comes late has nothing to bring.
-template <typename A>
-ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t position,
-                                  Posting* posting) {
-  const Line first = load_line<A>(&from[0]);
-  const Line second = load_line<A>(&from[1]);
-  const uint32_t high = second.words[2];
-  if (first.flag != second.flag || first.words[2] >> 16 != (high & 0xffff)) return false;
-  const uint64_t posted = static_cast<uint64_t>(high) << 24 | (second.flag & 0xffffffu);
-  if (second.flag >> 24 != epoch || posted < position) return false;
-  if (posted > position) {
-    *posting = {{}, UINT64_MAX};
-    return true;
-  }
-  posting->place = {first.words[0], first.words[1] | static_cast<uint64_t>(first.words[2] & 0xffff)
-                                                         << 32};
-  posting->capacity = second.words[0] | static_cast<uint64_t>(second.words[1]) << 32;
-  return true;
-}
-
-// Where `bytes` at a place are mapped here; 0: they are not.
-template <typename A>
-ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, const Place& place,
-                                     uint64_t bytes) {
-  if (lane.imports == 0 || place.region == 0) return 0;
-  const ImportTable* table = reinterpret_cast<const ImportTable*>(lane.imports);
-  const uint64_t mask = (uint64_t{1} << A::load_relaxed(&table->shift)) - 1;
-  for (uint64_t i = 0; i <= mask; ++i) {
-    const ImportEntry& entry = table->entries[(place.region + i) & mask];
-    const uint64_t number = A::load_acquire(&entry.number);
-    if (number == 0) return 0;
-    if (number != place.region) continue;
-    const uint64_t size = A::load_relaxed(&entry.size);
-    const bool within = place.offset <= size && bytes <= size - place.offset;
-    return within ? A::load_relaxed(&entry.base) + place.offset : 0;
-  }
-  return 0;
-}
 
 // The part of [0, bytes) that a team copies, in whole tiles.
 struct Slice {
