@@ -19,8 +19,9 @@ KERNEL(poll_word)(const uint64_t* word, uint64_t* count) { *count = poll<A>(word
 
 KERNEL(load_one_line)(const Pair* from, Line* to) { *to = load_line<A>(from); }
 KERNEL(store_one_line)(Pair* to, Line line) { store_line<A>(to, line); }
-KERNEL(write_one_body)(LineRing ring, uint64_t position, Part part, const uint8_t* source) {
-  write_body<A>(ring, position, part, source, 1000);
+KERNEL(write_all_lines)(LineRing ring, uint64_t position, uint32_t rank, const uint8_t* source) {
+  const WholeWords<const uint8_t> words{source, 1000};
+  write_lines<A>(Cursor(ring, position), Share(rank, 32), words);
 }
 
 // What the compiler may know of a lane, so that nothing is left of large messages.
@@ -56,10 +57,10 @@ KERNEL(send_by_block)(oh_lane_handle lane, const void* data, uint64_t bytes) {
   onehop::BlockGroup block;
   onehop::send(lane, block, data, bytes);
 }
-KERNEL(give_credit)(oh_lane_handle handle, uint64_t position) {
+KERNEL(give_credit)(oh_lane_handle handle, uint32_t position) {
   const oh_lane_handle lane = small_only(handle);
   Half<A> half(lane, 1);
-  half.position = position;
+  half.advance(position);
   half.give_credit();
 }
 KERNEL(post_a_target)(Pair* to, Posting posting, uint64_t position) {

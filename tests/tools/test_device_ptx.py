@@ -27,15 +27,9 @@ RELEASE = "st.release.sys.global.u64"
 FENCE = "fence.acq_rel.sys"
 SIGNAL = "red.release.sys.global.add.u64"
 DONE = [FENCE, STORE, STORE]
-# A lane is taken and given back by accesses of the GPU's own; the host is told of a fault.
-CLEAR = "atom.relaxed.gpu.global.and.b64"
+# How the host is told of a fault, if the half had not failed before.
 MARK = "atom.relaxed.gpu.global.or.b64"
-TAKE = [LOAD, MARK, CLEAR]
-FAIL = [MARK, STORE, STORE, STORE, RELEASE]
-GIVE = [STORE, "red.relaxed.gpu.global.add.u64", CLEAR]
-# Credit is looked at, and the host's word now and then; no fence.
-TO_LINES = [*TAKE, *FAIL, ACQUIRE, LOAD]
-FROM_LINES = [*FAIL, *GIVE]
+TOLD = [STORE] * 3 + [RELEASE]
 
 # The kernels, and the accesses and fences of each that are not weak, in order.
 EXPECTED = {
@@ -45,13 +39,11 @@ EXPECTED = {
     "poll_word": [ACQUIRE],
     "load_one_line": [LOAD_LINE],
     "store_one_line": [LINE],
-    "write_one_body": [LINE] * 4,
-    "send_small_by_warp": [*TO_LINES, *[LINE] * 4, *FROM_LINES],  # 3 lines a thread, and the head
-    "send_small_by_block": [*TO_LINES, *[LINE] * 5, *FROM_LINES],
+    "write_all_lines": [LINE] * 7,
     "give_credit": [RELEASE],
     "post_a_target": [LINE, LINE],
     "put_and_signal": [SIGNAL],
-    "wait_for_signal": [LOAD, LOAD, ACQUIRE, "atom.acquire.gpu.global.cas.b64", LOAD],
+    "wait_for_signal": [LOAD, LOAD, ACQUIRE, LOAD, "atom.acquire.gpu.global.cas.b64"],
     "write_one_command": [ACQUIRE, *["st.release.sys.global.b128"] * 4],
     "read_one_lane": [LANE],
     "read_one_command": [LANE] * 4,
@@ -59,6 +51,7 @@ EXPECTED = {
     "carry_out": [LANE, *DONE],
 }
 
+SMALL_SENDS = ("send_small_by_warp", "send_small_by_block")
 # Large messages are in these, too.
 SENDS = ("send_by_warp", "send_by_block")
 RECEIVES = ("recv_by_warp", "recv_by_block")
@@ -125,14 +118,14 @@ def steps(bodies: dict[str, str]) -> dict[str, list[str]]:
         each = re.compile(f"(?:{ACCESS.pattern})|(?:{BARRIER.pattern})", re.MULTILINE)
         all_steps = [access or barrier for access, barrier in each.findall(body)]
         strong = [step for step in all_steps if STRONG.search(step) or BARRIER.search(step)]
-        told = "|".join([STORE] * 3 + [RELEASE])
+        told = "|".join(TOLD)
         text = "|".join(strong).replace(f"{MARK}|{told}", "told").replace(told, "told")
         found[name] = text.split("|")
     return found
 
 
 def test_every_kernel_is_looked_at(kernels: dict[str, list[str]]) -> None:
-    looked_at = {*EXPECTED, *SENDS, *RECEIVES}
+    looked_at = {*EXPECTED, *SMALL_SENDS, *SENDS, *RECEIVES}
     assert set(kernels) == looked_at
     written = set(re.findall(r"^KERNEL\((\w+)\)", SOURCE.read_text(), re.MULTILINE))
     assert written == {*looked_at, BY_CLUSTER}
@@ -143,35 +136,38 @@ def test_the_order_is_in_the_instructions(kernels: dict[str, list[str]], name: s
     assert [access for access in kernels[name] if STRONG.search(access)] == EXPECTED[name]
 
 
+@pytest.mark.parametrize("name", SMALL_SENDS)
+def test_a_small_message_needs_no_fence(steps: dict[str, list[str]], name: str) -> None:
+    order = steps[name]
+    assert LINE in order
+    assert ACQUIRE in order, "credit"
+    assert not {FENCE, RELEASE, SIGNAL, LOAD_LINE} & set(order)
+
+
 @pytest.mark.parametrize("name", SENDS)
 def test_what_a_send_fences_and_what_it_releases(steps: dict[str, list[str]], name: str) -> None:
     order = steps[name]
+    # The ending of a put, behind the group, or by the last team; chunks, as the lane is given back.
     fences = [i for i, step in enumerate(order) if step == FENCE]
-    # The ending of a put, behind all of the group: from send(), or by the last team.
-    assert fences
-    assert all(order[i + 1] == LINE for i in fences)
-    assert any(BARRIER.search(order[i - 1]) for i in fences)
+    assert len(fences) == 3
+    assert any(BARRIER.search(order[i - 1]) and order[i + 1] == LINE for i in fences)
     # The word of a chunk, behind all of the group.
-    ((chunk, before),) = [(i, order[i - 1]) for i, step in enumerate(order) if step == RELEASE]
-    assert BARRIER.search(before), order[: chunk + 1]
-    # Credit before a small and before a large message, the table, and chunks that are free.
-    assert order.count(ACQUIRE) == 4
+    (chunk,) = [i for i, step in enumerate(order) if step == RELEASE]
+    assert BARRIER.search(order[chunk - 1])
     assert SIGNAL not in order
 
 
 @pytest.mark.parametrize("name", RECEIVES)
 def test_what_a_receive_fences_and_what_it_releases(steps: dict[str, list[str]], name: str) -> None:
     order = steps[name]
-    # Behind the ending of a put, before the group's barrier: none for a small message.
-    ((fence),) = [i for i, step in enumerate(order) if step == FENCE]
-    assert LOAD_LINE in order[fence - 2 : fence]
-    assert BARRIER.search(order[fence + 1])
-    assert order.count(ACQUIRE) == 1, "the word of a chunk"
-    # Credit: after small, after large messages and as the lane is given back; and an emptied chunk.
-    assert 2 <= order.count(RELEASE) <= 4
-    assert any(step == RELEASE and BARRIER.search(order[i - 1]) for i, step in enumerate(order)), (
-        "an emptied chunk, behind all of the group"
-    )
+    # Behind the ending of a put, before the group's barrier; and chunks, as a lane is given back.
+    fences = [i for i, step in enumerate(order) if step == FENCE]
+    assert len(fences) == 2
+    assert any(LOAD_LINE in order[i - 2 : i] and BARRIER.search(order[i + 1]) for i in fences)
+    # An emptied chunk, behind all of the group; credit, after small and large messages and at last.
+    releases = [i for i, step in enumerate(order) if step == RELEASE]
+    assert 2 <= len(releases) <= 4
+    assert any(BARRIER.search(order[i - 1]) for i in releases)
     assert SIGNAL not in order
 
 
@@ -196,7 +192,7 @@ def test_votes_of_a_warp_come_behind_a_barrier(bodies: dict[str, str]) -> None:
 def test_all_of_it_compiles_and_nothing_is_spilled(tmp_path: Path, gpu: str) -> None:
     said = compile_to("--cubin", tmp_path / "primitives.cubin", gpu=gpu)
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", said)
-    assert len(spills) >= len({*EXPECTED, *SENDS, *RECEIVES})
+    assert len(spills) >= len({*EXPECTED, *SMALL_SENDS, *SENDS, *RECEIVES})
     assert set(spills) == {("0", "0")}
     assert (BY_CLUSTER in said) == (gpu == "sm_90")
 

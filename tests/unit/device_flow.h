@@ -84,7 +84,7 @@ class Flow {
     const bool joint = group.teams() > 1;
     for (uint64_t k = 0; k < course_.messages.size(); k += course_.per_take) {
       if (joint) fill(group, k), group.launch_ends();
-      Sender<Delayed> sender(tx_);
+      Sender<Delayed> sender(tx_, group);
       ASSERT_TRUE(sender.take(group)) << "message " << k << ": " << sender.half.fault;
       uint32_t fault = OH_LANE_OK;
       for (uint64_t i = k; i < k + course_.per_take && i < course_.messages.size(); ++i) {
@@ -107,7 +107,7 @@ class Flow {
     const bool joint = group.teams() > 1;
     for (uint64_t k = 0; k < course_.messages.size(); k += course_.per_take) {
       if (joint) poison(group, k), group.launch_ends();
-      Receiver<Delayed> receiver(rx_);
+      Receiver<Delayed> receiver(rx_, group);
       ASSERT_TRUE(receiver.take(group)) << "message " << k << ": " << receiver.half.fault;
       for (uint64_t i = k; i < k + course_.per_take && i < course_.messages.size(); ++i) {
         if (!joint) poison(group, i);

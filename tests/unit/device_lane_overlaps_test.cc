@@ -18,7 +18,7 @@ void expect_message(Sender<Delayed>& sender, HostGroup& group, const oh_lane_han
   std::vector<uint8_t> target(40);
   sender.send(group, source.data(), 40);
   EXPECT_EQ(sender.give(group), OH_LANE_OK);
-  Receiver<Delayed> receiver(theirs);
+  Receiver<Delayed> receiver(theirs, group);
   ASSERT_TRUE(receiver.take(group));
   receiver.receive(group, target.data(), 40);
   EXPECT_EQ(receiver.give(group), OH_LANE_OK);
@@ -30,25 +30,25 @@ TEST(DeviceLaneOverlapsTest, TheSecondIsRefusedAndTheFirstGoesOn) {
   const oh_lane_handle lane = sides.handle(0);
   const oh_lane_handle theirs = sides.handle(1);
   Alone alone;
-  Sender<Delayed> first(lane);
+  Sender<Delayed> first(lane, alone.group);
   ASSERT_TRUE(first.take(alone.group));
-  Sender<Delayed> second(lane);
+  Sender<Delayed> second(lane, alone.group);
   EXPECT_FALSE(second.take(alone.group));
   EXPECT_EQ(second.half.fault, OH_LANE_OVERLAP);
   EXPECT_EQ(sides.notice(0).failed[0].fault, OH_LANE_OVERLAP);
   EXPECT_EQ(sides.notice(0).failed[0].position, 77u);
-  Sender<Delayed> third(lane);
+  Sender<Delayed> third(lane, alone.group);
   EXPECT_FALSE(third.take(alone.group));
   EXPECT_EQ(third.half.fault, OH_LANE_FAILED);
   expect_message(first, alone.group, theirs);
-  Sender<Delayed> later(lane);
+  Sender<Delayed> later(lane, alone.group);
   EXPECT_FALSE(later.take(alone.group));
   EXPECT_EQ(later.half.fault, OH_LANE_FAILED);
   EXPECT_EQ(sides.notice(0).failed[0].fault, OH_LANE_OVERLAP) << "the first reason";
   EXPECT_EQ(sides.memory(0).tx.state, make_state(254, 77 + lines_for(40)) | kFailed);
 
   // The other half of the lane, and the peer, know nothing of it.
-  Sender<Delayed> back(theirs);
+  Sender<Delayed> back(theirs, alone.group);
   ASSERT_TRUE(back.take(alone.group));
   expect_message(back, alone.group, lane);
 }
@@ -57,14 +57,14 @@ TEST(DeviceLaneOverlapsTest, TheReceivingHalfToo) {
   TwoSides sides;
   const oh_lane_handle lane = sides.handle(1);
   Alone alone;
-  Receiver<Delayed> first(lane);
+  Receiver<Delayed> first(lane, alone.group);
   ASSERT_TRUE(first.take(alone.group));
-  Receiver<Delayed> second(lane);
+  Receiver<Delayed> second(lane, alone.group);
   EXPECT_FALSE(second.take(alone.group));
   EXPECT_EQ(second.half.fault, OH_LANE_OVERLAP);
   EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_OVERLAP);
   EXPECT_EQ(sides.notice(1).failed[0].fault, OH_LANE_OK);
-  Sender<Delayed> sender(lane);
+  Sender<Delayed> sender(lane, alone.group);
   EXPECT_TRUE(sender.take(alone.group)) << "the sending half is another";
   sender.give(alone.group);
 }
@@ -77,15 +77,15 @@ TEST(DeviceLaneOverlapsTest, AnotherTokenIsAnotherOperation) {
     Crew crew({.teams = 2});
     HostGroup first(crew, 0);
     HostGroup second(crew, 1);
-    Sender<Delayed> one(ours);
+    Sender<Delayed> one(ours, first);
     ASSERT_TRUE(one.take(first));
     Crew other({.teams = token == 0 ? 1u : 2u});
     HostGroup stranger(other, 0);
-    Sender<Delayed> two(theirs);
+    Sender<Delayed> two(theirs, stranger);
     EXPECT_FALSE(two.take(stranger));
     EXPECT_EQ(two.half.fault, OH_LANE_OVERLAP);
     EXPECT_EQ(sides.notice(0).failed[0].fault, OH_LANE_OVERLAP);
-    Sender<Delayed> joins(ours);
+    Sender<Delayed> joins(ours, second);
     EXPECT_FALSE(joins.take(second)) << "its operation has failed";
     EXPECT_EQ(joins.half.fault, OH_LANE_FAILED);
   }
@@ -98,12 +98,12 @@ TEST(DeviceLaneOverlapsTest, NoTeamJoinsAnOperationThatWasRefused) {
     const oh_lane_handle lane = sides.handle(0);
     const oh_lane_handle joint = sides.handle(0, 8);
     Alone alone;
-    Sender<Delayed> holder(lane);
+    Sender<Delayed> holder(lane, alone.group);
     ASSERT_TRUE(holder.take(alone.group));
     Crew crew({.teams = 3});
     Threads threads;
     start_all(threads, crew, [&](HostGroup& group) {
-      Sender<Delayed> sender(joint);
+      Sender<Delayed> sender(joint, group);
       EXPECT_FALSE(sender.take(group));
       EXPECT_THAT(sender.half.fault, ::testing::AnyOf(OH_LANE_OVERLAP, OH_LANE_FAILED));
     });
@@ -114,30 +114,31 @@ TEST(DeviceLaneOverlapsTest, NoTeamJoinsAnOperationThatWasRefused) {
   }
 }
 
-// The first team has the operation before it knows whether it gets the half.
-TEST(DeviceLaneOverlapsTest, ATeamWaitsUntilTheFirstOneKnows) {
+// It does not take part before it is known that the half is theirs.
+TEST(DeviceLaneOverlapsTest, ATeamWaitsForTheFirstOne) {
   TwoSides sides;
   const oh_lane_handle joint = sides.handle(0, 8);
-  LaneHalf& half = sides.memory(0).tx;
-  half.owner = uint64_t{8} << 32;
+  const uint8_t source[16] = {};
   std::atomic<bool> begun{false};
-  std::atomic<bool> known{false};
+  std::atomic<bool> taken{false};
   Crew crew({.teams = 2});
-  Threads threads;
-  threads.start([&] {
-    HostGroup second(crew, 1);
-    Sender<Delayed> sender(joint);
+  auto run = [&](uint32_t rank) {
+    HostGroup group(crew, rank);
+    Sender<Delayed> sender(joint, group);
     begun = true;
-    EXPECT_FALSE(sender.take(second));
-    EXPECT_TRUE(known.load());
-    EXPECT_EQ(sender.half.fault, OH_LANE_FAILED);
-  });
+    if (rank == 0) taken = true;
+    ASSERT_TRUE(sender.take(group));
+    EXPECT_TRUE(taken.load());
+    sender.send(group, source, 16, true);
+    EXPECT_EQ(sender.give(group), OH_LANE_OK);
+  };
+  Threads threads;
+  threads.start([&] { run(1); });
   wait_until([&] { return begun.load(); });
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
-  known = true;
-  HostAtomics::fetch_or(&half.state, kFailed);
-  HostAtomics::store_release(&half.owner, 0);
+  run(0);
   threads.join();
+  EXPECT_EQ(sides.memory(0).tx.state, make_state(1, lines_for(16)));
 }
 
 // One launch after the other, of any number of teams and any token, on both halves at once.
@@ -155,14 +156,14 @@ TEST(DeviceLaneOverlapsTest, OperationsOfSeveralTeamsFollowEachOther) {
       const oh_lane_handle& lane = lanes[side];
       crews.push_back(std::make_unique<Crew>(Shape{1 + round % 4, 1 + round % 2}));
       start_all(threads, *crews.back(), [&](HostGroup& group) {
-        Sender<Delayed> sender(lane);
+        Sender<Delayed> sender(lane, group);
         ASSERT_TRUE(sender.take(group));
         sender.send(group, source.data(), size, true);
         EXPECT_EQ(sender.give(group), OH_LANE_OK);
       });
       crews.push_back(std::make_unique<Crew>(Shape{1 + round % 3, 1}));
       start_all(threads, *crews.back(), [&, side](HostGroup& group) {
-        Receiver<Delayed> receiver(lane);
+        Receiver<Delayed> receiver(lane, group);
         ASSERT_TRUE(receiver.take(group));
         receiver.receive(group, targets[side].data(), size);
         EXPECT_EQ(receiver.give(group), OH_LANE_OK);
@@ -186,7 +187,7 @@ TEST(DeviceLaneOverlapsTest, ManyAtOnceFindEachOther) {
       threads.start([&] {
         Alone alone;
         const uint8_t source[16] = {};
-        Sender<Delayed> sender(lane);
+        Sender<Delayed> sender(lane, alone.group);
         if (!sender.take(alone.group)) {
           ++refused;
           return;

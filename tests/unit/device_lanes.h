@@ -75,6 +75,7 @@ class HostGroup {
 
  private:
   struct Lanes {
+    static constexpr unsigned kAtOnce = 4;
     uint32_t at;
     uint32_t of;
     unsigned lane() const { return at; }
@@ -111,7 +112,7 @@ struct Alone {
 
 struct Geometry {
   uint32_t ring_shift = 5;
-  uint32_t chunk_slots = 3;
+  uint32_t chunk_slots = 4;  // a power of two
   uint32_t chunk_shift = 6;
   uint64_t small_max = UINT64_MAX;
   uint32_t flags = 0;
@@ -204,7 +205,8 @@ class TwoSides {
     const uint64_t at = geometry.position;
     for (LaneHalf* half : {&memory.tx, &memory.rx}) {
       half->state = make_state(geometry.epoch, at);
-      half->chunks = half->through = at;
+      half->chunks = at;
+      half->through = make_word(geometry.epoch, at);
     }
     memory.credit = memory.kept_credit = make_word(geometry.epoch, at);
     for (uint64_t i = at; i > 0 && i + geometry.chunk_slots > at; --i) {

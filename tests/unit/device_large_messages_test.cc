@@ -124,7 +124,7 @@ TEST(DeviceLargeOrderTest, WhoeverComesFirst) {
 uint32_t send_part(Crew& crew, uint32_t rank, const oh_lane_handle& lane,
                    const std::vector<uint8_t>& source) {
   HostGroup group(crew, rank);
-  Sender<Delayed> sender(lane);
+  Sender<Delayed> sender(lane, group);
   if (!sender.take(group)) return sender.half.fault;
   sender.send(group, source.data(), source.size(), true);
   return sender.give(group);
@@ -141,7 +141,7 @@ TEST(DeviceLargeOrderTest, ATeamWithoutAChunkMayComeLate) {
   Threads threads;
   threads.start([&] {
     Alone alone;
-    Receiver<Delayed> receiver(theirs);
+    Receiver<Delayed> receiver(theirs, alone.group);
     ASSERT_TRUE(receiver.take(alone.group));
     receiver.receive(alone.group, target.data(), target.size());
     EXPECT_EQ(receiver.give(alone.group), OH_LANE_OK);
@@ -166,7 +166,7 @@ TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoTeams) {
   Threads threads;
   threads.start([&] {
     Alone alone;
-    Receiver<Delayed> receiver(theirs);
+    Receiver<Delayed> receiver(theirs, alone.group);
     ASSERT_TRUE(receiver.take(alone.group));
     receiver.receive(alone.group, target.data(), 128, {kRegion, 0});
     EXPECT_EQ(receiver.give(alone.group), OH_LANE_OK);

@@ -41,15 +41,29 @@ struct Way {
 
 void write_all(const LineRing& ring, uint64_t position, uint32_t writers, const uint8_t* from,
                size_t size) {
+  const uint32_t bytes = static_cast<uint32_t>(size);
+  const Cursor cursor(ring, position);
   for (uint32_t rank = 0; rank < writers; ++rank) {
-    write_body<HostAtomics>(ring, position, {rank, writers}, from, size);
+    if (in_whole_words(from, bytes)) {
+      write_lines<HostAtomics>(cursor, {rank, writers}, WholeWords<const uint8_t>{from, bytes});
+    } else {
+      write_lines<HostAtomics>(cursor, {rank, writers}, AnyWords<const uint8_t>{from, bytes});
+    }
   }
 }
 template <typename Patience>
-bool read_part(const LineRing& ring, uint64_t position, const Part& part, uint8_t* to, size_t size,
-               uint64_t capacity, Patience&& patience) {
-  const Line seed = load_line<HostAtomics>(line_at(ring, position + 1 + part.rank));
-  return read_body<HostAtomics>(ring, position, part, to, size, capacity, seed, patience);
+bool read_part(const LineRing& ring, uint64_t position, const Share& share, uint8_t* to,
+               size_t size, uint64_t capacity, Patience&& patience) {
+  const uint32_t bytes = static_cast<uint32_t>(size);
+  const uint32_t most = static_cast<uint32_t>(size < capacity ? size : capacity);
+  const Cursor cursor(ring, position);
+  const Line seed = load_line<HostAtomics>(cursor.at(1 + share.rank));
+  if (in_whole_words(to, most)) {
+    const WholeWords<uint8_t> words{to, most};
+    return read_lines<HostAtomics>(cursor, share, bytes, words, seed, patience);
+  }
+  const AnyWords<uint8_t> words{to, most};
+  return read_lines<HostAtomics>(cursor, share, bytes, words, seed, patience);
 }
 
 // The bytes behind the head arrive, and nothing else is written.
@@ -77,7 +91,7 @@ void expect_body(const LineRing& ring, uint64_t position, const oh::Bytes& bytes
   ASSERT_EQ(memcmp(to_memory.data(), expected.data(), expected.size()), 0)
       << size << " bytes at " << position << ", " << way.capacity << " wanted, from "
       << way.from_skew << " to " << way.to_skew;
-  for (uint64_t i = body_lines(size); i < uint64_t{1} << ring.shift; ++i) {
+  for (uint64_t i = body_lines(size); i + 1 < uint64_t{1} << ring.shift; ++i) {
     const uint64_t place = place_of(ring.shift, position + 1 + i);
     ASSERT_EQ(memcmp(&ring.lines[place], &before[place], sizeof(Pair)), 0) << "a line too many";
   }
@@ -209,10 +223,10 @@ TEST(DeviceLinesTest, ALineOfAnotherLapOrEpochIsNotThere) {
           *line = instead;
           oh::Bytes target(kSize, kUntouched);
           Looks never{10};
-          ASSERT_FALSE(read_part(ring.ring, position, {}, target.data(), kSize, kSize, never));
+          ASSERT_FALSE(read_part(ring.ring, position, {0, 1}, target.data(), kSize, kSize, never));
           ASSERT_EQ(never.looked, 10);
           Looks then{1000, [&](int look) { *line = look < 3 ? instead : whole; }};
-          ASSERT_TRUE(read_part(ring.ring, position, {}, target.data(), kSize, kSize, then));
+          ASSERT_TRUE(read_part(ring.ring, position, {0, 1}, target.data(), kSize, kSize, then));
           ASSERT_EQ(memcmp(target.data() + 8, bytes.data() + 8, kSize - 8), 0);
         }
       }
@@ -227,7 +241,7 @@ TEST(DeviceLinesTest, AWaitThatGivesUpStoresNothingIntoTheRing) {
   ring.lines[7] = {};  // one of its lines is late
   const std::vector<Pair> before = ring.lines;
   oh::Bytes target(60, kUntouched);
-  EXPECT_FALSE(read_part(ring.ring, 0, {}, target.data(), 60, 60, Looks{10}));
+  EXPECT_FALSE(read_part(ring.ring, 0, {0, 1}, target.data(), 60, 60, Looks{10}));
   EXPECT_EQ(memcmp(before.data(), ring.lines.data(), before.size() * sizeof(Pair)), 0);
 }
 

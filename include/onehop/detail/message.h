@@ -47,7 +47,7 @@ template <typename A>
 struct Sender {
   Half<A> half;
   Share share;
-  uint32_t most_bytes;  // of a small message
+  uint32_t most;        // bytes of a small message
   uint32_t ending = 0;  // of the large message under way, to be said by the last team
   uint64_t bytes = 0;
 
@@ -55,8 +55,8 @@ struct Sender {
   ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
       : half(lane, 0),
         share(group.rank(), group.size()),
-        most_bytes(lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
-                                                     : most_small(lane)) {}
+        most(lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
+                                               : most_small(lane)) {}
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
@@ -74,7 +74,7 @@ struct Sender {
     half.fault = OH_LANE_OK;
     const uint8_t* from = static_cast<const uint8_t*>(source);
     bytes = size;
-    if (size > most_bytes) return send_large(group, from);
+    if (size > most) return send_large(group, from);
     const uint32_t small = static_cast<uint32_t>(size);
     const uint32_t lines = lines_for(small);
     Patience<A> patience(half.lane);
@@ -115,9 +115,8 @@ struct Sender {
   template <typename G>
   ONEHOP_PROTOCOL void send_large(G& group, const uint8_t* from) {
     Patience<A> patience(half.lane);
-    const uint64_t at = half.position;
+    const uint64_t found = group.leads() ? find_route(group, patience) : 0;
     half.advance(kLargeLines);
-    const uint64_t found = group.leads() ? find_route(group, at, patience) : 0;
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, half.is_broken())) return;
     const uint64_t route = group.share(found);
@@ -136,35 +135,34 @@ struct Sender {
     if (group.leads()) say_ending();
   }
 
-  // By the leaders: where the message goes, kStaged or kRefused. The first team finds out, for all:
-  // the receiver may be through while others have nothing to do, and its next posting there; and
-  // the table may change.
+  // By the leaders: where the message goes, or kStaged or kRefused. The first team finds out, for
+  // all: the receiver may be through while others have nothing to do, and its next posting there;
+  // and the table may change.
   template <typename G>
-  ONEHOP_PROTOCOL uint64_t find_route(G& group, uint64_t at, Patience<A>& patience) {
+  ONEHOP_PROTOCOL uint64_t find_route(const G& group, Patience<A>& patience) {
     LaneHalf* shared = half.half;
-    if (group.team() == 0) {
-      const uint64_t route = ask_for_route(at, patience);
-      if (group.teams() > 1 && route != 0) {
-        A::store_relaxed(&shared->route, route);
-        A::store_release(&shared->routed, at + 1);
+    const uint64_t mark = half.position + 1;
+    if (group.team() != 0) {
+      while (A::load_acquire(&shared->routed) != mark) {
+        if (patience.over()) return 0;
       }
-      return route;
+      return A::load_relaxed(&shared->route);
     }
-    while (A::load_acquire(&shared->routed) != at + 1) {
-      if (patience.over()) return 0;
+    const uint64_t route = ask_for_route(patience);
+    if (group.teams() > 1 && route != 0) {
+      A::store_relaxed(&shared->route, route);
+      A::store_release(&shared->routed, mark);
     }
-    return A::load_relaxed(&shared->route);
+    return route;
   }
-  // The cursor is behind the message's lines by now.
-  ONEHOP_PROTOCOL uint64_t ask_for_route(uint64_t at, Patience<A>& patience) {
-    if (!half.wait_for_room(0, patience)) return 0;
-    const LineRing ring{half.cursor.lines, half.lane->ring_shift, half.epoch};
-    store_line<A>(line_at(ring, at),
+  ONEHOP_PROTOCOL uint64_t ask_for_route(Patience<A>& patience) {
+    if (!half.wait_for_room(kLargeLines, patience)) return 0;
+    store_line<A>(half.cursor.at(0),
                   {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
                     static_cast<uint32_t>(bytes >> 32)},
-                   flag_at(half.epoch, ring.shift, at)});
+                   half.cursor.flag});
     Posting posting;
-    while (!read_posting<A>(mine(*half.lane)->posted, half.epoch, at, &posting)) {
+    while (!read_posting<A>(mine(*half.lane)->posted, half.epoch, half.position, &posting)) {
       if (patience.over()) return 0;
     }
     if (posting.capacity < bytes) {
@@ -189,8 +187,8 @@ struct Sender {
   ONEHOP_PROTOCOL void stage(G& group, const uint8_t* from, Patience<A>& patience) {
     const oh_lane_handle& lane = *half.lane;
     half.know_chunks();
-    const uint64_t most = uint64_t{1} << lane.chunk_shift;
-    const uint64_t count = (bytes + most - 1) >> lane.chunk_shift;
+    const uint64_t whole = uint64_t{1} << lane.chunk_shift;
+    const uint64_t count = (bytes + whole - 1) >> lane.chunk_shift;
     const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
     const uint64_t* emptied = single ? theirs(lane)->kept_emptied : mine(lane)->emptied;
     for (uint64_t i = group.team(); i < count; i += group.teams()) {
@@ -207,7 +205,7 @@ struct Sender {
       const uint64_t begin = i << lane.chunk_shift;
       uint8_t* to =
           reinterpret_cast<uint8_t*>(lane.theirs + lane.chunks_at + (slot << lane.chunk_shift));
-      group.copy(to, from + begin, bytes - begin < most ? bytes - begin : most);
+      group.copy(to, from + begin, bytes - begin < whole ? bytes - begin : whole);
       group.sync();
       if (group.leads()) publish<A>(&theirs(lane)->filled[slot], half.epoch, chunk + 1);
     }
@@ -240,8 +238,9 @@ struct Receiver {
     Patience<A> patience(half.lane);
     const bool speaks = group.leads() && group.team() == 0;
     const bool early = capacity > half.lane->small_max;
-    if (early && half.position != half.begun) {
-      // The target may still be in use by others of the group, and its bytes on their way.
+    if (early && place.region != 0) {
+      // The peer may write into the target at once. It may still be in use by others of the group,
+      // and its bytes on their way.
       group.sync();
       if (speaks) A::fence();
     }
