@@ -125,14 +125,20 @@ Status launch(std::vector<Pending>& run) {
 Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, StreamOp* op) {
   if (call.size == 0) return {};
   const cuda::Gpu& gpu = *endpoint.gpu();
-  OH_ASSIGN_OR_RETURN(std::shared_ptr<const GpuExport> exported,
-                      GpuExports::instance().find(gpu.driver(), call.data, call.size));
-  if (!exported->for_kernels || exported->device != gpu.facts().ordinal) {
+  Result<std::shared_ptr<const GpuExport>> found =
+      GpuExports::instance().find(gpu.driver(), call.data, call.size);
+  if (!found.ok()) {
+    Result<MemoryFacts> facts = classify(gpu.driver(), call.data, call.size);
+    OH_RETURN_IF_ERROR(facts.ok() && facts->placement == Placement::kHost ? Status()
+                                                                          : found.status());
+  }
+  if (!found.ok() || !(*found)->for_kernels || (*found)->device != gpu.facts().ordinal) {
     return error(OH_ERR_INVALID,
                  "%llu bytes at %p are not memory of %s alone: the stream domain moves device "
                  "memory of the endpoint's GPU",
                  static_cast<unsigned long long>(call.size), call.data, gpu.facts().name.c_str());
   }
+  const std::shared_ptr<const GpuExport>& exported = *found;
   const bool large = call.size > peer.stream().lanes().most_buffered(call.lane);
   if (call.kind != StreamKind::kRecv || !large) return {};
   const uint64_t offset = reinterpret_cast<uint64_t>(call.data) - exported->record.base;

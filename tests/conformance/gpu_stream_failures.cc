@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stream domain when something goes wrong: every wait of a kernel ends, the context lives on,
+// and a lane that has failed works again after it was reset.
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "conformance/gpu_stream.h"
+
+namespace conformance {
+namespace {
+
+using namespace std::chrono_literals;
+
+LinkKind with_stream() { return real_if_wanted(between_gpus(MemoryKind::kMalloc)); }
+
+// One call with a deadline of its own.
+oh_stream_options hurried(uint32_t lane = 0) {
+  auto options = onehop::detail::sized<oh_stream_options>();
+  options.lane = lane;
+  options.timeout_ns = 50'000'000;
+  return options;
+}
+
+oh_status error_of(Side& side) { return oh_peer_async_error(side.peer().get()); }
+
+// Both sides, bytes looked at; on any lane.
+void exchange(Side& side, StreamSide& here, uint64_t seed, uint32_t lane = 0,
+              size_t size = 150'000) {
+  Buffer out = side.buffer(size);
+  Buffer in = side.buffer(size);
+  out.fill(seed + static_cast<uint64_t>(side.number()));
+  in.poison();
+  onehop::check(oh_group_begin());
+  here.send(out, size, lane);
+  here.recv(in, size, lane);
+  onehop::check(oh_group_end());
+  here.finish();
+  EXPECT_TRUE(in.holds(seed + static_cast<uint64_t>(1 - side.number()), size));
+}
+
+// The context is as it was: another kernel of ours runs, and the other lanes do.
+TEST(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(200'000);
+    exchange(side, here, 10);
+    for (bool sends : {false, true}) {
+      // A receive without a send at both sides; then a large send of one.
+      const bool waits = !sends || side.number() == 0;
+      auto call = [&](size_t size, const oh_stream_options* options) {
+        return sends ? oh_peer_stream_send(side.peer().get(), here.stream(), buffer.data(), size,
+                                           options)
+                     : oh_peer_stream_recv(side.peer().get(), here.stream(), buffer.data(), size,
+                                           options);
+      };
+      if (waits) {
+        oh_stream_options options = hurried();
+        onehop::check(call(200'000, &options));
+        here.finish();
+        EXPECT_EQ(error_of(side), OH_ERR_TIMEOUT) << oh_error_text();
+        EXPECT_EQ(error_of(side), OH_OK) << "is told once";
+        // That half takes no more, and says so at once.
+        EXPECT_EQ(call(1, nullptr), OH_ERR_TIMEOUT);
+        EXPECT_NE(std::string(oh_error_text()).find("reset"), std::string::npos) << oh_error_text();
+      }
+      side.sync();
+      exchange(side, here, 20, 5);
+      side.sync();
+      // One suffices, and two are as one.
+      if (!sends || side.number() == 1) {
+        onehop::check(oh_peer_reset_lane(side.peer().get(), 0, OH_TIMEOUT_DEFAULT));
+      }
+      side.sync();
+      for (uint64_t round = 0; round < 3; ++round) exchange(side, here, 30 + round);
+    }
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+// So that epochs come round.
+TEST(GpuStreamFailures, ALaneIsResetManyTimes) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    for (uint64_t round = 0; round < 300; ++round) {
+      onehop::check(oh_peer_reset_lane(side.peer().get(), 3, OH_TIMEOUT_DEFAULT));
+      side.sync();
+      if (round % 50 == 49) exchange(side, here, round, 3);
+      side.sync();
+    }
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+// A message that nobody took is forgotten, and graphs go on as they are.
+TEST(GpuStreamFailures, AGraphIsReplayedAfterAReset) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer out = side.buffer(5'000);
+    Buffer in = side.buffer(5'000);
+    onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
+    void* graph = capture_graph(here.stream(), [&] {
+      here.send(out, 5'000);
+      here.recv(in, 5'000);
+    });
+    for (uint64_t round = 0; round < 5; ++round) {
+      out.fill(round);
+      in.poison();
+      launch_graph(graph, here.stream());
+      here.finish();
+      EXPECT_TRUE(in.holds(round, 5'000));
+      side.sync();
+      if (side.number() == 0) here.send(out, 700);
+      here.finish();
+      side.sync();
+      onehop::check(oh_peer_reset_lane(side.peer().get(), 0, OH_TIMEOUT_DEFAULT));
+      side.sync();
+    }
+    destroy_graph(graph);
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+// With waits of every sort under way when the peer dies.
+TEST(GpuStreamFailures, APeersDeathEndsEveryWait) {
+  auto survivor = [](Side& side, Side&) {
+    StreamSide here(side);
+    StreamSide second(side, /*connects=*/false);
+    StreamSide third(side, /*connects=*/false);
+    Buffer buffer = side.buffer(400'000);
+    here.recv(buffer, 100, 1);
+    second.send(buffer, 400'000, 2);
+    onehop::check(oh_peer_stream_wait_signal(side.peer().get(), third.stream(), 5, 1, nullptr));
+    side.sync();
+    here.finish();
+    second.finish();
+    third.finish();
+    EXPECT_EQ(status_of([&] { here.send(buffer, 100); }), OH_ERR_PEER_LOST);
+    // The context is as it was.
+    Buffer other = side.buffer(1'000);
+    buffer.fill(1);
+    copy_on(here.stream(), other.data(), buffer.data(), 1'000);
+    here.finish();
+    EXPECT_TRUE(other.holds(1, 1'000));
+  };
+  run_apart_with_victim(
+      with_stream(), survivor,
+      [](Side& side) {
+        StreamSide here(side);
+        onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
+        side.sync();
+        kill(getpid(), SIGKILL);
+      },
+      [](Side&) {});
+}
+
+TEST(GpuStreamFailures, ASignalThatDoesNotComeEndsAtItsDeadline) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    if (side.number() == 0) {
+      oh_stream_options options = hurried();
+      onehop::check(oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 9, 2, &options));
+      here.finish();
+      EXPECT_EQ(error_of(side), OH_ERR_TIMEOUT);
+      EXPECT_NE(std::string(oh_error_text()).find("slot 9"), std::string::npos) << oh_error_text();
+    }
+    side.sync();
+    // Nothing was taken, and the next wait finds both.
+    if (side.number() == 1) {
+      onehop::check(oh_peer_stream_signal(side.peer().get(), here.stream(), 9, 2));
+    } else {
+      onehop::check(oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 9, 2, nullptr));
+    }
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+// By the engine, into a region, behind which a signal comes; also in graphs.
+TEST(GpuStream, PutsAndSignalsInTheOrderOfAStream) {
+  constexpr size_t kSize = 70'000;
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer out = side.buffer(kSize);
+    Buffer in = side.buffer(kSize + 100);
+    onehop::Region region = side.endpoint().register_memory(in.data(), in.size());
+    side.tell(region.descriptor());
+    onehop::RemoteRegion remote = side.peer().attach(side.hear());
+    auto put = [&] {
+      onehop::check(oh_peer_stream_put(side.peer().get(), here.stream(), out.data(), remote.get(),
+                                       100, kSize));
+      onehop::check(oh_peer_stream_signal(side.peer().get(), here.stream(), 63, 3));
+      onehop::check(oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 63, 3, nullptr));
+    };
+    onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
+    void* graph = capture_graph(here.stream(), put);
+    for (uint64_t round = 0; round < 8; ++round) {
+      out.fill(round);
+      in.poison();
+      side.sync();
+      if (round % 2 == 0) {
+        put();
+      } else {
+        launch_graph(graph, here.stream());
+      }
+      here.finish();
+      EXPECT_EQ(in.at(99), kPoison);
+      onehop::Bytes bytes = in.bytes();
+      EXPECT_TRUE(std::equal(bytes.begin() + 100, bytes.end(), pattern(round, kSize).begin()));
+      side.sync();
+    }
+    EXPECT_EQ(
+        oh_peer_stream_put(side.peer().get(), here.stream(), out.data(), remote.get(), 101, kSize),
+        OH_ERR_RANGE);
+    oh_remote_memory memory{};
+    onehop::check(oh_remote_region_device(remote.get(), &memory));
+    EXPECT_EQ(memory.size, kSize + 100);
+    destroy_graph(graph);
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+// What cannot be is refused at the call, with what to do.
+TEST(GpuStream, CallsThatMakeNoSenseAreRefused) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(100);
+    std::vector<uint8_t> host(100);
+    oh_stream_options options = hurried(16);
+    oh_peer* peer = side.peer().get();
+    EXPECT_EQ(oh_peer_stream_send(peer, here.stream(), buffer.data(), 100, &options),
+              OH_ERR_INVALID);
+    EXPECT_EQ(oh_peer_stream_send(peer, here.stream(), nullptr, 100, nullptr), OH_ERR_INVALID);
+    EXPECT_EQ(oh_peer_stream_recv(peer, here.stream(), host.data(), 100, nullptr), OH_ERR_INVALID);
+    EXPECT_EQ(oh_peer_stream_signal(peer, here.stream(), 64, 1), OH_ERR_INVALID);
+    EXPECT_EQ(oh_group_end(), OH_ERR_INVALID);
+    auto info = onehop::detail::sized<oh_stream_info>();
+    onehop::check(oh_peer_get_stream_info(peer, &info));
+    EXPECT_EQ(info.path, OH_PATH_NVLINK);
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+// Where no kernel reaches the peer it is said why.
+TEST(GpuStream, WithoutAPathItIsSaidWhy) {
+  LinkKind kind = with_stream();
+  kind.env["ONEHOP_CUDA_IPC"] = "off";
+  auto both = [](Side& side) {
+    side.connect();
+    void* stream = make_stream();
+    Buffer buffer = side.buffer(100);
+    EXPECT_EQ(oh_peer_stream_send(side.peer().get(), stream, buffer.data(), 100, nullptr),
+              OH_ERR_NOT_VIABLE);
+    EXPECT_NE(std::string(oh_error_text()).find("ONEHOP_CUDA_IPC"), std::string::npos)
+        << oh_error_text();
+    destroy_stream(stream);
+    side.sync();
+    side.disconnect();
+  };
+  run_pair(kind, both, both);
+}
+
+}  // namespace
+}  // namespace conformance
