@@ -92,7 +92,7 @@ OH_API ohResult_t ohSend(const void* sendbuff, size_t count, ohDataType_t dataty
 OH_API ohResult_t ohRecv(void* recvbuff, size_t count, ohDataType_t datatype, int peer,
                          ohComm_t comm, void* stream);
 
-/* Sends and receives between the two are begun at the outermost end; errors are told there. */
+/* As oh_group_begin and _end: sends and receives between the two are begun at the outermost end. */
 OH_API ohResult_t ohGroupStart(void);
 OH_API ohResult_t ohGroupEnd(void);
 

@@ -3,7 +3,6 @@
 // The tier in NCCL's shape, over the C API.
 #include "onehop/nccl.h"
 
-#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -36,26 +35,6 @@ constexpr size_t kSizes[ohNumTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
 // A unique id is its length, and its bytes.
 constexpr size_t kMostOfId = OH_UNIQUE_ID_BYTES - sizeof(uint16_t);
-
-struct Operation {
-  ohComm_t comm;
-  int peer;
-  bool sends;
-  void* data;
-  size_t size;
-  void* stream;
-  // How many of the group go before it between these two in this direction.
-  size_t round;
-  bool follows(const Operation& other) const {
-    return other.comm == comm && other.peer == peer && other.sends == sends;
-  }
-};
-
-struct GroupOfThread {
-  int depth = 0;
-  std::vector<Operation> operations;
-};
-thread_local GroupOfThread t_group;
 
 ohResult_t result_of(oh_status status) {
   switch (status) {
@@ -121,44 +100,15 @@ oh_status find_peer(ohComm_t comm, int rank, oh_peer** peer) {
   return OH_OK;
 }
 
-oh_status enqueue(const Operation& operation) {
-  oh_peer* peer = nullptr;
-  oh_status status = find_peer(operation.comm, operation.peer, &peer);
-  if (status != OH_OK) return status;
-  if (operation.sends) {
-    return oh_peer_stream_send(peer, operation.stream, operation.data, operation.size, nullptr);
-  }
-  return oh_peer_stream_recv(peer, operation.stream, operation.data, operation.size, nullptr);
-}
-
-// Of a group: all of a round at once, for a lane takes one in each direction.
-oh_status enqueue_round(const std::vector<Operation>& operations, size_t round) {
-  oh_status status = oh_group_begin();
-  if (status != OH_OK) return status;
-  for (const Operation& operation : operations) {
-    if (operation.round == round && status == OH_OK) status = enqueue(operation);
-  }
-  if (status == OH_OK) return oh_group_end();
-  // The text is of what failed first.
-  std::string text = oh_error_text();
-  (void)oh_group_end();
-  return report(Status(status, text));
-}
-
-ohResult_t submit(Operation operation, size_t count, ohDataType_t datatype) {
+// The bytes of a message.
+Result<size_t> size_of(size_t count, ohDataType_t datatype) {
   if (datatype < 0 || datatype >= ohNumTypes) {
-    return result_of(error(OH_ERR_INVALID, "datatype %d: there are 0 to %d",
-                           static_cast<int>(datatype), ohNumTypes - 1));
+    return error(OH_ERR_INVALID, "datatype %d: there are 0 to %d", static_cast<int>(datatype),
+                 ohNumTypes - 1);
   }
-  if (__builtin_mul_overflow(count, kSizes[datatype], &operation.size)) {
-    return result_of(error(OH_ERR_INVALID, "%zu elements of %zu bytes", count, kSizes[datatype]));
-  }
-  if (t_group.depth == 0) return result_of(enqueue(operation));
-  std::vector<Operation>& all = t_group.operations;
-  operation.round = static_cast<size_t>(std::count_if(
-      all.begin(), all.end(), [&](const Operation& other) { return operation.follows(other); }));
-  all.push_back(operation);
-  return ohSuccess;
+  size_t size = 0;
+  if (!__builtin_mul_overflow(count, kSizes[datatype], &size)) return size;
+  return error(OH_ERR_INVALID, "%zu elements of %zu bytes", count, kSizes[datatype]);
 }
 
 }  // namespace
@@ -265,35 +215,27 @@ ohResult_t ohCommUserRank(ohComm_t comm, int* rank) {
 ohResult_t ohSend(const void* sendbuff, size_t count, ohDataType_t datatype, int peer,
                   ohComm_t comm, void* stream) {
   OH_CHECK_NCCL(comm);
-  return submit({comm, peer, true, const_cast<void*>(sendbuff), 0, stream, 0}, count, datatype);
+  Result<size_t> size = size_of(count, datatype);
+  if (!size.ok()) return result_of(size.status());
+  oh_peer* to = nullptr;
+  oh_status status = find_peer(comm, peer, &to);
+  if (status == OH_OK) status = oh_peer_stream_send(to, stream, sendbuff, *size, nullptr);
+  return result_of(status);
 }
 
 ohResult_t ohRecv(void* recvbuff, size_t count, ohDataType_t datatype, int peer, ohComm_t comm,
                   void* stream) {
   OH_CHECK_NCCL(comm);
-  return submit({comm, peer, false, recvbuff, 0, stream, 0}, count, datatype);
-}
-
-ohResult_t ohGroupStart(void) {
-  ++t_group.depth;
-  return ohSuccess;
-}
-
-ohResult_t ohGroupEnd(void) {
-  if (t_group.depth == 0) {
-    return result_of(error(OH_ERR_INVALID, "ohGroupEnd without an ohGroupStart of this thread"));
-  }
-  if (--t_group.depth > 0) return ohSuccess;
-  std::vector<Operation> operations = std::move(t_group.operations);
-  t_group.operations.clear();
-  oh_status status = OH_OK;
-  size_t rounds = 0;
-  for (const Operation& operation : operations) rounds = std::max(rounds, operation.round + 1);
-  for (size_t round = 0; round < rounds && status == OH_OK; ++round) {
-    status = enqueue_round(operations, round);
-  }
+  Result<size_t> size = size_of(count, datatype);
+  if (!size.ok()) return result_of(size.status());
+  oh_peer* from = nullptr;
+  oh_status status = find_peer(comm, peer, &from);
+  if (status == OH_OK) status = oh_peer_stream_recv(from, stream, recvbuff, *size, nullptr);
   return result_of(status);
 }
+
+ohResult_t ohGroupStart(void) { return result_of(oh_group_begin()); }
+ohResult_t ohGroupEnd(void) { return result_of(oh_group_end()); }
 
 const char* ohGetErrorString(ohResult_t result) {
   switch (result) {

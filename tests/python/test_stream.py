@@ -223,6 +223,7 @@ def test_puts_come_before_the_signals_behind_them():
 
 def wait_in_vain(side):
     gpu = Gpu(side)
+    side.peer.warmup(timeout=30)
     gpu.on.wait_signal(5, timeout=0.1)
     gpu.synchronize()
     assert isinstance(failure_of(side.peer), onehop.TimeoutError)
