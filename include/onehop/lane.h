@@ -25,21 +25,21 @@
  *   8    flags       48   chunk_slots      80   timeout_ns    112  reserved
  *   12   ring_shift  52   chunk_shift      88   small_max     120  reserved
  *   16   lines_at    56   token
- *   24   chunks_at   60   reserved
+ *   24   chunks_at   60   follows
  */
 typedef struct oh_lane_handle {
-  uint32_t layout;      /* OH_LANE_LAYOUT */
-  uint32_t lane;        /* 0 to OH_LANES - 1 */
-  uint32_t flags;       /* OH_LANE_... */
-  uint32_t ring_shift;  /* the ring has 2^ring_shift lines of 16 bytes */
-  uint64_t lines_at;    /* where it begins, in the memory of either side */
-  uint64_t chunks_at;   /* where the chunks of large messages begin */
-  uint64_t mine;        /* our memory of the lane: detail/lane.h has what is in it */
-  uint64_t theirs;      /* the peer's, as it is mapped here */
-  uint32_t chunk_slots; /* chunks that are under way at most */
-  uint32_t chunk_shift; /* a chunk has 2^chunk_shift bytes */
-  uint32_t token;       /* of an operation that several blocks share; 0: none do */
-  uint32_t reserved0;
+  uint32_t layout;        /* OH_LANE_LAYOUT */
+  uint32_t lane;          /* 0 to OH_LANES - 1 */
+  uint32_t flags;         /* OH_LANE_... */
+  uint32_t ring_shift;    /* the ring has 2^ring_shift lines of 16 bytes */
+  uint64_t lines_at;      /* where it begins, in the memory of either side */
+  uint64_t chunks_at;     /* where the chunks of large messages begin */
+  uint64_t mine;          /* our memory of the lane: detail/lane.h has what is in it */
+  uint64_t theirs;        /* the peer's, as it is mapped here */
+  uint32_t chunk_slots;   /* chunks that are under way at most */
+  uint32_t chunk_shift;   /* a chunk has 2^chunk_shift bytes */
+  uint32_t token;         /* of an operation that several blocks share; 0: none do */
+  uint32_t follows;       /* the token before it in the same launch; 0: none */
   uint64_t notice;        /* what the lane and the host tell each other, in host memory */
   uint64_t imports;       /* the peer's memory that is mapped here; 0: none */
   uint64_t timeout_ns;    /* after which a wait ends */

@@ -27,6 +27,8 @@ enum class Control : uint8_t {
   kExport = 71,        // number 4, descriptors in all 4, record; none with an empty one
   kExportMore = 72,    // number 4; descriptors only
   kServe = 73,         // operations on your regions need your progress
+  kLanes = 74,         // number of the slab's export 4, its bytes 8, text; 0: none, and why
+  kLaneReady = 75,     // lane 4, epoch 1: that it begins
 };
 
 class ConnectionOwner {

@@ -121,6 +121,8 @@ class Endpoint final : public Acceptor,
   // kernel loses the context.
   void admit_kernels(const RemoteTarget& target, const void* data, uint64_t size,
                      LocalMemory* local);
+  // Whether a kernel of ours reaches a region.
+  bool kernels_reach(const RemoteTarget& target);
   // Lets go of all exports of device memory that overlap the range, here and at the peers.
   void retire_exports(const void* data, uint64_t length);
   // All that no region stands for.
@@ -168,6 +170,15 @@ class Endpoint final : public Acceptor,
   void serve() override;
   void ask_to_serve(const Id& endpoint) override;
   void count_polled(int change) override { polled_.fetch_add(static_cast<uint32_t>(change)); }
+  void later(int64_t at, std::function<void()> task) override {
+    node_->watcher().post_at(at, std::move(task));
+  }
+  void keep(std::unique_ptr<Lanes> lanes) override {
+    MutexLock lock(kept_mutex_);
+    kept_lanes_.push_back(std::move(lanes));
+  }
+  uint64_t stream_slab() override { return static_cast<uint64_t>(config_.stream_slab); }
+  uint64_t stream_small() override { return static_cast<uint64_t>(config_.stream_small); }
   AnySource& any_source() override { return any_source_; }
   Doorbell& doorbell() override { return board_->doorbell(); }
   RegionTable& regions() override { return *regions_; }
@@ -222,7 +233,6 @@ class Endpoint final : public Acceptor,
   Status find_memory(Request* request, const AfterOption& after);
   Status find_local(const void* data, uint64_t size, const AfterOption& after, LocalMemory* local);
   static Status without_device();
-  bool kernels_reach(const RemoteTarget& target);
   Result<After> after_of(const AfterOption& option, bool ask);
   Status wait_for_producer(After& after);
   static void run_progress_thread(void* context);
@@ -260,6 +270,9 @@ class Endpoint final : public Acceptor,
   std::vector<std::shared_ptr<Peer>> closed_inside_ OH_GUARDED_BY(peers_mutex_);
   std::deque<std::shared_ptr<Peer>> accepted_ OH_GUARDED_BY(peers_mutex_);
   std::weak_ptr<LinkGate> gate_ OH_GUARDED_BY(peers_mutex_);
+
+  Mutex kept_mutex_;
+  std::vector<std::unique_ptr<Lanes>> kept_lanes_ OH_GUARDED_BY(kept_mutex_);
 
   Mutex pool_mutex_;
   Pool<Request> pool_ OH_GUARDED_BY(pool_mutex_);

@@ -22,6 +22,14 @@ bool Imports::failed(uint32_t number) const {
   return found != entries_.end() && found->second.failed;
 }
 
+std::vector<Imports::Block> Imports::on_device() const {
+  std::vector<Block> blocks;
+  for (const auto& [number, entry] : entries_) {
+    if (entry.block && entry.block->on_device) blocks.push_back(entry.block);
+  }
+  return blocks;
+}
+
 Imports::Block Imports::add(uint32_t number, Block block) {
   Block gone = retire(number);
   // Those that are not there are known for a while only.

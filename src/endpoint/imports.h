@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "base/clock.h"
 #include "memory/import_cache.h"
@@ -28,6 +29,8 @@ class Imports {
   Block find(uint32_t number);
   bool failed(uint32_t number) const;
   bool full() const { return mapped_ >= kMost; }
+  // Those of device memory.
+  std::vector<Block> on_device() const;
   // What came of a block that the peer handed over; null: it cannot be mapped. Returns the one that
   // has to go for it, if any.
   Block add(uint32_t number, Block block);

@@ -335,9 +335,14 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
   };
   *near = side(from, *to, std::move(first), 0, purpose.to_rank);
   OH_RETURN_IF_ERROR(from->adopt(*near));
-  if (loopback) return {};
+  if (loopback) {
+    Peer::introduce(**near, **near);
+    return {};
+  }
   *far = side(to, *from, std::move(second), 1, purpose.from_rank);
-  return to->adopt(*far);
+  OH_RETURN_IF_ERROR(to->adopt(*far));
+  Peer::introduce(**near, **far);
+  return {};
 }
 
 }  // namespace

@@ -67,6 +67,21 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
   pair_.single_frame = pair_.ring ? RingChannel::kMaxShort : pair_.socket_channel->max_payload();
   pair_.outbox.attach(pair_.channel.get());
   one_sided_.attach_board(their_board_);
+  open_stream(parts);
+}
+
+void Peer::open_stream(const LinkParts& parts) {
+  std::string why = parts.why_no_mapping;
+  if (!pair_.segment) {
+    why = "the link has no shared memory: " + why_no_segment_;
+  } else if (our_gpu_.empty()) {
+    why = "the endpoint is for host memory: create it with a device";
+  } else if (identity_.gpu.empty()) {
+    why = "the peer's endpoint is for host memory";
+  } else if (why.empty()) {
+    why = why_no_peer_access_;
+  }
+  stream_ = std::make_unique<StreamLink>(pair_, owner_, connection_, parts.gpu, std::move(why));
 }
 
 // Without it device memory has no way over this link.
@@ -134,7 +149,10 @@ LinkFacts Peer::facts_of_gpus() const {
   return known;
 }
 
-Status Peer::start() { return connection_ ? connection_->start(weak_from_this()) : Status(); }
+Status Peer::start() {
+  stream_->bind(weak_from_this(), living_owner_);
+  return connection_ ? connection_->start(weak_from_this()) : Status();
+}
 
 bool Peer::poll(Request* focus) {
   bool frames = pair_.ring && pair_.ring->ready();
@@ -335,6 +353,7 @@ void Peer::fail_everything(const Status& status, bool dead) {
     state_.store(State::kLost, std::memory_order_release);
   }
   pair_.gone.store(true, std::memory_order_seq_cst);
+  stream_->abort();
   while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||
          one_sided_.copying()) {
     let_others_work();

@@ -19,6 +19,7 @@
 #include "endpoint/receiver.h"
 #include "endpoint/selection.h"
 #include "endpoint/sender.h"
+#include "endpoint/stream_link.h"
 #include "endpoint/transfers.h"
 
 namespace oh {
@@ -79,7 +80,7 @@ struct DoubtfulOffer {
 };
 
 // What a peer asks of its endpoint.
-class PeerOwner : public OneSidedHost {
+class PeerOwner : public OneSidedHost, public StreamHost {
  public:
   virtual void recycle(Request* request) = 0;
   virtual void announce() = 0;
@@ -102,6 +103,12 @@ class Peer final : public PairHost,
   ~Peer() override;
   // Begins to listen to the control connection.
   Status start();
+  // The two ends of a link within the process.
+  static void introduce(Peer& one, Peer& other) {
+    StreamLink::introduce(*one.stream_, *other.stream_);
+  }
+  // Of the stream and kernel domains.
+  StreamLink& stream() { return *stream_; }
 
   const PeerIdentity& identity() const { return identity_; }
   Pair& pair() { return pair_; }
@@ -233,6 +240,7 @@ class Peer final : public PairHost,
   enum class State : int { kOpen, kLost, kClosed };
 
   void open_device(const LinkParts& parts);
+  void open_stream(const LinkParts& parts);
   bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
   bool drain_ring(Request* focus) OH_REQUIRES(pair_.lock);
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);
@@ -275,6 +283,7 @@ class Peer final : public PairHost,
   Receiver receiver_;
   OneSided one_sided_;
   MessageBatches batches_;
+  std::unique_ptr<StreamLink> stream_;
 
   std::atomic<State> state_{State::kOpen};
   Status why_;                              // guarded by pair_.lock

@@ -61,10 +61,12 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
       return on_block(payload, std::move(fds));
     case Control::kBlockRetired: {
       std::shared_ptr<ImportedBlock> retired;  // let go of without the lock
+      const uint32_t number = reader.u32();
       {
         PairGuard guard(pair_);
-        retired = pair_.imports.retire(reader.u32());
+        retired = pair_.imports.retire(number);
       }
+      stream_->forget_import(number);
       retired.reset();
       GpuImports::instance().close_unused();
       return {};
@@ -76,6 +78,10 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
     case Control::kServe:
       owner_.serve();
       return {};
+    case Control::kLanes:
+      return stream_->on_lanes(payload);
+    case Control::kLaneReady:
+      return stream_->on_ready(payload);
     case Control::kExport:
     case Control::kExportMore:
       return on_export(payload, std::move(fds), type == Control::kExport);

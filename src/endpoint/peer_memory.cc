@@ -96,6 +96,7 @@ Status Peer::on_export(ByteView payload, std::vector<UniqueFd> fds, bool first) 
 // What came of a block that the peer has handed over; null: it cannot be mapped.
 Status Peer::import(uint32_t number, std::shared_ptr<ImportedBlock> block) {
   std::shared_ptr<ImportedBlock> gone;  // let go of without the lock
+  std::shared_ptr<ImportedBlock> added = block;
   {
     PairGuard guard(pair_);
     if (pair_.imports.full()) {
@@ -105,7 +106,9 @@ Status Peer::import(uint32_t number, std::shared_ptr<ImportedBlock> block) {
     bool closed = state_.load(std::memory_order_relaxed) == State::kClosed;
     gone = closed ? std::move(block) : pair_.imports.add(number, std::move(block));
     pair_.wake_me = true;
+    if (closed) added.reset();
   }
+  stream_->add_import(added);
   if (std::exchange(gone, nullptr)) GpuImports::instance().close_unused();
   return {};
 }
@@ -180,6 +183,7 @@ std::shared_ptr<ImportedBlock> Peer::imported(uint32_t number, bool* failed) {
 }
 
 void Peer::retire_block(uint32_t number) {
+  if (!connection_) return stream_->forget_within(number);
   {
     PairGuard guard(pair_);
     if (exported_.erase(number) == 0) return;

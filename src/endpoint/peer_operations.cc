@@ -331,8 +331,12 @@ std::string Peer::flight_record() {
 }
 
 Status Peer::take_async_error() {
-  PairGuard guard(pair_);
-  return std::exchange(async_error_, Status());
+  {
+    PairGuard guard(pair_);
+    Status status = std::exchange(async_error_, Status());
+    if (!status.ok()) return status;
+  }
+  return stream_->has_lanes() ? stream_->lanes().take_error(pair_.name) : Status();
 }
 
 }  // namespace oh

@@ -2,4 +2,5 @@
 //
 // All kernels of the library: one image.
 #include "kernels/batch.cu"
+#include "kernels/stream.cu"
 #include "kernels/worker.cu"

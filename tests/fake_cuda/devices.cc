@@ -67,6 +67,9 @@ Code cuDeviceGetAttribute(int* value, int attribute, Device device) {
     case kDeviceHostNuma:
       *value = config().numa_of(physical_of(device));
       return kSuccess;
+    case kDeviceProcessors:
+      *value = 64;
+      return kSuccess;
     case kDeviceMajor:
       *value = 9;
       return kSuccess;

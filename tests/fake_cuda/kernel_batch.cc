@@ -11,12 +11,7 @@
 #include "kernels/batch.h"
 
 namespace oh::cuda::fake {
-bool copy_mapped(const ContextState& context, uint64_t to, uint64_t from, uint64_t size) {
-  std::vector<Piece> target;
-  std::vector<Piece> source;
-  if (!pieces_of(context, to, size, &target) || !pieces_of(context, from, size, &source)) {
-    return false;
-  }
+void copy_pieces(std::vector<Piece> target, std::vector<Piece> source, uint64_t size) {
   size_t t = 0;
   size_t s = 0;
   while (size > 0) {
@@ -24,7 +19,7 @@ bool copy_mapped(const ContextState& context, uint64_t to, uint64_t from, uint64
     Piece& out_of = source[s];
     const size_t take = std::min(into.size, out_of.size);
     onehop::detail::copy_together(onehop::detail::OneLane(), reinterpret_cast<uint8_t*>(into.bytes),
-                           reinterpret_cast<const uint8_t*>(out_of.bytes), take);
+                                  reinterpret_cast<const uint8_t*>(out_of.bytes), take);
     for (Piece* piece : {&into, &out_of}) {
       piece->bytes += take;
       piece->size -= take;
@@ -33,6 +28,15 @@ bool copy_mapped(const ContextState& context, uint64_t to, uint64_t from, uint64
     if (out_of.size == 0) ++s;
     size -= take;
   }
+}
+
+bool copy_mapped(const ContextState& context, uint64_t to, uint64_t from, uint64_t size) {
+  std::vector<Piece> target;
+  std::vector<Piece> source;
+  if (!pieces_of(context, to, size, &target) || !pieces_of(context, from, size, &source)) {
+    return false;
+  }
+  copy_pieces(std::move(target), std::move(source), size);
   return true;
 }
 

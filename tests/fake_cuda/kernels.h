@@ -26,11 +26,17 @@ struct Kernel {
 extern const Kernel kBatch;
 extern const Kernel kWorker;
 extern const Kernel kSpin;
+extern const Kernel kStream;
+extern const Kernel kStreamFew;
+extern const Kernel kStreamMany;
+extern const Kernel kLanes;
 
 // What a kernel of the context may touch, as the host addresses it. False: not all is mapped.
 bool pieces_of(const ContextState& context, uint64_t address, uint64_t size,
                std::vector<Piece>* out);
 
+// Copies `size` bytes between pieces of so many.
+void copy_pieces(std::vector<Piece> target, std::vector<Piece> source, uint64_t size);
 // As the library's kernels copy. False: not all is mapped.
 bool copy_mapped(const ContextState& context, uint64_t to, uint64_t from, uint64_t size);
 

@@ -153,10 +153,11 @@ struct Half {
   // False: it has failed, or somebody else has it; then there is nothing to give back.
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
-    // On its way while the state is asked for: one that is too old does no harm.
-    through = A::load_relaxed(&half->through);
-    const uint64_t state = group.share(group.leads() ? claim(group.teams() > 1) : 0);
+    // On its way while the state is asked for: what is too old is less, or of another epoch.
+    const uint64_t known = A::load_relaxed(&half->through);
+    const uint64_t state = group.share(group.leads() ? claim(group.team(), group.teams()) : 0);
     epoch = epoch_of(state);
+    through = count_of(known, epoch);
     begun = position = state & kLinesMask;
     const uint64_t ring = (side == 0 ? lane->theirs : lane->mine) + lane->lines_at;
     cursor = Cursor({reinterpret_cast<Pair*>(ring), lane->ring_shift, epoch}, position);
@@ -173,6 +174,8 @@ struct Half {
     (void)agree(group, is_broken());
     if (!group.leads()) return;
     if (is_broken()) fail(fault, 0, 0);
+    // Chunks carry no flag: none is stored after the next epoch has begun.
+    if (chunks_known) A::fence();
     bool good = !is_broken();
     if (group.teams() > 1) {
       const uint64_t seen = A::fetch_add_ordered(&half->owner, 1) + 1;
@@ -249,22 +252,37 @@ struct Half {
     A::store_release(&place.fault, why);
   }
 
-  // The state before, with kBusy only if it was another's.
-  ONEHOP_PROTOCOL uint64_t claim(bool joint) {
-    if (joint) {
-      const uint64_t ours = static_cast<uint64_t>(lane->token) << 32;
-      const uint64_t owner = A::compare_swap(&half->owner, 0, ours | 1 << 16);
-      if (owner != 0 && owner >> 32 != lane->token) return kBusy;
-      if (owner != 0) {
-        A::add(&half->owner, 1 << 16);
-        return A::load_acquire(&half->state) & ~kBusy;
-      }
+  // The state before, with kBusy only if it was another's. The first team takes the half for all.
+  ONEHOP_PROTOCOL uint64_t claim(uint32_t team, uint32_t teams) {
+    Patience<A> patience(lane);
+    if (team != 0) return join(patience);
+    // Other teams of ours may still be at what came before: their waits end.
+    while (lane->follows != 0 && A::load_acquire(&half->owner) >> 32 == lane->follows) {
+      if (patience.over()) return kFailed;
     }
     const uint64_t before = A::fetch_or(&half->state, kBusy);
-    const bool refused = (before & (kBusy | kFailed)) != 0;
-    if (refused && (before & kBusy) == 0) A::fetch_and(&half->state, ~kBusy);
-    if (refused && joint) A::store_release(&half->owner, 0);
+    if ((before & kBusy) != 0) return before;
+    if ((before & kFailed) != 0) {
+      A::fetch_and(&half->state, ~kBusy);
+    } else if (teams > 1) {
+      A::store_release(&half->owner, static_cast<uint64_t>(lane->token) << 32 | 1 << 16);
+    }
     return before;
+  }
+  // A team that comes late may find that its operation has failed, and even that the lane has begun
+  // anew since: then nobody calls it any more.
+  ONEHOP_PROTOCOL uint64_t join(Patience<A>& patience) {
+    uint64_t owner = A::load_acquire(&half->owner);
+    while (true) {
+      if (owner >> 32 == lane->token) {
+        const uint64_t seen = A::compare_swap(&half->owner, owner, owner + (1 << 16));
+        if (seen == owner) return A::load_acquire(&half->state) & ~kBusy;
+        owner = seen;
+        continue;
+      }
+      if ((A::load_relaxed(&half->state) & kFailed) != 0 || patience.over()) return kFailed;
+      owner = A::load_acquire(&half->owner);
+    }
   }
   // Of an operation that failed the last to leave gives the half back, though not all have come.
   ONEHOP_PROTOCOL void leave(uint64_t seen) {
@@ -278,7 +296,7 @@ struct Half {
       return;
     }
     if (chunks_known) A::store_relaxed(&half->chunks, chunks);
-    A::store_relaxed(&half->through, through);
+    A::store_relaxed(&half->through, make_word(epoch, through));
     // The host may have failed it meanwhile: only what is ours is changed.
     A::add(&half->state, position - begun - kBusy);
   }

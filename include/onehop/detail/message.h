@@ -66,16 +66,21 @@ ONEHOP_PROTOCOL void post(Pair* to, uint8_t epoch, uint64_t position, const Post
                          flag});
 }
 
-// False: it is not there yet, or not all of it.
+// False: it is not there yet, or not all of it. One of a later position says that the message is
+// over: a team that comes late has nothing to bring.
 template <typename A>
 ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t position,
                                   Posting* posting) {
-  const uint32_t flag = static_cast<uint32_t>(epoch) << 24 | (position & 0xffffffu);
-  const uint32_t high = static_cast<uint32_t>(position >> 24);
   const Line first = load_line<A>(&from[0]);
   const Line second = load_line<A>(&from[1]);
-  if (first.flag != flag || second.flag != flag) return false;
-  if (first.words[2] >> 16 != (high & 0xffff) || second.words[2] != high) return false;
+  const uint32_t high = second.words[2];
+  if (first.flag != second.flag || first.words[2] >> 16 != (high & 0xffff)) return false;
+  const uint64_t posted = static_cast<uint64_t>(high) << 24 | (second.flag & 0xffffffu);
+  if (second.flag >> 24 != epoch || posted < position) return false;
+  if (posted > position) {
+    *posting = {{}, UINT64_MAX};
+    return true;
+  }
   posting->place = {first.words[0], first.words[1] | static_cast<uint64_t>(first.words[2] & 0xffff)
                                                          << 32};
   posting->capacity = second.words[0] | static_cast<uint64_t>(second.words[1]) << 32;
@@ -120,7 +125,7 @@ template <typename A>
 struct Sender {
   Half<A> half;
   Share share;
-  uint32_t most;        // bytes of a small message
+  uint32_t most_bytes;  // of a small message
   uint32_t ending = 0;  // of the large message under way, to be said by the last team
   uint64_t bytes = 0;
 
@@ -128,8 +133,8 @@ struct Sender {
   ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
       : half(lane, 0),
         share(group.rank(), group.size()),
-        most(lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
-                                               : most_small(lane)) {}
+        most_bytes(lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
+                                                     : most_small(lane)) {}
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
@@ -146,7 +151,7 @@ struct Sender {
     if (half.position != half.begun) group.sync();
     const uint8_t* from = static_cast<const uint8_t*>(source);
     bytes = size;
-    if (size > most) return send_large(group, from);
+    if (size > most_bytes) return send_large(group, from);
     const uint32_t small = static_cast<uint32_t>(size);
     const uint32_t lines = lines_for(small);
     Patience<A> patience(half.lane);
@@ -289,6 +294,11 @@ struct Receiver {
     Patience<A> patience(half.lane);
     const bool speaks = group.leads() && group.team() == 0;
     const bool early = capacity > half.lane->small_max;
+    if (early && half.position != half.begun) {
+      // The target may still be in use by others of the group, and its bytes on their way.
+      group.sync();
+      if (speaks) A::fence();
+    }
     if (early && speaks) say_where(place, capacity);
     // The head, and what may be the thread's first line, on their way at once.
     Line head;
@@ -303,7 +313,7 @@ struct Receiver {
       there = !patience.over();
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    // The target may have been in use by others of the group until here.
+    // Others of the group may have used the target until here.
     if (half.agree(group, !there)) return;
     if (head.words[0] >> 30 == kAnnounced) {
       length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;

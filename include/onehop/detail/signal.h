@@ -34,7 +34,8 @@ ONEHOP_PROTOCOL uint32_t wait_signal(const oh_lane_handle& lane, G& group, uint3
     uint64_t* taken = &signals->taken[slot];
     uint64_t had = A::load_relaxed(taken);
     while (true) {
-      if (A::load_acquire(&signals->arrived[slot]) - had >= count) {
+      // What was taken may be read later than what arrived: no difference of the two.
+      if (A::load_acquire(&signals->arrived[slot]) >= had + count) {
         const uint64_t seen = A::compare_swap(taken, had, had + count);
         if (seen == had) break;
         had = seen;

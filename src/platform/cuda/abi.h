@@ -81,6 +81,7 @@ inline constexpr unsigned kMemoryTypeHost = 1;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 
 enum DeviceAttribute : int {
+  kDeviceProcessors = 16,
   kDeviceComputeMode = 20,
   kDevicePciBus = 33,
   kDevicePciDevice = 34,

@@ -30,6 +30,7 @@ oh::Result<DeviceFacts> facts_of(const Driver& driver, int index) {
   if (facts.numa < 0) facts.numa = numa_node_of_pci(facts.pci);  // an older driver
   facts.major = attribute(driver, facts.ordinal, kDeviceMajor, 0);
   facts.minor = attribute(driver, facts.ordinal, kDeviceMinor, 0);
+  facts.processors = attribute(driver, facts.ordinal, kDeviceProcessors, 1);
   return facts;
 }
 

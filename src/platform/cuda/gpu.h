@@ -32,6 +32,7 @@ struct DeviceFacts {
   int major = 0;    // compute capability
   int minor = 0;
   bool mps = false;  // processes share it at once
+  int processors = 0;
 };
 
 // All devices that this process sees.
@@ -104,8 +105,21 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // Null: they were not loaded.
   Function batch_kernel() const { return batch_kernel_.load(std::memory_order_acquire); }
   Function worker_kernel() const { return worker_kernel_.load(std::memory_order_acquire); }
+  // Any kernel of the image, loaded now. The Gpu keeps it.
+  oh::Result<Function> kernel(ByteView image, const char* name);
   // Enqueues a kernel with one argument, a struct.
   Status launch(Stream stream, Function kernel, unsigned grid, unsigned threads, void* argument);
+  // The same for a kernel that writes into memory of other GPUs and says so: its fences wait for
+  // what kernels of this sort have written, not for the application's. Also into a capture.
+  Status launch_remote(Stream stream, Function kernel, unsigned grid, unsigned threads,
+                       void* argument);
+  // Whether the stream is being captured into a graph.
+  oh::Result<bool> is_capturing(Stream stream);
+  // What the stream gets from now on waits for the event.
+  Status wait_event(Stream stream, Event event);
+  // The event is complete when all that the stream has now is.
+  Status record(Event event, Stream stream);
+  Status zero(Stream stream, DevicePtr memory, uint64_t size);
   // Whether all that was enqueued is done. Unless the context is lost, an error is of the question.
   oh::Result<bool> is_idle(Stream stream);
   // Waits until it is, or the context is lost. False: the deadline has passed.
@@ -152,6 +166,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Reach ask_reach(Device other);
   struct WordPage;
 
+  Status load_module(ByteView image) OH_REQUIRES(kernels_mutex_);
   void unload_kernels();
 
   const Driver* driver_ = nullptr;

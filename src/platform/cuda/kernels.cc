@@ -9,19 +9,11 @@ namespace oh::cuda {
 Status Gpu::load_kernels(ByteView image, const char* batch, const char* worker) {
   auto missing = [&] { return (batch && !batch_kernel()) || (worker && !worker_kernel()); };
   if (!missing()) return {};
-  if (image.size() == 0) return error(OH_ERR_NOT_VIABLE, "this build of onehop has no kernels");
   MutexLock lock(kernels_mutex_);
   if (!missing()) return {};
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());
-  if (!module_) {
-    Code code = driver_->module_load(&module_, image.data());
-    if (code != kSuccess) {
-      module_ = nullptr;
-      return failure(code, symbol::module_load, strf("%zu bytes", image.size()));
-    }
-    objects_.fetch_add(1, std::memory_order_relaxed);
-  }
+  OH_RETURN_IF_ERROR(load_module(image));
   for (auto [name, kernel] : {std::pair(batch, &batch_kernel_), {worker, &worker_kernel_}}) {
     if (!name) continue;
     Function found = nullptr;
@@ -30,6 +22,30 @@ Status Gpu::load_kernels(ByteView image, const char* batch, const char* worker) 
     kernel->store(found, std::memory_order_release);
   }
   return {};
+}
+
+// With the context entered.
+Status Gpu::load_module(ByteView image) {
+  if (module_) return {};
+  if (image.size() == 0) return error(OH_ERR_NOT_VIABLE, "this build of onehop has no kernels");
+  Code code = driver_->module_load(&module_, image.data());
+  if (code != kSuccess) {
+    module_ = nullptr;
+    return failure(code, symbol::module_load, strf("%zu bytes", image.size()));
+  }
+  objects_.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
+oh::Result<Function> Gpu::kernel(ByteView image, const char* name) {
+  MutexLock lock(kernels_mutex_);
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  OH_RETURN_IF_ERROR(load_module(image));
+  Function found = nullptr;
+  Code code = driver_->module_function(&found, module_, name);
+  if (code != kSuccess) return failure(code, symbol::module_function, name);
+  return found;
 }
 
 // With the context entered.
@@ -48,6 +64,63 @@ Status Gpu::launch(Stream stream, Function kernel, unsigned grid, unsigned threa
   if (code == kSuccess) return {};
   return failure(code, symbol::launch_kernel,
                  strf("%u blocks of %u threads, cuda:%d", grid, threads, facts_.ordinal));
+}
+
+Status Gpu::launch_remote(Stream stream, Function kernel, unsigned grid, unsigned threads,
+                          void* argument) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  LaunchAttribute domain{};
+  domain.id = kLaunchMemSyncDomain;
+  domain.value.mem_sync_domain = kMemSyncDomainRemote;
+  LaunchConfig config{};
+  config.grid_x = grid;
+  config.grid_y = config.grid_z = 1;
+  config.block_x = threads;
+  config.block_y = config.block_z = 1;
+  config.stream = stream;
+  config.attributes = &domain;
+  config.attribute_count = facts_.major >= 9 ? 1 : 0;
+  void* arguments[] = {argument};
+  Code code = driver_->launch_kernel_ex(&config, kernel, arguments, nullptr);
+  if (code == kSuccess) return {};
+  return failure(code, symbol::launch_kernel_ex,
+                 strf("%u blocks of %u threads, cuda:%d", grid, threads, facts_.ordinal));
+}
+
+// The stream and the event may be the caller's: what fails says nothing of our context.
+oh::Result<bool> Gpu::is_capturing(Stream stream) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  int status = kCaptureNone;
+  Code code = driver_->stream_is_capturing(stream, &status);
+  if (code == kSuccess) return status != kCaptureNone;
+  return driver_->failure(code, symbol::stream_is_capturing,
+                          strf("stream %p, cuda:%d", static_cast<void*>(stream), facts_.ordinal));
+}
+
+Status Gpu::wait_event(Stream stream, Event event) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  OH_CUDA_TRY(*driver_, stream_wait_event, stream, event, 0);
+  return {};
+}
+
+Status Gpu::record(Event event, Stream stream) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  OH_CUDA_TRY(*driver_, event_record, event, stream);
+  return {};
+}
+
+Status Gpu::zero(Stream stream, DevicePtr memory, uint64_t size) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  Code code = driver_->memset8_async(memory, 0, size, stream);
+  if (code == kSuccess) return {};
+  return failure(
+      code, symbol::memset8_async,
+      strf("%llu bytes, cuda:%d", static_cast<unsigned long long>(size), facts_.ordinal));
 }
 
 }  // namespace oh::cuda

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/stream_calls.h"
+
+#include "capi/handles.h"
+
+using namespace oh;  // NOLINT: the C API is a thin skin over it
+
+namespace {
+
+Status read_call(const oh_peer& peer, const oh_stream_options* given, StreamCall* call,
+                 Deadline* deadline) {
+  oh_stream_options options;
+  OH_RETURN_IF_ERROR(read_options(given, &options));
+  OH_RETURN_IF_ERROR(check_timeout(options.timeout_ns));
+  const int64_t standard = peer.endpoint->config().timeout_ns();
+  const int64_t timeout = options.timeout_ns == OH_TIMEOUT_DEFAULT ? standard : options.timeout_ns;
+  call->timeout_ns = timeout == OH_TIMEOUT_NEVER ? UINT64_MAX : static_cast<uint64_t>(timeout);
+  call->lane = options.lane;
+  call->size_from = options.size_from;
+  call->size_to = options.size_to;
+  *deadline = deadline_after(options.timeout_ns, peer.endpoint->config());
+  return {};
+}
+
+oh_status run(oh_peer* peer, StreamCall call, const oh_stream_options* options) {
+  Deadline deadline = Deadline::never();
+  OH_REPORT_IF_ERROR(read_call(*peer, options, &call, &deadline));
+  return report(call_stream(peer->endpoint, peer->peer, call, deadline));
+}
+
+cuda::Stream as_stream(void* stream) { return static_cast<cuda::Stream>(stream); }
+
+}  // namespace
+
+extern "C" {
+
+oh_status oh_peer_warmup(oh_peer* peer, int64_t timeout_ns) {
+  OH_CHECK_ARGUMENT(peer);
+  Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  return report(warm_up(*peer->endpoint, *peer->peer, *deadline));
+}
+
+oh_status oh_comm_warmup(oh_comm* comm, const int32_t* ranks, size_t count, int64_t timeout_ns) {
+  OH_CHECK_ARGUMENT(comm);
+  if (count > 0) OH_CHECK_ARGUMENT(ranks);
+  Result<Deadline> deadline = deadline_of(timeout_ns, comm->endpoint.endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  for (size_t i = 0; i < count; ++i) {
+    if (ranks[i] < 0) {
+      return report(error(OH_ERR_INVALID, "rank %d: ranks begin at 0", static_cast<int>(ranks[i])));
+    }
+    Result<std::shared_ptr<Peer>> peer =
+        comm->comm->peer(static_cast<uint32_t>(ranks[i]), *deadline);
+    OH_REPORT_IF_ERROR(peer.status());
+    OH_REPORT_IF_ERROR(warm_up(*comm->endpoint.endpoint, **peer, *deadline));
+  }
+  return OH_OK;
+}
+
+oh_status oh_peer_stream_send(oh_peer* peer, void* stream, const void* data, size_t size,
+                              const oh_stream_options* options) {
+  OH_CHECK_ARGUMENT(peer);
+  StreamCall call;
+  call.kind = kernels::StreamKind::kSend;
+  call.stream = as_stream(stream);
+  call.data = const_cast<void*>(data);
+  call.size = size;
+  return run(peer, call, options);
+}
+
+oh_status oh_peer_stream_recv(oh_peer* peer, void* stream, void* data, size_t capacity,
+                              const oh_stream_options* options) {
+  OH_CHECK_ARGUMENT(peer);
+  StreamCall call;
+  call.kind = kernels::StreamKind::kRecv;
+  call.stream = as_stream(stream);
+  call.data = data;
+  call.size = capacity;
+  return run(peer, call, options);
+}
+
+oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
+                             oh_remote_region* remote, size_t remote_offset, size_t size) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(remote);
+  OH_REPORT_IF_ERROR(check_buffer(data, size));
+  const RemoteTarget& target = remote->attached->target;
+  if (!slice_fits(remote_offset, size, target.length)) {
+    return report(error(OH_ERR_RANGE, "bytes %zu to %zu of a remote region of %llu bytes",
+                        remote_offset, remote_offset + size,
+                        static_cast<unsigned long long>(target.length)));
+  }
+  if (remote->attached->peer != peer->peer) {
+    return report(error(OH_ERR_INVALID, "the remote region was attached at another peer"));
+  }
+  return report(put_by_stream(*peer->endpoint, *peer->peer, target,
+                              {as_stream(stream), data, remote_offset, size}));
+}
+
+oh_status oh_peer_stream_signal(oh_peer* peer, void* stream, uint32_t slot, uint64_t count) {
+  OH_CHECK_ARGUMENT(peer);
+  StreamCall call;
+  call.kind = kernels::StreamKind::kSignal;
+  call.stream = as_stream(stream);
+  call.size = count;
+  call.slot = slot;
+  return run(peer, call, nullptr);
+}
+
+oh_status oh_peer_stream_wait_signal(oh_peer* peer, void* stream, uint32_t slot, uint64_t count,
+                                     const oh_stream_options* options) {
+  OH_CHECK_ARGUMENT(peer);
+  StreamCall call;
+  call.kind = kernels::StreamKind::kWait;
+  call.stream = as_stream(stream);
+  call.size = count;
+  call.slot = slot;
+  return run(peer, call, options);
+}
+
+oh_status oh_group_begin(void) {
+  begin_group();
+  return OH_OK;
+}
+
+oh_status oh_group_end(void) { return report(end_group()); }
+
+oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_handle* handle) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(handle);
+  OH_REPORT_IF_ERROR(check_lane(lane));
+  const Config& config = peer->endpoint->config();
+  OH_REPORT_IF_ERROR(
+      warm_up(*peer->endpoint, *peer->peer, deadline_after(OH_TIMEOUT_DEFAULT, config)));
+  *handle = peer->peer->stream().lanes().handle(lane);
+  handle->timeout_ns = static_cast<uint64_t>(config.timeout_ns());
+  return OH_OK;
+}
+
+oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_memory* memory) {
+  OH_CHECK_ARGUMENT(remote);
+  OH_CHECK_ARGUMENT(memory);
+  Result<oh_remote_memory> found = region_for_kernels(
+      *remote->attached->endpoint, *remote->attached->peer, remote->attached->target);
+  OH_REPORT_IF_ERROR(found.status());
+  *memory = *found;
+  return OH_OK;
+}
+
+oh_status oh_peer_reset_lane(oh_peer* peer, uint32_t lane, int64_t timeout_ns) {
+  OH_CHECK_ARGUMENT(peer);
+  Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  return report(reset_lane(*peer->endpoint, *peer->peer, lane, *deadline));
+}
+
+oh_status oh_peer_get_stream_info(oh_peer* peer, oh_stream_info* info) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(info);
+  thread_local std::string why;
+  StreamLink& stream = peer->peer->stream();
+  Status status = stream.why_not();
+  why = status.text();
+  oh_stream_info value{};
+  value.ready = stream.is_ready();
+  value.path = status.ok() ? OH_PATH_NVLINK : OH_PATH_NONE;
+  value.why_not = why.c_str();
+  value.small_max = static_cast<uint64_t>(peer->endpoint->config().stream_small);
+  if (stream.is_ready()) {
+    value.stream_buffered = stream.lanes().most_buffered(0);
+    value.device_memory = stream.lanes().slab_bytes();
+  }
+  OH_REPORT_IF_ERROR(write_out(value, info));
+  return OH_OK;
+}
+
+}  // extern "C"

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/lanes.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "kernels/image.h"
+#include "onehop/detail/host_atomics.h"
+
+namespace oh {
+
+using kernels::LanesStep;
+using onehop::detail::HostAtomics;
+using onehop::detail::ImportEntry;
+using onehop::detail::ImportTable;
+using onehop::detail::LaneNotice;
+
+namespace {
+constexpr uint32_t kMostImports = 3u << kernels::kImportShift >> 2;  // so that none is sought long
+constexpr uint64_t kGone = 1;                                        // no export has that number
+constexpr int64_t kPatience = 2 * kSecond;
+constexpr uint8_t kFirstEpoch = 1;
+}  // namespace
+
+struct Lanes::Page {
+  LaneNotice notices[OH_LANES];
+  // Looks have answers of their own: a step may be under way beside one.
+  kernels::LanesAnswer steps[OH_LANES];
+  kernels::LanesAnswer looks[OH_LANES];
+  ImportEntry entries[1 << kernels::kImportShift];
+  ImportTable head;
+  uint64_t gone;
+};
+
+LaneNotice* Lanes::notices() const { return page()->notices; }
+
+Result<std::unique_ptr<Lanes>> Lanes::create(std::shared_ptr<cuda::Gpu> gpu, uint64_t slab_bytes,
+                                             uint64_t small_max) {
+  std::unique_ptr<Lanes> lanes(new Lanes(std::move(gpu)));
+  lanes->small_max_ = small_max;
+  OH_RETURN_IF_ERROR(lanes->start(slab_bytes));
+  return lanes;
+}
+
+Status Lanes::start(uint64_t slab_bytes) {
+  OH_RETURN_IF_ERROR(load_kernels());
+  OH_ASSIGN_OR_RETURN(memory_, Mapping::anonymous(sizeof(Page)));
+  OH_ASSIGN_OR_RETURN(pinned_, cuda::Pinned::of(gpu_, memory_.data(), sizeof(Page)));
+  OH_ASSIGN_OR_RETURN(stream_, gpu_->take_stream());
+  OH_ASSIGN_OR_RETURN(slab_, gpu_->allocate(slab_bytes));
+  bytes_ = slab_bytes;
+  OH_ASSIGN_OR_RETURN(
+      export_, GpuExports::instance().find(gpu_->driver(), reinterpret_cast<void*>(slab_), bytes_));
+  export_->regions.fetch_add(1, std::memory_order_relaxed);
+  page()->gone = kGone;
+  page()->head.shift = kernels::kImportShift;
+  return open_all();
+}
+
+Status Lanes::load_kernels() {
+  const std::pair<const char*, cuda::Function*> wanted[] = {
+      {kernels::kStreamKernel, &kernels_.one},
+      {kernels::kStreamFewKernel, &kernels_.few},
+      {kernels::kStreamManyKernel, &kernels_.many},
+      {kernels::kLanesKernel, &kernels_.lanes}};
+  for (auto [name, function] : wanted) {
+    Result<cuda::Function> found = gpu_->kernel(kernel_image(), name);
+    if (!found.ok()) {
+      return error(OH_ERR_NOT_VIABLE, "the kernels of the stream domain are not there: %s",
+                   found.status().text().c_str());
+    }
+    *function = *found;
+  }
+  return {};
+}
+
+// The whole slab is zero, then every lane begins and opens. Each kernel is launched once here, for
+// its first launch may wait for others that run.
+Status Lanes::open_all() {
+  OH_RETURN_IF_ERROR(gpu_->zero(stream_, slab_, bytes_));
+  const uint64_t table = slab_ + kernels::kImportsAt;
+  OH_RETURN_IF_ERROR(
+      gpu_->copy(stream_, table, on_device(&page()->head), sizeof(uint64_t), nullptr, 0, 0));
+  OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kBegin, kFirstEpoch, ++last_serial_));
+  OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kOpen, kFirstEpoch, ++last_serial_));
+  auto nothing = std::make_unique<kernels::StreamManyArgs>();
+  for (cuda::Function kernel : {kernels_.one, kernels_.few, kernels_.many}) {
+    OH_RETURN_IF_ERROR(gpu_->launch_remote(stream_, kernel, 1, 32, nothing.get()));
+  }
+  if (!gpu_->wait_idle(stream_, Deadline::after(kPatience))) {
+    return error(OH_ERR_TIMEOUT, "kernels of ours had no room on %s for %.0f s",
+                 gpu_->facts().name.c_str(), static_cast<double>(kPatience) / 1e9);
+  }
+  return gpu_->loss();
+}
+
+bool Lanes::stop_all() {
+  if (gpu_->is_lost()) return true;
+  const Deadline deadline = Deadline::after(kPatience);
+  while (!deadline.passed()) {
+    if (!launch(0, OH_LANES, LanesStep::kStop, 0, ++last_serial_).ok()) return gpu_->is_lost();
+    if (!gpu_->wait_idle(stream_, deadline)) return false;
+    const bool busy = std::any_of(page()->steps, page()->steps + OH_LANES, [](const auto& answer) {
+      return ((answer.states[0] | answer.states[1]) & onehop::detail::kBusy) != 0;
+    });
+    if (!busy) return true;
+    sched_yield();
+  }
+  return false;
+}
+
+Lanes::~Lanes() {
+  bool all = true;
+  if (slab_) {
+    abort();
+    all = stop_all();
+    if (!all) {
+      OH_LOG(kWarn,
+             "kernels on %s still wait on a link that is closed: %llu bytes are kept for them",
+             gpu_->facts().name.c_str(), static_cast<unsigned long long>(bytes_));
+    }
+  }
+  {
+    MutexLock lock(mutex_);
+    for (auto& sides : turns_) {
+      for (Turn& turn : sides) {
+        if (turn.event) gpu_->give_event(turn.event);
+      }
+    }
+  }
+  {
+    MutexLock lock(imports_mutex_);
+    if (!all) {
+      new std::vector<Import>(std::move(imports_));
+      new std::vector<std::shared_ptr<void>>(std::move(leaving_));
+      new std::vector<std::shared_ptr<void>>(std::move(forgotten_));
+    }
+  }
+  if (export_) export_->regions.fetch_sub(1, std::memory_order_release);
+  if (stream_ && (all || gpu_->wait_idle(stream_, Deadline::after(0)))) gpu_->give_stream(stream_);
+  if (all) {
+    if (slab_) gpu_->free(slab_);
+    return;
+  }
+  new std::shared_ptr<void>(std::move(holder_));
+  new std::shared_ptr<cuda::Pinned>(std::move(pinned_));
+  new Mapping(std::move(memory_));
+}
+
+void Lanes::connect(cuda::DevicePtr base, uint64_t bytes, std::shared_ptr<void> holder) {
+  if (is_connected()) return;
+  theirs_ = base;
+  agreed_ = std::min(bytes, bytes_);
+  holder_ = std::move(holder);
+  // release: what handles are made of; pairs with is_connected().
+  connected_.store(true, std::memory_order_release);
+}
+
+oh_lane_handle Lanes::handle(uint32_t lane) const {
+  const kernels::LanePlace place = kernels::lane_place(agreed_, lane);
+  oh_lane_handle handle{};
+  handle.layout = OH_LANE_LAYOUT;
+  handle.lane = lane;
+  handle.ring_shift = place.ring_shift;
+  handle.lines_at = place.lines - place.memory;
+  handle.chunks_at = place.chunks - place.memory;
+  handle.mine = slab_ + place.memory;
+  handle.theirs = theirs_ + place.memory;
+  handle.chunk_slots = place.chunk_slots;
+  handle.chunk_shift = place.chunk_shift;
+  handle.notice = on_device(&page()->notices[lane]);
+  handle.imports = slab_ + kernels::kImportsAt;
+  handle.small_max = small_max_;
+  handle.signals = slab_;
+  handle.their_signals = theirs_;
+  return handle;
+}
+
+uint64_t Lanes::most_buffered(uint32_t lane) const {
+  return std::min<uint64_t>(small_max_, onehop::detail::most_small(handle(lane)));
+}
+
+// Never 0, which is nobody's.
+uint32_t Lanes::next_token() {
+  const uint32_t token = token_.fetch_add(1, std::memory_order_relaxed) + 1;
+  return token != 0 ? token : next_token();
+}
+
+Status Lanes::launch(uint32_t first, uint32_t count, LanesStep step, uint8_t epoch,
+                     uint64_t serial) {
+  kernels::LanesArgs args{};
+  args.slab = slab_;
+  args.slab_bytes = is_connected() ? agreed_ : bytes_;
+  auto* answers = step == LanesStep::kLook ? page()->looks : page()->steps;
+  args.answers = reinterpret_cast<kernels::LanesAnswer*>(on_device(answers));
+  args.serial = serial;
+  args.lane = first;
+  args.epoch = epoch;
+  args.step = step;
+  args.blocks = count;
+  return gpu_->launch_remote(stream_, kernels_.lanes, count, kernels::kLanesThreads, &args);
+}
+
+Status Lanes::launch_step(uint32_t lane, LanesStep step, uint8_t epoch) {
+  const uint64_t serial = last_serial_.fetch_add(1) + 1;
+  {
+    MutexLock lock(mutex_);
+    serials_[lane] = serial;
+  }
+  return launch(lane, 1, step, epoch, serial);
+}
+
+bool Lanes::answered(uint32_t lane, uint32_t* busy) const {
+  const kernels::LanesAnswer& answer = page()->steps[lane];
+  MutexLock lock(mutex_);
+  if (HostAtomics::load_acquire(&answer.serial) != serials_[lane]) return false;
+  *busy = 0;
+  for (uint64_t state : answer.states) *busy += (state & onehop::detail::kBusy) != 0 ? 1 : 0;
+  return true;
+}
+
+// ---- The peer's memory ------------------------------------------------------------------------
+
+// The number last, and first when it goes: whoever finds it finds the rest. In stream order.
+Status Lanes::write_entry(uint32_t place, const ImportEntry& entry) {
+  constexpr uint64_t kNumber = sizeof(uint64_t);
+  ImportEntry& here = page()->entries[place];
+  here = entry;
+  const uint64_t there =
+      slab_ + kernels::kImportsAt + offsetof(ImportTable, entries) + place * sizeof(ImportEntry);
+  OH_RETURN_IF_ERROR(gpu_->copy(stream_, there + kNumber, on_device(&here) + kNumber,
+                                sizeof(ImportEntry) - kNumber, nullptr, 0, 0));
+  return gpu_->copy(stream_, there, on_device(&here), kNumber, nullptr, 0, 0);
+}
+
+void Lanes::add_import(uint32_t number, uint64_t size, cuda::DevicePtr base,
+                       std::shared_ptr<void> holder) {
+  constexpr uint32_t kMask = (1u << kernels::kImportShift) - 1;
+  MutexLock lock(imports_mutex_);
+  const bool known = std::any_of(imports_.begin(), imports_.end(),
+                                 [&](const Import& import) { return import.number == number; });
+  if (known || imports_.size() >= kMostImports) return;
+  uint32_t place = number & kMask;
+  // A place whose entry has gone is used again only when the copy that says so is done.
+  while (page()->entries[place].number > kGone) place = (place + 1) & kMask;
+  if (!gpu_->wait_idle(stream_, Deadline::after(kPatience))) return;
+  if (write_entry(place, {number, size, base, 0}).ok()) {
+    imports_.push_back({number, place, std::move(holder)});
+  }
+}
+
+void Lanes::forget_import(uint32_t number) {
+  MutexLock lock(imports_mutex_);
+  auto found = std::find_if(imports_.begin(), imports_.end(),
+                            [&](const Import& import) { return import.number == number; });
+  if (found == imports_.end()) return;
+  page()->entries[found->place].number = kGone;
+  const uint64_t there = slab_ + kernels::kImportsAt + offsetof(ImportTable, entries) +
+                         found->place * sizeof(ImportEntry);
+  // If even that fails the context is lost, and no kernel runs.
+  (void)gpu_->copy(stream_, there, on_device(&page()->gone), sizeof(uint64_t), nullptr, 0, 0).ok();
+  if (found->holder) forgotten_.push_back(std::move(found->holder));
+  imports_.erase(found);
+}
+
+bool Lanes::settle_imports() {
+  std::vector<std::shared_ptr<void>> gone;  // without the lock
+  MutexLock lock(imports_mutex_);
+  if (leaving_.empty() && forgotten_.empty()) return true;
+  if (gpu_->is_lost() || settle_locked()) std::swap(gone, leaving_);
+  return leaving_.empty() && forgotten_.empty();
+}
+
+// Whether no sender that began before they were forgotten is still at it.
+bool Lanes::settle_locked() {
+  using onehop::detail::kBusy;
+  const bool first = leaving_.empty();
+  if (look_ != 0) {
+    bool all_left = true;
+    for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
+      const kernels::LanesAnswer& answer = page()->looks[lane];
+      if (HostAtomics::load_acquire(&answer.serial) != look_) return false;
+      const uint64_t state = answer.states[0];
+      if (seen_[lane] == UINT64_MAX) seen_[lane] = state;
+      if ((state & kBusy) == 0 || state != seen_[lane]) seen_[lane] = 0;
+      all_left = all_left && seen_[lane] == 0;
+    }
+    look_ = 0;
+    if (all_left && !first) return true;
+  } else if (first) {
+    std::swap(leaving_, forgotten_);
+    std::fill(std::begin(seen_), std::end(seen_), UINT64_MAX);
+  }
+  const uint64_t serial = last_serial_.fetch_add(1) + 1;
+  if (launch(0, OH_LANES, LanesStep::kLook, 0, serial).ok()) look_ = serial;
+  return false;
+}
+
+}  // namespace oh

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What kernels and the host tell each other of a lane: the end of waits, and what went wrong; and
+// how calls from several streams follow each other.
+#include "endpoint/lanes.h"
+#include "onehop/detail/host_atomics.h"
+
+namespace oh {
+
+using onehop::detail::HostAtomics;
+using onehop::detail::LaneNotice;
+
+namespace {
+
+constexpr const char* kSides[] = {"send", "receive"};
+
+std::string text_of(uint64_t fault, uint64_t bytes, uint64_t capacity) {
+  auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
+  switch (fault) {
+    case OH_LANE_TRUNCATED:
+      return strf("a message of %llu bytes met a receive of %llu", number(bytes), number(capacity));
+    case OH_LANE_RANGE:
+      return strf("a size of %llu bytes was read, but at most %llu are there: so many were sent",
+                  number(bytes), number(capacity));
+    case OH_LANE_TIMEOUT:
+      return "the deadline passed before the other side came";
+    case OH_LANE_ABORTED:
+      return "its wait was ended, for the link is lost or the lane is being reset";
+    case OH_LANE_OVERLAP:
+      return "two operations were at it at once: order the streams or graphs that share a lane";
+    default:
+      return "it had failed before";
+  }
+}
+
+oh_status status_of(uint64_t fault) {
+  switch (fault) {
+    case OH_LANE_TRUNCATED:
+      return OH_ERR_TRUNCATED;
+    case OH_LANE_RANGE:
+      return OH_ERR_RANGE;
+    case OH_LANE_TIMEOUT:
+      return OH_ERR_TIMEOUT;
+    case OH_LANE_ABORTED:
+      return OH_ERR_CANCELLED;
+    default:
+      return OH_ERR_INVALID;
+  }
+}
+
+}  // namespace
+
+void Lanes::abort() {
+  for (uint32_t lane = 0; lane < OH_LANES; ++lane) abort(lane, true);
+}
+
+// Relaxed: it is all there is to see. Kernels look at it in Patience.
+void Lanes::abort(uint32_t lane, bool set) {
+  HostAtomics::store_relaxed(&notices()[lane].abort.word, set ? 1 : 0);
+}
+
+Status Lanes::failure(uint32_t lane, LaneSide side) const {
+  const auto& place = notices()[lane].failed[static_cast<uint32_t>(side)];
+  // acquire: the rest is there; pairs with Half::fail().
+  const uint64_t fault = HostAtomics::load_acquire(&place.fault);
+  if (fault == OH_LANE_OK) return {};
+  return error(status_of(fault), "the %s side of lane %u has failed: %s; oh_peer_reset_lane",
+               kSides[static_cast<uint32_t>(side)], lane,
+               text_of(fault, place.bytes, place.capacity).c_str());
+}
+
+Status Lanes::take_error(const std::string& peer) {
+  for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
+    for (uint32_t side = 0; side < 2; ++side) {
+      {
+        MutexLock lock(mutex_);
+        Status failed = failure(lane, static_cast<LaneSide>(side));
+        if (!failed.ok() && !std::exchange(told_[lane][side], true)) {
+          return error(failed.code(), "with %s: %s", peer.c_str(), failed.text().c_str());
+        }
+      }
+      auto& place = notices()[lane].warned[side];
+      const uint64_t fault = HostAtomics::load_acquire(&place.fault);
+      if (fault == OH_LANE_OK) continue;
+      const std::string text =
+          fault == OH_LANE_TIMEOUT || fault == OH_LANE_ABORTED
+              ? strf("%llu signals on slot %llu: %s",
+                     static_cast<unsigned long long>(place.capacity),
+                     static_cast<unsigned long long>(place.bytes), text_of(fault, 0, 0).c_str())
+              : text_of(fault, place.bytes, place.capacity);
+      HostAtomics::store_relaxed(&place.fault, OH_LANE_OK);
+      return error(status_of(fault), "with %s, on the %s side of lane %u: %s", peer.c_str(),
+                   kSides[side], lane, text.c_str());
+    }
+  }
+  return {};
+}
+
+void Lanes::clear_notice(uint32_t lane) {
+  MutexLock lock(mutex_);
+  for (uint32_t side = 0; side < 2; ++side) {
+    HostAtomics::store_relaxed(&notices()[lane].failed[side].fault, OH_LANE_OK);
+    told_[lane][side] = false;
+  }
+}
+
+Status Lanes::order(uint32_t lane, LaneSide side, cuda::Stream stream) {
+  cuda::Event event = nullptr;
+  {
+    MutexLock lock(mutex_);
+    const Turn& turn = turns_[lane][static_cast<uint32_t>(side)];
+    if (turn.event && turn.stream != stream) event = turn.event;
+  }
+  return event ? gpu_->wait_event(stream, event) : Status();
+}
+
+Status Lanes::ordered(uint32_t lane, LaneSide side, cuda::Stream stream) {
+  cuda::Event event = nullptr;
+  {
+    MutexLock lock(mutex_);
+    Turn* turn = &turns_[lane][static_cast<uint32_t>(side)];
+    if (!turn->event) {
+      OH_ASSIGN_OR_RETURN(turn->event, gpu_->take_event());
+    }
+    turn->stream = stream;
+    event = turn->event;
+  }
+  return gpu_->record(event, stream);
+}
+
+bool Lanes::is_through(uint32_t lane) const {
+  cuda::Event events[2];
+  {
+    MutexLock lock(mutex_);
+    for (uint32_t side = 0; side < 2; ++side) events[side] = turns_[lane][side].event;
+  }
+  for (cuda::Event event : events) {
+    if (!event) continue;
+    Result<bool> complete = gpu_->is_complete(event);
+    if (complete.ok() && !*complete) return false;
+  }
+  return true;
+}
+
+}  // namespace oh

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/stream_calls.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace oh {
+
+using kernels::StreamKind;
+using kernels::StreamOp;
+
+namespace {
+
+constexpr uint32_t kMostTeams = 16;               // blocks of one message
+constexpr uint64_t kTeamBytes = 6 * 1024;         // of a small message: a line a thread
+constexpr uint32_t kOfPeers = 2;                  // of the GPU's processors a group takes 1 / 2
+constexpr uint64_t kOffsets = uint64_t{1} << 48;  // that a posting can say
+
+// An operation that is to be launched, and who must live until it is.
+struct Pending {
+  std::shared_ptr<Endpoint> endpoint;
+  std::shared_ptr<Peer> peer;
+  cuda::Stream stream = nullptr;
+  bool capturing = false;
+  StreamOp op{};
+};
+
+struct Group {
+  uint32_t depth = 0;
+  std::vector<Pending> pending;
+};
+
+Group& group() {
+  thread_local Group ours;
+  return ours;
+}
+
+bool of_lane(const StreamOp& op) {
+  return op.kind == StreamKind::kSend || op.kind == StreamKind::kRecv;
+}
+LaneSide side_of(const StreamOp& op) {
+  return op.kind == StreamKind::kSend ? LaneSide::kSend : LaneSide::kRecv;
+}
+
+uint32_t teams_for(const StreamOp& op, uint32_t most) {
+  if (!of_lane(op)) return 1;
+  const uint64_t wanted = std::min<uint64_t>((op.bytes + kTeamBytes - 1) / kTeamBytes, kMostTeams);
+  return std::clamp<uint32_t>(static_cast<uint32_t>(wanted), 1, std::max<uint32_t>(most, 1));
+}
+
+// Blocks for each operation; those of one half of a lane share theirs and follow each other.
+uint32_t lay_out(std::vector<Pending>& run, const cuda::Gpu& gpu) {
+  const auto processors = static_cast<uint32_t>(gpu.facts().processors);
+  const uint32_t most = processors / kOfPeers / static_cast<uint32_t>(run.size());
+  uint32_t blocks = 0;
+  for (size_t i = 0; i < run.size(); ++i) {
+    StreamOp& op = run[i].op;
+    const StreamOp* before = nullptr;
+    for (size_t k = 0; k < i && of_lane(op); ++k) {
+      const bool same = run[k].peer == run[i].peer && run[k].op.kind == op.kind &&
+                        run[k].op.lane.lane == op.lane.lane;
+      if (same) before = &run[k].op;
+    }
+    op.first = before ? before->first : blocks;
+    op.teams = before ? before->teams : teams_for(op, most);
+    op.lane.follows = before ? before->lane.token : 0;
+    if (!before) blocks += op.teams;
+  }
+  return blocks;
+}
+
+template <typename Args>
+Status launch_with(std::vector<Pending>& run, cuda::Function kernel, uint32_t blocks) {
+  auto args = std::make_unique<Args>();
+  args->count = run.size();
+  for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
+  cuda::Gpu& gpu = *run.front().endpoint->gpu();
+  return gpu.launch_remote(run.front().stream, kernel, blocks, kernels::kStreamThreads, args.get());
+}
+
+Status launch_one(Pending& only, cuda::Function kernel, uint32_t blocks) {
+  kernels::StreamArgs args{only.op};
+  return only.endpoint->gpu()->launch_remote(only.stream, kernel, blocks, kernels::kStreamThreads,
+                                             &args);
+}
+
+// All of one stream and one GPU.
+Status launch(std::vector<Pending>& run) {
+  Pending& front = run.front();
+  if (!front.capturing) {
+    for (Pending& one : run) {
+      if (!of_lane(one.op)) continue;
+      OH_RETURN_IF_ERROR(
+          one.peer->stream().lanes().order(one.op.lane.lane, side_of(one.op), one.stream));
+    }
+  }
+  const uint32_t blocks = lay_out(run, *front.endpoint->gpu());
+  const StreamKernels& with = front.peer->stream().lanes().kernels();
+  Status status = run.size() == 1 ? launch_one(front, with.one, blocks)
+                  : run.size() <= kernels::kFew
+                      ? launch_with<kernels::StreamFewArgs>(run, with.few, blocks)
+                      : launch_with<kernels::StreamManyArgs>(run, with.many, blocks);
+  OH_RETURN_IF_ERROR(status);
+  for (Pending& one : run) {
+    Lanes& lanes = one.peer->stream().lanes();
+    if (one.capturing) {
+      lanes.keep();
+    } else if (of_lane(one.op)) {
+      OH_RETURN_IF_ERROR(lanes.ordered(one.op.lane.lane, side_of(one.op), one.stream));
+    }
+  }
+  return {};
+}
+
+// The memory of a message: where the peer may put into it, where that is a matter.
+Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, StreamOp* op) {
+  if (call.size == 0) return {};
+  const cuda::Gpu& gpu = *endpoint.gpu();
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<const GpuExport> exported,
+                      GpuExports::instance().find(gpu.driver(), call.data, call.size));
+  if (!exported->for_kernels || exported->device != gpu.facts().ordinal) {
+    return error(OH_ERR_INVALID,
+                 "%llu bytes at %p are not memory of %s alone: the stream domain moves device "
+                 "memory of the endpoint's GPU",
+                 static_cast<unsigned long long>(call.size), call.data, gpu.facts().name.c_str());
+  }
+  const bool large = call.size > peer.stream().lanes().most_buffered(call.lane);
+  if (call.kind != StreamKind::kRecv || !large) return {};
+  const uint64_t offset = reinterpret_cast<uint64_t>(call.data) - exported->record.base;
+  if (offset + call.size > kOffsets) return {};
+  op->region = peer.stream().publish(exported);
+  op->offset = offset;
+  return {};
+}
+
+Status check_call(const StreamCall& call) {
+  if (call.kind == StreamKind::kSend || call.kind == StreamKind::kRecv) {
+    OH_RETURN_IF_ERROR(check_lane(call.lane));
+    if (call.data || call.size == 0) return {};
+    return error(OH_ERR_INVALID, "a buffer of %llu bytes at NULL",
+                 static_cast<unsigned long long>(call.size));
+  }
+  if (call.slot < OH_SIGNAL_SLOTS) return {};
+  return error(OH_ERR_INVALID, "signal slot %u: slots are 0 to %d", call.slot, OH_SIGNAL_SLOTS - 1);
+}
+
+}  // namespace
+
+Status check_lane(uint32_t lane) {
+  if (lane < OH_LANES) return {};
+  return error(OH_ERR_INVALID, "lane %u: lanes are 0 to %d", lane, OH_LANES - 1);
+}
+
+Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline) {
+  OH_RETURN_IF_ERROR(endpoint.usable());
+  OH_RETURN_IF_ERROR(peer.usable());
+  StreamLink& stream = peer.stream();
+  if (stream.is_ready()) return {};
+  OH_RETURN_IF_ERROR(stream.prepare());
+  auto known = [&] { return stream.is_ready() || !stream.why_not().ok() || !peer.usable().ok(); };
+  if (!endpoint.wait_for(known, &peer, WaitKind::kConnect, 0, deadline)) {
+    return error(OH_ERR_TIMEOUT, "the lanes of %s did not come in time", peer.pair().name.c_str());
+  }
+  OH_RETURN_IF_ERROR(peer.usable());
+  return stream.is_ready() ? Status() : stream.why_not();
+}
+
+Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadline) {
+  OH_RETURN_IF_ERROR(check_lane(lane));
+  OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
+  StreamLink& stream = peer.stream();
+  const uint64_t before = stream.resets(lane);
+  stream.reset(lane);
+  auto done = [&] { return stream.resets(lane) != before || !peer.usable().ok(); };
+  if (!endpoint.wait_for(done, &peer, WaitKind::kConnect, 0, deadline)) {
+    return error(OH_ERR_TIMEOUT,
+                 "lane %u of %s was not reset in time: a kernel of either side is still at it",
+                 lane, peer.pair().name.c_str());
+  }
+  return peer.usable();
+}
+
+Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
+                   const StreamCall& call, Deadline deadline) {
+  OH_RETURN_IF_ERROR(check_call(call));
+  OH_RETURN_IF_ERROR(endpoint->usable());
+  OH_RETURN_IF_ERROR(peer->usable());
+  StreamLink& stream = peer->stream();
+  OH_RETURN_IF_ERROR(stream.why_not());
+  Pending pending{endpoint, peer, call.stream, false, {}};
+  OH_ASSIGN_OR_RETURN(pending.capturing, endpoint->gpu()->is_capturing(call.stream));
+  if (!stream.is_ready()) {
+    if (pending.capturing) {
+      return error(
+          OH_ERR_INVALID,
+          "%s is not ready, and nothing can be prepared while its stream is captured: call "
+          "oh_peer_warmup before",
+          peer->pair().name.c_str());
+    }
+    OH_RETURN_IF_ERROR(warm_up(*endpoint, *peer, deadline));
+  }
+  StreamOp& op = pending.op;
+  op.kind = call.kind;
+  op.lane = stream.lanes().handle(call.lane);
+  op.lane.timeout_ns = call.timeout_ns;
+  op.lane.token = stream.lanes().next_token();
+  op.data = reinterpret_cast<uint64_t>(call.data);
+  op.bytes = call.size;
+  op.size_from = reinterpret_cast<uint64_t>(call.size_from);
+  op.size_to = reinterpret_cast<uint64_t>(call.size_to);
+  op.slot = call.slot;
+  if (of_lane(op)) {
+    OH_RETURN_IF_ERROR(stream.lanes().failure(call.lane, side_of(op)));
+    OH_RETURN_IF_ERROR(find_memory(*endpoint, *peer, call, &op));
+  }
+  if (group().depth > 0) {
+    group().pending.push_back(std::move(pending));
+    return {};
+  }
+  std::vector<Pending> run;
+  run.push_back(std::move(pending));
+  return launch(run);
+}
+
+Status put_by_stream(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
+                     const StreamPut& put) {
+  OH_RETURN_IF_ERROR(endpoint.usable());
+  OH_RETURN_IF_ERROR(peer.usable());
+  OH_ASSIGN_OR_RETURN(oh_remote_memory memory, region_for_kernels(endpoint, peer, target));
+  cuda::Gpu& gpu = *endpoint.gpu();
+  OH_ASSIGN_OR_RETURN(bool capturing, gpu.is_capturing(put.stream));
+  if (put.size == 0) return {};
+  OH_RETURN_IF_ERROR(gpu.copy(put.stream, memory.base + put.offset,
+                              reinterpret_cast<uint64_t>(put.data), put.size, nullptr, 0, 0));
+  if (std::shared_ptr<ImportedBlock> import = target.import.lock()) {
+    peer.stream().hold(put.stream, capturing, std::move(import));
+  }
+  return {};
+}
+
+Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
+                                            const RemoteTarget& target) {
+  if (!endpoint.gpu()) return peer.stream().why_not();
+  if (target.on_device && peer.within_process() && endpoint.kernels_reach(target)) {
+    return oh_remote_memory{target.base, target.length};
+  }
+  std::shared_ptr<ImportedBlock> import = target.import.lock();
+  uint8_t* base =
+      import && target.on_device ? import->translate(target.base, target.length) : nullptr;
+  if (base) return oh_remote_memory{reinterpret_cast<uint64_t>(base), target.length};
+  return error(OH_ERR_NOT_VIABLE,
+               "the region of %s is not mapped on this GPU: put it by oh_peer_put, which finds "
+               "another way",
+               peer.pair().name.c_str());
+}
+
+void begin_group() { ++group().depth; }
+
+Status end_group() {
+  Group& ours = group();
+  if (ours.depth == 0) return error(OH_ERR_INVALID, "no group has begun in this thread");
+  if (--ours.depth > 0) return {};
+  std::vector<Pending> pending = std::exchange(ours.pending, {});
+  Status first;
+  while (!pending.empty()) {
+    std::vector<Pending> run;
+    auto belongs = [&, stream = pending.front().stream,
+                    gpu = pending.front().endpoint->gpu()](const Pending& one) {
+      return one.stream == stream && one.endpoint->gpu() == gpu;
+    };
+    for (Pending& one : pending) {
+      if (belongs(one)) run.push_back(one);
+    }
+    std::erase_if(pending, belongs);
+    Status status;
+    if (run.size() > kernels::kMany) {
+      status = error(OH_ERR_INVALID, "%zu operations of one stream in a group: at most %u",
+                     run.size(), kernels::kMany);
+    } else {
+      status = launch(run);
+    }
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+}  // namespace oh

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a lane begins a new epoch, both sides in step.
+#include "endpoint/connection.h"
+#include "endpoint/stream_link.h"
+
+namespace oh {
+namespace {
+constexpr int64_t kStepTime = 200 * kMicrosecond;
+}
+
+using kernels::LanesStep;
+using onehop::detail::next_epoch;
+
+uint64_t StreamLink::resets(uint32_t lane) const {
+  return resets_[lane].load(std::memory_order_acquire);
+}
+
+void StreamLink::reset(uint32_t lane) {
+  later(0, [this, lane] {
+    if (reset_[lane].phase == Phase::kIdle) begin(lane);
+  });
+}
+
+void StreamLink::begin(uint32_t lane) {
+  reset_[lane].phase = Phase::kStopping;
+  lanes_->abort(lane, true);
+  (void)lanes_->launch_step(lane, LanesStep::kStop, 0).ok();
+  step_later(lane);
+}
+
+void StreamLink::step_later(uint32_t lane) {
+  later(now_ns() + kStepTime, [this, lane] { step(lane); });
+}
+
+// A link that is lost stays as it is: waits have ended, and nothing is to be taken up again.
+void StreamLink::step(uint32_t lane) {
+  Reset& reset = reset_[lane];
+  if (reset.phase == Phase::kIdle || aborted_.load()) return;
+  move_on(lane, reset);
+  if (reset.phase != Phase::kIdle) step_later(lane);
+}
+
+void StreamLink::move_on(uint32_t lane, Reset& reset) {
+  const uint8_t next = next_epoch(reset.epoch);
+  uint32_t busy = 0;
+  const bool answered = lanes_->answered(lane, &busy);
+  auto launch = [&](LanesStep step) { (void)lanes_->launch_step(lane, step, next).ok(); };
+  switch (reset.phase) {
+    case Phase::kStopping:
+      if (!answered) return;
+      // Kernels that wait look at the abort word now and then; of one that has not begun with all
+      // of its blocks nothing is seen but its event.
+      if (busy != 0 || !lanes_->is_through(lane)) return launch(LanesStep::kStop);
+      reset.phase = Phase::kBeginning;
+      return launch(LanesStep::kBegin);
+    case Phase::kBeginning:
+      if (!answered) return;
+      lanes_->clear_notice(lane);
+      lanes_->abort(lane, false);
+      reset.phase = Phase::kReady;
+      return tell(lane, next);
+    case Phase::kReady:
+      if (!reset.ready_there) return;
+      reset.phase = Phase::kOpening;
+      return launch(LanesStep::kOpen);
+    case Phase::kOpening: {
+      if (!answered) return;
+      const bool again = reset.ready_early;
+      reset = {};
+      reset.epoch = next;
+      resets_[lane].fetch_add(1, std::memory_order_release);
+      pair_.my_bell->ring();
+      if (!again) return;
+      reset.ready_there = true;
+      return begin(lane);
+    }
+    case Phase::kIdle:
+      return;
+  }
+}
+
+void StreamLink::tell(uint32_t lane, uint8_t epoch) {
+  if (connection_) {
+    Bytes bytes;
+    Writer writer(bytes);
+    writer.u32(lane);
+    writer.u8(epoch);
+    (void)connection_->send_control(Control::kLaneReady, bytes).ok();
+    return;
+  }
+  std::shared_ptr<void> partner = partner_holder_.lock();
+  if (partner) partner_->heard(lane, epoch);
+}
+
+Status StreamLink::on_ready(ByteView payload) {
+  Reader reader(payload);
+  const uint32_t lane = reader.u32();
+  const uint8_t epoch = reader.u8();
+  if (!reader.at_end() || lane >= OH_LANES || epoch == 0 || !is_ready()) {
+    return error(OH_ERR_PROTOCOL, "lane %u is ready for epoch %u", lane, epoch);
+  }
+  heard(lane, epoch);
+  return {};
+}
+
+// Of another epoch than the next it is one that we have had, or that comes after the next.
+void StreamLink::heard(uint32_t lane, uint8_t epoch) {
+  Reset& reset = reset_[lane];
+  const uint8_t next = next_epoch(reset.epoch);
+  if (epoch != next) {
+    reset.ready_early = epoch == next_epoch(next);
+    return;
+  }
+  reset.ready_there = true;
+  if (reset.phase == Phase::kIdle) begin(lane);
+}
+
+}  // namespace oh

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operations of the stream domain as kernels carry them out, one or many in a launch; and how lanes
+// begin an epoch. The same lines run on a device and in the fake driver.
+//
+// A kernel has as many blocks as its operations together; each operation knows its own (teams).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/slab.h"
+#include "onehop/detail/signal.h"
+
+namespace oh::kernels {
+
+inline constexpr char kStreamKernel[] = "onehop_stream";
+inline constexpr char kStreamFewKernel[] = "onehop_stream_few";
+inline constexpr char kStreamManyKernel[] = "onehop_stream_many";
+inline constexpr char kLanesKernel[] = "onehop_lanes";
+inline constexpr unsigned kStreamThreads = 512;
+inline constexpr unsigned kLanesThreads = 512;
+inline constexpr uint32_t kFew = 8;
+inline constexpr uint32_t kMany = 128;  // 24 KiB of arguments; a launch takes 32,764 bytes
+
+enum class StreamKind : uint32_t { kSend = 1, kRecv = 2, kSignal = 3, kWait = 4 };
+
+struct StreamOp {
+  oh_lane_handle lane;
+  uint64_t data;
+  uint64_t bytes;      // of the message, at most; of signals: their count
+  uint64_t size_from;  // device address of the size; 0: it is `bytes`
+  uint64_t size_to;    // where the size of what came goes; 0: nowhere
+  uint64_t offset;     // of a receive's memory in the region
+  uint32_t region;     // 0: none, the peer does not map it
+  StreamKind kind;
+  uint32_t slot;   // of signals
+  uint32_t first;  // block of the grid
+  uint32_t teams;
+  uint32_t reserved;
+};
+static_assert(sizeof(StreamOp) == 192, "arguments of kernels are small");
+
+struct StreamArgs {
+  StreamOp op;
+};
+struct StreamFewArgs {
+  uint64_t count;
+  StreamOp ops[kFew];
+};
+struct StreamManyArgs {
+  uint64_t count;
+  StreamOp ops[kMany];
+};
+static_assert(sizeof(StreamManyArgs) <= 32764);
+
+// By all threads of the operation's teams.
+template <typename A, typename G>
+ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
+  const bool speaks = group.leads() && group.team() == 0;
+  switch (op.kind) {
+    case StreamKind::kSend: {
+      onehop::detail::Sender<A> sender(op.lane, group);
+      if (!sender.take(group)) return;
+      uint64_t bytes = op.bytes;
+      if (op.size_from != 0) {
+        bytes = A::load_relaxed(reinterpret_cast<const uint64_t*>(op.size_from));
+        if (bytes > op.bytes && speaks) sender.half.warn(OH_LANE_RANGE, bytes, op.bytes);
+        if (bytes > op.bytes) bytes = op.bytes;
+      }
+      sender.send(group, reinterpret_cast<const void*>(op.data), bytes);
+      sender.give(group);
+      return;
+    }
+    case StreamKind::kRecv: {
+      onehop::detail::Receiver<A> receiver(op.lane, group);
+      if (!receiver.take(group)) return;
+      receiver.receive(group, reinterpret_cast<void*>(op.data), op.bytes, {op.region, op.offset});
+      if (op.size_to != 0 && speaks) {
+        A::store_relaxed(reinterpret_cast<uint64_t*>(op.size_to), receiver.length);
+      }
+      receiver.give(group);
+      return;
+    }
+    case StreamKind::kSignal:
+      (void)onehop::detail::signal<A>(op.lane, group, op.slot, op.bytes);
+      return;
+    case StreamKind::kWait: {
+      const uint32_t fault = onehop::detail::wait_signal<A>(op.lane, group, op.slot, op.bytes);
+      if (fault == OH_LANE_OK || !speaks) return;
+      auto& place = onehop::detail::notice(op.lane)->warned[1];
+      A::store_relaxed(&place.bytes, op.slot);
+      A::store_relaxed(&place.capacity, op.bytes);
+      A::store_release(&place.fault, fault);
+      return;
+    }
+  }
+}
+
+// The steps by which an epoch of a lane ends and the next begins.
+enum class LanesStep : uint32_t {
+  kLook = 0,   // changes nothing
+  kStop = 1,   // nobody takes it any more
+  kBegin = 2,  // all of it is zero, but for the epoch: still nobody takes it
+  kOpen = 3,
+};
+
+// What the kernel found, in host memory: the states of both halves before the step.
+struct alignas(64) LanesAnswer {
+  uint64_t states[2];
+  uint64_t serial;  // of the launch, behind the rest
+};
+
+// A block for each lane, from `lane` on.
+struct LanesArgs {
+  uint64_t slab;  // device address
+  uint64_t slab_bytes;
+  LanesAnswer* answers;  // one a lane
+  uint64_t serial;
+  uint32_t lane;
+  uint32_t epoch;
+  LanesStep step;
+  uint32_t blocks;
+};
+
+// By all threads of one block.
+template <typename A, typename G>
+ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
+  using namespace onehop::detail;
+  const LanePlace place = lane_place(args.slab_bytes, lane);
+  LaneMemory* memory = reinterpret_cast<LaneMemory*>(args.slab + place.memory);
+  if (args.step == LanesStep::kBegin) {
+    uint64_t* words = reinterpret_cast<uint64_t*>(&memory->credit);
+    const uint64_t count = (sizeof(LaneMemory) - 2 * sizeof(LaneHalf)) / sizeof(uint64_t);
+    for (uint64_t i = group.rank(); i < count; i += group.size()) A::store_relaxed(&words[i], 0);
+    uint64_t* lines = reinterpret_cast<uint64_t*>(args.slab + place.lines);
+    for (uint64_t i = group.rank(); i < uint64_t{2} << place.ring_shift; i += group.size()) {
+      A::store_relaxed(&lines[i], 0);
+    }
+  }
+  group.sync();
+  if (!group.leads()) return;
+  LanesAnswer* answer = &args.answers[lane];
+  LaneHalf* const halves[2] = {&memory->tx, &memory->rx};
+  for (uint32_t side = 0; side < 2; ++side) {
+    LaneHalf* half = halves[side];
+    const uint64_t change = args.step == LanesStep::kStop ? kFailed : 0;
+    A::store_relaxed(&answer->states[side], A::fetch_or(&half->state, change));
+    // Whoever is refused holds it for a moment, and must not be met by those who come now.
+    uint64_t state = A::load_relaxed(&half->state);
+    while (args.step == LanesStep::kOpen && (state & kFailed) != 0) {
+      const uint64_t closed = state & ~kBusy;
+      const uint64_t seen = A::compare_swap(&half->state, closed, closed & ~kFailed);
+      state = seen == closed ? closed & ~kFailed : seen;
+    }
+    if (args.step != LanesStep::kBegin) continue;
+    A::store_relaxed(&half->owner, 0);
+    A::store_relaxed(&half->chunks, 0);
+    A::store_relaxed(&half->through, 0);
+    A::store_relaxed(&half->state, make_state(static_cast<uint8_t>(args.epoch), 0) | kFailed);
+  }
+  A::store_release(&answer->serial, args.serial);
+}
+
+}  // namespace oh::kernels

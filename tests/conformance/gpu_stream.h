@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests of the stream domain share: a stream of a side, and the kinds of links that have
+// the domain.
+//
+// Threading: one thread at each side.
+#pragma once
+
+#include <cstdlib>
+
+#include "conformance/fake_driver.h"
+#include "onehop/stream.h"
+
+namespace conformance {
+
+inline constexpr size_t kMostBytes = 2'600'000;
+inline constexpr uint8_t kPoison = 0xEE;
+
+class StreamSide {
+ public:
+  // `connects`: else another stream of a side that is connected.
+  explicit StreamSide(Side& side, bool connects = true) : side_(side) {
+    if (connects) side.connect();
+    stream_ = make_stream();
+  }
+  ~StreamSide() { destroy_stream(stream_); }
+  StreamSide(const StreamSide&) = delete;
+  StreamSide& operator=(const StreamSide&) = delete;
+
+  void* stream() { return stream_; }
+  void send(Buffer& buffer, size_t size, uint32_t lane = 0) {
+    oh_stream_options options = on(lane);
+    onehop::check(oh_peer_stream_send(side_.peer().get(), stream_, buffer.data(), size, &options));
+  }
+  void recv(Buffer& buffer, size_t capacity, uint32_t lane = 0) {
+    oh_stream_options options = on(lane);
+    onehop::check(
+        oh_peer_stream_recv(side_.peer().get(), stream_, buffer.data(), capacity, &options));
+  }
+  // Until the stream is through; then nothing may have gone wrong that was not looked for.
+  void finish() { synchronize_stream(stream_); }
+  void end() {
+    finish();
+    EXPECT_EQ(oh_peer_async_error(side_.peer().get()), OH_OK) << oh_error_text();
+    side_.sync();
+    side_.disconnect();
+  }
+
+ private:
+  static oh_stream_options on(uint32_t lane) {
+    auto options = onehop::detail::sized<oh_stream_options>();
+    options.lane = lane;
+    options.timeout_ns = 20'000'000'000;
+    return options;
+  }
+  Side& side_;
+  void* stream_ = nullptr;
+};
+
+// On the fake driver, or on the machine's own with REAL_GPUS=1.
+inline LinkKind real_if_wanted(LinkKind kind) {
+  if (std::getenv("REAL_GPUS")) {
+    kind.driver.clear();
+    kind.env.erase("ONEHOP_CUDA_LIBRARY");
+  }
+  return kind;
+}
+
+inline std::vector<LinkKind> stream_kinds() {
+  std::vector<LinkKind> kinds;
+  for (MemoryKind memory : {MemoryKind::kMalloc, MemoryKind::kVmm, MemoryKind::kAsync}) {
+    kinds.push_back(real_if_wanted(between_gpus(memory)));
+  }
+  LinkKind threads = real_if_wanted(between_gpus(MemoryKind::kMalloc));
+  threads.name += "Threads";
+  threads.processes = false;
+  threads.path = OH_PATH_LOCAL;
+  kinds.push_back(threads);
+  return kinds;
+}
+
+}  // namespace conformance

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels of the stream domain, compiled for the host from the lines of the device's. A block
+// is a thread, all at once: they wait for what other blocks and their peers do.
+//
+// Threading: any thread.
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "kernels.h"
+#include "kernels/stream.h"
+#include "onehop/detail/host_atomics.h"
+
+namespace oh::cuda::fake {
+namespace {
+
+using kernels::StreamKind;
+using kernels::StreamOp;
+using onehop::detail::HostAtomics;
+using onehop::detail::ImportEntry;
+using onehop::detail::ImportTable;
+using onehop::detail::LaneNotice;
+using onehop::detail::LaneSignals;
+
+// Whose kernel the thread runs, and how its waits are ended when the context goes.
+struct Running {
+  const ContextState* context = nullptr;
+  LaneNotice* notice = nullptr;
+};
+thread_local Running g_running;
+
+struct Atomics : HostAtomics {
+  static void pause() {
+    sched_yield();
+    const bool killed = g_running.context->killed.load(std::memory_order_relaxed);
+    if (killed && g_running.notice != nullptr) {
+      HostAtomics::store_relaxed(&g_running.notice->abort.word, 1);
+    }
+  }
+};
+
+// Memory as the host addresses it, and for a while.
+struct HostRange {
+  uint64_t base = 0;
+  uint64_t size = 0;
+};
+
+// A block of one thread.
+struct OneThread {
+  ContextState& context;
+  uint32_t at;
+  uint32_t of;
+  // A small message lies near on its way, as device memory may be in several pieces; a large one
+  // is copied from or to where it really is.
+  HostRange near = {};
+  uint64_t real = 0;
+  HostRange lane[2] = {};  // ours and theirs
+  bool good = true;
+
+  uint32_t team() const { return at; }
+  uint32_t teams() const { return of; }
+  uint32_t rank() const { return at; }
+  uint32_t size() const { return of; }
+  static bool leads() { return true; }
+  static void sync() {}
+  static bool any(bool flag) { return flag; }
+  static uint64_t share(uint64_t value) { return value; }
+
+  void find(const void* place, uint64_t bytes, std::vector<Piece>* out) {
+    auto address = reinterpret_cast<uint64_t>(place);
+    for (const HostRange& range : lane) {
+      if (address - range.base >= range.size) continue;
+      out->push_back({reinterpret_cast<char*>(address), bytes, nullptr});
+      return;
+    }
+    if (address - near.base < near.size) address = address - near.base + real;
+    good = good && pieces_of(context, address, bytes, out);
+  }
+  void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) {
+    std::vector<Piece> target;
+    std::vector<Piece> source;
+    find(to, bytes, &target);
+    find(from, bytes, &source);
+    if (good) copy_pieces(std::move(target), std::move(source), bytes);
+  }
+};
+
+// A lane's memory as the host addresses it, for as long as it is held.
+struct HostLane {
+  oh_lane_handle lane;
+  std::vector<std::shared_ptr<void>> held;
+
+  template <typename T>
+  bool map(const ContextState& context, uint64_t* address, uint64_t count = 1) {
+    std::shared_ptr<T> there = mapped(context, reinterpret_cast<T*>(*address), count);
+    *address = reinterpret_cast<uint64_t>(there.get());
+    held.push_back(there);
+    return there != nullptr;
+  }
+  bool map_all(const ContextState& context) {
+    const uint64_t bytes =
+        lane.chunks_at + (static_cast<uint64_t>(lane.chunk_slots) << lane.chunk_shift);
+    const auto* table = reinterpret_cast<const ImportTable*>(lane.imports);
+    const auto head = mapped(context, const_cast<ImportTable*>(table));
+    if (head == nullptr) return false;
+    const uint64_t entries = sizeof(ImportTable) + (sizeof(ImportEntry) << head->shift);
+    return map<uint8_t>(context, &lane.mine, bytes) && map<uint8_t>(context, &lane.theirs, bytes) &&
+           map<LaneNotice>(context, &lane.notice) && map<LaneSignals>(context, &lane.signals) &&
+           map<LaneSignals>(context, &lane.their_signals) &&
+           map<uint8_t>(context, &lane.imports, entries);
+  }
+};
+
+// One team's part of an operation.
+Code run_team(ContextState& context, StreamOp op, uint32_t team) {
+  HostLane host{op.lane, {}};
+  if (!host.map_all(context)) return kIllegalAddress;
+  op.lane = host.lane;
+  g_running = {&context, reinterpret_cast<LaneNotice*>(op.lane.notice)};
+  std::vector<std::shared_ptr<uint64_t>> words;
+  for (uint64_t* word : {&op.size_from, &op.size_to}) {
+    if (*word == 0) continue;
+    words.push_back(mapped(context, reinterpret_cast<uint64_t*>(*word)));
+    if (words.back() == nullptr) return kIllegalAddress;
+    *word = reinterpret_cast<uint64_t>(words.back().get());
+  }
+  OneThread group{context, team, op.teams};
+  const uint64_t lane_bytes =
+      op.lane.chunks_at + (static_cast<uint64_t>(op.lane.chunk_slots) << op.lane.chunk_shift);
+  group.lane[0] = {op.lane.mine, lane_bytes};
+  group.lane[1] = {op.lane.theirs, lane_bytes};
+  const bool of_lane = op.kind == StreamKind::kSend || op.kind == StreamKind::kRecv;
+  const uint64_t most =
+      of_lane ? std::min<uint64_t>(op.bytes, onehop::detail::most_small(op.lane)) : 0;
+  std::vector<char> near(most);
+  std::vector<Piece> there;
+  if (most > 0 && !pieces_of(context, op.data, most, &there)) return kIllegalAddress;
+  // Also of a receive: what the message does not reach stays as it is.
+  copy_pieces({{near.data(), most, nullptr}}, there, most);
+  const std::vector<char> before = near;
+  group.real = op.data;
+  if (most > 0) {
+    group.near = {reinterpret_cast<uint64_t>(near.data()), op.bytes};
+    op.data = group.near.base;
+  }
+  kernels::run_stream<Atomics>(op, group);
+  if (!group.good) return kIllegalAddress;
+  if (op.kind != StreamKind::kRecv) return kSuccess;
+  // Other teams have their own parts.
+  uint64_t at = 0;
+  for (Piece& piece : there) {
+    for (uint64_t i = 0; i < piece.size; ++i, ++at) {
+      if (near[at] != before[at]) piece.bytes[i] = near[at];
+    }
+  }
+  return kSuccess;
+}
+
+// Those that share their blocks follow each other.
+Code run_block(ContextState& context, const StreamOp* ops, uint64_t count, uint32_t block) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const bool mine = block >= ops[i].first && block < ops[i].first + ops[i].teams;
+    if (!mine) continue;
+    const Code code = run_team(context, ops[i], block - ops[i].first);
+    if (code != kSuccess) return code;
+  }
+  return kSuccess;
+}
+
+Code run_all(ContextState& context, const StreamOp* ops, uint64_t count) {
+  uint32_t blocks = 0;
+  for (uint64_t i = 0; i < count; ++i) blocks = std::max(blocks, ops[i].first + ops[i].teams);
+  std::vector<Code> codes(blocks, kSuccess);
+  std::vector<std::thread> others;
+  for (uint32_t block = 1; block < blocks; ++block) {
+    others.emplace_back([&, block] { codes[block] = run_block(context, ops, count, block); });
+  }
+  if (blocks > 0) codes[0] = run_block(context, ops, count, 0);
+  for (std::thread& other : others) other.join();
+  const auto bad = std::find_if(codes.begin(), codes.end(), [](Code code) { return code != 0; });
+  return bad == codes.end() ? kSuccess : *bad;
+}
+
+Code run_one(ContextState& context, const void* argument) {
+  kernels::StreamArgs args;
+  memcpy(&args, argument, sizeof(args));
+  return run_all(context, &args.op, args.op.teams > 0 ? 1 : 0);
+}
+
+template <typename Args>
+Code run_some(ContextState& context, const void* argument) {
+  const auto args = std::make_unique<Args>();
+  memcpy(args.get(), argument, sizeof(Args));
+  return run_all(context, args->ops, args->count);
+}
+
+Code run_lanes(ContextState& context, const void* argument) {
+  kernels::LanesArgs args;
+  memcpy(&args, argument, sizeof(args));
+  const auto slab = mapped(context, reinterpret_cast<uint8_t*>(args.slab), args.slab_bytes);
+  const auto answers = mapped(context, args.answers, OH_LANES);
+  if (slab == nullptr || answers == nullptr) return kIllegalAddress;
+  args.slab = reinterpret_cast<uint64_t>(slab.get());
+  args.answers = answers.get();
+  for (uint32_t block = 0; block < args.blocks; ++block) {
+    OneThread group{context, 0, 1};
+    kernels::run_lanes<HostAtomics>(args, args.lane + block, group);
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+const Kernel kStream = {kernels::kStreamKernel, sizeof(kernels::StreamArgs), false, run_one};
+const Kernel kStreamFew = {kernels::kStreamFewKernel, sizeof(kernels::StreamFewArgs), false,
+                           run_some<kernels::StreamFewArgs>};
+const Kernel kStreamMany = {kernels::kStreamManyKernel, sizeof(kernels::StreamManyArgs), false,
+                            run_some<kernels::StreamManyArgs>};
+const Kernel kLanes = {kernels::kLanesKernel, sizeof(kernels::LanesArgs), false, run_lanes};
+
+}  // namespace oh::cuda::fake
