@@ -71,6 +71,7 @@ void bind_handle(nb::module_& module) {
   OH_PYTHON_FIELD(chunk_slots, "Chunks that are under way at most.");
   OH_PYTHON_FIELD(chunk_shift, "A chunk has 2**chunk_shift bytes.");
   OH_PYTHON_FIELD(token, "Of an operation that several blocks share; 0: none do.");
+  OH_PYTHON_FIELD(follows, "The token before it in the same launch; 0: none.");
   OH_PYTHON_FIELD(notice, "The address of what lane and host tell each other.");
   OH_PYTHON_FIELD(imports, "The address of the peer's mapped memory; 0: none.");
   OH_PYTHON_FIELD(timeout_ns, "Nanoseconds after which a wait ends.");

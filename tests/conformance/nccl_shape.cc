@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "conformance/fake_driver.h"
+#include "conformance/gpu_stream.h"
 
 namespace conformance {
 namespace {
@@ -17,7 +17,7 @@ constexpr size_t kLarge = 3'000'001;
 
 // One rank and its stream; side 0 makes the unique id.
 struct Rank {
-  explicit Rank(Side& side) : side(side) {
+  explicit Rank(Side& ours) : side(ours) {
     ohUniqueId id;
     if (side.number() == 0) {
       EXPECT_SUCCESS(ohGetUniqueId(&id));
@@ -27,7 +27,9 @@ struct Rank {
       EXPECT_EQ(heard.size(), sizeof(id));
       std::memcpy(id.internal, heard.data(), sizeof(id));
     }
-    std::string device = "cuda:" + std::to_string(side.kind().device[side.number()]);
+    int ordinal = side.kind().device[side.number()];
+    use_device(side.kind().driver, ordinal);
+    std::string device = "cuda:" + std::to_string(ordinal);
     ohConfig_t config{sizeof(config), device.c_str(), 20'000'000'000};
     EXPECT_SUCCESS(ohCommInitRankConfig(&comm, 2, id, side.number(), &config));
     stream = make_stream();
@@ -65,7 +67,7 @@ void run_ranks(const std::function<void(Rank&)>& both) {
     both(rank);
     rank.side.sync();
   };
-  run_apart(between_gpus(MemoryKind::kMalloc), role, role);
+  run_apart(real_if_wanted(between_gpus(MemoryKind::kMalloc)), role, role);
 }
 
 TEST(GpuNcclShape, RanksKnowThemselves) {

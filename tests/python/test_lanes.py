@@ -14,7 +14,7 @@ PATTERN = bytes(range(200))
 
 WORDS = ("layout", "lane", "flags", "ring_shift")
 ADDRESSES = ("lines_at", "chunks_at", "mine", "theirs")
-CHUNKS = ("chunk_slots", "chunk_shift", "token")
+CHUNKS = ("chunk_slots", "chunk_shift", "token", "follows")
 REST = ("notice", "imports", "timeout_ns", "small_max", "signals", "their_signals")
 # Of the struct oh_lane_handle: offset -> name and format.
 FIELDS = {
