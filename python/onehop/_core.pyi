@@ -678,6 +678,10 @@ class LaneHandle:
         """Of an operation that several blocks share; 0: none do."""
 
     @property
+    def follows(self) -> int:
+        """The token before it in the same launch; 0: none."""
+
+    @property
     def notice(self) -> int:
         """The address of what lane and host tell each other."""
 
