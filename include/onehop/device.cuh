@@ -94,9 +94,12 @@ class RecvLane {
 template <typename Group>
 __device__ oh_lane_fault send(const oh_lane_handle& handle, Group& group, const void* data,
                               uint64_t bytes) {
-  SendLane<Group> lane(handle, group);
-  lane.send(data, bytes);
-  return lane.close();
+  detail::Sender<detail::DeviceAtomics> sender(handle, group);
+  if (sender.take(group)) {
+    sender.send(group, data, bytes, true);
+    sender.give(group);
+  }
+  return static_cast<oh_lane_fault>(sender.half.fault);
 }
 
 // `received` may be null; else it gets the bytes of the message.

@@ -67,7 +67,7 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
         if (bytes > op.bytes && speaks) sender.half.warn(OH_LANE_RANGE, bytes, op.bytes);
         if (bytes > op.bytes) bytes = op.bytes;
       }
-      sender.send(group, reinterpret_cast<const void*>(op.data), bytes);
+      sender.send(group, reinterpret_cast<const void*>(op.data), bytes, /*settled=*/true);
       sender.give(group);
       return;
     }
@@ -156,6 +156,7 @@ ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
     A::store_relaxed(&half->owner, 0);
     A::store_relaxed(&half->chunks, 0);
     A::store_relaxed(&half->through, 0);
+    A::store_relaxed(&half->routed, 0);
     A::store_relaxed(&half->state, make_state(static_cast<uint8_t>(args.epoch), 0) | kFailed);
   }
   A::store_release(&answer->serial, args.serial);

@@ -5,6 +5,7 @@
 #include "onehop/detail/device_atomics.h"
 #include "onehop/detail/line.h"
 #include "onehop/detail/word.h"
+#include "onehop/device.cuh"
 
 using namespace onehop::detail;
 using A = DeviceAtomics;
@@ -16,22 +17,71 @@ KERNEL(store_relaxed)(uint64_t* to, uint64_t value) { A::store_relaxed(to, value
 KERNEL(publish_word)(uint64_t* word, uint64_t count) { publish<A>(word, 3, count); }
 KERNEL(poll_word)(const uint64_t* word, uint64_t* count) { *count = poll<A>(word, 3); }
 
-KERNEL(write_one_line)(LineRing ring, uint64_t position, uint64_t bytes) {
-  write_line<A>(ring, position, bytes);
+KERNEL(load_one_line)(const Pair* from, Line* to) { *to = load_line<A>(from); }
+KERNEL(store_one_line)(Pair* to, Line line) { store_line<A>(to, line); }
+KERNEL(write_all_lines)(LineRing ring, uint64_t position, uint32_t rank, const uint8_t* source) {
+  const WholeWords<const uint8_t> words{source, 1000};
+  write_lines<A>(Cursor(ring, position), Share(rank, 32), words);
 }
-KERNEL(read_one_line)(LineRing ring, uint64_t position, uint64_t* bytes, bool* there) {
-  *there = read_line<A>(ring, position, bytes);
+
+// What the compiler may know of a lane, so that nothing is left of large messages.
+__device__ oh_lane_handle small_only(oh_lane_handle lane) {
+  lane.flags = 0;
+  lane.ring_shift = 8;
+  lane.small_max = 2048;
+  return lane;
 }
-KERNEL(write_one_message)(LineRing ring, Part part, const void* source) {
-  write_message<A>(ring, part, source);
+KERNEL(send_small_by_warp)(oh_lane_handle handle, const void* data) {
+  const oh_lane_handle lane = small_only(handle);
+  onehop::WarpGroup warp;
+  onehop::send(lane, warp, data, 1000);
 }
-KERNEL(read_one_message)(LineRing ring, Part part, void* target, bool* whole) {
-  uint32_t asked = 0;
-  *whole = read_message<A>(ring, part, target, [&asked] { return ++asked > 1000; });
+KERNEL(send_small_by_block)(oh_lane_handle handle, const void* data) {
+  const oh_lane_handle lane = small_only(handle);
+  onehop::BlockGroup block;
+  onehop::send(lane, block, data, 1000);
 }
-KERNEL(read_one_length)(LineRing ring, uint64_t position, uint64_t* bytes, bool* there) {
-  *there = read_length<A>(ring, position, bytes);
+KERNEL(recv_by_warp)(oh_lane_handle lane, void* data, uint64_t capacity) {
+  onehop::WarpGroup warp;
+  onehop::recv(lane, warp, data, capacity);
 }
+KERNEL(recv_by_block)(oh_lane_handle lane, void* data, uint64_t capacity) {
+  onehop::BlockGroup block;
+  onehop::recv(lane, block, data, capacity);
+}
+KERNEL(send_by_warp)(oh_lane_handle lane, const void* data, uint64_t bytes) {
+  onehop::WarpGroup warp;
+  onehop::send(lane, warp, data, bytes);
+}
+KERNEL(send_by_block)(oh_lane_handle lane, const void* data, uint64_t bytes) {
+  onehop::BlockGroup block;
+  onehop::send(lane, block, data, bytes);
+}
+KERNEL(give_credit)(oh_lane_handle handle, uint32_t position) {
+  const oh_lane_handle lane = small_only(handle);
+  Half<A> half(lane, 1);
+  half.advance(position);
+  half.give_credit();
+}
+KERNEL(post_a_target)(Pair* to, Posting posting, uint64_t position) {
+  post<A>(to, 3, position, posting);
+}
+KERNEL(put_and_signal)(oh_remote_memory remote, oh_lane_handle lane, const void* data) {
+  onehop::WarpGroup warp;
+  onehop::put_signal(remote, 0, warp, data, 16, lane, 1);
+}
+KERNEL(wait_for_signal)(oh_lane_handle lane, const uint64_t* data, uint64_t* to) {
+  onehop::WarpGroup warp;
+  onehop::wait(lane, warp, 1);
+  *to = *data;
+}
+#if __CUDA_ARCH__ >= 900
+KERNEL(exchange_by_cluster)(oh_lane_handle lane, void* data, uint64_t bytes) {
+  onehop::ClusterGroup cluster;
+  onehop::send(lane, cluster, data, bytes);
+  onehop::recv(lane, cluster, data, bytes);
+}
+#endif
 
 KERNEL(write_one_command)(CommandRing ring, uint64_t position, Command command, bool* fitted) {
   *fitted = write_command<A>(ring, position, command);

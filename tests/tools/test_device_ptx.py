@@ -18,32 +18,50 @@ BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
 
 LANE = "ld.acquire.sys.global.b128"
-LINE = "st.relaxed.sys.global.v2.u64"
+LINE = "st.relaxed.sys.global.b128"
+LOAD_LINE = "ld.relaxed.sys.global.b128"
+LOAD = "ld.relaxed.sys.global.u64"
 STORE = "st.relaxed.sys.global.u64"
-DONE = ["fence.acq_rel.sys", STORE, STORE]
+ACQUIRE = "ld.acquire.sys.global.u64"
+RELEASE = "st.release.sys.global.u64"
+FENCE = "fence.acq_rel.sys"
+SIGNAL = "red.release.sys.global.add.u64"
+DONE = [FENCE, STORE, STORE]
+# How the host is told of a fault, if the half had not failed before.
+MARK = "atom.relaxed.gpu.global.or.b64"
+TOLD = [STORE] * 3 + [RELEASE]
 
 # The kernels, and the accesses and fences of each that are not weak, in order.
 EXPECTED = {
     "load_relaxed": ["ld.relaxed.sys.global.u64"],
     "store_relaxed": [STORE],
-    "publish_word": ["st.release.sys.global.u64"],
-    "poll_word": ["ld.acquire.sys.global.u64"],
-    "write_one_line": [LINE],
-    "read_one_line": ["ld.relaxed.sys.global.v2.u64"],
-    "write_one_message": [LINE, LINE],
-    "read_one_message": ["ld.relaxed.sys.global.v2.u64"],
-    "read_one_length": ["ld.relaxed.sys.global.v2.u64"],
-    "write_one_command": ["ld.acquire.sys.global.u64", *["st.release.sys.global.b128"] * 4],
+    "publish_word": [RELEASE],
+    "poll_word": [ACQUIRE],
+    "load_one_line": [LOAD_LINE],
+    "store_one_line": [LINE],
+    "write_all_lines": [LINE] * 7,
+    "give_credit": [RELEASE],
+    "post_a_target": [LINE, LINE],
+    "put_and_signal": [SIGNAL],
+    "wait_for_signal": [LOAD, LOAD, ACQUIRE, LOAD, "atom.acquire.gpu.global.cas.b64"],
+    "write_one_command": [ACQUIRE, *["st.release.sys.global.b128"] * 4],
     "read_one_lane": [LANE],
     "read_one_command": [LANE] * 4,
     "finish_one_command": DONE,
     "carry_out": [LANE, *DONE],
 }
 
+SMALL_SENDS = ("send_small_by_warp", "send_small_by_block")
+# Large messages are in these, too.
+SENDS = ("send_by_warp", "send_by_block")
+RECEIVES = ("recv_by_warp", "recv_by_block")
+BY_CLUSTER = "exchange_by_cluster"  # from sm_90 on
+
 ENTRY = re.compile(r"\.visible \.entry (\w+)\((.*?)^\}", re.MULTILINE | re.DOTALL)
 ACCESS = re.compile(
     r"^\s*(?:@\S+\s+)?\{?\s*((?:ld|st|atom|red|fence|membar)\.[\w.:]+)", re.MULTILINE
 )
+BARRIER = re.compile(r"^\s*(bar(?:rier)?\.[\w.:]+)", re.MULTILINE)
 STRONG = re.compile(r"\.(?:relaxed|acquire|release|acq_rel|volatile|mmio|sc)\b|^membar|^fence")
 
 
@@ -65,9 +83,9 @@ NVCC = find_nvcc()
 pytestmark = pytest.mark.skipif(NVCC is None, reason="no nvcc: ONEHOP_NVCC, its wheels, PATH")
 
 
-def compile_to(kind: str, target: Path, source: Path = SOURCE) -> None:
+def compile_to(kind: str, target: Path, source: Path = SOURCE, gpu: str = "sm_80") -> str:
     folders = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'src'}"]
-    command = [NVCC, "-std=c++20", "-arch=sm_80", *folders, kind]
+    command = [NVCC, "-std=c++20", f"-arch={gpu}", *folders, kind, "-Xptxas=-v"]
     done = subprocess.run(
         [*command, "-Werror=all-warnings", "-o", target, source],
         capture_output=True,
@@ -76,24 +94,107 @@ def compile_to(kind: str, target: Path, source: Path = SOURCE) -> None:
         timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """All accesses and fences of each kernel."""
+def bodies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ptx = tmp_path_factory.mktemp("ptx") / "primitives.ptx"
     compile_to("--ptx", ptx)
-    return {name: ACCESS.findall(body) for name, body in ENTRY.findall(ptx.read_text())}
+    return dict(ENTRY.findall(ptx.read_text()))
+
+
+@pytest.fixture(scope="module")
+def kernels(bodies: dict[str, str]) -> dict[str, list[str]]:
+    """All accesses and fences of each kernel."""
+    return {name: ACCESS.findall(body) for name, body in bodies.items()}
+
+
+@pytest.fixture(scope="module")
+def steps(bodies: dict[str, str]) -> dict[str, list[str]]:
+    """Accesses that are not weak, fences, and barriers; but not what tells the host of a fault."""
+    found = {}
+    for name, body in bodies.items():
+        each = re.compile(f"(?:{ACCESS.pattern})|(?:{BARRIER.pattern})", re.MULTILINE)
+        all_steps = [access or barrier for access, barrier in each.findall(body)]
+        strong = [step for step in all_steps if STRONG.search(step) or BARRIER.search(step)]
+        told = "|".join(TOLD)
+        text = "|".join(strong).replace(f"{MARK}|{told}", "told").replace(told, "told")
+        found[name] = text.split("|")
+    return found
 
 
 def test_every_kernel_is_looked_at(kernels: dict[str, list[str]]) -> None:
-    assert set(kernels) == set(EXPECTED)
-    assert set(re.findall(r"^KERNEL\((\w+)\)", SOURCE.read_text(), re.MULTILINE)) == set(EXPECTED)
+    looked_at = {*EXPECTED, *SMALL_SENDS, *SENDS, *RECEIVES}
+    assert set(kernels) == looked_at
+    written = set(re.findall(r"^KERNEL\((\w+)\)", SOURCE.read_text(), re.MULTILINE))
+    assert written == {*looked_at, BY_CLUSTER}
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_order_is_in_the_instructions(kernels: dict[str, list[str]], name: str) -> None:
     assert [access for access in kernels[name] if STRONG.search(access)] == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", SMALL_SENDS)
+def test_a_small_message_needs_no_fence(steps: dict[str, list[str]], name: str) -> None:
+    order = steps[name]
+    assert LINE in order
+    assert ACQUIRE in order, "credit"
+    assert not {FENCE, RELEASE, SIGNAL, LOAD_LINE} & set(order)
+
+
+@pytest.mark.parametrize("name", SENDS)
+def test_what_a_send_fences_and_what_it_releases(steps: dict[str, list[str]], name: str) -> None:
+    order = steps[name]
+    # The ending of a put, behind the group, or by the last team; chunks, as the lane is given back.
+    fences = [i for i, step in enumerate(order) if step == FENCE]
+    assert len(fences) == 3
+    assert any(BARRIER.search(order[i - 1]) and order[i + 1] == LINE for i in fences)
+    # The word of a chunk, behind all of the group.
+    (chunk,) = [i for i, step in enumerate(order) if step == RELEASE]
+    assert BARRIER.search(order[chunk - 1])
+    assert SIGNAL not in order
+
+
+@pytest.mark.parametrize("name", RECEIVES)
+def test_what_a_receive_fences_and_what_it_releases(steps: dict[str, list[str]], name: str) -> None:
+    order = steps[name]
+    # Behind the ending of a put, before the group's barrier; and chunks, as a lane is given back.
+    fences = [i for i, step in enumerate(order) if step == FENCE]
+    assert len(fences) == 2
+    assert any(LOAD_LINE in order[i - 2 : i] and BARRIER.search(order[i + 1]) for i in fences)
+    # An emptied chunk, behind all of the group; credit, after small and large messages and at last.
+    releases = [i for i, step in enumerate(order) if step == RELEASE]
+    assert 2 <= len(releases) <= 4
+    assert any(BARRIER.search(order[i - 1]) for i in releases)
+    assert SIGNAL not in order
+
+
+def test_a_signal_comes_behind_the_group_and_is_seen_by_the_group(
+    steps: dict[str, list[str]], bodies: dict[str, str]
+) -> None:
+    assert steps["put_and_signal"][-2:] == ["bar.warp.sync", SIGNAL]
+    assert steps["wait_for_signal"][-1] == "bar.warp.sync"
+    body = bodies["wait_for_signal"]
+    assert body.rindex("bar.warp.sync") < body.rindex("ld.global.u64")
+
+
+def test_votes_of_a_warp_come_behind_a_barrier(bodies: dict[str, str]) -> None:
+    for name in ("send_by_warp", "recv_by_warp"):
+        order = re.findall(r"\b(vote\.sync|shfl\.sync|bar\.warp\.sync)", bodies[name])
+        votes = [i for i, step in enumerate(order) if step == "vote.sync"]
+        assert votes
+        assert all(order[i - 1] == "bar.warp.sync" for i in votes), name
+
+
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_90"])
+def test_all_of_it_compiles_and_nothing_is_spilled(tmp_path: Path, gpu: str) -> None:
+    said = compile_to("--cubin", tmp_path / "primitives.cubin", gpu=gpu)
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", said)
+    assert len(spills) >= len({*EXPECTED, *SMALL_SENDS, *SENDS, *RECEIVES})
+    assert set(spills) == {("0", "0")}
+    assert (BY_CLUSTER in said) == (gpu == "sm_90")
 
 
 def test_a_copy_stays_between_the_lane_and_the_fence(kernels: dict[str, list[str]]) -> None:
@@ -130,7 +231,3 @@ def test_the_worker_fences_before_each_word_and_before_its_last_look(tmp_path: P
     leaving = [i for i, access in enumerate(order) if access == "fence.sc.sys"]
     assert leaving
     assert all(order[i - 1] == say for i in leaving)
-
-
-def test_the_oldest_gpu_has_the_instructions(tmp_path: Path) -> None:
-    compile_to("--cubin", tmp_path / "primitives.cubin")

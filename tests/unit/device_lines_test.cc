@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onehop/detail/line.h"
 
-#include <algorithm>
-#include <barrier>
 #include <cstring>
-#include <tuple>
 
 #include "unit/device_protocol.h"
 
@@ -12,54 +9,128 @@ namespace {
 
 using namespace unit;
 
-// A ring, and the word that says what its receiver is through with.
-struct Lane {
-  Lane(uint32_t shift, uint8_t epoch)
-      : lines(size_t{1} << shift), ring{lines.data(), shift, epoch} {}
+constexpr uint8_t kUntouched = 0xa5;
+constexpr size_t kMargin = 16;
 
+struct Ring {
+  Ring(uint32_t shift, uint8_t epoch)
+      : lines(size_t{1} << shift), ring{lines.data(), shift, epoch} {}
   std::vector<Pair> lines;
   LineRing ring;
-  alignas(64) uint64_t through = 0;
 };
 
-constexpr uint8_t kUntouched = 0xa5;
+// Does something at each look; gives up after so many.
+struct Looks {
+  int most;
+  std::function<void(int)> at = {};
+  int looked = 0;
+  bool over() {
+    if (at) at(looked);
+    return ++looked >= most;
+  }
+};
 
-// Sends and receives one message on this thread; the buffers are `skew` off their alignment.
-void expect_message(const LineRing& ring, uint64_t position, const oh::Bytes& bytes, size_t skew) {
-  size_t size = bytes.size();
-  std::vector<uint8_t> source(skew + size + 8, kUntouched);
-  std::vector<uint8_t> target(skew + size + 8, kUntouched);
-  if (size > 0) memcpy(source.data() + skew, bytes.data(), size);
-  uint64_t length = 0;
-  ASSERT_FALSE(read_length<HostAtomics>(ring, position, &length));
-  Part part{position, size};
-  write_message<HostAtomics>(ring, part, source.data() + skew);
-  ASSERT_TRUE(read_length<HostAtomics>(ring, position, &length));
-  ASSERT_EQ(length, size);
-  ASSERT_TRUE(read_message<HostAtomics>(ring, part, target.data() + skew, [] { return true; }));
-  ASSERT_EQ(target, source) << size << " bytes at " << position;
+// How one message is sent and received; the buffers begin so many bytes behind an alignment of 16.
+struct Way {
+  uint32_t writers = 1;
+  uint32_t readers = 1;
+  size_t from_skew = 0;
+  size_t to_skew = 0;
+  uint64_t capacity = UINT64_MAX;
+};
+
+void write_all(const LineRing& ring, uint64_t position, uint32_t writers, const uint8_t* from,
+               size_t size) {
+  const uint32_t bytes = static_cast<uint32_t>(size);
+  const Cursor cursor(ring, position);
+  for (uint32_t rank = 0; rank < writers; ++rank) {
+    if (in_whole_words(from, bytes)) {
+      write_lines<HostAtomics>(cursor, {rank, writers}, WholeWords<const uint8_t>{from, bytes});
+    } else {
+      write_lines<HostAtomics>(cursor, {rank, writers}, AnyWords<const uint8_t>{from, bytes});
+    }
+  }
 }
+template <typename Patience>
+bool read_part(const LineRing& ring, uint64_t position, const Share& share, uint8_t* to,
+               size_t size, uint64_t capacity, Patience&& patience) {
+  const uint32_t bytes = static_cast<uint32_t>(size);
+  const uint32_t most = static_cast<uint32_t>(size < capacity ? size : capacity);
+  const Cursor cursor(ring, position);
+  const Line seed = load_line<HostAtomics>(cursor.at(1 + share.rank));
+  if (in_whole_words(to, most)) {
+    const WholeWords<uint8_t> words{to, most};
+    return read_lines<HostAtomics>(cursor, share, bytes, words, seed, patience);
+  }
+  const AnyWords<uint8_t> words{to, most};
+  return read_lines<HostAtomics>(cursor, share, bytes, words, seed, patience);
+}
+
+// The bytes behind the head arrive, and nothing else is written.
+void expect_body(const LineRing& ring, uint64_t position, const oh::Bytes& bytes, const Way& way) {
+  const size_t size = bytes.size();
+  const std::vector<Pair> before(ring.lines, ring.lines + (size_t{1} << ring.shift));
+  std::vector<Pair> from_memory((size + way.from_skew) / 16 + 1);
+  uint8_t* from = reinterpret_cast<uint8_t*>(from_memory.data()) + way.from_skew;
+  if (size > 0) memcpy(from, bytes.data(), size);
+  write_all(ring, position, way.writers, from, size);
+
+  std::vector<Pair> to_memory((size + way.to_skew + 2 * kMargin) / 16 + 1);
+  std::vector<uint8_t> expected(to_memory.size() * 16, kUntouched);
+  memcpy(to_memory.data(), expected.data(), expected.size());
+  const size_t begin = kMargin + way.to_skew;
+  const uint64_t most = size < way.capacity ? size : way.capacity;
+  if (most > kHeadBytes) {
+    memcpy(expected.data() + begin + kHeadBytes, bytes.data() + kHeadBytes, most - kHeadBytes);
+  }
+  for (uint32_t rank = 0; rank < way.readers; ++rank) {
+    ASSERT_TRUE(read_part(ring, position, {rank, way.readers},
+                          reinterpret_cast<uint8_t*>(to_memory.data()) + begin, size, way.capacity,
+                          Looks{1}));
+  }
+  ASSERT_EQ(memcmp(to_memory.data(), expected.data(), expected.size()), 0)
+      << size << " bytes at " << position << ", " << way.capacity << " wanted, from "
+      << way.from_skew << " to " << way.to_skew;
+  for (uint64_t i = body_lines(size); i + 1 < uint64_t{1} << ring.shift; ++i) {
+    const uint64_t place = place_of(ring.shift, position + 1 + i);
+    ASSERT_EQ(memcmp(&ring.lines[place], &before[place], sizeof(Pair)), 0) << "a line too many";
+  }
+}
+
+// Around the head, a word of each kind, the rows and what 128 lines hold.
+constexpr size_t kBoundaries[] = {0,   1,   4,   5,   7,   8,   9,   11,  12,  13,   16,
+                                  131, 132, 133, 135, 136, 137, 139, 140, 141, 263,  264,
+                                  265, 391, 392, 393, 396, 397, 519, 520, 521, 1160, 1161};
 
 TEST(DeviceLinesTest, LinesOfALength) {
   EXPECT_EQ(lines_for(0), 1u);
-  EXPECT_EQ(lines_for(1), 2u);
-  EXPECT_EQ(lines_for(8), 2u);
-  EXPECT_EQ(lines_for(9), 3u);
-  EXPECT_EQ(lines_for(1024), 129u);
-  EXPECT_EQ(lines_for(UINT64_MAX), (uint64_t{1} << 61) + 1) << "a lie does not wrap around";
+  EXPECT_EQ(lines_for(8), 1u);
+  EXPECT_EQ(lines_for(9), 2u);
+  EXPECT_EQ(lines_for(12), 2u);
+  EXPECT_EQ(lines_for(13), 3u);
+  EXPECT_EQ(lines_for(8 + 128), 33u);
+  EXPECT_EQ(lines_for(8 + 384), 33u) << "a row";
+  EXPECT_EQ(lines_for(8 + 385), 34u);
+  EXPECT_EQ(lines_for(8 + 1024), 97u);
 }
 
-// Every size up to all of the ring's lines, one after the other, so that they begin everywhere in
-// it.
-TEST(DeviceLinesTest, EverySizeUpToTheRing) {
-  constexpr uint32_t kShift = 5;
-  constexpr size_t kMost = ((size_t{1} << kShift) - 1) * 8;
+TEST(DeviceLinesTest, TheMostBytesOfSoManyLines) {
+  for (uint64_t lines = 1; lines < 300; ++lines) {
+    EXPECT_LE(lines_for(bytes_within(lines)), lines);
+    EXPECT_GT(lines_for(bytes_within(lines) + 1), lines);
+  }
+}
+
+// One after the other, so that they begin everywhere in the ring.
+TEST(DeviceLinesTest, EverySizeInEveryEpochAndLap) {
+  constexpr uint32_t kShift = 7;
   Random random(1);
   for (uint8_t epoch : kEpochs) {
     for (uint64_t position : first_positions(kShift)) {
-      Lane lane(kShift, epoch);
-      for (size_t size = 0; size <= kMost; ++size) {
-        expect_message(lane.ring, position, random.bytes(size), size % 9);
+      Ring ring(kShift, epoch);
+      for (size_t size = 0; size <= bytes_within(128); ++size) {
+        const Way way{.from_skew = size % 16, .to_skew = size * 7 % 16};
+        expect_body(ring.ring, position, random.bytes(size), way);
         position += lines_for(size);
         if (HasFatalFailure()) return;
       }
@@ -67,142 +138,111 @@ TEST(DeviceLinesTest, EverySizeUpToTheRing) {
   }
 }
 
-TEST(DeviceLinesTest, ALineIsThereOnlyWithBothHalvesOfItsLapAndEpoch) {
-  constexpr uint32_t kShift = 2;
+TEST(DeviceLinesTest, EveryAlignmentAroundEachBoundary) {
+  Ring ring(7, 9);
+  Random random(2);
+  uint64_t position = 0;
+  for (size_t size : kBoundaries) {
+    const oh::Bytes bytes = random.bytes(size);
+    for (size_t i = 0; i < 256; ++i) {
+      expect_body(ring.ring, position, bytes, {.from_skew = i / 16, .to_skew = i % 16});
+      position += lines_for(size);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(DeviceLinesTest, AnyNumberOfThreadsOnEitherSide) {
+  Ring ring(7, 255);
+  Random random(3);
+  uint64_t position = first_positions(7)[2];
+  for (size_t size : kBoundaries) {
+    const oh::Bytes bytes = random.bytes(size);
+    for (uint32_t writers : {1u, 2u, 5u, 32u, 130u}) {
+      for (uint32_t readers : {1u, 3u, 32u, 64u}) {
+        expect_body(ring.ring, position, bytes, {.writers = writers, .readers = readers});
+        position += lines_for(size);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Wherever it begins in a ring that it fills, but for the line of its head.
+TEST(DeviceLinesTest, AMessageOfTheWholeRingFromEveryPlace) {
+  Random random(4);
+  for (uint32_t shift : {1u, 2u, 5u, 6u}) {
+    Ring ring(shift, 200);
+    const uint64_t lines = uint64_t{1} << shift;
+    for (uint64_t i = 0; i < 2 * lines; ++i) {
+      for (uint64_t less : {0, 1, 4, 5}) {
+        const uint64_t position = first_positions(shift)[1] + i * (lines + 1);
+        expect_body(ring.ring, position, random.bytes(bytes_within(lines) - less), {});
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(DeviceLinesTest, NothingIsStoredBehindTheCapacity) {
+  Ring ring(7, 3);
+  Random random(5);
+  uint64_t position = 0;
+  for (size_t size : {9u, 40u, 200u, 520u}) {
+    const oh::Bytes bytes = random.bytes(size);
+    for (uint64_t capacity = 0; capacity <= size + 1; ++capacity) {
+      expect_body(ring.ring, position, bytes, {.to_skew = capacity % 5, .capacity = capacity});
+      position += lines_for(size);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Whatever else lies in its place, a line is waited for; when it comes the message is whole.
+TEST(DeviceLinesTest, ALineOfAnotherLapOrEpochIsNotThere) {
+  constexpr uint32_t kShift = 6;
+  constexpr size_t kSize = 500;
+  constexpr uint64_t kLap = uint64_t{1} << kShift;
+  const oh::Bytes bytes = Random(6).bytes(kSize);
+  const oh::Bytes others = Random(7).bytes(kSize);
   for (uint8_t epoch : kEpochs) {
     for (uint64_t first : first_positions(kShift)) {
-      Lane lane(kShift, epoch);
-      uint64_t position = first + 4;
-      uint64_t bytes = 17;
-      auto there = [&] { return read_line<HostAtomics>(lane.ring, position, &bytes); };
-      Pair& line = lane.lines[place_of(kShift, position)];
-      EXPECT_FALSE(there()) << "zeroed";
-      write_line<HostAtomics>(lane.ring, first, 1);
-      EXPECT_FALSE(there()) << "of the lap before";
-      Pair before = line;
-      LineRing late = lane.ring;
+      Ring ring(kShift, epoch);
+      const uint64_t position = first + kLap;
+      LineRing late = ring.ring;
       late.epoch = epoch == 1 ? 255 : static_cast<uint8_t>(epoch - 1);
-      write_line<HostAtomics>(late, position, 2);
-      EXPECT_FALSE(there()) << "of the epoch before";
-      write_line<HostAtomics>(lane.ring, position, 0x1122334455667788);
-      Pair whole = line;
-      line = {whole.low, before.high};
-      EXPECT_FALSE(there()) << "the first half only";
-      line = {before.low, whole.high};
-      EXPECT_FALSE(there()) << "the second half only";
-      EXPECT_EQ(bytes, 17u) << "what is not there is not handed out";
-      line = whole;
-      EXPECT_TRUE(there());
-      EXPECT_EQ(bytes, 0x1122334455667788u);
+      for (uint64_t i = 0; i < body_lines(kSize); ++i) {
+        Pair* line = line_at(ring.ring, position + 1 + i);
+        write_all(ring.ring, first, 1, others.data(), kSize);
+        const Pair lap_before = *line;
+        write_all(late, position, 1, others.data(), kSize);
+        const Pair epoch_before = *line;
+        write_all(ring.ring, position, 1, bytes.data(), kSize);
+        const Pair whole = *line;
+        for (const Pair& instead : {Pair{}, lap_before, epoch_before}) {
+          *line = instead;
+          oh::Bytes target(kSize, kUntouched);
+          Looks never{10};
+          ASSERT_FALSE(read_part(ring.ring, position, {0, 1}, target.data(), kSize, kSize, never));
+          ASSERT_EQ(never.looked, 10);
+          Looks then{1000, [&](int look) { *line = look < 3 ? instead : whole; }};
+          ASSERT_TRUE(read_part(ring.ring, position, {0, 1}, target.data(), kSize, kSize, then));
+          ASSERT_EQ(memcmp(target.data() + 8, bytes.data() + 8, kSize - 8), 0);
+        }
+      }
     }
   }
 }
 
 TEST(DeviceLinesTest, AWaitThatGivesUpStoresNothingIntoTheRing) {
-  Lane lane(3, 7);
-  uint8_t source[24];
-  memset(source, 3, sizeof(source));
-  uint8_t target[24] = {};
-  Part part{0, sizeof(source)};
-  write_message<HostAtomics>(lane.ring, part, source);
-  lane.lines[2] = {};  // its second line is late
-  std::vector<Pair> before = lane.lines;
-  int asked = 0;
-  EXPECT_FALSE(
-      read_message<HostAtomics>(lane.ring, part, target, [&asked] { return ++asked == 10; }));
-  EXPECT_EQ(asked, 10);
-  EXPECT_EQ(memcmp(before.data(), lane.lines.data(), before.size() * sizeof(Pair)), 0);
-  EXPECT_EQ(memcmp(source, target, 8), 0);
-  EXPECT_EQ(target[8], 0);
+  Ring ring(4, 7);
+  const oh::Bytes bytes = Random(8).bytes(60);
+  write_all(ring.ring, 0, 1, bytes.data(), bytes.size());
+  ring.lines[7] = {};  // one of its lines is late
+  const std::vector<Pair> before = ring.lines;
+  oh::Bytes target(60, kUntouched);
+  EXPECT_FALSE(read_part(ring.ring, 0, {0, 1}, target.data(), 60, 60, Looks{10}));
+  EXPECT_EQ(memcmp(before.data(), ring.lines.data(), before.size() * sizeof(Pair)), 0);
 }
-
-// The length of message k, and its bytes: both sides compute them.
-size_t length_of(uint64_t k, size_t most) {
-  return Random(k).below(8) == 0 ? most - k % 3 : Random(k * 3).below(most + 1);
-}
-uint8_t byte_of(uint64_t k, uint64_t i) { return static_cast<uint8_t>(k * 31 + i * 7 + (i >> 8)); }
-
-struct Stream {
-  uint32_t shift;
-  uint32_t senders;
-  uint32_t receivers;
-  uint8_t epoch;
-  uint64_t first;
-};
-
-constexpr uint64_t kMessages = 400;
-
-// One thread of the sending side; the first waits for room, for the others may be behind.
-void send_all(Lane& lane, const Stream& stream, uint32_t rank, std::barrier<>& together) {
-  size_t most = ((size_t{1} << stream.shift) - 1) * 8;
-  uint64_t position = stream.first;
-  std::vector<uint8_t> source(most);
-  for (uint64_t k = 0; k < kMessages; ++k) {
-    size_t size = length_of(k, most);
-    for (size_t i = 0; i < size; ++i) source[i] = byte_of(k, i);
-    if (rank == 0) {
-      wait_until([&] {
-        uint64_t through = poll<Delayed>(&lane.through, stream.epoch);
-        return fits(stream.shift, position, lines_for(size), through);
-      });
-    }
-    together.arrive_and_wait();
-    write_message<Delayed>(lane.ring, {position, size, rank, stream.senders}, source.data());
-    position += lines_for(size);
-  }
-}
-
-// One thread of the receiving side. The target is shared, so that a byte has one writer.
-void receive_all(Lane& lane, const Stream& stream, uint32_t rank, std::vector<uint8_t>& target,
-                 std::barrier<>& together) {
-  size_t most = ((size_t{1} << stream.shift) - 1) * 8;
-  uint64_t position = stream.first;
-  uint64_t wrong = 0;
-  for (uint64_t k = 0; k < kMessages; ++k) {
-    uint64_t size = 0;
-    wait_until([&] { return read_length<Delayed>(lane.ring, position, &size); });
-    ASSERT_EQ(size, length_of(k, most)) << "message " << k;
-    read_message<Delayed>(lane.ring, {position, size, rank, stream.receivers}, target.data(),
-                          NeverGiveUp{});
-    position += lines_for(size);
-    together.arrive_and_wait();
-    if (rank == 0) {
-      for (size_t i = 0; i < size; ++i) wrong += target[i] != byte_of(k, i);
-      // Not each time: two messages of at most half a ring fit without.
-      if (k % 2 == 0 || std::max<uint64_t>(size, length_of(k + 1, most)) > most / 2 - 8) {
-        publish<Delayed>(&lane.through, stream.epoch, position);
-      }
-    }
-    together.arrive_and_wait();
-  }
-  EXPECT_EQ(wrong, 0u);
-}
-
-class DeviceLinesStreamTest : public ::testing::TestWithParam<std::tuple<int, int, int>> {};
-
-TEST_P(DeviceLinesStreamTest, MessagesOfAllSizesArriveWholeAndInOrder) {
-  auto [senders, receivers, start] = GetParam();
-  Stream stream{.shift = 4,
-                .senders = static_cast<uint32_t>(senders),
-                .receivers = static_cast<uint32_t>(receivers),
-                .epoch = kEpochs[start],
-                .first = first_positions(4)[start]};
-  Lane lane(stream.shift, stream.epoch);
-  publish<HostAtomics>(&lane.through, stream.epoch, stream.first);
-  std::vector<uint8_t> target(size_t{16} * 8);
-  std::barrier<> sent(senders);
-  std::barrier<> received(receivers);
-  Threads threads;
-  for (uint32_t rank = 0; rank < stream.senders; ++rank) {
-    threads.start([&, rank] { send_all(lane, stream, rank, sent); });
-  }
-  for (uint32_t rank = 0; rank < stream.receivers; ++rank) {
-    threads.start([&, rank] { receive_all(lane, stream, rank, target, received); });
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Threads, DeviceLinesStreamTest,
-                         ::testing::Combine(::testing::Values(1, 2), ::testing::Values(1, 3),
-                                            ::testing::Values(0, 1, 2, 3)));
 
 }  // namespace

@@ -42,9 +42,9 @@ void wait_until(Condition condition) {
   while (!condition()) std::this_thread::yield();
 }
 
-// What wait_until() is, to functions that ask whether to give up.
+// The patience of a wait that does not give up.
 struct NeverGiveUp {
-  bool operator()() const {
+  bool over() {
     std::this_thread::yield();
     return false;
   }

@@ -57,8 +57,15 @@ struct WarpGroup : detail::OneTeam<WarpGroup> {
   __device__ uint32_t rank() const { return detail::thread_of_block() % 32; }
   __device__ uint32_t size() const { return 32; }
   __device__ void sync() const { __syncwarp(); }
-  __device__ bool any(bool flag) const { return __any_sync(~0u, flag) != 0; }
-  __device__ uint64_t share(uint64_t value) const { return __shfl_sync(~0u, value, 0); }
+  // A vote or a shuffle by itself orders no memory.
+  __device__ bool any(bool flag) const {
+    __syncwarp();
+    return __any_sync(~0u, flag) != 0;
+  }
+  __device__ uint64_t share(uint64_t value) const {
+    __syncwarp();
+    return __shfl_sync(~0u, value, 0);
+  }
 };
 
 // All threads of the calling block. To make one is a barrier of the block.

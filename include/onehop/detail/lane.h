@@ -33,9 +33,10 @@ inline constexpr uint32_t kMostChunks = 64;
 struct alignas(64) LaneHalf {
   uint64_t state;
   uint64_t owner;
-  uint64_t chunks;  // cursor of the staged ring
-  uint64_t
-      through;  // tx: lines the receiver was through with when we looked last; rx: what we said
+  uint64_t chunks;   // cursor of the staged ring
+  uint64_t through;  // tx: what the receiver was through with when we looked last; rx: what we said
+  uint64_t route;    // tx: of a large message, by the first team for the others
+  uint64_t routed;   // 1 + the position of that message, behind its route
 };
 
 struct LaneMemory {
@@ -72,6 +73,7 @@ struct LaneSignals {
 inline constexpr uint64_t kLinesMask = (uint64_t{1} << 53) - 1;
 inline constexpr uint64_t kBusy = uint64_t{1} << 53;
 inline constexpr uint64_t kFailed = uint64_t{1} << 55;
+inline constexpr uint64_t kJoined = uint64_t{1} << 16;  // of an owner word, which counts teams
 
 ONEHOP_PURE uint64_t make_state(uint8_t epoch, uint64_t lines) {
   return static_cast<uint64_t>(epoch) << 56 | (lines & kLinesMask);
@@ -161,13 +163,13 @@ struct Half {
     begun = position = state & kLinesMask;
     const uint64_t ring = (side == 0 ? lane->theirs : lane->mine) + lane->lines_at;
     cursor = Cursor({reinterpret_cast<Pair*>(ring), lane->ring_shift, epoch}, position);
-    if ((state & kFailed) != 0) fault = OH_LANE_FAILED;
     if ((state & kBusy) != 0) fault = OH_LANE_OVERLAP;
+    if ((state & kFailed) != 0) fault = OH_LANE_FAILED;
     if (fault == OH_LANE_OVERLAP && group.leads()) fail(fault, 0, 0);
     return fault == OH_LANE_OK;
   }
 
-  // Behind the last access of the team's threads to the lane-> commit(), by one thread of the last
+  // Behind the last access of the team's threads to the lane. commit(), by one thread of the last
   // team, if none has failed.
   template <typename G, typename Commit>
   ONEHOP_PROTOCOL void give(G& group, Commit&& commit) {
@@ -180,7 +182,8 @@ struct Half {
     if (group.teams() > 1) {
       const uint64_t seen = A::fetch_add_ordered(&half->owner, 1) + 1;
       if ((seen & 0xffff) != group.teams()) return leave(seen);
-      good = good && (A::load_relaxed(&half->state) & kFailed) == 0;
+      if (good && (A::load_relaxed(&half->state) & kFailed) != 0) fault = OH_LANE_FAILED;
+      good = !is_broken();
     }
     if (good) commit();
     release(good);
@@ -265,7 +268,7 @@ struct Half {
     if ((before & kFailed) != 0) {
       A::fetch_and(&half->state, ~kBusy);
     } else if (teams > 1) {
-      A::store_release(&half->owner, static_cast<uint64_t>(lane->token) << 32 | 1 << 16);
+      A::store_release(&half->owner, static_cast<uint64_t>(lane->token) << 32 | kJoined);
     }
     return before;
   }
@@ -275,7 +278,7 @@ struct Half {
     uint64_t owner = A::load_acquire(&half->owner);
     while (true) {
       if (owner >> 32 == lane->token) {
-        const uint64_t seen = A::compare_swap(&half->owner, owner, owner + (1 << 16));
+        const uint64_t seen = A::compare_swap(&half->owner, owner, owner + kJoined);
         if (seen == owner) return A::load_acquire(&half->state) & ~kBusy;
         owner = seen;
         continue;

@@ -6,7 +6,6 @@
 // mapped; else they go through the chunks of the lane.
 //
 //   head line    kind 2 | length 30 | the first 8 bytes, or the length of a large message
-//   posted       region 4 | offset 8      capacity 8            both with the message's position
 //
 //   sender    ANNOUNCED ───────────▶ posted? ─▶ put ─▶ fence ─▶ ENDED: put
 //   receiver  posts ─▶ ANNOUNCED? ─┘       └──▶ ENDED: staged ─▶ chunks, each behind its word
@@ -19,7 +18,7 @@
 #pragma once
 
 #include "onehop/detail/copy.h"
-#include "onehop/detail/lane.h"
+#include "onehop/detail/posting.h"
 
 namespace onehop::detail {
 
@@ -28,83 +27,6 @@ inline constexpr uint32_t kLengthMask = (1u << 30) - 1;
 // Of kEnded, in place of the length.
 enum Ending : uint32_t { kPut = 1, kStaged = 2, kRefused = 3 };
 inline constexpr uint32_t kLargeLines = 2;
-
-// What a receive says of its memory: a region that the peer may have mapped, or none.
-struct Place {
-  uint32_t region = 0;  // 0: not to be mapped
-  uint64_t offset = 0;  // 48 bits
-};
-
-// A mapped region of the peer's. A table has 2^shift of them, found from number on; none is full.
-struct ImportEntry {
-  uint64_t number;  // 0: nothing was ever here
-  uint64_t size;
-  uint64_t base;  // as it is mapped here
-  uint64_t reserved;
-};
-struct ImportTable {
-  uint64_t shift;
-  uint64_t reserved[7];
-  ImportEntry entries[1];
-};
-
-struct Posting {
-  Place place;
-  uint64_t capacity;
-};
-
-template <typename A>
-ONEHOP_PROTOCOL void post(Pair* to, uint8_t epoch, uint64_t position, const Posting& posting) {
-  const uint32_t flag = static_cast<uint32_t>(epoch) << 24 | (position & 0xffffffu);
-  const uint32_t high = static_cast<uint32_t>(position >> 24);
-  const uint64_t offset = posting.place.offset;
-  store_line<A>(&to[0], {{posting.place.region, static_cast<uint32_t>(offset),
-                          static_cast<uint32_t>(offset >> 32 & 0xffff) | high << 16},
-                         flag});
-  store_line<A>(&to[1], {{static_cast<uint32_t>(posting.capacity),
-                          static_cast<uint32_t>(posting.capacity >> 32), high},
-                         flag});
-}
-
-// False: it is not there yet, or not all of it. One of a later position says that the message is
-// over: a team that comes late has nothing to bring.
-template <typename A>
-ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t position,
-                                  Posting* posting) {
-  const Line first = load_line<A>(&from[0]);
-  const Line second = load_line<A>(&from[1]);
-  const uint32_t high = second.words[2];
-  if (first.flag != second.flag || first.words[2] >> 16 != (high & 0xffff)) return false;
-  const uint64_t posted = static_cast<uint64_t>(high) << 24 | (second.flag & 0xffffffu);
-  if (second.flag >> 24 != epoch || posted < position) return false;
-  if (posted > position) {
-    *posting = {{}, UINT64_MAX};
-    return true;
-  }
-  posting->place = {first.words[0], first.words[1] | static_cast<uint64_t>(first.words[2] & 0xffff)
-                                                         << 32};
-  posting->capacity = second.words[0] | static_cast<uint64_t>(second.words[1]) << 32;
-  return true;
-}
-
-// Where `bytes` at a place are mapped here; 0: they are not.
-template <typename A>
-ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, const Place& place,
-                                     uint64_t bytes) {
-  if (lane.imports == 0 || place.region == 0) return 0;
-  const ImportTable* table = reinterpret_cast<const ImportTable*>(lane.imports);
-  const uint64_t mask = (uint64_t{1} << A::load_relaxed(&table->shift)) - 1;
-  for (uint64_t i = 0; i <= mask; ++i) {
-    const ImportEntry& entry = table->entries[(place.region + i) & mask];
-    const uint64_t number = A::load_acquire(&entry.number);
-    if (number == 0) return 0;
-    if (number != place.region) continue;
-    const uint64_t size = A::load_relaxed(&entry.size);
-    const bool within = place.offset <= size && bytes <= size - place.offset;
-    return within ? A::load_relaxed(&entry.base) + place.offset : 0;
-  }
-  return 0;
-}
 
 // The part of [0, bytes) that a team copies, in whole tiles.
 struct Slice {
@@ -125,7 +47,7 @@ template <typename A>
 struct Sender {
   Half<A> half;
   Share share;
-  uint32_t most_bytes;  // of a small message
+  uint32_t most;        // bytes of a small message
   uint32_t ending = 0;  // of the large message under way, to be said by the last team
   uint64_t bytes = 0;
 
@@ -133,8 +55,8 @@ struct Sender {
   ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
       : half(lane, 0),
         share(group.rank(), group.size()),
-        most_bytes(lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
-                                                     : most_small(lane)) {}
+        most(lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
+                                               : most_small(lane)) {}
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
@@ -142,16 +64,17 @@ struct Sender {
   }
 
   // Returns when the thread's share was read, or has arrived where the bytes go directly. Several
-  // teams send one message each time they take the lane.
+  // teams send one message each time they take the lane. `settled`: none of the group has written
+  // the source since then.
   template <typename G>
-  ONEHOP_PROTOCOL void send(G& group, const void* source, uint64_t size) {
+  ONEHOP_PROTOCOL void send(G& group, const void* source, uint64_t size, bool settled = false) {
+    // A thread may have given up, too.
+    if (!settled) (void)half.agree(group, half.is_broken());
     if (half.is_broken()) return;
     half.fault = OH_LANE_OK;
-    // Others of the group may have written the source.
-    if (half.position != half.begun) group.sync();
     const uint8_t* from = static_cast<const uint8_t*>(source);
     bytes = size;
-    if (size > most_bytes) return send_large(group, from);
+    if (size > most) return send_large(group, from);
     const uint32_t small = static_cast<uint32_t>(size);
     const uint32_t lines = lines_for(small);
     Patience<A> patience(half.lane);
@@ -192,41 +115,62 @@ struct Sender {
   template <typename G>
   ONEHOP_PROTOCOL void send_large(G& group, const uint8_t* from) {
     Patience<A> patience(half.lane);
-    const uint64_t at = half.position;
-    Posting posting{};
-    bool posted = true;
-    if (group.leads()) {
-      posted = half.wait_for_room(kLargeLines, patience);
-      if (posted && group.team() == 0) {
-        store_line<A>(half.cursor.at(0),
-                      {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
-                        static_cast<uint32_t>(bytes >> 32)},
-                       half.cursor.flag});
-      }
-      while (posted && !read_posting<A>(mine(*half.lane)->posted, half.epoch, at, &posting)) {
-        posted = !patience.over();
-      }
-    }
+    const uint64_t found = group.leads() ? find_route(group, patience) : 0;
     half.advance(kLargeLines);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    if (half.agree(group, !posted)) return;
-    const bool refused = group.share(posting.capacity) < bytes;
-    const uint64_t to = group.share(
-        refused || !group.leads() ? 0 : find_import<A>(*half.lane, posting.place, bytes));
-    if (refused) {
-      if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, bytes, posting.capacity);
+    if (half.agree(group, half.is_broken())) return;
+    const uint64_t route = group.share(found);
+    if (route == kStaged) {
+      if (group.leads() && group.team() == 0) store_ending(kStaged);
+      return stage(group, from, patience);
+    }
+    if (route == kRefused) {
       half.fault = OH_LANE_TRUNCATED;
+    } else {
+      put(group, reinterpret_cast<uint8_t*>(route), from);
     }
-    if (refused || to != 0) {
-      if (to != 0) put(group, reinterpret_cast<uint8_t*>(to), from);
-      ending = refused ? kRefused : kPut;
-      if (group.teams() > 1) return;
-      group.sync();
-      if (group.leads()) say_ending();
-      return;
+    ending = route == kRefused ? kRefused : kPut;
+    if (group.teams() > 1) return;
+    group.sync();
+    if (group.leads()) say_ending();
+  }
+
+  // By the leaders: where the message goes, or kStaged or kRefused. The first team finds out, for
+  // all: the receiver may be through while others have nothing to do, and its next posting there;
+  // and the table may change.
+  template <typename G>
+  ONEHOP_PROTOCOL uint64_t find_route(const G& group, Patience<A>& patience) {
+    LaneHalf* shared = half.half;
+    const uint64_t mark = half.position + 1;
+    if (group.team() != 0) {
+      while (A::load_acquire(&shared->routed) != mark) {
+        if (patience.over()) return 0;
+      }
+      return A::load_relaxed(&shared->route);
     }
-    if (group.leads() && group.team() == 0) store_ending(kStaged);
-    stage(group, from, patience);
+    const uint64_t route = ask_for_route(patience);
+    if (group.teams() > 1 && route != 0) {
+      A::store_relaxed(&shared->route, route);
+      A::store_release(&shared->routed, mark);
+    }
+    return route;
+  }
+  ONEHOP_PROTOCOL uint64_t ask_for_route(Patience<A>& patience) {
+    if (!half.wait_for_room(kLargeLines, patience)) return 0;
+    store_line<A>(half.cursor.at(0),
+                  {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
+                    static_cast<uint32_t>(bytes >> 32)},
+                   half.cursor.flag});
+    Posting posting;
+    while (!read_posting<A>(mine(*half.lane)->posted, half.epoch, half.position, &posting)) {
+      if (patience.over()) return 0;
+    }
+    if (posting.capacity < bytes) {
+      half.warn(OH_LANE_TRUNCATED, bytes, posting.capacity);
+      return kRefused;
+    }
+    const uint64_t to = find_import<A>(*half.lane, posting.place, bytes);
+    return to != 0 ? to : uint64_t{kStaged};
   }
 
   template <typename G>
@@ -243,8 +187,8 @@ struct Sender {
   ONEHOP_PROTOCOL void stage(G& group, const uint8_t* from, Patience<A>& patience) {
     const oh_lane_handle& lane = *half.lane;
     half.know_chunks();
-    const uint64_t most = uint64_t{1} << lane.chunk_shift;
-    const uint64_t count = (bytes + most - 1) >> lane.chunk_shift;
+    const uint64_t whole = uint64_t{1} << lane.chunk_shift;
+    const uint64_t count = (bytes + whole - 1) >> lane.chunk_shift;
     const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
     const uint64_t* emptied = single ? theirs(lane)->kept_emptied : mine(lane)->emptied;
     for (uint64_t i = group.team(); i < count; i += group.teams()) {
@@ -261,7 +205,7 @@ struct Sender {
       const uint64_t begin = i << lane.chunk_shift;
       uint8_t* to =
           reinterpret_cast<uint8_t*>(lane.theirs + lane.chunks_at + (slot << lane.chunk_shift));
-      group.copy(to, from + begin, bytes - begin < most ? bytes - begin : most);
+      group.copy(to, from + begin, bytes - begin < whole ? bytes - begin : whole);
       group.sync();
       if (group.leads()) publish<A>(&theirs(lane)->filled[slot], half.epoch, chunk + 1);
     }
@@ -294,8 +238,9 @@ struct Receiver {
     Patience<A> patience(half.lane);
     const bool speaks = group.leads() && group.team() == 0;
     const bool early = capacity > half.lane->small_max;
-    if (early && half.position != half.begun) {
-      // The target may still be in use by others of the group, and its bytes on their way.
+    if (early && place.region != 0) {
+      // The peer may write into the target at once. It may still be in use by others of the group,
+      // and its bytes on their way.
       group.sync();
       if (speaks) A::fence();
     }

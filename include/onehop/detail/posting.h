@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a large message is to go: what its receiver says of the target, and the table in which the
+// sender finds it.
+//
+//   posted   region 4 | offset 6, position 2 | flag 4      the flag: epoch 8 | position 24
+//            capacity 8 | position 4 | flag 4
+//
+// Both lines have the position of the message, so that one of another is not taken for it.
+//
+// Threading: one thread of the receiver posts, one of the sender looks. The host adds to a table
+// while kernels look.
+#pragma once
+
+#include "onehop/detail/lane.h"
+
+namespace onehop::detail {
+
+// What a receive says of its memory: a region that the peer may have mapped, or none.
+struct Place {
+  uint32_t region = 0;  // 0: not to be mapped
+  uint64_t offset = 0;  // 48 bits
+};
+
+// A mapped region of the peer's. A table has 2^shift of them, found from number on; none is full.
+struct ImportEntry {
+  uint64_t number;  // 0: nothing was ever here
+  uint64_t size;
+  uint64_t base;  // as it is mapped here
+  uint64_t reserved;
+};
+struct ImportTable {
+  uint64_t shift;
+  uint64_t reserved[7];
+  ImportEntry entries[1];
+};
+
+struct Posting {
+  Place place;
+  uint64_t capacity;
+};
+
+template <typename A>
+ONEHOP_PROTOCOL void post(Pair* to, uint8_t epoch, uint64_t position, const Posting& posting) {
+  const uint32_t flag = static_cast<uint32_t>(epoch) << 24 | (position & 0xffffffu);
+  const uint32_t high = static_cast<uint32_t>(position >> 24);
+  const uint64_t offset = posting.place.offset;
+  store_line<A>(&to[0], {{posting.place.region, static_cast<uint32_t>(offset),
+                          static_cast<uint32_t>(offset >> 32 & 0xffff) | high << 16},
+                         flag});
+  store_line<A>(&to[1], {{static_cast<uint32_t>(posting.capacity),
+                          static_cast<uint32_t>(posting.capacity >> 32), high},
+                         flag});
+}
+
+// False: it is not there yet, or not all of it. One of a later position says that the message is
+// over: a team that comes late has nothing to bring.
+template <typename A>
+ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t position,
+                                  Posting* posting) {
+  const Line first = load_line<A>(&from[0]);
+  const Line second = load_line<A>(&from[1]);
+  const uint32_t high = second.words[2];
+  if (first.flag != second.flag || first.words[2] >> 16 != (high & 0xffff)) return false;
+  const uint64_t posted = static_cast<uint64_t>(high) << 24 | (second.flag & 0xffffffu);
+  if (second.flag >> 24 != epoch || posted < position) return false;
+  if (posted > position) {
+    *posting = {{}, UINT64_MAX};
+    return true;
+  }
+  posting->place = {first.words[0], first.words[1] | static_cast<uint64_t>(first.words[2] & 0xffff)
+                                                         << 32};
+  posting->capacity = second.words[0] | static_cast<uint64_t>(second.words[1]) << 32;
+  return true;
+}
+
+// Where `bytes` at a place are mapped here; 0: they are not.
+template <typename A>
+ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, const Place& place,
+                                     uint64_t bytes) {
+  if (lane.imports == 0 || place.region == 0) return 0;
+  const ImportTable* table = reinterpret_cast<const ImportTable*>(lane.imports);
+  const uint64_t mask = (uint64_t{1} << A::load_relaxed(&table->shift)) - 1;
+  for (uint64_t i = 0; i <= mask; ++i) {
+    const ImportEntry& entry = table->entries[(place.region + i) & mask];
+    const uint64_t number = A::load_acquire(&entry.number);
+    if (number == 0) return 0;
+    if (number != place.region) continue;
+    const uint64_t size = A::load_relaxed(&entry.size);
+    const bool within = place.offset <= size && bytes <= size - place.offset;
+    return within ? A::load_relaxed(&entry.base) + place.offset : 0;
+  }
+  return 0;
+}
+
+}  // namespace onehop::detail

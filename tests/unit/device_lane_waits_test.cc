@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every wait of an operation on a lane: it ends, and says why.
+#include <algorithm>
+
+#include "onehop/detail/message.h"
+#include "unit/device_lanes.h"
+
+namespace {
+
+using namespace unit;
+
+constexpr uint64_t kLarge = 1000;
+constexpr uint64_t kSmall = 40;
+
+uint32_t send_one(HostGroup& group, const oh_lane_handle& lane, uint64_t size) {
+  const std::vector<uint8_t> source(size + 16, 7);
+  Sender<Delayed> sender(lane, group);
+  if (!sender.take(group)) return sender.half.fault;
+  sender.send(group, source.data(), size);
+  sender.give(group);
+  return sender.half.fault;
+}
+// The target is as it was if the receive fails.
+uint32_t receive_one(HostGroup& group, const oh_lane_handle& lane, uint64_t capacity) {
+  std::vector<uint8_t> target(capacity + 16);
+  Receiver<Delayed> receiver(lane, group);
+  if (!receiver.take(group)) return receiver.half.fault;
+  receiver.receive(group, target.data(), capacity);
+  receiver.give(group);
+  return receiver.half.fault;
+}
+
+void store_at(const oh_lane_handle& receiver, uint64_t position, Line line) {
+  const LineRing ring{reinterpret_cast<Pair*>(receiver.mine + receiver.lines_at),
+                      receiver.ring_shift, 1};
+  line.flag = flag_at(1, ring.shift, position);
+  store_line<HostAtomics>(line_at(ring, position), line);
+}
+void announce(TwoSides& sides, uint64_t size) {
+  store_at(sides.handle(1), 0, {{kAnnounced << 30, static_cast<uint32_t>(size), 0}, 0});
+}
+// Messages that nobody receives, until there is no room for another.
+void fill_ring(TwoSides& sides) {
+  Alone alone;
+  const oh_lane_handle lane = sides.handle(0);
+  for (uint64_t i = 0; i < lines_of(lane); ++i) {
+    ASSERT_EQ(send_one(alone.group, lane, 8), OH_LANE_OK);
+  }
+}
+
+// Side 0 sends and side 1 receives; one of them waits.
+struct Wait {
+  const char* name;
+  int side;
+  void (*prepare)(TwoSides&);
+  uint32_t (*run)(HostGroup&, const oh_lane_handle&);
+  bool stores = false;  // before it waits
+};
+void PrintTo(const Wait& wait, std::ostream* stream) { *stream << wait.name; }
+
+const Wait kWaits[] = {
+    {"RoomOfASmallMessage", 0, fill_ring,
+     [](HostGroup& group, const oh_lane_handle& lane) { return send_one(group, lane, kSmall); }},
+    {"RoomOfALargeMessage", 0, fill_ring,
+     [](HostGroup& group, const oh_lane_handle& lane) { return send_one(group, lane, kLarge); }},
+    {"Posting", 0, [](TwoSides&) {},
+     [](HostGroup& group, const oh_lane_handle& lane) { return send_one(group, lane, kLarge); },
+     true},
+    {"ChunkToBeEmptied", 0,
+     [](TwoSides& sides) { post<HostAtomics>(sides.memory(0).posted, 1, 0, {{}, kLarge}); },
+     [](HostGroup& group, const oh_lane_handle& lane) { return send_one(group, lane, kLarge); },
+     true},
+    {"Head", 1, [](TwoSides&) {},
+     [](HostGroup& group, const oh_lane_handle& lane) { return receive_one(group, lane, kSmall); }},
+    {"Body", 1,
+     [](TwoSides& sides) {
+       store_at(sides.handle(1), 0, {{static_cast<uint32_t>(kSmall), 1, 2}, 0});
+       store_at(sides.handle(1), 1, {{1, 2, 3}, 0});
+     },
+     [](HostGroup& group, const oh_lane_handle& lane) { return receive_one(group, lane, kSmall); }},
+    {"Ending", 1, [](TwoSides& sides) { announce(sides, kLarge); },
+     [](HostGroup& group, const oh_lane_handle& lane) { return receive_one(group, lane, kLarge); },
+     true},
+    {"ChunkToBeFilled", 1,
+     [](TwoSides& sides) {
+       announce(sides, kLarge);
+       store_at(sides.handle(1), 1, {{kEnded << 30 | kStaged, 0, 0}, 0});
+     },
+     [](HostGroup& group, const oh_lane_handle& lane) { return receive_one(group, lane, kLarge); },
+     true},
+};
+
+class DeviceLaneWaitsTest : public ::testing::TestWithParam<Wait> {
+ protected:
+  static constexpr uint64_t kShort = 20000;
+  static Geometry geometry(uint64_t timeout_ns, uint32_t flags) {
+    return {.ring_shift = 4, .flags = flags, .timeout_ns = timeout_ns};
+  }
+  // The operation gives up; then nobody of this side stores anything for the peer to see.
+  static void expect_end(TwoSides& sides, Shape shape, uint32_t fault) {
+    const Wait& wait = GetParam();
+    const oh_lane_handle lane = sides.handle(wait.side);
+    const std::vector<uint64_t> before = sides.snapshot(1 - wait.side);
+    Crew crew(shape);
+    Threads threads;
+    start_all(threads, crew,
+              [&](HostGroup& group) { EXPECT_EQ(wait.run(group, lane), fault) << group.rank(); });
+    threads.join();
+    const std::vector<uint64_t> after = sides.snapshot(1 - wait.side);
+    if (!wait.stores) {
+      EXPECT_EQ(after, before);
+    }
+    const auto& notice = sides.notice(wait.side).failed;
+    EXPECT_EQ(notice[wait.side].fault, fault);
+    EXPECT_EQ(notice[1 - wait.side].fault, OH_LANE_OK) << "the other half goes on";
+
+    // What comes later fails at once, and the first reason stays.
+    sides.abort(wait.side);
+    for (uint32_t token : {0u, 9u}) {
+      Crew later({.teams = token == 0 ? 1u : 2u, .threads = 2});
+      const oh_lane_handle handle = sides.handle(wait.side, token);
+      start_all(threads, later,
+                [&](HostGroup& group) { EXPECT_EQ(wait.run(group, handle), OH_LANE_FAILED); });
+      threads.join();
+    }
+    EXPECT_EQ(sides.snapshot(1 - wait.side), after);
+    EXPECT_EQ(notice[wait.side].fault, fault);
+    const LaneMemory& memory = sides.memory(wait.side);
+    const LaneHalf& half = wait.side == 0 ? memory.tx : memory.rx;
+    EXPECT_EQ(half.state & (kBusy | kFailed), kFailed);
+    EXPECT_EQ(half.owner, 0u);
+  }
+};
+
+TEST_P(DeviceLaneWaitsTest, EndsAtTheDeadline) {
+  for (const Shape& shape : {Shape{}, Shape{1, 3}}) {
+    for (uint32_t flags : {0u, OH_LANE_SINGLE}) {
+      TwoSides sides(geometry(kShort, flags));
+      GetParam().prepare(sides);
+      expect_end(sides, shape, OH_LANE_TIMEOUT);
+    }
+  }
+}
+
+// Teams that find out at different times.
+TEST_P(DeviceLaneWaitsTest, EndsForSeveralTeams) {
+  for (const Shape& shape : {Shape{2, 1}, Shape{3, 2}}) {
+    TwoSides sides(geometry(kShort, 0));
+    GetParam().prepare(sides);
+    Threads threads;
+    Crew crew(shape);
+    const oh_lane_handle lane = sides.handle(GetParam().side, 5);
+    std::atomic<int> late{0};
+    start_all(threads, crew, [&](HostGroup& group) {
+      const uint32_t fault = GetParam().run(group, lane);
+      EXPECT_THAT(fault, ::testing::AnyOf(OH_LANE_OK, OH_LANE_TIMEOUT, OH_LANE_FAILED));
+      late += fault == OH_LANE_TIMEOUT;
+    });
+    threads.join();
+    EXPECT_GT(late.load(), 0);
+    const LaneMemory& memory = sides.memory(GetParam().side);
+    const LaneHalf& half = GetParam().side == 0 ? memory.tx : memory.rx;
+    EXPECT_EQ(half.state & (kBusy | kFailed), kFailed);
+    EXPECT_EQ(half.owner, 0u);
+    EXPECT_EQ(sides.notice(GetParam().side).failed[GetParam().side].fault, OH_LANE_TIMEOUT);
+  }
+}
+
+TEST_P(DeviceLaneWaitsTest, EndsWhenTheHostSaysSo) {
+  for (const Shape& shape : {Shape{}, Shape{1, 2}}) {
+    TwoSides sides(geometry(Geometry{}.timeout_ns, 0));
+    GetParam().prepare(sides);
+    sides.abort(GetParam().side);
+    expect_end(sides, shape, OH_LANE_ABORTED);
+  }
+}
+
+TEST_P(DeviceLaneWaitsTest, EndsWhileItWaits) {
+  TwoSides sides(geometry(Geometry{}.timeout_ns, 0));
+  GetParam().prepare(sides);
+  Threads threads;
+  Crew crew({.teams = 1, .threads = 2});
+  const oh_lane_handle lane = sides.handle(GetParam().side);
+  start_all(threads, crew,
+            [&](HostGroup& group) { EXPECT_EQ(GetParam().run(group, lane), OH_LANE_ABORTED); });
+  LaneMemory& memory = sides.memory(GetParam().side);
+  LaneHalf& half = GetParam().side == 0 ? memory.tx : memory.rx;
+  wait_until([&] { return (HostAtomics::load_acquire(&half.state) & kBusy) != 0; });
+  sides.abort(GetParam().side);
+  threads.join();
+  EXPECT_EQ(sides.notice(GetParam().side).failed[GetParam().side].fault, OH_LANE_ABORTED);
+}
+
+INSTANTIATE_TEST_SUITE_P(Waits, DeviceLaneWaitsTest, ::testing::ValuesIn(kWaits),
+                         [](const auto& wait) { return wait.param.name; });
+
+// One thread of a group gives up where others have nothing to wait for: it takes part in the
+// group's barriers until the lane is given back.
+TEST(DeviceLaneWaitTest, OneThreadOfAGroupGivesUp) {
+  TwoSides sides({.ring_shift = 4, .timeout_ns = 20000});
+  fill_ring(sides);
+  const std::vector<uint64_t> before = sides.snapshot(1);
+  const oh_lane_handle lane = sides.handle(0);
+  Crew crew({.teams = 1, .threads = 3});
+  Threads threads;
+  start_all(threads, crew, [&](HostGroup& group) {
+    const uint8_t source[16] = {};
+    Sender<Delayed> sender(lane, group);
+    ASSERT_TRUE(sender.take(group));
+    for (uint64_t size : {8, 8, 8}) sender.send(group, source, size);
+    EXPECT_EQ(sender.give(group), OH_LANE_TIMEOUT);
+  });
+  threads.join();
+  EXPECT_EQ(sides.snapshot(1), before);
+  EXPECT_EQ(sides.memory(0).tx.state, make_state(1, 16) | kFailed);
+}
+
+// The first team waits for the receiver, the others for it.
+TEST(DeviceLaneWaitTest, ATeamWithoutTheFirstOneGivesUp) {
+  TwoSides sides({.timeout_ns = 20000});
+  const std::vector<uint64_t> before = sides.snapshot(1);
+  Crew crew({.teams = 2});
+  HostGroup second(crew, 1);
+  EXPECT_EQ(send_one(second, sides.handle(0, 3), kLarge), OH_LANE_FAILED);
+  EXPECT_EQ(sides.snapshot(1), before);
+  EXPECT_EQ(sides.memory(0).tx.owner, 0u);
+}
+
+// What a peer says of itself is not believed where it cannot be.
+TEST(DeviceLaneWaitTest, CreditOfAnotherEpochOrAheadOfUsIsNone) {
+  for (uint64_t word : {make_word(2, 16), make_word(1, 1000), make_word(255, 16)}) {
+    TwoSides sides({.ring_shift = 4, .timeout_ns = 20000});
+    fill_ring(sides);
+    sides.memory(0).credit = word;
+    Alone alone;
+    EXPECT_EQ(send_one(alone.group, sides.handle(0), 8), OH_LANE_TIMEOUT);
+  }
+}
+
+TEST(DeviceLaneWaitTest, ALengthThatNobodySendsIsAFailure) {
+  TwoSides sides({.ring_shift = 4});
+  const oh_lane_handle lane = sides.handle(1);
+  store_at(lane, 0, {{static_cast<uint32_t>(most_small(lane) + 1), 0, 0}, 0});
+  Alone alone;
+  EXPECT_EQ(receive_one(alone.group, lane, 4000), OH_LANE_FAILED);
+  EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_FAILED);
+}
+
+}  // namespace

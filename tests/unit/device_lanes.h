@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests of messages between kernels share: groups of host threads in the place of groups
+// of GPU threads, and two sides of a lane in ordinary memory.
+//
+// Threading: a HostGroup belongs to one thread, a Crew to all of its own; TwoSides hands out
+// memory.
+#pragma once
+
+#include <barrier>
+#include <memory>
+
+#include "onehop/detail/message.h"
+#include "onehop/detail/signal.h"
+#include "unit/device_protocol.h"
+
+namespace unit {
+
+struct Shape {
+  uint32_t teams = 1;
+  uint32_t threads = 1;  // of a team
+};
+
+// What the threads of a team share. Values lie in two places in turns, as a block's do.
+struct Team {
+  explicit Team(uint32_t threads) : barrier(threads), says{{}, {}} {
+    for (auto& each : says) each.resize(threads);
+  }
+  std::barrier<> barrier;
+  uint64_t values[2] = {};
+  std::vector<uint8_t> says[2];
+};
+
+// The threads of one operation: message.h has what the protocol asks of a group.
+struct Crew {
+  explicit Crew(Shape of) : shape(of), all(of.teams * of.threads) {
+    for (uint32_t i = 0; i < of.teams; ++i) teams.push_back(std::make_unique<Team>(of.threads));
+  }
+  Shape shape;
+  std::barrier<> all;  // where a launch ends and the next one begins
+  std::vector<std::unique_ptr<Team>> teams;
+};
+
+class HostGroup {
+ public:
+  HostGroup(Crew& crew, uint32_t rank)
+      : crew_(crew), shared_(*crew.teams[rank / crew.shape.threads]), rank_(rank) {}
+
+  uint32_t rank() const { return rank_; }
+  uint32_t size() const { return teams() * threads(); }
+  uint32_t team() const { return rank_ / threads(); }
+  uint32_t teams() const { return crew_.shape.teams; }
+  bool leads() const { return at() == 0; }
+  void sync() { shared_.barrier.arrive_and_wait(); }
+  uint64_t share(uint64_t value) {
+    turn_ ^= 1;
+    if (leads()) shared_.values[turn_] = value;
+    sync();
+    return shared_.values[turn_];
+  }
+  bool any(bool flag) {
+    turn_ ^= 1;
+    shared_.says[turn_][at()] = flag;
+    sync();
+    bool found = false;
+    for (uint8_t each : shared_.says[turn_]) found = found || each != 0;
+    return found;
+  }
+  void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
+    copy_together(Lanes{at(), threads()}, to, from, bytes);
+  }
+
+  // Not of the protocol: as one kernel ends before the next begins.
+  void launch_ends() { crew_.all.arrive_and_wait(); }
+
+ private:
+  struct Lanes {
+    static constexpr unsigned kAtOnce = 4;
+    uint32_t at;
+    uint32_t of;
+    unsigned lane() const { return at; }
+    unsigned count() const { return of; }
+    Pair next(const Pair& /*own*/, const Pair* words, uint64_t i, bool valid, bool /*last*/) const {
+      return valid ? words[i + 1] : Pair{};
+    }
+  };
+  uint32_t threads() const { return crew_.shape.threads; }
+  uint32_t at() const { return rank_ % threads(); }
+
+  Crew& crew_;
+  Team& shared_;
+  uint32_t rank_;
+  uint32_t turn_ = 0;
+};
+
+// A thread for each member of the crew.
+template <typename Body>
+void start_all(Threads& threads, Crew& crew, Body body) {
+  for (uint32_t rank = 0; rank < crew.shape.teams * crew.shape.threads; ++rank) {
+    threads.start([&crew, rank, body] {
+      HostGroup group(crew, rank);
+      body(group);
+    });
+  }
+}
+
+// A group of the calling thread alone.
+struct Alone {
+  Crew crew{Shape{}};
+  HostGroup group{crew, 0};
+};
+
+struct Geometry {
+  uint32_t ring_shift = 5;
+  uint32_t chunk_slots = 4;  // a power of two
+  uint32_t chunk_shift = 6;
+  uint64_t small_max = UINT64_MAX;
+  uint32_t flags = 0;
+  uint8_t epoch = 1;
+  uint64_t position = 0;  // of the first line, and of the first chunk
+  uint64_t timeout_ns = uint64_t{100} * 1000 * 1000 * 1000;
+};
+
+// Both sides' memory of a lane, and a handle for each.
+class TwoSides {
+ public:
+  explicit TwoSides(const Geometry& geometry = {}) {
+    for (Side& side : sides_) make(side, geometry);
+    for (int i : {0, 1}) connect(sides_[i], sides_[1 - i]);
+  }
+
+  // The threads of an operation by several teams give it a token.
+  oh_lane_handle handle(int side, uint32_t token = 0) const {
+    oh_lane_handle handle = sides_[side].handle;
+    handle.token = token;
+    return handle;
+  }
+  LaneMemory& memory(int side) { return *mine(sides_[side].handle); }
+  LaneNotice& notice(int side) { return *sides_[side].notice; }
+  LaneSignals& signals(int side) { return *sides_[side].signals; }
+  void abort(int side) { HostAtomics::store_release(&notice(side).abort.word, 1); }
+
+  // All that the other side may see of what this one stores, and all that it has itself.
+  std::vector<uint64_t> snapshot(int side) const {
+    const std::vector<Block>& blocks = sides_[side].blocks;
+    std::vector<uint64_t> words(blocks.size() * 8);
+    memcpy(words.data(), blocks.data(), words.size() * 8);
+    return words;
+  }
+
+  // Memory of the other side, as it is mapped to this one.
+  void import(int side, uint32_t number, const void* base, uint64_t size) {
+    ImportTable* table = sides_[side].imports.get();
+    uint64_t i = number & kImportMask;
+    while (table->entries[i].number != 0) i = (i + 1) & kImportMask;
+    ImportEntry& entry = table->entries[i];
+    HostAtomics::store_relaxed(&entry.size, size);
+    HostAtomics::store_relaxed(&entry.base, reinterpret_cast<uint64_t>(base));
+    HostAtomics::store_release(&entry.number, number);
+  }
+
+ private:
+  static constexpr uint64_t kImportShift = 3;
+  static constexpr uint64_t kImportMask = (1 << kImportShift) - 1;
+  struct alignas(64) Block {
+    uint64_t words[8];
+  };
+  struct Freed {
+    void operator()(ImportTable* table) const { free(table); }
+  };
+  struct Side {
+    std::vector<Block> blocks;
+    std::unique_ptr<LaneNotice> notice = std::make_unique<LaneNotice>();
+    std::unique_ptr<LaneSignals> signals = std::make_unique<LaneSignals>();
+    std::unique_ptr<ImportTable, Freed> imports;
+    oh_lane_handle handle = {};
+  };
+
+  static void make(Side& side, const Geometry& geometry) {
+    const uint64_t lines_at = sizeof(LaneMemory);
+    const uint64_t chunks_at = lines_at + (uint64_t{16} << geometry.ring_shift) + 64;
+    const uint64_t end =
+        chunks_at + (static_cast<uint64_t>(geometry.chunk_slots) << geometry.chunk_shift);
+    side.blocks.resize((end + 63) / 64 + 1);
+    side.imports.reset(static_cast<ImportTable*>(
+        calloc(1, sizeof(ImportTable) + (sizeof(ImportEntry) << kImportShift))));
+    side.imports->shift = kImportShift;
+    side.handle.layout = OH_LANE_LAYOUT;
+    side.handle.flags = geometry.flags;
+    side.handle.ring_shift = geometry.ring_shift;
+    side.handle.lines_at = lines_at;
+    side.handle.chunks_at = chunks_at / 64 * 64;
+    side.handle.chunk_slots = geometry.chunk_slots;
+    side.handle.chunk_shift = geometry.chunk_shift;
+    side.handle.timeout_ns = geometry.timeout_ns;
+    side.handle.small_max = geometry.small_max;
+    side.handle.mine = reinterpret_cast<uint64_t>(side.blocks.data());
+    side.handle.notice = reinterpret_cast<uint64_t>(side.notice.get());
+    side.handle.signals = reinterpret_cast<uint64_t>(side.signals.get());
+    side.handle.imports = reinterpret_cast<uint64_t>(side.imports.get());
+    begin_at(*mine(side.handle), geometry);
+  }
+  // As if all before the first position had been sent and received.
+  static void begin_at(LaneMemory& memory, const Geometry& geometry) {
+    const uint64_t at = geometry.position;
+    for (LaneHalf* half : {&memory.tx, &memory.rx}) {
+      half->state = make_state(geometry.epoch, at);
+      half->chunks = at;
+      half->through = make_word(geometry.epoch, at);
+    }
+    memory.credit = memory.kept_credit = make_word(geometry.epoch, at);
+    for (uint64_t i = at; i > 0 && i + geometry.chunk_slots > at; --i) {
+      const uint64_t slot = (i - 1) % geometry.chunk_slots;
+      for (uint64_t* words : {memory.filled, memory.emptied, memory.kept_emptied}) {
+        words[slot] = make_word(geometry.epoch, i);
+      }
+    }
+  }
+  static void connect(Side& side, const Side& other) {
+    side.handle.theirs = other.handle.mine;
+    side.handle.their_signals = other.handle.signals;
+  }
+
+  Side sides_[2];
+};
+
+}  // namespace unit

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "onehop/detail/message.h"
+#include "unit/device_flow.h"
+
+namespace {
+
+using namespace unit;
+
+// Two of them share the end of the table.
+constexpr uint32_t kRegion = 15;
+constexpr uint32_t kOtherRegion = 7;
+
+struct Way {
+  const char* name;
+  Shape senders;
+  Shape receivers;
+  size_t per_take;
+  uint64_t small_max;  // beyond the ring: the receiver posts when it knows the length
+};
+void PrintTo(const Way& way, std::ostream* stream) { *stream << way.name; }
+
+class DeviceLargeMessagesTest : public ::testing::TestWithParam<Way> {
+ protected:
+  static Geometry geometry() {
+    return {.ring_shift = 4,
+            .small_max = GetParam().small_max,
+            .epoch = 255,
+            .position = first_positions(4)[1]};
+  }
+  // Chunks, tiles of a team, and more of either than there are slots and teams; small ones between.
+  static Course course(uint64_t salt) {
+    std::vector<Message> messages;
+    for (uint64_t size : {53, 64, 65, 191, 192, 193, 4096, 8191, 12289, 20000}) {
+      messages.push_back({size, size});
+      messages.push_back({size % 50, 50});
+      messages.push_back({size, size + 100});
+    }
+    return {.messages = std::move(messages),
+            .senders = GetParam().senders,
+            .receivers = GetParam().receivers,
+            .per_take = GetParam().per_take,
+            .region = kRegion,
+            .salt = salt};
+  }
+  static uint64_t chunks_sent(TwoSides& sides, int side) {
+    return sides.memory(side).tx.chunks - geometry().position;
+  }
+};
+
+TEST_P(DeviceLargeMessagesTest, ThroughTheChunksWhereTheRegionIsNotMapped) {
+  TwoSides sides(geometry());
+  Flow there(sides, 0, course(1));
+  Flow back(sides, 1, course(2));
+  sides.import(0, kOtherRegion, there.targets(), there.targets_size());
+  sides.import(1, kRegion, back.targets(), 40);  // it ends before the targets do
+  Threads threads;
+  there.start(threads);
+  back.start(threads);
+  threads.join();
+  EXPECT_GT(chunks_sent(sides, 0), 1000u);
+  EXPECT_EQ(chunks_sent(sides, 0), chunks_sent(sides, 1));
+  EXPECT_EQ(sides.memory(1).rx.chunks, sides.memory(0).tx.chunks);
+}
+
+TEST_P(DeviceLargeMessagesTest, StraightIntoARegionThatIsMapped) {
+  TwoSides sides(geometry());
+  Flow there(sides, 0, course(3));
+  Flow back(sides, 1, course(4));
+  sides.import(0, kOtherRegion, back.targets(), 8);
+  sides.import(0, kRegion, there.targets(), there.targets_size());
+  sides.import(1, kRegion, back.targets(), back.targets_size());
+  Threads threads;
+  there.start(threads);
+  back.start(threads);
+  threads.join();
+  EXPECT_EQ(chunks_sent(sides, 0) + chunks_sent(sides, 1), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, DeviceLargeMessagesTest,
+    ::testing::Values(Way{"OneThread", {}, {}, 1, 40}, Way{"PostedLate", {}, {}, 5, UINT64_MAX},
+                      Way{"Threads", {1, 3}, {1, 2}, 1, 40},
+                      Way{"ThreadsManyATake", {1, 2}, {1, 3}, 100, 40},
+                      Way{"ThreadsManyATakePostedLate", {1, 3}, {1, 2}, 4, UINT64_MAX},
+                      Way{"Teams", {3, 2}, {2, 1}, 1, 40},
+                      Way{"TeamsPostedLate", {2, 1}, {3, 2}, 1, UINT64_MAX}),
+    [](const auto& way) { return way.param.name; });
+
+// Whether the sender has announced its first message; or the receiver said where it is to go.
+bool is_announced(TwoSides& sides) {
+  const oh_lane_handle lane = sides.handle(1);
+  const Pair* head = reinterpret_cast<const Pair*>(lane.mine + lane.lines_at);
+  return HostAtomics::load_acquire(&head->high) != 0;
+}
+bool is_posted(TwoSides& sides) {
+  return HostAtomics::load_acquire(&sides.memory(0).posted[1].high) != 0;
+}
+
+TEST(DeviceLargeOrderTest, WhoeverComesFirst) {
+  for (bool mapped : {false, true}) {
+    for (bool receiver_first : {false, true}) {
+      TwoSides sides({.ring_shift = 3, .small_max = 16});
+      Flow flow(sides, 0, {.messages = {{5000, 5000}, {16, 16}}, .region = kRegion});
+      if (mapped) sides.import(0, kRegion, flow.targets(), flow.targets_size());
+      Threads threads;
+      if (receiver_first) {
+        flow.start_receivers(threads);
+        wait_until([&] { return is_posted(sides); });
+        flow.start_senders(threads);
+      } else {
+        flow.start_senders(threads);
+        wait_until([&] { return is_announced(sides); });
+        flow.start_receivers(threads);
+      }
+      threads.join();
+      EXPECT_EQ(sides.memory(0).tx.chunks, mapped ? 0u : (5000 + 63) / 64);
+    }
+  }
+}
+
+// The members of a crew, each in its own time.
+uint32_t send_part(Crew& crew, uint32_t rank, const oh_lane_handle& lane,
+                   const std::vector<uint8_t>& source) {
+  HostGroup group(crew, rank);
+  Sender<Delayed> sender(lane, group);
+  if (!sender.take(group)) return sender.half.fault;
+  sender.send(group, source.data(), source.size(), true);
+  return sender.give(group);
+}
+
+// The second team has nothing to send: when it comes the receiver has posted its next receive.
+TEST(DeviceLargeOrderTest, ATeamWithoutAChunkMayComeLate) {
+  TwoSides sides({.small_max = 16});
+  const std::vector<uint8_t> source(64, 9);
+  std::vector<uint8_t> target(64);
+  const oh_lane_handle lane = sides.handle(0, 3);
+  const oh_lane_handle theirs = sides.handle(1);
+  Crew crew({.teams = 2});
+  Threads threads;
+  threads.start([&] {
+    Alone alone;
+    Receiver<Delayed> receiver(theirs, alone.group);
+    ASSERT_TRUE(receiver.take(alone.group));
+    receiver.receive(alone.group, target.data(), target.size());
+    EXPECT_EQ(receiver.give(alone.group), OH_LANE_OK);
+    EXPECT_EQ(target, source);
+    post<Delayed>(sides.memory(0).posted, 1, 2, {{}, 4000});
+  });
+  EXPECT_EQ(send_part(crew, 0, lane, source), OH_LANE_OK);
+  threads.join();
+  EXPECT_EQ(send_part(crew, 1, lane, source), OH_LANE_OK);
+  EXPECT_EQ(sides.memory(0).tx.state, make_state(1, 2));
+  EXPECT_EQ(sides.notice(0).failed[0].fault, OH_LANE_OK);
+}
+
+// Regions are imported at any time: all teams go by what the first one found.
+TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoTeams) {
+  TwoSides sides({.small_max = 16});
+  const std::vector<uint8_t> source(128, 9);
+  std::vector<uint8_t> target(144);
+  const oh_lane_handle lane = sides.handle(0, 3);
+  const oh_lane_handle theirs = sides.handle(1);
+  Crew crew({.teams = 2});
+  Threads threads;
+  threads.start([&] {
+    Alone alone;
+    Receiver<Delayed> receiver(theirs, alone.group);
+    ASSERT_TRUE(receiver.take(alone.group));
+    receiver.receive(alone.group, target.data(), 128, {kRegion, 0});
+    EXPECT_EQ(receiver.give(alone.group), OH_LANE_OK);
+  });
+  EXPECT_EQ(send_part(crew, 0, lane, source), OH_LANE_OK);
+  sides.import(0, kRegion, target.data(), target.size());
+  EXPECT_EQ(send_part(crew, 1, lane, source), OH_LANE_OK);
+  threads.join();
+  EXPECT_TRUE(std::equal(source.begin(), source.end(), target.begin()));
+  EXPECT_EQ(sides.memory(0).tx.chunks, 2u);
+}
+
+TEST(DeviceLargeOrderTest, BothSidesAreToldOfWhatIsTooLong) {
+  TwoSides sides({.small_max = 16});
+  Flow flow(sides, 0, {.messages = {{500, 499}, {10, 8}, {500, 500}}});
+  Threads threads;
+  flow.start(threads);
+  threads.join();
+  const auto& sent = sides.notice(0).warned[0];
+  EXPECT_EQ(sent.fault, OH_LANE_TRUNCATED);
+  EXPECT_EQ(sent.bytes, 500u);
+  EXPECT_EQ(sent.capacity, 499u);
+  const auto& received = sides.notice(1).warned[1];
+  EXPECT_EQ(received.fault, OH_LANE_TRUNCATED);
+  EXPECT_EQ(received.bytes, 10u) << "the last one";
+  EXPECT_EQ(received.capacity, 8u);
+  for (int side : {0, 1}) {
+    EXPECT_EQ(sides.notice(side).failed[side].fault, OH_LANE_OK);
+    EXPECT_EQ(sides.notice(side).warned[1 - side].fault, OH_LANE_OK);
+  }
+}
+
+// Positions and offsets of which no bit may be lost.
+TEST(DeviceLargeOrderTest, APostingIsThatOfItsMessageOnly) {
+  for (uint64_t position : {uint64_t{0}, (uint64_t{1} << 24) - 1, uint64_t{0x1a2b3c4d5e6f}}) {
+    Pair lines[2] = {};
+    const Posting said{{0xfedcba98, 0xabcdef012345}, 0x123456789abcdef0};
+    Posting seen{};
+    EXPECT_FALSE(read_posting<HostAtomics>(lines, 7, position, &seen));
+    post<HostAtomics>(lines, 7, position, said);
+    EXPECT_FALSE(read_posting<HostAtomics>(lines, 8, position, &seen));
+    EXPECT_FALSE(read_posting<HostAtomics>(lines, 7, position + 2, &seen));
+    EXPECT_FALSE(read_posting<HostAtomics>(lines, 7, position + (1 << 24), &seen));
+    EXPECT_FALSE(read_posting<HostAtomics>(lines, 7, position + (uint64_t{1} << 40), &seen));
+    ASSERT_TRUE(read_posting<HostAtomics>(lines, 7, position, &seen));
+    EXPECT_EQ(seen.place.region, said.place.region);
+    EXPECT_EQ(seen.place.offset, said.place.offset);
+    EXPECT_EQ(seen.capacity, said.capacity);
+    post<HostAtomics>(lines, 7, position + 2, said);
+    Pair next[2] = {lines[0], {}};
+    post<HostAtomics>(lines, 7, position, said);
+    next[1] = lines[1];
+    EXPECT_FALSE(read_posting<HostAtomics>(next, 7, position, &seen)) << "half of another";
+  }
+}
+
+}  // namespace

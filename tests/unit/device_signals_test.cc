@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onehop/detail/signal.h"
+
+#include "unit/device_lanes.h"
+
+namespace {
+
+using namespace unit;
+
+constexpr uint32_t kSlot = 63;
+constexpr uint64_t kShort = 20000;
+
+TEST(DeviceSignalsTest, CountsAreConsumed) {
+  TwoSides sides({.timeout_ns = kShort});
+  Alone alone;
+  const oh_lane_handle ours = sides.handle(0);
+  const oh_lane_handle theirs = sides.handle(1);
+  EXPECT_TRUE(signal<Delayed>(ours, alone.group, kSlot, 3));
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, kSlot, 2), OH_LANE_OK);
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, kSlot, 1), OH_LANE_OK);
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, kSlot, 0), OH_LANE_OK);
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, kSlot, 1), OH_LANE_TIMEOUT);
+  EXPECT_TRUE(signal<Delayed>(ours, alone.group, kSlot, 1));
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, kSlot - 1, 1), OH_LANE_TIMEOUT);
+  EXPECT_EQ(wait_signal<Delayed>(ours, alone.group, kSlot, 1), OH_LANE_TIMEOUT);
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, kSlot, 1), OH_LANE_OK);
+  EXPECT_EQ(sides.signals(1).taken[kSlot], 4u);
+}
+
+TEST(DeviceSignalsTest, AWaitThatGivesUpTakesNothing) {
+  TwoSides sides({.timeout_ns = kShort});
+  Alone alone;
+  const oh_lane_handle theirs = sides.handle(1);
+  EXPECT_TRUE(signal<Delayed>(sides.handle(0), alone.group, 5, 2));
+  for (uint64_t count : {uint64_t{3}, UINT64_MAX}) {
+    EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, 5, count), OH_LANE_TIMEOUT);
+  }
+  EXPECT_EQ(sides.signals(1).taken[5], 0u);
+  sides.abort(1);
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, 5, 3), OH_LANE_ABORTED);
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, 5, 2), OH_LANE_OK) << "it need not wait";
+  EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_OK) << "signals belong to no lane";
+}
+
+TEST(DeviceSignalsTest, ThereIsNoSuchSlot) {
+  TwoSides sides;
+  Alone alone;
+  EXPECT_FALSE(signal<Delayed>(sides.handle(0), alone.group, kSignalSlots, 1));
+  EXPECT_EQ(wait_signal<Delayed>(sides.handle(1), alone.group, kSignalSlots, 1), OH_LANE_RANGE);
+}
+
+// What another wait has taken may be more than we have seen arrive.
+TEST(DeviceSignalsTest, MoreTakenThanSeenIsNoSignal) {
+  TwoSides sides({.timeout_ns = kShort});
+  Alone alone;
+  sides.signals(1).arrived[0] = 3;
+  sides.signals(1).taken[0] = 5;
+  EXPECT_EQ(wait_signal<Delayed>(sides.handle(1), alone.group, 0, 1), OH_LANE_TIMEOUT);
+  EXPECT_EQ(sides.signals(1).taken[0], 5u);
+}
+
+TEST(DeviceSignalsTest, SeveralWaitersAndSignallersOfASlot) {
+  constexpr uint64_t kRounds = 300;
+  TwoSides sides;
+  const oh_lane_handle ours = sides.handle(0);
+  const oh_lane_handle theirs = sides.handle(1);
+  Threads threads;
+  for (uint64_t count : {1, 2, 3}) {
+    threads.start([&theirs, count] {
+      Alone alone;
+      for (uint64_t i = 0; i < kRounds; ++i) {
+        ASSERT_EQ(wait_signal<Delayed>(theirs, alone.group, 2, count), OH_LANE_OK);
+      }
+    });
+  }
+  for (int i = 0; i < 2; ++i) {
+    threads.start([&ours] {
+      Alone alone;
+      for (uint64_t k = 0; k < kRounds * 3; ++k) {
+        ASSERT_TRUE(signal<Delayed>(ours, alone.group, 2, 1));
+      }
+    });
+  }
+  threads.join();
+  EXPECT_EQ(sides.signals(1).arrived[2], 6 * kRounds);
+  EXPECT_EQ(sides.signals(1).taken[2], 6 * kRounds);
+}
+
+// What all threads of a group have stored before a signal is there for all that waited for it.
+TEST(DeviceSignalsTest, ASignalComesBehindWhatTheGroupStored) {
+  constexpr uint64_t kRounds = 400;
+  constexpr uint32_t kThreads = 3;
+  TwoSides sides;
+  std::vector<uint64_t> data(kThreads);
+  std::atomic<uint64_t> wrong{0};
+  Threads threads;
+  Crew putting({.teams = 1, .threads = kThreads});
+  Crew waiting({.teams = 1, .threads = kThreads});
+  const oh_lane_handle ours = sides.handle(0);
+  const oh_lane_handle theirs = sides.handle(1);
+  start_all(threads, putting, [&](HostGroup& group) {
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+      data[group.rank()] = round;
+      ASSERT_TRUE(signal<Delayed>(ours, group, 0, 1));
+      ASSERT_EQ(wait_signal<Delayed>(ours, group, 1, 2), OH_LANE_OK);
+    }
+  });
+  start_all(threads, waiting, [&](HostGroup& group) {
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+      ASSERT_EQ(wait_signal<Delayed>(theirs, group, 0, 1), OH_LANE_OK);
+      for (uint64_t value : data) wrong += value != round;
+      ASSERT_TRUE(signal<Delayed>(theirs, group, 1, 2));
+    }
+  });
+  threads.join();
+  EXPECT_EQ(wrong.load(), 0u);
+}
+
+}  // namespace
