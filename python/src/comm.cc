@@ -29,6 +29,7 @@ int64_t source_of(nb::handle source) {
   }
   return rank;
 }
+
 struct CommunicatorArguments {
   int64_t rank;
   int64_t size;
