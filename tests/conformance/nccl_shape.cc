@@ -186,6 +186,9 @@ TEST(GpuNcclShape, WrongArgumentsAreRefused) {
     ohComm_t comm = nullptr;
     EXPECT_EQ(ohCommInitRank(&comm, 2, ohUniqueId{}, 0), ohInvalidArgument);
     EXPECT_EQ(ohCommInitRank(&comm, 2, ohUniqueId{}, 2), ohInvalidArgument);
+    ohUniqueId id{{1}};  // of one byte; this thread has set no device
+    EXPECT_EQ(ohCommInitRank(&comm, 2, id, 0), ohSystemError);
+    EXPECT_NE(std::string(oh_error_text()).find("cudaSetDevice"), std::string::npos);
     EXPECT_EQ(comm, nullptr);
   });
 }
