@@ -106,10 +106,13 @@ __device__ oh_lane_fault send(const oh_lane_handle& handle, Group& group, const 
 template <typename Group>
 __device__ oh_lane_fault recv(const oh_lane_handle& handle, Group& group, void* data,
                               uint64_t capacity, uint64_t* received = nullptr) {
-  RecvLane<Group> lane(handle, group);
-  lane.recv(data, capacity);
-  if (received != nullptr) *received = lane.bytes();
-  return lane.close();
+  detail::Receiver<detail::DeviceAtomics> receiver(handle, group);
+  if (receiver.take(group)) {
+    receiver.receive(group, data, capacity, {}, true);
+    receiver.give(group);
+  }
+  if (received != nullptr) *received = receiver.length;
+  return static_cast<oh_lane_fault>(receiver.half.fault);
 }
 
 // Receives a message, and sends it on by another lane; it stays in `data`, too.

@@ -78,9 +78,18 @@ Status launch_with(std::vector<Pending>& run, cuda::Function kernel, uint32_t bl
   return gpu.launch_remote(run.front().stream, kernel, blocks, kernels::kStreamThreads, args.get());
 }
 
+// A thread a line, where that is less than a block: fewer look at the ring, and begin sooner.
+uint32_t threads_for(const StreamOp& op) {
+  constexpr uint64_t kWarpBytes = 384;
+  if (!of_lane(op)) return 32;
+  if (op.bytes > kTeamBytes) return kernels::kStreamThreads;
+  return static_cast<uint32_t>(std::max<uint64_t>(1, (op.bytes + kWarpBytes - 1) / kWarpBytes)) *
+         32;
+}
+
 Status launch_one(Pending& only, cuda::Function kernel, uint32_t blocks) {
   kernels::StreamArgs args{only.op};
-  return only.endpoint->gpu()->launch_remote(only.stream, kernel, blocks, kernels::kStreamThreads,
+  return only.endpoint->gpu()->launch_remote(only.stream, kernel, blocks, threads_for(only.op),
                                              &args);
 }
 

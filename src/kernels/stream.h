@@ -74,7 +74,8 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
     case StreamKind::kRecv: {
       onehop::detail::Receiver<A> receiver(op.lane, group);
       if (!receiver.take(group)) return;
-      receiver.receive(group, reinterpret_cast<void*>(op.data), op.bytes, {op.region, op.offset});
+      receiver.receive(group, reinterpret_cast<void*>(op.data), op.bytes, {op.region, op.offset},
+                       /*settled=*/true);
       if (op.size_to != 0 && speaks) {
         A::store_relaxed(reinterpret_cast<uint64_t*>(op.size_to), receiver.length);
       }

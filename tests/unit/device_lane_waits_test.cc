@@ -129,7 +129,7 @@ class DeviceLaneWaitsTest : public ::testing::TestWithParam<Wait> {
     const LaneMemory& memory = sides.memory(wait.side);
     const LaneHalf& half = wait.side == 0 ? memory.tx : memory.rx;
     EXPECT_EQ(half.state & (kBusy | kFailed), kFailed);
-    EXPECT_EQ(half.owner, 0u);
+    EXPECT_EQ(half.owner >> 16 & 0xffff, half.owner & 0xffff);
   }
 };
 
@@ -162,7 +162,7 @@ TEST_P(DeviceLaneWaitsTest, EndsForSeveralTeams) {
     const LaneMemory& memory = sides.memory(GetParam().side);
     const LaneHalf& half = GetParam().side == 0 ? memory.tx : memory.rx;
     EXPECT_EQ(half.state & (kBusy | kFailed), kFailed);
-    EXPECT_EQ(half.owner, 0u);
+    EXPECT_EQ(half.owner >> 16 & 0xffff, half.owner & 0xffff);
     EXPECT_EQ(sides.notice(GetParam().side).failed[GetParam().side].fault, OH_LANE_TIMEOUT);
   }
 }

@@ -81,6 +81,14 @@ struct DeviceAtomics {
   static ONEHOP_PROTOCOL void add(uint64_t* word, uint64_t more) {
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
   }
+  static ONEHOP_PROTOCOL uint64_t fetch_add(uint64_t* word, uint64_t more) {
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
+                 : "=l"(old)
+                 : "l"(word), "l"(more)
+                 : "memory");
+    return old;
+  }
   static ONEHOP_PROTOCOL uint64_t fetch_add_ordered(uint64_t* word, uint64_t more) {
     uint64_t old;
     asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"

@@ -67,6 +67,10 @@ struct BasicHostAtomics {
     Between{}();
     std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_relaxed);
   }
+  static uint64_t fetch_add(uint64_t* word, uint64_t more) {
+    Between{}();
+    return std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_relaxed);
+  }
   static uint64_t fetch_add_ordered(uint64_t* word, uint64_t more) {
     Between{}();
     return std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_acq_rel);

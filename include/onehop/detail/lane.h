@@ -31,7 +31,7 @@ namespace onehop::detail {
 inline constexpr uint32_t kMostChunks = 64;
 
 struct alignas(64) LaneHalf {
-  uint64_t state;
+  uint64_t state;  // in one access with the owner
   uint64_t owner;
   uint64_t chunks;   // cursor of the staged ring
   uint64_t through;  // tx: what the receiver was through with when we looked last; rx: what we said
@@ -170,9 +170,9 @@ struct Half {
   }
 
   // Behind the last access of the team's threads to the lane. commit(), by one thread of the last
-  // team, if none has failed.
+  // team, if none has failed; `told`: it tells the other side something.
   template <typename G, typename Commit>
-  ONEHOP_PROTOCOL void give(G& group, Commit&& commit) {
+  ONEHOP_PROTOCOL void give(G& group, bool told, Commit&& commit) {
     (void)agree(group, is_broken());
     if (!group.leads()) return;
     if (is_broken()) fail(fault, 0, 0);
@@ -180,14 +180,15 @@ struct Half {
     if (chunks_known) A::fence();
     bool good = !is_broken();
     if (group.teams() > 1) {
-      const uint64_t seen = A::fetch_add_ordered(&half->owner, 1) + 1;
+      // In order where the other side is to be told of what all have done.
+      const uint64_t seen =
+          (told ? A::fetch_add_ordered(&half->owner, 1) : A::fetch_add(&half->owner, 1)) + 1;
       if ((seen & 0xffff) != group.teams()) return leave(seen);
       if (good && (A::load_relaxed(&half->state) & kFailed) != 0) fault = OH_LANE_FAILED;
       good = !is_broken();
     }
     if (good) commit();
     release(good);
-    if (group.teams() > 1) A::store_release(&half->owner, 0);
   }
 
   // After this fault the lane does not go on.
@@ -226,10 +227,13 @@ struct Half {
     return true;
   }
 
+  ONEHOP_PROTOCOL bool owes_credit() const {
+    const uint32_t kept = static_cast<uint32_t>(position) - static_cast<uint32_t>(through);
+    return kept >= (cursor.mask + 1) / 4;
+  }
   // By the leader, when nobody of us looks at lines before `position` any more.
   ONEHOP_PROTOCOL void give_credit() {
-    const uint32_t kept = static_cast<uint32_t>(position) - static_cast<uint32_t>(through);
-    if (kept < (cursor.mask + 1) / 4) return;
+    if (!owes_credit()) return;
     through = position;
     uint64_t* word =
         (lane->flags & OH_LANE_SINGLE) != 0 ? &mine(*lane)->kept_credit : &theirs(*lane)->credit;
@@ -257,34 +261,35 @@ struct Half {
 
   // The state before, with kBusy only if it was another's. The first team takes the half for all.
   ONEHOP_PROTOCOL uint64_t claim(uint32_t team, uint32_t teams) {
+    if (team != 0) return join(teams);
     Patience<A> patience(lane);
-    if (team != 0) return join(patience);
+    uint64_t before = A::fetch_or(&half->state, kBusy);
     // Other teams of ours may still be at what came before: their waits end.
-    while (lane->follows != 0 && A::load_acquire(&half->owner) >> 32 == lane->follows) {
-      if (patience.over()) return kFailed;
+    while ((before & (kBusy | kFailed)) == kBusy && lane->follows != 0 &&
+           A::load_relaxed(&half->owner) >> 32 == lane->follows && !patience.over()) {
+      before = A::fetch_or(&half->state, kBusy);
     }
-    const uint64_t before = A::fetch_or(&half->state, kBusy);
     if ((before & kBusy) != 0) return before;
     if ((before & kFailed) != 0) {
       A::fetch_and(&half->state, ~kBusy);
     } else if (teams > 1) {
-      A::store_release(&half->owner, static_cast<uint64_t>(lane->token) << 32 | kJoined);
+      A::store_relaxed(&half->owner, static_cast<uint64_t>(lane->token) << 32 | kJoined);
     }
     return before;
   }
-  // A team that comes late may find that its operation has failed, and even that the lane has begun
-  // anew since: then nobody calls it any more.
-  ONEHOP_PROTOCOL uint64_t join(Patience<A>& patience) {
-    uint64_t owner = A::load_acquire(&half->owner);
+  // The cursor is looked at together with the owner. A team that comes late may find that its
+  // operation has failed, and even that the lane has begun anew since: then nobody calls it any
+  // more.
+  ONEHOP_PROTOCOL uint64_t join(uint32_t teams) {
+    Patience<A> patience(lane);
     while (true) {
-      if (owner >> 32 == lane->token) {
-        const uint64_t seen = A::compare_swap(&half->owner, owner, owner + kJoined);
-        if (seen == owner) return A::load_acquire(&half->state) & ~kBusy;
-        owner = seen;
-        continue;
+      const Pair seen = A::load_line(reinterpret_cast<const Pair*>(&half->state));
+      // One that all have left is of the launch before, with the same token.
+      if (seen.high >> 32 == lane->token && (seen.high & 0xffff) < teams) {
+        A::add(&half->owner, kJoined);
+        return seen.low & ~kBusy;
       }
-      if ((A::load_relaxed(&half->state) & kFailed) != 0 || patience.over()) return kFailed;
-      owner = A::load_acquire(&half->owner);
+      if ((seen.low & kFailed) != 0 || patience.over()) return kFailed;
     }
   }
   // Of an operation that failed the last to leave gives the half back, though not all have come.

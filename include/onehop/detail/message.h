@@ -93,7 +93,7 @@ struct Sender {
 
   template <typename G>
   ONEHOP_PROTOCOL uint32_t give(G& group) {
-    half.give(group, [this] { say_ending(); });
+    half.give(group, ending != 0, [this] { say_ending(); });
     return half.fault;
   }
 
@@ -230,8 +230,11 @@ struct Receiver {
   }
 
   // Afterwards `length` is that of the message. `place`: of the target, where the peer may map it.
+  // `settled`: nobody else of the group is at the target, and the bytes are looked at only behind
+  // give().
   template <typename G>
-  ONEHOP_PROTOCOL void receive(G& group, void* target, uint64_t capacity, const Place& place = {}) {
+  ONEHOP_PROTOCOL void receive(G& group, void* target, uint64_t capacity, const Place& place = {},
+                               bool settled = false) {
     if (half.is_broken()) return;
     half.fault = OH_LANE_OK;
     length = 0;
@@ -258,8 +261,9 @@ struct Receiver {
       there = !patience.over();
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+    if (settled && !there) return;
     // Others of the group may have used the target until here.
-    if (half.agree(group, !there)) return;
+    if (!settled && half.agree(group, !there)) return;
     if (head.words[0] >> 30 == kAnnounced) {
       length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;
       if (!early && speaks) say_where(place, capacity);
@@ -278,15 +282,16 @@ struct Receiver {
     }
     if (share.rank == 0 && length > capacity) half.warn(OH_LANE_TRUNCATED, length, capacity);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    if (half.agree(group, !whole)) return;
+    if (!whole && !half.is_broken()) half.fault = OH_LANE_FAILED;
+    if (settled ? !whole : half.agree(group, !whole)) return;
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
     half.advance(lines_for(small));
-    if (group.teams() == 1 && group.leads()) half.give_credit();
+    if (!settled && group.teams() == 1 && group.leads()) half.give_credit();
   }
 
   template <typename G>
   ONEHOP_PROTOCOL uint32_t give(G& group) {
-    half.give(group, [this] { half.give_credit(); });
+    half.give(group, half.owes_credit(), [this] { half.give_credit(); });
     return half.fault;
   }
 
