@@ -83,12 +83,15 @@ class RemoteRegion {
  public:
   explicit RemoteRegion(oh_remote_region* handle) : handle_(handle) {}
   size_t size() const { return oh_remote_region_size(handle_.get()); }
+  // As kernels put into it. Valid until it is detached.
+  oh_remote_memory device() const;
   oh_remote_region* get() const { return handle_.get(); }
 
  private:
   detail::Handle<oh_remote_region, oh_remote_region_detach> handle_;
 };
 
+class OnStream;
 class PreparedBatch;
 
 // A connection to one remote endpoint.
@@ -174,6 +177,13 @@ class Peer {
     check(oh_peer_wait_signal(get(), slot, count, timeout.count()));
   }
 
+  // Operations in the order of a CUstream, and lanes for kernels: see onehop_stream.hpp.
+  OnStream on(void* stream) const;
+  void warmup(Timeout timeout = kDefaultTimeout);
+  oh_lane_handle device_handle(uint32_t lane) const;
+  void reset_lane(uint32_t lane, Timeout timeout = kDefaultTimeout);
+  oh_stream_info stream_info() const;
+
   oh_peer_info info() const {
     auto info = detail::sized<oh_peer_info>();
     check(oh_peer_get_info(get(), &info));
@@ -204,5 +214,6 @@ class Peer {
 
 #include "onehop/onehop_batch.hpp"
 #include "onehop/onehop_endpoint.hpp"
+#include "onehop/onehop_stream.hpp"
 
 #endif  // ONEHOP_ONEHOP_HPP_

@@ -92,6 +92,8 @@ class Endpoint : public EndpointView {
   detail::Handle<oh_endpoint, oh_endpoint_destroy> handle_;
 };
 
+class CommunicatorOnStream;
+
 // Ranks that meet at one rendezvous.
 class Communicator {
  public:
@@ -108,6 +110,9 @@ class Communicator {
   void barrier(Timeout timeout = kDefaultTimeout) {
     check(oh_comm_barrier(handle_.get(), timeout.count()));
   }
+  // See onehop_stream.hpp. warmup() connects these ranks, and their lanes.
+  CommunicatorOnStream on(void* stream);
+  void warmup(const std::vector<int32_t>& ranks, Timeout timeout = kDefaultTimeout);
   oh_comm* get() const { return handle_.get(); }
 
  private:

@@ -1,6 +1,6 @@
 """The compiled part of onehop: use the package."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 import enum
 from typing import Any
 
@@ -189,6 +189,12 @@ class RemoteRegion:
     A region of a peer, or a slice of it: remote[first:last], in bytes. Create it with Peer.attach.
     """
 
+    def device_memory(self) -> tuple[int, int]:
+        """
+        (address, bytes) of the region, or of this slice, as our GPU reaches it: for kernels that put into it. Good until it
+        is detached. OperationError with Status.NOT_VIABLE: it cannot be mapped here.
+        """
+
     def __len__(self) -> int: ...
 
     def __getitem__(self, key: slice) -> RemoteRegion:
@@ -285,6 +291,68 @@ class Request:
     def clear_event(self) -> None:
         """
         Makes the event descriptor unreadable again; look at all armed requests afterwards.
+        """
+
+class Group:
+    """What onehop.group gives: a context manager."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+def group() -> Group:
+    """
+    For `with onehop.group():` - what this thread gives to streams within it is begun together at its end, each
+    stream's in one launch: sends and receives then wait for none of each other. Groups may be nested; only the
+    outermost end begins. At most 128 operations a stream, each lane at most once in a direction. Errors of
+    operations may come at the end; it begins what was given also when its body raises.
+    """
+
+class OnStream:
+    """
+    A peer's operations in the order of a CUDA stream: each call enqueues and returns, may be captured into a graph
+    and replayed any number of times. Create it with Peer.on.
+
+    Send k of a lane meets receive k of the peer's, never one of Peer.send. What goes wrong after a call has
+    returned is told by Peer.async_error. Buffers are GPU memory, of any size and alignment. They are kept until the
+    stream is through with them (looked at in later calls; torch tensors by record_stream); those of captured
+    operations are not: keep them as long as the graph.
+    """
+
+    def send(self, buffer: onehop.buffers.Buffer, lane: int = 0, timeout: float | None = ..., size_from: onehop.buffers.Buffer | None = None) -> None:
+        """
+        Sends the bytes of a buffer; in the stream's order it may be written again afterwards.
+
+        lane: 0 to 15. timeout: seconds that the GPU waits for the receive, then the lane fails; None for ever; left
+        out, ONEHOP_TIMEOUT. size_from: 8 bytes of GPU memory, how many bytes of the buffer to send, read when it runs.
+        A message of at most StreamInfo.stream_buffered bytes does not wait for its receive. The first call connects
+        the lanes, which blocks: see Peer.warmup. InvalidArgument: host memory, no such lane, or a capture without
+        warmup; OperationError with Status.NOT_VIABLE: no kernel reaches the peer.
+        """
+
+    def recv(self, buffer: onehop.buffers.Buffer, lane: int = 0, timeout: float | None = ..., size_to: onehop.buffers.Buffer | None = None) -> None:
+        """
+        Receives a message into a writable buffer of at least its length; what follows on the stream sees its bytes.
+
+        size_to: 8 bytes of GPU memory, where its length is written. The others, and errors, as for send. A longer
+        message fails with Status.TRUNCATED, and the lane goes on.
+        """
+
+    def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None:
+        """
+        Writes the local bytes into the remote region, of the same length, by the copy engine; a signal that follows
+        comes after them. OutOfRange; OperationError with Status.NOT_VIABLE: the region cannot be mapped here.
+        """
+
+    def signal(self, slot: int, n: int = 1) -> None:
+        """
+        Adds n to the peer's slot (0 to 63) for us, behind all that the stream did before. Not the count of Peer.signal.
+        """
+
+    def wait_signal(self, slot: int, n: int = 1, timeout: float | None = ...) -> None:
+        """
+        The stream waits until the peer has signalled n more on our slot, and takes them. timeout: as for send; told
+        by Peer.async_error.
         """
 
 class Peer:
@@ -463,6 +531,33 @@ class Peer:
         OutOfRange names the block that is outside; nothing has moved then.
         """
 
+    def on(self, stream: onehop.devices.Stream) -> OnStream:
+        """
+        Operations in the order of a CUDA stream of the endpoint's device: of torch, cupy, numba, cuda.core, or a raw one
+        as an integer. InvalidType: it is none.
+        """
+
+    def warmup(self, timeout: float | None = ...) -> None:
+        """
+        Connects the lanes now, and makes ready what they need; without it the first operation on a stream does, which
+        must not be captured. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. OperationError with Status.NOT_VIABLE: no kernel reaches the
+        peer, and why.
+        """
+
+    def device_handle(self, lane: int) -> LaneHandle:
+        """
+        What kernels of the caller's own use a lane (0 to 15) by. Connects the lanes, if need be.
+        """
+
+    def reset_lane(self, lane: int, timeout: float | None = ...) -> None:
+        """
+        Makes a lane that has failed usable again, at both sides: ends what waits on it, forgets its messages. Either
+        side may call, or both. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
+    def stream_info(self) -> onehop.records.StreamInfo:
+        """What streams can expect of this peer."""
+
     def attach(self, descriptor: onehop.buffers.Buffer, timeout: float | None = ...) -> RemoteRegion:
         """
         Attaches a region of this peer by its Region.descriptor. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
@@ -527,6 +622,88 @@ class PreparedBatch:
     def __enter__(self) -> PreparedBatch: ...
 
     def __exit__(self, *args: object) -> None: ...
+
+    def __repr__(self) -> str: ...
+
+class LaneHandle:
+    """
+    The oh_lane_handle by which kernels use a lane (onehop/device.cuh): bytes(handle) are the 128 of the struct, to be
+    passed to a kernel by value. Create it with Peer.device_handle. Good until the peer is closed.
+    """
+
+    def __bytes__(self) -> bytes: ...
+
+    @property
+    def layout(self) -> int:
+        """The version of the struct."""
+
+    @property
+    def lane(self) -> int:
+        """0 to 15."""
+
+    @property
+    def flags(self) -> int:
+        """OH_LANE_... of lane.h."""
+
+    @property
+    def ring_shift(self) -> int:
+        """The ring has 2**ring_shift lines of 16 bytes."""
+
+    @property
+    def lines_at(self) -> int:
+        """Where it begins, in the memory of either side."""
+
+    @property
+    def chunks_at(self) -> int:
+        """Where the chunks of large messages begin."""
+
+    @property
+    def mine(self) -> int:
+        """The address of our memory of the lane."""
+
+    @property
+    def theirs(self) -> int:
+        """The address of the peer's, as it is mapped here."""
+
+    @property
+    def chunk_slots(self) -> int:
+        """Chunks that are under way at most."""
+
+    @property
+    def chunk_shift(self) -> int:
+        """A chunk has 2**chunk_shift bytes."""
+
+    @property
+    def token(self) -> int:
+        """Of an operation that several blocks share; 0: none do."""
+
+    @property
+    def follows(self) -> int:
+        """The token before it in the same launch; 0: none."""
+
+    @property
+    def notice(self) -> int:
+        """The address of what lane and host tell each other."""
+
+    @property
+    def imports(self) -> int:
+        """The address of the peer's mapped memory; 0: none."""
+
+    @property
+    def timeout_ns(self) -> int:
+        """Nanoseconds after which a wait ends."""
+
+    @property
+    def small_max(self) -> int:
+        """Messages of more bytes are sent as large ones."""
+
+    @property
+    def signals(self) -> int:
+        """The address of our counts."""
+
+    @property
+    def their_signals(self) -> int:
+        """The address of the peer's, as it is mapped here."""
 
     def __repr__(self) -> str: ...
 
@@ -658,6 +835,14 @@ class Communicator:
         which blocks.
         """
 
+    def on(self, stream: onehop.devices.Stream) -> CommunicatorOnStream:
+        """Operations in the order of a CUDA stream of our device: see Peer.on."""
+
+    def warmup(self, ranks: Sequence[int] | None = None, timeout: float | None = ...) -> None:
+        """
+        Connects to these ranks (None: to all) and makes their lanes ready: see Peer.warmup. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
     @property
     def rank(self) -> int:
         """Our rank."""
@@ -690,6 +875,21 @@ class Communicator:
     def __enter__(self) -> Communicator: ...
 
     def __exit__(self, *args: object) -> None: ...
+
+class CommunicatorOnStream:
+    """
+    A communicator's operations in the order of a CUDA stream: see OnStream. Create it with Communicator.on.
+    """
+
+    def send(self, buffer: onehop.buffers.Buffer, dst: int, lane: int = 0, timeout: float | None = ..., size_from: onehop.buffers.Buffer | None = None) -> None:
+        """
+        Sends to the rank dst: see OnStream.send. The first use connects, which blocks.
+        """
+
+    def recv(self, buffer: onehop.buffers.Buffer, src: int, lane: int = 0, timeout: float | None = ..., size_to: onehop.buffers.Buffer | None = None) -> None:
+        """
+        Receives from the rank src: see OnStream.recv. The first use connects, which blocks.
+        """
 
 ANY_TAG: int = 18446744073709551615
 

@@ -16,6 +16,7 @@ __all__ = [
     "Device",
     "NumbaStream",
     "NumberedDevice",
+    "Stream",
     "TorchEvent",
     "TorchStream",
 ]
@@ -66,6 +67,8 @@ class NumbaStream(Protocol):
 
 # What an endpoint is on: None or "host", the number of a GPU, "cuda:1", "GPU-<uuid>".
 Device: TypeAlias = str | int | NumberedDevice | None
+# A CUDA stream. An integer: a raw stream; 0 is the legacy default stream.
+Stream: TypeAlias = TorchStream | CudaStreamProtocol | CupyStream | NumbaStream | int
 # What is waited for before GPU memory is touched. None: nothing, the memory is ready now. An
 # integer: a raw stream. CURRENT_STREAM: what the buffer's library works on now.
 After: TypeAlias = (

@@ -26,6 +26,7 @@ __all__ = [
     "Paths",
     "PeerInfo",
     "PeerStats",
+    "StreamInfo",
     "Topology",
     "Transport",
     "Variable",
@@ -151,6 +152,18 @@ class PeerStats:
     back_pressure: int  # sends refused with Status.AGAIN
     timeouts: int
     cancelled: int
+
+
+@dataclass(frozen=True)
+class StreamInfo:
+    """What streams and kernels can expect of a peer."""
+
+    ready: bool  # the lanes are connected
+    path: str  # "nvlink" or "proxy"; "none": not viable
+    small_max: int  # bytes of a message that lies in the ring
+    stream_buffered: int  # bytes of a message on lane 0 that does not wait for its receive
+    device_memory: int  # bytes of it that this peer takes
+    why_not: str  # empty if it is viable
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,16 @@ After after_of(nb::handle after, const Buffer& buffer, bool on_gpu) {
   return after.is_none() ? After() : after_object(after);
 }
 
+void* stream_of(nb::handle stream) {
+  bool flag = PyBool_Check(stream.ptr()) != 0;
+  if (PyLong_Check(stream.ptr()) && !flag) return stream_from_number(stream);
+  Holder holder = flag || stream.is_none() ? Holder{} : holder_of(stream);
+  if (holder.attribute && !holder.is_event) return handle_of(stream, holder);
+  throw TypeMismatch("stream is of type " + name_of_type(stream) +
+                     ": give a CUDA stream (of torch, cupy, numba, cuda.core) or a raw one as an "
+                     "integer; 0 is the legacy default stream");
+}
+
 nb::object current_stream_object() { return nb::borrow(g_current_stream); }
 
 void bind_after(nb::module_& module) {

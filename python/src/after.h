@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The argument `after`: what an operation waits for before it touches the memory of a GPU.
+// Streams and events as arguments: `after`, what an operation waits for before it touches the
+// memory of a GPU; and the streams that operations are given to.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -16,6 +17,10 @@ namespace onehop::python {
 // onehop.CURRENT_STREAM. Raises InvalidType for anything else. `on_gpu`: of the endpoint, which
 // else waits for no GPU.
 After after_of(nb::handle after, const Buffer& buffer, bool on_gpu);
+
+// The CUstream that a stream's object, or its number, stands for. Raises InvalidType for events and
+// all else.
+void* stream_of(nb::handle stream);
 
 // onehop.CURRENT_STREAM: the default of `after`.
 nb::object current_stream_object();

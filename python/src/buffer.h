@@ -49,6 +49,10 @@ class Buffer {
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   Memory memory() const { return memory_; }
+  // Whether it is a tensor of torch; then the tensor, and its device's number.
+  bool is_torch() const { return exporter_.library == Exporter::Library::kTorch; }
+  nb::handle object() const { return object_; }
+  int device() const { return device_; }
 
   // The CUstream that the object's library works on now; null is the legacy default stream. For
   // managed and device memory.

@@ -4,39 +4,18 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "bytes.h"
+#include "comm.h"
 #include "endpoint.h"
 #include "errors.h"
+#include "held.h"
 #include "message_batches.h"
 
 namespace onehop::python {
 namespace {
 
 constexpr int64_t kAnySource = -1;
-
-// A communicator and its links so far; looked up on each call, so without a call of the library.
-struct PyCommunicator {
-  std::shared_ptr<Context> context;
-  std::vector<std::shared_ptr<Link>> links;
-
-  Link& link(int64_t rank, nb::handle timeout);
-};
-
-Link& PyCommunicator::link(int64_t rank, nb::handle timeout) {
-  if (rank >= 0 && static_cast<size_t>(rank) < links.size()) {
-    if (const std::shared_ptr<Link>& known = links[static_cast<size_t>(rank)]) return *known;
-  }
-  context->check();
-  Timeout limit{timeout_ns(timeout, context->default_timeout_ns())};
-  Peer peer = call_interruptibly(
-      [owner = context, rank, limit] { return owner->communicator().peer(rank, limit); });
-  std::shared_ptr<Link>& slot = links[static_cast<size_t>(rank)];
-  // Another thread may have been faster; its link is in use.
-  if (!slot) slot = Link::of(context, std::move(peer));
-  return *slot;
-}
 
 int64_t source_of(nb::handle source) {
   if (!PyLong_Check(source.ptr())) {
@@ -49,11 +28,6 @@ int64_t source_of(nb::handle source) {
                   ": ranks are 0 to size - 1, or onehop.ANY_SOURCE");
   }
   return rank;
-}
-int64_t rank_of(nb::handle rank) {
-  int64_t value = source_of(rank);
-  if (value == kAnySource) raise_invalid("rank -1: a peer has one rank, 0 to size - 1");
-  return value;
 }
 
 struct CommunicatorArguments {
@@ -113,6 +87,7 @@ void close(PyCommunicator& self) {
     self.context->close();
   }
   sweep_all_orphans();
+  sweep_all_held();
 }
 
 PyMessage recv_from(PyCommunicator& self, nb::handle source, const Transfer& transfer,
@@ -225,6 +200,26 @@ void bind_batches(nb::class_<PyCommunicator>& type) {
 
 }  // namespace
 
+Link& PyCommunicator::link(int64_t rank, nb::handle timeout) {
+  if (rank >= 0 && static_cast<size_t>(rank) < links.size()) {
+    if (const std::shared_ptr<Link>& known = links[static_cast<size_t>(rank)]) return *known;
+  }
+  context->check();
+  Timeout limit{timeout_ns(timeout, context->default_timeout_ns())};
+  Peer peer = call_interruptibly(
+      [owner = context, rank, limit] { return owner->communicator().peer(rank, limit); });
+  std::shared_ptr<Link>& slot = links[static_cast<size_t>(rank)];
+  // Another thread may have been faster; its link is in use.
+  if (!slot) slot = Link::of(context, std::move(peer));
+  return *slot;
+}
+
+int64_t rank_of(nb::handle rank) {
+  int64_t value = source_of(rank);
+  if (value == kAnySource) raise_invalid("rank -1: a peer has one rank, 0 to size - 1");
+  return value;
+}
+
 void bind_communicator(nb::module_& module) {
   nb::class_<PyCommunicator> type(module, "Communicator",
                                   "Ranks 0 to size - 1 that meet at one rendezvous; peers connect "
@@ -247,6 +242,7 @@ void bind_communicator(nb::module_& module) {
       "is taken, with\nStatus.AUTH: the secret is missing or wrong.");
   bind_messages(type);
   bind_batches(type);
+  bind_streams(module, type);
   type.def_prop_ro(
           "rank",
           [](PyCommunicator& self) { return oh_comm_rank(self.context->communicator().get()); },

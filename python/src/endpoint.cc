@@ -5,6 +5,7 @@
 
 #include "bytes.h"
 #include "errors.h"
+#include "held.h"
 #include "names.h"
 
 namespace onehop::python {
@@ -50,6 +51,7 @@ void progress(PyEndpoint& self) {
     self.context->endpoint().progress();
   }
   sweep_all_orphans();
+  sweep_all_held();
 }
 
 void trim(PyEndpoint& self) {
@@ -63,6 +65,7 @@ void close(PyEndpoint& self) {
     self.context->close();
   }
   sweep_all_orphans();
+  sweep_all_held();
 }
 
 int event_fd(PyEndpoint& self) {

@@ -31,6 +31,8 @@ void bind_peer(nb::module_& module);
 void bind_one_sided(nb::class_<PyPeer>& peer);
 void bind_batches(nb::module_& module, nb::class_<PyPeer>& peer);
 void bind_message_batches(nb::class_<PyPeer>& peer);
+void bind_stream(nb::module_& module);
+void bind_lanes(nb::module_& module, nb::class_<PyPeer>& peer);
 void bind_communicator(nb::module_& module);
 void bind_records(nb::module_& module);
 void bind_shared(nb::module_& module);
@@ -39,5 +41,6 @@ void bind_shared(nb::module_& module);
 nb::object peer_info(Link& link);
 nb::object peer_stats(Link& link);
 nb::object peer_paths(Link& link);
+nb::object peer_stream_info(Link& link);
 
 }  // namespace onehop::python

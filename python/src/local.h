@@ -28,15 +28,19 @@ class Local {
 
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
+  Memory memory() const { return buffer().memory(); }
+  // Null: it is a region.
+  const Buffer* own_buffer() const { return region_ ? nullptr : &buffer_; }
   // What the argument `after` stands for here.
   After after(nb::handle given) const {
-    const Buffer& buffer = region_ ? *region_->buffer : buffer_;
-    After after = after_of(given, buffer, on_gpu_);
-    after.on_device = on_gpu_ && buffer.memory() == Memory::kDevice && buffer.size() > 0;
+    After after = after_of(given, buffer(), on_gpu_);
+    after.on_device = on_gpu_ && memory() == Memory::kDevice && buffer().size() > 0;
     return after;
   }
 
  private:
+  const Buffer& buffer() const { return region_ ? *region_->buffer : buffer_; }
+
   uint8_t* data_ = nullptr;
   size_t size_ = 0;
   bool on_gpu_ = false;  // the endpoint

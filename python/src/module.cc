@@ -4,6 +4,7 @@
 #include "bytes.h"
 #include "endpoint.h"
 #include "errors.h"
+#include "held.h"
 
 NB_MODULE(_core, module) {
   using namespace onehop::python;  // NOLINT: all of it is bound here
@@ -16,6 +17,7 @@ NB_MODULE(_core, module) {
   bind_after(module);
   bind_region(module);
   bind_request(module);
+  bind_stream(module);
   bind_peer(module);
   bind_endpoint(module);
   bind_communicator(module);
@@ -47,7 +49,7 @@ NB_MODULE(_core, module) {
         forget_exporters();
         forget_stream_types();
         // Whatever a peer may still write stays for good, on purpose.
-        if (sweep_all_orphans() > 0) nb::set_leak_warnings(false);
+        if (sweep_all_orphans() + sweep_all_held() > 0) nb::set_leak_warnings(false);
       },
       "Closes all endpoints and communicators of this process. For its exit: other threads never "
       "come "

@@ -13,12 +13,6 @@
 namespace onehop::python {
 namespace {
 
-void check_sizes(const Local& local, const PyRemoteRegion& remote) {
-  if (local.size() == remote.size) return;
-  raise_range("the local side has " + std::to_string(local.size()) + " bytes, the remote region " +
-              std::to_string(remote.size) + ": slice them to the same length");
-}
-
 PyRequest put(PyPeer& self, nb::handle object, PyRemoteRegion& remote, nb::handle notify,
               nb::handle after) {
   Link& link = *self.link;
@@ -55,6 +49,12 @@ PyRequest get(PyPeer& self, nb::handle object, PyRemoteRegion& remote, nb::handl
 }
 
 }  // namespace
+
+void check_sizes(const Local& local, const PyRemoteRegion& remote) {
+  if (local.size() == remote.size) return;
+  raise_range("the local side has " + std::to_string(local.size()) + " bytes, the remote region " +
+              std::to_string(remote.size) + ": slice them to the same length");
+}
 
 void bind_one_sided(nb::class_<PyPeer>& type) {
   type.def("put", put, nb::arg("local").none(), nb::arg("remote"), nb::arg("notify") = nb::none(),

@@ -22,6 +22,9 @@ inline std::unique_ptr<Operation> begin(Link& link, nb::handle object, Access ac
   return operation;
 }
 
+// Raises unless both have the same length.
+void check_sizes(const Local& local, const PyRemoteRegion& remote);
+
 struct PutOptions {
   PutOptions(nb::handle notify, After after) {
     if (!notify.is_none()) bytes = from_bytes(notify);

@@ -7,6 +7,7 @@
 #include "bytes.h"
 #include "endpoint.h"
 #include "errors.h"
+#include "held.h"
 
 namespace onehop::python {
 namespace {
@@ -57,6 +58,7 @@ void close(PyPeer& self) {
     self.link->peer->close();
   }
   sweep_all_orphans();
+  sweep_all_held();
 }
 
 #define OH_PYTHON_BUFFER                                                                           \
@@ -155,6 +157,7 @@ void bind_peer(nb::module_& module) {
   bind_message_batches(type);
   bind_one_sided(type);
   bind_batches(module, type);
+  bind_lanes(module, type);
   type.def(
           "attach", attach, nb::arg("descriptor").none(),
           nb::arg("timeout").none() = nb::ellipsis(),

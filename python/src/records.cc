@@ -107,6 +107,12 @@ nb::object peer_stats(Link& link) {
                              stats.back_pressure, stats.timeouts, stats.cancelled);
 }
 
+nb::object peer_stream_info(Link& link) {
+  oh_stream_info info = link.peer->stream_info();
+  return record("StreamInfo")(info.ready != 0, oh_path_name(info.path), info.small_max,
+                              info.stream_buffered, info.device_memory, info.why_not);
+}
+
 nb::object peer_paths(Link& link) {
   nb::object type = record("PathRow");
   auto get = [&](size_t index, oh_path_row* row) {

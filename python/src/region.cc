@@ -132,11 +132,12 @@ void bind_region(nb::module_& module) {
       .def("__repr__",
            [](const PyRegion& self) { return "<onehop.Region bytes " + range_text(self) + ">"; });
 
-  nb::class_<PyRemoteRegion>(
+  nb::class_<PyRemoteRegion> remote(
       module, "RemoteRegion",
       "A region of a peer, or a slice of it: remote[first:last], in bytes. Create "
-      "it with Peer.attach.")
-      .def("__len__", [](const PyRemoteRegion& self) { return self.size; })
+      "it with Peer.attach.");
+  bind_remote_memory(remote);
+  remote.def("__len__", [](const PyRemoteRegion& self) { return self.size; })
       .def(
           "__getitem__",
           [](const PyRemoteRegion& self, nb::handle key) {

@@ -57,5 +57,7 @@ Slice slice_of(nb::handle key, size_t size);
 const PyRegion* as_region(nb::handle object);
 
 void bind_region(nb::module_& module);
+// RemoteRegion.device_memory.
+void bind_remote_memory(nb::class_<PyRemoteRegion>& type);
 
 }  // namespace onehop::python

@@ -10,7 +10,7 @@
 namespace onehop::python {
 
 // A connection, as all its Python objects share it.
-struct Link {
+struct Link : std::enable_shared_from_this<Link> {
   std::shared_ptr<Context> context;
   Owned<Peer> peer;
   uint64_t id = 0;

@@ -6,6 +6,7 @@ For processes that a test with the fixture fake_gpus has started.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from ctypes import POINTER, Structure, byref, c_int32, c_int64, c_uint64, c_void_p
@@ -51,6 +52,26 @@ class Driver:
         made = c_void_p()
         self.call("cuStreamCreate", byref(made), 1)
         return made.value
+
+    def synchronize(self, stream) -> None:
+        self.call("cuStreamSynchronize", c_void_p(stream))
+
+    @contextlib.contextmanager
+    def capture(self, stream):
+        """Capture the stream; give a list that has the graph afterwards, ready to be launched."""
+        graphs = []
+        self.call("cuStreamBeginCapture_v2", c_void_p(stream), 1)  # of this thread only
+        try:
+            yield graphs
+        finally:
+            graph, ready = c_void_p(), c_void_p()
+            self.call("cuStreamEndCapture", c_void_p(stream), byref(graph))
+            self.call("cuGraphInstantiateWithFlags", byref(ready), graph, c_uint64(0))
+            self.call("cuGraphDestroy", graph)
+            graphs.append(ready)
+
+    def launch(self, graph, stream) -> None:
+        self.call("cuGraphLaunch", graph, c_void_p(stream))
 
     def event(self) -> int:
         made = c_void_p()

@@ -177,12 +177,13 @@ def run_pair(first, second, *arguments, devices=(None, None)):
     return group.join()
 
 
-def run_ranks(size, function, *arguments, device=None):
-    """Run function(communicator, *arguments) in `size` ranks; return their results."""
+def run_ranks(size, function, *arguments, device=None, devices=None):
+    """Run function(communicator, *arguments) in `size` ranks, on a device each; return results."""
     group = Group()
     identity = onehop.unique_id()
     for rank in range(size):
-        group.start(_run_rank, rank, size, identity, function, arguments, device)
+        own = devices[rank] if devices else device
+        group.start(_run_rank, rank, size, identity, function, arguments, own)
     return group.join()
 
 

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "platform/cuda/current.h"
 #include "platform/cuda/pointer.h"
 #include "unit/fake_gpu.h"
 
@@ -105,6 +106,19 @@ TEST(CudaDeviceTest, DevicesAreListedAndNamed) {
     EXPECT_TRUE(fails_with(status, OH_ERR_INVALID, uuid)) << name;
   }
   EXPECT_TRUE(fails_with(Gpu::open(driver, 7), OH_ERR_INVALID, "cuda:7"));
+}
+
+TEST(CudaDeviceTest, TheThreadsDeviceIsFound) {
+  const Driver& driver = *FakeGpu::get().driver;
+  EXPECT_TRUE(fails_with(current_device(driver), OH_ERR_NOT_VIABLE, "cudaSetDevice"));
+  for (int ordinal : {1, 0}) {
+    Result<std::shared_ptr<Gpu>> gpu = Gpu::open(driver, ordinal);
+    ASSERT_TRUE(is_ok(gpu));
+    Enter enter(**gpu);
+    Result<int> found = current_device(driver);
+    ASSERT_TRUE(is_ok(found));
+    EXPECT_EQ(*found, ordinal);
+  }
 }
 
 class CudaGpuTest : public unit::GpuTest {

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stream domain of onehop.hpp: operations in the order of a GPU's stream, groups of them, and
+// the handles for kernels. Include onehop.hpp; see stream.h for the contract.
+//
+// Threading: any number of threads and streams may use one peer; a group belongs to its thread.
+// Ownership: an OnStream owns nothing: the peer (the communicator) and the stream must outlive it,
+// and the memory must stay until the stream is through with it.
+#ifndef ONEHOP_ONEHOP_STREAM_HPP_
+#define ONEHOP_ONEHOP_STREAM_HPP_
+
+#include "onehop/onehop.hpp"
+
+namespace onehop {
+
+struct StreamOptions {
+  uint32_t lane = 0;                  // 0 to OH_LANES - 1
+  Timeout timeout = kDefaultTimeout;  // of the waits on the device
+  // Device memory, 8 bytes: how much a send really sends, read when it runs; how long the message
+  // was that a receive got, written.
+  const uint64_t* size_from = nullptr;
+  uint64_t* size_to = nullptr;
+};
+
+namespace detail {
+inline oh_stream_options with(const StreamOptions& given) {
+  auto options = sized<oh_stream_options>();
+  options.timeout_ns = given.timeout.count();
+  options.lane = given.lane;
+  options.size_from = given.size_from;
+  options.size_to = given.size_to;
+  return options;
+}
+}  // namespace detail
+
+// A peer's operations on one stream; each call enqueues and returns. Errors that come later are
+// told by Peer::check_async_error.
+class OnStream {
+ public:
+  OnStream(oh_peer* peer, void* stream) : peer_(peer), stream_(stream) {}
+
+  void send(const void* data, size_t size, const StreamOptions& given = {}) const {
+    auto options = detail::with(given);
+    check(oh_peer_stream_send(peer_, stream_, data, size, &options));
+  }
+  void recv(void* data, size_t capacity, const StreamOptions& given = {}) const {
+    auto options = detail::with(given);
+    check(oh_peer_stream_recv(peer_, stream_, data, capacity, &options));
+  }
+  // By the copy engine; visible there behind a signal that follows.
+  void put(const void* data, const RemoteRegion& remote, size_t offset, size_t size) const {
+    check(oh_peer_stream_put(peer_, stream_, data, remote.get(), offset, size));
+  }
+  void signal(uint32_t slot, uint64_t count = 1) const {
+    check(oh_peer_stream_signal(peer_, stream_, slot, count));
+  }
+  void wait_signal(uint32_t slot, uint64_t count = 1, Timeout timeout = kDefaultTimeout) const {
+    StreamOptions given;
+    given.timeout = timeout;
+    auto options = detail::with(given);
+    check(oh_peer_stream_wait_signal(peer_, stream_, slot, count, &options));
+  }
+
+ private:
+  oh_peer* peer_;
+  void* stream_;
+};
+
+// The same by rank; peers connect on first use, which blocks.
+class CommunicatorOnStream {
+ public:
+  CommunicatorOnStream(Communicator& comm, void* stream) : comm_(&comm), stream_(stream) {}
+
+  void send(const void* data, size_t size, int64_t to, const StreamOptions& options = {}) const {
+    comm_->peer(to).on(stream_).send(data, size, options);
+  }
+  void recv(void* data, size_t capacity, int64_t from, const StreamOptions& options = {}) const {
+    comm_->peer(from).on(stream_).recv(data, capacity, options);
+  }
+
+ private:
+  Communicator* comm_;
+  void* stream_;
+};
+
+// The stream operations of this thread from its creation to end() are begun together, at the end.
+// Groups may be nested; only the outermost begins. Destroy it on the thread that made it.
+class Group {
+ public:
+  Group() { check(oh_group_begin()); }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  // Where end() was not called, so that an exception may pass: what fails then is not told.
+  ~Group() {
+    if (open_) (void)oh_group_end();
+  }
+  void end() {
+    open_ = false;
+    check(oh_group_end());
+  }
+
+ private:
+  bool open_ = true;
+};
+
+inline OnStream Peer::on(void* stream) const { return OnStream(get(), stream); }
+inline void Peer::warmup(Timeout timeout) { check(oh_peer_warmup(get(), timeout.count())); }
+inline oh_lane_handle Peer::device_handle(uint32_t lane) const {
+  oh_lane_handle handle{};
+  check(oh_peer_device_handle(get(), lane, &handle));
+  return handle;
+}
+inline void Peer::reset_lane(uint32_t lane, Timeout timeout) {
+  check(oh_peer_reset_lane(get(), lane, timeout.count()));
+}
+inline oh_stream_info Peer::stream_info() const {
+  auto info = detail::sized<oh_stream_info>();
+  check(oh_peer_get_stream_info(get(), &info));
+  return info;
+}
+
+inline oh_remote_memory RemoteRegion::device() const {
+  oh_remote_memory memory{};
+  check(oh_remote_region_device(get(), &memory));
+  return memory;
+}
+
+inline CommunicatorOnStream Communicator::on(void* stream) {
+  return CommunicatorOnStream(*this, stream);
+}
+inline void Communicator::warmup(const std::vector<int32_t>& ranks, Timeout timeout) {
+  check(oh_comm_warmup(get(), ranks.data(), ranks.size(), timeout.count()));
+}
+
+}  // namespace onehop
+
+#endif  // ONEHOP_ONEHOP_STREAM_HPP_

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Communicator as Python sees it, for the files that give it verbs.
+//
+// Threading: needs the GIL.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transfer.h"
+
+namespace onehop::python {
+
+// A communicator and its links so far; looked up on each call, so without a call of the library.
+struct PyCommunicator {
+  std::shared_ptr<Context> context;
+  std::vector<std::shared_ptr<Link>> links;
+
+  // Of a rank, connected if need be.
+  Link& link(int64_t rank, nb::handle timeout);
+};
+
+// A rank that a peer can have, as Python gave it.
+int64_t rank_of(nb::handle rank);
+
+// Communicator.on and warmup.
+void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator);
+
+}  // namespace onehop::python

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stream domain of communicators.
+#include <nanobind/stl/string.h>
+
+#include <numeric>
+#include <vector>
+
+#include "endpoint.h"
+#include "errors.h"
+#include "stream.h"
+
+namespace onehop::python {
+namespace {
+
+// None: all but our own.
+std::vector<int32_t> ranks_of(const PyCommunicator& self, nb::handle given) {
+  std::vector<int32_t> ranks;
+  if (given.is_none()) {
+    ranks.resize(self.links.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    ranks.erase(ranks.begin() + oh_comm_rank(self.context->communicator().get()));
+    return ranks;
+  }
+  if (!PySequence_Check(given.ptr())) {
+    throw TypeMismatch("ranks is of type " + name_of_type(given) + ": give a sequence of ranks");
+  }
+  for (nb::handle item : given) {
+    int64_t rank = rank_of(item);
+    if (rank >= static_cast<int64_t>(self.links.size())) {
+      raise_invalid("rank " + std::to_string(rank) + ": this communicator has ranks 0 to " +
+                    std::to_string(self.links.size() - 1));
+    }
+    ranks.push_back(static_cast<int32_t>(rank));
+  }
+  return ranks;
+}
+
+void warmup(PyCommunicator& self, nb::handle given, nb::handle timeout) {
+  self.context->check();
+  Timeout limit{timeout_ns(timeout, self.context->default_timeout_ns())};
+  call_interruptibly([context = self.context, ranks = ranks_of(self, given), limit] {
+    context->communicator().warmup(ranks, limit);
+    return true;
+  });
+}
+
+}  // namespace
+
+void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator) {
+  nb::class_<PyCommunicatorOnStream>(
+      module, "CommunicatorOnStream",
+      "A communicator's operations in the order of a CUDA stream: see OnStream. Create it with "
+      "Communicator.on.")
+      .def(
+          "send",
+          [](PyCommunicatorOnStream& self, nb::handle buffer, nb::handle dst, uint32_t lane,
+             nb::handle timeout, nb::handle size_from) {
+            stream_send(self.communicator->link(rank_of(dst), nb::ellipsis()), self.stream,
+                        {buffer, lane, timeout, size_from});
+          },
+          nb::arg("buffer").none(), nb::arg("dst").none(), nb::arg("lane") = 0,
+          nb::arg("timeout").none() = nb::ellipsis(), nb::arg("size_from") = nb::none(),
+          nb::sig(
+              "def send(self, buffer: onehop.buffers.Buffer, dst: int" OH_PYTHON_STREAM_ARGUMENTS(
+                  "size_from") ") -> None"),
+          "Sends to the rank dst: see OnStream.send. The first use connects, which blocks.")
+      .def(
+          "recv",
+          [](PyCommunicatorOnStream& self, nb::handle buffer, nb::handle src, uint32_t lane,
+             nb::handle timeout, nb::handle size_to) {
+            stream_recv(self.communicator->link(rank_of(src), nb::ellipsis()), self.stream,
+                        {buffer, lane, timeout, size_to});
+          },
+          nb::arg("buffer").none(), nb::arg("src").none(), nb::arg("lane") = 0,
+          nb::arg("timeout").none() = nb::ellipsis(), nb::arg("size_to") = nb::none(),
+          nb::sig(
+              "def recv(self, buffer: onehop.buffers.Buffer, src: int" OH_PYTHON_STREAM_ARGUMENTS(
+                  "size_to") ") -> None"),
+          "Receives from the rank src: see OnStream.recv. The first use connects, which blocks.");
+  communicator
+      .def(
+          "on",
+          [](nb::handle self, nb::handle stream) {
+            return PyCommunicatorOnStream{nb::borrow(self), nb::inst_ptr<PyCommunicator>(self),
+                                          given_stream(stream)};
+          },
+          nb::arg("stream").none(),
+          nb::sig("def on(self, stream: onehop.devices.Stream) -> CommunicatorOnStream"),
+          "Operations in the order of a CUDA stream of our device: see Peer.on.")
+      .def("warmup", warmup, nb::arg("ranks") = nb::none(),
+           nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def warmup(self, ranks: collections.abc.Sequence[int] | None = None, timeout: "
+                   "float | None = ...) -> None"),
+           "Connects to these ranks (None: to all) and makes their lanes ready: see "
+           "Peer.warmup. " OH_PYTHON_TIMEOUT);
+}
+
+}  // namespace onehop::python

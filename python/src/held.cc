@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "held.h"
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "errors.h"
+#include "names.h"
+#include "stream_mark.h"
+
+namespace onehop::python {
+namespace {
+
+using HeldList = std::vector<std::unique_ptr<Held>>;
+
+// So many are looked at per call: more than can be added, so that the list shrinks.
+constexpr size_t kSweep = 8;
+
+struct Waiting {
+  std::shared_ptr<StreamMark> mark;
+  std::unique_ptr<Held> held;
+};
+
+// Never destroyed: what is left at exit may still be used.
+std::deque<Waiting>& waiting() {
+  static auto* const instance = new std::deque<Waiting>;
+  return *instance;
+}
+
+struct OpenGroup {
+  int depth = 0;
+  HeldList held;
+};
+// A pointer: at a thread's end nobody has the GIL to destroy it with. Null: no group is open.
+thread_local OpenGroup* t_group = nullptr;
+
+// Device memory of the operation's; null if it uses none.
+const void* memory_of(const Held& held) {
+  if (held.local.size() > 0) return held.local.data();
+  return held.size.size() > 0 ? held.size.data() : nullptr;
+}
+
+// A stream as torch knows it.
+nb::object torch_stream(const GivenStream& stream, int device) {
+  static const Name kStream("cuda_stream");
+  if (stream.object.is_valid() && try_attribute(stream.object, kStream).is_valid()) {
+    return stream.object;
+  }
+  nb::object cuda = nb::module_::import_("torch").attr("cuda");
+  if (!stream.handle) return cuda.attr("default_stream")(device);
+  return cuda.attr("ExternalStream")(reinterpret_cast<uintptr_t>(stream.handle), device);
+}
+
+// Whether its library keeps the memory for the stream, so that we need not.
+bool recorded(const Local& local, const GivenStream& stream) {
+  const Buffer* buffer = local.own_buffer();
+  if (local.size() == 0) return true;
+  if (!buffer || !buffer->is_torch()) return false;
+  try {
+    buffer->object().attr("record_stream")(torch_stream(stream, buffer->device()));
+  } catch (nb::python_error&) {
+    return false;  // then it is kept as all others
+  }
+  return true;
+}
+
+// Behind the operations, which all are in their streams.
+void settle(HeldList all) {
+  std::vector<std::pair<void*, std::shared_ptr<StreamMark>>> marks;
+  for (std::unique_ptr<Held>& held : all) {
+    const void* memory = memory_of(*held);
+    void* stream = held->stream.handle;
+    if (!memory || StreamMark::is_captured(stream, memory)) continue;
+    bool local = recorded(held->local, held->stream);
+    bool size = recorded(held->size, held->stream);
+    if (local && size && !held->remote) continue;
+    std::shared_ptr<StreamMark> mark;
+    for (const auto& [of, known] : marks) {
+      if (of == stream) mark = known;
+    }
+    if (!mark) {
+      mark = std::make_shared<StreamMark>(stream, memory);
+      marks.emplace_back(stream, mark);
+    }
+    waiting().push_back({std::move(mark), std::move(held)});
+  }
+}
+
+void sweep(size_t count) {
+  while (count-- > 0 && !waiting().empty()) {
+    // Taken out first: what a buffer's release runs may come back here.
+    Waiting one = std::move(waiting().front());
+    waiting().pop_front();
+    if (!one.mark->passed()) waiting().push_back(std::move(one));
+  }
+}
+
+}  // namespace
+
+void hold(std::unique_ptr<Held> held) {
+  HeldList one;
+  HeldList& list = t_group ? t_group->held : one;
+  list.push_back(std::move(held));
+  if (!t_group) settle(std::move(one));
+}
+
+void begin_group() {
+  check(oh_group_begin());
+  if (!t_group) t_group = new OpenGroup;
+  ++t_group->depth;
+}
+
+void end_group() {
+  if (!t_group) raise_invalid("the group was not begun by this thread");
+  oh_status status;
+  {
+    WithoutGil release;
+    status = oh_group_end();
+  }
+  std::string text = oh_error_text();
+  if (--t_group->depth == 0) {
+    std::unique_ptr<OpenGroup> group(std::exchange(t_group, nullptr));
+    // Whether it was begun as a whole or not at all.
+    settle(std::move(group->held));
+  }
+  if (status != OH_OK) throw_status(status, text);
+}
+
+void sweep_held() {
+  if (!waiting().empty()) sweep(kSweep);
+}
+
+size_t sweep_all_held() {
+  sweep(waiting().size());
+  return waiting().size();
+}
+
+}  // namespace onehop::python

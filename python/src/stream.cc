@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operations in the order of a GPU's stream, and groups of them.
+#include "stream.h"
+
+#include <string>
+
+#include "errors.h"
+#include "one_sided.h"
+
+namespace onehop::python {
+namespace {
+
+constexpr size_t kSizeBytes = 8;
+
+struct PyGroup {};
+
+void check_on_device(nb::handle object, const Local& local) {
+  if (local.size() == 0 || local.memory() != Memory::kHost) return;
+  raise_invalid("the " + name_of_type(object) +
+                " is host memory, which no stream can use: copy it to the GPU, or use Peer.send "
+                "and its kin");
+}
+
+// What holds the local memory of one operation.
+std::unique_ptr<Held> begin(Link& link, const GivenStream& stream, nb::handle object,
+                            Access access) {
+  sweep_held();
+  auto held = std::make_unique<Held>();
+  held->link = link.shared_from_this();
+  held->stream = stream;
+  held->local.acquire(*link.context, object, access);
+  check_on_device(object, held->local);
+  return held;
+}
+
+// The word of a message's size, or null.
+void* acquire_size(Held& held, nb::handle object, Access access, const char* name) {
+  if (object.is_none()) return nullptr;
+  held.size.acquire(*held.link->context, object, access);
+  check_on_device(object, held.size);
+  if (held.size.size() != kSizeBytes) {
+    raise_invalid(std::string(name) + " has " + std::to_string(held.size.size()) +
+                  " bytes: it is one integer of 64 bits, in the memory of the GPU");
+  }
+  return held.size.data();
+}
+
+oh_stream_options options_of(uint32_t lane, nb::handle timeout) {
+  auto options = detail::sized<oh_stream_options>();
+  options.lane = lane;
+  options.timeout_ns = timeout_ns(timeout, OH_TIMEOUT_DEFAULT);
+  return options;
+}
+
+// Enqueues by `call`, which returns a status; then the memory is the stream's.
+template <typename Call>
+void enqueue(std::unique_ptr<Held> held, Call call) {
+  oh_status status;
+  {
+    WithoutGil release;
+    status = call();
+  }
+  check(status);
+  hold(std::move(held));
+}
+
+void put(PyOnStream& self, nb::handle object, PyRemoteRegion& remote) {
+  Link& link = *self.link;
+  auto held = begin(link, self.stream, object, Access::kRead);
+  const Local& local = held->local;
+  check_sizes(local, remote);
+  held->remote = remote.hold();
+  oh_remote_region* target = (*held->remote)->get();
+  enqueue(std::move(held), [&, stream = self.stream.handle] {
+    return oh_peer_stream_put(link.get(), stream, local.data(), target, remote.offset,
+                              local.size());
+  });
+}
+
+void signal(PyOnStream& self, uint32_t slot, uint64_t count) {
+  sweep_held();
+  WithoutGil release;
+  check(oh_peer_stream_signal(self.link->get(), self.stream.handle, slot, count));
+}
+
+void wait_signal(PyOnStream& self, uint32_t slot, uint64_t count, nb::handle timeout) {
+  sweep_held();
+  oh_stream_options options = options_of(0, timeout);
+  WithoutGil release;
+  check(oh_peer_stream_wait_signal(self.link->get(), self.stream.handle, slot, count, &options));
+}
+
+// The group ends in any case; an error of its body goes before one of its end.
+void leave_group(nb::handle type) {
+  try {
+    end_group();
+  } catch (const Error&) {
+    if (type.is_none()) throw;
+  }
+}
+
+void bind_group(nb::module_& module) {
+  nb::class_<PyGroup>(module, "Group", "What onehop.group gives: a context manager.")
+      .def(
+          "__enter__", [](PyGroup&) { begin_group(); }, nb::sig("def __enter__(self) -> None"))
+      .def(
+          "__exit__", [](PyGroup&, nb::args given) { leave_group(given[0]); },
+          nb::sig("def __exit__(self, *args: object) -> None"));
+  module.def(
+      "group", [] { return PyGroup{}; },
+      "For `with onehop.group():` - what this thread gives to streams within it is begun together "
+      "at "
+      "its end, each\nstream's in one launch: sends and receives then wait for none of each other. "
+      "Groups may be nested; only the\noutermost end begins. At most 128 operations a stream, each "
+      "lane at most once in a direction. Errors of\noperations may come at the end; it begins what "
+      "was given also when its body raises.");
+}
+
+void bind_on_stream(nb::module_& module) {
+  nb::class_<PyOnStream>(
+      module, "OnStream",
+      "A peer's operations in the order of a CUDA stream: each call enqueues and returns, may be "
+      "captured into a graph\nand replayed any number of times. Create it with Peer.on.\n\n"
+      "Send k of a lane meets receive k of the peer's, never one of Peer.send. What goes wrong "
+      "after "
+      "a call has\nreturned is told by Peer.async_error. Buffers are GPU memory, of any size and "
+      "alignment. They are kept until the\nstream is through with them (looked at in later calls; "
+      "torch tensors by record_stream); those of captured\noperations are not: keep them as long "
+      "as "
+      "the graph.")
+      .def(
+          "send",
+          [](PyOnStream& self, nb::handle buffer, uint32_t lane, nb::handle timeout,
+             nb::handle size_from) {
+            stream_send(*self.link, self.stream, {buffer, lane, timeout, size_from});
+          },
+          nb::arg("buffer").none(), nb::arg("lane") = 0, nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("size_from") = nb::none(),
+          nb::sig("def send(self, buffer: onehop.buffers.Buffer" OH_PYTHON_STREAM_ARGUMENTS(
+              "size_from") ") -> None"),
+          "Sends the bytes of a buffer; in the stream's order it may be written again "
+          "afterwards.\n\nlane: 0 to 15. timeout: seconds that the GPU waits for the receive, then "
+          "the lane fails; None for ever; left\nout, ONEHOP_TIMEOUT. size_from: 8 bytes of GPU "
+          "memory, how many bytes of the buffer to send, read when it "
+          "runs.\nA message of at most StreamInfo.stream_buffered bytes does not wait for its "
+          "receive. The first call connects\nthe lanes, which blocks: see Peer.warmup. "
+          "InvalidArgument: host memory, no such lane, or a capture without\nwarmup; "
+          "OperationError "
+          "with Status.NOT_VIABLE: no kernel reaches the peer.")
+      .def(
+          "recv",
+          [](PyOnStream& self, nb::handle buffer, uint32_t lane, nb::handle timeout,
+             nb::handle size_to) {
+            stream_recv(*self.link, self.stream, {buffer, lane, timeout, size_to});
+          },
+          nb::arg("buffer").none(), nb::arg("lane") = 0, nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("size_to") = nb::none(),
+          nb::sig("def recv(self, buffer: onehop.buffers.Buffer" OH_PYTHON_STREAM_ARGUMENTS(
+              "size_to") ") -> None"),
+          "Receives a message into a writable buffer of at least its length; what follows on the "
+          "stream sees its bytes.\n\nsize_to: 8 bytes of GPU memory, where its length is written. "
+          "The others, and errors, as for send. A longer\nmessage fails with Status.TRUNCATED, and "
+          "the lane goes on.")
+      .def("put", put, nb::arg("local").none(), nb::arg("remote"),
+           nb::sig("def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None"),
+           "Writes the local bytes into the remote region, of the same length, by the copy engine; "
+           "a signal that follows\ncomes after them. OutOfRange; OperationError with "
+           "Status.NOT_VIABLE: the region cannot be mapped here.")
+      .def("signal", signal, nb::arg("slot"), nb::arg("n") = 1,
+           "Adds n to the peer's slot (0 to 63) for us, behind all that the stream did before. Not "
+           "the count of Peer.signal.")
+      .def("wait_signal", wait_signal, nb::arg("slot"), nb::arg("n") = 1,
+           nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig(
+               "def wait_signal(self, slot: int, n: int = 1, timeout: float | None = ...) -> None"),
+           "The stream waits until the peer has signalled n more on our slot, and takes them. "
+           "timeout: as for send; told\nby Peer.async_error.");
+}
+
+}  // namespace
+
+GivenStream given_stream(nb::handle stream) { return {stream_of(stream), nb::borrow(stream)}; }
+
+void stream_send(Link& link, const GivenStream& stream, const StreamTransfer& transfer) {
+  auto held = begin(link, stream, transfer.buffer, Access::kRead);
+  const Local& local = held->local;
+  oh_stream_options options = options_of(transfer.lane, transfer.timeout);
+  options.size_from =
+      static_cast<uint64_t*>(acquire_size(*held, transfer.size, Access::kRead, "size_from"));
+  enqueue(std::move(held), [&] {
+    return oh_peer_stream_send(link.get(), stream.handle, local.data(), local.size(), &options);
+  });
+}
+
+void stream_recv(Link& link, const GivenStream& stream, const StreamTransfer& transfer) {
+  auto held = begin(link, stream, transfer.buffer, Access::kWrite);
+  const Local& local = held->local;
+  oh_stream_options options = options_of(transfer.lane, transfer.timeout);
+  options.size_to =
+      static_cast<uint64_t*>(acquire_size(*held, transfer.size, Access::kWrite, "size_to"));
+  enqueue(std::move(held), [&] {
+    return oh_peer_stream_recv(link.get(), stream.handle, local.data(), local.size(), &options);
+  });
+}
+
+void bind_stream(nb::module_& module) {
+  bind_group(module);
+  bind_on_stream(module);
+}
+
+}  // namespace onehop::python

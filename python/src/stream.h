@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stream domain: a peer, or a communicator, and a stream; and lanes for kernels.
+//
+// Threading: needs the GIL.
+#pragma once
+
+#include "comm.h"
+#include "held.h"
+
+namespace onehop::python {
+
+// What Peer.on gives.
+struct PyOnStream {
+  std::shared_ptr<Link> link;
+  GivenStream stream;
+};
+
+// What Communicator.on gives.
+struct PyCommunicatorOnStream {
+  nb::object owner;
+  PyCommunicator* communicator;  // the owner's
+  GivenStream stream;
+};
+
+GivenStream given_stream(nb::handle stream);
+
+// The arguments of a send or a receive, as Python gave them.
+struct StreamTransfer {
+  nb::handle buffer;
+  uint32_t lane;
+  nb::handle timeout;
+  nb::handle size;  // size_from or size_to: device memory of 8 bytes, or None
+};
+void stream_send(Link& link, const GivenStream& stream, const StreamTransfer& transfer);
+void stream_recv(Link& link, const GivenStream& stream, const StreamTransfer& transfer);
+
+// The arguments in signatures.
+#define OH_PYTHON_STREAM_ARGUMENTS(size) \
+  ", lane: int = 0, timeout: float | None = ..., " size ": onehop.buffers.Buffer | None = None"
+
+}  // namespace onehop::python
