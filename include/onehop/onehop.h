@@ -7,8 +7,8 @@
 #include "onehop/comm.h"
 #include "onehop/endpoint.h"
 #include "onehop/peer.h"
-#include "onehop/stream.h"
 #include "onehop/status.h"
+#include "onehop/stream.h"
 #include "onehop/types.h"
 
 #endif /* ONEHOP_ONEHOP_H_ */

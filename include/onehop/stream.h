@@ -4,8 +4,8 @@
  * may be captured into a graph and replayed any number of times, with no index kept by the caller.
  *
  * It never mixes with the host domain (oh_peer_send). Within a lane (0 to OH_LANES - 1), send k of
- * one side meets receive k of the other, in the order in which the streams run them. On one lane the
- * calls of a process follow each other, also from several streams; graphs that share a lane are
+ * one side meets receive k of the other, in the order in which the streams run them. On one lane
+ * the calls of a process follow each other, also from several streams; graphs that share a lane are
  * ordered by the caller. What one lane does waits for no other.
  *
  * A send is complete, in the stream's order, when its buffer may be written again, a receive when
@@ -34,7 +34,7 @@ extern "C" {
 
 typedef struct oh_stream_options {
   size_t struct_size;
-  int64_t timeout_ns; /* of the waits on the device */
+  int64_t timeout_ns; /* of the waits on the device, and of connecting where that is needed */
   uint32_t lane;
   /* Device memory, 8 bytes, or NULL: how much of `size` a send really sends, read when it runs; how
    * long the message was that a receive got, written. */
@@ -43,9 +43,9 @@ typedef struct oh_stream_options {
 } oh_stream_options;
 
 /*
- * Connects the lanes, and makes ready what they need; without it the first call does. While a stream
- * is captured only peers that are ready can be used: OH_ERR_INVALID, and nothing is recorded.
- * OH_ERR_NOT_VIABLE: no kernel of ours reaches the peer's memory, and why.
+ * Connects the lanes, and makes ready what they need; without it the first call does. While a
+ * stream is captured only peers that are ready can be used: OH_ERR_INVALID, and nothing is
+ * recorded. OH_ERR_NOT_VIABLE: no kernel of ours reaches the peer's memory, and why.
  */
 OH_API oh_status oh_peer_warmup(oh_peer* peer, int64_t timeout_ns);
 /* All of them; connects where there is no link yet. */
@@ -74,8 +74,9 @@ OH_API oh_status oh_peer_stream_wait_signal(oh_peer* peer, void* stream, uint32_
 
 /*
  * What the thread's stream calls between the two say is begun together at the end, each stream's in
- * one launch: sends and receives then wait for none of each other. Groups may be nested; only the
- * outermost end begins. At most 128 operations a stream, each lane at most once in a direction.
+ * one launch: sends and receives then wait for none of each other, but for those of one lane in one
+ * direction, which follow each other. Groups may be nested; only the outermost end begins. At most
+ * 128 operations a stream. Puts are enqueued at once.
  */
 OH_API oh_status oh_group_begin(void);
 OH_API oh_status oh_group_end(void);
@@ -96,7 +97,8 @@ typedef struct oh_stream_info {
   int32_t ready;            /* the lanes are connected */
   oh_path path;             /* OH_PATH_NVLINK or OH_PATH_PROXY; OH_PATH_NONE: not viable */
   uint64_t small_max;       /* up to here a message lies in the ring (ONEHOP_STREAM_SMALL) */
-  uint64_t stream_buffered; /* of one message on lane 0; a quarter of it on the others by default */
+  uint64_t stream_buffered; /* of one message on lane 0; less on the others by default, and of
+                               many small ones */
   uint64_t device_memory;   /* bytes of it that this peer takes */
   const char* why_not;      /* lives until the next call on this thread; "" if viable */
 } oh_stream_info;

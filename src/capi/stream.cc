@@ -161,7 +161,7 @@ oh_status oh_peer_get_stream_info(oh_peer* peer, oh_stream_info* info) {
   thread_local std::string why;
   StreamLink& stream = peer->peer->stream();
   Status status = stream.why_not();
-  why = status.text();
+  why = status.ok() ? std::string() : status.text();
   oh_stream_info value{};
   value.ready = stream.is_ready();
   value.path = status.ok() ? OH_PATH_NVLINK : OH_PATH_NONE;
