@@ -8,9 +8,7 @@
 #ifndef ONEHOP_LANE_H_
 #define ONEHOP_LANE_H_
 
-#if !defined(__CUDACC_RTC__)
-#include <stdint.h>
-#endif
+#include "onehop/detail/integers.h"
 
 /* Lanes are 0 to OH_LANES - 1. */
 #define OH_LANES 16

@@ -77,6 +77,7 @@ class CommunicatorOnStream {
   void recv(void* data, size_t capacity, int64_t from, const StreamOptions& options = {}) const {
     comm_->peer(from).on(stream_).recv(data, capacity, options);
   }
+  Communicator& communicator() const { return *comm_; }
 
  private:
   Communicator* comm_;

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves bytes between two places by the shortest path there is, and says which path it took."""
+"""Moves bytes between two places by the shortest path there is, and says which path it took.
+
+onehop.patterns: exchanges between all ranks on a stream. Kernels of one's own include
+onehop/device.cuh, from get_include(), and take a Peer.device_handle.
+"""
 
 import atexit
 from pathlib import Path
 
-from onehop import _core
+from onehop import _core, patterns
 from onehop._core import (
     ANY_SOURCE,
     ANY_TAG,
@@ -113,6 +117,7 @@ __all__ = [
     "group",
     "info",
     "paths",
+    "patterns",
     "topology",
     "unique_id",
 ]

@@ -320,4 +320,34 @@ void run_apart_with_victim(const LinkKind& kind, const Survivor& survivor, const
   EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) != 0) << "the victim failed: " << status;
 }
 
+void run_ranks(const LinkKind& kind, uint32_t size, const RankRole& role) {
+  constexpr size_t kMostId = 4096;
+  KindScope scope(kind);
+  alarm(5 * kWatchdogSeconds);  // the children's come first
+  int ends[2];                  // by messages: each rank takes one
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+  std::vector<pid_t> children;
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    children.push_back(fork_work([&, rank] {
+      close(ends[rank == 0 ? 1 : 0]);
+      onehop::Bytes id(kMostId);
+      if (rank == 0) {
+        id = onehop::unique_id();
+        for (uint32_t other = 1; other < size; ++other) {
+          ASSERT_EQ(write(ends[0], id.data(), id.size()), static_cast<ssize_t>(id.size()));
+        }
+      } else {
+        const ssize_t got = read(ends[1], id.data(), id.size());
+        ASSERT_GT(got, 0) << "rank 0 gave no id";
+        id.resize(static_cast<size_t>(got));
+      }
+      role(rank, id);
+    }));
+  }
+  for (int end : ends) close(end);
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    expect_success(children[rank], ("rank " + std::to_string(rank)).c_str());
+  }
+}
+
 }  // namespace conformance

@@ -134,6 +134,9 @@ void run_apart(const LinkKind& kind, const Role& first, const Role& second);
 using Survivor = std::function<void(Side& victim, Side& next)>;
 void run_apart_with_victim(const LinkKind& kind, const Survivor& survivor, const Role& victim,
                            const Role& next);
+// One function in `size` processes, which have nothing but their rank and an id for a communicator.
+using RankRole = std::function<void(uint32_t rank, const onehop::Bytes& unique_id)>;
+void run_ranks(const LinkKind& kind, uint32_t size, const RankRole& role);
 // What the suites that need processes are instantiated with.
 std::vector<LinkKind> process_kinds();
 std::string name_of(const ::testing::TestParamInfo<LinkKind>& test);

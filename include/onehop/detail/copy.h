@@ -81,9 +81,10 @@ ONEHOP_BOTH void copy_together(const Lanes& lanes, uint8_t* to, const uint8_t* f
 // A worker on the host.
 struct OneLane {
   static constexpr unsigned kAtOnce = 8;
-  unsigned lane() const { return 0; }
-  unsigned count() const { return 1; }
-  Pair next(const Pair& /*own*/, const Pair* words, uint64_t i, bool valid, bool /*last*/) const {
+  ONEHOP_PURE unsigned lane() const { return 0; }
+  ONEHOP_PURE unsigned count() const { return 1; }
+  ONEHOP_PURE Pair next(const Pair& /*own*/, const Pair* words, uint64_t i, bool valid,
+                        bool /*last*/) const {
     return valid ? words[i + 1] : Pair{};
   }
 };

@@ -108,7 +108,7 @@ struct WholeWords {
   }
 };
 ONEHOP_PROTOCOL bool in_whole_words(const void* data, uint32_t bytes) {
-  return (reinterpret_cast<uintptr_t>(data) | bytes) % 4 == 0;
+  return (reinterpret_cast<uint64_t>(data) | bytes) % 4 == 0;
 }
 
 // Where in a ring a message begins, and the flags of its lines: those of this lap, and of the next

@@ -65,7 +65,7 @@ ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t posi
   const uint64_t posted = static_cast<uint64_t>(high) << 24 | (second.flag & 0xffffffu);
   if (second.flag >> 24 != epoch || posted < position) return false;
   if (posted > position) {
-    *posting = {{}, UINT64_MAX};
+    *posting = {{}, ~uint64_t{0}};
     return true;
   }
   posting->place = {first.words[0], first.words[1] | static_cast<uint64_t>(first.words[2] & 0xffff)

@@ -14,9 +14,7 @@
 // Threading: each word has one writer. Ownership: none, everything here is a view.
 #pragma once
 
-#if !defined(__CUDACC_RTC__)
-#include <stdint.h>
-#endif
+#include "onehop/detail/integers.h"
 
 // Under nvcc the functions that access memory are device functions; those that only compute are
 // both.
