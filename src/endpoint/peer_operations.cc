@@ -336,7 +336,11 @@ Status Peer::take_async_error() {
     Status status = std::exchange(async_error_, Status());
     if (!status.ok()) return status;
   }
-  return stream_->has_lanes() ? stream_->lanes().take_error(pair_.name) : Status();
+  if (!stream_->has_lanes()) return {};
+  Status status = stream_->lanes().take_error(pair_.name);
+  // What ended a wait, where it is the link: it is not open when waits are ended for that.
+  const bool lost = status.code() == OH_ERR_CANCELLED && !usable().ok();
+  return lost ? usable() : status;
 }
 
 }  // namespace oh

@@ -140,6 +140,7 @@ TEST(GpuStreamFailures, APeersDeathEndsEveryWait) {
     here.finish();
     second.finish();
     third.finish();
+    EXPECT_EQ(error_of(side), OH_ERR_PEER_LOST) << oh_error_text();
     EXPECT_EQ(status_of([&] { here.send(buffer, 100); }), OH_ERR_PEER_LOST);
     // The context is as it was.
     Buffer other = side.buffer(1'000);
