@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "onehop/detail/message.h"
+#include "onehop/detail/posting.h"
 
 namespace oh::kernels {
 

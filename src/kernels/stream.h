@@ -9,6 +9,8 @@
 #include <cstdint>
 
 #include "kernels/slab.h"
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
 #include "onehop/detail/signal.h"
 
 namespace oh::kernels {
