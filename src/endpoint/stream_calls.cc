@@ -11,8 +11,7 @@ using kernels::StreamOp;
 
 namespace {
 
-constexpr uint32_t kMostTeams = 16;               // blocks of one message
-constexpr uint64_t kTeamBytes = 6 * 1024;         // of a small message: a line a thread
+constexpr uint64_t kBlockBytes = 6 * 1024;        // of a small message: a line a thread
 constexpr uint32_t kOfPeers = 2;                  // of the GPU's processors a group takes 1 / 2
 constexpr uint64_t kOffsets = uint64_t{1} << 48;  // that a posting can say
 
@@ -42,9 +41,11 @@ LaneSide side_of(const StreamOp& op) {
   return op.kind == StreamKind::kSend ? LaneSide::kSend : LaneSide::kRecv;
 }
 
-uint32_t teams_for(const StreamOp& op, uint32_t most) {
+uint32_t teams_for(const StreamOp& op, const Config& config, uint32_t most) {
   if (!of_lane(op)) return 1;
-  const uint64_t wanted = std::min<uint64_t>((op.bytes + kTeamBytes - 1) / kTeamBytes, kMostTeams);
+  const auto share = static_cast<uint64_t>(config.stream_share);
+  const auto blocks = static_cast<uint64_t>(config.stream_blocks);
+  const uint64_t wanted = std::min((op.bytes + share - 1) / share, blocks);
   return std::clamp<uint32_t>(static_cast<uint32_t>(wanted), 1, std::max<uint32_t>(most, 1));
 }
 
@@ -62,7 +63,7 @@ uint32_t lay_out(std::vector<Pending>& run, const cuda::Gpu& gpu) {
       if (same) before = &run[k].op;
     }
     op.first = before ? before->first : blocks;
-    op.teams = before ? before->teams : teams_for(op, most);
+    op.teams = before ? before->teams : teams_for(op, run[i].endpoint->config(), most);
     op.lane.follows = before ? before->lane.token : 0;
     if (!before) blocks += op.teams;
   }
@@ -82,7 +83,7 @@ Status launch_with(std::vector<Pending>& run, cuda::Function kernel, uint32_t bl
 uint32_t threads_for(const StreamOp& op) {
   constexpr uint64_t kWarpBytes = 384;
   if (!of_lane(op)) return 32;
-  if (op.bytes > kTeamBytes) return kernels::kStreamThreads;
+  if (op.bytes > kBlockBytes) return kernels::kStreamThreads;
   return static_cast<uint32_t>(std::max<uint64_t>(1, (op.bytes + kWarpBytes - 1) / kWarpBytes)) *
          32;
 }

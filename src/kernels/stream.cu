@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/stream.h"
 
-#include "onehop/detail/groups.cuh"
+#include "onehop/detail/bulk.cuh"
 
 namespace {
 
@@ -30,7 +30,7 @@ struct Teams {
     return values[turn];
   }
   __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
-    onehop::detail::copy_by(threadIdx.x, blockDim.x, to, from, bytes);
+    onehop::detail::copy_in_bulk(*this, to, from, bytes);
   }
 };
 
