@@ -185,8 +185,11 @@ BENCH_KERNEL bench_line_recv(const __grid_constant__ LineArgs args) {
   receive_lines(args, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x, number);
   __syncthreads();
   // The last block counts the message; by then all have read the count.
-  if (threadIdx.x != 0 || atomicAdd(&count->blocks, 1u) + 1 != gridDim.x) return;
-  count->blocks = 0;
+  if (threadIdx.x != 0) return;
+  if (gridDim.x > 1) {
+    if (atomicAdd(&count->blocks, 1u) + 1 != gridDim.x) return;
+    count->blocks = 0;
+  }
   count->received = number;
 }
 
