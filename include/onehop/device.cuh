@@ -27,7 +27,6 @@
 // Ownership: the handle and the memory are the caller's. Needs sm_70; clusters need sm_90.
 #pragma once
 
-#include "onehop/detail/bulk.cuh"
 #include "onehop/detail/groups.cuh"
 #include "onehop/detail/receiver.h"
 #include "onehop/detail/sender.h"
@@ -137,17 +136,6 @@ __device__ oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset, Gr
   group.sync();
   group.copy(reinterpret_cast<uint8_t*>(remote.base + offset), static_cast<const uint8_t*>(data),
              bytes);
-  return OH_LANE_OK;
-}
-
-// The same by the bulk-copy engine of the block (sm_90): a few blocks with a part each fill a link.
-// Takes 40 KiB of shared memory. Behind a barrier of the block the thread of rank 0 may say that
-// the bytes are there, as signal() does.
-inline __device__ oh_lane_fault put_bulk(const oh_remote_memory& remote, uint64_t offset,
-                                         BlockGroup& block, const void* data, uint64_t bytes) {
-  if (offset > remote.size || bytes > remote.size - offset) return OH_LANE_RANGE;
-  detail::copy_in_bulk(block, reinterpret_cast<uint8_t*>(remote.base + offset),
-                       static_cast<const uint8_t*>(data), bytes);
   return OH_LANE_OK;
 }
 

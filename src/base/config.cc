@@ -152,7 +152,7 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "2097152 to 268435456",
      .standard = "2097152",
-     .meaning = "device memory of a peer for the stream domain, in bytes; from 19 MiB on all lanes "
+     .meaning = "device memory of a peer for the stream domain, in bytes; from 17 MiB on all lanes "
                 "are as wide as lane 0; both sides use the smaller one",
      .integer = &Config::stream_slab,
      .low = 2 * kMiB,
@@ -160,7 +160,7 @@ constexpr ConfigEntry kTable[] = {
     {.name = "ONEHOP_STREAM_SMALL",
      .type = "integer",
      .allowed = "0 to 1048576",
-     .standard = "65536",
+     .standard = "262144",
      .meaning = "largest message of the stream domain that lies in the lane's ring, as far as that "
                 "has room",
      .integer = &Config::stream_small,
