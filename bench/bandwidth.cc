@@ -143,6 +143,7 @@ Outcome one_sided(Side& side, const Spec& spec) {
 }  // namespace
 
 Outcome bandwidth(Side& side, const Spec& spec) {
+  if (is_ordered(spec.mode)) return ordered_bandwidth(side, spec);
   if (spec.both) return bandwidth_both(side, spec);
   return spec.mode == Mode::kSendRecv ? messages(side, spec) : one_sided(side, spec);
 }

@@ -104,23 +104,19 @@ Outcome floor_gpu_memcpy(const Spec& spec, const std::string& from, const std::s
   return outcome;
 }
 
-PutFlag::PutFlag(int number, const std::string& device, size_t largest)
+MappedPair::MappedPair(int number, const std::string& device, Sizes sizes)
     : device_(device),
       meeting_(number),
       number_(number),
-      out_(device_, Memory::kCuda, std::max(largest, kOwnBlock)),
-      in_(device_, Memory::kCuda, std::max(largest, kOwnBlock)) {
-  Current current(device_);
-  BENCH_CUDA(device_.driver(), stream_create, &stream_, cuda::kStreamNonBlocking);
-}
+      out_(device_, Memory::kCuda, std::max(sizes.out, kOwnBlock)),
+      in_(device_, Memory::kCuda, std::max(sizes.in, kOwnBlock)) {}
 
-PutFlag::~PutFlag() {
+MappedPair::~MappedPair() {
   Current current(device_);
   if (theirs_) device_.driver().ipc_close(theirs_);
-  device_.driver().stream_destroy(stream_);
 }
 
-onehop::Bytes PutFlag::hello() const {
+onehop::Bytes MappedPair::hello() const {
   Current current(device_);
   cuda::IpcHandle handle{};
   BENCH_CUDA(device_.driver(), ipc_export, &handle, address_of(in_.data()));
@@ -131,13 +127,24 @@ onehop::Bytes PutFlag::hello() const {
   return bytes;
 }
 
-void PutFlag::meet(const onehop::Bytes& hello) {
+void MappedPair::meet(const onehop::Bytes& hello) {
   cuda::IpcHandle handle{};
   if (hello.size() < sizeof(handle)) throw GpuError("the other side's handle was cut off");
   std::memcpy(&handle, hello.data(), sizeof(handle));
   meeting_.join(std::string(hello.begin() + sizeof(handle), hello.end()));
   Current current(device_);
   BENCH_CUDA(device_.driver(), ipc_open, &theirs_, handle, cuda::kIpcLazyPeerAccess);
+}
+
+PutFlag::PutFlag(int number, const std::string& device, size_t largest)
+    : MappedPair(number, device, {largest, largest}) {
+  Current current(device_);
+  BENCH_CUDA(device_.driver(), stream_create, &stream_, cuda::kStreamNonBlocking);
+}
+
+PutFlag::~PutFlag() {
+  Current current(device_);
+  device_.driver().stream_destroy(stream_);
 }
 
 void PutFlag::give(size_t size, Producer* producer, uint64_t word) {

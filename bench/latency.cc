@@ -232,6 +232,7 @@ Outcome initiator(Side& side, const Spec& spec) {
 }  // namespace
 
 Outcome latency(Side& side, const Spec& spec) {
+  if (is_ordered(spec.mode)) return ordered_latency(side, spec);
   switch (spec.mode) {
     case Mode::kSendRecv:
       return messages(side, spec);
@@ -239,8 +240,7 @@ Outcome latency(Side& side, const Spec& spec) {
       return produced_messages(side, spec);
     case Mode::kPutSignal:
       return signalled_puts(side, spec);
-    case Mode::kPut:
-    case Mode::kGet:
+    default:
       break;
   }
   return side.first() ? initiator(side, spec) : target(side, spec);

@@ -4,6 +4,7 @@
 // run without the GIL. The payload functions serve the same loops written in Python.
 #include "bindings.h"
 #include "floors.h"
+#include "gpu_kernels.h"
 #include "payload.h"
 #include "setup.h"
 
@@ -18,7 +19,14 @@ void bind_records(nb::module_& module) {
       .value("PUT_SIGNAL", Mode::kPutSignal)
       .value("EVENT", Mode::kEvent)
       .value("PUT_PREPARED", Mode::kPutPrepared)
-      .value("GET_PREPARED", Mode::kGetPrepared);
+      .value("GET_PREPARED", Mode::kGetPrepared)
+      .value("STREAM", Mode::kStream)
+      .value("GRAPH", Mode::kGraph)
+      .value("STREAM_PUT", Mode::kStreamPut)
+      .value("GRAPH_PUT", Mode::kGraphPut)
+      .value("KERNEL", Mode::kKernel)
+      .value("KERNEL_SINGLE", Mode::kKernelSingle)
+      .value("KERNEL_PUT", Mode::kKernelPut);
   nb::enum_<Memory>(module, "Memory", "Whose memory a row's bytes are in.")
       .value("HOST", Memory::kHost)
       .value("PINNED", Memory::kPinned)
@@ -35,6 +43,7 @@ void bind_records(nb::module_& module) {
       .def_rw("warmup", &Spec::warmup)
       .def_rw("window", &Spec::window)
       .def_rw("blocks", &Spec::blocks)
+      .def_rw("threads", &Spec::threads)
       .def_rw("strided", &Spec::strided)
       .def_rw("shared", &Spec::shared)
       .def_rw("both", &Spec::both)
@@ -76,7 +85,10 @@ void bind_side(nb::module_& module) {
       .def("latency", &latency, "spec"_a, NoGil())
       .def("bandwidth", &bandwidth, "spec"_a, NoGil())
       .def("batch", &batch, "spec"_a, NoGil())
-      .def("setup", &setup, "spec"_a, NoGil());
+      .def("setup", &setup, "spec"_a, NoGil())
+      .def(
+          "why_no_kernels", [](const Side& self) { return why_no_kernels(self.device()); }, NoGil(),
+          "Why the benchmark's own kernels cannot run; empty: they can.");
 }
 
 void bind_payload(nb::module_& module) {

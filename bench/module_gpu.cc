@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings.h"
 #include "gpu_floors.h"
+#include "line_floor.h"
 #include "nccl.h"
 
 namespace bench {
@@ -60,7 +61,7 @@ void bind_block(nb::module_& module) {
 template <typename Pair>
 nb::class_<Pair>& bind_pair(nb::class_<Pair>& pair) {
   return pair.def("hello", giving<Pair>(&Pair::hello))
-      .def("meet", taking(&Pair::meet), "hello"_a)
+      .def("meet", taking<Pair>(&Pair::meet), "hello"_a)
       .def("latency", &Pair::latency, "spec"_a, NoGil());
 }
 
@@ -68,6 +69,10 @@ void bind_pairs(nb::module_& module) {
   nb::class_<PutFlag> put_flag(module, "PutFlag", "Copies into mapped memory, and a flag.");
   put_flag.def(nb::init<int, const std::string&, size_t>(), "number"_a, "device"_a, "largest"_a);
   bind_pair(put_flag);
+  nb::class_<LineFloor> lines(module, "LineFloor", "Bare lines in mapped memory, by kernels.");
+  lines.def(nb::init<int, const std::string&, size_t>(), "number"_a, "device"_a, "largest"_a)
+      .def("why_not", &LineFloor::why_not, NoGil(), "Empty: the kernels are there.");
+  bind_pair(lines);
   nb::class_<Nccl> nccl(module, "Nccl", "NCCL between two processes.");
   nccl.def(nb::init<int, const std::string&, const std::vector<std::string>&, size_t>(), "number"_a,
            "device"_a, "libraries"_a, "largest"_a);

@@ -143,9 +143,22 @@ uint64_t Nccl::verify(const Spec& spec, size_t size, uint64_t phase) {
   return count_wrong(bytes.data(), size, seed_of(spec, 1 - number_, phase));
 }
 
+StreamPair Nccl::stream_pair(size_t size) {
+  return {device_,
+          number_,
+          out_.data(),
+          in_.data(),
+          [this] { meeting_.sync(); },
+          [this, size] { enqueue(true, size, 0); },
+          [this, size] { enqueue(false, size, 0); },
+          [this] { enqueue(true, 1, 0); },
+          [this] { enqueue(false, 1, 0); }};
+}
+
 Outcome Nccl::latency(const Spec& spec) {
   Outcome outcome;
   Current current(device_);
+  if (is_ordered(spec.mode)) return stream_latency(spec, stream_pair(spec.size));
   auto round = [&] {
     enqueue(meeting_.first(), spec.size, 0);
     wait();
@@ -201,6 +214,7 @@ void Nccl::flow(const Spec& spec, uint64_t count, Outcome* outcome) {
 Outcome Nccl::bandwidth(const Spec& spec) {
   Outcome outcome;
   Current current(device_);
+  if (is_ordered(spec.mode)) return stream_bandwidth(spec, stream_pair(spec.size));
   uint64_t phase = 0;
   for (uint64_t count : {spec.warmup, spec.iterations}) {
     if (count == 0) continue;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NCCL's send and receive, to compare with: the library is opened at run time. Each operation is
-// awaited by the host (the stream's end), as onehop's blocking calls are.
+// awaited by the host (the stream's end), as onehop's blocking calls are, or all are in the order
+// of a stream.
 //
 // Threading: each belongs to one thread.
 #pragma once
 
 #include "meeting.h"
-#include "side.h"
+#include "stream_loops.h"
 
 namespace bench {
 
@@ -36,6 +37,7 @@ class Nccl {
   void check(int code, const char* call) const;
   void enqueue(bool send, size_t size, size_t offset);
   void wait();
+  StreamPair stream_pair(size_t size);
   void prepare(const Spec& spec, size_t size, uint64_t phase);
   uint64_t verify(const Spec& spec, size_t size, uint64_t phase);
   void flow(const Spec& spec, uint64_t count, Outcome* outcome);

@@ -27,6 +27,13 @@ enum class Mode {
   kEvent,        // isend behind an event of the stream that wrote the message, and recv
   kPutPrepared,  // batch: prepared once, put by posts
   kGetPrepared,
+  kStream,        // in the order of a stream: send and recv
+  kGraph,         // the same, as a graph of 50 round trips that is replayed
+  kStreamPut,     // put and signal in the order of a stream
+  kGraphPut,      // the same, as a graph
+  kKernel,        // send and recv within a kernel
+  kKernelSingle,  // the same, the sender polling in the receiver's memory
+  kKernelPut,     // put and signal within a kernel of 8 blocks
 };
 
 struct Spec {
@@ -36,6 +43,7 @@ struct Spec {
   size_t warmup = 100;       // not timed, checked all the same
   size_t window = 1;         // operations in flight; 1: each ends before the next begins
   size_t blocks = 1;         // of a batch
+  size_t threads = 32;       // of a kernel's group: a warp, or a block of more
   bool strided = false;      // batch: base, stride and count instead of lists
   bool shared = false;       // buffers of oh_shared_alloc, else private memory
   bool both = false;         // bandwidth: both directions at once; figures are each way's
@@ -142,5 +150,9 @@ Outcome latency(Side& side, const Spec& spec);
 Outcome bandwidth(Side& side, const Spec& spec);
 Outcome bandwidth_both(Side& side, const Spec& spec);
 Outcome batch(Side& side, const Spec& spec);
+// Of what runs in the order of a stream, or within a kernel.
+Outcome ordered_latency(Side& side, const Spec& spec);
+Outcome ordered_bandwidth(Side& side, const Spec& spec);
+inline bool is_ordered(Mode mode) { return mode >= Mode::kStream; }
 
 }  // namespace bench

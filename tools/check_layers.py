@@ -105,7 +105,8 @@ def wrong_include_in_source(path: Path, included: str) -> str | None:
     if ".." in included.split("/"):
         return f'"{included}" leaves its folder: name it from src/'
     if target == PUBLIC:
-        if layer == "capi" or included.endswith(".h"):
+        kernels = layer == "kernels" and included.endswith(".cuh")
+        if layer == "capi" or included.endswith(".h") or kernels:
             return None
         return f'"{included}" is for users: within src/ the C headers are enough'
     if target not in BELOW:

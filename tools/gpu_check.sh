@@ -10,6 +10,9 @@
 #   latency       messages, puts and gets against the copy engines and NCCL
 #   bandwidth     16 MiB and 1 GiB blocking, one way and both ways at once
 #   kinds         64 MiB of every kind of memory
+#   stream        messages and puts in the order of a stream and in graphs, against bare kernels,
+#                 copy engines and NCCL
+#   kernel        messages and puts within kernels, against bare lines
 #   relay         64 KiB and 16 MiB through the host: between the GPUs, and from a GPU to the host
 #   worker        small messages, puts and gets with ONEHOP_WORKER=1, also from Python
 #   setup, batch, matrix, interpreter (from Python)
@@ -166,6 +169,23 @@ run_bandwidth() {
   rows windowed 20 bandwidth --memory cuda --sizes 64K,1M,16M --vs memcpy
 }
 
+# One limit for both: the second has what the first has left.
+run_stream() {
+  local begin=$SECONDS
+  rows stream 40 latency --memory cuda --sizes 8,1K,4K,16K,64K,256K,1M --iters 2000 \
+    --vs floor,nccl --mode stream --mode graph
+  rows stream-bandwidth $((60 - SECONDS + begin)) bandwidth --memory cuda --sizes 16M,1G \
+    --iters 200 --vs memcpy,nccl --mode stream --mode stream_put --mode graph_put
+}
+
+run_kernel() {
+  local begin=$SECONDS
+  rows kernel 20 latency --memory cuda --sizes 8,128,1K,4K,16K,64K --iters 10000 --vs floor \
+    --mode kernel
+  rows kernel-put $((30 - SECONDS + begin)) bandwidth --memory cuda --sizes 16M,1G --iters 100 \
+    --vs memcpy --mode kernel_put
+}
+
 run_kinds() {
   for kind in cuda-vmm cuda-pool cuda-async; do
     rows "$kind" 20 bandwidth --memory "$kind" --window 1 --sizes 64M --iters 100 --vs memcpy
@@ -185,6 +205,8 @@ run_step() {
       ;;
     bandwidth) run_bandwidth ;;
     kinds) run_kinds ;;
+    stream) run_stream ;;
+    kernel) run_kernel ;;
     relay)
       ONEHOP_CUDA_IPC=off rows relay 20 latency --memory cuda --sizes 64K,16M --iters 200
       rows relay-host 20 latency --memory cuda,host --sizes 64K,16M --iters 200
@@ -215,7 +237,7 @@ run_step() {
 
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] ||
-  steps=(build doctor latency worker bandwidth setup kinds relay batch interpreter matrix tests python)
+  steps=(build doctor latency worker stream kernel bandwidth setup kinds relay batch interpreter matrix tests python)
 step provenance 15 bash -c provenance
 cat "$work/step.txt" >>"$out/report.txt"
 for name in "${steps[@]}"; do

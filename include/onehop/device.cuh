@@ -28,7 +28,8 @@
 #pragma once
 
 #include "onehop/detail/groups.cuh"
-#include "onehop/detail/message.h"
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
 #include "onehop/detail/signal.h"
 
 namespace onehop {

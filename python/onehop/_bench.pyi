@@ -25,6 +25,20 @@ class Mode(enum.Enum):
 
     GET_PREPARED = 6
 
+    STREAM = 7
+
+    GRAPH = 8
+
+    STREAM_PUT = 9
+
+    GRAPH_PUT = 10
+
+    KERNEL = 11
+
+    KERNEL_SINGLE = 12
+
+    KERNEL_PUT = 13
+
 class Memory(enum.Enum):
     """Whose memory a row's bytes are in."""
 
@@ -82,6 +96,12 @@ class Spec:
 
     @blocks.setter
     def blocks(self, arg: int, /) -> None: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @threads.setter
+    def threads(self, arg: int, /) -> None: ...
 
     @property
     def strided(self) -> bool: ...
@@ -220,6 +240,9 @@ class Side:
 
     def setup(self, spec: Spec) -> SetupOutcome: ...
 
+    def why_no_kernels(self) -> str:
+        """Why the benchmark's own kernels cannot run; empty: they can."""
+
 NO_ITERATION: int = 18446744073709551615
 
 def fill(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], seed: int) -> None:
@@ -309,6 +332,20 @@ class PutFlag:
     """Copies into mapped memory, and a flag."""
 
     def __init__(self, number: int, device: str, largest: int) -> None: ...
+
+    def hello(self) -> bytes: ...
+
+    def meet(self, hello: bytes) -> None: ...
+
+    def latency(self, spec: Spec) -> Outcome: ...
+
+class LineFloor:
+    """Bare lines in mapped memory, by kernels."""
+
+    def __init__(self, number: int, device: str, largest: int) -> None: ...
+
+    def why_not(self) -> str:
+        """Empty: the kernels are there."""
 
     def hello(self) -> bytes: ...
 

@@ -45,6 +45,8 @@ struct Config {
   int64_t import_cache = 0;
   int64_t stream_slab = 0;
   int64_t stream_small = 0;
+  int64_t stream_blocks = 0;
+  int64_t stream_share = 0;
   // Seconds.
   double timeout = 0;
   double hello_timeout = 0;

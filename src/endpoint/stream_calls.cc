@@ -2,6 +2,7 @@
 #include "endpoint/stream_calls.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace oh {
@@ -11,8 +12,7 @@ using kernels::StreamOp;
 
 namespace {
 
-constexpr uint32_t kMostTeams = 16;               // blocks of one message
-constexpr uint64_t kTeamBytes = 6 * 1024;         // of a small message: a line a thread
+constexpr uint64_t kBlockBytes = 6 * 1024;        // of a small message: a line a thread
 constexpr uint32_t kOfPeers = 2;                  // of the GPU's processors a group takes 1 / 2
 constexpr uint64_t kOffsets = uint64_t{1} << 48;  // that a posting can say
 
@@ -42,17 +42,37 @@ LaneSide side_of(const StreamOp& op) {
   return op.kind == StreamKind::kSend ? LaneSide::kSend : LaneSide::kRecv;
 }
 
-uint32_t teams_for(const StreamOp& op, uint32_t most) {
+// Blocks of one message.
+uint32_t blocks_for(const StreamOp& op, const Config& config, uint32_t most) {
   if (!of_lane(op)) return 1;
-  const uint64_t wanted = std::min<uint64_t>((op.bytes + kTeamBytes - 1) / kTeamBytes, kMostTeams);
+  const auto share = static_cast<uint64_t>(config.stream_share);
+  const auto blocks = static_cast<uint64_t>(config.stream_blocks);
+  const uint64_t wanted = std::min((op.bytes + share - 1) / share, blocks);
   return std::clamp<uint32_t>(static_cast<uint32_t>(wanted), 1, std::max<uint32_t>(most, 1));
 }
 
-// Blocks for each operation; those of one half of a lane share theirs and follow each other.
-uint32_t lay_out(std::vector<Pending>& run, const cuda::Gpu& gpu) {
+// How a launch is divided: into teams, each of `cluster` blocks.
+struct Layout {
+  uint32_t teams = 0;
+  uint32_t cluster = 1;
+};
+
+// A small message of several blocks is one team, a cluster: it takes its lane at once. A large one
+// may go through chunks, which teams fill and empty beside each other.
+uint32_t cluster_for(const Pending& only) {
+  constexpr uint32_t kMostBlocks = 8;  // that every GPU with clusters has
+  const Endpoint& endpoint = *only.endpoint;
+  const bool small = only.op.bytes <= only.peer->stream().lanes().most_buffered(only.op.lane.lane);
+  if (!of_lane(only.op) || !small || !endpoint.gpu()->clusters()) return 1;
+  return std::bit_ceil(blocks_for(only.op, endpoint.config(), kMostBlocks));
+}
+
+// Teams for each operation; those of one half of a lane share theirs and follow each other.
+Layout lay_out(std::vector<Pending>& run, const cuda::Gpu& gpu) {
   const auto processors = static_cast<uint32_t>(gpu.facts().processors);
   const uint32_t most = processors / kOfPeers / static_cast<uint32_t>(run.size());
-  uint32_t blocks = 0;
+  Layout layout;
+  if (run.size() == 1) layout.cluster = cluster_for(run.front());
   for (size_t i = 0; i < run.size(); ++i) {
     StreamOp& op = run[i].op;
     const StreamOp* before = nullptr;
@@ -61,36 +81,39 @@ uint32_t lay_out(std::vector<Pending>& run, const cuda::Gpu& gpu) {
                         run[k].op.lane.lane == op.lane.lane;
       if (same) before = &run[k].op;
     }
-    op.first = before ? before->first : blocks;
-    op.teams = before ? before->teams : teams_for(op, most);
+    op.first = before ? before->first : layout.teams;
+    op.teams = before               ? before->teams
+               : layout.cluster > 1 ? 1
+                                    : blocks_for(op, run[i].endpoint->config(), most);
     op.lane.follows = before ? before->lane.token : 0;
-    if (!before) blocks += op.teams;
+    if (!before) layout.teams += op.teams;
   }
-  return blocks;
+  return layout;
 }
 
 template <typename Args>
-Status launch_with(std::vector<Pending>& run, cuda::Function kernel, uint32_t blocks) {
+Status launch_with(std::vector<Pending>& run, cuda::Function kernel, const Layout& layout) {
   auto args = std::make_unique<Args>();
   args->count = run.size();
   for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
   cuda::Gpu& gpu = *run.front().endpoint->gpu();
-  return gpu.launch_remote(run.front().stream, kernel, blocks, kernels::kStreamThreads, args.get());
+  return gpu.launch_remote(run.front().stream, kernel, layout.teams, kernels::kStreamThreads,
+                           args.get());
 }
 
 // A thread a line, where that is less than a block: fewer look at the ring, and begin sooner.
 uint32_t threads_for(const StreamOp& op) {
   constexpr uint64_t kWarpBytes = 384;
   if (!of_lane(op)) return 32;
-  if (op.bytes > kTeamBytes) return kernels::kStreamThreads;
+  if (op.bytes > kBlockBytes) return kernels::kStreamThreads;
   return static_cast<uint32_t>(std::max<uint64_t>(1, (op.bytes + kWarpBytes - 1) / kWarpBytes)) *
          32;
 }
 
-Status launch_one(Pending& only, cuda::Function kernel, uint32_t blocks) {
+Status launch_one(Pending& only, cuda::Function kernel, const Layout& layout) {
   kernels::StreamArgs args{only.op};
-  return only.endpoint->gpu()->launch_remote(only.stream, kernel, blocks, threads_for(only.op),
-                                             &args);
+  return only.endpoint->gpu()->launch_remote(only.stream, kernel, layout.teams * layout.cluster,
+                                             threads_for(only.op), &args, layout.cluster);
 }
 
 // All of one stream and one GPU.
@@ -103,12 +126,12 @@ Status launch(std::vector<Pending>& run) {
           one.peer->stream().lanes().order(one.op.lane.lane, side_of(one.op), one.stream));
     }
   }
-  const uint32_t blocks = lay_out(run, *front.endpoint->gpu());
+  const Layout layout = lay_out(run, *front.endpoint->gpu());
   const StreamKernels& with = front.peer->stream().lanes().kernels();
-  Status status = run.size() == 1 ? launch_one(front, with.one, blocks)
+  Status status = run.size() == 1 ? launch_one(front, with.one, layout)
                   : run.size() <= kernels::kFew
-                      ? launch_with<kernels::StreamFewArgs>(run, with.few, blocks)
-                      : launch_with<kernels::StreamManyArgs>(run, with.many, blocks);
+                      ? launch_with<kernels::StreamFewArgs>(run, with.few, layout)
+                      : launch_with<kernels::StreamManyArgs>(run, with.many, layout);
   OH_RETURN_IF_ERROR(status);
   for (Pending& one : run) {
     Lanes& lanes = one.peer->stream().lanes();

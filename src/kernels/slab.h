@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "onehop/detail/message.h"
+#include "onehop/detail/posting.h"
 
 namespace oh::kernels {
 
@@ -23,11 +23,11 @@ inline constexpr uint64_t kLaneStride = 2 * kKiB;
 inline constexpr uint64_t kImportsAt = 40 * kKiB;
 inline constexpr uint32_t kImportShift = 9;
 inline constexpr uint64_t kLinesAt = 64 * kKiB;
-inline constexpr uint32_t kWideRing = 13;
+inline constexpr uint32_t kWideRing = 15;
 inline constexpr uint32_t kNarrowRing = 11;
 inline constexpr uint32_t kWideChunk = 14;
 inline constexpr uint32_t kNarrowChunk = 12;
-inline constexpr uint32_t kWideSlots = 64;
+inline constexpr uint32_t kWideSlots = 32;
 inline constexpr uint32_t kNarrowSlots = 4;
 
 static_assert(sizeof(onehop::detail::LaneSignals) <= kLanesAt);

@@ -8,43 +8,107 @@ namespace {
 using oh::kernels::StreamOp;
 using onehop::detail::DeviceAtomics;
 
-// The blocks of one operation: each is a team.
+// The blocks of one operation. Each is a team, or each cluster of them, which shares its leader's
+// values and its doubts through the memory of its blocks: one barrier, where teams would look at
+// global memory.
 struct Teams {
   uint32_t at;
   uint32_t of;
-  uint32_t turn = 0;
+  uint32_t share_turn = 0;
+  uint32_t any_turn = 0;
 
+  __device__ static uint64_t* doubts() {
+    __shared__ uint64_t places[2];
+    return places;
+  }
+  // Before the first share(), whose barrier comes before anybody doubts.
+  __device__ static void begin() {
+    if (threadIdx.x == 0) doubts()[0] = doubts()[1] = 0;
+  }
   __device__ uint32_t team() const { return at; }
   __device__ uint32_t teams() const { return of; }
-  __device__ uint32_t rank() const { return at * blockDim.x + threadIdx.x; }
-  __device__ uint32_t size() const { return of * blockDim.x; }
-  __device__ bool leads() const { return threadIdx.x == 0; }
-  __device__ void sync() const { __syncthreads(); }
-  __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
-  // In turns, so that the value before is read by all when it is overwritten.
+  __device__ uint32_t rank() const { return (at * blocks() + block()) * blockDim.x + threadIdx.x; }
+  __device__ uint32_t size() const { return of * blocks() * blockDim.x; }
+  __device__ bool leads() const { return threadIdx.x == 0 && block() == 0; }
+
+#if __CUDA_ARCH__ >= 900
+  __device__ static uint32_t block() {
+    uint32_t rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+  }
+  __device__ static uint32_t blocks() {
+    uint32_t count;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+    return count;
+  }
+  __device__ static void sync_cluster() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+  }
+  // Into the same variable of every block.
+  __device__ static void tell_all(const uint64_t* variable, uint64_t value) {
+    const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(variable));
+    for (uint32_t i = 0; i < blocks(); ++i) {
+      asm volatile(
+          "{ .reg .b32 there;\n"
+          "  mapa.shared::cluster.u32 there, %0, %1;\n"
+          "  st.shared::cluster.u64 [there], %2; }" ::"r"(here),
+          "r"(i), "l"(value)
+          : "memory");
+    }
+  }
+#else
+  __device__ static uint32_t block() { return 0; }
+  __device__ static uint32_t blocks() { return 1; }
+  __device__ static void sync_cluster() {}
+  __device__ static void tell_all(const uint64_t*, uint64_t) {}
+#endif
+
+  __device__ void sync() const { blocks() == 1 ? __syncthreads() : sync_cluster(); }
+  // Both in turns, so that a value is read by all before its place is written again: between two
+  // of one place there is a barrier.
+  __device__ bool any(bool flag) {
+    const bool here = __syncthreads_or(flag) != 0;
+    if (blocks() == 1) return here;
+    any_turn ^= 1;
+    if (threadIdx.x == 0) doubts()[any_turn ^ 1] = 0;
+    if (threadIdx.x == 0 && here) tell_all(&doubts()[any_turn], 1);
+    sync_cluster();
+    return doubts()[any_turn] != 0;
+  }
   __device__ uint64_t share(uint64_t value) {
     __shared__ uint64_t values[2];
-    turn ^= 1;
-    if (leads()) values[turn] = value;
-    __syncthreads();
-    return values[turn];
+    share_turn ^= 1;
+    if (blocks() == 1) {
+      if (leads()) values[share_turn] = value;
+      __syncthreads();
+    } else {
+      if (leads()) tell_all(&values[share_turn], value);
+      sync_cluster();
+    }
+    return values[share_turn];
   }
   __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
-    onehop::detail::copy_by(threadIdx.x, blockDim.x, to, from, bytes);
+    const onehop::detail::Slice slice = onehop::detail::slice_of(bytes, block(), blocks());
+    onehop::detail::copy_by(threadIdx.x, blockDim.x, to + slice.begin, from + slice.begin,
+                            slice.size);
   }
 };
 
 __device__ __forceinline__ void run(const StreamOp& op) {
-  Teams teams{blockIdx.x - op.first, op.teams};
+  Teams teams{blockIdx.x / Teams::blocks() - op.first, op.teams};
   oh::kernels::run_stream<DeviceAtomics>(op, teams);
 }
 
 template <typename Args>
 __device__ __forceinline__ void run_one_of(const Args& args) {
+  Teams::begin();
   // Those of one lane follow each other, in the same blocks.
   for (uint32_t i = 0; i < args.count; ++i) {
     const StreamOp& op = args.ops[i];
-    if (blockIdx.x >= op.first && blockIdx.x < op.first + op.teams) run(op);
+    const uint32_t team = blockIdx.x / Teams::blocks();
+    if (team >= op.first && team < op.first + op.teams) run(op);
   }
 }
 
@@ -53,7 +117,10 @@ __device__ __forceinline__ void run_one_of(const Args& args) {
 #define ONEHOP_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)
-onehop_stream(const __grid_constant__ oh::kernels::StreamArgs args) { run(args.op); }
+onehop_stream(const __grid_constant__ oh::kernels::StreamArgs args) {
+  Teams::begin();
+  run(args.op);
+}
 
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)
 onehop_stream_few(const __grid_constant__ oh::kernels::StreamFewArgs args) { run_one_of(args); }

@@ -3,12 +3,15 @@
 // Operations of the stream domain as kernels carry them out, one or many in a launch; and how lanes
 // begin an epoch. The same lines run on a device and in the fake driver.
 //
-// A kernel has as many blocks as its operations together; each operation knows its own (teams).
+// A kernel has as many teams as its operations together, and each operation knows its own. A team
+// is a block, or a cluster of them.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/slab.h"
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
 #include "onehop/detail/signal.h"
 
 namespace oh::kernels {
@@ -34,7 +37,7 @@ struct StreamOp {
   uint32_t region;     // 0: none, the peer does not map it
   StreamKind kind;
   uint32_t slot;   // of signals
-  uint32_t first;  // block of the grid
+  uint32_t first;  // team of the grid
   uint32_t teams;
   uint32_t reserved;
 };

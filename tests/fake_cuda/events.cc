@@ -3,11 +3,20 @@
 // Events: a point in the order of a stream.
 //
 // Threading: any thread.
+#include <chrono>
+
 #include "capture.h"
 #include "streams.h"
 
 namespace oh::cuda {
 using namespace fake;
+
+namespace {
+int64_t now() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+}  // namespace
 
 Code cuEventCreate(Event* out, unsigned flags) {
   Call call(Symbol::cuEventCreate, kContext);
@@ -15,6 +24,7 @@ Code cuEventCreate(Event* out, unsigned flags) {
   if (flags > 7) return kInvalidValue;
   auto event = std::make_shared<EventState>();
   event->context = call.context();
+  event->is_timed = (flags & kEventDisableTiming) == 0;
   *out = call.world().new_handle<Event>();
   call.world().events.emplace(*out, std::move(event));
   return kSuccess;
@@ -36,7 +46,11 @@ Code cuEventRecord(Event handle, Stream stream_handle) {
   if (code != kSuccess) return code;
   if (event->context != stream->context) return kInvalidHandle;
   if (stream->capture == nullptr) {
-    submit(call.world(), stream, {[] { return kSuccess; }});
+    event->at = std::make_shared<int64_t>(0);
+    submit(call.world(), stream, {[at = event->at] {
+             *at = now();
+             return kSuccess;
+           }});
   } else if (stream->capture->invalid) {
     return kCaptureInvalidated;
   }
@@ -69,6 +83,21 @@ Code cuEventSynchronize(Event handle) {
   if (stream == nullptr) return kSuccess;
   wait_for(call.lock(), *stream, event->ticket);
   return stream->context->sticky;
+}
+
+Code cuEventElapsedTime(float* ms, Event start, Event end) {
+  Call call(Symbol::cuEventElapsedTime, kContext);
+  if (!call.ok()) return call.code();
+  std::shared_ptr<EventState> events[2];
+  Code code = call.find(start, &events[0]);
+  if (code == kSuccess) code = call.find(end, &events[1]);
+  if (code != kSuccess) return code;
+  for (const auto& event : events) {
+    if (!event->is_timed || event->stream == nullptr) return kInvalidHandle;
+    if (event->stream->done < event->ticket) return kNotReady;
+  }
+  *ms = static_cast<float>(*events[1]->at - *events[0]->at) / 1e6F;
+  return kSuccess;
 }
 
 Code cuStreamWaitEvent(Stream stream_handle, Event handle, unsigned) {

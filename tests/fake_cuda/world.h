@@ -56,6 +56,8 @@ struct EventState {
   uint64_t ticket = 0;                  // complete when the stream has done so many
   std::shared_ptr<Capture> capture;     // the last record was captured
   std::vector<size_t> nodes;            // behind these of the capture
+  bool is_timed = true;
+  std::shared_ptr<int64_t> at;  // ns, once the last record is complete
 };
 
 struct FunctionState {

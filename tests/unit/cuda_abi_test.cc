@@ -255,6 +255,7 @@ SAME_CALL(graph_destroy, cuGraphDestroy);
 SAME_CALL(graph_instantiate, cuGraphInstantiateWithFlags);
 SAME_CALL(graph_launch, cuGraphLaunch);
 SAME_CALL(graph_exec_destroy, cuGraphExecDestroy);
+SAME_CALL(event_elapsed, cuEventElapsedTime);
 // Drivers export the older versions, too; CUDA 13's header names only the newest, which drivers
 // before 12.3 lack.
 static_assert(kSameCall<ours::stream_capture_info_call,

@@ -3,7 +3,8 @@
 // Two operations at once on a half of a lane, and operations of several teams.
 #include <memory>
 
-#include "onehop/detail/message.h"
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
 #include "unit/device_lanes.h"
 
 namespace {

@@ -3,7 +3,8 @@
 // Every wait of an operation on a lane: it ends, and says why.
 #include <algorithm>
 
-#include "onehop/detail/message.h"
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
 #include "unit/device_lanes.h"
 
 namespace {

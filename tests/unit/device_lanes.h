@@ -10,7 +10,8 @@
 #include <barrier>
 #include <memory>
 
-#include "onehop/detail/message.h"
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
 #include "onehop/detail/signal.h"
 #include "unit/device_protocol.h"
 

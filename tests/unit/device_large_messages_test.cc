@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "onehop/detail/message.h"
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
 #include "unit/device_flow.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "onehop/detail/line.h"
+#include "onehop/detail/cursor.h"
 
 #include <cstring>
 

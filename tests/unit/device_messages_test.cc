@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "onehop/detail/message.h"
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
 
 #include <algorithm>
 #include <cstddef>

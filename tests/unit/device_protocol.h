@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "onehop/detail/command.h"
+#include "onehop/detail/cursor.h"
 #include "onehop/detail/host_atomics.h"
-#include "onehop/detail/line.h"
 #include "onehop/detail/word.h"
 #include "unit/support.h"
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from onehop.cli import bench_options as options
+from onehop.cli import stream_jobs
 from onehop.cli.gpus import HOST, choose, facts, nccl_libraries, version
 from onehop.cli.jobs import Job, Note, Placement, measure
 from onehop.cli.output import json_lines
@@ -36,21 +37,26 @@ def bench() -> None:
 
 @bench.command()
 @options.sizes("8,1K,8K,64K,1M")
-@options.modes("sendrecv", "put", "get", "put_signal", "event")
+@options.modes("sendrecv", "put", "get", "put_signal", "event", *stream_jobs.LATENCY_MODES)
 @options.buffers
-@options.versus("flag", "process_vm", "memcpy")
+@options.versus("flag", "process_vm", "memcpy", "floor")
 @options.common
 def latency(
     sizes: Sequence[int], modes: Sequence[str], buffers: str, floors: Sequence[str], **common: Any
 ) -> None:
-    """Time of single messages, puts and gets; event: messages behind an event of a GPU's stream."""
-    if "event" in modes and (common["memory"][0] == "host" or common["memory"][1] == "host"):
-        raise click.UsageError("--mode event is for memory of a GPU on both sides")
-    jobs = [
-        _job("latency", common, mode, size, shared=buffers == "shared")
-        for mode in modes
-        for size in sizes
-    ]
+    """Time of single messages, puts and gets.
+
+    event: messages behind an event of a GPU's stream; stream: in the order of one, all enqueued at
+    once; graph: the same as a graph of 50 round trips; kernel: within a kernel, by a warp or block.
+    """
+    stream_jobs.check_memory(modes, common["memory"])
+    jobs = stream_jobs.settle(
+        [
+            _job("latency", common, mode, size, shared=buffers == "shared")
+            for mode in modes
+            for size in sizes
+        ]
+    )
     if common["memory"] != HOST and common["api"] == "python":
         if list(modes) != ["sendrecv"]:
             raise click.UsageError("--api python of GPU memory measures sendrecv")
@@ -66,7 +72,7 @@ def latency(
 
 @bench.command()
 @options.sizes("4K,64K,1M,16M")
-@options.modes("sendrecv", "put", "get")
+@options.modes("sendrecv", "put", "get", *stream_jobs.BANDWIDTH_MODES)
 @options.buffers
 @click.option(
     "--window",
@@ -85,24 +91,33 @@ def bandwidth(
     floors: Sequence[str],
     **common: Any,
 ) -> None:
-    """Bytes a second, with several operations in flight or blocking, one way or both at once."""
+    """Bytes a second, with several operations in flight or blocking, one way or both at once.
+
+    stream, stream_put: all in the order of a GPU's stream, by kernels or by the copy engine;
+    graph_put: the latter as a graph; kernel_put: by a kernel of 8 blocks.
+    """
+    stream_jobs.check_memory(modes, common["memory"])
     if both and (list(modes) != ["sendrecv"] or common["api"] != "c"):
         raise click.UsageError("--both goes with --mode sendrecv and --api c only")
-    jobs = [
-        _job(
-            "bandwidth",
-            common,
-            mode,
-            size,
-            shared=buffers == "shared",
-            window=window or _window(size),
-            both=both,
-        )
-        for mode in modes
-        for size in sizes
-    ]
+    jobs = stream_jobs.settle(
+        [
+            _job(
+                "bandwidth",
+                common,
+                mode,
+                size,
+                shared=buffers == "shared",
+                window=window or _window(size),
+                both=both,
+            )
+            for mode in modes
+            for size in sizes
+        ]
+    )
     if common["memory"] != HOST:
-        jobs += _gpu_floors("bandwidth", common, floors, sizes, window=window, both=both)
+        jobs += _gpu_floors(
+            "bandwidth", common, floors, sizes, modes=modes, window=window, both=both
+        )
     else:
         jobs += _size_floors("bandwidth", common, floors, sizes)
     run(jobs, common)
@@ -190,12 +205,12 @@ def _gpu_floors(
     floors: Sequence[str],
     sizes: Sequence[int],
     *,
-    modes: Sequence[str] = (),
+    modes: Sequence[str],
     window: int | None = None,
     both: bool = False,
 ) -> list[Job]:
-    """Return what rows of GPU memory are compared with: the copy engines, and NCCL."""
-    for name in set(floors) - {"memcpy", "nccl", "floors"}:
+    """Return what rows of GPU memory are compared with: copy engines, bare kernels, and NCCL."""
+    for name in set(floors) - {"memcpy", "nccl", "floors", "floor"}:
         raise click.UsageError(f"--vs {name} is a floor of host memory")
     if floors and "" in common["devices_of"]:
         raise click.UsageError("--vs compares memory of GPUs, with --memory cuda or its kin")
@@ -211,10 +226,14 @@ def _gpu_floors(
         if {"memcpy", "floors"} & set(floors):
             jobs.append(base)
             kinds = {"sendrecv": "put_flag", "event": "put_flag_event"}
-            jobs += [replace(base, mode=kinds[mode]) for mode in modes if mode in kinds]
+            if op == "latency":
+                jobs += [replace(base, mode=kinds[mode]) for mode in modes if mode in kinds]
+        if op == "latency" and {"floor", "floors"} & set(floors):
+            jobs += stream_jobs.line_floors(base, modes)
         if "nccl" in floors:
-            libraries = tuple(nccl_libraries(common["nccl"]))
-            jobs.append(replace(base, api="nccl", mode="sendrecv", libraries=libraries))
+            of_nccl = replace(base, api="nccl", libraries=tuple(nccl_libraries(common["nccl"])))
+            of_modes = [replace(of_nccl, mode=mode) for mode in stream_jobs.nccl_modes(modes)]
+            jobs += stream_jobs.settle(of_modes)
     return jobs
 
 
@@ -225,8 +244,8 @@ def _floor(op: str, common: dict[str, Any], name: str, size: int) -> Job:
 def _size_floors(
     op: str, common: dict[str, Any], floors: Sequence[str], sizes: Sequence[int]
 ) -> list[Job]:
-    if "nccl" in floors:
-        raise click.UsageError("--vs nccl compares memory of GPUs: --memory cuda")
+    for name in {"nccl", "floor"} & set(floors):
+        raise click.UsageError(f"--vs {name} compares memory of GPUs: --memory cuda")
     wanted = [name for name in ("process_vm", "memcpy") if {name, "floors"} & set(floors)]
     return [_floor(op, common, name, size) for name in wanted for size in sizes if size > 0]
 

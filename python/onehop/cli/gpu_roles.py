@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from onehop import _bench
 from onehop.cli.jobs import Job
-from onehop.cli.roles import part_of, spec_of
+from onehop.cli.roles import left_out, part_of, spec_of
 from onehop.cli.sides import Side
 
 
-def _meet(side: Side, pair: _bench.PutFlag | _bench.Nccl) -> None:
+def _meet(side: Side, pair: _bench.PutFlag | _bench.LineFloor | _bench.Nccl) -> None:
     side.tell(pair.hello())
     pair.meet(side.hear())
 
@@ -26,6 +26,18 @@ def put_flag_role(side: Side, jobs: Sequence[Job]) -> None:
     """Measure copies into mapped memory of the other process, and a flag."""
     device = jobs[0].devices[side.number]
     pair = _bench.PutFlag(side.number, device, max(job.size for job in jobs))
+    _meet(side, pair)
+    for number, job in enumerate(jobs):
+        side.report(part_of(number, job.mode, pair.latency(spec_of(job, side.number))))
+    _part(side)
+
+
+def line_role(side: Side, jobs: Sequence[Job]) -> None:
+    """Measure messages of bare lines by kernels: on a stream, as a graph, or within a kernel."""
+    device = jobs[0].devices[side.number]
+    pair = _bench.LineFloor(side.number, device, max(job.size for job in jobs))
+    if left_out(side, jobs, pair.why_not()):
+        return
     _meet(side, pair)
     for number, job in enumerate(jobs):
         side.report(part_of(number, job.mode, pair.latency(spec_of(job, side.number))))

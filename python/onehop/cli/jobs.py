@@ -18,6 +18,8 @@ from onehop.cli.sides import Placement, Role, Side, SideError, run_sides
 CORRUPT = "OH_BENCH_CORRUPT"
 
 _GIB = 2**30
+# Rows of kernels use two lanes, which are compared: all are as wide as the first.
+_WIDE = {"ONEHOP_STREAM_SLAB": str(32 * 2**20)}
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,16 @@ class Job:
 
     Attributes:
         op: latency, bandwidth, batch or setup.
-        api: c or python; of GPU memory python-region, python-array or python-torch; floor: without
-            a library; nccl.
-        mode: sendrecv, event, put, get or put_signal; of a floor: flag, process_vm or memcpy, and
-            of GPU memory memcpy, put_flag or put_flag_event.
+        api: c or python; of GPU memory python-region, python-array or python-torch; device: by a
+            kernel of the benchmark; floor: without a library; nccl.
+        mode: sendrecv, event, put, get or put_signal, stream, graph, stream_put or graph_put;
+            kernel, kernel_single or kernel_put; of a floor: flag, process_vm or memcpy, and of GPU
+            memory memcpy, put_flag or put_flag_event, stream, graph or kernel.
         size: bytes of a message or a block.
         iterations: timed operations; 0: chosen by the size.
         window: operations in flight, and of a set-up the links kept to see what they take.
         blocks: of a batch.
+        threads: of a kernel's group; 0: no kernel of the benchmark.
         strided: the batch is described by strides, not by lists.
         shared: buffers are shared blocks.
         memory: kind of memory of either side.
@@ -51,6 +55,7 @@ class Job:
     iterations: int = 0
     window: int = 1
     blocks: int = 1
+    threads: int = 0
     strided: bool = False
     shared: bool = False
     memory: Pair = HOST
@@ -74,6 +79,11 @@ class Job:
         if self.api.startswith("python"):
             most //= 2
         return replace(self, iterations=max(least, min(most, fitting)))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether operations follow each other on a stream, so that none are in flight at once."""
+        return self.mode.startswith(("stream", "graph", "kernel"))
 
     @property
     def warmup(self) -> int:
@@ -115,20 +125,24 @@ def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
         SideError: a side failed, died, or hung.
 
     """
-    from onehop.cli.gpu_roles import nccl_role, put_flag_role
+    from onehop.cli.gpu_roles import line_role, nccl_role, put_flag_role
     from onehop.cli.roles import bench_role, floor_role
 
     jobs = [job.settled() for job in jobs]
     for api in dict.fromkeys(job.api for job in jobs if job.api not in ("floor", "nccl")):
-        yield from _rows_of_pair(bench_role, [job for job in jobs if job.api == api], placement)
+        where = replace(placement, env={**_WIDE, **placement.env}) if api == "device" else placement
+        yield from _rows_of_pair(bench_role, [job for job in jobs if job.api == api], where)
     apart = replace(placement, within=False)
-    floors = [job for job in jobs if job.api == "floor" and not job.mode.startswith("put_flag")]
+    of_floor = [job for job in jobs if job.api == "floor"]
+    pairs = [job for job in of_floor if job.mode.startswith("put_flag")]
+    lines = [job for job in of_floor if job.mode in ("stream", "graph", "kernel")]
+    floors = [job for job in of_floor if job not in (*pairs, *lines)]
     if floors:
         for _, part in run_sides(floor_role, floors, replace(apart, count=1)):
             yield make_row(floors[part.job], part, None)
-    pairs = [job for job in jobs if job.mode.startswith("put_flag")]
-    if pairs:
-        yield from _rows_of_pair(put_flag_role, pairs, apart)
+    for role, some in ((put_flag_role, pairs), (line_role, lines)):
+        if some:
+            yield from _rows_of_pair(role, some, apart)
     nccl = [job for job in jobs if job.api == "nccl"]
     if nccl:
         try:
@@ -137,10 +151,13 @@ def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
             yield Note(f"not compared with NCCL: {failure}")
 
 
-def _rows_of_pair(role: Role, jobs: Sequence[Job], placement: Placement) -> Iterator[Row]:
-    """Do jobs whose rows have a part of either side."""
+def _rows_of_pair(role: Role, jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
+    """Do jobs whose rows have a part of either side; a side may say why it leaves them out."""
     pending: dict[tuple[int, str], Part] = {}
     for _, part in run_sides(role, jobs, placement):
+        if isinstance(part, Note):
+            yield part
+            continue
         key = (part.job, part.mode)
         if key not in pending:
             pending[key] = part
@@ -157,8 +174,10 @@ def make_row(job: Job, part: Part, other: Part | None) -> Row:
     extras = {key: value for one in both for key, value in one.extras.items()}
     if job.op == "batch":
         extras |= {"blocks": job.blocks, "block_us": p50 / job.blocks}
-    if job.op == "bandwidth":
+    if job.op == "bandwidth" and not job.in_order:
         extras["window"] = job.window
+    if job.threads:
+        extras["group"] = "warp" if job.threads == 32 else str(job.threads)
     if job.devices != NO_DEVICES:
         extras["devices"] = ",".join(name.removeprefix("cuda:") or "host" for name in job.devices)
     return Row(

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from onehop import _bench
 from onehop.cli.gpus import HOST, MEMORY
-from onehop.cli.jobs import Job, Part
+from onehop.cli.jobs import Job, Note, Part
 from onehop.cli.rows import percentile
 from onehop.cli.sides import Side
 
@@ -18,6 +18,13 @@ _MODES = {
     "get": _bench.Mode.GET,
     "put_signal": _bench.Mode.PUT_SIGNAL,
     "event": _bench.Mode.EVENT,
+    "stream": _bench.Mode.STREAM,
+    "graph": _bench.Mode.GRAPH,
+    "stream_put": _bench.Mode.STREAM_PUT,
+    "graph_put": _bench.Mode.GRAPH_PUT,
+    "kernel": _bench.Mode.KERNEL,
+    "kernel_single": _bench.Mode.KERNEL_SINGLE,
+    "kernel_put": _bench.Mode.KERNEL_PUT,
     "put_prepared": _bench.Mode.PUT_PREPARED,
     "get_prepared": _bench.Mode.GET_PREPARED,
     # Floors and NCCL are asked for the same.
@@ -65,6 +72,7 @@ def spec_of(job: Job, number: int) -> _bench.Spec:
     spec.warmup = job.warmup
     spec.window = job.window
     spec.blocks = job.blocks
+    spec.threads = job.threads
     spec.strided = job.strided
     spec.shared = job.shared
     spec.corrupt = job.corrupt
@@ -103,6 +111,10 @@ def bench_role(side: Side, jobs: Sequence[Job]) -> None:
         loops = PythonGpuLoops(side.number, jobs[0].devices[side.number], jobs[0].api)
     else:
         loops = _bench.Side(side.number, jobs[0].devices[side.number])
+    if jobs[0].api == "device":
+        assert isinstance(loops, _bench.Side)
+        if left_out(side, jobs, loops.why_no_kernels()):
+            return
     link(side, loops)
     for number, job in enumerate(jobs):
         if job.op == "setup":
@@ -116,6 +128,14 @@ def bench_role(side: Side, jobs: Sequence[Job]) -> None:
         own = {"post_us": percentile(found.post_us, 0.5)} if found.post_us else {}
         side.report(part_of(number, job.mode, found, **own))
     unlink(side, loops)
+
+
+def left_out(side: Side, jobs: Sequence[Job], why_not: str) -> bool:
+    """Say why jobs are left out, if there is a reason; it is the same at both sides."""
+    if why_not and side.number == 0:
+        modes = ", ".join(dict.fromkeys(job.mode for job in jobs))
+        side.report(Note(f"no rows of {jobs[0].api} {modes}: {why_not}"))
+    return bool(why_not)
 
 
 def part_of(number: int, mode: str, found: Outcome, **extras: object) -> Part:

@@ -22,8 +22,8 @@ class Row:
 
     Attributes:
         op: latency, bandwidth, batch or setup.
-        api: c, python (of GPU memory: -region, -array or -torch, by what is sent), floor (no
-            library), or nccl.
+        api: c, python (of GPU memory: -region, -array or -torch, by what is sent), device (within
+            a kernel), floor (no library), or nccl.
         mode: the verbs, or the floor's name, or the step of the set-up.
         memory: kind of memory.
         buffers: private memory or shared blocks (`onehop.empty`).
@@ -35,6 +35,7 @@ class Row:
         GBps: 1e9 bytes a second: size / p50 for latency and batch; all bytes / all time for
             bandwidth.
         wrong: bytes that were not what was sent, both sides together.
+        group: threads of a kernel's group; warp: 32 that are no block.
         blocks, block_us: of a batch: how many, and p50 / blocks.
         post_us: of a prepared batch: p50 of posts of as many blocks of one byte.
         first_us: of a set-up: what the first one of the process took.
@@ -58,6 +59,7 @@ class Row:
     GBps: float
     wrong: int
     window: int | None = None
+    group: str | None = None
     blocks: int | None = None
     block_us: float | None = None
     post_us: float | None = None
@@ -90,6 +92,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str | None], Literal["left", "right"]
     ("mode", lambda row: row.mode, "left"),
     ("devices", lambda row: row.devices, "left"),
     ("path", lambda row: row.path, "left"),
+    ("group", lambda row: row.group, "right"),
     ("size", lambda row: format_size(row.size), "right"),
     ("blocks", lambda row: _number(row.blocks, 0), "right"),
     ("window", lambda row: "blocking" if row.window == 1 else _number(row.window, 0), "right"),
@@ -110,10 +113,10 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str | None], Literal["left", "right"]
 _WIDTH = 120
 
 _FORMULAS = {
-    "latency": "one way; sendrecv, event and put_signal: half of a round trip; put and get: until"
-    " complete; GB/s = size / p50",
-    "bandwidth": "per operation, mean of a window; GB/s = all bytes / all time, until the receiver"
-    " has confirmed",
+    "latency": "one way; sendrecv, event, put_signal: half of a round trip; stream, graph, kernel:"
+    " of the mean of many in a row; put and get: until complete; GB/s = size / p50",
+    "bandwidth": "per operation, mean of a window, on a stream of a tenth of them; GB/s = all bytes"
+    " / all time, until the receiver has confirmed",
     "batch": "per batch; GB/s = blocks * size / p50; post: of as many blocks of one byte",
     "setup": "endpoint: create; connect: to a running endpoint; first: 8 bytes and their answer",
 }
@@ -164,7 +167,8 @@ def table(op: str, rows: Sequence[Row]) -> Table:
 
 
 _RATIO = {
-    "latency": "p50 / the floor's: put_flag for messages, memcpy for puts and gets",
+    "latency": "p50 / the floor's: put_flag for messages, memcpy for puts and gets, the same mode"
+    " for stream, graph and kernel",
     "bandwidth": "GB/s / memcpy's",
 }
 
@@ -176,8 +180,11 @@ def against_floor(row: Row, rows: Sequence[Row]) -> float | None:
     wanted = "memcpy" + ("_both" if row.mode.endswith("_both") else "")
     if row.op == "latency" and row.mode in ("sendrecv", "event"):
         wanted = "put_flag_event" if row.mode == "event" else "put_flag"
+    if row.op == "latency" and row.mode in ("stream", "graph", "kernel", "kernel_single"):
+        wanted = row.mode.removesuffix("_single")
     for floor in rows:
-        if (floor.api, floor.mode, floor.size) == ("floor", wanted, row.size):
+        found = (floor.api, floor.mode, floor.size, floor.group)
+        if found == ("floor", wanted, row.size, row.group):
             if row.op == "bandwidth":
                 return row.GBps / floor.GBps if floor.GBps else None
             return row.p50_us / floor.p50_us

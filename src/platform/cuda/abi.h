@@ -269,6 +269,7 @@ struct LaunchConfig {
   X(graph_destroy, cuGraphDestroy, (Graph))                                                   \
   X(graph_instantiate, cuGraphInstantiateWithFlags, (GraphExec*, Graph, uint64_t))            \
   X(graph_launch, cuGraphLaunch, (GraphExec, Stream))                                         \
-  X(graph_exec_destroy, cuGraphExecDestroy, (GraphExec))
+  X(graph_exec_destroy, cuGraphExecDestroy, (GraphExec))                                      \
+  X(event_elapsed, cuEventElapsedTime, (float*, Event, Event))
 
 }  // namespace oh::cuda

@@ -111,8 +111,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Status launch(Stream stream, Function kernel, unsigned grid, unsigned threads, void* argument);
   // The same for a kernel that writes into memory of other GPUs and says so: its fences wait for
   // what kernels of this sort have written, not for the application's. Also into a capture.
+  // `cluster` divides the grid; more than 1 only where clusters() says so.
   Status launch_remote(Stream stream, Function kernel, unsigned grid, unsigned threads,
-                       void* argument);
+                       void* argument, unsigned cluster = 1);
+  bool clusters() const { return facts_.major >= 9; }
   // Whether the stream is being captured into a graph.
   oh::Result<bool> is_capturing(Stream stream);
   // What the stream gets from now on waits for the event.

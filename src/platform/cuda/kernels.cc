@@ -67,20 +67,22 @@ Status Gpu::launch(Stream stream, Function kernel, unsigned grid, unsigned threa
 }
 
 Status Gpu::launch_remote(Stream stream, Function kernel, unsigned grid, unsigned threads,
-                          void* argument) {
+                          void* argument, unsigned cluster) {
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());
-  LaunchAttribute domain{};
-  domain.id = kLaunchMemSyncDomain;
-  domain.value.mem_sync_domain = kMemSyncDomainRemote;
+  LaunchAttribute attributes[2] = {};
+  attributes[0].id = kLaunchMemSyncDomain;
+  attributes[0].value.mem_sync_domain = kMemSyncDomainRemote;
+  attributes[1].id = kLaunchCluster;
+  attributes[1].value.cluster = {cluster, 1, 1};
   LaunchConfig config{};
   config.grid_x = grid;
   config.grid_y = config.grid_z = 1;
   config.block_x = threads;
   config.block_y = config.block_z = 1;
   config.stream = stream;
-  config.attributes = &domain;
-  config.attribute_count = facts_.major >= 9 ? 1 : 0;
+  config.attributes = attributes;
+  config.attribute_count = !clusters() ? 0 : cluster > 1 ? 2 : 1;
   void* arguments[] = {argument};
   Code code = driver_->launch_kernel_ex(&config, kernel, arguments, nullptr);
   if (code == kSuccess) return {};

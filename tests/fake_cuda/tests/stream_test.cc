@@ -76,6 +76,26 @@ TEST_F(FakeStream, AStreamWaitsForAnEventOfAnother) {
   EXPECT_EQ(driver().event_synchronize(event_), kSuccess);
 }
 
+TEST_F(FakeStream, EventsTellTheTimeBetweenThem) {
+  float ms = -1;
+  Event marks[2] = {};
+  for (Event& mark : marks) ASSERT_EQ(driver().event_create(&mark, 0), kSuccess);
+  EXPECT_EQ(driver().event_elapsed(&ms, marks[0], marks[1]), kInvalidHandle);  // never recorded
+  ASSERT_EQ(driver().event_record(marks[0], streams_[0]), kSuccess);
+  ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+  ASSERT_EQ(driver().hold(streams_[0]), 0);
+  ASSERT_EQ(driver().event_record(marks[1], streams_[0]), kSuccess);
+  EXPECT_EQ(driver().event_elapsed(&ms, marks[0], marks[1]), kNotReady);
+  std::this_thread::sleep_for(kWhile);
+  ASSERT_EQ(driver().release(streams_[0]), 0);
+  ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+  ASSERT_EQ(driver().event_elapsed(&ms, marks[0], marks[1]), kSuccess);
+  EXPECT_GE(ms, 20);
+  ASSERT_EQ(driver().event_record(event_, streams_[0]), kSuccess);
+  EXPECT_EQ(driver().event_elapsed(&ms, marks[0], event_), kInvalidHandle);  // has no time
+  for (Event mark : marks) EXPECT_EQ(driver().event_destroy(mark), kSuccess);
+}
+
 TEST_F(FakeStream, AnEventOfAnotherDeviceIsWaitedFor) {
   Current other(1);
   Stream stream = nullptr;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the benchmark's own kernels are given, by the host that launches them.
+//
+// Threading: plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "onehop/lane.h"
+
+namespace bench {
+
+// A launch of messages to and fro. Addresses are the launching GPU's.
+struct Payload {
+  uint64_t out;
+  uint64_t in;
+  uint64_t bytes;
+  uint64_t findings;  // of the kind below
+  uint32_t side;      // 0 gives first
+  uint32_t rounds;
+  uint32_t corrupt;  // flips a byte of the last round's; of the checked kernels
+  uint32_t unused;
+};
+struct Findings {
+  uint64_t wrong;  // bytes
+  uint64_t fault;  // oh_lane_fault, or 0
+};
+
+// bench_lane_block, bench_lane_warp, each also as ..._checked: one block or one warp.
+struct LaneArgs {
+  oh_lane_handle lane;
+  Payload payload;
+};
+
+// bench_put: any number of blocks, each of which puts its part and signals once.
+struct PutArgs {
+  oh_lane_handle lane;
+  oh_remote_memory remote;
+  uint64_t data;
+  uint64_t bytes;
+  uint64_t slot;
+};
+
+// The floors' lines lie in the receiver's memory, 16 bytes each: 12 of payload and a number that
+// tells whether they are this message's. bench_line_send, bench_line_recv: any number of blocks.
+// bench_line_pingpong, also as ..._checked: one block.
+struct LineArgs {
+  uint64_t mine;    // lines that the other side writes
+  uint64_t theirs;  // lines of the other side
+  uint64_t count;   // LineCount in our memory
+  uint64_t lines;   // of a message; the payload has room for all of them
+  Payload payload;
+};
+struct LineCount {
+  uint32_t received;  // messages
+  uint32_t blocks;    // of the receive under way that are through
+};
+
+}  // namespace bench

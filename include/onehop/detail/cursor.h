@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a thread writes and reads its lines of a message (line.h), in few instructions: they are what
+// a small message costs.
+//
+// Threading: each side may consist of many threads that share a message (Share).
+#pragma once
+
+#include "onehop/detail/line.h"
+
+namespace onehop::detail {
+
+// Where in a ring a message begins, and the flags of its lines: those of this lap, and of the next
+// where it wraps. In 32 bits: a message takes a few instructions a line, and they are what it
+// costs.
+struct Cursor {
+  Pair* lines = nullptr;
+  uint32_t mask = 0;  // lines - 1
+  uint32_t place = 0;
+  uint32_t flag = 0;
+
+  Cursor() = default;
+  ONEHOP_PROTOCOL Cursor(const LineRing& ring, uint64_t position)
+      : lines(ring.lines),
+        mask(static_cast<uint32_t>((uint64_t{1} << ring.shift) - 1)),
+        place(static_cast<uint32_t>(place_of(ring.shift, position))),
+        flag(flag_at(ring.epoch, ring.shift, position)) {}
+  ONEHOP_PURE static uint32_t next_lap(uint32_t flag) {
+    return (flag & 0xff000000u) | ((flag + 1) & 0xffffffu);
+  }
+  // Of the line so far behind the place, less than a ring.
+  ONEHOP_PROTOCOL Pair* at(uint32_t behind) const { return &lines[(place + behind) & mask]; }
+  ONEHOP_PROTOCOL uint32_t flag_of(uint32_t behind) const {
+    return place + behind > mask ? next_lap(flag) : flag;
+  }
+  ONEHOP_PROTOCOL void advance(uint32_t by) {
+    flag = flag_of(by);
+    place = (place + by) & mask;
+  }
+};
+
+// The lines of one thread: the first, and how it gets to the next.
+struct Share {
+  uint32_t rank;
+  uint32_t of;
+  uint32_t first;   // offset of its first line's word 0
+  uint32_t stride;  // between the offsets of its lines; 0: not always the same
+
+  ONEHOP_PROTOCOL Share(uint32_t thread, uint32_t threads)
+      : rank(thread),
+        of(threads),
+        first(offset_of(thread)),
+        stride(threads % kRowLines == 0 ? threads / kRowLines * kRowBytes : 0) {}
+  ONEHOP_PROTOCOL uint32_t next(uint32_t at, uint32_t line) const {
+    return stride != 0 ? at + stride : offset_of(line);
+  }
+};
+
+template <typename Words>
+ONEHOP_PROTOCOL Line load_words(const Words& words, uint32_t at, uint32_t flag) {
+  return {{words.load(at), words.load(at + kWordStride), words.load(at + 2 * kWordStride)}, flag};
+}
+template <typename Words>
+ONEHOP_PROTOCOL void store_words(const Words& words, uint32_t at, const Line& line) {
+  words.store(at, line.words[0]);
+  words.store(at + kWordStride, line.words[1]);
+  words.store(at + 2 * kWordStride, line.words[2]);
+}
+
+// The thread's lines of a message at the cursor; all are known to be free. A line is there if its
+// first word is.
+template <typename A, typename Words>
+ONEHOP_PROTOCOL void write_lines(const Cursor& cursor, const Share& share, const Words& words) {
+  // The head's words and those of the thread's first line are loaded before either is stored.
+  Line head{{words.bytes, 0, 0}, cursor.flag};
+  if (share.rank == 0) {
+    head.words[1] = words.load(0);
+    head.words[2] = words.load(4);
+  }
+  uint32_t line = share.rank;
+  uint32_t at = share.first;
+  const Line first = load_words(words, at, cursor.flag_of(1 + line));
+  if (share.rank == 0) store_line<A>(cursor.at(0), head);
+  if (at >= words.bytes) return;
+  store_line<A>(cursor.at(1 + line), first);
+  line += share.of;
+  at = share.next(at, line);
+  // As many loads under way as there are lines, where there are many.
+  ONEHOP_ROLLED
+  while (share.stride != 0 && at + (kLinesAtOnce - 1) * share.stride < words.bytes) {
+    Line lines[kLinesAtOnce];
+    ONEHOP_UNROLLED
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      lines[k] = load_words(words, at + k * share.stride, cursor.flag_of(1 + line + k * share.of));
+    }
+    ONEHOP_UNROLLED
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      store_line<A>(cursor.at(1 + line + k * share.of), lines[k]);
+    }
+    line += kLinesAtOnce * share.of;
+    at += kLinesAtOnce * share.stride;
+  }
+  ONEHOP_ROLLED
+  while (at < words.bytes) {
+    store_line<A>(cursor.at(1 + line), load_words(words, at, cursor.flag_of(1 + line)));
+    line += share.of;
+    at = share.next(at, line);
+  }
+}
+
+// Waits for the line. False: patience.over() said so.
+template <typename A, typename Patience>
+ONEHOP_PROTOCOL bool wait_for_line(const Cursor& cursor, uint32_t behind, Line* line,
+                                   Patience& patience) {
+  const uint32_t flag = cursor.flag_of(behind);
+  while (line->flag != flag) {
+    if (patience.over()) return false;
+    *line = load_line<A>(cursor.at(behind));
+  }
+  return true;
+}
+
+// Waits for the thread's lines behind the head of a message of `bytes`, and stores what the words
+// have room for. `seed` is what its first line has been seen to hold. False: patience.over() said
+// so.
+template <typename A, typename Words, typename Patience>
+ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, uint32_t bytes,
+                                const Words& words, Line seed, Patience& patience) {
+  uint32_t line = share.rank;
+  uint32_t at = share.first;
+  if (at >= bytes) return true;
+  if (!wait_for_line<A>(cursor, 1 + line, &seed, patience)) return false;
+  store_words(words, at, seed);
+  line += share.of;
+  at = share.next(at, line);
+  ONEHOP_ROLLED
+  while (share.stride != 0 && at + (kLinesAtOnce - 1) * share.stride < bytes) {
+    Line lines[kLinesAtOnce];
+    ONEHOP_UNROLLED
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      lines[k] = load_line<A>(cursor.at(1 + line + k * share.of));
+    }
+    ONEHOP_UNROLLED
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      if (!wait_for_line<A>(cursor, 1 + line + k * share.of, &lines[k], patience)) return false;
+      store_words(words, at + k * share.stride, lines[k]);
+    }
+    line += kLinesAtOnce * share.of;
+    at += kLinesAtOnce * share.stride;
+  }
+  ONEHOP_ROLLED
+  while (at < bytes) {
+    Line one = load_line<A>(cursor.at(1 + line));
+    if (!wait_for_line<A>(cursor, 1 + line, &one, patience)) return false;
+    store_words(words, at, one);
+    line += share.of;
+    at = share.next(at, line);
+  }
+  return true;
+}
+
+}  // namespace onehop::detail

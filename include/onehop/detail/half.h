@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How an operation takes one half of a lane, sending or receiving, and gives it back.
+//
+// Threading: one operation at a time on a half; it may consist of several teams (Group).
+#pragma once
+
+#include "onehop/detail/lane.h"
+
+namespace onehop::detail {
+
+// One half of a lane in the hands of an operation: each of its threads has one of these.
+//
+//   G   a group: rank() and size() over all teams; team(), teams(); leads(): one thread of a team;
+//       share(value): the leader's value, for all of the team; any(flag): whether any of the team
+//       says so; sync(). The last three are barriers of the team.
+template <typename A>
+struct Half {
+  const oh_lane_handle* lane;
+  uint32_t side;  // 0: tx, 1: rx
+  LaneHalf* half;
+  uint64_t position = 0;  // of the next line
+  uint64_t begun = 0;     // where we took it over
+  uint64_t chunks = 0;    // of the staged ring; only once they were asked for
+  bool chunks_known = false;
+  uint64_t through = 0;
+  uint8_t epoch = 0;
+  uint32_t fault = OH_LANE_OK;
+  Cursor cursor{};  // position, in the ring of the side
+
+  ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
+      : lane(&of), side(which), half(which == 0 ? &mine(of)->tx : &mine(of)->rx) {}
+
+  ONEHOP_PROTOCOL void advance(uint32_t lines) {
+    position += lines;
+    cursor.advance(lines);
+  }
+
+  // False: it has failed, or somebody else has it; then there is nothing to give back.
+  template <typename G>
+  ONEHOP_PROTOCOL bool take(G& group) {
+    // On its way while the state is asked for: what is too old is less, or of another epoch.
+    const uint64_t known = A::load_relaxed(&half->through);
+    const uint64_t state = group.share(group.leads() ? claim(group.team(), group.teams()) : 0);
+    epoch = epoch_of(state);
+    through = count_of(known, epoch);
+    begun = position = state & kLinesMask;
+    const uint64_t ring = (side == 0 ? lane->theirs : lane->mine) + lane->lines_at;
+    cursor = Cursor({reinterpret_cast<Pair*>(ring), lane->ring_shift, epoch}, position);
+    if ((state & kBusy) != 0) fault = OH_LANE_OVERLAP;
+    if ((state & kFailed) != 0) fault = OH_LANE_FAILED;
+    if (fault == OH_LANE_OVERLAP && group.leads()) fail(fault, 0, 0);
+    return fault == OH_LANE_OK;
+  }
+
+  // Behind the last access of the team's threads to the lane. commit(), by one thread of the last
+  // team, if none has failed; `told`: it tells the other side something.
+  template <typename G, typename Commit>
+  ONEHOP_PROTOCOL void give(G& group, bool told, Commit&& commit) {
+    (void)agree(group, is_broken());
+    if (!group.leads()) return;
+    if (is_broken()) fail(fault, 0, 0);
+    // Chunks carry no flag: none is stored after the next epoch has begun.
+    if (chunks_known) A::fence();
+    bool good = !is_broken();
+    if (group.teams() > 1) {
+      // In order where the other side is to be told of what all have done.
+      const uint64_t seen =
+          (told ? A::fetch_add_ordered(&half->owner, 1) : A::fetch_add(&half->owner, 1)) + 1;
+      if ((seen & 0xffff) != group.teams()) return leave(seen);
+      if (good && (A::load_relaxed(&half->state) & kFailed) != 0) fault = OH_LANE_FAILED;
+      good = !is_broken();
+    }
+    if (good) commit();
+    release(good);
+  }
+
+  // After this fault the lane does not go on.
+  ONEHOP_PROTOCOL bool is_broken() const { return fault > OH_LANE_RANGE; }
+  // Whether any thread of the team says `bad`: then all have its fault. A barrier of the team.
+  template <typename G>
+  ONEHOP_PROTOCOL bool agree(G& group, bool bad) {
+    if (!group.any(bad)) return false;
+    const bool aborted = group.any(fault == OH_LANE_ABORTED);
+    const bool late = group.any(fault == OH_LANE_TIMEOUT);
+    fault = aborted ? OH_LANE_ABORTED : late ? OH_LANE_TIMEOUT : OH_LANE_FAILED;
+    return true;
+  }
+  ONEHOP_PROTOCOL void know_chunks() {
+    if (!chunks_known) chunks = A::load_relaxed(&half->chunks);
+    chunks_known = true;
+  }
+
+  // Waits until so many lines may be written. Threads that write none need not ask.
+  ONEHOP_PROTOCOL bool wait_for_room(uint32_t lines, Patience<A>& patience) {
+    // The difference is a ring's length at most.
+    const uint32_t under_way = static_cast<uint32_t>(position) - static_cast<uint32_t>(through);
+    if (under_way + lines <= cursor.mask + 1) return true;
+    const uint64_t upto = position + lines;
+    const LaneMemory* from = (lane->flags & OH_LANE_SINGLE) != 0 ? theirs(*lane) : mine(*lane);
+    const uint64_t* word = (lane->flags & OH_LANE_SINGLE) != 0 ? &from->kept_credit : &from->credit;
+    // What the peer says is not believed if it is ahead of us.
+    while (upto - through > lines_of(*lane)) {
+      const uint64_t seen = poll<A>(word, epoch);
+      if (seen <= upto && seen > through) {
+        through = seen;
+        continue;
+      }
+      if (patience.over()) return false;
+    }
+    return true;
+  }
+
+  ONEHOP_PROTOCOL bool owes_credit() const {
+    const uint32_t kept = static_cast<uint32_t>(position) - static_cast<uint32_t>(through);
+    return kept >= (cursor.mask + 1) / 4;
+  }
+  // By the leader, when nobody of us looks at lines before `position` any more.
+  ONEHOP_PROTOCOL void give_credit() {
+    if (!owes_credit()) return;
+    through = position;
+    uint64_t* word =
+        (lane->flags & OH_LANE_SINGLE) != 0 ? &mine(*lane)->kept_credit : &theirs(*lane)->credit;
+    publish<A>(word, epoch, position);
+  }
+
+  // Keeps the reason for the host, the first one.
+  ONEHOP_PROTOCOL void fail(uint32_t why, uint64_t bytes, uint64_t capacity) {
+    if ((A::fetch_or(&half->state, kFailed) & kFailed) != 0) return;
+    tell(notice(*lane)->failed[side], why, bytes, capacity);
+  }
+  ONEHOP_PROTOCOL void warn(uint32_t why, uint64_t bytes, uint64_t capacity) {
+    fault = why;
+    tell(notice(*lane)->warned[side], why, bytes, capacity);
+  }
+
+ private:
+  template <typename Place>
+  ONEHOP_PROTOCOL void tell(Place& place, uint32_t why, uint64_t bytes, uint64_t capacity) {
+    A::store_relaxed(&place.bytes, bytes);
+    A::store_relaxed(&place.capacity, capacity);
+    A::store_relaxed(&place.position, position);
+    A::store_release(&place.fault, why);
+  }
+
+  // The state before, with kBusy only if it was another's. The first team takes the half for all.
+  ONEHOP_PROTOCOL uint64_t claim(uint32_t team, uint32_t teams) {
+    if (team != 0) return join(teams);
+    Patience<A> patience(lane);
+    uint64_t before = A::fetch_or(&half->state, kBusy);
+    // Other teams of ours may still be at what came before: their waits end.
+    while ((before & (kBusy | kFailed)) == kBusy && lane->follows != 0 &&
+           A::load_relaxed(&half->owner) >> 32 == lane->follows && !patience.over()) {
+      before = A::fetch_or(&half->state, kBusy);
+    }
+    if ((before & kBusy) != 0) return before;
+    if ((before & kFailed) != 0) {
+      A::fetch_and(&half->state, ~kBusy);
+    } else if (teams > 1) {
+      A::store_relaxed(&half->owner, static_cast<uint64_t>(lane->token) << 32 | kJoined);
+    }
+    return before;
+  }
+  // The cursor is looked at together with the owner. A team that comes late may find that its
+  // operation has failed, and even that the lane has begun anew since: then nobody calls it any
+  // more.
+  ONEHOP_PROTOCOL uint64_t join(uint32_t teams) {
+    Patience<A> patience(lane);
+    while (true) {
+      const Pair seen = A::load_line(reinterpret_cast<const Pair*>(&half->state));
+      // One that all have left is of the launch before, with the same token.
+      if (seen.high >> 32 == lane->token && (seen.high & 0xffff) < teams) {
+        A::add(&half->owner, kJoined);
+        return seen.low & ~kBusy;
+      }
+      if ((seen.low & kFailed) != 0 || patience.over()) return kFailed;
+    }
+  }
+  // Of an operation that failed the last to leave gives the half back, though not all have come.
+  ONEHOP_PROTOCOL void leave(uint64_t seen) {
+    if ((A::load_acquire(&half->state) & kFailed) == 0) return;
+    if ((seen >> 16 & 0xffff) != (seen & 0xffff)) return;
+    if (A::compare_swap(&half->owner, seen, 0) == seen) A::fetch_and(&half->state, ~kBusy);
+  }
+  ONEHOP_PROTOCOL void release(bool advance) {
+    if (!advance) {
+      A::fetch_and(&half->state, ~kBusy);
+      return;
+    }
+    if (chunks_known) A::store_relaxed(&half->chunks, chunks);
+    A::store_relaxed(&half->through, make_word(epoch, through));
+    // The host may have failed it meanwhile: only what is ours is changed.
+    A::add(&half->state, position - begun - kBusy);
+  }
+};
+
+}  // namespace onehop::detail

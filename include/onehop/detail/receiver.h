@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The receiver of messages over a lane (message.h).
+//
+// Threading: see Half. The target is whole when receive() returns, or behind give() if it was
+// settled.
+#pragma once
+
+#include "onehop/detail/message.h"
+
+namespace onehop::detail {
+
+// A group's receiving half of a lane.
+template <typename A>
+struct Receiver {
+  Half<A> half;
+  Share share;
+  uint64_t length = 0;  // of the message that came last
+
+  template <typename G>
+  ONEHOP_PROTOCOL Receiver(const oh_lane_handle& lane, const G& group)
+      : half(lane, 1), share(group.rank(), group.size()) {}
+
+  template <typename G>
+  ONEHOP_PROTOCOL bool take(G& group) {
+    return half.take(group);
+  }
+
+  // Afterwards `length` is that of the message. `place`: of the target, where the peer may map it.
+  // `settled`: nobody else of the group is at the target, and the bytes are looked at only behind
+  // give().
+  template <typename G>
+  ONEHOP_PROTOCOL void receive(G& group, void* target, uint64_t capacity, const Place& place = {},
+                               bool settled = false) {
+    if (half.is_broken()) return;
+    half.fault = OH_LANE_OK;
+    length = 0;
+    Patience<A> patience(half.lane);
+    const bool speaks = group.leads() && group.team() == 0;
+    const bool early = capacity > half.lane->small_max;
+    if (early && place.region != 0) {
+      // The peer may write into the target at once. It may still be in use by others of the group,
+      // and its bytes on their way.
+      group.sync();
+      if (speaks) A::fence();
+    }
+    if (early && speaks) say_where(place, capacity);
+    // The head, and what may be the thread's first line, on their way at once.
+    Line head;
+    Line first;
+    const Pair* first_line = half.cursor.at(0);
+    const Pair* own = half.cursor.at(1 + share.rank);
+    bool there = true;
+    while (there) {
+      head = load_line<A>(first_line);
+      first = load_line<A>(own);
+      if (head.flag == half.cursor.flag) break;
+      there = !patience.over();
+    }
+    if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+    if (settled && !there) return;
+    // Others of the group may have used the target until here.
+    if (!settled && half.agree(group, !there)) return;
+    if (head.words[0] >> 30 == kAnnounced) {
+      length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;
+      if (!early && speaks) say_where(place, capacity);
+      return receive_large(group, static_cast<uint8_t*>(target), capacity, patience);
+    }
+    length = head.words[0] & kLengthMask;
+    const uint32_t small = static_cast<uint32_t>(length);
+    const uint32_t most = length < capacity ? small : static_cast<uint32_t>(capacity);
+    uint8_t* to = static_cast<uint8_t*>(target);
+    // A length that no sender writes: what follows is not believed.
+    bool whole = small <= most_small(*half.lane);
+    if (whole && in_whole_words(to, most)) {
+      whole = read_words(small, WholeWords<uint8_t>{to, most}, head, first, patience);
+    } else if (whole) {
+      whole = read_words(small, AnyWords<uint8_t>{to, most}, head, first, patience);
+    }
+    if (share.rank == 0 && length > capacity) half.warn(OH_LANE_TRUNCATED, length, capacity);
+    if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+    if (!whole && !half.is_broken()) half.fault = OH_LANE_FAILED;
+    if (settled ? !whole : half.agree(group, !whole)) return;
+    if (length > capacity) half.fault = OH_LANE_TRUNCATED;
+    half.advance(lines_for(small));
+    if (!settled && group.teams() == 1 && group.leads()) half.give_credit();
+  }
+
+  template <typename G>
+  ONEHOP_PROTOCOL uint32_t give(G& group) {
+    half.give(group, half.owes_credit(), [this] { half.give_credit(); });
+    return half.fault;
+  }
+
+ private:
+  template <typename Words>
+  ONEHOP_PROTOCOL bool read_words(uint32_t bytes, const Words& words, const Line& head,
+                                  const Line& first, Patience<A>& patience) {
+    if (share.rank == 0) {
+      words.store(0, head.words[1]);
+      words.store(4, head.words[2]);
+    }
+    return read_lines<A>(half.cursor, share, bytes, words, first, patience);
+  }
+  ONEHOP_PROTOCOL void say_where(const Place& place, uint64_t capacity) {
+    post<A>(theirs(*half.lane)->posted, half.epoch, half.position, {place, capacity});
+  }
+
+  template <typename G>
+  ONEHOP_PROTOCOL void receive_large(G& group, uint8_t* to, uint64_t capacity,
+                                     Patience<A>& patience) {
+    Line line{};
+    bool there = true;
+    if (group.leads()) {
+      line = load_line<A>(half.cursor.at(1));
+      there = wait_for_line<A>(half.cursor, 1, &line, patience);
+      // What was put is visible to us, and behind the barrier to all.
+      A::fence();
+    }
+    if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+    if (half.agree(group, !there)) return;
+    const uint64_t how = group.share(line.words[0] & kLengthMask);
+    half.advance(kLargeLines);
+    const bool fits_here = length <= capacity;
+    if (!fits_here || how == kRefused) {
+      if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, length, capacity);
+      half.fault = OH_LANE_TRUNCATED;
+    } else if (how == kStaged) {
+      drain(group, to, patience);
+    }
+    if (group.teams() == 1 && group.leads() && !half.is_broken()) half.give_credit();
+  }
+
+  template <typename G>
+  ONEHOP_PROTOCOL void drain(G& group, uint8_t* to, Patience<A>& patience) {
+    const oh_lane_handle& lane = *half.lane;
+    half.know_chunks();
+    const uint64_t most = uint64_t{1} << lane.chunk_shift;
+    const uint64_t count = (length + most - 1) >> lane.chunk_shift;
+    const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
+    uint64_t* emptied = single ? mine(lane)->kept_emptied : theirs(lane)->emptied;
+    for (uint64_t i = group.team(); i < count; i += group.teams()) {
+      const uint64_t chunk = half.chunks + i;
+      const uint64_t slot = chunk & (lane.chunk_slots - 1);
+      bool there = true;
+      if (group.leads()) {
+        while (there && poll<A>(&mine(lane)->filled[slot], half.epoch) < chunk + 1) {
+          there = !patience.over();
+        }
+      }
+      if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+      if (half.agree(group, !there)) return;
+      const uint64_t begin = i << lane.chunk_shift;
+      const uint8_t* from =
+          reinterpret_cast<const uint8_t*>(lane.mine + lane.chunks_at + (slot << lane.chunk_shift));
+      group.copy(to + begin, from, length - begin < most ? length - begin : most);
+      group.sync();
+      if (group.leads()) publish<A>(&emptied[slot], half.epoch, chunk + 1);
+    }
+    half.chunks += count;
+  }
+};
+
+}  // namespace onehop::detail

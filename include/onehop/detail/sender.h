@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The sender of messages over a lane (message.h).
+//
+// Threading: see Half. The source is read by all threads of the group, at any time until the next
+// barrier.
+#pragma once
+
+#include "onehop/detail/message.h"
+
+namespace onehop::detail {
+
+// A group's sending half of a lane.
+template <typename A>
+struct Sender {
+  Half<A> half;
+  Share share;
+  uint32_t most;        // bytes of a small message
+  uint32_t ending = 0;  // of the large message under way, to be said by the last team
+  uint64_t bytes = 0;
+
+  template <typename G>
+  ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
+      : half(lane, 0),
+        share(group.rank(), group.size()),
+        most(lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
+                                               : most_small(lane)) {}
+
+  template <typename G>
+  ONEHOP_PROTOCOL bool take(G& group) {
+    return half.take(group);
+  }
+
+  // Returns when the thread's share was read, or has arrived where the bytes go directly. Several
+  // teams send one message each time they take the lane. `settled`: none of the group has written
+  // the source since then.
+  template <typename G>
+  ONEHOP_PROTOCOL void send(G& group, const void* source, uint64_t size, bool settled = false) {
+    // A thread may have given up, too.
+    if (!settled) (void)half.agree(group, half.is_broken());
+    if (half.is_broken()) return;
+    half.fault = OH_LANE_OK;
+    const uint8_t* from = static_cast<const uint8_t*>(source);
+    bytes = size;
+    if (size > most) return send_large(group, from);
+    const uint32_t small = static_cast<uint32_t>(size);
+    const uint32_t lines = lines_for(small);
+    Patience<A> patience(half.lane);
+    // Its share ends with one of the last lines; asking for all of them is as good.
+    const bool writes = share.first < small || share.rank == 0;
+    if (!writes || half.wait_for_room(lines, patience)) {
+      if (in_whole_words(from, small)) {
+        write_lines<A>(half.cursor, share, WholeWords<const uint8_t>{from, small});
+      } else {
+        write_lines<A>(half.cursor, share, AnyWords<const uint8_t>{from, small});
+      }
+    }
+    if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+    half.advance(lines);
+  }
+
+  template <typename G>
+  ONEHOP_PROTOCOL uint32_t give(G& group) {
+    half.give(group, ending != 0, [this] { say_ending(); });
+    return half.fault;
+  }
+
+ private:
+  // The ending lies before the cursor, as all of the message does by now.
+  ONEHOP_PROTOCOL void store_ending(uint32_t how) {
+    const LineRing ring{half.cursor.lines, half.lane->ring_shift, half.epoch};
+    const uint64_t position = half.position - 1;
+    store_line<A>(line_at(ring, position),
+                  {{kEnded << 30 | how, 0, 0}, flag_at(half.epoch, ring.shift, position)});
+  }
+  ONEHOP_PROTOCOL void say_ending() {
+    if (ending == 0) return;
+    A::fence();
+    store_ending(ending);
+    ending = 0;
+  }
+
+  template <typename G>
+  ONEHOP_PROTOCOL void send_large(G& group, const uint8_t* from) {
+    Patience<A> patience(half.lane);
+    const uint64_t found = group.leads() ? find_route(group, patience) : 0;
+    half.advance(kLargeLines);
+    if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+    if (half.agree(group, half.is_broken())) return;
+    const uint64_t route = group.share(found);
+    if (route == kStaged) {
+      if (group.leads() && group.team() == 0) store_ending(kStaged);
+      return stage(group, from, patience);
+    }
+    if (route == kRefused) {
+      half.fault = OH_LANE_TRUNCATED;
+    } else {
+      put(group, reinterpret_cast<uint8_t*>(route), from);
+    }
+    ending = route == kRefused ? kRefused : kPut;
+    if (group.teams() > 1) return;
+    group.sync();
+    if (group.leads()) say_ending();
+  }
+
+  // By the leaders: where the message goes, or kStaged or kRefused. The first team finds out, for
+  // all: the receiver may be through while others have nothing to do, and its next posting there;
+  // and the table may change.
+  template <typename G>
+  ONEHOP_PROTOCOL uint64_t find_route(const G& group, Patience<A>& patience) {
+    LaneHalf* shared = half.half;
+    const uint64_t mark = half.position + 1;
+    if (group.team() != 0) {
+      while (A::load_acquire(&shared->routed) != mark) {
+        if (patience.over()) return 0;
+      }
+      return A::load_relaxed(&shared->route);
+    }
+    const uint64_t route = ask_for_route(patience);
+    if (group.teams() > 1 && route != 0) {
+      A::store_relaxed(&shared->route, route);
+      A::store_release(&shared->routed, mark);
+    }
+    return route;
+  }
+  ONEHOP_PROTOCOL uint64_t ask_for_route(Patience<A>& patience) {
+    if (!half.wait_for_room(kLargeLines, patience)) return 0;
+    store_line<A>(half.cursor.at(0),
+                  {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
+                    static_cast<uint32_t>(bytes >> 32)},
+                   half.cursor.flag});
+    Posting posting;
+    while (!read_posting<A>(mine(*half.lane)->posted, half.epoch, half.position, &posting)) {
+      if (patience.over()) return 0;
+    }
+    if (posting.capacity < bytes) {
+      half.warn(OH_LANE_TRUNCATED, bytes, posting.capacity);
+      return kRefused;
+    }
+    const uint64_t to = find_import<A>(*half.lane, posting.place, bytes);
+    return to != 0 ? to : uint64_t{kStaged};
+  }
+
+  template <typename G>
+  ONEHOP_PROTOCOL void put(G& group, uint8_t* to, const uint8_t* from) {
+    // More than that get into each other's way.
+    constexpr uint32_t kMostTeams = 8;
+    const uint32_t teams = group.teams() < kMostTeams ? group.teams() : kMostTeams;
+    const bool copies = group.team() < teams;
+    const Slice slice = copies ? slice_of(bytes, group.team(), teams) : Slice{0, 0};
+    group.copy(to + slice.begin, from + slice.begin, slice.size);
+    if (group.teams() == 1) return;
+    group.sync();
+    // Before the team is counted, and the last one says that all is there.
+    if (group.leads()) A::fence();
+  }
+
+  template <typename G>
+  ONEHOP_PROTOCOL void stage(G& group, const uint8_t* from, Patience<A>& patience) {
+    const oh_lane_handle& lane = *half.lane;
+    half.know_chunks();
+    const uint64_t whole = uint64_t{1} << lane.chunk_shift;
+    const uint64_t count = (bytes + whole - 1) >> lane.chunk_shift;
+    const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
+    const uint64_t* emptied = single ? theirs(lane)->kept_emptied : mine(lane)->emptied;
+    for (uint64_t i = group.team(); i < count; i += group.teams()) {
+      const uint64_t chunk = half.chunks + i;
+      const uint64_t slot = chunk & (lane.chunk_slots - 1);
+      bool free = true;
+      if (group.leads()) {
+        while (free && poll<A>(&emptied[slot], half.epoch) + lane.chunk_slots < chunk + 1) {
+          free = !patience.over();
+        }
+      }
+      if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+      if (half.agree(group, !free)) return;
+      const uint64_t begin = i << lane.chunk_shift;
+      uint8_t* to =
+          reinterpret_cast<uint8_t*>(lane.theirs + lane.chunks_at + (slot << lane.chunk_shift));
+      group.copy(to, from + begin, bytes - begin < whole ? bytes - begin : whole);
+      group.sync();
+      if (group.leads()) publish<A>(&theirs(lane)->filled[slot], half.epoch, chunk + 1);
+    }
+    half.chunks += count;
+  }
+};
+
+}  // namespace onehop::detail

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a link has for device memory, and what is known of it.
+#include "base/log.h"
+#include "endpoint/peer.h"
+
+namespace oh {
+
+void Peer::open_stream(const LinkParts& parts) {
+  std::string why = parts.why_no_mapping;
+  if (!pair_.segment) {
+    why = "the link has no shared memory: " + why_no_segment_;
+  } else if (our_gpu_.empty()) {
+    why = "the endpoint is for host memory: create it with a device";
+  } else if (identity_.gpu.empty()) {
+    why = "the peer's endpoint is for host memory";
+  } else if (why.empty()) {
+    why = why_no_peer_access_;
+  }
+  stream_ = std::make_unique<StreamLink>(pair_, owner_, connection_, parts.gpu, std::move(why));
+}
+
+// Without it device memory has no way over this link.
+void Peer::open_device(const LinkParts& parts) {
+  const std::shared_ptr<cuda::Gpu>& gpu = parts.gpu;
+  if (!gpu) return;
+  if (std::optional<cuda::Device> theirs = cuda::find_device(gpu->driver(), identity_.gpu)) {
+    why_no_peer_access_ = cuda::why_no_peer_access(*gpu, *theirs);
+    // Both contexts live. Between processes the driver gives access with the mapping.
+    if (within_process()) (void)gpu->reach(*theirs);
+  }
+  if (!why_no_peer_access_.empty()) {
+    if (std::string why = why_slower(facts_of_gpus()); !why.empty()) {
+      OH_LOG_ONCE(kWarn, "device memory takes a long way to %s: %s", pair_.name.c_str(),
+                  why.c_str());
+    }
+  }
+  Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *pair_.segment);
+  if (device.ok()) {
+    pair_.device = std::move(*device);
+    // Two processes on one GPU take turns: a kernel that waits takes the other one's.
+    if (within_process() || our_gpu_ != identity_.gpu) pair_.device->use(parts.worker);
+  } else {
+    why_no_device_ = device.status();
+    OH_LOG(kWarn, "no device memory on the link to %s: %s", pair_.name.c_str(),
+           why_no_device_.text().c_str());
+  }
+}
+
+LinkFacts Peer::facts() const {
+  LinkFacts facts;
+  facts.same_process = within_process();
+  facts.segment = pair_.segment != nullptr;
+  facts.we_reach_them = pair_.mover != nullptr;
+  facts.they_reach_us = pair_.they_reach_us;
+  facts.granted_inline = pair_.granted_inline;
+  facts.eager_max = pair_.mine.eager_max;
+  facts.eager_credit = pair_.theirs.eager_credit;
+  facts.why_no_segment = why_no_segment_;
+  facts.why_not_reached = why_no_mover_;
+  facts.our_gpu = !our_gpu_.empty();
+  facts.their_gpu = !identity_.gpu.empty();
+  facts.same_gpu = facts.our_gpu && our_gpu_ == identity_.gpu;
+  if (pair_.device && pair_.device->worker()) facts.worker_max = Worker::kLongest;
+  if (!why_no_device_.ok()) facts.why_no_device = why_no_device_.text();
+  facts.why_no_peer_access = why_no_peer_access_;
+  return facts;
+}
+
+LinkFacts Peer::facts_of_gpus() const {
+  LinkFacts known = facts();
+  if (known.segment && known.our_gpu && known.their_gpu) {
+    known.gpu_link = cuda::links_among(nvml_library_, {our_gpu_, identity_.gpu})[1];
+  }
+  return known;
+}
+
+}  // namespace oh

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benchmarks of what runs in the order of a stream, or within a kernel, on the fake driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("fake_gpus")
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "onehop.cli", "bench", *arguments, "--json", "-"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, **env},
+        check=False,
+    )
+
+
+def rows(*arguments: str) -> list[dict]:
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    for row in found:
+        assert row["wrong"] == 0
+        assert 0 < row["p50_us"] <= row["p99_us"]
+    return found
+
+
+def chosen(*modes: str) -> list[str]:
+    return [word for mode in modes for word in ("--mode", mode)]
+
+
+@pytest.mark.parametrize("where", ["--processes", "--threads"])
+@pytest.mark.parametrize("devices", ["0,1", "0"])
+def test_latency(where: str, devices: str) -> None:
+    # The last one is larger than a ring.
+    found = rows(
+        "latency", "--memory", "cuda", "--devices", devices, where, "--sizes", "1,1000,700K",
+        "--iters", "7", *chosen("stream", "graph"),
+    )  # fmt: skip
+    assert [(row["mode"], row["size"]) for row in found] == [
+        (mode, size) for mode in ("stream", "graph") for size in (1, 1000, 700 * 1024)
+    ]
+    assert {row["path"] for row in found} == {"nvlink"}
+    assert {row["api"] for row in found} == {"c"}
+
+
+@pytest.mark.parametrize("where", ["--processes", "--threads"])
+def test_bandwidth(where: str) -> None:
+    modes = ("stream", "stream_put", "graph_put")
+    found = rows(
+        "bandwidth", "--memory", "cuda", where, "--sizes", "100,5M", "--iters", "12",
+        *chosen(*modes),
+    )  # fmt: skip
+    assert [(row["mode"], row["size"]) for row in found] == [
+        (mode, size) for mode in modes for size in (100, 5 * 2**20)
+    ]
+    for row in found:
+        assert "window" not in row
+        assert row["GBps"] > 0
+
+
+def test_beside_the_floor_of_copies() -> None:
+    found = rows(
+        "bandwidth", "--memory", "cuda", "--sizes", "64K", "--iters", "5", "--vs", "memcpy",
+        *chosen("stream_put"),
+    )  # fmt: skip
+    assert [(row["api"], row["mode"]) for row in found] == [
+        ("c", "stream_put"),
+        ("floor", "memcpy"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("op", "modes"),
+    [("latency", ("stream", "graph")), ("bandwidth", ("stream", "stream_put", "graph_put"))],
+)
+def test_spoilt_bytes_are_found(op: str, modes: tuple[str, ...]) -> None:
+    done = run(
+        op, "--memory", "cuda", "--sizes", "20,700K", "--iters", "3", *chosen(*modes),
+        OH_BENCH_CORRUPT="1",
+    )  # fmt: skip
+    assert done.returncode == 1
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == 2 * len(modes)
+    assert all(row["wrong"] == 1 for row in found)
+
+
+# The fake driver has none of the benchmark's own kernels, so it shows that their rows are left out.
+@pytest.mark.parametrize(
+    ("arguments", "left_out"),
+    [
+        (("latency", "--mode", "kernel"), "no rows of device kernel, kernel_single: "),
+        (("bandwidth", "--mode", "kernel_put"), "no rows of device kernel_put: "),
+        (
+            ("latency", "--mode", "stream", "--vs", "floor"),
+            "no rows of floor stream: ",
+        ),
+    ],
+)
+def test_without_kernels_of_its_own(arguments: tuple[str, ...], left_out: str) -> None:
+    done = run(*arguments, "--memory", "cuda", "--sizes", "8", "--iters", "3")
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if "no rows of" in line)
+    assert line.startswith(left_out)
+    assert len(line) > len(left_out)
+    assert all(json.loads(row)["api"] == "c" for row in done.stdout.splitlines())
+
+
+def test_no_nccl_is_one_line() -> None:
+    done = run("latency", "--memory", "cuda", "--sizes", "1K", "--iters", "3", "--vs", "nccl",
+               "--nccl", "/nonexistent/libnccl.so", "--mode", "graph")  # fmt: skip
+    assert done.returncode == 0
+    assert "not compared with NCCL" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["cuda-vmm", "cuda-pool"])
+def test_kinds_of_memory(kind: str) -> None:
+    (row,) = rows("latency", "--memory", kind, "--sizes", "73K", "--iters", "3", "--mode", "stream")
+    assert row["memory"] == kind
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("latency", "--mode", "stream"), "memory of a GPU on both sides"),
+        (("latency", "--memory", "cuda,host", "--mode", "graph"), "memory of a GPU on both sides"),
+        (("bandwidth", "--mode", "stream_put"), "memory of a GPU on both sides"),
+        (("latency", "--vs", "floor"), "--vs floor compares memory of GPUs"),
+        (("bandwidth", "--memory", "cuda", "--both", "--mode", "stream"), "--both goes with"),
+        (("latency", "--memory", "cuda", "--sizes", "0", "--mode", "stream"), "at least one byte"),
+    ],
+)
+def test_usage_errors(arguments: tuple[str, ...], text: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert text in done.stderr
