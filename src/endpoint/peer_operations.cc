@@ -336,7 +336,10 @@ Status Peer::take_async_error() {
     Status status = std::exchange(async_error_, Status());
     if (!status.ok()) return status;
   }
-  return stream_->has_lanes() ? stream_->lanes().take_error(pair_.name) : Status();
+  if (!stream_->has_lanes()) return {};
+  Status status = stream_->lanes().take_error(pair_.name);
+  // Its waits were ended by that.
+  return status.code() == OH_ERR_CANCELLED && !usable().ok() ? usable() : status;
 }
 
 }  // namespace oh
