@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a lane is reset: the epoch change of the states of include/onehop/detail/lane.h.
+ * How both sides of a lane are reset in step: src/endpoint/stream_reset.cc.
  *
- *   host      says abort, marks its half failed; waits until no kernel is busy with it; zeroes its
- *             memory, sets the state: READY; the other is READY, too: takes back abort and failed
+ *   host      STOPPING: says abort, marks its half failed; waits until no kernel is busy with it.
+ *             BEGINNING: zeroes its memory, sets the next epoch; then it is READY, and tells the other
+ *             for which epoch; OPENING, when the other is READY for that one, too: takes failed back
  *   sender    takes its half (busy), ends with an error if it has failed; waits for room; stores a
  *             line, or a chunk and the line behind it; gives the half back
  *   receiver  takes its half likewise; waits for the line; reads; gives credit; gives the half back
  *
- * Both hosts begin each reset when they like. The ring has one line and one chunk. Epochs wrap after
- * three; generations, which do not wrap, are for the checks.
+ * Both hosts begin each reset when they like; so one may be READY for the epoch after the one that
+ * the other opens. The abort word goes with failed here: in between no kernel waits, for none has the
+ * half. What a refused kernel does to the state meanwhile is for lane_state.pml.
+ * The ring has one line and one chunk. Epochs wrap after three; generations, which do not wrap, are for
+ * the checks.
  *
  * What a kernel stores becomes visible some time later, in any order but a line behind its chunk;
  * also when it has given the half back, unless it stored a chunk: that has no flag, so there is a
@@ -70,7 +74,7 @@ byte line_from;   /* generation of the sender */
 byte chunk;       /* generation + 1 of the sender */
 bool unread;
 
-byte ready[2]; /* said over the hosts' connection: the reset it is about */
+byte ready[2]; /* told over the hosts' connection: for which epoch, as its reset */
 
 /* Stored, not yet visible; word 0: nothing is. */
 typedef Stored {

@@ -8,12 +8,15 @@
  *   receiver  posts before the head is there, or behind it; waits for the second line; drains the
  *             chunks, and says which are emptied
  *
- * The sender consists of two teams of threads. Each looks for the posting, and brings its part; PUT
- * and REFUSED are said by the last to leave, STAGED by the first team. So one that has no chunk to
- * bring may come so late that a later receive is posted: then this message is over.
+ * The sender consists of two teams of threads. The first looks for the posting, and for the memory
+ * in the table of what is mapped; it says the route (where to put, staged, refused) to the other in
+ * two words of the half, the second one a release. Each brings its part; PUT and REFUSED are said by
+ * the last to leave, STAGED by the first team. One that has no chunk to bring may come so late that
+ * the receiver is through, and its next receive posted; and the table changes at any time, so that
+ * what one look finds another may miss.
  *
  * Each message may be small or large, of one chunk or more; each receive posted early or not, too
- * short or not, mapped for the sender or not. What a side stores becomes visible some time later,
+ * short or not; its memory in the table or not. What a side stores becomes visible some time later,
  * in any order: lines, the two of a posting, the halves of what is put, chunks, words; but the word
  * of a chunk behind the chunk (a release), and the line that says PUT behind fences that wait for
  * the bytes. A chunk is read before it is said to be emptied. Room in the ring is for
@@ -37,6 +40,9 @@
 #define SMALL 4
 #define LARGE(chunks) (SMALL + (chunks))
 #define COUNT(kind) ((kind) - SMALL)
+/* A route is STAGED, REFUSED, or a receive's target. */
+#define INTO(receive) (REFUSED + (receive))
+#define HALF(route, team) (2 * ((route) - REFUSED - 1) + (team))
 
 /* What both sides see; *_later: stored, not yet visible. 0: nothing is there. */
 byte line[POSITIONS];
@@ -52,12 +58,13 @@ byte target_later[2 * MESSAGES];
 
 typedef Posting { /* two lines */
   byte position; /* + 1 */
-  byte receive;  /* number + 1: which target */
-  bool good      /* of the first: it is mapped; of the second: there is room */
+  byte place     /* of the first: its receive + 1, which says the target; of the second: is there room */
 };
 Posting posted[2];
 Posting posted_later[2];
 byte kind[MESSAGES]; /* as the line says it; known to both teams of the sender */
+byte route;          /* in the sender's memory, by its first team: REFUSED, STAGED, or the target */
+byte routed;         /* its message's position + 1 */
 byte left;           /* teams that are through with the operation */
 byte done;           /* operations of the sender */
 bool over;
@@ -68,11 +75,9 @@ bool over;
   :: atomic {                                         \
     posted_later[i].position ->                       \
     posted[i].position = posted_later[i].position;    \
-    posted[i].receive = posted_later[i].receive;      \
-    posted[i].good = posted_later[i].good;            \
+    posted[i].place = posted_later[i].place;          \
     posted_later[i].position = 0;                     \
-    posted_later[i].receive = 0;                      \
-    posted_later[i].good = false                      \
+    posted_later[i].place = 0                         \
   }
 #ifdef MUTANT_WORD_BEFORE_CHUNK
 #define SHOW_FILLED(i) SHOW(filled, i)
@@ -124,12 +129,17 @@ active proctype links() {
 #ifdef MUTANT_CAPACITY_NOT_LOOKED_AT
 #define HAS_ROOM true
 #else
-#define HAS_ROOM posted[1].good
+#define HAS_ROOM posted[1].place
 #endif
-#ifdef MUTANT_LATER_POSTING_NOT_TAKEN
-#define LATER_POSTED false
+#ifdef MUTANT_EACH_TEAM_LOOKS
+#define ASKS true
 #else
-#define LATER_POSTED (posted[0].position > position + 1)
+#define ASKS (team == 0)
+#endif
+#ifdef MUTANT_ROUTE_OF_ANY_MESSAGE
+#define ROUTED routed
+#else
+#define ROUTED (routed == position + 1)
 #endif
 #ifdef MUTANT_NO_FENCE_BEHIND_PUT
 #define FENCE skip
@@ -140,34 +150,42 @@ active proctype links() {
 proctype sender(byte team) {
   byte n, i, position, to, how, next;
   for (n : 0 .. MESSAGES - 1) {
-    atomic {
-      done == n -> /* the operation before */
-      if
-      :: kind[n]
-      :: !kind[n] -> kind[n] = SMALL
-      :: !kind[n] -> kind[n] = LARGE(1)
-      :: !kind[n] -> kind[n] = LARGE(CHUNKS)
-      fi
-    }
     if
-    :: team == 0 -> line_later[position] = kind[n]
-    :: else
+    :: atomic {
+         team == 0 && done == n -> /* the operation before */
+         if
+         :: kind[n] = SMALL
+         :: kind[n] = LARGE(1)
+         :: kind[n] = LARGE(CHUNKS)
+         fi;
+         line_later[position] = kind[n]
+       }
+    :: team > 0 && kind[n]
     fi;
     if
     :: kind[n] == SMALL -> position++
     :: else ->
-       atomic {
-         if
-         :: ALL_POSTED && !HAS_ROOM -> how = REFUSED
-         :: ALL_POSTED && HAS_ROOM && posted[0].good ->
-            how = PUT;
-            to = 2 * (posted[0].receive - 1) + team
-         :: ALL_POSTED && HAS_ROOM && !posted[0].good -> how = STAGED
-         :: LATER_POSTED -> assert(team >= COUNT(kind[n])); how = STAGED
-         fi
-       }
        if
-       :: how == PUT -> target_later[to] = n + 1; FENCE
+       :: atomic {
+            ASKS && ALL_POSTED ->
+            if
+            :: !HAS_ROOM -> how = REFUSED
+            :: HAS_ROOM -> how = INTO(posted[0].place)
+            :: HAS_ROOM -> how = STAGED /* the table has it not */
+            fi;
+#ifndef MUTANT_ROUTED_BEFORE_ROUTE
+            route = how;
+#endif
+            routed = position + 1
+          }
+#ifdef MUTANT_ROUTED_BEFORE_ROUTE
+          route = how
+#endif
+       :: atomic { !ASKS && ROUTED -> how = route }
+       fi;
+       if
+       :: atomic { how > REFUSED -> to = HALF(how, team); how = PUT; target_later[to] = n + 1 }
+          FENCE
        :: how == STAGED ->
           if
           :: team == 0 -> line_later[position + 1] = STAGED
@@ -175,14 +193,13 @@ proctype sender(byte team) {
           fi;
           i = team;
           do
-          :: i < COUNT(kind[n]) ->
-             emptied[(next + i) % SLOTS] + SLOTS > next + i;
-             atomic {
+          :: atomic {
+               i < COUNT(kind[n]) && emptied[(next + i) % SLOTS] + SLOTS > next + i ->
                chunk_later[(next + i) % SLOTS] = next + i + 1;
                filled_later[(next + i) % SLOTS] = next + i + 1;
                i = i + TEAMS
              }
-          :: else -> break
+          :: i >= COUNT(kind[n]) -> break
           od;
           next = next + COUNT(kind[n])
        :: how == REFUSED
@@ -190,17 +207,18 @@ proctype sender(byte team) {
        position = position + 2
     fi;
     /* The last says what all have done. */
-    atomic { left++; i = left; to = 0 }
     atomic {
+      left++;
       if
-      :: i == TEAMS && (how == PUT || how == REFUSED) -> line_later[position - 1] = how
+      :: left == TEAMS && (how == PUT || how == REFUSED) -> line_later[position - 1] = how
       :: else
       fi;
       if
-      :: i == TEAMS -> kind[n] = 0; left = 0; done++
+      :: left == TEAMS -> kind[n] = 0; left = 0; done++
       :: else
       fi;
       i = 0;
+      to = 0;
       how = 0
     }
   }
@@ -209,11 +227,9 @@ proctype sender(byte team) {
 #define POST                                          \
   atomic {                                            \
     posted_later[0].position = position + 1;          \
-    posted_later[0].receive = n + 1;                  \
-    posted_later[0].good = mapped;                    \
+    posted_later[0].place = n + 1;                    \
     posted_later[1].position = position + 1;          \
-    posted_later[1].receive = n + 1;                  \
-    posted_later[1].good = room                       \
+    posted_later[1].place = room                      \
   }
 #ifdef MUTANT_EMPTIED_BEFORE_DRAINED
 #define DRAIN emptied_later[next % SLOTS] = next + 1; assert(chunk[next % SLOTS] == next + 1)
@@ -223,15 +239,11 @@ proctype sender(byte team) {
 
 active proctype receiver() {
   byte n, i, count, position, next;
-  bool early, room, mapped;
+  bool early, room;
   for (n : 0 .. MESSAGES - 1) {
     atomic {
       if :: early = true :: early = false fi;
-      if
-      :: room = false; mapped = false
-      :: room = true; mapped = false
-      :: room = true; mapped = true
-      fi;
+      if :: room = true :: room = false fi;
       if
       :: early -> POST
       :: else
@@ -267,7 +279,7 @@ active proctype receiver() {
        fi;
        atomic { line[position + 1] = 0; position = position + 2 }
     fi;
-    atomic { count = 0; early = false; room = false; mapped = false }
+    atomic { count = 0; early = false; room = false }
   }
   /* What was put elsewhere is still there. */
   for (i : 0 .. 2 * MESSAGES - 1) {

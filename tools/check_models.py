@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 MUTANT = re.compile(r"^\s*#\s*(?:ifdef|ifndef|if)\s.*?\b(MUTANT_\w+)", re.MULTILINE)
-SECONDS = 60  # for each step; a search takes less than one
+SECONDS = 60  # for each step; a search takes a few at most
 MOST_DEPTH = 1_000_000
 
 

@@ -14,7 +14,10 @@
 #define OH_LANES 16
 #define OH_LANE_LAYOUT 1
 
-/* In `flags`: the sender polls its credit in the receiver's memory. For comparison only. */
+/*
+ * In `flags`, at both sides alike and from a lane's first message on: the sender polls its credit
+ * in the receiver's memory. For comparison only.
+ */
 #define OH_LANE_SINGLE 1u
 
 /*

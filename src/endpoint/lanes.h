@@ -2,7 +2,7 @@
 //
 // Lanes: what one side of a link has for kernels: the slab that the other side maps, the page by
 // which host and kernels tell each other what went wrong, and the peer's memory that kernels may
-// put into. How a lane begins a new epoch is in lane_reset.h.
+// put into. How a lane begins a new epoch is in stream_link.h.
 //
 //   MADE ──▶ CONNECTED (the other side's slab is mapped) ──▶ ABORTED (the link is lost or closed)
 //

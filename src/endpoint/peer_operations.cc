@@ -338,9 +338,8 @@ Status Peer::take_async_error() {
   }
   if (!stream_->has_lanes()) return {};
   Status status = stream_->lanes().take_error(pair_.name);
-  // What ended a wait, where it is the link: it is not open when waits are ended for that.
-  const bool lost = status.code() == OH_ERR_CANCELLED && !usable().ok();
-  return lost ? usable() : status;
+  // Its waits were ended by that.
+  return status.code() == OH_ERR_CANCELLED && !usable().ok() ? usable() : status;
 }
 
 }  // namespace oh

@@ -162,7 +162,7 @@ TEST_P(GpuStream, CallsFromSeveralStreamsFollowEachOther) {
 // With bytes that change from one to the next, so that an old one is seen.
 TEST_P(GpuStream, GraphsAreReplayed) {
   constexpr size_t kSize = 2'000;
-  constexpr size_t kLarge = 200'000;
+  constexpr size_t kLarge = 280'000;
   constexpr uint64_t kReplays = 300;
   auto both = [](Side& side) {
     StreamSide here(side);

@@ -45,7 +45,7 @@ void exchange(Side& side, StreamSide& here, uint64_t seed, uint32_t lane = 0,
 TEST(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
   auto both = [](Side& side) {
     StreamSide here(side);
-    Buffer buffer = side.buffer(200'000);
+    Buffer buffer = side.buffer(600'000);
     exchange(side, here, 10);
     for (bool sends : {false, true}) {
       // A receive without a send at both sides; then a large send of one.
@@ -58,7 +58,7 @@ TEST(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
       };
       if (waits) {
         oh_stream_options options = hurried();
-        onehop::check(call(200'000, &options));
+        onehop::check(call(600'000, &options));
         here.finish();
         EXPECT_EQ(error_of(side), OH_ERR_TIMEOUT) << oh_error_text();
         EXPECT_EQ(error_of(side), OH_OK) << "is told once";

@@ -112,57 +112,67 @@ struct HostLane {
   }
 };
 
-// One team's part of an operation.
-Code run_team(ContextState& context, StreamOp op, uint32_t team) {
-  HostLane host{op.lane, {}};
-  if (!host.map_all(context)) return kIllegalAddress;
-  op.lane = host.lane;
-  g_running = {&context, reinterpret_cast<LaneNotice*>(op.lane.notice)};
-  std::vector<std::shared_ptr<uint64_t>> words;
-  for (uint64_t* word : {&op.size_from, &op.size_to}) {
-    if (*word == 0) continue;
-    words.push_back(mapped(context, reinterpret_cast<uint64_t*>(*word)));
-    if (words.back() == nullptr) return kIllegalAddress;
-    *word = reinterpret_cast<uint64_t>(words.back().get());
+// An operation as the host carries it out. What it may move as a small message is near: the source
+// as it was when the kernel began, and of a target what its teams have stored by its end.
+struct Task {
+  explicit Task(const StreamOp& given) : op(given), host{given.lane, {}} {}
+
+  bool prepare(const ContextState& context) {
+    if (!host.map_all(context)) return false;
+    op.lane = host.lane;
+    for (uint64_t* word : {&op.size_from, &op.size_to}) {
+      if (*word != 0 && !host.map<uint64_t>(context, word)) return false;
+    }
+    const bool of_lane = op.kind == StreamKind::kSend || op.kind == StreamKind::kRecv;
+    const uint64_t most =
+        of_lane ? std::min<uint64_t>(op.bytes, onehop::detail::most_small(op.lane)) : 0;
+    real = op.data;
+    if (most == 0) return true;
+    if (!pieces_of(context, real, most, &there)) return false;
+    near.resize(most);
+    copy_pieces({{near.data(), most, nullptr}}, there, most);
+    before = near;
+    op.data = reinterpret_cast<uint64_t>(near.data());
+    return true;
   }
-  OneThread group{context, team, op.teams};
-  const uint64_t lane_bytes =
-      op.lane.chunks_at + (static_cast<uint64_t>(op.lane.chunk_slots) << op.lane.chunk_shift);
-  group.lane[0] = {op.lane.mine, lane_bytes};
-  group.lane[1] = {op.lane.theirs, lane_bytes};
-  const bool of_lane = op.kind == StreamKind::kSend || op.kind == StreamKind::kRecv;
-  const uint64_t most =
-      of_lane ? std::min<uint64_t>(op.bytes, onehop::detail::most_small(op.lane)) : 0;
-  std::vector<char> near(most);
-  std::vector<Piece> there;
-  if (most > 0 && !pieces_of(context, op.data, most, &there)) return kIllegalAddress;
-  // Also of a receive: what the message does not reach stays as it is.
-  copy_pieces({{near.data(), most, nullptr}}, there, most);
-  const std::vector<char> before = near;
-  group.real = op.data;
-  if (most > 0) {
-    group.near = {reinterpret_cast<uint64_t>(near.data()), op.bytes};
-    op.data = group.near.base;
+  Code run(ContextState& context, uint32_t team) const {
+    g_running = {&context, reinterpret_cast<LaneNotice*>(op.lane.notice)};
+    OneThread group{context, team, op.teams};
+    const uint64_t lane_bytes =
+        op.lane.chunks_at + (static_cast<uint64_t>(op.lane.chunk_slots) << op.lane.chunk_shift);
+    group.lane[0] = {op.lane.mine, lane_bytes};
+    group.lane[1] = {op.lane.theirs, lane_bytes};
+    group.near = {op.data, near.empty() ? 0 : op.bytes};
+    group.real = real;
+    kernels::run_stream<Atomics>(op, group);
+    return group.good ? kSuccess : kIllegalAddress;
   }
-  kernels::run_stream<Atomics>(op, group);
-  if (!group.good) return kIllegalAddress;
-  if (op.kind != StreamKind::kRecv) return kSuccess;
-  // Other teams have their own parts.
-  uint64_t at = 0;
-  for (Piece& piece : there) {
-    for (uint64_t i = 0; i < piece.size; ++i, ++at) {
-      if (near[at] != before[at]) piece.bytes[i] = near[at];
+  // What the message did not reach stays as it is.
+  void finish() {
+    if (op.kind != StreamKind::kRecv) return;
+    size_t at = 0;
+    for (Piece& piece : there) {
+      for (size_t i = 0; i < piece.size; ++i, ++at) {
+        if (near[at] != before[at]) piece.bytes[i] = near[at];
+      }
     }
   }
-  return kSuccess;
-}
+
+  StreamOp op;
+  HostLane host;
+  uint64_t real = 0;
+  std::vector<Piece> there;
+  std::vector<char> near;
+  std::vector<char> before;
+};
 
 // Those that share their blocks follow each other.
-Code run_block(ContextState& context, const StreamOp* ops, uint64_t count, uint32_t block) {
-  for (uint64_t i = 0; i < count; ++i) {
-    const bool mine = block >= ops[i].first && block < ops[i].first + ops[i].teams;
+Code run_block(ContextState& context, const std::vector<std::unique_ptr<Task>>& tasks,
+               uint32_t block) {
+  for (const auto& task : tasks) {
+    const bool mine = block >= task->op.first && block < task->op.first + task->op.teams;
     if (!mine) continue;
-    const Code code = run_team(context, ops[i], block - ops[i].first);
+    const Code code = task->run(context, block - task->op.first);
     if (code != kSuccess) return code;
   }
   return kSuccess;
@@ -170,14 +180,20 @@ Code run_block(ContextState& context, const StreamOp* ops, uint64_t count, uint3
 
 Code run_all(ContextState& context, const StreamOp* ops, uint64_t count) {
   uint32_t blocks = 0;
-  for (uint64_t i = 0; i < count; ++i) blocks = std::max(blocks, ops[i].first + ops[i].teams);
+  std::vector<std::unique_ptr<Task>> tasks;
+  for (uint64_t i = 0; i < count; ++i) {
+    blocks = std::max(blocks, ops[i].first + ops[i].teams);
+    tasks.push_back(std::make_unique<Task>(ops[i]));
+    if (!tasks.back()->prepare(context)) return kIllegalAddress;
+  }
   std::vector<Code> codes(blocks, kSuccess);
   std::vector<std::thread> others;
   for (uint32_t block = 1; block < blocks; ++block) {
-    others.emplace_back([&, block] { codes[block] = run_block(context, ops, count, block); });
+    others.emplace_back([&, block] { codes[block] = run_block(context, tasks, block); });
   }
-  if (blocks > 0) codes[0] = run_block(context, ops, count, 0);
+  if (blocks > 0) codes[0] = run_block(context, tasks, 0);
   for (std::thread& other : others) other.join();
+  for (const auto& task : tasks) task->finish();
   const auto bad = std::find_if(codes.begin(), codes.end(), [](Code code) { return code != 0; });
   return bad == codes.end() ? kSuccess : *bad;
 }

@@ -96,6 +96,11 @@ ONEHOP_PURE uint32_t most_small(const oh_lane_handle& lane) {
   const uint32_t lines = 1u << lane.ring_shift;
   return bytes_within(lines - lines / 4);
 }
+// Larger messages are sent as large ones, and receives for them say where they are.
+ONEHOP_PURE uint32_t small_bytes(const oh_lane_handle& lane) {
+  return lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
+                                           : most_small(lane);
+}
 
 // When a wait ends without what it waited for. Looks at the host's word and at the clock only now
 // and then: either takes longer than what is waited for.

@@ -53,21 +53,16 @@ ONEHOP_PROTOCOL void post(Pair* to, uint8_t epoch, uint64_t position, const Post
                          flag});
 }
 
-// False: it is not there yet, or not all of it. One of a later position says that the message is
-// over: a team that comes late has nothing to bring.
+// False: it is not there yet, or not all of it.
 template <typename A>
 ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t position,
                                   Posting* posting) {
+  const uint32_t flag = static_cast<uint32_t>(epoch) << 24 | (position & 0xffffffu);
+  const uint32_t high = static_cast<uint32_t>(position >> 24);
   const Line first = load_line<A>(&from[0]);
   const Line second = load_line<A>(&from[1]);
-  const uint32_t high = second.words[2];
-  if (first.flag != second.flag || first.words[2] >> 16 != (high & 0xffff)) return false;
-  const uint64_t posted = static_cast<uint64_t>(high) << 24 | (second.flag & 0xffffffu);
-  if (second.flag >> 24 != epoch || posted < position) return false;
-  if (posted > position) {
-    *posting = {{}, ~uint64_t{0}};
-    return true;
-  }
+  if (first.flag != flag || second.flag != flag) return false;
+  if (first.words[2] >> 16 != (high & 0xffff) || second.words[2] != high) return false;
   posting->place = {first.words[0], first.words[1] | static_cast<uint64_t>(first.words[2] & 0xffff)
                                                          << 32};
   posting->capacity = second.words[0] | static_cast<uint64_t>(second.words[1]) << 32;

@@ -15,11 +15,12 @@ template <typename A>
 struct Receiver {
   Half<A> half;
   Share share;
+  uint32_t most_bytes;  // of a receive that need not say where it is
   uint64_t length = 0;  // of the message that came last
 
   template <typename G>
   ONEHOP_PROTOCOL Receiver(const oh_lane_handle& lane, const G& group)
-      : half(lane, 1), share(group.rank(), group.size()) {}
+      : half(lane, 1), share(group.rank(), group.size()), most_bytes(small_bytes(lane)) {}
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
@@ -37,7 +38,7 @@ struct Receiver {
     length = 0;
     Patience<A> patience(half.lane);
     const bool speaks = group.leads() && group.team() == 0;
-    const bool early = capacity > half.lane->small_max;
+    const bool early = capacity > most_bytes;
     if (early && place.region != 0) {
       // The peer may write into the target at once. It may still be in use by others of the group,
       // and its bytes on their way.

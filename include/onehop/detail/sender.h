@@ -21,10 +21,7 @@ struct Sender {
 
   template <typename G>
   ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
-      : half(lane, 0),
-        share(group.rank(), group.size()),
-        most(lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
-                                               : most_small(lane)) {}
+      : half(lane, 0), share(group.rank(), group.size()), most(small_bytes(lane)) {}
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
