@@ -30,9 +30,6 @@ struct Lanes::Page {
   // Looks have answers of their own: a step may be under way beside one.
   kernels::LanesAnswer steps[OH_LANES];
   kernels::LanesAnswer looks[OH_LANES];
-  ImportEntry entries[1 << kernels::kImportShift];
-  ImportTable head;
-  uint64_t gone;
 };
 
 LaneNotice* Lanes::notices() const { return page()->notices; }
@@ -55,8 +52,6 @@ Status Lanes::start(uint64_t slab_bytes) {
   OH_ASSIGN_OR_RETURN(
       export_, GpuExports::instance().find(gpu_->driver(), reinterpret_cast<void*>(slab_), bytes_));
   export_->regions.fetch_add(1, std::memory_order_relaxed);
-  page()->gone = kGone;
-  page()->head.shift = kernels::kImportShift;
   return open_all();
 }
 
@@ -81,9 +76,6 @@ Status Lanes::load_kernels() {
 // its first launch may wait for others that run.
 Status Lanes::open_all() {
   OH_RETURN_IF_ERROR(gpu_->zero(stream_, slab_, bytes_));
-  const uint64_t table = slab_ + kernels::kImportsAt;
-  OH_RETURN_IF_ERROR(
-      gpu_->copy(stream_, table, on_device(&page()->head), sizeof(uint64_t), nullptr, 0, 0));
   OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kBegin, kFirstEpoch, ++last_serial_));
   OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kOpen, kFirstEpoch, ++last_serial_));
   auto nothing = std::make_unique<kernels::StreamManyArgs>();
@@ -224,16 +216,15 @@ bool Lanes::answered(uint32_t lane, uint32_t* busy) const {
 
 // ---- The peer's memory ------------------------------------------------------------------------
 
-// The number last, and first when it goes: whoever finds it finds the rest. In stream order.
+// By a kernel, in stream order: a copy of the engine says nothing of the order in which it is seen.
 Status Lanes::write_entry(uint32_t place, const ImportEntry& entry) {
-  constexpr uint64_t kNumber = sizeof(uint64_t);
-  ImportEntry& here = page()->entries[place];
-  here = entry;
-  const uint64_t there =
-      slab_ + kernels::kImportsAt + offsetof(ImportTable, entries) + place * sizeof(ImportEntry);
-  OH_RETURN_IF_ERROR(gpu_->copy(stream_, there + kNumber, on_device(&here) + kNumber,
-                                sizeof(ImportEntry) - kNumber, nullptr, 0, 0));
-  return gpu_->copy(stream_, there, on_device(&here), kNumber, nullptr, 0, 0);
+  kernels::LanesArgs args{};
+  args.slab = slab_;
+  args.step = LanesStep::kImport;
+  args.place = place;
+  args.entry = entry;
+  table_[place] = entry.number;
+  return gpu_->launch_remote(stream_, kernels_.lanes, 1, 32, &args);
 }
 
 void Lanes::add_import(uint32_t number, uint64_t size, cuda::DevicePtr base,
@@ -244,9 +235,7 @@ void Lanes::add_import(uint32_t number, uint64_t size, cuda::DevicePtr base,
                                  [&](const Import& import) { return import.number == number; });
   if (known || imports_.size() >= kMostImports) return;
   uint32_t place = number & kMask;
-  // A place whose entry has gone is used again only when the copy that says so is done.
-  while (page()->entries[place].number > kGone) place = (place + 1) & kMask;
-  if (!gpu_->wait_idle(stream_, Deadline::after(kPatience))) return;
+  while (table_[place] > kGone) place = (place + 1) & kMask;
   if (write_entry(place, {number, size, base, 0}).ok()) {
     imports_.push_back({number, place, std::move(holder)});
   }
@@ -257,11 +246,8 @@ void Lanes::forget_import(uint32_t number) {
   auto found = std::find_if(imports_.begin(), imports_.end(),
                             [&](const Import& import) { return import.number == number; });
   if (found == imports_.end()) return;
-  page()->entries[found->place].number = kGone;
-  const uint64_t there = slab_ + kernels::kImportsAt + offsetof(ImportTable, entries) +
-                         found->place * sizeof(ImportEntry);
   // If even that fails the context is lost, and no kernel runs.
-  (void)gpu_->copy(stream_, there, on_device(&page()->gone), sizeof(uint64_t), nullptr, 0, 0).ok();
+  (void)write_entry(found->place, {kGone, 0, 0, 0}).ok();
   if (found->holder) forgotten_.push_back(std::move(found->holder));
   imports_.erase(found);
 }

@@ -107,7 +107,8 @@ class Lanes {
   Status load_kernels();
   Status open_all();
   cuda::DevicePtr on_device(const void* host) const { return pinned_->device(host); }
-  Status write_entry(uint32_t place, const onehop::detail::ImportEntry& entry);
+  Status write_entry(uint32_t place, const onehop::detail::ImportEntry& entry)
+      OH_REQUIRES(imports_mutex_);
   onehop::detail::LaneNotice* notices() const;
   Page* page() const { return reinterpret_cast<Page*>(memory_.data()); }
   Status launch(uint32_t first, uint32_t count, kernels::LanesStep step, uint8_t epoch,
@@ -132,6 +133,9 @@ class Lanes {
 
   Mutex imports_mutex_;  // held while the table is written
   std::vector<Import> imports_ OH_GUARDED_BY(imports_mutex_);
+  // Numbers, by place.
+  std::vector<uint64_t> table_ OH_GUARDED_BY(imports_mutex_) =
+      std::vector<uint64_t>(size_t{1} << kernels::kImportShift);
   // Forgotten: until every sender was seen idle, or further than it was.
   std::vector<std::shared_ptr<void>> forgotten_ OH_GUARDED_BY(imports_mutex_);
   std::vector<std::shared_ptr<void>> leaving_ OH_GUARDED_BY(imports_mutex_);

@@ -106,6 +106,7 @@ enum class LanesStep : uint32_t {
   kStop = 1,   // nobody takes it any more
   kBegin = 2,  // all of it is zero, but for the epoch: still nobody takes it
   kOpen = 3,
+  kImport = 4,  // of the table, not of a lane: writes an entry
 };
 
 // What the kernel found, in host memory: the states of both halves before the step.
@@ -124,12 +125,30 @@ struct LanesArgs {
   uint32_t epoch;
   LanesStep step;
   uint32_t blocks;
+  uint64_t place;  // of kImport
+  onehop::detail::ImportEntry entry;
 };
+
+// The number last: whoever finds it finds the rest. Release: pairs with find_import().
+template <typename A>
+ONEHOP_PROTOCOL void write_import(const LanesArgs& args) {
+  using onehop::detail::ImportTable;
+  ImportTable* table = reinterpret_cast<ImportTable*>(args.slab + kImportsAt);
+  onehop::detail::ImportEntry* entry = &table->entries[args.place];
+  A::store_relaxed(&table->shift, kImportShift);
+  A::store_relaxed(&entry->size, args.entry.size);
+  A::store_relaxed(&entry->base, args.entry.base);
+  A::store_release(&entry->number, args.entry.number);
+}
 
 // By all threads of one block.
 template <typename A, typename G>
 ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
   using namespace onehop::detail;
+  if (args.step == LanesStep::kImport) {
+    if (group.leads()) write_import<A>(args);
+    return;
+  }
   const LanePlace place = lane_place(args.slab_bytes, lane);
   LaneMemory* memory = reinterpret_cast<LaneMemory*>(args.slab + place.memory);
   if (args.step == LanesStep::kBegin) {

@@ -182,6 +182,7 @@ TEST_P(GpuStream, GraphsAreReplayed) {
     for (uint64_t replay = 0; replay < kReplays; ++replay) {
       const bool looks = replay % 20 == 0;
       if (looks) {
+        here.finish();
         small_out.fill(2 * replay);
         out.fill(2 * replay + 1);
         small_in.poison();

@@ -101,14 +101,12 @@ struct HostLane {
   bool map_all(const ContextState& context) {
     const uint64_t bytes =
         lane.chunks_at + (static_cast<uint64_t>(lane.chunk_slots) << lane.chunk_shift);
-    const auto* table = reinterpret_cast<const ImportTable*>(lane.imports);
-    const auto head = mapped(context, const_cast<ImportTable*>(table));
-    if (head == nullptr) return false;
-    const uint64_t entries = sizeof(ImportTable) + (sizeof(ImportEntry) << head->shift);
+    constexpr uint64_t kEntries =
+        sizeof(ImportTable) + (sizeof(ImportEntry) << kernels::kImportShift);
     return map<uint8_t>(context, &lane.mine, bytes) && map<uint8_t>(context, &lane.theirs, bytes) &&
            map<LaneNotice>(context, &lane.notice) && map<LaneSignals>(context, &lane.signals) &&
            map<LaneSignals>(context, &lane.their_signals) &&
-           map<uint8_t>(context, &lane.imports, entries);
+           map<uint8_t>(context, &lane.imports, kEntries);
   }
 };
 
@@ -214,12 +212,14 @@ Code run_some(ContextState& context, const void* argument) {
 Code run_lanes(ContextState& context, const void* argument) {
   kernels::LanesArgs args;
   memcpy(&args, argument, sizeof(args));
-  const auto slab = mapped(context, reinterpret_cast<uint8_t*>(args.slab), args.slab_bytes);
-  const auto answers = mapped(context, args.answers, OH_LANES);
-  if (slab == nullptr || answers == nullptr) return kIllegalAddress;
+  const bool imports = args.step == kernels::LanesStep::kImport;
+  const uint64_t bytes = imports ? kernels::kLinesAt : args.slab_bytes;
+  const auto slab = mapped(context, reinterpret_cast<uint8_t*>(args.slab), bytes);
+  const auto answers = imports ? nullptr : mapped(context, args.answers, OH_LANES);
+  if (slab == nullptr || (answers == nullptr && !imports)) return kIllegalAddress;
   args.slab = reinterpret_cast<uint64_t>(slab.get());
   args.answers = answers.get();
-  for (uint32_t block = 0; block < args.blocks; ++block) {
+  for (uint32_t block = 0; block < std::max(1u, args.blocks); ++block) {
     OneThread group{context, 0, 1};
     kernels::run_lanes<HostAtomics>(args, args.lane + block, group);
   }

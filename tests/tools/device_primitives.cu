@@ -2,8 +2,8 @@
 //
 // One kernel per primitive of include/onehop/detail, for test_device_ptx.py to look at.
 #include "onehop/detail/command.h"
-#include "onehop/detail/device_atomics.h"
 #include "onehop/detail/cursor.h"
+#include "onehop/detail/device_atomics.h"
 #include "onehop/detail/word.h"
 #include "onehop/device.cuh"
 
