@@ -96,19 +96,19 @@ struct Teams {
   }
 };
 
-__device__ __forceinline__ void run(const StreamOp& op) {
-  Teams teams{blockIdx.x / Teams::blocks() - op.first, op.teams};
-  oh::kernels::run_stream<DeviceAtomics>(op, teams);
-}
-
 template <typename Args>
-__device__ __forceinline__ void run_one_of(const Args& args) {
+__device__ __forceinline__ void run_those_of(const Args& args) {
   Teams::begin();
+  // One for all of them: their places take turns from one to the next.
+  Teams teams{};
+  const uint32_t team = blockIdx.x / Teams::blocks();
   // Those of one lane follow each other, in the same blocks.
   for (uint32_t i = 0; i < args.count; ++i) {
     const StreamOp& op = args.ops[i];
-    const uint32_t team = blockIdx.x / Teams::blocks();
-    if (team >= op.first && team < op.first + op.teams) run(op);
+    if (team < op.first || team >= op.first + op.teams) continue;
+    teams.at = team - op.first;
+    teams.of = op.teams;
+    oh::kernels::run_stream<DeviceAtomics>(op, teams);
   }
 }
 
@@ -119,14 +119,15 @@ __device__ __forceinline__ void run_one_of(const Args& args) {
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)
 onehop_stream(const __grid_constant__ oh::kernels::StreamArgs args) {
   Teams::begin();
-  run(args.op);
+  Teams teams{blockIdx.x / Teams::blocks(), args.op.teams};
+  oh::kernels::run_stream<DeviceAtomics>(args.op, teams);
 }
 
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)
-onehop_stream_few(const __grid_constant__ oh::kernels::StreamFewArgs args) { run_one_of(args); }
+onehop_stream_few(const __grid_constant__ oh::kernels::StreamFewArgs args) { run_those_of(args); }
 
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)
-onehop_stream_many(const __grid_constant__ oh::kernels::StreamManyArgs args) { run_one_of(args); }
+onehop_stream_many(const __grid_constant__ oh::kernels::StreamManyArgs args) { run_those_of(args); }
 
 ONEHOP_KERNEL(oh::kernels::kLanesThreads)
 onehop_lanes(const __grid_constant__ oh::kernels::LanesArgs args) {
