@@ -39,7 +39,8 @@ typedef enum ohResult_t {
   ohInvalidArgument = 4,
   ohInvalidUsage = 5, /* a message longer than its receive, a closed communicator */
   ohRemoteError = 6,  /* the peer is gone, or did not answer in time */
-  ohInProgress = 7
+  ohInProgress = 7,
+  ohNumResults = 8
 } ohResult_t;
 
 typedef enum ohDataType_t {

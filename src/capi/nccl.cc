@@ -102,7 +102,7 @@ oh_status find_peer(ohComm_t comm, int rank, oh_peer** peer) {
 
 // The bytes of a message.
 Result<size_t> size_of(size_t count, ohDataType_t datatype) {
-  if (datatype < 0 || datatype >= ohNumTypes) {
+  if (datatype >= ohNumTypes) {
     return error(OH_ERR_INVALID, "datatype %d: there are 0 to %d", static_cast<int>(datatype),
                  ohNumTypes - 1);
   }
@@ -255,6 +255,8 @@ const char* ohGetErrorString(ohResult_t result) {
       return "the peer is gone, or did not answer in time";
     case ohInProgress:
       return "not ended yet";
+    case ohNumResults:
+      break;
   }
   return "unknown result code";
 }

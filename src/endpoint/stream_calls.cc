@@ -64,7 +64,7 @@ uint32_t cluster_for(const Pending& only) {
   const Endpoint& endpoint = *only.endpoint;
   const bool small = only.op.bytes <= only.peer->stream().lanes().most_buffered(only.op.lane.lane);
   if (!of_lane(only.op) || !small || !endpoint.gpu()->clusters()) return 1;
-  return std::bit_ceil(blocks_for(only.op, endpoint.config(), kMostBlocks));
+  return std::bit_floor(blocks_for(only.op, endpoint.config(), kMostBlocks));
 }
 
 // Teams for each operation; those of one half of a lane share theirs and follow each other.
@@ -172,8 +172,8 @@ Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, Strea
 }
 
 Status check_call(const StreamCall& call) {
+  OH_RETURN_IF_ERROR(check_lane(call.lane));
   if (call.kind == StreamKind::kSend || call.kind == StreamKind::kRecv) {
-    OH_RETURN_IF_ERROR(check_lane(call.lane));
     if (call.data || call.size == 0) return {};
     return error(OH_ERR_INVALID, "a buffer of %llu bytes at NULL",
                  static_cast<unsigned long long>(call.size));

@@ -21,9 +21,10 @@ struct Teams {
     __shared__ uint64_t places[2];
     return places;
   }
-  // Before the first share(), whose barrier comes before anybody doubts.
+  // Before the first share(): nobody's memory is written before its block runs.
   __device__ static void begin() {
     if (threadIdx.x == 0) doubts()[0] = doubts()[1] = 0;
+    if (blocks() > 1) sync_cluster();
   }
   __device__ uint32_t team() const { return at; }
   __device__ uint32_t teams() const { return of; }

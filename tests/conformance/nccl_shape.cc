@@ -177,7 +177,7 @@ TEST(GpuNcclShape, WrongArgumentsAreRefused) {
                     rank.stream);
     };
     EXPECT_EQ(send(1, ohNumTypes, rank.other()), ohInvalidArgument);
-    EXPECT_EQ(send(1, -1, rank.other()), ohInvalidArgument);
+    EXPECT_EQ(send(1, 15, rank.other()), ohInvalidArgument);
     EXPECT_EQ(send(SIZE_MAX / 2, ohInt64, rank.other()), ohInvalidArgument);
     EXPECT_EQ(send(1, ohInt64, 2), ohInvalidArgument);
     EXPECT_EQ(send(1, ohInt64, -1), ohInvalidArgument);
@@ -201,7 +201,7 @@ TEST(NcclShape, ValuesAreThoseOfNccl) {
   for (int result = ohSuccess; result <= ohInProgress; ++result) {
     EXPECT_STRNE(ohGetErrorString(static_cast<ohResult_t>(result)), "unknown result code");
   }
-  EXPECT_STREQ(ohGetErrorString(static_cast<ohResult_t>(8)), "unknown result code");
+  EXPECT_STREQ(ohGetErrorString(ohNumResults), "unknown result code");
 }
 
 }  // namespace
