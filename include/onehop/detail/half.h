@@ -168,12 +168,14 @@ struct Half {
     Patience<A> patience(lane);
     while (true) {
       const Pair seen = A::load_line(reinterpret_cast<const Pair*>(&half->state));
+      // Who has joined has to leave.
+      if ((seen.low & kFailed) != 0) return kFailed;
       // One that all have left is of the launch before, with the same token.
       if (seen.high >> 32 == lane->token && (seen.high & 0xffff) < teams) {
         A::add(&half->owner, kJoined);
         return seen.low & ~kBusy;
       }
-      if ((seen.low & kFailed) != 0 || patience.over()) return kFailed;
+      if (patience.over()) return kFailed;
     }
   }
   // Of an operation that failed the last to leave gives the half back, though not all have come.
