@@ -5,13 +5,6 @@ using namespace oh;  // NOLINT: the C API is a thin skin over it
 
 namespace {
 
-Status check_piece(const oh_remote_region& remote, size_t offset, size_t size) {
-  uint64_t length = remote.attached->target.length;
-  if (slice_fits(offset, size, length)) return {};
-  return error(OH_ERR_RANGE, "bytes %zu to %zu of a remote region of %llu bytes", offset,
-               offset + size, static_cast<unsigned long long>(length));
-}
-
 Status read_put_options(bool put, const oh_put_options* given, oh_put_options* options) {
   OH_RETURN_IF_ERROR(read_options(given, options));
   OH_RETURN_IF_ERROR(check_buffer(options->notify, options->notify_size));
@@ -89,6 +82,13 @@ oh_status run_one(const oh_remote_region& remote, const Block& block, bool put,
 namespace oh {
 
 AttachedRegion::~AttachedRegion() { Endpoint::detach(target); }
+
+Status check_piece(const oh_remote_region& remote, size_t offset, size_t size) {
+  uint64_t length = remote.attached->target.length;
+  if (slice_fits(offset, size, length)) return {};
+  return error(OH_ERR_RANGE, "bytes %zu to %zu of a remote region of %llu bytes", offset,
+               offset + size, static_cast<unsigned long long>(length));
+}
 
 Status check_attached_at(const oh_remote_region& remote, const oh_peer& peer) {
   if (remote.attached->peer == peer.peer) return {};

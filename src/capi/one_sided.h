@@ -16,6 +16,8 @@ struct OneSidedCall {
   BlockList list = nullptr;  // holds the blocks; null: they are gone with the call
 };
 
+// That the bytes lie in the region.
+Status check_piece(const oh_remote_region& remote, size_t offset, size_t size);
 // That the region was attached at this peer.
 Status check_attached_at(const oh_remote_region& remote, const oh_peer& peer);
 // Copies at once, or posts it as messages; with `out` null until it has ended.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "endpoint/stream_calls.h"
 
-#include "capi/handles.h"
+#include "capi/one_sided.h"
 
 using namespace oh;  // NOLINT: the C API is a thin skin over it
 
@@ -85,16 +85,9 @@ oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(remote);
   OH_REPORT_IF_ERROR(check_buffer(data, size));
-  const RemoteTarget& target = remote->attached->target;
-  if (!slice_fits(remote_offset, size, target.length)) {
-    return report(error(OH_ERR_RANGE, "bytes %zu to %zu of a remote region of %llu bytes",
-                        remote_offset, remote_offset + size,
-                        static_cast<unsigned long long>(target.length)));
-  }
-  if (remote->attached->peer != peer->peer) {
-    return report(error(OH_ERR_INVALID, "the remote region was attached at another peer"));
-  }
-  return report(put_by_stream(*peer->endpoint, *peer->peer, target,
+  OH_REPORT_IF_ERROR(check_piece(*remote, remote_offset, size));
+  OH_REPORT_IF_ERROR(check_attached_at(*remote, *peer));
+  return report(put_by_stream(*peer->endpoint, *peer->peer, remote->attached->target,
                               {as_stream(stream), data, remote_offset, size}));
 }
 
