@@ -152,7 +152,7 @@ ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
   const LanePlace place = lane_place(args.slab_bytes, lane);
   LaneMemory* memory = reinterpret_cast<LaneMemory*>(args.slab + place.memory);
   if (args.step == LanesStep::kBegin) {
-    uint64_t* words = reinterpret_cast<uint64_t*>(&memory->credit);
+    uint64_t* words = &memory->credit;
     const uint64_t count = (sizeof(LaneMemory) - 2 * sizeof(LaneHalf)) / sizeof(uint64_t);
     for (uint64_t i = group.rank(); i < count; i += group.size()) A::store_relaxed(&words[i], 0);
     uint64_t* lines = reinterpret_cast<uint64_t*>(args.slab + place.lines);

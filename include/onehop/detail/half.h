@@ -26,7 +26,7 @@ struct Half {
   uint64_t through = 0;
   uint8_t epoch = 0;
   uint32_t fault = OH_LANE_OK;
-  Cursor cursor{};  // position, in the ring of the side
+  Cursor cursor;  // position, in the ring of the side
 
   ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
       : lane(&of), side(which), half(which == 0 ? &mine(of)->tx : &mine(of)->rx) {}
