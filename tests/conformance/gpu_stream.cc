@@ -227,11 +227,12 @@ TEST_P(GpuStream, AMessageTooLongIsAnErrorAndTheLaneGoesOn) {
         GetParam(),
         [size](Side& side) {
           StreamSide here(side);
-          Buffer buffer = side.buffer(size);
-          buffer.fill(1);
-          here.send(buffer, size);
-          buffer.fill(2);
-          here.send(buffer, 100);
+          Buffer long_one = side.buffer(size);
+          Buffer short_one = side.buffer(100);
+          long_one.fill(1);
+          short_one.fill(2);
+          here.send(long_one, size);
+          here.send(short_one, 100);
           here.finish();
           // Of a large one the sender hears, too.
           EXPECT_EQ(oh_peer_async_error(side.peer().get()),
