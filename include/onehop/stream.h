@@ -88,7 +88,8 @@ OH_API oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_mem
 
 /*
  * Makes a lane that has failed usable again, at both sides: ends what waits on it, forgets its
- * messages. Either side may call, or both.
+ * messages. Either side may call, or both. What it ends or refuses is told by oh_peer_async_error
+ * as OH_ERR_CANCELLED; calls that come meanwhile wait for its end.
  */
 OH_API oh_status oh_peer_reset_lane(oh_peer* peer, uint32_t lane, int64_t timeout_ns);
 

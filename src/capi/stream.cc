@@ -162,7 +162,7 @@ oh_status oh_peer_get_stream_info(oh_peer* peer, oh_stream_info* info) {
   value.small_max = static_cast<uint64_t>(peer->endpoint->config().stream_small);
   if (stream.is_ready()) {
     value.stream_buffered = value.small_max = stream.lanes().most_buffered(0);
-    value.device_memory = stream.lanes().slab_bytes();
+    value.device_memory = stream.lanes().slab()->bytes();
   }
   OH_REPORT_IF_ERROR(write_out(value, info));
   return OH_OK;

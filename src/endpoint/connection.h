@@ -29,6 +29,7 @@ enum class Control : uint8_t {
   kServe = 73,         // operations on your regions need your progress
   kLanes = 74,         // number of the slab's export 4, its bytes 8, text; 0: none, and why
   kLaneReady = 75,     // lane 4, epoch 1: that it begins
+  kLanesMapped = 76,   // text: empty, or why your slab cannot be mapped here
 };
 
 class ConnectionOwner {

@@ -173,9 +173,9 @@ class Endpoint final : public Acceptor,
   void later(int64_t at, std::function<void()> task) override {
     node_->watcher().post_at(at, std::move(task));
   }
-  void keep(std::unique_ptr<Lanes> lanes) override {
+  void keep(std::shared_ptr<void> used) override {
     MutexLock lock(kept_mutex_);
-    kept_lanes_.push_back(std::move(lanes));
+    kept_.push_back(std::move(used));
   }
   uint64_t stream_slab() override { return static_cast<uint64_t>(config_.stream_slab); }
   uint64_t stream_small() override { return static_cast<uint64_t>(config_.stream_small); }
@@ -272,7 +272,7 @@ class Endpoint final : public Acceptor,
   std::weak_ptr<LinkGate> gate_ OH_GUARDED_BY(peers_mutex_);
 
   Mutex kept_mutex_;
-  std::vector<std::unique_ptr<Lanes>> kept_lanes_ OH_GUARDED_BY(kept_mutex_);
+  std::vector<std::shared_ptr<void>> kept_ OH_GUARDED_BY(kept_mutex_);
 
   Mutex pool_mutex_;
   Pool<Request> pool_ OH_GUARDED_BY(pool_mutex_);

@@ -64,10 +64,10 @@ void Endpoint::start_worker() {
 
 void Endpoint::close_device() {
   if (!gpu_) return;
-  std::vector<std::unique_ptr<Lanes>> kept;  // without the lock
+  std::vector<std::shared_ptr<void>> kept;  // without the lock
   {
     MutexLock lock(kept_mutex_);
-    kept.swap(kept_lanes_);
+    kept.swap(kept_);
   }
   kept.clear();
   if (numa_node() >= 0) node_->remove_numa(numa_node());

@@ -15,7 +15,6 @@ namespace oh {
 using kernels::LanesStep;
 using onehop::detail::HostAtomics;
 using onehop::detail::ImportEntry;
-using onehop::detail::ImportTable;
 using onehop::detail::LaneNotice;
 
 namespace {
@@ -26,13 +25,28 @@ constexpr uint8_t kFirstEpoch = 1;
 }  // namespace
 
 struct Lanes::Page {
-  LaneNotice notices[OH_LANES];
+  LaneNotice notices[OH_LANES + 1];  // the last: of signals
   // Looks have answers of their own: a step may be under way beside one.
   kernels::LanesAnswer steps[OH_LANES];
   kernels::LanesAnswer looks[OH_LANES];
 };
 
 LaneNotice* Lanes::notices() const { return page()->notices; }
+
+Result<std::shared_ptr<Slab>> Slab::create(std::shared_ptr<cuda::Gpu> gpu, uint64_t bytes) {
+  std::shared_ptr<Slab> slab(new Slab(std::move(gpu), bytes));
+  OH_ASSIGN_OR_RETURN(slab->address_, slab->gpu_->allocate(bytes));
+  OH_ASSIGN_OR_RETURN(slab->export_,
+                      GpuExports::instance().find(slab->gpu_->driver(),
+                                                  reinterpret_cast<void*>(slab->address_), bytes));
+  slab->export_->regions.fetch_add(1, std::memory_order_relaxed);
+  return slab;
+}
+
+Slab::~Slab() {
+  if (export_) export_->regions.fetch_sub(1, std::memory_order_release);
+  if (address_) gpu_->free(address_);
+}
 
 Result<std::unique_ptr<Lanes>> Lanes::create(std::shared_ptr<cuda::Gpu> gpu, uint64_t slab_bytes,
                                              uint64_t small_max) {
@@ -47,11 +61,7 @@ Status Lanes::start(uint64_t slab_bytes) {
   OH_ASSIGN_OR_RETURN(memory_, Mapping::anonymous(sizeof(Page)));
   OH_ASSIGN_OR_RETURN(pinned_, cuda::Pinned::of(gpu_, memory_.data(), sizeof(Page)));
   OH_ASSIGN_OR_RETURN(stream_, gpu_->take_stream());
-  OH_ASSIGN_OR_RETURN(slab_, gpu_->allocate(slab_bytes));
-  bytes_ = slab_bytes;
-  OH_ASSIGN_OR_RETURN(
-      export_, GpuExports::instance().find(gpu_->driver(), reinterpret_cast<void*>(slab_), bytes_));
-  export_->regions.fetch_add(1, std::memory_order_relaxed);
+  OH_ASSIGN_OR_RETURN(slab_, Slab::create(gpu_, slab_bytes));
   return open_all();
 }
 
@@ -75,18 +85,20 @@ Status Lanes::load_kernels() {
 // The whole slab is zero, then every lane begins and opens. Each kernel is launched once here, for
 // its first launch may wait for others that run.
 Status Lanes::open_all() {
-  OH_RETURN_IF_ERROR(gpu_->zero(stream_, slab_, bytes_));
+  OH_RETURN_IF_ERROR(gpu_->zero(stream_, slab_->address(), slab_->bytes()));
   OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kBegin, kFirstEpoch, ++last_serial_));
   OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kOpen, kFirstEpoch, ++last_serial_));
   auto nothing = std::make_unique<kernels::StreamManyArgs>();
   for (cuda::Function kernel : {kernels_.one, kernels_.few, kernels_.many}) {
     OH_RETURN_IF_ERROR(gpu_->launch_remote(stream_, kernel, 1, 32, nothing.get()));
   }
-  if (!gpu_->wait_idle(stream_, Deadline::after(kPatience))) {
-    return error(OH_ERR_TIMEOUT, "kernels of ours had no room on %s for %.0f s",
-                 gpu_->facts().name.c_str(), static_cast<double>(kPatience) / 1e9);
-  }
-  return gpu_->loss();
+  return {};
+}
+
+Result<bool> Lanes::is_open() {
+  OH_ASSIGN_OR_RETURN(bool idle, gpu_->is_idle(stream_));
+  OH_RETURN_IF_ERROR(gpu_->loss());
+  return idle;
 }
 
 bool Lanes::stop_all() {
@@ -112,14 +124,14 @@ Lanes::~Lanes() {
     if (!all) {
       OH_LOG(kWarn,
              "kernels on %s still wait on a link that is closed: %llu bytes are kept for them",
-             gpu_->facts().name.c_str(), static_cast<unsigned long long>(bytes_));
+             gpu_->facts().name.c_str(), static_cast<unsigned long long>(slab_->bytes()));
     }
   }
   {
     MutexLock lock(mutex_);
-    for (auto& sides : turns_) {
-      for (Turn& turn : sides) {
-        if (turn.event) gpu_->give_event(turn.event);
+    for (auto& sides : last_) {
+      for (Last& last : sides) {
+        if (last.event) gpu_->give_event(last.event);
       }
     }
   }
@@ -131,12 +143,9 @@ Lanes::~Lanes() {
       new std::vector<std::shared_ptr<void>>(std::move(forgotten_));
     }
   }
-  if (export_) export_->regions.fetch_sub(1, std::memory_order_release);
   if (stream_ && (all || gpu_->wait_idle(stream_, Deadline::after(0)))) gpu_->give_stream(stream_);
-  if (all) {
-    if (slab_) gpu_->free(slab_);
-    return;
-  }
+  if (all) return;
+  new std::shared_ptr<Slab>(std::move(slab_));
   new std::shared_ptr<void>(std::move(holder_));
   new std::shared_ptr<cuda::Pinned>(std::move(pinned_));
   new Mapping(std::move(memory_));
@@ -145,7 +154,7 @@ Lanes::~Lanes() {
 void Lanes::connect(cuda::DevicePtr base, uint64_t bytes, std::shared_ptr<void> holder) {
   if (is_connected()) return;
   theirs_ = base;
-  agreed_ = std::min(bytes, bytes_);
+  agreed_ = std::min(bytes, slab_->bytes());
   holder_ = std::move(holder);
   // release: what handles are made of; pairs with is_connected().
   connected_.store(true, std::memory_order_release);
@@ -159,14 +168,14 @@ oh_lane_handle Lanes::handle(uint32_t lane) const {
   handle.ring_shift = place.ring_shift;
   handle.lines_at = place.lines - place.memory;
   handle.chunks_at = place.chunks - place.memory;
-  handle.mine = slab_ + place.memory;
+  handle.mine = slab_->address() + place.memory;
   handle.theirs = theirs_ + place.memory;
   handle.chunk_slots = place.chunk_slots;
   handle.chunk_shift = place.chunk_shift;
   handle.notice = on_device(&page()->notices[lane]);
-  handle.imports = slab_ + kernels::kImportsAt;
+  handle.imports = slab_->address() + kernels::kImportsAt;
   handle.small_max = small_max_;
-  handle.signals = slab_;
+  handle.signals = slab_->address();
   handle.their_signals = theirs_;
   return handle;
 }
@@ -184,8 +193,8 @@ uint32_t Lanes::next_token() {
 Status Lanes::launch(uint32_t first, uint32_t count, LanesStep step, uint8_t epoch,
                      uint64_t serial) {
   kernels::LanesArgs args{};
-  args.slab = slab_;
-  args.slab_bytes = is_connected() ? agreed_ : bytes_;
+  args.slab = slab_->address();
+  args.slab_bytes = is_connected() ? agreed_ : slab_->bytes();
   auto* answers = step == LanesStep::kLook ? page()->looks : page()->steps;
   args.answers = reinterpret_cast<kernels::LanesAnswer*>(on_device(answers));
   args.serial = serial;
@@ -219,7 +228,7 @@ bool Lanes::answered(uint32_t lane, uint32_t* busy) const {
 // By a kernel, in stream order: a copy of the engine says nothing of the order in which it is seen.
 Status Lanes::write_entry(uint32_t place, const ImportEntry& entry) {
   kernels::LanesArgs args{};
-  args.slab = slab_;
+  args.slab = slab_->address();
   args.step = LanesStep::kImport;
   args.place = place;
   args.entry = entry;

@@ -6,11 +6,12 @@
 //
 //   MADE ──▶ CONNECTED (the other side's slab is mapped) ──▶ ABORTED (the link is lost or closed)
 //
-// Threading: any thread. Launches are made without a lock of ours.
+// Threading: any thread. Launches are made under no lock but the turn of what they take.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -31,10 +32,31 @@ struct StreamKernels {
 
 enum class LaneSide : uint32_t { kSend = 0, kRecv = 1 };
 
+// The memory of a side, as long as kernels of either side may be at it.
+class Slab {
+ public:
+  static Result<std::shared_ptr<Slab>> create(std::shared_ptr<cuda::Gpu> gpu, uint64_t bytes);
+  ~Slab();
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+
+  cuda::DevicePtr address() const { return address_; }
+  uint64_t bytes() const { return bytes_; }
+  const std::shared_ptr<const GpuExport>& exported() const { return export_; }
+
+ private:
+  Slab(std::shared_ptr<cuda::Gpu> gpu, uint64_t bytes) : gpu_(std::move(gpu)), bytes_(bytes) {}
+
+  std::shared_ptr<cuda::Gpu> gpu_;
+  cuda::DevicePtr address_ = 0;
+  uint64_t bytes_;
+  std::shared_ptr<const GpuExport> export_;
+};
+
 class Lanes {
  public:
-  // Makes the slab, all lanes open. OH_ERR_NOT_VIABLE: no kernels, or the memory cannot be mapped
-  // by others.
+  // Makes the slab, and begins to open all lanes. OH_ERR_NOT_VIABLE: no kernels, or the memory
+  // cannot be mapped by others.
   static Result<std::unique_ptr<Lanes>> create(std::shared_ptr<cuda::Gpu> gpu, uint64_t slab_bytes,
                                                uint64_t small_max);
   // Kernels must be through. What they may still hold after a while is kept for ever.
@@ -42,9 +64,9 @@ class Lanes {
 
   cuda::Gpu& gpu() { return *gpu_; }
   const StreamKernels& kernels() const { return kernels_; }
-  const std::shared_ptr<const GpuExport>& slab() const { return export_; }
-  uint64_t slab_bytes() const { return bytes_; }
-  cuda::DevicePtr slab_address() const { return slab_; }
+  const std::shared_ptr<Slab>& slab() const { return slab_; }
+  // Whether the lanes are open: others may have all of the GPU for a while.
+  Result<bool> is_open();
 
   // The other side's slab, mapped at `base`; `holder` keeps it so. Both take the smaller size.
   void connect(cuda::DevicePtr base, uint64_t bytes, std::shared_ptr<void> holder);
@@ -76,15 +98,19 @@ class Lanes {
   Status failure(uint32_t lane, LaneSide side) const;
   // What went wrong since the last call, the first of it; ok: nothing did.
   Status take_error(const std::string& peer);
-  // Before a new epoch of the lane.
+  // Before a new epoch of the lane. What went wrong in the old one is still told.
   void clear_notice(uint32_t lane);
+  // What kernels meet until then was refused, not forgotten: they tell of it.
+  void set_resetting(uint32_t lane, bool resetting);
 
   // One step of a lane towards a new epoch; its answer is there when answered() says so.
   Status launch_step(uint32_t lane, kernels::LanesStep step, uint8_t epoch);
   // How many halves somebody held before the step.
   bool answered(uint32_t lane, uint32_t* busy) const;
 
-  // Calls on one half follow each other, also from several streams. Not while capturing.
+  // Calls on one half follow each other, also from several streams and threads: whoever launches
+  // holds its turn from order() to ordered(). Not while capturing.
+  Mutex& turn(uint32_t lane, LaneSide side) { return turn_[lane][static_cast<uint32_t>(side)]; }
   Status order(uint32_t lane, LaneSide side, cuda::Stream stream);
   Status ordered(uint32_t lane, LaneSide side, cuda::Stream stream);
   // Whether the calls on both halves have ended on the device.
@@ -96,7 +122,7 @@ class Lanes {
     uint32_t place = 0;  // in the table
     std::shared_ptr<void> holder;
   };
-  struct Turn {
+  struct Last {
     cuda::Stream stream = nullptr;
     cuda::Event event = nullptr;
   };
@@ -110,19 +136,18 @@ class Lanes {
       OH_REQUIRES(imports_mutex_);
   onehop::detail::LaneNotice* notices() const;
   Page* page() const { return reinterpret_cast<Page*>(memory_.data()); }
+  Status take_signal_error(const std::string& peer);
   Status launch(uint32_t first, uint32_t count, kernels::LanesStep step, uint8_t epoch,
                 uint64_t serial);
   bool settle_locked() OH_REQUIRES(imports_mutex_);
 
   std::shared_ptr<cuda::Gpu> gpu_;
   StreamKernels kernels_;
-  uint64_t bytes_ = 0;
   uint64_t small_max_ = 0;
   Mapping memory_;
   std::shared_ptr<cuda::Pinned> pinned_;
   cuda::Stream stream_ = nullptr;
-  cuda::DevicePtr slab_ = 0;
-  std::shared_ptr<const GpuExport> export_;
+  std::shared_ptr<Slab> slab_;
   cuda::DevicePtr theirs_ = 0;    // before connected_
   uint64_t agreed_ = 0;           // bytes; likewise
   std::shared_ptr<void> holder_;  // likewise
@@ -140,11 +165,13 @@ class Lanes {
   std::vector<std::shared_ptr<void>> leaving_ OH_GUARDED_BY(imports_mutex_);
   uint64_t look_ OH_GUARDED_BY(imports_mutex_) = 0;  // serial of the look under way; 0: none
   uint64_t seen_[OH_LANES] OH_GUARDED_BY(imports_mutex_) = {};  // states of senders; 0: it has left
+  Mutex turn_[OH_LANES][2];                                     // before mutex_
   mutable Mutex mutex_;
-  Turn turns_[OH_LANES][2] OH_GUARDED_BY(mutex_);
+  Last last_[OH_LANES][2] OH_GUARDED_BY(mutex_);
   uint64_t serials_[OH_LANES] OH_GUARDED_BY(mutex_) = {};  // of the last step
   std::atomic<uint64_t> last_serial_{0};
   bool told_[OH_LANES][2] OH_GUARDED_BY(mutex_) = {};
+  Status untold_ OH_GUARDED_BY(mutex_);  // of an epoch that has ended
 };
 
 }  // namespace oh

@@ -13,6 +13,7 @@ using onehop::detail::LaneNotice;
 namespace {
 
 constexpr const char* kSides[] = {"send", "receive"};
+constexpr uint32_t kSignals = OH_LANES;  // the notice of signals, which belong to no lane
 
 std::string text_of(uint64_t fault, uint64_t bytes, uint64_t capacity) {
   auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
@@ -25,7 +26,7 @@ std::string text_of(uint64_t fault, uint64_t bytes, uint64_t capacity) {
     case OH_LANE_TIMEOUT:
       return "the deadline passed before the other side came";
     case OH_LANE_ABORTED:
-      return "its wait was ended, for the link is lost or the lane is being reset";
+      return "it was ended or refused, for the link is lost or the lane is being reset";
     case OH_LANE_OVERLAP:
       return "two operations were at it at once: order the streams or graphs that share a lane";
     default:
@@ -52,11 +53,16 @@ oh_status status_of(uint64_t fault) {
 
 void Lanes::abort() {
   for (uint32_t lane = 0; lane < OH_LANES; ++lane) abort(lane, true);
+  abort(kSignals, true);
 }
 
 // Relaxed: it is all there is to see. Kernels look at it in Patience.
 void Lanes::abort(uint32_t lane, bool set) {
   HostAtomics::store_relaxed(&notices()[lane].abort.word, set ? 1 : 0);
+}
+
+void Lanes::set_resetting(uint32_t lane, bool resetting) {
+  HostAtomics::store_relaxed(&notices()[lane].abort.resetting, resetting ? 1 : 0);
 }
 
 Status Lanes::failure(uint32_t lane, LaneSide side) const {
@@ -70,6 +76,13 @@ Status Lanes::failure(uint32_t lane, LaneSide side) const {
 }
 
 Status Lanes::take_error(const std::string& peer) {
+  {
+    MutexLock lock(mutex_);
+    Status before = std::exchange(untold_, Status());
+    if (!before.ok()) {
+      return error(before.code(), "with %s: %s", peer.c_str(), before.text().c_str());
+    }
+  }
   for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
     for (uint32_t side = 0; side < 2; ++side) {
       {
@@ -82,23 +95,31 @@ Status Lanes::take_error(const std::string& peer) {
       auto& place = notices()[lane].warned[side];
       const uint64_t fault = HostAtomics::load_acquire(&place.fault);
       if (fault == OH_LANE_OK) continue;
-      const std::string text =
-          fault == OH_LANE_TIMEOUT || fault == OH_LANE_ABORTED
-              ? strf("%llu signals on slot %llu: %s",
-                     static_cast<unsigned long long>(place.capacity),
-                     static_cast<unsigned long long>(place.bytes), text_of(fault, 0, 0).c_str())
-              : text_of(fault, place.bytes, place.capacity);
+      const std::string text = text_of(fault, place.bytes, place.capacity);
       HostAtomics::store_relaxed(&place.fault, OH_LANE_OK);
       return error(status_of(fault), "with %s, on the %s side of lane %u: %s", peer.c_str(),
                    kSides[side], lane, text.c_str());
     }
   }
-  return {};
+  return take_signal_error(peer);
+}
+
+Status Lanes::take_signal_error(const std::string& peer) {
+  auto& place = notices()[kSignals].warned[1];
+  const uint64_t fault = HostAtomics::load_acquire(&place.fault);
+  if (fault == OH_LANE_OK) return {};
+  const auto count = static_cast<unsigned long long>(place.capacity);
+  const auto slot = static_cast<unsigned long long>(place.bytes);
+  HostAtomics::store_relaxed(&place.fault, OH_LANE_OK);
+  return error(status_of(fault), "with %s: %llu signals on slot %llu: %s", peer.c_str(), count,
+               slot, text_of(fault, 0, 0).c_str());
 }
 
 void Lanes::clear_notice(uint32_t lane) {
   MutexLock lock(mutex_);
   for (uint32_t side = 0; side < 2; ++side) {
+    Status failed = failure(lane, static_cast<LaneSide>(side));
+    if (!failed.ok() && !told_[lane][side] && untold_.ok()) untold_ = std::move(failed);
     HostAtomics::store_relaxed(&notices()[lane].failed[side].fault, OH_LANE_OK);
     told_[lane][side] = false;
   }
@@ -108,8 +129,8 @@ Status Lanes::order(uint32_t lane, LaneSide side, cuda::Stream stream) {
   cuda::Event event = nullptr;
   {
     MutexLock lock(mutex_);
-    const Turn& turn = turns_[lane][static_cast<uint32_t>(side)];
-    if (turn.event && turn.stream != stream) event = turn.event;
+    const Last& last = last_[lane][static_cast<uint32_t>(side)];
+    if (last.event && last.stream != stream) event = last.event;
   }
   return event ? gpu_->wait_event(stream, event) : Status();
 }
@@ -118,12 +139,12 @@ Status Lanes::ordered(uint32_t lane, LaneSide side, cuda::Stream stream) {
   cuda::Event event = nullptr;
   {
     MutexLock lock(mutex_);
-    Turn* turn = &turns_[lane][static_cast<uint32_t>(side)];
-    if (!turn->event) {
-      OH_ASSIGN_OR_RETURN(turn->event, gpu_->take_event());
+    Last* last = &last_[lane][static_cast<uint32_t>(side)];
+    if (!last->event) {
+      OH_ASSIGN_OR_RETURN(last->event, gpu_->take_event());
     }
-    turn->stream = stream;
-    event = turn->event;
+    last->stream = stream;
+    event = last->event;
   }
   return gpu_->record(event, stream);
 }
@@ -132,7 +153,7 @@ bool Lanes::is_through(uint32_t lane) const {
   cuda::Event events[2];
   {
     MutexLock lock(mutex_);
-    for (uint32_t side = 0; side < 2; ++side) events[side] = turns_[lane][side].event;
+    for (uint32_t side = 0; side < 2; ++side) events[side] = last_[lane][side].event;
   }
   for (cuda::Event event : events) {
     if (!event) continue;

@@ -334,15 +334,11 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
     return std::make_shared<Peer>(endpoint, std::move(parts));
   };
   *near = side(from, *to, std::move(first), 0, purpose.to_rank);
+  if (!loopback) *far = side(to, *from, std::move(second), 1, purpose.from_rank);
+  // Before others find them.
+  Peer::introduce(**near, loopback ? **near : **far);
   OH_RETURN_IF_ERROR(from->adopt(*near));
-  if (loopback) {
-    Peer::introduce(**near, **near);
-    return {};
-  }
-  *far = side(to, *from, std::move(second), 1, purpose.from_rank);
-  OH_RETURN_IF_ERROR(to->adopt(*far));
-  Peer::introduce(**near, **far);
-  return {};
+  return loopback ? Status() : to->adopt(*far);
 }
 
 }  // namespace

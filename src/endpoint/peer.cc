@@ -81,8 +81,9 @@ Peer::~Peer() {
 }
 
 Status Peer::start() {
-  stream_->bind(weak_from_this(), living_owner_);
-  return connection_ ? connection_->start(weak_from_this()) : Status();
+  if (!connection_) return {};
+  bind_stream();
+  return connection_->start(weak_from_this());
 }
 
 bool Peer::poll(Request* focus) {

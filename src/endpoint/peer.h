@@ -103,8 +103,9 @@ class Peer final : public PairHost,
   ~Peer() override;
   // Begins to listen to the control connection.
   Status start();
-  // The two ends of a link within the process.
+  // The two ends of a link within the process, before they start.
   static void introduce(Peer& one, Peer& other) {
+    for (Peer* peer : {&one, &other}) peer->bind_stream();
     StreamLink::introduce(*one.stream_, *other.stream_);
   }
   // Of the stream and kernel domains.
@@ -241,6 +242,7 @@ class Peer final : public PairHost,
 
   void open_device(const LinkParts& parts);
   void open_stream(const LinkParts& parts);
+  void bind_stream() { stream_->bind(weak_from_this(), living_owner_); }
   bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
   bool drain_ring(Request* focus) OH_REQUIRES(pair_.lock);
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);

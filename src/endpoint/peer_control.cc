@@ -80,6 +80,8 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
       return {};
     case Control::kLanes:
       return stream_->on_lanes(payload);
+    case Control::kLanesMapped:
+      return stream_->on_mapped(payload);
     case Control::kLaneReady:
       return stream_->on_ready(payload);
     case Control::kExport:

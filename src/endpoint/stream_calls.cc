@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <mutex>
 
 namespace oh {
 
@@ -21,6 +23,7 @@ struct Pending {
   std::shared_ptr<Peer> peer;
   cuda::Stream stream = nullptr;
   bool capturing = false;
+  Deadline deadline = Deadline::never();
   StreamOp op{};
 };
 
@@ -115,9 +118,45 @@ Status launch_one(Pending& only, cuda::Function kernel, const Layout& layout) {
                                              threads_for(only.op), &args, layout.cluster);
 }
 
+// The turns of all halves that a launch takes, in an order that is the same for everybody.
+class Turns {
+ public:
+  explicit Turns(std::vector<Pending>& run) {
+    std::vector<Mutex*> turns;
+    for (Pending& one : run) {
+      if (one.capturing || !of_lane(one.op)) continue;
+      turns.push_back(&one.peer->stream().lanes().turn(one.op.lane.lane, side_of(one.op)));
+    }
+    std::sort(turns.begin(), turns.end(), std::less<>());
+    turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
+    for (Mutex* turn : turns) held_.emplace_back(turn->native());
+  }
+
+ private:
+  std::vector<std::unique_lock<std::mutex>> held_;
+};
+
+// What is launched while its lane is being reset would be refused there. Either side may reset it,
+// so the caller need not know.
+Status wait_for_reset(const Pending& one) {
+  StreamLink& stream = one.peer->stream();
+  const uint32_t lane = one.op.lane.lane;
+  if (!of_lane(one.op) || one.capturing || !stream.is_resetting(lane)) return {};
+  auto over = [&] { return !stream.is_resetting(lane) || !one.peer->usable().ok(); };
+  if (!one.endpoint->wait_for(over, one.peer.get(), WaitKind::kConnect, 0, one.deadline)) {
+    return error(OH_ERR_TIMEOUT,
+                 "lane %u of %s is being reset, which did not end in time: a kernel of either side "
+                 "is still at it",
+                 lane, one.peer->pair().name.c_str());
+  }
+  return one.peer->usable();
+}
+
 // All of one stream and one GPU.
 Status launch(std::vector<Pending>& run) {
   Pending& front = run.front();
+  for (const Pending& one : run) OH_RETURN_IF_ERROR(wait_for_reset(one));
+  const Turns turns(run);
   if (!front.capturing) {
     for (Pending& one : run) {
       if (!of_lane(one.op)) continue;
@@ -196,7 +235,8 @@ Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline) {
   OH_RETURN_IF_ERROR(stream.prepare());
   auto known = [&] { return stream.is_ready() || !stream.why_not().ok() || !peer.usable().ok(); };
   if (!endpoint.wait_for(known, &peer, WaitKind::kConnect, 0, deadline)) {
-    return error(OH_ERR_TIMEOUT, "the lanes of %s did not come in time", peer.pair().name.c_str());
+    return error(OH_ERR_TIMEOUT, "the lanes of %s did not come in time: %s",
+                 peer.pair().name.c_str(), stream.waits_for().c_str());
   }
   OH_RETURN_IF_ERROR(peer.usable());
   return stream.is_ready() ? Status() : stream.why_not();
@@ -208,12 +248,14 @@ Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadli
   StreamLink& stream = peer.stream();
   const uint64_t before = stream.resets(lane);
   stream.reset(lane);
-  auto done = [&] { return stream.resets(lane) != before || !peer.usable().ok(); };
+  const cuda::Gpu& gpu = stream.lanes().gpu();
+  auto done = [&] { return stream.resets(lane) != before || !peer.usable().ok() || gpu.is_lost(); };
   if (!endpoint.wait_for(done, &peer, WaitKind::kConnect, 0, deadline)) {
     return error(OH_ERR_TIMEOUT,
                  "lane %u of %s was not reset in time: a kernel of either side is still at it",
                  lane, peer.pair().name.c_str());
   }
+  OH_RETURN_IF_ERROR(gpu.loss());
   return peer.usable();
 }
 
@@ -224,7 +266,7 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   OH_RETURN_IF_ERROR(peer->usable());
   StreamLink& stream = peer->stream();
   OH_RETURN_IF_ERROR(stream.why_not());
-  Pending pending{endpoint, peer, call.stream, false, {}};
+  Pending pending{endpoint, peer, call.stream, false, deadline, {}};
   OH_ASSIGN_OR_RETURN(pending.capturing, endpoint->gpu()->is_capturing(call.stream));
   if (!stream.is_ready()) {
     if (pending.capturing) {
@@ -247,6 +289,7 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   op.size_to = reinterpret_cast<uint64_t>(call.size_to);
   op.slot = call.slot;
   if (of_lane(op)) {
+    OH_RETURN_IF_ERROR(wait_for_reset(pending));
     OH_RETURN_IF_ERROR(stream.lanes().failure(call.lane, side_of(op)));
     OH_RETURN_IF_ERROR(find_memory(*endpoint, *peer, call, &op));
   }

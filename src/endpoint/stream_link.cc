@@ -1,14 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "endpoint/stream_link.h"
 
+#include <sched.h>
+
 #include "base/log.h"
 #include "endpoint/connection.h"
 
 namespace oh {
 namespace {
 constexpr int64_t kSettleTime = kMillisecond;
+constexpr int64_t kOpenTime = 50 * kMicrosecond;
+constexpr int64_t kPatience = 2 * kSecond;
 constexpr size_t kMaxText = 1024;
 }  // namespace
+
+// Until the copy is through; of one in a graph it is never known.
+struct StreamLink::Held {
+  Held(std::shared_ptr<cuda::Gpu> on, std::shared_ptr<void> memory)
+      : gpu(std::move(on)), holder(std::move(memory)) {}
+  ~Held() {
+    const Deadline deadline = Deadline::after(kPatience);
+    while (event && !is_over() && !deadline.passed()) sched_yield();
+    const bool over = !event || is_over();
+    if (event) gpu->give_event(event);
+    if (!over) new std::shared_ptr<void>(std::move(holder));
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  bool is_over() const {
+    if (gpu->is_lost()) return true;
+    Result<bool> done = gpu->is_complete(event);
+    return done.ok() && *done;
+  }
+
+  std::shared_ptr<cuda::Gpu> gpu;
+  cuda::Event event = nullptr;
+  std::shared_ptr<void> holder;
+};
 
 StreamLink::StreamLink(Pair& pair, StreamHost& host, std::shared_ptr<Connection> connection,
                        std::shared_ptr<cuda::Gpu> gpu, std::string why_not)
@@ -16,18 +45,16 @@ StreamLink::StreamLink(Pair& pair, StreamHost& host, std::shared_ptr<Connection>
   if (!why_not.empty()) why_not_ = Status(OH_ERR_NOT_VIABLE, std::move(why_not));
 }
 
-// Within the process our memory is not to go while kernels of the other end may be at it.
 StreamLink::~StreamLink() {
   abort();
   std::shared_ptr<void> partner = partner_holder_.lock();
-  if (partner && partner_ != this && is_ready()) {
-    partner_->abort();
-    // Else it waits for us to be told again, by the end of its own link.
-    (void)partner_->lanes_->stop_all();
-  }
-  drop_held(/*all=*/true);
+  if (partner && partner_ != this) partner_->abort();
+  drop_held();
   std::shared_ptr<void> host = host_life_.lock();
-  if (host && lanes_ && lanes_->is_kept()) host_.keep(std::move(lanes_));
+  if (!host) return;
+  if (lanes_ && lanes_->is_kept()) host_.keep(std::move(lanes_));
+  MutexLock lock(mutex_);
+  for (std::shared_ptr<Held>& held : held_) host_.keep(std::move(held));
 }
 
 void StreamLink::bind(std::weak_ptr<void> holder, std::weak_ptr<void> host) {
@@ -56,44 +83,31 @@ Status StreamLink::why_not() const {
 }
 
 void StreamLink::refuse(Status status) {
-  MutexLock lock(mutex_);
-  if (why_not_.ok()) why_not_ = std::move(status);
+  {
+    MutexLock lock(mutex_);
+    if (why_not_.ok()) why_not_ = std::move(status);
+  }
+  pair_.my_bell->ring();
+}
+
+std::string StreamLink::waits_for() const {
+  if (open_.load(std::memory_order_acquire) || !gpu_) return "the other side has not answered";
+  return "kernels of ours have no room on " + gpu_->facts().name;
 }
 
 Status StreamLink::prepare() {
   if (is_ready()) return {};
   OH_RETURN_IF_ERROR(why_not());
   Status made = make();
+  if (made.ok() && !connection_) {
+    std::shared_ptr<void> partner = partner_holder_.lock();
+    if (!partner) return error(OH_ERR_PEER_LOST, "the other end within the process is gone");
+    made = partner_->make();
+    if (!made.ok()) partner_->refuse(made);
+  }
   if (!made.ok()) refuse(made);
-  if (connection_) {
-    tell_lanes();
-    connect_if_known();
-    return made;
-  }
-  OH_RETURN_IF_ERROR(made);
-  return connect_within();
-}
-
-Status StreamLink::connect_within() {
-  std::shared_ptr<void> partner = partner_holder_.lock();
-  if (!partner) return error(OH_ERR_PEER_LOST, "the other end within the process is gone");
-  Status theirs = partner_->make();
-  if (!theirs.ok()) refuse(theirs);
-  OH_RETURN_IF_ERROR(theirs);
-  const bool near =
-      gpu_->reach(partner_->gpu_->facts().ordinal) && partner_->gpu_->reach(gpu_->facts().ordinal);
-  if (!near) {
-    refuse(error(OH_ERR_NOT_VIABLE, "%s and %s do not reach each other's memory",
-                 gpu_->facts().name.c_str(), partner_->gpu_->facts().name.c_str()));
-    return why_not();
-  }
-  static Mutex* const both = new Mutex;  // two threads may begin at either end
-  MutexLock lock(*both);
-  lanes_->connect(partner_->lanes_->slab_address(), partner_->lanes_->slab_bytes(), nullptr);
-  partner_->lanes_->connect(lanes_->slab_address(), lanes_->slab_bytes(), nullptr);
-  ready_.store(true, std::memory_order_release);
-  partner_->ready_.store(true, std::memory_order_release);
-  return {};
+  later(0, [this] { advance(); });
+  return made;
 }
 
 Status StreamLink::make() {
@@ -102,9 +116,10 @@ Status StreamLink::make() {
   OH_RETURN_IF_ERROR(why_not());
   OH_ASSIGN_OR_RETURN(std::unique_ptr<Lanes> lanes,
                       Lanes::create(gpu_, host_.stream_slab(), host_.stream_small()));
-  if (!lanes->slab()->mappable() && connection_) {
+  const GpuExport& exported = *lanes->slab()->exported();
+  if (!exported.mappable() && connection_) {
     return error(OH_ERR_NOT_VIABLE, "the slab cannot be mapped by %s: %s", pair_.name.c_str(),
-                 lanes->slab()->why_not.c_str());
+                 exported.why_not.c_str());
   }
   lanes_ = std::move(lanes);
   made_.store(true, std::memory_order_release);
@@ -112,22 +127,79 @@ Status StreamLink::make() {
   return {};
 }
 
+// Goes on as far as what it takes is there, until both sides are ready or it is known why not.
+void StreamLink::advance() {
+  if (is_ready() || aborted_.load()) return;
+  if (!open_.load() && why_not().ok()) {
+    if (!has_lanes()) return;
+    Result<bool> open = lanes_->is_open();
+    if (!open.ok()) {
+      refuse(open.status());
+    } else if (!*open) {
+      return advance_later();
+    } else {
+      open_.store(true, std::memory_order_release);
+    }
+  }
+  connection_ ? connect() : connect_within();
+}
+
+void StreamLink::advance_later() {
+  if (std::exchange(advancing_, true)) return;
+  later(now_ns() + kOpenTime, [this] {
+    advancing_ = false;
+    advance();
+  });
+}
+
+void StreamLink::connect_within() {
+  std::shared_ptr<void> partner = partner_holder_.lock();
+  if (!partner) return refuse(error(OH_ERR_PEER_LOST, "the other end of the process is gone"));
+  if (!why_not().ok()) return partner_->refuse(why_not());
+  if (partner_ != this && !partner_->open_.load()) {
+    partner_->advance();
+    // It looks at us again, once it is open.
+    return;
+  }
+  const bool near =
+      gpu_->reach(partner_->gpu_->facts().ordinal) && partner_->gpu_->reach(gpu_->facts().ordinal);
+  if (!near) {
+    refuse(error(OH_ERR_NOT_VIABLE, "%s and %s do not reach each other's memory",
+                 gpu_->facts().name.c_str(), partner_->gpu_->facts().name.c_str()));
+    return partner_->refuse(why_not());
+  }
+  for (StreamLink* end : {this, partner_}) {
+    const std::shared_ptr<Slab>& theirs = end->partner_->lanes_->slab();
+    end->lanes_->connect(theirs->address(), theirs->bytes(), theirs);
+    end->become_ready();
+  }
+}
+
+void StreamLink::become_ready() {
+  ready_.store(true, std::memory_order_release);
+  pair_.my_bell->ring();
+}
+
+void StreamLink::connect() {
+  tell_lanes();
+  if (!open_.load() || their_number_ == 0 || !why_not().ok()) return;
+  if (!lanes_->is_connected() && !map()) return;
+  if (mapped_there_) become_ready();
+}
+
 // Our slab, or why there is none; a failure means that the connection is gone, which its handler
 // reports.
 void StreamLink::tell_lanes() {
-  {
-    MutexLock lock(mutex_);
-    if (std::exchange(told_, true)) return;
-  }
+  if (std::exchange(told_, true)) return;
   Bytes bytes;
   Writer writer(bytes);
-  const bool made = has_lanes();
+  const bool made = open_.load() && why_not().ok();
   if (made) {
     PairGuard guard(pair_);
-    pair_.host->publish(lanes_->slab());
+    pair_.host->publish(lanes_->slab()->exported());
   }
-  writer.u32(made ? lanes_->slab()->number : 0);
-  writer.u64(made ? lanes_->slab_bytes() : 0);
+  writer.u32(made ? lanes_->slab()->exported()->number : 0);
+  writer.u64(made ? lanes_->slab()->bytes() : 0);
   writer.text(made ? std::string() : why_not().text().substr(0, kMaxText));
   (void)connection_->send_control(Control::kLanes, bytes).ok();
 }
@@ -142,8 +214,7 @@ Status StreamLink::on_lanes(ByteView payload) {
   }
   if (number == 0) {
     refuse(error(OH_ERR_NOT_VIABLE, "%s has no lanes: %s", pair_.name.c_str(), why.c_str()));
-  } else {
-    MutexLock lock(mutex_);
+  } else if (their_number_ == 0) {
     their_number_ = number;
     their_bytes_ = bytes;
   }
@@ -151,52 +222,61 @@ Status StreamLink::on_lanes(ByteView payload) {
   Status prepared = prepare();
   if (!prepared.ok()) {
     OH_LOG(kInfo, "no lanes with %s: %s", pair_.name.c_str(), prepared.text().c_str());
-    tell_lanes();
   }
-  pair_.my_bell->ring();
+  advance();
   return {};
 }
 
-void StreamLink::connect_if_known() {
-  uint32_t number = 0;
-  uint64_t bytes = 0;
-  {
-    MutexLock lock(mutex_);
-    number = their_number_;
-    bytes = their_bytes_;
-  }
-  if (number == 0 || !has_lanes() || is_ready()) return;
+// Maps the other side's slab, and tells it what came of that.
+bool StreamLink::map() {
   std::shared_ptr<ImportedBlock> block;
   std::vector<std::shared_ptr<ImportedBlock>> known;
   {
     PairGuard guard(pair_);
-    block = pair_.imports.find(number);
+    block = pair_.imports.find(their_number_);
     known = pair_.imports.on_device();
   }
-  if (!block || !block->on_device || block->size < bytes) {
-    refuse(error(OH_ERR_NOT_VIABLE, "the slab of %s cannot be mapped here", pair_.name.c_str()));
-    return;
+  const bool mapped = block && block->on_device && block->size >= their_bytes_;
+  std::string why;
+  if (!mapped) {
+    why = "the slab of " + pair_.name + " cannot be mapped here";
+    refuse(error(OH_ERR_NOT_VIABLE, "%s", why.c_str()));
+  } else {
+    lanes_->connect(reinterpret_cast<cuda::DevicePtr>(block->local_base), their_bytes_, block);
+    for (const std::shared_ptr<ImportedBlock>& one : known) {
+      if (one->number != their_number_) add_import(one);
+    }
   }
-  {
-    MutexLock setup(setup_mutex_);
-    lanes_->connect(reinterpret_cast<cuda::DevicePtr>(block->local_base), bytes, block);
+  Bytes bytes;
+  Writer(bytes).text(why.substr(0, kMaxText));
+  (void)connection_->send_control(Control::kLanesMapped, bytes).ok();
+  return mapped;
+}
+
+Status StreamLink::on_mapped(ByteView payload) {
+  Reader reader(payload);
+  const std::string why = reader.text(kMaxText);
+  if (!reader.at_end() || !told_) {
+    return error(OH_ERR_PROTOCOL, "%zu bytes about lanes that it was not told of", payload.size());
   }
-  ready_.store(true, std::memory_order_release);
-  for (const std::shared_ptr<ImportedBlock>& one : known) {
-    if (one->number != number) add_import(one);
+  mapped_there_ = why.empty();
+  if (!mapped_there_) {
+    refuse(error(OH_ERR_NOT_VIABLE, "at %s: %s", pair_.name.c_str(), why.c_str()));
   }
+  advance();
+  return {};
 }
 
 // ---- Memory -----------------------------------------------------------------------------------
 
 void StreamLink::add_import(const std::shared_ptr<ImportedBlock>& block) {
-  if (!is_ready() || !block || !block->on_device) return;
+  if (!has_lanes() || !lanes_->is_connected() || !block || !block->on_device) return;
   lanes_->add_import(block->number, block->size, reinterpret_cast<uint64_t>(block->local_base),
                      block);
 }
 
 void StreamLink::forget_import(uint32_t number) {
-  if (!is_ready()) return;
+  if (!has_lanes()) return;
   lanes_->forget_import(number);
   settle_later();
 }
@@ -236,32 +316,25 @@ uint32_t StreamLink::publish(const std::shared_ptr<const GpuExport>& exported) {
 }
 
 void StreamLink::hold(cuda::Stream stream, bool capturing, std::shared_ptr<void> holder) {
-  drop_held(/*all=*/false);
-  Held held;
-  held.holder = std::move(holder);
+  drop_held();
+  auto held = std::make_shared<Held>(gpu_, std::move(holder));
   if (!capturing) {
     Result<cuda::Event> event = gpu_->take_event();
-    if (event.ok() && gpu_->record(*event, stream).ok()) held.event = *event;
+    if (event.ok() && gpu_->record(*event, stream).ok()) held->event = *event;
   }
   MutexLock lock(mutex_);
   held_.push_back(std::move(held));
 }
 
-void StreamLink::drop_held(bool all) {
-  std::vector<Held> held;
-  {
-    MutexLock lock(mutex_);
-    held.swap(held_);
-  }
-  std::erase_if(held, [&](Held& one) {
-    if (!one.event) return all;
-    Result<bool> done = gpu_->is_complete(one.event);
-    const bool over = all || (done.ok() && *done) || gpu_->is_lost();
-    if (over) gpu_->give_event(one.event);
-    return over;
-  });
+// What no copy is at any more.
+void StreamLink::drop_held() {
+  std::vector<std::shared_ptr<Held>> over;  // without the lock
   MutexLock lock(mutex_);
-  for (Held& one : held) held_.push_back(std::move(one));
+  std::erase_if(held_, [&](std::shared_ptr<Held>& held) {
+    const bool drops = held->event && held->is_over();
+    if (drops) over.push_back(std::move(held));
+    return drops;
+  });
 }
 
 void StreamLink::abort() {

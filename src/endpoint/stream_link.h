@@ -3,6 +3,11 @@
 // StreamLink: what a peer has for the stream and kernel domains: its lanes, how both sides get to
 // know each other's, and how a lane that has failed begins a new epoch.
 //
+//   connecting, at each side:
+//   MADE ─▶ OPEN ──────▶ MAPPED ─────────▶ READY
+//           tells its    theirs, and       theirs have
+//           slab         tells             mapped ours
+//
 //   reset of a lane, at each side:
 //   IDLE ─▶ STOPPING ─▶ BEGINNING ─▶ READY ──────▶ OPENING ─▶ IDLE
 //           nobody      all is zero,  theirs,       kernels
@@ -11,7 +16,7 @@
 // A side that is READY tells the other, which begins by that if it has not. Before it is, none of
 // its kernels is at the lane; what one has stored late carries the old epoch.
 //
-// Threading: any thread may prepare, ask and call; resets move on the watcher's thread.
+// Threading: any thread may prepare, ask and call; all else moves on the watcher's thread.
 #pragma once
 
 #include <functional>
@@ -31,8 +36,8 @@ class StreamHost {
   virtual ~StreamHost() = default;
   // Runs the task on the watcher's thread, not before that time.
   virtual void later(int64_t at, std::function<void()> task) = 0;
-  // Holds what graphs may still use, until the endpoint is closed.
-  virtual void keep(std::unique_ptr<Lanes> lanes) = 0;
+  // Holds what graphs and copies under way may still use, until the endpoint is closed.
+  virtual void keep(std::shared_ptr<void> used) = 0;
   virtual uint64_t stream_slab() = 0;   // bytes
   virtual uint64_t stream_small() = 0;  // bytes
 };
@@ -48,9 +53,11 @@ class StreamLink {
   // The two ends of a link within the process; twice the same if it is its own peer.
   static void introduce(StreamLink& one, StreamLink& other);
 
-  // Makes our side and tells the other, once. Then it is ready when both are.
+  // Makes our side and tells the other, once. It is ready when each side has the other's mapped.
   Status prepare();
   bool is_ready() const { return ready_.load(std::memory_order_acquire); }
+  // What it is not ready for.
+  std::string waits_for() const;
   // Why it cannot be; ok: it can, or is not known yet.
   Status why_not() const;
   // Not before prepare().
@@ -74,38 +81,45 @@ class StreamLink {
   // Begins a reset unless one is under way; resets() counts those that are through.
   void reset(uint32_t lane);
   uint64_t resets(uint32_t lane) const;
+  // From its begin until kernels take the lane again: what is launched meanwhile is refused. Not of
+  // a link that is lost.
+  bool is_resetting(uint32_t lane) const;
 
   // On the watcher's thread. OH_ERR_PROTOCOL: nonsense.
   Status on_lanes(ByteView payload);
+  Status on_mapped(ByteView payload);
   Status on_ready(ByteView payload);
 
  private:
   enum class Phase : uint8_t { kIdle, kStopping, kBeginning, kReady, kOpening };
   struct Reset {
     Phase phase = Phase::kIdle;
-    uint8_t epoch = 1;  // that the lane has
+    bool launched = false;  // the step that it waits for
+    uint8_t epoch = 1;      // that the lane has
     bool ready_there = false;
     bool ready_early = false;  // for the reset after this one
   };
-  struct Held {
-    cuda::Event event = nullptr;
-    std::shared_ptr<void> holder;
-  };
+  struct Held;  // memory that a copy may be at
 
   // Runs the call on the watcher's thread, if everybody is still there.
   void later(int64_t at, std::function<void()> call);
   Status make();
-  Status connect_within();
+  void advance();
+  void advance_later();
+  void connect();
+  void connect_within();
+  bool map();
   void tell_lanes();
-  void connect_if_known();
+  void become_ready();
   void heard(uint32_t lane, uint8_t epoch);
   void tell(uint32_t lane, uint8_t epoch);
   void begin(uint32_t lane);
   void step(uint32_t lane);
+  void launch(uint32_t lane, Reset& reset);
   void move_on(uint32_t lane, Reset& reset);
   void step_later(uint32_t lane);
   void settle_later();
-  void drop_held(bool all);
+  void drop_held();
   void refuse(Status status);
 
   Pair& pair_;
@@ -121,17 +135,22 @@ class StreamLink {
   Mutex setup_mutex_;  // held while the driver makes something
   std::unique_ptr<Lanes> lanes_;
   std::atomic<bool> made_{false};
+  std::atomic<bool> open_{false};
   std::atomic<bool> ready_{false};
   std::atomic<bool> aborted_{false};
   mutable Mutex mutex_;
   Status why_not_ OH_GUARDED_BY(mutex_);
-  bool told_ OH_GUARDED_BY(mutex_) = false;
-  uint32_t their_number_ OH_GUARDED_BY(mutex_) = 0;
-  uint64_t their_bytes_ OH_GUARDED_BY(mutex_) = 0;
-  std::vector<Held> held_ OH_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Held>> held_ OH_GUARDED_BY(mutex_);
   std::atomic<uint64_t> resets_[OH_LANES] = {};
-  Reset reset_[OH_LANES];  // on the watcher's thread only
-  bool settling_ = false;  // likewise
+  std::atomic<bool> resetting_[OH_LANES] = {};
+  // On the watcher's thread only.
+  Reset reset_[OH_LANES];
+  bool settling_ = false;
+  bool advancing_ = false;
+  bool told_ = false;
+  bool mapped_there_ = false;
+  uint32_t their_number_ = 0;
+  uint64_t their_bytes_ = 0;
 };
 
 }  // namespace oh

@@ -16,6 +16,10 @@ uint64_t StreamLink::resets(uint32_t lane) const {
   return resets_[lane].load(std::memory_order_acquire);
 }
 
+bool StreamLink::is_resetting(uint32_t lane) const {
+  return resetting_[lane].load(std::memory_order_acquire) && !aborted_.load();
+}
+
 void StreamLink::reset(uint32_t lane) {
   later(0, [this, lane] {
     if (reset_[lane].phase == Phase::kIdle) begin(lane);
@@ -23,21 +27,34 @@ void StreamLink::reset(uint32_t lane) {
 }
 
 void StreamLink::begin(uint32_t lane) {
-  reset_[lane].phase = Phase::kStopping;
+  Reset& reset = reset_[lane];
+  reset.phase = Phase::kStopping;
+  resetting_[lane].store(true, std::memory_order_release);
+  lanes_->set_resetting(lane, true);
   lanes_->abort(lane, true);
-  (void)lanes_->launch_step(lane, LanesStep::kStop, 0).ok();
+  launch(lane, reset);
   step_later(lane);
+}
+
+// What the phase waits for. A launch that fails is tried again: others may need the memory for it
+// no more.
+void StreamLink::launch(uint32_t lane, Reset& reset) {
+  const LanesStep step = reset.phase == Phase::kStopping    ? LanesStep::kStop
+                         : reset.phase == Phase::kBeginning ? LanesStep::kBegin
+                                                            : LanesStep::kOpen;
+  reset.launched = lanes_->launch_step(lane, step, next_epoch(reset.epoch)).ok();
 }
 
 void StreamLink::step_later(uint32_t lane) {
   later(now_ns() + kStepTime, [this, lane] { step(lane); });
 }
 
-// A link that is lost stays as it is: waits have ended, and nothing is to be taken up again.
+// A link or a device that is lost stays as it is: waits have ended, and nothing is to be taken up
+// again.
 void StreamLink::step(uint32_t lane) {
   Reset& reset = reset_[lane];
-  if (reset.phase == Phase::kIdle || aborted_.load()) return;
-  move_on(lane, reset);
+  if (reset.phase == Phase::kIdle || aborted_.load() || gpu_->is_lost()) return;
+  reset.launched ? move_on(lane, reset) : launch(lane, reset);
   if (reset.phase != Phase::kIdle) step_later(lane);
 }
 
@@ -45,15 +62,14 @@ void StreamLink::move_on(uint32_t lane, Reset& reset) {
   const uint8_t next = next_epoch(reset.epoch);
   uint32_t busy = 0;
   const bool answered = lanes_->answered(lane, &busy);
-  auto launch = [&](LanesStep step) { (void)lanes_->launch_step(lane, step, next).ok(); };
   switch (reset.phase) {
     case Phase::kStopping:
       if (!answered) return;
       // Kernels that wait look at the abort word now and then; of one that has not begun with all
       // of its blocks nothing is seen but its event.
-      if (busy != 0 || !lanes_->is_through(lane)) return launch(LanesStep::kStop);
+      if (busy != 0 || !lanes_->is_through(lane)) return launch(lane, reset);
       reset.phase = Phase::kBeginning;
-      return launch(LanesStep::kBegin);
+      return launch(lane, reset);
     case Phase::kBeginning:
       if (!answered) return;
       lanes_->clear_notice(lane);
@@ -63,12 +79,14 @@ void StreamLink::move_on(uint32_t lane, Reset& reset) {
     case Phase::kReady:
       if (!reset.ready_there) return;
       reset.phase = Phase::kOpening;
-      return launch(LanesStep::kOpen);
+      return launch(lane, reset);
     case Phase::kOpening: {
       if (!answered) return;
       const bool again = reset.ready_early;
       reset = {};
       reset.epoch = next;
+      lanes_->set_resetting(lane, false);
+      resetting_[lane].store(false, std::memory_order_release);
       resets_[lane].fetch_add(1, std::memory_order_release);
       pair_.my_bell->ring();
       if (!again) return;

@@ -91,7 +91,7 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
     case StreamKind::kWait: {
       const uint32_t fault = onehop::detail::wait_signal<A>(op.lane, group, op.slot, op.bytes);
       if (fault == OH_LANE_OK || !speaks) return;
-      auto& place = onehop::detail::notice(op.lane)->warned[1];
+      auto& place = onehop::detail::signals_notice(op.lane)->warned[1];
       A::store_relaxed(&place.bytes, op.slot);
       A::store_relaxed(&place.capacity, op.bytes);
       A::store_release(&place.fault, fault);

@@ -137,7 +137,8 @@ class TwoSides {
     return handle;
   }
   LaneMemory& memory(int side) { return *mine(sides_[side].handle); }
-  LaneNotice& notice(int side) { return *sides_[side].notice; }
+  LaneNotice& notice(int side) { return sides_[side].notices[0]; }
+  LaneNotice& signals_notice(int side) { return sides_[side].notices[1]; }
   LaneSignals& signals(int side) { return *sides_[side].signals; }
   void abort(int side) { HostAtomics::store_release(&notice(side).abort.word, 1); }
 
@@ -171,7 +172,7 @@ class TwoSides {
   };
   struct Side {
     std::vector<Block> blocks;
-    std::unique_ptr<LaneNotice> notice = std::make_unique<LaneNotice>();
+    std::unique_ptr<LaneNotice[]> notices = std::make_unique<LaneNotice[]>(2);
     std::unique_ptr<LaneSignals> signals = std::make_unique<LaneSignals>();
     std::unique_ptr<ImportTable, Freed> imports;
     oh_lane_handle handle = {};
@@ -187,6 +188,7 @@ class TwoSides {
         calloc(1, sizeof(ImportTable) + (sizeof(ImportEntry) << kImportShift))));
     side.imports->shift = kImportShift;
     side.handle.layout = OH_LANE_LAYOUT;
+    side.handle.lane = OH_LANES - 1;  // whose notice lies before that of signals
     side.handle.flags = geometry.flags;
     side.handle.ring_shift = geometry.ring_shift;
     side.handle.lines_at = lines_at;
@@ -196,7 +198,7 @@ class TwoSides {
     side.handle.timeout_ns = geometry.timeout_ns;
     side.handle.small_max = geometry.small_max;
     side.handle.mine = reinterpret_cast<uint64_t>(side.blocks.data());
-    side.handle.notice = reinterpret_cast<uint64_t>(side.notice.get());
+    side.handle.notice = reinterpret_cast<uint64_t>(side.notices.get());
     side.handle.signals = reinterpret_cast<uint64_t>(side.signals.get());
     side.handle.imports = reinterpret_cast<uint64_t>(side.imports.get());
     begin_at(*mine(side.handle), geometry);

@@ -37,6 +37,9 @@ TEST(DeviceSignalsTest, AWaitThatGivesUpTakesNothing) {
   }
   EXPECT_EQ(sides.signals(1).taken[5], 0u);
   sides.abort(1);
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, 5, 3), OH_LANE_TIMEOUT)
+      << "the end of a lane is none of signals";
+  HostAtomics::store_release(&sides.signals_notice(1).abort.word, 1);
   EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, 5, 3), OH_LANE_ABORTED);
   EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, 5, 2), OH_LANE_OK) << "it need not wait";
   EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_OK) << "signals belong to no lane";

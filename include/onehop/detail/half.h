@@ -50,6 +50,7 @@ struct Half {
     if ((state & kBusy) != 0) fault = OH_LANE_OVERLAP;
     if ((state & kFailed) != 0) fault = OH_LANE_FAILED;
     if (fault == OH_LANE_OVERLAP && group.leads()) fail(fault, 0, 0);
+    if (fault == OH_LANE_FAILED && group.leads() && group.team() == 0) tell_if_resetting();
     return fault == OH_LANE_OK;
   }
 
@@ -126,7 +127,7 @@ struct Half {
 
   // Keeps the reason for the host, the first one.
   ONEHOP_PROTOCOL void fail(uint32_t why, uint64_t bytes, uint64_t capacity) {
-    if ((A::fetch_or(&half->state, kFailed) & kFailed) != 0) return;
+    if ((A::fetch_or(&half->state, kFailed) & kFailed) != 0) return tell_if_resetting();
     tell(notice(*lane)->failed[side], why, bytes, capacity);
   }
   ONEHOP_PROTOCOL void warn(uint32_t why, uint64_t bytes, uint64_t capacity) {
@@ -135,6 +136,12 @@ struct Half {
   }
 
  private:
+  // Of a lane that has failed it is known; one that is being reset takes up operations before and
+  // after, but this one is lost.
+  ONEHOP_PROTOCOL void tell_if_resetting() {
+    if (A::load_relaxed(&notice(*lane)->abort.resetting) == 0) return;
+    tell(notice(*lane)->warned[side], OH_LANE_ABORTED, 0, 0);
+  }
   template <typename Place>
   ONEHOP_PROTOCOL void tell(Place& place, uint32_t why, uint64_t bytes, uint64_t capacity) {
     A::store_relaxed(&place.bytes, bytes);

@@ -50,10 +50,11 @@ struct LaneMemory {
   alignas(64) uint64_t kept_emptied[kMostChunks];
 };
 
-// In mapped host memory, one per lane. Index 0: tx, 1: rx.
+// In mapped host memory, one per lane, and one for signals. Index 0: tx, 1: rx.
 struct alignas(64) LaneNotice {
   struct alignas(64) {
-    uint64_t word;  // by the host: not 0, and waits end
+    uint64_t word;       // by the host: not 0, and waits end
+    uint64_t resetting;  // by the host: not 0, and who finds the lane failed tells of it
   } abort;
   struct alignas(64) {
     uint64_t fault;  // by kernels: an oh_lane_fault, behind the rest
@@ -89,6 +90,10 @@ ONEHOP_PROTOCOL LaneMemory* theirs(const oh_lane_handle& lane) {
 ONEHOP_PROTOCOL LaneNotice* notice(const oh_lane_handle& lane) {
   return reinterpret_cast<LaneNotice*>(lane.notice);
 }
+// Of signals, which belong to no lane: behind those of the lanes.
+ONEHOP_PROTOCOL LaneNotice* signals_notice(const oh_lane_handle& lane) {
+  return notice(lane) + (OH_LANES - lane.lane);
+}
 ONEHOP_PURE uint64_t lines_of(const oh_lane_handle& lane) { return uint64_t{1} << lane.ring_shift; }
 // Credit is given when so many lines were read, and a small message leaves as many free: it never
 // waits for credit that the receiver keeps back.
@@ -109,11 +114,13 @@ struct Patience {
   static constexpr uint32_t kLook = 1024;  // polls
 
   const oh_lane_handle* lane;
+  const LaneNotice* told;
   uint64_t started = 0;
   uint32_t polls = 0;
   uint32_t fault = OH_LANE_OK;
 
-  ONEHOP_PROTOCOL explicit Patience(const oh_lane_handle* of) : lane(of) {}
+  ONEHOP_PROTOCOL explicit Patience(const oh_lane_handle* of) : Patience(of, notice(*of)) {}
+  ONEHOP_PROTOCOL Patience(const oh_lane_handle* of, const LaneNotice* by) : lane(of), told(by) {}
 
   ONEHOP_PROTOCOL bool over() {
     A::pause();
@@ -122,7 +129,7 @@ struct Patience {
 
  private:
   ONEHOP_PROTOCOL bool look() {
-    if (A::load_relaxed(&notice(*lane)->abort.word) != 0) fault = OH_LANE_ABORTED;
+    if (A::load_relaxed(&told->abort.word) != 0) fault = OH_LANE_ABORTED;
     const uint64_t now = A::now();
     if (started == 0) started = now;
     if (fault == OH_LANE_OK && now - started > lane->timeout_ns) fault = OH_LANE_TIMEOUT;

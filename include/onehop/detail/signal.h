@@ -28,7 +28,7 @@ template <typename A, typename G>
 ONEHOP_PROTOCOL uint32_t wait_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
                                      uint64_t count) {
   if (slot >= kSignalSlots) return OH_LANE_RANGE;
-  Patience<A> patience(&lane);
+  Patience<A> patience(&lane, signals_notice(lane));
   if (group.leads()) {
     LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.signals);
     uint64_t* taken = &signals->taken[slot];

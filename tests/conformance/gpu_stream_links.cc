@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a link gets its lanes and how it goes: both sides agree, a busy GPU only delays, and nothing
+// is unmapped that a copy or a kernel may be at. And threads that share a lane.
+#include <thread>
+
+#include "conformance/gpu_stream.h"
+
+namespace conformance {
+namespace {
+
+LinkKind with_stream() { return real_if_wanted(between_gpus(MemoryKind::kMalloc)); }
+constexpr int64_t kShort = 50'000'000;
+constexpr int64_t kLong = 20'000'000'000;
+
+oh_status warm_up(Side& side, int64_t timeout_ns = kLong) {
+  return oh_peer_warmup(side.peer().get(), timeout_ns);
+}
+
+// The one that could does not begin to wait for messages that never come.
+TEST(GpuHeldStream, WhereOneSideCannotMapNeitherIsReady) {
+  auto both = [](Side& side) {
+    side.connect();
+    side.sync();
+    if (side.number() == 0) {
+      constexpr int kOutOfMemory = 2;
+      ASSERT_EQ(fake_driver().fail("cuIpcOpenMemHandle_v2", 0, kOutOfMemory), 0);
+    }
+    EXPECT_EQ(warm_up(side), OH_ERR_NOT_VIABLE);
+    EXPECT_NE(std::string(oh_error_text()).find("mapped"), std::string::npos) << oh_error_text();
+    if (side.number() == 0) fake_driver().clear_failures();
+    side.sync();
+    side.disconnect();
+  };
+  run_apart(between_gpus(MemoryKind::kMalloc), both, both);
+}
+
+TEST(GpuHeldStream, ABusyDeviceDelaysTheLanesAndNothingMore) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(1'000);
+    buffer.fill(static_cast<uint64_t>(side.number()));
+    side.sync();
+    if (side.number() == 0) fake_driver().hold_all();
+    side.sync();
+    EXPECT_EQ(warm_up(side, kShort), OH_ERR_TIMEOUT);
+    const std::string text = oh_error_text();
+    EXPECT_NE(text.find(side.number() == 0 ? "no room" : "not answered"), std::string::npos)
+        << text;
+    side.sync();
+    if (side.number() == 0) fake_driver().release_all();
+    onehop::check(warm_up(side));
+    side.number() == 0 ? here.send(buffer, 1'000) : here.recv(buffer, 1'000);
+    here.finish();
+    EXPECT_TRUE(buffer.holds(0, 1'000));
+    here.end();
+  };
+  run_apart(between_gpus(MemoryKind::kMalloc), both, both);
+}
+
+// The link is closed while a copy into the peer's memory has not begun.
+TEST(GpuHeldStream, APutUnderWayOutlivesTheLink) {
+  constexpr size_t kSize = 70'000;
+  run_apart(
+      between_gpus(MemoryKind::kMalloc),
+      [](Side& side) {
+        side.connect();
+        void* stream = make_stream();
+        Buffer out = side.buffer(kSize);
+        out.fill(4);
+        {
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          fake_driver().hold_all();
+          onehop::check(
+              oh_peer_stream_put(side.peer().get(), stream, out.data(), remote.get(), 0, kSize));
+        }
+        side.drop_peer();
+        fake_driver().release_all();
+        synchronize_stream(stream);
+        side.sync();
+        destroy_stream(stream);
+        side.disconnect();
+      },
+      [](Side& side) {
+        side.connect();
+        Buffer in = side.buffer(kSize);
+        in.poison();
+        onehop::Region region = side.endpoint().register_memory(in.data(), in.size());
+        side.tell(region.descriptor());
+        side.sync();
+        EXPECT_TRUE(in.holds(4, kSize));
+        side.disconnect();
+      });
+}
+
+// Two threads, each with a stream: the lane's order is that of their calls, whatever it is.
+TEST(GpuStreamLinks, ThreadsShareALane) {
+  static constexpr size_t kSize = 3'000;
+  static constexpr uint64_t kRounds = 150;
+  run_pair(
+      with_stream(),
+      [](Side& side) {
+        StreamSide here(side);
+        onehop::check(warm_up(side));
+        auto sends = [&side](uint64_t seed) {
+          StreamSide ours(side, /*connects=*/false);
+          Buffer buffer = side.buffer(kSize);
+          buffer.fill(seed);
+          for (uint64_t i = 0; i < kRounds; ++i) ours.send(buffer, kSize, 6);
+          ours.finish();
+        };
+        std::thread other([&] {
+          use_device(side.kind().driver, side.kind().device[side.number()]);
+          sends(1);
+        });
+        sends(2);
+        other.join();
+        here.end();
+      },
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer buffer = side.buffer(kSize);
+        uint64_t ones = 0;
+        for (uint64_t i = 0; i < 2 * kRounds; ++i) {
+          buffer.poison();
+          here.recv(buffer, kSize, 6);
+          here.finish();
+          const bool one = buffer.holds(1, kSize);
+          ones += one ? 1 : 0;
+          EXPECT_TRUE(one || buffer.holds(2, kSize)) << "message " << i;
+        }
+        EXPECT_EQ(ones, kRounds);
+        here.end();
+      });
+}
+
+}  // namespace
+}  // namespace conformance

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A lane that is being reset: nothing vanishes without a word, and nobody else is disturbed.
+#include <thread>
+
+#include "conformance/gpu_stream.h"
+
+namespace conformance {
+namespace {
+
+LinkKind with_stream() { return real_if_wanted(between_gpus(MemoryKind::kMalloc)); }
+
+oh_stream_options within(int64_t timeout_ns, uint32_t lane = 0) {
+  auto options = onehop::detail::sized<oh_stream_options>();
+  options.timeout_ns = timeout_ns;
+  options.lane = lane;
+  return options;
+}
+constexpr int64_t kShort = 50'000'000;
+constexpr int64_t kLong = 20'000'000'000;
+
+oh_status error_of(Side& side) { return oh_peer_async_error(side.peer().get()); }
+void reset(Side& side, uint32_t lane = 0) {
+  onehop::check(oh_peer_reset_lane(side.peer().get(), lane, kLong));
+}
+
+// Side 1 lets nothing run on its device, so the reset that side 0 wants cannot end. Meanwhile what
+// side 0 calls has to wait for it, and what comes in a graph is told to have been refused.
+TEST(GpuHeldStream, CallsWaitForTheEndOfAReset) {
+  run_apart(
+      between_gpus(MemoryKind::kMalloc),
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer buffer = side.buffer(1'000);
+        buffer.fill(7);
+        onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+        void* graph = capture_graph(here.stream(), [&] { here.recv(buffer, 1'000); });
+        here.recv(buffer, 1'000);
+        side.sync();
+        std::thread resets([&] { reset(side); });
+        here.finish();
+        EXPECT_EQ(error_of(side), OH_ERR_CANCELLED) << "of a receive that the reset has ended";
+        launch_graph(graph, here.stream());
+        here.finish();
+        EXPECT_EQ(error_of(side), OH_ERR_CANCELLED) << "of one that came meanwhile";
+        oh_stream_options hurried = within(kShort);
+        EXPECT_EQ(
+            oh_peer_stream_send(side.peer().get(), here.stream(), buffer.data(), 1'000, &hurried),
+            OH_ERR_TIMEOUT);
+        EXPECT_NE(std::string(oh_error_text()).find("being reset"), std::string::npos)
+            << oh_error_text();
+        side.tell_number(1);
+        here.send(buffer, 1'000);
+        resets.join();
+        destroy_graph(graph);
+        here.end();
+      },
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer buffer = side.buffer(1'000);
+        buffer.poison();
+        onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+        fake_driver().hold_all();
+        side.sync();
+        side.hear_number();
+        fake_driver().release_all();
+        // In the old epoch or in the new one: it is told, or it gets the message.
+        oh_status status = OH_OK;
+        do {
+          here.recv(buffer, 1'000);
+          here.finish();
+          status = error_of(side);
+        } while (status == OH_ERR_CANCELLED);
+        EXPECT_EQ(status, OH_OK);
+        EXPECT_TRUE(buffer.holds(7, 1'000));
+        here.end();
+      });
+}
+
+TEST(GpuHeldStream, AStepThatCannotBeLaunchedIsLaunchedLater) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(1'000);
+    onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+    side.sync();
+    for (uint64_t nth : {1, 2, 3}) {
+      constexpr int kOutOfMemory = 2;
+      if (side.number() == 0) {
+        ASSERT_EQ(fake_driver().fail("cuLaunchKernelEx", nth, kOutOfMemory), 0);
+        reset(side);
+        fake_driver().clear_failures();
+        buffer.fill(nth);
+        side.sync();
+        here.send(buffer, 1'000);
+      } else {
+        side.sync();
+        here.recv(buffer, 1'000);
+        here.finish();
+        EXPECT_TRUE(buffer.holds(nth, 1'000));
+      }
+      side.sync();
+    }
+    here.end();
+  };
+  run_apart(between_gpus(MemoryKind::kMalloc), both, both);
+}
+
+// What went wrong is told though the other side has reset the lane since.
+TEST(GpuStreamResets, AFaultOutlivesTheReset) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(1'000);
+    onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+    if (side.number() == 0) {
+      oh_stream_options hurried = within(kShort, 2);
+      onehop::check(
+          oh_peer_stream_recv(side.peer().get(), here.stream(), buffer.data(), 1'000, &hurried));
+      here.finish();
+    }
+    side.sync();
+    if (side.number() == 1) reset(side, 2);
+    side.sync();
+    if (side.number() == 0) {
+      buffer.fill(3);
+      here.send(buffer, 1'000, 2);
+      EXPECT_EQ(error_of(side), OH_ERR_TIMEOUT);
+    } else {
+      here.recv(buffer, 1'000, 2);
+      here.finish();
+      EXPECT_TRUE(buffer.holds(3, 1'000));
+    }
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+// Signals are of the peer, not of lane 0.
+TEST(GpuStreamResets, WaitsForSignalsGoOn) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    if (side.number() == 0) {
+      oh_stream_options options = within(kLong);
+      onehop::check(oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 3, 1, &options));
+      for (uint32_t lane : {0, 5}) reset(side, lane);
+    }
+    side.sync();
+    if (side.number() == 1) {
+      onehop::check(oh_peer_stream_signal(side.peer().get(), here.stream(), 3, 1));
+    }
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+// Either side's call finds the lane open, as soon as its own or the other's reset has returned.
+TEST(GpuStreamResets, ALaneIsUsedAtOnceWhereTheOtherSideHasResetIt) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(1'000);
+    onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+    side.sync();
+    for (uint64_t round = 0; round < 100; ++round) {
+      if (static_cast<uint64_t>(side.number()) == round % 2) {
+        reset(side, 4);
+        buffer.fill(round);
+        side.sync();
+        here.send(buffer, 1'000, 4);
+        here.finish();
+      } else {
+        side.sync();
+        here.recv(buffer, 1'000, 4);
+        here.finish();
+        EXPECT_TRUE(buffer.holds(round, 1'000)) << "round " << round;
+      }
+      side.sync();
+    }
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+}  // namespace
+}  // namespace conformance
