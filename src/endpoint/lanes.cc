@@ -72,7 +72,9 @@ Status Lanes::load_kernels() {
       {kernels::kStreamManyKernel, &kernels_.many},
       {kernels::kLanesKernel, &kernels_.lanes}};
   for (auto [name, function] : wanted) {
-    Result<cuda::Function> found = gpu_->kernel(kernel_image(), name);
+    const bool puts = function != &kernels_.lanes && gpu_->bulk_copies();
+    Result<cuda::Function> found =
+        gpu_->kernel(kernel_image(), name, puts ? kernels::kBulkShared : 0);
     if (!found.ok()) {
       return error(OH_ERR_NOT_VIABLE, "the kernels of the stream domain are not there: %s",
                    found.status().text().c_str());
@@ -90,7 +92,7 @@ Status Lanes::open_all() {
   OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kOpen, kFirstEpoch, ++last_serial_));
   auto nothing = std::make_unique<kernels::StreamManyArgs>();
   for (cuda::Function kernel : {kernels_.one, kernels_.few, kernels_.many}) {
-    OH_RETURN_IF_ERROR(gpu_->launch_remote(stream_, kernel, 1, 32, nothing.get()));
+    OH_RETURN_IF_ERROR(gpu_->launch_remote(stream_, kernel, {1, 32}, nothing.get()));
   }
   return {};
 }
@@ -202,7 +204,7 @@ Status Lanes::launch(uint32_t first, uint32_t count, LanesStep step, uint8_t epo
   args.epoch = epoch;
   args.step = step;
   args.blocks = count;
-  return gpu_->launch_remote(stream_, kernels_.lanes, count, kernels::kLanesThreads, &args);
+  return gpu_->launch_remote(stream_, kernels_.lanes, {count, kernels::kLanesThreads}, &args);
 }
 
 Status Lanes::launch_step(uint32_t lane, LanesStep step, uint8_t epoch) {
@@ -233,7 +235,7 @@ Status Lanes::write_entry(uint32_t place, const ImportEntry& entry) {
   args.place = place;
   args.entry = entry;
   table_[place] = entry.number;
-  return gpu_->launch_remote(stream_, kernels_.lanes, 1, 32, &args);
+  return gpu_->launch_remote(stream_, kernels_.lanes, {1, 32}, &args);
 }
 
 void Lanes::add_import(uint32_t number, uint64_t size, cuda::DevicePtr base,

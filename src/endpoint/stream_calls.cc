@@ -93,14 +93,23 @@ Layout lay_out(std::vector<Pending>& run, const cuda::Gpu& gpu) {
   return layout;
 }
 
+// Of the blocks of a launch in which a message may be put.
+uint32_t shared_for(const std::vector<Pending>& run) {
+  auto may_put = [](const Pending& one) {
+    return one.op.kind == StreamKind::kSend && one.endpoint->gpu()->bulk_copies() &&
+           one.op.bytes > one.peer->stream().lanes().most_buffered(one.op.lane.lane);
+  };
+  return std::any_of(run.begin(), run.end(), may_put) ? kernels::kBulkShared : 0;
+}
+
 template <typename Args>
 Status launch_with(std::vector<Pending>& run, cuda::Function kernel, const Layout& layout) {
   auto args = std::make_unique<Args>();
   args->count = run.size();
   for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
   cuda::Gpu& gpu = *run.front().endpoint->gpu();
-  return gpu.launch_remote(run.front().stream, kernel, layout.teams, kernels::kStreamThreads,
-                           args.get());
+  const cuda::Grid grid{layout.teams, kernels::kStreamThreads, 1, shared_for(run)};
+  return gpu.launch_remote(run.front().stream, kernel, grid, args.get());
 }
 
 // A thread a line, where that is less than a block: fewer look at the ring, and begin sooner.
@@ -112,10 +121,12 @@ uint32_t threads_for(const StreamOp& op) {
          32;
 }
 
-Status launch_one(Pending& only, cuda::Function kernel, const Layout& layout) {
+Status launch_one(const std::vector<Pending>& run, cuda::Function kernel, const Layout& layout) {
+  const Pending& only = run.front();
   kernels::StreamArgs args{only.op};
-  return only.endpoint->gpu()->launch_remote(only.stream, kernel, layout.teams * layout.cluster,
-                                             threads_for(only.op), &args, layout.cluster);
+  const cuda::Grid grid{layout.teams * layout.cluster, threads_for(only.op), layout.cluster,
+                        shared_for(run)};
+  return only.endpoint->gpu()->launch_remote(only.stream, kernel, grid, &args);
 }
 
 // The turns of all halves that a launch takes, in an order that is the same for everybody.
@@ -166,7 +177,7 @@ Status launch(std::vector<Pending>& run) {
   }
   const Layout layout = lay_out(run, *front.endpoint->gpu());
   const StreamKernels& with = front.peer->stream().lanes().kernels();
-  Status status = run.size() == 1 ? launch_one(front, with.one, layout)
+  Status status = run.size() == 1 ? launch_one(run, with.one, layout)
                   : run.size() <= kernels::kFew
                       ? launch_with<kernels::StreamFewArgs>(run, with.few, layout)
                       : launch_with<kernels::StreamManyArgs>(run, with.many, layout);

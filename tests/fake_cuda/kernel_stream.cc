@@ -84,6 +84,8 @@ struct OneThread {
     find(from, bytes, &source);
     if (good) copy_pieces(std::move(target), std::move(source), bytes);
   }
+  static uint32_t putters() { return 8; }
+  void put(uint8_t* to, const uint8_t* from, uint64_t bytes) { copy(to, from, bytes); }
 };
 
 // A lane's memory as the host addresses it, for as long as it is held.
@@ -104,7 +106,8 @@ struct HostLane {
     constexpr uint64_t kEntries =
         sizeof(ImportTable) + (sizeof(ImportEntry) << kernels::kImportShift);
     return map<uint8_t>(context, &lane.mine, bytes) && map<uint8_t>(context, &lane.theirs, bytes) &&
-           map<LaneNotice>(context, &lane.notice) && map<LaneSignals>(context, &lane.signals) &&
+           map<LaneNotice>(context, &lane.notice, OH_LANES + 1 - lane.lane) &&
+           map<LaneSignals>(context, &lane.signals) &&
            map<LaneSignals>(context, &lane.their_signals) &&
            map<uint8_t>(context, &lane.imports, kEntries);
   }
@@ -134,7 +137,8 @@ struct Task {
     return true;
   }
   Code run(ContextState& context, uint32_t team) const {
-    g_running = {&context, reinterpret_cast<LaneNotice*>(op.lane.notice)};
+    g_running = {&context, op.kind == StreamKind::kWait ? onehop::detail::signals_notice(op.lane)
+                                                        : onehop::detail::notice(op.lane)};
     OneThread group{context, team, op.teams};
     const uint64_t lane_bytes =
         op.lane.chunks_at + (static_cast<uint64_t>(op.lane.chunk_slots) << op.lane.chunk_shift);

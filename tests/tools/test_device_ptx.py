@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("device_primitives.cu")
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
+STREAM = ROOT / "src" / "kernels" / "stream.cu"
 
 LANE = "ld.acquire.sys.global.b128"
 LINE = "st.relaxed.sys.global.b128"
@@ -231,3 +232,29 @@ def test_the_worker_fences_before_each_word_and_before_its_last_look(tmp_path: P
     leaving = [i for i, access in enumerate(order) if access == "fence.sc.sys"]
     assert leaving
     assert all(order[i - 1] == say for i in leaving)
+
+
+# The units that copy in bulk see memory by another way than loads and stores do.
+def test_a_bulk_copy_has_arrived_when_it_returns(tmp_path: Path) -> None:
+    ptx = tmp_path / "stream.ptx"
+    compile_to("--ptx", ptx, STREAM, gpu="sm_90")
+    function = r"^\.func \w*copy_in_bulk\w*\($.*?^\}"
+    (body,) = re.findall(function, ptx.read_text(), re.MULTILINE | re.DOTALL)
+    order = re.findall(r"^\s*((?:mbarrier|fence|cp\.async)\.[\w.:]+(?: \d)?)", body, re.MULTILINE)
+    stages = 8
+    assert order == [
+        *["mbarrier.init.shared::cta.b64"] * stages,
+        "fence.mbarrier_init.release.cluster",
+        "fence.proxy.async",
+        "cp.async.bulk.wait_group.read 3",
+        "mbarrier.arrive.expect_tx.shared::cta.b64",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes",
+        "mbarrier.try_wait.parity.shared::cta.b64",
+        "cp.async.bulk.global.shared::cta.bulk_group",
+        "cp.async.bulk.commit_group",
+        "cp.async.bulk.wait_group 0",
+        "fence.proxy.async",
+        *["mbarrier.inval.shared::cta.b64"] * stages,
+    ]
+    compile_to("--ptx", ptx, STREAM, gpu="sm_80")
+    assert "cp.async.bulk" not in ptx.read_text()
