@@ -15,11 +15,11 @@ namespace oh {
 using kernels::LanesStep;
 using onehop::detail::HostAtomics;
 using onehop::detail::ImportEntry;
+using onehop::detail::kGone;
 using onehop::detail::LaneNotice;
 
 namespace {
 constexpr uint32_t kMostImports = 3u << kernels::kImportShift >> 2;  // so that none is sought long
-constexpr uint64_t kGone = 1;                                        // no export has that number
 constexpr int64_t kPatience = 2 * kSecond;
 constexpr uint8_t kFirstEpoch = 1;
 }  // namespace

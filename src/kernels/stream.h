@@ -132,24 +132,15 @@ struct LanesArgs {
   onehop::detail::ImportEntry entry;
 };
 
-// The number last: whoever finds it finds the rest. Release: pairs with find_import().
-template <typename A>
-ONEHOP_PROTOCOL void write_import(const LanesArgs& args) {
-  using onehop::detail::ImportTable;
-  ImportTable* table = reinterpret_cast<ImportTable*>(args.slab + kImportsAt);
-  onehop::detail::ImportEntry* entry = &table->entries[args.place];
-  A::store_relaxed(&table->shift, kImportShift);
-  A::store_relaxed(&entry->size, args.entry.size);
-  A::store_relaxed(&entry->base, args.entry.base);
-  A::store_release(&entry->number, args.entry.number);
-}
-
 // By all threads of one block.
 template <typename A, typename G>
 ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
   using namespace onehop::detail;
   if (args.step == LanesStep::kImport) {
-    if (group.leads()) write_import<A>(args);
+    if (!group.leads()) return;
+    ImportTable* table = reinterpret_cast<ImportTable*>(args.slab + kImportsAt);
+    A::store_relaxed(&table->shift, kImportShift);
+    write_import<A>(&table->entries[args.place], args.entry);
     return;
   }
   const LanePlace place = lane_place(args.slab_bytes, lane);

@@ -158,9 +158,7 @@ class TwoSides {
     uint64_t i = number & kImportMask;
     while (table->entries[i].number != 0) i = (i + 1) & kImportMask;
     ImportEntry& entry = table->entries[i];
-    HostAtomics::store_relaxed(&entry.size, size);
-    HostAtomics::store_relaxed(&entry.base, reinterpret_cast<uint64_t>(base));
-    HostAtomics::store_release(&entry.number, number);
+    write_import<HostAtomics>(&entry, {number, size, reinterpret_cast<uint64_t>(base), 0});
   }
 
  private:

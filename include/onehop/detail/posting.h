@@ -8,8 +8,8 @@
 //
 // Both lines have the position of the message, so that one of another is not taken for it.
 //
-// Threading: one thread of the receiver posts, one of the sender looks. The host adds to a table
-// while kernels look.
+// Threading: one thread of the receiver posts, one of the sender looks. A table is changed by one
+// thread at a time, while others look.
 #pragma once
 
 #include "onehop/detail/lane.h"
@@ -23,6 +23,7 @@ struct Place {
 };
 
 // A mapped region of the peer's. A table has 2^shift of them, found from number on; none is full.
+inline constexpr uint64_t kGone = 1;  // no region has that number
 struct ImportEntry {
   uint64_t number;  // 0: nothing was ever here
   uint64_t size;
@@ -69,7 +70,18 @@ ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t posi
   return true;
 }
 
-// Where `bytes` at a place are mapped here; 0: they are not.
+// Each store is a release, so that who loads one of a new entry by an acquire finds the number of
+// the one before gone: pairs with find_import(). The number comes last: who finds it finds the rest.
+template <typename A>
+ONEHOP_PROTOCOL void write_import(ImportEntry* entry, const ImportEntry& next) {
+  A::store_relaxed(&entry->number, kGone);
+  A::store_release(&entry->size, next.size);
+  A::store_release(&entry->base, next.base);
+  A::store_release(&entry->number, next.number);
+}
+
+// Where `bytes` at a place are mapped here; 0: they are not. An entry that changes meanwhile is
+// none: its number is looked at again behind the rest.
 template <typename A>
 ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, const Place& place,
                                      uint64_t bytes) {
@@ -81,9 +93,11 @@ ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, const Place& pl
     const uint64_t number = A::load_acquire(&entry.number);
     if (number == 0) return 0;
     if (number != place.region) continue;
-    const uint64_t size = A::load_relaxed(&entry.size);
+    const uint64_t size = A::load_acquire(&entry.size);
+    const uint64_t base = A::load_acquire(&entry.base);
+    const bool same = A::load_relaxed(&entry.number) == number;
     const bool within = place.offset <= size && bytes <= size - place.offset;
-    return within ? A::load_relaxed(&entry.base) + place.offset : 0;
+    return same && within ? base + place.offset : 0;
   }
   return 0;
 }
