@@ -71,7 +71,8 @@ typedef enum oh_lane_fault {
   OH_LANE_TIMEOUT = 3,   /* the deadline passed */
   OH_LANE_ABORTED = 4,   /* the host ended it: the peer is lost, or the lane is being reset */
   OH_LANE_OVERLAP = 5,   /* two operations at once on one half of a lane */
-  OH_LANE_FAILED = 6     /* it had failed before */
+  OH_LANE_FAILED = 6,    /* it had failed before */
+  OH_LANE_PROTOCOL = 7   /* the peer sent what none sends: another version, or broken memory */
 } oh_lane_fault;
 
 #endif /* ONEHOP_LANE_H_ */

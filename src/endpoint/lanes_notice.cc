@@ -29,6 +29,9 @@ std::string text_of(uint64_t fault, uint64_t bytes, uint64_t capacity) {
       return "it was ended or refused, for the link is lost or the lane is being reset";
     case OH_LANE_OVERLAP:
       return "two operations were at it at once: order the streams or graphs that share a lane";
+    case OH_LANE_PROTOCOL:
+      return "the peer sent what no sender writes: another version of onehop, or memory that was "
+             "overwritten";
     default:
       return "it had failed before";
   }
@@ -44,6 +47,8 @@ oh_status status_of(uint64_t fault) {
       return OH_ERR_TIMEOUT;
     case OH_LANE_ABORTED:
       return OH_ERR_CANCELLED;
+    case OH_LANE_PROTOCOL:
+      return OH_ERR_PROTOCOL;
     default:
       return OH_ERR_INVALID;
   }

@@ -81,6 +81,31 @@ TEST(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
   run_pair(with_stream(), both, both);
 }
 
+TEST(GpuStreamFailures, WhatNoPeerSendsIsAProtocolFault) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(1000);
+    exchange(side, here, 10);
+    side.sync();
+    if (side.number() == 1) {
+      // As a peer's memory that something else has written into: a line of the first lap and epoch,
+      // of no kind that there is.
+      oh_lane_handle lane;
+      onehop::check(oh_peer_device_handle(side.peer().get(), 3, &lane));
+      const uint32_t line[4] = {3u << 30 | 8, 0, 0, 1u << 24};
+      write_device(reinterpret_cast<void*>(lane.mine + lane.lines_at), line, sizeof(line));
+      here.recv(buffer, 1000, 3);
+      here.finish();
+      EXPECT_EQ(error_of(side), OH_ERR_PROTOCOL) << oh_error_text();
+      onehop::check(oh_peer_reset_lane(side.peer().get(), 3, OH_TIMEOUT_DEFAULT));
+    }
+    side.sync();
+    exchange(side, here, 20, 3);
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
 // So that epochs come round.
 TEST(GpuStreamFailures, ALaneIsResetManyTimes) {
   auto both = [](Side& side) {

@@ -239,13 +239,40 @@ TEST(DeviceLaneWaitTest, CreditOfAnotherEpochOrAheadOfUsIsNone) {
   }
 }
 
-TEST(DeviceLaneWaitTest, ALengthThatNobodySendsIsAFailure) {
-  TwoSides sides({.ring_shift = 4});
-  const oh_lane_handle lane = sides.handle(1);
-  store_at(lane, 0, {{static_cast<uint32_t>(most_small(lane) + 1), 0, 0}, 0});
-  Alone alone;
-  EXPECT_EQ(receive_one(alone.group, lane, 4000), OH_LANE_FAILED);
-  EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_FAILED);
+// Received by groups of any shape.
+void expect_protocol_fault(const std::vector<Line>& lines) {
+  for (const Shape& shape : {Shape{}, Shape{1, 3}, Shape{2, 2}}) {
+    TwoSides sides({.ring_shift = 4});
+    const oh_lane_handle lane = sides.handle(1, 7);
+    for (size_t i = 0; i < lines.size(); ++i) store_at(lane, i, lines[i]);
+    const std::vector<uint64_t> before = sides.snapshot(0);
+    Crew crew(shape);
+    Threads threads;
+    start_all(threads, crew, [&](HostGroup& group) {
+      // A team may find that another one has failed it.
+      const uint32_t other = shape.teams > 1 ? OH_LANE_FAILED : OH_LANE_PROTOCOL;
+      EXPECT_THAT(receive_one(group, lane, 100), ::testing::AnyOf(OH_LANE_PROTOCOL, other));
+    });
+    threads.join();
+    EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_PROTOCOL);
+    EXPECT_EQ(sides.notice(1).warned[1].fault, OH_LANE_OK);
+    EXPECT_EQ(sides.memory(0).credit, reinterpret_cast<const LaneMemory*>(before.data())->credit);
+    EXPECT_EQ(sides.memory(1).rx.state & (kBusy | kFailed), kFailed);
+  }
+}
+
+TEST(DeviceLaneWaitTest, ALengthOrKindThatNobodySends) {
+  const auto most = most_small(TwoSides({.ring_shift = 4}).handle(1));
+  for (uint32_t word : {most + 1, (1u << 30) - 1, kEnded << 30 | kPut, 3u << 30, ~0u}) {
+    expect_protocol_fault({{{word, 0, 0}, 0}});
+  }
+}
+
+TEST(DeviceLaneWaitTest, AnEndingThatNobodySends) {
+  const Line announced{{kAnnounced << 30, 100, 0}, 0};
+  for (uint32_t word : {0u, 20u, kAnnounced << 30 | kPut, kEnded << 30, kEnded << 30 | 4, ~0u}) {
+    expect_protocol_fault({announced, {{word, 0, 0}, 0}});
+  }
 }
 
 }  // namespace

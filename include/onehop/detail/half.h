@@ -86,7 +86,11 @@ struct Half {
     if (!group.any(bad)) return false;
     const bool aborted = group.any(fault == OH_LANE_ABORTED);
     const bool late = group.any(fault == OH_LANE_TIMEOUT);
-    fault = aborted ? OH_LANE_ABORTED : late ? OH_LANE_TIMEOUT : OH_LANE_FAILED;
+    const bool wrong = group.any(fault == OH_LANE_PROTOCOL);
+    fault = aborted ? OH_LANE_ABORTED
+            : late  ? OH_LANE_TIMEOUT
+            : wrong ? OH_LANE_PROTOCOL
+                    : OH_LANE_FAILED;
     return true;
   }
   ONEHOP_PROTOCOL void know_chunks() {

@@ -6,9 +6,12 @@
 // mapped; else they go through the chunks of the lane.
 //
 //   head line    kind 2 | length 30 | the first 8 bytes, or the length of a large message
+//   end line     kind 2 | how 30
 //
 //   sender    ANNOUNCED ───────────▶ posted? ─▶ put ─▶ fence ─▶ ENDED: put
 //   receiver  posts ─▶ ANNOUNCED? ─┘       └──▶ ENDED: staged ─▶ chunks, each behind its word
+//
+// What none of these says ends the lane as OH_LANE_PROTOCOL.
 //
 // A message that is longer than its receive costs both sides an error and neither its step: the
 // receiver drains what it has no room for, and of a large one nothing is sent.
@@ -24,8 +27,7 @@
 namespace onehop::detail {
 
 enum HeadKind : uint32_t { kSmall = 0, kAnnounced = 1, kEnded = 2 };
-inline constexpr uint32_t kLengthMask = (1u << 30) - 1;
-// Of kEnded, in place of the length.
+// Of kEnded, in place of the length; of routes, in place of an address, too.
 enum Ending : uint32_t { kPut = 1, kStaged = 2, kRefused = 3 };
 inline constexpr uint32_t kLargeLines = 2;
 

@@ -71,7 +71,8 @@ ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t posi
 }
 
 // Each store is a release, so that who loads one of a new entry by an acquire finds the number of
-// the one before gone: pairs with find_import(). The number comes last: who finds it finds the rest.
+// the one before gone: pairs with find_import(). The number comes last: who finds it finds the
+// rest.
 template <typename A>
 ONEHOP_PROTOCOL void write_import(ImportEntry* entry, const ImportEntry& next) {
   A::store_relaxed(&entry->number, kGone);

@@ -67,20 +67,21 @@ struct Receiver {
       if (!early && speaks) say_where(place, capacity);
       return receive_large(group, static_cast<uint8_t*>(target), capacity, patience);
     }
-    length = head.words[0] & kLengthMask;
-    const uint32_t small = static_cast<uint32_t>(length);
+    length = head.words[0];
+    const uint32_t small = head.words[0];
     const uint32_t most = length < capacity ? small : static_cast<uint32_t>(capacity);
     uint8_t* to = static_cast<uint8_t*>(target);
-    // A length that no sender writes: what follows is not believed.
+    // A kind or a length that no sender writes: what follows is not believed.
     bool whole = small <= most_small(*half.lane);
     if (whole && in_whole_words(to, most)) {
       whole = read_words(small, WholeWords<uint8_t>{to, most}, head, first, patience);
     } else if (whole) {
       whole = read_words(small, AnyWords<uint8_t>{to, most}, head, first, patience);
     }
-    if (share.rank == 0 && length > capacity) half.warn(OH_LANE_TRUNCATED, length, capacity);
+    if (share.rank == 0 && whole && length > capacity)
+      half.warn(OH_LANE_TRUNCATED, length, capacity);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    if (!whole && !half.is_broken()) half.fault = OH_LANE_FAILED;
+    if (!whole && !half.is_broken()) half.fault = OH_LANE_PROTOCOL;
     if (settled ? !whole : half.agree(group, !whole)) return;
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
     half.advance(lines_for(small));
@@ -120,10 +121,12 @@ struct Receiver {
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !there)) return;
-    const uint64_t how = group.share(line.words[0] & kLengthMask);
+    const uint64_t how = group.share(line.words[0]) ^ kEnded << 30;
     half.advance(kLargeLines);
     const bool fits_here = length <= capacity;
-    if (!fits_here || how == kRefused) {
+    if (how < kPut || how > kRefused) {
+      half.fault = OH_LANE_PROTOCOL;
+    } else if (!fits_here || how == kRefused) {
       if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, length, capacity);
       half.fault = OH_LANE_TRUNCATED;
     } else if (how == kStaged) {
