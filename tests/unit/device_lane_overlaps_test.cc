@@ -175,6 +175,68 @@ TEST(DeviceLaneOverlapsTest, OperationsOfSeveralTeamsFollowEachOther) {
   }
 }
 
+// Cursors of chunks as ordinary memory, so that ThreadSanitizer finds what orders them.
+struct PlainCursors : Delayed {
+  static inline LaneHalf* halves[2] = {};
+  static bool is_cursor(const uint64_t* word) {
+    return word == &halves[0]->chunks || word == &halves[1]->chunks;
+  }
+  static uint64_t load_relaxed(const uint64_t* from) {
+    return is_cursor(from) ? *from : Delayed::load_relaxed(from);
+  }
+  static void store_relaxed(uint64_t* to, uint64_t value) {
+    is_cursor(to) ? void(*to = value) : Delayed::store_relaxed(to, value);
+  }
+};
+
+// Operations of one launch, each team going on to the next by itself, on both sides.
+TEST(DeviceLaneOverlapsTest, AChainHandsOnTheCursorOfChunks) {
+  constexpr uint32_t kOps = 4;
+  constexpr uint64_t kSize = 300;
+  const std::vector<uint8_t> source(kSize, kByte);
+  for (int round = 0; round < 60; ++round) {
+    TwoSides sides({.small_max = 16});
+    PlainCursors::halves[0] = &sides.memory(0).tx;
+    PlainCursors::halves[1] = &sides.memory(1).rx;
+    auto handle = [&](int side, uint32_t k) {
+      oh_lane_handle lane = sides.handle(side, k + 1);
+      lane.follows = k;
+      return lane;
+    };
+    std::vector<std::vector<uint8_t>> targets(kOps, std::vector<uint8_t>(kSize));
+    Crew senders({.teams = 3});
+    Crew receivers({.teams = 2});
+    Threads threads;
+    start_all(threads, senders, [&](HostGroup& group) {
+      for (uint32_t k = 0; k < kOps; ++k) {
+        const oh_lane_handle lane = handle(0, k);
+        Sender<PlainCursors> sender(lane, group);
+        ASSERT_TRUE(sender.take(group)) << k;
+        sender.send(group, source.data(), k == 1 ? 8 : kSize, true);
+        EXPECT_EQ(sender.give(group), OH_LANE_OK);
+      }
+    });
+    start_all(threads, receivers, [&](HostGroup& group) {
+      for (uint32_t k = 0; k < kOps; ++k) {
+        const oh_lane_handle lane = handle(1, k);
+        Receiver<PlainCursors> receiver(lane, group);
+        ASSERT_TRUE(receiver.take(group)) << k;
+        receiver.receive(group, targets[k].data(), kSize, {}, true);
+        EXPECT_EQ(receiver.give(group), OH_LANE_OK);
+      }
+    });
+    threads.join();
+    const uint64_t chunks = (kOps - 1) * ((kSize + 63) / 64);
+    EXPECT_EQ(sides.memory(0).tx.chunks, chunks);
+    EXPECT_EQ(sides.memory(1).rx.chunks, chunks);
+    for (uint32_t k = 0; k < kOps; ++k) {
+      EXPECT_TRUE(
+          std::equal(source.begin(), source.begin() + (k == 1 ? 8 : kSize), targets[k].begin()))
+          << k;
+    }
+  }
+}
+
 // Some launch while others hold the half: every message that was sent arrives, and whoever was
 // refused was told.
 TEST(DeviceLaneOverlapsTest, ManyAtOnceFindEachOther) {

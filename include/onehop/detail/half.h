@@ -67,9 +67,11 @@ struct Half {
     if (chunks_known) A::fence();
     bool good = !is_broken();
     if (group.teams() > 1) {
-      // In order where the other side is to be told of what all have done.
+      // In order where the other side is to be told of what all have done, and where all have read
+      // the cursor that the last one stores. In a chain teams may differ in what they know of it.
+      const bool ordered = told || chunks_known || is_handed_over(group.teams());
       const uint64_t seen =
-          (told ? A::fetch_add_ordered(&half->owner, 1) : A::fetch_add(&half->owner, 1)) + 1;
+          (ordered ? A::fetch_add_ordered(&half->owner, 1) : A::fetch_add(&half->owner, 1)) + 1;
       if ((seen & 0xffff) != group.teams()) return leave(seen);
       if (good && (A::load_relaxed(&half->state) & kFailed) != 0) fault = OH_LANE_FAILED;
       good = !is_broken();
@@ -156,6 +158,11 @@ struct Half {
     A::store_release(&place.fault, why);
   }
 
+  // Whether other blocks of the same launch had the half before. Everybody else finds what they
+  // left there by the end of a kernel, or by a barrier of its own.
+  ONEHOP_PROTOCOL bool is_handed_over(uint32_t teams) const {
+    return teams > 1 && lane->follows != 0;
+  }
   // The state before, with kBusy only if it was another's. The first team takes the half for all.
   ONEHOP_PROTOCOL uint64_t claim(uint32_t team, uint32_t teams) {
     if (team != 0) return join(teams);
@@ -170,7 +177,14 @@ struct Half {
     if ((before & kFailed) != 0) {
       A::fetch_and(&half->state, ~kBusy);
     } else if (teams > 1) {
-      A::store_relaxed(&half->owner, static_cast<uint64_t>(lane->token) << 32 | kJoined);
+      const uint64_t owner = static_cast<uint64_t>(lane->token) << 32 | kJoined;
+      if (is_handed_over(teams)) {
+        // What was taken back is seen by the same order: pairs with release().
+        (void)A::load_acquire(&half->state);
+        A::store_release(&half->owner, owner);
+      } else {
+        A::store_relaxed(&half->owner, owner);
+      }
     }
     return before;
   }
@@ -186,6 +200,7 @@ struct Half {
       // One that all have left is of the launch before, with the same token.
       if (seen.high >> 32 == lane->token && (seen.high & 0xffff) < teams) {
         A::add(&half->owner, kJoined);
+        if (is_handed_over(teams)) (void)A::load_acquire(&half->owner);
         return seen.low & ~kBusy;
       }
       if (patience.over()) return kFailed;
@@ -202,10 +217,14 @@ struct Half {
       A::fetch_and(&half->state, ~kBusy);
       return;
     }
-    if (chunks_known) A::store_relaxed(&half->chunks, chunks);
+    // In no order: what is too old of it is less.
     A::store_relaxed(&half->through, make_word(epoch, through));
     // The host may have failed it meanwhile: only what is ours is changed.
-    A::add(&half->state, position - begun - kBusy);
+    const uint64_t change = position - begun - kBusy;
+    if (!chunks_known) return A::add(&half->state, change);
+    A::store_relaxed(&half->chunks, chunks);
+    // Release: other blocks may be next in a chain. Pairs with claim().
+    (void)A::fetch_add_ordered(&half->state, change);
   }
 };
 
