@@ -39,7 +39,8 @@ auto taking(void (T::*method)(const onehop::Bytes&)) {
   };
 }
 
-// The part that is about GPUs.
+// The parts that are about GPUs.
 void bind_gpu(nb::module_& module);
+void bind_patterns(nb::module_& module);
 
 }  // namespace bench

@@ -141,6 +141,7 @@ NB_MODULE(_bench, module) {
   bind_side(module);
   bind_payload(module);
   bind_gpu(module);
+  bind_patterns(module);
   module.def("floor_flag", &floor_flag, "spec"_a, NoGil(), "Two processes that spin on a flag.");
   module.def("floor_process_vm", &floor_process_vm, "spec"_a, NoGil(), "process_vm_readv.");
   module.def("floor_memcpy", &floor_memcpy, "spec"_a, NoGil(), "memcpy.");

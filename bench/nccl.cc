@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl.h"
 
-#include <dlfcn.h>
-
 #include <cstring>
 
 #include "payload.h"
@@ -10,92 +8,39 @@
 namespace bench {
 namespace {
 
-// As nccl.h declares them.
-struct UniqueId {
-  char internal[128];
-};
-constexpr int kUint8 = 1;
 constexpr uint64_t kWholeRounds = 2;
 
 }  // namespace
-
-struct Nccl::Functions {
-  int (*get_version)(int*);
-  const char* (*get_error)(int);
-  int (*get_unique_id)(UniqueId*);
-  int (*init_rank)(void**, int, UniqueId, int);
-  int (*send)(const void*, size_t, int, int, void*, cuda::Stream);
-  int (*recv)(void*, size_t, int, int, void*, cuda::Stream);
-  int (*group_start)();
-  int (*group_end)();
-  int (*destroy)(void*);
-
-  explicit Functions(const std::vector<std::string>& libraries) {
-    void* library = nullptr;
-    std::string why;
-    for (const std::string& name : libraries) {
-      library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (library) break;
-      why = dlerror();
-    }
-    if (!library) throw GpuError("NCCL is not here: " + why);
-    auto find = [&](const char* symbol, auto* function) {
-      void* found = dlsym(library, symbol);
-      if (!found) throw GpuError(std::string("this NCCL has no ") + symbol);
-      std::memcpy(function, &found, sizeof(found));
-    };
-    find("ncclGetVersion", &get_version);
-    find("ncclGetErrorString", &get_error);
-    find("ncclGetUniqueId", &get_unique_id);
-    find("ncclCommInitRank", &init_rank);
-    find("ncclSend", &send);
-    find("ncclRecv", &recv);
-    find("ncclGroupStart", &group_start);
-    find("ncclGroupEnd", &group_end);
-    find("ncclCommDestroy", &destroy);
-  }
-};
 
 Nccl::Nccl(int number, const std::string& device, const std::vector<std::string>& libraries,
            size_t largest)
     : device_(device),
       meeting_(number),
       number_(number),
-      functions_(std::make_unique<Functions>(libraries)),
+      library_(libraries),
       out_(device_, Memory::kCuda, std::max<size_t>(largest, 1)),
       in_(device_, Memory::kCuda, std::max<size_t>(largest, 1)) {
   if (number != 0) return;
-  UniqueId id;
-  check(functions_->get_unique_id(&id), "ncclGetUniqueId");
+  NcclId id;
+  library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
   id_.assign(id.internal, id.internal + sizeof(id.internal));
 }
 
 Nccl::~Nccl() {
   Current current(device_);
-  if (communicator_) functions_->destroy(communicator_);
-}
-
-void Nccl::check(int code, const char* call) const {
-  if (code != 0) throw GpuError(std::string(call) + " failed: " + functions_->get_error(code));
-}
-
-std::string Nccl::version() const {
-  int version = 0;
-  check(functions_->get_version(&version), "ncclGetVersion");
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
+  if (communicator_) library_.destroy(communicator_);
 }
 
 onehop::Bytes Nccl::hello() {
   onehop::Bytes bytes = id_;
-  bytes.resize(sizeof(UniqueId));
+  bytes.resize(sizeof(NcclId));
   std::string place = meeting_.place();
   bytes.insert(bytes.end(), place.begin(), place.end());
   return bytes;
 }
 
 void Nccl::meet(const onehop::Bytes& hello) {
-  UniqueId id;
+  NcclId id;
   if (hello.size() < sizeof(id)) throw GpuError("the other side's hello was cut off");
   std::memcpy(&id, meeting_.first() ? id_.data() : hello.data(), sizeof(id));
   meeting_.join(std::string(hello.begin() + sizeof(id), hello.end()));
@@ -103,7 +48,7 @@ void Nccl::meet(const onehop::Bytes& hello) {
   auto before = static_cast<double>(device_.free_memory());
   Current current(device_);
   auto start = Clock::now();
-  check(functions_->init_rank(&communicator_, 2, id, number_), "ncclCommInitRank");
+  library_.check(library_.init_rank(&communicator_, 2, id, number_), "ncclCommInitRank");
   auto made = Clock::now();
   meeting_.sync();
   auto begin = Clock::now();
@@ -118,11 +63,13 @@ void Nccl::enqueue(bool send, size_t size, size_t offset) {
   int other = 1 - number_;
   cuda::Stream stream = device_.stream();
   if (send) {
-    check(functions_->send(out_.data() + offset, size, kUint8, other, communicator_, stream),
-          "ncclSend");
+    library_.check(
+        library_.send(out_.data() + offset, size, kNcclUint8, other, communicator_, stream),
+        "ncclSend");
   } else {
-    check(functions_->recv(in_.data() + offset, size, kUint8, other, communicator_, stream),
-          "ncclRecv");
+    library_.check(
+        library_.recv(in_.data() + offset, size, kNcclUint8, other, communicator_, stream),
+        "ncclRecv");
   }
 }
 
@@ -192,10 +139,10 @@ void Nccl::flow(const Spec& spec, uint64_t count, Outcome* outcome) {
   for (uint64_t i = 0; i < count; ++i) {
     size_t offset = (i % spec.window) * spec.size;
     if (spec.both) {
-      check(functions_->group_start(), "ncclGroupStart");
+      library_.check(library_.group_start(), "ncclGroupStart");
       enqueue(true, spec.size, offset);
       enqueue(false, spec.size, offset);
-      check(functions_->group_end(), "ncclGroupEnd");
+      library_.check(library_.group_end(), "ncclGroupEnd");
     } else {
       enqueue(meeting_.first(), spec.size, offset);
     }

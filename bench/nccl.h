@@ -8,6 +8,7 @@
 #pragma once
 
 #include "meeting.h"
+#include "nccl_library.h"
 #include "stream_loops.h"
 
 namespace bench {
@@ -28,13 +29,11 @@ class Nccl {
   double init_ms() const { return init_ms_; }
   double first_ms() const { return first_ms_; }
   double device_bytes() const { return device_bytes_; }
-  std::string version() const;
+  std::string version() const { return library_.version(); }
   Outcome latency(const Spec& spec);
   Outcome bandwidth(const Spec& spec);
 
  private:
-  struct Functions;
-  void check(int code, const char* call) const;
   void enqueue(bool send, size_t size, size_t offset);
   void wait();
   StreamPair stream_pair(size_t size);
@@ -45,7 +44,7 @@ class Nccl {
   Device device_;
   Meeting meeting_;
   int number_;
-  std::unique_ptr<Functions> functions_;
+  NcclLibrary library_;
   void* communicator_ = nullptr;
   onehop::Bytes id_;
   GpuBlock out_;

@@ -13,6 +13,7 @@
 #   stream        messages and puts in the order of a stream and in graphs, against bare kernels,
 #                 copy engines and NCCL
 #   kernel        messages and puts within kernels, against bare lines
+#   patterns      exchanges among ranks, a rank a GPU, launched and in graphs, against NCCL
 #   relay         64 KiB and 16 MiB through the host: between the GPUs, and from a GPU to the host
 #   worker        small messages, puts and gets with ONEHOP_WORKER=1, also from Python
 #   setup, batch, matrix, interpreter (from Python)
@@ -207,6 +208,7 @@ run_step() {
     kinds) run_kinds ;;
     stream) run_stream ;;
     kernel) run_kernel ;;
+    patterns) rows patterns 60 patterns --sizes 1K,64K,1M,16M --iters 500 --vs nccl ;;
     relay)
       ONEHOP_CUDA_IPC=off rows relay 20 latency --memory cuda --sizes 64K,16M --iters 200
       rows relay-host 20 latency --memory cuda,host --sizes 64K,16M --iters 200
@@ -237,7 +239,7 @@ run_step() {
 
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] ||
-  steps=(build doctor latency worker stream kernel bandwidth setup kinds relay batch interpreter matrix tests python)
+  steps=(build doctor latency worker stream kernel patterns bandwidth setup kinds relay batch interpreter matrix tests python)
 step provenance 15 bash -c provenance
 cat "$work/step.txt" >>"$out/report.txt"
 for name in "${steps[@]}"; do

@@ -381,6 +381,90 @@ class Nccl:
 def floor_gpu_memcpy(spec: Spec, source: str, target: str) -> Outcome:
     """Copies between two devices within this process."""
 
+class Pattern(enum.Enum):
+    """An exchange among ranks."""
+
+    SENDRECV = 0
+
+    SEND_MANY = 1
+
+    RECV_MANY = 2
+
+    ALL_TO_ALL_V = 3
+
+    DISPATCH = 4
+
+class PatternSpec:
+    """One row: all ranks are given the same."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def pattern(self) -> Pattern: ...
+
+    @pattern.setter
+    def pattern(self, arg: Pattern, /) -> None: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @size.setter
+    def size(self, arg: int, /) -> None: ...
+
+    @property
+    def iterations(self) -> int: ...
+
+    @iterations.setter
+    def iterations(self, arg: int, /) -> None: ...
+
+    @property
+    def warmup(self) -> int: ...
+
+    @warmup.setter
+    def warmup(self, arg: int, /) -> None: ...
+
+    @property
+    def graph(self) -> bool: ...
+
+    @graph.setter
+    def graph(self, arg: bool, /) -> None: ...
+
+    @property
+    def memory(self) -> Memory: ...
+
+    @memory.setter
+    def memory(self, arg: Memory, /) -> None: ...
+
+    @property
+    def corrupt(self) -> bool: ...
+
+    @corrupt.setter
+    def corrupt(self, arg: bool, /) -> None: ...
+
+    def busiest(self, ranks: int) -> int:
+        """
+        The most bytes that one rank sends to the others, or receives from them.
+        """
+
+class PatternRank:
+    """A rank of the patterns."""
+
+    def __init__(self, rank: int, ranks: int, device: str, id: bytes) -> None: ...
+
+    def barrier(self) -> None: ...
+
+    def run(self, spec: PatternSpec) -> Outcome: ...
+
+class NcclRank:
+    """NCCL's grouped sends and receives."""
+
+    def __init__(self, rank: PatternRank, libraries: Sequence[str]) -> None: ...
+
+    @property
+    def version(self) -> str: ...
+
+    def run(self, spec: PatternSpec) -> Outcome: ...
+
 def floor_flag(spec: FloorSpec) -> Outcome:
     """Two processes that spin on a flag."""
 

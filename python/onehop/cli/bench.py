@@ -256,7 +256,8 @@ def run(jobs: list[Job], common: dict[str, Any]) -> None:
     if common["api"] == "python":
         _need_numpy()
     with report(common["json_to"], gpu=jobs[0].memory != HOST) as (rows, add, console):
-        for row in with_progress(jobs, placement):
+        found = measure(jobs, placement)
+        for row in with_progress(found, jobs[0].op, rows_of(jobs)):
             add(row)
         if common["json_to"] != "-":
             console.print(table(jobs[0].op, rows))
@@ -296,8 +297,13 @@ def report(json_to: str | None, *, gpu: bool) -> Iterator[Report]:
         raise click.ClickException(f"{wrong} bytes were not what was sent")
 
 
-def with_progress(jobs: Sequence[Job], placement: Placement) -> Iterator[Row]:
-    """Yield the rows of all jobs behind a bar of progress; notes go to standard error."""
+def rows_of(jobs: Sequence[Job]) -> int:
+    """Return how many rows jobs have, all of one kind."""
+    return len(jobs) * (3 if jobs[0].op == "setup" else 1)
+
+
+def with_progress(found: Iterator[Row | Note], about: str, total: int) -> Iterator[Row]:
+    """Yield the rows behind a bar of progress; notes go to standard error."""
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -307,8 +313,8 @@ def with_progress(jobs: Sequence[Job], placement: Placement) -> Iterator[Row]:
         transient=True,
     )
     with progress:
-        task = progress.add_task(jobs[0].op, total=len(jobs) * (3 if jobs[0].op == "setup" else 1))
-        for row in measure(jobs, placement):
+        task = progress.add_task(about, total=total)
+        for row in found:
             if isinstance(row, Note):
                 click.echo(row.text, err=True)
                 continue

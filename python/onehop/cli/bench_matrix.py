@@ -15,7 +15,7 @@ from rich.table import Table
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report, with_progress
 from onehop.cli.gpus import HOST, Pair, facts, parse_memory
-from onehop.cli.jobs import Job, Placement
+from onehop.cli.jobs import Job, Placement, measure
 from onehop.cli.rows import Row
 from onehop.cli.sizes import format_size
 
@@ -63,7 +63,7 @@ def _measure(
                 for op in ("latency", "bandwidth")
                 for size in sizes
             ]
-            yield from with_progress(jobs, placement)
+            yield from with_progress(measure(jobs, placement), "matrix", len(jobs))
 
 
 def _table(title: str, rows: Sequence[Row], count: int) -> Table:

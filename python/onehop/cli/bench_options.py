@@ -86,15 +86,15 @@ def sizes(default: str) -> Callable[[Command], Command]:
     )
 
 
-def modes(*names: str) -> Callable[[Command], Command]:
-    """Add --mode; the first is the default."""
+def modes(*names: str, default: Sequence[str] = ()) -> Callable[[Command], Command]:
+    """Add --mode; unless told otherwise the first is the default."""
     return click.option(
         "--mode",
         "modes",
         type=click.Choice(names),
         multiple=True,
-        default=[names[0]],
-        show_default=True,
+        default=default or [names[0]],
+        show_default=not default or "all",
         help="May be given several times.",
     )
 
@@ -110,7 +110,7 @@ buffers = click.option(
 
 def versus(*names: str) -> Callable[[Command], Command]:
     """Add --vs, which takes a list, and --nccl."""
-    allowed = [*names, "nccl", "floors"]
+    allowed = [*names, "nccl", "floors"] if names else ["nccl"]
 
     def parse(_: click.Context, __: click.Parameter, values: Sequence[str]) -> list[str]:
         found = [name for value in values for name in value.split(",")]

@@ -70,6 +70,19 @@ def parse_devices(_: click.Context, __: click.Parameter, value: str | None) -> l
         raise click.BadParameter(f"'{value}' is no list of device numbers") from failure
 
 
+def check_numbers(numbers: Sequence[int], found: _bench.GpuFacts) -> None:
+    """Refuse devices that are not there.
+
+    Raises:
+        click.UsageError: naming the device.
+
+    """
+    count = len(found.devices)
+    for number in numbers:
+        if not 0 <= number < count:
+            raise click.UsageError(f"--devices {number}: there are {count}, 0 to {count - 1}")
+
+
 def choose(memory: Pair, numbers: Sequence[int]) -> Pair:
     """Return the devices of both sides: as asked for, else two different ones if there are two.
 
@@ -85,13 +98,10 @@ def choose(memory: Pair, numbers: Sequence[int]) -> Pair:
     found = facts()
     if isinstance(found, str):
         raise click.ClickException(f"--memory {','.join(dict.fromkeys(memory))}: {found}")
-    count = len(found.devices)
-    for number in numbers:
-        if not 0 <= number < count:
-            raise click.UsageError(f"--devices {number}: there are {count}, 0 to {count - 1}")
+    check_numbers(numbers, found)
     if len(numbers) > 2:
         raise click.UsageError("--devices takes one device or two")
-    chosen = list(numbers) or ([0, 1] if count > 1 else [0])
+    chosen = list(numbers) or ([0, 1] if len(found.devices) > 1 else [0])
     names = [f"cuda:{number}" for number in (chosen[0], chosen[-1])]
     first, second = (
         "" if kind == "host" else name for kind, name in zip(memory, names, strict=True)

@@ -17,6 +17,12 @@ from onehop.cli.sides import Placement, Role, Side, SideError, run_sides
 # one of onehop's variables, which are all documented.
 CORRUPT = "OH_BENCH_CORRUPT"
 
+
+def corrupts() -> bool:
+    """Return whether rows are to be spoilt."""
+    return bool(os.environ.get(CORRUPT))
+
+
 _GIB = 2**30
 # Rows of kernels use two lanes, which are compared: all are as wide as the first.
 _WIDE = {"ONEHOP_STREAM_SLAB": str(32 * 2**20)}
@@ -63,7 +69,7 @@ class Job:
     offset: int = 0
     both: bool = False
     libraries: tuple[str, ...] = ()
-    corrupt: bool = field(default_factory=lambda: bool(os.environ.get(CORRUPT)))
+    corrupt: bool = field(default_factory=corrupts)
 
     def settled(self) -> Job:
         """Return the job with its number of iterations."""

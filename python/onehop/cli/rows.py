@@ -21,7 +21,7 @@ class Row:
     """One measurement; one-way figures.
 
     Attributes:
-        op: latency, bandwidth, batch or setup.
+        op: latency, bandwidth, batch, patterns or setup.
         api: c, python (of GPU memory: -region, -array or -torch, by what is sent), device (within
             a kernel), floor (no library), or nccl.
         mode: the verbs, or the floor's name, or the step of the set-up.
@@ -32,11 +32,13 @@ class Row:
         iters: timed operations.
         window: operations in flight; 1 is blocking.
         p50_us, p99_us: time of an operation (latency: half of the round trip).
-        GBps: 1e9 bytes a second: size / p50 for latency and batch; all bytes / all time for
-            bandwidth.
+        GBps: 1e9 bytes a second: size / p50 for latency and batch; rank_bytes / p50 for patterns;
+            all bytes / all time for bandwidth.
         wrong: bytes that were not what was sent, both sides together.
         group: threads of a kernel's group; warp: 32 that are no block.
         blocks, block_us: of a batch: how many, and p50 / blocks.
+        ranks, rank_bytes: of a pattern: how many, and the most bytes that one of them sends to the
+            others or receives from them.
         post_us: of a prepared batch: p50 of posts of as many blocks of one byte.
         first_us: of a set-up: what the first one of the process took.
         rss_per_peer, pss_per_peer: bytes of memory that one more peer takes.
@@ -62,6 +64,8 @@ class Row:
     group: str | None = None
     blocks: int | None = None
     block_us: float | None = None
+    ranks: int | None = None
+    rank_bytes: int | None = None
     post_us: float | None = None
     first_us: float | None = None
     rss_per_peer: int | None = None
@@ -95,6 +99,8 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str | None], Literal["left", "right"]
     ("group", lambda row: row.group, "right"),
     ("size", lambda row: format_size(row.size), "right"),
     ("blocks", lambda row: _number(row.blocks, 0), "right"),
+    ("ranks", lambda row: _number(row.ranks, 0), "right"),
+    ("a rank's", lambda row: _size(row.rank_bytes), "right"),
     ("window", lambda row: "blocking" if row.window == 1 else _number(row.window, 0), "right"),
     ("iters", lambda row: str(row.iters), "right"),
     ("p50 us", lambda row: _time(row.p50_us), "right"),
@@ -118,6 +124,9 @@ _FORMULAS = {
     "bandwidth": "per operation, mean of a window, on a stream of a tenth of them; GB/s = all bytes"
     " / all time, until the receiver has confirmed",
     "batch": "per batch; GB/s = blocks * size / p50; post: of as many blocks of one byte",
+    "patterns": "per exchange, at the slowest rank, of the mean of up to 50 in a row; a rank's: the"
+    " most bytes that one sends to the others or receives from them; GB/s = a rank's / p50; NCCL's"
+    " dispatch moves whole parts, for it knows sizes on the host alone",
     "setup": "endpoint: create; connect: to a running endpoint; first: 8 bytes and their answer",
 }
 
@@ -134,6 +143,10 @@ def _number(value: float | None, digits: int) -> str | None:
 
 def _kib(size: int | None) -> float | None:
     return None if size is None else size / 1024
+
+
+def _size(size: int | None) -> str | None:
+    return None if size is None else format_size(size)
 
 
 def _time(us: float) -> str | None:
