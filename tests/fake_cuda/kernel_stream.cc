@@ -130,6 +130,8 @@ struct Task {
     real = op.data;
     if (most == 0) return true;
     if (!pieces_of(context, real, most, &there)) return false;
+    // Room for all of it, which is never touched: no other memory is then where the rest would be.
+    near.reserve(op.bytes);
     near.resize(most);
     copy_pieces({{near.data(), most, nullptr}}, there, most);
     before = near;
