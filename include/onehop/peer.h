@@ -138,6 +138,12 @@ typedef struct oh_path_row {
 /* OH_ERR_RANGE behind the last one. */
 OH_API oh_status oh_peer_get_path(oh_peer* peer, size_t index, oh_path_row* row);
 
+/*
+ * What calls have given to streams counts as "nvlink": a send with its size, or where that is on
+ * the device with the most it may be; a receive with its capacity; a put as the copy engine's.
+ * Captured calls, replays of graphs, and kernels of the caller's are not seen there: the last two
+ * fields have theirs, too.
+ */
 typedef struct oh_peer_stats {
   size_t struct_size;
   uint64_t sent_operations[OH_PATH_COUNT];
@@ -150,6 +156,10 @@ typedef struct oh_peer_stats {
   uint64_t back_pressure; /* sends refused with OH_AGAIN */
   uint64_t timeouts;
   uint64_t cancelled;
+  /* Messages of streams and kernels too long for the ring: straight into their receive; or through
+   * chunks, slower, for the peer's memory was not mapped here (yet). */
+  uint64_t stream_put;
+  uint64_t stream_staged;
 } oh_peer_stats;
 OH_API oh_status oh_peer_get_stats(oh_peer* peer, oh_peer_stats* stats);
 

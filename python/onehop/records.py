@@ -142,7 +142,12 @@ class Counter:
 
 @dataclass(frozen=True)
 class PeerStats:
-    """Counters of a link; the first two by path."""
+    """Counters of a link; the first two by path.
+
+    What calls have given to streams counts as "nvlink": a send with the most it may be, a receive
+    with its capacity, a put as the copy engine's. Captured calls, replays and kernels are seen in
+    stream_put and stream_staged only.
+    """
 
     sent: dict[str, Counter]
     received: dict[str, Counter]
@@ -152,6 +157,8 @@ class PeerStats:
     back_pressure: int  # sends refused with Status.AGAIN
     timeouts: int
     cancelled: int
+    stream_put: int  # long messages of streams and kernels, straight into their receive
+    stream_staged: int  # through chunks, slower: the receive's memory was not mapped here (yet)
 
 
 @dataclass(frozen=True)

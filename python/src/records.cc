@@ -104,7 +104,8 @@ nb::object peer_stats(Link& link) {
   return record("PeerStats")(counters(stats.sent_operations, stats.sent_bytes),
                              counters(stats.received_operations, stats.received_bytes),
                              stats.unexpected, stats.out_of_credit, stats.adverts_used,
-                             stats.back_pressure, stats.timeouts, stats.cancelled);
+                             stats.back_pressure, stats.timeouts, stats.cancelled, stats.stream_put,
+                             stats.stream_staged);
 }
 
 nb::object peer_stream_info(Link& link) {

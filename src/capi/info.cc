@@ -117,6 +117,8 @@ oh_status oh_peer_get_stats(oh_peer* peer, oh_peer_stats* stats) {
   value.back_pressure = found.back_pressure;
   value.timeouts = found.timeouts;
   value.cancelled = found.cancelled;
+  value.stream_put = found.stream_put;
+  value.stream_staged = found.stream_staged;
   return report(write_out(value, stats));
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "base/sync.h"
+#include "endpoint/stats.h"
 #include "kernels/stream.h"
 #include "memory/gpu_memory.h"
 #include "platform/cuda/gpu.h"
@@ -98,6 +99,8 @@ class Lanes {
   Status failure(uint32_t lane, LaneSide side) const;
   // What went wrong since the last call, the first of it; ok: nothing did.
   Status take_error(const std::string& peer);
+  // How kernels sent large messages, of all lanes.
+  void count_large(Stats* stats) const;
   // Before a new epoch of the lane. What went wrong in the old one is still told.
   void clear_notice(uint32_t lane);
   // What kernels meet until then was refused, not forgotten: they tell of it.

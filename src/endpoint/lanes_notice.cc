@@ -120,6 +120,14 @@ Status Lanes::take_signal_error(const std::string& peer) {
                slot, text_of(fault, 0, 0).c_str());
 }
 
+// Relaxed: each number stands for itself.
+void Lanes::count_large(Stats* stats) const {
+  for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
+    stats->stream_put += HostAtomics::load_relaxed(&notices()[lane].large.put);
+    stats->stream_staged += HostAtomics::load_relaxed(&notices()[lane].large.staged);
+  }
+}
+
 void Lanes::clear_notice(uint32_t lane) {
   MutexLock lock(mutex_);
   for (uint32_t side = 0; side < 2; ++side) {

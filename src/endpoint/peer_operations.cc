@@ -321,8 +321,13 @@ Status Peer::still_there() {
 }
 
 Stats Peer::stats() {
-  PairGuard guard(pair_);
-  return pair_.stats;
+  Stats found;
+  {
+    PairGuard guard(pair_);
+    found = pair_.stats;
+  }
+  stream_->add_to(&found);
+  return found;
 }
 
 std::string Peer::flight_record() {

@@ -24,6 +24,8 @@ struct Stats {
   uint64_t back_pressure = 0;  // sends refused because too many were pending
   uint64_t timeouts = 0;
   uint64_t cancelled = 0;
+  uint64_t stream_put = 0;     // large messages by kernels, straight into their receive
+  uint64_t stream_staged = 0;  // large messages by kernels, through chunks
 
   void count_sent(oh_path path, uint64_t bytes) {
     ++sent[path].operations;

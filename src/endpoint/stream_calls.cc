@@ -186,7 +186,10 @@ Status launch(std::vector<Pending>& run) {
     Lanes& lanes = one.peer->stream().lanes();
     if (one.capturing) {
       lanes.keep();
-    } else if (of_lane(one.op)) {
+      continue;
+    }
+    one.peer->stream().counts().count(one.op);
+    if (of_lane(one.op)) {
       OH_RETURN_IF_ERROR(lanes.ordered(one.op.lane.lane, side_of(one.op), one.stream));
     }
   }
@@ -323,6 +326,7 @@ Status put_by_stream(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
   if (put.size == 0) return {};
   OH_RETURN_IF_ERROR(gpu.copy(put.stream, memory.base + put.offset,
                               reinterpret_cast<uint64_t>(put.data), put.size, nullptr, 0, 0));
+  if (!capturing) peer.stream().counts().count_put(put.size);
   if (std::shared_ptr<ImportedBlock> import = target.import.lock()) {
     peer.stream().hold(put.stream, capturing, std::move(import));
   }

@@ -337,6 +337,12 @@ void StreamLink::drop_held() {
   });
 }
 
+// A put of the stream domain goes by the engine: where the host's puts go.
+void StreamLink::add_to(Stats* stats) const {
+  counts_.add_to(stats, connection_ ? OH_PATH_CUDA_IPC : OH_PATH_LOCAL);
+  if (has_lanes()) lanes_->count_large(stats);
+}
+
 void StreamLink::abort() {
   aborted_.store(true);
   if (has_lanes()) lanes_->abort();

@@ -25,6 +25,7 @@
 
 #include "endpoint/lanes.h"
 #include "endpoint/pair.h"
+#include "endpoint/stream_counts.h"
 
 namespace oh {
 
@@ -63,6 +64,8 @@ class StreamLink {
   // Not before prepare().
   Lanes& lanes() { return *lanes_; }
   bool has_lanes() const { return made_.load(std::memory_order_acquire); }
+  StreamCounts& counts() { return counts_; }
+  void add_to(Stats* stats) const;
 
   // The other side may have mapped our memory, or we its.
   void add_import(const std::shared_ptr<ImportedBlock>& block);
@@ -132,6 +135,7 @@ class StreamLink {
   StreamLink* partner_ = nullptr;
   std::weak_ptr<void> partner_holder_;
 
+  StreamCounts counts_;
   Mutex setup_mutex_;  // held while the driver makes something
   std::unique_ptr<Lanes> lanes_;
   std::atomic<bool> made_{false};

@@ -45,6 +45,12 @@ class DeviceLargeMessagesTest : public ::testing::TestWithParam<Way> {
             .region = kRegion,
             .salt = salt};
   }
+  static uint64_t large_ones(TwoSides& sides) {
+    const uint32_t most = small_bytes(sides.handle(0));
+    const std::vector<Message> all = course(0).messages;
+    return static_cast<uint64_t>(
+        std::count_if(all.begin(), all.end(), [&](const Message& one) { return one.size > most; }));
+  }
   static uint64_t chunks_sent(TwoSides& sides, int side) {
     return sides.memory(side).tx.chunks - geometry().position;
   }
@@ -63,6 +69,10 @@ TEST_P(DeviceLargeMessagesTest, ThroughTheChunksWhereTheRegionIsNotMapped) {
   EXPECT_GT(chunks_sent(sides, 0), 1000u);
   EXPECT_EQ(chunks_sent(sides, 0), chunks_sent(sides, 1));
   EXPECT_EQ(sides.memory(1).rx.chunks, sides.memory(0).tx.chunks);
+  for (int side : {0, 1}) {
+    EXPECT_EQ(sides.notice(side).large.staged, large_ones(sides));
+    EXPECT_EQ(sides.notice(side).large.put, 0u);
+  }
 }
 
 TEST_P(DeviceLargeMessagesTest, StraightIntoARegionThatIsMapped) {
@@ -77,6 +87,10 @@ TEST_P(DeviceLargeMessagesTest, StraightIntoARegionThatIsMapped) {
   back.start(threads);
   threads.join();
   EXPECT_EQ(chunks_sent(sides, 0) + chunks_sent(sides, 1), 0u);
+  for (int side : {0, 1}) {
+    EXPECT_EQ(sides.notice(side).large.put, large_ones(sides));
+    EXPECT_EQ(sides.notice(side).large.staged, 0u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -180,6 +194,21 @@ TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoTeams) {
   EXPECT_EQ(sides.memory(0).tx.chunks, 2u);
 }
 
+TEST(DeviceLargeOrderTest, CountedAsItGoesWhenItsMemoryIsMappedLater) {
+  TwoSides sides({.small_max = 16});
+  const Course course{.messages = {{500, 500}, {16, 16}, {600, 700}}, .region = kRegion};
+  for (bool mapped : {false, true}) {
+    Flow flow(sides, 0, course);
+    if (mapped) sides.import(0, kRegion, flow.targets(), flow.targets_size());
+    Threads threads;
+    flow.start(threads);
+    threads.join();
+    EXPECT_EQ(sides.notice(0).large.staged, 2u);
+    EXPECT_EQ(sides.notice(0).large.put, mapped ? 2u : 0u);
+    EXPECT_EQ(sides.notice(1).large.staged + sides.notice(1).large.put, 0u);
+  }
+}
+
 TEST(DeviceLargeOrderTest, BothSidesAreToldOfWhatIsTooLong) {
   TwoSides sides({.small_max = 16});
   Flow flow(sides, 0, {.messages = {{500, 499}, {10, 8}, {500, 500}}});
@@ -190,6 +219,7 @@ TEST(DeviceLargeOrderTest, BothSidesAreToldOfWhatIsTooLong) {
   EXPECT_EQ(sent.fault, OH_LANE_TRUNCATED);
   EXPECT_EQ(sent.bytes, 500u);
   EXPECT_EQ(sent.capacity, 499u);
+  EXPECT_EQ(sides.notice(0).large.staged, 1u) << "the other one was not sent";
   const auto& received = sides.notice(1).warned[1];
   EXPECT_EQ(received.fault, OH_LANE_TRUNCATED);
   EXPECT_EQ(received.bytes, 10u) << "the last one";

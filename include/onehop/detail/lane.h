@@ -37,6 +37,8 @@ struct alignas(64) LaneHalf {
   uint64_t through;  // tx: what the receiver was through with when we looked last; rx: what we said
   uint64_t route;    // tx: of a large message, by the first team for the others
   uint64_t routed;   // 1 + the position of that message, behind its route
+  uint64_t put;      // tx: large messages that went straight into their buffer
+  uint64_t staged;   // tx: large messages that went through chunks
 };
 
 struct LaneMemory {
@@ -62,6 +64,10 @@ struct alignas(64) LaneNotice {
     uint64_t capacity;
     uint64_t position;
   } failed[2], warned[2];  // failed: the half takes no more; warned: it goes on
+  struct alignas(64) {
+    uint64_t put;     // by kernels: what the sending half has
+    uint64_t staged;  // likewise
+  } large;
 };
 
 // What a peer signals us, and what was taken of it.

@@ -113,10 +113,19 @@ struct Sender {
       }
       return A::load_relaxed(&shared->route);
     }
+    // On their way while the receiver is waited for.
+    const uint64_t put_before = A::load_relaxed(&shared->put);
+    const uint64_t staged_before = A::load_relaxed(&shared->staged);
     const uint64_t route = ask_for_route(patience);
     if (group.teams() > 1 && route != 0) {
       A::store_relaxed(&shared->route, route);
       A::store_release(&shared->routed, mark);
+    }
+    auto& told = notice(*half.lane)->large;
+    if (route == kStaged) {
+      count(&shared->staged, &told.staged, staged_before + 1);
+    } else if (route != 0 && route != kRefused) {
+      count(&shared->put, &told.put, put_before + 1);
     }
     return route;
   }
@@ -136,6 +145,11 @@ struct Sender {
     }
     const uint64_t to = find_import<A>(*half.lane, posting.place, bytes);
     return to != 0 ? to : uint64_t{kStaged};
+  }
+  // For us, and for the host, whose memory is not read here: that takes as long as a message.
+  ONEHOP_PROTOCOL void count(uint64_t* kept, uint64_t* told, uint64_t now) {
+    A::store_relaxed(kept, now);
+    A::store_relaxed(told, now);
   }
 
   template <typename G>

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a peer's counters tell of the stream domain: what calls gave to streams, and how kernels
+// sent what is too long for the ring.
+#include <chrono>
+
+#include "conformance/gpu_stream.h"
+
+namespace conformance {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t kLarge = 1'000'003;
+
+class GpuStreamCounts : public ::testing::TestWithParam<LinkKind> {};
+
+oh_peer_stats stats_of(Side& side) { return side.peer().stats(); }
+bool is_mapped(const LinkKind& kind) { return kind.memory[0] != MemoryKind::kAsync; }
+
+TEST_P(GpuStreamCounts, ACallCountsWhatItGivesToAStream) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer out = side.buffer(kLarge);
+    Buffer in = side.buffer(kLarge);
+    const oh_peer_stats before = stats_of(side);
+    EXPECT_EQ(before.sent_operations[OH_PATH_NVLINK], 0u);
+    here.send(out, 10, 0);
+    here.send(out, 1'000, 3);
+    here.recv(in, 200, 0);
+    here.recv(in, 3'000, 3);
+    oh_peer_stats now = stats_of(side);
+    EXPECT_EQ(now.sent_operations[OH_PATH_NVLINK], 2u);
+    EXPECT_EQ(now.sent_bytes[OH_PATH_NVLINK], 1'010u);
+    EXPECT_EQ(now.received_operations[OH_PATH_NVLINK], 2u);
+    EXPECT_EQ(now.received_bytes[OH_PATH_NVLINK], 3'200u);
+    // At the end of the group only, which launches them.
+    onehop::Group group;
+    here.send(out, kLarge);
+    here.recv(in, kLarge);
+    EXPECT_EQ(stats_of(side).sent_operations[OH_PATH_NVLINK], 2u);
+    group.end();
+    now = stats_of(side);
+    EXPECT_EQ(now.sent_bytes[OH_PATH_NVLINK], 1'010u + kLarge);
+    EXPECT_EQ(now.received_bytes[OH_PATH_NVLINK], 3'200u + kLarge);
+    // A call that is refused gives nothing.
+    EXPECT_EQ(oh_peer_stream_send(side.peer().get(), here.stream(), nullptr, 1, nullptr),
+              OH_ERR_INVALID);
+    EXPECT_EQ(stats_of(side).sent_operations[OH_PATH_NVLINK], 3u);
+    here.end();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+TEST_P(GpuStreamCounts, APutIsTheCopyEngines) {
+  if (!is_mapped(GetParam())) return;  // there is none
+  const oh_path path = GetParam().processes ? OH_PATH_CUDA_IPC : OH_PATH_LOCAL;
+  run_pair(
+      GetParam(),
+      [path](Side& side) {
+        StreamSide here(side);
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer buffer = side.buffer(kLarge);
+        const oh_peer_stats before = stats_of(side);
+        onehop::check(oh_peer_stream_put(side.peer().get(), here.stream(), buffer.data(),
+                                         remote.get(), 0, kLarge));
+        const oh_peer_stats now = stats_of(side);
+        EXPECT_EQ(now.sent_operations[path], before.sent_operations[path] + 1);
+        EXPECT_EQ(now.sent_bytes[path], before.sent_bytes[path] + kLarge);
+        here.finish();
+        here.end();
+      },
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer buffer = side.buffer(kLarge);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), kLarge);
+        side.tell(region.descriptor());
+        here.end();
+      });
+}
+
+// Large messages into one place: whichever way they go, each is counted once. It is mapped behind
+// the first of them, where it can be; then all go straight into it.
+TEST_P(GpuStreamCounts, LargeMessagesAreCountedByTheWayTheyGo) {
+  const bool mapped = is_mapped(GetParam());
+  run_pair(
+      GetParam(),
+      [mapped](Side& side) {
+        StreamSide here(side);
+        Buffer buffer = side.buffer(kLarge);
+        buffer.fill(1);
+        const auto end = std::chrono::steady_clock::now() + 20s;
+        uint64_t sent = 0;
+        auto send = [&] {
+          side.tell_number(1);
+          here.send(buffer, 100);
+          here.send(buffer, kLarge);
+          here.finish();
+          const oh_peer_stats now = stats_of(side);
+          EXPECT_EQ(now.stream_put + now.stream_staged, ++sent);
+        };
+        send();
+        while (mapped && stats_of(side).stream_put == 0 && std::chrono::steady_clock::now() < end) {
+          send();
+        }
+        const oh_peer_stats before = stats_of(side);
+        for (int i = 0; i < 3; ++i) send();
+        const oh_peer_stats now = stats_of(side);
+        EXPECT_EQ(now.stream_put - before.stream_put, mapped ? 3u : 0u);
+        EXPECT_EQ(now.stream_staged - before.stream_staged, mapped ? 0u : 3u);
+        side.tell_number(0);
+        here.end();
+      },
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer buffer = side.buffer(kLarge);
+        while (side.hear_number() == 1) {
+          here.recv(buffer, 100);
+          here.recv(buffer, kLarge);
+          here.finish();
+          EXPECT_TRUE(buffer.holds(1, kLarge));
+        }
+        EXPECT_EQ(stats_of(side).stream_put + stats_of(side).stream_staged, 0u);
+        here.end();
+      });
+}
+
+TEST_P(GpuStreamCounts, AGraphIsSeenByTheDeviceAlone) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer out = side.buffer(kLarge);
+    Buffer in = side.buffer(kLarge);
+    side.peer().warmup(20s);
+    void* graph = capture_graph(here.stream(), [&] {
+      onehop::Group group;
+      here.send(out, kLarge);
+      here.recv(in, kLarge);
+      group.end();
+    });
+    for (uint64_t round = 1; round <= 3; ++round) {
+      launch_graph(graph, here.stream());
+      here.finish();
+      const oh_peer_stats now = stats_of(side);
+      EXPECT_EQ(now.stream_put + now.stream_staged, round);
+      EXPECT_EQ(now.sent_operations[OH_PATH_NVLINK], 0u);
+    }
+    side.sync();
+    destroy_graph(graph);
+    here.end();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+TEST_P(GpuStreamCounts, AResetForgetsNoCount) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer out = side.buffer(kLarge);
+    Buffer in = side.buffer(kLarge);
+    for (uint64_t round = 1; round <= 2; ++round) {
+      onehop::Group group;
+      here.send(out, kLarge);
+      here.recv(in, kLarge);
+      group.end();
+      here.finish();
+      const oh_peer_stats now = stats_of(side);
+      EXPECT_EQ(now.stream_put + now.stream_staged, round);
+      side.sync();
+      onehop::check(oh_peer_reset_lane(side.peer().get(), 0, 20'000'000'000));
+      side.sync();
+    }
+    here.end();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamCounts, ::testing::ValuesIn(stream_kinds()),
+                         [](const ::testing::TestParamInfo<LinkKind>& test) {
+                           return name_of(test);
+                         });
+
+}  // namespace
+}  // namespace conformance
