@@ -139,10 +139,13 @@ class Lanes {
       OH_REQUIRES(imports_mutex_);
   onehop::detail::LaneNotice* notices() const;
   Page* page() const { return reinterpret_cast<Page*>(memory_.data()); }
-  Status take_signal_error(const std::string& peer);
+  Status take_untold();
   Status launch(uint32_t first, uint32_t count, kernels::LanesStep step, uint8_t epoch,
                 uint64_t serial);
   bool settle_locked() OH_REQUIRES(imports_mutex_);
+  Status take_failure(uint32_t lane, uint32_t side);
+  Status take_warning(uint32_t lane, uint32_t side);
+  Status take_signal_warning();
 
   std::shared_ptr<cuda::Gpu> gpu_;
   StreamKernels kernels_;

@@ -81,43 +81,48 @@ Status Lanes::failure(uint32_t lane, LaneSide side) const {
 }
 
 Status Lanes::take_error(const std::string& peer) {
-  {
-    MutexLock lock(mutex_);
-    Status before = std::exchange(untold_, Status());
-    if (!before.ok()) {
-      return error(before.code(), "with %s: %s", peer.c_str(), before.text().c_str());
+  Status found = take_untold();
+  for (uint32_t lane = 0; lane < OH_LANES && found.ok(); ++lane) {
+    for (uint32_t side = 0; side < 2 && found.ok(); ++side) {
+      found = take_failure(lane, side);
+      if (found.ok()) found = take_warning(lane, side);
     }
   }
-  for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
-    for (uint32_t side = 0; side < 2; ++side) {
-      {
-        MutexLock lock(mutex_);
-        Status failed = failure(lane, static_cast<LaneSide>(side));
-        if (!failed.ok() && !std::exchange(told_[lane][side], true)) {
-          return error(failed.code(), "with %s: %s", peer.c_str(), failed.text().c_str());
-        }
-      }
-      auto& place = notices()[lane].warned[side];
-      const uint64_t fault = HostAtomics::load_acquire(&place.fault);
-      if (fault == OH_LANE_OK) continue;
-      const std::string text = text_of(fault, place.bytes, place.capacity);
-      HostAtomics::store_relaxed(&place.fault, OH_LANE_OK);
-      return error(status_of(fault), "with %s, on the %s side of lane %u: %s", peer.c_str(),
-                   kSides[side], lane, text.c_str());
-    }
-  }
-  return take_signal_error(peer);
+  if (found.ok()) found = take_signal_warning();
+  if (found.ok()) return {};
+  return error(found.code(), "with %s: %s", peer.c_str(), found.text().c_str());
 }
 
-Status Lanes::take_signal_error(const std::string& peer) {
+Status Lanes::take_untold() {
+  MutexLock lock(mutex_);
+  return std::exchange(untold_, Status());
+}
+
+Status Lanes::take_failure(uint32_t lane, uint32_t side) {
+  MutexLock lock(mutex_);
+  Status failed = failure(lane, static_cast<LaneSide>(side));
+  if (failed.ok() || std::exchange(told_[lane][side], true)) return {};
+  return failed;
+}
+
+Status Lanes::take_warning(uint32_t lane, uint32_t side) {
+  auto& place = notices()[lane].warned[side];
+  const uint64_t fault = HostAtomics::load_acquire(&place.fault);
+  if (fault == OH_LANE_OK) return {};
+  const std::string text = text_of(fault, place.bytes, place.capacity);
+  HostAtomics::store_relaxed(&place.fault, OH_LANE_OK);
+  return error(status_of(fault), "on the %s side of lane %u: %s", kSides[side], lane, text.c_str());
+}
+
+Status Lanes::take_signal_warning() {
   auto& place = notices()[kSignals].warned[1];
   const uint64_t fault = HostAtomics::load_acquire(&place.fault);
   if (fault == OH_LANE_OK) return {};
   const auto count = static_cast<unsigned long long>(place.capacity);
   const auto slot = static_cast<unsigned long long>(place.bytes);
   HostAtomics::store_relaxed(&place.fault, OH_LANE_OK);
-  return error(status_of(fault), "with %s: %llu signals on slot %llu: %s", peer.c_str(), count,
-               slot, text_of(fault, 0, 0).c_str());
+  return error(status_of(fault), "%llu signals on slot %llu: %s", count, slot,
+               text_of(fault, 0, 0).c_str());
 }
 
 // Relaxed: each number stands for itself.
