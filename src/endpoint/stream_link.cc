@@ -3,6 +3,8 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "endpoint/connection.h"
 
@@ -49,7 +51,7 @@ StreamLink::~StreamLink() {
   abort();
   std::shared_ptr<void> partner = partner_holder_.lock();
   if (partner && partner_ != this) partner_->abort();
-  drop_held();
+  (void)drop_held();
   std::shared_ptr<void> host = host_life_.lock();
   if (!host) return;
   if (lanes_ && lanes_->is_kept()) host_.keep(std::move(lanes_));
@@ -276,8 +278,7 @@ void StreamLink::add_import(const std::shared_ptr<ImportedBlock>& block) {
 }
 
 void StreamLink::forget_import(uint32_t number) {
-  if (!has_lanes()) return;
-  lanes_->forget_import(number);
+  if (has_lanes()) lanes_->forget_import(number);
   settle_later();
 }
 
@@ -291,7 +292,8 @@ void StreamLink::settle_later() {
   if (std::exchange(settling_, true)) return;
   later(now_ns() + kSettleTime, [this] {
     settling_ = false;
-    if (!lanes_->settle_imports()) settle_later();
+    const bool settled = !has_lanes() || lanes_->settle_imports();
+    if (!drop_held() || !settled) settle_later();
     GpuImports::instance().close_unused();
   });
 }
@@ -316,7 +318,12 @@ uint32_t StreamLink::publish(const std::shared_ptr<const GpuExport>& exported) {
 }
 
 void StreamLink::hold(cuda::Stream stream, bool capturing, std::shared_ptr<void> holder) {
-  drop_held();
+  bool many = false;
+  {
+    MutexLock lock(mutex_);
+    many = held_.size() >= many_held_;
+  }
+  if (many) (void)drop_held();
   auto held = std::make_shared<Held>(gpu_, std::move(holder));
   if (!capturing) {
     Result<cuda::Event> event = gpu_->take_event();
@@ -326,15 +333,21 @@ void StreamLink::hold(cuda::Stream stream, bool capturing, std::shared_ptr<void>
   held_.push_back(std::move(held));
 }
 
-// What no copy is at any more.
-void StreamLink::drop_held() {
+// Lets go of what no copy is at any more. Whether those that are left wait for nothing: a graph has
+// them.
+bool StreamLink::drop_held() {
   std::vector<std::shared_ptr<Held>> over;  // without the lock
   MutexLock lock(mutex_);
+  bool none_waits = true;
   std::erase_if(held_, [&](std::shared_ptr<Held>& held) {
     const bool drops = held->event && held->is_over();
+    none_waits = none_waits && (drops || !held->event);
     if (drops) over.push_back(std::move(held));
     return drops;
   });
+  // Each is asked for a few times, however many there are.
+  many_held_ = std::max(kFewHeld, 2 * held_.size());
+  return none_waits;
 }
 
 // A put of the stream domain goes by the engine: where the host's puts go.

@@ -102,6 +102,7 @@ class StreamLink {
     bool ready_there = false;
     bool ready_early = false;  // for the reset after this one
   };
+  static constexpr size_t kFewHeld = 16;
   struct Held;  // memory that a copy may be at
 
   // Runs the call on the watcher's thread, if everybody is still there.
@@ -122,7 +123,7 @@ class StreamLink {
   void move_on(uint32_t lane, Reset& reset);
   void step_later(uint32_t lane);
   void settle_later();
-  void drop_held();
+  bool drop_held();
   void refuse(Status status);
 
   Pair& pair_;
@@ -145,6 +146,7 @@ class StreamLink {
   mutable Mutex mutex_;
   Status why_not_ OH_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Held>> held_ OH_GUARDED_BY(mutex_);
+  size_t many_held_ OH_GUARDED_BY(mutex_) = kFewHeld;  // from here on they are looked through
   std::atomic<uint64_t> resets_[OH_LANES] = {};
   std::atomic<bool> resetting_[OH_LANES] = {};
   // On the watcher's thread only.

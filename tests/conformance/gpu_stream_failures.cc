@@ -252,6 +252,49 @@ TEST(GpuStream, PutsAndSignalsInTheOrderOfAStream) {
   run_pair(with_stream(), both, both);
 }
 
+// Puts hold the peer's memory until they are through: many at little cost, and the last ones no
+// longer than the peer wants it, though nobody puts again.
+TEST(GpuStream, WhatPutsHoldIsLetGo) {
+  constexpr uint64_t kPuts = 300;
+  run_pair(
+      between_gpus(MemoryKind::kMalloc),
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer out = side.buffer(100);
+        onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
+        const size_t before = Open::settled().driver.imports;
+        side.sync();
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        fake_driver().hold_all();
+        const uint64_t asked = fake_driver().calls("cuEventQuery");
+        for (uint64_t i = 0; i < kPuts; ++i) {
+          onehop::check(oh_peer_stream_put(side.peer().get(), here.stream(), out.data(),
+                                           remote.get(), 0, 100));
+        }
+        EXPECT_LE(fake_driver().calls("cuEventQuery") - asked, 4 * kPuts);
+        fake_driver().release_all();
+        here.finish();
+        EXPECT_EQ(Open::now().driver.imports, before + 1);
+        side.sync();
+        EXPECT_TRUE(eventually([&] { return Open::now().driver.imports == before; }));
+        here.end();
+      },
+      [](Side& side) {
+        StreamSide here(side);
+        onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
+        Buffer in = side.buffer(100);
+        side.sync();
+        onehop::Region region = side.endpoint().register_memory(in.data(), in.size());
+        side.tell(region.descriptor());
+        side.sync();
+        region.deregister(20s);
+        {
+          Buffer gone = std::move(in);
+        }
+        here.end();
+      });
+}
+
 // What cannot be is refused at the call, with what to do.
 TEST(GpuStream, CallsThatMakeNoSenseAreRefused) {
   auto both = [](Side& side) {
