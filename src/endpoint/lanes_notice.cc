@@ -8,7 +8,6 @@
 namespace oh {
 
 using onehop::detail::HostAtomics;
-using onehop::detail::LaneNotice;
 
 namespace {
 
