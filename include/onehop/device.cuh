@@ -70,8 +70,11 @@ class RecvLane {
     taken_ = receiver_.take(group);
   }
   // Afterwards the bytes are visible to all threads of the group.
-  __device__ oh_lane_fault recv(void* data, uint64_t capacity) {
-    if (taken_) receiver_.receive(group_, data, capacity);
+  // A large message goes there directly if it is all within the target (oh_peer_lane_target).
+  __device__ oh_lane_fault recv(void* data, uint64_t capacity, const oh_lane_target& target = {}) {
+    if (taken_) {
+      receiver_.receive(group_, data, capacity, detail::place_in(target, data, capacity));
+    }
     return fault();
   }
   // Bytes of the message that came last; more than its capacity if that was too small.
@@ -106,10 +109,11 @@ __device__ oh_lane_fault send(const oh_lane_handle& handle, Group& group, const 
 // `received` may be null; else it gets the bytes of the message.
 template <typename Group>
 __device__ oh_lane_fault recv(const oh_lane_handle& handle, Group& group, void* data,
-                              uint64_t capacity, uint64_t* received = nullptr) {
+                              uint64_t capacity, uint64_t* received = nullptr,
+                              const oh_lane_target& target = {}) {
   detail::Receiver<detail::DeviceAtomics> receiver(handle, group);
   if (receiver.take(group)) {
-    receiver.receive(group, data, capacity, {}, true);
+    receiver.receive(group, data, capacity, detail::place_in(target, data, capacity), true);
     receiver.give(group);
   }
   if (received != nullptr) *received = receiver.length;

@@ -60,6 +60,15 @@ typedef struct oh_remote_memory {
   uint64_t size; /* in bytes */
 } oh_remote_memory;
 
+/* Memory of ours into which the peer may put large messages that kernels receive. */
+typedef struct oh_lane_target {
+  uint64_t base;   /* where it begins */
+  uint64_t size;   /* in bytes */
+  uint64_t offset; /* of `base` in the peer's mapping */
+  uint32_t region; /* the number of that; 0: none */
+  uint32_t reserved;
+} oh_lane_target;
+
 /*
  * What became of an operation of a kernel. The first that fails a lane is kept for the host
  * (oh_peer_async_error); then every operation on that half of the lane fails until it is reset.

@@ -181,6 +181,7 @@ class Peer {
   OnStream on(void* stream) const;
   void warmup(Timeout timeout = kDefaultTimeout);
   oh_lane_handle device_handle(uint32_t lane) const;
+  oh_lane_target lane_target(void* data, size_t size) const;
   void reset_lane(uint32_t lane, Timeout timeout = kDefaultTimeout);
   oh_stream_info stream_info() const;
 

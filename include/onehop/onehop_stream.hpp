@@ -111,6 +111,11 @@ inline oh_lane_handle Peer::device_handle(uint32_t lane) const {
   check(oh_peer_device_handle(get(), lane, &handle));
   return handle;
 }
+inline oh_lane_target Peer::lane_target(void* data, size_t size) const {
+  oh_lane_target target{};
+  check(oh_peer_lane_target(get(), data, size, &target));
+  return target;
+}
 inline void Peer::reset_lane(uint32_t lane, Timeout timeout) {
   check(oh_peer_reset_lane(get(), lane, timeout.count()));
 }

@@ -83,6 +83,13 @@ OH_API oh_status oh_group_end(void);
 
 /* For kernels of the caller's own: onehop/device.cuh. Valid until the peer is closed. */
 OH_API oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_handle* handle);
+/*
+ * For receives of such kernels: large messages go straight into this device memory instead of
+ * through the lane's chunks, from when the peer has mapped it until it is freed. OH_ERR_NOT_VIABLE:
+ * the peer cannot map it.
+ */
+OH_API oh_status oh_peer_lane_target(oh_peer* peer, void* data, size_t size,
+                                     oh_lane_target* target);
 /* A region of the peer's, as kernels put into it. Valid until it is detached. */
 OH_API oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_memory* memory);
 

@@ -131,6 +131,18 @@ oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_handle* ha
   return OH_OK;
 }
 
+oh_status oh_peer_lane_target(oh_peer* peer, void* data, size_t size, oh_lane_target* target) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(target);
+  OH_REPORT_IF_ERROR(check_buffer(data, size));
+  const Config& config = peer->endpoint->config();
+  Result<oh_lane_target> found = target_for_kernels(*peer->endpoint, *peer->peer, data, size,
+                                                    deadline_after(OH_TIMEOUT_DEFAULT, config));
+  OH_REPORT_IF_ERROR(found.status());
+  *target = *found;
+  return OH_OK;
+}
+
 oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_memory* memory) {
   OH_CHECK_ARGUMENT(remote);
   OH_CHECK_ARGUMENT(memory);

@@ -46,6 +46,10 @@ Status put_by_stream(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
 Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
                                             const RemoteTarget& target);
 
+// Where messages that our kernels receive may be put.
+Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* data, uint64_t size,
+                                          Deadline deadline);
+
 void begin_group();
 // OH_ERR_INVALID: there is none. Of several streams whose launches fail the first is told.
 Status end_group();

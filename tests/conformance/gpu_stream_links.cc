@@ -93,6 +93,33 @@ TEST(GpuHeldStream, APutUnderWayOutlivesTheLink) {
       });
 }
 
+// Memory that the peer's kernels may put into; what it cannot map is said to be none.
+TEST(GpuStreamLinks, TargetsOfReceivesByKernels) {
+  for (MemoryKind kind : {MemoryKind::kMalloc, MemoryKind::kAsync}) {
+    auto both = [kind](Side& side) {
+      side.connect();
+      Buffer buffer = side.buffer(600'000);
+      oh_lane_target target{};
+      const oh_status status =
+          oh_peer_lane_target(side.peer().get(), buffer.data() + 16, 500'000, &target);
+      if (kind == MemoryKind::kAsync) {
+        EXPECT_EQ(status, OH_ERR_NOT_VIABLE) << oh_error_text();
+      } else {
+        onehop::check(status);
+        EXPECT_EQ(target.base, reinterpret_cast<uint64_t>(buffer.data() + 16));
+        EXPECT_EQ(target.size, 500'000u);
+        EXPECT_GE(target.offset, 16u);
+        EXPECT_NE(target.region, 0u);
+      }
+      std::vector<uint8_t> host(100);
+      EXPECT_EQ(oh_peer_lane_target(side.peer().get(), host.data(), 100, &target), OH_ERR_INVALID);
+      side.sync();
+      side.disconnect();
+    };
+    run_pair(real_if_wanted(between_gpus(kind)), both, both);
+  }
+}
+
 // Two threads, each with a stream: the lane's order is that of their calls, whatever it is.
 TEST(GpuStreamLinks, ThreadsShareALane) {
   static constexpr size_t kSize = 3'000;

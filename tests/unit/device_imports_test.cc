@@ -106,4 +106,17 @@ TEST(DeviceImportsTest, SeveralLookWhileItChanges) {
   }
 }
 
+TEST(DeviceTargetsTest, WhatIsNotAllWithinIsNowhere) {
+  std::vector<uint8_t> memory(1'000);
+  const oh_lane_target target{reinterpret_cast<uint64_t>(&memory[100]), 500, 4'096, 7, 0};
+  for (uint64_t begin : {100, 101, 599, 600}) {
+    const Place place = place_in(target, &memory[begin], 600 - begin);
+    EXPECT_EQ(place.region, 7u) << begin;
+    EXPECT_EQ(place.offset, 4'096 + begin - 100);
+    EXPECT_EQ(place_in(target, &memory[begin], 601 - begin).region, 0u) << begin;
+  }
+  EXPECT_EQ(place_in(target, &memory[99], 1).region, 0u);
+  EXPECT_EQ(place_in({}, &memory[100], 1).region, 0u);
+}
+
 }  // namespace

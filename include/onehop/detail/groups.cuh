@@ -106,14 +106,14 @@ struct ClusterGroup : detail::OneTeam<ClusterGroup> {
   __device__ bool any(bool flag) const {
     const uint32_t here = __syncthreads_or(flag) != 0;
     bool found = false;
-    const uint32_t place = put(here);
+    const uint32_t place = show(here);
     for (uint32_t i = 0; i < blocks(); ++i) found = found || read(place, i) != 0;
     // No block leaves while another one looks at its memory.
     sync();
     return found;
   }
   __device__ uint64_t share(uint64_t value) const {
-    const uint64_t shared = read(put(value), 0);
+    const uint64_t shared = read(show(value), 0);
     sync();
     return shared;
   }
@@ -130,7 +130,7 @@ struct ClusterGroup : detail::OneTeam<ClusterGroup> {
     return count;
   }
   // The value of each block's first thread, for all blocks to read.
-  __device__ uint32_t put(uint64_t value) const {
+  __device__ uint32_t show(uint64_t value) const {
     __shared__ uint64_t shared;
     if (detail::thread_of_block() == 0) shared = value;
     sync();

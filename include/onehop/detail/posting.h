@@ -22,6 +22,13 @@ struct Place {
   uint64_t offset = 0;  // 48 bits
 };
 
+// Of a receive into memory of a target; none, if it is not all within.
+ONEHOP_PROTOCOL Place place_in(const oh_lane_target& target, const void* data, uint64_t bytes) {
+  const uint64_t at = reinterpret_cast<uint64_t>(data) - target.base;
+  if (at > target.size || bytes > target.size - at) return {};
+  return {target.region, target.offset + at};
+}
+
 // A mapped region of the peer's. A table has 2^shift of them, found from number on; none is full.
 inline constexpr uint64_t kGone = 1;  // no region has that number
 struct ImportEntry {

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/stream_launch.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <mutex>
+
+namespace oh {
+
+using kernels::StreamKind;
+using kernels::StreamOp;
+
+namespace {
+
+constexpr uint64_t kBlockBytes = 6 * 1024;  // of a small message: a line a thread
+constexpr uint32_t kOfPeers = 2;            // of the GPU's processors a group takes 1 / 2
+
+// Blocks of one message.
+uint32_t blocks_for(const StreamOp& op, const Config& config, uint32_t most) {
+  if (!of_lane(op)) return 1;
+  const auto share = static_cast<uint64_t>(config.stream_share);
+  const auto blocks = static_cast<uint64_t>(config.stream_blocks);
+  const uint64_t wanted = std::min((op.bytes + share - 1) / share, blocks);
+  return std::clamp<uint32_t>(static_cast<uint32_t>(wanted), 1, std::max<uint32_t>(most, 1));
+}
+
+// How a launch is divided: into teams, each of `cluster` blocks.
+struct Layout {
+  uint32_t teams = 0;
+  uint32_t cluster = 1;
+};
+
+// A small message of several blocks is one team, a cluster: it takes its lane at once. A large one
+// may go through chunks, which teams fill and empty beside each other.
+uint32_t cluster_for(const PendingOp& only) {
+  constexpr uint32_t kMostBlocks = 8;  // that every GPU with clusters has
+  const Endpoint& endpoint = *only.endpoint;
+  const bool small = only.op.bytes <= only.peer->stream().lanes().most_buffered(only.op.lane.lane);
+  if (!of_lane(only.op) || !small || !endpoint.gpu()->clusters()) return 1;
+  return std::bit_floor(blocks_for(only.op, endpoint.config(), kMostBlocks));
+}
+
+// Teams for each operation; those of one half of a lane share theirs and follow each other.
+Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
+  const auto processors = static_cast<uint32_t>(gpu.facts().processors);
+  const uint32_t most = processors / kOfPeers / static_cast<uint32_t>(run.size());
+  Layout layout;
+  if (run.size() == 1) layout.cluster = cluster_for(run.front());
+  for (size_t i = 0; i < run.size(); ++i) {
+    StreamOp& op = run[i].op;
+    const StreamOp* before = nullptr;
+    for (size_t k = 0; k < i && of_lane(op); ++k) {
+      const bool same = run[k].peer == run[i].peer && run[k].op.kind == op.kind &&
+                        run[k].op.lane.lane == op.lane.lane;
+      if (same) before = &run[k].op;
+    }
+    op.first = before ? before->first : layout.teams;
+    op.teams = before               ? before->teams
+               : layout.cluster > 1 ? 1
+                                    : blocks_for(op, run[i].endpoint->config(), most);
+    op.lane.follows = before ? before->lane.token : 0;
+    if (!before) layout.teams += op.teams;
+  }
+  return layout;
+}
+
+// Of the blocks of a launch in which a message may be put.
+uint32_t shared_for(const std::vector<PendingOp>& run) {
+  auto may_put = [](const PendingOp& one) {
+    return one.op.kind == StreamKind::kSend && one.endpoint->gpu()->bulk_copies() &&
+           one.op.bytes > one.peer->stream().lanes().most_buffered(one.op.lane.lane);
+  };
+  return std::any_of(run.begin(), run.end(), may_put) ? kernels::kBulkShared : 0;
+}
+
+template <typename Args>
+Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
+  auto args = std::make_unique<Args>();
+  args->count = run.size();
+  for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
+  cuda::Gpu& gpu = *run.front().endpoint->gpu();
+  const cuda::Grid grid{layout.teams, kernels::kStreamThreads, 1, shared_for(run)};
+  return gpu.launch_remote(run.front().stream, kernel, grid, args.get());
+}
+
+// A thread a line, where that is less than a block: fewer look at the ring, and begin sooner.
+uint32_t threads_for(const StreamOp& op) {
+  constexpr uint64_t kWarpBytes = 384;
+  if (!of_lane(op)) return 32;
+  if (op.bytes > kBlockBytes) return kernels::kStreamThreads;
+  return static_cast<uint32_t>(std::max<uint64_t>(1, (op.bytes + kWarpBytes - 1) / kWarpBytes)) *
+         32;
+}
+
+Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
+  const PendingOp& only = run.front();
+  kernels::StreamArgs args{only.op};
+  const cuda::Grid grid{layout.teams * layout.cluster, threads_for(only.op), layout.cluster,
+                        shared_for(run)};
+  return only.endpoint->gpu()->launch_remote(only.stream, kernel, grid, &args);
+}
+
+// The turns of all halves that a launch takes, in an order that is the same for everybody.
+class Turns {
+ public:
+  explicit Turns(std::vector<PendingOp>& run) {
+    std::vector<Mutex*> turns;
+    for (PendingOp& one : run) {
+      if (one.capturing || !of_lane(one.op)) continue;
+      turns.push_back(&one.peer->stream().lanes().turn(one.op.lane.lane, side_of(one.op)));
+    }
+    std::sort(turns.begin(), turns.end(), std::less<>());
+    turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
+    for (Mutex* turn : turns) held_.emplace_back(turn->native());
+  }
+
+ private:
+  std::vector<std::unique_lock<std::mutex>> held_;
+};
+
+}  // namespace
+
+Status wait_for_reset(const PendingOp& one) {
+  StreamLink& stream = one.peer->stream();
+  const uint32_t lane = one.op.lane.lane;
+  if (!of_lane(one.op) || one.capturing || !stream.is_resetting(lane)) return {};
+  auto over = [&] { return !stream.is_resetting(lane) || !one.peer->usable().ok(); };
+  if (!one.endpoint->wait_for(over, one.peer.get(), WaitKind::kConnect, 0, one.deadline)) {
+    return error(OH_ERR_TIMEOUT,
+                 "lane %u of %s is being reset, which did not end in time: a kernel of either side "
+                 "is still at it",
+                 lane, one.peer->pair().name.c_str());
+  }
+  return one.peer->usable();
+}
+
+Status launch(std::vector<PendingOp>& run) {
+  PendingOp& front = run.front();
+  for (const PendingOp& one : run) OH_RETURN_IF_ERROR(wait_for_reset(one));
+  const Turns turns(run);
+  if (!front.capturing) {
+    for (PendingOp& one : run) {
+      if (!of_lane(one.op)) continue;
+      OH_RETURN_IF_ERROR(
+          one.peer->stream().lanes().order(one.op.lane.lane, side_of(one.op), one.stream));
+    }
+  }
+  const Layout layout = lay_out(run, *front.endpoint->gpu());
+  const StreamKernels& with = front.peer->stream().lanes().kernels();
+  Status status = run.size() == 1 ? launch_one(run, with.one, layout)
+                  : run.size() <= kernels::kFew
+                      ? launch_with<kernels::StreamFewArgs>(run, with.few, layout)
+                      : launch_with<kernels::StreamManyArgs>(run, with.many, layout);
+  OH_RETURN_IF_ERROR(status);
+  for (PendingOp& one : run) {
+    Lanes& lanes = one.peer->stream().lanes();
+    if (one.capturing) {
+      lanes.keep();
+      continue;
+    }
+    one.peer->stream().counts().count(one.op);
+    if (of_lane(one.op)) {
+      OH_RETURN_IF_ERROR(lanes.ordered(one.op.lane.lane, side_of(one.op), one.stream));
+    }
+  }
+  return {};
+}
+
+}  // namespace oh
