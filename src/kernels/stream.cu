@@ -7,7 +7,10 @@
 namespace {
 
 using oh::kernels::StreamOp;
+using onehop::detail::cluster_rank;
+using onehop::detail::cluster_size;
 using onehop::detail::DeviceAtomics;
+using onehop::detail::sync_cluster;
 
 // The blocks of one operation. Each is a team, or each cluster of them, which shares its leader's
 // values and its doubts through the memory of its blocks: one barrier, where teams would look at
@@ -25,33 +28,21 @@ struct Teams {
   // Before the first share(): nobody's memory is written before its block runs.
   __device__ static void begin() {
     if (threadIdx.x == 0) doubts()[0] = doubts()[1] = 0;
-    if (blocks() > 1) sync_cluster();
+    if (cluster_size() > 1) sync_cluster();
   }
   __device__ uint32_t team() const { return at; }
   __device__ uint32_t teams() const { return of; }
-  __device__ uint32_t rank() const { return (at * blocks() + block()) * blockDim.x + threadIdx.x; }
-  __device__ uint32_t size() const { return of * blocks() * blockDim.x; }
-  __device__ bool leads() const { return threadIdx.x == 0 && block() == 0; }
+  __device__ uint32_t rank() const {
+    return (at * cluster_size() + cluster_rank()) * blockDim.x + threadIdx.x;
+  }
+  __device__ uint32_t size() const { return of * cluster_size() * blockDim.x; }
+  __device__ bool leads() const { return threadIdx.x == 0 && cluster_rank() == 0; }
 
 #if __CUDA_ARCH__ >= 900
-  __device__ static uint32_t block() {
-    uint32_t rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-  }
-  __device__ static uint32_t blocks() {
-    uint32_t count;
-    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
-    return count;
-  }
-  __device__ static void sync_cluster() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-  }
   // Into the same variable of every block.
   __device__ static void tell_all(const uint64_t* variable, uint64_t value) {
     const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(variable));
-    for (uint32_t i = 0; i < blocks(); ++i) {
+    for (uint32_t i = 0; i < cluster_size(); ++i) {
       asm volatile(
           "{ .reg .b32 there;\n"
           "  mapa.shared::cluster.u32 there, %0, %1;\n"
@@ -61,18 +52,15 @@ struct Teams {
     }
   }
 #else
-  __device__ static uint32_t block() { return 0; }
-  __device__ static uint32_t blocks() { return 1; }
-  __device__ static void sync_cluster() {}
   __device__ static void tell_all(const uint64_t*, uint64_t) {}
 #endif
 
-  __device__ void sync() const { blocks() == 1 ? __syncthreads() : sync_cluster(); }
+  __device__ void sync() const { cluster_size() == 1 ? __syncthreads() : sync_cluster(); }
   // Both in turns, so that a value is read by all before its place is written again: between two
   // of one place there is a barrier.
   __device__ bool any(bool flag) {
     const bool here = __syncthreads_or(flag) != 0;
-    if (blocks() == 1) return here;
+    if (cluster_size() == 1) return here;
     any_turn ^= 1;
     if (threadIdx.x == 0) doubts()[any_turn ^ 1] = 0;
     if (threadIdx.x == 0 && here) tell_all(&doubts()[any_turn], 1);
@@ -82,7 +70,7 @@ struct Teams {
   __device__ uint64_t share(uint64_t value) {
     __shared__ uint64_t values[2];
     share_turn ^= 1;
-    if (blocks() == 1) {
+    if (cluster_size() == 1) {
       if (leads()) values[share_turn] = value;
       __syncthreads();
     } else {
@@ -115,7 +103,8 @@ struct Teams {
     return bytes;
   }
   __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
-    const onehop::detail::Slice slice = onehop::detail::slice_of(bytes, block(), blocks());
+    const onehop::detail::Slice slice =
+        onehop::detail::slice_of(bytes, cluster_rank(), cluster_size());
     onehop::detail::copy_by(threadIdx.x, blockDim.x, to + slice.begin, from + slice.begin,
                             slice.size);
   }
@@ -126,7 +115,7 @@ __device__ __forceinline__ void run_those_of(const Args& args) {
   Teams::begin();
   // One for all of them: their places take turns from one to the next.
   Teams teams{};
-  const uint32_t team = blockIdx.x / Teams::blocks();
+  const uint32_t team = blockIdx.x / cluster_size();
   // Those of one lane follow each other, in the same blocks.
   for (uint32_t i = 0; i < args.count; ++i) {
     const StreamOp& op = args.ops[i];
@@ -144,7 +133,7 @@ __device__ __forceinline__ void run_those_of(const Args& args) {
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)
 onehop_stream(const __grid_constant__ oh::kernels::StreamArgs args) {
   Teams::begin();
-  Teams teams{blockIdx.x / Teams::blocks(), args.op.teams};
+  Teams teams{blockIdx.x / cluster_size(), args.op.teams};
   oh::kernels::run_stream<DeviceAtomics>(args.op, teams);
 }
 

@@ -30,6 +30,28 @@ __device__ __forceinline__ uint32_t thread_of_block() {
 }
 __device__ __forceinline__ uint32_t block_size() { return blockDim.x * blockDim.y * blockDim.z; }
 
+// The block within its cluster; before sm_90 each block is one by itself.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ uint32_t cluster_size() {
+  uint32_t blocks;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return blocks;
+}
+__device__ __forceinline__ void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+#else
+__device__ __forceinline__ uint32_t cluster_rank() { return 0; }
+__device__ __forceinline__ uint32_t cluster_size() { return 1; }
+__device__ __forceinline__ void sync_cluster() {}
+#endif
+
 // Not inline: it needs many registers, which the path of small messages has not to keep free.
 __device__ __noinline__ inline void copy_by(uint32_t at, uint32_t of, uint8_t* to,
                                             const uint8_t* from, uint64_t bytes) {
@@ -96,18 +118,15 @@ struct BlockGroup : detail::OneTeam<BlockGroup> {
 // All threads of the calling cluster of blocks; from sm_90 on.
 struct ClusterGroup : detail::OneTeam<ClusterGroup> {
   __device__ uint32_t rank() const {
-    return block() * detail::block_size() + detail::thread_of_block();
+    return detail::cluster_rank() * detail::block_size() + detail::thread_of_block();
   }
-  __device__ uint32_t size() const { return blocks() * detail::block_size(); }
-  __device__ void sync() const {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-  }
+  __device__ uint32_t size() const { return detail::cluster_size() * detail::block_size(); }
+  __device__ void sync() const { detail::sync_cluster(); }
   __device__ bool any(bool flag) const {
     const uint32_t here = __syncthreads_or(flag) != 0;
     bool found = false;
     const uint32_t place = show(here);
-    for (uint32_t i = 0; i < blocks(); ++i) found = found || read(place, i) != 0;
+    for (uint32_t i = 0; i < detail::cluster_size(); ++i) found = found || read(place, i) != 0;
     // No block leaves while another one looks at its memory.
     sync();
     return found;
@@ -119,16 +138,6 @@ struct ClusterGroup : detail::OneTeam<ClusterGroup> {
   }
 
  private:
-  __device__ static uint32_t block() {
-    uint32_t rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-  }
-  __device__ static uint32_t blocks() {
-    uint32_t count;
-    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
-    return count;
-  }
   // The value of each block's first thread, for all blocks to read.
   __device__ uint32_t show(uint64_t value) const {
     __shared__ uint64_t shared;
