@@ -100,7 +100,6 @@ TEST(GpuStreamFailures, WhatNoPeerSendsIsAProtocolFault) {
       onehop::check(oh_peer_reset_lane(side.peer().get(), 3, OH_TIMEOUT_DEFAULT));
     }
     side.sync();
-    exchange(side, here, 20, 3);
     here.end();
   };
   run_pair(with_stream(), both, both);
