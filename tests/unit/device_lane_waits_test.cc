@@ -217,6 +217,30 @@ TEST(DeviceLaneWaitTest, OneThreadOfAGroupGivesUp) {
   EXPECT_EQ(sides.memory(0).tx.state, make_state(1, 16) | kFailed);
 }
 
+// One thread gives up before the announcement comes, another one goes on to the large message: they
+// meet once, and never again.
+TEST(DeviceLaneWaitTest, OneThreadGivesUpBeforeTheOthersSeeALargeMessage) {
+  TwoSides sides;
+  oh_lane_handle lanes[2] = {sides.handle(1), sides.handle(1)};
+  lanes[1].timeout_ns = 0;
+  std::vector<uint8_t> target(kLarge);
+  std::atomic<bool> gave_up{false};
+  Crew crew({.teams = 1, .threads = 2});
+  Threads threads;
+  start_all(threads, crew, [&](HostGroup& group) {
+    Receiver<Delayed> receiver(lanes[group.rank()], group);
+    ASSERT_TRUE(receiver.take(group));
+    receiver.receive(group, target.data(), kLarge, {}, true);
+    if (group.rank() == 1) gave_up = true;
+    EXPECT_EQ(receiver.give(group), OH_LANE_TIMEOUT) << group.rank();
+  });
+  wait_until([&] { return gave_up.load(); });
+  announce(sides, kLarge);
+  store_at(lanes[0], 1, {{kEnded << 30 | kPut, 0, 0}, 0});
+  threads.join();
+  EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_TIMEOUT);
+}
+
 // The first team waits for the receiver, the others for it.
 TEST(DeviceLaneWaitTest, ATeamWithoutTheFirstOneGivesUp) {
   TwoSides sides({.timeout_ns = 20000});

@@ -28,6 +28,7 @@ struct Half {
   uint64_t through = 0;
   uint8_t epoch = 0;
   uint32_t fault = OH_LANE_OK;
+  bool all_know = false;  // of the team, that it is broken: nobody votes on it any more
   Cursor cursor;  // position, in the ring of the side
 
   ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
@@ -82,10 +83,13 @@ struct Half {
 
   // After this fault the lane does not go on.
   ONEHOP_PROTOCOL bool is_broken() const { return fault > OH_LANE_RANGE; }
-  // Whether any thread of the team says `bad`: then all have its fault. A barrier of the team.
+  // Whether any thread of the team says `bad`: then all have its fault, and nobody votes again:
+  // who gave up alone may be at another vote than the others. A barrier of the team.
   template <typename G>
   ONEHOP_PROTOCOL bool agree(G& group, bool bad) {
+    if (all_know) return true;
     if (!group.any(bad)) return false;
+    all_know = true;
     const bool aborted = group.any(fault == OH_LANE_ABORTED);
     const bool late = group.any(fault == OH_LANE_TIMEOUT);
     const bool wrong = group.any(fault == OH_LANE_PROTOCOL);
