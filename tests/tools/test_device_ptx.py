@@ -40,7 +40,7 @@ EXPECTED = {
     "poll_word": [ACQUIRE],
     "load_one_line": [LOAD_LINE],
     "store_one_line": [LINE],
-    "write_all_lines": [LINE] * 7,
+    "write_all_lines": [LINE] * 6,
     "give_credit": [RELEASE],
     "post_a_target": [LINE, LINE],
     "put_and_signal": [SIGNAL],

@@ -9,7 +9,8 @@
 
 namespace onehop::detail {
 
-// One half of a lane in the hands of an operation: each of its threads has one of these.
+// One half of a lane in the hands of an operation: each of its threads has one of these. In few
+// words, as a kernel that goes on sending has them in registers all the time.
 //
 //   G   a group: rank() and size() over all teams; team(), teams(); leads(): one thread of a team;
 //       share(value): the leader's value, for all of the team; any(flag): whether any of the team
@@ -21,21 +22,22 @@ struct Half {
   const oh_lane_handle* lane;
   uint32_t side;  // 0: tx, 1: rx
   LaneHalf* half;
-  uint64_t position = 0;  // of the next line
-  uint64_t begun = 0;     // where we took it over
-  uint64_t chunks = 0;    // of the staged ring; only once they were asked for
-  bool chunks_known = false;
-  uint64_t through = 0;
-  uint8_t epoch = 0;
+  uint64_t position = 0;     // of the next line
+  uint64_t begun = 0;        // where we took it over
+  uint32_t under_way = 0;    // lines before it: tx: not known to be read; rx: not told of
+  uint32_t chunks_used = 0;  // of the staged ring, since we took it over
   uint32_t fault = OH_LANE_OK;
   bool all_know = false;  // of the team, that it is broken: nobody votes on it any more
-  Cursor cursor;  // position, in the ring of the side
+  Cursor cursor;          // position, in the ring of the side
 
   ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
       : lane(&of), side(which), half(which == 0 ? &mine(of)->tx : &mine(of)->rx) {}
 
   ONEHOP_PROTOCOL void advance(uint32_t lines) {
+    // Of a thread that has had nothing to ask for it is too many, and stays so.
+    constexpr uint32_t kTooMany = 1u << 31;
     position += lines;
+    under_way = under_way + lines < kTooMany ? under_way + lines : kTooMany;
     cursor.advance(lines);
   }
 
@@ -45,11 +47,11 @@ struct Half {
     // On its way while the state is asked for: what is too old is less, or of another epoch.
     const uint64_t known = A::load_relaxed(&half->through);
     const uint64_t state = group.share(group.leads() ? claim(group.team(), group.teams()) : 0);
-    epoch = epoch_of(state);
-    through = count_of(known, epoch);
+    const uint8_t now = epoch_of(state);
     begun = position = state & kLinesMask;
+    under_way = static_cast<uint32_t>(position - count_of(known, now));
     const uint64_t ring = (side == 0 ? lane->theirs : lane->mine) + lane->lines_at;
-    cursor = Cursor({reinterpret_cast<Pair*>(ring), lane->ring_shift, epoch}, position);
+    cursor = Cursor({reinterpret_cast<Pair*>(ring), lane->ring_shift, now}, position);
     if ((state & kBusy) != 0) fault = OH_LANE_OVERLAP;
     if ((state & kFailed) != 0) fault = OH_LANE_FAILED;
     if (fault == OH_LANE_OVERLAP && group.leads()) fail(fault, 0, 0);
@@ -65,12 +67,12 @@ struct Half {
     if (!group.leads()) return;
     if (is_broken()) fail(fault, 0, 0);
     // Chunks carry no flag: none is stored after the next epoch has begun.
-    if (chunks_known) A::fence();
+    if (chunks_used != 0) A::fence();
     bool good = !is_broken();
     if (group.teams() > 1) {
       // In order where the other side is to be told of what all have done, and where all have read
       // the cursor that the last one stores. In a chain teams may differ in what they know of it.
-      const bool ordered = told || chunks_known || is_handed_over(group.teams());
+      const bool ordered = told || chunks_used != 0 || is_handed_over(group.teams());
       const uint64_t seen =
           (ordered ? A::fetch_add_ordered(&half->owner, 1) : A::fetch_add(&half->owner, 1)) + 1;
       if ((seen & 0xffff) != group.teams()) return leave(seen);
@@ -99,42 +101,42 @@ struct Half {
                     : OH_LANE_FAILED;
     return true;
   }
-  ONEHOP_PROTOCOL void know_chunks() {
-    if (!chunks_known) chunks = A::load_relaxed(&half->chunks);
-    chunks_known = true;
+  ONEHOP_PROTOCOL uint8_t epoch() const { return static_cast<uint8_t>(cursor.flag >> 24); }
+  // Takes the next `count` chunks of the staged ring: the first of them.
+  ONEHOP_PROTOCOL uint64_t use_chunks(uint32_t count) {
+    const uint64_t first = A::load_relaxed(&half->chunks) + chunks_used;
+    chunks_used += count;
+    return first;
   }
 
-  // Waits until so many lines may be written. Threads that write none need not ask.
+  // Whether so many lines may be written, as far as we know.
+  ONEHOP_PROTOCOL bool has_room(uint32_t lines) const {
+    return under_way + lines <= cursor.mask + 1;
+  }
+  // Waits until they may. Threads that write none need not ask.
   ONEHOP_PROTOCOL bool wait_for_room(uint32_t lines, Patience<A>& patience) {
-    // The difference is a ring's length at most.
-    const uint32_t under_way = static_cast<uint32_t>(position) - static_cast<uint32_t>(through);
-    if (under_way + lines <= cursor.mask + 1) return true;
-    const uint64_t upto = position + lines;
     const LaneMemory* from = (lane->flags & OH_LANE_SINGLE) != 0 ? theirs(*lane) : mine(*lane);
     const uint64_t* word = (lane->flags & OH_LANE_SINGLE) != 0 ? &from->kept_credit : &from->credit;
-    // What the peer says is not believed if it is ahead of us.
-    while (upto - through > lines_of(*lane)) {
-      const uint64_t seen = poll<A>(word, epoch);
-      if (seen <= upto && seen > through) {
-        through = seen;
-        continue;
+    while (!has_room(lines)) {
+      // What the peer says is not believed if it is ahead of us.
+      const uint64_t seen = poll<A>(word, epoch());
+      if (seen <= position && position - seen < under_way) {
+        under_way = static_cast<uint32_t>(position - seen);
+      } else if (patience.over()) {
+        return false;
       }
-      if (patience.over()) return false;
     }
     return true;
   }
 
-  ONEHOP_PROTOCOL bool owes_credit() const {
-    const uint32_t kept = static_cast<uint32_t>(position) - static_cast<uint32_t>(through);
-    return kept >= (cursor.mask + 1) / 4;
-  }
+  ONEHOP_PROTOCOL bool owes_credit() const { return under_way >= (cursor.mask + 1) / 4; }
   // By the leader, when nobody of us looks at lines before `position` any more.
   ONEHOP_PROTOCOL void give_credit() {
     if (!owes_credit()) return;
-    through = position;
+    under_way = 0;
     uint64_t* word =
         (lane->flags & OH_LANE_SINGLE) != 0 ? &mine(*lane)->kept_credit : &theirs(*lane)->credit;
-    publish<A>(word, epoch, position);
+    publish<A>(word, epoch(), position);
   }
 
   // Keeps the reason for the host, the first one.
@@ -222,11 +224,11 @@ struct Half {
       return;
     }
     // In no order: what is too old of it is less.
-    A::store_relaxed(&half->through, make_word(epoch, through));
+    A::store_relaxed(&half->through, make_word(epoch(), position - under_way));
     // The host may have failed it meanwhile: only what is ours is changed.
     const uint64_t change = position - begun - kBusy;
-    if (!chunks_known) return A::add(&half->state, change);
-    A::store_relaxed(&half->chunks, chunks);
+    if (chunks_used == 0) return A::add(&half->state, change);
+    A::store_relaxed(&half->chunks, A::load_relaxed(&half->chunks) + chunks_used);
     // Release: other blocks may be next in a chain. Pairs with claim().
     (void)A::fetch_add_ordered(&half->state, change);
   }

@@ -45,4 +45,42 @@ ONEHOP_PURE Slice slice_of(uint64_t bytes, uint32_t team, uint32_t teams) {
   return {first < end ? first : end, first < end ? end - first : 0};
 }
 
+// How a side goes through the chunks of a message: which words it waits for, by how much they may
+// be behind, and which it says so in.
+struct Chunks {
+  uint64_t bytes;  // of the message
+  const uint64_t* awaited;
+  uint64_t behind;
+  uint64_t* told;
+};
+
+// The team's chunks, one after the other: move(slot, part) by the group, between the word that says
+// that the slot is this side's and the one that says it no longer is. A wait that ends otherwise
+// leaves the rest undone.
+template <typename A, typename G, typename Move>
+ONEHOP_PROTOCOL void move_chunks(Half<A>& half, G& group, const Chunks& chunks,
+                                 Patience<A>& patience, Move&& move) {
+  const oh_lane_handle& lane = *half.lane;
+  const uint64_t whole = uint64_t{1} << lane.chunk_shift;
+  const uint64_t count = (chunks.bytes + whole - 1) >> lane.chunk_shift;
+  const uint64_t first = half.use_chunks(static_cast<uint32_t>(count));
+  for (uint64_t i = group.team(); i < count; i += group.teams()) {
+    const uint64_t chunk = first + i;
+    const uint64_t slot = chunk & (lane.chunk_slots - 1);
+    bool ours = true;
+    if (group.leads()) {
+      while (ours && poll<A>(&chunks.awaited[slot], half.epoch()) + chunks.behind < chunk + 1) {
+        ours = !patience.over();
+      }
+    }
+    if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+    if (half.agree(group, !ours)) return;
+    const uint64_t begin = i << lane.chunk_shift;
+    const uint64_t rest = chunks.bytes - begin;
+    move(lane.chunks_at + (slot << lane.chunk_shift), Slice{begin, rest < whole ? rest : whole});
+    group.sync();
+    if (group.leads()) publish<A>(&chunks.told[slot], half.epoch(), chunk + 1);
+  }
+}
+
 }  // namespace onehop::detail

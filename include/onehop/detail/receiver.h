@@ -15,12 +15,12 @@ template <typename A>
 struct Receiver {
   Half<A> half;
   Share share;
-  uint32_t most_bytes;  // of a receive that need not say where it is
+  uint32_t most;        // bytes of a small message, and of a receive that need not say where it is
   uint64_t length = 0;  // of the message that came last
 
   template <typename G>
   ONEHOP_PROTOCOL Receiver(const oh_lane_handle& lane, const G& group)
-      : half(lane, 1), share(group.rank(), group.size()), most_bytes(small_bytes(lane)) {}
+      : half(lane, 1), share(group.rank(), group.size()), most(small_bytes(lane)) {}
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
@@ -34,15 +34,17 @@ struct Receiver {
   ONEHOP_PROTOCOL void receive(G& group, void* target, uint64_t capacity, const Place& place = {},
                                bool settled = false) {
     if (half.is_broken()) return;
+    // Others of the group may have used the target until here. Before the message is there, as that
+    // costs nothing then.
+    if (!settled) group.sync();
     half.fault = OH_LANE_OK;
     length = 0;
     Patience<A> patience(half.lane);
     const bool speaks = group.leads() && group.team() == 0;
-    const bool early = capacity > most_bytes;
+    const bool early = capacity > most;
     if (early && place.region != 0) {
-      // The peer may write into the target at once. It may still be in use by others of the group,
-      // and its bytes on their way.
-      group.sync();
+      // The peer may write into the target at once: what is on its way there comes before.
+      if (settled) group.sync();
       if (speaks) A::fence();
     }
     if (early && speaks) say_where(place, capacity);
@@ -58,33 +60,22 @@ struct Receiver {
       if (head.flag == half.cursor.flag) break;
       there = !patience.over();
     }
-    if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    if (settled && !there) return;
-    // Others of the group may have used the target until here.
-    if (!settled && half.agree(group, !there)) return;
-    if (head.words[0] >> 30 == kAnnounced) {
-      length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;
-      if (!early && speaks) say_where(place, capacity);
-      return receive_large(group, static_cast<uint8_t*>(target), capacity, patience);
-    }
-    length = head.words[0];
-    const uint32_t small = head.words[0];
-    const uint32_t most = length < capacity ? small : static_cast<uint32_t>(capacity);
     uint8_t* to = static_cast<uint8_t*>(target);
-    // A kind or a length that no sender writes: what follows is not believed.
-    bool whole = small <= most_small(*half.lane);
-    if (whole && in_whole_words(to, most)) {
-      whole = read_words(small, WholeWords<uint8_t>{to, most}, head, first, patience);
-    } else if (whole) {
-      whole = read_words(small, AnyWords<uint8_t>{to, most}, head, first, patience);
+    const bool large = there && head.words[0] >> 30 == kAnnounced;
+    if (large) {
+      length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;
+    } else if (there) {
+      length = head.words[0];
+      there = receive_small(to, capacity, head, first, patience);
     }
-    if (share.rank == 0 && whole && length > capacity)
-      half.warn(OH_LANE_TRUNCATED, length, capacity);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    if (!whole && !half.is_broken()) half.fault = OH_LANE_PROTOCOL;
-    if (settled ? !whole : half.agree(group, !whole)) return;
+    if (settled ? !there : half.agree(group, !there)) return;
+    if (large) {
+      if (!early && speaks) say_where(place, capacity);
+      return receive_large(group, to, capacity, patience);
+    }
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
-    half.advance(lines_for(small));
+    half.advance(lines_for(static_cast<uint32_t>(length)));
     if (!settled && group.teams() == 1 && group.leads()) half.give_credit();
   }
 
@@ -95,17 +86,34 @@ struct Receiver {
   }
 
  private:
+  // The thread's part. False: it gave up, or the head is one that no sender writes, and what
+  // follows is not believed.
+  ONEHOP_PROTOCOL bool receive_small(uint8_t* to, uint64_t capacity, const Line& head,
+                                     const Line& first, Patience<A>& patience) {
+    if (length > most_small(*half.lane)) {
+      half.fault = OH_LANE_PROTOCOL;
+      return false;
+    }
+    const uint32_t room = static_cast<uint32_t>(length < capacity ? length : capacity);
+    const bool whole = in_whole_words(to, room)
+                           ? read_words(WholeWords<uint8_t>{to, room}, head, first, patience)
+                           : read_words(AnyWords<uint8_t>{to, room}, head, first, patience);
+    if (share.rank == 0 && whole && length > capacity) {
+      half.warn(OH_LANE_TRUNCATED, length, capacity);
+    }
+    return whole;
+  }
   template <typename Words>
-  ONEHOP_PROTOCOL bool read_words(uint32_t bytes, const Words& words, const Line& head,
-                                  const Line& first, Patience<A>& patience) {
+  ONEHOP_PROTOCOL bool read_words(const Words& words, const Line& head, const Line& first,
+                                  Patience<A>& patience) {
     if (share.rank == 0) {
       words.store(0, head.words[1]);
       words.store(4, head.words[2]);
     }
-    return read_lines<A>(half.cursor, share, bytes, words, first, patience);
+    return read_lines<A>(half.cursor, share, static_cast<uint32_t>(length), words, first, patience);
   }
   ONEHOP_PROTOCOL void say_where(const Place& place, uint64_t capacity) {
-    post<A>(theirs(*half.lane)->posted, half.epoch, half.position, {place, capacity});
+    post<A>(theirs(*half.lane)->posted, half.epoch(), half.position, {place, capacity});
   }
 
   template <typename G>
@@ -138,30 +146,12 @@ struct Receiver {
   template <typename G>
   ONEHOP_PROTOCOL void drain(G& group, uint8_t* to, Patience<A>& patience) {
     const oh_lane_handle& lane = *half.lane;
-    half.know_chunks();
-    const uint64_t most = uint64_t{1} << lane.chunk_shift;
-    const uint64_t count = (length + most - 1) >> lane.chunk_shift;
     const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
-    uint64_t* emptied = single ? mine(lane)->kept_emptied : theirs(lane)->emptied;
-    for (uint64_t i = group.team(); i < count; i += group.teams()) {
-      const uint64_t chunk = half.chunks + i;
-      const uint64_t slot = chunk & (lane.chunk_slots - 1);
-      bool there = true;
-      if (group.leads()) {
-        while (there && poll<A>(&mine(lane)->filled[slot], half.epoch) < chunk + 1) {
-          there = !patience.over();
-        }
-      }
-      if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-      if (half.agree(group, !there)) return;
-      const uint64_t begin = i << lane.chunk_shift;
-      const uint8_t* from =
-          reinterpret_cast<const uint8_t*>(lane.mine + lane.chunks_at + (slot << lane.chunk_shift));
-      group.copy(to + begin, from, length - begin < most ? length - begin : most);
-      group.sync();
-      if (group.leads()) publish<A>(&emptied[slot], half.epoch, chunk + 1);
-    }
-    half.chunks += count;
+    const Chunks chunks{length, mine(lane)->filled, 0,
+                        single ? mine(lane)->kept_emptied : theirs(lane)->emptied};
+    move_chunks(half, group, chunks, patience, [&](uint64_t slot, const Slice& part) {
+      group.copy(to + part.begin, reinterpret_cast<const uint8_t*>(lane.mine + slot), part.size);
+    });
   }
 };
 

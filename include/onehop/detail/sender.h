@@ -44,8 +44,8 @@ struct Sender {
     const uint32_t lines = lines_for(small);
     Patience<A> patience(half.lane);
     // Its share ends with one of the last lines; asking for all of them is as good.
-    const bool writes = share.first < small || share.rank == 0;
-    if (!writes || half.wait_for_room(lines, patience)) {
+    if (half.has_room(lines) || (share.first >= small && share.rank != 0) ||
+        half.wait_for_room(lines, patience)) {
       if (in_whole_words(from, small)) {
         write_lines<A>(half.cursor, share, WholeWords<const uint8_t>{from, small});
       } else {
@@ -65,10 +65,10 @@ struct Sender {
  private:
   // The ending lies before the cursor, as all of the message does by now.
   ONEHOP_PROTOCOL void store_ending(uint32_t how) {
-    const LineRing ring{half.cursor.lines, half.lane->ring_shift, half.epoch};
+    const LineRing ring{half.cursor.lines, half.lane->ring_shift, half.epoch()};
     const uint64_t position = half.position - 1;
     store_line<A>(line_at(ring, position),
-                  {{kEnded << 30 | how, 0, 0}, flag_at(half.epoch, ring.shift, position)});
+                  {{kEnded << 30 | how, 0, 0}, flag_at(half.epoch(), ring.shift, position)});
   }
   ONEHOP_PROTOCOL void say_ending() {
     if (ending == 0) return;
@@ -136,7 +136,7 @@ struct Sender {
                     static_cast<uint32_t>(bytes >> 32)},
                    half.cursor.flag});
     Posting posting;
-    while (!read_posting<A>(mine(*half.lane)->posted, half.epoch, half.position, &posting)) {
+    while (!read_posting<A>(mine(*half.lane)->posted, half.epoch(), half.position, &posting)) {
       if (patience.over()) return 0;
     }
     if (posting.capacity < bytes) {
@@ -167,30 +167,12 @@ struct Sender {
   template <typename G>
   ONEHOP_PROTOCOL void stage(G& group, const uint8_t* from, Patience<A>& patience) {
     const oh_lane_handle& lane = *half.lane;
-    half.know_chunks();
-    const uint64_t whole = uint64_t{1} << lane.chunk_shift;
-    const uint64_t count = (bytes + whole - 1) >> lane.chunk_shift;
     const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
-    const uint64_t* emptied = single ? theirs(lane)->kept_emptied : mine(lane)->emptied;
-    for (uint64_t i = group.team(); i < count; i += group.teams()) {
-      const uint64_t chunk = half.chunks + i;
-      const uint64_t slot = chunk & (lane.chunk_slots - 1);
-      bool free = true;
-      if (group.leads()) {
-        while (free && poll<A>(&emptied[slot], half.epoch) + lane.chunk_slots < chunk + 1) {
-          free = !patience.over();
-        }
-      }
-      if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-      if (half.agree(group, !free)) return;
-      const uint64_t begin = i << lane.chunk_shift;
-      uint8_t* to =
-          reinterpret_cast<uint8_t*>(lane.theirs + lane.chunks_at + (slot << lane.chunk_shift));
-      group.copy(to, from + begin, bytes - begin < whole ? bytes - begin : whole);
-      group.sync();
-      if (group.leads()) publish<A>(&theirs(lane)->filled[slot], half.epoch, chunk + 1);
-    }
-    half.chunks += count;
+    const Chunks chunks{bytes, single ? theirs(lane)->kept_emptied : mine(lane)->emptied,
+                        lane.chunk_slots, theirs(lane)->filled};
+    move_chunks(half, group, chunks, patience, [&](uint64_t slot, const Slice& part) {
+      group.copy(reinterpret_cast<uint8_t*>(lane.theirs + slot), from + part.begin, part.size);
+    });
   }
 };
 
