@@ -53,26 +53,31 @@ struct Receiver {
     Line first;
     const Pair* first_line = half.cursor.at(0);
     const Pair* own = half.cursor.at(1 + share.rank);
-    bool there = true;
-    while (there) {
+    while (true) {
       head = load_line<A>(first_line);
       first = load_line<A>(own);
       if (head.flag == half.cursor.flag) break;
-      there = !patience.over();
+      if (!patience.over()) continue;
+      head.words[0] = kNothing;
+      break;
     }
-    uint8_t* to = static_cast<uint8_t*>(target);
-    const bool large = there && head.words[0] >> 30 == kAnnounced;
-    if (large) {
-      length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;
-    } else if (there) {
+    bool good = true;
+    const bool large = head.words[0] >> 30 == kAnnounced;
+    if (is_small(head.words[0])) [[likely]] {
       length = head.words[0];
-      there = receive_small(to, capacity, head, first, patience);
+      good = receive_small(static_cast<uint8_t*>(target), capacity, head, first, patience);
+    } else if (large) {
+      length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;
+    } else {
+      // A kind or a length that no sender writes, if it is there: what follows is not believed.
+      half.fault = OH_LANE_PROTOCOL;
+      good = false;
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    if (settled ? !there : half.agree(group, !there)) return;
+    if (settled ? !good : half.agree(group, !good)) return;
     if (large) {
       if (!early && speaks) say_where(place, capacity);
-      return receive_large(group, to, capacity, patience);
+      return receive_large(group, static_cast<uint8_t*>(target), capacity, patience);
     }
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
     half.advance(lines_for(static_cast<uint32_t>(length)));
@@ -86,18 +91,22 @@ struct Receiver {
   }
 
  private:
-  // The thread's part. False: it gave up, or the head is one that no sender writes, and what
-  // follows is not believed.
+  static constexpr uint32_t kNothing = ~0u;  // no head begins with it
+
+  // Most are of fewer bytes than the ring has lines, which is told sooner.
+  ONEHOP_PROTOCOL bool is_small(uint32_t word) const {
+    return word <= half.cursor.mask || word <= most_small(*half.lane);
+  }
+  // The thread's part. False: it gave up.
   ONEHOP_PROTOCOL bool receive_small(uint8_t* to, uint64_t capacity, const Line& head,
                                      const Line& first, Patience<A>& patience) {
-    if (length > most_small(*half.lane)) {
-      half.fault = OH_LANE_PROTOCOL;
-      return false;
-    }
     const uint32_t room = static_cast<uint32_t>(length < capacity ? length : capacity);
-    const bool whole = in_whole_words(to, room)
-                           ? read_words(WholeWords<uint8_t>{to, room}, head, first, patience)
-                           : read_words(AnyWords<uint8_t>{to, room}, head, first, patience);
+    bool whole = true;
+    if (in_whole_words(to, room)) [[likely]] {
+      whole = read_words(WholeWords<uint8_t>{to, room}, head, first, patience);
+    } else {
+      whole = read_words(AnyWords<uint8_t>{to, room}, head, first, patience);
+    }
     if (share.rank == 0 && whole && length > capacity) {
       half.warn(OH_LANE_TRUNCATED, length, capacity);
     }

@@ -46,7 +46,7 @@ struct Sender {
     // Its share ends with one of the last lines; asking for all of them is as good.
     if (half.has_room(lines) || (share.first >= small && share.rank != 0) ||
         half.wait_for_room(lines, patience)) {
-      if (in_whole_words(from, small)) {
+      if (in_whole_words(from, small)) [[likely]] {
         write_lines<A>(half.cursor, share, WholeWords<const uint8_t>{from, small});
       } else {
         write_lines<A>(half.cursor, share, AnyWords<const uint8_t>{from, small});
