@@ -128,7 +128,8 @@ __device__ __forceinline__ void run_those_of(const Args& args) {
 
 }  // namespace
 
-#define ONEHOP_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// One block a processor is enough: for two of them the compiler would spill registers on sm_80.
+#define ONEHOP_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)
 onehop_stream(const __grid_constant__ oh::kernels::StreamArgs args) {
