@@ -51,6 +51,11 @@ class DeviceLargeMessagesTest : public ::testing::TestWithParam<Way> {
     return static_cast<uint64_t>(
         std::count_if(all.begin(), all.end(), [&](const Message& one) { return one.size > most; }));
   }
+  static void run_both(Flow& there, Flow& back) {
+    Threads threads;
+    there.start(threads);
+    back.start(threads);
+  }
   static uint64_t chunks_sent(TwoSides& sides, int side) {
     return sides.memory(side).tx.chunks - geometry().position;
   }
@@ -62,10 +67,7 @@ TEST_P(DeviceLargeMessagesTest, ThroughTheChunksWhereTheRegionIsNotMapped) {
   Flow back(sides, 1, course(2));
   sides.import(0, kOtherRegion, there.targets(), there.targets_size());
   sides.import(1, kRegion, back.targets(), 40);  // it ends before the targets do
-  Threads threads;
-  there.start(threads);
-  back.start(threads);
-  threads.join();
+  run_both(there, back);
   EXPECT_GT(chunks_sent(sides, 0), 1000u);
   EXPECT_EQ(chunks_sent(sides, 0), chunks_sent(sides, 1));
   EXPECT_EQ(sides.memory(1).rx.chunks, sides.memory(0).tx.chunks);
@@ -82,10 +84,7 @@ TEST_P(DeviceLargeMessagesTest, StraightIntoARegionThatIsMapped) {
   sides.import(0, kOtherRegion, back.targets(), 8);
   sides.import(0, kRegion, there.targets(), there.targets_size());
   sides.import(1, kRegion, back.targets(), back.targets_size());
-  Threads threads;
-  there.start(threads);
-  back.start(threads);
-  threads.join();
+  run_both(there, back);
   EXPECT_EQ(chunks_sent(sides, 0) + chunks_sent(sides, 1), 0u);
   for (int side : {0, 1}) {
     EXPECT_EQ(sides.notice(side).large.put, large_ones(sides));
@@ -145,6 +144,16 @@ uint32_t send_part(Crew& crew, uint32_t rank, const oh_lane_handle& lane,
   return sender.give(group);
 }
 
+// Receives a message of `size` bytes by one thread.
+void receive_whole(const oh_lane_handle& lane, std::vector<uint8_t>& target, uint64_t size,
+                   const Place& place = {}) {
+  Alone alone;
+  Receiver<Delayed> receiver(lane, alone.group);
+  ASSERT_TRUE(receiver.take(alone.group));
+  receiver.receive(alone.group, target.data(), size, place);
+  EXPECT_EQ(receiver.give(alone.group), OH_LANE_OK);
+}
+
 // The second team has nothing to send: when it comes the receiver has posted its next receive.
 TEST(DeviceLargeOrderTest, ATeamWithoutAChunkMayComeLate) {
   TwoSides sides({.small_max = 16});
@@ -155,11 +164,7 @@ TEST(DeviceLargeOrderTest, ATeamWithoutAChunkMayComeLate) {
   Crew crew({.teams = 2});
   Threads threads;
   threads.start([&] {
-    Alone alone;
-    Receiver<Delayed> receiver(theirs, alone.group);
-    ASSERT_TRUE(receiver.take(alone.group));
-    receiver.receive(alone.group, target.data(), target.size());
-    EXPECT_EQ(receiver.give(alone.group), OH_LANE_OK);
+    receive_whole(theirs, target, target.size());
     EXPECT_EQ(target, source);
     post<Delayed>(sides.memory(0).posted, 1, 2, {{}, 4000});
   });
@@ -179,13 +184,7 @@ TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoTeams) {
   const oh_lane_handle theirs = sides.handle(1);
   Crew crew({.teams = 2});
   Threads threads;
-  threads.start([&] {
-    Alone alone;
-    Receiver<Delayed> receiver(theirs, alone.group);
-    ASSERT_TRUE(receiver.take(alone.group));
-    receiver.receive(alone.group, target.data(), 128, {kRegion, 0});
-    EXPECT_EQ(receiver.give(alone.group), OH_LANE_OK);
-  });
+  threads.start([&] { receive_whole(theirs, target, 128, {kRegion, 0}); });
   EXPECT_EQ(send_part(crew, 0, lane, source), OH_LANE_OK);
   sides.import(0, kRegion, target.data(), target.size());
   EXPECT_EQ(send_part(crew, 1, lane, source), OH_LANE_OK);
