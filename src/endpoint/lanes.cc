@@ -72,9 +72,7 @@ Status Lanes::load_kernels() {
       {kernels::kStreamManyKernel, &kernels_.many},
       {kernels::kLanesKernel, &kernels_.lanes}};
   for (auto [name, function] : wanted) {
-    const bool puts = function != &kernels_.lanes && gpu_->bulk_copies();
-    Result<cuda::Function> found =
-        gpu_->kernel(kernel_image(), name, puts ? kernels::kBulkShared : 0);
+    Result<cuda::Function> found = gpu_->kernel(kernel_image(), name);
     if (!found.ok()) {
       return error(OH_ERR_NOT_VIABLE, "the kernels of the stream domain are not there: %s",
                    found.status().text().c_str());

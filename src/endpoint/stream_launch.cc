@@ -65,22 +65,13 @@ Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
   return layout;
 }
 
-// Of the blocks of a launch in which a message may be put.
-uint32_t shared_for(const std::vector<PendingOp>& run) {
-  auto may_put = [](const PendingOp& one) {
-    return one.op.kind == StreamKind::kSend && one.endpoint->gpu()->bulk_copies() &&
-           one.op.bytes > one.peer->stream().lanes().most_buffered(one.op.lane.lane);
-  };
-  return std::any_of(run.begin(), run.end(), may_put) ? kernels::kBulkShared : 0;
-}
-
 template <typename Args>
 Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
   auto args = std::make_unique<Args>();
   args->count = run.size();
   for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
   cuda::Gpu& gpu = *run.front().endpoint->gpu();
-  const cuda::Grid grid{layout.teams, kernels::kStreamThreads, 1, shared_for(run)};
+  const cuda::Grid grid{layout.teams, kernels::kStreamThreads};
   return gpu.launch_remote(run.front().stream, kernel, grid, args.get());
 }
 
@@ -93,11 +84,9 @@ uint32_t threads_for(const StreamOp& op) {
          32;
 }
 
-Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
-  const PendingOp& only = run.front();
+Status launch_one(const PendingOp& only, cuda::Function kernel, const Layout& layout) {
   kernels::StreamArgs args{only.op};
-  const cuda::Grid grid{layout.teams * layout.cluster, threads_for(only.op), layout.cluster,
-                        shared_for(run)};
+  const cuda::Grid grid{layout.teams * layout.cluster, threads_for(only.op), layout.cluster};
   return only.endpoint->gpu()->launch_remote(only.stream, kernel, grid, &args);
 }
 
@@ -148,7 +137,7 @@ Status launch(std::vector<PendingOp>& run) {
   }
   const Layout layout = lay_out(run, *front.endpoint->gpu());
   const StreamKernels& with = front.peer->stream().lanes().kernels();
-  Status status = run.size() == 1 ? launch_one(run, with.one, layout)
+  Status status = run.size() == 1 ? launch_one(front, with.one, layout)
                   : run.size() <= kernels::kFew
                       ? launch_with<kernels::StreamFewArgs>(run, with.few, layout)
                       : launch_with<kernels::StreamManyArgs>(run, with.many, layout);

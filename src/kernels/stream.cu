@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/stream.h"
 
-#include "onehop/detail/bulk.cuh"
 #include "onehop/detail/groups.cuh"
 
 namespace {
@@ -78,29 +77,6 @@ struct Teams {
       sync_cluster();
     }
     return values[share_turn];
-  }
-  // What puts in bulk fills the link with few blocks, but each wants more than a few of them.
-  __device__ uint32_t putters() const { return shared_bytes() != 0 ? of : 8; }
-  __device__ void put(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
-#if __CUDA_ARCH__ >= 900
-    extern __shared__ __align__(128) uint8_t ring[];
-    const uint64_t all = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from);
-    if (shared_bytes() >= oh::kernels::kBulkShared && all % 16 == 0) {
-      const uint64_t whole = bytes / 16 * 16;
-      if (threadIdx.x == 0) {
-        onehop::detail::copy_in_bulk(ring, oh::kernels::kBulkStage, to, from, whole);
-      }
-      const uint64_t at = whole + threadIdx.x;
-      if (at < bytes) to[at] = from[at];
-      return;
-    }
-#endif
-    copy(to, from, bytes);
-  }
-  __device__ static uint32_t shared_bytes() {
-    uint32_t bytes;
-    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
-    return bytes;
   }
   __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
     const onehop::detail::Slice slice =

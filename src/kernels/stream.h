@@ -22,9 +22,6 @@ inline constexpr char kStreamManyKernel[] = "onehop_stream_many";
 inline constexpr char kLanesKernel[] = "onehop_lanes";
 inline constexpr unsigned kStreamThreads = 512;
 inline constexpr unsigned kLanesThreads = 512;
-// Shared memory of a block that puts by bulk copies, where the GPU has them: 8 stages.
-inline constexpr uint32_t kBulkStage = 16 * 1024;
-inline constexpr uint32_t kBulkShared = 8 * kBulkStage;
 inline constexpr uint32_t kFew = 8;
 inline constexpr uint32_t kMany = 128;  // 24 KiB of arguments; a launch takes 32,764 bytes
 

@@ -253,7 +253,7 @@ TEST(GpuStream, PutsAndSignalsInTheOrderOfAStream) {
 
 // Puts hold the peer's memory until they are through: many at little cost, and the last ones no
 // longer than the peer wants it, though nobody puts again.
-TEST(GpuStream, WhatPutsHoldIsLetGo) {
+TEST(GpuHeldStream, WhatPutsHoldIsLetGo) {
   constexpr uint64_t kPuts = 300;
   run_pair(
       between_gpus(MemoryKind::kMalloc),

@@ -84,8 +84,6 @@ struct OneThread {
     find(from, bytes, &source);
     if (good) copy_pieces(std::move(target), std::move(source), bytes);
   }
-  static uint32_t putters() { return 8; }
-  void put(uint8_t* to, const uint8_t* from, uint64_t bytes) { copy(to, from, bytes); }
 };
 
 // A lane's memory as the host addresses it, for as long as it is held.

@@ -14,7 +14,6 @@ namespace fake {
 namespace {
 
 constexpr unsigned kMostThreads = 1024;  // of a block
-constexpr int kMostShared = 227 << 10;   // bytes of a block
 constexpr size_t kMostBytes = 32764;     // of a kernel's argument, as on devices
 const Kernel* const kKernels[] = {&kBatch,     &kWorker,     &kSpin, &kStream,
                                   &kStreamFew, &kStreamMany, &kLanes};
@@ -67,7 +66,6 @@ Code launch(Call& call, const LaunchConfig& config, Function function, void** ar
   const Kernel* kernel = nullptr;
   Code code = load(call, function, &kernel);
   if (code != kSuccess) return code;
-  if (config.shared_bytes > call.world().functions.at(function).most_shared) return kInvalidValue;
   if (kernel->argument > kMostBytes) return kInvalidValue;
   std::shared_ptr<StreamState> stream;
   code = call.find(config.stream, &stream);
@@ -147,16 +145,6 @@ Code cuFuncGetAttribute(int* value, int attribute, Function function) {
   if (call.world().functions.count(function) == 0) return kInvalidHandle;
   if (attribute != kFunctionMostThreads) return kInvalidValue;
   *value = static_cast<int>(kMostThreads);
-  return kSuccess;
-}
-
-Code cuFuncSetAttribute(Function function, int attribute, int value) {
-  Call call(Symbol::cuFuncSetAttribute, kContext);
-  if (!call.ok()) return call.code();
-  const auto found = call.world().functions.find(function);
-  if (found == call.world().functions.end()) return kInvalidHandle;
-  if (attribute != kFunctionMostShared || value < 0 || value > kMostShared) return kInvalidValue;
-  found->second.most_shared = static_cast<unsigned>(value);
   return kSuccess;
 }
 

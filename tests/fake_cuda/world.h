@@ -64,7 +64,6 @@ struct FunctionState {
   const Kernel* kernel = nullptr;
   Module of = nullptr;
   bool is_loaded = false;
-  unsigned most_shared = 48 << 10;  // bytes of a block
 };
 
 struct Pool {

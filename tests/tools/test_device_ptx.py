@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("device_primitives.cu")
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
-STREAM = ROOT / "src" / "kernels" / "stream.cu"
 
 LANE = "ld.acquire.sys.global.b128"
 LINE = "st.relaxed.sys.global.b128"
@@ -40,7 +39,7 @@ EXPECTED = {
     "poll_word": [ACQUIRE],
     "load_one_line": [LOAD_LINE],
     "store_one_line": [LINE],
-    "write_all_lines": [LINE] * 6,
+    "write_all_lines": [LINE] * 7,
     "give_credit": [RELEASE],
     "post_a_target": [LINE, LINE],
     "put_and_signal": [SIGNAL],
@@ -161,9 +160,11 @@ def test_what_a_send_fences_and_what_it_releases(steps: dict[str, list[str]], na
 @pytest.mark.parametrize("name", RECEIVES)
 def test_what_a_receive_fences_and_what_it_releases(steps: dict[str, list[str]], name: str) -> None:
     order = steps[name]
-    # Behind the ending of a put, before the group's barrier; and chunks, as a lane is given back.
+    # Before the peer is told of the target; behind the ending of a put, before the group's barrier;
+    # and chunks, as a lane is given back.
     fences = [i for i, step in enumerate(order) if step == FENCE]
-    assert len(fences) == 2
+    assert len(fences) == 3
+    assert LINE in order[fences[0] + 1 : fences[0] + 3]
     assert any(LOAD_LINE in order[i - 2 : i] and BARRIER.search(order[i + 1]) for i in fences)
     # An emptied chunk, behind all of the group; credit, after small and large messages and at last.
     releases = [i for i, step in enumerate(order) if step == RELEASE]
@@ -232,29 +233,3 @@ def test_the_worker_fences_before_each_word_and_before_its_last_look(tmp_path: P
     leaving = [i for i, access in enumerate(order) if access == "fence.sc.sys"]
     assert leaving
     assert all(order[i - 1] == say for i in leaving)
-
-
-# The units that copy in bulk see memory by another way than loads and stores do.
-def test_a_bulk_copy_has_arrived_when_it_returns(tmp_path: Path) -> None:
-    ptx = tmp_path / "stream.ptx"
-    compile_to("--ptx", ptx, STREAM, gpu="sm_90")
-    function = r"^\.func \w*copy_in_bulk\w*\($.*?^\}"
-    (body,) = re.findall(function, ptx.read_text(), re.MULTILINE | re.DOTALL)
-    order = re.findall(r"^\s*((?:mbarrier|fence|cp\.async)\.[\w.:]+(?: \d)?)", body, re.MULTILINE)
-    stages = 8
-    assert order == [
-        *["mbarrier.init.shared::cta.b64"] * stages,
-        "fence.mbarrier_init.release.cluster",
-        "fence.proxy.async",
-        "cp.async.bulk.wait_group.read 3",
-        "mbarrier.arrive.expect_tx.shared::cta.b64",
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes",
-        "mbarrier.try_wait.parity.shared::cta.b64",
-        "cp.async.bulk.global.shared::cta.bulk_group",
-        "cp.async.bulk.commit_group",
-        "cp.async.bulk.wait_group 0",
-        "fence.proxy.async",
-        *["mbarrier.inval.shared::cta.b64"] * stages,
-    ]
-    compile_to("--ptx", ptx, STREAM, gpu="sm_80")
-    assert "cp.async.bulk" not in ptx.read_text()

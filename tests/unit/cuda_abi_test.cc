@@ -72,7 +72,6 @@ SAME(ours::kDeviceStreamMemOps64, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_
 SAME(ours::kDeviceMps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
 SAME(ours::kDeviceHostNuma, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
 SAME(ours::kFunctionMostThreads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-SAME(ours::kFunctionMostShared, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 
 // Flags.
 SAME(ours::kCaptureGlobal, CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -248,7 +247,6 @@ SAME_CALL(module_unload, cuModuleUnload);
 SAME_CALL(module_function, cuModuleGetFunction);
 SAME_CALL(launch_kernel, cuLaunchKernel);
 SAME_CALL(launch_kernel_ex, cuLaunchKernelEx);
-SAME_CALL(function_set_attribute, cuFuncSetAttribute);
 SAME_CALL(memset8_async, cuMemsetD8Async);
 SAME_CALL(launch_host_func, cuLaunchHostFunc);
 SAME_CALL(capture_begin, cuStreamBeginCapture);

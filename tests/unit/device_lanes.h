@@ -70,8 +70,6 @@ class HostGroup {
   void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
     copy_together(Lanes{at(), threads()}, to, from, bytes);
   }
-  static uint32_t putters() { return 8; }
-  void put(uint8_t* to, const uint8_t* from, uint64_t bytes) const { copy(to, from, bytes); }
 
   // Not of the protocol: as one kernel ends before the next begins.
   void launch_ends() { crew_.all.arrive_and_wait(); }

@@ -72,22 +72,6 @@ ONEHOP_PROTOCOL void store_words(const Words& words, uint32_t at, const Line& li
   words.store(at + 2 * kWordStride, line.words[2]);
 }
 
-// What a thread carries at once of its lines, those from `line` on: the first word of line k lies
-// at at(k).
-struct Batch {
-  const Share& share;
-  uint32_t line;
-  uint32_t begin;
-  ONEHOP_PROTOCOL uint32_t at(uint32_t k) const {
-    return share.stride != 0 ? begin + k * share.stride : offset_of(line + k * share.of);
-  }
-  ONEHOP_PROTOCOL uint32_t behind(uint32_t k) const { return 1 + line + k * share.of; }
-  ONEHOP_PROTOCOL void go_on() {
-    begin = at(kLinesAtOnce);
-    line += kLinesAtOnce * share.of;
-  }
-};
-
 // The thread's lines of a message at the cursor; all are known to be free. A line is there if its
 // first word is.
 template <typename A, typename Words>
@@ -98,23 +82,34 @@ ONEHOP_PROTOCOL void write_lines(const Cursor& cursor, const Share& share, const
     head.words[1] = words.load(0);
     head.words[2] = words.load(4);
   }
-  const Line first = load_words(words, share.first, cursor.flag_of(1 + share.rank));
+  uint32_t line = share.rank;
+  uint32_t at = share.first;
+  const Line first = load_words(words, at, cursor.flag_of(1 + line));
   if (share.rank == 0) store_line<A>(cursor.at(0), head);
-  if (share.first >= words.bytes) return;
-  store_line<A>(cursor.at(1 + share.rank), first);
-  // As many loads under way as there are lines.
-  Batch batch{share, share.rank + share.of, share.next(share.first, share.rank + share.of)};
+  if (at >= words.bytes) return;
+  store_line<A>(cursor.at(1 + line), first);
+  line += share.of;
+  at = share.next(at, line);
+  // As many loads under way as there are lines, where there are many.
   ONEHOP_ROLLED
-  for (; batch.begin < words.bytes; batch.go_on()) {
+  while (share.stride != 0 && at + (kLinesAtOnce - 1) * share.stride < words.bytes) {
     Line lines[kLinesAtOnce];
     ONEHOP_UNROLLED
     for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      lines[k] = load_words(words, batch.at(k), cursor.flag_of(batch.behind(k)));
+      lines[k] = load_words(words, at + k * share.stride, cursor.flag_of(1 + line + k * share.of));
     }
     ONEHOP_UNROLLED
     for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      if (batch.at(k) < words.bytes) store_line<A>(cursor.at(batch.behind(k)), lines[k]);
+      store_line<A>(cursor.at(1 + line + k * share.of), lines[k]);
     }
+    line += kLinesAtOnce * share.of;
+    at += kLinesAtOnce * share.stride;
+  }
+  ONEHOP_ROLLED
+  while (at < words.bytes) {
+    store_line<A>(cursor.at(1 + line), load_words(words, at, cursor.flag_of(1 + line)));
+    line += share.of;
+    at = share.next(at, line);
   }
 }
 
@@ -136,31 +131,35 @@ ONEHOP_PROTOCOL bool wait_for_line(const Cursor& cursor, uint32_t behind, Line* 
 template <typename A, typename Words, typename Patience>
 ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, uint32_t bytes,
                                 const Words& words, Line seed, Patience& patience) {
-  if (share.first >= bytes) return true;
-  if (!wait_for_line<A>(cursor, 1 + share.rank, &seed, patience)) return false;
-  store_words(words, share.first, seed);
-  Batch batch{share, share.rank + share.of, share.next(share.first, share.rank + share.of)};
+  uint32_t line = share.rank;
+  uint32_t at = share.first;
+  if (at >= bytes) return true;
+  if (!wait_for_line<A>(cursor, 1 + line, &seed, patience)) return false;
+  store_words(words, at, seed);
+  line += share.of;
+  at = share.next(at, line);
   ONEHOP_ROLLED
-  for (; batch.begin < bytes; batch.go_on()) {
+  while (share.stride != 0 && at + (kLinesAtOnce - 1) * share.stride < bytes) {
     Line lines[kLinesAtOnce];
-    while (true) {
-      uint32_t missing = 0;
-      ONEHOP_UNROLLED
-      for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-        if (batch.at(k) < bytes) lines[k] = load_line<A>(cursor.at(batch.behind(k)));
-      }
-      ONEHOP_UNROLLED
-      for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-        if (batch.at(k) >= bytes) continue;
-        missing |= lines[k].flag ^ cursor.flag_of(batch.behind(k));
-      }
-      if (missing == 0) break;
-      if (patience.over()) return false;
+    ONEHOP_UNROLLED
+    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
+      lines[k] = load_line<A>(cursor.at(1 + line + k * share.of));
     }
     ONEHOP_UNROLLED
     for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      if (batch.at(k) < bytes) store_words(words, batch.at(k), lines[k]);
+      if (!wait_for_line<A>(cursor, 1 + line + k * share.of, &lines[k], patience)) return false;
+      store_words(words, at + k * share.stride, lines[k]);
     }
+    line += kLinesAtOnce * share.of;
+    at += kLinesAtOnce * share.stride;
+  }
+  ONEHOP_ROLLED
+  while (at < bytes) {
+    Line one = load_line<A>(cursor.at(1 + line));
+    if (!wait_for_line<A>(cursor, 1 + line, &one, patience)) return false;
+    store_words(words, at, one);
+    line += share.of;
+    at = share.next(at, line);
   }
   return true;
 }

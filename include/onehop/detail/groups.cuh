@@ -67,10 +67,6 @@ struct OneTeam {
   __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
     copy_by(own().rank(), own().size(), to, from, bytes);
   }
-  __device__ uint32_t putters() const { return 1; }
-  __device__ void put(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
-    own().copy(to, from, bytes);
-  }
 
  private:
   __device__ const Own& own() const { return static_cast<const Own&>(*this); }

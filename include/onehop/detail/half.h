@@ -14,9 +14,7 @@ namespace onehop::detail {
 //
 //   G   a group: rank() and size() over all teams; team(), teams(); leads(): one thread of a team;
 //       share(value): the leader's value, for all of the team; any(flag): whether any of the team
-//       says so; sync(). The last three are barriers of the team. copy(), put(): by the team, to
-//       anywhere and into the peer's memory; putters(): teams beside each other, more get into each
-//       other's way.
+//       says so; sync(). The last three are barriers of the team.
 template <typename A>
 struct Half {
   const oh_lane_handle* lane;

@@ -154,10 +154,12 @@ struct Sender {
 
   template <typename G>
   ONEHOP_PROTOCOL void put(G& group, uint8_t* to, const uint8_t* from) {
-    const uint32_t teams = group.teams() < group.putters() ? group.teams() : group.putters();
-    const bool puts = group.team() < teams;
-    const Slice slice = puts ? slice_of(bytes, group.team(), teams) : Slice{0, 0};
-    group.put(to + slice.begin, from + slice.begin, slice.size);
+    // More than that get into each other's way.
+    constexpr uint32_t kMostTeams = 8;
+    const uint32_t teams = group.teams() < kMostTeams ? group.teams() : kMostTeams;
+    const bool copies = group.team() < teams;
+    const Slice slice = copies ? slice_of(bytes, group.team(), teams) : Slice{0, 0};
+    group.copy(to + slice.begin, from + slice.begin, slice.size);
     if (group.teams() == 1) return;
     group.sync();
     // Before the team is counted, and the last one says that all is there.

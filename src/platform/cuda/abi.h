@@ -93,7 +93,7 @@ enum DeviceAttribute : int {
   kDeviceHostNuma = 134,
 };
 
-enum FunctionAttribute : int { kFunctionMostThreads = 0, kFunctionMostShared = 8 };
+enum FunctionAttribute : int { kFunctionMostThreads = 0 };
 inline constexpr int kP2pNativeAtomics = 3;  // CUdevice_P2PAttribute
 
 enum CaptureMode : int { kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2 };
@@ -246,7 +246,6 @@ struct LaunchConfig {
   X(launch_kernel, cuLaunchKernel,                                                               \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,     \
      void**, void**))                                                                            \
-  X(function_set_attribute, cuFuncSetAttribute, (Function, int, int))                            \
   X(launch_kernel_ex, cuLaunchKernelEx, (const LaunchConfig*, Function, void**, void**))
 
 #define OH_CUDA_TEST_FUNCTIONS(X)                                                             \

@@ -77,7 +77,6 @@ struct Grid {
   unsigned blocks = 1;
   unsigned threads = 1;
   unsigned cluster = 1;  // blocks of one; more than 1 only where clusters() says so
-  unsigned shared = 0;   // bytes of a block
 };
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
@@ -113,16 +112,14 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // Null: they were not loaded.
   Function batch_kernel() const { return batch_kernel_.load(std::memory_order_acquire); }
   Function worker_kernel() const { return worker_kernel_.load(std::memory_order_acquire); }
-  // Any kernel of the image, loaded now. The Gpu keeps it. `shared`: bytes of shared memory that
-  // launches may ask for, where that is more than 48 KiB.
-  oh::Result<Function> kernel(ByteView image, const char* name, unsigned shared = 0);
+  // Any kernel of the image, loaded now. The Gpu keeps it.
+  oh::Result<Function> kernel(ByteView image, const char* name);
   // Enqueues a kernel with one argument, a struct.
   Status launch(Stream stream, Function kernel, unsigned grid, unsigned threads, void* argument);
   // The same for a kernel that writes into memory of other GPUs and says so: its fences wait for
   // what kernels of this sort have written, not for the application's. Also into a capture.
   Status launch_remote(Stream stream, Function kernel, const Grid& grid, void* argument);
   bool clusters() const { return facts_.major >= 9; }
-  bool bulk_copies() const { return facts_.major >= 9; }
   // Whether the stream is being captured into a graph.
   oh::Result<bool> is_capturing(Stream stream);
   // What the stream gets from now on waits for the event.

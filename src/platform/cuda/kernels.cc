@@ -37,7 +37,7 @@ Status Gpu::load_module(ByteView image) {
   return {};
 }
 
-oh::Result<Function> Gpu::kernel(ByteView image, const char* name, unsigned shared) {
+oh::Result<Function> Gpu::kernel(ByteView image, const char* name) {
   MutexLock lock(kernels_mutex_);
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());
@@ -45,10 +45,7 @@ oh::Result<Function> Gpu::kernel(ByteView image, const char* name, unsigned shar
   Function found = nullptr;
   Code code = driver_->module_function(&found, module_, name);
   if (code != kSuccess) return failure(code, symbol::module_function, name);
-  if (shared == 0) return found;
-  code = driver_->function_set_attribute(found, kFunctionMostShared, static_cast<int>(shared));
-  if (code == kSuccess) return found;
-  return failure(code, symbol::function_set_attribute, strf("%s, %u bytes", name, shared));
+  return found;
 }
 
 // With the context entered.
@@ -82,16 +79,15 @@ Status Gpu::launch_remote(Stream stream, Function kernel, const Grid& grid, void
   config.grid_y = config.grid_z = 1;
   config.block_x = grid.threads;
   config.block_y = config.block_z = 1;
-  config.shared_bytes = grid.shared;
   config.stream = stream;
   config.attributes = attributes;
   config.attribute_count = !clusters() ? 0 : grid.cluster > 1 ? 2 : 1;
   void* arguments[] = {argument};
   Code code = driver_->launch_kernel_ex(&config, kernel, arguments, nullptr);
   if (code == kSuccess) return {};
-  return failure(code, symbol::launch_kernel_ex,
-                 strf("%u blocks of %u threads and %u bytes, cuda:%d", grid.blocks, grid.threads,
-                      grid.shared, facts_.ordinal));
+  return failure(
+      code, symbol::launch_kernel_ex,
+      strf("%u blocks of %u threads, cuda:%d", grid.blocks, grid.threads, facts_.ordinal));
 }
 
 // The stream and the event may be the caller's: what fails says nothing of our context.
