@@ -2,5 +2,6 @@
 //
 // All kernels of the library: one image.
 #include "kernels/batch.cu"
+#include "kernels/proxy.cu"
 #include "kernels/stream.cu"
 #include "kernels/worker.cu"

@@ -30,6 +30,7 @@ extern const Kernel kStream;
 extern const Kernel kStreamFew;
 extern const Kernel kStreamMany;
 extern const Kernel kLanes;
+extern const Kernel kProxy;
 
 // What a kernel of the context may touch, as the host addresses it. False: not all is mapped.
 bool pieces_of(const ContextState& context, uint64_t address, uint64_t size,
