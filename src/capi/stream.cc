@@ -126,7 +126,12 @@ oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_handle* ha
   const Config& config = peer->endpoint->config();
   OH_REPORT_IF_ERROR(
       warm_up(*peer->endpoint, *peer->peer, deadline_after(OH_TIMEOUT_DEFAULT, config)));
-  *handle = peer->peer->stream().lanes().handle(lane);
+  StreamLink& stream = peer->peer->stream();
+  if (stream.by_proxy()) {
+    return report(error(OH_ERR_NOT_VIABLE, "kernels do not reach the peer: %s",
+                        stream.why_no_kernels().c_str()));
+  }
+  *handle = stream.lanes().handle(lane);
   handle->timeout_ns = static_cast<uint64_t>(config.timeout_ns());
   return OH_OK;
 }
@@ -169,10 +174,14 @@ oh_status oh_peer_get_stream_info(oh_peer* peer, oh_stream_info* info) {
   why = status.ok() ? std::string() : status.text();
   oh_stream_info value{};
   value.ready = stream.is_ready();
-  value.path = status.ok() ? OH_PATH_NVLINK : OH_PATH_NONE;
+  const bool kernels = stream.why_no_kernels().empty();
+  value.path = !status.ok() ? OH_PATH_NONE : kernels ? OH_PATH_NVLINK : OH_PATH_PROXY;
   value.why_not = why.c_str();
-  value.small_max = static_cast<uint64_t>(peer->endpoint->config().stream_small);
-  if (stream.is_ready()) {
+  value.small_max = kernels ? static_cast<uint64_t>(peer->endpoint->config().stream_small) : 0;
+  if (stream.by_proxy()) {
+    value.stream_buffered = kernels::kProxySmall;
+    value.device_memory = stream.proxy().memory()->device_bytes();
+  } else if (stream.is_ready()) {
     value.stream_buffered = value.small_max = stream.lanes().most_buffered(0);
     value.device_memory = stream.lanes().slab()->bytes();
   }

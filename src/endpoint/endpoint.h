@@ -177,6 +177,7 @@ class Endpoint final : public Acceptor,
     MutexLock lock(kept_mutex_);
     kept_.push_back(std::move(used));
   }
+  Status count_proxies(int change) override;
   uint64_t stream_slab() override { return static_cast<uint64_t>(config_.stream_slab); }
   uint64_t stream_small() override { return static_cast<uint64_t>(config_.stream_small); }
   AnySource& any_source() override { return any_source_; }
@@ -236,6 +237,7 @@ class Endpoint final : public Acceptor,
   Result<After> after_of(const AfterOption& option, bool ask);
   Status wait_for_producer(After& after);
   static void run_progress_thread(void* context);
+  bool serve_tickets();
   bool wait_done(Request* request, Deadline deadline);
   void end_by_deadline(Request* request);
   Status timeout_status(const Request* request);
@@ -253,7 +255,8 @@ class Endpoint final : public Acceptor,
   std::unique_ptr<RegionTable> regions_;
   std::shared_ptr<cuda::Gpu> gpu_;
   std::shared_ptr<Worker> worker_;
-  std::atomic<uint32_t> polled_{0};  // operations that end by a word which a device writes
+  std::atomic<uint32_t> polled_{0};   // operations that end by a word which a device writes
+  std::atomic<uint32_t> proxies_{0};  // whose tickets the progress thread looks for
   uint64_t asked_inline_ = 0;
   uint32_t generation_ = 0;  // of fork()
   std::atomic<bool> closed_{false};

@@ -154,11 +154,30 @@ void Endpoint::run_progress_thread(void* context) {
   if (endpoint->numa_node() >= 0) place.move_to(endpoint->numa_node());
   Waiter waiter(endpoint->doorbell(), endpoint->polled_, endpoint->config_.spin_us * kMicrosecond,
                 Deadline::never());
+  waiter.look_often_for(endpoint->proxies_);
   while (!endpoint->stop_progress_.load()) {
     bool worked = endpoint->progress();
-    waiter.pause(
-        worked, [&] { return endpoint->progress_thoroughly() || endpoint->stop_progress_.load(); });
+    worked = endpoint->serve_tickets() || worked;
+    waiter.pause(worked, [&] {
+      return endpoint->progress_thoroughly() || endpoint->serve_tickets() ||
+             endpoint->stop_progress_.load();
+    });
   }
+}
+
+bool Endpoint::serve_tickets() {
+  bool any = false;
+  if (proxies_.load(std::memory_order_relaxed) == 0) return any;
+  for_each_peer([&](Peer& peer) { any = peer.stream().serve(*this) || any; });
+  return any;
+}
+
+Status Endpoint::count_proxies(int change) {
+  if (change > 0) OH_RETURN_IF_ERROR(start_progress_thread());
+  proxies_.fetch_add(static_cast<uint32_t>(change), std::memory_order_relaxed);
+  // It sleeps until it is rung for, as long as there are none.
+  doorbell().ring();
+  return {};
 }
 
 // ---- Waiting ----------------------------------------------------------------------------------

@@ -116,6 +116,11 @@ void Peer::offer_early() {
   receiver_.offer_early();
 }
 
+void Peer::discard(uint64_t tag) {
+  PairGuard guard(pair_);
+  receiver_.discard(tag);
+}
+
 bool Peer::progress_locked(Request* focus) {
   if (state_.load(std::memory_order_relaxed) != State::kOpen) {
     // What had come before the link was lost still goes where it belongs, and engines may still be
@@ -323,6 +328,7 @@ void Peer::close() {
       let_others_work();
     }
   }
+  stream_->close();
   if (connection_) {
     Bytes bye;
     Writer writer(bye);

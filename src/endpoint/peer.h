@@ -186,6 +186,8 @@ class Peer final : public PairHost,
   // is left unseen.
   bool progress(Request* focus);
   void offer_early();
+  // Drops what has come with a tag of the library's own.
+  void discard(uint64_t tag);
 
   // Ends a request that has not ended. With `give_up`, chunks under way are not waited for any
   // more: the request is in doubt then. True when it has ended.

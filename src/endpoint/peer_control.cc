@@ -80,10 +80,10 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
       return {};
     case Control::kLanes:
       return stream_->on_lanes(payload);
-    case Control::kLanesMapped:
-      return stream_->on_mapped(payload);
     case Control::kLaneReady:
       return stream_->on_ready(payload);
+    case Control::kStreamWay:
+      return stream_->on_way(payload);
     case Control::kExport:
     case Control::kExportMore:
       return on_export(payload, std::move(fds), type == Control::kExport);

@@ -7,17 +7,18 @@
 namespace oh {
 
 void Peer::open_stream(const LinkParts& parts) {
-  std::string why = parts.why_no_mapping;
+  StreamLink::WhyNot why_not;
   if (!pair_.segment) {
-    why = "the link has no shared memory: " + why_no_segment_;
+    why_not.at_all = "the link has no shared memory: " + why_no_segment_;
   } else if (our_gpu_.empty()) {
-    why = "the endpoint is for host memory: create it with a device";
+    why_not.at_all = "the endpoint is for host memory: create it with a device";
   } else if (identity_.gpu.empty()) {
-    why = "the peer's endpoint is for host memory";
-  } else if (why.empty()) {
-    why = why_no_peer_access_;
+    why_not.at_all = "the peer's endpoint is for host memory";
+  } else if (!pair_.device) {
+    why_not.at_all = why_no_device_.text();
   }
-  stream_ = std::make_unique<StreamLink>(pair_, owner_, connection_, parts.gpu, std::move(why));
+  why_not.by_kernels = parts.why_no_mapping.empty() ? why_no_peer_access_ : parts.why_no_mapping;
+  stream_ = std::make_unique<StreamLink>(pair_, owner_, connection_, parts.gpu, std::move(why_not));
 }
 
 // Without it device memory has no way over this link.

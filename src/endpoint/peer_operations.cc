@@ -341,8 +341,7 @@ Status Peer::take_async_error() {
     Status status = std::exchange(async_error_, Status());
     if (!status.ok()) return status;
   }
-  if (!stream_->has_lanes()) return {};
-  Status status = stream_->lanes().take_error(pair_.name);
+  Status status = stream_->take_error();
   // Its waits were ended by that.
   return status.code() == OH_ERR_CANCELLED && !usable().ok() ? usable() : status;
 }

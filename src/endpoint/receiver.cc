@@ -174,9 +174,20 @@ void Receiver::forget(Early* early) {
   early_pool_.release(early);
 }
 
+void Receiver::discard(uint64_t tag) {
+  while (Early* early = first_early(tag)) {
+    const bool whole = early->received == early->length;
+    if (!early->ready_to_send && whole) give_credit_back(eager_charge(early->length));
+    // The rest goes nowhere.
+    if (!early->ready_to_send && !whole) find_incoming(early->op)->early = nullptr;
+    forget(early);
+  }
+}
+
 // Ends a receive whose message has no room for it.
 bool Receiver::refuse_longer(Request* request, uint64_t length) {
   if (length <= request->size) return false;
+  request->expected = length;
   pair_.finish(*request, error(OH_ERR_TRUNCATED,
                                "a message of %llu bytes from %s does not fit into the receive of "
                                "%llu bytes: post a larger one",
@@ -185,10 +196,11 @@ bool Receiver::refuse_longer(Request* request, uint64_t length) {
   return true;
 }
 
-// The same for a message whose send is over: its sender is told apart.
+// The same for a message whose send is over: its sender is told apart, if it is the user's.
 bool Receiver::refuse_eager(Request* request, uint64_t tag, uint64_t length) {
   uint64_t capacity = request->size;
   if (!refuse_longer(request, length)) return false;
+  if (!is_user_tag(tag)) return true;
   Frame frame;
   frame.type = FrameType::kComplaint;
   frame.tag = tag;

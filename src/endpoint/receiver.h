@@ -39,6 +39,8 @@ class Receiver final : public ClaimListener {
   // Gives it a message that is here already; false when there is none, or, with a tag of the
   // library's own, when the first one is too long for it.
   bool post_early(Request* request);
+  // Drops what is here with a tag of the library's own, which its sender is through with.
+  void discard(uint64_t tag);
   // Length of the message that would be, if there is one.
   std::optional<uint64_t> early_length(uint64_t tag) {
     Early* early = first_early(tag);

@@ -307,9 +307,9 @@ std::vector<TransportFact> transports(const std::string& cuda_library) {
   by_engine("relay", "pinned host memory, between host and device, or GPUs out of reach");
   by_engine("worker",
             "a kernel that stays on the GPU while small copies come often; with ONEHOP_WORKER=1");
-  for (const char* name : {"nvlink", "proxy", "ucx"}) {
-    all.push_back({name, false, "not in this build"});
-  }
+  by_engine("nvlink", "kernels into mapped device memory, for streams and kernels");
+  by_engine("proxy", "messages for streams, where kernels do not reach the peer");
+  all.push_back({"ucx", false, "not in this build"});
   return all;
 }
 

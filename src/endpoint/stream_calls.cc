@@ -46,6 +46,7 @@ Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, Strea
   if (call.size == 0) return {};
   OH_ASSIGN_OR_RETURN(const std::shared_ptr<const GpuExport> exported,
                       memory_for_kernels(*endpoint.gpu(), call.data, call.size));
+  if (peer.stream().by_proxy()) return {};
   const bool large = call.size > peer.stream().lanes().most_buffered(call.lane);
   if (call.kind != StreamKind::kRecv || !large) return {};
   const uint64_t offset = reinterpret_cast<uint64_t>(call.data) - exported->record.base;
@@ -93,8 +94,8 @@ Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadli
   OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
   StreamLink& stream = peer.stream();
   const uint64_t before = stream.resets(lane);
-  stream.reset(lane);
-  const cuda::Gpu& gpu = stream.lanes().gpu();
+  stream.reset(lane, before);
+  const cuda::Gpu& gpu = *endpoint.gpu();
   auto done = [&] { return stream.resets(lane) != before || !peer.usable().ok() || gpu.is_lost(); };
   if (!endpoint.wait_for(done, &peer, WaitKind::kConnect, 0, deadline)) {
     return error(OH_ERR_TIMEOUT,
@@ -126,9 +127,10 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   }
   StreamOp& op = pending.op;
   op.kind = call.kind;
-  op.lane = stream.lanes().handle(call.lane);
+  if (stream.by_kernels()) op.lane = stream.lanes().handle(call.lane);
+  if (stream.by_kernels()) op.lane.token = stream.lanes().next_token();
+  op.lane.lane = call.lane;
   op.lane.timeout_ns = call.timeout_ns;
-  op.lane.token = stream.lanes().next_token();
   op.data = reinterpret_cast<uint64_t>(call.data);
   op.bytes = call.size;
   op.size_from = reinterpret_cast<uint64_t>(call.size_from);
@@ -136,7 +138,7 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   op.slot = call.slot;
   if (of_lane(op)) {
     OH_RETURN_IF_ERROR(wait_for_reset(pending));
-    OH_RETURN_IF_ERROR(stream.lanes().failure(call.lane, side_of(op)));
+    OH_RETURN_IF_ERROR(stream.failure(call.lane, side_of(op)));
     OH_RETURN_IF_ERROR(find_memory(*endpoint, *peer, call, &op));
   }
   if (group().depth > 0) {
@@ -186,6 +188,10 @@ Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* 
   OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
   OH_ASSIGN_OR_RETURN(const std::shared_ptr<const GpuExport> exported,
                       memory_for_kernels(*endpoint.gpu(), data, size));
+  if (peer.stream().by_proxy()) {
+    return error(OH_ERR_NOT_VIABLE, "kernels do not reach %s: %s", peer.pair().name.c_str(),
+                 peer.stream().why_no_kernels().c_str());
+  }
   const auto base = reinterpret_cast<uint64_t>(data);
   const uint64_t offset = base - exported->record.base;
   const uint32_t number = offset + size > kOffsets ? 0 : peer.stream().publish(exported);

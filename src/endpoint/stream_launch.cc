@@ -6,6 +6,8 @@
 #include <functional>
 #include <mutex>
 
+#include "endpoint/proxy_calls.h"
+
 namespace oh {
 
 using kernels::StreamKind;
@@ -108,23 +110,7 @@ class Turns {
   std::vector<std::unique_lock<std::mutex>> held_;
 };
 
-}  // namespace
-
-Status wait_for_reset(const PendingOp& one) {
-  StreamLink& stream = one.peer->stream();
-  const uint32_t lane = one.op.lane.lane;
-  if (!of_lane(one.op) || one.capturing || !stream.is_resetting(lane)) return {};
-  auto over = [&] { return !stream.is_resetting(lane) || !one.peer->usable().ok(); };
-  if (!one.endpoint->wait_for(over, one.peer.get(), WaitKind::kConnect, 0, one.deadline)) {
-    return error(OH_ERR_TIMEOUT,
-                 "lane %u of %s is being reset, which did not end in time: a kernel of either side "
-                 "is still at it",
-                 lane, one.peer->pair().name.c_str());
-  }
-  return one.peer->usable();
-}
-
-Status launch(std::vector<PendingOp>& run) {
+Status launch_by_kernels(std::vector<PendingOp>& run) {
   PendingOp& front = run.front();
   for (const PendingOp& one : run) OH_RETURN_IF_ERROR(wait_for_reset(one));
   const Turns turns(run);
@@ -154,6 +140,36 @@ Status launch(std::vector<PendingOp>& run) {
     }
   }
   return {};
+}
+
+}  // namespace
+
+Status wait_for_reset(const PendingOp& one) {
+  StreamLink& stream = one.peer->stream();
+  const uint32_t lane = one.op.lane.lane;
+  if (!of_lane(one.op) || one.capturing || !stream.is_resetting(lane)) return {};
+  auto over = [&] { return !stream.is_resetting(lane) || !one.peer->usable().ok(); };
+  if (!one.endpoint->wait_for(over, one.peer.get(), WaitKind::kConnect, 0, one.deadline)) {
+    return error(OH_ERR_TIMEOUT,
+                 "lane %u of %s is being reset, which did not end in time: a kernel of either side "
+                 "is still at it",
+                 lane, one.peer->pair().name.c_str());
+  }
+  return one.peer->usable();
+}
+
+Status launch(std::vector<PendingOp>& run) {
+  const cuda::Stream stream = run.front().stream;
+  const bool capturing = run.front().capturing;
+  std::vector<ProxyCall> proxied;
+  std::erase_if(run, [&](const PendingOp& one) {
+    const bool by_proxy = one.peer->stream().by_proxy();
+    if (by_proxy) proxied.push_back({one.endpoint, one.peer, one.op});
+    return by_proxy;
+  });
+  if (proxied.empty()) return launch_by_kernels(run);
+  if (run.empty()) return launch_by_proxy(proxied, stream, capturing);
+  return launch_beside(proxied, stream, capturing, [&] { return launch_by_kernels(run); });
 }
 
 }  // namespace oh

@@ -32,7 +32,7 @@ inline LaneSide side_of(const kernels::StreamOp& op) {
 // What is launched while its lane is being reset would be refused there. Either side may reset it,
 // so the caller need not know: this waits for the end.
 Status wait_for_reset(const PendingOp& one);
-// All of one stream and one GPU, as one kernel.
+// All of one stream and one GPU, as one kernel; what goes by proxy, as one beside it.
 Status launch(std::vector<PendingOp>& run);
 
 }  // namespace oh

@@ -13,7 +13,6 @@ namespace {
 constexpr int64_t kSettleTime = kMillisecond;
 constexpr int64_t kOpenTime = 50 * kMicrosecond;
 constexpr int64_t kPatience = 2 * kSecond;
-constexpr size_t kMaxText = 1024;
 }  // namespace
 
 // Until the copy is through; of one in a graph it is never known.
@@ -42,9 +41,13 @@ struct StreamLink::Held {
 };
 
 StreamLink::StreamLink(Pair& pair, StreamHost& host, std::shared_ptr<Connection> connection,
-                       std::shared_ptr<cuda::Gpu> gpu, std::string why_not)
-    : pair_(pair), host_(host), connection_(std::move(connection)), gpu_(std::move(gpu)) {
-  if (!why_not.empty()) why_not_ = Status(OH_ERR_NOT_VIABLE, std::move(why_not));
+                       std::shared_ptr<cuda::Gpu> gpu, WhyNot why_not)
+    : pair_(pair),
+      host_(host),
+      connection_(std::move(connection)),
+      gpu_(std::move(gpu)),
+      why_no_kernels_(std::move(why_not.by_kernels)) {
+  if (!why_not.at_all.empty()) why_not_ = Status(OH_ERR_NOT_VIABLE, std::move(why_not.at_all));
 }
 
 StreamLink::~StreamLink() {
@@ -55,6 +58,10 @@ StreamLink::~StreamLink() {
   std::shared_ptr<void> host = host_life_.lock();
   if (!host) return;
   if (lanes_ && lanes_->is_kept()) host_.keep(std::move(lanes_));
+  if (proxy_) {
+    (void)host_.count_proxies(-1).ok();
+    if (proxy_is_kept_.load()) host_.keep(proxy_->memory());
+  }
   MutexLock lock(mutex_);
   for (std::shared_ptr<Held>& held : held_) host_.keep(std::move(held));
 }
@@ -100,49 +107,36 @@ std::string StreamLink::waits_for() const {
 Status StreamLink::prepare() {
   if (is_ready()) return {};
   OH_RETURN_IF_ERROR(why_not());
-  Status made = make();
-  if (made.ok() && !connection_) {
-    std::shared_ptr<void> partner = partner_holder_.lock();
-    if (!partner) return error(OH_ERR_PEER_LOST, "the other end within the process is gone");
-    made = partner_->make();
-    if (!made.ok()) partner_->refuse(made);
+  std::shared_ptr<void> partner = partner_holder_.lock();
+  if (!connection_ && !partner) {
+    return error(OH_ERR_PEER_LOST, "the other end within the process is gone");
   }
-  if (!made.ok()) refuse(made);
+  make();
+  if (!connection_) partner_->make();
   later(0, [this] { advance(); });
-  return made;
+  return {};
 }
 
-Status StreamLink::make() {
+// Our lanes, or why there are none.
+void StreamLink::make() {
   MutexLock setup(setup_mutex_);
-  if (lanes_) return {};
-  OH_RETURN_IF_ERROR(why_not());
-  OH_ASSIGN_OR_RETURN(std::unique_ptr<Lanes> lanes,
-                      Lanes::create(gpu_, host_.stream_slab(), host_.stream_small()));
-  const GpuExport& exported = *lanes->slab()->exported();
+  if (lanes_ || !why_not().ok() || !why_no_kernels().empty()) return;
+  Result<std::unique_ptr<Lanes>> lanes =
+      Lanes::create(gpu_, host_.stream_slab(), host_.stream_small());
+  if (!lanes.ok()) return rule_out_kernels(lanes.status().text());
+  const GpuExport& exported = *(*lanes)->slab()->exported();
   if (!exported.mappable() && connection_) {
-    return error(OH_ERR_NOT_VIABLE, "the slab cannot be mapped by %s: %s", pair_.name.c_str(),
-                 exported.why_not.c_str());
+    return rule_out_kernels(
+        strf("the slab cannot be mapped by %s: %s", pair_.name.c_str(), exported.why_not.c_str()));
   }
-  lanes_ = std::move(lanes);
+  lanes_ = std::move(*lanes);
   made_.store(true, std::memory_order_release);
   if (aborted_.load()) lanes_->abort();
-  return {};
 }
 
 // Goes on as far as what it takes is there, until both sides are ready or it is known why not.
 void StreamLink::advance() {
   if (is_ready() || aborted_.load()) return;
-  if (!open_.load() && why_not().ok()) {
-    if (!has_lanes()) return;
-    Result<bool> open = lanes_->is_open();
-    if (!open.ok()) {
-      refuse(open.status());
-    } else if (!*open) {
-      return advance_later();
-    } else {
-      open_.store(true, std::memory_order_release);
-    }
-  }
   connection_ ? connect() : connect_within();
 }
 
@@ -154,27 +148,55 @@ void StreamLink::advance_later() {
   });
 }
 
+// Whether kernels of ours have opened the lanes; else it is asked again.
+bool StreamLink::opens() {
+  if (open_.load()) return true;
+  if (!has_lanes()) return false;
+  Result<bool> open = lanes_->is_open();
+  if (!open.ok()) rule_out_kernels(open.status().text());
+  if (!open.ok() || !*open) {
+    advance_later();
+    return false;
+  }
+  open_.store(true, std::memory_order_release);
+  return true;
+}
+
 void StreamLink::connect_within() {
   std::shared_ptr<void> partner = partner_holder_.lock();
-  if (!partner) return refuse(error(OH_ERR_PEER_LOST, "the other end of the process is gone"));
+  if (!partner) return refuse(error(OH_ERR_PEER_LOST, "the other end within the process is gone"));
   if (!why_not().ok()) return partner_->refuse(why_not());
-  if (partner_ != this && !partner_->open_.load()) {
-    partner_->advance();
-    // It looks at us again, once it is open.
-    return;
-  }
-  const bool near =
-      gpu_->reach(partner_->gpu_->facts().ordinal) && partner_->gpu_->reach(gpu_->facts().ordinal);
-  if (!near) {
-    refuse(error(OH_ERR_NOT_VIABLE, "%s and %s do not reach each other's memory",
-                 gpu_->facts().name.c_str(), partner_->gpu_->facts().name.c_str()));
-    return partner_->refuse(why_not());
+  if (!partner_->why_not().ok()) return refuse(partner_->why_not());
+  std::string why = why_no_kernels();
+  if (why.empty()) why = partner_->why_no_kernels();
+  // Whoever is later looks at both.
+  if (why.empty() && !(opens() && partner_->opens())) return;
+  if (why.empty() && !(gpu_->reach(partner_->gpu_->facts().ordinal) &&
+                       partner_->gpu_->reach(gpu_->facts().ordinal))) {
+    why = strf("%s and %s do not reach each other's memory", gpu_->facts().name.c_str(),
+               partner_->gpu_->facts().name.c_str());
   }
   for (StreamLink* end : {this, partner_}) {
-    const std::shared_ptr<Slab>& theirs = end->partner_->lanes_->slab();
-    end->lanes_->connect(theirs->address(), theirs->bytes(), theirs);
-    end->become_ready();
+    if (!why.empty()) {
+      end->go_by_proxy(why);
+    } else {
+      const std::shared_ptr<Slab>& theirs = end->partner_->lanes_->slab();
+      end->lanes_->connect(theirs->address(), theirs->bytes(), theirs);
+      end->tell_way(StreamWay::kKernels, "");
+    }
   }
+}
+
+void StreamLink::connect() {
+  if (!why_not().ok()) return tell_way(StreamWay::kNone, why_not().text());
+  if (std::string why = why_no_kernels(); !why.empty()) return go_by_proxy(why);
+  if (!opens()) return;
+  tell_lanes();
+  if (their_number_ == 0) return;
+  if (!lanes_->is_connected() && !map()) {
+    return go_by_proxy(strf("the slab of %s cannot be mapped here", pair_.name.c_str()));
+  }
+  tell_way(StreamWay::kKernels, "");
 }
 
 void StreamLink::become_ready() {
@@ -182,27 +204,18 @@ void StreamLink::become_ready() {
   pair_.my_bell->ring();
 }
 
-void StreamLink::connect() {
-  tell_lanes();
-  if (!open_.load() || their_number_ == 0 || !why_not().ok()) return;
-  if (!lanes_->is_connected() && !map()) return;
-  if (mapped_there_) become_ready();
-}
-
-// Our slab, or why there is none; a failure means that the connection is gone, which its handler
-// reports.
+// Our slab; a failure means that the connection is gone, which its handler reports.
 void StreamLink::tell_lanes() {
   if (std::exchange(told_, true)) return;
+  const std::shared_ptr<const GpuExport>& exported = lanes_->slab()->exported();
+  {
+    PairGuard guard(pair_);
+    pair_.host->publish(exported);
+  }
   Bytes bytes;
   Writer writer(bytes);
-  const bool made = open_.load() && why_not().ok();
-  if (made) {
-    PairGuard guard(pair_);
-    pair_.host->publish(lanes_->slab()->exported());
-  }
-  writer.u32(made ? lanes_->slab()->exported()->number : 0);
-  writer.u64(made ? lanes_->slab()->bytes() : 0);
-  writer.text(made ? std::string() : why_not().text().substr(0, kMaxText));
+  writer.u32(exported->number);
+  writer.u64(lanes_->slab()->bytes());
   (void)connection_->send_control(Control::kLanes, bytes).ok();
 }
 
@@ -210,26 +223,20 @@ Status StreamLink::on_lanes(ByteView payload) {
   Reader reader(payload);
   const uint32_t number = reader.u32();
   const uint64_t bytes = reader.u64();
-  const std::string why = reader.text(kMaxText);
-  if (!reader.at_end() || (number != 0 && bytes < kernels::kLeastSlab)) {
+  if (!reader.at_end() || number == 0 || bytes < kernels::kLeastSlab) {
     return error(OH_ERR_PROTOCOL, "lanes of %zu bytes", payload.size());
   }
-  if (number == 0) {
-    refuse(error(OH_ERR_NOT_VIABLE, "%s has no lanes: %s", pair_.name.c_str(), why.c_str()));
-  } else if (their_number_ == 0) {
+  if (their_number_ == 0) {
     their_number_ = number;
     their_bytes_ = bytes;
   }
   // The other side wants it: ours is made, or it hears why not.
-  Status prepared = prepare();
-  if (!prepared.ok()) {
-    OH_LOG(kInfo, "no lanes with %s: %s", pair_.name.c_str(), prepared.text().c_str());
-  }
+  (void)prepare().ok();
   advance();
   return {};
 }
 
-// Maps the other side's slab, and tells it what came of that.
+// Maps the other side's slab, and what else of its memory is here.
 bool StreamLink::map() {
   std::shared_ptr<ImportedBlock> block;
   std::vector<std::shared_ptr<ImportedBlock>> known;
@@ -238,35 +245,12 @@ bool StreamLink::map() {
     block = pair_.imports.find(their_number_);
     known = pair_.imports.on_device();
   }
-  const bool mapped = block && block->on_device && block->size >= their_bytes_;
-  std::string why;
-  if (!mapped) {
-    why = "the slab of " + pair_.name + " cannot be mapped here";
-    refuse(error(OH_ERR_NOT_VIABLE, "%s", why.c_str()));
-  } else {
-    lanes_->connect(reinterpret_cast<cuda::DevicePtr>(block->local_base), their_bytes_, block);
-    for (const std::shared_ptr<ImportedBlock>& one : known) {
-      if (one->number != their_number_) add_import(one);
-    }
+  if (!block || !block->on_device || block->size < their_bytes_) return false;
+  lanes_->connect(reinterpret_cast<cuda::DevicePtr>(block->local_base), their_bytes_, block);
+  for (const std::shared_ptr<ImportedBlock>& one : known) {
+    if (one->number != their_number_) add_import(one);
   }
-  Bytes bytes;
-  Writer(bytes).text(why.substr(0, kMaxText));
-  (void)connection_->send_control(Control::kLanesMapped, bytes).ok();
-  return mapped;
-}
-
-Status StreamLink::on_mapped(ByteView payload) {
-  Reader reader(payload);
-  const std::string why = reader.text(kMaxText);
-  if (!reader.at_end() || !told_) {
-    return error(OH_ERR_PROTOCOL, "%zu bytes about lanes that it was not told of", payload.size());
-  }
-  mapped_there_ = why.empty();
-  if (!mapped_there_) {
-    refuse(error(OH_ERR_NOT_VIABLE, "at %s: %s", pair_.name.c_str(), why.c_str()));
-  }
-  advance();
-  return {};
+  return true;
 }
 
 // ---- Memory -----------------------------------------------------------------------------------
@@ -284,7 +268,7 @@ void StreamLink::forget_import(uint32_t number) {
 
 void StreamLink::forget_within(uint32_t number) {
   std::shared_ptr<void> partner = partner_holder_.lock();
-  if (partner && partner_->is_ready()) partner_->lanes_->forget_import(number);
+  if (partner && partner_->by_kernels()) partner_->lanes_->forget_import(number);
 }
 
 // On the watcher's thread, until nobody is at what was forgotten.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StreamLink: what a peer has for the stream and kernel domains: its lanes, how both sides get to
-// know each other's, and how a lane that has failed begins a new epoch.
+// know each other's, and how a lane that has failed begins a new epoch. Where kernels do not reach
+// across the link, a proxy has the stream domain instead: at both sides, or at none
+// (stream_way.cc).
 //
 //   connecting, at each side:
 //   MADE ─▶ OPEN ──────▶ MAPPED ─────────▶ READY
 //           tells its    theirs, and       theirs have
-//           slab         tells             mapped ours
+//           slab         says KERNELS      said so, too
 //
 //   reset of a lane, at each side:
 //   IDLE ─▶ STOPPING ─▶ BEGINNING ─▶ READY ──────▶ OPENING ─▶ IDLE
@@ -25,6 +27,7 @@
 
 #include "endpoint/lanes.h"
 #include "endpoint/pair.h"
+#include "endpoint/proxy.h"
 #include "endpoint/stream_counts.h"
 
 namespace oh {
@@ -39,15 +42,24 @@ class StreamHost {
   virtual void later(int64_t at, std::function<void()> task) = 0;
   // Holds what graphs and copies under way may still use, until the endpoint is closed.
   virtual void keep(std::shared_ptr<void> used) = 0;
+  // So many proxies more are to be served by the progress thread.
+  virtual Status count_proxies(int change) = 0;
   virtual uint64_t stream_slab() = 0;   // bytes
   virtual uint64_t stream_small() = 0;  // bytes
 };
 
+// How the messages of streams travel, as one side tells the other.
+enum class StreamWay : uint8_t { kNone = 0, kKernels = 1, kProxy = 2, kUnknown = 255 };
+
 class StreamLink {
  public:
-  // `why_not`: not empty, nothing of it can be.
+  // What is known from the beginning; empty: it can be.
+  struct WhyNot {
+    std::string at_all;
+    std::string by_kernels;
+  };
   StreamLink(Pair& pair, StreamHost& host, std::shared_ptr<Connection> connection,
-             std::shared_ptr<cuda::Gpu> gpu, std::string why_not);
+             std::shared_ptr<cuda::Gpu> gpu, WhyNot why_not);
   ~StreamLink();
   // Who holds this, and who the host is; before anything else.
   void bind(std::weak_ptr<void> holder, std::weak_ptr<void> host);
@@ -61,6 +73,16 @@ class StreamLink {
   std::string waits_for() const;
   // Why it cannot be; ok: it can, or is not known yet.
   Status why_not() const;
+  // Why kernels cannot do it themselves; empty: they can, or it is not known yet.
+  std::string why_no_kernels() const;
+  // Once it is ready: one of the two.
+  bool by_kernels() const { return is_ready() && !by_proxy(); }
+  bool by_proxy() const { return by_proxy_.load(std::memory_order_acquire); }
+  Proxy& proxy() { return *proxy_; }
+  // On the progress thread; true when something happened.
+  bool serve(Endpoint& endpoint) { return by_proxy() && proxy_->serve(endpoint); }
+  // A graph may use the proxy's memory from now on.
+  void keep_proxy() { proxy_is_kept_.store(true, std::memory_order_relaxed); }
   // Not before prepare().
   Lanes& lanes() { return *lanes_; }
   bool has_lanes() const { return made_.load(std::memory_order_acquire); }
@@ -80,9 +102,18 @@ class StreamLink {
 
   // The link is lost or closed: waits of kernels end.
   void abort();
+  // Every request has ended: nothing is served any more.
+  void close();
+  // What went wrong since the last call, the first of it.
+  Status take_error();
+  // Why a half of a lane takes no more.
+  Status failure(uint32_t lane, LaneSide side) {
+    return by_proxy() ? proxy_->failure(lane, side) : lanes_->failure(lane, side);
+  }
 
-  // Begins a reset unless one is under way; resets() counts those that are through.
-  void reset(uint32_t lane);
+  // Begins a reset unless one is under way, or one more is through than `before`; resets() counts
+  // those.
+  void reset(uint32_t lane, uint64_t before);
   uint64_t resets(uint32_t lane) const;
   // From its begin until kernels take the lane again: what is launched meanwhile is refused. Not of
   // a link that is lost.
@@ -90,8 +121,8 @@ class StreamLink {
 
   // On the watcher's thread. OH_ERR_PROTOCOL: nonsense.
   Status on_lanes(ByteView payload);
-  Status on_mapped(ByteView payload);
   Status on_ready(ByteView payload);
+  Status on_way(ByteView payload);
 
  private:
   enum class Phase : uint8_t { kIdle, kStopping, kBeginning, kReady, kOpening };
@@ -107,12 +138,21 @@ class StreamLink {
 
   // Runs the call on the watcher's thread, if everybody is still there.
   void later(int64_t at, std::function<void()> call);
-  Status make();
+  void make();
+  // Why kernels cannot do it is known from now on, the first of it.
+  void rule_out_kernels(const std::string& why);
   void advance();
   void advance_later();
+  bool opens();
   void connect();
   void connect_within();
   bool map();
+  // How the two sides agree (stream_way.cc).
+  void go_by_proxy(const std::string& why);
+  Status make_proxy();
+  void tell_way(StreamWay way, const std::string& why);
+  void heard_way(StreamWay way);
+  void settle_way();
   void tell_lanes();
   void become_ready();
   void heard(uint32_t lane, uint8_t epoch);
@@ -139,12 +179,17 @@ class StreamLink {
   StreamCounts counts_;
   Mutex setup_mutex_;  // held while the driver makes something
   std::unique_ptr<Lanes> lanes_;
+  std::unique_ptr<Proxy> proxy_;
+  std::atomic<bool> by_proxy_{false};
+  std::atomic<bool> proxy_is_kept_{false};
+  std::atomic<bool> closed_{false};
   std::atomic<bool> made_{false};
   std::atomic<bool> open_{false};
   std::atomic<bool> ready_{false};
   std::atomic<bool> aborted_{false};
   mutable Mutex mutex_;
   Status why_not_ OH_GUARDED_BY(mutex_);
+  std::string why_no_kernels_ OH_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Held>> held_ OH_GUARDED_BY(mutex_);
   size_t many_held_ OH_GUARDED_BY(mutex_) = kFewHeld;  // from here on they are looked through
   std::atomic<uint64_t> resets_[OH_LANES] = {};
@@ -154,7 +199,8 @@ class StreamLink {
   bool settling_ = false;
   bool advancing_ = false;
   bool told_ = false;
-  bool mapped_there_ = false;
+  StreamWay ours_ = StreamWay::kUnknown;
+  StreamWay theirs_ = StreamWay::kUnknown;
   uint32_t their_number_ = 0;
   uint64_t their_bytes_ = 0;
 };

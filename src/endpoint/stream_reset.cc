@@ -13,16 +13,17 @@ using kernels::LanesStep;
 using onehop::detail::next_epoch;
 
 uint64_t StreamLink::resets(uint32_t lane) const {
-  return resets_[lane].load(std::memory_order_acquire);
+  return by_proxy() ? proxy_->resets(lane) : resets_[lane].load(std::memory_order_acquire);
 }
 
 bool StreamLink::is_resetting(uint32_t lane) const {
   return resetting_[lane].load(std::memory_order_acquire) && !aborted_.load();
 }
 
-void StreamLink::reset(uint32_t lane) {
-  later(0, [this, lane] {
-    if (reset_[lane].phase == Phase::kIdle) begin(lane);
+void StreamLink::reset(uint32_t lane, uint64_t before) {
+  if (by_proxy()) return proxy_->reset(lane, before);
+  later(0, [this, lane, before] {
+    if (reset_[lane].phase == Phase::kIdle && resets(lane) == before) begin(lane);
   });
 }
 
@@ -115,7 +116,7 @@ Status StreamLink::on_ready(ByteView payload) {
   Reader reader(payload);
   const uint32_t lane = reader.u32();
   const uint8_t epoch = reader.u8();
-  if (!reader.at_end() || lane >= OH_LANES || epoch == 0 || !is_ready()) {
+  if (!reader.at_end() || lane >= OH_LANES || epoch == 0 || !by_kernels()) {
     return error(OH_ERR_PROTOCOL, "lane %u is ready for epoch %u", lane, epoch);
   }
   heard(lane, epoch);

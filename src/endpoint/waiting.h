@@ -26,6 +26,9 @@ class Waiter {
   Waiter(Doorbell& bell, const std::atomic<uint32_t>& polled, int64_t spin_ns, Deadline deadline)
       : bell_(bell), polled_(polled), spin_ns_(spin_ns), deadline_(deadline) {}
 
+  // Something else may come that nobody rings for, while this is more than 0.
+  void look_often_for(const std::atomic<uint32_t>& unseen) { unseen_ = &unseen; }
+
   // Once per look for what is waited for; `worked`: the look has moved something on. `look` must
   // find any work there is (it waits for locks) and says whether sleeping would be wrong. False
   // when the deadline has passed.
@@ -50,7 +53,7 @@ class Waiter {
           {deadline_.at() - now, kLongestNap, std::max(kShortestNap, waited / kNapShare)}));
       look();
     } else {
-      bell_.sleep(std::min(deadline_.at() - now, kLongestSleep), look);
+      bell_.sleep(std::min(deadline_.at() - now, longest_sleep(waited)), look);
     }
     rounds_ |= kRoundsPerClock - 1;  // the clock again after the next look
     return true;
@@ -60,6 +63,12 @@ class Waiter {
   bool look_around() const { return rounds_ % kRoundsPerClock == kRoundsPerClock - 1; }
 
  private:
+  // In proportion, so that what comes is late by a small part of the time that nothing came.
+  int64_t longest_sleep(int64_t waited) const {
+    if (!unseen_ || unseen_->load(std::memory_order_relaxed) == 0) return kLongestSleep;
+    return std::clamp(waited / kDozeShare, kShortestDoze, kLongestDoze);
+  }
+
   // The kernel lets sleeps overrun by the thread's timer slack, 50 us: not this one.
   static void nap(int64_t ns) {
     int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
@@ -77,11 +86,15 @@ class Waiter {
   static constexpr int64_t kNapShare = 256;
   static constexpr int64_t kShortestNap = 5 * kMicrosecond;
   static constexpr int64_t kLongestNap = 50 * kMicrosecond;
+  static constexpr int64_t kDozeShare = 64;
+  static constexpr int64_t kShortestDoze = 20 * kMicrosecond;
+  static constexpr int64_t kLongestDoze = kMillisecond;
   // An upper bound only, to look at the other side's state now and then.
   static constexpr int64_t kLongestSleep = kSecond;
 
   Doorbell& bell_;
   const std::atomic<uint32_t>& polled_;
+  const std::atomic<uint32_t>* unseen_ = nullptr;
   int64_t spin_ns_;
   Deadline deadline_;
   int64_t start_ = 0;

@@ -142,17 +142,22 @@ TEST_P(GpuStream, CallsFromSeveralStreamsFollowEachOther) {
   auto both = [](Side& side) {
     StreamSide here(side);
     StreamSide other(side, /*connects=*/false);
-    Buffer out = side.buffer(50'000);
-    Buffer in = side.buffer(50'000);
+    onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
+    auto info = onehop::detail::sized<oh_stream_info>();
+    onehop::check(oh_peer_get_stream_info(side.peer().get(), &info));
+    EXPECT_EQ(info.path, stream_path(side.kind()));
+    const size_t size = std::min<size_t>(50'000, info.stream_buffered);
+    Buffer out = side.buffer(size);
+    Buffer in = side.buffer(size);
     for (uint64_t round = 0; round < 6; ++round) {
       StreamSide& with = round % 2 == 0 ? here : other;
       out.fill(round);
       in.poison();
-      with.send(out, 50'000);
-      (round % 3 == 0 ? other : here).recv(in, 50'000);
+      with.send(out, size);
+      (round % 3 == 0 ? other : here).recv(in, size);
       here.finish();
       other.finish();
-      EXPECT_TRUE(in.holds(round, 50'000));
+      EXPECT_TRUE(in.holds(round, size));
     }
     here.end();
   };

@@ -66,7 +66,27 @@ inline LinkKind real_if_wanted(LinkKind kind) {
   return kind;
 }
 
-inline std::vector<LinkKind> stream_kinds() {
+// Kernels do not reach across it.
+inline LinkKind by_proxy(MemoryKind memory = MemoryKind::kMalloc) {
+  LinkKind kind = real_if_wanted(between_gpus(memory));
+  kind.name += "ByProxy";
+  kind.env["ONEHOP_CUDA_IPC"] = "off";
+  return kind;
+}
+inline LinkKind by_proxy_within() {
+  LinkKind kind = real_if_wanted(between_gpus(MemoryKind::kMalloc));
+  kind.name += "ThreadsByProxy";
+  kind.processes = false;
+  kind.env["FAKE_CUDA"] = "devices=2,p2p=none";
+  return kind;
+}
+
+inline oh_path stream_path(const LinkKind& kind) {
+  return kind.name.ends_with("ByProxy") ? OH_PATH_PROXY : OH_PATH_NVLINK;
+}
+
+// Links that kernels reach across.
+inline std::vector<LinkKind> kernel_kinds() {
   std::vector<LinkKind> kinds;
   for (MemoryKind memory : {MemoryKind::kMalloc, MemoryKind::kVmm, MemoryKind::kAsync}) {
     kinds.push_back(real_if_wanted(between_gpus(memory)));
@@ -76,6 +96,15 @@ inline std::vector<LinkKind> stream_kinds() {
   threads.processes = false;
   threads.path = OH_PATH_LOCAL;
   kinds.push_back(threads);
+  return kinds;
+}
+
+inline std::vector<LinkKind> stream_kinds() {
+  std::vector<LinkKind> kinds = kernel_kinds();
+  kinds.push_back(by_proxy());
+  kinds.push_back(by_proxy(MemoryKind::kVmm));
+  // Of the machine's own devices no program can choose what they reach.
+  if (!std::getenv("REAL_GPUS")) kinds.push_back(by_proxy_within());
   return kinds;
 }
 

@@ -173,7 +173,7 @@ TEST_P(GpuStreamCounts, AResetForgetsNoCount) {
   run_pair(GetParam(), both, both);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamCounts, ::testing::ValuesIn(stream_kinds()),
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamCounts, ::testing::ValuesIn(kernel_kinds()),
                          [](const ::testing::TestParamInfo<LinkKind>& test) {
                            return name_of(test);
                          });

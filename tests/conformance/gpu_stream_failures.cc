@@ -16,6 +16,8 @@ using namespace std::chrono_literals;
 
 LinkKind with_stream() { return real_if_wanted(between_gpus(MemoryKind::kMalloc)); }
 
+class GpuStreamFailures : public ::testing::TestWithParam<LinkKind> {};
+
 // One call with a deadline of its own.
 oh_stream_options hurried(uint32_t lane = 0) {
   auto options = onehop::detail::sized<oh_stream_options>();
@@ -42,7 +44,7 @@ void exchange(Side& side, StreamSide& here, uint64_t seed, uint32_t lane = 0,
 }
 
 // The context is as it was: another kernel of ours runs, and the other lanes do.
-TEST(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
+TEST_P(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
   auto both = [](Side& side) {
     StreamSide here(side);
     Buffer buffer = side.buffer(600'000);
@@ -78,7 +80,7 @@ TEST(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
     }
     here.end();
   };
-  run_pair(with_stream(), both, both);
+  run_pair(GetParam(), both, both);
 }
 
 TEST(GpuStreamFailures, WhatNoPeerSendsIsAProtocolFault) {
@@ -106,7 +108,7 @@ TEST(GpuStreamFailures, WhatNoPeerSendsIsAProtocolFault) {
 }
 
 // So that epochs come round.
-TEST(GpuStreamFailures, ALaneIsResetManyTimes) {
+TEST_P(GpuStreamFailures, ALaneIsResetManyTimes) {
   auto both = [](Side& side) {
     StreamSide here(side);
     for (uint64_t round = 0; round < 300; ++round) {
@@ -117,11 +119,11 @@ TEST(GpuStreamFailures, ALaneIsResetManyTimes) {
     }
     here.end();
   };
-  run_pair(with_stream(), both, both);
+  run_pair(GetParam(), both, both);
 }
 
 // A message that nobody took is forgotten, and graphs go on as they are.
-TEST(GpuStreamFailures, AGraphIsReplayedAfterAReset) {
+TEST_P(GpuStreamFailures, AGraphIsReplayedAfterAReset) {
   auto both = [](Side& side) {
     StreamSide here(side);
     Buffer out = side.buffer(5'000);
@@ -147,11 +149,11 @@ TEST(GpuStreamFailures, AGraphIsReplayedAfterAReset) {
     destroy_graph(graph);
     here.end();
   };
-  run_pair(with_stream(), both, both);
+  run_pair(GetParam(), both, both);
 }
 
 // With waits of every sort under way when the peer dies.
-TEST(GpuStreamFailures, APeersDeathEndsEveryWait) {
+TEST_P(GpuStreamFailures, APeersDeathEndsEveryWait) {
   auto survivor = [](Side& side, Side&) {
     StreamSide here(side);
     StreamSide second(side, /*connects=*/false);
@@ -174,7 +176,7 @@ TEST(GpuStreamFailures, APeersDeathEndsEveryWait) {
     EXPECT_TRUE(other.holds(1, 1'000));
   };
   run_apart_with_victim(
-      with_stream(), survivor,
+      GetParam(), survivor,
       [](Side& side) {
         StreamSide here(side);
         onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
@@ -184,7 +186,7 @@ TEST(GpuStreamFailures, APeersDeathEndsEveryWait) {
       [](Side&) {});
 }
 
-TEST(GpuStreamFailures, ASignalThatDoesNotComeEndsAtItsDeadline) {
+TEST_P(GpuStreamFailures, ASignalThatDoesNotComeEndsAtItsDeadline) {
   auto both = [](Side& side) {
     StreamSide here(side);
     if (side.number() == 0) {
@@ -203,7 +205,7 @@ TEST(GpuStreamFailures, ASignalThatDoesNotComeEndsAtItsDeadline) {
     }
     here.end();
   };
-  run_pair(with_stream(), both, both);
+  run_pair(GetParam(), both, both);
 }
 
 // By the engine, into a region, behind which a signal comes; also in graphs.
@@ -316,24 +318,10 @@ TEST(GpuStream, CallsThatMakeNoSenseAreRefused) {
   run_pair(with_stream(), both, both);
 }
 
-// Where no kernel reaches the peer it is said why.
-TEST(GpuStream, WithoutAPathItIsSaidWhy) {
-  LinkKind kind = with_stream();
-  kind.env["ONEHOP_CUDA_IPC"] = "off";
-  auto both = [](Side& side) {
-    side.connect();
-    void* stream = make_stream();
-    Buffer buffer = side.buffer(100);
-    EXPECT_EQ(oh_peer_stream_send(side.peer().get(), stream, buffer.data(), 100, nullptr),
-              OH_ERR_NOT_VIABLE);
-    EXPECT_NE(std::string(oh_error_text()).find("ONEHOP_CUDA_IPC"), std::string::npos)
-        << oh_error_text();
-    destroy_stream(stream);
-    side.sync();
-    side.disconnect();
-  };
-  run_pair(kind, both, both);
-}
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamFailures, ::testing::Values(with_stream(), by_proxy()),
+                         [](const ::testing::TestParamInfo<LinkKind>& test) {
+                           return name_of(test);
+                         });
 
 }  // namespace
 }  // namespace conformance

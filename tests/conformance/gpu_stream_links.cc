@@ -17,24 +17,6 @@ oh_status warm_up(Side& side, int64_t timeout_ns = kLong) {
   return oh_peer_warmup(side.peer().get(), timeout_ns);
 }
 
-// The one that could does not begin to wait for messages that never come.
-TEST(GpuHeldStream, WhereOneSideCannotMapNeitherIsReady) {
-  auto both = [](Side& side) {
-    side.connect();
-    side.sync();
-    if (side.number() == 0) {
-      constexpr int kOutOfMemory = 2;
-      ASSERT_EQ(fake_driver().fail("cuIpcOpenMemHandle_v2", 0, kOutOfMemory), 0);
-    }
-    EXPECT_EQ(warm_up(side), OH_ERR_NOT_VIABLE);
-    EXPECT_NE(std::string(oh_error_text()).find("mapped"), std::string::npos) << oh_error_text();
-    if (side.number() == 0) fake_driver().clear_failures();
-    side.sync();
-    side.disconnect();
-  };
-  run_apart(between_gpus(MemoryKind::kMalloc), both, both);
-}
-
 TEST(GpuHeldStream, ABusyDeviceDelaysTheLanesAndNothingMore) {
   auto both = [](Side& side) {
     StreamSide here(side);
@@ -121,11 +103,13 @@ TEST(GpuStreamLinks, TargetsOfReceivesByKernels) {
 }
 
 // Two threads, each with a stream: the lane's order is that of their calls, whatever it is.
-TEST(GpuStreamLinks, ThreadsShareALane) {
+class GpuStreamThreads : public ::testing::TestWithParam<LinkKind> {};
+
+TEST_P(GpuStreamThreads, ThreadsShareALane) {
   static constexpr size_t kSize = 3'000;
   static constexpr uint64_t kRounds = 150;
   run_pair(
-      with_stream(),
+      GetParam(),
       [](Side& side) {
         StreamSide here(side);
         onehop::check(warm_up(side));
@@ -160,6 +144,11 @@ TEST(GpuStreamLinks, ThreadsShareALane) {
         here.end();
       });
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamThreads, ::testing::Values(with_stream(), by_proxy()),
+                         [](const ::testing::TestParamInfo<LinkKind>& test) {
+                           return name_of(test);
+                         });
 
 }  // namespace
 }  // namespace conformance

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls of the stream domain that go by proxy: a launch of the kernel that hands in their tickets.
+//
+// Threading: any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "endpoint/endpoint.h"
+
+namespace oh {
+
+struct ProxyCall {
+  std::shared_ptr<Endpoint> endpoint;
+  std::shared_ptr<Peer> peer;
+  kernels::StreamOp op{};  // of its lane's handle, the number and the timeout
+};
+
+// All of one stream and GPU, at most kMostProxied, begun as one.
+Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream, bool capturing);
+// The same beside what `others` launches on the stream: neither waits for the other.
+Status launch_beside(const std::vector<ProxyCall>& calls, cuda::Stream stream, bool capturing,
+                     const std::function<Status()>& others);
+
+}  // namespace oh

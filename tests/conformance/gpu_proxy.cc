@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is the proxy's own in the stream domain: who takes that way, what it holds back, and how its
+// waits end. The contract itself is in gpu_stream.cc and gpu_stream_failures.cc, for this way, too.
+#include <algorithm>
+
+#include "conformance/fake_driver.h"
+#include "conformance/gpu_stream.h"
+
+namespace conformance {
+namespace {
+
+constexpr size_t kBuffered = 16'384;  // stream_buffered
+constexpr int kUnderWay = 4;          // messages of a lane that nobody has received
+
+oh_stream_options within(int64_t timeout_ns, uint32_t lane = 0) {
+  auto options = onehop::detail::sized<oh_stream_options>();
+  options.lane = lane;
+  options.timeout_ns = timeout_ns;
+  return options;
+}
+
+oh_stream_info info_of(Side& side) {
+  auto info = onehop::detail::sized<oh_stream_info>();
+  onehop::check(oh_peer_get_stream_info(side.peer().get(), &info));
+  return info;
+}
+
+std::string text_of_error() { return oh_error_text(); }
+
+// Both ways at once, bytes looked at.
+void exchange(Side& side, StreamSide& here, Buffer& out, Buffer& in, uint64_t seed, size_t size,
+              uint32_t lane) {
+  out.fill(seed + static_cast<uint64_t>(side.number()));
+  in.poison();
+  onehop::check(oh_group_begin());
+  here.send(out, size, lane);
+  here.recv(in, size, lane);
+  onehop::check(oh_group_end());
+  here.finish();
+  EXPECT_TRUE(in.holds(seed + static_cast<uint64_t>(1 - side.number()), size));
+}
+void exchange(Side& side, StreamSide& here, uint64_t seed, size_t size = 150'000,
+              uint32_t lane = 0) {
+  Buffer out = side.buffer(size);
+  Buffer in = side.buffer(size);
+  exchange(side, here, out, in, seed, size, lane);
+}
+
+class GpuProxy : public ::testing::TestWithParam<LinkKind> {
+ protected:
+  // The peer takes nothing before its receive: what is under way lies here.
+  static LinkKind without_credit() {
+    LinkKind kind = GetParam();
+    kind.env["ONEHOP_EAGER_CREDIT"] = "0";
+    return kind;
+  }
+};
+
+TEST_P(GpuProxy, ItIsToldThatItIsTheWay) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    EXPECT_EQ(info_of(side).path, OH_PATH_PROXY);
+    EXPECT_EQ(info_of(side).ready, 0);
+    onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
+    const oh_stream_info info = info_of(side);
+    EXPECT_EQ(info.path, OH_PATH_PROXY);
+    EXPECT_EQ(info.ready, 1);
+    EXPECT_EQ(info.small_max, 0u);
+    EXPECT_EQ(info.stream_buffered, kBuffered);
+    EXPECT_GT(info.device_memory, 0u);
+    EXPECT_STREQ(info.why_not, "");
+    exchange(side, here, 1);
+    here.end();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+// What is in a kernel's hands alone stays out of reach, and it is said why.
+TEST_P(GpuProxy, KernelsGetNoHandle) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    oh_lane_handle handle{};
+    EXPECT_EQ(oh_peer_device_handle(side.peer().get(), 0, &handle), OH_ERR_NOT_VIABLE);
+    EXPECT_NE(text_of_error().find(side.kind().processes ? "ONEHOP_CUDA_IPC" : "peer access"),
+              std::string::npos)
+        << text_of_error();
+    here.end();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+// So many as are told, and of the size that is told, without a receive; then they come, in order.
+TEST_P(GpuProxy, SmallSendsDoNotWaitForTheirReceives) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    std::vector<Buffer> out;
+    for (int i = 0; i < kUnderWay; ++i) {
+      out.push_back(side.buffer(kBuffered));
+      out.back().fill(static_cast<uint64_t>(10 * side.number() + i));
+      here.send(out.back(), kBuffered, 3);
+      here.send(out.back(), 100, 4);
+    }
+    // They have been read: their buffers may be written again.
+    here.finish();
+    for (Buffer& buffer : out) buffer.poison();
+    side.sync();
+    Buffer in = side.buffer(kBuffered);
+    for (int i = 0; i < kUnderWay; ++i) {
+      here.recv(in, kBuffered, 3);
+      here.finish();
+      EXPECT_TRUE(in.holds(static_cast<uint64_t>(10 * (1 - side.number()) + i), kBuffered));
+      here.recv(in, 100, 4);
+      here.finish();
+      EXPECT_TRUE(in.holds(static_cast<uint64_t>(10 * (1 - side.number()) + i), 100));
+    }
+    here.end();
+  };
+  run_pair(without_credit(), both, both);
+}
+
+// One more waits for room; at its deadline the half fails. A reset forgets all of them.
+TEST_P(GpuProxy, ASendWithoutRoomEndsAtItsDeadline) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(100);
+    oh_peer* peer = side.peer().get();
+    if (side.number() == 0) {
+      for (int i = 0; i < kUnderWay; ++i) here.send(buffer, 100);
+      const oh_stream_options hurried = within(50'000'000);
+      onehop::check(oh_peer_stream_send(peer, here.stream(), buffer.data(), 100, &hurried));
+      here.finish();
+      EXPECT_TRUE(eventually([&] { return oh_peer_async_error(peer) == OH_ERR_TIMEOUT; }));
+      EXPECT_EQ(oh_peer_stream_send(peer, here.stream(), buffer.data(), 100, nullptr),
+                OH_ERR_TIMEOUT);
+    }
+    side.sync();
+    exchange(side, here, 1, 150'000, 5);
+    if (side.number() == 0) onehop::check(oh_peer_reset_lane(peer, 0, OH_TIMEOUT_DEFAULT));
+    side.sync();
+    for (uint64_t round = 0; round < 6; ++round) exchange(side, here, 10 * round, 1'000);
+    here.end();
+  };
+  run_pair(without_credit(), both, both);
+}
+
+// A large receive of one lane holds up neither small nor large messages of others, on one stream
+// each, nor signals.
+TEST_P(GpuProxy, WhatWaitsHoldsUpNothingElse) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    StreamSide late(side, /*connects=*/false);
+    StreamSide later(side, /*connects=*/false);
+    oh_peer* peer = side.peer().get();
+    Buffer in = side.buffer(400'000);
+    Buffer out = side.buffer(400'000);
+    // Before anything waits: to free memory would wait for the kernels that do.
+    Buffer near = side.buffer(100'000);
+    Buffer far = side.buffer(100'000);
+    in.poison();
+    out.fill(7);
+    late.recv(in, 400'000, 1);
+    onehop::check(oh_peer_stream_wait_signal(peer, later.stream(), 3, 2, nullptr));
+    for (uint64_t round = 0; round < 5; ++round) {
+      exchange(side, here, near, far, 10 * round, 100'000, 0);
+      exchange(side, here, near, far, 10 * round, 100, 2);
+    }
+    onehop::check(oh_peer_stream_signal(peer, here.stream(), 4, 1));
+    onehop::check(oh_peer_stream_wait_signal(peer, here.stream(), 4, 1, nullptr));
+    onehop::check(oh_peer_stream_signal(peer, here.stream(), 3, 2));
+    here.send(out, 400'000, 1);
+    here.finish();
+    late.finish();
+    later.finish();
+    EXPECT_TRUE(in.holds(7, 400'000));
+    here.end();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+// Two streams take of one count, whichever comes first; a count of none is there already.
+TEST_P(GpuProxy, SignalsAreCountedAndTaken) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    StreamSide other(side, /*connects=*/false);
+    oh_peer* peer = side.peer().get();
+    for (int round = 0; round < 20; ++round) {
+      onehop::check(oh_peer_stream_wait_signal(peer, here.stream(), 9, 3, nullptr));
+      onehop::check(oh_peer_stream_wait_signal(peer, other.stream(), 9, 4, nullptr));
+      onehop::check(oh_peer_stream_wait_signal(peer, other.stream(), 10, 0, nullptr));
+      StreamSide third(side, /*connects=*/false);
+      for (int i = 0; i < 7; ++i) {
+        onehop::check(oh_peer_stream_signal(peer, third.stream(), 9, 1));
+      }
+      third.finish();
+      here.finish();
+      other.finish();
+      side.sync();
+    }
+    // Nothing is left, and the host domain's count is another one.
+    const oh_stream_options hurried = within(20'000'000);
+    onehop::check(oh_peer_stream_wait_signal(peer, here.stream(), 9, 1, &hurried));
+    here.finish();
+    EXPECT_EQ(oh_peer_async_error(peer), OH_ERR_TIMEOUT);
+    here.end();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+// Receives of any tag are for messages of the host domain alone.
+TEST_P(GpuProxy, TheHostDomainIsAnother) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    uint8_t mine = static_cast<uint8_t>(side.number());
+    uint8_t theirs = 9;
+    onehop::Request receive = side.peer().irecv(&theirs, 1, OH_ANY_TAG);
+    exchange(side, here, 1);
+    exchange(side, here, 2, 100);
+    EXPECT_FALSE(receive.test());
+    side.sync();
+    side.peer().send(&mine, 1, 5);
+    receive.wait();
+    EXPECT_EQ(theirs, 1 - mine);
+    here.end();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+// The length that a message had is told although its receive was too short.
+TEST_P(GpuProxy, TheSizeOfWhatDidNotFitIsTold) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(300'000);
+    Buffer size = side.buffer(8);
+    for (size_t bytes : {size_t{2'000}, size_t{20'000}, size_t{300'000}}) {
+      if (side.number() == 0) {
+        here.send(buffer, bytes);
+        here.finish();
+        (void)oh_peer_async_error(side.peer().get());
+      } else {
+        oh_stream_options options = within(OH_TIMEOUT_DEFAULT);
+        options.size_to = reinterpret_cast<uint64_t*>(size.data());
+        onehop::check(
+            oh_peer_stream_recv(side.peer().get(), here.stream(), buffer.data(), 1'000, &options));
+        here.finish();
+        EXPECT_EQ(oh_peer_async_error(side.peer().get()), OH_ERR_TRUNCATED);
+        uint64_t told = 0;
+        read_device(&told, size.data(), sizeof(told));
+        EXPECT_EQ(told, bytes);
+      }
+      side.sync();
+    }
+    here.end();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+// Of a link that is closed under it every wait ends, and so does a graph that is replayed.
+TEST_P(GpuProxy, ClosingTheLinkEndsWaitsAndGraphs) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    StreamSide second(side, /*connects=*/false);
+    oh_peer* peer = side.peer().get();
+    onehop::check(oh_peer_warmup(peer, OH_TIMEOUT_DEFAULT));
+    Buffer buffer = side.buffer(400'000);
+    oh_stream_options never = within(OH_TIMEOUT_NEVER, 2);
+    void* graph = capture_graph(here.stream(), [&] {
+      onehop::check(oh_peer_stream_recv(peer, here.stream(), buffer.data(), 400'000, &never));
+      onehop::check(oh_peer_stream_signal(peer, here.stream(), 1, 1));
+    });
+    side.sync();
+    launch_graph(graph, here.stream());
+    onehop::check(oh_peer_stream_wait_signal(peer, second.stream(), 5, 1, nullptr));
+    side.sync();
+    side.drop_peer();
+    here.finish();
+    second.finish();
+    launch_graph(graph, here.stream());
+    here.finish();
+    destroy_graph(graph);
+    side.sync();
+    side.disconnect();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxy, ::testing::Values(by_proxy(), by_proxy_within()),
+                         [](const ::testing::TestParamInfo<LinkKind>& test) {
+                           return name_of(test);
+                         });
+
+}  // namespace
+}  // namespace conformance

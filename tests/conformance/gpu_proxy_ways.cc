@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who goes by proxy and who cannot, links of both ways in one group, and the death of a peer.
+#include <signal.h>
+
+#include "conformance/fake_driver.h"
+#include "conformance/gpu_stream.h"
+
+namespace conformance {
+namespace {
+
+constexpr int64_t kPatience = 20'000'000'000;
+
+std::string text_of_error() { return oh_error_text(); }
+
+oh_path path_to(const onehop::Peer& peer) {
+  auto info = onehop::detail::sized<oh_stream_info>();
+  onehop::check(oh_peer_get_stream_info(peer.get(), &info));
+  return info.path;
+}
+
+// Only one of the two cannot: then it is the way of both.
+TEST(GpuProxyWays, BothGoByProxyWhenOneCannotMap) {
+  auto both = [](Side& side) {
+    use_device(side.kind().driver, side.kind().device[side.number()]);
+    if (side.number() == 1) {
+      fake_driver().fail("cuIpcOpenMemHandle_v2", 0, 1);
+      fake_driver().fail("cuMemImportFromShareableHandle", 0, 1);
+    }
+    {
+      StreamSide here(side);
+      Buffer out = side.buffer(300'000);
+      Buffer in = side.buffer(300'000);
+      out.fill(static_cast<uint64_t>(side.number()));
+      onehop::check(oh_group_begin());
+      here.send(out, 300'000);
+      here.recv(in, 300'000);
+      onehop::check(oh_group_end());
+      here.finish();
+      EXPECT_TRUE(in.holds(static_cast<uint64_t>(1 - side.number()), 300'000));
+      EXPECT_EQ(path_to(side.peer()), OH_PATH_PROXY);
+      here.end();
+    }
+    fake_driver().clear_failures();
+  };
+  run_apart(between_gpus(MemoryKind::kMalloc), both, both);
+}
+
+// A peer without a GPU has no streams.
+TEST(GpuProxyWays, NotToAnEndpointForHostMemory) {
+  LinkKind kind = by_proxy();
+  kind.device[1] = -1;
+  kind.memory[1] = MemoryKind::kPrivate;
+  run_pair(
+      kind,
+      [](Side& side) {
+        side.connect();
+        EXPECT_EQ(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT), OH_ERR_NOT_VIABLE);
+        EXPECT_EQ(path_to(side.peer()), OH_PATH_NONE);
+        side.sync();
+        side.disconnect();
+      },
+      [](Side& side) {
+        side.connect();
+        EXPECT_EQ(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT), OH_ERR_NOT_VIABLE);
+        side.sync();
+        side.disconnect();
+      });
+}
+
+// It needs a thread that takes tickets.
+TEST(GpuProxyWays, NotWithoutAProgressThread) {
+  LinkKind kind = by_proxy();
+  kind.env["ONEHOP_PROGRESS_THREAD"] = "off";
+  auto both = [](Side& side) {
+    side.connect();
+    EXPECT_EQ(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT), OH_ERR_NOT_VIABLE);
+    EXPECT_NE(text_of_error().find("ONEHOP_PROGRESS_THREAD"), std::string::npos) << text_of_error();
+    EXPECT_NE(text_of_error().find("ONEHOP_CUDA_IPC"), std::string::npos) << text_of_error();
+    side.sync();
+    side.disconnect();
+  };
+  run_pair(kind, both, both);
+}
+
+// In the middle of large messages both ways.
+TEST(GpuProxyWays, APeersDeathInTheMiddleEndsEveryWait) {
+  auto survivor = [](Side& side, Side& next) {
+    StreamSide here(side);
+    Buffer out = side.buffer(kMostBytes);
+    Buffer in = side.buffer(kMostBytes);
+    const auto begin = [&] {
+      onehop::check(oh_group_begin());
+      here.send(out, kMostBytes, 1);
+      here.recv(in, kMostBytes, 1);
+      onehop::check(oh_group_end());
+    };
+    for (int round = 0; round < 3; ++round) begin();
+    here.finish();
+    kill(side.other_process(), SIGKILL);
+    // Until the call says it; what was begun before ends.
+    while (status_of(begin) == OH_OK) here.finish();
+    (void)oh_group_end();
+    here.finish();
+    EXPECT_EQ(status_of([&] { here.send(out, 1, 2); }), OH_ERR_PEER_LOST);
+    side.drop_peer();
+    // The same endpoint with another peer.
+    onehop::Peer peer = side.endpoint().connect(next.hear());
+    onehop::check(oh_peer_stream_recv(peer.get(), here.stream(), in.data(), in.size(), nullptr));
+    here.finish();
+    EXPECT_TRUE(in.holds(5, kMostBytes));
+    EXPECT_EQ(oh_peer_async_error(peer.get()), OH_OK) << text_of_error();
+    next.sync();
+  };
+  run_apart_with_victim(
+      by_proxy(), survivor,
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer out = side.buffer(kMostBytes);
+        Buffer in = side.buffer(kMostBytes);
+        while (true) {
+          onehop::check(oh_group_begin());
+          here.send(out, kMostBytes, 1);
+          here.recv(in, kMostBytes, 1);
+          onehop::check(oh_group_end());
+          here.finish();
+        }
+      },
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer out = side.buffer(kMostBytes);
+        out.fill(5);
+        here.send(out, kMostBytes);
+        here.finish();
+        side.sync();
+      });
+}
+
+void exchange_large(Side& side, StreamSide& here, Buffer& out, Buffer& in, int64_t timeout_ns) {
+  auto options = onehop::detail::sized<oh_stream_options>();
+  options.timeout_ns = timeout_ns;
+  options.lane = 1;
+  oh_peer* peer = side.peer().get();
+  onehop::check(oh_group_begin());
+  // One that failed takes no more.
+  (void)oh_peer_stream_send(peer, here.stream(), out.data(), kMostBytes, &options);
+  (void)oh_peer_stream_recv(peer, here.stream(), in.data(), kMostBytes, &options);
+  onehop::check(oh_group_end());
+  here.finish();
+}
+
+// Behind a wait that ended at its deadline the memory is the caller's, though the peer comes back
+// and goes on.
+TEST(GpuProxyWays, NobodyWritesBehindADeadline) {
+  run_apart_with_victim(
+      by_proxy(),
+      [](Side& side, Side&) {
+        StreamSide here(side);
+        Buffer out = side.buffer(kMostBytes);
+        Buffer in = side.buffer(kMostBytes);
+        oh_peer* peer = side.peer().get();
+        for (int round = 0; round < 3; ++round) exchange_large(side, here, out, in, kPatience);
+        EXPECT_EQ(oh_peer_async_error(peer), OH_OK) << text_of_error();
+        kill(side.other_process(), SIGSTOP);
+        oh_status failure = OH_OK;
+        while (failure == OH_OK) {
+          exchange_large(side, here, out, in, 100'000'000);
+          failure = oh_peer_async_error(peer);
+        }
+        EXPECT_EQ(failure, OH_ERR_TIMEOUT) << text_of_error();
+        in.poison();
+        side.tell_number(1);
+        kill(side.other_process(), SIGCONT);
+        onehop::check(oh_peer_reset_lane(peer, 1, kPatience));
+        side.sync();
+        EXPECT_TRUE(in.bytes() == onehop::Bytes(kMostBytes, kPoison));
+        exchange_large(side, here, out, in, kPatience);
+        EXPECT_TRUE(in.holds(8, kMostBytes));
+        side.sync();
+      },
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer out = side.buffer(kMostBytes);
+        Buffer in = side.buffer(kMostBytes);
+        out.fill(8);
+        // What the reset does not end does by itself.
+        while (!side.was_told()) exchange_large(side, here, out, in, 2'000'000'000);
+        EXPECT_EQ(side.hear_number(), 1);
+        // A deadline of ours may have failed the lane before.
+        onehop::check(oh_peer_reset_lane(side.peer().get(), 1, kPatience));
+        side.sync();
+        exchange_large(side, here, out, in, kPatience);
+        side.sync();
+      },
+      [](Side&) {});
+}
+
+// A peer that stands still hears nothing: one signal more than there are places for is given up,
+// and that is told. Those before it come.
+TEST(GpuProxyWays, ASignalWithoutRoomIsTold) {
+  constexpr int kPlaces = 4;
+  LinkKind kind = by_proxy();
+  kind.env["ONEHOP_TIMEOUT"] = "3";
+  kind.env["ONEHOP_EAGER_CREDIT"] = "0";
+  run_apart_with_victim(
+      kind,
+      [](Side& side, Side&) {
+        StreamSide here(side);
+        oh_peer* peer = side.peer().get();
+        onehop::check(oh_peer_warmup(peer, kPatience));
+        side.sync();
+        kill(side.other_process(), SIGSTOP);
+        for (int i = 0; i <= kPlaces; ++i) {
+          onehop::check(oh_peer_stream_signal(peer, here.stream(), 7, 1));
+        }
+        here.finish();
+        EXPECT_TRUE(eventually([&] { return oh_peer_async_error(peer) == OH_ERR_TIMEOUT; }));
+        EXPECT_NE(text_of_error().find("a signal"), std::string::npos) << text_of_error();
+        kill(side.other_process(), SIGCONT);
+        side.sync();
+      },
+      [](Side& side) {
+        StreamSide here(side);
+        onehop::check(oh_peer_warmup(side.peer().get(), kPatience));
+        side.sync();
+        onehop::check(
+            oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 7, kPlaces, nullptr));
+        here.finish();
+        EXPECT_EQ(oh_peer_async_error(side.peer().get()), OH_OK) << text_of_error();
+        side.sync();
+      },
+      [](Side&) {});
+}
+
+// Ranks 0 and 1 reach each other, rank 2 nobody. Rank 0 begins both of its parts as one, and each
+// needs the other's: whichever kernel came first would wait for the one behind it.
+TEST(GpuProxyWays, AGroupOfBothWaysIsBegunAsOne) {
+  constexpr size_t kSize = 400'000;
+  LinkKind kind = between_gpus(MemoryKind::kMalloc);
+  kind.env["FAKE_CUDA"] = "devices=3,p2p=0-1";
+  run_ranks(kind, 3, [&](uint32_t rank, const onehop::Bytes& id) {
+    use_device(kind.driver, static_cast<int>(rank));
+    const std::string device = "cuda:" + std::to_string(rank);
+    auto options = onehop::detail::sized<oh_comm_options>();
+    options.rank = rank;
+    options.size = 3;
+    options.unique_id = id.data();
+    options.unique_id_size = id.size();
+    options.timeout_ns = kPatience;
+    options.endpoint = onehop::detail::sized<oh_endpoint_options>();
+    options.endpoint.device = device.c_str();
+    onehop::Communicator comm(options);
+    Buffer out(kSize, kind.memory[0]);
+    Buffer in(kSize, kind.memory[0]);
+    out.fill(rank);
+    void* stream = make_stream();
+    auto sends = [&](uint32_t to) {
+      onehop::check(oh_peer_stream_send(comm.peer(to).get(), stream, out.data(), kSize, nullptr));
+    };
+    auto receives = [&](uint32_t from) {
+      onehop::check(oh_peer_stream_recv(comm.peer(from).get(), stream, in.data(), kSize, nullptr));
+    };
+    for (uint32_t other = 0; other < 3; ++other) {
+      if (other == rank) continue;
+      onehop::check(oh_peer_warmup(comm.peer(other).get(), kPatience));
+      EXPECT_EQ(path_to(comm.peer(other)), rank + other == 1 ? OH_PATH_NVLINK : OH_PATH_PROXY);
+    }
+    auto all = [&] {
+      if (rank == 0) {
+        onehop::check(oh_group_begin());
+        sends(2);
+        sends(1);
+        onehop::check(oh_group_end());
+      } else if (rank == 1) {
+        receives(0);
+        sends(2);
+      } else {
+        receives(1);
+        receives(0);
+      }
+    };
+    void* graph = capture_graph(stream, all);
+    for (int round = 0; round < 6; ++round) {
+      in.poison();
+      if (round % 2 == 0) {
+        all();
+      } else {
+        launch_graph(graph, stream);
+      }
+      synchronize_stream(stream);
+      EXPECT_TRUE(rank == 0 || in.holds(0, kSize)) << "round " << round;
+      comm.barrier(onehop::Timeout(kPatience));
+    }
+    destroy_graph(graph);
+    destroy_stream(stream);
+  });
+}
+
+}  // namespace
+}  // namespace conformance
