@@ -76,7 +76,7 @@ typedef struct oh_lane_target {
 typedef enum oh_lane_fault {
   OH_LANE_OK = 0,
   OH_LANE_TRUNCATED = 1, /* the message is longer than its receive; the lane goes on */
-  OH_LANE_RANGE = 2,     /* outside of the memory named; nothing was moved, the lane goes on */
+  OH_LANE_RANGE = 2,     /* outside of the memory named: what is there is moved at most */
   OH_LANE_TIMEOUT = 3,   /* the deadline passed */
   OH_LANE_ABORTED = 4,   /* the host ended it: the peer is lost, or the lane is being reset */
   OH_LANE_OVERLAP = 5,   /* two operations at once on one half of a lane */

@@ -13,9 +13,11 @@
  * wait for its receive; longer exchanges in both directions belong into one group.
  *
  * The memory must stay until the stream is through with it. What goes wrong after a call has
- * returned is told by oh_peer_async_error: OH_ERR_TRUNCATED, and the lane goes on; OH_ERR_TIMEOUT,
- * OH_ERR_PEER_LOST or OH_ERR_INVALID (two at once on a lane), and the lane takes no more until
- * oh_peer_reset_lane. A wait of a kernel ends at the timeout at the latest.
+ * returned is told by oh_peer_async_error: OH_ERR_TRUNCATED, OH_ERR_RANGE or, of what a reset has
+ * ended, OH_ERR_CANCELLED, and the lane goes on; OH_ERR_TIMEOUT, OH_ERR_PEER_LOST, OH_ERR_PROTOCOL
+ * or OH_ERR_INVALID (two at once on a lane), and the lane takes no more until oh_peer_reset_lane. A
+ * wait of a kernel ends at the timeout at the latest; by proxy each of the two that an operation
+ * may have.
  *
  * Streams are CUstream (cudaStream_t) of the endpoint's device; NULL is the legacy default stream.
  *

@@ -181,7 +181,7 @@ oh_status oh_peer_get_stream_info(oh_peer* peer, oh_stream_info* info) {
   if (stream.by_proxy()) {
     value.stream_buffered = kernels::kProxySmall;
     value.device_memory = stream.proxy().memory()->device_bytes();
-  } else if (stream.is_ready()) {
+  } else if (stream.by_kernels()) {
     value.stream_buffered = value.small_max = stream.lanes().most_buffered(0);
     value.device_memory = stream.lanes().slab()->bytes();
   }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "kernels/image.h"
+#include "kernels/proxy.h"
 #include "onehop/detail/host_atomics.h"
 
 namespace oh {
@@ -89,7 +90,10 @@ Status Lanes::open_all() {
   OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kBegin, kFirstEpoch, ++last_serial_));
   OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kOpen, kFirstEpoch, ++last_serial_));
   auto nothing = std::make_unique<kernels::StreamManyArgs>();
-  for (cuda::Function kernel : {kernels_.one, kernels_.few, kernels_.many}) {
+  static_assert(sizeof(kernels::ProxyArgs) <= sizeof(kernels::StreamManyArgs));
+  Result<cuda::Function> proxy = gpu_->kernel(kernel_image(), kernels::kProxyKernel);
+  OH_RETURN_IF_ERROR(proxy.status());
+  for (cuda::Function kernel : {kernels_.one, kernels_.few, kernels_.many, *proxy}) {
     OH_RETURN_IF_ERROR(gpu_->launch_remote(stream_, kernel, {1, 32}, nothing.get()));
   }
   return {};

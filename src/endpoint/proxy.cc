@@ -195,6 +195,12 @@ void Proxy::finish(uint32_t queue, Work& work, const Status& status) {
                         queue % OH_LANES, status.text().c_str());
   } else if (!status.ok() && half.failed.ok() && !handed_over) {
     fail(queue, status.code(), status.text());
+  } else if (!status.ok() && !handed_over && reset_[queue % OH_LANES].under_way &&
+             half.warned.ok()) {
+    half.warned = error(OH_ERR_CANCELLED,
+                        "on the %s side of lane %u: it was ended or refused, for the lane is being "
+                        "reset",
+                        kSides[queue / OH_LANES], queue % OH_LANES);
   }
   const Request& request = work.request;
   const uint64_t bytes = fault == OH_LANE_TRUNCATED ? request.expected : request.nbytes;

@@ -50,6 +50,10 @@ class Proxy {
   Status take_error();
   void reset(uint32_t lane, uint64_t before);
   uint64_t resets(uint32_t lane) const { return resets_[lane].load(std::memory_order_acquire); }
+  // From when it is wanted, by either side, until the lane is taken up again.
+  bool is_resetting(uint32_t lane) const {
+    return resetting_[lane].load(std::memory_order_acquire);
+  }
 
  private:
   enum class State : uint8_t { kFree, kWaiting, kPosted };
@@ -124,12 +128,14 @@ class Proxy {
   bool take_signals() OH_REQUIRES(mutex_);
   bool serve_slot(uint32_t slot) OH_REQUIRES(mutex_);
   void end_wait(uint32_t slot, Wait& wait, uint64_t fault) OH_REQUIRES(mutex_);
+  void begin_reset(uint32_t lane) OH_REQUIRES(mutex_);
   bool move_reset(uint32_t lane) OH_REQUIRES(mutex_);
 
   Pair& pair_;
   std::shared_ptr<ProxyMemory> memory_;
   std::atomic<uint64_t> used_[kernels::kProxyQueues / 64 + 1] = {};
   std::atomic<uint64_t> resets_[OH_LANES] = {};
+  std::atomic<bool> resetting_[OH_LANES] = {};
 
   Mutex mutex_;  // taken before the pair's lock
   bool closed_ OH_GUARDED_BY(mutex_) = false;

@@ -30,8 +30,8 @@ ProxyOp op_of(const ProxyCall& call) {
   ProxyOp op = call.peer->stream().proxy().memory()->op(queue_of(given));
   op.data = given.kind == StreamKind::kSignal ? given.slot : given.data;
   op.bytes = given.bytes;
-  op.size_from = given.size_from;
-  op.size_to = given.size_to;
+  if (given.kind == StreamKind::kSend) op.size_from = given.size_from;
+  if (given.kind == StreamKind::kRecv) op.size_to = given.size_to;
   op.timeout_ns = given.lane.timeout_ns;
   return op;
 }
@@ -53,6 +53,9 @@ uint32_t lay_out(kernels::ProxyArgs* args) {
 Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream, bool capturing) {
   cuda::Gpu& gpu = *calls.front().endpoint->gpu();
   auto args = std::make_unique<kernels::ProxyArgs>();
+  // From the event before to the event behind: threads follow each other as their launches do.
+  static Mutex* const turn = new Mutex;
+  MutexLock lock(*turn);
   for (const ProxyCall& call : calls) {
     Proxy& proxy = call.peer->stream().proxy();
     const ProxyOp& op = args->ops[args->count++] = op_of(call);
@@ -73,7 +76,7 @@ Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream,
   }
   // Its progress thread may be asleep.
   full_fence();
-  calls.front().endpoint->doorbell().ring();
+  for (const ProxyCall& call : calls) call.endpoint->doorbell().ring();
   return {};
 }
 

@@ -173,8 +173,30 @@ void Proxy::end_wait(uint32_t index, Wait& wait, uint64_t fault) {
 
 void Proxy::reset(uint32_t lane, uint64_t before) {
   MutexLock lock(mutex_);
-  if (!reset_[lane].under_way && resets(lane) == before) reset_[lane].wanted = true;
+  if (!reset_[lane].under_way && resets(lane) == before) {
+    reset_[lane].wanted = true;
+    resetting_[lane].store(true, std::memory_order_release);
+  }
   pair_.my_bell->ring();
+}
+
+// What the lane has and what comes from now on is of the old epoch, and told to have been ended.
+void Proxy::begin_reset(uint32_t lane) {
+  Reset& reset = reset_[lane];
+  reset.under_way = true;
+  reset.wanted = reset.told = false;
+  resetting_[lane].store(true, std::memory_order_release);
+  for (uint32_t queue : {lane, lane + OH_LANES}) {
+    Half& half = halves_[queue];
+    // What a kernel has handed in by now, too.
+    if (is_used(queue)) take_all(queue);
+    if (half.failed.ok()) {
+      fail(queue, OH_ERR_CANCELLED, "it is being reset");
+    } else if (!half.told && half.warned.ok()) {
+      half.warned = half.failed;
+    }
+    half.told = true;
+  }
 }
 
 bool Proxy::move_reset(uint32_t lane) {
@@ -182,19 +204,16 @@ bool Proxy::move_reset(uint32_t lane) {
   const bool begins = reset.wanted || reset.heard == reset.epoch + 1;
   if (!reset.under_way && !begins) return false;
   const uint32_t queues[2] = {lane, lane + OH_LANES};
-  if (!reset.under_way) {
-    reset.under_way = true;
-    reset.wanted = reset.told = false;
-    for (uint32_t queue : queues) {
-      // What a kernel has handed in by now is of the old epoch, too.
-      if (is_used(queue)) take_all(queue);
-      if (halves_[queue].failed.ok()) fail(queue, OH_ERR_CANCELLED, "it is being reset");
-    }
-  }
+  if (!reset.under_way) begin_reset(lane);
   if (!reset.told) {
     bool all = true;
-    for (uint32_t queue : queues) all = end_all(queue) && all;
-    if (!all) return true;
+    bool through = true;
+    for (uint32_t queue : queues) {
+      all = end_all(queue) && all;
+      // Of a kernel that has not begun nothing is seen but its event.
+      through = memory_->is_through(queue) && through;
+    }
+    if (!all || !through) return !all;
     // Behind all that was sent on the lane.
     say(Kind::kReset, lane, reset.epoch + 1);
     reset.told = true;
@@ -209,6 +228,7 @@ bool Proxy::move_reset(uint32_t lane) {
   }
   ++reset.epoch;
   reset.under_way = false;
+  resetting_[lane].store(reset.wanted, std::memory_order_release);
   // release: pairs with resets().
   resets_[lane].fetch_add(1, std::memory_order_release);
   pair_.my_bell->ring();

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -41,27 +42,28 @@ Status ProxyMemory::start() {
   OH_ASSIGN_OR_RETURN(memory_, Mapping::anonymous(kSize));
   OH_ASSIGN_OR_RETURN(pinned_, cuda::Pinned::of(gpu_, memory_.data(), kSize));
   OH_ASSIGN_OR_RETURN(cursors_, gpu_->allocate(device_bytes()));
-  return warm_up();
+  return begin_to_open();
 }
 
 // What a process does for the first time may wait for kernels that run, and a kernel of ours waits
 // for the host: so the kernel has been launched before, and the engines have what they need.
-Status ProxyMemory::warm_up() {
-  OH_ASSIGN_OR_RETURN(cuda::Stream stream, gpu_->take_stream());
+Status ProxyMemory::begin_to_open() {
+  OH_ASSIGN_OR_RETURN(opening_, gpu_->take_stream());
   auto nothing = std::make_unique<kernels::ProxyArgs>();
-  Status status = gpu_->zero(stream, cursors_, device_bytes());
-  if (status.ok()) {
-    status = gpu_->launch_remote(stream, kernel_, {1, kernels::kProxyThreads}, nothing.get());
-  }
-  if (status.ok() && !gpu_->wait_idle(stream, Deadline::after(kPatience))) {
-    status = error(OH_ERR_TIMEOUT, "kernels of ours had no room on %s for %.0f s",
-                   gpu_->facts().name.c_str(), static_cast<double>(kPatience) / 1e9);
-  }
-  gpu_->give_stream(stream);
-  OH_RETURN_IF_ERROR(status);
+  OH_RETURN_IF_ERROR(gpu_->zero(opening_, cursors_, device_bytes()));
+  OH_RETURN_IF_ERROR(
+      gpu_->launch_remote(opening_, kernel_, {1, kernels::kProxyThreads}, nothing.get()));
   OH_ASSIGN_OR_RETURN(cuda::DoneWord word, gpu_->take_word());
   gpu_->give_word(word);
-  return gpu_->loss();
+  return {};
+}
+
+Result<bool> ProxyMemory::is_open() {
+  if (!opening_) return true;
+  OH_ASSIGN_OR_RETURN(bool idle, gpu_->is_idle(opening_));
+  OH_RETURN_IF_ERROR(gpu_->loss());
+  if (idle) gpu_->give_stream(std::exchange(opening_, nullptr));
+  return idle;
 }
 
 ProxyMemory::~ProxyMemory() {
@@ -70,6 +72,8 @@ ProxyMemory::~ProxyMemory() {
     abort();
     const Deadline deadline = Deadline::after(kPatience);
     while (!(all = all_through() || gpu_->is_lost()) && !deadline.passed()) sched_yield();
+    if (opening_) all = gpu_->wait_idle(opening_, deadline) && all;
+    if (opening_ && all) gpu_->give_stream(opening_);
   }
   {
     MutexLock lock(mutex_);
@@ -132,6 +136,17 @@ Status ProxyMemory::ordered(uint32_t index, cuda::Stream stream) {
     event = turn.event;
   }
   return gpu_->record(event, stream);
+}
+
+bool ProxyMemory::is_through(uint32_t index) {
+  cuda::Event event = nullptr;
+  {
+    MutexLock lock(mutex_);
+    event = turns_[index].event;
+  }
+  if (!event) return true;
+  Result<bool> complete = gpu_->is_complete(event);
+  return !complete.ok() || *complete;
 }
 
 Status ProxyMemory::remember(cuda::Stream stream) {

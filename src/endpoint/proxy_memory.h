@@ -22,6 +22,9 @@ class ProxyMemory {
  public:
   // OH_ERR_NOT_VIABLE: the kernel is not there.
   static Result<std::shared_ptr<ProxyMemory>> create(std::shared_ptr<cuda::Gpu> gpu);
+  // Whether kernels of ours have run: others may have all of the GPU for a while. Nothing else
+  // before that.
+  Result<bool> is_open();
   // Waits a while for kernels; what they may still use is kept for ever.
   ~ProxyMemory();
 
@@ -39,6 +42,8 @@ class ProxyMemory {
   // Calls on one half of a lane follow each other, also from several streams. Not while capturing.
   Status order(uint32_t index, cuda::Stream stream);
   Status ordered(uint32_t index, cuda::Stream stream);
+  // Whether the calls on it have ended on the device.
+  bool is_through(uint32_t index);
 
   // A stream beside `stream`: what it gets follows what that one has now, and what that one gets
   // from join() on follows it. One that was captured is not used again.
@@ -57,7 +62,7 @@ class ProxyMemory {
   };
   explicit ProxyMemory(std::shared_ptr<cuda::Gpu> gpu) : gpu_(std::move(gpu)) {}
   Status start();
-  Status warm_up();
+  Status begin_to_open();
   Status remember(cuda::Stream stream);
   bool all_through();
   Result<Branch> take_branch();
@@ -68,6 +73,7 @@ class ProxyMemory {
   Mapping memory_;
   std::shared_ptr<cuda::Pinned> pinned_;  // goes before the memory
   cuda::DevicePtr cursors_ = 0;
+  cuda::Stream opening_ = nullptr;  // until it is open
   Mutex mutex_;
   Turn turns_[kernels::kProxyLanes] OH_GUARDED_BY(mutex_);
   std::vector<Branch> branches_ OH_GUARDED_BY(mutex_);

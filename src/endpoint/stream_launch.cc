@@ -112,7 +112,6 @@ class Turns {
 
 Status launch_by_kernels(std::vector<PendingOp>& run) {
   PendingOp& front = run.front();
-  for (const PendingOp& one : run) OH_RETURN_IF_ERROR(wait_for_reset(one));
   const Turns turns(run);
   if (!front.capturing) {
     for (PendingOp& one : run) {
@@ -159,6 +158,7 @@ Status wait_for_reset(const PendingOp& one) {
 }
 
 Status launch(std::vector<PendingOp>& run) {
+  for (const PendingOp& one : run) OH_RETURN_IF_ERROR(wait_for_reset(one));
   const cuda::Stream stream = run.front().stream;
   const bool capturing = run.front().capturing;
   std::vector<ProxyCall> proxied;

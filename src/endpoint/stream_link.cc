@@ -78,6 +78,13 @@ void StreamLink::introduce(StreamLink& one, StreamLink& other) {
   other.partner_holder_ = one.holder_;
 }
 
+StreamLink::Living StreamLink::hold_partner() const {
+  Living living;
+  living.peer = partner_holder_.lock();
+  if (living.peer) living.host = partner_->host_life_.lock();
+  return living.host ? living : Living();
+}
+
 void StreamLink::later(int64_t at, std::function<void()> call) {
   host_.later(at, [holder = holder_, host = host_life_, call = std::move(call)] {
     std::shared_ptr<void> living_host = host.lock();
@@ -107,8 +114,8 @@ std::string StreamLink::waits_for() const {
 Status StreamLink::prepare() {
   if (is_ready()) return {};
   OH_RETURN_IF_ERROR(why_not());
-  std::shared_ptr<void> partner = partner_holder_.lock();
-  if (!connection_ && !partner) {
+  const Living partner = hold_partner();
+  if (!connection_ && !partner.peer) {
     return error(OH_ERR_PEER_LOST, "the other end within the process is gone");
   }
   make();
@@ -163,8 +170,10 @@ bool StreamLink::opens() {
 }
 
 void StreamLink::connect_within() {
-  std::shared_ptr<void> partner = partner_holder_.lock();
-  if (!partner) return refuse(error(OH_ERR_PEER_LOST, "the other end within the process is gone"));
+  const Living partner = hold_partner();
+  if (!partner.peer) {
+    return refuse(error(OH_ERR_PEER_LOST, "the other end within the process is gone"));
+  }
   if (!why_not().ok()) return partner_->refuse(why_not());
   if (!partner_->why_not().ok()) return refuse(partner_->why_not());
   std::string why = why_no_kernels();

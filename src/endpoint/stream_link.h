@@ -136,6 +136,12 @@ class StreamLink {
   static constexpr size_t kFewHeld = 16;
   struct Held;  // memory that a copy may be at
 
+  // The other end within the process and its host, or neither: as long as they are held.
+  struct Living {
+    std::shared_ptr<void> host;
+    std::shared_ptr<void> peer;
+  };
+  Living hold_partner() const;
   // Runs the call on the watcher's thread, if everybody is still there.
   void later(int64_t at, std::function<void()> call);
   void make();
@@ -149,7 +155,7 @@ class StreamLink {
   bool map();
   // How the two sides agree (stream_way.cc).
   void go_by_proxy(const std::string& why);
-  Status make_proxy();
+  Result<bool> make_proxy();
   void tell_way(StreamWay way, const std::string& why);
   void heard_way(StreamWay way);
   void settle_way();

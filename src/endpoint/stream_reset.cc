@@ -17,7 +17,9 @@ uint64_t StreamLink::resets(uint32_t lane) const {
 }
 
 bool StreamLink::is_resetting(uint32_t lane) const {
-  return resetting_[lane].load(std::memory_order_acquire) && !aborted_.load();
+  const bool resetting =
+      by_proxy() ? proxy_->is_resetting(lane) : resetting_[lane].load(std::memory_order_acquire);
+  return resetting && !aborted_.load();
 }
 
 void StreamLink::reset(uint32_t lane, uint64_t before) {
@@ -108,8 +110,7 @@ void StreamLink::tell(uint32_t lane, uint8_t epoch) {
     (void)connection_->send_control(Control::kLaneReady, bytes).ok();
     return;
   }
-  std::shared_ptr<void> partner = partner_holder_.lock();
-  if (partner) partner_->heard(lane, epoch);
+  if (const Living partner = hold_partner(); partner.peer) partner_->heard(lane, epoch);
 }
 
 Status StreamLink::on_ready(ByteView payload) {

@@ -25,22 +25,28 @@ void StreamLink::rule_out_kernels(const std::string& why) {
 void StreamLink::go_by_proxy(const std::string& why) {
   if (!why_not().ok()) return tell_way(StreamWay::kNone, why_not().text());
   rule_out_kernels(why);
-  Status made = make_proxy();
-  if (made.ok()) return tell_way(StreamWay::kProxy, why);
-  refuse(error(OH_ERR_NOT_VIABLE, "%s; nor by proxy: %s", why.c_str(), made.text().c_str()));
+  Result<bool> open = make_proxy();
+  if (open.ok() && !*open) return advance_later();
+  if (open.ok()) {
+    open_.store(true, std::memory_order_release);
+    return tell_way(StreamWay::kProxy, why);
+  }
+  refuse(
+      error(OH_ERR_NOT_VIABLE, "%s; nor by proxy: %s", why.c_str(), open.status().text().c_str()));
   tell_way(StreamWay::kNone, why_not().text());
 }
 
-Status StreamLink::make_proxy() {
+// Whether kernels of ours have opened it; an error: it cannot be.
+Result<bool> StreamLink::make_proxy() {
   MutexLock setup(setup_mutex_);
-  if (proxy_) return {};
+  if (proxy_) return proxy_->memory()->is_open();
   OH_ASSIGN_OR_RETURN(std::shared_ptr<ProxyMemory> memory, ProxyMemory::create(gpu_));
   OH_RETURN_IF_ERROR(host_.count_proxies(1));
   proxy_ = std::make_unique<Proxy>(pair_, std::move(memory));
   if (closed_.load()) proxy_->close();
   OH_LOG_ONCE(kWarn, "messages of streams go through the host to %s: %s", pair_.name.c_str(),
               why_no_kernels().c_str());
-  return {};
+  return proxy_->memory()->is_open();
 }
 
 void StreamLink::tell_way(StreamWay way, const std::string& why) {

@@ -158,7 +158,7 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
   number = group.share(number);
   if (number == kNoTicket) return;
   const uint64_t place = number % kTickets;
-  uint8_t* payload = reinterpret_cast<uint8_t*>(op.payload) + place * kProxySmall;
+  uint8_t* payload = reinterpret_cast<uint8_t*>(op.payload + place * kProxySmall);
   uint8_t* data = reinterpret_cast<uint8_t*>(op.data);
   if (sends && small) group.copy(payload, data, bytes);
   group.sync();

@@ -17,7 +17,7 @@ oh_status warm_up(Side& side, int64_t timeout_ns = kLong) {
   return oh_peer_warmup(side.peer().get(), timeout_ns);
 }
 
-TEST(GpuHeldStream, ABusyDeviceDelaysTheLanesAndNothingMore) {
+TEST(GpuHeldStream, ABusyDeviceDelaysAndNothingMore) {
   auto both = [](Side& side) {
     StreamSide here(side);
     Buffer buffer = side.buffer(1'000);
@@ -37,7 +37,9 @@ TEST(GpuHeldStream, ABusyDeviceDelaysTheLanesAndNothingMore) {
     EXPECT_TRUE(buffer.holds(0, 1'000));
     here.end();
   };
-  run_apart(between_gpus(MemoryKind::kMalloc), both, both);
+  for (const LinkKind& kind : {between_gpus(MemoryKind::kMalloc), by_proxy()}) {
+    run_apart(kind, both, both);
+  }
 }
 
 // The link is closed while a copy into the peer's memory has not begun.

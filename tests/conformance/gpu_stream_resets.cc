@@ -105,8 +105,10 @@ TEST(GpuHeldStream, AStepThatCannotBeLaunchedIsLaunchedLater) {
   run_apart(between_gpus(MemoryKind::kMalloc), both, both);
 }
 
+class GpuStreamResets : public ::testing::TestWithParam<LinkKind> {};
+
 // What went wrong is told though the other side has reset the lane since.
-TEST(GpuStreamResets, AFaultOutlivesTheReset) {
+TEST_P(GpuStreamResets, AFaultOutlivesTheReset) {
   auto both = [](Side& side) {
     StreamSide here(side);
     Buffer buffer = side.buffer(1'000);
@@ -131,11 +133,11 @@ TEST(GpuStreamResets, AFaultOutlivesTheReset) {
     }
     here.end();
   };
-  run_pair(with_stream(), both, both);
+  run_pair(GetParam(), both, both);
 }
 
 // Signals are of the peer, not of lane 0.
-TEST(GpuStreamResets, WaitsForSignalsGoOn) {
+TEST_P(GpuStreamResets, WaitsForSignalsGoOn) {
   auto both = [](Side& side) {
     StreamSide here(side);
     if (side.number() == 0) {
@@ -149,11 +151,11 @@ TEST(GpuStreamResets, WaitsForSignalsGoOn) {
     }
     here.end();
   };
-  run_pair(with_stream(), both, both);
+  run_pair(GetParam(), both, both);
 }
 
 // Either side's call finds the lane open, as soon as its own or the other's reset has returned.
-TEST(GpuStreamResets, ALaneIsUsedAtOnceWhereTheOtherSideHasResetIt) {
+TEST_P(GpuStreamResets, ALaneIsUsedAtOnceWhereTheOtherSideHasResetIt) {
   auto both = [](Side& side) {
     StreamSide here(side);
     Buffer buffer = side.buffer(1'000);
@@ -176,8 +178,43 @@ TEST(GpuStreamResets, ALaneIsUsedAtOnceWhereTheOtherSideHasResetIt) {
     }
     here.end();
   };
-  run_pair(with_stream(), both, both);
+  run_pair(GetParam(), both, both);
 }
+
+// Both what waits when the other side resets the lane, and what comes behind it on the stream.
+TEST_P(GpuStreamResets, WhatAResetEndsIsTold) {
+  constexpr size_t kSize = 300'000;
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(kSize);
+    onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+    if (side.number() == 0) {
+      here.recv(buffer, kSize, 1);
+      here.recv(buffer, kSize, 1);
+    }
+    side.sync();
+    if (side.number() == 1) reset(side, 1);
+    here.finish();
+    EXPECT_EQ(error_of(side), side.number() == 0 ? OH_ERR_CANCELLED : OH_OK) << oh_error_text();
+    EXPECT_EQ(error_of(side), OH_OK);
+    side.sync();
+    if (side.number() == 1) {
+      buffer.fill(9);
+      here.send(buffer, kSize, 1);
+    } else {
+      here.recv(buffer, kSize, 1);
+      here.finish();
+      EXPECT_TRUE(buffer.holds(9, kSize));
+    }
+    here.end();
+  };
+  run_pair(GetParam(), both, both);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamResets, ::testing::Values(with_stream(), by_proxy()),
+                         [](const ::testing::TestParamInfo<LinkKind>& test) {
+                           return name_of(test);
+                         });
 
 }  // namespace
 }  // namespace conformance
