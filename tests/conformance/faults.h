@@ -93,13 +93,7 @@ class Faults : public ::testing::TestWithParam<LinkKind> {
   // Stopped means that not one of its instructions runs any more.
   void await_stop(int process) {
     await_strike();
-    while (true) {
-      std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-      std::string text((std::istreambuf_iterator<char>(file)), {});
-      size_t name_end = text.rfind(')');
-      if (name_end != std::string::npos && text.compare(name_end, 3, ") T") == 0) return;
-      std::this_thread::yield();
-    }
+    await_stopped(process);
   }
 };
 

@@ -62,6 +62,7 @@ TEST_P(GpuProxy, ItIsToldThatItIsTheWay) {
     StreamSide here(side);
     EXPECT_EQ(info_of(side).path, OH_PATH_PROXY);
     EXPECT_EQ(info_of(side).ready, 0);
+    side.sync();
     onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
     const oh_stream_info info = info_of(side);
     EXPECT_EQ(info.path, OH_PATH_PROXY);

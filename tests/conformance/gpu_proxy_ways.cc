@@ -162,6 +162,7 @@ TEST(GpuProxyWays, NobodyWritesBehindADeadline) {
         for (int round = 0; round < 3; ++round) exchange_large(side, here, out, in, kPatience);
         EXPECT_EQ(oh_peer_async_error(peer), OH_OK) << text_of_error();
         kill(side.other_process(), SIGSTOP);
+        await_stopped(side.other_process());
         oh_status failure = OH_OK;
         while (failure == OH_OK) {
           exchange_large(side, here, out, in, 100'000'000);
@@ -210,6 +211,7 @@ TEST(GpuProxyWays, ASignalWithoutRoomIsTold) {
         onehop::check(oh_peer_warmup(peer, kPatience));
         side.sync();
         kill(side.other_process(), SIGSTOP);
+        await_stopped(side.other_process());
         for (int i = 0; i <= kPlaces; ++i) {
           onehop::check(oh_peer_stream_signal(peer, here.stream(), 7, 1));
         }

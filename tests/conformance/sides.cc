@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "single_thread.h"
@@ -347,6 +349,16 @@ void run_ranks(const LinkKind& kind, uint32_t size, const RankRole& role) {
   for (int end : ends) close(end);
   for (uint32_t rank = 0; rank < size; ++rank) {
     expect_success(children[rank], ("rank " + std::to_string(rank)).c_str());
+  }
+}
+
+void await_stopped(int process) {
+  while (true) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+    std::string text((std::istreambuf_iterator<char>(file)), {});
+    size_t name_end = text.rfind(')');
+    if (name_end != std::string::npos && text.compare(name_end, 3, ") T") == 0) return;
+    std::this_thread::yield();
   }
 }
 
