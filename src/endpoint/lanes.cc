@@ -131,13 +131,8 @@ Lanes::~Lanes() {
              gpu_->facts().name.c_str(), static_cast<unsigned long long>(slab_->bytes()));
     }
   }
-  {
-    MutexLock lock(mutex_);
-    for (auto& sides : last_) {
-      for (Last& last : sides) {
-        if (last.event) gpu_->give_event(last.event);
-      }
-    }
+  for (auto& sides : turns_) {
+    for (LaunchTurn& turn : sides) turn.give_back(*gpu_);
   }
   {
     MutexLock lock(imports_mutex_);

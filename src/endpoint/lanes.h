@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "base/sync.h"
+#include "endpoint/launch_turn.h"
 #include "endpoint/stats.h"
 #include "kernels/stream.h"
 #include "memory/gpu_memory.h"
@@ -63,7 +64,6 @@ class Lanes {
   // Kernels must be through. What they may still hold after a while is kept for ever.
   ~Lanes();
 
-  cuda::Gpu& gpu() { return *gpu_; }
   const StreamKernels& kernels() const { return kernels_; }
   const std::shared_ptr<Slab>& slab() const { return slab_; }
   // Whether the lanes are open: others may have all of the GPU for a while.
@@ -89,8 +89,6 @@ class Lanes {
   // Ends every wait of kernels, with that reason for the first of them.
   void abort();
   void abort(uint32_t lane, bool set);
-  // No kernel takes a lane any more. Whether all that had one are through.
-  bool stop_all();
   // A graph may have operations on it: it outlives the link.
   void keep() { kept_.store(true, std::memory_order_relaxed); }
   bool is_kept() const { return kept_.load(std::memory_order_relaxed); }
@@ -111,11 +109,9 @@ class Lanes {
   // How many halves somebody held before the step.
   bool answered(uint32_t lane, uint32_t* busy) const;
 
-  // Calls on one half follow each other, also from several streams and threads: whoever launches
-  // holds its turn from order() to ordered(). Not while capturing.
-  Mutex& turn(uint32_t lane, LaneSide side) { return turn_[lane][static_cast<uint32_t>(side)]; }
-  Status order(uint32_t lane, LaneSide side, cuda::Stream stream);
-  Status ordered(uint32_t lane, LaneSide side, cuda::Stream stream);
+  LaunchTurn& turn(uint32_t lane, LaneSide side) {
+    return turns_[lane][static_cast<uint32_t>(side)];
+  }
   // Whether the calls on both halves have ended on the device.
   bool is_through(uint32_t lane) const;
 
@@ -125,15 +121,13 @@ class Lanes {
     uint32_t place = 0;  // in the table
     std::shared_ptr<void> holder;
   };
-  struct Last {
-    cuda::Stream stream = nullptr;
-    cuda::Event event = nullptr;
-  };
   struct Page;  // pinned, what kernels and the host share
   explicit Lanes(std::shared_ptr<cuda::Gpu> gpu) : gpu_(std::move(gpu)) {}
   Status start(uint64_t slab_bytes);
   Status load_kernels();
   Status open_all();
+  // No kernel takes a lane any more. Whether all that had one are through.
+  bool stop_all();
   cuda::DevicePtr on_device(const void* host) const { return pinned_->device(host); }
   Status write_entry(uint32_t place, const onehop::detail::ImportEntry& entry)
       OH_REQUIRES(imports_mutex_);
@@ -171,9 +165,8 @@ class Lanes {
   std::vector<std::shared_ptr<void>> leaving_ OH_GUARDED_BY(imports_mutex_);
   uint64_t look_ OH_GUARDED_BY(imports_mutex_) = 0;  // serial of the look under way; 0: none
   uint64_t seen_[OH_LANES] OH_GUARDED_BY(imports_mutex_) = {};  // states of senders; 0: it has left
-  Mutex turn_[OH_LANES][2];                                     // before mutex_
+  LaunchTurn turns_[OH_LANES][2];
   mutable Mutex mutex_;
-  Last last_[OH_LANES][2] OH_GUARDED_BY(mutex_);
   uint64_t serials_[OH_LANES] OH_GUARDED_BY(mutex_) = {};  // of the last step
   std::atomic<uint64_t> last_serial_{0};
   bool told_[OH_LANES][2] OH_GUARDED_BY(mutex_) = {};

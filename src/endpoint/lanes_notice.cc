@@ -142,42 +142,8 @@ void Lanes::clear_notice(uint32_t lane) {
   }
 }
 
-Status Lanes::order(uint32_t lane, LaneSide side, cuda::Stream stream) {
-  cuda::Event event = nullptr;
-  {
-    MutexLock lock(mutex_);
-    const Last& last = last_[lane][static_cast<uint32_t>(side)];
-    if (last.event && last.stream != stream) event = last.event;
-  }
-  return event ? gpu_->wait_event(stream, event) : Status();
-}
-
-Status Lanes::ordered(uint32_t lane, LaneSide side, cuda::Stream stream) {
-  cuda::Event event = nullptr;
-  {
-    MutexLock lock(mutex_);
-    Last* last = &last_[lane][static_cast<uint32_t>(side)];
-    if (!last->event) {
-      OH_ASSIGN_OR_RETURN(last->event, gpu_->take_event());
-    }
-    last->stream = stream;
-    event = last->event;
-  }
-  return gpu_->record(event, stream);
-}
-
 bool Lanes::is_through(uint32_t lane) const {
-  cuda::Event events[2];
-  {
-    MutexLock lock(mutex_);
-    for (uint32_t side = 0; side < 2; ++side) events[side] = last_[lane][side].event;
-  }
-  for (cuda::Event event : events) {
-    if (!event) continue;
-    Result<bool> complete = gpu_->is_complete(event);
-    if (complete.ok() && !*complete) return false;
-  }
-  return true;
+  return turns_[lane][0].is_through(*gpu_) && turns_[lane][1].is_through(*gpu_);
 }
 
 }  // namespace oh

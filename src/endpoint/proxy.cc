@@ -44,19 +44,20 @@ uint64_t fault_of(const Status& status) {
 
 bool sends(uint32_t queue) { return queue < OH_LANES; }
 
-int64_t deadline_of(uint64_t timeout_ns) {
+}  // namespace
+
+int64_t Proxy::deadline_of(const Ticket& ticket) {
+  const uint64_t timeout_ns = HostAtomics::load_relaxed(&ticket.timeout_ns);
   const int64_t now = now_ns();
   return timeout_ns > static_cast<uint64_t>(INT64_MAX - now)
              ? INT64_MAX
              : now + static_cast<int64_t>(timeout_ns);
 }
 
-void renew(Request& request) {
+void Proxy::renew(Request& request) {
   std::destroy_at(&request);
   std::construct_at(&request);
 }
-
-}  // namespace
 
 // The next ticket of a queue, if it is there.
 const Ticket* Proxy::ticket(uint32_t queue, uint64_t number) const {
@@ -131,8 +132,7 @@ void Proxy::take(uint32_t queue, const Ticket& ticket) {
   work.bytes = HostAtomics::load_relaxed(&ticket.bytes);
   work.data = work.small ? memory_->payload(queue, number) : reinterpret_cast<uint8_t*>(data);
   const bool handed_over = sends(queue) && work.small;
-  work.deadline =
-      handed_over ? INT64_MAX : deadline_of(HostAtomics::load_relaxed(&ticket.timeout_ns));
+  work.deadline = handed_over ? INT64_MAX : deadline_of(ticket);
   work.state = State::kWaiting;
   const uint64_t asked = HostAtomics::load_relaxed(&ticket.asked);
   if (asked != 0) {
@@ -231,11 +231,10 @@ bool Proxy::end_all(uint32_t queue) {
   return all;
 }
 
-// Behind those of barriers, which are behind those of batches. An epoch has its own.
+// An epoch has its own; those between the lanes' of one and the next are not theirs.
 uint64_t Proxy::tag_of(uint32_t lane) const {
-  constexpr uint64_t kFirst = OH_TAG_MAX + 1 + (uint64_t{3} << 61);
   constexpr uint64_t kEpochs = (uint64_t{1} << 48) - 1;
-  return kFirst + (reset_[lane].epoch & kEpochs) * 2 * OH_LANES + lane;
+  return kFirstTag + (reset_[lane].epoch & kEpochs) * 2 * OH_LANES + lane;
 }
 
 // What has ended is answered by the abort word, which comes last.

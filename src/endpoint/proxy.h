@@ -51,8 +51,9 @@ class Proxy {
   void reset(uint32_t lane, uint64_t before);
   uint64_t resets(uint32_t lane) const { return resets_[lane].load(std::memory_order_acquire); }
   // From when it is wanted, by either side, until the lane is taken up again.
-  bool is_resetting(uint32_t lane) const {
-    return resetting_[lane].load(std::memory_order_acquire);
+  bool is_resetting(uint32_t lane) {
+    MutexLock lock(mutex_);
+    return reset_[lane].wanted || reset_[lane].under_way;
   }
 
  private:
@@ -102,6 +103,10 @@ class Proxy {
     uint64_t heard = 0;  // that the other side begins
   };
 
+  // Behind the tags of barriers, which are behind those of batches.
+  static constexpr uint64_t kFirstTag = OH_TAG_MAX + 1 + (uint64_t{3} << 61);
+  static int64_t deadline_of(const kernels::Ticket& ticket);
+  static void renew(Request& request);
   bool is_used(uint32_t queue) const {
     return (used_[queue / 64].load(std::memory_order_acquire) >> queue % 64 & 1) != 0;
   }
@@ -135,7 +140,6 @@ class Proxy {
   std::shared_ptr<ProxyMemory> memory_;
   std::atomic<uint64_t> used_[kernels::kProxyQueues / 64 + 1] = {};
   std::atomic<uint64_t> resets_[OH_LANES] = {};
-  std::atomic<bool> resetting_[OH_LANES] = {};
 
   Mutex mutex_;  // taken before the pair's lock
   bool closed_ OH_GUARDED_BY(mutex_) = false;

@@ -2,6 +2,7 @@
 #include "endpoint/proxy_calls.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace oh {
 
@@ -24,6 +25,8 @@ uint32_t queue_of(const StreamOp& op) {
   }
   return kernels::kWaitQueues + op.slot;
 }
+
+bool of_lane(const ProxyOp& op) { return op.index < kernels::kProxyLanes; }
 
 ProxyOp op_of(const ProxyCall& call) {
   const StreamOp& given = call.op;
@@ -53,15 +56,15 @@ uint32_t lay_out(kernels::ProxyArgs* args) {
 Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream, bool capturing) {
   cuda::Gpu& gpu = *calls.front().endpoint->gpu();
   auto args = std::make_unique<kernels::ProxyArgs>();
-  // From the event before to the event behind: threads follow each other as their launches do.
-  static Mutex* const turn = new Mutex;
-  MutexLock lock(*turn);
+  std::vector<LaunchTurn*> halves;
   for (const ProxyCall& call : calls) {
     Proxy& proxy = call.peer->stream().proxy();
     const ProxyOp& op = args->ops[args->count++] = op_of(call);
-    if (!capturing) OH_RETURN_IF_ERROR(proxy.memory()->order(op.index, stream));
+    if (!capturing && of_lane(op)) halves.push_back(&proxy.memory()->turn(op.index));
     proxy.use(op.index);
   }
+  const HeldTurns turns(std::move(halves));
+  OH_RETURN_IF_ERROR(turns.follow(gpu, stream));
   const uint32_t blocks = lay_out(args.get());
   cuda::Function kernel = calls.front().peer->stream().proxy().memory()->kernel();
   OH_RETURN_IF_ERROR(
@@ -70,10 +73,11 @@ Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream,
     StreamLink& link = calls[i].peer->stream();
     if (capturing) {
       link.keep_proxy();
-    } else {
-      OH_RETURN_IF_ERROR(link.proxy().memory()->ordered(args->ops[i].index, stream));
+    } else if (!of_lane(args->ops[i])) {
+      OH_RETURN_IF_ERROR(link.proxy().memory()->remember(stream));
     }
   }
+  OH_RETURN_IF_ERROR(turns.launched(gpu, stream));
   // Its progress thread may be asleep.
   full_fence();
   for (const ProxyCall& call : calls) call.endpoint->doorbell().ring();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Signals of the stream domain by proxy, resets of its lanes, and the messages for both.
-#include <memory>
-
 #include "base/clock.h"
 #include "endpoint/endpoint.h"
 #include "endpoint/proxy.h"
@@ -18,10 +16,8 @@ using onehop::detail::HostAtomics;
 using onehop::detail::kSignalSlots;
 
 namespace {
-// Behind those of barriers, as those of lanes.
-constexpr uint64_t kControlTag = OH_TAG_MAX + 1 + (uint64_t{3} << 61) + OH_LANES;
 constexpr size_t kAtOnce = 64;
-}  // namespace
+}
 
 // ---- Messages ---------------------------------------------------------------------------------
 
@@ -43,7 +39,7 @@ bool Proxy::speak(Endpoint& endpoint) {
     saying.request.endpoint = &endpoint;
     saying.request.data = saying.bytes.data();
     saying.request.size = saying.bytes.size();
-    saying.request.tag = kControlTag;
+    saying.request.tag = kFirstTag + OH_LANES;
     Status status = pair_.peer->post_send(&saying.request);
     if (status.code() == OH_AGAIN) break;
     saying.posted = any = true;
@@ -61,13 +57,12 @@ bool Proxy::hear(Endpoint& endpoint) {
   bool any = false;
   for (size_t i = 0; i < kAtOnce; ++i) {
     if (!hears_) {
-      std::destroy_at(&ear_);
-      std::construct_at(&ear_);
+      renew(ear_);
       ear_.kind = OpKind::kRecv;
       ear_.endpoint = &endpoint;
       ear_.data = hearing_;
       ear_.size = sizeof(hearing_);
-      ear_.tag = kControlTag;
+      ear_.tag = kFirstTag + OH_LANES;
       if (!pair_.peer->post_recv(&ear_).ok()) return any;
       hears_ = true;
     }
@@ -133,13 +128,10 @@ bool Proxy::serve_slot(uint32_t index) {
   while (const Ticket* next = ticket(kWaitQueues + index, slot.next)) {
     Wait& wait = slot.waits[slot.next % kTickets];
     if (wait.waits) break;
-    const uint64_t timeout = HostAtomics::load_relaxed(&next->timeout_ns);
-    const auto now = static_cast<uint64_t>(now_ns());
-    wait = {
-        .waits = true,
-        .number = slot.next++,
-        .count = HostAtomics::load_relaxed(&next->bytes),
-        .deadline = timeout > INT64_MAX - now ? INT64_MAX : static_cast<int64_t>(now + timeout)};
+    wait = {.waits = true,
+            .number = slot.next++,
+            .count = HostAtomics::load_relaxed(&next->bytes),
+            .deadline = deadline_of(*next)};
     any = true;
   }
   for (Wait& wait : slot.waits) {
@@ -173,10 +165,7 @@ void Proxy::end_wait(uint32_t index, Wait& wait, uint64_t fault) {
 
 void Proxy::reset(uint32_t lane, uint64_t before) {
   MutexLock lock(mutex_);
-  if (!reset_[lane].under_way && resets(lane) == before) {
-    reset_[lane].wanted = true;
-    resetting_[lane].store(true, std::memory_order_release);
-  }
+  if (!reset_[lane].under_way && resets(lane) == before) reset_[lane].wanted = true;
   pair_.my_bell->ring();
 }
 
@@ -185,7 +174,6 @@ void Proxy::begin_reset(uint32_t lane) {
   Reset& reset = reset_[lane];
   reset.under_way = true;
   reset.wanted = reset.told = false;
-  resetting_[lane].store(true, std::memory_order_release);
   for (uint32_t queue : {lane, lane + OH_LANES}) {
     Half& half = halves_[queue];
     // What a kernel has handed in by now, too.
@@ -228,7 +216,6 @@ bool Proxy::move_reset(uint32_t lane) {
   }
   ++reset.epoch;
   reset.under_way = false;
-  resetting_[lane].store(reset.wanted, std::memory_order_release);
   // release: pairs with resets().
   resets_[lane].fetch_add(1, std::memory_order_release);
   pair_.my_bell->ring();

@@ -76,10 +76,8 @@ ProxyMemory::~ProxyMemory() {
     if (opening_ && all) gpu_->give_stream(opening_);
   }
   {
+    for (LaunchTurn& turn : turns_) turn.give_back(*gpu_);
     MutexLock lock(mutex_);
-    for (Turn& turn : turns_) {
-      if (turn.event) gpu_->give_event(turn.event);
-    }
     for (cuda::Event event : launched_) gpu_->give_event(event);
     for (Branch& branch : branches_) {
       gpu_->give_event(branch.event);
@@ -112,42 +110,6 @@ kernels::ProxyOp ProxyMemory::op(uint32_t index) const {
 
 // Relaxed: it is all there is to see. Kernels look at it in ProxyPatience.
 void ProxyMemory::abort() { HostAtomics::store_relaxed(&page()->abort, 1); }
-
-Status ProxyMemory::order(uint32_t index, cuda::Stream stream) {
-  if (index >= kProxyLanes) return {};
-  cuda::Event event = nullptr;
-  {
-    MutexLock lock(mutex_);
-    if (turns_[index].stream != stream) event = turns_[index].event;
-  }
-  return event ? gpu_->wait_event(stream, event) : Status();
-}
-
-Status ProxyMemory::ordered(uint32_t index, cuda::Stream stream) {
-  if (index >= kProxyLanes) return remember(stream);
-  cuda::Event event = nullptr;
-  {
-    MutexLock lock(mutex_);
-    Turn& turn = turns_[index];
-    if (!turn.event) {
-      OH_ASSIGN_OR_RETURN(turn.event, gpu_->take_event());
-    }
-    turn.stream = stream;
-    event = turn.event;
-  }
-  return gpu_->record(event, stream);
-}
-
-bool ProxyMemory::is_through(uint32_t index) {
-  cuda::Event event = nullptr;
-  {
-    MutexLock lock(mutex_);
-    event = turns_[index].event;
-  }
-  if (!event) return true;
-  Result<bool> complete = gpu_->is_complete(event);
-  return !complete.ok() || *complete;
-}
 
 Status ProxyMemory::remember(cuda::Stream stream) {
   OH_ASSIGN_OR_RETURN(cuda::Event event, gpu_->take_event());
@@ -210,12 +172,12 @@ Status ProxyMemory::join(const Branch& branch, cuda::Stream stream, bool capturi
 
 bool ProxyMemory::all_through() {
   auto through = [this](cuda::Event event) {
-    Result<bool> complete = event ? gpu_->is_complete(event) : Result<bool>(true);
+    Result<bool> complete = gpu_->is_complete(event);
     return !complete.ok() || *complete;
   };
   MutexLock lock(mutex_);
   return std::all_of(std::begin(turns_), std::end(turns_),
-                     [&](const Turn& turn) { return through(turn.event); }) &&
+                     [this](const LaunchTurn& turn) { return turn.is_through(*gpu_); }) &&
          std::all_of(launched_.begin(), launched_.end(), through);
 }
 

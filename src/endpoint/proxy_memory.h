@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "base/sync.h"
+#include "endpoint/launch_turn.h"
 #include "kernels/proxy.h"
 #include "platform/cuda/gpu.h"
 #include "platform/os/handles.h"
@@ -39,11 +40,11 @@ class ProxyMemory {
   // Nobody serves tickets any more: kernels end their waits.
   void abort();
 
-  // Calls on one half of a lane follow each other, also from several streams. Not while capturing.
-  Status order(uint32_t index, cuda::Stream stream);
-  Status ordered(uint32_t index, cuda::Stream stream);
-  // Whether the calls on it have ended on the device.
-  bool is_through(uint32_t index);
+  // Of half a lane.
+  LaunchTurn& turn(uint32_t index) { return turns_[index]; }
+  bool is_through(uint32_t index) const { return turns_[index].is_through(*gpu_); }
+  // What was launched on the stream takes no turns: it is waited for at the end.
+  Status remember(cuda::Stream stream);
 
   // A stream beside `stream`: what it gets follows what that one has now, and what that one gets
   // from join() on follows it. One that was captured is not used again.
@@ -56,14 +57,9 @@ class ProxyMemory {
   Status join(const Branch& branch, cuda::Stream stream, bool capturing);
 
  private:
-  struct Turn {
-    cuda::Stream stream = nullptr;
-    cuda::Event event = nullptr;
-  };
   explicit ProxyMemory(std::shared_ptr<cuda::Gpu> gpu) : gpu_(std::move(gpu)) {}
   Status start();
   Status begin_to_open();
-  Status remember(cuda::Stream stream);
   bool all_through();
   Result<Branch> take_branch();
   kernels::ProxyPage* page() const { return reinterpret_cast<kernels::ProxyPage*>(memory_.data()); }
@@ -74,8 +70,8 @@ class ProxyMemory {
   std::shared_ptr<cuda::Pinned> pinned_;  // goes before the memory
   cuda::DevicePtr cursors_ = 0;
   cuda::Stream opening_ = nullptr;  // until it is open
+  LaunchTurn turns_[kernels::kProxyLanes];
   Mutex mutex_;
-  Turn turns_[kernels::kProxyLanes] OH_GUARDED_BY(mutex_);
   std::vector<Branch> branches_ OH_GUARDED_BY(mutex_);
   std::deque<cuda::Event> launched_ OH_GUARDED_BY(mutex_);  // of what takes no turns
 };

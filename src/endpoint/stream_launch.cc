@@ -3,8 +3,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
-#include <mutex>
+#include <utility>
 
 #include "endpoint/proxy_calls.h"
 
@@ -92,35 +91,22 @@ Status launch_one(const PendingOp& only, cuda::Function kernel, const Layout& la
   return only.endpoint->gpu()->launch_remote(only.stream, kernel, grid, &args);
 }
 
-// The turns of all halves that a launch takes, in an order that is the same for everybody.
-class Turns {
- public:
-  explicit Turns(std::vector<PendingOp>& run) {
-    std::vector<Mutex*> turns;
-    for (PendingOp& one : run) {
-      if (one.capturing || !of_lane(one.op)) continue;
-      turns.push_back(&one.peer->stream().lanes().turn(one.op.lane.lane, side_of(one.op)));
-    }
-    std::sort(turns.begin(), turns.end(), std::less<>());
-    turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
-    for (Mutex* turn : turns) held_.emplace_back(turn->native());
+// Of all halves that a launch takes.
+HeldTurns turns_of(const std::vector<PendingOp>& run) {
+  std::vector<LaunchTurn*> turns;
+  for (const PendingOp& one : run) {
+    if (one.capturing || !of_lane(one.op)) continue;
+    turns.push_back(&one.peer->stream().lanes().turn(one.op.lane.lane, side_of(one.op)));
   }
-
- private:
-  std::vector<std::unique_lock<std::mutex>> held_;
-};
+  return HeldTurns(std::move(turns));
+}
 
 Status launch_by_kernels(std::vector<PendingOp>& run) {
   PendingOp& front = run.front();
-  const Turns turns(run);
-  if (!front.capturing) {
-    for (PendingOp& one : run) {
-      if (!of_lane(one.op)) continue;
-      OH_RETURN_IF_ERROR(
-          one.peer->stream().lanes().order(one.op.lane.lane, side_of(one.op), one.stream));
-    }
-  }
-  const Layout layout = lay_out(run, *front.endpoint->gpu());
+  cuda::Gpu& gpu = *front.endpoint->gpu();
+  const HeldTurns turns = turns_of(run);
+  OH_RETURN_IF_ERROR(turns.follow(gpu, front.stream));
+  const Layout layout = lay_out(run, gpu);
   const StreamKernels& with = front.peer->stream().lanes().kernels();
   Status status = run.size() == 1 ? launch_one(front, with.one, layout)
                   : run.size() <= kernels::kFew
@@ -128,17 +114,10 @@ Status launch_by_kernels(std::vector<PendingOp>& run) {
                       : launch_with<kernels::StreamManyArgs>(run, with.many, layout);
   OH_RETURN_IF_ERROR(status);
   for (PendingOp& one : run) {
-    Lanes& lanes = one.peer->stream().lanes();
-    if (one.capturing) {
-      lanes.keep();
-      continue;
-    }
-    one.peer->stream().counts().count(one.op);
-    if (of_lane(one.op)) {
-      OH_RETURN_IF_ERROR(lanes.ordered(one.op.lane.lane, side_of(one.op), one.stream));
-    }
+    StreamLink& stream = one.peer->stream();
+    one.capturing ? stream.lanes().keep() : stream.counts().count(one.op);
   }
-  return {};
+  return turns.launched(gpu, front.stream);
 }
 
 }  // namespace

@@ -51,19 +51,17 @@ Result<bool> StreamLink::make_proxy() {
 
 void StreamLink::tell_way(StreamWay way, const std::string& why) {
   if (std::exchange(ours_, way) == way) return settle_way();
-  if (!connection_) {
-    if (way == StreamWay::kNone) {
-      partner_->refuse(why_not());
-    } else {
-      partner_->heard_way(way);
-    }
-    return settle_way();
+  if (connection_) {
+    Bytes bytes;
+    Writer writer(bytes);
+    writer.u8(static_cast<uint8_t>(way));
+    writer.text(why.substr(0, kMaxText));
+    (void)connection_->send_control(Control::kStreamWay, bytes).ok();
+  } else if (way == StreamWay::kNone) {
+    partner_->refuse(why_not());
+  } else {
+    partner_->heard_way(way);
   }
-  Bytes bytes;
-  Writer writer(bytes);
-  writer.u8(static_cast<uint8_t>(way));
-  writer.text(why.substr(0, kMaxText));
-  (void)connection_->send_control(Control::kStreamWay, bytes).ok();
   settle_way();
 }
 

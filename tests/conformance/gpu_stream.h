@@ -81,6 +81,9 @@ inline LinkKind by_proxy_within() {
   return kind;
 }
 
+// Kernels reach across it.
+inline LinkKind with_stream() { return real_if_wanted(between_gpus(MemoryKind::kMalloc)); }
+
 inline oh_path stream_path(const LinkKind& kind) {
   return kind.name.ends_with("ByProxy") ? OH_PATH_PROXY : OH_PATH_NVLINK;
 }
@@ -106,6 +109,34 @@ inline std::vector<LinkKind> stream_kinds() {
   // Of the machine's own devices no program can choose what they reach.
   if (!std::getenv("REAL_GPUS")) kinds.push_back(by_proxy_within());
   return kinds;
+}
+
+inline oh_stream_options within(int64_t timeout_ns, uint32_t lane = 0) {
+  auto options = onehop::detail::sized<oh_stream_options>();
+  options.timeout_ns = timeout_ns;
+  options.lane = lane;
+  return options;
+}
+
+inline oh_status error_of(Side& side) { return oh_peer_async_error(side.peer().get()); }
+
+// Both ways at once, bytes looked at.
+inline void exchange(Side& side, StreamSide& here, Buffer& out, Buffer& in, uint64_t seed,
+                     size_t size, uint32_t lane) {
+  out.fill(seed + static_cast<uint64_t>(side.number()));
+  in.poison();
+  onehop::check(oh_group_begin());
+  here.send(out, size, lane);
+  here.recv(in, size, lane);
+  onehop::check(oh_group_end());
+  here.finish();
+  EXPECT_TRUE(in.holds(seed + static_cast<uint64_t>(1 - side.number()), size));
+}
+inline void exchange(Side& side, StreamSide& here, uint64_t seed, uint32_t lane = 0,
+                     size_t size = 150'000) {
+  Buffer out = side.buffer(size);
+  Buffer in = side.buffer(size);
+  exchange(side, here, out, in, seed, size, lane);
 }
 
 }  // namespace conformance

@@ -14,34 +14,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-LinkKind with_stream() { return real_if_wanted(between_gpus(MemoryKind::kMalloc)); }
-
 class GpuStreamFailures : public ::testing::TestWithParam<LinkKind> {};
 
 // One call with a deadline of its own.
-oh_stream_options hurried(uint32_t lane = 0) {
-  auto options = onehop::detail::sized<oh_stream_options>();
-  options.lane = lane;
-  options.timeout_ns = 50'000'000;
-  return options;
-}
-
-oh_status error_of(Side& side) { return oh_peer_async_error(side.peer().get()); }
-
-// Both sides, bytes looked at; on any lane.
-void exchange(Side& side, StreamSide& here, uint64_t seed, uint32_t lane = 0,
-              size_t size = 150'000) {
-  Buffer out = side.buffer(size);
-  Buffer in = side.buffer(size);
-  out.fill(seed + static_cast<uint64_t>(side.number()));
-  in.poison();
-  onehop::check(oh_group_begin());
-  here.send(out, size, lane);
-  here.recv(in, size, lane);
-  onehop::check(oh_group_end());
-  here.finish();
-  EXPECT_TRUE(in.holds(seed + static_cast<uint64_t>(1 - side.number()), size));
-}
+oh_stream_options hurried(uint32_t lane = 0) { return within(50'000'000, lane); }
 
 // The context is as it was: another kernel of ours runs, and the other lanes do.
 TEST_P(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {

@@ -9,7 +9,6 @@
 namespace conformance {
 namespace {
 
-LinkKind with_stream() { return real_if_wanted(between_gpus(MemoryKind::kMalloc)); }
 constexpr int64_t kShort = 50'000'000;
 constexpr int64_t kLong = 20'000'000'000;
 

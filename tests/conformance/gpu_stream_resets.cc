@@ -8,18 +8,9 @@
 namespace conformance {
 namespace {
 
-LinkKind with_stream() { return real_if_wanted(between_gpus(MemoryKind::kMalloc)); }
-
-oh_stream_options within(int64_t timeout_ns, uint32_t lane = 0) {
-  auto options = onehop::detail::sized<oh_stream_options>();
-  options.timeout_ns = timeout_ns;
-  options.lane = lane;
-  return options;
-}
 constexpr int64_t kShort = 50'000'000;
 constexpr int64_t kLong = 20'000'000'000;
 
-oh_status error_of(Side& side) { return oh_peer_async_error(side.peer().get()); }
 void reset(Side& side, uint32_t lane = 0) {
   onehop::check(oh_peer_reset_lane(side.peer().get(), lane, kLong));
 }

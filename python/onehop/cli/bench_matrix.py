@@ -14,7 +14,7 @@ from rich.table import Table
 
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report, with_progress
-from onehop.cli.gpus import HOST, Pair, facts, parse_memory
+from onehop.cli.gpus import HOST, Pair, facts
 from onehop.cli.jobs import Job, Placement, measure
 from onehop.cli.rows import Row
 from onehop.cli.sizes import format_size
@@ -22,14 +22,7 @@ from onehop.cli.sizes import format_size
 
 @bench.command()
 @options.sizes("1K,64K,64M")
-@click.option(
-    "--memory",
-    default="cuda",
-    callback=parse_memory,
-    show_default=True,
-    metavar="KIND",
-    help="As with the other benchmarks.",
-)
+@options.gpu_memory
 @options.how
 def matrix(sizes: Sequence[int], memory: Pair, **common: Any) -> None:
     """Latency and bandwidth of messages between all pairs of GPUs, blocking."""

@@ -61,6 +61,18 @@ _WHAT: tuple[Callable[[Command], Command], ...] = (
 )
 
 
+def gpu_memory(command: Command) -> Command:
+    """Add the kind of memory of what is between GPUs alone."""
+    return click.option(
+        "--memory",
+        default="cuda",
+        callback=parse_memory,
+        show_default=True,
+        metavar="KIND",
+        help="As with the other benchmarks.",
+    )(command)
+
+
 def how(command: Command) -> Command:
     """Add the options of everything that is measured."""
     for option in reversed(_HOW):

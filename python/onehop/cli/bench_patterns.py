@@ -22,7 +22,6 @@ from onehop.cli.gpus import (
     facts,
     nccl_libraries,
     parse_devices,
-    parse_memory,
 )
 from onehop.cli.jobs import Note, Placement, corrupts
 from onehop.cli.rows import Row, percentile, table
@@ -103,14 +102,7 @@ class Found:
     metavar="A,B,...",
     help="Devices of the ranks, in turn; default: all there are.",
 )
-@click.option(
-    "--memory",
-    default="cuda",
-    callback=parse_memory,
-    show_default=True,
-    metavar="KIND",
-    help="As with the other benchmarks.",
-)
+@options.gpu_memory
 @options.versus()
 @options.how
 def patterns(
