@@ -15,7 +15,6 @@ namespace oh {
 
 using kernels::LanesStep;
 using onehop::detail::HostAtomics;
-using onehop::detail::ImportEntry;
 using onehop::detail::kGone;
 using onehop::detail::LaneNotice;
 
@@ -225,13 +224,15 @@ bool Lanes::answered(uint32_t lane, uint32_t* busy) const {
 // ---- The peer's memory ------------------------------------------------------------------------
 
 // By a kernel, in stream order: a copy of the engine says nothing of the order in which it is seen.
-Status Lanes::write_entry(uint32_t place, const ImportEntry& entry) {
+Status Lanes::write_entry(uint32_t place, uint64_t number, uint64_t size, cuda::DevicePtr base) {
   kernels::LanesArgs args{};
   args.slab = slab_->address();
   args.step = LanesStep::kImport;
   args.place = place;
-  args.entry = entry;
-  table_[place] = entry.number;
+  args.number = number;
+  args.size = size;
+  args.base = base;
+  table_[place] = number;
   return gpu_->launch_remote(stream_, kernels_.lanes, {1, 32}, &args);
 }
 
@@ -244,7 +245,7 @@ void Lanes::add_import(uint32_t number, uint64_t size, cuda::DevicePtr base,
   if (known || imports_.size() >= kMostImports) return;
   uint32_t place = number & kMask;
   while (table_[place] > kGone) place = (place + 1) & kMask;
-  if (write_entry(place, {number, size, base, 0}).ok()) {
+  if (write_entry(place, number, size, base).ok()) {
     imports_.push_back({number, place, std::move(holder)});
   }
 }
@@ -255,7 +256,7 @@ void Lanes::forget_import(uint32_t number) {
                             [&](const Import& import) { return import.number == number; });
   if (found == imports_.end()) return;
   // If even that fails the context is lost, and no kernel runs.
-  (void)write_entry(found->place, {kGone, 0, 0, 0}).ok();
+  (void)write_entry(found->place, kGone, 0, 0).ok();
   if (found->holder) forgotten_.push_back(std::move(found->holder));
   imports_.erase(found);
 }

@@ -129,7 +129,7 @@ class Lanes {
   // No kernel takes a lane any more. Whether all that had one are through.
   bool stop_all();
   cuda::DevicePtr on_device(const void* host) const { return pinned_->device(host); }
-  Status write_entry(uint32_t place, const onehop::detail::ImportEntry& entry)
+  Status write_entry(uint32_t place, uint64_t number, uint64_t size, cuda::DevicePtr base)
       OH_REQUIRES(imports_mutex_);
   onehop::detail::LaneNotice* notices() const;
   Page* page() const { return reinterpret_cast<Page*>(memory_.data()); }

@@ -15,13 +15,17 @@ using kernels::StreamOp;
 namespace {
 
 constexpr uint64_t kBlockBytes = 6 * 1024;  // of a small message: a line a thread
+constexpr uint32_t kMostOfCluster = 8;      // blocks that every GPU with clusters has
 constexpr uint32_t kOfPeers = 2;            // of the GPU's processors a group takes 1 / 2
 
 // Blocks of one message.
 uint32_t blocks_for(const StreamOp& op, const Config& config, uint32_t most) {
-  if (!of_lane(op)) return 1;
+  constexpr uint64_t kOneBlock = 16 * 1024;  // more have more to tell each other than to do
+  constexpr uint64_t kOneTeam = 16 * 1024 * 1024;
+  if (!of_lane(op) || op.bytes <= kOneBlock) return 1;
   const auto share = static_cast<uint64_t>(config.stream_share);
-  const auto blocks = static_cast<uint64_t>(config.stream_blocks);
+  uint64_t blocks = static_cast<uint64_t>(config.stream_blocks);
+  if (op.bytes <= kOneTeam) blocks = std::min<uint64_t>(blocks, kMostOfCluster);
   const uint64_t wanted = std::min((op.bytes + share - 1) / share, blocks);
   return std::clamp<uint32_t>(static_cast<uint32_t>(wanted), 1, std::max<uint32_t>(most, 1));
 }
@@ -32,22 +36,21 @@ struct Layout {
   uint32_t cluster = 1;
 };
 
-// A small message of several blocks is one team, a cluster: it takes its lane at once. A large one
-// may go through chunks, which teams fill and empty beside each other.
-uint32_t cluster_for(const PendingOp& only) {
-  constexpr uint32_t kMostBlocks = 8;  // that every GPU with clusters has
-  const Endpoint& endpoint = *only.endpoint;
-  const bool small = only.op.bytes <= only.peer->stream().lanes().most_buffered(only.op.lane.lane);
-  if (!of_lane(only.op) || !small || !endpoint.gpu()->clusters()) return 1;
-  return std::bit_floor(blocks_for(only.op, endpoint.config(), kMostBlocks));
+bool is_small(const PendingOp& one) {
+  return one.op.bytes <= one.peer->stream().lanes().most_buffered(one.op.lane.lane);
 }
 
-// Teams for each operation; those of one half of a lane share theirs and follow each other.
+// Teams for each operation; those of one half of a lane share theirs and follow each other. A small
+// message is one team's where all of its blocks are a cluster: it takes its lane at once.
 Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
   const auto processors = static_cast<uint32_t>(gpu.facts().processors);
   const uint32_t most = processors / kOfPeers / static_cast<uint32_t>(run.size());
   Layout layout;
-  if (run.size() == 1) layout.cluster = cluster_for(run.front());
+  layout.cluster = gpu.clusters() ? kMostOfCluster : 1;
+  for (PendingOp& one : run) {
+    one.op.teams = blocks_for(one.op, one.endpoint->config(), most);
+    layout.cluster = std::min(layout.cluster, std::bit_floor(one.op.teams));
+  }
   for (size_t i = 0; i < run.size(); ++i) {
     StreamOp& op = run[i].op;
     const StreamOp* before = nullptr;
@@ -56,10 +59,9 @@ Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
                         run[k].op.lane.lane == op.lane.lane;
       if (same) before = &run[k].op;
     }
+    const bool one_team = of_lane(op) && layout.cluster == kMostOfCluster && is_small(run[i]);
+    op.teams = before ? before->teams : one_team ? 1 : op.teams / layout.cluster;
     op.first = before ? before->first : layout.teams;
-    op.teams = before               ? before->teams
-               : layout.cluster > 1 ? 1
-                                    : blocks_for(op, run[i].endpoint->config(), most);
     op.lane.follows = before ? before->lane.token : 0;
     if (!before) layout.teams += op.teams;
   }
@@ -72,7 +74,8 @@ Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Lay
   args->count = run.size();
   for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
   cuda::Gpu& gpu = *run.front().endpoint->gpu();
-  const cuda::Grid grid{layout.teams, kernels::kStreamThreads};
+  const cuda::Grid grid{layout.teams * layout.cluster, kernels::kStreamThreads, layout.cluster,
+                        /*early=*/true};
   return gpu.launch_remote(run.front().stream, kernel, grid, args.get());
 }
 
@@ -87,7 +90,8 @@ uint32_t threads_for(const StreamOp& op) {
 
 Status launch_one(const PendingOp& only, cuda::Function kernel, const Layout& layout) {
   kernels::StreamArgs args{only.op};
-  const cuda::Grid grid{layout.teams * layout.cluster, threads_for(only.op), layout.cluster};
+  const cuda::Grid grid{layout.teams * layout.cluster, threads_for(only.op), layout.cluster,
+                        /*early=*/true};
   return only.endpoint->gpu()->launch_remote(only.stream, kernel, grid, &args);
 }
 

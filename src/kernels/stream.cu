@@ -6,10 +6,12 @@
 namespace {
 
 using oh::kernels::StreamOp;
+using onehop::detail::arrive_at_cluster;
 using onehop::detail::cluster_rank;
 using onehop::detail::cluster_size;
 using onehop::detail::DeviceAtomics;
 using onehop::detail::sync_cluster;
+using onehop::detail::wait_for_cluster;
 
 // The blocks of one operation. Each is a team, or each cluster of them, which shares its leader's
 // values and its doubts through the memory of its blocks: one barrier, where teams would look at
@@ -19,15 +21,29 @@ struct Teams {
   uint32_t of;
   uint32_t share_turn = 0;
   uint32_t any_turn = 0;
+  bool last = true;  // of the team's operations in this launch
+  bool met = false;  // the blocks of the cluster, before one writes into another's memory
 
   __device__ static uint64_t* doubts() {
     __shared__ uint64_t places[2];
     return places;
   }
-  // Before the first share(): nobody's memory is written before its block runs.
+  // Nobody's memory is written before its block runs: the first share() waits for that.
   __device__ static void begin() {
     if (threadIdx.x == 0) doubts()[0] = doubts()[1] = 0;
-    if (cluster_size() > 1) sync_cluster();
+    if (cluster_size() > 1) arrive_at_cluster();
+  }
+  // The kernel may have begun before the one before it in the stream has ended, and so may the one
+  // behind it when all of this one's blocks have said so: two are there at most.
+  __device__ static void follow() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  }
+  __device__ void let_next() const {
+#if __CUDA_ARCH__ >= 900
+    if (last) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
   }
   __device__ uint32_t team() const { return at; }
   __device__ uint32_t teams() const { return of; }
@@ -73,6 +89,8 @@ struct Teams {
       if (leads()) values[share_turn] = value;
       __syncthreads();
     } else {
+      if (!met) wait_for_cluster();
+      met = true;
       if (leads()) tell_all(&values[share_turn], value);
       sync_cluster();
     }
@@ -92,12 +110,20 @@ __device__ __forceinline__ void run_those_of(const Args& args) {
   // One for all of them: their places take turns from one to the next.
   Teams teams{};
   const uint32_t team = blockIdx.x / cluster_size();
+  auto takes_part = [&](const StreamOp& op) {
+    return team >= op.first && team < op.first + op.teams;
+  };
+  uint32_t last = 0;
+  for (uint32_t i = 0; i < args.count; ++i) {
+    if (takes_part(args.ops[i])) last = i;
+  }
   // Those of one lane follow each other, in the same blocks.
   for (uint32_t i = 0; i < args.count; ++i) {
     const StreamOp& op = args.ops[i];
-    if (team < op.first || team >= op.first + op.teams) continue;
+    if (!takes_part(op)) continue;
     teams.at = team - op.first;
     teams.of = op.teams;
+    teams.last = i == last;
     oh::kernels::run_stream<DeviceAtomics>(op, teams);
   }
 }

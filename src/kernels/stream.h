@@ -77,8 +77,8 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
     case StreamKind::kRecv: {
       onehop::detail::Receiver<A> receiver(op.lane, group);
       if (!receiver.take(group)) return;
-      receiver.receive(group, reinterpret_cast<void*>(op.data), op.bytes, {op.region, op.offset},
-                       /*settled=*/true);
+      receiver.receive(group, reinterpret_cast<void*>(op.data), op.bytes,
+                       {op.region, op.offset, /*idle=*/true}, /*settled=*/true);
       if (op.size_to != 0 && speaks) {
         A::store_relaxed(reinterpret_cast<uint64_t*>(op.size_to), receiver.length);
       }
@@ -86,9 +86,13 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
       return;
     }
     case StreamKind::kSignal:
+      group.follow();
+      group.let_next();
       (void)onehop::detail::signal<A>(op.lane, group, op.slot, op.bytes);
       return;
     case StreamKind::kWait: {
+      group.follow();
+      group.let_next();
       const uint32_t fault = onehop::detail::wait_signal<A>(op.lane, group, op.slot, op.bytes);
       if (fault == OH_LANE_OK || !speaks) return;
       auto& place = onehop::detail::signals_notice(op.lane)->warned[1];
@@ -125,8 +129,10 @@ struct LanesArgs {
   uint32_t epoch;
   LanesStep step;
   uint32_t blocks;
-  uint64_t place;  // of kImport
-  onehop::detail::ImportEntry entry;
+  uint64_t place;  // of kImport: which entry, and what it is from now on
+  uint64_t number;
+  uint64_t size;
+  uint64_t base;
 };
 
 // By all threads of one block.
@@ -137,7 +143,7 @@ ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
     if (!group.leads()) return;
     ImportTable* table = reinterpret_cast<ImportTable*>(args.slab + kImportsAt);
     A::store_relaxed(&table->shift, kImportShift);
-    write_import<A>(&table->entries[args.place], args.entry);
+    write_import<A>(&table->entries[args.place], args.number, args.size, args.base);
     return;
   }
   const LanePlace place = lane_place(args.slab_bytes, lane);

@@ -259,7 +259,7 @@ TEST_P(GpuProxy, ClosingTheLinkEndsWaitsAndGraphs) {
   run_pair(GetParam(), both, both);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxy, ::testing::Values(by_proxy(), by_proxy_within()),
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxy, ::testing::ValuesIn(proxy_kinds()),
                          [](const ::testing::TestParamInfo<LinkKind>& test) {
                            return name_of(test);
                          });

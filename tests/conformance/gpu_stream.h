@@ -73,12 +73,14 @@ inline LinkKind by_proxy(MemoryKind memory = MemoryKind::kMalloc) {
   kind.env["ONEHOP_CUDA_IPC"] = "off";
   return kind;
 }
-inline LinkKind by_proxy_within() {
+// Of the machine's own devices no program can choose what they reach.
+inline std::vector<LinkKind> proxy_kinds() {
+  if (std::getenv("REAL_GPUS")) return {by_proxy()};
   LinkKind kind = real_if_wanted(between_gpus(MemoryKind::kMalloc));
   kind.name += "ThreadsByProxy";
   kind.processes = false;
   kind.env["FAKE_CUDA"] = "devices=2,p2p=none";
-  return kind;
+  return {by_proxy(), kind};
 }
 
 // Kernels reach across it.
@@ -104,10 +106,8 @@ inline std::vector<LinkKind> kernel_kinds() {
 
 inline std::vector<LinkKind> stream_kinds() {
   std::vector<LinkKind> kinds = kernel_kinds();
-  kinds.push_back(by_proxy());
   kinds.push_back(by_proxy(MemoryKind::kVmm));
-  // Of the machine's own devices no program can choose what they reach.
-  if (!std::getenv("REAL_GPUS")) kinds.push_back(by_proxy_within());
+  for (const LinkKind& kind : proxy_kinds()) kinds.push_back(kind);
   return kinds;
 }
 

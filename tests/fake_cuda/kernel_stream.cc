@@ -63,6 +63,8 @@ struct OneThread {
   uint32_t rank() const { return at; }
   uint32_t size() const { return of; }
   static bool leads() { return true; }
+  static void follow() {}
+  static void let_next() {}
   static void sync() {}
   static bool any(bool flag) { return flag; }
   static uint64_t share(uint64_t value) { return value; }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <barrier>
+#include <functional>
 #include <memory>
 
 #include "onehop/detail/receiver.h"
@@ -40,6 +41,8 @@ struct Crew {
   Shape shape;
   std::barrier<> all;  // where a launch ends and the next one begins
   std::vector<std::unique_ptr<Team>> teams;
+  std::function<void()> follow;    // of one that begins early: waits for what comes before
+  std::function<void()> let_next;  // likewise: what comes behind may begin, when all say so
 };
 
 class HostGroup {
@@ -52,6 +55,12 @@ class HostGroup {
   uint32_t team() const { return rank_ / threads(); }
   uint32_t teams() const { return crew_.shape.teams; }
   bool leads() const { return at() == 0; }
+  void follow() const {
+    if (crew_.follow) crew_.follow();
+  }
+  void let_next() const {
+    if (crew_.let_next) crew_.let_next();
+  }
   void sync() { shared_.barrier.arrive_and_wait(); }
   uint64_t share(uint64_t value) {
     turn_ ^= 1;
@@ -154,9 +163,9 @@ class TwoSides {
   void import(int side, uint32_t number, const void* base, uint64_t size) {
     ImportTable* table = sides_[side].imports.get();
     uint64_t i = number & kImportMask;
-    while (table->entries[i].number != 0) i = (i + 1) & kImportMask;
+    while (table->entries[i].size.high != 0) i = (i + 1) & kImportMask;
     ImportEntry& entry = table->entries[i];
-    write_import<HostAtomics>(&entry, {number, size, reinterpret_cast<uint64_t>(base), 0});
+    write_import<HostAtomics>(&entry, number, size, reinterpret_cast<uint64_t>(base));
   }
 
  private:

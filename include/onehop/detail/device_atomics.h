@@ -61,6 +61,9 @@ struct DeviceAtomics {
         : "memory");
   }
 
+  static ONEHOP_PROTOCOL Pair load_keyed(const Pair* from) { return load_line(from); }
+  static ONEHOP_PROTOCOL void store_keyed(Pair* to, Pair value) { store_line(to, value); }
+
   // Words of one GPU, which its blocks share. In the order of what is around them where it says so.
   static ONEHOP_PROTOCOL uint64_t fetch_or(uint64_t* word, uint64_t bits) {
     uint64_t old;

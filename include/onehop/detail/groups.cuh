@@ -42,15 +42,22 @@ __device__ __forceinline__ uint32_t cluster_size() {
   asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
   return blocks;
 }
-__device__ __forceinline__ void sync_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
+__device__ __forceinline__ void arrive_at_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 #else
 __device__ __forceinline__ uint32_t cluster_rank() { return 0; }
 __device__ __forceinline__ uint32_t cluster_size() { return 1; }
-__device__ __forceinline__ void sync_cluster() {}
+__device__ __forceinline__ void arrive_at_cluster() {}
+__device__ __forceinline__ void wait_for_cluster() {}
 #endif
+__device__ __forceinline__ void sync_cluster() {
+  arrive_at_cluster();
+  wait_for_cluster();
+}
 
 // Not inline: it needs many registers, which the path of small messages has not to keep free.
 __device__ __noinline__ inline void copy_by(uint32_t at, uint32_t of, uint8_t* to,
@@ -64,6 +71,9 @@ struct OneTeam {
   __device__ uint32_t team() const { return 0; }
   __device__ uint32_t teams() const { return 1; }
   __device__ bool leads() const { return own().rank() == 0; }
+  // The kernel runs: what came before is over. What comes behind is the kernel's own affair.
+  __device__ void follow() const {}
+  __device__ void let_next() const {}
   __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
     copy_by(own().rank(), own().size(), to, from, bytes);
   }

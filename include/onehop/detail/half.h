@@ -5,7 +5,7 @@
 // Threading: one operation at a time on a half; it may consist of several teams (Group).
 #pragma once
 
-#include "onehop/detail/lane.h"
+#include "onehop/detail/owner.h"
 
 namespace onehop::detail {
 
@@ -14,7 +14,9 @@ namespace onehop::detail {
 //
 //   G   a group: rank() and size() over all teams; team(), teams(); leads(): one thread of a team;
 //       share(value): the leader's value, for all of the team; any(flag): whether any of the team
-//       says so; sync(). The last three are barriers of the team.
+//       says so; sync(). The last three are barriers of the team. follow(): what comes before in
+//       the stream is over when it returns; by any thread, any number of times. let_next(): what
+//       comes behind in the stream may begin, and wait there; by all.
 template <typename A>
 struct Half {
   const oh_lane_handle* lane;
@@ -26,6 +28,7 @@ struct Half {
   uint32_t chunks_used = 0;  // of the staged ring, since we took it over
   uint32_t fault = OH_LANE_OK;
   bool all_know = false;  // of the team, that it is broken: nobody votes on it any more
+  bool all_well = false;  // of the team; nobody of it has waited since that was found
   Cursor cursor;          // position, in the ring of the side
 
   ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
@@ -42,9 +45,13 @@ struct Half {
   // False: it has failed, or somebody else has it; then there is nothing to give back.
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
+    // Who waits for another team begins when the deadline does.
+    if (group.team() != 0) group.follow();
     // On its way while the state is asked for: what is too old is less, or of another epoch.
     const uint64_t known = A::load_relaxed(&half->through);
-    const uint64_t state = group.share(group.leads() ? claim(group.team(), group.teams()) : 0);
+    const uint64_t state = group.share(group.leads() ? claim(group) : 0);
+    group.follow();
+    group.let_next();  // it takes no half before us
     const uint8_t now = epoch_of(state);
     begun = position = state & kLinesMask;
     under_way = static_cast<uint32_t>(position - count_of(known, now));
@@ -57,11 +64,12 @@ struct Half {
     return fault == OH_LANE_OK;
   }
 
-  // Behind the last access of the team's threads to the lane. commit(), by one thread of the last
-  // team, if none has failed; `told`: it tells the other side something.
+  // Behind the last access of the team's threads to the lane; if all are known to be well, behind a
+  // barrier after that. commit(), by one thread of the last team, if none has failed; `told`: it
+  // tells the other side something.
   template <typename G, typename Commit>
   ONEHOP_PROTOCOL void give(G& group, bool told, Commit&& commit) {
-    (void)agree(group, is_broken());
+    if (!all_well) (void)agree(group, is_broken());
     if (!group.leads()) return;
     if (is_broken()) fail(fault, 0, 0);
     // Chunks carry no flag: none is stored after the next epoch has begun.
@@ -70,10 +78,10 @@ struct Half {
     if (group.teams() > 1) {
       // In order where the other side is to be told of what all have done, and where all have read
       // the cursor that the last one stores. In a chain teams may differ in what they know of it.
-      const bool ordered = told || chunks_used != 0 || is_handed_over(group.teams());
+      const bool ordered = told || chunks_used != 0 || is_handed_over(*lane, group.teams());
       const uint64_t seen =
           (ordered ? A::fetch_add_ordered(&half->owner, 1) : A::fetch_add(&half->owner, 1)) + 1;
-      if ((seen & 0xffff) != group.teams()) return leave(seen);
+      if ((seen & 0xffff) != group.teams()) return leave<A>(half, seen);
       if (good && (A::load_relaxed(&half->state) & kFailed) != 0) fault = OH_LANE_FAILED;
       good = !is_broken();
     }
@@ -88,7 +96,8 @@ struct Half {
   template <typename G>
   ONEHOP_PROTOCOL bool agree(G& group, bool bad) {
     if (all_know) return true;
-    if (!group.any(bad)) return false;
+    all_well = !group.any(bad);
+    if (all_well) return false;
     all_know = true;
     const bool aborted = group.any(fault == OH_LANE_ABORTED);
     const bool late = group.any(fault == OH_LANE_TIMEOUT);
@@ -98,6 +107,17 @@ struct Half {
             : wrong ? OH_LANE_PROTOCOL
                     : OH_LANE_FAILED;
     return true;
+  }
+  // What the leader alone has found out, which all of the team have by one barrier: nobody else has
+  // waited since they last agreed. False: it is broken.
+  template <typename G>
+  ONEHOP_PROTOCOL bool learn(G& group, uint64_t* found) {
+    constexpr uint32_t kFault = 56;  // no address is as large
+    *found = group.share(is_broken() ? static_cast<uint64_t>(fault) << kFault : *found);
+    all_know = *found >> kFault != 0;
+    all_well = !all_know;
+    if (all_know) fault = static_cast<uint32_t>(*found >> kFault);
+    return !all_know;
   }
   ONEHOP_PROTOCOL uint8_t epoch() const { return static_cast<uint8_t>(cursor.flag >> 24); }
   // Takes the next `count` chunks of the staged ring: the first of them.
@@ -162,16 +182,18 @@ struct Half {
     A::store_release(&place.fault, why);
   }
 
-  // Whether other blocks of the same launch had the half before. Everybody else finds what they
-  // left there by the end of a kernel, or by a barrier of its own.
-  ONEHOP_PROTOCOL bool is_handed_over(uint32_t teams) const {
-    return teams > 1 && lane->follows != 0;
-  }
   // The state before, with kBusy only if it was another's. The first team takes the half for all.
-  ONEHOP_PROTOCOL uint64_t claim(uint32_t team, uint32_t teams) {
-    if (team != 0) return join(teams);
+  template <typename G>
+  ONEHOP_PROTOCOL uint64_t claim(G& group) {
+    const uint32_t teams = group.teams();
+    if (group.team() != 0) return join<A>(half, *lane, teams);
     Patience<A> patience(lane);
     uint64_t before = A::fetch_or(&half->state, kBusy);
+    if ((before & kBusy) != 0) {
+      // Whoever has it may come before us in the stream.
+      group.follow();
+      before = A::fetch_or(&half->state, kBusy);
+    }
     // Other teams of ours may still be at what came before: their waits end.
     while ((before & (kBusy | kFailed)) == kBusy && lane->follows != 0 &&
            A::load_relaxed(&half->owner) >> 32 == lane->follows && !patience.over()) {
@@ -182,7 +204,7 @@ struct Half {
       A::fetch_and(&half->state, ~kBusy);
     } else if (teams > 1) {
       const uint64_t owner = static_cast<uint64_t>(lane->token) << 32 | kJoined;
-      if (is_handed_over(teams)) {
+      if (is_handed_over(*lane, teams)) {
         // What was taken back is seen by the same order: pairs with release().
         (void)A::load_acquire(&half->state);
         A::store_release(&half->owner, owner);
@@ -191,30 +213,6 @@ struct Half {
       }
     }
     return before;
-  }
-  // The cursor is looked at together with the owner. A team that comes late may find that its
-  // operation has failed, and even that the lane has begun anew since: then nobody calls it any
-  // more.
-  ONEHOP_PROTOCOL uint64_t join(uint32_t teams) {
-    Patience<A> patience(lane);
-    while (true) {
-      const Pair seen = A::load_line(reinterpret_cast<const Pair*>(&half->state));
-      // Who has joined has to leave.
-      if ((seen.low & kFailed) != 0) return kFailed;
-      // One that all have left is of the launch before, with the same token.
-      if (seen.high >> 32 == lane->token && (seen.high & 0xffff) < teams) {
-        A::add(&half->owner, kJoined);
-        if (is_handed_over(teams)) (void)A::load_acquire(&half->owner);
-        return seen.low & ~kBusy;
-      }
-      if (patience.over()) return kFailed;
-    }
-  }
-  // Of an operation that failed the last to leave gives the half back, though not all have come.
-  ONEHOP_PROTOCOL void leave(uint64_t seen) {
-    if ((A::load_acquire(&half->state) & kFailed) == 0) return;
-    if ((seen >> 16 & 0xffff) != (seen & 0xffff)) return;
-    if (A::compare_swap(&half->owner, seen, 0) == seen) A::fetch_and(&half->state, ~kBusy);
   }
   ONEHOP_PROTOCOL void release(bool advance) {
     if (!advance) {

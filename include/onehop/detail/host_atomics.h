@@ -52,6 +52,22 @@ struct BasicHostAtomics {
 
   static void full_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
+  // Of a pair that is written again while others look, the high half being a key: it is gone
+  // meanwhile. Never of one key and another's low half.
+  static Pair load_keyed(const Pair* from) {
+    while (true) {
+      const uint64_t key = load_acquire(&from->high);
+      const uint64_t low = load_acquire(&from->low);
+      if (load_relaxed(&from->high) == key) return {low, key};
+    }
+  }
+  static void store_keyed(Pair* to, Pair value) {
+    constexpr uint64_t kNobody = ~uint64_t{0};
+    store_relaxed(&to->high, kNobody);
+    store_release(&to->low, value.low);
+    store_release(&to->high, value.high);
+  }
+
   static Pair load_line(const Pair* from) { return load_lane(from); }
   static void store_line(Pair* to, Pair value) { store_lane(to, value); }
 

@@ -20,6 +20,7 @@ namespace onehop::detail {
 struct Place {
   uint32_t region = 0;  // 0: not to be mapped
   uint64_t offset = 0;  // 48 bits
+  bool idle = false;    // for the receiver itself: nothing is on its way there
 };
 
 // Of a receive into memory of a target; none, if it is not all within.
@@ -30,12 +31,11 @@ ONEHOP_PROTOCOL Place place_in(const oh_lane_target& target, const void* data, u
 }
 
 // A mapped region of the peer's. A table has 2^shift of them, found from number on; none is full.
+// Either half has the number of the region, so both are looked at at once.
 inline constexpr uint64_t kGone = 1;  // no region has that number
 struct ImportEntry {
-  uint64_t number;  // 0: nothing was ever here
-  uint64_t size;
-  uint64_t base;  // as it is mapped here
-  uint64_t reserved;
+  Pair size;  // and number; 0: nothing was ever here
+  Pair base;  // as it is mapped here, and number
 };
 struct ImportTable {
   uint64_t shift;
@@ -77,35 +77,36 @@ ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t posi
   return true;
 }
 
-// Each store is a release, so that who loads one of a new entry by an acquire finds the number of
-// the one before gone: pairs with find_import(). The number comes last: who finds it finds the
-// rest.
+// In any order: what is of another region is known as such.
 template <typename A>
-ONEHOP_PROTOCOL void write_import(ImportEntry* entry, const ImportEntry& next) {
-  A::store_relaxed(&entry->number, kGone);
-  A::store_release(&entry->size, next.size);
-  A::store_release(&entry->base, next.base);
-  A::store_release(&entry->number, next.number);
+ONEHOP_PROTOCOL void write_import(ImportEntry* entry, uint64_t number, uint64_t size,
+                                  uint64_t base) {
+  A::store_keyed(&entry->base, {base, number});
+  A::store_keyed(&entry->size, {size, number});
+}
+
+// Asked for before it is needed: it never changes.
+template <typename A>
+ONEHOP_PROTOCOL uint64_t import_mask(const oh_lane_handle& lane) {
+  if (lane.imports == 0) return 0;
+  return (uint64_t{1} << A::load_relaxed(reinterpret_cast<const uint64_t*>(lane.imports))) - 1;
 }
 
 // Where `bytes` at a place are mapped here; 0: they are not. An entry that changes meanwhile is
-// none: its number is looked at again behind the rest.
+// none.
 template <typename A>
-ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, const Place& place,
+ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, uint64_t mask, const Place& place,
                                      uint64_t bytes) {
   if (lane.imports == 0 || place.region == 0) return 0;
   const ImportTable* table = reinterpret_cast<const ImportTable*>(lane.imports);
-  const uint64_t mask = (uint64_t{1} << A::load_relaxed(&table->shift)) - 1;
   for (uint64_t i = 0; i <= mask; ++i) {
     const ImportEntry& entry = table->entries[(place.region + i) & mask];
-    const uint64_t number = A::load_acquire(&entry.number);
-    if (number == 0) return 0;
-    if (number != place.region) continue;
-    const uint64_t size = A::load_acquire(&entry.size);
-    const uint64_t base = A::load_acquire(&entry.base);
-    const bool same = A::load_relaxed(&entry.number) == number;
-    const bool within = place.offset <= size && bytes <= size - place.offset;
-    return same && within ? base + place.offset : 0;
+    const Pair size = A::load_keyed(&entry.size);
+    const Pair base = A::load_keyed(&entry.base);
+    if (size.high == 0) return 0;
+    if (size.high != place.region) continue;
+    const bool within = place.offset <= size.low && bytes <= size.low - place.offset;
+    return base.high == place.region && within ? base.low + place.offset : 0;
   }
   return 0;
 }

@@ -38,16 +38,16 @@ struct Receiver {
     // costs nothing then.
     if (!settled) group.sync();
     half.fault = OH_LANE_OK;
+    half.all_well = false;
     length = 0;
     Patience<A> patience(half.lane);
     const bool speaks = group.leads() && group.team() == 0;
     const bool early = capacity > most;
-    if (early && place.region != 0) {
+    if (early && speaks) {
       // The peer may write into the target at once: what is on its way there comes before.
-      if (settled) group.sync();
-      if (speaks) A::fence();
+      if (place.region != 0 && !place.idle) A::fence();
+      say_where(place, capacity);
     }
-    if (early && speaks) say_where(place, capacity);
     // The head, and what may be the thread's first line, on their way at once.
     Line head;
     Line first;
@@ -128,17 +128,14 @@ struct Receiver {
   template <typename G>
   ONEHOP_PROTOCOL void receive_large(G& group, uint8_t* to, uint64_t capacity,
                                      Patience<A>& patience) {
-    Line line{};
-    bool there = true;
-    if (group.leads()) {
-      line = load_line<A>(half.cursor.at(1));
-      there = wait_for_line<A>(half.cursor, 1, &line, patience);
-      // What was put is visible to us, and behind the barrier to all.
-      A::fence();
-    }
+    // By all, who need not be told then.
+    Line line = load_line<A>(half.cursor.at(1));
+    const bool there = wait_for_line<A>(half.cursor, 1, &line, patience);
+    // What was put is visible to us, and behind the barrier to all.
+    if (group.leads()) A::fence();
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !there)) return;
-    const uint64_t how = group.share(line.words[0]) ^ kEnded << 30;
+    const uint32_t how = line.words[0] ^ kEnded << 30;
     half.advance(kLargeLines);
     const bool fits_here = length <= capacity;
     if (how < kPut || how > kRefused) {

@@ -37,6 +37,7 @@ struct Sender {
     if (!settled) (void)half.agree(group, half.is_broken());
     if (half.is_broken()) return;
     half.fault = OH_LANE_OK;
+    half.all_well = false;
     const uint8_t* from = static_cast<const uint8_t*>(source);
     bytes = size;
     if (size > most) return send_large(group, from);
@@ -80,11 +81,10 @@ struct Sender {
   template <typename G>
   ONEHOP_PROTOCOL void send_large(G& group, const uint8_t* from) {
     Patience<A> patience(half.lane);
-    const uint64_t found = group.leads() ? find_route(group, patience) : 0;
+    uint64_t route = group.leads() ? find_route(group, patience) : 0;
     half.advance(kLargeLines);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    if (half.agree(group, half.is_broken())) return;
-    const uint64_t route = group.share(found);
+    if (!half.learn(group, &route)) return;
     if (route == kStaged) {
       if (group.leads() && group.team() == 0) store_ending(kStaged);
       return stage(group, from, patience);
@@ -130,6 +130,7 @@ struct Sender {
     return route;
   }
   ONEHOP_PROTOCOL uint64_t ask_for_route(Patience<A>& patience) {
+    const uint64_t mask = import_mask<A>(*half.lane);
     if (!half.wait_for_room(kLargeLines, patience)) return 0;
     store_line<A>(half.cursor.at(0),
                   {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
@@ -143,7 +144,7 @@ struct Sender {
       half.warn(OH_LANE_TRUNCATED, bytes, posting.capacity);
       return kRefused;
     }
-    const uint64_t to = find_import<A>(*half.lane, posting.place, bytes);
+    const uint64_t to = find_import<A>(*half.lane, mask, posting.place, bytes);
     return to != 0 ? to : uint64_t{kStaged};
   }
   // For us, and for the host, whose memory is not read here: that takes as long as a message.
@@ -154,11 +155,7 @@ struct Sender {
 
   template <typename G>
   ONEHOP_PROTOCOL void put(G& group, uint8_t* to, const uint8_t* from) {
-    // More than that get into each other's way.
-    constexpr uint32_t kMostTeams = 8;
-    const uint32_t teams = group.teams() < kMostTeams ? group.teams() : kMostTeams;
-    const bool copies = group.team() < teams;
-    const Slice slice = copies ? slice_of(bytes, group.team(), teams) : Slice{0, 0};
+    const Slice slice = slice_of(bytes, group.team(), group.teams());
     group.copy(to + slice.begin, from + slice.begin, slice.size);
     if (group.teams() == 1) return;
     group.sync();

@@ -77,6 +77,7 @@ struct Grid {
   unsigned blocks = 1;
   unsigned threads = 1;
   unsigned cluster = 1;  // blocks of one; more than 1 only where clusters() says so
+  bool early = false;    // the kernel itself waits for those before it in the stream
 };
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
@@ -120,6 +121,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // what kernels of this sort have written, not for the application's. Also into a capture.
   Status launch_remote(Stream stream, Function kernel, const Grid& grid, void* argument);
   bool clusters() const { return facts_.major >= 9; }
+  // Whether kernels may begin before those before them have ended, also in graphs.
+  bool begins_early() const { return facts_.major >= 9 && driver_->version >= 12030; }
   // Whether the stream is being captured into a graph.
   oh::Result<bool> is_capturing(Stream stream);
   // What the stream gets from now on waits for the event.

@@ -69,11 +69,16 @@ Status Gpu::launch(Stream stream, Function kernel, unsigned grid, unsigned threa
 Status Gpu::launch_remote(Stream stream, Function kernel, const Grid& grid, void* argument) {
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());
-  LaunchAttribute attributes[2] = {};
-  attributes[0].id = kLaunchMemSyncDomain;
-  attributes[0].value.mem_sync_domain = kMemSyncDomainRemote;
-  attributes[1].id = kLaunchCluster;
-  attributes[1].value.cluster = {grid.cluster, 1, 1};
+  LaunchAttribute attributes[3] = {};
+  unsigned count = 0;
+  auto add = [&](LaunchAttributeId id) -> LaunchAttributeValue& {
+    attributes[count].id = id;
+    return attributes[count++].value;
+  };
+  if (clusters()) add(kLaunchMemSyncDomain).mem_sync_domain = kMemSyncDomainRemote;
+  if (grid.cluster > 1) add(kLaunchCluster).cluster = {grid.cluster, 1, 1};
+  if (grid.early && begins_early())
+    add(kLaunchProgrammaticSerialization).programmatic_serialization = 1;
   LaunchConfig config{};
   config.grid_x = grid.blocks;
   config.grid_y = config.grid_z = 1;
@@ -81,7 +86,7 @@ Status Gpu::launch_remote(Stream stream, Function kernel, const Grid& grid, void
   config.block_y = config.block_z = 1;
   config.stream = stream;
   config.attributes = attributes;
-  config.attribute_count = !clusters() ? 0 : grid.cluster > 1 ? 2 : 1;
+  config.attribute_count = count;
   void* arguments[] = {argument};
   Code code = driver_->launch_kernel_ex(&config, kernel, arguments, nullptr);
   if (code == kSuccess) return {};

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the teams of one operation, blocks or clusters of one launch, share a half of a lane: the
+// first takes it, the others join, and the last to leave gives it back.
+//
+//   owner    token 32 | joined 16 | left 16      beside the half's state, in one access with it
+//
+// Threading: one thread of each team.
+#pragma once
+
+#include "onehop/detail/lane.h"
+
+namespace onehop::detail {
+
+// Whether other blocks of the same launch had the half before. Everybody else finds what they left
+// there by the end of a kernel, or by a barrier of its own.
+ONEHOP_PURE bool is_handed_over(const oh_lane_handle& lane, uint32_t teams) {
+  return teams > 1 && lane.follows != 0;
+}
+
+// The state when the first team took it, or kFailed. The cursor is looked at together with the
+// owner. A team that comes late may find that its operation has failed, and even that the lane has
+// begun anew since: then nobody calls it any more.
+template <typename A>
+ONEHOP_PROTOCOL uint64_t join(LaneHalf* half, const oh_lane_handle& lane, uint32_t teams) {
+  Patience<A> patience(&lane);
+  while (true) {
+    const Pair seen = A::load_line(reinterpret_cast<const Pair*>(&half->state));
+    // Who has joined has to leave.
+    if ((seen.low & kFailed) != 0) return kFailed;
+    // One that all have left is of the launch before, with the same token.
+    if (seen.high >> 32 == lane.token && (seen.high & 0xffff) < teams) {
+      A::add(&half->owner, kJoined);
+      if (is_handed_over(lane, teams)) (void)A::load_acquire(&half->owner);
+      return seen.low & ~kBusy;
+    }
+    if (patience.over()) return kFailed;
+  }
+}
+
+// `seen`: the owner, this team having left. Of an operation that failed the last to leave gives the
+// half back, though not all have come.
+template <typename A>
+ONEHOP_PROTOCOL void leave(LaneHalf* half, uint64_t seen) {
+  if ((A::load_acquire(&half->state) & kFailed) == 0) return;
+  if ((seen >> 16 & 0xffff) != (seen & 0xffff)) return;
+  if (A::compare_swap(&half->owner, seen, 0) == seen) A::fetch_and(&half->state, ~kBusy);
+}
+
+}  // namespace onehop::detail

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operations that begin before the one before them in the stream has ended, as kernels do with
+// programmatic dependent launch: two are there at a time.
+#include <numeric>
+
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
+#include "unit/device_lanes.h"
+
+namespace {
+
+using namespace unit;
+
+constexpr uint32_t kOps = 60;
+
+// A stream of operations, each by one of two crews in turns.
+class EarlyStream {
+ public:
+  explicit EarlyStream(const Shape& shape) : threads_(shape.teams * shape.threads) {
+    for (uint32_t i = 0; i < 2; ++i) {
+      crews_.push_back(std::make_unique<Crew>(shape));
+      crews_[i]->follow = [this, i] { wait_until(ended_, at_[i]); };
+      crews_[i]->let_next = [this, i] {
+        if (++said_[i] == threads_) begun_ = at_[i] + 2;
+      };
+    }
+  }
+
+  // run(group, op), by all threads of its crew.
+  template <typename Run>
+  void start(Threads& threads, Run run) {
+    for (uint32_t i = 0; i < 2; ++i) {
+      start_all(threads, *crews_[i], [this, i, run](HostGroup& group) {
+        for (uint32_t op = i; op < kOps; op += 2) {
+          if (group.rank() == 0) {
+            wait_until(begun_, op + 1);
+            at_[i] = op;
+            said_[i] = 0;
+          }
+          group.launch_ends();
+          run(group, op);
+          group.launch_ends();
+          if (group.rank() == 0) ended_ = op + 1;
+        }
+      });
+    }
+  }
+
+ private:
+  static void wait_until(const std::atomic<uint32_t>& count, uint32_t wanted) {
+    while (count < wanted) std::this_thread::yield();
+  }
+
+  const uint32_t threads_;
+  std::vector<std::unique_ptr<Crew>> crews_;
+  std::atomic<uint32_t> begun_{1};  // so many may run
+  std::atomic<uint32_t> ended_{0};
+  std::atomic<uint32_t> at_[2] = {};
+  std::atomic<uint32_t> said_[2] = {};
+};
+
+class DeviceEarlyTest : public ::testing::TestWithParam<Shape> {};
+
+// Small messages and large ones, over one lane: none overtakes another, and none is refused.
+TEST_P(DeviceEarlyTest, EachTakesTheLaneInItsTurn) {
+  for (int round = 0; round < 10; ++round) {
+    TwoSides sides({.ring_shift = 6, .epoch = 9, .position = 1'000});
+    const auto size_of = [](uint32_t op) { return op % 5 == 3 ? 900u : 8u + op * 7 % 100; };
+    std::vector<std::vector<uint8_t>> sources(kOps);
+    std::vector<std::vector<uint8_t>> targets(kOps);
+    for (uint32_t op = 0; op < kOps; ++op) {
+      sources[op].resize(size_of(op));
+      std::iota(sources[op].begin(), sources[op].end(), static_cast<uint8_t>(op * 31));
+      targets[op].resize(1'000);
+    }
+    EarlyStream out(GetParam());
+    EarlyStream in(GetParam());
+    Threads threads;
+    out.start(threads, [&](HostGroup& group, uint32_t op) {
+      const oh_lane_handle lane = sides.handle(0, 1 + op);
+      Sender<Delayed> sender(lane, group);
+      ASSERT_TRUE(sender.take(group)) << op << ": " << sender.half.fault;
+      sender.send(group, sources[op].data(), sources[op].size(), true);
+      ASSERT_EQ(sender.give(group), OH_LANE_OK) << op;
+    });
+    in.start(threads, [&](HostGroup& group, uint32_t op) {
+      const oh_lane_handle lane = sides.handle(1, 1 + op);
+      Receiver<Delayed> receiver(lane, group);
+      ASSERT_TRUE(receiver.take(group)) << op << ": " << receiver.half.fault;
+      receiver.receive(group, targets[op].data(), targets[op].size(), {}, true);
+      ASSERT_EQ(receiver.give(group), OH_LANE_OK) << op;
+    });
+    threads.join();
+    for (uint32_t op = 0; op < kOps; ++op) {
+      targets[op].resize(sources[op].size());
+      EXPECT_EQ(targets[op], sources[op]) << op;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, DeviceEarlyTest,
+                         ::testing::Values(Shape{}, Shape{.threads = 3},
+                                           Shape{.teams = 2, .threads = 2}));
+
+}  // namespace
