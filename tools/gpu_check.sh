@@ -173,10 +173,10 @@ run_bandwidth() {
 # One limit for both: the second has what the first has left.
 run_stream() {
   local begin=$SECONDS
-  rows stream 40 latency --memory cuda --sizes 8,1K,4K,16K,64K,256K,1M --iters 2000 \
+  rows stream 40 latency --memory cuda --sizes 8,1K,4K,16K,64K,256K,512K,1M,4M --iters 2000 \
     --vs floor,nccl --mode stream --mode graph
-  rows stream-bandwidth $((60 - SECONDS + begin)) bandwidth --memory cuda --sizes 16M,1G \
-    --iters 200 --vs memcpy,nccl --mode stream --mode stream_put --mode graph_put
+  rows stream-bandwidth $((60 - SECONDS + begin)) bandwidth --memory cuda --sizes 1M,16M,64M,1G \
+    --iters 60 --vs memcpy,nccl --mode stream --mode stream_put --mode graph_put
 }
 
 run_kernel() {

@@ -6,7 +6,8 @@
  * It never mixes with the host domain (oh_peer_send). Within a lane (0 to OH_LANES - 1), send k of
  * one side meets receive k of the other, in the order in which the streams run them. On one lane
  * the calls of a process follow each other, also from several streams; graphs that share a lane are
- * ordered by the caller. What one lane does waits for no other.
+ * ordered by the caller, by edges or events: a call may take its lane while what comes before it in
+ * its stream still waits. What one lane does waits for no other.
  *
  * A send is complete, in the stream's order, when its buffer may be written again, a receive when
  * its bytes are there. A send of at most `stream_buffered` bytes (oh_peer_get_stream_info) does not

@@ -128,13 +128,21 @@ struct Receiver {
   template <typename G>
   ONEHOP_PROTOCOL void receive_large(G& group, uint8_t* to, uint64_t capacity,
                                      Patience<A>& patience) {
-    // By all, who need not be told then.
-    Line line = load_line<A>(half.cursor.at(1));
-    const bool there = wait_for_line<A>(half.cursor, 1, &line, patience);
+    // Of a short one by all, who need not be told then; of a long one they would be in the way of
+    // it.
+    constexpr uint64_t kShort = 1024 * 1024;
+    const bool all_look = length <= kShort;
+    Line line{};
+    bool there = true;
+    if (all_look || group.leads()) {
+      line = load_line<A>(half.cursor.at(1));
+      there = wait_for_line<A>(half.cursor, 1, &line, patience);
+    }
     // What was put is visible to us, and behind the barrier to all.
     if (group.leads()) A::fence();
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !there)) return;
+    if (!all_look) line = load_line<A>(half.cursor.at(1));
     const uint32_t how = line.words[0] ^ kEnded << 30;
     half.advance(kLargeLines);
     const bool fits_here = length <= capacity;
