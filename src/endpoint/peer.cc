@@ -72,6 +72,14 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
 
 Peer::~Peer() {
   close();
+  // The endpoint may have closed what nobody holds before: on the watcher's thread we may be last.
+  Imports imports;
+  {
+    PairGuard guard(pair_);
+    std::swap(imports, pair_.imports);
+  }
+  imports = {};
+  if (pair_.device) GpuImports::instance().close_unused();
   PairGuard guard(pair_);
   drop_offers();
   if (kept_offers_.empty()) return;

@@ -194,6 +194,29 @@ TEST_P(GpuLifetimes, NothingIsLeftBehind) {
   run_apart(kind(), role, role);
 }
 
+// Whoever is the last to hold a peer, the watcher's thread at times, gives back what it has mapped.
+TEST_P(GpuLifetimes, APeerThatOutlivesItsEndpointKeepsNothing) {
+  Role role = [&](Side& side) {
+    use_device(side.kind().driver, side.kind().device[side.number()]);
+    Open before{};
+    for (int round = 0; round < 2; ++round) {
+      if (round == 1) before = Open::settled();
+      side.connect();
+      {
+        Buffer mine = side.buffer(kSize);
+        pass_on(side, mine, side.number() == 0, 1);
+        pass_on(side, mine, side.number() == 1, 2);
+        side.sync();
+      }
+      side.sync();
+      round == 0 ? side.disconnect() : side.disconnect_endpoint_first();
+      side.sync();
+    }
+    EXPECT_TRUE(comes_back_to(before));
+  };
+  run_apart(kind(), role, role);
+}
+
 // Hundreds of allocations that come and go do not pile up at the side that maps them.
 TEST_P(GpuLifetimes, ManyAllocationsDoNotPileUp) {
   constexpr int kMany = 300;

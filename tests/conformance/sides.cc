@@ -115,6 +115,11 @@ void Side::disconnect() {
   endpoint_.reset();
 }
 
+void Side::disconnect_endpoint_first() {
+  endpoint_.reset();
+  peer_.reset();
+}
+
 void Side::drop_peer() {
   peer_->close();
   peer_.reset();

@@ -108,6 +108,8 @@ class Side {
 
   void connect();
   void disconnect();
+  // The other way round: the peer's handle is released last.
+  void disconnect_endpoint_first();
   // Closes the link; the endpoint stays.
   void drop_peer();
 
