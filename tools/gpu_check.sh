@@ -17,8 +17,9 @@
 #   relay         64 KiB and 16 MiB through the host: between the GPUs, and from a GPU to the host
 #   worker        small messages, puts and gets with ONEHOP_WORKER=1, also from Python
 #   setup, batch, matrix, interpreter (from Python)
+#   sanitizer     stream and kernel under compute-sanitizer: memory, shared memory, barriers
 #
-# Without arguments all of them. Needs cmake, ninja, g++, nanobind, and no network. A step that hangs
+# Without arguments all of them but sanitizer. Needs cmake, ninja, g++, nanobind, and no network. A step that hangs
 # is ended at its own limit, and all of them after SECONDS_IN_ALL (170); what is left is said to be
 # left out. In OUT (build/gpu_check):
 #
@@ -187,6 +188,17 @@ run_kernel() {
     --vs memcpy --mode kernel_put
 }
 
+run_sanitizer() {
+  local tool sanitizer
+  sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
+  for tool in memcheck racecheck synccheck; do
+    step "$tool" 40 "${sanitizer:-compute-sanitizer}" --tool $tool --target-processes all \
+      --error-exitcode 9 "$python" -m onehop.cli bench latency --memory cuda \
+      --sizes 8,4K,64K,1M --iters 60 --mode stream --mode graph --mode kernel
+    grep -E 'SUMMARY' "$work/step.txt" >>"$out/report.txt"
+  done
+}
+
 run_kinds() {
   for kind in cuda-vmm cuda-pool cuda-async; do
     rows "$kind" 20 bandwidth --memory "$kind" --window 1 --sizes 64M --iters 100 --vs memcpy
@@ -208,6 +220,7 @@ run_step() {
     kinds) run_kinds ;;
     stream) run_stream ;;
     kernel) run_kernel ;;
+    sanitizer) run_sanitizer ;;
     patterns) rows patterns 60 patterns --sizes 1K,64K,1M,16M --iters 500 --vs nccl ;;
     relay)
       ONEHOP_CUDA_IPC=off rows relay 20 latency --memory cuda --sizes 64K,16M --iters 200

@@ -44,7 +44,9 @@ bool is_small(const PendingOp& one) {
 // message is one team's where all of its blocks are a cluster: it takes its lane at once.
 Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
   const auto processors = static_cast<uint32_t>(gpu.facts().processors);
-  const uint32_t most = processors / kOfPeers / static_cast<uint32_t>(run.size());
+  // Of kernels that begin early two are there at a time.
+  const uint32_t share = gpu.begins_early() ? 2 * kOfPeers : kOfPeers;
+  const uint32_t most = processors / share / static_cast<uint32_t>(run.size());
   Layout layout;
   layout.cluster = gpu.clusters() ? kMostOfCluster : 1;
   for (PendingOp& one : run) {
@@ -68,6 +70,13 @@ Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
   return layout;
 }
 
+// A signal says to the peer what kernels before it have stored there, too: that is in front of it
+// by their end alone.
+bool begins_early(const std::vector<PendingOp>& run) {
+  return std::none_of(run.begin(), run.end(),
+                      [](const PendingOp& one) { return one.op.kind == StreamKind::kSignal; });
+}
+
 template <typename Args>
 Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
   auto args = std::make_unique<Args>();
@@ -75,7 +84,7 @@ Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Lay
   for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
   cuda::Gpu& gpu = *run.front().endpoint->gpu();
   const cuda::Grid grid{layout.teams * layout.cluster, kernels::kStreamThreads, layout.cluster,
-                        /*early=*/true};
+                        begins_early(run)};
   return gpu.launch_remote(run.front().stream, kernel, grid, args.get());
 }
 
@@ -88,10 +97,11 @@ uint32_t threads_for(const StreamOp& op) {
          32;
 }
 
-Status launch_one(const PendingOp& only, cuda::Function kernel, const Layout& layout) {
+Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
+  const PendingOp& only = run.front();
   kernels::StreamArgs args{only.op};
   const cuda::Grid grid{layout.teams * layout.cluster, threads_for(only.op), layout.cluster,
-                        /*early=*/true};
+                        begins_early(run)};
   return only.endpoint->gpu()->launch_remote(only.stream, kernel, grid, &args);
 }
 
@@ -112,7 +122,7 @@ Status launch_by_kernels(std::vector<PendingOp>& run) {
   OH_RETURN_IF_ERROR(turns.follow(gpu, front.stream));
   const Layout layout = lay_out(run, gpu);
   const StreamKernels& with = front.peer->stream().lanes().kernels();
-  Status status = run.size() == 1 ? launch_one(front, with.one, layout)
+  Status status = run.size() == 1 ? launch_one(run, with.one, layout)
                   : run.size() <= kernels::kFew
                       ? launch_with<kernels::StreamFewArgs>(run, with.few, layout)
                       : launch_with<kernels::StreamManyArgs>(run, with.many, layout);

@@ -78,7 +78,7 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
       onehop::detail::Receiver<A> receiver(op.lane, group);
       if (!receiver.take(group)) return;
       receiver.receive(group, reinterpret_cast<void*>(op.data), op.bytes,
-                       {op.region, op.offset, /*idle=*/true}, /*settled=*/true);
+                       {op.region, op.offset, /*idle=*/op.lane.follows == 0}, /*settled=*/true);
       if (op.size_to != 0 && speaks) {
         A::store_relaxed(reinterpret_cast<uint64_t*>(op.size_to), receiver.length);
       }
@@ -142,13 +142,14 @@ ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
   if (args.step == LanesStep::kImport) {
     if (!group.leads()) return;
     ImportTable* table = reinterpret_cast<ImportTable*>(args.slab + kImportsAt);
-    A::store_relaxed(&table->shift, kImportShift);
     write_import<A>(&table->entries[args.place], args.number, args.size, args.base);
     return;
   }
   const LanePlace place = lane_place(args.slab_bytes, lane);
   LaneMemory* memory = reinterpret_cast<LaneMemory*>(args.slab + place.memory);
   if (args.step == LanesStep::kBegin) {
+    ImportTable* table = reinterpret_cast<ImportTable*>(args.slab + kImportsAt);
+    if (group.leads()) A::store_relaxed(&table->shift, kImportShift);
     uint64_t* words = &memory->credit;
     const uint64_t count = (sizeof(LaneMemory) - 2 * sizeof(LaneHalf)) / sizeof(uint64_t);
     for (uint64_t i = group.rank(); i < count; i += group.size()) A::store_relaxed(&words[i], 0);

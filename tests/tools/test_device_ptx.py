@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("device_primitives.cu")
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
+STREAM = ROOT / "src" / "kernels" / "stream.cu"
 
 LANE = "ld.acquire.sys.global.b128"
 LINE = "st.relaxed.sys.global.b128"
@@ -233,3 +234,20 @@ def test_the_worker_fences_before_each_word_and_before_its_last_look(tmp_path: P
     leaving = [i for i, access in enumerate(order) if access == "fence.sc.sys"]
     assert leaving
     assert all(order[i - 1] == say for i in leaving)
+
+
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_90"])
+def test_a_kernel_that_begins_early_waits_before_it_lets_the_next_one(
+    tmp_path: Path, gpu: str
+) -> None:
+    ptx = tmp_path / "stream.ptx"
+    compile_to("--ptx", ptx, STREAM, gpu)
+    found = dict(ENTRY.findall(ptx.read_text()))
+    for name in ("onehop_stream", "onehop_stream_few", "onehop_stream_many"):
+        steps = re.findall(r"griddepcontrol\.(\w+)", found[name])
+        if gpu == "sm_80":
+            assert not steps
+            continue
+        assert steps[0] == "wait"
+        # Behind each take of a half, and before a signal or a wait for one.
+        assert steps.count("launch_dependents") == 4

@@ -45,8 +45,8 @@ struct Half {
   // False: it has failed, or somebody else has it; then there is nothing to give back.
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
-    // Who waits for another team begins when the deadline does.
-    if (group.team() != 0) group.follow();
+    // Of several teams, which wait for each other, none begins early.
+    if (group.teams() > 1) group.follow();
     // On its way while the state is asked for: what is too old is less, or of another epoch.
     const uint64_t known = A::load_relaxed(&half->through);
     const uint64_t state = group.share(group.leads() ? claim(group) : 0);

@@ -142,8 +142,8 @@ struct Receiver {
     if (group.leads()) A::fence();
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !there)) return;
-    if (!all_look) line = load_line<A>(half.cursor.at(1));
-    const uint32_t how = line.words[0] ^ kEnded << 30;
+    const uint64_t ending = all_look ? line.words[0] : group.share(line.words[0]);
+    const uint64_t how = ending ^ kEnded << 30;
     half.advance(kLargeLines);
     const bool fits_here = length <= capacity;
     if (how < kPut || how > kRefused) {
