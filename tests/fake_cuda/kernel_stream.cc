@@ -65,6 +65,9 @@ struct OneThread {
   static bool leads() { return true; }
   static void follow() {}
   static void let_next() {}
+  OneThread& part() { return *this; }
+  static uint32_t parts() { return 1; }
+  static uint32_t number() { return 0; }
   static void sync() {}
   static bool any(bool flag) { return flag; }
   static uint64_t share(uint64_t value) { return value; }

@@ -135,7 +135,7 @@ class DeviceLaneWaitsTest : public ::testing::TestWithParam<Wait> {
 };
 
 TEST_P(DeviceLaneWaitsTest, EndsAtTheDeadline) {
-  for (const Shape& shape : {Shape{}, Shape{1, 3}}) {
+  for (const Shape& shape : {Shape{}, Shape{1, 3}, Shape{1, 4, 2}}) {
     for (uint32_t flags : {0u, OH_LANE_SINGLE}) {
       TwoSides sides(geometry(kShort, flags));
       GetParam().prepare(sides);
@@ -169,7 +169,7 @@ TEST_P(DeviceLaneWaitsTest, EndsForSeveralTeams) {
 }
 
 TEST_P(DeviceLaneWaitsTest, EndsWhenTheHostSaysSo) {
-  for (const Shape& shape : {Shape{}, Shape{1, 2}}) {
+  for (const Shape& shape : {Shape{}, Shape{1, 2}, Shape{1, 4, 4}}) {
     TwoSides sides(geometry(Geometry{}.timeout_ns, 0));
     GetParam().prepare(sides);
     sides.abort(GetParam().side);
@@ -265,7 +265,7 @@ TEST(DeviceLaneWaitTest, CreditOfAnotherEpochOrAheadOfUsIsNone) {
 
 // Received by groups of any shape.
 void expect_protocol_fault(const std::vector<Line>& lines) {
-  for (const Shape& shape : {Shape{}, Shape{1, 3}, Shape{2, 2}}) {
+  for (const Shape& shape : {Shape{}, Shape{1, 3}, Shape{2, 2}, Shape{1, 4, 2}}) {
     TwoSides sides({.ring_shift = 4});
     const oh_lane_handle lane = sides.handle(1, 7);
     for (size_t i = 0; i < lines.size(); ++i) store_at(lane, i, lines[i]);

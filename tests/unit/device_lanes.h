@@ -21,11 +21,12 @@ namespace unit {
 struct Shape {
   uint32_t teams = 1;
   uint32_t threads = 1;  // of a team
+  uint32_t parts = 1;    // of a team; they divide its threads
 };
 
-// What the threads of a team share. Values lie in two places in turns, as a block's do.
-struct Team {
-  explicit Team(uint32_t threads) : barrier(threads), says{{}, {}} {
+// What threads that meet share. Values lie in two places in turns, as a block's do.
+struct Room {
+  explicit Room(uint32_t threads) : barrier(threads), says{{}, {}} {
     for (auto& each : says) each.resize(threads);
   }
   std::barrier<> barrier;
@@ -33,55 +34,29 @@ struct Team {
   std::vector<uint8_t> says[2];
 };
 
-// The threads of one operation: message.h has what the protocol asks of a group.
-struct Crew {
-  explicit Crew(Shape of) : shape(of), all(of.teams * of.threads) {
-    for (uint32_t i = 0; i < of.teams; ++i) teams.push_back(std::make_unique<Team>(of.threads));
-  }
-  Shape shape;
-  std::barrier<> all;  // where a launch ends and the next one begins
-  std::vector<std::unique_ptr<Team>> teams;
-  std::function<void()> follow;    // of one that begins early: waits for what comes before
-  std::function<void()> let_next;  // likewise: what comes behind may begin, when all say so
-};
-
-class HostGroup {
+// One of the threads that meet in a room.
+class Guest {
  public:
-  HostGroup(Crew& crew, uint32_t rank)
-      : crew_(crew), shared_(*crew.teams[rank / crew.shape.threads]), rank_(rank) {}
-
-  uint32_t rank() const { return rank_; }
-  uint32_t size() const { return teams() * threads(); }
-  uint32_t team() const { return rank_ / threads(); }
-  uint32_t teams() const { return crew_.shape.teams; }
-  bool leads() const { return at() == 0; }
-  void follow() const {
-    if (crew_.follow) crew_.follow();
-  }
-  void let_next() const {
-    if (crew_.let_next) crew_.let_next();
-  }
-  void sync() { shared_.barrier.arrive_and_wait(); }
+  Guest(Room& room, uint32_t at) : room_(room), at_(at) {}
+  bool leads() const { return at_ == 0; }
+  void sync() { room_.barrier.arrive_and_wait(); }
   uint64_t share(uint64_t value) {
     turn_ ^= 1;
-    if (leads()) shared_.values[turn_] = value;
+    if (leads()) room_.values[turn_] = value;
     sync();
-    return shared_.values[turn_];
+    return room_.values[turn_];
   }
   bool any(bool flag) {
     turn_ ^= 1;
-    shared_.says[turn_][at()] = flag;
+    room_.says[turn_][at_] = flag;
     sync();
     bool found = false;
-    for (uint8_t each : shared_.says[turn_]) found = found || each != 0;
+    for (uint8_t each : room_.says[turn_]) found = found || each != 0;
     return found;
   }
   void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
-    copy_together(Lanes{at(), threads()}, to, from, bytes);
+    copy_together(Lanes{at_, static_cast<uint32_t>(room_.says[0].size())}, to, from, bytes);
   }
-
-  // Not of the protocol: as one kernel ends before the next begins.
-  void launch_ends() { crew_.all.arrive_and_wait(); }
 
  private:
   struct Lanes {
@@ -94,13 +69,72 @@ class HostGroup {
       return valid ? words[i + 1] : Pair{};
     }
   };
-  uint32_t threads() const { return crew_.shape.threads; }
-  uint32_t at() const { return rank_ % threads(); }
+  Room& room_;
+  uint32_t at_;
+  uint32_t turn_ = 0;
+};
+
+// The threads of one operation: half.h has what the protocol asks of a group.
+struct Crew {
+  explicit Crew(Shape of) : shape(of), all(of.teams * of.threads) {
+    for (uint32_t i = 0; i < of.teams; ++i) teams.push_back(std::make_unique<Room>(of.threads));
+    for (uint32_t i = 0; i < of.teams * of.parts; ++i) {
+      parts.push_back(std::make_unique<Room>(of.threads / of.parts));
+    }
+  }
+  Shape shape;
+  std::barrier<> all;  // where a launch ends and the next one begins
+  std::vector<std::unique_ptr<Room>> teams;
+  std::vector<std::unique_ptr<Room>> parts;
+  std::function<void()> follow;    // of one that begins early: waits for what comes before
+  std::function<void()> let_next;  // likewise: what comes behind may begin, when all say so
+};
+
+class HostPart : public Guest {
+ public:
+  HostPart(Room& room, uint32_t at, uint32_t number, uint32_t parts)
+      : Guest(room, at), number_(number), parts_(parts) {}
+  uint32_t number() const { return number_; }
+  uint32_t parts() const { return parts_; }
+
+ private:
+  uint32_t number_;
+  uint32_t parts_;
+};
+
+class HostGroup : public Guest {
+ public:
+  HostGroup(Crew& crew, uint32_t rank)
+      : Guest(*crew.teams[rank / crew.shape.threads], rank % crew.shape.threads),
+        crew_(crew),
+        rank_(rank),
+        part_(part_of(crew, rank)) {}
+
+  uint32_t rank() const { return rank_; }
+  uint32_t size() const { return teams() * crew_.shape.threads; }
+  uint32_t team() const { return rank_ / crew_.shape.threads; }
+  uint32_t teams() const { return crew_.shape.teams; }
+  HostPart& part() { return part_; }
+  void follow() const {
+    if (crew_.follow) crew_.follow();
+  }
+  void let_next() const {
+    if (crew_.let_next) crew_.let_next();
+  }
+
+  // Not of the protocol: as one kernel ends before the next begins.
+  void launch_ends() { crew_.all.arrive_and_wait(); }
+
+ private:
+  static HostPart part_of(Crew& crew, uint32_t rank) {
+    const uint32_t threads = crew.shape.threads / crew.shape.parts;
+    const uint32_t number = rank % crew.shape.threads / threads;
+    return {*crew.parts[rank / threads], rank % threads, number, crew.shape.parts};
+  }
 
   Crew& crew_;
-  Team& shared_;
   uint32_t rank_;
-  uint32_t turn_ = 0;
+  HostPart part_;
 };
 
 // A thread for each member of the crew.

@@ -99,7 +99,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Way{"ThreadsManyATake", {1, 2}, {1, 3}, 100, 40},
                       Way{"ThreadsManyATakePostedLate", {1, 3}, {1, 2}, 4, UINT64_MAX},
                       Way{"Teams", {3, 2}, {2, 1}, 1, 40},
-                      Way{"TeamsPostedLate", {2, 1}, {3, 2}, 1, UINT64_MAX}),
+                      Way{"TeamsPostedLate", {2, 1}, {3, 2}, 1, UINT64_MAX},
+                      Way{"Parts", {1, 4, 2}, {1, 6, 3}, 1, 40},
+                      Way{"PartsManyATake", {1, 4, 4}, {1, 2, 2}, 4, 40},
+                      Way{"TeamsOfParts", {2, 2, 2}, {1, 4, 2}, 1, UINT64_MAX}),
     [](const auto& way) { return way.param.name; });
 
 // Whether the sender has announced its first message; or the receiver said where it is to go.

@@ -74,6 +74,10 @@ struct OneTeam {
   // The kernel runs: what came before is over. What comes behind is the kernel's own affair.
   __device__ void follow() const {}
   __device__ void let_next() const {}
+  // All of it is one.
+  __device__ Own& part() { return static_cast<Own&>(*this); }
+  __device__ uint32_t parts() const { return 1; }
+  __device__ uint32_t number() const { return 0; }
   __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
     copy_by(own().rank(), own().size(), to, from, bytes);
   }

@@ -16,7 +16,8 @@ namespace onehop::detail {
 //       share(value): the leader's value, for all of the team; any(flag): whether any of the team
 //       says so; sync(). The last three are barriers of the team. follow(): what comes before in
 //       the stream is over when it returns; by any thread, any number of times. let_next(): what
-//       comes behind in the stream may begin, and wait there; by all.
+//       comes behind in the stream may begin, and wait there; by all. part(): of the team, one that
+//       moves chunks by itself: number() of parts(); leads(), any(), sync() and copy() are its own.
 template <typename A>
 struct Half {
   const oh_lane_handle* lane;

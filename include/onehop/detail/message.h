@@ -54,9 +54,10 @@ struct Chunks {
   uint64_t* told;
 };
 
-// The team's chunks, one after the other: move(slot, part) by the group, between the word that says
-// that the slot is this side's and the one that says it no longer is. A wait that ends otherwise
-// leaves the rest undone.
+// The chunks of a message, which the parts of all teams move beside each other, each one after the
+// other: move(part, slot, slice) by the part, between the word that says that the slot is this
+// side's and the one that says it no longer is. A wait that ends otherwise leaves the rest undone.
+// Ends with a vote of the team.
 template <typename A, typename G, typename Move>
 ONEHOP_PROTOCOL void move_chunks(Half<A>& half, G& group, const Chunks& chunks,
                                  Patience<A>& patience, Move&& move) {
@@ -64,23 +65,30 @@ ONEHOP_PROTOCOL void move_chunks(Half<A>& half, G& group, const Chunks& chunks,
   const uint64_t whole = uint64_t{1} << lane.chunk_shift;
   const uint64_t count = (chunks.bytes + whole - 1) >> lane.chunk_shift;
   const uint64_t first = half.use_chunks(static_cast<uint32_t>(count));
-  for (uint64_t i = group.team(); i < count; i += group.teams()) {
+  auto&& part = group.part();
+  const uint32_t parts = group.teams() * part.parts();
+  for (uint64_t i = group.team() * part.parts() + part.number(); i < count; i += parts) {
     const uint64_t chunk = first + i;
     const uint64_t slot = chunk & (lane.chunk_slots - 1);
     bool ours = true;
-    if (group.leads()) {
+    if (part.leads()) {
       while (ours && poll<A>(&chunks.awaited[slot], half.epoch()) + chunks.behind < chunk + 1) {
         ours = !patience.over();
       }
     }
-    if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    if (half.agree(group, !ours)) return;
+    if (part.any(!ours)) {
+      half.fault = OH_LANE_FAILED;  // who has waited says why
+      if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+      break;
+    }
     const uint64_t begin = i << lane.chunk_shift;
     const uint64_t rest = chunks.bytes - begin;
-    move(lane.chunks_at + (slot << lane.chunk_shift), Slice{begin, rest < whole ? rest : whole});
-    group.sync();
-    if (group.leads()) publish<A>(&chunks.told[slot], half.epoch(), chunk + 1);
+    move(part, lane.chunks_at + (slot << lane.chunk_shift),
+         Slice{begin, rest < whole ? rest : whole});
+    part.sync();
+    if (part.leads()) publish<A>(&chunks.told[slot], half.epoch(), chunk + 1);
   }
+  (void)half.agree(group, half.is_broken());
 }
 
 }  // namespace onehop::detail
