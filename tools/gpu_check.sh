@@ -19,9 +19,9 @@
 #   setup, batch, matrix, interpreter (from Python)
 #   sanitizer     stream and kernel under compute-sanitizer: memory, shared memory, barriers
 #
-# Without arguments all of them but sanitizer. Needs cmake, ninja, g++, nanobind, and no network. A step that hangs
-# is ended at its own limit, and all of them after SECONDS_IN_ALL (170); what is left is said to be
-# left out. In OUT (build/gpu_check):
+# Without arguments all of them but sanitizer. Needs cmake, ninja, g++, nanobind, and no network. A
+# step that hangs is ended at its own limit, and all of them after SECONDS_IN_ALL (170); what is left
+# is said to be left out. In OUT (build/gpu_check):
 #
 #   report.txt    provenance, each step's time, tables     rows.jsonl     rows of the benchmarks
 #   doctor.jsonl  the doctor's findings                    steps.jsonl    steps: seconds, status

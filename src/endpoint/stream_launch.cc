@@ -70,11 +70,13 @@ Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
   return layout;
 }
 
-// A signal says to the peer what kernels before it have stored there, too: that is in front of it
-// by their end alone.
-bool begins_early(const std::vector<PendingOp>& run) {
-  return std::none_of(run.begin(), run.end(),
-                      [](const PendingOp& one) { return one.op.kind == StreamKind::kSignal; });
+cuda::Grid grid_of(const std::vector<PendingOp>& run, const Layout& layout, uint32_t threads) {
+  // A signal says to the peer what kernels before it have stored there, too: that is in front of it
+  // by their end alone.
+  const bool signals = std::any_of(run.begin(), run.end(), [](const PendingOp& one) {
+    return one.op.kind == StreamKind::kSignal;
+  });
+  return {layout.teams * layout.cluster, threads, layout.cluster, /*early=*/!signals};
 }
 
 template <typename Args>
@@ -83,8 +85,7 @@ Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Lay
   args->count = run.size();
   for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
   cuda::Gpu& gpu = *run.front().endpoint->gpu();
-  const cuda::Grid grid{layout.teams * layout.cluster, kernels::kStreamThreads, layout.cluster,
-                        begins_early(run)};
+  const cuda::Grid grid = grid_of(run, layout, kernels::kStreamThreads);
   return gpu.launch_remote(run.front().stream, kernel, grid, args.get());
 }
 
@@ -100,8 +101,7 @@ uint32_t threads_for(const StreamOp& op) {
 Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
   const PendingOp& only = run.front();
   kernels::StreamArgs args{only.op};
-  const cuda::Grid grid{layout.teams * layout.cluster, threads_for(only.op), layout.cluster,
-                        begins_early(run)};
+  const cuda::Grid grid = grid_of(run, layout, threads_for(only.op));
   return only.endpoint->gpu()->launch_remote(only.stream, kernel, grid, &args);
 }
 

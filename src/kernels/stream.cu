@@ -112,8 +112,7 @@ struct Teams {
   __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
     const onehop::detail::Slice slice =
         onehop::detail::slice_of(bytes, cluster_rank(), cluster_size());
-    onehop::detail::copy_by(threadIdx.x, blockDim.x, to + slice.begin, from + slice.begin,
-                            slice.size);
+    part().copy(to + slice.begin, from + slice.begin, slice.size);
   }
 };
 
