@@ -57,7 +57,7 @@ struct Chunks {
 // The chunks of a message, which the parts of all teams move beside each other, each one after the
 // other: move(part, slot, slice) by the part, between the word that says that the slot is this
 // side's and the one that says it no longer is. A wait that ends otherwise leaves the rest undone.
-// Ends with a vote of the team.
+// Ends with a vote of the team. (NVRTC takes no generic lambda here: name the part's type.)
 template <typename A, typename G, typename Move>
 ONEHOP_PROTOCOL void move_chunks(Half<A>& half, G& group, const Chunks& chunks,
                                  Patience<A>& patience, Move&& move) {

@@ -163,7 +163,8 @@ struct Receiver {
     const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
     const Chunks chunks{length, mine(lane)->filled, 0,
                         single ? mine(lane)->kept_emptied : theirs(lane)->emptied};
-    move_chunks(half, group, chunks, patience, [&](auto& part, uint64_t slot, const Slice& slice) {
+    using Part = decltype(group.part());
+    move_chunks(half, group, chunks, patience, [&](Part& part, uint64_t slot, const Slice& slice) {
       part.copy(to + slice.begin, reinterpret_cast<const uint8_t*>(lane.mine + slot), slice.size);
     });
   }

@@ -169,7 +169,8 @@ struct Sender {
     const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
     const Chunks chunks{bytes, single ? theirs(lane)->kept_emptied : mine(lane)->emptied,
                         lane.chunk_slots, theirs(lane)->filled};
-    move_chunks(half, group, chunks, patience, [&](auto& part, uint64_t slot, const Slice& slice) {
+    using Part = decltype(group.part());
+    move_chunks(half, group, chunks, patience, [&](Part& part, uint64_t slot, const Slice& slice) {
       part.copy(reinterpret_cast<uint8_t*>(lane.theirs + slot), from + slice.begin, slice.size);
     });
   }
