@@ -182,6 +182,21 @@ constexpr ConfigEntry kTable[] = {
      .integer = &Config::stream_share,
      .low = 384,
      .high = kMiB},
+    {.name = "ONEHOP_TRANSPORT",
+     .type = "choice",
+     .allowed = "auto, ucx, socket",
+     .standard = "auto",
+     .meaning =
+         "links to other processes; auto: shared memory on one host, between hosts UCX where "
+         "both have it, else the control socket; ucx, socket: that one always",
+     .text = &Config::transport},
+    {.name = "ONEHOP_UCX_LIBRARY",
+     .type = "path",
+     .allowed = "libucp of UCX 1.13 or newer, or off",
+     .standard = "",
+     .meaning = "UCX; empty: the libucp that is loaded already, that of the wheel libucx-cu13 "
+                "beside this package, libucp.so.0; off: none",
+     .text = &Config::ucx_library},
     {.name = "ONEHOP_SEGMENT",
      .type = "choice",
      .allowed = "auto, off",

@@ -35,6 +35,8 @@ struct Config {
   std::string libcrypto;
   std::string cuda_library;
   std::string nvml_library;
+  std::string transport;
+  std::string ucx_library;
   std::string numa;
   // Whole numbers.
   int64_t max_inline = 0;

@@ -48,7 +48,7 @@ oh_status oh_transport_get(size_t index, oh_transport_info* info) {
   if (facts.empty() || index == 0) {
     Result<Config> config = Config::from_environment();
     if (!config.ok()) return report(config.status());
-    facts = transports(config->cuda_library);
+    facts = transports(config->cuda_library, config->ucx_library);
   }
   if (index >= facts.size()) {
     return report(error(OH_ERR_RANGE, "there are %zu transports", facts.size()));

@@ -38,7 +38,7 @@ enum class Hello : uint8_t {
 
 inline constexpr size_t kHelloNonce = 32;
 // No message of the hello is larger, so that a stranger cannot make us hold much.
-inline constexpr size_t kMaxHelloMessage = 8192;
+inline constexpr size_t kMaxHelloMessage = 24 * 1024;
 
 // What both sides sign: who says it, the Hello message, and the Proof up to its MAC.
 Result<Digest> hello_mac(const Crypto& crypto, const Key& key, char role, ByteView hello,

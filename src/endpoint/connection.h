@@ -20,7 +20,7 @@ namespace oh {
 enum class Control : uint8_t {
   kPing = 65,          // serial 8
   kPong = 66,          // serial 8, waiting 4, waiting tag 8
-  kBye = 67,           // code 4, text
+  kBye = 67,           // text; over UCX: frames sent 8
   kBlock = 68,         // number 4, base 8, size 8; one descriptor
   kBlockRetired = 69,  // number 4
   kBlockWanted = 70,   // number 4

@@ -85,6 +85,10 @@ void Endpoint::close() {
   // Off the board first: no one-sided operation begins any more, and close() waits for the others.
   regions_->retire_all();
   for_each_peer([](Peer& peer) { peer.close(); });
+  {
+    MutexLock lock(ucx_mutex_);
+    if (ucx_watch_) ucx_watch_->stop();
+  }
   close_device();
   while (Request* request = any_source_.take_first()) {
     request->status = error(OH_ERR_CANCELLED, "the endpoint was closed");
@@ -221,12 +225,53 @@ Result<std::shared_ptr<Peer>> Endpoint::accept(Deadline deadline) {
   return peer;
 }
 
+// ---- UCX --------------------------------------------------------------------------------------
+
+// Links may be held for longer than their endpoint.
+class Endpoint::Ear final : public UcxListener {
+ public:
+  explicit Ear(std::weak_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+  void on_arrival() override {
+    if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock()) endpoint->doorbell().ring();
+  }
+  void count_polled(int change) override {
+    if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock()) endpoint->count_polled(change);
+  }
+
+ private:
+  std::weak_ptr<Endpoint> endpoint_;
+};
+
+Result<std::shared_ptr<UcxWorker>> Endpoint::ucx_worker() {
+  MutexLock lock(ucx_mutex_);
+  if (!ucx_watch_) {
+    if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint is closed");
+    OH_ASSIGN_OR_RETURN(const UcxContext* context, UcxContext::get(config_.ucx_library));
+    OH_ASSIGN_OR_RETURN(std::shared_ptr<UcxWorker> worker,
+                        UcxWorker::create(*context, std::make_shared<Ear>(weak_from_this())));
+    auto watch = std::make_shared<UcxWatch>(node_, std::move(worker), [weak = weak_from_this()] {
+      std::shared_ptr<Endpoint> endpoint = weak.lock();
+      return endpoint && endpoint->poll_peers();
+    });
+    OH_RETURN_IF_ERROR(watch->start());
+    ucx_watch_ = std::move(watch);
+    ucx_.store(ucx_watch_.get(), std::memory_order_release);
+  }
+  return ucx_watch_->shared_worker();
+}
+
 // ---- Segments made ahead ----------------------------------------------------------------------
 
-Result<std::unique_ptr<Segment>> Endpoint::take_segment() {
+Status Endpoint::segment_allowed(const char* side) const {
   if (config_.segment == "off") {
-    return error(OH_ERR_NOT_VIABLE, "ONEHOP_SEGMENT=off at the initiator");
+    return error(OH_ERR_NOT_VIABLE, "ONEHOP_SEGMENT=off at %s", side);
   }
+  if (config_.transport == "auto") return {};
+  return error(OH_ERR_NOT_VIABLE, "ONEHOP_TRANSPORT=%s at %s", config_.transport.c_str(), side);
+}
+
+Result<std::unique_ptr<Segment>> Endpoint::take_segment() {
+  OH_RETURN_IF_ERROR(segment_allowed("the initiator"));
   std::unique_ptr<Segment> segment;
   {
     MutexLock lock(spares_mutex_);
@@ -245,7 +290,7 @@ Result<std::unique_ptr<Segment>> Endpoint::take_segment() {
 }
 
 void Endpoint::refill_spares() {
-  if (config_.segment == "off") return;
+  if (!segment_allowed("this endpoint").ok()) return;
   while (true) {
     {
       MutexLock lock(spares_mutex_);

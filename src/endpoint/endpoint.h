@@ -18,6 +18,7 @@
 #include "endpoint/pairing.h"
 #include "endpoint/peer.h"
 #include "endpoint/regions.h"
+#include "endpoint/ucx_watch.h"
 #include "endpoint/waiting.h"
 #include "platform/os/fork.h"
 
@@ -199,6 +200,10 @@ class Endpoint final : public Acceptor,
   const std::shared_ptr<Board>& board() const { return board_; }
   Limits limits() const;
   uint64_t asked_inline() const { return asked_inline_; }
+  // Made when the first link needs it. OH_ERR_NOT_VIABLE: no UCX here, and why.
+  Result<std::shared_ptr<UcxWorker>> ucx_worker();
+  // Whether links to other processes of this host share memory.
+  Status segment_allowed(const char* side) const;
   // A segment that was made ahead, or a fresh one.
   Result<std::unique_ptr<Segment>> take_segment();
   const uint8_t* nonce() const { return nonce_; }
@@ -228,6 +233,8 @@ class Endpoint final : public Acceptor,
   Status put_pieces(Peer& peer, BatchSend& send, Deadline deadline);
   Status open_device(const std::string& device);
   void start_worker();
+  class Ear;
+  bool poll_peers();
   void close_device();
   void sweep_exports();
   Status check_device(const GpuExport& exported) const;
@@ -273,6 +280,10 @@ class Endpoint final : public Acceptor,
   std::vector<std::shared_ptr<Peer>> closed_inside_ OH_GUARDED_BY(peers_mutex_);
   std::deque<std::shared_ptr<Peer>> accepted_ OH_GUARDED_BY(peers_mutex_);
   std::weak_ptr<LinkGate> gate_ OH_GUARDED_BY(peers_mutex_);
+
+  Mutex ucx_mutex_;
+  std::shared_ptr<UcxWatch> ucx_watch_ OH_GUARDED_BY(ucx_mutex_);
+  std::atomic<UcxWatch*> ucx_{nullptr};  // the same, until the endpoint is destroyed
 
   Mutex kept_mutex_;
   std::vector<std::shared_ptr<void>> kept_ OH_GUARDED_BY(kept_mutex_);

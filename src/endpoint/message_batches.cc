@@ -151,7 +151,9 @@ void MessageBatches::finish(BatchReceive& receive, Status status) {
   if (offering.phase == Phase::kEnded) return forget(receive);
   // An offer whose bytes are on their way is read to the end.
   bool unread = offering.phase == Phase::kQueued || offering.phase == Phase::kOffered;
-  if (unread) (void)sender_.cancel(&receive.offering, error(OH_ERR_CANCELLED, "it was given up"));
+  if (!unread) return;
+  (void)sender_.cancel(&receive.offering, error(OH_ERR_CANCELLED, "it was given up"),
+                       /*give_up=*/false);
 }
 
 void MessageBatches::forget(const BatchReceive& receive) {

@@ -27,6 +27,7 @@
 #include "transport/shm/ring_channel.h"
 #include "transport/shm/segment.h"
 #include "transport/socket/socket_channel.h"
+#include "transport/ucx/ucx_channel.h"
 
 namespace oh {
 
@@ -80,11 +81,12 @@ struct Pair {
   oh_path path = OH_PATH_NONE;  // of everything that is not inline
   std::unique_ptr<Segment> segment;
   std::unique_ptr<Channel> channel;
-  RingChannel* ring = nullptr;              // the channel, where there is a segment
-  SocketChannel* socket_channel = nullptr;  // the channel, where there is none
-  std::unique_ptr<Mover> mover;             // how we reach their memory; may be null
-  bool they_reach_us = false;               // they have one, too
-  bool stream_when_attended = false;        // Transfers::prefers_stream
+  RingChannel* ring = nullptr;        // the channel, where there is a segment
+  UcxChannel* ucx = nullptr;          // the channel, over UCX
+  CountedCredit* counted = nullptr;   // the channel, where there is no segment
+  std::unique_ptr<Mover> mover;       // how we reach their memory; may be null
+  bool they_reach_us = false;         // they have one, too
+  bool stream_when_attended = false;  // Transfers::prefers_stream
   Imports imports;
   bool maps_devices = true;            // each side may map the other's device memory
   std::unique_ptr<DeviceLink> device;  // ours, where the endpoint is on a GPU; after the segment
@@ -114,6 +116,17 @@ struct Pair {
   // How a message that is not copied directly travels.
   oh_path eager_path(uint64_t size) const { return size <= granted_inline ? OH_PATH_INLINE : path; }
 
+  // Whether something has come, as far as progress has been made.
+  bool has_frames() const { return ring ? ring->ready() : ucx && ucx->ready(); }
+  // Until the flight is over, whoever has the request's buffer keeps it.
+  void leave_in_doubt(Request& request, const Status& status) {
+    request.doubt_peer = host->keep_alive();
+    request.doubts.push_back({nullptr, 0, std::move(request.flight)});
+    finish(request,
+           error(OH_ERR_IN_DOUBT, "%s; UCX still has the buffer: keep it until buffer_released()",
+                 status.text().c_str()));
+  }
+
   bool push(const Frame& frame) {
     wake_them = true;
     return channel->push(frame);
@@ -140,6 +153,7 @@ struct Pair {
     flight.note(request.kind, request.path, request.tag, request.size, request.status.code(),
                 now_ns());
     request.transfer = nullptr;
+    request.flight.reset();
     if (request.op) ops.remove(std::exchange(request.op, 0));
     if (request.kind == OpKind::kSend) --pending_sends;
     wake_me = true;

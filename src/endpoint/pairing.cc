@@ -6,13 +6,12 @@
 #include "base/log.h"
 #include "control/handshake.h"
 #include "endpoint/endpoint.h"
+#include "platform/os/os.h"
 #include "transport/local/local_mover.h"
 #include "transport/shm/cma_mover.h"
 
 namespace oh {
 namespace {
-
-constexpr size_t kMaxText = 1024;
 
 std::string gpu_of(const Endpoint& endpoint) {
   return endpoint.gpu() ? cuda::uuid_text(endpoint.gpu()->facts().uuid) : std::string();
@@ -25,8 +24,29 @@ SideReport report_of(const Endpoint& endpoint) {
   report.nonce_address = reinterpret_cast<uint64_t>(endpoint.nonce());
   report.cma_allowed = endpoint.config().cma == "auto";
   report.cuda_ipc_allowed = endpoint.config().cuda_ipc == "auto";
+  report.ucx_allowed = endpoint.config().transport != "socket";
   report.gpu = gpu_of(endpoint);
   return report;
+}
+
+// Whether the configuration leaves no other way to another process.
+bool forces_ucx(const Endpoint& endpoint) { return endpoint.config().transport == "ucx"; }
+
+// Our end of a link over UCX, to be connected once the other side has told of its own.
+Status open_ucx(Endpoint& endpoint, LinkParts* parts, SideReport* report) {
+  Result<std::shared_ptr<UcxWorker>> worker = endpoint.ucx_worker();
+  if (!worker.ok()) {
+    report->why_no_ucx = worker.status().text();
+    return worker.status();
+  }
+  uint32_t key = 0;
+  if (int result = os().getrandom(&key, sizeof(key)); result < 0) {
+    return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
+  }
+  parts->ucx =
+      std::make_unique<UcxChannel>(std::move(*worker), endpoint.limits().eager_credit, key);
+  report->way = parts->ucx->own();
+  return {};
 }
 
 LinkParts parts_for(const Endpoint& endpoint, PeerIdentity identity, const SideReport& theirs) {
@@ -50,6 +70,13 @@ LinkParts parts_for(const Endpoint& endpoint, PeerIdentity identity, const SideR
 
 void show_nonce(Segment& segment, const Endpoint& endpoint) {
   std::memcpy(segment.mine().nonce, endpoint.nonce(), kNonceSize);
+}
+
+// Why not, where one of the two goes by UCX and nothing else.
+Status check_forced(const Endpoint& endpoint, const LinkParts& parts) {
+  if (!forces_ucx(endpoint) || parts.ucx) return {};
+  return error(OH_ERR_NOT_VIABLE, "ONEHOP_TRANSPORT=ucx, and there is no link to %s over UCX: %s",
+               parts.identity.label.c_str(), parts.why_no_ucx.c_str());
 }
 
 // Finds out whether we can reach the other side's memory; needs its nonce in the segment.
@@ -83,7 +110,7 @@ Result<std::shared_ptr<Peer>> finish_link(Endpoint& endpoint, LinkParts parts, M
   if (purpose.for_communicator()) {
     parts.identity.rank = initiator ? purpose.to_rank : purpose.from_rank;
   }
-  if (!parts.why_no_segment.empty()) {
+  if (!parts.why_no_segment.empty() && !parts.ucx) {
     OH_LOG(kWarn, "the link to %s has no shared memory: %s", parts.identity.label.c_str(),
            parts.why_no_segment.c_str());
   }
@@ -120,6 +147,10 @@ class Incoming final : public IncomingLink {
       drop_segment(&parts_, "the initiator could not use it: " + report->why_no_segment);
     }
     parts_.they_reach_us = parts_.segment && report->reaches;
+    if (parts_.ucx && !report->ucx) {
+      parts_.ucx.reset();
+      parts_.why_no_ucx = "the initiator could not use it: " + report->why_no_ucx;
+    }
     Result<std::shared_ptr<Peer>> peer =
         finish_link(*endpoint_, std::move(parts_), std::move(socket), pid_, purpose_, false);
     if (!peer.ok()) {
@@ -139,11 +170,20 @@ class Incoming final : public IncomingLink {
   bool confirmed_ = false;
 };
 
+// The initiator's end, once the acceptor has answered.
+Status reach_by_ucx(Endpoint& endpoint, const SideReport& theirs, LinkParts* parts,
+                    Deadline deadline) {
+  if (!theirs.ucx) {
+    return error(OH_ERR_NOT_VIABLE, "the acceptor cannot: %s", theirs.why_no_ucx.c_str());
+  }
+  OH_RETURN_IF_ERROR(parts->ucx->connect(theirs.way, endpoint.asked_inline()));
+  Deadline patience = Deadline::after(endpoint.config().hello_timeout_ns());
+  return parts->ucx->probe(patience.at() < deadline.at() ? patience : deadline);
+}
+
 // Maps what the initiator offered.
 Status take_segment(Endpoint& endpoint, IncomingOffer& offer, LinkParts* parts) {
-  if (endpoint.config().segment == "off") {
-    return error(OH_ERR_NOT_VIABLE, "ONEHOP_SEGMENT=off at the acceptor");
-  }
+  OH_RETURN_IF_ERROR(endpoint.segment_allowed("the acceptor"));
   OH_ASSIGN_OR_RETURN(parts->segment, Segment::open(std::move(offer.fds[0])));
   OH_ASSIGN_OR_RETURN(Board board, Board::open(std::move(offer.fds[1])));
   parts->their_board = std::make_shared<Board>(std::move(board));
@@ -154,71 +194,6 @@ Status take_segment(Endpoint& endpoint, IncomingOffer& offer, LinkParts* parts) 
 }
 
 }  // namespace
-
-Bytes encode_greeting(const PeerIdentity& identity) {
-  Bytes bytes;
-  Writer writer(bytes);
-  writer.raw(identity.process);
-  writer.raw(identity.endpoint);
-  writer.text(identity.label);
-  return bytes;
-}
-
-Result<PeerIdentity> decode_greeting(ByteView bytes) {
-  Reader reader(bytes);
-  PeerIdentity identity;
-  for (Id* id : {&identity.process, &identity.endpoint}) {
-    ByteView raw = reader.raw(id->size());
-    std::copy(raw.begin(), raw.end(), id->begin());
-  }
-  identity.label = reader.text(kMaxText);
-  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a greeting of %zu bytes", bytes.size());
-  return identity;
-}
-
-Bytes encode_report(const SideReport& report) {
-  Bytes bytes;
-  Writer writer(bytes);
-  writer.raw(report.purpose.communicator);
-  writer.u32(report.purpose.from_rank);
-  writer.u32(report.purpose.to_rank);
-  writer.u64(report.limits.max_inline);
-  writer.u64(report.limits.eager_max);
-  writer.u64(report.limits.eager_credit);
-  writer.u32(report.limits.max_pending);
-  writer.u64(report.asked_inline);
-  writer.u64(report.nonce_address);
-  writer.u8(report.segment);
-  writer.u8(report.reaches);
-  writer.u8(report.cma_allowed);
-  writer.u8(report.cuda_ipc_allowed);
-  writer.text(report.why_no_segment.substr(0, kMaxText));
-  writer.text(report.gpu);
-  return bytes;
-}
-
-Result<SideReport> decode_report(ByteView bytes) {
-  Reader reader(bytes);
-  SideReport report;
-  ByteView communicator = reader.raw(report.purpose.communicator.size());
-  std::copy(communicator.begin(), communicator.end(), report.purpose.communicator.begin());
-  report.purpose.from_rank = reader.u32();
-  report.purpose.to_rank = reader.u32();
-  report.limits.max_inline = reader.u64();
-  report.limits.eager_max = reader.u64();
-  report.limits.eager_credit = reader.u64();
-  report.limits.max_pending = reader.u32();
-  report.asked_inline = reader.u64();
-  report.nonce_address = reader.u64();
-  report.segment = reader.u8() != 0;
-  report.reaches = reader.u8() != 0;
-  report.cma_allowed = reader.u8() != 0;
-  report.cuda_ipc_allowed = reader.u8() != 0;
-  report.why_no_segment = reader.text(kMaxText);
-  report.gpu = reader.text(kMaxText);
-  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a report of %zu bytes", bytes.size());
-  return report;
-}
 
 Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& address,
                                         const LinkPurpose& purpose, Deadline deadline) {
@@ -245,6 +220,9 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
   } else {
     why_no_segment = "the peer is on another host, or its Unix socket cannot be reached from here";
   }
+  LinkParts ours;
+  bool network = !initiator.local() || forces_ucx(endpoint);
+  if (network && offer.ucx_allowed) (void)open_ucx(endpoint, &ours, &offer).ok();
   offer.segment = segment != nullptr;
   offer.why_no_segment = why_no_segment;
   OH_ASSIGN_OR_RETURN(Initiator::Answer answer,
@@ -252,6 +230,7 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
   OH_ASSIGN_OR_RETURN(SideReport theirs, decode_report(answer.answer));
 
   LinkParts parts = parts_for(endpoint, std::move(identity), theirs);
+  parts.ucx = std::move(ours.ucx);
   parts.segment = std::move(segment);
   SideReport verdict;
   if (!parts.segment) {
@@ -272,6 +251,18 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
     }
   }
   verdict.why_no_segment = parts.why_no_segment;
+  if (parts.segment) parts.ucx.reset();
+  if (parts.ucx) {
+    Status reached = reach_by_ucx(endpoint, theirs, &parts, deadline);
+    verdict.ucx = reached.ok();
+    if (!reached.ok()) {
+      parts.ucx.reset();
+      verdict.why_no_ucx = parts.why_no_ucx = reached.text();
+    }
+  } else {
+    parts.why_no_ucx = offer.why_no_ucx;
+  }
+  OH_RETURN_IF_ERROR(check_forced(endpoint, parts));
   OH_RETURN_IF_ERROR(initiator.confirm(encode_report(verdict), deadline));
   int pid = initiator.local() ? initiator.credentials().pid : 0;
   return finish_link(endpoint, std::move(parts), initiator.take_socket(), pid, purpose, true);
@@ -298,6 +289,19 @@ Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> en
     drop_segment(&parts, theirs.why_no_segment);
   }
   report.why_no_segment = parts.why_no_segment;
+  if (!parts.segment && !theirs.way.address.empty() && report.ucx_allowed) {
+    Status opened = open_ucx(*endpoint, &parts, &report);
+    if (opened.ok()) opened = parts.ucx->connect(theirs.way, endpoint->asked_inline());
+    report.ucx = opened.ok();
+    if (!opened.ok()) {
+      parts.ucx.reset();
+      report.why_no_ucx = parts.why_no_ucx = opened.text();
+    }
+  } else {
+    report.why_no_ucx = parts.why_no_ucx =
+        report.ucx_allowed ? theirs.why_no_ucx : "ONEHOP_TRANSPORT=socket at the acceptor";
+  }
+  OH_RETURN_IF_ERROR(check_forced(*endpoint, parts));
   LinkPurpose purpose = theirs.purpose;
   int pid = offer.local ? offer.credentials.pid : 0;
   return std::unique_ptr<IncomingLink>(

@@ -3,11 +3,15 @@
 // Pairing: how two endpoints become peers of each other. Within a process they share a segment of
 // plain memory. On one host the initiator offers a segment and its board over the Unix socket, both
 // try whether they can read the other's memory, and each says what it found; whatever one side
-// cannot do, neither does. Between hosts, and where the segment fails, frames travel on the socket.
+// cannot do, neither does. Between hosts frames travel over UCX; where that fails, or the segment
+// does, on the socket.
 //
-//   offer    purpose, limits, nonce's address      │ descriptors: segment, board
-//   answer   limits, nonce's address, verdict      │ descriptors: board
+//   offer    purpose, limits, nonce's address, UCX's address   │ descriptors: segment, board
+//   answer   limits, nonce's address, UCX's address, verdict   │ descriptors: board
 //   confirm  verdict
+//
+// Between hosts, or where ONEHOP_TRANSPORT says so, each side tells where its worker of UCX is
+// reached; the initiator sends a probe there and back before it confirms.
 //
 // Threading: an IncomingLink runs on the watcher's thread, the rest on the caller's.
 #pragma once
@@ -44,6 +48,10 @@ struct SideReport {
   bool cma_allowed = false;
   bool cuda_ipc_allowed = false;
   std::string why_no_segment;
+  bool ucx_allowed = false;
+  bool ucx = false;        // it is used
+  UcxChannel::Remote way;  // without an address: no UCX here
+  std::string why_no_ucx;
   std::string gpu;  // UUID of the one the endpoint is on; empty: none
 };
 Bytes encode_report(const SideReport& report);

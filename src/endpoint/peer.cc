@@ -20,6 +20,7 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
       heap_(SharedHeap::instance()),
       identity_(std::move(parts.identity)),
       why_no_segment_(std::move(parts.why_no_segment)),
+      why_no_ucx_(std::move(parts.why_no_ucx)),
       why_no_mover_(std::move(parts.why_no_mover)),
       their_board_(std::move(parts.their_board)),
       connection_(std::move(parts.connection)),
@@ -58,13 +59,19 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
     pair_.maps_devices = parts.why_no_mapping.empty();
     if (!pair_.maps_devices) why_no_peer_access_ = parts.why_no_mapping;
   } else {
-    auto socket = std::make_unique<SocketChannel>(*connection_, parts.mine.eager_credit);
-    pair_.socket_channel = socket.get();
-    pair_.channel = std::move(socket);
-    pair_.path = OH_PATH_SOCKET;
+    std::unique_ptr<CountedCredit> counted = std::move(parts.ucx);
+    pair_.ucx = static_cast<UcxChannel*>(counted.get());
+    pair_.path = pair_.ucx ? OH_PATH_UCX : OH_PATH_SOCKET;
+    if (!counted) {
+      counted = std::make_unique<SocketChannel>(*connection_, parts.mine.eager_credit);
+    }
+    pair_.counted = counted.get();
+    pair_.channel = std::move(counted);
   }
   pair_.granted_inline = std::min<uint64_t>(parts.asked_inline, pair_.channel->max_inline());
-  pair_.single_frame = pair_.ring ? RingChannel::kMaxShort : pair_.socket_channel->max_payload();
+  pair_.single_frame = pair_.ring  ? RingChannel::kMaxShort
+                       : pair_.ucx ? pair_.granted_inline
+                                   : pair_.channel->max_payload();
   pair_.outbox.attach(pair_.channel.get());
   one_sided_.attach_board(their_board_);
   open_stream(parts);
@@ -95,8 +102,7 @@ Status Peer::start() {
 }
 
 bool Peer::poll(Request* focus) {
-  bool frames = pair_.ring && pair_.ring->ready();
-  if (!frames && !pair_.busy.load(std::memory_order_relaxed)) return false;
+  if (!pair_.has_frames() && !pair_.busy.load(std::memory_order_relaxed)) return false;
   if (!pair_.lock.try_lock()) return false;
   PairGuard guard(pair_, PairGuard::Adopt{});
   return progress_locked(focus);
@@ -106,7 +112,8 @@ bool Peer::spin(Request* focus) {
   if (!pair_.lock.try_lock()) return false;
   PairGuard guard(pair_, PairGuard::Adopt{});
   for (size_t i = 0; i < kLooksAtOnce && !pair_.lock.contended(); ++i) {
-    if (!(pair_.ring && pair_.ring->ready()) && !pair_.busy.load(std::memory_order_relaxed)) {
+    if (pair_.ucx) pair_.ucx->worker().progress();
+    if (!pair_.has_frames() && !pair_.busy.load(std::memory_order_relaxed)) {
       continue;
     }
     if (progress_locked(focus)) return true;
@@ -138,10 +145,11 @@ bool Peer::progress_locked(Request* focus) {
     update_busy();
     return landed || settled;
   }
-  bool any = pair_.ring && drain_ring(focus);
+  bool any = drain(focus);
   if (focus && focus->phase == Phase::kEnded) return true;
   if (!pair_.outbox.empty()) any = pair_.outbox.flush() || any;
   if (!sender_.idle()) any = sender_.progress() || any;
+  if (!receiver_.idle()) any = receiver_.progress() || any;
   if (!one_sided_.idle()) any = one_sided_.progress() || any;
   if (!batches_.idle()) any = batches_.progress() || any;
   if (pair_.segment) {
@@ -162,6 +170,14 @@ bool Peer::progress_locked(Request* focus) {
       }
     }
   }
+  if (!any && pair_.ucx && !pair_.has_frames()) {
+    if (Status broken = pair_.ucx->broken(); !broken.ok()) {
+      fail_everything(
+          error(broken.code(), "lost %s: %s", pair_.name.c_str(), broken.text().c_str()),
+          /*dead=*/false);
+      return true;
+    }
+  }
   update_busy();
   return any;
 }
@@ -173,22 +189,27 @@ void Peer::update_busy() {
     return;
   }
   bool busy = !pair_.outbox.empty() || !sender_.idle() || !one_sided_.idle() || !batches_.idle() ||
-              !receiver_.landings().empty() || (pair_.segment && transfers_.in_use());
+              !receiver_.idle() || !receiver_.landings().empty() ||
+              (pair_.segment && transfers_.in_use());
   pair_.busy.store(busy, std::memory_order_relaxed);
 }
 
 // Handles what has come, up to a bound, or until the focus has ended.
-bool Peer::drain_ring(Request* focus) {
+bool Peer::drain(Request* focus) {
   size_t count = 0;
-  for (; count < kFramesAtOnce && pair_.ring->ready(); ++count) {
+  for (; count < kFramesAtOnce && pair_.has_frames(); ++count) {
     Frame frame;
-    Status status = pair_.ring->peek(&frame);
+    Status status = pair_.ring ? pair_.ring->peek(&frame) : pair_.ucx->peek(&frame);
     if (status.ok()) status = handle(frame);
     if (!status.ok()) {
       break_off(status);
       return true;
     }
-    if (pair_.ring->pop()) pair_.wake_them = true;
+    if (pair_.ucx) {
+      pair_.ucx->pop();
+    } else if (pair_.ring->pop()) {
+      pair_.wake_them = true;
+    }
     if (focus && focus->phase == Phase::kEnded) return true;
   }
   return count > 0;
@@ -205,6 +226,10 @@ Status Peer::handle(const Frame& frame) {
   OH_FAULT_POINT("peer.frame");
   if (pair_.outbox.size() > kMaxAnswers) {
     return error(OH_ERR_PROTOCOL, "it does not read: %zu answers wait for it", pair_.outbox.size());
+  }
+  if (frame.remote && (frame.type != FrameType::kData || frame.flags & kOneSided)) {
+    return error(OH_ERR_PROTOCOL, "the payload of a frame of type %u has to be fetched",
+                 static_cast<unsigned>(frame.type));
   }
   switch (frame.type) {
     case FrameType::kEager:
@@ -249,7 +274,7 @@ Status Peer::handle(const Frame& frame) {
       return {};
     }
     case FrameType::kCredit:
-      if (pair_.socket_channel) pair_.socket_channel->add_credit(frame.length);
+      if (pair_.counted) pair_.counted->add_credit(frame.length);
       return {};
     case FrameType::kBatchEnd:
       return batches_.on_end(frame);
@@ -281,8 +306,9 @@ void Peer::lose(const Status& status, bool dead) {
   PairGuard guard(pair_);
   if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
   // What it sent before it died counts: at most a ring full.
-  for (size_t round = 0; pair_.ring && round <= kCells / kFramesAtOnce; ++round) {
-    if (state_.load(std::memory_order_relaxed) != State::kOpen || !drain_ring(nullptr)) break;
+  if (pair_.ucx) pair_.ucx->worker().progress();
+  for (size_t round = 0; round <= kCells / kFramesAtOnce; ++round) {
+    if (state_.load(std::memory_order_relaxed) != State::kOpen || !drain(nullptr)) break;
   }
   if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
   bool link_text = status.code() == OH_ERR_PEER_LOST;
@@ -298,6 +324,10 @@ void Peer::fail_everything(const Status& status, bool dead) {
     state_.store(State::kLost, std::memory_order_release);
   }
   pair_.gone.store(true, std::memory_order_seq_cst);
+  // A link that ends well is disconnected behind its goodbye.
+  bool ended_well = state_.load(std::memory_order_relaxed) == State::kClosed && sender_.idle() &&
+                    receiver_.idle();
+  if (pair_.ucx && !ended_well) pair_.ucx->disconnect();
   stream_->abort();
   while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||
          one_sided_.copying()) {
@@ -329,7 +359,11 @@ void Peer::close() {
     Status status = error(OH_ERR_CANCELLED, "the link to %s was closed", pair_.name.c_str());
     bool was_open = state_.exchange(State::kClosed, std::memory_order_acq_rel) == State::kOpen;
     if (was_open) {
-      if (pair_.ring) pair_.outbox.flush();
+      if (!pair_.counted) pair_.outbox.flush();
+      auto there = [this] { return connection_->is_open(); };
+      if (pair_.ucx && pair_.outbox.flush()) {
+        (void)pair_.ucx->flush(Deadline::after(kCloseTime), there);
+      }
       fail_everything(status, /*dead=*/false);
     }
     while (!receiver_.landings().fail_all(status)) {
@@ -341,7 +375,9 @@ void Peer::close() {
     Bytes bye;
     Writer writer(bye);
     writer.text("closed");
+    if (pair_.ucx) writer.u64(pair_.ucx->sent());
     connection_->close(bye, Deadline::after(kCloseTime));
+    if (pair_.ucx) pair_.ucx->disconnect();
   }
   if (!wait_until_outside(Deadline::after(kCloseTime))) {
     OH_LOG(kWarn,

@@ -49,9 +49,11 @@ struct PeerIdentity {
 struct LinkParts {
   PeerIdentity identity;
   std::unique_ptr<Segment> segment;  // null: frames travel on the socket
+  std::unique_ptr<UcxChannel> ucx;   // instead of the socket
   std::unique_ptr<Mover> mover;      // null: we do not reach their memory
   bool they_reach_us = false;
   std::string why_no_segment;
+  std::string why_no_ucx;
   std::string why_no_mover;
   std::shared_ptr<Board> their_board;      // null without a segment
   std::shared_ptr<Connection> connection;  // null within a process
@@ -246,7 +248,7 @@ class Peer final : public PairHost,
   void open_stream(const LinkParts& parts);
   void bind_stream() { stream_->bind(weak_from_this(), living_owner_); }
   bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
-  bool drain_ring(Request* focus) OH_REQUIRES(pair_.lock);
+  bool drain(Request* focus) OH_REQUIRES(pair_.lock);
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);
   void break_off(const Status& status) OH_REQUIRES(pair_.lock);
   void update_busy() OH_REQUIRES(pair_.lock);
@@ -267,6 +269,7 @@ class Peer final : public PairHost,
   bool released(const std::vector<Doubt>& doubts) OH_REQUIRES(pair_.lock);
   void drop_offers() OH_REQUIRES(pair_.lock);
   Status on_pong(ByteView payload);
+  void hear_out(uint64_t frames);
 
   PeerOwner& owner_;
   // The watcher's thread may still call while the owner is being destroyed.
@@ -274,6 +277,7 @@ class Peer final : public PairHost,
   SharedHeap& heap_;
   PeerIdentity identity_;
   std::string why_no_segment_;
+  std::string why_no_ucx_;
   std::string why_no_mover_;
   std::string our_gpu_;  // UUID; empty: host memory only
   std::string nvml_library_;

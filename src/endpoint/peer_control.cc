@@ -8,6 +8,8 @@ namespace oh {
 namespace {
 // How long a peer that is well may take to answer a probe.
 constexpr int64_t kAnswerTime = 20 * kMillisecond;
+// How long what was sent before a goodbye may take to come.
+constexpr int64_t kLastWords = 200 * kMillisecond;
 }  // namespace
 
 const char* wait_kind_text(WaitKind kind) {
@@ -55,8 +57,11 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
     }
     case Control::kPong:
       return on_pong(payload);
-    case Control::kBye:
-      return error(OH_ERR_PEER_LOST, "it said goodbye: %s", reader.text(1024).c_str());
+    case Control::kBye: {
+      std::string why = reader.text(1024);
+      if (pair_.ucx) hear_out(reader.u64());
+      return error(OH_ERR_PEER_LOST, "it said goodbye: %s", why.c_str());
+    }
     case Control::kBlock:
       return on_block(payload, std::move(fds));
     case Control::kBlockRetired: {
@@ -97,6 +102,18 @@ void Peer::on_idle() {
   std::shared_ptr<PeerOwner> owner = living_owner_.lock();
   // One round does a bounded amount of work; no event may be left to bring the next one.
   if (owner && progress(nullptr)) connection_->look_again();
+}
+
+// What it sent over UCX before its goodbye may come behind it.
+void Peer::hear_out(uint64_t frames) {
+  Deadline deadline = Deadline::after(kLastWords);
+  while (!deadline.passed()) {
+    pair_.ucx->worker().progress();
+    PairGuard guard(pair_);
+    if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
+    drain(nullptr);
+    if (pair_.ucx->taken() >= frames && receiver_.idle()) return;
+  }
 }
 
 void Peer::on_lost(const Status& status) {

@@ -52,6 +52,8 @@ LinkFacts Peer::facts() const {
   LinkFacts facts;
   facts.same_process = within_process();
   facts.segment = pair_.segment != nullptr;
+  facts.ucx = pair_.ucx != nullptr;
+  facts.why_no_ucx = why_no_ucx_;
   facts.we_reach_them = pair_.mover != nullptr;
   facts.they_reach_us = pair_.they_reach_us;
   facts.granted_inline = pair_.granted_inline;

@@ -203,7 +203,7 @@ bool Peer::try_end(Request* request, const Status& status, Force force) {
   bool ended = false;
   switch (request->kind) {
     case OpKind::kSend:
-      ended = sender_.cancel(request, status);
+      ended = sender_.cancel(request, status, force == Force::kGiveUp);
       break;
     case OpKind::kRecv:
       ended = receiver_.cancel(request, status, force == Force::kGiveUp);
@@ -260,7 +260,8 @@ bool Peer::released(const std::vector<Doubt>& doubts) {
   // A process that is gone writes no more.
   bool dead = connection_ && connection_->peer_is_dead();
   for (const Doubt& doubt : doubts) {
-    if (!transfers_.released(doubt, dead)) return false;
+    bool free = doubt.flight ? doubt.flight->is_over() : transfers_.released(doubt, dead);
+    if (!free) return false;
   }
   return true;
 }

@@ -330,6 +330,9 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
     // The message is here in part: what still comes is dropped.
     for (Incoming* incoming : incoming_) {
       if (!incoming || incoming->request != request) continue;
+      if (incoming->flight && !force) return false;
+      // The flight ends without it.
+      if (incoming->flight) request->flight = incoming->flight;
       incoming->request = nullptr;
       Frame frame;
       frame.type = FrameType::kReject;
@@ -338,7 +341,7 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
       frame.length = request->size;
       pair_.send(frame);
     }
-    pair_.finish(*request, status);
+    request->flight ? pair_.leave_in_doubt(*request, status) : pair_.finish(*request, status);
     return true;
   }
   if (landings_.cancel(request, status)) return true;
@@ -366,11 +369,21 @@ void Receiver::fail_all(const Status& status) {
   tags_.for_each([&](TagRx& tag) {
     while (Request* request = tag.posted.pop_front()) pair_.finish(*request, status);
   });
+  for (Incoming* incoming : fetching_) {
+    // A later message has its name.
+    if (incoming_[static_cast<uint32_t>(incoming->op)] != incoming) incoming_.push_back(incoming);
+  }
   for (Incoming*& incoming : incoming_) {
-    if (incoming && incoming->request) pair_.finish(*incoming->request, status);
+    if (incoming && incoming->request) {
+      incoming->request->flight = incoming->flight;
+      bool flies = incoming->flight && !incoming->flight->is_over();
+      flies ? pair_.leave_in_doubt(*incoming->request, status)
+            : pair_.finish(*incoming->request, status);
+    }
     if (incoming && incoming->early) forget(incoming->early);
     if (incoming) incoming_pool_.release(std::exchange(incoming, nullptr));
   }
+  fetching_.clear();
   // Whole messages stay for receives to come; announced ones have nobody to fetch them from.
   tags_.for_each([&](TagRx& tag) {
     for (Early* early = tag.early.front(); early;) {

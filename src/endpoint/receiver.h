@@ -70,6 +70,10 @@ class Receiver final : public ClaimListener {
   bool cancel(Request* request, const Status& status, bool force);
   void fail_all(const Status& status);
 
+  // Looks at parts that are being fetched.
+  bool progress();
+  bool idle() const { return fetching_.empty(); }
+
   Status on_eager(const Frame& frame);
   Status on_data(const Frame& frame);
   Status on_rts(const Frame& frame);
@@ -108,6 +112,8 @@ class Receiver final : public ClaimListener {
     uint64_t tag = 0;
     Request* request = nullptr;
     Early* early = nullptr;
+    std::shared_ptr<Flight> flight;  // a part that is being fetched
+    uint64_t fetched = 0;            // its size
   };
 
  public:
@@ -153,6 +159,7 @@ class Receiver final : public ClaimListener {
   bool is_name_in_use(uint64_t op) const;
   Incoming* find_incoming(uint64_t op) const;
   void end_incoming(Incoming* incoming);
+  void advance(Incoming* incoming, uint64_t size);
 
   static constexpr size_t kTidyAt = 32768;
 
@@ -165,6 +172,7 @@ class Receiver final : public ClaimListener {
   Pool<Early> early_pool_;
   Pool<Incoming> incoming_pool_;
   std::vector<Incoming*> incoming_;  // by index of the sender's name
+  std::vector<Incoming*> fetching_;  // those with a flight
   uint64_t serial_ = 0;
   uint32_t epoch_ = 0;
   size_t tidy_at_ = kTidyAt;  // tags at which idle ones are forgotten

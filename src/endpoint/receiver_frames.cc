@@ -89,10 +89,49 @@ Status Receiver::on_data(const Frame& frame) {
   uint8_t* sink = incoming->request ? Landings::place(*incoming->request, incoming->length)
                   : incoming->early ? incoming->early->bytes()
                                     : nullptr;
+  if (frame.remote && sink) {
+    if (incoming->flight || !incoming->request) {
+      return error(OH_ERR_PROTOCOL, "%s sent a part beside another one", pair_.name.c_str());
+    }
+    incoming->flight = pair_.ucx->fetch(frame, sink + frame.address);
+    incoming->fetched = frame.payload_size;
+    fetching_.push_back(incoming);
+    (void)progress();
+    return {};
+  }
   if (sink) frame.copy_payload(sink + frame.address, incoming->length);
-  incoming->received += frame.payload_size;
+  advance(incoming, frame.payload_size);
+  return {};
+}
+
+bool Receiver::progress() {
+  bool any = false;
+  for (size_t i = 0; i < fetching_.size();) {
+    Incoming* incoming = fetching_[i];
+    if (!incoming->flight->is_over()) {
+      ++i;
+      continue;
+    }
+    any = true;
+    fetching_.erase(fetching_.begin() + static_cast<ptrdiff_t>(i));
+    bool failed = incoming->flight->failed;
+    incoming->flight.reset();
+    if (failed && incoming->request) {
+      pair_.finish(*incoming->request,
+                   error(OH_ERR_PEER_LOST, "UCX gave up fetching a message of %llu bytes from %s",
+                         static_cast<unsigned long long>(incoming->length), pair_.name.c_str()));
+      incoming->request = nullptr;
+    }
+    advance(incoming, incoming->fetched);
+  }
+  return any;
+}
+
+// So many more bytes of it are here, or are dropped.
+void Receiver::advance(Incoming* incoming, uint64_t size) {
+  incoming->received += size;
   if (incoming->early) incoming->early->received = incoming->received;
-  if (incoming->received < incoming->length) return {};
+  if (incoming->received < incoming->length) return;
 
   if (incoming->request) {
     finish_whole(incoming->request, incoming->tag, incoming->length);
@@ -100,7 +139,6 @@ Status Receiver::on_data(const Frame& frame) {
   // The credit of an early message is its receive's to give back.
   if (!incoming->early && incoming->charge) give_credit_back(incoming->charge);
   end_incoming(incoming);
-  return {};
 }
 
 Status Receiver::on_rts(const Frame& frame) {
@@ -152,6 +190,8 @@ void Receiver::drop_offer(const Frame& frame) {
 void Receiver::on_abort(const Frame& frame) {
   if (frame.flags & kOffer) return drop_offer(frame);
   if (Incoming* incoming = find_incoming(frame.op)) {
+    // Its sender had no right to: what it handed over is on its way.
+    if (incoming->flight) return;
     Request* request = incoming->request;
     if (incoming->early) forget(incoming->early);
     if (incoming->charge) give_credit_back(incoming->charge);
@@ -205,7 +245,9 @@ Receiver::Incoming* Receiver::begin_incoming(uint64_t op, uint64_t tag, uint64_t
 // Whether another message is under way under that name, which no honest sender does.
 bool Receiver::is_name_in_use(uint64_t op) const {
   auto index = static_cast<uint32_t>(op);
-  return index < incoming_.size() && incoming_[index];
+  if (index >= incoming_.size() || !incoming_[index]) return false;
+  // One that is still being fetched may be over at its sender.
+  return !incoming_[index]->flight || incoming_[index]->op == op;
 }
 
 Receiver::Incoming* Receiver::find_incoming(uint64_t op) const {
@@ -215,7 +257,8 @@ Receiver::Incoming* Receiver::find_incoming(uint64_t op) const {
 }
 
 void Receiver::end_incoming(Incoming* incoming) {
-  incoming_[static_cast<uint32_t>(incoming->op)] = nullptr;
+  Incoming*& named = incoming_[static_cast<uint32_t>(incoming->op)];
+  if (named == incoming) named = nullptr;
   incoming_pool_.release(incoming);
 }
 

@@ -25,6 +25,7 @@ namespace oh {
 class Endpoint;
 class Peer;
 struct Transfer;
+struct Flight;
 struct OneSidedOperation;
 struct BatchReceive;
 struct RegionRecord;
@@ -55,10 +56,11 @@ struct DeviceMemory {
   uint64_t bounce_size = 0;
 };
 
-// A transfer that may still touch the buffer of a request that has ended.
+// What may still touch the buffer of a request that has ended: a transfer, or a flight.
 struct Doubt {
   TransferSlot* slot = nullptr;
   uint32_t sequence = 0;
+  std::shared_ptr<Flight> flight = {};
 };
 
 struct Request : ListNode<InPosted>, ListNode<InQueue> {
@@ -80,6 +82,7 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   uint64_t moved = 0;     // bytes that a stream has pushed
   uint64_t expected = 0;  // bytes of the message, once known
   Transfer* transfer = nullptr;
+  std::shared_ptr<Flight> flight;  // its buffer is in the channel's hands
   DeviceMemory device;
 
   // One block of a one-sided operation that goes through a slot: whose, and at which side.

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "platform/cuda/driver.h"
 #include "platform/os/handles.h"
+#include "platform/ucx/library.h"
 #include "transport/shm/cma_mover.h"
 
 namespace oh {
@@ -45,8 +46,16 @@ const char* method_name(Method method) {
 namespace {
 
 oh_path bulk_path(const LinkFacts& facts) {
+  if (facts.ucx) return OH_PATH_UCX;
   if (!facts.segment) return OH_PATH_SOCKET;
   return facts.same_process ? OH_PATH_LOCAL : OH_PATH_SHM;
+}
+
+// Without a segment.
+std::string between_hosts(const LinkFacts& facts) {
+  if (facts.ucx) return "over UCX, from buffer to buffer";
+  std::string why = "on the control socket: " + facts.why_no_segment;
+  return facts.why_no_ucx.empty() ? why : why + "; no UCX: " + facts.why_no_ucx;
 }
 
 std::string how_direct(const LinkFacts& facts, bool shared) {
@@ -183,7 +192,7 @@ Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
     if (size <= facts.granted_inline)
       return {OH_PATH_INLINE, Method::kInline, "inside the control message"};
     return {path, Method::kEager,
-            facts.segment ? "two copies through the ring, overlapping" : "on the control socket"};
+            facts.segment ? "two copies through the ring, overlapping" : between_hosts(facts)};
   }
   bool shared = source == MemoryKind::kShared || target == MemoryKind::kShared;
   if (facts.segment && (shared || facts.we_reach_them || facts.they_reach_us)) {
@@ -191,7 +200,7 @@ Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
   }
   return {path, Method::kStream,
           facts.segment ? "two copies through the ring: " + facts.why_not_reached
-                        : "on the control socket: " + facts.why_no_segment};
+                        : between_hosts(facts)};
 }
 
 Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote,
@@ -210,9 +219,8 @@ Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind rem
                                : "one copy by process_vm_readv/writev"};
   }
   return {path, Method::kStream,
-          facts.segment
-              ? "messages, with the target's progress: " + facts.why_not_reached
-              : "on the control socket, with the target's watcher: " + facts.why_no_segment};
+          facts.segment ? "messages, with the target's progress: " + facts.why_not_reached
+                        : "messages, with the target's watcher, " + between_hosts(facts)};
 }
 
 namespace {
@@ -286,7 +294,8 @@ std::string why_slower(const LinkFacts& facts) {
          "settings, MIG, the virtual machine or container)";
 }
 
-std::vector<TransportFact> transports(const std::string& cuda_library) {
+std::vector<TransportFact> transports(const std::string& cuda_library,
+                                      const std::string& ucx_library) {
   std::vector<TransportFact> all;
   all.push_back({"local", true, "peers of the same process"});
   Result<UniqueFd> memfd = make_memfd("onehop-probe", 4096);
@@ -309,7 +318,11 @@ std::vector<TransportFact> transports(const std::string& cuda_library) {
             "a kernel that stays on the GPU while small copies come often; with ONEHOP_WORKER=1");
   by_engine("nvlink", "kernels into mapped device memory, for streams and kernels");
   by_engine("proxy", "messages for streams, where kernels do not reach the peer");
-  all.push_back({"ucx", false, "not in this build"});
+  Result<const ucx::Library*> ucx = ucx::Library::open(ucx_library);
+  all.push_back({"ucx", ucx.ok(),
+                 ucx.ok() ? strf("peers of other hosts, by UCX %s from %s",
+                                 (*ucx)->version_text().c_str(), (*ucx)->path.c_str())
+                          : ucx.status().text()});
   return all;
 }
 

@@ -27,12 +27,14 @@ const char* memory_kind_name(MemoryKind kind);
 struct LinkFacts {
   bool same_process = false;
   bool segment = false;
+  bool ucx = false;
   bool we_reach_them = false;  // process_vm, or plain addresses
   bool they_reach_us = false;
   uint64_t granted_inline = 0;
   uint64_t eager_max = 0;
   uint64_t eager_credit = 0;
   std::string why_no_segment;
+  std::string why_no_ucx;
   std::string why_not_reached;
   // Device memory.
   bool our_gpu = false;  // our endpoint is on one
@@ -80,6 +82,7 @@ struct TransportFact {
   bool viable;
   std::string why;
 };
-std::vector<TransportFact> transports(const std::string& cuda_library);
+std::vector<TransportFact> transports(const std::string& cuda_library,
+                                      const std::string& ucx_library);
 
 }  // namespace oh

@@ -6,7 +6,8 @@
 namespace oh {
 namespace {
 constexpr size_t kStreamFrames = 16;  // of one stream before it is the next one's turn
-}
+constexpr uint64_t kMostLent = 1 << 30;
+}  // namespace
 
 void Sender::post(Request* request) {
   request->phase = Phase::kQueued;
@@ -64,7 +65,49 @@ bool Sender::progress() {
       any = true;
     }
   }
+  for (Request* request = lent_.front(); request;) {
+    Request* next = lent_.next(request);
+    if (request->flight->is_over()) {
+      lent_.erase(request);
+      end_lent(request);
+      any = true;
+    }
+    request = next;
+  }
   return any;
+}
+
+// Hands the payload over from where it is; false when there is no room now.
+bool Sender::lend(Request* request, const Frame& frame) {
+  request->flight = pair_.ucx->lend(frame);
+  if (!request->flight) return false;
+  request->moved += frame.payload_size;
+  request->phase = Phase::kStream;
+  if (request->flight->is_over()) {
+    end_lent(request);
+  } else {
+    lent_.push_back(request);
+  }
+  return true;
+}
+
+void Sender::end_lent(Request* request) {
+  bool failed = request->flight->failed;
+  request->flight.reset();
+  if (failed) {
+    pair_.finish(*request,
+                 error(OH_ERR_PEER_LOST, "UCX gave up sending %llu bytes to %s",
+                       static_cast<unsigned long long>(request->size), pair_.name.c_str()));
+  } else if (!request->status.ok()) {
+    pair_.finish(*request, std::move(request->status));
+  } else if (request->moved < request->size) {
+    streams_.push_back(request);
+  } else {
+    request->path = pair_.eager_path(request->size);
+    request->nbytes = request->size;
+    pair_.stats.count_sent(request->path, request->size);
+    pair_.finish(*request, {});
+  }
 }
 
 // Puts the request on the wire; false when there is no room now.
@@ -103,6 +146,12 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   frame.payload = request->data;
   frame.payload_size = std::min<uint64_t>(request->size, pair_.channel->part_of(request->size));
   bool whole = frame.payload_size == request->size;
+  if (whole && pair_.ucx && request->size > pair_.granted_inline) {
+    if (!lend(request, frame)) return false;
+    ++tag.number;
+    charge_used_ += charge;
+    return true;
+  }
   if (!whole) frame.op = request->op = pair_.ops.add(request);
   if (!pair_.push(frame)) {
     if (request->op) pair_.ops.remove(std::exchange(request->op, 0));
@@ -182,8 +231,13 @@ bool Sender::push_stream(Request* request) {
     frame.op = request->op;
     frame.address = request->moved;
     frame.payload = request->data + request->moved;
+    frame.payload_size = request->size - request->moved;
+    if (pair_.ucx) {
+      frame.payload_size = std::min<uint64_t>(frame.payload_size, kMostLent);
+      return lend(request, frame);
+    }
     frame.payload_size =
-        std::min<uint64_t>(request->size - request->moved, pair_.channel->part_of(request->size));
+        std::min<uint64_t>(frame.payload_size, pair_.channel->part_of(request->size));
     if (!pair_.push(frame)) return false;
     request->moved += frame.payload_size;
   }
@@ -205,7 +259,13 @@ void Sender::new_epoch() {
   pair_.send(frame);
 }
 
-bool Sender::cancel(Request* request, const Status& status) {
+bool Sender::cancel(Request* request, const Status& status, bool give_up) {
+  if (request->flight) {
+    if (!give_up) return false;
+    lent_.erase(request);
+    pair_.leave_in_doubt(*request, status);
+    return true;
+  }
   switch (request->phase) {
     case Phase::kQueued:
       queue_.erase(request);
@@ -244,6 +304,17 @@ void Sender::on_reject(const Frame& frame) {
   Request* request = pair_.ops.find(frame.op);
   if (!request || request->kind != OpKind::kSend) return;
   oh_status code = frame_failure(frame);
+  Status refused =
+      error(code,
+            "%s did not take the message of %llu bytes with tag %llu: %s (its receive has room for "
+            "%llu)",
+            pair_.name.c_str(), static_cast<unsigned long long>(request->size),
+            static_cast<unsigned long long>(request->tag), status_text(code),
+            static_cast<unsigned long long>(frame.length));
+  if (request->flight) {
+    request->status = std::move(refused);  // once it is over; what was handed over is dropped there
+    return;
+  }
   if (request->phase == Phase::kStream) {
     streams_.erase(request);
     Frame abort;
@@ -254,12 +325,7 @@ void Sender::on_reject(const Frame& frame) {
              (request->transfer && !transfers_.withdraw(request->transfer))) {
     return;
   }
-  pair_.finish(*request, error(code,
-                               "%s did not take the message of %llu bytes with tag %llu: %s (its "
-                               "receive has room for %llu)",
-                               pair_.name.c_str(), static_cast<unsigned long long>(request->size),
-                               static_cast<unsigned long long>(request->tag), status_text(code),
-                               static_cast<unsigned long long>(frame.length)));
+  pair_.finish(*request, refused);
 }
 
 Status Sender::on_advert(const Frame& frame) {
@@ -293,6 +359,10 @@ Status Sender::on_advert(const Frame& frame) {
 void Sender::fail_all(const Status& status) {
   while (Request* request = queue_.pop_front()) pair_.finish(*request, status);
   while (Request* request = streams_.pop_front()) pair_.finish(*request, status);
+  while (Request* request = lent_.pop_front()) {
+    request->flight->is_over() ? pair_.finish(*request, status)
+                               : pair_.leave_in_doubt(*request, status);
+  }
   pair_.ops.for_each([&](Request* request) {
     if (request->kind == OpKind::kSend && request->phase == Phase::kOffered) {
       pair_.finish(*request, status);

@@ -40,10 +40,11 @@ class Sender {
   // Sends a message at once, if it fits into one frame and nothing is in its way.
   bool send_now(const uint8_t* data, size_t size, uint64_t tag);
   bool progress();
-  bool idle() const { return queue_.empty() && streams_.empty(); }
+  bool idle() const { return queue_.empty() && streams_.empty() && lent_.empty(); }
 
-  // Takes a request back: false when a direct transfer of it is under way.
-  bool cancel(Request* request, const Status& status);
+  // Takes a request back: false when a direct transfer of it is under way, or the channel has its
+  // buffer; `give_up` leaves that in doubt.
+  bool cancel(Request* request, const Status& status, bool give_up);
   void fail_all(const Status& status);
 
   void on_cts(const Frame& frame);
@@ -75,6 +76,8 @@ class Sender {
   bool transmit_rts(Request* request, TagTx& tag);
   bool use_advert(Request* request, TagTx& tag);
   bool push_stream(Request* request);
+  bool lend(Request* request, const Frame& frame);
+  void end_lent(Request* request);
   void new_epoch();
   bool has_credit(uint64_t charge);
 
@@ -85,6 +88,7 @@ class Sender {
   TagTable<TagTx> tags_;
   List<Request, InQueue> queue_;    // not on the wire yet, in order
   List<Request, InQueue> streams_;  // on the wire, more to come
+  List<Request, InQueue> lent_;     // handed over in whole, and not over
   uint64_t charge_used_ = 0;
   uint64_t charge_returned_ = 0;  // as last looked up
   uint32_t epoch_ = 0;

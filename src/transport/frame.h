@@ -109,6 +109,7 @@ struct Frame {
   const uint8_t* payload = nullptr;
   size_t payload_size = 0;
   uint8_t* ring = nullptr;  // the payload again, where it lies in a ring and may be spoilt
+  bool remote = false;      // the payload is with its sender: the channel fetches it
 
   // Copies the payload out; to a target of `whole` bytes in all.
   void copy_payload(uint8_t* to, uint64_t whole) const {

@@ -346,7 +346,7 @@ TEST_P(Conformance, InfoSaysWhatTheLinkIs) {
     EXPECT_EQ(info.path, side.kind().host_path());
     EXPECT_EQ(info.rank, -1);
     EXPECT_NE(std::string(info.label), "");
-    bool single = side.kind().path != OH_PATH_SOCKET && !side.kind().env.count("ONEHOP_CMA");
+    bool single = side.kind().shares_memory() && !side.kind().env.count("ONEHOP_CMA");
     EXPECT_EQ(info.single_copy != 0, single);
     EXPECT_EQ(info.target_progress != 0, !single);
     auto row = onehop::detail::sized<oh_path_row>();

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <thread>
 
+#include "platform/ucx/library.h"
 #include "single_thread.h"
 
 namespace conformance {
@@ -125,21 +126,6 @@ void Side::drop_peer() {
   peer_.reset();
 }
 
-std::vector<LinkKind> process_kinds() {
-  return {
-      LinkKind{.name = "single_copy"},
-      LinkKind{.name = "single_copy_shared_memory"}.with(MemoryKind::kShared),
-      LinkKind{.name = "no_single_copy", .env = {{"ONEHOP_CMA", "off"}}},
-      LinkKind{.name = "no_single_copy_shared_memory", .env = {{"ONEHOP_CMA", "off"}}}.with(
-          MemoryKind::kShared),
-      LinkKind{.name = "tiny_credit",
-               .env = {{"ONEHOP_EAGER_CREDIT", "1024"}, {"ONEHOP_EAGER_MAX", "512"}}},
-      LinkKind{.name = "no_segment",
-               .env = {{"ONEHOP_SEGMENT", "off"}, {"ONEHOP_LOG", "error"}},
-               .path = OH_PATH_SOCKET},
-  };
-}
-
 std::string name_of(const ::testing::TestParamInfo<LinkKind>& test) { return test.param.name; }
 
 namespace {
@@ -173,6 +159,9 @@ pid_t fork_side(const LinkKind& kind, int number, const int fds[2], const Role& 
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
+// UCX does not survive fork() either, and the one that runs the tests forks again.
+bool in_fresh_process(const LinkKind& kind) { return kind.path == OH_PATH_UCX; }
+
 bool on_gpu(const LinkKind& kind) { return kind.device[0] >= 0 || kind.device[1] >= 0; }
 
 void expect_success(pid_t child, const char* who) {
@@ -181,9 +170,35 @@ void expect_success(pid_t child, const char* who) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << who << " failed: " << status;
 }
 
-}  // namespace
+// Whether UCX is here; asked in a process of its own.
+bool has_ucx() {
+  static const bool found = [] {
+    fflush(nullptr);
+    pid_t child = fork();
+    if (child == 0) _exit(oh::ucx::Library::open("").ok() ? 0 : 1);
+    int status = 0;
+    return waitpid(child, &status, 0) == child && status == 0;
+  }();
+  return found;
+}
 
-void run_pair(const LinkKind& kind, const Role& first, const Role& second) {
+// Does `work` in a process of its own; the test fails if it does.
+void run_fresh(const std::function<void()>& work) {
+  if (!has_ucx()) GTEST_SKIP() << "no UCX here: libucp.so.0 of 1.13 or newer";
+  EXPECT_TRUE(wait_until_single_threaded());
+  fflush(nullptr);
+  alarm(2 * kWatchdogSeconds);  // the child's comes first
+  pid_t child = fork();
+  if (child == 0) {
+    work();
+    fflush(nullptr);
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  expect_success(child, "the process of side 0");
+  alarm(0);
+}
+
+void pair_up(const LinkKind& kind, const Role& first, const Role& second) {
   int fds[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
   KindScope scope(kind);
@@ -225,7 +240,7 @@ void run_pair(const LinkKind& kind, const Role& first, const Role& second) {
   close(fds[1]);
 }
 
-void run_with_victim(const LinkKind& kind, const Role& survivor, const Role& victim) {
+void face_victim(const LinkKind& kind, const Role& survivor, const Role& victim) {
   int fds[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
   KindScope scope(kind);
@@ -246,6 +261,18 @@ void run_with_victim(const LinkKind& kind, const Role& survivor, const Role& vic
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) != 0) << "the victim failed: " << status;
+}
+
+}  // namespace
+
+void run_pair(const LinkKind& kind, const Role& first, const Role& second) {
+  if (!in_fresh_process(kind)) return pair_up(kind, first, second);
+  run_fresh([&] { pair_up(kind, first, second); });
+}
+
+void run_with_victim(const LinkKind& kind, const Role& survivor, const Role& victim) {
+  if (!in_fresh_process(kind)) return face_victim(kind, survivor, victim);
+  run_fresh([&] { face_victim(kind, survivor, victim); });
 }
 
 namespace {

@@ -29,6 +29,8 @@ struct LinkKind {
   // The device of each side's endpoint: -1 is none, for host memory.
   int device[2] = {-1, -1};
   std::string driver = {};  // the library; empty: the real one
+  // Whether there is a segment; else frames travel through the network.
+  bool shares_memory() const { return path != OH_PATH_SOCKET && path != OH_PATH_UCX; }
   // Of host memory, whatever the buffers are.
   oh_path host_path() const {
     if (device[0] < 0 && device[1] < 0) return path;

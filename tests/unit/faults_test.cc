@@ -19,7 +19,7 @@ using unit::call_name;
 using unit::FaultyOs;
 using unit::is_ok;
 
-enum class Way { kUnix, kTcp, kWithin };
+enum class Way { kUnix, kTcp, kUcx, kWithin };
 
 Deadline soon() { return Deadline::after(3 * kSecond); }
 
@@ -77,14 +77,16 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
 
 // The whole life.
 Status live(Way way) {
-  Config config = unit::config_with(
-      {{"ONEHOP_INTERFACE", "127.0.0.1"}, {"ONEHOP_HELLO_TIMEOUT", "1"}, {"ONEHOP_LOG", "off"}});
+  Config config = unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"},
+                                     {"ONEHOP_HELLO_TIMEOUT", "1"},
+                                     {"ONEHOP_LOG", "off"},
+                                     {"ONEHOP_TRANSPORT", way == Way::kTcp ? "socket" : "auto"}});
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> a, Endpoint::create(config, {}));
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> b, Endpoint::create(config, {}));
   OH_ASSIGN_OR_RETURN(Address address, Address::decode(b->address()));
   // As if it were another process: over the sockets.
   if (way != Way::kWithin) address.process[0] ^= 1;
-  if (way == Way::kTcp) {
+  if (way == Way::kTcp || way == Way::kUcx) {
     address.unix_name.clear();
     address.unix_path.clear();
     if (address.hosts.empty()) return error(OH_ERR_UNREACHABLE, "no TCP port was free");
@@ -179,12 +181,14 @@ TEST_P(FaultsTest, EveryCallMayFailAtEachOfItsUses) {
   EXPECT_GT(failed, 3u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, FaultsTest, ::testing::Values(Way::kUnix, Way::kTcp, Way::kWithin),
-                         [](const auto& way) {
-                           return std::string(way.param == Way::kUnix  ? "unix"
-                                              : way.param == Way::kTcp ? "tcp"
-                                                                       : "within");
-                         });
+std::string name_of(const ::testing::TestParamInfo<Way>& way) {
+  static const char* const names[] = {"unix", "tcp", "ucx", "within"};
+  return names[static_cast<int>(way.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, FaultsTest,
+                         ::testing::Values(Way::kUnix, Way::kTcp, Way::kUcx, Way::kWithin),
+                         name_of);
 
 // The same life with sockets that take and give a few bytes only, and are interrupted all the time.
 TEST_P(FaultsTest, ShortReadsAndWritesAndInterruptsChangeNothing) {

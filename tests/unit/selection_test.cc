@@ -58,6 +58,8 @@ TEST(SelectionTest, MessagesTakeTheShortestPath) {
   LinkFacts theirs_only = link(true, false, false, true);
   LinkFacts no_reach = link(true, false, false, false);
   LinkFacts socket = link(false, false, false, false);
+  LinkFacts ucx = socket;
+  ucx.ucx = true;
   LinkFacts no_credit = shm;
   no_credit.eager_credit = 0;
   LinkFacts no_inline = shm;
@@ -83,6 +85,9 @@ TEST(SelectionTest, MessagesTakeTheShortestPath) {
       {socket, kHost, kHost, 400, OH_PATH_INLINE, Method::kInline, "control message"},
       {socket, kHost, kHost, 401, OH_PATH_SOCKET, Method::kEager, "control socket"},
       {socket, kShared, kShared, 1 << 20, OH_PATH_SOCKET, Method::kStream, "socket: another host"},
+      {ucx, kHost, kHost, 400, OH_PATH_INLINE, Method::kInline, "control message"},
+      {ucx, kHost, kHost, 401, OH_PATH_UCX, Method::kEager, "over UCX"},
+      {ucx, kShared, kHost, 1 << 20, OH_PATH_UCX, Method::kStream, "over UCX"},
   };
   for (const Row& row : table) {
     Choice choice = choose_message(row.facts, row.source, row.target, row.size);
@@ -328,7 +333,7 @@ TEST(SelectionTest, TheExplanationCoversEverySizeOnce) {
 // Every path that there is a name for is viable here, or the reason is there.
 TEST(SelectionTest, EveryTransportIsViableOrSaysWhyNot) {
   std::map<std::string, TransportFact> by_name;
-  for (const TransportFact& fact : transports("off")) {
+  for (const TransportFact& fact : transports("off", "off")) {
     EXPECT_FALSE(fact.why.empty()) << fact.name;
     EXPECT_TRUE(by_name.emplace(fact.name, fact).second) << fact.name;
   }
@@ -339,6 +344,7 @@ TEST(SelectionTest, EveryTransportIsViableOrSaysWhyNot) {
   EXPECT_TRUE(by_name.at("local").viable);
   EXPECT_TRUE(by_name.at("shm").viable);
   EXPECT_TRUE(by_name.at("socket").viable);
+  EXPECT_FALSE(by_name.at("ucx").viable);
 }
 
 TEST(SelectionTest, EnginesAreViableWithADriver) {
@@ -346,7 +352,7 @@ TEST(SelectionTest, EnginesAreViableWithADriver) {
   for (const std::string& library : {std::string("off"), unit::FakeGpu::get().driver->library}) {
     bool there = library != "off";
     size_t found = 0;
-    for (const TransportFact& fact : transports(library)) {
+    for (const TransportFact& fact : transports(library, "off")) {
       if (by_engine.count(fact.name) == 0) continue;
       ++found;
       EXPECT_EQ(fact.viable, there) << fact.name << ": " << fact.why;
@@ -359,7 +365,7 @@ TEST(SelectionTest, EnginesAreViableWithADriver) {
 TEST(SelectionTest, ATransportThatFailsSaysSo) {
   unit::FaultyOs faulty;
   auto fact = [](const std::string& name) {
-    for (const TransportFact& each : transports("off")) {
+    for (const TransportFact& each : transports("off", "off")) {
       if (each.name == name) return each;
     }
     return TransportFact{"", true, ""};

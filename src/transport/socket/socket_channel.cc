@@ -15,15 +15,6 @@ bool SocketChannel::push(const Frame& frame) {
   return true;
 }
 
-void SocketChannel::return_credit(uint64_t bytes) {
-  give_back_ += bytes;
-  if (give_back_ < give_back_at_) return;
-  Frame frame;
-  frame.type = FrameType::kCredit;
-  frame.length = give_back_;
-  if (push(frame)) give_back_ = 0;
-}
-
 Status decode_frame(ByteView message, Frame* frame) {
   Reader reader(message);
   uint64_t word = reader.u64();

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/wire.h"
-#include "transport/channel.h"
+#include "transport/counted_credit.h"
 
 namespace oh {
 
@@ -22,20 +22,15 @@ class MessageSink {
 
 inline constexpr uint8_t kFrameMessage = 64;
 
-class SocketChannel final : public Channel {
+class SocketChannel final : public CountedCredit {
  public:
   SocketChannel(MessageSink& sink, uint64_t peer_credit)
-      : sink_(sink), give_back_at_(peer_credit / 4) {}
+      : CountedCredit(peer_credit), sink_(sink) {}
 
   size_t max_payload() const override { return kMaxPayload; }
   size_t part_of(uint64_t) const override { return kMaxPayload; }
   size_t max_inline() const override { return kMaxPayload; }
   bool push(const Frame& frame) override;
-  uint64_t credit_returned() const override { return returned_; }
-  void return_credit(uint64_t bytes) override;
-
-  // A kCredit frame arrived.
-  void add_credit(uint64_t bytes) { returned_ += bytes; }
 
   static constexpr size_t kMaxPayload = 64 * 1024;
 
@@ -43,9 +38,6 @@ class SocketChannel final : public Channel {
   static constexpr size_t kMaxBacklog = 256 * 1024;
 
   MessageSink& sink_;
-  uint64_t returned_ = 0;
-  uint64_t give_back_at_;
-  uint64_t give_back_ = 0;
 };
 
 // A kFrameMessage's payload as a frame; its payload points into `message`.

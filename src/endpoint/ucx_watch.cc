@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/ucx_watch.h"
+
+#include <sys/epoll.h>
+
+#include "base/clock.h"
+
+namespace oh {
+namespace {
+constexpr uint32_t kEvents = EPOLLIN | EPOLLONESHOT;
+constexpr int64_t kAway = kMillisecond;
+// Looks in a row; afterwards the watcher's other work has its turn.
+constexpr int kLooksAtOnce = 64;
+}  // namespace
+
+Status UcxWatch::start() {
+  watching_.store(true);
+  return node_->watcher().add(worker_->event_fd(), kEvents, shared_from_this());
+}
+
+void UcxWatch::stop() {
+  if (!stopped_.exchange(true)) node_->watcher().remove(worker_->event_fd());
+}
+
+bool UcxWatch::look_before_sleep() {
+  if (watching_.load(std::memory_order_acquire)) return false;
+  if (!worker_->arm()) return true;
+  watching_.store(true, std::memory_order_release);
+  if (stopped_.load() || node_->watcher().modify(worker_->event_fd(), kEvents).ok()) return false;
+  watching_.store(false, std::memory_order_release);
+  return true;
+}
+
+void UcxWatch::on_ready(uint32_t) {
+  watching_.store(false, std::memory_order_release);
+  look();
+}
+
+void UcxWatch::look() {
+  if (stopped_.load()) return;
+  // Before we look ourselves.
+  uint32_t rounds = worker_->rounds();
+  bool others = rounds != seen_rounds_;
+  bool armed = false;
+  for (int i = 0; i < kLooksAtOnce && !armed; ++i) {
+    bool any = worker_->progress();
+    ++rounds;
+    any = serve_() || any;
+    if (!any && others) break;
+    // Nothing tells when there is room for what UCX has to send in shared memory.
+    armed = !any && !worker_->holds() && !look_before_sleep();
+  }
+  seen_rounds_ = worker_->rounds();
+  others = others || seen_rounds_ != rounds;
+  if (armed) return;
+  node_->watcher().post_at(others || worker_->holds() ? now_ns() + kAway : 0,
+                           [weak = weak_from_this()] {
+                             if (std::shared_ptr<UcxWatch> self = weak.lock()) self->look();
+                           });
+}
+
+}  // namespace oh

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "platform/ucx/library.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "platform/os/fork.h"
+
+namespace oh::ucx {
+namespace {
+
+constexpr char kSoname[] = "libucp.so.0";
+
+// The file that a symbol is from, by its real path.
+std::string file_of(const void* symbol) {
+  Dl_info info{};
+  if (!dladdr(symbol, &info) || !info.dli_fname) return {};
+  std::unique_ptr<char, decltype(&free)> real(realpath(info.dli_fname, nullptr), &free);
+  return real ? real.get() : info.dli_fname;
+}
+
+// That of the wheel libucx-cu12 or -cu13, which is installed beside this package.
+std::string file_of_wheel() {
+  static const char ours = 0;
+  std::string here = file_of(&ours);
+  size_t slash = here.rfind('/');
+  if (slash == std::string::npos) return {};
+  return here.substr(0, slash) + "/../libucx/lib/" + kSoname;
+}
+
+const char* fill(Library& library) {
+  const char* missing = nullptr;
+#define OH_UCX_RESOLVE(name, symbol, result, parameters)        \
+  library.name = reinterpret_cast<result(*) parameters>(        \
+      reinterpret_cast<void*>(dlsym(library.handle, #symbol))); \
+  if (!library.name && !missing) missing = #symbol;
+  OH_UCX_FUNCTIONS(OH_UCX_RESOLVE)
+#undef OH_UCX_RESOLVE
+  return missing;
+}
+
+void* load(const std::string& name, int flags) {
+  return dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | flags);
+}
+
+// While it lives, the environment says that UCX is not to hook into mmap() and its like, which some
+// builds take 0.4 s for when they are loaded, and which is for registrations of RDMA only. Other
+// threads that look read the former list or this one; both stay. setenv() cannot do that.
+class WithoutHooks {
+ public:
+  WithoutHooks() {
+    if (getenv("UCX_MEM_MMAP_HOOK_MODE") || getenv("UCX_MEM_EVENTS") || has_rdma()) return;
+    former_ = environ;
+    static std::vector<char*>* const list = new std::vector<char*>;  // under the table's mutex
+    list->clear();
+    for (char** entry = environ; entry && *entry; ++entry) list->push_back(*entry);
+    static char setting[] = "UCX_MEM_MMAP_HOOK_MODE=none";
+    list->push_back(setting);
+    list->push_back(nullptr);
+    ours_ = list->data();
+    environ = ours_;
+  }
+  ~WithoutHooks() {
+    // Else another thread has changed it meanwhile, and made a list of its own.
+    if (ours_ && environ == ours_) environ = former_;
+  }
+  WithoutHooks(const WithoutHooks&) = delete;
+  WithoutHooks& operator=(const WithoutHooks&) = delete;
+
+ private:
+  char** former_ = nullptr;
+  char** ours_ = nullptr;
+};
+
+// Why dlopen failed.
+std::string reason() {
+  const char* why = dlerror();
+  return why ? why : "no reason given";
+}
+
+Status find(const std::string& wanted, Library& library) {
+  // Whatever is in the process already is what its other parts use.
+  library.handle = load(kSoname, RTLD_NOLOAD);
+  bool loaded = library.handle != nullptr;
+  WithoutHooks without;
+  if (!loaded && !wanted.empty()) {
+    library.handle = load(wanted, 0);
+    if (!library.handle) {
+      return error(OH_ERR_NOT_VIABLE, "no UCX: dlopen(%s) of ONEHOP_UCX_LIBRARY failed: %s",
+                   wanted.c_str(), reason().c_str());
+    }
+  }
+  if (!library.handle) {
+    std::string wheel = file_of_wheel();
+    if (!wheel.empty()) library.handle = load(wheel, 0);
+  }
+  if (!library.handle) library.handle = load(kSoname, 0);
+  if (!library.handle) {
+    return error(OH_ERR_NOT_VIABLE,
+                 "no UCX: dlopen(%s) failed: %s; pip install libucx-cu13, or install the system's "
+                 "libucx 1.13 or newer, or name the file in ONEHOP_UCX_LIBRARY",
+                 kSoname, reason().c_str());
+  }
+  const char* missing = fill(library);
+  library.path = file_of(reinterpret_cast<const void*>(library.version));
+  if (missing) {
+    return error(OH_ERR_NOT_VIABLE, "UCX lacks %s in %s: 1.13 or newer is needed", missing,
+                 library.path.c_str());
+  }
+  library.version(&library.major, &library.minor, &library.release);
+  if (library.major != kApiMajor || library.minor < kApiMinor) {
+    return error(OH_ERR_NOT_VIABLE, "UCX %s in %s is too old: 1.13 or newer is needed",
+                 library.version_text().c_str(), library.path.c_str());
+  }
+  if (loaded && !wanted.empty()) {
+    std::unique_ptr<char, decltype(&free)> real(realpath(wanted.c_str(), nullptr), &free);
+    if (!real || library.path != real.get()) {
+      return error(OH_ERR_NOT_VIABLE,
+                   "ONEHOP_UCX_LIBRARY=%s cannot be used: this process has loaded %s before, and "
+                   "two of them mix; unset the variable or let both name one file",
+                   wanted.c_str(), library.path.c_str());
+    }
+  }
+  // Its handlers for SIGSEGV and the like are the program's to decide about.
+  if (!loaded && !getenv("UCX_HANDLE_ERRORS") && !getenv("UCX_ERROR_SIGNALS")) {
+    library.disable_signals();
+  }
+  return {};
+}
+
+}  // namespace
+
+bool has_rdma() {
+  DIR* folder = opendir("/sys/class/infiniband");
+  if (!folder) return false;
+  bool found = false;
+  while (dirent* entry = readdir(folder)) found = found || entry->d_name[0] != '.';
+  closedir(folder);
+  return found;
+}
+
+Result<const Library*> Library::open(const std::string& wanted) {
+  struct Opened {
+    std::mutex mutex;
+    std::map<std::string, std::unique_ptr<Library>> by_name;
+  };
+  // Never destroyed: UCX may be in use until the process ends.
+  static Opened* const opened = new Opened;
+  if (wanted == "off") {
+    return error(OH_ERR_NOT_VIABLE, "UCX is switched off (ONEHOP_UCX_LIBRARY=off)");
+  }
+  fork_watch();
+  std::lock_guard lock(opened->mutex);
+  auto known = opened->by_name.find(wanted);
+  if (known == opened->by_name.end()) {
+    auto library = std::make_unique<Library>();
+    library->generation = fork_generation();
+    // On failure the handle stays: UCX cannot be unloaded once its constructors have run.
+    OH_RETURN_IF_ERROR(find(wanted, *library));
+    known = opened->by_name.emplace(wanted, std::move(library)).first;
+  }
+  if (known->second->generation != fork_generation()) {
+    return error(OH_ERR_FORKED,
+                 "UCX (%s) was opened before fork() and does not work in the child: start the "
+                 "process by spawn or exec, or fork before the first endpoint",
+                 known->second->path.c_str());
+  }
+  return const_cast<const Library*>(known->second.get());
+}
+
+Status Library::failure(Code code, const char* call, const std::string& details) const {
+  oh_status status = OH_ERR_SYSTEM;
+  switch (code) {
+    case kNoMemory:
+    case kNoResource:
+      status = OH_ERR_NO_RESOURCE;
+      break;
+    case kUnreachable:
+    case kUnsupported:
+      status = OH_ERR_NOT_VIABLE;
+      break;
+    case kRejected:
+    case kNotConnected:
+    case kConnectionReset:
+    case kEndpointTimeout:
+      status = OH_ERR_PEER_LOST;
+      break;
+    default:
+      break;
+  }
+  return error(status, "%s(%s) failed: %s (%d)", call, details.c_str(), status_string(code), code);
+}
+
+}  // namespace oh::ucx

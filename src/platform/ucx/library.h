@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// UCX, opened at run time: a table of libucp's entry points. Nothing here links UCX; a machine
+// without it gets a status that says what was tried.
+//
+// Threading: any thread; the table is constant once it is there.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "platform/ucx/abi.h"
+
+namespace oh::ucx {
+
+struct Library {
+#define OH_UCX_MEMBER(name, symbol, result, parameters) result(*name) parameters = nullptr;
+  OH_UCX_FUNCTIONS(OH_UCX_MEMBER)
+#undef OH_UCX_MEMBER
+  std::string path;  // of the file
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  uint32_t generation = 0;  // fork_generation() of the process that opened it
+  void* handle = nullptr;
+
+  std::string version_text() const { return strf("%u.%u.%u", major, minor, release); }
+
+  // `wanted` is ONEHOP_UCX_LIBRARY: a file, "off", or empty. Then it is, in this order, the libucp
+  // that is in the process already (two of them mix: their parts have the same names), that of the
+  // wheel beside us, the system's. Opened once per process and value, and never closed.
+  // OH_ERR_NOT_VIABLE: there is none, it is older than 1.13, or another one is loaded already.
+  // OH_ERR_FORKED: it was opened before fork().
+  static Result<const Library*> open(const std::string& wanted);
+
+  Status failure(Code code, const char* call, const std::string& details) const;
+};
+
+// Whether this machine has network cards with RDMA, for which UCX keeps registrations of memory.
+bool has_rdma();
+
+// The exported symbol of each member: what a text calls it.
+namespace symbol {
+#define OH_UCX_SYMBOL(name, symbol, result, parameters) inline constexpr const char* name = #symbol;
+OH_UCX_FUNCTIONS(OH_UCX_SYMBOL)
+#undef OH_UCX_SYMBOL
+}  // namespace symbol
+
+}  // namespace oh::ucx

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sending and the life of a link; ucx_inbox.cc has what arrives.
+#include "transport/ucx/ucx_channel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transport/ucx/ucx_note.h"
+
+namespace oh {
+namespace {
+
+// Of ours in UCX's hands; what is above stays with the requests.
+constexpr uint64_t kMostOutstanding = 1 << 20;
+constexpr size_t kBodySize = sizeof(UcxHead) + sizeof(FrameBody);
+constexpr size_t kShortSize = sizeof(UcxHead) + sizeof(uint64_t);
+constexpr int64_t kCloseTime = kSecond;
+
+}  // namespace
+
+UcxChannel::UcxChannel(std::shared_ptr<UcxWorker> worker, uint64_t peer_credit, uint32_t key)
+    : CountedCredit(peer_credit), worker_(std::move(worker)), key_(key) {
+  link_ = worker_->add(this);
+}
+
+UcxChannel::~UcxChannel() {
+  disconnect();
+  worker_->remove(link_);
+  // What has come and nobody took.
+  Frame frame;
+  while (ready()) {
+    (void)peek(&frame).ok();
+    pop();
+  }
+  SpinGuard guard(worker_->lock);
+  for (auto& [sequence, stashed] : stash_) {
+    if (stashed.arrival.data) {
+      worker_->library().am_release(worker_->handle(), stashed.arrival.data);
+    }
+  }
+  // UCX still reads them: they are freed when it is through.
+  for (std::unique_ptr<Note>& note : notes_) {
+    if (!note->flying) continue;
+    note->channel = nullptr;
+    (void)note.release();
+  }
+}
+
+UcxChannel::Remote UcxChannel::own() const {
+  return {worker_->address(), link_, key_, worker_->max_header()};
+}
+
+Status UcxChannel::connect(const Remote& remote, uint64_t asked_inline) {
+  remote_ = remote;
+  ucx::EndpointParams params;
+  params.fields = ucx::EndpointParams::kAddress | ucx::EndpointParams::kErrorMode |
+                  ucx::EndpointParams::kErrorHandler;
+  params.address = remote_.address.data();
+  params.error_mode = ucx::EndpointParams::kPeer;
+  params.on_error = on_error;
+  params.on_error_context = this;
+  uint64_t header = std::min<uint64_t>(worker_->max_header(), remote.max_header);
+  if (remote.address.empty() || header < kBodySize) {
+    return error(OH_ERR_NOT_VIABLE, "UCX takes headers of %llu bytes only, %zu are needed",
+                 static_cast<unsigned long long>(header), kBodySize);
+  }
+  max_inline_ = std::min({asked_inline, header - kBodySize, uint64_t{UINT16_MAX}});
+  SpinGuard guard(worker_->lock);
+  ucx::Code code = worker_->library().ep_create(worker_->handle(), &params, &endpoint_);
+  if (code == ucx::kOk) return {};
+  endpoint_ = nullptr;
+  return worker_->library().failure(code, ucx::symbol::ep_create, "the peer's address");
+}
+
+Status UcxChannel::probe(Deadline deadline) {
+  size_t size = kBodySize + max_inline_;
+  {
+    SpinGuard guard(worker_->lock);
+    probe_answer_ = 0;
+    send_probe(kUcxProbe, size);
+  }
+  while (true) {
+    bool any = worker_->progress();
+    {
+      SpinGuard guard(worker_->lock);
+      if (probe_answer_ == size) return {};
+      if (!why_broken_.empty()) return Status(OH_ERR_NOT_VIABLE, why_broken_);
+    }
+    if (deadline.passed()) {
+      return error(OH_ERR_NOT_VIABLE,
+                   "UCX has an address of the peer, but no answer comes back: is a firewall "
+                   "between them, or does UCX take the wrong device (UCX_NET_DEVICES)?");
+    }
+    if (!any) sched_yield();
+  }
+}
+
+void UcxChannel::send_probe(FrameType type, size_t size) {
+  if (!endpoint_ || size > kBodySize + max_inline_) return;
+  Note* note = take_note();
+  note->size = size;
+  UcxHead head{remote_.link, 0, cell_word(remote_.key, type, 0, 0)};
+  std::memset(note->head(), 0, size);
+  std::memcpy(note->head(), &head, sizeof(head));
+  release(note, send(note->head(), size, Frame(), on_note_sent, note));
+}
+
+size_t UcxChannel::write_head(uint8_t* to, const Frame& frame, bool is_short) {
+  uint8_t flags = static_cast<uint8_t>(frame.flags | (is_short ? kShort : 0));
+  UcxHead head{remote_.link, static_cast<uint32_t>(sent_++),
+               cell_word(remote_.key, frame.type, flags, 0)};
+  std::memcpy(to, &head, sizeof(head));
+  if (is_short) {
+    std::memcpy(to + sizeof(head), &frame.tag, sizeof(frame.tag));
+    return kShortSize;
+  }
+  FrameBody body = body_of(frame);
+  std::memcpy(to + sizeof(head), &body, sizeof(body));
+  return kBodySize;
+}
+
+bool UcxChannel::push(const Frame& frame) {
+  bool within = frame.payload_size <= max_inline_;
+  bool is_short = within && frame.type == FrameType::kEager && frame.payload_size == frame.length;
+  SpinGuard guard(worker_->lock);
+  // As on a socket: that the link is gone is found out elsewhere.
+  if (!endpoint_ || !why_broken_.empty()) return true;
+  if (outstanding_ > kMostOutstanding) return false;
+  Note* note = take_note();
+  size_t header = write_head(note->head(), frame, is_short);
+  Frame sent;
+  if (within) {
+    if (frame.payload_size > 0) {
+      std::memcpy(note->head() + header, frame.payload, frame.payload_size);
+    }
+    header += frame.payload_size;
+  } else {
+    note->payload.reset(new uint8_t[frame.payload_size]);
+    std::memcpy(note->payload.get(), frame.payload, frame.payload_size);
+    sent.payload = note->payload.get();
+    sent.payload_size = frame.payload_size;
+  }
+  note->size = header + sent.payload_size;
+  release(note, send(note->head(), header, sent, on_note_sent, note));
+  return true;
+}
+
+std::shared_ptr<Flight> UcxChannel::lend(const Frame& frame) {
+  SpinGuard guard(worker_->lock);
+  if (outstanding_ > kMostOutstanding) return nullptr;
+  auto flight = std::make_shared<Flight>(*worker_);
+  if (!endpoint_ || !why_broken_.empty()) {
+    return begin(std::move(flight), reinterpret_cast<void*>(intptr_t{ucx::kCanceled}));
+  }
+  write_head(flight->head, frame, /*is_short=*/false);
+  void* pointer = send(flight->head, kBodySize, frame, on_flight_over, flight.get());
+  return begin(std::move(flight), pointer);
+}
+
+// After it was handed to UCX, which may have it still.
+std::shared_ptr<Flight> UcxChannel::begin(std::shared_ptr<Flight> flight,
+                                          ucx::StatusPointer pointer) {
+  if (pointer && !ucx::is_error(pointer)) {
+    flight->self = flight;
+    flight->worker.note_held(1);
+  } else {
+    flight->failed = pointer != nullptr;
+    flight->over.store(true, std::memory_order_release);
+  }
+  return flight;
+}
+
+// Nothing, a request, or a code, of which the link is broken.
+ucx::StatusPointer UcxChannel::send(const void* header, size_t header_size, const Frame& frame,
+                                    void (*done)(void*, ucx::Code, void*), void* context) {
+  ucx::RequestParam param;
+  param.attributes =
+      ucx::RequestParam::kCallback | ucx::RequestParam::kUserData | ucx::RequestParam::kMemoryType;
+  param.callback.send = done;
+  param.user_data = context;
+  // Only what its receiver has asked for may wait there to be fetched.
+  if (frame.type != FrameType::kData) {
+    param.attributes |= ucx::RequestParam::kFlags;
+    param.flags = ucx::kSendEager;
+  }
+  ucx::StatusPointer pointer = worker_->library().am_send(
+      endpoint_, kAmId, header, header_size, frame.payload, frame.payload_size, &param);
+  if (ucx::is_error(pointer)) {
+    break_off(worker_->library().failure(ucx::code_of(pointer), ucx::symbol::am_send, "").text());
+  }
+  return pointer;
+}
+
+UcxChannel::Note* UcxChannel::take_note() {
+  if (free_notes_.empty()) {
+    notes_.push_back(std::make_unique<Note>(this, kBodySize + max_inline_));
+    return notes_.back().get();
+  }
+  Note* note = free_notes_.back();
+  free_notes_.pop_back();
+  return note;
+}
+
+// After it was handed to UCX: free again, or when UCX is through with it.
+void UcxChannel::release(Note* note, ucx::StatusPointer pointer) {
+  if (pointer && !ucx::is_error(pointer)) {
+    note->flying = true;
+    worker_->note_held(1);
+    outstanding_ += note->size;
+    return;
+  }
+  note->payload.reset();
+  free_notes_.push_back(note);
+}
+
+void UcxChannel::on_note_sent(void* request, ucx::Code code, void* context) {
+  auto* note = static_cast<Note*>(context);
+  UcxChannel* channel = note->channel;
+  const ucx::Library& library = note->worker->library();
+  library.request_free(request);
+  note->worker->note_held(-1);
+  if (!channel) {
+    delete note;
+    return;
+  }
+  note->flying = false;
+  channel->outstanding_ -= note->size;
+  channel->release(note, nullptr);
+  if (code != ucx::kOk) {
+    channel->break_off(library.failure(code, ucx::symbol::am_send, "").text());
+  }
+}
+
+void UcxChannel::on_flight_over(void* request, ucx::Code code, void* context) {
+  std::shared_ptr<Flight> flight = std::move(static_cast<Flight*>(context)->self);
+  flight->worker.library().request_free(request);
+  flight->failed = code != ucx::kOk;
+  flight->over.store(true, std::memory_order_release);
+  flight->worker.note_held(-1);
+  flight->worker.note_arrival();
+}
+
+void UcxChannel::break_off(const std::string& why) {
+  if (why_broken_.empty()) why_broken_ = why;
+  is_broken_.store(true, std::memory_order_release);
+  worker_->note_arrival();
+}
+
+void UcxChannel::on_error(void* context, ucx::Endpoint, ucx::Code code) {
+  auto* channel = static_cast<UcxChannel*>(context);
+  channel->break_off(strf("UCX: %s", channel->worker_->library().status_string(code)));
+}
+
+Status UcxChannel::broken() {
+  if (!is_broken_.load(std::memory_order_acquire)) return {};
+  SpinGuard guard(worker_->lock);
+  return Status(OH_ERR_PEER_LOST, why_broken_);
+}
+
+bool UcxChannel::wait_for(void* request, Deadline deadline, const std::function<bool()>& there) {
+  for (bool gone = false;; gone = !there()) {
+    bool any = worker_->progress();
+    {
+      SpinGuard guard(worker_->lock);
+      if (worker_->library().request_check(request) != ucx::kInProgress) {
+        worker_->library().request_free(request);
+        return true;
+      }
+      // UCX ends nothing on a link that it has given up, until it is closed.
+      if (gone || deadline.passed() || (endpoint_ && !why_broken_.empty())) {
+        worker_->library().request_free(request);
+        return false;
+      }
+    }
+    if (!any) sched_yield();
+  }
+}
+
+bool UcxChannel::flush(Deadline deadline, const std::function<bool()>& there) {
+  void* request = nullptr;
+  {
+    SpinGuard guard(worker_->lock);
+    if (!endpoint_ || !why_broken_.empty()) return false;
+    ucx::RequestParam param;
+    request = worker_->library().ep_flush(endpoint_, &param);
+  }
+  if (!request || ucx::is_error(request)) return !request;
+  return wait_for(request, deadline, there);
+}
+
+void UcxChannel::disconnect() {
+  void* request = nullptr;
+  {
+    SpinGuard guard(worker_->lock);
+    if (!endpoint_) return;
+    ucx::RequestParam param;
+    param.attributes = ucx::RequestParam::kFlags;
+    param.flags = ucx::kCloseForce;
+    request = worker_->library().ep_close(std::exchange(endpoint_, nullptr), &param);
+  }
+  if (request && !ucx::is_error(request))
+    (void)wait_for(request, Deadline::after(kCloseTime), [] { return true; });
+}
+
+}  // namespace oh

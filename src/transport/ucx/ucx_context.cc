@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/ucx_context.h"
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/log.h"
+
+namespace oh {
+std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor) {
+  std::vector<UcxSetting> settings;
+  // 1.13 takes settings of its transports from the environment only, and complains.
+  bool of_transports = minor > 13;
+  // Death of the peer is ours to see; without this UCX would leave shared memory for tcp.
+  if (of_transports) {
+    settings.push_back({"POSIX_ERROR_HANDLING", "y", "a pair on one host stays in shared memory"});
+  }
+  // Over a network card with RDMA UCX's own thresholds are the measured ones.
+  if (rdma) return settings;
+  settings.push_back({"RNDV_SCHEME", "put_zcopy", "no second copy of large messages over tcp"});
+  settings.push_back({"RNDV_THRESH", "256k", "a rendezvous over tcp costs more than a copy"});
+  settings.push_back({"ZCOPY_THRESH", "16k", "larger ones leave from where they are"});
+  if (of_transports) {
+    settings.push_back({"TCP_TX_SEG_SIZE", "64k", "fewer system calls"});
+    settings.push_back({"TCP_RX_SEG_SIZE", "128k", "fewer system calls"});
+  }
+  return settings;
+}
+
+Result<const UcxContext*> UcxContext::get(const std::string& library) {
+  struct Contexts {
+    std::mutex mutex;
+    std::map<const ucx::Library*, std::unique_ptr<UcxContext>> by_library;
+  };
+  // Never destroyed: endpoints may outlive whatever asked first, and exit is no time to clean up.
+  static Contexts* const contexts = new Contexts;
+  OH_ASSIGN_OR_RETURN(const ucx::Library* opened, ucx::Library::open(library));
+  std::lock_guard lock(contexts->mutex);
+  std::unique_ptr<UcxContext>& context = contexts->by_library[opened];
+  if (!context) {
+    auto made = std::make_unique<UcxContext>();
+    made->library_ = opened;
+    OH_RETURN_IF_ERROR(made->start());
+    context = std::move(made);
+  }
+  return const_cast<const UcxContext*>(context.get());
+}
+
+Status UcxContext::start() {
+  ucx::Config config = nullptr;
+  ucx::Code code = library_->config_read(nullptr, nullptr, &config);
+  if (code != ucx::kOk) return library_->failure(code, ucx::symbol::config_read, "");
+  for (const UcxSetting& setting : ucx_settings(ucx::has_rdma(), library_->minor)) {
+    if (std::getenv(strf("UCX_%s", setting.name).c_str())) continue;
+    // A version that does not know it does without.
+    if (library_->config_modify(config, setting.name, setting.value) == ucx::kOk) {
+      settings_.push_back(strf("%s=%s", setting.name, setting.value));
+    }
+  }
+  ucx::ContextParams params;
+  params.fields = ucx::ContextParams::kFeatures | ucx::ContextParams::kName;
+  params.features = ucx::kFeatureAm | ucx::kFeatureWakeup;
+  params.name = "onehop";
+  code = library_->init(ucx::kApiMajor, ucx::kApiMinor, &params, config, &handle_);
+  library_->config_release(config);
+  if (code != ucx::kOk) {
+    Status failed = library_->failure(code, ucx::symbol::init, library_->path);
+    return error(OH_ERR_NOT_VIABLE, "UCX cannot be used: %s", failed.text().c_str());
+  }
+  OH_LOG(kInfo, "UCX %s from %s", library_->version_text().c_str(), library_->path.c_str());
+  return {};
+}
+
+}  // namespace oh

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The context of UCX: one per process and library, made when the first endpoint needs it and kept
+// warm, since making one takes milliseconds.
+//
+// Threading: any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "platform/ucx/library.h"
+
+namespace oh {
+
+// A setting of UCX that we would rather have, where the program's environment has no UCX_<name>.
+struct UcxSetting {
+  const char* name;
+  const char* value;
+  const char* why;
+};
+// Those for this machine and version.
+std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor);
+
+class UcxContext {
+ public:
+  // `library` is ONEHOP_UCX_LIBRARY. OH_ERR_NOT_VIABLE: no UCX here, with the reason.
+  static Result<const UcxContext*> get(const std::string& library);
+
+  const ucx::Library& library() const { return *library_; }
+  ucx::Context handle() const { return handle_; }
+  // Settings that were taken, as "NAME=value".
+  const std::vector<std::string>& settings() const { return settings_; }
+
+ private:
+  Status start();
+
+  const ucx::Library* library_ = nullptr;
+  ucx::Context handle_ = nullptr;
+  std::vector<std::string> settings_;
+};
+
+}  // namespace oh

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What arrives on a link over UCX.
+#include <cstring>
+#include <utility>
+
+#include "transport/ucx/ucx_channel.h"
+#include "transport/ucx/ucx_note.h"
+
+namespace oh {
+namespace {
+// Up to this size bytes are copied rather than left in UCX's hands.
+constexpr size_t kCopied = 1024;
+// Frames that may come before their turn, or wait to be looked at; credit keeps an honest peer far
+// below.
+constexpr size_t kMostStashed = 65536;
+constexpr size_t kMostWaiting = 1 << 20;
+}  // namespace
+
+// With the worker's lock held. kInProgress: the data is ours until am_release() or am_receive().
+ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, size_t size,
+                              uint64_t attributes) {
+  if (static_cast<uint32_t>(head.word) != key_ || !why_broken_.empty()) return ucx::kOk;
+  FrameType type = word_type(head.word);
+  if (type == kUcxProbe) {
+    send_probe(kUcxProbeAnswer, header.size());
+    return ucx::kOk;
+  }
+  if (type == kUcxProbeAnswer) {
+    probe_answer_ = header.size();
+    return ucx::kOk;
+  }
+  Arrival arrival;
+  arrival.word = head.word;
+  bool is_short = type == FrameType::kEager && (word_flags(head.word) & kShort) != 0;
+  header = header.subspan(sizeof(head));
+  size_t fixed = is_short ? sizeof(uint64_t) : sizeof(FrameBody);
+  if (header.size() < fixed || (is_short && size > 0)) {
+    break_off(strf("a header of %zu bytes makes no sense", header.size()));
+    return ucx::kOk;
+  }
+  std::memcpy(is_short ? static_cast<void*>(&arrival.body.tag) : &arrival.body, header.data(),
+              fixed);
+  ByteView payload = header.subspan(fixed);
+  if (is_short) {
+    arrival.body.length = arrival.body.payload_size = static_cast<uint32_t>(payload.size());
+  }
+  if (arrival.body.payload_size != payload.size() + size || (size > 0 && !payload.empty())) {
+    break_off(strf("a frame with %u bytes came with %zu", arrival.body.payload_size,
+                   payload.size() + size));
+    return ucx::kOk;
+  }
+  ucx::Code taken = ucx::kOk;
+  arrival.rendezvous = (attributes & ucx::AmReceived::kRendezvous) != 0;
+  bool kept = arrival.rendezvous || (size > kCopied && (attributes & ucx::AmReceived::kData));
+  if (kept) {
+    arrival.data = data;
+    taken = ucx::kInProgress;
+  } else if (size > 0) {
+    payload = {static_cast<const uint8_t*>(data), size};
+  }
+  if (head.sequence == next_sequence_) {
+    deliver(arrival, payload);
+    return taken;
+  }
+  if (stash_.size() >= kMostStashed || stash_.contains(head.sequence) ||
+      head.sequence - next_sequence_ > kMostWaiting) {
+    break_off(strf("frame %u came while %u is awaited", head.sequence, next_sequence_));
+    return ucx::kOk;
+  }
+  stash_.emplace(head.sequence, Stashed{arrival, Bytes(payload.begin(), payload.end())});
+  return taken;
+}
+
+void UcxChannel::deliver(const Arrival& arrival, ByteView payload) {
+  {
+    SpinGuard guard(inbox_lock_);
+    put_into(inbox_, arrival, payload);
+    for (auto next = stash_.find(++next_sequence_); next != stash_.end();
+         next = stash_.find(++next_sequence_)) {
+      put_into(inbox_, next->second.arrival, next->second.bytes);
+      stash_.erase(next);
+    }
+    if (inbox_.arrivals.size() > kMostWaiting) break_off("it sends and takes no answers");
+    pending_.store(true, std::memory_order_release);
+  }
+  worker_->note_arrival();
+}
+
+void UcxChannel::put_into(Batch& batch, Arrival arrival, ByteView payload) {
+  arrival.offset = batch.bytes.size();
+  Writer(batch.bytes).raw(payload);
+  batch.arrivals.push_back(arrival);
+}
+
+Status UcxChannel::peek(Frame* frame) {
+  if (position_ == batch_.arrivals.size()) {
+    batch_.arrivals.clear();
+    batch_.bytes.clear();
+    position_ = 0;
+    SpinGuard guard(inbox_lock_);
+    std::swap(batch_, inbox_);
+    pending_.store(false, std::memory_order_relaxed);
+  }
+  const Arrival& arrival = batch_.arrivals[position_];
+  if (!frame_from(arrival.word, arrival.body, frame)) {
+    return error(OH_ERR_PROTOCOL, "a frame of type %u",
+                 static_cast<unsigned>(word_type(arrival.word)));
+  }
+  frame->remote = arrival.rendezvous;
+  frame->payload = arrival.rendezvous ? nullptr
+                   : arrival.data     ? static_cast<const uint8_t*>(arrival.data)
+                                      : batch_.bytes.data() + arrival.offset;
+  return {};
+}
+
+void UcxChannel::pop() {
+  Arrival& arrival = batch_.arrivals[position_++];
+  ++taken_;
+  if (!arrival.data) return;
+  SpinGuard guard(worker_->lock);
+  worker_->library().am_release(worker_->handle(), std::exchange(arrival.data, nullptr));
+}
+
+std::shared_ptr<Flight> UcxChannel::fetch(const Frame& frame, uint8_t* to) {
+  auto flight = std::make_shared<Flight>(*worker_);
+  Arrival& arrival = batch_.arrivals[position_];
+  ucx::RequestParam param;
+  param.attributes =
+      ucx::RequestParam::kCallback | ucx::RequestParam::kUserData | ucx::RequestParam::kMemoryType;
+  param.callback.receive = on_fetched;
+  param.user_data = flight.get();
+  SpinGuard guard(worker_->lock);
+  void* pointer = worker_->library().am_receive(
+      worker_->handle(), std::exchange(arrival.data, nullptr), to, frame.payload_size, &param);
+  return begin(std::move(flight), pointer);
+}
+
+void UcxChannel::on_fetched(void* request, ucx::Code code, size_t, void* context) {
+  on_flight_over(request, code, context);
+}
+
+}  // namespace oh

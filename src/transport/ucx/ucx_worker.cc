@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/ucx_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/ucx/ucx_channel.h"
+
+namespace oh {
+namespace {
+// Of one call of progress(): the thread has other things to look at.
+constexpr int kStepsAtOnce = 16;
+}  // namespace
+
+Result<std::shared_ptr<UcxWorker>> UcxWorker::create(const UcxContext& context,
+                                                     std::shared_ptr<UcxListener> listener) {
+  std::shared_ptr<UcxWorker> worker(new UcxWorker(context));
+  worker->listener_ = std::move(listener);
+  OH_RETURN_IF_ERROR(worker->start());
+  return worker;
+}
+
+Status UcxWorker::start() {
+  ucx::WorkerParams params;
+  params.fields = ucx::WorkerParams::kThreadMode;
+  params.thread_mode = ucx::kThreadSerialized;
+  ucx::Code code = library().worker_create(context_.handle(), &params, &handle_);
+  if (code != ucx::kOk) return library().failure(code, ucx::symbol::worker_create, "");
+
+  ucx::WorkerAttributes attributes;
+  attributes.fields = ucx::WorkerAttributes::kAddress | ucx::WorkerAttributes::kMaxAmHeader;
+  code = library().worker_query(handle_, &attributes);
+  if (code != ucx::kOk) return library().failure(code, ucx::symbol::worker_query, "");
+  const auto* bytes = reinterpret_cast<const uint8_t*>(attributes.address);
+  address_.assign(bytes, bytes + attributes.address_length);
+  library().release_address(handle_, attributes.address);
+  max_header_ = attributes.max_am_header;
+
+  code = library().get_efd(handle_, &event_fd_);
+  if (code != ucx::kOk) return library().failure(code, ucx::symbol::get_efd, "");
+
+  ucx::AmHandler handler;
+  handler.fields = ucx::AmHandler::kId | ucx::AmHandler::kFlags | ucx::AmHandler::kCallback |
+                   ucx::AmHandler::kContext;
+  handler.id = UcxChannel::kAmId;
+  // Not kPersistentData: over tcp it costs more than a copy, up to three times as much.
+  handler.flags = ucx::AmHandler::kWholeMessage;
+  handler.callback = on_message;
+  handler.context = this;
+  code = library().set_am_handler(handle_, &handler);
+  if (code != ucx::kOk) return library().failure(code, ucx::symbol::set_am_handler, "");
+  return {};
+}
+
+UcxWorker::~UcxWorker() {
+  if (handle_) library().worker_destroy(handle_);
+}
+
+bool UcxWorker::progress() {
+  rounds_.fetch_add(1, std::memory_order_relaxed);
+  if (!lock.try_lock()) return false;
+  bool any = false;
+  for (int step = 0; step < kStepsAtOnce && !arrived_ && library().progress(handle_); ++step) {
+    any = true;
+  }
+  bool arrived = std::exchange(arrived_, false);
+  lock.unlock();
+  if (arrived) listener_->on_arrival();
+  return any || arrived;
+}
+
+bool UcxWorker::arm() {
+  SpinGuard guard(lock);
+  return library().arm(handle_) == ucx::kOk;
+}
+
+uint32_t UcxWorker::add(UcxChannel* channel) {
+  SpinGuard guard(lock);
+  auto free = std::find(channels_.begin(), channels_.end(), nullptr);
+  auto link = static_cast<uint32_t>(free - channels_.begin());
+  if (free == channels_.end()) {
+    channels_.push_back(channel);
+  } else {
+    *free = channel;
+  }
+  return link;
+}
+
+void UcxWorker::remove(uint32_t link) {
+  SpinGuard guard(lock);
+  channels_[link] = nullptr;
+}
+
+// With the lock held: by progress().
+ucx::Code UcxWorker::on_message(void* self, const void* header, size_t header_size, void* data,
+                                size_t size, const ucx::AmReceived* received) {
+  auto* worker = static_cast<UcxWorker*>(self);
+  UcxHead head;
+  // Anybody may have sent this: no more is believed of it than what is checked.
+  if (header_size < sizeof(head)) return ucx::kOk;
+  std::memcpy(&head, header, sizeof(head));
+  UcxChannel* channel =
+      head.link < worker->channels_.size() ? worker->channels_[head.link] : nullptr;
+  if (!channel) return ucx::kOk;
+  return channel->arrived(head, {static_cast<const uint8_t*>(header), header_size}, data, size,
+                          received->attributes);
+}
+
+}  // namespace oh

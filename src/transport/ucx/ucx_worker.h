@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// UcxWorker: UCX's worker of one endpoint, which all its links over UCX share. What arrives is put
+// into the inbox of its link's channel; nothing of a peer is touched here, so a thread may make
+// progress whatever locks it holds.
+//
+// Threading: any thread; UCX is called under `lock` only, which is taken after a pair's.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/sync.h"
+#include "base/wire.h"
+#include "transport/ucx/ucx_context.h"
+
+namespace oh {
+
+class UcxChannel;
+
+// What a worker tells its endpoint; called by any thread.
+class UcxListener {
+ public:
+  virtual ~UcxListener() = default;
+  // Something has come for a link; without the lock.
+  virtual void on_arrival() = 0;
+  // UCX has something to send that nobody rings for when there is room (1), or no more (-1).
+  virtual void count_polled(int change) = 0;
+};
+
+class UcxWorker {
+ public:
+  static Result<std::shared_ptr<UcxWorker>> create(const UcxContext& context,
+                                                   std::shared_ptr<UcxListener> listener);
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  const ucx::Library& library() const { return context_.library(); }
+  ucx::Worker handle() const { return handle_; }
+  // What peers connect to.
+  const Bytes& address() const { return address_; }
+  size_t max_header() const { return max_header_; }
+  // Readable when there is something to do, once arm() has said that there was nothing.
+  int event_fd() const { return event_fd_; }
+
+  // Moves things on; true when something happened. Does nothing while another thread is at it.
+  bool progress();
+  // False: something is there already.
+  bool arm();
+  // Calls of progress() so far: whether somebody looks by himself.
+  uint32_t rounds() const { return rounds_.load(std::memory_order_relaxed); }
+
+  // UCX is called with it held.
+  SpinLock lock;
+  // Links by number, as frames name them.
+  uint32_t add(UcxChannel* channel);
+  void remove(uint32_t link);
+  // With the lock held: something has come; so much more of ours is in UCX's hands.
+  void note_arrival() { arrived_ = true; }
+  void note_held(int change) {
+    held_ += static_cast<uint32_t>(change);
+    if (held_ == (change > 0 ? 1 : 0)) listener_->count_polled(change);
+  }
+  // Whether UCX has something of ours.
+  bool holds() {
+    SpinGuard guard(lock);
+    return held_ > 0;
+  }
+
+ private:
+  explicit UcxWorker(const UcxContext& context) : context_(context) {}
+  Status start();
+  static ucx::Code on_message(void* self, const void* header, size_t header_size, void* data,
+                              size_t size, const ucx::AmReceived* received);
+
+  const UcxContext& context_;
+  std::shared_ptr<UcxListener> listener_;
+  ucx::Worker handle_ = nullptr;
+  Bytes address_;
+  size_t max_header_ = 0;
+  int event_fd_ = -1;
+  std::atomic<uint32_t> rounds_{0};
+
+  uint32_t held_ = 0;
+  bool arrived_ = false;               // guarded by the lock, as UCX's callbacks are
+  std::vector<UcxChannel*> channels_;  // the same
+};
+
+}  // namespace oh
