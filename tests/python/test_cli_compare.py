@@ -26,11 +26,14 @@ esac
 
 @pytest.fixture(scope="module")
 def script():
+    # It finds what it shares with its sibling beside itself.
+    sys.path.insert(0, str(SCRIPT.parent))
     spec = importlib.util.spec_from_file_location("compare_host", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     sys.modules["compare_host"] = module
     spec.loader.exec_module(module)
-    return module
+    sys.path.remove(str(SCRIPT.parent))
+    return importlib.import_module("comparison")
 
 
 def test_interval_of_clear_and_unclear_ratios(script) -> None:
