@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compare messages between hosts with UCX and TCP: two processes, loopback, runs in turn.
+
+How runs take turns and what the intervals are is in comparison.py. UCP's active messages and a
+plain socket are measured by bench/ucp_pingpong.c and bench/tcp_pingpong.c, which are compiled here;
+all tools have one buffer for each message in flight, poll, and check their bytes.
+
+UCX runs with the settings that were found best on loopback, or as shipped; what the environment
+sets stands. With --over shm it goes through shared memory, and TCP is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from comparison import Case, Tool, add_arguments, drive, onehop, provenance, run
+
+BENCH = Path(__file__).resolve().parents[1] / "bench"
+COMMON = ("pingpong.c", "pingpong_main.c")
+# Which transport UCX is to take.
+OVER = {
+    "tcp": {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"},
+    "shm": {"UCX_TLS": "posix,cma,self"},
+}
+# As shipped 1.22 takes several times as long as 1.13 for large messages over TCP; with these both
+# are level or better.
+TUNED = {
+    "tcp": {
+        "UCX_RNDV_SCHEME": "put_zcopy",
+        "UCX_RNDV_THRESH": "256k",
+        "UCX_ZCOPY_THRESH": "16k",
+        "UCX_TCP_TX_SEG_SIZE": "64k",
+        "UCX_TCP_RX_SEG_SIZE": "128k",
+    },
+    "shm": {"UCX_RNDV_THRESH": "16k"},
+}
+
+
+def compile_pingpong(tool: str, folder: Path, options: Sequence[str] = ()) -> Path:
+    """Compile bench/TOOL_pingpong.c into a folder."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        sys.exit("no C compiler: neither CC nor cc is there")
+    program = folder / f"{tool}_pingpong"
+    sources = [str(BENCH / name) for name in (f"{tool}_pingpong.c", *COMMON)]
+    run([compiler, "-O2", "-o", str(program), *sources, *options])
+    return program
+
+
+def compile_ucp(prefix: Path, folder: Path) -> Path:
+    """Compile the one by UCX against the installation under a prefix."""
+    libraries = [prefix / name for name in ("lib", "lib64") if (prefix / name).is_dir()]
+    if not (prefix / "include" / "ucp" / "api" / "ucp.h").exists() or not libraries:
+        sys.exit(f"--ucx {prefix}: no include/ucp/api/ucp.h, or no lib beside it")
+    options = [f"-I{prefix / 'include'}", *(f"-L{library}" for library in libraries)]
+    # RPATH, not RUNPATH: UCX's libraries find each other by it, too, and no other UCX.
+    options += ["-Wl,--disable-new-dtags", *(f"-Wl,-rpath,{library}" for library in libraries)]
+    return compile_pingpong("ucp", folder, [*options, "-lucp", "-lucs"])
+
+
+def pingpong_row(program: Path, case: Case, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return the row of one of the programs."""
+    command = [str(program), case.op, "--size", str(case.size), "--iters", str(case.iterations)]
+    command += ["--window", str(case.window)]
+    if case.cpus:
+        command += ["--cpus", ",".join(map(str, case.cpus))]
+    row: dict[str, Any] = json.loads(run(command, **env))
+    return row
+
+
+def pingpong(program: Path, env: Mapping[str, str]) -> Tool:
+    """Return how to measure with one of the programs."""
+
+    def measure(case: Case) -> float:
+        row = pingpong_row(program, case, env)
+        return float(row["p50_us"] if case.op == "latency" else row["GBps"])
+
+    return measure
+
+
+def ucx_tools(prefix: Path, folder: Path, arguments: argparse.Namespace) -> dict[str, Tool]:
+    """Return how to measure one installation of UCX, by the names of the columns."""
+    program = compile_ucp(prefix, folder)
+    plain = {**OVER[arguments.over], **ucx_environment()}
+    tuned = {**TUNED[arguments.over], **plain}
+    row = pingpong_row(program, Case("latency", 8, 1, 1, []), plain)
+    name = f"UCP {row['ucx']}"
+    tools: dict[str, Tool] = {}
+    if arguments.ucx_settings != "as-shipped":
+        tools[name] = pingpong(program, tuned)
+    if arguments.ucx_settings != "tuned":
+        tools[f"{name} as shipped"] = pingpong(program, plain)
+    return tools
+
+
+def ucx_environment() -> dict[str, str]:
+    """Return what the user has set; it wins."""
+    return {name: value for name, value in os.environ.items() if name.startswith("UCX_")}
+
+
+def parse_way(text: str) -> tuple[str, dict[str, str]]:
+    """Parse NAME:VARIABLE=VALUE,..."""
+    name, colon, settings = text.partition(":")
+    pairs = [setting.partition("=") for setting in settings.split(",") if setting]
+    if not name or not colon or not all(middle for _, middle, _ in pairs):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME:VARIABLE=VALUE,...")
+    return name, {variable: value for variable, _, value in pairs}
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--onehop", type=parse_way, action="append", metavar="NAME:VARIABLE=VALUE,...",
+        help="a way of onehop's and the variables that choose it; may be repeated, the first is "
+        "compared with all others (default: onehop:ONEHOP_SEGMENT=off, the socket)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ucx", type=Path, action="append", default=[], metavar="PREFIX",
+        help="an installation with include/ and lib/: /usr, or the folder libucx of UCX's wheel",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ucx-settings", choices=["tuned", "as-shipped", "both"], default="tuned",
+        help="tuned: those of this program; both: a column for either",
+    )  # fmt: skip
+    parser.add_argument("--over", choices=list(OVER), default="tcp", help="what UCX goes through")
+    add_arguments(parser, sizes="0,8,64,400,1K,4K,8K,16K,64K,256K,512K,4M")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the comparison."""
+    arguments = parse_arguments()
+    ways = dict(arguments.onehop or [parse_way("onehop:ONEHOP_SEGMENT=off")])
+    with tempfile.TemporaryDirectory() as folder:
+        tools = {name: onehop(**env) for name, env in ways.items()}
+        for number, prefix in enumerate(arguments.ucx):
+            place = Path(folder) / str(number)
+            place.mkdir()
+            tools.update(ucx_tools(prefix, place, arguments))
+        if arguments.over == "tcp":
+            tools["TCP"] = pingpong(compile_pingpong("tcp", Path(folder)), {})
+        if len(tools) == 1:
+            sys.exit("nothing to compare with: give --ucx PREFIX")
+        drive(arguments, tools, provenance(**next(iter(ways.values()))))
+
+
+if __name__ == "__main__":
+    main()
