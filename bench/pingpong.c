@@ -80,47 +80,75 @@ static double ticks_per_us(void) {
   return (double)(ticks() - first) * 1000.0 / (double)(end - begin);
 }
 
-/* ---- the loops; `first` is the number of the first message ---- */
+/* ---- the loops ---- */
 
-static void latency(const struct side* side, uint64_t first, uint64_t count, int fresh,
-                    uint64_t* samples) {
-  for (uint64_t i = first; i < first + count; ++i) {
-    if (fresh) fill(side, i, i);
+struct pass {
+  uint64_t first; /* number of its first message */
+  uint64_t count;
+  int fresh;         /* new bytes in each message, compared whole */
+  uint64_t* samples; /* NULL: none are wanted */
+};
+
+static void latency(const struct side* side, const struct pass* pass) {
+  for (uint64_t k = 0; k < pass->count; ++k) {
+    uint64_t i = pass->first + k;
+    if (pass->fresh) fill(side, i, i);
     uint64_t begin = ticks();
     if (side->rank == 0) {
       link_send(i);
       link_sent(i);
       link_receive(i);
+      if (pass->fresh) compare(side, i, i);
     } else {
       link_receive(i);
+      /* Before the answer: behind it the next message may come into the slot. */
+      if (pass->fresh) compare(side, i, i);
       link_send(i);
       link_sent(i);
     }
-    if (samples != NULL) samples[i - first] = ticks() - begin;
-    if (fresh) compare(side, i, i);
+    if (pass->samples != NULL) pass->samples[k] = ticks() - begin;
   }
 }
 
-static void flow(const struct side* side, uint64_t first, uint64_t count, int fresh) {
+/* Messages that rank 1 confirms at once. */
+static uint64_t part_of(uint64_t window) { return window > 1 ? window / 2 : 1; }
+
+static void send_flow(const struct side* side, const struct pass* pass) {
   uint64_t window = side->spec.window;
-  uint64_t part = window > 1 ? window / 2 : 1;
-  for (uint64_t k = 0; k < count; ++k) {
-    uint64_t i = first + k;
-    if (side->rank == 0) {
-      /* Its slot is free when the message that was there before has been confirmed. */
-      if (k >= window) link_acked(first + (k - window) / part * part + part);
-      if (k >= window) link_sent(i - window);
-      if (fresh) fill(side, i, i);
-      link_send(i);
-    } else {
-      link_receive(i);
-      if (fresh) compare(side, i, i);
-      if ((k + 1) % part == 0 || k + 1 == count) link_ack(i + 1);
+  uint64_t part = part_of(window);
+  for (uint64_t k = 0; k < pass->count; ++k) {
+    uint64_t i = pass->first + k;
+    if (k >= window) {
+      /* The part in which the slot's last message was confirmed. */
+      link_acked(pass->first + (k - window) / part * part + part);
+      link_sent(i - window);
     }
+    if (pass->fresh) fill(side, i, i);
+    link_send(i);
   }
-  if (side->rank != 0) return;
-  for (uint64_t k = count > window ? count - window : 0; k < count; ++k) link_sent(first + k);
-  link_acked(first + count);
+  uint64_t open = pass->count < window ? pass->count : window;
+  for (uint64_t k = pass->count - open; k < pass->count; ++k) link_sent(pass->first + k);
+  link_acked(pass->first + pass->count);
+}
+
+static void receive_flow(const struct side* side, const struct pass* pass) {
+  uint64_t part = part_of(side->spec.window);
+  for (uint64_t k = 0; k < pass->count; ++k) {
+    uint64_t i = pass->first + k;
+    link_receive(i);
+    if (pass->fresh) compare(side, i, i);
+    if ((k + 1) % part == 0 || k + 1 == pass->count) link_ack(i + 1);
+  }
+}
+
+static void go(const struct side* side, const struct pass* pass) {
+  if (!side->spec.bandwidth) {
+    latency(side, pass);
+  } else if (side->rank == 0) {
+    send_flow(side, pass);
+  } else {
+    receive_flow(side, pass);
+  }
 }
 
 static int by_value(const void* left, const void* right) {
@@ -151,40 +179,37 @@ static void report(const struct side* side, uint64_t* samples, double us, double
          (unsigned long long)wrong, facts);
 }
 
-uint64_t run(struct side* side) {
-  const struct spec* spec = &side->spec;
-  uint64_t* samples = calloc(spec->iterations, sizeof(*samples));
-  if (samples == NULL) fail("no memory for %llu samples", (unsigned long long)spec->iterations);
-  double per_us = ticks_per_us();
-  double us = 0;
-  uint64_t next = 0;
-  for (uint64_t s = 0; s < spec->window; ++s) fill(side, s, 0);
-  for (int timed = 0; timed < 2; ++timed) {
-    uint64_t count = timed ? spec->iterations : spec->warmup;
-    barrier(side);
-    uint64_t begin = ticks();
-    if (spec->bandwidth) {
-      flow(side, next, count, spec->check);
-    } else {
-      latency(side, next, count, spec->check, timed ? samples : NULL);
-    }
-    us = (double)(ticks() - begin) / per_us;
-    next += count;
-  }
-  uint64_t last = next < spec->window ? next : spec->window;
-  int receives = !spec->bandwidth || side->rank == 1;
-  for (uint64_t k = 1; k <= last && receives && !spec->check; ++k) compare(side, next - k, 0);
-  barrier(side);
-  if (spec->bandwidth) {
-    flow(side, next, spec->window, 1);
-  } else {
-    latency(side, next, spec->window, 1, NULL);
-  }
+/* Both sides learn what both have found. */
+static void add_theirs(const struct side* side) {
   uint64_t theirs[2] = {checked, wrong};
   send_all(side->socket, theirs, sizeof(theirs));
   receive_all(side->socket, theirs, sizeof(theirs));
   checked += theirs[0];
   wrong += theirs[1];
+}
+
+uint64_t run(struct side* side) {
+  const struct spec* spec = &side->spec;
+  uint64_t* samples = calloc(spec->iterations, sizeof(*samples));
+  if (samples == NULL) fail("no memory for %llu samples", (unsigned long long)spec->iterations);
+  uint64_t end = spec->warmup + spec->iterations;
+  struct pass warmup = {.first = 0, .count = spec->warmup, .fresh = spec->check};
+  struct pass timed = {spec->warmup, spec->iterations, spec->check, samples};
+  struct pass checks = {.first = end, .count = spec->window, .fresh = 1};
+  double per_us = ticks_per_us();
+  for (uint64_t s = 0; s < spec->window; ++s) fill(side, s, 0);
+  barrier(side);
+  go(side, &warmup);
+  barrier(side);
+  uint64_t begin = ticks();
+  go(side, &timed);
+  double us = (double)(ticks() - begin) / per_us;
+  int receives = !spec->bandwidth || side->rank == 1;
+  uint64_t last = end < spec->window ? end : spec->window;
+  for (uint64_t k = 1; k <= last && receives && !spec->check; ++k) compare(side, end - k, 0);
+  barrier(side);
+  go(side, &checks);
+  add_theirs(side);
   if (side->rank == 0) report(side, samples, us, per_us);
   free(samples);
   barrier(side);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <ucp/api/ucp.h>
 
 #include "pingpong.h"
@@ -150,8 +151,7 @@ void link_open(struct side* opened) {
   open_worker();
   header_size = spec->header + (spec->in_header ? spec->size : 0);
   if (spec->header < sizeof(uint64_t)) fail("--header is 8 or more: it has the message's number");
-  if (header_size > max_header)
-    fail("a header of %zu bytes; UCX takes %zu", header_size, max_header);
+  if (header_size > max_header) fail("header: %zu bytes; UCX takes %zu", header_size, max_header);
   headers = calloc(spec->window, header_size);
   requests = calloc(spec->window, sizeof(*requests));
   arrived = calloc(spec->window, sizeof(*arrived));
@@ -160,10 +160,10 @@ void link_open(struct side* opened) {
   open_endpoint();
 }
 
-static ucs_status_ptr_t start(unsigned id, const void* head, size_t head_length, const void* data,
-                              size_t size) {
+static ucs_status_ptr_t start(unsigned id, struct iovec head, struct iovec data) {
   static const ucp_request_param_t how = {0};
-  ucs_status_ptr_t request = ucp_am_send_nbx(endpoint, id, head, head_length, data, size, &how);
+  ucs_status_ptr_t request =
+      ucp_am_send_nbx(endpoint, id, head.iov_base, head.iov_len, data.iov_base, data.iov_len, &how);
   if (UCS_PTR_IS_ERR(request)) expect(UCS_PTR_STATUS(request), "ucp_am_send_nbx");
   return request;
 }
@@ -178,37 +178,35 @@ static ucs_status_t finish(ucs_status_ptr_t request) {
 
 void link_send(uint64_t i) {
   size_t slot = slot_of(i);
-  uint8_t* head = headers + slot * header_size;
-  const uint8_t* from = side->out + slot * side->spec.size;
-  memcpy(head, &i, sizeof(i));
+  struct iovec head = {headers + slot * header_size, header_size};
+  struct iovec data = {side->out + slot * side->spec.size, side->spec.size};
+  memcpy(head.iov_base, &i, sizeof(i));
   if (side->spec.in_header) {
-    memcpy(head + side->spec.header, from, side->spec.size);
-    requests[slot] = start(kMessage, head, header_size, NULL, 0);
-  } else {
-    requests[slot] = start(kMessage, head, header_size, from, side->spec.size);
+    memcpy((uint8_t*)head.iov_base + side->spec.header, data.iov_base, data.iov_len);
+    data = (struct iovec){0};
   }
+  requests[slot] = start(kMessage, head, data);
 }
 
 void link_sent(uint64_t i) { expect(finish(requests[slot_of(i)]), "a message's sending"); }
 
 void link_receive(uint64_t i) {
-  volatile uint64_t* state = &arrived[slot_of(i)];
-  while (*state != i + 1) link_progress();
+  while (arrived[slot_of(i)] != i + 1) link_progress();
 }
 
 void link_ack(uint64_t count) {
   ack_header = count;
-  expect(finish(start(kAck, &ack_header, sizeof(ack_header), NULL, 0)), "an ack's sending");
+  struct iovec head = {&ack_header, sizeof(ack_header)};
+  expect(finish(start(kAck, head, (struct iovec){0})), "an ack's sending");
 }
 
 void link_acked(uint64_t count) {
-  while (*(volatile uint64_t*)&acked < count) link_progress();
+  while (acked < count) link_progress();
 }
 
 void link_progress(void) { ucp_worker_progress(worker); }
 
-/* UCP 1.13 has no call that tells the transports; its print-out has them as "lane[0]: 0:tcp/lo.0".
- */
+/* UCP 1.13 tells the transports in its print-out only: "lane[0]: 0:tcp/lo.0". */
 static void transports(char* text, size_t room) {
   char* page = NULL;
   size_t length = 0;
