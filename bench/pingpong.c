@@ -177,6 +177,7 @@ static void report(const struct side* side, uint64_t* samples, double us, double
   }
   printf(",\"checked\":%llu,\"wrong_bytes\":%llu%s}\n", (unsigned long long)checked,
          (unsigned long long)wrong, facts);
+  fflush(stdout); /* the other process may end this one when it ends with an error */
 }
 
 /* Both sides learn what both have found. */
