@@ -11,7 +11,8 @@
 #   tidy     clang-tidy over the sources; only when named, for it takes minutes
 #
 # Without arguments all of them but tidy. Needs cmake, ninja, GoogleTest and python3; clang for the lanes
-# address, thread and fuzz (CLANGXX names one), else gcc does the first two; spin for models.
+# address, thread and fuzz (CLANGXX names one), else gcc does the first two; spin for models; root and
+# the ip command for the python lane's tests between hosts, which are skipped without, and listed.
 # FUZZ_SECONDS: seconds per fuzzer (60). TEST_DIR: where things are built (build/test).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -7,6 +7,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import hosts
 import pytest
 from processes import LocalPair
 
@@ -67,3 +68,25 @@ def fake_gpus(fake_cuda_library, monkeypatch, tmp_path):
     monkeypatch.setenv("FAKE_CUDA", "devices=2,memory=256M,p2p=all")
     monkeypatch.setenv("FAKE_CUDA_STATE", str(tmp_path / "gpus"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.fixture(params=hosts.WAYS, ids=lambda way: way.name)
+def way(request):
+    """How bytes travel between hosts, where there can be several on this machine."""
+    if why := hosts.why_not():
+        pytest.skip(f"no second host: {why}")
+    return request.param
+
+
+@pytest.fixture
+def network(way):
+    """Two hosts joined by a veth pair."""
+    with hosts.Network(way) as made:
+        yield made
+
+
+@pytest.fixture
+def wired(way):
+    """Two hosts joined by a Wire, which can be stopped in the middle of something."""
+    with hosts.Network(way, wire={}) as made:
+        yield made
