@@ -2,6 +2,8 @@
 #include "control/listener.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -98,7 +100,12 @@ class Listener::Stranger : public Watcher::Handler {
     int result = os().getsockname(socket_.fd(), raw, &address.size);
     if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getsockname");
     local_ = address.family() == AF_UNIX;
-    if (!local_) return {};
+    if (!local_) {
+      // As the initiator does: a small frame must not wait for the answer to the one before it.
+      int on = 1;
+      os().setsockopt(socket_.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      return {};
+    }
     OH_ASSIGN_OR_RETURN(credentials_, peer_credentials(socket_.fd()));
     if (credentials_.uid == geteuid()) return {};
     return error(OH_ERR_AUTH, "user %u may not connect to an endpoint of user %u", credentials_.uid,

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages and one-sided operations between two hosts, over links of all sorts."""
 
+import contextlib
 import functools
+import os
+import socket
+from pathlib import Path
 
 import numpy as np
 import onehop
@@ -9,6 +13,7 @@ import pytest
 from hosts import Network, expected_path, payload
 from processes import finish
 
+NO_DELAY = socket.TCP_NODELAY
 SIZES = (0, 1, 400, 4096, (16 << 10) - 1, (64 << 10) + 1, 1 << 20, 17 << 20)
 
 
@@ -73,6 +78,22 @@ def find_them(side, path):
 
 def test_wrong_bytes_and_paths_are_found(network):
     network.run(find_them, send_wrong_bytes, network.way.path)
+
+
+def delayed(side):
+    """Which TCP connections of this process keep small messages back (Nagle)."""
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(entry.name))) as copy:
+            if copy.family in (socket.AF_INET, socket.AF_INET6):
+                found.append((copy.getpeername(), copy.getsockopt(socket.IPPROTO_TCP, NO_DELAY)))
+    side.sync()
+    assert found
+    return [peer for peer, no_delay in found if not no_delay]
+
+
+def test_no_small_message_waits_for_more(network):
+    assert network.run(delayed, delayed) == [[], []]
 
 
 # ---- One-sided
