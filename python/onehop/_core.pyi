@@ -7,6 +7,7 @@ from typing import Any
 import onehop.buffers
 import onehop.devices
 import onehop.errors
+import onehop.meeting
 import onehop.records
 
 
@@ -795,15 +796,18 @@ class Communicator:
     manager that closes it.
     """
 
-    def __init__(self, rank: int, size: int, rendezvous: str | None = None, unique_id: onehop.buffers.Buffer | None = None, device: onehop.devices.Device = None, max_inline: int | None = None, progress_thread: bool = False, timeout: float | None = ...) -> None:
+    def __init__(self, rank: int | None = None, size: int | None = None, rendezvous: str | None = None, unique_id: onehop.buffers.Buffer | None = None, device: onehop.devices.Device = None, max_inline: int | None = None, progress_thread: bool = False, timeout: float | None = ..., store: onehop.meeting.Store | None = None, comm: onehop.meeting.MpiComm | None = None) -> None:
         """
         Blocks until all ranks have come.
 
         rendezvous: "tcp://HOST:PORT"; rank 0 serves it, and unless HOST is loopback all ranks need the same
-        ONEHOP_SECRET. unique_id: instead, the bytes of onehop.unique_id. The others as for Endpoint.
+        ONEHOP_SECRET. unique_id: instead, the bytes of onehop.unique_id. store: instead, a torch.distributed.Store or
+        anything like it, by which rank 0 tells such an id; where several groups of ranks use one store, give each a
+        PrefixStore. comm: instead, an mpi4py communicator, which has rank and size too; all of its ranks call.
+        The others as for Endpoint.
         timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         TimeoutError names the ranks that have not come; LinkError with Status.REFUSED: the rank is taken, with
-        Status.AUTH: the secret is missing or wrong.
+        Status.AUTH: the secret is missing or wrong, with Status.UNREACHABLE: the store fails.
         """
 
     def send(self, buffer: onehop.buffers.Buffer, dst: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <mutex>
@@ -62,14 +63,35 @@ std::shared_ptr<Context> create(const CommunicatorArguments& given,
   });
 }
 
-void init(PyCommunicator* self, int64_t rank, int64_t size, nb::handle rendezvous,
-          nb::handle unique_id, nb::handle device, nb::handle max_inline, bool progress_thread,
-          nb::handle timeout) {
+// By a store or an MPI communicator: Python gets the unique id by it, and says what time is left.
+std::shared_ptr<Context> create_by(nb::handle store, nb::handle comm, nb::handle rank,
+                                   nb::handle size, nb::handle timeout,
+                                   std::shared_ptr<EndpointArguments> endpoint) {
+  timeout_ns(timeout, OH_TIMEOUT_DEFAULT);  // raises for what is none
+  nb::object meet = nb::module_::import_("onehop.meeting").attr("meet");
+  auto met = nb::cast<nb::tuple>(meet(rank, size, store, comm, timeout));
+  nb::object unique_id = met[2];
+  nb::object left = met[3];
+  return create({nb::cast<int64_t>(met[0]), nb::cast<int64_t>(met[1]), nb::none(), unique_id, left},
+                std::move(endpoint));
+}
+
+void init(PyCommunicator* self, std::optional<int64_t> rank, std::optional<int64_t> size,
+          nb::handle rendezvous, nb::handle unique_id, nb::handle device, nb::handle max_inline,
+          bool progress_thread, nb::handle timeout, nb::handle store, nb::handle comm) {
   auto endpoint = std::make_shared<EndpointArguments>(device, max_inline, progress_thread);
-  std::shared_ptr<Context> context =
-      create({rank, size, rendezvous, unique_id, timeout}, std::move(endpoint));
+  std::shared_ptr<Context> context;
+  if (!store.is_none() || !comm.is_none()) {
+    if (!rendezvous.is_none() || !unique_id.is_none()) {
+      raise_invalid("rendezvous, unique_id, store and comm: give one of them");
+    }
+    context = create_by(store, comm, nb::cast(rank), nb::cast(size), timeout, std::move(endpoint));
+  } else {
+    if (!rank || !size) raise_invalid("a communicator needs rank and size, or comm");
+    context = create({*rank, *size, rendezvous, unique_id, timeout}, std::move(endpoint));
+  }
   new (self) PyCommunicator{std::move(context), {}};
-  self->links.resize(static_cast<size_t>(size));
+  self->links.resize(self->context->communicator().size());
 }
 
 void barrier(PyCommunicator& self, nb::handle timeout) {
@@ -226,20 +248,26 @@ void bind_communicator(nb::module_& module) {
                                   "on first use. Any thread may use "
                                   "it. A context\nmanager that closes it.");
   type.def(
-      "__init__", init, nb::arg("rank"), nb::arg("size"), nb::arg("rendezvous") = nb::none(),
-      nb::arg("unique_id") = nb::none(), nb::arg("device") = nb::none(),
-      nb::arg("max_inline") = nb::none(), nb::arg("progress_thread") = false,
-      nb::arg("timeout").none() = nb::ellipsis(),
+      "__init__", init, nb::arg("rank") = nb::none(), nb::arg("size") = nb::none(),
+      nb::arg("rendezvous") = nb::none(), nb::arg("unique_id") = nb::none(),
+      nb::arg("device") = nb::none(), nb::arg("max_inline") = nb::none(),
+      nb::arg("progress_thread") = false, nb::arg("timeout").none() = nb::ellipsis(),
+      nb::arg("store") = nb::none(), nb::arg("comm") = nb::none(),
       nb::sig(
-          "def __init__(self, rank: int, size: int, rendezvous: str | None = None, unique_id: "
-          "onehop.buffers.Buffer | None = None, device: onehop.devices.Device = None, max_inline: "
-          "int | None = None, progress_thread: bool = False, timeout: float | None = ...) -> "
-          "None"),
+          "def __init__(self, rank: int | None = None, size: int | None = None, rendezvous: str | "
+          "None = None, unique_id: onehop.buffers.Buffer | None = None, device: "
+          "onehop.devices.Device = None, max_inline: int | None = None, progress_thread: bool = "
+          "False, timeout: float | None = ..., store: onehop.meeting.Store | None = None, comm: "
+          "onehop.meeting.MpiComm | None = None) -> None"),
       "Blocks until all ranks have come.\n\nrendezvous: \"tcp://HOST:PORT\"; rank 0 serves it, and "
       "unless HOST is loopback all ranks need the same\nONEHOP_SECRET. unique_id: instead, the "
-      "bytes of onehop.unique_id. The others as for Endpoint.\n" OH_PYTHON_TIMEOUT
+      "bytes of onehop.unique_id. store: instead, a torch.distributed.Store or\nanything like it, "
+      "by which rank 0 tells such an id; where several groups of ranks use one store, give each a\n"
+      "PrefixStore. comm: instead, an mpi4py communicator, which has rank and size too; all of its "
+      "ranks call.\nThe others as for Endpoint.\n" OH_PYTHON_TIMEOUT
       "\nTimeoutError names the ranks that have not come; LinkError with Status.REFUSED: the rank "
-      "is taken, with\nStatus.AUTH: the secret is missing or wrong.");
+      "is taken, with\nStatus.AUTH: the secret is missing or wrong, with Status.UNREACHABLE: the "
+      "store fails.");
   bind_messages(type);
   bind_batches(type);
   bind_streams(module, type);

@@ -4,6 +4,7 @@
 import onehop
 import pytest
 from hosts import expected_path, on_host, payload, with_environment
+from stores import WaitingStore
 
 PORT = 29400
 SECRET = "a secret for the tests"
@@ -62,6 +63,17 @@ def test_three_ranks_on_two_hosts_meet_by_tcp(network, host):
     group = start(network, exchange, "aab", "aab", network.way.path, meeting)
     way = network.way.path
     assert group.join() == [{"a": "shm", "b": way}, {"a": "shm", "b": way}, {"a": way}]
+
+
+def test_three_ranks_on_two_hosts_meet_by_a_store(network):
+    folder = network.folder / "store"
+    folder.mkdir()
+    way = network.way.path
+    # The id's own key is what they need: no secret.
+    group = start(
+        network, exchange, "aba", "aba", way, {"store": WaitingStore(folder)}, secrets=[""] * 3
+    )
+    assert group.join() == [{"a": "shm", "b": way}, {"a": way}, {"a": "shm", "b": way}]
 
 
 def fail_to_meet(rank, size, rendezvous, timeout):

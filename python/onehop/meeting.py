@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the ranks of a Communicator get one unique id: by a store, or by an MPI communicator."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from datetime import timedelta
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from onehop._core import Status, config, unique_id
+from onehop.errors import Error, InvalidArgument, InvalidType, LinkError, TimeoutError  # noqa: A004
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["MpiComm", "MpiRequest", "Store"]
+
+_POLL = 0.001  # seconds between two looks at what nobody announces
+_LONGEST = 365 * 86400.0  # seconds; what is "for ever" to a store
+_BOX = 16384  # bytes; of what MPI carries, more than an id ever has
+_ID = "id "
+_FAILURE = "failure "
+
+
+class Store(Protocol):
+    """torch.distributed.Store, or anything with its set and get.
+
+    With `add` it serves any number of communicators of the same ranks, one after the other, else
+    one. With `wait` that is what waits; else get is called again while it returns None or raises
+    KeyError.
+    """
+
+    def set(self, key: str, value: str, /) -> object: ...  # noqa: D102
+    def get(self, key: str, /) -> bytes | str | None: ...  # noqa: D102
+
+
+class MpiRequest(Protocol):
+    """mpi4py.MPI.Request."""
+
+    def Test(self) -> bool: ...  # noqa: D102, N802
+
+
+class MpiComm(Protocol):
+    """mpi4py.MPI.Comm, such as MPI.COMM_WORLD."""
+
+    def Get_rank(self) -> int: ...  # noqa: D102, N802
+    def Get_size(self) -> int: ...  # noqa: D102, N802
+    def Ibcast(self, buf: bytearray, root: int = 0) -> MpiRequest: ...  # noqa: D102, N802
+
+
+# Broadcasts that were given up: MPI has no way to cancel one, and may still write.
+_abandoned: list[tuple[MpiRequest, bytearray]] = []
+
+
+class _Deadline:
+    """When a wait ends; it tells what for."""
+
+    def __init__(self, timeout: float | EllipsisType | None, waiting: str) -> None:
+        if timeout is None:
+            seconds = math.inf
+        elif isinstance(timeout, EllipsisType):
+            seconds = _default_timeout()
+        else:
+            seconds = timeout
+        self.waiting = waiting
+        self.seconds = seconds
+        self.end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(0.0, self.end - time.monotonic())
+
+    def passed(self, found: str) -> TimeoutError:
+        text = f"{self.waiting} waited {self.seconds:g} s in vain for the unique id to pass"
+        text = f"{text} from rank 0: {found}. Are all ranks running?"
+        return TimeoutError(Status.TIMEOUT, text)
+
+
+def _default_timeout() -> float:
+    variable = next(each for each in config() if each.name == "ONEHOP_TIMEOUT")
+    # What is wrong with a value is told by the library, which reads it next.
+    with contextlib.suppress(ValueError):
+        return float(variable.value or variable.default)
+    return float(variable.default)
+
+
+def meet(
+    rank: int | None,
+    size: int | None,
+    store: Store | None,
+    comm: MpiComm | None,
+    timeout: float | EllipsisType | None,
+) -> tuple[int, int, bytes | None, float | None]:
+    """Return rank, size, the unique id (None for one rank), and the seconds that are left."""
+    if store is not None and comm is not None:
+        raise InvalidArgument(Status.INVALID, "store and comm: give one of them")
+    if comm is not None:
+        rank, size = _ranks_of(comm, rank, size)
+    if rank is None or size is None:
+        raise InvalidArgument(Status.INVALID, "store: give rank and size too")
+    deadline = _Deadline(timeout, f"rank {rank} of {size}")
+    identity = None
+    if 0 <= rank < size > 1:
+        if comm is not None:
+            identity = _by_mpi(comm, rank, deadline)
+        else:
+            identity = _by_store(cast("Store", store), rank, deadline)
+    return rank, size, identity, deadline.left() if math.isfinite(deadline.end) else None
+
+
+def _ranks_of(comm: MpiComm, rank: int | None, size: int | None) -> tuple[int, int]:
+    _needs(comm, "comm", "Get_rank", "Get_size", "Ibcast")
+    found = (comm.Get_rank(), comm.Get_size())
+    for given, theirs, name in ((rank, found[0], "rank"), (size, found[1], "size")):
+        if given is not None and given != theirs:
+            text = f"{name} is {given}, but {theirs} in comm: leave it out"
+            raise InvalidArgument(Status.INVALID, text)
+    return found
+
+
+def _needs(what: object, name: str, *methods: str) -> None:
+    missing = [method for method in methods if not callable(getattr(what, method, None))]
+    if missing:
+        text = f"{name} is of type {type(what).__name__}, which has no {' and no '.join(missing)}"
+        raise InvalidType(Status.INVALID, text)
+
+
+def _publish(tell: Callable[[str], object]) -> bytes:
+    """Make the id and tell all; if there can be none they hear of that, too."""
+    try:
+        identity = unique_id()
+    except Error as failure:
+        tell(_FAILURE + str(failure))
+        raise
+    tell(_ID + identity.hex())
+    return identity
+
+
+def _understand(told: str) -> bytes:
+    if told.startswith(_FAILURE):
+        text = f"rank 0 could make no unique id: {told.removeprefix(_FAILURE)}"
+        raise LinkError(Status.REFUSED, text)
+    try:
+        return bytes.fromhex(told.removeprefix(_ID))
+    except ValueError:
+        text = f"what stands for the unique id is none: {told[:40]!r}"
+        raise LinkError(Status.PROTOCOL, text) from None
+
+
+# ---- Stores
+
+
+def _by_store(store: Store, rank: int, deadline: _Deadline) -> bytes:
+    _needs(store, "store", "set", "get")
+    kind = type(store).__name__
+    # Counted in the store, so that also a process that begins anew finds the right one.
+    number = 1
+    if add := getattr(store, "add", None):
+        number = _call(lambda: add(f"onehop/rank_{rank}/communicators", 1), f"add in {kind}")
+    key = f"onehop/communicator_{number}/unique_id"
+    if rank == 0:
+        return _publish(lambda told: _call(lambda: store.set(key, told), f"set of {key} in {kind}"))
+    told = _wait_for(store, key, deadline)
+    return _understand(told.decode(errors="replace") if isinstance(told, bytes) else told)
+
+
+def _call(function: Callable[[], Any], what: str) -> Any:  # noqa: ANN401
+    try:
+        return function()
+    except Exception as failure:
+        text = f"{what} failed: {type(failure).__name__}: {failure}"
+        raise LinkError(Status.UNREACHABLE, text) from failure
+
+
+def _wait_for(store: Store, key: str, deadline: _Deadline) -> bytes | str:
+    """Return what a key stands for, once it is there."""
+    place = f"{key} in {type(store).__name__}"
+    if wait := getattr(store, "wait", None):
+        try:
+            wait([key], timedelta(seconds=min(deadline.left(), _LONGEST)))
+        except Exception as failure:
+            why = f"{place}: {type(failure).__name__}: {failure}"
+            # Stores say by different exceptions that their time is over.
+            if deadline.left() <= 0:
+                raise deadline.passed(why) from failure
+            raise LinkError(Status.UNREACHABLE, f"waiting for {why}") from failure
+    while True:
+        told = _call(lambda: _get(store, key), f"get of {place}")
+        if told is not None:
+            return cast("bytes | str", told)
+        if deadline.left() <= 0:
+            raise deadline.passed(f"{place}: it is not there")
+        time.sleep(_POLL)
+
+
+def _get(store: Store, key: str) -> bytes | str | None:
+    try:
+        return store.get(key)
+    except KeyError:
+        return None
+
+
+# ---- MPI
+
+
+def _by_mpi(comm: MpiComm, rank: int, deadline: _Deadline) -> bytes:
+    if rank == 0:
+        return _publish(lambda told: _broadcast(comm, told, deadline))
+    return _understand(_broadcast(comm, "", deadline))
+
+
+def _broadcast(comm: MpiComm, told: str, deadline: _Deadline) -> str:
+    """Return what rank 0 tells; a broadcast of its own kind would have no deadline."""
+    box = bytearray(told.encode()[:_BOX].ljust(_BOX, b"\0"))
+    request = comm.Ibcast(box, root=0)
+    while not request.Test():
+        if deadline.left() <= 0:
+            _abandoned.append((request, box))
+            raise deadline.passed("Ibcast has not ended")
+        time.sleep(_POLL)
+    return box.rstrip(b"\0").decode(errors="replace")
