@@ -197,6 +197,15 @@ constexpr ConfigEntry kTable[] = {
      .meaning = "UCX; empty: the libucp that is loaded already, that of the wheel libucx-cu13 "
                 "beside this package, libucp.so.0; off: none",
      .text = &Config::ucx_library},
+    {.name = "ONEHOP_UCX_CHUNK",
+     .type = "integer",
+     .allowed = "0 to 1073741824",
+     .standard = "0",
+     .meaning = "bytes of a large message that UCX is given at once; 0: all of it where there are "
+                "cards with RDMA, else 61440, which is one of its segments over tcp",
+     .integer = &Config::ucx_chunk,
+     .low = 0,
+     .high = 1024 * kMiB},
     {.name = "ONEHOP_SEGMENT",
      .type = "choice",
      .allowed = "auto, off",

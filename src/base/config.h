@@ -49,6 +49,7 @@ struct Config {
   int64_t stream_small = 0;
   int64_t stream_blocks = 0;
   int64_t stream_share = 0;
+  int64_t ucx_chunk = 0;
   // Seconds.
   double timeout = 0;
   double hello_timeout = 0;

@@ -43,8 +43,8 @@ Status open_ucx(Endpoint& endpoint, LinkParts* parts, SideReport* report) {
   if (int result = os().getrandom(&key, sizeof(key)); result < 0) {
     return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
   }
-  parts->ucx =
-      std::make_unique<UcxChannel>(std::move(*worker), endpoint.limits().eager_credit, key);
+  parts->ucx = std::make_unique<UcxChannel>(std::move(*worker), endpoint.limits().eager_credit, key,
+                                            static_cast<uint64_t>(endpoint.config().ucx_chunk));
   report->way = parts->ucx->own();
   return {};
 }

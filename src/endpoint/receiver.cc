@@ -174,16 +174,6 @@ void Receiver::forget(Early* early) {
   early_pool_.release(early);
 }
 
-void Receiver::discard(uint64_t tag) {
-  while (Early* early = first_early(tag)) {
-    const bool whole = early->received == early->length;
-    if (!early->ready_to_send && whole) give_credit_back(eager_charge(early->length));
-    // The rest goes nowhere.
-    if (!early->ready_to_send && !whole) find_incoming(early->op)->early = nullptr;
-    forget(early);
-  }
-}
-
 // Ends a receive whose message has no room for it.
 bool Receiver::refuse_longer(Request* request, uint64_t length) {
   if (length <= request->size) return false;
@@ -256,6 +246,9 @@ bool Receiver::start_rts(Request* request, Early& rts) {
     pair_.finish(*request, error(OH_ERR_PROTOCOL, "%s announced two messages under one name",
                                  pair_.name.c_str()));
     return true;
+  }
+  if (pair_.ucx && rts.length > 0) {
+    pair_.ucx->expect(rts.op, Landings::place(*request, rts.length), rts.length);
   }
   Frame frame;
   frame.type = FrameType::kCts;
@@ -331,6 +324,7 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
     for (Incoming* incoming : incoming_) {
       if (!incoming || incoming->request != request) continue;
       if (incoming->flight && !force) return false;
+      forbid(*incoming);
       // The flight ends without it.
       if (incoming->flight) request->flight = incoming->flight;
       incoming->request = nullptr;
@@ -374,6 +368,7 @@ void Receiver::fail_all(const Status& status) {
     if (incoming_[static_cast<uint32_t>(incoming->op)] != incoming) incoming_.push_back(incoming);
   }
   for (Incoming*& incoming : incoming_) {
+    if (incoming) forbid(*incoming);
     if (incoming && incoming->request) {
       incoming->request->flight = incoming->flight;
       bool flies = incoming->flight && !incoming->flight->is_over();

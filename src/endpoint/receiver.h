@@ -160,6 +160,10 @@ class Receiver final : public ClaimListener {
   Incoming* find_incoming(uint64_t op) const;
   void end_incoming(Incoming* incoming);
   void advance(Incoming* incoming, uint64_t size);
+  // The channel puts nothing more of it anywhere.
+  void forbid(const Incoming& incoming) {
+    if (pair_.ucx) pair_.ucx->forbid(incoming.op);
+  }
 
   static constexpr size_t kTidyAt = 32768;
 

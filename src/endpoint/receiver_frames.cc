@@ -99,7 +99,7 @@ Status Receiver::on_data(const Frame& frame) {
     (void)progress();
     return {};
   }
-  if (sink) frame.copy_payload(sink + frame.address, incoming->length);
+  if (sink && !frame.placed) frame.copy_payload(sink + frame.address, incoming->length);
   advance(incoming, frame.payload_size);
   return {};
 }
@@ -133,6 +133,7 @@ void Receiver::advance(Incoming* incoming, uint64_t size) {
   if (incoming->early) incoming->early->received = incoming->received;
   if (incoming->received < incoming->length) return;
 
+  forbid(*incoming);
   if (incoming->request) {
     finish_whole(incoming->request, incoming->tag, incoming->length);
   }
@@ -192,6 +193,7 @@ void Receiver::on_abort(const Frame& frame) {
   if (Incoming* incoming = find_incoming(frame.op)) {
     // Its sender had no right to: what it handed over is on its way.
     if (incoming->flight) return;
+    forbid(*incoming);
     Request* request = incoming->request;
     if (incoming->early) forget(incoming->early);
     if (incoming->charge) give_credit_back(incoming->charge);
@@ -211,6 +213,16 @@ void Receiver::on_abort(const Frame& frame) {
     }
   });
   if (found) forget(found);
+}
+
+void Receiver::discard(uint64_t tag) {
+  while (Early* early = first_early(tag)) {
+    const bool whole = early->received == early->length;
+    if (!early->ready_to_send && whole) give_credit_back(eager_charge(early->length));
+    // The rest goes nowhere.
+    if (!early->ready_to_send && !whole) find_incoming(early->op)->early = nullptr;
+    forget(early);
+  }
 }
 
 // The sender counts from zero again: so do we, and advertise anew.

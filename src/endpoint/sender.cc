@@ -6,7 +6,6 @@
 namespace oh {
 namespace {
 constexpr size_t kStreamFrames = 16;  // of one stream before it is the next one's turn
-constexpr uint64_t kMostLent = 1 << 30;
 }  // namespace
 
 void Sender::post(Request* request) {
@@ -77,18 +76,20 @@ bool Sender::progress() {
   return any;
 }
 
-// Hands the payload over from where it is; false when there is no room now.
-bool Sender::lend(Request* request, const Frame& frame) {
-  request->flight = pair_.ucx->lend(frame);
-  if (!request->flight) return false;
-  request->moved += frame.payload_size;
+// Hands the payload over from where it is.
+Sender::Lent Sender::lend(Request* request, const Frame& frame) {
+  std::shared_ptr<Flight> flight = pair_.ucx->lend(frame);
+  if (!flight) return Lent::kNoRoom;
+  request->moved = frame.address + frame.payload_size;
   request->phase = Phase::kStream;
+  if (flight->is_over() && !flight->failed) return Lent::kSent;
+  request->flight = std::move(flight);
   if (request->flight->is_over()) {
     end_lent(request);
   } else {
     lent_.push_back(request);
   }
-  return true;
+  return Lent::kTaken;
 }
 
 void Sender::end_lent(Request* request) {
@@ -103,11 +104,15 @@ void Sender::end_lent(Request* request) {
   } else if (request->moved < request->size) {
     streams_.push_back(request);
   } else {
-    request->path = pair_.eager_path(request->size);
-    request->nbytes = request->size;
-    pair_.stats.count_sent(request->path, request->size);
-    pair_.finish(*request, {});
+    finish_sent(request);
   }
+}
+
+void Sender::finish_sent(Request* request) {
+  request->path = pair_.eager_path(request->size);
+  request->nbytes = request->size;
+  pair_.stats.count_sent(request->path, request->size);
+  pair_.finish(*request, {});
 }
 
 // Puts the request on the wire; false when there is no room now.
@@ -147,9 +152,11 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   frame.payload_size = std::min<uint64_t>(request->size, pair_.channel->part_of(request->size));
   bool whole = frame.payload_size == request->size;
   if (whole && pair_.ucx && request->size > pair_.granted_inline) {
-    if (!lend(request, frame)) return false;
+    Lent lent = lend(request, frame);
+    if (lent == Lent::kNoRoom) return false;
     ++tag.number;
     charge_used_ += charge;
+    if (lent == Lent::kSent) finish_sent(request);
     return true;
   }
   if (!whole) frame.op = request->op = pair_.ops.add(request);
@@ -160,10 +167,7 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   ++tag.number;
   charge_used_ += charge;
   if (whole) {
-    request->path = pair_.eager_path(request->size);
-    request->nbytes = request->size;
-    pair_.stats.count_sent(request->path, request->size);
-    pair_.finish(*request, {});
+    finish_sent(request);
     return true;
   }
   request->phase = Phase::kStream;
@@ -233,8 +237,10 @@ bool Sender::push_stream(Request* request) {
     frame.payload = request->data + request->moved;
     frame.payload_size = request->size - request->moved;
     if (pair_.ucx) {
-      frame.payload_size = std::min<uint64_t>(frame.payload_size, kMostLent);
-      return lend(request, frame);
+      frame.payload_size = std::min<uint64_t>(frame.payload_size, pair_.ucx->most_lent());
+      Lent lent = lend(request, frame);
+      if (lent == Lent::kSent) continue;
+      return lent == Lent::kTaken;
     }
     frame.payload_size =
         std::min<uint64_t>(frame.payload_size, pair_.channel->part_of(request->size));
@@ -242,10 +248,7 @@ bool Sender::push_stream(Request* request) {
     request->moved += frame.payload_size;
   }
   if (request->moved < request->size) return false;
-  request->path = pair_.path;
-  request->nbytes = request->size;
-  pair_.stats.count_sent(pair_.path, request->size);
-  pair_.finish(*request, {});
+  finish_sent(request);
   return true;
 }
 
@@ -263,6 +266,7 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
   if (request->flight) {
     if (!give_up) return false;
     lent_.erase(request);
+    if (request->moved < request->size) withdraw(*request);
     pair_.leave_in_doubt(*request, status);
     return true;
   }
@@ -279,15 +283,18 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
     default:
       return false;
   }
-  if (request->phase != Phase::kQueued) {
-    Frame frame;
-    frame.type = FrameType::kAbort;
-    frame.op = request->op;
-    pair_.send(frame);
-    new_epoch();
-  }
+  if (request->phase != Phase::kQueued) withdraw(*request);
   pair_.finish(*request, status);
   return true;
+}
+
+// Takes back what was announced: the other side is to forget it, and its numbers.
+void Sender::withdraw(const Request& request) {
+  Frame frame;
+  frame.type = FrameType::kAbort;
+  frame.op = request.op;
+  pair_.send(frame);
+  new_epoch();
 }
 
 void Sender::on_cts(const Frame& frame) {
@@ -311,16 +318,18 @@ void Sender::on_reject(const Frame& frame) {
             pair_.name.c_str(), static_cast<unsigned long long>(request->size),
             static_cast<unsigned long long>(request->tag), status_text(code),
             static_cast<unsigned long long>(frame.length));
-  if (request->flight) {
-    request->status = std::move(refused);  // once it is over; what was handed over is dropped there
-    return;
-  }
   if (request->phase == Phase::kStream) {
+    if (request->moved < request->size) {
+      Frame abort;
+      abort.type = FrameType::kAbort;
+      abort.op = request->op;
+      pair_.send(abort);
+    }
+    if (request->flight) {
+      request->status = std::move(refused);  // once it is over
+      return;
+    }
     streams_.erase(request);
-    Frame abort;
-    abort.type = FrameType::kAbort;
-    abort.op = request->op;
-    pair_.send(abort);
   } else if (request->phase != Phase::kOffered ||
              (request->transfer && !transfers_.withdraw(request->transfer))) {
     return;

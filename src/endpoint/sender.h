@@ -76,7 +76,11 @@ class Sender {
   bool transmit_rts(Request* request, TagTx& tag);
   bool use_advert(Request* request, TagTx& tag);
   bool push_stream(Request* request);
-  bool lend(Request* request, const Frame& frame);
+  // kTaken: the request is in lent_ until the channel is through with the part, or has failed.
+  enum class Lent { kNoRoom, kTaken, kSent };
+  Lent lend(Request* request, const Frame& frame);
+  void finish_sent(Request* request);
+  void withdraw(const Request& request);
   void end_lent(Request* request);
   void new_epoch();
   bool has_credit(uint64_t charge);

@@ -110,6 +110,7 @@ struct Frame {
   size_t payload_size = 0;
   uint8_t* ring = nullptr;  // the payload again, where it lies in a ring and may be spoilt
   bool remote = false;      // the payload is with its sender: the channel fetches it
+  bool placed = false;      // the channel has put the payload where it goes
 
   // Copies the payload out; to a target of `whole` bytes in all.
   void copy_payload(uint8_t* to, uint64_t whole) const {

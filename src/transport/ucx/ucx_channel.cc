@@ -17,11 +17,17 @@ constexpr uint64_t kMostOutstanding = 1 << 20;
 constexpr size_t kBodySize = sizeof(UcxHead) + sizeof(FrameBody);
 constexpr size_t kShortSize = sizeof(UcxHead) + sizeof(uint64_t);
 constexpr int64_t kCloseTime = kSecond;
+// Between cards with RDMA UCX moves a message by itself, and best as a whole. Over tcp a part that
+// fits into one of its segments is put where it belongs straight from there.
+constexpr uint64_t kMostByRdma = 1 << 30;
+constexpr uint64_t kMostByTcp = 60 * 1024;
 
 }  // namespace
 
-UcxChannel::UcxChannel(std::shared_ptr<UcxWorker> worker, uint64_t peer_credit, uint32_t key)
-    : CountedCredit(peer_credit), worker_(std::move(worker)), key_(key) {
+UcxChannel::UcxChannel(std::shared_ptr<UcxWorker> worker, uint64_t peer_credit, uint32_t key,
+                       uint64_t most_lent)
+    : CountedCredit(peer_credit), worker_(std::move(worker)), key_(key), most_lent_(most_lent) {
+  if (most_lent_ == 0) most_lent_ = ucx::has_rdma() ? kMostByRdma : kMostByTcp;
   link_ = worker_->add(this);
 }
 

@@ -47,13 +47,29 @@ struct Flight {
   std::shared_ptr<Flight> self;  // while UCX has it
 };
 
+// Bytes one behind the other. A vector would write each of them twice.
+class Buffer {
+ public:
+  size_t size() const { return size_; }
+  const uint8_t* at(size_t offset) const { return bytes_.get() + offset; }
+  void clear() { size_ = 0; }
+  void append(ByteView bytes);
+
+ private:
+  std::unique_ptr<uint8_t[]> bytes_;
+  size_t size_ = 0;
+  size_t room_ = 0;
+};
+
 class UcxChannel final : public CountedCredit {
  public:
   static constexpr unsigned kAmId = 0x6f;
   // Of one frame whose payload is copied.
   static constexpr size_t kMaxPayload = 64 * 1024;
 
-  UcxChannel(std::shared_ptr<UcxWorker> worker, uint64_t peer_credit, uint32_t key);
+  // `most_lent`: bytes of a large message that are given to UCX at once; 0: what is best here.
+  UcxChannel(std::shared_ptr<UcxWorker> worker, uint64_t peer_credit, uint32_t key,
+             uint64_t most_lent);
   ~UcxChannel() override;
 
   // What the other side needs to reach us.
@@ -77,6 +93,8 @@ class UcxChannel final : public CountedCredit {
   // Sends the payload from where it is; until the flight is over it must stay there unchanged.
   // Null when there is no room now.
   std::shared_ptr<Flight> lend(const Frame& frame);
+  // Of a large message at once.
+  uint64_t most_lent() const { return most_lent_; }
 
   // What has come, in order, by the worker's progress.
   bool ready() const {
@@ -87,6 +105,10 @@ class UcxChannel final : public CountedCredit {
   void pop();
   // Lets the payload of the frame at hand come, where that is still at the sender (Frame::remote).
   std::shared_ptr<Flight> fetch(const Frame& frame, uint8_t* to);
+  // From now on the parts (kData) of that message go straight to where they belong, until
+  // forbid(): afterwards nothing is written there.
+  void expect(uint64_t op, uint8_t* to, uint64_t length);
+  void forbid(uint64_t op);
   UcxWorker& worker() { return *worker_; }
 
   // Frames sent and received so far.
@@ -114,10 +136,17 @@ class UcxChannel final : public CountedCredit {
     size_t offset = 0;
     void* data = nullptr;
     bool rendezvous = false;
+    bool placed = false;
+  };
+  // Where a message goes.
+  struct Place {
+    uint64_t op;
+    uint8_t* to;
+    uint64_t length;
   };
   struct Batch {
     std::vector<Arrival> arrivals;
-    Bytes bytes;
+    Buffer bytes;
   };
   struct Stashed {
     Arrival arrival;
@@ -129,6 +158,7 @@ class UcxChannel final : public CountedCredit {
   void release(Note* note, ucx::StatusPointer pointer);
   ucx::StatusPointer send(const void* header, size_t header_size, const Frame& frame,
                           void (*done)(void*, ucx::Code, void*), void* context);
+  bool place(const FrameBody& body, const void* data, size_t size);
   void deliver(const Arrival& arrival, ByteView payload);
   static void put_into(Batch& batch, Arrival arrival, ByteView payload);
   void send_probe(FrameType type, size_t size);
@@ -146,6 +176,7 @@ class UcxChannel final : public CountedCredit {
   Remote remote_;
   ucx::Endpoint endpoint_ = nullptr;
   size_t max_inline_ = 0;
+  uint64_t most_lent_;
   uint64_t sent_ = 0;
   uint64_t taken_ = 0;
   Batch batch_;  // at hand
@@ -157,6 +188,7 @@ class UcxChannel final : public CountedCredit {
   uint64_t outstanding_ = 0;  // bytes of ours that UCX holds
   uint32_t next_sequence_ = 0;
   std::map<uint32_t, Stashed> stash_;  // came before their turn
+  std::vector<Place> places_;          // few
   size_t probe_answer_ = 0;
   std::string why_broken_;
 

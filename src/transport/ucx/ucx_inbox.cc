@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What arrives on a link over UCX.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -52,6 +53,9 @@ ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, 
   }
   ucx::Code taken = ucx::kOk;
   arrival.rendezvous = (attributes & ucx::AmReceived::kRendezvous) != 0;
+  bool part = type == FrameType::kData && !(word_flags(head.word) & (kOneSided | kReply));
+  arrival.placed = part && !arrival.rendezvous && size > 0 && place(arrival.body, data, size);
+  if (arrival.placed) size = 0;
   bool kept = arrival.rendezvous || (size > kCopied && (attributes & ucx::AmReceived::kData));
   if (kept) {
     arrival.data = data;
@@ -72,6 +76,39 @@ ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, 
   return taken;
 }
 
+void UcxChannel::expect(uint64_t op, uint8_t* to, uint64_t length) {
+  SpinGuard guard(worker_->lock);
+  places_.push_back({op, to, length});
+}
+
+void UcxChannel::forbid(uint64_t op) {
+  SpinGuard guard(worker_->lock);
+  std::erase_if(places_, [op](const Place& place) { return place.op == op; });
+}
+
+// False: it goes nowhere that is known.
+bool UcxChannel::place(const FrameBody& body, const void* data, size_t size) {
+  for (const Place& place : places_) {
+    if (place.op != body.op) continue;
+    if (body.address > place.length || size > place.length - body.address) return false;
+    std::memcpy(place.to + body.address, data, size);
+    return true;
+  }
+  return false;
+}
+
+void Buffer::append(ByteView bytes) {
+  if (bytes.size() > room_ - size_) {
+    size_t room = std::max(2 * room_, size_ + bytes.size());
+    std::unique_ptr<uint8_t[]> larger(new uint8_t[room]);
+    if (size_ > 0) std::memcpy(larger.get(), bytes_.get(), size_);
+    bytes_ = std::move(larger);
+    room_ = room;
+  }
+  if (!bytes.empty()) std::memcpy(bytes_.get() + size_, bytes.data(), bytes.size());
+  size_ += bytes.size();
+}
+
 void UcxChannel::deliver(const Arrival& arrival, ByteView payload) {
   {
     SpinGuard guard(inbox_lock_);
@@ -89,7 +126,7 @@ void UcxChannel::deliver(const Arrival& arrival, ByteView payload) {
 
 void UcxChannel::put_into(Batch& batch, Arrival arrival, ByteView payload) {
   arrival.offset = batch.bytes.size();
-  Writer(batch.bytes).raw(payload);
+  batch.bytes.append(payload);
   batch.arrivals.push_back(arrival);
 }
 
@@ -108,9 +145,10 @@ Status UcxChannel::peek(Frame* frame) {
                  static_cast<unsigned>(word_type(arrival.word)));
   }
   frame->remote = arrival.rendezvous;
-  frame->payload = arrival.rendezvous ? nullptr
-                   : arrival.data     ? static_cast<const uint8_t*>(arrival.data)
-                                      : batch_.bytes.data() + arrival.offset;
+  frame->placed = arrival.placed;
+  frame->payload = arrival.rendezvous || arrival.placed ? nullptr
+                   : arrival.data                       ? static_cast<const uint8_t*>(arrival.data)
+                                                        : batch_.bytes.at(arrival.offset);
   return {};
 }
 
