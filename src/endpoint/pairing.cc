@@ -33,7 +33,8 @@ SideReport report_of(const Endpoint& endpoint) {
 bool forces_ucx(const Endpoint& endpoint) { return endpoint.config().transport == "ucx"; }
 
 // Our end of a link over UCX, to be connected once the other side has told of its own.
-Status open_ucx(Endpoint& endpoint, LinkParts* parts, SideReport* report) {
+// `network`: the other side is on another host.
+Status open_ucx(Endpoint& endpoint, bool network, LinkParts* parts, SideReport* report) {
   Result<std::shared_ptr<UcxWorker>> worker = endpoint.ucx_worker();
   if (!worker.ok()) {
     report->why_no_ucx = worker.status().text();
@@ -45,7 +46,7 @@ Status open_ucx(Endpoint& endpoint, LinkParts* parts, SideReport* report) {
   }
   parts->ucx = std::make_unique<UcxChannel>(std::move(*worker), endpoint.limits().eager_credit, key,
                                             static_cast<uint64_t>(endpoint.config().ucx_chunk));
-  report->way = parts->ucx->own();
+  OH_ASSIGN_OR_RETURN(report->way, parts->ucx->own(network));
   return {};
 }
 
@@ -222,7 +223,8 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
   }
   LinkParts ours;
   bool network = !initiator.local() || forces_ucx(endpoint);
-  if (network && offer.ucx_allowed) (void)open_ucx(endpoint, &ours, &offer).ok();
+  if (network && offer.ucx_allowed)
+    (void)open_ucx(endpoint, !initiator.local(), &ours, &offer).ok();
   offer.segment = segment != nullptr;
   offer.why_no_segment = why_no_segment;
   OH_ASSIGN_OR_RETURN(Initiator::Answer answer,
@@ -290,7 +292,7 @@ Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> en
   }
   report.why_no_segment = parts.why_no_segment;
   if (!parts.segment && !theirs.way.address.empty() && report.ucx_allowed) {
-    Status opened = open_ucx(*endpoint, &parts, &report);
+    Status opened = open_ucx(*endpoint, !offer.local, &parts, &report);
     if (opened.ok()) opened = parts.ucx->connect(theirs.way, endpoint->asked_inline());
     report.ucx = opened.ok();
     if (!opened.ok()) {

@@ -80,6 +80,9 @@ SAME_FIELD(WorkerParams, thread_mode, ucp_worker_params_t, thread_mode);
 // Written by UCX, up to what the mask names.
 using WorkerAttributes = ours::WorkerAttributes;
 SAME(WorkerAttributes::kAddress, UCP_WORKER_ATTR_FIELD_ADDRESS);
+SAME(WorkerAttributes::kAddressFlags, UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS);
+SAME(ours::kNetworkOnly, UCP_WORKER_ADDRESS_FLAG_NET_ONLY);
+SAME_FIELD(WorkerAttributes, address_flags, ucp_worker_attr_t, address_flags);
 SAME(WorkerAttributes::kMaxAmHeader, UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER);
 SAME_FIELD(WorkerAttributes, fields, ucp_worker_attr_t, field_mask);
 SAME_FIELD(WorkerAttributes, address, ucp_worker_attr_t, address);

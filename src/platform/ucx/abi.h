@@ -79,7 +79,7 @@ struct WorkerParams {
 };
 
 struct WorkerAttributes {
-  enum Field : uint64_t { kAddress = 1 << 1, kMaxAmHeader = 1 << 3 };
+  enum Field : uint64_t { kAddress = 1 << 1, kAddressFlags = 1 << 2, kMaxAmHeader = 1 << 3 };
   uint64_t fields = 0;
   ThreadMode thread_mode = kThreadSingle;
   uint32_t address_flags = 0;
@@ -110,6 +110,7 @@ struct EndpointParams {
   SocketAddress local;
 };
 
+inline constexpr uint32_t kNetworkOnly = 1 << 0;  // of addresses
 inline constexpr uint32_t kCloseForce = 1 << 0;
 inline constexpr uint32_t kSendEager = 1 << 1;
 inline constexpr uint32_t kSendRendezvous = 1 << 2;

@@ -54,8 +54,9 @@ UcxChannel::~UcxChannel() {
   }
 }
 
-UcxChannel::Remote UcxChannel::own() const {
-  return {worker_->address(), link_, key_, worker_->max_header()};
+Result<UcxChannel::Remote> UcxChannel::own(bool network) const {
+  OH_ASSIGN_OR_RETURN(Bytes address, worker_->address(network));
+  return Remote{std::move(address), link_, key_, worker_->max_header()};
 }
 
 Status UcxChannel::connect(const Remote& remote, uint64_t asked_inline) {

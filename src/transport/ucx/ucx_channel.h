@@ -79,7 +79,7 @@ class UcxChannel final : public CountedCredit {
     uint32_t key = 0;
     uint64_t max_header = 0;
   };
-  Remote own() const;
+  Result<Remote> own(bool network) const;
   // `asked_inline`: more would be granted than is of use.
   Status connect(const Remote& remote, uint64_t asked_inline);
   // Sends a header as large as the largest small message's there and back. Whoever is at the other

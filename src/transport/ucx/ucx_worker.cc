@@ -28,12 +28,9 @@ Status UcxWorker::start() {
   if (code != ucx::kOk) return library().failure(code, ucx::symbol::worker_create, "");
 
   ucx::WorkerAttributes attributes;
-  attributes.fields = ucx::WorkerAttributes::kAddress | ucx::WorkerAttributes::kMaxAmHeader;
+  attributes.fields = ucx::WorkerAttributes::kMaxAmHeader;
   code = library().worker_query(handle_, &attributes);
   if (code != ucx::kOk) return library().failure(code, ucx::symbol::worker_query, "");
-  const auto* bytes = reinterpret_cast<const uint8_t*>(attributes.address);
-  address_.assign(bytes, bytes + attributes.address_length);
-  library().release_address(handle_, attributes.address);
   max_header_ = attributes.max_am_header;
 
   code = library().get_efd(handle_, &event_fd_);
@@ -54,6 +51,19 @@ Status UcxWorker::start() {
 
 UcxWorker::~UcxWorker() {
   if (handle_) library().worker_destroy(handle_);
+}
+
+Result<Bytes> UcxWorker::address(bool network) {
+  ucx::WorkerAttributes attributes;
+  attributes.fields = ucx::WorkerAttributes::kAddress | ucx::WorkerAttributes::kAddressFlags;
+  attributes.address_flags = network ? ucx::kNetworkOnly : 0;
+  SpinGuard guard(lock);
+  ucx::Code code = library().worker_query(handle_, &attributes);
+  if (code != ucx::kOk) return library().failure(code, ucx::symbol::worker_query, "the address");
+  const auto* bytes = reinterpret_cast<const uint8_t*>(attributes.address);
+  Bytes address(bytes, bytes + attributes.address_length);
+  library().release_address(handle_, attributes.address);
+  return address;
 }
 
 bool UcxWorker::progress() {

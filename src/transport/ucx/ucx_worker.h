@@ -39,8 +39,9 @@ class UcxWorker {
 
   const ucx::Library& library() const { return context_.library(); }
   ucx::Worker handle() const { return handle_; }
-  // What peers connect to.
-  const Bytes& address() const { return address_; }
+  // What peers connect to. `network`: by network only, also if UCX believes that they share memory
+  // with us; containers of one host need not.
+  Result<Bytes> address(bool network);
   size_t max_header() const { return max_header_; }
   // Readable when there is something to do, once arm() has said that there was nothing.
   int event_fd() const { return event_fd_; }
@@ -78,7 +79,6 @@ class UcxWorker {
   const UcxContext& context_;
   std::shared_ptr<UcxListener> listener_;
   ucx::Worker handle_ = nullptr;
-  Bytes address_;
   size_t max_header_ = 0;
   int event_fd_ = -1;
   std::atomic<uint32_t> rounds_{0};
