@@ -96,10 +96,8 @@ class UcxChannel final : public CountedCredit {
   // Of a large message at once.
   uint64_t most_lent() const { return most_lent_; }
 
-  // What has come, in order, by the worker's progress.
-  bool ready() const {
-    return position_ < batch_.arrivals.size() || pending_.load(std::memory_order_relaxed);
-  }
+  // What has come, in order, by the worker's progress. ready(): any thread.
+  bool ready() const { return waiting_.load(std::memory_order_acquire) > 0; }
   // The first of them, until pop(); ready() has said that there is one.
   Status peek(Frame* frame);
   void pop();
@@ -194,7 +192,7 @@ class UcxChannel final : public CountedCredit {
 
   SpinLock inbox_lock_;  // taken last
   Batch inbox_ OH_GUARDED_BY(inbox_lock_);
-  std::atomic<bool> pending_{false};
+  std::atomic<size_t> waiting_{0};  // frames between deliver() and pop()
   std::atomic<bool> is_broken_{false};
 };
 

@@ -112,6 +112,7 @@ void Buffer::append(ByteView bytes) {
 void UcxChannel::deliver(const Arrival& arrival, ByteView payload) {
   {
     SpinGuard guard(inbox_lock_);
+    const size_t before = inbox_.arrivals.size();
     put_into(inbox_, arrival, payload);
     for (auto next = stash_.find(++next_sequence_); next != stash_.end();
          next = stash_.find(++next_sequence_)) {
@@ -119,7 +120,8 @@ void UcxChannel::deliver(const Arrival& arrival, ByteView payload) {
       stash_.erase(next);
     }
     if (inbox_.arrivals.size() > kMostWaiting) break_off("it sends and takes no answers");
-    pending_.store(true, std::memory_order_release);
+    // release: pairs with ready().
+    waiting_.fetch_add(inbox_.arrivals.size() - before, std::memory_order_release);
   }
   worker_->note_arrival();
 }
@@ -137,7 +139,6 @@ Status UcxChannel::peek(Frame* frame) {
     position_ = 0;
     SpinGuard guard(inbox_lock_);
     std::swap(batch_, inbox_);
-    pending_.store(false, std::memory_order_relaxed);
   }
   const Arrival& arrival = batch_.arrivals[position_];
   if (!frame_from(arrival.word, arrival.body, frame)) {
@@ -155,6 +156,7 @@ Status UcxChannel::peek(Frame* frame) {
 void UcxChannel::pop() {
   Arrival& arrival = batch_.arrivals[position_++];
   ++taken_;
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
   if (!arrival.data) return;
   SpinGuard guard(worker_->lock);
   worker_->library().am_release(worker_->handle(), std::exchange(arrival.data, nullptr));
