@@ -2,8 +2,6 @@
 #include "control/listener.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -101,9 +99,7 @@ class Listener::Stranger : public Watcher::Handler {
     if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getsockname");
     local_ = address.family() == AF_UNIX;
     if (!local_) {
-      // As the initiator does: a small frame must not wait for the answer to the one before it.
-      int on = 1;
-      os().setsockopt(socket_.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      send_at_once(socket_.fd());
       return {};
     }
     OH_ASSIGN_OR_RETURN(credentials_, peer_credentials(socket_.fd()));

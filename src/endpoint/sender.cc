@@ -104,14 +104,14 @@ void Sender::end_lent(Request* request) {
   } else if (request->moved < request->size) {
     streams_.push_back(request);
   } else {
-    finish_sent(request);
+    finish_sent(request, pair_.path);
   }
 }
 
-void Sender::finish_sent(Request* request) {
-  request->path = pair_.eager_path(request->size);
+void Sender::finish_sent(Request* request, oh_path path) {
+  request->path = path;
   request->nbytes = request->size;
-  pair_.stats.count_sent(request->path, request->size);
+  pair_.stats.count_sent(path, request->size);
   pair_.finish(*request, {});
 }
 
@@ -156,7 +156,7 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
     if (lent == Lent::kNoRoom) return false;
     ++tag.number;
     charge_used_ += charge;
-    if (lent == Lent::kSent) finish_sent(request);
+    if (lent == Lent::kSent) finish_sent(request, pair_.path);
     return true;
   }
   if (!whole) frame.op = request->op = pair_.ops.add(request);
@@ -167,7 +167,7 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   ++tag.number;
   charge_used_ += charge;
   if (whole) {
-    finish_sent(request);
+    finish_sent(request, pair_.eager_path(request->size));
     return true;
   }
   request->phase = Phase::kStream;
@@ -248,7 +248,7 @@ bool Sender::push_stream(Request* request) {
     request->moved += frame.payload_size;
   }
   if (request->moved < request->size) return false;
-  finish_sent(request);
+  finish_sent(request, pair_.path);
   return true;
 }
 
@@ -288,12 +288,16 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
   return true;
 }
 
-// Takes back what was announced: the other side is to forget it, and its numbers.
-void Sender::withdraw(const Request& request) {
+void Sender::send_abort(const Request& request) {
   Frame frame;
   frame.type = FrameType::kAbort;
   frame.op = request.op;
   pair_.send(frame);
+}
+
+// Takes back what was announced: the other side is to forget it, and its numbers.
+void Sender::withdraw(const Request& request) {
+  send_abort(request);
   new_epoch();
 }
 
@@ -319,12 +323,7 @@ void Sender::on_reject(const Frame& frame) {
             static_cast<unsigned long long>(request->tag), status_text(code),
             static_cast<unsigned long long>(frame.length));
   if (request->phase == Phase::kStream) {
-    if (request->moved < request->size) {
-      Frame abort;
-      abort.type = FrameType::kAbort;
-      abort.op = request->op;
-      pair_.send(abort);
-    }
+    if (request->moved < request->size) send_abort(*request);
     if (request->flight) {
       request->status = std::move(refused);  // once it is over
       return;

@@ -79,7 +79,8 @@ class Sender {
   // kTaken: the request is in lent_ until the channel is through with the part, or has failed.
   enum class Lent { kNoRoom, kTaken, kSent };
   Lent lend(Request* request, const Frame& frame);
-  void finish_sent(Request* request);
+  void finish_sent(Request* request, oh_path path);
+  void send_abort(const Request& request);
   void withdraw(const Request& request);
   void end_lent(Request* request);
   void new_epoch();

@@ -287,10 +287,7 @@ Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadlin
       int asked = os().getsockopt(waiting[i].fd, SOL_SOCKET, SO_ERROR, &attempts[i].failure, &size);
       if (asked < 0) attempts[i].failure = -asked;
       if (attempts[i].failure) continue;
-      int on = 1;
-      if (attempts[i].address->family() != AF_UNIX) {
-        os().setsockopt(waiting[i].fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-      }
+      if (attempts[i].address->family() != AF_UNIX) send_at_once(waiting[i].fd);
       return std::move(attempts[i].fd);
     }
     if (any && !deadline.passed()) continue;
@@ -302,6 +299,11 @@ Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadlin
     return error(any ? OH_ERR_TIMEOUT : OH_ERR_UNREACHABLE, "cannot connect: tried %s",
                  tried.empty() ? "no address at all" : tried.c_str());
   }
+}
+
+void send_at_once(int fd) {
+  int on = 1;
+  os().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
 Result<PeerCredentials> peer_credentials(int fd) {

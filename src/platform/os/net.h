@@ -53,6 +53,9 @@ Result<UniqueFd> listen_in_range(const std::string& interface_name, uint16_t fir
 // Connects to the first of the addresses that answers, all tried at once, or fails by the deadline.
 Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadline deadline);
 
+// Lets small messages of a TCP connection leave at once, not behind the answer to those before.
+void send_at_once(int fd);
+
 struct PeerCredentials {
   int pid = 0;  // 0: not visible from here (another PID namespace)
   uint32_t uid = 0;

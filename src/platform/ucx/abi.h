@@ -18,14 +18,11 @@ enum Code : int8_t {
   kInProgress = 1,
   kNoResource = -2,
   kNoMemory = -4,
-  kInvalidParam = -5,
   kUnreachable = -6,
+  kCanceled = -16,
   kUnsupported = -22,
   kRejected = -23,
   kNotConnected = -24,
-  kBusy = -15,
-  kCanceled = -16,
-  kTimedOut = -20,
   kConnectionReset = -25,
   kEndpointTimeout = -80,
 };
@@ -48,7 +45,7 @@ using Address = struct ucp_address*;
 using Memory = struct ucp_mem*;
 
 enum Feature : uint64_t { kFeatureWakeup = 1 << 4, kFeatureAm = 1 << 6 };
-enum ThreadMode : uint32_t { kThreadSingle = 0, kThreadSerialized = 1, kThreadMulti = 2 };
+enum ThreadMode : uint32_t { kThreadSingle = 0, kThreadSerialized = 1 };
 
 struct ContextParams {
   enum Field : uint64_t { kFeatures = 1 << 0, kName = 1 << 8 };
@@ -65,7 +62,7 @@ struct ContextParams {
 };
 
 struct WorkerParams {
-  enum Field : uint64_t { kThreadMode = 1 << 0, kAmAlignment = 1 << 7 };
+  enum Field : uint64_t { kThreadMode = 1 << 0 };
   uint64_t fields = 0;
   ThreadMode thread_mode = kThreadSingle;
   unsigned long cpu_mask[1024 / (8 * sizeof(unsigned long))] = {};
@@ -113,7 +110,6 @@ struct EndpointParams {
 inline constexpr uint32_t kNetworkOnly = 1 << 0;  // of addresses
 inline constexpr uint32_t kCloseForce = 1 << 0;
 inline constexpr uint32_t kSendEager = 1 << 1;
-inline constexpr uint32_t kSendRendezvous = 1 << 2;
 
 struct RequestParam {
   enum Attribute : uint32_t {
@@ -121,7 +117,6 @@ struct RequestParam {
     kUserData = 1 << 2,
     kFlags = 1 << 4,
     kMemoryType = 1 << 6,
-    kFastCompletion = 1 << 17,
   };
   uint32_t attributes = 0;
   uint32_t flags = 0;
@@ -146,7 +141,7 @@ struct AmReceived {
 
 struct AmHandler {
   enum Field : uint64_t { kId = 1 << 0, kFlags = 1 << 1, kCallback = 1 << 2, kContext = 1 << 3 };
-  enum Flag : uint32_t { kWholeMessage = 1 << 0, kPersistentData = 1 << 1 };
+  enum Flag : uint32_t { kWholeMessage = 1 << 0 };
   uint64_t fields = 0;
   unsigned id = 0;
   uint32_t flags = 0;
@@ -167,7 +162,6 @@ inline constexpr unsigned kApiMinor = 13;
   X(init, ucp_init_version, Code,                                                                 \
     (unsigned major, unsigned minor, const ContextParams* params, Config config,                  \
      Context* context))                                                                           \
-  X(cleanup, ucp_cleanup, void, (Context context))                                                \
   X(worker_create, ucp_worker_create, Code,                                                       \
     (Context context, const WorkerParams* params, Worker* worker))                                \
   X(worker_destroy, ucp_worker_destroy, void, (Worker worker))                                    \

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -58,8 +59,8 @@ class WithoutHooks {
   WithoutHooks() {
     if (getenv("UCX_MEM_MMAP_HOOK_MODE") || getenv("UCX_MEM_EVENTS") || has_rdma()) return;
     former_ = environ;
-    static std::vector<char*>* const list = new std::vector<char*>;  // under the table's mutex
-    list->clear();
+    static auto* const lists = new std::list<std::vector<char*>>;  // under the table's mutex
+    std::vector<char*>* const list = &lists->emplace_back();
     for (char** entry = environ; entry && *entry; ++entry) list->push_back(*entry);
     static char setting[] = "UCX_MEM_MMAP_HOOK_MODE=none";
     list->push_back(setting);

@@ -15,16 +15,17 @@ std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor) {
   bool of_transports = minor > 13;
   // Death of the peer is ours to see; without this UCX would leave shared memory for tcp.
   if (of_transports) {
-    settings.push_back({"POSIX_ERROR_HANDLING", "y", "a pair on one host stays in shared memory"});
+    settings.push_back({"POSIX_ERROR_HANDLING", "y"});
   }
   // Over a network card with RDMA UCX's own thresholds are the measured ones.
   if (rdma) return settings;
-  settings.push_back({"RNDV_SCHEME", "put_zcopy", "no second copy of large messages over tcp"});
-  settings.push_back({"RNDV_THRESH", "256k", "a rendezvous over tcp costs more than a copy"});
-  settings.push_back({"ZCOPY_THRESH", "16k", "larger ones leave from where they are"});
+  // Over tcp a rendezvous costs more than a copy, and larger messages leave from where they are.
+  settings.push_back({"RNDV_SCHEME", "put_zcopy"});
+  settings.push_back({"RNDV_THRESH", "256k"});
+  settings.push_back({"ZCOPY_THRESH", "16k"});
   if (of_transports) {
-    settings.push_back({"TCP_TX_SEG_SIZE", "64k", "fewer system calls"});
-    settings.push_back({"TCP_RX_SEG_SIZE", "128k", "fewer system calls"});
+    settings.push_back({"TCP_TX_SEG_SIZE", "64k"});
+    settings.push_back({"TCP_RX_SEG_SIZE", "128k"});
   }
   return settings;
 }
@@ -55,9 +56,7 @@ Status UcxContext::start() {
   for (const UcxSetting& setting : ucx_settings(ucx::has_rdma(), library_->minor)) {
     if (std::getenv(strf("UCX_%s", setting.name).c_str())) continue;
     // A version that does not know it does without.
-    if (library_->config_modify(config, setting.name, setting.value) == ucx::kOk) {
-      settings_.push_back(strf("%s=%s", setting.name, setting.value));
-    }
+    (void)library_->config_modify(config, setting.name, setting.value);
   }
   ucx::ContextParams params;
   params.fields = ucx::ContextParams::kFeatures | ucx::ContextParams::kName;

@@ -17,7 +17,6 @@ namespace oh {
 struct UcxSetting {
   const char* name;
   const char* value;
-  const char* why;
 };
 // Those for this machine and version.
 std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor);
@@ -29,15 +28,12 @@ class UcxContext {
 
   const ucx::Library& library() const { return *library_; }
   ucx::Context handle() const { return handle_; }
-  // Settings that were taken, as "NAME=value".
-  const std::vector<std::string>& settings() const { return settings_; }
 
  private:
   Status start();
 
   const ucx::Library* library_ = nullptr;
   ucx::Context handle_ = nullptr;
-  std::vector<std::string> settings_;
 };
 
 }  // namespace oh
