@@ -50,6 +50,9 @@ struct Config {
   int64_t stream_blocks = 0;
   int64_t stream_share = 0;
   int64_t ucx_chunk = 0;
+  int64_t staging_buffer = 0;
+  int64_t staging_buffers = 0;
+  int64_t staging_depth = 0;
   // Seconds.
   double timeout = 0;
   double hello_timeout = 0;

@@ -109,6 +109,8 @@ class Endpoint final : public Acceptor,
   const std::shared_ptr<cuda::Gpu>& gpu() const { return gpu_; }
   // Its worker; null: none is wanted, or there can be none.
   const std::shared_ptr<Worker>& worker() const { return worker_; }
+  // Null: for host memory only.
+  const std::shared_ptr<StagingPool>& staging() const { return staging_; }
   // Near which NUMA node its threads and memory are to be; -1: anywhere.
   int numa_node() const { return gpu_ && config_.numa == "auto" ? gpu_->facts().numa : -1; }
   // Finds out where a request's memory is, and what it has to wait for. Before it is posted.
@@ -262,6 +264,7 @@ class Endpoint final : public Acceptor,
   std::unique_ptr<RegionTable> regions_;
   std::shared_ptr<cuda::Gpu> gpu_;
   std::shared_ptr<Worker> worker_;
+  std::shared_ptr<StagingPool> staging_;
   std::atomic<uint32_t> polled_{0};   // operations that end by a word which a device writes
   std::atomic<uint32_t> proxies_{0};  // whose tickets the progress thread looks for
   uint64_t asked_inline_ = 0;

@@ -37,6 +37,8 @@ Status Endpoint::open_device(const std::string& device) {
     OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());
   }
   if (worker) start_worker();
+  staging_ = std::make_shared<StagingPool>(gpu_, config_.staging_buffer,
+                                           static_cast<uint32_t>(config_.staging_buffers));
   g_gpu_endpoints.fetch_add(1);
   if (numa_node() >= 0) node_->add_numa(numa_node());
   sweep_exports();

@@ -47,12 +47,6 @@ bool Landings::step(Landing& landing) {
     end(landing, {});
     return true;
   }
-  if (!pair_.device) {
-    end(landing, error(OH_ERR_NOT_VIABLE,
-                       "no shared memory with %s: its messages cannot be copied to a device",
-                       pair_.name.c_str()));
-    return true;
-  }
   After& after = landing.request->device.after;
   bool pending = after.pending();
   landing.busy = true;
@@ -61,8 +55,8 @@ bool Landings::step(Landing& landing) {
   bool complete = false;
   if (landing.flying) {
     // A context that is lost writes no word; any other error is of the question.
-    (void)pair_.device->gpu().is_idle(landing.stream).ok();
-    status = pair_.device->gpu().loss();
+    (void)pair_.gpu->is_idle(landing.stream).ok();
+    status = pair_.gpu->loss();
   } else if (pending) {
     Result<bool> asked = after.is_complete();
     status = asked.status();
@@ -86,20 +80,21 @@ bool Landings::step(Landing& landing) {
 }
 
 Status Landings::start(Landing& landing) {
-  OH_ASSIGN_OR_RETURN(landing.stream, pair_.device->take_stream());
-  OH_ASSIGN_OR_RETURN(landing.word, pair_.device->gpu().take_word());
+  OH_ASSIGN_OR_RETURN(landing.stream, pair_.gpu->take_stream());
+  OH_ASSIGN_OR_RETURN(landing.word, pair_.gpu->take_word());
   landing.value = landing.word.host->load(std::memory_order_relaxed) + 1;
   const Request& request = *landing.request;
-  Status status = pair_.device->enqueue(
-      landing.stream, {request.data, request.device.bounce.get(), request.nbytes, nullptr,
-                       landing.word.device, landing.value});
-  if (!status.ok()) pair_.device->quiesce(landing.stream);
+  Status status = pair_.gpu->copy(landing.stream, reinterpret_cast<cuda::DevicePtr>(request.data),
+                                  reinterpret_cast<cuda::DevicePtr>(request.device.bounce.get()),
+                                  request.nbytes, nullptr, landing.word.device, landing.value);
+  // Some of it may have been enqueued.
+  if (!status.ok()) (void)pair_.gpu->wait_idle(landing.stream, Deadline::after(kSecond));
   return status;
 }
 
 void Landings::end(Landing& landing, Status status) {
-  if (landing.stream) pair_.device->give_stream(landing.stream);
-  if (landing.word.host) pair_.device->gpu().give_word(landing.word);
+  if (landing.stream) pair_.gpu->give_stream(landing.stream);
+  if (landing.word.host) pair_.gpu->give_word(landing.word);
   Request* request = std::exchange(landing.request, nullptr);
   request->device.bounce.reset();
   pair_.host->count_polled(-1);
@@ -126,8 +121,8 @@ bool Landings::fail_all(const Status& status) {
       end(landing, status);
     } else if (landing.word.host->load(std::memory_order_acquire) == landing.value) {
       end(landing, {});
-    } else if (pair_.device->gpu().is_lost()) {
-      end(landing, pair_.device->gpu().loss());
+    } else if (pair_.gpu->is_lost()) {
+      end(landing, pair_.gpu->loss());
     } else {
       copying = true;
     }

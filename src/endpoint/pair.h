@@ -14,6 +14,7 @@
 
 #include "base/sync.h"
 #include "endpoint/any_source.h"
+#include "endpoint/crossing.h"
 #include "endpoint/device_link.h"
 #include "endpoint/flight_recorder.h"
 #include "endpoint/imports.h"
@@ -88,8 +89,11 @@ struct Pair {
   bool they_reach_us = false;         // they have one, too
   bool stream_when_attended = false;  // Transfers::prefers_stream
   Imports imports;
-  bool maps_devices = true;            // each side may map the other's device memory
-  std::unique_ptr<DeviceLink> device;  // ours, where the endpoint is on a GPU; after the segment
+  bool maps_devices = true;              // each side may map the other's device memory
+  std::unique_ptr<DeviceLink> device;    // ours, where the endpoint is on a GPU; after the segment
+  std::shared_ptr<cuda::Gpu> gpu;        // of the endpoint; null: for host memory only
+  std::shared_ptr<StagingPool> staging;  // where the endpoint is on a GPU
+  uint32_t staging_depth = 0;            // buffers of one message at once
   Doorbell* my_bell = nullptr;
   Doorbell* their_bell = nullptr;
 
@@ -118,13 +122,17 @@ struct Pair {
 
   // Whether something has come, as far as progress has been made.
   bool has_frames() const { return ring ? ring->ready() : ucx && ucx->ready(); }
-  // Until the flight is over, whoever has the request's buffer keeps it.
+  // Ends a request that the channel or an engine is at. Until they are through, whoever has its
+  // buffer keeps it.
   void leave_in_doubt(Request& request, const Status& status) {
+    Crossing* crossing = request.crossing.get();
+    if (crossing) crossing->flight = std::move(request.flight);  // a buffer of ours
+    if (crossing && !crossing->copying()) return finish(request, status);
     request.doubt_peer = host->keep_alive();
-    request.doubts.push_back({nullptr, 0, std::move(request.flight)});
+    request.doubts.push_back({.flight = std::move(request.flight), .crossing = request.crossing});
     finish(request,
-           error(OH_ERR_IN_DOUBT, "%s; UCX still has the buffer: keep it until buffer_released()",
-                 status.text().c_str()));
+           error(OH_ERR_IN_DOUBT, "%s; %s still has the buffer: keep it until buffer_released()",
+                 status.text().c_str(), crossing ? "a copy engine" : "UCX"));
   }
 
   bool push(const Frame& frame) {
@@ -153,6 +161,7 @@ struct Pair {
     flight.note(request.kind, request.path, request.tag, request.size, request.status.code(),
                 now_ns());
     request.transfer = nullptr;
+    if (request.crossing) std::exchange(request.crossing, nullptr)->request = nullptr;
     request.flight.reset();
     if (request.op) ops.remove(std::exchange(request.op, 0));
     if (request.kind == OpKind::kSend) --pending_sends;

@@ -59,6 +59,8 @@ LinkParts parts_for(const Endpoint& endpoint, PeerIdentity identity, const SideR
   parts.asked_inline = endpoint.asked_inline();
   parts.gpu = endpoint.gpu();
   parts.worker = endpoint.worker();
+  parts.staging = endpoint.staging();
+  parts.staging_depth = static_cast<uint32_t>(endpoint.config().staging_depth);
   parts.nvml_library = endpoint.config().nvml_library;
   parts.import_cache = static_cast<size_t>(endpoint.config().import_cache);
   if (endpoint.config().cuda_ipc != "auto") {

@@ -25,8 +25,9 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
       their_board_(std::move(parts.their_board)),
       connection_(std::move(parts.connection)),
       transfers_(pair_),
-      sender_(pair_, transfers_),
-      receiver_(pair_, transfers_),
+      crossings_(pair_),
+      sender_(pair_, transfers_, crossings_),
+      receiver_(pair_, transfers_, crossings_),
       one_sided_(pair_, transfers_, *owner),
       batches_(pair_, sender_, one_sided_, owner->regions()) {
   pair_.host = this;
@@ -39,6 +40,9 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
                                    : identity_.label;
   nvml_library_ = std::move(parts.nvml_library);
   if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
+  pair_.gpu = parts.gpu;
+  pair_.staging = std::move(parts.staging);
+  pair_.staging_depth = parts.staging_depth;
   pair_.segment = std::move(parts.segment);
   pair_.mover = std::move(parts.mover);
   pair_.they_reach_us = parts.they_reach_us;
@@ -140,7 +144,7 @@ bool Peer::progress_locked(Request* focus) {
   if (state_.load(std::memory_order_relaxed) != State::kOpen) {
     // What had come before the link was lost still goes where it belongs, and engines may still be
     // at what they had begun.
-    bool landed = !receiver_.landings().empty() && receiver_.landings().progress();
+    bool landed = move_devices_on();
     bool settled = transfers_.settle_rest();
     update_busy();
     return landed || settled;
@@ -152,11 +156,11 @@ bool Peer::progress_locked(Request* focus) {
   if (!receiver_.idle()) any = receiver_.progress() || any;
   if (!one_sided_.idle()) any = one_sided_.progress() || any;
   if (!batches_.idle()) any = batches_.progress() || any;
+  any = move_devices_on() || any;
   if (pair_.segment) {
     Transfer* transfer = focus ? focus->transfer : nullptr;
     any = transfers_.poll(transfer) || any;
     if (transfers_.has_active()) any = transfers_.work(transfer) || any;
-    if (!receiver_.landings().empty()) any = receiver_.landings().progress() || any;
     if (Status broken = transfers_.broken(); !broken.ok()) {
       fail_everything(broken, /*dead=*/false);
       return true;
@@ -182,9 +186,16 @@ bool Peer::progress_locked(Request* focus) {
   return any;
 }
 
+// What frames have to do with devices.
+bool Peer::move_devices_on() {
+  bool any = !receiver_.landings().empty() && receiver_.landings().progress();
+  if (!crossings_.empty()) any = crossings_.progress() || any;
+  return any;
+}
+
 void Peer::update_busy() {
   if (state_.load(std::memory_order_relaxed) != State::kOpen) {
-    bool rest = !receiver_.landings().empty() || transfers_.has_active();
+    bool rest = !receiver_.landings().empty() || !crossings_.empty() || transfers_.has_active();
     pair_.busy.store(rest, std::memory_order_relaxed);
     return;
   }
@@ -239,6 +250,9 @@ Status Peer::handle(const Frame& frame) {
       return frame.flags & kReply ? one_sided_.on_reply(frame) : one_sided_.on_data(frame);
     case FrameType::kRts:
       return receiver_.on_rts(frame);
+    case FrameType::kReady:
+      receiver_.on_ready(frame);
+      return {};
     case FrameType::kCts:
       sender_.on_cts(frame);
       return {};
@@ -330,7 +344,7 @@ void Peer::fail_everything(const Status& status, bool dead) {
   if (pair_.ucx && !ended_well) pair_.ucx->disconnect();
   stream_->abort();
   while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||
-         one_sided_.copying()) {
+         !crossings_.fail_all(status) || one_sided_.copying()) {
     let_others_work();
   }
   // Only now: the other side takes it as our word that we touch its memory no more.
@@ -346,7 +360,7 @@ void Peer::fail_everything(const Status& status, bool dead) {
 
 // While the end of the link waits for copies of ours.
 void Peer::let_others_work() {
-  (void)receiver_.landings().progress();  // asks what became of the device
+  (void)move_devices_on();  // asks what became of the device
   pair_.lock.unlock();
   sched_yield();
   pair_.lock.lock();
@@ -366,7 +380,7 @@ void Peer::close() {
       }
       fail_everything(status, /*dead=*/false);
     }
-    while (!receiver_.landings().fail_all(status)) {
+    while (!receiver_.landings().fail_all(status) || !crossings_.fail_all(status)) {
       let_others_work();
     }
   }

@@ -62,9 +62,11 @@ struct LinkParts {
   uint64_t asked_inline = 0;
   std::shared_ptr<cuda::Gpu> gpu;  // of our endpoint; null: host memory only
   std::shared_ptr<Worker> worker;  // of that; null: none
-  size_t import_cache = 0;         // blocks of device memory that stay mapped
-  std::string nvml_library;        // of the configuration
-  std::string why_no_mapping;      // not empty: device memory is not mapped between the processes
+  std::shared_ptr<StagingPool> staging;
+  uint32_t staging_depth = 0;
+  size_t import_cache = 0;     // blocks of device memory that stay mapped
+  std::string nvml_library;    // of the configuration
+  std::string why_no_mapping;  // not empty: device memory is not mapped between the processes
 };
 
 // Exported device memory that is on its way: its descriptors come a few at a time.
@@ -248,6 +250,7 @@ class Peer final : public PairHost,
   void open_stream(const LinkParts& parts);
   void bind_stream() { stream_->bind(weak_from_this(), living_owner_); }
   bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
+  bool move_devices_on();
   bool drain(Request* focus) OH_REQUIRES(pair_.lock);
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);
   void break_off(const Status& status) OH_REQUIRES(pair_.lock);
@@ -287,6 +290,7 @@ class Peer final : public PairHost,
   std::shared_ptr<Connection> connection_;
   Pair pair_;
   Transfers transfers_;
+  Crossings crossings_;
   Sender sender_;
   Receiver receiver_;
   OneSided one_sided_;

@@ -13,13 +13,16 @@ constexpr int64_t kAdvertTime = 1200;
 
 // Whether there is a way for the request's memory.
 Status Peer::check_memory(const Request& request) const {
-  return !request.on_device || pair_.device ? Status() : no_way_for_devices();
+  if (!request.on_device || pair_.device) return {};
+  // Through pinned memory, by our progress.
+  if (pair_.gpu && !pair_.segment) return owner_.serve(), Status();
+  return no_way_for_devices();
 }
 
 Status Peer::no_way_for_devices() const {
   if (!why_no_device_.ok()) return why_no_device_;
   return error(OH_ERR_NOT_VIABLE,
-               "device memory cannot travel to %s: the link has no shared memory (%s)",
+               "device memory travels to %s as messages only: the link has no shared memory (%s)",
                pair_.name.c_str(), why_no_segment_.c_str());
 }
 
@@ -260,7 +263,9 @@ bool Peer::released(const std::vector<Doubt>& doubts) {
   // A process that is gone writes no more.
   bool dead = connection_ && connection_->peer_is_dead();
   for (const Doubt& doubt : doubts) {
-    bool free = doubt.flight ? doubt.flight->is_over() : transfers_.released(doubt, dead);
+    bool free = doubt.crossing ? doubt.crossing->is_quiet()
+                : doubt.flight ? doubt.flight->is_over()
+                               : transfers_.released(doubt, dead);
     if (!free) return false;
   }
   return true;

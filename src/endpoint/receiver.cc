@@ -205,7 +205,7 @@ void Receiver::finish_whole(Request* request, uint64_t tag, uint64_t length) {
   request->message_tag = tag;
   request->path = pair_.eager_path(length);
   if (request->on_device && length > 0) {
-    if (request->path != OH_PATH_INLINE) request->path = OH_PATH_RELAY;
+    if (request->path != OH_PATH_INLINE && pair_.segment) request->path = OH_PATH_RELAY;
     landings_.add(request);
     return;
   }
@@ -247,8 +247,14 @@ bool Receiver::start_rts(Request* request, Early& rts) {
                                  pair_.name.c_str()));
     return true;
   }
+  if (request->on_device && !pair_.segment && rts.length > 0) {
+    continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
+    // Lets it come once its sender is ready: a buffer that waits for him would hold others up.
+    crossings_.begin(request, StagingDirection::kIn, rts.op, rts.length).awaited = rts.not_yet;
+    return true;
+  }
   if (pair_.ucx && rts.length > 0) {
-    pair_.ucx->expect(rts.op, Landings::place(*request, rts.length), rts.length);
+    pair_.ucx->expect(rts.op, Landings::place(*request, rts.length), 0, rts.length);
   }
   Frame frame;
   frame.type = FrameType::kCts;
@@ -319,6 +325,11 @@ void Receiver::renumber(TagRx& tag) {
 }
 
 bool Receiver::cancel(Request* request, const Status& status, bool force) {
+  Crossing* crossing = request->crossing.get();
+  if (crossing && !crossing->is_quiet() && (!force || crossing->busy)) {
+    if (force) crossings_.stop(*crossing, status);
+    return false;
+  }
   if (request->phase == Phase::kStream) {
     // The message is here in part: what still comes is dropped.
     for (Incoming* incoming : incoming_) {
@@ -334,8 +345,11 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
       frame.aux = static_cast<uint32_t>(status.code());
       frame.length = request->size;
       pair_.send(frame);
+      // Nothing of it was let go, so nothing comes.
+      if (crossing && crossing->begun == 0) end_incoming(incoming);
     }
-    request->flight ? pair_.leave_in_doubt(*request, status) : pair_.finish(*request, status);
+    request->flight || crossing ? pair_.leave_in_doubt(*request, status)
+                                : pair_.finish(*request, status);
     return true;
   }
   if (landings_.cancel(request, status)) return true;
@@ -371,7 +385,8 @@ void Receiver::fail_all(const Status& status) {
     if (incoming) forbid(*incoming);
     if (incoming && incoming->request) {
       incoming->request->flight = incoming->flight;
-      bool flies = incoming->flight && !incoming->flight->is_over();
+      bool flies =
+          incoming->request->crossing || (incoming->flight && !incoming->flight->is_over());
       flies ? pair_.leave_in_doubt(*incoming->request, status)
             : pair_.finish(*incoming->request, status);
     }

@@ -20,6 +20,7 @@
 
 #include "base/list.h"
 #include "base/pool.h"
+#include "endpoint/crossings.h"
 #include "endpoint/landings.h"
 #include "endpoint/pair.h"
 #include "endpoint/tag_table.h"
@@ -32,8 +33,8 @@ inline constexpr bool is_user_tag(uint64_t tag) { return tag <= OH_TAG_MAX; }
 
 class Receiver final : public ClaimListener {
  public:
-  Receiver(Pair& pair, Transfers& transfers)
-      : pair_(pair), transfers_(transfers), landings_(pair) {}
+  Receiver(Pair& pair, Transfers& transfers, Crossings& crossings)
+      : pair_(pair), transfers_(transfers), crossings_(crossings), landings_(pair) {}
 
   void post(Request* request);
   // Gives it a message that is here already; false when there is none, or, with a tag of the
@@ -70,13 +71,14 @@ class Receiver final : public ClaimListener {
   bool cancel(Request* request, const Status& status, bool force);
   void fail_all(const Status& status);
 
-  // Looks at parts that are being fetched.
+  // Looks at parts that are being fetched, and at receives that cannot go on.
   bool progress();
-  bool idle() const { return fetching_.empty(); }
+  bool idle() const { return fetching_.empty() && crossings_.empty(); }
 
   Status on_eager(const Frame& frame);
   Status on_data(const Frame& frame);
   Status on_rts(const Frame& frame);
+  void on_ready(const Frame& frame);
   void on_epoch(const Frame& frame);
   void on_abort(const Frame& frame);
 
@@ -97,6 +99,7 @@ class Receiver final : public ClaimListener {
     uint64_t op = 0;
     bool ready_to_send = false;
     bool has_slot = false;
+    bool not_yet = false;  // its sender is not ready
     Transfers::Offer offer;
     uint64_t received = 0;
     uint8_t small[64];
@@ -134,6 +137,7 @@ class Receiver final : public ClaimListener {
   void take_posted(TagRx& tag, Request* request);
   bool match_early(Request* request, bool must_fit = false);
   Early* first_early(uint64_t tag);
+  Early* find_announced(uint64_t op);
   bool deliver(Request* request, Early* early);
   Early* keep_early(TagRx& tag, const Frame& frame);
   void forget(Early* early);
@@ -160,6 +164,8 @@ class Receiver final : public ClaimListener {
   Incoming* find_incoming(uint64_t op) const;
   void end_incoming(Incoming* incoming);
   void advance(Incoming* incoming, uint64_t size);
+  Result<uint8_t*> place_of(Incoming& incoming, const Frame& frame);
+  void message_withdrawn(Request* request);
   // The channel puts nothing more of it anywhere.
   void forbid(const Incoming& incoming) {
     if (pair_.ucx) pair_.ucx->forbid(incoming.op);
@@ -169,6 +175,7 @@ class Receiver final : public ClaimListener {
 
   Pair& pair_;
   Transfers& transfers_;
+  Crossings& crossings_;
   Landings landings_;
   TagTable<TagRx> tags_;
   List<Request, InPosted> any_tag_;

@@ -86,22 +86,34 @@ Status Receiver::on_data(const Frame& frame) {
                  static_cast<unsigned long long>(incoming->length),
                  static_cast<unsigned long long>(incoming->received));
   }
-  uint8_t* sink = incoming->request ? Landings::place(*incoming->request, incoming->length)
-                  : incoming->early ? incoming->early->bytes()
-                                    : nullptr;
+  OH_ASSIGN_OR_RETURN(uint8_t* sink, place_of(*incoming, frame));
   if (frame.remote && sink) {
     if (incoming->flight || !incoming->request) {
       return error(OH_ERR_PROTOCOL, "%s sent a part beside another one", pair_.name.c_str());
     }
-    incoming->flight = pair_.ucx->fetch(frame, sink + frame.address);
+    incoming->flight = pair_.ucx->fetch(frame, sink);
     incoming->fetched = frame.payload_size;
     fetching_.push_back(incoming);
     (void)progress();
     return {};
   }
-  if (sink && !frame.placed) frame.copy_payload(sink + frame.address, incoming->length);
+  if (sink && !frame.placed) frame.copy_payload(sink, incoming->length);
   advance(incoming, frame.payload_size);
   return {};
+}
+
+// Where the frame's bytes go; null: nowhere.
+Result<uint8_t*> Receiver::place_of(Incoming& incoming, const Frame& frame) {
+  Request* request = incoming.request;
+  if (request && request->crossing) {
+    uint8_t* place = crossings_.place(*request->crossing, frame.address, frame.payload_size);
+    if (place) return place;
+    return error(OH_ERR_PROTOCOL, "%s sent %zu bytes at %llu, which it was not told to",
+                 pair_.name.c_str(), frame.payload_size,
+                 static_cast<unsigned long long>(frame.address));
+  }
+  if (request) return Landings::place(*request, incoming.length) + frame.address;
+  return incoming.early ? incoming.early->bytes() + frame.address : nullptr;
 }
 
 bool Receiver::progress() {
@@ -117,12 +129,21 @@ bool Receiver::progress() {
     bool failed = incoming->flight->failed;
     incoming->flight.reset();
     if (failed && incoming->request) {
-      pair_.finish(*incoming->request,
-                   error(OH_ERR_PEER_LOST, "UCX gave up fetching a message of %llu bytes from %s",
-                         static_cast<unsigned long long>(incoming->length), pair_.name.c_str()));
-      incoming->request = nullptr;
+      Request* request = std::exchange(incoming->request, nullptr);
+      Status lost = error(OH_ERR_PEER_LOST, "UCX gave up fetching a message of %llu bytes from %s",
+                          static_cast<unsigned long long>(incoming->length), pair_.name.c_str());
+      request->crossing ? crossings_.stop(*request->crossing, lost) : pair_.finish(*request, lost);
     }
     advance(incoming, incoming->fetched);
+  }
+  while (Request* request = crossings_.next_stopped()) {
+    any = true;
+    if (request->crossing->withdrawn) {
+      std::exchange(request->crossing, nullptr)->request = nullptr;
+      message_withdrawn(request);
+      continue;
+    }
+    if (!cancel(request, Status(request->crossing->failure), /*force=*/true)) break;
   }
   return any;
 }
@@ -131,10 +152,12 @@ bool Receiver::progress() {
 void Receiver::advance(Incoming* incoming, uint64_t size) {
   incoming->received += size;
   if (incoming->early) incoming->early->received = incoming->received;
+  Crossing* crossing = incoming->request ? incoming->request->crossing.get() : nullptr;
+  if (crossing) crossing->there = incoming->received;
   if (incoming->received < incoming->length) return;
 
   forbid(*incoming);
-  if (incoming->request) {
+  if (incoming->request && !crossing) {
     finish_whole(incoming->request, incoming->tag, incoming->length);
   }
   // The credit of an early message is its receive's to give back.
@@ -160,6 +183,7 @@ Status Receiver::on_rts(const Frame& frame) {
   kept->op = frame.op;
   kept->ready_to_send = true;
   kept->has_slot = has_slot;
+  kept->not_yet = (frame.flags & kNotYet) != 0;
   kept->offer = {frame.slot, frame.number, frame.address, frame.region, frame.length};
   if (request && !start_rts(request, rts)) repost(request);
   return {};
@@ -198,21 +222,44 @@ void Receiver::on_abort(const Frame& frame) {
     if (incoming->early) forget(incoming->early);
     if (incoming->charge) give_credit_back(incoming->charge);
     end_incoming(incoming);
-    if (!request) return;
-    if (is_user_tag(request->tag)) return repost(request);
-    // Somebody measures before he receives, and the next one may be longer.
-    return pair_.finish(
-        *request, error(OH_ERR_RETIRED, "%s took its message of %llu bytes back",
-                        pair_.name.c_str(), static_cast<unsigned long long>(request->expected)));
+    if (request && request->crossing) {
+      crossings_.withdraw(*request->crossing);
+    } else if (request) {
+      message_withdrawn(request);
+    }
+    return;
   }
-  // Not begun: announced, and waiting for its receive.
+  if (Early* early = find_announced(frame.op)) forget(early);
+}
+
+// A message that waits for its receive.
+Receiver::Early* Receiver::find_announced(uint64_t op) {
   Early* found = nullptr;
   tags_.for_each([&](TagRx& tag) {
     for (Early* early = tag.early.front(); early && !found; early = tag.early.next(early)) {
-      if (early->op == frame.op && early->ready_to_send) found = early;
+      if (early->op == op && early->ready_to_send) found = early;
     }
   });
-  if (found) forget(found);
+  return found;
+}
+
+void Receiver::on_ready(const Frame& frame) {
+  Incoming* incoming = find_incoming(frame.op);
+  if (incoming && incoming->request && incoming->request->crossing) {
+    incoming->request->crossing->awaited = false;
+    crossings_.look_at(*incoming->request->crossing);
+  } else if (Early* early = incoming ? nullptr : find_announced(frame.op)) {
+    early->not_yet = false;
+  }
+}
+
+// The message of a receive will not come.
+void Receiver::message_withdrawn(Request* request) {
+  if (is_user_tag(request->tag)) return repost(request);
+  // Somebody measures before he receives, and the next one may be longer.
+  pair_.finish(*request,
+               error(OH_ERR_RETIRED, "%s took its message of %llu bytes back", pair_.name.c_str(),
+                     static_cast<unsigned long long>(request->expected)));
 }
 
 void Receiver::discard(uint64_t tag) {

@@ -25,6 +25,7 @@ namespace oh {
 class Endpoint;
 class Peer;
 struct Transfer;
+struct Crossing;
 struct Flight;
 struct OneSidedOperation;
 struct BatchReceive;
@@ -56,11 +57,12 @@ struct DeviceMemory {
   uint64_t bounce_size = 0;
 };
 
-// What may still touch the buffer of a request that has ended: a transfer, or a flight.
+// What may still touch the buffer of a request that has ended: a transfer, a flight or an engine.
 struct Doubt {
   TransferSlot* slot = nullptr;
   uint32_t sequence = 0;
   std::shared_ptr<Flight> flight = {};
+  std::shared_ptr<Crossing> crossing = {};
 };
 
 struct Request : ListNode<InPosted>, ListNode<InQueue> {
@@ -80,9 +82,12 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   uint32_t number = 0;    // of an advertised receive
   uint64_t op = 0;        // our name for it, once the other side refers to it
   uint64_t moved = 0;     // bytes that a stream has pushed
+  uint64_t granted = 0;   // bytes of it that the other side has room for
+  uint64_t border = 0;    // no part crosses a multiple of this; 0: any may
   uint64_t expected = 0;  // bytes of the message, once known
   Transfer* transfer = nullptr;
-  std::shared_ptr<Flight> flight;  // its buffer is in the channel's hands
+  std::shared_ptr<Crossing> crossing;  // its way from or to a device
+  std::shared_ptr<Flight> flight;      // its buffer is in the channel's hands
   DeviceMemory device;
 
   // One block of a one-sided operation that goes through a slot: whose, and at which side.

@@ -71,7 +71,7 @@ bool on_device(MemoryKind kind) {
 
 // Why device memory on this link travels nowhere; `ours`: our buffer is on a device.
 std::string why_not_at_all(const LinkFacts& facts, bool ours) {
-  if (!facts.segment) return "device memory needs shared memory: " + facts.why_no_segment;
+  if (!facts.segment) return "only messages carry device memory to it: " + facts.why_no_segment;
   return ours ? facts.why_no_device : std::string();
 }
 
@@ -148,15 +148,21 @@ Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice) {
 }
 
 Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
-  std::string why_not = why_not_at_all(facts, on_device(source));
+  std::string why_not = facts.segment ? why_not_at_all(facts, on_device(source)) : std::string();
   if (!why_not.empty()) return {OH_PATH_NONE, Method::kNone, why_not};
   if (!on_device(source) && size <= facts.eager_max && facts.eager_credit > 0) {
     if (size <= facts.granted_inline) {
       return {OH_PATH_INLINE, Method::kInline,
               "inside the control message, then one copy by the receiver's engine"};
     }
-    return {OH_PATH_RELAY, Method::kEager,
-            "through the ring, then one copy by the receiver's engine"};
+    return {facts.segment ? OH_PATH_RELAY : bulk_path(facts), Method::kEager,
+            facts.segment ? "through the ring, then one copy by the receiver's engine"
+                          : between_hosts(facts) + ", then one copy by the receiver's engine"};
+  }
+  if (!facts.segment) {
+    return {bulk_path(facts), Method::kStream,
+            "through pinned host memory, chunk by chunk, by an engine at each device; " +
+                between_hosts(facts)};
   }
   Choice choice = through_devices(facts, source, target);
   bool reached = choice.path == OH_PATH_CUDA_IPC || (facts.same_process && facts.same_gpu);

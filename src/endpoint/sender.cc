@@ -10,6 +10,8 @@ constexpr size_t kStreamFrames = 16;  // of one stream before it is the next one
 
 void Sender::post(Request* request) {
   request->phase = Phase::kQueued;
+  request->granted = request->on_device ? 0 : UINT64_MAX;
+  request->border = 0;
   ++pair_.pending_sends;
   if (queue_.empty() && pair_.outbox.empty() && transmit(request)) return;
   queue_.push_back(request);
@@ -57,7 +59,9 @@ bool Sender::progress() {
   for (size_t turns = streams_.size(); turns-- > 0 && pair_.outbox.empty();) {
     Request* request = streams_.pop_front();
     uint64_t before = request->moved;
-    if (!push_stream(request)) {
+    if (end_crossing(request)) {
+      any = true;
+    } else if (!push_stream(request)) {
       any = any || request->moved != before;
       streams_.push_back(request);
     } else {
@@ -95,10 +99,14 @@ Sender::Lent Sender::lend(Request* request, const Frame& frame) {
 void Sender::end_lent(Request* request) {
   bool failed = request->flight->failed;
   request->flight.reset();
-  if (failed) {
-    pair_.finish(*request,
-                 error(OH_ERR_PEER_LOST, "UCX gave up sending %llu bytes to %s",
-                       static_cast<unsigned long long>(request->size), pair_.name.c_str()));
+  Status lost = !failed ? Status()
+                        : error(OH_ERR_PEER_LOST, "UCX gave up sending %llu bytes to %s",
+                                static_cast<unsigned long long>(request->size), pair_.name.c_str());
+  if (failed && request->crossing) stop_crossing(*request, lost);
+  if (request->crossing && !request->crossing->failure.ok()) {
+    streams_.push_back(request);
+  } else if (failed) {
+    pair_.finish(*request, lost);
   } else if (!request->status.ok()) {
     pair_.finish(*request, std::move(request->status));
   } else if (request->moved < request->size) {
@@ -187,14 +195,15 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
                 (request->on_device || pair_.they_reach_us ||
                  pair_.host->block_of(request->data, request->size));
   Transfer* transfer = direct ? transfers_.offer(request, /*source=*/true) : nullptr;
-  // From device memory nothing is streamed: it waits for a slot.
-  if (request->on_device && request->size > 0 && !transfer) return false;
+  // From device memory nothing is streamed where there are slots: it waits for one.
+  if (pair_.segment && request->on_device && request->size > 0 && !transfer) return false;
   if (transfer) {
     frame.slot = transfer->index;
     frame.number = transfer->sequence;
     frame.address = transfer->slot->owner_address;
     frame.region = transfer->slot->owner_block;
   }
+  if (!pair_.segment && request->pending()) frame.flags |= kNotYet;
   frame.op = request->op = pair_.ops.add(request);
   if (!pair_.push(frame)) {
     if (transfer) transfers_.withdraw(transfer);
@@ -203,6 +212,7 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
   }
   ++tag.number;
   request->phase = Phase::kOffered;
+  if (frame.flags & kNotYet) begin_crossing(request);
   return true;
 }
 
@@ -227,6 +237,36 @@ bool Sender::use_advert(Request* request, TagTx& tag) {
   return claimed;
 }
 
+void Sender::begin_crossing(Request* request) {
+  crossings_.begin(request, StagingDirection::kOut, request->op, request->size);
+}
+
+// What may go now.
+ByteView Sender::next_part(Request& request) {
+  uint64_t end = std::min(request.size, request.granted);
+  if (request.border) {
+    end = std::min(end, request.moved - request.moved % request.border + request.border);
+  }
+  if (request.crossing) return crossings_.filled(request, end);
+  if (end <= request.moved) return {};
+  return {request.data + request.moved, end - request.moved};
+}
+
+// The other side knows.
+void Sender::stop_crossing(Request& request, const Status& why) {
+  request.crossing->withdrawn = true;
+  crossings_.stop(*request.crossing, why);
+}
+
+// True when the request has ended, as it could not go on.
+bool Sender::end_crossing(Request* request) {
+  Crossing* crossing = request->crossing.get();
+  if (!crossing || crossing->failure.ok() || !crossing->is_quiet()) return false;
+  if (!crossing->withdrawn) withdraw(*request);
+  pair_.finish(*request, Status(crossing->failure));
+  return true;
+}
+
 // True when the whole message is on the wire; the request has ended then.
 bool Sender::push_stream(Request* request) {
   for (size_t i = 0; i < kStreamFrames && request->moved < request->size; ++i) {
@@ -234,8 +274,10 @@ bool Sender::push_stream(Request* request) {
     frame.type = FrameType::kData;
     frame.op = request->op;
     frame.address = request->moved;
-    frame.payload = request->data + request->moved;
-    frame.payload_size = request->size - request->moved;
+    const ByteView part = next_part(*request);
+    if (part.empty()) return false;
+    frame.payload = part.data();
+    frame.payload_size = part.size();
     if (pair_.ucx) {
       frame.payload_size = std::min<uint64_t>(frame.payload_size, pair_.ucx->most_lent());
       Lent lent = lend(request, frame);
@@ -263,9 +305,14 @@ void Sender::new_epoch() {
 }
 
 bool Sender::cancel(Request* request, const Status& status, bool give_up) {
-  if (request->flight) {
+  Crossing* crossing = request->crossing.get();
+  if (crossing && crossing->busy) {
+    if (give_up) crossings_.stop(*crossing, status);
+    return false;
+  }
+  if (request->flight || (crossing && crossing->copying())) {
     if (!give_up) return false;
-    lent_.erase(request);
+    (request->flight ? lent_ : streams_).erase(request);
     if (request->moved < request->size) withdraw(*request);
     pair_.leave_in_doubt(*request, status);
     return true;
@@ -304,10 +351,19 @@ void Sender::withdraw(const Request& request) {
 void Sender::on_cts(const Frame& frame) {
   Request* request = pair_.ops.find(frame.op);
   // Not there: it was withdrawn meanwhile, and our abort is on its way.
-  if (!request || request->kind != OpKind::kSend || request->phase != Phase::kOffered) return;
+  if (!request || request->kind != OpKind::kSend) return;
+  const uint64_t granted = frame.length ? frame.length : UINT64_MAX;
+  if (request->phase == Phase::kStream) {
+    request->granted = std::max(request->granted, granted);
+    if (request->crossing) crossings_.look_at(*request->crossing);
+  }
+  if (request->phase != Phase::kOffered) return;
   if (request->transfer && !transfers_.withdraw(request->transfer)) return;
   request->phase = Phase::kStream;
   request->moved = 0;
+  request->granted = granted;
+  request->border = frame.address;
+  if (request->on_device && !request->crossing) begin_crossing(request);
   streams_.push_back(request);
 }
 
@@ -324,11 +380,16 @@ void Sender::on_reject(const Frame& frame) {
             static_cast<unsigned long long>(frame.length));
   if (request->phase == Phase::kStream) {
     if (request->moved < request->size) send_abort(*request);
+    if (request->crossing) return stop_crossing(*request, refused);
     if (request->flight) {
       request->status = std::move(refused);  // once it is over
       return;
     }
     streams_.erase(request);
+  } else if (request->crossing) {
+    request->phase = Phase::kStream;
+    streams_.push_back(request);
+    return stop_crossing(*request, refused);
   } else if (request->phase != Phase::kOffered ||
              (request->transfer && !transfers_.withdraw(request->transfer))) {
     return;
@@ -366,7 +427,9 @@ Status Sender::on_advert(const Frame& frame) {
 
 void Sender::fail_all(const Status& status) {
   while (Request* request = queue_.pop_front()) pair_.finish(*request, status);
-  while (Request* request = streams_.pop_front()) pair_.finish(*request, status);
+  while (Request* request = streams_.pop_front()) {
+    request->crossing ? pair_.leave_in_doubt(*request, status) : pair_.finish(*request, status);
+  }
   while (Request* request = lent_.pop_front()) {
     request->flight->is_over() ? pair_.finish(*request, status)
                                : pair_.leave_in_doubt(*request, status);

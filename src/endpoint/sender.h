@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/list.h"
-#include "endpoint/pair.h"
+#include "endpoint/crossings.h"
 #include "endpoint/tag_table.h"
 #include "endpoint/transfers.h"
 
@@ -27,7 +27,8 @@ namespace oh {
 
 class Sender {
  public:
-  Sender(Pair& pair, Transfers& transfers) : pair_(pair), transfers_(transfers) {}
+  Sender(Pair& pair, Transfers& transfers, Crossings& crossings)
+      : pair_(pair), transfers_(transfers), crossings_(crossings) {}
 
   // Whether one more send may wait for its receive.
   bool has_room() const { return pair_.pending_sends < pair_.mine.max_pending; }
@@ -76,6 +77,10 @@ class Sender {
   bool transmit_rts(Request* request, TagTx& tag);
   bool use_advert(Request* request, TagTx& tag);
   bool push_stream(Request* request);
+  void begin_crossing(Request* request);
+  void stop_crossing(Request& request, const Status& why);
+  ByteView next_part(Request& request);
+  bool end_crossing(Request* request);
   // kTaken: the request is in lent_ until the channel is through with the part, or has failed.
   enum class Lent { kNoRoom, kTaken, kSent };
   Lent lend(Request* request, const Frame& frame);
@@ -90,6 +95,7 @@ class Sender {
 
   Pair& pair_;
   Transfers& transfers_;
+  Crossings& crossings_;
   TagTable<TagTx> tags_;
   List<Request, InQueue> queue_;    // not on the wire yet, in order
   List<Request, InQueue> streams_;  // on the wire, more to come

@@ -24,7 +24,8 @@ enum class FrameType : uint8_t {
   kEager = 1,  // a message, or its first part: tag, length, op, payload
   kData = 2,   // a later part: op, address = offset, payload; flag kReply: of a get
   kRts = 3,  // ready to send: tag, length, op; slot, number = its sequence, address, region = block
-  kCts = 4,  // stream it: op
+  kCts = 4,  // stream it: op; length = how far, 0: all of it; no part crosses a multiple of
+             // address, unless that is 0. The first may be followed by others, that say further
   kReject = 5,      // op ends at its sender: aux = status, length = capacity of the receive
   kAdvert = 6,      // a posted receive: tag, number, aux = epoch, length = capacity, slot,
                     // op = its sequence, address, region = block
@@ -41,7 +42,8 @@ enum class FrameType : uint8_t {
   kPad = 16,        // nothing: the ring goes on at its start
   kBatchEnd = 17,   // the sender of a batch has written it: op of its receive, length, number =
                     // path, aux = status
-  kLast = kBatchEnd,
+  kReady = 18,      // a message that was announced as kNotYet can go: op
+  kLast = kReady,
 };
 
 enum FrameFlags : uint8_t {
@@ -51,6 +53,7 @@ enum FrameFlags : uint8_t {
   kFlush = 8,     // kPut: acknowledge when all puts of this op are visible
   kOffer = 32,    // kAbort: the receive of a batch, op, whose offer has come with tag
   kBySlot = 16,   // kPut, kGet: the bytes go through a transfer: slot, number = its sequence
+  kNotYet = 64,   // kRts: earlier work on its memory is not done; kReady follows
 };
 
 inline constexpr uint32_t kNoSlot = UINT32_MAX;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/fake_driver.h"
+#include "sanitizers.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -111,6 +112,29 @@ LinkKind between_gpus(MemoryKind kind) {
               {"FAKE_CUDA", "devices=2"},
               {"ONEHOP_CUDA_LIBRARY", FAKE_CUDA_LIBRARY}};
   return made.with(kind);
+}
+
+LinkKind between_hosts(oh_path path, LinkKind kind) {
+  kind.path = path;
+  if (path == OH_PATH_SOCKET) {
+    kind.name += "_no_segment";
+    kind.env["ONEHOP_SEGMENT"] = "off";
+  } else {
+    kind.name += "_ucx_tcp";
+    kind.env["ONEHOP_TRANSPORT"] = "ucx";
+    kind.env["UCX_TLS"] = "tcp";
+    kind.env["UCX_NET_DEVICES"] = "lo";
+  }
+  return kind;
+}
+
+std::vector<LinkKind> device_message_kinds() {
+  std::vector<LinkKind> kinds;
+  for (MemoryKind kind : kDeviceKinds) kinds.push_back(between_gpus(kind));
+  LinkKind first = between_gpus(kDeviceKinds[0]);
+  kinds.push_back(between_hosts(OH_PATH_UCX, first));
+  if (!kSanitized) kinds.push_back(between_hosts(OH_PATH_SOCKET, first));
+  return kinds;
 }
 
 const char* name_of(MemoryKind kind) {

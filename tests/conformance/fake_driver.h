@@ -63,6 +63,11 @@ class SharedDevices {
 
 // Memory of this kind at both sides, each on a device of its own.
 LinkKind between_gpus(MemoryKind kind);
+// The same without shared memory, by UCX over tcp or by the control socket: messages are all there
+// is then.
+LinkKind between_hosts(oh_path path, LinkKind kind);
+// All ways of a message between devices.
+std::vector<LinkKind> device_message_kinds();
 #if defined(OH_THREAD_SANITIZER)  // slow: the kind that takes most threads and longest ways
 inline constexpr MemoryKind kDeviceKinds[] = {MemoryKind::kAsync};
 #else

@@ -4,7 +4,7 @@
 // processes and within one. On the fake driver, or on the machine's own with REAL_GPUS=1.
 #include <cstdlib>
 
-#include "conformance/sides.h"
+#include "conformance/fake_driver.h"
 #include "sanitizers.h"
 
 namespace conformance {
@@ -69,6 +69,14 @@ LinkKind with_worker(LinkKind kind) {
   return kind;
 }
 
+// Everybody waits for the only buffer there is, again and again.
+LinkKind few_buffers(LinkKind kind) {
+  kind.name += "_few_buffers";
+  kind.env["ONEHOP_STAGING_BUFFER"] = "65536";
+  kind.env["ONEHOP_STAGING_BUFFERS"] = "1";
+  return kind;
+}
+
 // The second side has no GPU at all.
 LinkKind host_endpoint(LinkKind kind) {
   kind.name += "_endpoint";
@@ -116,7 +124,25 @@ std::vector<LinkKind> gpu_kinds() {
   return kinds;
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpu, Conformance, ::testing::ValuesIn(gpu_kinds()), name_of);
+std::vector<LinkKind> between_hosts_kinds() {
+  using enum MemoryKind;
+  LinkKind malloc = same("malloc", kMalloc, OH_PATH_UCX);
+  LinkKind host = gpu_kind("malloc_and_host", kMalloc, kPrivate, OH_PATH_UCX);
+  if (kSanitized) return {between_hosts(OH_PATH_UCX, malloc)};
+  return {
+      between_hosts(OH_PATH_UCX, malloc),
+      between_hosts(OH_PATH_SOCKET, malloc),
+      few_buffers(between_hosts(OH_PATH_UCX, malloc)),
+      between_hosts(OH_PATH_UCX, host_endpoint(host)),
+      between_hosts(OH_PATH_UCX, same("async", kAsync, OH_PATH_UCX)),
+  };
+}
+
+constexpr auto name = [](const auto& test) { return test.param.name; };
+INSTANTIATE_TEST_SUITE_P(GpuBetweenHosts, Messages, ::testing::ValuesIn(between_hosts_kinds()),
+                         name);
+INSTANTIATE_TEST_SUITE_P(Gpu, Conformance, ::testing::ValuesIn(gpu_kinds()), name);
+INSTANTIATE_TEST_SUITE_P(Gpu, Messages, ::testing::ValuesIn(gpu_kinds()), name);
 
 }  // namespace
 }  // namespace conformance

@@ -20,6 +20,8 @@ class GpuDeaths : public ::testing::TestWithParam<MemoryKind> {
   void exchange_and_die(bool survivor_sends);
 };
 
+class GpuDeathsInMessages : public ::testing::TestWithParam<LinkKind> {};
+
 void pass(onehop::Peer& peer, Buffer& buffer, bool sends, uint64_t seed) {
   if (sends) {
     buffer.fill(seed);
@@ -166,7 +168,7 @@ TEST_P(GpuDeaths, OfWhoSentFirst) { exchange_and_die(/*survivor_sends=*/false); 
 TEST_P(GpuDeaths, OfWhoReceivedFirst) { exchange_and_die(/*survivor_sends=*/true); }
 
 // While our engine copies to it: the engine does not stop with the peer.
-TEST_P(GpuDeaths, WhileOurEngineCopies) {
+TEST_P(GpuDeathsInMessages, WhileOurEngineCopies) {
   auto survivor = [&](Side& victim, Side& next) {
     victim.connect();
     Buffer mine = victim.buffer(kSize);
@@ -188,12 +190,11 @@ TEST_P(GpuDeaths, WhileOurEngineCopies) {
     go_on(victim, next, in, out, mine);
   };
   run_apart_with_victim(
-      between_gpus(GetParam()), survivor,
-      [](Side& side) { exchange_for_ever(side, /*held=*/false); }, next_peer);
+      GetParam(), survivor, [](Side& side) { exchange_for_ever(side, /*held=*/false); }, next_peer);
 }
 
 // While its engine copies from us and to us: that ends with it.
-TEST_P(GpuDeaths, WhileItsEngineCopies) {
+TEST_P(GpuDeathsInMessages, WhileItsEngineCopies) {
   auto survivor = [&](Side& victim, Side& next) {
     victim.connect();
     Buffer mine = victim.buffer(kSize);
@@ -208,10 +209,11 @@ TEST_P(GpuDeaths, WhileItsEngineCopies) {
     go_on(victim, next, in, out, mine);
   };
   run_apart_with_victim(
-      between_gpus(GetParam()), survivor,
-      [](Side& side) { exchange_for_ever(side, /*held=*/true); }, next_peer);
+      GetParam(), survivor, [](Side& side) { exchange_for_ever(side, /*held=*/true); }, next_peer);
 }
 
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuDeathsInMessages, ::testing::ValuesIn(device_message_kinds()),
+                         [](const auto& test) { return test.param.name; });
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuDeaths, ::testing::ValuesIn(kDeviceKinds),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 

@@ -15,14 +15,20 @@ using namespace std::chrono_literals;
 
 constexpr size_t kSize = 1'000'000;
 
+// One side often says nothing for a while.
+LinkKind with_progress(LinkKind kind) {
+  kind.env["ONEHOP_PROGRESS_THREAD"] = "on";
+  return kind;
+}
+
+class GpuPendingMessages : public ::testing::TestWithParam<LinkKind> {
+ protected:
+  LinkKind kind() const { return with_progress(GetParam()); }
+};
+
 class GpuPending : public ::testing::TestWithParam<MemoryKind> {
  protected:
-  LinkKind kind() const {
-    LinkKind made = between_gpus(GetParam());
-    // One side often says nothing for a while.
-    made.env["ONEHOP_PROGRESS_THREAD"] = "on";
-    return made;
-  }
+  LinkKind kind() const { return with_progress(between_gpus(GetParam())); }
 };
 
 // A stream that does nothing until it is let go, and what waits behind it.
@@ -69,7 +75,7 @@ void pass_beside(Side& side, uint64_t tag) {
 }
 
 // The sender's bytes are written by work that is not done when isend is called.
-TEST_P(GpuPending, ASendWaits) {
+TEST_P(GpuPendingMessages, ASendWaits) {
   run_pair(
       kind(),
       [&](Side& side) {
@@ -107,7 +113,7 @@ TEST_P(GpuPending, ASendWaits) {
 }
 
 // The receiver's memory is still in use when irecv is called: earlier work reads it.
-TEST_P(GpuPending, AReceiveIsLeftAlone) {
+TEST_P(GpuPendingMessages, AReceiveIsLeftAlone) {
   run_pair(
       kind(),
       [&](Side& side) {
@@ -198,7 +204,7 @@ TEST_P(GpuPending, APutWaits) {
 
 // A deadline while earlier work is pending: the operation ends at it, and what it left alone stays
 // so when that work has ended.
-TEST_P(GpuPending, ADeadlineEndsIt) {
+TEST_P(GpuPendingMessages, ADeadlineEndsIt) {
   Role role = [&](Side& side) {
     bool sends = side.number() == 0;
     for (int pends : {0, 1}) {
@@ -244,7 +250,7 @@ TEST_P(GpuPending, ADeadlineEndsIt) {
 
 // The engine stands still: TIMEOUT or IN_DOUBT, and the buffer is free only when it cannot be
 // touched any more.
-TEST_P(GpuPending, ADeadlineWhileTheEngineIsHeld) {
+TEST_P(GpuPendingMessages, ADeadlineWhileTheEngineIsHeld) {
   for (int held : {0, 1}) {
     SCOPED_TRACE("side " + std::to_string(held) + " is held");
     Role role = [&, held](Side& side) {
@@ -385,6 +391,8 @@ TEST_P(GpuPending, RegisteredAgainInFlight) {
       });
 }
 
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuPendingMessages, ::testing::ValuesIn(device_message_kinds()),
+                         [](const auto& test) { return test.param.name; });
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuPending, ::testing::ValuesIn(kDeviceKinds),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 

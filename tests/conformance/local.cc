@@ -3,12 +3,14 @@
 
 namespace conformance {
 
-INSTANTIATE_TEST_SUITE_P(
-    Local, Conformance,
-    ::testing::Values(
-        LinkKind{.name = "threads", .processes = false, .path = OH_PATH_LOCAL},
-        LinkKind{.name = "threads_shared_memory", .processes = false, .path = OH_PATH_LOCAL}.with(
-            MemoryKind::kShared)),
-    [](const auto& test) { return test.param.name; });
+std::vector<LinkKind> local_kinds() {
+  LinkKind threads{.name = "threads", .processes = false, .path = OH_PATH_LOCAL};
+  LinkKind shared = threads.with(MemoryKind::kShared);
+  shared.name += "_shared_memory";
+  return {threads, shared};
+}
+
+INSTANTIATE_TEST_SUITE_P(Local, Conformance, ::testing::ValuesIn(local_kinds()), name_of);
+INSTANTIATE_TEST_SUITE_P(Local, Messages, ::testing::ValuesIn(local_kinds()), name_of);
 
 }  // namespace conformance

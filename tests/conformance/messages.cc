@@ -18,7 +18,7 @@ const std::vector<size_t> kSizes = {
     400,   511,   512,   513,   1024,  2032,   2047,   2048,   2049,   4096,    16383,   16384,
     16385, 32768, 65535, 65536, 65537, 131072, 262144, 300001, 524288, 1000003, 1048576, 5000011};
 
-TEST_P(Conformance, EverySizeArrivesWhole) {
+TEST_P(Messages, EverySizeArrivesWhole) {
   run(
       [](Side& side) {
         for (size_t i = 0; i < kSizes.size(); ++i) {
@@ -53,7 +53,7 @@ TEST_P(Conformance, EverySizeArrivesWhole) {
 }
 
 // Both blocking and not, receives before and after their messages.
-TEST_P(Conformance, EverySizeWhateverComesFirst) {
+TEST_P(Messages, EverySizeWhateverComesFirst) {
   for (bool receive_first : {true, false}) {
     run(
         [&](Side& side) {
@@ -82,7 +82,7 @@ TEST_P(Conformance, EverySizeWhateverComesFirst) {
 }
 
 // Send k matches receive k of the same tag, whatever path each takes and whoever is first.
-TEST_P(Conformance, MessagesOfOneTagKeepTheirOrder) {
+TEST_P(Messages, MessagesOfOneTagKeepTheirOrder) {
   const std::vector<size_t> sizes = {8, 40000, 100, 200000, 3000, 17000, 64, 1 << 20, 16384, 1};
   constexpr size_t kCount = 200;
   run(
@@ -115,7 +115,7 @@ TEST_P(Conformance, MessagesOfOneTagKeepTheirOrder) {
       });
 }
 
-TEST_P(Conformance, TagsDoNotMix) {
+TEST_P(Messages, TagsDoNotMix) {
   run(
       [](Side& side) {
         for (uint64_t tag : {uint64_t{5}, uint64_t{0}, uint64_t{OH_TAG_MAX}, uint64_t{7}}) {
@@ -131,7 +131,7 @@ TEST_P(Conformance, TagsDoNotMix) {
       });
 }
 
-TEST_P(Conformance, AnyTagTakesTheOldest) {
+TEST_P(Messages, AnyTagTakesTheOldest) {
   run(
       [](Side& side) {
         Buffer large = side.buffer(100000);
@@ -155,7 +155,7 @@ TEST_P(Conformance, AnyTagTakesTheOldest) {
 }
 
 // A wildcard and a tag compete for the same messages: the one posted first wins.
-TEST_P(Conformance, WildcardsKeepThePostingOrder) {
+TEST_P(Messages, WildcardsKeepThePostingOrder) {
   constexpr size_t kSize = 50000;
   run(
       [](Side& side) {
@@ -187,7 +187,7 @@ TEST_P(Conformance, WildcardsKeepThePostingOrder) {
       });
 }
 
-TEST_P(Conformance, AnySourceNamesTheSender) {
+TEST_P(Messages, AnySourceNamesTheSender) {
   run([](Side& side) { side.peer().send("x", 1, 4); },
       [](Side& side) {
         char got = 0;
@@ -198,7 +198,7 @@ TEST_P(Conformance, AnySourceNamesTheSender) {
 }
 
 // A longer message is an error at the receive, and the link stays in step.
-TEST_P(Conformance, LongerMessagesAreErrors) {
+TEST_P(Messages, LongerMessagesAreErrors) {
   const std::vector<size_t> sizes = {64, 3000, 100000, 3000000};
   run(
       [&](Side& side) {
@@ -246,7 +246,7 @@ TEST_P(Conformance, LongerMessagesAreErrors) {
       });
 }
 
-TEST_P(Conformance, BothSidesSendFirst) {
+TEST_P(Messages, BothSidesSendFirst) {
   constexpr size_t kSize = 700001;
   run_both([](Side& side) {
     Buffer out = side.buffer(kSize);
@@ -262,7 +262,7 @@ TEST_P(Conformance, BothSidesSendFirst) {
 }
 
 // More than fits anywhere: rings, credit, slots. Everything waits its turn and arrives.
-TEST_P(Conformance, FloodsAreBoundedAndArrive) {
+TEST_P(Messages, FloodsAreBoundedAndArrive) {
   constexpr size_t kCount = 3000;
   constexpr size_t kSize = 1024;
   run(
@@ -284,7 +284,7 @@ TEST_P(Conformance, FloodsAreBoundedAndArrive) {
       });
 }
 
-TEST_P(Conformance, ThreadsShareAPeer) {
+TEST_P(Messages, ThreadsShareAPeer) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 100;
   run_both([](Side& side) {
@@ -311,7 +311,7 @@ TEST_P(Conformance, ThreadsShareAPeer) {
 }
 
 // Everything mixed: sizes, tags, who is first, what is cancelled. TRAFFIC_SEED: another mixture.
-TEST_P(Conformance, RandomTraffic) {
+TEST_P(Messages, RandomTraffic) {
   const char* given = std::getenv("TRAFFIC_SEED");
   auto seed = static_cast<uint32_t>(given ? std::atoi(given) : 1);
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -363,7 +363,7 @@ TEST_P(Conformance, RandomTraffic) {
       });
 }
 
-TEST_P(Conformance, ManyTagsDoNotPileUp) {
+TEST_P(Messages, ManyTagsDoNotPileUp) {
   constexpr uint64_t kTags = 40000;
   run(
       [](Side& side) {

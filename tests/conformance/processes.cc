@@ -32,5 +32,6 @@ std::vector<LinkKind> process_kinds() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shm, Conformance, ::testing::ValuesIn(process_kinds()), name_of);
+INSTANTIATE_TEST_SUITE_P(Shm, Messages, ::testing::ValuesIn(process_kinds()), name_of);
 
 }  // namespace conformance

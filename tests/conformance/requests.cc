@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_P(Conformance, AReceiveWithoutMessageEndsAtItsDeadline) {
+TEST_P(Messages, AReceiveWithoutMessageEndsAtItsDeadline) {
   run(
       [](Side& side) {
         side.sync();
@@ -54,7 +54,7 @@ TEST_P(Conformance, AReceiveWithoutMessageEndsAtItsDeadline) {
       });
 }
 
-TEST_P(Conformance, ASendWithoutReceiveEndsAtItsDeadline) {
+TEST_P(Messages, ASendWithoutReceiveEndsAtItsDeadline) {
   constexpr size_t kSize = 1000000;
   run(
       [](Side& side) {
@@ -81,7 +81,7 @@ TEST_P(Conformance, ASendWithoutReceiveEndsAtItsDeadline) {
 }
 
 // Numbers stay right when a receive in the middle is taken back: the others keep their order.
-TEST_P(Conformance, CancelledReceivesLeaveTheOrder) {
+TEST_P(Messages, CancelledReceivesLeaveTheOrder) {
   constexpr size_t kSize = 60000;
   run(
       [](Side& side) {
@@ -118,7 +118,7 @@ TEST_P(Conformance, CancelledReceivesLeaveTheOrder) {
       });
 }
 
-TEST_P(Conformance, CancelledSendsLeaveTheOrder) {
+TEST_P(Messages, CancelledSendsLeaveTheOrder) {
   constexpr size_t kSize = 60000;
   run(
       [](Side& side) {
@@ -145,7 +145,7 @@ TEST_P(Conformance, CancelledSendsLeaveTheOrder) {
       });
 }
 
-TEST_P(Conformance, FinishedRequestsCannotBeCancelled) {
+TEST_P(Messages, FinishedRequestsCannotBeCancelled) {
   run(
       [](Side& side) {
         onehop::Request request = side.peer().isend("abc", 3);
@@ -159,7 +159,7 @@ TEST_P(Conformance, FinishedRequestsCannotBeCancelled) {
       });
 }
 
-TEST_P(Conformance, DroppedRequestsGoOn) {
+TEST_P(Messages, DroppedRequestsGoOn) {
   constexpr size_t kSize = 200000;
   run(
       [](Side& side) {
@@ -183,7 +183,7 @@ TEST_P(Conformance, DroppedRequestsGoOn) {
       });
 }
 
-TEST_P(Conformance, TooManyPendingSendsMeetBackPressure) {
+TEST_P(Messages, TooManyPendingSendsMeetBackPressure) {
   LinkKind kind = GetParam();
   kind.env["ONEHOP_MAX_PENDING"] = "100";
   kind.env["ONEHOP_EAGER_CREDIT"] = "0";
@@ -217,7 +217,7 @@ TEST_P(Conformance, TooManyPendingSendsMeetBackPressure) {
 }
 
 // What the link did last can be read, and a timeout leaves it in a file when it was asked to.
-TEST_P(Conformance, TheLastOperationsAreRemembered) {
+TEST_P(Messages, TheLastOperationsAreRemembered) {
   std::string folder = ::testing::TempDir();
   setenv("ONEHOP_FLIGHT_DIR", folder.c_str(), 1);
   run(
@@ -248,7 +248,7 @@ TEST_P(Conformance, TheLastOperationsAreRemembered) {
   unsetenv("ONEHOP_FLIGHT_DIR");
 }
 
-TEST_P(Conformance, WrongArgumentsAreRefusedAtOnce) {
+TEST_P(Messages, WrongArgumentsAreRefusedAtOnce) {
   run_both([](Side& side) {
     char byte = 0;
     onehop::Peer& peer = side.peer();
@@ -273,7 +273,7 @@ TEST_P(Conformance, WrongArgumentsAreRefusedAtOnce) {
   });
 }
 
-TEST_P(Conformance, AClosedLinkEndsWhatWaitsOnIt) {
+TEST_P(Messages, AClosedLinkEndsWhatWaitsOnIt) {
   run(
       [](Side& side) {
         side.sync();
@@ -295,7 +295,7 @@ TEST_P(Conformance, AClosedLinkEndsWhatWaitsOnIt) {
 }
 
 // What was sent before the link was closed still arrives.
-TEST_P(Conformance, MessagesOutliveTheirSender) {
+TEST_P(Messages, MessagesOutliveTheirSender) {
   if (on_device(GetParam().memory[0])) {
     GTEST_SKIP() << "a send from device memory ends when its receive has taken it";
   }
@@ -321,7 +321,7 @@ TEST_P(Conformance, MessagesOutliveTheirSender) {
       });
 }
 
-TEST_P(Conformance, WaitsWakeSleepers) {
+TEST_P(Messages, WaitsWakeSleepers) {
   run(
       [](Side& side) {
         for (int i = 0; i < 5; ++i) {
@@ -340,7 +340,7 @@ TEST_P(Conformance, WaitsWakeSleepers) {
       });
 }
 
-TEST_P(Conformance, InfoSaysWhatTheLinkIs) {
+TEST_P(Messages, InfoSaysWhatTheLinkIs) {
   run_both([](Side& side) {
     oh_peer_info info = side.peer().info();
     EXPECT_EQ(info.path, side.kind().host_path());

@@ -132,8 +132,10 @@ TEST(SelectionTest, MessagesOfDeviceMemoryTakeTheShortestPath) {
       {theirs, kHost, kDevice, kAny, OH_PATH_RELAY, Method::kStream, "an engine drains"},
       {no_device, kDevice, kHost, 8, OH_PATH_NONE, Method::kNone, "not pinned"},
       {no_device, kHost, kDevice, kAny, OH_PATH_RELAY, Method::kStream, "an engine drains"},
-      {socket, kDevice, kDevice, 8, OH_PATH_NONE, Method::kNone, "another host"},
-      {socket, kHost, kDevice, 8, OH_PATH_NONE, Method::kNone, "another host"},
+      {socket, kDevice, kDevice, 8, OH_PATH_SOCKET, Method::kStream, "pinned host memory"},
+      {socket, kHost, kDevice, 8, OH_PATH_INLINE, Method::kInline, "receiver's engine"},
+      {socket, kHost, kDevice, 401, OH_PATH_SOCKET, Method::kEager, "another host"},
+      {socket, kHost, kDevice, kAny, OH_PATH_SOCKET, Method::kStream, "another host"},
   };
   for (const Row& row : table) {
     Choice choice = choose_message(row.facts, row.source, row.target, row.size);

@@ -103,10 +103,10 @@ class UcxChannel final : public CountedCredit {
   void pop();
   // Lets the payload of the frame at hand come, where that is still at the sender (Frame::remote).
   std::shared_ptr<Flight> fetch(const Frame& frame, uint8_t* to);
-  // From now on the parts (kData) of that message go straight to where they belong, until
-  // forbid(): afterwards nothing is written there.
-  void expect(uint64_t op, uint8_t* to, uint64_t length);
-  void forbid(uint64_t op);
+  // From now on what comes in parts (kData) of bytes [begin, begin + size) of that message goes
+  // straight to `to`, until forbid(), of these or of all: afterwards nothing is written there.
+  void expect(uint64_t op, uint8_t* to, uint64_t begin, uint64_t size);
+  void forbid(uint64_t op, std::optional<uint64_t> begin = {});
   UcxWorker& worker() { return *worker_; }
 
   // Frames sent and received so far.
@@ -140,7 +140,8 @@ class UcxChannel final : public CountedCredit {
   struct Place {
     uint64_t op;
     uint8_t* to;
-    uint64_t length;
+    uint64_t begin;
+    uint64_t size;
   };
   struct Batch {
     std::vector<Arrival> arrivals;

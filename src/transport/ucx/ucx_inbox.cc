@@ -76,22 +76,25 @@ ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, 
   return taken;
 }
 
-void UcxChannel::expect(uint64_t op, uint8_t* to, uint64_t length) {
+void UcxChannel::expect(uint64_t op, uint8_t* to, uint64_t begin, uint64_t size) {
   SpinGuard guard(worker_->lock);
-  places_.push_back({op, to, length});
+  places_.push_back({op, to, begin, size});
 }
 
-void UcxChannel::forbid(uint64_t op) {
+void UcxChannel::forbid(uint64_t op, std::optional<uint64_t> begin) {
   SpinGuard guard(worker_->lock);
-  std::erase_if(places_, [op](const Place& place) { return place.op == op; });
+  std::erase_if(places_, [&](const Place& place) {
+    return place.op == op && (!begin || place.begin == *begin);
+  });
 }
 
 // False: it goes nowhere that is known.
 bool UcxChannel::place(const FrameBody& body, const void* data, size_t size) {
   for (const Place& place : places_) {
-    if (place.op != body.op) continue;
-    if (body.address > place.length || size > place.length - body.address) return false;
-    std::memcpy(place.to + body.address, data, size);
+    if (place.op != body.op || body.address < place.begin) continue;
+    const uint64_t offset = body.address - place.begin;
+    if (offset > place.size || size > place.size - offset) continue;
+    std::memcpy(place.to + offset, data, size);
     return true;
   }
   return false;

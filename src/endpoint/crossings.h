@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Crossings: device memory over links without shared memory. The engine copies chunks into pinned
+// buffers while the channel sends those before them; at the other side it copies chunks out while
+// the next ones come.
+//
+//   sender   CTS says how far ▶ take a buffer ▶ engine ▶ send ▶ give it back
+//   receiver take buffers ▶ CTS says how far ▶ bytes come ▶ engine ▶ give them back, take, CTS ...
+//
+// Buffers are taken only for what can go on by itself: earlier work on the memory is done, and the
+// other side has room (sender). So nobody holds buffers that waits for somebody else's, and a
+// message without one waits for its turn.
+//
+// Threading: guarded by the pair's lock, but for calls to the driver, which are made without it.
+#pragma once
+
+#include "endpoint/pair.h"
+
+namespace oh {
+
+class Crossings {
+ public:
+  explicit Crossings(Pair& pair) : pair_(pair) {}
+  ~Crossings();
+
+  bool empty() const { return idle_[0].empty() && idle_[1].empty() && holding_.empty(); }
+  // A send that was let go, or has to wait for its producer; or a receive whose message was
+  // announced as `op`.
+  Crossing& begin(Request* request, StagingDirection direction, uint64_t op, uint64_t length);
+
+  // Of a send: what of the bytes from `request.moved` on can be sent, at most to `limit`; none when
+  // the engine has yet to copy them. What lies before is given back.
+  ByteView filled(Request& request, uint64_t limit);
+  // Of a receive: where `size` bytes at `offset` go, null if they were not asked for.
+  uint8_t* place(Crossing& crossing, uint64_t offset, uint64_t size) const;
+
+  bool progress() OH_NO_THREAD_ANALYSIS;
+  // The other side has said something of it.
+  void look_at(Crossing& crossing);
+  // It does not go on, and ends once no engine is at its memory.
+  void stop(Crossing& crossing, Status why);
+  // The same of a receive whose message will not come: it waits for another one then.
+  void withdraw(Crossing& crossing);
+  // A receive that was stopped and is to end now.
+  Request* next_stopped() { return any_stopped_ ? stopped_receive() : nullptr; }
+  // Ends the receives whose bytes are all here. False while threads of ours are at work.
+  bool fail_all(const Status& status);
+
+ private:
+  using List = Crossing::List;
+  // What a crossing can do next.
+  enum class Step { kNothing, kCopy, kCheck, kAskProducer, kTake };
+  Step next_step(Crossing& crossing);
+  bool take_step(const std::shared_ptr<Crossing>& held, Step step) OH_NO_THREAD_ANALYSIS;
+  Request* stopped_receive();
+  bool step_idle(List& idle) OH_NO_THREAD_ANALYSIS;
+  List& idle_of(const Crossing& crossing) { return idle_[static_cast<size_t>(crossing.direction)]; }
+  uint64_t may_begin(const Crossing& crossing) const;
+  Status open(Crossing& crossing);
+  Status copy(Crossing& crossing, Crossing::Chunk& chunk);
+  bool settle(Crossing& crossing);
+  void grant(const Crossing& crossing);
+  void release_until(Crossing& crossing, uint64_t end);
+  void close(Crossing& crossing);
+  bool reap(Crossing& crossing);
+  StagingPool& pool() const { return *pair_.staging; }
+
+  Pair& pair_;
+  List idle_[2];     // without a buffer, by direction
+  List holding_;     // with some, or about to take one
+  size_t turn_ = 0;  // the direction to begin with
+  bool any_stopped_ = false;
+};
+
+}  // namespace oh
