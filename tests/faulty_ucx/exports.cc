@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The entry points: each asks the rules, and goes to the real library where none strikes. What has
+// to be known about a call beyond that is in the overloads of Call.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <type_traits>
+
+#include "control.h"
+#include "requests.h"
+
+namespace oh::ucx::faulty {
+namespace {
+
+struct Table {
+#define FAULTY_UCX_POINTER(name, symbol, result, parameters) result(*symbol) parameters;
+  OH_UCX_FUNCTIONS(FAULTY_UCX_POINTER)
+#undef FAULTY_UCX_POINTER
+};
+
+Table load() {
+  const char* path = getenv("FAULTY_UCX_REAL");
+  void* handle = dlopen(path ? path : "libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    fprintf(stderr, "libucp-faulty.so: no UCX behind it: %s\n", dlerror());
+    abort();
+  }
+  Table table;
+#define FAULTY_UCX_FIND(name, symbol, result, parameters) \
+  table.symbol = reinterpret_cast<result(*) parameters>(dlsym(handle, #symbol));
+  OH_UCX_FUNCTIONS(FAULTY_UCX_FIND)
+#undef FAULTY_UCX_FIND
+  return table;
+}
+
+const Table& real() {
+  static const Table table = load();
+  return table;
+}
+
+// What is open, and whose it is.
+struct Opened {
+  struct Link {
+    Worker worker;
+    Endpoint endpoint;
+    EndpointParams params;
+  };
+  std::mutex mutex;
+  std::vector<Link> links;  // in the order in which they were made
+  std::atomic<size_t> configs{0};
+  std::atomic<size_t> workers{0};
+  std::atomic<size_t> addresses{0};
+  std::atomic<size_t> requests{0};  // of the real library's
+  std::atomic<size_t> data{0};
+
+  static Opened& instance() {
+    static auto* const only = new Opened;  // outlives every thread
+    return *only;
+  }
+  std::optional<Link> oldest(Worker worker) {
+    std::lock_guard lock(mutex);
+    for (const Link& link : links) {
+      if (link.worker == worker) return link;
+    }
+    return {};
+  }
+  Worker worker_of(Endpoint endpoint) {
+    std::lock_guard lock(mutex);
+    for (const Link& link : links) {
+      if (link.endpoint == endpoint) return link.worker;
+    }
+    return nullptr;
+  }
+};
+
+StatusPointer counted(StatusPointer pointer) {
+  if (pointer && !is_error(pointer)) ++Opened::instance().requests;
+  return pointer;
+}
+
+StatusPointer refused(const Owner& owner, const Strike& strike) {
+  if (strike.when != When::kNow) return Requests::instance().add(owner, strike);
+  return reinterpret_cast<void*>(intptr_t{strike.code});
+}
+
+// A handler of active messages, whose `kept` data is counted.
+Code on_message(void* context, const void* header, size_t header_size, void* data, size_t size,
+                const AmReceived* received) {
+  const auto* handler = static_cast<const AmHandler*>(context);
+  const Code code = handler->callback(handler->context, header, header_size, data, size, received);
+  if (code == kInProgress) ++Opened::instance().data;
+  return code;
+}
+
+// A call that no rule has struck, by its symbol.
+template <Symbol kSymbol>
+struct Call {
+  template <typename Real, typename... Arguments>
+  static auto pass(Real call, Arguments... arguments) {
+    return call(arguments...);
+  }
+};
+
+#define FAULTY_UCX_CALL(symbol) \
+  template <>                   \
+  struct Call<Symbol::symbol>
+
+FAULTY_UCX_CALL(ucp_config_read){
+    template <typename Real>
+    static Code pass(Real call, const char* prefix, const char* file,
+                     Config* config){const Code code = call(prefix, file, config);
+if (code == kOk) ++Opened::instance().configs;
+return code;
+}  // namespace
+};  // namespace oh::ucx::faulty
+
+FAULTY_UCX_CALL(ucp_config_release){
+    template <typename Real>
+    static void pass(Real call, Config config){--Opened::instance().configs;
+call(config);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_worker_create){
+    template <typename Real>
+    static Code pass(Real call, Context context, const WorkerParams* params,
+                     Worker* worker){const Code code = call(context, params, worker);
+if (code == kOk) ++Opened::instance().workers;
+return code;
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_worker_destroy){
+    template <typename Real>
+    static void pass(Real call, Worker worker){--Opened::instance().workers;
+call(worker);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_worker_query){
+    template <typename Real>
+    static Code pass(Real call, Worker worker,
+                     WorkerAttributes* attributes){const Code code = call(worker, attributes);
+if (code == kOk && attributes->fields & WorkerAttributes::kAddress) {
+  ++Opened::instance().addresses;
+}
+return code;
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_worker_release_address){
+    template <typename Real>
+    static void pass(Real call, Worker worker, Address address){--Opened::instance().addresses;
+call(worker, address);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_worker_set_am_recv_handler){
+    template <typename Real>
+    static Code pass(Real call, Worker worker, const AmHandler* handler){AmHandler ours = *handler;
+ours.callback = on_message;
+ours.context = new AmHandler(*handler);  // for as long as UCX may call it
+return call(worker, &ours);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_worker_progress){
+    template <typename Real>
+    static unsigned pass(Real call, Worker worker){Requests::instance().end_due(worker);
+if (std::optional<Opened::Link> link = Opened::instance().oldest(worker)) {
+  if (std::optional<Strike> strike = Rules::instance().visit(Symbol::ucp_worker_progress)) {
+    link->params.on_error(link->params.on_error_context, link->endpoint, strike->code);
+  }
+}
+return call(worker);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_ep_create){
+    template <typename Real>
+    static Code pass(Real call, Worker worker, const EndpointParams* params,
+                     Endpoint* endpoint){const Code code = call(worker, params, endpoint);
+if (code != kOk) return code;
+Opened& opened = Opened::instance();
+std::lock_guard lock(opened.mutex);
+opened.links.push_back({worker, *endpoint, *params});
+return code;
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_ep_flush_nbx){template <typename Real> static StatusPointer pass(
+    Real call, Endpoint endpoint, const RequestParam* param){return counted(call(endpoint, param));
+}
+static StatusPointer fail(const Strike& strike, Endpoint endpoint, const RequestParam* param) {
+  return refused({Opened::instance().worker_of(endpoint), endpoint, param}, strike);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_ep_close_nbx){template <typename Real> static StatusPointer pass(
+    Real call, Endpoint endpoint, const RequestParam* param){Opened& opened = Opened::instance();
+const Worker worker = opened.worker_of(endpoint);
+{
+  std::lock_guard lock(opened.mutex);
+  std::erase_if(opened.links, [&](const auto& link) { return link.endpoint == endpoint; });
+}
+StatusPointer pointer = counted(call(endpoint, param));
+Requests::instance().cancel(worker, endpoint);
+return pointer;
+}
+static StatusPointer fail(const Strike& strike, Endpoint endpoint, const RequestParam* param) {
+  const Worker worker = Opened::instance().worker_of(endpoint);
+  StatusPointer pointer = pass(real().ucp_ep_close_nbx, endpoint, param);
+  if (pointer && !is_error(pointer)) {
+    --Opened::instance().requests;
+    real().ucp_request_free(pointer);
+  }
+  return refused({worker, endpoint, param}, strike);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_am_send_nbx){
+    template <typename Real, typename... Arguments>
+    static StatusPointer pass(Real call, Arguments... arguments){return counted(call(arguments...));
+}
+static StatusPointer fail(const Strike& strike, Endpoint endpoint, unsigned, const void*, size_t,
+                          const void*, size_t, const RequestParam* param) {
+  return refused({Opened::instance().worker_of(endpoint), endpoint, param}, strike);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_am_recv_data_nbx){template <typename Real, typename... Arguments>
+                                      static StatusPointer pass(Real call, Arguments... arguments){
+                                          StatusPointer pointer = counted(call(arguments...));
+if (!is_error(pointer)) --Opened::instance().data;
+return pointer;
+}
+// Its data is lost in UCX, too, when it fails at once.
+static StatusPointer fail(const Strike& strike, Worker worker, void* data, void*, size_t,
+                          const RequestParam* param) {
+  --Opened::instance().data;
+  if (strike.when == When::kLater) real().ucp_am_data_release(worker, data);
+  return refused({worker, nullptr, param}, strike);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_am_data_release){
+    template <typename Real>
+    static void pass(Real call, Worker worker, void* data){--Opened::instance().data;
+call(worker, data);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_request_check_status){template <typename Real>
+                                          static Code pass(Real call, void* request){Code code;
+return Requests::instance().check(request, &code) ? code : call(request);
+}
+}
+;
+
+FAULTY_UCX_CALL(ucp_request_free){
+    template <typename Real>
+    static void pass(Real call, void* request){if (Requests::instance().release(request)) return;
+--Opened::instance().requests;
+call(request);
+}
+}
+;
+
+#undef FAULTY_UCX_CALL
+
+template <Symbol kSymbol, typename Signature>
+struct Export;
+template <Symbol kSymbol, typename Result, typename... Arguments>
+struct Export<kSymbol, Result(Arguments...)> {
+  template <auto kMember>
+  static Result call(Arguments... arguments) {
+    // Progress asks by itself.
+    if constexpr (std::is_same_v<Result, Code> && kSymbol != Symbol::ucp_request_check_status) {
+      if (std::optional<Strike> strike = Rules::instance().visit(kSymbol)) return strike->code;
+    } else if constexpr (std::is_same_v<Result, StatusPointer>) {
+      if (std::optional<Strike> strike = Rules::instance().visit(kSymbol)) {
+        return Call<kSymbol>::fail(*strike, arguments...);
+      }
+    }
+    return Call<kSymbol>::pass(real().*kMember, arguments...);
+  }
+};
+
+}  // namespace
+}  // namespace oh::ucx::faulty
+
+// A function of our own cannot be written for each, since the list has no names of arguments: the
+// symbol stands for an instance of the template.
+#define FAULTY_UCX_EXPORT(name, symbol, result, parameters)                                     \
+  extern "C" {                                                                                  \
+  __attribute__((visibility("hidden"), used)) auto resolve_##symbol() -> result(*) parameters { \
+    using namespace oh::ucx::faulty;                                                            \
+    return &Export<Symbol::symbol, result parameters>::call<&Table::symbol>;                    \
+  }                                                                                             \
+  __attribute__((visibility("default"), ifunc("resolve_" #symbol))) result symbol parameters;   \
+  }
+namespace oh::ucx {
+OH_UCX_FUNCTIONS(FAULTY_UCX_EXPORT)
+}  // namespace oh::ucx
+
+extern "C" __attribute__((visibility("default"))) void faulty_ucx_counts(FaultyUcxCounts* counts) {
+  using oh::ucx::faulty::Opened;
+  using oh::ucx::faulty::Requests;
+  Opened& opened = Opened::instance();
+  std::lock_guard lock(opened.mutex);
+  *counts = {opened.configs.load(),
+             opened.workers.load(),
+             opened.addresses.load(),
+             opened.links.size(),
+             opened.requests.load() + Requests::instance().count(),
+             opened.data.load()};
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which calls fail, and how.
+//
+// Threading: any thread.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "platform/ucx/abi.h"
+
+namespace oh::ucx::faulty {
+
+enum class Symbol : int {
+#define FAULTY_UCX_MEMBER(name, symbol, result, parameters) symbol,
+  OH_UCX_FUNCTIONS(FAULTY_UCX_MEMBER)
+#undef FAULTY_UCX_MEMBER
+      kCount
+};
+
+enum class When { kNow, kLater, kNever };
+
+struct Strike {
+  Code code;
+  When when;
+};
+
+class Rules {
+ public:
+  // The first time with those of FAULTY_UCX.
+  static Rules& instance();
+
+  bool set(const std::string& text);
+  // Counts the call.
+  std::optional<Strike> visit(Symbol where);
+  uint64_t struck() const { return struck_.load(); }
+
+ private:
+  struct Rule {
+    Symbol where;
+    uint64_t left;  // calls until it strikes
+    bool forever;
+    Strike strike;
+  };
+  static std::optional<Rule> parse(const std::string& text);
+
+  std::atomic<uint64_t> struck_{0};
+  std::mutex mutex_;
+  std::vector<Rule> rules_;
+};
+
+}  // namespace oh::ucx::faulty
