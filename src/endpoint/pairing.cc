@@ -35,18 +35,16 @@ bool forces_ucx(const Endpoint& endpoint) { return endpoint.config().transport =
 // Our end of a link over UCX, to be connected once the other side has told of its own.
 // `network`: the other side is on another host.
 Status open_ucx(Endpoint& endpoint, bool network, LinkParts* parts, SideReport* report) {
-  Result<std::shared_ptr<UcxWorker>> worker = endpoint.ucx_worker();
-  if (!worker.ok()) {
-    report->why_no_ucx = worker.status().text();
-    return worker.status();
-  }
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<UcxWorker> worker, endpoint.ucx_worker());
   uint32_t key = 0;
   if (int result = os().getrandom(&key, sizeof(key)); result < 0) {
     return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
   }
-  parts->ucx = std::make_unique<UcxChannel>(std::move(*worker), endpoint.limits().eager_credit, key,
-                                            static_cast<uint64_t>(endpoint.config().ucx_chunk));
-  OH_ASSIGN_OR_RETURN(report->way, parts->ucx->own(network));
+  auto channel =
+      std::make_unique<UcxChannel>(std::move(worker), endpoint.limits().eager_credit, key,
+                                   static_cast<uint64_t>(endpoint.config().ucx_chunk));
+  OH_ASSIGN_OR_RETURN(report->way, channel->own(network));
+  parts->ucx = std::move(channel);
   return {};
 }
 
@@ -78,8 +76,9 @@ void show_nonce(Segment& segment, const Endpoint& endpoint) {
 // Why not, where one of the two goes by UCX and nothing else.
 Status check_forced(const Endpoint& endpoint, const LinkParts& parts) {
   if (!forces_ucx(endpoint) || parts.ucx) return {};
-  return error(OH_ERR_NOT_VIABLE, "ONEHOP_TRANSPORT=ucx, and there is no link to %s over UCX: %s",
-               parts.identity.label.c_str(), parts.why_no_ucx.c_str());
+  return error(
+      OH_ERR_NOT_VIABLE, "ONEHOP_TRANSPORT=ucx at %s, and there is no link to %s over UCX: %s",
+      endpoint.own_address().label.c_str(), parts.identity.label.c_str(), parts.why_no_ucx.c_str());
 }
 
 // Finds out whether we can reach the other side's memory; needs its nonce in the segment.
@@ -154,8 +153,7 @@ class Incoming final : public IncomingLink {
       parts_.ucx.reset();
       parts_.why_no_ucx = "the initiator could not use it: " + report->why_no_ucx;
     }
-    Result<std::shared_ptr<Peer>> peer =
-        finish_link(*endpoint_, std::move(parts_), std::move(socket), pid_, purpose_, false);
+    Result<std::shared_ptr<Peer>> peer = finish(std::move(socket));
     if (!peer.ok()) {
       OH_LOG(kWarn, "an incoming link failed: %s", peer.status().text().c_str());
       return;
@@ -165,6 +163,11 @@ class Incoming final : public IncomingLink {
   }
 
  private:
+  Result<std::shared_ptr<Peer>> finish(MessageSocket socket) {
+    OH_RETURN_IF_ERROR(check_forced(*endpoint_, parts_));
+    return finish_link(*endpoint_, std::move(parts_), std::move(socket), pid_, purpose_, false);
+  }
+
   std::shared_ptr<Endpoint> endpoint_;
   LinkPurpose purpose_;
   LinkParts parts_;
@@ -180,7 +183,8 @@ Status reach_by_ucx(Endpoint& endpoint, const SideReport& theirs, LinkParts* par
     return error(OH_ERR_NOT_VIABLE, "the acceptor cannot: %s", theirs.why_no_ucx.c_str());
   }
   OH_RETURN_IF_ERROR(parts->ucx->connect(theirs.way, endpoint.asked_inline()));
-  Deadline patience = Deadline::after(endpoint.config().hello_timeout_ns());
+  // The acceptor waits no longer than this for the verdict, and has begun before us.
+  Deadline patience = Deadline::after(endpoint.config().hello_timeout_ns() / 2);
   return parts->ucx->probe(patience.at() < deadline.at() ? patience : deadline);
 }
 
@@ -225,8 +229,9 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
   }
   LinkParts ours;
   bool network = !initiator.local() || forces_ucx(endpoint);
-  if (network && offer.ucx_allowed)
-    (void)open_ucx(endpoint, !initiator.local(), &ours, &offer).ok();
+  if (network && offer.ucx_allowed) {
+    offer.why_no_ucx = open_ucx(endpoint, !initiator.local(), &ours, &offer).text();
+  }
   offer.segment = segment != nullptr;
   offer.why_no_segment = why_no_segment;
   OH_ASSIGN_OR_RETURN(Initiator::Answer answer,
@@ -301,9 +306,10 @@ Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> en
       parts.ucx.reset();
       report.why_no_ucx = parts.why_no_ucx = opened.text();
     }
-  } else {
-    report.why_no_ucx = parts.why_no_ucx =
-        report.ucx_allowed ? theirs.why_no_ucx : "ONEHOP_TRANSPORT=socket at the acceptor";
+  } else if (!report.ucx_allowed) {
+    report.why_no_ucx = parts.why_no_ucx = "ONEHOP_TRANSPORT=socket at the acceptor";
+  } else if (!theirs.why_no_ucx.empty()) {
+    report.why_no_ucx = parts.why_no_ucx = "the initiator cannot: " + theirs.why_no_ucx;
   }
   OH_RETURN_IF_ERROR(check_forced(*endpoint, parts));
   LinkPurpose purpose = theirs.purpose;

@@ -128,6 +128,18 @@ void Side::drop_peer() {
 
 std::string name_of(const ::testing::TestParamInfo<LinkKind>& test) { return test.param.name; }
 
+// Asked in a process of its own.
+bool has_ucx() {
+  static const bool found = [] {
+    fflush(nullptr);
+    pid_t child = fork();
+    if (child == 0) _exit(oh::ucx::Library::open("").ok() ? 0 : 1);
+    int status = 0;
+    return waitpid(child, &status, 0) == child && status == 0;
+  }();
+  return found;
+}
+
 namespace {
 
 // The environment of a test; back to what it was when the test ends.
@@ -168,18 +180,6 @@ void expect_success(pid_t child, const char* who) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << who << " failed: " << status;
-}
-
-// Whether UCX is here; asked in a process of its own.
-bool has_ucx() {
-  static const bool found = [] {
-    fflush(nullptr);
-    pid_t child = fork();
-    if (child == 0) _exit(oh::ucx::Library::open("").ok() ? 0 : 1);
-    int status = 0;
-    return waitpid(child, &status, 0) == child && status == 0;
-  }();
-  return found;
 }
 
 // Does `work` in a process of its own; the test fails if it does.

@@ -141,6 +141,8 @@ void run_apart_with_victim(const LinkKind& kind, const Survivor& survivor, const
 // One function in `size` processes, which have nothing but their rank and an id for a communicator.
 using RankRole = std::function<void(uint32_t rank, const onehop::Bytes& unique_id)>;
 void run_ranks(const LinkKind& kind, uint32_t size, const RankRole& role);
+// Whether UCX is here.
+bool has_ucx();
 // Until not one instruction of the process runs any more.
 void await_stopped(int process);
 // What the suites that need processes are instantiated with.
