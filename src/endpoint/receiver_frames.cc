@@ -75,6 +75,8 @@ Receiver::Early* Receiver::keep_early(TagRx& tag, const Frame& frame) {
 }
 
 Status Receiver::on_data(const Frame& frame) {
+  // UCX may have fetched the part before and delivered this one at once.
+  if (!fetching_.empty()) (void)progress();
   Incoming* incoming = find_incoming(frame.op);
   // Not there: we rejected it, and the sender did not know yet.
   if (!incoming) return {};
