@@ -54,7 +54,8 @@ std::optional<Rules::Rule> Rules::parse(const std::string& text) {
   const bool forever = text[static_cast<size_t>(at)] == '+';
   if (sscanf(text.c_str() + at + (forever ? 1 : 0), "=%d%15s", &code, rest) < 1) return {};
   const std::string how = rest;
-  if ((how != "" && how != ":later" && how != ":never") || code > 0 || code <= kCodeLast) return {};
+  if ((!how.empty() && how != ":later" && how != ":never") || code > 0 || code <= kCodeLast)
+    return {};
   const When when = how == ":later" ? When::kLater : how == ":never" ? When::kNever : When::kNow;
   for (int i = 0; i < static_cast<int>(Symbol::kCount); ++i) {
     if (strcmp(name, kNames[i]) != 0) continue;
@@ -83,7 +84,9 @@ std::optional<Strike> Rules::visit(Symbol where) {
   std::lock_guard lock(mutex_);
   std::optional<Strike> strike;
   for (Rule& rule : rules_) {
-    if (rule.where != where || rule.left == 0 || --rule.left > 0) continue;
+    if (rule.where != where || rule.left == 0) continue;
+    --rule.left;
+    if (rule.left > 0) continue;
     if (rule.forever) rule.left = 1;
     strike = rule.strike;
   }
