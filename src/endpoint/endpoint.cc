@@ -230,9 +230,17 @@ Result<std::shared_ptr<Peer>> Endpoint::accept(Deadline deadline) {
 // Links may be held for longer than their endpoint.
 class Endpoint::Ear final : public UcxListener {
  public:
-  explicit Ear(std::weak_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+  Ear(std::weak_ptr<Endpoint> endpoint, std::shared_ptr<Node> node)
+      : endpoint_(std::move(endpoint)), node_(std::move(node)) {}
   void on_arrival() override {
     if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock()) endpoint->doorbell().ring();
+  }
+  // Whoever called UCX may look no more, while the other side waits.
+  void on_broken() override {
+    node_->watcher().post_at(0, [weak = endpoint_] {
+      std::shared_ptr<Endpoint> endpoint = weak.lock();
+      if (endpoint) endpoint->for_each_peer([](Peer& peer) { peer.progress(nullptr); });
+    });
   }
   void count_polled(int change) override {
     if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock()) endpoint->count_polled(change);
@@ -240,6 +248,7 @@ class Endpoint::Ear final : public UcxListener {
 
  private:
   std::weak_ptr<Endpoint> endpoint_;
+  std::shared_ptr<Node> node_;
 };
 
 Result<std::shared_ptr<UcxWorker>> Endpoint::ucx_worker() {
@@ -247,8 +256,9 @@ Result<std::shared_ptr<UcxWorker>> Endpoint::ucx_worker() {
   if (!ucx_watch_) {
     if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint is closed");
     OH_ASSIGN_OR_RETURN(const UcxContext* context, UcxContext::get(config_.ucx_library));
-    OH_ASSIGN_OR_RETURN(std::shared_ptr<UcxWorker> worker,
-                        UcxWorker::create(*context, std::make_shared<Ear>(weak_from_this())));
+    OH_ASSIGN_OR_RETURN(
+        std::shared_ptr<UcxWorker> worker,
+        UcxWorker::create(*context, std::make_shared<Ear>(weak_from_this(), node_)));
     auto watch = std::make_shared<UcxWatch>(node_, std::move(worker), [weak = weak_from_this()] {
       std::shared_ptr<Endpoint> endpoint = weak.lock();
       return endpoint && endpoint->poll_peers();

@@ -128,12 +128,15 @@ bool Receiver::progress() {
     }
     any = true;
     fetching_.erase(fetching_.begin() + static_cast<ptrdiff_t>(i));
-    bool failed = incoming->flight->failed;
-    incoming->flight.reset();
-    if (failed && incoming->request) {
+    std::shared_ptr<Flight> flight = std::move(incoming->flight);
+    Status broken;
+    if (flight->code != ucx::kOk) broken = pair_.ucx->broken_by(*flight);
+    if (!broken.ok() && incoming->request) {
       Request* request = std::exchange(incoming->request, nullptr);
-      Status lost = error(OH_ERR_PEER_LOST, "UCX gave up fetching a message of %llu bytes from %s",
-                          static_cast<unsigned long long>(incoming->length), pair_.name.c_str());
+      Status lost =
+          error(OH_ERR_PEER_LOST, "UCX gave up fetching a message of %llu bytes from %s: %s",
+                static_cast<unsigned long long>(incoming->length), pair_.name.c_str(),
+                broken.text().c_str());
       request->crossing ? crossings_.stop(*request->crossing, lost) : pair_.finish(*request, lost);
     }
     advance(incoming, incoming->fetched);

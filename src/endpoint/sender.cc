@@ -86,7 +86,7 @@ Sender::Lent Sender::lend(Request* request, const Frame& frame) {
   if (!flight) return Lent::kNoRoom;
   request->moved = frame.address + frame.payload_size;
   request->phase = Phase::kStream;
-  if (flight->is_over() && !flight->failed) return Lent::kSent;
+  if (flight->is_over() && flight->code == ucx::kOk) return Lent::kSent;
   request->flight = std::move(flight);
   if (request->flight->is_over()) {
     end_lent(request);
@@ -97,15 +97,17 @@ Sender::Lent Sender::lend(Request* request, const Frame& frame) {
 }
 
 void Sender::end_lent(Request* request) {
-  bool failed = request->flight->failed;
-  request->flight.reset();
-  Status lost = !failed ? Status()
-                        : error(OH_ERR_PEER_LOST, "UCX gave up sending %llu bytes to %s",
-                                static_cast<unsigned long long>(request->size), pair_.name.c_str());
-  if (failed && request->crossing) stop_crossing(*request, lost);
+  std::shared_ptr<Flight> flight = std::move(request->flight);
+  Status lost;
+  if (flight->code != ucx::kOk) {
+    lost = error(OH_ERR_PEER_LOST, "UCX gave up sending %llu bytes to %s: %s",
+                 static_cast<unsigned long long>(request->size), pair_.name.c_str(),
+                 pair_.ucx->broken_by(*flight).text().c_str());
+    if (request->crossing) stop_crossing(*request, lost);
+  }
   if (request->crossing && !request->crossing->failure.ok()) {
     streams_.push_back(request);
-  } else if (failed) {
+  } else if (!lost.ok()) {
     pair_.finish(*request, lost);
   } else if (!request->status.ok()) {
     pair_.finish(*request, std::move(request->status));

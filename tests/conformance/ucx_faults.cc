@@ -68,6 +68,7 @@ void run_faulty(const std::map<std::string, std::string>& env, const Role& role)
   LinkKind kind{.name = "faulty",
                 .env = {{"UCX_TLS", "tcp"},
                         {"UCX_NET_DEVICES", "lo"},
+                        {"UCX_LOG_LEVEL", "error"},
                         {"ONEHOP_INTERFACE", "127.0.0.1"},
                         {"ONEHOP_HELLO_TIMEOUT", "2"},
                         {"ONEHOP_LOG", "off"}},
@@ -202,6 +203,188 @@ INSTANTIATE_TEST_SUITE_P(Sides, UcxFaultsAtConnect,
                                                                       : "initiator_") +
                                   std::get<1>(test.param);
                          });
+
+// ---- Later ------------------------------------------------------------------------------------
+
+// One endpoint at each side with two links between them: the first is struck.
+struct Links {
+  explicit Links(Side& side) {
+    if (side.number() == 1) side.tell(endpoint.address());
+    const onehop::Bytes address = side.number() == 1 ? onehop::Bytes() : side.hear();
+    for (auto& peer : peers) {
+      peer = std::make_unique<onehop::Peer>(side.number() == 1 ? endpoint.accept(20s)
+                                                               : endpoint.connect(address, 20s));
+      side.sync();
+    }
+  }
+  onehop::Endpoint endpoint;
+  std::unique_ptr<onehop::Peer> peers[2];
+};
+
+struct Blow {
+  int failing;  // 0 sends, 1 receives
+  const char* rules;
+  size_t size;
+  oh_status ends[2];  // of the send, and of the receive
+  const char* why;    // what the failing side says
+};
+
+constexpr const char* kNoMemory = "ucp_am_send_nbx() failed: Out of memory";
+constexpr oh_status kLost = OH_ERR_PEER_LOST;
+constexpr Blow kBlows[] = {
+    // A small message, of which the sender is through at once.
+    {0, "ucp_am_send_nbx:1=-4", kInline, {OH_OK, kLost}, kNoMemory},
+    {0, "ucp_am_send_nbx:1=-2", kInline, {OH_OK, kLost}, "ucp_am_send_nbx() failed: No resources"},
+    {0, "ucp_am_send_nbx:1=-4:later", kInline, {OH_OK, kLost}, kNoMemory},
+    {0, "ucp_am_send_nbx:1=-4", kLent, {kLost, kLost}, kNoMemory},
+    {0, "ucp_am_send_nbx:1=-4:later", kLent, {kLost, kLost}, kNoMemory},
+    // Announced, asked for, and in parts.
+    {0, "ucp_am_send_nbx:1=-4", kLarge, {kLost, kLost}, kNoMemory},
+    {1, "ucp_am_send_nbx:1=-4", kLarge, {kLost, kLost}, kNoMemory},
+    {1, "ucp_am_send_nbx:1=-4:later", kLarge, {kLost, kLost}, kNoMemory},
+    {0, "ucp_am_send_nbx:2=-4", kLarge, {kLost, kLost}, kNoMemory},
+    {0, "ucp_am_send_nbx:3=-4", kLarge, {kLost, kLost}, kNoMemory},
+    {0, "ucp_am_send_nbx:3=-4:later", kLarge, {kLost, kLost}, kNoMemory},
+    {0, "ucp_am_send_nbx:3=-25:later", kLarge, {kLost, kLost}, "ucp_am_send_nbx() failed: Conn"},
+    {0, "ucp_worker_progress:2=-25", kLarge, {kLost, kLost}, "UCX: Connection reset"},
+    {1, "ucp_worker_progress:1=-80", kLarge, {kLost, kLost}, "UCX: Endpoint timeout"},
+    // What never ends.
+    {0, "ucp_am_send_nbx:1=0:never", kLent, {OH_ERR_IN_DOUBT, OH_ERR_TIMEOUT}, "buffer_released"},
+    {0, "ucp_am_send_nbx:1=0:never", kLarge, {OH_ERR_TIMEOUT, OH_ERR_TIMEOUT}, "deadline"},
+    {0, "ucp_am_send_nbx:3=0:never", kLarge, {OH_ERR_IN_DOUBT, OH_ERR_TIMEOUT}, "buffer_released"},
+    {1, "ucp_am_send_nbx:1=0:never", kLarge, {OH_ERR_TIMEOUT, OH_ERR_TIMEOUT}, "deadline"},
+};
+// Parts that UCX fetches.
+constexpr const char* kNotFetched = "ucp_am_recv_data_nbx() failed: Out of memory";
+constexpr Blow kFetching[] = {
+    {1, "ucp_am_recv_data_nbx:1=-4", kLarge, {kLost, kLost}, kNotFetched},
+    {1, "ucp_am_recv_data_nbx:2=-4", kLarge, {kLost, kLost}, kNotFetched},
+    {1, "ucp_am_recv_data_nbx:1=-4:later", kLarge, {OH_OK, kLost}, kNotFetched},
+    {1, "ucp_am_recv_data_nbx:2=0:never", kLarge, {OH_ERR_IN_DOUBT, OH_ERR_IN_DOUBT}, "released"},
+    {0, "ucp_am_send_nbx:3=-4:later", kLarge, {kLost, kLost}, kNoMemory},
+};
+
+class UcxFaultsLater : public ::testing::Test {
+ protected:
+  struct End {
+    oh_status status = OH_OK;
+    std::string text;
+  };
+  template <typename Call>
+  static End end_of(Call call) {
+    try {
+      call();
+    } catch (const onehop::Error& failure) {
+      return {failure.status(), failure.what()};
+    }
+    return {};
+  }
+
+  static void strike(Side& side, const Blow& blow) {
+    SCOPED_TRACE(std::string(blow.rules) + " at side " + std::to_string(blow.failing) + " with " +
+                 std::to_string(blow.size) + " bytes");
+    {
+      Links links(side);
+      onehop::Peer& peer = *links.peers[0];
+      EXPECT_EQ(peer.info().path, OH_PATH_UCX);
+      const std::string label = peer.info().label;
+      Buffer buffer = side.buffer(blow.size);
+      side.sync();
+      if (side.number() == blow.failing) set_rules(blow.rules);
+      std::optional<onehop::Request> request;
+      if (side.number() == 1) request.emplace(peer.irecv(buffer.data(), blow.size, kTag));
+      side.sync();
+
+      const oh_status expected = blow.ends[side.number()];
+      const bool lost = blow.ends[1] == kLost;
+      End end = end_of([&] {
+        if (side.number() == 0) request.emplace(peer.isend(buffer.data(), blow.size, kTag));
+        request->wait(expected == kLost || !expected ? 20s : 200ms);
+      });
+      // What a lost link leaves to UCX is in doubt until UCX has let go. A send is well ended when
+      // UCX says so; it may be slower than the loss.
+      const bool may_be_lost = lost && (expected == kLost || expected == OH_OK);
+      EXPECT_TRUE(end.status == expected ||
+                  (may_be_lost && (end.status == kLost || end.status == OH_ERR_IN_DOUBT)))
+          << oh_status_name(expected) << ", but " << end.text;
+      EXPECT_TRUE(!end.status || end.text.find(label) != std::string::npos) << end.text;
+      // The next operation says it, too.
+      uint64_t word = 0;
+      if (lost) {
+        End next = end_of([&] { peer.irecv(&word, sizeof(word), kTag + 1).wait(20s); });
+        EXPECT_EQ(next.status, kLost) << next.text;
+        EXPECT_NE(next.text.find(label), std::string::npos) << next.text;
+        if (!end.status) end = next;
+      }
+      if (side.number() == blow.failing) {
+        EXPECT_NE(end.text.find(blow.why), std::string::npos) << end.text;
+      }
+      exchange(side, *links.peers[1]);
+      side.sync();
+      peer.close();
+      EXPECT_TRUE(eventually([&] { return !request || request->buffer_released(); }));
+      side.sync();
+    }
+    if (side.number() == blow.failing) {
+      EXPECT_GE(seam().struck(), 1u);
+    }
+    set_rules("");
+    EXPECT_TRUE(nothing_is_open());
+  }
+};
+
+TEST_F(UcxFaultsLater, TheOperationEndsAndOtherLinksGoOn) {
+  run_faulty({{"ONEHOP_TRANSPORT", "ucx"}}, [](Side& side) {
+    for (size_t i = 0; i < std::size(kBlows); i += kSanitized ? 3 : 1) strike(side, kBlows[i]);
+  });
+}
+
+TEST_F(UcxFaultsLater, SoDoesAReceiveWhosePartsUcxFetches) {
+  run_faulty(
+      {{"ONEHOP_TRANSPORT", "ucx"}, {"ONEHOP_UCX_CHUNK", "1048576"}, {"UCX_RNDV_SCHEME", "auto"}},
+      [](Side& side) {
+        for (const Blow& blow : kFetching) strike(side, blow);
+      });
+}
+
+// Both sides close, one of them with a call of UCX that fails: what was sent before has come, and
+// closing ends.
+TEST_F(UcxFaultsLater, ALinkIsClosedWhateverUcxSays) {
+  run_faulty({{"ONEHOP_TRANSPORT", "ucx"}}, [](Side& side) {
+    for (const char* rules :
+         {"ucp_ep_flush_nbx:1=-4", "ucp_ep_flush_nbx:1=-25:later", "ucp_ep_close_nbx:1=-4",
+          "ucp_ep_close_nbx:1=-80:later", "ucp_ep_flush_nbx:1=0:never,ucp_ep_close_nbx:1=0:never",
+          "ucp_worker_arm:1+=-3"}) {
+      SCOPED_TRACE(rules);
+      {
+        Links links(side);
+        onehop::Peer& peer = *links.peers[0];
+        Buffer buffer = side.buffer(kLent);
+        if (side.number() == 0) {
+          set_rules(rules);
+          // Sleeps.
+          EXPECT_EQ(end_of([&] { peer.recv(buffer.data(), kLent, kTag, 30ms); }).status,
+                    OH_ERR_TIMEOUT);
+          buffer.fill(1);
+          peer.send(buffer.data(), kLent, kTag);
+          peer.close();
+        } else {
+          peer.recv(buffer.data(), kLent, kTag, 20s);
+          EXPECT_TRUE(buffer.holds(1, kLent));
+          const End end = end_of([&] { peer.recv(buffer.data(), kLent, kTag, 20s); });
+          EXPECT_EQ(end.status, kLost) << end.text;
+        }
+        exchange(side, *links.peers[1]);
+        side.sync();
+      }
+      if (side.number() == 0) {
+        EXPECT_GE(seam().struck(), 1u);
+      }
+      set_rules("");
+      EXPECT_TRUE(nothing_is_open());
+    }
+  });
+}
 
 }  // namespace
 }  // namespace conformance

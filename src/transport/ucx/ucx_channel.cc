@@ -157,7 +157,7 @@ bool UcxChannel::push(const Frame& frame) {
 std::shared_ptr<Flight> UcxChannel::lend(const Frame& frame) {
   SpinGuard guard(worker_->lock);
   if (outstanding_ > kMostOutstanding) return nullptr;
-  auto flight = std::make_shared<Flight>(*worker_);
+  auto flight = std::make_shared<Flight>(*worker_, ucx::symbol::am_send);
   if (!endpoint_ || !why_broken_.empty()) {
     return begin(std::move(flight), reinterpret_cast<void*>(intptr_t{ucx::kCanceled}));
   }
@@ -173,7 +173,7 @@ std::shared_ptr<Flight> UcxChannel::begin(std::shared_ptr<Flight> flight,
     flight->self = flight;
     flight->worker.note_held(1);
   } else {
-    flight->failed = pointer != nullptr;
+    flight->code = ucx::code_of(pointer);
     flight->over.store(true, std::memory_order_release);
   }
   return flight;
@@ -243,7 +243,7 @@ void UcxChannel::on_note_sent(void* request, ucx::Code code, void* context) {
 void UcxChannel::on_flight_over(void* request, ucx::Code code, void* context) {
   std::shared_ptr<Flight> flight = std::move(static_cast<Flight*>(context)->self);
   flight->worker.library().request_free(request);
-  flight->failed = code != ucx::kOk;
+  flight->code = code;
   flight->over.store(true, std::memory_order_release);
   flight->worker.note_held(-1);
   flight->worker.note_arrival();
@@ -252,7 +252,7 @@ void UcxChannel::on_flight_over(void* request, ucx::Code code, void* context) {
 void UcxChannel::break_off(const std::string& why) {
   if (why_broken_.empty()) why_broken_ = why;
   is_broken_.store(true, std::memory_order_release);
-  worker_->note_arrival();
+  worker_->note_broken();
 }
 
 void UcxChannel::on_error(void* context, ucx::Endpoint, ucx::Code code) {
@@ -264,6 +264,14 @@ Status UcxChannel::broken() {
   if (!is_broken_.load(std::memory_order_acquire)) return {};
   SpinGuard guard(worker_->lock);
   return Status(OH_ERR_PEER_LOST, why_broken_);
+}
+
+Status UcxChannel::broken_by(const Flight& flight) {
+  {
+    SpinGuard guard(worker_->lock);
+    break_off(worker_->library().failure(flight.code, flight.call, "").text());
+  }
+  return broken();
 }
 
 bool UcxChannel::wait_for(void* request, Deadline deadline, const std::function<bool()>& there) {

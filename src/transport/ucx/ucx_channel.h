@@ -37,12 +37,13 @@ static_assert(sizeof(UcxHead) == 16);
 
 // A buffer of the user's in UCX's hands, until it is over.
 struct Flight {
-  explicit Flight(UcxWorker& of) : worker(of) {}
+  Flight(UcxWorker& of, const char* by) : worker(of), call(by) {}
   bool is_over() const { return over.load(std::memory_order_acquire); }
 
   UcxWorker& worker;
-  std::atomic<bool> over{false};  // written once, after `failed`
-  bool failed = false;
+  const char* call;               // of UCX
+  std::atomic<bool> over{false};  // written once, after `code`
+  ucx::Code code = ucx::kOk;
   uint8_t head[sizeof(UcxHead) + sizeof(FrameBody)];
   std::shared_ptr<Flight> self;  // while UCX has it
 };
@@ -114,6 +115,9 @@ class UcxChannel final : public CountedCredit {
   uint64_t taken() const { return taken_; }
   // Not empty: UCX has given the link up.
   Status broken();
+  // UCX has failed at it. That breaks the link: frames are numbered, so the other side awaits what
+  // was not sent for ever, as it does for a part that is not fetched. Says why it is broken.
+  Status broken_by(const Flight& flight);
   // Until everything that was sent has left. False at the deadline, or once `there` says that the
   // other side has gone, of which UCX may say nothing.
   bool flush(Deadline deadline, const std::function<bool()>& there);

@@ -166,7 +166,7 @@ void UcxChannel::pop() {
 }
 
 std::shared_ptr<Flight> UcxChannel::fetch(const Frame& frame, uint8_t* to) {
-  auto flight = std::make_shared<Flight>(*worker_);
+  auto flight = std::make_shared<Flight>(*worker_, ucx::symbol::am_receive);
   Arrival& arrival = batch_.arrivals[position_];
   ucx::RequestParam param;
   param.attributes =

@@ -25,6 +25,8 @@ class UcxListener {
   virtual ~UcxListener() = default;
   // Something has come for a link; without the lock.
   virtual void on_arrival() = 0;
+  // UCX has given a link up, which somebody is to find out; with the lock held.
+  virtual void on_broken() = 0;
   // UCX has something to send that nobody rings for when there is room (1), or no more (-1).
   virtual void count_polled(int change) = 0;
 };
@@ -60,6 +62,10 @@ class UcxWorker {
   void remove(uint32_t link);
   // With the lock held: something has come; so much more of ours is in UCX's hands.
   void note_arrival() { arrived_ = true; }
+  void note_broken() {
+    arrived_ = true;
+    listener_->on_broken();
+  }
   void note_held(int change) {
     held_ += static_cast<uint32_t>(change);
     if (held_ == (change > 0 ? 1 : 0)) listener_->count_polled(change);
