@@ -257,7 +257,7 @@ void UcxChannel::break_off(const std::string& why) {
 
 void UcxChannel::on_error(void* context, ucx::Endpoint, ucx::Code code) {
   auto* channel = static_cast<UcxChannel*>(context);
-  channel->break_off(strf("UCX: %s", channel->worker_->library().status_string(code)));
+  channel->break_off(strf("UCX: %s (%d)", channel->worker_->library().status_string(code), code));
 }
 
 Status UcxChannel::broken() {
