@@ -68,7 +68,7 @@ Status Communicator::join(const Config& config, const CommunicatorOptions& optio
       return error(OH_ERR_INVALID, "rendezvous '%s': expected tcp://HOST:PORT",
                    options.rendezvous.c_str());
     }
-    OH_ASSIGN_OR_RETURN(join.hosts, resolve(url.substr(kScheme.size())));
+    OH_ASSIGN_OR_RETURN(join.hosts, resolve(url.substr(kScheme.size()), deadline));
     OH_ASSIGN_OR_RETURN(join.key,
                         rendezvous_key(crypto, config.secret, join.hosts, options.rendezvous));
     if (options.rank == 0) {

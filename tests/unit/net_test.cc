@@ -6,6 +6,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
@@ -49,7 +51,7 @@ TEST(SocketAddressTest, TextsComeBack) {
     EXPECT_EQ(address.port(), 29400);
     address.set_port(1);
     EXPECT_EQ(address.port(), 1);
-    Result<std::vector<SocketAddress>> resolved = resolve(row.text);
+    Result<std::vector<SocketAddress>> resolved = resolve(row.text, soon());
     ASSERT_TRUE(is_ok(resolved)) << row.text;
     EXPECT_EQ(resolved->front().text(), row.text);
   }
@@ -61,10 +63,46 @@ TEST(SocketAddressTest, RefusesWhatIsNoAddress) {
   }
   for (const char* text : {"", ":", "host", "host:", ":29400", "host:0", "host:65536", "host:-1",
                            "host:1a", "host: 1", "[::1]"}) {
-    EXPECT_TRUE(fails_with(resolve(text), OH_ERR_INVALID, "expected HOST:PORT")) << text;
+    EXPECT_TRUE(fails_with(resolve(text, soon()), OH_ERR_INVALID, "expected HOST:PORT")) << text;
   }
-  EXPECT_TRUE(fails_with(resolve("no-such-host.invalid:1"), OH_ERR_UNREACHABLE,
+  EXPECT_TRUE(fails_with(resolve("no-such-host.invalid:1", soon()), OH_ERR_UNREACHABLE,
                          "cannot resolve the host 'no-such-host.invalid'"));
+}
+
+// Name servers that answer when they are told to.
+class SlowNames final : public Os {
+ public:
+  // Never destroyed: the thread that asks may be inside.
+  static SlowNames& instance() {
+    static auto* const only = new SlowNames;
+    return *only;
+  }
+  int getaddrinfo(const char* host, const addrinfo* hints, addrinfo** found) override {
+    asked.fetch_add(1);
+    while (!answers.load()) usleep(1000);
+    int failure = Os::getaddrinfo(host, hints, found);
+    asked.fetch_sub(1);
+    return failure;
+  }
+  std::atomic<bool> answers{false};
+  std::atomic<int> asked{0};
+};
+
+TEST(SocketAddressTest, ANameServerThatDoesNotAnswerHoldsNobodyUp) {
+  SlowNames& names = SlowNames::instance();
+  Os* former = os_replace(&names);
+  EXPECT_TRUE(fails_with(resolve("localhost:1", Deadline::after(20 * kMillisecond)), OH_ERR_TIMEOUT,
+                         "'localhost'"));
+  EXPECT_TRUE(unit::eventually([&] { return names.asked.load() == 1; }));
+  // What is no name needs none.
+  EXPECT_TRUE(is_ok(resolve("127.0.0.1:1", Deadline::after(0))));
+  names.answers.store(true);
+  Result<std::vector<SocketAddress>> found = resolve("localhost:1", soon());
+  ASSERT_TRUE(is_ok(found));
+  EXPECT_TRUE(found->front().is_loopback());
+  EXPECT_EQ(found->front().port(), 1);
+  EXPECT_TRUE(unit::eventually([&] { return names.asked.load() == 0; }));
+  os_replace(former);
 }
 
 TEST(SocketAddressTest, UnixNames) {

@@ -14,10 +14,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "base/config.h"
 #include "platform/os/os.h"
+#include "platform/os/process.h"
 
 namespace oh {
 namespace {
@@ -129,7 +133,63 @@ Result<SocketAddress> SocketAddress::numeric(const std::string& host, uint16_t p
   return address;
 }
 
-Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port) {
+namespace {
+
+// A host that is looked up by a thread of its own, which may outlive whoever asked.
+struct Lookup {
+  explicit Lookup(std::string name) : host(std::move(name)) {}
+  void run() {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* entries = nullptr;
+    failure = os().getaddrinfo(host.c_str(), &hints, &entries);
+    for (const addrinfo* entry = failure ? nullptr : entries; entry; entry = entry->ai_next) {
+      found.push_back(from_raw(entry->ai_addr, entry->ai_addrlen));
+    }
+    if (entries) freeaddrinfo(entries);
+    // release: pairs with done_by().
+    done.store(1, std::memory_order_release);
+    os().futex_wake(reinterpret_cast<uint32_t*>(&done));
+  }
+  bool done_by(Deadline deadline) {
+    while (!done.load(std::memory_order_acquire)) {
+      if (deadline.passed()) return false;
+      os().futex_wait(reinterpret_cast<uint32_t*>(&done), 0, deadline.left());
+    }
+    return true;
+  }
+
+  const std::string host;
+  int failure = 0;
+  std::vector<SocketAddress> found;
+  std::atomic<uint32_t> done{0};
+};
+
+Result<std::vector<SocketAddress>> look_up(const std::string& host, Deadline deadline) {
+  auto lookup = std::make_shared<Lookup>(host);
+  auto theirs = std::make_unique<std::shared_ptr<Lookup>>(lookup);
+  unsigned long thread = 0;
+  ThreadBody body = [](void* context) {
+    std::unique_ptr<std::shared_ptr<Lookup>> own(static_cast<std::shared_ptr<Lookup>*>(context));
+    (*own)->run();
+  };
+  OH_RETURN_IF_ERROR(start_thread("onehop-resolve", body, theirs.get(), &thread));
+  static_cast<void>(theirs.release());  // the thread's
+  detach_thread(thread);
+  if (!lookup->done_by(deadline)) {
+    return error(OH_ERR_TIMEOUT, "the deadline passed while the host '%s' was looked up",
+                 host.c_str());
+  }
+  if (lookup->failure != 0) {
+    return error(OH_ERR_UNREACHABLE, "cannot resolve the host '%s': %s", host.c_str(),
+                 gai_strerror(lookup->failure));
+  }
+  return std::move(lookup->found);
+}
+
+}  // namespace
+
+Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port, Deadline deadline) {
   size_t colon = host_and_port.rfind(':');
   Result<int64_t> port = parse_integer(
       colon == std::string_view::npos ? "" : host_and_port.substr(colon + 1), 1, 65535);
@@ -141,20 +201,10 @@ Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   }
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  int failure = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (failure != 0) {
-    return error(OH_ERR_UNREACHABLE, "cannot resolve the host '%s': %s", host.c_str(),
-                 gai_strerror(failure));
-  }
-  std::vector<SocketAddress> addresses;
-  for (const addrinfo* entry = found; entry; entry = entry->ai_next) {
-    addresses.push_back(from_raw(entry->ai_addr, entry->ai_addrlen));
-    addresses.back().set_port(static_cast<uint16_t>(*port));
-  }
-  freeaddrinfo(found);
+  Result<SocketAddress> literal = SocketAddress::numeric(host, static_cast<uint16_t>(*port));
+  if (literal.ok()) return std::vector<SocketAddress>{*literal};
+  OH_ASSIGN_OR_RETURN(std::vector<SocketAddress> addresses, look_up(host, deadline));
+  for (SocketAddress& address : addresses) address.set_port(static_cast<uint16_t>(*port));
   return addresses;
 }
 

@@ -36,8 +36,9 @@ struct SocketAddress {
   static Result<SocketAddress> numeric(const std::string& host, uint16_t port);
 };
 
-// "10.0.0.1:29400", "[::1]:29400" or "host.name:29400" (resolved).
-Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port);
+// "10.0.0.1:29400", "[::1]:29400" or "host.name:29400" (resolved). At the deadline the question is
+// left to a thread that nobody waits for.
+Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port, Deadline deadline);
 
 // The addresses at which others can reach a process that listens on `interface_name` (see
 // ONEHOP_INTERFACE): without loopback, unless there is nothing else. Ports are zero.

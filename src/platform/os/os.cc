@@ -128,6 +128,10 @@ int Os::getsockname(int fd, sockaddr* address, socklen_t* size) {
   return or_errno(::getsockname(fd, address, size));
 }
 
+int Os::getaddrinfo(const char* host, const addrinfo* hints, addrinfo** found) {
+  return ::getaddrinfo(host, nullptr, hints, found);
+}
+
 int Os::shutdown(int fd, int how) { return or_errno(::shutdown(fd, how)); }
 
 int Os::poll(pollfd* entries, size_t count, int64_t timeout_ns) {

@@ -6,6 +6,7 @@
 // Threading: any thread. The instance is chosen before the first endpoint is created.
 #pragma once
 
+#include <netdb.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -45,6 +46,8 @@ class Os {
   virtual int setsockopt(int fd, int level, int name, const void* value, socklen_t size);
   virtual int getsockname(int fd, sockaddr* address, socklen_t* size);
   virtual int shutdown(int fd, int how);
+  // 0, or EAI_*. It may wait for name servers as long as it likes.
+  virtual int getaddrinfo(const char* host, const addrinfo* hints, addrinfo** found);
 
   // Waiting.
   virtual int poll(pollfd* entries, size_t count, int64_t timeout_ns);

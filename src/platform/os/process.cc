@@ -75,5 +75,6 @@ Status start_thread(const char* name, ThreadBody body, void* context, unsigned l
 }
 
 void join_thread(unsigned long thread) { pthread_join(thread, nullptr); }
+void detach_thread(unsigned long thread) { pthread_detach(thread); }
 
 }  // namespace oh
