@@ -58,6 +58,51 @@ def test_latency(api: str, where: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("api", ["c", "python"])
+@pytest.mark.parametrize(("transport", "path"), [("auto", "shm"), ("socket", "socket")])
+def test_transport(api: str, transport: str, path: str) -> None:
+    (row,) = rows(
+        "latency", "--api", api, "--transport", transport, "--sizes", "40K", "--iters", "20"
+    )
+    assert row["path"] == path
+    for op in ("bandwidth", "batch"):
+        (row,) = rows(
+            op, "--api", api, "--transport", transport, "--sizes", "40K", "--iters", "20",
+            "--mode", "put",
+        )  # fmt: skip
+        assert row["path"] == path
+
+
+def test_transport_of_a_setup() -> None:
+    done = rows("setup", "--transport", "socket", "--iters", "3", "--peers", "2")
+    assert {row["path"] for row in done} == {"none", "socket"}
+
+
+def why_no_ucx() -> str:
+    """Say why this machine has none; empty: it has. UCX is opened by another process."""
+    ask = (
+        "import onehop; found = {one.name: one for one in onehop.info().transports}['ucx'];"
+        " print('' if found.viable else found.why)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", ask], capture_output=True, text=True, timeout=100, check=True
+    ).stdout.strip()
+
+
+def test_transport_ucx() -> None:
+    if why := why_no_ucx():
+        pytest.skip(f"no UCX: {why}")
+    found = rows("latency", "--transport", "ucx", "--sizes", "8,40K", "--iters", "20")
+    assert [row["path"] for row in found] == ["inline", "ucx"]
+
+
+def test_a_transport_that_is_not_there_gives_no_rows() -> None:
+    done = run("latency", "--transport", "ucx", "--json", "-", ONEHOP_UCX_LIBRARY="off")
+    assert done.returncode == 1
+    assert "UCX is switched off" in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize("api", ["c", "python"])
 def test_nothing_is_a_message(api: str) -> None:
     for op in ("latency", "bandwidth"):
         (row,) = rows(op, "--api", api, "--sizes", "0", "--iters", "20")
@@ -191,6 +236,8 @@ def test_pinned() -> None:
         (("batch", "--sizes", "0"), "at least one byte"),
         (("latency", "--sizes", "0", "--mode", "get"), "at least one byte"),
         (("setup", "--api", "python"), "--api c only"),
+        (("latency", "--transport", "pigeon"), "pigeon"),
+        (("latency", "--transport", "ucx", "--threads"), "not with --threads"),
         (("latency", "--json", "/nonexistent/rows"), "No such file"),
         (("sideways",), "No such command"),
     ],

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from onehop.cli import bench_options as options
 from onehop.cli import stream_jobs
 from onehop.cli.gpus import HOST, choose, facts, nccl_libraries, version
-from onehop.cli.jobs import Job, Note, Placement, measure
+from onehop.cli.jobs import Job, Note, measure
 from onehop.cli.output import json_lines
 from onehop.cli.provenance import provenance
 from onehop.cli.rows import Row, make_console, table
@@ -252,7 +252,7 @@ def _size_floors(
 
 def run(jobs: list[Job], common: dict[str, Any]) -> None:
     """Measure all jobs; show and write their rows."""
-    placement = Placement(within=not common["processes"], cpus=common["cpus"])
+    placement = options.placement(common)
     if common["api"] == "python":
         _need_numpy()
     with report(common["json_to"], gpu=jobs[0].memory != HOST) as (rows, add, console):

@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import click
 
-from onehop.cli.gpus import parse_devices, parse_memory
+from onehop.cli.gpus import HOST, parse_devices, parse_memory
+from onehop.cli.sides import Placement
 from onehop.cli.sizes import SizeList
 
 Command = Callable[..., None]
+
+# What the transport is chosen by, in the processes of a benchmark.
+TRANSPORT = "ONEHOP_TRANSPORT"
 
 
 def _cpus(_: click.Context, __: click.Parameter, value: str | None) -> list[int]:
@@ -20,6 +26,17 @@ def _cpus(_: click.Context, __: click.Parameter, value: str | None) -> list[int]
         return [int(cpu) for cpu in value.split(",")]
     except ValueError as failure:
         raise click.BadParameter(f"'{value}' is no list of CPU numbers") from failure
+
+
+def transport(default: str | None = None) -> Callable[[Command], Command]:
+    """Add --transport; without a default the environment's."""
+    return click.option(
+        "--transport",
+        type=click.Choice(["auto", "ucx", "socket"]),
+        default=default,
+        show_default=default or f"{TRANSPORT}, or auto",
+        help=f"What links the processes, as {TRANSPORT} has it.",
+    )
 
 
 _HOW: tuple[Callable[[Command], Command], ...] = (
@@ -58,6 +75,7 @@ _WHAT: tuple[Callable[[Command], Command], ...] = (
         metavar="A,B",
         help="Device of either side; default: 0,1, or 0,0 where there is one.",
     ),
+    transport(),
 )
 
 
@@ -85,6 +103,25 @@ def common(command: Command) -> Command:
     for option in reversed((*_WHAT, *_HOW)):
         command = option(command)
     return command
+
+
+def placement(common: Mapping[str, Any]) -> Placement:
+    """Return where the sides run, and what is set for them.
+
+    Raises:
+        click.UsageError: a transport between processes was chosen for what does not go by it.
+
+    """
+    within = not common["processes"]
+    chosen = common.get("transport")
+    if chosen in ("ucx", "socket") and within:
+        raise click.UsageError(f"--transport {chosen} links processes: not with --threads")
+    if chosen in ("ucx", "socket") and common.get("memory", HOST) != HOST:
+        raise click.UsageError(f"--transport {chosen} is measured with host memory only")
+    env = {TRANSPORT: chosen} if chosen else {}
+    if chosen == "socket" and "ONEHOP_LOG" not in os.environ:
+        env["ONEHOP_LOG"] = "error"  # the warning that this path is slow would be no news
+    return Placement(within=within, cpus=common["cpus"], env=env)
 
 
 def sizes(default: str) -> Callable[[Command], Command]:
