@@ -76,8 +76,10 @@ void bind_records(nb::module_& module) {
 
 void bind_side(nb::module_& module) {
   nb::class_<Side>(module, "Side", "One side of a link; side 0 measures, side 1 answers.")
-      .def(nb::init<int, const std::string&>(), "number"_a, "device"_a = "")
+      .def(nb::init<int, const std::string&, std::optional<size_t>>(), "number"_a, "device"_a = "",
+           "max_inline"_a = nb::none())
       .def_prop_ro("created_us", &Side::created_us)
+      .def_prop_ro("max_inline", &Side::max_inline)
       .def("address", giving<Side>(&Side::address))
       .def("connect", taking(&Side::connect), "address"_a)
       .def("accept", &Side::accept, NoGil())

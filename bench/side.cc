@@ -42,7 +42,8 @@ void Buffer::fetch() {
   if (block_) device_->copy(data_, place(), size_);
 }
 
-Side::Side(int number, const std::string& device) : number_(number), name_(device) {
+Side::Side(int number, const std::string& device, std::optional<size_t> max_inline)
+    : number_(number), name_(device), asked_inline_(max_inline) {
   // The context is not what is timed: it takes the driver a fifth of a second.
   if (!name_.empty()) device_.emplace(name_);
   auto start = Clock::now();
@@ -58,6 +59,8 @@ const Device& Side::device() const {
 onehop::Endpoint Side::make_endpoint() const {
   auto options = onehop::detail::sized<oh_endpoint_options>();
   if (!name_.empty()) options.device = name_.c_str();
+  options.set_max_inline = asked_inline_.has_value();
+  options.max_inline = asked_inline_.value_or(0);
   return onehop::Endpoint(&options);
 }
 

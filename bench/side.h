@@ -99,8 +99,10 @@ class Buffer {
 
 class Side {
  public:
-  // `device`: as oh_endpoint_options has it; empty: host memory.
-  explicit Side(int number, const std::string& device = "");
+  // `device`: as oh_endpoint_options has it; empty: host memory. `max_inline`: what its endpoints
+  // ask for; without one, the configuration's.
+  explicit Side(int number, const std::string& device = "",
+                std::optional<size_t> max_inline = std::nullopt);
 
   int number() const { return number_; }
   bool first() const { return number_ == 0; }
@@ -114,6 +116,8 @@ class Side {
   onehop::Endpoint make_endpoint() const;
   // What it took to create the endpoint: the first of a process opens libcrypto, too.
   double created_us() const { return created_us_; }
+  // What of a message lies within a control message, at most: as the link grants it.
+  size_t max_inline() const { return peer_->info().max_inline; }
 
   onehop::Bytes address() const { return endpoint_->address(); }
   void connect(const onehop::Bytes& address);
@@ -132,6 +136,7 @@ class Side {
   int number_;
   double created_us_ = 0;
   std::string name_;
+  std::optional<size_t> asked_inline_;
   std::optional<Device> device_;
   std::unique_ptr<onehop::Endpoint> endpoint_;
   std::unique_ptr<onehop::Peer> peer_;

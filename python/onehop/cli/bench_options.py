@@ -39,6 +39,8 @@ def transport(default: str | None = None) -> Callable[[Command], Command]:
     )
 
 
+cpus = click.option("--cpus", callback=_cpus, metavar="A,B", help="Pin the sides to these CPUs.")
+json_to = click.option("--json", "json_to", metavar="FILE|-", help="Write rows as lines of JSON.")
 _HOW: tuple[Callable[[Command], Command], ...] = (
     click.option("--iters", type=click.IntRange(1), help="Operations; default: by the size."),
     click.option(
@@ -48,8 +50,8 @@ _HOW: tuple[Callable[[Command], Command], ...] = (
         default=True,
         help="Two processes (default), or two threads of one.",
     ),
-    click.option("--cpus", callback=_cpus, metavar="A,B", help="Pin the sides to these CPUs."),
-    click.option("--json", "json_to", metavar="FILE|-", help="Write rows as lines of JSON."),
+    cpus,
+    json_to,
 )
 
 _WHAT: tuple[Callable[[Command], Command], ...] = (

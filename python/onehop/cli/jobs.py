@@ -51,6 +51,7 @@ class Job:
         offset: of the messages in their allocation; not of host memory.
         both: both directions at once; figures are each way's.
         libraries: where NCCL may be.
+        inline: what the endpoints ask for (ONEHOP_MAX_INLINE); None: the configuration's.
 
     """
 
@@ -69,6 +70,7 @@ class Job:
     offset: int = 0
     both: bool = False
     libraries: tuple[str, ...] = ()
+    inline: int | None = None
     corrupt: bool = field(default_factory=corrupts)
 
     def settled(self) -> Job:
@@ -137,7 +139,7 @@ def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
     jobs = [job.settled() for job in jobs]
     for api in dict.fromkeys(job.api for job in jobs if job.api not in ("floor", "nccl")):
         where = replace(placement, env={**_WIDE, **placement.env}) if api == "device" else placement
-        yield from _rows_of_pair(bench_role, [job for job in jobs if job.api == api], where)
+        yield from rows_of_pair(bench_role, [job for job in jobs if job.api == api], where)
     apart = replace(placement, within=False)
     of_floor = [job for job in jobs if job.api == "floor"]
     pairs = [job for job in of_floor if job.mode.startswith("put_flag")]
@@ -148,16 +150,16 @@ def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
             yield make_row(floors[part.job], part, None)
     for role, some in ((put_flag_role, pairs), (line_role, lines)):
         if some:
-            yield from _rows_of_pair(role, some, apart)
+            yield from rows_of_pair(role, some, apart)
     nccl = [job for job in jobs if job.api == "nccl"]
     if nccl:
         try:
-            yield from _rows_of_pair(nccl_role, nccl, apart)
+            yield from rows_of_pair(nccl_role, nccl, apart)
         except SideError as failure:
             yield Note(f"not compared with NCCL: {failure}")
 
 
-def _rows_of_pair(role: Role, jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
+def rows_of_pair(role: Role, jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
     """Do jobs whose rows have a part of either side; a side may say why it leaves them out."""
     pending: dict[tuple[int, str], Part] = {}
     for _, part in run_sides(role, jobs, placement):
@@ -211,4 +213,14 @@ def _rate(job: Job, part: Part, p50: float) -> float:
     return job.size * job.blocks / p50 / 1e3
 
 
-__all__ = ["CORRUPT", "Job", "Note", "Part", "Placement", "Side", "make_row", "measure"]
+__all__ = [
+    "CORRUPT",
+    "Job",
+    "Note",
+    "Part",
+    "Placement",
+    "Side",
+    "make_row",
+    "measure",
+    "rows_of_pair",
+]

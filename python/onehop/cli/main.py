@@ -8,7 +8,11 @@ from typing import Any
 import click
 
 import onehop
-from onehop.cli import bench_matrix, bench_patterns  # noqa: F401 - add their commands to bench
+from onehop.cli import (  # noqa: F401 - add their commands to bench
+    bench_inline,
+    bench_matrix,
+    bench_patterns,
+)
 from onehop.cli.bench import bench
 from onehop.cli.doctor import doctor
 from onehop.cli.info import info

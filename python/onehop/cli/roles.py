@@ -130,6 +130,20 @@ def bench_role(side: Side, jobs: Sequence[Job]) -> None:
     unlink(side, loops)
 
 
+def inline_role(side: Side, jobs: Sequence[Job]) -> None:
+    """Do jobs in their order, each over the link that asks for its inline limit."""
+    links = {job.inline: _bench.Side(side.number, max_inline=job.inline) for job in jobs}
+    for loops in links.values():
+        link(side, loops)
+    for number, job in enumerate(jobs):
+        loops = links[job.inline]
+        found = loops.latency(spec_of(job, side.number))
+        limits = {"asked_inline": job.inline, "max_inline": loops.max_inline}
+        side.report(part_of(number, job.mode, found, **limits))
+    for loops in links.values():
+        unlink(side, loops)
+
+
 def left_out(side: Side, jobs: Sequence[Job], why_not: str) -> bool:
     """Say why jobs are left out, if there is a reason; it is the same at both sides."""
     if why_not and side.number == 0:

@@ -21,7 +21,7 @@ class Row:
     """One measurement; one-way figures.
 
     Attributes:
-        op: latency, bandwidth, batch, patterns or setup.
+        op: latency, bandwidth, batch, patterns, setup or inline.
         api: c, python (of GPU memory: -region, -array or -torch, by what is sent), device (within
             a kernel), floor (no library), or nccl.
         mode: the verbs, or the floor's name, or the step of the set-up.
@@ -45,6 +45,9 @@ class Row:
         device_per_peer: the same of the GPU of side 0.
         devices: number of either side's device.
         nccl, init_ms, first_ms: NCCL's version, and what its set-up and first message took.
+        asked_inline, max_inline: bytes asked for inside a control message, and granted.
+        of_default: p50 of that of the limit in force, in the same round; median of the rounds.
+        recommended: whether this is the limit that was found best.
 
     """
 
@@ -75,6 +78,10 @@ class Row:
     nccl: str | None = None
     init_ms: float | None = None
     first_ms: float | None = None
+    asked_inline: int | None = None
+    max_inline: int | None = None
+    of_default: float | None = None
+    recommended: bool | None = None
 
     def as_json(self, provenance: dict[str, str]) -> str:
         """Write the row as one line of JSON."""

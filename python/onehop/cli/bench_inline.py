@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onehop bench inline``: which inline limit suits this machine, found by trying them in turn."""
+
+# ruff: noqa: ANN401 - click passes options as keywords; docstrings are its help texts
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+import onehop
+from onehop.cli import bench_options as options
+from onehop.cli.bench import bench, report, with_progress
+from onehop.cli.jobs import Job, Note, Placement, rows_of_pair
+from onehop.cli.roles import inline_role
+from onehop.cli.rows import Row
+from onehop.cli.sizes import SizeList, format_size
+
+VARIABLE = "ONEHOP_MAX_INLINE"
+_LIMITS = "0,64,128,200,400,1024,2048,4096,8000"
+_SMALLEST = 8  # bytes of a message
+# Short turns: what else the machine does spoils few of them, and the medians leave those out.
+_ITERATIONS = 300
+_RESAMPLES = 1000
+
+
+@bench.command()
+@click.option("--limits", type=SizeList(), default=_LIMITS, show_default=True, help="To try.")
+@click.option(
+    "--sizes", type=SizeList(), help="Of messages; default: 8, each limit, and a byte more."
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=25,
+    show_default=True,
+    help="In each all limits have their turn, in processes of its own.",
+)
+@options.transport("ucx")
+@options.how
+def inline(limits: Sequence[int], sizes: Sequence[int] | None, rounds: int, **common: Any) -> None:
+    """Find the best limit of what travels inside a control message, ONEHOP_MAX_INLINE.
+
+    Without a better one the limit in force is recommended.
+    """
+    default = _in_force()
+    limits = sorted({*limits, default})
+    if limits[-1] > 65536:
+        raise click.UsageError(f"--limits: {limits[-1]} is more than 65536, the most there can be")
+    around = [_SMALLEST, *(limit + more for limit in limits if limit for more in (0, 1))]
+    chosen = sorted({*(sizes or around)})
+    jobs = [
+        Job("latency", "c", "sendrecv", size, common["iters"] or _ITERATIONS, inline=limit)
+        for size in chosen
+        for limit in limits
+    ]
+    placement = options.placement(common)
+    with report(common["json_to"], gpu=False) as (_, add, console):
+        found = with_progress(_measure(jobs, rounds, placement), "inline", len(jobs) * rounds)
+        study = Study(default, found)
+        for row in study.rows():
+            add(row)
+        if common["json_to"] != "-":
+            console.print(study.table(), study.summary(), study.advice(), highlight=False)
+
+
+def _in_force() -> int:
+    (variable,) = [one for one in onehop.config() if one.name == VARIABLE]
+    return int(variable.value or variable.default)
+
+
+def _measure(jobs: Sequence[Job], rounds: int, placement: Placement) -> Iterator[Row | Note]:
+    """Yield the rows of all rounds.
+
+    A link keeps its pace for as long as it lives, and one that was made first may have another
+    one: each round makes them anew, and in another order, that of the first size.
+    """
+    rng = random.Random(1)
+    sizes = sorted({job.size for job in jobs})
+    for _ in range(rounds):
+        turns: list[Job] = []
+        # Sizes stay together, so that what else the machine does hits all limits alike.
+        for size in sizes:
+            turns += rng.sample(mine := [job for job in jobs if job.size == size], len(mine))
+        yield from rows_of_pair(inline_role, turns, placement)
+
+
+class Study:
+    """What the rounds found, beside the limit in force."""
+
+    def __init__(self, default: int, found: Iterable[Row]) -> None:
+        self.default = default
+        # A row for each round, by limit and size.
+        self._rounds: dict[tuple[int, int], list[Row]] = {}
+        for row in found:
+            self._rounds.setdefault((row.asked_inline or 0, row.size), []).append(row)
+        self.limits = sorted({limit for limit, _ in self._rounds})
+        self.sizes = sorted({size for _, size in self._rounds})
+
+    @property
+    def count(self) -> int:
+        """Return how many rounds there were."""
+        return len(self._rounds[self.default, self.sizes[0]])
+
+    def granted(self, limit: int) -> int:
+        """Return what the links granted of a limit."""
+        return self._rounds[limit, self.sizes[0]][0].max_inline or 0
+
+    def ratios(self, limit: int, size: int) -> list[float]:
+        """Return a limit's p50 by that of the limit in force, round by round."""
+        both = zip(self._rounds[limit, size], self._rounds[self.default, size], strict=True)
+        return [ours.p50_us / theirs.p50_us for ours, theirs in both]
+
+    @cache  # noqa: B019 - as long as the study
+    def compare(self, limit: int, *sizes: int) -> Ratio:
+        """Return a limit's time by that of the limit in force: of some sizes, or of all."""
+        return compare([self.ratios(limit, size) for size in sizes or self.sizes])
+
+    def recommended(self) -> int:
+        """Return the fastest of the limits that are faster for sure, or what is in force."""
+        faster = [limit for limit in self.limits if self.compare(limit).high < 1]
+        return min(faster, key=lambda limit: self.compare(limit).middle, default=self.default)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield a row for each size and limit: medians of the rounds."""
+        best = self.recommended()
+        for size in self.sizes:
+            for limit in self.limits:
+                rounds = self._rounds[limit, size]
+                yield replace(
+                    rounds[0],
+                    op="inline",
+                    p50_us=statistics.median(row.p50_us for row in rounds),
+                    p99_us=statistics.median(row.p99_us for row in rounds),
+                    GBps=statistics.median(row.GBps for row in rounds),
+                    wrong=sum(row.wrong for row in rounds),
+                    of_default=statistics.median(self.ratios(limit, size)),
+                    recommended=limit == best,
+                )
+
+    def table(self) -> Table:
+        """Show the time of each size with each limit."""
+        shown = Table(
+            title=f"onehop bench inline: p50 us, {self.count} rounds",
+            caption="one way, medians of the rounds, by granted limit; i: inside a control message",
+            title_justify="left",
+            caption_justify="left",
+            box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+        )
+        shown.add_column("size", justify="right")
+        for limit in self.limits:
+            shown.add_column(str(self.granted(limit)), justify="right")
+        for size, rows in itertools.groupby(self.rows(), key=lambda row: row.size):
+            cells = [f"{row.p50_us:,.2f} {'i' if row.path == 'inline' else ' '}" for row in rows]
+            shown.add_row(format_size(size), *cells)
+        return shown
+
+    def summary(self) -> Table:
+        """Show each limit beside the one in force."""
+        shown = Table(
+            caption=f"of {self.default}: median of p50 by that of the limit in force, in the same"
+            " round, geometric mean of the sizes; in brackets 99 % (bootstrap over the rounds);"
+            " faster, slower: where that leaves out 1",
+            caption_justify="left",
+            box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+        )
+        for heading in ("asked", "granted", f"of {self.default}"):
+            shown.add_column(heading, justify="right")
+        for heading in ("faster at", "slower at"):
+            shown.add_column(heading)
+        for limit in self.limits:
+            faster = [size for size in self.sizes if self.compare(limit, size).high < 1]
+            slower = [size for size in self.sizes if self.compare(limit, size).low > 1]
+            shown.add_row(
+                str(limit),
+                str(self.granted(limit)),
+                str(self.compare(limit)),
+                *(", ".join(map(format_size, sizes)) or "-" for sizes in (faster, slower)),
+            )
+        return shown
+
+    def advice(self) -> str:
+        """Say which limit to set."""
+        best = self.recommended()
+        if best == self.default:
+            return f"recommended: {VARIABLE}={best}, as it is: no other is faster for sure"
+        return (
+            f"recommended: {VARIABLE}={best}, which takes {self.compare(best)} of the time with"
+            f" {self.default}"
+        )
+
+
+class Ratio(NamedTuple):
+    """A ratio and its interval."""
+
+    middle: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.middle:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def compare(ratios: Sequence[Sequence[float]]) -> Ratio:
+    """Return the geometric mean of some sizes' medians over the rounds, and its 99 % interval.
+
+    ratios: of each size those of all rounds; what is drawn anew are rounds.
+    """
+
+    def mean(rounds: Sequence[int]) -> float:
+        return statistics.geometric_mean(
+            statistics.median(one[number] for number in rounds) for one in ratios
+        )
+
+    count = len(ratios[0])
+    rng = random.Random(1)
+    drawn = sorted(mean(rng.choices(range(count), k=count)) for _ in range(_RESAMPLES))
+    return Ratio(mean(range(count)), drawn[_RESAMPLES // 200], drawn[-1 - _RESAMPLES // 200])
