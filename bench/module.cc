@@ -63,6 +63,7 @@ void bind_records(nb::module_& module) {
       .def_ro("endpoint", &SetupOutcome::endpoint)
       .def_ro("connect", &SetupOutcome::connect)
       .def_ro("first", &SetupOutcome::first)
+      .def_ro("further", &SetupOutcome::further)
       .def_ro("rss_per_peer", &SetupOutcome::rss_per_peer)
       .def_ro("pss_per_peer", &SetupOutcome::pss_per_peer)
       .def_ro("device_per_peer", &SetupOutcome::device_per_peer);

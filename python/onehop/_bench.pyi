@@ -179,6 +179,9 @@ class SetupOutcome:
     def first(self) -> Outcome: ...
 
     @property
+    def further(self) -> Outcome: ...
+
+    @property
     def rss_per_peer(self) -> float: ...
 
     @property

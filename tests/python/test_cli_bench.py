@@ -152,7 +152,7 @@ def test_batch(api: str, strided: bool) -> None:
 
 def test_setup() -> None:
     done = rows("setup", "--iters", "5", "--peers", "3")
-    assert [row["mode"] for row in done] == ["endpoint", "connect", "first"]
+    assert [row["mode"] for row in done] == ["endpoint", "connect", "first", "further"]
     assert done[0]["first_us"] > 0
     assert done[1]["rss_per_peer"] >= 0
 

@@ -106,7 +106,7 @@ def test_batch(strided: bool) -> None:
 
 def test_setup() -> None:
     found = rows("setup", "--memory", "cuda", "--iters", "3", "--peers", "3")
-    assert [row["mode"] for row in found] == ["endpoint", "connect", "first"]
+    assert [row["mode"] for row in found] == ["endpoint", "connect", "first", "further"]
     assert found[1]["device_per_peer"] <= 2 * 2**20
     assert found[2]["path"] == "cuda_ipc"
 

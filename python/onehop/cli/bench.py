@@ -299,7 +299,7 @@ def report(json_to: str | None, *, gpu: bool) -> Iterator[Report]:
 
 def rows_of(jobs: Sequence[Job]) -> int:
     """Return how many rows jobs have, all of one kind."""
-    return len(jobs) * (3 if jobs[0].op == "setup" else 1)
+    return len(jobs) * (4 if jobs[0].op == "setup" else 1)
 
 
 def with_progress(found: Iterator[Row | Note], about: str, total: int) -> Iterator[Row]:

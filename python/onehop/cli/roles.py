@@ -173,6 +173,7 @@ def _setup(side: Side, loops: _bench.Side, number: int, job: Job) -> None:
     side.report(part_of(number, "endpoint", found.endpoint, **created))
     side.report(part_of(number, "connect", found.connect, **memory))
     side.report(part_of(number, "first", found.first))
+    side.report(part_of(number, "further", found.further))
 
 
 def floor_role(side: Side, jobs: Sequence[Job]) -> None:

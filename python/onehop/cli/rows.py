@@ -134,7 +134,8 @@ _FORMULAS = {
     "patterns": "per exchange, at the slowest rank, of the mean of up to 50 in a row; a rank's: the"
     " most bytes that one sends to the others or receives from them; GB/s = a rank's / p50; NCCL's"
     " dispatch moves whole parts, for it knows sizes on the host alone",
-    "setup": "endpoint: create; connect: to a running endpoint; first: 8 bytes and their answer",
+    "setup": "endpoint: create; connect: to a running endpoint; first: 8 bytes and their answer;"
+    " further: connect and first of an endpoint that has had a link",
 }
 
 
