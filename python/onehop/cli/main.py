@@ -12,6 +12,7 @@ from onehop.cli import (  # noqa: F401 - add their commands to bench
     bench_inline,
     bench_matrix,
     bench_patterns,
+    bench_peers,
 )
 from onehop.cli.bench import bench
 from onehop.cli.doctor import doctor

@@ -21,7 +21,7 @@ class Row:
     """One measurement; one-way figures.
 
     Attributes:
-        op: latency, bandwidth, batch, patterns, setup or inline.
+        op: latency, bandwidth, batch, patterns, setup, inline or peers.
         api: c, python (of GPU memory: -region, -array or -torch, by what is sent), device (within
             a kernel), floor (no library), or nccl.
         mode: the verbs, or the floor's name, or the step of the set-up.
@@ -48,6 +48,8 @@ class Row:
         asked_inline, max_inline: bytes asked for inside a control message, and granted.
         of_default: p50 of that of the limit in force, in the same round; median of the rounds.
         recommended: whether this is the limit that was found best.
+        peers, fds_per_peer: of one endpoint, and descriptors that one more takes.
+        progress_us, message_us: its call of progress, and a message to one of them, one way.
 
     """
 
@@ -82,6 +84,10 @@ class Row:
     max_inline: int | None = None
     of_default: float | None = None
     recommended: bool | None = None
+    peers: int | None = None
+    fds_per_peer: float | None = None
+    progress_us: float | None = None
+    message_us: float | None = None
 
     def as_json(self, provenance: dict[str, str]) -> str:
         """Write the row as one line of JSON."""

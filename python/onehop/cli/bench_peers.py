@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onehop bench peers``: many endpoints linked to one, and what each of them takes there."""
+
+# ruff: noqa: ANN401 - click passes options as keywords; docstrings are its help texts
+
+from __future__ import annotations
+
+import resource
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+import onehop
+from onehop.cli import bench_options as options
+from onehop.cli.bench import bench, report
+from onehop.cli.jobs import corrupts
+from onehop.cli.rows import Row, percentile
+from onehop.cli.sides import Placement, Side, SideError, run_sides
+from onehop.cli.sizes import SizeList
+
+_BYTES = 8  # of a message
+_CALLS = 20  # of a sample
+_SAMPLES = 25
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row: this many peers of one endpoint, and whether a byte is to be spoilt."""
+
+    peers: int
+    corrupt: bool
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process holds."""
+
+    rss: float  # bytes
+    pss: float
+    descriptors: float
+
+    @staticmethod
+    def now() -> Usage:
+        """Ask the kernel."""
+        fields = {}
+        for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]:
+            name, kib, *_ = line.split()
+            fields[name] = int(kib) * 1024
+        # Without the one by which they are listed.
+        descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1
+        return Usage(fields["Rss:"], fields["Pss:"], descriptors)
+
+    def per_peer(self, before: Usage, peers: int) -> Usage:
+        """Return what one peer has added."""
+        mine, theirs = asdict(self), asdict(before)
+        return Usage(**{name: (mine[name] - theirs[name]) / peers for name in mine})
+
+
+@dataclass(frozen=True)
+class Hub:
+    """What the endpoint in the middle has to say."""
+
+    usage: Usage
+    progress_us: float  # of a call
+    wrong: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """What those around it have to say."""
+
+    linked_us: list[float]  # from connect to the first bytes' answer
+    message_us: float  # one way, between the hub and one of them
+    wrong: int
+
+
+@bench.command()
+@click.option(
+    "--counts",
+    type=SizeList(),
+    default="10,100,300,1000",
+    show_default=True,
+    help="Of peers; for each there are two new processes.",
+)
+@options.transport()
+@options.cpus
+@options.json_to
+def peers(counts: Sequence[int], **common: Any) -> None:
+    """Many peers of one endpoint: what memory, descriptors and time each of them takes there.
+
+    One process has the endpoint that is measured, another one all the others, which connect in
+    turn. The first link of all makes what they share, and is not counted.
+    """
+    if 0 in counts:
+        raise click.UsageError("--counts: there is at least one peer")
+    placement = options.placement({**common, "processes": True})
+    failures = []
+    with report(common["json_to"], gpu=False) as (rows, add, console):
+        for count in counts:
+            try:
+                add(_measure(Job(count, corrupts()), placement))
+            except SideError as failure:
+                failures.append(f"{count} peers: {failure}")
+        if rows and common["json_to"] != "-":
+            console.print(_table(rows))
+    if failures:
+        raise click.ClickException("; ".join(failures))
+
+
+def _measure(job: Job, placement: Placement) -> Row:
+    found = dict(run_sides(peers_role, job, placement))
+    crowd, hub = found[0], found[1]
+    return Row(
+        op="peers",
+        api="python",
+        mode="sendrecv",
+        memory="host",
+        buffers="private",
+        path=hub.path,
+        size=_BYTES,
+        iters=job.peers,
+        p50_us=percentile(crowd.linked_us, 0.5),
+        p99_us=percentile(crowd.linked_us, 0.99),
+        GBps=0.0,
+        wrong=hub.wrong + crowd.wrong,
+        peers=job.peers,
+        rss_per_peer=round(hub.usage.rss),
+        pss_per_peer=round(hub.usage.pss),
+        fds_per_peer=round(hub.usage.descriptors, 2),
+        progress_us=hub.progress_us,
+        message_us=crowd.message_us,
+    )
+
+
+def peers_role(side: Side, job: Job) -> None:
+    """Be the endpoint in the middle (side 1), or all those around it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    side.report(_hub(side, job) if side.number == 1 else _crowd(side, job))
+
+
+def _hub(side: Side, job: Job) -> Hub:
+    with onehop.Endpoint() as endpoint:
+        side.tell(endpoint.address)
+        wrong = 0
+        links = []
+        for number in range(1 + job.peers):
+            if number == 1:
+                before = Usage.now()
+            peer = endpoint.accept()
+            text = bytearray(_BYTES)
+            peer.recv(text)
+            peer.send(text)
+            wrong += _difference(text, _text(number))
+            links.append(peer)
+        usage = Usage.now().per_peer(before, job.peers)
+        # The crowd is at rest until it is told.
+        progress_us = _median_us(endpoint.progress)
+        path = links[-1].info().path
+        side.tell("measured")
+        for _ in range(_SAMPLES * _CALLS):
+            links[-1].recv(text)
+            links[-1].send(text)
+        side.hear()
+        return Hub(usage, progress_us, wrong, path)
+
+
+def _crowd(side: Side, job: Job) -> Crowd:
+    address = side.hear()
+    wrong = 0
+    linked_us = []
+    links: list[tuple[onehop.Endpoint, onehop.Peer]] = []
+    text = bytearray(_BYTES)
+    for number in range(1 + job.peers):
+        sent = bytearray(_text(number))
+        sent[0] ^= job.corrupt and number == job.peers
+        endpoint = onehop.Endpoint()
+        start = perf_counter_ns()
+        peer = endpoint.connect(address)
+        peer.send(sent)
+        peer.recv(text)
+        linked_us.append((perf_counter_ns() - start) / 1e3)
+        wrong += _difference(text, sent)
+        links.append((endpoint, peer))
+    side.hear()
+    last = links[-1][1]
+
+    def round_trip() -> None:
+        last.send(text)
+        last.recv(text)
+
+    message_us = _median_us(round_trip) / 2
+    side.tell("done")
+    for endpoint, _ in links:
+        endpoint.close()
+    return Crowd(linked_us[1:], message_us, wrong)
+
+
+def _median_us(call: Callable[[], object]) -> float:
+    """Return the median over the samples of a call's time."""
+    samples = []
+    for _ in range(_SAMPLES):
+        start = perf_counter_ns()
+        for _ in range(_CALLS):
+            call()
+        samples.append((perf_counter_ns() - start) / _CALLS / 1e3)
+    return statistics.median(samples)
+
+
+def _text(number: int) -> bytes:
+    """Return the first message of a peer."""
+    return (number * 0x9E3779B97F4A7C15 % 2**64).to_bytes(_BYTES, "little")
+
+
+def _difference(found: bytearray, expected: bytes | bytearray) -> int:
+    return sum(a != b for a, b in zip(found, expected, strict=True))
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    shown = Table(
+        title="onehop bench peers: of one endpoint",
+        caption="each: what one peer adds to the endpoint's process; linked: from connect to the"
+        " answer of the first 8 bytes; progress: one call, and its share of a peer; message: 8"
+        " bytes between the endpoint and the last peer, one way, from Python",
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    shown.add_column("path")
+    for heading in _HEADINGS:
+        shown.add_column(heading, justify="right")
+    for row in rows:
+        shown.add_row(row.path, *_cells(row))
+    return shown
+
+
+_HEADINGS = (
+    "peers",
+    "RSS KiB each",
+    "PSS KiB each",
+    "fds each",
+    "linked us p50",
+    "p99",
+    "progress us",
+    "ns each",
+    "message us",
+    "wrong",
+)
+
+
+def _cells(row: Row) -> Iterator[str]:
+    assert row.peers and row.progress_us is not None and row.message_us is not None  # noqa: PT018
+    assert row.rss_per_peer is not None and row.pss_per_peer is not None  # noqa: PT018
+    yield str(row.peers)
+    yield f"{row.rss_per_peer / 1024:,.0f}"
+    yield f"{row.pss_per_peer / 1024:,.0f}"
+    yield f"{row.fds_per_peer:,.2f}"
+    yield f"{row.p50_us:,.0f}"
+    yield f"{row.p99_us:,.0f}"
+    yield f"{row.progress_us:,.2f}"
+    yield f"{row.progress_us * 1e3 / row.peers:,.1f}"
+    yield f"{row.message_us:,.2f}"
+    yield str(row.wrong)
