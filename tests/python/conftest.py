@@ -75,6 +75,8 @@ def way(request):
     """How bytes travel between hosts, where there can be several on this machine."""
     if why := hosts.why_not():
         pytest.skip(f"no second host: {why}")
+    if request.param.path == "ucx" and (why := hosts.why_no_ucx()):
+        pytest.skip(f"no UCX: {why}")
     return request.param
 
 

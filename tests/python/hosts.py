@@ -21,6 +21,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class Way:
 
 
 # Each test between hosts runs once for each of these.
-WAYS = (Way("socket", {"ONEHOP_UCX_LIBRARY": "off"}, "socket"),)
+WAYS = (Way("socket", {"ONEHOP_UCX_LIBRARY": "off"}, "socket"), Way("ucx", {}, "ucx"))
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Host:
         socket.sethostname(self.name)
         os.environ.update(self.environment)
         _check(libc.mount(None, b"/", None, MS_REC_PRIVATE, None), "mount")
+        # UCX looks there for what network there is: a sysfs shows that of whoever mounted it.
+        _check(libc.mount(b"sysfs", b"/sys", b"sysfs", 0, None), "mount")
         places = (os.fsencode(self.folder), os.fsencode(os.environ["ONEHOP_SOCKET_DIR"]))
         _check(libc.mount(*places, None, MS_BIND, None), "mount")
 
@@ -116,6 +119,13 @@ def why_not() -> str:
     return ""
 
 
+@functools.cache
+def why_no_ucx() -> str:
+    """Why UCX cannot be used here; empty if it can."""
+    ucx = next(found for found in onehop.info().transports if found.name == "ucx")
+    return "" if ucx.viable else ucx.why
+
+
 class Network:
     """Two hosts and what runs on them. A context manager that leaves nothing of it."""
 
@@ -151,7 +161,8 @@ class Network:
         for host in (self.a, self.b):
             ip("netns", "add", host.namespace)
         if wire is None:
-            names = (INTERFACE, "netns", self.a.namespace, "type", "veth")
+            # With one number for both the kernel would take up to a second to tell of the carrier.
+            names = (INTERFACE, "index", "77", "netns", self.a.namespace, "type", "veth")
             ip("link", "add", *names, "peer", "name", INTERFACE, "netns", self.b.namespace)
         else:
             ends = []
@@ -171,6 +182,18 @@ class Network:
                 ip("netns", "exec", host.namespace, "sh", "-c", write)
             ip("-n", host.namespace, "link", "set", "lo", "up")
             self.up(host)
+        for host in (self.a, self.b):
+            self._await_carrier(host)
+
+    @staticmethod
+    def _await_carrier(host) -> None:
+        """Return when programs see that the link is up: UCX takes no other."""
+        end = time.monotonic() + 30
+        while "NO-CARRIER" in ip("-n", host.namespace, "link", "show", "dev", INTERFACE):
+            if time.monotonic() > end:
+                msg = f"the link of {host.name} does not come up"
+                raise OSError(msg)
+            time.sleep(0.005)
 
     def up(self, host) -> None:
         ip("-n", host.namespace, "link", "set", INTERFACE, "up")
