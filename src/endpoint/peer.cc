@@ -179,8 +179,8 @@ bool Peer::progress_locked(Request* focus) {
       fail_everything(
           error(broken.code(), "lost %s: %s", pair_.name.c_str(), broken.text().c_str()),
           /*dead=*/false);
-      // UCX need not have told the other side.
-      connection_->break_off();
+      // The other side may not have noticed.
+      if (connection_) connection_->break_off();
       return true;
     }
   }

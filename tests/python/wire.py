@@ -34,6 +34,12 @@ def open_tun(name: str) -> int:
     return end
 
 
+def tcp_ports(packet) -> tuple[int, int]:
+    """The two ports of a TCP packet."""
+    header = (packet[0] & 15) * 4 if packet[0] >> 4 == 4 else 40
+    return struct.unpack_from("!HH", packet, header)
+
+
 class Wire:
     """Carries packets between two descriptors, in a thread, until it is closed."""
 
@@ -43,6 +49,7 @@ class Wire:
         self.delay = delay
         self.loss = loss
         self.lost = 0  # packets
+        self.firewall = None  # packets for which it returns False are dropped
         self.stopped = threading.Event()
         self._left = None  # bytes that may pass before it stops; None: any number
         self._lock = threading.Lock()
@@ -72,6 +79,8 @@ class Wire:
                 if self._left <= 0:
                     self.stopped.set()
                     return False
+        if self.firewall and not self.firewall(packet):
+            return False
         if self._random.random() < self.loss:
             self.lost += 1
             return False

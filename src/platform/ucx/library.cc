@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <optional>
 
 #include "platform/os/fork.h"
+#include "platform/ucx/environment.h"
 
 namespace oh::ucx {
 namespace {
@@ -51,35 +51,6 @@ void* load(const std::string& name, int flags) {
   return dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | flags);
 }
 
-// While it lives, the environment says that UCX is not to hook into mmap() and its like, which some
-// builds take 0.4 s for when they are loaded, and which is for registrations of RDMA only. Other
-// threads that look read the former list or this one; both stay. setenv() cannot do that.
-class WithoutHooks {
- public:
-  WithoutHooks() {
-    if (getenv("UCX_MEM_MMAP_HOOK_MODE") || getenv("UCX_MEM_EVENTS") || has_rdma()) return;
-    former_ = environ;
-    static auto* const lists = new std::list<std::vector<char*>>;  // under the table's mutex
-    std::vector<char*>* const list = &lists->emplace_back();
-    for (char** entry = environ; entry && *entry; ++entry) list->push_back(*entry);
-    static char setting[] = "UCX_MEM_MMAP_HOOK_MODE=none";
-    list->push_back(setting);
-    list->push_back(nullptr);
-    ours_ = list->data();
-    environ = ours_;
-  }
-  ~WithoutHooks() {
-    // Else another thread has changed it meanwhile, and made a list of its own.
-    if (ours_ && environ == ours_) environ = former_;
-  }
-  WithoutHooks(const WithoutHooks&) = delete;
-  WithoutHooks& operator=(const WithoutHooks&) = delete;
-
- private:
-  char** former_ = nullptr;
-  char** ours_ = nullptr;
-};
-
 // Why dlopen failed.
 std::string reason() {
   const char* why = dlerror();
@@ -90,7 +61,13 @@ Status find(const std::string& wanted, Library& library) {
   // Whatever is in the process already is what its other parts use.
   library.handle = load(kSoname, RTLD_NOLOAD);
   bool loaded = library.handle != nullptr;
-  WithoutHooks without;
+  // UCX is not to hook into mmap() and its like, which some builds take 0.4 s for when they are
+  // loaded, and which is for registrations of RDMA only.
+  static char no_hooks[] = "UCX_MEM_MMAP_HOOK_MODE=none";
+  std::optional<EnvironmentWith> without;
+  if (!getenv("UCX_MEM_MMAP_HOOK_MODE") && !getenv("UCX_MEM_EVENTS") && !has_rdma()) {
+    without.emplace(no_hooks);
+  }
   if (!loaded && !wanted.empty()) {
     library.handle = load(wanted, 0);
     if (!library.handle) {

@@ -16,6 +16,8 @@ std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor) {
   // Death of the peer is ours to see; without this UCX would leave shared memory for tcp.
   if (of_transports) {
     settings.push_back({"POSIX_ERROR_HANDLING", "y"});
+    // Else whoever makes an end waits in connect() for a host that does not answer, for minutes.
+    settings.push_back({"TCP_CONN_NB", "y"});
   }
   // Over a network card with RDMA UCX's own thresholds are the measured ones.
   if (rdma) return settings;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "platform/ucx/environment.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <list>
+#include <vector>
+
+namespace oh::ucx {
+namespace {
+std::mutex& only_one() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+}  // namespace
+
+EnvironmentWith::EnvironmentWith(char* setting) : lock_(only_one()), former_(environ) {
+  static auto* const lists = new std::list<std::vector<char*>>;
+  std::vector<char*> list;
+  for (char** entry = environ; entry && *entry; ++entry) list.push_back(*entry);
+  list.push_back(setting);
+  list.push_back(nullptr);
+  // There are no more of them than there are environments.
+  auto known = std::find(lists->begin(), lists->end(), list);
+  if (known == lists->end()) known = lists->insert(known, std::move(list));
+  ours_ = known->data();
+  environ = ours_;
+}
+
+EnvironmentWith::~EnvironmentWith() {
+  // Else another thread has changed it meanwhile, and made a list of its own.
+  if (environ == ours_) environ = former_;
+}
+
+}  // namespace oh::ucx
