@@ -14,7 +14,9 @@
 namespace oh {
 namespace {
 constexpr size_t kSpares = 2;
-}
+// What a peer has to close in, whatever the others took.
+constexpr int64_t kLeastCloseTime = 100 * kMillisecond;
+}  // namespace
 
 Result<std::shared_ptr<Endpoint>> Endpoint::create(const Config& config,
                                                    const EndpointOptions& options) {
@@ -84,7 +86,13 @@ void Endpoint::close() {
   }
   // Off the board first: no one-sided operation begins any more, and close() waits for the others.
   regions_->retire_all();
-  for_each_peer([](Peer& peer) { peer.close(); });
+  // All of them together: the times of peers that answer no more would add up. What is for the
+  // others leaves meanwhile.
+  Deadline until = Deadline::after(Peer::kCloseTime);
+  for_each_peer([until](Peer& peer) {
+    Deadline least = Deadline::after(kLeastCloseTime);
+    peer.close(until.at() > least.at() ? until : least);
+  });
   {
     MutexLock lock(ucx_mutex_);
     if (ucx_watch_) ucx_watch_->stop();

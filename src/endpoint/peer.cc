@@ -10,7 +10,8 @@ namespace oh {
 namespace {
 constexpr size_t kFramesAtOnce = 64;
 constexpr size_t kLooksAtOnce = 64;
-constexpr int64_t kCloseTime = kSecond;
+// How long a peer may take to leave our memory.
+constexpr int64_t kLeaveTime = kSecond;
 constexpr size_t kMaxAnswers = 1 << 20;
 }  // namespace
 
@@ -368,7 +369,7 @@ void Peer::let_others_work() {
   pair_.lock.lock();
 }
 
-void Peer::close() {
+void Peer::close(Deadline until) {
   {
     PairGuard guard(pair_);
     if (state_.load(std::memory_order_relaxed) == State::kClosed) return;
@@ -378,7 +379,7 @@ void Peer::close() {
       if (!pair_.counted) pair_.outbox.flush();
       auto there = [this] { return connection_->is_open(); };
       if (pair_.ucx && pair_.outbox.flush()) {
-        (void)pair_.ucx->flush(Deadline::after(kCloseTime), there);
+        (void)pair_.ucx->flush(until, there);
       }
       fail_everything(status, /*dead=*/false);
     }
@@ -392,10 +393,10 @@ void Peer::close() {
     Writer writer(bye);
     writer.text("closed");
     if (pair_.ucx) writer.u64(pair_.ucx->sent());
-    connection_->close(bye, Deadline::after(kCloseTime));
+    connection_->close(bye, until);
     if (pair_.ucx) pair_.ucx->disconnect();
   }
-  if (!wait_until_outside(Deadline::after(kCloseTime))) {
+  if (!wait_until_outside(Deadline::after(kLeaveTime))) {
     OH_LOG(kWarn,
            "%s is still inside a one-sided operation (stopped?): deregister the regions it knows "
            "before their memory is given away",

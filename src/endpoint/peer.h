@@ -203,7 +203,10 @@ class Peer final : public PairHost,
   bool buffer_released(const Request* request);
 
   Status usable() const;  // why not, once it is lost or closed
-  void close();
+  // What was sent has so long to leave.
+  static constexpr int64_t kCloseTime = kSecond;
+  void close() { close(Deadline::after(kCloseTime)); }
+  void close(Deadline until);
   void retire_region(const RegionRecord& region, Deadline deadline, Status* status);
   // Waits until no one-sided operation of the peer that began before is inside our memory. On a
   // device, a hang-up does not say so, only the end of its process.
