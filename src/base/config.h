@@ -56,6 +56,7 @@ struct Config {
   // Seconds.
   double timeout = 0;
   double hello_timeout = 0;
+  double peer_timeout = 0;
 
   // Derived from port_range.
   uint16_t port_first = 0;
@@ -71,6 +72,7 @@ struct Config {
 
   int64_t timeout_ns() const { return static_cast<int64_t>(timeout * 1e9); }
   int64_t hello_timeout_ns() const { return static_cast<int64_t>(hello_timeout * 1e9); }
+  int64_t peer_timeout_ns() const { return static_cast<int64_t>(peer_timeout * 1e9); }
 };
 
 struct ConfigEntry {

@@ -51,12 +51,13 @@ class Guest : public Watcher::Handler, public std::enable_shared_from_this<Guest
 class Server final : public std::enable_shared_from_this<Server> {
  public:
   Server(std::shared_ptr<Node> node, const Crypto& crypto, const Key& key, const Id& communicator,
-         int64_t hello_timeout_ns)
+         const Config& config)
       : node_(std::move(node)),
         crypto_(crypto),
         key_(key),
         communicator_(communicator),
-        hello_timeout_ns_(hello_timeout_ns) {}
+        hello_timeout_ns_(config.hello_timeout_ns()),
+        peer_timeout_ns_(config.peer_timeout_ns()) {}
 
   Status start(UniqueFd listening) {
     // Holds the server, and is held by the watcher: until stop().
@@ -80,6 +81,9 @@ class Server final : public std::enable_shared_from_this<Server> {
   }
 
   void receive(UniqueFd fd) {
+    send_at_once(fd.get());
+    // A rank that waits here and whose host dies gives its number back.
+    give_up_after(fd.get(), peer_timeout_ns_);
     auto guest = std::make_shared<Guest>(shared_from_this(), std::move(fd));
     if (!watcher().add(guest->fd(), EPOLLIN, guest).ok()) return;
     guests_.insert(guest);
@@ -160,6 +164,7 @@ class Server final : public std::enable_shared_from_this<Server> {
   const Key key_;
   const Id communicator_;
   const int64_t hello_timeout_ns_;
+  const int64_t peer_timeout_ns_;
   static constexpr size_t kMaxNewcomers = 256;
   std::shared_ptr<Accepting> accepting_;
   uint32_t size_ = 0;  // as the first rank said
@@ -245,8 +250,7 @@ Result<std::shared_ptr<Server>> start_server(const std::shared_ptr<Node>& node,
                                              const Crypto& crypto, const Key& key,
                                              UniqueFd listening, const Config& config) {
   OH_ASSIGN_OR_RETURN(Id communicator, random_id());
-  auto server =
-      std::make_shared<Server>(node, crypto, key, communicator, config.hello_timeout_ns());
+  auto server = std::make_shared<Server>(node, crypto, key, communicator, config);
   OH_RETURN_IF_ERROR(server->start(std::move(listening)));
   return server;
 }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "control/handshake.h"
 #include "endpoint/endpoint.h"
+#include "platform/os/net.h"
 #include "platform/os/os.h"
 #include "transport/local/local_mover.h"
 #include "transport/shm/cma_mover.h"
@@ -112,7 +113,14 @@ Result<std::shared_ptr<Peer>> finish_link(Endpoint& endpoint, LinkParts parts, M
   if (purpose.for_communicator()) {
     parts.identity.rank = initiator ? purpose.to_rank : purpose.from_rank;
   }
-  if (!parts.why_no_segment.empty() && !parts.ucx) {
+  if (!parts.same_host) {
+    // A Unix socket hangs up when the process dies, and no host comes between.
+    give_up_after(socket.fd(), endpoint.config().peer_timeout_ns());
+    if (!parts.ucx) {
+      OH_LOG(kInfo, "the link to %s goes over the control socket: %s", parts.identity.label.c_str(),
+             parts.why_no_ucx.c_str());
+    }
+  } else if (!parts.why_no_segment.empty() && !parts.ucx) {
     OH_LOG(kWarn, "the link to %s has no shared memory: %s", parts.identity.label.c_str(),
            parts.why_no_segment.c_str());
   }
@@ -210,6 +218,7 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
 
   SideReport offer = report_of(endpoint);
   offer.purpose = purpose;
+  if (!offer.ucx_allowed) offer.why_no_ucx = "ONEHOP_TRANSPORT=socket at the initiator";
   std::unique_ptr<Segment> segment;
   std::string why_no_segment;
   std::vector<int> fds;
@@ -239,6 +248,7 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
   OH_ASSIGN_OR_RETURN(SideReport theirs, decode_report(answer.answer));
 
   LinkParts parts = parts_for(endpoint, std::move(identity), theirs);
+  parts.same_host = initiator.local();
   parts.ucx = std::move(ours.ucx);
   parts.segment = std::move(segment);
   SideReport verdict;
@@ -283,6 +293,7 @@ Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> en
   OH_ASSIGN_OR_RETURN(SideReport theirs, decode_report(offer.offer));
   OH_RETURN_IF_ERROR(endpoint->admit(theirs.purpose));
   LinkParts parts = parts_for(*endpoint, std::move(identity), theirs);
+  parts.same_host = offer.local;
   SideReport report = report_of(*endpoint);
   if (theirs.segment && offer.local && offer.fds.size() == 2) {
     Status status = take_segment(*endpoint, offer, &parts);

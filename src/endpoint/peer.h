@@ -48,6 +48,7 @@ struct PeerIdentity {
 // Everything a link consists of, as pairing.h sets it up.
 struct LinkParts {
   PeerIdentity identity;
+  bool same_host = true;             // as far as it is known: by a Unix socket, or no socket at all
   std::unique_ptr<Segment> segment;  // null: frames travel on the socket
   std::unique_ptr<UcxChannel> ucx;   // instead of the socket
   std::unique_ptr<Mover> mover;      // null: we do not reach their memory

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import onehop
 import pytest
-from hosts import on_host, payload
+from hosts import on_host, payload, with_environment
 from processes import DEADLINE, Failed, Side, _spawn
 
 SIZE = 17 << 20  # more than the sockets of both sides hold: SOCKET_BUFFER
@@ -132,9 +132,9 @@ def talk_after_all(side):
 # ---- The link goes down
 
 
-def be_neighbour(pipe):
+def be_neighbour(pipe, path):
     side = Side(1, pipe)
-    assert side.peer.info().path == "shm"
+    assert side.peer.info().path == path
     received = bytearray(1 << 20)
     for _ in range(2):
         side.peer.recv(received, timeout=60)
@@ -177,7 +177,7 @@ def receive_from_silence(pair, pipe):
 def test_waits_end_while_the_link_is_down_and_others_go_on(wired):
     near = _spawn.Pipe()
     neighbours = wired.group()
-    neighbours.start(on_host, wired.a, be_neighbour, near[1])
+    neighbours.start(on_host, wired.a, be_neighbour, near[1], "shm")
     middle = Middle(wired, send_into_silence, receive_from_silence, near[0])
     wired.down(wired.b)
     middle.tell("down")
@@ -263,10 +263,14 @@ def stopped(process):
     return set(states) == {"T"}
 
 
-def send_to_the_stopped(pair, pipe):
+def send_to_the_stopped(pair, pipe, other_pipe):
+    other = Side(0, other_pipe)
     side, request = begin_send(pair, pipe)
     assert pipe.take() == "stopped"
     assert "no sign of life" in ends_at_deadline(side, request, "send")
+    ask_neighbour(other, 1)
+    ask_neighbour(other, 2)
+    other.sync()
     for seconds in (0.5, 1.0):
         wait_until(lambda: side.peer.info().unresponsive > seconds)  # noqa: B023
     pipe.give("timed out")
@@ -281,7 +285,11 @@ def be_stopped(pair, pipe):
 
 
 def test_a_peer_that_is_stopped_in_the_middle(wired):
-    middle = Middle(wired, send_to_the_stopped, be_stopped)
+    # On the same host.
+    other = _spawn.Pipe()
+    others = wired.group()
+    others.start(on_host, wired.b, be_neighbour, other[1], wired.way.path)
+    middle = Middle(wired, send_to_the_stopped, be_stopped, other[0])
     process = middle.processes[1].pid
     os.kill(process, signal.SIGSTOP)
     try:
@@ -292,4 +300,59 @@ def test_a_peer_that_is_stopped_in_the_middle(wired):
     finally:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
+    middle.group.join()
+    others.join()
+
+
+# ---- Nothing comes any more, for ever
+
+
+def send_for_ever(pair, pipe):
+    side, request = begin_send(pair, pipe)
+    with pytest.raises(onehop.PeerLost, match=r"lost host-b:\d+: "):
+        request.wait(timeout=60)
+    wait_until(lambda: request.buffer_released)
+    with pytest.raises(onehop.PeerLost, match="host-b:"):
+        side.peer.send(b"more", timeout=60)
+
+
+def receive_for_ever(pair, pipe):
+    side, _, request = begin_recv(pair, pipe)
+    with pytest.raises(onehop.PeerLost, match=r"lost host-a:\d+: "):
+        request.wait(timeout=60)
+    with pytest.raises(onehop.PeerLost, match="host-a:"):
+        side.peer.wait_signal(0, timeout=60)
+
+
+def test_a_host_that_is_dark_for_good_is_lost(wired):
+    # One side waits for what it has sent to be acknowledged, the other has sent nothing.
+    soon = {"ONEHOP_PEER_TIMEOUT": "2"}
+    wired.a, wired.b = (with_environment(host, soon) for host in (wired.a, wired.b))
+    Middle(wired, send_for_ever, receive_for_ever).group.join()
+
+
+def close_in_the_dark(side, request):
+    side.endpoint.close()
+    with pytest.raises(onehop.Error) as caught:
+        request.wait(timeout=SHORT)
+    assert caught.value.status is onehop.Status.CANCELLED
+    assert "the link to host-" in str(caught.value)
+    assert request.buffer_released
+
+
+def send_and_close(pair, pipe):
+    side, request = begin_send(pair, pipe)
+    assert pipe.take() == "dark"
+    close_in_the_dark(side, request)
+
+
+def receive_and_close(pair, pipe):
+    side, _, request = begin_recv(pair, pipe)
+    assert pipe.take() == "dark"
+    close_in_the_dark(side, request)
+
+
+def test_endpoints_close_in_the_dark(wired):
+    middle = Middle(wired, send_and_close, receive_and_close)
+    middle.tell("dark")
     middle.group.join()

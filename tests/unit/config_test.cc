@@ -43,6 +43,7 @@ TEST(ConfigTest, EveryDefaultIsAllowed) {
   EXPECT_EQ(config->max_inline, 400);
   EXPECT_EQ(config->timeout_ns(), 300 * kSecond);
   EXPECT_EQ(config->hello_timeout_ns(), 5 * kSecond);
+  EXPECT_EQ(config->peer_timeout_ns(), 30 * kSecond);
   EXPECT_EQ(config->port_first, 56800);
   EXPECT_EQ(config->port_last, 56900);
   for (const ConfigEntry& entry : config_table()) {
@@ -91,7 +92,8 @@ TEST(ConfigTest, SecondsAreFiniteAndInRange) {
     Result<Config> config = read({{entry.name, "0.25"}});
     ASSERT_TRUE(is_ok(config));
     EXPECT_EQ((*config).*entry.seconds, 0.25) << entry.name;
-    for (const char* bad : {"", "0", "-1", "nan", "inf", "-inf", "1e10", "5s", " 5", "5 ", "0x5"}) {
+    if (entry.low > 0) refuses(entry, "0");
+    for (const char* bad : {"", "-1", "nan", "inf", "-inf", "1e10", "5s", " 5", "5 ", "0x5"}) {
       refuses(entry, bad);
     }
   }

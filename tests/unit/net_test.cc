@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -145,6 +146,40 @@ TEST(NetTest, TakesTheFirstAddressThatAnswers) {
   EXPECT_TRUE(is_ok(connect_to({numeric("127.0.0.1", unit::free_port(AF_INET)),
                                 numeric("::1", port), numeric("127.0.0.1", port)},
                                soon())));
+}
+
+int tcp_option(int fd, int level, int name) {
+  int value = -1;
+  socklen_t size = sizeof(value);
+  EXPECT_EQ(getsockopt(fd, level, name, &value, &size), 0);
+  return value;
+}
+
+TEST(NetTest, GivesUpASilentHostInTime) {
+  SocketAddress there = numeric("127.0.0.1", unit::free_port(AF_INET));
+  Result<UniqueFd> listening = listen_on(there);
+  ASSERT_TRUE(is_ok(listening));
+  struct {
+    int64_t silence_ns;
+    bool asks;
+    int user_timeout_ms, idle_s, interval_s;
+  } cases[] = {
+      {0, false, 0, 0, 0},
+      {kSecond / 2, true, 1000, 1, 1},
+      {2 * kSecond, true, 2000, 1, 1},
+      {30 * kSecond, true, 30'000, 10, 5},
+      {86'400 * kSecond, true, 86'400'000, 28'800, 14'400},
+  };
+  for (const auto& expected : cases) {
+    Result<UniqueFd> fd = connect_to({there}, soon());
+    ASSERT_TRUE(is_ok(fd));
+    give_up_after(fd->get(), expected.silence_ns);
+    EXPECT_EQ(tcp_option(fd->get(), SOL_SOCKET, SO_KEEPALIVE), expected.asks);
+    EXPECT_EQ(tcp_option(fd->get(), IPPROTO_TCP, TCP_USER_TIMEOUT), expected.user_timeout_ms);
+    if (!expected.asks) continue;
+    EXPECT_EQ(tcp_option(fd->get(), IPPROTO_TCP, TCP_KEEPIDLE), expected.idle_s);
+    EXPECT_EQ(tcp_option(fd->get(), IPPROTO_TCP, TCP_KEEPINTVL), expected.interval_s);
+  }
 }
 
 TEST(NetTest, SaysWhatWasTried) {

@@ -3,9 +3,12 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <future>
+#include <utility>
 
 #include "control/handshake.h"
 #include "unit/support.h"
@@ -220,6 +223,34 @@ TEST_F(RendezvousTest, WithoutAServerTheErrorSaysWhereItWasLookedFor) {
   Status status = join(1, 2, Deadline::after(20 * kMillisecond)).get().status();
   EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "rank 1 of 2 found no rendezvous"));
   EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, hosts_.front().text()));
+}
+
+// Our other end of a TCP connection of this process; -1: none yet.
+int other_end(int fd) {
+  sockaddr_storage near{};
+  socklen_t near_size = sizeof(near);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&near), &near_size), 0);
+  for (int other = 0; other < 1024; ++other) {
+    sockaddr_storage far{};
+    socklen_t far_size = sizeof(far);
+    if (getpeername(other, reinterpret_cast<sockaddr*>(&far), &far_size) < 0) continue;
+    if (far_size == near_size && std::memcmp(&far, &near, near_size) == 0) return other;
+  }
+  return -1;
+}
+
+TEST_F(RendezvousTest, ItsAnswersLeaveAtOnceAndItHearsOfDeadHosts) {
+  serve("127.0.0.1", {{"ONEHOP_PEER_TIMEOUT", "7"}});
+  MessageSocket one = guest();
+  for (auto [option, expected] : {std::pair{TCP_NODELAY, 1}, std::pair{TCP_USER_TIMEOUT, 7000}}) {
+    EXPECT_TRUE(unit::eventually([&, option = option, expected = expected] {
+      int value = -1;
+      socklen_t size = sizeof(value);
+      int fd = other_end(one.fd());
+      return fd >= 0 && getsockopt(fd, IPPROTO_TCP, option, &value, &size) == 0 &&
+             value == expected;
+    }));
+  }
 }
 
 TEST_F(RendezvousTest, TwoServersOnOneAddressAreNoticed) {

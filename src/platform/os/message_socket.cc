@@ -19,7 +19,10 @@ constexpr size_t kReadChunk = 64 * 1024;
 constexpr size_t kCompactAt = 256 * 1024;
 
 Status lost(int error_number) {
-  return Status::from_errno(OH_ERR_PEER_LOST, error_number, "the connection broke");
+  return Status::from_errno(OH_ERR_PEER_LOST, error_number,
+                            error_number == ETIMEDOUT
+                                ? "its host answers no more (ONEHOP_PEER_TIMEOUT says how long)"
+                                : "the connection broke");
 }
 }  // namespace
 

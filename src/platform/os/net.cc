@@ -356,6 +356,22 @@ void send_at_once(int fd) {
   os().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
+void give_up_after(int fd, int64_t silence_ns) {
+  if (silence_ns <= 0) return;
+  auto set = [fd](int option, int64_t value) {
+    int raw = static_cast<int>(value);
+    os().setsockopt(fd, IPPROTO_TCP, option, &raw, sizeof(raw));
+  };
+  // Of what was sent and is not acknowledged; it also ends the questions to an idle host.
+  set(TCP_USER_TIMEOUT, std::max(silence_ns, kSecond) / kMillisecond);
+  // Several of them may be lost.
+  int64_t seconds = std::max<int64_t>(silence_ns / kSecond, 1);
+  set(TCP_KEEPIDLE, std::max<int64_t>(seconds / 3, 1));
+  set(TCP_KEEPINTVL, std::max<int64_t>(seconds / 6, 1));
+  int on = 1;
+  os().setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
 Result<PeerCredentials> peer_credentials(int fd) {
   ucred raw{};
   socklen_t size = sizeof(raw);

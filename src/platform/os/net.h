@@ -56,6 +56,9 @@ Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadlin
 
 // Lets small messages of a TCP connection leave at once, not behind the answer to those before.
 void send_at_once(int fd);
+// Ends a TCP connection, with ETIMEDOUT, when the other host has answered nothing for so long,
+// whether there is something to be sent or not. 0: never. To the second, and to 1 s at least.
+void give_up_after(int fd, int64_t silence_ns);
 
 struct PeerCredentials {
   int pid = 0;  // 0: not visible from here (another PID namespace)
