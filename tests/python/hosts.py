@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import onehop
+import pytest
 from processes import Group, _spawn, run_side
 from wire import Wire, open_tun
 
@@ -49,6 +50,8 @@ class Way:
 
 # Each test between hosts runs once for each of these.
 WAYS = (Way("socket", {"ONEHOP_UCX_LIBRARY": "off"}, "socket"), Way("ucx", {}, "ucx"))
+# For tests of what comes before a link, or of the tests: one way will do.
+any_way = pytest.mark.parametrize("way", WAYS[:1], indirect=True, ids=lambda way: way.name)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onehop
 import pytest
-from hosts import Network, expected_path, payload
+from hosts import Network, any_way, expected_path, payload
 from processes import finish
 
 NO_DELAY = socket.TCP_NODELAY
@@ -76,6 +76,7 @@ def find_them(side, path):
         take_one(side, 5000, "nowhere")
 
 
+@any_way
 def test_wrong_bytes_and_paths_are_found(network):
     network.run(find_them, send_wrong_bytes, network.way.path)
 

@@ -7,7 +7,7 @@ import struct
 
 import onehop
 import pytest
-from hosts import on_host, payload, with_environment
+from hosts import any_way, on_host, payload, with_environment
 from processes import Side, _spawn
 
 KEY = 40  # where it is in an address: docs/protocol.md
@@ -83,6 +83,7 @@ def be_addressed(side):
     side.sync()
 
 
+@any_way
 def test_wrong_addresses(network):
     network.run(try_wrong_addresses, be_addressed, environment={"ONEHOP_INTERFACE": "{ipv4}"})
 

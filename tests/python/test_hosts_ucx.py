@@ -54,6 +54,8 @@ def lose_ucx(pair, pipe):
     assert break_ucx() > 0
     with pytest.raises(onehop.PeerLost, match=r"lost host-b:\d+: UCX"):
         side.peer.recv(bytearray(10), tag=2, timeout=60)
+    # Its end would tell the other side as well.
+    assert pipe.recv() == "heard"
 
 
 def hear_of_it(pair, pipe):
@@ -62,6 +64,7 @@ def hear_of_it(pair, pipe):
     pipe.send("linked")
     with pytest.raises(onehop.PeerLost, match=r"lost host-a:\d+: "):
         side.peer.recv(bytearray(10), tag=2, timeout=30)
+    pipe.send("heard")
 
 
 def test_both_sides_hear_that_one_has_lost_ucx(wired):
@@ -73,6 +76,8 @@ def test_both_sides_hear_that_one_has_lost_ucx(wired):
     assert all(pipe.poll(60) and pipe.recv() == "linked" for pipe in (first, second))
     wired.wire.firewall = control_only
     first.send("cut")
+    assert second.poll(60)
+    first.send(second.recv())
     group.join()
 
 
