@@ -64,6 +64,21 @@ def test_links_by_one_family_of_addresses(network, family):
     network.run(talk, talk, network.way.path, environment={"ONEHOP_INTERFACE": family})
 
 
+def say_which_way(side):
+    return side.peer.info().path
+
+
+def test_what_is_normal_between_hosts_is_no_warning(network):
+    log = network.folder / "log"
+    settings = {"ONEHOP_LOG": "info", "ONEHOP_LOG_FILE": str(log)}
+    path = network.way.path
+    assert network.run(say_which_way, say_which_way, environment=settings) == [path, path]
+    lines = log.read_text().splitlines()
+    assert [line for line in lines if " warn: " in line or " error: " in line] == []
+    told = [line for line in lines if "goes over the control socket: UCX is switched off" in line]
+    assert len(told) == (2 if path == "socket" else 0)
+
+
 def send_wrong_bytes(side, path):
     side.peer.send(payload(5000, 7), tag=1, timeout=30)
     send_one(side, 5000)
