@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress and the end of a peer; peer_operations.cc posts, peer_control.cc talks on the socket.
+// Progress of a peer; peer_operations.cc posts, peer_control.cc talks on the socket, peer_end.cc
+// ends it.
 #include "endpoint/peer.h"
 
 #include "base/fault.h"
@@ -8,10 +9,7 @@
 
 namespace oh {
 namespace {
-constexpr size_t kFramesAtOnce = 64;
 constexpr size_t kLooksAtOnce = 64;
-// How long a peer may take to leave our memory.
-constexpr int64_t kLeaveTime = kSecond;
 constexpr size_t kMaxAnswers = 1 << 20;
 }  // namespace
 
@@ -317,97 +315,6 @@ Status Peer::usable() const {
 
 Status Peer::check_open() {
   return state_.load(std::memory_order_relaxed) == State::kOpen ? Status() : usable();
-}
-
-void Peer::lose(const Status& status, bool dead) {
-  PairGuard guard(pair_);
-  if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
-  // What it sent before it died counts: at most a ring full.
-  if (pair_.ucx) pair_.ucx->worker().progress();
-  for (size_t round = 0; round <= kCells / kFramesAtOnce; ++round) {
-    if (state_.load(std::memory_order_relaxed) != State::kOpen || !drain(nullptr)) break;
-  }
-  if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
-  bool link_text = status.code() == OH_ERR_PEER_LOST;
-  fail_everything(error(link_text ? OH_ERR_PEER_LOST : status.code(), "lost %s: %s",
-                        pair_.name.c_str(), status.text().c_str()),
-                  dead);
-}
-
-// Ends every request; with the lock held, which is let go while threads of ours finish a copy.
-void Peer::fail_everything(const Status& status, bool dead) {
-  if (state_.load(std::memory_order_relaxed) == State::kOpen) {
-    why_ = status;
-    state_.store(State::kLost, std::memory_order_release);
-  }
-  pair_.gone.store(true, std::memory_order_seq_cst);
-  // A link that ends well is disconnected behind its goodbye.
-  bool ended_well = state_.load(std::memory_order_relaxed) == State::kClosed && sender_.idle() &&
-                    receiver_.idle();
-  if (pair_.ucx && !ended_well) pair_.ucx->disconnect();
-  stream_->abort();
-  while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||
-         !crossings_.fail_all(status) || one_sided_.copying()) {
-    let_others_work();
-  }
-  // Only now: the other side takes it as our word that we touch its memory no more.
-  if (pair_.segment) pair_.segment->advance(SideState::kFailed);
-  pair_.wake_them = pair_.wake_me = true;
-  sender_.fail_all(status);
-  receiver_.fail_all(status);
-  one_sided_.fail_all(status);
-  batches_.fail_all(status);
-  pair_.outbox.clear();
-  update_busy();
-}
-
-// While the end of the link waits for copies of ours.
-void Peer::let_others_work() {
-  (void)move_devices_on();  // asks what became of the device
-  pair_.lock.unlock();
-  sched_yield();
-  pair_.lock.lock();
-}
-
-void Peer::close(Deadline until) {
-  {
-    PairGuard guard(pair_);
-    if (state_.load(std::memory_order_relaxed) == State::kClosed) return;
-    Status status = error(OH_ERR_CANCELLED, "the link to %s was closed", pair_.name.c_str());
-    bool was_open = state_.exchange(State::kClosed, std::memory_order_acq_rel) == State::kOpen;
-    if (was_open) {
-      if (!pair_.counted) pair_.outbox.flush();
-      auto there = [this] { return connection_->is_open(); };
-      if (pair_.ucx && pair_.outbox.flush()) {
-        (void)pair_.ucx->flush(until, there);
-      }
-      fail_everything(status, /*dead=*/false);
-    }
-    while (!receiver_.landings().fail_all(status) || !crossings_.fail_all(status)) {
-      let_others_work();
-    }
-  }
-  stream_->close();
-  if (connection_) {
-    Bytes bye;
-    Writer writer(bye);
-    writer.text("closed");
-    if (pair_.ucx) writer.u64(pair_.ucx->sent());
-    connection_->close(bye, until);
-    if (pair_.ucx) pair_.ucx->disconnect();
-  }
-  if (!wait_until_outside(Deadline::after(kLeaveTime))) {
-    OH_LOG(kWarn,
-           "%s is still inside a one-sided operation (stopped?): deregister the regions it knows "
-           "before their memory is given away",
-           pair_.name.c_str());
-  }
-  // Whoever still holds this peer uses none of the other side's memory any more; what a copy that
-  // has not ended needs is held by its transfer.
-  Imports imports;
-  PairGuard guard(pair_);
-  std::swap(imports, pair_.imports);
-  transfers_.leave_rest();
 }
 
 }  // namespace oh

@@ -255,6 +255,7 @@ class Peer final : public PairHost,
   void bind_stream() { stream_->bind(weak_from_this(), living_owner_); }
   bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
   bool move_devices_on();
+  static constexpr size_t kFramesAtOnce = 64;
   bool drain(Request* focus) OH_REQUIRES(pair_.lock);
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);
   void break_off(const Status& status) OH_REQUIRES(pair_.lock);

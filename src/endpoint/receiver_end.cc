@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Receives that are taken back, and the end of all.
+#include "endpoint/receiver.h"
+
+namespace oh {
+
+bool Receiver::cancel(Request* request, const Status& status, bool force) {
+  Crossing* crossing = request->crossing.get();
+  if (crossing && !crossing->is_quiet() && (!force || crossing->busy)) {
+    if (force) crossings_.stop(*crossing, status);
+    return false;
+  }
+  if (request->phase == Phase::kStream) {
+    // The message is here in part: what still comes is dropped.
+    for (Incoming* incoming : incoming_) {
+      if (!incoming || incoming->request != request) continue;
+      if (incoming->flight && !force) return false;
+      forbid(*incoming);
+      // The flight ends without it.
+      if (incoming->flight) request->flight = incoming->flight;
+      incoming->request = nullptr;
+      Frame frame;
+      frame.type = FrameType::kReject;
+      frame.op = incoming->op;
+      frame.aux = static_cast<uint32_t>(status.code());
+      frame.length = request->size;
+      pair_.send(frame);
+      // Nothing of it was let go, so nothing comes.
+      if (crossing && crossing->begun == 0) end_incoming(incoming);
+    }
+    request->flight || crossing ? pair_.leave_in_doubt(*request, status)
+                                : pair_.finish(*request, status);
+    return true;
+  }
+  if (landings_.cancel(request, status)) return true;
+  if (request->phase != Phase::kPosted) return false;
+  if (request->tag == OH_ANY_TAG) {
+    any_tag_.erase(request);
+    --posted_count_;
+  } else {
+    TagRx& tag = tags_.get(request->tag);
+    bool free = withdraw_from(tag, request);
+    if (!free && force) {
+      free = request->phase == Phase::kPosted &&
+             (!request->transfer || transfers_.withdraw(request->transfer));
+    }
+    if (free) take_posted(tag, request);
+    renumber(tag);
+    if (!free) return false;
+  }
+  pair_.finish(*request, status);
+  return true;
+}
+
+void Receiver::fail_all(const Status& status) {
+  while (Request* request = any_tag_.pop_front()) pair_.finish(*request, status);
+  tags_.for_each([&](TagRx& tag) {
+    while (Request* request = tag.posted.pop_front()) pair_.finish(*request, status);
+  });
+  for (Incoming* incoming : fetching_) {
+    // A later message has its name.
+    if (incoming_[static_cast<uint32_t>(incoming->op)] != incoming) incoming_.push_back(incoming);
+  }
+  for (Incoming*& incoming : incoming_) {
+    if (incoming) forbid(*incoming);
+    if (incoming && incoming->request) {
+      incoming->request->flight = incoming->flight;
+      bool flies =
+          incoming->request->crossing || (incoming->flight && !incoming->flight->is_over());
+      flies ? pair_.leave_in_doubt(*incoming->request, status)
+            : pair_.finish(*incoming->request, status);
+    }
+    if (incoming && incoming->early) forget(incoming->early);
+    if (incoming) incoming_pool_.release(std::exchange(incoming, nullptr));
+  }
+  fetching_.clear();
+  // Whole messages stay for receives to come; announced ones have nobody to fetch them from.
+  tags_.for_each([&](TagRx& tag) {
+    for (Early* early = tag.early.front(); early;) {
+      Early* next = tag.early.next(early);
+      if (early->ready_to_send) forget(early);
+      early = next;
+    }
+  });
+  posted_count_ = 0;
+}
+
+}  // namespace oh
