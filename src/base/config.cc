@@ -218,7 +218,7 @@ constexpr ConfigEntry kTable[] = {
     {.name = "ONEHOP_STAGING_BUFFER",
      .type = "integer",
      .allowed = "4096 to 67108864",
-     .standard = "524288",
+     .standard = "1048576",
      .meaning = "bytes of a buffer of pinned memory through which device memory goes to and comes "
                 "from other hosts; they are made as they are needed",
      .integer = &Config::staging_buffer,

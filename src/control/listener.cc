@@ -5,6 +5,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "control/accepting.h"
 #include "control/handshake.h"
@@ -23,6 +25,7 @@ class Listener::Stranger : public Watcher::Handler {
   }
   int fd() const { return socket_.fd(); }
   int64_t until() const { return until_; }
+  void set_until(int64_t until) { until_ = until; }
 
   // Whether he may talk to us at all; tells him if not.
   bool check_user() {
@@ -122,6 +125,8 @@ class Listener::Stranger : public Watcher::Handler {
     offer.local = local_;
     OH_ASSIGN_OR_RETURN(link_, acceptor_->on_offer(std::move(offer)));
     expected_ = Hello::kConfirm;
+    // He is known by now, and what we have taken for our end is not his time.
+    owner_.renew(this);
     return socket_.send(static_cast<uint8_t>(Hello::kAnswer), link_->answer(), {}, link_->fds());
   }
 
@@ -164,6 +169,15 @@ void Listener::admit(UniqueFd fd) {
   strangers_.push_back(stranger);
   if (strangers_.size() > kMaxStrangers) drop(strangers_.front().get());
   if (strangers_.size() == 1) drop_late();
+}
+
+// Gives him his time once more.
+void Listener::renew(Stranger* stranger) {
+  auto entry = std::find_if(strangers_.begin(), strangers_.end(),
+                            [&](const auto& other) { return other.get() == stranger; });
+  if (entry == strangers_.end()) return;
+  stranger->set_until(now_ns() + hello_timeout_ns_);
+  strangers_.splice(strangers_.end(), strangers_, entry);
 }
 
 // Drops whoever has had his time; one timer for all, who are sorted by it.

@@ -67,6 +67,7 @@ class Listener {
   void admit(UniqueFd fd);
   void drop_late();
   void drop(const Stranger* stranger);
+  void renew(Stranger* stranger);
 
   static constexpr size_t kMaxStrangers = 256;
   Watcher& watcher_;

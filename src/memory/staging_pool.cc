@@ -7,7 +7,7 @@
 
 namespace oh {
 namespace {
-constexpr uint64_t kAtOnce = 8;  // buffers that are made together
+constexpr uint64_t kAtOnce = 4;  // buffers that are made together
 constexpr size_t kLow = 2;       // so few left are few
 }  // namespace
 

@@ -83,6 +83,13 @@ def test_mixed_memory(kinds: str) -> None:
     assert {row["memory"] for row in found} == {kinds}
 
 
+def test_without_shared_memory() -> None:
+    for row in rows(
+        "latency", "--memory", "cuda", "--transport", "socket", "--sizes", "8,2M", "--iters", "3",
+    ):  # fmt: skip
+        assert (row["path"], row["wrong"], row["mode"]) == ("socket", 0, "sendrecv")
+
+
 @pytest.mark.parametrize("window", [1, 3])
 def test_bandwidth(window: int) -> None:
     found = rows(
@@ -198,7 +205,7 @@ def test_spoilt_bytes_are_found(modes: tuple[str, ...], arguments: tuple[str, ..
         (("latency", "--memory", "cuda,host", "--vs", "memcpy"), 2, "compares memory of GPUs"),
         (("batch", "--memory", "cuda", "--api", "python"), 2, "is for latency"),
         (("latency", "--memory", "cuda", "--api", "python", "--mode", "put"), 2, "sendrecv"),
-        (("latency", "--memory", "cuda", "--transport", "ucx"), 2, "host memory only"),
+        (("latency", "--memory", "cuda", "--transport", "socket", "--mode", "put"), 1, "messages only"),
         (("matrix", "--sizes", "0"), 2, "at least one byte"),
     ],
 )

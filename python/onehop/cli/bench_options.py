@@ -118,8 +118,6 @@ def placement(common: Mapping[str, Any]) -> Placement:
     chosen = common.get("transport")
     if chosen in ("ucx", "socket") and within:
         raise click.UsageError(f"--transport {chosen} links processes: not with --threads")
-    if chosen in ("ucx", "socket") and common.get("memory", HOST) != HOST:
-        raise click.UsageError(f"--transport {chosen} is measured with host memory only")
     env = {TRANSPORT: chosen} if chosen else {}
     if chosen == "socket" and "ONEHOP_LOG" not in os.environ:
         env["ONEHOP_LOG"] = "error"  # the warning that this path is slow would be no news
