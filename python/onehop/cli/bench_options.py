@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from onehop.cli.gpus import HOST, parse_devices, parse_memory
+from onehop.cli.gpus import parse_devices, parse_memory
 from onehop.cli.sides import Placement
 from onehop.cli.sizes import SizeList
 
