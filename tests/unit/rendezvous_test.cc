@@ -243,12 +243,11 @@ TEST_F(RendezvousTest, ItsAnswersLeaveAtOnceAndItHearsOfDeadHosts) {
   serve("127.0.0.1", {{"ONEHOP_PEER_TIMEOUT", "7"}});
   MessageSocket one = guest();
   for (auto [option, expected] : {std::pair{TCP_NODELAY, 1}, std::pair{TCP_USER_TIMEOUT, 7000}}) {
-    EXPECT_TRUE(unit::eventually([&, option = option, expected = expected] {
+    EXPECT_TRUE(unit::eventually([&, name = option, wanted = expected] {
       int value = -1;
       socklen_t size = sizeof(value);
       int fd = other_end(one.fd());
-      return fd >= 0 && getsockopt(fd, IPPROTO_TCP, option, &value, &size) == 0 &&
-             value == expected;
+      return fd >= 0 && getsockopt(fd, IPPROTO_TCP, name, &value, &size) == 0 && value == wanted;
     }));
   }
 }
