@@ -42,8 +42,9 @@ struct Crossing {
   cuda::DoneWord word;
   uint64_t value = 0;  // the last that the engine was given
   int64_t looked = 0;
-  List::iterator at;   // where it is listed
-  bool holds = false;  // among those with buffers
+  List::iterator at;     // where it is listed
+  bool holds = false;    // among those with buffers
+  bool counted = false;  // among what is polled for
   bool busy = false;
   bool awaited = false;            // of one that comes: its sender is not ready
   bool withdrawn = false;          // the other side is through with it

@@ -23,6 +23,18 @@ Crossings::~Crossings() {
   }
 }
 
+void Crossings::close() {
+  for (List* list : {&holding_, &idle_[0], &idle_[1]}) {
+    std::erase_if(*list, [&](const std::shared_ptr<Crossing>& crossing) {
+      count_out(*crossing);
+      return reap(*crossing);
+    });
+  }
+  if (!pair_.staging) return;
+  pool().forget(StagingDirection::kOut, this);
+  pool().forget(StagingDirection::kIn, this);
+}
+
 Crossing& Crossings::begin(Request* request, StagingDirection direction, uint64_t op,
                            uint64_t length) {
   List& idle = idle_[static_cast<size_t>(direction)];
@@ -34,6 +46,7 @@ Crossing& Crossings::begin(Request* request, StagingDirection direction, uint64_
   crossing.op = op;
   crossing.length = length;
   pair_.host->count_polled(1);
+  crossing.counted = true;
   pair_.wake_me = true;  // who sleeps is to poll
   return crossing;
 }
@@ -103,12 +116,12 @@ Crossings::Step Crossings::next_step(Crossing& crossing) {
 
 void Crossings::stop(Crossing& crossing, Status why) {
   crossing.failure = std::move(why);
-  any_stopped_ = true;
+  any_stopped_[static_cast<size_t>(crossing.direction)] = true;
 }
 
 void Crossings::withdraw(Crossing& crossing) {
   crossing.withdrawn = true;
-  any_stopped_ = true;
+  any_stopped_[static_cast<size_t>(crossing.direction)] = true;
 }
 
 void Crossings::look_at(Crossing& crossing) {
@@ -131,36 +144,49 @@ bool Crossings::progress() {
       idle.splice(idle.begin(), holding_, at);
     }
   }
-  // The lock is let go for a step, so it is the last look at the lists.
+  // The lock is let go for a step, so it is the last look at the lists. What frees buffers goes
+  // before what takes them, and who finds none in one direction holds up nobody in the other.
   for (std::shared_ptr<Crossing> crossing : holding_) {
     Step step = next_step(*crossing);
-    if (step != Step::kNothing) return take_step(crossing, step) || any;
+    if (step != Step::kNothing && step != Step::kTake) return take_step(crossing, step) || any;
   }
-  // Who finds no buffer in one direction holds up nobody in the other.
-  turn_ ^= 1;
-  return step_idle(idle_[turn_]) || step_idle(idle_[turn_ ^ 1]) || any;
+  for (size_t i = 0; i < 2 && !any; ++i) {
+    turn_ ^= 1;
+    any = take_more(static_cast<StagingDirection>(turn_));
+  }
+  return any;
 }
 
-// Each in its turn: one that waits for earlier work, or for the other side, holds nobody up.
-bool Crossings::step_idle(List& idle) {
-  for (size_t looks = std::min(idle.size(), kLooksAtIdle); looks-- > 0;) {
+// Those that have buffers come first. The others each in its turn: one that waits for earlier work,
+// or for the other side, holds nobody up.
+bool Crossings::take_more(StagingDirection direction) {
+  auto wants = [&](const std::shared_ptr<Crossing>& crossing) {
+    return crossing->direction == direction && next_step(*crossing) == Step::kTake;
+  };
+  auto first = std::find_if(holding_.begin(), holding_.end(), wants);
+  const bool waits = first != holding_.end();
+  if (waits && take_step(std::shared_ptr(*first), Step::kTake)) return true;
+  List& idle = idle_[static_cast<size_t>(direction)];
+  for (size_t looks = std::min(idle.size(), kLooksAtIdle); looks-- > 0 && !idle.empty();) {
     std::shared_ptr<Crossing> crossing = idle.front();
     if (!crossing->request && reap(*crossing)) {
       idle.pop_front();
       return true;
     }
     Step step = next_step(*crossing);
-    crossing->holds = step == Step::kTake;
+    crossing->holds = step == Step::kTake && !waits;
     List& where = crossing->holds ? holding_ : idle;
     where.splice(where.end(), idle, idle.begin());
-    if (step != Step::kNothing) return take_step(crossing, step);
+    if (crossing->holds || (step != Step::kNothing && step != Step::kTake)) {
+      return take_step(crossing, step);
+    }
   }
   return false;
 }
 
 // What the engine has done since the last look.
 bool Crossings::settle(Crossing& crossing) {
-  if (!crossing.word.host || crossing.copied == crossing.length) return false;
+  if (crossing.chunks.empty() || !crossing.word.host) return false;
   // acquire: the device's bytes are in place.
   uint64_t seen = crossing.word.host->load(std::memory_order_acquire);
   uint64_t before = crossing.copied;
@@ -183,20 +209,22 @@ bool Crossings::settle(Crossing& crossing) {
 
 bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
   Crossing& crossing = *held;
-  Request& request = *crossing.request;
   crossing.busy = true;
   if (step == Step::kCheck) {
     pair_.lock.unlock();
     // A context that is lost writes no word; any other error is of the question.
-    (void)pair_.gpu->is_idle(crossing.stream).ok();
+    Result<bool> idle = pair_.gpu->is_idle(crossing.stream);
     pair_.lock.lock();
     crossing.busy = false;
     crossing.looked = now_ns();
-    if (!pair_.gpu->is_lost()) return false;
+    bool lost = pair_.gpu->is_lost();
+    // After a failure not all of it was enqueued.
+    if (!lost && (crossing.failure.ok() || !idle.ok() || !*idle)) return false;
     crossing.value = crossing.word.host->load(std::memory_order_acquire);
-    stop(crossing, pair_.gpu->loss());
+    if (lost) stop(crossing, pair_.gpu->loss());
     return true;
   }
+  Request& request = *crossing.request;
   if (step == Step::kAskProducer) {
     After& after = request.device.after;
     pair_.lock.unlock();
@@ -216,12 +244,10 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
   }
   if (step == Step::kTake) {
     pair_.lock.unlock();
-    Status status = open(crossing);
-    Result<uint8_t*> buffer = nullptr;
-    if (status.ok()) {
-      buffer = pool().take(crossing.direction, this);
-      status = buffer.status();
-    }
+    Result<uint8_t*> buffer = pool().take(crossing.direction, this);
+    Status status = buffer.status();
+    if (buffer.ok() && *buffer) status = open(crossing);
+    if (!status.ok() && buffer.ok()) pool().give(crossing.direction, *buffer);
     pair_.lock.lock();
     crossing.busy = false;
     if (!status.ok()) stop(crossing, status);
@@ -246,13 +272,13 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
   pair_.lock.unlock();
   OH_FAULT_POINT("transfer.copy");
   Status status = copy(crossing, *chunk);
+  // Some of it may have been enqueued.
+  bool over = !status.ok() && pair_.gpu->wait_idle(crossing.stream, Deadline::after(kSecond));
   pool().grow_if_low();
   pair_.lock.lock();
   crossing.busy = false;
-  if (!status.ok()) {
-    stop(crossing, status);
-    crossing.value = crossing.word.host->load(std::memory_order_acquire);
-  }
+  if (!status.ok()) stop(crossing, status);
+  if (over) crossing.value = crossing.word.host->load(std::memory_order_acquire);
   return true;
 }
 
@@ -275,11 +301,8 @@ Status Crossings::copy(Crossing& crossing, Crossing::Chunk& chunk) {
   auto memory = reinterpret_cast<cuda::DevicePtr>(crossing.request->data) + chunk.begin;
   auto buffer = reinterpret_cast<cuda::DevicePtr>(chunk.buffer);
   bool out = crossing.direction == StagingDirection::kOut;
-  Status status = pair_.gpu->copy(crossing.stream, out ? buffer : memory, out ? memory : buffer,
-                                  chunk.size, nullptr, crossing.word.device, chunk.value);
-  // Some of it may have been enqueued.
-  if (!status.ok()) (void)pair_.gpu->wait_idle(crossing.stream, Deadline::after(kSecond));
-  return status;
+  return pair_.gpu->copy(crossing.stream, out ? buffer : memory, out ? memory : buffer, chunk.size,
+                         nullptr, crossing.word.device, chunk.value);
 }
 
 // Lets the sender go on to the end of the last buffer.
@@ -304,40 +327,65 @@ bool Crossings::reap(Crossing& crossing) {
   crossing.chunks.clear();
   pool().forget(crossing.direction, this);
   close(crossing);
-  pair_.host->count_polled(-1);
+  count_out(crossing);
   return true;
 }
 
-Request* Crossings::stopped_receive() {
+// Nobody is to poll for it any more.
+void Crossings::count_out(Crossing& crossing) {
+  if (std::exchange(crossing.counted, false)) pair_.host->count_polled(-1);
+}
+
+Request* Crossings::stopped(StagingDirection direction) {
   bool more = false;
   for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
     for (const auto& crossing : *list) {
       bool stopped = crossing->withdrawn || !crossing->failure.ok();
-      if (crossing->direction == StagingDirection::kOut || !crossing->request || !stopped) continue;
+      if (crossing->direction != direction || !crossing->request || !stopped) continue;
       if (crossing->is_quiet()) return crossing->request;
       more = true;
     }
   }
-  any_stopped_ = more;
+  any_stopped_[static_cast<size_t>(direction)] = more;
   return nullptr;
 }
 
-bool Crossings::fail_all(const Status& status) {
+// What came before the link was lost still goes where it belongs.
+bool Crossings::is_whole(const Crossing& crossing) {
+  return crossing.direction == StagingDirection::kIn && crossing.there == crossing.length &&
+         !crossing.withdrawn && crossing.failure.ok();
+}
+
+bool Crossings::stop_all(const Status& status) {
   bool busy = false;
   for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
     for (const auto& crossing : *list) {
-      (void)settle(*crossing);
+      if (is_whole(*crossing)) continue;
       if (crossing->failure.ok()) crossing->failure = status;
       busy = busy || crossing->busy;
-      // Sender and receiver know of the others.
-      bool known = crossing->direction == StagingDirection::kOut ||
-                   (crossing->there < crossing->length && !crossing->withdrawn);
-      if (crossing->request && !known && !crossing->busy) {
+    }
+  }
+  return !busy;
+}
+
+bool Crossings::is_busy() const {
+  for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
+    for (const auto& crossing : *list) {
+      if (crossing->busy) return true;
+    }
+  }
+  return false;
+}
+
+void Crossings::end_receives(const Status& status, bool whole) {
+  for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
+    for (const auto& crossing : *list) {
+      bool ours = crossing->direction == StagingDirection::kIn && crossing->request;
+      if (ours && (whole || !is_whole(*crossing))) {
         pair_.leave_in_doubt(*crossing->request, status);
       }
     }
   }
-  return !busy;
 }
 
 }  // namespace oh

@@ -41,10 +41,22 @@ class Crossings {
   void stop(Crossing& crossing, Status why);
   // The same of a receive whose message will not come: it waits for another one then.
   void withdraw(Crossing& crossing);
-  // A receive that was stopped and is to end now.
-  Request* next_stopped() { return any_stopped_ ? stopped_receive() : nullptr; }
-  // Ends the receives whose bytes are all here. False while threads of ours are at work.
-  bool fail_all(const Status& status);
+  // A send or receive that was stopped and is to end now: nobody is at its memory.
+  Request* next_stopped(StagingDirection direction) {
+    return has_stopped(direction) ? stopped(direction) : nullptr;
+  }
+  bool has_stopped(StagingDirection direction) const {
+    return any_stopped_[static_cast<size_t>(direction)];
+  }
+  // The end of the link: nothing goes on but receives whose bytes are all here. False while threads
+  // of ours are at work.
+  bool stop_all(const Status& status);
+  // Afterwards: the receives that the receiver knows nothing of any more; or those, too.
+  void end_receives(const Status& status, bool whole);
+  // Whether threads of ours are at work.
+  bool is_busy() const;
+  // The link is closed: what can be given back is, and nobody polls for the rest.
+  void close();
 
  private:
   using List = Crossing::List;
@@ -52,8 +64,8 @@ class Crossings {
   enum class Step { kNothing, kCopy, kCheck, kAskProducer, kTake };
   Step next_step(Crossing& crossing);
   bool take_step(const std::shared_ptr<Crossing>& held, Step step) OH_NO_THREAD_ANALYSIS;
-  Request* stopped_receive();
-  bool step_idle(List& idle) OH_NO_THREAD_ANALYSIS;
+  Request* stopped(StagingDirection direction);
+  bool take_more(StagingDirection direction) OH_NO_THREAD_ANALYSIS;
   List& idle_of(const Crossing& crossing) { return idle_[static_cast<size_t>(crossing.direction)]; }
   uint64_t may_begin(const Crossing& crossing) const;
   Status open(Crossing& crossing);
@@ -63,13 +75,15 @@ class Crossings {
   void release_until(Crossing& crossing, uint64_t end);
   void close(Crossing& crossing);
   bool reap(Crossing& crossing);
+  void count_out(Crossing& crossing);
+  static bool is_whole(const Crossing& crossing);
   StagingPool& pool() const { return *pair_.staging; }
 
   Pair& pair_;
-  List idle_[2];     // without a buffer, by direction
-  List holding_;     // with some, or about to take one
-  size_t turn_ = 0;  // the direction to begin with
-  bool any_stopped_ = false;
+  List idle_[2];              // without a buffer, by direction
+  List holding_;              // with some, or about to take one
+  size_t turn_ = 0;           // the direction to begin with
+  bool any_stopped_[2] = {};  // by direction
 };
 
 }  // namespace oh

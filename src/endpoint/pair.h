@@ -56,6 +56,8 @@ class PairHost {
   virtual void publish(const std::shared_ptr<const GpuExport>& exported) = 0;
   // Transfers that end by a word which a device writes, and that rings for nobody: `change` more.
   virtual void count_polled(int change) = 0;
+  // Operations of the other side, or of nobody who waits, need our progress.
+  virtual void serve() = 0;
   // Whether the process that the mover copies from and to is still the one we are linked to. Any
   // thread, without the lock.
   virtual Status still_there() = 0;

@@ -235,6 +235,7 @@ class Peer final : public PairHost,
   void want_block(uint32_t number) override;
   void publish(const std::shared_ptr<const GpuExport>& exported) override;
   void count_polled(int change) override { owner_.count_polled(change); }
+  void serve() override { owner_.serve(); }
   void look_again() override { owner_.look_again(); }
   Status still_there() override;
   bool process_is_dead() override { return connection_ && connection_->process_is_dead(); }

@@ -39,7 +39,7 @@ void Peer::fail_everything(const Status& status, bool dead) {
   if (pair_.ucx && !ended_well) pair_.ucx->disconnect();
   stream_->abort();
   while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||
-         !crossings_.fail_all(status) || one_sided_.copying()) {
+         !crossings_.stop_all(status) || one_sided_.copying()) {
     let_others_work();
   }
   // Only now: the other side takes it as our word that we touch its memory no more.
@@ -47,6 +47,7 @@ void Peer::fail_everything(const Status& status, bool dead) {
   pair_.wake_them = pair_.wake_me = true;
   sender_.fail_all(status);
   receiver_.fail_all(status);
+  crossings_.end_receives(status, /*whole=*/false);
   one_sided_.fail_all(status);
   batches_.fail_all(status);
   pair_.outbox.clear();
@@ -75,9 +76,10 @@ void Peer::close(Deadline until) {
       }
       fail_everything(status, /*dead=*/false);
     }
-    while (!receiver_.landings().fail_all(status) || !crossings_.fail_all(status)) {
+    while (!receiver_.landings().fail_all(status) || crossings_.is_busy()) {
       let_others_work();
     }
+    crossings_.end_receives(status, /*whole=*/true);
   }
   stream_->close();
   if (connection_) {
@@ -98,6 +100,7 @@ void Peer::close(Deadline until) {
   // has not ended needs is held by its transfer.
   Imports imports;
   PairGuard guard(pair_);
+  crossings_.close();
   std::swap(imports, pair_.imports);
   transfers_.leave_rest();
 }

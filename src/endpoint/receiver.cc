@@ -251,6 +251,7 @@ bool Receiver::start_rts(Request* request, Early& rts) {
     continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
     // Lets it come once its sender is ready: a buffer that waits for him would hold others up.
     crossings_.begin(request, StagingDirection::kIn, rts.op, rts.length).awaited = rts.not_yet;
+    if (request->any_source) pair_.host->serve();
     return true;
   }
   if (pair_.ucx && rts.length > 0) {

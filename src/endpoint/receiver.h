@@ -117,6 +117,7 @@ class Receiver final : public ClaimListener {
     Early* early = nullptr;
     std::shared_ptr<Flight> flight;  // a part that is being fetched
     uint64_t fetched = 0;            // its size
+    bool aborted = false;            // it ends when that is over
   };
 
  public:
@@ -166,6 +167,7 @@ class Receiver final : public ClaimListener {
   void advance(Incoming* incoming, uint64_t size);
   Result<uint8_t*> place_of(Incoming& incoming, const Frame& frame);
   void message_withdrawn(Request* request);
+  void abort(Incoming* incoming);
   // The channel puts nothing more of it anywhere.
   void forbid(const Incoming& incoming) {
     if (pair_.ucx) pair_.ucx->forbid(incoming.op);

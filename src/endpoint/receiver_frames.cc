@@ -88,11 +88,12 @@ Status Receiver::on_data(const Frame& frame) {
                  static_cast<unsigned long long>(incoming->length),
                  static_cast<unsigned long long>(incoming->received));
   }
+  // An honest sender waits for the end of a part that is fetched.
+  if (incoming->flight || (frame.remote && !incoming->request && incoming->early)) {
+    return error(OH_ERR_PROTOCOL, "%s sent a part beside another one", pair_.name.c_str());
+  }
   OH_ASSIGN_OR_RETURN(uint8_t* sink, place_of(*incoming, frame));
   if (frame.remote && sink) {
-    if (incoming->flight || !incoming->request) {
-      return error(OH_ERR_PROTOCOL, "%s sent a part beside another one", pair_.name.c_str());
-    }
     incoming->flight = pair_.ucx->fetch(frame, sink);
     incoming->fetched = frame.payload_size;
     fetching_.push_back(incoming);
@@ -139,9 +140,9 @@ bool Receiver::progress() {
                 broken.text().c_str());
       request->crossing ? crossings_.stop(*request->crossing, lost) : pair_.finish(*request, lost);
     }
-    advance(incoming, incoming->fetched);
+    incoming->aborted ? abort(incoming) : advance(incoming, incoming->fetched);
   }
-  while (Request* request = crossings_.next_stopped()) {
+  while (Request* request = crossings_.next_stopped(StagingDirection::kIn)) {
     any = true;
     if (request->crossing->withdrawn) {
       std::exchange(request->crossing, nullptr)->request = nullptr;
@@ -219,22 +220,28 @@ void Receiver::drop_offer(const Frame& frame) {
 
 void Receiver::on_abort(const Frame& frame) {
   if (frame.flags & kOffer) return drop_offer(frame);
+  (void)progress();  // a part whose fetch is over
   if (Incoming* incoming = find_incoming(frame.op)) {
-    // Its sender had no right to: what it handed over is on its way.
-    if (incoming->flight) return;
-    forbid(*incoming);
-    Request* request = incoming->request;
-    if (incoming->early) forget(incoming->early);
-    if (incoming->charge) give_credit_back(incoming->charge);
-    end_incoming(incoming);
-    if (request && request->crossing) {
-      crossings_.withdraw(*request->crossing);
-    } else if (request) {
-      message_withdrawn(request);
-    }
+    // A part that it handed over is still on its way.
+    incoming->aborted = incoming->flight != nullptr;
+    if (!incoming->aborted) abort(incoming);
     return;
   }
   if (Early* early = find_announced(frame.op)) forget(early);
+}
+
+// Its sender has taken it back.
+void Receiver::abort(Incoming* incoming) {
+  forbid(*incoming);
+  Request* request = incoming->request;
+  if (incoming->early) forget(incoming->early);
+  if (incoming->charge) give_credit_back(incoming->charge);
+  end_incoming(incoming);
+  if (request && request->crossing) {
+    crossings_.withdraw(*request->crossing);
+  } else if (request) {
+    message_withdrawn(request);
+  }
 }
 
 // A message that waits for its receive.

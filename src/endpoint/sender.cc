@@ -53,6 +53,11 @@ bool Sender::progress() {
     }
     any = true;
   }
+  // It waited for its producer, which failed.
+  while (Request* request = crossings_.next_stopped(StagingDirection::kOut)) {
+    if (request->phase != Phase::kOffered) break;
+    end_crossing(request);
+  }
   for (size_t turns = streams_.size(); turns-- > 0 && pair_.outbox.empty();) {
     Request* request = streams_.pop_front();
     uint64_t before = request->moved;
@@ -335,8 +340,8 @@ void Sender::fail_all(const Status& status) {
     request->crossing ? pair_.leave_in_doubt(*request, status) : pair_.finish(*request, status);
   }
   while (Request* request = lent_.pop_front()) {
-    request->flight->is_over() ? pair_.finish(*request, status)
-                               : pair_.leave_in_doubt(*request, status);
+    bool free = request->flight->is_over() && !request->crossing;
+    free ? pair_.finish(*request, status) : pair_.leave_in_doubt(*request, status);
   }
   pair_.ops.for_each([&](Request* request) {
     if (request->kind == OpKind::kSend && request->phase == Phase::kOffered) {

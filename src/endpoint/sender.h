@@ -41,7 +41,10 @@ class Sender {
   // Sends a message at once, if it fits into one frame and nothing is in its way.
   bool send_now(const uint8_t* data, size_t size, uint64_t tag);
   bool progress();
-  bool idle() const { return queue_.empty() && streams_.empty() && lent_.empty(); }
+  bool idle() const {
+    return queue_.empty() && streams_.empty() && lent_.empty() &&
+           !crossings_.has_stopped(StagingDirection::kOut);
+  }
 
   // Takes a request back: false when a direct transfer of it is under way, or the channel has its
   // buffer; `give_up` leaves that in doubt.

@@ -2,26 +2,15 @@
 #include "transport/ucx/ucx_worker.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <utility>
 
-#include "platform/ucx/environment.h"
 #include "transport/ucx/ucx_channel.h"
 
 namespace oh {
 namespace {
 // Of one call of progress(): the thread has other things to look at.
 constexpr int kStepsAtOnce = 16;
-
-// Whether ucx_settings() cannot set TCP_SYN_CNT, and it would be of use: UCX 1.13 takes it from the
-// environment, and complains where it is of none.
-bool lacks_setting(const ucx::Library& library) {
-  if (library.minor > 13 || std::getenv("UCX_TCP_SYN_CNT")) return false;
-  const char* asked = std::getenv("UCX_TLS");
-  return !asked || std::strstr(asked, "tcp") || std::strstr(asked, "all");
-}
 }  // namespace
 
 Result<std::shared_ptr<UcxWorker>> UcxWorker::create(const UcxContext& context,
@@ -36,11 +25,7 @@ Status UcxWorker::start() {
   ucx::WorkerParams params;
   params.fields = ucx::WorkerParams::kThreadMode;
   params.thread_mode = ucx::kThreadSerialized;
-  std::optional<ucx::EnvironmentWith> with;
-  static char no_long_wait[] = "UCX_TCP_SYN_CNT=1";
-  if (lacks_setting(library())) with.emplace(no_long_wait);
   ucx::Code code = library().worker_create(context_.handle(), &params, &handle_);
-  with.reset();
   if (code != ucx::kOk) return library().failure(code, ucx::symbol::worker_create, "");
 
   ucx::WorkerAttributes attributes;
