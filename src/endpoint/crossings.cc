@@ -243,13 +243,22 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
     return true;
   }
   if (step == Step::kTake) {
+    cuda::Stream stream = nullptr;
+    cuda::DoneWord word;
+    const bool is_open = crossing.stream != nullptr;
     pair_.lock.unlock();
     Result<uint8_t*> buffer = pool().take(crossing.direction, this);
     Status status = buffer.status();
-    if (buffer.ok() && *buffer) status = open(crossing);
+    bool opens = buffer.ok() && *buffer && !is_open;
+    if (opens) status = open(&stream, &word);
     if (!status.ok() && buffer.ok()) pool().give(crossing.direction, *buffer);
     pair_.lock.lock();
     crossing.busy = false;
+    if (opens && status.ok()) {
+      crossing.stream = stream;
+      crossing.word = word;
+      crossing.value = word.host->load(std::memory_order_relaxed);
+    }
     if (!status.ok()) stop(crossing, status);
     if (!status.ok() || !*buffer) return !status.ok();
     uint64_t size = std::min(pool().buffer_size(), may_begin(crossing) - crossing.begun);
@@ -283,17 +292,14 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
 }
 
 // A stream and a word of its own: copies of different messages pass each other.
-Status Crossings::open(Crossing& crossing) {
-  if (crossing.stream) return {};
-  OH_ASSIGN_OR_RETURN(cuda::Stream stream, pair_.gpu->take_stream());
-  Result<cuda::DoneWord> word = pair_.gpu->take_word();
-  if (!word.ok()) {
-    pair_.gpu->give_stream(stream);
-    return word.status();
+Status Crossings::open(cuda::Stream* stream, cuda::DoneWord* word) const {
+  OH_ASSIGN_OR_RETURN(*stream, pair_.gpu->take_stream());
+  Result<cuda::DoneWord> taken = pair_.gpu->take_word();
+  if (!taken.ok()) {
+    pair_.gpu->give_stream(*stream);
+    return taken.status();
   }
-  crossing.stream = stream;
-  crossing.value = word->host->load(std::memory_order_relaxed);
-  crossing.word = *word;
+  *word = *taken;
   return {};
 }
 

@@ -68,7 +68,7 @@ class Crossings {
   bool take_more(StagingDirection direction) OH_NO_THREAD_ANALYSIS;
   List& idle_of(const Crossing& crossing) { return idle_[static_cast<size_t>(crossing.direction)]; }
   uint64_t may_begin(const Crossing& crossing) const;
-  Status open(Crossing& crossing);
+  Status open(cuda::Stream* stream, cuda::DoneWord* word) const;
   Status copy(Crossing& crossing, Crossing::Chunk& chunk);
   bool settle(Crossing& crossing);
   void grant(const Crossing& crossing);

@@ -106,9 +106,14 @@ TEST_P(GpuBetweenHosts, ASendThatEndsInTheMidst) {
         Buffer mine = side.buffer(kSize);
         mine.fill(1);
         fake_driver().delay(30'000);  // each copy
-        oh_status status = status_of([&] { side.peer().send(mine.data(), kSize, 1, 100ms); });
+        onehop::Request first = side.peer().isend(mine.data(), kSize, 1);
+        oh_status status = status_of([&] { first.wait(100ms); });
         EXPECT_TRUE(status == OH_ERR_TIMEOUT || status == OH_ERR_IN_DOUBT) << status;
         fake_driver().delay(0);
+        EXPECT_TRUE(eventually([&] {
+          side.endpoint().progress();
+          return first.buffer_released();
+        }));
         mine.fill(2);
         side.peer().send(mine.data(), kSize, 1, 20s);
         side.sync();
