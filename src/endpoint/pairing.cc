@@ -191,7 +191,7 @@ Status reach_by_ucx(Endpoint& endpoint, const SideReport& theirs, LinkParts* par
     return error(OH_ERR_NOT_VIABLE, "the acceptor cannot: %s", theirs.why_no_ucx.c_str());
   }
   OH_RETURN_IF_ERROR(parts->ucx->connect(theirs.way, endpoint.asked_inline()));
-  // The acceptor waits no longer than this for the verdict, and has begun before us.
+  // From its answer on the acceptor waits twice as long for the verdict.
   Deadline patience = Deadline::after(endpoint.config().hello_timeout_ns() / 2);
   return parts->ucx->probe(patience.at() < deadline.at() ? patience : deadline);
 }

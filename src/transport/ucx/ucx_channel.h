@@ -35,7 +35,7 @@ struct UcxHead {
 };
 static_assert(sizeof(UcxHead) == 16);
 
-// A buffer of the user's in UCX's hands, until it is over.
+// A buffer in UCX's hands that is not the channel's, until it is over.
 struct Flight {
   Flight(UcxWorker& of, const char* by) : worker(of), call(by) {}
   bool is_over() const { return over.load(std::memory_order_acquire); }
