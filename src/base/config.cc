@@ -94,7 +94,8 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "0 to 65536",
      .standard = "16384",
-     .meaning = "largest message that travels before its receive is known",
+     .meaning = "largest message that travels before its receive is known; over UCX 65536, unless "
+                "this is set",
      .integer = &Config::eager_max,
      .low = 0,
      .high = 65536},
@@ -211,7 +212,7 @@ constexpr ConfigEntry kTable[] = {
      .allowed = "0 to 1073741824",
      .standard = "0",
      .meaning = "bytes of a large message that UCX is given at once; 0: all of it where there are "
-                "cards with RDMA, else 61440, which is one of its segments over tcp",
+                "cards with RDMA, else 61440, one of its segments over tcp",
      .integer = &Config::ucx_chunk,
      .low = 0,
      .high = 1024 * kMiB},
@@ -372,6 +373,7 @@ Result<Config> Config::from(const char* (*lookup)(const char* name)) {
     OH_RETURN_IF_ERROR(apply(entry, value ? value : entry.standard, &config));
   }
   OH_RETURN_IF_ERROR(check_whole(&config));
+  config.ucx_eager_max = lookup("ONEHOP_EAGER_MAX") ? config.eager_max : kUcxEagerMax;
   return config;
 }
 

@@ -58,6 +58,10 @@ struct Config {
   double hello_timeout = 0;
   double peer_timeout = 0;
 
+  // eager_max of links over UCX, where asking takes longer than a copy.
+  static constexpr int64_t kUcxEagerMax = 65536;
+  int64_t ucx_eager_max = kUcxEagerMax;
+
   // Derived from port_range.
   uint16_t port_first = 0;
   uint16_t port_last = 0;

@@ -28,7 +28,7 @@ bool Receiver::post_early(Request* request) {
 }
 
 void Receiver::advertise_posted(Request* request) {
-  if (request->phase != Phase::kPosted || request->transfer || !may_advertise(request)) return;
+  if (request->phase != Phase::kPosted || !may_advertise(request)) return;
   TagRx& tag = tags_.get(request->tag);
   if (request != tag.posted.back()) return;  // another thread was faster: its number is not known
   advertise(tag, request, tag.arrived + static_cast<uint32_t>(tag.posted.size()) - 1);
@@ -123,7 +123,20 @@ void Receiver::on_claimed(Request* request) {
   ++tag.arrived;
 }
 
+// The receive that a message was put into already.
+Request* Receiver::match_in_place(TagRx& tag, uint32_t number) {
+  Request* request = tag.posted.front();
+  while (request && !(request->in_place && request->number == number)) {
+    request = tag.posted.next(request);
+  }
+  if (request) take_posted(tag, request);
+  return request;
+}
+
 void Receiver::take_posted(TagRx& tag, Request* request) {
+  if (std::exchange(request->in_place, false)) {
+    pair_.ucx->forbid_early(tag.tag, request->number, /*taken=*/true);
+  }
   tag.posted.erase(request);
   --posted_count_;
 }
@@ -273,20 +286,29 @@ bool Receiver::start_rts(Request* request, Early& rts) {
 // ---- Adverts ----------------------------------------------------------------------------------
 
 bool Receiver::may_advertise(const Request* request) const {
-  if (!pair_.segment || request->size == 0) return false;
-  // A small message from host memory comes early; one from a device never does.
-  if (!request->on_device && request->size <= pair_.theirs.eager_max) return false;
+  if (request->transfer || request->in_place || request->size == 0) return false;
+  if (!pair_.segment && !pair_.ucx) return false;
   if (request->pending()) return false;
   if (request->tag == OH_ANY_TAG) return false;
   if (is_user_tag(request->tag) &&
       (!any_tag_.empty() || pair_.any_source->may_match(request->tag))) {
     return false;
   }
+  // What is not small is announced first, and small frames go through the inbox anyway.
+  if (pair_.ucx) return !request->on_device && request->size > pair_.granted_inline;
+  // A small message from host memory comes early; one from a device never does.
+  if (!request->on_device && request->size <= pair_.theirs.eager_max) return false;
   return request->on_device || pair_.they_reach_us ||
          pair_.host->block_of(request->data, request->size) != 0;
 }
 
 void Receiver::advertise(TagRx& tag, Request* request, uint32_t number) {
+  if (pair_.ucx) {
+    request->in_place = true;
+    request->number = number;
+    pair_.ucx->expect_early(tag.tag, {number, epoch_, request->data, request->size, false});
+    return;
+  }
   Transfer* transfer = transfers_.offer(request, /*source=*/false);
   if (!transfer) return;
   Frame frame;
@@ -309,18 +331,26 @@ bool Receiver::withdraw_from(TagRx& tag, Request* first) {
   for (Request* request = tag.posted.back(); request;) {
     Request* previous = tag.posted.previous(request);
     bool last = request == first;
-    if (request->transfer && !transfers_.withdraw(request->transfer)) return false;
+    if (!take_back(request)) return false;
     if (last) break;
     request = previous;
   }
   return true;
 }
 
+// False: its message is under way. One that was put in place is in the inbox, and found there.
+bool Receiver::take_back(Request* request) {
+  if (request->transfer) return transfers_.withdraw(request->transfer);
+  if (!request->in_place) return true;
+  request->in_place = !pair_.ucx->forbid_early(request->tag, request->number, /*taken=*/false);
+  return !request->in_place;
+}
+
 // Advertises what may be advertised and is not, with the numbers as they are now.
 void Receiver::renumber(TagRx& tag) {
   uint32_t number = tag.arrived;
   for (Request* request = tag.posted.front(); request; request = tag.posted.next(request)) {
-    if (!request->transfer && may_advertise(request)) advertise(tag, request, number);
+    if (may_advertise(request)) advertise(tag, request, number);
     ++number;
   }
 }

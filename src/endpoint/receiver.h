@@ -20,10 +20,10 @@
 
 #include "base/list.h"
 #include "base/pool.h"
+#include "base/tag_table.h"
 #include "endpoint/crossings.h"
 #include "endpoint/landings.h"
 #include "endpoint/pair.h"
-#include "endpoint/tag_table.h"
 #include "endpoint/transfers.h"
 
 namespace oh {
@@ -156,6 +156,8 @@ class Receiver final : public ClaimListener {
   // Adverts.
   bool may_advertise(const Request* request) const;
   void advertise(TagRx& tag, Request* request, uint32_t number);
+  bool take_back(Request* request);
+  Request* match_in_place(TagRx& tag, uint32_t number);
   bool withdraw_from(TagRx& tag, Request* first);
   void renumber(TagRx& tag);
 

@@ -12,10 +12,12 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
     return false;
   }
   if (request->phase == Phase::kStream) {
+    // What has been let go may be on its way already, and its sender would not hear that it is
+    // dropped.
+    if (!force && !(crossing && crossing->begun == 0)) return false;
     // The message is here in part: what still comes is dropped.
     for (Incoming* incoming : incoming_) {
       if (!incoming || incoming->request != request) continue;
-      if (incoming->flight && !force) return false;
       forbid(*incoming);
       // The flight ends without it.
       if (incoming->flight) request->flight = incoming->flight;
@@ -42,8 +44,7 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
     TagRx& tag = tags_.get(request->tag);
     bool free = withdraw_from(tag, request);
     if (!free && force) {
-      free = request->phase == Phase::kPosted &&
-             (!request->transfer || transfers_.withdraw(request->transfer));
+      free = request->phase == Phase::kPosted && take_back(request);
     }
     if (free) take_posted(tag, request);
     renumber(tag);
@@ -54,6 +55,7 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
 }
 
 void Receiver::fail_all(const Status& status) {
+  if (pair_.ucx) pair_.ucx->forbid_all();
   while (Request* request = any_tag_.pop_front()) pair_.finish(*request, status);
   tags_.for_each([&](TagRx& tag) {
     while (Request* request = tag.posted.pop_front()) pair_.finish(*request, status);

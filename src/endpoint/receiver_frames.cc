@@ -30,13 +30,16 @@ Status Receiver::on_eager(const Frame& frame) {
   }
   charge_held_ += charge;
   TagRx& tag = tags_.get(frame.tag);
-  Request* request = match(tag);
+  Request* request = frame.placed ? match_in_place(tag, frame.number) : match(tag);
   ++tag.arrived;
+  if (frame.placed && !request) return {};  // it has ended with the link
 
   if (request && whole) {
     give_credit_back(charge);
     if (refuse_eager(request, frame.tag, frame.length)) return {};
-    frame.copy_payload(Landings::place(*request, frame.length), frame.length);
+    if (!frame.placed) {
+      frame.copy_payload(Landings::place(*request, frame.length), frame.length);
+    }
     finish_whole(request, frame.tag, frame.length);
     return {};
   }
@@ -44,7 +47,9 @@ Status Receiver::on_eager(const Frame& frame) {
     Incoming* incoming = begin_incoming(frame.op, frame.tag, frame.length, charge);
     incoming->received = frame.payload_size;
     if (refuse_eager(request, frame.tag, frame.length)) return {};
-    frame.copy_payload(Landings::place(*request, frame.length), frame.length);
+    if (!frame.placed) {
+      frame.copy_payload(Landings::place(*request, frame.length), frame.length);
+    }
     continue_into(incoming, request);
     return {};
   }

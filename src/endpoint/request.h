@@ -80,6 +80,8 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
 
   PostOrder order;
   uint32_t number = 0;    // of an advertised receive
+  bool in_place = false;  // it is the channel to which it is advertised: the bytes come straight
+  bool early = false;     // sent before its receive is known
   uint64_t op = 0;        // our name for it, once the other side refers to it
   uint64_t moved = 0;     // bytes that a stream has pushed
   uint64_t granted = 0;   // bytes of it that the other side has room for

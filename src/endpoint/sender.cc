@@ -122,24 +122,25 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   frame.type = FrameType::kEager;
   frame.tag = request->tag;
   frame.length = request->size;
+  frame.number = tag.number;
+  frame.aux = epoch_;
   frame.payload = request->data;
-  frame.payload_size = std::min<uint64_t>(request->size, pair_.channel->part_of(request->size));
+  const bool lent = pair_.ucx && request->size > pair_.granted_inline;
+  frame.payload_size =
+      std::min<uint64_t>(request->size, lent ? pair_.ucx->lent_part(request->size)
+                                             : pair_.channel->part_of(request->size));
   bool whole = frame.payload_size == request->size;
-  if (whole && pair_.ucx && request->size > pair_.granted_inline) {
-    Lent lent = lend(request, frame);
-    if (lent == Lent::kNoRoom) return false;
-    ++tag.number;
-    charge_used_ += charge;
-    if (lent == Lent::kSent) finish_sent(request, pair_.path);
-    return true;
-  }
   if (!whole) frame.op = request->op = pair_.ops.add(request);
-  if (!pair_.push(frame)) {
+  request->early = true;
+  const Lent sent = lent ? lend(request, frame) : pair_.push(frame) ? Lent::kSent : Lent::kNoRoom;
+  if (sent == Lent::kNoRoom) {
     if (request->op) pair_.ops.remove(std::exchange(request->op, 0));
+    request->early = false;
     return false;
   }
   ++tag.number;
   charge_used_ += charge;
+  if (sent == Lent::kTaken) return true;  // it may even have ended
   if (whole) {
     finish_sent(request, pair_.eager_path(request->size));
     return true;

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "base/list.h"
+#include "base/tag_table.h"
 #include "endpoint/crossings.h"
-#include "endpoint/tag_table.h"
 #include "endpoint/transfers.h"
 
 namespace oh {

@@ -85,12 +85,13 @@ bool Sender::push_stream(Request* request) {
     frame.type = FrameType::kData;
     frame.op = request->op;
     frame.address = request->moved;
+    frame.early = request->early;
     const ByteView part = next_part(*request);
     if (part.empty()) return false;
     frame.payload = part.data();
     frame.payload_size = part.size();
     if (pair_.ucx) {
-      frame.payload_size = std::min<uint64_t>(frame.payload_size, pair_.ucx->most_lent());
+      frame.payload_size = std::min(frame.payload_size, pair_.ucx->lent_part(request->size));
       Lent lent = lend(request, frame);
       if (lent == Lent::kSent) continue;
       return lent == Lent::kTaken;

@@ -21,7 +21,7 @@ namespace oh {
 
 enum class FrameType : uint8_t {
   kNone = 0,
-  kEager = 1,  // a message, or its first part: tag, length, op, payload
+  kEager = 1,  // a message, or its first part: tag, length, op, payload; number, aux = epoch
   kData = 2,   // a later part: op, address = offset, payload; flag kReply: of a get
   kRts = 3,  // ready to send: tag, length, op; slot, number = its sequence, address, region = block
   kCts = 4,  // stream it: op; length = how far, 0: all of it; no part crosses a multiple of
@@ -114,6 +114,7 @@ struct Frame {
   uint8_t* ring = nullptr;  // the payload again, where it lies in a ring and may be spoilt
   bool remote = false;      // the payload is with its sender: the channel fetches it
   bool placed = false;      // the channel has put the payload where it goes
+  bool early = false;       // to be sent: a part of a message that its receiver has not asked for
 
   // Copies the payload out; to a target of `whole` bytes in all.
   void copy_payload(uint8_t* to, uint64_t whole) const {

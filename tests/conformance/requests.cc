@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests: deadlines, cancelling, limits, what goes wrong and what stays right afterwards.
+// Requests: deadlines, limits, what goes wrong and what stays right afterwards.
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,85 +77,6 @@ TEST_P(Messages, ASendWithoutReceiveEndsAtItsDeadline) {
           side.peer().recv(buffer.data(), kSize, 1);
           EXPECT_TRUE(buffer.holds(i, kSize)) << "message " << i;
         }
-      });
-}
-
-// Numbers stay right when a receive in the middle is taken back: the others keep their order.
-TEST_P(Messages, CancelledReceivesLeaveTheOrder) {
-  constexpr size_t kSize = 60000;
-  run(
-      [](Side& side) {
-        side.sync();
-        for (uint64_t i = 0; i < 4; ++i) {
-          Buffer buffer = side.buffer(kSize);
-          buffer.fill(i);
-          side.peer().send(buffer.data(), kSize);
-        }
-      },
-      [](Side& side) {
-        std::deque<Buffer> buffers;
-        std::deque<onehop::Request> requests;
-        for (int i = 0; i < 6; ++i) {
-          buffers.push_back(side.buffer(kSize));
-          buffers.back().poison();
-          requests.push_back(side.peer().irecv(buffers.back().data(), kSize));
-        }
-        // The other side must see the adverts before some of them go.
-        std::this_thread::sleep_for(5ms);
-        side.endpoint().progress();
-        EXPECT_TRUE(requests[0].cancel());
-        EXPECT_TRUE(requests[3].cancel());
-        EXPECT_EQ(status_of([&] { requests[0].wait(); }), OH_ERR_CANCELLED);
-        side.sync();
-        uint64_t expected = 0;
-        for (size_t i : {1, 2, 4, 5}) {
-          requests[i].wait();
-          EXPECT_TRUE(buffers[i].holds(expected, kSize)) << "receive " << i;
-          ++expected;
-        }
-        EXPECT_EQ(buffers[0].at(0), 0xee);
-        EXPECT_EQ(buffers[3].at(0), 0xee);
-      });
-}
-
-TEST_P(Messages, CancelledSendsLeaveTheOrder) {
-  constexpr size_t kSize = 60000;
-  run(
-      [](Side& side) {
-        std::deque<Buffer> buffers;
-        std::deque<onehop::Request> requests;
-        for (uint64_t i = 0; i < 6; ++i) {
-          buffers.push_back(side.buffer(kSize));
-          buffers.back().fill(i);
-          requests.push_back(side.peer().isend(buffers.back().data(), kSize));
-        }
-        EXPECT_TRUE(requests[1].cancel());
-        EXPECT_TRUE(requests[4].cancel());
-        side.sync();
-        for (size_t i : {0, 2, 3, 5}) requests[i].wait();
-        EXPECT_EQ(status_of([&] { requests[4].wait(); }), OH_ERR_CANCELLED);
-      },
-      [](Side& side) {
-        side.sync();
-        for (uint64_t expected : {0, 2, 3, 5}) {
-          Buffer buffer = side.buffer(kSize);
-          side.peer().recv(buffer.data(), kSize);
-          EXPECT_TRUE(buffer.holds(expected, kSize)) << "message " << expected;
-        }
-      });
-}
-
-TEST_P(Messages, FinishedRequestsCannotBeCancelled) {
-  run(
-      [](Side& side) {
-        onehop::Request request = side.peer().isend("abc", 3);
-        request.wait();
-        EXPECT_TRUE(request.cancel());  // nothing left to do
-        EXPECT_EQ(request.message().size, 3u);
-      },
-      [](Side& side) {
-        char got[3];
-        side.peer().recv(got, 3);
       });
 }
 

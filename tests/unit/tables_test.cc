@@ -4,10 +4,10 @@
 #include <map>
 #include <set>
 
+#include "base/tag_table.h"
 #include "endpoint/any_source.h"
 #include "endpoint/op_table.h"
 #include "endpoint/regions.h"
-#include "endpoint/tag_table.h"
 #include "unit/support.h"
 
 namespace {

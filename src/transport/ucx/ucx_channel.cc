@@ -154,6 +154,12 @@ bool UcxChannel::push(const Frame& frame) {
   return true;
 }
 
+uint64_t UcxChannel::lent_part(uint64_t size) const {
+  constexpr uint64_t kLine = 64;
+  const uint64_t count = std::max<uint64_t>(1, (size + most_lent_ - 1) / most_lent_);
+  return std::min(most_lent_, ((size + count - 1) / count + kLine - 1) & ~(kLine - 1));
+}
+
 std::shared_ptr<Flight> UcxChannel::lend(const Frame& frame) {
   SpinGuard guard(worker_->lock);
   if (outstanding_ > kMostOutstanding) return nullptr;
@@ -188,7 +194,7 @@ ucx::StatusPointer UcxChannel::send(const void* header, size_t header_size, cons
   param.callback.send = done;
   param.user_data = context;
   // Only what its receiver has asked for may wait there to be fetched.
-  if (frame.type != FrameType::kData) {
+  if (frame.type != FrameType::kData || frame.early) {
     param.attributes |= ucx::RequestParam::kFlags;
     param.flags = ucx::kSendEager;
   }

@@ -16,6 +16,7 @@
 // Threading: as Channel, guarded by the peer's lock; what UCX calls is guarded by the worker's.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/tag_table.h"
 #include "transport/counted_credit.h"
 #include "transport/ucx/ucx_worker.h"
 
@@ -94,8 +96,9 @@ class UcxChannel final : public CountedCredit {
   // Sends the payload from where it is; until the flight is over it must stay there unchanged.
   // Null when there is no room now.
   std::shared_ptr<Flight> lend(const Frame& frame);
-  // Of a large message at once.
-  uint64_t most_lent() const { return most_lent_; }
+  // So much of a message of `size` bytes is lent at once: parts are alike, so that the other side
+  // copies one while the next is sent.
+  uint64_t lent_part(uint64_t size) const;
 
   // What has come, in order, by the worker's progress. ready(): any thread.
   bool ready() const { return waiting_.load(std::memory_order_acquire) > 0; }
@@ -108,6 +111,20 @@ class UcxChannel final : public CountedCredit {
   // straight to `to`, until forbid(), of these or of all: afterwards nothing is written there.
   void expect(uint64_t op, uint8_t* to, uint64_t begin, uint64_t size);
   void forbid(uint64_t op, std::optional<uint64_t> begin = {});
+  // The same for a message that comes early, whole or in parts: the one with this number of its tag
+  // goes straight to `to`, if it fits. Numbers of a tag are expected in their order.
+  struct Expected {
+    uint32_t number;
+    uint32_t epoch;
+    uint8_t* to;
+    uint64_t capacity;
+    bool has_come;
+  };
+  void expect_early(uint64_t tag, const Expected& message);
+  // Takes that back. False: it has come, and is ready; it is only forgotten once it is `taken`.
+  bool forbid_early(uint64_t tag, uint32_t number, bool taken);
+  // Nothing that comes goes anywhere but into the inbox.
+  void forbid_all();
   UcxWorker& worker() { return *worker_; }
 
   // Frames sent and received so far.
@@ -147,6 +164,14 @@ class UcxChannel final : public CountedCredit {
     uint64_t begin;
     uint64_t size;
   };
+  struct ExpectedTag {
+    uint64_t tag = 0;
+    ExpectedTag* next_in_bucket = nullptr;
+    std::deque<Expected> messages;  // by number
+    void reset() {}
+    bool idle() const { return messages.empty(); }
+    std::deque<Expected>::iterator find(uint32_t number);
+  };
   struct Batch {
     std::vector<Arrival> arrivals;
     Buffer bytes;
@@ -162,6 +187,7 @@ class UcxChannel final : public CountedCredit {
   ucx::StatusPointer send(const void* header, size_t header_size, const Frame& frame,
                           void (*done)(void*, ucx::Code, void*), void* context);
   bool place(const FrameBody& body, const void* data, size_t size);
+  bool place_early(const FrameBody& body, const void* data, size_t size);
   void deliver(const Arrival& arrival, ByteView payload);
   static void put_into(Batch& batch, Arrival arrival, ByteView payload);
   void send_probe(FrameType type, size_t size);
@@ -172,6 +198,8 @@ class UcxChannel final : public CountedCredit {
   static void on_fetched(void* request, ucx::Code code, size_t size, void* context);
   static void on_error(void* context, ucx::Endpoint endpoint, ucx::Code code);
   bool wait_for(void* request, Deadline deadline, const std::function<bool()>& there);
+
+  static constexpr size_t kTidyAt = 4096;
 
   std::shared_ptr<UcxWorker> worker_;
   uint32_t link_ = 0;
@@ -192,6 +220,8 @@ class UcxChannel final : public CountedCredit {
   uint32_t next_sequence_ = 0;
   std::map<uint32_t, Stashed> stash_;  // came before their turn
   std::vector<Place> places_;          // few
+  TagTable<ExpectedTag> expected_;
+  size_t tidy_at_ = kTidyAt;  // tags at which idle ones are forgotten
   size_t probe_answer_ = 0;
   std::string why_broken_;
 

@@ -16,6 +16,10 @@ constexpr size_t kCopied = 1024;
 // below.
 constexpr size_t kMostStashed = 65536;
 constexpr size_t kMostWaiting = 1 << 20;
+
+bool is_before(const UcxChannel::Expected& message, uint32_t number) {
+  return static_cast<int32_t>(message.number - number) < 0;
+}
 }  // namespace
 
 // With the worker's lock held. kInProgress: the data is ours until am_release() or am_receive().
@@ -54,7 +58,13 @@ ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, 
   ucx::Code taken = ucx::kOk;
   arrival.rendezvous = (attributes & ucx::AmReceived::kRendezvous) != 0;
   bool part = type == FrameType::kData && !(word_flags(head.word) & (kOneSided | kReply));
-  arrival.placed = part && !arrival.rendezvous && size > 0 && place(arrival.body, data, size);
+  // What has been placed is in the inbox once the worker's lock is let go: a receive that is taken
+  // back finds it there.
+  bool early = type == FrameType::kEager && head.sequence == next_sequence_;
+  if (!arrival.rendezvous && size > 0) {
+    arrival.placed = (part && place(arrival.body, data, size)) ||
+                     (early && place_early(arrival.body, data, size));
+  }
   if (arrival.placed) size = 0;
   bool kept = arrival.rendezvous || (size > kCopied && (attributes & ucx::AmReceived::kData));
   if (kept) {
@@ -98,6 +108,54 @@ bool UcxChannel::place(const FrameBody& body, const void* data, size_t size) {
     return true;
   }
   return false;
+}
+
+std::deque<UcxChannel::Expected>::iterator UcxChannel::ExpectedTag::find(uint32_t number) {
+  auto found = std::lower_bound(messages.begin(), messages.end(), number, is_before);
+  return found != messages.end() && found->number == number ? found : messages.end();
+}
+
+void UcxChannel::expect_early(uint64_t tag, const Expected& message) {
+  SpinGuard guard(worker_->lock);
+  if (expected_.size() >= tidy_at_) {
+    expected_.drop_idle();
+    tidy_at_ = std::max(kTidyAt, 2 * expected_.size());
+  }
+  std::deque<Expected>& messages = expected_.get(tag).messages;
+  messages.insert(std::lower_bound(messages.begin(), messages.end(), message.number, is_before),
+                  message);
+}
+
+bool UcxChannel::forbid_early(uint64_t tag, uint32_t number, bool taken) {
+  SpinGuard guard(worker_->lock);
+  ExpectedTag* entry = expected_.find(tag);
+  if (!entry) return true;
+  auto message = entry->find(number);
+  if (message == entry->messages.end()) return true;
+  if (message->has_come && !taken) return false;
+  entry->messages.erase(message);
+  return true;
+}
+
+void UcxChannel::forbid_all() {
+  SpinGuard guard(worker_->lock);
+  places_.clear();
+  expected_.for_each([](ExpectedTag& entry) { entry.messages.clear(); });
+}
+
+// False: nobody expects it, or it does not fit.
+bool UcxChannel::place_early(const FrameBody& body, const void* data, size_t size) {
+  ExpectedTag* entry = expected_.find(body.tag);
+  if (!entry) return false;
+  auto message = entry->find(body.number);
+  if (message == entry->messages.end() || message->has_come || message->epoch != body.aux ||
+      body.length > message->capacity || size > body.length) {
+    return false;
+  }
+  std::memcpy(message->to, data, size);
+  message->has_come = true;
+  if (size < body.length) places_.push_back({body.op, message->to, 0, body.length});
+  return true;
 }
 
 void Buffer::append(ByteView bytes) {

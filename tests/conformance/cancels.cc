@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requests that are taken back: what stays in order, and what is not touched any more.
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <thread>
+
+#include "conformance/sides.h"
+
+namespace conformance {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Numbers stay right when a receive in the middle is taken back: the others keep their order.
+TEST_P(Messages, CancelledReceivesLeaveTheOrder) {
+  constexpr size_t kSize = 100000;  // travels early nowhere
+  run(
+      [](Side& side) {
+        side.sync();
+        for (uint64_t i = 0; i < 4; ++i) {
+          Buffer buffer = side.buffer(kSize);
+          buffer.fill(i);
+          side.peer().send(buffer.data(), kSize);
+        }
+      },
+      [](Side& side) {
+        std::deque<Buffer> buffers;
+        std::deque<onehop::Request> requests;
+        for (int i = 0; i < 6; ++i) {
+          buffers.push_back(side.buffer(kSize));
+          buffers.back().poison();
+          requests.push_back(side.peer().irecv(buffers.back().data(), kSize));
+        }
+        // The other side must see the adverts before some of them go.
+        std::this_thread::sleep_for(5ms);
+        side.endpoint().progress();
+        EXPECT_TRUE(requests[0].cancel());
+        EXPECT_TRUE(requests[3].cancel());
+        EXPECT_EQ(status_of([&] { requests[0].wait(); }), OH_ERR_CANCELLED);
+        side.sync();
+        uint64_t expected = 0;
+        for (size_t i : {1, 2, 4, 5}) {
+          requests[i].wait();
+          EXPECT_TRUE(buffers[i].holds(expected, kSize)) << "receive " << i;
+          ++expected;
+        }
+        EXPECT_EQ(buffers[0].at(0), 0xee);
+        EXPECT_EQ(buffers[3].at(0), 0xee);
+      });
+}
+
+// Receives are taken back while messages for them are on their way: one that was taken back is not
+// written to any more, and its message goes to the next one, or its sender is told.
+TEST_P(Messages, CancelledReceivesRaceWithMessages) {
+  constexpr uint64_t kCount = 200;
+  auto size_of = [](uint64_t i) { return 500 + i * 7919 % 65000; };
+  run(
+      [&](Side& side) {
+        for (uint64_t i = 0; i < kCount; ++i) {
+          Buffer buffer = side.buffer(size_of(i));
+          buffer.fill(i);
+          oh_status sent;
+          do {
+            sent = status_of([&] { side.peer().send(buffer.data(), buffer.size()); });
+          } while (sent == OH_ERR_CANCELLED);
+          EXPECT_EQ(sent, OH_OK);
+        }
+      },
+      [&](Side& side) {
+        constexpr size_t kRoom = 66000;
+        std::deque<Buffer> taken_back;
+        uint64_t arrived = 0;
+        for (uint64_t round = 0; arrived < kCount; ++round) {
+          Buffer buffer = side.buffer(kRoom);
+          buffer.poison();
+          onehop::Request request = side.peer().irecv(buffer.data(), kRoom);
+          if (round % 3 != 0 && round < 3 * kCount) {
+            if (round % 2 == 0) std::this_thread::yield();
+            if (request.cancel() && status_of([&] { request.wait(); }) == OH_ERR_CANCELLED) {
+              if (taken_back.size() < 20) taken_back.push_back(std::move(buffer));
+              continue;
+            }
+          }
+          EXPECT_EQ(request.wait().size, size_of(arrived));
+          EXPECT_TRUE(buffer.holds(arrived, size_of(arrived))) << "message " << arrived;
+          ++arrived;
+        }
+        for (Buffer& buffer : taken_back) {
+          onehop::Bytes bytes = buffer.bytes();
+          EXPECT_EQ(std::count(bytes.begin(), bytes.end(), static_cast<uint8_t>(0xee)), kRoom);
+        }
+      });
+}
+
+TEST_P(Messages, CancelledSendsLeaveTheOrder) {
+  constexpr size_t kSize = 100000;  // travels early nowhere
+  run(
+      [](Side& side) {
+        std::deque<Buffer> buffers;
+        std::deque<onehop::Request> requests;
+        for (uint64_t i = 0; i < 6; ++i) {
+          buffers.push_back(side.buffer(kSize));
+          buffers.back().fill(i);
+          requests.push_back(side.peer().isend(buffers.back().data(), kSize));
+        }
+        EXPECT_TRUE(requests[1].cancel());
+        EXPECT_TRUE(requests[4].cancel());
+        side.sync();
+        for (size_t i : {0, 2, 3, 5}) requests[i].wait();
+        EXPECT_EQ(status_of([&] { requests[4].wait(); }), OH_ERR_CANCELLED);
+      },
+      [](Side& side) {
+        side.sync();
+        for (uint64_t expected : {0, 2, 3, 5}) {
+          Buffer buffer = side.buffer(kSize);
+          side.peer().recv(buffer.data(), kSize);
+          EXPECT_TRUE(buffer.holds(expected, kSize)) << "message " << expected;
+        }
+      });
+}
+
+TEST_P(Messages, FinishedRequestsCannotBeCancelled) {
+  run(
+      [](Side& side) {
+        onehop::Request request = side.peer().isend("abc", 3);
+        request.wait();
+        EXPECT_TRUE(request.cancel());  // nothing left to do
+        EXPECT_EQ(request.message().size, 3u);
+      },
+      [](Side& side) {
+        char got[3];
+        side.peer().recv(got, 3);
+      });
+}
+
+}  // namespace
+}  // namespace conformance
