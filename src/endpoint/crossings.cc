@@ -12,29 +12,6 @@ namespace {
 constexpr size_t kLooksAtIdle = 16;
 }  // namespace
 
-Crossings::~Crossings() {
-  for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
-    for (const auto& crossing : *list) {
-      if (reap(*crossing)) continue;
-      // The channel or a device that never answered still has buffers of it: they are never used
-      // again.
-      (void)new std::shared_ptr<StagingPool>(pair_.staging);
-    }
-  }
-}
-
-void Crossings::close() {
-  for (List* list : {&holding_, &idle_[0], &idle_[1]}) {
-    std::erase_if(*list, [&](const std::shared_ptr<Crossing>& crossing) {
-      count_out(*crossing);
-      return reap(*crossing);
-    });
-  }
-  if (!pair_.staging) return;
-  pool().forget(StagingDirection::kOut, this);
-  pool().forget(StagingDirection::kIn, this);
-}
-
 Crossing& Crossings::begin(Request* request, StagingDirection direction, uint64_t op,
                            uint64_t length) {
   List& idle = idle_[static_cast<size_t>(direction)];
@@ -304,11 +281,25 @@ Status Crossings::open(cuda::Stream* stream, cuda::DoneWord* word) const {
 }
 
 Status Crossings::copy(Crossing& crossing, Crossing::Chunk& chunk) {
-  auto memory = reinterpret_cast<cuda::DevicePtr>(crossing.request->data) + chunk.begin;
-  auto buffer = reinterpret_cast<cuda::DevicePtr>(chunk.buffer);
-  bool out = crossing.direction == StagingDirection::kOut;
-  return pair_.gpu->copy(crossing.stream, out ? buffer : memory, out ? memory : buffer, chunk.size,
-                         nullptr, crossing.word.device, chunk.value);
+  const Request& request = *crossing.request;
+  const Block whole{request.data, 0, crossing.length};
+  const bool out = crossing.direction == StagingDirection::kOut;
+  const uint64_t end = chunk.begin + chunk.size;
+  uint64_t begin = 0;
+  for (const Block& block : request.is_run() ? request.run.blocks() : std::span(&whole, 1)) {
+    const uint64_t from = std::max(begin, chunk.begin);
+    const uint64_t to = std::min(begin + block.size, end);
+    if (from < to) {
+      auto memory = reinterpret_cast<cuda::DevicePtr>(block.local + (from - begin));
+      auto buffer = reinterpret_cast<cuda::DevicePtr>(chunk.buffer + (from - chunk.begin));
+      OH_RETURN_IF_ERROR(pair_.gpu->copy(crossing.stream, out ? buffer : memory,
+                                         out ? memory : buffer, to - from, nullptr,
+                                         to == end ? crossing.word.device : 0, chunk.value));
+    }
+    begin += block.size;
+    if (begin >= end) break;
+  }
+  return {};
 }
 
 // Lets the sender go on to the end of the last buffer.
@@ -321,77 +312,6 @@ void Crossings::grant(const Crossing& crossing) {
   frame.length = crossing.begun;
   frame.address = pool().buffer_size();
   pair_.send(frame);
-}
-
-// Gives everything back, if nobody is at it any more.
-bool Crossings::reap(Crossing& crossing) {
-  if (!crossing.is_quiet() || (crossing.flight && !crossing.flight->is_over())) return false;
-  if (crossing.direction == StagingDirection::kIn && pair_.ucx) pair_.ucx->forbid(crossing.op);
-  for (const Crossing::Chunk& chunk : crossing.chunks) {
-    pool().give(crossing.direction, chunk.buffer);
-  }
-  crossing.chunks.clear();
-  pool().forget(crossing.direction, this);
-  close(crossing);
-  count_out(crossing);
-  return true;
-}
-
-// Nobody is to poll for it any more.
-void Crossings::count_out(Crossing& crossing) {
-  if (std::exchange(crossing.counted, false)) pair_.host->count_polled(-1);
-}
-
-Request* Crossings::stopped(StagingDirection direction) {
-  bool more = false;
-  for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
-    for (const auto& crossing : *list) {
-      bool stopped = crossing->withdrawn || !crossing->failure.ok();
-      if (crossing->direction != direction || !crossing->request || !stopped) continue;
-      if (crossing->is_quiet()) return crossing->request;
-      more = true;
-    }
-  }
-  any_stopped_[static_cast<size_t>(direction)] = more;
-  return nullptr;
-}
-
-// What came before the link was lost still goes where it belongs.
-bool Crossings::is_whole(const Crossing& crossing) {
-  return crossing.direction == StagingDirection::kIn && crossing.there == crossing.length &&
-         !crossing.withdrawn && crossing.failure.ok();
-}
-
-bool Crossings::stop_all(const Status& status) {
-  bool busy = false;
-  for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
-    for (const auto& crossing : *list) {
-      if (is_whole(*crossing)) continue;
-      if (crossing->failure.ok()) crossing->failure = status;
-      busy = busy || crossing->busy;
-    }
-  }
-  return !busy;
-}
-
-bool Crossings::is_busy() const {
-  for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
-    for (const auto& crossing : *list) {
-      if (crossing->busy) return true;
-    }
-  }
-  return false;
-}
-
-void Crossings::end_receives(const Status& status, bool whole) {
-  for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
-    for (const auto& crossing : *list) {
-      bool ours = crossing->direction == StagingDirection::kIn && crossing->request;
-      if (ours && (whole || !is_whole(*crossing))) {
-        pair_.leave_in_doubt(*crossing->request, status);
-      }
-    }
-  }
 }
 
 }  // namespace oh

@@ -54,12 +54,18 @@ class Crossings {
   // Afterwards: the receives that the receiver knows nothing of any more; or those, too.
   void end_receives(const Status& status, bool whole);
   // Whether threads of ours are at work.
-  bool is_busy() const;
+  bool is_busy();
   // The link is closed: what can be given back is, and nobody polls for the rest.
   void close();
 
  private:
   using List = Crossing::List;
+  template <typename Visit>
+  void for_each(Visit visit) {
+    for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
+      for (const std::shared_ptr<Crossing>& crossing : *list) visit(*crossing);
+    }
+  }
   // What a crossing can do next.
   enum class Step { kNothing, kCopy, kCheck, kAskProducer, kTake };
   Step next_step(Crossing& crossing);

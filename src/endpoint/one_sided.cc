@@ -194,6 +194,7 @@ bool OneSided::progress() {
 // True when all of it is on the wire.
 bool OneSided::push_operation(Operation& operation) {
   if (must_wait(operation)) return false;
+  if (operation.by_crossings) return push_runs(operation);
   if (operation.by_slots) return push_blocks(operation);
   switch (operation.kind) {
     case OpKind::kPut:
@@ -314,13 +315,13 @@ void OneSided::on_ack(const Frame& frame) {
     notification_charge_ -= std::min(notification_charge_, frame.length);
     return;
   }
+  if (Request* run = pair_.ops.find(frame.op); run && run->is_run()) return on_run_ack(*run, frame);
   Operation* operation = find(frame.op);
   if (!operation) return;
   oh_status code = frame.aux == 0 ? OH_OK : frame_failure(frame);
   Status status;
   if (code != OH_OK) {
-    status = error(code, "%s refused the one-sided operation: %s", pair_.name.c_str(),
-                   status_text(code));
+    status = pair_.refusal(code);
   }
   if (status.ok() && operation->notify) {
     notify_behind(*operation);
@@ -334,7 +335,7 @@ void OneSided::notify_behind(Operation& operation) {
   for (auto& waiting : waiting_) {
     if (waiting.get() != &operation) continue;
     operation.kind = OpKind::kNotify;
-    operation.by_slots = false;
+    operation.by_slots = operation.by_crossings = false;
     queue_.push_back(std::move(waiting));
     std::erase(waiting_, nullptr);
     return;

@@ -25,22 +25,8 @@
 
 namespace oh {
 
-// One piece of a put or get: our memory, and where in the remote region.
-struct Block {
-  uint8_t* local;
-  uint64_t remote_offset;
-  uint64_t size;
-
-  // Takes one in that follows on both sides.
-  bool join(const Block& next) {
-    if (next.local != local + size || next.remote_offset != remote_offset + size) return false;
-    size += next.size;
-    return true;
-  }
-};
-
-// Those of an operation that outlives its call; all posts of a prepared batch share them.
-using BlockList = std::shared_ptr<const std::vector<Block>>;
+class Receiver;
+class Sender;
 
 // What one put or get moves.
 struct Movement {
@@ -106,8 +92,9 @@ struct OneSidedOperation {
   bool notify = false;            // a put that is followed by a notification once it has ended well
   uint32_t slot = 0;
   uint64_t count = 0;
-  // Through slots.
+  // Part by part, whose bytes travel apart from the frames: through slots, or by crossings.
   bool by_slots = false;
+  bool by_crossings = false;
   bool on_device = false;  // our memory
   std::shared_ptr<const GpuExport> exported;
   std::vector<Request*> under_way;
@@ -142,6 +129,15 @@ class OneSided {
   // which the other side claims.
   void post_by_slots(Request* request, const RemoteTarget& target, const LocalMemory& local,
                      BlockList blocks, const ByteView* notify);
+  // Without shared memory: in runs of blocks that cross as messages do, by sender and receiver.
+  void post_by_crossings(Request* request, const RemoteTarget& target, const LocalMemory& local,
+                         BlockList blocks, const ByteView* notify);
+  void use(Sender& sender, Receiver& receiver) {
+    sender_ = &sender;
+    receiver_ = &receiver;
+  }
+  // Whether nobody is at memory of a region any more for a run that has ended.
+  bool all_have_left();
   // Until earlier work on our memory is done.
   Status wait_for_producer(LocalMemory& local, Deadline deadline);
   // A block of such an operation has ended, here or for the other side.
@@ -175,6 +171,7 @@ class OneSided {
   Status on_reply(const Frame& frame);
   void on_ack(const Frame& frame);
   void on_abort(const Frame& frame);
+  Status on_run_ready(const Frame& frame);
   Status on_notify(const Frame& frame);
   Status on_signal(const Frame& frame);
 
@@ -217,6 +214,14 @@ class OneSided {
   bool must_wait(const Operation& operation) const;
   void notify_behind(Operation& operation);
   Status on_block(const Frame& frame, bool put);
+  Request* next_run(Operation& operation);
+  bool push_runs(Operation& operation);
+  void on_run_ack(Request& run, const Frame& frame);
+  bool end_run(Request& run, const Status& status, bool give_up);
+  bool stop_run(Request& run, const Status& why);
+  void served_run_ended(Request& run);
+  Result<Request*> run_of(const Frame& frame, const RegionRecord& region);
+  Status on_run(const Frame& frame, bool put);
   bool serve(Serving& serving);
   Status place(const Frame& frame);
   void acknowledge(uint64_t op, oh_status status);
@@ -226,9 +231,20 @@ class OneSided {
   Pair& pair_;
   Transfers& transfers_;
   OneSidedHost& host_;
-  Pool<Request> blocks_;                // of operations through slots, ours and the other side's
-  std::vector<Request*> served_;        // those of the other side
-  std::shared_ptr<const Board> board_;  // the other side's
+  Pool<Request> blocks_;          // of operations through slots, ours and the other side's
+  std::vector<Request*> served_;  // those of the other side
+  // What may still be at memory of a region, though its run has ended.
+  struct Leaving {
+    uint32_t region;
+    uint64_t version;
+    std::vector<Doubt> doubts;
+  };
+  std::vector<Leaving> leaving_;
+  size_t runs_ = 0;  // of ours that have not ended
+  Bytes run_list_;   // of the frame at hand
+  Sender* sender_ = nullptr;
+  Receiver* receiver_ = nullptr;
+  std::shared_ptr<const Board> board_;               // the other side's
   std::deque<std::unique_ptr<Operation>> queue_;     // not all on the wire yet
   std::vector<std::unique_ptr<Operation>> waiting_;  // for the other side's answer
   std::deque<Serving> serving_;

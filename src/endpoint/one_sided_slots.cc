@@ -72,13 +72,18 @@ void OneSided::give_back_block(Request* block) {
 void OneSided::block_ended(Request* block) {
   if (block->serves_peer) {
     std::erase(served_, block);
+    if (block->is_run()) served_run_ended(*block);
     give_back_block(block);
     return;
   }
+  if (block->is_run()) --runs_;
   Operation& operation = *block->parent;
   std::erase(operation.under_way, block);
   operation.path = block->path;
-  if (!block->status.ok() && operation.failure.ok()) operation.failure = block->status;
+  const bool in_doubt = block->status.code() == OH_ERR_IN_DOUBT;
+  if (!block->status.ok() && (operation.failure.ok() || in_doubt)) {
+    operation.failure = block->status;
+  }
   if (operation.request && !block->doubts.empty()) {
     operation.request->doubts.insert(operation.request->doubts.end(), block->doubts.begin(),
                                      block->doubts.end());
@@ -104,9 +109,14 @@ bool OneSided::must_wait(const Operation& operation) const {
 bool OneSided::has_begun(const Request& request) {
   Operation* operation = find(request.op);
   if (!operation || !operation->by_slots) return false;
-  if (operation->block != operation->under_way.size()) return true;
+  size_t offered = 0;
+  for (const Request* block : operation->under_way) {
+    offered += std::max<size_t>(block->run.blocks().size(), 1);
+  }
+  if (operation->block != offered) return true;
   return std::any_of(operation->under_way.begin(), operation->under_way.end(), [&](Request* block) {
-    return block->phase != Phase::kOffered || transfers_.claimed(block->transfer);
+    return block->phase != Phase::kOffered ||
+           (block->transfer && transfers_.claimed(block->transfer));
   });
 }
 
@@ -117,6 +127,10 @@ bool OneSided::stop_blocks(Operation& operation, const Status& status, bool give
   std::vector<Request*> blocks = operation.under_way;
   size_t left = blocks.size();
   for (Request* block : blocks) {
+    if (block->is_run()) {
+      if (end_run(*block, status, give_up)) --left;
+      continue;
+    }
     Transfer* transfer = block->transfer;
     if (block->phase == Phase::kOffered && transfer && transfers_.withdraw(transfer)) {
       --left;
@@ -187,7 +201,14 @@ bool OneSided::leave(const RegionRecord& region) {
   bool left = true;
   for (Request* block : blocks) {
     if (block->region != region.index || block->version != region.version) continue;
-    if (!block->transfer || !transfers_.abandon(block->transfer, status)) left = false;
+    bool ended = block->is_run() ? stop_run(*block, status)
+                                 : block->transfer && transfers_.abandon(block->transfer, status);
+    left = left && ended;
+  }
+  if (!all_have_left()) {
+    left = left && std::none_of(leaving_.begin(), leaving_.end(), [&](const Leaving& some) {
+             return some.region == region.index && some.version == region.version;
+           });
   }
   return left && !transfers_.engine_within(region.base, region.length);
 }

@@ -21,6 +21,7 @@ void OneSided::acknowledge(uint64_t op, oh_status status) {
 
 Status OneSided::on_put(const Frame& frame) {
   if (frame.flags & kBySlot) return on_block(frame, /*put=*/true);
+  if (frame.flags & kCrossing) return on_run(frame, /*put=*/true);
   if (arriving_.received < arriving_.length || frame.payload_size > frame.length) {
     return error(OH_ERR_PROTOCOL, "%s began a put inside of another", pair_.name.c_str());
   }
@@ -34,7 +35,7 @@ Status OneSided::on_put(const Frame& frame) {
   arriving_.region = host_.find_region(frame.region, frame.tag);
   if (!arriving_.region) {
     arriving_.status = OH_ERR_RETIRED;
-  } else if (arriving_.region->exported) {
+  } else if (arriving_.region->exported && frame.length > 0) {
     arriving_.status = OH_ERR_NOT_VIABLE;  // only engines touch it
     arriving_.region.reset();
   } else if (!slice_fits(frame.address, frame.length, arriving_.region->length)) {
@@ -75,6 +76,7 @@ void OneSided::on_abort(const Frame& frame) {
 
 Status OneSided::on_get(const Frame& frame) {
   if (frame.flags & kBySlot) return on_block(frame, /*put=*/false);
+  if (frame.flags & kCrossing) return on_run(frame, /*put=*/false);
   if (serving_.size() >= kMaxServing) {
     return error(OH_ERR_PROTOCOL, "%s asked for %zu blocks at once", pair_.name.c_str(),
                  serving_.size());

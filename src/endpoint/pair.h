@@ -138,6 +138,11 @@ struct Pair {
                  status.text().c_str(), crossing ? "a copy engine" : "UCX"));
   }
 
+  // What the other side has said of a one-sided operation.
+  Status refusal(oh_status code) const {
+    return error(code, "%s refused the one-sided operation: %s", name.c_str(), status_text(code));
+  }
+
   bool push(const Frame& frame) {
     wake_them = true;
     return channel->push(frame);

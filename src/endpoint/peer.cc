@@ -29,6 +29,7 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
       receiver_(pair_, transfers_, crossings_),
       one_sided_(pair_, transfers_, *owner),
       batches_(pair_, sender_, one_sided_, owner->regions()) {
+  one_sided_.use(sender_, receiver_);
   pair_.host = this;
   pair_.peer = this;
   static std::atomic<uint64_t> last_id{0};
@@ -251,7 +252,7 @@ Status Peer::handle(const Frame& frame) {
       if (!(frame.flags & kOneSided)) return receiver_.on_data(frame);
       return frame.flags & kReply ? one_sided_.on_reply(frame) : one_sided_.on_data(frame);
     case FrameType::kRts:
-      return receiver_.on_rts(frame);
+      return frame.flags & kOneSided ? one_sided_.on_run_ready(frame) : receiver_.on_rts(frame);
     case FrameType::kReady:
       receiver_.on_ready(frame);
       return {};

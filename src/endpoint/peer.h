@@ -239,7 +239,9 @@ class Peer final : public PairHost,
   void look_again() override { owner_.look_again(); }
   Status still_there() override;
   bool process_is_dead() override { return connection_ && connection_->process_is_dead(); }
-  bool is_outside(bool device) override { return wait_until_outside(Deadline::after(0), device); }
+  bool is_outside(bool device) override {
+    return !pair_.segment || wait_until_outside(Deadline::after(0), device);
+  }
   // Null in the destructor, when no request can be left.
   std::shared_ptr<Peer> keep_alive() override { return weak_from_this().lock(); }
 
@@ -275,6 +277,7 @@ class Peer final : public PairHost,
   Status no_way_for_devices() const;
   Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
   void show_slab(const GpuExport& sink);
+  bool wait_until_left(Deadline deadline);
   bool released(const std::vector<Doubt>& doubts) OH_REQUIRES(pair_.lock);
   void drop_offers() OH_REQUIRES(pair_.lock);
   Status on_pong(ByteView payload);

@@ -10,7 +10,10 @@ Status Peer::post_batch(Request* request, std::unique_ptr<BatchReceive> receive)
   if (receive->region->exported) show_slab(*receive->region->exported);
   PairGuard guard(pair_);
   OH_RETURN_IF_ERROR(check_open());
-  if (receive->region->exported && !pair_.device) return no_way_for_devices();
+  if (receive->region->exported && !pair_.device) {
+    if (pair_.segment || !pair_.gpu) return no_way_for_devices();
+    owner_.serve();
+  }
   if (!sender_.has_room()) {
     ++pair_.stats.back_pressure;
     return error(OH_AGAIN, "%u sends and offers to %s are not taken: make progress and try again",

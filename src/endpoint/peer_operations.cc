@@ -22,8 +22,8 @@ Status Peer::check_memory(const Request& request) const {
 Status Peer::no_way_for_devices() const {
   if (!why_no_device_.ok()) return why_no_device_;
   return error(OH_ERR_NOT_VIABLE,
-               "device memory travels to %s as messages only: the link has no shared memory (%s)",
-               pair_.name.c_str(), why_no_segment_.c_str());
+               "device memory has no way to %s: this endpoint is for host memory",
+               pair_.name.c_str());
 }
 
 Status Peer::post_send(Request* request) {
@@ -140,7 +140,14 @@ Status Peer::post_by_slots(Request* request, const RemoteTarget& target, LocalMe
   if (local.on_device && request->kind == OpKind::kGet) show_slab(*local.exported);
   PairGuard guard(pair_);
   OH_RETURN_IF_ERROR(check_open());
-  if (!pair_.segment || (local.on_device && !pair_.device)) return no_way_for_devices();
+  if (!pair_.segment) {
+    if (local.on_device) owner_.serve();
+    request->peer = this;
+    one_sided_.post_by_crossings(request, target, local, std::move(blocks), notify);
+    update_busy();
+    return {};
+  }
+  if (local.on_device && !pair_.device) return no_way_for_devices();
   if (!std::exchange(asked_to_serve_, true)) {
     if (!connection_) {
       owner_.ask_to_serve(identity_.endpoint);
@@ -296,7 +303,7 @@ void Peer::retire_region(const RegionRecord& region, Deadline deadline, Status* 
 // The board says already that the region is gone, or the segment that the link is. Operations that
 // looked before hold the former phase; new ones take the next and see it.
 bool Peer::wait_until_outside(Deadline deadline, bool device) {
-  if (!pair_.segment) return true;
+  if (!pair_.segment) return wait_until_left(deadline);
   SegmentDirection& direction = pair_.segment->incoming();
   std::atomic<uint64_t>& phase = direction.access_phase.phase;
   auto empty = [&](uint64_t of) {
@@ -319,6 +326,19 @@ bool Peer::wait_until_outside(Deadline deadline, bool device) {
     sched_yield();
   }
   return true;
+}
+
+// What crosses is known here: where an engine of ours is, and what the channel still sends.
+bool Peer::wait_until_left(Deadline deadline) {
+  while (true) {
+    if (pair_.ucx) pair_.ucx->worker().progress();
+    {
+      PairGuard guard(pair_);
+      if (one_sided_.all_have_left()) return true;
+    }
+    if (deadline.passed()) return false;
+    sched_yield();
+  }
 }
 
 Status Peer::still_there() {

@@ -216,7 +216,7 @@ bool Receiver::refuse_eager(Request* request, uint64_t tag, uint64_t length) {
 void Receiver::finish_whole(Request* request, uint64_t tag, uint64_t length) {
   request->nbytes = length;
   request->message_tag = tag;
-  request->path = pair_.eager_path(length);
+  request->path = request->is_run() ? pair_.path : pair_.eager_path(length);
   if (request->on_device && length > 0) {
     if (request->path != OH_PATH_INLINE && pair_.segment) request->path = OH_PATH_RELAY;
     landings_.add(request);
@@ -260,27 +260,40 @@ bool Receiver::start_rts(Request* request, Early& rts) {
                                  pair_.name.c_str()));
     return true;
   }
+  let_come(request, rts);
+  return true;
+}
+
+void Receiver::let_come(Request* request, const Early& rts) {
   if (request->on_device && !pair_.segment && rts.length > 0) {
     continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
     // Lets it come once its sender is ready: a buffer that waits for him would hold others up.
     crossings_.begin(request, StagingDirection::kIn, rts.op, rts.length).awaited = rts.not_yet;
     if (request->any_source) pair_.host->serve();
-    return true;
+    return;
   }
-  if (pair_.ucx && rts.length > 0) {
+  // Bytes for memory that is apart are put there as they are looked at.
+  if (pair_.ucx && rts.length > 0 && request->run.blocks().size() <= 1) {
     pair_.ucx->expect(rts.op, Landings::place(*request, rts.length), 0, rts.length);
   }
   Frame frame;
   frame.type = FrameType::kCts;
   frame.op = rts.op;
   pair_.send(frame);
-  if (rts.length == 0) {
-    finish_whole(request, rts.tag, 0);
-    return true;
+  if (rts.length == 0) return finish_whole(request, rts.tag, 0);
+  continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
+}
+
+Status Receiver::begin_run(Request* run, uint64_t op) {
+  if (static_cast<uint32_t>(op) >= kMaxOps || is_name_in_use(op)) {
+    return error(OH_ERR_PROTOCOL, "%s names an operation %u", pair_.name.c_str(),
+                 static_cast<uint32_t>(op));
   }
-  Incoming* incoming = begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0);
-  continue_into(incoming, request);
-  return true;
+  Early announced;
+  announced.op = op;
+  announced.length = run->size;
+  let_come(run, announced);
+  return {};
 }
 
 // ---- Adverts ----------------------------------------------------------------------------------

@@ -63,6 +63,11 @@ class Receiver final : public ClaimListener {
   TagRx* watch(uint64_t tag);
   bool take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* received);
 
+  // A run of blocks that the other side sends as `op`: lets it come.
+  Status begin_run(Request* run, uint64_t op);
+  // Ends one that is the other side's to wait for, once nobody is at its memory: true if it has.
+  bool stop(Request* run, const Status& why);
+
   // Gives early messages to the any-source receives that wait for them.
   void offer_early();
 
@@ -148,6 +153,7 @@ class Receiver final : public ClaimListener {
 
   // What becomes of a matched message.
   bool start_rts(Request* request, Early& rts);
+  void let_come(Request* request, const Early& rts);
   bool refuse_longer(Request* request, uint64_t length);
   bool refuse_eager(Request* request, uint64_t tag, uint64_t length);
   void finish_whole(Request* request, uint64_t tag, uint64_t length);
@@ -176,6 +182,7 @@ class Receiver final : public ClaimListener {
   }
 
   static constexpr size_t kTidyAt = 32768;
+  static constexpr size_t kMaxOps = 1 << 20;  // names a sender may have in use at once
 
   Pair& pair_;
   Transfers& transfers_;

@@ -54,6 +54,12 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
   return true;
 }
 
+bool Receiver::stop(Request* run, const Status& why) {
+  if (cancel(run, why, /*force=*/false)) return true;
+  if (run->crossing && run->crossing->failure.ok()) crossings_.stop(*run->crossing, why);
+  return false;
+}
+
 void Receiver::fail_all(const Status& status) {
   if (pair_.ucx) pair_.ucx->forbid_all();
   while (Request* request = any_tag_.pop_front()) pair_.finish(*request, status);

@@ -8,9 +8,6 @@
 #include "endpoint/sender.h"
 
 namespace oh {
-namespace {
-constexpr size_t kMaxOps = 1 << 20;  // names a sender may have in use at once
-}
 
 Status Receiver::on_eager(const Frame& frame) {
   uint64_t charge = eager_charge(frame.length);
@@ -75,6 +72,8 @@ Receiver::Early* Receiver::keep_early(TagRx& tag, const Frame& frame) {
   early->received = 0;
   tag.early.push_back(early);
   if (is_user_tag(frame.tag)) arrivals_.push_back(early);
+  // Somebody may wait for an offer, with no receive that would end.
+  if (!is_user_tag(frame.tag)) pair_.wake_me = true;
   ++early_count_;
   return early;
 }
@@ -119,6 +118,13 @@ Result<uint8_t*> Receiver::place_of(Incoming& incoming, const Frame& frame) {
     return error(OH_ERR_PROTOCOL, "%s sent %zu bytes at %llu, which it was not told to",
                  pair_.name.c_str(), frame.payload_size,
                  static_cast<unsigned long long>(frame.address));
+  }
+  if (request && request->is_run()) {
+    std::span<uint8_t> place = request->run.at(frame.address);
+    if (frame.payload_size <= place.size()) return place.data();
+    return error(OH_ERR_PROTOCOL, "%s sent %zu bytes at %llu, where a block has %zu left",
+                 pair_.name.c_str(), frame.payload_size,
+                 static_cast<unsigned long long>(frame.address), place.size());
   }
   if (request) return Landings::place(*request, incoming.length) + frame.address;
   return incoming.early ? incoming.early->bytes() + frame.address : nullptr;
@@ -227,6 +233,9 @@ void Receiver::on_abort(const Frame& frame) {
   if (frame.flags & kOffer) return drop_offer(frame);
   (void)progress();  // a part whose fetch is over
   if (Incoming* incoming = find_incoming(frame.op)) {
+    if (incoming->request && incoming->request->is_run()) {
+      incoming->request->status = pair_.refusal(frame_failure(frame));
+    }
     // A part that it handed over is still on its way.
     incoming->aborted = incoming->flight != nullptr;
     if (!incoming->aborted) abort(incoming);
@@ -272,6 +281,7 @@ void Receiver::on_ready(const Frame& frame) {
 
 // The message of a receive will not come.
 void Receiver::message_withdrawn(Request* request) {
+  if (request->is_run()) return pair_.finish(*request, Status(request->status));
   if (is_user_tag(request->tag)) return repost(request);
   // Somebody measures before he receives, and the next one may be longer.
   pair_.finish(*request,

@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "base/status.h"
 #include "endpoint/after.h"
+#include "endpoint/block.h"
 #include "memory/gpu_memory.h"
 #include "onehop/types.h"
 #include "transport/slot.h"
@@ -92,9 +93,12 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   std::shared_ptr<Flight> flight;      // its buffer is in the channel's hands
   DeviceMemory device;
 
-  // One block of a one-sided operation that goes through a slot: whose, and at which side.
+  // Part of a one-sided operation, a block that goes through a slot or a run that crosses: whose,
+  // and at which side.
   OneSidedOperation* parent = nullptr;
   bool serves_peer = false;
+  BlockRun run;
+  bool acknowledged = false;  // a run that was put is there
 
   // Of the receive of a batch, and of the message that offers it.
   BatchReceive* batch = nullptr;
@@ -125,6 +129,11 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   std::atomic<uint32_t> armed{0};  // its end is to be announced on the endpoint's event descriptor
   std::atomic<uint32_t> detached{0};  // nobody holds it any more: back to the pool at its end
 
+  bool is_run() const { return !run.empty(); }
+  // Whether its bytes leave here as a message's do.
+  bool sends() const {
+    return is_run() ? (kind == OpKind::kPut) != serves_peer : kind == OpKind::kSend;
+  }
   // Earlier work on its memory is not done yet.
   bool pending() const { return device.after.pending(); }
   bool ended() const { return done.load(std::memory_order_acquire) != 0; }

@@ -71,8 +71,14 @@ bool on_device(MemoryKind kind) {
 
 // Why device memory on this link travels nowhere; `ours`: our buffer is on a device.
 std::string why_not_at_all(const LinkFacts& facts, bool ours) {
-  if (!facts.segment) return "only messages carry device memory to it: " + facts.why_no_segment;
-  return ours ? facts.why_no_device : std::string();
+  return ours && facts.segment ? facts.why_no_device : std::string();
+}
+
+// Device memory without a segment.
+Choice by_crossings(const LinkFacts& facts) {
+  return {bulk_path(facts), Method::kStream,
+          "through pinned host memory, chunk by chunk, by an engine at each device; " +
+              between_hosts(facts)};
 }
 
 // Within the process addresses are good for every engine of their own GPU, and for those of others
@@ -148,7 +154,7 @@ Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice) {
 }
 
 Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
-  std::string why_not = facts.segment ? why_not_at_all(facts, on_device(source)) : std::string();
+  std::string why_not = why_not_at_all(facts, on_device(source));
   if (!why_not.empty()) return {OH_PATH_NONE, Method::kNone, why_not};
   if (!on_device(source) && size <= facts.eager_max && facts.eager_credit > 0) {
     if (size <= facts.granted_inline) {
@@ -159,11 +165,7 @@ Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
             facts.segment ? "through the ring, then one copy by the receiver's engine"
                           : between_hosts(facts) + ", then one copy by the receiver's engine"};
   }
-  if (!facts.segment) {
-    return {bulk_path(facts), Method::kStream,
-            "through pinned host memory, chunk by chunk, by an engine at each device; " +
-                between_hosts(facts)};
-  }
+  if (!facts.segment) return by_crossings(facts);
   Choice choice = through_devices(facts, source, target);
   bool reached = choice.path == OH_PATH_CUDA_IPC || (facts.same_process && facts.same_gpu);
   return reached && by_worker(facts, size) ? or_by_worker(source, target, choice) : choice;
@@ -172,6 +174,11 @@ Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
 Choice device_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote) {
   std::string why_not = why_not_at_all(facts, on_device(local));
   if (!why_not.empty()) return {OH_PATH_NONE, Method::kNone, why_not};
+  if (!facts.segment) {
+    Choice choice = by_crossings(facts);
+    choice.why += ", with the target's progress";
+    return choice;
+  }
   std::string way = on_device(local) && on_device(remote) ? over(facts) : std::string();
   // Whether our engine reaches the region by itself.
   if (facts.our_gpu && facts.why_no_device.empty() && remote != MemoryKind::kDevicePrivate) {

@@ -86,6 +86,12 @@ void Sender::finish_sent(Request* request, oh_path path) {
   request->path = path;
   request->nbytes = request->size;
   pair_.stats.count_sent(path, request->size);
+  // A put ends when it is there, which the other side says.
+  if (request->is_run() && !request->serves_peer && !request->acknowledged) {
+    if (request->crossing) std::exchange(request->crossing, nullptr)->request = nullptr;
+    request->phase = Phase::kDirect;
+    return;
+  }
   pair_.finish(*request, {});
 }
 
@@ -223,7 +229,7 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
   if (request->flight || (crossing && crossing->copying())) {
     if (!give_up) return false;
     (request->flight ? lent_ : streams_).erase(request);
-    if (request->moved < request->size) withdraw(*request);
+    if (request->moved < request->size) withdraw(*request, status);
     pair_.leave_in_doubt(*request, status);
     return true;
   }
@@ -237,31 +243,46 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
     case Phase::kStream:
       streams_.erase(request);
       break;
+    case Phase::kDirect:
+      if (request->is_run()) break;  // it waits for nothing but the answer
+      return false;
     default:
       return false;
   }
-  if (request->phase != Phase::kQueued) withdraw(*request);
+  if (request->phase != Phase::kQueued) withdraw(*request, status);
   pair_.finish(*request, status);
   return true;
 }
 
-void Sender::send_abort(const Request& request) {
+bool Sender::stop(Request* run, const Status& why) {
+  if (cancel(run, why, /*give_up=*/false)) return true;
+  if (run->crossing && run->crossing->failure.ok()) {
+    crossings_.stop(*run->crossing, why);
+  } else if (!run->crossing && run->status.ok()) {
+    send_abort(*run, why);
+    run->status = why;  // once the channel is through with its buffer
+  }
+  return false;
+}
+
+void Sender::send_abort(const Request& request, const Status& why) {
   Frame frame;
   frame.type = FrameType::kAbort;
   frame.op = request.op;
+  frame.aux = static_cast<uint32_t>(why.code());
   pair_.send(frame);
 }
 
 // Takes back what was announced: the other side is to forget it, and its numbers.
-void Sender::withdraw(const Request& request) {
-  send_abort(request);
-  new_epoch();
+void Sender::withdraw(const Request& request, const Status& why) {
+  send_abort(request, why);
+  if (!request.is_run()) new_epoch();
 }
 
 void Sender::on_cts(const Frame& frame) {
   Request* request = pair_.ops.find(frame.op);
   // Not there: it was withdrawn meanwhile, and our abort is on its way.
-  if (!request || request->kind != OpKind::kSend) return;
+  if (!request || !request->sends()) return;
   const uint64_t granted = frame.length ? frame.length : UINT64_MAX;
   if (request->phase == Phase::kStream) {
     request->granted = std::max(request->granted, granted);
@@ -279,32 +300,38 @@ void Sender::on_cts(const Frame& frame) {
 
 void Sender::on_reject(const Frame& frame) {
   Request* request = pair_.ops.find(frame.op);
-  if (!request || request->kind != OpKind::kSend) return;
+  if (!request || !request->sends()) return;
   oh_status code = frame_failure(frame);
-  Status refused =
-      error(code,
-            "%s did not take the message of %llu bytes with tag %llu: %s (its receive has room for "
-            "%llu)",
-            pair_.name.c_str(), static_cast<unsigned long long>(request->size),
-            static_cast<unsigned long long>(request->tag), status_text(code),
-            static_cast<unsigned long long>(frame.length));
+  if (request->is_run()) return refuse(request, pair_.refusal(code));
+  refuse(request,
+         error(code,
+               "%s did not take the message of %llu bytes with tag %llu: %s (its receive has room "
+               "for %llu)",
+               pair_.name.c_str(), static_cast<unsigned long long>(request->size),
+               static_cast<unsigned long long>(request->tag), status_text(code),
+               static_cast<unsigned long long>(frame.length)));
+}
+
+void Sender::refuse(Request* request, const Status& why) {
   if (request->phase == Phase::kStream) {
-    if (request->moved < request->size) send_abort(*request);
-    if (request->crossing) return stop_crossing(*request, refused);
+    if (request->moved < request->size) send_abort(*request, why);
+    if (request->crossing) return stop_crossing(*request, why);
     if (request->flight) {
-      request->status = std::move(refused);  // once it is over
+      request->status = why;  // once it is over
       return;
     }
     streams_.erase(request);
   } else if (request->crossing) {
     request->phase = Phase::kStream;
     streams_.push_back(request);
-    return stop_crossing(*request, refused);
+    return stop_crossing(*request, why);
+  } else if (request->is_run() && request->phase == Phase::kDirect) {
+    // All of it is sent.
   } else if (request->phase != Phase::kOffered ||
              (request->transfer && !transfers_.withdraw(request->transfer))) {
     return;
   }
-  pair_.finish(*request, refused);
+  pair_.finish(*request, why);
 }
 
 Status Sender::on_advert(const Frame& frame) {
@@ -345,7 +372,7 @@ void Sender::fail_all(const Status& status) {
     free ? pair_.finish(*request, status) : pair_.leave_in_doubt(*request, status);
   }
   pair_.ops.for_each([&](Request* request) {
-    if (request->kind == OpKind::kSend && request->phase == Phase::kOffered) {
+    if (request->sends() && request->phase == Phase::kOffered) {
       pair_.finish(*request, status);
     }
   });

@@ -33,6 +33,15 @@ class Sender {
   // Whether one more send may wait for its receive.
   bool has_room() const { return pair_.pending_sends < pair_.mine.max_pending; }
   void post(Request* request);
+  // The same for a run of blocks that the other side has heard of by a frame of its own.
+  void await_cts(Request* run) {
+    run->phase = Phase::kOffered;
+    run->granted = run->border = 0;
+  }
+  // The other side does not take it, or fails at it.
+  void refuse(Request* request, const Status& why);
+  // Ends a run that is the other side's to wait for, once nobody is at its memory: true if it has.
+  bool stop(Request* run, const Status& why);
   // Whether a receive was advertised for the next message of its tag.
   bool has_advert(const Request& request) {
     const TagTx* tag = tags_.find(request.tag);
@@ -88,8 +97,8 @@ class Sender {
   enum class Lent { kNoRoom, kTaken, kSent };
   Lent lend(Request* request, const Frame& frame);
   void finish_sent(Request* request, oh_path path);
-  void send_abort(const Request& request);
-  void withdraw(const Request& request);
+  void send_abort(const Request& request, const Status& why);
+  void withdraw(const Request& request, const Status& why);
   void end_lent(Request* request);
   void new_epoch();
   bool has_credit(uint64_t charge);

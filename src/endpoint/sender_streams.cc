@@ -58,8 +58,15 @@ ByteView Sender::next_part(Request& request) {
   if (request.border) {
     end = std::min(end, request.moved - request.moved % request.border + request.border);
   }
+  std::span<uint8_t> there;
+  if (request.is_run() && (!request.on_device || request.border == 0)) {
+    // Into the buffers of an engine it goes as it comes; else the blocks of either side are apart.
+    there = request.run.at(request.moved);
+    end = std::min(end, request.moved + there.size());
+  }
   if (request.crossing) return crossings_.filled(request, end);
   if (end <= request.moved) return {};
+  if (request.is_run()) return {there.data(), end - request.moved};
   return {request.data + request.moved, end - request.moved};
 }
 
@@ -73,7 +80,7 @@ void Sender::stop_crossing(Request& request, const Status& why) {
 bool Sender::end_crossing(Request* request) {
   Crossing* crossing = request->crossing.get();
   if (!crossing || crossing->failure.ok() || !crossing->is_quiet()) return false;
-  if (!crossing->withdrawn) withdraw(*request);
+  if (!crossing->withdrawn) withdraw(*request, crossing->failure);
   pair_.finish(*request, Status(crossing->failure));
   return true;
 }

@@ -63,8 +63,7 @@ class SharedDevices {
 
 // Memory of this kind at both sides, each on a device of its own.
 LinkKind between_gpus(MemoryKind kind);
-// The same without shared memory, by UCX over tcp or by the control socket: messages are all there
-// is then.
+// The same without shared memory, by UCX over tcp or by the control socket.
 LinkKind between_hosts(oh_path path, LinkKind kind);
 // All ways of a message between devices.
 std::vector<LinkKind> device_message_kinds();

@@ -139,6 +139,8 @@ std::vector<LinkKind> between_hosts_kinds() {
 }
 
 constexpr auto name = [](const auto& test) { return test.param.name; };
+INSTANTIATE_TEST_SUITE_P(GpuBetweenHosts, Conformance, ::testing::ValuesIn(between_hosts_kinds()),
+                         name);
 INSTANTIATE_TEST_SUITE_P(GpuBetweenHosts, Messages, ::testing::ValuesIn(between_hosts_kinds()),
                          name);
 INSTANTIATE_TEST_SUITE_P(Gpu, Conformance, ::testing::ValuesIn(gpu_kinds()), name);

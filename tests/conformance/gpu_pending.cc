@@ -21,14 +21,9 @@ LinkKind with_progress(LinkKind kind) {
   return kind;
 }
 
-class GpuPendingMessages : public ::testing::TestWithParam<LinkKind> {
+class GpuPending : public ::testing::TestWithParam<LinkKind> {
  protected:
   LinkKind kind() const { return with_progress(GetParam()); }
-};
-
-class GpuPending : public ::testing::TestWithParam<MemoryKind> {
- protected:
-  LinkKind kind() const { return with_progress(between_gpus(GetParam())); }
 };
 
 // A stream that does nothing until it is let go, and what waits behind it.
@@ -75,7 +70,7 @@ void pass_beside(Side& side, uint64_t tag) {
 }
 
 // The sender's bytes are written by work that is not done when isend is called.
-TEST_P(GpuPendingMessages, ASendWaits) {
+TEST_P(GpuPending, ASendWaits) {
   run_pair(
       kind(),
       [&](Side& side) {
@@ -113,7 +108,7 @@ TEST_P(GpuPendingMessages, ASendWaits) {
 }
 
 // The receiver's memory is still in use when irecv is called: earlier work reads it.
-TEST_P(GpuPendingMessages, AReceiveIsLeftAlone) {
+TEST_P(GpuPending, AReceiveIsLeftAlone) {
   run_pair(
       kind(),
       [&](Side& side) {
@@ -204,7 +199,7 @@ TEST_P(GpuPending, APutWaits) {
 
 // A deadline while earlier work is pending: the operation ends at it, and what it left alone stays
 // so when that work has ended.
-TEST_P(GpuPendingMessages, ADeadlineEndsIt) {
+TEST_P(GpuPending, ADeadlineEndsIt) {
   Role role = [&](Side& side) {
     bool sends = side.number() == 0;
     for (int pends : {0, 1}) {
@@ -250,7 +245,7 @@ TEST_P(GpuPendingMessages, ADeadlineEndsIt) {
 
 // The engine stands still: TIMEOUT or IN_DOUBT, and the buffer is free only when it cannot be
 // touched any more.
-TEST_P(GpuPendingMessages, ADeadlineWhileTheEngineIsHeld) {
+TEST_P(GpuPending, ADeadlineWhileTheEngineIsHeld) {
   for (int held : {0, 1}) {
     SCOPED_TRACE("side " + std::to_string(held) + " is held");
     Role role = [&, held](Side& side) {
@@ -391,10 +386,8 @@ TEST_P(GpuPending, RegisteredAgainInFlight) {
       });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuPendingMessages, ::testing::ValuesIn(device_message_kinds()),
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuPending, ::testing::ValuesIn(device_message_kinds()),
                          [](const auto& test) { return test.param.name; });
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuPending, ::testing::ValuesIn(kDeviceKinds),
-                         [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace
 }  // namespace conformance

@@ -146,7 +146,7 @@ void step(Victim& victim, std::unique_ptr<RingChannel>& ring, Input& in) {
     case 4:
       return victim.post_send(tag_of(detail), size_of(in.byte()));
     case 5:
-      return victim.post_one_sided(detail & 1, size_of(in.byte()), detail & 2);
+      return victim.post_one_sided(detail & 1, size_of(in.byte()), detail & 2, !ring && detail & 4);
     case 6:
       return victim.cancel_oldest(detail & 1);
     case 7:

@@ -129,7 +129,7 @@ void Victim::post_send(uint64_t tag, size_t size) {
   if (!peer_->post_send(&operation.request).ok()) operations_.pop_back();
 }
 
-void Victim::post_one_sided(bool put, size_t size, bool notify) {
+void Victim::post_one_sided(bool put, size_t size, bool notify, bool to_device) {
   Operation& operation = begin(put ? OpKind::kPut : OpKind::kGet, 0, size);
   RemoteTarget target;
   target.length = 100000;
@@ -137,9 +137,13 @@ void Victim::post_one_sided(bool put, size_t size, bool notify) {
   std::vector<Block> halves = {{operation.buffer.get(), 0, size / 2},
                                {operation.buffer.get() + size / 2, 50000, size - size / 2}};
   ByteView bytes = as_bytes("done");
-  Status status = peer_->post_one_sided(
-      &operation.request, target, std::make_shared<const std::vector<Block>>(std::move(halves)),
-      notify && put ? &bytes : nullptr);
+  const ByteView* behind = notify && put ? &bytes : nullptr;
+  auto list = std::make_shared<const std::vector<Block>>(std::move(halves));
+  LocalMemory local;
+  Status status = to_device
+                      ? peer_->post_by_slots(&operation.request, target, local, std::move(list),
+                                             behind, Deadline::never())
+                      : peer_->post_one_sided(&operation.request, target, std::move(list), behind);
   if (!status.ok()) operations_.pop_back();
 }
 

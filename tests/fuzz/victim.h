@@ -32,7 +32,8 @@ class Victim {
 
   void post_recv(uint64_t tag, size_t capacity, bool any_source);
   void post_send(uint64_t tag, size_t size);
-  void post_one_sided(bool put, size_t size, bool notify);
+  // `to_device`: to or from memory of a device over there.
+  void post_one_sided(bool put, size_t size, bool notify, bool to_device = false);
   void cancel_oldest(bool give_up);
   void progress();
   void collect();

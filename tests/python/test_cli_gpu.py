@@ -205,11 +205,6 @@ def test_spoilt_bytes_are_found(modes: tuple[str, ...], arguments: tuple[str, ..
         (("latency", "--memory", "cuda,host", "--vs", "memcpy"), 2, "compares memory of GPUs"),
         (("batch", "--memory", "cuda", "--api", "python"), 2, "is for latency"),
         (("latency", "--memory", "cuda", "--api", "python", "--mode", "put"), 2, "sendrecv"),
-        (
-            ("latency", "--memory", "cuda", "--transport", "socket", "--mode", "put"),
-            1,
-            "messages only",
-        ),
         (("matrix", "--sizes", "0"), 2, "at least one byte"),
     ],
 )

@@ -188,6 +188,8 @@ TEST(SelectionTest, OneSidedOperationsOnDeviceMemoryTakeTheShortestPath) {
       {local, kDevice, kHost, 0, OH_PATH_LOCAL, Method::kDirect, "our engine"},
       {local, kHost, kDevice, 0, OH_PATH_LOCAL, Method::kDirect, "cudaMalloc"},
       {local, kPrivate, kPrivate, 0, OH_PATH_STAGED, Method::kStream, "target's progress"},
+      {link(false, false, false, false), kDevice, kPrivate, 0, OH_PATH_SOCKET, Method::kStream,
+       "pinned host memory"},
   };
   for (const Row& row : table) {
     Choice choice = choose_one_sided(row.facts, row.source, row.target, row.size);

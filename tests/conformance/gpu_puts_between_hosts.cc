@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Puts and gets of device memory over links without shared memory: many for few buffers, engines
+// that stand still, calls that fail, peers that stop or die on the way.
+#include <signal.h>
+#include <unistd.h>
+
+#include <optional>
+#include <thread>
+
+#include "conformance/batches.h"
+#include "conformance/fake_driver.h"
+#include "conformance/faults.h"
+#include "sanitizers.h"
+
+namespace conformance {
+namespace {
+
+constexpr size_t kSize = 4'000'000;  // some buffers
+
+class GpuPutsBetweenHosts : public ::testing::TestWithParam<oh_path> {
+ protected:
+  LinkKind kind() const {
+    LinkKind kind = between_hosts(GetParam(), between_gpus(MemoryKind::kMalloc));
+    kind.env["ONEHOP_PROGRESS_THREAD"] = "on";
+    return kind;
+  }
+};
+
+// So many blocks of `length`, each so far behind the one before.
+oh_batch blocks(Buffer& buffer, size_t count, uint64_t length) {
+  oh_batch batch = batch_of(buffer);
+  batch.count = count;
+  batch.length = length;
+  batch.local_stride = batch.remote_stride = length + 100;
+  return batch;
+}
+
+onehop::Request begin(Side& side, bool put, Buffer& buffer, onehop::RemoteRegion& remote) {
+  return put ? side.peer().put(buffer.data(), remote, 0, buffer.size())
+             : side.peer().get(buffer.data(), remote, 0, buffer.size());
+}
+
+// Both sides put into one half of the other's memory and get from the other half, in blocks and
+// one by one, all at once, and there is one buffer for each direction.
+TEST_P(GpuPutsBetweenHosts, ManyThroughOneBuffer) {
+  LinkKind small = kind();
+  small.env["ONEHOP_STAGING_BUFFER"] = "4096";
+  small.env["ONEHOP_STAGING_BUFFERS"] = "1";
+  constexpr size_t kLength = 2900;
+  const size_t count = kSanitized ? 50 : 500;
+  Role role = [&](Side& side) {
+    const auto mine = static_cast<uint64_t>(side.number());
+    const size_t half = count * (kLength + 100);
+    Buffer memory = side.buffer(2 * half);
+    memory.fill(mine);
+    onehop::Region region = side.endpoint().register_memory(memory.data(), memory.size());
+    side.tell(region.descriptor());
+    onehop::RemoteRegion remote = side.peer().attach(side.hear());
+    Buffer out = side.buffer(half);
+    Buffer in = side.buffer(half);
+    out.fill(10 + mine);
+    in.poison();
+    side.sync();
+    std::vector<onehop::Request> requests;
+    oh_batch put = blocks(out, count, kLength);
+    oh_batch get = blocks(in, count, kLength);
+    get.remote_base = half;
+    requests.push_back(side.peer().put_batch(remote, put));
+    requests.push_back(side.peer().get_batch(remote, get));
+    for (size_t i = 0; i < 20; ++i) {
+      const size_t at = i * (kLength + 100);
+      requests.push_back(side.peer().put(out.data() + at, remote, at, kLength));
+      requests.push_back(side.peer().get(in.data() + at, remote, half + at, kLength));
+    }
+    for (onehop::Request& request : requests) EXPECT_EQ(request.wait(60s).path, GetParam());
+    side.sync();
+    const onehop::Bytes there = memory.bytes();
+    const onehop::Bytes came = in.bytes();
+    const onehop::Bytes put_here = pattern(10 + 1 - mine, half);
+    const onehop::Bytes theirs = pattern(1 - mine, 2 * half);
+    const onehop::Bytes before = pattern(mine, 2 * half);
+    for (size_t i = 0; i < half; ++i) {
+      const bool within = i % (kLength + 100) < kLength;
+      ASSERT_EQ(there[i], within ? put_here[i] : before[i]) << i;
+      ASSERT_EQ(came[i], within ? theirs[half + i] : 0xee) << i;
+    }
+    side.sync();
+  };
+  run_pair(small, role, role);
+}
+
+// The owner's engine stands still in the region: deregistering waits for it, and afterwards nobody
+// is there.
+TEST_P(GpuPutsBetweenHosts, DeregisteringWaitsForTheEngine) {
+  for (bool put : {true, false}) {
+    SCOPED_TRACE(put ? "put" : "get");
+    run_pair(
+        kind(),
+        [&](Side& side) {
+          Buffer mine = side.buffer(kSize);
+          put ? mine.fill(1) : mine.poison();
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          onehop::Request request = begin(side, put, mine, remote);
+          EXPECT_EQ(status_of([&] { request.wait(20s); }), OH_ERR_RETIRED);
+          side.sync();
+        },
+        [&](Side& side) {
+          Buffer target = side.buffer(kSize);
+          target.fill(2);
+          onehop::Region region = side.endpoint().register_memory(target.data(), kSize);
+          fake_driver().hold_all();
+          const uint64_t copies = fake_driver().calls("cuMemcpyAsync");
+          side.tell(region.descriptor());
+          ASSERT_TRUE(eventually([&] { return fake_driver().calls("cuMemcpyAsync") > copies; }));
+          EXPECT_EQ(status_of([&] { region.deregister(50ms); }), OH_ERR_TIMEOUT);
+          fake_driver().release_all();
+          region.deregister(20s);
+          target.poison();
+          side.sync();
+          const onehop::Bytes bytes = target.bytes();
+          EXPECT_TRUE(bytes == onehop::Bytes(kSize, 0xee)) << "touched after it was deregistered";
+        });
+  }
+}
+
+// A deadline while the engine of either side stands still: TIMEOUT or IN_DOUBT, and the buffer is
+// free only when it cannot be touched any more. Afterwards the link is as good as before.
+TEST_P(GpuPutsBetweenHosts, ADeadlineWhileAnEngineIsHeld) {
+  for (bool put : {true, false}) {
+    for (int held : {0, 1}) {
+      SCOPED_TRACE((put ? "put, side " : "get, side ") + std::to_string(held) + " is held");
+      run_pair(
+          kind(),
+          [&](Side& side) {
+            Buffer mine = side.buffer(kSize);
+            put ? mine.fill(1) : mine.poison();
+            onehop::RemoteRegion remote = side.peer().attach(side.hear());
+            if (held == 0) fake_driver().hold_all();
+            onehop::Request request = begin(side, put, mine, remote);
+            const oh_status status = status_of([&] { request.wait(50ms); });
+            const bool free = request.buffer_released();
+            EXPECT_TRUE(status == OH_ERR_TIMEOUT || status == OH_ERR_IN_DOUBT) << status;
+            EXPECT_EQ(status == OH_ERR_TIMEOUT, free) << status;
+            const onehop::Bytes other(kSize, 0xdd);
+            if (free) {
+              const auto address = reinterpret_cast<uint64_t>(mine.data());
+              EXPECT_EQ(fake_driver().poke(address, other.data(), kSize), 0);
+            }
+            side.sync();
+            fake_driver().release_all();
+            EXPECT_TRUE(eventually([&] { return request.buffer_released(); }));
+            side.sync();
+            if (free && !put) {
+              EXPECT_TRUE(mine.bytes() == other) << "a buffer that was given back";
+            }
+            mine.fill(3);
+            side.peer().put(mine.data(), remote, 0, kSize).wait(20s);
+            mine.poison();
+            side.peer().get(mine.data(), remote, 0, kSize).wait(20s);
+            EXPECT_TRUE(mine.holds(3, kSize));
+            side.sync();
+          },
+          [&](Side& side) {
+            Buffer target = side.buffer(kSize);
+            target.fill(2);
+            onehop::Region region = side.endpoint().register_memory(target.data(), kSize);
+            if (held == 1) fake_driver().hold_all();
+            side.tell(region.descriptor());
+            side.sync();
+            fake_driver().release_all();
+            side.sync();
+            side.sync();
+          });
+    }
+  }
+}
+
+// Each of the calls by which blocks cross fails once, at either side: the operation fails or has
+// moved every byte, and the next one works.
+TEST_P(GpuPutsBetweenHosts, CallsOfTheDriverFail) {
+  constexpr const char* kCalls[] = {"cuMemcpyAsync", "cuStreamWriteValue64_v2", "cuStreamCreate",
+                                    "cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"};
+  constexpr size_t kCount = 300;
+  constexpr size_t kLength = 9000;
+  Role role = [&](Side& side) {
+    Buffer memory = side.buffer(kCount * (kLength + 100));
+    std::optional<onehop::Region> region;
+    std::optional<onehop::RemoteRegion> remote;
+    if (side.number() == 0) {
+      remote.emplace(side.peer().attach(side.hear()));
+    } else {
+      region.emplace(side.endpoint().register_memory(memory.data(), memory.size()));
+      side.tell(region->descriptor());
+    }
+    oh_batch batch = blocks(memory, kCount, kLength);
+    auto move = [&](bool put, auto timeout) {
+      return status_of([&] {
+        (put ? side.peer().put_batch(*remote, batch) : side.peer().get_batch(*remote, batch))
+            .wait(timeout);
+      });
+    };
+    for (const char* call : kCalls) {
+      for (int fails : {0, 1}) {
+        for (bool put : {true, false}) {
+          SCOPED_TRACE(std::string(call) + " at side " + std::to_string(fails) +
+                       (put ? ", put" : ", get"));
+          memory.fill(static_cast<uint64_t>(side.number()));
+          side.sync();
+          if (fails == side.number()) fake_driver().fail(call, put ? 1 : 3, 999);
+          oh_status status = side.number() == 0 ? move(put, 20s) : OH_OK;
+          side.sync();
+          fake_driver().clear_failures();
+          const bool must_fail = call == kCalls[0] && side.number() == 0;
+          EXPECT_TRUE((status == OH_OK && !must_fail) || status == OH_ERR_SYSTEM ||
+                      (status == OH_OK && side.number() == 1))
+              << status;
+          const bool came = (side.number() == 0) != put;
+          if (status == OH_OK && side.number() == 0 && came) {
+            const onehop::Bytes bytes = memory.bytes();
+            const onehop::Bytes theirs = pattern(1, memory.size());
+            for (size_t i = 0; i < kCount; ++i) {
+              const auto at = static_cast<ptrdiff_t>(i * (kLength + 100));
+              ASSERT_TRUE(std::equal(bytes.begin() + at, bytes.begin() + at + kLength,
+                                     theirs.begin() + at));
+            }
+          }
+          side.sync();
+          if (side.number() == 0) {
+            EXPECT_EQ(move(put, 20s), OH_OK);
+          }
+          side.sync();
+        }
+      }
+    }
+  };
+  run_pair(kind(), role, role);
+}
+
+// What can be taken back is: nothing arrives, and the other side forgets it.
+TEST_P(GpuPutsBetweenHosts, StoppedPeersAndCancels) {
+  run_apart(
+      kind(),
+      [](Side& side) {
+        side.connect();
+        {
+          Buffer mine = side.buffer(kSize);
+          mine.fill(1);
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          side.sync();
+          kill(side.other_process(), SIGSTOP);
+          await_stopped(side.other_process());
+          onehop::Request put = begin(side, true, mine, remote);
+          onehop::Request get = begin(side, false, mine, remote);
+          onehop::Request late = begin(side, true, mine, remote);
+          EXPECT_EQ(status_of([&] { late.wait(50ms); }), OH_ERR_TIMEOUT);
+          put.cancel();
+          EXPECT_EQ(status_of([&] { put.wait(20s); }), OH_ERR_CANCELLED);
+          EXPECT_EQ(status_of([&] { get.wait(50ms); }), OH_ERR_TIMEOUT);
+          for (onehop::Request* request : {&put, &get, &late}) {
+            EXPECT_TRUE(request->buffer_released());
+          }
+          mine.fill(2);
+          kill(side.other_process(), SIGCONT);
+          side.sync();
+          EXPECT_TRUE(mine.holds(2, kSize)) << "a get that was given up has written";
+          side.peer().put(mine.data(), remote, 0, kSize).wait(20s);
+          side.sync();
+        }
+        side.disconnect();
+      },
+      [](Side& side) {
+        side.connect();
+        {
+          Buffer target = side.buffer(kSize);
+          target.poison();
+          onehop::Region region = side.endpoint().register_memory(target.data(), kSize);
+          side.tell(region.descriptor());
+          side.sync();
+          side.sync();
+          EXPECT_EQ(target.at(0), 0xee) << "a put that was given up has written";
+          side.sync();
+          EXPECT_TRUE(target.holds(2, kSize));
+        }
+        side.disconnect();
+      });
+}
+
+// Whoever dies, wherever it is by then: the other side's operations end, its region can be
+// deregistered, and its buffers come back.
+TEST_P(GpuPutsBetweenHosts, DeathsOnTheWay) {
+  struct Way {
+    bool owner_dies;
+    bool put;
+    int passes;
+  };
+  std::vector<Way> ways;
+  for (bool owner_dies : {true, false}) {
+    for (bool put : {true, false}) {
+      for (int passes : {1, 2, 4, 9}) ways.push_back({owner_dies, put, passes});
+    }
+  }
+  if (kSanitized) ways = {{true, true, 2}, {false, false, 4}};
+  void* shared =
+      mmap(nullptr, sizeof(Trap), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  Trap::current() = static_cast<Trap*>(shared);
+  for (const Way& way : ways) {
+    SCOPED_TRACE(std::string(way.owner_dies ? "owner" : "initiator") +
+                 (way.put ? ", put, pass " : ", get, pass ") + std::to_string(way.passes));
+    new (&*Trap::current()) Trap{};
+    run_apart_with_victim(
+        kind(),
+        [&](Side& victim, Side& next) {
+          victim.connect();
+          Buffer mine = victim.buffer(kSize);
+          mine.fill(1);
+          onehop::Region region = victim.endpoint().register_memory(mine.data(), kSize);
+          victim.tell(region.descriptor());
+          if (way.owner_dies) {
+            Buffer from = victim.buffer(kSize);
+            onehop::RemoteRegion remote = victim.peer().attach(victim.hear());
+            oh_status status = OH_OK;
+            while (status == OH_OK) {
+              onehop::Request request = begin(victim, way.put, from, remote);
+              status = status_of([&] { request.wait(20s); });
+              EXPECT_TRUE(eventually([&] { return request.buffer_released(); }));
+            }
+            EXPECT_TRUE(status == OH_ERR_PEER_LOST || status == OH_ERR_IN_DOUBT) << status;
+          } else {
+            EXPECT_EQ(status_of([&] { victim.peer().wait_signal(0, 1, 20s); }), OH_ERR_PEER_LOST);
+          }
+          region.deregister(20s);
+          onehop::Peer peer = victim.endpoint().connect(next.hear());
+          mine.fill(5);
+          peer.send(mine.data(), kSize, 1, 20s);
+        },
+        [&](Side& side) {
+          side.connect();
+          Buffer mine = side.buffer(kSize);
+          onehop::Region region = side.endpoint().register_memory(mine.data(), kSize);
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          Trap::current()->set(way.passes, SIGKILL);
+          side.tell(region.descriptor());
+          while (way.owner_dies) pause();
+          while (true) begin(side, way.put, mine, remote).wait(20s);
+        },
+        [](Side& side) {
+          side.connect();
+          Buffer mine = side.buffer(kSize);
+          side.peer().recv(mine.data(), kSize, 1, 20s);
+          EXPECT_TRUE(mine.holds(5, kSize));
+        });
+  }
+  munmap(shared, sizeof(Trap));
+}
+
+#if defined(OH_THREAD_SANITIZER)
+constexpr oh_path kPaths[] = {OH_PATH_UCX};
+#else
+constexpr oh_path kPaths[] = {OH_PATH_UCX, OH_PATH_SOCKET};
+#endif
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuPutsBetweenHosts, ::testing::ValuesIn(kPaths),
+                         [](const auto& test) {
+                           return test.param == OH_PATH_UCX ? "ucx_tcp" : "no_segment";
+                         });
+
+}  // namespace
+}  // namespace conformance
