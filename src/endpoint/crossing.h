@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "base/status.h"
+#include "endpoint/batches.h"
 #include "memory/staging_pool.h"
 
 namespace oh {
@@ -26,6 +27,7 @@ struct Crossing {
     uint64_t size;
     uint8_t* buffer;
     uint64_t value = 0;  // that the word has once they are copied; 0: the engine has not got them
+    std::unique_ptr<BatchBuffer> list = {};  // of its blocks, which a kernel reads
   };
 
   using List = std::list<std::shared_ptr<Crossing>>;

@@ -50,9 +50,9 @@ uint8_t* Crossings::place(Crossing& crossing, uint64_t offset, uint64_t size) co
 
 void Crossings::release_until(Crossing& crossing, uint64_t end) {
   while (!crossing.chunks.empty()) {
-    const Crossing::Chunk& chunk = crossing.chunks.front();
+    Crossing::Chunk& chunk = crossing.chunks.front();
     if (chunk.begin + chunk.size > end) return;
-    pool().give(crossing.direction, chunk.buffer);
+    give_back(crossing, chunk);
     crossing.chunks.pop_front();
   }
   close(crossing);
@@ -243,7 +243,7 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
     if (uint64_t border = request.border) {
       size = std::min(size, border - crossing.begun % border);
     }
-    crossing.chunks.push_back({crossing.begun, size, *buffer});
+    crossing.chunks.push_back({.begin = crossing.begun, .size = size, .buffer = *buffer});
     crossing.begun += size;
     if (crossing.direction == StagingDirection::kIn) grant(crossing);
     return true;
@@ -254,6 +254,7 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
     pair_.ucx->forbid(crossing.op, chunk->begin);
   }
   chunk->value = ++crossing.value;
+  take_list(crossing, *chunk);
   crossing.looked = now_ns();
   pair_.lock.unlock();
   OH_FAULT_POINT("transfer.copy");
@@ -277,28 +278,6 @@ Status Crossings::open(cuda::Stream* stream, cuda::DoneWord* word) const {
     return taken.status();
   }
   *word = *taken;
-  return {};
-}
-
-Status Crossings::copy(Crossing& crossing, Crossing::Chunk& chunk) {
-  const Request& request = *crossing.request;
-  const Block whole{request.data, 0, crossing.length};
-  const bool out = crossing.direction == StagingDirection::kOut;
-  const uint64_t end = chunk.begin + chunk.size;
-  uint64_t begin = 0;
-  for (const Block& block : request.is_run() ? request.run.blocks() : std::span(&whole, 1)) {
-    const uint64_t from = std::max(begin, chunk.begin);
-    const uint64_t to = std::min(begin + block.size, end);
-    if (from < to) {
-      auto memory = reinterpret_cast<cuda::DevicePtr>(block.local + (from - begin));
-      auto buffer = reinterpret_cast<cuda::DevicePtr>(chunk.buffer + (from - chunk.begin));
-      OH_RETURN_IF_ERROR(pair_.gpu->copy(crossing.stream, out ? buffer : memory,
-                                         out ? memory : buffer, to - from, nullptr,
-                                         to == end ? crossing.word.device : 0, chunk.value));
-    }
-    begin += block.size;
-    if (begin >= end) break;
-  }
   return {};
 }
 

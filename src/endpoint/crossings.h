@@ -60,6 +60,7 @@ class Crossings {
 
  private:
   using List = Crossing::List;
+  static constexpr int kMostLists = 16;  // what finds none is the engine's
   template <typename Visit>
   void for_each(Visit visit) {
     for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
@@ -75,7 +76,13 @@ class Crossings {
   List& idle_of(const Crossing& crossing) { return idle_[static_cast<size_t>(crossing.direction)]; }
   uint64_t may_begin(const Crossing& crossing) const;
   Status open(cuda::Stream* stream, cuda::DoneWord* word) const;
+  // Enqueues the copies of a chunk, and its word behind them.
   Status copy(Crossing& crossing, Crossing::Chunk& chunk);
+  Status launch(const Crossing& crossing, Crossing::Chunk& chunk);
+  void take_list(const Crossing& crossing, Crossing::Chunk& chunk);
+  void make_list(Crossing::Chunk& chunk);
+  bool is_for_kernel(const Request& request) const;
+  void give_back(const Crossing& crossing, Crossing::Chunk& chunk);
   bool settle(Crossing& crossing);
   void grant(const Crossing& crossing);
   void release_until(Crossing& crossing, uint64_t end);
@@ -86,10 +93,12 @@ class Crossings {
   StagingPool& pool() const { return *pair_.staging; }
 
   Pair& pair_;
-  List idle_[2];              // without a buffer, by direction
-  List holding_;              // with some, or about to take one
-  size_t turn_ = 0;           // the direction to begin with
-  bool any_stopped_[2] = {};  // by direction
+  std::vector<std::unique_ptr<BatchBuffer>> lists_;  // idle
+  std::atomic<int> lists_left_{kMostLists};          // that may be made; far below 0: none can be
+  List idle_[2];                                     // without a buffer, by direction
+  List holding_;                                     // with some, or about to take one
+  size_t turn_ = 0;                                  // the direction to begin with
+  bool any_stopped_[2] = {};                         // by direction
 };
 
 }  // namespace oh

@@ -13,6 +13,7 @@ Crossings::~Crossings() {
     // The channel or a device that never answered still has buffers of it: they are never used
     // again.
     (void)new std::shared_ptr<StagingPool>(pair_.staging);
+    for (Crossing::Chunk& chunk : crossing.chunks) (void)chunk.list.release();
   });
 }
 
@@ -32,9 +33,7 @@ void Crossings::close() {
 bool Crossings::reap(Crossing& crossing) {
   if (!crossing.is_quiet() || (crossing.flight && !crossing.flight->is_over())) return false;
   if (crossing.direction == StagingDirection::kIn && pair_.ucx) pair_.ucx->forbid(crossing.op);
-  for (const Crossing::Chunk& chunk : crossing.chunks) {
-    pool().give(crossing.direction, chunk.buffer);
-  }
+  for (Crossing::Chunk& chunk : crossing.chunks) give_back(crossing, chunk);
   crossing.chunks.clear();
   pool().forget(crossing.direction, this);
   close(crossing);

@@ -32,6 +32,7 @@ void OneSided::post_by_crossings(Request* request, const RemoteTarget& target,
   Operation& operation = enqueue(request, target, std::move(blocks), notify);
   operation.by_slots = operation.by_crossings = true;
   operation.on_device = local.on_device;
+  operation.exported = local.exported;
   progress();
 }
 
@@ -49,6 +50,7 @@ Request* OneSided::next_run(Operation& operation) {
   run->data = blocks.front().local;
   run->size = size;
   run->on_device = operation.on_device;
+  run->device.exported = operation.exported;
   run->parent = &operation;
   run->detached.store(1, std::memory_order_relaxed);
   return run;
@@ -170,6 +172,7 @@ Result<Request*> OneSided::run_of(const Frame& frame, const RegionRecord& region
   run->data = blocks->front().local;
   run->size = frame.length;
   run->on_device = region.exported != nullptr;
+  run->device.exported = region.exported;
   run->region = region.index;
   run->version = region.version;
   run->serves_peer = true;

@@ -39,6 +39,7 @@ Status StagingPool::grow(size_t least) {
     MutexLock lock(mutex_);
     for (uint64_t i = more; i-- > 0;) free_.push_back(slab->memory.data() + i * buffer_size_);
     stats_.buffers += more;
+    made_.push_back(slab.get());
   }
   slabs_.push_back(std::move(slab));
   return {};
@@ -74,6 +75,16 @@ void StagingPool::give(StagingDirection direction, uint8_t* buffer) {
   MutexLock lock(mutex_);
   --sides_[static_cast<size_t>(direction)].used;
   free_.push_back(buffer);
+}
+
+cuda::DevicePtr StagingPool::on_device(const uint8_t* buffer) const {
+  MutexLock lock(mutex_);
+  for (const Slab* slab : made_) {
+    const uint8_t* begin = slab->memory.data();
+    if (buffer >= begin && buffer < begin + slab->memory.size())
+      return slab->pinned->device(buffer);
+  }
+  return 0;
 }
 
 void StagingPool::forget(StagingDirection direction, const void* who) {

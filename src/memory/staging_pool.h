@@ -41,6 +41,8 @@ class StagingPool {
   // before: ask again, or forget(). Fails where memory or the driver does.
   Result<uint8_t*> take(StagingDirection direction, const void* who);
   void give(StagingDirection direction, uint8_t* buffer);
+  // The device's address of one.
+  cuda::DevicePtr on_device(const uint8_t* buffer) const;
   // He waits for none any more.
   void forget(StagingDirection direction, const void* who);
   // Makes more where few are left, so that the next one need not wait for it.
@@ -62,6 +64,7 @@ class StagingPool {
   std::vector<std::unique_ptr<Slab>> slabs_ OH_GUARDED_BY(growth_mutex_);
   mutable Mutex mutex_;
   std::vector<uint8_t*> free_ OH_GUARDED_BY(mutex_);
+  std::vector<const Slab*> made_ OH_GUARDED_BY(mutex_);  // the same slabs
   std::array<Side, 2> sides_ OH_GUARDED_BY(mutex_);
   StagingStats stats_ OH_GUARDED_BY(mutex_);
 };

@@ -142,6 +142,57 @@ TEST(GpuBatches, AFailedBatchLeavesNothingBehind) {
   });
 }
 
+// ---- Between hosts ------------------------------------------------------------------------------
+
+// The blocks of a run are gathered and scattered by one launch at each side; by the engine, block
+// by block, where there is no kernel or no memory for its list.
+void expect_runs(LinkKind kind, bool memory, bool by_kernel) {
+  constexpr size_t kCount = 1000;
+  Role role = [&](Side& side) {
+    Buffer mine = side.buffer(kSpace);
+    mine.fill(static_cast<uint64_t>(side.number()));
+    onehop::Region region = side.endpoint().register_memory(mine.data(), kSpace);
+    side.tell(region.descriptor());
+    onehop::RemoteRegion remote = side.peer().attach(side.hear());
+    if (!memory) {
+      ASSERT_EQ(fake_driver().fail("cuMemAlloc_v2", 1, 2), 0);
+    }
+    side.sync();
+    const uint64_t launched = launches();
+    const uint64_t copied = fake_driver().calls("cuMemcpyAsync");
+    if (side.number() == 0) {
+      const Blocks some = small_blocks(kCount);
+      side.peer().put_batch(remote, some.of(mine)).wait(20s);
+      Buffer came(kSpace, MemoryKind::kPrivate);
+      came.poison();
+      side.sync();
+      side.peer().get_batch(remote, some.of(came)).wait(20s);
+      expect_moved(came.bytes(), mine, some);
+    } else {
+      side.sync();
+    }
+    side.sync();
+    // Two runs there and, to memory of the host, two back.
+    const uint64_t expected = side.number() == 0 ? 2 : 4;
+    EXPECT_EQ(launches() - launched, by_kernel ? expected : 0u);
+    if (!by_kernel) {
+      EXPECT_GE(fake_driver().calls("cuMemcpyAsync") - copied, kCount);
+    }
+    side.sync();
+  };
+  run_pair(kind, role, role);
+}
+
+TEST(GpuBatches, BetweenHostsTheKernelGathersAndScatters) {
+  LinkKind kind = between_hosts(OH_PATH_SOCKET, between_gpus(MemoryKind::kMalloc));
+  expect_runs(kind, true, true);
+  expect_runs(kind, false, false);
+  expect_runs(between_hosts(OH_PATH_UCX, between_gpus(MemoryKind::kVmm)), true, true);
+  expect_runs(between_hosts(OH_PATH_SOCKET, between_gpus(MemoryKind::kManaged)), true, false);
+  kind.env["ONEHOP_BATCH_KERNEL"] = "off";
+  expect_runs(kind, true, false);
+}
+
 // ---- Within one process -----------------------------------------------------------------------
 
 LinkKind within_process(MemoryKind memory, int other_device) {

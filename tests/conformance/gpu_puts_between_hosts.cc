@@ -179,10 +179,12 @@ TEST_P(GpuPutsBetweenHosts, ADeadlineWhileAnEngineIsHeld) {
 // Each of the calls by which blocks cross fails once, at either side: the operation fails or has
 // moved every byte, and the next one works.
 TEST_P(GpuPutsBetweenHosts, CallsOfTheDriverFail) {
-  constexpr const char* kCalls[] = {"cuMemcpyAsync", "cuStreamWriteValue64_v2", "cuStreamCreate",
-                                    "cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"};
+  constexpr const char* kCalls[] = {"cuLaunchKernel",          "cuMemcpyAsync",
+                                    "cuStreamWriteValue64_v2", "cuStreamCreate",
+                                    "cuMemHostRegister_v2",    "cuMemHostGetDevicePointer_v2"};
   constexpr size_t kCount = 300;
   constexpr size_t kLength = 9000;
+  bool by_kernel = true;
   Role role = [&](Side& side) {
     Buffer memory = side.buffer(kCount * (kLength + 100));
     std::optional<onehop::Region> region;
@@ -211,7 +213,8 @@ TEST_P(GpuPutsBetweenHosts, CallsOfTheDriverFail) {
           oh_status status = side.number() == 0 ? move(put, 20s) : OH_OK;
           side.sync();
           fake_driver().clear_failures();
-          const bool must_fail = call == kCalls[0] && side.number() == 0;
+          const bool moves = call == (by_kernel ? kCalls[0] : kCalls[1]);
+          const bool must_fail = moves && side.number() == 0;
           EXPECT_TRUE((status == OH_OK && !must_fail) || status == OH_ERR_SYSTEM ||
                       (status == OH_OK && side.number() == 1))
               << status;
@@ -235,6 +238,10 @@ TEST_P(GpuPutsBetweenHosts, CallsOfTheDriverFail) {
     }
   };
   run_pair(kind(), role, role);
+  by_kernel = false;
+  LinkKind by_engine = kind();
+  by_engine.env["ONEHOP_BATCH_KERNEL"] = "off";
+  run_pair(by_engine, role, role);
 }
 
 // What can be taken back is: nothing arrives, and the other side forgets it.
