@@ -370,7 +370,8 @@ void OneSided::fail_all(const Status& status) {
     std::ranges::copy(operation->under_way, std::back_inserter(blocks));
   }
   for (Request* block : blocks) {
-    block->parent->failure = status;
+    Status& failure = block->parent->failure;
+    if (failure.code() != OH_ERR_IN_DOUBT) failure = status;
     pair_.finish(*block, status);
   }
   auto fail = [&](const std::unique_ptr<Operation>& operation) {
