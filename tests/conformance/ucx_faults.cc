@@ -51,13 +51,14 @@ void set_rules(const std::string& rules) { ASSERT_EQ(seam().fail(rules.c_str()),
   auto count = [&] {
     seam().counts(&open);
     return open.configs + open.workers + open.addresses + open.endpoints + open.requests +
-           open.data;
+           open.data + open.mapped + open.packed + open.keys;
   };
   if (!eventually([&] { return count() == 0; })) {
     return ::testing::AssertionFailure()
            << "open: " << open.configs << " configs, " << open.workers << " workers, "
            << open.addresses << " addresses, " << open.endpoints << " endpoints, " << open.requests
-           << " requests, " << open.data << " data";
+           << " requests, " << open.data << " data, " << open.mapped << " mapped, " << open.packed
+           << " packed, " << open.keys << " keys";
   }
   return ::testing::AssertionSuccess();
 }

@@ -15,7 +15,8 @@
 //   ucp_worker_progress:1=-25       the error handler of the worker's oldest open endpoint is
 //                                   called with the code; counted while there is one
 //
-// ucp_ep_close_nbx closes whatever it says; `later` and `never` are for what returns requests.
+// ucp_ep_close_nbx closes and ucp_mem_unmap unmaps, whatever they say; `later` and `never` are for
+// what returns requests.
 //
 // Threading: any thread.
 #ifndef ONEHOP_TESTS_FAULTY_UCX_CONTROL_H_
@@ -40,9 +41,15 @@ typedef struct FaultyUcxCounts {
   size_t addresses;
   size_t endpoints;
   size_t requests;
-  size_t data;  // of active messages, kept beyond the callback
+  size_t data;    // of active messages, kept beyond the callback
+  size_t mapped;  // memory
+  size_t packed;  // keys, in UCX's buffers
+  size_t keys;    // of others, unpacked
 } FaultyUcxCounts;
 void faulty_ucx_counts(FaultyUcxCounts* counts);
+
+// How often a function that may fail has been called so far; UINT64_MAX: none of that name.
+uint64_t faulty_ucx_calls(const char* function);
 
 #ifdef __cplusplus
 }

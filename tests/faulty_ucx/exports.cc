@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "control.h"
+#include "opened.h"
 #include "requests.h"
 
 namespace oh::ucx::faulty {
@@ -40,41 +41,6 @@ const Table& real() {
   static const Table table = load();
   return table;
 }
-
-// What is open, and whose it is.
-struct Opened {
-  struct Link {
-    Worker worker;
-    Endpoint endpoint;
-    EndpointParams params;
-  };
-  std::mutex mutex;
-  std::vector<Link> links;  // in the order in which they were made
-  std::atomic<size_t> configs{0};
-  std::atomic<size_t> workers{0};
-  std::atomic<size_t> addresses{0};
-  std::atomic<size_t> requests{0};  // of the real library's
-  std::atomic<size_t> data{0};
-
-  static Opened& instance() {
-    static auto* const only = new Opened;  // outlives every thread
-    return *only;
-  }
-  std::optional<Link> oldest(Worker worker) {
-    std::lock_guard lock(mutex);
-    for (const Link& link : links) {
-      if (link.worker == worker) return link;
-    }
-    return {};
-  }
-  Worker worker_of(Endpoint endpoint) {
-    std::lock_guard lock(mutex);
-    for (const Link& link : links) {
-      if (link.endpoint == endpoint) return link.worker;
-    }
-    return nullptr;
-  }
-};
 
 StatusPointer counted(StatusPointer pointer) {
   if (pointer && !is_error(pointer)) ++Opened::instance().requests;
@@ -284,6 +250,85 @@ call(request);
 
 #undef FAULTY_UCX_CALL
 
+// Memory and keys. One that is let go of is, whatever the call says.
+template <>
+struct Call<Symbol::ucp_mem_map> {
+  template <typename Real>
+  static Code pass(Real call, Context context, const MapParams* params, Memory* memory) {
+    const Code code = call(context, params, memory);
+    if (code == kOk) ++Opened::instance().mapped;
+    return code;
+  }
+};
+
+template <>
+struct Call<Symbol::ucp_mem_unmap> {
+  template <typename Real>
+  static Code pass(Real call, Context context, Memory memory) {
+    --Opened::instance().mapped;
+    return call(context, memory);
+  }
+  static Code fail(const Strike& strike, Context context, Memory memory) {
+    (void)pass(real().ucp_mem_unmap, context, memory);
+    return strike.code;
+  }
+};
+
+template <>
+struct Call<Symbol::ucp_rkey_pack> {
+  template <typename Real>
+  static Code pass(Real call, Context context, Memory memory, void** packed, size_t* size) {
+    const Code code = call(context, memory, packed, size);
+    if (code == kOk) ++Opened::instance().packed;
+    return code;
+  }
+};
+
+template <>
+struct Call<Symbol::ucp_rkey_buffer_release> {
+  template <typename Real>
+  static void pass(Real call, void* packed) {
+    --Opened::instance().packed;
+    call(packed);
+  }
+};
+
+template <>
+struct Call<Symbol::ucp_ep_rkey_unpack> {
+  template <typename Real>
+  static Code pass(Real call, Endpoint endpoint, const void* packed, RemoteKey* key) {
+    const Code code = call(endpoint, packed, key);
+    if (code == kOk) ++Opened::instance().keys;
+    return code;
+  }
+};
+
+template <>
+struct Call<Symbol::ucp_rkey_destroy> {
+  template <typename Real>
+  static void pass(Real call, RemoteKey key) {
+    --Opened::instance().keys;
+    call(key);
+  }
+};
+
+// ucp_put_nbx and ucp_get_nbx.
+struct RemoteAccess {
+  template <typename Real, typename... Arguments>
+  static StatusPointer pass(Real call, Arguments... arguments) {
+    return counted(call(arguments...));
+  }
+  template <typename Local>
+  static StatusPointer fail(const Strike& strike, Endpoint endpoint, Local, size_t, uint64_t,
+                            RemoteKey, const RequestParam* param) {
+    return refused({Opened::instance().worker_of(endpoint), endpoint, param}, strike);
+  }
+};
+template <>
+struct Call<Symbol::ucp_put_nbx> : RemoteAccess {};
+template <>
+struct Call<Symbol::ucp_get_nbx> : RemoteAccess {};
+
 template <Symbol kSymbol, typename Signature>
 struct Export;
 template <Symbol kSymbol, typename Result, typename... Arguments>
@@ -292,7 +337,13 @@ struct Export<kSymbol, Result(Arguments...)> {
   static Result call(Arguments... arguments) {
     // Progress asks by itself.
     if constexpr (std::is_same_v<Result, Code> && kSymbol != Symbol::ucp_request_check_status) {
-      if (std::optional<Strike> strike = Rules::instance().visit(kSymbol)) return strike->code;
+      if (std::optional<Strike> strike = Rules::instance().visit(kSymbol)) {
+        if constexpr (kSymbol == Symbol::ucp_mem_unmap) {
+          return Call<kSymbol>::fail(*strike, arguments...);
+        } else {
+          return strike->code;
+        }
+      }
     } else if constexpr (std::is_same_v<Result, StatusPointer>) {
       if (std::optional<Strike> strike = Rules::instance().visit(kSymbol)) {
         return Call<kSymbol>::fail(*strike, arguments...);
@@ -329,5 +380,8 @@ extern "C" __attribute__((visibility("default"))) void faulty_ucx_counts(FaultyU
              opened.addresses.load(),
              opened.links.size(),
              opened.requests.load() + Requests::instance().count(),
-             opened.data.load()};
+             opened.data.load(),
+             opened.mapped.load(),
+             opened.packed.load(),
+             opened.keys.load()};
 }

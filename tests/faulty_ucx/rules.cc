@@ -21,6 +21,8 @@ bool returns_requests(Symbol where) {
   switch (where) {
     case Symbol::ucp_am_send_nbx:
     case Symbol::ucp_am_recv_data_nbx:
+    case Symbol::ucp_put_nbx:
+    case Symbol::ucp_get_nbx:
     case Symbol::ucp_ep_flush_nbx:
     case Symbol::ucp_ep_close_nbx:
       return true;
@@ -80,7 +82,15 @@ bool Rules::set(const std::string& text) {
   return true;
 }
 
+std::optional<uint64_t> Rules::calls(const std::string& name) const {
+  for (int i = 0; i < static_cast<int>(Symbol::kCount); ++i) {
+    if (name == kNames[i]) return calls_[i].load();
+  }
+  return {};
+}
+
 std::optional<Strike> Rules::visit(Symbol where) {
+  calls_[static_cast<int>(where)].fetch_add(1);
   std::lock_guard lock(mutex_);
   std::optional<Strike> strike;
   for (Rule& rule : rules_) {
@@ -102,5 +112,8 @@ __attribute__((visibility("default"))) int faulty_ucx_fail(const char* rules) {
 }
 __attribute__((visibility("default"))) uint64_t faulty_ucx_struck() {
   return oh::ucx::faulty::Rules::instance().struck();
+}
+__attribute__((visibility("default"))) uint64_t faulty_ucx_calls(const char* function) {
+  return oh::ucx::faulty::Rules::instance().calls(function).value_or(UINT64_MAX);
 }
 }

@@ -38,6 +38,8 @@ class Rules {
   // Counts the call.
   std::optional<Strike> visit(Symbol where);
   uint64_t struck() const { return struck_.load(); }
+  // Calls of it so far.
+  std::optional<uint64_t> calls(const std::string& name) const;
 
  private:
   struct Rule {
@@ -49,6 +51,7 @@ class Rules {
   static std::optional<Rule> parse(const std::string& text);
 
   std::atomic<uint64_t> struck_{0};
+  std::atomic<uint64_t> calls_[static_cast<int>(Symbol::kCount)] = {};
   std::mutex mutex_;
   std::vector<Rule> rules_;
 };

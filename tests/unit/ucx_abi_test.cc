@@ -56,6 +56,7 @@ SAME(ours::kEndpointTimeout, UCS_ERR_ENDPOINT_TIMEOUT);
 SAME(ours::kCodeLast, UCS_ERR_LAST);
 
 // Flags.
+SAME(ours::kFeatureRma, UCP_FEATURE_RMA);
 SAME(ours::kFeatureWakeup, UCP_FEATURE_WAKEUP);
 SAME(ours::kFeatureAm, UCP_FEATURE_AM);
 SAME(ours::kThreadSerialized, UCS_THREAD_MODE_SERIALIZED);
@@ -66,9 +67,11 @@ SAME(ours::kSendEager, UCP_AM_SEND_FLAG_EAGER);
 using ContextParams = ours::ContextParams;
 static_assert(sizeof(ContextParams) <= sizeof(ucp_params_t));
 SAME(ContextParams::kFeatures, UCP_PARAM_FIELD_FEATURES);
+SAME(ContextParams::kSharedByThreads, UCP_PARAM_FIELD_MT_WORKERS_SHARED);
 SAME(ContextParams::kName, UCP_PARAM_FIELD_NAME);
 SAME_FIELD(ContextParams, fields, ucp_params_t, field_mask);
 SAME_FIELD(ContextParams, features, ucp_params_t, features);
+SAME_FIELD(ContextParams, mt_workers_shared, ucp_params_t, mt_workers_shared);
 SAME_FIELD(ContextParams, name, ucp_params_t, name);
 
 using WorkerParams = ours::WorkerParams;
@@ -107,12 +110,26 @@ SAME(RequestParam::kCallback, UCP_OP_ATTR_FIELD_CALLBACK);
 SAME(RequestParam::kUserData, UCP_OP_ATTR_FIELD_USER_DATA);
 SAME(RequestParam::kFlags, UCP_OP_ATTR_FIELD_FLAGS);
 SAME(RequestParam::kMemoryType, UCP_OP_ATTR_FIELD_MEMORY_TYPE);
+SAME(RequestParam::kMemory, UCP_OP_ATTR_FIELD_MEMH);
 SAME_FIELD(RequestParam, attributes, ucp_request_param_t, op_attr_mask);
 SAME_FIELD(RequestParam, flags, ucp_request_param_t, flags);
 SAME_FIELD(RequestParam, callback, ucp_request_param_t, cb);
 SAME_FIELD(RequestParam, user_data, ucp_request_param_t, user_data);
 SAME_FIELD(RequestParam, memory_type, ucp_request_param_t, memory_type);
+SAME_FIELD(RequestParam, memory, ucp_request_param_t, memh);
 SAME(0, UCS_MEMORY_TYPE_HOST);
+
+using MapParams = ours::MapParams;
+static_assert(sizeof(MapParams) <= sizeof(ucp_mem_map_params_t));
+SAME(MapParams::kAddress, UCP_MEM_MAP_PARAM_FIELD_ADDRESS);
+SAME(MapParams::kLength, UCP_MEM_MAP_PARAM_FIELD_LENGTH);
+SAME(MapParams::kMemoryType, UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE);
+SAME_FIELD(MapParams, fields, ucp_mem_map_params_t, field_mask);
+SAME_FIELD(MapParams, address, ucp_mem_map_params_t, address);
+SAME_FIELD(MapParams, length, ucp_mem_map_params_t, length);
+SAME_FIELD(MapParams, flags, ucp_mem_map_params_t, flags);
+SAME_FIELD(MapParams, protection, ucp_mem_map_params_t, prot);
+SAME_FIELD(MapParams, memory_type, ucp_mem_map_params_t, memory_type);
 
 using AmReceived = ours::AmReceived;
 SAME(AmReceived::kData, UCP_AM_RECV_ATTR_FLAG_DATA);

@@ -43,12 +43,13 @@ using Worker = struct ucp_worker*;
 using Endpoint = struct ucp_ep*;
 using Address = struct ucp_address*;
 using Memory = struct ucp_mem*;
+using RemoteKey = struct ucp_rkey*;
 
-enum Feature : uint64_t { kFeatureWakeup = 1 << 4, kFeatureAm = 1 << 6 };
+enum Feature : uint64_t { kFeatureRma = 1 << 1, kFeatureWakeup = 1 << 4, kFeatureAm = 1 << 6 };
 enum ThreadMode : uint32_t { kThreadSingle = 0, kThreadSerialized = 1 };
 
 struct ContextParams {
-  enum Field : uint64_t { kFeatures = 1 << 0, kName = 1 << 8 };
+  enum Field : uint64_t { kFeatures = 1 << 0, kSharedByThreads = 1 << 5, kName = 1 << 8 };
   uint64_t fields = 0;
   uint64_t features = 0;
   size_t request_size = 0;
@@ -117,6 +118,7 @@ struct RequestParam {
     kUserData = 1 << 2,
     kFlags = 1 << 4,
     kMemoryType = 1 << 6,
+    kMemory = 1 << 8,
   };
   uint32_t attributes = 0;
   uint32_t flags = 0;
@@ -150,41 +152,64 @@ struct AmHandler {
   void* context = nullptr;
 };
 
+struct MapParams {
+  enum Field : uint64_t { kAddress = 1 << 0, kLength = 1 << 1, kMemoryType = 1 << 4 };
+  uint64_t fields = 0;
+  void* address = nullptr;
+  size_t length = 0;
+  unsigned flags = 0;
+  unsigned protection = 0;
+  uint32_t memory_type = 0;  // host
+};
+
 inline constexpr unsigned kApiMajor = 1;
 inline constexpr unsigned kApiMinor = 13;
 
 // Member, symbol, result, parameters.
-#define OH_UCX_FUNCTIONS(X)                                                                       \
-  X(version, ucp_get_version, void, (unsigned* major, unsigned* minor, unsigned* release))        \
-  X(config_read, ucp_config_read, Code, (const char* prefix, const char* file, Config* config))   \
-  X(config_modify, ucp_config_modify, Code, (Config config, const char* name, const char* value)) \
-  X(config_release, ucp_config_release, void, (Config config))                                    \
-  X(init, ucp_init_version, Code,                                                                 \
-    (unsigned major, unsigned minor, const ContextParams* params, Config config,                  \
-     Context* context))                                                                           \
-  X(worker_create, ucp_worker_create, Code,                                                       \
-    (Context context, const WorkerParams* params, Worker* worker))                                \
-  X(worker_destroy, ucp_worker_destroy, void, (Worker worker))                                    \
-  X(worker_query, ucp_worker_query, Code, (Worker worker, WorkerAttributes * attributes))         \
-  X(release_address, ucp_worker_release_address, void, (Worker worker, Address address))          \
-  X(progress, ucp_worker_progress, unsigned, (Worker worker))                                     \
-  X(get_efd, ucp_worker_get_efd, Code, (Worker worker, int* fd))                                  \
-  X(arm, ucp_worker_arm, Code, (Worker worker))                                                   \
-  X(ep_create, ucp_ep_create, Code,                                                               \
-    (Worker worker, const EndpointParams* params, Endpoint* endpoint))                            \
-  X(ep_flush, ucp_ep_flush_nbx, StatusPointer, (Endpoint endpoint, const RequestParam* param))    \
-  X(ep_close, ucp_ep_close_nbx, StatusPointer, (Endpoint endpoint, const RequestParam* param))    \
-  X(set_am_handler, ucp_worker_set_am_recv_handler, Code,                                         \
-    (Worker worker, const AmHandler* handler))                                                    \
-  X(am_send, ucp_am_send_nbx, StatusPointer,                                                      \
-    (Endpoint endpoint, unsigned id, const void* header, size_t header_size, const void* data,    \
-     size_t size, const RequestParam* param))                                                     \
-  X(am_receive, ucp_am_recv_data_nbx, StatusPointer,                                              \
-    (Worker worker, void* descriptor, void* to, size_t size, const RequestParam* param))          \
-  X(am_release, ucp_am_data_release, void, (Worker worker, void* data))                           \
-  X(request_check, ucp_request_check_status, Code, (void* request))                               \
-  X(request_free, ucp_request_free, void, (void* request))                                        \
-  X(status_string, ucs_status_string, const char*, (Code code))                                   \
+#define OH_UCX_FUNCTIONS(X)                                                                        \
+  X(version, ucp_get_version, void, (unsigned* major, unsigned* minor, unsigned* release))         \
+  X(config_read, ucp_config_read, Code, (const char* prefix, const char* file, Config* config))    \
+  X(config_modify, ucp_config_modify, Code, (Config config, const char* name, const char* value))  \
+  X(config_release, ucp_config_release, void, (Config config))                                     \
+  X(init, ucp_init_version, Code,                                                                  \
+    (unsigned major, unsigned minor, const ContextParams* params, Config config,                   \
+     Context* context))                                                                            \
+  X(worker_create, ucp_worker_create, Code,                                                        \
+    (Context context, const WorkerParams* params, Worker* worker))                                 \
+  X(worker_destroy, ucp_worker_destroy, void, (Worker worker))                                     \
+  X(worker_query, ucp_worker_query, Code, (Worker worker, WorkerAttributes * attributes))          \
+  X(release_address, ucp_worker_release_address, void, (Worker worker, Address address))           \
+  X(progress, ucp_worker_progress, unsigned, (Worker worker))                                      \
+  X(get_efd, ucp_worker_get_efd, Code, (Worker worker, int* fd))                                   \
+  X(arm, ucp_worker_arm, Code, (Worker worker))                                                    \
+  X(ep_create, ucp_ep_create, Code,                                                                \
+    (Worker worker, const EndpointParams* params, Endpoint* endpoint))                             \
+  X(ep_flush, ucp_ep_flush_nbx, StatusPointer, (Endpoint endpoint, const RequestParam* param))     \
+  X(ep_close, ucp_ep_close_nbx, StatusPointer, (Endpoint endpoint, const RequestParam* param))     \
+  X(set_am_handler, ucp_worker_set_am_recv_handler, Code,                                          \
+    (Worker worker, const AmHandler* handler))                                                     \
+  X(am_send, ucp_am_send_nbx, StatusPointer,                                                       \
+    (Endpoint endpoint, unsigned id, const void* header, size_t header_size, const void* data,     \
+     size_t size, const RequestParam* param))                                                      \
+  X(am_receive, ucp_am_recv_data_nbx, StatusPointer,                                               \
+    (Worker worker, void* descriptor, void* to, size_t size, const RequestParam* param))           \
+  X(am_release, ucp_am_data_release, void, (Worker worker, void* data))                            \
+  X(mem_map, ucp_mem_map, Code, (Context context, const MapParams* params, Memory* memory))        \
+  X(mem_unmap, ucp_mem_unmap, Code, (Context context, Memory memory))                              \
+  X(rkey_pack, ucp_rkey_pack, Code, (Context context, Memory memory, void** packed, size_t* size)) \
+  X(rkey_buffer_release, ucp_rkey_buffer_release, void, (void* packed))                            \
+  X(rkey_unpack, ucp_ep_rkey_unpack, Code,                                                         \
+    (Endpoint endpoint, const void* packed, RemoteKey* key))                                       \
+  X(rkey_destroy, ucp_rkey_destroy, void, (RemoteKey key))                                         \
+  X(put, ucp_put_nbx, StatusPointer,                                                               \
+    (Endpoint endpoint, const void* from, size_t size, uint64_t to, RemoteKey key,                 \
+     const RequestParam* param))                                                                   \
+  X(get, ucp_get_nbx, StatusPointer,                                                               \
+    (Endpoint endpoint, void* to, size_t size, uint64_t from, RemoteKey key,                       \
+     const RequestParam* param))                                                                   \
+  X(request_check, ucp_request_check_status, Code, (void* request))                                \
+  X(request_free, ucp_request_free, void, (void* request))                                         \
+  X(status_string, ucs_status_string, const char*, (Code code))                                    \
   X(disable_signals, ucs_debug_disable_signals, void, ())
 
 }  // namespace oh::ucx
