@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The table; config_read.cc reads it.
 #include "base/config.h"
-
-#include <unistd.h>
-
-#include <algorithm>
-#include <charconv>
-#include <cstdlib>
 
 namespace oh {
 namespace {
@@ -216,6 +212,14 @@ constexpr ConfigEntry kTable[] = {
      .integer = &Config::ucx_chunk,
      .low = 0,
      .high = 1024 * kMiB},
+    {.name = "ONEHOP_UCX_RMA",
+     .type = "choice",
+     .allowed = "auto, on, off",
+     .standard = "auto",
+     .meaning = "puts and gets over UCX by its remote memory access, straight from and to the "
+                "memory; auto: where cards with RDMA do it; on, for tests: also where UCX emulates "
+                "it, and a peer that dies may abort this process; off: as messages",
+     .text = &Config::ucx_rma},
     {.name = "ONEHOP_STAGING_BUFFER",
      .type = "integer",
      .allowed = "4096 to 67108864",
@@ -280,120 +284,8 @@ constexpr ConfigEntry kTable[] = {
      .text = &Config::numa},
 };
 
-Status wrong(const ConfigEntry& entry, std::string_view value) {
-  return error(OH_ERR_CONFIG, "%s=%.*s is not allowed: expected %s (default %s)", entry.name,
-               entry.hidden ? 8 : static_cast<int>(value.size()),
-               entry.hidden ? "(hidden)" : value.data(), entry.allowed,
-               entry.standard[0] ? entry.standard : "empty");
-}
-
-bool is_choice(std::string_view choices, std::string_view value) {
-  while (!choices.empty()) {
-    size_t comma = choices.find(", ");
-    if (choices.substr(0, comma) == value) return true;
-    if (comma == std::string_view::npos) break;
-    choices.remove_prefix(comma + 2);
-  }
-  return false;
-}
-
-Status apply(const ConfigEntry& entry, std::string_view value, Config* config) {
-  if (entry.integer) {
-    Result<int64_t> number =
-        parse_integer(value, static_cast<int64_t>(entry.low), static_cast<int64_t>(entry.high));
-    if (!number.ok()) return wrong(entry, value);
-    config->*entry.integer = *number;
-    return {};
-  }
-  if (entry.seconds) {
-    double number = 0;
-    auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), number);
-    bool whole = failure == std::errc() && end == value.data() + value.size();
-    if (!whole || !(number >= entry.low && number <= entry.high)) return wrong(entry, value);
-    config->*entry.seconds = number;
-    return {};
-  }
-  if (std::string_view(entry.type) == "choice" && !is_choice(entry.allowed, value)) {
-    return wrong(entry, value);
-  }
-  config->*entry.text = std::string(value);
-  return {};
-}
-
-// What one entry alone cannot say.
-Status check_whole(Config* config) {
-  for (const ConfigEntry& entry : kTable) {
-    if (entry.text == &Config::port_range &&
-        !parse_port_range(config->port_range, &config->port_first, &config->port_last).ok()) {
-      return wrong(entry, config->port_range);
-    }
-    if (entry.text == &Config::secret && !config->secret.empty() && config->secret.size() < 16) {
-      return wrong(entry, config->secret);
-    }
-    if (entry.text == &Config::socket_dir && config->socket_dir.size() > 64) {
-      return wrong(entry, config->socket_dir);
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 std::span<const ConfigEntry> config_table() { return kTable; }
-
-Result<int64_t> parse_integer(std::string_view text, int64_t low, int64_t high) {
-  int64_t value = 0;
-  auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure != std::errc() || end != text.data() + text.size() || value < low || value > high) {
-    return error(OH_ERR_INVALID, "'%.*s' is not a decimal number from %lld to %lld",
-                 static_cast<int>(text.size()), text.data(), static_cast<long long>(low),
-                 static_cast<long long>(high));
-  }
-  return value;
-}
-
-Status parse_port_range(std::string_view text, uint16_t* first, uint16_t* last) {
-  size_t dash = text.find('-');
-  Result<int64_t> low = parse_integer(text.substr(0, dash), 1, 65535);
-  Result<int64_t> high =
-      dash == std::string_view::npos ? low : parse_integer(text.substr(dash + 1), 1, 65535);
-  if (!low.ok() || !high.ok() || *low > *high) {
-    return error(OH_ERR_INVALID, "port range '%.*s' is wrong: expected FIRST-LAST within 1-65535",
-                 static_cast<int>(text.size()), text.data());
-  }
-  *first = static_cast<uint16_t>(*low);
-  *last = static_cast<uint16_t>(*high);
-  return {};
-}
-
-Result<Config> Config::from(const char* (*lookup)(const char* name)) {
-  Config config;
-  for (const ConfigEntry& entry : kTable) {
-    const char* value = lookup(entry.name);
-    OH_RETURN_IF_ERROR(apply(entry, value ? value : entry.standard, &config));
-  }
-  OH_RETURN_IF_ERROR(check_whole(&config));
-  config.ucx_eager_max = lookup("ONEHOP_EAGER_MAX") ? config.eager_max : kUcxEagerMax;
-  return config;
-}
-
-Result<Config> Config::from_environment() {
-  OH_ASSIGN_OR_RETURN(Config config,
-                      from([](const char* name) -> const char* { return std::getenv(name); }));
-  config.unknown = unknown_variables(environ);
-  return config;
-}
-
-std::vector<std::string> unknown_variables(const char* const* environment) {
-  std::vector<std::string> names;
-  for (; *environment; ++environment) {
-    std::string_view line = *environment;
-    std::string_view name = line.substr(0, line.find('='));
-    bool known = std::any_of(std::begin(kTable), std::end(kTable),
-                             [&](const ConfigEntry& entry) { return name == entry.name; });
-    if (name.starts_with("ONEHOP_") && !known) names.emplace_back(name);
-  }
-  return names;
-}
 
 }  // namespace oh

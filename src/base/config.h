@@ -37,6 +37,7 @@ struct Config {
   std::string nvml_library;
   std::string transport;
   std::string ucx_library;
+  std::string ucx_rma;
   std::string numa;
   // Whole numbers.
   int64_t max_inline = 0;

@@ -81,7 +81,10 @@ oh_status run_one(const oh_remote_region& remote, const Block& block, bool put,
 
 namespace oh {
 
-AttachedRegion::~AttachedRegion() { Endpoint::detach(target); }
+AttachedRegion::~AttachedRegion() {
+  Endpoint::detach(target);
+  peer->detach_key(target);
+}
 
 Status check_piece(const oh_remote_region& remote, size_t offset, size_t size) {
   uint64_t length = remote.attached->target.length;
@@ -140,6 +143,7 @@ oh_status oh_peer_attach(oh_peer* peer, const void* descriptor, size_t size, int
   OH_REPORT_IF_ERROR(target.status());
   std::shared_ptr<AttachedRegion> attached(
       new AttachedRegion{peer->endpoint, peer->peer, std::move(*target)});
+  peer->peer->attach_key(attached->target);
   *remote = new oh_remote_region{std::move(attached)};
   return OH_OK;
 }

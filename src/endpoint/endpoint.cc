@@ -264,7 +264,8 @@ Result<std::shared_ptr<UcxWorker>> Endpoint::ucx_worker() {
   MutexLock lock(ucx_mutex_);
   if (!ucx_watch_) {
     if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint is closed");
-    OH_ASSIGN_OR_RETURN(const UcxContext* context, UcxContext::get(config_.ucx_library));
+    const bool rma = uses_rma(rma_use(config_.ucx_rma), ucx::has_rdma());
+    OH_ASSIGN_OR_RETURN(const UcxContext* context, UcxContext::get(config_.ucx_library, rma));
     OH_ASSIGN_OR_RETURN(
         std::shared_ptr<UcxWorker> worker,
         UcxWorker::create(*context, std::make_shared<Ear>(weak_from_this(), node_)));

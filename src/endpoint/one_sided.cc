@@ -117,6 +117,7 @@ OneSided::Operation& OneSided::enqueue(Request* request, const RemoteTarget& tar
   operation->request = request;
   operation->region = target.index;
   operation->version = target.version;
+  operation->base = target.base;
   operation->blocks = *blocks;
   operation->list = std::move(blocks);
   if (notify) {
@@ -163,7 +164,8 @@ void OneSided::signal(uint32_t slot, uint64_t count) {
   progress();
 }
 
-bool OneSided::progress() {
+// Puts on the wire, or into UCX's hands, what waits for that.
+bool OneSided::push_queue() {
   bool any = false;
   while (!queue_.empty() && pair_.outbox.empty()) {
     Operation& operation = *queue_.front();
@@ -174,19 +176,13 @@ bool OneSided::progress() {
     std::unique_ptr<Operation> done = std::move(queue_.front());
     queue_.pop_front();
     if (done->kind == OpKind::kPut || done->kind == OpKind::kGet) {
+      if (done->key) ++in_rma_;
       waiting_.push_back(std::move(done));
     } else if (done->request) {
       done->request->nbytes = done->request->size;
       done->request->path = pair_.path;
       pair_.finish(*done->request, {});
     }
-  }
-  while (!serving_.empty() && pair_.outbox.empty()) {
-    uint64_t before = serving_.front().sent;
-    bool all = serve(serving_.front());
-    any = any || all || before != serving_.front().sent;
-    if (!all) break;
-    serving_.pop_front();
   }
   return any;
 }
@@ -196,6 +192,9 @@ bool OneSided::push_operation(Operation& operation) {
   if (must_wait(operation)) return false;
   if (operation.by_crossings) return push_runs(operation);
   if (operation.by_slots) return push_blocks(operation);
+  if (Way way = choose_way(operation); way != Way::kMessages) {
+    return way == Way::kRma && push_rma(operation);
+  }
   switch (operation.kind) {
     case OpKind::kPut:
       return push_put(operation);
@@ -289,8 +288,11 @@ void OneSided::end(Operation* operation, Status status) {
     if (status.ok()) request->nbytes = request->size;
     pair_.finish(*request, std::move(status));
   }
-  std::erase_if(waiting_, [&](const auto& other) { return other.get() == operation; });
-  std::erase_if(queue_, [&](const auto& other) { return other.get() == operation; });
+  const bool by_rma = operation->key != nullptr;
+  auto is_it = [&](const auto& other) { return other.get() == operation; };
+  const size_t waited = std::erase_if(waiting_, is_it);
+  if (by_rma) in_rma_ -= waited;
+  std::erase_if(queue_, is_it);
 }
 
 Status OneSided::on_reply(const Frame& frame) {
@@ -348,6 +350,7 @@ bool OneSided::cancel(Request* request, const Status& status, bool give_up) {
   if (operation->by_slots && !operation->under_way.empty()) {
     return stop_blocks(*operation, status, give_up);
   }
+  if (operation->key) return stop_rma(*operation, status, give_up);
   // What is on its way stays so, and its answer will find nobody. A put that is half on the wire is
   // broken off, or what follows would be taken for its rest.
   if (operation->kind == OpKind::kPut && operation->offset > 0) {
@@ -375,13 +378,17 @@ void OneSided::fail_all(const Status& status) {
     pair_.finish(*block, status);
   }
   auto fail = [&](const std::unique_ptr<Operation>& operation) {
-    if (operation->request) pair_.finish(*operation->request, status);
+    if (!operation->request) return;
+    const bool in_doubt = operation->flight && !operation->flight->is_over();
+    in_doubt ? leave_in_doubt(*operation, status) : pair_.finish(*operation->request, status);
   };
   for (auto& operation : queue_) fail(operation);
   for (auto& operation : waiting_) fail(operation);
   queue_.clear();
   waiting_.clear();
   serving_.clear();
+  in_rma_ = 0;
+  keys_.fail_all();
 }
 
 }  // namespace oh

@@ -4,8 +4,8 @@
 //
 // Where one side reaches the other's memory (shared block, process_vm, same process) a put or get
 // is a copy by the calling thread, guarded against the region being retired meanwhile. Elsewhere it
-// travels as messages, first in, first out, and the target's progress does the copy; a notification
-// or a signal behind them keeps its place.
+// travels as messages, first in, first out, and the target's progress does the copy, or over UCX by
+// its remote memory access; a notification or a signal behind them keeps its place.
 //
 // Threading: copy() takes no lock; everything else is guarded by the pair's lock.
 #pragma once
@@ -21,6 +21,7 @@
 #include "endpoint/batch_plan.h"
 #include "endpoint/pair.h"
 #include "endpoint/regions.h"
+#include "endpoint/remote_keys.h"
 #include "endpoint/transfers.h"
 
 namespace oh {
@@ -83,6 +84,7 @@ struct OneSidedOperation {
   Request* request = nullptr;
   uint32_t region = 0;
   uint64_t version = 0;
+  uint64_t base = 0;  // of the region, in its owner
   BlockList list;
   std::span<const Block> blocks;  // of the list
   size_t block = 0;               // next one to push
@@ -98,8 +100,14 @@ struct OneSidedOperation {
   bool on_device = false;  // our memory
   std::shared_ptr<const GpuExport> exported;
   std::vector<Request*> under_way;
+  // By UCX's remote memory access.
+  std::shared_ptr<RemoteKey> key;
+  std::shared_ptr<RmaFlight> flight;
+  std::shared_ptr<Flight> flush;  // of a put, behind its last block
   Status failure;
   oh_path path = OH_PATH_NONE;
+
+  bool begun() const { return block > 0 || offset > 0; }
 };
 
 class OneSided {
@@ -107,7 +115,7 @@ class OneSided {
   static constexpr size_t kMaxNotification = 2048;
 
   OneSided(Pair& pair, Transfers& transfers, OneSidedHost& host)
-      : pair_(pair), transfers_(transfers), host_(host) {}
+      : pair_(pair), transfers_(transfers), host_(host), keys_(pair) {}
   void attach_board(std::shared_ptr<const Board> board) { board_ = std::move(board); }
 
   // Whether copy() can reach the target; otherwise post().
@@ -155,7 +163,9 @@ class OneSided {
   void give_back(size_t bytes);
 
   bool progress();
-  bool idle() const { return queue_.empty() && serving_.empty(); }
+  bool idle() const { return queue_.empty() && serving_.empty() && in_rma_ == 0 && keys_.idle(); }
+  RemoteKeys& keys() { return keys_; }
+  const RemoteKeys& keys() const { return keys_; }
   // Whether it goes through slots and the other side has begun with it: too late to be cancelled.
   bool has_begun(const Request& request);
   // False when the request is not one of these, or when what is under way cannot be taken back;
@@ -174,6 +184,10 @@ class OneSided {
   Status on_run_ready(const Frame& frame);
   Status on_notify(const Frame& frame);
   Status on_signal(const Frame& frame);
+  Status on_key_wanted(const Frame& frame) {
+    return keys_.on_wanted(frame, host_.find_region(frame.region, frame.tag));
+  }
+  void on_retire_key(const Frame& frame);
 
  private:
   using Operation = OneSidedOperation;
@@ -204,6 +218,7 @@ class OneSided {
                      const Movement& movement);
   Status copy_by_device(const RemoteTarget& target, const ImportedBlock* import, LocalMemory& local,
                         const Movement& movement);
+  bool push_queue();
   bool push_operation(Operation& operation);
   bool push_put(Operation& operation);
   bool push_get(Operation& operation);
@@ -211,6 +226,21 @@ class OneSided {
   bool push_blocks(Operation& operation);
   bool stop_blocks(Operation& operation, const Status& status, bool give_up);
   void give_back_block(Request* block);
+  // By UCX's remote memory access, or as messages; kNotYet: its key is on its way.
+  enum class Way { kMessages, kRma, kNotYet };
+  Way choose_way(Operation& operation);
+  bool push_rma(Operation& operation);
+  // What one call of progress() has given to UCX: others have their turn.
+  struct Turn {
+    static constexpr size_t kMostPieces = 64;
+    static constexpr uint64_t kMostBytes = 4 << 20;
+    size_t pieces = 0;
+    uint64_t bytes = 0;
+  };
+  bool progress_rma();
+  bool end_rma(Operation& operation);
+  bool stop_rma(Operation& operation, const Status& status, bool give_up);
+  void leave_in_doubt(Operation& operation, const Status& status);
   bool must_wait(const Operation& operation) const;
   void notify_behind(Operation& operation);
   Status on_block(const Frame& frame, bool put);
@@ -231,6 +261,9 @@ class OneSided {
   Pair& pair_;
   Transfers& transfers_;
   OneSidedHost& host_;
+  RemoteKeys keys_;
+  size_t in_rma_ = 0;  // of waiting_
+  Turn turn_;
   Pool<Request> blocks_;          // of operations through slots, ours and the other side's
   std::vector<Request*> served_;  // those of the other side
   // What may still be at memory of a region, though its run has ended.

@@ -102,12 +102,14 @@ void OneSided::block_ended(Request* block) {
 // Whether something before it, whose bytes travel apart from the frames, has not ended.
 bool OneSided::must_wait(const Operation& operation) const {
   if (operation.kind != OpKind::kNotify && operation.kind != OpKind::kSignal) return false;
-  return std::any_of(waiting_.begin(), waiting_.end(),
-                     [](const auto& other) { return other->by_slots; });
+  return std::any_of(waiting_.begin(), waiting_.end(), [](const auto& other) {
+    return other->by_slots || (other->key && other->kind == OpKind::kPut);
+  });
 }
 
 bool OneSided::has_begun(const Request& request) {
   Operation* operation = find(request.op);
+  if (operation && operation->key) return !operation->flight->is_over();
   if (!operation || !operation->by_slots) return false;
   size_t offered = 0;
   for (const Request* block : operation->under_way) {
@@ -196,6 +198,7 @@ Status OneSided::on_block(const Frame& frame, bool put) {
 }
 
 bool OneSided::leave(const RegionRecord& region) {
+  if (!keys_.has_left(region)) return false;
   Status status = error(OH_ERR_RETIRED, "the region was deregistered");
   std::vector<Request*> blocks = served_;
   bool left = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The target's side of one-sided operations that travel as messages.
+// The target's side of one-sided operations that travel as messages, and progress of both.
 #include <algorithm>
 
 #include "endpoint/one_sided.h"
@@ -10,6 +10,24 @@ namespace {
 constexpr size_t kMaxServing = 1 << 20;
 constexpr size_t kFramesAtOnce = 32;
 }  // namespace
+
+bool OneSided::progress() {
+  turn_ = {};
+  bool any = push_queue();
+  // What waited for the end of a put goes before anybody hears of that end, and may close the link.
+  while (progress_rma()) {
+    (void)push_queue();
+    any = true;
+  }
+  while (!serving_.empty() && pair_.outbox.empty()) {
+    uint64_t before = serving_.front().sent;
+    bool all = serve(serving_.front());
+    any = any || all || before != serving_.front().sent;
+    if (!all) break;
+    serving_.pop_front();
+  }
+  return any;
+}
 
 void OneSided::acknowledge(uint64_t op, oh_status status) {
   Frame frame;
@@ -113,6 +131,7 @@ bool OneSided::serve(Serving& serving) {
 }
 
 void OneSided::retire(const RegionRecord& region) {
+  keys_.retire(region);
   if (arriving_.region.get() == &region) {
     arriving_.region.reset();
     arriving_.status = OH_ERR_RETIRED;

@@ -59,6 +59,7 @@ LinkParts parts_for(const Endpoint& endpoint, PeerIdentity identity, const SideR
   parts.gpu = endpoint.gpu();
   parts.worker = endpoint.worker();
   parts.staging = endpoint.staging();
+  parts.rma_use = rma_use(endpoint.config().ucx_rma);
   parts.staging_depth = static_cast<uint32_t>(endpoint.config().staging_depth);
   parts.nvml_library = endpoint.config().nvml_library;
   parts.import_cache = static_cast<size_t>(endpoint.config().import_cache);

@@ -79,6 +79,7 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
                                    : pair_.channel->max_payload();
   pair_.outbox.attach(pair_.channel.get());
   one_sided_.attach_board(their_board_);
+  if (pair_.ucx) one_sided_.keys().open(*pair_.ucx, parts.rma_use);
   open_stream(parts);
 }
 
@@ -158,6 +159,7 @@ bool Peer::progress_locked(Request* focus) {
   if (!one_sided_.idle()) any = one_sided_.progress() || any;
   if (!batches_.idle()) any = batches_.progress() || any;
   any = move_devices_on() || any;
+  if (pair_.ucx) any = map_for_keys() || any;
   if (pair_.segment) {
     Transfer* transfer = focus ? focus->transfer : nullptr;
     any = transfers_.poll(transfer) || any;
@@ -292,6 +294,16 @@ Status Peer::handle(const Frame& frame) {
     }
     case FrameType::kCredit:
       if (pair_.counted) pair_.counted->add_credit(frame.length);
+      return {};
+    case FrameType::kKeyWanted:
+      return one_sided_.on_key_wanted(frame);
+    case FrameType::kKey:
+      return one_sided_.keys().on_key(frame);
+    case FrameType::kRetireKey:
+      one_sided_.on_retire_key(frame);
+      return {};
+    case FrameType::kKeyGone:
+      one_sided_.keys().on_gone(frame);
       return {};
     case FrameType::kBatchEnd:
       return batches_.on_end(frame);

@@ -65,6 +65,7 @@ struct LinkParts {
   std::shared_ptr<Worker> worker;  // of that; null: none
   std::shared_ptr<StagingPool> staging;
   uint32_t staging_depth = 0;
+  RmaUse rma_use = RmaUse::kOff;
   size_t import_cache = 0;     // blocks of device memory that stay mapped
   std::string nvml_library;    // of the configuration
   std::string why_no_mapping;  // not empty: device memory is not mapped between the processes
@@ -139,6 +140,10 @@ class Peer final : public PairHost,
   Status post_by_slots(Request* request, const RemoteTarget& target, LocalMemory& local,
                        BlockList blocks, const ByteView* notify, Deadline deadline);
   Status post_notification(Request* request, ByteView bytes);
+  // Handles of the peer's region that our user has.
+  void attach_key(const RemoteTarget& target);
+  void detach_key(const RemoteTarget& target);
+  RemoteKeys& keys() { return one_sided_.keys(); }
   // Copies at once where that is possible, without ending a request.
   Status copy(const RemoteTarget& target, LocalMemory& local, const Movement& movement,
               Deadline deadline);
@@ -258,6 +263,7 @@ class Peer final : public PairHost,
   void bind_stream() { stream_->bind(weak_from_this(), living_owner_); }
   bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
   bool move_devices_on();
+  bool map_for_keys() OH_NO_THREAD_ANALYSIS;
   static constexpr size_t kFramesAtOnce = 64;
   bool drain(Request* focus) OH_REQUIRES(pair_.lock);
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);

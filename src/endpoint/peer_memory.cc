@@ -182,6 +182,31 @@ std::shared_ptr<ImportedBlock> Peer::imported(uint32_t number, bool* failed) {
   return pair_.imports.find(number);
 }
 
+void Peer::attach_key(const RemoteTarget& target) {
+  PairGuard guard(pair_);
+  if (target.on_device || !check_open().ok()) return;
+  one_sided_.keys().attach(target.index, target.version);
+  update_busy();
+}
+
+void Peer::detach_key(const RemoteTarget& target) {
+  PairGuard guard(pair_);
+  one_sided_.keys().detach(target.version);
+  update_busy();
+}
+
+// Maps a region whose key the other side wants. The lock is let go: pinning memory takes its time.
+bool Peer::map_for_keys() {
+  std::shared_ptr<RegionRecord> region = one_sided_.keys().next_to_map();
+  if (!region) return false;
+  pair_.lock.unlock();
+  Result<std::shared_ptr<UcxMapping>> mapping = map_region(*region, pair_.ucx->worker().context());
+  pair_.lock.lock();
+  const bool valid = owner_.find_region(region->index, region->version) != nullptr;
+  one_sided_.keys().mapped(region, valid, std::move(mapping));
+  return true;
+}
+
 void Peer::retire_block(uint32_t number) {
   if (!connection_) return stream_->forget_within(number);
   {

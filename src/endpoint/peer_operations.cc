@@ -285,6 +285,7 @@ void Peer::retire_region(const RegionRecord& region, Deadline deadline, Status* 
   }
   bool left = false;
   while (true) {
+    if (pair_.ucx) pair_.ucx->worker().progress();
     {
       PairGuard guard(pair_);
       left = one_sided_.leave(region);

@@ -20,6 +20,8 @@
 
 namespace oh {
 
+class UcxMapping;
+
 struct RegionRecord {
   uint32_t index = 0;
   uint64_t version = 0;  // never 0, never the same twice
@@ -29,6 +31,9 @@ struct RegionRecord {
   std::shared_ptr<const GpuExport> exported;  // where it is on a device
   // Of a receive: for one batch, whose sender takes it.
   bool for_batch = false;
+  // As UCX reaches it, while a peer has the key.
+  mutable Mutex mapping_mutex = {};
+  mutable std::weak_ptr<UcxMapping> mapping OH_GUARDED_BY(mapping_mutex) = {};
 };
 // In the word of such a region, once it is taken. Set by compare-and-swap, so that either its
 // sender takes it or its receive withdraws it.

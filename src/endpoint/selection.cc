@@ -224,6 +224,11 @@ Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind rem
     return reached && by_worker(facts, size) ? or_by_worker(local, remote, choice) : choice;
   }
   oh_path path = bulk_path(facts);
+  if (facts.rma) {
+    return {path, Method::kStream,
+            "straight from and to the memory, by UCX's remote memory access, with the target's "
+            "watcher where it has no RDMA; as messages until the region's key has come"};
+  }
   bool shared = remote == MemoryKind::kShared;
   if (facts.segment && (shared || facts.we_reach_them)) {
     return {path, Method::kDirect,

@@ -28,6 +28,7 @@ struct LinkFacts {
   bool same_process = false;
   bool segment = false;
   bool ucx = false;
+  bool rma = false;            // of UCX, for puts and gets
   bool we_reach_them = false;  // process_vm, or plain addresses
   bool they_reach_us = false;
   uint64_t granted_inline = 0;

@@ -43,7 +43,11 @@ enum class FrameType : uint8_t {
   kBatchEnd = 17,   // the sender of a batch has written it: op of its receive, length, number =
                     // path, aux = status
   kReady = 18,      // a message that was announced as kNotYet can go: op
-  kLast = kReady,
+  kKeyWanted = 19,  // the key of a region, for UCX's puts and gets: region, tag = version
+  kKey = 20,        // the answer: the same, payload, or aux = why not
+  kRetireKey = 21,  // nothing is to begin with that key any more: region, tag = version
+  kKeyGone = 22,    // nothing is under way with it any more, and it has been given back: the same
+  kLast = kKeyGone,
 };
 
 enum FrameFlags : uint8_t {

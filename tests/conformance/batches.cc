@@ -46,7 +46,7 @@ struct Lists {
   std::vector<uint64_t> local, remote, lengths;
 };
 
-TEST_P(Conformance, BatchesMoveEveryBlock) {
+TEST_P(OneSided, BatchesMoveEveryBlock) {
   constexpr size_t kBlocks = 3000;
   constexpr size_t kSpace = 2000000;
   std::vector<uint64_t> from(kBlocks), to(kBlocks), lengths(kBlocks);
@@ -101,7 +101,7 @@ TEST_P(Conformance, BatchesMoveEveryBlock) {
       });
 }
 
-TEST_P(Conformance, StridedBatchesNeedNoLists) {
+TEST_P(OneSided, StridedBatchesNeedNoLists) {
   constexpr size_t kRows = 500;
   run(
       [](Side& side) {
@@ -142,7 +142,7 @@ TEST_P(Conformance, StridedBatchesNeedNoLists) {
       });
 }
 
-TEST_P(Conformance, PreparedBatchesArePostedAgain) {
+TEST_P(OneSided, PreparedBatchesArePostedAgain) {
   const Lists lists(500);
   run(
       [&](Side& side) {
@@ -181,7 +181,7 @@ TEST_P(Conformance, PreparedBatchesArePostedAgain) {
       }));
 }
 
-TEST_P(Conformance, PreparedBatchesNotifyAndAreCounted) {
+TEST_P(OneSided, PreparedBatchesNotifyAndAreCounted) {
   const Lists lists(50);
   auto operations = [](const oh_peer_stats& stats) {
     uint64_t count = 0;
@@ -218,7 +218,7 @@ TEST_P(Conformance, PreparedBatchesNotifyAndAreCounted) {
       });
 }
 
-TEST_P(Conformance, PreparedBatchesOfARetiredRegion) {
+TEST_P(OneSided, PreparedBatchesOfARetiredRegion) {
   const Lists lists(20);
   run(
       [&](Side& side) {
@@ -250,7 +250,7 @@ TEST_P(Conformance, PreparedBatchesOfARetiredRegion) {
       });
 }
 
-TEST_P(Conformance, ThreadsPostOnePreparedBatch) {
+TEST_P(OneSided, ThreadsPostOnePreparedBatch) {
 #if defined(OH_THREAD_SANITIZER)
   GTEST_SKIP() << "all posts of a batch write the same bytes, which ThreadSanitizer calls a race";
 #endif
@@ -277,7 +277,7 @@ TEST_P(Conformance, ThreadsPostOnePreparedBatch) {
       }));
 }
 
-TEST_P(Conformance, ScatterAndGather) {
+TEST_P(OneSided, ScatterAndGather) {
   const size_t count = 100;
   Lists lists(count);
   uint64_t packed = 7;  // where the first one begins

@@ -156,6 +156,7 @@ INSTANTIATE_TEST_SUITE_P(GpuBetweenHosts, Conformance,
 INSTANTIATE_TEST_SUITE_P(GpuBetweenHosts, Messages, ::testing::ValuesIn(between_hosts_kinds()),
                          name);
 INSTANTIATE_TEST_SUITE_P(Gpu, Conformance, ::testing::ValuesIn(gpu_kinds()), name);
+INSTANTIATE_TEST_SUITE_P(Gpu, OneSided, ::testing::ValuesIn(gpu_kinds()), name);
 INSTANTIATE_TEST_SUITE_P(Gpu, Messages, ::testing::ValuesIn(gpu_kinds()), name);
 
 }  // namespace

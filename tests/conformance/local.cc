@@ -11,6 +11,7 @@ std::vector<LinkKind> local_kinds() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Local, Conformance, ::testing::ValuesIn(local_kinds()), name_of);
+INSTANTIATE_TEST_SUITE_P(Local, OneSided, ::testing::ValuesIn(local_kinds()), name_of);
 INSTANTIATE_TEST_SUITE_P(Local, Messages, ::testing::ValuesIn(local_kinds()), name_of);
 
 }  // namespace conformance

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 const std::vector<size_t> kSizes = {1, 8, 63, 64, 4096, 65537, 1 << 20, 3000001};
 
-TEST_P(Conformance, PutAndGetMoveEveryByte) {
+TEST_P(OneSided, PutAndGetMoveEveryByte) {
   run(
       [](Side& side) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
@@ -49,7 +49,7 @@ TEST_P(Conformance, PutAndGetMoveEveryByte) {
       });
 }
 
-TEST_P(Conformance, OutsideOfTheRegionIsRefused) {
+TEST_P(OneSided, OutsideOfTheRegionIsRefused) {
   run(
       [](Side& side) {
         onehop::Bytes descriptor = side.hear();
@@ -80,7 +80,7 @@ TEST_P(Conformance, OutsideOfTheRegionIsRefused) {
       });
 }
 
-TEST_P(Conformance, RetiredRegionsAreLeftAlone) {
+TEST_P(OneSided, RetiredRegionsAreLeftAlone) {
   run(
       [](Side& side) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
@@ -118,7 +118,7 @@ TEST_P(Conformance, RetiredRegionsAreLeftAlone) {
       });
 }
 
-TEST_P(Conformance, SignalsAreCountedAndTaken) {
+TEST_P(OneSided, SignalsAreCountedAndTaken) {
   run(
       [](Side& side) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
@@ -149,7 +149,7 @@ TEST_P(Conformance, SignalsAreCountedAndTaken) {
       });
 }
 
-TEST_P(Conformance, NotificationsKeepTheirOrderAndAreBounded) {
+TEST_P(OneSided, NotificationsKeepTheirOrderAndAreBounded) {
   constexpr int kCount = 2000;
   run(
       [](Side& side) {

@@ -31,7 +31,20 @@ std::vector<LinkKind> process_kinds() {
   return kinds;
 }
 
+std::vector<LinkKind> rma_kinds() {
+  std::vector<LinkKind> kinds;
+  for (LinkKind kind : process_kinds()) {
+    if (kind.path != OH_PATH_UCX) continue;
+    kind.name += "_rma";
+    kind.env["ONEHOP_UCX_RMA"] = "on";
+    kinds.push_back(kind);
+  }
+  return kinds;
+}
+
 INSTANTIATE_TEST_SUITE_P(Shm, Conformance, ::testing::ValuesIn(process_kinds()), name_of);
+INSTANTIATE_TEST_SUITE_P(Shm, OneSided, ::testing::ValuesIn(process_kinds()), name_of);
+INSTANTIATE_TEST_SUITE_P(Rma, OneSided, ::testing::ValuesIn(rma_kinds()), name_of);
 INSTANTIATE_TEST_SUITE_P(Shm, Messages, ::testing::ValuesIn(process_kinds()), name_of);
 
 }  // namespace conformance

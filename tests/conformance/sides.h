@@ -125,6 +125,10 @@ class Side {
   std::unique_ptr<onehop::Peer> peer_;
 };
 
+// What we have read the library's threads may overwrite from now on, and what they wrote before is
+// ours to read: through the link's locks, which ThreadSanitizer can see.
+void meet_threads(const onehop::Peer& peer);
+
 using Role = std::function<void(Side&)>;
 
 // Runs both roles on a fresh link; the test fails if either does, or if it takes too long.
@@ -147,6 +151,8 @@ bool has_ucx();
 void await_stopped(int process);
 // What the suites that need processes are instantiated with.
 std::vector<LinkKind> process_kinds();
+// Those of them over UCX, with its remote memory access.
+std::vector<LinkKind> rma_kinds();
 std::string name_of(const ::testing::TestParamInfo<LinkKind>& test);
 
 // The status that `call` fails with, or OH_OK.
@@ -168,5 +174,7 @@ class Messages : public ::testing::TestWithParam<LinkKind> {
   void run_both(const Role& both) { run_pair(GetParam(), both, both); }
 };
 class Conformance : public Messages {};
+// Of it, what puts and gets promise.
+class OneSided : public Conformance {};
 
 }  // namespace conformance

@@ -3,14 +3,11 @@
 // Calls of UCX that fail: while a link is made, in the middle of a message, and at the end.
 // Whatever fails: the link is made over the socket, or the operation ends with an error that names
 // the peer and UCX's call; nothing hangs, other links go on, nothing is left open.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <tuple>
 
-#include "conformance/fake_driver.h"
+#include "conformance/faulty_ucx.h"
 #include "control/address.h"
-#include "faulty_ucx/control.h"
 #include "sanitizers.h"
 
 namespace conformance {
@@ -22,66 +19,6 @@ constexpr size_t kInline = 64;
 constexpr size_t kLent = 8 << 10;   // one frame, from where it is
 constexpr size_t kLarge = 3 << 20;  // announced, and then in parts
 constexpr uint64_t kTag = 7;
-
-struct Seam {
-  decltype(&faulty_ucx_fail) fail;
-  decltype(&faulty_ucx_struck) struck;
-  decltype(&faulty_ucx_counts) counts;
-};
-
-const Seam& seam() {
-  static const Seam only = [] {
-    void* library = dlopen(FAULTY_UCX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    EXPECT_NE(library, nullptr) << dlerror();
-    auto find = [&](auto* function, const char* name) {
-      return reinterpret_cast<decltype(function)>(dlsym(library, name));
-    };
-    return Seam{find(&faulty_ucx_fail, "faulty_ucx_fail"),
-                find(&faulty_ucx_struck, "faulty_ucx_struck"),
-                find(&faulty_ucx_counts, "faulty_ucx_counts")};
-  }();
-  return only;
-}
-
-void set_rules(const std::string& rules) { ASSERT_EQ(seam().fail(rules.c_str()), 0) << rules; }
-
-// Everything of UCX has been given back, also what the watcher's thread lets go of.
-::testing::AssertionResult nothing_is_open() {
-  FaultyUcxCounts open{};
-  auto count = [&] {
-    seam().counts(&open);
-    return open.configs + open.workers + open.addresses + open.endpoints + open.requests +
-           open.data + open.mapped + open.packed + open.keys;
-  };
-  if (!eventually([&] { return count() == 0; })) {
-    return ::testing::AssertionFailure()
-           << "open: " << open.configs << " configs, " << open.workers << " workers, "
-           << open.addresses << " addresses, " << open.endpoints << " endpoints, " << open.requests
-           << " requests, " << open.data << " data, " << open.mapped << " mapped, " << open.packed
-           << " packed, " << open.keys << " keys";
-  }
-  return ::testing::AssertionSuccess();
-}
-
-// Both sides in processes of their own, with the seam between onehop and UCX.
-void run_faulty(const std::map<std::string, std::string>& env, const Role& role) {
-  if (!has_ucx()) GTEST_SKIP() << "no UCX here: libucp.so.0 of 1.13 or newer";
-  LinkKind kind{.name = "faulty",
-                .env = {{"UCX_TLS", "tcp"},
-                        {"UCX_NET_DEVICES", "lo"},
-                        {"UCX_LOG_LEVEL", "error"},
-                        {"ONEHOP_INTERFACE", "127.0.0.1"},
-                        {"ONEHOP_HELLO_TIMEOUT", kSanitized ? "6" : "2"},
-                        {"ONEHOP_LOG", "off"}},
-                .path = OH_PATH_UCX};
-  kind.env.insert(env.begin(), env.end());
-  const Role with_seam = [&](Side& side) {
-    if (const char* real = getenv("ONEHOP_UCX_LIBRARY")) setenv("FAULTY_UCX_REAL", real, 1);
-    setenv("ONEHOP_UCX_LIBRARY", FAULTY_UCX_LIBRARY, 1);
-    role(side);
-  };
-  run_apart(kind, with_seam, with_seam);
-}
 
 // A message of each size there and back.
 void exchange(Side& side, onehop::Peer& peer) {
@@ -208,21 +145,6 @@ INSTANTIATE_TEST_SUITE_P(Sides, UcxFaultsAtConnect,
 
 // ---- Later ------------------------------------------------------------------------------------
 
-// One endpoint at each side with two links between them: the first is struck.
-struct Links {
-  explicit Links(Side& side) {
-    if (side.number() == 1) side.tell(endpoint.address());
-    const onehop::Bytes address = side.number() == 1 ? onehop::Bytes() : side.hear();
-    for (auto& peer : peers) {
-      peer = std::make_unique<onehop::Peer>(side.number() == 1 ? endpoint.accept(20s)
-                                                               : endpoint.connect(address, 20s));
-      side.sync();
-    }
-  }
-  onehop::Endpoint endpoint;
-  std::unique_ptr<onehop::Peer> peers[2];
-};
-
 struct Blow {
   int failing;  // 0 sends, 1 receives
   const char* rules;
@@ -268,20 +190,6 @@ constexpr Blow kFetching[] = {
 
 class UcxFaultsLater : public ::testing::Test {
  protected:
-  struct End {
-    oh_status status = OH_OK;
-    std::string text;
-  };
-  template <typename Call>
-  static End end_of(Call call) {
-    try {
-      call();
-    } catch (const onehop::Error& failure) {
-      return {failure.status(), failure.what()};
-    }
-    return {};
-  }
-
   static void strike(Side& side, const Blow& blow) {
     SCOPED_TRACE(std::string(blow.rules) + " at side " + std::to_string(blow.failing) + " with " +
                  std::to_string(blow.size) + " bytes");

@@ -104,6 +104,19 @@ SAME_FIELD(EndpointParams, error_mode, ucp_ep_params_t, err_mode);
 SAME_FIELD(EndpointParams, on_error, ucp_ep_params_t, err_handler.cb);
 SAME_FIELD(EndpointParams, on_error_context, ucp_ep_params_t, err_handler.arg);
 
+#if UCP_API_VERSION >= UCP_VERSION(1, 14)
+using EndpointAttributes = ours::EndpointAttributes;
+SAME(EndpointAttributes::kTransports, UCP_EP_ATTR_FIELD_TRANSPORTS);
+SAME_FIELD(EndpointAttributes, fields, ucp_ep_attr_t, field_mask);
+SAME_FIELD(EndpointAttributes, transports, ucp_ep_attr_t, transports.entries);
+SAME_FIELD(EndpointAttributes, count, ucp_ep_attr_t, transports.num_entries);
+SAME_FIELD(EndpointAttributes, entry_size, ucp_ep_attr_t, transports.entry_size);
+using Transport = EndpointAttributes::Transport;
+static_assert(sizeof(Transport) == sizeof(ucp_transport_entry_t));
+SAME_FIELD(Transport, name, ucp_transport_entry_t, transport_name);
+SAME_FIELD(Transport, device, ucp_transport_entry_t, device_name);
+#endif
+
 using RequestParam = ours::RequestParam;
 static_assert(sizeof(RequestParam) <= sizeof(ucp_request_param_t));
 SAME(RequestParam::kCallback, UCP_OP_ATTR_FIELD_CALLBACK);

@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 
+#include "endpoint/rma_choice.h"
+#include "endpoint/selection.h"
 #include "transport/ucx/ucx_context.h"
 
 namespace {
@@ -52,6 +54,35 @@ TEST(UcxSettings, Version13GetsNoneOfTransports) {
     EXPECT_THAT(setting.name, ::testing::Not(HasSubstr("TCP_")));
     EXPECT_THAT(setting.name, ::testing::Not(HasSubstr("POSIX_")));
   }
+}
+
+TEST(UcxRma, IsUsedWhereACardChecksIt) {
+  for (bool rdma : {false, true}) {
+    EXPECT_EQ(oh::uses_rma(oh::rma_use("auto"), rdma), rdma);
+    EXPECT_TRUE(oh::uses_rma(oh::rma_use("on"), rdma));
+    EXPECT_FALSE(oh::uses_rma(oh::rma_use("off"), rdma));
+  }
+}
+
+TEST(UcxRma, IsByTransportsThatNeedNobody) {
+  for (const char* name : {"rc_verbs", "rc_mlx5", "dc_mlx5"}) {
+    EXPECT_TRUE(oh::ucx::is_rdma_transport(name)) << name;
+  }
+  for (const char* name : {"tcp", "ud_mlx5", "posix", "self", ""}) {
+    EXPECT_FALSE(oh::ucx::is_rdma_transport(name)) << name;
+  }
+  EXPECT_FALSE(oh::ucx::is_rdma_transport(nullptr));
+}
+
+TEST(UcxRma, PathsSayWhetherPutsAreMessages) {
+  oh::LinkFacts facts;
+  facts.ucx = true;
+  auto why = [&] {
+    return choose_one_sided(facts, oh::MemoryKind::kHost, oh::MemoryKind::kHost, 1).why;
+  };
+  EXPECT_THAT(why(), ::testing::StartsWith("messages"));
+  facts.rma = true;
+  EXPECT_THAT(why(), HasSubstr("remote memory access"));
 }
 
 }  // namespace

@@ -108,6 +108,23 @@ struct EndpointParams {
   SocketAddress local;
 };
 
+// Transports since 1.14.
+struct EndpointAttributes {
+  enum Field : uint64_t { kTransports = 1 << 3 };
+  struct Transport {
+    const char* name = nullptr;
+    const char* device = nullptr;
+  };
+  uint64_t fields = 0;
+  char name[32] = {};
+  alignas(8) char local[128] = {};
+  alignas(8) char remote[128] = {};
+  Transport* transports = nullptr;  // the caller's
+  unsigned count = 0;               // room for, then found
+  size_t entry_size = sizeof(Transport);
+  void* user_data = nullptr;
+};
+
 inline constexpr uint32_t kNetworkOnly = 1 << 0;  // of addresses
 inline constexpr uint32_t kCloseForce = 1 << 0;
 inline constexpr uint32_t kSendEager = 1 << 1;
@@ -184,6 +201,7 @@ inline constexpr unsigned kApiMinor = 13;
   X(arm, ucp_worker_arm, Code, (Worker worker))                                                    \
   X(ep_create, ucp_ep_create, Code,                                                                \
     (Worker worker, const EndpointParams* params, Endpoint* endpoint))                             \
+  X(ep_query, ucp_ep_query, Code, (Endpoint endpoint, EndpointAttributes * attributes))            \
   X(ep_flush, ucp_ep_flush_nbx, StatusPointer, (Endpoint endpoint, const RequestParam* param))     \
   X(ep_close, ucp_ep_close_nbx, StatusPointer, (Endpoint endpoint, const RequestParam* param))     \
   X(set_am_handler, ucp_worker_set_am_recv_handler, Code,                                          \

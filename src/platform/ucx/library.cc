@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
 
 #include "platform/os/fork.h"
 #include "platform/ucx/environment.h"
@@ -122,6 +123,11 @@ bool has_rdma() {
   while (dirent* entry = readdir(folder)) found = found || entry->d_name[0] != '.';
   closedir(folder);
   return found;
+}
+
+bool is_rdma_transport(const char* name) {
+  const std::string_view is = name ? name : "";
+  return is.starts_with("rc_") || is.starts_with("dc_");
 }
 
 Result<const Library*> Library::open(const std::string& wanted) {

@@ -38,6 +38,8 @@ struct Library {
 
 // Whether this machine has network cards with RDMA, for which UCX keeps registrations of memory.
 bool has_rdma();
+// Whether UCX's transport of that name reads and writes the other side's memory by the card alone.
+bool is_rdma_transport(const char* name);
 
 // The exported symbol of each member: what a text calls it.
 namespace symbol {

@@ -146,6 +146,7 @@ class UcxChannel final : public CountedCredit {
                     uint64_t attributes);
 
  private:
+  friend class UcxRma;
   struct Note;
   // A frame that has come. Its payload is in `bytes` of the batch, or in `data`, or with its
   // sender.

@@ -34,19 +34,20 @@ std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor) {
   return settings;
 }
 
-Result<const UcxContext*> UcxContext::get(const std::string& library) {
+Result<const UcxContext*> UcxContext::get(const std::string& library, bool rma) {
   struct Contexts {
     std::mutex mutex;
-    std::map<const ucx::Library*, std::unique_ptr<UcxContext>> by_library;
+    std::map<std::pair<const ucx::Library*, bool>, std::unique_ptr<UcxContext>> all;
   };
   // Never destroyed: endpoints may outlive whatever asked first, and exit is no time to clean up.
   static Contexts* const contexts = new Contexts;
   OH_ASSIGN_OR_RETURN(const ucx::Library* opened, ucx::Library::open(library));
   std::lock_guard lock(contexts->mutex);
-  std::unique_ptr<UcxContext>& context = contexts->by_library[opened];
+  std::unique_ptr<UcxContext>& context = contexts->all[{opened, rma}];
   if (!context) {
     auto made = std::make_unique<UcxContext>();
     made->library_ = opened;
+    made->rma_ = rma;
     OH_RETURN_IF_ERROR(made->start());
     context = std::move(made);
   }
@@ -63,8 +64,12 @@ Status UcxContext::start() {
     (void)library_->config_modify(config, setting.name, setting.value);
   }
   ucx::ContextParams params;
-  params.fields = ucx::ContextParams::kFeatures | ucx::ContextParams::kName;
+  params.fields = ucx::ContextParams::kFeatures | ucx::ContextParams::kSharedByThreads |
+                  ucx::ContextParams::kName;
   params.features = ucx::kFeatureAm | ucx::kFeatureWakeup;
+  if (rma_) params.features |= ucx::kFeatureRma;
+  // Memory is mapped by any thread.
+  params.mt_workers_shared = rma_ ? 1 : 0;
   params.name = "onehop";
   code = library_->init(ucx::kApiMajor, ucx::kApiMinor, &params, config, &handle_);
   library_->config_release(config);

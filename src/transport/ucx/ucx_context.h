@@ -23,17 +23,20 @@ std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor);
 
 class UcxContext {
  public:
-  // `library` is ONEHOP_UCX_LIBRARY. OH_ERR_NOT_VIABLE: no UCX here, with the reason.
-  static Result<const UcxContext*> get(const std::string& library);
+  // `library` is ONEHOP_UCX_LIBRARY; with `rma` it has remote memory access, too, and is another
+  // one. OH_ERR_NOT_VIABLE: no UCX here, with the reason.
+  static Result<const UcxContext*> get(const std::string& library, bool rma);
 
   const ucx::Library& library() const { return *library_; }
   ucx::Context handle() const { return handle_; }
+  bool has_rma() const { return rma_; }
 
  private:
   Status start();
 
   const ucx::Library* library_ = nullptr;
   ucx::Context handle_ = nullptr;
+  bool rma_ = false;
 };
 
 }  // namespace oh

@@ -39,6 +39,7 @@ class UcxWorker {
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
+  const UcxContext& context() const { return context_; }
   const ucx::Library& library() const { return context_.library(); }
   ucx::Worker handle() const { return handle_; }
   // What peers connect to. `network`: by network only, also if UCX believes that they share memory

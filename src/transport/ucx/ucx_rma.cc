@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/ucx_rma.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace oh {
+namespace {
+// In UCX's hands, of one link.
+constexpr uint32_t kMostRequests = 256;
+constexpr uint64_t kMostBytes = 16 << 20;
+constexpr unsigned kMostTransports = 64;
+}  // namespace
+
+Result<std::shared_ptr<UcxMapping>> UcxMapping::create(const UcxContext& context, uint8_t* base,
+                                                       uint64_t length) {
+  const ucx::Library& library = context.library();
+  std::shared_ptr<UcxMapping> mapping(new UcxMapping(context));
+  ucx::MapParams params;
+  params.fields = ucx::MapParams::kAddress | ucx::MapParams::kLength | ucx::MapParams::kMemoryType;
+  params.address = base;
+  params.length = length;
+  const std::string what =
+      strf("%llu bytes at %p", static_cast<unsigned long long>(length), static_cast<void*>(base));
+  ucx::Code code = library.mem_map(context.handle(), &params, &mapping->memory_);
+  if (code != ucx::kOk) {
+    mapping->memory_ = nullptr;
+    return library.failure(code, ucx::symbol::mem_map, what);
+  }
+  void* packed = nullptr;
+  size_t size = 0;
+  code = library.rkey_pack(context.handle(), mapping->memory_, &packed, &size);
+  if (code != ucx::kOk) return library.failure(code, ucx::symbol::rkey_pack, what);
+  const auto* bytes = static_cast<const uint8_t*>(packed);
+  mapping->key_.assign(bytes, bytes + size);
+  library.rkey_buffer_release(packed);
+  return mapping;
+}
+
+UcxMapping::~UcxMapping() {
+  if (memory_) (void)context_.library().mem_unmap(context_.handle(), memory_);
+}
+
+UcxRma::UcxRma(UcxChannel& channel)
+    : channel_(channel), worker_(channel.worker_), requests_(std::make_shared<Requests>()) {}
+
+bool UcxRma::is_by_card() const {
+  const ucx::Library& library = worker_->library();
+  if (library.minor < 14) return false;  // it does not tell
+  ucx::EndpointAttributes::Transport transports[kMostTransports];
+  ucx::EndpointAttributes attributes;
+  attributes.fields = ucx::EndpointAttributes::kTransports;
+  attributes.transports = transports;
+  attributes.count = kMostTransports;
+  SpinGuard guard(worker_->lock);
+  if (!channel_.endpoint_ || library.ep_query(channel_.endpoint_, &attributes) != ucx::kOk) {
+    return false;
+  }
+  return std::any_of(transports, transports + std::min(attributes.count, kMostTransports),
+                     [](const auto& one) { return ucx::is_rdma_transport(one.name); });
+}
+
+bool UcxRma::is_quiet() const {
+  SpinGuard guard(worker_->lock);
+  return requests_->count == 0;
+}
+
+Result<ucx::RemoteKey> UcxRma::unpack(const Bytes& key) {
+  ucx::RemoteKey unpacked = nullptr;
+  SpinGuard guard(worker_->lock);
+  if (!channel_.endpoint_) return error(OH_ERR_PEER_LOST, "the link has ended");
+  ucx::Code code = worker_->library().rkey_unpack(channel_.endpoint_, key.data(), &unpacked);
+  if (code == ucx::kOk) return unpacked;
+  return worker_->library().failure(code, ucx::symbol::rkey_unpack,
+                                    strf("a key of %zu bytes", key.size()));
+}
+
+void UcxRma::destroy(ucx::RemoteKey key) {
+  SpinGuard guard(worker_->lock);
+  worker_->library().rkey_destroy(key);
+}
+
+bool UcxRma::move(const std::shared_ptr<RmaFlight>& flight, const Piece& piece, bool put) {
+  SpinGuard guard(worker_->lock);
+  if (!channel_.endpoint_ || !channel_.why_broken_.empty()) {
+    flight->code = ucx::kCanceled;
+    return true;
+  }
+  Requests& requests = *requests_;
+  if (requests.count >= kMostRequests || requests.bytes >= kMostBytes) return false;
+  if (requests.free.empty()) {
+    requests.tickets.push_back(std::make_unique<Ticket>());
+    requests.free.push_back(requests.tickets.back().get());
+  }
+  Ticket* ticket = requests.free.back();
+  ucx::RequestParam param;
+  param.attributes =
+      ucx::RequestParam::kCallback | ucx::RequestParam::kUserData | ucx::RequestParam::kMemoryType;
+  param.callback.send = on_moved;
+  param.user_data = ticket;
+  const ucx::Library& library = worker_->library();
+  ucx::StatusPointer pointer = put ? library.put(channel_.endpoint_, piece.local, piece.size,
+                                                 piece.remote, piece.key, &param)
+                                   : library.get(channel_.endpoint_, piece.local, piece.size,
+                                                 piece.remote, piece.key, &param);
+  if (!pointer) return true;
+  if (ucx::is_error(pointer)) {
+    flight->code = ucx::code_of(pointer);
+    channel_.break_off(library.failure(flight->code, flight->call, "").text());
+    return true;
+  }
+  requests.free.pop_back();
+  *ticket = {requests_, flight, piece.size};
+  ++requests.count;
+  requests.bytes += piece.size;
+  if (flight->requests++ == 0) flight->over.store(false, std::memory_order_relaxed);
+  worker_->note_held(1);
+  return true;
+}
+
+void UcxRma::on_moved(void* request, ucx::Code code, void* context) {
+  auto* ticket = static_cast<Ticket*>(context);
+  std::shared_ptr<Requests> requests = std::move(ticket->owner);
+  std::shared_ptr<RmaFlight> flight = std::move(ticket->flight);
+  UcxWorker& worker = flight->worker;
+  worker.library().request_free(request);
+  --requests->count;
+  requests->bytes -= ticket->size;
+  requests->free.push_back(ticket);
+  if (code != ucx::kOk && flight->code == ucx::kOk) flight->code = code;
+  // release: what a get has brought is there.
+  if (--flight->requests == 0) flight->over.store(true, std::memory_order_release);
+  worker.note_held(-1);
+  worker.note_arrival();
+}
+
+std::shared_ptr<Flight> UcxRma::flush() {
+  auto flight = std::make_shared<Flight>(*worker_, ucx::symbol::ep_flush);
+  SpinGuard guard(worker_->lock);
+  if (!channel_.endpoint_ || !channel_.why_broken_.empty()) {
+    return UcxChannel::begin(std::move(flight), reinterpret_cast<void*>(intptr_t{ucx::kCanceled}));
+  }
+  ucx::RequestParam param;
+  param.attributes = ucx::RequestParam::kCallback | ucx::RequestParam::kUserData;
+  param.callback.send = UcxChannel::on_flight_over;
+  param.user_data = flight.get();
+  ucx::StatusPointer pointer = worker_->library().ep_flush(channel_.endpoint_, &param);
+  return UcxChannel::begin(std::move(flight), pointer);
+}
+
+}  // namespace oh

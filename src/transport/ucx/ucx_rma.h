@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// UCX's remote memory access: memory of ours that peers reach by a key, and puts and gets by keys
+// of theirs, straight from and to the user's memory.
+//
+//   owner: UcxMapping ──▶ key() ──▶ initiator: UcxRma::unpack() ──▶ put() | get() ──▶ flush()
+//
+// A put is through with our memory when its flight is over; it has come when a flush that was begun
+// behind it is.
+//
+// Threading: UcxMapping: any thread. UcxRma: guarded by the peer's lock; what UCX calls is guarded
+// by the worker's.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/ucx/ucx_channel.h"
+
+namespace oh {
+
+class UcxMapping {
+ public:
+  static Result<std::shared_ptr<UcxMapping>> create(const UcxContext& context, uint8_t* base,
+                                                    uint64_t length);
+  ~UcxMapping();
+  UcxMapping(const UcxMapping&) = delete;
+  UcxMapping& operator=(const UcxMapping&) = delete;
+
+  // As peers get it.
+  const Bytes& key() const { return key_; }
+
+ private:
+  explicit UcxMapping(const UcxContext& context) : context_(context) {}
+
+  const UcxContext& context_;
+  ucx::Memory memory_ = nullptr;
+  Bytes key_;
+};
+
+// What UCX has in its hands of one operation, in any number of requests: over whenever there are
+// none.
+struct RmaFlight : Flight {
+  RmaFlight(UcxWorker& of, const char* by) : Flight(of, by) { over.store(true); }
+  uint32_t requests = 0;  // guarded by the worker's lock
+};
+
+class UcxRma {
+ public:
+  explicit UcxRma(UcxChannel& channel);
+  // Whether a card does it, as far as UCX tells. Else UCX emulates it by active messages, and
+  // aborts the process when a peer dies in the middle of them.
+  bool is_by_card() const;
+  UcxRma(const UcxRma&) = delete;
+  UcxRma& operator=(const UcxRma&) = delete;
+
+  // Of one call to put() or get().
+  static constexpr uint64_t kMostAtOnce = 1 << 20;
+  Result<ucx::RemoteKey> unpack(const Bytes& key);
+  // Of a key that no request of UCX's uses any more.
+  void destroy(ucx::RemoteKey key);
+  // Whether UCX has no request at all.
+  bool is_quiet() const;
+
+  struct Piece {
+    uint8_t* local;
+    uint64_t size;
+    uint64_t remote;  // address in its owner
+    ucx::RemoteKey key;
+  };
+  // On behalf of `flight`, whose code tells of a failure, which breaks the link. UCX queues without
+  // bound: false when it is to be given no more now.
+  bool put(const std::shared_ptr<RmaFlight>& flight, const Piece& piece) {
+    return move(flight, piece, /*put=*/true);
+  }
+  bool get(const std::shared_ptr<RmaFlight>& flight, const Piece& piece) {
+    return move(flight, piece, /*put=*/false);
+  }
+  // Over when all puts before it are visible at the other side.
+  std::shared_ptr<Flight> flush();
+
+  UcxChannel& channel() { return channel_; }
+
+ private:
+  struct Requests;
+  // One of UCX's requests; they are used again and again.
+  struct Ticket {
+    std::shared_ptr<Requests> owner;  // while UCX has it
+    std::shared_ptr<RmaFlight> flight;
+    uint64_t size = 0;
+  };
+  // Outlives the channel where UCX does not let go.
+  struct Requests {
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+    std::vector<std::unique_ptr<Ticket>> tickets;
+    std::vector<Ticket*> free;
+  };
+
+  bool move(const std::shared_ptr<RmaFlight>& flight, const Piece& piece, bool put);
+  static void on_moved(void* request, ucx::Code code, void* context);
+
+  UcxChannel& channel_;
+  std::shared_ptr<UcxWorker> worker_;
+  std::shared_ptr<Requests> requests_;  // guarded by the worker's lock
+};
+
+}  // namespace oh

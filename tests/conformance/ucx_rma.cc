@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Regions and peers that go away while UCX's remote memory access is at them. None dies: where UCX
+// emulates it, that takes the other side with it (docs/transports/ucx.md).
+#include <thread>
+
+#include "capi/handles.h"
+#include "conformance/faults.h"
+
+namespace conformance {
+namespace {
+
+class UcxRma : public Faults {
+ protected:
+  static void expect_untouched(Buffer& buffer) {
+    onehop::Bytes bytes = buffer.bytes();
+    for (size_t i = 0; i < buffer.size(); ++i) {
+      ASSERT_EQ(bytes[i], 0xee) << "byte " << i << " of a region that was deregistered";
+    }
+  }
+  // What is on its way still comes: until nothing has for a while.
+  static void progress_until_quiet(Side& side) {
+    for (int quiet = 0; quiet < 2000; ++quiet) {
+      if (side.endpoint().get()->endpoint->progress()) quiet = 0;
+      std::this_thread::yield();
+    }
+  }
+};
+
+TEST_P(UcxRma, ARegionIsDeregisteredInTheMiddle) {
+  run(
+      [&](Side& side) {
+        Buffer buffer = side.buffer(kLarge);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        volatile const uint8_t* first = buffer.data();
+        while (*first == 0) side.endpoint().progress();
+        region.deregister(20s);
+        buffer.poison();
+        side.hear_number();
+        progress_until_quiet(side);
+        expect_untouched(buffer);
+        // The link goes on.
+        onehop::Region again = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(again.descriptor());
+        side.peer().wait_signal(1, 1, 20s);
+        EXPECT_TRUE(buffer.holds(2, buffer.size()));
+      },
+      [&](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer buffer = side.buffer(kLarge);
+        buffer.fill(1);
+        buffer.data()[0] = 1;
+        oh_status status = OH_OK;
+        while (status == OH_OK) {
+          status = status_of([&] { side.peer().put(buffer.data(), remote, 0, kLarge).wait(20s); });
+        }
+        EXPECT_EQ(status, OH_ERR_RETIRED);
+        side.tell_number(0);
+        onehop::RemoteRegion again = side.peer().attach(side.hear());
+        buffer.fill(2);
+        onehop::Request put = side.peer().put(buffer.data(), again, 0, kLarge);
+        side.peer().signal(1);
+        put.wait(20s);
+      });
+}
+
+// What UCX has at the deadline is in doubt until the owner goes on; what it has not been given
+// is not sent.
+TEST_P(UcxRma, AnOwnerStopsInTheMiddle) {
+  run(
+      [&](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer buffer = side.buffer(kLarge);
+        buffer.fill(1);
+        side.peer().put(buffer.data(), remote, 0, 1).wait(20s);  // the key is here
+        trap().strike(side.other_process(), SIGSTOP);
+        await_stopped(side.other_process());
+        Buffer answer = side.buffer(1 << 20);
+        onehop::Request get = side.peer().get(answer.data(), remote, 0, answer.size());
+        EXPECT_EQ(status_of([&] { get.wait(20ms); }), OH_ERR_IN_DOUBT);
+        onehop::Request put = side.peer().put(buffer.data(), remote, 0, kLarge);
+        EXPECT_EQ(status_of([&] { put.wait(50ms); }), OH_ERR_IN_DOUBT);
+        // There is no room for it.
+        onehop::Request waiting = side.peer().get(buffer.data(), remote, 0, kLarge);
+        EXPECT_EQ(status_of([&] { waiting.wait(20ms); }), OH_ERR_TIMEOUT);
+        EXPECT_TRUE(waiting.buffer_released());
+        EXPECT_FALSE(put.buffer_released());
+        EXPECT_FALSE(get.buffer_released());
+        kill(side.other_process(), SIGCONT);
+        while (!put.buffer_released() || !get.buffer_released()) side.endpoint().progress();
+        buffer.fill(2);
+        onehop::Request again = side.peer().put(buffer.data(), remote, 0, kLarge);
+        side.peer().signal(1);
+        again.wait(20s);
+        side.tell_number(0);
+      },
+      [&](Side& side) {
+        Buffer buffer = side.buffer(kLarge);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        side.peer().wait_signal(1, 1, 40s);
+        EXPECT_TRUE(buffer.holds(2, buffer.size()));
+        side.hear_number();
+      });
+}
+
+// No key of what is not there; who asks twice does not keep to the protocol.
+TEST_P(UcxRma, KeysOfRegionsThatAreNotThere) {
+  run(
+      [&](Side& side) {
+        oh::Peer& peer = *side.peer().get()->peer;
+        auto state_of = [&](const oh::RemoteTarget& target) {
+          oh::PairGuard guard(peer.pair());
+          return peer.keys().find(target.index, target.version)->state;
+        };
+        oh::RemoteTarget target;
+        target.index = 5;
+        target.version = 77;
+        peer.attach_key(target);
+        while (state_of(target) == oh::RemoteKey::State::kAsked) side.endpoint().progress();
+        EXPECT_EQ(state_of(target), oh::RemoteKey::State::kRefused);
+        peer.detach_key(target);
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        uint64_t word = 1;
+        side.peer().put(&word, remote, 0, sizeof(word)).wait(20s);
+        {
+          oh::PairGuard guard(peer.pair());
+          oh::Frame frame;
+          frame.type = oh::FrameType::kKeyWanted;
+          frame.region = remote.get()->attached->target.index;
+          frame.tag = remote.get()->attached->target.version;
+          peer.pair().send(frame);
+        }
+        EXPECT_EQ(status_of([&] { side.peer().wait_signal(1, 1, 20s); }), OH_ERR_PEER_LOST);
+        side.sync();
+      },
+      [&](Side& side) {
+        uint64_t word = 0;
+        onehop::Region region = side.endpoint().register_memory(&word, sizeof(word));
+        side.tell(region.descriptor());
+        EXPECT_EQ(status_of([&] { side.peer().wait_signal(1, 1, 20s); }), OH_ERR_PROTOCOL);
+        region.deregister(20s);
+        EXPECT_EQ(word, 1u);
+        side.sync();
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(Rma, UcxRma, ::testing::ValuesIn(rma_kinds()), name_of);
+
+}  // namespace
+}  // namespace conformance
