@@ -2,6 +2,7 @@
 //
 // Batches: many blocks by one call. Blocks lie apart, with poisoned gaps between them that must
 // stay as they are; as lists, the target has them in the opposite order, so nothing can be joined.
+#include <cstring>
 #include <optional>
 
 #include "payload.h"
@@ -12,7 +13,10 @@ namespace {
 
 constexpr size_t kParts = 4;
 
-bool puts(const Spec& spec) { return spec.mode == Mode::kPut || spec.mode == Mode::kPutPrepared; }
+bool is_bulk(const Spec& spec) { return spec.mode == Mode::kBulk; }
+bool puts(const Spec& spec) {
+  return spec.mode == Mode::kPut || spec.mode == Mode::kPutPrepared || is_bulk(spec);
+}
 bool is_prepared(const Spec& spec) {
   return spec.mode == Mode::kPutPrepared || spec.mode == Mode::kGetPrepared;
 }
@@ -133,6 +137,37 @@ class Batch {
   std::optional<onehop::PreparedBatch> prepared_;
 };
 
+// All blocks as one message, until the other side has put them where they belong: what a program
+// does that has no batches.
+class Bulk {
+ public:
+  Bulk(Side& side, const Spec& spec)
+      : side_(side), spec_(spec), message_(side, spec, spec.blocks * spec.size) {}
+
+  oh_path send(Blocks& blocks) {
+    for (size_t b = 0; b < spec_.blocks; ++b) {
+      std::memcpy(message_.data() + b * spec_.size, blocks.block(b, false), spec_.size);
+    }
+    onehop::Request sent = side_.peer().isend(message_.data(), message_.size(), kDataTag);
+    uint8_t answer = 0;
+    side_.peer().recv(&answer, sizeof(answer), kControlTag);
+    return sent.wait().path;
+  }
+  void receive(Blocks& blocks) {
+    side_.peer().recv(message_.data(), message_.size(), kDataTag);
+    for (size_t b = 0; b < spec_.blocks; ++b) {
+      std::memcpy(blocks.block(b, true), message_.data() + b * spec_.size, spec_.size);
+    }
+    const uint8_t answer = 1;
+    side_.peer().send(&answer, sizeof(answer), kControlTag);
+  }
+
+ private:
+  Side& side_;
+  const Spec& spec_;
+  Buffer message_;
+};
+
 // Posts what has moved already, but little of it.
 void post_first_bytes(Batch batch, uint64_t count, Outcome* outcome) {
   for (uint64_t i = 0; i < count; ++i) {
@@ -153,6 +188,7 @@ void initiate(Side& side, const Spec& spec, Blocks& blocks, const onehop::Remote
     blocks.memory().publish();
   }
   Batch batch(side, spec, remote, blocks.description());
+  Bulk bulk(side, spec);
   side.sync();
   for (uint64_t i = 0; i < count; ++i) {
     if (put && spec.stamped) {
@@ -161,7 +197,7 @@ void initiate(Side& side, const Spec& spec, Blocks& blocks, const onehop::Remote
                     blocks.block(spec.blocks / 2, false));
     }
     auto start = Clock::now();
-    outcome->path = batch.start().wait().path;
+    outcome->path = is_bulk(spec) ? bulk.send(blocks) : batch.start().wait().path;
     double us = microseconds(start, Clock::now());
     if (part.begin + i < spec.warmup) continue;
     outcome->samples_us.push_back(us);
@@ -185,7 +221,9 @@ void answer(Side& side, const Spec& spec, Blocks& blocks, const Part& part, Outc
     maybe_corrupt(spec, part.number + 1 == kParts, blocks.block(spec.blocks / 2, true));
     blocks.memory().publish();
   }
+  Bulk bulk(side, spec);
   side.sync();
+  for (uint64_t i = 0; is_bulk(spec) && i < count; ++i) bulk.receive(blocks);
   side.sync();
   if (!put || count == 0) return;
   outcome->wrong += blocks.check(part.number, spec.stamped ? count - 1 : 0, true);

@@ -26,7 +26,8 @@ void bind_records(nb::module_& module) {
       .value("GRAPH_PUT", Mode::kGraphPut)
       .value("KERNEL", Mode::kKernel)
       .value("KERNEL_SINGLE", Mode::kKernelSingle)
-      .value("KERNEL_PUT", Mode::kKernelPut);
+      .value("KERNEL_PUT", Mode::kKernelPut)
+      .value("BULK", Mode::kBulk);
   nb::enum_<Memory>(module, "Memory", "Whose memory a row's bytes are in.")
       .value("HOST", Memory::kHost)
       .value("PINNED", Memory::kPinned)

@@ -34,6 +34,7 @@ enum class Mode {
   kKernel,        // send and recv within a kernel
   kKernelSingle,  // the same, the sender polling in the receiver's memory
   kKernelPut,     // put and signal within a kernel of 8 blocks
+  kBulk,          // batch, for comparison: gathered, sent as one message, and scattered
 };
 
 struct Spec {

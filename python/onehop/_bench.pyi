@@ -39,6 +39,8 @@ class Mode(enum.Enum):
 
     KERNEL_PUT = 13
 
+    BULK = 14
+
 class Memory(enum.Enum):
     """Whose memory a row's bytes are in."""
 

@@ -150,6 +150,14 @@ def test_batch(api: str, strided: bool) -> None:
         assert row["mode"].endswith("_strided") == strided
 
 
+def test_batch_in_bulk() -> None:
+    (row,) = rows("batch", "--sizes", "4K", "--blocks", "9", "--iters", "4", "--mode", "bulk")
+    assert (row["mode"], row["blocks"], row["wrong"]) == ("bulk", 9, 0)
+    refused = run("batch", "--api", "python", "--mode", "bulk")
+    assert refused.returncode == 2
+    assert "with --api c only" in refused.stderr
+
+
 def test_setup() -> None:
     done = rows("setup", "--iters", "5", "--peers", "3")
     assert [row["mode"] for row in done] == ["endpoint", "connect", "first", "further"]

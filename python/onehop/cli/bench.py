@@ -125,7 +125,7 @@ def bandwidth(
 
 @bench.command()
 @options.sizes("4K,16K,64K")
-@options.modes("put", "get", "put_prepared", "get_prepared")
+@options.modes("put", "get", "put_prepared", "get_prepared", "bulk")
 @options.buffers
 @click.option(
     "--blocks", type=click.IntRange(1), default=1000, show_default=True, help="Blocks of a batch."
@@ -140,7 +140,12 @@ def batch(
     strided: bool,
     **common: Any,
 ) -> None:
-    """Many blocks by one call; they lie apart, and what is between them must stay as it is."""
+    """Many blocks by one call; they lie apart, and what is between them must stay as it is.
+
+    bulk: what they are compared with: gathered, sent as one message, and scattered.
+    """
+    if "bulk" in modes and (common["api"] != "c" or common["memory"] != HOST):
+        raise click.UsageError("--mode bulk is of host memory, with --api c only")
     run(
         [
             _job(

@@ -26,6 +26,7 @@ _MODES = {
     "kernel_single": _bench.Mode.KERNEL_SINGLE,
     "kernel_put": _bench.Mode.KERNEL_PUT,
     "put_prepared": _bench.Mode.PUT_PREPARED,
+    "bulk": _bench.Mode.BULK,
     "get_prepared": _bench.Mode.GET_PREPARED,
     # Floors and NCCL are asked for the same.
     "memcpy": _bench.Mode.SENDRECV,
