@@ -58,6 +58,23 @@ OH_API oh_status oh_endpoint_progress(oh_endpoint* endpoint);
  * Memory that is used again is shown again.
  */
 OH_API oh_status oh_endpoint_trim(oh_endpoint* endpoint);
+
+/* Buffers of one size that transfers with other hosts take turns with. */
+typedef enum oh_pool {
+  OH_POOL_PIPELINE = 0, /* host memory on its way to UCX (ONEHOP_PIPELINE_*) */
+  OH_POOL_STAGING = 1   /* device memory, on its way out and in (ONEHOP_STAGING_*) */
+} oh_pool;
+typedef struct oh_pool_stats {
+  size_t struct_size;
+  uint64_t buffer_size; /* bytes */
+  uint64_t limit;       /* buffers that may be made */
+  uint64_t buffers;     /* made so far */
+  uint64_t in_use;      /* now */
+  uint64_t peak;        /* most that were in use at once */
+  uint64_t shortages;   /* times that a link or a message had to wait for one */
+} oh_pool_stats;
+/* All zero where the endpoint has no such pool (yet): without a link over UCX, or a GPU. */
+OH_API oh_status oh_endpoint_get_pool(oh_endpoint* endpoint, oh_pool pool, oh_pool_stats* stats);
 /* Starts the endpoint's progress thread, if it does not run. */
 OH_API oh_status oh_endpoint_start_progress(oh_endpoint* endpoint);
 /*

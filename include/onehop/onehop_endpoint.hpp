@@ -30,6 +30,11 @@ class EndpointView {
   void progress() { check(oh_endpoint_progress(get())); }
   // Takes back device memory that peers were shown: a free of it takes effect at once.
   void trim() { check(oh_endpoint_trim(get())); }
+  oh_pool_stats pool(oh_pool which) const {
+    auto stats = detail::sized<oh_pool_stats>();
+    check(oh_endpoint_get_pool(get(), which, &stats));
+    return stats;
+  }
 
   // From whichever peer sends first.
   Message recv(void* data, size_t capacity, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,

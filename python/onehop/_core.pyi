@@ -735,6 +735,12 @@ class Endpoint:
         Memory that is used again is shown again.
         """
 
+    def pools(self) -> dict[str, onehop.records.PoolStats]:
+        """
+        Counters of the pools of buffers that transfers with other hosts take turns with: "pipeline", host memory
+        on its way to UCX, and "staging", device memory. All zero without a link over UCX, or a GPU.
+        """
+
     def notifications(self) -> list[tuple[int, bytes]]:
         """
         The notifications that have come since the last call, oldest first: their source (see Message.source)

@@ -26,6 +26,7 @@ __all__ = [
     "Paths",
     "PeerInfo",
     "PeerStats",
+    "PoolStats",
     "StreamInfo",
     "Topology",
     "Transport",
@@ -159,6 +160,20 @@ class PeerStats:
     cancelled: int
     stream_put: int  # long messages of streams and kernels, straight into their receive
     stream_staged: int  # through chunks, slower: the receive's memory was not mapped here (yet)
+    packed: int  # blocks and the like that travelled with others over UCX
+    deferred: int  # times that something waited for room: for a buffer, or in UCX
+
+
+@dataclass(frozen=True)
+class PoolStats:
+    """Counters of a pool of buffers that transfers with other hosts take turns with."""
+
+    buffer_size: int  # bytes
+    limit: int  # buffers that may be made
+    buffers: int  # made so far
+    in_use: int  # now
+    peak: int  # most that were in use at once
+    shortages: int  # times that a link or a message had to wait for one
 
 
 @dataclass(frozen=True)

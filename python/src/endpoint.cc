@@ -214,6 +214,12 @@ void bind_endpoint(nb::module_& module) {
           "Takes back from all peers the device memory that they were shown and that no Region "
           "stands for,\nso that a free of it takes effect at once; without it that takes up to 100 "
           "ms after the free.\nMemory that is used again is shown again.")
+      .def(
+          "pools", [](PyEndpoint& self) { return pools(self.context->endpoint()); },
+          nb::sig("def pools(self) -> dict[str, onehop.records.PoolStats]"),
+          "Counters of the pools of buffers that transfers with other hosts take turns with: "
+          "\"pipeline\", host memory\non its way to UCX, and \"staging\", device memory. All zero "
+          "without a link over UCX, or a GPU.")
       .def("notifications", notifications,
            nb::sig("def notifications(self) -> list[tuple[int, bytes]]"),
            "The notifications that have come since the last call, oldest first: their source (see "

@@ -40,6 +40,7 @@ void bind_shared(nb::module_& module);
 // Rows of the C API as objects of onehop.records.
 nb::object peer_info(Link& link);
 nb::object peer_stats(Link& link);
+nb::dict pools(const EndpointView& endpoint);
 nb::object peer_paths(Link& link);
 nb::object peer_stream_info(Link& link);
 

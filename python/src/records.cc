@@ -105,7 +105,19 @@ nb::object peer_stats(Link& link) {
                              counters(stats.received_operations, stats.received_bytes),
                              stats.unexpected, stats.out_of_credit, stats.adverts_used,
                              stats.back_pressure, stats.timeouts, stats.cancelled, stats.stream_put,
-                             stats.stream_staged);
+                             stats.stream_staged, stats.packed, stats.deferred);
+}
+
+nb::dict pools(const EndpointView& endpoint) {
+  nb::object type = record("PoolStats");
+  nb::dict all;
+  for (auto [name, which] :
+       {std::pair("pipeline", OH_POOL_PIPELINE), {"staging", OH_POOL_STAGING}}) {
+    const oh_pool_stats stats = endpoint.pool(which);
+    all[name] = type(stats.buffer_size, stats.limit, stats.buffers, stats.in_use, stats.peak,
+                     stats.shortages);
+  }
+  return all;
 }
 
 nb::object peer_stream_info(Link& link) {

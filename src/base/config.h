@@ -51,6 +51,10 @@ struct Config {
   int64_t stream_blocks = 0;
   int64_t stream_share = 0;
   int64_t ucx_chunk = 0;
+  int64_t pipeline_buffer = 0;
+  int64_t pipeline_buffers = 0;
+  int64_t pipeline_window = 0;
+  int64_t pipeline_depth = 0;
   int64_t staging_buffer = 0;
   int64_t staging_buffers = 0;
   int64_t staging_depth = 0;

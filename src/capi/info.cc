@@ -119,6 +119,26 @@ oh_status oh_peer_get_stats(oh_peer* peer, oh_peer_stats* stats) {
   value.cancelled = found.cancelled;
   value.stream_put = found.stream_put;
   value.stream_staged = found.stream_staged;
+  value.packed = found.packed;
+  value.deferred = found.deferred;
+  return report(write_out(value, stats));
+}
+
+oh_status oh_endpoint_get_pool(oh_endpoint* endpoint, oh_pool pool, oh_pool_stats* stats) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(stats);
+  if (pool != OH_POOL_PIPELINE && pool != OH_POOL_STAGING) {
+    return report(error(OH_ERR_INVALID, "there is no pool %d", static_cast<int>(pool)));
+  }
+  const Endpoint& of = *endpoint->endpoint;
+  const PoolStats found = pool == OH_POOL_STAGING ? of.staging_stats() : of.pipeline_stats();
+  oh_pool_stats value{};
+  value.buffer_size = found.size;
+  value.limit = found.limit;
+  value.buffers = found.buffers;
+  value.in_use = found.in_use;
+  value.peak = found.peak;
+  value.shortages = found.shortages;
   return report(write_out(value, stats));
 }
 

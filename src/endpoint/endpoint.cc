@@ -237,7 +237,7 @@ Result<std::shared_ptr<Peer>> Endpoint::accept(Deadline deadline) {
 // ---- UCX --------------------------------------------------------------------------------------
 
 // Links may be held for longer than their endpoint.
-class Endpoint::Ear final : public UcxListener {
+class Endpoint::Ear final : public UcxListener, public std::enable_shared_from_this<Ear> {
  public:
   Ear(std::weak_ptr<Endpoint> endpoint, std::shared_ptr<Node> node)
       : endpoint_(std::move(endpoint)), node_(std::move(node)) {}
@@ -251,6 +251,14 @@ class Endpoint::Ear final : public UcxListener {
       if (endpoint) endpoint->for_each_peer([](Peer& peer) { peer.progress(nullptr); });
     });
   }
+  void on_room() override {
+    if (told_of_room_.exchange(true)) return;
+    node_->watcher().post_at(0, [weak = weak_from_this(), of = endpoint_] {
+      if (std::shared_ptr<Ear> self = weak.lock()) self->told_of_room_.store(false);
+      std::shared_ptr<Endpoint> endpoint = of.lock();
+      if (endpoint) endpoint->for_each_peer([](Peer& peer) { peer.progress(nullptr); });
+    });
+  }
   void count_polled(int change) override {
     if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock()) endpoint->count_polled(change);
   }
@@ -258,7 +266,16 @@ class Endpoint::Ear final : public UcxListener {
  private:
   std::weak_ptr<Endpoint> endpoint_;
   std::shared_ptr<Node> node_;
+  std::atomic<bool> told_of_room_{false};
 };
+
+namespace {
+UcxPoolLimits pool_limits(const Config& config) {
+  return {
+      static_cast<size_t>(config.pipeline_buffer), static_cast<uint32_t>(config.pipeline_buffers),
+      static_cast<uint32_t>(config.pipeline_window), static_cast<uint32_t>(config.pipeline_depth)};
+}
+}  // namespace
 
 Result<std::shared_ptr<UcxWorker>> Endpoint::ucx_worker() {
   MutexLock lock(ucx_mutex_);
@@ -266,9 +283,9 @@ Result<std::shared_ptr<UcxWorker>> Endpoint::ucx_worker() {
     if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint is closed");
     const bool rma = uses_rma(rma_use(config_.ucx_rma), ucx::has_rdma());
     OH_ASSIGN_OR_RETURN(const UcxContext* context, UcxContext::get(config_.ucx_library, rma));
-    OH_ASSIGN_OR_RETURN(
-        std::shared_ptr<UcxWorker> worker,
-        UcxWorker::create(*context, std::make_shared<Ear>(weak_from_this(), node_)));
+    OH_ASSIGN_OR_RETURN(std::shared_ptr<UcxWorker> worker,
+                        UcxWorker::create(*context, pool_limits(config_),
+                                          std::make_shared<Ear>(weak_from_this(), node_)));
     auto watch = std::make_shared<UcxWatch>(node_, std::move(worker), [weak = weak_from_this()] {
       std::shared_ptr<Endpoint> endpoint = weak.lock();
       return endpoint && endpoint->poll_peers();
@@ -278,6 +295,11 @@ Result<std::shared_ptr<UcxWorker>> Endpoint::ucx_worker() {
     ucx_.store(ucx_watch_.get(), std::memory_order_release);
   }
   return ucx_watch_->shared_worker();
+}
+
+PoolStats Endpoint::pipeline_stats() const {
+  UcxWatch* ucx = ucx_.load(std::memory_order_acquire);
+  return ucx ? ucx->worker().pool().stats() : PoolStats{};
 }
 
 // ---- Segments made ahead ----------------------------------------------------------------------

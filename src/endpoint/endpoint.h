@@ -111,6 +111,9 @@ class Endpoint final : public Acceptor,
   const std::shared_ptr<Worker>& worker() const { return worker_; }
   // Null: for host memory only.
   const std::shared_ptr<StagingPool>& staging() const { return staging_; }
+  // Of the pools that transfers with other hosts use; all zero where there is none.
+  PoolStats staging_stats() const { return staging_ ? staging_->stats() : PoolStats{}; }
+  PoolStats pipeline_stats() const;
   // Near which NUMA node its threads and memory are to be; -1: anywhere.
   int numa_node() const { return gpu_ && config_.numa == "auto" ? gpu_->facts().numa : -1; }
   // Finds out where a request's memory is, and what it has to wait for. Before it is posted.

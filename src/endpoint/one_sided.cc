@@ -11,8 +11,6 @@
 namespace oh {
 namespace {
 
-constexpr size_t kFramesAtOnce = 32;
-
 // While it exists, the owner of the region waits before it says that the region is gone.
 class AccessGuard {
  public:
@@ -134,7 +132,10 @@ void OneSided::post(Request* request, const RemoteTarget& target, BlockList bloc
                     const ByteView* notify) {
   Operation& operation = enqueue(request, target, std::move(blocks), notify);
   operation.missing = request->size;
-  progress();
+  if (pair_.ucx && operation.kind == OpKind::kGet) {
+    pair_.ucx->await_answers(operation.op, &operation);
+  }
+  take_turn(kPostedAtOnce);
 }
 
 void OneSided::post_notification(Request* request, ByteView bytes) {
@@ -145,7 +146,7 @@ void OneSided::post_notification(Request* request, ByteView bytes) {
   operation->bytes.assign(bytes.begin(), bytes.end());
   request->phase = Phase::kQueued;
   queue_.push_back(std::move(operation));
-  progress();
+  take_turn(kPostedAtOnce);
 }
 
 void OneSided::signal(uint32_t slot, uint64_t count) {
@@ -161,7 +162,16 @@ void OneSided::signal(uint32_t slot, uint64_t count) {
   operation->slot = slot;
   operation->count = count;
   queue_.push_back(std::move(operation));
-  progress();
+  take_turn(kPostedAtOnce);
+}
+
+// So many buffers of UCX's may be filled.
+bool OneSided::take_turn(size_t buffers) {
+  if (!pair_.ucx) return push_all();
+  pair_.ucx->begin_turn(buffers);
+  const bool any = push_all();
+  pair_.ucx->end_turn();
+  return any;
 }
 
 // Puts on the wire, or into UCX's hands, what waits for that.
@@ -213,20 +223,21 @@ bool OneSided::push_operation(Operation& operation) {
 }
 
 bool OneSided::push_put(Operation& operation) {
-  for (size_t i = 0; i < kFramesAtOnce && operation.block < operation.blocks.size(); ++i) {
+  for (size_t i = 0; i < frames_at_once() && operation.block < operation.blocks.size(); ++i) {
     const Block& block = operation.blocks[operation.block];
+    const uint64_t left = block.size - operation.offset;
+    const bool last = operation.block + 1 == operation.blocks.size();
     Frame frame;
     frame.op = operation.op;
     frame.payload = block.local + operation.offset;
-    frame.payload_size =
-        std::min<uint64_t>(block.size - operation.offset, pair_.channel->part_of(block.size));
+    frame.payload_size = part_of(block.size, left);
+    frame.more = !last || frame.payload_size < left || queue_.size() > 1;
     if (operation.offset == 0) {
       frame.type = FrameType::kPut;
       frame.region = operation.region;
       frame.tag = operation.version;
       frame.address = block.remote_offset;
       frame.length = block.size;
-      bool last = operation.block + 1 == operation.blocks.size();
       frame.flags = last ? kFlush : 0;
     } else {
       frame.type = FrameType::kData;
@@ -243,9 +254,10 @@ bool OneSided::push_put(Operation& operation) {
 }
 
 bool OneSided::push_get(Operation& operation) {
-  for (size_t i = 0; i < kFramesAtOnce && operation.block < operation.blocks.size(); ++i) {
+  for (size_t i = 0; i < frames_at_once() && operation.block < operation.blocks.size(); ++i) {
     const Block& block = operation.blocks[operation.block];
     Frame frame;
+    frame.more = operation.block + 1 < operation.blocks.size() || queue_.size() > 1;
     frame.type = FrameType::kGet;
     frame.op = operation.op;
     frame.region = operation.region;
@@ -283,6 +295,7 @@ OneSided::Operation* OneSided::find(uint64_t op) {
 }
 
 void OneSided::end(Operation* operation, Status status) {
+  if (pair_.ucx && operation->kind == OpKind::kGet) pair_.ucx->take_back(operation->op);
   if (Request* request = std::exchange(operation->request, nullptr)) {
     request->path = operation->by_slots ? operation->path : pair_.path;
     if (status.ok()) request->nbytes = request->size;
@@ -305,7 +318,7 @@ Status OneSided::on_reply(const Frame& frame) {
                  pair_.name.c_str());
   }
   const Block& block = operation->blocks[frame.number];
-  frame.copy_payload(block.local + frame.address, block.size);
+  if (!frame.placed) frame.copy_payload(block.local + frame.address, block.size);
   operation->missing -= frame.payload_size;
   if (operation->missing == 0) end(operation, {});
   return {};

@@ -78,7 +78,7 @@ class OneSidedHost {
 };
 
 // An operation of ours that travels as messages, or block by block through transfer slots.
-struct OneSidedOperation {
+struct OneSidedOperation final : UcxSink {
   OpKind kind;
   uint64_t op = 0;  // name of the request, to find it again
   Request* request = nullptr;
@@ -108,6 +108,11 @@ struct OneSidedOperation {
   oh_path path = OH_PATH_NONE;
 
   bool begun() const { return block > 0 || offset > 0; }
+  // Of what answers a get.
+  uint8_t* place_of(uint32_t number, uint64_t at, uint64_t size) const override {
+    bool fits = number < blocks.size() && slice_fits(at, size, blocks[number].size);
+    return fits ? blocks[number].local + at : nullptr;
+  }
 };
 
 class OneSided {
@@ -162,7 +167,7 @@ class OneSided {
   // A notification was collected: its credit goes back.
   void give_back(size_t bytes);
 
-  bool progress();
+  bool progress() { return take_turn(pair_.ucx ? pair_.ucx->depth() : 0); }
   bool idle() const { return queue_.empty() && serving_.empty() && in_rma_ == 0 && keys_.idle(); }
   RemoteKeys& keys() { return keys_; }
   const RemoteKeys& keys() const { return keys_; }
@@ -211,6 +216,15 @@ class OneSided {
     oh_status status = OH_OK;  // of all blocks of this op so far
   };
 
+  // Of a call that posts something, in buffers of UCX's: nobody may make progress for a while.
+  static constexpr size_t kPostedAtOnce = 32;
+  bool take_turn(size_t buffers);
+  bool push_all();
+  // Over UCX the buffers that they are packed into are the bound.
+  size_t frames_at_once() const { return pair_.ucx ? 4096 : 32; }
+  size_t part_of(uint64_t size, uint64_t left) const {
+    return pair_.ucx ? pair_.ucx->part_of_list(left) : std::min(left, pair_.channel->part_of(size));
+  }
   // A new operation at the end of the queue; progress() begins with it.
   Operation& enqueue(Request* request, const RemoteTarget& target, BlockList blocks,
                      const ByteView* notify);

@@ -8,10 +8,9 @@
 namespace oh {
 namespace {
 constexpr size_t kMaxServing = 1 << 20;
-constexpr size_t kFramesAtOnce = 32;
 }  // namespace
 
-bool OneSided::progress() {
+bool OneSided::push_all() {
   turn_ = {};
   bool any = push_queue();
   // What waited for the end of a put goes before anybody hears of that end, and may close the link.
@@ -50,6 +49,8 @@ Status OneSided::on_put(const Frame& frame) {
   arriving_.length = frame.length;
   arriving_.flush = (frame.flags & kFlush) != 0;
   arriving_.status = before;
+  // Its region was valid when it was placed, and all of it is there.
+  if (frame.placed && frame.payload_size == frame.length) return place(frame);
   arriving_.region = host_.find_region(frame.region, frame.tag);
   if (!arriving_.region) {
     arriving_.status = OH_ERR_RETIRED;
@@ -59,6 +60,9 @@ Status OneSided::on_put(const Frame& frame) {
   } else if (!slice_fits(frame.address, frame.length, arriving_.region->length)) {
     arriving_.status = OH_ERR_RANGE;
     arriving_.region.reset();
+  } else if (pair_.ucx && !frame.placed) {
+    const RegionRecord& region = *arriving_.region;
+    pair_.ucx->show({region.index, region.version, region.base, region.length});
   }
   return place(frame);
 }
@@ -74,7 +78,7 @@ Status OneSided::on_data(const Frame& frame) {
 
 // The next bytes of the put that is arriving.
 Status OneSided::place(const Frame& frame) {
-  if (arriving_.region) {
+  if (arriving_.region && !frame.placed) {
     frame.copy_payload(arriving_.region->base + arriving_.position + arriving_.received,
                        arriving_.length);
   }
@@ -114,7 +118,7 @@ Status OneSided::on_get(const Frame& frame) {
 
 // Pushes some of the answer; true when all of it is on the wire.
 bool OneSided::serve(Serving& serving) {
-  for (size_t i = 0; i < kFramesAtOnce && serving.sent < serving.length; ++i) {
+  for (size_t i = 0; i < frames_at_once() && serving.sent < serving.length; ++i) {
     Frame frame;
     frame.type = FrameType::kData;
     frame.flags = kOneSided | kReply;
@@ -122,8 +126,9 @@ bool OneSided::serve(Serving& serving) {
     frame.number = static_cast<uint32_t>(serving.block);
     frame.address = serving.sent;
     frame.payload = serving.region->base + serving.position + serving.sent;
-    frame.payload_size =
-        std::min<uint64_t>(serving.length - serving.sent, pair_.channel->part_of(serving.length));
+    const uint64_t left = serving.length - serving.sent;
+    frame.payload_size = part_of(serving.length, left);
+    frame.more = frame.payload_size < left || serving_.size() > 1;
     if (!pair_.push(frame)) return false;
     serving.sent += frame.payload_size;
   }
@@ -131,6 +136,7 @@ bool OneSided::serve(Serving& serving) {
 }
 
 void OneSided::retire(const RegionRecord& region) {
+  if (pair_.ucx) pair_.ucx->hide(region.version);
   keys_.retire(region);
   if (arriving_.region.get() == &region) {
     arriving_.region.reset();

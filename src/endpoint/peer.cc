@@ -199,6 +199,7 @@ bool Peer::move_devices_on() {
 }
 
 void Peer::update_busy() {
+  if (pair_.ucx && one_sided_.idle()) pair_.ucx->leave_line();
   if (state_.load(std::memory_order_relaxed) != State::kOpen) {
     bool rest = !receiver_.landings().empty() || !crossings_.empty() || transfers_.has_active();
     pair_.busy.store(rest, std::memory_order_relaxed);
@@ -213,7 +214,8 @@ void Peer::update_busy() {
 // Handles what has come, up to a bound, or until the focus has ended.
 bool Peer::drain(Request* focus) {
   size_t count = 0;
-  for (; count < kFramesAtOnce && pair_.has_frames(); ++count) {
+  const size_t most = pair_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;
+  for (; count < most && pair_.has_frames(); ++count) {
     Frame frame;
     Status status = pair_.ring ? pair_.ring->peek(&frame) : pair_.ucx->peek(&frame);
     if (status.ok()) status = handle(frame);

@@ -36,6 +36,7 @@ void Peer::fail_everything(const Status& status, bool dead) {
   // A link that ends well is disconnected behind its goodbye.
   bool ended_well = state_.load(std::memory_order_relaxed) == State::kClosed && sender_.idle() &&
                     receiver_.idle();
+  if (pair_.ucx) pair_.ucx->forbid_all();
   if (pair_.ucx && !ended_well) pair_.ucx->disconnect();
   stream_->abort();
   while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||

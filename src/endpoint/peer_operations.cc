@@ -352,6 +352,10 @@ Stats Peer::stats() {
   {
     PairGuard guard(pair_);
     found = pair_.stats;
+    if (pair_.ucx) {
+      found.packed = pair_.ucx->counts().packed;
+      found.deferred = pair_.ucx->counts().deferred;
+    }
   }
   stream_->add_to(&found);
   return found;

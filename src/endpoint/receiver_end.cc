@@ -61,7 +61,6 @@ bool Receiver::stop(Request* run, const Status& why) {
 }
 
 void Receiver::fail_all(const Status& status) {
-  if (pair_.ucx) pair_.ucx->forbid_all();
   while (Request* request = any_tag_.pop_front()) pair_.finish(*request, status);
   tags_.for_each([&](TagRx& tag) {
     while (Request* request = tag.posted.pop_front()) pair_.finish(*request, status);

@@ -13,8 +13,6 @@
 namespace conformance {
 namespace {
 
-using namespace std::chrono_literals;
-
 constexpr size_t kInline = 64;
 constexpr size_t kLent = 8 << 10;   // one frame, from where it is
 constexpr size_t kLarge = 3 << 20;  // announced, and then in parts

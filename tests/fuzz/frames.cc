@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames on the socket, and whatever may stand in the ring of a peer.
+// Frames on the socket, those that travel together over UCX, and whatever may stand in the ring of
+// a peer.
 #include <cstring>
 
 #include "fuzz/fuzz.h"
 #include "transport/shm/ring_channel.h"
 #include "transport/socket/socket_channel.h"
+#include "transport/ucx/ucx_packing.h"
 
 namespace fuzz {
 
@@ -36,6 +38,27 @@ void check_socket(ByteView input) {
   Frame again;
   require(decode_frame(sink.message, &again).ok(), "a frame goes round");
   require(again.tag == frame.tag && again.payload_size == frame.payload_size, "with its fields");
+}
+
+void check_packed(ByteView input) {
+  Exact exact(input);
+  const bool whole = PackedFrames::are_whole(exact.view());
+  PackedFrames frames(exact.view());
+  Bytes again;
+  uint64_t word = 0;
+  FrameBody body;
+  ByteView payload;
+  while (frames.next(&word, &body, &payload)) {
+    Frame frame;
+    require(frame_from(word, body, &frame), "a frame that was taken out has a type");
+    require(frame.payload_size == payload.size(), "and the payload that it tells of");
+    frame.payload = payload.data();
+    const size_t before = again.size();
+    again.resize(before + kPackedHead + payload.size());
+    require(pack_frame(again.data() + before, frame) == again.size() - before, "its size is known");
+  }
+  require(whole == (frames.at_end() && !input.empty()), "all of it is frames, or it is refused");
+  require(!whole || again.size() == input.size(), "frames that were taken out can be packed");
 }
 
 // The input is written over the cells, the start of the payload ring, or pushed as good frames
@@ -100,13 +123,20 @@ std::vector<Bytes> seeds() {
     sink.message.insert(sink.message.begin(), 0);
     all.push_back(sink.message);
     all.push_back({1, 3, static_cast<uint8_t>(type), 1, 0, 4, 0, 3, 3, 2, 0, 1, 5});
+    Bytes packed(1 + 2 * (kPackedHead + payload.size()), 2);
+    const size_t first = pack_frame(packed.data() + 1, frame);
+    (void)pack_frame(packed.data() + 1 + first, frame);
+    all.push_back(packed);
   }
   return all;
 }
 
 void check(ByteView input) {
   Input in(input);
-  in.byte() & 1 ? check_ring(in.rest()) : check_socket(in.rest());
+  const uint8_t which = in.byte() % 3;
+  which == 0   ? check_socket(in.rest())
+  : which == 1 ? check_ring(in.rest())
+               : check_packed(in.rest());
 }
 
 }  // namespace fuzz

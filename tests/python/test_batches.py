@@ -4,6 +4,7 @@
 import threading
 import tracemalloc
 
+import hosts
 import numpy as np
 import onehop
 import pytest
@@ -30,6 +31,36 @@ def own(side, kind):
     side.sync()
     side.peer.wait_signal(1, timeout=30)
     return [text for _, text in side.endpoint.notifications()]
+
+
+def put_packed(side, kind):
+    remote = side.peer.attach(side.take(), timeout=30)
+    sources, targets = places()
+    side.peer.put_batch(filled(kind, 1), remote, sources, targets, LENGTH).wait(timeout=30)
+    pools = side.endpoint.pools()
+    side.peer.signal(1)
+    side.sync()
+    side.sync()
+    side.peer.signal(1)
+    return pools, side.peer.stats()
+
+
+def test_pools_are_counted(monkeypatch):
+    idle = onehop.PoolStats(0, 0, 0, 0, 0, 0)
+    with onehop.Endpoint() as endpoint:
+        assert endpoint.pools() == {"pipeline": idle, "staging": idle}
+    if why := hosts.why_no_ucx():
+        pytest.skip(f"no UCX: {why}")
+    monkeypatch.setenv("ONEHOP_TRANSPORT", "ucx")
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
+    _, (pools, stats) = run_pair(own, put_packed, "host")
+    assert pools["staging"] == idle
+    pool = pools["pipeline"]
+    assert 1 <= pool.peak <= pool.buffers <= pool.limit == 64
+    assert (pool.in_use, pool.shortages) == (0, 0)
+    assert pool.buffer_size >= LENGTH
+    assert stats.packed == BLOCKS
 
 
 def places():

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sending and the life of a link; ucx_inbox.cc has what arrives.
+// The life of a link, and how UCX is given something; ucx_pipeline.cc has what is copied for it,
+// ucx_inbox.cc what arrives.
 #include "transport/ucx/ucx_channel.h"
 
 #include <algorithm>
@@ -12,8 +13,6 @@
 namespace oh {
 namespace {
 
-// Of ours in UCX's hands; what is above stays with the requests.
-constexpr uint64_t kMostOutstanding = 1 << 20;
 constexpr size_t kBodySize = sizeof(UcxHead) + sizeof(FrameBody);
 constexpr size_t kShortSize = sizeof(UcxHead) + sizeof(uint64_t);
 constexpr int64_t kCloseTime = kSecond;
@@ -107,17 +106,20 @@ Status UcxChannel::probe(Deadline deadline) {
 void UcxChannel::send_probe(FrameType type, size_t size) {
   if (!endpoint_ || size > kBodySize + max_inline_) return;
   Note* note = take_note();
-  note->size = size;
   UcxHead head{remote_.link, 0, cell_word(remote_.key, type, 0, 0)};
   std::memset(note->head(), 0, size);
   std::memcpy(note->head(), &head, sizeof(head));
-  release(note, send(note->head(), size, Frame(), on_note_sent, note));
+  send_note(note, size, 0);
+}
+
+UcxHead UcxChannel::next_head(FrameType type, uint8_t flags) {
+  return {remote_.link, messages_++, cell_word(remote_.key, type, flags, 0)};
 }
 
 size_t UcxChannel::write_head(uint8_t* to, const Frame& frame, bool is_short) {
   uint8_t flags = static_cast<uint8_t>(frame.flags | (is_short ? kShort : 0));
-  UcxHead head{remote_.link, static_cast<uint32_t>(sent_++),
-               cell_word(remote_.key, frame.type, flags, 0)};
+  UcxHead head = next_head(frame.type, flags);
+  ++sent_;
   std::memcpy(to, &head, sizeof(head));
   if (is_short) {
     std::memcpy(to + sizeof(head), &frame.tag, sizeof(frame.tag));
@@ -126,32 +128,6 @@ size_t UcxChannel::write_head(uint8_t* to, const Frame& frame, bool is_short) {
   FrameBody body = body_of(frame);
   std::memcpy(to + sizeof(head), &body, sizeof(body));
   return kBodySize;
-}
-
-bool UcxChannel::push(const Frame& frame) {
-  bool within = frame.payload_size <= max_inline_;
-  bool is_short = within && frame.type == FrameType::kEager && frame.payload_size == frame.length;
-  SpinGuard guard(worker_->lock);
-  // As on a socket: that the link is gone is found out elsewhere.
-  if (!endpoint_ || !why_broken_.empty()) return true;
-  if (outstanding_ > kMostOutstanding) return false;
-  Note* note = take_note();
-  size_t header = write_head(note->head(), frame, is_short);
-  Frame sent;
-  if (within) {
-    if (frame.payload_size > 0) {
-      std::memcpy(note->head() + header, frame.payload, frame.payload_size);
-    }
-    header += frame.payload_size;
-  } else {
-    note->payload.reset(new uint8_t[frame.payload_size]);
-    std::memcpy(note->payload.get(), frame.payload, frame.payload_size);
-    sent.payload = note->payload.get();
-    sent.payload_size = frame.payload_size;
-  }
-  note->size = header + sent.payload_size;
-  release(note, send(note->head(), header, sent, on_note_sent, note));
-  return true;
 }
 
 uint64_t UcxChannel::lent_part(uint64_t size) const {
@@ -163,12 +139,17 @@ uint64_t UcxChannel::lent_part(uint64_t size) const {
 std::shared_ptr<Flight> UcxChannel::lend(const Frame& frame) {
   SpinGuard guard(worker_->lock);
   if (outstanding_ > kMostOutstanding) return nullptr;
+  send_pack();
   auto flight = std::make_shared<Flight>(*worker_, ucx::symbol::am_send);
   if (!endpoint_ || !why_broken_.empty()) {
     return begin(std::move(flight), reinterpret_cast<void*>(intptr_t{ucx::kCanceled}));
   }
   write_head(flight->head, frame, /*is_short=*/false);
-  void* pointer = send(flight->head, kBodySize, frame, on_flight_over, flight.get());
+  const Sending what{.header = flight->head,
+                     .header_size = kBodySize,
+                     .payload = {frame.payload, frame.payload_size},
+                     .asked = frame.type == FrameType::kData && !frame.early};
+  void* pointer = send(what, on_flight_over, flight.get());
   return begin(std::move(flight), pointer);
 }
 
@@ -186,24 +167,39 @@ std::shared_ptr<Flight> UcxChannel::begin(std::shared_ptr<Flight> flight,
 }
 
 // Nothing, a request, or a code, of which the link is broken.
-ucx::StatusPointer UcxChannel::send(const void* header, size_t header_size, const Frame& frame,
-                                    void (*done)(void*, ucx::Code, void*), void* context) {
+ucx::StatusPointer UcxChannel::send(const Sending& what, void (*done)(void*, ucx::Code, void*),
+                                    void* context) {
   ucx::RequestParam param;
   param.attributes =
       ucx::RequestParam::kCallback | ucx::RequestParam::kUserData | ucx::RequestParam::kMemoryType;
   param.callback.send = done;
   param.user_data = context;
   // Only what its receiver has asked for may wait there to be fetched.
-  if (frame.type != FrameType::kData || frame.early) {
+  if (!what.asked) {
     param.attributes |= ucx::RequestParam::kFlags;
     param.flags = ucx::kSendEager;
   }
-  ucx::StatusPointer pointer = worker_->library().am_send(
-      endpoint_, kAmId, header, header_size, frame.payload, frame.payload_size, &param);
+  if (what.registration) {
+    param.attributes |= ucx::RequestParam::kMemory;
+    param.memory = static_cast<ucx::Memory>(what.registration);
+  }
+  ucx::StatusPointer pointer =
+      worker_->library().am_send(endpoint_, kAmId, what.header, what.header_size,
+                                 what.payload.data(), what.payload.size(), &param);
   if (ucx::is_error(pointer)) {
     break_off(worker_->library().failure(ucx::code_of(pointer), ucx::symbol::am_send, "").text());
   }
   return pointer;
+}
+
+// Its header, and as much of its buffer.
+void UcxChannel::send_note(Note* note, size_t header_size, size_t payload_size) {
+  note->size = header_size + payload_size;
+  const Sending what{.header = note->head(),
+                     .header_size = header_size,
+                     .payload = {note->buffer.data, payload_size},
+                     .registration = note->buffer.registration};
+  release(note, send(what, on_note_sent, note));
 }
 
 UcxChannel::Note* UcxChannel::take_note() {
@@ -224,7 +220,11 @@ void UcxChannel::release(Note* note, ucx::StatusPointer pointer) {
     outstanding_ += note->size;
     return;
   }
-  note->payload.reset();
+  if (note->buffer.data) {
+    --buffers_;
+    worker_->pool().give(std::exchange(note->buffer, {}));
+    worker_->let_next_go_on();
+  }
   free_notes_.push_back(note);
 }
 
@@ -235,6 +235,10 @@ void UcxChannel::on_note_sent(void* request, ucx::Code code, void* context) {
   library.request_free(request);
   note->worker->note_held(-1);
   if (!channel) {
+    if (note->buffer.data) {
+      note->worker->pool().give(note->buffer);
+      note->worker->let_next_go_on();
+    }
     delete note;
     return;
   }
@@ -315,6 +319,8 @@ void UcxChannel::disconnect() {
   void* request = nullptr;
   {
     SpinGuard guard(worker_->lock);
+    let_go_of_pack();
+    leave();
     if (!endpoint_) return;
     ucx::RequestParam param;
     param.attributes = ucx::RequestParam::kFlags;

@@ -11,7 +11,9 @@
 // socket, keeps strangers out.
 //
 // UCX queues without bound: no more is handed to it while the bytes it holds of ours are above a
-// limit.
+// limit. What is copied goes through buffers of the worker's pool (ucx_pool.h), and frames that
+// follow each other at once (Frame::more) share one (ucx_packing.h): one active message, of type
+// kUcxPacked, whose number is the only one that they have.
 //
 // Threading: as Channel, guarded by the peer's lock; what UCX calls is guarded by the worker's.
 #pragma once
@@ -36,6 +38,15 @@ struct UcxHead {
   uint64_t word;  // cell_word() with the key
 };
 static_assert(sizeof(UcxHead) == 16);
+
+// Where the answers to a get go. Asked with the worker's lock held, by any thread: it looks at
+// nothing that changes.
+class UcxSink {
+ public:
+  virtual ~UcxSink() = default;
+  // Null: nowhere.
+  virtual uint8_t* place_of(uint32_t block, uint64_t offset, uint64_t size) const = 0;
+};
 
 // A buffer in UCX's hands that is not the channel's, until it is over.
 struct Flight {
@@ -69,6 +80,8 @@ class UcxChannel final : public CountedCredit {
   static constexpr unsigned kAmId = 0x6f;
   // Of one frame whose payload is copied.
   static constexpr size_t kMaxPayload = 64 * 1024;
+  // Of ours in UCX's hands; what is above stays with the requests.
+  static constexpr uint64_t kMostOutstanding = 1 << 20;
 
   // `most_lent`: bytes of a large message that are given to UCX at once; 0: what is best here.
   UcxChannel(std::shared_ptr<UcxWorker> worker, uint64_t peer_credit, uint32_t key,
@@ -93,6 +106,23 @@ class UcxChannel final : public CountedCredit {
   size_t part_of(uint64_t) const override { return kMaxPayload; }
   size_t max_inline() const override { return max_inline_; }
   bool push(const Frame& frame) override;
+  // Frames with `more` are pushed between the two only. No more than so many buffers are filled;
+  // what is packed has gone to UCX afterwards, and whoever waited for a buffer, and did not ask for
+  // one again, waits no more.
+  void begin_turn(size_t buffers);
+  void end_turn();
+  // For `buffers`: what one call of progress may fill.
+  size_t depth() const { return worker_->pool().limits().depth; }
+  // Nothing that needs a buffer waits any more.
+  void leave_line();
+  // Payload of the next frame of `left` bytes, so that it fills a buffer and is in one.
+  size_t part_of_list(uint64_t left) const;
+  // Frames that have gone with others so far; how often something had to wait for room.
+  struct Counts {
+    uint64_t packed = 0;
+    uint64_t deferred = 0;
+  };
+  const Counts& counts() const { return counts_; }
   // Sends the payload from where it is; until the flight is over it must stay there unchanged.
   // Null when there is no room now.
   std::shared_ptr<Flight> lend(const Frame& frame);
@@ -123,6 +153,18 @@ class UcxChannel final : public CountedCredit {
   void expect_early(uint64_t tag, const Expected& message);
   // Takes that back. False: it has come, and is ready; it is only forgotten once it is `taken`.
   bool forbid_early(uint64_t tag, uint32_t number, bool taken);
+  // For puts into a region of ours, once one of them was checked, until hide(), of it or of all.
+  struct Region {
+    uint32_t index;
+    uint64_t version;
+    uint8_t* base;
+    uint64_t length;
+  };
+  void show(const Region& region);
+  void hide(uint64_t version);
+  // And for what answers a get, until take_back().
+  void await_answers(uint64_t op, const UcxSink* sink);
+  void take_back(uint64_t op);
   // Nothing that comes goes anywhere but into the inbox.
   void forbid_all();
   UcxWorker& worker() { return *worker_; }
@@ -157,6 +199,15 @@ class UcxChannel final : public CountedCredit {
     void* data = nullptr;
     bool rendezvous = false;
     bool placed = false;
+    bool passed_by = false;  // bytes of a put that wait here
+  };
+  // The put that is arriving, as far as all of it was placed.
+  struct Landing {
+    uint64_t version = 0;  // of its region; 0: none
+    uint64_t op = 0;
+    uint8_t* to = nullptr;
+    uint64_t length = 0;
+    uint64_t received = 0;
   };
   // Where a message goes.
   struct Place {
@@ -182,15 +233,37 @@ class UcxChannel final : public CountedCredit {
     Bytes bytes;
   };
 
+  UcxHead next_head(FrameType type, uint8_t flags);
   size_t write_head(uint8_t* to, const Frame& frame, bool is_short);
+  bool push_alone(const Frame& frame);
+  bool take_buffer(PooledBuffer* buffer);
+  void pack(const Frame& frame);
+  void send_pack();
+  void let_go_of_pack();
+  void leave();
+  bool defer();
   Note* take_note();
   void release(Note* note, ucx::StatusPointer pointer);
-  ucx::StatusPointer send(const void* header, size_t header_size, const Frame& frame,
-                          void (*done)(void*, ucx::Code, void*), void* context);
+  struct Sending {
+    const void* header;
+    size_t header_size;
+    ByteView payload = {};
+    bool asked = false;            // its receiver has asked for it
+    void* registration = nullptr;  // of the payload's memory with UCX
+  };
+  ucx::StatusPointer send(const Sending& what, void (*done)(void*, ucx::Code, void*),
+                          void* context);
+  void send_note(Note* note, size_t header_size, size_t payload_size);
   bool place(const FrameBody& body, const void* data, size_t size);
   bool place_early(const FrameBody& body, const void* data, size_t size);
   void deliver(const Arrival& arrival, ByteView payload);
-  static void put_into(Batch& batch, Arrival arrival, ByteView payload);
+  bool take_turn(const UcxHead& head, const Arrival& arrival, ByteView payload);
+  void enter(Arrival arrival, ByteView payload) OH_REQUIRES(inbox_lock_);
+  void enter_pack(ByteView bytes) OH_REQUIRES(inbox_lock_);
+  bool land(Arrival* arrival, const void* data, size_t size);
+  bool land_put(const FrameBody& body, const void* data, size_t size);
+  bool land_part(const FrameBody& body, const void* data, size_t size);
+  bool land_answer(const FrameBody& body, const void* data, size_t size);
   void send_probe(FrameType type, size_t size);
   static std::shared_ptr<Flight> begin(std::shared_ptr<Flight> flight, ucx::StatusPointer pointer);
   void break_off(const std::string& why);
@@ -213,22 +286,35 @@ class UcxChannel final : public CountedCredit {
   uint64_t taken_ = 0;
   Batch batch_;  // at hand
   size_t position_ = 0;
+  PooledBuffer pack_;  // that frames are copied into; without data: none
+  size_t pack_size_ = 0;
+  size_t turn_left_ = SIZE_MAX;       // buffers that may be filled in this turn
+  std::atomic<bool> in_line_{false};  // for a buffer; written with both locks held, relaxed
+  bool asked_ = false;                // in this turn
+  bool deferring_ = false;            // something waits for room
+  Counts counts_;
 
   // Guarded by the worker's lock.
   std::vector<std::unique_ptr<Note>> notes_;
   std::vector<Note*> free_notes_;
   uint64_t outstanding_ = 0;  // bytes of ours that UCX holds
+  uint32_t messages_ = 0;     // sent so far
+  size_t buffers_ = 0;        // of the pool that we have
   uint32_t next_sequence_ = 0;
   std::map<uint32_t, Stashed> stash_;  // came before their turn
   std::vector<Place> places_;          // few
   TagTable<ExpectedTag> expected_;
   size_t tidy_at_ = kTidyAt;  // tags at which idle ones are forgotten
+  std::vector<Region> shown_;
+  std::vector<std::pair<uint64_t, const UcxSink*>> answers_;
+  Landing landing_;
   size_t probe_answer_ = 0;
   std::string why_broken_;
 
   SpinLock inbox_lock_;  // taken last
   Batch inbox_ OH_GUARDED_BY(inbox_lock_);
-  std::atomic<size_t> waiting_{0};  // frames between deliver() and pop()
+  std::atomic<size_t> waiting_{0};    // frames between deliver() and pop()
+  std::atomic<size_t> passed_by_{0};  // of them, with bytes of puts; they come before later ones
   std::atomic<bool> is_broken_{false};
 };
 

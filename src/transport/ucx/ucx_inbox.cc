@@ -7,6 +7,7 @@
 
 #include "transport/ucx/ucx_channel.h"
 #include "transport/ucx/ucx_note.h"
+#include "transport/ucx/ucx_packing.h"
 
 namespace oh {
 namespace {
@@ -37,6 +38,17 @@ ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, 
   }
   Arrival arrival;
   arrival.word = head.word;
+  const bool in_turn = head.sequence == next_sequence_;
+  if (type == kUcxPacked) {
+    ByteView frames(static_cast<const uint8_t*>(data), size);
+    if (header.size() > sizeof(head) || (attributes & ucx::AmReceived::kRendezvous) ||
+        !PackedFrames::are_whole(frames)) {
+      break_off(strf("%zu bytes of packed frames make no sense", size));
+    } else {
+      take_turn(head, arrival, frames);
+    }
+    return ucx::kOk;
+  }
   bool is_short = type == FrameType::kEager && (word_flags(head.word) & kShort) != 0;
   header = header.subspan(sizeof(head));
   size_t fixed = is_short ? sizeof(uint64_t) : sizeof(FrameBody);
@@ -58,12 +70,19 @@ ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, 
   ucx::Code taken = ucx::kOk;
   arrival.rendezvous = (attributes & ucx::AmReceived::kRendezvous) != 0;
   bool part = type == FrameType::kData && !(word_flags(head.word) & (kOneSided | kReply));
-  // What has been placed is in the inbox once the worker's lock is let go: a receive that is taken
-  // back finds it there.
-  bool early = type == FrameType::kEager && head.sequence == next_sequence_;
   if (!arrival.rendezvous && size > 0) {
+    // What has been placed is in the inbox once the worker's lock is let go: a receive that is
+    // taken back finds it there.
+    const bool early = type == FrameType::kEager && in_turn;
     arrival.placed = (part && place(arrival.body, data, size)) ||
                      (early && place_early(arrival.body, data, size));
+  }
+  if (in_turn && !arrival.rendezvous && !arrival.placed) {
+    ByteView bytes = size > 0 ? ByteView(static_cast<const uint8_t*>(data), size) : payload;
+    if (land(&arrival, bytes.data(), bytes.size())) {
+      arrival.placed = true;
+      payload = {};
+    }
   }
   if (arrival.placed) size = 0;
   bool kept = arrival.rendezvous || (size > kCopied && (attributes & ucx::AmReceived::kData));
@@ -73,17 +92,22 @@ ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, 
   } else if (size > 0) {
     payload = {static_cast<const uint8_t*>(data), size};
   }
+  return take_turn(head, arrival, payload) ? taken : ucx::kOk;
+}
+
+// False: nothing honest comes so.
+bool UcxChannel::take_turn(const UcxHead& head, const Arrival& arrival, ByteView payload) {
   if (head.sequence == next_sequence_) {
     deliver(arrival, payload);
-    return taken;
+    return true;
   }
   if (stash_.size() >= kMostStashed || stash_.contains(head.sequence) ||
       head.sequence - next_sequence_ > kMostWaiting) {
-    break_off(strf("frame %u came while %u is awaited", head.sequence, next_sequence_));
-    return ucx::kOk;
+    break_off(strf("message %u came while %u is awaited", head.sequence, next_sequence_));
+    return false;
   }
   stash_.emplace(head.sequence, Stashed{arrival, Bytes(payload.begin(), payload.end())});
-  return taken;
+  return true;
 }
 
 void UcxChannel::expect(uint64_t op, uint8_t* to, uint64_t begin, uint64_t size) {
@@ -137,12 +161,6 @@ bool UcxChannel::forbid_early(uint64_t tag, uint32_t number, bool taken) {
   return true;
 }
 
-void UcxChannel::forbid_all() {
-  SpinGuard guard(worker_->lock);
-  places_.clear();
-  expected_.for_each([](ExpectedTag& entry) { entry.messages.clear(); });
-}
-
 // False: nobody expects it, or it does not fit.
 bool UcxChannel::place_early(const FrameBody& body, const void* data, size_t size) {
   ExpectedTag* entry = expected_.find(body.tag);
@@ -174,10 +192,12 @@ void UcxChannel::deliver(const Arrival& arrival, ByteView payload) {
   {
     SpinGuard guard(inbox_lock_);
     const size_t before = inbox_.arrivals.size();
-    put_into(inbox_, arrival, payload);
+    enter(arrival, payload);
     for (auto next = stash_.find(++next_sequence_); next != stash_.end();
          next = stash_.find(++next_sequence_)) {
-      put_into(inbox_, next->second.arrival, next->second.bytes);
+      Stashed& stashed = next->second;
+      if (word_type(stashed.arrival.word) != kUcxPacked) (void)land(&stashed.arrival, nullptr, 0);
+      enter(stashed.arrival, stashed.bytes);
       stash_.erase(next);
     }
     if (inbox_.arrivals.size() > kMostWaiting) break_off("it sends and takes no answers");
@@ -187,10 +207,22 @@ void UcxChannel::deliver(const Arrival& arrival, ByteView payload) {
   worker_->note_arrival();
 }
 
-void UcxChannel::put_into(Batch& batch, Arrival arrival, ByteView payload) {
-  arrival.offset = batch.bytes.size();
-  batch.bytes.append(payload);
-  batch.arrivals.push_back(arrival);
+void UcxChannel::enter(Arrival arrival, ByteView payload) {
+  if (word_type(arrival.word) == kUcxPacked) return enter_pack(payload);
+  arrival.offset = inbox_.bytes.size();
+  inbox_.bytes.append(payload);
+  inbox_.arrivals.push_back(arrival);
+}
+
+void UcxChannel::enter_pack(ByteView bytes) {
+  PackedFrames frames(bytes);
+  Arrival arrival;
+  ByteView payload;
+  while (frames.next(&arrival.word, &arrival.body, &payload)) {
+    arrival.passed_by = false;
+    arrival.placed = land(&arrival, payload.data(), payload.size());
+    enter(arrival, arrival.placed ? ByteView() : payload);
+  }
 }
 
 Status UcxChannel::peek(Frame* frame) {
@@ -218,6 +250,8 @@ void UcxChannel::pop() {
   Arrival& arrival = batch_.arrivals[position_++];
   ++taken_;
   waiting_.fetch_sub(1, std::memory_order_relaxed);
+  // release: pairs with land().
+  if (arrival.passed_by) passed_by_.fetch_sub(1, std::memory_order_release);
   if (!arrival.data) return;
   SpinGuard guard(worker_->lock);
   worker_->library().am_release(worker_->handle(), std::exchange(arrival.data, nullptr));

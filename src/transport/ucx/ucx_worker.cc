@@ -13,9 +13,13 @@ namespace {
 constexpr int kStepsAtOnce = 16;
 }  // namespace
 
+UcxWorker::UcxWorker(const UcxContext& context, const UcxPoolLimits& limits)
+    : context_(context), pool_(context, limits, UcxChannel::kMaxPayload) {}
+
 Result<std::shared_ptr<UcxWorker>> UcxWorker::create(const UcxContext& context,
+                                                     const UcxPoolLimits& limits,
                                                      std::shared_ptr<UcxListener> listener) {
-  std::shared_ptr<UcxWorker> worker(new UcxWorker(context));
+  std::shared_ptr<UcxWorker> worker(new UcxWorker(context, limits));
   worker->listener_ = std::move(listener);
   OH_RETURN_IF_ERROR(worker->start());
   return worker;

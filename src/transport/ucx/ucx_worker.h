@@ -14,6 +14,7 @@
 #include "base/sync.h"
 #include "base/wire.h"
 #include "transport/ucx/ucx_context.h"
+#include "transport/ucx/ucx_pool.h"
 
 namespace oh {
 
@@ -27,6 +28,8 @@ class UcxListener {
   virtual void on_arrival() = 0;
   // UCX has given a link up, which somebody is to find out; with the lock held.
   virtual void on_broken() = 0;
+  // Buffers of the pool are free for whoever waits for one; with the lock held.
+  virtual void on_room() = 0;
   // UCX has something to send that nobody rings for when there is room (1), or no more (-1).
   virtual void count_polled(int change) = 0;
 };
@@ -34,6 +37,7 @@ class UcxListener {
 class UcxWorker {
  public:
   static Result<std::shared_ptr<UcxWorker>> create(const UcxContext& context,
+                                                   const UcxPoolLimits& limits,
                                                    std::shared_ptr<UcxListener> listener);
   ~UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
@@ -71,6 +75,13 @@ class UcxWorker {
     held_ += static_cast<uint32_t>(change);
     if (held_ == (change > 0 ? 1 : 0)) listener_->count_polled(change);
   }
+  // What bytes are copied into on their way to UCX. take() by UcxChannel alone, with the lock held.
+  UcxPool& pool() { return pool_; }
+  const UcxPool& pool() const { return pool_; }
+  // After buffers were given back, or somebody has left the line.
+  void let_next_go_on() {
+    if (pool_.is_next_served()) listener_->on_room();
+  }
   // Whether UCX has something of ours.
   bool holds() {
     SpinGuard guard(lock);
@@ -78,7 +89,7 @@ class UcxWorker {
   }
 
  private:
-  explicit UcxWorker(const UcxContext& context) : context_(context) {}
+  UcxWorker(const UcxContext& context, const UcxPoolLimits& limits);
   Status start();
   static ucx::Code on_message(void* self, const void* header, size_t header_size, void* data,
                               size_t size, const ucx::AmReceived* received);
@@ -90,6 +101,7 @@ class UcxWorker {
   int event_fd_ = -1;
   std::atomic<uint32_t> rounds_{0};
 
+  UcxPool pool_;
   uint32_t held_ = 0;
   bool arrived_ = false;               // guarded by the lock, as UCX's callbacks are
   std::vector<UcxChannel*> channels_;  // the same

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// UcxPool: the buffers that bytes are copied into on their way to UCX; one pool per worker, which
+// all its channels share. A channel has no more of them than its window, so that a peer who takes
+// nothing does not get hold of all.
+//
+// Threading: guarded by the worker's lock; stats(): any thread.
+#pragma once
+
+#include "memory/buffer_pool.h"
+#include "transport/ucx/ucx_context.h"
+
+namespace oh {
+
+// What the configuration says about it.
+struct UcxPoolLimits {
+  size_t packed = 60 * 1024;  // bytes of frames that travel together at most
+  uint32_t buffers = 64;      // of the pool
+  uint32_t window = 16;       // buffers that one channel has at once
+  uint32_t depth = 8;         // buffers that one call of progress fills for a channel
+};
+
+class UcxPool {
+ public:
+  // `largest_frame`: bytes that a buffer has to have room for in any case.
+  UcxPool(const UcxContext& context, const UcxPoolLimits& limits, size_t largest_frame);
+
+  const UcxPoolLimits& limits() const { return limits_; }
+  size_t window() const { return window_; }
+  // Without data: there is none now; `who` is in line for the next one.
+  Result<PooledBuffer> take(const void* who) { return pool_.take(0, who); }
+  void give(PooledBuffer buffer) { pool_.give(0, buffer); }
+  void forget(const void* who) { pool_.forget(0, who); }
+  bool is_next_served() const { return pool_.is_next_served(0); }
+  void grow_if_low() { pool_.grow_if_low(); }
+  PoolStats stats() const { return pool_.stats(); }
+
+ private:
+  const UcxPoolLimits limits_;
+  const size_t window_;
+  BufferPool pool_;
+};
+
+}  // namespace oh
