@@ -58,12 +58,10 @@ void play(const LinkKind& kind, int number, int fd, int other, const Role& role)
 
 void meet_threads(const onehop::Peer& peer) {
   (void)peer.stats();
-  // UCX writes under its own where it emulates remote memory access.
   if (oh::UcxChannel* ucx = peer.get()->peer->pair().ucx) (void)ucx->worker().holds();
 }
 
 void Side::sync() {
-  // The other process does it, but nothing tells ThreadSanitizer.
   if (peer_) meet_threads(*peer_);
   tell_number(42);
   ASSERT_EQ(hear_number(), 42);

@@ -10,6 +10,7 @@
 #include "conformance/batches.h"
 #include "conformance/faults.h"
 #include "conformance/faulty_ucx.h"
+#include "sanitizers.h"
 
 namespace conformance {
 namespace {

@@ -13,18 +13,6 @@ namespace {
 constexpr size_t kMostShown = 64;
 // The same of gets.
 constexpr size_t kMostAwaited = 16;
-
-// What our user did with a region before the other side put into it is ordered by way of the other
-// process, of which the sanitizer knows nothing.
-#if defined(OH_THREAD_SANITIZER)
-__attribute__((no_sanitize("thread"), noinline)) void copy_in(uint8_t* to, const void* from,
-                                                              size_t size) {
-  volatile uint8_t* out = to;  // or it would become a call that the sanitizer sees
-  for (size_t i = 0; i < size; ++i) out[i] = static_cast<const uint8_t*>(from)[i];
-}
-#else
-void copy_in(uint8_t* to, const void* from, size_t size) { std::memcpy(to, from, size); }
-#endif
 }  // namespace
 
 void UcxChannel::show(const Region& region) {
@@ -92,7 +80,7 @@ bool UcxChannel::land_put(const FrameBody& body, const void* data, size_t size) 
       return false;
     }
     landing_ = {region.version, body.op, region.base + body.address, body.length, size};
-    copy_in(landing_.to, data, size);
+    std::memcpy(landing_.to, data, size);
     return true;
   }
   return false;
@@ -103,7 +91,7 @@ bool UcxChannel::land_part(const FrameBody& body, const void* data, size_t size)
       size > landing_.length - landing_.received) {
     return false;
   }
-  copy_in(landing_.to + landing_.received, data, size);
+  std::memcpy(landing_.to + landing_.received, data, size);
   landing_.received += size;
   return true;
 }
