@@ -85,9 +85,14 @@ lane_cpp() {
   ctest --test-dir "$build/cpp" -j "$jobs" --output-on-failure
 }
 
-lane_address() {
-  configure address "$clang" -DONEHOP_TESTS=ON -DONEHOP_SANITIZE=address,undefined
+# Tests and fuzzers are of one build: the core is compiled once.
+build_address() {
+  configure address "$clang" -DONEHOP_TESTS=ON ${clang:+-DONEHOP_FUZZ=ON} -DONEHOP_SANITIZE=address,undefined
   cmake --build "$build/address" -j "$jobs"
+}
+
+lane_address() {
+  build_address
   ctest --test-dir "$build/address" -j "$jobs" --output-on-failure
 }
 
@@ -103,9 +108,8 @@ lane_fuzz() {
     skipped+=("fuzz: libFuzzer needs clang")
     return
   fi
-  configure fuzz "$clang" -DONEHOP_FUZZ=ON -DONEHOP_SANITIZE=address,undefined
-  cmake --build "$build/fuzz" -j "$jobs"
-  tests/fuzz/run.sh "$build/fuzz" "${FUZZ_SECONDS:-60}"
+  build_address
+  tests/fuzz/run.sh "$build/address" "${FUZZ_SECONDS:-60}"
 }
 
 lane_models() {
