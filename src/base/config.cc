@@ -102,6 +102,7 @@ Result<Config> Config::from(const char* (*lookup)(const char* name)) {
   }
   OH_RETURN_IF_ERROR(check_whole(&config));
   config.ucx_eager_max = lookup("ONEHOP_EAGER_MAX") ? config.eager_max : kUcxEagerMax;
+  config.ucx_eager_credit = lookup("ONEHOP_EAGER_CREDIT") ? config.eager_credit : kUcxEagerCredit;
   return config;
 }
 

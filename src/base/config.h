@@ -63,9 +63,12 @@ struct Config {
   double hello_timeout = 0;
   double peer_timeout = 0;
 
-  // eager_max of links over UCX, where asking takes longer than a copy.
+  // The same of links over UCX, where asking takes longer than a copy, and whatever gives credit
+  // back is a message of its own.
   static constexpr int64_t kUcxEagerMax = 65536;
+  static constexpr int64_t kUcxEagerCredit = 2 << 20;
   int64_t ucx_eager_max = kUcxEagerMax;
+  int64_t ucx_eager_credit = kUcxEagerCredit;
 
   // Derived from port_range.
   uint16_t port_first = 0;

@@ -99,7 +99,8 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "0 to 67108864",
      .standard = "262144",
-     .meaning = "bytes a peer may send before their receives are posted",
+     .meaning = "bytes a peer may send before their receives are posted; over UCX 2097152, unless "
+                "this is set",
      .integer = &Config::eager_credit,
      .low = 0,
      .high = 64 * kMiB},

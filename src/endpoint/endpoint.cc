@@ -129,8 +129,9 @@ Limits Endpoint::limits() const {
   Limits limits;
   limits.max_inline = asked_inline_;
   limits.eager_max = static_cast<uint64_t>(config_.eager_max);
-  limits.ucx_eager_max = static_cast<uint64_t>(config_.ucx_eager_max);
   limits.eager_credit = static_cast<uint64_t>(config_.eager_credit);
+  limits.ucx_eager_max = static_cast<uint64_t>(config_.ucx_eager_max);
+  limits.ucx_eager_credit = static_cast<uint64_t>(config_.ucx_eager_credit);
   limits.max_pending = static_cast<uint32_t>(config_.max_pending);
   return limits;
 }

@@ -35,8 +35,10 @@ namespace oh {
 struct Limits {
   uint64_t max_inline = 0;
   uint64_t eager_max = 0;
-  uint64_t ucx_eager_max = 0;  // which it is over UCX
   uint64_t eager_credit = 0;
+  // What they are over UCX.
+  uint64_t ucx_eager_max = 0;
+  uint64_t ucx_eager_credit = 0;
   uint32_t max_pending = 0;
 };
 

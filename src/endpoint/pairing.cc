@@ -42,7 +42,7 @@ Status open_ucx(Endpoint& endpoint, bool network, LinkParts* parts, SideReport* 
     return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
   }
   auto channel =
-      std::make_unique<UcxChannel>(std::move(worker), endpoint.limits().eager_credit, key,
+      std::make_unique<UcxChannel>(std::move(worker), endpoint.limits().ucx_eager_credit, key,
                                    static_cast<uint64_t>(endpoint.config().ucx_chunk));
   OH_ASSIGN_OR_RETURN(report->way, channel->own(network));
   parts->ucx = std::move(channel);

@@ -41,6 +41,7 @@ Bytes encode_report(const SideReport& report) {
   writer.u64(report.limits.max_inline);
   writer.u64(report.limits.eager_max);
   writer.u64(report.limits.eager_credit);
+  writer.u64(report.limits.ucx_eager_credit);
   writer.u32(report.limits.max_pending);
   writer.u64(report.asked_inline);
   writer.u64(report.nonce_address);
@@ -70,6 +71,7 @@ Result<SideReport> decode_report(ByteView bytes) {
   report.limits.max_inline = reader.u64();
   report.limits.eager_max = reader.u64();
   report.limits.eager_credit = reader.u64();
+  report.limits.ucx_eager_credit = reader.u64();
   report.limits.max_pending = reader.u32();
   report.asked_inline = reader.u64();
   report.nonce_address = reader.u64();

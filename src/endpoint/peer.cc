@@ -66,7 +66,11 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
     std::unique_ptr<CountedCredit> counted = std::move(parts.ucx);
     pair_.ucx = static_cast<UcxChannel*>(counted.get());
     pair_.path = pair_.ucx ? OH_PATH_UCX : OH_PATH_SOCKET;
-    if (pair_.ucx) pair_.mine.eager_max = pair_.mine.ucx_eager_max;
+    if (pair_.ucx) {
+      pair_.mine.eager_max = pair_.mine.ucx_eager_max;
+      pair_.mine.eager_credit = pair_.mine.ucx_eager_credit;
+      pair_.theirs.eager_credit = pair_.theirs.ucx_eager_credit;
+    }
     if (!counted) {
       counted = std::make_unique<SocketChannel>(*connection_, parts.mine.eager_credit);
     }
