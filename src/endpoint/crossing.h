@@ -25,7 +25,7 @@ struct Crossing {
   struct Chunk {
     uint64_t begin;
     uint64_t size;
-    uint8_t* buffer;
+    PooledBuffer buffer;
     uint64_t value = 0;  // that the word has once they are copied; 0: the engine has not got them
     std::unique_ptr<BatchBuffer> list = {};  // of its blocks, which a kernel reads
   };

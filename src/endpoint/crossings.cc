@@ -36,14 +36,14 @@ ByteView Crossings::filled(Request& request, uint64_t limit) {
   if (request.moved < chunk.begin || chunk.begin + chunk.size > crossing.copied) return {};
   const uint64_t end = std::min(chunk.begin + chunk.size, limit);
   if (end <= request.moved) return {};
-  return {chunk.buffer + (request.moved - chunk.begin), end - request.moved};
+  return {chunk.buffer.data + (request.moved - chunk.begin), end - request.moved};
 }
 
 uint8_t* Crossings::place(Crossing& crossing, uint64_t offset, uint64_t size) const {
   for (const Crossing::Chunk& chunk : crossing.chunks) {
     if (offset < chunk.begin || offset - chunk.begin >= chunk.size) continue;
     if (chunk.value != 0 || size > chunk.size - (offset - chunk.begin)) return nullptr;
-    return chunk.buffer + (offset - chunk.begin);
+    return chunk.buffer.data + (offset - chunk.begin);
   }
   return nullptr;
 }
@@ -224,9 +224,9 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
     cuda::DoneWord word;
     const bool is_open = crossing.stream != nullptr;
     pair_.lock.unlock();
-    Result<uint8_t*> buffer = pool().take(crossing.direction, this);
+    Result<PooledBuffer> buffer = pool().take(crossing.direction, this);
     Status status = buffer.status();
-    bool opens = buffer.ok() && *buffer && !is_open;
+    bool opens = buffer.ok() && buffer->data && !is_open;
     if (opens) status = open(&stream, &word);
     if (!status.ok() && buffer.ok()) pool().give(crossing.direction, *buffer);
     pair_.lock.lock();
@@ -237,7 +237,7 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
       crossing.value = word.host->load(std::memory_order_relaxed);
     }
     if (!status.ok()) stop(crossing, status);
-    if (!status.ok() || !*buffer) return !status.ok();
+    if (!status.ok() || !buffer->data) return !status.ok();
     uint64_t size = std::min(pool().buffer_size(), may_begin(crossing) - crossing.begun);
     // It is sent in parts that end where the receiver's buffers do.
     if (uint64_t border = request.border) {
@@ -284,7 +284,7 @@ Status Crossings::open(cuda::Stream* stream, cuda::DoneWord* word) const {
 // Lets the sender go on to the end of the last buffer.
 void Crossings::grant(const Crossing& crossing) {
   const Crossing::Chunk& last = crossing.chunks.back();
-  if (pair_.ucx) pair_.ucx->expect(crossing.op, last.buffer, last.begin, last.size);
+  if (pair_.ucx) pair_.ucx->expect(crossing.op, last.buffer.data, last.begin, last.size);
   Frame frame;
   frame.type = FrameType::kCts;
   frame.op = crossing.op;

@@ -81,7 +81,7 @@ Status Crossings::copy(Crossing& crossing, Crossing::Chunk& chunk) {
   return for_each_piece(
       request, chunk.begin, end, [&](uint8_t* data, uint64_t offset, uint64_t size) {
         const auto memory = reinterpret_cast<cuda::DevicePtr>(data);
-        const auto buffer = reinterpret_cast<cuda::DevicePtr>(chunk.buffer + offset);
+        const auto buffer = reinterpret_cast<cuda::DevicePtr>(chunk.buffer.data + offset);
         const bool last = offset + size == chunk.size;
         return pair_.gpu->copy(crossing.stream, out ? buffer : memory, out ? memory : buffer, size,
                                nullptr, last ? crossing.word.device : 0, chunk.value);
@@ -90,7 +90,7 @@ Status Crossings::copy(Crossing& crossing, Crossing::Chunk& chunk) {
 
 Status Crossings::launch(const Crossing& crossing, Crossing::Chunk& chunk) {
   const bool out = crossing.direction == StagingDirection::kOut;
-  const cuda::DevicePtr begin = pool().on_device(chunk.buffer);
+  const cuda::DevicePtr begin = StagingPool::on_device(chunk.buffer);
   OH_RETURN_IF_ERROR(for_each_piece(*crossing.request, chunk.begin, chunk.begin + chunk.size,
                                     [&](uint8_t* data, uint64_t offset, uint64_t size) {
                                       const auto memory = reinterpret_cast<uint64_t>(data);

@@ -28,8 +28,6 @@ Status BufferPool::grow(size_t least) {
     for (uint64_t i = more; i-- > 0;) {
       free_.push_back({slab->data + i * buffer_size_, slab->registration});
     }
-    slab->size = more * buffer_size_;
-    made_.push_back(slab.get());
     stats_.buffers += more;
   }
   slabs_.push_back(std::move(slab));
@@ -67,14 +65,6 @@ void BufferPool::give(size_t line, PooledBuffer buffer) {
   --lines_[line].used;
   --stats_.in_use;
   free_.push_back(buffer);
-}
-
-void* BufferPool::registration_of(const uint8_t* buffer) const {
-  MutexLock lock(mutex_);
-  for (const BufferMemory* slab : made_) {
-    if (buffer >= slab->data && buffer < slab->data + slab->size) return slab->registration;
-  }
-  return nullptr;
 }
 
 void BufferPool::forget(size_t line, const void* who) {

@@ -23,7 +23,6 @@ class BufferMemory {
  public:
   virtual ~BufferMemory() = default;
   uint8_t* data = nullptr;
-  size_t size = 0;               // set by the pool
   void* registration = nullptr;  // what its owner needs beside the address
 };
 using MakeMemory = std::function<Result<std::unique_ptr<BufferMemory>>(size_t bytes)>;
@@ -54,8 +53,6 @@ class BufferPool {
   // or forget(). Fails where the memory cannot be made.
   Result<PooledBuffer> take(size_t line, const void* who);
   void give(size_t line, PooledBuffer buffer);
-  // Of the memory that a buffer is in.
-  void* registration_of(const uint8_t* buffer) const;
   // He waits for none any more.
   void forget(size_t line, const void* who);
   // Whether somebody waits, and there is one for whoever is next.
@@ -79,7 +76,6 @@ class BufferPool {
   std::vector<std::unique_ptr<BufferMemory>> slabs_ OH_GUARDED_BY(growth_mutex_);
   mutable Mutex mutex_;
   std::vector<PooledBuffer> free_ OH_GUARDED_BY(mutex_);
-  std::vector<const BufferMemory*> made_ OH_GUARDED_BY(mutex_);  // the same slabs
   std::vector<Line> lines_;  // what is in them: OH_GUARDED_BY(mutex_)
   PoolStats stats_ OH_GUARDED_BY(mutex_);
 };

@@ -28,14 +28,8 @@ StagingPool::StagingPool(std::shared_ptr<cuda::Gpu> gpu, uint64_t buffer_size, u
     : pool_([gpu = std::move(gpu)](size_t bytes) { return make_pinned(gpu, bytes); }, buffer_size,
             most, 2) {}
 
-Result<uint8_t*> StagingPool::take(StagingDirection direction, const void* who) {
-  OH_ASSIGN_OR_RETURN(PooledBuffer buffer, pool_.take(static_cast<size_t>(direction), who));
-  return buffer.data;
-}
-
-cuda::DevicePtr StagingPool::on_device(const uint8_t* buffer) const {
-  const auto* pinned = static_cast<const cuda::Pinned*>(pool_.registration_of(buffer));
-  return pinned ? pinned->device(buffer) : 0;
+cuda::DevicePtr StagingPool::on_device(const PooledBuffer& buffer) {
+  return static_cast<const cuda::Pinned*>(buffer.registration)->device(buffer.data);
 }
 
 }  // namespace oh

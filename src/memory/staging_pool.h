@@ -23,12 +23,14 @@ class StagingPool {
 
   uint64_t buffer_size() const { return pool_.buffer_size(); }
   // As of BufferPool; page-aligned.
-  Result<uint8_t*> take(StagingDirection direction, const void* who);
-  void give(StagingDirection direction, uint8_t* buffer) {
-    pool_.give(static_cast<size_t>(direction), {buffer, pool_.registration_of(buffer)});
+  Result<PooledBuffer> take(StagingDirection direction, const void* who) {
+    return pool_.take(static_cast<size_t>(direction), who);
+  }
+  void give(StagingDirection direction, PooledBuffer buffer) {
+    pool_.give(static_cast<size_t>(direction), buffer);
   }
   // The device's address of one.
-  cuda::DevicePtr on_device(const uint8_t* buffer) const;
+  static cuda::DevicePtr on_device(const PooledBuffer& buffer);
   void forget(StagingDirection direction, const void* who) {
     pool_.forget(static_cast<size_t>(direction), who);
   }

@@ -2,21 +2,23 @@
 #include "memory/staging_pool.h"
 
 #include <atomic>
+#include <cstdlib>
 
 #include "unit/fake_gpu.h"
 
 namespace unit {
 namespace {
 
+using oh::PooledBuffer;
 using oh::StagingDirection;
 using oh::StagingPool;
 
 class StagingPoolTest : public GpuTest {
  protected:
-  uint8_t* take(StagingPool& pool, StagingDirection direction, const void* who) {
-    oh::Result<uint8_t*> buffer = pool.take(direction, who);
+  PooledBuffer take(StagingPool& pool, StagingDirection direction, const void* who) {
+    oh::Result<PooledBuffer> buffer = pool.take(direction, who);
     EXPECT_TRUE(is_ok(buffer));
-    return buffer.ok() ? *buffer : nullptr;
+    return buffer.ok() ? *buffer : PooledBuffer{};
   }
 };
 
@@ -26,18 +28,19 @@ constexpr auto kIn = StagingDirection::kIn;
 TEST_F(StagingPoolTest, EachDirectionHasItsOwn) {
   StagingPool pool(gpu, 8192, 2);
   EXPECT_EQ(pool.stats().buffers, 0u) << "made before they are needed";
-  uint8_t* first = take(pool, kOut, this);
-  uint8_t* second = take(pool, kOut, this);
-  ASSERT_TRUE(first && second);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 4096, 0u);
-  EXPECT_GE(first > second ? first - second : second - first, 8192);
-  EXPECT_EQ(take(pool, kOut, this), nullptr);
-  uint8_t* third = take(pool, kIn, this);
-  EXPECT_NE(third, nullptr);
+  const PooledBuffer first = take(pool, kOut, this);
+  const PooledBuffer second = take(pool, kOut, this);
+  ASSERT_TRUE(first.data && second.data);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(first.data) % 4096, 0u);
+  EXPECT_GE(std::abs(first.data - second.data), 8192);
+  EXPECT_EQ(take(pool, kOut, this).data, nullptr);
+  const PooledBuffer third = take(pool, kIn, this);
+  EXPECT_NE(third.data, nullptr);
+  EXPECT_NE(StagingPool::on_device(third), 0u);
   EXPECT_EQ(pool.stats().buffers, 4u);
   EXPECT_EQ(pool.stats().in_use, 3u);
   EXPECT_EQ(pool.stats().shortages, 1u);
-  for (uint8_t* buffer : {first, second}) pool.give(kOut, buffer);
+  for (const PooledBuffer& buffer : {first, second}) pool.give(kOut, buffer);
   pool.give(kIn, third);
   EXPECT_EQ(pool.stats().in_use, 0u);
   EXPECT_EQ(pool.stats().peak, 3u);
@@ -46,31 +49,31 @@ TEST_F(StagingPoolTest, EachDirectionHasItsOwn) {
 TEST_F(StagingPoolTest, WhoAskedFirstIsNext) {
   StagingPool pool(gpu, 4096, 1);
   int first, second, third;
-  uint8_t* buffer = take(pool, kOut, &first);
-  EXPECT_EQ(take(pool, kOut, &second), nullptr);
-  EXPECT_EQ(take(pool, kOut, &third), nullptr);
-  EXPECT_EQ(take(pool, kOut, &second), nullptr) << "counted once";
+  PooledBuffer buffer = take(pool, kOut, &first);
+  EXPECT_EQ(take(pool, kOut, &second).data, nullptr);
+  EXPECT_EQ(take(pool, kOut, &third).data, nullptr);
+  EXPECT_EQ(take(pool, kOut, &second).data, nullptr) << "counted once";
   EXPECT_EQ(pool.stats().shortages, 2u);
   pool.give(kOut, buffer);
-  EXPECT_EQ(take(pool, kOut, &first), nullptr) << "others have asked before";
-  EXPECT_EQ(take(pool, kOut, &third), nullptr);
+  EXPECT_EQ(take(pool, kOut, &first).data, nullptr) << "others have asked before";
+  EXPECT_EQ(take(pool, kOut, &third).data, nullptr);
   buffer = take(pool, kOut, &second);
-  ASSERT_NE(buffer, nullptr);
+  ASSERT_NE(buffer.data, nullptr);
   pool.give(kOut, buffer);
   pool.forget(kOut, &third);
   buffer = take(pool, kOut, &first);
-  ASSERT_NE(buffer, nullptr);
+  ASSERT_NE(buffer.data, nullptr);
   pool.give(kOut, buffer);
 }
 
 TEST_F(StagingPoolTest, GrowsBeforeTheLastIsTaken) {
   StagingPool pool(gpu, 4096, 64);
-  std::vector<uint8_t*> taken;
+  std::vector<PooledBuffer> taken;
   for (int i = 0; i < 3; ++i) taken.push_back(take(pool, kIn, this));
   EXPECT_EQ(pool.stats().buffers, 4u);
   pool.grow_if_low();
   EXPECT_EQ(pool.stats().buffers, 8u);
-  for (uint8_t* buffer : taken) pool.give(kIn, buffer);
+  for (const PooledBuffer& buffer : taken) pool.give(kIn, buffer);
 }
 
 TEST_F(StagingPoolTest, ADriverThatPinsNothingIsAnError) {
@@ -78,8 +81,8 @@ TEST_F(StagingPoolTest, ADriverThatPinsNothingIsAnError) {
   ASSERT_EQ(fake.fail("cuMemHostRegister_v2", 1, 2), 0);
   EXPECT_FALSE(pool.take(kOut, this).ok());
   EXPECT_EQ(pool.stats().in_use, 0u);
-  uint8_t* buffer = take(pool, kOut, this);
-  ASSERT_NE(buffer, nullptr);
+  PooledBuffer buffer = take(pool, kOut, this);
+  ASSERT_NE(buffer.data, nullptr);
   pool.give(kOut, buffer);
 }
 
@@ -92,12 +95,12 @@ TEST_F(StagingPoolTest, ThreadsShareIt) {
       threads.start([&, i] {
         int me;
         for (int round = 0; round < 500;) {
-          oh::Result<uint8_t*> buffer = pool.take(kOut, &me);
-          if (!buffer.ok() || !*buffer) continue;
+          oh::Result<PooledBuffer> buffer = pool.take(kOut, &me);
+          if (!buffer.ok() || !buffer->data) continue;
           EXPECT_LE(++holders, 3);
-          **buffer = static_cast<uint8_t>(i);
+          *buffer->data = static_cast<uint8_t>(i);
           pool.grow_if_low();
-          EXPECT_EQ(**buffer, i) << "two have one buffer";
+          EXPECT_EQ(*buffer->data, i) << "two have one buffer";
           --holders;
           pool.give(kOut, *buffer);
           ++round;
