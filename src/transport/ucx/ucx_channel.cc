@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kBodySize = sizeof(UcxHead) + sizeof(FrameBody);
 constexpr size_t kShortSize = sizeof(UcxHead) + sizeof(uint64_t);
 constexpr int64_t kCloseTime = kSecond;
+// What UCX keeps of a message beside its header, about.
+constexpr size_t kNoteCost = 512;
 // Between cards with RDMA UCX moves a message by itself, and best as a whole. Over tcp a part that
 // fits into one of its segments is put where it belongs straight from there.
 constexpr uint64_t kMostByRdma = 1 << 30;
@@ -140,7 +142,12 @@ std::shared_ptr<Flight> UcxChannel::lend(const Frame& frame) {
   SpinGuard guard(worker_->lock);
   if (outstanding_ > kMostOutstanding) return nullptr;
   send_pack();
-  auto flight = std::make_shared<Flight>(*worker_, ucx::symbol::am_send);
+  std::shared_ptr<Flight> flight = std::move(spare_);
+  if (flight) {
+    flight->over.store(false, std::memory_order_relaxed);
+  } else {
+    flight = std::make_shared<Flight>(*worker_, ucx::symbol::am_send);
+  }
   if (!endpoint_ || !why_broken_.empty()) {
     return begin(std::move(flight), reinterpret_cast<void*>(intptr_t{ucx::kCanceled}));
   }
@@ -150,6 +157,8 @@ std::shared_ptr<Flight> UcxChannel::lend(const Frame& frame) {
                      .payload = {frame.payload, frame.payload_size},
                      .asked = frame.type == FrameType::kData && !frame.early};
   void* pointer = send(what, on_flight_over, flight.get());
+  // It has made a copy.
+  if (!pointer) spare_ = flight;
   return begin(std::move(flight), pointer);
 }
 
@@ -194,7 +203,7 @@ ucx::StatusPointer UcxChannel::send(const Sending& what, void (*done)(void*, ucx
 
 // Its header, and as much of its buffer.
 void UcxChannel::send_note(Note* note, size_t header_size, size_t payload_size) {
-  note->size = header_size + payload_size;
+  note->size = kNoteCost + header_size;
   const Sending what{.header = note->head(),
                      .header_size = header_size,
                      .payload = {note->buffer.data, payload_size},

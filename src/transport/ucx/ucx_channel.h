@@ -80,7 +80,8 @@ class UcxChannel final : public CountedCredit {
   static constexpr unsigned kAmId = 0x6f;
   // Of one frame whose payload is copied.
   static constexpr size_t kMaxPayload = 64 * 1024;
-  // Of ours in UCX's hands; what is above stays with the requests.
+  // Of messages in UCX's hands, without the buffers, of which there are so many; what is above
+  // stays with the requests.
   static constexpr uint64_t kMostOutstanding = 1 << 20;
 
   // `most_lent`: bytes of a large message that are given to UCX at once; 0: what is best here.
@@ -124,7 +125,7 @@ class UcxChannel final : public CountedCredit {
   };
   const Counts& counts() const { return counts_; }
   // Sends the payload from where it is; until the flight is over it must stay there unchanged.
-  // Null when there is no room now.
+  // Null when there is no room now. One that is over well at once is not kept.
   std::shared_ptr<Flight> lend(const Frame& frame);
   // So much of a message of `size` bytes is lent at once: parts are alike, so that the other side
   // copies one while the next is sent.
@@ -293,11 +294,12 @@ class UcxChannel final : public CountedCredit {
   bool asked_ = false;                // in this turn
   bool deferring_ = false;            // something waits for room
   Counts counts_;
+  std::shared_ptr<Flight> spare_;  // of the last message, which was over at once
 
   // Guarded by the worker's lock.
   std::vector<std::unique_ptr<Note>> notes_;
   std::vector<Note*> free_notes_;
-  uint64_t outstanding_ = 0;  // bytes of ours that UCX holds
+  uint64_t outstanding_ = 0;  // bytes that UCX holds for us, without the buffers
   uint32_t messages_ = 0;     // sent so far
   size_t buffers_ = 0;        // of the pool that we have
   uint32_t next_sequence_ = 0;

@@ -68,8 +68,8 @@ Status UcxContext::start() {
                   ucx::ContextParams::kName;
   params.features = ucx::kFeatureAm | ucx::kFeatureWakeup;
   if (rma_) params.features |= ucx::kFeatureRma;
-  // Memory is mapped by any thread.
-  params.mt_workers_shared = rma_ ? 1 : 0;
+  // Each endpoint's worker has a thread of its own, and memory is mapped by any.
+  params.mt_workers_shared = 1;
   params.name = "onehop";
   code = library_->init(ucx::kApiMajor, ucx::kApiMinor, &params, config, &handle_);
   library_->config_release(config);

@@ -12,12 +12,6 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-// Workers of one context may map at the same time, which UCX does not promise to bear.
-Mutex& mapping_mutex() {
-  static Mutex* const only = new Mutex;  // outlives every thread
-  return *only;
-}
-
 // Known to UCX, so that a network card reads it where it is.
 class RegisteredMemory final : public BufferMemory {
  public:
@@ -30,7 +24,6 @@ class RegisteredMemory final : public BufferMemory {
   }
   ~RegisteredMemory() override {
     if (!registration) return;
-    MutexLock lock(mapping_mutex());
     (void)context_.library().mem_unmap(context_.handle(), static_cast<ucx::Memory>(registration));
   }
 
@@ -43,7 +36,6 @@ class RegisteredMemory final : public BufferMemory {
     params.address = memory_.data();
     params.length = memory_.size();
     ucx::Memory mapped = nullptr;
-    MutexLock lock(mapping_mutex());
     ucx::Code code = context_.library().mem_map(context_.handle(), &params, &mapped);
     if (code == ucx::kOk) {
       registration = mapped;

@@ -72,8 +72,8 @@ Result<Bytes> UcxWorker::address(bool network) {
 }
 
 bool UcxWorker::progress() {
-  rounds_.fetch_add(1, std::memory_order_relaxed);
   if (!lock.try_lock()) return false;
+  rounds_.store(rounds() + 1, std::memory_order_relaxed);
   bool any = false;
   for (int step = 0; step < kStepsAtOnce && !arrived_ && library().progress(handle_); ++step) {
     any = true;

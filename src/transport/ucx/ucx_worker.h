@@ -99,7 +99,7 @@ class UcxWorker {
   ucx::Worker handle_ = nullptr;
   size_t max_header_ = 0;
   int event_fd_ = -1;
-  std::atomic<uint32_t> rounds_{0};
+  std::atomic<uint32_t> rounds_{0};  // written with the lock held
 
   UcxPool pool_;
   uint32_t held_ = 0;
