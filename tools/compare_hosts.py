@@ -6,8 +6,10 @@ How runs take turns and what the intervals are is in comparison.py. UCP's active
 plain socket are measured by bench/ucp_pingpong.c and bench/tcp_pingpong.c, which are compiled here;
 all tools have one buffer for each message in flight, poll, and check their bytes.
 
-UCX runs with the settings that were found best on loopback, or as shipped; what the environment
-sets stands. With --over shm it goes through shared memory, and TCP is left out.
+UCX runs with the settings that were found best on loopback, as shipped, or as onehop runs it: with
+the same settings, watching for the peer's death, which takes ways from it, and for threads that
+sleep. What the environment sets stands. With --over shm it goes through shared memory, and TCP is
+left out.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ TUNED = {
     },
     "shm": {"UCX_RNDV_THRESH": "16k"},
 }
+ALIKE = {**TUNED["tcp"], "UCX_POSIX_ERROR_HANDLING": "y"}
+ALIKE_OPTIONS = ("--peer-errors", "--wakeup", "--threads", "serialized", "--header", "72")
 
 
 def compile_pingpong(tool: str, folder: Path, options: Sequence[str] = ()) -> Path:
@@ -67,21 +71,23 @@ def compile_ucp(prefix: Path, folder: Path) -> Path:
     return compile_pingpong("ucp", folder, [*options, "-lucp", "-lucs"])
 
 
-def pingpong_row(program: Path, case: Case, env: Mapping[str, str]) -> dict[str, Any]:
+def pingpong_row(
+    program: Path, case: Case, env: Mapping[str, str], options: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the row of one of the programs."""
     command = [str(program), case.op, "--size", str(case.size), "--iters", str(case.iterations)]
-    command += ["--window", str(case.window)]
+    command += ["--window", str(case.window), *options]
     if case.cpus:
         command += ["--cpus", ",".join(map(str, case.cpus))]
     row: dict[str, Any] = json.loads(run(command, **env))
     return row
 
 
-def pingpong(program: Path, env: Mapping[str, str]) -> Tool:
+def pingpong(program: Path, env: Mapping[str, str], options: Sequence[str] = ()) -> Tool:
     """Return how to measure with one of the programs."""
 
     def measure(case: Case) -> float:
-        row = pingpong_row(program, case, env)
+        row = pingpong_row(program, case, env, options)
         return float(row["p50_us"] if case.op == "latency" else row["GBps"])
 
     return measure
@@ -94,12 +100,12 @@ def ucx_tools(prefix: Path, folder: Path, arguments: argparse.Namespace) -> dict
     tuned = {**TUNED[arguments.over], **plain}
     row = pingpong_row(program, Case("latency", 8, 1, 1, []), plain)
     name = f"UCP {row['ucx']}"
-    tools: dict[str, Tool] = {}
-    if arguments.ucx_settings != "as-shipped":
-        tools[name] = pingpong(program, tuned)
-    if arguments.ucx_settings != "tuned":
-        tools[f"{name} as shipped"] = pingpong(program, plain)
-    return tools
+    tools = {
+        "tuned": (name, pingpong(program, tuned)),
+        "alike": (f"{name} alike", pingpong(program, {**ALIKE, **plain}, ALIKE_OPTIONS)),
+        "as-shipped": (f"{name} as shipped", pingpong(program, plain)),
+    }
+    return dict(tools[settings] for settings in arguments.ucx_settings or ["tuned"])
 
 
 def ucx_environment() -> dict[str, str]:
@@ -131,8 +137,8 @@ def parse_arguments() -> argparse.Namespace:
         help="an installation with include/ and lib/: /usr, or the folder libucx of UCX's wheel",
     )  # fmt: skip
     parser.add_argument(
-        "--ucx-settings", choices=["tuned", "as-shipped", "both"], default="tuned",
-        help="tuned: those of this program; both: a column for either",
+        "--ucx-settings", choices=["tuned", "alike", "as-shipped"], action="append",
+        help="tuned: the best on loopback (default); alike: as onehop runs it; may be repeated",
     )  # fmt: skip
     parser.add_argument("--over", choices=list(OVER), default="tcp", help="what UCX goes through")
     add_arguments(parser, sizes="0,8,64,400,1K,4K,8K,16K,64K,256K,512K,4M")

@@ -26,7 +26,7 @@ while [ "$1" != -o ]; do shift; done
 cat > "$2" <<'PROGRAM'
 #!/bin/sh
 env | grep ^UCX_ | sort | tr '\\n' ' ' >> "$SEEN"
-echo >> "$SEEN"
+echo "$@" >> "$SEEN"
 echo '{"p50_us": 2.0, "GBps": 3.0, "ucx": "9.9"}'
 PROGRAM
 chmod +x "$2"
@@ -68,7 +68,8 @@ def compare(*options):
 
 
 def test_comparison(stand_ins, tmp_path) -> None:
-    done = stand_ins("--sizes", "0,8", "--ucx-settings", "both")
+    settings = ("--ucx-settings", "tuned", "--ucx-settings", "as-shipped")
+    done = stand_ins("--sizes", "0,8", *settings)
     assert done.returncode == 0, done.stderr
     empty, small, bandwidth = map(json.loads, (tmp_path / "figures.json").read_text().splitlines())
     assert (empty["op"], empty["size"], small["size"], bandwidth["op"]) == (
@@ -90,6 +91,15 @@ def test_settings_of_ucx(stand_ins, tmp_path, monkeypatch) -> None:
     seen = (tmp_path / "seen").read_text()
     assert "UCX_NET_DEVICES=lo UCX_RNDV_SCHEME=put_zcopy UCX_RNDV_THRESH=1 " in seen
     assert "256k" not in seen
+
+
+def test_ucx_is_run_as_onehop_runs_it(stand_ins, tmp_path) -> None:
+    done = stand_ins("--sizes", "8", "--ops", "latency", "--ucx-settings", "alike")
+    assert done.returncode == 0, done.stderr
+    assert "| size | onehop us | UCP 9.9 alike us |" in done.stdout
+    seen = (tmp_path / "seen").read_text()
+    assert "UCX_POSIX_ERROR_HANDLING=y" in seen
+    assert "--peer-errors --wakeup --threads serialized" in seen
 
 
 def test_ways_of_onehop_and_shared_memory(stand_ins) -> None:
