@@ -168,6 +168,12 @@ class Bulk {
   Buffer message_;
 };
 
+// How the blocks get to the other side.
+struct Way {
+  onehop::RemoteRegion remote;
+  std::optional<Bulk> bulk;
+};
+
 // Posts what has moved already, but little of it.
 void post_first_bytes(Batch batch, uint64_t count, Outcome* outcome) {
   for (uint64_t i = 0; i < count; ++i) {
@@ -177,8 +183,8 @@ void post_first_bytes(Batch batch, uint64_t count, Outcome* outcome) {
   }
 }
 
-void initiate(Side& side, const Spec& spec, Blocks& blocks, const onehop::RemoteRegion& remote,
-              const Part& part, Outcome* outcome) {
+void initiate(Side& side, const Spec& spec, Blocks& blocks, Way& way, const Part& part,
+              Outcome* outcome) {
   bool put = puts(spec);
   uint64_t count = part.end - part.begin;
   if (put) blocks.lay_out(part.number, false);
@@ -187,8 +193,7 @@ void initiate(Side& side, const Spec& spec, Blocks& blocks, const onehop::Remote
     maybe_corrupt(spec, part.number + 1 == kParts, blocks.block(spec.blocks / 2, false));
     blocks.memory().publish();
   }
-  Batch batch(side, spec, remote, blocks.description());
-  Bulk bulk(side, spec);
+  Batch batch(side, spec, way.remote, blocks.description());
   side.sync();
   for (uint64_t i = 0; i < count; ++i) {
     if (put && spec.stamped) {
@@ -197,7 +202,7 @@ void initiate(Side& side, const Spec& spec, Blocks& blocks, const onehop::Remote
                     blocks.block(spec.blocks / 2, false));
     }
     auto start = Clock::now();
-    outcome->path = is_bulk(spec) ? bulk.send(blocks) : batch.start().wait().path;
+    outcome->path = way.bulk ? way.bulk->send(blocks) : batch.start().wait().path;
     double us = microseconds(start, Clock::now());
     if (part.begin + i < spec.warmup) continue;
     outcome->samples_us.push_back(us);
@@ -205,13 +210,14 @@ void initiate(Side& side, const Spec& spec, Blocks& blocks, const onehop::Remote
     outcome->bytes += static_cast<double>(spec.size) * static_cast<double>(spec.blocks);
   }
   if (is_prepared(spec)) {
-    post_first_bytes(Batch(side, spec, remote, blocks.first_bytes()), count, outcome);
+    post_first_bytes(Batch(side, spec, way.remote, blocks.first_bytes()), count, outcome);
   }
   side.sync();
   if (!put && count > 0) outcome->wrong += blocks.check(part.number, 0, false);
 }
 
-void answer(Side& side, const Spec& spec, Blocks& blocks, const Part& part, Outcome* outcome) {
+void answer(Side& side, const Spec& spec, Blocks& blocks, Way& way, const Part& part,
+            Outcome* outcome) {
   bool put = puts(spec);
   uint64_t count = part.end - part.begin;
   if (put) {
@@ -221,9 +227,8 @@ void answer(Side& side, const Spec& spec, Blocks& blocks, const Part& part, Outc
     maybe_corrupt(spec, part.number + 1 == kParts, blocks.block(spec.blocks / 2, true));
     blocks.memory().publish();
   }
-  Bulk bulk(side, spec);
   side.sync();
-  for (uint64_t i = 0; is_bulk(spec) && i < count; ++i) bulk.receive(blocks);
+  for (uint64_t i = 0; way.bulk && i < count; ++i) way.bulk->receive(blocks);
   side.sync();
   if (!put || count == 0) return;
   outcome->wrong += blocks.check(part.number, spec.stamped ? count - 1 : 0, true);
@@ -236,14 +241,15 @@ Outcome batch(Side& side, const Spec& spec) {
   Blocks blocks(side, spec, puts(spec) ? 0 : 1);
   Buffer& memory = blocks.memory();
   onehop::Region region = side.endpoint().register_memory(memory.place(), memory.size());
-  onehop::RemoteRegion remote = side.swap_region(region);
+  Way way{side.swap_region(region), {}};
+  if (is_bulk(spec)) way.bulk.emplace(side, spec);
   uint64_t total = spec.warmup + spec.iterations;
   for (size_t i = 0; i < kParts; ++i) {
     Part part{i, total * i / kParts, total * (i + 1) / kParts};
     if (side.first()) {
-      initiate(side, spec, blocks, remote, part, &outcome);
+      initiate(side, spec, blocks, way, part, &outcome);
     } else {
-      answer(side, spec, blocks, part, &outcome);
+      answer(side, spec, blocks, way, part, &outcome);
     }
   }
   side.sync();
