@@ -160,7 +160,7 @@ typedef struct oh_peer_stats {
    * chunks, slower, for the peer's memory was not mapped here (yet). */
   uint64_t stream_put;
   uint64_t stream_staged;
-  uint64_t packed;   /* blocks and the like that travelled with others over UCX */
+  uint64_t packed;   /* blocks and the like that UCX got in buffers for several, also those alone */
   uint64_t deferred; /* times that something waited for room: for a buffer, or in UCX */
 } oh_peer_stats;
 OH_API oh_status oh_peer_get_stats(oh_peer* peer, oh_peer_stats* stats);

@@ -160,7 +160,7 @@ class PeerStats:
     cancelled: int
     stream_put: int  # long messages of streams and kernels, straight into their receive
     stream_staged: int  # through chunks, slower: the receive's memory was not mapped here (yet)
-    packed: int  # blocks and the like that travelled with others over UCX
+    packed: int  # blocks and the like that UCX got in buffers for several, also those alone
     deferred: int  # times that something waited for room: for a buffer, or in UCX
 
 

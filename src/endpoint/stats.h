@@ -26,7 +26,7 @@ struct Stats {
   uint64_t cancelled = 0;
   uint64_t stream_put = 0;     // large messages by kernels, straight into their receive
   uint64_t stream_staged = 0;  // large messages by kernels, through chunks
-  uint64_t packed = 0;         // frames that went with others, over UCX
+  uint64_t packed = 0;         // frames that UCX got in buffers for several, also if alone
   uint64_t deferred = 0;       // times that something waited for room there
 
   void count_sent(oh_path path, uint64_t bytes) {

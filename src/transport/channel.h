@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Channel: the sending half of a link, frames to one peer in order. Two backends: a ring of cells
-// in shared memory, and the control socket.
+// Channel: the sending half of a link, frames to one peer in order. Three backends: a ring of cells
+// in shared memory, UCX, and the control socket.
 //
 // Threading: guarded by the peer's lock.
 #pragma once

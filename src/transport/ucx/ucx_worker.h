@@ -77,7 +77,6 @@ class UcxWorker {
   }
   // What bytes are copied into on their way to UCX. take() by UcxChannel alone, with the lock held.
   UcxPool& pool() { return pool_; }
-  const UcxPool& pool() const { return pool_; }
   // After buffers were given back, or somebody has left the line.
   void let_next_go_on() {
     if (pool_.is_next_served()) listener_->on_room();
