@@ -217,6 +217,11 @@ bool Peer::try_end(Request* request, const Status& status, Force force) {
       break;
     case OpKind::kRecv:
       ended = receiver_.cancel(request, status, force == Force::kGiveUp);
+      // What it waits for has come over UCX: with the lock held nobody keeps us from it.
+      if (!ended && force == Force::kGiveUp && pair_.ucx) {
+        progress_locked(request);
+        if (request->ended()) return true;
+      }
       break;
     case OpKind::kRecvBatch:
       ended = batches_.cancel(request, status, force == Force::kGiveUp);
