@@ -273,8 +273,7 @@ Status Peer::handle(const Frame& frame) {
     case FrameType::kAdvert:
       return sender_.on_advert(frame);
     case FrameType::kEpoch:
-      receiver_.on_epoch(frame);
-      return {};
+      return receiver_.on_epoch(frame);
     case FrameType::kAbort:
       frame.flags& kOneSided ? one_sided_.on_abort(frame) : receiver_.on_abort(frame);
       return {};

@@ -40,7 +40,10 @@ Status Peer::on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fd
   OH_RETURN_IF_ERROR(decode_frame(payload, &frame));
   PairGuard guard(pair_);
   if (state_.load(std::memory_order_relaxed) != State::kOpen) return {};
-  if (pair_.segment) return error(OH_ERR_PROTOCOL, "a frame on the socket beside a segment");
+  if (pair_.segment || pair_.ucx) {
+    return error(OH_ERR_PROTOCOL, "a frame on the socket beside %s",
+                 pair_.segment ? "a segment" : "UCX");
+  }
   return handle(frame);
 }
 

@@ -91,20 +91,16 @@ Receiver::Early* Receiver::first_early(uint64_t tag) {
 }
 
 // The receive that a message with this tag goes to: the one posted first. It is taken off its list.
-Request* Receiver::match(TagRx& tag) {
+Result<Request*> Receiver::match(TagRx& tag) {
   Request* request;
   while ((request = tag.posted.front()) && request->transfer &&
          !transfers_.withdraw(request->transfer)) {
     // An earlier message of this tag is being copied into it: it has left the list.
   }
-  if (!is_user_tag(tag.tag)) {
-    if (request) take_posted(tag, request);
-    return request;
-  }
-  Request* any_tag = any_tag_.front();
+  Request* any_tag = is_user_tag(tag.tag) ? any_tag_.front() : nullptr;
   bool any_tag_first = any_tag && (!request || any_tag->order.before(request->order));
   Request* first = any_tag_first ? any_tag : request;
-  if (!pair_.any_source->empty()) {
+  if (is_user_tag(tag.tag) && !pair_.any_source->empty()) {
     Request* other = pair_.any_source->take(tag.tag, first ? &first->order : nullptr, pair_.peer);
     if (other) return other;
   }
@@ -112,6 +108,11 @@ Request* Receiver::match(TagRx& tag) {
     any_tag_.erase(first);
     --posted_count_;
   } else if (first) {
+    // Messages come in the order of their numbers: this one would have been in place.
+    if (!take_back(first)) {
+      return error(OH_ERR_PROTOCOL, "%s put message %u with tag %llu before an earlier one",
+                   pair_.name.c_str(), first->number, static_cast<unsigned long long>(tag.tag));
+    }
     take_posted(tag, first);
   }
   return first;
@@ -124,19 +125,23 @@ void Receiver::on_claimed(Request* request) {
 }
 
 // The receive that a message was put into already.
-Request* Receiver::match_in_place(TagRx& tag, uint32_t number) {
+Result<Request*> Receiver::match_in_place(TagRx& tag, uint32_t number) {
   Request* request = tag.posted.front();
   while (request && !(request->in_place && request->number == number)) {
     request = tag.posted.next(request);
   }
-  if (request) take_posted(tag, request);
+  if (!request) {
+    return error(OH_ERR_PROTOCOL, "%s put message %u with tag %llu where no receive is",
+                 pair_.name.c_str(), number, static_cast<unsigned long long>(tag.tag));
+  }
+  request->in_place = false;
+  pair_.ucx->forbid_early(tag.tag, number, /*taken=*/true);
+  take_posted(tag, request);
   return request;
 }
 
+// Off its list, once nothing is put into it any more.
 void Receiver::take_posted(TagRx& tag, Request* request) {
-  if (std::exchange(request->in_place, false)) {
-    pair_.ucx->forbid_early(tag.tag, request->number, /*taken=*/true);
-  }
   tag.posted.erase(request);
   --posted_count_;
 }
@@ -317,9 +322,9 @@ bool Receiver::may_advertise(const Request* request) const {
 
 void Receiver::advertise(TagRx& tag, Request* request, uint32_t number) {
   if (pair_.ucx) {
-    request->in_place = true;
     request->number = number;
-    pair_.ucx->expect_early(tag.tag, {number, epoch_, request->data, request->size, false});
+    request->in_place =
+        pair_.ucx->expect_early(tag.tag, {number, epoch_, request->data, request->size, false});
     return;
   }
   Transfer* transfer = transfers_.offer(request, /*source=*/false);

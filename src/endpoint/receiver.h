@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Receiver: the receiving half of the host domain: matches messages with receives, keeps what comes
-// early, advertises receives whose number is certain.
+// early, advertises receives whose number is certain: to the sender, or over UCX to our channel.
 //
 //   POSTED ──▶ an eager message, whole ──────────────────────────────────────▶ ENDED
 //      │  ──▶ the first part of one, or a ready-to-send that we let stream ─▶ STREAM ──▶ ENDED
@@ -47,8 +47,8 @@ class Receiver final : public ClaimListener {
     Early* early = first_early(tag);
     return early ? std::optional(early->length) : std::nullopt;
   }
-  // Offers a receive that is still posted to the sender, if it is certain which message it will
-  // get.
+  // Offers a receive that is still posted to the sender, or shows it to our own channel over UCX,
+  // if it is certain which message it will get.
   void advertise_posted(Request* request);
   // An advertised receive is being copied into by its sender.
   void on_claimed(Request* request) override;
@@ -84,7 +84,7 @@ class Receiver final : public ClaimListener {
   Status on_data(const Frame& frame);
   Status on_rts(const Frame& frame);
   void on_ready(const Frame& frame);
-  void on_epoch(const Frame& frame);
+  Status on_epoch(const Frame& frame);
   void on_abort(const Frame& frame);
 
   Landings& landings() { return landings_; }
@@ -138,7 +138,7 @@ class Receiver final : public ClaimListener {
 
  private:
   // Matching.
-  Request* match(TagRx& tag);
+  Result<Request*> match(TagRx& tag);
   void insert_posted(Request* request);
   void take_posted(TagRx& tag, Request* request);
   bool match_early(Request* request, bool must_fit = false);
@@ -163,7 +163,7 @@ class Receiver final : public ClaimListener {
   bool may_advertise(const Request* request) const;
   void advertise(TagRx& tag, Request* request, uint32_t number);
   bool take_back(Request* request);
-  Request* match_in_place(TagRx& tag, uint32_t number);
+  Result<Request*> match_in_place(TagRx& tag, uint32_t number);
   bool withdraw_from(TagRx& tag, Request* first);
   void renumber(TagRx& tag);
 

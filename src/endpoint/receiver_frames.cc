@@ -27,9 +27,9 @@ Status Receiver::on_eager(const Frame& frame) {
   }
   charge_held_ += charge;
   TagRx& tag = tags_.get(frame.tag);
-  Request* request = frame.placed ? match_in_place(tag, frame.number) : match(tag);
+  OH_ASSIGN_OR_RETURN(Request * request,
+                      frame.placed ? match_in_place(tag, frame.number) : match(tag));
   ++tag.arrived;
-  if (frame.placed && !request) return {};  // it has ended with the link
 
   if (request && whole) {
     give_credit_back(charge);
@@ -191,7 +191,7 @@ Status Receiver::on_rts(const Frame& frame) {
                  pair_.name.c_str(), frame.slot, static_cast<uint32_t>(frame.op));
   }
   TagRx& tag = tags_.get(frame.tag);
-  Request* request = match(tag);
+  OH_ASSIGN_OR_RETURN(Request * request, match(tag));
   ++tag.arrived;
   Early rts;
   Early* kept = request ? &rts : keep_early(tag, frame);
@@ -300,16 +300,25 @@ void Receiver::discard(uint64_t tag) {
 }
 
 // The sender counts from zero again: so do we, and advertise anew.
-void Receiver::on_epoch(const Frame& frame) {
+Status Receiver::on_epoch(const Frame& frame) {
   epoch_ = frame.aux;
+  bool in_place = false;
   tags_.for_each([&](TagRx& tag) {
     while (tag.posted.front() && !withdraw_from(tag, tag.posted.front())) {
-      // Claimed before the epoch ended: that one has left the list.
+      // Claimed before the epoch ended: that one has left the list. Over UCX what was put in place
+      // before the epoch was handled before it, too.
+      if (pair_.ucx) {
+        in_place = true;
+        return;
+      }
     }
     tag.arrived = 0;
     renumber(tag);
   });
   tags_.drop_idle();
+  if (!in_place) return {};
+  return error(OH_ERR_PROTOCOL, "%s began epoch %u and sent a message of the one before",
+               pair_.name.c_str(), frame.aux);
 }
 
 // ---- Messages in parts ------------------------------------------------------------------------

@@ -59,7 +59,8 @@ std::shared_ptr<Endpoint> Victim::shared_endpoint() {
   return endpoint;
 }
 
-Victim::Victim(bool segment, int reach) : memory_(new uint8_t[kRegionSize]()) {
+Victim::Victim(bool segment, int reach, std::unique_ptr<UcxChannel> ucx)
+    : memory_(new uint8_t[kRegionSize]()) {
   endpoint_ = shared_endpoint();
   region_ = *endpoint_->register_region(memory_.get(), kRegionSize);
   LinkParts parts;
@@ -84,6 +85,7 @@ Victim::Victim(bool segment, int reach) : memory_(new uint8_t[kRegionSize]()) {
     their_socket_ = UniqueFd(fds[0]);
     parts.connection = std::make_shared<Connection>(endpoint_->shared_node(),
                                                     MessageSocket(UniqueFd(fds[1]), 1 << 20), 0);
+    parts.ucx = std::move(ucx);
   }
   peer_ = std::make_shared<Peer>(endpoint_, std::move(parts));
   // Behind a socket the watcher would read on a thread of its own: hear() does it instead.

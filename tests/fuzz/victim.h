@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A live peer of ours whose other side is the fuzzer: behind a segment, or behind a socket. It
-// sends and receives while the other side says what it likes.
+// A live peer of ours whose other side is the fuzzer: behind a segment, a socket, or UCX. It sends
+// and receives while the other side says what it likes.
 #pragma once
 
 #include <deque>
@@ -14,8 +14,9 @@ namespace fuzz {
 
 class Victim {
  public:
-  // `reach`: bit 0, we can copy from and to the other side; bit 1, it says that it can.
-  Victim(bool segment, int reach);
+  // `reach`: bit 0, we can copy from and to the other side; bit 1, it says that it can. Without a
+  // segment `ucx` may carry the frames.
+  Victim(bool segment, int reach, std::unique_ptr<oh::UcxChannel> ucx = nullptr);
   // Ends all operations, and requires that they have ended.
   ~Victim();
 

@@ -10,7 +10,7 @@
 // order, so frames are numbered. The key, which the peers have told each other on the control
 // socket, keeps strangers out.
 //
-// UCX queues without bound: no more is handed to it while the bytes it holds of ours are above a
+// UCX queues without bound: no more is handed to it while the copies it holds of ours are above a
 // limit. What is copied goes through buffers of the worker's pool (ucx_pool.h), and frames that
 // follow each other at once (Frame::more) share one (ucx_packing.h): one active message, of type
 // kUcxPacked, whose number is the only one that they have.
@@ -118,7 +118,7 @@ class UcxChannel final : public CountedCredit {
   void leave_line();
   // Payload of the next frame of `left` bytes, so that it fills a buffer and is in one.
   size_t part_of_list(uint64_t left) const;
-  // Frames that have gone with others so far; how often something had to wait for room.
+  // Frames that were packed so far; how often something had to wait for room.
   struct Counts {
     uint64_t packed = 0;
     uint64_t deferred = 0;
@@ -143,7 +143,7 @@ class UcxChannel final : public CountedCredit {
   void expect(uint64_t op, uint8_t* to, uint64_t begin, uint64_t size);
   void forbid(uint64_t op, std::optional<uint64_t> begin = {});
   // The same for a message that comes early, whole or in parts: the one with this number of its tag
-  // goes straight to `to`, if it fits. Numbers of a tag are expected in their order.
+  // goes straight to `to`, if it fits. False: that number is expected already, or all is over.
   struct Expected {
     uint32_t number;
     uint32_t epoch;
@@ -151,7 +151,7 @@ class UcxChannel final : public CountedCredit {
     uint64_t capacity;
     bool has_come;
   };
-  void expect_early(uint64_t tag, const Expected& message);
+  bool expect_early(uint64_t tag, const Expected& message);
   // Takes that back. False: it has come, and is ready; it is only forgotten once it is `taken`.
   bool forbid_early(uint64_t tag, uint32_t number, bool taken);
   // For puts into a region of ours, once one of them was checked, until hide(), of it or of all.
@@ -166,7 +166,7 @@ class UcxChannel final : public CountedCredit {
   // And for what answers a get, until take_back().
   void await_answers(uint64_t op, const UcxSink* sink);
   void take_back(uint64_t op);
-  // Nothing that comes goes anywhere but into the inbox.
+  // From now on nothing that comes goes anywhere but into the inbox, whatever is expected later.
   void forbid_all();
   UcxWorker& worker() { return *worker_; }
 
@@ -231,6 +231,7 @@ class UcxChannel final : public CountedCredit {
   };
   struct Stashed {
     Arrival arrival;
+    uint64_t size;  // with what UCX keeps for it
     Bytes bytes;
   };
 
@@ -290,7 +291,7 @@ class UcxChannel final : public CountedCredit {
   PooledBuffer pack_;  // that frames are copied into; without data: none
   size_t pack_size_ = 0;
   size_t turn_left_ = SIZE_MAX;       // buffers that may be filled in this turn
-  std::atomic<bool> in_line_{false};  // for a buffer; written with both locks held, relaxed
+  std::atomic<bool> in_line_{false};  // for a buffer; written with the worker's lock held, relaxed
   bool asked_ = false;                // in this turn
   bool deferring_ = false;            // something waits for room
   Counts counts_;
@@ -304,7 +305,9 @@ class UcxChannel final : public CountedCredit {
   size_t buffers_ = 0;        // of the pool that we have
   uint32_t next_sequence_ = 0;
   std::map<uint32_t, Stashed> stash_;  // came before their turn
-  std::vector<Place> places_;          // few
+  uint64_t stashed_ = 0;               // bytes of them
+  bool all_forbidden_ = false;
+  std::vector<Place> places_;  // few
   TagTable<ExpectedTag> expected_;
   size_t tidy_at_ = kTidyAt;  // tags at which idle ones are forgotten
   std::vector<Region> shown_;

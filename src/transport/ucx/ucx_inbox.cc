@@ -17,6 +17,9 @@ constexpr size_t kCopied = 1024;
 // below.
 constexpr size_t kMostStashed = 65536;
 constexpr size_t kMostWaiting = 1 << 20;
+// Bytes of the former. What overtakes is on its way: an honest peer has some MiB of copies there,
+// and parts that were asked for are put in place and not stashed.
+constexpr uint64_t kMostBytesStashed = 64 << 20;
 
 bool is_before(const UcxChannel::Expected& message, uint32_t number) {
   return static_cast<int32_t>(message.number - number) < 0;
@@ -101,18 +104,21 @@ bool UcxChannel::take_turn(const UcxHead& head, const Arrival& arrival, ByteView
     deliver(arrival, payload);
     return true;
   }
-  if (stash_.size() >= kMostStashed || stash_.contains(head.sequence) ||
-      head.sequence - next_sequence_ > kMostWaiting) {
+  const bool kept = arrival.data && !arrival.rendezvous;
+  const uint64_t size = kept ? arrival.body.payload_size : payload.size();
+  if (stash_.size() >= kMostStashed || size > kMostBytesStashed - stashed_ ||
+      stash_.contains(head.sequence) || head.sequence - next_sequence_ > kMostWaiting) {
     break_off(strf("message %u came while %u is awaited", head.sequence, next_sequence_));
     return false;
   }
-  stash_.emplace(head.sequence, Stashed{arrival, Bytes(payload.begin(), payload.end())});
+  stashed_ += size;
+  stash_.emplace(head.sequence, Stashed{arrival, size, Bytes(payload.begin(), payload.end())});
   return true;
 }
 
 void UcxChannel::expect(uint64_t op, uint8_t* to, uint64_t begin, uint64_t size) {
   SpinGuard guard(worker_->lock);
-  places_.push_back({op, to, begin, size});
+  if (!all_forbidden_) places_.push_back({op, to, begin, size});
 }
 
 void UcxChannel::forbid(uint64_t op, std::optional<uint64_t> begin) {
@@ -139,15 +145,19 @@ std::deque<UcxChannel::Expected>::iterator UcxChannel::ExpectedTag::find(uint32_
   return found != messages.end() && found->number == number ? found : messages.end();
 }
 
-void UcxChannel::expect_early(uint64_t tag, const Expected& message) {
+bool UcxChannel::expect_early(uint64_t tag, const Expected& message) {
   SpinGuard guard(worker_->lock);
+  if (all_forbidden_) return false;
   if (expected_.size() >= tidy_at_) {
     expected_.drop_idle();
     tidy_at_ = std::max(kTidyAt, 2 * expected_.size());
   }
   std::deque<Expected>& messages = expected_.get(tag).messages;
-  messages.insert(std::lower_bound(messages.begin(), messages.end(), message.number, is_before),
-                  message);
+  auto place = std::lower_bound(messages.begin(), messages.end(), message.number, is_before);
+  // Each is taken back by its number.
+  if (place != messages.end() && place->number == message.number) return false;
+  messages.insert(place, message);
+  return true;
 }
 
 bool UcxChannel::forbid_early(uint64_t tag, uint32_t number, bool taken) {
@@ -189,6 +199,7 @@ void Buffer::append(ByteView bytes) {
 }
 
 void UcxChannel::deliver(const Arrival& arrival, ByteView payload) {
+  size_t count = 0;
   {
     SpinGuard guard(inbox_lock_);
     const size_t before = inbox_.arrivals.size();
@@ -198,12 +209,14 @@ void UcxChannel::deliver(const Arrival& arrival, ByteView payload) {
       Stashed& stashed = next->second;
       if (word_type(stashed.arrival.word) != kUcxPacked) (void)land(&stashed.arrival, nullptr, 0);
       enter(stashed.arrival, stashed.bytes);
+      stashed_ -= stashed.size;
       stash_.erase(next);
     }
-    if (inbox_.arrivals.size() > kMostWaiting) break_off("it sends and takes no answers");
+    count = inbox_.arrivals.size();
     // release: pairs with ready().
-    waiting_.fetch_add(inbox_.arrivals.size() - before, std::memory_order_release);
+    waiting_.fetch_add(count - before, std::memory_order_release);
   }
+  if (count > kMostWaiting) break_off("it sends and takes no answers");
   worker_->note_arrival();
 }
 

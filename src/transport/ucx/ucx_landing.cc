@@ -17,6 +17,7 @@ constexpr size_t kMostAwaited = 16;
 
 void UcxChannel::show(const Region& region) {
   SpinGuard guard(worker_->lock);
+  if (all_forbidden_) return;
   for (const Region& other : shown_) {
     if (other.version == region.version) return;
   }
@@ -32,6 +33,7 @@ void UcxChannel::hide(uint64_t version) {
 
 void UcxChannel::forbid_all() {
   SpinGuard guard(worker_->lock);
+  all_forbidden_ = true;
   places_.clear();
   expected_.for_each([](ExpectedTag& entry) { entry.messages.clear(); });
   shown_.clear();
@@ -41,7 +43,7 @@ void UcxChannel::forbid_all() {
 
 void UcxChannel::await_answers(uint64_t op, const UcxSink* sink) {
   SpinGuard guard(worker_->lock);
-  if (answers_.size() < kMostAwaited) answers_.emplace_back(op, sink);
+  if (!all_forbidden_ && answers_.size() < kMostAwaited) answers_.emplace_back(op, sink);
 }
 
 void UcxChannel::take_back(uint64_t op) {
