@@ -297,7 +297,8 @@ OneSided::Operation* OneSided::find(uint64_t op) {
 Status OneSided::on_reply(const Frame& frame) {
   Operation* operation = find(frame.op);
   if (!operation) return {};  // its deadline has passed
-  if (operation->kind != OpKind::kGet || frame.number >= operation->blocks.size() ||
+  if (operation->kind != OpKind::kGet || !operation->by_messages() ||
+      frame.number >= operation->blocks.size() ||
       !slice_fits(frame.address, frame.payload_size, operation->blocks[frame.number].size) ||
       frame.payload_size > operation->missing) {
     return error(OH_ERR_PROTOCOL, "%s answered a get with bytes nobody asked for",
@@ -318,7 +319,7 @@ void OneSided::on_ack(const Frame& frame) {
   }
   if (Request* run = pair_.ops.find(frame.op); run && run->is_run()) return on_run_ack(*run, frame);
   Operation* operation = find(frame.op);
-  if (!operation) return;
+  if (!operation || !operation->by_messages()) return;
   oh_status code = frame.aux == 0 ? OH_OK : frame_failure(frame);
   Status status;
   if (code != OH_OK) {

@@ -108,6 +108,10 @@ struct OneSidedOperation final : UcxSink {
   oh_path path = OH_PATH_NONE;
 
   bool begun() const { return block > 0 || offset > 0; }
+  bool moves() const { return kind == OpKind::kPut || kind == OpKind::kGet; }
+  // Whether it ends by what the other side says. Else what is under way ends it, whatever a peer
+  // that lies says of it: its name can be guessed.
+  bool by_messages() const { return moves() && !by_slots && !key; }
   // Of what answers a get.
   uint8_t* place_of(uint32_t number, uint64_t at, uint64_t size) const override {
     bool fits = number < blocks.size() && slice_fits(at, size, blocks[number].size);

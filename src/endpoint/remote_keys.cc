@@ -70,9 +70,12 @@ Status RemoteKeys::on_key(const Frame& frame) {
   if (!key || key->state != RemoteKey::State::kAsked) {
     return error(OH_ERR_PROTOCOL, "%s sent a key that nobody asked for", pair_.name.c_str());
   }
+  if (frame.aux == 0 && frame.payload_size < UcxRma::kLeastKey) {
+    return error(OH_ERR_PROTOCOL, "%s sent a key of %zu bytes", pair_.name.c_str(),
+                 frame.payload_size);
+  }
   if (frame.aux == 0) {
-    Result<ucx::RemoteKey> unpacked =
-        rma_->unpack(Bytes(frame.payload, frame.payload + frame.payload_size));
+    Result<ucx::RemoteKey> unpacked = rma_->unpack({frame.payload, frame.payload_size});
     if (unpacked.ok()) {
       key->key = *unpacked;
       key->state = RemoteKey::State::kHeld;

@@ -35,6 +35,8 @@ class Victim {
   void post_send(uint64_t tag, size_t size);
   // `to_device`: to or from memory of a device over there.
   void post_one_sided(bool put, size_t size, bool notify, bool to_device = false);
+  // Operations that had not ended when progress was made last.
+  size_t pending() const { return operations_.size(); }
   void cancel_oldest(bool give_up);
   void progress();
   void collect();

@@ -46,7 +46,9 @@ class LyingAboutRuns : public ::testing::Test {
   void answer(FrameType type, uint64_t tag, uint64_t length, uint64_t op) {
     frame_ = {};
     frame_.type = type;
-    frame_.flags = type == FrameType::kRts ? kOneSided : 0;
+    frame_.flags = type == FrameType::kRts    ? kOneSided
+                   : type == FrameType::kData ? kOneSided | kReply
+                                              : 0;
     frame_.tag = tag;
     frame_.length = length;
     frame_.op = op;
@@ -64,6 +66,12 @@ class LyingAboutRuns : public ::testing::Test {
     victim_.progress();
   }
   ::testing::AssertionResult lost() { return fails_with(victim_.peer().usable(), OH_ERR_PROTOCOL); }
+  // Nothing but a get of the other side gives a name where nothing of ours is under way.
+  bool serves_a_get() {
+    bool any = false;
+    victim_.peer().pair().ops.for_each([&](const Request*) { any = true; });
+    return any;
+  }
   ::testing::AssertionResult unmoved() { return is_ok(victim_.peer().usable()); }
 
   fuzz::Victim victim_{/*segment=*/false, /*reach=*/0};
@@ -75,6 +83,8 @@ TEST_F(LyingAboutRuns, ThatIsHowItWouldBe) {
   ask(FrameType::kPut, 30, {0, 10, 50, 20});
   send(0, 10);
   send(10, 20);
+  ask(FrameType::kGet, 30, {0, 10, 50, 20}, 2 * kName);
+  EXPECT_TRUE(serves_a_get());
   EXPECT_TRUE(unmoved());
   written_ = 30;
 }
@@ -87,6 +97,7 @@ TEST_F(LyingAboutRuns, BlocksOutsideOfTheRegionAreRefused) {
     ask(type, 11, {0, 10, length, 1});
   }
   send(0, 2);
+  EXPECT_FALSE(serves_a_get());
   EXPECT_TRUE(unmoved());
 }
 
@@ -128,6 +139,27 @@ TEST_F(LyingAboutRuns, AnswersThatNobodyAskedFor) {
   answer(FrameType::kAck, 0, 0, kName | 1);  // too early
   EXPECT_TRUE(unmoved());
   answer(FrameType::kRts, kName | 1, 100, kName);
+  EXPECT_TRUE(lost());
+}
+
+// An operation ends by its runs alone, which know it: what is said of its own name is no end.
+TEST_F(LyingAboutRuns, TheNameOfTheOperation) {
+  victim_.post_one_sided(/*put=*/true, 100, false, /*to_device=*/true);
+  answer(FrameType::kAck, 0, 0, kName);
+  EXPECT_EQ(victim_.pending(), 1u);
+  frame_.aux = static_cast<uint32_t>(OH_ERR_RANGE);
+  say({});
+  EXPECT_EQ(victim_.pending(), 1u);
+  answer(FrameType::kReject, 0, 0, kName | 1);
+  EXPECT_EQ(victim_.pending(), 0u);
+  EXPECT_TRUE(unmoved());
+}
+
+TEST_F(LyingAboutRuns, AnAnswerToTheNameOfAGet) {
+  victim_.post_one_sided(/*put=*/false, 100, false, /*to_device=*/true);
+  answer(FrameType::kAck, 0, 0, kName);
+  EXPECT_EQ(victim_.pending(), 1u);
+  answer(FrameType::kData, 0, 0, kName);
   EXPECT_TRUE(lost());
 }
 

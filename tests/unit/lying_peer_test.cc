@@ -138,6 +138,15 @@ TEST_F(LyingPeerTest, StatusesThatDoNotExist) {
   EXPECT_EQ(slot_status(slot_word(1, SlotState::kDone) | uint64_t{0xda} << 16), OH_ERR_PROTOCOL);
 }
 
+// What goes by slots ends when they do, whatever is said of the operation's name.
+TEST_F(LyingPeerTest, TheNameOfAnOperationBySlots) {
+  victim_.post_one_sided(/*put=*/true, 100, false, /*to_device=*/true);
+  say(FrameType::kAck, 0, 0, kName);
+  EXPECT_EQ(victim_.pending(), 1u);
+  claim(posted_slot());
+  EXPECT_TRUE(is_ok(victim_.peer().usable()));
+}
+
 TEST_F(LyingPeerTest, ItsOwnDeathIsNoticed) {
   victim_.post_recv(1, 100, false);
   victim_.segment()->advance(SideState::kFailed);

@@ -10,6 +10,8 @@ namespace {
 constexpr uint32_t kMostRequests = 256;
 constexpr uint64_t kMostBytes = 16 << 20;
 constexpr unsigned kMostTransports = 64;
+// What UCX may read of a key: for each of 64 domains of memory a length and as many bytes.
+constexpr size_t kMostOfKey = 64 * (1 + 255) + 1024;
 }  // namespace
 
 Result<std::shared_ptr<UcxMapping>> UcxMapping::create(const UcxContext& context, uint8_t* base,
@@ -65,11 +67,14 @@ bool UcxRma::is_quiet() const {
   return requests_->count == 0;
 }
 
-Result<ucx::RemoteKey> UcxRma::unpack(const Bytes& key) {
+Result<ucx::RemoteKey> UcxRma::unpack(ByteView key) {
   ucx::RemoteKey unpacked = nullptr;
+  // It is not told how long the key is: behind one that was cut there are zeros.
+  Bytes padded(key.size() + kMostOfKey);
+  std::copy(key.begin(), key.end(), padded.begin());
   SpinGuard guard(worker_->lock);
   if (!channel_.endpoint_) return error(OH_ERR_PEER_LOST, "the link has ended");
-  ucx::Code code = worker_->library().rkey_unpack(channel_.endpoint_, key.data(), &unpacked);
+  ucx::Code code = worker_->library().rkey_unpack(channel_.endpoint_, padded.data(), &unpacked);
   if (code == ucx::kOk) return unpacked;
   return worker_->library().failure(code, ucx::symbol::rkey_unpack,
                                     strf("a key of %zu bytes", key.size()));

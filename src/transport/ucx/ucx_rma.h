@@ -56,7 +56,9 @@ class UcxRma {
 
   // Of one call to put() or get().
   static constexpr uint64_t kMostAtOnce = 1 << 20;
-  Result<ucx::RemoteKey> unpack(const Bytes& key);
+  // UCX believes what is in a key (docs/protocol.md, 10).
+  static constexpr size_t kLeastKey = 9;  // UCX reads as many of any
+  Result<ucx::RemoteKey> unpack(ByteView key);
   // Of a key that no request of UCX's uses any more.
   void destroy(ucx::RemoteKey key);
   // Whether UCX has no request at all.
