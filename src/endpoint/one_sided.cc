@@ -174,18 +174,20 @@ bool OneSided::take_turn(size_t buffers) {
   return any;
 }
 
-// Puts on the wire, or into UCX's hands, what waits for that.
-bool OneSided::push_queue() {
+// Puts on the wire, or into UCX's hands, what waits for that; without `moves` up to the next put or
+// get.
+bool OneSided::push_queue(bool moves) {
   bool any = false;
   while (!queue_.empty() && pair_.outbox.empty()) {
     Operation& operation = *queue_.front();
+    if (!moves && operation.moves()) break;
     auto before = std::pair(operation.block, operation.offset);
     bool all = push_operation(operation);
     any = any || all || before != std::pair(operation.block, operation.offset);
     if (!all) break;
     std::unique_ptr<Operation> done = std::move(queue_.front());
     queue_.pop_front();
-    if (done->kind == OpKind::kPut || done->kind == OpKind::kGet) {
+    if (done->moves()) {
       if (done->key) ++in_rma_;
       waiting_.push_back(std::move(done));
     } else if (done->request) {

@@ -172,6 +172,9 @@ class OneSided {
   void give_back(size_t bytes);
 
   bool progress() { return take_turn(pair_.ucx ? pair_.ucx->depth() : 0); }
+  // The link is about to be closed: what was held back by puts that have ended still goes, and
+  // nothing that would not end any more begins. True when something has gone.
+  bool push_last() { return push_queue(/*moves=*/false); }
   bool idle() const { return queue_.empty() && serving_.empty() && in_rma_ == 0 && keys_.idle(); }
   RemoteKeys& keys() { return keys_; }
   const RemoteKeys& keys() const { return keys_; }
@@ -236,7 +239,7 @@ class OneSided {
                      const Movement& movement);
   Status copy_by_device(const RemoteTarget& target, const ImportedBlock* import, LocalMemory& local,
                         const Movement& movement);
-  bool push_queue();
+  bool push_queue(bool moves = true);
   bool push_operation(Operation& operation);
   bool push_put(Operation& operation);
   bool push_get(Operation& operation);

@@ -273,6 +273,7 @@ class Peer final : public PairHost,
   void let_others_work() OH_NO_THREAD_ANALYSIS;
   Status check_open() OH_REQUIRES(pair_.lock);
   void lose(const Status& status, bool dead);
+  void say_last(Deadline until) OH_REQUIRES(pair_.lock);
   void fail_everything(const Status& status, bool dead) OH_REQUIRES(pair_.lock);
   Status on_control(Control type, ByteView payload, std::vector<UniqueFd> fds);
   Status on_block(ByteView payload, std::vector<UniqueFd> fds);

@@ -63,6 +63,17 @@ void Peer::let_others_work() {
   pair_.lock.lock();
 }
 
+// What was said behind operations that have ended, and what the channel has, still leaves.
+void Peer::say_last(Deadline until) {
+  auto there = [this] { return connection_->is_open(); };
+  if (pair_.outbox.flush()) (void)one_sided_.push_last();
+  bool any = pair_.ucx != nullptr;
+  while (any && pair_.outbox.flush() && pair_.ucx->flush(until, there)) {
+    any = sender_.take_back_lent();
+    any = one_sided_.push_last() || any;  // what has left gives room
+  }
+}
+
 void Peer::close(Deadline until) {
   {
     PairGuard guard(pair_);
@@ -70,11 +81,7 @@ void Peer::close(Deadline until) {
     Status status = error(OH_ERR_CANCELLED, "the link to %s was closed", pair_.name.c_str());
     bool was_open = state_.exchange(State::kClosed, std::memory_order_acq_rel) == State::kOpen;
     if (was_open) {
-      if (!pair_.counted) pair_.outbox.flush();
-      auto there = [this] { return connection_->is_open(); };
-      if (pair_.ucx && pair_.outbox.flush()) {
-        (void)pair_.ucx->flush(until, there);
-      }
+      say_last(until);
       fail_everything(status, /*dead=*/false);
     }
     while (!receiver_.landings().fail_all(status) || crossings_.is_busy()) {

@@ -70,16 +70,7 @@ bool Sender::progress() {
       any = true;
     }
   }
-  for (Request* request = lent_.front(); request;) {
-    Request* next = lent_.next(request);
-    if (request->flight->is_over()) {
-      lent_.erase(request);
-      end_lent(request);
-      any = true;
-    }
-    request = next;
-  }
-  return any;
+  return take_back_lent() || any;
 }
 
 void Sender::finish_sent(Request* request, oh_path path) {

@@ -50,6 +50,8 @@ class Sender {
   // Sends a message at once, if it fits into one frame and nothing is in its way.
   bool send_now(const uint8_t* data, size_t size, uint64_t tag);
   bool progress();
+  // Of that what the channel is through with. True when there was some.
+  bool take_back_lent();
   bool idle() const {
     return queue_.empty() && streams_.empty() && lent_.empty() &&
            !crossings_.has_stopped(StagingDirection::kOut);

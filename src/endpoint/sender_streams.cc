@@ -26,6 +26,20 @@ Sender::Lent Sender::lend(Request* request, const Frame& frame) {
   return Lent::kTaken;
 }
 
+bool Sender::take_back_lent() {
+  bool any = false;
+  for (Request* request = lent_.front(); request;) {
+    Request* next = lent_.next(request);
+    if (request->flight->is_over()) {
+      lent_.erase(request);
+      end_lent(request);
+      any = true;
+    }
+    request = next;
+  }
+  return any;
+}
+
 void Sender::end_lent(Request* request) {
   std::shared_ptr<Flight> flight = std::move(request->flight);
   Status lost;

@@ -294,5 +294,25 @@ TEST_F(UcxFaultsLater, ALinkIsClosedWhateverUcxSays) {
   });
 }
 
+// A message that UCX lets go of while the link is flushed has been sent.
+TEST_F(UcxFaultsLater, WhatIsFlushedAtTheEndHasEndedWell) {
+  run_faulty({{"ONEHOP_TRANSPORT", "ucx"}}, [](Side& side) {
+    {
+      Links links(side);
+      Buffer buffer = side.buffer(kLent);
+      if (side.number() == 0) {
+        set_rules("ucp_am_send_nbx:1=0:later,ucp_ep_flush_nbx:1=0:later");
+        onehop::Request send = links.peers[0]->isend(buffer.data(), kLent, kTag);
+        links.peers[0]->close();
+        EXPECT_EQ(seam().struck(), 2u);
+        EXPECT_EQ(status_of([&] { send.wait(20s); }), OH_OK);
+      }
+      side.sync();
+    }
+    set_rules("");
+    EXPECT_TRUE(nothing_is_open());
+  });
+}
+
 }  // namespace
 }  // namespace conformance
