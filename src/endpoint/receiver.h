@@ -171,6 +171,7 @@ class Receiver final : public ClaimListener {
   Incoming* begin_incoming(uint64_t op, uint64_t tag, uint64_t length, uint64_t charge);
   bool is_name_in_use(uint64_t op) const;
   Incoming* find_incoming(uint64_t op) const;
+  Incoming* incoming_of(const Request* request) const;
   void end_incoming(Incoming* incoming);
   void advance(Incoming* incoming, uint64_t size);
   Result<uint8_t*> place_of(Incoming& incoming, const Frame& frame);

@@ -16,8 +16,7 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
     // dropped.
     if (!force && !(crossing && crossing->begun == 0)) return false;
     // The message is here in part: what still comes is dropped.
-    for (Incoming* incoming : incoming_) {
-      if (!incoming || incoming->request != request) continue;
+    if (Incoming* incoming = incoming_of(request)) {
       forbid(*incoming);
       // The flight ends without it.
       if (incoming->flight) request->flight = incoming->flight;
@@ -55,8 +54,20 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
   return true;
 }
 
+// What comes for a receive; null: nothing yet.
+Receiver::Incoming* Receiver::incoming_of(const Request* request) const {
+  // One that is being fetched may have lost its name to a later message.
+  for (const std::vector<Incoming*>* all : {&incoming_, &fetching_}) {
+    for (Incoming* incoming : *all) {
+      if (incoming && incoming->request == request) return incoming;
+    }
+  }
+  return nullptr;
+}
+
 bool Receiver::stop(Request* run, const Status& why) {
-  if (cancel(run, why, /*force=*/false)) return true;
+  // Into host memory nothing is written any more; what UCX fetches is waited for by the caller.
+  if (cancel(run, why, /*force=*/!run->crossing)) return true;
   if (run->crossing && run->crossing->failure.ok()) crossings_.stop(*run->crossing, why);
   return false;
 }

@@ -90,40 +90,6 @@ TEST_P(GpuPutsBetweenHosts, ManyThroughOneBuffer) {
   run_pair(small, role, role);
 }
 
-// The owner's engine stands still in the region: deregistering waits for it, and afterwards nobody
-// is there.
-TEST_P(GpuPutsBetweenHosts, DeregisteringWaitsForTheEngine) {
-  for (bool put : {true, false}) {
-    SCOPED_TRACE(put ? "put" : "get");
-    run_pair(
-        kind(),
-        [&](Side& side) {
-          Buffer mine = side.buffer(kSize);
-          put ? mine.fill(1) : mine.poison();
-          onehop::RemoteRegion remote = side.peer().attach(side.hear());
-          onehop::Request request = begin(side, put, mine, remote);
-          EXPECT_EQ(status_of([&] { request.wait(20s); }), OH_ERR_RETIRED);
-          side.sync();
-        },
-        [&](Side& side) {
-          Buffer target = side.buffer(kSize);
-          target.fill(2);
-          onehop::Region region = side.endpoint().register_memory(target.data(), kSize);
-          fake_driver().hold_all();
-          const uint64_t copies = fake_driver().calls("cuMemcpyAsync");
-          side.tell(region.descriptor());
-          ASSERT_TRUE(eventually([&] { return fake_driver().calls("cuMemcpyAsync") > copies; }));
-          EXPECT_EQ(status_of([&] { region.deregister(50ms); }), OH_ERR_TIMEOUT);
-          fake_driver().release_all();
-          region.deregister(20s);
-          target.poison();
-          side.sync();
-          const onehop::Bytes bytes = target.bytes();
-          EXPECT_TRUE(bytes == onehop::Bytes(kSize, 0xee)) << "touched after it was deregistered";
-        });
-  }
-}
-
 // A deadline while the engine of either side stands still: TIMEOUT or IN_DOUBT, and the buffer is
 // free only when it cannot be touched any more. Afterwards the link is as good as before.
 TEST_P(GpuPutsBetweenHosts, ADeadlineWhileAnEngineIsHeld) {

@@ -255,6 +255,44 @@ TEST_F(UcxFaultsLater, SoDoesAReceiveWhosePartsUcxFetches) {
       });
 }
 
+// UCX fetches a part for a receive whose sender has given up, and a later message has its name.
+TEST_F(UcxFaultsLater, AReceiveIsInDoubtWhoeverHasItsNameNow) {
+  run_faulty(
+      {{"ONEHOP_TRANSPORT", "ucx"}, {"ONEHOP_UCX_CHUNK", "1048576"}, {"UCX_RNDV_SCHEME", "auto"}},
+      [](Side& side) {
+        {
+          Links links(side);
+          onehop::Peer& peer = *links.peers[0];
+          Buffer buffer = side.buffer(kLarge);
+          Buffer next = side.buffer(kLarge);
+          std::optional<onehop::Request> request;
+          if (side.number() == 0) {
+            side.sync();
+            request.emplace(peer.isend(buffer.data(), kLarge, kTag));
+            EXPECT_EQ(status_of([&] { request->wait(200ms); }), OH_ERR_IN_DOUBT);
+            next.fill(2);
+            peer.send(next.data(), kLarge, kTag + 1, 20s);
+            side.sync();
+          } else {
+            set_rules("ucp_am_recv_data_nbx:1=0:never");
+            request.emplace(peer.irecv(buffer.data(), kLarge, kTag));
+            onehop::Request second = peer.irecv(next.data(), kLarge, kTag + 1);
+            side.sync();
+            second.wait(20s);
+            EXPECT_TRUE(next.holds(2, kLarge));
+            side.sync();
+            EXPECT_EQ(status_of([&] { request->wait(50ms); }), OH_ERR_IN_DOUBT);
+            EXPECT_FALSE(request->buffer_released());
+          }
+          peer.close();
+          EXPECT_TRUE(eventually([&] { return request->buffer_released(); }));
+          side.sync();
+        }
+        set_rules("");
+        EXPECT_TRUE(nothing_is_open());
+      });
+}
+
 // Both sides close, one of them with a call of UCX that fails: what was sent before has come, and
 // closing ends.
 TEST_F(UcxFaultsLater, ALinkIsClosedWhateverUcxSays) {
