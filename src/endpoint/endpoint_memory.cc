@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Regions of an endpoint, and those of its peers.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "endpoint/endpoint.h"
 
@@ -29,15 +31,18 @@ Status Endpoint::deregister(const RegionRecord& region, Deadline deadline) {
   if (!is_usable()) return why_unusable();
   regions_->retire(region);
   if (region.exported) retire_exports(region.base, region.length);
-  Status status;
-  auto retire = [&](Peer& peer) { peer.retire_region(region, deadline, &status); };
-  for_each_peer(retire);
-  std::vector<std::shared_ptr<Peer>> closed;
+  std::vector<std::shared_ptr<Peer>> inside = *peers();
   {
     MutexLock lock(peers_mutex_);
-    closed = closed_inside_;
+    std::ranges::copy(closed_inside_, std::back_inserter(inside));
   }
-  for (const std::shared_ptr<Peer>& peer : closed) retire(*peer);
+  // All are asked before one is waited for: it may be stopped.
+  for (const std::shared_ptr<Peer>& peer : inside) peer->retire_region(region);
+  Status status;
+  for (const std::shared_ptr<Peer>& peer : inside) {
+    Status left = peer->wait_until_retired(region, deadline);
+    if (status.ok()) status = std::move(left);
+  }
   // Only those are forgotten that have left: another thread may be waiting for them, too.
   MutexLock lock(peers_mutex_);
   std::erase_if(closed_inside_, [](const std::shared_ptr<Peer>& peer) {

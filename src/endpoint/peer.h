@@ -213,7 +213,9 @@ class Peer final : public PairHost,
   static constexpr int64_t kCloseTime = kSecond;
   void close() { close(Deadline::after(kCloseTime)); }
   void close(Deadline until);
-  void retire_region(const RegionRecord& region, Deadline deadline, Status* status);
+  // The region is retired: nothing new begins in it. Then waits until nobody is in it any more.
+  void retire_region(const RegionRecord& region);
+  Status wait_until_retired(const RegionRecord& region, Deadline deadline);
   // Waits until no one-sided operation of the peer that began before is inside our memory. On a
   // device, a hang-up does not say so, only the end of its process.
   bool wait_until_outside(Deadline deadline, bool device = false);

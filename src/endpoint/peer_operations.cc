@@ -283,27 +283,30 @@ bool Peer::released(const std::vector<Doubt>& doubts) {
   return true;
 }
 
-void Peer::retire_region(const RegionRecord& region, Deadline deadline, Status* status) {
-  {
-    PairGuard guard(pair_);
-    one_sided_.retire(region);
-  }
+void Peer::retire_region(const RegionRecord& region) {
+  PairGuard guard(pair_);
+  one_sided_.retire(region);
+  update_busy();
+}
+
+Status Peer::wait_until_retired(const RegionRecord& region, Deadline deadline) {
   bool left = false;
   while (true) {
+    // At least one look, if others have used up the time.
+    const bool last = deadline.passed();
     if (pair_.ucx) pair_.ucx->worker().progress();
     {
       PairGuard guard(pair_);
-      left = one_sided_.leave(region);
-      if (!left) progress_locked(nullptr);
+      left = one_sided_.leave(region) || (progress_locked(nullptr) && one_sided_.leave(region));
     }
-    if (left || deadline.passed()) break;
+    if (left || last) break;
     sched_yield();
   }
-  if (left && wait_until_outside(deadline)) return;
-  *status = error(OH_ERR_TIMEOUT,
-                  "%s is still inside a one-sided operation: the region's memory must not be given "
-                  "away yet (no answer from it for %.3f s)",
-                  pair_.name.c_str(), static_cast<double>(unresponsive_for()) / 1e9);
+  if (left && wait_until_outside(deadline)) return {};
+  return error(OH_ERR_TIMEOUT,
+               "%s is still inside a one-sided operation: the region's memory must not be given "
+               "away yet (no answer from it for %.3f s)",
+               pair_.name.c_str(), static_cast<double>(unresponsive_for()) / 1e9);
 }
 
 // The board says already that the region is gone, or the segment that the link is. Operations that

@@ -190,6 +190,54 @@ TEST_P(UcxRma, KeysThatAreCut) {
   }
 }
 
+// One peer is stopped and has a key: the others are asked all the same, and it is the one that is
+// named.
+TEST_P(UcxRma, AStoppedPeerIsNamedAndOthersLeave) {
+  if (!has_ucx()) GTEST_SKIP() << "no UCX here: libucp.so.0 of 1.13 or newer";
+  auto initiator = [](Side& side) {
+    side.connect();
+    {
+      onehop::RemoteRegion remote = side.peer().attach(side.hear());
+      uint64_t word = 1;
+      side.peer().put(&word, remote, 0, sizeof(word)).wait(20s);
+      side.tell_number(0);
+      side.hear_number();
+      EXPECT_EQ(status_of([&] { side.peer().put(&word, remote, 0, sizeof(word)).wait(20s); }),
+                OH_ERR_RETIRED);
+      side.tell_number(0);
+    }
+    side.disconnect();
+  };
+  run_apart_with_victim(
+      GetParam(),
+      [&](Side& victim, Side& next) {
+        victim.connect();
+        {
+          onehop::Peer healthy = victim.endpoint().connect(next.hear(), 20s);
+          uint64_t word = 0;
+          onehop::Region region = victim.endpoint().register_memory(&word, sizeof(word));
+          for (Side* side : {&victim, &next}) side->tell(region.descriptor());
+          for (Side* side : {&victim, &next}) side->hear_number();
+          kill(victim.other_process(), SIGSTOP);
+          await_stopped(victim.other_process());
+          std::string why;
+          try {
+            region.deregister(300ms);
+          } catch (const onehop::Error& failure) {
+            why = failure.what();
+          }
+          EXPECT_NE(why.find(victim.peer().info().label), std::string::npos) << why;
+          next.tell_number(0);
+          next.hear_number();
+          kill(victim.other_process(), SIGCONT);
+          victim.tell_number(0);
+          victim.hear_number();
+        }
+        victim.disconnect();
+      },
+      initiator, initiator);
+}
+
 INSTANTIATE_TEST_SUITE_P(Rma, UcxRma, ::testing::ValuesIn(rma_kinds()), name_of);
 
 }  // namespace
