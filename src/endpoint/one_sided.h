@@ -112,6 +112,11 @@ struct OneSidedOperation final : UcxSink {
   // Whether it ends by what the other side says. Else what is under way ends it, whatever a peer
   // that lies says of it: its name can be guessed.
   bool by_messages() const { return moves() && !by_slots && !key; }
+  // A notification whose put has ended, and all before it.
+  bool is_released() const { return kind == OpKind::kNotify && notify; }
+  // Whether notifications and signals behind it have to wait for it, as its bytes travel apart from
+  // the frames.
+  bool travels_apart() const { return by_slots || (key && kind == OpKind::kPut); }
   // Of what answers a get.
   uint8_t* place_of(uint32_t number, uint64_t at, uint64_t size) const override {
     bool fits = number < blocks.size() && slice_fits(at, size, blocks[number].size);
@@ -264,6 +269,7 @@ class OneSided {
   void leave_in_doubt(Operation& operation, const Status& status);
   bool must_wait(const Operation& operation) const;
   void notify_behind(Operation& operation);
+  void release_notifications();
   Status on_block(const Frame& frame, bool put);
   Request* next_run(Operation& operation);
   bool push_runs(Operation& operation);
@@ -278,14 +284,16 @@ class OneSided {
   void acknowledge(uint64_t op, oh_status status);
   Operation* find(uint64_t op);
   void end(Operation* operation, Status status);
+  void end_request(Operation& operation, Status status);
 
   Pair& pair_;
   Transfers& transfers_;
   OneSidedHost& host_;
   RemoteKeys keys_;
-  size_t in_rma_ = 0;  // of waiting_
+  size_t in_rma_ = 0;     // of waiting_
+  size_t notifying_ = 0;  // of waiting_: puts that have ended, and are to tell so
   Turn turn_;
-  Pool<Request> blocks_;          // of operations through slots, ours and the other side's
+  Pool<Request> blocks_;          // and runs of operations, ours and the other side's
   std::vector<Request*> served_;  // those of the other side
   // What may still be at memory of a region, though its run has ended.
   struct Leaving {

@@ -8,30 +8,50 @@
 
 namespace oh {
 
+void OneSided::end_request(Operation& operation, Status status) {
+  Request* request = std::exchange(operation.request, nullptr);
+  if (!request) return;
+  request->path = operation.by_slots ? operation.path : pair_.path;
+  if (status.ok()) request->nbytes = request->size;
+  pair_.finish(*request, std::move(status));
+}
+
 void OneSided::end(Operation* operation, Status status) {
   if (pair_.ucx && operation->kind == OpKind::kGet) pair_.ucx->take_back(operation->op);
-  if (Request* request = std::exchange(operation->request, nullptr)) {
-    request->path = operation->by_slots ? operation->path : pair_.path;
-    if (status.ok()) request->nbytes = request->size;
-    pair_.finish(*request, std::move(status));
-  }
+  end_request(*operation, std::move(status));
   const bool by_rma = operation->key != nullptr;
+  const bool notifies = !operation->moves();
   auto is_it = [&](const auto& other) { return other.get() == operation; };
   const size_t waited = std::erase_if(waiting_, is_it);
   if (by_rma) in_rma_ -= waited;
+  if (notifies) notifying_ -= waited;
   std::erase_if(queue_, is_it);
+  release_notifications();
 }
 
 // A put has ended well: its notification is next.
 void OneSided::notify_behind(Operation& operation) {
+  auto is_it = [&](const auto& other) { return other.get() == &operation; };
+  if (std::none_of(waiting_.begin(), waiting_.end(), is_it)) return;
+  operation.kind = OpKind::kNotify;
+  operation.by_slots = operation.by_crossings = false;
+  ++notifying_;
+  release_notifications();
+}
+
+// Once all that was posted before its put has ended, too, a notification leaves ahead of what was
+// posted behind it. waiting_ is in the order of posting.
+void OneSided::release_notifications() {
+  if (notifying_ == 0) return;
+  auto is_released = [](const auto& queued) { return queued->is_released(); };
+  auto next = std::find_if_not(queue_.begin(), queue_.end(), is_released);
   for (auto& waiting : waiting_) {
-    if (waiting.get() != &operation) continue;
-    operation.kind = OpKind::kNotify;
-    operation.by_slots = operation.by_crossings = false;
-    queue_.push_back(std::move(waiting));
-    std::erase(waiting_, nullptr);
-    return;
+    if (waiting->travels_apart()) break;
+    if (waiting->moves()) continue;
+    next = std::next(queue_.insert(next, std::move(waiting)));
+    --notifying_;
   }
+  std::erase(waiting_, nullptr);
 }
 
 bool OneSided::cancel(Request* request, const Status& status, bool give_up) {
@@ -77,7 +97,7 @@ void OneSided::fail_all(const Status& status) {
   queue_.clear();
   waiting_.clear();
   serving_.clear();
-  in_rma_ = 0;
+  in_rma_ = notifying_ = 0;
   keys_.fail_all();
 }
 

@@ -56,15 +56,18 @@ bool OneSided::progress_rma() {
   for (auto& waiting : waiting_) {
     Operation& operation = *waiting;
     if (!operation.key) continue;
-    const bool put = operation.kind == OpKind::kPut && operation.failure.ok();
+    const bool put = operation.kind == OpKind::kPut;
     if (put && !operation.flush) {
       if (!flush) flush = keys_.rma().flush();
       operation.flush = flush;
       any = true;
     }
-    if (operation.flight->is_over() && (!put || operation.flush->is_over())) {
-      over.push_back(&operation);
+    if (!operation.flight->is_over()) continue;
+    // What has failed has nothing to confirm, but what was issued of it still comes: signals wait.
+    if (!operation.failure.ok() && operation.flight->code == ucx::kOk) {
+      end_request(operation, operation.failure);
     }
+    if (!put || operation.flush->is_over()) over.push_back(&operation);
   }
   for (Operation* operation : over) any = end_rma(*operation) || any;
   return any;
@@ -96,7 +99,12 @@ bool OneSided::stop_rma(Operation& operation, const Status& status, bool give_up
     if (!give_up) return false;
     leave_in_doubt(operation, status);
   }
-  end(&operation, status);
+  if (operation.kind == OpKind::kPut && operation.begun()) {
+    // The operation stays until a flush behind it is over.
+    end_request(operation, status);
+  } else {
+    end(&operation, status);
+  }
   return true;
 }
 

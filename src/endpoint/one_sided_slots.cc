@@ -101,10 +101,9 @@ void OneSided::block_ended(Request* block) {
 
 // Whether something before it, whose bytes travel apart from the frames, has not ended.
 bool OneSided::must_wait(const Operation& operation) const {
-  if (operation.kind != OpKind::kNotify && operation.kind != OpKind::kSignal) return false;
-  return std::any_of(waiting_.begin(), waiting_.end(), [](const auto& other) {
-    return other->by_slots || (other->key && other->kind == OpKind::kPut);
-  });
+  if (operation.moves() || operation.is_released()) return false;
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [](const auto& other) { return other->travels_apart(); });
 }
 
 bool OneSided::has_begun(const Request& request) {

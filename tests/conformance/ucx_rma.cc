@@ -80,6 +80,7 @@ TEST_P(UcxRma, AnOwnerStopsInTheMiddle) {
         onehop::Request get = side.peer().get(answer.data(), remote, 0, answer.size());
         EXPECT_EQ(status_of([&] { get.wait(20ms); }), OH_ERR_IN_DOUBT);
         onehop::Request put = side.peer().put(buffer.data(), remote, 0, kLarge);
+        side.peer().signal(2);
         EXPECT_EQ(status_of([&] { put.wait(50ms); }), OH_ERR_IN_DOUBT);
         // There is no room for it.
         onehop::Request waiting = side.peer().get(buffer.data(), remote, 0, kLarge);
@@ -99,6 +100,7 @@ TEST_P(UcxRma, AnOwnerStopsInTheMiddle) {
         Buffer buffer = side.buffer(kLarge);
         onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
         side.tell(region.descriptor());
+        side.peer().wait_signal(2, 1, 40s);  // behind the put that was given up
         side.peer().wait_signal(1, 1, 40s);
         EXPECT_TRUE(buffer.holds(2, buffer.size()));
         side.hear_number();

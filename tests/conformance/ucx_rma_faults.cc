@@ -3,6 +3,7 @@
 // Calls of UCX's remote memory access that fail, and how many there are. Where no key can be had
 // operations go as messages; whatever else fails ends the link with an error that names the peer
 // and UCX's call. Nothing is left open, other links go on.
+#include "capi/handles.h"
 #include "conformance/batches.h"
 #include "conformance/faulty_ucx.h"
 #include "sanitizers.h"
@@ -161,6 +162,83 @@ TEST_F(UcxRmaFaults, ABatchMakesOneFlush) {
       }
       side.sync();
     }
+    EXPECT_TRUE(nothing_is_open());
+  });
+}
+
+// A put's notification tells of that put and of what was before it, not of later ones.
+TEST_F(UcxRmaFaults, ANotificationDoesNotWaitForLaterPuts) {
+  run_faulty(kEnv, [](Side& side) {
+    {
+      Links links(side);
+      onehop::Peer& peer = *links.peers[0];
+      Buffer buffer = side.buffer(2 * kPiece);
+      const onehop::Bytes notes[] = {{1}, {2}};
+      if (side.number() == 0) {
+        buffer.fill(1);
+        onehop::RemoteRegion remote = peer.attach(side.hear());
+        peer.put(buffer.data(), remote, 0, 1).wait(20s);  // the key is here
+        set_rules("ucp_put_nbx:2=0:never");
+        onehop::Request first = peer.put(buffer.data(), remote, 0, kPiece, &notes[0]);
+        onehop::Request second =
+            peer.put(buffer.data() + kPiece, remote, kPiece, kPiece, &notes[1]);
+        EXPECT_EQ(status_of([&] { first.wait(20s); }), OH_OK);
+        side.sync();
+        EXPECT_EQ(status_of([&] { second.wait(50ms); }), OH_ERR_IN_DOUBT);
+        peer.close();
+        EXPECT_TRUE(eventually([&] { return second.buffer_released(); }));
+        side.sync();
+      } else {
+        onehop::Region region = links.endpoint.register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        side.sync();
+        auto notification = links.endpoint.notification();
+        while (!notification) {
+          links.endpoint.progress();
+          notification = links.endpoint.notification();
+        }
+        EXPECT_EQ(notification->second, notes[0]);
+        EXPECT_TRUE(buffer.holds(1, kPiece));
+        side.sync();
+        EXPECT_FALSE(links.endpoint.notification());
+      }
+      side.sync();
+    }
+    set_rules("");
+    EXPECT_TRUE(nothing_is_open());
+  });
+}
+
+// UCX may still move the bytes of a put that was given up: a signal behind it stays where it is.
+TEST_F(UcxRmaFaults, ASignalWaitsForAPutThatWasGivenUp) {
+  run_faulty(kEnv, [](Side& side) {
+    {
+      Links links(side);
+      onehop::Peer& peer = *links.peers[0];
+      Buffer buffer = side.buffer(kPiece);
+      uint64_t word = 0;
+      if (side.number() == 0) {
+        onehop::RemoteRegion remote = peer.attach(side.hear());
+        peer.put(buffer.data(), remote, 0, 1).wait(20s);
+        set_rules("ucp_put_nbx:1=0:never");
+        onehop::Request put = peer.put(buffer.data(), remote, 0, kPiece);
+        peer.signal(1);
+        EXPECT_EQ(status_of([&] { put.wait(50ms); }), OH_ERR_IN_DOUBT);
+        (void)peer.get()->peer->progress(nullptr);
+        peer.send(&word, sizeof(word), 1, 20s);  // would come behind the signal
+        side.sync();
+        peer.close();
+        EXPECT_TRUE(eventually([&] { return put.buffer_released(); }));
+      } else {
+        onehop::Region region = links.endpoint.register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        peer.recv(&word, sizeof(word), 1, 20s);
+        EXPECT_EQ(status_of([&] { peer.wait_signal(1, 1, 1ms); }), OH_ERR_TIMEOUT);
+        side.sync();
+      }
+      side.sync();
+    }
+    set_rules("");
     EXPECT_TRUE(nothing_is_open());
   });
 }
