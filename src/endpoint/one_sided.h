@@ -183,7 +183,8 @@ class OneSided {
   bool idle() const { return queue_.empty() && serving_.empty() && in_rma_ == 0 && keys_.idle(); }
   RemoteKeys& keys() { return keys_; }
   const RemoteKeys& keys() const { return keys_; }
-  // Whether it goes through slots and the other side has begun with it: too late to be cancelled.
+  // Whether the other side has begun with it, where it goes through slots or in runs, or UCX has
+  // some of it: too late to be cancelled.
   bool has_begun(const Request& request);
   // False when the request is not one of these, or when what is under way cannot be taken back;
   // `give_up` leaves that in doubt.
@@ -245,6 +246,7 @@ class OneSided {
   Status copy_by_device(const RemoteTarget& target, const ImportedBlock* import, LocalMemory& local,
                         const Movement& movement);
   bool push_queue(bool moves = true);
+  bool push_answers();
   bool push_operation(Operation& operation);
   bool push_put(Operation& operation);
   bool push_get(Operation& operation);
@@ -293,6 +295,7 @@ class OneSided {
   size_t in_rma_ = 0;     // of waiting_
   size_t notifying_ = 0;  // of waiting_: puts that have ended, and are to tell so
   Turn turn_;
+  bool answers_first_ = false;    // in the next turn
   Pool<Request> blocks_;          // and runs of operations, ours and the other side's
   std::vector<Request*> served_;  // those of the other side
   // What may still be at memory of a region, though its run has ended.

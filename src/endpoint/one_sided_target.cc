@@ -12,12 +12,23 @@ constexpr size_t kMaxServing = 1 << 20;
 
 bool OneSided::push_all() {
   turn_ = {};
-  bool any = push_queue();
-  // What waited for the end of a put goes before anybody hears of that end, and may close the link.
+  // In turn, or whoever begins would have all the room that there is.
+  const bool answers_first = answers_first_;
+  const bool answered = answers_first && push_answers();
+  const bool pushed = push_queue();
+  if (answers_first ? answered : pushed) answers_first_ = !answers_first;
+  bool any = answered || pushed;
+  // What waited for the end of a put is next.
   while (progress_rma()) {
     (void)push_queue();
     any = true;
   }
+  return (!answers_first && push_answers()) || any;
+}
+
+// Of the other side's gets.
+bool OneSided::push_answers() {
+  bool any = false;
   while (!serving_.empty() && pair_.outbox.empty()) {
     uint64_t before = serving_.front().sent;
     bool all = serve(serving_.front());

@@ -155,8 +155,13 @@ bool Peer::progress_locked(Request* focus) {
     update_busy();
     return landed || settled;
   }
-  bool any = drain(focus);
-  if (focus && focus->phase == Phase::kEnded) return true;
+  const size_t drained = drain(focus);
+  bool any = drained > 0;
+  if (focus && focus->phase == Phase::kEnded) {
+    // What came before the frame that ended it may have left something to do.
+    if (drained > 1 || !pair_.outbox.empty()) update_busy();
+    return true;
+  }
   if (!pair_.outbox.empty()) any = pair_.outbox.flush() || any;
   if (!sender_.idle()) any = sender_.progress() || any;
   if (!receiver_.idle()) any = receiver_.progress() || any;
@@ -215,26 +220,27 @@ void Peer::update_busy() {
   pair_.busy.store(busy, std::memory_order_relaxed);
 }
 
-// Handles what has come, up to a bound, or until the focus has ended.
-bool Peer::drain(Request* focus) {
+// Handles what has come, up to a bound, or until the focus has ended. So many frames it was.
+size_t Peer::drain(Request* focus) {
   size_t count = 0;
   const size_t most = pair_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;
-  for (; count < most && pair_.has_frames(); ++count) {
+  while (count < most && pair_.has_frames()) {
+    ++count;
     Frame frame;
     Status status = pair_.ring ? pair_.ring->peek(&frame) : pair_.ucx->peek(&frame);
     if (status.ok()) status = handle(frame);
     if (!status.ok()) {
       break_off(status);
-      return true;
+      return count;
     }
     if (pair_.ucx) {
       pair_.ucx->pop();
     } else if (pair_.ring->pop()) {
       pair_.wake_them = true;
     }
-    if (focus && focus->phase == Phase::kEnded) return true;
+    if (focus && focus->phase == Phase::kEnded) break;
   }
-  return count > 0;
+  return count;
 }
 
 // The other side does not keep to the protocol.

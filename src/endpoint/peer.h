@@ -268,7 +268,7 @@ class Peer final : public PairHost,
   bool map_for_keys() OH_NO_THREAD_ANALYSIS;
   static constexpr size_t kFramesAtOnce = 64;
   static constexpr size_t kPackedFramesAtOnce = 1024;  // a buffer of small ones
-  bool drain(Request* focus) OH_REQUIRES(pair_.lock);
+  size_t drain(Request* focus) OH_REQUIRES(pair_.lock);
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);
   void break_off(const Status& status) OH_REQUIRES(pair_.lock);
   void update_busy() OH_REQUIRES(pair_.lock);

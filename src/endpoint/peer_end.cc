@@ -17,7 +17,7 @@ void Peer::lose(const Status& status, bool dead) {
   // What it sent before it died counts: at most a ring full.
   if (pair_.ucx) pair_.ucx->worker().progress();
   for (size_t round = 0; round <= kCells / kFramesAtOnce; ++round) {
-    if (state_.load(std::memory_order_relaxed) != State::kOpen || !drain(nullptr)) break;
+    if (state_.load(std::memory_order_relaxed) != State::kOpen || drain(nullptr) == 0) break;
   }
   if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
   bool link_text = status.code() == OH_ERR_PEER_LOST;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whose turn it is in one call of progress, and what is left for the next one.
+#include "fuzz/victim.h"
+#include "unit/support.h"
+
+namespace {
+
+using namespace oh;
+using unit::is_ok;
+
+constexpr uint64_t kName = uint64_t{1} << 32;
+
+// The other side does not reach our memory, nor we its.
+class PeerProgress : public ::testing::Test {
+ protected:
+  PeerProgress() : victim_(/*segment=*/true, /*reach=*/0), ring_(*victim_.segment()) {}
+
+  void ask_for(uint64_t length) {
+    Frame get;
+    get.type = FrameType::kGet;
+    get.op = kName;
+    get.region = victim_.region().index;
+    get.tag = victim_.region().version;
+    get.length = length;
+    ASSERT_TRUE(ring_.push(get));
+  }
+  // The next frame of the victim's.
+  Frame hear() {
+    Frame frame;
+    EXPECT_TRUE(ring_.ready() && is_ok(ring_.peek(&frame)));
+    ring_.pop();
+    return frame;
+  }
+
+  fuzz::Victim victim_;
+  RingChannel ring_;
+};
+
+// The ring is full of our puts, and whatever gets free would be taken by the rest of them.
+TEST_F(PeerProgress, PutsLeaveRoomForAnswers) {
+  constexpr size_t kSize = 32 << 20;
+  victim_.post_one_sided(/*put=*/true, kSize, /*notify=*/false);
+  ask_for(100);
+  size_t put = 0;
+  for (bool answered = false; !answered && put < kSize;) {
+    victim_.progress();
+    const Frame frame = hear();
+    answered = (frame.flags & kReply) != 0;
+    if (!answered) put += frame.payload_size;
+  }
+  EXPECT_LT(put, kSize / 2);
+}
+
+// It is on its way when the next call of progress is over, though whoever made the first had what
+// he waited for.
+TEST_F(PeerProgress, WhatCameBeforeTheAwaitedFrameIsNotForgotten) {
+  uint64_t word = 0;
+  Request request;
+  request.kind = OpKind::kRecv;
+  request.endpoint = &victim_.endpoint();
+  request.data = reinterpret_cast<uint8_t*>(&word);
+  request.size = sizeof(word);
+  request.tag = 1;
+  ASSERT_TRUE(is_ok(victim_.peer().post_recv(&request)));
+  ask_for(100);
+  const Bytes payload(sizeof(word), 5);
+  Frame eager;
+  eager.type = FrameType::kEager;
+  eager.tag = 1;
+  eager.length = eager.payload_size = payload.size();
+  eager.payload = payload.data();
+  ASSERT_TRUE(ring_.push(eager));
+  EXPECT_TRUE(victim_.peer().progress(&request));
+  EXPECT_TRUE(request.ended());
+  EXPECT_TRUE(victim_.peer().poll(nullptr));
+  EXPECT_EQ(hear().type, FrameType::kData);
+}
+
+}  // namespace
