@@ -84,9 +84,10 @@ TEST_P(Conformance, ReceivesTakenBackDoNotPileUp) {
 }
 
 // After a link or an endpoint was closed nobody writes into its regions any more.
-TEST_P(Conformance, ClosedRegionsAreLeftAlone) {
+void leave_closed_regions_alone(const LinkKind& kind) {
   for (bool whole_endpoint : {false, true}) {
-    run(
+    run_pair(
+        kind,
         [](Side& side) {
           onehop::RemoteRegion remote = side.peer().attach(side.hear());
           Buffer buffer = side.buffer(kMedium);
@@ -130,6 +131,13 @@ TEST_P(Conformance, ClosedRegionsAreLeftAlone) {
         });
   }
 }
+
+TEST_P(Conformance, ClosedRegionsAreLeftAlone) { leave_closed_regions_alone(GetParam()); }
+
+// Where keys let the other side in.
+class ClosedRegions : public ::testing::TestWithParam<LinkKind> {};
+TEST_P(ClosedRegions, AreLeftAlone) { leave_closed_regions_alone(GetParam()); }
+INSTANTIATE_TEST_SUITE_P(LifecycleRma, ClosedRegions, ::testing::ValuesIn(rma_kinds()), name_of);
 
 // A child of fork() gives everything back, and the parent's link does not notice.
 TEST_P(Conformance, ChildrenOfForkHarmNobody) {
