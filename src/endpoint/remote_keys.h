@@ -11,7 +11,10 @@
 //     all flushed: lets go     KeyGone  -->   unmaps when the last peer has let go
 //
 //   ASKED ─▶ HELD ─▶ LEAVING ─▶ gone          detaching the last handle leads to LEAVING, too
-//      └───▶ REFUSED ─────────▶ gone
+//    │ ▲                │ │                   attached again meanwhile: back to ASKED, or REFUSED
+//    │ └────────────────┘ │                   if it was retired
+//    └─▶ REFUSED ◀────────┘
+//           └──────────────────▶ gone
 //
 // Threading: guarded by the pair's lock, but for map_region().
 #pragma once

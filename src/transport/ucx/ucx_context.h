@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The context of UCX: one per process and library, made when the first endpoint needs it and kept
-// warm, since making one takes milliseconds.
+// The context of UCX: one per process and library, or two, with and without remote memory access;
+// made when the first endpoint needs it and kept warm, since making one takes milliseconds.
 //
 // Threading: any thread.
 #pragma once
