@@ -78,7 +78,10 @@ ByteView Sender::next_part(Request& request) {
     there = request.run.at(request.moved);
     end = std::min(end, request.moved + there.size());
   }
-  if (request.crossing) return crossings_.filled(request, end);
+  if (request.crossing) {
+    // Of one that was stopped nothing more goes: it would be all, and wait for an answer again.
+    return request.crossing->failure.ok() ? crossings_.filled(request, end) : ByteView();
+  }
   if (end <= request.moved) return {};
   if (request.is_run()) return {there.data(), end - request.moved};
   return {request.data + request.moved, end - request.moved};
