@@ -45,7 +45,8 @@ TUNED = {
     },
     "shm": {"UCX_RNDV_THRESH": "16k"},
 }
-ALIKE = {**TUNED["tcp"], "UCX_POSIX_ERROR_HANDLING": "y"}
+# Of each transport, whichever is taken; UCX would warn of the others' in its output.
+ALIKE = {**TUNED["tcp"], "UCX_POSIX_ERROR_HANDLING": "y", "UCX_WARN_UNUSED_ENV_VARS": "n"}
 ALIKE_OPTIONS = ("--peer-errors", "--wakeup", "--threads", "serialized", "--header", "72")
 
 
