@@ -243,7 +243,13 @@ class Endpoint::Ear final : public UcxListener, public std::enable_shared_from_t
   Ear(std::weak_ptr<Endpoint> endpoint, std::shared_ptr<Node> node)
       : endpoint_(std::move(endpoint)), node_(std::move(node)) {}
   void on_arrival() override {
-    if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock()) endpoint->doorbell().ring();
+    std::shared_ptr<Endpoint> endpoint = endpoint_.lock();
+    if (!endpoint) return;
+    endpoint->doorbell().ring();
+    endpoint->look_at_ucx_soon();
+  }
+  void on_left_over() override {
+    if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock()) endpoint->look_at_ucx_soon();
   }
   // Whoever called UCX may look no more, while the other side waits.
   void on_broken() override {
@@ -296,6 +302,10 @@ Result<std::shared_ptr<UcxWorker>> Endpoint::ucx_worker() {
     ucx_.store(ucx_watch_.get(), std::memory_order_release);
   }
   return ucx_watch_->shared_worker();
+}
+
+void Endpoint::look_at_ucx_soon() {
+  if (UcxWatch* ucx = ucx_.load(std::memory_order_acquire)) ucx->look_soon();
 }
 
 PoolStats Endpoint::pipeline_stats() const {

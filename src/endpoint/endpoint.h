@@ -114,6 +114,8 @@ class Endpoint final : public Acceptor,
   // Of the pools that transfers with other hosts use; all zero where there is none.
   PoolStats staging_stats() const { return staging_ ? staging_->stats() : PoolStats{}; }
   PoolStats pipeline_stats() const;
+  // Lets the watcher's thread move UCX on, if nobody has by then.
+  void look_at_ucx_soon();
   // Near which NUMA node its threads and memory are to be; -1: anywhere.
   int numa_node() const { return gpu_ && config_.numa == "auto" ? gpu_->facts().numa : -1; }
   // Finds out where a request's memory is, and what it has to wait for. Before it is posted.

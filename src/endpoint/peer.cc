@@ -220,6 +220,14 @@ void Peer::update_busy() {
   pair_.busy.store(busy, std::memory_order_relaxed);
 }
 
+void Peer::update_posted() {
+  update_busy();
+  if (pair_.segment || !pair_.busy.load(std::memory_order_relaxed)) return;
+  if (pair_.ucx) return pair_.ucx->worker().note_left_over();
+  // A socket that is full tells when there is room.
+  if (!one_sided_.idle() && pair_.outbox.empty()) connection_->look_again();
+}
+
 // Handles what has come, up to a bound, or until the focus has ended. So many frames it was.
 size_t Peer::drain(Request* focus) {
   size_t count = 0;

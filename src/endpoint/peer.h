@@ -272,6 +272,8 @@ class Peer final : public PairHost,
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);
   void break_off(const Status& status) OH_REQUIRES(pair_.lock);
   void update_busy() OH_REQUIRES(pair_.lock);
+  // After something of ours was posted, which nobody may wait for.
+  void update_posted() OH_REQUIRES(pair_.lock);
   void let_others_work() OH_NO_THREAD_ANALYSIS;
   Status check_open() OH_REQUIRES(pair_.lock);
   void lose(const Status& status, bool dead);

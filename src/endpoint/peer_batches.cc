@@ -21,7 +21,7 @@ Status Peer::post_batch(Request* request, std::unique_ptr<BatchReceive> receive)
   }
   request->peer = this;
   batches_.post(request, std::move(receive));
-  update_busy();
+  update_posted();
   return {};
 }
 

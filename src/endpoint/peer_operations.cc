@@ -58,7 +58,7 @@ Status Peer::post_send(Request* request) {
   sender_.post(request);
   // The engine is set to work before the call returns.
   if (request->on_device && transfers_.has_active()) transfers_.work(request->transfer);
-  update_busy();
+  update_posted();
   return {};
 }
 
@@ -130,7 +130,7 @@ Status Peer::post_one_sided(Request* request, const RemoteTarget& target, BlockL
   OH_RETURN_IF_ERROR(check_open());
   request->peer = this;
   one_sided_.post(request, target, std::move(blocks), notify);
-  update_busy();
+  update_posted();
   return {};
 }
 
@@ -144,7 +144,7 @@ Status Peer::post_by_slots(Request* request, const RemoteTarget& target, LocalMe
     if (local.on_device) owner_.serve();
     request->peer = this;
     one_sided_.post_by_crossings(request, target, local, std::move(blocks), notify);
-    update_busy();
+    update_posted();
     return {};
   }
   if (local.on_device && !pair_.device) return no_way_for_devices();
@@ -166,7 +166,7 @@ Status Peer::post_notification(Request* request, ByteView bytes) {
   OH_RETURN_IF_ERROR(check_open());
   request->peer = this;
   one_sided_.post_notification(request, bytes);
-  update_busy();
+  update_posted();
   return {};
 }
 
@@ -191,7 +191,7 @@ Status Peer::signal(uint32_t slot, uint64_t count) {
   PairGuard guard(pair_);
   OH_RETURN_IF_ERROR(check_open());
   one_sided_.signal(slot, count);
-  update_busy();
+  update_posted();
   return {};
 }
 

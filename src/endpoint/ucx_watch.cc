@@ -31,6 +31,18 @@ bool UcxWatch::look_before_sleep() {
   return true;
 }
 
+void UcxWatch::look_soon() {
+  // Otherwise it looks already.
+  if (!watching_.load(std::memory_order_relaxed) || !watching_.exchange(false)) return;
+  look_at(now_ns() + kAway);
+}
+
+void UcxWatch::look_at(int64_t when) {
+  node_->watcher().post_at(when, [weak = weak_from_this()] {
+    if (std::shared_ptr<UcxWatch> self = weak.lock()) self->look();
+  });
+}
+
 void UcxWatch::on_ready(uint32_t) {
   watching_.store(false, std::memory_order_release);
   look();
@@ -53,10 +65,7 @@ void UcxWatch::look() {
   seen_rounds_ = worker_->rounds();
   others = others || seen_rounds_ != rounds;
   if (armed) return;
-  node_->watcher().post_at(others || worker_->holds() ? now_ns() + kAway : 0,
-                           [weak = weak_from_this()] {
-                             if (std::shared_ptr<UcxWatch> self = weak.lock()) self->look();
-                           });
+  look_at(others || worker_->holds() ? now_ns() + kAway : 0);
 }
 
 }  // namespace oh

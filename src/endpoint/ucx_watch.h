@@ -33,10 +33,14 @@ class UcxWatch final : public Watcher::Handler, public std::enable_shared_from_t
   // From now on events are watched for. True: something is there already.
   bool look_before_sleep();
 
+  // Somebody has taken what the event was for, or has left something to do, and may look no more.
+  void look_soon();
+
   void on_ready(uint32_t events) override;
 
  private:
   void look();
+  void look_at(int64_t when);
 
   std::shared_ptr<Node> node_;
   std::shared_ptr<UcxWorker> worker_;
