@@ -225,8 +225,11 @@ TEST(GpuProxyWays, ASignalWithoutRoomIsTold) {
         StreamSide here(side);
         onehop::check(oh_peer_warmup(side.peer().get(), kPatience));
         side.sync();
+        // It may stand still in the middle of this, for as long as a signal is tried.
+        auto patient = onehop::detail::sized<oh_stream_options>();
+        patient.timeout_ns = kPatience;
         onehop::check(
-            oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 7, kPlaces, nullptr));
+            oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 7, kPlaces, &patient));
         here.finish();
         EXPECT_EQ(oh_peer_async_error(side.peer().get()), OH_OK) << text_of_error();
         side.sync();
