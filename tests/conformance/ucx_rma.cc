@@ -18,6 +18,10 @@ class UcxRma : public Faults {
       ASSERT_EQ(bytes[i], 0xee) << "byte " << i << " of a region that was deregistered";
     }
   }
+  // The watcher's thread may be writing it for the peer, which is nobody's mistake.
+  __attribute__((no_sanitize("thread"))) static uint8_t first_byte(const uint8_t* of) {
+    return *static_cast<const volatile uint8_t*>(of);
+  }
   // What is on its way still comes: until nothing has for a while.
   static void progress_until_quiet(Side& side) {
     for (int quiet = 0; quiet < 2000; ++quiet) {
@@ -33,8 +37,7 @@ TEST_P(UcxRma, ARegionIsDeregisteredInTheMiddle) {
         Buffer buffer = side.buffer(kLarge);
         onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
         side.tell(region.descriptor());
-        volatile const uint8_t* first = buffer.data();
-        while (*first == 0) side.endpoint().progress();
+        while (first_byte(buffer.data()) == 0) side.endpoint().progress();
         region.deregister(20s);
         buffer.poison();
         side.hear_number();
