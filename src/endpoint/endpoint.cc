@@ -248,9 +248,6 @@ class Endpoint::Ear final : public UcxListener, public std::enable_shared_from_t
     endpoint->doorbell().ring();
     endpoint->look_at_ucx_soon();
   }
-  void on_left_over() override {
-    if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock()) endpoint->look_at_ucx_soon();
-  }
   // Whoever called UCX may look no more, while the other side waits.
   void on_broken() override {
     node_->watcher().post_at(0, [weak = endpoint_] {

@@ -114,8 +114,6 @@ class Endpoint final : public Acceptor,
   // Of the pools that transfers with other hosts use; all zero where there is none.
   PoolStats staging_stats() const { return staging_ ? staging_->stats() : PoolStats{}; }
   PoolStats pipeline_stats() const;
-  // Lets the watcher's thread move UCX on, if nobody has by then.
-  void look_at_ucx_soon();
   // Near which NUMA node its threads and memory are to be; -1: anywhere.
   int numa_node() const { return gpu_ && config_.numa == "auto" ? gpu_->facts().numa : -1; }
   // Finds out where a request's memory is, and what it has to wait for. Before it is posted.
@@ -175,6 +173,7 @@ class Endpoint final : public Acceptor,
   void recycle(Request* request) override;
   void announce() override;
   void look_again() override;
+  void look_at_ucx_soon() override;
   void serve() override;
   void ask_to_serve(const Id& endpoint) override;
   void count_polled(int change) override { polled_.fetch_add(static_cast<uint32_t>(change)); }

@@ -223,7 +223,7 @@ void Peer::update_busy() {
 void Peer::update_posted() {
   update_busy();
   if (pair_.segment || !pair_.busy.load(std::memory_order_relaxed)) return;
-  if (pair_.ucx) return pair_.ucx->worker().note_left_over();
+  if (pair_.ucx) return owner_.look_at_ucx_soon();
   // A socket that is full tells when there is room.
   if (!one_sided_.idle() && pair_.outbox.empty()) connection_->look_again();
 }

@@ -91,6 +91,8 @@ class PeerOwner : public OneSidedHost, public StreamHost {
   virtual void recycle(Request* request) = 0;
   virtual void announce() = 0;
   virtual void look_again() = 0;
+  // Lets the watcher's thread move UCX on, if nobody has by then.
+  virtual void look_at_ucx_soon() = 0;
   virtual AnySource& any_source() = 0;
   virtual Doorbell& doorbell() = 0;
   virtual void count_polled(int change) = 0;

@@ -50,8 +50,7 @@ TEST_P(Unattended, WhatNobodyWaitsForGetsThere) {
       });
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, Unattended, ::testing::ValuesIn(kinds_without_segment()),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Links, Unattended, ::testing::ValuesIn(kinds_without_segment()), name_of);
 
 }  // namespace
 }  // namespace conformance

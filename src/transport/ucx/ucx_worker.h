@@ -26,8 +26,6 @@ class UcxListener {
   virtual ~UcxListener() = default;
   // Something has come for a link; without the lock.
   virtual void on_arrival() = 0;
-  // A link has more to do than the call that began it has done; without the lock.
-  virtual void on_left_over() = 0;
   // UCX has given a link up, which somebody is to find out; with the lock held.
   virtual void on_broken() = 0;
   // Buffers of the pool are free for whoever waits for one; with the lock held.
@@ -77,7 +75,6 @@ class UcxWorker {
     held_ += static_cast<uint32_t>(change);
     if (held_ == (change > 0 ? 1 : 0)) listener_->count_polled(change);
   }
-  void note_left_over() { listener_->on_left_over(); }
   // What bytes are copied into on their way to UCX. take() by UcxChannel alone, with the lock held.
   UcxPool& pool() { return pool_; }
   // After buffers were given back, or somebody has left the line.
