@@ -47,7 +47,7 @@ LICENSED_NAMES = {"CMakeLists.txt"}
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
 LICENSE_WITHIN = 5  # lines from the top
 
-MOST_LINES = 400
+MOST_LINES = 600
 MOST_LINES_PUBLIC = 250
 LONG_PUBLIC = {"device.cuh"}  # the kernels are in it
 
