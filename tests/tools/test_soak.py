@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The soak passes where nothing is wrong, and reports each kind of fault that it is there for."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import onehop
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+UCX = next(found for found in onehop.info().transports if found.name == "ucx")
+transports = pytest.mark.parametrize(
+    "transport",
+    [
+        "shm",
+        pytest.param("ucx", marks=pytest.mark.skipif(not UCX.viable, reason=f"no UCX: {UCX.why}")),
+    ],
+)
+
+
+@pytest.fixture
+def ledger(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    return importlib.import_module("soak_ledger")
+
+
+def run(*words, tolerate_faults=False):
+    """Run the soak; return its exit code, summary and standard error."""
+    command = [sys.executable, str(TOOLS / "soak.py"), "--seed", "1", "--report-every", "0", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    summary = json.loads(done.stdout.splitlines()[-1])
+    if not tolerate_faults:
+        assert done.returncode == 0, done.stderr[-8000:]
+        assert summary["faults"] == []
+    return done.returncode, summary, done.stderr
+
+
+@transports
+def test_traffic_with_kills_and_stops_passes(transport):
+    _, summary, _ = run(
+        "--transports", transport, "--seconds", "6", "--kill-every", "2", "--stop-every", "1",
+        "--largest", "300000", "--kinds", "directed",
+    )  # fmt: skip
+    counts = summary["transports"][transport]
+    for name in ("bytes", "messages", "one_sided", "connects", "kills", "stops", "timeouts"):
+        assert counts[name] > 0, (name, counts)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("corrupt", "wrong"),
+        ("swap", "overtook"),
+        ("lose", "are lost"),
+    ],
+)
+def test_a_fault_is_reported(what, says):
+    code, summary, _ = run(
+        "--transports", "shm", "--seconds", "60", "--processes", "2", "--abrupt", "0",
+        "--kill-every", "0", "--stop-every", "0", "--largest", "4096", "--inject", what,
+        tolerate_faults=True,
+    )  # fmt: skip
+    assert code == 1
+    assert says in summary["faults"][0]
+
+
+def test_a_process_that_dies_by_itself_is_reported():
+    command = [sys.executable, str(TOOLS / "soak.py"), "--transports", "shm", "--seconds", "60"]
+    command += ["--kill-every", "0", "--stop-every", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as soak:
+        try:
+            workers = children_of(soak.pid, 3)
+            os.kill(workers[0], signal.SIGKILL)
+            out, _ = soak.communicate(timeout=100)
+        finally:
+            soak.kill()
+    assert soak.returncode == 1
+    assert "died by itself" in json.loads(out.splitlines()[-1])["faults"][0]
+
+
+def children_of(pid, count):
+    """Return the workers of a soak, as soon as it has so many."""
+    while True:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                stat = (entry / "stat").read_text()
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if int(stat.rpartition(")")[2].split()[1]) == pid and b"spawn_main" in words:
+                found.append(int(entry.name))
+        if len(found) >= count:
+            return found
+
+
+def test_payloads_differ_and_are_checked(ledger):
+    payloads = ledger.Payloads(7, 1 << 20)
+    key = ledger.stream_key("a", 1)
+    for size in (0, 1, 7, 8, 400, 100_000):
+        made = payloads.make(key, 3, size)
+        payloads.check(key, 3, made, size)
+        if size >= 8:
+            assert payloads.read(key, made, size) == (3, None)
+    made = payloads.make(key, 3, 100)
+    for wrong in (0, 5, 8, 99):
+        spoiled = bytearray(made)
+        spoiled[wrong] ^= 1
+        with pytest.raises(ledger.WrongBytesError):
+            payloads.check(key, 3, spoiled, 100)
+    with pytest.raises(ledger.WrongBytesError):
+        payloads.check(key, 4, made, 100)
+    with pytest.raises(ledger.WrongBytesError):
+        payloads.check(ledger.stream_key("a", 2), 3, made, 100)
+
+
+def test_the_end_of_a_round_is_checked(ledger):
+    payloads = ledger.Payloads(7, 1 << 20)
+    end = {"sent": [0, 1], "doubtful": [], "first": 0, "next": 2}
+    made = bytearray(payloads.make_end(5, end))
+    assert payloads.read(5, made, len(made)) == (-1, end)
+    made[-2] ^= 1
+    with pytest.raises(ledger.WrongBytesError):
+        payloads.read(5, made, len(made))
+
+
+def test_a_ledger_finds_what_is_lost_doubled_or_in_a_wrong_place(ledger):
+    def fresh(*intervals, sent=(0, 1, 2), doubtful=(), of=3):
+        made = ledger.Ledger("stream")
+        for sequence, first, last in intervals:
+            made.record(sequence, first, last)
+        end = {"sent": list(sent), "doubtful": list(doubtful), "first": 0, "next": of}
+        made.rounds.append(end)
+        return made
+
+    assert fresh((0, 0, 0), (1, 1, 1), (2, 2, 2)).settle() == 0
+    # Receives that were posted at the same time may have either.
+    assert fresh((0, 0, 5), (1, 1, 3), (2, 0, 4)).settle() == 0
+    with pytest.raises(ledger.WrongOrderError, match="message 1 overtook message 0"):
+        fresh((0, 2, 2), (1, 1, 1), (2, 3, 3)).settle()
+    # The receive of a message that was withdrawn gets a later one.
+    assert fresh((0, 0, 0), (2, 1, 1), (1, 2, 2), (3, 3, 3), sent=(0, 1, 2, 3), of=5).settle() == 0
+    with pytest.raises(ledger.WrongOrderError, match="2 messages are out of order"):
+        fresh((2, 0, 0), (3, 1, 1), (0, 2, 2), (1, 3, 3), sent=(0, 1, 2, 3), of=5).settle()
+    with pytest.raises(ledger.WrongOrderError, match="twice"):
+        fresh((0, 0, 0), (0, 1, 1))
+    waiting = fresh((0, 0, 0), (2, 2, 2))
+    assert waiting.settle() == 0
+    assert waiting.rounds
+    assert fresh((0, 0, 0), (2, 2, 2)).settle(doubts=1) == 1
+    with pytest.raises(ledger.WrongOrderError, match="1 messages are lost"):
+        fresh((0, 0, 0), (2, 2, 2)).settle(doubts=0)
+    assert fresh((0, 0, 0), (1, 1, 1), (2, 2, 2), sent=(0, 2), doubtful=(1,)).settle() == 0
+    with pytest.raises(ledger.WrongOrderError, match="message 1 came though"):
+        fresh((0, 0, 0), (1, 1, 1), (2, 2, 2), sent=(0, 2)).settle()

@@ -1,0 +1,423 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Random mixed traffic between several processes, some of which get killed and stopped.
+
+    tools/soak.py --seconds 3600 --transports shm,socket,ucx
+
+Uses the installed package. Each transport has its own processes, all at once; each process is
+linked to all others of its transport. They send messages of 0 bytes to some MiB in windows, cancel
+some and give up others, receive from any source in several threads, put and get with notifications
+and signals, close links in good order or in the middle of everything, and connect again. Meanwhile
+this process kills (not place 0, whose handles are counted at the end), stops and continues them,
+and puts a fresh process in the place of a killed one.
+
+A fault is: a wrong byte; a message that is lost, comes twice or in a wrong order; bytes behind a
+receive or after its end; an error that no kill and no close explains; a process that dies by
+itself; a call that takes too long (stacks of all threads and flight records go to standard error);
+descriptors and shared mappings that are left behind. The first one ends the run with exit code 1.
+The last line of standard output is a summary in JSON. A run with the same --seed draws the same
+random numbers; its timing is another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+import soak_worker
+
+TRANSPORTS = {
+    "shm": ("shm", {}),
+    "socket": (
+        "socket",
+        {
+            "ONEHOP_TRANSPORT": "socket",
+            "ONEHOP_SEGMENT": "off",
+            "ONEHOP_UCX_LIBRARY": "off",
+            "ONEHOP_LOG": "error",
+        },
+    ),
+    "ucx": ("ucx", {"ONEHOP_TRANSPORT": "ucx", "UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}),
+}
+START = 60.0  # seconds for a process to come up
+SILENCE = 150.0  # seconds without a report of a process that is not stopped
+DRAIN = 180.0  # seconds for all links to end
+SETTLE = 15.0  # seconds for what links had to be given back
+MORE_DESCRIPTORS = 24  # that a process without links may have more than at its start: those of UCX
+MORE_MAPPINGS = 8  # spare segments
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+@dataclass
+class Process:
+    """A worker."""
+
+    place: int
+    incarnation: int
+    process: multiprocessing.process.BaseProcess
+    pipe: Connection
+    heard: float = field(default_factory=time.monotonic)
+    addresses: dict[str, bytes] | None = None
+    idle: bool = False
+    left: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+    before: dict[str, int] = field(default_factory=dict)
+    after: dict[str, int] = field(default_factory=dict)
+
+
+class Group:
+    """The processes of one transport, and what happens to them."""
+
+    def __init__(self, transport: str, arguments: argparse.Namespace, folder: str) -> None:
+        self.name, self.arguments = transport, arguments
+        self.path, self.environment = TRANSPORTS[transport]
+        self.sockets = Path(folder, transport)
+        self.sockets.mkdir()
+        self.random = random.Random(f"{arguments.seed}/{transport}/supervisor")
+        self.processes: dict[int, Process] = {}
+        self.started: Counter[int] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.killed: dict[tuple[int, int], float] = {}
+        self.abrupt: set[str] = set()
+        self.lost: list[tuple[str, tuple[int, int], str]] = []
+        self.faults: list[str] = []
+        self.stopped: dict[int, float] = {}  # until when
+        self.slowest_death = 0.0
+        self.next_kill = self.next_stop = 0.0
+        self.draining = self.leaving = False
+        for place in range(arguments.processes):
+            self.start(place)
+
+    def start(self, place: int) -> None:
+        """Put a fresh process in a place."""
+        self.started[place] += 1
+        options = {
+            "seed": self.arguments.seed,
+            "path": self.path,
+            "processes": self.arguments.processes,
+            "largest": self.arguments.largest,
+            "abrupt": self.arguments.abrupt,
+            "kinds": self.arguments.kinds,
+            "inject": self.arguments.inject,
+        }
+        ours, theirs = _spawn.Pipe()
+        environment = {**self.environment, "ONEHOP_SOCKET_DIR": str(self.sockets)}
+        before = dict(os.environ)
+        os.environ.update(environment)
+        try:
+            process = _spawn.Process(
+                target=soak_worker.main, args=(theirs, place, self.started[place], options)
+            )
+            process.start()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        theirs.close()
+        self.processes[place] = Process(place, self.started[place], process, ours)
+
+    # ---- What processes report
+
+    def hear(self, one: Process) -> None:
+        """Take all that a process has reported."""
+        try:
+            while one.pipe.poll():
+                self.take(one, one.pipe.recv())
+        except (EOFError, OSError):
+            one.process.join(10)
+            if not one.left and (one.place, one.incarnation) not in self.killed:
+                who = f"process {one.place}.{one.incarnation}"
+                self.faults.append(f"{who} died by itself: exit code {one.process.exitcode}")
+            one.left = True
+
+    def take(self, one: Process, message: tuple) -> None:
+        """Take one report."""
+        what, *values = message
+        one.heard = time.monotonic()
+        if what == "ready":
+            (one.addresses,) = values
+            self.tell_others()
+        elif what == "counts":
+            one.counts, one.idle, before, one.after = values
+            one.before = one.before or before
+        elif what == "abrupt":
+            self.abrupt.add(values[0])
+        elif what == "lost":
+            uid, other, text, when = values
+            self.lost.append((uid, other, text))
+            if uid not in self.abrupt and other in self.killed:
+                self.slowest_death = max(self.slowest_death, when - self.killed[other])
+        elif what == "fault" and not self.leaving:
+            text, record = values
+            self.faults.append(f"process {one.place}.{one.incarnation}: {text}\n{record}".rstrip())
+        elif what == "left":
+            one.left = True
+
+    def tell_others(self) -> None:
+        """Tell all processes who there is to connect to."""
+        there = {
+            place: (one.incarnation, one.addresses)
+            for place, one in self.processes.items()
+            if one.addresses
+        }
+        for one in self.processes.values():
+            self.send(one, "others", there)
+
+    def send(self, one: Process, *what: object) -> None:
+        """Tell a process something; one that is dead hears nothing."""
+        with contextlib.suppress(OSError):
+            one.pipe.send(what)
+
+    # ---- What happens to them
+
+    def act(self) -> None:
+        """Kill, stop and continue whoever's turn it is."""
+        now = time.monotonic()
+        for place in [place for place, until in self.stopped.items() if now >= until]:
+            self.resume(place)
+        if not self.draining and all(one.addresses for one in self.processes.values()):
+            if self.arguments.kill_every and now >= self.next_kill:
+                if self.next_kill and len(self.processes) > 1:
+                    self.kill(self.random.randrange(1, len(self.processes)))
+                self.next_kill = now + self.random.uniform(0.5, 1.5) * self.arguments.kill_every
+            if self.arguments.stop_every and now >= self.next_stop:
+                if self.next_stop:
+                    self.stop(self.random.randrange(len(self.processes)))
+                self.next_stop = now + self.random.uniform(0.5, 1.5) * self.arguments.stop_every
+        for one in self.processes.values():
+            patience = SILENCE if one.addresses else START
+            if now - one.heard > patience and one.place not in self.stopped and not one.left:
+                os.kill(one.process.pid, signal.SIGUSR2)  # shows its stacks
+                one.process.join(2)
+                self.faults.append(f"process {one.place}.{one.incarnation} says nothing any more")
+                one.heard = now
+
+    def kill(self, place: int) -> None:
+        """Kill a process and begin another."""
+        one = self.processes[place]
+        self.hear(one)
+        if one.left:
+            return
+        self.killed[place, one.incarnation] = time.monotonic()
+        self.stopped.pop(place, None)
+        one.process.kill()
+        one.process.join()
+        self.hear(one)
+        self.counts.update(one.counts)
+        self.counts["kills"] += 1
+        one.pipe.close()
+        self.start(place)
+
+    def stop(self, place: int) -> None:
+        """Stop a process for a while."""
+        one = self.processes[place]
+        if place in self.stopped or one.left:
+            return
+        os.kill(one.process.pid, signal.SIGSTOP)
+        self.stopped[place] = time.monotonic() + self.random.uniform(0.02, 2)
+        self.counts["stops"] += 1
+
+    def resume(self, place: int) -> None:
+        """Continue a process that was stopped."""
+        del self.stopped[place]
+        os.kill(self.processes[place].process.pid, signal.SIGCONT)
+        self.processes[place].heard = time.monotonic()
+
+    # ---- The end
+
+    def drain(self) -> None:
+        """Let all links end."""
+        self.draining = True
+        for place in list(self.stopped):
+            self.resume(place)
+        for one in self.processes.values():
+            one.idle = False
+            self.send(one, "finish")
+
+    def drained(self) -> bool:
+        """Return whether no link is left."""
+        return all(one.left or one.idle for one in self.processes.values())
+
+    def left_behind(self) -> list[str]:
+        """Return what processes without links have too much of."""
+        return [
+            f"process {one.place}.{one.incarnation} began with {one.before[what]} {what} and has "
+            f"{one.after[what]} when all links are closed"
+            for one in self.processes.values()
+            for what, most in (("descriptors", MORE_DESCRIPTORS), ("mappings", MORE_MAPPINGS))
+            if one.idle and one.after[what] > one.before[what] + most
+        ]
+
+    def judge(self) -> None:
+        """Find the faults that only the end shows."""
+        for uid, other, text in self.lost:
+            if uid not in self.abrupt and other not in self.killed:
+                self.faults.append(f"{uid}: the link to {other} was lost for no reason: {text}")
+        self.faults += self.left_behind()
+
+    def leave(self) -> None:
+        """Let all processes end; kill those that do not."""
+        self.leaving = True
+        for one in self.processes.values():
+            self.send(one, "leave")
+        end = time.monotonic() + 30
+        for one in self.processes.values():
+            while not one.left and time.monotonic() < end and one.process.is_alive():
+                if wait([one.pipe], timeout=0.5):
+                    self.hear(one)
+            one.process.join(max(0.1, end - time.monotonic()))
+            if one.process.is_alive():
+                if not self.faults:
+                    os.kill(one.process.pid, signal.SIGUSR2)
+                    one.process.join(2)
+                    self.faults.append(f"process {one.place}.{one.incarnation} does not end")
+                one.process.kill()
+                one.process.join()
+            elif one.process.exitcode and not self.faults:
+                who = f"process {one.place}.{one.incarnation}"
+                self.faults.append(f"{who} ended with exit code {one.process.exitcode}")
+
+    def summary(self) -> dict[str, object]:
+        """Return what was done."""
+        total = Counter(self.counts)
+        for one in self.processes.values():
+            total.update(one.counts)
+        names = "bytes messages one_sided connects links abrupt_closes kills stops cancels timeouts"
+        counted = {name: total[name] for name in [*names.split(), "again", "lost_receives"]}
+        files = [path for path in self.sockets.iterdir() if path.name.startswith("onehop-")]
+        first = self.processes[0]
+        return {
+            **counted,
+            "losses": len(self.lost),
+            "slowest_death_s": round(self.slowest_death, 4),
+            "socket_files_left": len(files),
+            "handles_at_start": first.before,
+            "handles_at_end": first.after,
+        }
+
+
+def listen(groups: list[Group], seconds: float) -> None:
+    """Take reports for a while."""
+    pipes = {one.pipe: (group, one) for group in groups for one in group.processes.values()}
+    pipes = {pipe: of for pipe, of in pipes.items() if not of[1].left}
+    for pipe in wait(list(pipes), timeout=seconds):
+        group, one = pipes[pipe]
+        group.hear(one)
+
+
+def soak(groups: list[Group], arguments: argparse.Namespace) -> None:
+    """Run until the time is over or somebody finds a fault."""
+    told = begin = time.monotonic()
+    while time.monotonic() < begin + arguments.seconds and not any(g.faults for g in groups):
+        listen(groups, 0.05)
+        for group in groups:
+            group.act()
+        if arguments.report_every and time.monotonic() - told > arguments.report_every:
+            told = time.monotonic()
+            for group in groups:
+                text = json.dumps(group.summary())
+                print(f"{told - begin:.0f} s {group.name}: {text}", file=sys.stderr, flush=True)
+    for group in groups:
+        group.drain()
+    end = time.monotonic() + DRAIN
+    while not all(group.drained() for group in groups) and not any(g.faults for g in groups):
+        listen(groups, 0.2)
+        for group in groups:
+            group.act()
+        if time.monotonic() > end:
+            for group in groups:
+                waiting = [p.place for p in group.processes.values() if not p.idle]
+                for place in waiting:
+                    os.kill(group.processes[place].process.pid, signal.SIGUSR2)
+                    group.processes[place].process.join(1)
+                if waiting:
+                    group.faults.append(f"links of the processes {waiting} do not end")
+    # What was closed last goes a while later: on the watchers' threads.
+    end = time.monotonic() + SETTLE
+    while any(group.left_behind() for group in groups) and time.monotonic() < end:
+        listen(groups, 0.2)
+    for group in groups:
+        if not group.faults:
+            group.judge()
+    for group in groups:
+        group.leave()
+
+
+def parse(words: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60, help="how long (60)")
+    parser.add_argument("--seed", type=int, help="of the random numbers; another one each time")
+    parser.add_argument("--transports", default="shm,socket,ucx", help="which (shm,socket,ucx)")
+    parser.add_argument("--processes", type=int, default=3, help="of each transport (3)")
+    parser.add_argument("--kinds", default="directed,wild", help="of links (directed,wild)")
+    parser.add_argument("--largest", type=int, default=4 << 20, help="bytes of a message (4 MiB)")
+    parser.add_argument("--abrupt", type=float, default=0.2, help="share of links torn down (0.2)")
+    parser.add_argument("--kill-every", type=float, default=8, help="seconds; 0: never (8)")
+    parser.add_argument("--stop-every", type=float, default=3, help="seconds; 0: never (3)")
+    parser.add_argument("--report-every", type=float, default=60, help="seconds; 0: never (60)")
+    # For the test of this tool: what one sender does wrong, once.
+    parser.add_argument("--inject", choices=("corrupt", "swap", "lose"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args(words)
+    arguments.transports = arguments.transports.split(",")
+    arguments.kinds = arguments.kinds.split(",")
+    if unknown := set(arguments.kinds).difference(("directed", "wild")):
+        parser.error(f"no kind {', '.join(sorted(unknown))}: there are directed, wild")
+    if unknown := set(arguments.transports).difference(TRANSPORTS):
+        parser.error(f"no transport {', '.join(sorted(unknown))}: there are shm, socket, ucx")
+    if arguments.processes < 2:
+        parser.error("at least 2 processes")
+    if arguments.seed is None:
+        arguments.seed = random.SystemRandom().randrange(1 << 32)
+    return arguments
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run; return the exit code."""
+    arguments = parse(words)
+    print(f"seed {arguments.seed}", file=sys.stderr, flush=True)
+    folder = tempfile.mkdtemp(prefix="ohsoak-")
+    groups: list[Group] = []
+    begin = time.monotonic()
+    try:
+        groups = [Group(name, arguments, folder) for name in arguments.transports]
+        soak(groups, arguments)
+        seconds = time.monotonic() - begin
+        faults = [f"{group.name}: {fault}" for group in groups for fault in group.faults]
+        for fault in faults:
+            print(f"FAULT {fault}", file=sys.stderr)
+        summary = {
+            "seed": arguments.seed,
+            "seconds": round(seconds, 1),
+            "processes": arguments.processes,
+            "faults": [fault.splitlines()[0] for fault in faults],
+            "transports": {group.name: group.summary() for group in groups},
+        }
+        print(json.dumps(summary), flush=True)
+        return 1 if faults else 0
+    finally:
+        for group in groups:
+            for one in group.processes.values():
+                if one.process.is_alive():
+                    one.process.kill()
+                    one.process.join()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

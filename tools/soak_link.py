@@ -1,0 +1,559 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One link of the soak: what its two sides do to each other until it is closed or lost.
+
+Both sides know the plan of each direction from the run's seed and the link's name, so nobody has to
+be told what comes next. A link of kind "directed" carries rounds of messages that are received from
+this peer, and puts and gets beside them. One of kind "wild" carries rounds that the receiver's
+threads take from any source, see soak_worker.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import traceback
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import onehop
+from onehop import Status
+from soak_ledger import GUARD, Ledger, WrongBytesError, WrongOrderError, stream_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from soak_worker import Worker
+
+PATIENCE = 60.0  # seconds; no operation that is not given up takes longer, whoever is stopped
+WILD_MAX = 256 << 10  # bytes of a message to any source
+TAG_DESCRIPTOR, TAG_DONE, TAG_NEVER = 1 << 40, (1 << 40) + 1, (1 << 40) + 2
+TAG_LOOSE = 1 << 20  # the first; one for each round
+STATIC = 256 << 10  # bytes of a region that gets read
+SLOT = 64 << 10  # bytes of a region that one put may write
+SLOTS = 8
+SCRATCH = STATIC + SLOTS * SLOT
+REGION = SCRATCH + SLOT
+
+
+class HangError(Exception):
+    """Something did not come about within its deadline."""
+
+
+@dataclass
+class Link:
+    """One side of a link."""
+
+    worker: Worker
+    kind: str  # "directed" or "wild"
+    uid: str
+    connector: bool
+    other: tuple[int, int]  # of the other side's process: its place and its incarnation
+    peer: onehop.Peer
+    closing: bool = False
+    lost: bool = False
+    threads: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ledgers: dict[int, Ledger] = field(default_factory=dict)
+    inbound_done: threading.Event = field(default_factory=threading.Event)
+    shared: Any = None  # memory of our region
+    region: Any = None
+    outstanding: set[int] = field(default_factory=set)  # slots that the peer has not looked at
+    expected_rounds: int = -1
+
+    def plan(self, outbound: bool) -> random.Random:
+        """Return the random numbers that both sides derive a direction's rounds from."""
+        direction = "there" if outbound == self.connector else "back"
+        return random.Random(f"{self.worker.seed}/{self.uid}/{direction}")
+
+    def key(self, outbound: bool, *parts: object) -> int:
+        """Return the key of a stream of this link."""
+        direction = "there" if outbound == self.connector else "back"
+        return stream_key(self.worker.seed, self.uid, direction, *parts)
+
+    # ---- Life
+
+    def start(self) -> None:
+        """Begin."""
+        if self.kind == "directed":
+            self.shared = onehop.empty(REGION)
+            memory = memoryview(self.shared)
+            memory[:STATIC] = self.worker.payloads.body(self.key(False, "static"), 0, STATIC)
+            roles = [self.send_rounds, self.receive_rounds, self.one_sided]
+        else:
+            roles = [self.send_wild]
+        rng = random.Random(f"{self.worker.seed}/{self.uid}/close/{self.connector}")
+        if rng.random() < self.worker.options["abrupt"] / 2:
+            threading.Thread(target=self.close_abruptly, args=(rng.uniform(0, 2),)).start()
+        self.threads = len(roles)
+        for role in roles:
+            threading.Thread(
+                target=self.run, args=(role,), name=f"{self.uid} {role.__name__}"
+            ).start()
+
+    def close_abruptly(self, delay: float) -> None:
+        """Close in the middle of everything, if it is not over by then."""
+        time.sleep(delay)
+        with self.lock:
+            if self.closing or self.lost or self.threads == 0:
+                return
+            self.closing = True
+        self.worker.report("abrupt", self.uid)
+        self.worker.count("abrupt_closes")
+        self.peer.close()
+
+    def run(self, role: Callable[[], None]) -> None:
+        """Run one thread of the link; the last one closes it."""
+        try:
+            role()
+        except onehop.LinkError as failure:
+            where = traceback.extract_tb(failure.__traceback__)[-1]
+            self.lose(failure, f"{role.__name__}, line {where.lineno}, {where.line}: ")
+        except onehop.Error as failure:
+            if not self.closing:
+                self.worker.fault(f"{role.__name__}: {type(failure).__name__}: {failure}", self)
+        except BaseException as failure:
+            # After our own close() a buffer may be half written, but never by a wrong message.
+            self.worker.fault(f"{role.__name__}: {type(failure).__name__}: {failure}", self)
+        finally:
+            self.worker.rest()
+            with self.lock:
+                self.threads -= 1
+                last = self.threads == 0
+            if last:
+                self.worker.end(self)
+
+    def lose(self, failure: onehop.LinkError, where: str = "", when: float | None = None) -> None:
+        """Tell the supervisor that the link broke: whether it may have is for him to say."""
+        with self.lock:
+            if self.closing or self.lost:
+                return
+            self.lost = True
+        self.worker.report(
+            "lost", self.uid, self.other, f"{where}{failure}", when or time.monotonic()
+        )
+
+    # ---- Messages to a receiver that expects them from us
+
+    def rounds(self, rng: random.Random) -> list[tuple[str, int, int]]:
+        """Return the plan of a direction: kind, tag and number of messages of each round."""
+        plan = []
+        for i in range(rng.randint(2, 10)):
+            if rng.random() < 0.5:
+                plan.append(("strict", rng.randrange(3), rng.choice((1, 8, 40, 200))))
+            else:
+                plan.append(("loose", TAG_LOOSE + i, rng.choice((2, 10, 50))))
+        return plan
+
+    def size(self, rng: random.Random, smallest: int) -> int:
+        """Draw the size of a message."""
+        largest = self.worker.options["largest"]
+        most = rng.choice((0, 8, 64, 400, 400, 4096, 16384, 65536, 65536, 300_000, largest))
+        most = min(most, largest)
+        return max(smallest, rng.randint(most // 2, most))
+
+    def send_rounds(self) -> None:
+        """Send what the plan says."""
+        self.peer.send(self.describe(), TAG_DESCRIPTOR, timeout=PATIENCE)
+        sequences: dict[int, int] = {}
+        rng = self.plan(outbound=True)
+        for kind, tag, messages in self.rounds(rng):
+            round_rng = random.Random(rng.random())
+            if kind == "strict":
+                self.send_strict(round_rng, tag, messages, sequences)
+            else:
+                self.send_loose(round_rng, tag, messages)
+
+    def receive_rounds(self) -> None:
+        """Receive what the plan says, then wait until nobody uses our region any more."""
+        sequences: dict[int, int] = {}
+        rng = self.plan(outbound=False)
+        plan = self.rounds(rng)
+        for kind, tag, messages in plan:
+            round_rng = random.Random(rng.random())
+            if kind == "strict":
+                self.receive_strict(round_rng, tag, messages, sequences)
+            else:
+                self.receive_loose(tag)
+        self.peer.recv(bytearray(1), TAG_DONE, timeout=PATIENCE)
+        self.region.deregister(timeout=PATIENCE)
+
+    def send_strict(
+        self, rng: random.Random, tag: int, messages: int, sequences: dict[int, int]
+    ) -> None:
+        """Send messages all of which arrive, also those without any bytes."""
+        key, window = self.key(True, tag), deque()
+        depth = self.worker.rng().choice((1, 2, 16))
+        for _ in range(messages):
+            sequence = sequences.get(tag, 0)
+            sequences[tag] = sequence + 1
+            made = self.worker.make(key, sequence, self.size(rng, 0))
+            if depth == 1:
+                self.peer.send(made, tag, timeout=PATIENCE)
+            else:
+                window.append(self.isend(made, tag, window))
+            while len(window) >= depth:
+                window.popleft().wait(timeout=PATIENCE)
+            self.worker.beat("send")
+        while window:
+            window.popleft().wait(timeout=PATIENCE)
+
+    def isend(
+        self, made: bytes | bytearray, tag: int, window: deque[onehop.Request]
+    ) -> onehop.Request:
+        """Begin a send; while the peer takes no more, wait for the oldest."""
+        while True:
+            try:
+                return self.peer.isend(made, tag)
+            except onehop.OperationError as failure:
+                if failure.status != Status.AGAIN or not window:
+                    raise
+            self.worker.count("again")
+            window.popleft().wait(timeout=PATIENCE)
+
+    def receive_strict(
+        self, rng: random.Random, tag: int, messages: int, sequences: dict[int, int]
+    ) -> None:
+        """Receive them: each at its place, with its size."""
+        key, own = self.key(False, tag), self.worker.rng()
+        depth = own.choice((1, 2, 16))
+        window: deque[tuple[onehop.Request, bytearray, int, int]] = deque()
+        for _ in range(messages):
+            sequence = sequences.get(tag, 0)
+            sequences[tag] = sequence + 1
+            size = self.size(rng, 0)
+            buffer, room = self.buffer(size + own.choice((0, 0, 1, 100)))
+            if depth == 1:
+                message = self.peer.recv(room, tag, timeout=PATIENCE)
+                self.check_strict(key, sequence, size, buffer, message)
+            else:
+                window.append((self.peer.irecv(room, tag), buffer, sequence, size))
+            while len(window) >= depth:
+                self.finish_strict(key, window)
+            self.worker.beat("recv")
+        while window:
+            self.finish_strict(key, window)
+
+    def finish_strict(
+        self, key: int, window: deque[tuple[onehop.Request, bytearray, int, int]]
+    ) -> None:
+        """Wait for the oldest receive."""
+        request, buffer, sequence, size = window.popleft()
+        self.check_strict(key, sequence, size, buffer, request.wait(timeout=PATIENCE))
+
+    def check_strict(
+        self, key: int, sequence: int, size: int, buffer: bytearray, message: onehop.Message
+    ) -> None:
+        """Check a message whose place is known."""
+        if message.nbytes != size:
+            msg = f"{message} where {size} bytes, message {sequence}, were expected"
+            raise WrongOrderError(msg)
+        self.worker.payloads.check(key, sequence, buffer, size)
+        self.check_guard(buffer)
+        self.worker.verified(size)
+
+    @staticmethod
+    def buffer(size: int) -> tuple[bytearray, memoryview]:
+        """Return memory for a message, with a guard behind it, and the part that may be written."""
+        made = bytearray(size) + GUARD
+        return made, memoryview(made)[:size]
+
+    @staticmethod
+    def check_guard(buffer: bytearray) -> None:
+        """Raise if something was written behind a buffer."""
+        if not buffer.endswith(GUARD):
+            msg = f"bytes behind a receive buffer of {len(buffer) - len(GUARD)} were written"
+            raise WrongBytesError(msg)
+
+    # ---- Messages whose sends and receives are given up now and then
+
+    def send_loose(self, rng: random.Random, tag: int, messages: int) -> None:
+        """Send messages, cancel some; tell at the end which of them arrive."""
+        own, key = self.worker.rng(), self.key(True, tag)
+        window: deque[tuple[onehop.Request, int]] = deque()
+        sent: list[int] = []
+        doubtful: list[int] = []
+
+        def finish(timeout: float) -> None:
+            request, sequence = window.popleft()
+            self.conclude(lambda: request.wait(timeout=timeout), sequence, sent, doubtful)
+
+        for sequence in range(messages):
+            made = self.worker.make(key, sequence, self.size(rng, 8))
+            dice = own.random()
+            if dice < 0.1:
+                timeout = own.choice((0.0, 0.001, 0.02))
+                self.conclude(
+                    lambda m=made, t=timeout: self.peer.send(m, tag, timeout=t),
+                    sequence,
+                    sent,
+                    doubtful,
+                )
+            else:
+                window.append((self.peer.isend(made, tag), sequence))
+            if window and dice > 0.9:
+                request, _ = own.choice(window)
+                if request.cancel():
+                    self.worker.count("cancels")
+            while len(window) > 12:
+                finish(PATIENCE if own.random() < 0.9 else 0.001)
+            self.worker.beat("send loosely")
+        while window:
+            finish(PATIENCE)
+        end = {"sent": sent, "doubtful": doubtful, "first": 0, "next": messages}
+        self.peer.send(self.worker.payloads.make_end(key, end), tag, timeout=PATIENCE)
+
+    def conclude(
+        self, wait: Callable[[], object], sequence: int, sent: list[int], doubtful: list[int]
+    ) -> None:
+        """Wait for a send; note whether its message arrives."""
+        try:
+            wait()
+            sent.append(sequence)
+        except onehop.OperationError as failure:
+            if failure.status in (Status.IN_DOUBT, Status.TRUNCATED):
+                doubtful.append(sequence)
+            elif failure.status == Status.TIMEOUT:
+                self.worker.count("timeouts")
+            elif failure.status != Status.CANCELLED:
+                raise
+
+    def receive_loose(self, tag: int) -> None:
+        """Receive until the end of the round; give up some receives."""
+        own, key = self.worker.rng(), self.key(False, tag)
+        ledger = Ledger(f"{self.uid} tag {tag}")
+        window: deque[tuple[onehop.Request, bytearray]] = deque()
+        given_up: list[tuple[onehop.Request, bytearray, bytes]] = []
+        doubts = place = 0
+        while not ledger.rounds:
+            self.post_loosely(tag, own, window)
+            if own.random() < 0.1:
+                request, _ = window[own.randrange(len(window))]
+                if request.cancel():
+                    self.worker.count("cancels")
+            request, buffer = window.popleft()
+            try:
+                message = request.wait(timeout=PATIENCE if own.random() < 0.8 else 0.002)
+            except onehop.OperationError as failure:
+                if failure.status == Status.TIMEOUT:
+                    self.worker.count("timeouts")
+                # One that was given up drops a message of which a part has come.
+                if failure.status in (Status.TIMEOUT, Status.TRUNCATED, Status.IN_DOUBT):
+                    doubts += 1
+                elif failure.status != Status.CANCELLED:
+                    raise
+                if request.buffer_released:
+                    given_up.append((request, buffer, bytes(buffer)))
+                self.check_guard(buffer)
+                continue
+            sequence, end = self.worker.payloads.read(key, buffer, message.nbytes)
+            self.check_guard(buffer)
+            self.worker.verified(message.nbytes)
+            if end:
+                ledger.rounds.append(end)
+            else:
+                ledger.record(sequence, place, place)
+            place += 1
+            self.worker.beat("receive loosely")
+        self.give_up(window)
+        ledger.settle(doubts)
+        for _, buffer, then in given_up:
+            if buffer != then:
+                msg = f"{self.uid} tag {tag}: a buffer was written after its receive had ended"
+                raise WrongBytesError(msg)
+
+    def post_loosely(
+        self, tag: int, own: random.Random, window: deque[tuple[onehop.Request, bytearray]]
+    ) -> None:
+        """Post more receives than there are messages."""
+        while len(window) < 6:
+            buffer, room = self.buffer(
+                4096 if own.random() < 0.05 else self.worker.options["largest"]
+            )
+            try:
+                window.append((self.peer.irecv(room, tag), buffer))
+            except onehop.LinkError:
+                # The other side has said all and closed: what came before is in the window.
+                if not window:
+                    raise
+                return
+
+    def give_up(self, window: deque[tuple[onehop.Request, bytearray]]) -> None:
+        """Cancel the receives behind a round: no message is for them."""
+        for request, _ in window:
+            request.cancel()
+            try:
+                message = request.wait(timeout=PATIENCE)
+            except onehop.LinkError:
+                continue  # the round is complete; whoever goes on will meet it again
+            except onehop.OperationError as failure:
+                if failure.status == Status.CANCELLED:
+                    continue
+                raise
+            msg = f"{self.uid}: {message} came after the end of its round"
+            raise WrongOrderError(msg)
+
+    # ---- Messages for whoever receives from any source
+
+    def send_wild(self) -> None:
+        """Send rounds; return when those of the other side have come, too."""
+        own = self.worker.rng()
+        doom = self.peer.irecv(bytearray(8), TAG_NEVER)
+        sequences = dict.fromkeys(range(4), 0)
+        rounds = own.randint(2, 12)
+        for number in range(rounds):
+            lane = own.randrange(4)
+            key, window = self.key(True, lane), deque()
+            messages, most = own.choice(((500, 8), (100, 400), (40, 16384), (20, WILD_MAX)))
+            first = sequences[lane]
+            sequences[lane] += own.randint(2, messages)
+            sent = list(range(first, sequences[lane]))
+            for sequence in self.worker.spoil_order(sent):
+                made = self.worker.make(key, sequence, own.randint(8, most))
+                window.append(self.isend(made, lane, window))
+                while len(window) > 64:
+                    window.popleft().wait(timeout=PATIENCE)
+                self.worker.beat("send to any")
+            end = {
+                "sent": sent,
+                "doubtful": [],
+                "first": first,
+                "next": sequences[lane],
+                "rounds": rounds if number == rounds - 1 else 0,
+            }
+            window.append(self.isend(self.worker.payloads.make_end(key, end), lane, window))
+            while window:
+                window.popleft().wait(timeout=PATIENCE)
+        self.await_inbound(doom)
+
+    def await_inbound(self, doom: onehop.Request) -> None:
+        """Wait for the last word of the other side, or its death."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.inbound_done.wait(0.02):
+            self.worker.beat("await the other side")
+            if doom.done:
+                when = time.monotonic()
+                # What it sent before it closed is still being looked at, perhaps.
+                if self.inbound_done.wait(10):
+                    return
+                missing = [ledger.missing() for ledger in self.ledgers.values()]
+                where = f"rounds that came: {self.rounds_came()}, missing: {missing}: "
+                try:
+                    doom.wait(timeout=PATIENCE)
+                except onehop.LinkError as failure:
+                    self.lose(failure, where, when)
+                    return
+            if time.monotonic() > deadline:
+                missing = [ledger.missing() for ledger in self.ledgers.values()]
+                msg = f"the other side's rounds do not end; missing: {missing}"
+                raise HangError(msg)
+        doom.cancel()
+
+    def rounds_came(self) -> str:
+        """Say how much of the other side's rounds is complete."""
+        settled = sum(ledger.settled for ledger in self.ledgers.values())
+        return f"{settled} of {self.expected_rounds}"
+
+    # ---- Puts and gets
+
+    def describe(self) -> bytes:
+        """Register our region; return what the peer needs."""
+        self.region = self.worker.directed.register(self.shared)
+        return self.region.descriptor
+
+    def one_sided(self) -> None:
+        """Put into the peer's region and get from it."""
+        own = self.worker.rng()
+        descriptor = bytearray(4096)
+        got = self.peer.recv(descriptor, TAG_DESCRIPTOR, timeout=PATIENCE).nbytes
+        remote = self.peer.attach(descriptor[:got], timeout=PATIENCE)
+        operations = (self.put, self.put_blocks, self.get, self.get_blocks, self.put_and_get)
+        for number in range(own.randint(5, 60)):
+            own.choice(operations)(own, remote, number)
+            self.worker.count("one_sided")
+            self.worker.beat("put or get")
+        for slot in self.outstanding:
+            self.peer.wait_signal(slot, timeout=PATIENCE)
+        remote.detach()
+        self.peer.send(b"d", TAG_DONE, timeout=PATIENCE)
+
+    def take_slot(self, own: random.Random) -> int:
+        """Return a slot of the peer's region that it has looked at since it was written."""
+        slot = own.randrange(SLOTS)
+        if slot in self.outstanding:
+            self.peer.wait_signal(slot, timeout=PATIENCE)
+        self.outstanding.add(slot)
+        return slot
+
+    def put(self, own: random.Random, remote: onehop.RemoteRegion, number: int) -> None:
+        """Put and notify."""
+        slot, size = self.take_slot(own), own.randint(8, SLOT)
+        made = self.worker.make(self.key(True, "put"), number, size)
+        at = STATIC + slot * SLOT
+        note = f"P {number} {slot} {size}".encode()
+        self.peer.put(made, remote[at : at + size], notify=note).wait(timeout=PATIENCE)
+
+    def put_blocks(self, own: random.Random, remote: onehop.RemoteRegion, number: int) -> None:
+        """Put many blocks and notify."""
+        slot, count, block = self.take_slot(own), own.randint(1, 64), own.randint(8, 1024)
+        made = self.worker.make(self.key(True, "put"), number, count * block)
+        places = own.sample(range(count), count)
+        local = [place * block for place in places]
+        base = STATIC + slot * SLOT
+        there = [base + place for place in local]
+        note = f"P {number} {slot} {count * block}".encode()
+        if own.random() < 0.3:
+            with self.peer.prepare_put(made, remote, local, there, block) as batch:
+                batch.post(notify=note).wait(timeout=PATIENCE)
+        else:
+            request = self.peer.put_batch(made, remote, local, there, block, notify=note)
+            request.wait(timeout=PATIENCE)
+
+    def get(self, own: random.Random, remote: onehop.RemoteRegion, _number: int) -> None:
+        """Get from the part that nobody writes."""
+        first = own.randrange(STATIC - 8)
+        size = own.randint(1, STATIC - first)
+        buffer, room = self.buffer(size)
+        self.peer.get(room, remote[first : first + size]).wait(timeout=PATIENCE)
+        self.check_static(buffer, first, size)
+
+    def get_blocks(self, own: random.Random, remote: onehop.RemoteRegion, _number: int) -> None:
+        """Get many blocks of it."""
+        count, block = own.randint(1, 64), own.randint(8, 1024)
+        first = own.randrange(STATIC - count * block)
+        places = [place * block for place in own.sample(range(count), count)]
+        buffer, room = self.buffer(count * block)
+        there = [first + place for place in places]
+        self.peer.get_batch(room, remote, places, there, block).wait(timeout=PATIENCE)
+        self.check_static(buffer, first, count * block)
+
+    def check_static(self, buffer: bytearray, first: int, size: int) -> None:
+        """Check bytes that were got from the peer's region."""
+        static = self.worker.payloads.body(self.key(True, "static"), 0, STATIC)
+        if not buffer.startswith(static[first : first + size]):
+            msg = f"{self.uid}: a get of {size} bytes at {first} brought wrong bytes"
+            raise WrongBytesError(msg)
+        self.check_guard(buffer)
+        self.worker.verified(size)
+
+    def put_and_get(self, own: random.Random, remote: onehop.RemoteRegion, number: int) -> None:
+        """Put, and get it back."""
+        size = own.randint(8, SLOT)
+        key = self.key(True, "back")
+        made = self.worker.make(key, number, size)
+        buffer, room = self.buffer(size)
+        self.peer.put(made, remote[SCRATCH : SCRATCH + size]).wait(timeout=PATIENCE)
+        self.peer.get(room, remote[SCRATCH : SCRATCH + size]).wait(timeout=PATIENCE)
+        self.worker.payloads.check(key, number, buffer, size)
+        self.check_guard(buffer)
+        self.worker.verified(size)
+
+    def on_put(self, note: bytes) -> None:
+        """Check what a notification says was put into our region; let the peer use it again."""
+        number, slot, size = map(int, note.split()[1:])
+        at = STATIC + slot * SLOT
+        got = bytearray(memoryview(self.shared)[at : at + size])
+        self.worker.payloads.check(self.key(False, "put"), number, got, size)
+        self.worker.verified(size)
+        self.peer.signal(slot)
