@@ -76,12 +76,13 @@ Status Node::listen(const Config& config) {
     unix_name_ = name;
   }
   std::string path = config.socket_dir + "/" + name;
-  Result<UniqueFd> file = listen_on(SocketAddress::unix_path(path));
+  Result<UniqueFd> file = listen_on_file(config.socket_dir, name);
   if (file.ok()) {
     unix_path_ = path;
     OH_RETURN_IF_ERROR(listener_->add(std::move(*file)));
   }
   if (!abstract.ok() && !file.ok()) return file.status();
+  sweep_ = SocketSweep::start(config.socket_dir);
 
   Result<std::vector<SocketAddress>> hosts = reachable_addresses(config.interface_name);
   if (!hosts.ok() && config.interface_name == "any") {

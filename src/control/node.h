@@ -12,6 +12,7 @@
 #include "base/config.h"
 #include "base/sync.h"
 #include "control/listener.h"
+#include "control/socket_files.h"
 #include "control/watcher.h"
 
 namespace oh {
@@ -50,6 +51,7 @@ class Node {
   std::vector<SocketAddress> hosts_;
   std::unique_ptr<Watcher> watcher_;
   std::unique_ptr<Listener> listener_;
+  std::unique_ptr<SocketSweep> sweep_;
 
   void place_watcher() OH_REQUIRES(mutex_);
 

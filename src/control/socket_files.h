@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Socket files, by which processes with separate network namespaces reach each other. While a
+// process lives, its file "onehop-<id>" is listened on; a killed process leaves it behind, and the
+// next one removes it.
+//
+// Threading: any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "platform/os/handles.h"
+
+namespace oh {
+
+// Listens on the file `name` of the folder. It appears under this name once it is listened on:
+// whoever finds it and is refused knows that its process is gone.
+Result<UniqueFd> listen_on_file(const std::string& folder, const std::string& name);
+
+// A thread that removes the socket files of this user in a folder that nobody listens on: removing
+// many takes a busy disk a while. Destroying it ends the thread.
+class SocketSweep {
+ public:
+  // Null where there can be no thread.
+  static std::unique_ptr<SocketSweep> start(const std::string& folder);
+  ~SocketSweep();
+  SocketSweep(const SocketSweep&) = delete;
+  SocketSweep& operator=(const SocketSweep&) = delete;
+
+ private:
+  explicit SocketSweep(const std::string& folder) : folder_(folder) {}
+  static void run(void* context);
+  void remove_if_left(int folder, const char* name) const;
+
+  const std::string folder_;
+  std::atomic<bool> stop_{false};
+  unsigned long thread_ = 0;
+};
+
+}  // namespace oh
