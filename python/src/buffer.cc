@@ -5,9 +5,20 @@
 #include <string>
 
 #include "errors.h"
+#include "names.h"
 
 namespace onehop::python {
 namespace {
+
+// Refuses arrays whose bytes are not their values. Exactly numpy's own type, and the types that are
+// built into Python, are not asked: theirs are no heap types.
+void check_values(nb::handle object) {
+  PyTypeObject* type = Py_TYPE(object.ptr());
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !Exporter::of(type).masked) return;
+  raise_invalid("the " + name_of_type(object) +
+                " has a mask, which its bytes do not show: send array.data and "
+                "numpy.ma.getmaskarray(array) apart, receive into array.data");
+}
 
 // Whether the elements are, or contain, references to Python objects. Their bytes are addresses.
 bool holds_objects(const char* format) {
@@ -35,6 +46,7 @@ void Buffer::acquire(nb::handle object, Wanted wanted) {
     release();
     refuse_objects(object);
   }
+  check_values(object);
   data_ = static_cast<uint8_t*>(view_.buf);
   size_ = static_cast<size_t>(view_.len);
 }
@@ -60,6 +72,13 @@ void Buffer::acquire_slowly(nb::handle object, Wanted wanted) {
 // The buffer protocol was refused. Elements that it has no format for (datetime64, say) are bytes
 // all the same; everything else is refused here too, with the reason.
 void Buffer::acquire_plainly(nb::handle object, Access access, const std::string& text) {
+  static const Name kType("dtype");
+  static const Name kHasObject("hasobject");
+  nb::object type = try_attribute(object, kType);
+  nb::object has = type.is_valid() ? try_attribute(type, kHasObject) : nb::object();
+  // numpy's variable-length strings, too: their bytes are places in a table of the array.
+  if (has.is_valid() && has.ptr() == Py_True) refuse_objects(object);
+  check_values(object);
   int flags = access == Access::kWrite ? PyBUF_WRITABLE : PyBUF_SIMPLE;
   if (PyObject_GetBuffer(object.ptr(), &view_, flags) == 0) {
     data_ = static_cast<uint8_t*>(view_.buf);
@@ -89,6 +108,14 @@ void Buffer::share(const Buffer& other, Access access) {
   memory_ = other.memory_;
   object_ = other.object_;
   managed_ = other.managed_;
+}
+
+void Buffer::check_address(nb::handle object) const {
+  if (data_ || size_ == 0) return;
+  raise_invalid(
+      "the " + name_of_type(object) + " has no memory behind its " + std::to_string(size_) +
+      " bytes: it is a placeholder, wraps other tensors or was freed; use the tensor that "
+      "has the values (such as DTensor.to_local())");
 }
 
 void Buffer::release() {
@@ -127,6 +154,12 @@ void refuse_read_only(nb::handle object) {
 void refuse_objects(nb::handle object) {
   raise_invalid("the " + name_of_type(object) +
                 " holds Python objects, which mean nothing elsewhere");
+}
+
+void refuse_copy(nb::handle object) {
+  raise_invalid("the " + name_of_type(object) +
+                " shows a copy of its memory, so it would never get what is received: receive into "
+                "host memory or a tensor that shares its own, and copy from it");
 }
 
 void refuse_device(nb::handle object, const char* why) {

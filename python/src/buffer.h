@@ -68,6 +68,9 @@ class Buffer {
   bool acquire_cuda_array(nb::handle object, Wanted wanted);
   bool acquire_dlpack(nb::handle object, Wanted wanted);
   void import_capsule(nb::handle object, nb::handle capsule, Wanted wanted);
+  // Refuses elements without an address: of placeholders, of wrappers, and of memory that was
+  // freed.
+  void check_address(nb::handle object) const;
   // What DLPack says of the object's memory; its strides need not live on.
   void describe(nb::handle object, const dlpack::Tensor& tensor, uint64_t flags, Wanted wanted);
 
@@ -87,6 +90,7 @@ class Buffer {
 [[noreturn]] void refuse_strides(nb::handle object);
 [[noreturn]] void refuse_read_only(nb::handle object);
 [[noreturn]] void refuse_objects(nb::handle object);
+[[noreturn]] void refuse_copy(nb::handle object);
 [[noreturn]] void refuse_device(nb::handle object, const char* why);
 
 // Whether it has __cuda_array_interface__.

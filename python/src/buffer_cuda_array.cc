@@ -120,8 +120,9 @@ bool Buffer::acquire_cuda_array(nb::handle object, Wanted wanted) {
     size_ = size;
     memory_ = Memory::kDevice;
     object_ = nb::borrow(object);
+    check_address(object);
   } catch (nb::python_error& failure) {
-    refuse_interface(object, std::string("cannot be read: ") + failure.what());
+    refuse_interface(object, "cannot be read: " + text_of(failure));
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include "buffer.h"
 #include "errors.h"
 #include "names.h"
+#include "torch_tensor.h"
 
 namespace onehop::python {
 namespace {
@@ -111,7 +112,10 @@ bool Buffer::acquire_dlpack(nb::handle object, Wanted wanted) {
   static const Name kDlpack("__dlpack__");
   static const Name kStream("stream");
   try {
-    nb::object method = find_attribute(object, kDlpack);
+    nb::object source = nb::borrow(object);
+    // torch exports no tensor that requires a gradient; bytes are moved outside of autograd.
+    if (is_torch()) source = object.attr("detach")();
+    nb::object method = find_attribute(source, kDlpack);
     if (!method.is_valid()) return false;
     nb::dict arguments;
     dlpack::Device device = device_of(object);
@@ -127,7 +131,11 @@ bool Buffer::acquire_dlpack(nb::handle object, Wanted wanted) {
     }
     import_capsule(object, capsule_of(method, arguments), wanted);
   } catch (nb::python_error& failure) {
-    raise_invalid("the " + name_of_type(object) + " gives no DLPack tensor: " + failure.what());
+    if (is_torch()) {
+      refuse_lazy_views(object, /*complex=*/true);
+      refuse_export(object, text_of(failure));
+    }
+    raise_invalid("the " + name_of_type(object) + " gives no DLPack tensor: " + text_of(failure));
   }
   return true;
 }
@@ -161,7 +169,11 @@ void Buffer::describe(nb::handle object, const dlpack::Tensor& tensor, uint64_t 
                       Wanted wanted) {
   Memory memory = memory_of(object, tensor.device);
   if (memory == Memory::kDevice && wanted.no_device) refuse_device(object, wanted.no_device);
-  if (wanted.access == Access::kWrite && (flags & dlpack::kReadOnly)) refuse_read_only(object);
+  if (wanted.access == Access::kWrite) {
+    if (flags & dlpack::kReadOnly) refuse_read_only(object);
+    if (flags & dlpack::kCopied) refuse_copy(object);
+  }
+  if (tensor.dtype.code == dlpack::kOpaque) refuse_objects(object);
   if (!is_contiguous(static_cast<size_t>(tensor.ndim), tensor.shape, tensor.strides, 1)) {
     refuse_strides(object);
   }
@@ -170,6 +182,8 @@ void Buffer::describe(nb::handle object, const dlpack::Tensor& tensor, uint64_t 
   data_ = static_cast<uint8_t*>(tensor.data) + tensor.byte_offset;
   size_ = bytes_of(tensor, flags);
   object_ = nb::borrow(object);
+  check_address(object);
+  if (is_torch()) refuse_lazy_views(object, tensor.dtype.code == dlpack::kComplex);
 }
 
 }  // namespace onehop::python

@@ -49,7 +49,10 @@ struct ManagedTensor {  // in capsules named "dltensor"
   void (*deleter)(ManagedTensor*);
 };
 
+enum TypeCode : uint8_t { kOpaque = 3, kComplex = 5 };  // those that are looked at
+
 inline constexpr uint64_t kReadOnly = 1;       // flags
+inline constexpr uint64_t kCopied = 2;         // the memory is the capsule's own, not the object's
 inline constexpr uint64_t kSubBytePadded = 4;  // an element of less than a byte takes a whole one
 
 struct ManagedTensorVersioned {  // in capsules named "dltensor_versioned"

@@ -66,10 +66,11 @@ nb::object exception_for(const Error& error) {
 
 std::string name_of_type(nb::handle object) { return Py_TYPE(object.ptr())->tp_name; }
 
-std::string take_python_error() {
-  nb::python_error error;  // takes it
+std::string text_of(const nb::python_error& error) {
   return nb::cast<std::string>(nb::str(error.value()));
 }
+
+std::string take_python_error() { return text_of(nb::python_error()); }
 
 void bind_errors(nb::module_& module) {
   nb::enum_<oh_status> status(

@@ -27,6 +27,8 @@ nanobind::object exception_for(const Error& error);
 
 // The type's name, for messages.
 std::string name_of_type(nanobind::handle object);
+// The text of a Python error, without its traceback.
+std::string text_of(const nanobind::python_error& error);
 // Takes the pending Python error away and returns its text.
 std::string take_python_error();
 

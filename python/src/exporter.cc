@@ -72,10 +72,12 @@ Exporter Exporter::of(PyTypeObject* type) {
   if (const Exporter* known = cache().find(type)) return *known;
   static const Name kTensor("Tensor");
   static const Name kArray("ndarray");
+  static const Name kMaskedArray("MaskedArray");
   Exporter made;
   made.exchange = exchange_of(type);
   if (derives_from(type, "torch", kTensor)) made.library = Library::kTorch;
   if (derives_from(type, "cupy", kArray)) made.library = Library::kCupy;
+  made.masked = derives_from(type, "numpy.ma", kMaskedArray);
   cache().put(type, made);
   return made;
 }

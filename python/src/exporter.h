@@ -26,6 +26,7 @@ struct Exporter {
 
   const dlpack::Exchange* exchange = nullptr;  // null: none, or none that is understood
   Library library = Library::kOther;
+  bool masked = false;  // an array of numpy.ma
 };
 
 // Streams as the array interfaces number them: 1 is the legacy default stream.

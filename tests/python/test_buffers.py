@@ -149,6 +149,61 @@ def test_python_objects_mean_nothing_elsewhere(pair):
         onehop.empty(3, object)
 
 
+class CopyingTensor(Tensor):
+    """Its __dlpack__ gives a copy, as for memory that must be moved first, and says so."""
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**{**options, "copy": True})
+
+
+def test_a_copy_can_be_sent_but_not_received_into(pair):
+    values = np.arange(5, dtype="f4")
+    received = np.zeros(5, "f4")
+    pair.first.send(CopyingTensor(values))
+    pair.second.recv(received)
+    assert (received == values).all()
+    with pytest.raises(onehop.InvalidArgument, match="shows a copy"):
+        pair.second.recv(CopyingTensor(received))
+    with pytest.raises(onehop.InvalidArgument, match="shows a copy"):
+        pair.endpoints[0].register(CopyingTensor(received))
+
+
+@pytest.mark.parametrize("mask", [np.ma.nomask, [False, True, False]])
+def test_masks_are_not_lost_silently(pair, mask):
+    array = np.ma.array([1, 2, 3], mask=mask)
+    with pytest.raises(onehop.InvalidArgument, match=r"has a mask.*array\.data"):
+        pair.first.send(array)
+    with pytest.raises(onehop.InvalidArgument, match="has a mask"):
+        pair.second.recv(np.ma.array(["2026", "2027"], "M8[s]"))
+    pair.first.send(array.data)
+    pair.second.recv(received := np.zeros_like(array.data))
+    assert (received == array.data).all()
+
+
+def test_strings_of_variable_length_are_refused(pair):
+    strings = np.array(["one", "a string that is stored elsewhere"], np.dtypes.StringDType())
+    with pytest.raises(onehop.InvalidArgument, match="Python objects|mean nothing elsewhere"):
+        pair.first.send(strings)
+
+
+def test_files_in_memory(pair, tmp_path):
+    path = tmp_path / "values"
+    path.write_bytes(bytes(range(40)))
+    pair.first.send(np.memmap(path, "u1", "r", shape=40))
+    pair.second.recv(received := np.memmap(path, "u1", "c", shape=40))
+    assert received.tobytes() == bytes(range(40))
+    with pytest.raises(onehop.InvalidArgument, match="read-only"):
+        pair.second.recv(np.memmap(path, "u1", "r", shape=40))
+
+
+def test_subclasses_of_arrays(pair):
+    for sent in (np.rec.array([(1, 2.5)]), np.asmatrix(np.eye(2))):
+        received = np.zeros_like(sent)
+        pair.first.send(sent)
+        pair.second.recv(received)
+        assert received.tobytes() == sent.tobytes()
+
+
 @pytest.mark.parametrize("tag", [-1, 2**64, 2**63])
 def test_wrong_tags(pair, tag):
     with pytest.raises(ValueError, match="tag"):

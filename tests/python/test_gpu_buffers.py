@@ -333,6 +333,12 @@ def refuse_arrays():
             pair.endpoints[1].register(array)
     refused(DlpackArray(driver, data, kind=10), "device type 10", onehop.OperationError)
     refused(DlpackArray(driver, data, version=(2, 0)), "DLPack 2")
+    refused(DlpackArray(driver, data, dtype=(3, 64, 1)), "Python objects")
+    refused(CudaArray(driver, data, data=(0, False)), "no memory behind its 16 bytes")
+    for kind in (DlpackArray, ExchangedArray):
+        copy = kind(driver, data, flags=2)
+        refused(copy, "shows a copy", call=pair.second.recv)
+        finish(pair.second.irecv(bytearray(16)), pair.first.isend(copy))
     for wrong, match in [
         ({"data": None}, "no data"),
         ({"data": ("text", False)}, "cannot be read"),
