@@ -90,15 +90,18 @@ void Receiver::fail_all(const Status& status) {
       flies ? pair_.leave_in_doubt(*incoming->request, status)
             : pair_.finish(*incoming->request, status);
     }
-    if (incoming && incoming->early) forget(incoming->early);
+    if (incoming && incoming->early) incoming->early->ready_to_send = true;  // the rest is not here
     if (incoming) incoming_pool_.release(std::exchange(incoming, nullptr));
   }
   fetching_.clear();
-  // Whole messages stay for receives to come; announced ones have nobody to fetch them from.
+  // Whole messages stay for receives to come. Those whose bytes are still at the sender are lost,
+  // and so is what follows them: a receive must not get a later message of its tag instead.
   tags_.for_each([&](TagRx& tag) {
+    bool lost = false;
     for (Early* early = tag.early.front(); early;) {
       Early* next = tag.early.next(early);
-      if (early->ready_to_send) forget(early);
+      lost = lost || early->ready_to_send;
+      if (lost) forget(early);
       early = next;
     }
   });
