@@ -38,7 +38,13 @@ Status Connection::start(std::weak_ptr<ConnectionOwner> owner) {
   socket_.set_max_message(kMaxControlMessage);
   // The socket comes last: from then on the watcher's thread may lose the connection.
   watch_death(pid_);
-  OH_RETURN_IF_ERROR(node_->watcher().add(socket_.fd(), EPOLLIN | EPOLLRDHUP, shared_from_this()));
+  {
+    MutexLock lock(mutex_);
+    // Nobody would take it off the watcher again.
+    if (closed_) return error(OH_ERR_CLOSED, "the link was closed while it was set up");
+    OH_RETURN_IF_ERROR(
+        node_->watcher().add(socket_.fd(), EPOLLIN | EPOLLRDHUP, shared_from_this()));
+  }
   // Bytes that came with the last message of the hello wake nobody.
   look_again();
   return {};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "platform/os/fork.h"
 #include "platform/os/os.h"
@@ -167,7 +168,10 @@ Status Endpoint::adopt(const std::shared_ptr<Peer>& peer) {
     peers_ = std::move(more);
   }
   serve_exports();
-  return peer->start();
+  OH_FAULT_POINT("endpoint.adopted");
+  Status started = peer->start();
+  if (!started.ok()) forget(peer);
+  return started;
 }
 
 void Endpoint::forget(const std::shared_ptr<Peer>& peer) {
