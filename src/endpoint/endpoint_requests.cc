@@ -77,9 +77,12 @@ void Endpoint::release(Request* request) {
   std::shared_ptr<const Peers> alive = peers();
   while (true) {
     if (request->ended()) return recycle(request);
-    if (Peer* peer = peer_of(request)) return peer->detach(request);
-    // An any-source receive that nobody will look at: it is taken back, unless a message is faster.
-    if (any_source_.take(request)) return recycle(request);
+    if (Peer* peer = peer_of(request)) {
+      if (peer->detach(request)) return;
+    } else if (any_source_.take(request)) {
+      // An any-source receive that nobody will look at: no message was faster.
+      return recycle(request);
+    }
   }
 }
 
@@ -92,7 +95,7 @@ Status Endpoint::post_any_source(Request* request) {
   request->any_source = true;
   request->peer = nullptr;
   any_source_.post(request);
-  // What came before it was posted; what comes afterwards finds it by itself.
+  // What came before it entered the list; what comes afterwards finds it by itself.
   for_each_peer([](Peer& peer) { peer.offer_early(); });
   return {};
 }
@@ -189,9 +192,14 @@ std::string Endpoint::state_at_timeout(Peer& peer, const Request* request) {
 
 bool Endpoint::try_end(Request* request, const Status& status, Peer::Force force) {
   while (true) {
-    if (Peer* peer = peer_of(request)) return peer->try_end(request, status, force);
-    if (any_source_.take(request)) break;
-    // A message is faster, or gives the receive back just now.
+    if (request->ended()) return true;
+    if (Peer* peer = peer_of(request)) {
+      if (peer->try_end(request, status, force)) return true;
+      // Unless its message was withdrawn meanwhile, it is under way.
+      if (peer_of(request) == peer) return false;
+    } else if (any_source_.take(request)) {
+      break;
+    }
   }
   request->status = status;
   request->phase = Phase::kEnded;

@@ -157,7 +157,7 @@ bool Peer::progress_locked(Request* focus) {
   }
   const size_t drained = drain(focus);
   bool any = drained > 0;
-  if (focus && focus->phase == Phase::kEnded) {
+  if (focus && focus->ended()) {
     // What came before the frame that ended it may have left something to do.
     if (drained > 1 || !pair_.outbox.empty()) update_busy();
     return true;
@@ -170,7 +170,7 @@ bool Peer::progress_locked(Request* focus) {
   any = move_devices_on() || any;
   if (pair_.ucx) any = map_for_keys() || any;
   if (pair_.segment) {
-    Transfer* transfer = focus ? focus->transfer : nullptr;
+    Transfer* transfer = focus && owns(*focus) ? focus->transfer : nullptr;
     any = transfers_.poll(transfer) || any;
     if (transfers_.has_active()) any = transfers_.work(transfer) || any;
     if (Status broken = transfers_.broken(); !broken.ok()) {
@@ -246,7 +246,7 @@ size_t Peer::drain(Request* focus) {
     } else if (pair_.ring->pop()) {
       pair_.wake_them = true;
     }
-    if (focus && focus->phase == Phase::kEnded) break;
+    if (focus && focus->ended()) break;
   }
   return count;
 }

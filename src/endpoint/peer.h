@@ -205,7 +205,8 @@ class Peer final : public PairHost,
   // more: the request is in doubt then. True when it has ended.
   enum class Force { kCancel, kDeadline, kGiveUp };
   bool try_end(Request* request, const Status& status, Force force);
-  void detach(Request* request);
+  // False: it is not this peer's any more.
+  bool detach(Request* request);
   // A thread waits for the request from now on, or no more.
   void attend(Request* request, bool attended);
   bool buffer_released(const Request* request);
@@ -266,6 +267,11 @@ class Peer final : public PairHost,
   void open_stream(const LinkParts& parts);
   void bind_stream() { stream_->bind(weak_from_this(), living_owner_); }
   bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
+  // Whether the request is still this peer's: an any-source receive goes back to its list when its
+  // message is withdrawn, and may then be another peer's.
+  bool owns(const Request& request) const OH_REQUIRES(pair_.lock) {
+    return !request.any_source || pair_.any_source->peer_of(&request) == this;
+  }
   bool move_devices_on();
   bool map_for_keys() OH_NO_THREAD_ANALYSIS;
   static constexpr size_t kFramesAtOnce = 64;

@@ -173,8 +173,8 @@ std::string Peer::describe(const Request* request) {
   {
     PairGuard guard(pair_);
     text = strf("here: %s, %zu receives posted, %zu early messages, %u sends pending",
-                request ? kPhases[static_cast<int>(request->phase)] : "waiting", receiver_.posted(),
-                receiver_.early(), pair_.pending_sends);
+                request && owns(*request) ? kPhases[static_cast<int>(request->phase)] : "waiting",
+                receiver_.posted(), receiver_.early(), pair_.pending_sends);
   }
   uint32_t kind = pong_waiting_.load(std::memory_order_relaxed);
   uint64_t tag = pong_tag_.load(std::memory_order_relaxed);

@@ -210,6 +210,7 @@ void Peer::notification_collected(size_t bytes) {
 bool Peer::try_end(Request* request, const Status& status, Force force) {
   PairGuard guard(pair_);
   if (request->ended()) return true;
+  if (!owns(*request)) return false;
   bool ended = false;
   switch (request->kind) {
     case OpKind::kSend:
@@ -251,16 +252,19 @@ bool Peer::try_end(Request* request, const Status& status, Force force) {
 
 void Peer::attend(Request* request, bool attended) {
   PairGuard guard(pair_);
-  if (!request->ended()) transfers_.attend(request, attended);
+  if (!request->ended() && owns(*request)) transfers_.attend(request, attended);
 }
 
-void Peer::detach(Request* request) {
+bool Peer::detach(Request* request) {
   PairGuard guard(pair_);
   if (request->ended()) {
     owner_.recycle(request);
-  } else {
+  } else if (owns(*request)) {
     request->detached.store(1, std::memory_order_relaxed);
+  } else {
+    return false;
   }
+  return true;
 }
 
 bool Peer::buffer_released(const Request* request) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/fault.h"
 #include "endpoint/sender.h"
 
 namespace oh {
@@ -16,7 +17,8 @@ void Receiver::post(Request* request) {
     tidy_at_ = std::max(kTidyAt, 2 * tags_.size());
   }
   request->message_tag = request->tag;
-  request->order = {pair_.any_source->era(), ++serial_};
+  offer_early();
+  request->order = {offered_, ++serial_};
   if (match_early(request)) return;
   request->phase = Phase::kPosted;
   insert_posted(request);
@@ -24,6 +26,7 @@ void Receiver::post(Request* request) {
 
 bool Receiver::post_early(Request* request) {
   request->message_tag = request->tag;
+  offer_early();
   return match_early(request, /*must_fit=*/!is_user_tag(request->tag));
 }
 
@@ -76,12 +79,17 @@ bool Receiver::take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* r
 }
 
 void Receiver::offer_early() {
-  for (Early* early = arrivals_.front(); early && !pair_.any_source->empty();) {
-    Early* next = arrivals_.next(early);
-    Request* request = pair_.any_source->take(early->tag, nullptr, pair_.peer);
-    if (request && !deliver(request, early)) pair_.any_source->restore(request);
-    early = next;
+  // Read first: a receive that enters the list meanwhile may not be seen below.
+  const uint64_t era = pair_.any_source->era();
+  if (era == offered_) return;
+  auto is_here = [this](uint64_t tag) { return first_early(tag) != nullptr; };
+  while (!arrivals_.empty()) {
+    Request* request = pair_.any_source->take_new(offered_, is_here, pair_.peer);
+    if (!request) break;
+    OH_FAULT_POINT("receiver.taken");
+    if (!deliver(request, first_early(request->tag))) repost(request);
   }
+  offered_ = era;
 }
 
 Receiver::Early* Receiver::first_early(uint64_t tag) {
@@ -92,6 +100,9 @@ Receiver::Early* Receiver::first_early(uint64_t tag) {
 
 // The receive that a message with this tag goes to: the one posted first. It is taken off its list.
 Result<Request*> Receiver::match(TagRx& tag) {
+  // What came before it goes first (any_source.h).
+  if (!pair_.any_source->empty()) offer_early();
+  OH_FAULT_POINT("receiver.match");
   Request* request;
   while ((request = tag.posted.front()) && request->transfer &&
          !transfers_.withdraw(request->transfer)) {
@@ -101,8 +112,12 @@ Result<Request*> Receiver::match(TagRx& tag) {
   bool any_tag_first = any_tag && (!request || any_tag->order.before(request->order));
   Request* first = any_tag_first ? any_tag : request;
   if (is_user_tag(tag.tag) && !pair_.any_source->empty()) {
-    Request* other = pair_.any_source->take(tag.tag, first ? &first->order : nullptr, pair_.peer);
-    if (other) return other;
+    Request* other =
+        pair_.any_source->take(tag.tag, first ? &first->order : nullptr, offered_, pair_.peer);
+    if (other) {
+      OH_FAULT_POINT("receiver.taken");
+      return other;
+    }
   }
   if (any_tag_first) {
     any_tag_.erase(first);

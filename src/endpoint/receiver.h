@@ -68,7 +68,8 @@ class Receiver final : public ClaimListener {
   // Ends one that is the other side's to wait for, once nobody is at its memory: true if it has.
   bool stop(Request* run, const Status& why);
 
-  // Gives early messages to the any-source receives that wait for them.
+  // Gives early messages to the any-source receives that were posted or given back since the last
+  // call, in the order of their posts.
   void offer_early();
 
   // Takes a receive back: false when a message for it is under way: look again after progress,
@@ -197,6 +198,7 @@ class Receiver final : public ClaimListener {
   std::vector<Incoming*> incoming_;  // by index of the sender's name
   std::vector<Incoming*> fetching_;  // those with a flight
   uint64_t serial_ = 0;
+  uint64_t offered_ = 0;  // era of the any-source receives that early messages were offered to
   uint32_t epoch_ = 0;
   size_t tidy_at_ = kTidyAt;  // tags at which idle ones are forgotten
   size_t posted_count_ = 0;

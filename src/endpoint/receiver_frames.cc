@@ -208,12 +208,12 @@ Status Receiver::on_rts(const Frame& frame) {
 
 // A receive whose message was withdrawn waits again, as if it had never been matched.
 void Receiver::repost(Request* request) {
-  request->phase = Phase::kPosted;
   if (request->any_source) {
     pair_.any_source->restore(request);
     pair_.host->look_again();
     return;
   }
+  request->phase = Phase::kPosted;
   if (!match_early(request)) insert_posted(request);
 }
 

@@ -41,7 +41,8 @@ enum class OpKind : uint8_t { kSend, kRecv, kPut, kGet, kNotify, kSignal, kRecvB
 //                         A receive: POSTED ────────────▶ DIRECT | STREAM ─▶ ENDED
 enum class Phase : uint8_t { kIdle, kQueued, kPosted, kOffered, kDirect, kStream, kEnded };
 
-// When a receive was posted, comparable between peers: any-source receives advance the era.
+// When a receive was posted, comparable between peers: any-source receives advance the era
+// (any_source.h).
 struct PostOrder {
   uint64_t era = 0;
   uint64_t serial = 0;
@@ -80,6 +81,7 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   uint64_t tag = 0;
 
   PostOrder order;
+  uint64_t entered = 0;   // of an any-source receive: era in which it entered the list last
   uint32_t number = 0;    // of an advertised receive
   bool in_place = false;  // it is the channel to which it is advertised: the bytes come straight
   bool early = false;     // sent before its receive is known

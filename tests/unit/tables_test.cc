@@ -131,18 +131,18 @@ TEST(AnySourceTest, TheFirstThatMatchesIsTaken) {
   Peer* peer = reinterpret_cast<Peer*>(0x1000);  // never followed
   EXPECT_TRUE(source.may_match(1));
   EXPECT_TRUE(source.may_match(9));
-  EXPECT_EQ(source.take(9, nullptr, peer), &any);
+  EXPECT_EQ(source.take(9, nullptr, UINT64_MAX, peer), &any);
   EXPECT_EQ(source.peer_of(&any), peer);
   EXPECT_FALSE(source.may_match(9));
-  EXPECT_EQ(source.take(1, nullptr, peer), &one);
+  EXPECT_EQ(source.take(1, nullptr, UINT64_MAX, peer), &one);
   // The message was withdrawn: back to its place, before the others.
   source.restore(&any);
   source.restore(&one);
   EXPECT_EQ(source.peer_of(&one), nullptr);
-  EXPECT_EQ(source.take(1, nullptr, peer), &one);
-  EXPECT_EQ(source.take(1, nullptr, peer), &any);
-  EXPECT_EQ(source.take(1, nullptr, peer), &two);
-  EXPECT_EQ(source.take(1, nullptr, peer), nullptr);
+  EXPECT_EQ(source.take(1, nullptr, UINT64_MAX, peer), &one);
+  EXPECT_EQ(source.take(1, nullptr, UINT64_MAX, peer), &any);
+  EXPECT_EQ(source.take(1, nullptr, UINT64_MAX, peer), &two);
+  EXPECT_EQ(source.take(1, nullptr, UINT64_MAX, peer), nullptr);
   EXPECT_TRUE(source.empty());
 }
 
@@ -153,8 +153,8 @@ TEST(AnySourceTest, AReceiveThatWasPostedEarlierGoesFirst) {
   request.tag = 5;
   source.post(&request);
   PostOrder after{source.era(), 1};
-  EXPECT_EQ(source.take(5, &before, nullptr), nullptr);
-  EXPECT_EQ(source.take(5, &after, nullptr), &request);
+  EXPECT_EQ(source.take(5, &before, UINT64_MAX, nullptr), nullptr);
+  EXPECT_EQ(source.take(5, &after, UINT64_MAX, nullptr), &request);
 }
 
 TEST(AnySourceTest, IsTakenBackUnlessAMessageWasFaster) {
@@ -164,9 +164,33 @@ TEST(AnySourceTest, IsTakenBackUnlessAMessageWasFaster) {
   EXPECT_TRUE(source.take(&request));
   EXPECT_TRUE(source.empty());
   source.post(&request);
-  EXPECT_EQ(source.take(0, nullptr, reinterpret_cast<Peer*>(0x1000)), &request);
+  EXPECT_EQ(source.take(0, nullptr, UINT64_MAX, reinterpret_cast<Peer*>(0x1000)), &request);
   EXPECT_FALSE(source.take(&request));
   EXPECT_EQ(source.take_first(), nullptr);
+}
+
+// What a peer has not offered its messages to it must not give a new message to.
+TEST(AnySourceTest, OnlyReceivesOfAnEraAreTaken) {
+  AnySource source;
+  Request old;
+  Request fresh;
+  old.tag = fresh.tag = 1;
+  Peer* peer = reinterpret_cast<Peer*>(0x1000);
+  source.post(&old);
+  const uint64_t offered = source.era();
+  source.post(&fresh);
+  auto all = [](uint64_t) { return true; };
+  auto none = [](uint64_t) { return false; };
+  EXPECT_EQ(source.take(1, nullptr, offered, peer), &old);
+  EXPECT_EQ(source.take(1, nullptr, offered, peer), nullptr);
+  EXPECT_EQ(source.take_new(offered, none, peer), nullptr);
+  // What comes back has its former place, and is to be offered to again.
+  source.restore(&old);
+  EXPECT_EQ(source.take(1, nullptr, offered, peer), nullptr);
+  EXPECT_EQ(source.take_new(offered, all, peer), &old);
+  EXPECT_EQ(source.take_new(offered, all, peer), &fresh);
+  EXPECT_EQ(source.take_new(offered, all, peer), nullptr);
+  EXPECT_TRUE(source.empty());
 }
 
 class RegionsTest : public ::testing::Test {
