@@ -178,7 +178,7 @@ typedef struct oh_numa_node {
 /* OH_ERR_RANGE behind the last one; there may be none. */
 OH_API oh_status oh_numa_node_get(size_t index, oh_numa_node* node);
 
-/* The version of the library, "0.1.0". */
+/* The version of the library, "0.1.0"; that of these headers is OH_VERSION of version.h. */
 OH_API const char* oh_version(void);
 /* Checks the embedded kernels' image: OH_ERR_NOT_VIABLE when the build has none. */
 OH_API oh_status oh_kernel_image(const void** data, size_t* size);

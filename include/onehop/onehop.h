@@ -10,5 +10,6 @@
 #include "onehop/status.h"
 #include "onehop/stream.h"
 #include "onehop/types.h"
+#include "onehop/version.h"
 
 #endif /* ONEHOP_ONEHOP_H_ */

@@ -128,7 +128,11 @@ __version__ = _core.version()
 
 
 def get_library_dir() -> str:
-    """Return the folder of libonehop.so."""
+    """Return the folder of the library.
+
+    The linker finds it there by `-lonehop`; to open it at run time (ctypes, dlopen), name
+    `libonehop.so.0`.
+    """
     return str(Path(_core.__file__).parent)
 
 

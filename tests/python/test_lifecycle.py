@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exit, fork, installation."""
 
+import ctypes
+import importlib.util
 import multiprocessing
 import os
 import subprocess
@@ -221,9 +223,32 @@ PROGRAM = """
 #include "onehop/onehop.hpp"
 int main() {
   onehop::Endpoint endpoint;
-  std::printf("%s %zu", oh_version(), endpoint.address().size());
+  static_assert(OH_VERSION >= OH_MAKE_VERSION(0, 1, 0));
+  std::printf("%s %d.%d.%d %zu", oh_version(), OH_VERSION_MAJOR, OH_VERSION_MINOR, OH_VERSION_PATCH,
+              endpoint.address().size());
 }
 """
+
+
+def check_library():
+    path = Path(__file__).resolve().parents[2] / "tools" / "check_library.py"
+    spec = importlib.util.spec_from_file_location("check_library", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_package_has_the_library_under_its_soname():
+    check = check_library()
+    folder = Path(onehop.get_library_dir())
+    library = folder / f"libonehop.so.{onehop.__version__.split('.')[0]}"
+    assert check.offences(library, Path(onehop.get_include(), "onehop")) == []
+    # The modules are linked with that file, and opening it again gives the same library.
+    opened = ctypes.CDLL(str(library))
+    opened.oh_version.restype = ctypes.c_char_p
+    assert opened.oh_version().decode() == onehop.__version__
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert {line.split()[-1] for line in maps if "libonehop.so" in line} == {str(library)}
 
 
 def test_programs_can_be_built_against_the_package(tmp_path):
@@ -235,7 +260,7 @@ def test_programs_can_be_built_against_the_package(tmp_path):
     command += [f"-L{library}", "-lonehop", f"-Wl,-rpath,{library}"]
     subprocess.run(command, check=True, timeout=DEADLINE)
     done = subprocess.run([program], capture_output=True, text=True, timeout=DEADLINE, check=True)
-    version, size = done.stdout.split()
-    assert version == onehop.__version__
+    version, headers, size = done.stdout.split()
+    assert version == headers == onehop.__version__
     # The addresses name their processes, whose numbers may differ in length.
     assert abs(int(size) - len(onehop.Endpoint().address)) < 8
