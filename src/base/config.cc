@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/config.h"
 
+#include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <numeric>
 
 namespace oh {
 namespace {
@@ -67,6 +70,40 @@ Status check_whole(Config* config) {
   return {};
 }
 
+// Checked before it is needed: by a timeout, or by a process in another network namespace.
+Status check_folder(const ConfigEntry& entry, const std::string& folder) {
+  struct stat found{};
+  int failure = 0;
+  if (stat(folder.c_str(), &found) < 0) {
+    failure = errno;
+  } else if (!S_ISDIR(found.st_mode)) {
+    failure = ENOTDIR;
+  } else if (access(folder.c_str(), W_OK | X_OK) < 0) {
+    failure = errno;
+  }
+  if (failure == 0) return {};
+  return Status::from_errno(
+      OH_ERR_CONFIG, failure,
+      strf("%s=%s is not allowed: expected %s; make that folder, or name another (default %s)",
+           entry.name, folder.c_str(), entry.allowed,
+           entry.standard[0] ? entry.standard : "empty"));
+}
+
+// How many characters have to be inserted, deleted or replaced to make one of the other.
+size_t edit_distance(std::string_view one, std::string_view other) {
+  std::vector<size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < one.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < other.size(); ++j) {
+      size_t replaced = diagonal + (one[i] != other[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
 }  // namespace
 
 Result<int64_t> parse_integer(std::string_view text, int64_t low, int64_t high) {
@@ -109,6 +146,11 @@ Result<Config> Config::from(const char* (*lookup)(const char* name)) {
 Result<Config> Config::from_environment() {
   OH_ASSIGN_OR_RETURN(Config config,
                       from([](const char* name) -> const char* { return std::getenv(name); }));
+  for (const ConfigEntry& entry : config_table()) {
+    if (std::string_view(entry.type) != "folder") continue;
+    const std::string& folder = config.*entry.text;
+    if (folder != entry.standard) OH_RETURN_IF_ERROR(check_folder(entry, folder));
+  }
   config.unknown = unknown_variables(environ);
   return config;
 }
@@ -123,6 +165,20 @@ std::vector<std::string> unknown_variables(const char* const* environment) {
     if (name.starts_with("ONEHOP_") && !known) names.emplace_back(name);
   }
   return names;
+}
+
+const char* nearest_variable(std::string_view name) {
+  constexpr size_t kFar = 4;
+  const char* nearest = nullptr;
+  size_t least = kFar;
+  for (const ConfigEntry& entry : config_table()) {
+    size_t distance = edit_distance(name, entry.name);
+    if (distance < least) {
+      least = distance;
+      nearest = entry.name;
+    }
+  }
+  return nearest;
 }
 
 }  // namespace oh

@@ -77,7 +77,8 @@ struct Config {
   // ONEHOP_* variables that are set and mean nothing: misspelt, most likely. The log names them.
   std::vector<std::string> unknown;
 
-  // Reads the environment. OH_ERR_CONFIG names the variable, its value and what is allowed.
+  // Reads the environment. OH_ERR_CONFIG names the variable, its value and what is allowed; folders
+  // that are named must exist.
   static Result<Config> from_environment();
   // As above, from a function that returns a variable's value or nullptr.
   static Result<Config> from(const char* (*lookup)(const char* name));
@@ -89,7 +90,7 @@ struct Config {
 
 struct ConfigEntry {
   const char* name;
-  const char* type;      // "integer", "seconds", "text", "path", "range", "choice"
+  const char* type;      // "integer", "seconds", "text", "path", "folder", "range", "choice"
   const char* allowed;   // range or choices, as text
   const char* standard;  // default value, as text
   const char* meaning;
@@ -107,6 +108,8 @@ std::span<const ConfigEntry> config_table();
 // The names in `environment` (NAME=value, ended by nullptr) that begin with ONEHOP_ and are not in
 // the table.
 std::vector<std::string> unknown_variables(const char* const* environment);
+// The variable of the table that a misspelt name means most likely; nullptr: none is near.
+const char* nearest_variable(std::string_view name);
 
 // "56800-56900" or "56800"; ports are 1-65535 and ascending.
 Status parse_port_range(std::string_view text, uint16_t* first, uint16_t* last);

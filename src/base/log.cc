@@ -14,6 +14,19 @@ namespace {
 constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarn)};
 std::atomic<int> g_fd{STDERR_FILENO};
+
+// Once in a process.
+void warn_of_unknown(const std::vector<std::string>& names) {
+  static std::atomic<bool> warned{false};
+  if (names.empty() || warned.exchange(true, std::memory_order_relaxed)) return;
+  for (const std::string& name : names) {
+    const char* nearest = nearest_variable(name);
+    std::string advice =
+        nearest ? strf("did you mean %s?", nearest) : "`onehop info --config` lists all variables";
+    OH_LOG(kWarn, "%s is set, but there is no such variable, and it has no effect: %s",
+           name.c_str(), advice.c_str());
+  }
+}
 }  // namespace
 
 void log_configure(const Config& config) {
@@ -31,10 +44,7 @@ void log_configure(const Config& config) {
                   config.log_file.c_str(), strerrorname_np(errno));
     }
   }
-  if (config.unknown.empty()) return;
-  std::string names;
-  for (const std::string& name : config.unknown) names += (names.empty() ? "" : ", ") + name;
-  OH_LOG_ONCE(kWarn, "set, but unknown to onehop and without effect: %s", names.c_str());
+  warn_of_unknown(config.unknown);
 }
 
 bool log_enabled(LogLevel level) {

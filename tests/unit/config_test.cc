@@ -32,7 +32,8 @@ TEST(ConfigTest, EveryVariableHasANameATypeAMeaningAndOnePlace) {
     EXPECT_STRNE(entry.allowed, "") << entry.name;
     int places = (entry.text != nullptr) + (entry.integer != nullptr) + (entry.seconds != nullptr);
     EXPECT_EQ(places, 1) << entry.name;
-    std::set<std::string> types = {"integer", "seconds", "text", "path", "range", "choice"};
+    std::set<std::string> types = {"integer", "seconds", "text",  "path",
+                                   "folder",  "range",   "choice"};
     EXPECT_EQ(types.count(entry.type), 1u) << entry.type;
   }
 }
@@ -175,6 +176,49 @@ TEST(ConfigTest, NamesVariablesThatItDoesNotKnow) {
                                nullptr};
   EXPECT_THAT(unknown_variables(environment),
               ::testing::ElementsAre("ONEHOP_TIMOUT", "ONEHOP_TIMEOUT_X", "ONEHOP_"));
+}
+
+TEST(ConfigTest, SuggestsTheVariableThatWasMeant) {
+  struct {
+    const char* name;
+    const char* meant;
+  } table[] = {
+      {"ONEHOP_TIMOUT", "ONEHOP_TIMEOUT"},
+      {"ONEHOP_TIMEOUT_X", "ONEHOP_TIMEOUT"},
+      {"ONEHOP_TIMEOUTS", "ONEHOP_TIMEOUT"},
+      {"ONEHOP_SOCKETDIR", "ONEHOP_SOCKET_DIR"},
+      {"ONEHOP_INTERFACES", "ONEHOP_INTERFACE"},
+      {"ONEHOP_TRANSPROT", "ONEHOP_TRANSPORT"},
+      {"ONEHOP_LOGS", "ONEHOP_LOG"},
+  };
+  for (const auto& row : table) EXPECT_STREQ(nearest_variable(row.name), row.meant) << row.name;
+  for (const char* name : {"ONEHOP_NOTHING_LIKE_IT", "ONEHOP_COMPLETELY_ELSE"}) {
+    EXPECT_EQ(nearest_variable(name), nullptr) << name;
+  }
+}
+
+// A folder is used when it matters: its absence is no news for then.
+TEST(ConfigTest, FoldersThatAreNamedMustExist) {
+  unit::TempDir dir;
+  std::string file = dir.path() + "/file";
+  ASSERT_NE(fclose(fopen(file.c_str(), "w")), EOF);
+  for (const char* name : {"ONEHOP_SOCKET_DIR", "ONEHOP_FLIGHT_DIR"}) {
+    auto read_with = [&](const std::string& value) {
+      setenv(name, value.c_str(), 1);
+      Result<Config> config = Config::from_environment();
+      unsetenv(name);
+      return config;
+    };
+    EXPECT_TRUE(is_ok(read_with(dir.path()))) << name;
+    std::string absent = dir.path() + "/no/such";
+    EXPECT_TRUE(fails_with(read_with(absent), OH_ERR_CONFIG, name + ("=" + absent)));
+    EXPECT_TRUE(fails_with(read_with(absent), OH_ERR_CONFIG, "make that folder"));
+    EXPECT_TRUE(fails_with(read_with(absent), OH_ERR_CONFIG, "ENOENT"));
+    EXPECT_TRUE(fails_with(read_with(file), OH_ERR_CONFIG, "ENOTDIR"));
+  }
+  setenv("ONEHOP_SOCKET_DIR", "", 1);
+  EXPECT_TRUE(fails_with(Config::from_environment(), OH_ERR_CONFIG, "ONEHOP_SOCKET_DIR="));
+  unsetenv("ONEHOP_SOCKET_DIR");
 }
 
 }  // namespace

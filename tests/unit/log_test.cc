@@ -51,6 +51,23 @@ TEST(LogTest, WritesWholeLinesOfItsLevelAndAbove) {
   EXPECT_EQ(text.find("once"), text.rfind("once")) << text;
 }
 
+// A misspelt variable has no effect: it is said once, with the name that was meant.
+TEST(LogTest, UnknownVariablesAreNamedOnceWithTheNearest) {
+  unit::TempDir dir;
+  std::string path = dir.path() + "/log";
+  in_child([&] {
+    Config config = unit::config_with({{"ONEHOP_LOG_FILE", path}});
+    config.unknown = {"ONEHOP_TIMOUT", "ONEHOP_NOTHING_LIKE_IT"};
+    for (int i = 0; i < 3; ++i) log_configure(config);
+  });
+  std::istringstream lines(contents(path));
+  std::string first, second, third;
+  ASSERT_TRUE(std::getline(lines, first) && std::getline(lines, second));
+  EXPECT_FALSE(std::getline(lines, third)) << third;
+  EXPECT_THAT(first, ::testing::ContainsRegex("ONEHOP_TIMOUT .*did you mean ONEHOP_TIMEOUT\\?$"));
+  EXPECT_THAT(second, ::testing::ContainsRegex("ONEHOP_NOTHING_LIKE_IT .*info --config"));
+}
+
 TEST(LogTest, LevelsSwitchOffWhatIsBelow) {
   in_child([] {
     const char* names[] = {"off", "error", "warn", "info", "debug"};
