@@ -37,9 +37,11 @@ constexpr ConfigEntry kTable[] = {
      .hidden = true},
     {.name = "ONEHOP_INTERFACE",
      .type = "text",
-     .allowed = "any, an IPv4 or IPv6 address, or the name of a network interface",
+     .allowed = "any, or IPv4 and IPv6 addresses and names of network interfaces, separated by "
+                "commas",
      .standard = "any",
-     .meaning = "where the process listens for links from other hosts",
+     .meaning = "where the process listens for links from other hosts: on all addresses of the "
+                "list, at one port",
      .text = &Config::interface_name},
     {.name = "ONEHOP_PORT_RANGE",
      .type = "range",

@@ -91,16 +91,17 @@ Status Node::listen(const Config& config) {
   }
   OH_RETURN_IF_ERROR(hosts.status());
   uint16_t port = 0;
-  OH_ASSIGN_OR_RETURN(UniqueFd tcp, listen_in_range(config.interface_name, config.port_first,
-                                                    config.port_last, &port));
-  if (!tcp.valid()) {
+  OH_ASSIGN_OR_RETURN(
+      std::vector<UniqueFd> tcp,
+      listen_in_range(config.interface_name, config.port_first, config.port_last, &port));
+  if (tcp.empty()) {
     OH_LOG(kWarn,
            "no TCP port of %s is free: this process can be reached on this host only (raise "
            "ONEHOP_PORT_RANGE)",
            config.port_range.c_str());
     return {};
   }
-  OH_RETURN_IF_ERROR(listener_->add(std::move(tcp)));
+  for (UniqueFd& socket : tcp) OH_RETURN_IF_ERROR(listener_->add(std::move(socket)));
   hosts_ = std::move(*hosts);
   for (SocketAddress& host : hosts_) host.set_port(port);
   return {};

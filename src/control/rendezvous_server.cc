@@ -59,21 +59,21 @@ class Server final : public std::enable_shared_from_this<Server> {
         hello_timeout_ns_(config.hello_timeout_ns()),
         peer_timeout_ns_(config.peer_timeout_ns()) {}
 
-  Status start(UniqueFd listening) {
-    // Holds the server, and is held by the watcher: until stop().
-    accepting_ = std::make_shared<Accepting>(
-        watcher(), std::move(listening),
-        [self = shared_from_this()](UniqueFd fd) { self->receive(std::move(fd)); });
-    Status status = accepting_->start();
-    if (!status.ok()) accepting_.reset();
-    return status;
+  Status start(std::vector<UniqueFd> listening) {
+    for (UniqueFd& socket : listening) {
+      // Holds the server, and is held by the watcher: until stop().
+      accepting_.push_back(std::make_shared<Accepting>(
+          watcher(), std::move(socket),
+          [self = shared_from_this()](UniqueFd fd) { self->receive(std::move(fd)); }));
+    }
+    for (const auto& accepting : accepting_) OH_RETURN_IF_ERROR(accepting->start());
+    return {};
   }
 
   // Lets go of the port and of all guests; on the watcher's thread.
   void stop() {
-    if (!accepting_) return;
-    accepting_->stop();
-    accepting_.reset();
+    for (const auto& accepting : accepting_) accepting->stop();
+    accepting_.clear();
     std::set<std::shared_ptr<Guest>> guests = std::move(guests_);
     guests_.clear();
     ranks_.clear();
@@ -166,7 +166,7 @@ class Server final : public std::enable_shared_from_this<Server> {
   const int64_t hello_timeout_ns_;
   const int64_t peer_timeout_ns_;
   static constexpr size_t kMaxNewcomers = 256;
-  std::shared_ptr<Accepting> accepting_;
+  std::vector<std::shared_ptr<Accepting>> accepting_;
   uint32_t size_ = 0;  // as the first rank said
   uint32_t done_ = 0;
   std::set<std::shared_ptr<Guest>> guests_;
@@ -248,11 +248,14 @@ class Running final : public RendezvousServer {
 
 Result<std::shared_ptr<Server>> start_server(const std::shared_ptr<Node>& node,
                                              const Crypto& crypto, const Key& key,
-                                             UniqueFd listening, const Config& config) {
+                                             std::vector<UniqueFd> listening,
+                                             const Config& config) {
   OH_ASSIGN_OR_RETURN(Id communicator, random_id());
   auto server = std::make_shared<Server>(node, crypto, key, communicator, config);
-  OH_RETURN_IF_ERROR(server->start(std::move(listening)));
-  return server;
+  Status started = server->start(std::move(listening));
+  if (started.ok()) return server;
+  node->watcher().post([server] { server->stop(); });
+  return started;
 }
 
 }  // namespace
@@ -268,8 +271,10 @@ Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node>
                  "rank 0 running, or is the address not this host's?)",
                  listening.status().text().c_str());
   }
+  std::vector<UniqueFd> sockets;
+  sockets.push_back(std::move(*listening));
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Server> server,
-                      start_server(node, crypto, key, std::move(*listening), config));
+                      start_server(node, crypto, key, std::move(sockets), config));
   return std::unique_ptr<RendezvousServer>(new Running(std::move(node), std::move(server)));
 }
 
@@ -280,9 +285,10 @@ Result<Bytes> rendezvous_unique_id(std::shared_ptr<Node> node, const Crypto& cry
   OH_ASSIGN_OR_RETURN(id.endpoint, random_id());
   OH_ASSIGN_OR_RETURN(id.hosts, reachable_addresses(config.interface_name));
   uint16_t port = 0;
-  OH_ASSIGN_OR_RETURN(UniqueFd listening, listen_in_range(config.interface_name, config.port_first,
-                                                          config.port_last, &port));
-  if (!listening.valid()) {
+  OH_ASSIGN_OR_RETURN(
+      std::vector<UniqueFd> listening,
+      listen_in_range(config.interface_name, config.port_first, config.port_last, &port));
+  if (listening.empty()) {
     return error(OH_ERR_SYSTEM,
                  "no TCP port of %s is free for the rendezvous: raise "
                  "ONEHOP_PORT_RANGE",

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onehop
 import pytest
-from hosts import Network, any_way, expected_path, payload
+from hosts import INTERFACE, Network, any_way, expected_path, payload
 from processes import finish
 
 NO_DELAY = socket.TCP_NODELAY
@@ -59,9 +59,9 @@ def test_messages_both_ways(network):
     network.run(talk, talk, network.way.path)
 
 
-@pytest.mark.parametrize("family", ["{ipv4}", "{ipv6}"])
-def test_links_by_one_family_of_addresses(network, family):
-    network.run(talk, talk, network.way.path, environment={"ONEHOP_INTERFACE": family})
+@pytest.mark.parametrize("interface", ["{ipv4}", "{ipv6}", "{ipv6},{ipv4}", f"lo,{INTERFACE}"])
+def test_links_by_chosen_addresses_and_interfaces(network, interface):
+    network.run(talk, talk, network.way.path, environment={"ONEHOP_INTERFACE": interface})
 
 
 def say_which_way(side):

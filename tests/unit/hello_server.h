@@ -83,8 +83,8 @@ struct HelloServer {
     EXPECT_TRUE(is_ok(listener.add(
         std::move(*oh::listen_on(oh::SocketAddress::unix_abstract(address.unix_name))))));
     uint16_t port = 0;
-    EXPECT_TRUE(
-        is_ok(listener.add(std::move(*oh::listen_in_range("127.0.0.1", 40000, 44000, &port)))));
+    EXPECT_TRUE(is_ok(
+        listener.add(std::move(oh::listen_in_range("127.0.0.1", 40000, 44000, &port)->front()))));
     address.hosts.push_back(*oh::SocketAddress::numeric("127.0.0.1", port));
   }
   ~HelloServer() { watcher->stop(); }

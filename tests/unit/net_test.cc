@@ -227,27 +227,28 @@ TEST(NetTest, ListensInARangeUntilItIsExhausted) {
   uint16_t port = 0;
   std::vector<UniqueFd> taken;
   for (int i = 0; i < 3; ++i) {
-    Result<UniqueFd> fd =
+    Result<std::vector<UniqueFd>> fds =
         listen_in_range("127.0.0.1", first, static_cast<uint16_t>(first + 2), &port);
-    ASSERT_TRUE(is_ok(fd));
-    if (!fd->valid()) break;  // somebody else has one of them
+    ASSERT_TRUE(is_ok(fds));
+    if (fds->empty()) break;  // somebody else has one of them
+    EXPECT_EQ(fds->size(), 1u);
     EXPECT_GE(port, first);
     EXPECT_LE(port, first + 2);
-    taken.push_back(std::move(*fd));
+    taken.push_back(std::move(fds->front()));
   }
-  Result<UniqueFd> none =
+  Result<std::vector<UniqueFd>> none =
       listen_in_range("127.0.0.1", first, static_cast<uint16_t>(first + 2), &port);
   ASSERT_TRUE(is_ok(none));
-  EXPECT_FALSE(none->valid());
+  EXPECT_TRUE(none->empty());
   // The highest port there is ends the range, too.
   EXPECT_TRUE(is_ok(listen_in_range("127.0.0.1", 65535, 65535, &port)));
 }
 
 TEST(NetTest, ListensOnBothFamiliesAtOnce) {
   uint16_t port = 0;
-  Result<UniqueFd> fd = listen_in_range("any", 40000, 44000, &port);
-  ASSERT_TRUE(is_ok(fd));
-  ASSERT_TRUE(fd->valid());
+  Result<std::vector<UniqueFd>> fds = listen_in_range("any", 40000, 44000, &port);
+  ASSERT_TRUE(is_ok(fds));
+  ASSERT_EQ(fds->size(), 1u);
   EXPECT_TRUE(is_ok(connect_to({numeric("127.0.0.1", port)}, soon())));
   EXPECT_TRUE(is_ok(connect_to({numeric("::1", port)}, soon())));
 }
@@ -266,6 +267,50 @@ TEST(NetTest, ReachableAddresses) {
       fails_with(reachable_addresses("nonsense0"), OH_ERR_CONFIG, "ONEHOP_INTERFACE=nonsense0"));
   uint16_t port = 0;
   EXPECT_TRUE(fails_with(listen_in_range("nonsense0", 40000, 40010, &port), OH_ERR_CONFIG));
+}
+
+TEST(NetTest, ListensOnEveryAddressOfAList) {
+  uint16_t port = 0;
+  Result<std::vector<UniqueFd>> fds =
+      listen_in_range("127.0.0.2,127.0.0.3,::1", 40000, 44000, &port);
+  ASSERT_TRUE(is_ok(fds));
+  EXPECT_EQ(fds->size(), 3u);
+  for (const char* host : {"127.0.0.2", "127.0.0.3", "::1"}) {
+    EXPECT_TRUE(is_ok(connect_to({numeric(host, port)}, soon()))) << host;
+  }
+  EXPECT_TRUE(fails_with(connect_to({numeric("127.0.0.1", port)}, soon()), OH_ERR_UNREACHABLE));
+  // All addresses of an interface, both families; one that is named twice is listened on once.
+  fds = listen_in_range("lo,127.0.0.1,lo", 40000, 44000, &port);
+  ASSERT_TRUE(is_ok(fds));
+  EXPECT_TRUE(is_ok(connect_to({numeric("127.0.0.1", port)}, soon())));
+  EXPECT_TRUE(is_ok(connect_to({numeric("::1", port)}, soon())));
+  // A port that one of them has not is passed over.
+  uint16_t other = 0;
+  Result<std::vector<UniqueFd>> more = listen_in_range("127.0.0.9,127.0.0.1", port, 44001, &other);
+  ASSERT_TRUE(is_ok(more));
+  ASSERT_EQ(more->size(), 2u);
+  EXPECT_GT(other, port);
+}
+
+TEST(NetTest, AListNamesWhatItMeans) {
+  Result<std::vector<SocketAddress>> both = reachable_addresses("192.0.2.7,lo,192.0.2.8");
+  ASSERT_TRUE(is_ok(both));
+  // Other hosts do not reach ours by their own loopback.
+  ASSERT_EQ(both->size(), 2u);
+  EXPECT_EQ(both->front().text(), "192.0.2.7:0");
+  EXPECT_EQ(both->back().text(), "192.0.2.8:0");
+  for (const char* wrong : {"lo,nonsense0", "lo,", ",lo", "", "lo, lo", "any,lo"}) {
+    Result<std::vector<SocketAddress>> none = reachable_addresses(wrong);
+    EXPECT_TRUE(fails_with(none, OH_ERR_CONFIG, std::string("ONEHOP_INTERFACE=") + wrong + ":"));
+    EXPECT_TRUE(fails_with(none, OH_ERR_CONFIG, "(there are: ")) << wrong;
+  }
+}
+
+// It was "no TCP port is free", which no range of ports mends.
+TEST(NetTest, AnAddressOfAnotherHostIsNamed) {
+  uint16_t port = 0;
+  EXPECT_TRUE(fails_with(listen_in_range("192.0.2.7", 40000, 40010, &port), OH_ERR_CONFIG,
+                         "ONEHOP_INTERFACE=192.0.2.7: this host has none of these addresses"));
 }
 
 TEST(NetTest, AFailedListenLeavesNoFileBehind) {

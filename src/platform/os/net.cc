@@ -17,9 +17,11 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "base/config.h"
+#include "base/log.h"
 #include "platform/os/os.h"
 #include "platform/os/process.h"
 
@@ -53,13 +55,72 @@ SocketAddress any_address(int family) {
   return address;
 }
 
-// Where to bind for an ONEHOP_INTERFACE; "any" tries both families through IPv6 first.
-Result<std::vector<SocketAddress>> bind_candidates(const std::string& interface_name) {
-  if (interface_name == "any") {
-    return std::vector<SocketAddress>{any_address(AF_INET6), any_address(AF_INET)};
+bool is_loopback(const SocketAddress& address) { return address.is_loopback(); }
+
+std::vector<std::string> split_at_commas(const std::string& text) {
+  std::vector<std::string> items;
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t comma = std::min(text.find(',', begin), text.size());
+    items.push_back(text.substr(begin, comma - begin));
+    begin = comma + 1;
   }
-  OH_ASSIGN_OR_RETURN(std::vector<SocketAddress> addresses, reachable_addresses(interface_name));
-  addresses.resize(1);
+  return items;
+}
+
+// An address of a network interface that is up.
+struct InterfaceAddress {
+  std::string interface;
+  SocketAddress address;
+};
+
+Result<std::vector<InterfaceAddress>> interface_addresses() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) < 0) return Status::from_errno(OH_ERR_SYSTEM, errno, "getifaddrs");
+  std::vector<InterfaceAddress> found;
+  for (const ifaddrs* entry = all; entry; entry = entry->ifa_next) {
+    if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP)) continue;
+    int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress address = from_raw(entry->ifa_addr, size_of_family(family));
+    // A link-local address means nothing to another host without its own scope.
+    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(address)->sin6_addr)) continue;
+    found.push_back({entry->ifa_name, address});
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+Status no_such_interface(const std::string& interfaces, const std::string& item,
+                         const std::vector<InterfaceAddress>& present) {
+  std::set<std::string> distinct;
+  for (const InterfaceAddress& entry : present) distinct.insert(entry.interface);
+  std::string names;
+  for (const std::string& name : distinct) names += (names.empty() ? "" : ", ") + name;
+  return error(OH_ERR_CONFIG,
+               "ONEHOP_INTERFACE=%s: no interface '%s' is up with an IPv4 or IPv6 address; give "
+               "any, or addresses and interfaces of this host, separated by commas (there are: %s)",
+               interfaces.c_str(), item.c_str(), names.empty() ? "none" : names.c_str());
+}
+
+// All addresses that an ONEHOP_INTERFACE other than "any" names, each once.
+Result<std::vector<SocketAddress>> named_addresses(const std::string& interfaces) {
+  OH_ASSIGN_OR_RETURN(std::vector<InterfaceAddress> present, interface_addresses());
+  std::vector<SocketAddress> addresses;
+  std::set<std::string> known;
+  auto add = [&](const SocketAddress& address) {
+    if (known.insert(address.text()).second) addresses.push_back(address);
+  };
+  for (const std::string& item : split_at_commas(interfaces)) {
+    Result<SocketAddress> literal = SocketAddress::numeric(item, 0);
+    bool found = literal.ok();
+    if (found) add(*literal);
+    for (const InterfaceAddress& entry : present) {
+      if (entry.interface != item) continue;
+      add(entry.address);
+      found = true;
+    }
+    if (!found) return no_such_interface(interfaces, item, present);
+  }
   return addresses;
 }
 
@@ -208,39 +269,27 @@ Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port, Deadl
   return addresses;
 }
 
-Result<std::vector<SocketAddress>> reachable_addresses(const std::string& interface_name) {
-  Result<SocketAddress> literal = SocketAddress::numeric(interface_name, 0);
-  if (literal.ok()) return std::vector<SocketAddress>{*literal};
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) < 0) return Status::from_errno(OH_ERR_SYSTEM, errno, "getifaddrs");
+Result<std::vector<SocketAddress>> reachable_addresses(const std::string& interfaces) {
   std::vector<SocketAddress> addresses;
-  for (const ifaddrs* entry = all; entry; entry = entry->ifa_next) {
-    if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP)) continue;
-    int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    if (interface_name != "any" && interface_name != entry->ifa_name) continue;
-    addresses.push_back(from_raw(entry->ifa_addr, size_of_family(family)));
-    // A link-local address means nothing to another host without its own scope.
-    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(addresses.back())->sin6_addr)) {
-      addresses.pop_back();
-    }
+  if (interfaces == "any") {
+    OH_ASSIGN_OR_RETURN(std::vector<InterfaceAddress> present, interface_addresses());
+    for (const InterfaceAddress& entry : present) addresses.push_back(entry.address);
+    if (addresses.empty()) return no_such_interface(interfaces, interfaces, present);
+  } else {
+    OH_ASSIGN_OR_RETURN(addresses, named_addresses(interfaces));
   }
-  freeifaddrs(all);
-  if (addresses.empty()) {
-    return error(OH_ERR_CONFIG,
-                 "ONEHOP_INTERFACE=%s: no such interface is up with an IPv4 or IPv6 address",
-                 interface_name.c_str());
-  }
-  auto is_loopback = [](const SocketAddress& address) { return address.is_loopback(); };
   if (!std::all_of(addresses.begin(), addresses.end(), is_loopback)) {
     std::erase_if(addresses, is_loopback);
   }
   return addresses;
 }
 
-Result<UniqueFd> listen_on(const SocketAddress& address) {
+namespace {
+
+// 0, or the errno of what failed, negative.
+int try_listen(const SocketAddress& address, UniqueFd* listening) {
   int result = os().socket(address.family(), SOCK_STREAM);
-  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "socket for " + address.text());
+  if (result < 0) return result;
   UniqueFd fd(result);
   int on = 1;
   int off = 0;
@@ -251,27 +300,83 @@ Result<UniqueFd> listen_on(const SocketAddress& address) {
     os().setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
   result = os().bind(fd.get(), address.get(), address.size);
-  bool bound = result >= 0;
-  if (bound) result = os().listen(fd.get(), kBacklog);
-  if (result >= 0) return fd;
+  if (result < 0) return result;
+  result = os().listen(fd.get(), kBacklog);
+  if (result >= 0) {
+    *listening = std::move(fd);
+    return 0;
+  }
   const auto* path = reinterpret_cast<const sockaddr_un*>(&address.storage)->sun_path;
-  if (bound && address.family() == AF_UNIX && path[0]) unlink(path);
-  return Status::from_errno(OH_ERR_SYSTEM, -result, "listen on " + address.text());
+  if (address.family() == AF_UNIX && path[0]) unlink(path);
+  return result;
 }
 
-Result<UniqueFd> listen_in_range(const std::string& interface_name, uint16_t first, uint16_t last,
-                                 uint16_t* port) {
-  OH_ASSIGN_OR_RETURN(std::vector<SocketAddress> candidates, bind_candidates(interface_name));
-  for (uint32_t number = first; number <= last; ++number) {
-    for (SocketAddress& address : candidates) {
-      address.set_port(static_cast<uint16_t>(number));
-      Result<UniqueFd> fd = listen_on(address);
-      if (!fd.ok()) continue;
-      *port = static_cast<uint16_t>(number);
-      return std::move(*fd);
+// On every address of the list at one port; drops those that the host does not have (yet: IPv6
+// checks new ones for duplicates). Empty: the port is taken on one of them.
+std::vector<UniqueFd> listen_on_all(std::vector<SocketAddress>& addresses, uint16_t port) {
+  std::vector<UniqueFd> listening;
+  for (auto address = addresses.begin(); address != addresses.end();) {
+    address->set_port(port);
+    UniqueFd fd;
+    int result = try_listen(*address, &fd);
+    if (result == -EADDRNOTAVAIL) {
+      OH_LOG(kWarn, "cannot listen on %s: this host has no such address", address->text().c_str());
+      address = addresses.erase(address);
+      continue;
     }
+    if (result < 0) return {};
+    listening.push_back(std::move(fd));
+    ++address;
   }
-  return UniqueFd();
+  return listening;
+}
+
+// On all addresses of the host: of both families through IPv6, else of IPv4.
+std::vector<UniqueFd> listen_on_any(uint16_t port) {
+  std::vector<UniqueFd> listening(1);
+  for (int family : {AF_INET6, AF_INET}) {
+    SocketAddress address = any_address(family);
+    address.set_port(port);
+    if (try_listen(address, &listening.front()) == 0) return listening;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_on(const SocketAddress& address) {
+  UniqueFd fd;
+  int result = try_listen(address, &fd);
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "listen on " + address.text());
+  return fd;
+}
+
+Result<std::vector<UniqueFd>> listen_in_range(const std::string& interfaces, uint16_t first,
+                                              uint16_t last, uint16_t* port) {
+  const bool any = interfaces == "any";
+  std::vector<SocketAddress> addresses;
+  if (!any) {
+    OH_ASSIGN_OR_RETURN(addresses, named_addresses(interfaces));
+  }
+  for (uint32_t number = first; number <= last; ++number) {
+    auto candidate = static_cast<uint16_t>(number);
+    std::vector<UniqueFd> listening;
+    if (any) {
+      listening = listen_on_any(candidate);
+    } else {
+      listening = listen_on_all(addresses, candidate);
+      if (addresses.empty()) {
+        return error(OH_ERR_CONFIG,
+                     "ONEHOP_INTERFACE=%s: this host has none of these addresses; name its "
+                     "interfaces or its own addresses, or any",
+                     interfaces.c_str());
+      }
+    }
+    if (listening.empty()) continue;
+    *port = candidate;
+    return listening;
+  }
+  return std::vector<UniqueFd>();
 }
 
 Status wait_ready(int fd, short events, Deadline deadline, const char* what) {

@@ -40,16 +40,16 @@ struct SocketAddress {
 // left to a thread that nobody waits for.
 Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port, Deadline deadline);
 
-// The addresses at which others can reach a process that listens on `interface_name` (see
+// The addresses at which others can reach a process that listens on `interfaces` (see
 // ONEHOP_INTERFACE): without loopback, unless there is nothing else. Ports are zero.
-Result<std::vector<SocketAddress>> reachable_addresses(const std::string& interface_name);
+Result<std::vector<SocketAddress>> reachable_addresses(const std::string& interfaces);
 
 // A listening socket.
 Result<UniqueFd> listen_on(const SocketAddress& address);
-// Listens on the first free port of [first, last] on the interface, IPv6 and IPv4 at once for
-// "any". An invalid fd when no port is free.
-Result<UniqueFd> listen_in_range(const std::string& interface_name, uint16_t first, uint16_t last,
-                                 uint16_t* port);
+// Listens on the first port of [first, last] that is free on all addresses of `interfaces`: a
+// socket for each, or one for both families for "any". Empty when no port is free.
+Result<std::vector<UniqueFd>> listen_in_range(const std::string& interfaces, uint16_t first,
+                                              uint16_t last, uint16_t* port);
 
 // Connects to the first of the addresses that answers, all tried at once, or fails by the deadline.
 Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadline deadline);
