@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <cstdio>
 #include <ctime>
 
 #include "errors.h"
@@ -53,6 +54,16 @@ int64_t Patience::next() const {
   int64_t left = end_ - now();
   if (left < 1) left = 1;
   return left < kSliceNs ? left : kSliceNs;
+}
+
+std::string Patience::of_all_slices(const std::string& text) const {
+  // As the library begins the text of every timeout.
+  static constexpr char kBegin[] = "the deadline passed after ";
+  size_t end = text.find(" s: ");
+  if (text.rfind(kBegin, 0) != 0 || end == std::string::npos) return text;
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%.3f", static_cast<double>(timeout_ns_) / 1e9);
+  return kBegin + std::string(seconds) + text.substr(end);
 }
 
 }  // namespace onehop::python

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "context.h"
@@ -40,6 +41,8 @@ class Patience {
   bool more();
   // Length of the next slice.
   int64_t next() const;
+  // The text of a timeout of the last slice, with the seconds of all of them.
+  std::string of_all_slices(const std::string& text) const;
 
  private:
   static int64_t now();
@@ -106,7 +109,7 @@ void wait_in_slices(int64_t timeout, Attempt attempt) {
     // Made before signals are looked at: their handlers may call the library.
     std::string text = oh_error_text();
     if (status != OH_ERR_TIMEOUT) raise(status);
-    if (!patience.more()) throw TimeoutError(status, text);
+    if (!patience.more()) throw TimeoutError(status, patience.of_all_slices(text));
     slice = patience.next();
   }
 }

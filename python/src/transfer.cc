@@ -93,7 +93,7 @@ void send(Link& link, const Transfer& transfer, nb::handle timeout) {
     // Too many sends are pending; as with everything else, for a slice at a time.
     if (status != OH_AGAIN) break;
     std::string text = oh_error_text();
-    if (!patience.more()) throw TimeoutError(OH_ERR_TIMEOUT, text);
+    if (!patience.more()) throw TimeoutError(OH_ERR_TIMEOUT, patience.of_all_slices(text));
     options.timeout_ns = patience.next();
   }
   if (status == OH_OK) return;

@@ -27,8 +27,9 @@ class Deadline {
   static Deadline after(int64_t nanoseconds) {
     if (nanoseconds == std::numeric_limits<int64_t>::max()) return never();
     int64_t now = now_ns();
-    return nanoseconds > std::numeric_limits<int64_t>::max() - now ? never()
-                                                                   : Deadline(now + nanoseconds);
+    return nanoseconds > std::numeric_limits<int64_t>::max() - now
+               ? never()
+               : Deadline(now + nanoseconds, nanoseconds);
   }
   bool is_never() const { return at_ == std::numeric_limits<int64_t>::max(); }
   bool passed() const { return !is_never() && now_ns() >= at_; }
@@ -39,10 +40,13 @@ class Deadline {
     return left > 0 ? left : 0;
   }
   int64_t at() const { return at_; }
+  // How long it was when it was set, for texts.
+  int64_t length() const { return length_; }
 
  private:
-  explicit Deadline(int64_t at) : at_(at) {}
+  explicit Deadline(int64_t at, int64_t length = 0) : at_(at), length_(length) {}
   int64_t at_;
+  int64_t length_;
 };
 
 }  // namespace oh

@@ -32,6 +32,15 @@ Status error(oh_status code, const char* format, ...) {
   return status;
 }
 
+Status timed_out(int64_t waited_ns, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  std::string text = vstrf(format, arguments);
+  va_end(arguments);
+  return error(OH_ERR_TIMEOUT, "the deadline passed after %.3f s: %s",
+               static_cast<double>(waited_ns) / 1e9, text.c_str());
+}
+
 Status Status::from_errno(oh_status code, int error_number, const std::string& what) {
   const char* name = strerrorname_np(error_number);
   const char* text = strerrordesc_np(error_number);

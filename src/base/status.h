@@ -52,6 +52,8 @@ class [[nodiscard]] Status {
 };
 
 [[gnu::format(printf, 2, 3)]] Status error(oh_status code, const char* format, ...);
+// OH_ERR_TIMEOUT: "the deadline passed after 5.000 s: " and the text. All timeouts begin so.
+[[gnu::format(printf, 2, 3)]] Status timed_out(int64_t waited_ns, const char* format, ...);
 
 // A value, or the status that says why there is none.
 template <typename T>

@@ -308,7 +308,12 @@ oh_status oh_request_message(oh_request* handle, oh_message* message) {
   OH_CHECK_ARGUMENT(handle);
   OH_CHECK_ARGUMENT(message);
   Request* request = as_request(handle);
-  if (!request->ended()) return OH_IN_PROGRESS;
+  if (!request->ended()) {
+    return report(error(OH_IN_PROGRESS,
+                        "the %s of %llu bytes has not ended: wait for it before its message is "
+                        "read",
+                        verb_of(request->kind), static_cast<unsigned long long>(request->size)));
+  }
   OH_REPORT_IF_ERROR(request->status);
   return report(read_message(*request, message));
 }

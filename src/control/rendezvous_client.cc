@@ -19,10 +19,10 @@ Result<MessageSocket> connect_patiently(const RendezvousJoin& join, Deadline dea
     Result<UniqueFd> fd = connect_to(join.hosts, deadline);
     if (fd.ok()) return MessageSocket(std::move(*fd), kMaxHelloMessage);
     if (deadline.left() <= pause_ns) {
-      return error(OH_ERR_TIMEOUT,
-                   "rank %u of %u found no rendezvous: %s. Is rank 0, or the process that made the "
-                   "unique id, running?",
-                   join.rank, join.size, fd.status().text().c_str());
+      return timed_out(deadline.length(),
+                       "rank %u of %u found no rendezvous: %s. Is rank 0, or the process that made "
+                       "the unique id, running?",
+                       join.rank, join.size, fd.status().text().c_str());
     }
     timespec pause{0, pause_ns};
     nanosleep(&pause, nullptr);
@@ -62,7 +62,7 @@ Status authenticate(const Crypto& crypto, const RendezvousJoin& join, MessageSoc
 }
 
 // At the deadline: who has not come?
-Status name_the_missing(const RendezvousJoin& join, MessageSocket& socket) {
+Status name_the_missing(const RendezvousJoin& join, MessageSocket& socket, Deadline deadline) {
   Deadline soon = Deadline::after(kQueryTime);
   std::string who = "an unknown number of ranks";
   if (socket.send(static_cast<uint8_t>(Meeting::kQuery), {}).ok()) {
@@ -73,8 +73,10 @@ Status name_the_missing(const RendezvousJoin& join, MessageSocket& socket) {
       while (reader.remaining() >= 4) who += strf(" %u", reader.u32());
     }
   }
-  return error(OH_ERR_TIMEOUT, "rank %u waited at the rendezvous in vain for %s", join.rank,
-               who.c_str());
+  return timed_out(deadline.length(),
+                   "rank %u waited at the rendezvous in vain for %s; start them, or give a longer "
+                   "timeout",
+                   join.rank, who.c_str());
 }
 
 }  // namespace
@@ -87,7 +89,7 @@ Result<RendezvousTable> rendezvous_join(const Crypto& crypto, const RendezvousJo
   Result<MessageSocket::Message> message =
       socket.receive_until(deadline, "waiting for the other ranks");
   if (!message.ok()) {
-    if (message.status().code() == OH_ERR_TIMEOUT) return name_the_missing(join, socket);
+    if (message.status().code() == OH_ERR_TIMEOUT) return name_the_missing(join, socket, deadline);
     return error(message.status().code(), "rank %u lost the rendezvous: %s", join.rank,
                  message.status().text().c_str());
   }

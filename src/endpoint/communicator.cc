@@ -129,7 +129,10 @@ Result<std::shared_ptr<Peer>> Communicator::peer(int64_t rank, Deadline deadline
     }
     int64_t left = deadline.left();
     if (left == 0) {
-      return error(OH_ERR_TIMEOUT, "rank %u did not finish its link to us in time", index);
+      return timed_out(deadline.length(),
+                       "rank %u did not finish its link to rank %u; is it alive, and has it made "
+                       "its communicator?",
+                       index, rank_);
     }
     // The link that won may die before we hear of it: ours is offered again then.
     int64_t longest = link.state == LinkState::kAwaited ? kPatience : 3600 * kSecond;

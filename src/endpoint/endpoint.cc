@@ -233,7 +233,9 @@ Result<std::shared_ptr<Peer>> Endpoint::accept(Deadline deadline) {
     return peer != nullptr || closed_.load();
   };
   if (!wait_for(arrived, nullptr, WaitKind::kConnect, 0, deadline)) {
-    return error(OH_ERR_TIMEOUT, "nobody connected to this endpoint in time");
+    return timed_out(deadline.length(),
+                     "no peer connected to this endpoint; does the other side call connect() with "
+                     "its address?");
   }
   if (!peer) return error(OH_ERR_CLOSED, "the endpoint was closed while it waited for a peer");
   return peer;

@@ -252,10 +252,10 @@ class Endpoint final : public Acceptor,
   static void run_progress_thread(void* context);
   bool serve_tickets();
   bool wait_done(Request* request, Deadline deadline);
-  void end_by_deadline(Request* request);
-  Status timeout_status(const Request* request);
+  void end_by_deadline(Request* request, Deadline deadline);
+  Status timeout_status(const Request* request, Deadline deadline);
   // The rest of a timeout's text; leaves the flight record where it was asked for.
-  std::string state_at_timeout(Peer& peer, const Request* request);
+  std::string state_at_timeout(Peer& peer, const Peer::Wait& wait);
   bool try_end(Request* request, const Status& status, Peer::Force force);
   Peer* peer_of(const Request* request) const;
 

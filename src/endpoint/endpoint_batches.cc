@@ -62,13 +62,12 @@ Status Endpoint::next_offer(Peer& peer, BatchSend& send, Deadline deadline) {
     lost = peer.usable();
     return !lost.ok() || peer.fetch_offer(&fetch, send.tag, &bytes);
   };
-  if (!wait_for(found, &peer, WaitKind::kSend, send.tag, deadline)) {
-    return error(OH_ERR_TIMEOUT,
-                 "the deadline passed: send of a batch of %llu bytes with tag %llu, peer %s "
-                 "receives no batch; %s",
-                 static_cast<unsigned long long>(send.local.bytes),
-                 static_cast<unsigned long long>(send.tag), peer.pair().name.c_str(),
-                 state_at_timeout(peer, nullptr).c_str());
+  if (!wait_for(found, &peer, WaitKind::kSendBatch, send.tag, deadline)) {
+    return timed_out(deadline.length(),
+                     "send of a batch of %llu bytes with tag %llu, peer %s receives no batch; %s",
+                     static_cast<unsigned long long>(send.local.bytes),
+                     static_cast<unsigned long long>(send.tag), peer.pair().name.c_str(),
+                     state_at_timeout(peer, {WaitKind::kSendBatch, send.tag}).c_str());
   }
   OH_RETURN_IF_ERROR(lost);
   Status fetched = wait(&fetch, Deadline::after(config_.timeout_ns()), &peer);

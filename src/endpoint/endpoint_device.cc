@@ -243,9 +243,9 @@ Status Endpoint::wait_for_producer(After& after) {
     OH_ASSIGN_OR_RETURN(bool complete, after.is_complete());
     if (complete) return {};
     if (deadline.passed()) {
-      return error(OH_ERR_TIMEOUT,
-                   "the work that a transfer of host memory has to wait for did not end in %.3f s",
-                   config_.timeout);
+      return timed_out(deadline.length(),
+                       "the work on the stream or event that a transfer of host memory waits for "
+                       "(after=) has not ended; ONEHOP_TIMEOUT sets this deadline");
     }
     sched_yield();
   }

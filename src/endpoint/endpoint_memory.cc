@@ -137,8 +137,9 @@ Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadl
     return import || failed || !peer.usable().ok();
   };
   if (!wait_for(arrived, &peer, WaitKind::kOneSided, 0, deadline)) {
-    return error(OH_ERR_TIMEOUT, "%s did not hand over the memory of its region in time",
-                 peer.pair().name.c_str());
+    return timed_out(deadline.length(), "%s did not hand over the memory of its region; %s",
+                     peer.pair().name.c_str(),
+                     state_at_timeout(peer, {WaitKind::kOneSided, 0}).c_str());
   }
   OH_RETURN_IF_ERROR(peer.usable());
   if (import &&

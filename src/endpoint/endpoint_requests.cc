@@ -14,6 +14,9 @@ namespace oh {
 namespace {
 // How long a wait goes on after its deadline for a chunk that is under way to end.
 constexpr int64_t kGrace = 2 * kMillisecond;
+// What to do about a timeout of which nothing more is known.
+constexpr const char* kIfOnlyLate =
+    "If the other side is only late, give a longer timeout (ONEHOP_TIMEOUT sets the default)";
 
 WaitKind wait_kind_of(const Request* request) {
   switch (request->kind) {
@@ -21,6 +24,8 @@ WaitKind wait_kind_of(const Request* request) {
       return WaitKind::kSend;
     case OpKind::kRecv:
       return WaitKind::kRecv;
+    case OpKind::kRecvBatch:
+      return WaitKind::kRecvBatch;
     default:
       return WaitKind::kOneSided;
   }
@@ -108,8 +113,8 @@ Status Endpoint::post_send(Peer& peer, Request* request, Deadline deadline) {
     return status.code() != OH_AGAIN;
   };
   if (wait_for(posted, &peer, WaitKind::kSend, request->tag, deadline)) return status;
-  return error(OH_ERR_TIMEOUT, "the deadline passed: %s; %s", status.text().c_str(),
-               state_at_timeout(peer, nullptr).c_str());
+  return timed_out(deadline.length(), "%s; %s", status.text().c_str(),
+                   state_at_timeout(peer, {WaitKind::kSend, request->tag}).c_str());
 }
 
 Status Endpoint::send(Peer& peer, Request* request, Deadline deadline) {
@@ -133,6 +138,7 @@ bool Endpoint::wait_done(Request* request, Deadline deadline) {
     if (request->ended()) break;
     if (waiter.look_around()) worked = progress() || worked;
     bool go_on = waiter.pause(worked, [&] {
+      if (request->waits_since == 0) request->waits_since = now_ns();
       notice.tell(peer_of(request), wait_kind_of(request), request->tag);
       return progress_thoroughly() || request->ended();
     });
@@ -155,7 +161,7 @@ Status Endpoint::poll_until(Request* request, Deadline deadline) {
 Status Endpoint::wait(Request* request, Deadline deadline, Peer* held) {
   std::shared_ptr<const Peers> alive;
   if (!held) alive = peers();
-  if (!wait_done(request, deadline)) end_by_deadline(request);
+  if (!wait_done(request, deadline)) end_by_deadline(request, deadline);
   return request->status;
 }
 
@@ -165,29 +171,30 @@ bool Endpoint::test(Request* request) {
   return request->ended();
 }
 
-Status Endpoint::timeout_status(const Request* request) {
+Status Endpoint::timeout_status(const Request* request, Deadline deadline) {
   Peer* peer = peer_of(request);
   std::string what =
       strf("%s of %llu bytes with %s", verb_of(request->kind),
            static_cast<unsigned long long>(request->size), tag_text(request->tag).c_str());
+  // Callers may wait in slices, of which the deadline is the last one.
+  int64_t waited = request->waits_since == 0 ? deadline.length() : now_ns() - request->waits_since;
   if (!peer) {
-    return error(OH_ERR_TIMEOUT,
-                 "the deadline passed: %s from any source; no message came from %zu "
-                 "peers",
-                 what.c_str(), peers()->size());
+    return timed_out(waited, "%s from any source; no message came from %zu peers. %s", what.c_str(),
+                     peers()->size(), kIfOnlyLate);
   }
-  return error(OH_ERR_TIMEOUT, "the deadline passed: %s, peer %s; %s", what.c_str(),
-               peer->pair().name.c_str(), state_at_timeout(*peer, request).c_str());
+  return timed_out(waited, "%s, peer %s; %s", what.c_str(), peer->pair().name.c_str(),
+                   state_at_timeout(*peer, {wait_kind_of(request), request->tag, request}).c_str());
 }
 
-std::string Endpoint::state_at_timeout(Peer& peer, const Request* request) {
+std::string Endpoint::state_at_timeout(Peer& peer, const Peer::Wait& wait) {
   if (!config_.flight_dir.empty()) {
     std::string path = strf("%s/onehop-%d-peer-%llu.flight", config_.flight_dir.c_str(), getpid(),
                             static_cast<unsigned long long>(peer.pair().id));
     Status status = write_flight_record(path, peer.pair().name, peer.flight_record());
     if (!status.ok()) OH_LOG(kWarn, "%s", status.text().c_str());
   }
-  return peer.describe(request);
+  std::string mismatch = peer.mismatch(wait);
+  return peer.describe(wait.request) + ". " + (mismatch.empty() ? kIfOnlyLate : mismatch);
 }
 
 bool Endpoint::try_end(Request* request, const Status& status, Peer::Force force) {
@@ -209,8 +216,8 @@ bool Endpoint::try_end(Request* request, const Status& status, Peer::Force force
 
 // A message may be under way for the receive, or a chunk for the buffer: both end soon unless the
 // other side is stopped. Then the buffer stays in doubt.
-void Endpoint::end_by_deadline(Request* request) {
-  Status status = timeout_status(request);
+void Endpoint::end_by_deadline(Request* request, Deadline deadline) {
+  Status status = timeout_status(request, deadline);
   Deadline grace = Deadline::after(kGrace);
   while (!try_end(request, status, Peer::Force::kDeadline)) {
     progress();
@@ -265,9 +272,9 @@ Status Endpoint::wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline
     return true;
   };
   if (!wait_for(came, &peer, WaitKind::kSignal, slot, deadline)) {
-    return error(OH_ERR_TIMEOUT, "the deadline passed: %llu signals on slot %u from %s; %s",
-                 static_cast<unsigned long long>(count), slot, peer.pair().name.c_str(),
-                 state_at_timeout(peer, nullptr).c_str());
+    return timed_out(deadline.length(), "%llu signals on slot %u from %s; %s",
+                     static_cast<unsigned long long>(count), slot, peer.pair().name.c_str(),
+                     state_at_timeout(peer, {WaitKind::kSignal, slot}).c_str());
   }
   return lost;
 }

@@ -96,11 +96,10 @@ Status OneSided::wait_for_producer(LocalMemory& local, Deadline deadline) {
       return {};
     }
     if (deadline.passed()) {
-      return error(
-          OH_ERR_TIMEOUT,
-          "the deadline passed: earlier work on the memory that is copied to or from %s has "
-          "not ended",
-          pair_.name.c_str());
+      return timed_out(deadline.length(),
+                       "earlier work on the memory that is copied to or from %s (after=) has not "
+                       "ended; if it is only long, give a longer timeout",
+                       pair_.name.c_str());
     }
     sched_yield();
   }

@@ -32,7 +32,9 @@ enum class WaitKind : uint32_t {
   kOneSided,
   kSignal,
   kConnect,
-  kLast = kConnect,
+  kSendBatch,
+  kRecvBatch,
+  kLast = kRecvBatch,
 };
 const char* wait_kind_text(WaitKind kind);
 
@@ -233,6 +235,15 @@ class Peer final : public PairHost,
   void set_waiting(WaitKind kind, uint64_t tag);
   // Where both sides stand, for the text of a timeout.
   std::string describe(const Request* request);
+  // A wait here that has met its deadline.
+  struct Wait {
+    WaitKind kind = WaitKind::kNothing;
+    uint64_t tag = 0;
+    const Request* request = nullptr;
+  };
+  // Where the two sides call what never meets, a message and a batch: which, and what to do. Else
+  // empty.
+  std::string mismatch(const Wait& wait);
 
   // PairHost.
   void recycle(Request* request) override {
@@ -284,6 +295,8 @@ class Peer final : public PairHost,
   void update_posted() OH_REQUIRES(pair_.lock);
   void let_others_work() OH_NO_THREAD_ANALYSIS;
   Status check_open() OH_REQUIRES(pair_.lock);
+  Wait their_wait() const;
+  bool has_come(WaitKind kind, uint64_t tag);
   void lose(const Status& status, bool dead);
   void say_last(Deadline until) OH_REQUIRES(pair_.lock);
   void fail_everything(const Status& status, bool dead) OH_REQUIRES(pair_.lock);

@@ -26,6 +26,10 @@ const char* wait_kind_text(WaitKind kind) {
       return "waits for a signal";
     case WaitKind::kConnect:
       return "waits for a connection";
+    case WaitKind::kSendBatch:
+      return "waits in a send of a batch";
+    case WaitKind::kRecvBatch:
+      return "waits in a receive of a batch";
   }
   return "is in an unknown state";
 }
@@ -161,6 +165,56 @@ void Peer::set_waiting(WaitKind kind, uint64_t tag) {
   mine.waiting.store(static_cast<uint32_t>(kind), std::memory_order_relaxed);
 }
 
+// What their side says that it waits for.
+Peer::Wait Peer::their_wait() const {
+  uint32_t kind = pong_waiting_.load(std::memory_order_relaxed);
+  uint64_t tag = pong_tag_.load(std::memory_order_relaxed);
+  if (pair_.segment) {
+    kind = pair_.segment->theirs().waiting.load(std::memory_order_relaxed);
+    tag = pair_.segment->theirs().waiting_tag.load(std::memory_order_relaxed);
+  }
+  if (kind > static_cast<uint32_t>(WaitKind::kLast)) kind = 0;
+  return {static_cast<WaitKind>(kind), tag};
+}
+
+std::string Peer::mismatch(const Wait& wait) {
+  struct Never {
+    WaitKind ours, theirs;
+    const char* text;
+  };
+  static constexpr Never kNever[] = {
+      {WaitKind::kSend, WaitKind::kRecvBatch,
+       "The other side receives a batch with this tag, which takes no message: use send_batch "
+       "here, or recv there"},
+      {WaitKind::kSendBatch, WaitKind::kRecv,
+       "The other side receives a message with this tag, which takes no batch: use send here, or "
+       "recv_batch there"},
+      {WaitKind::kRecv, WaitKind::kSendBatch,
+       "The other side sends a batch with this tag, which no recv takes: use recv_batch here, or "
+       "send there"},
+      {WaitKind::kRecvBatch, WaitKind::kSend,
+       "The other side sends a message with this tag, which no recv_batch takes: use recv here, "
+       "or send_batch there"},
+  };
+  const Wait theirs = their_wait();
+  const bool met = theirs.tag == wait.tag || wait.tag == OH_ANY_TAG || theirs.tag == OH_ANY_TAG;
+  for (const Never& never : kNever) {
+    if (wait.kind != never.ours) continue;
+    if (theirs.kind == never.theirs && met) return never.text;
+    if (has_come(never.theirs, wait.tag)) return never.text;
+  }
+  return {};
+}
+
+// Whether what such a call of theirs begins with is here, and waits.
+bool Peer::has_come(WaitKind kind, uint64_t tag) {
+  if (tag == OH_ANY_TAG) return false;
+  PairGuard guard(pair_);
+  if (kind == WaitKind::kSend) return receiver_.early_length(tag).has_value();
+  if (kind != WaitKind::kRecvBatch) return false;
+  return receiver_.early_length(MessageBatches::offer_tag(tag)).has_value();
+}
+
 std::string Peer::describe(const Request* request) {
   static constexpr const char* kPhases[] = {"not begun",
                                             "queued for room",
@@ -176,15 +230,9 @@ std::string Peer::describe(const Request* request) {
                 request && owns(*request) ? kPhases[static_cast<int>(request->phase)] : "waiting",
                 receiver_.posted(), receiver_.early(), pair_.pending_sends);
   }
-  uint32_t kind = pong_waiting_.load(std::memory_order_relaxed);
-  uint64_t tag = pong_tag_.load(std::memory_order_relaxed);
-  if (pair_.segment) {
-    kind = pair_.segment->theirs().waiting.load(std::memory_order_relaxed);
-    tag = pair_.segment->theirs().waiting_tag.load(std::memory_order_relaxed);
-  }
-  if (kind > static_cast<uint32_t>(WaitKind::kLast)) kind = 0;
-  text += strf("; there: %s", wait_kind_text(static_cast<WaitKind>(kind)));
-  if (kind) {
+  auto [kind, tag, unused] = their_wait();
+  text += strf("; there: %s", wait_kind_text(kind));
+  if (kind != WaitKind::kNothing) {
     text += tag == OH_ANY_TAG ? " (any tag)"
                               : strf(" (tag %llu)", static_cast<unsigned long long>(tag));
   }

@@ -307,10 +307,10 @@ Status Peer::wait_until_retired(const RegionRecord& region, Deadline deadline) {
     sched_yield();
   }
   if (left && wait_until_outside(deadline)) return {};
-  return error(OH_ERR_TIMEOUT,
-               "%s is still inside a one-sided operation: the region's memory must not be given "
-               "away yet (no answer from it for %.3f s)",
-               pair_.name.c_str(), static_cast<double>(unresponsive_for()) / 1e9);
+  return timed_out(deadline.length(),
+                   "%s is still inside a one-sided operation: the region's memory must not be "
+                   "given away yet (no answer from it for %.3f s)",
+                   pair_.name.c_str(), static_cast<double>(unresponsive_for()) / 1e9);
 }
 
 // The board says already that the region is gone, or the segment that the link is. Operations that

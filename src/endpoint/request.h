@@ -110,6 +110,8 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   uint64_t version = 0;
   uint64_t remote_offset = 0;
 
+  int64_t waits_since = 0;  // when a thread first slept for it, for the text of a timeout
+
   // The result.
   Status status;
   uint64_t nbytes = 0;

@@ -82,8 +82,8 @@ Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline) {
   OH_RETURN_IF_ERROR(stream.prepare());
   auto known = [&] { return stream.is_ready() || !stream.why_not().ok() || !peer.usable().ok(); };
   if (!endpoint.wait_for(known, &peer, WaitKind::kConnect, 0, deadline)) {
-    return error(OH_ERR_TIMEOUT, "the lanes of %s did not come in time: %s",
-                 peer.pair().name.c_str(), stream.waits_for().c_str());
+    return timed_out(deadline.length(), "the lanes of %s are not connected: %s",
+                     peer.pair().name.c_str(), stream.waits_for().c_str());
   }
   OH_RETURN_IF_ERROR(peer.usable());
   return stream.is_ready() ? Status() : stream.why_not();
@@ -98,9 +98,10 @@ Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadli
   const cuda::Gpu& gpu = *endpoint.gpu();
   auto done = [&] { return stream.resets(lane) != before || !peer.usable().ok() || gpu.is_lost(); };
   if (!endpoint.wait_for(done, &peer, WaitKind::kConnect, 0, deadline)) {
-    return error(OH_ERR_TIMEOUT,
-                 "lane %u of %s was not reset in time: a kernel of either side is still at it",
-                 lane, peer.pair().name.c_str());
+    return timed_out(deadline.length(),
+                     "lane %u of %s was not reset, for a kernel of either side still uses it: "
+                     "synchronize the streams of both sides, and call again",
+                     lane, peer.pair().name.c_str());
   }
   OH_RETURN_IF_ERROR(gpu.loss());
   return peer.usable();

@@ -142,10 +142,10 @@ Status wait_for_reset(const PendingOp& one) {
   if (!of_lane(one.op) || one.capturing || !stream.is_resetting(lane)) return {};
   auto over = [&] { return !stream.is_resetting(lane) || !one.peer->usable().ok(); };
   if (!one.endpoint->wait_for(over, one.peer.get(), WaitKind::kConnect, 0, one.deadline)) {
-    return error(OH_ERR_TIMEOUT,
-                 "lane %u of %s is being reset, which did not end in time: a kernel of either side "
-                 "is still at it",
-                 lane, one.peer->pair().name.c_str());
+    return timed_out(one.deadline.length(),
+                     "lane %u of %s is being reset, and a kernel of either side still uses it: "
+                     "synchronize the streams of both sides, and call again",
+                     lane, one.peer->pair().name.c_str());
   }
   return one.peer->usable();
 }

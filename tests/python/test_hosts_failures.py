@@ -6,6 +6,7 @@ in the middle of it, on any machine. Each test tells its processes by pipes how 
 """
 
 import os
+import re
 import signal
 import time
 from contextlib import suppress
@@ -108,7 +109,7 @@ def ends_at_deadline(side, request, what):
         request.wait(timeout=SHORT)
     text = str(caught.value)
     assert caught.value.status is (onehop.Status.IN_DOUBT if lent else onehop.Status.TIMEOUT), text
-    assert f"the deadline passed: {what} of {SIZE} bytes" in text
+    assert re.match(rf"the deadline passed after \d+\.\d{{3}} s: {what} of {SIZE} bytes", text)
     assert f"peer {side.peer.info().label};" in text
     assert request.buffer_released is not lent
     return text

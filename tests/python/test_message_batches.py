@@ -187,6 +187,57 @@ def interrupted(side, verb):
         assert buffer[:5] == b"after"
 
 
+def timeout_text(call, *arguments, **options):
+    with pytest.raises(onehop.TimeoutError) as caught:
+        call(*arguments, timeout=0.2, **options)
+    return str(caught.value)
+
+
+def test_a_message_and_a_batch_of_one_tag_never_meet(pair):
+    """The timeout names the mismatch, also where the other side does not wait."""
+    large = bytes(1_000_000)
+    batch = pair.second.irecv_batch(bytearray(100), [0], 100, tag=7)
+    text = timeout_text(pair.first.send, large, tag=7)
+    assert "receives a batch with this tag" in text
+    assert "use send_batch here" in text
+    assert "use send_batch here" not in timeout_text(pair.first.send, large, tag=6)
+    pair.first.send_batch(bytes(100), [0], 100, tag=7, timeout=30)
+    assert batch.wait(timeout=30).nbytes == 100
+
+    message = pair.first.isend(large, tag=8)
+    text = timeout_text(pair.second.recv_batch, bytearray(100), [0], 100, tag=8)
+    assert "sends a message with this tag" in text
+    assert "use recv here" in text
+    assert pair.second.recv(bytearray(1_000_000), tag=8, timeout=30).nbytes == 1_000_000
+    message.wait(timeout=30)
+
+
+def named_in_time(advice, call, *arguments, **options):
+    # The other side looks for signals between its slices: then it does not wait for a moment.
+    texts = []
+    while not texts or (advice not in texts[-1] and len(texts) < 50):
+        texts.append(timeout_text(call, *arguments, **options))
+    assert advice in texts[-1]
+
+
+def test_a_wait_for_the_other_kind_is_named(pair):
+    receive = threading.Thread(
+        target=pair.second.recv, args=(bytearray(100),), kwargs={"tag": 9, "timeout": 60}
+    )
+    receive.start()
+    named_in_time("use send here", pair.first.send_batch, bytes(100), [0], 100, tag=9)
+    pair.first.send(bytes(100), tag=9, timeout=30)
+    receive.join()
+
+    send = threading.Thread(
+        target=pair.first.send_batch, args=(bytes(100), [0], 100), kwargs={"tag": 10, "timeout": 60}
+    )
+    send.start()
+    named_in_time("use recv_batch here", pair.second.recv, bytearray(100), tag=10)
+    pair.second.recv_batch(bytearray(100), [0], 100, tag=10, timeout=30)
+    send.join()
+
+
 def interrupt_send(side):
     interrupted(side, "send_batch")
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between two processes."""
 
+import re
 import threading
 
 import numpy as np
@@ -118,19 +119,23 @@ def wait_in_vain(side):
             side.peer.recv(bytearray(10), tag=5, timeout=0.2)
         assert caught.value.status is onehop.Status.TIMEOUT
         texts.append(str(caught.value))
+    # Seconds of the whole wait, which was made in slices, and what to do.
+    assert re.match(r"the deadline passed after 0\.[2-9]\d\d s: receive of 10 bytes", texts[-1])
     assert "receive of 10 bytes with tag 5" in texts[-1]
+    assert "ONEHOP_TIMEOUT" in texts[-1]
     assert "here: posted" in texts[-1]
     assert "there: waits in a receive (tag 8)" in texts[-1]
     with pytest.raises(onehop.TimeoutError):
         side.peer.recv(bytearray(10), timeout=0)
     with pytest.raises(onehop.TimeoutError, match="send of 1000000 bytes"):
         side.peer.send(bytes(1_000_000), timeout=0.1)
-    with pytest.raises(onehop.TimeoutError, match="signals on slot 3"):
-        side.peer.wait_signal(3, timeout=0.1)
-    with pytest.raises(onehop.TimeoutError, match="any source"):
+    with pytest.raises(onehop.TimeoutError, match=r"after 0.250 s: 1 signals on slot 3"):
+        side.peer.wait_signal(3, timeout=0.25)
+    with pytest.raises(onehop.TimeoutError, match=r"after 0\.[1-9]\d\d s: .* any source") as caught:
         side.endpoint.recv(bytearray(1), tag=77, timeout=0.1)
-    with pytest.raises(onehop.TimeoutError):
-        side.endpoint.accept(timeout=0.1)
+    assert "ONEHOP_TIMEOUT" in str(caught.value)
+    with pytest.raises(onehop.TimeoutError, match=r"after 0.150 s: no peer connected"):
+        side.endpoint.accept(timeout=0.15)
     request = side.peer.irecv(bytearray(10), tag=6)
     with pytest.raises(onehop.TimeoutError):
         request.wait(timeout=0.1)

@@ -21,6 +21,12 @@ def test_life_of_a_request(pair):
     assert not request.done
     assert not request.buffer_released
     assert request.status is onehop.Status.IN_PROGRESS
+    # It says so itself, whatever failed before.
+    with pytest.raises(onehop.InvalidArgument):
+        pair.second.irecv(received, tag=-2)
+    with pytest.raises(onehop.OperationError, match="receive of 5 bytes has not ended") as caught:
+        _ = request.message
+    assert caught.value.status is onehop.Status.IN_PROGRESS
     with pytest.raises(BufferError):
         received.append(1)  # the request holds it
     pair.first.send(b"hello", tag=1)

@@ -238,8 +238,10 @@ Result<std::vector<SocketAddress>> look_up(const std::string& host, Deadline dea
   static_cast<void>(theirs.release());  // the thread's
   detach_thread(thread);
   if (!lookup->done_by(deadline)) {
-    return error(OH_ERR_TIMEOUT, "the deadline passed while the host '%s' was looked up",
-                 host.c_str());
+    return timed_out(deadline.length(),
+                     "the host '%s' was looked up, and no name server answered; give the numeric "
+                     "address, or a longer timeout",
+                     host.c_str());
   }
   if (lookup->failure != 0) {
     return error(OH_ERR_UNREACHABLE, "cannot resolve the host '%s': %s", host.c_str(),
@@ -387,7 +389,7 @@ Status wait_ready(int fd, short events, Deadline deadline, const char* what) {
     if (result < 0 && result != -EINTR) {
       return Status::from_errno(OH_ERR_SYSTEM, -result, strf("poll while %s", what));
     }
-    if (deadline.passed()) return error(OH_ERR_TIMEOUT, "the deadline passed while %s", what);
+    if (deadline.passed()) return timed_out(deadline.length(), "while %s", what);
   }
 }
 
@@ -451,7 +453,8 @@ Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadlin
       const char* why = attempt.failure ? strerrordesc_np(attempt.failure) : "no answer in time";
       tried += strf("%s%s (%s)", tried.empty() ? "" : ", ", attempt.address->text().c_str(), why);
     }
-    return error(any ? OH_ERR_TIMEOUT : OH_ERR_UNREACHABLE, "cannot connect: tried %s",
+    if (any) return timed_out(deadline.length(), "cannot connect: tried %s", tried.c_str());
+    return error(OH_ERR_UNREACHABLE, "cannot connect: tried %s",
                  tried.empty() ? "no address at all" : tried.c_str());
   }
 }
