@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "endpoint/pairing.h"
 
+#include <atomic>
 #include <cstring>
 
 #include "base/log.h"
@@ -53,6 +54,7 @@ LinkParts parts_for(const Endpoint& endpoint, PeerIdentity identity, const SideR
   LinkParts parts;
   parts.identity = std::move(identity);
   parts.identity.gpu = theirs.gpu;
+  parts.ucx_allowed = theirs.ucx_allowed && endpoint.config().transport != "socket";
   parts.mine = endpoint.limits();
   parts.theirs = theirs.limits;
   parts.asked_inline = endpoint.asked_inline();
@@ -109,6 +111,23 @@ void drop_segment(LinkParts* parts, std::string why) {
   parts->why_no_segment = std::move(why);
 }
 
+// Warns of it once per process, unless the configuration asks for it.
+void tell_of_socket(const Endpoint& endpoint, const LinkParts& parts) {
+  static std::atomic<bool> warned{false};
+  const std::string text = strf("the link to %s goes over the control socket: %s",
+                                parts.identity.label.c_str(), parts.why_no_ucx.c_str());
+  bool chosen = !parts.ucx_allowed || endpoint.config().ucx_library == "off";
+  if (chosen || warned.exchange(true, std::memory_order_relaxed)) {
+    OH_LOG(kInfo, "%s", text.c_str());
+    return;
+  }
+  OH_LOG(kWarn,
+         "%s. It is slower than UCX, and without RDMA: install UCX 1.13 or newer on both hosts "
+         "(the wheel libucx-cu13, or for RDMA the system's libucx), or set "
+         "ONEHOP_TRANSPORT=socket to do without. Further links do not repeat this warning",
+         text.c_str());
+}
+
 Result<std::shared_ptr<Peer>> finish_link(Endpoint& endpoint, LinkParts parts, MessageSocket socket,
                                           int pid, const LinkPurpose& purpose, bool initiator) {
   if (purpose.for_communicator()) {
@@ -117,10 +136,7 @@ Result<std::shared_ptr<Peer>> finish_link(Endpoint& endpoint, LinkParts parts, M
   if (!parts.same_host) {
     // A Unix socket hangs up when the process dies, and no host comes between.
     give_up_after(socket.fd(), endpoint.config().peer_timeout_ns());
-    if (!parts.ucx) {
-      OH_LOG(kInfo, "the link to %s goes over the control socket: %s", parts.identity.label.c_str(),
-             parts.why_no_ucx.c_str());
-    }
+    if (!parts.ucx) tell_of_socket(endpoint, parts);
   } else if (!parts.why_no_segment.empty() && !parts.ucx) {
     OH_LOG(kWarn, "the link to %s has no shared memory: %s", parts.identity.label.c_str(),
            parts.why_no_segment.c_str());

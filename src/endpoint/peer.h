@@ -53,6 +53,7 @@ struct LinkParts {
   bool same_host = true;             // as far as it is known: by a Unix socket, or no socket at all
   std::unique_ptr<Segment> segment;  // null: frames travel on the socket
   std::unique_ptr<UcxChannel> ucx;   // instead of the socket
+  bool ucx_allowed = false;          // by the configuration of both sides
   std::unique_ptr<Mover> mover;      // null: we do not reach their memory
   bool they_reach_us = false;
   std::string why_no_segment;

@@ -12,18 +12,21 @@ constexpr int64_t kLeaveTime = kSecond;
 }  // namespace
 
 void Peer::lose(const Status& status, bool dead) {
-  PairGuard guard(pair_);
-  if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
-  // What it sent before it died counts: at most a ring full.
-  if (pair_.ucx) pair_.ucx->worker().progress();
-  for (size_t round = 0; round <= kCells / kFramesAtOnce; ++round) {
-    if (state_.load(std::memory_order_relaxed) != State::kOpen || drain(nullptr) == 0) break;
+  {
+    PairGuard guard(pair_);
+    if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
+    // What it sent before it died counts: at most a ring full.
+    if (pair_.ucx) pair_.ucx->worker().progress();
+    for (size_t round = 0; round <= kCells / kFramesAtOnce; ++round) {
+      if (state_.load(std::memory_order_relaxed) != State::kOpen || drain(nullptr) == 0) break;
+    }
+    if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
+    bool link_text = status.code() == OH_ERR_PEER_LOST;
+    fail_everything(error(link_text ? OH_ERR_PEER_LOST : status.code(), "lost %s: %s",
+                          pair_.name.c_str(), status.text().c_str()),
+                    dead);
   }
-  if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
-  bool link_text = status.code() == OH_ERR_PEER_LOST;
-  fail_everything(error(link_text ? OH_ERR_PEER_LOST : status.code(), "lost %s: %s",
-                        pair_.name.c_str(), status.text().c_str()),
-                  dead);
+  OH_LOG(kDebug, "link to %s: lost: %s", pair_.name.c_str(), status.text().c_str());
 }
 
 // Ends every request; with the lock held, which is let go while threads of ours finish a copy.
@@ -89,6 +92,7 @@ void Peer::close(Deadline until) {
     }
     crossings_.end_receives(status, /*whole=*/true);
   }
+  OH_LOG(kDebug, "link to %s: closed from here", pair_.name.c_str());
   stream_->close();
   if (connection_) {
     Bytes bye;

@@ -301,6 +301,21 @@ std::vector<PathRow> explain(const LinkFacts& facts) {
   return rows;
 }
 
+std::string describe_choice(const LinkFacts& facts) {
+  std::string text = strf("host memory by %s", oh_path_name(bulk_path(facts)));
+  auto rule_out = [&](const char* faster, const std::string& why) {
+    text += strf("; not %s: %s", faster, why.c_str());
+  };
+  if (!facts.same_process) rule_out("local", "the peer is another process");
+  if (!facts.segment) rule_out("shm", facts.why_no_segment);
+  if (!facts.segment && !facts.ucx) rule_out("ucx", facts.why_no_ucx);
+  if (facts.segment && !facts.we_reach_them) rule_out("in a single copy", facts.why_not_reached);
+  if (!facts.our_gpu) return text;
+  MemoryKind theirs = facts.their_gpu ? MemoryKind::kDevice : MemoryKind::kHost;
+  Choice device = choose_message(facts, MemoryKind::kDevice, theirs, UINT64_MAX);
+  return text + strf("; device memory by %s: %s", oh_path_name(device.path), device.why.c_str());
+}
+
 std::string why_slower(const LinkFacts& facts) {
   bool could = facts.our_gpu && facts.their_gpu && facts.gpu_link.kind == OH_LINK_NVLINK;
   if (!could || facts.why_no_peer_access.empty()) return {};

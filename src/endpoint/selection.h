@@ -73,6 +73,9 @@ struct PathRow {
 // Rows of device memory only for a side that is on a GPU. To the GPU shared blocks are host memory.
 std::vector<PathRow> explain(const LinkFacts& facts);
 
+// Which path large messages take over this link, and why not the faster ones: for the log.
+std::string describe_choice(const LinkFacts& facts);
+
 // Why device memory goes a longer way over this link than the hardware allows, and what to do;
 // empty: it does not, as far as is known.
 std::string why_slower(const LinkFacts& facts);

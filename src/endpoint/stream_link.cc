@@ -101,8 +101,10 @@ Status StreamLink::why_not() const {
 void StreamLink::refuse(Status status) {
   {
     MutexLock lock(mutex_);
-    if (why_not_.ok()) why_not_ = std::move(status);
+    if (!why_not_.ok()) return;
+    why_not_ = status;
   }
+  OH_LOG(kDebug, "link to %s: no streams: %s", pair_.name.c_str(), status.text().c_str());
   pair_.my_bell->ring();
 }
 

@@ -91,6 +91,8 @@ void StreamLink::settle_way() {
   if (is_ready() || ours_ != theirs_ || !(kernels || ours_ == StreamWay::kProxy)) return;
   // release: what either way needs was made before; pairs with by_proxy() and is_ready().
   by_proxy_.store(!kernels, std::memory_order_release);
+  OH_LOG(kDebug, "link to %s: streams by %s", pair_.name.c_str(),
+         kernels ? "nvlink" : ("proxy; not nvlink: " + why_no_kernels()).c_str());
   become_ready();
 }
 

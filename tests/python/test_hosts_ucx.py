@@ -81,6 +81,64 @@ def test_both_sides_hear_that_one_has_lost_ucx(wired):
     group.join()
 
 
+def log_of(side, folder):
+    return (Path(folder) / f"log-{side.number}").read_text()
+
+
+def two_links(side, folder):
+    """A second link of the same process; what the log has of both."""
+    assert side.peer.info().path == "socket"
+    if side.number == 0:
+        second = side.endpoint.connect(side.take(), timeout=30)
+    else:
+        side.give(side.endpoint.address)
+        second = side.endpoint.accept(timeout=30)
+    side.sync()
+    second.close()
+    side.peer.close()
+    return log_of(side, folder)
+
+
+def logging(side_host, number, folder, **more):
+    log = {"ONEHOP_LOG": "debug", "ONEHOP_LOG_FILE": f"{folder}/log-{number}"}
+    return with_environment(side_host, {**log, **more})
+
+
+@pytest.mark.parametrize("transport", ["auto", "socket"])
+def test_a_link_without_ucx_is_warned_of_once(wired, tmp_path, transport):
+    """Unless it was asked for; the log has each choice and each end."""
+    pair = _spawn.Pipe()
+    group = wired.group()
+    hosts = (
+        logging(wired.a, 0, tmp_path, ONEHOP_TRANSPORT=transport),
+        logging(wired.b, 1, tmp_path, ONEHOP_UCX_LIBRARY="off"),
+    )
+    for number, host in enumerate(hosts):
+        group.start(on_host, host, side_of_two_links, number, pair[number], str(tmp_path))
+    for number, log in enumerate(group.join()):
+        warnings = [line for line in log.splitlines() if " warn: " in line]
+        if transport == "socket" or number == 1:
+            assert warnings == []
+        else:
+            assert len(warnings) == 1, log
+            assert "goes over the control socket" in warnings[0]
+            assert "ONEHOP_UCX_LIBRARY=off" in warnings[0]
+            assert "install UCX" in warnings[0]
+        other = "host-b" if number == 0 else "host-a"
+        chosen = [line for line in log.splitlines() if " debug: link to " in line]
+        choices = [line for line in chosen if "host memory by socket" in line]
+        assert len(choices) == 2, log
+        for line in choices:
+            assert f"link to {other}" in line
+            assert "; not shm: " in line
+            assert "; not ucx: " in line
+        assert any("closed from here" in line or ": lost: " in line for line in chosen), log
+
+
+def side_of_two_links(number, pipe, folder):
+    return two_links(Side(number, pipe), folder)
+
+
 def fall_back(side):
     assert side.peer.info().path == "socket"
     talk(side)

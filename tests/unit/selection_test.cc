@@ -397,4 +397,27 @@ TEST(SelectionTest, KindsAndMethodsHaveNames) {
   EXPECT_STREQ(method_name(static_cast<Method>(99)), "unknown");
 }
 
+TEST(SelectionTest, TheLogNamesTheChoiceAndWhyNothingFaster) {
+  EXPECT_EQ(describe_choice(link(true, true, true, true)), "host memory by local");
+  EXPECT_EQ(describe_choice(link(true, false, true, true)),
+            "host memory by shm; not local: the peer is another process");
+  EXPECT_EQ(describe_choice(link(true, false, false, false)),
+            "host memory by shm; not local: the peer is another process; not in a single copy: "
+            "EPERM");
+  LinkFacts far = link(false, false, false, false);
+  far.why_no_ucx = "no libucp";
+  EXPECT_EQ(describe_choice(far),
+            "host memory by socket; not local: the peer is another process; not shm: another "
+            "host; not ucx: no libucp");
+  far.ucx = true;
+  EXPECT_EQ(describe_choice(far),
+            "host memory by ucx; not local: the peer is another process; not shm: another host");
+  LinkFacts devices = gpu_link(false);
+  devices.why_no_peer_access = "no peer access";
+  EXPECT_THAT(
+      describe_choice(devices),
+      ::testing::EndsWith("; device memory by relay: through host memory, an engine on each "
+                          "side: no peer access"));
+}
+
 }  // namespace
