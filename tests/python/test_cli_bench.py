@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
+import select
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -221,7 +227,79 @@ def test_table_and_json_file(tmp_path) -> None:
 
 def test_pinned() -> None:
     cpu = min(os.sched_getaffinity(0))
-    assert rows("latency", "--sizes", "8", "--iters", "5", "--cpus", f"{cpu},{cpu}")
+    done = run("latency", "--sizes", "8", "--iters", "5", "--cpus", f"{cpu},{cpu}")
+    assert done.returncode == 0, done.stderr
+    assert f"2 sides share CPU {cpu}" in done.stderr
+    assert "--cpus 0,1" in done.stderr
+
+
+def test_one_cpu_for_both_sides_is_warned_of() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    alone = ["taskset", "-c", str(cpu), *COMMAND, "latency", "--sizes", "8", "--iters", "5"]
+    done = subprocess.run(alone, capture_output=True, text=True, timeout=100, check=True)
+    assert f"2 sides share CPU {cpu}" in done.stderr
+
+
+def wait_for(condition, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, "it has ended"
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+LONG = ("latency", "--sizes", "8,1K,64M", "--iters", "20000")
+
+
+def test_ctrl_c_leaves_the_rows(tmp_path) -> None:
+    """A terminal sends it to all processes of its foreground."""
+    target = tmp_path / "rows.json"
+    process = subprocess.Popen(
+        [*COMMAND, *LONG, "--json", str(target)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    wait_for(lambda: target.exists() and target.read_text().count("\n") == 2, process)
+    os.killpg(process.pid, signal.SIGINT)
+    shown, said = (text.decode() for text in process.communicate(timeout=60))
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert "interrupted" in said
+    assert len(re.findall(r"^ *c .*sendrecv", shown, re.MULTILINE)) == 2, shown
+
+
+def test_rows_appear_as_they_are_measured() -> None:
+    """On a terminal, where they stay after Ctrl-C."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *LONG],
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+    )
+    os.close(theirs)
+    text = b""
+
+    def seen(word: bytes) -> bool:
+        nonlocal text
+        if select.select([ours], [], [], 0)[0]:
+            text += os.read(ours, 65536)
+        return word in text
+
+    wait_for(lambda: seen(b" 1K "), process)
+    begin = len(text)
+    os.killpg(process.pid, signal.SIGINT)
+    end = time.monotonic() + 60
+    with contextlib.suppress(OSError):  # the other end is closed
+        while time.monotonic() < end:
+            if select.select([ours], [], [], 1)[0]:
+                text += os.read(ours, 65536)
+    os.close(ours)
+    assert process.wait(timeout=60) == 130
+    assert b"Traceback" not in text
+    assert b" 1K " in text[begin:], text[begin:]
 
 
 @pytest.mark.parametrize(
@@ -240,6 +318,12 @@ def test_pinned() -> None:
         (("latency", "--mode", "push"), "push"),
         (("latency", "--iters", "0"), "0"),
         (("latency", "--cpus", "a"), "no list of CPU numbers"),
+        (("latency", "--cpus", "0,9999"), "CPU 9999 is not usable here; there are: 0"),
+        (("latency", "--cpus", "-1"), "CPU -1 is not usable here"),
+        (("latency", "--cpus", "0,0,0"), "--cpus names 3 CPUs, and there are 2 sides"),
+        (("latency", "--sizes", "64T"), "'64T' is no size"),
+        (("latency", "--sizes", "65536G"), "of memory are free here"),
+        (("bandwidth", "--sizes", "8192G", "--window", "2"), "of memory are free here"),
         (("bandwidth", "--mode", "put_signal"), "put_signal"),
         (("batch", "--sizes", "0"), "at least one byte"),
         (("latency", "--sizes", "0", "--mode", "get"), "at least one byte"),

@@ -114,13 +114,49 @@ def test_info() -> None:
         assert word in done.stdout
 
 
+def test_info_as_json(tmp_path) -> None:
+    target = tmp_path / "info.json"
+    done = run("info", "--json", "-", ONEHOP_UCX_LIBRARY="off", ONEHOP_SECRET="0123456789abcdefg")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["version"] == onehop.__version__
+    assert found["provenance"]["kernel"]
+    viable = {transport["name"]: transport["viable"] for transport in found["transports"]}
+    assert viable["shm"]
+    assert not viable["ucx"]
+    assert {one["name"] for one in found["config"]} == {one.name for one in onehop.config()}
+    assert "0123456789abcdefg" not in done.stdout
+    assert run("info", "--json", str(target)).stdout == ""
+    assert json.loads(target.read_text())["version"] == onehop.__version__
+
+
+def test_the_package_is_a_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "onehop", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == f"onehop, version {onehop.__version__}\n"
+
+
+def test_a_pipe_is_as_wide_as_columns_says() -> None:
+    def width(**env: str) -> int:
+        return max(len(line) for line in run("info", "--config", **env).stdout.splitlines())
+
+    assert width(COLUMNS="200") > 120
+    assert width(COLUMNS="80") <= 80
+    assert width(COLUMNS="") == width(COLUMNS="wide") <= 120
+
+
 def test_info_config() -> None:
     done = run("info", "--config", ONEHOP_SPIN_US="77", ONEHOP_SECRET="0123456789abcdefg")
     assert done.returncode == 0, done.stderr
     assert all(variable.name in done.stdout for variable in onehop.config())
     assert "77" in done.stdout
     assert "0123456789abcdefg" not in done.stdout
-    assert "ONEHOP_SPINN_US is set" in run("info", ONEHOP_SPINN_US="1").stdout
+    assert "did you mean ONEHOP_SPIN_US?" in run("info", ONEHOP_SPINN_US="1").stdout
     assert run("info", "--markdown").returncode == 2
 
 
@@ -140,7 +176,11 @@ def findings(*arguments: str, code: int, **env: str) -> list[dict]:
 def test_doctor_drives_every_path() -> None:
     found = findings(code=0)
     assert all(finding["state"] != "fault" for finding in found)
+    (ucx,) = [finding for finding in found if finding["check"] == "UCX"]
+    with_ucx = ucx["state"] == "ok"
+    assert with_ucx == any(one.viable for one in onehop.info().transports if one.name == "ucx")
     assert {finding["place"] for finding in found} == {
+        *(["UCX over TCP"] if with_ucx else []),
         "surroundings",
         "within a process",
         "shm, private memory",
@@ -151,11 +191,22 @@ def test_doctor_drives_every_path() -> None:
         "rendezvous",
     }
     driven = [finding for finding in found if "p50_us" in finding]
-    assert len(driven) == 5 * 9
+    assert len(driven) == (5 + with_ucx) * 9
+    if with_ucx:
+        over = [f for f in driven if f["place"] == "UCX over TCP" and f["check"] != "message 8"]
+        assert all(f["detail"] in ("by ucx", "notes and signals") for f in over), over
+
+
+def test_doctor_says_what_is_missing_without_ucx() -> None:
+    found = findings(code=0, ONEHOP_UCX_LIBRARY="off")
+    (ucx,) = [finding for finding in found if finding["check"] == "UCX"]
+    assert ucx["state"] == "slow"
+    assert "libucx" in ucx["remedy"]
+    assert "UCX over TCP" not in {finding["place"] for finding in found}
 
 
 def test_doctor_finds_spoilt_bytes() -> None:
-    found = findings(code=1, OH_BENCH_CORRUPT="1")
+    found = findings(code=1, OH_BENCH_CORRUPT="1", ONEHOP_UCX_LIBRARY="off")
     faults = [finding for finding in found if finding["state"] == "fault"]
     assert len(faults) == 5 * 8
     assert all("wrong" in fault["detail"] and fault["remedy"] for fault in faults)

@@ -12,16 +12,16 @@ from dataclasses import replace
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.console import RenderableType
+from rich.text import Text
 
 from onehop.cli import bench_options as options
 from onehop.cli import stream_jobs
 from onehop.cli.gpus import HOST, choose, facts, nccl_libraries, version
 from onehop.cli.jobs import Job, Note, measure
-from onehop.cli.output import json_lines
+from onehop.cli.output import growing, json_lines, make_console
 from onehop.cli.provenance import provenance
-from onehop.cli.rows import Row, make_console, table
+from onehop.cli.rows import Row, table
 from onehop.cli.sizes import format_size
 
 _FLAG_SIZE = 8
@@ -260,44 +260,71 @@ def run(jobs: list[Job], common: dict[str, Any]) -> None:
     placement = options.placement(common)
     if common["api"] == "python":
         _need_numpy()
-    with report(common["json_to"], gpu=jobs[0].memory != HOST) as (rows, add, console):
-        found = measure(jobs, placement)
-        for row in with_progress(found, jobs[0].op, rows_of(jobs)):
-            add(row)
-        if common["json_to"] != "-":
-            console.print(table(jobs[0].op, rows))
+    options.check_memory(jobs)
+    op = jobs[0].op
+    with report(
+        common["json_to"],
+        gpu=jobs[0].memory != HOST,
+        show=lambda rows: table(op, rows),
+        about=op,
+        total=rows_of(jobs),
+    ) as reported:
+        for found in measure(jobs, placement):
+            reported.add(found)
 
 
-Report = tuple[list[Row], Callable[[Row], None], Console]
+class Report:
+    """Rows as they are measured: shown in a table that grows, and written as JSON."""
+
+    def __init__(self, write: Callable[[str], None], known: dict[str, str]) -> None:
+        self.rows: list[Row] = []
+        self.step: Callable[[str], None] = lambda _: None
+        self._write = write
+        self._known = known
+
+    def add(self, found: Row | Note) -> None:
+        """Take a row; a note goes to standard error."""
+        if isinstance(found, Note):
+            click.echo(found.text, err=True)
+            return
+        self.rows.append(found)
+        self._write(found.as_json(self._known))
+        self.step(f"{found.op} {format_size(found.size)}")
 
 
 @contextlib.contextmanager
-def report(json_to: str | None, *, gpu: bool) -> Iterator[Report]:
-    """Give a list of rows, a function that adds one, and the console.
+def report(
+    json_to: str | None,
+    *,
+    gpu: bool,
+    show: Callable[[Sequence[Row]], RenderableType],
+    about: str,
+    total: int,
+) -> Iterator[Report]:
+    """Give a report of as many rows; `show` makes a table of those that there are, one at least.
 
     Raises:
         click.ClickException: at the end, if bytes were wrong.
 
     """
     known = provenance()
-    found = facts() if gpu else ""
-    if not isinstance(found, str):
-        known["gpu"] = " + ".join(device.name for device in found.devices)
-        known["driver"] = version(found)
+    devices = facts() if gpu else ""
+    if not isinstance(devices, str):
+        known["gpu"] = " + ".join(device.name for device in devices.devices)
+        known["driver"] = version(devices)
     # With the rows on standard output, everything else goes to standard error.
-    console = make_console(stderr=json_to == "-")
-    console.print(
+    make_console(stderr=json_to == "-").print(
         " | ".join(f"{key} {value}" for key, value in known.items()), style="dim", highlight=False
     )
-    rows: list[Row] = []
     with json_lines(json_to) as write:
+        made = Report(write, known)
 
-        def add(row: Row) -> None:
-            rows.append(row)
-            write(row.as_json(known))
+        def shown() -> RenderableType:
+            return show(made.rows) if made.rows else Text(end="")
 
-        yield rows, add, console
-    wrong = sum(row.wrong for row in rows)
+        with growing(shown, about, total, hidden=json_to == "-") as made.step:
+            yield made
+    wrong = sum(row.wrong for row in made.rows)
     if wrong:
         raise click.ClickException(f"{wrong} bytes were not what was sent")
 
@@ -305,26 +332,6 @@ def report(json_to: str | None, *, gpu: bool) -> Iterator[Report]:
 def rows_of(jobs: Sequence[Job]) -> int:
     """Return how many rows jobs have, all of one kind."""
     return len(jobs) * (4 if jobs[0].op == "setup" else 1)
-
-
-def with_progress(found: Iterator[Row | Note], about: str, total: int) -> Iterator[Row]:
-    """Yield the rows behind a bar of progress; notes go to standard error."""
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=make_console(stderr=True),
-        transient=True,
-    )
-    with progress:
-        task = progress.add_task(about, total=total)
-        for row in found:
-            if isinstance(row, Note):
-                click.echo(row.text, err=True)
-                continue
-            progress.update(task, advance=1, description=f"{row.op} {format_size(row.size)}")
-            yield row
 
 
 def _python_apis() -> list[str]:

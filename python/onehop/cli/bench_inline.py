@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 import click
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 import onehop
 from onehop.cli import bench_options as options
-from onehop.cli.bench import bench, report, with_progress
+from onehop.cli.bench import Report, bench, report
 from onehop.cli.jobs import Job, Note, Placement, rows_of_pair
 from onehop.cli.roles import inline_role
 from onehop.cli.rows import Row
@@ -64,13 +66,35 @@ def inline(limits: Sequence[int], sizes: Sequence[int] | None, rounds: int, **co
         for limit in limits
     ]
     placement = options.placement(common)
-    with report(common["json_to"], gpu=False) as (_, add, console):
-        found = with_progress(_measure(jobs, rounds, placement), "inline", len(jobs) * rounds)
-        study = Study(default, found)
-        for row in study.rows():
-            add(row)
-        if common["json_to"] != "-":
-            console.print(study.table(), study.summary(), study.advice(), highlight=False)
+    whole: list[Row] = []  # of the rounds that were whole
+    studies: list[Study] = []
+
+    def show(_: Sequence[Row]) -> Group:
+        (study,) = studies
+        return Group(study.table(), study.summary(), Text(study.advice()))
+
+    with report(
+        common["json_to"], gpu=False, show=show, about="inline", total=len(jobs) * (rounds + 1)
+    ) as reported:
+        try:
+            for count, row in enumerate(_notes_apart(reported, _measure(jobs, rounds, placement))):
+                whole.append(row)
+                reported.step(f"inline {format_size(row.size)}, round {1 + count // len(jobs)}")
+        finally:
+            # Ctrl-C leaves those behind it.
+            del whole[len(whole) // len(jobs) * len(jobs) :]
+            if whole:
+                studies.append(Study(default, whole))
+                for row in studies[0].rows():
+                    reported.add(row)
+
+
+def _notes_apart(reported: Report, found: Iterable[Row | Note]) -> Iterator[Row]:
+    for one in found:
+        if isinstance(one, Note):
+            reported.add(one)
+        else:
+            yield one
 
 
 def _in_force() -> int:

@@ -10,12 +10,13 @@ from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
 
 from onehop.cli import bench_options as options
-from onehop.cli.bench import bench, report, with_progress
+from onehop.cli.bench import bench, report
 from onehop.cli.gpus import HOST, Pair, facts
-from onehop.cli.jobs import Job, Placement, measure
+from onehop.cli.jobs import Job, Note, Placement, measure
 from onehop.cli.rows import Row
 from onehop.cli.sizes import format_size
 
@@ -34,21 +35,33 @@ def matrix(sizes: Sequence[int], memory: Pair, **common: Any) -> None:
     if isinstance(found, str):
         raise click.ClickException(f"no matrix: {found}")
     names = [f"cuda:{number}" for number in range(len(found.devices))]
-    placement = Placement(within=not common["processes"], cpus=common["cpus"])
-    with report(common["json_to"], gpu=memory != HOST) as (rows, add, console):
+    cpus = options.sides_on(common["cpus"], 2)
+    placement = Placement(within=not common["processes"], cpus=cpus)
+
+    def show(rows: Sequence[Row]) -> Group:
+        return Group(
+            *(
+                _table(
+                    f"{op} {format_size(size)}, {unit}",
+                    [row for row in rows if (row.op, row.size) == (op, size)],
+                    len(names),
+                )
+                for op, unit in (("bandwidth", "GB/s"), ("latency", "us one way, p50"))
+                for size in sizes
+            )
+        )
+
+    total = len(names) ** 2 * 2 * len(sizes)
+    with report(
+        common["json_to"], gpu=memory != HOST, show=show, about="matrix", total=total
+    ) as reported:
         for row in _measure(names, sizes, memory, placement, common["iters"] or 0):
-            add(row)
-        if common["json_to"] == "-":
-            return
-        for op, unit in (("bandwidth", "GB/s"), ("latency", "us one way, p50")):
-            for size in sizes:
-                mine = [row for row in rows if (row.op, row.size) == (op, size)]
-                console.print(_table(f"{op} {format_size(size)}, {unit}", mine, len(names)))
+            reported.add(row)
 
 
 def _measure(
     names: Sequence[str], sizes: Sequence[int], memory: Pair, placement: Placement, iterations: int
-) -> Iterator[Row]:
+) -> Iterator[Row | Note]:
     for source in names:
         for target in names:
             jobs = [
@@ -56,7 +69,7 @@ def _measure(
                 for op in ("latency", "bandwidth")
                 for size in sizes
             ]
-            yield from with_progress(measure(jobs, placement), "matrix", len(jobs))
+            yield from measure(jobs, placement)
 
 
 def _table(title: str, rows: Sequence[Row], count: int) -> Table:
@@ -66,9 +79,12 @@ def _table(title: str, rows: Sequence[Row], count: int) -> Table:
         shown.add_column(str(number), justify="right")
     by_pair = {row.devices: row for row in rows}
     for source in range(count):
-        cells = [by_pair[f"{source},{target}"] for target in range(count)]
-        shown.add_row(
-            str(source),
-            *(f"{one.GBps if one.op == 'bandwidth' else one.p50_us:,.2f}" for one in cells),
-        )
+        cells = [by_pair.get(f"{source},{target}") for target in range(count)]
+        shown.add_row(str(source), *map(_cell, cells))
     return shown
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return f"{row.GBps if row.op == 'bandwidth' else row.p50_us:,.2f}"

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
-from onehop.cli.gpus import parse_devices, parse_memory
+from onehop.cli.gpus import HOST, parse_devices, parse_memory
+from onehop.cli.jobs import Job
 from onehop.cli.sides import Placement
-from onehop.cli.sizes import SizeList
+from onehop.cli.sizes import SizeList, format_size
 
 Command = Callable[..., None]
 
@@ -23,9 +26,74 @@ def _cpus(_: click.Context, __: click.Parameter, value: str | None) -> list[int]
     if value is None:
         return []
     try:
-        return [int(cpu) for cpu in value.split(",")]
+        numbers = [int(cpu) for cpu in value.split(",")]
     except ValueError as failure:
         raise click.BadParameter(f"'{value}' is no list of CPU numbers") from failure
+    for cpu in numbers:
+        if not _may_run_on(cpu):
+            usable = ", ".join(str(n) for n in range(os.cpu_count() or 1) if _may_run_on(n))
+            raise click.BadParameter(f"CPU {cpu} is not usable here; there are: {usable}")
+    return numbers
+
+
+def _may_run_on(cpu: int) -> bool:
+    """Try it: the affinity that a process has does not say which others it may choose."""
+    former = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {cpu})
+    except (OSError, ValueError, OverflowError):
+        return False
+    os.sched_setaffinity(0, former)
+    return True
+
+
+def sides_on(cpus: Sequence[int], count: int) -> Sequence[int]:
+    """Return the CPUs of `count` sides; warn if some of them share one.
+
+    Raises:
+        click.UsageError: there are more CPUs than sides.
+
+    """
+    if len(cpus) > count:
+        raise click.UsageError(f"--cpus names {len(cpus)} CPUs, and there are {count} sides")
+    places = {cpus[side % len(cpus)] for side in range(count)} if cpus else os.sched_getaffinity(0)
+    if len(places) < count:
+        named = ",".join(str(cpu) for cpu in sorted(places))
+        click.echo(
+            f"warning: {count} sides share CPU {named} and take turns on it, so that times are"
+            " those of the scheduler: give each side a CPU of its own (--cpus 0,1; taskset and"
+            " container limits must allow them)",
+            err=True,
+        )
+    return cpus
+
+
+def check_memory(jobs: Sequence[Job]) -> None:
+    """Refuse sizes whose buffers do not fit into this host's memory.
+
+    Raises:
+        click.UsageError: naming the size, and what there is.
+
+    """
+    free = _free_memory()
+    for job in jobs:
+        if job.memory != HOST:
+            continue
+        buffers = {"latency": 4, "bandwidth": 2 * job.window, "batch": 2 * job.blocks}.get(job.op)
+        needed = (buffers or 0) * job.size
+        if needed > free:
+            raise click.UsageError(
+                f"--sizes {format_size(job.size)}: the buffers of both sides take"
+                f" {needed / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free here"
+            )
+
+
+def _free_memory() -> int:
+    """Return the bytes that the kernel would give to a program now."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return sys.maxsize
 
 
 def transport(default: str | None = None) -> Callable[[Command], Command]:
@@ -121,7 +189,7 @@ def placement(common: Mapping[str, Any]) -> Placement:
     env = {TRANSPORT: chosen} if chosen else {}
     if chosen == "socket" and "ONEHOP_LOG" not in os.environ:
         env["ONEHOP_LOG"] = "error"  # the warning that this path is slow would be no news
-    return Placement(within=within, cpus=common["cpus"], env=env)
+    return Placement(within=within, cpus=sides_on(common["cpus"], 2), env=env)
 
 
 def sizes(default: str) -> Callable[[Command], Command]:

@@ -14,7 +14,7 @@ import click
 import onehop
 from onehop import _bench
 from onehop.cli import bench_options as options
-from onehop.cli.bench import bench, report, with_progress
+from onehop.cli.bench import bench, report
 from onehop.cli.gpus import (
     MEMORY,
     Pair,
@@ -130,14 +130,18 @@ def patterns(
         for mode in modes
         for size in sizes
     ]
-    placement = Placement(count=len(where), within=not common["processes"], cpus=common["cpus"])
+    cpus = options.sides_on(common["cpus"], len(where))
+    placement = Placement(count=len(where), within=not common["processes"], cpus=cpus)
     libraries = nccl_libraries(common["nccl"]) if floors else []
-    with report(common["json_to"], gpu=True) as (rows, add, console):
-        found = _measure(jobs, placement, libraries)
-        for row in with_progress(found, "patterns", len(jobs) * (2 if libraries else 1)):
-            add(row)
-        if common["json_to"] != "-":
-            console.print(table("patterns", rows))
+    with report(
+        common["json_to"],
+        gpu=True,
+        show=lambda rows: table("patterns", rows),
+        about="patterns",
+        total=len(jobs) * (2 if libraries else 1),
+    ) as reported:
+        for found in _measure(jobs, placement, libraries):
+            reported.add(found)
 
 
 def _devices_of(ranks: int | None, numbers: Sequence[int]) -> tuple[str, ...]:

@@ -103,14 +103,14 @@ def peers(counts: Sequence[int], **common: Any) -> None:
         raise click.UsageError("--counts: there is at least one peer")
     placement = options.placement({**common, "processes": True})
     failures = []
-    with report(common["json_to"], gpu=False) as (rows, add, console):
+    with report(
+        common["json_to"], gpu=False, show=_table, about="peers", total=len(counts)
+    ) as reported:
         for count in counts:
             try:
-                add(_measure(Job(count, corrupts()), placement))
+                reported.add(_measure(Job(count, corrupts()), placement))
             except SideError as failure:
                 failures.append(f"{count} peers: {failure}")
-        if rows and common["json_to"] != "-":
-            console.print(_table(rows))
     if failures:
         raise click.ClickException("; ".join(failures))
 

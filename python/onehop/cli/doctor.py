@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from onehop.cli.findings import Finding, table
 from onehop.cli.gpu_paths import drive_gpus, driver
-from onehop.cli.output import json_lines
-from onehop.cli.paths import CASES, drive, meet
-from onehop.cli.rows import make_console
-from onehop.cli.surroundings import look_around
+from onehop.cli.output import growing, json_lines
+from onehop.cli.paths import CASES, UCX, drive, meet
+from onehop.cli.surroundings import look_around, ucx
 
 _RANKS = (2, 3)
 
@@ -27,7 +25,7 @@ def examine() -> Iterator[tuple[str, Finding]]:
     # Without an endpoint nothing else can work, and would only repeat why.
     if failed:
         return
-    for case in CASES:
+    for case in (*CASES, UCX) if ucx().viable else CASES:
         for finding in drive(case):
             yield case.name, finding
     found, finding = driver()
@@ -44,20 +42,15 @@ def examine() -> Iterator[tuple[str, Finding]]:
 def doctor(json_to: str | None) -> None:
     """Check the machine and every path; exits with 1 if there is a fault."""
     findings: list[Finding] = []
-    progress = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        console=make_console(stderr=True),
-        transient=True,
-    )
-    with json_lines(json_to) as write, progress:
-        task = progress.add_task("surroundings", total=None)
+    hidden = json_to == "-"
+    with (
+        json_lines(json_to) as write,
+        growing(lambda: table(findings), "surroundings", None, hidden=hidden) as step,
+    ):
         for place, finding in examine():
-            progress.update(task, description=place)
             findings.append(finding)
             write(finding.as_json())
-    if json_to != "-":
-        make_console().print(table(findings))
+            step(place)
     faults = sum(finding.state == "fault" for finding in findings)
     slow = sum(finding.state == "slow" for finding in findings)
     click.echo(f"{len(findings)} checks: {faults} faults, {slow} slower than possible", err=True)

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -13,8 +16,8 @@ from rich.table import Table
 
 import onehop
 from onehop.cli.gpus import facts, version
+from onehop.cli.output import json_lines, make_console
 from onehop.cli.provenance import provenance
-from onehop.cli.rows import make_console
 
 _HEADER = """\
 # Configuration
@@ -39,10 +42,15 @@ def markdown(variables: Iterable[onehop.Variable]) -> str:
     return _HEADER + "".join(rows)
 
 
-def unknown_variables() -> list[str]:
-    """Return ONEHOP_* variables of the environment that onehop does not know."""
-    known = {variable.name for variable in onehop.config()}
-    return sorted(name for name in os.environ if name.startswith("ONEHOP_") and name not in known)
+def unknown_variables() -> dict[str, str]:
+    """Return ONEHOP_* variables of the environment that onehop does not know, and what to do."""
+    known = [variable.name for variable in onehop.config()]
+    found = {}
+    for name in sorted(os.environ):
+        if name.startswith("ONEHOP_") and name not in known:
+            meant = difflib.get_close_matches(name, known, 1, 0.8)
+            found[name] = f"did you mean {meant[0]}?" if meant else "see onehop info --config"
+    return found
 
 
 def _config_table() -> Table:
@@ -185,15 +193,41 @@ def _limits_table() -> Table:
     return table
 
 
+def as_json() -> str:
+    """Write all that there is to say as one JSON object."""
+    found = onehop.info()
+    gpus = facts()
+    driver = {"why_none": gpus} if isinstance(gpus, str) else {"version": version(gpus)}
+    return json.dumps(
+        {
+            **asdict(found),
+            "provenance": provenance(),
+            "library": onehop.get_library_dir(),
+            "include": onehop.get_include(),
+            "driver": driver,
+            "topology": asdict(onehop.topology()),
+            "config": [
+                {**asdict(variable), "value": variable.value} for variable in onehop.config()
+            ],
+            "unknown_variables": unknown_variables(),
+        }
+    )
+
+
 @click.command()
 @click.option("--config", is_flag=True, help="Every ONEHOP_* variable: value, default, range.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="With --config: as documentation.")
-def info(config: bool, as_markdown: bool) -> None:
+@click.option("--json", "json_to", metavar="FILE|-", help="All of it as one JSON object.")
+def info(config: bool, as_markdown: bool, json_to: str | None) -> None:
     """Say what this build can do on this machine."""
     if as_markdown:
         if not config:
             raise click.UsageError("--markdown goes with --config")
         click.echo(markdown(onehop.config()), nl=False)
+        return
+    if json_to:
+        with json_lines(json_to) as write:
+            write(as_json())
         return
     console = make_console()
     if config:
@@ -207,5 +241,5 @@ def info(config: bool, as_markdown: bool) -> None:
             _limits_table(),
         ):
             console.print(table)
-    for name in unknown_variables():
-        console.print(f"[yellow]{name} is set, but no variable of onehop: see --config[/]")
+    for name, advice in unknown_variables().items():
+        console.print(f"[yellow]{name} is set, but no variable of onehop: {advice}[/]")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command group, and what all commands share: exit codes 0 ok, 1 fault found, 2 usage."""
+"""The command group, and what all commands share: errors in one line, and exit codes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ from onehop.cli.doctor import doctor
 from onehop.cli.info import info
 from onehop.cli.sides import SideError
 
+_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
 
 class _Group(click.Group):
-    """Turns the library's errors into one line and exit code 1."""
+    """Turns the library's errors into one line and exit code 1, and Ctrl-C into exit code 130."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
         try:
             return super().invoke(ctx)
         except (onehop.Error, SideError) as failure:
             raise click.ClickException(str(failure)) from failure
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(_INTERRUPTED) from None
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,7 +40,7 @@ class _Group(click.Group):
 def main() -> None:
     """Onehop moves bytes between two places by the shortest path there is.
 
-    Exit codes: 0 all is well, 1 a fault was found, 2 the command was called wrongly.
+    Exit codes: 0 all is well, 1 a fault was found, 2 the command was called wrongly, 130 Ctrl-C.
     """
 
 

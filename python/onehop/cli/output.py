@@ -1,13 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where JSON lines go: a file, standard output, or nowhere."""
+"""What is shown: results that grow, and JSON lines for a file, standard output, or nowhere."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 
 import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+# Of what is written to a file or a pipe.
+_WIDTH = 120
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console; a file or pipe is as wide as COLUMNS says, else wide."""
+    console = Console(stderr=stderr)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return console
+    return Console(stderr=stderr, width=_WIDTH)
+
+
+@contextlib.contextmanager
+def growing(
+    show: Callable[[], RenderableType], about: str, total: int | None, *, hidden: bool = False
+) -> Iterator[Callable[[str], None]]:
+    """Show a result while it grows, over a bar of progress.
+
+    What there is stays, also when the block ends by an error or Ctrl-C. On a terminal it is drawn
+    anew at each step, in a file or pipe once at the end. `hidden`: only the progress is shown. The
+    function that is given makes one step and says what comes next.
+    """
+    console, bar_console = make_console(), make_console(stderr=True)
+    live = console.is_terminal and not hidden
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console if live else bar_console,
+        transient=True,
+    )
+    task = bar.add_task(about, total=total)
+    if live:
+        with Live(Group(show(), bar), console=console) as screen:
+
+            def redraw(text: str) -> None:
+                bar.update(task, advance=1, description=text)
+                screen.update(Group(show(), bar))
+
+            try:
+                yield redraw
+            finally:
+                screen.update(show())
+        return
+    try:
+        with bar:
+            yield lambda text: bar.update(task, advance=1, description=text)
+    finally:
+        if not hidden:
+            console.print(show())
 
 
 @contextlib.contextmanager

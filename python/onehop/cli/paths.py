@@ -79,6 +79,8 @@ CASES = (
     # The warning that this path is slow would be no news here.
     Case("control socket", _steps("socket"), env={"ONEHOP_SEGMENT": "off", "ONEHOP_LOG": "error"}),
 )
+# Where UCX is found: as between hosts, over TCP on this one.
+UCX = Case("UCX over TCP", _steps("ucx"), env={"ONEHOP_TRANSPORT": "ucx", "UCX_TLS": "tcp"})
 
 
 def drive(case: Case) -> Iterator[Finding]:

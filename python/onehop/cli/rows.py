@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from onehop.cli.sizes import format_size
@@ -128,9 +127,6 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str | None], Literal["left", "right"]
     ("wrong", lambda row: f"[bold red]{row.wrong}[/]" if row.wrong else "0", "right"),
 )
 
-# Of what is written to a file or a pipe.
-_WIDTH = 120
-
 _FORMULAS = {
     "latency": "one way; sendrecv, event, put_signal: half of a round trip; stream, graph, kernel:"
     " of the mean of many in a row; put and get: until complete; GB/s = size / p50",
@@ -143,12 +139,6 @@ _FORMULAS = {
     "setup": "endpoint: create; connect: to a running endpoint; first: 8 bytes and their answer;"
     " further: connect and first of an endpoint that has had a link",
 }
-
-
-def make_console(*, stderr: bool = False) -> Console:
-    """Return a console; a file or pipe, which has no width of its own, gets a wide one."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=_WIDTH)
 
 
 def _number(value: float | None, digits: int) -> str | None:

@@ -7,6 +7,7 @@ or a hang, is seen and told.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -15,7 +16,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
@@ -82,7 +83,8 @@ def run_sides(role: Role, argument: object, placement: Placement) -> Iterator[tu
                 args=(theirs, role, argument, placement, list(numbers)),
                 daemon=True,
             )
-            process.start()
+            with _ctrl_c_held():
+                process.start()
             theirs.close()
             processes.append(process)
             links.append(ours)
@@ -93,6 +95,21 @@ def run_sides(role: Role, argument: object, placement: Placement) -> Iterator[tu
             process.join()
         for link in links:
             link.close()
+
+
+@contextlib.contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """Hold SIGINT back: a process that is started meanwhile never gets it.
+
+    A terminal sends it to all processes. The one that shows the results ends the others.
+    """
+    # Started on demand by the first process, it would let SIGINT through from then on.
+    resource_tracker.ensure_running()
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def _listen(

@@ -29,6 +29,7 @@ def look_around() -> Iterator[Finding]:
         ("socket folder", _socket_folder),
         ("TCP ports", _ports),
         ("loopback", _loopback),
+        ("UCX", _ucx),
         ("cores", _cores),
     )
     for name, check in checks:
@@ -58,9 +59,8 @@ def _environment() -> Finding:
     unknown = unknown_variables()
     if unknown:
         names = ", ".join(unknown)
-        return Finding(
-            _PLACE, "environment", "slow", f"without effect: {names}", "see onehop info --config"
-        )
+        advice = "; ".join(f"{name}: {text}" for name, text in unknown.items())
+        return Finding(_PLACE, "environment", "slow", f"without effect: {names}", advice)
     return Finding(_PLACE, "environment", "ok", "all ONEHOP_* variables are known")
 
 
@@ -137,6 +137,26 @@ def _loopback() -> Finding:
         with socket.create_connection(server.getsockname(), timeout=5):
             server.accept()[0].close()
     return Finding(_PLACE, "loopback", "ok", "TCP connections to 127.0.0.1 work")
+
+
+def ucx() -> onehop.Transport:
+    """Return whether UCX is found here, and why not."""
+    (found,) = [one for one in onehop.info().transports if one.name == "ucx"]
+    return found
+
+
+def _ucx() -> Finding:
+    found = ucx()
+    if found.viable:
+        return Finding(_PLACE, "UCX", "ok", found.why)
+    return Finding(
+        _PLACE,
+        "UCX",
+        "slow",
+        f"links to other hosts go over the control socket: {found.why}",
+        "pip install libucx-cu13 (TCP only), or the system's libucx of UCX 1.13 or newer, which"
+        " RDMA needs; on both hosts",
+    )
 
 
 def _cores() -> Finding:
