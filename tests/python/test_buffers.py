@@ -182,7 +182,7 @@ def test_masks_are_not_lost_silently(pair, mask):
 
 def test_strings_of_variable_length_are_refused(pair):
     strings = np.array(["one", "a string that is stored elsewhere"], np.dtypes.StringDType())
-    with pytest.raises(onehop.InvalidArgument, match="Python objects|mean nothing elsewhere"):
+    with pytest.raises(onehop.InvalidArgument, match="mean nothing elsewhere"):
         pair.first.send(strings)
 
 
