@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "errors.h"
 
-#include <string_view>
-
 namespace nb = nanobind;
 
 namespace onehop::python {
@@ -58,17 +56,27 @@ void throw_status(oh_status status, const std::string& text) {
 void raise_invalid(const std::string& text) { throw OperationError(OH_ERR_INVALID, text); }
 void raise_range(const std::string& text) { throw OperationError(OH_ERR_RANGE, text); }
 
+nb::str to_text(std::string_view text) {
+  return nb::steal<nb::str>(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()),
+                                                 "backslashreplace"));
+}
+
 nb::object exception_for(const Error& error) {
   std::string_view text = text_of(error);
   nb::object type = nb::module_::import_("onehop.errors").attr(class_name(error));
-  return type(nb::cast(error.status()), nb::str(text.data(), text.size()));
+  return type(nb::cast(error.status()), to_text(text));
 }
 
 std::string name_of_type(nb::handle object) { return Py_TYPE(object.ptr())->tp_name; }
 
-std::string text_of(const nb::python_error& error) {
-  return nb::cast<std::string>(nb::str(error.value()));
+std::string shown(nb::handle object) {
+  nb::object bytes =
+      nb::steal(PyUnicode_AsEncodedString(nb::str(object).ptr(), "utf-8", "backslashreplace"));
+  if (!bytes.is_valid()) throw nb::python_error();
+  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
 }
+
+std::string text_of(const nb::python_error& error) { return shown(error.value()); }
 
 std::string take_python_error() { return text_of(nb::python_error()); }
 

@@ -6,6 +6,7 @@
 #include <nanobind/nanobind.h>
 
 #include <string>
+#include <string_view>
 
 #include "onehop/onehop.hpp"
 
@@ -21,6 +22,12 @@ class TypeMismatch : public OperationError {
 [[noreturn]] void throw_status(oh_status status, const std::string& text);
 [[noreturn]] void raise_invalid(const std::string& text);
 [[noreturn]] void raise_range(const std::string& text);
+
+// Text of the library's as a str. The names of files and variables in it may be no UTF-8: those
+// bytes become \xNN.
+nanobind::str to_text(std::string_view text);
+// str(object) as UTF-8; halves of surrogate pairs, which have none, become \uNNNN.
+std::string shown(nanobind::handle object);
 
 // The exception object for an error.
 nanobind::object exception_for(const Error& error);

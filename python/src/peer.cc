@@ -177,7 +177,7 @@ void bind_peer(nb::module_& module) {
           nb::sig("def paths(self) -> list[onehop.records.PathRow]"),
           "The path of each kind of memory and size, and why: see onehop.paths.")
       .def(
-          "flight_record", [](PyPeer& self) { return self.link->peer->flight_record(); },
+          "flight_record", [](PyPeer& self) { return to_text(self.link->peer->flight_record()); },
           "The last 1,024 operations that ended on this link, a line each.")
       .def("async_error", async_error,
            nb::sig("def async_error(self) -> onehop.errors.Error | None"),
@@ -201,8 +201,8 @@ void bind_peer(nb::module_& module) {
           nb::sig("def __exit__(self, *args: object) -> None"))
       .def("__repr__", [](PyPeer& self) {
         std::string rank = self.link->rank < 0 ? "" : " rank " + std::to_string(self.link->rank);
-        return "<onehop.Peer " + std::to_string(self.link->id) + rank + " " +
-               self.link->peer->info().label + ">";
+        return to_text("<onehop.Peer " + std::to_string(self.link->id) + rank + " " +
+                       self.link->peer->info().label + ">");
       });
 }
 

@@ -39,7 +39,7 @@ nb::dict counters(const uint64_t* operations, const uint64_t* bytes) {
 nb::object transports() {
   nb::object type = record("Transport");
   return rows<oh_transport_info>(oh_transport_get, [&](const oh_transport_info& row) {
-    return type(row.name, row.viable != 0, row.why);
+    return type(row.name, row.viable != 0, to_text(row.why));
   });
 }
 
@@ -53,7 +53,7 @@ nb::object config() {
 nb::object devices() {
   nb::object type = record("Gpu");
   return rows<oh_device_info>(oh_device_get, [&](const oh_device_info& row) {
-    return type(row.ordinal, row.name, row.uuid, row.pci, row.major, row.minor,
+    return type(row.ordinal, to_text(row.name), row.uuid, row.pci, row.major, row.minor,
                 row.numa_node < 0 ? nb::object(nb::none()) : nb::object(nb::int_(row.numa_node)));
   });
 }
@@ -67,7 +67,7 @@ nb::list links_from(size_t from) {
   };
   return rows<oh_device_link>(get, [&](const oh_device_link& row) {
     return type(oh_link_name(row.link), row.nvlinks, row.nvlink_bandwidth, row.peer_access != 0,
-                row.native_atomics != 0, row.text);
+                row.native_atomics != 0, to_text(row.text));
   });
 }
 
@@ -93,7 +93,7 @@ size_t kernel_image_size() {
 nb::object peer_info(Link& link) {
   oh_peer_info info = link.peer->info();
   return record("PeerInfo")(
-      info.id, info.label, info.rank < 0 ? nb::object(nb::none()) : nb::object(nb::int_(info.rank)),
+      info.id, to_text(info.label), info.rank < 0 ? nb::object(nb::none()) : nb::object(nb::int_(info.rank)),
       oh_path_name(info.path), info.max_inline, info.eager_max, info.eager_credit,
       info.single_copy != 0, info.target_progress != 0,
       static_cast<double>(info.unresponsive_ns) / 1e9);
@@ -123,7 +123,7 @@ nb::dict pools(const EndpointView& endpoint) {
 nb::object peer_stream_info(Link& link) {
   oh_stream_info info = link.peer->stream_info();
   return record("StreamInfo")(info.ready != 0, oh_path_name(info.path), info.small_max,
-                              info.stream_buffered, info.device_memory, info.why_not);
+                              info.stream_buffered, info.device_memory, to_text(info.why_not));
 }
 
 nb::object peer_paths(Link& link) {
@@ -133,7 +133,7 @@ nb::object peer_paths(Link& link) {
   };
   return rows<oh_path_row>(get, [&](const oh_path_row& row) {
     return type(row.operation, row.source, row.target, row.first, row.last, oh_path_name(row.path),
-                row.method, row.why);
+                row.method, to_text(row.why));
   });
 }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace oh {
 namespace {
 
@@ -80,7 +82,7 @@ Result<Address> Address::decode(ByteView bytes) {
   take(address.process);
   take(address.endpoint);
   take(address.key);
-  address.label = reader.text(kMaxText);
+  address.label = printable(reader.text(kMaxText), kMaxText);
   address.unix_name = reader.text(kMaxText);
   address.unix_path = reader.text(kMaxText);
   uint16_t port = reader.u16();

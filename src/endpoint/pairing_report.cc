@@ -3,6 +3,7 @@
 // What two sides tell each other of themselves, as bytes.
 #include <algorithm>
 
+#include "base/text.h"
 #include "endpoint/pairing.h"
 
 namespace oh {
@@ -27,7 +28,7 @@ Result<PeerIdentity> decode_greeting(ByteView bytes) {
     ByteView raw = reader.raw(id->size());
     std::copy(raw.begin(), raw.end(), id->begin());
   }
-  identity.label = reader.text(kMaxText);
+  identity.label = printable(reader.text(kMaxText), kMaxText);
   if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a greeting of %zu bytes", bytes.size());
   return identity;
 }
@@ -49,14 +50,14 @@ Bytes encode_report(const SideReport& report) {
   writer.u8(report.reaches);
   writer.u8(report.cma_allowed);
   writer.u8(report.cuda_ipc_allowed);
-  writer.text(report.why_no_segment.substr(0, kMaxText));
+  writer.text(cut_text(report.why_no_segment, kMaxText));
   writer.u8(report.ucx_allowed);
   writer.u8(report.ucx);
   writer.bytes(report.way.address);
   writer.u32(report.way.link);
   writer.u32(report.way.key);
   writer.u64(report.way.max_header);
-  writer.text(report.why_no_ucx.substr(0, kMaxText));
+  writer.text(cut_text(report.why_no_ucx, kMaxText));
   writer.text(report.gpu);
   return bytes;
 }
@@ -79,7 +80,7 @@ Result<SideReport> decode_report(ByteView bytes) {
   report.reaches = reader.u8() != 0;
   report.cma_allowed = reader.u8() != 0;
   report.cuda_ipc_allowed = reader.u8() != 0;
-  report.why_no_segment = reader.text(kMaxText);
+  report.why_no_segment = printable(reader.text(kMaxText), kMaxText);
   report.ucx_allowed = reader.u8() != 0;
   report.ucx = reader.u8() != 0;
   ByteView address = reader.bytes(kMaxUcxAddress);
@@ -87,8 +88,8 @@ Result<SideReport> decode_report(ByteView bytes) {
   report.way.link = reader.u32();
   report.way.key = reader.u32();
   report.way.max_header = reader.u64();
-  report.why_no_ucx = reader.text(kMaxText);
-  report.gpu = reader.text(kMaxText);
+  report.why_no_ucx = printable(reader.text(kMaxText), kMaxText);
+  report.gpu = printable(reader.text(kMaxText), kMaxText);
   if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a report of %zu bytes", bytes.size());
   return report;
 }

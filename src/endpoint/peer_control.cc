@@ -2,6 +2,7 @@
 //
 // What a peer says and hears on the control socket.
 #include "base/log.h"
+#include "base/text.h"
 #include "endpoint/peer.h"
 
 namespace oh {
@@ -10,6 +11,7 @@ namespace {
 constexpr int64_t kAnswerTime = 20 * kMillisecond;
 // How long what was sent before a goodbye may take to come.
 constexpr int64_t kLastWords = 200 * kMillisecond;
+constexpr size_t kMaxText = 1024;  // of a goodbye
 }  // namespace
 
 const char* wait_kind_text(WaitKind kind) {
@@ -65,7 +67,7 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
     case Control::kPong:
       return on_pong(payload);
     case Control::kBye: {
-      std::string why = reader.text(1024);
+      std::string why = printable(reader.text(kMaxText), kMaxText);
       if (pair_.ucx) hear_out(reader.u64());
       return error(OH_ERR_PEER_LOST, "it said goodbye: %s", why.c_str());
     }

@@ -4,6 +4,7 @@
 // of the other, by proxy when either says that it cannot. A side that has said KERNELS says PROXY
 // afterwards only if it hears it, so what both have said is what stays.
 #include "base/log.h"
+#include "base/text.h"
 #include "endpoint/connection.h"
 #include "endpoint/stream_link.h"
 
@@ -55,7 +56,7 @@ void StreamLink::tell_way(StreamWay way, const std::string& why) {
     Bytes bytes;
     Writer writer(bytes);
     writer.u8(static_cast<uint8_t>(way));
-    writer.text(why.substr(0, kMaxText));
+    writer.text(cut_text(why, kMaxText));
     (void)connection_->send_control(Control::kStreamWay, bytes).ok();
   } else if (way == StreamWay::kNone) {
     partner_->refuse(why_not());
@@ -68,7 +69,7 @@ void StreamLink::tell_way(StreamWay way, const std::string& why) {
 Status StreamLink::on_way(ByteView payload) {
   Reader reader(payload);
   const auto way = static_cast<StreamWay>(reader.u8());
-  const std::string why = reader.text(kMaxText);
+  const std::string why = printable(reader.text(kMaxText), kMaxText);
   // What both have said stays.
   if (!reader.at_end() || way > StreamWay::kProxy || (is_ready() && way != ours_)) {
     return error(OH_ERR_PROTOCOL, "a way of streams of %zu bytes", payload.size());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Everything that is said before a link is up.
+#include "base/text.h"
 #include "control/handshake.h"
 #include "endpoint/pairing.h"
 #include "fuzz/fuzz.h"
@@ -27,16 +28,19 @@ void check(ByteView input) {
   Status refusal = decode_refusal(exact.view());
   require(!refusal.ok(), "a refusal is never success");
   require(status_scope(refusal.code()) != OH_SCOPE_ENDPOINT, "nor does it blame our endpoint");
+  require(printable(refusal.text(), 4096) == refusal.text(), "its text can be shown");
 
   Result<PeerIdentity> identity = decode_greeting(exact.view());
   if (identity.ok()) {
     Bytes again = encode_greeting(*identity);
-    require(again == Bytes(input.begin(), input.end()), "a greeting goes round");
+    Result<PeerIdentity> back = decode_greeting(again);
+    require(back.ok() && encode_greeting(*back) == again, "a greeting goes round");
   }
   Result<SideReport> report = decode_report(exact.view());
   if (report.ok()) {
     Bytes again = encode_report(*report);
-    require(decode_report(again).ok() && again.size() == input.size(), "a report goes round");
+    Result<SideReport> back = decode_report(again);
+    require(back.ok() && encode_report(*back) == again, "a report goes round");
   }
 }
 

@@ -45,6 +45,20 @@ TEST(AddressTest, GoesRound) {
   EXPECT_EQ(address->encode(), bytes);
 }
 
+TEST(AddressTest, TheLabelIsMadePrintableAndNamesStayAsTheyAre) {
+  Address raw = sample();
+  raw.label = "host\xff\n";
+  raw.unix_name = "name\xff\n";
+  raw.unix_path = "/tmp/\xff";
+  Result<Address> address = Address::decode(raw.encode());
+  ASSERT_TRUE(is_ok(address));
+  EXPECT_EQ(address->label, "host\\xff\\x0a");
+  EXPECT_EQ(address->unix_name, raw.unix_name);
+  EXPECT_EQ(address->unix_path, raw.unix_path);
+  EXPECT_EQ(SocketAddress::unix_abstract(address->unix_name).text(), "unix:@name\\xff\\x0a");
+  EXPECT_EQ(SocketAddress::unix_path(address->unix_path).text(), "unix:/tmp/\\xff");
+}
+
 TEST(AddressTest, GoesRoundWithNothingInIt) {
   Result<Address> address = Address::decode(Address().encode());
   ASSERT_TRUE(is_ok(address));

@@ -22,6 +22,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "platform/os/os.h"
 #include "platform/os/process.h"
 
@@ -29,6 +30,7 @@ namespace oh {
 namespace {
 
 constexpr int kBacklog = 1024;
+constexpr size_t kMaxText = 4 * sizeof(sockaddr_un::sun_path);  // of an address
 
 const sockaddr_in* v4(const SocketAddress& address) {
   return reinterpret_cast<const sockaddr_in*>(&address.storage);
@@ -151,9 +153,9 @@ std::string SocketAddress::text() const {
     const auto* address = reinterpret_cast<const sockaddr_un*>(&storage);
     size_t length = size - offsetof(sockaddr_un, sun_path);
     if (length > 0 && address->sun_path[0] == '\0') {
-      return "unix:@" + std::string(address->sun_path + 1, length - 1);
+      return "unix:@" + printable({address->sun_path + 1, length - 1}, kMaxText);
     }
-    return "unix:" + std::string(address->sun_path);
+    return "unix:" + printable(address->sun_path, kMaxText);
   }
   char host[NI_MAXHOST] = "?";
   getnameinfo(get(), size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Text of another process, made fit for logs, terminals and error messages.
+//
+// Threading: functions of their arguments.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace oh {
+
+// The text with each byte that is not part of a printable UTF-8 character written as \xNN: control
+// characters, line breaks among them, would forge log lines or steer a terminal, and bytes that are
+// not UTF-8 cannot become strings of other languages. It ends where more than `most` bytes would
+// be needed.
+std::string printable(std::string_view text, size_t most);
+
+// The first bytes of the text, at most `most`; a UTF-8 character is not divided.
+std::string_view cut_text(std::string_view text, size_t most);
+
+}  // namespace oh
