@@ -34,11 +34,14 @@ class AnySource {
   // Of the receive that entered the list last.
   uint64_t era() const { return era_.load(std::memory_order_relaxed); }
 
-  void post(Request* request) {
+  // False: the endpoint was closed.
+  bool post(Request* request) {
     SpinGuard guard(lock_);
+    if (closed_) return false;
     request->phase = Phase::kPosted;
     request->order = {enter(request), 0};
     posted_.push_back(request);
+    return true;
   }
   // Whether any receive here could take a message with `tag`.
   bool may_match(uint64_t tag) const {
@@ -96,11 +99,16 @@ class AnySource {
     return request->peer;
   }
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
-  Request* take_first() {
+  // Calls `end` for each receive in the list; no more are posted. With the lock held: a receive
+  // that is neither here nor with a peer has ended.
+  template <typename End>
+  void close(End end) {
     SpinGuard guard(lock_);
-    Request* request = posted_.front();
-    if (request) remove(request, nullptr);
-    return request;
+    closed_ = true;
+    while (Request* request = posted_.front()) {
+      remove(request, nullptr);
+      end(request);
+    }
   }
 
  private:
@@ -127,6 +135,7 @@ class AnySource {
 
   mutable SpinLock lock_;
   List<Request, InPosted> posted_ OH_GUARDED_BY(lock_);
+  bool closed_ OH_GUARDED_BY(lock_) = false;
   std::atomic<uint32_t> count_{0};
   // Written under the lock. Read without it: an old value only means that the receive is still to
   // be offered, which whoever put it into the list has done under each peer's lock.

@@ -99,13 +99,13 @@ void Endpoint::close() {
     if (ucx_watch_) ucx_watch_->stop();
   }
   close_device();
-  while (Request* request = any_source_.take_first()) {
+  any_source_.close([this](Request* request) {
     request->status = error(OH_ERR_CANCELLED, "the endpoint was closed");
     request->phase = Phase::kEnded;
     bool detached = request->detached.load() != 0;
     request->done.store(1, std::memory_order_release);
     if (detached) recycle(request);
-  }
+  });
   {
     MutexLock lock(peers_mutex_);
     peers_ = std::make_shared<const Peers>();

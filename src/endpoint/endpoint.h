@@ -253,11 +253,13 @@ class Endpoint final : public Acceptor,
   bool serve_tickets();
   bool wait_done(Request* request, Deadline deadline);
   void end_by_deadline(Request* request, Deadline deadline);
-  Status timeout_status(const Request* request, Deadline deadline);
+  Status timeout_status(const Request* request, Peer* peer, Deadline deadline);
   // The rest of a timeout's text; leaves the flight record where it was asked for.
   std::string state_at_timeout(Peer& peer, const Peer::Wait& wait);
   bool try_end(Request* request, const Status& status, Peer::Force force);
-  Peer* peer_of(const Request* request) const;
+  // Whom a request is with. A receive from any source may be with a peer that came after its wait
+  // began and that another thread destroys: `held` keeps that peer.
+  Peer* peer_of(const Request* request, std::shared_ptr<Peer>* held) const;
 
   Config config_;
   Id id_{};

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "endpoint/endpoint.h"
 #include "endpoint/waiting.h"
@@ -32,6 +33,8 @@ WaitKind wait_kind_of(const Request* request) {
 }
 
 // Tells a peer what a thread here waits for, from before its first sleep to the end of its wait.
+//
+// Keeps that peer: the wait may end because another thread destroys it.
 class WaitNotice {
  public:
   WaitNotice() = default;
@@ -44,8 +47,8 @@ class WaitNotice {
   // The first time, and if it is known whom the wait is about.
   void tell(Peer* peer, WaitKind kind, uint64_t tag) {
     if (told_ || !peer) return;
-    told_ = peer;
-    told_->set_waiting(kind, tag);
+    told_ = peer->keep_alive();
+    if (told_) told_->set_waiting(kind, tag);
   }
   // After the first sleep: a probe, answered by the time it matters.
   void probe() {
@@ -54,7 +57,7 @@ class WaitNotice {
   }
 
  private:
-  Peer* told_ = nullptr;
+  std::shared_ptr<Peer> told_;
   bool probed_ = false;
 };
 
@@ -80,9 +83,12 @@ void Endpoint::recycle(Request* request) {
 void Endpoint::release(Request* request) {
   if (request->ended()) return recycle(request);
   std::shared_ptr<const Peers> alive = peers();
+  std::shared_ptr<Peer> held;
   while (true) {
     if (request->ended()) return recycle(request);
-    if (Peer* peer = peer_of(request)) {
+    Peer* peer = peer_of(request, &held);
+    OH_FAULT_POINT("request.release");
+    if (peer) {
       if (peer->detach(request)) return;
     } else if (any_source_.take(request)) {
       // An any-source receive that nobody will look at: no message was faster.
@@ -91,15 +97,24 @@ void Endpoint::release(Request* request) {
   }
 }
 
-Peer* Endpoint::peer_of(const Request* request) const {
-  return request->any_source ? any_source_.peer_of(request) : request->peer;
+Peer* Endpoint::peer_of(const Request* request, std::shared_ptr<Peer>* held) const {
+  if (!request->any_source) return request->peer;
+  Peer* peer = any_source_.peer_of(request);
+  if (peer == held->get()) return peer;
+  held->reset();
+  // One that is not in the list any more is closed, and the request has ended.
+  for_each_peer([&](Peer& one) {
+    if (&one == peer) *held = one.keep_alive();
+  });
+  return held->get();
 }
 
 Status Endpoint::post_any_source(Request* request) {
   OH_RETURN_IF_ERROR(usable());
   request->any_source = true;
   request->peer = nullptr;
-  any_source_.post(request);
+  OH_FAULT_POINT("any_source.post");
+  if (!any_source_.post(request)) return why_unusable();
   // What came before it entered the list; what comes afterwards finds it by itself.
   for_each_peer([](Peer& peer) { peer.offer_early(); });
   return {};
@@ -127,19 +142,21 @@ Status Endpoint::send(Peer& peer, Request* request, Deadline deadline) {
 bool Endpoint::wait_done(Request* request, Deadline deadline) {
   if (request->ended()) return true;
   Waiter waiter(doorbell(), polled_, config_.spin_us * kMicrosecond, deadline);
+  std::shared_ptr<Peer> held;
+  std::shared_ptr<Peer> first_held;
   // A blocking call has said so when it posted.
-  Peer* attending = request->attended ? nullptr : peer_of(request);
+  Peer* attending = request->attended ? nullptr : peer_of(request, &first_held);
   if (attending) attending->attend(request, true);
   WaitNotice notice;
   bool ended = true;
   while (!request->ended()) {
-    Peer* peer = peer_of(request);
+    Peer* peer = peer_of(request, &held);
     bool worked = peer ? peer->spin(request) : progress();
     if (request->ended()) break;
     if (waiter.look_around()) worked = progress() || worked;
     bool go_on = waiter.pause(worked, [&] {
       if (request->waits_since == 0) request->waits_since = now_ns();
-      notice.tell(peer_of(request), wait_kind_of(request), request->tag);
+      notice.tell(peer_of(request, &held), wait_kind_of(request), request->tag);
       return progress_thoroughly() || request->ended();
     });
     if (!go_on) {
@@ -149,6 +166,7 @@ bool Endpoint::wait_done(Request* request, Deadline deadline) {
     notice.probe();
   }
   if (attending && !ended) attending->attend(request, false);
+  OH_FAULT_POINT("wait.ended");
   return ended;
 }
 
@@ -171,8 +189,7 @@ bool Endpoint::test(Request* request) {
   return request->ended();
 }
 
-Status Endpoint::timeout_status(const Request* request, Deadline deadline) {
-  Peer* peer = peer_of(request);
+Status Endpoint::timeout_status(const Request* request, Peer* peer, Deadline deadline) {
   std::string what =
       strf("%s of %llu bytes with %s", verb_of(request->kind),
            static_cast<unsigned long long>(request->size), tag_text(request->tag).c_str());
@@ -198,12 +215,15 @@ std::string Endpoint::state_at_timeout(Peer& peer, const Peer::Wait& wait) {
 }
 
 bool Endpoint::try_end(Request* request, const Status& status, Peer::Force force) {
+  std::shared_ptr<Peer> held;
   while (true) {
     if (request->ended()) return true;
-    if (Peer* peer = peer_of(request)) {
+    Peer* peer = peer_of(request, &held);
+    OH_FAULT_POINT("request.try_end");
+    if (peer) {
       if (peer->try_end(request, status, force)) return true;
       // Unless its message was withdrawn meanwhile, it is under way.
-      if (peer_of(request) == peer) return false;
+      if (peer_of(request, &held) == peer) return false;
     } else if (any_source_.take(request)) {
       break;
     }
@@ -217,7 +237,8 @@ bool Endpoint::try_end(Request* request, const Status& status, Peer::Force force
 // A message may be under way for the receive, or a chunk for the buffer: both end soon unless the
 // other side is stopped. Then the buffer stays in doubt.
 void Endpoint::end_by_deadline(Request* request, Deadline deadline) {
-  Status status = timeout_status(request, deadline);
+  std::shared_ptr<Peer> held;
+  Status status = timeout_status(request, peer_of(request, &held), deadline);
   Deadline grace = Deadline::after(kGrace);
   while (!try_end(request, status, Peer::Force::kDeadline)) {
     progress();

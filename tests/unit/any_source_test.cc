@@ -370,13 +370,6 @@ TEST_F(AnySourceLate, AWaitThatEndsIsNotItsPeersConcern) {
   expect_that_it_waits();
 }
 
-// The endpoint was closed meanwhile, which has ended it.
-TEST_F(AnySourceLate, ACancelAfterTheEndOfAll) {
-  ASSERT_EQ(endpoint().any_source().take_first(), &receive_.request);
-  EXPECT_FALSE(endpoint().any_source().take(&receive_.request));
-  receive_.request.done.store(1);
-}
-
 // Of two peers each copies a message, one of them into a receive from any source.
 TEST_F(AnySourceRaces, ProgressOfAPeerLeavesTheCopiesOfAnotherAlone) {
   constexpr size_t kSize = 8 << 20;

@@ -3,21 +3,28 @@
 // The end of an endpoint, of a peer or of a message, while another thread is in a call about a
 // receive from any source. Fault points order the steps: what they do runs in the thread that
 // passes them.
+#include <sched.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/fault.h"
-#include "endpoint/endpoint.h"
+#include "fuzz/victim.h"
 #include "unit/support.h"
 
 namespace {
 
 using namespace oh;
 using unit::fails_with;
+using unit::is_ok;
+
+constexpr uint64_t kName = uint64_t{1} << 32;
+constexpr uint64_t kTag = 3;
 
 class RacedEnds : public ::testing::Test {
  protected:
@@ -38,6 +45,19 @@ class RacedEnds : public ::testing::Test {
   static inline std::function<void()> work_;
 };
 
+// One receive of the kind.
+struct Receive {
+  explicit Receive(Endpoint& endpoint) {
+    request.kind = OpKind::kRecv;
+    request.endpoint = &endpoint;
+    request.data = bytes.data();
+    request.size = bytes.size();
+    request.tag = kTag;
+  }
+  Bytes bytes = Bytes(100000, 0xee);
+  Request request;
+};
+
 std::shared_ptr<Endpoint> make_endpoint() {
   Result<Config> config = Config::from([](const char* name) -> const char* {
     std::string_view wanted = name;
@@ -48,6 +68,51 @@ std::shared_ptr<Endpoint> make_endpoint() {
 }
 
 // ---- The endpoint is closed
+
+TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsCancelled) {
+  std::shared_ptr<Endpoint> endpoint = make_endpoint();
+  Receive receive(*endpoint);
+  ASSERT_TRUE(is_ok(endpoint->post_any_source(&receive.request)));
+  at("request.try_end", [&] { endpoint->close(); });
+  EXPECT_TRUE(is_ok(endpoint->cancel(&receive.request)));
+  EXPECT_TRUE(came_by());
+  EXPECT_TRUE(fails_with(receive.request.status, OH_ERR_CANCELLED));
+  EXPECT_TRUE(endpoint->any_source().empty());
+}
+
+TEST_F(RacedEnds, AnEndpointIsClosedWhileTheDeadlineOfAReceivePasses) {
+  std::shared_ptr<Endpoint> endpoint = make_endpoint();
+  Receive receive(*endpoint);
+  ASSERT_TRUE(is_ok(endpoint->post_any_source(&receive.request)));
+  at("request.try_end", [&] { endpoint->close(); });
+  EXPECT_TRUE(fails_with(endpoint->wait(&receive.request, Deadline::after(0)), OH_ERR_CANCELLED));
+  EXPECT_TRUE(came_by());
+}
+
+TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsReleased) {
+  std::shared_ptr<Endpoint> endpoint = make_endpoint();
+  Bytes bytes(100);
+  Request* request = endpoint->acquire();
+  request->kind = OpKind::kRecv;
+  request->data = bytes.data();
+  request->size = bytes.size();
+  request->tag = kTag;
+  ASSERT_TRUE(is_ok(endpoint->post_any_source(request)));
+  at("request.release", [&] { endpoint->close(); });
+  endpoint->release(request);
+  EXPECT_TRUE(came_by());
+  EXPECT_TRUE(endpoint->any_source().empty());
+}
+
+// It is not posted where nobody would end it.
+TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsPosted) {
+  std::shared_ptr<Endpoint> endpoint = make_endpoint();
+  Receive receive(*endpoint);
+  at("any_source.post", [&] { endpoint->close(); });
+  EXPECT_TRUE(fails_with(endpoint->post_any_source(&receive.request), OH_ERR_CLOSED));
+  EXPECT_TRUE(came_by());
+  EXPECT_TRUE(endpoint->any_source().empty());
+}
 
 // The watcher must not keep a link that nobody will close again.
 TEST_F(RacedEnds, AnEndpointIsClosedWhileALinkComesAbout) {
@@ -67,6 +132,101 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileALinkComesAbout) {
   EXPECT_TRUE(came_by());
   peer.reset();
   EXPECT_TRUE(connection.expired());
+}
+
+// ---- The message is withdrawn
+
+class Withdrawn : public RacedEnds {
+ protected:
+  Withdrawn() : ring_(*victim_.segment()) {}
+  Endpoint& endpoint() { return victim_.endpoint(); }
+
+  void say(FrameType type, uint64_t length) {
+    Frame frame;
+    frame.type = type;
+    frame.tag = kTag;
+    frame.length = length;
+    frame.op = kName;
+    ASSERT_TRUE(ring_.push(frame));
+    victim_.progress();
+  }
+  // A message is announced without a slot; the receive has let it come.
+  void post_and_announce(Request* request) {
+    ASSERT_TRUE(is_ok(endpoint().post_any_source(request)));
+    say(FrameType::kRts, 1000);
+    ASSERT_TRUE(endpoint().any_source().empty());
+  }
+  void withdraw() { say(FrameType::kAbort, 0); }
+
+  fuzz::Victim victim_{/*segment=*/true, /*reach=*/0};
+  RingChannel ring_;
+};
+
+TEST_F(Withdrawn, WhileItsReceiveIsCancelled) {
+  Receive receive(endpoint());
+  post_and_announce(&receive.request);
+  at("request.try_end", [&] { withdraw(); });
+  EXPECT_TRUE(is_ok(endpoint().cancel(&receive.request)));
+  EXPECT_TRUE(came_by());
+  EXPECT_TRUE(fails_with(receive.request.status, OH_ERR_CANCELLED));
+  EXPECT_TRUE(endpoint().any_source().empty());
+}
+
+TEST_F(Withdrawn, WhileItsReceiveIsReleased) {
+  Bytes bytes(1000);
+  Request* request = endpoint().acquire();
+  request->kind = OpKind::kRecv;
+  request->data = bytes.data();
+  request->size = bytes.size();
+  request->tag = kTag;
+  post_and_announce(request);
+  at("request.release", [&] { withdraw(); });
+  endpoint().release(request);
+  EXPECT_TRUE(came_by());
+  EXPECT_TRUE(endpoint().any_source().empty());
+}
+
+// ---- The peer is destroyed
+
+// It came after the wait had begun: nothing else keeps it.
+TEST_F(RacedEnds, APeerIsDestroyedWhileAThreadWaitsForItsMessage) {
+  std::shared_ptr<Endpoint> endpoint = fuzz::Victim::shared_endpoint();
+  Receive receive(*endpoint);
+  ASSERT_TRUE(is_ok(endpoint->post_any_source(&receive.request)));
+  static std::atomic<bool> ended{false};
+  static std::atomic<bool> go_on{false};
+  g_fault_hook.store([](const char* passed) {
+    if (std::string_view(passed) != "wait.ended") return;
+    ended.store(true);
+    while (!go_on.load()) sched_yield();
+  });
+  Status status;
+  std::thread waiter(
+      [&] { status = endpoint->wait(&receive.request, Deadline::after(60 * kSecond)); });
+  while (endpoint->doorbell().sleepers.load() == 0) sched_yield();
+  std::weak_ptr<Peer> peer;
+  {
+    fuzz::Victim victim(/*segment=*/true, /*reach=*/0);
+    RingChannel ring(*victim.segment());
+    peer = victim.peer().keep_alive();
+    Frame frame;
+    frame.type = FrameType::kRts;
+    frame.tag = kTag;
+    frame.length = 1000;
+    frame.op = kName;
+    ASSERT_TRUE(ring.push(frame));
+    // Until the waiter has told the peer what it waits for.
+    while (victim.segment()->theirs().waiting.load() == 0) {
+      victim.progress();
+      endpoint->doorbell().ring();
+    }
+  }
+  while (!ended.load()) sched_yield();
+  EXPECT_FALSE(peer.expired());
+  go_on.store(true);
+  waiter.join();
+  EXPECT_TRUE(peer.expired());
+  EXPECT_FALSE(status.ok());
 }
 
 }  // namespace

@@ -166,7 +166,19 @@ TEST(AnySourceTest, IsTakenBackUnlessAMessageWasFaster) {
   source.post(&request);
   EXPECT_EQ(source.take(0, nullptr, UINT64_MAX, reinterpret_cast<Peer*>(0x1000)), &request);
   EXPECT_FALSE(source.take(&request));
-  EXPECT_EQ(source.take_first(), nullptr);
+  source.close([](Request*) { ADD_FAILURE() << "it is with its peer"; });
+}
+
+TEST(AnySourceTest, NothingIsPostedOnceItIsClosed) {
+  AnySource source;
+  Request request;
+  ASSERT_TRUE(source.post(&request));
+  Request* ended = nullptr;
+  source.close([&](Request* one) { ended = one; });
+  EXPECT_EQ(ended, &request);
+  EXPECT_FALSE(source.take(&request));
+  EXPECT_FALSE(source.post(&request));
+  EXPECT_TRUE(source.empty());
 }
 
 // What a peer has not offered its messages to it must not give a new message to.
