@@ -14,9 +14,9 @@ and puts a fresh process in the place of a killed one.
 A fault is: a wrong byte; a message that is lost, comes twice or in a wrong order; bytes behind a
 receive or after its end; an error that no kill and no close explains; a process that dies by
 itself; a call that takes too long (stacks of all threads and flight records go to standard error);
-descriptors and shared mappings that are left behind. The first one ends the run with exit code 1.
-The last line of standard output is a summary in JSON. A run with the same --seed draws the same
-random numbers; its timing is another.
+descriptors, shared mappings and socket files that are left behind. The first one ends the run with
+exit code 1. The last line of standard output is a summary in JSON. A run with the same --seed draws
+the same random numbers; its timing is another.
 """
 
 from __future__ import annotations
@@ -115,7 +115,11 @@ class Group:
             "inject": self.arguments.inject,
         }
         ours, theirs = _spawn.Pipe()
-        environment = {**self.environment, "ONEHOP_SOCKET_DIR": str(self.sockets)}
+        environment = {
+            "ONEHOP_SOCKET_DIR": str(self.sockets),
+            "ONEHOP_HELLO_TIMEOUT": "30",  # a process that is stopped meanwhile is no fault
+            **self.environment,
+        }
         before = dict(os.environ)
         os.environ.update(environment)
         try:
@@ -251,6 +255,10 @@ class Group:
         """Return whether no link is left."""
         return all(one.left or one.idle for one in self.processes.values())
 
+    def socket_files(self) -> list[Path]:
+        """Return the sockets in the folder that these processes share."""
+        return [path for path in self.sockets.iterdir() if path.name.startswith("onehop-")]
+
     def left_behind(self) -> list[str]:
         """Return what processes without links have too much of."""
         return [
@@ -267,6 +275,9 @@ class Group:
             if uid not in self.abrupt and other not in self.killed:
                 self.faults.append(f"{uid}: the link to {other} was lost for no reason: {text}")
         self.faults += self.left_behind()
+        # Whoever took the place of a killed process has swept.
+        if len(files := self.socket_files()) > len(self.processes):
+            self.faults.append(f"{len(files)} socket files of {len(self.processes)} processes")
 
     def leave(self) -> None:
         """Let all processes end; kill those that do not."""
@@ -297,13 +308,12 @@ class Group:
             total.update(one.counts)
         names = "bytes messages one_sided connects links abrupt_closes kills stops cancels timeouts"
         counted = {name: total[name] for name in [*names.split(), "again", "lost_receives"]}
-        files = [path for path in self.sockets.iterdir() if path.name.startswith("onehop-")]
         first = self.processes[0]
         return {
             **counted,
             "losses": len(self.lost),
             "slowest_death_s": round(self.slowest_death, 4),
-            "socket_files_left": len(files),
+            "socket_files": len(self.socket_files()),
             "handles_at_start": first.before,
             "handles_at_end": first.after,
         }
