@@ -12,16 +12,21 @@
 namespace oh {
 
 void Receiver::post(Request* request) {
-  if (tags_.size() >= tidy_at_) {
-    tags_.drop_idle();
-    tidy_at_ = std::max(kTidyAt, 2 * tags_.size());
-  }
+  tidy();
   request->message_tag = request->tag;
   offer_early();
   request->order = {offered_, ++serial_};
   if (match_early(request)) return;
   request->phase = Phase::kPosted;
   insert_posted(request);
+}
+
+// Forgets tags without messages and receives once there are many.
+void Receiver::tidy() {
+  if (tags_.size() < tidy_at_) return;
+  tags_.for_each([this](TagRx& tag) { enter_epoch(tag); });
+  tags_.drop_idle();
+  tidy_at_ = std::max(kTidyAt, 2 * tags_.size());
 }
 
 bool Receiver::post_early(Request* request) {
@@ -32,7 +37,7 @@ bool Receiver::post_early(Request* request) {
 
 void Receiver::advertise_posted(Request* request) {
   if (request->phase != Phase::kPosted || !may_advertise(request)) return;
-  TagRx& tag = tags_.get(request->tag);
+  TagRx& tag = tag_of(request->tag);
   if (request != tag.posted.back()) return;  // another thread was faster: its number is not known
   advertise(tag, request, tag.arrived + static_cast<uint32_t>(tag.posted.size()) - 1);
 }
@@ -40,8 +45,9 @@ void Receiver::advertise_posted(Request* request) {
 // Into its list, by the order of posting: a receive whose message was withdrawn comes back to its
 // former place.
 void Receiver::insert_posted(Request* request) {
-  List<Request, InPosted>& list =
-      request->tag == OH_ANY_TAG ? any_tag_ : tags_.get(request->tag).posted;
+  TagRx* tag = request->tag == OH_ANY_TAG ? nullptr : &tag_of(request->tag);
+  List<Request, InPosted>& list = tag ? tag->posted : any_tag_;
+  if (tag && list.empty()) posting_.push_back(tag);
   Request* later = nullptr;
   for (Request* other = list.back(); other && request->order.before(other->order);
        other = list.previous(other)) {
@@ -62,7 +68,8 @@ bool Receiver::match_early(Request* request, bool must_fit) {
 Receiver::TagRx* Receiver::watch(uint64_t tag) {
   if (!pair_.ring || !any_tag_.empty() || !pair_.any_source->empty()) return nullptr;
   TagRx* entry = tags_.find(tag);
-  return entry && entry->posted.empty() && entry->early.empty() ? entry : nullptr;
+  bool ready = entry && entry->epochs == epochs_ && entry->posted.empty() && entry->early.empty();
+  return ready ? entry : nullptr;
 }
 
 bool Receiver::take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* received) {
@@ -134,7 +141,7 @@ Result<Request*> Receiver::match(TagRx& tag) {
 }
 
 void Receiver::on_claimed(Request* request) {
-  TagRx& tag = tags_.get(request->tag);
+  TagRx& tag = tag_of(request->tag);
   take_posted(tag, request);
   ++tag.arrived;
 }
@@ -158,6 +165,7 @@ Result<Request*> Receiver::match_in_place(TagRx& tag, uint32_t number) {
 // Off its list, once nothing is put into it any more.
 void Receiver::take_posted(TagRx& tag, Request* request) {
   tag.posted.erase(request);
+  if (tag.posted.empty()) posting_.erase(&tag);
   --posted_count_;
 }
 
@@ -191,6 +199,7 @@ void Receiver::continue_into(Incoming* incoming, Request* request) {
   incoming->request = request;
   request->phase = Phase::kStream;
   request->message_tag = incoming->tag;
+  request->theirs = incoming->op;
   request->expected = incoming->length;
 }
 
@@ -202,6 +211,8 @@ void Receiver::give_credit_back(uint64_t charge) {
 void Receiver::forget(Early* early) {
   tags_.get(early->tag).early.erase(early);
   if (is_user_tag(early->tag)) arrivals_.erase(early);
+  drop_name(announced_, early);
+  drop_name(offers_, early);
   --early_count_;
   early->large.reset();
   early_pool_.release(early);

@@ -30,6 +30,10 @@ namespace oh {
 
 // Tags above OH_TAG_MAX are the library's own; wildcards do not see them.
 inline constexpr bool is_user_tag(uint64_t tag) { return tag <= OH_TAG_MAX; }
+// Of them, those of MessageBatches::offer_tag().
+inline constexpr bool is_offer_tag(uint64_t tag) {
+  return !is_user_tag(tag) && tag - OH_TAG_MAX - 1 < uint64_t{1} << 62;
+}
 
 class Receiver final : public ClaimListener {
  public:
@@ -96,13 +100,14 @@ class Receiver final : public ClaimListener {
  private:
   struct InTag;
   struct InArrival;
+  struct InPosting;
   struct Incoming;
 
   // A message that came before its receive.
   struct Early : ListNode<InTag>, ListNode<InArrival> {
     uint64_t tag = 0;
     uint64_t length = 0;
-    uint64_t op = 0;
+    uint64_t op = 0;  // the sender's name for it; of a whole offer, for the receive of the batch
     bool ready_to_send = false;
     bool has_slot = false;
     bool not_yet = false;  // its sender is not ready
@@ -127,10 +132,11 @@ class Receiver final : public ClaimListener {
   };
 
  public:
-  struct TagRx {
+  struct TagRx : ListNode<InPosting> {
     uint64_t tag = 0;
     TagRx* next_in_bucket = nullptr;
-    uint32_t arrived = 0;  // messages of this epoch
+    uint64_t epochs = 0;   // of the sender, when `arrived` was counted last
+    uint32_t arrived = 0;  // messages of that epoch
     List<Request, InPosted> posted;
     List<Early, InTag> early;
     void reset() { arrived = 0; }
@@ -138,13 +144,34 @@ class Receiver final : public ClaimListener {
   };
 
  private:
+  // The state of a tag, in the current epoch.
+  TagRx& tag_of(uint64_t tag) {
+    TagRx& entry = tags_.get(tag);
+    enter_epoch(entry);
+    return entry;
+  }
+  void enter_epoch(TagRx& tag) const {
+    if (tag.epochs != epochs_) start_epoch(tag);
+  }
+  void start_epoch(TagRx& tag) const {
+    tag.epochs = epochs_;
+    tag.arrived = 0;
+  }
+
+  void tidy();
+
   // Matching.
   Result<Request*> match(TagRx& tag);
   void insert_posted(Request* request);
   void take_posted(TagRx& tag, Request* request);
   bool match_early(Request* request, bool must_fit = false);
   Early* first_early(uint64_t tag);
-  Early* find_announced(uint64_t op);
+  // Messages by the name that the other side refers to them with.
+  using Names = std::vector<Early*>;  // by index
+  static void name(Names& names, Early* early, uint64_t op);
+  static Early* find(const Names& names, uint64_t op);
+  static void drop_name(Names& names, const Early* early);
+  void name_offer(Early* early);
   bool deliver(Request* request, Early* early);
   Early* keep_early(TagRx& tag, const Frame& frame);
   void forget(Early* early);
@@ -191,15 +218,19 @@ class Receiver final : public ClaimListener {
   Crossings& crossings_;
   Landings landings_;
   TagTable<TagRx> tags_;
+  List<TagRx, InPosting> posting_;  // tags with receives
   List<Request, InPosted> any_tag_;
   List<Early, InArrival> arrivals_;  // with user tags only
   Pool<Early> early_pool_;
   Pool<Incoming> incoming_pool_;
   std::vector<Incoming*> incoming_;  // by index of the sender's name
+  Names announced_;
+  Names offers_;                     // of batches, where they are here as a whole
   std::vector<Incoming*> fetching_;  // those with a flight
   uint64_t serial_ = 0;
   uint64_t offered_ = 0;  // era of the any-source receives that early messages were offered to
   uint32_t epoch_ = 0;
+  uint64_t epochs_ = 0;       // how many there were
   size_t tidy_at_ = kTidyAt;  // tags at which idle ones are forgotten
   size_t posted_count_ = 0;
   size_t early_count_ = 0;

@@ -40,7 +40,7 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
     any_tag_.erase(request);
     --posted_count_;
   } else {
-    TagRx& tag = tags_.get(request->tag);
+    TagRx& tag = tag_of(request->tag);
     bool free = withdraw_from(tag, request);
     // Over UCX its message and all before it are in the inbox: whoever looks there finds it.
     if (!free && force && !pair_.ucx) {
@@ -56,11 +56,11 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
 
 // What comes for a receive; null: nothing yet.
 Receiver::Incoming* Receiver::incoming_of(const Request* request) const {
+  Incoming* named = find_incoming(request->theirs);
+  if (named && named->request == request) return named;
   // One that is being fetched may have lost its name to a later message.
-  for (const std::vector<Incoming*>* all : {&incoming_, &fetching_}) {
-    for (Incoming* incoming : *all) {
-      if (incoming && incoming->request == request) return incoming;
-    }
+  for (Incoming* incoming : fetching_) {
+    if (incoming->request == request) return incoming;
   }
   return nullptr;
 }
@@ -74,9 +74,9 @@ bool Receiver::stop(Request* run, const Status& why) {
 
 void Receiver::fail_all(const Status& status) {
   while (Request* request = any_tag_.pop_front()) pair_.finish(*request, status);
-  tags_.for_each([&](TagRx& tag) {
-    while (Request* request = tag.posted.pop_front()) pair_.finish(*request, status);
-  });
+  while (TagRx* tag = posting_.pop_front()) {
+    while (Request* request = tag->posted.pop_front()) pair_.finish(*request, status);
+  }
   for (Incoming* incoming : fetching_) {
     // A later message has its name.
     if (incoming_[static_cast<uint32_t>(incoming->op)] != incoming) incoming_.push_back(incoming);

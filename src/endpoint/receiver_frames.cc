@@ -26,7 +26,7 @@ Status Receiver::on_eager(const Frame& frame) {
                  static_cast<uint32_t>(frame.op));
   }
   charge_held_ += charge;
-  TagRx& tag = tags_.get(frame.tag);
+  TagRx& tag = tag_of(frame.tag);
   OH_ASSIGN_OR_RETURN(Request * request,
                       frame.placed ? match_in_place(tag, frame.number) : match(tag));
   ++tag.arrived;
@@ -58,7 +58,9 @@ Status Receiver::on_eager(const Frame& frame) {
     Incoming* incoming = begin_incoming(frame.op, frame.tag, frame.length, charge);
     incoming->received = frame.payload_size;
     incoming->early = early;
+    return {};
   }
+  name_offer(early);
   return {};
 }
 
@@ -177,6 +179,7 @@ void Receiver::advance(Incoming* incoming, uint64_t size) {
   if (incoming->request && !crossing) {
     finish_whole(incoming->request, incoming->tag, incoming->length);
   }
+  if (incoming->early) name_offer(incoming->early);
   // The credit of an early message is its receive's to give back.
   if (!incoming->early && incoming->charge) give_credit_back(incoming->charge);
   end_incoming(incoming);
@@ -190,7 +193,7 @@ Status Receiver::on_rts(const Frame& frame) {
     return error(OH_ERR_PROTOCOL, "%s is ready to send with slot %u and operation %u",
                  pair_.name.c_str(), frame.slot, static_cast<uint32_t>(frame.op));
   }
-  TagRx& tag = tags_.get(frame.tag);
+  TagRx& tag = tag_of(frame.tag);
   OH_ASSIGN_OR_RETURN(Request * request, match(tag));
   ++tag.arrived;
   Early rts;
@@ -202,6 +205,7 @@ Status Receiver::on_rts(const Frame& frame) {
   kept->has_slot = has_slot;
   kept->not_yet = (frame.flags & kNotYet) != 0;
   kept->offer = {frame.slot, frame.number, frame.address, frame.region, frame.length};
+  if (!request) name(announced_, kept, frame.op);
   if (request && !start_rts(request, rts)) repost(request);
   return {};
 }
@@ -219,14 +223,10 @@ void Receiver::repost(Request* request) {
 
 // The receive of a batch was given up before its offer was looked at.
 void Receiver::drop_offer(const Frame& frame) {
-  TagRx* tag = is_user_tag(frame.tag) ? nullptr : tags_.find(frame.tag);
-  for (Early* early = tag ? tag->early.front() : nullptr; early; early = tag->early.next(early)) {
-    if (early->ready_to_send || early->received < early->length) continue;
-    Reader reader({early->bytes(), early->length});
-    if (reader.u64() != frame.op) continue;
-    give_credit_back(eager_charge(early->length));
-    return forget(early);
-  }
+  Early* early = find(offers_, frame.op);
+  if (!early || early->tag != frame.tag) return;
+  give_credit_back(eager_charge(early->length));
+  forget(early);
 }
 
 void Receiver::on_abort(const Frame& frame) {
@@ -241,7 +241,7 @@ void Receiver::on_abort(const Frame& frame) {
     if (!incoming->aborted) abort(incoming);
     return;
   }
-  if (Early* early = find_announced(frame.op)) forget(early);
+  if (Early* early = find(announced_, frame.op)) forget(early);
 }
 
 // Its sender has taken it back.
@@ -258,15 +258,31 @@ void Receiver::abort(Incoming* incoming) {
   }
 }
 
-// A message that waits for its receive.
-Receiver::Early* Receiver::find_announced(uint64_t op) {
-  Early* found = nullptr;
-  tags_.for_each([&](TagRx& tag) {
-    for (Early* early = tag.early.front(); early && !found; early = tag.early.next(early)) {
-      if (early->op == op && early->ready_to_send) found = early;
-    }
-  });
-  return found;
+// Of two with one name, which no honest sender has, the later one is found.
+void Receiver::name(Names& names, Early* early, uint64_t op) {
+  const auto index = static_cast<uint32_t>(op);
+  if (index >= kMaxOps) return;
+  if (index >= names.size()) names.resize(index + 1, nullptr);
+  early->op = op;
+  names[index] = early;
+}
+
+Receiver::Early* Receiver::find(const Names& names, uint64_t op) {
+  const auto index = static_cast<uint32_t>(op);
+  Early* early = index < names.size() ? names[index] : nullptr;
+  return early && early->op == op ? early : nullptr;
+}
+
+void Receiver::drop_name(Names& names, const Early* early) {
+  const auto index = static_cast<uint32_t>(early->op);
+  if (index < names.size() && names[index] == early) names[index] = nullptr;
+}
+
+// An offer of a batch begins with the name of the receive.
+void Receiver::name_offer(Early* early) {
+  if (!is_offer_tag(early->tag) || early->length < sizeof(uint64_t)) return;
+  Reader reader({early->bytes(), early->length});
+  name(offers_, early, reader.u64());
 }
 
 void Receiver::on_ready(const Frame& frame) {
@@ -274,7 +290,7 @@ void Receiver::on_ready(const Frame& frame) {
   if (incoming && incoming->request && incoming->request->crossing) {
     incoming->request->crossing->awaited = false;
     crossings_.look_at(*incoming->request->crossing);
-  } else if (Early* early = incoming ? nullptr : find_announced(frame.op)) {
+  } else if (Early* early = incoming ? nullptr : find(announced_, frame.op)) {
     early->not_yet = false;
   }
 }
@@ -299,26 +315,26 @@ void Receiver::discard(uint64_t tag) {
   }
 }
 
-// The sender counts from zero again: so do we, and advertise anew.
+// The sender counts from zero again: so do we, and advertise anew. Tags without receives follow
+// when they are used next.
 Status Receiver::on_epoch(const Frame& frame) {
   epoch_ = frame.aux;
-  bool in_place = false;
-  tags_.for_each([&](TagRx& tag) {
-    while (tag.posted.front() && !withdraw_from(tag, tag.posted.front())) {
+  ++epochs_;
+  for (TagRx* tag = posting_.front(); tag;) {
+    TagRx* next = posting_.next(tag);
+    while (tag->posted.front() && !withdraw_from(*tag, tag->posted.front())) {
       // Claimed before the epoch ended: that one has left the list. Over UCX what was put in place
       // before the epoch was handled before it, too.
-      if (pair_.ucx) {
-        in_place = true;
-        return;
-      }
+      if (!pair_.ucx) continue;
+      return error(OH_ERR_PROTOCOL, "%s began epoch %u and sent a message of the one before",
+                   pair_.name.c_str(), frame.aux);
     }
-    tag.arrived = 0;
-    renumber(tag);
-  });
-  tags_.drop_idle();
-  if (!in_place) return {};
-  return error(OH_ERR_PROTOCOL, "%s began epoch %u and sent a message of the one before",
-               pair_.name.c_str(), frame.aux);
+    start_epoch(*tag);
+    renumber(*tag);
+    tag = next;
+  }
+  tidy();
+  return {};
 }
 
 // ---- Messages in parts ------------------------------------------------------------------------

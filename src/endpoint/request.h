@@ -90,6 +90,7 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   uint64_t granted = 0;   // bytes of it that the other side has room for
   uint64_t border = 0;    // no part crosses a multiple of this; 0: any may
   uint64_t expected = 0;  // bytes of the message, once known
+  uint64_t theirs = 0;    // the sender's name for a message that comes in parts
   Transfer* transfer = nullptr;
   std::shared_ptr<Crossing> crossing;  // its way from or to a device
   std::shared_ptr<Flight> flight;      // its buffer is in the channel's hands

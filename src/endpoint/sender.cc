@@ -2,6 +2,7 @@
 #include "endpoint/sender.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace oh {
 
@@ -88,8 +89,9 @@ void Sender::finish_sent(Request* request, oh_path path) {
 
 // Puts the request on the wire; false when there is no room now.
 bool Sender::transmit(Request* request) {
-  if (tags_.size() >= kMaxTags && !tags_.find(request->tag)) {
-    new_epoch();
+  if (tags_.size() >= kMaxTags && !tags_.find(request->tag)) new_epoch();
+  if (epoch_unsaid_) {
+    say_epoch();
     if (!pair_.outbox.empty()) return false;  // nothing may pass the epoch's frame
   }
   TagTx& tag = tags_.get(request->tag);
@@ -202,9 +204,14 @@ bool Sender::use_advert(Request* request, TagTx& tag) {
 }
 
 void Sender::new_epoch() {
+  if (std::exchange(epoch_unsaid_, true)) return;
   ++epoch_;
   tags_.for_each([](TagTx& tag) { tag.reset(); });
   tags_.drop_idle();
+}
+
+void Sender::say_epoch() {
+  epoch_unsaid_ = false;
   Frame frame;
   frame.type = FrameType::kEpoch;
   frame.aux = epoch_;
@@ -329,7 +336,7 @@ Status Sender::on_advert(const Frame& frame) {
   if (frame.slot >= kSlots || !pair_.segment) {
     return error(OH_ERR_PROTOCOL, "%s advertised slot %u", pair_.name.c_str(), frame.slot);
   }
-  if (frame.aux != epoch_) return {};
+  if (frame.aux != epoch_ || epoch_unsaid_) return {};
   // What was advertised with this slot before is over: a receive that was withdrawn.
   if (TagTx* former = tags_.find(advertised_[frame.slot])) {
     std::erase_if(former->adverts,

@@ -9,8 +9,9 @@
 //                       └──▶ CTS: DATA ──▶ STREAM ──────────────────────────────▶ ENDED
 //
 // Messages are numbered per tag when they go out; an advert is used for its number only. After a
-// send that was offered is withdrawn, the numbers of both sides would differ: a new epoch starts,
-// and adverts of the former one are void.
+// send that was offered is withdrawn, the numbers of both sides would differ: adverts are void, and
+// a new epoch starts with the next message that goes out, one for all that were withdrawn until
+// then.
 //
 // Threading: guarded by the pair's lock.
 #pragma once
@@ -103,6 +104,7 @@ class Sender {
   void withdraw(const Request& request, const Status& why);
   void end_lent(Request* request);
   void new_epoch();
+  void say_epoch();
   bool has_credit(uint64_t charge);
 
   static constexpr size_t kMaxTags = 8192;
@@ -117,6 +119,7 @@ class Sender {
   uint64_t charge_used_ = 0;
   uint64_t charge_returned_ = 0;  // as last looked up
   uint32_t epoch_ = 0;
+  bool epoch_unsaid_ = false;  // the other side has not been told of it, and no number is in use
   std::array<uint64_t, kSlots> advertised_{};  // tag that each slot was last advertised with
 };
 

@@ -3,6 +3,7 @@
 // A peer that lies loses its link and nothing more. Each test is one lie; the fuzzer of the same
 // name tries many at once. The sanitizers see what an assertion cannot.
 #include "fuzz/victim.h"
+#include "sanitizers.h"
 #include "unit/support.h"
 
 namespace {
@@ -152,6 +153,103 @@ TEST_F(LyingPeerTest, ItsOwnDeathIsNoticed) {
   victim_.segment()->advance(SideState::kFailed);
   victim_.progress();
   EXPECT_TRUE(fails_with(victim_.peer().usable(), OH_ERR_PEER_LOST));
+}
+
+// ---- Many names -------------------------------------------------------------------------------
+// What is looked up is found by its key: were all of it walked along for each frame, the watchdog
+// would end these tests.
+
+class ManyNames : public LyingPeerTest {
+ protected:
+  static constexpr uint64_t kMany = kSanitized ? 100'000 : 400'000;
+
+  void flood(FrameType type, uint64_t tag, uint64_t op, uint8_t flags = 0, uint32_t aux = 0) {
+    Frame frame;
+    frame.type = type;
+    frame.tag = tag;
+    frame.length = 100;
+    frame.op = op;
+    frame.flags = flags;
+    frame.aux = aux;
+    while (!ring_.push(frame)) work();
+  }
+  // Also reads what the victim says.
+  void work() {
+    victim_.progress();
+    Frame frame;
+    while (ring_.ready() && ring_.peek(&frame).ok()) ring_.pop();
+  }
+  void announce(uint64_t first_tag, uint64_t tags) {
+    for (uint64_t i = 0; i < kMany; ++i) flood(FrameType::kRts, first_tag + i % tags, kName + i);
+  }
+  // How many messages wait for their receives, when all has been heard.
+  size_t early() {
+    while (victim_.peer().pair().has_frames()) work();
+    const std::string text = victim_.peer().describe(nullptr);
+    return std::stoul(text.substr(text.find("posted, ") + 8));
+  }
+};
+
+TEST_F(ManyNames, AnnouncementsThatAreTakenBack) {
+  for (uint64_t tags : {uint64_t{1}, kMany}) {
+    announce(1, tags);
+    EXPECT_EQ(early(), kMany);
+    for (uint64_t i = kMany; i-- > 0;) flood(FrameType::kReady, 0, kName + i);
+    for (uint64_t i = kMany; i-- > 0;) flood(FrameType::kAbort, 0, kName + i);
+    EXPECT_EQ(early(), 0u);
+  }
+  EXPECT_TRUE(is_ok(victim_.peer().usable()));
+}
+
+// Those of the library's own tags stand in front of offers.
+TEST_F(ManyNames, OffersThatAreTakenBack) {
+  announce(MessageBatches::offer_tag(3), 1);
+  const uint64_t name = kName + kMany;
+  const Bytes offer(reinterpret_cast<const uint8_t*>(&name),
+                    reinterpret_cast<const uint8_t*>(&name + 1));
+  Frame frame;
+  frame.type = FrameType::kEager;
+  frame.tag = MessageBatches::offer_tag(3);
+  frame.length = frame.payload_size = offer.size();
+  frame.payload = offer.data();
+  while (!ring_.push(frame)) work();
+  for (uint64_t i = 0; i < kMany; ++i) {
+    flood(FrameType::kAbort, MessageBatches::offer_tag(3), kName + i, kOffer);
+  }
+  // Nor is it found with another tag.
+  flood(FrameType::kAbort, MessageBatches::offer_tag(4), name, kOffer);
+  EXPECT_EQ(early(), kMany + 1);
+  flood(FrameType::kAbort, MessageBatches::offer_tag(3), name, kOffer);
+  EXPECT_EQ(early(), kMany);
+}
+
+TEST_F(ManyNames, EpochsOfManyTags) {
+  announce(1, kMany);
+  for (uint32_t epoch = 1; epoch <= kMany; ++epoch) flood(FrameType::kEpoch, 0, 0, 0, epoch);
+  EXPECT_EQ(early(), kMany);
+  EXPECT_TRUE(is_ok(victim_.peer().usable()));
+}
+
+// The name of the message has the highest index there may be.
+TEST_F(ManyNames, ReceivesThatAreGivenUp) {
+  constexpr uint64_t kLast = (1 << 20) - 1;
+  for (uint64_t i = 0; i < kMany; ++i) {
+    const uint64_t name = (i + 1) << 32 | kLast;
+    victim_.post_recv(2, 100, false);
+    say(FrameType::kEager, 2, 100, name, 50);
+    victim_.cancel_oldest(/*give_up=*/true);
+    Bytes rest(50);
+    Frame frame;
+    frame.type = FrameType::kData;
+    frame.op = name;
+    frame.address = 50;
+    frame.payload = rest.data();
+    frame.payload_size = rest.size();
+    while (!ring_.push(frame)) work();
+    work();
+    ASSERT_EQ(victim_.pending(), 0u);
+  }
+  EXPECT_TRUE(is_ok(victim_.peer().usable()));
 }
 
 // ---- Batches as messages ----------------------------------------------------------------------

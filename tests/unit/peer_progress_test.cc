@@ -52,6 +52,34 @@ TEST_F(PeerProgress, PutsLeaveRoomForAnswers) {
   EXPECT_LT(put, kSize / 2);
 }
 
+// However many announced sends are taken back, the numbers start again once: with the next message,
+// and ahead of it.
+TEST_F(PeerProgress, SendsThatAreTakenBackBeginOneEpoch) {
+  constexpr uint64_t kSends = 100;
+  for (uint64_t tag = 0; tag < kSends; ++tag) victim_.post_send(tag, 70000);
+  for (uint64_t i = 0; i < kSends; ++i) EXPECT_EQ(hear().type, FrameType::kRts);
+  for (uint64_t i = 0; i < kSends; ++i) {
+    victim_.cancel_oldest(/*give_up=*/false);
+    EXPECT_EQ(hear().type, FrameType::kAbort);
+  }
+  EXPECT_FALSE(ring_.ready());
+  EXPECT_EQ(victim_.pending(), 1u);  // the last one has ended, and is forgotten with the next
+  for (uint32_t epoch : {1, 2}) {
+    victim_.post_send(1, 70000);
+    const Frame said = hear();
+    EXPECT_EQ(said.type, FrameType::kEpoch);
+    EXPECT_EQ(said.aux, epoch);
+    EXPECT_EQ(hear().type, FrameType::kRts);
+    victim_.post_send(2, 70000);
+    EXPECT_EQ(hear().type, FrameType::kRts);
+    for (int i = 0; i < 2; ++i) {
+      victim_.cancel_oldest(/*give_up=*/false);
+      EXPECT_EQ(hear().type, FrameType::kAbort);
+    }
+  }
+  EXPECT_FALSE(ring_.ready());
+}
+
 // It is on its way when the next call of progress is over, though whoever made the first had what
 // he waited for.
 TEST_F(PeerProgress, WhatCameBeforeTheAwaitedFrameIsNotForgotten) {
