@@ -28,7 +28,11 @@ oh_status run(oh_peer* peer, StreamCall call, const oh_stream_options* options) 
   return report(call_stream(peer->endpoint, peer->peer, call, deadline));
 }
 
-cuda::Stream as_stream(void* stream) { return static_cast<cuda::Stream>(stream); }
+// A group compares handles, which within a thread are streams, but that the legacy one has two.
+cuda::Stream as_stream(void* stream) {
+  const auto handle = static_cast<cuda::Stream>(stream);
+  return reinterpret_cast<uint64_t>(handle) == cuda::kStreamLegacy ? nullptr : handle;
+}
 
 }  // namespace
 

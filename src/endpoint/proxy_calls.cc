@@ -63,8 +63,8 @@ Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream,
     if (!capturing && of_lane(op)) halves.push_back(&proxy.memory()->turn(op.index));
     proxy.use(op.index);
   }
-  const HeldTurns turns(std::move(halves));
-  OH_RETURN_IF_ERROR(turns.follow(gpu, stream));
+  const HeldTurns turns(std::move(halves), gpu, stream);
+  OH_RETURN_IF_ERROR(turns.follow());
   const uint32_t blocks = lay_out(args.get());
   cuda::Function kernel = calls.front().peer->stream().proxy().memory()->kernel();
   OH_RETURN_IF_ERROR(
@@ -77,7 +77,7 @@ Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream,
       OH_RETURN_IF_ERROR(link.proxy().memory()->remember(stream));
     }
   }
-  OH_RETURN_IF_ERROR(turns.launched(gpu, stream));
+  OH_RETURN_IF_ERROR(turns.launched());
   // Its progress thread may be asleep.
   full_fence();
   for (const ProxyCall& call : calls) call.endpoint->doorbell().ring();

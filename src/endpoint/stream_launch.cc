@@ -106,20 +106,20 @@ Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, cons
 }
 
 // Of all halves that a launch takes.
-HeldTurns turns_of(const std::vector<PendingOp>& run) {
+HeldTurns turns_of(const std::vector<PendingOp>& run, cuda::Gpu& gpu) {
   std::vector<LaunchTurn*> turns;
   for (const PendingOp& one : run) {
     if (one.capturing || !of_lane(one.op)) continue;
     turns.push_back(&one.peer->stream().lanes().turn(one.op.lane.lane, side_of(one.op)));
   }
-  return HeldTurns(std::move(turns));
+  return HeldTurns(std::move(turns), gpu, run.front().stream);
 }
 
 Status launch_by_kernels(std::vector<PendingOp>& run) {
   PendingOp& front = run.front();
   cuda::Gpu& gpu = *front.endpoint->gpu();
-  const HeldTurns turns = turns_of(run);
-  OH_RETURN_IF_ERROR(turns.follow(gpu, front.stream));
+  const HeldTurns turns = turns_of(run, gpu);
+  OH_RETURN_IF_ERROR(turns.follow());
   const Layout layout = lay_out(run, gpu);
   const StreamKernels& with = front.peer->stream().lanes().kernels();
   Status status = run.size() == 1 ? launch_one(run, with.one, layout)
@@ -131,7 +131,7 @@ Status launch_by_kernels(std::vector<PendingOp>& run) {
     StreamLink& stream = one.peer->stream();
     one.capturing ? stream.lanes().keep() : stream.counts().count(one.op);
   }
-  return turns.launched(gpu, front.stream);
+  return turns.launched();
 }
 
 }  // namespace

@@ -261,6 +261,11 @@ void synchronize_stream(void* stream) {
   CALL(stream_synchronize, static_cast<cuda::Stream>(stream));
 }
 
+void destroy_stream_under_way(void* stream) {
+  Current current;
+  CALL(stream_destroy, static_cast<cuda::Stream>(stream));
+}
+
 void destroy_stream(void* stream) {
   synchronize_stream(stream);
   Current current;

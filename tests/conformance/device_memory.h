@@ -58,6 +58,7 @@ void destroy_graph(void* graph);
 void* make_stream();
 void synchronize_stream(void* stream);
 void destroy_stream(void* stream);
+void destroy_stream_under_way(void* stream);  // without waiting for its work
 void copy_on(void* stream, void* to, const void* from, size_t size);
 void* make_event();
 void record_event(void* event, void* stream);

@@ -43,15 +43,13 @@ Code Call::begin(Symbol symbol, unsigned needs) {
 }
 
 Code Call::find(Stream handle, std::shared_ptr<StreamState>* out) {
-  if (is_default(handle)) {
+  if (is_legacy(handle) || is_per_thread(handle)) {
     if (context_ == nullptr) return kInvalidContext;
-    const Code code = disturb_by_default_stream(world(), *context_);
-    if (code != kSuccess) return code;
-    if (context_->default_stream == nullptr) {
-      context_->default_stream = std::make_shared<StreamState>();
-      context_->default_stream->context = context_;
+    if (is_legacy(handle)) {
+      const Code code = disturb_by_default_stream(world(), *context_);
+      if (code != kSuccess) return code;
     }
-    *out = context_->default_stream;
+    *out = default_stream(world(), context_, is_per_thread(handle));
     return kSuccess;
   }
   const auto found = world().streams.find(handle);

@@ -29,11 +29,13 @@ struct ThreadState {
   ContextStack stack;
   int capture_mode;  // as exchanged; global first
   bool in_callback;  // a host function runs: no call is allowed
+  uint64_t number;   // never another thread's; 0: not given yet
 };
 ThreadState& thread_state();
 
 // CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2.
-inline bool is_default(Stream handle) { return reinterpret_cast<uint64_t>(handle) <= 2; }
+inline bool is_legacy(Stream handle) { return reinterpret_cast<uint64_t>(handle) <= 1; }
+inline bool is_per_thread(Stream handle) { return reinterpret_cast<uint64_t>(handle) == 2; }
 
 class Call {
  public:
@@ -48,7 +50,7 @@ class Call {
   const std::shared_ptr<ContextState>& context() const { return context_; }
   std::unique_lock<std::mutex>& lock() { return lock_; }
 
-  // The stream of a handle; null: the current context's default stream.
+  // The stream of a handle; of default streams that of the current context, and thread.
   Code find(Stream handle, std::shared_ptr<StreamState>* out);
   Code find(Event handle, std::shared_ptr<EventState>* out) const;
   Code find(MemoryPool handle, std::shared_ptr<Pool>* out) const;

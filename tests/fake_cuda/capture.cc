@@ -34,7 +34,7 @@ bool is_in_the_way(const StreamState& stream, const ContextState& context) {
 Code ask(Call& call, Stream handle, int* status, uint64_t* id) {
   *status = kCaptureNone;
   const auto& streams = call.world().streams;
-  if (is_default(handle)) {
+  if (is_legacy(handle)) {
     const bool is_usable = std::none_of(streams.begin(), streams.end(), [&](const auto& one) {
       return is_in_the_way(*one.second, *call.context());
     });

@@ -25,15 +25,14 @@ void destroy(Call& call, std::shared_ptr<ContextState> context) {
   for (auto at = world.streams.begin(); at != world.streams.end();) {
     if (at->second->context == context) {
       close_stream(*at->second);
+      world.free_streams.push_back(at->first);
       at = world.streams.erase(at);
     } else {
       ++at;
     }
   }
-  if (context->default_stream != nullptr) {
-    close_stream(*context->default_stream);
-    context->default_stream.reset();  // they own each other
-  }
+  for (const auto& [thread, stream] : context->default_streams) close_stream(*stream);
+  context->default_streams.clear();  // they own each other
   std::erase_if(world.events, [&](const auto& one) { return one.second->context == context; });
   std::vector<DevicePtr> gone;
   for (const auto& [base, range] : world.ranges) {
@@ -128,7 +127,7 @@ Code cuCtxSynchronize() {
   const Code code = call.wait_for_kernels(context);  // also those of destroyed streams
   if (code != kSuccess) return code;
   std::vector<std::shared_ptr<StreamState>> all;
-  if (context->default_stream != nullptr) all.push_back(context->default_stream);
+  for (const auto& [thread, stream] : context->default_streams) all.push_back(stream);
   for (const auto& [handle, stream] : call.world().streams) {
     if (stream->context == context) all.push_back(stream);
   }

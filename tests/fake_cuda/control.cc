@@ -16,19 +16,15 @@ using namespace oh::cuda;
 using namespace oh::cuda::fake;
 
 StreamState* find_stream(World& world, void* handle) {
-  if (handle != nullptr) {
-    const auto found = world.streams.find(static_cast<Stream>(handle));
+  const auto stream = static_cast<Stream>(handle);
+  if (!is_legacy(stream) && !is_per_thread(stream)) {
+    const auto found = world.streams.find(stream);
     return found == world.streams.end() ? nullptr : found->second.get();
   }
   const ContextStack& stack = thread_state().stack;
   if (stack.size == 0) return nullptr;
   const auto context = world.context(stack.contexts[stack.size - 1]);
-  if (context == nullptr) return nullptr;
-  if (context->default_stream == nullptr) {
-    context->default_stream = std::make_shared<StreamState>();
-    context->default_stream->context = context;
-  }
-  return context->default_stream.get();
+  return context == nullptr ? nullptr : default_stream(world, context, is_per_thread(stream)).get();
 }
 
 int set_held(void* handle, bool held) {

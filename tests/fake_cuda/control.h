@@ -34,9 +34,10 @@
 //
 // Where it is stricter than a GPU, on purpose: cuMemFree does not wait for copies, so a copy that
 // is still queued fails; a stream write accepts only device addresses, and those of registered host
-// memory differ from the host's; a handle is never used twice; what needs a context needs a current
-// one even if a stream or an event would tell it; VMM and pool memory needs access rights also for
-// copies; only its first launch loads a function, where drivers may do so in cuModuleGetFunction.
+// memory differ from the host's; no handle but a stream's is used twice, and that one at once; what
+// needs a context needs a current one even if a stream or an event would tell it; VMM and pool
+// memory needs access rights also for copies; only its first launch loads a function, where drivers
+// may do so in cuModuleGetFunction; a per-thread default stream cannot be captured.
 //
 // Threading: any thread.
 #ifndef ONEHOP_TESTS_FAKE_CUDA_CONTROL_H_
@@ -83,8 +84,8 @@ int fake_cuda_peek(uint64_t address, void* bytes, size_t size);
 int fake_cuda_poke(uint64_t address, const void* bytes, size_t size);
 
 // A held stream starts no further operation, launches of graphs included; what is queued waits.
-// stream: a CUstream; null: the default stream of the current context. 0: done; -1: no such stream.
-// Destroying a stream releases it.
+// stream: a CUstream; of default streams that of the current context, and thread. 0: done; -1: no
+// such stream. Destroying a stream releases it.
 int fake_cuda_hold(void* stream);
 int fake_cuda_release(void* stream);
 // All streams of the process, also those still to be created; independent of the above.

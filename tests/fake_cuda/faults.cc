@@ -15,9 +15,10 @@ constexpr size_t kPlaces = static_cast<size_t>(Symbol::kCount);
 const Entry kEntries[kPlaces] = {
 #define FAKE_CUDA_ENTRY(name, symbol, parameters) \
   {#symbol, reinterpret_cast<void (*)()>(&oh::cuda::symbol)},
-    OH_CUDA_FUNCTIONS(FAKE_CUDA_ENTRY) OH_CUDA_TEST_FUNCTIONS(FAKE_CUDA_ENTRY)
+    OH_CUDA_FUNCTIONS(FAKE_CUDA_ENTRY) OH_CUDA_NEWER_FUNCTIONS(FAKE_CUDA_ENTRY)
+        OH_CUDA_TEST_FUNCTIONS(FAKE_CUDA_ENTRY)
 #undef FAKE_CUDA_ENTRY
-        {"copy", nullptr},
+            {"copy", nullptr},
     {"operation", nullptr},
 };
 }  // namespace

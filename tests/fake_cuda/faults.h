@@ -18,6 +18,7 @@ extern "C" {
 #define FAKE_CUDA_DECLARE(name, symbol, parameters) \
   __attribute__((visibility("default"))) Code symbol parameters;
 OH_CUDA_FUNCTIONS(FAKE_CUDA_DECLARE)
+OH_CUDA_NEWER_FUNCTIONS(FAKE_CUDA_DECLARE)
 OH_CUDA_TEST_FUNCTIONS(FAKE_CUDA_DECLARE)
 #undef FAKE_CUDA_DECLARE
 }
@@ -27,10 +28,11 @@ namespace oh::cuda::fake {
 
 enum class Symbol : int {
 #define FAKE_CUDA_MEMBER(name, symbol, parameters) symbol,
-  OH_CUDA_FUNCTIONS(FAKE_CUDA_MEMBER) OH_CUDA_TEST_FUNCTIONS(FAKE_CUDA_MEMBER)
+  OH_CUDA_FUNCTIONS(FAKE_CUDA_MEMBER) OH_CUDA_NEWER_FUNCTIONS(FAKE_CUDA_MEMBER)
+      OH_CUDA_TEST_FUNCTIONS(FAKE_CUDA_MEMBER)
 #undef FAKE_CUDA_MEMBER
-      kCopy,   // an executed copy
-  kOperation,  // an executed operation of any sort
+          kCopy,  // an executed copy
+  kOperation,     // an executed operation of any sort
   kCount,
 };
 

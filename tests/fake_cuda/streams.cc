@@ -102,6 +102,20 @@ void close_stream(StreamState& stream) {
   World::instance().changed.notify_all();
 }
 
+std::shared_ptr<StreamState> default_stream(World& world,
+                                            const std::shared_ptr<ContextState>& context,
+                                            bool per_thread) {
+  ThreadState& thread = thread_state();
+  if (per_thread && thread.number == 0) thread.number = world.next_thread++;
+  std::shared_ptr<StreamState>& stream = context->default_streams[per_thread ? thread.number : 0];
+  if (stream == nullptr) {
+    stream = std::make_shared<StreamState>();
+    stream->id = world.next_stream_id++;
+    stream->context = context;
+  }
+  return stream;
+}
+
 }  // namespace oh::cuda::fake
 
 namespace oh::cuda {
@@ -112,7 +126,11 @@ Code cuStreamCreate(Stream* out, unsigned flags) {
   if (!call.ok()) return call.code();
   if (flags > kStreamNonBlocking) return kInvalidValue;
   auto stream = std::make_shared<StreamState>();
-  stream->handle = call.world().new_handle<Stream>();
+  std::vector<Stream>& free = call.world().free_streams;
+  if (free.empty()) free.push_back(call.world().new_handle<Stream>());
+  stream->handle = free.back();
+  free.pop_back();
+  stream->id = call.world().next_stream_id++;
   stream->context = call.context();
   stream->flags = flags;
   *out = stream->handle;
@@ -127,6 +145,21 @@ Code cuStreamDestroy_v2(Stream handle) {
   if (found == call.world().streams.end()) return kInvalidHandle;
   close_stream(*found->second);
   call.world().streams.erase(found);
+  call.world().free_streams.push_back(handle);
+  return kSuccess;
+}
+
+Code cuStreamGetId(Stream handle, uint64_t* id) {
+  Call call(Symbol::cuStreamGetId, kContext);
+  if (!call.ok()) return call.code();
+  if (id == nullptr) return kInvalidValue;
+  std::shared_ptr<StreamState> stream;
+  if (is_legacy(handle)) {  // uses nothing of it
+    stream = default_stream(call.world(), call.context(), false);
+  } else if (const Code code = call.find(handle, &stream); code != kSuccess) {
+    return code;
+  }
+  *id = stream->id;
   return kSuccess;
 }
 

@@ -24,6 +24,7 @@ struct Operation {
 
 struct StreamState {
   Stream handle = nullptr;  // null: a default stream
+  uint64_t id = 0;
   std::shared_ptr<ContextState> context;
   unsigned flags = 0;
   std::deque<Operation> queue;
@@ -44,5 +45,9 @@ void perform(std::unique_lock<std::mutex>& lock, ContextState& context, const Op
 void wait_for(std::unique_lock<std::mutex>& lock, const StreamState& stream, uint64_t ticket);
 // What is queued still runs.
 void close_stream(StreamState& stream);
+// The legacy default stream of the context, or that of the calling thread.
+std::shared_ptr<StreamState> default_stream(World& world,
+                                            const std::shared_ptr<ContextState>& context,
+                                            bool per_thread);
 
 }  // namespace oh::cuda::fake

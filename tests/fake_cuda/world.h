@@ -42,9 +42,9 @@ struct ContextState {
   Device ordinal = 0;
   int physical = 0;
   unsigned retained = 0;
-  Code sticky = kSuccess;  // every later call returns it
-  std::set<Device> peers;  // whose memory it may write
-  std::shared_ptr<StreamState> default_stream;
+  Code sticky = kSuccess;                                            // every later call returns it
+  std::set<Device> peers;                                            // whose memory it may write
+  std::map<uint64_t, std::shared_ptr<StreamState>> default_streams;  // by thread; 0: the legacy one
   size_t running = 0;               // kernels: on the device, not queued
   uint64_t idle = 0;                // times that the last of them left
   std::atomic<bool> killed{false};  // for its kernels, without the lock; relaxed: carries no data
@@ -130,14 +130,17 @@ struct World {
   std::condition_variable changed;
   bool initialised = false;
   bool hold_all = false;
-  uint64_t next_handle = 0x10000;  // never used twice
+  uint64_t next_handle = 0x10000;  // never used twice, but for streams
   uint64_t next_buffer_id = 1;
   uint64_t next_capture_id = 1;
+  uint64_t next_stream_id = 1;  // never used twice
+  uint64_t next_thread = 1;
   unsigned delay_us = 0;
 
   std::vector<std::shared_ptr<ContextState>> contexts;  // by ordinal; null: not retained
   std::vector<std::shared_ptr<Pool>> default_pools;     // by ordinal
   std::map<Stream, std::shared_ptr<StreamState>> streams;
+  std::vector<Stream> free_streams;  // handles of those that were destroyed, the next one last
   std::map<Event, std::shared_ptr<EventState>> events;
   std::map<MemoryPool, std::shared_ptr<Pool>> pools;
   std::map<Graph, std::shared_ptr<const GraphState>> graphs;

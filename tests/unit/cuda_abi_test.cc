@@ -176,6 +176,7 @@ constexpr bool kSameCall<R (*)(A...), S (*)(B...)> = [] {
 namespace oh::cuda {
 #define OH_UNIT_MEMBER(name, symbol, parameters) using name##_call = Code(*) parameters;
 OH_CUDA_FUNCTIONS(OH_UNIT_MEMBER)
+OH_CUDA_NEWER_FUNCTIONS(OH_UNIT_MEMBER)
 OH_CUDA_TEST_FUNCTIONS(OH_UNIT_MEMBER)
 #undef OH_UNIT_MEMBER
 }  // namespace oh::cuda
@@ -209,6 +210,7 @@ SAME_CALL(stream_synchronize, cuStreamSynchronize);
 SAME_CALL(stream_wait_event, cuStreamWaitEvent);
 SAME_CALL(stream_write64, cuStreamWriteValue64_v2);
 SAME_CALL(stream_is_capturing, cuStreamIsCapturing);
+SAME_CALL(stream_id, cuStreamGetId);
 SAME_CALL(event_create, cuEventCreate);
 SAME_CALL(event_destroy, cuEventDestroy_v2);
 SAME_CALL(event_record, cuEventRecord);

@@ -108,6 +108,7 @@ enum LaunchAttributeId : int {
 inline constexpr int kMemSyncDomainDefault = 0;
 inline constexpr int kMemSyncDomainRemote = 1;
 
+inline constexpr uint64_t kStreamLegacy = 1;  // a handle: the same stream as null
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
@@ -175,8 +176,9 @@ struct LaunchConfig {
   unsigned attribute_count;
 };
 
-// X(name, exported symbol, parameters). The first list is what the library uses; the second is for
-// programs that allocate memory of every kind: tests, benchmarks, the doctor.
+// X(name, exported symbol, parameters). The first list is what the library needs; the second what
+// it uses where the driver is new enough (null in an older one); the third is for programs that
+// allocate memory of every kind: tests, benchmarks, the doctor.
 #define OH_CUDA_FUNCTIONS(X)                                                                     \
   X(init, cuInit, (unsigned))                                                                    \
   X(driver_version, cuDriverGetVersion, (int*))                                                  \
@@ -247,6 +249,8 @@ struct LaunchConfig {
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,     \
      void**, void**))                                                                            \
   X(launch_kernel_ex, cuLaunchKernelEx, (const LaunchConfig*, Function, void**, void**))
+
+#define OH_CUDA_NEWER_FUNCTIONS(X) X(stream_id, cuStreamGetId, (Stream, uint64_t*)) /* 12.0 */
 
 #define OH_CUDA_TEST_FUNCTIONS(X)                                                             \
   X(context_synchronize, cuCtxSynchronize, ())                                                \

@@ -104,11 +104,15 @@ std::string version_text(int version) {
 // Name of the first entry point that is missing, or nullptr.
 const char* fill(Driver& driver) {
   const char* missing = nullptr;
-#define OH_CUDA_RESOLVE(name, symbol, parameters)              \
-  driver.name = reinterpret_cast<Code(*) parameters>(          \
-      reinterpret_cast<void*>(dlsym(driver.handle, #symbol))); \
+#define OH_CUDA_RESOLVE(name, symbol, parameters)     \
+  driver.name = reinterpret_cast<Code(*) parameters>( \
+      reinterpret_cast<void*>(dlsym(driver.handle, #symbol)));
+#define OH_CUDA_NEED(name, symbol, parameters) \
+  OH_CUDA_RESOLVE(name, symbol, parameters)    \
   if (!driver.name && !missing) missing = #symbol;
-  OH_CUDA_FUNCTIONS(OH_CUDA_RESOLVE)
+  OH_CUDA_FUNCTIONS(OH_CUDA_NEED)
+  OH_CUDA_NEWER_FUNCTIONS(OH_CUDA_RESOLVE)
+#undef OH_CUDA_NEED
 #undef OH_CUDA_RESOLVE
   return missing;
 }

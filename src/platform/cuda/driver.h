@@ -17,6 +17,7 @@ namespace oh::cuda {
 struct Driver {
 #define OH_CUDA_MEMBER(name, symbol, parameters) Code(*name) parameters = nullptr;
   OH_CUDA_FUNCTIONS(OH_CUDA_MEMBER)
+  OH_CUDA_NEWER_FUNCTIONS(OH_CUDA_MEMBER)
 #undef OH_CUDA_MEMBER
   std::string library;      // as it was opened
   int version = 0;          // 13000: it speaks CUDA 13.0
@@ -43,6 +44,7 @@ bool is_sticky(Code code);
 namespace symbol {
 #define OH_CUDA_SYMBOL(name, symbol, parameters) inline constexpr const char* name = #symbol;
 OH_CUDA_FUNCTIONS(OH_CUDA_SYMBOL)
+OH_CUDA_NEWER_FUNCTIONS(OH_CUDA_SYMBOL)
 #undef OH_CUDA_SYMBOL
 }  // namespace symbol
 

@@ -123,6 +123,11 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   bool clusters() const { return facts_.major >= 9; }
   // Whether kernels may begin before those before them have ended, also in graphs.
   bool begins_early() const { return facts_.major >= 9 && driver_->version >= 12030; }
+  // Which stream the handle stands for, by a number that no other stream of the process ever has.
+  // Handles do not tell: that of the per-thread default stream is another stream in each thread,
+  // and the driver gives the handle of a destroyed stream to a new one. None: the driver cannot
+  // say.
+  std::optional<uint64_t> stream_id(Stream stream) const;
   // Whether the stream is being captured into a graph.
   oh::Result<bool> is_capturing(Stream stream);
   // What the stream gets from now on waits for the event.

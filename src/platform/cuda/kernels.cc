@@ -106,6 +106,14 @@ oh::Result<bool> Gpu::is_capturing(Stream stream) {
                           strf("stream %p, cuda:%d", static_cast<void*>(stream), facts_.ordinal));
 }
 
+std::optional<uint64_t> Gpu::stream_id(Stream stream) const {
+  if (!driver_->stream_id) return {};
+  Enter enter(*this);  // default streams are of the current context
+  uint64_t id = 0;
+  if (!enter.status().ok() || driver_->stream_id(stream, &id) != kSuccess) return {};
+  return id;
+}
+
 Status Gpu::wait_event(Stream stream, Event event) {
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());

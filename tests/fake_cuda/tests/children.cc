@@ -51,6 +51,7 @@ Driver load_driver() {
   Driver out;
 #define FAKE_LOAD(name, symbol, parameters) load(library, #symbol, &out.name);
   OH_CUDA_FUNCTIONS(FAKE_LOAD)
+  OH_CUDA_NEWER_FUNCTIONS(FAKE_LOAD)
   OH_CUDA_TEST_FUNCTIONS(FAKE_LOAD)
 #undef FAKE_LOAD
   load(library, "fake_cuda_counts", &out.counts);

@@ -22,6 +22,7 @@ using namespace oh::cuda;
 struct Driver {
 #define FAKE_MEMBER(name, symbol, parameters) Code(*name) parameters = nullptr;
   OH_CUDA_FUNCTIONS(FAKE_MEMBER)
+  OH_CUDA_NEWER_FUNCTIONS(FAKE_MEMBER)
   OH_CUDA_TEST_FUNCTIONS(FAKE_MEMBER)
 #undef FAKE_MEMBER
   decltype(&fake_cuda_counts) counts = nullptr;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which launches on a half of a lane wait for the one before: those of another stream, whatever its
+// handle is.
+#include "endpoint/launch_turn.h"
+
+#include "unit/fake_gpu.h"
+
+namespace {
+
+using namespace oh;
+using unit::is_ok;
+
+class LaunchTurnTest : public unit::GpuTest {
+ protected:
+  void TearDown() override {
+    turn.give_back(*gpu);
+    GpuTest::TearDown();
+  }
+  // How many waits for an event a launch on the stream takes.
+  uint64_t waits_of(cuda::Stream stream) { return waits_of(stream, *gpu); }
+  uint64_t waits_of(cuda::Stream stream, cuda::Gpu& on) {
+    const uint64_t before = calls("cuStreamWaitEvent");
+    const HeldTurns turns({&turn}, on, stream);
+    EXPECT_TRUE(is_ok(turns.follow()));
+    EXPECT_TRUE(is_ok(turns.launched()));
+    return calls("cuStreamWaitEvent") - before;
+  }
+  cuda::Stream make_stream() const {
+    cuda::Enter enter(*gpu);
+    cuda::Stream stream = nullptr;
+    EXPECT_EQ(fake.driver->stream_create(&stream, cuda::kStreamNonBlocking), cuda::kSuccess);
+    return stream;
+  }
+  void destroy(cuda::Stream stream) const {
+    cuda::Enter enter(*gpu);
+    EXPECT_EQ(fake.driver->stream_destroy(stream), cuda::kSuccess);
+  }
+
+  LaunchTurn turn;
+};
+
+const auto kPerThread = reinterpret_cast<cuda::Stream>(2);
+
+TEST_F(LaunchTurnTest, AStreamWaitsForAnotherAndNotForItself) {
+  const cuda::Stream one = make_stream();
+  const cuda::Stream other = make_stream();
+  EXPECT_EQ(waits_of(one), 0u);  // nothing was launched
+  EXPECT_EQ(waits_of(one), 0u);
+  EXPECT_EQ(waits_of(other), 1u);
+  EXPECT_EQ(waits_of(other), 0u);
+  EXPECT_EQ(waits_of(nullptr), 1u);
+  EXPECT_EQ(waits_of(reinterpret_cast<cuda::Stream>(1)), 0u);  // the same: the legacy one
+  EXPECT_EQ(waits_of(one), 1u);
+  destroy(one);
+  destroy(other);
+}
+
+TEST_F(LaunchTurnTest, ThreadsOnTheirDefaultStreamsWaitForEachOther) {
+  EXPECT_EQ(waits_of(kPerThread), 0u);
+  for (int i = 0; i < 2; ++i) {
+    std::thread([&] {
+      EXPECT_EQ(waits_of(kPerThread), 1u);
+      EXPECT_EQ(waits_of(kPerThread), 0u);
+    }).join();
+  }
+  EXPECT_EQ(waits_of(kPerThread), 1u);
+}
+
+TEST_F(LaunchTurnTest, AStreamWaitsForADestroyedOneThatHadItsHandle) {
+  const cuda::Stream one = make_stream();
+  EXPECT_EQ(waits_of(one), 0u);
+  destroy(one);
+  const cuda::Stream next = make_stream();
+  ASSERT_EQ(next, one);
+  EXPECT_EQ(waits_of(next), 1u);
+  destroy(next);
+}
+
+// A driver before CUDA 12.0, and one that fails to answer.
+TEST_F(LaunchTurnTest, WhereTheDriverCannotTellEachLaunchWaits) {
+  static cuda::Driver* const old = [] {
+    auto* made = new cuda::Driver(*unit::FakeGpu::get().driver);
+    made->stream_id = nullptr;
+    return made;
+  }();
+  Result<std::shared_ptr<cuda::Gpu>> there = cuda::Gpu::open(*old, 0);
+  ASSERT_TRUE(is_ok(there));
+  const cuda::Stream stream = make_stream();
+  EXPECT_EQ(waits_of(stream, **there), 0u);
+  EXPECT_EQ(waits_of(stream, **there), 1u);
+  EXPECT_EQ(waits_of(stream), 1u);
+  ASSERT_EQ(fake.fail("cuStreamGetId", 1, cuda::kNotSupported), 0);
+  EXPECT_EQ(waits_of(stream), 1u);
+  EXPECT_EQ(waits_of(stream), 1u);  // the one before is not known
+  EXPECT_EQ(waits_of(stream), 0u);
+  destroy(stream);
+}
+
+}  // namespace
