@@ -16,9 +16,12 @@ using onehop::detail::wait_for_cluster;
 // The blocks of one operation. Each is a team, or each cluster of them, which shares its leader's
 // values and its doubts through the memory of its blocks: one barrier, where teams would look at
 // global memory.
+//
+// One of a kernel, from its begin on: the places are the block's, and it alone knows whose turn it
+// is.
 struct Teams {
-  uint32_t at;
-  uint32_t of;
+  uint32_t at = 0;
+  uint32_t of = 0;
   uint32_t share_turn = 0;
   uint32_t any_turn = 0;
   bool last = true;  // of the team's operations in this launch
@@ -29,10 +32,12 @@ struct Teams {
     return places;
   }
   // Nobody's memory is written before its block runs: the first share() waits for that.
-  __device__ static void begin() {
+  __device__ Teams() {
     if (threadIdx.x == 0) doubts()[0] = doubts()[1] = 0;
     if (cluster_size() > 1) arrive_at_cluster();
   }
+  Teams(const Teams&) = delete;
+  Teams& operator=(const Teams&) = delete;
   // The kernel may have begun before the one before it in the stream has ended, and so may the one
   // behind it when all of this one's blocks have said so: two are there at most.
   __device__ static void follow() {
@@ -118,9 +123,7 @@ struct Teams {
 
 template <typename Args>
 __device__ __forceinline__ void run_those_of(const Args& args) {
-  Teams::begin();
-  // One for all of them: their places take turns from one to the next.
-  Teams teams{};
+  Teams teams;
   const uint32_t team = blockIdx.x / cluster_size();
   auto takes_part = [&](const StreamOp& op) {
     return team >= op.first && team < op.first + op.teams;
@@ -147,8 +150,9 @@ __device__ __forceinline__ void run_those_of(const Args& args) {
 
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)
 onehop_stream(const __grid_constant__ oh::kernels::StreamArgs args) {
-  Teams::begin();
-  Teams teams{blockIdx.x / cluster_size(), args.op.teams};
+  Teams teams;
+  teams.at = blockIdx.x / cluster_size();
+  teams.of = args.op.teams;
   oh::kernels::run_stream<DeviceAtomics>(args.op, teams);
 }
 

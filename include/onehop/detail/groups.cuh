@@ -111,17 +111,15 @@ struct BlockGroup : detail::OneTeam<BlockGroup> {
   __device__ uint32_t size() const { return detail::block_size(); }
   __device__ void sync() const { __syncthreads(); }
   __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
-  // In turns, so that the value before is read by all when it is overwritten.
-  __device__ uint64_t share(uint64_t value) {
-    __shared__ uint64_t values[2];
-    turn_ ^= 1;
-    if (leads()) values[turn_] = value;
+  // One place for all groups of the kernel, whoever made or copied them: the first barrier is
+  // behind all that read the value before.
+  __device__ uint64_t share(uint64_t value) const {
+    __shared__ uint64_t shared;
     __syncthreads();
-    return values[turn_];
+    if (leads()) shared = value;
+    __syncthreads();
+    return shared;
   }
-
- private:
-  uint32_t turn_ = 0;
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
