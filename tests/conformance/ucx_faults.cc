@@ -352,5 +352,82 @@ TEST_F(UcxFaultsLater, WhatIsFlushedAtTheEndHasEndedWell) {
   });
 }
 
+// UCX is at something of ours when its link, and then its endpoint, is gone. It lets go when its
+// worker is destroyed: nothing that it then touches may be gone before.
+class UcxKeeps : public UcxFaultsLater {
+ protected:
+  // Whether the handle of the request goes before those of the link and the endpoint.
+  static void keep(Side& side, const Blow& blow, bool request_first) {
+    SCOPED_TRACE(std::string(blow.rules) + " at side " + std::to_string(blow.failing) + " with " +
+                 std::to_string(blow.size) + " bytes");
+    Buffer buffer = side.buffer(blow.size);
+    std::optional<onehop::Request> request;
+    {
+      Links links(side);
+      onehop::Peer& peer = *links.peers[0];
+      side.sync();
+      if (side.number() == blow.failing) set_rules(blow.rules);
+      if (side.number() == 1) request.emplace(peer.irecv(buffer.data(), blow.size, kTag));
+      side.sync();
+      if (side.number() == 0) request.emplace(peer.isend(buffer.data(), blow.size, kTag));
+      // Until the call that is kept has been made; those of the end are made below.
+      if (side.number() == blow.failing &&
+          std::string(blow.rules).find("_ep_") == std::string::npos) {
+        EXPECT_TRUE(eventually([&] {
+          links.endpoint.progress();
+          return seam().struck() > 0;
+        }));
+      }
+      if (side.number() != blow.failing) {
+        (void)end_of([&] { request->wait(100ms); });
+      }
+      side.sync();
+      peer.close();
+      if (side.number() == blow.failing) {
+        EXPECT_GE(seam().struck(), 1u);
+      }
+      set_rules("");
+      if (request_first) request.reset();
+      links.peers[0].reset();
+      exchange(side, *links.peers[1]);
+      side.sync();
+    }
+    if (request) {
+      (void)end_of([&] { request->wait(20s); });
+      request.reset();
+    }
+    EXPECT_TRUE(nothing_is_open());
+    side.sync();
+  }
+};
+
+TEST_F(UcxKeeps, WhatIsSentOrClosedBeyondTheEndOfTheEndpoint) {
+  run_faulty({{"ONEHOP_TRANSPORT", "ucx"}}, [](Side& side) {
+    for (const Blow& blow :
+         {Blow{0, "ucp_am_send_nbx:1=0:last", kInline, {}, ""},
+          Blow{0, "ucp_am_send_nbx:1=0:last", kLent, {}, ""},
+          Blow{0, "ucp_am_send_nbx:2=0:last", kLarge, {}, ""},
+          Blow{0, "ucp_am_send_nbx:2+=0:last", kLarge, {}, ""},
+          Blow{1, "ucp_am_send_nbx:1=0:last", kLarge, {}, ""},
+          Blow{0, "ucp_ep_close_nbx:1=0:last", kLent, {}, ""},
+          Blow{1, "ucp_ep_close_nbx:1=0:last", kLent, {}, ""},
+          Blow{0, "ucp_ep_flush_nbx:1=0:last", kLent, {}, ""},
+          Blow{0, "ucp_ep_flush_nbx:1=0:last,ucp_ep_close_nbx:1=0:last", kInline, {}, ""}}) {
+      for (bool request_first : {true, false}) keep(side, blow, request_first);
+    }
+  });
+}
+
+TEST_F(UcxKeeps, WhatIsFetchedBeyondTheEndOfTheEndpoint) {
+  run_faulty(
+      {{"ONEHOP_TRANSPORT", "ucx"}, {"ONEHOP_UCX_CHUNK", "1048576"}, {"UCX_RNDV_SCHEME", "auto"}},
+      [](Side& side) {
+        for (const Blow& blow : {Blow{1, "ucp_am_recv_data_nbx:1=0:last", kLarge, {}, ""},
+                                 Blow{1, "ucp_am_recv_data_nbx:2+=0:last", kLarge, {}, ""}}) {
+          for (bool request_first : {true, false}) keep(side, blow, request_first);
+        }
+      });
+}
+
 }  // namespace
 }  // namespace conformance

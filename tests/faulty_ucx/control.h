@@ -12,11 +12,13 @@
 //                                   the code
 //   ucp_am_send_nbx:1=0:never       begins one that ends only when its endpoint is closed: as
 //                                   cancelled
+//   ucp_am_send_nbx:1=0:last        begins one that ends as cancelled when its worker is destroyed,
+//                                   after its endpoint
 //   ucp_worker_progress:1=-25       the error handler of the worker's oldest open endpoint is
 //                                   called with the code; counted while there is one
 //
-// ucp_ep_close_nbx closes and ucp_mem_unmap unmaps, whatever they say; `later` and `never` are for
-// what returns requests.
+// ucp_ep_close_nbx closes and ucp_mem_unmap unmaps, whatever they say; `later`, `never` and `last`
+// are for what returns requests.
 //
 // Threading: any thread.
 #ifndef ONEHOP_TESTS_FAULTY_UCX_CONTROL_H_

@@ -104,6 +104,7 @@ return code;
 FAULTY_UCX_CALL(ucp_worker_destroy){
     template <typename Real>
     static void pass(Real call, Worker worker){--Opened::instance().workers;
+Requests::instance().cancel_last(worker);
 call(worker);
 }
 }

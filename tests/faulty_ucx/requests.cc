@@ -55,9 +55,15 @@ void Requests::end_due(Worker worker) {
 void Requests::cancel(Worker worker, Endpoint endpoint) {
   end(
       [&](const Request& request) {
-        return request.endpoint == endpoint || (!request.endpoint && request.worker == worker);
+        const bool its =
+            request.endpoint == endpoint || (!request.endpoint && request.worker == worker);
+        return its && request.strike.when != When::kLast;
       },
       kCanceled);
+}
+
+void Requests::cancel_last(Worker worker) {
+  end([worker](const Request& request) { return request.worker == worker; }, kCanceled);
 }
 
 bool Requests::check(void* request, Code* code) {

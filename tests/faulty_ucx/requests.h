@@ -30,6 +30,8 @@ class Requests {
   void end_due(Worker worker);
   // The sends of this endpoint, and the receives of its worker: whose they are is not known here.
   void cancel(Worker worker, Endpoint endpoint);
+  // All that are left of a worker that is about to be destroyed.
+  void cancel_last(Worker worker);
   // False: not one of ours.
   bool check(void* request, Code* code);
   bool release(void* request);

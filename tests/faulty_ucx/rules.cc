@@ -56,9 +56,17 @@ std::optional<Rules::Rule> Rules::parse(const std::string& text) {
   const bool forever = text[static_cast<size_t>(at)] == '+';
   if (sscanf(text.c_str() + at + (forever ? 1 : 0), "=%d%15s", &code, rest) < 1) return {};
   const std::string how = rest;
-  if ((!how.empty() && how != ":later" && how != ":never") || code > 0 || code <= kCodeLast)
+  if (code > 0 || code <= kCodeLast) return {};
+  When when = When::kNow;
+  if (how == ":later") {
+    when = When::kLater;
+  } else if (how == ":never") {
+    when = When::kNever;
+  } else if (how == ":last") {
+    when = When::kLast;
+  } else if (!how.empty()) {
     return {};
-  const When when = how == ":later" ? When::kLater : how == ":never" ? When::kNever : When::kNow;
+  }
   for (int i = 0; i < static_cast<int>(Symbol::kCount); ++i) {
     if (strcmp(name, kNames[i]) != 0) continue;
     const auto where = static_cast<Symbol>(i);

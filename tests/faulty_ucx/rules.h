@@ -22,7 +22,7 @@ enum class Symbol : int {
       kCount
 };
 
-enum class When { kNow, kLater, kNever };
+enum class When { kNow, kLater, kNever, kLast };
 
 struct Strike {
   Code code;
