@@ -23,6 +23,13 @@ KERNEL(write_all_lines)(LineRing ring, uint64_t position, uint32_t rank, const u
   const WholeWords<const uint8_t> words{source, 1000};
   write_lines<A>(Cursor(ring, position), Share(rank, 32), words);
 }
+// Memory of any alignment and length.
+KERNEL(load_any_word)(const uint8_t* source, uint32_t bytes, uint32_t at, uint32_t* to) {
+  *to = AnyWords<const uint8_t>{source, bytes}.load(at);
+}
+KERNEL(store_any_word)(uint8_t* target, uint32_t bytes, uint32_t at, uint32_t word) {
+  AnyWords<uint8_t>{target, bytes}.store(at, word);
+}
 
 // What the compiler may know of a lane, so that nothing is left of large messages.
 __device__ oh_lane_handle small_only(oh_lane_handle lane) {

@@ -41,6 +41,8 @@ EXPECTED = {
     "load_one_line": [LOAD_LINE],
     "store_one_line": [LINE],
     "write_all_lines": [LINE] * 7,
+    "load_any_word": [],
+    "store_any_word": [],
     "give_credit": [RELEASE],
     "post_a_target": [LINE, LINE],
     "put_and_signal": [SIGNAL],
@@ -135,6 +137,15 @@ def test_every_kernel_is_looked_at(kernels: dict[str, list[str]]) -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_order_is_in_the_instructions(kernels: dict[str, list[str]], name: str) -> None:
     assert [access for access in kernels[name] if STRONG.search(access)] == EXPECTED[name]
+
+
+def test_words_of_any_memory_take_the_widest_accesses(kernels: dict[str, list[str]]) -> None:
+    # Aligned; misaligned, from the two words around it; the bytes of the first and last word.
+    loads = [each for each in kernels["load_any_word"] if not each.startswith("ld.param")]
+    assert sorted(loads) == ["ld.global.u32"] * 3 + ["ld.global.u8", "st.global.u32"]
+    stores = [each for each in kernels["store_any_word"] if not each.startswith("ld.param")]
+    assert "st.global.u32" in stores
+    assert stores.count("st.global.u16") == 3, "two of an even address, one of an odd one"
 
 
 @pytest.mark.parametrize("name", SMALL_SENDS)

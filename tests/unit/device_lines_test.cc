@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onehop/detail/cursor.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "unit/device_protocol.h"
 
@@ -148,6 +150,48 @@ TEST(DeviceLinesTest, EveryAlignmentAroundEachBoundary) {
       expect_body(ring.ring, position, bytes, {.from_skew = i / 16, .to_skew = i % 16});
       position += lines_for(size);
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Of more than a row, so that most of it goes in the widest accesses.
+TEST(DeviceLinesTest, EveryAlignmentOfEveryLengthModuloSixteen) {
+  Ring ring(7, 9);
+  Random random(9);
+  uint64_t position = 0;
+  for (size_t size = 528; size < 544; ++size) {
+    const oh::Bytes bytes = random.bytes(size);
+    for (size_t i = 0; i < 256; ++i) {
+      expect_body(ring.ring, position, bytes, {.from_skew = i / 16, .to_skew = i % 16});
+      position += lines_for(size);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The memory ends with the message: AddressSanitizer sees a read or a write beyond either end.
+TEST(DeviceLinesTest, WordsOfAnyMemoryAreThoseOfItsBytesAndTouchNothingElse) {
+  Random random(10);
+  for (size_t skew = 0; skew < 16; ++skew) {
+    for (uint32_t bytes = 0; bytes <= 40; ++bytes) {
+      const oh::Bytes given = random.bytes(skew + bytes);
+      const std::unique_ptr<uint8_t[]> from(new uint8_t[skew + bytes]);
+      const std::unique_ptr<uint8_t[]> to(new uint8_t[skew + bytes]);
+      std::copy(given.begin(), given.end(), from.get());
+      std::fill_n(to.get(), skew + bytes, kUntouched);
+      const AnyWords<const uint8_t> source{from.get() + skew, bytes};
+      const AnyWords<uint8_t> target{to.get() + skew, bytes};
+      for (uint32_t at = 0; at < bytes + 8; at += 4) {
+        const uint32_t word = source.load(at);
+        for (uint32_t i = 0; i < 4; ++i) {
+          const uint32_t expected = at + i < bytes ? given[skew + at + i] : 0;
+          ASSERT_EQ(word >> 8 * i & 0xff, expected) << skew << ", " << bytes << ", " << at + i;
+        }
+        target.store(at, word);
+      }
+      for (size_t i = 0; i < skew; ++i) ASSERT_EQ(to[i], kUntouched);
+      ASSERT_TRUE(std::equal(given.begin() + static_cast<std::ptrdiff_t>(skew), given.end(),
+                             to.get() + skew));
     }
   }
 }

@@ -74,13 +74,25 @@ ONEHOP_PROTOCOL Line load_line(const Pair* from) {
           static_cast<uint32_t>(seen.high >> 32)};
 }
 
-// Memory of a message, in words: of any alignment and length, or of whole words only, which is
-// faster. Nothing outside [data, data + bytes) is touched.
+// Memory of a message, in words. WholeWords is for aligned memory of whole words and costs least.
+// AnyWords is for all other memory. Nothing outside [data, data + bytes) is read or written.
+//
+// AnyWords reads a misaligned word as the two aligned words that it lies in, and writes it in the
+// widest pieces that its alignment allows. A word that is not all there, and one whose aligned
+// words reach beyond the message (the first and the last), goes byte by byte.
 template <typename Byte>
 struct AnyWords {
+  using Word = uint32_t __attribute__((may_alias));
+  using Half = uint16_t __attribute__((may_alias));
   Byte* data;
   uint32_t bytes;
   ONEHOP_PROTOCOL uint32_t load(uint32_t at) const {
+    const auto skew = static_cast<uint32_t>(reinterpret_cast<uint64_t>(data) % 4);
+    if (skew == 0 && at + 4 <= bytes) return *reinterpret_cast<const Word*>(data + at);
+    if (at >= skew && at + 8 - skew <= bytes) {
+      const Word* words = reinterpret_cast<const Word*>(data + (at - skew));
+      return words[0] >> 8 * skew | words[1] << (32 - 8 * skew);
+    }
     uint32_t word = 0;
     ONEHOP_ROLLED
     for (uint32_t i = 0; i < 4 && at + i < bytes; ++i) {
@@ -89,9 +101,20 @@ struct AnyWords {
     return word;
   }
   ONEHOP_PROTOCOL void store(uint32_t at, uint32_t word) const {
-    ONEHOP_ROLLED
-    for (uint32_t i = 0; i < 4 && at + i < bytes; ++i) {
-      data[at + i] = static_cast<uint8_t>(word >> 8 * i);
+    const auto skew = static_cast<uint32_t>(reinterpret_cast<uint64_t>(data) % 4);
+    Byte* to = data + at;
+    if (at + 4 > bytes) {
+      ONEHOP_ROLLED
+      for (uint32_t i = 0; at + i < bytes; ++i) to[i] = static_cast<uint8_t>(word >> 8 * i);
+    } else if (skew == 0) {
+      *reinterpret_cast<Word*>(to) = word;
+    } else if (skew == 2) {
+      *reinterpret_cast<Half*>(to) = static_cast<uint16_t>(word);
+      *reinterpret_cast<Half*>(to + 2) = static_cast<uint16_t>(word >> 16);
+    } else {
+      to[0] = static_cast<uint8_t>(word);
+      *reinterpret_cast<Half*>(to + 1) = static_cast<uint16_t>(word >> 8);
+      to[3] = static_cast<uint8_t>(word >> 24);
     }
   }
 };
