@@ -15,11 +15,10 @@ namespace oh {
 
 using kernels::LanesStep;
 using onehop::detail::HostAtomics;
-using onehop::detail::kGone;
 using onehop::detail::LaneNotice;
 
 namespace {
-constexpr uint32_t kMostImports = 3u << kernels::kImportShift >> 2;  // so that none is sought long
+constexpr uint32_t kMostImports = 3u << kernels::kImportShift >> 2;  // so that most find a place
 constexpr int64_t kPatience = 2 * kSecond;
 constexpr uint8_t kFirstEpoch = 1;
 }  // namespace
@@ -224,29 +223,27 @@ bool Lanes::answered(uint32_t lane, uint32_t* busy) const {
 // ---- The peer's memory ------------------------------------------------------------------------
 
 // By a kernel, in stream order: a copy of the engine says nothing of the order in which it is seen.
-Status Lanes::write_entry(uint32_t place, uint64_t number, uint64_t size, cuda::DevicePtr base) {
+Status Lanes::write_entry(const ImportPlaces::Write& write) {
   kernels::LanesArgs args{};
   args.slab = slab_->address();
   args.step = LanesStep::kImport;
-  args.place = place;
-  args.number = number;
-  args.size = size;
-  args.base = base;
-  table_[place] = number;
+  args.place = write.place;
+  args.number = write.entry.number;
+  args.size = write.entry.size;
+  args.base = write.entry.base;
   return gpu_->launch_remote(stream_, kernels_.lanes, {1, 32}, &args);
 }
 
 void Lanes::add_import(uint32_t number, uint64_t size, cuda::DevicePtr base,
                        std::shared_ptr<void> holder) {
-  constexpr uint32_t kMask = (1u << kernels::kImportShift) - 1;
   MutexLock lock(imports_mutex_);
-  const bool known = std::any_of(imports_.begin(), imports_.end(),
-                                 [&](const Import& import) { return import.number == number; });
-  if (known || imports_.size() >= kMostImports) return;
-  uint32_t place = number & kMask;
-  while (table_[place] > kGone) place = (place + 1) & kMask;
-  if (write_entry(place, number, size, base).ok()) {
-    imports_.push_back({number, place, std::move(holder)});
+  if (imports_.size() >= kMostImports) return;
+  const std::optional<ImportPlaces::Write> write = places_.add({number, size, base});
+  if (!write) return;
+  if (write_entry(*write).ok()) {
+    imports_.push_back({number, std::move(holder)});
+  } else {
+    (void)places_.remove(number);
   }
 }
 
@@ -256,7 +253,7 @@ void Lanes::forget_import(uint32_t number) {
                             [&](const Import& import) { return import.number == number; });
   if (found == imports_.end()) return;
   // If even that fails the context is lost, and no kernel runs.
-  (void)write_entry(found->place, kGone, 0, 0).ok();
+  for (const ImportPlaces::Write& write : places_.remove(number)) (void)write_entry(write).ok();
   if (found->holder) forgotten_.push_back(std::move(found->holder));
   imports_.erase(found);
 }

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "base/sync.h"
+#include "endpoint/import_places.h"
 #include "endpoint/launch_turn.h"
 #include "endpoint/stats.h"
 #include "kernels/stream.h"
@@ -118,7 +119,6 @@ class Lanes {
  private:
   struct Import {
     uint32_t number = 0;
-    uint32_t place = 0;  // in the table
     std::shared_ptr<void> holder;
   };
   struct Page;  // pinned, what kernels and the host share
@@ -129,8 +129,7 @@ class Lanes {
   // No kernel takes a lane any more. Whether all that had one are through.
   bool stop_all();
   cuda::DevicePtr on_device(const void* host) const { return pinned_->device(host); }
-  Status write_entry(uint32_t place, uint64_t number, uint64_t size, cuda::DevicePtr base)
-      OH_REQUIRES(imports_mutex_);
+  Status write_entry(const ImportPlaces::Write& write) OH_REQUIRES(imports_mutex_);
   onehop::detail::LaneNotice* notices() const;
   Page* page() const { return reinterpret_cast<Page*>(memory_.data()); }
   Status take_untold();
@@ -157,9 +156,7 @@ class Lanes {
 
   Mutex imports_mutex_;  // held while the table is written
   std::vector<Import> imports_ OH_GUARDED_BY(imports_mutex_);
-  // Numbers, by place.
-  std::vector<uint64_t> table_ OH_GUARDED_BY(imports_mutex_) =
-      std::vector<uint64_t>(size_t{1} << kernels::kImportShift);
+  ImportPlaces places_ OH_GUARDED_BY(imports_mutex_) = ImportPlaces(kernels::kImportShift);
   // Forgotten: until every sender was seen idle, or further than it was.
   std::vector<std::shared_ptr<void>> forgotten_ OH_GUARDED_BY(imports_mutex_);
   std::vector<std::shared_ptr<void>> leaving_ OH_GUARDED_BY(imports_mutex_);

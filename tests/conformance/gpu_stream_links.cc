@@ -2,9 +2,12 @@
 //
 // How a link gets its lanes and how it goes: both sides agree, a busy GPU only delays, and nothing
 // is unmapped that a copy or a kernel may be at. And threads that share a lane.
+#include <algorithm>
+#include <cstddef>
 #include <thread>
 
 #include "conformance/gpu_stream.h"
+#include "onehop/detail/posting.h"
 
 namespace conformance {
 namespace {
@@ -101,6 +104,58 @@ TEST(GpuStreamLinks, TargetsOfReceivesByKernels) {
     };
     run_pair(real_if_wanted(between_gpus(kind)), both, both);
   }
+}
+
+// Entries of the table in which kernels look the peer's memory up.
+size_t imports_of(const oh_lane_handle& lane) {
+  namespace detail = onehop::detail;
+  detail::ImportTable table{};
+  fake_driver().peek(lane.imports, &table, sizeof(table));
+  std::vector<detail::ImportEntry> entries(size_t{1} << table.shift);
+  const uint64_t first = lane.imports + offsetof(detail::ImportTable, entries);
+  fake_driver().peek(first, entries.data(), entries.size() * sizeof(entries[0]));
+  return static_cast<size_t>(std::count_if(entries.begin(), entries.end(),
+                                           [](const auto& entry) { return entry.size.high != 0; }));
+}
+
+// More allocations than the table has places come and go.
+TEST(GpuStreamLinks, MemoryThatHasGoneLeavesNoPlaceOfTheImportTableTaken) {
+  constexpr size_t kAtOnce = 180;
+  constexpr int kRounds = 3;
+  run_apart(
+      between_gpus(MemoryKind::kMalloc),
+      [](Side& side) {
+        side.connect();
+        onehop::check(warm_up(side));
+        oh_lane_handle lane{};
+        onehop::check(oh_peer_device_handle(side.peer().get(), 0, &lane));
+        for (int round = 0; round < kRounds; ++round) {
+          side.sync();
+          EXPECT_TRUE(eventually([&] { return imports_of(lane) == kAtOnce; })) << imports_of(lane);
+          side.sync();
+          EXPECT_TRUE(eventually([&] { return imports_of(lane) == 0; })) << imports_of(lane);
+          side.sync();
+        }
+        side.disconnect();
+      },
+      [](Side& side) {
+        side.connect();
+        onehop::check(warm_up(side));
+        for (int round = 0; round < kRounds; ++round) {
+          std::vector<Buffer> buffers;
+          for (size_t i = 0; i < kAtOnce; ++i) {
+            buffers.push_back(side.buffer(4'096));
+            oh_lane_target target{};
+            onehop::check(
+                oh_peer_lane_target(side.peer().get(), buffers.back().data(), 4'096, &target));
+          }
+          side.sync();
+          side.sync();  // it has seen them
+          buffers.clear();
+          side.sync();  // it has seen them go
+        }
+        side.disconnect();
+      });
 }
 
 // Two threads, each with a stream: the lane's order is that of their calls, whatever it is.

@@ -30,11 +30,12 @@ ONEHOP_PROTOCOL Place place_in(const oh_lane_target& target, const void* data, u
   return {target.region, target.offset + at};
 }
 
-// A mapped region of the peer's. A table has 2^shift of them, found from number on; none is full.
-// Either half has the number of the region, so both are looked at at once.
-inline constexpr uint64_t kGone = 1;  // no region has that number
+// A mapped region of the peer's. A table has 2^shift places. An entry lies at its number's place or
+// less than kMostLooks behind it, with no empty place in between: so a look-up ends soon, also of a
+// number that is not there. Either half has the number of the region, so both are read at once.
+inline constexpr uint64_t kMostLooks = 64;
 struct ImportEntry {
-  Pair size;  // and number; 0: nothing was ever here
+  Pair size;  // and number; 0: the place is empty
   Pair base;  // as it is mapped here, and number
 };
 struct ImportTable {
@@ -92,14 +93,14 @@ ONEHOP_PROTOCOL uint64_t import_mask(const oh_lane_handle& lane) {
   return (uint64_t{1} << A::load_relaxed(reinterpret_cast<const uint64_t*>(lane.imports))) - 1;
 }
 
-// Where `bytes` at a place are mapped here; 0: they are not. An entry that changes meanwhile is
-// none.
+// Where `bytes` at a place are mapped here; 0: they are not. An entry that changes or moves
+// meanwhile may be missed.
 template <typename A>
 ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, uint64_t mask, const Place& place,
                                      uint64_t bytes) {
   if (lane.imports == 0 || place.region == 0) return 0;
   const ImportTable* table = reinterpret_cast<const ImportTable*>(lane.imports);
-  for (uint64_t i = 0; i <= mask; ++i) {
+  for (uint64_t i = 0; i <= mask && i < kMostLooks; ++i) {
     const ImportEntry& entry = table->entries[(place.region + i) & mask];
     const Pair size = A::load_keyed(&entry.size);
     const Pair base = A::load_keyed(&entry.base);
