@@ -165,7 +165,9 @@ ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
   for (uint32_t side = 0; side < 2; ++side) {
     LaneHalf* half = halves[side];
     const uint64_t change = args.step == LanesStep::kStop ? kFailed : 0;
-    A::store_relaxed(&answer->states[side], A::fetch_or(&half->state, change));
+    // Release: an operation that takes the half behind this finds what kernels of this stream wrote
+    // before. Acquire: one that gave it back before this has put all its bytes.
+    A::store_relaxed(&answer->states[side], A::fetch_or_ordered(&half->state, change));
     // Whoever is refused holds it for a moment, and must not be met by those who come now.
     uint64_t state = A::load_relaxed(&half->state);
     while (args.step == LanesStep::kOpen && (state & kFailed) != 0) {

@@ -247,6 +247,26 @@ def test_the_worker_fences_before_each_word_and_before_its_last_look(tmp_path: P
     assert all(order[i - 1] == say for i in leaving)
 
 
+def test_a_look_at_a_lane_is_a_release_and_an_acquire(tmp_path: Path) -> None:
+    ptx = tmp_path / "stream.ptx"
+    compile_to("--ptx", ptx, STREAM)
+    order = ACCESS.findall(dict(ENTRY.findall(ptx.read_text()))["onehop_lanes"])
+    # Unrolled or not: of both halves.
+    looks = [access for access in order if ".or.b64" in access]
+    assert set(looks) == {"atom.acq_rel.gpu.global.or.b64"}
+
+
+@pytest.mark.parametrize("name", SENDS)
+def test_a_large_send_acquires_the_state_before_it_looks_a_region_up(
+    steps: dict[str, list[str]], name: str
+) -> None:
+    order = steps[name]
+    # Behind the announcement, before the two lines of the posting.
+    wanted = [LINE, ACQUIRE, LOAD_LINE, LOAD_LINE]
+    found = [i for i in range(len(order)) if order[i : i + 4] == wanted]
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_90"])
 def test_a_kernel_that_begins_early_waits_before_it_lets_the_next_one(
     tmp_path: Path, gpu: str

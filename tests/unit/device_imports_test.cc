@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The table of mapped memory, while a place of it goes from one region to another.
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 
-#include "onehop/detail/posting.h"
-#include "unit/device_protocol.h"
+#include "kernels/stream.h"
+#include "unit/device_lanes.h"
 
 namespace {
 
@@ -103,6 +105,126 @@ TEST(DeviceImportsTest, SeveralLookWhileItChanges) {
     }
     table.reuse<Delayed>();
   }
+}
+
+// Both sides' slabs; lane 1, and messages of more than 8 bytes are large.
+class Slabs {
+ public:
+  static constexpr uint32_t kLane = 1;
+  Slabs() {
+    for (int side : {0, 1}) {
+      step(oh::kernels::LanesStep::kBegin, side);
+      step(oh::kernels::LanesStep::kOpen, side);
+    }
+  }
+  oh_lane_handle handle(int side) {
+    const oh::kernels::LanePlace place = oh::kernels::lane_place(oh::kernels::kLeastSlab, kLane);
+    oh_lane_handle handle{};
+    handle.layout = OH_LANE_LAYOUT;
+    handle.lane = kLane;
+    handle.ring_shift = place.ring_shift;
+    handle.lines_at = place.lines - place.memory;
+    handle.chunks_at = place.chunks - place.memory;
+    handle.mine = at(side, place.memory);
+    handle.theirs = at(1 - side, place.memory);
+    handle.chunk_slots = place.chunk_slots;
+    handle.chunk_shift = place.chunk_shift;
+    handle.notice = reinterpret_cast<uint64_t>(&notices_[side]);
+    handle.imports = at(side, oh::kernels::kImportsAt);
+    handle.timeout_ns = uint64_t{100} * 1000 * 1000 * 1000;
+    handle.small_max = 8;
+    return handle;
+  }
+  // A kernel of the host's stream; what its lane's sending half was before.
+  uint64_t step(oh::kernels::LanesStep which, int side) {
+    oh::kernels::LanesAnswer answers[OH_LANES] = {};
+    oh::kernels::LanesArgs args{};
+    args.slab = at(side, 0);
+    args.slab_bytes = oh::kernels::kLeastSlab;
+    args.answers = answers;
+    args.serial = 1;
+    args.epoch = 1;
+    args.step = which;
+    Alone alone;
+    oh::kernels::run_lanes<Delayed>(args, kLane, alone.group);
+    return answers[kLane].states[0];
+  }
+  void write(int side, uint32_t place, uint64_t number, uint64_t size, const void* base) {
+    ImportTable* table = reinterpret_cast<ImportTable*>(at(side, oh::kernels::kImportsAt));
+    write_import<Delayed>(&table->entries[place], number, size, reinterpret_cast<uint64_t>(base));
+  }
+
+ private:
+  struct Freed {
+    void operator()(void* memory) const { free(memory); }
+  };
+  static std::unique_ptr<uint8_t, Freed> make() {
+    void* memory = aligned_alloc(4096, oh::kernels::kLeastSlab);
+    memset(memory, 0, oh::kernels::kLeastSlab);
+    return std::unique_ptr<uint8_t, Freed>(static_cast<uint8_t*>(memory));
+  }
+  uint64_t at(int side, uint64_t offset) {
+    return reinterpret_cast<uint64_t>(slabs_[side].get() + offset);
+  }
+  std::unique_ptr<uint8_t, Freed> slabs_[2] = {make(), make()};
+  LaneNotice notices_[2] = {};
+};
+
+// A mapping goes while a sender puts into it again and again: what was put comes before.
+// (ThreadSanitizer and AddressSanitizer see a put that does not.)
+TEST(DeviceImportsTest, AMappingGoesBehindTheLastByteThatWasPutThere) {
+  constexpr uint64_t kBytes = 100;
+  constexpr int kMappings = 100;
+  Slabs slabs;
+  std::atomic<bool> over{false};
+  std::atomic<uint64_t> sent{0};
+  Threads threads;
+  threads.start([&] {
+    Alone alone;
+    const oh::Bytes bytes = Random(1).bytes(kBytes);
+    const oh_lane_handle lane = slabs.handle(0);
+    while (!over.load(std::memory_order_relaxed)) {
+      Sender<Delayed> sender(lane, alone.group);
+      ASSERT_TRUE(sender.take(alone.group));
+      sender.send(alone.group, bytes.data(), kBytes);
+      ASSERT_EQ(sender.give(alone.group), OH_LANE_OK);
+      sent.fetch_add(1, std::memory_order_relaxed);
+    }
+    Sender<Delayed> sender(lane, alone.group);
+    ASSERT_TRUE(sender.take(alone.group));
+    sender.send(alone.group, bytes.data(), 0);
+    sender.give(alone.group);
+  });
+  threads.start([&] {
+    Alone alone;
+    oh::Bytes target(kBytes);
+    const oh_lane_handle lane = slabs.handle(1);
+    uint64_t length = 1;
+    while (length != 0) {
+      Receiver<Delayed> receiver(lane, alone.group);
+      ASSERT_TRUE(receiver.take(alone.group));
+      receiver.receive(alone.group, target.data(), kBytes, {kOld, 0});
+      ASSERT_EQ(receiver.give(alone.group), OH_LANE_OK);
+      length = receiver.length;
+    }
+  });
+  uint64_t put_before = 0;
+  const uint64_t* put = &mine(slabs.handle(0))->tx.put;
+  for (int i = 0; i < kMappings; ++i) {
+    auto mapping = std::make_unique<oh::Bytes>(kBytes);
+    slabs.write(0, kOld, kOld, kBytes, mapping->data());
+    wait_until([&] { return HostAtomics::load_relaxed(put) != put_before; });
+    slabs.write(0, kOld, 0, 0, nullptr);
+    const uint64_t first = slabs.step(oh::kernels::LanesStep::kLook, 0);
+    wait_until([&] {
+      const uint64_t state = slabs.step(oh::kernels::LanesStep::kLook, 0);
+      return (first & kBusy) == 0 || (state & kBusy) == 0 || state != first;
+    });
+    put_before = HostAtomics::load_relaxed(put);
+    std::fill(mapping->begin(), mapping->end(), uint8_t{0});
+  }
+  over.store(true, std::memory_order_relaxed);
+  EXPECT_GT(sent.load(), uint64_t{kMappings} / 2);
 }
 
 TEST(DeviceTargetsTest, WhatIsNotAllWithinIsNowhere) {

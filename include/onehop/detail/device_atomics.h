@@ -81,7 +81,24 @@ struct DeviceAtomics {
                  : "memory");
     return old;
   }
-  static ONEHOP_PROTOCOL void add(uint64_t* word, uint64_t more) {
+  static ONEHOP_PROTOCOL uint64_t fetch_or_ordered(uint64_t* word, uint64_t bits) {
+    uint64_t old;
+    asm volatile("atom.acq_rel.gpu.global.or.b64 %0, [%1], %2;"
+                 : "=l"(old)
+                 : "l"(word), "l"(bits)
+                 : "memory");
+    return old;
+  }
+  static ONEHOP_PROTOCOL uint64_t fetch_and_ordered(uint64_t* word, uint64_t bits) {
+    uint64_t old;
+    asm volatile("atom.acq_rel.gpu.global.and.b64 %0, [%1], %2;"
+                 : "=l"(old)
+                 : "l"(word), "l"(bits)
+                 : "memory");
+    return old;
+  }
+  // `fenced`: behind a fence(), which makes it a release.
+  static ONEHOP_PROTOCOL void add(uint64_t* word, uint64_t more, bool /*fenced*/ = false) {
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
   }
   static ONEHOP_PROTOCOL uint64_t fetch_add(uint64_t* word, uint64_t more) {

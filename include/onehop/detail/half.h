@@ -30,6 +30,7 @@ struct Half {
   uint32_t fault = OH_LANE_OK;
   bool all_know = false;  // of the team, that it is broken: nobody votes on it any more
   bool all_well = false;  // of the team; nobody of it has waited since that was found
+  bool fenced = false;    // what was put lies before a fence of the thread that gives the half back
   Cursor cursor;          // position, in the ring of the side
 
   ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
@@ -216,15 +217,17 @@ struct Half {
     return before;
   }
   ONEHOP_PROTOCOL void release(bool advance) {
+    // Release, here and below: what was put comes before. Pairs with run_lanes(): the host takes
+    // mappings away when nobody has the half.
     if (!advance) {
-      A::fetch_and(&half->state, ~kBusy);
+      A::fetch_and_ordered(&half->state, ~kBusy);
       return;
     }
     // In no order: what is too old of it is less.
     A::store_relaxed(&half->through, make_word(epoch(), position - under_way));
     // The host may have failed it meanwhile: only what is ours is changed.
     const uint64_t change = position - begun - kBusy;
-    if (chunks_used == 0) return A::add(&half->state, change);
+    if (chunks_used == 0) return A::add(&half->state, change, fenced);
     A::store_relaxed(&half->chunks, A::load_relaxed(&half->chunks) + chunks_used);
     // Release: other blocks may be next in a chain. Pairs with claim().
     (void)A::fetch_add_ordered(&half->state, change);

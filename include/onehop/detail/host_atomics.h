@@ -79,9 +79,18 @@ struct BasicHostAtomics {
     Between{}();
     return std::atomic_ref<uint64_t>(*word).fetch_and(bits, std::memory_order_relaxed);
   }
-  static void add(uint64_t* word, uint64_t more) {
+  static uint64_t fetch_or_ordered(uint64_t* word, uint64_t bits) {
     Between{}();
-    std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_relaxed);
+    return std::atomic_ref<uint64_t>(*word).fetch_or(bits, std::memory_order_acq_rel);
+  }
+  static uint64_t fetch_and_ordered(uint64_t* word, uint64_t bits) {
+    Between{}();
+    return std::atomic_ref<uint64_t>(*word).fetch_and(bits, std::memory_order_acq_rel);
+  }
+  static void add(uint64_t* word, uint64_t more, bool fenced = false) {
+    Between{}();
+    std::atomic_ref<uint64_t>(*word).fetch_add(
+        more, fenced ? std::memory_order_release : std::memory_order_relaxed);
   }
   static uint64_t fetch_add(uint64_t* word, uint64_t more) {
     Between{}();

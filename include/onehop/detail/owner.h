@@ -44,7 +44,7 @@ template <typename A>
 ONEHOP_PROTOCOL void leave(LaneHalf* half, uint64_t seen) {
   if ((A::load_acquire(&half->state) & kFailed) == 0) return;
   if ((seen >> 16 & 0xffff) != (seen & 0xffff)) return;
-  if (A::compare_swap(&half->owner, seen, 0) == seen) A::fetch_and(&half->state, ~kBusy);
+  if (A::compare_swap(&half->owner, seen, 0) == seen) A::fetch_and_ordered(&half->state, ~kBusy);
 }
 
 }  // namespace onehop::detail

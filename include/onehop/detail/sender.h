@@ -74,6 +74,7 @@ struct Sender {
   ONEHOP_PROTOCOL void say_ending() {
     if (ending == 0) return;
     A::fence();
+    half.fenced = true;
     store_ending(ending);
     ending = 0;
   }
@@ -136,6 +137,9 @@ struct Sender {
                   {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
                     static_cast<uint32_t>(bytes >> 32)},
                    half.cursor.flag});
+    // Acquire: pairs with run_lanes(), of which our take is behind or before. What the host had
+    // taken out of the table before is not found in it any more.
+    (void)A::load_acquire(&half.half->state);
     Posting posting;
     while (!read_posting<A>(mine(*half.lane)->posted, half.epoch(), half.position, &posting)) {
       if (patience.over()) return 0;
