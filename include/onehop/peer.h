@@ -126,7 +126,7 @@ OH_API oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info);
  */
 typedef struct oh_path_row {
   size_t struct_size;
-  const char* operation; /* "message" or "put/get" */
+  const char* operation; /* "message", "put/get" or "stream" */
   const char* source;    /* memory kinds: "host", "shared", "device", "device-private" */
   const char* target;
   uint64_t first; /* sizes */

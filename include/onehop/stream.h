@@ -48,8 +48,9 @@ typedef struct oh_stream_options {
 /*
  * Connects the lanes, and makes ready what they need; without it the first call does. While a
  * stream is captured only peers that are ready can be used: OH_ERR_INVALID, and nothing is
- * recorded. Where no kernel of ours reaches the peer's memory the host carries what streams say
- * (docs/transports/proxy.md). OH_ERR_NOT_VIABLE: nor does the host, and why.
+ * recorded. Where kernels do not reach the peer's memory, or only over a link without native
+ * atomics (PCIe), the host carries what streams say (docs/transports/proxy.md). OH_ERR_NOT_VIABLE:
+ * nor does the host, and why.
  */
 OH_API oh_status oh_peer_warmup(oh_peer* peer, int64_t timeout_ns);
 /* All of them; connects where there is no link yet. */
@@ -86,7 +87,8 @@ OH_API oh_status oh_group_begin(void);
 OH_API oh_status oh_group_end(void);
 
 /* For kernels of the caller's own: onehop/device.cuh. Valid until the peer is closed.
- * OH_ERR_NOT_VIABLE: they do not reach the peer. */
+ * OH_ERR_NOT_VIABLE: they do not reach the peer, or not over a link with native atomics; and why.
+ */
 OH_API oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_handle* handle);
 /*
  * For receives of such kernels: large messages go straight into this device memory instead of
@@ -107,14 +109,15 @@ OH_API oh_status oh_peer_reset_lane(oh_peer* peer, uint32_t lane, int64_t timeou
 
 typedef struct oh_stream_info {
   size_t struct_size;
-  int32_t ready;            /* the lanes are connected */
-  oh_path path;             /* OH_PATH_NVLINK or OH_PATH_PROXY; OH_PATH_NONE: not viable */
-  uint64_t small_max;       /* up to here a message lies in the ring (ONEHOP_STREAM_SMALL); by
-                               proxy 0 */
-  uint64_t stream_buffered; /* of one message on lane 0; less on the others by default, and of
-                               many small ones */
-  uint64_t device_memory;   /* bytes of it that this peer takes */
-  const char* why_not;      /* lives until the next call on this thread; "" if viable */
+  int32_t ready;              /* the lanes are connected */
+  oh_path path;               /* OH_PATH_NVLINK or OH_PATH_PROXY; OH_PATH_NONE: not viable */
+  uint64_t small_max;         /* up to here a message lies in the ring (ONEHOP_STREAM_SMALL); by
+                                 proxy 0 */
+  uint64_t stream_buffered;   /* of one message on lane 0; less on the others by default, and of
+                                 many small ones */
+  uint64_t device_memory;     /* bytes of it that this peer takes */
+  const char* why_not;        /* lives until the next call on this thread; "" if viable */
+  const char* why_no_kernels; /* likewise; "" if they carry it, or it is not known yet */
 } oh_stream_info;
 OH_API oh_status oh_peer_get_stream_info(oh_peer* peer, oh_stream_info* info);
 

@@ -186,13 +186,14 @@ class StreamInfo:
     stream_buffered: int  # bytes of a message on lane 0 that does not wait for its receive
     device_memory: int  # bytes of it that this peer takes
     why_not: str  # empty if it is viable
+    why_no_kernels: str  # empty if kernels carry it, or it is not known yet
 
 
 @dataclass(frozen=True)
 class PathRow:
     """The path of one range of sizes, and why."""
 
-    operation: str  # "message" or "put/get"
+    operation: str  # "message", "put/get" or "stream"
     source: str  # kind of memory: "host", "shared", "device", "device-private"
     target: str
     first: int  # bytes

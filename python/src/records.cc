@@ -123,7 +123,8 @@ nb::dict pools(const EndpointView& endpoint) {
 nb::object peer_stream_info(Link& link) {
   oh_stream_info info = link.peer->stream_info();
   return record("StreamInfo")(info.ready != 0, oh_path_name(info.path), info.small_max,
-                              info.stream_buffered, info.device_memory, to_text(info.why_not));
+                              info.stream_buffered, info.device_memory, to_text(info.why_not),
+                              to_text(info.why_no_kernels));
 }
 
 nb::object peer_paths(Link& link) {

@@ -132,8 +132,8 @@ oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_handle* ha
       warm_up(*peer->endpoint, *peer->peer, deadline_after(OH_TIMEOUT_DEFAULT, config)));
   StreamLink& stream = peer->peer->stream();
   if (stream.by_proxy()) {
-    return report(error(OH_ERR_NOT_VIABLE, "kernels do not reach the peer: %s",
-                        stream.why_no_kernels().c_str()));
+    return report(error(OH_ERR_NOT_VIABLE, "kernels may not use the link to %s: %s",
+                        peer->peer->pair().name.c_str(), stream.why_no_kernels().c_str()));
   }
   *handle = stream.lanes().handle(lane);
   handle->timeout_ns = static_cast<uint64_t>(config.timeout_ns());
@@ -173,14 +173,17 @@ oh_status oh_peer_get_stream_info(oh_peer* peer, oh_stream_info* info) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(info);
   thread_local std::string why;
+  thread_local std::string why_no_kernels;
   StreamLink& stream = peer->peer->stream();
   Status status = stream.why_not();
   why = status.ok() ? std::string() : status.text();
+  why_no_kernels = stream.why_no_kernels();
   oh_stream_info value{};
   value.ready = stream.is_ready();
-  const bool kernels = stream.why_no_kernels().empty();
+  const bool kernels = why_no_kernels.empty();
   value.path = !status.ok() ? OH_PATH_NONE : kernels ? OH_PATH_NVLINK : OH_PATH_PROXY;
   value.why_not = why.c_str();
+  value.why_no_kernels = why_no_kernels.c_str();
   value.small_max = kernels ? static_cast<uint64_t>(peer->endpoint->config().stream_small) : 0;
   if (stream.by_proxy()) {
     value.stream_buffered = kernels::kProxySmall;

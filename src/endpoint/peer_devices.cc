@@ -18,6 +18,16 @@ void Peer::open_stream(const LinkParts& parts) {
     why_not.at_all = why_no_device_.text();
   }
   why_not.by_kernels = parts.why_no_mapping.empty() ? why_no_peer_access_ : parts.why_no_mapping;
+  if (why_not.by_kernels.empty() && parts.gpu) {
+    const cuda::Gpu& gpu = *parts.gpu;
+    if (std::optional<cuda::Device> theirs = cuda::find_device(gpu.driver(), identity_.gpu)) {
+      why_not.by_kernels = cuda::why_no_native_atomics(gpu.driver(), gpu.facts().ordinal, *theirs);
+    } else {
+      why_not.ask_by_kernels = [library = nvml_library_, ours = our_gpu_, theirs = identity_.gpu] {
+        return cuda::why_not_nvlink(library, ours, theirs);
+      };
+    }
+  }
   stream_ = std::make_unique<StreamLink>(pair_, owner_, connection_, parts.gpu, std::move(why_not));
 }
 
@@ -75,6 +85,14 @@ LinkFacts Peer::facts_of_gpus() const {
   LinkFacts known = facts();
   if (known.segment && known.our_gpu && known.their_gpu) {
     known.gpu_link = cuda::links_among(nvml_library_, {our_gpu_, identity_.gpu})[1];
+  }
+  if (stream_) {
+    const Status why_not = stream_->why_not();
+    const std::string why_no_kernels = stream_->why_no_kernels();
+    known.stream_path = !why_not.ok()            ? OH_PATH_NONE
+                        : why_no_kernels.empty() ? OH_PATH_NVLINK
+                                                 : OH_PATH_PROXY;
+    known.why_stream = why_not.ok() ? why_no_kernels : why_not.text();
   }
   return known;
 }

@@ -276,6 +276,20 @@ void explain_messages(const LinkFacts& facts, MemoryKind source, MemoryKind targ
   }
 }
 
+// Messages and signals in the order of a stream: one way for all sizes.
+void explain_streams(const LinkFacts& facts, std::vector<PathRow>* rows) {
+  Choice choice{facts.stream_path, Method::kNone, facts.why_stream};
+  if (facts.stream_path == OH_PATH_NVLINK) {
+    choice = {OH_PATH_NVLINK, Method::kDirect,
+              "by kernels that write to each other's memory" + over(facts)};
+  } else if (facts.stream_path == OH_PATH_PROXY) {
+    choice = {OH_PATH_PROXY, Method::kStream, "through the host: " + facts.why_stream};
+  } else if (facts.why_stream.empty()) {
+    return;
+  }
+  rows->push_back({"stream", MemoryKind::kDevice, MemoryKind::kDevice, 0, UINT64_MAX, choice});
+}
+
 }  // namespace
 
 std::vector<PathRow> explain(const LinkFacts& facts) {
@@ -298,6 +312,7 @@ std::vector<PathRow> explain(const LinkFacts& facts) {
                       choose_one_sided(facts, local, remote, UINT64_MAX)});
     }
   }
+  if (facts.our_gpu && facts.their_gpu) explain_streams(facts, &rows);
   return rows;
 }
 
@@ -350,7 +365,7 @@ std::vector<TransportFact> transports(const std::string& cuda_library,
   by_engine("worker",
             "a kernel that stays on the GPU while small copies come often; with ONEHOP_WORKER=1");
   by_engine("nvlink", "kernels into mapped device memory, for streams and kernels");
-  by_engine("proxy", "messages for streams, where kernels do not reach the peer");
+  by_engine("proxy", "messages for streams, where kernels may not use the link");
   Result<const ucx::Library*> ucx = ucx::Library::open(ucx_library);
   all.push_back({"ucx", ucx.ok(),
                  ucx.ok() ? strf("peers of other hosts, by UCX %s from %s",

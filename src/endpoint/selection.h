@@ -45,6 +45,9 @@ struct LinkFacts {
   uint64_t worker_max = 0;         // bytes that our GPU's worker copies; 0: there is none
   std::string why_no_device;       // not empty: our device memory has no way over this link
   std::string why_no_peer_access;  // not empty: the two GPUs do not reach each other's memory
+  // The stream domain, where its link was asked: nvlink, proxy or, with a reason, none.
+  oh_path stream_path = OH_PATH_NONE;
+  std::string why_stream;  // why not nvlink
 };
 
 enum class Method : uint8_t { kInline, kEager, kDirect, kStream, kNone };
@@ -63,7 +66,7 @@ Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind rem
 
 // One row of the explanation: sizes [first, last]. The source is ours, also of a put or get.
 struct PathRow {
-  std::string operation;  // "message" or "put/get"
+  std::string operation;  // "message", "put/get" or "stream"
   MemoryKind source;
   MemoryKind target;
   uint64_t first;

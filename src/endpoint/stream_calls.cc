@@ -190,8 +190,8 @@ Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* 
   OH_ASSIGN_OR_RETURN(const std::shared_ptr<const GpuExport> exported,
                       memory_for_kernels(*endpoint.gpu(), data, size));
   if (peer.stream().by_proxy()) {
-    return error(OH_ERR_NOT_VIABLE, "kernels do not reach %s: %s", peer.pair().name.c_str(),
-                 peer.stream().why_no_kernels().c_str());
+    return error(OH_ERR_NOT_VIABLE, "kernels may not use the link to %s: %s",
+                 peer.pair().name.c_str(), peer.stream().why_no_kernels().c_str());
   }
   const auto base = reinterpret_cast<uint64_t>(data);
   const uint64_t offset = base - exported->record.base;

@@ -46,6 +46,7 @@ StreamLink::StreamLink(Pair& pair, StreamHost& host, std::shared_ptr<Connection>
       host_(host),
       connection_(std::move(connection)),
       gpu_(std::move(gpu)),
+      ask_why_no_kernels_(std::move(why_not.ask_by_kernels)),
       why_no_kernels_(std::move(why_not.by_kernels)) {
   if (!why_not.at_all.empty()) why_not_ = Status(OH_ERR_NOT_VIABLE, std::move(why_not.at_all));
 }
@@ -130,6 +131,8 @@ Status StreamLink::prepare() {
 void StreamLink::make() {
   MutexLock setup(setup_mutex_);
   if (lanes_ || !why_not().ok() || !why_no_kernels().empty()) return;
+  const std::string why = ask_why_no_kernels_ ? ask_why_no_kernels_() : std::string();
+  if (!why.empty()) return rule_out_kernels(why);
   Result<std::unique_ptr<Lanes>> lanes =
       Lanes::create(gpu_, host_.stream_slab(), host_.stream_small());
   if (!lanes.ok()) return rule_out_kernels(lanes.status().text());

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StreamLink: what a peer has for the stream and kernel domains: its lanes, how both sides get to
-// know each other's, and how a lane that has failed begins a new epoch. Where kernels do not reach
-// across the link, a proxy has the stream domain instead: at both sides, or at none
-// (stream_way.cc).
+// know each other's, and how a lane that has failed begins a new epoch. Where kernels may not use
+// the link, a proxy has the stream domain instead: at both sides, or at none (stream_way.cc).
 //
 //   connecting, at each side:
 //   MADE ─▶ OPEN ──────▶ MAPPED ─────────▶ READY
@@ -57,6 +56,8 @@ class StreamLink {
   struct WhyNot {
     std::string at_all;
     std::string by_kernels;
+    // What takes milliseconds to find out: asked once, before our side is made. May be null.
+    std::function<std::string()> ask_by_kernels;
   };
   StreamLink(Pair& pair, StreamHost& host, std::shared_ptr<Connection> connection,
              std::shared_ptr<cuda::Gpu> gpu, WhyNot why_not);
@@ -73,7 +74,7 @@ class StreamLink {
   std::string waits_for() const;
   // Why it cannot be; ok: it can, or is not known yet.
   Status why_not() const;
-  // Why kernels cannot do it themselves; empty: they can, or it is not known yet.
+  // Why kernels may not do it themselves; empty: they may, or it is not known yet.
   std::string why_no_kernels() const;
   // Once it is ready: one of the two.
   bool by_kernels() const { return is_ready() && !by_proxy(); }
@@ -176,6 +177,7 @@ class StreamLink {
   StreamHost& host_;
   std::shared_ptr<Connection> connection_;  // null within the process
   std::shared_ptr<cuda::Gpu> gpu_;
+  const std::function<std::string()> ask_why_no_kernels_;
   std::weak_ptr<void> holder_;
   std::weak_ptr<void> host_life_;
   // Within the process, once they were introduced.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How both sides agree on how messages of streams travel: by kernels when each has mapped the slab
-// of the other, by proxy when either says that it cannot. A side that has said KERNELS says PROXY
+// of the other and knows the link for one that their protocol works over, by proxy when either says
+// that it cannot. A side that has said KERNELS says PROXY
 // afterwards only if it hears it, so what both have said is what stays.
 #include "base/log.h"
 #include "base/text.h"

@@ -46,6 +46,135 @@ TEST(GpuProxyWays, BothGoByProxyWhenOneCannotMap) {
   run_apart(between_gpus(MemoryKind::kMalloc), both, both);
 }
 
+// Two streams signal one slot at once; how many of the signals come.
+constexpr uint64_t kSignals = 100;
+
+void signal_twice_at_once(Side& side) {
+  StreamSide here(side);
+  StreamSide beside(side, /*connects=*/false);
+  oh_peer* peer = side.peer().get();
+  onehop::check(oh_peer_warmup(peer, kPatience));
+  side.sync();
+  for (uint64_t i = 0; i < kSignals; ++i) {
+    for (void* stream : {here.stream(), beside.stream()}) {
+      onehop::check(oh_peer_stream_signal(peer, stream, 3, 1));
+    }
+  }
+  here.finish();
+  beside.finish();
+  side.sync();
+  side.sync();
+  side.disconnect();
+}
+
+bool all_signals_come(Side& side) {
+  StreamSide here(side);
+  oh_peer* peer = side.peer().get();
+  onehop::check(oh_peer_warmup(peer, kPatience));
+  side.sync();
+  side.sync();  // they have been sent
+  auto options = within(kPatience);
+  if (path_to(side.peer()) == OH_PATH_NVLINK) options = within(200'000'000);
+  onehop::check(oh_peer_stream_wait_signal(peer, here.stream(), 3, 2 * kSignals, &options));
+  here.finish();
+  const oh_status status = error_of(side);
+  EXPECT_TRUE(status == OH_OK || status == OH_ERR_TIMEOUT) << text_of_error();
+  side.sync();
+  side.disconnect();
+  return status == OH_OK;
+}
+
+// What a kernel adds to a word of the other GPU is a read and a write over such a link: of two at
+// once one is lost.
+TEST(GpuProxyWays, SignalsOfKernelsAreLostWithoutNativeAtomics) {
+  LinkKind kind = without_atomics();
+  kind.env["FAKE_CUDA"] = "devices=2,atomics=lost";
+  run_apart(kind, signal_twice_at_once, [](Side& side) { EXPECT_FALSE(all_signals_come(side)); });
+  run_apart(without_atomics(), signal_twice_at_once,
+            [](Side& side) { EXPECT_TRUE(all_signals_come(side)); });
+}
+
+// A small message on each lane, whose receive waits for it; how many are wrong.
+constexpr size_t kFewBytes = 20;
+
+uint64_t receive_and_count_wrong(Side& side) {
+  uint64_t wrong = 0;
+  StreamSide here(side);
+  Buffer buffer = side.buffer(kFewBytes);
+  onehop::check(oh_peer_warmup(side.peer().get(), kPatience));
+  for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
+    buffer.poison();
+    here.recv(buffer, kFewBytes, lane);
+    side.sync();
+    here.finish();
+    wrong += buffer.holds(lane, kFewBytes) ? 0 : 1;
+    side.sync();
+  }
+  here.end();
+  return wrong;
+}
+
+void send_to_be_counted(Side& side) {
+  StreamSide here(side);
+  Buffer buffer = side.buffer(kFewBytes);
+  onehop::check(oh_peer_warmup(side.peer().get(), kPatience));
+  for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
+    buffer.fill(lane);
+    side.sync();
+    here.send(buffer, kFewBytes, lane);
+    here.finish();
+    side.sync();
+  }
+  here.end();
+}
+
+TEST(GpuProxyWays, MessagesOfKernelsAreTornWhereSixteenBytesAre) {
+  LinkKind kind = without_atomics();
+  kind.env["FAKE_CUDA"] = "devices=2,atomics=lost";
+  run_apart(kind, send_to_be_counted,
+            [](Side& side) { EXPECT_GT(receive_and_count_wrong(side), 0u); });
+  run_apart(without_atomics(), send_to_be_counted,
+            [](Side& side) { EXPECT_EQ(receive_and_count_wrong(side), 0u); });
+}
+
+// Each process sees its own GPU alone: what the driver cannot tell NVML does.
+TEST(GpuProxyWays, OfAHiddenGpuNvmlTellsWhetherKernelsMayUseTheLink) {
+  struct Case {
+    const char* library;
+    const char* nvml;
+    oh_path path;
+    const char* reason;
+  };
+  for (const Case& each : {Case{FAKE_CUDA_LIBRARY, "nvlink=0-1", OH_PATH_NVLINK, ""},
+                           Case{FAKE_CUDA_LIBRARY, "level=50", OH_PATH_PROXY, "PCIe"},
+                           Case{"off", "", OH_PATH_PROXY, "CUDA_VISIBLE_DEVICES"}}) {
+    LinkKind kind = between_gpus(MemoryKind::kMalloc);
+    kind.env["ONEHOP_NVML_LIBRARY"] = each.library;
+    kind.env["FAKE_NVML"] = each.nvml;
+    kind.device[1] = 0;
+    auto both = [each](Side& side) {
+      StreamSide here(side);
+      onehop::check(oh_peer_warmup(side.peer().get(), kPatience));
+      EXPECT_EQ(path_to(side.peer()), each.path) << each.nvml;
+      auto info = onehop::detail::sized<oh_stream_info>();
+      onehop::check(oh_peer_get_stream_info(side.peer().get(), &info));
+      EXPECT_NE(std::string(info.why_no_kernels).find(each.reason), std::string::npos)
+          << info.why_no_kernels;
+      exchange(side, here, 1);
+      here.end();
+    };
+    // Before the driver is there.
+    auto hidden = [both](const char* own) {
+      return [both, own](Side& side) {
+        setenv("CUDA_VISIBLE_DEVICES", own, 1);
+        use_device(side.kind().driver, 0);
+        both(side);
+      };
+    };
+    run_apart(kind, hidden("0"), hidden("1"));
+  }
+}
+
 // A peer without a GPU has no streams.
 TEST(GpuProxyWays, NotToAnEndpointForHostMemory) {
   LinkKind kind = by_proxy();

@@ -73,6 +73,13 @@ inline LinkKind by_proxy(MemoryKind memory = MemoryKind::kMalloc) {
   kind.env["ONEHOP_CUDA_IPC"] = "off";
   return kind;
 }
+// Kernels reach across it, but not with atomics, as over PCIe.
+inline LinkKind without_atomics() {
+  LinkKind kind = between_gpus(MemoryKind::kMalloc);
+  kind.name += "WithoutAtomicsByProxy";
+  kind.env["FAKE_CUDA"] = "devices=2,atomics=none";
+  return kind;
+}
 // Of the machine's own devices no program can choose what they reach.
 inline std::vector<LinkKind> proxy_kinds() {
   if (std::getenv("REAL_GPUS")) return {by_proxy()};
@@ -80,7 +87,7 @@ inline std::vector<LinkKind> proxy_kinds() {
   kind.name += "ThreadsByProxy";
   kind.processes = false;
   kind.env["FAKE_CUDA"] = "devices=2,p2p=none";
-  return {by_proxy(), kind};
+  return {by_proxy(), kind, without_atomics()};
 }
 
 // Kernels reach across it.

@@ -79,6 +79,12 @@ void read_setting(const std::string& key, const std::string& value, Config* out)
     out->memory = number(key, value);
   } else if (key == "p2p") {
     read_peers(value, out);
+  } else if (key == "atomics") {
+    if (value != "all" && value != "none" && value != "lost") {
+      refuse("atomics takes all, none or lost, not \"" + value + "\"");
+    }
+    out->atomics = value == "all";
+    out->says_atomics = value != "none";
   } else if (key == "name") {
     out->name = value;
   } else if (key == "numa") {
@@ -95,7 +101,8 @@ void read_setting(const std::string& key, const std::string& value, Config* out)
     read_failure(value, out);
   } else {
     refuse("unknown key \"" + key +
-           "\"; there are devices, memory, p2p, name, numa, ipc, vmm, blocking, delay_us, fail");
+           "\"; there are devices, memory, p2p, atomics, name, numa, ipc, vmm, blocking, delay_us, "
+           "fail");
   }
 }
 

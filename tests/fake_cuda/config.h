@@ -27,6 +27,8 @@ struct Config {
   int devices = 1;
   size_t memory = size_t{1} << 30;
   bool all_peers = true;
+  bool atomics = true;       // of the links between devices
+  bool says_atomics = true;  // what the driver says of them
   std::vector<std::pair<int, int>> peers;
   std::string name = "Fake GPU";
   std::vector<int> numa;  // of the devices; the last for all behind it

@@ -4,11 +4,14 @@
 // stand still. Found by dlsym in libonehop_fake_cuda.so; all functions act on this process only.
 //
 // Environment, read at the first call:
-//   FAKE_CUDA="devices=2,memory=1G,p2p=all,name=Fake GPU,numa=0,ipc=on,vmm=on,
-//             blocking=on,delay_us=0,fail=…"
+//   FAKE_CUDA="devices=2,memory=1G,p2p=all,atomics=all,name=Fake GPU,numa=0,ipc=on,
+//             vmm=on,blocking=on,delay_us=0,fail=…"
 //     devices   1..64                                            (1)
 //     memory    bytes of each device; K, M, G                    (1G)
 //     p2p       all, none, or pairs of physical devices: 0-1+2-3 (all)
+//     atomics   all; none: links between devices have none of    (all)
+//               their own, below; lost: likewise, but the
+//               driver says that they have
 //     name      of every device                                  (Fake GPU)
 //     numa      node of each device: 0+0+1+1, or none            (0)
 //     ipc, vmm  on or off: legacy IPC, VMM                       (on)
@@ -26,6 +29,10 @@
 // and cuMemHostUnregister (the context is that of the memory), cuCtxSynchronize. Others pass, such
 // as allocations, copies, streams, events, pools, and later launches. When a context is destroyed
 // or the process ends, kernels are killed.
+//
+// Over a link without native atomics, as PCIe is, the kernels of the stream domain add to a word of
+// the other device by a read and a write, some time later, and a store of 16 bytes arrives as two
+// of 8, the one with the flag first.
 //
 // Graphs are captured from streams, and launched: each launch is one operation of its stream, and
 // one of its graph. Nodes without an order run at once, and are operations: they are counted, fail,

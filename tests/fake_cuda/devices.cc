@@ -89,13 +89,13 @@ Code cuDeviceCanAccessPeer(int* can, Device device, Device peer) {
   return kSuccess;
 }
 
-// Links with access have atomics, too.
 Code cuDeviceGetP2PAttribute(int* value, int attribute, Device device, Device peer) {
   Call call(Symbol::cuDeviceGetP2PAttribute, kAnything);
   if (!call.ok()) return call.code();
   if (!is_device(device) || !is_device(peer) || device == peer) return kInvalidDevice;
   if (attribute != kP2pNativeAtomics) return kInvalidValue;
-  *value = config().can_access(physical_of(device), physical_of(peer)) ? 1 : 0;
+  const bool can = config().can_access(physical_of(device), physical_of(peer));
+  *value = can && config().says_atomics ? 1 : 0;
   return kSuccess;
 }
 

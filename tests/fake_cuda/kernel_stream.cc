@@ -5,6 +5,7 @@
 //
 // Threading: any thread.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -22,15 +23,42 @@ using onehop::detail::ImportEntry;
 using onehop::detail::ImportTable;
 using onehop::detail::LaneNotice;
 using onehop::detail::LaneSignals;
+using onehop::detail::Pair;
 
-// Whose kernel the thread runs, and how its waits are ended when the context goes.
+// Memory as the host addresses it, and for a while.
+struct HostRange {
+  uint64_t base = 0;
+  uint64_t size = 0;
+  bool holds(const void* place) const { return reinterpret_cast<uint64_t>(place) - base < size; }
+};
+
+// Whose kernel the thread runs, how its waits are ended when the context goes, and what it reaches
+// over a link without atomics.
 struct Running {
   const ContextState* context = nullptr;
   LaneNotice* notice = nullptr;
+  HostRange torn[2] = {};
 };
 thread_local Running g_running;
 
 struct Atomics : HostAtomics {
+  static bool is_torn(const void* place) {
+    return g_running.torn[0].holds(place) || g_running.torn[1].holds(place);
+  }
+  // As long as an access over the link may take.
+  static void travel() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
+  static void add_remote(uint64_t* word, uint64_t more) {
+    if (!is_torn(word)) return HostAtomics::add_remote(word, more);
+    const uint64_t before = load_acquire(word);
+    travel();
+    store_release(word, before + more);
+  }
+  static void store_line(Pair* to, Pair value) {
+    if (!is_torn(to)) return HostAtomics::store_line(to, value);
+    store_release(&to->high, value.high);
+    travel();
+    store_release(&to->low, value.low);
+  }
   static void pause() {
     sched_yield();
     const bool killed = g_running.context->killed.load(std::memory_order_relaxed);
@@ -38,12 +66,6 @@ struct Atomics : HostAtomics {
       HostAtomics::store_relaxed(&g_running.notice->abort.word, 1);
     }
   }
-};
-
-// Memory as the host addresses it, and for a while.
-struct HostRange {
-  uint64_t base = 0;
-  uint64_t size = 0;
 };
 
 // A block of one thread.
@@ -95,6 +117,7 @@ struct OneThread {
 struct HostLane {
   oh_lane_handle lane;
   std::vector<std::shared_ptr<void>> held;
+  bool torn = false;  // what is theirs
 
   template <typename T>
   bool map(const ContextState& context, uint64_t* address, uint64_t count = 1) {
@@ -104,6 +127,7 @@ struct HostLane {
     return there != nullptr;
   }
   bool map_all(const ContextState& context) {
+    torn = lacks_atomics(context, lane.theirs);
     const uint64_t bytes =
         lane.chunks_at + (static_cast<uint64_t>(lane.chunk_slots) << lane.chunk_shift);
     constexpr uint64_t kEntries =
@@ -149,6 +173,10 @@ struct Task {
         op.lane.chunks_at + (static_cast<uint64_t>(op.lane.chunk_slots) << op.lane.chunk_shift);
     group.lane[0] = {op.lane.mine, lane_bytes};
     group.lane[1] = {op.lane.theirs, lane_bytes};
+    if (host.torn) {
+      g_running.torn[0] = group.lane[1];
+      g_running.torn[1] = {op.lane.their_signals, sizeof(LaneSignals)};
+    }
     group.near = {op.data, near.empty() ? 0 : op.bytes};
     group.real = real;
     kernels::run_stream<Atomics>(op, group);

@@ -36,6 +36,9 @@ extern const Kernel kProxy;
 bool pieces_of(const ContextState& context, uint64_t address, uint64_t size,
                std::vector<Piece>* out);
 
+// Whether the address is memory of another device, over a link that has no atomics of its own.
+bool lacks_atomics(const ContextState& context, uint64_t address);
+
 // Copies `size` bytes between pieces of so many.
 void copy_pieces(std::vector<Piece> target, std::vector<Piece> source, uint64_t size);
 // As the library's kernels copy. False: not all is mapped.

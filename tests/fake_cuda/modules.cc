@@ -95,6 +95,15 @@ bool pieces_of(const ContextState& context, uint64_t address, uint64_t size,
   return is_mapped && world.resolve(address, size, context, out);
 }
 
+bool lacks_atomics(const ContextState& context, uint64_t address) {
+  if (config().atomics) return false;
+  World& world = World::instance();
+  std::lock_guard<std::mutex> lock(world.mutex);
+  const Range* range = world.find(address);
+  return range != nullptr && range->backing != nullptr &&
+         range->backing->facts().physical != context.physical;
+}
+
 }  // namespace fake
 
 using namespace fake;

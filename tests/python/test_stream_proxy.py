@@ -18,6 +18,10 @@ def tell_way(side):
     side.peer.warmup(timeout=30)
     info = side.peer.stream_info()
     assert (info.path, info.ready, info.small_max, info.why_not) == ("proxy", True, 0, "")
+    assert "ONEHOP_CUDA_IPC" in info.why_no_kernels
+    (row,) = [row for row in side.peer.paths() if row.operation == "stream"]
+    assert (row.path, row.source, row.target) == ("proxy", "device", "device")
+    assert info.why_no_kernels in row.why
     streams.exchange(side, streams.LARGE)
 
 

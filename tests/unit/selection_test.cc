@@ -292,6 +292,32 @@ TEST(SelectionTest, DeviceMemoryIsExplainedWhereThereIsSome) {
   }
 }
 
+// One row, where both sides are on a GPU and the link was asked.
+TEST(SelectionTest, StreamsAreExplained) {
+  auto row_of = [](const LinkFacts& facts) {
+    std::vector<PathRow> found;
+    for (const PathRow& row : explain(facts)) {
+      if (row.operation == "stream") found.push_back(row);
+    }
+    return found;
+  };
+  LinkFacts facts = gpu_link(false);
+  EXPECT_TRUE(row_of(facts).empty());
+  facts.stream_path = OH_PATH_NVLINK;
+  facts.gpu_link = joined_by(OH_LINK_NVLINK, 18);
+  ASSERT_EQ(row_of(facts).size(), 1u);
+  EXPECT_EQ(row_of(facts)[0].choice.path, OH_PATH_NVLINK);
+  EXPECT_EQ(row_of(facts)[0].choice.why,
+            "by kernels that write to each other's memory, over NVLink, 18 links");
+  facts.stream_path = OH_PATH_PROXY;
+  facts.why_stream = "there is no peer access";
+  EXPECT_EQ(row_of(facts)[0].choice.why, "through the host: there is no peer access");
+  facts.stream_path = OH_PATH_NONE;
+  EXPECT_EQ(row_of(facts)[0].choice.method, Method::kNone);
+  facts.their_gpu = false;
+  EXPECT_TRUE(row_of(facts).empty());
+}
+
 // Whatever the facts are: the rows of a pair of memories follow each other without gap or overlap,
 // from nothing to everything, and each says what choose_message() says at both of its ends.
 TEST(SelectionTest, TheExplanationCoversEverySizeOnce) {

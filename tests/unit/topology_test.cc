@@ -114,6 +114,24 @@ TEST_F(NvmlTest, TellsWhatOfPcieJoinsThem) {
   EXPECT_EQ(link().kind, OH_LINK_PCIE_BRIDGE);
 }
 
+// For lanes of kernels: the driver's word, or NVML's of a GPU that it does not show.
+TEST_F(NvmlTest, TellsWhetherKernelsMayShareWords) {
+  EXPECT_EQ(cuda::why_no_native_atomics(driver_, 0, 0), "");
+  EXPECT_EQ(cuda::why_no_native_atomics(driver_, 0, 1), "") << "the fake's links have atomics";
+  EXPECT_THAT(cuda::why_no_native_atomics(driver_, 0, 7), HasSubstr("has no native atomics"));
+  set("nvlink=0-1");
+  EXPECT_EQ(cuda::why_not_nvlink(path_, uuids_[0], uuids_[1]), "");
+  EXPECT_EQ(cuda::why_not_nvlink(path_, uuids_[0], uuids_[0]), "");
+  EXPECT_THAT(cuda::why_not_nvlink(path_, uuids_[0], "GPU-none"),
+              HasSubstr("not known: nvmlDeviceGetHandleByUUID"));
+}
+
+TEST_F(NvmlTest, SaysThatKernelsMayNotShareWordsOverPcie) {
+  set("level=40");
+  EXPECT_THAT(cuda::why_not_nvlink(path_, uuids_[0], uuids_[1]),
+              HasSubstr("is PCIe, between host bridges of one NUMA node, without native atomics"));
+}
+
 TEST_F(NvmlTest, DoesNotKnowEveryGpu) {
   set("");
   std::vector<GpuLink> links = cuda::links_among(path_, {uuids_[0], "GPU-none", uuids_[1]});

@@ -231,4 +231,28 @@ PeerAccess peer_access(const Driver& driver, Device from, Device to) {
   return access;
 }
 
+std::string why_no_native_atomics(const Driver& driver, Device from, Device to) {
+  if (peer_access(driver, from, to).atomics) return {};
+  return strf(
+      "the link from cuda:%d to cuda:%d has no native atomics, as over PCIe: signals of kernels "
+      "could be lost, and their stores of 16 bytes torn (nvidia-smi topo -p2p a)",
+      from, to);
+}
+
+std::string why_not_nvlink(const std::string& library, const std::string& ours,
+                           const std::string& theirs) {
+  const GpuLink link = links_among(library, {ours, theirs})[1];
+  if (link.kind == OH_LINK_SAME || link.kind == OH_LINK_NVLINK) return {};
+  if (link.kind == OH_LINK_UNKNOWN) {
+    return strf(
+        "whether the link to %s has native atomics is not known: this process does not see that "
+        "GPU (CUDA_VISIBLE_DEVICES), and how the two are joined is %s",
+        theirs.c_str(), link.text().c_str());
+  }
+  return strf(
+      "the link to %s is %s, without native atomics: signals of kernels could be lost, and their "
+      "stores of 16 bytes torn",
+      theirs.c_str(), link.text().c_str());
+}
+
 }  // namespace oh::cuda

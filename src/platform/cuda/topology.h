@@ -49,4 +49,12 @@ struct PeerAccess {
 };
 PeerAccess peer_access(const Driver& driver, Device from, Device to);
 
+// Why kernels on `from` may not share the words of a lane with kernels on `to`; empty: they may.
+// Their protocol needs atomic operations on the peer's memory and stores of 16 bytes that arrive
+// whole: within one GPU, or over a link with native atomics, which is NVLink.
+std::string why_no_native_atomics(const Driver& driver, Device from, Device to);
+// The same of a GPU that this process does not see, by NVML: the driver cannot be asked.
+std::string why_not_nvlink(const std::string& library, const std::string& ours,
+                           const std::string& theirs);
+
 }  // namespace oh::cuda
