@@ -78,6 +78,9 @@ OH_API oh_status oh_prepared_batch_post(oh_prepared_batch* prepared, const oh_pu
 /* Gives the handle back, once. Posts that are under way end as they would have. */
 OH_API void oh_prepared_batch_release(oh_prepared_batch* prepared);
 
+/* A batch has at most so many blocks. */
+#define OH_BATCH_BLOCKS_MAX ((size_t)1 << 20)
+
 /* Tags of batches that are sent and received are 0 to OH_BATCH_TAG_MAX. */
 #define OH_BATCH_TAG_MAX ((uint64_t)INT64_MAX / 2)
 

@@ -37,14 +37,16 @@ struct Releaser {
 template <typename T, void (*Release)(T*)>
 using Handle = std::unique_ptr<T, Releaser<T, Release>>;
 
-// Bytes from a function that fills a buffer or says how large it must be.
+// Bytes from a function that fills a buffer or says how large it must be. Other threads may make
+// them more between two calls, as they do with a flight record.
 template <typename Fill>
 Bytes fill(size_t guess, Fill fill_function) {
   Bytes bytes(guess);
   size_t size = bytes.size();
   oh_status status = fill_function(bytes.data(), &size);
-  if (status == OH_ERR_RANGE) {
-    bytes.resize(size);
+  while (status == OH_ERR_RANGE && size > bytes.size()) {
+    bytes.resize(size + size / 8);
+    size = bytes.size();
     status = fill_function(bytes.data(), &size);
   }
   check(status);

@@ -50,6 +50,7 @@ class Batch {
   }
 
   void take_lists(const BatchArguments& arguments) {
+    check_counts(arguments);
     remote_.emplace(arguments.remote_offsets, "remote_offsets");
     if (!value_.packed) local_.emplace(arguments.local_offsets, "local_offsets");
     if (PyLong_Check(arguments.lengths.ptr())) {
@@ -58,15 +59,31 @@ class Batch {
       lengths_.emplace(arguments.lengths, "lengths");
     }
     size_t count = remote_->size();
-    if (lengths_->size() != count || (local_ && local_->size() != count)) {
-      std::string ours = local_ ? std::to_string(local_->size()) + " local offsets, " : "";
-      raise_invalid("a batch has one entry per block: here are " + ours + std::to_string(count) +
-                    " remote offsets and " + std::to_string(lengths_->size()) + " lengths");
-    }
+    // Once more: not every object tells its length, or the true one.
+    check_counts(local_ ? local_->size() : count, count, lengths_->size());
     value_.count = count;
     if (local_) value_.local_offsets = local_->data();
     value_.remote_offsets = remote_->data();
     value_.lengths = lengths_->data();
+  }
+
+  // Before anything is walked.
+  void check_counts(const BatchArguments& arguments) const {
+    std::optional<size_t> theirs = length_of(arguments.remote_offsets, "remote_offsets");
+    if (!theirs) return;
+    std::optional<size_t> ours = theirs;
+    std::optional<size_t> lengths = theirs;
+    if (!value_.packed) ours = length_of(arguments.local_offsets, "local_offsets");
+    if (!PyLong_Check(arguments.lengths.ptr())) lengths = length_of(arguments.lengths, "lengths");
+    if (ours && lengths) check_counts(*ours, *theirs, *lengths);
+  }
+
+  void check_counts(size_t ours, size_t theirs, size_t lengths) const {
+    if (ours == theirs && lengths == theirs) return;
+    raise_invalid("a batch has one entry per block: here are " +
+                  (value_.packed ? "" : std::to_string(ours) + " local offsets, ") +
+                  std::to_string(theirs) + " remote offsets and " + std::to_string(lengths) +
+                  " lengths");
   }
 
   oh_batch value_ = detail::sized<oh_batch>();

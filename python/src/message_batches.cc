@@ -26,17 +26,18 @@ class Blocks {
       value_.length = Numbers::number(transfer.lengths, "lengths");
       return;
     }
+    // Before anything is walked.
+    std::optional<size_t> offsets = length_of(transfer.offsets, "offsets");
+    std::optional<size_t> lengths = scalar ? offsets : length_of(transfer.lengths, "lengths");
+    if (offsets && lengths) check_counts(*offsets, *lengths);
     offsets_.emplace(transfer.offsets, "offsets");
     if (scalar) {
       lengths_.emplace(Numbers::number(transfer.lengths, "lengths"), offsets_->size());
     } else {
       lengths_.emplace(transfer.lengths, "lengths");
     }
-    if (offsets_->size() != lengths_->size()) {
-      raise_invalid("a batch has one entry per block: here are " +
-                    std::to_string(offsets_->size()) + " offsets and " +
-                    std::to_string(lengths_->size()) + " lengths");
-    }
+    // Once more: not every object tells its length, or the true one.
+    check_counts(offsets_->size(), lengths_->size());
     value_.count = offsets_->size();
     value_.offsets = offsets_->data();
     value_.lengths = lengths_->data();
@@ -44,6 +45,12 @@ class Blocks {
   const oh_blocks& operator*() const { return value_; }
 
  private:
+  static void check_counts(size_t offsets, size_t lengths) {
+    if (offsets == lengths) return;
+    raise_invalid("a batch has one entry per block: here are " + std::to_string(offsets) +
+                  " offsets and " + std::to_string(lengths) + " lengths");
+  }
+
   oh_blocks value_ = detail::sized<oh_blocks>();
   std::optional<Numbers> offsets_;
   std::optional<Numbers> lengths_;

@@ -17,10 +17,53 @@
 
 namespace onehop::python {
 
+struct Range {
+  uint64_t start;
+  uint64_t step;
+  size_t count;
+};
+// A range that counts upwards, of numbers that fit.
+inline std::optional<Range> as_range(nb::handle object) {
+  if (!PyRange_Check(object.ptr())) return std::nullopt;
+  auto attribute = [&](const char* name) {
+    int overflow = 0;
+    int64_t value = PyLong_AsLongLongAndOverflow(nb::object(object.attr(name)).ptr(), &overflow);
+    return overflow ? -1 : value;
+  };
+  int64_t start = attribute("start");
+  int64_t step = attribute("step");
+  Py_ssize_t count = PyObject_Size(object.ptr());
+  PyErr_Clear();  // more than fit
+  if (start < 0 || step < 0 || count < 0) return std::nullopt;
+  return Range{static_cast<uint64_t>(start), static_cast<uint64_t>(step),
+               static_cast<size_t>(count)};
+}
+
+inline void check_block_count(size_t count, const char* name) {
+  if (count <= OH_BATCH_BLOCKS_MAX) return;
+  raise_invalid(std::string(name) + " has more than " + std::to_string(OH_BATCH_BLOCKS_MAX) +
+                " items: a batch has no more blocks, make several");
+}
+
+// How many items a list has, without walking it, which may take for ever; nothing where it does not
+// tell. Raises when they are more than the blocks of any batch.
+inline std::optional<size_t> length_of(nb::handle object, const char* name) {
+  Py_ssize_t size = PyObject_Size(object.ptr());
+  if (size < 0) {
+    bool too_long = PyErr_ExceptionMatches(PyExc_OverflowError);
+    if (!too_long && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
+    PyErr_Clear();
+    if (!too_long) return std::nullopt;
+  }
+  check_block_count(static_cast<size_t>(size), name);
+  return static_cast<size_t>(size);
+}
+
 // Offsets or lengths: an array of 64-bit integers as it is, anything else one by one.
 class Numbers {
  public:
   Numbers(nb::handle object, const char* name) {
+    (void)length_of(object, name);
     if (PyObject_CheckBuffer(object.ptr()) && view(object)) return;
     nb::object iterator = nb::steal(PyObject_GetIter(object.ptr()));
     if (!iterator.is_valid()) {
@@ -28,7 +71,11 @@ class Numbers {
       throw TypeMismatch(std::string(name) + " is a " + name_of_type(object) +
                          ": give an array of int64 or uint64, or a sequence of integers");
     }
-    for (nb::handle item : object) copy_.push_back(number(item, name));
+    while (nb::object item = nb::steal(PyIter_Next(iterator.ptr()))) {
+      copy_.push_back(number(item, name));
+      check_block_count(copy_.size(), name);
+    }
+    if (PyErr_Occurred()) throw nb::python_error();
     data_ = copy_.data();
     size_ = copy_.size();
   }
@@ -80,19 +127,5 @@ class Numbers {
   const uint64_t* data_ = nullptr;
   size_t size_ = 0;
 };
-
-struct Range {
-  uint64_t start;
-  uint64_t step;
-  size_t count;
-};
-// A range that counts upwards.
-inline std::optional<Range> as_range(nb::handle object) {
-  if (!PyRange_Check(object.ptr())) return std::nullopt;
-  auto start = nb::cast<int64_t>(object.attr("start"));
-  auto step = nb::cast<int64_t>(object.attr("step"));
-  if (start < 0 || step < 0) return std::nullopt;
-  return Range{static_cast<uint64_t>(start), static_cast<uint64_t>(step), nb::len(object)};
-}
 
 }  // namespace onehop::python

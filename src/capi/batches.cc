@@ -39,7 +39,7 @@ namespace oh {
 namespace {
 
 // What the target of a get by messages holds for one peer at most.
-constexpr size_t kMostBlocks = 1 << 20;
+constexpr size_t kMostBlocks = OH_BATCH_BLOCKS_MAX;
 
 // Block `index` of a caller's batch, as it stands there.
 struct Place {

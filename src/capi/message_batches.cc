@@ -20,6 +20,8 @@ Status check_batch_tag(uint64_t tag) {
                static_cast<unsigned long long>(OH_BATCH_TAG_MAX));
 }
 
+static_assert(BlockLayout::kMost == OH_BATCH_BLOCKS_MAX);
+
 Result<LocalBlocks> read_blocks(const oh_blocks* given) {
   oh_blocks blocks;
   OH_RETURN_IF_ERROR(read_options(given, &blocks));

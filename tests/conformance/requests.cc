@@ -7,9 +7,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "conformance/sides.h"
 
@@ -167,6 +169,19 @@ TEST_P(Messages, TheLastOperationsAreRemembered) {
         std::remove(path.c_str());
       });
   unsetenv("ONEHOP_FLIGHT_DIR");
+}
+
+// Other operations end between the question how long a text is and the answer.
+TEST(Fill, GrowsUntilTheBytesFit) {
+  size_t calls = 0;
+  onehop::Bytes bytes = onehop::detail::fill(10, [&](void* out, size_t* size) {
+    const size_t needed = 100 + 50 * std::min<size_t>(++calls, 5);
+    const size_t room = std::exchange(*size, needed);
+    if (needed > room) return OH_ERR_RANGE;
+    std::memset(out, 7, needed);
+    return OH_OK;
+  });
+  EXPECT_EQ(bytes, onehop::Bytes(350, 7));
 }
 
 TEST_P(Messages, WrongArgumentsAreRefusedAtOnce) {

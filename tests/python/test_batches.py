@@ -210,6 +210,46 @@ def test_refused_when_prepared(pair):
     local.append(1)  # nothing holds it
 
 
+class Unwalked:
+    """A list of which nobody may look at the items."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        pytest.fail("it was walked")
+
+
+def test_lists_are_counted_before_they_are_walked(pair):
+    region = pair.endpoints[1].register(bytearray(1000))
+    remote = pair.first.attach(region.descriptor)
+    local = bytearray(1000)
+    few, many = Unwalked(3), Unwalked(4)
+    endless = Unwalked((1 << 20) + 1)
+    prepare = pair.first.prepare_put
+    for lists in ((many, few, few), (few, many, few), (few, few, many), (few, many, 1)):
+        with pytest.raises(onehop.InvalidArgument, match="one entry per block"):
+            prepare(local, remote, *lists)
+    for lists in ((few, endless, few), (endless, few, 1), (few, few, endless)):
+        with pytest.raises(onehop.InvalidArgument, match="more than 1048576 items"):
+            prepare(local, remote, *lists)
+    for lengths in (range(10**8), range(10**30), iter(range(10**8))):
+        with pytest.raises(onehop.InvalidArgument, match="lengths has more than 1048576 items"):
+            prepare(local, remote, [0], [0], lengths)
+    for start in (-1, 1 << 64):
+        with pytest.raises(onehop.InvalidArgument, match="whole numbers of bytes"):
+            prepare(local, remote, range(start, start + 1), [0], 1)
+    with pytest.raises(onehop.OutOfRange):
+        prepare(local, remote, range(1 << 63, (1 << 63) + 1), [0], 1)
+    with pytest.raises(onehop.InvalidArgument, match="one entry per block"):
+        pair.first.send_batch(local, few, many)
+    with pytest.raises(onehop.InvalidArgument, match="offsets has more than 1048576 items"):
+        pair.first.send_batch(local, endless, 1)
+
+
 def test_a_prepared_batch_holds_what_it_needs(pair):
     region = pair.endpoints[1].register(bytearray(1000))
     local = bytearray(b"x" * 1000)
