@@ -38,7 +38,13 @@ Result<std::shared_ptr<Node>> Node::get(const Config& config) {
   static Known* const known = new Known;
   MutexLock lock(known->mutex);
   std::shared_ptr<Node> node = known->node.lock();
-  if (node && known->generation == fork_generation()) return node;
+  if (node && known->generation == fork_generation()) {
+    Status status = node->check(config);
+    if (status.ok()) return node;
+    // One whose endpoints are all closed goes with their last handle, and holds up nobody.
+    if (node->has_acceptors()) return status;
+    node.reset();
+  }
   if (node) {
     // A child of fork(): the parent's node has no thread here. Never touched again, never
     // destroyed.
@@ -57,7 +63,31 @@ Node::~Node() {
   if (!unix_path_.empty()) unlink(unix_path_.c_str());
 }
 
+// What all endpoints of the process share.
+Status Node::check(const Config& config) {
+  auto compare = [](const char* name, const std::string& used, const std::string& wanted) {
+    if (used == wanted) return Status();
+    return error(OH_ERR_CONFIG,
+                 "%s=%s comes too late: the open endpoints of this process use %s, and all share "
+                 "their sockets. Set it before the first endpoint or communicator, or close all of "
+                 "them first",
+                 name, wanted.c_str(), used.c_str());
+  };
+  auto range = [](const Config& of) { return strf("%u-%u", of.port_first, of.port_last); };
+  auto seconds = [](const Config& of) { return strf("%g", of.hello_timeout); };
+  OH_RETURN_IF_ERROR(compare("ONEHOP_INTERFACE", config_.interface_name, config.interface_name));
+  OH_RETURN_IF_ERROR(compare("ONEHOP_PORT_RANGE", range(config_), range(config)));
+  OH_RETURN_IF_ERROR(compare("ONEHOP_SOCKET_DIR", config_.socket_dir, config.socket_dir));
+  return compare("ONEHOP_HELLO_TIMEOUT", seconds(config_), seconds(config));
+}
+
+bool Node::has_acceptors() {
+  MutexLock lock(mutex_);
+  return !acceptors_.empty();
+}
+
 Status Node::start(const Config& config) {
+  config_ = config;
   OH_ASSIGN_OR_RETURN(process_, process_identity());
   label_ = process_label();
   OH_ASSIGN_OR_RETURN(watcher_, Watcher::start());

@@ -20,6 +20,7 @@ namespace oh {
 class Node {
  public:
   // The process's node; made by the first endpoint with its configuration, gone with the last.
+  // OH_ERR_CONFIG: this configuration asks for other sockets than those which open endpoints use.
   static Result<std::shared_ptr<Node>> get(const Config& config);
   ~Node();
 
@@ -29,6 +30,7 @@ class Node {
   void add_acceptor(const Id& endpoint, std::weak_ptr<Acceptor> acceptor);
   void remove_acceptor(const Id& endpoint);
   std::shared_ptr<Acceptor> find_acceptor(const Id& endpoint);
+  bool has_acceptors();
   // An endpoint uses a GPU near this NUMA node, or does not any more. The watcher runs there as
   // long as that is so of all of them.
   void add_numa(int node);
@@ -42,9 +44,11 @@ class Node {
  private:
   Node() = default;
   Status start(const Config& config);
+  Status check(const Config& config);
   Status listen(const Config& config);
 
   Id process_{};
+  Config config_;
   std::string label_;
   std::string unix_name_;
   std::string unix_path_;
