@@ -38,6 +38,13 @@ OH_API oh_status oh_unique_id(void* id, size_t* size);
  * rank is taken; OH_ERR_AUTH: the secret is missing or wrong.
  */
 OH_API oh_status oh_comm_create(const oh_comm_options* options, oh_comm** comm);
+/*
+ * The same, but it ends with OH_ERR_CANCELLED soon after another thread has stored non-zero in the
+ * word at `cancelled`, which is read atomically. Nothing of the attempt is left then: the port of
+ * the rendezvous is free, and the other ranks still wait for this one.
+ */
+OH_API oh_status oh_comm_create_cancellable(const oh_comm_options* options, const int* cancelled,
+                                            oh_comm** comm);
 /* Closes it and its endpoint: see oh_endpoint_close. */
 OH_API void oh_comm_close(oh_comm* comm);
 OH_API void oh_comm_destroy(oh_comm* comm);

@@ -79,10 +79,10 @@ inline oh_endpoint* create_endpoint(const oh_endpoint_options* options) {
   check(oh_endpoint_create(options, &endpoint));
   return endpoint;
 }
-inline oh_comm* create_comm(oh_comm_options options) {
+inline oh_comm* create_comm(oh_comm_options options, const int* cancelled) {
   options.struct_size = sizeof(options);
   oh_comm* comm = nullptr;
-  check(oh_comm_create(&options, &comm));
+  check(oh_comm_create_cancellable(&options, cancelled, &comm));
   return comm;
 }
 }  // namespace detail
@@ -102,7 +102,10 @@ class CommunicatorOnStream;
 // Ranks that meet at one rendezvous.
 class Communicator {
  public:
-  explicit Communicator(const oh_comm_options& options) : handle_(detail::create_comm(options)) {}
+  // Once another thread has stored non-zero in the word at `cancelled`, it throws
+  // OH_ERR_CANCELLED.
+  explicit Communicator(const oh_comm_options& options, const int* cancelled = nullptr)
+      : handle_(detail::create_comm(options, cancelled)) {}
 
   uint32_t rank() const { return oh_comm_rank(handle_.get()); }
   uint32_t size() const { return oh_comm_size(handle_.get()); }

@@ -54,12 +54,12 @@ std::shared_ptr<Context> create(const CommunicatorArguments& given,
   options.size = static_cast<uint32_t>(given.size);
   // The library's own default, so that it is one value.
   options.timeout_ns = timeout_ns(given.timeout, OH_TIMEOUT_DEFAULT);
-  return call_interruptibly([options, rendezvous, unique_id, endpoint]() mutable {
+  return call_cancellably([options, rendezvous, unique_id, endpoint](const int* cancelled) mutable {
     options.endpoint = endpoint->options;
     if (!rendezvous.empty()) options.rendezvous = rendezvous.c_str();
     if (!unique_id.empty()) options.unique_id = unique_id.data();
     options.unique_id_size = unique_id.size();
-    return Context::create(options);
+    return Context::create(options, cancelled);
   });
 }
 

@@ -77,8 +77,8 @@ std::shared_ptr<Context> Context::create(const oh_endpoint_options& options) {
   return context;
 }
 
-std::shared_ptr<Context> Context::create(oh_comm_options options) {
-  Owned<Communicator> communicator{Communicator(options)};
+std::shared_ptr<Context> Context::create(oh_comm_options options, const int* cancelled) {
+  Owned<Communicator> communicator{Communicator(options, cancelled)};
   std::shared_ptr<Context> context(new Context(options.endpoint));
   context->communicator_ = std::move(communicator);
   add(context);

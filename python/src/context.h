@@ -53,7 +53,7 @@ class Owned {
 class Context {
  public:
   static std::shared_ptr<Context> create(const oh_endpoint_options& options);
-  static std::shared_ptr<Context> create(oh_comm_options options);
+  static std::shared_ptr<Context> create(oh_comm_options options, const int* cancelled);
 
   // Ends all waits; later calls raise.
   void close();

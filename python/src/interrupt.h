@@ -6,6 +6,7 @@
 // Threading: called with the GIL held; it is given up while waiting.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -21,6 +22,8 @@ namespace onehop::python {
 
 // How long a wait may be deaf to signals.
 inline constexpr int64_t kSliceNs = 100'000'000;
+// How long a cancelled call is waited for.
+inline constexpr int kSlicesToEnd = 50;
 
 // Nanoseconds from a timeout argument: seconds, None for ever, `...` (left out) the default.
 int64_t timeout_ns(nb::handle timeout, int64_t default_ns);
@@ -50,47 +53,90 @@ class Patience {
   int64_t end_ = 0;  // 0: not known yet
 };
 
+// A function that runs in a thread of its own, and what becomes of it.
+template <typename Result>
+class ThreadedCall {
+ public:
+  template <typename Function>
+  static std::shared_ptr<ThreadedCall> start(Function function) {
+    auto call = std::make_shared<ThreadedCall>();
+    std::thread([call, function = std::move(function)]() mutable {
+      std::optional<Result> result;
+      std::exception_ptr failure;
+      try {
+        result.emplace(function());
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      std::lock_guard lock(call->mutex_);
+      call->result_ = std::move(result);
+      call->failure_ = std::move(failure);
+      call->done_ = true;
+      call->ended_.notify_one();
+    }).detach();
+    return call;
+  }
+  // Without the GIL; false when it has not ended after a slice.
+  bool wait() {
+    WithoutGil release;
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, std::chrono::nanoseconds(kSliceNs), [&] { return done_; });
+  }
+  // Once it has ended.
+  Result take() {
+    if (failure_) std::rethrow_exception(failure_);
+    return std::move(*result_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool done_ = false;
+  std::optional<Result> result_;
+  std::exception_ptr failure_;
+};
+
 // A call of the library that cannot be cut into slices: on the main thread it runs in a thread of
 // its own, so that Ctrl-C ends the wait for it. What it still brings then is dropped: `function`
 // owns what it uses, and touches nothing of Python.
 template <typename Function>
 auto call_interruptibly(Function function) {
-  using Result = decltype(function());
   if (!on_main_thread()) {
     WithoutGil release;
     return function();
   }
-  struct Call {
-    std::mutex mutex;
-    std::condition_variable ended;
-    bool done = false;
-    std::optional<Result> result;
-    std::exception_ptr failure;
-  };
-  auto call = std::make_shared<Call>();
-  std::thread([call, function = std::move(function)]() mutable {
-    std::optional<Result> result;
-    std::exception_ptr failure;
-    try {
-      result.emplace(function());
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    std::lock_guard lock(call->mutex);
-    call->result = std::move(result);
-    call->failure = std::move(failure);
-    call->done = true;
-    call->ended.notify_one();
-  }).detach();
-  for (bool done = false; !done;) {
+  auto call = ThreadedCall<decltype(function())>::start(std::move(function));
+  do {
     check_signals();
+  } while (!call->wait());
+  return call->take();
+}
+
+// The same for a call that can be cancelled, by a word that `function` is given: Ctrl-C ends it
+// before it is raised, and nothing of it is left.
+template <typename Function>
+auto call_cancellably(Function function) {
+  if (!on_main_thread()) {
     WithoutGil release;
-    std::unique_lock lock(call->mutex);
-    done =
-        call->ended.wait_for(lock, std::chrono::nanoseconds(kSliceNs), [&] { return call->done; });
+    return function(nullptr);
   }
-  if (call->failure) std::rethrow_exception(call->failure);
-  return std::move(*call->result);
+  auto word = std::make_shared<std::atomic<int>>(0);
+  static_assert(sizeof(*word) == sizeof(int));
+  auto call = ThreadedCall<decltype(function(nullptr))>::start(
+      [word, function = std::move(function)]() mutable {
+        return function(reinterpret_cast<const int*>(word.get()));
+      });
+  try {
+    do {
+      check_signals();
+    } while (!call->wait());
+  } catch (...) {
+    word->store(1);
+    // A name server may keep it; what comes then finds the word, and ends too.
+    for (int slices = 0; slices < kSlicesToEnd && !call->wait(); ++slices) continue;
+    throw;
+  }
+  return call->take();
 }
 
 // The same for a call that ends with OH_ERR_TIMEOUT and no other effect at its deadline, and so may

@@ -5,6 +5,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -20,9 +21,12 @@ inline int64_t now_ns() {
   return time.tv_sec * kSecond + time.tv_nsec;
 }
 
-// A point in time after which a wait ends.
+// A point in time after which a wait ends; some end sooner, when another thread cancels them.
 class Deadline {
  public:
+  // How long a cancelled wait may take to notice.
+  static constexpr int64_t kCancelSlice = 20 * kMillisecond;
+
   static Deadline never() { return Deadline(std::numeric_limits<int64_t>::max()); }
   static Deadline after(int64_t nanoseconds) {
     if (nanoseconds == std::numeric_limits<int64_t>::max()) return never();
@@ -32,21 +36,40 @@ class Deadline {
                : Deadline(now + nanoseconds, nanoseconds);
   }
   bool is_never() const { return at_ == std::numeric_limits<int64_t>::max(); }
-  bool passed() const { return !is_never() && now_ns() >= at_; }
-  // Nanoseconds left, never negative; the maximum when there is no deadline.
+  bool passed() const { return (!is_never() && now_ns() >= at_) || cancelled(); }
+  // Nanoseconds left, never negative; the maximum when there is no deadline. A wait that can be
+  // cancelled sleeps in slices: whether it is over is passed()'s to tell.
   int64_t left() const {
-    if (is_never()) return at_;
-    int64_t left = at_ - now_ns();
-    return left > 0 ? left : 0;
+    if (cancel_) return cancelled() ? 0 : std::min(time_left(), kCancelSlice);
+    return time_left();
   }
   int64_t at() const { return at_; }
   // How long it was when it was set, for texts.
   int64_t length() const { return length_; }
 
+  // The same, but over as well once `cancel` is not zero. Null: never so.
+  Deadline unless(const int* cancel) const {
+    Deadline other = *this;
+    other.cancel_ = cancel;
+    return other;
+  }
+  // The same, but at most so long from now on.
+  Deadline within(int64_t nanoseconds) const {
+    Deadline other = after(nanoseconds).unless(cancel_);
+    return other.at_ < at_ ? other : *this;
+  }
+  bool cancelled() const { return cancel_ && __atomic_load_n(cancel_, __ATOMIC_ACQUIRE) != 0; }
+
  private:
   explicit Deadline(int64_t at, int64_t length = 0) : at_(at), length_(length) {}
+  int64_t time_left() const {
+    if (is_never()) return at_;
+    int64_t left = at_ - now_ns();
+    return left > 0 ? left : 0;
+  }
   int64_t at_;
   int64_t length_;
+  const int* cancel_ = nullptr;
 };
 
 }  // namespace oh

@@ -23,6 +23,11 @@ oh_status oh_unique_id(void* id, size_t* size) {
 }
 
 oh_status oh_comm_create(const oh_comm_options* given, oh_comm** comm) {
+  return oh_comm_create_cancellable(given, nullptr, comm);
+}
+
+oh_status oh_comm_create_cancellable(const oh_comm_options* given, const int* cancelled,
+                                     oh_comm** comm) {
   OH_CHECK_ARGUMENT(given);
   OH_CHECK_ARGUMENT(comm);
   oh_comm_options options;
@@ -42,7 +47,7 @@ oh_status oh_comm_create(const oh_comm_options* given, oh_comm** comm) {
   Result<Deadline> deadline = deadline_of(options.timeout_ns, config);
   OH_REPORT_IF_ERROR(deadline.status());
   Result<std::shared_ptr<Communicator>> made =
-      Communicator::create(config, *checked, ours, *deadline);
+      Communicator::create(config, *checked, ours, deadline->unless(cancelled));
   OH_REPORT_IF_ERROR(made.status());
   std::shared_ptr<Endpoint> owned = (*made)->endpoint();
   *comm = new oh_comm{std::move(*made), {std::move(owned)}};

@@ -36,17 +36,19 @@ struct RendezvousTable {
 Result<Key> rendezvous_key(const Crypto& crypto, const std::string& secret,
                            const std::vector<SocketAddress>& hosts, const std::string& url);
 
-// Keeps a server running; destroying it stops the server, from any thread.
+// Keeps a server running; destroying it stops the server, from any thread: its port is free then,
+// and ranks that have not read their table yet still may.
 class RendezvousServer {
  public:
   virtual ~RendezvousServer() = default;
 };
 
-// Serves one communicator on exactly this address.
+// Serves one communicator on exactly this address, which a former server may still have for a
+// moment.
 Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node> node,
                                                            const Crypto& crypto, const Key& key,
                                                            const SocketAddress& address,
-                                                           const Config& config);
+                                                           const Config& config, Deadline deadline);
 // Serves one communicator on a free port of the range, until all of its ranks have their table or
 // the timeout has passed; returns the unique id that all ranks join with.
 Result<Bytes> rendezvous_unique_id(std::shared_ptr<Node> node, const Crypto& crypto,
@@ -60,7 +62,9 @@ struct RendezvousJoin {
   Bytes address;
 };
 
-// Joins and waits for the table. At the deadline the error names the ranks that did not come.
+// Joins and waits for the table; where the server goes away, or is not there yet, again until the
+// deadline. Its error then names the ranks that did not come. OH_ERR_CANCELLED: by the deadline's
+// other end.
 Result<RendezvousTable> rendezvous_join(const Crypto& crypto, const RendezvousJoin& join,
                                         Deadline deadline);
 

@@ -12,23 +12,18 @@ namespace {
 
 constexpr int64_t kQueryTime = 200 * kMillisecond;
 
-// The server may start after us: try until the deadline, ever more slowly.
-Result<MessageSocket> connect_patiently(const RendezvousJoin& join, Deadline deadline) {
-  int64_t pause_ns = kMillisecond;
-  while (true) {
-    Result<UniqueFd> fd = connect_to(join.hosts, deadline);
-    if (fd.ok()) return MessageSocket(std::move(*fd), kMaxHelloMessage);
-    if (deadline.left() <= pause_ns) {
-      return timed_out(deadline.length(),
-                       "rank %u of %u found no rendezvous: %s. Is rank 0, or the process that made "
-                       "the unique id, running?",
-                       join.rank, join.size, fd.status().text().c_str());
-    }
-    timespec pause{0, pause_ns};
+// Between two attempts, ever longer.
+class Pauses {
+ public:
+  void wait() {
+    timespec pause{0, next_};
     nanosleep(&pause, nullptr);
-    pause_ns = std::min<int64_t>(2 * pause_ns, 20 * kMillisecond);
+    next_ = std::min<int64_t>(2 * next_, 20 * kMillisecond);
   }
-}
+
+ private:
+  int64_t next_ = kMillisecond;
+};
 
 Status refused_or_odd(const MessageSocket::Message& message) {
   if (message.type == static_cast<uint8_t>(Meeting::kRefuse)) {
@@ -79,22 +74,52 @@ Status name_the_missing(const RendezvousJoin& join, MessageSocket& socket, Deadl
                    join.rank, who.c_str());
 }
 
-}  // namespace
-
-Result<RendezvousTable> rendezvous_join(const Crypto& crypto, const RendezvousJoin& join,
-                                        Deadline deadline) {
-  OH_ASSIGN_OR_RETURN(MessageSocket socket, connect_patiently(join, deadline));
+// One attempt. OH_ERR_UNREACHABLE: nobody serves; OH_ERR_PEER_LOST: the server went away.
+Result<RendezvousTable> join_once(const Crypto& crypto, const RendezvousJoin& join,
+                                  Deadline deadline) {
+  Result<UniqueFd> fd = connect_to(join.hosts, deadline);
+  if (!fd.ok()) return Status(OH_ERR_UNREACHABLE, fd.status().text());
+  MessageSocket socket(std::move(*fd), kMaxHelloMessage);
   OH_RETURN_IF_ERROR(authenticate(crypto, join, socket, deadline));
   socket.set_max_message(size_t{join.size} * (Address::kMaxBytes + 4) + 64);
   Result<MessageSocket::Message> message =
       socket.receive_until(deadline, "waiting for the other ranks");
   if (!message.ok()) {
-    if (message.status().code() == OH_ERR_TIMEOUT) return name_the_missing(join, socket, deadline);
-    return error(message.status().code(), "rank %u lost the rendezvous: %s", join.rank,
-                 message.status().text().c_str());
+    if (message.status().code() == OH_ERR_TIMEOUT && !deadline.cancelled()) {
+      return name_the_missing(join, socket, deadline);
+    }
+    return message.status();
   }
   if (message->type != static_cast<uint8_t>(Meeting::kTable)) return refused_or_odd(*message);
   return decode_table(message->payload, join.size);
+}
+
+}  // namespace
+
+Result<RendezvousTable> rendezvous_join(const Crypto& crypto, const RendezvousJoin& join,
+                                        Deadline deadline) {
+  Pauses pauses;
+  while (true) {
+    Result<RendezvousTable> table = join_once(crypto, join, deadline);
+    if (table.ok()) return table;
+    oh_status code = table.status().code();
+    // The server may start after us, and one that goes away is that of a former communicator, or of
+    // a rank 0 that gave up and may come again.
+    bool may_come = code == OH_ERR_UNREACHABLE || code == OH_ERR_PEER_LOST;
+    if (may_come && !deadline.passed()) {
+      pauses.wait();
+      continue;
+    }
+    if (deadline.cancelled()) {
+      return error(OH_ERR_CANCELLED, "rank %u of %u was cancelled at the rendezvous", join.rank,
+                   join.size);
+    }
+    if (!may_come) return table;
+    return timed_out(deadline.length(),
+                     "rank %u of %u found no rendezvous: %s. Is rank 0, or the process that made "
+                     "the unique id, running?",
+                     join.rank, join.size, table.status().text().c_str());
+  }
 }
 
 }  // namespace oh

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <sys/epoll.h>
+#include <time.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <set>
 
 #include "base/log.h"
+#include "base/sync.h"
 #include "control/accepting.h"
 #include "control/handshake.h"
 #include "control/rendezvous.h"
@@ -70,14 +74,16 @@ class Server final : public std::enable_shared_from_this<Server> {
     return {};
   }
 
-  // Lets go of the port and of all guests; on the watcher's thread.
+  // Lets go of the port, and of all guests that no table is on its way to; on the watcher's thread.
   void stop() {
-    for (const auto& accepting : accepting_) accepting->stop();
-    accepting_.clear();
-    std::set<std::shared_ptr<Guest>> guests = std::move(guests_);
-    guests_.clear();
-    ranks_.clear();
-    for (const auto& guest : guests) watcher().remove(guest->fd());
+    std::shared_ptr<Server> self = shared_from_this();
+    stop_listening();
+    std::set<std::shared_ptr<Guest>> guests = guests_;
+    for (const auto& guest : guests) {
+      if (!guest->served()) forget(guest);
+    }
+    if (guests_.empty()) return;
+    watcher().post_at(now_ns() + kFarewell, [self] { self->drop_all(); });
   }
 
   void receive(UniqueFd fd) {
@@ -121,11 +127,21 @@ class Server final : public std::enable_shared_from_this<Server> {
     addresses.reserve(size_);
     for (auto& [rank, guest] : ranks_) addresses.push_back(guest->registration().address);
     Bytes table = encode_table(communicator_, addresses);
+    // Whoever comes from now on is of the next communicator: he finds no server yet, and tries
+    // again.
+    stop_listening();
+    while (!newcomers_.empty()) {
+      std::shared_ptr<Guest> guest = newcomers_.front().lock();
+      newcomers_.pop_front();
+      if (guest && !guest->registered()) guest->leave();
+    }
     for (auto& [rank, guest] : ranks_) {
       // A guest that is gone is noticed by its own handler.
       (void)guest->send_table(table).ok();
       (void)watcher().modify(guest->fd(), EPOLLIN | EPOLLOUT).ok();
     }
+    // Until they have read it they are all that holds this server.
+    served_ = shared_from_this();
   }
 
   Bytes missing() const {
@@ -144,14 +160,11 @@ class Server final : public std::enable_shared_from_this<Server> {
     watcher().remove(guest->fd());
     guests_.erase(guest);
     auto entry = ranks_.find(guest->registration().rank);
-    if (!guest->registered() || entry == ranks_.end() || entry->second != guest) return;
-    if (guest->served()) {
-      ++done_;
-    } else {
+    if (guest->registered() && entry != ranks_.end() && entry->second == guest) {
       ranks_.erase(entry);  // that rank may come again
       if (ranks_.empty()) size_ = 0;
     }
-    if (done_ > 0 && done_ == size_) stop();
+    if (guests_.empty()) served_.reset();
   }
 
   Watcher& watcher() { return node_->watcher(); }
@@ -159,6 +172,16 @@ class Server final : public std::enable_shared_from_this<Server> {
   const Key& key() const { return key_; }
 
  private:
+  void stop_listening() {
+    for (const auto& accepting : accepting_) accepting->stop();
+    accepting_.clear();
+  }
+
+  void drop_all() {
+    std::set<std::shared_ptr<Guest>> guests = guests_;
+    for (const auto& guest : guests) forget(guest);
+  }
+
   std::shared_ptr<Node> node_;
   const Crypto& crypto_;
   const Key key_;
@@ -166,9 +189,11 @@ class Server final : public std::enable_shared_from_this<Server> {
   const int64_t hello_timeout_ns_;
   const int64_t peer_timeout_ns_;
   static constexpr size_t kMaxNewcomers = 256;
+  // For ranks to read their table, once the communicator of rank 0 is closed.
+  static constexpr int64_t kFarewell = 5 * kSecond;
   std::vector<std::shared_ptr<Accepting>> accepting_;
-  uint32_t size_ = 0;  // as the first rank said
-  uint32_t done_ = 0;
+  std::shared_ptr<Server> served_;  // itself, while guests with a table are there
+  uint32_t size_ = 0;               // as the first rank said
   std::set<std::shared_ptr<Guest>> guests_;
   std::deque<std::weak_ptr<Guest>> newcomers_;  // the oldest first; some have registered since
   std::map<uint32_t, std::shared_ptr<Guest>> ranks_;
@@ -232,16 +257,49 @@ Status Guest::on_register(Server& server, ByteView payload) {
   return {};
 }
 
-// Stops the server when its owner goes.
+// Stops the server when its owner goes, and returns when its port is free.
 class Running final : public RendezvousServer {
  public:
   Running(std::shared_ptr<Node> node, std::shared_ptr<Server> server)
       : node_(std::move(node)), server_(std::move(server)) {}
   ~Running() override {
-    node_->watcher().post([server = std::move(server_)] { server->stop(); });
+    Watcher& watcher = node_->watcher();
+    if (watcher.on_thread()) {
+      server_->stop();
+      return;
+    }
+    auto stopped = std::make_shared<Stopped>();
+    watcher.post([stopped, server = std::move(server_)]() mutable {
+      server->stop();
+      server.reset();
+      stopped->set();
+    });
+    stopped->wait();
   }
 
  private:
+  class Stopped {
+   public:
+    void set() {
+      MutexLock lock(mutex_);
+      done_ = true;
+      changed_.notify_all();
+    }
+    // A watcher that has failed never comes to it.
+    void wait() {
+      MutexLock lock(mutex_);
+      Deadline deadline = Deadline::after(10 * kSecond);
+      while (!done_ && !deadline.passed()) {
+        changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left()));
+      }
+    }
+
+   private:
+    Mutex mutex_;
+    std::condition_variable_any changed_;
+    bool done_ OH_GUARDED_BY(mutex_) = false;
+  };
+
   std::shared_ptr<Node> node_;
   std::shared_ptr<Server> server_;
 };
@@ -258,13 +316,29 @@ Result<std::shared_ptr<Server>> start_server(const std::shared_ptr<Node>& node,
   return started;
 }
 
+// A former server of this port, in another process, may be about to stop.
+Result<UniqueFd> listen_patiently(const SocketAddress& address, Deadline deadline) {
+  constexpr int64_t kPatience = 5 * kSecond;
+  constexpr int64_t kPause = 5 * kMillisecond;
+  Deadline patience = deadline.within(kPatience);
+  while (true) {
+    Result<UniqueFd> listening = listen_on(address);
+    bool taken =
+        !listening.ok() && listening.status().text().find("EADDRINUSE") != std::string::npos;
+    if (!taken || patience.passed()) return listening;
+    timespec pause{0, kPause};
+    nanosleep(&pause, nullptr);
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node> node,
                                                            const Crypto& crypto, const Key& key,
                                                            const SocketAddress& address,
-                                                           const Config& config) {
-  Result<UniqueFd> listening = listen_on(address);
+                                                           const Config& config,
+                                                           Deadline deadline) {
+  Result<UniqueFd> listening = listen_patiently(address, deadline);
   if (!listening.ok()) {
     return error(listening.status().code(),
                  "rank 0 cannot serve the rendezvous: %s (is another "

@@ -39,8 +39,11 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
   }
   OH_ASSIGN_OR_RETURN(comm->endpoint_, Endpoint::create(config, endpoint_options));
   comm->endpoint_->set_gate(comm);
-  OH_RETURN_IF_ERROR(comm->join(config, options, deadline));
-  return comm;
+  Status joined = comm->join(config, options, deadline);
+  if (joined.ok()) return comm;
+  if (!deadline.cancelled()) return joined;
+  return error(OH_ERR_CANCELLED, "rank %u of %u was cancelled while it waited for the other ranks",
+               options.rank, options.size);
 }
 
 Status Communicator::join(const Config& config, const CommunicatorOptions& options,
@@ -73,7 +76,7 @@ Status Communicator::join(const Config& config, const CommunicatorOptions& optio
                         rendezvous_key(crypto, config.secret, join.hosts, options.rendezvous));
     if (options.rank == 0) {
       OH_ASSIGN_OR_RETURN(server_, rendezvous_serve(endpoint_->shared_node(), crypto, join.key,
-                                                    join.hosts.front(), config));
+                                                    join.hosts.front(), config, deadline));
     }
   }
   OH_ASSIGN_OR_RETURN(RendezvousTable table, rendezvous_join(crypto, join, deadline));

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communicators: how ranks meet, and what they do then."""
 
+import os
 import re
+import signal
 import socket
+import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import onehop
@@ -115,7 +120,7 @@ def test_a_rank_that_is_taken_and_one_that_is_missing():
     # Those that came are told who did not, or has left again before them.
     for status, text in (first, in_vain):
         assert status is onehop.Status.TIMEOUT
-        assert re.search(r"of 3 ranks: .*2$", text)
+        assert re.search(r"of 3 ranks: .*2;", text)
 
 
 def test_a_secret_is_needed_off_the_host(monkeypatch):
@@ -123,6 +128,111 @@ def test_a_secret_is_needed_off_the_host(monkeypatch):
     with pytest.raises(onehop.LinkError, match="ONEHOP_SECRET") as caught:
         onehop.Communicator(0, 2, rendezvous=f"tcp://192.0.2.1:{free_port()}", timeout=5)
     assert caught.value.status is onehop.Status.AUTH
+
+
+def threads():
+    """Return how many threads of the library there are."""
+    count = 0
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            count += (task / "comm").read_text().startswith("onehop-")
+        except OSError:
+            continue  # it has ended meanwhile
+    return count
+
+
+def interrupt_when(condition):
+    def wait():
+        end = time.monotonic() + 30
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def is_served(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def interrupted(rank, port):
+    """Interrupt a rank that waits for the other."""
+    rendezvous = f"tcp://127.0.0.1:{port}"
+    for _ in range(3):
+        before = len(list(Path("/proc/self/task").iterdir()))
+        since = time.monotonic()
+        thread = interrupt_when(
+            lambda since=since: is_served(port) if rank == 0 else time.monotonic() > since + 0.2
+        )
+        with pytest.raises(KeyboardInterrupt):
+            onehop.Communicator(rank, 2, rendezvous=rendezvous, timeout=60)
+        thread.join()
+        # A thread that has said its last word may not have gone yet.
+        end = time.monotonic() + 30
+        while threads() or len(list(Path("/proc/self/task").iterdir())) > before:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        if rank == 0:
+            with socket.create_server(("127.0.0.1", port)):
+                pass
+
+
+def meet_after(path, rank, size, port):
+    while not path.exists():
+        time.sleep(0.001)
+    return meet(rank, size, f"tcp://127.0.0.1:{port}", all_to_all)
+
+
+def interrupted_then_met(rank, port, path):
+    interrupted(rank, port)
+    path.touch()
+    return meet(rank, 2, f"tcp://127.0.0.1:{port}", all_to_all)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_interrupted_rank_leaves_nothing(rank, tmp_path):
+    port = free_port()
+    group = Group()
+    group.start(interrupted_then_met, rank, port, tmp_path / "over")
+    group.start(meet_after, tmp_path / "over", 1 - rank, 2, port)
+    assert sorted(group.join()) == [(0, 2), (1, 2)]
+
+
+def come_again(port, path):
+    """Register as rank 1 of three, be interrupted, and register again: it is not taken."""
+    rendezvous = f"tcp://127.0.0.1:{port}"
+    for _ in range(5):
+        since = time.monotonic()
+        thread = interrupt_when(lambda since=since: time.monotonic() > since + 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            onehop.Communicator(1, 3, rendezvous=rendezvous, timeout=60)
+        thread.join()
+    path.touch()
+    return meet(1, 3, rendezvous, all_to_all)
+
+
+def test_an_interrupted_rank_may_come_again(tmp_path):
+    port = free_port()
+    rendezvous = f"tcp://127.0.0.1:{port}"
+    group = Group()
+    group.start(meet, 0, 3, rendezvous, all_to_all)
+    group.start(come_again, port, tmp_path / "over")
+    group.start(meet_after, tmp_path / "over", 2, 3, port)
+    assert group.join() == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_settings_that_come_too_late(monkeypatch, tmp_path):
+    with onehop.Endpoint():
+        monkeypatch.setenv("ONEHOP_SOCKET_DIR", str(tmp_path))
+        with pytest.raises(onehop.EndpointError, match=r"ONEHOP_SOCKET_DIR=.* comes too late"):
+            onehop.Endpoint()
+        with pytest.raises(onehop.EndpointError, match="ONEHOP_SOCKET_DIR"):
+            onehop.Communicator(0, 1)
+    with onehop.Endpoint():
+        assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_wrong_arguments():

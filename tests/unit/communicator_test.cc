@@ -2,6 +2,7 @@
 #include "endpoint/communicator.h"
 
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,9 +46,15 @@ void in_threads(uint32_t size, const Body& body) {
   }
 }
 
-// Each rank is a process.
-void in_processes(uint32_t size, const Body& body) {
-  uint16_t port = unit::free_port(AF_INET);
+// How many communicators come up on one port, one after the other.
+int in_turn() {
+  const char* wish = getenv("ONEHOP_TEST_IN_TURN");
+  return wish ? atoi(wish) : 100;
+}
+// For the watchdog.
+void allow_time() { alarm(60 + static_cast<unsigned>(in_turn())); }
+
+void fork_ranks(uint32_t size, const std::function<void(uint32_t)>& body) {
   std::vector<pid_t> children;
   ASSERT_TRUE(wait_until_single_threaded());
   fflush(nullptr);
@@ -55,8 +62,8 @@ void in_processes(uint32_t size, const Body& body) {
     pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      alarm(60);
-      take_part(rank, size, port, body);
+      allow_time();
+      body(rank);
       fflush(nullptr);
       _exit(::testing::Test::HasFailure() ? 1 : 0);
     }
@@ -67,6 +74,12 @@ void in_processes(uint32_t size, const Body& body) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }
+}
+
+// Each rank is a process.
+void in_processes(uint32_t size, const Body& body) {
+  uint16_t port = unit::free_port(AF_INET);
+  fork_ranks(size, [&](uint32_t rank) { take_part(rank, size, port, body); });
 }
 
 // What one rank says to another.
@@ -97,6 +110,80 @@ void talk_to_all(Communicator& comm) {
 TEST(CommunicatorTest, ThreadsConnectFromBothSidesAtOnce) { in_threads(4, talk_to_all); }
 TEST(CommunicatorTest, ProcessesConnectFromBothSidesAtOnce) {
   for (int round = 0; round < 5; ++round) in_processes(3, talk_to_all);
+}
+
+// Whoever is first with one begins with the next, while the others are at the former one still;
+// also as another rank.
+void meet_in_turn(uint32_t number, uint32_t size, uint16_t port) {
+  for (int i = 0; i < in_turn(); ++i) {
+    uint32_t rank = i % 3 == 2 ? (number + static_cast<uint32_t>(i)) % size : number;
+    Result<Comm> comm = enter(rank, size, port);
+    ASSERT_TRUE(is_ok(comm)) << "communicator " << i << ", rank " << rank;
+    if (i % 2) {
+      ASSERT_TRUE(is_ok((*comm)->barrier(in_time()))) << i;
+    }
+    (*comm)->close();
+  }
+}
+
+TEST(CommunicatorTest, ManyInTurnOnOnePortInThreads) {
+  allow_time();
+  uint16_t port = unit::free_port(AF_INET);
+  unit::Threads threads;
+  for (uint32_t number = 0; number < 2; ++number) {
+    threads.start([=] { meet_in_turn(number, 2, port); });
+  }
+}
+
+TEST(CommunicatorTest, ManyInTurnOnOnePortInProcesses) {
+  allow_time();
+  uint16_t port = unit::free_port(AF_INET);
+  fork_ranks(3, [=](uint32_t number) { meet_in_turn(number, 3, port); });
+}
+
+TEST(CommunicatorTest, ManyOfOneRankInTurnOnOnePort) {
+  allow_time();
+  uint16_t port = unit::free_port(AF_INET);
+  for (int i = 0; i < in_turn(); ++i) {
+    Result<Comm> comm = enter(0, 1, port);
+    ASSERT_TRUE(is_ok(comm));
+    (*comm)->close();
+    // And one that nobody else comes to.
+    CommunicatorOptions options;
+    options.size = 2;
+    options.rendezvous = strf("tcp://127.0.0.1:%u", port);
+    ASSERT_TRUE(fails_with(
+        Communicator::create(unit::config_with(), {}, options, Deadline::after(kMillisecond)),
+        OH_ERR_TIMEOUT));
+    ASSERT_TRUE(is_ok(listen_on(*SocketAddress::numeric("127.0.0.1", port))));
+  }
+}
+
+TEST(CommunicatorTest, ACancelledAttemptLeavesNothing) {
+  uint16_t port = unit::free_port(AF_INET);
+  size_t before = unit::open_fds();
+  for (uint32_t rank : {0u, 1u, 0u}) {
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.size = 2;
+    options.rendezvous = strf("tcp://127.0.0.1:%u", port);
+    int cancelled = 0;
+    unit::Threads threads;
+    threads.start([&] {
+      SocketAddress address = *SocketAddress::numeric("127.0.0.1", port);
+      EXPECT_TRUE(rank || unit::eventually([&] { return connect_to({address}, in_time()).ok(); }));
+      __atomic_store_n(&cancelled, 1, __ATOMIC_RELEASE);
+    });
+    EXPECT_TRUE(fails_with(Communicator::create(unit::config_with(), {}, options,
+                                                Deadline::never().unless(&cancelled)),
+                           OH_ERR_CANCELLED, strf("rank %u of 2 was cancelled", rank)));
+    EXPECT_TRUE(is_ok(listen_on(*SocketAddress::numeric("127.0.0.1", port))));
+  }
+  EXPECT_TRUE(unit::fds_come_back_to(before));
+  unit::Threads threads;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    threads.start([=] { take_part(rank, 2, port, talk_to_all); });
+  }
 }
 
 TEST(CommunicatorTest, LeavesNothingBehind) {

@@ -2,13 +2,20 @@
 #include "platform/os/net.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
+#include <fstream>
 
+#include "single_thread.h"
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
@@ -324,6 +331,40 @@ TEST(NetTest, AFailedListenLeavesNoFileBehind) {
   EXPECT_EQ(unit::open_fds(), before);
   faulty.arm(Call::socket, 0, EMFILE);
   EXPECT_TRUE(fails_with(listen_on(numeric("127.0.0.1", 40001)), OH_ERR_SYSTEM, "EMFILE"));
+}
+
+// In a network namespace of its own, with two ports for connections; false where there can be none.
+bool enter_small_network() {
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0) return false;
+  std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << "50000 50001";
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, "lo");
+  loopback.ifr_flags = IFF_UP;
+  UniqueFd fd(socket(AF_INET, SOCK_DGRAM, 0));
+  return ioctl(fd.get(), SIOCSIFFLAGS, &loopback) == 0;
+}
+
+// A rank that tries a port until its server is there must not become the one who has the port.
+TEST(ConnectTest, NobodyConnectsToHimself) {
+  ASSERT_TRUE(wait_until_single_threaded());
+  fflush(nullptr);
+  pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);
+    if (!enter_small_network()) _exit(77);
+    const SocketAddress address = numeric("127.0.0.1", 50000);
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_TRUE(fails_with(connect_to({address}, soon()), OH_ERR_UNREACHABLE));
+      EXPECT_TRUE(is_ok(listen_on(address)));
+    }
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "there can be no other network namespace";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

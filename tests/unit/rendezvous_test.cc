@@ -45,7 +45,7 @@ class RendezvousTest : public ::testing::Test {
   }
   void start() {
     Result<std::unique_ptr<RendezvousServer>> made =
-        rendezvous_serve(node_, *crypto_, key_, hosts_.front(), config_);
+        rendezvous_serve(node_, *crypto_, key_, hosts_.front(), config_, in_time());
     ASSERT_TRUE(is_ok(made));
     server_ = std::move(*made);
   }
@@ -208,7 +208,6 @@ TEST_F(RendezvousTest, ARankThatLeftMayComeAgain) {
 TEST_F(RendezvousTest, RanksMayComeBeforeTheServer) {
   serve("127.0.0.1");
   server_.reset();
-  ASSERT_TRUE(unit::eventually([&] { return !connect_to(hosts_, in_time()).ok(); }));
   auto one = join(1, 2);
   start();
   auto zero = join(0, 2);
@@ -219,7 +218,6 @@ TEST_F(RendezvousTest, RanksMayComeBeforeTheServer) {
 TEST_F(RendezvousTest, WithoutAServerTheErrorSaysWhereItWasLookedFor) {
   serve("127.0.0.1");
   server_.reset();
-  ASSERT_TRUE(unit::eventually([&] { return !connect_to(hosts_, in_time()).ok(); }));
   Status status = join(1, 2, Deadline::after(20 * kMillisecond)).get().status();
   EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "rank 1 of 2 found no rendezvous"));
   EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, hosts_.front().text()));
@@ -254,8 +252,96 @@ TEST_F(RendezvousTest, ItsAnswersLeaveAtOnceAndItHearsOfDeadHosts) {
 
 TEST_F(RendezvousTest, TwoServersOnOneAddressAreNoticed) {
   serve("127.0.0.1");
-  EXPECT_TRUE(fails_with(rendezvous_serve(node_, *crypto_, key_, hosts_.front(), config_),
+  EXPECT_TRUE(fails_with(rendezvous_serve(node_, *crypto_, key_, hosts_.front(), config_,
+                                          Deadline::after(100 * kMillisecond)),
                          OH_ERR_SYSTEM, "is another rank 0 running"));
+}
+
+TEST_F(RendezvousTest, AServerWaitsForAFormerOneToLetGo) {
+  serve("127.0.0.1");
+  std::unique_ptr<RendezvousServer> former = std::move(server_);
+  auto next = std::async(std::launch::async, [this] { start(); });
+  EXPECT_EQ(next.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  former.reset();
+  next.get();
+  meet(2);
+}
+
+TEST_F(RendezvousTest, ThePortIsFreeWhenTheServerIsGone) {
+  serve("127.0.0.1");
+  for (int round = 0; round < 300; ++round) {
+    // Somebody waits there, or is about to.
+    auto one = join(1, 2, Deadline::after(kMillisecond));
+    server_.reset();
+    ASSERT_TRUE(is_ok(listen_on(hosts_.front())));
+    ASSERT_TRUE(fails_with(one.get(), OH_ERR_TIMEOUT));
+    start();
+  }
+}
+
+TEST_F(RendezvousTest, WhoMeetsAServerOnItsWayOutTriesAgain) {
+  serve("127.0.0.1");
+  for (int round = 0; round < 100; ++round) {
+    std::future<Result<RendezvousTable>> one = join(1, 2);
+    for (int i = 0; i < 3; ++i) {
+      server_.reset();
+      start();
+    }
+    check(join(0, 2).get(), 2);
+    check(one.get(), 2);
+    communicator_ = {};
+    server_.reset();
+    start();
+  }
+}
+
+// The next communicator's ranks may come while some of this one's have not read their table.
+TEST_F(RendezvousTest, WhoComesAfterAllHaveMetIsOfTheNextOne) {
+  serve("127.0.0.1");
+  MessageSocket slow = guest();
+  Bytes hello = encode_join(Bytes(kHelloNonce));
+  ASSERT_TRUE(is_ok(slow.send(static_cast<uint8_t>(Meeting::kJoin), hello)));
+  Result<MessageSocket::Message> challenge = slow.receive_until(in_time(), "the challenge");
+  ASSERT_TRUE(is_ok(challenge));
+  Digest mac =
+      *meeting_mac(*crypto_, key_, 'R', hello, ByteView(challenge->payload).first(kHelloNonce));
+  ASSERT_TRUE(is_ok(slow.send(static_cast<uint8_t>(Meeting::kRegister),
+                              encode_registration(mac, 0, 2, address_of(0)))));
+  // Connected in time, but says no word before all have met.
+  MessageSocket silent = guest();
+  check(join(1, 2).get(), 2);
+  auto next = join(1, 2);
+  EXPECT_TRUE(fails_with(silent.receive_until(in_time(), "the hang-up"), OH_ERR_PEER_LOST));
+  server_.reset();
+  start();
+  communicator_ = {};
+  check(join(0, 2).get(), 2);
+  check(next.get(), 2);
+  // The table of the first one has come all the same.
+  Result<MessageSocket::Message> table = slow.receive_until(in_time(), "the table");
+  ASSERT_TRUE(is_ok(table));
+  EXPECT_TRUE(is_ok(decode_table(table->payload, 2)));
+}
+
+TEST_F(RendezvousTest, ACancelledRankLeavesNothing) {
+  serve("127.0.0.1");
+  for (int round = 0; round < 20; ++round) {
+    int cancelled = 0;
+    auto one = join(join_of(1, 2), Deadline::never().unless(&cancelled));
+    if (round % 2) usleep(2000);
+    __atomic_store_n(&cancelled, 1, __ATOMIC_RELEASE);
+    EXPECT_TRUE(fails_with(one.get(), OH_ERR_CANCELLED, "rank 1 of 2"));
+    // Its number is free at once.
+    meet(2);
+    communicator_ = {};
+    server_.reset();
+    start();
+  }
+  server_.reset();
+  int cancelled = 0;
+  auto in_vain = join(join_of(1, 2), Deadline::never().unless(&cancelled));
+  __atomic_store_n(&cancelled, 1, __ATOMIC_RELEASE);
+  EXPECT_TRUE(fails_with(in_vain.get(), OH_ERR_CANCELLED));
 }
 
 TEST_F(RendezvousTest, RubbishAtThePortDisturbsNobody) {

@@ -421,6 +421,16 @@ Attempt begin_connect(const SocketAddress& address, Deadline deadline) {
   return attempt;
 }
 
+// While nobody listens on a port of the ephemeral range, a connection to it may get the same port
+// at our end: then it is one to itself, and keeps the port from who wants to listen.
+bool is_to_itself(int fd) {
+  sockaddr_storage ends[2];
+  socklen_t sizes[2] = {sizeof(ends[0]), sizeof(ends[1])};
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&ends[0]), &sizes[0]) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&ends[1]), &sizes[1]) == 0 &&
+         sizes[0] == sizes[1] && std::memcmp(&ends[0], &ends[1], sizes[0]) == 0;
+}
+
 }  // namespace
 
 Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadline deadline) {
@@ -446,7 +456,16 @@ Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadlin
       int asked = os().getsockopt(waiting[i].fd, SOL_SOCKET, SO_ERROR, &attempts[i].failure, &size);
       if (asked < 0) attempts[i].failure = -asked;
       if (attempts[i].failure) continue;
-      if (attempts[i].address->family() != AF_UNIX) send_at_once(waiting[i].fd);
+      if (attempts[i].address->family() == AF_UNIX) return std::move(attempts[i].fd);
+      if (is_to_itself(waiting[i].fd)) {
+        // Without waiting for what may still come from the other end.
+        linger at_once{1, 0};
+        os().setsockopt(waiting[i].fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        attempts[i].fd.reset();
+        attempts[i].failure = ECONNREFUSED;
+        continue;
+      }
+      send_at_once(waiting[i].fd);
       return std::move(attempts[i].fd);
     }
     if (any && !deadline.passed()) continue;
