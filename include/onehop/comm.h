@@ -53,6 +53,17 @@ OH_API uint32_t oh_comm_size(oh_comm* comm);
 
 /* The peer of a rank, connected if need be. */
 OH_API oh_status oh_comm_peer(oh_comm* comm, int64_t rank, int64_t timeout_ns, oh_peer** peer);
+/*
+ * After the link to a rank was lost or closed: waits until there is one again, and returns the
+ * rank's peer. oh_comm_peer() answers with the lost one until then. The other side calls it too. If
+ * that process has ended, start another that calls oh_comm_create() with the same rank, size and
+ * rendezvous (or unique id): it joins while rank 0 is in oh_comm_reconnect() for it. A communicator
+ * whose rank 0 has ended takes nobody back: create another on all ranks. What was under way is
+ * lost; barriers go on if all others have entered as many as rank 0. At once if the link is well.
+ * `cancelled`: NULL, or as for oh_comm_create_cancellable.
+ */
+OH_API oh_status oh_comm_reconnect(oh_comm* comm, int64_t rank, int64_t timeout_ns,
+                                   const int* cancelled, oh_peer** peer);
 /* The communicator's endpoint; it stays the communicator's. */
 OH_API oh_endpoint* oh_comm_endpoint(oh_comm* comm);
 /* Returns when all ranks have called it. */

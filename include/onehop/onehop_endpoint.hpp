@@ -114,6 +114,12 @@ class Communicator {
     check(oh_comm_peer(handle_.get(), rank, timeout.count(), &peer));
     return Peer(peer);
   }
+  // After the link to a rank was lost; both sides, or rank 0 and a process that was restarted.
+  Peer reconnect(int64_t rank, Timeout timeout = kDefaultTimeout, const int* cancelled = nullptr) {
+    oh_peer* peer = nullptr;
+    check(oh_comm_reconnect(handle_.get(), rank, timeout.count(), cancelled, &peer));
+    return Peer(peer);
+  }
   EndpointView endpoint() const { return EndpointView(oh_comm_endpoint(handle_.get())); }
   void barrier(Timeout timeout = kDefaultTimeout) {
     check(oh_comm_barrier(handle_.get(), timeout.count()));

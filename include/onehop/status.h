@@ -27,7 +27,8 @@ extern "C" {
 typedef enum oh_scope {
   OH_SCOPE_NONE = 0,      /* success, or not yet */
   OH_SCOPE_OPERATION = 1, /* this operation failed; link and endpoint are fine */
-  OH_SCOPE_LINK = 2,      /* the link to this peer is gone; connect again */
+  OH_SCOPE_LINK = 2,      /* the link to this peer is gone; connect again: oh_endpoint_connect,
+                             or oh_comm_reconnect */
   OH_SCOPE_ENDPOINT = 3   /* the endpoint cannot be used; create another */
 } oh_scope;
 

@@ -866,6 +866,15 @@ class Communicator:
         The Peer of a rank, connected if need be. Our own rank is one too. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
+    def reconnect(self, rank: int, timeout: float | None = ...) -> Peer:
+        """
+        After the link to a rank was lost or closed (LinkError): waits until there is one again, and returns the
+        rank's new Peer. The other side calls it too. If that process has ended, start another that creates its
+        Communicator with the same rank, size and rendezvous (or unique_id): it joins while rank 0 is in reconnect()
+        for it. A communicator whose rank 0 has ended takes nobody back: create another on all ranks. What was under way
+        is lost; barriers go on if all others have entered as many as rank 0. At once if the link is well. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
     @property
     def endpoint(self) -> Endpoint:
         """

@@ -56,7 +56,10 @@ class OutOfRange(OperationError, IndexError):
 
 
 class LinkError(Error):
-    """The link to this peer is gone: connect again."""
+    """The link to this peer is gone: connect again.
+
+    With Endpoint.connect and Endpoint.accept, or with Communicator.reconnect.
+    """
 
 
 class PeerLost(LinkError):

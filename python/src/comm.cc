@@ -116,13 +116,13 @@ PyMessage recv_from(PyCommunicator& self, nb::handle source, const Transfer& tra
                     nb::handle timeout) {
   int64_t rank = source_of(source);
   if (rank == kAnySource) return recv_any(self.context, transfer, timeout);
-  return recv(self.link(rank, timeout), transfer, timeout);
+  return recv(*self.link(rank, timeout), transfer, timeout);
 }
 
 PyRequest irecv_from(PyCommunicator& self, nb::handle source, const Transfer& transfer) {
   int64_t rank = source_of(source);
   if (rank == kAnySource) return irecv_any(self.context, transfer);
-  return irecv(self.link(rank, nb::ellipsis()), transfer);
+  return irecv(*self.link(rank, nb::ellipsis()), transfer);
 }
 
 void bind_messages(nb::class_<PyCommunicator>& type) {
@@ -130,7 +130,7 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
           "send",
           [](PyCommunicator& self, nb::handle buffer, nb::handle dst, nb::handle tag,
              nb::handle timeout, nb::handle after) {
-            send(self.link(rank_of(dst), timeout), {buffer, tag, after}, timeout);
+            send(*self.link(rank_of(dst), timeout), {buffer, tag, after}, timeout);
           },
           nb::arg("buffer").none(), nb::arg("dst").none(), nb::arg("tag").none() = 0,
           nb::arg("timeout").none() = nb::ellipsis(),
@@ -153,7 +153,7 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
           "isend",
           [](PyCommunicator& self, nb::handle buffer, nb::handle dst, nb::handle tag,
              nb::handle after) {
-            return isend(self.link(rank_of(dst), nb::ellipsis()), {buffer, tag, after});
+            return isend(*self.link(rank_of(dst), nb::ellipsis()), {buffer, tag, after});
           },
           nb::arg("buffer").none(), nb::arg("dst").none(), nb::arg("tag").none() = 0,
           nb::arg("after").none() = current_stream_object(),
@@ -178,7 +178,7 @@ void bind_batches(nb::class_<PyCommunicator>& type) {
           "send_batch",
           [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
              nb::handle dst, nb::handle tag, nb::handle timeout, nb::handle after) {
-            send_batch(self.link(rank_of(dst), timeout), {local, offsets, lengths, tag, after},
+            send_batch(*self.link(rank_of(dst), timeout), {local, offsets, lengths, tag, after},
                        timeout);
           },
           nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
@@ -193,7 +193,7 @@ void bind_batches(nb::class_<PyCommunicator>& type) {
           "recv_batch",
           [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
              nb::handle src, nb::handle tag, nb::handle timeout, nb::handle after) {
-            return recv_batch(self.link(rank_of(src), timeout),
+            return recv_batch(*self.link(rank_of(src), timeout),
                               {local, offsets, lengths, tag, after}, timeout);
           },
           nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
@@ -208,7 +208,7 @@ void bind_batches(nb::class_<PyCommunicator>& type) {
           "irecv_batch",
           [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
              nb::handle src, nb::handle tag, nb::handle after) {
-            return irecv_batch(self.link(rank_of(src), nb::ellipsis()),
+            return irecv_batch(*self.link(rank_of(src), nb::ellipsis()),
                                {local, offsets, lengths, tag, after});
           },
           nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
@@ -222,9 +222,9 @@ void bind_batches(nb::class_<PyCommunicator>& type) {
 
 }  // namespace
 
-Link& PyCommunicator::link(int64_t rank, nb::handle timeout) {
+std::shared_ptr<Link> PyCommunicator::link(int64_t rank, nb::handle timeout) {
   if (rank >= 0 && static_cast<size_t>(rank) < links.size()) {
-    if (const std::shared_ptr<Link>& known = links[static_cast<size_t>(rank)]) return *known;
+    if (const std::shared_ptr<Link>& known = links[static_cast<size_t>(rank)]) return known;
   }
   context->check();
   Timeout limit{timeout_ns(timeout, context->default_timeout_ns())};
@@ -233,7 +233,7 @@ Link& PyCommunicator::link(int64_t rank, nb::handle timeout) {
   std::shared_ptr<Link>& slot = links[static_cast<size_t>(rank)];
   // Another thread may have been faster; its link is in use.
   if (!slot) slot = Link::of(context, std::move(peer));
-  return *slot;
+  return slot;
 }
 
 int64_t rank_of(nb::handle rank) {
@@ -241,6 +241,24 @@ int64_t rank_of(nb::handle rank) {
   if (value == kAnySource) raise_invalid("rank -1: a peer has one rank, 0 to size - 1");
   return value;
 }
+
+namespace {
+
+// The peer of a rank once there is a link again; that of before if it is well.
+PyPeer reconnect(PyCommunicator& self, nb::handle rank, nb::handle timeout) {
+  int64_t number = rank_of(rank);
+  self.context->check();
+  Timeout limit{timeout_ns(timeout, self.context->default_timeout_ns())};
+  Peer peer = call_cancellably([owner = self.context, number, limit](const int* cancelled) {
+    return owner->communicator().reconnect(number, limit, cancelled);
+  });
+  std::shared_ptr<Link>& slot = self.links[static_cast<size_t>(number)];
+  std::shared_ptr<Link> made = Link::of(self.context, std::move(peer));
+  if (!slot || slot->id != made->id) slot = std::move(made);
+  return PyPeer{slot};
+}
+
+}  // namespace
 
 void bind_communicator(nb::module_& module) {
   nb::class_<PyCommunicator> type(module, "Communicator",
@@ -281,12 +299,24 @@ void bind_communicator(nb::module_& module) {
       .def(
           "peer",
           [](PyCommunicator& self, nb::handle rank, nb::handle timeout) {
-            self.link(rank_of(rank), timeout);
-            return PyPeer{self.links[static_cast<size_t>(rank_of(rank))]};
+            return PyPeer{self.link(rank_of(rank), timeout)};
           },
           nb::arg("rank").none(), nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig("def peer(self, rank: int, timeout: float | None = ...) -> Peer"),
           "The Peer of a rank, connected if need be. Our own rank is one too. " OH_PYTHON_TIMEOUT)
+      .def(
+          "reconnect", reconnect, nb::arg("rank").none(),
+          nb::arg("timeout").none() = nb::ellipsis(),
+          nb::sig("def reconnect(self, rank: int, timeout: float | None = ...) -> Peer"),
+          "After the link to a rank was lost or closed (LinkError): waits until there is one "
+          "again, "
+          "and returns the\nrank's new Peer. The other side calls it too. If that process has "
+          "ended, start another that creates its\nCommunicator with the same rank, size and "
+          "rendezvous (or unique_id): it joins while rank 0 is in reconnect()\nfor it. A "
+          "communicator whose rank 0 has ended takes nobody back: create another on all ranks. "
+          "What "
+          "was under way\nis lost; barriers go on if all others have entered as many as rank 0. At "
+          "once if the link is well. " OH_PYTHON_TIMEOUT)
       .def_prop_ro(
           "endpoint", [](PyCommunicator& self) { return PyEndpoint{self.context}; },
           "The communicator's endpoint, for regions and notifications. Closing it closes the "

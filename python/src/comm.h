@@ -17,8 +17,8 @@ struct PyCommunicator {
   std::shared_ptr<Context> context;
   std::vector<std::shared_ptr<Link>> links;
 
-  // Of a rank, connected if need be.
-  Link& link(int64_t rank, nb::handle timeout);
+  // Of a rank, connected if need be. The caller holds it: reconnect() may put another in its place.
+  std::shared_ptr<Link> link(int64_t rank, nb::handle timeout);
 };
 
 // A rank that a peer can have, as Python gave it.

@@ -56,7 +56,7 @@ void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator)
           "send",
           [](PyCommunicatorOnStream& self, nb::handle buffer, nb::handle dst, uint32_t lane,
              nb::handle timeout, nb::handle size_from) {
-            stream_send(self.communicator->link(rank_of(dst), nb::ellipsis()), self.stream,
+            stream_send(*self.communicator->link(rank_of(dst), nb::ellipsis()), self.stream,
                         {buffer, lane, timeout, size_from});
           },
           nb::arg("buffer").none(), nb::arg("dst").none(), nb::arg("lane") = 0,
@@ -69,7 +69,7 @@ void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator)
           "recv",
           [](PyCommunicatorOnStream& self, nb::handle buffer, nb::handle src, uint32_t lane,
              nb::handle timeout, nb::handle size_to) {
-            stream_recv(self.communicator->link(rank_of(src), nb::ellipsis()), self.stream,
+            stream_recv(*self.communicator->link(rank_of(src), nb::ellipsis()), self.stream,
                         {buffer, lane, timeout, size_to});
           },
           nb::arg("buffer").none(), nb::arg("src").none(), nb::arg("lane") = 0,

@@ -78,6 +78,18 @@ oh_status oh_comm_peer(oh_comm* comm, int64_t rank, int64_t timeout_ns, oh_peer*
   return OH_OK;
 }
 
+oh_status oh_comm_reconnect(oh_comm* comm, int64_t rank, int64_t timeout_ns, const int* cancelled,
+                            oh_peer** peer) {
+  OH_CHECK_ARGUMENT(comm);
+  OH_CHECK_ARGUMENT(peer);
+  Result<Deadline> deadline = deadline_of(timeout_ns, comm->comm->endpoint()->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  Result<std::shared_ptr<Peer>> found = comm->comm->reconnect(rank, deadline->unless(cancelled));
+  OH_REPORT_IF_ERROR(found.status());
+  *peer = new oh_peer{comm->comm->endpoint(), std::move(*found)};
+  return OH_OK;
+}
+
 oh_endpoint* oh_comm_endpoint(oh_comm* comm) { return comm ? &comm->endpoint : nullptr; }
 
 oh_status oh_comm_barrier(oh_comm* comm, int64_t timeout_ns) {

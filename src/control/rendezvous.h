@@ -12,6 +12,9 @@
 //     Query     (when its deadline is near)    ──▶
 //                                              ◀──  Missing    ranks that have not come
 //
+// A rank that was restarted says the same, while rank 0 is in reconnect() for it, and gets Return:
+// the table of the communicator that had met, with its new address, and the number of barriers.
+//
 // Threading: a server runs on the watcher's thread; join() blocks its caller.
 #pragma once
 
@@ -30,6 +33,9 @@ namespace oh {
 struct RendezvousTable {
   Id communicator{};
   std::vector<Bytes> addresses;  // by rank
+  // We came back to a communicator that had met; its barriers so far.
+  bool returned = false;
+  uint64_t barriers = 0;
 };
 
 // The key of a tcp:// rendezvous: from the secret, or a public one where the address is loopback.
@@ -49,6 +55,24 @@ Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node>
                                                            const Crypto& crypto, const Key& key,
                                                            const SocketAddress& address,
                                                            const Config& config, Deadline deadline);
+struct Registration {
+  uint32_t rank = 0;
+  uint32_t size = 0;
+  Bytes address;
+};
+
+// A communicator that has met, as ranks come back to it that were restarted.
+class ReturnGate {
+ public:
+  virtual ~ReturnGate() = default;
+  // What the rank has to know: encode_return(). OH_AGAIN: it is not awaited now, and tries again.
+  // On the watcher's thread.
+  virtual Result<Bytes> on_return(const Registration& registration) = 0;
+};
+// Serves ranks that come back to a communicator that has met.
+Result<std::unique_ptr<RendezvousServer>> rendezvous_serve_return(
+    std::shared_ptr<Node> node, const Crypto& crypto, const Key& key, const SocketAddress& address,
+    const Config& config, const std::weak_ptr<ReturnGate>& gate, Deadline deadline);
 // Serves one communicator on a free port of the range, until all of its ranks have their table or
 // the timeout has passed; returns the unique id that all ranks join with.
 Result<Bytes> rendezvous_unique_id(std::shared_ptr<Node> node, const Crypto& crypto,
@@ -79,18 +103,16 @@ enum class Meeting : uint8_t {
   kRefuse = 36,
   kQuery = 37,
   kMissing = 38,
+  kReturn = 39,
 };
 Bytes encode_join(ByteView nonce);
 Status check_join(ByteView payload);
-struct Registration {
-  uint32_t rank = 0;
-  uint32_t size = 0;
-  Bytes address;
-};
 Bytes encode_registration(const Digest& mac, uint32_t rank, uint32_t size, ByteView address);
 Result<Registration> decode_registration(ByteView payload, const Digest& expected);
 Bytes encode_table(const Id& communicator, const std::vector<Bytes>& addresses);
 Result<RendezvousTable> decode_table(ByteView payload, uint32_t size);
+Bytes encode_return(uint64_t barriers, const Id& communicator, const std::vector<Bytes>& addresses);
+Result<RendezvousTable> decode_return(ByteView payload, uint32_t size);
 Result<Digest> meeting_mac(const Crypto& crypto, const Key& key, char role, ByteView join,
                            ByteView nonce);
 

@@ -90,6 +90,9 @@ Result<RendezvousTable> join_once(const Crypto& crypto, const RendezvousJoin& jo
     }
     return message.status();
   }
+  if (message->type == static_cast<uint8_t>(Meeting::kReturn)) {
+    return decode_return(message->payload, join.size);
+  }
   if (message->type != static_cast<uint8_t>(Meeting::kTable)) return refused_or_odd(*message);
   return decode_table(message->payload, join.size);
 }

@@ -92,6 +92,25 @@ Result<RendezvousTable> decode_table(ByteView payload, uint32_t size) {
   return table;
 }
 
+Bytes encode_return(uint64_t barriers, const Id& communicator,
+                    const std::vector<Bytes>& addresses) {
+  Bytes bytes;
+  Writer writer(bytes);
+  writer.u64(barriers);
+  writer.raw(encode_table(communicator, addresses));
+  return bytes;
+}
+
+Result<RendezvousTable> decode_return(ByteView payload, uint32_t size) {
+  Reader reader(payload);
+  uint64_t barriers = reader.u64();
+  if (!reader.ok()) return error(OH_ERR_PROTOCOL, "a return of %zu bytes", payload.size());
+  OH_ASSIGN_OR_RETURN(RendezvousTable table, decode_table(payload.subspan(sizeof(barriers)), size));
+  table.returned = true;
+  table.barriers = barriers;
+  return table;
+}
+
 Result<Key> rendezvous_key(const Crypto& crypto, const std::string& secret,
                            const std::vector<SocketAddress>& hosts, const std::string& url) {
   bool loopback = true;

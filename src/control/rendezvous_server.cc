@@ -32,9 +32,9 @@ class Guest : public Watcher::Handler, public std::enable_shared_from_this<Guest
   const Registration& registration() const { return registration_; }
 
   void on_ready(uint32_t) override;
-  Status send_table(ByteView table) {
+  Status send_table(Meeting type, ByteView table) {
     served_ = true;
-    return socket_.send(static_cast<uint8_t>(Meeting::kTable), table);
+    return socket_.send(static_cast<uint8_t>(type), table);
   }
   void leave();
 
@@ -62,6 +62,12 @@ class Server final : public std::enable_shared_from_this<Server> {
         communicator_(communicator),
         hello_timeout_ns_(config.hello_timeout_ns()),
         peer_timeout_ns_(config.peer_timeout_ns()) {}
+
+  // From now on for ranks that come back.
+  void set_gate(const std::weak_ptr<ReturnGate>& gate) {
+    gate_ = gate;
+    returning_ = true;
+  }
 
   Status start(std::vector<UniqueFd> listening) {
     for (UniqueFd& socket : listening) {
@@ -107,13 +113,28 @@ class Server final : public std::enable_shared_from_this<Server> {
     });
   }
 
+  Status register_guest(const std::shared_ptr<Guest>& guest, const Registration& registration) {
+    OH_RETURN_IF_ERROR(Address::decode(registration.address).status());
+    return returning_ ? take_back(guest, registration) : admit(guest, registration);
+  }
+
+  Status take_back(const std::shared_ptr<Guest>& guest, const Registration& registration) {
+    std::shared_ptr<ReturnGate> gate = gate_.lock();
+    if (!gate) return error(OH_ERR_PEER_LOST, "the communicator was closed");
+    Result<Bytes> known = gate->on_return(registration);
+    // Without a word: it tries again.
+    if (known.status().code() == OH_AGAIN) return Status(OH_ERR_PEER_LOST, known.status().text());
+    OH_RETURN_IF_ERROR(known.status());
+    served_ = shared_from_this();
+    return guest->send_table(Meeting::kReturn, *known);
+  }
+
   Status admit(const std::shared_ptr<Guest>& guest, const Registration& registration) {
     if (size_ == 0) size_ = registration.size;
     if (registration.size != size_) {
       return error(OH_ERR_INVALID, "rank %u says that there are %u ranks, others said %u",
                    registration.rank, registration.size, size_);
     }
-    OH_RETURN_IF_ERROR(Address::decode(registration.address).status());
     auto [entry, fresh] = ranks_.try_emplace(registration.rank, guest);
     if (fresh) return {};
     Result<Address> holder = Address::decode(entry->second->registration().address);
@@ -122,7 +143,7 @@ class Server final : public std::enable_shared_from_this<Server> {
   }
 
   void serve_if_complete() {
-    if (ranks_.size() != size_) return;
+    if (returning_ || ranks_.size() != size_) return;
     std::vector<Bytes> addresses;
     addresses.reserve(size_);
     for (auto& [rank, guest] : ranks_) addresses.push_back(guest->registration().address);
@@ -137,7 +158,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     }
     for (auto& [rank, guest] : ranks_) {
       // A guest that is gone is noticed by its own handler.
-      (void)guest->send_table(table).ok();
+      (void)guest->send_table(Meeting::kTable, table).ok();
       (void)watcher().modify(guest->fd(), EPOLLIN | EPOLLOUT).ok();
     }
     // Until they have read it they are all that holds this server.
@@ -193,7 +214,9 @@ class Server final : public std::enable_shared_from_this<Server> {
   static constexpr int64_t kFarewell = 5 * kSecond;
   std::vector<std::shared_ptr<Accepting>> accepting_;
   std::shared_ptr<Server> served_;  // itself, while guests with a table are there
-  uint32_t size_ = 0;               // as the first rank said
+  std::weak_ptr<ReturnGate> gate_;
+  bool returning_ = false;
+  uint32_t size_ = 0;  // as the first rank said
   std::set<std::shared_ptr<Guest>> guests_;
   std::deque<std::weak_ptr<Guest>> newcomers_;  // the oldest first; some have registered since
   std::map<uint32_t, std::shared_ptr<Guest>> ranks_;
@@ -251,7 +274,7 @@ Status Guest::on_join(Server& server, ByteView payload) {
 
 Status Guest::on_register(Server& server, ByteView payload) {
   OH_ASSIGN_OR_RETURN(registration_, decode_registration(payload, expected_mac_));
-  OH_RETURN_IF_ERROR(server.admit(shared_from_this(), registration_));
+  OH_RETURN_IF_ERROR(server.register_guest(shared_from_this(), registration_));
   registered_ = true;
   server.serve_if_complete();
   return {};
@@ -306,10 +329,11 @@ class Running final : public RendezvousServer {
 
 Result<std::shared_ptr<Server>> start_server(const std::shared_ptr<Node>& node,
                                              const Crypto& crypto, const Key& key,
-                                             std::vector<UniqueFd> listening,
-                                             const Config& config) {
+                                             std::vector<UniqueFd> listening, const Config& config,
+                                             const std::weak_ptr<ReturnGate>* gate = nullptr) {
   OH_ASSIGN_OR_RETURN(Id communicator, random_id());
   auto server = std::make_shared<Server>(node, crypto, key, communicator, config);
+  if (gate) server->set_gate(*gate);
   Status started = server->start(std::move(listening));
   if (started.ok()) return server;
   node->watcher().post([server] { server->stop(); });
@@ -331,14 +355,10 @@ Result<UniqueFd> listen_patiently(const SocketAddress& address, Deadline deadlin
   }
 }
 
-}  // namespace
-
-Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node> node,
-                                                           const Crypto& crypto, const Key& key,
-                                                           const SocketAddress& address,
-                                                           const Config& config,
-                                                           Deadline deadline) {
-  Result<UniqueFd> listening = listen_patiently(address, deadline);
+Result<std::unique_ptr<RendezvousServer>> serve(std::shared_ptr<Node> node, const Crypto& crypto,
+                                                const Key& key, Result<UniqueFd> listening,
+                                                const Config& config,
+                                                const std::weak_ptr<ReturnGate>* gate) {
   if (!listening.ok()) {
     return error(listening.status().code(),
                  "rank 0 cannot serve the rendezvous: %s (is another "
@@ -348,8 +368,24 @@ Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node>
   std::vector<UniqueFd> sockets;
   sockets.push_back(std::move(*listening));
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Server> server,
-                      start_server(node, crypto, key, std::move(sockets), config));
+                      start_server(node, crypto, key, std::move(sockets), config, gate));
   return std::unique_ptr<RendezvousServer>(new Running(std::move(node), std::move(server)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node> node,
+                                                           const Crypto& crypto, const Key& key,
+                                                           const SocketAddress& address,
+                                                           const Config& config,
+                                                           Deadline deadline) {
+  return serve(std::move(node), crypto, key, listen_patiently(address, deadline), config, nullptr);
+}
+
+Result<std::unique_ptr<RendezvousServer>> rendezvous_serve_return(
+    std::shared_ptr<Node> node, const Crypto& crypto, const Key& key, const SocketAddress& address,
+    const Config& config, const std::weak_ptr<ReturnGate>& gate, Deadline deadline) {
+  return serve(std::move(node), crypto, key, listen_patiently(address, deadline), config, &gate);
 }
 
 Result<Bytes> rendezvous_unique_id(std::shared_ptr<Node> node, const Crypto& crypto,

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "endpoint/communicator.h"
 
+#include <algorithm>
 #include <chrono>
+
+#include "base/log.h"
 
 namespace oh {
 namespace {
@@ -9,6 +12,13 @@ namespace {
 // Tags of the library's own messages; wildcards do not see them.
 constexpr uint64_t kBarrierTag = OH_TAG_MAX + 1 + (uint64_t{1} << 62);  // above those of batches
 constexpr int64_t kPatience = 100 * kMillisecond;
+// Of reconnect(): of one attempt, at what may be a dead host's address, and between two of them,
+// when the other side's are let in.
+constexpr int64_t kAttemptTime = 2 * kSecond;
+constexpr int64_t kShortestPause = 20 * kMillisecond;
+constexpr int64_t kLongestPause = 500 * kMillisecond;
+// For each rank that one which came back connects to.
+constexpr int64_t kGreetingTime = 5 * kSecond;
 
 Status check_rank(const CommunicatorOptions& options) {
   if (options.size == 0 || options.size > kMaxRanks || options.rank >= options.size) {
@@ -33,6 +43,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
   OH_RETURN_IF_ERROR(check_rank(options));
   std::shared_ptr<Communicator> comm(new Communicator);
   comm->rank_ = options.rank;
+  comm->size_ = options.size;
   {
     MutexLock lock(comm->mutex_);
     comm->links_.resize(options.size);
@@ -48,42 +59,64 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
 
 Status Communicator::join(const Config& config, const CommunicatorOptions& options,
                           Deadline deadline) {
+  RendezvousTable table;
   if (options.size == 1) {
-    addresses_.push_back(endpoint_->address());
-    OH_ASSIGN_OR_RETURN(Id id, random_id());
-    MutexLock lock(mutex_);
-    id_ = id;
-    return {};
+    table.addresses.push_back(endpoint_->address());
+    OH_ASSIGN_OR_RETURN(table.communicator, random_id());
+  } else {
+    OH_RETURN_IF_ERROR(find_rendezvous(config, options, deadline));
+    OH_ASSIGN_OR_RETURN(table, rendezvous_join(endpoint_->crypto(), rendezvous_, deadline));
   }
-  RendezvousJoin join;
-  join.rank = options.rank;
-  join.size = options.size;
-  join.address = endpoint_->address();
+  barriers_.store(table.barriers);
+  {
+    MutexLock lock(mutex_);
+    addresses_ = std::move(table.addresses);
+    id_ = table.communicator;
+  }
+  if (table.returned) greet_all(deadline);
+  return {};
+}
+
+// Where all meet; as rank 0, also serves it.
+Status Communicator::find_rendezvous(const Config& config, const CommunicatorOptions& options,
+                                     Deadline deadline) {
   const Crypto& crypto = endpoint_->crypto();
+  rendezvous_.rank = options.rank;
+  rendezvous_.size = options.size;
+  rendezvous_.address = endpoint_->address();
   if (!options.unique_id.empty()) {
     OH_ASSIGN_OR_RETURN(Address id, Address::decode(options.unique_id));
-    join.hosts = id.hosts;
-    join.key = id.key;
-  } else {
-    constexpr std::string_view kScheme = "tcp://";
-    std::string_view url = options.rendezvous;
-    if (!url.starts_with(kScheme)) {
-      return error(OH_ERR_INVALID, "rendezvous '%s': expected tcp://HOST:PORT",
-                   options.rendezvous.c_str());
-    }
-    OH_ASSIGN_OR_RETURN(join.hosts, resolve(url.substr(kScheme.size()), deadline));
-    OH_ASSIGN_OR_RETURN(join.key,
-                        rendezvous_key(crypto, config.secret, join.hosts, options.rendezvous));
-    if (options.rank == 0) {
-      OH_ASSIGN_OR_RETURN(server_, rendezvous_serve(endpoint_->shared_node(), crypto, join.key,
-                                                    join.hosts.front(), config, deadline));
-    }
+    rendezvous_.hosts = id.hosts;
+    rendezvous_.key = id.key;
+    return {};
   }
-  OH_ASSIGN_OR_RETURN(RendezvousTable table, rendezvous_join(crypto, join, deadline));
-  addresses_ = std::move(table.addresses);
-  MutexLock lock(mutex_);
-  id_ = table.communicator;
+  constexpr std::string_view kScheme = "tcp://";
+  std::string_view url = options.rendezvous;
+  if (!url.starts_with(kScheme)) {
+    return error(OH_ERR_INVALID, "rendezvous '%s': expected tcp://HOST:PORT",
+                 options.rendezvous.c_str());
+  }
+  OH_ASSIGN_OR_RETURN(rendezvous_.hosts, resolve(url.substr(kScheme.size()), deadline));
+  OH_ASSIGN_OR_RETURN(rendezvous_.key,
+                      rendezvous_key(crypto, config.secret, rendezvous_.hosts, options.rendezvous));
+  served_by_url_ = true;
+  if (options.rank != 0) return {};
+  MutexLock lock(server_mutex_);
+  OH_ASSIGN_OR_RETURN(server_, rendezvous_serve(endpoint_->shared_node(), crypto, rendezvous_.key,
+                                                rendezvous_.hosts.front(), config, deadline));
   return {};
+}
+
+// We came back: the others only know where we were.
+void Communicator::greet_all(Deadline deadline) {
+  for (uint32_t rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    MutexLock lock(mutex_);
+    Result<std::shared_ptr<Peer>> peer = link_to(rank, deadline.within(kGreetingTime));
+    if (peer.ok()) continue;
+    OH_LOG(kWarn, "rank %u came back, but does not reach rank %u: %s", rank_, rank,
+           peer.status().text().c_str());
+  }
 }
 
 Communicator::~Communicator() { close(); }
@@ -93,29 +126,46 @@ void Communicator::close() {
     MutexLock lock(mutex_);
     if (closed_) return;
     closed_ = true;
-    for (Link& link : links_) link.peer.reset();
+    for (Link& link : links_) {
+      link.peer.reset();
+      link.lost.clear();
+    }
   }
   changed_.notify_all();
-  server_.reset();
+  {
+    MutexLock lock(server_mutex_);
+    server_.reset();
+  }
   if (endpoint_) endpoint_->close();
 }
 
-Result<std::shared_ptr<Peer>> Communicator::peer(int64_t rank, Deadline deadline) {
-  if (rank < 0 || rank >= static_cast<int64_t>(size())) {
+Status Communicator::check_rank_of_peer(int64_t rank) const {
+  if (rank < 0 || rank >= static_cast<int64_t>(size_)) {
     return error(OH_ERR_INVALID, "rank %lld: this communicator has ranks 0 to %u",
-                 static_cast<long long>(rank), size() - 1);
+                 static_cast<long long>(rank), size_ - 1);
   }
-  OH_RETURN_IF_ERROR(endpoint_->usable());
+  return endpoint_->usable();
+}
+
+Result<std::shared_ptr<Peer>> Communicator::peer(int64_t rank, Deadline deadline) {
+  OH_RETURN_IF_ERROR(check_rank_of_peer(rank));
   auto index = static_cast<uint32_t>(rank);
   MutexLock lock(mutex_);
+  Link& link = links_[index];
+  note_loss(link);
+  if (!link.lost.empty()) return link.lost.back();
+  return link_to(index, deadline);
+}
+
+Result<std::shared_ptr<Peer>> Communicator::link_to(uint32_t rank, Deadline deadline) {
+  Link& link = links_[rank];
   while (true) {
-    Link& link = links_[index];
     if (closed_) return error(OH_ERR_CLOSED, "the communicator is closed");
     if (link.state == LinkState::kLinked) return link.peer;
     if (link.state == LinkState::kNone) {
       link.state = LinkState::kConnecting;
       mutex_.unlock();
-      Result<std::shared_ptr<Peer>> made = connect(index, deadline);
+      Result<std::shared_ptr<Peer>> made = connect(rank, deadline);
       mutex_.lock();
       if (made.ok()) {
         link.state = LinkState::kLinked;
@@ -130,27 +180,142 @@ Result<std::shared_ptr<Peer>> Communicator::peer(int64_t rank, Deadline deadline
       changed_.notify_all();
       continue;
     }
-    int64_t left = deadline.left();
-    if (left == 0) {
+    if (deadline.passed()) {
       return timed_out(deadline.length(),
                        "rank %u did not finish its link to rank %u; is it alive, and has it made "
                        "its communicator?",
-                       index, rank_);
+                       rank, rank_);
     }
     // The link that won may die before we hear of it: ours is offered again then.
     int64_t longest = link.state == LinkState::kAwaited ? kPatience : 3600 * kSecond;
-    changed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(left, longest)));
+    changed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.left(), longest)));
     if (link.state == LinkState::kAwaited) link.state = LinkState::kNone;
   }
 }
 
+// ---- Links that were lost ---------------------------------------------------------------------
+
+void Communicator::note_loss(Link& link) {
+  // close() has taken it away.
+  if (link.state != LinkState::kLinked || !link.peer || link.peer->usable().ok()) return;
+  link.lost.push_back(std::move(link.peer));
+  link.state = LinkState::kNone;
+}
+
+Result<std::shared_ptr<Peer>> Communicator::reconnect(int64_t rank, Deadline deadline) {
+  OH_RETURN_IF_ERROR(check_rank_of_peer(rank));
+  auto index = static_cast<uint32_t>(rank);
+  bool serves = false;
+  {
+    MutexLock lock(mutex_);
+    Link& link = links_[index];
+    note_loss(link);
+    ++link.awaited;
+    // Its process may have ended, and another come in its place.
+    serves = rank_ == 0 && index != 0 && link.state != LinkState::kLinked;
+  }
+  auto attempt = [&]() -> Result<std::shared_ptr<Peer>> {
+    if (serves) OH_RETURN_IF_ERROR(serve_return(deadline));
+    MutexLock lock(mutex_);
+    return keep_linking_to(index, deadline);
+  };
+  Result<std::shared_ptr<Peer>> peer = attempt();
+  std::vector<std::shared_ptr<Peer>> lost;
+  {
+    MutexLock lock(mutex_);
+    Link& link = links_[index];
+    if (peer.ok()) lost.swap(link.lost);
+    --link.awaited;
+  }
+  if (serves) stop_serving_return();
+  for (const std::shared_ptr<Peer>& each : lost) {
+    each->close(Deadline::after(Peer::kCloseTime));
+    endpoint_->forget(each);
+  }
+  return peer;
+}
+
+Result<std::shared_ptr<Peer>> Communicator::keep_linking_to(uint32_t rank, Deadline deadline) {
+  Link& link = links_[rank];
+  int64_t pause = kShortestPause;
+  while (true) {
+    Result<std::shared_ptr<Peer>> peer = link_to(rank, deadline.within(kAttemptTime));
+    if (closed_) return error(OH_ERR_CLOSED, "the communicator is closed");
+    note_loss(link);
+    if (link.state == LinkState::kLinked) return link.peer;
+    if (deadline.cancelled()) {
+      return error(OH_ERR_CANCELLED, "reconnect(%u) was cancelled", rank);
+    }
+    if (deadline.passed()) {
+      const char* advice =
+          rank == 0
+              ? "rank 0 has to call reconnect() for our rank. If its process has ended nobody "
+                "serves the rendezvous: create the communicator anew on all ranks"
+              : "it has to call reconnect() for our rank; if its process has ended, create "
+                "its Communicator again in a new one while rank 0 is in reconnect() for it";
+      return timed_out(deadline.length(), "rank %u has not come back (%s): %s", rank,
+                       peer.status().text().c_str(), advice);
+    }
+    changed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.left(), pause)));
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+Status Communicator::serve_return(Deadline deadline) {
+  MutexLock lock(server_mutex_);
+  const bool first = ++serving_ == 1;
+  {
+    MutexLock state(mutex_);
+    if (closed_) return error(OH_ERR_CLOSED, "the communicator is closed");
+  }
+  if (server_ && !first) return {};
+  server_.reset();
+  // The unique id's server may have been another process's.
+  std::vector<SocketAddress> addresses = {rendezvous_.hosts.front()};
+  if (!served_by_url_) {
+    addresses = {*SocketAddress::numeric("::", addresses[0].port()),
+                 *SocketAddress::numeric("0.0.0.0", addresses[0].port())};
+  }
+  Status status;
+  for (const SocketAddress& address : addresses) {
+    Result<std::unique_ptr<RendezvousServer>> server =
+        rendezvous_serve_return(endpoint_->shared_node(), endpoint_->crypto(), rendezvous_.key,
+                                address, endpoint_->config(), weak_from_this(), deadline);
+    status = server.status();
+    if (!status.ok()) continue;
+    server_ = std::move(*server);
+    return {};
+  }
+  return status;
+}
+
+void Communicator::stop_serving_return() {
+  MutexLock lock(server_mutex_);
+  if (--serving_ == 0) server_.reset();
+}
+
+// A new process for a rank: it is told what it has missed, and others are let in under its address.
+Result<Bytes> Communicator::on_return(const Registration& registration) {
+  MutexLock lock(mutex_);
+  if (closed_ || registration.size != size_) {
+    return error(OH_AGAIN, "rank %u of %u is not awaited", registration.rank, registration.size);
+  }
+  Link& link = links_[registration.rank];
+  if (link.awaited == 0) return error(OH_AGAIN, "rank %u is not awaited", registration.rank);
+  addresses_[registration.rank] = registration.address;
+  changed_.notify_all();
+  return encode_return(barriers_.load(), id_, addresses_);
+}
+
 Result<std::shared_ptr<Peer>> Communicator::connect(uint32_t rank, Deadline deadline) {
   LinkPurpose purpose{{}, rank_, rank};
+  Bytes address;
   {
     MutexLock lock(mutex_);
     purpose.communicator = id_;
+    address = addresses_[rank];
   }
-  Result<std::shared_ptr<Peer>> peer = endpoint_->connect(addresses_[rank], purpose, deadline);
+  Result<std::shared_ptr<Peer>> peer = endpoint_->connect(address, purpose, deadline);
   if (peer.ok() || peer.status().code() == OH_AGAIN) return peer;
   return error(peer.status().code(), "cannot connect to rank %u: %s", rank,
                peer.status().text().c_str());
@@ -165,10 +330,8 @@ Status Communicator::admit(const LinkPurpose& purpose) {
                  purpose.from_rank);
   }
   Link& link = links_[purpose.from_rank];
-  if (link.state == LinkState::kLinked) {
-    if (link.peer->usable().ok()) return error(OH_AGAIN, "this link exists already");
-    return error(OH_ERR_REFUSED, "rank %u has lost its link to rank %u", rank_, purpose.from_rank);
-  }
+  note_loss(link);
+  if (link.state == LinkState::kLinked) return error(OH_AGAIN, "this link exists already");
   if (link.state == LinkState::kAccepting ||
       (link.state == LinkState::kConnecting && rank_ < purpose.from_rank)) {
     return error(OH_AGAIN, "a link from the other side is under way");

@@ -7,6 +7,14 @@
 //     │           └──▶ AWAITED (theirs wins) ──┐          AWAITED: back to NONE after a while
 //     └────────────────────────────────────────┴──▶ ACCEPTING (they) ──▶ LINKED
 //
+// A link that was lost goes back to NONE, and may be made anew by either side. But its rank keeps
+// the lost peer, whose calls fail, until reconnect() is called here: what was under way is lost,
+// and nobody may go on without having heard of it.
+//
+// A rank whose process ended joins the rendezvous again, which rank 0 serves while it is in
+// reconnect() for that rank. It gets the table, connects to all others, and so tells them where it
+// is now.
+//
 // Threading: any thread.
 #pragma once
 
@@ -26,7 +34,9 @@ struct CommunicatorOptions {
   Bytes unique_id;         // instead of it
 };
 
-class Communicator final : public LinkGate, public std::enable_shared_from_this<Communicator> {
+class Communicator final : public LinkGate,
+                           public ReturnGate,
+                           public std::enable_shared_from_this<Communicator> {
  public:
   static Result<std::shared_ptr<Communicator>> create(const Config& config,
                                                       const EndpointOptions& endpoint_options,
@@ -36,38 +46,65 @@ class Communicator final : public LinkGate, public std::enable_shared_from_this<
   void close();
 
   uint32_t rank() const { return rank_; }
-  uint32_t size() const { return static_cast<uint32_t>(addresses_.size()); }
+  uint32_t size() const { return size_; }
   const std::shared_ptr<Endpoint>& endpoint() const { return endpoint_; }
 
-  // The peer of that rank, connected if it is not yet.
+  // The peer of that rank, connected if it is not yet. Once lost it stays lost until reconnect().
   Result<std::shared_ptr<Peer>> peer(int64_t rank, Deadline deadline);
+  // The peer of that rank, once there is a link again that works; both sides call it. One that was
+  // restarted need not, but rank 0 has to call it then.
+  Result<std::shared_ptr<Peer>> reconnect(int64_t rank, Deadline deadline);
   // All ranks have entered when it returns.
   Status barrier(Deadline deadline);
+  // Those entered so far.
+  uint64_t barriers() const { return barriers_.load(); }
 
   Status admit(const LinkPurpose& purpose) override;
   void linked(const LinkPurpose& purpose, std::shared_ptr<Peer> peer) override;
   void abandoned(const LinkPurpose& purpose) override;
+  Result<Bytes> on_return(const Registration& registration) override;
 
  private:
   enum class LinkState { kNone, kConnecting, kAwaited, kAccepting, kLinked };
   struct Link {
     LinkState state = LinkState::kNone;
     std::shared_ptr<Peer> peer;
+    std::vector<std::shared_ptr<Peer>> lost;  // those before, until reconnect()
+    uint32_t awaited = 0;                     // calls of reconnect()
   };
 
   Communicator() = default;
   Status join(const Config& config, const CommunicatorOptions& options, Deadline deadline);
+  Status find_rendezvous(const Config& config, const CommunicatorOptions& options,
+                         Deadline deadline);
+  void greet_all(Deadline deadline);
+  Status check_rank_of_peer(int64_t rank) const;
   Result<std::shared_ptr<Peer>> connect(uint32_t rank, Deadline deadline);
+  // One attempt, by us or by the other side.
+  Result<std::shared_ptr<Peer>> link_to(uint32_t rank, Deadline deadline) OH_REQUIRES(mutex_);
+  // Until the deadline, whatever fails.
+  Result<std::shared_ptr<Peer>> keep_linking_to(uint32_t rank, Deadline deadline)
+      OH_REQUIRES(mutex_);
+  static void note_loss(Link& link);
+  Status serve_return(Deadline deadline);
+  void stop_serving_return();
 
   uint32_t rank_ = 0;
+  uint32_t size_ = 0;
   std::shared_ptr<Endpoint> endpoint_;
-  std::vector<Bytes> addresses_;
-  std::unique_ptr<RendezvousServer> server_;
+  RendezvousJoin rendezvous_;   // where all met
+  bool served_by_url_ = false;  // not by whoever made a unique id
   std::atomic<uint64_t> barriers_{0};
+
+  // Held while a server starts or stops, which the watcher's thread has a part in.
+  Mutex server_mutex_;
+  std::unique_ptr<RendezvousServer> server_ OH_GUARDED_BY(server_mutex_);
+  uint32_t serving_ OH_GUARDED_BY(server_mutex_) = 0;  // calls of reconnect() that need it
 
   Mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<Link> links_ OH_GUARDED_BY(mutex_);
+  std::vector<Bytes> addresses_ OH_GUARDED_BY(mutex_);
   Id id_ OH_GUARDED_BY(mutex_){};
   bool closed_ OH_GUARDED_BY(mutex_) = false;
 };

@@ -339,7 +339,8 @@ Status Peer::usable() const {
     case State::kOpen:
       return {};
     case State::kClosed:
-      return error(OH_ERR_CLOSED, "the link to %s is closed", pair_.name.c_str());
+      return error(OH_ERR_LINK, "the link to %s was closed here; %s", pair_.name.c_str(),
+                   remedy().c_str());
     case State::kLost:
       break;
   }

@@ -300,7 +300,8 @@ class Peer final : public PairHost,
   bool has_come(WaitKind kind, uint64_t tag);
   void lose(const Status& status, bool dead);
   void say_last(Deadline until) OH_REQUIRES(pair_.lock);
-  void fail_everything(const Status& status, bool dead) OH_REQUIRES(pair_.lock);
+  void fail_everything(const Status& why, bool dead) OH_REQUIRES(pair_.lock);
+  std::string remedy() const;
   Status on_control(Control type, ByteView payload, std::vector<UniqueFd> fds);
   Status on_block(ByteView payload, std::vector<UniqueFd> fds);
   Status on_export(ByteView payload, std::vector<UniqueFd> fds, bool first);

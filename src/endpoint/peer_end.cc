@@ -29,8 +29,23 @@ void Peer::lose(const Status& status, bool dead) {
   OH_LOG(kDebug, "link to %s: lost: %s", pair_.name.c_str(), status.text().c_str());
 }
 
+// How there can be a link again.
+std::string Peer::remedy() const {
+  if (identity_.rank < 0) {
+    return "connect again: endpoint.connect() on one side, endpoint.accept() on the other";
+  }
+  return strf(
+      "connect again: comm.reconnect(%lld) here, and there comm.reconnect() with our rank, or a "
+      "new "
+      "Communicator in a process that was restarted",
+      static_cast<long long>(identity_.rank));
+}
+
 // Ends every request; with the lock held, which is let go while threads of ours finish a copy.
-void Peer::fail_everything(const Status& status, bool dead) {
+void Peer::fail_everything(const Status& why, bool dead) {
+  const Status status = status_scope(why.code()) == OH_SCOPE_LINK
+                            ? Status(why.code(), why.text() + "; " + remedy())
+                            : why;
   if (state_.load(std::memory_order_relaxed) == State::kOpen) {
     why_ = status;
     state_.store(State::kLost, std::memory_order_release);

@@ -215,7 +215,7 @@ TEST_P(Messages, AClosedLinkEndsWhatWaitsOnIt) {
         side.sync();
         side.peer().close();
         char byte = 0;
-        EXPECT_EQ(status_of([&] { side.peer().send(&byte, 1); }), OH_ERR_CLOSED);
+        EXPECT_EQ(status_of([&] { side.peer().send(&byte, 1); }), OH_ERR_LINK);
       },
       [](Side& side) {
         Buffer buffer = side.buffer(100000);

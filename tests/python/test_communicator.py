@@ -224,6 +224,69 @@ def test_an_interrupted_rank_may_come_again(tmp_path):
     assert group.join() == [(0, 3), (1, 3), (2, 3)]
 
 
+def lose(comm, rank):
+    """Return when the peer of a rank has been lost, which a new one follows."""
+    with pytest.raises(onehop.LinkError, match=rf"comm\.reconnect\({rank}\)"):
+        comm.recv(bytearray(1), rank, tag=99, timeout=30)
+    former = comm.peer(rank)
+    peer = comm.reconnect(rank, timeout=30)
+    assert peer.id != former.id
+    assert comm.peer(rank).id == peer.id
+    with pytest.raises(onehop.LinkError):
+        former.send(b"")
+
+
+def die_and_come_back(rank, size, rendezvous, again):
+    with onehop.Communicator(rank, size, rendezvous=rendezvous, timeout=30) as comm:
+        if not again:
+            all_to_all(comm)
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            lose(comm, 1)
+        return all_to_all(comm)
+
+
+def test_a_killed_rank_comes_back():
+    rendezvous = f"tcp://127.0.0.1:{free_port()}"
+    group = Group()
+    for rank in range(3):
+        group.start(die_and_come_back, rank, 3, rendezvous, False)
+    group.processes[1].join(30)
+    assert group.processes[1].exitcode == -signal.SIGKILL
+    group.start(die_and_come_back, 1, 3, rendezvous, True)
+    assert group.join(killed=[1]) == [(0, 3), None, (2, 3), (1, 3)]
+
+
+def close_and_reconnect(comm):
+    all_to_all(comm)
+    other = 1 - comm.rank
+    if comm.rank == 0:
+        comm.peer(1).close()
+    lose(comm, other)
+    return all_to_all(comm)
+
+
+def test_a_closed_link_comes_back():
+    assert run_ranks(2, close_and_reconnect) == [(0, 2), (1, 2)]
+
+
+def test_a_closed_peer_is_an_error_of_the_link(pair):
+    pair.first.close()
+    with pytest.raises(onehop.LinkError, match=r"endpoint\.connect\(\)") as caught:
+        pair.first.send(b"")
+    assert caught.value.scope is onehop.Scope.LINK
+    with pytest.raises(onehop.PeerLost, match=r"endpoint\.connect\(\)"):
+        pair.second.recv(bytearray(1), timeout=30)
+
+
+def test_a_link_that_is_well_stays():
+    with onehop.Communicator(0, 1) as comm:
+        comm.peer(0)
+        with pytest.raises(onehop.InvalidArgument, match="ranks 0 to 0"):
+            comm.reconnect(1)
+        assert comm.reconnect(0).id == comm.peer(0).id
+
+
 def test_settings_that_come_too_late(monkeypatch, tmp_path):
     with onehop.Endpoint():
         monkeypatch.setenv("ONEHOP_SOCKET_DIR", str(tmp_path))

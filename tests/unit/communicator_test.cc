@@ -284,4 +284,182 @@ void lose_rank_one(Communicator& comm) {
 TEST(CommunicatorTest, AClosedPeerIsLostInThreads) { in_threads(2, lose_rank_one); }
 TEST(CommunicatorTest, AClosedPeerIsLostInProcesses) { in_processes(2, lose_rank_one); }
 
+// ---- Links that come back ---------------------------------------------------------------------
+
+// The peer of a rank has been lost here, and its text says what to do.
+::testing::AssertionResult is_lost(Communicator& comm, uint32_t rank) {
+  Result<std::shared_ptr<Peer>> peer = comm.peer(rank, in_time());
+  if (!peer.ok()) return is_ok(peer);
+  Status status = unit::expect(*comm.endpoint(), **peer, Bytes(1), 77, in_time());
+  if (status_scope(status.code()) != OH_SCOPE_LINK) return is_ok(status);
+  return fails_with(status, status.code(), strf("comm.reconnect(%u)", rank));
+}
+
+// Whether there is another link now, which works.
+void come_back_to(Communicator& comm, uint32_t rank) {
+  ASSERT_TRUE(is_lost(comm, rank));
+  std::shared_ptr<Peer> lost = *comm.peer(rank, in_time());
+  Result<std::shared_ptr<Peer>> peer = comm.reconnect(rank, in_time());
+  ASSERT_TRUE(is_ok(peer));
+  EXPECT_NE(*peer, lost);
+  EXPECT_EQ(*comm.peer(rank, in_time()), *peer);
+  EXPECT_EQ(*comm.reconnect(rank, in_time()), *peer);  // nothing is lost any more
+  EXPECT_TRUE(fails_with(unit::send(*comm.endpoint(), *lost, Bytes(1), 5, in_time()), OH_ERR_LINK));
+}
+
+void lose_and_come_back(Communicator& comm) {
+  for (int round = 0; round < 5; ++round) {
+    talk_to_all(comm);
+    if (::testing::Test::HasFatalFailure()) return;
+    // One of them closes it, and the other hears of that.
+    if (static_cast<int>(comm.rank()) == round % 2) {
+      std::shared_ptr<Peer> peer = *comm.peer(1 - comm.rank(), in_time());
+      peer->close();
+      comm.endpoint()->forget(peer);
+    }
+    come_back_to(comm, 1 - comm.rank());
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+  talk_to_all(comm);
+}
+
+TEST(CommunicatorTest, ALostLinkComesBackInThreads) { in_threads(2, lose_and_come_back); }
+TEST(CommunicatorTest, ALostLinkComesBackInProcesses) { in_processes(2, lose_and_come_back); }
+
+// Processes of which one is killed, and started again under its rank.
+class Restarts {
+ public:
+  explicit Restarts(uint32_t size) : size_(size), port_(unit::free_port(AF_INET)) {
+    for (uint32_t rank = 0; rank < size_; ++rank) children_.push_back(start(rank, false));
+  }
+  ~Restarts() {
+    for (pid_t child : children_) {
+      if (child > 0) kill(child, SIGKILL);
+      if (child > 0) waitpid(child, nullptr, 0);
+    }
+  }
+  Restarts(const Restarts&) = delete;
+  Restarts& operator=(const Restarts&) = delete;
+  // Its process has killed itself.
+  void restart(uint32_t rank) {
+    int status = 0;
+    ASSERT_EQ(waitpid(children_[rank], &status, 0), children_[rank]);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << rank << ": " << status;
+    children_[rank] = start(rank, true);
+  }
+  void join() {
+    for (pid_t& child : children_) {
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      child = 0;
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    }
+  }
+
+ private:
+  pid_t start(uint32_t rank, bool again) const {
+    EXPECT_TRUE(wait_until_single_threaded());
+    fflush(nullptr);
+    pid_t child = fork();
+    if (child != 0) return child;
+    alarm(60);
+    take_part(rank, size_, port_, [=, this](Communicator& comm) { live(comm, again); });
+    fflush(nullptr);
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+
+  // Rank 1 dies twice, then the last one does.
+  void live(Communicator& comm, bool again) const {
+    const uint32_t last = size_ - 1;
+    const std::vector<uint32_t> deaths = {1, 1, last};
+    // Who was restarted knows by the barriers so far, of which each talk has one, where we are.
+    size_t round = again ? comm.barriers() : 0;
+    EXPECT_EQ(again, round > 0);
+    for (; round <= deaths.size(); ++round) {
+      talk_to_all(comm);
+      if (::testing::Test::HasFatalFailure() || round == deaths.size()) return;
+      if (deaths[round] == comm.rank()) raise(SIGKILL);
+      come_back_to(comm, deaths[round]);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+
+  const uint32_t size_;
+  const uint16_t port_;
+  std::vector<pid_t> children_;
+};
+
+TEST(CommunicatorTest, AKilledRankComesBackInAnotherProcess) {
+  Restarts ranks(3);
+  ranks.restart(1);
+  ranks.restart(1);
+  ranks.restart(2);
+  ranks.join();
+}
+
+TEST(CommunicatorTest, ARankComesBackByItsUniqueId) {
+  Config config = unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}});
+  std::shared_ptr<Node> node = *Node::get(config);
+  Result<Bytes> id = rendezvous_unique_id(node, **Crypto::open(""), config);
+  ASSERT_TRUE(is_ok(id));
+  auto meet = [&](uint32_t rank) {
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.size = 2;
+    options.unique_id = *id;
+    return Communicator::create(config, {}, options, in_time());
+  };
+  unit::Threads threads;
+  threads.start([&] {
+    Result<Comm> comm = meet(0);
+    ASSERT_TRUE(is_ok(comm));
+    talk_to_all(**comm);
+    // It may be back before we are ready for it.
+    usleep(50'000);
+    come_back_to(**comm, 1);
+    talk_to_all(**comm);
+  });
+  threads.start([&] {
+    {
+      Result<Comm> comm = meet(1);
+      ASSERT_TRUE(is_ok(comm));
+      talk_to_all(**comm);
+    }
+    Result<Comm> comm = meet(1);
+    ASSERT_TRUE(is_ok(comm));
+    EXPECT_EQ((*comm)->barriers(), 1u);
+    talk_to_all(**comm);
+  });
+}
+
+TEST(CommunicatorTest, WhoDoesNotComeBackIsNamedAtTheDeadline) {
+  uint16_t port = unit::free_port(AF_INET);
+  unit::Threads threads;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    threads.start([=] {
+      Result<Comm> comm = enter(rank, 2, port);
+      ASSERT_TRUE(is_ok(comm));
+      ASSERT_TRUE(is_ok((*comm)->barrier(in_time())));
+      if (rank == 1) {
+        (*comm)->close();
+        EXPECT_TRUE(fails_with((*comm)->reconnect(0, in_time()), OH_ERR_CLOSED));
+        return;
+      }
+      ASSERT_TRUE(is_lost(**comm, 1));
+      EXPECT_TRUE(fails_with((*comm)->reconnect(1, Deadline::after(50 * kMillisecond)),
+                             OH_ERR_TIMEOUT, "rank 1 has not come back"));
+      int cancelled = 0;
+      unit::Threads other;
+      other.start([&] {
+        usleep(30'000);
+        __atomic_store_n(&cancelled, 1, __ATOMIC_RELEASE);
+      });
+      EXPECT_TRUE(fails_with((*comm)->reconnect(1, Deadline::never().unless(&cancelled)),
+                             OH_ERR_CANCELLED, "reconnect(1) was cancelled"));
+      EXPECT_TRUE(is_ok(listen_on(*SocketAddress::numeric("127.0.0.1", port))));
+      EXPECT_TRUE(fails_with((*comm)->reconnect(2, in_time()), OH_ERR_INVALID, "ranks 0 to 1"));
+    });
+  }
+}
+
 }  // namespace
