@@ -244,7 +244,8 @@ TEST(RefusalTest, TheTextIsMadePrintable) {
   Status status = decode_refusal(encode_refusal(error(OH_ERR_AUTH, "\xff\x1b[2J\n\u20ac")));
   EXPECT_TRUE(fails_with(status, OH_ERR_AUTH, "the other side refused: \\xff\\x1b[2J\\x0a\u20ac"));
   // It is cut between characters.
-  std::string large = std::string(1023, 'x') + "\u20ac";
+  std::string large(1023, 'x');
+  large += "\u20ac";
   status = decode_refusal(encode_refusal(Status(OH_ERR_AUTH, large)));
   EXPECT_EQ(status.text(), "the other side refused: " + std::string(1023, 'x'));
 }
