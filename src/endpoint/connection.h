@@ -39,6 +39,9 @@ class ConnectionOwner {
   virtual Status on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) = 0;
   // All messages that were there have been handled; or the socket takes bytes again.
   virtual void on_idle() = 0;
+  // The socket has come to its end, but what was sent beside it may still be on its way: moves that
+  // on. False: the end may be told.
+  virtual bool expects_more() { return false; }
   // The socket is gone or the process is dead; once.
   virtual void on_lost(const Status& status) = 0;
 };
@@ -55,10 +58,13 @@ class Connection final : public Watcher::Handler,
   Status start(std::weak_ptr<ConnectionOwner> owner);
   // Lets the watcher's thread come by, without an event.
   void look_again();
-  // Says goodbye, sends what is queued (by the deadline), lets go of everything. Idempotent.
+  // Says goodbye, sends what is queued (by the deadline), lets go of everything. Over TCP it waits
+  // until the other side has read all of it and hangs up. Idempotent.
   void close(ByteView bye, Deadline deadline);
 
   size_t backlog() override;
+  // On a connection that has ended nothing is sent, and that is no failure: the owner hears of the
+  // end after the last message.
   Status send_message(uint8_t type, ByteView head, ByteView tail) override;
   Status send_control(Control type, ByteView payload, std::vector<int> fds = {});
 
@@ -77,19 +83,27 @@ class Connection final : public Watcher::Handler,
   class DeathWatch;
   void watch_death(int pid);
   void lose(const Status& status);
+  void hear_out(const Status& status, Deadline deadline);
   void on_death();
-  Status receive_all(ConnectionOwner& owner);
+  Status receive_all(ConnectionOwner& owner, const Status& end);
+  void flush() OH_REQUIRES(mutex_);
+  // Nothing more can be sent: the connection is lost once everything that has come was read. The
+  // first reason counts.
+  void end_with(const Status& why) OH_REQUIRES(mutex_);
   Status queue(uint8_t type, ByteView head, ByteView tail, std::vector<int> fds);
 
   std::shared_ptr<Node> node_;
   std::weak_ptr<ConnectionOwner> owner_;
   int pid_;
+  const bool by_network_;
   UniqueFd pidfd_;
 
-  Mutex mutex_;  // the sending half; the receiving half is the watcher's
+  // Guards the sending half, until `closed_`; the receiving half is the watcher's.
+  Mutex mutex_;
   MessageSocket socket_;
   bool wants_writable_ OH_GUARDED_BY(mutex_) = false;
   bool closed_ OH_GUARDED_BY(mutex_) = false;
+  Status why_ending_ OH_GUARDED_BY(mutex_);
   std::atomic<bool> lost_{false};
   std::atomic<bool> dead_{false};
 };

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "endpoint/connection.h"
@@ -270,6 +271,7 @@ class Peer final : public PairHost,
   // ConnectionOwner.
   Status on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) override;
   void on_idle() override;
+  bool expects_more() override;
   void on_lost(const Status& status) override;
 
  private:
@@ -316,7 +318,6 @@ class Peer final : public PairHost,
   bool released(const std::vector<Doubt>& doubts) OH_REQUIRES(pair_.lock);
   void drop_offers() OH_REQUIRES(pair_.lock);
   Status on_pong(ByteView payload);
-  void hear_out(uint64_t frames);
 
   PeerOwner& owner_;
   // The watcher's thread may still call while the owner is being destroyed.
@@ -349,6 +350,9 @@ class Peer final : public PairHost,
   std::vector<DoubtfulOffer> kept_offers_;  // guarded by pair_.lock
   // An export that arrives in parts; only on the watcher's thread.
   std::unique_ptr<ArrivingExport> arriving_;
+  // What it had sent over UCX when it said goodbye; looks since anything came. The same.
+  std::optional<uint64_t> frames_before_bye_;
+  int quiet_looks_ = 0;
 
   // Probes. Times are monotonic, 0 for none.
   std::atomic<int64_t> probe_sent_{0};

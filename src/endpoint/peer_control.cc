@@ -9,8 +9,8 @@ namespace oh {
 namespace {
 // How long a peer that is well may take to answer a probe.
 constexpr int64_t kAnswerTime = 20 * kMillisecond;
-// How long what was sent before a goodbye may take to come.
-constexpr int64_t kLastWords = 200 * kMillisecond;
+// A dead process has sent nothing more when so many looks have found nothing.
+constexpr int kQuietLooks = 10;
 constexpr size_t kMaxText = 1024;  // of a goodbye
 }  // namespace
 
@@ -68,7 +68,7 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
       return on_pong(payload);
     case Control::kBye: {
       std::string why = printable(reader.text(kMaxText), kMaxText);
-      if (pair_.ucx) hear_out(reader.u64());
+      if (pair_.ucx) frames_before_bye_ = reader.u64();
       return error(OH_ERR_PEER_LOST, "it said goodbye: %s", why.c_str());
     }
     case Control::kBlock:
@@ -113,16 +113,16 @@ void Peer::on_idle() {
   if (owner && progress(nullptr)) connection_->look_again();
 }
 
-// What it sent over UCX before its goodbye may come behind it.
-void Peer::hear_out(uint64_t frames) {
-  Deadline deadline = Deadline::after(kLastWords);
-  while (!deadline.passed()) {
-    pair_.ucx->worker().progress();
-    PairGuard guard(pair_);
-    if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
-    drain(nullptr);
-    if (pair_.ucx->taken() >= frames && receiver_.idle()) return;
-  }
+// What it sent over UCX may come behind its goodbye, or behind the news of its death. How much it
+// is only the goodbye tells.
+bool Peer::expects_more() {
+  if (!pair_.ucx) return false;
+  pair_.ucx->worker().progress();
+  PairGuard guard(pair_);
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return false;
+  quiet_looks_ = drain(nullptr) > 0 ? 0 : quiet_looks_ + 1;
+  if (!frames_before_bye_) return quiet_looks_ < kQuietLooks;
+  return pair_.ucx->taken() < *frames_before_bye_ || !receiver_.idle();
 }
 
 void Peer::on_lost(const Status& status) {

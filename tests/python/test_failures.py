@@ -182,3 +182,53 @@ def test_a_stopped_peer_shows_in_the_timeout():
     (text, unresponsive), _ = run_pair(wait_for_a_stopped_peer, be_stopped)
     assert "no sign of life" in text
     assert unresponsive > 0
+
+
+# ---- What was sent before the end
+
+WORDS = 50
+
+
+def say_last_words(pair, pipe, ending):
+    side = Side(0, pair)
+    pipe.send("linked")
+    assert pipe.poll(60)
+    side.peer.info()  # asks for a sign of life, which nobody is left to be given
+    for i in range(WORDS):
+        side.peer.send(bytes([i]), timeout=30)
+    if ending == "exit":
+        os._exit(0)
+    side.peer.close()
+
+
+def hear_last_words(pair, pipe):
+    side = Side(1, pair)
+    pipe.send("linked")
+    assert pipe.poll(60)
+    word = bytearray(1)
+    for i in range(WORDS):
+        side.peer.recv(word, timeout=30)
+        assert word[0] == i
+    with pytest.raises(onehop.PeerLost):
+        side.peer.recv(word, timeout=30)
+
+
+@pytest.mark.parametrize("segment", ["auto", "off"])
+@pytest.mark.parametrize("ending", ["close", "exit"])
+def test_what_was_sent_before_the_end_arrives(segment, ending, monkeypatch):
+    monkeypatch.setenv("ONEHOP_SEGMENT", segment)
+    monkeypatch.setenv("ONEHOP_LOG", "error")
+    pair = _spawn.Pipe()
+    (says, its), (hears, whose) = _spawn.Pipe(), _spawn.Pipe()
+    group = Group()
+    speaker = group.start(say_last_words, pair[0], its, ending)
+    listener = group.start(hear_last_words, pair[1], whose)
+    for pipe in (says, hears):
+        assert pipe.poll(60)
+        assert pipe.recv() == "linked"
+    os.kill(listener.pid, signal.SIGSTOP)
+    says.send("speak")
+    speaker.join(60)
+    os.kill(listener.pid, signal.SIGCONT)
+    hears.send("hear")
+    group.join(killed=(0,) if ending == "exit" else ())

@@ -16,6 +16,8 @@
 namespace oh {
 namespace {
 constexpr size_t kReadChunk = 64 * 1024;
+// Of who may not say much: most strangers hang up, or are told to go, after less.
+constexpr size_t kFirstChunk = 4 * 1024;
 constexpr size_t kCompactAt = 256 * 1024;
 
 Status lost(int error_number) {
@@ -100,12 +102,13 @@ void MessageSocket::compact() {
 
 Result<bool> MessageSocket::fill() {
   if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
-  if (in_begin_ > 0 && in_.size() - in_end_ < kReadChunk) {
+  const size_t chunk = in_.empty() && max_message_ < kReadChunk ? kFirstChunk : kReadChunk;
+  if (in_begin_ > 0 && in_.size() - in_end_ < chunk) {
     std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
   }
-  if (in_.size() - in_end_ < kReadChunk) in_.resize(in_end_ + kReadChunk);
+  if (in_.size() - in_end_ < chunk) in_.resize(in_end_ + chunk);
   iovec piece{in_.data() + in_end_, in_.size() - in_end_};
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))];
   msghdr message{};
@@ -115,8 +118,11 @@ Result<bool> MessageSocket::fill() {
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
   }
-  int64_t got = os().recvmsg(fd_.get(), &message, 0);
-  if (got == -EAGAIN || got == -EINTR) return false;
+  int64_t got;
+  do {
+    got = os().recvmsg(fd_.get(), &message, 0);
+  } while (got == -EINTR);
+  if (got == -EAGAIN) return false;
   if (got < 0) return lost(static_cast<int>(-got));
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -185,6 +191,20 @@ Status MessageSocket::flush_until(Deadline deadline, const char* what) {
 
 void MessageSocket::shutdown_writes() {
   if (fd_.valid()) os().shutdown(fd_.get(), SHUT_WR);
+}
+
+void MessageSocket::await_hang_up(Deadline deadline) {
+  // A buffer of its own: a receive() by the watcher may not have returned yet.
+  Bytes dropped(kReadChunk);
+  iovec piece{dropped.data(), dropped.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  while (!deadline.passed()) {
+    int64_t got = os().recvmsg(fd_.get(), &message, 0);
+    if (got == 0 || (got < 0 && got != -EAGAIN && got != -EINTR)) return;
+    if (got == -EAGAIN && !wait_ready(fd_.get(), POLLIN, deadline, "closing").ok()) return;
+  }
 }
 
 }  // namespace oh

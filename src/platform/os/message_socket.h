@@ -58,6 +58,10 @@ class MessageSocket {
 
   // Says that nothing more will be sent; what was sent stays readable for the other side.
   void shutdown_writes();
+  // After that: waits until the other side hangs up, or for the deadline, and drops what it sends
+  // meanwhile. A TCP socket that is closed with bytes unread resets the connection, which discards
+  // what the kernel has not sent yet.
+  void await_hang_up(Deadline deadline);
   void close() { fd_.reset(); }
 
  private:

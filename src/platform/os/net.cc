@@ -480,6 +480,12 @@ Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadlin
   }
 }
 
+bool is_unix_socket(int fd) {
+  int family = AF_UNSPEC;
+  socklen_t size = sizeof(family);
+  return os().getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) >= 0 && family == AF_UNIX;
+}
+
 void send_at_once(int fd) {
   int on = 1;
   os().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

@@ -54,6 +54,7 @@ Result<std::vector<UniqueFd>> listen_in_range(const std::string& interfaces, uin
 // Connects to the first of the addresses that answers, all tried at once, or fails by the deadline.
 Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadline deadline);
 
+bool is_unix_socket(int fd);
 // Lets small messages of a TCP connection leave at once, not behind the answer to those before.
 void send_at_once(int fd);
 // Ends a TCP connection, with ETIMEDOUT, when the other host has answered nothing for so long,

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a peer sent before it closed the link or died is received, however late anybody looks.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <future>
+#include <thread>
+
+#include "capi/handles.h"
+#include "conformance/sides.h"
+
+namespace conformance {
+namespace {
+
+using namespace std::chrono_literals;
+
+enum class Ending { kClose, kCloseEndpoint, kExit, kKill };
+constexpr Ending kEndings[] = {Ending::kClose, Ending::kCloseEndpoint, Ending::kExit,
+                               Ending::kKill};
+
+void end(Side& side, Ending ending) {
+  switch (ending) {
+    case Ending::kClose:
+      side.drop_peer();
+      break;
+    case Ending::kCloseEndpoint:
+      side.disconnect();
+      break;
+    case Ending::kExit:
+      _exit(0);
+    case Ending::kKill:
+      kill(getpid(), SIGKILL);
+  }
+  pause();
+}
+
+// Keeps the watcher's thread from doing anything.
+class HeldWatcher {
+ public:
+  explicit HeldWatcher(Side& side) {
+    std::promise<void> held;
+    side.endpoint().get()->endpoint->shared_node()->watcher().post(
+        [&held, until = release_.get_future().share()] {
+          held.set_value();
+          until.wait();
+        });
+    held.get_future().wait();
+  }
+  ~HeldWatcher() { release_.set_value(); }
+
+ private:
+  std::promise<void> release_;
+};
+
+// Until the process has ended, or has closed the link and waits.
+void await_end(Side& side, Ending ending) {
+  if (ending == Ending::kExit || ending == Ending::kKill) {
+    siginfo_t info{};
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(side.other_process()), &info, WEXITED | WNOWAIT), 0);
+  } else {
+    while (side.peer().get()->peer->still_there().ok()) std::this_thread::yield();
+  }
+}
+
+class LastWords : public ::testing::TestWithParam<LinkKind> {};
+
+// Nobody reads meanwhile, and a ping is before the messages, which nobody is left to be answered.
+TEST_P(LastWords, SmallMessagesArrive) {
+  // As many as the credit is for.
+  const uint64_t messages = GetParam().env.count("ONEHOP_EAGER_CREDIT") ? 15 : 50;
+  for (Ending ending : kEndings) {
+    SCOPED_TRACE(static_cast<int>(ending));
+    run_with_victim(
+        GetParam(),
+        [&](Side& side) {
+          {
+            HeldWatcher held(side);
+            side.sync();
+            await_end(side, ending);
+          }
+          for (uint64_t i = 0; i < messages; ++i) {
+            uint64_t word = 0;
+            ASSERT_EQ(status_of([&] { side.peer().recv(&word, sizeof(word), 1, 20s); }), OH_OK)
+                << i;
+            EXPECT_EQ(word, i);
+          }
+          uint64_t word = 0;
+          EXPECT_EQ(status_of([&] { side.peer().recv(&word, sizeof(word), 1, 20s); }),
+                    OH_ERR_PEER_LOST);
+        },
+        [&](Side& side) {
+          side.sync();
+          side.peer().get()->peer->unresponsive_for();
+          for (uint64_t i = 0; i < messages; ++i) {
+            side.peer().send(&i, sizeof(i), 1, 20s);
+          }
+          end(side, ending);
+        });
+  }
+}
+
+// A receive waits: its sender ends as soon as its send is complete. Without shared memory bytes of
+// a complete send may still be in the sender's process, which only closing sends.
+TEST_P(LastWords, ACompleteSendArrives) {
+  for (size_t size : {size_t{100}, size_t{5000}, size_t{60000}, size_t{1} << 20, size_t{8} << 20}) {
+    for (Ending ending : kEndings) {
+      const bool closes = ending == Ending::kClose || ending == Ending::kCloseEndpoint;
+      if (!closes && !GetParam().shares_memory()) continue;
+      SCOPED_TRACE(std::to_string(size) + " bytes, " + std::to_string(static_cast<int>(ending)));
+      run_with_victim(
+          GetParam(),
+          [&](Side& side) {
+            Buffer inbox = side.buffer(size);
+            onehop::Request request = side.peer().irecv(inbox.data(), size, 1);
+            side.sync();
+            EXPECT_EQ(status_of([&] { request.wait(20s); }), OH_OK);
+            EXPECT_TRUE(inbox.holds(1, size));
+          },
+          [&](Side& side) {
+            Buffer outbox = side.buffer(size);
+            outbox.fill(1);
+            side.sync();
+            side.peer().send(outbox.data(), size, 1, 20s);
+            end(side, ending);
+          });
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, LastWords, ::testing::ValuesIn(process_kinds()), name_of);
+
+}  // namespace
+}  // namespace conformance
