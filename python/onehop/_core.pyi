@@ -1,8 +1,8 @@
 """The compiled part of onehop: use the package."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable
 import enum
-from typing import Any
+from typing import Any, SupportsIndex
 
 import onehop.buffers
 import onehop.devices
@@ -145,7 +145,7 @@ class SharedBuffer:
     Zeroed memory that peers can map, with the buffer protocol; freed when the last view of it is gone.
     """
 
-    def __init__(self, nbytes: int) -> None: ...
+    def __init__(self, nbytes: SupportsIndex) -> None: ...
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
@@ -320,7 +320,7 @@ class OnStream:
     operations are not: keep them as long as the graph.
     """
 
-    def send(self, buffer: onehop.buffers.Buffer, lane: int = 0, timeout: float | None = ..., size_from: onehop.buffers.Buffer | None = None) -> None:
+    def send(self, buffer: onehop.buffers.Buffer, lane: SupportsIndex = 0, timeout: float | None = ..., size_from: onehop.buffers.Buffer | None = None) -> None:
         """
         Sends the bytes of a buffer; in the stream's order it may be written again afterwards.
 
@@ -331,7 +331,7 @@ class OnStream:
         warmup; OperationError with Status.NOT_VIABLE: no kernel reaches the peer.
         """
 
-    def recv(self, buffer: onehop.buffers.Buffer, lane: int = 0, timeout: float | None = ..., size_to: onehop.buffers.Buffer | None = None) -> None:
+    def recv(self, buffer: onehop.buffers.Buffer, lane: SupportsIndex = 0, timeout: float | None = ..., size_to: onehop.buffers.Buffer | None = None) -> None:
         """
         Receives a message into a writable buffer of at least its length; what follows on the stream sees its bytes.
 
@@ -345,12 +345,12 @@ class OnStream:
         comes after them. OutOfRange; OperationError with Status.NOT_VIABLE: the region cannot be mapped here.
         """
 
-    def signal(self, slot: int, n: int = 1) -> None:
+    def signal(self, slot: SupportsIndex, n: SupportsIndex = 1) -> None:
         """
         Adds n to the peer's slot (0 to 63) for us, behind all that the stream did before. Not the count of Peer.signal.
         """
 
-    def wait_signal(self, slot: int, n: int = 1, timeout: float | None = ...) -> None:
+    def wait_signal(self, slot: SupportsIndex, n: SupportsIndex = 1, timeout: float | None = ...) -> None:
         """
         The stream waits until the peer has signalled n more on our slot, and takes them. timeout: as for send; told
         by Peer.async_error.
@@ -361,7 +361,7 @@ class Peer:
     A connection to one remote endpoint; transfers are made here. Any number of threads may use it.
     """
 
-    def send(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
+    def send(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
         """
         Sends the bytes of a buffer; returns when it may be used again.
 
@@ -374,7 +374,7 @@ class Peer:
         cancels the send.
         """
 
-    def recv(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+    def recv(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
         """
         Receives a message into a writable buffer of at least its length.
 
@@ -387,13 +387,13 @@ class Peer:
         cancels the receive.
         """
 
-    def isend(self, buffer: onehop.buffers.Buffer, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def isend(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         The same as send, without waiting. OperationError with Status.AGAIN: ONEHOP_MAX_PENDING sends wait for
         their receives; make progress and call again.
         """
 
-    def irecv(self, buffer: onehop.buffers.Buffer, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def irecv(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """The same as recv, without waiting."""
 
     def notify(self, data: onehop.buffers.Buffer, timeout: float | None = ...) -> None:
@@ -401,17 +401,17 @@ class Peer:
         Sends a notification of at most 2,048 bytes; the peer takes it with Endpoint.notifications. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
-    def signal(self, slot: int, n: int = 1) -> None:
+    def signal(self, slot: SupportsIndex, n: SupportsIndex = 1) -> None:
         """
         Adds n to the peer's slot (0 to 63) for us, behind everything put before.
         """
 
-    def wait_signal(self, slot: int, n: int = 1, timeout: float | None = ...) -> None:
+    def wait_signal(self, slot: SupportsIndex, n: SupportsIndex = 1, timeout: float | None = ...) -> None:
         """
         Waits until the peer has signalled n more on our slot, and takes them. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
-    def send_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
+    def send_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
         """
         Sends many blocks as one message; returns when they may be used again.
 
@@ -427,7 +427,7 @@ class Peer:
         OperationError with Status.TRUNCATED: the receive is shorter.
         """
 
-    def recv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+    def recv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
         """
         Receives what send_batch sends into many blocks. A shorter message fills the first bytes of them, in order;
         Message.nbytes says how many.
@@ -440,7 +440,7 @@ class Peer:
         Status.IN_DOUBT: the peer may still write, and the memory is kept until it does not.
         """
 
-    def irecv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def irecv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         The same as recv_batch, without waiting for the message: so both sides of an exchange can post, then send.
         """
@@ -460,7 +460,7 @@ class Peer:
         Reads the remote region into the local bytes, of the same length. after and errors as for put.
         """
 
-    def put_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def put_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Puts many blocks at once.
 
@@ -471,7 +471,7 @@ class Peer:
         OutOfRange names the block that is outside; nothing has moved then.
         """
 
-    def get_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def get_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Gets many blocks at once.
 
@@ -482,7 +482,7 @@ class Peer:
         OutOfRange names the block that is outside; nothing has moved then.
         """
 
-    def scatter(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def scatter(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Puts contiguous local bytes into many remote blocks.
 
@@ -493,7 +493,7 @@ class Peer:
         OutOfRange names the block that is outside; nothing has moved then.
         """
 
-    def gather(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def gather(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Gets many remote blocks into contiguous local memory.
 
@@ -504,7 +504,7 @@ class Peer:
         OutOfRange names the block that is outside; nothing has moved then.
         """
 
-    def prepare_put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int) -> PreparedBatch:
+    def prepare_put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> PreparedBatch:
         """
         Prepares many blocks to be put any number of times.
 
@@ -518,7 +518,7 @@ class Peer:
         OutOfRange names the block that is outside; nothing has moved then.
         """
 
-    def prepare_get(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int) -> PreparedBatch:
+    def prepare_get(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> PreparedBatch:
         """
         Prepares many blocks to be got any number of times.
 
@@ -545,12 +545,12 @@ class Peer:
         peer, and why.
         """
 
-    def device_handle(self, lane: int) -> LaneHandle:
+    def device_handle(self, lane: SupportsIndex) -> LaneHandle:
         """
         What kernels of the caller's own use a lane (0 to 15) by. Connects the lanes, if need be.
         """
 
-    def reset_lane(self, lane: int, timeout: float | None = ...) -> None:
+    def reset_lane(self, lane: SupportsIndex, timeout: float | None = ...) -> None:
         """
         Makes a lane that has failed usable again, at both sides: ends what waits on it, forgets its messages. Either
         side may call, or both. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
@@ -714,9 +714,9 @@ class Endpoint:
     that closes it.
     """
 
-    def __init__(self, device: onehop.devices.Device = None, max_inline: int | None = None, progress_thread: bool = False) -> None:
+    def __init__(self, device: onehop.devices.Device = None, max_inline: SupportsIndex | None = None, progress_thread: bool = False) -> None:
         """
-        device: None or "host" for host memory; for a GPU its number N, "cuda:N", "GPU-<uuid>", or an object with type
+        device: None, "host" or "cpu" for host memory; for a GPU its number N, "cuda:N", "GPU-<uuid>", or an object with type
         and index, such as torch.device("cuda:1"). An endpoint on a GPU moves host memory too. max_inline: bytes
         asked for inside a control message, 0 to 65536; Peer.info says what was granted. progress_thread: a thread makes
         progress while nobody waits.
@@ -790,10 +790,10 @@ class Endpoint:
         onehop.empty is reached by plain memory access.
         """
 
-    def recv(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+    def recv(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
         """Receives from whichever peer sends first: see Peer.recv."""
 
-    def irecv(self, buffer: onehop.buffers.Buffer, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def irecv(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """The same without waiting."""
 
 class Communicator:
@@ -802,7 +802,7 @@ class Communicator:
     manager that closes it.
     """
 
-    def __init__(self, rank: int | None = None, size: int | None = None, rendezvous: str | None = None, unique_id: onehop.buffers.Buffer | None = None, device: onehop.devices.Device = None, max_inline: int | None = None, progress_thread: bool = False, timeout: float | None = ..., store: onehop.meeting.Store | None = None, comm: onehop.meeting.MpiComm | None = None) -> None:
+    def __init__(self, rank: SupportsIndex | None = None, size: SupportsIndex | None = None, rendezvous: str | None = None, unique_id: onehop.buffers.Buffer | None = None, device: onehop.devices.Device = None, max_inline: SupportsIndex | None = None, progress_thread: bool = False, timeout: float | None = ..., store: onehop.meeting.Store | None = None, comm: onehop.meeting.MpiComm | None = None) -> None:
         """
         Blocks until all ranks have come.
 
@@ -816,30 +816,30 @@ class Communicator:
         Status.AUTH: the secret is missing or wrong, with Status.UNREACHABLE: the store fails.
         """
 
-    def send(self, buffer: onehop.buffers.Buffer, dst: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
+    def send(self, buffer: onehop.buffers.Buffer, dst: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
         """Sends to the rank dst: see Peer.send. The first use connects."""
 
-    def recv(self, buffer: onehop.buffers.Buffer, src: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+    def recv(self, buffer: onehop.buffers.Buffer, src: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
         """Receives from the rank src, or onehop.ANY_SOURCE: see Peer.recv."""
 
-    def isend(self, buffer: onehop.buffers.Buffer, dst: int, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def isend(self, buffer: onehop.buffers.Buffer, dst: SupportsIndex, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Sends to the rank dst without waiting: see Peer.isend. The first use connects, which blocks.
         """
 
-    def irecv(self, buffer: onehop.buffers.Buffer, src: int, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def irecv(self, buffer: onehop.buffers.Buffer, src: SupportsIndex, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Receives from the rank src, or onehop.ANY_SOURCE, without waiting. The first use of a rank connects, which
         blocks.
         """
 
-    def send_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, dst: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
+    def send_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, dst: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
         """Sends many blocks to the rank dst as one message: see Peer.send_batch."""
 
-    def recv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, src: int, tag: int = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
+    def recv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, src: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
         """Receives many blocks from the rank src: see Peer.recv_batch."""
 
-    def irecv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int, src: int, tag: int = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def irecv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, src: SupportsIndex, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Receives many blocks from the rank src without waiting: see Peer.irecv_batch. The first use of a rank connects,
         which blocks.
@@ -848,7 +848,7 @@ class Communicator:
     def on(self, stream: onehop.devices.Stream) -> CommunicatorOnStream:
         """Operations in the order of a CUDA stream of our device: see Peer.on."""
 
-    def warmup(self, ranks: Sequence[int] | None = None, timeout: float | None = ...) -> None:
+    def warmup(self, ranks: Iterable[SupportsIndex] | None = None, timeout: float | None = ...) -> None:
         """
         Connects to these ranks (None: to all) and makes their lanes ready: see Peer.warmup. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
@@ -861,7 +861,7 @@ class Communicator:
     def size(self) -> int:
         """How many ranks there are."""
 
-    def peer(self, rank: int, timeout: float | None = ...) -> Peer:
+    def peer(self, rank: SupportsIndex, timeout: float | None = ...) -> Peer:
         """
         The Peer of a rank, connected if need be. Our own rank is one too. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
@@ -900,12 +900,12 @@ class CommunicatorOnStream:
     A communicator's operations in the order of a CUDA stream: see OnStream. Create it with Communicator.on.
     """
 
-    def send(self, buffer: onehop.buffers.Buffer, dst: int, lane: int = 0, timeout: float | None = ..., size_from: onehop.buffers.Buffer | None = None) -> None:
+    def send(self, buffer: onehop.buffers.Buffer, dst: SupportsIndex, lane: SupportsIndex = 0, timeout: float | None = ..., size_from: onehop.buffers.Buffer | None = None) -> None:
         """
         Sends to the rank dst: see OnStream.send. The first use connects, which blocks.
         """
 
-    def recv(self, buffer: onehop.buffers.Buffer, src: int, lane: int = 0, timeout: float | None = ..., size_to: onehop.buffers.Buffer | None = None) -> None:
+    def recv(self, buffer: onehop.buffers.Buffer, src: SupportsIndex, lane: SupportsIndex = 0, timeout: float | None = ..., size_to: onehop.buffers.Buffer | None = None) -> None:
         """
         Receives from the rank src: see OnStream.recv. The first use connects, which blocks.
         """

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
+import operator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, cast, overload
 
-from onehop._core import Region, SharedBuffer
+from onehop._core import Region, SharedBuffer, Status
+from onehop.errors import InvalidArgument, InvalidType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,16 +38,18 @@ class SupportsCudaArray(Protocol):
 # What has bytes: C-contiguous, in host memory, or in that of the endpoint's GPU. It stays as it is,
 # neither resized nor given other memory, until the transfer has ended.
 Buffer: TypeAlias = ByteLike | SupportsDLPack | SupportsCudaArray | Region
-# Offsets or lengths in bytes: an array of int64 or uint64, or integers.
-Offsets: TypeAlias = ByteLike | Sequence[int]
+# Offsets or lengths in bytes: an array of int64 or uint64, which is not copied, or integers.
+Offsets: TypeAlias = ByteLike | Iterable[SupportsIndex]
 
 
 @overload
-def empty(shape: int) -> memoryview: ...
+def empty(shape: SupportsIndex) -> memoryview: ...
 @overload
-def empty(shape: int | Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]: ...
 def empty(
-    shape: int | Sequence[int], dtype: npt.DTypeLike | None = None
+    shape: SupportsIndex | Iterable[SupportsIndex], dtype: npt.DTypeLike
+) -> npt.NDArray[Any]: ...
+def empty(
+    shape: SupportsIndex | Iterable[SupportsIndex], dtype: npt.DTypeLike | None = None
 ) -> memoryview | npt.NDArray[Any]:
     """Zeroed memory that peers can map: all transfers from and to it are one copy.
 
@@ -53,17 +57,32 @@ def empty(
     when the last array or view of it is gone.
     """
     if dtype is None:
-        if not isinstance(shape, int):
-            msg = "onehop.empty(shape) without a dtype takes a number of bytes"
-            raise TypeError(msg)
-        return memoryview(SharedBuffer(shape))
+        # Raises for all that is no number of bytes.
+        return memoryview(SharedBuffer(cast("SupportsIndex", shape)))
     import numpy as np
 
     kind = np.dtype(dtype)
     if kind.hasobject:
         msg = f"dtype {kind} holds Python objects, which mean nothing elsewhere"
         raise TypeError(msg)
-    lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+    lengths = _lengths(shape)
     memory = SharedBuffer(math.prod(lengths) * kind.itemsize)
     array: npt.NDArray[Any] = np.ndarray(lengths, kind, buffer=memoryview(memory))
     return array
+
+
+def _lengths(shape: object) -> tuple[int, ...]:
+    """Return the lengths of an array's dimensions."""
+    lengths: tuple[int, ...]
+    try:
+        lengths = (operator.index(cast("SupportsIndex", shape)),)
+    except TypeError:
+        try:
+            lengths = tuple(map(operator.index, cast("Iterable[SupportsIndex]", shape)))
+        except TypeError:
+            msg = f"shape is {shape!r}: give an integer, or a sequence of integers"
+            raise InvalidType(Status.INVALID, msg) from None
+    if any(length < 0 for length in lengths):
+        msg = f"shape is {shape!r}: lengths are 0 or more"
+        raise InvalidArgument(Status.INVALID, msg)
+    return lengths

@@ -36,7 +36,7 @@ class Batch {
     std::optional<Range> theirs = as_range(arguments.remote_offsets);
     std::optional<Range> ours =
         value_.packed ? theirs : as_range(arguments.local_offsets);  // not looked at when packed
-    bool scalar = PyLong_Check(arguments.lengths.ptr());
+    bool scalar = is_whole(arguments.lengths);
     if (!scalar || !ours || !theirs || ours->count != theirs->count) return false;
     value_.count = theirs->count;
     if (!value_.packed) {
@@ -53,7 +53,7 @@ class Batch {
     check_counts(arguments);
     remote_.emplace(arguments.remote_offsets, "remote_offsets");
     if (!value_.packed) local_.emplace(arguments.local_offsets, "local_offsets");
-    if (PyLong_Check(arguments.lengths.ptr())) {
+    if (is_whole(arguments.lengths)) {
       lengths_.emplace(Numbers::number(arguments.lengths, "lengths"), remote_->size());
     } else {
       lengths_.emplace(arguments.lengths, "lengths");
@@ -206,10 +206,10 @@ PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after) {
 #define OH_PYTHON_LISTS                                                       \
   "self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: " \
   "onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: " \
-  "onehop.buffers.Offsets | int"
+  "onehop.buffers.Offsets | typing.SupportsIndex"
 #define OH_PYTHON_PACKED_LISTS                                                 \
   "self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: " \
-  "onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | int"
+  "onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | typing.SupportsIndex"
 #define OH_PYTHON_NOTIFY ", notify: onehop.buffers.Buffer | None = None"
 
 namespace {
@@ -217,12 +217,12 @@ namespace {
 void bind_at_once(nb::class_<PyPeer>& type) {
   type.def(
           "put_batch",
-          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+          [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle local_offsets,
              nb::handle remote_offsets, nb::handle lengths, nb::handle notify, nb::handle after) {
-            return run_batch(self, true, {local, remote}, {local_offsets, remote_offsets, lengths},
-                             {notify, after});
+            return run_batch(self, true, {local, remote_of(remote)},
+                             {local_offsets, remote_offsets, lengths}, {notify, after});
           },
-          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
           nb::arg("notify") = nb::none(), nb::arg("after").none() = current_stream_object(),
           nb::sig("def put_batch(" OH_PYTHON_LISTS OH_PYTHON_NOTIFY OH_PYTHON_AFTER_ARGUMENT
@@ -230,24 +230,24 @@ void bind_at_once(nb::class_<PyPeer>& type) {
           "Puts many blocks at once.\n\n" OH_PYTHON_BATCH)
       .def(
           "get_batch",
-          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+          [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle local_offsets,
              nb::handle remote_offsets, nb::handle lengths, nb::handle after) {
-            return run_batch(self, false, {local, remote}, {local_offsets, remote_offsets, lengths},
-                             {nb::none(), after});
+            return run_batch(self, false, {local, remote_of(remote)},
+                             {local_offsets, remote_offsets, lengths}, {nb::none(), after});
           },
-          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def get_batch(" OH_PYTHON_LISTS OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
           "Gets many blocks at once.\n\n" OH_PYTHON_BATCH)
       .def(
           "scatter",
-          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle remote_offsets,
+          [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle remote_offsets,
              nb::handle lengths, nb::handle notify, nb::handle after) {
-            return run_batch(self, true, {local, remote}, {{}, remote_offsets, lengths},
+            return run_batch(self, true, {local, remote_of(remote)}, {{}, remote_offsets, lengths},
                              {notify, after});
           },
-          nb::arg("local").none(), nb::arg("remote"), nb::arg("remote_offsets").none(),
+          nb::arg("local").none(), nb::arg("remote").none(), nb::arg("remote_offsets").none(),
           nb::arg("lengths").none(), nb::arg("notify") = nb::none(),
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def scatter(" OH_PYTHON_PACKED_LISTS OH_PYTHON_NOTIFY OH_PYTHON_AFTER_ARGUMENT
@@ -255,12 +255,12 @@ void bind_at_once(nb::class_<PyPeer>& type) {
           "Puts contiguous local bytes into many remote blocks.\n\n" OH_PYTHON_PACKED)
       .def(
           "gather",
-          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle remote_offsets,
+          [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle remote_offsets,
              nb::handle lengths, nb::handle after) {
-            return run_batch(self, false, {local, remote}, {{}, remote_offsets, lengths},
+            return run_batch(self, false, {local, remote_of(remote)}, {{}, remote_offsets, lengths},
                              {nb::none(), after});
           },
-          nb::arg("local").none(), nb::arg("remote"), nb::arg("remote_offsets").none(),
+          nb::arg("local").none(), nb::arg("remote").none(), nb::arg("remote_offsets").none(),
           nb::arg("lengths").none(), nb::arg("after").none() = current_stream_object(),
           nb::sig("def gather(" OH_PYTHON_PACKED_LISTS OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
           "Gets many remote blocks into contiguous local memory.\n\n" OH_PYTHON_PACKED);
@@ -269,21 +269,23 @@ void bind_at_once(nb::class_<PyPeer>& type) {
 void bind_prepare(nb::class_<PyPeer>& type) {
   type.def(
           "prepare_put",
-          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+          [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle local_offsets,
              nb::handle remote_offsets, nb::handle lengths) {
-            return prepare(self, true, {local, remote}, {local_offsets, remote_offsets, lengths});
+            return prepare(self, true, {local, remote_of(remote)},
+                           {local_offsets, remote_offsets, lengths});
           },
-          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
           nb::sig("def prepare_put(" OH_PYTHON_LISTS ") -> PreparedBatch"),
           "Prepares many blocks to be put any number of times.\n\n" OH_PYTHON_PREPARE)
       .def(
           "prepare_get",
-          [](PyPeer& self, nb::handle local, PyRemoteRegion& remote, nb::handle local_offsets,
+          [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle local_offsets,
              nb::handle remote_offsets, nb::handle lengths) {
-            return prepare(self, false, {local, remote}, {local_offsets, remote_offsets, lengths});
+            return prepare(self, false, {local, remote_of(remote)},
+                           {local_offsets, remote_offsets, lengths});
           },
-          nb::arg("local").none(), nb::arg("remote"), nb::arg("local_offsets").none(),
+          nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
           nb::sig("def prepare_get(" OH_PYTHON_LISTS ") -> PreparedBatch"),
           "Prepares many blocks to be got any number of times.\n\n" OH_PYTHON_PREPARE);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "arguments.h"
 #include "bytes.h"
 #include "comm.h"
 #include "endpoint.h"
@@ -18,16 +19,14 @@ namespace {
 
 constexpr int64_t kAnySource = -1;
 
+// A rank that may be onehop.ANY_SOURCE.
 int64_t source_of(nb::handle source) {
-  if (!PyLong_Check(source.ptr())) {
-    throw TypeMismatch("a rank is an integer or onehop.ANY_SOURCE, not a " + name_of_type(source));
-  }
+  constexpr Argument kSource{"src", "a rank, 0 to size - 1, or onehop.ANY_SOURCE"};
+  nb::object number = as_int(source);
+  if (!number.is_valid()) refuse_type(source, kSource);
   int overflow = 0;
-  int64_t rank = PyLong_AsLongLongAndOverflow(source.ptr(), &overflow);
-  if (overflow != 0 || rank < kAnySource) {
-    raise_invalid("rank " + nb::cast<std::string>(nb::str(source)) +
-                  ": ranks are 0 to size - 1, or onehop.ANY_SOURCE");
-  }
+  int64_t rank = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  if (overflow != 0 || rank < kAnySource) refuse_value(source, kSource);
   return rank;
 }
 
@@ -46,9 +45,14 @@ std::shared_ptr<Context> create(const CommunicatorArguments& given,
                   ": ranks are 0 to size - 1");
   }
   std::string rendezvous;
-  if (!given.rendezvous.is_none()) rendezvous = nb::cast<std::string>(given.rendezvous);
+  if (!given.rendezvous.is_none()) {
+    rendezvous = string(given.rendezvous, {"rendezvous", "\"tcp://HOST:PORT\""});
+  }
   Bytes unique_id;
-  if (!given.unique_id.is_none()) unique_id = from_bytes(given.unique_id);
+  if (!given.unique_id.is_none()) {
+    unique_id = from_bytes(given.unique_id);
+    if (unique_id.empty()) raise_invalid("unique_id has 0 bytes: give those of onehop.unique_id");
+  }
   auto options = detail::sized<oh_comm_options>();
   options.rank = static_cast<uint32_t>(given.rank);
   options.size = static_cast<uint32_t>(given.size);
@@ -76,9 +80,17 @@ std::shared_ptr<Context> create_by(nb::handle store, nb::handle comm, nb::handle
                 std::move(endpoint));
 }
 
-void init(PyCommunicator* self, std::optional<int64_t> rank, std::optional<int64_t> size,
-          nb::handle rendezvous, nb::handle unique_id, nb::handle device, nb::handle max_inline,
-          bool progress_thread, nb::handle timeout, nb::handle store, nb::handle comm) {
+// A rank or a size, where it is given.
+std::optional<int64_t> number_of(nb::handle given, Argument argument) {
+  if (given.is_none()) return std::nullopt;
+  return static_cast<int64_t>(small_number(given, argument));
+}
+
+void init(PyCommunicator* self, nb::handle given_rank, nb::handle given_size, nb::handle rendezvous,
+          nb::handle unique_id, nb::handle device, nb::handle max_inline,
+          nb::handle progress_thread, nb::handle timeout, nb::handle store, nb::handle comm) {
+  std::optional<int64_t> rank = number_of(given_rank, kRank);
+  std::optional<int64_t> size = number_of(given_size, kSize);
   auto endpoint = std::make_shared<EndpointArguments>(device, max_inline, progress_thread);
   std::shared_ptr<Context> context;
   if (!store.is_none() || !comm.is_none()) {
@@ -130,12 +142,13 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
           "send",
           [](PyCommunicator& self, nb::handle buffer, nb::handle dst, nb::handle tag,
              nb::handle timeout, nb::handle after) {
-            send(*self.link(rank_of(dst), timeout), {buffer, tag, after}, timeout);
+            send(*self.link(rank_of(dst, "dst"), timeout), {buffer, tag, after}, timeout);
           },
           nb::arg("buffer").none(), nb::arg("dst").none(), nb::arg("tag").none() = 0,
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::arg("after").none() = current_stream_object(),
-          nb::sig("def send(self, buffer: onehop.buffers.Buffer, dst: int, tag: int = 0, timeout: "
+          nb::sig("def send(self, buffer: onehop.buffers.Buffer, dst: typing.SupportsIndex, tag: "
+                  "typing.SupportsIndex = 0, timeout: "
                   "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
           "Sends to the rank dst: see Peer.send. The first use connects.")
       .def(
@@ -146,19 +159,20 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
           nb::arg("buffer").none(), nb::arg("src").none(), nb::arg("tag").none() = 0,
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::arg("after").none() = current_stream_object(),
-          nb::sig("def recv(self, buffer: onehop.buffers.Buffer, src: int, tag: int = 0, timeout: "
+          nb::sig("def recv(self, buffer: onehop.buffers.Buffer, src: typing.SupportsIndex, tag: "
+                  "typing.SupportsIndex = 0, timeout: "
                   "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
           "Receives from the rank src, or onehop.ANY_SOURCE: see Peer.recv.")
       .def(
           "isend",
           [](PyCommunicator& self, nb::handle buffer, nb::handle dst, nb::handle tag,
              nb::handle after) {
-            return isend(*self.link(rank_of(dst), nb::ellipsis()), {buffer, tag, after});
+            return isend(*self.link(rank_of(dst, "dst"), nb::ellipsis()), {buffer, tag, after});
           },
           nb::arg("buffer").none(), nb::arg("dst").none(), nb::arg("tag").none() = 0,
           nb::arg("after").none() = current_stream_object(),
-          nb::sig("def isend(self, buffer: onehop.buffers.Buffer, dst: int, tag: int = "
-                  "0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          nb::sig("def isend(self, buffer: onehop.buffers.Buffer, dst: typing.SupportsIndex, tag: "
+                  "typing.SupportsIndex = 0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
           "Sends to the rank dst without waiting: see Peer.isend. The first use connects, which "
           "blocks.")
       .def(
@@ -167,8 +181,8 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
              nb::handle after) { return irecv_from(self, src, {buffer, tag, after}); },
           nb::arg("buffer").none(), nb::arg("src").none(), nb::arg("tag").none() = 0,
           nb::arg("after").none() = current_stream_object(),
-          nb::sig("def irecv(self, buffer: onehop.buffers.Buffer, src: int, tag: int = "
-                  "0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          nb::sig("def irecv(self, buffer: onehop.buffers.Buffer, src: typing.SupportsIndex, tag: "
+                  "typing.SupportsIndex = 0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
           "Receives from the rank src, or onehop.ANY_SOURCE, without waiting. The first use of a "
           "rank connects, which\nblocks.");
 }
@@ -178,22 +192,22 @@ void bind_batches(nb::class_<PyCommunicator>& type) {
           "send_batch",
           [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
              nb::handle dst, nb::handle tag, nb::handle timeout, nb::handle after) {
-            send_batch(*self.link(rank_of(dst), timeout), {local, offsets, lengths, tag, after},
-                       timeout);
+            send_batch(*self.link(rank_of(dst, "dst"), timeout),
+                       {local, offsets, lengths, tag, after}, timeout);
           },
           nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
           nb::arg("dst").none(), nb::arg("tag").none() = 0,
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def send_batch(" OH_PYTHON_BLOCKS
-                  ", dst: int, tag: int = 0, timeout: float | None = ..." OH_PYTHON_AFTER_ARGUMENT
-                  ") -> None"),
+                  ", dst: typing.SupportsIndex, tag: typing.SupportsIndex = 0, timeout: float | "
+                  "None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
           "Sends many blocks to the rank dst as one message: see Peer.send_batch.")
       .def(
           "recv_batch",
           [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
              nb::handle src, nb::handle tag, nb::handle timeout, nb::handle after) {
-            return recv_batch(*self.link(rank_of(src), timeout),
+            return recv_batch(*self.link(rank_of(src, "src"), timeout),
                               {local, offsets, lengths, tag, after}, timeout);
           },
           nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
@@ -201,21 +215,23 @@ void bind_batches(nb::class_<PyCommunicator>& type) {
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def recv_batch(" OH_PYTHON_BLOCKS
-                  ", src: int, tag: int = 0, timeout: float | None = ..." OH_PYTHON_AFTER_ARGUMENT
-                  ") -> Message"),
+                  ", src: typing.SupportsIndex, tag: typing.SupportsIndex = 0, timeout: float | "
+                  "None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
           "Receives many blocks from the rank src: see Peer.recv_batch.")
       .def(
           "irecv_batch",
           [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
              nb::handle src, nb::handle tag, nb::handle after) {
-            return irecv_batch(*self.link(rank_of(src), nb::ellipsis()),
+            return irecv_batch(*self.link(rank_of(src, "src"), nb::ellipsis()),
                                {local, offsets, lengths, tag, after});
           },
           nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
           nb::arg("src").none(), nb::arg("tag").none() = 0,
           nb::arg("after").none() = current_stream_object(),
-          nb::sig("def irecv_batch(" OH_PYTHON_BLOCKS
-                  ", src: int, tag: int = 0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          nb::sig(
+              "def irecv_batch(" OH_PYTHON_BLOCKS
+              ", src: typing.SupportsIndex, tag: typing.SupportsIndex = 0" OH_PYTHON_AFTER_ARGUMENT
+              ") -> Request"),
           "Receives many blocks from the rank src without waiting: see Peer.irecv_batch. The first "
           "use of a rank connects,\nwhich blocks.");
 }
@@ -236,17 +252,15 @@ std::shared_ptr<Link> PyCommunicator::link(int64_t rank, nb::handle timeout) {
   return slot;
 }
 
-int64_t rank_of(nb::handle rank) {
-  int64_t value = source_of(rank);
-  if (value == kAnySource) raise_invalid("rank -1: a peer has one rank, 0 to size - 1");
-  return value;
+int64_t rank_of(nb::handle rank, const char* name) {
+  return small_number(rank, {name, kRank.accepted});
 }
 
 namespace {
 
 // The peer of a rank once there is a link again; that of before if it is well.
 PyPeer reconnect(PyCommunicator& self, nb::handle rank, nb::handle timeout) {
-  int64_t number = rank_of(rank);
+  int64_t number = rank_of(rank, "rank");
   self.context->check();
   Timeout limit{timeout_ns(timeout, self.context->default_timeout_ns())};
   Peer peer = call_cancellably([owner = self.context, number, limit](const int* cancelled) {
@@ -269,12 +283,14 @@ void bind_communicator(nb::module_& module) {
       "__init__", init, nb::arg("rank") = nb::none(), nb::arg("size") = nb::none(),
       nb::arg("rendezvous") = nb::none(), nb::arg("unique_id") = nb::none(),
       nb::arg("device") = nb::none(), nb::arg("max_inline") = nb::none(),
-      nb::arg("progress_thread") = false, nb::arg("timeout").none() = nb::ellipsis(),
+      nb::arg("progress_thread").none() = false, nb::arg("timeout").none() = nb::ellipsis(),
       nb::arg("store") = nb::none(), nb::arg("comm") = nb::none(),
       nb::sig(
-          "def __init__(self, rank: int | None = None, size: int | None = None, rendezvous: str | "
+          "def __init__(self, rank: typing.SupportsIndex | None = None, size: typing.SupportsIndex "
+          "| None = None, rendezvous: str | "
           "None = None, unique_id: onehop.buffers.Buffer | None = None, device: "
-          "onehop.devices.Device = None, max_inline: int | None = None, progress_thread: bool = "
+          "onehop.devices.Device = None, max_inline: typing.SupportsIndex | None = None, "
+          "progress_thread: bool = "
           "False, timeout: float | None = ..., store: onehop.meeting.Store | None = None, comm: "
           "onehop.meeting.MpiComm | None = None) -> None"),
       "Blocks until all ranks have come.\n\nrendezvous: \"tcp://HOST:PORT\"; rank 0 serves it, and "
@@ -299,15 +315,19 @@ void bind_communicator(nb::module_& module) {
       .def(
           "peer",
           [](PyCommunicator& self, nb::handle rank, nb::handle timeout) {
-            return PyPeer{self.link(rank_of(rank), timeout)};
+            int64_t number = rank_of(rank, "rank");
+            timeout_ns(timeout, OH_TIMEOUT_DEFAULT);  // raises for what is none, also if connected
+            return PyPeer{self.link(number, timeout)};
           },
           nb::arg("rank").none(), nb::arg("timeout").none() = nb::ellipsis(),
-          nb::sig("def peer(self, rank: int, timeout: float | None = ...) -> Peer"),
+          nb::sig(
+              "def peer(self, rank: typing.SupportsIndex, timeout: float | None = ...) -> Peer"),
           "The Peer of a rank, connected if need be. Our own rank is one too. " OH_PYTHON_TIMEOUT)
       .def(
           "reconnect", reconnect, nb::arg("rank").none(),
           nb::arg("timeout").none() = nb::ellipsis(),
-          nb::sig("def reconnect(self, rank: int, timeout: float | None = ...) -> Peer"),
+          nb::sig("def reconnect(self, rank: typing.SupportsIndex, timeout: float | None = ...) -> "
+                  "Peer"),
           "After the link to a rank was lost or closed (LinkError): waits until there is one "
           "again, "
           "and returns the\nrank's new Peer. The other side calls it too. If that process has "

@@ -21,8 +21,8 @@ struct PyCommunicator {
   std::shared_ptr<Link> link(int64_t rank, nb::handle timeout);
 };
 
-// A rank that a peer can have, as Python gave it.
-int64_t rank_of(nb::handle rank);
+// A rank that a peer can have, from the argument `name`.
+int64_t rank_of(nb::handle rank, const char* name);
 
 // Communicator.on and warmup.
 void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator);

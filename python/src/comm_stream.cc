@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "arguments.h"
 #include "endpoint.h"
 #include "errors.h"
 #include "stream.h"
@@ -26,7 +27,7 @@ std::vector<int32_t> ranks_of(const PyCommunicator& self, nb::handle given) {
     throw TypeMismatch("ranks is of type " + name_of_type(given) + ": give a sequence of ranks");
   }
   for (nb::handle item : given) {
-    int64_t rank = rank_of(item);
+    int64_t rank = rank_of(item, "ranks");
     if (rank >= static_cast<int64_t>(self.links.size())) {
       raise_invalid("rank " + std::to_string(rank) + ": this communicator has ranks 0 to " +
                     std::to_string(self.links.size() - 1));
@@ -54,29 +55,27 @@ void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator)
       "Communicator.on.")
       .def(
           "send",
-          [](PyCommunicatorOnStream& self, nb::handle buffer, nb::handle dst, uint32_t lane,
+          [](PyCommunicatorOnStream& self, nb::handle buffer, nb::handle dst, nb::handle lane,
              nb::handle timeout, nb::handle size_from) {
-            stream_send(*self.communicator->link(rank_of(dst), nb::ellipsis()), self.stream,
-                        {buffer, lane, timeout, size_from});
+            stream_send(*self.communicator->link(rank_of(dst, "dst"), nb::ellipsis()), self.stream,
+                        {buffer, small_number(lane, kLane), timeout, size_from});
           },
-          nb::arg("buffer").none(), nb::arg("dst").none(), nb::arg("lane") = 0,
+          nb::arg("buffer").none(), nb::arg("dst").none(), nb::arg("lane").none() = 0,
           nb::arg("timeout").none() = nb::ellipsis(), nb::arg("size_from") = nb::none(),
-          nb::sig(
-              "def send(self, buffer: onehop.buffers.Buffer, dst: int" OH_PYTHON_STREAM_ARGUMENTS(
-                  "size_from") ") -> None"),
+          nb::sig("def send(self, buffer: onehop.buffers.Buffer, dst: "
+                  "typing.SupportsIndex" OH_PYTHON_STREAM_ARGUMENTS("size_from") ") -> None"),
           "Sends to the rank dst: see OnStream.send. The first use connects, which blocks.")
       .def(
           "recv",
-          [](PyCommunicatorOnStream& self, nb::handle buffer, nb::handle src, uint32_t lane,
+          [](PyCommunicatorOnStream& self, nb::handle buffer, nb::handle src, nb::handle lane,
              nb::handle timeout, nb::handle size_to) {
-            stream_recv(*self.communicator->link(rank_of(src), nb::ellipsis()), self.stream,
-                        {buffer, lane, timeout, size_to});
+            stream_recv(*self.communicator->link(rank_of(src, "src"), nb::ellipsis()), self.stream,
+                        {buffer, small_number(lane, kLane), timeout, size_to});
           },
-          nb::arg("buffer").none(), nb::arg("src").none(), nb::arg("lane") = 0,
+          nb::arg("buffer").none(), nb::arg("src").none(), nb::arg("lane").none() = 0,
           nb::arg("timeout").none() = nb::ellipsis(), nb::arg("size_to") = nb::none(),
-          nb::sig(
-              "def recv(self, buffer: onehop.buffers.Buffer, src: int" OH_PYTHON_STREAM_ARGUMENTS(
-                  "size_to") ") -> None"),
+          nb::sig("def recv(self, buffer: onehop.buffers.Buffer, src: "
+                  "typing.SupportsIndex" OH_PYTHON_STREAM_ARGUMENTS("size_to") ") -> None"),
           "Receives from the rank src: see OnStream.recv. The first use connects, which blocks.");
   communicator
       .def(
@@ -90,7 +89,8 @@ void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator)
           "Operations in the order of a CUDA stream of our device: see Peer.on.")
       .def("warmup", warmup, nb::arg("ranks") = nb::none(),
            nb::arg("timeout").none() = nb::ellipsis(),
-           nb::sig("def warmup(self, ranks: collections.abc.Sequence[int] | None = None, timeout: "
+           nb::sig("def warmup(self, ranks: collections.abc.Iterable[typing.SupportsIndex] | None "
+                   "= None, timeout: "
                    "float | None = ...) -> None"),
            "Connects to these ranks (None: to all) and makes their lanes ready: see "
            "Peer.warmup. " OH_PYTHON_TIMEOUT);

@@ -3,6 +3,9 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+
+#include "arguments.h"
 #include "bytes.h"
 #include "errors.h"
 #include "held.h"
@@ -112,9 +115,9 @@ void bind_messages(nb::class_<PyEndpoint>& type) {
           nb::arg("buffer").none(), nb::arg("tag").none() = 0,
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::arg("after").none() = current_stream_object(),
-          nb::sig(
-              "def recv(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = "
-              "..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
+          nb::sig("def recv(self, buffer: onehop.buffers.Buffer, tag: typing.SupportsIndex = 0, "
+                  "timeout: float | None = "
+                  "..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
           "Receives from whichever peer sends first: see Peer.recv.")
       .def(
           "irecv",
@@ -123,16 +126,25 @@ void bind_messages(nb::class_<PyEndpoint>& type) {
           },
           nb::arg("buffer").none(), nb::arg("tag").none() = 0,
           nb::arg("after").none() = current_stream_object(),
-          nb::sig(
-              "def irecv(self, buffer: onehop.buffers.Buffer, tag: int = 0" OH_PYTHON_AFTER_ARGUMENT
-              ") -> Request"),
+          nb::sig("def irecv(self, buffer: onehop.buffers.Buffer, tag: typing.SupportsIndex = "
+                  "0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
           "The same without waiting.");
 }
 
-[[noreturn]] void refuse_device_name(nb::handle given) {
-  throw TypeMismatch("device is of type " + name_of_type(given) +
-                     ": give None or \"host\", the number of a GPU, \"cuda:1\", \"GPU-<uuid>\", or "
-                     "an object with type and index, such as torch.device(\"cuda:1\")");
+constexpr Argument kDevice{"device",
+                           "None, \"host\" or \"cpu\" for host memory, the number of a GPU, "
+                           "\"cuda:1\", \"GPU-<uuid>\", or an "
+                           "object with type and index, such as torch.device(\"cuda:1\")"};
+
+// A name as the C API has it.
+std::string known_name(nb::handle given, const std::string& name) {
+  if (name == "host" || name == "cpu" || name == "cpu:0") return "host";
+  std::string start = name.substr(0, 4);
+  std::transform(start.begin(), start.end(), start.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  if (start != "cuda" && start != "gpu-") refuse_value(given, kDevice);
+  return name;
 }
 
 // The C API's name of a device.
@@ -140,19 +152,18 @@ std::string device_name(nb::handle given) {
   static const Name kType("type");
   static const Name kIndex("index");
   if (given.is_none()) return "host";
-  if (PyUnicode_Check(given.ptr())) return nb::cast<std::string>(given);
-  if (PyBool_Check(given.ptr())) refuse_device_name(given);
+  if (PyUnicode_Check(given.ptr())) return known_name(given, string(given, kDevice));
+  if (PyBool_Check(given.ptr())) refuse_type(given, kDevice);
   std::string type = "cuda";
-  nb::object index = nb::borrow(given);
-  if (!PyIndex_Check(given.ptr())) {
+  nb::object index = as_int(given);
+  if (!index.is_valid()) {
     nb::object kind = try_attribute(given, kType);
     index = try_attribute(given, kIndex);
     if (!kind.is_valid() || !PyUnicode_Check(kind.ptr()) || !index.is_valid()) {
-      refuse_device_name(given);
+      refuse_type(given, kDevice);
     }
-    type = nb::cast<std::string>(kind);
-    if (type == "cpu") return "host";
-    if (index.is_none()) return type;
+    type = known_name(kind, string(kind, kDevice));
+    if (type == "host" || index.is_none()) return type;
   }
   Py_ssize_t number = PyNumber_AsSsize_t(index.ptr(), nullptr);
   if (number == -1 && PyErr_Occurred()) throw nb::python_error();
@@ -162,22 +173,15 @@ std::string device_name(nb::handle given) {
 
 }  // namespace
 
-EndpointArguments::EndpointArguments(nb::handle given, nb::handle max_inline, bool progress_thread)
+EndpointArguments::EndpointArguments(nb::handle given, nb::handle max_inline,
+                                     nb::handle progress_thread)
     : options(detail::sized<oh_endpoint_options>()) {
   device = device_name(given);
   options.device = device.c_str();
-  options.progress_thread = progress_thread;
+  options.progress_thread = flag(progress_thread, {"progress_thread", "True or False"});
   if (max_inline.is_none()) return;
-  if (!PyLong_Check(max_inline.ptr())) {
-    throw TypeMismatch("max_inline is of type " + name_of_type(max_inline) + ": it is an integer");
-  }
   options.set_max_inline = 1;
-  options.max_inline = PyLong_AsSize_t(max_inline.ptr());
-  if (PyErr_Occurred()) {
-    PyErr_Clear();
-    raise_invalid("max_inline is " + nb::cast<std::string>(nb::str(max_inline)) +
-                  ": 0 to 65536 bytes can be asked for");
-  }
+  options.max_inline = whole_number(max_inline, {"max_inline", "a number of bytes, 0 to 65536"});
 }
 
 void bind_endpoint(nb::module_& module) {
@@ -187,7 +191,8 @@ void bind_endpoint(nb::module_& module) {
                               "context manager\nthat closes it.");
   type.def(
           "__init__",
-          [](PyEndpoint* self, nb::handle device, nb::handle max_inline, bool progress_thread) {
+          [](PyEndpoint* self, nb::handle device, nb::handle max_inline,
+             nb::handle progress_thread) {
             EndpointArguments arguments(device, max_inline, progress_thread);
             std::shared_ptr<Context> context;
             {
@@ -197,11 +202,12 @@ void bind_endpoint(nb::module_& module) {
             new (self) PyEndpoint{std::move(context)};
           },
           nb::arg("device") = nb::none(), nb::arg("max_inline") = nb::none(),
-          nb::arg("progress_thread") = false,
-          nb::sig("def __init__(self, device: onehop.devices.Device = None, max_inline: int | None "
+          nb::arg("progress_thread").none() = false,
+          nb::sig("def __init__(self, device: onehop.devices.Device = None, max_inline: "
+                  "typing.SupportsIndex | None "
                   "= None, "
                   "progress_thread: bool = False) -> None"),
-          "device: None or \"host\" for host memory; for a GPU its number N, \"cuda:N\", "
+          "device: None, \"host\" or \"cpu\" for host memory; for a GPU its number N, \"cuda:N\", "
           "\"GPU-<uuid>\", or an object with type\nand index, such as torch.device(\"cuda:1\"). "
           "An endpoint on a GPU moves host memory too. max_inline: bytes\nasked for inside a "
           "control message, 0 to 65536; Peer.info says what was granted. progress_thread: a "

@@ -17,7 +17,7 @@ struct PyEndpoint {
 
 // The endpoint options of a constructor; the text lives as long as they.
 struct EndpointArguments {
-  EndpointArguments(nb::handle device, nb::handle max_inline, bool progress_thread);
+  EndpointArguments(nb::handle device, nb::handle max_inline, nb::handle progress_thread);
   EndpointArguments(const EndpointArguments&) = delete;
   std::string device;
   oh_endpoint_options options;

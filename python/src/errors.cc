@@ -57,8 +57,8 @@ void raise_invalid(const std::string& text) { throw OperationError(OH_ERR_INVALI
 void raise_range(const std::string& text) { throw OperationError(OH_ERR_RANGE, text); }
 
 nb::str to_text(std::string_view text) {
-  return nb::steal<nb::str>(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()),
-                                                 "backslashreplace"));
+  return nb::steal<nb::str>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
 }
 
 nb::object exception_for(const Error& error) {

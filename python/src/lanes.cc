@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "arguments.h"
 #include "endpoint.h"
 #include "stream.h"
 
@@ -27,7 +28,8 @@ void warmup(PyPeer& self, nb::handle timeout) {
   });
 }
 
-void reset_lane(PyPeer& self, uint32_t lane, nb::handle timeout) {
+void reset_lane(PyPeer& self, nb::handle given_lane, nb::handle timeout) {
+  uint32_t lane = small_number(given_lane, kLane);
   const std::shared_ptr<Link>& link = self.link;
   link->context->check();
   Timeout limit{timeout_ns(timeout, link->context->default_timeout_ns())};
@@ -37,7 +39,8 @@ void reset_lane(PyPeer& self, uint32_t lane, nb::handle timeout) {
   });
 }
 
-PyLaneHandle device_handle(PyPeer& self, uint32_t lane) {
+PyLaneHandle device_handle(PyPeer& self, nb::handle given_lane) {
+  uint32_t lane = small_number(given_lane, kLane);
   WithoutGil release;
   return {self.link, self.link->peer->device_handle(lane)};
 }
@@ -104,11 +107,14 @@ void bind_lanes(nb::module_& module, nb::class_<PyPeer>& peer) {
            "Connects the lanes now, and makes ready what they need; without it the first operation "
            "on a stream does, which\nmust not be captured. " OH_PYTHON_TIMEOUT
            " OperationError with Status.NOT_VIABLE: no kernel reaches the\npeer, and why.")
-      .def("device_handle", device_handle, nb::arg("lane"),
+      .def("device_handle", device_handle, nb::arg("lane").none(),
+           nb::sig("def device_handle(self, lane: typing.SupportsIndex) -> LaneHandle"),
            "What kernels of the caller's own use a lane (0 to 15) by. Connects the lanes, if need "
            "be.")
-      .def("reset_lane", reset_lane, nb::arg("lane"), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::sig("def reset_lane(self, lane: int, timeout: float | None = ...) -> None"),
+      .def("reset_lane", reset_lane, nb::arg("lane").none(),
+           nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def reset_lane(self, lane: typing.SupportsIndex, timeout: float | None = ...) "
+                   "-> None"),
            "Makes a lane that has failed usable again, at both sides: ends what waits on it, "
            "forgets "
            "its messages. Either\nside may call, or both. " OH_PYTHON_TIMEOUT)

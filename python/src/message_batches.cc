@@ -17,7 +17,7 @@ class Blocks {
   Blocks(const Local& local, const BatchTransfer& transfer) {
     value_.memory = local.data();
     value_.memory_size = local.size();
-    bool scalar = PyLong_Check(transfer.lengths.ptr());
+    bool scalar = is_whole(transfer.lengths);
     std::optional<Range> range = as_range(transfer.offsets);
     if (scalar && range) {
       value_.count = range->count;
@@ -119,9 +119,8 @@ void bind_message_batches(nb::class_<PyPeer>& type) {
           nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
           nb::arg("tag").none() = 0, nb::arg("timeout").none() = nb::ellipsis(),
           nb::arg("after").none() = current_stream_object(),
-          nb::sig("def send_batch(" OH_PYTHON_BLOCKS
-                  ", tag: int = 0, timeout: float | None = ..." OH_PYTHON_AFTER_ARGUMENT
-                  ") -> None"),
+          nb::sig("def send_batch(" OH_PYTHON_BLOCKS ", tag: typing.SupportsIndex = 0, timeout: "
+                  "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
           "Sends many blocks as one message; returns when they may be used again.\n\nIts receive "
           "is "
           "the next recv_batch or irecv_batch of the peer with this tag, never a recv. Only the "
@@ -141,9 +140,8 @@ void bind_message_batches(nb::class_<PyPeer>& type) {
           nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
           nb::arg("tag").none() = 0, nb::arg("timeout").none() = nb::ellipsis(),
           nb::arg("after").none() = current_stream_object(),
-          nb::sig("def recv_batch(" OH_PYTHON_BLOCKS
-                  ", tag: int = 0, timeout: float | None = ..." OH_PYTHON_AFTER_ARGUMENT
-                  ") -> Message"),
+          nb::sig("def recv_batch(" OH_PYTHON_BLOCKS ", tag: typing.SupportsIndex = 0, timeout: "
+                  "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
           "Receives what send_batch sends into many blocks. A shorter message fills the first "
           "bytes "
           "of them, in order;\nMessage.nbytes says how many.\n\n" OH_PYTHON_ABOUT_BLOCKS
@@ -160,8 +158,8 @@ void bind_message_batches(nb::class_<PyPeer>& type) {
           },
           nb::arg("local").none(), nb::arg("offsets").none(), nb::arg("lengths").none(),
           nb::arg("tag").none() = 0, nb::arg("after").none() = current_stream_object(),
-          nb::sig("def irecv_batch(" OH_PYTHON_BLOCKS ", tag: int = 0" OH_PYTHON_AFTER_ARGUMENT
-                  ") -> Request"),
+          nb::sig("def irecv_batch(" OH_PYTHON_BLOCKS
+                  ", tag: typing.SupportsIndex = 0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
           "The same as recv_batch, without waiting for the message: so both sides of an exchange "
           "can post, then send.");
 }

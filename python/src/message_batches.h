@@ -25,6 +25,6 @@ PyRequest irecv_batch(Link& link, const BatchTransfer& transfer);
 // Their parameters in signatures, between those that say with whom.
 #define OH_PYTHON_BLOCKS                                                  \
   "self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, " \
-  "lengths: onehop.buffers.Offsets | int"
+  "lengths: onehop.buffers.Offsets | typing.SupportsIndex"
 
 }  // namespace onehop::python

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "arguments.h"
 #include "context.h"
 #include "errors.h"
 
@@ -93,7 +94,7 @@ class Numbers {
     uint64_t value = index.is_valid() ? PyLong_AsUnsignedLongLong(index.ptr()) : 0;
     if (!PyErr_Occurred()) return value;
     PyErr_Clear();
-    raise_invalid(std::string(name) + " has " + nb::cast<std::string>(nb::repr(item)) +
+    raise_invalid(std::string(name) + " has " + shown(nb::repr(item)) +
                   ": offsets and lengths are whole numbers of bytes from 0");
   }
 

@@ -13,8 +13,9 @@
 namespace onehop::python {
 namespace {
 
-PyRequest put(PyPeer& self, nb::handle object, PyRemoteRegion& remote, nb::handle notify,
+PyRequest put(PyPeer& self, nb::handle object, nb::handle target_region, nb::handle notify,
               nb::handle after) {
+  PyRemoteRegion& remote = remote_of(target_region);
   Link& link = *self.link;
   auto operation = begin(link, object, Access::kRead);
   const Local& local = operation->local;
@@ -31,7 +32,8 @@ PyRequest put(PyPeer& self, nb::handle object, PyRemoteRegion& remote, nb::handl
   return started(std::move(operation), status, request);
 }
 
-PyRequest get(PyPeer& self, nb::handle object, PyRemoteRegion& remote, nb::handle after) {
+PyRequest get(PyPeer& self, nb::handle object, nb::handle target_region, nb::handle after) {
+  PyRemoteRegion& remote = remote_of(target_region);
   Link& link = *self.link;
   auto operation = begin(link, object, Access::kWrite);
   const Local& local = operation->local;
@@ -57,8 +59,8 @@ void check_sizes(const Local& local, const PyRemoteRegion& remote) {
 }
 
 void bind_one_sided(nb::class_<PyPeer>& type) {
-  type.def("put", put, nb::arg("local").none(), nb::arg("remote"), nb::arg("notify") = nb::none(),
-           nb::arg("after").none() = current_stream_object(),
+  type.def("put", put, nb::arg("local").none(), nb::arg("remote").none(),
+           nb::arg("notify") = nb::none(), nb::arg("after").none() = current_stream_object(),
            nb::sig("def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, notify: "
                    "onehop.buffers.Buffer | None = None" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
            "Writes the local bytes into the remote region, of the same length. It has ended when "
@@ -69,7 +71,7 @@ void bind_one_sided(nb::class_<PyPeer>& type) {
            "\nOutOfRange; OperationError with Status.RETIRED: the peer has "
            "deregistered "
            "the region.")
-      .def("get", get, nb::arg("local").none(), nb::arg("remote"),
+      .def("get", get, nb::arg("local").none(), nb::arg("remote").none(),
            nb::arg("after").none() = current_stream_object(),
            nb::sig("def get(self, local: onehop.buffers.Buffer, remote: "
                    "RemoteRegion" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),

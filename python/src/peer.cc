@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "arguments.h"
 #include "bytes.h"
 #include "endpoint.h"
 #include "errors.h"
@@ -26,14 +27,16 @@ PyRemoteRegion attach(PyPeer& self, nb::handle descriptor, nb::handle timeout) {
 
 void notify(PyPeer& self, nb::handle object, nb::handle timeout) {
   Link& link = *self.link;
-  Buffer buffer(object, kByValue);
+  ByValue buffer(object);
   wait_in_slices(timeout_ns(timeout, link.context->default_timeout_ns()), [&](int64_t slice) {
     oh_transfer_options options = detail::with(Timeout{slice});
     return oh_peer_notify(link.get(), buffer.data(), buffer.size(), &options);
   });
 }
 
-void wait_signal(PyPeer& self, uint32_t slot, uint64_t count, nb::handle timeout) {
+void wait_signal(PyPeer& self, nb::handle given_slot, nb::handle given_count, nb::handle timeout) {
+  uint32_t slot = small_number(given_slot, kSlot);
+  uint64_t count = whole_number(given_count, kCount);
   Link& link = *self.link;
   wait_in_slices(timeout_ns(timeout, link.context->default_timeout_ns()), [&](int64_t slice) {
     return oh_peer_wait_signal(link.get(), slot, count, slice);
@@ -74,9 +77,9 @@ void bind_messages(nb::class_<PyPeer>& type) {
           nb::arg("buffer").none(), nb::arg("tag").none() = 0,
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::arg("after").none() = current_stream_object(),
-          nb::sig(
-              "def send(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = "
-              "..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
+          nb::sig("def send(self, buffer: onehop.buffers.Buffer, tag: typing.SupportsIndex = 0, "
+                  "timeout: float | None = "
+                  "..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
           "Sends the bytes of a buffer; returns when it may be used again.\n\n" OH_PYTHON_BUFFER
           "\ntag: 0 to 2**63 - 1. " OH_PYTHON_TIMEOUT "\n" OH_PYTHON_AFTER
           "\nInvalidArgument; TimeoutError; PeerLost; OperationError with Status.TRUNCATED: the "
@@ -89,9 +92,9 @@ void bind_messages(nb::class_<PyPeer>& type) {
           nb::arg("buffer").none(), nb::arg("tag").none() = 0,
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::arg("after").none() = current_stream_object(),
-          nb::sig(
-              "def recv(self, buffer: onehop.buffers.Buffer, tag: int = 0, timeout: float | None = "
-              "..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
+          nb::sig("def recv(self, buffer: onehop.buffers.Buffer, tag: typing.SupportsIndex = 0, "
+                  "timeout: float | None = "
+                  "..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
           "Receives a message into a writable buffer of at least its length.\n\n" OH_PYTHON_BUFFER
           "\ntag: 0 to 2**63 - 1, or onehop.ANY_TAG. " OH_PYTHON_TIMEOUT "\n" OH_PYTHON_AFTER
           "\nInvalidArgument; TimeoutError; PeerLost; OperationError with Status.TRUNCATED: the "
@@ -104,9 +107,8 @@ void bind_messages(nb::class_<PyPeer>& type) {
           },
           nb::arg("buffer").none(), nb::arg("tag").none() = 0,
           nb::arg("after").none() = current_stream_object(),
-          nb::sig(
-              "def isend(self, buffer: onehop.buffers.Buffer, tag: int = 0" OH_PYTHON_AFTER_ARGUMENT
-              ") -> Request"),
+          nb::sig("def isend(self, buffer: onehop.buffers.Buffer, tag: typing.SupportsIndex = "
+                  "0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
           "The same as send, without waiting. OperationError with Status.AGAIN: ONEHOP_MAX_PENDING "
           "sends wait for\ntheir receives; make progress and call again.")
       .def(
@@ -116,9 +118,8 @@ void bind_messages(nb::class_<PyPeer>& type) {
           },
           nb::arg("buffer").none(), nb::arg("tag").none() = 0,
           nb::arg("after").none() = current_stream_object(),
-          nb::sig(
-              "def irecv(self, buffer: onehop.buffers.Buffer, tag: int = 0" OH_PYTHON_AFTER_ARGUMENT
-              ") -> Request"),
+          nb::sig("def irecv(self, buffer: onehop.buffers.Buffer, tag: typing.SupportsIndex = "
+                  "0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
           "The same as recv, without waiting.");
 }
 
@@ -131,16 +132,20 @@ void bind_signals(nb::class_<PyPeer>& type) {
           "Endpoint.notifications. " OH_PYTHON_TIMEOUT)
       .def(
           "signal",
-          [](PyPeer& self, uint32_t slot, uint64_t count) {
+          [](PyPeer& self, nb::handle given_slot, nb::handle given_count) {
+            uint32_t slot = small_number(given_slot, kSlot);
+            uint64_t count = whole_number(given_count, kCount);
             WithoutGil release;
             self.link->peer->signal(slot, count);
           },
-          nb::arg("slot"), nb::arg("n") = 1,
+          nb::arg("slot").none(), nb::arg("n").none() = 1,
+          nb::sig(
+              "def signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1) -> None"),
           "Adds n to the peer's slot (0 to 63) for us, behind everything put before.")
-      .def("wait_signal", wait_signal, nb::arg("slot"), nb::arg("n") = 1,
+      .def("wait_signal", wait_signal, nb::arg("slot").none(), nb::arg("n").none() = 1,
            nb::arg("timeout").none() = nb::ellipsis(),
-           nb::sig(
-               "def wait_signal(self, slot: int, n: int = 1, timeout: float | None = ...) -> None"),
+           nb::sig("def wait_signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1, "
+                   "timeout: float | None = ...) -> None"),
            "Waits until the peer has signalled n more on our slot, and takes "
            "them. " OH_PYTHON_TIMEOUT);
 }

@@ -93,7 +93,8 @@ size_t kernel_image_size() {
 nb::object peer_info(Link& link) {
   oh_peer_info info = link.peer->info();
   return record("PeerInfo")(
-      info.id, to_text(info.label), info.rank < 0 ? nb::object(nb::none()) : nb::object(nb::int_(info.rank)),
+      info.id, to_text(info.label),
+      info.rank < 0 ? nb::object(nb::none()) : nb::object(nb::int_(info.rank)),
       oh_path_name(info.path), info.max_inline, info.eager_max, info.eager_credit,
       info.single_copy != 0, info.target_progress != 0,
       static_cast<double>(info.unresponsive_ns) / 1e9);

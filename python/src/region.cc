@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "arguments.h"
 #include "bytes.h"
 #include "errors.h"
 #include "interrupt.h"
@@ -68,6 +69,13 @@ const PyRegion* as_region(nb::handle object) {
   return Py_TYPE(object.ptr()) == g_region_type ? nb::inst_ptr<PyRegion>(object) : nullptr;
 }
 
+PyRemoteRegion& remote_of(nb::handle object) {
+  if (!nb::isinstance<PyRemoteRegion>(object)) {
+    refuse_type(object, {"remote", "a RemoteRegion, of Peer.attach, or a slice of one"});
+  }
+  return *nb::inst_ptr<PyRemoteRegion>(object);
+}
+
 std::shared_ptr<Owned<RemoteRegion>> PyRemoteRegion::hold() const {
   if (!memory->region) raise_invalid("the remote region was detached");
   return memory->region;
@@ -75,8 +83,7 @@ std::shared_ptr<Owned<RemoteRegion>> PyRemoteRegion::hold() const {
 
 Slice slice_of(nb::handle key, size_t size) {
   if (!PySlice_Check(key.ptr())) {
-    throw TypeMismatch("a region is sliced by [first:last] in bytes, not by a " +
-                       name_of_type(key));
+    refuse_type(key, {"key", "a slice [first:last], in bytes"});
   }
   nb::object first = key.attr("start");
   nb::object last = key.attr("stop");
@@ -86,12 +93,12 @@ Slice slice_of(nb::handle key, size_t size) {
   }
   auto at = [&](const nb::object& index, size_t standard) -> size_t {
     if (index.is_none()) return standard;
-    Py_ssize_t value = PyNumber_AsSsize_t(index.ptr(), PyExc_OverflowError);
+    if (!PyIndex_Check(index.ptr())) refuse_type(index, {"index", "a place in bytes"});
+    Py_ssize_t value = PyNumber_AsSsize_t(index.ptr(), nullptr);  // as far as it goes
     if (value == -1 && PyErr_Occurred()) throw nb::python_error();
     if (value < 0) value += static_cast<Py_ssize_t>(size);
     if (value < 0 || static_cast<size_t>(value) > size) {
-      raise_range("index " + nb::cast<std::string>(nb::str(index)) + " of a region of " +
-                  std::to_string(size) + " bytes");
+      raise_range("index " + shown(index) + " of a region of " + std::to_string(size) + " bytes");
     }
     return static_cast<size_t>(value);
   };
@@ -118,7 +125,7 @@ void bind_region(nb::module_& module) {
             Slice part = slice_of(key, self.size);
             return PyRegion{self.memory, self.offset + part.offset, part.size};
           },
-          nb::arg("key"), nb::sig("def __getitem__(self, key: slice) -> Region"),
+          nb::arg("key").none(), nb::sig("def __getitem__(self, key: slice) -> Region"),
           "A slice; it holds the same registration. OutOfRange: it reaches outside.")
       .def_prop_ro(
           "descriptor", descriptor,
@@ -144,7 +151,7 @@ void bind_region(nb::module_& module) {
             Slice part = slice_of(key, self.size);
             return PyRemoteRegion{self.memory, self.offset + part.offset, part.size};
           },
-          nb::arg("key"), nb::sig("def __getitem__(self, key: slice) -> RemoteRegion"),
+          nb::arg("key").none(), nb::sig("def __getitem__(self, key: slice) -> RemoteRegion"),
           "A slice. OutOfRange: it reaches outside.")
       .def(
           "detach", [](PyRemoteRegion& self) { self.memory->region.reset(); },

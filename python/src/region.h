@@ -53,6 +53,9 @@ struct Slice {
 // reaches outside is an error: it would move fewer bytes than the caller believes.
 Slice slice_of(nb::handle key, size_t size);
 
+// The remote region that an argument is; raises InvalidType.
+PyRemoteRegion& remote_of(nb::handle object);
+
 // The region that the object is, or null.
 const PyRegion* as_region(nb::handle object);
 

@@ -3,6 +3,7 @@
 // The memory behind onehop.empty: shared with peers, and freed with the last view of it.
 #include <memory>
 
+#include "arguments.h"
 #include "endpoint.h"
 #include "errors.h"
 
@@ -31,13 +32,13 @@ void bind_shared(nb::module_& module) {
       "last view of it is gone.")
       .def(
           "__init__",
-          [](SharedBuffer* self, int64_t nbytes) {
-            if (nbytes < 0) raise_invalid(std::to_string(nbytes) + " bytes of memory");
-            auto size = static_cast<size_t>(nbytes);
+          [](SharedBuffer* self, nb::handle nbytes) {
+            size_t size = whole_number(nbytes, {"shape", "a number of bytes, or a dtype too"});
             // The library gives out whole pages; none at all would have no address.
             new (self) SharedBuffer{Owned<SharedMemory>(SharedMemory(size ? size : 1)), size};
           },
-          nb::arg("nbytes"))
+          nb::arg("nbytes").none(),
+          nb::sig("def __init__(self, nbytes: typing.SupportsIndex) -> None"))
       .def("__len__", [](const SharedBuffer& self) { return self.size; });
 }
 

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "arguments.h"
 #include "errors.h"
 #include "one_sided.h"
 
@@ -65,7 +66,8 @@ void enqueue(std::unique_ptr<Held> held, Call call) {
   hold(std::move(held));
 }
 
-void put(PyOnStream& self, nb::handle object, PyRemoteRegion& remote) {
+void put(PyOnStream& self, nb::handle object, nb::handle target_region) {
+  PyRemoteRegion& remote = remote_of(target_region);
   Link& link = *self.link;
   auto held = begin(link, self.stream, object, Access::kRead);
   const Local& local = held->local;
@@ -78,13 +80,18 @@ void put(PyOnStream& self, nb::handle object, PyRemoteRegion& remote) {
   });
 }
 
-void signal(PyOnStream& self, uint32_t slot, uint64_t count) {
+void signal(PyOnStream& self, nb::handle given_slot, nb::handle given_count) {
+  uint32_t slot = small_number(given_slot, kSlot);
+  uint64_t count = whole_number(given_count, kCount);
   sweep_held();
   WithoutGil release;
   check(oh_peer_stream_signal(self.link->get(), self.stream.handle, slot, count));
 }
 
-void wait_signal(PyOnStream& self, uint32_t slot, uint64_t count, nb::handle timeout) {
+void wait_signal(PyOnStream& self, nb::handle given_slot, nb::handle given_count,
+                 nb::handle timeout) {
+  uint32_t slot = small_number(given_slot, kSlot);
+  uint64_t count = whole_number(given_count, kCount);
   sweep_held();
   oh_stream_options options = options_of(0, timeout);
   WithoutGil release;
@@ -105,7 +112,8 @@ void bind_group(nb::module_& module) {
       .def(
           "__enter__", [](PyGroup&) { begin_group(); }, nb::sig("def __enter__(self) -> None"))
       .def(
-          "__exit__", [](PyGroup&, nb::args given) { leave_group(given[0]); },
+          "__exit__",
+          [](PyGroup&, nb::args given) { leave_group(given.size() > 0 ? given[0] : nb::none()); },
           nb::sig("def __exit__(self, *args: object) -> None"));
   module.def(
       "group", [] { return PyGroup{}; },
@@ -131,12 +139,13 @@ void bind_on_stream(nb::module_& module) {
       "the graph.")
       .def(
           "send",
-          [](PyOnStream& self, nb::handle buffer, uint32_t lane, nb::handle timeout,
+          [](PyOnStream& self, nb::handle buffer, nb::handle lane, nb::handle timeout,
              nb::handle size_from) {
-            stream_send(*self.link, self.stream, {buffer, lane, timeout, size_from});
+            stream_send(*self.link, self.stream,
+                        {buffer, small_number(lane, kLane), timeout, size_from});
           },
-          nb::arg("buffer").none(), nb::arg("lane") = 0, nb::arg("timeout").none() = nb::ellipsis(),
-          nb::arg("size_from") = nb::none(),
+          nb::arg("buffer").none(), nb::arg("lane").none() = 0,
+          nb::arg("timeout").none() = nb::ellipsis(), nb::arg("size_from") = nb::none(),
           nb::sig("def send(self, buffer: onehop.buffers.Buffer" OH_PYTHON_STREAM_ARGUMENTS(
               "size_from") ") -> None"),
           "Sends the bytes of a buffer; in the stream's order it may be written again "
@@ -150,30 +159,33 @@ void bind_on_stream(nb::module_& module) {
           "with Status.NOT_VIABLE: no kernel reaches the peer.")
       .def(
           "recv",
-          [](PyOnStream& self, nb::handle buffer, uint32_t lane, nb::handle timeout,
+          [](PyOnStream& self, nb::handle buffer, nb::handle lane, nb::handle timeout,
              nb::handle size_to) {
-            stream_recv(*self.link, self.stream, {buffer, lane, timeout, size_to});
+            stream_recv(*self.link, self.stream,
+                        {buffer, small_number(lane, kLane), timeout, size_to});
           },
-          nb::arg("buffer").none(), nb::arg("lane") = 0, nb::arg("timeout").none() = nb::ellipsis(),
-          nb::arg("size_to") = nb::none(),
+          nb::arg("buffer").none(), nb::arg("lane").none() = 0,
+          nb::arg("timeout").none() = nb::ellipsis(), nb::arg("size_to") = nb::none(),
           nb::sig("def recv(self, buffer: onehop.buffers.Buffer" OH_PYTHON_STREAM_ARGUMENTS(
               "size_to") ") -> None"),
           "Receives a message into a writable buffer of at least its length; what follows on the "
           "stream sees its bytes.\n\nsize_to: 8 bytes of GPU memory, where its length is written. "
           "The others, and errors, as for send. A longer\nmessage fails with Status.TRUNCATED, and "
           "the lane goes on.")
-      .def("put", put, nb::arg("local").none(), nb::arg("remote"),
+      .def("put", put, nb::arg("local").none(), nb::arg("remote").none(),
            nb::sig("def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None"),
            "Writes the local bytes into the remote region, of the same length, by the copy engine; "
            "a signal that follows\ncomes after them. OutOfRange; OperationError with "
            "Status.NOT_VIABLE: the region cannot be mapped here.")
-      .def("signal", signal, nb::arg("slot"), nb::arg("n") = 1,
+      .def("signal", signal, nb::arg("slot").none(), nb::arg("n").none() = 1,
+           nb::sig(
+               "def signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1) -> None"),
            "Adds n to the peer's slot (0 to 63) for us, behind all that the stream did before. Not "
            "the count of Peer.signal.")
-      .def("wait_signal", wait_signal, nb::arg("slot"), nb::arg("n") = 1,
+      .def("wait_signal", wait_signal, nb::arg("slot").none(), nb::arg("n").none() = 1,
            nb::arg("timeout").none() = nb::ellipsis(),
-           nb::sig(
-               "def wait_signal(self, slot: int, n: int = 1, timeout: float | None = ...) -> None"),
+           nb::sig("def wait_signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1, "
+                   "timeout: float | None = ...) -> None"),
            "The stream waits until the peer has signalled n more on our slot, and takes them. "
            "timeout: as for send; told\nby Peer.async_error.");
 }

@@ -36,7 +36,8 @@ void stream_send(Link& link, const GivenStream& stream, const StreamTransfer& tr
 void stream_recv(Link& link, const GivenStream& stream, const StreamTransfer& transfer);
 
 // The arguments in signatures.
-#define OH_PYTHON_STREAM_ARGUMENTS(size) \
-  ", lane: int = 0, timeout: float | None = ..., " size ": onehop.buffers.Buffer | None = None"
+#define OH_PYTHON_STREAM_ARGUMENTS(size)                                 \
+  ", lane: typing.SupportsIndex = 0, timeout: float | None = ..., " size \
+  ": onehop.buffers.Buffer | None = None"
 
 }  // namespace onehop::python

@@ -11,13 +11,15 @@ namespace nb = nanobind;
 namespace onehop::python {
 namespace {
 
-// A method of torch.Tensor, for all its subclasses. Never freed.
+// A method of torch.Tensor, for all its subclasses; null where torch is too old for it, and so for
+// what it tells. Never freed.
 PyObject* tensor_method(const char* name) {
-  nb::object method = nb::module_::import_("torch").attr("Tensor").attr(name);
-  return method.release().ptr();
+  nb::object type = nb::module_::import_("torch").attr("Tensor");
+  return try_attribute(type, Name(name)).release().ptr();
 }
 
 bool ask(PyObject* method, nb::handle tensor) {
+  if (!method) return false;
   PyObject* argument = tensor.ptr();
   nb::object answer = nb::steal(PyObject_Vectorcall(method, &argument, 1, nullptr));
   // Placeholders such as torch.nn.UninitializedParameter refuse every question.
@@ -42,7 +44,7 @@ std::string kind_of(nb::handle tensor) {
     return "is nested: send the tensors of tensor.unbind(), or its values and offsets";
   }
   nb::object layout = try_attribute(tensor, Name("layout"));
-  std::string name = layout.is_valid() ? nb::cast<std::string>(nb::str(layout)) : "torch.strided";
+  std::string name = layout.is_valid() ? shown(layout) : "torch.strided";
   if (name == "torch.strided") return {};
   return "has the layout " + name +
          ": send its parts (such as tensor.values() and tensor.indices()), or tensor.to_dense()";

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transfer.h"
 
-#include <nanobind/stl/string.h>
-
 #include <string>
 
+#include "arguments.h"
 #include "errors.h"
 
 namespace onehop::python {
@@ -65,16 +64,7 @@ std::shared_ptr<Link> Link::of(std::shared_ptr<Context> context, Peer peer) {
 }
 
 uint64_t tag_of(nb::handle tag) {
-  if (!PyLong_Check(tag.ptr())) {
-    throw TypeMismatch("tag is of type " + name_of_type(tag) + ": tags are integers");
-  }
-  uint64_t value = PyLong_AsUnsignedLongLong(tag.ptr());
-  if (value == OH_ANY_TAG && PyErr_Occurred()) {
-    PyErr_Clear();
-    raise_invalid("tag " + nb::cast<std::string>(nb::str(tag)) +
-                  ": tags are 0 to 2**63 - 1, or onehop.ANY_TAG");
-  }
-  return value;
+  return whole_number(tag, {"tag", "an integer, 0 to 2**63 - 1, or onehop.ANY_TAG"});
 }
 
 void send(Link& link, const Transfer& transfer, nb::handle timeout) {

@@ -36,7 +36,7 @@ oh_status oh_endpoint_address(oh_endpoint* endpoint, void* address, size_t* size
 oh_status oh_endpoint_connect(oh_endpoint* endpoint, const void* address, size_t size,
                               int64_t timeout_ns, oh_peer** peer) {
   OH_CHECK_ARGUMENT(endpoint);
-  OH_CHECK_ARGUMENT(address);
+  if (size > 0) OH_CHECK_ARGUMENT(address);  // no bytes are no address, whose error says so
   OH_CHECK_ARGUMENT(peer);
   Result<Deadline> deadline = deadline_of(timeout_ns, endpoint->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());

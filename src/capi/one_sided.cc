@@ -134,7 +134,7 @@ extern "C" {
 oh_status oh_peer_attach(oh_peer* peer, const void* descriptor, size_t size, int64_t timeout_ns,
                          oh_remote_region** remote) {
   OH_CHECK_ARGUMENT(peer);
-  OH_CHECK_ARGUMENT(descriptor);
+  if (size > 0) OH_CHECK_ARGUMENT(descriptor);  // no bytes are no descriptor, whose error says so
   OH_CHECK_ARGUMENT(remote);
   Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
