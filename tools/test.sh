@@ -69,6 +69,10 @@ lane_lint() {
   "$bin/ruff" check bench examples python tests tools
   "$bin/ruff" format --check bench examples python tests tools
   "$bin/mypy"
+  # What typed programs see, whichever Python they are written for.
+  for version in 3.10 3.11 3.12 3.13; do
+    "$bin/mypy" --python-version "$version" tests/python/typing_sample.py
+  done
 }
 
 lane_tidy() {

@@ -8,7 +8,7 @@ onehop/device.cuh, from get_include(), and take a Peer.device_handle.
 import atexit
 from pathlib import Path
 
-from onehop import _core, patterns
+from onehop import _core, patterns, signatures
 from onehop._core import (
     ANY_SOURCE,
     ANY_TAG,
@@ -32,7 +32,7 @@ from onehop._core import (
     group,
     unique_id,
 )
-from onehop.buffers import Buffer, empty
+from onehop.buffers import Buffer, Offsets, empty
 from onehop.devices import After, Device, Stream
 from onehop.errors import (
     EndpointError,
@@ -89,6 +89,7 @@ __all__ = [
     "LinkError",
     "Message",
     "NumaNode",
+    "Offsets",
     "OnStream",
     "OperationError",
     "OutOfRange",
@@ -141,5 +142,6 @@ def get_include() -> str:
     return str(Path(_core.__file__).parent / "include")
 
 
+signatures.show()
 # Before the interpreter goes: peers see a clean end, threads that wait come to rest.
 atexit.register(_core.shut_down)

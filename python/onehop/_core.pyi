@@ -151,6 +151,8 @@ class SharedBuffer:
 
     def __len__(self) -> int: ...
 
+    def __repr__(self) -> str: ...
+
 class CurrentStream:
     """The type of onehop.CURRENT_STREAM."""
 
@@ -301,6 +303,8 @@ class Group:
 
     def __exit__(self, *args: object) -> None: ...
 
+    def __repr__(self) -> str: ...
+
 def group() -> Group:
     """
     For `with onehop.group():` - what this thread gives to streams within it is begun together at its end, each
@@ -355,6 +359,8 @@ class OnStream:
         The stream waits until the peer has signalled n more on our slot, and takes them. timeout: as for send; told
         by Peer.async_error.
         """
+
+    def __repr__(self) -> str: ...
 
 class Peer:
     """
@@ -763,6 +769,8 @@ class Endpoint:
 
     def __exit__(self, *args: object) -> None: ...
 
+    def __repr__(self) -> str: ...
+
     @property
     def address(self) -> bytes:
         """
@@ -866,7 +874,7 @@ class Communicator:
         The Peer of a rank, connected if need be. Our own rank is one too. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
-    def reconnect(self, rank: int, timeout: float | None = ...) -> Peer:
+    def reconnect(self, rank: SupportsIndex, timeout: float | None = ...) -> Peer:
         """
         After the link to a rank was lost or closed (LinkError): waits until there is one again, and returns the
         rank's new Peer. The other side calls it too. If that process has ended, start another that creates its
@@ -895,6 +903,8 @@ class Communicator:
 
     def __exit__(self, *args: object) -> None: ...
 
+    def __repr__(self) -> str: ...
+
 class CommunicatorOnStream:
     """
     A communicator's operations in the order of a CUDA stream: see OnStream. Create it with Communicator.on.
@@ -909,6 +919,8 @@ class CommunicatorOnStream:
         """
         Receives from the rank src: see OnStream.recv. The first use connects, which blocks.
         """
+
+    def __repr__(self) -> str: ...
 
 ANY_TAG: int = 18446744073709551615
 
@@ -928,3 +940,6 @@ def shut_down() -> None:
     Closes all endpoints and communicators of this process. For its exit: other threads never come back from the
     calls they wait in.
     """
+
+def add_signature(object: object, property: object) -> None:
+    """For onehop.signatures."""

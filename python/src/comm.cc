@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -256,6 +257,10 @@ int64_t rank_of(nb::handle rank, const char* name) {
   return small_number(rank, {name, kRank.accepted});
 }
 
+std::string own_rank(const PyCommunicator& self) {
+  return std::to_string(oh_comm_rank(self.context->communicator().get()));
+}
+
 namespace {
 
 // The peer of a rank once there is a link again; that of before if it is well.
@@ -275,7 +280,7 @@ PyPeer reconnect(PyCommunicator& self, nb::handle rank, nb::handle timeout) {
 }  // namespace
 
 void bind_communicator(nb::module_& module) {
-  nb::class_<PyCommunicator> type(module, "Communicator",
+  nb::class_<PyCommunicator> type(module, "Communicator", nb::is_weak_referenceable(),
                                   "Ranks 0 to size - 1 that meet at one rendezvous; peers connect "
                                   "on first use. Any thread may use "
                                   "it. A context\nmanager that closes it.");
@@ -351,7 +356,14 @@ void bind_communicator(nb::module_& module) {
           nb::sig("def __enter__(self) -> Communicator"))
       .def(
           "__exit__", [](PyCommunicator& self, nb::args) { close(self); },
-          nb::sig("def __exit__(self, *args: object) -> None"));
+          nb::sig("def __exit__(self, *args: object) -> None"))
+      .def("__repr__", [](PyCommunicator& self) {
+        auto known = std::count_if(self.links.begin(), self.links.end(),
+                                   [](const auto& link) { return link != nullptr; });
+        return "<onehop.Communicator rank " + own_rank(self) + " of " +
+               std::to_string(self.links.size()) + ", connected to " + std::to_string(known) +
+               (self.context->is_closed() ? ", closed>" : ">");
+      });
 }
 
 }  // namespace onehop::python

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "transfer.h"
@@ -23,6 +24,9 @@ struct PyCommunicator {
 
 // A rank that a peer can have, from the argument `name`.
 int64_t rank_of(nb::handle rank, const char* name);
+
+// Our rank, for messages.
+std::string own_rank(const PyCommunicator& self);
 
 // Communicator.on and warmup.
 void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator);

@@ -76,7 +76,11 @@ void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator)
           nb::arg("timeout").none() = nb::ellipsis(), nb::arg("size_to") = nb::none(),
           nb::sig("def recv(self, buffer: onehop.buffers.Buffer, src: "
                   "typing.SupportsIndex" OH_PYTHON_STREAM_ARGUMENTS("size_to") ") -> None"),
-          "Receives from the rank src: see OnStream.recv. The first use connects, which blocks.");
+          "Receives from the rank src: see OnStream.recv. The first use connects, which blocks.")
+      .def("__repr__", [](const PyCommunicatorOnStream& self) {
+        return "<onehop.CommunicatorOnStream rank " + own_rank(*self.communicator) + " of " +
+               std::to_string(self.communicator->links.size()) + ", " + name_of(self.stream) + ">";
+      });
   communicator
       .def(
           "on",

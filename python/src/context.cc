@@ -63,6 +63,7 @@ void watch_forks() {
 
 Context::Context(const oh_endpoint_options& options)
     : default_timeout_ns_(read_default_timeout()),
+      device_(options.device ? options.device : "host"),
       no_device_(
           is_gpu(options.device)
               ? nullptr
@@ -87,6 +88,7 @@ std::shared_ptr<Context> Context::create(oh_comm_options options, const int* can
 
 void Context::close() {
   if (born_ != forks()) return;
+  closed_.store(true, std::memory_order_relaxed);
   if (communicator_) {
     oh_comm_close(communicator_->get());
   } else {

@@ -9,8 +9,10 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "gil.h"
 #include "onehop/onehop.hpp"
@@ -63,6 +65,8 @@ class Context {
   // Of a communicator's context.
   Communicator& communicator() const { return *communicator_; }
   bool is_communicator() const { return static_cast<bool>(communicator_); }
+  bool is_closed() const { return closed_.load(std::memory_order_relaxed); }
+  const std::string& device() const { return device_; }
   // Null where its endpoint is on a GPU; else why it moves no device memory, and what to do.
   const char* no_device() const { return no_device_; }
   // Raises in a child of fork() and once closed, before anything is posted.
@@ -74,7 +78,9 @@ class Context {
   Owned<Endpoint> endpoint_;
   Owned<Communicator> communicator_;
   int64_t default_timeout_ns_;
+  std::string device_;  // "host", or a GPU's name as it was given
   const char* no_device_;
+  std::atomic<bool> closed_{false};  // by us; for messages only
   uint32_t born_ = forks();
 };
 

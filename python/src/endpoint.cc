@@ -185,7 +185,7 @@ EndpointArguments::EndpointArguments(nb::handle given, nb::handle max_inline,
 }
 
 void bind_endpoint(nb::module_& module) {
-  nb::class_<PyEndpoint> type(module, "Endpoint",
+  nb::class_<PyEndpoint> type(module, "Endpoint", nb::is_weak_referenceable(),
                               "This process's end on one device: owns links, regions and progress. "
                               "Any thread may use it. A "
                               "context manager\nthat closes it.");
@@ -243,7 +243,13 @@ void bind_endpoint(nb::module_& module) {
           nb::sig("def __enter__(self) -> Endpoint"))
       .def(
           "__exit__", [](PyEndpoint& self, nb::args) { close(self); },
-          nb::sig("def __exit__(self, *args: object) -> None"));
+          nb::sig("def __exit__(self, *args: object) -> None"))
+      .def("__repr__", [](PyEndpoint& self) {
+        const Context& context = *self.context;
+        return to_text("<onehop.Endpoint on " + context.device() +
+                       (context.is_communicator() ? ", of a communicator" : "") +
+                       (context.is_closed() ? ", closed>" : ">"));
+      });
   bind_links(type);
   bind_messages(type);
 }

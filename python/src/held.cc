@@ -111,6 +111,8 @@ void begin_group() {
   ++t_group->depth;
 }
 
+int group_depth() { return t_group ? t_group->depth : 0; }
+
 void end_group() {
   if (!t_group) raise_invalid("the group was not begun by this thread");
   oh_status status;

@@ -33,6 +33,8 @@ void hold(std::unique_ptr<Held> held);
 // What an open group of this thread's uses is kept until its end, and as above from there.
 void begin_group();
 void end_group();
+// How many groups of this thread are open.
+int group_depth();
 
 // Lets some of what streams are through with go. Cheap when there is nothing.
 void sweep_held();

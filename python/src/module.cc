@@ -1,15 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // onehop._core: the C++ API for Python.
+#include <cstdlib>
+
 #include "bytes.h"
 #include "endpoint.h"
 #include "errors.h"
 #include "held.h"
 
+namespace {
+
+// Adds __signature__ to the type of the object: nanobind's types for functions and bound methods
+// are immutable to Python. Done as the package is imported, before anybody can have looked it up.
+void add_signature(nanobind::handle object, nanobind::handle property) {
+  PyTypeObject* type = Py_TYPE(object.ptr());
+  if (PyDict_SetItemString(type->tp_dict, "__signature__", property.ptr()) != 0) {
+    throw nanobind::python_error();
+  }
+  PyType_Modified(type);
+}
+
+}  // namespace
+
 NB_MODULE(_core, module) {
   using namespace onehop::python;  // NOLINT: all of it is bound here
   namespace nb = nanobind;
   module.doc() = "The compiled part of onehop: use the package.";
+  // What is made here names the package as its module: that is where users find it. To nanobind's
+  // stub generator it would be another module, to import from.
+  nb::object own_name = module.attr("__name__");
+  if (!std::getenv("NB_STUBGEN")) module.attr("__name__") = "onehop";
   watch_forks();
   bind_errors(module);
   bind_records(module);
@@ -54,4 +74,7 @@ NB_MODULE(_core, module) {
       "Closes all endpoints and communicators of this process. For its exit: other threads never "
       "come "
       "back from the\ncalls they wait in.");
+  module.def("add_signature", add_signature, nb::arg("object"), nb::arg("property"),
+             "For onehop.signatures.");
+  module.attr("__name__") = own_name;
 }

@@ -154,7 +154,7 @@ void bind_signals(nb::class_<PyPeer>& type) {
 
 void bind_peer(nb::module_& module) {
   nb::class_<PyPeer> type(
-      module, "Peer",
+      module, "Peer", nb::is_weak_referenceable(),
       "A connection to one remote endpoint; transfers are made here. Any number of "
       "threads may use it.");
   bind_messages(type);

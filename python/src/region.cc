@@ -113,7 +113,7 @@ Slice slice_of(nb::handle key, size_t size) {
 
 void bind_region(nb::module_& module) {
   nb::class_<PyRegion> type(
-      module, "Region",
+      module, "Region", nb::is_weak_referenceable(),
       "Registered memory of this process, or a slice of it: region[first:last], in bytes. May be "
       "sent and received as any buffer. Keeps its own buffer alive. Create it with "
       "Endpoint.register.");
@@ -140,7 +140,7 @@ void bind_region(nb::module_& module) {
            [](const PyRegion& self) { return "<onehop.Region bytes " + range_text(self) + ">"; });
 
   nb::class_<PyRemoteRegion> remote(
-      module, "RemoteRegion",
+      module, "RemoteRegion", nb::is_weak_referenceable(),
       "A region of a peer, or a slice of it: remote[first:last], in bytes. Create "
       "it with Peer.attach.");
   bind_remote_memory(remote);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The memory behind onehop.empty: shared with peers, and freed with the last view of it.
+#include <nanobind/stl/string.h>
+
 #include <memory>
+#include <string>
 
 #include "arguments.h"
 #include "endpoint.h"
@@ -39,7 +42,10 @@ void bind_shared(nb::module_& module) {
           },
           nb::arg("nbytes").none(),
           nb::sig("def __init__(self, nbytes: typing.SupportsIndex) -> None"))
-      .def("__len__", [](const SharedBuffer& self) { return self.size; });
+      .def("__len__", [](const SharedBuffer& self) { return self.size; })
+      .def("__repr__", [](const SharedBuffer& self) {
+        return "<onehop.SharedBuffer of " + std::to_string(self.size) + " bytes>";
+      });
 }
 
 }  // namespace onehop::python

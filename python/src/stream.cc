@@ -3,6 +3,9 @@
 // Operations in the order of a GPU's stream, and groups of them.
 #include "stream.h"
 
+#include <nanobind/stl/string.h>
+
+#include <cstdio>
 #include <string>
 
 #include "arguments.h"
@@ -114,7 +117,11 @@ void bind_group(nb::module_& module) {
       .def(
           "__exit__",
           [](PyGroup&, nb::args given) { leave_group(given.size() > 0 ? given[0] : nb::none()); },
-          nb::sig("def __exit__(self, *args: object) -> None"));
+          nb::sig("def __exit__(self, *args: object) -> None"))
+      .def("__repr__", [](const PyGroup&) {
+        int depth = group_depth();
+        return "<onehop.Group, " + std::to_string(depth) + " open in this thread>";
+      });
   module.def(
       "group", [] { return PyGroup{}; },
       "For `with onehop.group():` - what this thread gives to streams within it is begun together "
@@ -187,12 +194,22 @@ void bind_on_stream(nb::module_& module) {
            nb::sig("def wait_signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1, "
                    "timeout: float | None = ...) -> None"),
            "The stream waits until the peer has signalled n more on our slot, and takes them. "
-           "timeout: as for send; told\nby Peer.async_error.");
+           "timeout: as for send; told\nby Peer.async_error.")
+      .def("__repr__", [](const PyOnStream& self) {
+        return "<onehop.OnStream peer " + std::to_string(self.link->id) + ", " +
+               name_of(self.stream) + ">";
+      });
 }
 
 }  // namespace
 
 GivenStream given_stream(nb::handle stream) { return {stream_of(stream), nb::borrow(stream)}; }
+
+std::string name_of(const GivenStream& stream) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "stream %#zx", reinterpret_cast<size_t>(stream.handle));
+  return text;
+}
 
 void stream_send(Link& link, const GivenStream& stream, const StreamTransfer& transfer) {
   auto held = begin(link, stream, transfer.buffer, Access::kRead);

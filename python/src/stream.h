@@ -5,6 +5,8 @@
 // Threading: needs the GIL.
 #pragma once
 
+#include <string>
+
 #include "comm.h"
 #include "held.h"
 
@@ -24,6 +26,8 @@ struct PyCommunicatorOnStream {
 };
 
 GivenStream given_stream(nb::handle stream);
+// "stream 0x...", for messages.
+std::string name_of(const GivenStream& stream);
 
 // The arguments of a send or a receive, as Python gave them.
 struct StreamTransfer {

@@ -1,9 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong arguments: a TypeError that names the argument, what was given and what is accepted."""
 
+import inspect
+
 import numpy as np
 import onehop
 import pytest
+from test_looks import METHODS
+
+
+class Strange:
+    """It fits nowhere."""
+
+
+# These take anything: what was given is compared, or handed on to with.
+TAKE_ANYTHING = {"__exit__"}
+# What has to be right for the argument behind it to be looked at.
+RIGHT = {
+    "slot": 0,
+    "n": 1,
+    "lane": 0,
+    "tag": 0,
+    "timeout": 0.0,
+    "dst": 0,
+    "src": 0,
+    "rank": 0,
+    "offsets": [0],
+    "lengths": [1],
+    "local_offsets": [0],
+    "remote_offsets": [0],
+    "stream": 0,
+    "key": slice(0, 1),
+    "notify": None,
+    "after": None,
+    "device": None,
+    "ranks": [0],
+    "size": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def things():
+    """One object of each class, where there can be one without a GPU."""
+    communicator = onehop.Communicator(0, 1)
+    peer = communicator.peer(0)
+    region = communicator.endpoint.register(bytearray(8))
+    remote = peer.attach(region.descriptor, timeout=30)
+    made = [communicator, communicator.endpoint, peer, region, remote, peer.on(0)]
+    made += [communicator.on(0), peer.prepare_put(region, remote, [0], [0], [1])]
+    request = peer.irecv(bytearray(4))
+    peer.send(b"1234")
+    made += [request, request.wait(timeout=30), onehop.CURRENT_STREAM, onehop.group()]
+    yield {type(thing): thing for thing in made}
+    communicator.close()
+
+
+def arguments_of(things, signature):
+    right = {**RIGHT, "remote": things[onehop.RemoteRegion], "descriptor": b"", "address": b""}
+    right |= dict.fromkeys(("buffer", "data"), bytearray()) | {"local": things[onehop.Region]}
+    return {name: right[name] for name in signature.parameters if name in right}
+
+
+def test_all_classes_but_one_are_there(things):
+    assert {kind for kind, _ in METHODS} - set(things) == {onehop.LaneHandle}  # needs kernels
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), METHODS, ids=lambda value: getattr(value, "__name__", value)
+)
+def test_each_argument_is_named(things, kind, name):
+    thing = kind if name == "__init__" else things.get(kind)
+    function = kind if name == "__init__" else getattr(thing, name, None)
+    if thing is None or name in TAKE_ANYTHING:
+        return
+    signature = inspect.signature(function)
+    for parameter in signature.parameters:
+        for wrong in (Strange(), None):
+            annotation = str(signature.parameters[parameter].annotation)
+            if wrong is None and ("None" in annotation or annotation.endswith(("After", "Device"))):
+                continue
+            given = {**arguments_of(things, signature), parameter: wrong}
+            with pytest.raises(TypeError) as caught:
+                function(**given)
+            text = str(caught.value)
+            assert type(wrong).__name__ in text, (parameter, text)
+            assert "incompatible" not in text, (parameter, text)
+            assert isinstance(caught.value, onehop.InvalidType), (parameter, text)
+            # Buffers are named by their type: "a Strange is no buffer".
+            assert parameter in text or "is no buffer" in text, (parameter, text)
+
 
 INTEGERS = [np.int64, np.uint64, np.int32, np.uint8]
 
