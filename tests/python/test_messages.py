@@ -131,7 +131,7 @@ def wait_in_vain(side):
         side.peer.send(bytes(1_000_000), timeout=0.1)
     with pytest.raises(onehop.TimeoutError, match=r"after 0.250 s: 1 signals on slot 3"):
         side.peer.wait_signal(3, timeout=0.25)
-    with pytest.raises(onehop.TimeoutError, match=r"after 0\.[1-9]\d\d s: .* any source") as caught:
+    with pytest.raises(onehop.TimeoutError, match=r"after 0\.\d{3} s: .* any source") as caught:
         side.endpoint.recv(bytearray(1), tag=77, timeout=0.1)
     assert "ONEHOP_TIMEOUT" in str(caught.value)
     with pytest.raises(onehop.TimeoutError, match=r"after 0.150 s: no peer connected"):
