@@ -112,9 +112,7 @@ bool Buffer::acquire_dlpack(nb::handle object, Wanted wanted) {
   static const Name kDlpack("__dlpack__");
   static const Name kStream("stream");
   try {
-    nb::object source = nb::borrow(object);
-    // torch exports no tensor that requires a gradient; bytes are moved outside of autograd.
-    if (is_torch()) source = object.attr("detach")();
+    nb::object source = is_torch() ? without_gradient(object) : nb::borrow(object);
     nb::object method = find_attribute(source, kDlpack);
     if (!method.is_valid()) return false;
     nb::dict arguments;

@@ -67,6 +67,11 @@ void refuse_lazy_views(nb::handle tensor, bool complex) {
   }
 }
 
+nb::object without_gradient(nb::handle tensor) {
+  if (is_true(tensor, "requires_grad")) return tensor.attr("detach")();
+  return nb::borrow(tensor);
+}
+
 void refuse_export(nb::handle tensor, const std::string& text) {
   std::string kind = kind_of(tensor);
   if (kind.empty()) {

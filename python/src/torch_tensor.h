@@ -16,6 +16,10 @@ namespace onehop::python {
 // only those can be conjugated.
 void refuse_lazy_views(nanobind::handle tensor, bool complex);
 
+// The tensor, or the same memory without its gradient: torch exports no tensor that requires one,
+// and bytes are moved outside of autograd.
+nanobind::object without_gradient(nanobind::handle tensor);
+
 // Refuses a tensor that torch did not export for the reason in `text`; says what to send instead.
 [[noreturn]] void refuse_export(nanobind::handle tensor, const std::string& text);
 
