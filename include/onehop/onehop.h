@@ -11,5 +11,6 @@
 #include "onehop/stream.h"
 #include "onehop/types.h"
 #include "onehop/version.h"
+#include "onehop/wait.h"
 
 #endif /* ONEHOP_ONEHOP_H_ */

@@ -168,6 +168,11 @@ class Peer {
   Message recv_batch(oh_blocks blocks, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
                      After after = {});
   Request irecv_batch(oh_blocks blocks, uint64_t tag = 0, After after = {});
+  // The next message that no receive is posted for, and requests that end when something is there
+  // to be taken: see onehop_wait.hpp.
+  Message probe(uint64_t tag = 0, Timeout timeout = kDefaultTimeout);
+  Request message_ready(uint64_t tag = 0);
+  Request signal_ready(uint32_t slot, uint64_t count = 1);
   void notify(const Bytes& bytes, Timeout timeout = kDefaultTimeout) {
     auto options = detail::with(timeout);
     check(oh_peer_notify(get(), bytes.data(), bytes.size(), &options));
@@ -216,5 +221,6 @@ class Peer {
 #include "onehop/onehop_batch.hpp"
 #include "onehop/onehop_endpoint.hpp"
 #include "onehop/onehop_stream.hpp"
+#include "onehop/onehop_wait.hpp"
 
 #endif  // ONEHOP_ONEHOP_HPP_

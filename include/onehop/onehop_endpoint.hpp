@@ -58,18 +58,48 @@ class EndpointView {
   }
   // The oldest notification, if one has come.
   std::optional<std::pair<Message, Bytes>> notification() {
+    return notification_by([&](void* data, size_t* size, Message* from) {
+      return oh_endpoint_notification(get(), data, size, from);
+    });
+  }
+  // Waits for the next one; TimeoutError.
+  std::pair<Message, Bytes> wait_notification(Timeout timeout = kDefaultTimeout) {
+    return *notification_by([&](void* data, size_t* size, Message* from) {
+      return oh_endpoint_wait_notification(get(), data, size, from, timeout.count());
+    });
+  }
+  // The next message from any peer that no receive is posted for; it stays. See onehop/wait.h.
+  Message probe(uint64_t tag = 0, Timeout timeout = kDefaultTimeout) {
+    auto message = detail::sized<Message>();
+    check(oh_endpoint_probe(get(), tag, timeout.count(), &message));
+    return message;
+  }
+  // Requests that end when something is there to be taken.
+  Request accept_ready() {
+    oh_request* request = nullptr;
+    check(oh_endpoint_accept_ready(get(), &request));
+    return Request(request);
+  }
+  Request notification_ready() {
+    oh_request* request = nullptr;
+    check(oh_endpoint_notification_ready(get(), &request));
+    return Request(request);
+  }
+  oh_endpoint* get() const { return view_; }
+
+ private:
+  template <typename Take>
+  std::optional<std::pair<Message, Bytes>> notification_by(Take take) {
     auto from = detail::sized<Message>();
     Bytes bytes(2048);
     size_t size = bytes.size();
-    oh_status status = oh_endpoint_notification(get(), bytes.data(), &size, &from);
+    oh_status status = take(bytes.data(), &size, &from);
     if (status == OH_AGAIN) return std::nullopt;
     check(status);
     bytes.resize(size);
     return std::pair<Message, Bytes>(from, std::move(bytes));
   }
-  oh_endpoint* get() const { return view_; }
 
- private:
   oh_endpoint* view_;
 };
 

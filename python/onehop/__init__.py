@@ -31,6 +31,8 @@ from onehop._core import (
     config,
     group,
     unique_id,
+    wait_all,
+    wait_any,
 )
 from onehop.buffers import Buffer, Offsets, empty
 from onehop.devices import After, Device, Stream
@@ -123,6 +125,8 @@ __all__ = [
     "patterns",
     "topology",
     "unique_id",
+    "wait_all",
+    "wait_any",
 ]
 
 __version__ = _core.version()

@@ -1,6 +1,6 @@
 """The compiled part of onehop: use the package."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Coroutine, Generator, Iterable
 import enum
 from typing import Any, SupportsIndex
 
@@ -451,6 +451,31 @@ class Peer:
         The same as recv_batch, without waiting for the message: so both sides of an exchange can post, then send.
         """
 
+    def probe(self, tag: int = 0, timeout: float | None = ...) -> Message:
+        """
+        Waits until a message is there for which no receive is posted, and tells nbytes, tag and source. It stays: a
+        recv() with its tag gets it, unless another thread is faster. tag: 0 to 2**63 - 1, or onehop.ANY_TAG.
+        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
+    def message_ready(self, tag: int = 0) -> Request:
+        """
+        A Request that ends when probe() has a message to tell of. It takes nothing.
+        """
+
+    def signal_ready(self, slot: int, n: int = 1) -> Request:
+        """
+        A Request that ends when the peer has signalled n more on our slot. It takes nothing: wait_signal() does.
+        """
+
+    def probe_async(self, tag: int = 0, timeout: float | None = ...) -> Coroutine[Any, Any, Message]:
+        """probe() in asyncio, without a thread."""
+
+    def wait_signal_async(self, slot: int, n: int = 1, timeout: float | None = ...) -> Coroutine[Any, Any, None]:
+        """
+        wait_signal() in asyncio, without a thread. A task that is cancelled takes no signal.
+        """
+
     def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Writes the local bytes into the remote region, of the same length. It has ended when they are visible there;
@@ -798,11 +823,55 @@ class Endpoint:
         onehop.empty is reached by plain memory access.
         """
 
+    def wait_notification(self, timeout: float | None = ...) -> tuple[int, bytes]:
+        """
+        Waits for the next notification: (source, bytes), as of Endpoint.notifications. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        """
+
+    def probe(self, tag: int = 0, timeout: float | None = ...) -> Message:
+        """
+        The next message from any peer for which no receive is posted: see Peer.probe.
+        """
+
+    def accept_ready(self) -> Request:
+        """
+        A Request that ends when accept() has a peer to return. It takes nothing: another thread may be faster.
+        """
+
+    def notification_ready(self) -> Request:
+        """
+        A Request that ends when a notification is there. It takes nothing: another thread may be faster.
+        """
+
+    def connect_async(self, address: onehop.buffers.Buffer, timeout: float | None = ...) -> Coroutine[Any, Any, Peer]:
+        """
+        connect() in asyncio. Where the task is cancelled, a link that still comes is closed.
+        """
+
+    def accept_async(self, timeout: float | None = ...) -> Coroutine[Any, Any, Peer]:
+        """accept() in asyncio, without a thread."""
+
+    def wait_notification_async(self, timeout: float | None = ...) -> Coroutine[Any, Any, tuple[int, bytes]]:
+        """wait_notification() in asyncio, without a thread."""
+
     def recv(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
         """Receives from whichever peer sends first: see Peer.recv."""
 
     def irecv(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """The same without waiting."""
+
+def wait_all(requests: Iterable[Request], timeout: float | None = ...) -> list[Message]:
+    """
+    Waits until all requests have ended, and returns what they tell, in their order. Those that have not ended at
+    the deadline are ended, as by Request.wait. Raises what the first of them that failed ended with, after all
+    have ended. They may belong to different endpoints. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. Ctrl-C leaves them in flight.
+    """
+
+def wait_any(requests: Iterable[Request], timeout: float | None = ...) -> int:
+    """
+    Waits until one of the requests has ended, well or not, and returns its index: the first that has. At the
+    deadline TimeoutError; all go on. They may belong to different endpoints. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+    """
 
 class Communicator:
     """
@@ -829,6 +898,11 @@ class Communicator:
 
     def recv(self, buffer: onehop.buffers.Buffer, src: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
         """Receives from the rank src, or onehop.ANY_SOURCE: see Peer.recv."""
+
+    def probe(self, src: int, tag: int = 0, timeout: float | None = ...) -> Message:
+        """
+        The next message from the rank src, or onehop.ANY_SOURCE, for which no receive is posted: see Peer.probe.
+        """
 
     def isend(self, buffer: onehop.buffers.Buffer, dst: SupportsIndex, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """

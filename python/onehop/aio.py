@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How requests are awaited: one reader per endpoint and event loop, while somebody waits."""
+"""How requests are awaited: one reader per endpoint and event loop, while a task waits.
+
+The coroutines behind the methods whose names end in _async are here, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from onehop.errors import TimeoutError as OnehopTimeoutError
+from onehop.meeting import default_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
-    from onehop._core import Message, Request
+    from onehop._core import Endpoint, Message, Peer, Request
+    from onehop.buffers import Buffer
+
+T = TypeVar("T")
+# Seconds; None: for ever; `...`: ONEHOP_TIMEOUT.
+Timeout = float | EllipsisType | None
 
 # Readers by event descriptor; usually one each.
 _readers: dict[int, list[_Reader]] = {}
@@ -91,3 +103,80 @@ def wait(request: Request) -> Generator[Any, None, Message]:
             _leave(reader, future)
     request.test()
     return request.message
+
+
+def _deadline(timeout: Timeout) -> float | None:
+    """Return the time of the running loop at which a timeout has passed."""
+    seconds = default_timeout() if isinstance(timeout, EllipsisType) else timeout
+    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+
+
+async def _take(ready: Callable[[], Request], take: Callable[[], T], timeout: Timeout) -> T:
+    """Take what `ready` says is there; `take` raises TimeoutError where others were faster."""
+    deadline = _deadline(timeout)
+    while True:
+        try:
+            return take()
+        except OnehopTimeoutError:
+            left = None if deadline is None else deadline - asyncio.get_running_loop().time()
+            if left is not None and left <= 0:
+                raise
+        try:
+            await asyncio.wait_for(ready(), left)
+        except asyncio.TimeoutError:
+            # The last look raises what the blocking call would, with both sides' state.
+            return take()
+
+
+async def accept(endpoint: Endpoint, timeout: Timeout) -> Peer:
+    """Endpoint.accept_async."""
+    return await _take(endpoint.accept_ready, lambda: endpoint.accept(0), timeout)
+
+
+async def wait_notification(endpoint: Endpoint, timeout: Timeout) -> tuple[int, bytes]:
+    """Endpoint.wait_notification_async."""
+    return await _take(endpoint.notification_ready, lambda: endpoint.wait_notification(0), timeout)
+
+
+async def probe(peer: Peer, tag: int, timeout: Timeout) -> Message:
+    """Peer.probe_async."""
+    return await _take(lambda: peer.message_ready(tag), lambda: peer.probe(tag, 0), timeout)
+
+
+async def wait_signal(peer: Peer, slot: int, n: int, timeout: Timeout) -> None:
+    """Peer.wait_signal_async."""
+    await _take(
+        lambda: peer.signal_ready(slot, n), lambda: peer.wait_signal(slot, n, timeout=0), timeout
+    )
+
+
+async def connect(endpoint: Endpoint, address: Buffer, timeout: Timeout) -> Peer:
+    """Endpoint.connect_async: by a thread, which ends at the deadline whatever becomes of us."""
+    loop = asyncio.get_running_loop()
+    connected: asyncio.Future[Peer] = loop.create_future()
+
+    def deliver(peer: Peer | None, error: BaseException | None) -> None:
+        if connected.done():  # cancelled: a link that comes too late is closed
+            if peer is not None:
+                peer.close()
+        elif peer is not None:
+            connected.set_result(peer)
+        elif error is not None:
+            connected.set_exception(error)
+
+    def attempt() -> None:
+        peer = error = None
+        try:
+            # Left out, so that the default is the library's.
+            limit = () if isinstance(timeout, EllipsisType) else (timeout,)
+            peer = endpoint.connect(address, *limit)
+        except BaseException as failure:  # the task raises it
+            error = failure
+        try:
+            loop.call_soon_threadsafe(deliver, peer, error)
+        except RuntimeError:  # the loop was closed meanwhile
+            if peer is not None:
+                peer.close()
+
+    threading.Thread(target=attempt, name="onehop-connect", daemon=True).start()
+    return await connected

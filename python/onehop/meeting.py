@@ -62,7 +62,7 @@ class _Deadline:
         if timeout is None:
             seconds = math.inf
         elif isinstance(timeout, EllipsisType):
-            seconds = _default_timeout()
+            seconds = default_timeout()
         else:
             seconds = timeout
         self.waiting = waiting
@@ -78,7 +78,8 @@ class _Deadline:
         return TimeoutError(Status.TIMEOUT, text)
 
 
-def _default_timeout() -> float:
+def default_timeout() -> float:
+    """Seconds that a wait lasts whose timeout was left out."""
     variable = next(each for each in config() if each.name == "ONEHOP_TIMEOUT")
     # What is wrong with a value is told by the library, which reads it next.
     with contextlib.suppress(ValueError):

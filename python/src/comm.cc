@@ -125,6 +125,12 @@ void close(PyCommunicator& self) {
   sweep_all_held();
 }
 
+PyMessage probe_from(PyCommunicator& self, nb::handle source, nb::handle tag, nb::handle timeout) {
+  int64_t rank = source_of(source);
+  if (rank == kAnySource) return probe_any(self.context, tag, timeout);
+  return probe(self.link(rank, timeout), tag, timeout);
+}
+
 PyMessage recv_from(PyCommunicator& self, nb::handle source, const Transfer& transfer,
                     nb::handle timeout) {
   int64_t rank = source_of(source);
@@ -164,6 +170,12 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
                   "typing.SupportsIndex = 0, timeout: "
                   "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
           "Receives from the rank src, or onehop.ANY_SOURCE: see Peer.recv.")
+      .def("probe", probe_from, nb::arg("src").none(), nb::arg("tag").none() = 0,
+           nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def probe(self, src: typing.SupportsIndex, tag: typing.SupportsIndex = 0, "
+                   "timeout: float | None = ...) -> Message"),
+           "The next message from the rank src, or onehop.ANY_SOURCE, for which no receive is "
+           "posted: see Peer.probe.")
       .def(
           "isend",
           [](PyCommunicator& self, nb::handle buffer, nb::handle dst, nb::handle tag,

@@ -251,6 +251,7 @@ void bind_endpoint(nb::module_& module) {
                        (context.is_closed() ? ", closed>" : ">"));
       });
   bind_links(type);
+  bind_waits(module, type);
   bind_messages(type);
 }
 

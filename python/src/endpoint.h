@@ -28,6 +28,8 @@ struct EndpointArguments {
 
 void bind_endpoint(nb::module_& module);
 void bind_peer(nb::module_& module);
+void bind_waits(nb::module_& module, nb::class_<PyEndpoint>& endpoint);
+void bind_waits(nb::class_<PyPeer>& peer);
 void bind_one_sided(nb::class_<PyPeer>& peer);
 void bind_batches(nb::module_& module, nb::class_<PyPeer>& peer);
 void bind_message_batches(nb::class_<PyPeer>& peer);

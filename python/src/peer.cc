@@ -160,6 +160,7 @@ void bind_peer(nb::module_& module) {
   bind_messages(type);
   bind_signals(type);
   bind_message_batches(type);
+  bind_waits(type);
   bind_one_sided(type);
   bind_batches(module, type);
   bind_lanes(module, type);

@@ -42,5 +42,8 @@ PyRequest irecv(Link& link, const Transfer& transfer);
 PyMessage recv_any(const std::shared_ptr<Context>& context, const Transfer& transfer,
                    nb::handle timeout);
 PyRequest irecv_any(const std::shared_ptr<Context>& context, const Transfer& transfer);
+// Of a message that no receive is posted for.
+PyMessage probe(Link& link, nb::handle tag, nb::handle timeout);
+PyMessage probe_any(const std::shared_ptr<Context>& context, nb::handle tag, nb::handle timeout);
 
 }  // namespace onehop::python

@@ -140,17 +140,10 @@ oh_status oh_endpoint_notification(oh_endpoint* endpoint, void* data, size_t* si
   OH_CHECK_ARGUMENT(endpoint);
   OH_CHECK_ARGUMENT(size);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
-  size_t needed = endpoint->endpoint->notification_size();
-  if (needed == SIZE_MAX) return OH_AGAIN;
-  size_t capacity = std::exchange(*size, needed);
-  if (needed > capacity) {
-    return report(error(OH_ERR_RANGE, "the notification has %zu bytes, there is room for %zu",
-                        needed, capacity));
-  }
   Notification notification;
-  if (!endpoint->endpoint->next_notification(&notification)) return OH_AGAIN;
-  *size = notification.bytes.size();
-  if (*size > capacity) *size = capacity;  // another thread took the one we measured
+  Result<bool> taken = endpoint->endpoint->take_notification(data ? *size : 0, &notification, size);
+  OH_REPORT_IF_ERROR(taken.status());
+  if (!*taken) return OH_AGAIN;
   if (*size) std::memcpy(data, notification.bytes.data(), *size);
   if (!from) return OH_OK;
   oh_message message{};

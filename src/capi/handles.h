@@ -101,6 +101,11 @@ inline Status check_tag(uint64_t tag, bool any_allowed) {
                any_allowed ? ", or OH_ANY_TAG" : "");
 }
 
+inline Status check_slot(uint32_t slot) {
+  if (slot < OH_SIGNAL_SLOTS) return {};
+  return error(OH_ERR_INVALID, "signal slot %u: slots are 0 to %d", slot, OH_SIGNAL_SLOTS - 1);
+}
+
 inline Status check_notification(size_t size) {
   if (size <= OneSided::kMaxNotification) return {};
   return error(OH_ERR_INVALID, "a notification of %zu bytes: at most %zu are allowed", size,

@@ -210,20 +210,14 @@ oh_status oh_peer_notify(oh_peer* peer, const void* data, size_t size,
 oh_status oh_peer_signal(oh_peer* peer, uint32_t slot, uint64_t count) {
   OH_CHECK_ARGUMENT(peer);
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
-  if (slot >= OH_SIGNAL_SLOTS) {
-    return report(
-        error(OH_ERR_INVALID, "signal slot %u: slots are 0 to %d", slot, OH_SIGNAL_SLOTS - 1));
-  }
+  OH_REPORT_IF_ERROR(check_slot(slot));
   return report(peer->peer->signal(slot, count));
 }
 
 oh_status oh_peer_wait_signal(oh_peer* peer, uint32_t slot, uint64_t count, int64_t timeout_ns) {
   OH_CHECK_ARGUMENT(peer);
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
-  if (slot >= OH_SIGNAL_SLOTS) {
-    return report(
-        error(OH_ERR_INVALID, "signal slot %u: slots are 0 to %d", slot, OH_SIGNAL_SLOTS - 1));
-  }
+  OH_REPORT_IF_ERROR(check_slot(slot));
   Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
   return report(peer->endpoint->wait_signal(*peer->peer, slot, count, *deadline));

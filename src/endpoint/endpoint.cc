@@ -99,13 +99,9 @@ void Endpoint::close() {
     if (ucx_watch_) ucx_watch_->stop();
   }
   close_device();
-  any_source_.close([this](Request* request) {
-    request->status = error(OH_ERR_CANCELLED, "the endpoint was closed");
-    request->phase = Phase::kEnded;
-    bool detached = request->detached.load() != 0;
-    request->done.store(1, std::memory_order_release);
-    if (detached) recycle(request);
-  });
+  Status closed = error(OH_ERR_CANCELLED, "the endpoint was closed");
+  any_source_.close([&](Request* request) { finish(request, closed); });
+  for (Request* request : readiness_.close()) finish(request, closed);
   {
     MutexLock lock(peers_mutex_);
     peers_ = std::make_shared<const Peers>();
@@ -241,6 +237,13 @@ Result<std::shared_ptr<Peer>> Endpoint::accept(Deadline deadline) {
   }
   if (!peer) return error(OH_ERR_CLOSED, "the endpoint was closed while it waited for a peer");
   return peer;
+}
+
+Result<bool> Endpoint::has_peer() {
+  MutexLock lock(peers_mutex_);
+  if (!accepted_.empty()) return true;
+  if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint was closed");
+  return false;
 }
 
 // ---- UCX --------------------------------------------------------------------------------------

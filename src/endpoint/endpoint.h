@@ -10,6 +10,8 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/config.h"
@@ -17,6 +19,7 @@
 #include "control/node.h"
 #include "endpoint/pairing.h"
 #include "endpoint/peer.h"
+#include "endpoint/readiness.h"
 #include "endpoint/regions.h"
 #include "endpoint/ucx_watch.h"
 #include "endpoint/waiting.h"
@@ -155,9 +158,28 @@ class Endpoint final : public Acceptor,
   bool wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind, uint64_t tag,
                 Deadline deadline);
 
+  // The same for a condition on requests, of any endpoints of this process.
+  static bool wait_across(std::span<Request* const> requests,
+                          const std::function<bool()>& condition, Deadline deadline);
+
   Status wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline deadline);
-  bool next_notification(Notification* notification);
-  size_t notification_size();
+  // The oldest notification, if there is one, whose size is told in any case. OH_ERR_RANGE: it is
+  // longer than `capacity`, and stays.
+  Result<bool> take_notification(size_t capacity, Notification* notification, size_t* size);
+  // Until there is one. Another thread may take it first.
+  Status wait_notification(Deadline deadline);
+  // Until a message is there that no receive has been posted for; tells about it, and leaves it.
+  Status probe(Peer& peer, uint64_t tag, Deadline deadline, Receiver::Announced* found);
+  Result<std::shared_ptr<Peer>> probe_any(uint64_t tag, Deadline deadline,
+                                          Receiver::Announced* found);
+
+  // Posts a request that ends when `look` says that something is there, which it does not take.
+  Status post_ready(Request* request, std::string what, Readiness::Look look);
+  // What such requests look for; a failure says that it will not come.
+  Result<bool> has_notification();
+  Result<bool> has_peer();
+  static Result<bool> has_signals(Peer& peer, uint32_t slot, uint64_t count);
+  static Result<bool> has_message(Peer& peer, uint64_t tag, Receiver::Announced* found);
 
   // Progress. True when something happened.
   bool progress();
@@ -257,6 +279,9 @@ class Endpoint final : public Acceptor,
   // The rest of a timeout's text; leaves the flight record where it was asked for.
   std::string state_at_timeout(Peer& peer, const Peer::Wait& wait);
   bool try_end(Request* request, const Status& status, Peer::Force force);
+  // The last touch of a request that no peer has.
+  void finish(Request* request, const Status& status);
+  bool end_ready();
   // Whom a request is with. A receive from any source may be with a peer that came after its wait
   // began and that another thread destroys: `held` keeps that peer.
   Peer* peer_of(const Request* request, std::shared_ptr<Peer>* held) const;
@@ -279,6 +304,7 @@ class Endpoint final : public Acceptor,
   alignas(64) uint8_t nonce_[kNonceSize] = {};
 
   AnySource any_source_;
+  Readiness readiness_;
   std::atomic<bool> look_again_{false};
   std::atomic<bool> exported_{false};  // a region of ours is known to others
 

@@ -21,6 +21,7 @@ bool Endpoint::progress() {
     for (const auto& peer : *all) peer->offer_early();
     any = true;
   }
+  if (!readiness_.empty()) any = end_ready() || any;
   return any;
 }
 

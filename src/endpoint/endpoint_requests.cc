@@ -3,6 +3,7 @@
 // Requests of an endpoint, and waiting for them.
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/fault.h"
@@ -86,6 +87,10 @@ void Endpoint::release(Request* request) {
   std::shared_ptr<Peer> held;
   while (true) {
     if (request->ended()) return recycle(request);
+    if (request->kind == OpKind::kReady) {
+      if (readiness_.remove(request)) return recycle(request);
+      continue;  // another thread ends it just now
+    }
     Peer* peer = peer_of(request, &held);
     OH_FAULT_POINT("request.release");
     if (peer) {
@@ -118,6 +123,34 @@ Status Endpoint::post_any_source(Request* request) {
   // What came before it entered the list; what comes afterwards finds it by itself.
   for_each_peer([](Peer& peer) { peer.offer_early(); });
   return {};
+}
+
+void Endpoint::finish(Request* request, const Status& status) {
+  request->status = status;
+  request->phase = Phase::kEnded;
+  if (request->detached.load()) return recycle(request);
+  // seq_cst: against arm(), which sets `armed` and then looks at `done`.
+  bool armed = request->armed.load(std::memory_order_seq_cst) != 0;
+  request->done.store(1, std::memory_order_release);
+  if (armed) announce();
+}
+
+Status Endpoint::post_ready(Request* request, std::string what, Readiness::Look look) {
+  request->kind = OpKind::kReady;
+  request->peer = nullptr;
+  request->phase = Phase::kPosted;
+  if (!readiness_.add(request, std::move(what), std::move(look))) return why_unusable();
+  end_ready();
+  return {};
+}
+
+bool Endpoint::end_ready() {
+  std::vector<Readiness::Ended> ready = readiness_.remove_ready();
+  for (const Readiness::Ended& ended : ready) finish(ended.request, ended.status);
+  if (ready.empty()) return false;
+  full_fence();  // ended before the look at the sleepers; pairs with Doorbell::sleep()
+  doorbell().ring();
+  return true;
 }
 
 Status Endpoint::post_send(Peer& peer, Request* request, Deadline deadline) {
@@ -189,12 +222,39 @@ bool Endpoint::test(Request* request) {
   return request->ended();
 }
 
+bool Endpoint::wait_across(std::span<Request* const> requests,
+                           const std::function<bool()>& condition, Deadline deadline) {
+  if (condition()) return true;
+  std::vector<Endpoint*> endpoints;
+  for (Request* request : requests) {
+    if (std::find(endpoints.begin(), endpoints.end(), request->endpoint) == endpoints.end()) {
+      endpoints.push_back(request->endpoint);
+    }
+  }
+  Endpoint& first = *endpoints.front();
+  if (endpoints.size() == 1) {
+    return first.wait_for(condition, nullptr, WaitKind::kNothing, 0, deadline);
+  }
+  // No doorbell rings for all of them: the naps stay short.
+  const std::atomic<uint32_t> polled{1};
+  Waiter waiter(first.doorbell(), polled, first.config_.spin_us * kMicrosecond, deadline);
+  while (true) {
+    bool worked = false;
+    for (Endpoint* endpoint : endpoints) worked = endpoint->progress() || worked;
+    if (condition()) return true;
+    if (!waiter.pause(worked, [] { return false; })) return condition();
+  }
+}
+
 Status Endpoint::timeout_status(const Request* request, Peer* peer, Deadline deadline) {
+  // Callers may wait in slices, of which the deadline is the last one.
+  int64_t waited = request->waits_since == 0 ? deadline.length() : now_ns() - request->waits_since;
+  if (request->kind == OpKind::kReady) {
+    return timed_out(waited, "%s. %s", readiness_.what(request).c_str(), kIfOnlyLate);
+  }
   std::string what =
       strf("%s of %llu bytes with %s", verb_of(request->kind),
            static_cast<unsigned long long>(request->size), tag_text(request->tag).c_str());
-  // Callers may wait in slices, of which the deadline is the last one.
-  int64_t waited = request->waits_since == 0 ? deadline.length() : now_ns() - request->waits_since;
   if (!peer) {
     return timed_out(waited, "%s from any source; no message came from %zu peers. %s", what.c_str(),
                      peers()->size(), kIfOnlyLate);
@@ -215,6 +275,11 @@ std::string Endpoint::state_at_timeout(Peer& peer, const Peer::Wait& wait) {
 }
 
 bool Endpoint::try_end(Request* request, const Status& status, Peer::Force force) {
+  if (request->kind == OpKind::kReady) {
+    if (readiness_.remove(request)) finish(request, status);
+    while (!request->ended()) sched_yield();  // another thread ends it just now
+    return true;
+  }
   std::shared_ptr<Peer> held;
   while (true) {
     if (request->ended()) return true;
@@ -228,9 +293,7 @@ bool Endpoint::try_end(Request* request, const Status& status, Peer::Force force
       break;
     }
   }
-  request->status = status;
-  request->phase = Phase::kEnded;
-  request->done.store(1, std::memory_order_release);
+  finish(request, status);
   return true;
 }
 
@@ -300,19 +363,86 @@ Status Endpoint::wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline
   return lost;
 }
 
+Result<bool> Endpoint::has_signals(Peer& peer, uint32_t slot, uint64_t count) {
+  // Asked first: what a peer signalled before it was lost counts.
+  Status lost = peer.usable();
+  if (peer.has_signals(slot, count)) return true;
+  OH_RETURN_IF_ERROR(lost);
+  return false;
+}
+
+// ---- Messages that have no receive yet ---------------------------------------------------------
+
+Result<bool> Endpoint::has_message(Peer& peer, uint64_t tag, Receiver::Announced* found) {
+  // Asked first: what a peer sent before it was lost counts.
+  Status lost = peer.usable();
+  std::optional<Receiver::Announced> message = peer.probe(tag);
+  if (message) {
+    if (found) *found = *message;
+    return true;
+  }
+  OH_RETURN_IF_ERROR(lost);
+  return false;
+}
+
+Status Endpoint::probe(Peer& peer, uint64_t tag, Deadline deadline, Receiver::Announced* found) {
+  Result<bool> there = false;
+  auto came = [&] {
+    there = has_message(peer, tag, found);
+    return !there.ok() || *there;
+  };
+  if (!wait_for(came, &peer, WaitKind::kRecv, tag, deadline)) {
+    return timed_out(deadline.length(), "no message with %s came from %s; %s",
+                     tag_text(tag).c_str(), peer.pair().name.c_str(),
+                     state_at_timeout(peer, {WaitKind::kRecv, tag}).c_str());
+  }
+  return there.status();
+}
+
+Result<std::shared_ptr<Peer>> Endpoint::probe_any(uint64_t tag, Deadline deadline,
+                                                  Receiver::Announced* found) {
+  std::shared_ptr<Peer> source;
+  auto came = [&] {
+    std::shared_ptr<const Peers> all = peers();
+    for (const std::shared_ptr<Peer>& peer : *all) {
+      Result<bool> there = has_message(*peer, tag, found);
+      if (!there.ok() || !*there) continue;
+      source = peer;
+      return true;
+    }
+    return closed_.load();
+  };
+  if (!wait_for(came, nullptr, WaitKind::kRecv, tag, deadline)) {
+    return timed_out(deadline.length(), "no message with %s came from %zu peers. %s",
+                     tag_text(tag).c_str(), peers()->size(), kIfOnlyLate);
+  }
+  if (!source) return error(OH_ERR_CLOSED, "the endpoint was closed");
+  return source;
+}
+
 // ---- Notifications and events -----------------------------------------------------------------
 
 void Endpoint::notified(Notification notification) {
-  MutexLock lock(notifications_mutex_);
-  notifications_.push_back(std::move(notification));
+  {
+    MutexLock lock(notifications_mutex_);
+    notifications_.push_back(std::move(notification));
+  }
+  full_fence();  // there before the look at the sleepers; pairs with Doorbell::sleep()
+  doorbell().ring();
 }
 
-bool Endpoint::next_notification(Notification* notification) {
+Result<bool> Endpoint::take_notification(size_t capacity, Notification* notification,
+                                         size_t* size) {
   progress();
   std::shared_ptr<const Peers> all = peers();
   {
     MutexLock lock(notifications_mutex_);
     if (notifications_.empty()) return false;
+    *size = notifications_.front().bytes.size();
+    if (*size > capacity) {
+      return error(OH_ERR_RANGE, "the notification has %zu bytes, there is room for %zu", *size,
+                   capacity);
+    }
     *notification = std::move(notifications_.front());
     notifications_.pop_front();
   }
@@ -323,10 +453,24 @@ bool Endpoint::next_notification(Notification* notification) {
   return true;
 }
 
-size_t Endpoint::notification_size() {
-  progress();
+Result<bool> Endpoint::has_notification() {
   MutexLock lock(notifications_mutex_);
-  return notifications_.empty() ? SIZE_MAX : notifications_.front().bytes.size();
+  if (!notifications_.empty()) return true;
+  if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint was closed");
+  return false;
+}
+
+Status Endpoint::wait_notification(Deadline deadline) {
+  Result<bool> there = false;
+  auto came = [&] {
+    there = has_notification();
+    return !there.ok() || *there;
+  };
+  if (!wait_for(came, nullptr, WaitKind::kNothing, 0, deadline)) {
+    return timed_out(deadline.length(), "no notification came from %zu peers. %s", peers()->size(),
+                     kIfOnlyLate);
+  }
+  return there.status();
 }
 
 Result<int> Endpoint::event_fd() {

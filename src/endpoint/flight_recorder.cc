@@ -24,6 +24,8 @@ const char* verb_of(OpKind kind) {
       return "signal";
     case OpKind::kRecvBatch:
       return "receive of a batch";
+    case OpKind::kReady:
+      return "wait";
   }
   return "operation";
 }

@@ -186,6 +186,9 @@ class Peer final : public PairHost,
   void accuse(const Status& status);
   Status signal(uint32_t slot, uint64_t count);
   bool take_signals(uint32_t slot, uint64_t count);
+  bool has_signals(uint32_t slot, uint64_t count);
+  // The message that a receive with this tag would get at once.
+  std::optional<Receiver::Announced> probe(uint64_t tag);
   void notification_collected(size_t bytes);
   // Asks the peer for one of its shared blocks; imported() has it once it is there, or says that it
   // will not come.

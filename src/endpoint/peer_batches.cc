@@ -31,9 +31,9 @@ bool Peer::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
     {
       PairGuard guard(pair_);
       drop_offers();
-      std::optional<uint64_t> first = receiver_.early_length(MessageBatches::offer_tag(tag));
+      std::optional<Receiver::Announced> first = receiver_.probe(MessageBatches::offer_tag(tag));
       if (!first) return false;
-      length = *first;
+      length = first->length;
       if (length > BatchOffer::kMaxBytes) {
         break_off(error(OH_ERR_PROTOCOL, "%s offers a receive of a batch in %llu bytes",
                         pair_.name.c_str(), static_cast<unsigned long long>(length)));

@@ -212,9 +212,9 @@ std::string Peer::mismatch(const Wait& wait) {
 bool Peer::has_come(WaitKind kind, uint64_t tag) {
   if (tag == OH_ANY_TAG) return false;
   PairGuard guard(pair_);
-  if (kind == WaitKind::kSend) return receiver_.early_length(tag).has_value();
+  if (kind == WaitKind::kSend) return receiver_.probe(tag).has_value();
   if (kind != WaitKind::kRecvBatch) return false;
-  return receiver_.early_length(MessageBatches::offer_tag(tag)).has_value();
+  return receiver_.probe(MessageBatches::offer_tag(tag)).has_value();
 }
 
 std::string Peer::describe(const Request* request) {

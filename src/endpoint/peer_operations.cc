@@ -200,6 +200,16 @@ bool Peer::take_signals(uint32_t slot, uint64_t count) {
   return one_sided_.take_signals(slot, count);
 }
 
+bool Peer::has_signals(uint32_t slot, uint64_t count) {
+  PairGuard guard(pair_);
+  return one_sided_.signals_waiting(slot) >= count;
+}
+
+std::optional<Receiver::Announced> Peer::probe(uint64_t tag) {
+  PairGuard guard(pair_);
+  return receiver_.probe(tag);
+}
+
 void Peer::notification_collected(size_t bytes) {
   PairGuard guard(pair_);
   if (state_.load(std::memory_order_relaxed) != State::kOpen) return;

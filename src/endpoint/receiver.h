@@ -46,10 +46,15 @@ class Receiver final : public ClaimListener {
   bool post_early(Request* request);
   // Drops what is here with a tag of the library's own, which its sender is through with.
   void discard(uint64_t tag);
-  // Length of the message that would be, if there is one.
-  std::optional<uint64_t> early_length(uint64_t tag) {
+  // Of a message that no receive has taken yet.
+  struct Announced {
+    uint64_t length = 0;
+    uint64_t tag = 0;
+  };
+  // The one that a receive with this tag would get at once, if there is one.
+  std::optional<Announced> probe(uint64_t tag) {
     Early* early = first_early(tag);
-    return early ? std::optional(early->length) : std::nullopt;
+    return early ? std::optional(Announced{early->length, early->tag}) : std::nullopt;
   }
   // Offers a receive that is still posted to the sender, or shows it to our own channel over UCX,
   // if it is certain which message it will get.

@@ -35,7 +35,16 @@ struct RegionRecord;
 struct InPosted;  // receives that wait for a message
 struct InQueue;   // sends, streams, one-sided operations that wait for room
 
-enum class OpKind : uint8_t { kSend, kRecv, kPut, kGet, kNotify, kSignal, kRecvBatch };
+enum class OpKind : uint8_t {
+  kSend,
+  kRecv,
+  kPut,
+  kGet,
+  kNotify,
+  kSignal,
+  kRecvBatch,
+  kReady,  // ends when something is there to be taken: see readiness.h
+};
 
 // Where a request stands. A send:    QUEUED ─▶ OFFERED ─▶ DIRECT | STREAM ─▶ ENDED
 //                         A receive: POSTED ────────────▶ DIRECT | STREAM ─▶ ENDED

@@ -175,7 +175,10 @@ void Victim::progress() {
 
 void Victim::collect() {
   Notification notification;
-  while (endpoint_->next_notification(&notification)) {
+  size_t size = 0;
+  while (true) {
+    Result<bool> taken = endpoint_->take_notification(SIZE_MAX, &notification, &size);
+    if (!taken.ok() || !*taken) return;
   }
 }
 

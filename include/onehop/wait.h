@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting for several requests, for notifications, and for messages of unknown size; and requests
+ * that end when something is there, for event loops (oh_request_arm) and for oh_request_poll_any.
+ *
+ * Threading: any thread. Ownership: requests are released with oh_request_release.
+ */
+#ifndef ONEHOP_WAIT_H_
+#define ONEHOP_WAIT_H_
+
+#include "onehop/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Waits until all requests have ended; those that have not at the deadline are ended as
+ * oh_request_wait does. Returns the status of the first in the array that failed. The requests may
+ * belong to different endpoints of this process.
+ */
+OH_API oh_status oh_request_wait_all(oh_request* const* requests, size_t count, int64_t timeout_ns);
+/* The same, but leaves requests alone that have not ended at the deadline: OH_IN_PROGRESS. */
+OH_API oh_status oh_request_poll_all(oh_request* const* requests, size_t count, int64_t timeout_ns);
+/*
+ * Waits until one of them has ended, well or not: the first in the array that has is *index. At
+ * the deadline OH_IN_PROGRESS, and all are left alone.
+ */
+OH_API oh_status oh_request_poll_any(oh_request* const* requests, size_t count, int64_t timeout_ns,
+                                     size_t* index);
+
+/* Waits for the next notification and takes it: see oh_endpoint_notification. OH_ERR_TIMEOUT. */
+OH_API oh_status oh_endpoint_wait_notification(oh_endpoint* endpoint, void* data, size_t* size,
+                                               oh_message* from, int64_t timeout_ns);
+
+/*
+ * Waits until a message with this tag (may be OH_ANY_TAG) is there for which no receive is posted,
+ * and tells its size, tag and source; its path is known only once it is received. The message
+ * stays: a receive with the tag that `message` names gets it, unless another thread is faster.
+ * OH_ERR_TIMEOUT; OH_ERR_PEER_LOST.
+ */
+OH_API oh_status oh_peer_probe(oh_peer* peer, uint64_t tag, int64_t timeout_ns,
+                               oh_message* message);
+/* The same from any peer of the endpoint: message->peer_id and message->rank tell which. */
+OH_API oh_status oh_endpoint_probe(oh_endpoint* endpoint, uint64_t tag, int64_t timeout_ns,
+                                   oh_message* message);
+
+/*
+ * Requests that end as soon as something is there, without taking it: a connected peer for
+ * oh_endpoint_accept, a notification, a message for a receive with this tag, `count` signals on
+ * our slot for this peer. Take it afterwards; another thread may be faster, so be ready to ask
+ * again. A peer that is lost ends them with OH_ERR_PEER_LOST.
+ */
+OH_API oh_status oh_endpoint_accept_ready(oh_endpoint* endpoint, oh_request** request);
+OH_API oh_status oh_endpoint_notification_ready(oh_endpoint* endpoint, oh_request** request);
+OH_API oh_status oh_peer_message_ready(oh_peer* peer, uint64_t tag, oh_request** request);
+OH_API oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count,
+                                      oh_request** request);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ONEHOP_WAIT_H_ */

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <span>
+
+#include "capi/handles.h"
+
+using namespace oh;  // NOLINT: the C API is a thin skin over it
+
+namespace {
+
+using Requests = std::span<Request* const>;
+
+Requests as_requests(oh_request* const* handles, size_t count) {
+  return {reinterpret_cast<Request* const*>(handles), count};
+}
+
+Status check_requests(oh_request* const* handles, size_t count) {
+  if (!handles && count > 0) return error(OH_ERR_INVALID, "%zu requests at NULL", count);
+  for (size_t i = 0; i < count; ++i) {
+    if (!handles[i]) return error(OH_ERR_INVALID, "requests[%zu] of %zu is NULL", i, count);
+    Request* request = as_request(handles[i]);
+    if (!request->ended()) OH_RETURN_IF_ERROR(request->endpoint->usable());
+  }
+  return {};
+}
+
+// The configuration of any of them says how long the default is.
+Result<Deadline> deadline_of(Requests requests, int64_t timeout_ns) {
+  if (requests.empty()) return Deadline::after(0);
+  return oh::deadline_of(timeout_ns, requests.front()->endpoint->config());
+}
+
+bool all_ended(Requests requests) {
+  return std::all_of(requests.begin(), requests.end(),
+                     [](const Request* request) { return request->ended(); });
+}
+
+bool wait_for_all(Requests requests, Deadline deadline) {
+  bool one_endpoint = std::all_of(requests.begin(), requests.end(), [&](const Request* request) {
+    return request->endpoint == requests.front()->endpoint;
+  });
+  if (!one_endpoint) {
+    return Endpoint::wait_across(requests, [&] { return all_ended(requests); }, deadline);
+  }
+  // One after the other: a thread that waits for a large transfer takes part in copying it.
+  for (Request* request : requests) {
+    (void)request->endpoint->poll_until(request, deadline).ok();
+  }
+  return all_ended(requests);
+}
+
+Status first_failure(Requests requests) {
+  for (const Request* request : requests) OH_RETURN_IF_ERROR(request->status);
+  return {};
+}
+
+oh_status post_ready(const std::shared_ptr<Endpoint>& endpoint, std::string what,
+                     Readiness::Look look, oh_request** out) {
+  Request* request = acquire(endpoint);
+  Status status = endpoint->post_ready(request, std::move(what), std::move(look));
+  if (!status.ok()) {
+    request->done.store(1);
+    release(request);
+    return report(status);
+  }
+  *out = as_handle(request);
+  return OH_OK;
+}
+
+oh_status tell(const Receiver::Announced& found, const Peer& peer, oh_message* message) {
+  oh_message value{};
+  value.size = found.length;
+  value.tag = found.tag;
+  value.peer_id = peer.pair().id;
+  value.rank = peer.pair().rank;
+  return report(write_out(value, message));
+}
+
+}  // namespace
+
+extern "C" {
+
+oh_status oh_request_poll_all(oh_request* const* handles, size_t count, int64_t timeout_ns) {
+  OH_REPORT_IF_ERROR(check_requests(handles, count));
+  Requests requests = as_requests(handles, count);
+  Result<Deadline> deadline = deadline_of(requests, timeout_ns);
+  OH_REPORT_IF_ERROR(deadline.status());
+  if (!wait_for_all(requests, *deadline)) return OH_IN_PROGRESS;
+  return report(first_failure(requests));
+}
+
+oh_status oh_request_wait_all(oh_request* const* handles, size_t count, int64_t timeout_ns) {
+  oh_status status = oh_request_poll_all(handles, count, timeout_ns);
+  if (status != OH_IN_PROGRESS) return status;
+  Requests requests = as_requests(handles, count);
+  for (Request* request : requests) {
+    if (!request->ended()) (void)request->endpoint->wait(request, Deadline::after(0)).ok();
+  }
+  return report(first_failure(requests));
+}
+
+oh_status oh_request_poll_any(oh_request* const* handles, size_t count, int64_t timeout_ns,
+                              size_t* index) {
+  OH_CHECK_ARGUMENT(index);
+  OH_REPORT_IF_ERROR(check_requests(handles, count));
+  if (count == 0) {
+    return report(error(OH_ERR_INVALID, "none of 0 requests will ever end: give one at least"));
+  }
+  Requests requests = as_requests(handles, count);
+  Result<Deadline> deadline = deadline_of(requests, timeout_ns);
+  OH_REPORT_IF_ERROR(deadline.status());
+  auto one_ended = [&] {
+    for (size_t i = 0; i < count; ++i) {
+      if (!requests[i]->ended()) continue;
+      *index = i;
+      return true;
+    }
+    return false;
+  };
+  return Endpoint::wait_across(requests, one_ended, *deadline) ? OH_OK : OH_IN_PROGRESS;
+}
+
+oh_status oh_endpoint_wait_notification(oh_endpoint* endpoint, void* data, size_t* size,
+                                        oh_message* from, int64_t timeout_ns) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(size);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  Result<Deadline> deadline = deadline_of(timeout_ns, endpoint->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  while (true) {
+    oh_status status = oh_endpoint_notification(endpoint, data, size, from);
+    if (status != OH_AGAIN) return status;
+    OH_REPORT_IF_ERROR(endpoint->endpoint->wait_notification(*deadline));
+  }
+}
+
+oh_status oh_peer_probe(oh_peer* peer, uint64_t tag, int64_t timeout_ns, oh_message* message) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(message);
+  OH_REPORT_IF_ERROR(check_tag(tag, /*any_allowed=*/true));
+  OH_REPORT_IF_ERROR(peer->endpoint->usable());
+  Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  Receiver::Announced found;
+  OH_REPORT_IF_ERROR(peer->endpoint->probe(*peer->peer, tag, *deadline, &found));
+  return tell(found, *peer->peer, message);
+}
+
+oh_status oh_endpoint_probe(oh_endpoint* endpoint, uint64_t tag, int64_t timeout_ns,
+                            oh_message* message) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(message);
+  OH_REPORT_IF_ERROR(check_tag(tag, /*any_allowed=*/true));
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  Result<Deadline> deadline = deadline_of(timeout_ns, endpoint->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  Receiver::Announced found;
+  Result<std::shared_ptr<Peer>> source = endpoint->endpoint->probe_any(tag, *deadline, &found);
+  OH_REPORT_IF_ERROR(source.status());
+  return tell(found, **source, message);
+}
+
+oh_status oh_endpoint_accept_ready(oh_endpoint* endpoint, oh_request** request) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(request);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  return post_ready(
+      endpoint->endpoint, "nobody connected to this endpoint",
+      [owner = endpoint->endpoint.get()] { return owner->has_peer(); }, request);
+}
+
+oh_status oh_endpoint_notification_ready(oh_endpoint* endpoint, oh_request** request) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(request);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  return post_ready(
+      endpoint->endpoint, "no notification came",
+      [owner = endpoint->endpoint.get()] { return owner->has_notification(); }, request);
+}
+
+oh_status oh_peer_message_ready(oh_peer* peer, uint64_t tag, oh_request** request) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(request);
+  OH_REPORT_IF_ERROR(check_tag(tag, /*any_allowed=*/true));
+  OH_REPORT_IF_ERROR(peer->endpoint->usable());
+  return post_ready(
+      peer->endpoint, "no message came from " + peer->peer->pair().name,
+      [peer = peer->peer, tag] { return Endpoint::has_message(*peer, tag, nullptr); }, request);
+}
+
+oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count, oh_request** request) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(request);
+  OH_REPORT_IF_ERROR(check_slot(slot));
+  OH_REPORT_IF_ERROR(peer->endpoint->usable());
+  return post_ready(
+      peer->endpoint,
+      strf("%llu signals on slot %u from %s", static_cast<unsigned long long>(count), slot,
+           peer->peer->pair().name.c_str()),
+      [peer = peer->peer, slot, count] { return Endpoint::has_signals(*peer, slot, count); },
+      request);
+}
+
+}  // extern "C"
