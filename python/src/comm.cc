@@ -128,7 +128,7 @@ void close(PyCommunicator& self) {
 PyMessage probe_from(PyCommunicator& self, nb::handle source, nb::handle tag, nb::handle timeout) {
   int64_t rank = source_of(source);
   if (rank == kAnySource) return probe_any(self.context, tag, timeout);
-  return probe(self.link(rank, timeout), tag, timeout);
+  return probe(*self.link(rank, timeout), tag, timeout);
 }
 
 PyMessage recv_from(PyCommunicator& self, nb::handle source, const Transfer& transfer,
