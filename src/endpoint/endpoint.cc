@@ -72,6 +72,7 @@ Status Endpoint::why_unusable() const {
 void Endpoint::close() {
   if (!is_of_this_process()) return;
   if (closed_.exchange(true) || !node_) return;
+  __atomic_store_n(&closing_, 1, __ATOMIC_RELEASE);  // pairs with Deadline::cancelled()
   node_->remove_acceptor(id_);
   SharedHeap::instance().remove_listener(this);
   unsigned long thread = 0;
@@ -147,7 +148,11 @@ Result<std::shared_ptr<Peer>> Endpoint::connect(ByteView address, const LinkPurp
     if (to.key != found->key()) return error(OH_ERR_AUTH, "the key in the address is wrong");
     return pair_within(shared_from_this(), found, purpose);
   }
-  return pair_with(*this, to, purpose, deadline);
+  // A communicator cancels by a word of its own.
+  if (!purpose.for_communicator()) deadline = deadline.unless(&closing_);
+  Result<std::shared_ptr<Peer>> peer = pair_with(*this, to, purpose, deadline);
+  if (peer.ok() || !closed_.load()) return peer;
+  return error(OH_ERR_CLOSED, "the endpoint was closed while it connected to %s", to.label.c_str());
 }
 
 Result<std::unique_ptr<IncomingLink>> Endpoint::on_offer(IncomingOffer offer) {

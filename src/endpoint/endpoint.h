@@ -301,6 +301,7 @@ class Endpoint final : public Acceptor,
   uint64_t asked_inline_ = 0;
   uint32_t generation_ = 0;  // of fork()
   std::atomic<bool> closed_{false};
+  int closing_ = 0;  // the same, for Deadline::unless(); accessed atomically
   alignas(64) uint8_t nonce_[kNonceSize] = {};
 
   AnySource any_source_;

@@ -209,8 +209,7 @@ Status reach_by_ucx(Endpoint& endpoint, const SideReport& theirs, LinkParts* par
   }
   OH_RETURN_IF_ERROR(parts->ucx->connect(theirs.way, endpoint.asked_inline()));
   // From its answer on the acceptor waits twice as long for the verdict.
-  Deadline patience = Deadline::after(endpoint.config().hello_timeout_ns() / 2);
-  return parts->ucx->probe(patience.at() < deadline.at() ? patience : deadline);
+  return parts->ucx->probe(deadline.within(endpoint.config().hello_timeout_ns() / 2));
 }
 
 // Maps what the initiator offered.

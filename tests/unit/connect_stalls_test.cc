@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // connect() to an acceptor that stalls: its backlog is full, or it stops after some step of the
-// hello. Whatever the stage, connect() ends at its deadline.
+// hello. Whatever the stage, connect() ends at its deadline, and when its endpoint is closed.
+#include <sched.h>
 #include <sys/socket.h>
 
 #include "control/handshake.h"
@@ -38,12 +39,17 @@ class Staller {
     if (thread_.joinable()) thread_.join();
   }
   const Address& address() const { return address_; }
+  // Returns when it has come to its stage.
+  void await_stage() const {
+    while (!arrived_.load()) sched_yield();
+  }
 
   // `ucx`: what is said of our end of a link over UCX.
   void play(Stage stage, SideReport report = {}) {
     thread_ = std::thread([this, stage, report] {
       Status status = go_on_to(stage, report);
       EXPECT_TRUE(is_ok(status));
+      arrived_.store(true);
       while (!leave_.load() &&
              wait_ready(socket_->fd(), 0, Deadline::after(kMillisecond), "").code() ==
                  OH_ERR_TIMEOUT) {
@@ -90,6 +96,7 @@ class Staller {
   Address address_;
   UniqueFd listening_;
   std::optional<MessageSocket> socket_;
+  std::atomic<bool> arrived_{false};
   std::atomic<bool> leave_{false};
   std::thread thread_;
 };
@@ -108,6 +115,20 @@ TEST_P(ConnectStalls, ConnectEndsAtItsDeadline) {
   EXPECT_TRUE(
       fails_with(endpoint->connect(staller.address().encode(), {}, Deadline::after(kPatience)),
                  OH_ERR_TIMEOUT, "the deadline passed"));
+}
+
+TEST_P(ConnectStalls, ConnectEndsWhenItsEndpointIsClosed) {
+  std::shared_ptr<Endpoint> endpoint = make_endpoint();
+  Staller staller;
+  staller.play(GetParam());
+  std::thread closer([&] {
+    staller.await_stage();
+    endpoint->close();
+  });
+  EXPECT_TRUE(fails_with(endpoint->connect(staller.address().encode(), {}, Deadline::never()),
+                         OH_ERR_CLOSED,
+                         "the endpoint was closed while it connected to the staller"));
+  closer.join();
 }
 
 std::string name_of(const ::testing::TestParamInfo<Staller::Stage>& stage) {
