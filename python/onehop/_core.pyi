@@ -451,27 +451,27 @@ class Peer:
         The same as recv_batch, without waiting for the message: so both sides of an exchange can post, then send.
         """
 
-    def probe(self, tag: int = 0, timeout: float | None = ...) -> Message:
+    def probe(self, tag: SupportsIndex = 0, timeout: float | None = ...) -> Message:
         """
         Waits until a message is there for which no receive is posted, and tells nbytes, tag and source. It stays: a
         recv() with its tag gets it, unless another thread is faster. tag: 0 to 2**63 - 1, or onehop.ANY_TAG.
         timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
-    def message_ready(self, tag: int = 0) -> Request:
+    def message_ready(self, tag: SupportsIndex = 0) -> Request:
         """
         A Request that ends when probe() has a message to tell of. It takes nothing.
         """
 
-    def signal_ready(self, slot: int, n: int = 1) -> Request:
+    def signal_ready(self, slot: SupportsIndex, n: SupportsIndex = 1) -> Request:
         """
         A Request that ends when the peer has signalled n more on our slot. It takes nothing: wait_signal() does.
         """
 
-    def probe_async(self, tag: int = 0, timeout: float | None = ...) -> Coroutine[Any, Any, Message]:
+    def probe_async(self, tag: SupportsIndex = 0, timeout: float | None = ...) -> Coroutine[Any, Any, Message]:
         """probe() in asyncio, without a thread."""
 
-    def wait_signal_async(self, slot: int, n: int = 1, timeout: float | None = ...) -> Coroutine[Any, Any, None]:
+    def wait_signal_async(self, slot: SupportsIndex, n: SupportsIndex = 1, timeout: float | None = ...) -> Coroutine[Any, Any, None]:
         """
         wait_signal() in asyncio, without a thread. A task that is cancelled takes no signal.
         """
@@ -828,7 +828,7 @@ class Endpoint:
         Waits for the next notification: (source, bytes), as of Endpoint.notifications. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
-    def probe(self, tag: int = 0, timeout: float | None = ...) -> Message:
+    def probe(self, tag: SupportsIndex = 0, timeout: float | None = ...) -> Message:
         """
         The next message from any peer for which no receive is posted: see Peer.probe.
         """
@@ -899,7 +899,7 @@ class Communicator:
     def recv(self, buffer: onehop.buffers.Buffer, src: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
         """Receives from the rank src, or onehop.ANY_SOURCE: see Peer.recv."""
 
-    def probe(self, src: int, tag: int = 0, timeout: float | None = ...) -> Message:
+    def probe(self, src: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ...) -> Message:
         """
         The next message from the rank src, or onehop.ANY_SOURCE, for which no receive is posted: see Peer.probe.
         """

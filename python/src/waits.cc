@@ -113,7 +113,11 @@ PyRequest ready(const std::shared_ptr<Context>& context, Post post) {
   return PyRequest(std::move(operation));
 }
 
-nb::object aio(const char* name) { return nb::module_::import_("onehop.aio").attr(name); }
+// A function of onehop.aio. What is no timeout is refused before there is a coroutine.
+nb::object aio(const char* name, nb::handle timeout) {
+  timeout_ns(timeout, OH_TIMEOUT_DEFAULT);
+  return nb::module_::import_("onehop.aio").attr(name);
+}
 
 #define OH_PYTHON_COROUTINE(result) "collections.abc.Coroutine[typing.Any, typing.Any, " result "]"
 
@@ -189,7 +193,7 @@ void bind_waits(nb::module_& module, nb::class_<PyEndpoint>& endpoint) {
       .def(
           "connect_async",
           [](nb::handle self, nb::handle address, nb::handle timeout) {
-            return aio("connect")(self, address, timeout);
+            return aio("connect", timeout)(self, address, timeout);
           },
           nb::arg("address").none(), nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig("def connect_async(self, address: onehop.buffers.Buffer, timeout: float | None = "
@@ -197,7 +201,7 @@ void bind_waits(nb::module_& module, nb::class_<PyEndpoint>& endpoint) {
           "connect() in asyncio. Where the task is cancelled, a link that still comes is closed.")
       .def(
           "accept_async",
-          [](nb::handle self, nb::handle timeout) { return aio("accept")(self, timeout); },
+          [](nb::handle self, nb::handle timeout) { return aio("accept", timeout)(self, timeout); },
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig("def accept_async(self, timeout: float | None = ...) -> "  //
                   OH_PYTHON_COROUTINE("Peer")),
@@ -205,7 +209,7 @@ void bind_waits(nb::module_& module, nb::class_<PyEndpoint>& endpoint) {
       .def(
           "wait_notification_async",
           [](nb::handle self, nb::handle timeout) {
-            return aio("wait_notification")(self, timeout);
+            return aio("wait_notification", timeout)(self, timeout);
           },
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig("def wait_notification_async(self, timeout: float | None = ...) -> "  //
@@ -252,7 +256,7 @@ void bind_waits(nb::class_<PyPeer>& peer) {
       .def(
           "probe_async",
           [](nb::handle self, nb::handle tag, nb::handle timeout) {
-            return aio("probe")(self, tag, timeout);
+            return aio("probe", timeout)(self, tag, timeout);
           },
           nb::arg("tag").none() = 0, nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig("def probe_async(self, tag: typing.SupportsIndex = 0, timeout: float | None = "
@@ -262,7 +266,7 @@ void bind_waits(nb::class_<PyPeer>& peer) {
       .def(
           "wait_signal_async",
           [](nb::handle self, nb::handle slot, nb::handle count, nb::handle timeout) {
-            return aio("wait_signal")(self, slot, count, timeout);
+            return aio("wait_signal", timeout)(self, slot, count, timeout);
           },
           nb::arg("slot").none(), nb::arg("n").none() = 1,
           nb::arg("timeout").none() = nb::ellipsis(),

@@ -68,9 +68,23 @@ def messages(peer: onehop.Peer, endpoint: onehop.Endpoint) -> int:
     return total + int(status) + int(rank)
 
 
-async def awaited(peer: onehop.Peer) -> str:
-    message = await peer.irecv(bytearray(8))
-    return message.path
+def waits(peer: onehop.Peer, endpoint: onehop.Endpoint, group: onehop.Communicator) -> bytes:
+    requests = [peer.isend(b"", 1), peer.irecv(bytearray(3), np.uint8(1))]
+    first: int = onehop.wait_any(requests, timeout=1)
+    messages: list[onehop.Message] = onehop.wait_all(requests, timeout=None)
+    sizes = [peer.probe(np.int64(1)).nbytes, endpoint.probe(timeout=1).nbytes]
+    sizes += [group.probe(np.int64(0), tag=1).nbytes, messages[first].nbytes, len(requests)]
+    source, note = endpoint.wait_notification(timeout=1)
+    return note + bytes(source) + bytes(sizes)
+
+
+async def awaited(peer: onehop.Peer, endpoint: onehop.Endpoint, address: bytes) -> str:
+    message: onehop.Message = await peer.irecv(bytearray(8))
+    message = await peer.probe_async(np.int64(1), timeout=1)
+    await peer.wait_signal_async(1, n=np.int64(2))
+    peers = [await endpoint.connect_async(address), await endpoint.accept_async(timeout=1)]
+    source, note = await endpoint.wait_notification_async()
+    return f"{message.path} {peers} {source} {note!r}"
 
 
 def batches(peer: onehop.Peer, remote: onehop.RemoteRegion) -> None:
