@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A listening socket under the watcher: hands over whoever connects, and rests for a while when the
-// process is out of descriptors.
+// A listening socket under the watcher: hands over whoever connects, a few in one turn, and rests
+// for a while when the process is out of descriptors.
 //
 // Threading: on_ready() runs on the watcher's thread.
 #pragma once
@@ -27,7 +27,11 @@ class Accepting final : public Watcher::Handler, public std::enable_shared_from_
   Accepting(Watcher& watcher, UniqueFd fd, Admit admit)
       : watcher_(watcher), fd_(std::move(fd)), admit_(std::move(admit)) {}
 
-  Status start() { return watcher_.add(fd_.get(), EPOLLIN, shared_from_this()); }
+  static constexpr int kAtOnce = 32;
+
+  Status start() {
+    return watcher_.add(fd_.get(), EPOLLIN, shared_from_this(), Watcher::Who::kStranger);
+  }
   // On the watcher's thread: closes the socket, hands over nobody more.
   void stop() {
     watcher_.remove(fd_.get());
@@ -35,7 +39,7 @@ class Accepting final : public Watcher::Handler, public std::enable_shared_from_
   }
 
   void on_ready(uint32_t) override {
-    while (fd_.valid()) {
+    for (int i = 0; i < kAtOnce && fd_.valid(); ++i) {
       int result = os().accept(fd_.get());
       if (result >= 0) {
         admit_(UniqueFd(result));

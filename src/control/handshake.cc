@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/handshake.h"
 
+#include <time.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "base/text.h"
 #include "platform/os/os.h"
@@ -69,6 +72,16 @@ Status decode_refusal(ByteView payload) {
   return Status(ours_to_tell ? code : OH_ERR_REFUSED, "the other side refused: " + text);
 }
 
+bool HelloRetry::after(const Status& why, bool told) {
+  if (why.code() != OH_ERR_PEER_LOST || deadline_.passed()) return false;
+  if (!told && ++hang_ups_ > kMostHangUps) return false;
+  int64_t left = std::min(pause_ns_, deadline_.left());
+  timespec pause{0, left};
+  nanosleep(&pause, nullptr);
+  pause_ns_ = std::min<int64_t>(2 * pause_ns_, 50 * kMillisecond);
+  return !deadline_.passed();
+}
+
 Status Initiator::connect(const Address& address, Deadline deadline) {
   std::string tried;
   auto note = [&tried](const Status& why) { tried += (tried.empty() ? "" : "; ") + why.text(); };
@@ -102,11 +115,26 @@ Status Initiator::connect(const Address& address, Deadline deadline) {
 
 Result<MessageSocket::Message> Initiator::expect(Hello type, Deadline deadline, const char* what) {
   OH_ASSIGN_OR_RETURN(MessageSocket::Message message, socket_.receive_until(deadline, what));
-  if (message.type == static_cast<uint8_t>(Hello::kRefuse)) return decode_refusal(message.payload);
+  if (message.type == static_cast<uint8_t>(Hello::kRefuse)) return refused(message.payload);
   if (message.type != static_cast<uint8_t>(type)) {
     return error(OH_ERR_PROTOCOL, "while %s: a message of type %u", what, message.type);
   }
   return message;
+}
+
+Status Initiator::refused(ByteView payload) {
+  Status why = decode_refusal(payload);
+  told_to_retry_ = why.code() == kComeAgain;
+  return why;
+}
+
+// Where the other side has hung up, it may have said why.
+Status Initiator::say(Hello type, ByteView head, ByteView tail, std::vector<int> fds) {
+  Status sent = socket_.send(static_cast<uint8_t>(type), head, tail, std::move(fds));
+  if (sent.code() != OH_ERR_PEER_LOST) return sent;
+  Result<std::optional<MessageSocket::Message>> last = socket_.receive();
+  const bool why = last.ok() && *last && (*last)->type == static_cast<uint8_t>(Hello::kRefuse);
+  return why ? refused((*last)->payload) : sent;
 }
 
 Status Initiator::start(const Address& address, const Crypto& crypto, ByteView greeting,
@@ -116,7 +144,7 @@ Status Initiator::start(const Address& address, const Crypto& crypto, ByteView g
   int result = os().getrandom(nonce, sizeof(nonce));
   if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
   Bytes hello = encode_hello(address.endpoint, nonce, greeting);
-  OH_RETURN_IF_ERROR(socket_.send(static_cast<uint8_t>(Hello::kHello), hello));
+  OH_RETURN_IF_ERROR(say(Hello::kHello, hello));
 
   OH_ASSIGN_OR_RETURN(MessageSocket::Message proof,
                       expect(Hello::kProof, deadline, "waiting for the other side's proof"));
@@ -143,15 +171,14 @@ Status Initiator::start(const Address& address, const Crypto& crypto, ByteView g
 Result<Initiator::Answer> Initiator::exchange(ByteView offer, std::vector<int> fds,
                                               Deadline deadline) {
   Bytes head(mac_.begin(), mac_.end());
-  OH_RETURN_IF_ERROR(
-      socket_.send(static_cast<uint8_t>(Hello::kOffer), head, offer, std::move(fds)));
+  OH_RETURN_IF_ERROR(say(Hello::kOffer, head, offer, std::move(fds)));
   OH_ASSIGN_OR_RETURN(MessageSocket::Message message,
                       expect(Hello::kAnswer, deadline, "waiting for the other side to set up"));
   return Answer{Bytes(message.payload.begin(), message.payload.end()), std::move(message.fds)};
 }
 
 Status Initiator::confirm(ByteView verdict, Deadline deadline) {
-  OH_RETURN_IF_ERROR(socket_.send(static_cast<uint8_t>(Hello::kConfirm), verdict));
+  OH_RETURN_IF_ERROR(say(Hello::kConfirm, verdict));
   return socket_.flush_until(deadline, "confirming the link");
 }
 

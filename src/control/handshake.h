@@ -53,9 +53,28 @@ struct HelloMessage {
 Bytes encode_hello(const Id& endpoint, ByteView nonce, ByteView greeting);
 Result<HelloMessage> decode_hello(ByteView payload);
 
+// The code of a refusal to whom nothing is wrong with: he is to try again. One who does not know of
+// it takes it for a hang-up.
+inline constexpr oh_status kComeAgain = OH_ERR_PEER_LOST;
 Bytes encode_refusal(const Status& why);
 // The refusal as a status of ours.
 Status decode_refusal(ByteView payload);
+
+// Whether and when to try a hello again that the other side has cut short: it may have had to make
+// room for others.
+class HelloRetry {
+ public:
+  explicit HelloRetry(Deadline deadline) : deadline_(deadline) {}
+  // Waits, longer each time; false when there is no use in another attempt, or no time. `told`: the
+  // other side has asked for it. Whoever hangs up without a word may do so for ever.
+  bool after(const Status& why, bool told);
+
+ private:
+  static constexpr int kMostHangUps = 10;
+  Deadline deadline_;
+  int64_t pause_ns_ = kMillisecond;
+  int hang_ups_ = 0;
+};
 
 class Initiator {
  public:
@@ -74,13 +93,18 @@ class Initiator {
   Result<Answer> exchange(ByteView offer, std::vector<int> fds, Deadline deadline);
   Status confirm(ByteView verdict, Deadline deadline);
   MessageSocket take_socket() { return std::move(socket_); }
+  // After a failure: the other side has asked to try again.
+  bool is_told_to_retry() const { return told_to_retry_; }
 
  private:
+  Status say(Hello type, ByteView head, ByteView tail = {}, std::vector<int> fds = {});
+  Status refused(ByteView payload);
   Status connect(const Address& address, Deadline deadline);
   Result<MessageSocket::Message> expect(Hello type, Deadline deadline, const char* what);
 
   MessageSocket socket_;
   bool local_ = false;
+  bool told_to_retry_ = false;
   PeerCredentials credentials_;
   Bytes their_greeting_;
   Digest mac_{};

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "control/accepting.h"
@@ -25,26 +26,36 @@ class Listener::Stranger : public Watcher::Handler {
   }
   int fd() const { return socket_.fd(); }
   int64_t until() const { return until_; }
-  void set_until(int64_t until) { until_ = until; }
+  const ConnectionSource& source() const { return caller_.source; }
+  Stage stage() const { return stage_; }
 
-  // Whether he may talk to us at all; tells him if not.
-  bool check_user() {
-    Status status = find_user();
-    if (!status.ok()) refuse(status);
-    return status.ok();
+  // Looks who he is, and hears what he has said already. False: he goes.
+  bool begin() {
+    Status status = identify();
+    return stays(status.ok() ? step() : status);
   }
 
   void on_ready(uint32_t) override {
-    Status status = step();
-    if (status.ok()) return;
-    if (status.code() != OH_ERR_PEER_LOST) refuse(status);
-    owner_.drop(this);
+    const Stage before = stage_;
+    if (!stays(step())) {
+      owner_.drop(this);
+    } else if (stage_ != before) {
+      owner_.advance(this, before, stage_);
+    }
+  }
+
+  void refuse(const Status& status) {
+    (void)socket_.send(static_cast<uint8_t>(Hello::kRefuse), encode_refusal(status)).ok();
   }
 
  private:
-  void refuse(const Status& status) {
-    OH_LOG(kInfo, "a link was not accepted: %s", status.text().c_str());
-    (void)socket_.send(static_cast<uint8_t>(Hello::kRefuse), encode_refusal(status)).ok();
+  bool stays(const Status& status) {
+    if (status.ok()) return !done_;
+    if (status.code() != OH_ERR_PEER_LOST) {
+      OH_LOG(kInfo, "a link was not accepted: %s", status.text().c_str());
+      refuse(status);
+    }
+    return false;
   }
 
   Status step() {
@@ -90,25 +101,20 @@ class Listener::Stranger : public Watcher::Handler {
     writer.raw(mac);
     greeting_.assign(hello.greeting.begin(), hello.greeting.end());
     expected_ = Hello::kOffer;
-    socket_.take_fds(local_);
+    stage_ = kNamed;
+    socket_.take_fds(caller_.local);
     return socket_.send(static_cast<uint8_t>(Hello::kProof), proof);
   }
 
-  Status find_user() {
-    SocketAddress address;
-    address.size = sizeof(address.storage);
-    auto* raw = reinterpret_cast<sockaddr*>(&address.storage);
-    int result = os().getsockname(socket_.fd(), raw, &address.size);
-    if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getsockname");
-    local_ = address.family() == AF_UNIX;
-    if (!local_) {
+  Status identify() {
+    OH_ASSIGN_OR_RETURN(caller_, identify_caller(socket_.fd()));
+    if (!caller_.local) {
       send_at_once(socket_.fd());
       return {};
     }
-    OH_ASSIGN_OR_RETURN(credentials_, peer_credentials(socket_.fd()));
-    if (credentials_.uid == geteuid()) return {};
-    return error(OH_ERR_AUTH, "user %u may not connect to an endpoint of user %u", credentials_.uid,
-                 geteuid());
+    if (caller_.credentials.uid == geteuid()) return {};
+    return error(OH_ERR_AUTH, "user %u may not connect to an endpoint of user %u",
+                 caller_.credentials.uid, geteuid());
   }
 
   Status on_offer(ByteView payload, std::vector<UniqueFd> fds) {
@@ -121,12 +127,13 @@ class Listener::Stranger : public Watcher::Handler {
     ByteView rest = payload.subspan(sizeof(Digest));
     offer.offer.assign(rest.begin(), rest.end());
     offer.fds = std::move(fds);
-    offer.credentials = credentials_;
-    offer.local = local_;
+    offer.credentials = caller_.credentials;
+    offer.local = caller_.local;
     OH_ASSIGN_OR_RETURN(link_, acceptor_->on_offer(std::move(offer)));
     expected_ = Hello::kConfirm;
-    // He is known by now, and what we have taken for our end is not his time.
-    owner_.renew(this);
+    stage_ = kProven;
+    // What we have taken for our end is not his time.
+    until_ = now_ns() + owner_.hello_timeout_ns_;
     return socket_.send(static_cast<uint8_t>(Hello::kAnswer), link_->answer(), {}, link_->fds());
   }
 
@@ -136,16 +143,15 @@ class Listener::Stranger : public Watcher::Handler {
     owner_.watcher_.remove(socket_.fd());
     std::unique_ptr<IncomingLink> link = std::move(link_);
     link->confirmed(verdict, std::move(socket_));
-    owner_.drop(this);
   }
 
   Listener& owner_;
   MessageSocket socket_;
   int64_t until_;
   Hello expected_ = Hello::kHello;
+  Stage stage_ = kSilent;
   bool done_ = false;
-  bool local_ = false;
-  PeerCredentials credentials_;
+  Caller caller_;
   std::shared_ptr<Acceptor> acceptor_;
   Bytes greeting_;
   Digest expected_mac_{};
@@ -163,45 +169,66 @@ Status Listener::add(UniqueFd listening) {
 
 void Listener::admit(UniqueFd fd) {
   auto stranger = std::make_shared<Stranger>(*this, std::move(fd));
-  // Before anything of his is read.
-  if (!stranger->check_user()) return;
-  if (!watcher_.add(stranger->fd(), EPOLLIN, stranger).ok()) return;
-  strangers_.push_back(stranger);
-  if (strangers_.size() > kMaxStrangers) drop(strangers_.front().get());
-  if (strangers_.size() == 1) drop_late();
+  // Most of those who mean well have said hello by now.
+  if (!stranger->begin()) return;
+  auto who = Watcher::Who::kStranger;
+  if (!watcher_.add(stranger->fd(), EPOLLIN, stranger, who).ok()) return;
+  enter(stranger, stranger->stage());
+  set_timer();
 }
 
-// Gives him his time once more.
-void Listener::renew(Stranger* stranger) {
-  auto entry = std::find_if(strangers_.begin(), strangers_.end(),
-                            [&](const auto& other) { return other.get() == stranger; });
-  if (entry == strangers_.end()) return;
-  stranger->set_until(now_ns() + hello_timeout_ns_);
-  strangers_.splice(strangers_.end(), strangers_, entry);
+void Listener::enter(std::shared_ptr<Stranger> stranger, Stage stage) {
+  const ConnectionSource& source = stranger->source();
+  const int64_t until = stranger->until();
+  if (auto other = rooms_[stage].enter(std::move(stranger), source, until)) displace(*other);
 }
 
-// Drops whoever has had his time; one timer for all, who are sorted by it.
-void Listener::drop_late() {
+// He has to make room. If he means well, he tries again.
+void Listener::displace(Stranger& stranger) {
+  stranger.refuse(error(kComeAgain, "too many connections here have not authenticated yet"));
+  watcher_.remove(stranger.fd());
+  ++displaced_;
   int64_t now = now_ns();
-  while (!strangers_.empty() && strangers_.front()->until() <= now) {
-    drop(strangers_.front().get());
-  }
-  if (strangers_.empty() || timer_set_) return;
-  timer_set_ = true;
-  watcher_.post_at(strangers_.front()->until(), [this] {
-    timer_set_ = false;
-    drop_late();
-  });
+  if (now < next_warning_at_) return;
+  next_warning_at_ = now + kSecond;
+  OH_LOG(kWarn, "%zu connections that had not authenticated were dropped to make room for others",
+         std::exchange(displaced_, 0));
+}
+
+void Listener::advance(Stranger* stranger, Stage from, Stage to) {
+  if (std::shared_ptr<Stranger> held = rooms_[from].leave(stranger)) enter(std::move(held), to);
+  set_timer();
 }
 
 void Listener::drop(const Stranger* stranger) {
-  for (auto entry = strangers_.begin(); entry != strangers_.end(); ++entry) {
-    if (entry->get() != stranger) continue;
-    std::shared_ptr<Stranger> last = *entry;
-    strangers_.erase(entry);
-    if (last->fd() >= 0) watcher_.remove(last->fd());
-    return;
+  for (WaitingRoom<Stranger>& room : rooms_) {
+    std::shared_ptr<Stranger> last = room.leave(stranger);
+    if (last && last->fd() >= 0) watcher_.remove(last->fd());
   }
+}
+
+// Drops whoever has had his time.
+void Listener::drop_late() {
+  int64_t now = now_ns();
+  for (WaitingRoom<Stranger>& room : rooms_) {
+    while (std::shared_ptr<Stranger> late = room.take_late(now)) watcher_.remove(late->fd());
+  }
+  set_timer();
+}
+
+// One for all: whoever comes later has more time.
+void Listener::set_timer() {
+  if (timer_set_) return;
+  int64_t next = INT64_MAX;
+  for (const WaitingRoom<Stranger>& room : rooms_) {
+    if (!room.empty()) next = std::min(next, room.next_deadline());
+  }
+  if (next == INT64_MAX) return;
+  timer_set_ = true;
+  watcher_.post_at(next, [this] {
+    timer_set_ = false;
+    drop_late();
+  });
 }
 
 }  // namespace oh

@@ -2,18 +2,21 @@
 //
 // The accepting side of the hello: listening sockets, and a state machine per stranger. A stranger
 // has until the deadline to authenticate, may send messages of a few kilobytes only, and costs
-// nothing but a descriptor; when too many are about, the oldest goes.
+// nothing but a descriptor. When too many are about, the oldest of the source with the most is told
+// to come again. Strangers that have named an endpoint of ours do not compete with those that have
+// not, and those that have authenticated compete with nobody.
 //
 // Threading: runs on the watcher's thread; add() and close() from any thread.
 #pragma once
 
+#include <array>
 #include <functional>
-#include <list>
 #include <memory>
 #include <vector>
 
 #include "base/status.h"
 #include "control/address.h"
+#include "control/waiting_room.h"
 #include "control/watcher.h"
 #include "platform/os/message_socket.h"
 #include "platform/os/net.h"
@@ -62,19 +65,31 @@ class Listener {
   // Accepts links on this socket from now on.
   Status add(UniqueFd listening);
 
+  // Of the strangers that have said nothing yet, and of those that have named an endpoint.
+  static constexpr size_t kPlaces = 128;
+
  private:
   class Stranger;
-  void admit(UniqueFd fd);
-  void drop_late();
-  void drop(const Stranger* stranger);
-  void renew(Stranger* stranger);
+  enum Stage : size_t { kSilent, kNamed, kProven, kStages };
 
-  static constexpr size_t kMaxStrangers = 256;
+  void admit(UniqueFd fd);
+  void enter(std::shared_ptr<Stranger> stranger, Stage stage);
+  void displace(Stranger& stranger);
+  void advance(Stranger* stranger, Stage from, Stage to);
+  void drop(const Stranger* stranger);
+  void drop_late();
+  void set_timer();
+
   Watcher& watcher_;
   int64_t hello_timeout_ns_;
   FindAcceptor find_;
+  // The rest is the watcher's thread's.
   bool timer_set_ = false;
-  std::list<std::shared_ptr<Stranger>> strangers_;  // watcher's thread only; oldest first
+  std::array<WaitingRoom<Stranger>, kStages> rooms_{WaitingRoom<Stranger>(kPlaces),
+                                                    WaitingRoom<Stranger>(kPlaces),
+                                                    WaitingRoom<Stranger>(SIZE_MAX)};
+  size_t displaced_ = 0;         // since the last warning
+  int64_t next_warning_at_ = 0;  // of a crowd
 };
 
 }  // namespace oh

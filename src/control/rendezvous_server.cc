@@ -5,15 +5,16 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/log.h"
 #include "base/sync.h"
 #include "control/accepting.h"
 #include "control/handshake.h"
 #include "control/rendezvous.h"
+#include "control/waiting_room.h"
 #include "platform/os/os.h"
 
 namespace oh {
@@ -37,6 +38,9 @@ class Guest : public Watcher::Handler, public std::enable_shared_from_this<Guest
     return socket_.send(static_cast<uint8_t>(type), table);
   }
   void leave();
+  void refuse(const Status& why) {
+    (void)socket_.send(static_cast<uint8_t>(Meeting::kRefuse), encode_refusal(why)).ok();
+  }
 
  private:
   Status step(Server& server);
@@ -48,6 +52,7 @@ class Guest : public Watcher::Handler, public std::enable_shared_from_this<Guest
   bool joined_ = false;
   bool registered_ = false;
   bool served_ = false;
+  bool left_ = false;
   Digest expected_mac_{};
   Registration registration_;
 };
@@ -96,21 +101,20 @@ class Server final : public std::enable_shared_from_this<Server> {
     send_at_once(fd.get());
     // A rank that waits here and whose host dies gives its number back.
     give_up_after(fd.get(), peer_timeout_ns_);
+    Result<Caller> caller = identify_caller(fd.get());
+    if (!caller.ok()) return;
     auto guest = std::make_shared<Guest>(shared_from_this(), std::move(fd));
-    if (!watcher().add(guest->fd(), EPOLLIN, guest).ok()) return;
+    auto who = Watcher::Who::kStranger;
+    if (!watcher().add(guest->fd(), EPOLLIN, guest, who).ok()) return;
     guests_.insert(guest);
-    newcomers_.push_back(guest);
     // Whoever has not registered makes room for those who may.
-    while (newcomers_.size() > kMaxNewcomers) {
-      std::shared_ptr<Guest> oldest = newcomers_.front().lock();
-      newcomers_.pop_front();
-      if (oldest && !oldest->registered()) oldest->leave();
+    std::shared_ptr<Guest> displaced =
+        newcomers_.enter(guest, caller->source, now_ns() + hello_timeout_ns_);
+    if (displaced) {
+      displaced->refuse(error(kComeAgain, "too many have not registered with the rendezvous yet"));
+      displaced->leave();
     }
-    std::weak_ptr<Guest> weak = guest;
-    watcher().post_at(now_ns() + hello_timeout_ns_, [weak] {
-      std::shared_ptr<Guest> late = weak.lock();
-      if (late && !late->registered()) late->leave();
-    });
+    set_timer();
   }
 
   Status register_guest(const std::shared_ptr<Guest>& guest, const Registration& registration) {
@@ -151,11 +155,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     // Whoever comes from now on is of the next communicator: he finds no server yet, and tries
     // again.
     stop_listening();
-    while (!newcomers_.empty()) {
-      std::shared_ptr<Guest> guest = newcomers_.front().lock();
-      newcomers_.pop_front();
-      if (guest && !guest->registered()) guest->leave();
-    }
+    while (std::shared_ptr<Guest> guest = newcomers_.take_late(INT64_MAX)) guest->leave();
     for (auto& [rank, guest] : ranks_) {
       // A guest that is gone is noticed by its own handler.
       (void)guest->send_table(Meeting::kTable, table).ok();
@@ -177,9 +177,17 @@ class Server final : public std::enable_shared_from_this<Server> {
     return bytes;
   }
 
+  // From now on its events come before those of strangers.
+  Status recognize(Guest& guest) {
+    std::shared_ptr<Guest> held = newcomers_.leave(&guest);
+    watcher().remove(guest.fd());
+    return watcher().add(guest.fd(), EPOLLIN, std::move(held));
+  }
+
   void forget(const std::shared_ptr<Guest>& guest) {
     watcher().remove(guest->fd());
     guests_.erase(guest);
+    newcomers_.leave(guest.get());
     auto entry = ranks_.find(guest->registration().rank);
     if (guest->registered() && entry != ranks_.end() && entry->second == guest) {
       ranks_.erase(entry);  // that rank may come again
@@ -196,6 +204,23 @@ class Server final : public std::enable_shared_from_this<Server> {
   void stop_listening() {
     for (const auto& accepting : accepting_) accepting->stop();
     accepting_.clear();
+  }
+
+  void drop_late() {
+    while (std::shared_ptr<Guest> late = newcomers_.take_late(now_ns())) late->leave();
+    set_timer();
+  }
+
+  // One for all: whoever comes later has more time.
+  void set_timer() {
+    if (timer_set_ || newcomers_.empty()) return;
+    timer_set_ = true;
+    watcher().post_at(newcomers_.next_deadline(), [weak = weak_from_this()] {
+      std::shared_ptr<Server> self = weak.lock();
+      if (!self) return;
+      self->timer_set_ = false;
+      self->drop_late();
+    });
   }
 
   void drop_all() {
@@ -218,19 +243,20 @@ class Server final : public std::enable_shared_from_this<Server> {
   bool returning_ = false;
   uint32_t size_ = 0;  // as the first rank said
   std::set<std::shared_ptr<Guest>> guests_;
-  std::deque<std::weak_ptr<Guest>> newcomers_;  // the oldest first; some have registered since
+  WaitingRoom<Guest> newcomers_{kMaxNewcomers};  // who have not registered
+  bool timer_set_ = false;
   std::map<uint32_t, std::shared_ptr<Guest>> ranks_;
 };
 
 void Guest::on_ready(uint32_t) {
   std::shared_ptr<Server> server = server_.lock();
-  if (!server) return;
+  if (!server || left_) return;
   Status status = step(*server);
   if (status.ok()) status = socket_.flush();
   if (!status.ok()) {
     if (status.code() != OH_ERR_PEER_LOST) {
       OH_LOG(kInfo, "rendezvous: %s", status.text().c_str());
-      (void)socket_.send(static_cast<uint8_t>(Meeting::kRefuse), encode_refusal(status)).ok();
+      refuse(status);
     }
     leave();
     return;
@@ -240,6 +266,7 @@ void Guest::on_ready(uint32_t) {
 }
 
 void Guest::leave() {
+  if (std::exchange(left_, true)) return;
   if (std::shared_ptr<Server> server = server_.lock()) server->forget(shared_from_this());
 }
 
@@ -276,6 +303,7 @@ Status Guest::on_register(Server& server, ByteView payload) {
   OH_ASSIGN_OR_RETURN(registration_, decode_registration(payload, expected_mac_));
   OH_RETURN_IF_ERROR(server.register_guest(shared_from_this(), registration_));
   registered_ = true;
+  OH_RETURN_IF_ERROR(server.recognize(*this));
   server.serve_if_complete();
   return {};
 }

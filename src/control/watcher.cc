@@ -16,19 +16,31 @@
 
 namespace oh {
 
-Result<std::unique_ptr<Watcher>> Watcher::start() {
-  std::unique_ptr<Watcher> watcher(new Watcher);
-  int result = os().epoll_create();
-  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "epoll_create1");
-  watcher->epoll_ = UniqueFd(result);
-  result = os().eventfd();
-  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "eventfd");
-  watcher->event_ = UniqueFd(result);
+namespace {
+
+// Without a serial number, as no handler has.
+Status watch_own(int epoll, int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u64 = static_cast<uint32_t>(watcher->event_.get());
-  result = os().epoll_ctl(watcher->epoll_.get(), EPOLL_CTL_ADD, watcher->event_.get(), &event);
-  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "epoll_ctl");
+  event.data.u64 = static_cast<uint32_t>(fd);
+  int result = os().epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+  return result < 0 ? Status::from_errno(OH_ERR_SYSTEM, -result, "epoll_ctl") : Status();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Watcher>> Watcher::start() {
+  std::unique_ptr<Watcher> watcher(new Watcher);
+  for (UniqueFd* epoll : {&watcher->epoll_, &watcher->strangers_}) {
+    int result = os().epoll_create();
+    if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "epoll_create1");
+    *epoll = UniqueFd(result);
+  }
+  int result = os().eventfd();
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "eventfd");
+  watcher->event_ = UniqueFd(result);
+  OH_RETURN_IF_ERROR(watch_own(watcher->epoll_.get(), watcher->event_.get()));
+  OH_RETURN_IF_ERROR(watch_own(watcher->epoll_.get(), watcher->strangers_.get()));
   OH_RETURN_IF_ERROR(start_thread("onehop-watcher", run, watcher.get(), &watcher->thread_));
   return watcher;
 }
@@ -51,15 +63,15 @@ void Watcher::move_to(int numa_node) {
   post([this, numa_node] { place_.move_to(numa_node); });
 }
 
-Status Watcher::add(int fd, uint32_t events, std::shared_ptr<Handler> handler) {
+Status Watcher::add(int fd, uint32_t events, std::shared_ptr<Handler> handler, Who who) {
   MutexLock lock(mutex_);
   uint64_t serial = ++last_serial_;
   epoll_event event{};
   event.events = events;
   event.data.u64 = serial << 32 | static_cast<uint32_t>(fd);
-  int result = os().epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  int result = os().epoll_ctl(epoll_of(who), EPOLL_CTL_ADD, fd, &event);
   if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "epoll_ctl");
-  entries_[fd] = Entry{serial, std::move(handler)};
+  entries_[fd] = Entry{serial, std::move(handler), who};
   return {};
 }
 
@@ -70,7 +82,7 @@ Status Watcher::modify(int fd, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = found->second.serial << 32 | static_cast<uint32_t>(fd);
-  int result = os().epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+  int result = os().epoll_ctl(epoll_of(found->second.who), EPOLL_CTL_MOD, fd, &event);
   if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "epoll_ctl");
   return {};
 }
@@ -80,7 +92,7 @@ void Watcher::remove(int fd) {
   MutexLock lock(mutex_);
   auto found = entries_.find(fd);
   if (found == entries_.end()) return;
-  os().epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  os().epoll_ctl(epoll_of(found->second.who), EPOLL_CTL_DEL, fd, nullptr);
   last = std::move(found->second.handler);
   entries_.erase(found);
 }
@@ -128,26 +140,38 @@ void Watcher::loop() {
       OH_LOG(kError, "the watcher stops: epoll_wait failed with errno %d", -count);
       return;
     }
+    bool strangers = false;
     for (int i = 0; i < count; ++i) {
-      auto fd = static_cast<int>(static_cast<uint32_t>(events[i].data.u64));
-      uint64_t serial = events[i].data.u64 >> 32;
-      if (serial == 0) {
+      if (events[i].data.u64 == static_cast<uint32_t>(strangers_.get())) {
+        strangers = true;
+      } else if (events[i].data.u64 == static_cast<uint32_t>(event_.get())) {
         uint64_t ignored;
         [[maybe_unused]] ssize_t got = read(event_.get(), &ignored, sizeof(ignored));
-        continue;
+      } else {
+        serve(events[i]);
       }
-      std::shared_ptr<Handler> handler;
-      {
-        MutexLock lock(mutex_);
-        auto found = entries_.find(fd);
-        if (found != entries_.end() && found->second.serial == serial) {
-          handler = found->second.handler;
-        }
-      }
-      if (handler) handler->on_ready(events[i].events);
     }
     run_due_tasks();
+    if (strangers) serve_strangers();
   }
+}
+
+void Watcher::serve_strangers() {
+  epoll_event events[kStrangersAtOnce];
+  int count = os().epoll_wait(strangers_.get(), events, kStrangersAtOnce, 0);
+  for (int i = 0; i < count; ++i) serve(events[i]);
+}
+
+void Watcher::serve(const epoll_event& event) {
+  auto fd = static_cast<int>(static_cast<uint32_t>(event.data.u64));
+  std::shared_ptr<Handler> handler;
+  {
+    MutexLock lock(mutex_);
+    auto found = entries_.find(fd);
+    if (found == entries_.end() || found->second.serial != event.data.u64 >> 32) return;
+    handler = found->second.handler;
+  }
+  handler->on_ready(event.events);
 }
 
 }  // namespace oh

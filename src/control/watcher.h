@@ -4,8 +4,14 @@
 // It accepts links, notices deaths and carries control messages. It issues no copies of GPU memory
 // and never waits for a peer.
 //
+// It works in turns: all links, processes and timers that are ready, then a few of the strangers,
+// so that a flood of those delays nobody else by more than one turn. A callback does a bounded
+// amount of work; the descriptor, if it is still ready, or a task brings the rest in the next turn.
+//
 // Threading: any thread may call; callbacks run on the watcher's thread, without any of its locks.
 #pragma once
+
+#include <sys/epoll.h>
 
 #include <atomic>
 #include <functional>
@@ -31,13 +37,16 @@ class Watcher {
     virtual void on_ready(uint32_t events) = 0;
   };
   using Task = std::function<void()>;
+  // Strangers: connections that have not authenticated, and the sockets that they come from.
+  enum class Who { kKnown, kStranger };
+  static constexpr int kStrangersAtOnce = 16;
 
   static Result<std::unique_ptr<Watcher>> start();
   ~Watcher() { stop(); }
   // Afterwards no callback runs; idempotent. Not on the watcher's thread.
   void stop();
 
-  Status add(int fd, uint32_t events, std::shared_ptr<Handler> handler);
+  Status add(int fd, uint32_t events, std::shared_ptr<Handler> handler, Who who = Who::kKnown);
   Status modify(int fd, uint32_t events);
   void remove(int fd);
 
@@ -53,11 +62,15 @@ class Watcher {
   Watcher() = default;
   static void run(void* context);
   void loop();
+  void serve(const epoll_event& event);
+  void serve_strangers();
+  int epoll_of(Who who) const { return who == Who::kKnown ? epoll_.get() : strangers_.get(); }
   void run_due_tasks();
   int64_t until_next_task();
   void wake();
 
-  UniqueFd epoll_;
+  UniqueFd epoll_;      // of the known, `strangers_` and `event_`
+  UniqueFd strangers_;  // an epoll of its own
   UniqueFd event_;
   unsigned long thread_ = 0;
   std::atomic<bool> stopping_{false};
@@ -67,6 +80,7 @@ class Watcher {
   struct Entry {
     uint64_t serial;
     std::shared_ptr<Handler> handler;
+    Who who;
   };
   std::unordered_map<int, Entry> entries_ OH_GUARDED_BY(mutex_);
   std::multimap<int64_t, Task> tasks_ OH_GUARDED_BY(mutex_);

@@ -224,11 +224,10 @@ Status take_segment(Endpoint& endpoint, IncomingOffer& offer, LinkParts* parts) 
   return {};
 }
 
-}  // namespace
-
-Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& address,
-                                        const LinkPurpose& purpose, Deadline deadline) {
-  Initiator initiator;
+// One attempt.
+Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
+                                      const Address& address, const LinkPurpose& purpose,
+                                      Deadline deadline) {
   OH_RETURN_IF_ERROR(initiator.start(address, endpoint.crypto(), endpoint.greeting(), deadline));
   OH_ASSIGN_OR_RETURN(PeerIdentity identity, decode_greeting(initiator.greeting()));
 
@@ -301,6 +300,23 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
   OH_RETURN_IF_ERROR(initiator.confirm(encode_report(verdict), deadline));
   int pid = initiator.local() ? initiator.credentials().pid : 0;
   return finish_link(endpoint, std::move(parts), initiator.take_socket(), pid, purpose, true);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& address,
+                                        const LinkPurpose& purpose, Deadline deadline) {
+  HelloRetry retry(deadline);
+  while (true) {
+    Initiator initiator;
+    Result<std::shared_ptr<Peer>> peer = pair_by(initiator, endpoint, address, purpose, deadline);
+    if (peer.ok()) return peer;
+    const bool told = initiator.is_told_to_retry();
+    if (retry.after(peer.status(), told)) continue;
+    if (!told) return peer;
+    return timed_out(deadline.length(), "while connecting to %s: %s",
+                     address.label.c_str(), peer.status().text().c_str());
+  }
 }
 
 Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> endpoint,

@@ -129,7 +129,7 @@ constexpr Kind kKinds[] = {
     {Call::recvmsg, ECONNRESET},
     {Call::getsockopt, ENOBUFS},
     {Call::setsockopt, ENOPROTOOPT},
-    {Call::getsockname, ENOBUFS},
+    {Call::getpeername, ENOBUFS},
     {Call::shutdown, ENOTCONN},
     {Call::poll, EINTR},
     {Call::epoll_create, EMFILE},

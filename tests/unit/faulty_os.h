@@ -21,7 +21,7 @@ namespace unit {
 #define OH_UNIT_CALLS(X) \
   X(memfd_create) X(ftruncate) X(fstat_size) X(fstat_identity) X(seal) X(is_sealed) X(mmap) \
   X(socket) X(bind) X(listen) X(connect) X(accept) X(sendmsg) X(recvmsg) X(getsockopt) \
-  X(setsockopt) X(getsockname) X(shutdown) X(poll) X(epoll_create) X(epoll_ctl) X(epoll_wait) \
+  X(setsockopt) X(getpeername) X(shutdown) X(poll) X(epoll_create) X(epoll_ctl) X(epoll_wait) \
   X(eventfd) X(futex_wait) X(pidfd_open) X(process_vm_readv) X(process_vm_writev) \
   X(getrandom)
 // clang-format on
@@ -142,9 +142,9 @@ class FaultySystem final : public oh::Os {
     int fault = hit(Call::setsockopt);
     return fault ? fault : Os::setsockopt(fd, level, name, value, size);
   }
-  int getsockname(int fd, sockaddr* address, socklen_t* size) override {
-    int fault = hit(Call::getsockname);
-    return fault ? fault : Os::getsockname(fd, address, size);
+  int getpeername(int fd, sockaddr* address, socklen_t* size) override {
+    int fault = hit(Call::getpeername);
+    return fault ? fault : Os::getpeername(fd, address, size);
   }
   int shutdown(int fd, int how) override {
     int fault = hit(Call::shutdown);

@@ -218,7 +218,7 @@ TEST(HandshakeTest, AnInitiatorThatLeavesBeforeItConfirmsLeavesNothing) {
 
 // Without it, nobody could tell whose user is at the other end: then nobody gets in.
 TEST(HandshakeTest, WhoeverCannotBeIdentifiedIsNotLetIn) {
-  for (Call call : {Call::getsockname, Call::getsockopt}) {
+  for (Call call : {Call::getpeername, Call::getsockopt}) {
     HelloServer server;
     FaultyOs faulty;
     faulty.arm(call, 0, ENOBUFS);  // the server may ask as soon as it is called

@@ -117,6 +117,40 @@ TEST(StrangersTest, ARealClientConnectsAmongThreeHundredStrangers) {
   EXPECT_TRUE(unit::fds_come_back_to(before));
 }
 
+// They come from one process, as he does, and are more than have places.
+TEST(StrangersTest, WhoHasNamedAnEndpointIsNotDisplacedByWhoHasNot) {
+  HelloServer server(3600 * kSecond);
+  Initiator initiator;
+  ASSERT_TRUE(is_ok(initiator.start(server.address, **Crypto::open(""), {}, in_time())));
+  std::vector<MessageSocket> strangers;
+  for (size_t i = 0; i < 3 * Listener::kPlaces; ++i) strangers.push_back(server.stranger());
+  EXPECT_TRUE(is_dropped(strangers[2 * Listener::kPlaces - 1]));
+  EXPECT_TRUE(is_ok(initiator.exchange(as_bytes("the offer"), {}, in_time())));
+}
+
+TEST(StrangersTest, WhoIsDisplacedIsToldToComeAgain) {
+  HelloServer server(3600 * kSecond);
+  std::vector<MessageSocket> strangers;
+  for (size_t i = 0; i < Listener::kPlaces + 1; ++i) strangers.push_back(server.stranger());
+  Result<MessageSocket::Message> message = strangers[0].receive_until(in_time(), "the refusal");
+  ASSERT_TRUE(is_ok(message));
+  ASSERT_EQ(message->type, static_cast<uint8_t>(Hello::kRefuse));
+  EXPECT_TRUE(fails_with(decode_refusal(message->payload), kComeAgain, "not authenticated"));
+}
+
+// One of those who have named an endpoint makes room, and his next word finds nobody.
+TEST(StrangersTest, AnInitiatorHearsTheRefusalThoughItCannotSend) {
+  HelloServer server(3600 * kSecond);
+  const Crypto& crypto = **Crypto::open("");
+  // The last one's proof comes after the first was told to go.
+  std::vector<Initiator> callers(Listener::kPlaces + 2);
+  for (Initiator& caller : callers) {
+    ASSERT_TRUE(is_ok(caller.start(server.address, crypto, {}, in_time())));
+  }
+  EXPECT_TRUE(fails_with(callers[0].exchange({}, {}, in_time()), kComeAgain, "not authenticated"));
+  EXPECT_TRUE(callers[0].is_told_to_retry());
+}
+
 TEST(StrangersTest, OutOfDescriptorsTheListenerTriesAgain) {
   HelloServer server;
   FaultyOs faulty;

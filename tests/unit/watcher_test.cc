@@ -7,6 +7,10 @@
 
 #include <future>
 
+#include "control/accepting.h"
+#include "control/address.h"
+#include "platform/os/crypto.h"
+#include "platform/os/net.h"
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
@@ -203,6 +207,82 @@ TEST_F(WatcherTest, AfterStopNothingRunsAndNothingIsHeld) {
   EXPECT_EQ(Calls::alive.load(), 0);
   ASSERT_EQ(write(two.get(), "x", 1), 1);
   EXPECT_EQ(count.load(), 0);
+}
+
+// Strangers are ready all the time, more than have their turn at once. A link that becomes ready
+// while one of them is served comes before the rest.
+TEST_F(WatcherTest, AFloodOfStrangersDelaysALinkByOneTurnAtMost) {
+  constexpr int kStrangers = 5 * Watcher::kStrangersAtOnce;
+  auto link = unit::socket_pair();
+  std::vector<std::pair<UniqueFd, UniqueFd>> strangers;
+  int served = 0;
+  int served_before_link = -1;
+  std::promise<void> done;
+  auto on_stranger = [&](uint32_t) {
+    // Not drained: it stays ready.
+    if (++served == 1) {
+      ASSERT_EQ(write(link.second.get(), "x", 1), 1);
+    }
+    if (served > 1000 && served_before_link < 0) {
+      served_before_link = served;
+      done.set_value();
+    }
+  };
+  auto on_link = [&](uint32_t) {
+    drain(link.first.get());
+    if (served_before_link < 0) {
+      served_before_link = served;
+      done.set_value();
+    }
+  };
+  on_watcher([&] {
+    for (int i = 0; i < kStrangers; ++i) {
+      strangers.push_back(unit::socket_pair());
+      ASSERT_EQ(write(strangers.back().second.get(), "x", 1), 1);
+      ASSERT_TRUE(
+          is_ok(watcher_->add(strangers.back().first.get(), EPOLLIN,
+                              std::make_shared<Calls>(on_stranger), Watcher::Who::kStranger)));
+    }
+    ASSERT_TRUE(is_ok(watcher_->add(link.first.get(), EPOLLIN, std::make_shared<Calls>(on_link))));
+  });
+  done.get_future().wait();
+  watcher_->stop();
+  EXPECT_LE(served_before_link, Watcher::kStrangersAtOnce);
+}
+
+// The same of callers: whoever is let in calls again at once, so that somebody waits all the time.
+TEST_F(WatcherTest, AFloodOfCallersDelaysALinkByOneTurnAtMost) {
+  const SocketAddress address =
+      SocketAddress::unix_abstract("onehop-unit-" + id_text(*random_id()));
+  Result<UniqueFd> listening = listen_on(address);
+  ASSERT_TRUE(is_ok(listening));
+  auto link = unit::socket_pair();
+  int admitted = 0;
+  int admitted_before_link = -1;
+  std::promise<void> done;
+  auto finish = [&] {
+    if (admitted_before_link >= 0) return;
+    admitted_before_link = admitted;
+    done.set_value();
+  };
+  auto call = [&] { ASSERT_TRUE(is_ok(connect_to({address}, Deadline::after(20 * kSecond)))); };
+  auto on_link = [&](uint32_t) {
+    drain(link.first.get());
+    finish();
+  };
+  ASSERT_TRUE(is_ok(watcher_->add(link.first.get(), EPOLLIN, std::make_shared<Calls>(on_link))));
+  auto accepting = std::make_shared<Accepting>(*watcher_, std::move(*listening), [&](UniqueFd) {
+    if (++admitted == 1) {
+      ASSERT_EQ(write(link.second.get(), "x", 1), 1);
+    }
+    if (admitted_before_link < 0) call();
+    if (admitted > 1000) finish();
+  });
+  call();
+  on_watcher([&] { ASSERT_TRUE(is_ok(accepting->start())); });
+  done.get_future().wait();
+  watcher_->stop();
+  EXPECT_LE(admitted_before_link, Accepting::kAtOnce);
 }
 
 // A handler that talks to the watcher while it is destroyed.

@@ -3,14 +3,15 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/time.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -404,18 +405,36 @@ struct Attempt {
   int failure = 0;  // errno, once it has failed
 };
 
+// The backlog of a Unix socket is full. The kernel lets in by turns who waits inside of connect();
+// who asks again and again may never find room.
+int connect_in_turn(int fd, const SocketAddress& address, Deadline deadline) {
+  constexpr int64_t kAtOnce = 100 * kMillisecond;
+  int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0) return -errno;
+  int result = -EAGAIN;
+  while ((result == -EAGAIN || result == -EINTR) && !deadline.passed()) {
+    // 0 would mean for ever.
+    int64_t us = std::clamp<int64_t>(deadline.left(), kMicrosecond, kAtOnce) / kMicrosecond;
+    timeval most{0, us};
+    int limited = os().setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+    if (limited < 0) return limited;
+    result = os().connect(fd, address.get(), address.size);
+  }
+  if (fcntl(fd, F_SETFL, flags) < 0) return -errno;
+  return result;
+}
+
 Attempt begin_connect(const SocketAddress& address, Deadline deadline) {
   Attempt attempt{UniqueFd(), &address};
   int result = os().socket(address.family(), SOCK_STREAM);
   if (result >= 0) {
     attempt.fd = UniqueFd(result);
-    result = os().connect(attempt.fd.get(), address.get(), address.size);
+    do {
+      result = os().connect(attempt.fd.get(), address.get(), address.size);
+    } while (result == -EINTR && !deadline.passed());
   }
-  while ((result == -EAGAIN || result == -EINTR) && attempt.fd.valid() && !deadline.passed()) {
-    // A Unix socket whose backlog is full; the kernel offers no event to wait for.
-    timespec pause{0, 1000000};
-    nanosleep(&pause, nullptr);
-    result = os().connect(attempt.fd.get(), address.get(), address.size);
+  if (result == -EAGAIN && address.family() == AF_UNIX && attempt.fd.valid()) {
+    result = connect_in_turn(attempt.fd.get(), address, deadline);
   }
   if (result < 0 && result != -EINPROGRESS) attempt.failure = -result;
   return attempt;
@@ -505,6 +524,28 @@ void give_up_after(int fd, int64_t silence_ns) {
   set(TCP_KEEPINTVL, std::max<int64_t>(seconds / 6, 1));
   int on = 1;
   os().setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
+Result<Caller> identify_caller(int fd) {
+  SocketAddress address;
+  address.size = sizeof(address.storage);
+  auto* raw = reinterpret_cast<sockaddr*>(&address.storage);
+  int result = os().getpeername(fd, raw, &address.size);
+  if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getpeername");
+  Caller caller;
+  if (address.family() == AF_UNIX) {
+    caller.local = true;
+    OH_ASSIGN_OR_RETURN(caller.credentials, peer_credentials(fd));
+    // No address of a host begins like this.
+    caller.source = {UINT64_MAX, static_cast<uint64_t>(caller.credentials.pid)};
+  } else if (address.family() == AF_INET) {
+    caller.source.low = v4(address)->sin_addr.s_addr;
+  } else {
+    const in6_addr& ip = v6(address)->sin6_addr;
+    std::memcpy(&caller.source.high, ip.s6_addr, sizeof(uint64_t));
+    if (IN6_IS_ADDR_V4MAPPED(&ip)) std::memcpy(&caller.source.low, ip.s6_addr + 12, 4);
+  }
+  return caller;
 }
 
 Result<PeerCredentials> peer_credentials(int fd) {

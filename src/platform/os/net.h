@@ -7,6 +7,7 @@
 
 #include <sys/socket.h>
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -67,6 +68,22 @@ struct PeerCredentials {
 };
 // Who is at the other end of a Unix socket.
 Result<PeerCredentials> peer_credentials(int fd);
+
+// Connections that are counted together: of one process over a Unix socket; over TCP of one IPv4
+// address, or of one 64-bit prefix of IPv6 addresses.
+struct ConnectionSource {
+  uint64_t high = 0;
+  uint64_t low = 0;
+  auto operator<=>(const ConnectionSource&) const = default;
+};
+
+// Who has connected to a socket of ours.
+struct Caller {
+  bool local = false;           // over a Unix socket
+  PeerCredentials credentials;  // then
+  ConnectionSource source;
+};
+Result<Caller> identify_caller(int fd);
 
 // Waits until the descriptor is ready for `events`; OH_ERR_TIMEOUT at the deadline.
 Status wait_ready(int fd, short events, Deadline deadline, const char* what);

@@ -124,8 +124,8 @@ int Os::setsockopt(int fd, int level, int name, const void* value, socklen_t siz
   return or_errno(::setsockopt(fd, level, name, value, size));
 }
 
-int Os::getsockname(int fd, sockaddr* address, socklen_t* size) {
-  return or_errno(::getsockname(fd, address, size));
+int Os::getpeername(int fd, sockaddr* address, socklen_t* size) {
+  return or_errno(::getpeername(fd, address, size));
 }
 
 int Os::getaddrinfo(const char* host, const addrinfo* hints, addrinfo** found) {

@@ -44,7 +44,7 @@ class Os {
   virtual int64_t recvmsg(int fd, msghdr* message, int flags);
   virtual int getsockopt(int fd, int level, int name, void* value, socklen_t* size);
   virtual int setsockopt(int fd, int level, int name, const void* value, socklen_t size);
-  virtual int getsockname(int fd, sockaddr* address, socklen_t* size);
+  virtual int getpeername(int fd, sockaddr* address, socklen_t* size);
   virtual int shutdown(int fd, int how);
   // 0, or EAI_*. It may wait for name servers as long as it likes.
   virtual int getaddrinfo(const char* host, const addrinfo* hints, addrinfo** found);

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// WaitingRoom: connections that have a limited time and a limited number of places to prove who
+// they are. When one too many comes, the oldest of the source with the most goes, so that a source
+// that floods displaces its own connections first.
+//
+// Threading: one thread.
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+#include <list>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "platform/os/net.h"
+
+namespace oh {
+
+template <typename Guest>
+class WaitingRoom {
+ public:
+  explicit WaitingRoom(size_t places) : places_(places) {}
+
+  bool empty() const { return guests_.empty(); }
+
+  // Returns who has to go for the new one, or null.
+  std::shared_ptr<Guest> enter(std::shared_ptr<Guest> guest, const ConnectionSource& source,
+                               int64_t until) {
+    auto count = counts_.try_emplace(source, 0).first;
+    ++count->second;
+    auto later = guests_.end();
+    while (later != guests_.begin() && std::prev(later)->until > until) --later;
+    guests_.insert(later, {std::move(guest), until, count});
+    if (guests_.size() <= places_) return nullptr;
+    size_t most = 0;
+    for (const auto& [each, connections] : counts_) most = std::max(most, connections);
+    return take(std::find_if(guests_.begin(), guests_.end(),
+                             [most](const Entry& entry) { return entry.count->second == most; }));
+  }
+
+  // Null: not here.
+  std::shared_ptr<Guest> leave(const Guest* guest) {
+    auto entry = std::find_if(guests_.begin(), guests_.end(),
+                              [guest](const Entry& each) { return each.guest.get() == guest; });
+    return entry == guests_.end() ? nullptr : take(entry);
+  }
+
+  // One whose time is over, or null.
+  std::shared_ptr<Guest> take_late(int64_t now) {
+    return empty() || next_deadline() > now ? nullptr : take(guests_.begin());
+  }
+  // Of the oldest; not when empty.
+  int64_t next_deadline() const { return guests_.front().until; }
+
+ private:
+  using Counts = std::map<ConnectionSource, size_t>;
+  struct Entry {
+    std::shared_ptr<Guest> guest;
+    int64_t until;
+    typename Counts::iterator count;
+  };
+
+  std::shared_ptr<Guest> take(typename std::list<Entry>::iterator entry) {
+    std::shared_ptr<Guest> guest = std::move(entry->guest);
+    if (--entry->count->second == 0) counts_.erase(entry->count);
+    guests_.erase(entry);
+    return guest;
+  }
+
+  const size_t places_;
+  std::list<Entry> guests_;  // by deadline, and so by age
+  Counts counts_;            // connections of each source
+};
+
+}  // namespace oh

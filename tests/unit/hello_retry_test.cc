@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A connect whose hello the other side cuts short is tried again.
+#include <limits.h>
+#include <poll.h>
+
+#include "control/handshake.h"
+#include "endpoint/endpoint.h"
+#include "platform/os/os.h"
+#include "unit/support.h"
+
+namespace {
+
+using namespace oh;
+using unit::fails_with;
+using unit::is_ok;
+
+Deadline in_time() { return Deadline::after(20 * kSecond); }
+
+class HelloRetryTest : public ::testing::Test {
+ protected:
+  HelloRetryTest() {
+    endpoint_ = *Endpoint::create(unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"},
+                                                     {"ONEHOP_SOCKET_DIR", folder_.path()}}),
+                                  {});
+    address_ = *Address::decode(endpoint_->address());
+    // As if it were another process; its own socket is the path, behind the one that turns away.
+    address_.process = *random_id();
+    address_.unix_name = "onehop-unit-" + id_text(*random_id());
+  }
+  ~HelloRetryTest() override { endpoint_->close(); }
+
+  // Turns away so many, with a word or without, and is gone then.
+  void turn_away(int count, bool tell) {
+    listening_ = std::move(*listen_on(SocketAddress::unix_abstract(address_.unix_name)));
+    threads_.start([this, count, tell] {
+      for (; turned_away_ < count; ++turned_away_) {
+        if (!wait_ready(listening_.get(), POLLIN, in_time(), "accepting").ok()) break;
+        UniqueFd caller(os().accept(listening_.get()));
+        if (!caller.valid()) break;
+        if (!tell) continue;
+        MessageSocket socket(std::move(caller), 1 << 20);
+        (void)socket
+            .send(static_cast<uint8_t>(Hello::kRefuse),
+                  encode_refusal(error(kComeAgain, "crowded")))
+            .ok();
+      }
+      listening_.reset();
+    });
+  }
+  Status connect(Deadline deadline) {
+    return endpoint_->connect(address_.encode(), {}, deadline).status();
+  }
+
+  unit::TempDir folder_;
+  std::shared_ptr<Endpoint> endpoint_;
+  Address address_;
+  UniqueFd listening_;
+  std::atomic<int> turned_away_{0};
+  unit::Threads threads_;
+};
+
+TEST_F(HelloRetryTest, WhoIsToldToComeAgainDoes) {
+  turn_away(20, /*tell=*/true);
+  EXPECT_TRUE(is_ok(connect(in_time())));
+  threads_.join();
+  EXPECT_EQ(turned_away_.load(), 20);
+}
+
+// As an acceptor of another version does, or one whose word got lost.
+TEST_F(HelloRetryTest, AHangUpIsTriedAgain) {
+  turn_away(5, /*tell=*/false);
+  EXPECT_TRUE(is_ok(connect(in_time())));
+  threads_.join();
+  EXPECT_EQ(turned_away_.load(), 5);
+}
+
+TEST_F(HelloRetryTest, WhoHangsUpOnEverybodyIsGivenUp) {
+  turn_away(11, /*tell=*/false);
+  EXPECT_TRUE(fails_with(connect(in_time()), OH_ERR_PEER_LOST));
+  threads_.join();
+}
+
+TEST_F(HelloRetryTest, TheDeadlineEndsIt) {
+  turn_away(INT_MAX, /*tell=*/true);
+  Status status = connect(Deadline::after(100 * kMillisecond));
+  EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "crowded"));
+  os().shutdown(listening_.get(), SHUT_RDWR);  // ends the wait
+  threads_.join();
+  EXPECT_GT(turned_away_.load(), 1);
+}
+
+}  // namespace
