@@ -13,6 +13,9 @@ namespace {
 constexpr size_t kMaxControlMessage = SocketChannel::kMaxPayload + 128;
 // Frames stop far below; what is left are answers to a peer that asks and does not read.
 constexpr size_t kMaxBacklog = 1 << 20;
+// Of one link in one turn of the watcher's: some 100 us.
+constexpr int kMessagesAtOnce = 64;
+constexpr size_t kBytesAtOnce = 256 * 1024;
 // How long what was sent beside the socket before the end may take to come, and how often we look.
 constexpr int64_t kLastWords = 200 * kMillisecond;
 constexpr int64_t kLook = 100 * kMicrosecond;
@@ -138,15 +141,21 @@ Status Connection::send_control(Control type, ByteView payload, std::vector<int>
 }
 
 // `end`: the reason why the connection ends once nothing is left to read; ok while it goes on.
-Status Connection::receive_all(ConnectionOwner& owner, const Status& end) {
-  while (true) {
+// Handles a part only, so that other links have their turn; the rest comes in turns to follow.
+Status Connection::receive_some(ConnectionOwner& owner, const Status& end) {
+  size_t bytes = 0;
+  for (int count = 0; count < kMessagesAtOnce && bytes < kBytesAtOnce; ++count) {
     Result<std::optional<MessageSocket::Message>> next = socket_.receive();
     const bool at_end = next.ok() ? !*next : next.status().code() == OH_ERR_PEER_LOST;
     if (at_end && !end.ok()) return end;
     OH_ASSIGN_OR_RETURN(std::optional<MessageSocket::Message> message, std::move(next));
     if (!message) return {};
+    bytes += message->payload.size();
     OH_RETURN_IF_ERROR(owner.on_message(message->type, message->payload, std::move(message->fds)));
   }
+  // No event tells of what has been read already, nor of the end of a process twice.
+  if (socket_.has_message() || !end.ok()) look_again();
+  return {};
 }
 
 void Connection::flush() {
@@ -173,7 +182,7 @@ void Connection::on_ready(uint32_t events) {
     if (events & EPOLLOUT) flush();
     end = why_ending_;
   }
-  Status status = receive_all(*owner, end);
+  Status status = receive_some(*owner, end);
   if (status.ok()) {
     owner->on_idle();
   } else {

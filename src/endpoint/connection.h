@@ -85,7 +85,7 @@ class Connection final : public Watcher::Handler,
   void lose(const Status& status);
   void hear_out(const Status& status, Deadline deadline);
   void on_death();
-  Status receive_all(ConnectionOwner& owner, const Status& end);
+  Status receive_some(ConnectionOwner& owner, const Status& end);
   void flush() OH_REQUIRES(mutex_);
   // Nothing more can be sent: the connection is lost once everything that has come was read. The
   // first reason counts.

@@ -22,7 +22,7 @@ using unit::fails_with;
 using unit::is_ok;
 
 constexpr uint8_t kPing = static_cast<uint8_t>(Control::kPing);
-constexpr int kMessages = 500;
+constexpr int kMessages = 500;  // of several turns of the watcher's
 
 Deadline in_time() { return Deadline::after(20 * kSecond); }
 
@@ -35,6 +35,7 @@ class Owner : public ConnectionOwner {
     if (type == kPing) return connection_->send_control(Control::kPong, payload);
     EXPECT_EQ(type, kFrameMessage);
     ++frames;
+    if (on_frame) on_frame();
     return {};
   }
   void on_idle() override {}
@@ -46,6 +47,7 @@ class Owner : public ConnectionOwner {
     return error(OH_ERR_TIMEOUT, "the connection was not lost");
   }
   std::atomic<int> frames{0};
+  std::function<void()> on_frame;
 
  private:
   std::shared_ptr<Connection>& connection_;
@@ -207,6 +209,27 @@ TEST_F(ConnectionTest, FramesOfADeadProcessArrive) {
   EXPECT_TRUE(connection_->peer_is_dead());
   EXPECT_TRUE(connection_->process_is_dead());
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+// Two links are ready, and one of them brings more than the watcher gets through.
+TEST_F(ConnectionTest, AFloodOfFramesDelaysOtherLinksByOneTurnAtMost) {
+  constexpr int kFlood = 5000;
+  auto [ours, theirs] = unit::socket_pair();
+  std::shared_ptr<Connection> other =
+      std::make_shared<Connection>(node_, MessageSocket(std::move(ours), 1 << 20), 0);
+  auto owner = std::make_shared<Owner>(&other);
+  std::promise<int> flooded;
+  owner->on_frame = [&] { flooded.set_value(owner_->frames.load()); };
+  start();
+  ASSERT_TRUE(is_ok(other->start(owner)));
+  hold_watcher();
+  say_frames(kFlood);
+  ASSERT_TRUE(is_ok(MessageSocket(std::move(theirs), 1 << 20).send(kFrameMessage, {})));
+  release_watcher();
+  EXPECT_LT(flooded.get_future().get(), kFlood / 10);
+  // The rest has been read from the socket, which is silent: it comes nevertheless.
+  EXPECT_TRUE(unit::eventually([&] { return owner_->frames.load() == kFlood; }));
+  other->close({}, Deadline::after(0));
 }
 
 }  // namespace

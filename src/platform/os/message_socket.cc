@@ -173,6 +173,12 @@ Result<std::optional<MessageSocket::Message>> MessageSocket::receive() {
   }
 }
 
+bool MessageSocket::has_message() const {
+  Reader reader(ByteView(in_).subspan(in_begin_, in_end_ - in_begin_));
+  uint32_t size = reader.u32();
+  return reader.ok() && (size > max_message_ + 2 || reader.remaining() >= size);
+}
+
 Result<MessageSocket::Message> MessageSocket::receive_until(Deadline deadline, const char* what) {
   while (true) {
     OH_ASSIGN_OR_RETURN(std::optional<Message> message, receive());

@@ -51,6 +51,9 @@ class MessageSocket {
 
   // The next whole message, or nothing yet. OH_ERR_PEER_LOST once the other side has hung up.
   Result<std::optional<Message>> receive();
+  // Whether receive() has one, or an error, without asking the kernel: its descriptor does not tell
+  // of those.
+  bool has_message() const;
 
   // Waits for the next message; for the side of a handshake that runs on the caller's thread.
   Result<Message> receive_until(Deadline deadline, const char* what);
