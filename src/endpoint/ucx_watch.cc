@@ -9,8 +9,9 @@ namespace oh {
 namespace {
 constexpr uint32_t kEvents = EPOLLIN | EPOLLONESHOT;
 constexpr int64_t kAway = kMillisecond;
-// Looks in a row; afterwards the watcher's other work has its turn.
+// Looks in a row, and how long they go on; afterwards the watcher's other work has its turn.
 constexpr int kLooksAtOnce = 64;
+constexpr int64_t kTimeAtOnce = 200 * kMicrosecond;
 }  // namespace
 
 Status UcxWatch::start() {
@@ -54,7 +55,8 @@ void UcxWatch::look() {
   uint32_t rounds = worker_->rounds();
   bool others = rounds != seen_rounds_;
   bool armed = false;
-  for (int i = 0; i < kLooksAtOnce && !armed; ++i) {
+  const Deadline turn = Deadline::after(kTimeAtOnce);
+  for (int i = 0; i < kLooksAtOnce && !armed && (i == 0 || !turn.passed()); ++i) {
     bool any = worker_->progress();
     ++rounds;
     any = serve_() || any;

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How much of the watcher's time one busy endpoint takes.
+#include "endpoint/ucx_watch.h"
+
+#include <future>
+
+#include "unit/support.h"
+
+namespace {
+
+using namespace oh;
+using unit::is_ok;
+
+class Nobody final : public UcxListener {
+ public:
+  void on_arrival() override {}
+  void on_broken() override {}
+  void on_room() override {}
+  void count_polled(int) override {}
+};
+
+// Its peers have something to do whenever they are asked, and take their time.
+TEST(UcxWatchTest, ABusyEndpointLetsOthersHaveTheirTurn) {
+  Result<const UcxContext*> context = UcxContext::get("", /*rma=*/false);
+  if (!context.ok()) GTEST_SKIP() << "no UCX here: " << context.status().text();
+  const UcxPoolLimits limits{64 * 1024, 1, 1, 1};
+  auto worker = UcxWorker::create(**context, limits, std::make_shared<Nobody>());
+  ASSERT_TRUE(is_ok(worker));
+  auto node = *Node::get(unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}}));
+  int calls = 0;
+  std::atomic<bool> busy{true};
+  auto watch = std::make_shared<UcxWatch>(node, *worker, [&] {
+    if (!busy.load()) return false;
+    ++calls;
+    for (Deadline end = Deadline::after(kMillisecond); !end.passed();) {
+    }
+    return true;
+  });
+  std::promise<int> first;
+  std::promise<int> second;
+  node->watcher().post([&] {
+    watch->on_ready(0);
+    first.set_value(calls);
+    // Behind the rest, which it has left for another turn.
+    node->watcher().post([&] { second.set_value(calls); });
+  });
+  EXPECT_EQ(first.get_future().get(), 1);
+  EXPECT_EQ(second.get_future().get(), 2);
+  busy.store(false);
+  watch->stop();
+  std::promise<void> idle;
+  node->watcher().post([&] { idle.set_value(); });
+  idle.get_future().wait();
+}
+
+}  // namespace
