@@ -187,12 +187,16 @@ class Group:
 
     # ---- What happens to them
 
+    def is_up(self) -> bool:
+        """Return whether all processes have said where they are."""
+        return all(one.addresses for one in self.processes.values())
+
     def act(self) -> None:
         """Kill, stop and continue whoever's turn it is."""
         now = time.monotonic()
         for place in [place for place, until in self.stopped.items() if now >= until]:
             self.resume(place)
-        if not self.draining and all(one.addresses for one in self.processes.values()):
+        if not self.draining and self.is_up():
             if self.arguments.kill_every and now >= self.next_kill:
                 if self.next_kill and len(self.processes) > 1:
                     self.kill(self.random.randrange(1, len(self.processes)))
@@ -330,6 +334,10 @@ def listen(groups: list[Group], seconds: float) -> None:
 
 def soak(groups: list[Group], arguments: argparse.Namespace) -> None:
     """Run until the time is over or somebody finds a fault."""
+    while not all(g.is_up() for g in groups) and not any(g.faults for g in groups):
+        listen(groups, 0.05)
+        for group in groups:
+            group.act()
     told = begin = time.monotonic()
     while time.monotonic() < begin + arguments.seconds and not any(g.faults for g in groups):
         listen(groups, 0.05)

@@ -435,7 +435,7 @@ class Link:
             if doom.done:
                 when = time.monotonic()
                 # What it sent before it closed is still being looked at, perhaps.
-                if self.inbound_done.wait(10):
+                if self.inbound_done.wait(PATIENCE):
                     return
                 missing = [ledger.missing() for ledger in self.ledgers.values()]
                 where = f"rounds that came: {self.rounds_came()}, missing: {missing}: "

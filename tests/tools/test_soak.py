@@ -20,6 +20,7 @@ transports = pytest.mark.parametrize(
     "transport",
     [
         "shm",
+        "socket",
         pytest.param("ucx", marks=pytest.mark.skipif(not UCX.viable, reason=f"no UCX: {UCX.why}")),
     ],
 )
@@ -50,6 +51,17 @@ def test_traffic_with_kills_and_stops_passes(transport):
     )  # fmt: skip
     counts = summary["transports"][transport]
     for name in ("bytes", "messages", "one_sided", "connects", "kills", "stops", "timeouts"):
+        assert counts[name] > 0, (name, counts)
+
+
+@transports
+def test_receives_from_any_source_pass(transport):
+    _, summary, _ = run(
+        "--transports", transport, "--seconds", "4", "--kill-every", "0", "--stop-every", "1",
+        "--processes", "2", "--kinds", "wild",
+    )  # fmt: skip
+    counts = summary["transports"][transport]
+    for name in ("bytes", "messages", "connects", "stops", "cancels"):
         assert counts[name] > 0, (name, counts)
 
 
