@@ -19,6 +19,8 @@
 //   for (...) lane.send(data, bytes);
 //   oh_lane_fault fault = lane.close();
 //
+// The end of its scope closes it, too, which is a call of the whole group like any other.
+//
 // Functions return OH_LANE_OK or what became of the operation; every wait ends, at the handle's
 // timeout at the latest. After a fault beyond OH_LANE_RANGE that half of the lane takes no more
 // until it is reset (oh_peer_reset_lane).
@@ -42,6 +44,10 @@ class SendLane {
       : sender_(handle, group), group_(group) {
     taken_ = sender_.take(group);
   }
+  SendLane(const SendLane&) = delete;
+  SendLane& operator=(const SendLane&) = delete;
+  // A lane that its kernel has left open would be busy until it is reset.
+  __device__ ~SendLane() { close(); }
   // `data` may be written again behind the group's next barrier, or its next call here.
   __device__ oh_lane_fault send(const void* data, uint64_t bytes) {
     if (taken_) sender_.send(group_, data, bytes);
@@ -69,6 +75,9 @@ class RecvLane {
       : receiver_(handle, group), group_(group) {
     taken_ = receiver_.take(group);
   }
+  RecvLane(const RecvLane&) = delete;
+  RecvLane& operator=(const RecvLane&) = delete;
+  __device__ ~RecvLane() { close(); }
   // Afterwards the bytes are visible to all threads of the group.
   // A large message goes there directly if it is all within the target (oh_peer_lane_target).
   __device__ oh_lane_fault recv(void* data, uint64_t capacity, const oh_lane_target& target = {}) {

@@ -103,7 +103,9 @@ OH_API oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_mem
 /*
  * Makes a lane that has failed usable again, at both sides: ends what waits on it, forgets its
  * messages. Either side may call, or both. What it ends or refuses is told by oh_peer_async_error
- * as OH_ERR_CANCELLED; calls that come meanwhile wait for its end.
+ * as OH_ERR_CANCELLED; calls that come meanwhile wait for its end. It waits for kernels of the
+ * caller's own that have the lane; one that ended without closing it is known to be over when all
+ * is that its GPU had to do (docs/transports/nvlink.md).
  */
 OH_API oh_status oh_peer_reset_lane(oh_peer* peer, uint32_t lane, int64_t timeout_ns);
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "endpoint/holder_watch.h"
 #include "kernels/image.h"
 #include "kernels/proxy.h"
 #include "onehop/detail/host_atomics.h"
@@ -106,14 +107,16 @@ Result<bool> Lanes::is_open() {
 bool Lanes::stop_all() {
   if (gpu_->is_lost()) return true;
   const Deadline deadline = Deadline::after(kPatience);
+  HolderWatch holder;
   while (!deadline.passed()) {
     if (!launch(0, OH_LANES, LanesStep::kStop, 0, ++last_serial_).ok()) return gpu_->is_lost();
     if (!gpu_->wait_idle(stream_, deadline)) return false;
     const bool busy = std::any_of(page()->steps, page()->steps + OH_LANES, [](const auto& answer) {
       return ((answer.states[0] | answer.states[1]) & onehop::detail::kBusy) != 0;
     });
-    if (!busy) return true;
-    sched_yield();
+    if (!busy || holder.is_over(gpu_)) return true;
+    const int64_t next = now_ns() + holder.pause();
+    while (now_ns() < next) sched_yield();
   }
   return false;
 }

@@ -14,6 +14,8 @@
 //           nobody      all is zero,  theirs,       kernels
 //           takes it    next epoch    too           take it
 //
+// A half that the application's kernel has left in its hands is taken from it (holder_watch.h).
+//
 // A side that is READY tells the other, which begins by that if it has not. Before it is, none of
 // its kernels is at the lane; what one has stored late carries the old epoch.
 //
@@ -24,6 +26,7 @@
 #include <memory>
 #include <vector>
 
+#include "endpoint/holder_watch.h"
 #include "endpoint/lanes.h"
 #include "endpoint/pair.h"
 #include "endpoint/proxy.h"
@@ -133,6 +136,8 @@ class StreamLink {
     uint8_t epoch = 1;      // that the lane has
     bool ready_there = false;
     bool ready_early = false;  // for the reset after this one
+    int64_t pause = 0;         // until the next step; 0: the usual one
+    HolderWatch holder;
   };
   static constexpr size_t kFewHeld = 16;
   struct Held;  // memory that a copy may be at
@@ -168,6 +173,7 @@ class StreamLink {
   void step(uint32_t lane);
   void launch(uint32_t lane, Reset& reset);
   void move_on(uint32_t lane, Reset& reset);
+  bool is_left(uint32_t lane, Reset& reset, bool busy);
   void step_later(uint32_t lane);
   void settle_later();
   bool drop_held();

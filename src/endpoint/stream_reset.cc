@@ -49,7 +49,15 @@ void StreamLink::launch(uint32_t lane, Reset& reset) {
 }
 
 void StreamLink::step_later(uint32_t lane) {
-  later(now_ns() + kStepTime, [this, lane] { step(lane); });
+  const int64_t pause = reset_[lane].pause;
+  later(now_ns() + (pause != 0 ? pause : kStepTime), [this, lane] { step(lane); });
+}
+
+// Whether no kernel has a half of the lane any more. Those of ours give it back in any case, and of
+// one that has not begun with all of its blocks nothing is seen but its event.
+bool StreamLink::is_left(uint32_t lane, Reset& reset, bool busy) {
+  if (!lanes_->is_through(lane)) return false;
+  return !busy || reset.holder.is_over(gpu_);
 }
 
 // A link or a device that is lost stays as it is: waits have ended, and nothing is to be taken up
@@ -68,9 +76,12 @@ void StreamLink::move_on(uint32_t lane, Reset& reset) {
   switch (reset.phase) {
     case Phase::kStopping:
       if (!answered) return;
-      // Kernels that wait look at the abort word now and then; of one that has not begun with all
-      // of its blocks nothing is seen but its event.
-      if (busy != 0 || !lanes_->is_through(lane)) return launch(lane, reset);
+      // Kernels that wait look at the abort word now and then.
+      if (!is_left(lane, reset, busy != 0)) {
+        reset.pause = reset.holder.pause();
+        return launch(lane, reset);
+      }
+      reset.pause = 0;
       reset.phase = Phase::kBeginning;
       return launch(lane, reset);
     case Phase::kBeginning:

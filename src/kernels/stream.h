@@ -180,15 +180,9 @@ ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
     A::store_relaxed(&half->chunks, 0);
     A::store_relaxed(&half->through, 0);
     A::store_relaxed(&half->routed, 0);
-    // Whoever is refused takes its mark away by itself.
-    uint64_t former = A::load_relaxed(&half->state);
-    while (true) {
-      const uint64_t begun =
-          make_state(static_cast<uint8_t>(args.epoch), 0) | kFailed | (former & kBusy);
-      const uint64_t seen = A::compare_swap(&half->state, former, begun);
-      if (seen == former) break;
-      former = seen;
-    }
+    // Nobody has it, so a mark is of a kernel that ended with the half, or of one that is refused:
+    // that one leaves what is of another epoch alone.
+    A::store_relaxed(&half->state, make_state(static_cast<uint8_t>(args.epoch), 0) | kFailed);
   }
   A::store_release(&answer->serial, args.serial);
 }

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "conformance/gpu_stream.h"
+#include "onehop/detail/lane.h"
 
 namespace conformance {
 namespace {
@@ -92,6 +93,92 @@ TEST(GpuHeldStream, AStepThatCannotBeLaunchedIsLaunchedLater) {
       side.sync();
     }
     here.end();
+  };
+  run_apart(between_gpus(MemoryKind::kMalloc), both, both);
+}
+
+// As a kernel of the application's that has taken both halves of the lane and never gives them
+// back.
+void leave_taken(Side& side, uint32_t lane) {
+  namespace detail = onehop::detail;
+  oh_lane_handle handle;
+  onehop::check(oh_peer_device_handle(side.peer().get(), lane, &handle));
+  for (size_t half : {offsetof(detail::LaneMemory, tx), offsetof(detail::LaneMemory, rx)}) {
+    const uint64_t state = handle.mine + half + offsetof(detail::LaneHalf, state);
+    uint64_t taken = 0;
+    read_device(&taken, reinterpret_cast<void*>(state), sizeof(taken));
+    ASSERT_EQ(taken & detail::kBusy, 0u);
+    taken |= detail::kBusy;
+    write_device(reinterpret_cast<void*>(state), &taken, sizeof(taken));
+  }
+}
+
+// That kernel is over: a reset takes the lane from it, whichever side wants it, and does not look
+// for its end for ever.
+TEST(GpuStreamHolders, ALaneThatAKernelHasLeftTakenIsReset) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+    for (int resetter : {0, 1}) {
+      exchange(side, here, 10, 3);
+      side.sync();
+      if (side.number() == 0) leave_taken(side, 3);
+      side.sync();
+      if (side.number() == resetter) reset(side, 3);
+      side.sync();
+      EXPECT_EQ(error_of(side), OH_OK) << oh_error_text();
+      for (uint64_t round = 0; round < 3; ++round) exchange(side, here, 20 + round, 3);
+      side.sync();
+    }
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+// It may not be over: any kernel that runs may be the one that has the lane.
+TEST(GpuStreamHolders, AResetWaitsForWhoMayHaveTheLane) {
+  auto both = [](Side& side) {
+    StreamSide here(side);
+    Buffer buffer = side.buffer(1'000);
+    buffer.fill(4);
+    onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+    if (side.number() == 0) {
+      here.recv(buffer, 1'000, 5);
+      leave_taken(side, 3);
+      EXPECT_EQ(oh_peer_reset_lane(side.peer().get(), 3, 6 * kShort), OH_ERR_TIMEOUT);
+      side.sync();
+      here.finish();
+      reset(side, 3);
+    } else {
+      side.sync();
+      here.send(buffer, 1'000, 5);
+    }
+    here.finish();
+    side.sync();
+    exchange(side, here, 30, 3);
+    here.end();
+  };
+  run_pair(with_stream(), both, both);
+}
+
+// What a link has is given back when it is closed, though a kernel has left a lane taken.
+TEST(GpuHeldStream, ALinkGoesThoughAKernelHasLeftALaneTaken) {
+  auto both = [](Side& side) {
+    use_device(side.kind().driver, side.kind().device[side.number()]);
+    Open before{};
+    for (int round = 0; round < 2; ++round) {
+      if (round == 1) before = Open::settled();  // what a process has for good is there
+      {
+        StreamSide here(side);
+        onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+        side.sync();
+        if (round == 1) leave_taken(side, 3);
+        side.sync();
+        side.disconnect();
+      }
+      side.sync();
+    }
+    EXPECT_TRUE(comes_back_to(before));
   };
   run_apart(between_gpus(MemoryKind::kMalloc), both, both);
 }

@@ -54,10 +54,36 @@ Code cuEventRecord(Event handle, Stream stream_handle) {
   } else if (stream->capture->invalid) {
     return kCaptureInvalidated;
   }
+  event->all.clear();
   event->capture = stream->capture;
   event->nodes = stream->after;
   event->stream = stream->capture == nullptr ? stream : nullptr;
   event->ticket = stream->submitted;
+  return kSuccess;
+}
+
+// Only to be asked for: streams do not wait for such an event here.
+Code cuCtxRecordEvent(Context handle, Event event_handle) {
+  Call call(Symbol::cuCtxRecordEvent, kContext);
+  if (!call.ok()) return call.code();
+  const auto context = call.world().context(handle);
+  std::shared_ptr<EventState> event;
+  const Code code = call.find(event_handle, &event);
+  if (code != kSuccess) return code;
+  if (context == nullptr || event->context != context) return kInvalidHandle;
+  std::vector<std::shared_ptr<StreamState>> streams;
+  for (const auto& [thread, stream] : context->default_streams) streams.push_back(stream);
+  for (const auto& [name, stream] : call.world().streams) streams.push_back(stream);
+  for (const auto& closed : context->closed_streams) streams.push_back(closed.lock());
+  std::erase_if(streams, [&](const auto& one) { return !one || one->context != context; });
+  Code captured = kSuccess;
+  for (const auto& stream : streams) {
+    if (stream->capture != nullptr) captured = disturb(*stream->capture);
+  }
+  if (captured != kSuccess) return captured;
+  *event = EventState{};
+  event->context = context;
+  for (const auto& stream : streams) event->all.emplace_back(stream, stream->submitted);
   return kSuccess;
 }
 
@@ -68,7 +94,8 @@ Code cuEventQuery(Event handle) {
   const Code code = call.find(handle, &event);
   if (code != kSuccess) return code;
   if (event->capture != nullptr) return kCapturedEvent;
-  const bool is_done = event->stream == nullptr || event->stream->done >= event->ticket;
+  bool is_done = event->stream == nullptr || event->stream->done >= event->ticket;
+  for (const auto& [stream, ticket] : event->all) is_done = is_done && stream->done >= ticket;
   return is_done ? kSuccess : kNotReady;
 }
 

@@ -144,6 +144,9 @@ Code cuStreamDestroy_v2(Stream handle) {
   const auto found = call.world().streams.find(handle);
   if (found == call.world().streams.end()) return kInvalidHandle;
   close_stream(*found->second);
+  auto& closed = found->second->context->closed_streams;
+  std::erase_if(closed, [](const auto& one) { return one.expired(); });
+  closed.push_back(found->second);
   call.world().streams.erase(found);
   call.world().free_streams.push_back(handle);
   return kSuccess;

@@ -45,6 +45,7 @@ struct ContextState {
   Code sticky = kSuccess;                                            // every later call returns it
   std::set<Device> peers;                                            // whose memory it may write
   std::map<uint64_t, std::shared_ptr<StreamState>> default_streams;  // by thread; 0: the legacy one
+  std::vector<std::weak_ptr<StreamState>> closed_streams;            // which may still have work
   size_t running = 0;               // kernels: on the device, not queued
   uint64_t idle = 0;                // times that the last of them left
   std::atomic<bool> killed{false};  // for its kernels, without the lock; relaxed: carries no data
@@ -54,8 +55,10 @@ struct EventState {
   std::shared_ptr<ContextState> context;
   std::shared_ptr<StreamState> stream;  // of the last record; null: never recorded
   uint64_t ticket = 0;                  // complete when the stream has done so many
-  std::shared_ptr<Capture> capture;     // the last record was captured
-  std::vector<size_t> nodes;            // behind these of the capture
+  // Of a record of all that the context had: streams and tickets.
+  std::vector<std::pair<std::shared_ptr<StreamState>, uint64_t>> all;
+  std::shared_ptr<Capture> capture;  // the last record was captured
+  std::vector<size_t> nodes;         // behind these of the capture
   bool is_timed = true;
   std::shared_ptr<int64_t> at;  // ns, once the last record is complete
 };

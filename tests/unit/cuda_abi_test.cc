@@ -211,6 +211,7 @@ SAME_CALL(stream_wait_event, cuStreamWaitEvent);
 SAME_CALL(stream_write64, cuStreamWriteValue64_v2);
 SAME_CALL(stream_is_capturing, cuStreamIsCapturing);
 SAME_CALL(stream_id, cuStreamGetId);
+SAME_CALL(context_record, cuCtxRecordEvent);
 SAME_CALL(event_create, cuEventCreate);
 SAME_CALL(event_destroy, cuEventDestroy_v2);
 SAME_CALL(event_record, cuEventRecord);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two operations at once on a half of a lane, and operations of several teams.
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "onehop/detail/receiver.h"
 #include "onehop/detail/sender.h"
@@ -68,6 +70,38 @@ TEST(DeviceLaneOverlapsTest, TheReceivingHalfToo) {
   Sender<Delayed> sender(lane, alone.group);
   EXPECT_TRUE(sender.take(alone.group)) << "the sending half is another";
   sender.give(alone.group);
+}
+
+// Between any two accesses of a kernel that is refused, the host may take all marks away, as of a
+// kernel that has left its own behind, and open the half, and another kernel may take it.
+std::function<void()> g_between;
+struct Interrupted : HostAtomics {
+  static uint64_t fetch_or(uint64_t* word, uint64_t bits) {
+    const uint64_t old = HostAtomics::fetch_or(word, bits);
+    if (g_between) std::exchange(g_between, nullptr)();
+    return old;
+  }
+};
+
+TEST(DeviceLaneOverlapsTest, WhoIsRefusedTakesBackNoMarkButItsOwn) {
+  for (bool opened : {false, true}) {
+    TwoSides sides({.epoch = 7, .position = 77});
+    const oh_lane_handle lane = sides.handle(0);
+    uint64_t* state = &sides.memory(0).tx.state;
+    *state |= kFailed;
+    Alone alone;
+    Sender<Delayed> holder(lane, alone.group);
+    g_between = [&] {
+      EXPECT_EQ(*state, make_state(7, 77) | kFailed | kBusy);
+      if (!opened) return;
+      *state = make_state(8, 0);
+      EXPECT_TRUE(holder.take(alone.group));
+    };
+    Sender<Interrupted> refused(lane, alone.group);
+    EXPECT_FALSE(refused.take(alone.group));
+    EXPECT_EQ(refused.half.fault, OH_LANE_FAILED);
+    EXPECT_EQ(*state, opened ? make_state(8, 0) | kBusy : make_state(7, 77) | kFailed);
+  }
 }
 
 TEST(DeviceLaneOverlapsTest, AnotherTokenIsAnotherOperation) {

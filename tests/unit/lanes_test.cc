@@ -31,6 +31,25 @@ TEST_F(LanesTest, ASlabStaysWhileTheOtherSideHasIt) {
   EXPECT_TRUE(slab.expired());
 }
 
+// As a kernel of the application's that has ended with the half: nothing stays behind (TearDown).
+TEST_F(LanesTest, ASlabIsGivenBackThoughAKernelHasLeftAHalfTaken) {
+  std::unique_ptr<Lanes> lanes = make();
+  ASSERT_TRUE(lanes);
+  Result<bool> open = false;
+  while (open.ok() && !*open) open = lanes->is_open();
+  ASSERT_TRUE(is_ok(open));
+  const uint64_t tx = lanes->slab()->address() +
+                      kernels::lane_place(lanes->slab()->bytes(), 7).memory +
+                      offsetof(onehop::detail::LaneMemory, tx.state);
+  Bytes state = fake.bytes_at(tx, sizeof(uint64_t));
+  ASSERT_EQ(state.size(), sizeof(uint64_t));
+  state[6] |= static_cast<uint8_t>(onehop::detail::kBusy >> 48);
+  ASSERT_TRUE(fake.write(tx, state));
+  std::weak_ptr<Slab> slab = lanes->slab();
+  lanes.reset();
+  EXPECT_TRUE(slab.expired());
+}
+
 TEST_F(LanesTest, TheyOpenWhenTheDeviceHasRunTheirKernels) {
   std::unique_ptr<Lanes> lanes = make();
   ASSERT_TRUE(lanes);

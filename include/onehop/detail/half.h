@@ -203,7 +203,7 @@ struct Half {
     }
     if ((before & kBusy) != 0) return before;
     if ((before & kFailed) != 0) {
-      A::fetch_and(&half->state, ~kBusy);
+      take_back(before | kBusy);
     } else if (teams > 1) {
       const uint64_t owner = static_cast<uint64_t>(lane->token) << 32 | kJoined;
       if (is_handed_over(*lane, teams)) {
@@ -215,6 +215,16 @@ struct Half {
       }
     }
     return before;
+  }
+  // The mark that we have set on a half that had failed. A new epoch begins without it, and may be
+  // open by now, and another's.
+  ONEHOP_PROTOCOL void take_back(uint64_t state) {
+    const uint8_t ours = epoch_of(state);
+    while (epoch_of(state) == ours) {
+      const uint64_t seen = A::compare_swap(&half->state, state, state & ~kBusy);
+      if (seen == state) return;
+      state = seen;
+    }
   }
   ONEHOP_PROTOCOL void release(bool advance) {
     // Release, here and below: what was put comes before. Pairs with run_lanes(): the host takes

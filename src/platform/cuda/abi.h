@@ -250,7 +250,9 @@ struct LaunchConfig {
      void**, void**))                                                                            \
   X(launch_kernel_ex, cuLaunchKernelEx, (const LaunchConfig*, Function, void**, void**))
 
-#define OH_CUDA_NEWER_FUNCTIONS(X) X(stream_id, cuStreamGetId, (Stream, uint64_t*)) /* 12.0 */
+#define OH_CUDA_NEWER_FUNCTIONS(X)                                 \
+  X(stream_id, cuStreamGetId, (Stream, uint64_t*))      /* 12.0 */ \
+  X(context_record, cuCtxRecordEvent, (Context, Event)) /* 12.5 */
 
 #define OH_CUDA_TEST_FUNCTIONS(X)                                                             \
   X(context_synchronize, cuCtxSynchronize, ())                                                \

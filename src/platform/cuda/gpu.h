@@ -134,6 +134,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Status wait_event(Stream stream, Event event);
   // The event is complete when all that the stream has now is.
   Status record(Event event, Stream stream);
+  // An event that is complete when all work is that the device has now, the application's, too.
+  // Goes back by give_event(). Invalidates captures that are under way on the device.
+  // OH_ERR_NOT_VIABLE: the driver cannot (it is older than CUDA 12.5).
+  oh::Result<Event> event_behind_all();
   Status zero(Stream stream, DevicePtr memory, uint64_t size);
   // Whether all that was enqueued is done. Unless the context is lost, an error is of the question.
   oh::Result<bool> is_idle(Stream stream);

@@ -128,6 +128,20 @@ Status Gpu::record(Event event, Stream stream) {
   return {};
 }
 
+oh::Result<Event> Gpu::event_behind_all() {
+  if (!driver_->context_record) {
+    return error(OH_ERR_NOT_VIABLE, "%s has no %s: install a newer driver",
+                 driver_->library.c_str(), symbol::context_record);
+  }
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  OH_ASSIGN_OR_RETURN(Event event, take_event());
+  Code code = driver_->context_record(context_, event);
+  if (code == kSuccess) return event;
+  give_event(event);
+  return failure(code, symbol::context_record, strf("cuda:%d", facts_.ordinal));
+}
+
 Status Gpu::zero(Stream stream, DevicePtr memory, uint64_t size) {
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());

@@ -96,6 +96,62 @@ TEST_F(FakeStream, EventsTellTheTimeBetweenThem) {
   for (Event mark : marks) EXPECT_EQ(driver().event_destroy(mark), kSuccess);
 }
 
+TEST_F(FakeStream, AStreamHasAnIdOfItsOwn) {
+  const auto id = [](Stream stream) {
+    uint64_t found = 0;
+    EXPECT_EQ(driver().stream_id(stream, &found), kSuccess);
+    return found;
+  };
+  const auto legacy = reinterpret_cast<Stream>(1);
+  const auto per_thread = reinterpret_cast<Stream>(2);
+  EXPECT_EQ(id(nullptr), id(legacy));
+  EXPECT_EQ(id(per_thread), id(per_thread));
+  EXPECT_NE(id(per_thread), id(legacy));
+  EXPECT_NE(id(streams_[0]), id(streams_[1]));
+  std::thread([&, ours = id(per_thread)] {
+    EXPECT_EQ(driver().context_push(current_.context()), kSuccess);
+    EXPECT_NE(id(per_thread), ours);
+    EXPECT_EQ(id(per_thread), id(per_thread));
+    EXPECT_EQ(driver().context_pop(nullptr), kSuccess);
+  }).join();
+  const uint64_t former = id(streams_[1]);
+  const Stream handle = streams_[1];
+  ASSERT_EQ(driver().stream_destroy(handle), kSuccess);
+  uint64_t none = 0;
+  EXPECT_EQ(driver().stream_id(handle, &none), kInvalidHandle);
+  ASSERT_EQ(driver().stream_create(&streams_[1], kStreamNonBlocking), kSuccess);
+  EXPECT_EQ(streams_[1], handle);
+  EXPECT_NE(id(streams_[1]), former);
+}
+
+TEST_F(FakeStream, AnEventBehindAContextIsBehindAllOfItsStreams) {
+  Stream gone = nullptr;
+  ASSERT_EQ(driver().stream_create(&gone, kStreamNonBlocking), kSuccess);
+  ASSERT_EQ(driver().hold(streams_[0]), 0);
+  driver().hold_all();
+  for (Stream stream : {streams_[0], gone, Stream(nullptr)}) {
+    ASSERT_EQ(driver().memset8_async(one_, 7, kSize, stream), kSuccess);
+  }
+  ASSERT_EQ(driver().stream_destroy(gone), kSuccess);
+  ASSERT_EQ(driver().context_record(current_.context(), event_), kSuccess);
+  ASSERT_EQ(driver().memset8_async(one_, 8, kSize, streams_[1]), kSuccess);  // not of it
+  ASSERT_EQ(driver().hold(streams_[1]), 0);
+  driver().release_all();
+  ASSERT_EQ(driver().stream_synchronize(nullptr), kSuccess);
+  EXPECT_EQ(driver().event_query(event_), kNotReady);
+  ASSERT_EQ(driver().release(streams_[0]), 0);
+  while (driver().event_query(event_) == kNotReady) std::this_thread::yield();
+  EXPECT_EQ(driver().event_query(event_), kSuccess);
+  EXPECT_EQ(driver().stream_query(streams_[1]), kNotReady);
+  ASSERT_EQ(driver().release(streams_[1]), 0);
+  ASSERT_EQ(driver().stream_synchronize(streams_[1]), kSuccess);
+  // It spoils captures.
+  Graph graph = nullptr;
+  ASSERT_EQ(driver().capture_begin(streams_[0], kCaptureRelaxed), kSuccess);
+  EXPECT_EQ(driver().context_record(current_.context(), event_), kStreamCaptureUnsupported);
+  EXPECT_EQ(driver().capture_end(streams_[0], &graph), 901);
+}
+
 TEST_F(FakeStream, AnEventOfAnotherDeviceIsWaitedFor) {
   Current other(1);
   Stream stream = nullptr;
