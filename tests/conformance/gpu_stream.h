@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdlib>
-#include <string>
 
 #include "conformance/fake_driver.h"
 #include "onehop/stream.h"
@@ -58,17 +57,11 @@ class StreamSide {
   void* stream_ = nullptr;
 };
 
-// On the fake driver, or on the machine's own with REAL_GPUS=1. With REAL_GPUS=one both sides are
-// threads on the first GPU: kernels of two processes take turns there and do not run side by side.
+// On the fake driver, or on the machine's own with REAL_GPUS=1.
 inline LinkKind real_if_wanted(LinkKind kind) {
-  const char* real = std::getenv("REAL_GPUS");
-  if (!real) return kind;
-  kind.driver.clear();
-  kind.env.erase("ONEHOP_CUDA_LIBRARY");
-  if (std::string(real) == "one") {
-    kind.device[1] = kind.device[0];
-    kind.processes = false;
-    kind.path = OH_PATH_LOCAL;
+  if (std::getenv("REAL_GPUS")) {
+    kind.driver.clear();
+    kind.env.erase("ONEHOP_CUDA_LIBRARY");
   }
   return kind;
 }
