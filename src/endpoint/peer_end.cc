@@ -61,6 +61,7 @@ void Peer::fail_everything(const Status& why, bool dead) {
          !crossings_.stop_all(status) || one_sided_.copying()) {
     let_others_work();
   }
+  OH_FAULT_POINT("link.offers_withdrawn");
   // Only now: the other side takes it as our word that we touch its memory no more.
   if (pair_.segment) pair_.segment->advance(SideState::kFailed);
   pair_.wake_them = pair_.wake_me = true;

@@ -68,7 +68,8 @@ bool Receiver::match_early(Request* request, bool must_fit) {
 Receiver::TagRx* Receiver::watch(uint64_t tag) {
   if (!pair_.ring || !any_tag_.empty() || !pair_.any_source->empty()) return nullptr;
   TagRx* entry = tags_.find(tag);
-  bool ready = entry && entry->epochs == epochs_ && entry->posted.empty() && entry->early.empty();
+  bool ready = entry && entry->epochs == epochs_ && entry->posted.empty() && entry->early.empty() &&
+               !entry->lost;
   return ready ? entry : nullptr;
 }
 
@@ -173,7 +174,10 @@ void Receiver::take_posted(TagRx& tag, Request* request) {
 bool Receiver::deliver(Request* request, Early* early) {
   if (early->ready_to_send) {
     bool started = start_rts(request, *early);
+    bool lost = !started && early->has_slot && transfers_.ended_with_link(early->offer);
+    TagRx& tag = tags_.get(early->tag);
     forget(early);
+    if (lost) lose_rest(tag);
     return started;
   }
   ++pair_.stats.unexpected;
@@ -193,6 +197,19 @@ bool Receiver::deliver(Request* request, Early* early) {
   }
   forget(early);
   return true;
+}
+
+// A message of this tag ended with its link, and its receive will: no later one may take its place.
+void Receiver::lose_rest(TagRx& tag) {
+  tag.lost = true;
+  while (Early* early = tag.early.front()) {
+    if (!early->ready_to_send && early->received == early->length) {
+      give_credit_back(eager_charge(early->length));
+    } else if (!early->ready_to_send) {
+      find_incoming(early->op)->early = nullptr;  // the rest goes nowhere
+    }
+    forget(early);
+  }
 }
 
 void Receiver::continue_into(Incoming* incoming, Request* request) {

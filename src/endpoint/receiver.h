@@ -142,10 +142,11 @@ class Receiver final : public ClaimListener {
     TagRx* next_in_bucket = nullptr;
     uint64_t epochs = 0;   // of the sender, when `arrived` was counted last
     uint32_t arrived = 0;  // messages of that epoch
+    bool lost = false;     // a message ended with its link: what follows goes nowhere
     List<Request, InPosted> posted;
     List<Early, InTag> early;
     void reset() { arrived = 0; }
-    bool idle() const { return arrived == 0 && posted.empty() && early.empty(); }
+    bool idle() const { return arrived == 0 && !lost && posted.empty() && early.empty(); }
   };
 
  private:
@@ -164,6 +165,7 @@ class Receiver final : public ClaimListener {
   }
 
   void tidy();
+  void lose_rest(TagRx& tag);
 
   // Matching.
   Result<Request*> match(TagRx& tag);

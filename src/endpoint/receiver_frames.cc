@@ -27,6 +27,14 @@ Status Receiver::on_eager(const Frame& frame) {
   }
   charge_held_ += charge;
   TagRx& tag = tag_of(frame.tag);
+  if (tag.lost) {
+    if (whole) {
+      give_credit_back(charge);
+    } else {
+      begin_incoming(frame.op, frame.tag, frame.length, charge)->received = frame.payload_size;
+    }
+    return {};
+  }
   OH_ASSIGN_OR_RETURN(Request * request,
                       frame.placed ? match_in_place(tag, frame.number) : match(tag));
   ++tag.arrived;
@@ -194,6 +202,7 @@ Status Receiver::on_rts(const Frame& frame) {
                  pair_.name.c_str(), frame.slot, static_cast<uint32_t>(frame.op));
   }
   TagRx& tag = tag_of(frame.tag);
+  if (tag.lost) return {};
   OH_ASSIGN_OR_RETURN(Request * request, match(tag));
   ++tag.arrived;
   Early rts;
@@ -206,7 +215,10 @@ Status Receiver::on_rts(const Frame& frame) {
   kept->not_yet = (frame.flags & kNotYet) != 0;
   kept->offer = {frame.slot, frame.number, frame.address, frame.region, frame.length};
   if (!request) name(announced_, kept, frame.op);
-  if (request && !start_rts(request, rts)) repost(request);
+  if (request && !start_rts(request, rts)) {
+    repost(request);
+    if (has_slot && transfers_.ended_with_link(rts.offer)) lose_rest(tag);
+  }
   return {};
 }
 

@@ -59,9 +59,9 @@ Transfer* Transfers::offer(Request* request, bool source) {
   return transfer;
 }
 
-bool Transfers::withdraw(Transfer* transfer) {
-  if (!slot_advance(*transfer->slot, transfer->sequence, SlotState::kPosted,
-                    SlotState::kCancelled)) {
+bool Transfers::withdraw(Transfer* transfer, oh_status why) {
+  if (!slot_advance(*transfer->slot, transfer->sequence, SlotState::kPosted, SlotState::kCancelled,
+                    why)) {
     if (static_cast<ListNode<InPostedTransfers>*>(transfer)->linked()) activate(transfer);
     return false;
   }
@@ -163,6 +163,11 @@ void Transfers::enter_active(Transfer* transfer) {
         pair_.mapped(transfer->remote_block, transfer->remote, transfer->length, &transfer->import);
   }
   active_.push_back(transfer);
+}
+
+bool Transfers::ended_with_link(const Offer& offer) const {
+  uint64_t word = pair_.segment->incoming().slots[offer.slot].word.load(std::memory_order_acquire);
+  return word == slot_word(offer.sequence, SlotState::kCancelled, OH_ERR_PEER_LOST);
 }
 
 bool Transfers::refuse(const Offer& offer, oh_status status) {

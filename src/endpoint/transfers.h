@@ -67,7 +67,8 @@ class Transfers {
   // Posts a slot of ours for the request's buffer; nullptr when all are in use.
   Transfer* offer(Request* request, bool source);
   // Takes a posted slot back: false when the other side has claimed it already (it is active then).
-  bool withdraw(Transfer* transfer);
+  // `why` is for the other side: OH_ERR_PEER_LOST, the link ends.
+  bool withdraw(Transfer* transfer, oh_status why = OH_OK);
 
   // What the other side posted, and what became of claiming it.
   struct Offer {
@@ -86,6 +87,8 @@ class Transfers {
   bool reachable(const Offer& offer) const;
   // Claims it for the request and starts to copy; false when it was cancelled.
   bool claim(Request* request, bool source, const Offer& offer);
+  // Whether its owner took it back because the link ends: the message is lost, not withdrawn.
+  bool ended_with_link(const Offer& offer) const;
   // Claims it only to end it with `status`; false when it was cancelled.
   bool refuse(const Offer& offer, oh_status status);
 

@@ -155,7 +155,7 @@ void Transfers::leave_rest() {
 
 bool Transfers::fail_all(const Status& status, bool peer_is_dead) {
   // What was claimed meanwhile is active then.
-  while (Transfer* transfer = posted_.front()) withdraw(transfer);
+  while (Transfer* transfer = posted_.front()) withdraw(transfer, OH_ERR_PEER_LOST);
   bool copying = false;
   if (!broken().ok()) {
     give_up_on_device();

@@ -8,6 +8,7 @@
 #include <future>
 #include <thread>
 
+#include "base/fault.h"
 #include "capi/handles.h"
 #include "conformance/sides.h"
 
@@ -15,6 +16,8 @@ namespace conformance {
 namespace {
 
 using namespace std::chrono_literals;
+
+constexpr size_t kMiddle = 300'000;  // announced, and offered in a slot
 
 enum class Ending { kClose, kCloseEndpoint, kExit, kKill };
 constexpr Ending kEndings[] = {Ending::kClose, Ending::kCloseEndpoint, Ending::kExit,
@@ -128,6 +131,71 @@ TEST_P(LastWords, ACompleteSendArrives) {
     }
   }
 }
+
+// The link ends at one side while a message waits for its receive there and a later one of its tag
+// has come: the receive gets the loss of the link, not the later message.
+class EndingLinks : public ::testing::TestWithParam<LinkKind> {
+ protected:
+  static Side*& ending() {
+    static Side* side = nullptr;
+    return side;
+  }
+  // Between taking offers back and saying that the link has ended.
+  static void hold(const char* point) {
+    if (std::string(point) != "link.offers_withdrawn" || !ending()) return;
+    Side& side = *std::exchange(ending(), nullptr);
+    side.tell_number(1);
+    side.hear_number();
+  }
+};
+
+TEST_P(EndingLinks, NoLaterMessageTakesThePlaceOfALostOne) {
+  for (bool seen_before : {false, true}) {
+    SCOPED_TRACE(seen_before ? "messages are unexpected already" : "messages are in the ring");
+    run_pair(
+        GetParam(),
+        [](Side& side) {
+          Buffer large = side.buffer(kMiddle);
+          large.fill(1);
+          onehop::Request sent = side.peer().isend(large.data(), kMiddle, 7);
+          side.peer().send("later", 5, 7);
+          side.peer().send("other", 5, 8);
+          ending() = &side;
+          oh::g_fault_hook = hold;
+          side.sync();
+          side.drop_peer();
+          oh::g_fault_hook = nullptr;
+          side.hear_number();
+        },
+        [&](Side& side) {
+          Buffer into = side.buffer(kMiddle);
+          into.poison();
+          if (seen_before) {
+            EXPECT_EQ(side.peer().probe(8, 20s).size, 5u);
+          }
+          side.sync();
+          EXPECT_EQ(side.hear_number(), 1);
+          onehop::Request request = side.peer().irecv(into.data(), kMiddle, 7);
+          // All that was sent is looked at: the message with another tag is the last of it.
+          char other[5];
+          EXPECT_EQ(side.peer().recv(other, sizeof(other), 8, 20s).size, 5u);
+          EXPECT_EQ(oh_request_test(request.get()), OH_IN_PROGRESS);
+          side.tell_number(0);
+          EXPECT_EQ(status_of([&] { request.wait(20s); }), OH_ERR_PEER_LOST);
+          EXPECT_EQ(into.at(0), 0xee);
+          side.tell_number(0);
+        });
+  }
+}
+
+std::vector<LinkKind> kinds_with_segment() {
+  std::vector<LinkKind> kinds;
+  for (const LinkKind& kind : process_kinds()) {
+    if (kind.shares_memory()) kinds.push_back(kind);
+  }
+  return kinds;
+}
+INSTANTIATE_TEST_SUITE_P(Shm, EndingLinks, ::testing::ValuesIn(kinds_with_segment()), name_of);
 
 INSTANTIATE_TEST_SUITE_P(Shm, LastWords, ::testing::ValuesIn(process_kinds()), name_of);
 
