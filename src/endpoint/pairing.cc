@@ -314,8 +314,8 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
     const bool told = initiator.is_told_to_retry();
     if (retry.after(peer.status(), told)) continue;
     if (!told) return peer;
-    return timed_out(deadline.length(), "while connecting to %s: %s",
-                     address.label.c_str(), peer.status().text().c_str());
+    return timed_out(deadline.length(), "while connecting to %s: %s", address.label.c_str(),
+                     peer.status().text().c_str());
   }
 }
 
