@@ -73,6 +73,7 @@ void Endpoint::close() {
   if (!is_of_this_process()) return;
   if (closed_.exchange(true) || !node_) return;
   __atomic_store_n(&closing_, 1, __ATOMIC_RELEASE);  // pairs with Deadline::cancelled()
+  OH_FAULT_POINT("endpoint.close");
   node_->remove_acceptor(id_);
   SharedHeap::instance().remove_listener(this);
   unsigned long thread = 0;
@@ -100,7 +101,7 @@ void Endpoint::close() {
     if (ucx_watch_) ucx_watch_->stop();
   }
   close_device();
-  Status closed = error(OH_ERR_CANCELLED, "the endpoint was closed");
+  Status closed = cancelled_by_close();
   any_source_.close([&](Request* request) { finish(request, closed); });
   for (Request* request : readiness_.close()) finish(request, closed);
   {

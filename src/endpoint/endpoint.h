@@ -282,6 +282,8 @@ class Endpoint final : public Acceptor,
   // The last touch of a request that no peer has.
   void finish(Request* request, const Status& status);
   bool end_ready();
+  // What ends the requests that wait when the endpoint is closed.
+  static Status cancelled_by_close();
   // Whom a request is with. A receive from any source may be with a peer that came after its wait
   // began and that another thread destroys: `held` keeps that peer.
   Peer* peer_of(const Request* request, std::shared_ptr<Peer>* held) const;

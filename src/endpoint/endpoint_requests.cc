@@ -144,9 +144,15 @@ Status Endpoint::post_ready(Request* request, std::string what, Readiness::Look 
   return {};
 }
 
+Status Endpoint::cancelled_by_close() { return error(OH_ERR_CANCELLED, "the endpoint was closed"); }
+
 bool Endpoint::end_ready() {
   std::vector<Readiness::Ended> ready = readiness_.remove_ready();
-  for (const Readiness::Ended& ended : ready) finish(ended.request, ended.status);
+  for (const Readiness::Ended& ended : ready) {
+    // A look that finds the endpoint closed is before close() with this request.
+    bool closed = ended.status.code() == OH_ERR_CLOSED;
+    finish(ended.request, closed ? cancelled_by_close() : ended.status);
+  }
   if (ready.empty()) return false;
   full_fence();  // ended before the look at the sleepers; pairs with Doorbell::sleep()
   doorbell().ring();

@@ -80,6 +80,20 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsCancelled) {
   EXPECT_TRUE(endpoint->any_source().empty());
 }
 
+// A progress thread may look at what waits before close() ends it.
+TEST_F(RacedEnds, AnEndpointIsClosedWhileAProgressThreadLooksForPeers) {
+  std::shared_ptr<Endpoint> endpoint = make_endpoint();
+  Request request;
+  request.endpoint = endpoint.get();
+  Endpoint& owner = *endpoint;
+  ASSERT_TRUE(is_ok(endpoint->post_ready(&request, "nobody", [&] { return owner.has_peer(); })));
+  at("endpoint.close", [&] { endpoint->progress(); });
+  endpoint->close();
+  EXPECT_TRUE(came_by());
+  EXPECT_TRUE(request.ended());
+  EXPECT_TRUE(fails_with(request.status, OH_ERR_CANCELLED));
+}
+
 TEST_F(RacedEnds, AnEndpointIsClosedWhileTheDeadlineOfAReceivePasses) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Receive receive(*endpoint);
