@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Receives from any source: src/endpoint/any_source.h, receiver.cc. All messages have one tag.
+ * Receives from any source: src/message/any_source.h, receiver.cc. All messages have one tag.
  *
  *   poster     posts two receives from any source, one after the other: puts each into the list,
  *              then offers what came early at each peer

@@ -2,7 +2,7 @@
 //
 // Batches: their blocks are checked, then moved at once, or kept to be posted.
 #include "capi/one_sided.h"
-#include "endpoint/batch_plan.h"
+#include "device/batch_plan.h"
 
 using namespace oh;  // NOLINT: the C API is a thin skin over it
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/handles.h"
-#include "endpoint/selection.h"
 #include "kernels/image.h"
+#include "path/selection.h"
 
 #ifndef ONEHOP_VERSION
 #error "the build defines ONEHOP_VERSION"

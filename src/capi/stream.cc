@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/stream_calls.h"
+#include "stream/stream_calls.h"
 
 #include "capi/one_sided.h"
 

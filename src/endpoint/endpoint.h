@@ -20,9 +20,9 @@
 #include "endpoint/pairing.h"
 #include "endpoint/peer.h"
 #include "endpoint/readiness.h"
-#include "endpoint/regions.h"
 #include "endpoint/ucx_watch.h"
 #include "endpoint/waiting.h"
+#include "link/regions.h"
 #include "platform/os/fork.h"
 
 namespace oh {

@@ -13,15 +13,15 @@
 #include <optional>
 #include <set>
 
-#include "endpoint/connection.h"
-#include "endpoint/message_batches.h"
-#include "endpoint/one_sided.h"
-#include "endpoint/pair.h"
-#include "endpoint/receiver.h"
-#include "endpoint/selection.h"
-#include "endpoint/sender.h"
-#include "endpoint/stream_link.h"
-#include "endpoint/transfers.h"
+#include "lane/stream_link.h"
+#include "link/connection.h"
+#include "link/pair.h"
+#include "message/batch/message_batches.h"
+#include "message/receiver.h"
+#include "message/sender.h"
+#include "one_sided/one_sided.h"
+#include "path/direct/transfers.h"
+#include "path/selection.h"
 
 namespace oh {
 

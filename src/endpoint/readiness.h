@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 #include "base/sync.h"
-#include "endpoint/request.h"
+#include "link/request.h"
 
 namespace oh {
 

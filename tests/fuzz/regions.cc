@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Export records and the descriptors of regions.
-#include "endpoint/regions.h"
+#include "link/regions.h"
 #include "fuzz/fuzz.h"
 #include "memory/import_cache.h"
 

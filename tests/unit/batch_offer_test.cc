@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/batch_offer.h"
+#include "message/batch/batch_offer.h"
 
 #include "unit/support.h"
 

@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "endpoint/batches.h"
+#include "device/batches.h"
 #include "unit/support.h"
 
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a connection still delivers after the other side has ended.
-#include "endpoint/connection.h"
+#include "link/connection.h"
 
 #include <poll.h>
 #include <signal.h>

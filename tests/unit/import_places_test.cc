@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where regions are in the table that kernels read, as thousands of them come and go.
-#include "endpoint/import_places.h"
+#include "lane/import_places.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/lanes.h"
+#include "lane/lanes.h"
 
 #include "unit/fake_gpu.h"
 

@@ -2,7 +2,7 @@
 //
 // Which launches on a half of a lane wait for the one before: those of another stream, whatever its
 // handle is.
-#include "endpoint/launch_turn.h"
+#include "lane/launch_turn.h"
 
 #include "unit/fake_gpu.h"
 

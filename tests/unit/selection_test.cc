@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/selection.h"
+#include "path/selection.h"
 
 #include <errno.h>
 

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "base/tag_table.h"
-#include "endpoint/any_source.h"
-#include "endpoint/op_table.h"
-#include "endpoint/regions.h"
+#include "link/op_table.h"
+#include "link/regions.h"
+#include "message/any_source.h"
 #include "unit/support.h"
 
 namespace {

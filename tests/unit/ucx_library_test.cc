@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "endpoint/rma_choice.h"
-#include "endpoint/selection.h"
+#include "path/rma/rma_choice.h"
+#include "path/selection.h"
 #include "transport/ucx/ucx_context.h"
 
 namespace {

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/batches.h"
+
+#include <algorithm>
+
+namespace oh {
+namespace {
+// What a block costs a worker beside its bytes, in bytes: its description comes over the bus.
+constexpr uint64_t kBlockCost = 512;
+// Less is not worth another worker.
+constexpr uint64_t kLeastShare = 4096;
+// Shares begin where whole warps write whole lines.
+constexpr uint64_t kShareAlignment = 512;
+
+constexpr size_t kSharesAt = BatchBuffer::kMostBlocks * sizeof(kernels::BatchBlock);
+constexpr size_t kZeroAt = kSharesAt + (kernels::kBatchWorkers + 1) * sizeof(kernels::BatchShare);
+constexpr size_t kBufferSize = kZeroAt + sizeof(uint64_t);
+}  // namespace
+
+uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers,
+                kernels::BatchShare* shares) {
+  uint64_t cost = 0;
+  for (const kernels::BatchBlock& block : blocks) cost += kBlockCost + block.size;
+  uint64_t share = std::max(kLeastShare, (cost + workers - 1) / workers);
+  uint32_t count = 0;
+  uint64_t next = 0;    // where the next share begins, in cost
+  uint64_t behind = 0;  // the cost of the blocks before this one
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    uint64_t whole = kBlockCost + blocks[i].size;
+    for (; next < behind + whole; next += share) {
+      uint64_t within = next - behind;
+      uint64_t offset = within > kBlockCost ? (within - kBlockCost) / kShareAlignment : 0;
+      shares[count++] = {i, offset * kShareAlignment};
+    }
+    behind += whole;
+  }
+  shares[count] = {blocks.size(), 0};
+  return count;
+}
+
+Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args) {
+  constexpr uint32_t kWorkersOfBlock = kernels::kBatchThreads / 32;
+  uint32_t grid = (args.workers + kWorkersOfBlock - 1) / kWorkersOfBlock;
+  return gpu.launch(stream, gpu.batch_kernel(), grid, kernels::kBatchThreads, &args);
+}
+
+Result<std::unique_ptr<BatchBuffer>> BatchBuffer::create(const std::shared_ptr<cuda::Gpu>& gpu) {
+  std::unique_ptr<BatchBuffer> made(new BatchBuffer);
+  made->gpu_ = gpu;
+  OH_ASSIGN_OR_RETURN(made->memory_, Mapping::anonymous(kBufferSize));
+  OH_ASSIGN_OR_RETURN(made->pinned_, cuda::Pinned::of(gpu, made->memory_.data(), kBufferSize));
+  OH_ASSIGN_OR_RETURN(made->finished_, gpu->allocate(sizeof(uint64_t)));
+  return made;
+}
+
+BatchBuffer::~BatchBuffer() {
+  if (finished_) gpu_->free(finished_);
+}
+
+Status BatchBuffer::launch(cuda::Stream stream, cuda::DevicePtr word, uint64_t value) {
+  auto on_device = [&](size_t offset) { return pinned_->device(memory_.data() + offset); };
+  auto* shares = reinterpret_cast<kernels::BatchShare*>(memory_.data() + kSharesAt);
+  kernels::BatchArgs args;
+  args.workers = divide({blocks(), count_}, kernels::kBatchWorkers, shares);
+  args.blocks = reinterpret_cast<const kernels::BatchBlock*>(on_device(0));
+  args.shares = reinterpret_cast<const kernels::BatchShare*>(on_device(kSharesAt));
+  args.finished = reinterpret_cast<uint32_t*>(finished_);
+  args.word = reinterpret_cast<uint64_t*>(word);
+  args.value = value;
+  count_ = 0;
+  in_use_until_ = value;
+  if (!zeroed_) {
+    OH_RETURN_IF_ERROR(
+        gpu_->copy(stream, finished_, on_device(kZeroAt), sizeof(uint64_t), nullptr, 0, 0));
+    zeroed_ = true;
+  }
+  return launch_batch(*gpu_, stream, args);
+}
+
+}  // namespace oh

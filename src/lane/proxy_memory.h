@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What kernels and the host share for operations by proxy: the queues of tickets in host memory,
+// their numbers in the memory of the GPU, and the order of launches.
+//
+// Threading: any thread. Tickets and answers belong to who serves them: proxy.h.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "base/sync.h"
+#include "kernels/proxy.h"
+#include "lane/launch_turn.h"
+#include "platform/cuda/gpu.h"
+#include "platform/os/handles.h"
+
+namespace oh {
+
+class ProxyMemory {
+ public:
+  // OH_ERR_NOT_VIABLE: the kernel is not there.
+  static Result<std::shared_ptr<ProxyMemory>> create(std::shared_ptr<cuda::Gpu> gpu);
+  // Whether kernels of ours have run: others may have all of the GPU for a while. Nothing else
+  // before that.
+  Result<bool> is_open();
+  // Waits a while for kernels; what they may still use is kept for ever.
+  ~ProxyMemory();
+
+  cuda::Gpu& gpu() { return *gpu_; }
+  cuda::Function kernel() const { return kernel_; }
+  uint64_t device_bytes() const { return sizeof(kernels::TicketCursor) * kernels::kProxyQueues; }
+  kernels::TicketQueue& queue(uint32_t index) const { return page()->queues[index]; }
+  // Of a lane's ticket.
+  uint8_t* payload(uint32_t index, uint64_t number) const;
+  // Where the queue is for the GPU.
+  kernels::ProxyOp op(uint32_t index) const;
+  // Nobody serves tickets any more: kernels end their waits.
+  void abort();
+
+  // Of half a lane.
+  LaunchTurn& turn(uint32_t index) { return turns_[index]; }
+  bool is_through(uint32_t index) const { return turns_[index].is_through(*gpu_); }
+  // What was launched on the stream takes no turns: it is waited for at the end.
+  Status remember(cuda::Stream stream);
+
+  // A stream beside `stream`: what it gets follows what that one has now, and what that one gets
+  // from join() on follows it. One that was captured is not used again.
+  struct Branch {
+    cuda::Stream stream = nullptr;
+    cuda::Event event = nullptr;
+    bool in_use = false;
+  };
+  Result<Branch> fork(cuda::Stream stream, bool capturing);
+  Status join(const Branch& branch, cuda::Stream stream, bool capturing);
+
+ private:
+  explicit ProxyMemory(std::shared_ptr<cuda::Gpu> gpu) : gpu_(std::move(gpu)) {}
+  Status start();
+  Status begin_to_open();
+  bool all_through();
+  Result<Branch> take_branch();
+  kernels::ProxyPage* page() const { return reinterpret_cast<kernels::ProxyPage*>(memory_.data()); }
+
+  std::shared_ptr<cuda::Gpu> gpu_;
+  cuda::Function kernel_ = nullptr;
+  Mapping memory_;
+  std::shared_ptr<cuda::Pinned> pinned_;  // goes before the memory
+  cuda::DevicePtr cursors_ = 0;
+  cuda::Stream opening_ = nullptr;  // until it is open
+  LaunchTurn turns_[kernels::kProxyLanes];
+  Mutex mutex_;
+  std::vector<Branch> branches_ OH_GUARDED_BY(mutex_);
+  std::deque<cuda::Event> launched_ OH_GUARDED_BY(mutex_);  // of what takes no turns
+};
+
+}  // namespace oh

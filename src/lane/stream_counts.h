@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What calls have given to streams, of one peer. Calls that are captured give nothing: what their
+// graphs do later, the device alone knows.
+//
+// Threading: any thread. Relaxed: each number stands for itself.
+#pragma once
+
+#include <atomic>
+
+#include "kernels/stream.h"
+#include "link/stats.h"
+
+namespace oh {
+
+class StreamCounts {
+ public:
+  // A receive counts with the room it has, a send whose size is on the device with its most.
+  void count(const kernels::StreamOp& op) {
+    if (op.kind == kernels::StreamKind::kSend) sent_.add(op.bytes);
+    if (op.kind == kernels::StreamKind::kRecv) received_.add(op.bytes);
+  }
+  void count_put(uint64_t bytes) { put_.add(bytes); }
+  void add_to(Stats* stats, oh_path of_puts) const {
+    sent_.add_to(&stats->sent[OH_PATH_NVLINK]);
+    received_.add_to(&stats->received[OH_PATH_NVLINK]);
+    put_.add_to(&stats->sent[of_puts]);
+  }
+
+ private:
+  struct Count {
+    std::atomic<uint64_t> operations{0};
+    std::atomic<uint64_t> bytes{0};
+    void add(uint64_t more) {
+      operations.fetch_add(1, std::memory_order_relaxed);
+      bytes.fetch_add(more, std::memory_order_relaxed);
+    }
+    void add_to(PathCount* count) const {
+      count->operations += operations.load(std::memory_order_relaxed);
+      count->bytes += bytes.load(std::memory_order_relaxed);
+    }
+  };
+  Count sent_;
+  Count received_;
+  Count put_;
+};
+
+}  // namespace oh

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pair: what the parts of a peer (sender, receiver, transfers, one-sided operations) share: the
+// link, the limits, and how a request ends.
+//
+// Threading: guarded by `lock`, which PairGuard takes; what PairGuard finds to be woken is rung
+// after the lock is free.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/sync.h"
+#include "device/device_link.h"
+#include "link/flight_recorder.h"
+#include "link/imports.h"
+#include "link/op_table.h"
+#include "link/outbox.h"
+#include "link/request.h"
+#include "link/stats.h"
+#include "memory/board.h"
+#include "memory/import_cache.h"
+#include "path/staging/crossing.h"
+#include "transport/mover.h"
+#include "transport/shm/ring_channel.h"
+#include "transport/shm/segment.h"
+#include "transport/socket/socket_channel.h"
+#include "transport/ucx/ucx_channel.h"
+
+namespace oh {
+
+class AnySource;
+
+struct Limits {
+  uint64_t max_inline = 0;
+  uint64_t eager_max = 0;
+  uint64_t eager_credit = 0;
+  // What they are over UCX.
+  uint64_t ucx_eager_max = 0;
+  uint64_t ucx_eager_credit = 0;
+  uint32_t max_pending = 0;
+};
+
+// What the engine asks of the endpoint and of the connection.
+class PairHost {
+ public:
+  virtual ~PairHost() = default;
+  // A request that nobody holds has ended.
+  virtual void recycle(Request* request) = 0;
+  // A request that is awaited through the event descriptor has ended.
+  virtual void announce() = 0;
+  // The number of the shared block that holds this memory, 0 for none. Makes sure that the peer
+  // gets to know the block.
+  virtual uint32_t block_of(const void* data, uint64_t size) = 0;
+  // Asks the peer for a block of its memory.
+  virtual void want_block(uint32_t number) = 0;
+  // Makes sure that the peer gets to know exported device memory.
+  virtual void publish(const std::shared_ptr<const GpuExport>& exported) = 0;
+  // Transfers that end by a word which a device writes, and that rings for nobody: `change` more.
+  virtual void count_polled(int change) = 0;
+  // Operations of the other side, or of nobody who waits, need our progress.
+  virtual void serve() = 0;
+  // Whether the process that the mover copies from and to is still the one we are linked to. Any
+  // thread, without the lock.
+  virtual Status still_there() = 0;
+  // Whether the other side's process has ended, and its engine with it. Any thread.
+  virtual bool process_is_dead() = 0;
+  // Whether nobody of the other side is inside our memory since before; of memory on a device the
+  // engine of a process that hangs up must be gone, too. Any thread.
+  virtual bool is_outside(bool device) = 0;
+  // Holds the peer, and with it the segment.
+  virtual std::shared_ptr<Peer> keep_alive() = 0;
+  // An any-source receive waits again: other peers may have something for it.
+  virtual void look_again() = 0;
+};
+
+struct Pair {
+  SpinLock lock;
+  PairHost* host = nullptr;
+  Peer* peer = nullptr;
+  std::string name;  // of the other side, for texts
+  uint64_t id = 0;   // of this peer in the process
+  int64_t rank = -1;
+
+  // The link.
+  oh_path path = OH_PATH_NONE;  // of everything that is not inline
+  std::unique_ptr<Segment> segment;
+  std::unique_ptr<Channel> channel;
+  RingChannel* ring = nullptr;        // the channel, where there is a segment
+  UcxChannel* ucx = nullptr;          // the channel, over UCX
+  CountedCredit* counted = nullptr;   // the channel, where there is no segment
+  std::unique_ptr<Mover> mover;       // how we reach their memory; may be null
+  bool they_reach_us = false;         // they have one, too
+  bool stream_when_attended = false;  // Transfers::prefers_stream
+  Imports imports;
+  bool maps_devices = true;              // each side may map the other's device memory
+  std::unique_ptr<DeviceLink> device;    // ours, where the endpoint is on a GPU; after the segment
+  std::shared_ptr<cuda::Gpu> gpu;        // of the endpoint; null: for host memory only
+  std::shared_ptr<StagingPool> staging;  // where the endpoint is on a GPU
+  uint32_t staging_depth = 0;            // buffers of one message at once
+  Doorbell* my_bell = nullptr;
+  Doorbell* their_bell = nullptr;
+
+  Limits mine;
+  Limits theirs;
+  uint64_t granted_inline = 0;  // of what was asked for
+  uint64_t single_frame = 0;    // largest message in one frame
+  Outbox outbox;
+  AnySource* any_source = nullptr;
+  Stats stats;
+  FlightRecorder flight;
+
+  // Operations that the other side refers to by name, and sends that have not ended.
+  OpTable<Request> ops;
+  uint32_t pending_sends = 0;
+
+  bool wake_me = false;
+  bool wake_them = false;
+  // The other side is dead or out of reach: nobody copies from or to it any more.
+  std::atomic<bool> gone{false};
+  // Whether something is left that only progress can move on. Written under the lock.
+  std::atomic<bool> busy{false};
+
+  // How a message that is not copied directly travels.
+  oh_path eager_path(uint64_t size) const { return size <= granted_inline ? OH_PATH_INLINE : path; }
+
+  // Whether something has come, as far as progress has been made.
+  bool has_frames() const { return ring ? ring->ready() : ucx && ucx->ready(); }
+  // Ends a request that the channel or an engine is at. Until they are through, whoever has its
+  // buffer keeps it.
+  void leave_in_doubt(Request& request, const Status& status) {
+    Crossing* crossing = request.crossing.get();
+    if (crossing) crossing->flight = std::move(request.flight);  // a buffer of ours
+    if (crossing && !crossing->copying()) return finish(request, status);
+    request.doubt_peer = host->keep_alive();
+    request.doubts.push_back({.flight = std::move(request.flight), .crossing = request.crossing});
+    finish(request,
+           error(OH_ERR_IN_DOUBT, "%s; %s still has the buffer: keep it until buffer_released()",
+                 status.text().c_str(), crossing ? "a copy engine" : "UCX"));
+  }
+
+  // What the other side has said of a one-sided operation.
+  Status refusal(oh_status code) const {
+    return error(code, "%s refused the one-sided operation: %s", name.c_str(), status_text(code));
+  }
+
+  bool push(const Frame& frame) {
+    wake_them = true;
+    return channel->push(frame);
+  }
+  void send(const Frame& frame) {
+    wake_them = true;
+    outbox.send(frame);
+  }
+
+  // Their memory at [remote, remote + size), where it is in a block that is mapped here.
+  uint8_t* mapped(uint32_t block, uint64_t remote, uint64_t size,
+                  std::shared_ptr<ImportedBlock>* holder) {
+    if (block == 0) return nullptr;
+    *holder = imports.find(block);
+    return *holder ? (*holder)->translate(remote, size) : nullptr;
+  }
+
+  // The last touch of a request.
+  void finish(Request& request, Status status) {
+    request.phase = Phase::kEnded;
+    request.status = std::move(status);
+    request.peer_id = id;
+    request.peer_rank = rank;
+    flight.note(request.kind, request.path, request.tag, request.size, request.status.code(),
+                now_ns());
+    request.transfer = nullptr;
+    if (request.crossing) std::exchange(request.crossing, nullptr)->request = nullptr;
+    request.flight.reset();
+    if (request.op) ops.remove(std::exchange(request.op, 0));
+    if (request.kind == OpKind::kSend) --pending_sends;
+    wake_me = true;
+    if (request.detached.load(std::memory_order_relaxed)) {
+      host->recycle(&request);
+      return;
+    }
+    // seq_cst: against arm(), which sets `armed` and then looks at `done`.
+    bool armed = request.armed.load(std::memory_order_seq_cst) != 0;
+    request.done.store(1, std::memory_order_release);
+    if (armed) host->announce();
+  }
+};
+
+class OH_SCOPED_CAPABILITY PairGuard {
+ public:
+  explicit PairGuard(Pair& pair) OH_ACQUIRE(pair.lock) : pair_(pair) { pair_.lock.lock(); }
+  // For a lock that is held already.
+  struct Adopt {};
+  PairGuard(Pair& pair, Adopt) OH_REQUIRES(pair.lock) : pair_(pair) {}
+  ~PairGuard() OH_RELEASE() {
+    bool me = pair_.wake_me;
+    bool them = pair_.wake_them;
+    pair_.wake_me = pair_.wake_them = false;
+    pair_.lock.unlock();
+    if (them && pair_.their_bell) {
+      // What was published comes before our look at the sleepers; pairs with Doorbell::sleep().
+      full_fence();
+      pair_.their_bell->ring();
+    }
+    if (me) pair_.my_bell->ring();
+  }
+  PairGuard(const PairGuard&) = delete;
+  PairGuard& operator=(const PairGuard&) = delete;
+
+ private:
+  Pair& pair_;
+};
+
+}  // namespace oh

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Request: one operation in flight. A blocking call keeps its request on the stack; the others come
+// from the endpoint's pool. Once `done` is set the engine never touches a request again, so whoever
+// waits may reuse it at once.
+//
+// Threading: fields are guarded by the peer's lock until `done`, afterwards by the caller; `done`
+// is atomic.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/list.h"
+#include "base/status.h"
+#include "device/after.h"
+#include "device/block.h"
+#include "memory/gpu_memory.h"
+#include "onehop/types.h"
+#include "transport/slot.h"
+
+namespace oh {
+
+class Endpoint;
+class Peer;
+struct Transfer;
+struct Crossing;
+struct Flight;
+struct OneSidedOperation;
+struct BatchReceive;
+struct RegionRecord;
+
+struct InPosted;  // receives that wait for a message
+struct InQueue;   // sends, streams, one-sided operations that wait for room
+
+enum class OpKind : uint8_t {
+  kSend,
+  kRecv,
+  kPut,
+  kGet,
+  kNotify,
+  kSignal,
+  kRecvBatch,
+  kReady,  // ends when something is there to be taken: see readiness.h
+};
+
+// Where a request stands. A send:    QUEUED ─▶ OFFERED ─▶ DIRECT | STREAM ─▶ ENDED
+//                         A receive: POSTED ────────────▶ DIRECT | STREAM ─▶ ENDED
+enum class Phase : uint8_t { kIdle, kQueued, kPosted, kOffered, kDirect, kStream, kEnded };
+
+// When a receive was posted, comparable between peers: any-source receives advance the era
+// (any_source.h).
+struct PostOrder {
+  uint64_t era = 0;
+  uint64_t serial = 0;
+  bool before(const PostOrder& other) const {
+    return era != other.era ? era < other.era : serial < other.serial;
+  }
+};
+
+// The memory of a request, where it is on a device: only copy engines touch it.
+struct DeviceMemory {
+  std::shared_ptr<const GpuExport> exported;  // as the peer gets it
+  After after;                                // earlier work that still uses it
+  std::unique_ptr<uint8_t[]> bounce;          // bytes that came through the CPU's hands
+  uint64_t bounce_size = 0;
+};
+
+// What may still touch the buffer of a request that has ended: a transfer, a flight or an engine.
+struct Doubt {
+  TransferSlot* slot = nullptr;
+  uint32_t sequence = 0;
+  std::shared_ptr<Flight> flight = {};
+  std::shared_ptr<Crossing> crossing = {};
+};
+
+struct Request : ListNode<InPosted>, ListNode<InQueue> {
+  OpKind kind = OpKind::kSend;
+  Phase phase = Phase::kIdle;
+  bool any_source = false;
+  bool attended = false;  // a thread waits for it now
+  bool on_device = false;
+  Endpoint* endpoint = nullptr;
+  Peer* peer = nullptr;  // set once it is known
+
+  uint8_t* data = nullptr;
+  uint64_t size = 0;  // bytes to send, or capacity
+  uint64_t tag = 0;
+
+  PostOrder order;
+  uint64_t entered = 0;   // of an any-source receive: era in which it entered the list last
+  uint32_t number = 0;    // of an advertised receive
+  bool in_place = false;  // it is the channel to which it is advertised: the bytes come straight
+  bool early = false;     // sent before its receive is known
+  uint64_t op = 0;        // our name for it, once the other side refers to it
+  uint64_t moved = 0;     // bytes that a stream has pushed
+  uint64_t granted = 0;   // bytes of it that the other side has room for
+  uint64_t border = 0;    // no part crosses a multiple of this; 0: any may
+  uint64_t expected = 0;  // bytes of the message, once known
+  uint64_t theirs = 0;    // the sender's name for a message that comes in parts
+  Transfer* transfer = nullptr;
+  std::shared_ptr<Crossing> crossing;  // its way from or to a device
+  std::shared_ptr<Flight> flight;      // its buffer is in the channel's hands
+  DeviceMemory device;
+
+  // Part of a one-sided operation, a block that goes through a slot or a run that crosses: whose,
+  // and at which side.
+  OneSidedOperation* parent = nullptr;
+  bool serves_peer = false;
+  BlockRun run;
+  bool acknowledged = false;  // a run that was put is there
+
+  // Of the receive of a batch, and of the message that offers it.
+  BatchReceive* batch = nullptr;
+
+  // One-sided operations that travel as messages.
+  uint32_t region = 0;
+  uint64_t version = 0;
+  uint64_t remote_offset = 0;
+
+  int64_t waits_since = 0;  // when a thread first slept for it, for the text of a timeout
+
+  // The result.
+  Status status;
+  uint64_t nbytes = 0;
+  uint64_t message_tag = 0;
+  oh_path path = OH_PATH_NONE;
+  uint64_t peer_id = 0;
+  int64_t peer_rank = -1;
+
+  // Where the buffer still is in doubt after the end: the slots, until each has left its sequence.
+  std::vector<Doubt> doubts;
+  std::shared_ptr<RegionRecord> doubt_region;  // or until everybody has left it
+  std::shared_ptr<Peer> doubt_peer;            // keeps the slots' segment
+
+  // The C API's, while somebody holds the request.
+  std::shared_ptr<Endpoint> holder;
+
+  // Written once, with release; pairs with the waiters' acquire.
+  std::atomic<uint32_t> done{0};
+  std::atomic<uint32_t> armed{0};  // its end is to be announced on the endpoint's event descriptor
+  std::atomic<uint32_t> detached{0};  // nobody holds it any more: back to the pool at its end
+
+  bool is_run() const { return !run.empty(); }
+  // Whether its bytes leave here as a message's do.
+  bool sends() const {
+    return is_run() ? (kind == OpKind::kPut) != serves_peer : kind == OpKind::kSend;
+  }
+  // Earlier work on its memory is not done yet.
+  bool pending() const { return device.after.pending(); }
+  bool ended() const { return done.load(std::memory_order_acquire) != 0; }
+};
+
+}  // namespace oh

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a receive of a batch tells its sender: where its blocks are.
+//
+//   | op 8 | descriptor of a region, bytes | count 8 | listed 1 |
+//   | offsets 8 x count | lengths 8 x count |      listed
+//   | base 8 | stride 8 | length 8 |               strided
+//
+// Threading: values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "base/wire.h"
+#include "one_sided/one_sided.h"
+
+namespace oh {
+
+// Which blocks of one memory: block i is lengths[i] bytes at offsets[i], or, strided, `length`
+// bytes at base + i * stride. The arrays are somebody else's.
+struct BlockLayout {
+  static constexpr uint64_t kMost = 1 << 20;  // the other side has to believe it
+
+  uint64_t count = 0;
+  const uint64_t* offsets = nullptr;  // null: strided
+  const uint64_t* lengths = nullptr;
+  uint64_t base = 0;
+  uint64_t stride = 0;
+  uint64_t length = 0;
+
+  uint64_t offset(uint64_t block) const { return offsets ? offsets[block] : base + block * stride; }
+  uint64_t size(uint64_t block) const { return offsets ? lengths[block] : length; }
+  // Bytes of all blocks. OH_ERR_RANGE names the one that is outside of `bound` bytes of `memory`.
+  Result<uint64_t> measure(uint64_t bound, const char* memory) const;
+};
+
+// The local side of a batch.
+struct LocalBlocks {
+  uint8_t* memory = nullptr;
+  uint64_t size = 0;
+  BlockLayout blocks;
+  uint64_t bytes = 0;  // of all blocks
+};
+
+// The same bytes on both sides: pieces that end where a block of either ends, unless they go on
+// side by side, until ours are used up. Theirs are as many at least.
+std::vector<Block> cut(const LocalBlocks& ours, const BlockLayout& theirs);
+
+struct BatchOffer {
+  static constexpr size_t kMaxBytes = 2 * BlockLayout::kMost * sizeof(uint64_t) + 4096;
+
+  uint64_t op = 0;  // the receive's name
+  Bytes descriptor;
+  BlockLayout blocks;             // of `numbers`
+  std::vector<uint64_t> numbers;  // offsets, then lengths
+
+  BatchOffer() = default;
+  BatchOffer(BatchOffer&&) = default;
+  BatchOffer& operator=(BatchOffer&&) = default;
+
+  static Bytes encode(ByteView descriptor, const BlockLayout& blocks);
+  // The name is known last.
+  static void set_op(Bytes& offer, uint64_t op);
+  static Result<BatchOffer> decode(ByteView bytes);
+};
+
+}  // namespace oh

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MessageBatches: batches as messages, the receiving half. A receive makes a region of its memory
+// and sends its blocks to the other side, as a message of the library's own. The sender takes the
+// region for its batch, writes into it as a put does, and says so. So send k of a tag matches
+// receive k: of the receives that were not given up, the word of whose region decides about that.
+//
+//   receiver: POSTED, offer ───────────▶ sender: takes the region ──▶ puts ──▶ BatchEnd ──▶ ENDED
+//                └─ given up: region withdrawn ▶ finds it gone, takes the next offer
+//
+// endpoint_batches.cc has the sending half.
+//
+// Threading: guarded by the pair's lock.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "link/pair.h"
+#include "link/regions.h"
+#include "message/batch/batch_offer.h"
+#include "message/sender.h"
+
+namespace oh {
+
+// One receive, until its request has ended and nobody reads its offer any more.
+struct BatchReceive {
+  Request* request = nullptr;  // null: it has ended
+  std::shared_ptr<RegionRecord> region;
+  Bytes offer;
+  Request offering;               // the send of the offer
+  std::optional<Status> outcome;  // once it is known: its end, when nobody is in the memory
+};
+
+class MessageBatches {
+ public:
+  MessageBatches(Pair& pair, Sender& sender, OneSided& one_sided, RegionTable& regions)
+      : pair_(pair), sender_(sender), one_sided_(one_sided), regions_(regions) {}
+
+  // Where the offers of a tag travel: above all tags of users.
+  static constexpr uint64_t offer_tag(uint64_t tag) { return OH_TAG_MAX + 1 + tag; }
+
+  void post(Request* request, std::unique_ptr<BatchReceive> receive);
+  // The send of an offer has ended.
+  void offer_ended(BatchReceive& receive);
+  // The sender has written all it will.
+  Status on_end(const Frame& frame);
+
+  // Ends a receive; false when its sender has begun. `give_up` does not wait for that: the memory
+  // may be in doubt then.
+  bool cancel(Request* request, const Status& status, bool give_up);
+  // Whether nobody touches the memory of one that was in doubt any more.
+  bool released(const Request& request) { return is_left(*request.doubt_region); }
+  void fail_all(const Status& status);
+
+  // Ends receives whose outcome is known.
+  bool progress();
+  bool idle() const { return decided_ == 0; }
+
+ private:
+  uint64_t retire(const RegionRecord& region);
+  void decide(BatchReceive& receive, Status outcome, uint64_t word);
+  bool settle(BatchReceive& receive);
+  bool is_left(const RegionRecord& region);
+  void finish(BatchReceive& receive, Status status);
+  void forget(const BatchReceive& receive);
+
+  Pair& pair_;
+  Sender& sender_;
+  OneSided& one_sided_;
+  RegionTable& regions_;
+  std::vector<std::unique_ptr<BatchReceive>> receives_;
+  size_t decided_ = 0;  // receives with an outcome
+};
+
+}  // namespace oh

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What leaves in parts, and from where it is.
+#include <algorithm>
+
+#include "message/sender.h"
+
+namespace oh {
+namespace {
+constexpr size_t kStreamFrames = 16;  // of one stream before it is the next one's turn
+}  // namespace
+
+// Hands the payload over from where it is.
+Sender::Lent Sender::lend(Request* request, const Frame& frame) {
+  std::shared_ptr<Flight> flight = pair_.ucx->lend(frame);
+  if (!flight) return Lent::kNoRoom;
+  request->moved = frame.address + frame.payload_size;
+  request->phase = Phase::kStream;
+  if (flight->is_over() && flight->code == ucx::kOk) return Lent::kSent;
+  request->flight = std::move(flight);
+  if (request->flight->is_over()) {
+    end_lent(request);
+  } else {
+    lent_.push_back(request);
+  }
+  return Lent::kTaken;
+}
+
+bool Sender::take_back_lent() {
+  bool any = false;
+  for (Request* request = lent_.front(); request;) {
+    Request* next = lent_.next(request);
+    if (request->flight->is_over()) {
+      lent_.erase(request);
+      end_lent(request);
+      any = true;
+    }
+    request = next;
+  }
+  return any;
+}
+
+void Sender::end_lent(Request* request) {
+  std::shared_ptr<Flight> flight = std::move(request->flight);
+  Status lost;
+  if (flight->code != ucx::kOk) {
+    lost = error(OH_ERR_PEER_LOST, "UCX gave up sending %llu bytes to %s: %s",
+                 static_cast<unsigned long long>(request->size), pair_.name.c_str(),
+                 pair_.ucx->broken_by(*flight).text().c_str());
+    if (request->crossing) stop_crossing(*request, lost);
+  }
+  if (request->crossing && !request->crossing->failure.ok()) {
+    streams_.push_back(request);
+  } else if (!lost.ok()) {
+    pair_.finish(*request, lost);
+  } else if (!request->status.ok()) {
+    pair_.finish(*request, std::move(request->status));
+  } else if (request->moved < request->size) {
+    streams_.push_back(request);
+  } else {
+    finish_sent(request, pair_.path);
+  }
+}
+
+void Sender::begin_crossing(Request* request) {
+  crossings_.begin(request, StagingDirection::kOut, request->op, request->size);
+}
+
+// What may go now.
+ByteView Sender::next_part(Request& request) {
+  uint64_t end = std::min(request.size, request.granted);
+  if (request.border) {
+    end = std::min(end, request.moved - request.moved % request.border + request.border);
+  }
+  std::span<uint8_t> there;
+  if (request.is_run() && (!request.on_device || request.border == 0)) {
+    // Into the buffers of an engine it goes as it comes; else the blocks of either side are apart.
+    there = request.run.at(request.moved);
+    end = std::min(end, request.moved + there.size());
+  }
+  if (request.crossing) {
+    // Of one that was stopped nothing more goes: it would be all, and wait for an answer again.
+    return request.crossing->failure.ok() ? crossings_.filled(request, end) : ByteView();
+  }
+  if (end <= request.moved) return {};
+  if (request.is_run()) return {there.data(), end - request.moved};
+  return {request.data + request.moved, end - request.moved};
+}
+
+// The other side knows.
+void Sender::stop_crossing(Request& request, const Status& why) {
+  request.crossing->withdrawn = true;
+  crossings_.stop(*request.crossing, why);
+}
+
+// True when the request has ended, as it could not go on.
+bool Sender::end_crossing(Request* request) {
+  Crossing* crossing = request->crossing.get();
+  if (!crossing || crossing->failure.ok() || !crossing->is_quiet()) return false;
+  if (!crossing->withdrawn) withdraw(*request, crossing->failure);
+  pair_.finish(*request, Status(crossing->failure));
+  return true;
+}
+
+// True when the whole message is on the wire; the request has ended then.
+bool Sender::push_stream(Request* request) {
+  for (size_t i = 0; i < kStreamFrames && request->moved < request->size; ++i) {
+    Frame frame;
+    frame.type = FrameType::kData;
+    frame.op = request->op;
+    frame.address = request->moved;
+    frame.early = request->early;
+    const ByteView part = next_part(*request);
+    if (part.empty()) return false;
+    frame.payload = part.data();
+    frame.payload_size = part.size();
+    if (pair_.ucx) {
+      frame.payload_size = std::min(frame.payload_size, pair_.ucx->lent_part(request->size));
+      Lent lent = lend(request, frame);
+      if (lent == Lent::kSent) continue;
+      return lent == Lent::kTaken;
+    }
+    frame.payload_size =
+        std::min<uint64_t>(frame.payload_size, pair_.channel->part_of(request->size));
+    if (!pair_.push(frame)) return false;
+    request->moved += frame.payload_size;
+  }
+  if (request->moved < request->size) return false;
+  finish_sent(request, pair_.path);
+  return true;
+}
+
+}  // namespace oh

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Transfers between device memories: the claimer decides who copies, and that side's engine moves
+// all of it at once and writes DONE into the slot behind the bytes.
+//
+// A small copy may be the GPU's worker's instead of its engine's, which is the same to all others.
+//
+//                       claimer reaches the owner's buffer, which is ready
+//   UNDECIDED ──┬──▶ ENGINE OF CLAIMER ──▶ start ──▶ flying ──▶ DONE, by the device
+//               ├──▶ ENGINE OF OWNER   ──▶ the same there; RELAY if it cannot map our buffer; here
+//               │                          after all, if it does not begin
+//               ├──▶ STAGED            ──▶ transfers_relay.cc; RELAY if the source cannot map the
+//               slab └──▶ RELAY             ──▶ transfers_relay.cc
+//
+// A step is chosen under the lock and taken without it: no driver call is made under the lock.
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "path/direct/transfers.h"
+
+namespace oh {
+namespace {
+// How long the claimer leaves the copy to an owner who shows no sign of beginning.
+constexpr int64_t kTakeOverAfter = 20 * kMicrosecond;
+}  // namespace
+
+uint32_t Transfers::memory_of(const Request& request) const {
+  if (!request.on_device) return 0;
+  const GpuExport& exported = *request.device.exported;
+  bool mappable = exported.mappable() && pair_.maps_devices;
+  // Within the process an address is good for every engine of its own device, and for those of
+  // others if it comes from cudaMalloc: all else has rights of its own.
+  if (pair_.path == OH_PATH_LOCAL) {
+    mappable = exported.record.chunks.front().kind == ChunkKind::kCudaIpc;
+  }
+  return kSlotDevice | (mappable ? kSlotMappable : 0u) | (request.pending() ? kSlotPending : 0u) |
+         static_cast<uint32_t>(exported.device) << kSlotOrdinal;
+}
+
+bool Transfers::work_on_devices(Transfer* focus) {
+  bool any = retire_spans();
+  any = drain() || any;
+  for (bool fills : {true, false}) {
+    std::deque<Span>& spans = fills ? filling_ : draining_;
+    if (spans.empty() || now_ns() - spans.front().transfer->looked < kAskForErrors) continue;
+    return check_span(fills) || any;
+  }
+  auto is_active = [](Transfer* transfer) {
+    return transfer && transfer->on_device &&
+           static_cast<ListNode<InActiveTransfers>*>(transfer)->linked();
+  };
+  Step step = Step::kNothing;
+  Transfer* chosen = is_active(focus) ? focus : nullptr;
+  if (chosen) step = next_step(*chosen);
+  // What has to ask again and again holds nobody up, the focus neither: each asks in its turn.
+  if (step == Step::kAsk) step = Step::kNothing;
+  for (Transfer* transfer = active_.front(); transfer && step == Step::kNothing;
+       transfer = active_.next(transfer)) {
+    if (!transfer->on_device) continue;
+    chosen = transfer;
+    step = next_step(*transfer);
+  }
+  if (step == Step::kNothing) return any;
+  active_.erase(chosen);
+  active_.push_back(chosen);
+  // The lock is let go: the list may be another one afterwards.
+  return take_step(*chosen, step) || any;
+}
+
+Transfers::Step Transfers::next_step(Transfer& transfer) {
+  if (transfer.copiers > 0) return Step::kNothing;
+  if (transfer.mode == CopyMode::kUndecided) {
+    if (!transfer.owner) {
+      Step step = decide(transfer);
+      if (transfer.mode == CopyMode::kUndecided) return step;
+    } else {
+      learn(transfer);
+    }
+  }
+  // The owner may have found that it cannot.
+  if (transfer.mode == CopyMode::kEngineOfOwner && !transfer.owner) learn(transfer);
+  bool pending = transfer.request && transfer.request->pending();
+  switch (transfer.mode) {
+    case CopyMode::kUndecided:
+      return Step::kNothing;
+    case CopyMode::kStaged:
+    case CopyMode::kRelay:
+      if (!transfer.source) return Step::kNothing;  // drain() is driven by the pipe
+      if (pending) return Step::kAsk;
+      if (transfer.mode == CopyMode::kStaged && !slab_is_reached(transfer)) return Step::kNothing;
+      return !all_taken(transfer) && free_lines(transfer) > 0 ? Step::kFill : Step::kNothing;
+    case CopyMode::kEngineOfClaimer:
+      if (transfer.owner) return Step::kNothing;
+      break;
+    case CopyMode::kEngineOfOwner:
+      if (!transfer.owner && !may_take_over(transfer)) return Step::kNothing;
+      break;
+  }
+  if (transfer.flying) {
+    return now_ns() - transfer.looked > kAskForErrors ? Step::kCheck : Step::kNothing;
+  }
+  if (all_taken(transfer)) return Step::kNothing;  // the other side has begun, or stopped it
+  switch (reach(transfer)) {
+    case Reach::kYes:
+      return Step::kStart;
+    case Reach::kLater:
+      return Step::kNothing;
+    case Reach::kNo:
+      break;
+  }
+  // Only the owner comes here with something to copy: the claimer had thought that it could.
+  if (transfer.owner) {
+    auto engine = static_cast<uint32_t>(CopyMode::kEngineOfOwner);
+    transfer.slot->mode.compare_exchange_strong(engine, static_cast<uint32_t>(CopyMode::kRelay));
+    transfer.mode = CopyMode::kUndecided;
+    learn(transfer);
+    say_slow(transfer);
+  }
+  return Step::kNothing;
+}
+
+// Whether the owner, whose engine was to copy, has not begun for so long that ours does it: its
+// threads do something else. Whoever takes the only chunk is the one.
+bool Transfers::may_take_over(const Transfer& transfer) const {
+  if (transfer.flying) return true;
+  bool ready = !(transfer.remote_memory & kSlotPending);
+  return ready && now_ns() - transfer.looked > kTakeOverAfter && !all_taken(transfer);
+}
+
+// Who copies, as the claimer sees it; what has to be done first, while that is open.
+Transfers::Step Transfers::decide(Transfer& transfer) {
+  const Request* request = transfer.request;
+  bool pending = request && request->pending();
+  bool ours = request && request->on_device;
+  if (ours && (transfer.remote_memory & kSlotDevice)) {
+    // Engines write faster than they read, so the source pushes where it can.
+    bool mappable = (memory_of(*request) & kSlotMappable) != 0;
+    if (!transfer.source && mappable && !pending) {
+      set_mode(transfer, CopyMode::kEngineOfOwner);
+      transfer.looked = now_ns();
+      return Step::kNothing;
+    }
+    Reach there = (transfer.remote_memory & kSlotPending) ? Reach::kNo : reach(transfer);
+    if (there == Reach::kLater) return Step::kNothing;
+    if (there == Reach::kYes) {
+      set_mode(transfer, CopyMode::kEngineOfClaimer);
+      return Step::kNothing;
+    }
+    if (mappable) {
+      if (pending) return Step::kAsk;  // the other engine knows nothing of our events
+      set_mode(transfer, CopyMode::kEngineOfOwner);
+      return Step::kNothing;
+    }
+    if (pending && !transfer.source) return Step::kAsk;
+    Reach slab = transfer.source ? reach_slab(transfer) : has_slab() ? Reach::kYes : Reach::kNo;
+    if (slab == Reach::kLater) return Step::kNothing;
+    if (slab == Reach::kYes) {
+      set_mode(transfer, CopyMode::kStaged);
+      return Step::kNothing;
+    }
+    say_slow(transfer);
+  }
+  if (pending && !transfer.source) return Step::kAsk;
+  set_mode(transfer, CopyMode::kRelay);
+  return Step::kNothing;
+}
+
+void Transfers::learn(Transfer& transfer) {
+  // acquire: pairs with the claimer's compare-and-swap.
+  auto mode = static_cast<CopyMode>(transfer.slot->mode.load(std::memory_order_acquire));
+  if (mode == CopyMode::kUndecided) return;
+  transfer.mode = mode <= CopyMode::kStaged ? mode : CopyMode::kEngineOfClaimer;
+  if (transfer.mode == CopyMode::kStaged) {
+    transfer.chunk = kSlabChunk;
+    transfer.path = OH_PATH_STAGED;
+    return;
+  }
+  bool relay = transfer.mode == CopyMode::kRelay;
+  transfer.chunk = relay ? kPipeChunk : std::max<uint64_t>(transfer.length, 1);
+  transfer.path = relay                         ? OH_PATH_RELAY
+                  : pair_.path == OH_PATH_LOCAL ? OH_PATH_LOCAL
+                                                : OH_PATH_CUDA_IPC;
+}
+
+// Says how it is done, unless that has been said: then that is learned. True if it was ours.
+bool Transfers::set_mode(Transfer& transfer, CopyMode mode) {
+  auto undecided = static_cast<uint32_t>(CopyMode::kUndecided);
+  bool said = transfer.slot->mode.compare_exchange_strong(undecided, static_cast<uint32_t>(mode),
+                                                          std::memory_order_acq_rel);
+  learn(transfer);
+  return said;
+}
+
+Transfers::Reach Transfers::reach(Transfer& transfer) {
+  if (transfer.mapped) return Reach::kYes;
+  bool both = transfer.local_device && (transfer.remote_memory & kSlotDevice);
+  if (!both || !pair_.device) return Reach::kNo;
+  if (pair_.path == OH_PATH_LOCAL) {
+    auto device = static_cast<cuda::Device>(transfer.remote_memory >> kSlotOrdinal);
+    bool ours = device == pair_.device->gpu().facts().ordinal;
+    if (!ours && !(transfer.remote_memory & kSlotMappable)) return Reach::kNo;
+    transfer.mapped = reinterpret_cast<uint8_t*>(transfer.remote);
+    return Reach::kYes;
+  }
+  if (!(transfer.remote_memory & kSlotMappable)) return Reach::kNo;
+  return reach_block(transfer, transfer.remote_block, transfer.remote, transfer.length);
+}
+
+Transfers::Reach Transfers::reach_block(Transfer& transfer, uint32_t number, uint64_t address,
+                                        uint64_t size) {
+  if (pair_.imports.failed(number)) return Reach::kNo;
+  transfer.mapped = pair_.mapped(number, address, size, &transfer.import);
+  if (!transfer.import) {
+    if (pair_.imports.should_ask(number)) pair_.host->want_block(number);
+    return Reach::kLater;
+  }
+  bool usable = transfer.mapped && transfer.import->on_device;
+  if (!usable) transfer.mapped = nullptr;
+  return usable ? Reach::kYes : Reach::kNo;
+}
+
+bool Transfers::has_slab() const {
+  return pair_.segment->incoming_pipe().slab.number.load(std::memory_order_relaxed) != 0;
+}
+
+void Transfers::offer_slab(const std::shared_ptr<const GpuExport>& slab, uint64_t address) {
+  if (has_slab()) return;
+  pair_.host->publish(slab);
+  PipeSlab& shown = pair_.segment->incoming_pipe().slab;
+  shown.address = address;
+  // release: the address; pairs with reach_slab().
+  shown.number.store(slab->number, std::memory_order_release);
+}
+
+// Whether our engine can address the other side's slab.
+Transfers::Reach Transfers::reach_slab(Transfer& transfer) {
+  if (transfer.mapped) return Reach::kYes;
+  PipeSlab& slab = pair_.segment->outgoing_pipe().slab;
+  uint32_t number = slab.number.load(std::memory_order_acquire);
+  if (number == 0 || !pair_.device) return Reach::kNo;
+  if (pair_.path == OH_PATH_LOCAL) {
+    transfer.mapped = reinterpret_cast<uint8_t*>(slab.address);
+    return Reach::kYes;
+  }
+  return reach_block(transfer, number, slab.address, kSlabSize);
+}
+
+// For a source that was told to stage: if it cannot, the relay it is.
+bool Transfers::slab_is_reached(Transfer& transfer) {
+  Reach slab = reach_slab(transfer);
+  if (slab != Reach::kNo) return slab == Reach::kYes;
+  auto staged = static_cast<uint32_t>(CopyMode::kStaged);
+  transfer.slot->mode.compare_exchange_strong(staged, static_cast<uint32_t>(CopyMode::kRelay));
+  learn(transfer);
+  say_slow(transfer);
+  return false;
+}
+
+// Once a link: the bytes take a longer way than the hardware allows.
+void Transfers::say_slow(const Transfer& transfer) {
+  if (said_slow_) return;
+  said_slow_ = true;
+  const Request* request = transfer.request;
+  bool ours = request && request->on_device && !request->device.exported->mappable();
+  OH_LOG(kWarn,
+         "device memory travels to and from %s through host memory, which is several times slower: "
+         "%s",
+         pair_.name.c_str(),
+         ours
+             ? request->device.exported->why_not.c_str()
+             : "neither side can map the other's buffer (the peer's log says why its own cannot be "
+               "mapped)");
+}
+
+}  // namespace oh

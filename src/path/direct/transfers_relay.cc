@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Transfers through the relay: the source fills spans of the outgoing pipe, the sink drains them in
+// order; several are under way at once. Where a side's buffer is on a device its engine copies, and
+// the device writes the span's word behind the copy.
+//
+//   source: take chunks, take lines, copy, word = full        sink: copy, word = empty, count
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/copy.h"
+#include "base/fault.h"
+#include "path/direct/transfers.h"
+
+namespace oh {
+namespace {
+// Copies that wait at our engine: enough that it is never idle, and what is freed meanwhile is
+// filled with one.
+constexpr size_t kQueued = 2;
+}  // namespace
+
+// How many lines of the outgoing pipe the transfer may fill with one copy.
+uint32_t Transfers::free_lines(const Transfer& transfer) {
+  PipeLayout& pipe = pair_.segment->outgoing_pipe();
+  while (!in_pipe_.empty()) {
+    uint64_t position = in_pipe_.front();
+    // acquire: the consumer's reads of the buffers are over.
+    uint64_t word = pipe.lines[position % kPipeLines].word.load(std::memory_order_acquire);
+    if (word != pipe_empty(position)) break;
+    in_pipe_.pop_front();
+  }
+  uint64_t taken = in_pipe_.empty() ? 0 : pipe_filled_ - in_pipe_.front();
+  auto free = static_cast<uint32_t>(kPipeLines - taken);
+  // Our CPU fills line by line, so that the other side begins with the first.
+  if (!transfer.local_device) return std::min(free, 1u);
+  if (filling_.size() >= kQueued) return 0;
+  auto up_to_end = static_cast<uint32_t>(kPipeLines - pipe_filled_ % kPipeLines);
+  return std::min({free, up_to_end, kMostOfSpan});
+}
+
+bool Transfers::fill(Transfer& transfer) {
+  uint64_t offset;
+  uint64_t size;
+  uint32_t lines = take_chunks(transfer, /*from_back=*/false, free_lines(transfer), &offset, &size);
+  if (lines == 0) return false;
+  Span span{pipe_filled_, lines, &transfer};
+  pipe_filled_ += lines;
+  in_pipe_.push_back(span.position);
+  PipeLayout& pipe = pair_.segment->outgoing_pipe();
+  uint64_t index = span.position % kPipeLines;
+  PipeLine& line = pipe.lines[index];
+  uint8_t* buffer = transfer.mode == CopyMode::kStaged ? transfer.mapped + index * kSlabChunk
+                                                       : pipe.buffers[index];
+  line.span = {offset, size, transfer.index, transfer.sequence, transfer.owner, lines};
+  bool by_engine = transfer.local_device;
+  ++transfer.copiers;
+  pair_.lock.unlock();
+  OH_FAULT_POINT("transfer.copy");
+  Status status;
+  if (by_engine) {
+    status = enqueue_span(/*fills=*/true, span, buffer, transfer.local + offset, size);
+  } else {
+    copy_bytes(buffer, transfer.local + offset, size);
+  }
+  pair_.lock.lock();
+  --transfer.copiers;
+  transfer.looked = now_ns();
+  if (!status.ok()) {
+    // The span is taken: it goes on its way without bytes, and nobody else will count the chunks.
+    line.span.bytes = 0;
+    fail(transfer, status);
+    stop(&transfer, status.code());
+    account(transfer, lines);
+  }
+  if (by_engine && status.ok()) {
+    filling_.push_back(span);
+    transfer.lines += lines;
+  } else {
+    // release: the bytes and the line's fields; pairs with drain().
+    line.word.store(pipe_full(span.position), std::memory_order_release);
+    pair_.wake_them = true;
+  }
+  return true;
+}
+
+// The transfer that a span belongs to, if we are its sink and it has not ended.
+Transfer* Transfers::sink_of(const PipeSpan& span) {
+  if (span.slot >= kSlots) return nullptr;
+  // Owned by the producer of the span: in their half.
+  SegmentDirection& half = span.from_owner ? pair_.segment->incoming() : pair_.segment->outgoing();
+  const TransferSlot* slot = &half.slots[span.slot];
+  auto is_it = [&](const Transfer* transfer) {
+    return transfer->slot == slot && transfer->sequence == span.sequence && !transfer->source &&
+           transfer->owner != (span.from_owner != 0);
+  };
+  // A claim may come to light only now.
+  for (Transfer* posted = posted_.front(); posted; posted = posted_.next(posted)) {
+    if (!is_it(posted)) continue;
+    if (!claimed(posted)) return nullptr;
+    break;
+  }
+  for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
+    if (!is_it(transfer)) continue;
+    learn(*transfer);  // the source may have chosen the relay after all
+    bool fits = by_pipe(*transfer) && span.offset % transfer->chunk == 0 &&
+                span.offset <= transfer->length && span.bytes <= transfer->length - span.offset &&
+                (span.bytes + transfer->chunk - 1) / transfer->chunk == span.lines;
+    return fits ? transfer : nullptr;
+  }
+  return nullptr;
+}
+
+// Empties the next span of the incoming pipe, or begins to.
+bool Transfers::drain() {
+  PipeLayout& pipe = pair_.segment->incoming_pipe();
+  uint64_t index = pipe_drained_ % kPipeLines;
+  PipeLine& line = pipe.lines[index];
+  // acquire: the producer's bytes, whoever wrote them.
+  if (line.word.load(std::memory_order_acquire) != pipe_full(pipe_drained_)) return false;
+  const PipeSpan there = line.span;  // once: what is checked is what is used
+  Span span{pipe_drained_, std::clamp<uint32_t>(there.lines, 1, kPipeLines - index)};
+  pipe_drained_ += span.lines;
+  Transfer* transfer = there.bytes && span.lines == there.lines ? sink_of(there) : nullptr;
+  if (!transfer) {
+    line.word.store(pipe_empty(span.position), std::memory_order_release);
+    pair_.wake_them = true;
+    return true;
+  }
+  span.transfer = transfer;
+  bool by_engine = transfer->local_device;
+  uint8_t* to = transfer->local + there.offset;
+  uint8_t* buffer =
+      transfer->mode == CopyMode::kStaged ? pair_.device->slab_part(index) : pipe.buffers[index];
+  ++transfer->copiers;
+  pair_.lock.unlock();
+  Status status;
+  if (by_engine) {
+    status = enqueue_span(/*fills=*/false, span, to, buffer, there.bytes);
+  } else {
+    copy_bytes(to, buffer, there.bytes);
+  }
+  pair_.lock.lock();
+  transfer->looked = now_ns();
+  --transfer->copiers;
+  if (by_engine && status.ok()) {
+    draining_.push_back(span);
+    transfer->lines += span.lines;
+    return true;
+  }
+  // release: our reads of the buffers are over; pairs with free_lines().
+  line.word.store(pipe_empty(span.position), std::memory_order_release);
+  pair_.wake_them = true;
+  if (!status.ok()) {
+    fail(*transfer, status);
+    stop(transfer, status.code());
+  }
+  account(*transfer, span.lines);
+  return true;
+}
+
+// Sets the engine to work on a span. After a failure nothing of it is under way.
+Status Transfers::enqueue_span(bool fills, const Span& span, void* to, const void* from,
+                               uint64_t size) {
+  PipeLayout& pipe = fills ? pair_.segment->outgoing_pipe() : pair_.segment->incoming_pipe();
+  OH_ASSIGN_OR_RETURN(cuda::Stream stream, pair_.device->line_stream(fills));
+  EngineCopy copy{to,
+                  from,
+                  size,
+                  nullptr,
+                  pair_.device->address_of(pipe.lines[span.position % kPipeLines].word),
+                  fills ? pipe_full(span.position) : pipe_empty(span.position)};
+  Status status = pair_.device->enqueue(stream, copy);
+  if (!status.ok()) pair_.device->quiesce(stream);
+  return status;
+}
+
+// Asks how the engine is doing with the oldest of its spans, as check() does.
+bool Transfers::check_span(bool fills) {
+  Span oldest = fills ? filling_.front() : draining_.front();
+  Transfer& transfer = *oldest.transfer;
+  transfer.looked = now_ns();
+  ++transfer.copiers;
+  pair_.lock.unlock();
+  Result<cuda::Stream> stream = pair_.device->line_stream(fills);
+  if (stream.ok()) (void)pair_.device->gpu().is_idle(*stream).ok();
+  pair_.lock.lock();
+  --transfer.copiers;
+  return pair_.device->gpu().is_lost();
+}
+
+// Counts the spans that our engine is through with.
+bool Transfers::retire_spans() {
+  // acquire: the device's bytes are in place. The other side may have emptied it since.
+  while (!filling_.empty()) {
+    auto [position, lines, transfer] = filling_.front();
+    PipeLine& line = pair_.segment->outgoing_pipe().lines[position % kPipeLines];
+    if (line.word.load(std::memory_order_acquire) < pipe_full(position)) break;
+    filling_.pop_front();
+    transfer->lines -= lines;
+  }
+  bool any = false;
+  while (!draining_.empty()) {
+    auto [position, lines, transfer] = draining_.front();
+    PipeLine& line = pair_.segment->incoming_pipe().lines[position % kPipeLines];
+    if (line.word.load(std::memory_order_acquire) < pipe_empty(position)) break;
+    draining_.pop_front();
+    transfer->lines -= lines;
+    account(*transfer, lines);
+    pair_.wake_them = any = true;
+  }
+  return any;
+}
+
+}  // namespace oh

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Crossings: device memory over links without shared memory. The engine copies chunks into pinned
+// buffers while the channel sends those before them; at the other side it copies chunks out while
+// the next ones come.
+//
+//   sender   CTS says how far ▶ take a buffer ▶ engine ▶ send ▶ give it back
+//   receiver take buffers ▶ CTS says how far ▶ bytes come ▶ engine ▶ give them back, take, CTS ...
+//
+// Buffers are taken only for what can go on by itself: earlier work on the memory is done, and the
+// other side has room (sender). So nobody holds buffers that waits for somebody else's, and a
+// message without one waits for its turn.
+//
+// Threading: guarded by the pair's lock, but for calls to the driver, which are made without it.
+#pragma once
+
+#include "link/pair.h"
+
+namespace oh {
+
+class Crossings {
+ public:
+  explicit Crossings(Pair& pair) : pair_(pair) {}
+  ~Crossings();
+
+  bool empty() const { return idle_[0].empty() && idle_[1].empty() && holding_.empty(); }
+  // A send that was let go, or has to wait for its producer; or a receive whose message was
+  // announced as `op`.
+  Crossing& begin(Request* request, StagingDirection direction, uint64_t op, uint64_t length);
+
+  // Of a send: what of the bytes from `request.moved` on can be sent, at most to `limit`; none when
+  // the engine has yet to copy them. What lies before is given back.
+  ByteView filled(Request& request, uint64_t limit);
+  // Of a receive: where `size` bytes at `offset` go, null if they were not asked for.
+  uint8_t* place(Crossing& crossing, uint64_t offset, uint64_t size) const;
+
+  bool progress() OH_NO_THREAD_ANALYSIS;
+  // The other side has said something of it.
+  void look_at(Crossing& crossing);
+  // It does not go on, and ends once no engine is at its memory.
+  void stop(Crossing& crossing, Status why);
+  // The same of a receive whose message will not come: it waits for another one then.
+  void withdraw(Crossing& crossing);
+  // A send or receive that was stopped and is to end now: nobody is at its memory.
+  Request* next_stopped(StagingDirection direction) {
+    return has_stopped(direction) ? stopped(direction) : nullptr;
+  }
+  bool has_stopped(StagingDirection direction) const {
+    return any_stopped_[static_cast<size_t>(direction)];
+  }
+  // The end of the link: nothing goes on but receives whose bytes are all here. False while threads
+  // of ours are at work.
+  bool stop_all(const Status& status);
+  // Afterwards: the receives that the receiver knows nothing of any more; or those, too.
+  void end_receives(const Status& status, bool whole);
+  // Whether threads of ours are at work.
+  bool is_busy();
+  // The link is closed: what can be given back is, and nobody polls for the rest.
+  void close();
+
+ private:
+  using List = Crossing::List;
+  static constexpr int kMostLists = 16;  // what finds none is the engine's
+  template <typename Visit>
+  void for_each(Visit visit) {
+    for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
+      for (const std::shared_ptr<Crossing>& crossing : *list) visit(*crossing);
+    }
+  }
+  // What a crossing can do next.
+  enum class Step { kNothing, kCopy, kCheck, kAskProducer, kTake };
+  Step next_step(Crossing& crossing);
+  bool take_step(const std::shared_ptr<Crossing>& held, Step step) OH_NO_THREAD_ANALYSIS;
+  Request* stopped(StagingDirection direction);
+  bool take_more(StagingDirection direction) OH_NO_THREAD_ANALYSIS;
+  List& idle_of(const Crossing& crossing) { return idle_[static_cast<size_t>(crossing.direction)]; }
+  uint64_t may_begin(const Crossing& crossing) const;
+  Status open(cuda::Stream* stream, cuda::DoneWord* word) const;
+  // Enqueues the copies of a chunk, and its word behind them.
+  Status copy(Crossing& crossing, Crossing::Chunk& chunk);
+  Status launch(const Crossing& crossing, Crossing::Chunk& chunk);
+  void take_list(const Crossing& crossing, Crossing::Chunk& chunk);
+  void make_list(Crossing::Chunk& chunk);
+  bool is_for_kernel(const Request& request) const;
+  void give_back(const Crossing& crossing, Crossing::Chunk& chunk);
+  bool settle(Crossing& crossing);
+  void grant(const Crossing& crossing);
+  void release_until(Crossing& crossing, uint64_t end);
+  void close(Crossing& crossing);
+  bool reap(Crossing& crossing);
+  void count_out(Crossing& crossing);
+  static bool is_whole(const Crossing& crossing);
+  StagingPool& pool() const { return *pair_.staging; }
+
+  Pair& pair_;
+  std::vector<std::unique_ptr<BatchBuffer>> lists_;  // idle
+  std::atomic<int> lists_left_{kMostLists};          // that may be made; far below 0: none can be
+  List idle_[2];                                     // without a buffer, by direction
+  List holding_;                                     // with some, or about to take one
+  size_t turn_ = 0;                                  // the direction to begin with
+  bool any_stopped_[2] = {};                         // by direction
+};
+
+}  // namespace oh

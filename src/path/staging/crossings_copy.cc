@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a chunk gets from the memory to its buffer and back: by the engine, piece by piece, or where
+// many small blocks are gathered or scattered, by the kernel of the batches.
+#include <algorithm>
+
+#include "base/log.h"
+#include "path/staging/crossings.h"
+
+namespace oh {
+namespace {
+
+constexpr size_t kForKernel = 4;  // pieces: fewer are the engine's
+
+// The pieces of bytes [begin, end) of the request: visit(memory, offset within them, size).
+template <typename Visit>
+Status for_each_piece(const Request& request, uint64_t begin, uint64_t end, Visit visit) {
+  const Block whole{request.data, 0, end};
+  uint64_t at = 0;
+  for (const Block& block : request.is_run() ? request.run.blocks() : std::span(&whole, 1)) {
+    const uint64_t from = std::max(at, begin);
+    const uint64_t to = std::min(at + block.size, end);
+    if (from < to) {
+      const bool last = to == end;
+      Status status = visit(block.local + (from - at), from - begin, to - from);
+      // Once the engine has the last one, another thread may have ended the request.
+      if (last || !status.ok()) return status;
+    }
+    at += block.size;
+  }
+  return {};
+}
+
+// Memory that was freed without a word costs an engine's copy an error, and a kernel the context.
+bool is_there(const cuda::Driver& driver, const GpuExport& exported) {
+  const auto* base = reinterpret_cast<const void*>(exported.record.base);
+  return GpuExports::instance().find_known(driver, base, exported.record.length).get() == &exported;
+}
+
+}  // namespace
+
+// Whether a kernel of ours gains from it, and may touch the memory.
+bool Crossings::is_for_kernel(const Request& request) const {
+  const GpuExport* exported = request.device.exported.get();
+  return request.run.blocks().size() >= kForKernel && pair_.gpu->batch_kernel() && exported &&
+         exported->for_kernels && exported->device == pair_.gpu->facts().ordinal;
+}
+
+// For a chunk that is copied next. With the lock held.
+void Crossings::take_list(const Crossing& crossing, Crossing::Chunk& chunk) {
+  if (lists_.empty() || !is_for_kernel(*crossing.request)) return;
+  chunk.list = std::move(lists_.back());
+  lists_.pop_back();
+}
+
+// Without the lock, as all that follows.
+void Crossings::make_list(Crossing::Chunk& chunk) {
+  if (chunk.list) return;
+  if (lists_left_.fetch_sub(1, std::memory_order_relaxed) <= 0) {
+    lists_left_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  Result<std::unique_ptr<BatchBuffer>> made = BatchBuffer::create(pair_.gpu);
+  if (made.ok()) {
+    chunk.list = std::move(*made);
+    return;
+  }
+  lists_left_.store(-kMostLists, std::memory_order_relaxed);
+  OH_LOG_ONCE(kWarn, "batches to and from %s are gathered block by block, which is slower: %s",
+              pair_.name.c_str(), made.status().text().c_str());
+}
+
+Status Crossings::copy(Crossing& crossing, Crossing::Chunk& chunk) {
+  const Request& request = *crossing.request;
+  const bool out = crossing.direction == StagingDirection::kOut;
+  const uint64_t end = chunk.begin + chunk.size;
+  if (is_for_kernel(request) && is_there(pair_.gpu->driver(), *request.device.exported)) {
+    make_list(chunk);
+    if (chunk.list) return launch(crossing, chunk);
+  }
+  return for_each_piece(
+      request, chunk.begin, end, [&](uint8_t* data, uint64_t offset, uint64_t size) {
+        const auto memory = reinterpret_cast<cuda::DevicePtr>(data);
+        const auto buffer = reinterpret_cast<cuda::DevicePtr>(chunk.buffer.data + offset);
+        const bool last = offset + size == chunk.size;
+        return pair_.gpu->copy(crossing.stream, out ? buffer : memory, out ? memory : buffer, size,
+                               nullptr, last ? crossing.word.device : 0, chunk.value);
+      });
+}
+
+Status Crossings::launch(const Crossing& crossing, Crossing::Chunk& chunk) {
+  const bool out = crossing.direction == StagingDirection::kOut;
+  const cuda::DevicePtr begin = StagingPool::on_device(chunk.buffer);
+  OH_RETURN_IF_ERROR(for_each_piece(*crossing.request, chunk.begin, chunk.begin + chunk.size,
+                                    [&](uint8_t* data, uint64_t offset, uint64_t size) {
+                                      const auto memory = reinterpret_cast<uint64_t>(data);
+                                      const uint64_t buffer = begin + offset;
+                                      chunk.list->add(
+                                          {out ? buffer : memory, out ? memory : buffer, size});
+                                      return Status();
+                                    }));
+  return chunk.list->launch(crossing.stream, crossing.word.device, chunk.value);
+}
+
+void Crossings::give_back(const Crossing& crossing, Crossing::Chunk& chunk) {
+  pool().give(crossing.direction, chunk.buffer);
+  if (!chunk.list) return;
+  chunk.list->clear();
+  lists_.push_back(std::move(chunk.list));
+}
+
+}  // namespace oh

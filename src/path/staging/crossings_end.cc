@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Crossings that end, and what they give back.
+#include <utility>
+
+#include "path/staging/crossings.h"
+
+namespace oh {
+
+Crossings::~Crossings() {
+  for_each([this](Crossing& crossing) {
+    if (reap(crossing)) return;
+    // The channel or a device that never answered still has buffers of it: they are never used
+    // again.
+    (void)new std::shared_ptr<StagingPool>(pair_.staging);
+    for (Crossing::Chunk& chunk : crossing.chunks) (void)chunk.list.release();
+  });
+}
+
+void Crossings::close() {
+  for (List* list : {&holding_, &idle_[0], &idle_[1]}) {
+    std::erase_if(*list, [&](const std::shared_ptr<Crossing>& crossing) {
+      count_out(*crossing);
+      return reap(*crossing);
+    });
+  }
+  if (!pair_.staging) return;
+  pool().forget(StagingDirection::kOut, this);
+  pool().forget(StagingDirection::kIn, this);
+}
+
+// Gives everything back, if nobody is at it any more.
+bool Crossings::reap(Crossing& crossing) {
+  if (!crossing.is_quiet() || (crossing.flight && !crossing.flight->is_over())) return false;
+  if (crossing.direction == StagingDirection::kIn && pair_.ucx) pair_.ucx->forbid(crossing.op);
+  for (Crossing::Chunk& chunk : crossing.chunks) give_back(crossing, chunk);
+  crossing.chunks.clear();
+  pool().forget(crossing.direction, this);
+  close(crossing);
+  count_out(crossing);
+  return true;
+}
+
+// Nobody is to poll for it any more.
+void Crossings::count_out(Crossing& crossing) {
+  if (std::exchange(crossing.counted, false)) pair_.host->count_polled(-1);
+}
+
+Request* Crossings::stopped(StagingDirection direction) {
+  Request* found = nullptr;
+  bool more = false;
+  for_each([&](const Crossing& crossing) {
+    bool stopped = crossing.withdrawn || !crossing.failure.ok();
+    if (found || crossing.direction != direction || !crossing.request || !stopped) return;
+    more = true;
+    if (crossing.is_quiet()) found = crossing.request;
+  });
+  any_stopped_[static_cast<size_t>(direction)] = more;
+  return found;
+}
+
+// What came before the link was lost still goes where it belongs. But nobody would hear of a put,
+// and a get is as good as none if not all of its blocks are here.
+bool Crossings::is_whole(const Crossing& crossing) {
+  const bool is_run = crossing.request && crossing.request->is_run();
+  return crossing.direction == StagingDirection::kIn && crossing.there == crossing.length &&
+         !crossing.withdrawn && crossing.failure.ok() && !is_run;
+}
+
+bool Crossings::stop_all(const Status& status) {
+  bool busy = false;
+  for_each([&](Crossing& crossing) {
+    if (is_whole(crossing)) return;
+    if (crossing.failure.ok()) crossing.failure = status;
+    busy = busy || crossing.busy;
+  });
+  return !busy;
+}
+
+bool Crossings::is_busy() {
+  bool busy = false;
+  for_each([&](const Crossing& crossing) { busy = busy || crossing.busy; });
+  return busy;
+}
+
+void Crossings::end_receives(const Status& status, bool whole) {
+  for_each([&](const Crossing& crossing) {
+    bool ours = crossing.direction == StagingDirection::kIn && crossing.request;
+    if (ours && (whole || !is_whole(crossing))) pair_.leave_in_doubt(*crossing.request, status);
+  });
+}
+
+}  // namespace oh

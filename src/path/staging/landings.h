@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Landings: messages that came through the CPU's hands (inline, eager, streamed) for receives whose
+// buffer is on a device. They wait in a bounce buffer until earlier work on the receive's buffer is
+// done; then the engine copies them there.
+//
+// Threading: guarded by the pair's lock, but for calls to the driver, which are made without it.
+#pragma once
+
+#include <list>
+
+#include "link/pair.h"
+
+namespace oh {
+
+class Landings {
+ public:
+  explicit Landings(Pair& pair) : pair_(pair) {}
+
+  // Where the bytes of a message of `length` go until they land.
+  static uint8_t* place(Request& request, uint64_t length);
+  // All of them are there. The request's result is filled in; it ends once they have landed.
+  void add(Request* request);
+  bool progress() OH_NO_THREAD_ANALYSIS;
+  bool empty() const { return landings_.empty(); }
+  // Takes a request back whose copy has not begun; false when it is not here or has begun.
+  bool cancel(Request* request, const Status& status);
+  // False while the device still copies one.
+  bool fail_all(const Status& status);
+
+ private:
+  struct Landing {
+    Request* request;
+    cuda::Stream stream = nullptr;
+    cuda::DoneWord word;
+    uint64_t value = 0;
+    int64_t looked = 0;
+    bool busy = false;    // in the hands of a thread
+    bool flying = false;  // the device will write the word
+  };
+  bool has_work(const Landing& landing) const;
+  bool step(Landing& landing) OH_NO_THREAD_ANALYSIS;
+  Status start(Landing& landing);
+  void end(Landing& landing, Status status);
+
+  Pair& pair_;
+  std::list<Landing> landings_;
+};
+
+}  // namespace oh

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/proxy/proxy_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace oh {
+
+using kernels::ProxyOp;
+using kernels::StreamKind;
+using kernels::StreamOp;
+
+namespace {
+
+uint32_t queue_of(const StreamOp& op) {
+  switch (op.kind) {
+    case StreamKind::kSend:
+      return op.lane.lane;
+    case StreamKind::kRecv:
+      return OH_LANES + op.lane.lane;
+    case StreamKind::kSignal:
+      return kernels::kSignalQueue;
+    case StreamKind::kWait:
+      break;
+  }
+  return kernels::kWaitQueues + op.slot;
+}
+
+bool of_lane(const ProxyOp& op) { return op.index < kernels::kProxyLanes; }
+
+ProxyOp op_of(const ProxyCall& call) {
+  const StreamOp& given = call.op;
+  ProxyOp op = call.peer->stream().proxy().memory()->op(queue_of(given));
+  op.data = given.kind == StreamKind::kSignal ? given.slot : given.data;
+  op.bytes = given.bytes;
+  if (given.kind == StreamKind::kSend) op.size_from = given.size_from;
+  if (given.kind == StreamKind::kRecv) op.size_to = given.size_to;
+  op.timeout_ns = given.lane.timeout_ns;
+  return op;
+}
+
+// A block for each queue: what waits holds up nothing but what comes after it on the same.
+uint32_t lay_out(kernels::ProxyArgs* args) {
+  uint32_t blocks = 0;
+  for (uint64_t i = 0; i < args->count; ++i) {
+    ProxyOp& op = args->ops[i];
+    const ProxyOp* before =
+        std::find_if(args->ops, &op, [&](const ProxyOp& other) { return other.queue == op.queue; });
+    op.block = before != &op ? before->block : blocks++;
+  }
+  return blocks;
+}
+
+}  // namespace
+
+Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream, bool capturing) {
+  cuda::Gpu& gpu = *calls.front().endpoint->gpu();
+  auto args = std::make_unique<kernels::ProxyArgs>();
+  std::vector<LaunchTurn*> halves;
+  for (const ProxyCall& call : calls) {
+    Proxy& proxy = call.peer->stream().proxy();
+    const ProxyOp& op = args->ops[args->count++] = op_of(call);
+    if (!capturing && of_lane(op)) halves.push_back(&proxy.memory()->turn(op.index));
+    proxy.use(op.index);
+  }
+  const HeldTurns turns(std::move(halves), gpu, stream);
+  OH_RETURN_IF_ERROR(turns.follow());
+  const uint32_t blocks = lay_out(args.get());
+  cuda::Function kernel = calls.front().peer->stream().proxy().memory()->kernel();
+  OH_RETURN_IF_ERROR(
+      gpu.launch_remote(stream, kernel, {blocks, kernels::kProxyThreads}, args.get()));
+  for (size_t i = 0; i < calls.size(); ++i) {
+    StreamLink& link = calls[i].peer->stream();
+    if (capturing) {
+      link.keep_proxy();
+    } else if (!of_lane(args->ops[i])) {
+      OH_RETURN_IF_ERROR(link.proxy().memory()->remember(stream));
+    }
+  }
+  OH_RETURN_IF_ERROR(turns.launched());
+  // Its progress thread may be asleep.
+  full_fence();
+  for (const ProxyCall& call : calls) call.endpoint->doorbell().ring();
+  return {};
+}
+
+Status launch_beside(const std::vector<ProxyCall>& calls, cuda::Stream stream, bool capturing,
+                     const std::function<Status()>& others) {
+  const std::shared_ptr<ProxyMemory>& memory = calls.front().peer->stream().proxy().memory();
+  OH_ASSIGN_OR_RETURN(ProxyMemory::Branch branch, memory->fork(stream, capturing));
+  Status status = launch_by_proxy(calls, branch.stream, capturing);
+  if (status.ok()) status = others();
+  // In any case: what was forked from a capture has to come back to it.
+  Status joined = memory->join(branch, stream, capturing);
+  return status.ok() ? joined : status;
+}
+
+}  // namespace oh

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/stream_calls.h"
+
+#include <utility>
+
+#include "stream/stream_launch.h"
+
+namespace oh {
+
+using kernels::StreamKind;
+using kernels::StreamOp;
+
+namespace {
+
+constexpr uint64_t kOffsets = uint64_t{1} << 48;  // that a posting can say
+
+struct Group {
+  uint32_t depth = 0;
+  std::vector<PendingOp> pending;
+};
+
+Group& group() {
+  thread_local Group ours;
+  return ours;
+}
+
+// Device memory of the endpoint's GPU that kernels may be at.
+Result<std::shared_ptr<const GpuExport>> memory_for_kernels(const cuda::Gpu& gpu, const void* data,
+                                                            uint64_t size) {
+  Result<std::shared_ptr<const GpuExport>> found =
+      GpuExports::instance().find(gpu.driver(), data, size);
+  if (!found.ok()) {
+    Result<MemoryFacts> facts = classify(gpu.driver(), data, size);
+    OH_RETURN_IF_ERROR(facts.ok() && facts->placement == Placement::kHost ? Status()
+                                                                          : found.status());
+  }
+  if (found.ok() && (*found)->for_kernels && (*found)->device == gpu.facts().ordinal) return found;
+  return error(OH_ERR_INVALID,
+               "%llu bytes at %p are not memory of %s alone: the stream domain moves device memory "
+               "of the endpoint's GPU",
+               static_cast<unsigned long long>(size), data, gpu.facts().name.c_str());
+}
+
+// The memory of a message: where the peer may put into it, where that is a matter.
+Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, StreamOp* op) {
+  if (call.size == 0) return {};
+  OH_ASSIGN_OR_RETURN(const std::shared_ptr<const GpuExport> exported,
+                      memory_for_kernels(*endpoint.gpu(), call.data, call.size));
+  if (peer.stream().by_proxy()) return {};
+  const bool large = call.size > peer.stream().lanes().most_buffered(call.lane);
+  if (call.kind != StreamKind::kRecv || !large) return {};
+  const uint64_t offset = reinterpret_cast<uint64_t>(call.data) - exported->record.base;
+  if (offset + call.size > kOffsets) return {};
+  op->region = peer.stream().publish(exported);
+  op->offset = offset;
+  return {};
+}
+
+Status check_call(const StreamCall& call) {
+  OH_RETURN_IF_ERROR(check_lane(call.lane));
+  if (call.kind == StreamKind::kSend || call.kind == StreamKind::kRecv) {
+    if (call.data || call.size == 0) return {};
+    return error(OH_ERR_INVALID, "a buffer of %llu bytes at NULL",
+                 static_cast<unsigned long long>(call.size));
+  }
+  if (call.slot < OH_SIGNAL_SLOTS) return {};
+  return error(OH_ERR_INVALID, "signal slot %u: slots are 0 to %d", call.slot, OH_SIGNAL_SLOTS - 1);
+}
+
+}  // namespace
+
+Status check_lane(uint32_t lane) {
+  if (lane < OH_LANES) return {};
+  return error(OH_ERR_INVALID, "lane %u: lanes are 0 to %d", lane, OH_LANES - 1);
+}
+
+Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline) {
+  OH_RETURN_IF_ERROR(endpoint.usable());
+  OH_RETURN_IF_ERROR(peer.usable());
+  StreamLink& stream = peer.stream();
+  if (stream.is_ready()) return {};
+  OH_RETURN_IF_ERROR(stream.prepare());
+  auto known = [&] { return stream.is_ready() || !stream.why_not().ok() || !peer.usable().ok(); };
+  if (!endpoint.wait_for(known, &peer, WaitKind::kConnect, 0, deadline)) {
+    return timed_out(deadline.length(), "the lanes of %s are not connected: %s",
+                     peer.pair().name.c_str(), stream.waits_for().c_str());
+  }
+  OH_RETURN_IF_ERROR(peer.usable());
+  return stream.is_ready() ? Status() : stream.why_not();
+}
+
+Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadline) {
+  OH_RETURN_IF_ERROR(check_lane(lane));
+  OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
+  StreamLink& stream = peer.stream();
+  const uint64_t before = stream.resets(lane);
+  stream.reset(lane, before);
+  const cuda::Gpu& gpu = *endpoint.gpu();
+  auto done = [&] { return stream.resets(lane) != before || !peer.usable().ok() || gpu.is_lost(); };
+  if (!endpoint.wait_for(done, &peer, WaitKind::kConnect, 0, deadline)) {
+    return timed_out(deadline.length(),
+                     "lane %u of %s was not reset, for a kernel of either side still uses it: "
+                     "synchronize the streams of both sides, and call again",
+                     lane, peer.pair().name.c_str());
+  }
+  OH_RETURN_IF_ERROR(gpu.loss());
+  return peer.usable();
+}
+
+Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
+                   const StreamCall& call, Deadline deadline) {
+  OH_RETURN_IF_ERROR(check_call(call));
+  OH_RETURN_IF_ERROR(endpoint->usable());
+  OH_RETURN_IF_ERROR(peer->usable());
+  StreamLink& stream = peer->stream();
+  OH_RETURN_IF_ERROR(stream.why_not());
+  PendingOp pending{endpoint, peer, call.stream, false, deadline, {}};
+  OH_ASSIGN_OR_RETURN(pending.capturing, endpoint->gpu()->is_capturing(call.stream));
+  if (!stream.is_ready()) {
+    if (pending.capturing) {
+      return error(
+          OH_ERR_INVALID,
+          "%s is not ready, and nothing can be prepared while its stream is captured: call "
+          "oh_peer_warmup before",
+          peer->pair().name.c_str());
+    }
+    OH_RETURN_IF_ERROR(warm_up(*endpoint, *peer, deadline));
+  }
+  StreamOp& op = pending.op;
+  op.kind = call.kind;
+  if (stream.by_kernels()) op.lane = stream.lanes().handle(call.lane);
+  if (stream.by_kernels()) op.lane.token = stream.lanes().next_token();
+  op.lane.lane = call.lane;
+  op.lane.timeout_ns = call.timeout_ns;
+  op.data = reinterpret_cast<uint64_t>(call.data);
+  op.bytes = call.size;
+  op.size_from = reinterpret_cast<uint64_t>(call.size_from);
+  op.size_to = reinterpret_cast<uint64_t>(call.size_to);
+  op.slot = call.slot;
+  if (of_lane(op)) {
+    OH_RETURN_IF_ERROR(wait_for_reset(pending));
+    OH_RETURN_IF_ERROR(stream.failure(call.lane, side_of(op)));
+    OH_RETURN_IF_ERROR(find_memory(*endpoint, *peer, call, &op));
+  }
+  if (group().depth > 0) {
+    group().pending.push_back(std::move(pending));
+    return {};
+  }
+  std::vector<PendingOp> run;
+  run.push_back(std::move(pending));
+  return launch(run);
+}
+
+Status put_by_stream(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
+                     const StreamPut& put) {
+  OH_RETURN_IF_ERROR(endpoint.usable());
+  OH_RETURN_IF_ERROR(peer.usable());
+  OH_ASSIGN_OR_RETURN(oh_remote_memory memory, region_for_kernels(endpoint, peer, target));
+  cuda::Gpu& gpu = *endpoint.gpu();
+  OH_ASSIGN_OR_RETURN(bool capturing, gpu.is_capturing(put.stream));
+  if (put.size == 0) return {};
+  OH_RETURN_IF_ERROR(gpu.copy(put.stream, memory.base + put.offset,
+                              reinterpret_cast<uint64_t>(put.data), put.size, nullptr, 0, 0));
+  if (!capturing) peer.stream().counts().count_put(put.size);
+  if (std::shared_ptr<ImportedBlock> import = target.import.lock()) {
+    peer.stream().hold(put.stream, capturing, std::move(import));
+  }
+  return {};
+}
+
+Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
+                                            const RemoteTarget& target) {
+  if (!endpoint.gpu()) return peer.stream().why_not();
+  if (target.on_device && peer.within_process() && endpoint.kernels_reach(target)) {
+    return oh_remote_memory{target.base, target.length};
+  }
+  std::shared_ptr<ImportedBlock> import = target.import.lock();
+  uint8_t* base =
+      import && target.on_device ? import->translate(target.base, target.length) : nullptr;
+  if (base) return oh_remote_memory{reinterpret_cast<uint64_t>(base), target.length};
+  return error(OH_ERR_NOT_VIABLE,
+               "the region of %s is not mapped on this GPU: put it by oh_peer_put, which finds "
+               "another way",
+               peer.pair().name.c_str());
+}
+
+Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* data, uint64_t size,
+                                          Deadline deadline) {
+  OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
+  OH_ASSIGN_OR_RETURN(const std::shared_ptr<const GpuExport> exported,
+                      memory_for_kernels(*endpoint.gpu(), data, size));
+  if (peer.stream().by_proxy()) {
+    return error(OH_ERR_NOT_VIABLE, "kernels may not use the link to %s: %s",
+                 peer.pair().name.c_str(), peer.stream().why_no_kernels().c_str());
+  }
+  const auto base = reinterpret_cast<uint64_t>(data);
+  const uint64_t offset = base - exported->record.base;
+  const uint32_t number = offset + size > kOffsets ? 0 : peer.stream().publish(exported);
+  if (number != 0) return oh_lane_target{base, size, offset, number, 0};
+  return error(OH_ERR_NOT_VIABLE, "%llu bytes at %p cannot be mapped by %s: %s",
+               static_cast<unsigned long long>(size), data, peer.pair().name.c_str(),
+               exported->mappable() ? "its GPU does not reach them" : exported->why_not.c_str());
+}
+
+void begin_group() { ++group().depth; }
+
+Status end_group() {
+  Group& ours = group();
+  if (ours.depth == 0) return error(OH_ERR_INVALID, "no group has begun in this thread");
+  if (--ours.depth > 0) return {};
+  std::vector<PendingOp> pending = std::exchange(ours.pending, {});
+  Status first;
+  while (!pending.empty()) {
+    std::vector<PendingOp> run;
+    auto belongs = [&, stream = pending.front().stream,
+                    gpu = pending.front().endpoint->gpu()](const PendingOp& one) {
+      return one.stream == stream && one.endpoint->gpu() == gpu;
+    };
+    for (PendingOp& one : pending) {
+      if (belongs(one)) run.push_back(one);
+    }
+    std::erase_if(pending, belongs);
+    Status status;
+    if (run.size() > kernels::kMany) {
+      status = error(OH_ERR_INVALID, "%zu operations of one stream in a group: at most %u",
+                     run.size(), kernels::kMany);
+    } else {
+      status = launch(run);
+    }
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+}  // namespace oh

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/stream_launch.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "stream/proxy/proxy_calls.h"
+
+namespace oh {
+
+using kernels::StreamKind;
+using kernels::StreamOp;
+
+namespace {
+
+constexpr uint64_t kBlockBytes = 6 * 1024;  // of a small message: a line a thread
+constexpr uint32_t kMostOfCluster = 8;      // blocks that every GPU with clusters has
+constexpr uint32_t kOfPeers = 2;            // of the GPU's processors a group takes 1 / 2
+
+// Blocks of one message.
+uint32_t blocks_for(const StreamOp& op, const Config& config, uint32_t most) {
+  constexpr uint64_t kOneBlock = 16 * 1024;  // more have more to tell each other than to do
+  constexpr uint64_t kOneTeam = 16 * 1024 * 1024;
+  if (!of_lane(op) || op.bytes <= kOneBlock) return 1;
+  const auto share = static_cast<uint64_t>(config.stream_share);
+  uint64_t blocks = static_cast<uint64_t>(config.stream_blocks);
+  if (op.bytes <= kOneTeam) blocks = std::min<uint64_t>(blocks, kMostOfCluster);
+  const uint64_t wanted = std::min((op.bytes + share - 1) / share, blocks);
+  return std::clamp<uint32_t>(static_cast<uint32_t>(wanted), 1, std::max<uint32_t>(most, 1));
+}
+
+// How a launch is divided: into teams, each of `cluster` blocks.
+struct Layout {
+  uint32_t teams = 0;
+  uint32_t cluster = 1;
+};
+
+bool is_small(const PendingOp& one) {
+  return one.op.bytes <= one.peer->stream().lanes().most_buffered(one.op.lane.lane);
+}
+
+// Teams for each operation; those of one half of a lane share theirs and follow each other. A small
+// message is one team's where all of its blocks are a cluster: it takes its lane at once.
+Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
+  const auto processors = static_cast<uint32_t>(gpu.facts().processors);
+  // Of kernels that begin early two are there at a time.
+  const uint32_t share = gpu.begins_early() ? 2 * kOfPeers : kOfPeers;
+  const uint32_t most = processors / share / static_cast<uint32_t>(run.size());
+  Layout layout;
+  layout.cluster = gpu.clusters() ? kMostOfCluster : 1;
+  for (PendingOp& one : run) {
+    one.op.teams = blocks_for(one.op, one.endpoint->config(), most);
+    layout.cluster = std::min(layout.cluster, std::bit_floor(one.op.teams));
+  }
+  for (size_t i = 0; i < run.size(); ++i) {
+    StreamOp& op = run[i].op;
+    const StreamOp* before = nullptr;
+    for (size_t k = 0; k < i && of_lane(op); ++k) {
+      const bool same = run[k].peer == run[i].peer && run[k].op.kind == op.kind &&
+                        run[k].op.lane.lane == op.lane.lane;
+      if (same) before = &run[k].op;
+    }
+    const bool one_team = of_lane(op) && layout.cluster == kMostOfCluster && is_small(run[i]);
+    op.teams = before ? before->teams : one_team ? 1 : op.teams / layout.cluster;
+    op.first = before ? before->first : layout.teams;
+    op.lane.follows = before ? before->lane.token : 0;
+    if (!before) layout.teams += op.teams;
+  }
+  return layout;
+}
+
+cuda::Grid grid_of(const std::vector<PendingOp>& run, const Layout& layout, uint32_t threads) {
+  // A signal says to the peer what kernels before it have stored there, too: that is in front of it
+  // by their end alone.
+  const bool signals = std::any_of(run.begin(), run.end(), [](const PendingOp& one) {
+    return one.op.kind == StreamKind::kSignal;
+  });
+  return {layout.teams * layout.cluster, threads, layout.cluster, /*early=*/!signals};
+}
+
+template <typename Args>
+Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
+  auto args = std::make_unique<Args>();
+  args->count = run.size();
+  for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
+  cuda::Gpu& gpu = *run.front().endpoint->gpu();
+  const cuda::Grid grid = grid_of(run, layout, kernels::kStreamThreads);
+  return gpu.launch_remote(run.front().stream, kernel, grid, args.get());
+}
+
+// A thread a line, where that is less than a block: fewer look at the ring, and begin sooner.
+uint32_t threads_for(const StreamOp& op) {
+  constexpr uint64_t kWarpBytes = 384;
+  if (!of_lane(op)) return 32;
+  if (op.bytes > kBlockBytes) return kernels::kStreamThreads;
+  return static_cast<uint32_t>(std::max<uint64_t>(1, (op.bytes + kWarpBytes - 1) / kWarpBytes)) *
+         32;
+}
+
+Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
+  const PendingOp& only = run.front();
+  kernels::StreamArgs args{only.op};
+  const cuda::Grid grid = grid_of(run, layout, threads_for(only.op));
+  return only.endpoint->gpu()->launch_remote(only.stream, kernel, grid, &args);
+}
+
+// Of all halves that a launch takes.
+HeldTurns turns_of(const std::vector<PendingOp>& run, cuda::Gpu& gpu) {
+  std::vector<LaunchTurn*> turns;
+  for (const PendingOp& one : run) {
+    if (one.capturing || !of_lane(one.op)) continue;
+    turns.push_back(&one.peer->stream().lanes().turn(one.op.lane.lane, side_of(one.op)));
+  }
+  return HeldTurns(std::move(turns), gpu, run.front().stream);
+}
+
+Status launch_by_kernels(std::vector<PendingOp>& run) {
+  PendingOp& front = run.front();
+  cuda::Gpu& gpu = *front.endpoint->gpu();
+  const HeldTurns turns = turns_of(run, gpu);
+  OH_RETURN_IF_ERROR(turns.follow());
+  const Layout layout = lay_out(run, gpu);
+  const StreamKernels& with = front.peer->stream().lanes().kernels();
+  Status status = run.size() == 1 ? launch_one(run, with.one, layout)
+                  : run.size() <= kernels::kFew
+                      ? launch_with<kernels::StreamFewArgs>(run, with.few, layout)
+                      : launch_with<kernels::StreamManyArgs>(run, with.many, layout);
+  OH_RETURN_IF_ERROR(status);
+  for (PendingOp& one : run) {
+    StreamLink& stream = one.peer->stream();
+    one.capturing ? stream.lanes().keep() : stream.counts().count(one.op);
+  }
+  return turns.launched();
+}
+
+}  // namespace
+
+Status wait_for_reset(const PendingOp& one) {
+  StreamLink& stream = one.peer->stream();
+  const uint32_t lane = one.op.lane.lane;
+  if (!of_lane(one.op) || one.capturing || !stream.is_resetting(lane)) return {};
+  auto over = [&] { return !stream.is_resetting(lane) || !one.peer->usable().ok(); };
+  if (!one.endpoint->wait_for(over, one.peer.get(), WaitKind::kConnect, 0, one.deadline)) {
+    return timed_out(one.deadline.length(),
+                     "lane %u of %s is being reset, and a kernel of either side still uses it: "
+                     "synchronize the streams of both sides, and call again",
+                     lane, one.peer->pair().name.c_str());
+  }
+  return one.peer->usable();
+}
+
+Status launch(std::vector<PendingOp>& run) {
+  for (const PendingOp& one : run) OH_RETURN_IF_ERROR(wait_for_reset(one));
+  const cuda::Stream stream = run.front().stream;
+  const bool capturing = run.front().capturing;
+  std::vector<ProxyCall> proxied;
+  std::erase_if(run, [&](const PendingOp& one) {
+    const bool by_proxy = one.peer->stream().by_proxy();
+    if (by_proxy) proxied.push_back({one.endpoint, one.peer, one.op});
+    return by_proxy;
+  });
+  if (proxied.empty()) return launch_by_kernels(run);
+  if (run.empty()) return launch_by_proxy(proxied, stream, capturing);
+  return launch_beside(proxied, stream, capturing, [&] { return launch_by_kernels(run); });
+}
+
+}  // namespace oh
