@@ -48,7 +48,8 @@ constexpr Refused kRefused[] = {
     {"ucp_worker_get_efd:1=-22", "ucp_worker_get_efd() failed: Unsupported operation"},
     {"ucp_worker_set_am_recv_handler:1=-5", "ucp_worker_set_am_recv_handler() failed: Invalid"},
     {"ucp_worker_query:2=-4", "ucp_worker_query(the address) failed: Out of memory"},
-    {"ucp_ep_create:1=-6", "ucp_ep_create(the peer's address) failed: Destination is unreachable"},
+    {"ucp_ep_create:1=-6",
+     "ucp_ep_create(the peer's address) failed: Destination is unreachable (-6); UCX "},
 };
 // The probe: at the initiator UCX says what is wrong, of the acceptor's answer nothing is heard.
 constexpr Refused kProbes[2][4] = {

@@ -79,7 +79,13 @@ Status UcxChannel::connect(const Remote& remote, uint64_t asked_inline) {
   ucx::Code code = worker_->library().ep_create(worker_->handle(), &params, &endpoint_);
   if (code == ucx::kOk) return {};
   endpoint_ = nullptr;
-  return worker_->library().failure(code, ucx::symbol::ep_create, "the peer's address");
+  const ucx::Library& library = worker_->library();
+  Status failure = library.failure(code, ucx::symbol::ep_create, "the peer's address");
+  if (code != ucx::kUnreachable) return failure;
+  return Status(failure.code(),
+                strf("%s; UCX %s is used here: does the peer use the same release, and the same "
+                     "network devices (UCX_TLS, UCX_NET_DEVICES)?",
+                     failure.text().c_str(), library.version_text().c_str()));
 }
 
 Status UcxChannel::probe(Deadline deadline) {
