@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -93,7 +94,7 @@ class Group:
         self.counts: Counter[str] = Counter()
         self.killed: dict[tuple[int, int], float] = {}
         self.abrupt: set[str] = set()
-        self.lost: list[tuple[str, tuple[int, int], str]] = []
+        self.lost: list[tuple[str, tuple[int, int], str, float]] = []
         self.faults: list[str] = []
         self.stopped: dict[int, float] = {}  # until when
         self.slowest_death = 0.0
@@ -161,7 +162,7 @@ class Group:
             self.abrupt.add(values[0])
         elif what == "lost":
             uid, other, text, when = values
-            self.lost.append((uid, other, text))
+            self.lost.append((uid, other, text, when))
             if uid not in self.abrupt and other in self.killed:
                 self.slowest_death = max(self.slowest_death, when - self.killed[other])
         elif what == "fault" and not self.leaving:
@@ -275,8 +276,9 @@ class Group:
 
     def judge(self) -> None:
         """Find the faults that only the end shows."""
-        for uid, other, text in self.lost:
-            if uid not in self.abrupt and other not in self.killed:
+        for uid, other, text, when in self.lost:
+            # A death explains only what was lost after it.
+            if uid not in self.abrupt and self.killed.get(other, math.inf) > when:
                 self.faults.append(f"{uid}: the link to {other} was lost for no reason: {text}")
         self.faults += self.left_behind()
         # Whoever took the place of a killed process has swept.

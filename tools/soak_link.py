@@ -53,6 +53,7 @@ class Link:
     peer: onehop.Peer
     closing: bool = False
     lost: bool = False
+    broken: bool = False  # as its peer sees it; await_inbound decides whether that was a loss
     threads: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
@@ -433,7 +434,7 @@ class Link:
         while not self.inbound_done.wait(0.02):
             self.worker.beat("await the other side")
             if doom.done:
-                when = time.monotonic()
+                self.broken, when = True, time.monotonic()
                 # What it sent before it closed is still being looked at, perhaps.
                 if self.inbound_done.wait(PATIENCE):
                     return

@@ -406,7 +406,8 @@ class Worker:
         now = time.monotonic()
         for link in list(self.links.values()):
             for ledger in list(link.ledgers.values()):
-                if now - self.pending.get(ledger.name, now) < LATE or link.lost or link.closing:
+                late = now - self.pending.get(ledger.name, now) >= LATE
+                if not late or link.lost or link.closing or link.broken:
                     continue
                 try:
                     with link.lock:
