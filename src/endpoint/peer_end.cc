@@ -51,6 +51,7 @@ void Peer::fail_everything(const Status& why, bool dead) {
     state_.store(State::kLost, std::memory_order_release);
   }
   pair_.gone.store(true, std::memory_order_seq_cst);
+  OH_FAULT_POINT("link.ends");
   // A link that ends well is disconnected behind its goodbye.
   bool ended_well = state_.load(std::memory_order_relaxed) == State::kClosed && sender_.idle() &&
                     receiver_.idle();

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <future>
+#include <string_view>
 #include <thread>
 
 #include "base/fault.h"
@@ -187,6 +189,67 @@ TEST_P(EndingLinks, NoLaterMessageTakesThePlaceOfALostOne) {
         });
   }
 }
+
+// The same for a message that both sides copy: the other side hears that the link has ended, not
+// that the operation was cancelled.
+class EndingTransfers : public EndingLinks {
+ protected:
+  static inline std::atomic<bool> copying;
+  static inline std::atomic<bool> ends;
+  // The first chunk takes until the link ends.
+  static void copy_until_the_end(const char* point) {
+    std::string_view name = point;
+    if (name == "link.ends") ends = true;
+    if (name == "transfer.copy" && !copying.exchange(true)) {
+      while (!ends) std::this_thread::yield();
+    }
+    hold(point);
+  }
+};
+
+TEST_P(EndingTransfers, AMessageUnderWayIsLost) {
+  for (bool closer_sends : {false, true}) {
+    SCOPED_TRACE(closer_sends ? "its sender closes the link" : "its receiver closes the link");
+    auto begin = [](Side& side, Buffer& buffer, bool sends) {
+      return sends ? side.peer().isend(buffer.data(), buffer.size(), 7)
+                   : side.peer().irecv(buffer.data(), buffer.size(), 7);
+    };
+    run_pair(
+        GetParam(),
+        [&](Side& side) {
+          Buffer buffer = side.buffer(8 << 20);
+          side.sync();
+          onehop::Request request = begin(side, buffer, closer_sends);
+          copying = ends = false;
+          ending() = &side;
+          oh::g_fault_hook = copy_until_the_end;
+          std::thread copier(
+              [&] { EXPECT_EQ(status_of([&] { request.wait(20s); }), OH_ERR_CANCELLED); });
+          while (!copying) std::this_thread::yield();
+          side.drop_peer();
+          copier.join();
+          oh::g_fault_hook = nullptr;
+        },
+        [&](Side& side) {
+          Buffer buffer = side.buffer(8 << 20);
+          onehop::Request request = begin(side, buffer, !closer_sends);
+          side.sync();
+          EXPECT_EQ(side.hear_number(), 1);
+          EXPECT_EQ(status_of([&] { request.wait(20s); }), OH_ERR_PEER_LOST);
+          side.tell_number(0);
+        });
+  }
+}
+
+std::vector<LinkKind> kinds_that_copy() {
+  std::vector<LinkKind> kinds;
+  for (const LinkKind& kind : process_kinds()) {
+    const bool single = kind.env.count("ONEHOP_CMA") == 0 || kind.memory[0] == MemoryKind::kShared;
+    if (kind.shares_memory() && single) kinds.push_back(kind);
+  }
+  return kinds;
+}
+INSTANTIATE_TEST_SUITE_P(Shm, EndingTransfers, ::testing::ValuesIn(kinds_that_copy()), name_of);
 
 std::vector<LinkKind> kinds_with_segment() {
   std::vector<LinkKind> kinds;

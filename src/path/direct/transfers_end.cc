@@ -26,7 +26,8 @@ bool Transfers::settle(Transfer* transfer) {
   } else if (!transfer->failure.ok()) {
     finish(transfer, transfer->failure);
   } else {
-    finish(transfer, error(code, "%s ended the transfer of %llu bytes: %s", pair_.name.c_str(),
+    finish(transfer, error(code, "%s ended the %s of %llu bytes: %s", pair_.name.c_str(),
+                           code == OH_ERR_PEER_LOST ? "link during the transfer" : "transfer",
                            static_cast<unsigned long long>(transfer->length), status_text(code)));
   }
   return true;
@@ -165,7 +166,7 @@ bool Transfers::fail_all(const Status& status, bool peer_is_dead) {
   for (Transfer* transfer = active_.front(); transfer;) {
     Transfer* next = active_.next(transfer);
     if (transfer->failure.ok()) transfer->failure = status;
-    stop(transfer, status.code());
+    stop(transfer, OH_ERR_PEER_LOST);  // for the other side the message is lost, whoever ends it
     if (!settle(transfer)) {
       Request* request = transfer->request;
       bool recent = with_engine(*transfer) && now_ns() - transfer->looked < kEngineTime;
