@@ -78,9 +78,7 @@ void Peer::fail_everything(const Status& why, bool dead) {
 // While the end of the link waits for copies of ours.
 void Peer::let_others_work() {
   (void)move_devices_on();  // asks what became of the device
-  pair_.lock.unlock();
-  sched_yield();
-  pair_.lock.lock();
+  pair_.without_lock(sched_yield);
 }
 
 // What was said behind operations that have ended, and what the channel has, still leaves.

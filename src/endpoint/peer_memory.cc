@@ -199,9 +199,8 @@ void Peer::detach_key(const RemoteTarget& target) {
 bool Peer::map_for_keys() {
   std::shared_ptr<RegionRecord> region = one_sided_.keys().next_to_map();
   if (!region) return false;
-  pair_.lock.unlock();
-  Result<std::shared_ptr<UcxMapping>> mapping = map_region(*region, pair_.ucx->worker().context());
-  pair_.lock.lock();
+  Result<std::shared_ptr<UcxMapping>> mapping =
+      pair_.without_lock([&] { return map_region(*region, pair_.ucx->worker().context()); });
   const bool valid = owner_.find_region(region->index, region->version) != nullptr;
   one_sided_.keys().mapped(region, valid, std::move(mapping));
   return true;

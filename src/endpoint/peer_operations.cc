@@ -64,10 +64,12 @@ Status Peer::post_send(Request* request) {
 
 // Whether the work that the request waits for is done already. The lock is let go.
 Status Peer::ask_producer(Request& request) {
-  pair_.lock.unlock();
-  Result<bool> complete = request.device.after.is_complete();
-  if (complete.ok() && *complete) request.device.after.reset();
-  pair_.lock.lock();
+  After& after = request.device.after;
+  Result<bool> complete = pair_.without_lock([&] {
+    Result<bool> asked = after.is_complete();
+    if (asked.ok() && *asked) after.reset();
+    return asked;
+  });
   OH_RETURN_IF_ERROR(complete.status());
   return check_open();
 }

@@ -163,6 +163,17 @@ struct Pair {
     return *holder ? (*holder)->translate(remote, size) : nullptr;
   }
 
+  // Runs what may block, or takes long, without the lock, which is held around it.
+  template <typename Work>
+  auto without_lock(const Work& work) {
+    struct Unlocked {
+      explicit Unlocked(SpinLock& held) : lock(held) { lock.unlock(); }
+      ~Unlocked() { lock.lock(); }
+      SpinLock& lock;
+    } unlocked(lock);
+    return work();
+  }
+
   // The last touch of a request.
   void finish(Request& request, Status status) {
     request.phase = Phase::kEnded;

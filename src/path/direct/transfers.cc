@@ -321,24 +321,24 @@ bool Transfers::copy_some(Transfer* chosen) {
   active_.erase(chosen);
   active_.push_back(chosen);
   ++chosen->copiers;
-  pair_.lock.unlock();
   size_t copied = 0;
   Status failure;
-  uint64_t offset;
-  uint64_t size;
-  while (copied < kChunksAtOnce && failure.ok() && !pair_.gone.load(std::memory_order_relaxed) &&
-         take_chunks(*chosen, /*from_back=*/chosen->source, 1, &offset, &size) > 0) {
-    failure = copy_chunk(*chosen, offset, size);
-    ++copied;
-  }
-  // A process that took over the number of the one we mean, or its next program: not its bytes.
-  if (copied && failure.ok() && !chosen->mapped) failure = pair_.host->still_there();
-  if (!failure.ok()) {
-    uint32_t none = 0;
-    chosen->slot->failure.compare_exchange_strong(none, static_cast<uint32_t>(-failure.code()));
-  }
-  if (copied) account(*chosen, copied);
-  pair_.lock.lock();
+  pair_.without_lock([&] {
+    uint64_t offset;
+    uint64_t size;
+    while (copied < kChunksAtOnce && failure.ok() && !pair_.gone.load(std::memory_order_relaxed) &&
+           take_chunks(*chosen, /*from_back=*/chosen->source, 1, &offset, &size) > 0) {
+      failure = copy_chunk(*chosen, offset, size);
+      ++copied;
+    }
+    // A process that took over the number of the one we mean, or its next program: not its bytes.
+    if (copied && failure.ok() && !chosen->mapped) failure = pair_.host->still_there();
+    if (!failure.ok()) {
+      uint32_t none = 0;
+      chosen->slot->failure.compare_exchange_strong(none, static_cast<uint32_t>(-failure.code()));
+    }
+    if (copied) account(*chosen, copied);
+  });
   --chosen->copiers;
   if (copied) pair_.wake_them = true;
   if (!failure.ok()) {

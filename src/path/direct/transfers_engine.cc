@@ -17,9 +17,7 @@ bool Transfers::take_step(Transfer& transfer, Step step) {
     case Step::kAsk: {
       After& after = transfer.request->device.after;
       ++transfer.copiers;
-      pair_.lock.unlock();
-      Result<bool> complete = after.is_complete();
-      pair_.lock.lock();
+      Result<bool> complete = pair_.without_lock([&] { return after.is_complete(); });
       --transfer.copiers;
       if (complete.ok() && !*complete) return false;
       if (transfer.request) after.reset();
@@ -53,19 +51,20 @@ void Transfers::start_engine(Transfer& transfer) {
   copy.value = slot_word(transfer.sequence, SlotState::kDone);
   Worker* worker = for_worker(transfer) ? pair_.device->worker() : nullptr;
   ++transfer.copiers;
-  pair_.lock.unlock();
-  OH_FAULT_POINT("transfer.copy");
-  Status status;
   Result<cuda::Stream> stream = nullptr;
-  bool by_worker = worker && worker->copy({reinterpret_cast<uint64_t>(copy.to),
-                                           reinterpret_cast<uint64_t>(copy.from), copy.size,
-                                           copy.word, copy.value | kSlotByWorker});
-  if (!by_worker) {
+  bool by_worker = false;
+  Status status = pair_.without_lock([&]() -> Status {
+    OH_FAULT_POINT("transfer.copy");
+    by_worker = worker && worker->copy({reinterpret_cast<uint64_t>(copy.to),
+                                        reinterpret_cast<uint64_t>(copy.from), copy.size, copy.word,
+                                        copy.value | kSlotByWorker});
+    if (by_worker) return {};
     stream = pair_.device->take_stream();
-    status = stream.ok() ? pair_.device->enqueue(*stream, copy) : stream.status();
-    if (worker && status.ok()) worker->call();
-  }
-  pair_.lock.lock();
+    OH_RETURN_IF_ERROR(stream.status());
+    OH_RETURN_IF_ERROR(pair_.device->enqueue(*stream, copy));
+    if (worker) worker->call();
+    return {};
+  });
   --transfer.copiers;
   if (!stream.ok()) {
     fail(transfer, status);
@@ -106,10 +105,10 @@ bool Transfers::for_worker(const Transfer& transfer) const {
 bool Transfers::check(Transfer& transfer) {
   transfer.looked = now_ns();
   ++transfer.copiers;
-  pair_.lock.unlock();
-  cuda::Stream stream = transfer.stream ? transfer.stream : pair_.device->worker()->stream();
-  Result<bool> idle = pair_.device->gpu().is_idle(stream);
-  pair_.lock.lock();
+  Result<bool> idle = pair_.without_lock([&] {
+    cuda::Stream stream = transfer.stream ? transfer.stream : pair_.device->worker()->stream();
+    return pair_.device->gpu().is_idle(stream);
+  });
   --transfer.copiers;
   if (pair_.device->gpu().is_lost()) return true;
   if (!transfer.flying || !idle.ok() || !*idle || transfer.failure.ok()) return false;

@@ -54,15 +54,13 @@ bool Transfers::fill(Transfer& transfer) {
   line.span = {offset, size, transfer.index, transfer.sequence, transfer.owner, lines};
   bool by_engine = transfer.local_device;
   ++transfer.copiers;
-  pair_.lock.unlock();
-  OH_FAULT_POINT("transfer.copy");
-  Status status;
-  if (by_engine) {
-    status = enqueue_span(/*fills=*/true, span, buffer, transfer.local + offset, size);
-  } else {
-    copy_bytes(buffer, transfer.local + offset, size);
-  }
-  pair_.lock.lock();
+  Status status = pair_.without_lock([&]() -> Status {
+    OH_FAULT_POINT("transfer.copy");
+    uint8_t* from = transfer.local + offset;
+    if (by_engine) return enqueue_span(/*fills=*/true, span, buffer, from, size);
+    copy_bytes(buffer, from, size);
+    return {};
+  });
   --transfer.copiers;
   transfer.looked = now_ns();
   if (!status.ok()) {
@@ -132,14 +130,11 @@ bool Transfers::drain() {
   uint8_t* buffer =
       transfer->mode == CopyMode::kStaged ? pair_.device->slab_part(index) : pipe.buffers[index];
   ++transfer->copiers;
-  pair_.lock.unlock();
-  Status status;
-  if (by_engine) {
-    status = enqueue_span(/*fills=*/false, span, to, buffer, there.bytes);
-  } else {
+  Status status = pair_.without_lock([&]() -> Status {
+    if (by_engine) return enqueue_span(/*fills=*/false, span, to, buffer, there.bytes);
     copy_bytes(to, buffer, there.bytes);
-  }
-  pair_.lock.lock();
+    return {};
+  });
   transfer->looked = now_ns();
   --transfer->copiers;
   if (by_engine && status.ok()) {
@@ -180,10 +175,10 @@ bool Transfers::check_span(bool fills) {
   Transfer& transfer = *oldest.transfer;
   transfer.looked = now_ns();
   ++transfer.copiers;
-  pair_.lock.unlock();
-  Result<cuda::Stream> stream = pair_.device->line_stream(fills);
-  if (stream.ok()) (void)pair_.device->gpu().is_idle(*stream).ok();
-  pair_.lock.lock();
+  pair_.without_lock([&] {
+    Result<cuda::Stream> stream = pair_.device->line_stream(fills);
+    if (stream.ok()) (void)pair_.device->gpu().is_idle(*stream).ok();
+  });
   --transfer.copiers;
   return pair_.device->gpu().is_lost();
 }

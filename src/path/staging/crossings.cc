@@ -188,10 +188,8 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
   Crossing& crossing = *held;
   crossing.busy = true;
   if (step == Step::kCheck) {
-    pair_.lock.unlock();
-    // A context that is lost writes no word; any other error is of the question.
-    Result<bool> idle = pair_.gpu->is_idle(crossing.stream);
-    pair_.lock.lock();
+    // A lost context writes no word. Other query errors do not mean that the copy failed.
+    Result<bool> idle = pair_.without_lock([&] { return pair_.gpu->is_idle(crossing.stream); });
     crossing.busy = false;
     crossing.looked = now_ns();
     bool lost = pair_.gpu->is_lost();
@@ -204,9 +202,7 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
   Request& request = *crossing.request;
   if (step == Step::kAskProducer) {
     After& after = request.device.after;
-    pair_.lock.unlock();
-    Result<bool> complete = after.is_complete();
-    pair_.lock.lock();
+    Result<bool> complete = pair_.without_lock([&] { return after.is_complete(); });
     crossing.busy = false;
     if (!complete.ok()) stop(crossing, complete.status());
     if (!complete.ok() || !*complete) return !complete.ok();
@@ -223,13 +219,16 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
     cuda::Stream stream = nullptr;
     cuda::DoneWord word;
     const bool is_open = crossing.stream != nullptr;
-    pair_.lock.unlock();
-    Result<PooledBuffer> buffer = pool().take(crossing.direction, this);
-    Status status = buffer.status();
-    bool opens = buffer.ok() && buffer->data && !is_open;
-    if (opens) status = open(&stream, &word);
-    if (!status.ok() && buffer.ok()) pool().give(crossing.direction, *buffer);
-    pair_.lock.lock();
+    Status status;
+    bool opens = false;
+    Result<PooledBuffer> buffer = pair_.without_lock([&] {
+      Result<PooledBuffer> taken = pool().take(crossing.direction, this);
+      status = taken.status();
+      opens = taken.ok() && taken->data && !is_open;
+      if (opens) status = open(&stream, &word);
+      if (!status.ok() && taken.ok()) pool().give(crossing.direction, *taken);
+      return taken;
+    });
     crossing.busy = false;
     if (opens && status.ok()) {
       crossing.stream = stream;
@@ -256,13 +255,15 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
   chunk->value = ++crossing.value;
   take_list(crossing, *chunk);
   crossing.looked = now_ns();
-  pair_.lock.unlock();
-  OH_FAULT_POINT("transfer.copy");
-  Status status = copy(crossing, *chunk);
-  // Some of it may have been enqueued.
-  bool over = !status.ok() && pair_.gpu->wait_idle(crossing.stream, Deadline::after(kSecond));
-  pool().grow_if_low();
-  pair_.lock.lock();
+  bool over = false;
+  Status status = pair_.without_lock([&] {
+    OH_FAULT_POINT("transfer.copy");
+    Status copied = copy(crossing, *chunk);
+    // Some of it may have been enqueued.
+    over = !copied.ok() && pair_.gpu->wait_idle(crossing.stream, Deadline::after(kSecond));
+    pool().grow_if_low();
+    return copied;
+  });
   crossing.busy = false;
   if (!status.ok()) stop(crossing, status);
   if (over) crossing.value = crossing.word.host->load(std::memory_order_acquire);

@@ -50,21 +50,17 @@ bool Landings::step(Landing& landing) {
   After& after = landing.request->device.after;
   bool pending = after.pending();
   landing.busy = true;
-  pair_.lock.unlock();
-  Status status;
   bool complete = false;
-  if (landing.flying) {
-    // A context that is lost writes no word; any other error is of the question.
-    (void)pair_.gpu->is_idle(landing.stream).ok();
-    status = pair_.gpu->loss();
-  } else if (pending) {
-    Result<bool> asked = after.is_complete();
-    status = asked.status();
-    complete = asked.ok() && *asked;
-  } else {
-    status = start(landing);
-  }
-  pair_.lock.lock();
+  Status status = pair_.without_lock([&]() -> Status {
+    if (landing.flying) {
+      // A lost context writes no word. Other query errors do not mean that the copy failed.
+      (void)pair_.gpu->is_idle(landing.stream).ok();
+      return pair_.gpu->loss();
+    }
+    if (!pending) return start(landing);
+    OH_ASSIGN_OR_RETURN(complete, after.is_complete());
+    return {};
+  });
   landing.busy = false;
   landing.looked = now_ns();
   if (!status.ok()) {
