@@ -159,6 +159,12 @@ def test_a_ledger_finds_what_is_lost_doubled_or_in_a_wrong_place(ledger):
         fresh((0, 2, 2), (1, 1, 1), (2, 3, 3)).settle()
     # The receive of a message that was withdrawn gets a later one.
     assert fresh((0, 0, 0), (2, 1, 1), (1, 2, 2), (3, 3, 3), sent=(0, 1, 2, 3), of=5).settle() == 0
+    # That may be the end of the round, which counts as message `next`.
+    assert fresh((0, 0, 0), (3, 1, 1), (1, 2, 2), sent=(0, 1), of=3).settle() == 0
+    with pytest.raises(ledger.WrongOrderError, match="message 1 overtook message 0"):
+        fresh((0, 1, 1), (2, 2, 2), (1, 0, 0), sent=(0, 1), of=2).settle()
+    with pytest.raises(ledger.WrongOrderError, match="message 2 overtook message 1"):
+        fresh((0, 0, 0), (2, 1, 1), (1, 2, 2), sent=(0, 1), of=2).settle()
     with pytest.raises(ledger.WrongOrderError, match="2 messages are out of order"):
         fresh((2, 0, 0), (3, 1, 1), (0, 2, 2), (1, 3, 3), sent=(0, 1, 2, 3), of=5).settle()
     with pytest.raises(ledger.WrongOrderError, match="twice"):
