@@ -112,7 +112,7 @@ Status Node::listen(const Config& config) {
     OH_RETURN_IF_ERROR(listener_->add(std::move(*file)));
   }
   if (!abstract.ok() && !file.ok()) return file.status();
-  sweep_ = SocketSweep::start(config.socket_dir);
+  start_sweep();
 
   Result<std::vector<SocketAddress>> hosts = reachable_addresses(config.interface_name);
   if (!hosts.ok() && config.interface_name == "any") {
@@ -135,6 +135,17 @@ Status Node::listen(const Config& config) {
   hosts_ = std::move(*hosts);
   for (SocketAddress& host : hosts_) host.set_port(port);
   return {};
+}
+
+// The watcher joins the thread once it has ended.
+void Node::start_sweep() {
+  auto join = [this] {
+    std::unique_ptr<SocketSweep> ended;
+    MutexLock lock(mutex_);
+    ended.swap(sweep_);
+  };
+  MutexLock lock(mutex_);
+  sweep_ = SocketSweep::start(config_.socket_dir, [this, join] { watcher_->post(join); });
 }
 
 void Node::add_acceptor(const Id& endpoint, std::weak_ptr<Acceptor> acceptor) {

@@ -55,13 +55,14 @@ class Node {
   std::vector<SocketAddress> hosts_;
   std::unique_ptr<Watcher> watcher_;
   std::unique_ptr<Listener> listener_;
-  std::unique_ptr<SocketSweep> sweep_;
 
+  void start_sweep();
   void place_watcher() OH_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::map<int, size_t> numa_nodes_ OH_GUARDED_BY(mutex_);  // endpoints near each
   std::map<Id, std::weak_ptr<Acceptor>> acceptors_ OH_GUARDED_BY(mutex_);
+  std::unique_ptr<SocketSweep> sweep_ OH_GUARDED_BY(mutex_);  // while it runs; uses the watcher
 };
 
 }  // namespace oh

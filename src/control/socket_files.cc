@@ -88,8 +88,9 @@ Result<UniqueFd> listen_on_file(const std::string& folder, const std::string& na
   }
 }
 
-std::unique_ptr<SocketSweep> SocketSweep::start(const std::string& folder) {
-  std::unique_ptr<SocketSweep> sweep(new SocketSweep(folder));
+std::unique_ptr<SocketSweep> SocketSweep::start(const std::string& folder,
+                                                std::function<void()> ended) {
+  std::unique_ptr<SocketSweep> sweep(new SocketSweep(folder, std::move(ended)));
   if (!start_thread("onehop-sweep", run, sweep.get(), &sweep->thread_).ok()) return nullptr;
   return sweep;
 }
@@ -101,10 +102,15 @@ SocketSweep::~SocketSweep() {
 
 void SocketSweep::run(void* context) {
   auto* self = static_cast<SocketSweep*>(context);
-  std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(self->folder_.c_str()), closedir);
+  self->sweep();
+  self->ended_();
+}
+
+void SocketSweep::sweep() const {
+  std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder_.c_str()), closedir);
   if (!entries || !is_of_one_host(dirfd(entries.get()))) return;
-  while (dirent* entry = self->stop_.load() ? nullptr : readdir(entries.get())) {
-    if (is_socket_name(entry->d_name)) self->remove_if_left(dirfd(entries.get()), entry->d_name);
+  while (dirent* entry = stop_.load() ? nullptr : readdir(entries.get())) {
+    if (is_socket_name(entry->d_name)) remove_if_left(dirfd(entries.get()), entry->d_name);
   }
 }
 

@@ -8,8 +8,10 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "platform/os/handles.h"
@@ -24,18 +26,21 @@ Result<UniqueFd> listen_on_file(const std::string& folder, const std::string& na
 // many takes a busy disk a while. Destroying it ends the thread.
 class SocketSweep {
  public:
-  // Null where there can be no thread.
-  static std::unique_ptr<SocketSweep> start(const std::string& folder);
+  // Null where there can be no thread. `ended` is the thread's last call: join it then.
+  static std::unique_ptr<SocketSweep> start(const std::string& folder, std::function<void()> ended);
   ~SocketSweep();
   SocketSweep(const SocketSweep&) = delete;
   SocketSweep& operator=(const SocketSweep&) = delete;
 
  private:
-  explicit SocketSweep(const std::string& folder) : folder_(folder) {}
+  SocketSweep(const std::string& folder, std::function<void()> ended)
+      : folder_(folder), ended_(std::move(ended)) {}
   static void run(void* context);
+  void sweep() const;
   void remove_if_left(int folder, const char* name) const;
 
   const std::string folder_;
+  const std::function<void()> ended_;
   std::atomic<bool> stop_{false};
   unsigned long thread_ = 0;
 };

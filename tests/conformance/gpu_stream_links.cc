@@ -27,10 +27,14 @@ TEST(GpuHeldStream, ABusyDeviceDelaysAndNothingMore) {
     side.sync();
     if (side.number() == 0) fake_driver().hold_all();
     side.sync();
-    EXPECT_EQ(warm_up(side, kShort), OH_ERR_TIMEOUT);
-    const std::string text = oh_error_text();
-    EXPECT_NE(text.find(side.number() == 0 ? "no room" : "not answered"), std::string::npos)
-        << text;
+    // On a slow machine the other side's kernels have no room either, at first.
+    const char* reason = side.number() == 0 ? "no room" : "not answered";
+    std::string text;
+    EXPECT_TRUE(eventually([&] {
+      EXPECT_EQ(warm_up(side, kShort), OH_ERR_TIMEOUT);
+      text = oh_error_text();
+      return text.find(reason) != std::string::npos;
+    })) << text;
     side.sync();
     if (side.number() == 0) fake_driver().release_all();
     onehop::check(warm_up(side));

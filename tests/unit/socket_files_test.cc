@@ -211,7 +211,7 @@ TEST(SocketFilesTest, SeveralMaySweepAtOnce) {
   unit::TempDir folder;
   for (int i = 0; i < 1000; ++i) leave_behind(folder.path());
   std::vector<std::unique_ptr<SocketSweep>> sweeps;
-  for (int i = 0; i < 4; ++i) sweeps.push_back(SocketSweep::start(folder.path()));
+  for (int i = 0; i < 4; ++i) sweeps.push_back(SocketSweep::start(folder.path(), [] {}));
   EXPECT_TRUE(unit::eventually([&] { return folder.entries() == 0; }));
 }
 
