@@ -8,9 +8,10 @@
 #   address  the same under ASan and UBSan             python   the package, in an environment of its own
 #   models   the protocols' models and their mutants under spin
 #
+#   quick    for the inner loop: formatting, layers, ruff, unit tests, a smoke of the contract; no package
 #   tidy     clang-tidy over the sources; only when named, for it takes minutes
 #
-# Without arguments all of them but tidy. Needs cmake, ninja, GoogleTest and python3; clang for the lanes
+# Without arguments all of them but quick and tidy. Needs cmake, ninja, GoogleTest and python3; clang for the lanes
 # address, thread and fuzz (CLANGXX names one), else gcc does the first two; spin for models; root and
 # the ip command for the python lane's tests between hosts, which are skipped without, and listed.
 # FUZZ_SECONDS: seconds per fuzzer (60). TEST_DIR: where things are built (build/test).
@@ -57,17 +58,44 @@ environment() {
 package() {
   [ -z "${packaged:-}" ] || return 0
   environment
-  "$build/venv/bin/pip" install --quiet ".[test,lint]"
+  "$build/venv/bin/pip" install --quiet ".[test]" --group lint
   packaged=yes
 }
 
-lane_lint() {
-  package
+# run_tests <directory> <options of ctest...>; prints the slowest cases.
+run_tests() {
+  local directory=$1
+  shift
+  rm -rf "$build/$directory/times"
+  GTEST_OUTPUT="json:$(realpath "$build/$directory")/times/" \
+    ${launcher:-} ctest --test-dir "$build/$directory" -j "$jobs" --output-on-failure "$@"
+  "$python" tools/slowest_tests.py "$build/$directory/times"
+}
+
+format_and_layers() {
   local bin=$build/venv/bin
   git ls-files -- '*.h' '*.hpp' '*.cc' | xargs "$bin/clang-format" --dry-run --Werror
   "$bin/python" tools/check_layers.py
   "$bin/ruff" check bench examples python tests tools
   "$bin/ruff" format --check bench examples python tests tools
+}
+
+lane_quick() {
+  local ccache
+  ccache=$(command -v ccache || true)
+  configure quick "" -DONEHOP_TESTS=ON -DONEHOP_PCH=ON "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -DNDEBUG" \
+    ${ccache:+"-DCMAKE_CXX_COMPILER_LAUNCHER=$ccache"}
+  cmake --build "$build/quick" -j "$jobs"
+  run_tests quick -L quick
+  environment
+  "$build/venv/bin/pip" install --quiet --group format
+  format_and_layers
+}
+
+lane_lint() {
+  package
+  local bin=$build/venv/bin
+  format_and_layers
   "$bin/mypy"
   # What typed programs see, whichever Python they are written for.
   for version in 3.10 3.11 3.12 3.13; do
@@ -86,7 +114,7 @@ lane_cpp() {
   # Without symbols: a quarter of the time to compile.
   configure cpp "" -DONEHOP_TESTS=ON "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG"
   cmake --build "$build/cpp" -j "$jobs"
-  ctest --test-dir "$build/cpp" -j "$jobs" --output-on-failure
+  run_tests cpp
 }
 
 # Tests and fuzzers are of one build: the core is compiled once.
@@ -97,14 +125,14 @@ build_address() {
 
 lane_address() {
   build_address
-  ctest --test-dir "$build/address" -j "$jobs" --output-on-failure
+  run_tests address
 }
 
 lane_thread() {
   configure thread "$clang" -DONEHOP_TESTS=ON -DONEHOP_SANITIZE=thread
   cmake --build "$build/thread" -j "$jobs"
   # ThreadSanitizer's shadow memory does not fit every random layout of the address space.
-  setarch -R ctest --test-dir "$build/thread" -j "$jobs" --output-on-failure
+  launcher="setarch -R" run_tests thread
 }
 
 lane_fuzz() {
@@ -126,12 +154,12 @@ lane_models() {
 
 lane_python() {
   package
-  "$build/venv/bin/python" -m pytest
+  "$build/venv/bin/python" -m pytest --durations=10
 }
 
 for lane in "${lanes[@]}"; do
   declare -F "lane_$lane" >/dev/null || {
-    echo "tools/test.sh: no lane \"$lane\"; there are lint, tidy, models, cpp, address, thread, fuzz, python" >&2
+    echo "tools/test.sh: no lane \"$lane\"; there are quick, lint, tidy, models, cpp, address, thread, fuzz, python" >&2
     exit 2
   }
 done

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <string_view>
 
 namespace unit {
 
@@ -54,10 +55,16 @@ std::string text_of(const FakeCudaCounts& c) {
   char all[] = "--gtest_also_run_disabled_tests";
   char brief[] = "--gtest_brief=1";
   char* arguments[] = {program.data(), filter.data(), all, brief, nullptr};
-  setenv(kChildText, text.c_str(), 1);
+  // Without our share of the tests, and our report.
+  std::vector<std::string> variables = {std::string(kChildText) + "=" + text};
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!std::string_view(*entry).starts_with("GTEST_")) variables.emplace_back(*entry);
+  }
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
   pid_t pid = 0;
-  int failed = posix_spawn(&pid, program.c_str(), &actions, nullptr, arguments, environ);
-  unsetenv(kChildText);
+  int failed = posix_spawn(&pid, program.c_str(), &actions, nullptr, arguments, environment.data());
   posix_spawn_file_actions_destroy(&actions);
   if (failed) return ::testing::AssertionFailure() << "posix_spawn: error " << failed;
   int status = 0;
