@@ -71,6 +71,18 @@ void release(Request* request) {
   endpoint->release(request);
 }
 
+oh_status give_up(Request* request, const Status& why) {
+  request->done.store(1);
+  release(request);
+  return report(why);
+}
+
+oh_status hand_out(Request* request, const Status& posted, oh_request** out) {
+  if (!posted.ok()) return give_up(request, posted);
+  *out = as_handle(request);
+  return OH_OK;
+}
+
 Result<EndpointOptions> endpoint_options(const oh_endpoint_options* given, Config* config) {
   oh_endpoint_options options;
   OH_RETURN_IF_ERROR(read_options(given, &options));

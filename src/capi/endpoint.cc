@@ -126,13 +126,7 @@ oh_status oh_endpoint_irecv(oh_endpoint* endpoint, void* data, size_t capacity, 
   prepare(request, *endpoint->endpoint, OpKind::kRecv, data, capacity, tag);
   Status status = prepare_memory(request, options);
   if (status.ok()) status = endpoint->endpoint->post_any_source(request);
-  if (!status.ok()) {
-    request->done.store(1);
-    release(request);
-    return report(status);
-  }
-  *out = as_handle(request);
-  return OH_OK;
+  return hand_out(request, status, out);
 }
 
 oh_status oh_endpoint_notification(oh_endpoint* endpoint, void* data, size_t* size,

@@ -157,6 +157,10 @@ inline Request* as_request(oh_request* handle) { return reinterpret_cast<Request
 // A pooled request that keeps its endpoint alive until it is released.
 Request* acquire(const std::shared_ptr<Endpoint>& endpoint);
 void release(Request* request);
+// Gives a pooled request back that could not be posted, and reports why.
+oh_status give_up(Request* request, const Status& why);
+// Hands out a pooled request that was posted, or gives it back.
+oh_status hand_out(Request* request, const Status& posted, oh_request** out);
 
 Result<EndpointOptions> endpoint_options(const oh_endpoint_options* options, Config* config);
 

@@ -95,14 +95,7 @@ oh_status oh_peer_irecv_batch(oh_peer* peer, const oh_blocks* blocks, uint64_t t
   Result<Call> call = read_call(*peer, blocks, tag, options);
   OH_REPORT_IF_ERROR(call.status());
   Request* request = acquire(peer->endpoint);
-  Status posted = post(*peer, request, *call, tag);
-  if (!posted.ok()) {
-    request->done.store(1);
-    release(request);
-    return report(posted);
-  }
-  *out = as_handle(request);
-  return OH_OK;
+  return hand_out(request, post(*peer, request, *call, tag), out);
 }
 
 }  // extern "C"

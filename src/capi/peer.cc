@@ -5,20 +5,6 @@ using namespace oh;  // NOLINT: the C API is a thin skin over it
 
 namespace {
 
-// Gives a pooled request back that could not be posted.
-oh_status give_up(Request* request, const Status& why) {
-  request->done.store(1);
-  release(request);
-  return report(why);
-}
-
-// Hands out a pooled request that was posted, or gives it back.
-oh_status hand_out(Request* request, const Status& posted, oh_request** out) {
-  if (!posted.ok()) return give_up(request, posted);
-  *out = as_handle(request);
-  return OH_OK;
-}
-
 // Waits for a posted, pooled request; it is handed out while its buffer may be touched.
 oh_status wait_or_hand_out(Request* request, Deadline deadline, oh_message* message,
                            oh_request** out) {

@@ -57,14 +57,7 @@ Status first_failure(Requests requests) {
 oh_status post_ready(const std::shared_ptr<Endpoint>& endpoint, std::string what,
                      Readiness::Look look, oh_request** out) {
   Request* request = acquire(endpoint);
-  Status status = endpoint->post_ready(request, std::move(what), std::move(look));
-  if (!status.ok()) {
-    request->done.store(1);
-    release(request);
-    return report(status);
-  }
-  *out = as_handle(request);
-  return OH_OK;
+  return hand_out(request, endpoint->post_ready(request, std::move(what), std::move(look)), out);
 }
 
 oh_status tell(const Receiver::Announced& found, const Peer& peer, oh_message* message) {
