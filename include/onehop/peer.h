@@ -122,11 +122,20 @@ typedef struct oh_peer_info {
 } oh_peer_info;
 OH_API oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info);
 
-/* One row of the explanation which path is taken; strings live until the next call on this thread.
+/*
+ * One row of the explanation which path is taken; strings live until the next call on this thread.
+ * The rows of an operation between two kinds of memory cover each size once. oh_message.path is
+ * what the row says, at both sides of a message, with these exceptions, which `why` names:
+ *  - "worker": while the kernel is not there the next row of the same operation and kinds holds.
+ *  - A small message takes credit until its receive has it; without credit the last row holds.
+ *  - "pending message": a send whose memory waits for earlier work (oh_after) that is not done when
+ *    its receive is posted behind it. Where there is no such row, "message" holds.
+ *  - A message of host memory to a device takes the link's path while all transfer slots are used.
+ * Batches, and batches as messages, are "put/get".
  */
 typedef struct oh_path_row {
   size_t struct_size;
-  const char* operation; /* "message", "put/get" or "stream" */
+  const char* operation; /* "message", "pending message", "put/get" or "stream" */
   const char* source;    /* memory kinds: "host", "shared", "device", "device-private" */
   const char* target;
   uint64_t first; /* sizes */

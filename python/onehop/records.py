@@ -191,9 +191,14 @@ class StreamInfo:
 
 @dataclass(frozen=True)
 class PathRow:
-    """The path of one range of sizes, and why."""
+    """The path of one range of sizes, and why.
 
-    operation: str  # "message", "put/get" or "stream"
+    A "pending message" is a send whose memory waits for earlier work (`after=`) that is not done
+    when its receive is posted behind it; where there is no such row, "message" holds. While the
+    kernel of a row "worker" is not there, the next row of the same operation and kinds holds.
+    """
+
+    operation: str  # "message", "pending message", "put/get" or "stream"
     source: str  # kind of memory: "host", "shared", "device", "device-private"
     target: str
     first: int  # bytes
@@ -205,6 +210,8 @@ class PathRow:
     @property
     def sizes(self) -> str:
         """The range of sizes, for reading."""
+        if self.first == self.last:
+            return f"{self.first} B"
         if self.last >= 2**63 - 1:
             return f"{self.first} B and more"
         return f"{self.first} to {self.last} B"

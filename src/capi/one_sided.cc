@@ -35,7 +35,7 @@ Status copy_now(const Run& run, LocalMemory& local) {
                       : peer.copy(call.region.target, local, call.movement, run.deadline);
   Request* request = run.request;
   request->nbytes = call.movement.bytes;
-  request->path = peer.path_of(call.region.target, local);
+  request->path = peer.path_of(call.region.target, local, call.movement.bytes);
   request->peer = &peer;
   request->peer_id = peer.pair().id;
   request->peer_rank = peer.pair().rank;

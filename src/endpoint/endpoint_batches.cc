@@ -140,7 +140,7 @@ Status Endpoint::put_pieces(Peer& peer, BatchSend& send, Deadline deadline) {
   const LocalBlocks& local = send.local;
   RemoteTarget& target = send.target;
   auto pieces = std::make_shared<std::vector<Block>>(cut(local, send.offer.blocks));
-  send.path = peer.path_of(target, send.memory);
+  send.path = peer.path_of(target, send.memory, local.bytes);
   if (pieces->empty()) return peer.usable();
   if (peer.reaches(target, send.memory.on_device)) {
     if (pieces->size() > 1) admit_kernels(target, local.memory, local.size, &send.memory);

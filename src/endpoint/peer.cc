@@ -41,6 +41,8 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
   nvml_library_ = std::move(parts.nvml_library);
   if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
   pair_.gpu = parts.gpu;
+  pair_.their_gpu = !identity_.gpu.empty();
+  pair_.same_gpu = parts.gpu && our_gpu_ == identity_.gpu;
   pair_.staging = std::move(parts.staging);
   pair_.staging_depth = parts.staging_depth;
   pair_.segment = std::move(parts.segment);
@@ -61,7 +63,8 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
     transfers_.start(&receiver_);
     open_device(parts);
     pair_.maps_devices = parts.why_no_mapping.empty();
-    if (!pair_.maps_devices) why_no_peer_access_ = parts.why_no_mapping;
+    // Within the process nothing is mapped.
+    if (!pair_.maps_devices && connection_) why_no_peer_access_ = parts.why_no_mapping;
   } else {
     std::unique_ptr<CountedCredit> counted = std::move(parts.ucx);
     pair_.ucx = static_cast<UcxChannel*>(counted.get());

@@ -159,10 +159,10 @@ class Peer final : public PairHost,
   bool reaches(const RemoteTarget& target, bool local_on_device) const {
     return one_sided_.reaches(target, local_on_device);
   }
-  // How copy() has travelled.
-  oh_path path_of(const RemoteTarget& target, const LocalMemory& local) const {
+  // How copy() of so many bytes has travelled. Of none a notification travels at most.
+  oh_path path_of(const RemoteTarget& target, const LocalMemory& local, uint64_t bytes) const {
     if (local.by_worker) return OH_PATH_WORKER;
-    bool by_engine = target.on_device || local.on_device;
+    bool by_engine = bytes > 0 && (target.on_device || local.on_device);
     return by_engine && pair_.path != OH_PATH_LOCAL ? OH_PATH_CUDA_IPC : pair_.path;
   }
   // Batches as messages. A receive whose `memory` and offer are made: OH_AGAIN as for post_send().

@@ -73,8 +73,8 @@ LinkFacts Peer::facts() const {
   facts.why_no_segment = why_no_segment_;
   facts.why_not_reached = why_no_mover_;
   facts.our_gpu = !our_gpu_.empty();
-  facts.their_gpu = !identity_.gpu.empty();
-  facts.same_gpu = facts.our_gpu && our_gpu_ == identity_.gpu;
+  facts.their_gpu = pair_.their_gpu;
+  facts.same_gpu = pair_.same_gpu;
   if (pair_.device && pair_.device->worker()) facts.worker_max = Worker::kLongest;
   if (!why_no_device_.ok()) facts.why_no_device = why_no_device_.text();
   facts.why_no_peer_access = why_no_peer_access_;

@@ -181,7 +181,7 @@ Status Peer::copy(const RemoteTarget& target, LocalMemory& local, const Movement
   // Whether the peer was alive throughout: a process that took over its number would not be it.
   OH_RETURN_IF_ERROR(check_open());
   auto& counts = movement.put ? pair_.stats.sent : pair_.stats.received;
-  oh_path path = path_of(target, local);
+  oh_path path = path_of(target, local, movement.bytes);
   counts[path].operations += movement.count;
   counts[path].bytes += movement.bytes;
   pair_.flight.note(movement.put ? OpKind::kPut : OpKind::kGet, path, 0, movement.bytes, OH_OK,

@@ -43,6 +43,9 @@ struct Limits {
   uint32_t max_pending = 0;
 };
 
+// Eager credit that a message of `size` bytes takes until its receive has it.
+inline uint64_t eager_charge(uint64_t size) { return size < 64 ? 64 : (size + 63) & ~uint64_t{63}; }
+
 // What the engine asks of the endpoint and of the connection.
 class PairHost {
  public:
@@ -96,6 +99,8 @@ struct Pair {
   bool stream_when_attended = false;  // Transfers::prefers_stream
   Imports imports;
   bool maps_devices = true;              // each side may map the other's device memory
+  bool their_gpu = false;                // the other endpoint is on a GPU
+  bool same_gpu = false;                 // and it is ours
   std::unique_ptr<DeviceLink> device;    // ours, where the endpoint is on a GPU; after the segment
   std::shared_ptr<cuda::Gpu> gpu;        // of the endpoint; null: for host memory only
   std::shared_ptr<StagingPool> staging;  // where the endpoint is on a GPU
@@ -123,8 +128,11 @@ struct Pair {
   // Whether something is left that only progress can move on. Written under the lock.
   std::atomic<bool> busy{false};
 
-  // How a message that is not copied directly travels.
-  oh_path eager_path(uint64_t size) const { return size <= granted_inline ? OH_PATH_INLINE : path; }
+  // The path of a message that is not copied directly. `early`: its bytes were sent before its
+  // receive was known; else a control message came first. One of no bytes needs nothing else.
+  oh_path framed_path(uint64_t size, bool early) const {
+    return size == 0 || (early && size <= granted_inline) ? OH_PATH_INLINE : path;
+  }
 
   // Whether something has come, as far as progress has been made.
   bool has_frames() const { return ring ? ring->ready() : ucx && ucx->ready(); }

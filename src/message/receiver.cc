@@ -80,7 +80,7 @@ bool Receiver::take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* r
   pair_.wake_them = pair_.wake_them || given_back;
   ++tag.arrived;
   pair_.ring->return_credit(eager_charge(size));
-  *received = {size, tag.tag, pair_.eager_path(size)};
+  *received = {size, tag.tag, pair_.framed_path(size, /*early=*/true)};
   pair_.stats.count_received(received->path, size);
   pair_.flight.note(OpKind::kRecv, received->path, tag.tag, size);
   return true;
@@ -188,7 +188,7 @@ bool Receiver::deliver(Request* request, Early* early) {
   }
   if (whole) {
     give_credit_back(eager_charge(early->length));
-    if (fits) finish_whole(request, early->tag, early->length);
+    if (fits) finish_whole(request, {early->tag, early->length, /*early=*/true});
   } else {
     // The rest goes straight into the buffer, or nowhere when it is too long.
     Incoming* incoming = find_incoming(early->op);
@@ -261,12 +261,12 @@ bool Receiver::refuse_eager(Request* request, uint64_t tag, uint64_t length) {
   return true;
 }
 
-void Receiver::finish_whole(Request* request, uint64_t tag, uint64_t length) {
+void Receiver::finish_whole(Request* request, const Whole& message) {
+  const uint64_t length = message.length;
   request->nbytes = length;
-  request->message_tag = tag;
-  request->path = request->is_run() ? pair_.path : pair_.eager_path(length);
+  request->message_tag = message.tag;
+  request->path = pair_.framed_path(length, message.early);
   if (request->on_device && length > 0) {
-    if (request->path != OH_PATH_INLINE && pair_.segment) request->path = OH_PATH_RELAY;
     landings_.add(request);
     return;
   }
@@ -328,7 +328,7 @@ void Receiver::let_come(Request* request, const Early& rts) {
   frame.type = FrameType::kCts;
   frame.op = rts.op;
   pair_.send(frame);
-  if (rts.length == 0) return finish_whole(request, rts.tag, 0);
+  if (rts.length == 0) return finish_whole(request, {rts.tag, 0, /*early=*/false});
   continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
 }
 

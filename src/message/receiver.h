@@ -192,7 +192,13 @@ class Receiver final : public ClaimListener {
   void let_come(Request* request, const Early& rts);
   bool refuse_longer(Request* request, uint64_t length);
   bool refuse_eager(Request* request, uint64_t tag, uint64_t length);
-  void finish_whole(Request* request, uint64_t tag, uint64_t length);
+  // A message whose bytes are all here.
+  struct Whole {
+    uint64_t tag;
+    uint64_t length;
+    bool early;  // they came before the receive was known to its sender
+  };
+  void finish_whole(Request* request, const Whole& message);
   void continue_into(Incoming* incoming, Request* request);
 
   // Adverts.

@@ -45,7 +45,7 @@ Status Receiver::on_eager(const Frame& frame) {
     if (!frame.placed) {
       frame.copy_payload(Landings::place(*request, frame.length), frame.length);
     }
-    finish_whole(request, frame.tag, frame.length);
+    finish_whole(request, {frame.tag, frame.length, /*early=*/true});
     return {};
   }
   if (request) {
@@ -185,7 +185,8 @@ void Receiver::advance(Incoming* incoming, uint64_t size) {
 
   forbid(*incoming);
   if (incoming->request && !crossing) {
-    finish_whole(incoming->request, incoming->tag, incoming->length);
+    finish_whole(incoming->request,
+                 {incoming->tag, incoming->length, /*early=*/incoming->charge > 0});
   }
   if (incoming->early) name_offer(incoming->early);
   // The credit of an early message is its receive's to give back.

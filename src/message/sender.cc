@@ -38,8 +38,8 @@ bool Sender::send_now(const uint8_t* data, size_t size, uint64_t tag) {
   if (!sent) return false;
   ++entry->number;
   charge_used_ += charge;
-  pair_.stats.count_sent(pair_.eager_path(size), size);
-  pair_.flight.note(OpKind::kSend, pair_.eager_path(size), tag, size);
+  pair_.stats.count_sent(pair_.framed_path(size, /*early=*/true), size);
+  pair_.flight.note(OpKind::kSend, pair_.framed_path(size, /*early=*/true), tag, size);
   return true;
 }
 
@@ -74,10 +74,10 @@ bool Sender::progress() {
   return take_back_lent() || any;
 }
 
-void Sender::finish_sent(Request* request, oh_path path) {
-  request->path = path;
+void Sender::finish_sent(Request* request) {
+  request->path = pair_.framed_path(request->size, request->early);
   request->nbytes = request->size;
-  pair_.stats.count_sent(path, request->size);
+  pair_.stats.count_sent(request->path, request->size);
   // A put ends when it is there, which the other side says.
   if (request->is_run() && !request->serves_peer && !request->acknowledged) {
     if (request->crossing) std::exchange(request->crossing, nullptr)->request = nullptr;
@@ -141,7 +141,7 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   charge_used_ += charge;
   if (sent == Lent::kTaken) return true;  // it may even have ended
   if (whole) {
-    finish_sent(request, pair_.eager_path(request->size));
+    finish_sent(request);
     return true;
   }
   request->phase = Phase::kStream;
@@ -192,7 +192,8 @@ bool Sender::use_advert(Request* request, TagTx& tag) {
     }
     Transfers::Offer offer = advert->offer;
     offer.length = request->size;
-    claimed = transfers_.reachable(offer) && !transfers_.prefers_stream(*request, offer) &&
+    claimed = transfers_.reachable(offer) &&
+              !transfers_.prefers_stream(*request, offer) &&
               transfers_.claim(request, /*source=*/true, offer);
   }
   if (claimed) ++pair_.stats.adverts_used;

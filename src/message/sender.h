@@ -99,7 +99,7 @@ class Sender {
   // kTaken: the request is in lent_ until the channel is through with the part, or has failed.
   enum class Lent { kNoRoom, kTaken, kSent };
   Lent lend(Request* request, const Frame& frame);
-  void finish_sent(Request* request, oh_path path);
+  void finish_sent(Request* request);
   void send_abort(const Request& request, const Status& why);
   void withdraw(const Request& request, const Status& why);
   void end_lent(Request* request);
@@ -122,8 +122,5 @@ class Sender {
   bool epoch_unsaid_ = false;  // the other side has not been told of it, and no number is in use
   std::array<uint64_t, kSlots> advertised_{};  // tag that each slot was last advertised with
 };
-
-// Eager credit that a message of `size` bytes takes until its receive has it.
-inline uint64_t eager_charge(uint64_t size) { return size < 64 ? 64 : (size + 63) & ~uint64_t{63}; }
 
 }  // namespace oh

@@ -58,7 +58,7 @@ void Sender::end_lent(Request* request) {
   } else if (request->moved < request->size) {
     streams_.push_back(request);
   } else {
-    finish_sent(request, pair_.path);
+    finish_sent(request);
   }
 }
 
@@ -126,7 +126,7 @@ bool Sender::push_stream(Request* request) {
     request->moved += frame.payload_size;
   }
   if (request->moved < request->size) return false;
-  finish_sent(request, pair_.path);
+  finish_sent(request);
   return true;
 }
 

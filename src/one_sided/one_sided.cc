@@ -192,7 +192,8 @@ bool OneSided::push_queue(bool moves) {
       waiting_.push_back(std::move(done));
     } else if (done->request) {
       done->request->nbytes = done->request->size;
-      done->request->path = pair_.path;
+      // Behind a put that did not travel as messages it is the put's.
+      if (done->request->path == OH_PATH_NONE) done->request->path = pair_.path;
       pair_.finish(*done->request, {});
     }
   }

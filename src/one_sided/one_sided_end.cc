@@ -34,6 +34,7 @@ void OneSided::notify_behind(Operation& operation) {
   auto is_it = [&](const auto& other) { return other.get() == &operation; };
   if (std::none_of(waiting_.begin(), waiting_.end(), is_it)) return;
   operation.kind = OpKind::kNotify;
+  if (operation.by_slots && operation.request) operation.request->path = operation.path;
   operation.by_slots = operation.by_crossings = false;
   ++notifying_;
   release_notifications();

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "link/pair.h"
 #include "platform/cuda/driver.h"
 #include "platform/os/handles.h"
 #include "platform/ucx/library.h"
@@ -142,6 +143,23 @@ Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind tar
                             : "through pinned host memory: the CPU fills it, an engine drains it"};
 }
 
+// A message of host memory to a device is announced without a slot where none is free.
+constexpr const char* kWithoutSlot =
+    "; through the ring, then one copy by the receiver's engine, while all slots are in use";
+
+// Small messages use up credit until their receives have them.
+constexpr const char* kWithoutCredit = "; without credit as larger ones";
+
+// The largest message that may go before its receive is known, of memory that the CPU reads.
+uint64_t largest_early(const LinkFacts& facts) {
+  // One that takes more than all the credit never does.
+  return std::min(facts.eager_max, facts.eager_credit / eager_charge(1) * eager_charge(1));
+}
+
+bool goes_early(const LinkFacts& facts, MemoryKind source, uint64_t size) {
+  return !on_device(source) && size <= largest_early(facts);
+}
+
 bool by_worker(const LinkFacts& facts, uint64_t size) {
   return facts.worker_max > 0 && size <= facts.worker_max;
 }
@@ -153,20 +171,25 @@ Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice) {
           "by a kernel that stays on our GPU while small copies come often; else " + choice.why};
 }
 
+Choice early_message(const LinkFacts& facts, uint64_t size) {
+  if (size <= facts.granted_inline) {
+    return {OH_PATH_INLINE, Method::kInline, "inside the control message"};
+  }
+  return {bulk_path(facts), Method::kEager,
+          facts.segment ? "two copies through the ring, overlapping" : between_hosts(facts)};
+}
+
 Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
   std::string why_not = why_not_at_all(facts, on_device(source));
   if (!why_not.empty()) return {OH_PATH_NONE, Method::kNone, why_not};
-  if (!on_device(source) && size <= facts.eager_max && facts.eager_credit > 0) {
-    if (size <= facts.granted_inline) {
-      return {OH_PATH_INLINE, Method::kInline,
-              "inside the control message, then one copy by the receiver's engine"};
-    }
-    return {facts.segment ? OH_PATH_RELAY : bulk_path(facts), Method::kEager,
-            facts.segment ? "through the ring, then one copy by the receiver's engine"
-                          : between_hosts(facts) + ", then one copy by the receiver's engine"};
+  if (goes_early(facts, source, size)) {
+    Choice choice = early_message(facts, size);
+    choice.why += ", then one copy by the receiver's engine";
+    return choice;
   }
   if (!facts.segment) return by_crossings(facts);
   Choice choice = through_devices(facts, source, target);
+  if (!on_device(source)) choice.why += kWithoutSlot;
   bool reached = choice.path == OH_PATH_CUDA_IPC || (facts.same_process && facts.same_gpu);
   return reached && by_worker(facts, size) ? or_by_worker(source, target, choice) : choice;
 }
@@ -196,17 +219,12 @@ Choice device_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind rem
   return choice;
 }
 
-}  // namespace
-
-Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
+// One that has bytes, while there is credit.
+Choice message_with_bytes(const LinkFacts& facts, MemoryKind source, MemoryKind target,
+                          uint64_t size) {
   if (on_device(source) || on_device(target)) return device_message(facts, source, target, size);
+  if (goes_early(facts, source, size)) return early_message(facts, size);
   oh_path path = bulk_path(facts);
-  if (size <= facts.eager_max && facts.eager_credit > 0) {
-    if (size <= facts.granted_inline)
-      return {OH_PATH_INLINE, Method::kInline, "inside the control message"};
-    return {path, Method::kEager,
-            facts.segment ? "two copies through the ring, overlapping" : between_hosts(facts)};
-  }
   bool shared = source == MemoryKind::kShared || target == MemoryKind::kShared;
   if (facts.segment && (shared || facts.we_reach_them || facts.they_reach_us)) {
     return {path, Method::kDirect, how_direct(facts, shared)};
@@ -216,8 +234,34 @@ Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
                         : between_hosts(facts)};
 }
 
+}  // namespace
+
+Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
+  if (size == 0) return {OH_PATH_INLINE, Method::kInline, "no bytes beside the control message"};
+  Choice choice = message_with_bytes(facts, source, target, size);
+  if (goes_early(facts, source, size)) choice.why += kWithoutCredit;
+  return choice;
+}
+
+Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
+  // The target's engine does not wait for work on our GPU: it reaches our buffer as little as one
+  // that cannot be mapped.
+  bool closed = size > 0 && source == MemoryKind::kDevice;
+  Choice choice = choose_message(facts, closed ? MemoryKind::kDevicePrivate : source, target, size);
+  if (choice.path == OH_PATH_STAGED) {
+    choice.why =
+        "two copies through a slab on the target's GPU, as the target's engine does not wait for "
+        "work on ours; like other messages if the receive was posted first" +
+        over(facts);
+  }
+  return choice;
+}
+
 Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote,
                         uint64_t size) {
+  if (size == 0) {
+    return {bulk_path(facts), Method::kNone, "no bytes: a notification travels as a message"};
+  }
   if (on_device(local) || on_device(remote)) {
     Choice choice = device_one_sided(facts, local, remote);
     bool reached = choice.path == OH_PATH_CUDA_IPC;
@@ -255,24 +299,24 @@ bool occurs(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
   return !device || (source != MemoryKind::kShared && target != MemoryKind::kShared);
 }
 
-void explain_messages(const LinkFacts& facts, MemoryKind source, MemoryKind target,
-                      std::vector<PathRow>* rows) {
-  // The choice changes only behind these sizes. From a device nothing travels early.
-  bool early = facts.eager_credit > 0 && !on_device(source);
-  uint64_t first = 0;
-  for (uint64_t last : {early ? std::min(facts.granted_inline, facts.eager_max) : UINT64_MAX,
-                        early ? facts.eager_max : UINT64_MAX, UINT64_MAX}) {
-    if (last < first) continue;
-    if (last == UINT64_MAX &&
-        choose_message(facts, source, target, facts.worker_max).path == OH_PATH_WORKER) {
-      rows->push_back({"message", source, target, first, facts.worker_max,
-                       choose_message(facts, source, target, facts.worker_max)});
-      first = facts.worker_max + 1;
-    }
-    rows->push_back(
-        {"message", source, target, first, last, choose_message(facts, source, target, last)});
-    if (last == UINT64_MAX) break;
-    first = last + 1;
+using Choose = Choice (*)(const LinkFacts& facts, MemoryKind source, MemoryKind target,
+                          uint64_t size);
+
+// Appends a row for each range of sizes with one choice. The choice changes only behind `lasts`.
+void explain_sizes(const LinkFacts& facts, PathRow row, Choose choose, std::vector<uint64_t> lasts,
+                   std::vector<PathRow>* rows) {
+  lasts.push_back(UINT64_MAX);
+  std::sort(lasts.begin(), lasts.end());
+  row.first = 0;
+  for (size_t i = 0; i < lasts.size(); ++i) {
+    row.last = lasts[i];
+    if (row.last < row.first) continue;
+    row.choice = choose(facts, row.source, row.target, row.last);
+    bool same =
+        i + 1 < lasts.size() && choose(facts, row.source, row.target, lasts[i + 1]) == row.choice;
+    if (same) continue;
+    rows->push_back(row);
+    row.first = row.last + 1;
   }
 }
 
@@ -296,20 +340,23 @@ std::vector<PathRow> explain(const LinkFacts& facts) {
   std::vector<PathRow> rows;
   for (MemoryKind source : kAllKinds) {
     for (MemoryKind target : kAllKinds) {
-      if (occurs(facts, source, target)) explain_messages(facts, source, target, &rows);
+      if (!occurs(facts, source, target)) continue;
+      explain_sizes(facts, {"message", source, target}, choose_message,
+                    {0, std::min(facts.granted_inline, largest_early(facts)), largest_early(facts),
+                     facts.worker_max},
+                    &rows);
+      if (choose_pending(facts, source, target, UINT64_MAX).path ==
+          choose_message(facts, source, target, UINT64_MAX).path) {
+        continue;
+      }
+      explain_sizes(facts, {"pending message", source, target}, choose_pending, {0}, &rows);
     }
   }
   for (MemoryKind local : {MemoryKind::kHost, MemoryKind::kDevice, MemoryKind::kDevicePrivate}) {
     for (MemoryKind remote : kAllKinds) {
       if (!occurs(facts, local, remote)) continue;
-      uint64_t first = 0;
-      Choice small = choose_one_sided(facts, local, remote, facts.worker_max);
-      if (small.path == OH_PATH_WORKER) {
-        rows.push_back({"put/get", local, remote, 0, facts.worker_max, small});
-        first = facts.worker_max + 1;
-      }
-      rows.push_back({"put/get", local, remote, first, UINT64_MAX,
-                      choose_one_sided(facts, local, remote, UINT64_MAX)});
+      explain_sizes(facts, {"put/get", local, remote}, choose_one_sided, {0, facts.worker_max},
+                    &rows);
     }
   }
   if (facts.our_gpu && facts.their_gpu) explain_streams(facts, &rows);

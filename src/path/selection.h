@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Selection: which path an operation takes. Pure functions of what both sides can do; the engine
-// follows the plan, and explain() says it in words.
+// Selection: which path an operation takes, in words. Pure functions of what both sides can do. The
+// engine decides by itself; tests/conformance/explained.cc holds the two together.
 //
 // Threading: none needed.
 #pragma once
@@ -57,21 +57,25 @@ struct Choice {
   oh_path path = OH_PATH_NONE;
   Method method = Method::kStream;
   std::string why;
+  bool operator==(const Choice&) const = default;
 };
 
 // How a message of `size` bytes travels when its receive is posted and credit is left.
 Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size);
+// How it does when earlier work on the source is not done by the time that its receive is posted.
+Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size);
 // How a put or get does.
 Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote, uint64_t size);
 
 // One row of the explanation: sizes [first, last]. The source is ours, also of a put or get.
 struct PathRow {
-  std::string operation;  // "message", "put/get" or "stream"
+  // "message", "put/get" or "stream"; "pending message" where that takes another path.
+  std::string operation;
   MemoryKind source;
   MemoryKind target;
-  uint64_t first;
-  uint64_t last;
-  Choice choice;
+  uint64_t first = 0;
+  uint64_t last = 0;
+  Choice choice = {};
 };
 // Rows of device memory only for a side that is on a GPU. To the GPU shared blocks are host memory.
 std::vector<PathRow> explain(const LinkFacts& facts);

@@ -62,10 +62,15 @@ TEST(SelectionTest, MessagesTakeTheShortestPath) {
   ucx.ucx = true;
   LinkFacts no_credit = shm;
   no_credit.eager_credit = 0;
+  LinkFacts little_credit = shm;
+  little_credit.eager_credit = 300;  // 4 times 64 bytes, and a rest that is never enough
   LinkFacts no_inline = shm;
   no_inline.granted_inline = 0;
   const Row table[] = {
       {local, kHost, kHost, 0, OH_PATH_INLINE, Method::kInline, "control message"},
+      {no_credit, kHost, kHost, 0, OH_PATH_INLINE, Method::kInline, "control message"},
+      {little_credit, kHost, kHost, 256, OH_PATH_INLINE, Method::kInline, "without credit"},
+      {little_credit, kHost, kHost, 257, OH_PATH_SHM, Method::kDirect, "process_vm"},
       {local, kHost, kHost, 400, OH_PATH_INLINE, Method::kInline, "control message"},
       {local, kHost, kHost, 401, OH_PATH_LOCAL, Method::kEager, "two copies through the ring"},
       {local, kHost, kHost, 16384, OH_PATH_LOCAL, Method::kEager, "two copies"},
@@ -114,6 +119,7 @@ TEST(SelectionTest, MessagesOfDeviceMemoryTakeTheShortestPath) {
   LinkFacts no_credit = ipc;
   no_credit.eager_credit = 0;
   const Row table[] = {
+      {ipc, kDevice, kDevice, 0, OH_PATH_INLINE, Method::kInline, "control message"},
       {ipc, kDevice, kDevice, 1, OH_PATH_CUDA_IPC, Method::kDirect, "source's engine into"},
       {ipc, kPrivate, kDevice, kAny, OH_PATH_CUDA_IPC, Method::kDirect, "source's engine into"},
       {ipc, kDevice, kPrivate, kAny, OH_PATH_CUDA_IPC, Method::kDirect, "target's engine out"},
@@ -125,7 +131,7 @@ TEST(SelectionTest, MessagesOfDeviceMemoryTakeTheShortestPath) {
       {local, kPrivate, kPrivate, kAny, OH_PATH_STAGED, Method::kStream, "slab"},
       {local_same, kPrivate, kPrivate, kAny, OH_PATH_LOCAL, Method::kDirect, "plain address"},
       {ipc, kHost, kDevice, 400, OH_PATH_INLINE, Method::kInline, "receiver's engine"},
-      {ipc, kHost, kPrivate, 16384, OH_PATH_RELAY, Method::kEager, "through the ring"},
+      {ipc, kHost, kPrivate, 16384, OH_PATH_SHM, Method::kEager, "through the ring"},
       {ipc, kShared, kDevice, 16385, OH_PATH_RELAY, Method::kStream, "the CPU fills"},
       {no_credit, kHost, kDevice, 8, OH_PATH_RELAY, Method::kStream, "the CPU fills"},
       {ipc, kDevice, kHost, 8, OH_PATH_RELAY, Method::kStream, "the CPU drains"},
@@ -147,13 +153,14 @@ TEST(SelectionTest, MessagesOfDeviceMemoryTakeTheShortestPath) {
 
 TEST(SelectionTest, OneSidedOperationsTakeTheShortestPath) {
   const Row table[] = {
-      {link(true, true, true, true), kHost, kHost, 0, OH_PATH_LOCAL, Method::kDirect, "plain"},
-      {link(true, true, true, true), kHost, kShared, 0, OH_PATH_LOCAL, Method::kDirect, "plain"},
-      {link(true, false, true, true), kHost, kHost, 0, OH_PATH_SHM, Method::kDirect, "process_vm"},
-      {link(true, false, true, true), kHost, kShared, 0, OH_PATH_SHM, Method::kDirect, "mapped"},
-      {link(true, false, false, true), kHost, kShared, 0, OH_PATH_SHM, Method::kDirect, "mapped"},
-      {link(true, false, false, true), kHost, kHost, 0, OH_PATH_SHM, Method::kStream, "EPERM"},
-      {link(false, false, false, false), kHost, kShared, 0, OH_PATH_SOCKET, Method::kStream,
+      {link(true, false, true, true), kHost, kHost, 0, OH_PATH_SHM, Method::kNone, "no bytes"},
+      {link(true, true, true, true), kHost, kHost, 1, OH_PATH_LOCAL, Method::kDirect, "plain"},
+      {link(true, true, true, true), kHost, kShared, 1, OH_PATH_LOCAL, Method::kDirect, "plain"},
+      {link(true, false, true, true), kHost, kHost, 1, OH_PATH_SHM, Method::kDirect, "process_vm"},
+      {link(true, false, true, true), kHost, kShared, 1, OH_PATH_SHM, Method::kDirect, "mapped"},
+      {link(true, false, false, true), kHost, kShared, 1, OH_PATH_SHM, Method::kDirect, "mapped"},
+      {link(true, false, false, true), kHost, kHost, 1, OH_PATH_SHM, Method::kStream, "EPERM"},
+      {link(false, false, false, false), kHost, kShared, 1, OH_PATH_SOCKET, Method::kStream,
        "another host"},
   };
   for (const Row& row : table) {
@@ -174,21 +181,22 @@ TEST(SelectionTest, OneSidedOperationsOnDeviceMemoryTakeTheShortestPath) {
   LinkFacts no_device = ipc;
   no_device.why_no_device = "not pinned";
   const Row table[] = {
-      {ipc, kDevice, kDevice, 0, OH_PATH_CUDA_IPC, Method::kDirect, "our engine"},
-      {ipc, kPrivate, kDevice, 0, OH_PATH_CUDA_IPC, Method::kDirect, "our engine"},
-      {ipc, kHost, kDevice, 0, OH_PATH_CUDA_IPC, Method::kDirect, "our engine"},
-      {ipc, kDevice, kPrivate, 0, OH_PATH_CUDA_IPC, Method::kDirect, "target's progress"},
-      {ipc, kPrivate, kPrivate, 0, OH_PATH_STAGED, Method::kStream, "target's progress"},
-      {ipc, kHost, kPrivate, 0, OH_PATH_RELAY, Method::kStream, "target's progress"},
-      {ipc, kDevice, kHost, 0, OH_PATH_RELAY, Method::kStream, "target's progress"},
-      {apart, kDevice, kDevice, 0, OH_PATH_RELAY, Method::kStream, "no peer access"},
-      {theirs, kHost, kDevice, 0, OH_PATH_RELAY, Method::kStream, "target's progress"},
-      {no_device, kHost, kDevice, 0, OH_PATH_RELAY, Method::kStream, "target's progress"},
-      {no_device, kDevice, kDevice, 0, OH_PATH_NONE, Method::kNone, "not pinned"},
-      {local, kDevice, kHost, 0, OH_PATH_LOCAL, Method::kDirect, "our engine"},
-      {local, kHost, kDevice, 0, OH_PATH_LOCAL, Method::kDirect, "cudaMalloc"},
-      {local, kPrivate, kPrivate, 0, OH_PATH_STAGED, Method::kStream, "target's progress"},
-      {link(false, false, false, false), kDevice, kPrivate, 0, OH_PATH_SOCKET, Method::kStream,
+      {ipc, kDevice, kDevice, 0, OH_PATH_SHM, Method::kNone, "no bytes"},
+      {ipc, kDevice, kDevice, 1, OH_PATH_CUDA_IPC, Method::kDirect, "our engine"},
+      {ipc, kPrivate, kDevice, 1, OH_PATH_CUDA_IPC, Method::kDirect, "our engine"},
+      {ipc, kHost, kDevice, 1, OH_PATH_CUDA_IPC, Method::kDirect, "our engine"},
+      {ipc, kDevice, kPrivate, 1, OH_PATH_CUDA_IPC, Method::kDirect, "target's progress"},
+      {ipc, kPrivate, kPrivate, 1, OH_PATH_STAGED, Method::kStream, "target's progress"},
+      {ipc, kHost, kPrivate, 1, OH_PATH_RELAY, Method::kStream, "target's progress"},
+      {ipc, kDevice, kHost, 1, OH_PATH_RELAY, Method::kStream, "target's progress"},
+      {apart, kDevice, kDevice, 1, OH_PATH_RELAY, Method::kStream, "no peer access"},
+      {theirs, kHost, kDevice, 1, OH_PATH_RELAY, Method::kStream, "target's progress"},
+      {no_device, kHost, kDevice, 1, OH_PATH_RELAY, Method::kStream, "target's progress"},
+      {no_device, kDevice, kDevice, 1, OH_PATH_NONE, Method::kNone, "not pinned"},
+      {local, kDevice, kHost, 1, OH_PATH_LOCAL, Method::kDirect, "our engine"},
+      {local, kHost, kDevice, 1, OH_PATH_LOCAL, Method::kDirect, "cudaMalloc"},
+      {local, kPrivate, kPrivate, 1, OH_PATH_STAGED, Method::kStream, "target's progress"},
+      {link(false, false, false, false), kDevice, kPrivate, 1, OH_PATH_SOCKET, Method::kStream,
        "pinned host memory"},
   };
   for (const Row& row : table) {
@@ -196,6 +204,32 @@ TEST(SelectionTest, OneSidedOperationsOnDeviceMemoryTakeTheShortestPath) {
     EXPECT_EQ(choice.path, row.path) << choice.why;
     EXPECT_EQ(choice.method, row.method) << choice.why;
     EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
+  }
+}
+
+// Of a source that the target's engine would read, and of which it does not know when it may: rows
+// of their own. Others take the path of any message.
+TEST(SelectionTest, PendingMessagesHaveRowsWhereTheyTakeAnotherPath) {
+  LinkFacts apart = gpu_link(false);
+  apart.why_no_peer_access = "no peer access";
+  LinkFacts socket = gpu_link(false);
+  socket.segment = false;
+  const std::pair<LinkFacts, bool> table[] = {
+      {gpu_link(false), true},       {gpu_link(true), true}, {gpu_link(false, true), true},
+      {gpu_link(true, true), false}, {apart, false},         {socket, false}};
+  for (const auto& [facts, differs] : table) {
+    std::vector<PathRow> found;
+    for (const PathRow& row : explain(facts)) {
+      if (row.operation == "pending message") found.push_back(row);
+    }
+    ASSERT_EQ(found.size(), differs ? 2u : 0u);
+    if (!differs) continue;
+    EXPECT_EQ(found[0].choice.path, OH_PATH_INLINE);
+    EXPECT_EQ(found[1].source, kDevice);
+    EXPECT_EQ(found[1].target, kPrivate);
+    EXPECT_EQ(found[1].first, 1u);
+    EXPECT_EQ(found[1].choice.path, OH_PATH_STAGED);
+    EXPECT_NE(found[1].choice.why.find("does not wait"), std::string::npos);
   }
 }
 
@@ -241,7 +275,7 @@ TEST(SelectionTest, TheLinkIsSaidAndChangesNoChoice) {
       for (size_t i = 0; i < rows.size(); ++i) {
         EXPECT_EQ(rows[i].choice.path, before[i].choice.path);
         EXPECT_EQ(rows[i].choice.method, before[i].choice.method);
-        bool between = rows[i].source >= kDevice && rows[i].target >= kDevice;
+        bool between = rows[i].source >= kDevice && rows[i].target >= kDevice && rows[i].last > 0;
         EXPECT_EQ(rows[i].choice.why.find(text) != std::string::npos, between)
             << rows[i].choice.why;
       }
@@ -341,9 +375,10 @@ TEST(SelectionTest, TheExplanationCoversEverySizeOnce) {
             EXPECT_EQ(row.first, next[kinds]) << granted << " " << eager;
             EXPECT_LE(row.first, row.last);
             for (uint64_t size : {row.first, row.last}) {
-              Choice choice = row.operation == "message"
-                                  ? choose_message(facts, row.source, row.target, size)
-                                  : choose_one_sided(facts, row.source, row.target, size);
+              auto* choose = row.operation == "message"           ? choose_message
+                             : row.operation == "pending message" ? choose_pending
+                                                                  : choose_one_sided;
+              Choice choice = choose(facts, row.source, row.target, size);
               EXPECT_EQ(row.choice.why, choice.why)
                   << size << " of " << granted << " " << eager << " " << credit;
             }

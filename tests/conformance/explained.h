@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests of the explained paths share: the rows of oh_peer_get_path, and links with all
+// kinds of memory at their sides.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conformance/fake_driver.h"
+
+namespace conformance {
+
+constexpr size_t kLargest = 1 << 20;
+
+// A link, and the kinds of memory that its sides have.
+struct Explained {
+  LinkKind link;
+  std::array<std::vector<MemoryKind>, 2> memory;
+};
+
+inline void PrintTo(const Explained& explained, std::ostream* out) { *out << explained.link.name; }
+
+inline const char* name_of_memory(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kPrivate:
+      return "private";
+    case MemoryKind::kShared:
+      return "shared";
+    case MemoryKind::kInside:
+      return "inside";
+    case MemoryKind::kPinned:
+      return "pinned";
+    default:
+      return name_of(kind);
+  }
+}
+
+// The name that the rows have for memory of this kind, in an operation with memory of the other.
+inline std::string kind_in_rows(const LinkKind& link, MemoryKind kind, MemoryKind other) {
+  switch (kind) {
+    case MemoryKind::kPrivate:
+    case MemoryKind::kPinned:
+      return "host";
+    case MemoryKind::kShared:
+      return on_device(other) ? "host" : "shared";
+    case MemoryKind::kAsync:
+    case MemoryKind::kManaged:
+      return "device-private";
+    case MemoryKind::kVmm:
+    case MemoryKind::kPool:
+      // Other GPUs of the process reach what cudaMalloc gives only.
+      return link.processes || link.device[0] == link.device[1] ? "device" : "device-private";
+    default:
+      return "device";
+  }
+}
+
+// Sizes [first, last] of an operation between two kinds of memory.
+struct Row {
+  std::string operation;
+  std::string source;
+  std::string target;
+  uint64_t first;
+  uint64_t last;
+  oh_path path;
+  std::string method;
+  std::string why;
+};
+
+// What operations a side starts with its memory, and with the other side's.
+struct Between {
+  std::string source;
+  std::string target;
+};
+
+class Rows {
+ public:
+  explicit Rows(const onehop::Peer& peer) {
+    auto row = onehop::detail::sized<oh_path_row>();
+    for (size_t i = 0; oh_peer_get_path(peer.get(), i, &row) == OH_OK; ++i) {
+      rows_.push_back({row.operation, row.source, row.target, row.first, row.last, row.path,
+                       row.method, row.why});
+    }
+  }
+
+  std::vector<const Row*> of(const std::string& operation, const Between& between) const {
+    std::vector<const Row*> found;
+    for (const Row& row : rows_) {
+      bool matches = row.operation == operation && row.source == between.source &&
+                     row.target == between.target;
+      if (matches) found.push_back(&row);
+    }
+    return found;
+  }
+
+  // The rows of an operation cover each size once.
+  void expect_complete(const std::string& operation, const Between& between) const {
+    uint64_t next = 0;
+    std::vector<const Row*> rows = of(operation, between);
+    ASSERT_FALSE(rows.empty()) << operation << " " << between.source << " to " << between.target;
+    for (const Row* row : rows) {
+      EXPECT_EQ(row->first, next) << row->why;
+      next = row->last + 1;
+    }
+    EXPECT_EQ(rows.back()->last, UINT64_MAX);
+  }
+
+  // Each size at which a row begins or ends, and others.
+  std::vector<size_t> sizes(const std::string& operation, const Between& between) const {
+    std::set<size_t> sizes = {0, 1, 1024, 65536 + 5, kLargest};
+    for (const Row* row : of(operation, between)) {
+      for (uint64_t size : {row->first, row->last}) {
+        if (size <= kLargest) sizes.insert(size);
+      }
+    }
+    return {sizes.begin(), sizes.end()};
+  }
+
+  // The paths that an operation may take. A worker is awake or not: then the next larger size tells
+  // the path.
+  std::vector<const Row*> allowed(const std::string& operation, const Between& between,
+                                  uint64_t size) const {
+    std::vector<const Row*> found;
+    for (const Row* row : of(operation, between)) {
+      bool sleeps = !found.empty() && found.back()->path == OH_PATH_WORKER;
+      if ((row->first <= size && size <= row->last) || sleeps) found.push_back(row);
+    }
+    return found;
+  }
+
+ private:
+  std::vector<Row> rows_;
+};
+
+inline ::testing::AssertionResult is_among(int64_t path, const std::vector<const Row*>& allowed) {
+  std::string text;
+  for (const Row* row : allowed) {
+    if (path == row->path) return ::testing::AssertionSuccess();
+    text += std::string(text.empty() ? "" : "; or ") + oh_path_name(row->path) + ": " + row->why;
+  }
+  return ::testing::AssertionFailure()
+         << "took " << oh_path_name(static_cast<oh_path>(path)) << ", the row says " << text;
+}
+
+inline bool is_host(const std::string& kind) { return kind == "host" || kind == "shared"; }
+
+inline Buffer make(const Side& side, MemoryKind kind, size_t size) {
+  const LinkKind& link = side.kind();
+  if (link.device[side.number()] >= 0) use_device(link.driver, link.device[side.number()]);
+  return Buffer(size, kind);
+}
+
+// One buffer of each kind of a side's memory.
+class Memory {
+ public:
+  Memory(const Side& side, const Explained& explained) {
+    for (MemoryKind kind : explained.memory[side.number()]) {
+      buffers_.push_back(make(side, kind, kLargest));
+    }
+  }
+  Buffer& operator[](size_t index) { return buffers_[index]; }
+
+ private:
+  std::vector<Buffer> buffers_;
+};
+
+// Calls `pass` for each kind of memory at the first side with each at the other, where each side in
+// turn is the first; with the index of its own kind.
+using Pass = std::function<void(bool first, size_t mine, const Between& between)>;
+inline void with_each_pair(Side& side, const Explained& explained, const Pass& pass) {
+  for (int number : {0, 1}) {
+    const std::vector<MemoryKind>& sources = explained.memory[number];
+    const std::vector<MemoryKind>& targets = explained.memory[1 - number];
+    for (size_t i = 0; i < sources.size(); ++i) {
+      for (size_t j = 0; j < targets.size(); ++j) {
+        bool first = side.number() == number;
+        SCOPED_TRACE(std::string(name_of_memory(sources[i])) + " of side " +
+                     std::to_string(number) + " to " + name_of_memory(targets[j]));
+        pass(first, first ? i : j,
+             {kind_in_rows(explained.link, sources[i], targets[j]),
+              kind_in_rows(explained.link, targets[j], sources[i])});
+      }
+    }
+  }
+}
+
+inline std::string name_of_link(const ::testing::TestParamInfo<Explained>& test) {
+  return test.param.link.name;
+}
+
+using Kinds = std::vector<MemoryKind>;
+
+inline Explained over(LinkKind link, Kinds first, Kinds second) {
+  return {std::move(link), {std::move(first), std::move(second)}};
+}
+inline Explained over(LinkKind link, const Kinds& both) {
+  return over(std::move(link), both, both);
+}
+
+inline const Kinds kHostKinds = {MemoryKind::kPrivate, MemoryKind::kShared};
+
+inline LinkKind with_little_credit(LinkKind link) {
+  link.name += "_little_credit";
+  link.env["ONEHOP_EAGER_CREDIT"] = "1024";
+  link.env["ONEHOP_EAGER_MAX"] = "512";
+  return link;
+}
+
+class ExplainedPaths : public ::testing::TestWithParam<Explained> {
+ protected:
+  static void run(const Role& role) { run_pair(GetParam().link, role, role); }
+};
+
+// Small messages while no credit is left travel as large ones.
+class ExplainedWithoutCredit : public ExplainedPaths {};
+
+}  // namespace conformance
