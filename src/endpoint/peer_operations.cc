@@ -97,11 +97,11 @@ bool Peer::recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Rece
 
 // What comes into memory that nobody can map, from such memory, is staged.
 void Peer::show_slab(const GpuExport& sink) {
-  if (sink.mappable() || !pair_.device || !pair_.maps_devices) return;
+  if (!transfers_.wants_slab(sink)) return;
   std::shared_ptr<const GpuExport> slab = pair_.device->slab();
   if (!slab) return;
   PairGuard guard(pair_);
-  transfers_.offer_slab(slab, reinterpret_cast<uint64_t>(pair_.device->slab_part(0)));
+  transfers_.offer_slab(slab);
 }
 
 Status Peer::post_recv(Request* request) {

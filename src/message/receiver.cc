@@ -299,7 +299,7 @@ bool Receiver::start_rts(Request* request, Early& rts) {
     refuse_longer(request, rts.length);
     return true;
   }
-  if (rts.has_slot && transfers_.reachable(rts.offer) &&
+  if (rts.has_slot && transfers_.reachable(*request, rts.offer) &&
       !transfers_.prefers_stream(*request, rts.offer)) {
     return transfers_.claim(request, /*source=*/false, rts.offer);
   }

@@ -156,9 +156,9 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
   frame.tag = request->tag;
   frame.length = request->size;
   // Without a slot the receiver asks for a stream: when all slots are taken, or nobody could use
-  // one.
+  // one. A receive on a device uses one whatever our memory is.
   bool direct = pair_.segment && request->size > 0 &&
-                (request->on_device || pair_.they_reach_us ||
+                (request->on_device || pair_.their_gpu || pair_.they_reach_us ||
                  pair_.host->block_of(request->data, request->size));
   Transfer* transfer = direct ? transfers_.offer(request, /*source=*/true) : nullptr;
   // From device memory nothing is streamed where there are slots: it waits for one.
@@ -192,7 +192,7 @@ bool Sender::use_advert(Request* request, TagTx& tag) {
     }
     Transfers::Offer offer = advert->offer;
     offer.length = request->size;
-    claimed = transfers_.reachable(offer) &&
+    claimed = transfers_.reachable(*request, offer) &&
               !transfers_.prefers_stream(*request, offer) &&
               transfers_.claim(request, /*source=*/true, offer);
   }

@@ -85,10 +85,10 @@ void Transfers::describe(const Request& request, uint64_t size, uint32_t* block,
   }
 }
 
-bool Transfers::reachable(const Offer& offer) const {
+bool Transfers::reachable(const Request& request, const Offer& offer) const {
   // With device memory on either side there always is a way: the relay, if nothing else.
   const TransferSlot& slot = pair_.segment->incoming().slots[offer.slot];
-  if (slot.owner_memory & kSlotDevice) return true;
+  if (request.on_device || (slot.owner_memory & kSlotDevice)) return true;
   std::shared_ptr<ImportedBlock> holder;
   return pair_.mover || pair_.mapped(offer.block, offer.remote, offer.length, &holder);
 }

@@ -83,8 +83,8 @@ class Transfers {
   // Whether both sides wait for it now and two copies through the ring, one on each core, are
   // faster than system calls.
   bool prefers_stream(const Request& request, const Offer& offer) const;
-  // Whether we can reach that buffer.
-  bool reachable(const Offer& offer) const;
+  // Whether the request's memory and that buffer can be copied directly.
+  bool reachable(const Request& request, const Offer& offer) const;
   // Claims it for the request and starts to copy; false when it was cancelled.
   bool claim(Request* request, bool source, const Offer& offer);
   // Whether its owner took it back because the link ends: the message is lost, not withdrawn.
@@ -128,12 +128,16 @@ class Transfers {
     return pair_.device && pair_.device->gpu().is_lost() ? pair_.device->gpu().loss() : Status();
   }
 
+  // Whether the engine of the other side's GPU reaches such memory of ours.
+  bool is_open(const GpuExport& exported) const;
+  // Whether what comes into it may have to be staged.
+  bool wants_slab(const GpuExport& sink) const;
   // Tells the other side of our slab.
-  void offer_slab(const std::shared_ptr<const GpuExport>& slab, uint64_t address);
+  void offer_slab(const std::shared_ptr<const GpuExport>& slab);
 
  private:
   // The next thing to do for a transfer with device memory.
-  enum class Step { kNothing, kAsk, kStart, kFill, kCheck };
+  enum class Step { kNothing, kAsk, kShowSlab, kStart, kFill, kCheck };
   // Whether our engine can address their buffer; kLater: their block is on its way.
   enum class Reach { kYes, kNo, kLater };
   // A span of a pipe's lines.
@@ -165,6 +169,8 @@ class Transfers {
   Reach reach_slab(Transfer& transfer);
   Reach reach_block(Transfer& transfer, uint32_t number, uint64_t address, uint64_t size);
   bool has_slab() const;
+  bool show_slab(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
+  bool is_mappable(const GpuExport& exported) const;
   bool slab_is_reached(Transfer& transfer);
   static bool by_pipe(const Transfer& transfer) {
     return transfer.mode == CopyMode::kRelay || transfer.mode == CopyMode::kStaged;
@@ -208,6 +214,7 @@ class Transfers {
   std::deque<Span> filling_;         // by our engine
   std::deque<Span> draining_;
   bool said_slow_ = false;
+  bool no_slab_ = false;  // ours could not be made
   bool left_ = false;
 };
 

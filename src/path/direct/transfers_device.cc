@@ -29,14 +29,27 @@ constexpr int64_t kTakeOverAfter = 20 * kMicrosecond;
 uint32_t Transfers::memory_of(const Request& request) const {
   if (!request.on_device) return 0;
   const GpuExport& exported = *request.device.exported;
-  bool mappable = exported.mappable() && pair_.maps_devices;
-  // Within the process an address is good for every engine of its own device, and for those of
-  // others if it comes from cudaMalloc: all else has rights of its own.
-  if (pair_.path == OH_PATH_LOCAL) {
-    mappable = exported.record.chunks.front().kind == ChunkKind::kCudaIpc;
-  }
-  return kSlotDevice | (mappable ? kSlotMappable : 0u) | (request.pending() ? kSlotPending : 0u) |
+  return kSlotDevice | (is_mappable(exported) ? kSlotMappable : 0u) |
+         (request.pending() ? kSlotPending : 0u) |
          static_cast<uint32_t>(exported.device) << kSlotOrdinal;
+}
+
+// Within the process an address is good for every engine of its own device, and for those of others
+// if it comes from cudaMalloc: all else has rights of its own.
+bool Transfers::is_mappable(const GpuExport& exported) const {
+  if (pair_.path != OH_PATH_LOCAL) return exported.mappable() && pair_.maps_devices;
+  return exported.record.chunks.front().kind == ChunkKind::kCudaIpc;
+}
+
+bool Transfers::is_open(const GpuExport& exported) const {
+  if (is_mappable(exported)) return true;
+  return pair_.path == OH_PATH_LOCAL && pair_.same_gpu &&
+         exported.device == pair_.gpu->facts().ordinal;
+}
+
+bool Transfers::wants_slab(const GpuExport& sink) const {
+  bool reached = pair_.path == OH_PATH_LOCAL || pair_.maps_devices;
+  return pair_.device && pair_.their_gpu && reached && !is_open(sink);
 }
 
 bool Transfers::work_on_devices(Transfer* focus) {
@@ -136,8 +149,8 @@ Transfers::Step Transfers::decide(Transfer& transfer) {
   bool ours = request && request->on_device;
   if (ours && (transfer.remote_memory & kSlotDevice)) {
     // Engines write faster than they read, so the source pushes where it can.
-    bool mappable = (memory_of(*request) & kSlotMappable) != 0;
-    if (!transfer.source && mappable && !pending) {
+    bool open = is_open(*request->device.exported);
+    if (!transfer.source && open && !pending) {
       set_mode(transfer, CopyMode::kEngineOfOwner);
       transfer.looked = now_ns();
       return Step::kNothing;
@@ -148,12 +161,15 @@ Transfers::Step Transfers::decide(Transfer& transfer) {
       set_mode(transfer, CopyMode::kEngineOfClaimer);
       return Step::kNothing;
     }
-    if (mappable) {
+    if (open) {
       if (pending) return Step::kAsk;  // the other engine knows nothing of our events
       set_mode(transfer, CopyMode::kEngineOfOwner);
       return Step::kNothing;
     }
     if (pending && !transfer.source) return Step::kAsk;
+    // A region's, or that of a receive from any source, is made when it is needed first.
+    bool show = !transfer.source && !has_slab() && !no_slab_;
+    if (show && wants_slab(*request->device.exported)) return Step::kShowSlab;
     Reach slab = transfer.source ? reach_slab(transfer) : has_slab() ? Reach::kYes : Reach::kNo;
     if (slab == Reach::kLater) return Step::kNothing;
     if (slab == Reach::kYes) {
@@ -225,11 +241,11 @@ bool Transfers::has_slab() const {
   return pair_.segment->incoming_pipe().slab.number.load(std::memory_order_relaxed) != 0;
 }
 
-void Transfers::offer_slab(const std::shared_ptr<const GpuExport>& slab, uint64_t address) {
+void Transfers::offer_slab(const std::shared_ptr<const GpuExport>& slab) {
   if (has_slab()) return;
   pair_.host->publish(slab);
   PipeSlab& shown = pair_.segment->incoming_pipe().slab;
-  shown.address = address;
+  shown.address = reinterpret_cast<uint64_t>(pair_.device->slab_part(0));
   // release: the address; pairs with reach_slab().
   shown.number.store(slab->number, std::memory_order_release);
 }

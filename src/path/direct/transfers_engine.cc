@@ -27,6 +27,8 @@ bool Transfers::take_step(Transfer& transfer, Step step) {
       }
       return true;
     }
+    case Step::kShowSlab:
+      return show_slab(transfer);
     case Step::kStart:
       start_engine(transfer);
       return true;
@@ -36,6 +38,18 @@ bool Transfers::take_step(Transfer& transfer, Step step) {
       return check(transfer);
   }
   return false;
+}
+
+bool Transfers::show_slab(Transfer& transfer) {
+  ++transfer.copiers;
+  std::shared_ptr<const GpuExport> slab = pair_.without_lock([&] { return pair_.device->slab(); });
+  --transfer.copiers;
+  if (slab) {
+    offer_slab(slab);
+  } else {
+    no_slab_ = true;
+  }
+  return true;
 }
 
 void Transfers::start_engine(Transfer& transfer) {
@@ -89,6 +103,8 @@ void Transfers::start_engine(Transfer& transfer) {
 bool Transfers::for_worker(const Transfer& transfer) const {
   bool small = transfer.source && transfer.length <= Worker::kLongest;
   if (!pair_.device->worker() || !small || !transfer.request) return false;
+  // Whoever explains a get to its initiator knows of the initiator's worker only.
+  if (transfer.request->serves_peer) return false;
   const DeviceMemory& ours = transfer.request->device;
   const cuda::Device device = pair_.device->gpu().facts().ordinal;
   if (ours.after.pending() || !ours.exported->for_kernels || ours.exported->device != device) {
