@@ -1,152 +1,337 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "floors.h"
 
-#include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
 
-#include "meeting.h"
-#include "payload.h"
+#include "kernels.h"
+#include "streams.h"
 
 namespace bench {
 namespace {
 
-// A forked process; it is killed and reaped on destruction, and ends with its parent.
-class Partner {
+// What a side has to know of the other's memory. Not all of it is used by each floor.
+struct Hello {
+  pid_t process;
+  int ordinal;
+  cuda::Context context;
+  cuda::DevicePtr address;
+  cuda::IpcHandle handle;
+};
+
+Hello swap_hello(Link& link, const Hello& mine) {
+  Bytes bytes(sizeof(mine));
+  std::memcpy(bytes.data(), &mine, sizeof(mine));
+  bytes = link.swap(bytes);
+  Hello theirs{};
+  if (bytes.size() != sizeof(theirs)) throw std::runtime_error("the other side's hello is cut off");
+  std::memcpy(&theirs, bytes.data(), sizeof(theirs));
+  return theirs;
+}
+
+// ---- Memory of the host
+
+class Flag : public SlotWire {
  public:
-  template <typename Body>
-  Partner(int cpu, Body body) {
-    pid_t parent = getpid();
-    pid_ = fork();
-    if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
-    if (pid_ > 0) return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
-    if (cpu >= 0) {
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      CPU_SET(static_cast<size_t>(cpu), &set);
-      sched_setaffinity(0, sizeof(set), &set);
-    }
-    body();
-    _exit(0);
+  Flag(Meeting& meeting, const Spec& spec) : SlotWire(meeting), meeting_(meeting) {
+    if (spec.size != sizeof(uint64_t)) throw std::invalid_argument("a flag has 8 bytes");
+    give(spec, {meeting.number(), meeting.first()}, std::make_unique<Buffer>(spec.size));
+    take(spec, {1 - meeting.number()}, std::make_unique<Buffer>(spec.size));
   }
-  Partner(const Partner&) = delete;
-  Partner& operator=(const Partner&) = delete;
-  ~Partner() {
-    kill(pid_, SIGKILL);
-    if (!reaped_) waitpid(pid_, nullptr, 0);
+  void send(uint64_t) override {
+    uint64_t value = 0;
+    std::memcpy(&value, from_->place(0), sizeof(value));
+    meeting_.tell(value);
   }
-  pid_t pid() const { return pid_; }
-  void check_alive() {
-    if (waitpid(pid_, nullptr, WNOHANG) == 0) return;
-    reaped_ = true;
-    throw std::runtime_error("the partner process of a floor has died");
+  void recv(uint64_t) override {
+    const uint64_t value = meeting_.await();
+    std::memcpy(to_->place(0), &value, sizeof(value));
   }
 
  private:
-  pid_t pid_;
-  bool reaped_ = false;
+  Meeting& meeting_;
 };
 
-void record(double us, size_t bytes, Outcome* outcome) {
-  outcome->samples_us.push_back(us);
-  outcome->seconds += us / 1e6;
-  outcome->bytes += static_cast<double>(bytes);
+class ReadOther : public SlotWire {
+ public:
+  ReadOther(Meeting& meeting, const Spec& spec) : SlotWire(meeting), size_(spec.size) {
+    passive_ = !meeting.first();
+    two_sided_ = false;
+    auto memory = std::make_unique<Buffer>(spec.size);
+    Hello hello{getpid(), 0, nullptr, address_of(memory->place()), {}};
+    const Slots::Role role{1, /*spoils=*/true, /*fixed=*/true};
+    passive_ ? give(spec, role, std::move(memory)) : take(spec, role, std::move(memory));
+    // Yama lets a process be read by its ancestors only, or by whom it names.
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+    other_ = swap_hello(meeting, hello);
+  }
+  void recv(uint64_t) override {
+    iovec to{to_->place(0), size_};
+    iovec from{reinterpret_cast<void*>(other_.address), size_};
+    ssize_t got = process_vm_readv(other_.process, &to, 1, &from, 1, 0);
+    if (got < 0) throw std::system_error(errno, std::generic_category(), "process_vm_readv");
+    if (static_cast<size_t>(got) != size_) throw std::runtime_error("process_vm_readv ended early");
+  }
+
+ private:
+  size_t size_;
+  Hello other_;
+};
+
+class HostCopy : public SlotWire {
+ public:
+  HostCopy(Meeting& meeting, const Spec& spec) : SlotWire(meeting), size_(spec.size) {
+    passive_ = !meeting.first();
+    two_sided_ = false;
+    auto memory = std::make_unique<Buffer>(spec.size);
+    const Hello hello{getpid(), 0, nullptr, address_of(memory->place()), {}};
+    passive_ ? take(spec, {0}, std::move(memory)) : give(spec, {0}, std::move(memory));
+    to_there_ = reinterpret_cast<uint8_t*>(swap_hello(meeting, hello).address);
+  }
+  void send(uint64_t) override {
+    std::memcpy(to_there_, from_->place(0), size_);
+    // The copy has to be there before the clock is read.
+    asm volatile("" : : "r"(to_there_) : "memory");
+  }
+
+ private:
+  size_t size_;
+  uint8_t* to_there_;
+};
+
+// ---- Memory of GPUs
+
+// A device, and a block of the other side's that this process can reach.
+class Mapped {
+ public:
+  // `mine`: what the other side will write. Each has come here.
+  Mapped(Link& link, const Device& device, const Buffer& mine) : device_(device) {
+    Current current(device);
+    const GpuDriver& driver = device.driver();
+    Hello hello{getpid(), device.ordinal(), device.context(), address_of(mine.place()), {}};
+    BENCH_CUDA(driver, ipc_export, &hello.handle, hello.address);
+    const Hello other = swap_hello(link, hello);
+    if (other.process == getpid()) {
+      theirs_ = other.address;
+      enable_access(other);
+    } else {
+      BENCH_CUDA(driver, ipc_open, &opened_, other.handle, cuda::kIpcLazyPeerAccess);
+      theirs_ = opened_;
+    }
+  }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  ~Mapped() {
+    Current current(device_);
+    if (opened_) device_.driver().ipc_close(opened_);
+  }
+  cuda::DevicePtr theirs() const { return theirs_; }
+
+ private:
+  // Without it copies between devices of one process go through host memory.
+  void enable_access(const Hello& other) {
+    const GpuDriver& driver = device_.driver();
+    int may = 0;
+    if (other.ordinal == device_.ordinal()) return;
+    BENCH_CUDA(driver, device_can_access_peer, &may, device_.ordinal(), other.ordinal);
+    if (!may) return;
+    cuda::Code code = driver.context_enable_peer(other.context, 0);
+    if (code != cuda::kPeerAccessAlreadyEnabled) driver.check(code, "context_enable_peer");
+  }
+
+  const Device& device_;
+  cuda::DevicePtr opened_ = 0;
+  cuda::DevicePtr theirs_ = 0;
+};
+
+// The driver puts smaller allocations together, and a handle opens all that lie together.
+constexpr size_t kOwnBlock = 2 << 20;
+
+std::unique_ptr<Buffer> own_block(const Device& device, const Spec& spec, size_t size) {
+  return std::make_unique<GpuBuffer>(device, spec, size, kOwnBlock);
+}
+
+// Copies into memory of the other side, until the stream is done.
+class GpuCopies : public SlotWire {
+ public:
+  GpuCopies(Meeting& meeting, const Spec& spec, const Device& device, bool messages)
+      : SlotWire(meeting), device_(device), meeting_(meeting), size_(spec.size) {
+    const size_t size = spec.size * spec.window;
+    const bool every_way = messages || spec.both;
+    const int number = meeting.number();
+    std::unique_ptr<Buffer> inbox = own_block(device, spec, size);
+    mapped_.emplace(meeting, device, *inbox);
+    two_sided_ = every_way;
+    passive_ = !every_way && number != 0;
+    if (every_way || number == 0) {
+      give(spec, {number, number == 0 || spec.both}, own_block(device, spec, size));
+    }
+    if (spec.mode == Mode::kEvent) {
+      take<ProducedSlots>(spec, {1 - number}, std::move(inbox));
+    } else if (every_way || number != 0) {
+      take(spec, {1 - number}, std::move(inbox));
+    }
+    inbox_ = std::move(inbox);
+    Current current(device);
+    BENCH_CUDA(device.driver(), stream_create, &stream_, cuda::kStreamNonBlocking);
+  }
+  ~GpuCopies() override {
+    Current current(device_);
+    device_.driver().stream_destroy(stream_);
+  }
+
+  void isend(uint64_t i) override {
+    BENCH_CUDA(device_.driver(), memcpy_async, mapped_->theirs() + from_->offset(i),
+               address_of(from_->place(i)), size_, stream_);
+    if (i == 0) ended_ = 0;
+    begun_ = i + 1;
+  }
+  // One wait for all that is under way.
+  void sent(uint64_t i) override {
+    if (i < ended_) return;
+    BENCH_CUDA(device_.driver(), stream_synchronize, stream_);
+    ended_ = begun_;
+  }
+
+ protected:
+  const Device& device_;
+  Meeting& meeting_;
+  cuda::Stream stream_ = nullptr;
+
+ private:
+  size_t size_;
+  std::unique_ptr<Buffer> inbox_;  // of a side that takes nothing: the other side has mapped it
+  std::optional<Mapped> mapped_;
+  uint64_t begun_ = 0;
+  uint64_t ended_ = 0;
+};
+
+// A message as two processes make it with the driver alone. With Mode::kEvent the copy is behind
+// an event of another stream.
+class PutFlag : public GpuCopies {
+ public:
+  PutFlag(Meeting& meeting, const Spec& spec, const Device& device)
+      : GpuCopies(meeting, spec, device, /*messages=*/true) {
+    if (spec.mode == Mode::kEvent) producer_.emplace(device, from_->memory());
+  }
+  void prepare(uint64_t i) override {
+    if (producer_) producer_->produce(i, meeting_.first());
+  }
+  void send(uint64_t i) override {
+    if (producer_) {
+      BENCH_CUDA(device_.driver(), stream_wait_event, stream_, producer_->event(), 0);
+    }
+    isend(i);
+    sent(i);
+    meeting_.tell();
+  }
+  void recv(uint64_t) override { meeting_.await(); }
+
+ private:
+  std::optional<Producer> producer_;
+};
+
+// Lines of 16 bytes in the other process's memory, written and read by kernels.
+class Lines : public SlotWire {
+ public:
+  Lines(Meeting& meeting, const Spec& spec, const Device& device)
+      : SlotWire(meeting),
+        device_(device),
+        kernels_(device),
+        lines_(device, spec, lines_of(spec.size) * kLine, kOwnBlock),
+        words_(device, Memory::kCuda, sizeof(LineCount) + sizeof(Findings)),
+        mapped_(meeting, device, lines_) {
+    const size_t room = lines_of(spec.size) * kPayload;
+    give(spec, {meeting.number(), meeting.first()},
+         std::make_unique<GpuBuffer>(device, spec, spec.size, room));
+    take(spec, {1 - meeting.number()}, std::make_unique<GpuBuffer>(device, spec, spec.size, room));
+    clear(lines_.place(), lines_of(spec.size) * kLine);
+    clear(words_.data(), words_.size());
+    device.synchronize();
+    args_ = {address_of(lines_.place()),
+             mapped_.theirs(),
+             address_of(words_.data()),
+             lines_of(spec.size),
+             {}};
+    args_.payload.out = address_of(from_->place(0));
+    args_.payload.in = address_of(to_->place(0));
+    args_.payload.bytes = spec.size;
+    args_.payload.findings = address_of(words_.data() + sizeof(LineCount));
+    args_.payload.side = static_cast<uint32_t>(meeting.number());
+    // All blocks of a receive must find room: they wait.
+    const size_t lines = lines_of(spec.size);
+    threads_ = static_cast<unsigned>(std::clamp<size_t>((lines + 31) / 32 * 32, 32, 512));
+    blocks_ = static_cast<unsigned>(std::min<size_t>((lines + threads_ - 1) / threads_, 128));
+    meeting.sync();
+  }
+  void isend(uint64_t) override { kernels_.launch(send_, blocks_, threads_, args_); }
+  void irecv(uint64_t) override { kernels_.launch(receive_, blocks_, threads_, args_); }
+
+  // Within one kernel.
+  Outcome in_kernel(const Spec& spec) {
+    const cuda::Function plain = kernels_.find("bench_line_pingpong");
+    const cuda::Function checked = kernels_.find("bench_line_pingpong_checked");
+    auto launch = [&](bool check_bytes, uint32_t rounds, bool corrupt) {
+      args_.payload.rounds = rounds;
+      args_.payload.corrupt = corrupt;
+      kernels_.launch(check_bytes ? checked : plain, 1, static_cast<unsigned>(spec.threads), args_);
+    };
+    return kernel_latency(spec, {device_, link(), args_.payload.findings, launch});
+  }
+
+ private:
+  static constexpr size_t kLine = 16;
+  static constexpr size_t kPayload = 12;
+  static size_t lines_of(size_t size) { return (size + kPayload - 1) / kPayload; }
+  void clear(uint8_t* at, size_t size) {
+    BENCH_CUDA(device_.driver(), memset8_async, address_of(at), 0, size, device_.stream());
+  }
+
+  const Device& device_;
+  const Kernels kernels_;
+  const cuda::Function send_ = kernels_.find("bench_line_send");
+  const cuda::Function receive_ = kernels_.find("bench_line_recv");
+  GpuBuffer lines_;  // that the other side writes
+  GpuBlock words_;   // LineCount, Findings
+  Mapped mapped_;
+  LineArgs args_{};
+  unsigned threads_;
+  unsigned blocks_;
+};
+
+Outcome gpu_floor(Meeting& meeting, const Spec& spec, const std::string& name, const Device& device,
+                  Op op) {
+  Current current(device);
+  if (is_ordered(spec.mode)) {
+    Lines wire(meeting, spec, device);
+    if (spec.mode == Mode::kKernel) return wire.in_kernel(spec);
+    return stream_row(wire, device, spec, op);
+  }
+  if (name == "memcpy") {
+    GpuCopies wire(meeting, spec, device, /*messages=*/false);
+    return op == Op::kLatency ? latency(wire, spec) : bandwidth(wire, spec);
+  }
+  PutFlag wire(meeting, spec, device);
+  return latency(wire, spec);
 }
 
 }  // namespace
 
-Outcome floor_flag(const FloorSpec& spec) {
-  Outcome outcome;
-  Meeting meeting(0);
-  Partner partner(spec.partner_cpu, [&] {
-    meeting.become_second();
-    for (uint64_t word = 0;;) {
-      word = meeting.await(word + 1);
-      meeting.tell(word);
-    }
-  });
-  meeting.watch([&] { partner.check_alive(); });
-  outcome.samples_us.reserve(spec.iterations);
-  uint64_t warmup = spec.iterations / 10 + 1;
-  for (uint64_t i = 1; i <= warmup + spec.iterations; ++i) {
-    auto start = Clock::now();
-    meeting.tell(i);
-    uint64_t answer = meeting.await(i);
-    double us = microseconds(start, Clock::now());
-    if (spec.corrupt && i == warmup + spec.iterations) ++answer;
-    outcome.wrong += answer == i ? 0 : sizeof(answer);
-    if (i > warmup) record(us / 2, sizeof(answer), &outcome);
-  }
-  return outcome;
-}
-
-Outcome floor_process_vm(const FloorSpec& spec) {
-  Outcome outcome;
-  constexpr uint64_t kSeed = 17;
-  Buffer source(spec.size, false);
-  Buffer target(spec.size, false);
-  Meeting meeting(0);
-  Partner partner(spec.partner_cpu, [&] {
-    meeting.become_second();
-    // Written here, so the pages are the partner's own and no longer shared by fork.
-    fill(source.data(), spec.size, kSeed);
-    stamp(source.data(), spec.size, kSeed, kNoIteration, 0);
-    if (spec.corrupt) source.data()[spec.size / 2] ^= 1;
-    meeting.tell(1);
-    for (;;) ::pause();
-  });
-  meeting.watch([&] { partner.check_alive(); });
-  meeting.await(1);
-  iovec to{target.data(), spec.size};
-  iovec from{source.data(), spec.size};
-  uint64_t warmup = spec.iterations / 10 + 1;
-  for (uint64_t i = 0; i < warmup + spec.iterations; ++i) {
-    poison_stamps(target.data(), spec.size, 0);
-    auto start = Clock::now();
-    ssize_t got = process_vm_readv(partner.pid(), &to, 1, &from, 1, 0);
-    double us = microseconds(start, Clock::now());
-    if (got < 0) throw std::system_error(errno, std::generic_category(), "process_vm_readv");
-    if (static_cast<size_t>(got) != spec.size) {
-      throw std::runtime_error("process_vm_readv ended early");
-    }
-    outcome.wrong += check_stamps(target.data(), spec.size, 0);
-    if (i >= warmup) record(us, spec.size, &outcome);
-  }
-  outcome.wrong += check_message(target.data(), spec.size, kSeed, 0);
-  return outcome;
-}
-
-Outcome floor_memcpy(const FloorSpec& spec) {
-  Outcome outcome;
-  constexpr uint64_t kSeed = 17;
-  Buffer source(spec.size, false);
-  Buffer target(spec.size, false);
-  fill(source.data(), spec.size, kSeed);
-  uint64_t warmup = spec.iterations / 10 + 1;
-  uint64_t total = warmup + spec.iterations;
-  for (uint64_t i = 0; i < total; ++i) {
-    stamp(source.data(), spec.size, kSeed, i == 0 ? kNoIteration : i - 1, i);
-    if (spec.corrupt && i + 1 == total) source.data()[spec.size / 2] ^= 1;
-    auto start = Clock::now();
-    std::memcpy(target.data(), source.data(), spec.size);
-    // The copy has to be there before the clock is read.
-    asm volatile("" : : "r"(target.data()) : "memory");
-    double us = microseconds(start, Clock::now());
-    outcome.wrong += check_stamps(target.data(), spec.size, i);
-    if (i >= warmup) record(us, spec.size, &outcome);
-  }
-  outcome.wrong += check_message(target.data(), spec.size, kSeed, total - 1);
-  return outcome;
+Outcome Yardstick::floor(const Spec& spec, const std::string& name, Op op) {
+  if (device) return gpu_floor(meeting, spec, name, *device, op);
+  std::unique_ptr<Wire> wire;
+  if (name == "flag") wire = std::make_unique<Flag>(meeting, spec);
+  if (name == "process_vm") wire = std::make_unique<ReadOther>(meeting, spec);
+  if (name == "memcpy") wire = std::make_unique<HostCopy>(meeting, spec);
+  if (!wire) throw std::invalid_argument("there is no floor '" + name + "' of host memory");
+  return latency(*wire, spec);
 }
 
 }  // namespace bench

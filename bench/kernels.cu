@@ -10,7 +10,7 @@ namespace {
 
 using bench::LineArgs;
 using bench::LineCount;
-using bench::Payload;
+using Payload = bench::KernelPayload;
 
 // ---- Bytes that follow from the side, the round and their position
 

@@ -12,7 +12,7 @@
 namespace bench {
 
 // A launch of messages to and fro. Addresses are the launching GPU's.
-struct Payload {
+struct KernelPayload {
   uint64_t out;
   uint64_t in;
   uint64_t bytes;
@@ -30,7 +30,7 @@ struct Findings {
 // bench_lane_block, bench_lane_warp, each also as ..._checked: one block or one warp.
 struct LaneArgs {
   oh_lane_handle lane;
-  Payload payload;
+  KernelPayload payload;
 };
 
 // bench_put: any number of blocks, each of which puts its part and signals once.
@@ -50,7 +50,7 @@ struct LineArgs {
   uint64_t theirs;  // lines of the other side
   uint64_t count;   // LineCount in our memory
   uint64_t lines;   // of a message; the payload has room for all of them
-  Payload payload;
+  KernelPayload payload;
 };
 struct LineCount {
   uint32_t received;  // messages

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <new>
+#include <stdexcept>
 #include <system_error>
 
 namespace bench {
@@ -48,14 +50,23 @@ void Meeting::join(const std::string& place) {
   map();
 }
 
-void Meeting::rest() const {
-  usleep(0);
-  if (look_) look_();
-}
+void Meeting::rest() { usleep(0); }
 
 void Meeting::sync() {
-  page_->arrived[number_].value.store(++round_, std::memory_order_release);
-  await_value(page_->arrived[1 - number_].value, round_);
+  page_->arrived[number_].number.store(++round_, std::memory_order_release);
+  await_value(page_->arrived[1 - number_].number, round_);
+}
+
+Bytes Meeting::swap(const Bytes& bytes) {
+  if (bytes.size() > kMostBytes) throw std::length_error("the sides give each other 1 KiB at most");
+  auto& mine = page_->given[number_];
+  const auto& theirs = page_->given[1 - number_];
+  mine.size = bytes.size();
+  std::memcpy(mine.data, bytes.data(), bytes.size());
+  sync();
+  Bytes found(theirs.data, theirs.data + theirs.size);
+  sync();
+  return found;
 }
 
 }  // namespace bench

@@ -1,54 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two processes that share one page, to meet and to tell each other of a message: the base of the
-// floors that need two processes. Side 1 finds the page by bytes that their parent passes on, or is
-// a fork of side 0 and has it already.
+// Two sides that share one page, to meet and to tell each other of a message: the link of what
+// onehop is compared with. Side 1 finds the page by the place that its parent passes on.
 //
-// Threading: a meeting belongs to one thread at a time. Ownership: who started a process looks
-// after it. A common parent ends both sides, should one die; a side that forked the other has its
-// waits look, see watch().
+// Threading: a meeting belongs to one thread at a time. The parent of both sides ends them, should
+// one die.
 #pragma once
 
 #include <atomic>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <utility>
+
+#include "wire.h"
 
 namespace bench {
 
-class Meeting {
+class Meeting : public Link {
  public:
   explicit Meeting(int number);
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
-  ~Meeting();
+  ~Meeting() override;
 
-  bool first() const { return number_ == 0; }
   // Where side 1 finds the page of side 0.
   std::string place() const;
   void join(const std::string& place);
-  // In a fork of side 0: to be side 1 from now on.
-  void become_second() { number_ = 1; }
-  // `look` is called now and then while this side waits; an exception of it ends the wait.
-  void watch(std::function<void()> look) { look_ = std::move(look); }
 
-  // Both sides have come here.
-  void sync();
-  // One word to the other side (with release), and from it (with acquire): `least` or a greater
-  // one. Inline, for they are what a floor measures.
-  void tell(uint64_t word) { page_->word[number_].value.store(word, std::memory_order_release); }
-  uint64_t await(uint64_t least) { return await_value(page_->word[1 - number_].value, least); }
+  int number() const override { return number_; }
+  void sync() override;
+  // At most kMostBytes.
+  Bytes swap(const Bytes& bytes) override;
 
- private:
-  // A word is written by one side only, and lies on a cache line of its own (two, for the
-  // adjacent-line prefetcher).
-  struct alignas(128) Flag {
+  static constexpr size_t kMostBytes = 1024;
+  // Words of one side, on cache lines of their own (two, for the adjacent-line prefetcher). The
+  // number, which only grows, is stored with release behind the value, and loaded with acquire
+  // before it.
+  struct alignas(128) Line {
+    std::atomic<uint64_t> number{0};
     std::atomic<uint64_t> value{0};
   };
+  // Tells the other side a value, and awaits its next one. Inline, for that is what a floor
+  // measures.
+  void tell(uint64_t value = 0) {
+    Line& line = page_->lines[number_];
+    line.value.store(value, std::memory_order_relaxed);
+    line.number.store(++told_, std::memory_order_release);
+  }
+  uint64_t await() {
+    const Line& line = page_->lines[1 - number_];
+    await_value(line.number, ++heard_);
+    return line.value.load(std::memory_order_relaxed);
+  }
+
+ private:
   struct Page {
-    Flag word[2];
-    Flag arrived[2];
+    Line lines[2];
+    Line arrived[2];
+    struct {
+      size_t size;
+      uint8_t data[kMostBytes];
+    } given[2];
   };
 
   static void pause_spin() {
@@ -58,24 +67,23 @@ class Meeting {
     asm volatile("yield");
 #endif
   }
-  uint64_t await_value(const std::atomic<uint64_t>& value, uint64_t least) const {
+  static void await_value(const std::atomic<uint64_t>& value, uint64_t least) {
     constexpr uint64_t kRest = 1 << 14;
-    for (uint64_t round = 1;; ++round) {
-      uint64_t found = value.load(std::memory_order_acquire);
-      if (found >= least) return found;
+    for (uint64_t round = 1; value.load(std::memory_order_acquire) < least; ++round) {
       pause_spin();
       if (round % kRest == 0) rest();
     }
   }
-  // Yields, for machines with fewer cores than sides, and looks.
-  void rest() const;
+  // Yields, for machines with fewer cores than sides.
+  static void rest();
   void map();
 
   int number_;
   int fd_ = -1;
   Page* page_ = nullptr;
   uint64_t round_ = 0;
-  std::function<void()> look_;
+  uint64_t told_ = 0;
+  uint64_t heard_ = 0;
 };
 
 }  // namespace bench

@@ -2,14 +2,30 @@
 //
 // onehop._bench: the timed loops for Python, which starts the sides and shows the rows. All loops
 // run without the GIL. The payload functions serve the same loops written in Python.
-#include "bindings.h"
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include "floors.h"
-#include "gpu_kernels.h"
-#include "payload.h"
-#include "setup.h"
+#include "nccl.h"
+#include "patterns.h"
+#include "side.h"
+#include "streams.h"
 
 namespace bench {
 namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;  // NOLINT: every binding names its arguments
+
+using NoGil = nb::call_guard<nb::gil_scoped_release>;
+
+Bytes bytes_of(const nb::bytes& given) {
+  const auto* at = static_cast<const uint8_t*>(given.data());
+  return {at, at + given.size()};
+}
 
 void bind_records(nb::module_& module) {
   nb::enum_<Mode>(module, "Mode", "How a row moves its bytes.")
@@ -58,8 +74,7 @@ void bind_records(nb::module_& module) {
       .def_ro("seconds", &Outcome::seconds)
       .def_ro("bytes", &Outcome::bytes)
       .def_ro("wrong", &Outcome::wrong)
-      .def_prop_ro("path",
-                   [](const Outcome& self) { return std::string(oh_path_name(self.path)); });
+      .def_ro("path", &Outcome::path);
   nb::class_<SetupOutcome>(module, "SetupOutcome", "What it takes to make a link.")
       .def_ro("endpoint", &SetupOutcome::endpoint)
       .def_ro("connect", &SetupOutcome::connect)
@@ -68,12 +83,6 @@ void bind_records(nb::module_& module) {
       .def_ro("rss_per_peer", &SetupOutcome::rss_per_peer)
       .def_ro("pss_per_peer", &SetupOutcome::pss_per_peer)
       .def_ro("device_per_peer", &SetupOutcome::device_per_peer);
-  nb::class_<FloorSpec>(module, "FloorSpec", "One floor.")
-      .def(nb::init<>())
-      .def_rw("size", &FloorSpec::size)
-      .def_rw("iterations", &FloorSpec::iterations)
-      .def_rw("partner_cpu", &FloorSpec::partner_cpu)
-      .def_rw("corrupt", &FloorSpec::corrupt);
 }
 
 void bind_side(nb::module_& module) {
@@ -82,12 +91,29 @@ void bind_side(nb::module_& module) {
            "max_inline"_a = nb::none())
       .def_prop_ro("created_us", &Side::created_us)
       .def_prop_ro("max_inline", &Side::max_inline)
-      .def("address", giving<Side>(&Side::address))
-      .def("connect", taking(&Side::connect), "address"_a)
+      .def("address",
+           [](const Side& self) {
+             const onehop::Bytes bytes = self.address();
+             return nb::bytes(bytes.data(), bytes.size());
+           })
+      .def(
+          "connect",
+          [](Side& self, const nb::bytes& address) {
+            const Bytes bytes = bytes_of(address);
+            nb::gil_scoped_release release;
+            self.connect(bytes);
+          },
+          "address"_a)
       .def("accept", &Side::accept, NoGil())
       .def("close", &Side::close, NoGil())
-      .def("latency", &latency, "spec"_a, NoGil())
-      .def("bandwidth", &bandwidth, "spec"_a, NoGil())
+      .def(
+          "latency",
+          [](Side& self, const Spec& spec) { return side_row(self, spec, Op::kLatency); }, "spec"_a,
+          NoGil())
+      .def(
+          "bandwidth",
+          [](Side& self, const Spec& spec) { return side_row(self, spec, Op::kBandwidth); },
+          "spec"_a, NoGil())
       .def("batch", &batch, "spec"_a, NoGil())
       .def("setup", &setup, "spec"_a, NoGil())
       .def(
@@ -95,44 +121,205 @@ void bind_side(nb::module_& module) {
           "Why the benchmark's own kernels cannot run; empty: they can.");
 }
 
-void bind_payload(nb::module_& module) {
-  module.attr("NO_ITERATION") = kNoIteration;
-  module.def(
-      "fill", [](Array data, uint64_t seed) { fill(data.data(), data.size(), seed); }, "data"_a,
-      "seed"_a, "Lays down the pattern of a seed.");
-  module.def(
-      "poison", [](Array data) { poison(data.data(), data.size()); }, "data"_a,
-      "Overwrites what must not be taken for new.");
-  module.def(
-      "count_wrong",
-      [](Array data, uint64_t seed) { return count_wrong(data.data(), data.size(), seed); },
-      "data"_a, "seed"_a, "Number of bytes that are not the pattern's.");
-  module.def(
-      "count_touched", [](Array data) { return count_touched(data.data(), data.size()); }, "data"_a,
-      "Number of bytes that are not poisoned any more.");
-  module.def(
-      "stamp",
-      [](Array data, uint64_t seed, uint64_t previous, uint64_t iteration) {
-        stamp(data.data(), data.size(), seed, previous, iteration);
-      },
-      "data"_a, "seed"_a, "previous"_a, "iteration"_a, "Marks data as one message.");
-  module.def(
-      "check_stamps",
-      [](Array data, uint64_t iteration) {
-        return check_stamps(data.data(), data.size(), iteration);
-      },
-      "data"_a, "iteration"_a, "Number of wrong bytes among a message's stamps.");
-  module.def(
-      "poison_stamps",
-      [](Array data, uint64_t iteration) { poison_stamps(data.data(), data.size(), iteration); },
-      "data"_a, "iteration"_a, "Poisons where a message will have its stamps.");
-  module.def(
-      "check_message",
-      [](Array data, uint64_t seed, uint64_t iteration) {
-        return check_message(data.data(), data.size(), seed, iteration);
-      },
-      "data"_a, "seed"_a, "iteration"_a,
-      "Number of wrong bytes of a message; takes its stamps back.");
+// A payload with the device that its memory is on, for loops written in Python.
+template <typename P>
+struct Held {
+  // `device`: empty for memory of the host.
+  template <typename Make>
+  Held(const std::string& name, Make make) {
+    if (!name.empty()) device.emplace(name);
+    payload.reset(make(device ? &*device : nullptr));
+  }
+  std::optional<Device> device;
+  std::unique_ptr<P> payload;
+};
+
+std::unique_ptr<Buffer> make_memory(const Device* device, const Spec& spec, size_t size) {
+  if (device) return std::make_unique<GpuBuffer>(*device, spec, size);
+  return make_host_buffer(spec, size);
+}
+
+using Part = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
+
+// What all payloads have.
+template <typename P>
+nb::class_<Held<P>>& bind_payload(nb::class_<Held<P>>& held) {
+  return held
+      .def(
+          "lay_out",
+          [](Held<P>& self, uint64_t pass, bool last) { self.payload->lay_out(pass, last); },
+          "number"_a, "last"_a, "The giving side: new bytes for a pass.")
+      .def(
+          "clear", [](Held<P>& self, uint64_t pass) { self.payload->clear(pass); }, "number"_a,
+          "The taking side: poison before a pass.")
+      .def(
+          "mark", [](Held<P>& self, uint64_t i, bool last) { self.payload->mark(i, last); }, "i"_a,
+          "last"_a, "The giving side before message i.")
+      .def(
+          "expect", [](Held<P>& self, uint64_t i) { self.payload->expect(i); }, "i"_a,
+          "The taking side before message i.")
+      .def(
+          "check",
+          [](Held<P>& self, uint64_t i) {
+            uint64_t unused = 0;
+            return self.payload->check(i, &unused);
+          },
+          "i"_a, "Number of wrong bytes among the stamps of message i.")
+      .def(
+          "check_all",
+          [](Held<P>& self, uint64_t count) {
+            uint64_t unused = 0;
+            return self.payload->check_all(count, &unused);
+          },
+          "count"_a, "Number of wrong bytes of the last message of each slot.")
+      .def_prop_ro(
+          "nbytes", [](const Held<P>& self) { return self.payload->bytes(); }, "Of a message.");
+}
+
+void bind_payloads(nb::module_& module) {
+  nb::class_<Held<Slots>> slots(module, "Slots", "Messages of a row, and memory for them.");
+  slots
+      .def(
+          "__init__",
+          [](Held<Slots>* self, const Spec& spec, int writer, bool spoils, bool fixed,
+             const std::string& device) {
+            new (self) Held<Slots>(device, [&](const Device* on) {
+              return new Slots(spec, {writer, spoils, fixed},
+                               make_memory(on, spec, spec.size * spec.window));
+            });
+          },
+          "spec"_a, "writer"_a, "spoils"_a = true, "fixed"_a = false, "device"_a = "")
+      .def(
+          "array",
+          [](Held<Slots>& self, uint64_t i) {
+            return Part(self.payload->place(i), {self.payload->bytes()}, nb::find(self));
+          },
+          "i"_a, "The slot of message i; of host memory.")
+      .def(
+          "memory",
+          [](Held<Slots>& self) {
+            Buffer& memory = self.payload->memory();
+            return Part(memory.data(), {memory.size()}, nb::find(self));
+          },
+          "All slots; of host memory.")
+      .def(
+          "address",
+          [](const Held<Slots>& self, uint64_t i) {
+            return reinterpret_cast<uintptr_t>(self.payload->place(i));
+          },
+          "i"_a);
+  bind_payload(slots);
+  nb::class_<Held<Blocks>> blocks(module, "Blocks", "Batches of a row, and host memory for them.");
+  blocks
+      .def(
+          "__init__",
+          [](Held<Blocks>* self, const Spec& spec, int number) {
+            new (self) Held<Blocks>("", [&](const Device* on) {
+              return new Blocks(spec, number,
+                                make_memory(on, spec, spec.blocks * Blocks::pitch(spec)));
+            });
+          },
+          "spec"_a, "number"_a)
+      .def("memory",
+           [](Held<Blocks>& self) {
+             Buffer& memory = self.payload->memory();
+             return Part(memory.data(), {memory.size()}, nb::find(self));
+           })
+      .def(
+          "offset",
+          [](const Held<Blocks>& self, size_t i, bool target) {
+            return self.payload->offset(i, target);
+          },
+          "i"_a, "target"_a, "Where block i lies at the side that starts, or at the target.");
+  bind_payload(blocks);
+}
+
+void bind_facts(nb::module_& module) {
+  nb::class_<DeviceFacts>(module, "Gpu", "One device, as the driver describes it.")
+      .def_ro("name", &DeviceFacts::name)
+      .def_ro("uuid", &DeviceFacts::uuid)
+      .def_ro("pci", &DeviceFacts::pci)
+      .def_ro("numa", &DeviceFacts::numa)
+      .def_ro("major", &DeviceFacts::major)
+      .def_ro("minor", &DeviceFacts::minor)
+      .def_ro("peers", &DeviceFacts::peers);
+  nb::class_<GpuFacts>(module, "GpuFacts", "The driver and its devices.")
+      .def_ro("library", &GpuFacts::library)
+      .def_ro("version", &GpuFacts::version)
+      .def_ro("devices", &GpuFacts::devices);
+  module.def("gpu_facts", &gpu_facts, NoGil(), "Raises GpuError if there is no driver.");
+}
+
+void bind_yardsticks(nb::module_& module) {
+  nb::class_<Yardstick>(module, "Yardstick", "A side of what onehop is compared with.")
+      .def(nb::init<int, const std::string&>(), "number"_a, "device"_a = "")
+      .def("place", [](const Yardstick& self) { return self.meeting.place(); })
+      .def(
+          "join", [](Yardstick& self, const std::string& place) { self.meeting.join(place); },
+          "place"_a, "Finds the page of side 0.")
+      .def(
+          "floor",
+          [](Yardstick& self, const Spec& spec, const std::string& name, bool in_flight) {
+            return self.floor(spec, name, in_flight ? Op::kBandwidth : Op::kLatency);
+          },
+          "spec"_a, "name"_a, "in_flight"_a, NoGil(), "What the machine does without a library.")
+      .def(
+          "why_no_kernels",
+          [](const Yardstick& self) { return why_no_kernels(self.device.value()); }, NoGil());
+  nb::class_<Nccl>(module, "Nccl", "NCCL between two processes.")
+      .def(
+          "__init__",
+          [](Nccl* self, Yardstick& side, const std::vector<std::string>& libraries) {
+            new (self) Nccl(side.meeting, side.device.value(), libraries);
+          },
+          "side"_a, "libraries"_a, nb::keep_alive<1, 2>(), NoGil())
+      .def(
+          "latency", [](Nccl& self, const Spec& spec) { return self.run(spec, Op::kLatency); },
+          "spec"_a, NoGil())
+      .def(
+          "bandwidth", [](Nccl& self, const Spec& spec) { return self.run(spec, Op::kBandwidth); },
+          "spec"_a, NoGil())
+      .def_prop_ro("init_ms", &Nccl::init_ms)
+      .def_prop_ro("first_ms", &Nccl::first_ms)
+      .def_prop_ro("device_bytes", &Nccl::device_bytes)
+      .def_prop_ro("version", &Nccl::version);
+}
+
+void bind_patterns(nb::module_& module) {
+  nb::enum_<Pattern>(module, "Pattern", "An exchange among ranks.")
+      .value("SENDRECV", Pattern::kSendRecv)
+      .value("SEND_MANY", Pattern::kSendMany)
+      .value("RECV_MANY", Pattern::kRecvMany)
+      .value("ALL_TO_ALL_V", Pattern::kAllToAllV)
+      .value("DISPATCH", Pattern::kDispatch);
+  nb::class_<PatternSpec>(module, "PatternSpec", "One row: all ranks are given the same.")
+      .def(nb::init<>())
+      .def_rw("pattern", &PatternSpec::pattern)
+      .def_rw("size", &PatternSpec::size)
+      .def_rw("iterations", &PatternSpec::iterations)
+      .def_rw("warmup", &PatternSpec::warmup)
+      .def_rw("graph", &PatternSpec::graph)
+      .def_rw("memory", &PatternSpec::memory)
+      .def_rw("corrupt", &PatternSpec::corrupt)
+      .def("busiest", &busiest, "ranks"_a,
+           "The most bytes that one rank sends to the others, or receives from them.");
+  nb::class_<PatternRank>(module, "PatternRank", "A rank of the patterns.")
+      .def(
+          "__init__",
+          [](PatternRank* self, uint32_t rank, uint32_t ranks, const std::string& device,
+             const nb::bytes& id) {
+            const Bytes bytes = bytes_of(id);
+            nb::gil_scoped_release release;
+            new (self) PatternRank(rank, ranks, device, bytes);
+          },
+          "rank"_a, "ranks"_a, "device"_a, "id"_a)
+      .def("barrier", &PatternRank::barrier, NoGil())
+      .def("run", &PatternRank::run, "spec"_a, NoGil());
+  nb::class_<NcclRank>(module, "NcclRank", "NCCL's grouped sends and receives.")
+      .def(nb::init<PatternRank&, const std::vector<std::string>&>(), "rank"_a, "libraries"_a,
+           nb::keep_alive<1, 2>(), NoGil())
+      .def_prop_ro("version", &NcclRank::version)
+      .def("run", &NcclRank::run, "spec"_a, NoGil());
 }
 
 }  // namespace
@@ -143,10 +330,9 @@ NB_MODULE(_bench, module) {
   module.doc() = "Timed loops of the benchmark.";
   bind_records(module);
   bind_side(module);
-  bind_payload(module);
-  bind_gpu(module);
+  bind_payloads(module);
+  nb::exception<GpuError>(module, "GpuError", PyExc_RuntimeError);
+  bind_facts(module);
+  bind_yardsticks(module);
   bind_patterns(module);
-  module.def("floor_flag", &floor_flag, "spec"_a, NoGil(), "Two processes that spin on a flag.");
-  module.def("floor_process_vm", &floor_process_vm, "spec"_a, NoGil(), "process_vm_readv.");
-  module.def("floor_memcpy", &floor_memcpy, "spec"_a, NoGil(), "memcpy.");
 }

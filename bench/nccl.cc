@@ -1,29 +1,148 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl.h"
 
+#include <dlfcn.h>
+
 #include <cstring>
 
-#include "payload.h"
+#include "clock.h"
+#include "streams.h"
 
 namespace bench {
-namespace {
 
-constexpr uint64_t kWholeRounds = 2;
+NcclLibrary::NcclLibrary(const std::vector<std::string>& libraries) {
+  void* library = nullptr;
+  std::string why;
+  for (const std::string& name : libraries) {
+    library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library) break;
+    why = dlerror();
+  }
+  if (!library) throw GpuError("NCCL is not here: " + why);
+  auto find = [&](const char* symbol, auto* function) {
+    void* found = dlsym(library, symbol);
+    if (!found) throw GpuError(std::string("this NCCL has no ") + symbol);
+    std::memcpy(function, &found, sizeof(found));
+  };
+  find("ncclGetVersion", &get_version);
+  find("ncclGetErrorString", &get_error);
+  find("ncclGetUniqueId", &get_unique_id);
+  find("ncclCommInitRank", &init_rank);
+  find("ncclSend", &send);
+  find("ncclRecv", &recv);
+  find("ncclGroupStart", &group_start);
+  find("ncclGroupEnd", &group_end);
+  find("ncclCommDestroy", &destroy);
+}
 
-}  // namespace
+void NcclLibrary::check(int code, const char* call) const {
+  if (code != 0) throw GpuError(std::string(call) + " failed: " + get_error(code));
+}
 
-Nccl::Nccl(int number, const std::string& device, const std::vector<std::string>& libraries,
-           size_t largest)
-    : device_(device),
-      meeting_(number),
-      number_(number),
-      library_(libraries),
-      out_(device_, Memory::kCuda, std::max<size_t>(largest, 1)),
-      in_(device_, Memory::kCuda, std::max<size_t>(largest, 1)) {
-  if (number != 0) return;
-  NcclId id;
-  library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
-  id_.assign(id.internal, id.internal + sizeof(id.internal));
+std::string NcclLibrary::version() const {
+  int version = 0;
+  check(get_version(&version), "ncclGetVersion");
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+// Messages of one row.
+class NcclWire : public SlotWire {
+ public:
+  NcclWire(Nccl& nccl, const Spec& spec, Op op)
+      : SlotWire(nccl.meeting_),
+        nccl_(nccl),
+        spec_(spec),
+        other_(1 - link_.number()),
+        note_(nccl.device_, Memory::kCuda, 1) {
+    auto memory = [&] {
+      return std::make_unique<GpuBuffer>(nccl.device_, spec, spec.size * spec.window);
+    };
+    if (gives(link_, spec, op)) give(spec, {link_.number(), link_.first() || spec.both}, memory());
+    if (takes(link_, spec, op)) take(spec, {other_}, memory());
+    // One group for both ways at once; else each operation is one of its own.
+    grouped_ = spec.both;
+  }
+
+  void irecv(uint64_t i) override {
+    if (grouped_) call(nccl_.library_.group_start(), "ncclGroupStart");
+    recv_bytes(to_->place(i), spec_.size);
+    if (!grouped_) begun(i);
+  }
+  void isend(uint64_t i) override {
+    send_bytes(from_->place(i), spec_.size);
+    if (grouped_) call(nccl_.library_.group_end(), "ncclGroupEnd");
+    begun(i);
+  }
+  void sent(uint64_t i) override { ended(i); }
+  void received(uint64_t i) override { ended(i); }
+  // Blocking calls of latency: one message is under way.
+  void send(uint64_t i) override {
+    isend(i);
+    nccl_.device_.synchronize();
+  }
+  void recv(uint64_t i) override {
+    irecv(i);
+    nccl_.device_.synchronize();
+  }
+  void confirm_on_stream() override {
+    link_.first() ? recv_bytes(note_.data(), 1) : send_bytes(note_.data(), 1);
+  }
+
+ private:
+  void call(int code, const char* name) { nccl_.library_.check(code, name); }
+  void send_bytes(const void* data, size_t size) {
+    call(nccl_.library_.send(data, size, kNcclUint8, other_, nccl_.communicator_,
+                             nccl_.device_.stream()),
+         "ncclSend");
+  }
+  void recv_bytes(void* data, size_t size) {
+    call(nccl_.library_.recv(data, size, kNcclUint8, other_, nccl_.communicator_,
+                             nccl_.device_.stream()),
+         "ncclRecv");
+  }
+  void begun(uint64_t i) {
+    if (i == 0) ended_ = 0;
+    begun_ = i + 1;
+  }
+  // One wait for all that is under way.
+  void ended(uint64_t i) {
+    if (i < ended_) return;
+    nccl_.device_.synchronize();
+    ended_ = begun_;
+  }
+
+  Nccl& nccl_;
+  const Spec spec_;
+  int other_;
+  GpuBlock note_;  // of a confirmation
+  bool grouped_ = false;
+  uint64_t begun_ = 0;
+  uint64_t ended_ = 0;
+};
+
+Nccl::Nccl(Meeting& meeting, const Device& device, const std::vector<std::string>& libraries)
+    : meeting_(meeting), device_(device), library_(libraries) {
+  NcclId id{};
+  if (meeting.first()) library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
+  const Bytes theirs = meeting.swap({id.internal, id.internal + sizeof(id.internal)});
+  if (!meeting.first()) std::memcpy(&id, theirs.data(), sizeof(id));
+  const GpuBlock byte(device, Memory::kCuda, 1);
+  const auto before = static_cast<double>(device.free_memory());
+  Current current(device);
+  auto start = Clock::now();
+  library_.check(library_.init_rank(&communicator_, 2, id, meeting.number()), "ncclCommInitRank");
+  init_ms_ = microseconds(start, Clock::now()) / 1e3;
+  meeting.sync();
+  start = Clock::now();
+  const int code =
+      meeting.first()
+          ? library_.send(byte.data(), 1, kNcclUint8, 1, communicator_, device.stream())
+          : library_.recv(byte.data(), 1, kNcclUint8, 0, communicator_, device.stream());
+  library_.check(code, "the first message");
+  device.synchronize();
+  first_ms_ = microseconds(start, Clock::now()) / 1e3;
+  device_bytes_ = before - static_cast<double>(device.free_memory());
 }
 
 Nccl::~Nccl() {
@@ -31,148 +150,11 @@ Nccl::~Nccl() {
   if (communicator_) library_.destroy(communicator_);
 }
 
-onehop::Bytes Nccl::hello() {
-  onehop::Bytes bytes = id_;
-  bytes.resize(sizeof(NcclId));
-  std::string place = meeting_.place();
-  bytes.insert(bytes.end(), place.begin(), place.end());
-  return bytes;
-}
-
-void Nccl::meet(const onehop::Bytes& hello) {
-  NcclId id;
-  if (hello.size() < sizeof(id)) throw GpuError("the other side's hello was cut off");
-  std::memcpy(&id, meeting_.first() ? id_.data() : hello.data(), sizeof(id));
-  meeting_.join(std::string(hello.begin() + sizeof(id), hello.end()));
-  meeting_.sync();
-  auto before = static_cast<double>(device_.free_memory());
+Outcome Nccl::run(const Spec& spec, Op op) {
   Current current(device_);
-  auto start = Clock::now();
-  library_.check(library_.init_rank(&communicator_, 2, id, number_), "ncclCommInitRank");
-  auto made = Clock::now();
-  meeting_.sync();
-  auto begin = Clock::now();
-  enqueue(meeting_.first(), 1, 0);
-  wait();
-  first_ms_ = microseconds(begin, Clock::now()) / 1e3;
-  init_ms_ = microseconds(start, made) / 1e3;
-  device_bytes_ = before - static_cast<double>(device_.free_memory());
-}
-
-void Nccl::enqueue(bool send, size_t size, size_t offset) {
-  int other = 1 - number_;
-  cuda::Stream stream = device_.stream();
-  if (send) {
-    library_.check(
-        library_.send(out_.data() + offset, size, kNcclUint8, other, communicator_, stream),
-        "ncclSend");
-  } else {
-    library_.check(
-        library_.recv(in_.data() + offset, size, kNcclUint8, other, communicator_, stream),
-        "ncclRecv");
-  }
-}
-
-void Nccl::wait() { device_.synchronize(); }
-
-void Nccl::prepare(const Spec& spec, size_t size, uint64_t phase) {
-  Buffer bytes(size, false);
-  device_.copy(in_.data(), bytes.data(), size);
-  fill(bytes.data(), size, seed_of(spec, number_, phase));
-  maybe_corrupt(spec, meeting_.first(), bytes.data());
-  device_.copy(out_.data(), bytes.data(), size);
-  meeting_.sync();
-}
-
-uint64_t Nccl::verify(const Spec& spec, size_t size, uint64_t phase) {
-  Buffer bytes(size, false);
-  device_.copy(bytes.data(), in_.data(), size);
-  return count_wrong(bytes.data(), size, seed_of(spec, 1 - number_, phase));
-}
-
-StreamPair Nccl::stream_pair(size_t size) {
-  return {device_,
-          number_,
-          out_.data(),
-          in_.data(),
-          [this] { meeting_.sync(); },
-          [this, size] { enqueue(true, size, 0); },
-          [this, size] { enqueue(false, size, 0); },
-          [this] { enqueue(true, 1, 0); },
-          [this] { enqueue(false, 1, 0); }};
-}
-
-Outcome Nccl::latency(const Spec& spec) {
-  Outcome outcome;
-  Current current(device_);
-  if (is_ordered(spec.mode)) return stream_latency(spec, stream_pair(spec.size));
-  auto round = [&] {
-    enqueue(meeting_.first(), spec.size, 0);
-    wait();
-    enqueue(!meeting_.first(), spec.size, 0);
-    wait();
-  };
-  for (uint64_t phase = 0; phase < kWholeRounds; ++phase) {
-    prepare(spec, spec.size, phase);
-    round();
-    outcome.wrong += verify(spec, spec.size, phase);
-  }
-  prepare(spec, spec.size, kWholeRounds);
-  for (uint64_t i = 0; i < spec.warmup + spec.iterations; ++i) {
-    auto start = Clock::now();
-    round();
-    double us = microseconds(start, Clock::now());
-    if (!meeting_.first() || i < spec.warmup) continue;
-    outcome.samples_us.push_back(us / 2);
-    outcome.seconds += us / 1e6;
-    outcome.bytes += 2.0 * static_cast<double>(spec.size);
-  }
-  outcome.wrong += verify(spec, spec.size, kWholeRounds);
-  meeting_.sync();
-  return outcome;
-}
-
-void Nccl::flow(const Spec& spec, uint64_t count, Outcome* outcome) {
-  outcome->samples_us.clear();
-  auto begin = Clock::now();
-  auto last = begin;
-  for (uint64_t i = 0; i < count; ++i) {
-    size_t offset = (i % spec.window) * spec.size;
-    if (spec.both) {
-      library_.check(library_.group_start(), "ncclGroupStart");
-      enqueue(true, spec.size, offset);
-      enqueue(false, spec.size, offset);
-      library_.check(library_.group_end(), "ncclGroupEnd");
-    } else {
-      enqueue(meeting_.first(), spec.size, offset);
-    }
-    if ((i + 1) % spec.window != 0 && i + 1 != count) continue;
-    wait();
-    auto now = Clock::now();
-    outcome->samples_us.push_back(microseconds(last, now) /
-                                  static_cast<double>(i % spec.window + 1));
-    last = now;
-  }
-  meeting_.sync();
-  outcome->seconds = microseconds(begin, Clock::now()) / 1e6;
-  outcome->bytes = static_cast<double>(spec.size) * static_cast<double>(count);
-}
-
-Outcome Nccl::bandwidth(const Spec& spec) {
-  Outcome outcome;
-  Current current(device_);
-  if (is_ordered(spec.mode)) return stream_bandwidth(spec, stream_pair(spec.size));
-  uint64_t phase = 0;
-  for (uint64_t count : {spec.warmup, spec.iterations}) {
-    if (count == 0) continue;
-    size_t used = spec.size * std::min<uint64_t>(count, spec.window);
-    prepare(spec, used, ++phase);
-    flow(spec, count, &outcome);
-    if (spec.both || !meeting_.first()) outcome.wrong += verify(spec, used, phase);
-    meeting_.sync();
-  }
-  if (!meeting_.first()) outcome.samples_us.clear();
-  return outcome;
+  NcclWire wire(*this, spec, op);
+  if (is_ordered(spec.mode)) return stream_row(wire, device_, spec, op);
+  return op == Op::kLatency ? latency(wire, spec) : bandwidth(wire, spec);
 }
 
 }  // namespace bench

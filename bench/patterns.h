@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Patterns: exchanges among ranks, and their timed loop: the same for onehop and for NCCL.
+// Patterns: exchanges among ranks, by onehop (onehop_patterns.hpp) and by what NCCL does in their
+// place.
 //
-// Threading: each belongs to one thread, and the device's context is current there.
+// Threading: each belongs to one thread. Ownership: a rank outlives NCCL's that is made with it.
 #pragma once
 
-#include "gpu_kernels.h"
-#include "side.h"
+#include "nccl.h"
+#include "onehop/onehop.hpp"
+#include "streams.h"
 
 namespace bench {
 
@@ -71,17 +73,49 @@ class PatternBytes {
   uint64_t turn_ = 0;
 };
 
-// How one rank takes part.
-struct PatternSide {
-  const Device& device;
-  uint32_t rank;
-  uint32_t ranks;
-  bool padded;
-  std::function<void()> sync;                        // all ranks have come here
-  std::function<void(PatternBytes& bytes)> enqueue;  // an exchange, on the device's stream
+class PatternRank {
+ public:
+  // `id`: of oh_unique_id, the same for all.
+  PatternRank(uint32_t rank, uint32_t ranks, const std::string& device, const onehop::Bytes& id);
+
+  const Device& device() const { return device_; }
+  uint32_t rank() const { return comm_.rank(); }
+  uint32_t ranks() const { return comm_.size(); }
+  void barrier() { comm_.barrier(); }
+  // Gives rank 0's bytes to all.
+  void broadcast(void* data, size_t size);
+  Outcome run(const PatternSpec& spec);
+
+ private:
+  void enqueue(PatternBytes& bytes);
+  void send_to_many(PatternBytes& bytes);
+  void receive_from_many(PatternBytes& bytes);
+  void all_to_all(PatternBytes& bytes);
+  // Throws what went wrong on the device.
+  void check_peers();
+
+  Device device_;
+  onehop::Communicator comm_;
 };
 
-// A sample is the mean of up to 50 exchanges in a row, as the rank's stream sees them.
-Outcome pattern_loop(const PatternSpec& spec, const PatternSide& side);
+// ncclSend and ncclRecv in one group, of the same parts. NCCL has to know sizes on the host: it
+// moves the whole parts of a dispatch.
+class NcclRank {
+ public:
+  NcclRank(PatternRank& rank, const std::vector<std::string>& libraries);
+  ~NcclRank();
+  NcclRank(const NcclRank&) = delete;
+  NcclRank& operator=(const NcclRank&) = delete;
+
+  std::string version() const { return library_.version(); }
+  Outcome run(const PatternSpec& spec);
+
+ private:
+  void enqueue(PatternBytes& bytes);
+
+  PatternRank& rank_;
+  NcclLibrary library_;
+  void* communicator_ = nullptr;
+};
 
 }  // namespace bench

@@ -2,7 +2,9 @@
 #include "payload.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace bench {
 namespace {
@@ -118,6 +120,100 @@ uint64_t check_message(void* data, size_t size, uint64_t seed, uint64_t iteratio
   for_each_stamp(size, iteration,
                  [&](size_t offset, size_t bytes) { restore(at, offset, bytes, seed); });
   return wrong + count_wrong(data, size, seed);
+}
+
+Buffer::Buffer(size_t size) : Buffer(size, nullptr, nullptr) {
+  constexpr size_t kPage = 4096;
+  const size_t room = std::max<size_t>((size + kPage - 1) / kPage, 1) * kPage;
+  memory_.reset(std::aligned_alloc(kPage, room), std::free);
+  if (!memory_) throw std::bad_alloc();
+  data_ = place_ = static_cast<uint8_t*>(memory_.get());
+  poison(data_, room);
+}
+
+Buffer::Buffer(size_t size, std::shared_ptr<void> memory, uint8_t* data)
+    : memory_(std::move(memory)), data_(data), place_(data), size_(size) {
+  if (data_) poison(data_, size_);
+}
+
+uint64_t seed_of(const Spec& spec, int writer, uint64_t phase) {
+  return (phase * 2 + static_cast<uint64_t>(writer)) * 0x100000001b3ULL + spec.size;
+}
+
+Slots::Slots(const Spec& spec, Role role, std::unique_ptr<Buffer> memory)
+    : spec_(spec), role_(role), memory_(std::move(memory)) {}
+
+void Slots::lay_out(uint64_t pass, bool last) {
+  pass_ = pass;
+  for (uint64_t i = 0; i < spec_.window; ++i) {
+    fill(at(i), spec_.size, seed(i));
+    if (role_.fixed && spec_.stamped) stamp(at(i), spec_.size, seed(i), kNoIteration, i);
+  }
+  const bool untouched = role_.fixed || !spec_.stamped;
+  maybe_corrupt(spec_, untouched && last && role_.spoils, at(0));
+  memory_->publish();
+}
+
+void Slots::clear(uint64_t pass) {
+  pass_ = pass;
+  poison(memory_->data(), memory_->size());
+  memory_->publish();
+}
+
+uint64_t Slots::check_all(uint64_t count, uint64_t* checked) {
+  if (spec_.thorough) return 0;
+  memory_->fetch();
+  uint64_t wrong = settle(count);
+  for (uint64_t i = count - std::min<uint64_t>(count, spec_.window); i < count; ++i) {
+    wrong += spec_.stamped ? check_message(at(i), spec_.size, seed(i), number(i))
+                           : count_wrong(at(i), spec_.size, seed(i));
+    ++*checked;
+  }
+  return wrong;
+}
+
+bool puts(const Spec& spec) {
+  return spec.mode == Mode::kPut || spec.mode == Mode::kPutPrepared || spec.mode == Mode::kBulk;
+}
+
+Blocks::Blocks(const Spec& spec, int number, std::unique_ptr<Buffer> memory)
+    : spec_(spec), target_(number != 0), memory_(std::move(memory)) {}
+
+uint64_t Blocks::seed(size_t i) const {
+  return seed_of(spec_, puts(spec_) ? 0 : 1, pass_ * spec_.blocks + i);
+}
+
+void Blocks::lay_out(uint64_t pass, bool last) {
+  pass_ = pass;
+  poison(memory_->data(), memory_->size());
+  for (size_t i = 0; i < spec_.blocks; ++i) {
+    fill(block(i), spec_.size, seed(i));
+    stamp(block(i), spec_.size, seed(i), kNoIteration, 0);
+  }
+  maybe_corrupt(spec_, last, block(spec_.blocks / 2));
+  memory_->publish();
+}
+
+void Blocks::clear(uint64_t pass) {
+  pass_ = pass;
+  poison(memory_->data(), memory_->size());
+  memory_->publish();
+}
+
+void Blocks::mark(uint64_t i, bool) {
+  if (counted()) stamp(block(0), spec_.size, seed(0), i == 0 ? kNoIteration : i - 1, i);
+}
+
+uint64_t Blocks::check_all(uint64_t count, uint64_t* checked) {
+  uint64_t wrong = 0;
+  memory_->fetch();
+  for (size_t i = 0; i < spec_.blocks; ++i) {
+    const bool first = i == 0 && counted();
+    wrong += check_message(block(i), spec_.size, seed(i), first ? count - 1 : 0);
+    wrong += count_touched(block(i) + spec_.size, spec_.size);
+  }
+  ++*checked;
+  return wrong;
 }
 
 }  // namespace bench

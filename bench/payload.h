@@ -15,6 +15,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+
+#include "spec.h"
 
 namespace bench {
 
@@ -39,5 +42,172 @@ uint64_t check_stamps(const void* data, size_t size, uint64_t iteration);
 void poison_stamps(void* data, size_t size, uint64_t iteration);
 // Checks message `iteration` whole. Takes its stamps back, so `data` holds the pattern afterwards.
 uint64_t check_message(void* data, size_t size, uint64_t seed, uint64_t iteration);
+
+// Memory of messages: transfers use place(); the payload is made and looked at in data(), which is
+// the same for host memory and a copy for that of a GPU. Poisoned at first.
+class Buffer {
+ public:
+  // Private memory of the host.
+  explicit Buffer(size_t size);
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  virtual ~Buffer() = default;
+
+  uint8_t* data() const { return data_; }
+  uint8_t* place() const { return place_; }
+  size_t size() const { return size_; }
+  // Copies all bytes from data() to place(), and back.
+  virtual void publish() {}
+  virtual void fetch() {}
+
+ protected:
+  // `memory` owns `data`.
+  Buffer(size_t size, std::shared_ptr<void> memory, uint8_t* data);
+  void set_place(uint8_t* place) { place_ = place; }
+
+ private:
+  std::shared_ptr<void> memory_;
+  uint8_t* data_;
+  uint8_t* place_;
+  size_t size_;
+};
+
+// The bytes of one direction of a row, at the side that gives them or at the one that takes them.
+class Payload {
+ public:
+  virtual ~Payload() = default;
+  // Of a message.
+  virtual size_t bytes() const = 0;
+  // The giving side before a pass: new bytes in all slots; `last`: of the row.
+  virtual void lay_out(uint64_t pass, bool last) = 0;
+  // The taking side before a pass: poison.
+  virtual void clear(uint64_t pass) = 0;
+  // The giving side before message i; `last`: of the row.
+  virtual void mark(uint64_t i, bool last) = 0;
+  // The taking side before message i and behind it: the number of wrong bytes.
+  virtual void expect(uint64_t i) = 0;
+  virtual uint64_t check(uint64_t i, uint64_t* checked) = 0;
+  // Checks the last message of each slot, of `count` messages. Adds the number of messages that
+  // were compared whole to `checked`.
+  virtual uint64_t check_all(uint64_t count, uint64_t* checked) = 0;
+};
+
+// The seed of the bytes that side `writer` gives in `phase` of a row.
+uint64_t seed_of(const Spec& spec, int writer, uint64_t phase);
+// Flips a byte, if the row is to be spoilt and this is the last message.
+inline void maybe_corrupt(const Spec& spec, bool last, uint8_t* data) {
+  if (spec.corrupt && last && spec.size > 0) data[spec.size / 2] ^= 1;
+}
+
+// One slot of spec.size bytes per operation in flight, each a message of its own.
+class Slots : public Payload {
+ public:
+  struct Role {
+    int writer;          // the side that gives the bytes
+    bool spoils = true;  // the row's last message may be spoilt by spec.corrupt
+    bool fixed = false;  // the giving side is passive, so messages of a slot are all alike
+  };
+  // `memory` has room for all slots.
+  Slots(const Spec& spec, Role role, std::unique_ptr<Buffer> memory);
+
+  // Latency has one slot, and no division between its looks at the clock.
+  uint64_t slot(uint64_t i) const { return spec_.window == 1 ? 0 : i % spec_.window; }
+  size_t offset(uint64_t i) const { return slot(i) * spec_.size; }
+  // What transfers use.
+  uint8_t* place(uint64_t i) const { return memory_->place() + offset(i); }
+  Buffer& memory() { return *memory_; }
+
+  size_t bytes() const override { return spec_.size; }
+  void lay_out(uint64_t pass, bool last) override;
+  void clear(uint64_t pass) override;
+  void mark(uint64_t i, bool last) final;
+  void expect(uint64_t i) final;
+  uint64_t check(uint64_t i, uint64_t* checked) final;
+  uint64_t check_all(uint64_t count, uint64_t* checked) override;
+
+ protected:
+  uint64_t seed(uint64_t i) const;
+  // Called by check_all when the bytes are in memory().data(); returns a number of wrong ones.
+  virtual uint64_t settle(uint64_t /*count*/) { return 0; }
+
+ private:
+  uint8_t* at(uint64_t i) const { return memory_->data() + offset(i); }
+  // The number by which message i is known.
+  uint64_t number(uint64_t i) const { return role_.fixed ? slot(i) : i; }
+
+  const Spec spec_;
+  const Role role_;
+  std::unique_ptr<Buffer> memory_;
+  uint64_t pass_ = 0;
+};
+
+// Between two looks at the clock of bandwidth: inline.
+inline uint64_t Slots::seed(uint64_t i) const {
+  const uint64_t phase = pass_ * spec_.window + slot(i);
+  // Of thorough rows no two messages are alike.
+  return seed_of(spec_, role_.writer, spec_.thorough ? (phase << 32) + i : phase);
+}
+
+inline void Slots::mark(uint64_t i, bool last) {
+  if (!spec_.stamped) return;
+  if (spec_.thorough) {
+    fill(at(i), spec_.size, seed(i));
+  } else {
+    const bool before = i >= spec_.window;
+    stamp(at(i), spec_.size, seed(i), before ? i - spec_.window : kNoIteration, i);
+  }
+  maybe_corrupt(spec_, last && role_.spoils, at(i));
+}
+
+inline void Slots::expect(uint64_t i) {
+  if (role_.fixed && spec_.stamped) poison_stamps(at(i), spec_.size, number(i));
+}
+
+inline uint64_t Slots::check(uint64_t i, uint64_t* checked) {
+  if (!spec_.stamped) return 0;
+  if (!spec_.thorough) return check_stamps(at(i), spec_.size, number(i));
+  const uint64_t wrong = count_wrong(at(i), spec_.size, seed(i));
+  poison(at(i), spec_.size);
+  ++*checked;
+  return wrong;
+}
+
+// Whether side 0 of a row of one-sided operations or batches gives the bytes.
+bool puts(const Spec& spec);
+
+// The blocks of a batch: a message is a batch, and its first block tells which one. Blocks lie
+// apart, with poisoned gaps between them that must stay as they are; as lists, the target has them
+// in the opposite order, so nothing can be joined.
+class Blocks : public Payload {
+ public:
+  // `number`: this side's; side 1 is the target. `memory` has room for two blocks each.
+  Blocks(const Spec& spec, int number, std::unique_ptr<Buffer> memory);
+
+  static size_t pitch(const Spec& spec) { return 2 * spec.size; }
+  // Where block i lies at the side that starts the batches, and at the target.
+  size_t offset(size_t i, bool target) const {
+    return (target && !spec_.strided ? spec_.blocks - 1 - i : i) * pitch(spec_);
+  }
+  uint8_t* block(size_t i) const { return memory_->data() + offset(i, target_); }
+  Buffer& memory() { return *memory_; }
+
+  size_t bytes() const override { return spec_.blocks * spec_.size; }
+  void lay_out(uint64_t pass, bool last) override;
+  void clear(uint64_t pass) override;
+  void mark(uint64_t i, bool last) override;
+  void expect(uint64_t) override {}
+  uint64_t check(uint64_t, uint64_t*) override { return 0; }
+  uint64_t check_all(uint64_t count, uint64_t* checked) override;
+
+ private:
+  uint64_t seed(size_t i) const;
+  // Whether the first block tells the batch's number.
+  bool counted() const { return puts(spec_) && spec_.stamped; }
+
+  const Spec spec_;
+  const bool target_;
+  std::unique_ptr<Buffer> memory_;
+  uint64_t pass_ = 0;
+};
 
 }  // namespace bench

@@ -1,71 +1,98 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the yardsticks of messages between hosts share: pingpong_main.c has options and processes,
- * pingpong.c the timed loops. A transport is one more file, which defines the functions link_*; the
- * three are compiled together (tools/compare_hosts.py does it).
- *
- * Rank 0 measures. Messages of one direction have numbers 0, 1, ...; message i of a window w is
- * in slot i % w, so no two messages in flight share a buffer. Threading: none.
- */
-#ifndef ONEHOP_BENCH_PINGPONG_H_
-#define ONEHOP_BENCH_PINGPONG_H_
+// SPDX-License-Identifier: Apache-2.0
+//
+// The yardsticks of messages by other libraries are programs of their own: pingpong.cc has options
+// and processes, loops.cc the timed loops, and a transport is one more file with a wire. They are
+// compiled together by tools/compare_host.py and tools/compare_hosts.py:
+//
+//   TOOL latency|bandwidth [OPTIONS]                      two processes of this host, by fork
+//   TOOL --listen PORT                                    the other side of another host's; 0: any
+//   TOOL latency|bandwidth [OPTIONS] --connect HOST:PORT  the side that measures
+//
+// A program prints a line of JSON, and ends with 1 if a byte was wrong.
+//
+// Threading: none.
+#pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include <functional>
 
-/* The options; rank 1 gets them from rank 0, so they need to be given only once. */
-struct spec {
-  int bandwidth; /* else latency */
-  int check;     /* fresh bytes in each message, each compared whole; times mean nothing */
-  int corrupt;   /* a wrong byte in each message: to see that it is found */
-  uint64_t size;
-  uint64_t iterations;
-  uint64_t warmup;
-  uint64_t window; /* messages in flight; 1 for latency */
-  int cpus[2];     /* -1: not pinned */
-  /* For UCP alone. */
-  int peer_errors; /* UCP_ERR_HANDLING_MODE_PEER */
-  int wakeup;      /* UCP_FEATURE_WAKEUP */
-  int persistent;  /* UCP_AM_FLAG_PERSISTENT_DATA */
-  int in_header;   /* the payload inside of the message's header */
-  int threads;     /* ucs_thread_mode_t */
-  uint64_t header; /* bytes */
+#include "wire.h"
+
+namespace bench {
+
+// Side 1 gets them from side 0, so they need to be given only once.
+struct Settings {
+  Spec spec;
+  Op op = Op::kLatency;
+  int cpus[2] = {-1, -1};  // -1: not pinned
+  // For UCP alone.
+  bool peer_errors = false;  // UCP_ERR_HANDLING_MODE_PEER
+  bool wakeup = false;       // UCP_FEATURE_WAKEUP
+  bool persistent = false;   // UCP_AM_FLAG_PERSISTENT_DATA
+  bool in_header = false;    // the payload inside of the message's header
+  int threads = 0;           // ucs_thread_mode_t
+  uint64_t header = 16;      // bytes
+  bool ucp_alone() const {
+    return in_header || peer_errors || wakeup || persistent || threads != 0;
+  }
 };
 
-struct side {
-  struct spec spec;
-  int rank;
-  int socket;   /* to the other process: TCP, without Nagle's delay */
-  uint8_t* out; /* spec.window slots each of spec.size bytes */
-  uint8_t* in;
+// The other side, by a TCP connection without Nagle's delay.
+class SocketLink : public Link {
+ public:
+  SocketLink(int number, int socket);
+  int number() const override { return number_; }
+  Bytes swap(const Bytes& bytes) override;
+  int socket() const { return socket_; }
+  void send_all(const void* data, size_t size) const;
+  void receive_all(void* data, size_t size) const;
+  // Called while this side waits: the other side may need the transport to come here.
+  std::function<void()> progress = [] {};
+
+ private:
+  int number_;
+  int socket_;
 };
 
-extern const char kTool[];
+// A wire without posted receives: the receiver acknowledges each half of a window, so that the
+// other half is under way meanwhile, and the sender fills a slot when its last message has been
+// acknowledged. Latency needs none: the answer says it.
+class AckedWire : public SlotWire {
+ public:
+  AckedWire(Link& link, const Settings& settings);
+  void isend(uint64_t i) final;
+  void received(uint64_t i) final;
+  void confirm() final;
 
-/* Nothing has been sent yet when it is called, and the other side is in it, too. */
-void link_open(struct side* side);
-void link_close(void);
-/* Starts to send message `i` out of its slot. */
-void link_send(uint64_t i);
-/* Returns when the slot of message `i` may be written again. */
-void link_sent(uint64_t i);
-/* Returns when message `i` is in its slot. */
-void link_receive(uint64_t i);
-/* Tells the other side that messages 0 .. `count` - 1 have come; waits until it has told that. */
-void link_ack(uint64_t count);
-void link_acked(uint64_t count);
-/* Moves on what needs the processor while this process waits for something else. */
-void link_progress(void);
-/* Writes what the line of JSON is to tell of the transport: `,"name":"value"`. */
-void link_describe(char* text, size_t room);
+ protected:
+  virtual void start(uint64_t i) = 0;    // sends message i out of its slot
+  virtual void await(uint64_t i) = 0;    // until message i is in its slot
+  virtual void ack(uint64_t count) = 0;  // tells that messages 0 .. count - 1 have come
+  virtual uint64_t next_ack() = 0;       // the other side's, or 0 while there is none
 
-/* Measures, prints rank 0's line, and returns the number of wrong bytes of both sides. */
-uint64_t run(struct side* side);
+  const Settings settings_;
 
-/* Ends the program with a text of what was tried and why it failed, printf's way. */
-_Noreturn void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
-/* All bytes, or the program ends. */
-void send_all(int socket, const void* data, size_t size);
-void receive_all(int socket, void* data, size_t size);
+ private:
+  void await_ack(uint64_t count);
 
-#endif
+  uint64_t part_;  // messages that are acknowledged at once
+  uint64_t next_ = 0;
+  uint64_t acked_ = 0;
+};
+
+// Opens a transport between two sides; neither has sent anything. `facts`: what the line of JSON is
+// to tell of it: `,"name":"value"`.
+using Open = std::function<std::unique_ptr<Wire>(SocketLink&, const Settings&, std::string* facts)>;
+// The programs of a transport that has no launcher of its own.
+int run_pingpong(const char* tool, int argc, char** argv, const Open& open);
+
+// Parts of it, for one that has. `port`: where to listen; `host`: where to connect to.
+Settings read_settings(const char* tool, int argc, char** argv, std::string* port,
+                       std::string* host);
+std::unique_ptr<Buffer> slots_of(const Settings& settings);
+// Measures, prints side 0's line, and returns the exit code.
+int measure(Wire& wire, const Settings& settings, const std::string& facts);
+
+// Ends the program with a text of what was tried and why it failed, printf's way.
+[[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+}  // namespace bench

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "setup.h"
-
+// Set-up: what an endpoint, a link and its first bytes cost, in time and in memory.
 #include <fstream>
 
-#include "payload.h"
+#include "clock.h"
+#include "side.h"
 
 namespace bench {
 namespace {
@@ -25,43 +25,39 @@ double smaps(const std::string& field) {
 class FirstBytes {
  public:
   FirstBytes(Side& side, const Spec& spec)
-      : side_(side), out_(side, spec, kFirstBytes), in_(side, spec, kFirstBytes) {}
+      : side_(side),
+        out_(side.make_buffer(spec, kFirstBytes)),
+        in_(side.make_buffer(spec, kFirstBytes)) {}
 
   void prepare(uint64_t iteration, bool corrupt = false) {
-    fill(out_.data(), kFirstBytes, iteration);
-    poison(in_.data(), kFirstBytes);
-    out_.data()[0] ^= corrupt;
-    out_.publish();
-    in_.publish();
+    fill(out_->data(), kFirstBytes, iteration);
+    poison(in_->data(), kFirstBytes);
+    out_->data()[0] ^= corrupt;
+    out_->publish();
+    in_->publish();
   }
   void exchange(onehop::Peer& peer) {
     if (side_.first()) {
-      peer.send(out_.place(), kFirstBytes, kDataTag);
-      path_ = peer.recv(in_.place(), kFirstBytes, kDataTag).path;
+      peer.send(out_->place(), kFirstBytes, kDataTag);
+      path_ = peer.recv(in_->place(), kFirstBytes, kDataTag).path;
     } else {
-      path_ = peer.recv(in_.place(), kFirstBytes, kDataTag).path;
-      peer.send(in_.place(), kFirstBytes, kDataTag);
+      path_ = peer.recv(in_->place(), kFirstBytes, kDataTag).path;
+      peer.send(in_->place(), kFirstBytes, kDataTag);
     }
   }
   // The number of wrong ones.
   uint64_t check(uint64_t iteration) {
-    in_.fetch();
-    return count_wrong(in_.data(), kFirstBytes, iteration);
+    in_->fetch();
+    return count_wrong(in_->data(), kFirstBytes, iteration);
   }
-  oh_path path() const { return path_; }
+  const char* path() const { return oh_path_name(path_); }
 
  private:
   Side& side_;
-  Buffer out_;
-  Buffer in_;
+  std::unique_ptr<Buffer> out_;
+  std::unique_ptr<Buffer> in_;
   oh_path path_ = OH_PATH_NONE;
 };
-
-void record(double us, uint64_t bytes, Outcome* outcome) {
-  outcome->samples_us.push_back(us);
-  outcome->seconds += us / 1e6;
-  outcome->bytes += static_cast<double>(bytes);
-}
 
 // Links of one endpoint, one after the other. The first makes what all share, such as UCX's worker,
 // and is not among them.
@@ -75,7 +71,7 @@ void link_again(Side& side, const Spec& spec, FirstBytes& bytes, SetupOutcome* o
     auto answered = Clock::now();
     outcome->further.wrong += bytes.check(i);
     outcome->further.path = outcome->first.path;
-    if (i > 0) record(microseconds(start, answered), 2 * kFirstBytes, &outcome->further);
+    if (i > 0) outcome->further.add(microseconds(start, answered), 2 * kFirstBytes);
   }
 }
 
@@ -111,11 +107,11 @@ void ask(Side& side, const Spec& spec, FirstBytes& bytes, SetupOutcome* outcome)
     auto connected = Clock::now();
     bytes.exchange(peer);
     auto answered = Clock::now();
-    record(microseconds(start, created), 0, &outcome->endpoint);
-    record(microseconds(created, connected), 0, &outcome->connect);
-    record(microseconds(connected, answered), 2 * kFirstBytes, &outcome->first);
+    outcome->endpoint.add(microseconds(start, created), 0);
+    outcome->connect.add(microseconds(created, connected), 0);
+    outcome->first.add(microseconds(connected, answered), 2 * kFirstBytes);
     outcome->first.wrong += bytes.check(i);
-    outcome->first.path = spec.stamped ? peer.info().path : bytes.path();
+    outcome->first.path = spec.stamped ? oh_path_name(peer.info().path) : bytes.path();
   }
   link_again(side, spec, bytes, outcome);
   keep_links(side, spec, bytes, outcome);

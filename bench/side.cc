@@ -3,44 +3,161 @@
 
 #include <algorithm>
 
-#include "payload.h"
+#include "clock.h"
+#include "loops.h"
 
 namespace bench {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kControlSize = 4096;
+constexpr uint32_t kSlot = 0;
+
+class SharedBuffer : public Buffer {
+ public:
+  explicit SharedBuffer(size_t size)
+      : SharedBuffer(size, std::make_shared<onehop::SharedMemory>(std::max<size_t>(size, 1))) {}
+
+ private:
+  SharedBuffer(size_t size, const std::shared_ptr<onehop::SharedMemory>& memory)
+      : Buffer(size, memory, static_cast<uint8_t*>(memory->data())) {}
+};
+
+// Operations of a row in flight: one per slot.
+class Requests {
+ public:
+  explicit Requests(size_t window) : all_(window) {}
+  void put(uint64_t slot, onehop::Request request) { all_[slot].emplace(std::move(request)); }
+  oh_path wait(uint64_t slot) { return all_[slot]->wait().path; }
+
+ private:
+  std::vector<std::optional<onehop::Request>> all_;
+};
+
+// What all wires over a side have.
+class SideWire : public SlotWire {
+ public:
+  SideWire(Side& side, const Spec& spec) : SlotWire(side), side_(side), spec_(spec) {}
+  std::string path() const override { return oh_path_name(path_); }
+
+ protected:
+  onehop::Peer& peer() { return side_.peer(); }
+  std::unique_ptr<Buffer> memory() const {
+    return side_.make_buffer(spec_, spec_.size * spec_.window);
+  }
+
+  Side& side_;
+  const Spec spec_;
+  oh_path path_ = OH_PATH_NONE;
+};
+
+class Messages : public SideWire {
+ public:
+  Messages(Side& side, const Spec& spec, Op op)
+      : SideWire(side, spec), sends_(spec.window), receives_(spec.window) {
+    if (gives(side, spec, op)) give(spec, {side.number(), side.first()}, memory());
+    if (spec.mode == Mode::kEvent) {
+      take<ProducedSlots>(spec, {1 - side.number()}, memory());
+    } else if (takes(side, spec, op)) {
+      take(spec, {1 - side.number()}, memory());
+    }
+  }
+
+  void isend(uint64_t i) final {
+    sends_.put(from_->slot(i), peer().isend(from_->place(i), spec_.size, kDataTag));
+  }
+  void sent(uint64_t i) final { sends_.wait(from_->slot(i)); }
+  void send(uint64_t i) override { peer().send(from_->place(i), spec_.size, kDataTag); }
+  void irecv(uint64_t i) final {
+    receives_.put(to_->slot(i), peer().irecv(to_->place(i), spec_.size, kDataTag));
+  }
+  void received(uint64_t i) final { path_ = receives_.wait(to_->slot(i)); }
+  void recv(uint64_t i) final { path_ = peer().recv(to_->place(i), spec_.size, kDataTag).path; }
+
+ private:
+  Requests sends_;
+  Requests receives_;
+};
+
+// Messages whose first bytes are written by work on a GPU, sent behind its event.
+class ProducedMessages final : public Messages {
+ public:
+  ProducedMessages(Side& side, const Spec& spec)
+      : Messages(side, spec, Op::kLatency), producer_(side.device(), from_->memory()) {}
+  void prepare(uint64_t i) override { producer_.produce(i, side_.first()); }
+  void send(uint64_t i) override {
+    peer()
+        .isend(from_->place(i), spec_.size, kDataTag, onehop::After::event(producer_.event()))
+        .wait();
+  }
+
+ private:
+  Producer producer_;
+};
+
+// A put and a signal behind it, as a message.
+class SignalledPuts final : public SideWire {
+ public:
+  SignalledPuts(Side& side, const Spec& spec) : SideWire(side, spec) {
+    give(spec, {side.number(), side.first()}, memory());
+    take(spec, {1 - side.number()}, memory());
+    overwritten_ = true;
+    region_.emplace(side.endpoint().register_memory(to_->place(0), to_->memory().size()));
+    remote_.emplace(side.swap_region(*region_));
+  }
+  void send(uint64_t i) override {
+    onehop::Request put = peer().put(from_->place(i), *remote_, 0, spec_.size);
+    peer().signal(kSlot);
+    path_ = put.wait().path;
+  }
+  void recv(uint64_t) override { peer().wait_signal(kSlot); }
+
+ private:
+  std::optional<onehop::Region> region_;
+  std::optional<onehop::RemoteRegion> remote_;
+};
+
+// Puts into the other side's memory, or gets from it.
+class OneSided final : public SideWire {
+ public:
+  OneSided(Side& side, const Spec& spec) : SideWire(side, spec), requests_(spec.window) {
+    const bool put = spec.mode == Mode::kPut;
+    two_sided_ = false;
+    passive_ = !side.first();
+    const bool giving = put == side.first();
+    const Slots::Role role{put ? 0 : 1, /*spoils=*/true, /*fixed=*/!put};
+    giving ? give(spec, role, memory()) : take(spec, role, memory());
+    const Slots& mine = giving ? *from_ : *to_;
+    region_.emplace(side.endpoint().register_memory(mine.place(0), spec.size * spec.window));
+    remote_.emplace(side.swap_region(*region_));
+  }
+  void isend(uint64_t i) override {
+    requests_.put(from_->slot(i),
+                  peer().put(from_->place(i), *remote_, from_->offset(i), spec_.size));
+  }
+  void sent(uint64_t i) override { path_ = requests_.wait(from_->slot(i)); }
+  void send(uint64_t i) override {
+    path_ = peer().put(from_->place(i), *remote_, from_->offset(i), spec_.size).wait().path;
+  }
+  void irecv(uint64_t i) override {
+    requests_.put(to_->slot(i), peer().get(to_->place(i), *remote_, to_->offset(i), spec_.size));
+  }
+  void received(uint64_t i) override { path_ = requests_.wait(to_->slot(i)); }
+  void recv(uint64_t i) override {
+    path_ = peer().get(to_->place(i), *remote_, to_->offset(i), spec_.size).wait().path;
+  }
+
+ private:
+  Requests requests_;
+  std::optional<onehop::Region> region_;
+  std::optional<onehop::RemoteRegion> remote_;
+};
+
+template <typename W>
+Outcome run(W& wire, const Spec& spec, Op op) {
+  return op == Op::kLatency ? latency_by(wire, spec) : bandwidth_by(wire, spec);
+}
 
 }  // namespace
-
-Buffer::Buffer(size_t size, bool shared) : size_(size) {
-  size_t pages = std::max<size_t>((size + kPage - 1) / kPage, 1) * kPage;
-  if (shared) {
-    shared_ = std::make_unique<onehop::SharedMemory>(pages);
-    data_ = shared_->data();
-  } else {
-    own_.reset(static_cast<uint8_t*>(std::aligned_alloc(kPage, pages)));
-    if (!own_) throw std::bad_alloc();
-    data_ = own_.get();
-  }
-  poison(data_, pages);
-}
-
-Buffer::Buffer(const Side& side, const Spec& spec, size_t size) : Buffer(size, spec.shared) {
-  if (spec.memory == Memory::kHost) return;
-  device_ = &side.device();
-  offset_ = spec.offset;
-  block_ = std::make_unique<GpuBlock>(*device_, spec.memory, std::max<size_t>(size, 1) + offset_);
-  publish();
-}
-
-void Buffer::publish() {
-  if (block_) device_->copy(place(), data_, size_);
-}
-
-void Buffer::fetch() {
-  if (block_) device_->copy(data_, place(), size_);
-}
 
 Side::Side(int number, const std::string& device, std::optional<size_t> max_inline)
     : number_(number), name_(device), asked_inline_(max_inline) {
@@ -64,6 +181,16 @@ onehop::Endpoint Side::make_endpoint() const {
   return onehop::Endpoint(&options);
 }
 
+std::unique_ptr<Buffer> Side::make_buffer(const Spec& spec, size_t size) const {
+  if (spec.memory != Memory::kHost) return std::make_unique<GpuBuffer>(device(), spec, size);
+  return make_host_buffer(spec, size);
+}
+
+std::unique_ptr<Buffer> make_host_buffer(const Spec& spec, size_t size) {
+  if (spec.shared) return std::make_unique<SharedBuffer>(size);
+  return std::make_unique<Buffer>(size);
+}
+
 void Side::connect(const onehop::Bytes& address) {
   other_address_ = address;
   peer_ = std::make_unique<onehop::Peer>(endpoint_->connect(address));
@@ -76,10 +203,8 @@ void Side::close() {
   endpoint_.reset();
 }
 
-void Side::sync() { swap({}); }
-
-onehop::Bytes Side::swap(const onehop::Bytes& bytes) {
-  onehop::Bytes answer(kControlSize);
+Bytes Side::swap(const Bytes& bytes) {
+  Bytes answer(kControlSize);
   onehop::Request receive = peer_->irecv(answer.data(), answer.size(), kControlTag);
   peer_->send(bytes.data(), bytes.size(), kControlTag);
   answer.resize(receive.wait().size);
@@ -90,8 +215,22 @@ onehop::RemoteRegion Side::swap_region(const onehop::Region& region) {
   return peer_->attach(swap(region.descriptor()));
 }
 
-uint64_t seed_of(const Spec& spec, int number, uint64_t phase) {
-  return (phase * 2 + static_cast<uint64_t>(number)) * 0x100000001b3ULL + spec.size;
+Outcome side_row(Side& side, const Spec& spec, Op op) {
+  if (is_ordered(spec.mode)) return ordered(side, spec, op);
+  if (spec.mode == Mode::kSendRecv) {
+    Messages wire(side, spec, op);
+    return run(wire, spec, op);
+  }
+  if (spec.mode == Mode::kEvent) {
+    ProducedMessages wire(side, spec);
+    return latency_by(wire, spec);
+  }
+  if (spec.mode == Mode::kPutSignal) {
+    SignalledPuts wire(side, spec);
+    return latency_by(wire, spec);
+  }
+  OneSided wire(side, spec);
+  return run(wire, spec, op);
 }
 
 }  // namespace bench

@@ -1,149 +1,220 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Messages, puts and signals in the order of a stream, and messages of a kernel of ours.
+#include "streams.h"
+
+#include <algorithm>
+
 #include "kernels.h"
-#include "onehop/stream.h"
-#include "stream_loops.h"
+
+#if defined(OH_BENCH_KERNELS)
+// Laid into the module as the library's image is into the library.
+extern "C" const uint8_t oh_kernel_image_begin[];
+#endif
 
 namespace bench {
 namespace {
 
-using onehop::check;
-
-constexpr uint32_t kDataSlot = 0;
-constexpr uint32_t kDoneSlot = 1;
-// Of their own: a lane's credit lies in one place or the other for good. Equally wide if the slab
-// has room for that.
-constexpr uint32_t kLane = 0;
-constexpr uint32_t kSingleLane = 1;
-constexpr unsigned kWarp = 32;
-constexpr unsigned kPutBlocks = 8;
-constexpr unsigned kPutThreads = 512;
-
-// What all rows have: memory that the other side has mapped, and lanes that are connected.
-class Ordered {
- public:
-  Ordered(Side& side, const Spec& spec)
-      : side_(side),
-        spec_(spec),
-        out_(side.device(), spec.memory, spec.size),
-        in_(side.device(), spec.memory, spec.size),
-        region_(side.endpoint().register_memory(in_.data(), in_.size())),
-        remote_(side.swap_region(region_)) {
-    check(oh_peer_warmup(peer(), OH_TIMEOUT_DEFAULT));
-    side.sync();
-  }
-
-  StreamPair pair() {
-    void* on = side_.device().stream();
-    const size_t size = spec_.size;
-    return {
-        side_.device(),
-        side_.number(),
-        out_.data(),
-        in_.data(),
-        [this] { side_.sync(); },
-        [this, on, size] { check(oh_peer_stream_send(peer(), on, out_.data(), size, nullptr)); },
-        [this, on, size] { check(oh_peer_stream_recv(peer(), on, in_.data(), size, nullptr)); },
-        [this] { signal(kDoneSlot); },
-        [this] { await(kDoneSlot, 1); }};
-  }
-  void put() {
-    check(oh_peer_stream_put(peer(), side_.device().stream(), out_.data(), remote_.get(), 0,
-                             spec_.size));
-  }
-  void signal(uint32_t slot) {
-    check(oh_peer_stream_signal(peer(), side_.device().stream(), slot, 1));
-  }
-  void await(uint32_t slot, uint64_t count) {
-    check(oh_peer_stream_wait_signal(peer(), side_.device().stream(), slot, count, nullptr));
-  }
-  oh_lane_handle handle(uint32_t lane) {
-    oh_lane_handle handle;
-    check(oh_peer_device_handle(peer(), lane, &handle));
-    return handle;
-  }
-  PutArgs put_args() {
-    PutArgs args{handle(kLane), {}, address_of(out_.data()), spec_.size, kDataSlot};
-    check(oh_remote_region_device(remote_.get(), &args.remote));
-    return args;
-  }
-  Payload payload() const {
-    return {address_of(out_.data()), address_of(in_.data()), spec_.size, 0, 0, 0, 0, 0};
-  }
-  // The row's outcome, unless a lane has failed.
-  Outcome end(Outcome outcome) {
-    side_.peer().check_async_error();
-    auto info = onehop::detail::sized<oh_stream_info>();
-    check(oh_peer_get_stream_info(peer(), &info));
-    outcome.path = info.path;
-    side_.sync();
-    return outcome;
-  }
-
- private:
-  oh_peer* peer() const { return side_.peer().get(); }
-
-  Side& side_;
-  const Spec& spec_;
-  GpuBlock out_;
-  GpuBlock in_;
-  onehop::Region region_;
-  onehop::RemoteRegion remote_;
-};
-
-Outcome kernel_messages(Side& side, const Spec& spec, Ordered& ordered) {
-  const Device& device = side.device();
-  const Kernels kernels(device);
-  const GpuBlock findings(device, Memory::kCuda, sizeof(Findings));
-  const std::string name = spec.threads == kWarp ? "bench_lane_warp" : "bench_lane_block";
-  cuda::Function plain = kernels.find(name.c_str());
-  cuda::Function checked = kernels.find((name + "_checked").c_str());
-  const bool single = spec.mode == Mode::kKernelSingle;
-  LaneArgs args{ordered.handle(single ? kSingleLane : kLane), ordered.payload()};
-  if (single) args.lane.flags |= OH_LANE_SINGLE;
-  args.payload.findings = address_of(findings.data());
-  args.payload.side = static_cast<uint32_t>(side.number());
-  auto launch = [&](bool check_bytes, uint32_t rounds, bool corrupt) {
-    args.payload.rounds = rounds;
-    args.payload.corrupt = corrupt;
-    kernels.launch(check_bytes ? checked : plain, 1, static_cast<unsigned>(spec.threads), args);
-  };
-  return ordered.end(
-      kernel_latency(spec, side.number(), {device, findings.data(), [&] { side.sync(); }, launch}));
+const void* image() {
+#if defined(OH_BENCH_KERNELS)
+  return oh_kernel_image_begin;
+#else
+  return nullptr;
+#endif
 }
+
+constexpr size_t kRounds = 50;  // of a sample of latency
+constexpr size_t kSamples = 10;
+
+size_t parts(size_t whole, size_t part) { return std::max<size_t>(1, (whole + part - 1) / part); }
 
 }  // namespace
 
-Outcome ordered_latency(Side& side, const Spec& spec) {
-  Current current(side.device());
-  Ordered ordered(side, spec);
-  if (spec.mode == Mode::kKernel || spec.mode == Mode::kKernelSingle) {
-    return kernel_messages(side, spec, ordered);
+std::string why_no_kernels(const Device& device) {
+  try {
+    Current current(device);
+    Kernels(device).find("bench_put");
+  } catch (const GpuError& failure) {
+    return failure.what();
   }
-  return ordered.end(stream_latency(spec, ordered.pair()));
+  return "";
 }
 
-Outcome ordered_bandwidth(Side& side, const Spec& spec) {
-  Current current(side.device());
-  Ordered ordered(side, spec);
-  StreamPair pair = ordered.pair();
-  if (spec.mode == Mode::kKernelPut) {
-    const Kernels kernels(side.device());
-    const PutArgs args = ordered.put_args();
-    cuda::Function put = kernels.find("bench_put");
-    pair.give = [&] { kernels.launch(put, kPutBlocks, kPutThreads, args); };
-    pair.take = [&] { ordered.await(kDataSlot, kPutBlocks); };
-    return ordered.end(stream_bandwidth(spec, pair));
+Kernels::Kernels(const Device& device) : device_(device) {
+  if (!image()) throw GpuError("this build has no kernels of the benchmark: ONEHOP_CUDA is off");
+  BENCH_CUDA(device.driver(), module_load, &module_, image());
+}
+
+Kernels::~Kernels() { device_.driver().module_unload(module_); }
+
+cuda::Function Kernels::find(const char* name) const {
+  cuda::Function found = nullptr;
+  cuda::Code code = device_.driver().module_function(&found, module_, name);
+  device_.driver().check(code, (std::string("module_function of ") + name).c_str());
+  return found;
+}
+
+Marks::Marks(const Device& device, size_t count) : device_(device), events_(count) {
+  for (cuda::Event& event : events_) BENCH_CUDA(device.driver(), event_create, &event, 0);
+}
+
+Marks::~Marks() {
+  for (cuda::Event event : events_) device_.driver().event_destroy(event);
+}
+
+void Marks::set() {
+  BENCH_CUDA(device_.driver(), event_record, events_.at(next_++), device_.stream());
+}
+
+double Marks::between(size_t from, size_t to) const {
+  float ms = 0;
+  BENCH_CUDA(device_.driver(), event_elapsed, &ms, events_.at(from), events_.at(to));
+  return static_cast<double>(ms) * 1e3;
+}
+
+Work::Work(const Device& device, Body body, size_t times, bool as_graph)
+    : device_(device), body_(std::move(body)), times_(times) {
+  if (as_graph) capture();
+}
+
+Work::~Work() {
+  if (ready_) device_.driver().graph_exec_destroy(ready_);
+  if (graph_) device_.driver().graph_destroy(graph_);
+}
+
+void Work::capture() {
+  const GpuDriver& driver = device_.driver();
+  BENCH_CUDA(driver, capture_begin, device_.stream(), cuda::kCaptureThreadLocal);
+  try {
+    for (size_t i = 0; i < times_; ++i) body_();
+  } catch (...) {
+    driver.capture_end(device_.stream(), &graph_);
+    if (graph_) driver.graph_destroy(graph_);
+    throw;
   }
-  if (spec.mode != Mode::kStream) {
-    pair.give = [&] {
-      ordered.put();
-      ordered.signal(kDataSlot);
-    };
-    pair.take = [&] { ordered.await(kDataSlot, 1); };
+  BENCH_CUDA(driver, capture_end, device_.stream(), &graph_);
+  BENCH_CUDA(driver, graph_instantiate, &ready_, graph_, 0);
+}
+
+void Work::enqueue() const {
+  if (ready_) {
+    BENCH_CUDA(device_.driver(), graph_launch, ready_, device_.stream());
+    return;
   }
-  return ordered.end(stream_bandwidth(spec, pair));
+  for (size_t i = 0; i < times_; ++i) body_();
+}
+
+std::vector<double> time_on_stream(const StreamRow& row) {
+  const Work::Body& checked = row.checked ? row.checked : row.round;
+  auto verify = [&](auto enqueue) {
+    for (uint64_t i = 0; i < row.whole; ++i) {
+      row.begin(/*last=*/false);
+      enqueue();
+      row.end();
+    }
+  };
+  // Before anything is captured: the first operations may set up what the rest use.
+  verify(checked);
+  const Work once(row.device, checked, 1, row.graph);
+  const Work work(row.device, row.round, row.each, row.graph);
+  Marks marks(row.device, row.samples + 2);
+  verify([&] { once.enqueue(); });
+  row.begin(/*last=*/true);
+  for (size_t i = 0; i < parts(row.warmup, row.each); ++i) work.enqueue();
+  marks.set();
+  for (size_t i = 0; i < row.samples; ++i) {
+    work.enqueue();
+    marks.set();
+  }
+  if (row.confirm) row.confirm();
+  marks.set();
+  row.end();
+  std::vector<double> times;
+  for (size_t i = 0; i < row.samples; ++i) times.push_back(marks.between(i, i + 1));
+  times.push_back(marks.between(0, row.samples + 1));
+  verify([&] { once.enqueue(); });
+  return times;
+}
+
+Outcome stream_row(Wire& wire, const Device& device, const Spec& spec, Op op) {
+  constexpr size_t kQuick = 4 << 20;
+  Outcome outcome;
+  const bool first = wire.link().first();
+  Payload* out = wire.out();
+  Payload* in = wire.in();
+  uint64_t pass = 0;
+  auto round = [&] {
+    if (in && !first) wire.irecv(0);
+    if (out) wire.isend(0);
+    if (in && first) wire.irecv(0);
+  };
+  auto begin = [&](bool last) {
+    if (in) in->clear(pass);
+    if (out) out->lay_out(pass, last);
+    ++pass;
+    wire.link().sync();
+  };
+  auto end = [&] {
+    device.synchronize();
+    if (in) outcome.wrong += in->check_all(1, &outcome.checked);
+  };
+  const bool one_way = op == Op::kBandwidth;
+  const size_t each = one_way ? parts(spec.iterations, kSamples)
+                              : std::min(kRounds, std::max<size_t>(spec.iterations, 1));
+  const size_t samples = parts(spec.iterations, each);
+  StreamRow row{device,
+                round,
+                begin,
+                end,
+                spec.size <= kQuick ? uint64_t{8} : uint64_t{1},
+                spec.warmup,
+                each,
+                samples,
+                is_graph(spec.mode)};
+  if (one_way) row.confirm = [&] { wire.confirm_on_stream(); };
+  const std::vector<double> times = time_on_stream(row);
+  const double operations = static_cast<double>(each) * (one_way ? 1 : 2);
+  const double bytes = operations * static_cast<double>(spec.size);
+  for (size_t i = 0; i < samples && first; ++i) outcome.add(times[i], bytes, 1 / operations);
+  if (first && one_way) outcome.seconds = times.back() / 1e6;
+  outcome.path = wire.path();
+  wire.link().sync();
+  return outcome;
+}
+
+Outcome kernel_latency(const Spec& spec, const KernelPair& pair) {
+  Outcome outcome;
+  const auto checked_rounds = static_cast<uint32_t>(spec.size <= size_t{64} << 10 ? 50 : 4);
+  const auto rounds = static_cast<uint32_t>(parts(spec.iterations, kSamples));
+  void* findings = reinterpret_cast<void*>(pair.findings);
+  auto begin = [&](bool) {
+    BENCH_CUDA(pair.device.driver(), memset8_async, pair.findings, 0, sizeof(Findings),
+               pair.device.stream());
+    pair.device.synchronize();
+    pair.link.sync();
+  };
+  auto end = [&] {
+    pair.device.synchronize();
+    Findings found{};
+    pair.device.copy(&found, findings, sizeof(found));
+    outcome.wrong += found.wrong;
+    if (found.fault == 0) return;
+    throw GpuError("a kernel's lane failed with fault " + std::to_string(found.fault) +
+                   " (onehop/lane.h: oh_lane_fault)");
+  };
+  // A kernel's first launch waits for those that run, maybe the other side's.
+  begin(false);
+  pair.launch(true, 0, false);
+  pair.launch(false, 0, false);
+  end();
+  const std::vector<double> times = time_on_stream(
+      {pair.device, [&] { pair.launch(false, rounds, false); }, begin, end, /*whole=*/1,
+       /*warmup=*/1, /*each=*/1, kSamples, /*graph=*/false,
+       [&] { pair.launch(true, checked_rounds, spec.corrupt); }});
+  const double one_way = 2.0 * rounds;
+  for (size_t i = 0; i < kSamples && pair.link.first(); ++i) {
+    outcome.add(times[i], one_way * static_cast<double>(spec.size), 1 / one_way);
+  }
+  pair.link.sync();
+  return outcome;
 }
 
 }  // namespace bench

@@ -17,11 +17,23 @@ import socket
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from comparison import TIMEOUT, Case, Tool, add_arguments, drive, onehop, provenance, run
+from comparison import (
+    TIMEOUT,
+    Case,
+    Tool,
+    add_arguments,
+    compile_pingpong,
+    drive,
+    figure,
+    onehop,
+    pingpong_row,
+    provenance,
+    run,
+)
 
-ROOT = Path(__file__).resolve().parents[1]
 MIB = 2**20
 
 
@@ -83,18 +95,17 @@ def ucx(perftest: Path) -> Tool:
 
 def mpi(folder: Path) -> Tool | None:
     """Return how to measure MPI, if there is a compiler for it."""
-    compiler, launcher = shutil.which("mpicc"), shutil.which("mpiexec")
+    compiler, launcher = shutil.which("mpicxx"), shutil.which("mpiexec")
     if not compiler or not launcher:
         return None
-    program = folder / "mpi_pingpong"
-    run([compiler, "-O2", "-o", str(program), str(ROOT / "bench" / "mpi_pingpong.c")])
+    program = compile_pingpong("mpi", folder, compiler=compiler)
 
     def measure(case: Case) -> float:
         command = [launcher, "-n", "2"]
         if case.cpus:
             command += ["-bind-to", "user:" + ",".join(map(str, case.cpus))]
-        command += [str(program), case.op, str(case.size), str(case.iterations), str(case.window)]
-        return float(run(command).split()[-1])
+        unpinned = replace(case, cpus=[])
+        return figure(case, pingpong_row([*command, str(program)], unpinned, {}))
 
     return measure
 
@@ -105,7 +116,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ucx-perftest", type=Path, metavar="PATH")
-    parser.add_argument("--mpi", action="store_true", help="also MPI, compiled with mpicc")
+    parser.add_argument("--mpi", action="store_true", help="also MPI, compiled with mpicxx")
     add_arguments(parser, sizes="8,1K,8K,64K,1M,64M")
     return parser.parse_args()
 
@@ -120,7 +131,7 @@ def main() -> None:
         if arguments.mpi:
             found_mpi = mpi(Path(folder))
             if found_mpi is None:
-                sys.exit("--mpi needs mpicc and mpiexec")
+                sys.exit("--mpi needs mpicxx and mpiexec")
             tools["MPI"] = found_mpi
         if len(tools) == 1:
             sys.exit("nothing to compare with: give --ucx-perftest PATH or --mpi")

@@ -3,8 +3,9 @@
 """Compare messages between hosts with UCX and TCP: two processes, loopback, runs in turn.
 
 How runs take turns and what the intervals are is in comparison.py. UCP's active messages and a
-plain socket are measured by bench/ucp_pingpong.c and bench/tcp_pingpong.c, which are compiled here;
-all tools have one buffer for each message in flight, poll, and check their bytes.
+plain socket are measured by bench/pingpong_ucp.cc and bench/pingpong_tcp.cc, which are compiled
+here; all tools run the same loops, have one buffer for each message in flight, poll, and check
+their bytes.
 
 UCX runs with the settings that were found best on loopback, as shipped, or as onehop runs it: with
 the same settings, watching for the peer's death, which takes ways from it, and for threads that
@@ -15,19 +16,23 @@ left out.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from comparison import Case, Tool, add_arguments, drive, onehop, provenance, run
+from comparison import (
+    Case,
+    Tool,
+    add_arguments,
+    compile_pingpong,
+    drive,
+    onehop,
+    pingpong,
+    pingpong_row,
+    provenance,
+)
 
-BENCH = Path(__file__).resolve().parents[1] / "bench"
-COMMON = ("pingpong.c", "pingpong_main.c")
 # Which transport UCX is to take.
 OVER = {
     "tcp": {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"},
@@ -50,17 +55,6 @@ ALIKE = {**TUNED["tcp"], "UCX_POSIX_ERROR_HANDLING": "y", "UCX_WARN_UNUSED_ENV_V
 ALIKE_OPTIONS = ("--peer-errors", "--wakeup", "--threads", "serialized", "--header", "72")
 
 
-def compile_pingpong(tool: str, folder: Path, options: Sequence[str] = ()) -> Path:
-    """Compile bench/TOOL_pingpong.c into a folder."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        sys.exit("no C compiler: neither CC nor cc is there")
-    program = folder / f"{tool}_pingpong"
-    sources = [str(BENCH / name) for name in (f"{tool}_pingpong.c", *COMMON)]
-    run([compiler, "-O2", "-o", str(program), *sources, *options])
-    return program
-
-
 def compile_ucp(prefix: Path, folder: Path) -> Path:
     """Compile the one by UCX against the installation under a prefix."""
     libraries = [prefix / name for name in ("lib", "lib64") if (prefix / name).is_dir()]
@@ -72,39 +66,17 @@ def compile_ucp(prefix: Path, folder: Path) -> Path:
     return compile_pingpong("ucp", folder, [*options, "-lucp", "-lucs"])
 
 
-def pingpong_row(
-    program: Path, case: Case, env: Mapping[str, str], options: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return the row of one of the programs."""
-    command = [str(program), case.op, "--size", str(case.size), "--iters", str(case.iterations)]
-    command += ["--window", str(case.window), *options]
-    if case.cpus:
-        command += ["--cpus", ",".join(map(str, case.cpus))]
-    row: dict[str, Any] = json.loads(run(command, **env))
-    return row
-
-
-def pingpong(program: Path, env: Mapping[str, str], options: Sequence[str] = ()) -> Tool:
-    """Return how to measure with one of the programs."""
-
-    def measure(case: Case) -> float:
-        row = pingpong_row(program, case, env, options)
-        return float(row["p50_us"] if case.op == "latency" else row["GBps"])
-
-    return measure
-
-
 def ucx_tools(prefix: Path, folder: Path, arguments: argparse.Namespace) -> dict[str, Tool]:
     """Return how to measure one installation of UCX, by the names of the columns."""
-    program = compile_ucp(prefix, folder)
     plain = {**OVER[arguments.over], **ucx_environment()}
     tuned = {**TUNED[arguments.over], **plain}
-    row = pingpong_row(program, Case("latency", 8, 1, 1, []), plain)
+    command = [str(compile_ucp(prefix, folder))]
+    row = pingpong_row(command, Case("latency", 8, 1, 1, []), plain)
     name = f"UCP {row['ucx']}"
     tools = {
-        "tuned": (name, pingpong(program, tuned)),
-        "alike": (f"{name} alike", pingpong(program, {**ALIKE, **plain}, ALIKE_OPTIONS)),
-        "as-shipped": (f"{name} as shipped", pingpong(program, plain)),
+        "tuned": (name, pingpong(command, tuned)),
+        "alike": (f"{name} alike", pingpong(command, {**ALIKE, **plain}, ALIKE_OPTIONS)),
+        "as-shipped": (f"{name} as shipped", pingpong(command, plain)),
     }
     return dict(tools[settings] for settings in arguments.ucx_settings or ["tuned"])
 
@@ -157,7 +129,7 @@ def main() -> None:
             place.mkdir()
             tools.update(ucx_tools(prefix, place, arguments))
         if arguments.over == "tcp":
-            tools["TCP"] = pingpong(compile_pingpong("tcp", Path(folder)), {})
+            tools["TCP"] = pingpong([str(compile_pingpong("tcp", Path(folder)))], {})
         if len(tools) == 1:
             sys.exit("nothing to compare with: give --ucx PREFIX")
         drive(arguments, tools, provenance(**next(iter(ways.values()))))

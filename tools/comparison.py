@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+BENCH = Path(__file__).resolve().parents[1] / "bench"
 TIMEOUT = 300
 RESAMPLES = 10_000
 SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -51,6 +53,32 @@ def run(command: Sequence[str], **env: str) -> str:
     return done.stdout
 
 
+def compile_pingpong(
+    tool: str, folder: Path, options: Sequence[str] = (), compiler: str | None = None
+) -> Path:
+    """Compile the program of bench/pingpong.h that measures a transport, into a folder."""
+    found = compiler or shutil.which(os.environ.get("CXX", "c++"))
+    if found is None:
+        sys.exit("no C++ compiler: neither CXX nor c++ is there")
+    program = folder / f"{tool}_pingpong"
+    names = (f"pingpong_{tool}.cc", "pingpong.cc", "loops.cc", "payload.cc")
+    sources = [str(BENCH / name) for name in names]
+    run([found, "-std=c++20", "-O2", "-o", str(program), *sources, *options])
+    return program
+
+
+def pingpong_row(
+    command: Sequence[str], case: Case, env: Mapping[str, str], options: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the row of one of these programs, which is started by a command."""
+    command = [*command, case.op, "--size", str(case.size), "--iters", str(case.iterations)]
+    command += ["--window", str(case.window), *options]
+    if case.cpus:
+        command += ["--cpus", ",".join(map(str, case.cpus))]
+    row: dict[str, Any] = json.loads(run(command, **env))
+    return row
+
+
 def onehop_row(case: Case, env: Mapping[str, str]) -> dict[str, Any]:
     """Return the row of `onehop bench`, run with some variables."""
     command = [sys.executable, "-m", "onehop.cli", "bench", case.op, "--json", "-"]
@@ -63,14 +91,19 @@ def onehop_row(case: Case, env: Mapping[str, str]) -> dict[str, Any]:
     return row
 
 
+def figure(case: Case, row: Mapping[str, Any]) -> float:
+    """Return the figure of a row that is compared."""
+    return float(row["p50_us"] if case.op == "latency" else row["GBps"])
+
+
 def onehop(**env: str) -> Tool:
     """Return how to measure onehop with these variables."""
+    return lambda case: figure(case, onehop_row(case, env))
 
-    def measure(case: Case) -> float:
-        row = onehop_row(case, env)
-        return float(row["p50_us"] if case.op == "latency" else row["GBps"])
 
-    return measure
+def pingpong(command: Sequence[str], env: Mapping[str, str], options: Sequence[str] = ()) -> Tool:
+    """Return how to measure with one of the programs of bench/pingpong.h."""
+    return lambda case: figure(case, pingpong_row(command, case, env, options))
 
 
 def provenance(**env: str) -> str:

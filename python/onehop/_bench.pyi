@@ -192,35 +192,6 @@ class SetupOutcome:
     @property
     def device_per_peer(self) -> float: ...
 
-class FloorSpec:
-    """One floor."""
-
-    def __init__(self) -> None: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @size.setter
-    def size(self, arg: int, /) -> None: ...
-
-    @property
-    def iterations(self) -> int: ...
-
-    @iterations.setter
-    def iterations(self, arg: int, /) -> None: ...
-
-    @property
-    def partner_cpu(self) -> int: ...
-
-    @partner_cpu.setter
-    def partner_cpu(self, arg: int, /) -> None: ...
-
-    @property
-    def corrupt(self) -> bool: ...
-
-    @corrupt.setter
-    def corrupt(self, arg: bool, /) -> None: ...
-
 class Side:
     """One side of a link; side 0 measures, side 1 answers."""
 
@@ -251,31 +222,72 @@ class Side:
     def why_no_kernels(self) -> str:
         """Why the benchmark's own kernels cannot run; empty: they can."""
 
-NO_ITERATION: int = 18446744073709551615
+class Slots:
+    """Messages of a row, and memory for them."""
 
-def fill(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], seed: int) -> None:
-    """Lays down the pattern of a seed."""
+    def __init__(self, spec: Spec, writer: int, spoils: bool = True, fixed: bool = False, device: str = '') -> None: ...
 
-def poison(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
-    """Overwrites what must not be taken for new."""
+    def array(self, i: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+        """The slot of message i; of host memory."""
 
-def count_wrong(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], seed: int) -> int:
-    """Number of bytes that are not the pattern's."""
+    def memory(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+        """All slots; of host memory."""
 
-def count_touched(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> int:
-    """Number of bytes that are not poisoned any more."""
+    def address(self, i: int) -> int: ...
 
-def stamp(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], seed: int, previous: int, iteration: int) -> None:
-    """Marks data as one message."""
+    def lay_out(self, number: int, last: bool) -> None:
+        """The giving side: new bytes for a pass."""
 
-def check_stamps(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], iteration: int) -> int:
-    """Number of wrong bytes among a message's stamps."""
+    def clear(self, number: int) -> None:
+        """The taking side: poison before a pass."""
 
-def poison_stamps(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], iteration: int) -> None:
-    """Poisons where a message will have its stamps."""
+    def mark(self, i: int, last: bool) -> None:
+        """The giving side before message i."""
 
-def check_message(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], seed: int, iteration: int) -> int:
-    """Number of wrong bytes of a message; takes its stamps back."""
+    def expect(self, i: int) -> None:
+        """The taking side before message i."""
+
+    def check(self, i: int) -> int:
+        """Number of wrong bytes among the stamps of message i."""
+
+    def check_all(self, count: int) -> int:
+        """Number of wrong bytes of the last message of each slot."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of a message."""
+
+class Blocks:
+    """Batches of a row, and host memory for them."""
+
+    def __init__(self, spec: Spec, number: int) -> None: ...
+
+    def memory(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]: ...
+
+    def offset(self, i: int, target: bool) -> int:
+        """Where block i lies at the side that starts, or at the target."""
+
+    def lay_out(self, number: int, last: bool) -> None:
+        """The giving side: new bytes for a pass."""
+
+    def clear(self, number: int) -> None:
+        """The taking side: poison before a pass."""
+
+    def mark(self, i: int, last: bool) -> None:
+        """The giving side before message i."""
+
+    def expect(self, i: int) -> None:
+        """The taking side before message i."""
+
+    def check(self, i: int) -> int:
+        """Number of wrong bytes among the stamps of message i."""
+
+    def check_all(self, count: int) -> int:
+        """Number of wrong bytes of the last message of each slot."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of a message."""
 
 class GpuError(RuntimeError):
     pass
@@ -319,56 +331,25 @@ class GpuFacts:
 def gpu_facts() -> GpuFacts:
     """Raises GpuError if there is no driver."""
 
-class GpuBlock:
-    """Memory of a device, of any kind."""
+class Yardstick:
+    """A side of what onehop is compared with."""
 
-    def __init__(self, device: str, kind: Memory, size: int) -> None: ...
+    def __init__(self, number: int, device: str = '') -> None: ...
 
-    @property
-    def address(self) -> int: ...
+    def place(self) -> str: ...
 
-    @property
-    def size(self) -> int: ...
+    def join(self, place: str) -> None:
+        """Finds the page of side 0."""
 
-    def write(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
-        """Copies an array to its beginning."""
+    def floor(self, spec: Spec, name: str, in_flight: bool) -> Outcome:
+        """What the machine does without a library."""
 
-    def read(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
-        """Copies its beginning to an array."""
-
-class PutFlag:
-    """Copies into mapped memory, and a flag."""
-
-    def __init__(self, number: int, device: str, largest: int) -> None: ...
-
-    def hello(self) -> bytes: ...
-
-    def meet(self, hello: bytes) -> None: ...
-
-    def latency(self, spec: Spec) -> Outcome: ...
-
-class LineFloor:
-    """Bare lines in mapped memory, by kernels."""
-
-    def __init__(self, number: int, device: str, largest: int) -> None: ...
-
-    def why_not(self) -> str:
-        """Empty: the kernels are there."""
-
-    def hello(self) -> bytes: ...
-
-    def meet(self, hello: bytes) -> None: ...
-
-    def latency(self, spec: Spec) -> Outcome: ...
+    def why_no_kernels(self) -> str: ...
 
 class Nccl:
     """NCCL between two processes."""
 
-    def __init__(self, number: int, device: str, libraries: Sequence[str], largest: int) -> None: ...
-
-    def hello(self) -> bytes: ...
-
-    def meet(self, hello: bytes) -> None: ...
+    def __init__(self, side: Yardstick, libraries: Sequence[str]) -> None: ...
 
     def latency(self, spec: Spec) -> Outcome: ...
 
@@ -385,9 +366,6 @@ class Nccl:
 
     @property
     def version(self) -> str: ...
-
-def floor_gpu_memcpy(spec: Spec, source: str, target: str) -> Outcome:
-    """Copies between two devices within this process."""
 
 class Pattern(enum.Enum):
     """An exchange among ranks."""
@@ -472,12 +450,3 @@ class NcclRank:
     def version(self) -> str: ...
 
     def run(self, spec: PatternSpec) -> Outcome: ...
-
-def floor_flag(spec: FloorSpec) -> Outcome:
-    """Two processes that spin on a flag."""
-
-def floor_process_vm(spec: FloorSpec) -> Outcome:
-    """process_vm_readv."""
-
-def floor_memcpy(spec: FloorSpec) -> Outcome:
-    """memcpy."""

@@ -18,7 +18,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 SCRIPT = TOOLS / "compare_hosts.py"
 SIZES = [0, 1, 8, 4096, 9000, 300_000, 4_194_305]
 
-# Stands in for the C compiler: what it "compiles" answers as the programs do, and tells in a file
+# Stands in for the C++ compiler: what it "compiles" answers as the programs do, and tells in a file
 # which settings of UCX it got.
 COMPILER = """\
 #!/bin/sh
@@ -55,7 +55,7 @@ def stand_ins(tmp_path, monkeypatch):
     header.touch()
     for name in [name for name in os.environ if name.startswith("UCX_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
     return lambda *options: compare(
         "--ucx", str(tmp_path / "ucx"), "--json", str(tmp_path / "figures.json"), *options
@@ -135,8 +135,8 @@ def test_what_cannot_be_compared(options, text, stand_ins) -> None:
 
 
 def need_compiler() -> None:
-    if not shutil.which(os.environ.get("CC", "cc")):
-        pytest.skip("there is no C compiler to build the ping-pong programs with")
+    if not shutil.which(os.environ.get("CXX", "c++")):
+        pytest.skip("there is no C++ compiler to build the ping-pong programs with")
 
 
 def ucx_prefix() -> Path | None:
@@ -216,7 +216,7 @@ def test_other_process_that_dies(tcp_program) -> None:
         port = int(other.stderr.readline().split()[-1])
         socket.create_connection(("127.0.0.1", port)).close()
         assert other.wait(100) == 1
-        assert "rank 0 has told no options" in other.stderr.read()
+        assert "side 0 has told no options" in other.stderr.read()
 
 
 @pytest.mark.parametrize(

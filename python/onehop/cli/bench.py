@@ -16,9 +16,17 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from onehop.cli import bench_options as options
-from onehop.cli import stream_jobs
 from onehop.cli.gpus import HOST, choose, facts, nccl_libraries, version
-from onehop.cli.jobs import Job, Note, measure
+from onehop.cli.jobs import (
+    BANDWIDTH_MODES,
+    LATENCY_MODES,
+    Job,
+    Note,
+    by_group,
+    line_floors,
+    nccl_modes,
+)
+from onehop.cli.measure import measure
 from onehop.cli.output import growing, json_lines, make_console
 from onehop.cli.provenance import provenance
 from onehop.cli.rows import Row, table
@@ -37,7 +45,7 @@ def bench() -> None:
 
 @bench.command()
 @options.sizes("8,1K,8K,64K,1M")
-@options.modes("sendrecv", "put", "get", "put_signal", "event", *stream_jobs.LATENCY_MODES)
+@options.modes("sendrecv", "put", "get", "put_signal", "event", *LATENCY_MODES)
 @options.buffers
 @options.versus("flag", "process_vm", "memcpy", "floor")
 @options.common
@@ -49,8 +57,8 @@ def latency(
     event: messages behind an event of a GPU's stream; stream: in the order of one, all enqueued at
     once; graph: the same as a graph of 50 round trips; kernel: within a kernel, by a warp or block.
     """
-    stream_jobs.check_memory(modes, common["memory"])
-    jobs = stream_jobs.settle(
+    options.check_modes(modes, common["memory"])
+    jobs = by_group(
         [
             _job("latency", common, mode, size, shared=buffers == "shared")
             for mode in modes
@@ -72,7 +80,7 @@ def latency(
 
 @bench.command()
 @options.sizes("4K,64K,1M,16M")
-@options.modes("sendrecv", "put", "get", *stream_jobs.BANDWIDTH_MODES)
+@options.modes("sendrecv", "put", "get", *BANDWIDTH_MODES)
 @options.buffers
 @click.option(
     "--window",
@@ -96,10 +104,10 @@ def bandwidth(
     stream, stream_put: all in the order of a GPU's stream, by kernels or by the copy engine;
     graph_put: the latter as a graph; kernel_put: by a kernel of 8 blocks.
     """
-    stream_jobs.check_memory(modes, common["memory"])
+    options.check_modes(modes, common["memory"])
     if both and (list(modes) != ["sendrecv"] or common["api"] != "c"):
         raise click.UsageError("--both goes with --mode sendrecv and --api c only")
-    jobs = stream_jobs.settle(
+    jobs = by_group(
         [
             _job(
                 "bandwidth",
@@ -234,11 +242,11 @@ def _gpu_floors(
             if op == "latency":
                 jobs += [replace(base, mode=kinds[mode]) for mode in modes if mode in kinds]
         if op == "latency" and {"floor", "floors"} & set(floors):
-            jobs += stream_jobs.line_floors(base, modes)
+            jobs += line_floors(base, modes)
         if "nccl" in floors:
             of_nccl = replace(base, api="nccl", libraries=tuple(nccl_libraries(common["nccl"])))
-            of_modes = [replace(of_nccl, mode=mode) for mode in stream_jobs.nccl_modes(modes)]
-            jobs += stream_jobs.settle(of_modes)
+            of_modes = [replace(of_nccl, mode=mode) for mode in nccl_modes(modes)]
+            jobs += by_group(of_modes)
     return jobs
 
 

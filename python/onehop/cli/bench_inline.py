@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -22,9 +21,12 @@ from rich.text import Text
 import onehop
 from onehop.cli import bench_options as options
 from onehop.cli.bench import Report, bench, report
-from onehop.cli.jobs import Job, Note, Placement, rows_of_pair
+from onehop.cli.jobs import Job, Note
+from onehop.cli.measure import rows_of_pair
+from onehop.cli.output import results
 from onehop.cli.roles import inline_role
 from onehop.cli.rows import Row
+from onehop.cli.sides import Placement
 from onehop.cli.sizes import SizeList, format_size
 
 VARIABLE = "ONEHOP_MAX_INLINE"
@@ -173,13 +175,9 @@ class Study:
 
     def table(self) -> Table:
         """Show the time of each size with each limit."""
-        shown = Table(
-            title=f"onehop bench inline: p50 us, {self.count} rounds",
-            caption="one way, medians of the rounds, by granted limit; i: inside a control message",
-            title_justify="left",
-            caption_justify="left",
-            box=SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
+        shown = results(
+            f"onehop bench inline: p50 us, {self.count} rounds",
+            "one way, medians of the rounds, by granted limit; i: inside a control message",
         )
         shown.add_column("size", justify="right")
         for limit in self.limits:
@@ -191,13 +189,11 @@ class Study:
 
     def summary(self) -> Table:
         """Show each limit beside the one in force."""
-        shown = Table(
-            caption=f"of {self.default}: median of p50 by that of the limit in force, in the same"
+        shown = results(
+            "",
+            f"of {self.default}: median of p50 by that of the limit in force, in the same"
             " round, geometric mean of the sizes; in brackets 99 % (bootstrap over the rounds);"
             " faster, slower: where that leaves out 1",
-            caption_justify="left",
-            box=SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
         )
         for heading in ("asked", "granted", f"of {self.default}"):
             shown.add_column(heading, justify="right")

@@ -9,15 +9,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report
 from onehop.cli.gpus import HOST, Pair, facts
-from onehop.cli.jobs import Job, Note, Placement, measure
+from onehop.cli.jobs import Job, Note
+from onehop.cli.measure import measure
+from onehop.cli.output import listing
 from onehop.cli.rows import Row
+from onehop.cli.sides import Placement
 from onehop.cli.sizes import format_size
 
 
@@ -73,8 +75,7 @@ def _measure(
 
 
 def _table(title: str, rows: Sequence[Row], count: int) -> Table:
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    shown.add_column("from, to")
+    shown = listing(title, "from, to")
     for number in range(count):
         shown.add_column(str(number), justify="right")
     by_pair = {row.devices: row for row in rows}

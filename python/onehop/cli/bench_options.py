@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from onehop.cli.gpus import HOST, parse_devices, parse_memory
-from onehop.cli.jobs import Job
+from onehop.cli.gpus import HOST, Pair, parse_devices, parse_memory
+from onehop.cli.jobs import IN_KERNEL, IN_STREAM, Job
 from onehop.cli.sides import Placement
 from onehop.cli.sizes import SizeList, format_size
 
@@ -66,6 +66,18 @@ def sides_on(cpus: Sequence[int], count: int) -> Sequence[int]:
             err=True,
         )
     return cpus
+
+
+def check_modes(modes: Sequence[str], memory: Pair) -> None:
+    """Refuse modes that are about GPUs for memory of the host.
+
+    Raises:
+        click.UsageError: naming the mode.
+
+    """
+    for mode in modes:
+        if mode in ("event", *IN_STREAM, *IN_KERNEL) and "host" in memory:
+            raise click.UsageError(f"--mode {mode} is for memory of a GPU on both sides")
 
 
 def check_memory(jobs: Sequence[Job]) -> None:

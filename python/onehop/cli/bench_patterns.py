@@ -23,9 +23,9 @@ from onehop.cli.gpus import (
     nccl_libraries,
     parse_devices,
 )
-from onehop.cli.jobs import Note, Placement, corrupts
+from onehop.cli.jobs import Note, corrupts
 from onehop.cli.rows import Row, percentile, table
-from onehop.cli.sides import Side, SideError, run_sides
+from onehop.cli.sides import Placement, Side, SideError, run_sides
 
 _PATTERNS = {
     "sendrecv": _bench.Pattern.SENDRECV,

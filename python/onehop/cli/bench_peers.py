@@ -14,13 +14,13 @@ from time import perf_counter_ns
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import onehop
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report
 from onehop.cli.jobs import corrupts
+from onehop.cli.output import results
 from onehop.cli.rows import Row, percentile
 from onehop.cli.sides import Placement, Side, SideError, run_sides
 from onehop.cli.sizes import SizeList
@@ -226,15 +226,11 @@ def _difference(found: bytearray, expected: bytes | bytearray) -> int:
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    shown = Table(
-        title="onehop bench peers: of one endpoint",
-        caption="each: what one peer adds to the endpoint's process; linked: from connect to the"
+    shown = results(
+        "onehop bench peers: of one endpoint",
+        "each: what one peer adds to the endpoint's process; linked: from connect to the"
         " answer of the first 8 bytes; progress: one call, and its share of a peer; message: 8"
         " bytes between the endpoint and the last peer, one way, from Python",
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
     )
     shown.add_column("path")
     for heading in _HEADINGS:

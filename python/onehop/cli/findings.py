@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
+
+from onehop.cli.output import listing
 
 State = Literal["ok", "slow", "fault"]
 
@@ -45,9 +46,7 @@ class Finding:
 
 def table(findings: Sequence[Finding]) -> Table:
     """Show all findings."""
-    shown = Table(title="onehop doctor", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("where", "check", "state"):
-        shown.add_column(heading)
+    shown = listing("onehop doctor", "where", "check", "state")
     shown.add_column("p50 us", justify="right")
     shown.add_column("what was seen, what to do", overflow="fold")
     place = ""

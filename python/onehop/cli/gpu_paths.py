@@ -16,7 +16,7 @@ from onehop.cli.findings import Finding, State
 from onehop.cli.gpus import Pair, facts, version
 from onehop.cli.jobs import Job
 from onehop.cli.paths import REPORT, SILENCE
-from onehop.cli.roles import link, spec_of, unlink
+from onehop.cli.roles import link, run_job, unlink
 from onehop.cli.rows import percentile
 from onehop.cli.sides import Placement, Side, SideError, run_sides
 from onehop.cli.sizes import format_size
@@ -173,8 +173,7 @@ def _drive_kind(loops: _bench.Side, number: int, case: GpuCase, kind: Kind) -> F
     wrong: list[str] = []
     p50 = None
     for job in _jobs(kind):
-        spec = spec_of(job, number)
-        found = loops.batch(spec) if job.op == "batch" else loops.latency(spec)
+        found = run_job(loops, job, number)
         if found.path != "none":
             paths[found.path] = None
         if found.wrong:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 import onehop
 from onehop.cli.gpus import facts, version
-from onehop.cli.output import json_lines, make_console
+from onehop.cli.output import json_lines, listing, make_console
 from onehop.cli.provenance import provenance
 
 _HEADER = """\
@@ -54,9 +53,7 @@ def unknown_variables() -> dict[str, str]:
 
 
 def _config_table() -> Table:
-    table = Table(title="Configuration", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("variable", "value", "default", "type", "allowed", "meaning"):
-        table.add_column(heading, overflow="fold")
+    table = listing("Configuration", "variable", "value", "default", "type", "allowed", "meaning")
     for variable in onehop.config():
         value = variable.value
         table.add_row(
@@ -71,9 +68,7 @@ def _config_table() -> Table:
 
 
 def _transport_table(transports: Iterable[onehop.Transport]) -> Table:
-    table = Table(title="Transports", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("transport", "viable", "why"):
-        table.add_column(heading, overflow="fold")
+    table = listing("Transports", "transport", "viable", "why")
     for transport in transports:
         viable = "[green]yes[/]" if transport.viable else "[dim]no[/]"
         table.add_row(transport.name, viable, transport.why)
@@ -101,9 +96,7 @@ def _gpu_tables() -> Iterator[Table]:
         return
     title = f"GPUs: {found.library}, {version(found)}"
     machine = onehop.topology()
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("device", "name", "capability", "PCI", "NUMA", "UUID"):
-        shown.add_column(heading, overflow="fold")
+    shown = listing(title, "device", "name", "capability", "PCI", "NUMA", "UUID")
     for device in machine.devices:
         node = "-" if device.numa_node is None else str(device.numa_node)
         capability = f"{device.major}.{device.minor}"
@@ -120,9 +113,7 @@ def _gpu_tables() -> Iterator[Table]:
 def _node_tables(machine: onehop.Topology) -> Iterator[Table]:
     if not machine.nodes:
         return
-    table = Table(title="NUMA nodes", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("node", "CPUs", "usable here", "GPUs"):
-        table.add_column(heading, overflow="fold")
+    table = listing("NUMA nodes", "node", "CPUs", "usable here", "GPUs")
     for node in machine.nodes:
         near = [f"cuda:{gpu.ordinal}" for gpu in machine.devices if gpu.numa_node == node.node]
         table.add_row(str(node.node), node.cpus or "-", node.usable or "-", ", ".join(near) or "-")
@@ -130,8 +121,7 @@ def _node_tables(machine: onehop.Topology) -> Iterator[Table]:
 
 
 def _matrix(title: str, machine: onehop.Topology, cell: Callable[[onehop.GpuLink], str]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("from, to")
+    table = listing(title, "from, to")
     for device in machine.devices:
         table.add_column(str(device.ordinal))
     for device, links in zip(machine.devices, machine.links, strict=True):
@@ -184,9 +174,7 @@ _LIMITS = (
 
 
 def _limits_table() -> Table:
-    table = Table(title="Limits", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("value", "of", "set by"):
-        table.add_column(heading, overflow="fold")
+    table = listing("Limits", "value", "of", "set by")
     for variable in onehop.config():
         if variable.name in _LIMITS:
             table.add_row(variable.value or variable.default, variable.meaning, variable.name)

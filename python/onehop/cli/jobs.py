@@ -1,31 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of a benchmark: one per row, done by both sides, and what becomes of their parts."""
+"""Jobs of a benchmark: one per row, done by both sides, and what either side says of it."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from onehop.cli.gpus import HOST, NO_DEVICES, Pair
-from onehop.cli.rows import Row, percentile
-from onehop.cli.sides import Placement, Role, Side, SideError, run_sides
+from onehop import _bench
+from onehop.cli.gpus import HOST, MEMORY, NO_DEVICES, Pair
 
 # Set: the last message of every row is spoilt on its way, so that the tests see it found. It is not
 # one of onehop's variables, which are all documented.
 CORRUPT = "OH_BENCH_CORRUPT"
 
+IN_STREAM = ("stream", "graph", "stream_put", "graph_put")
+IN_KERNEL = ("kernel", "kernel_put")
+LATENCY_MODES = ("stream", "graph", "kernel")
+BANDWIDTH_MODES = ("stream", "stream_put", "graph_put", "kernel_put")
+# Threads of a kernel's group: a warp, and blocks.
+_GROUPS = (32, 128, 512)
+# How NCCL does what is measured; of a kernel there is nothing.
+_NCCL = {"stream": "stream", "stream_put": "stream", "graph": "graph", "graph_put": "graph"}
+# Modes of floors, in the terms of the loops; the others have the name of a mode.
+_LIKE = {
+    "flag": "sendrecv",
+    "memcpy": "sendrecv",
+    "process_vm": "get",
+    "put_flag": "sendrecv",
+    "put_flag_event": "event",
+}
+_GIB = 2**30
+
 
 def corrupts() -> bool:
     """Return whether rows are to be spoilt."""
     return bool(os.environ.get(CORRUPT))
-
-
-_GIB = 2**30
-# Rows of kernels use two lanes, which are compared: all are as wide as the first.
-_WIDE = {"ONEHOP_STREAM_SLAB": str(32 * 2**20)}
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,18 @@ class Job:
         """Operations before the timed ones; they are checked all the same."""
         return max(2, self.iterations // 10)
 
+    def spec(self, number: int) -> _bench.Spec:
+        """Return the job as the loops of a side take it."""
+        spec = _bench.Spec()
+        spec.mode = _bench.Mode[_LIKE.get(self.mode, self.mode).upper()]
+        for name in ("size", "iterations", "warmup", "window", "blocks", "threads", "strided"):
+            setattr(spec, name, getattr(self, name))
+        for name in ("shared", "corrupt", "both", "offset"):
+            setattr(spec, name, getattr(self, name))
+        spec.memory = MEMORY[self.memory[number]]
+        spec.stamped = self.memory == HOST
+        return spec
+
 
 @dataclass(frozen=True)
 class Part:
@@ -126,101 +149,36 @@ class Note:
     text: str
 
 
-def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
-    """Do all jobs and yield their rows; several per set-up.
-
-    Raises:
-        SideError: a side failed, died, or hung.
-
-    """
-    from onehop.cli.gpu_roles import line_role, nccl_role, put_flag_role
-    from onehop.cli.roles import bench_role, floor_role
-
-    jobs = [job.settled() for job in jobs]
-    for api in dict.fromkeys(job.api for job in jobs if job.api not in ("floor", "nccl")):
-        where = replace(placement, env={**_WIDE, **placement.env}) if api == "device" else placement
-        yield from rows_of_pair(bench_role, [job for job in jobs if job.api == api], where)
-    apart = replace(placement, within=False)
-    of_floor = [job for job in jobs if job.api == "floor"]
-    pairs = [job for job in of_floor if job.mode.startswith("put_flag")]
-    lines = [job for job in of_floor if job.mode in ("stream", "graph", "kernel")]
-    floors = [job for job in of_floor if job not in (*pairs, *lines)]
-    if floors:
-        for _, part in run_sides(floor_role, floors, replace(apart, count=1)):
-            yield make_row(floors[part.job], part, None)
-    for role, some in ((put_flag_role, pairs), (line_role, lines)):
-        if some:
-            yield from rows_of_pair(role, some, apart)
-    nccl = [job for job in jobs if job.api == "nccl"]
-    if nccl:
-        try:
-            yield from rows_of_pair(nccl_role, nccl, apart)
-        except SideError as failure:
-            yield Note(f"not compared with NCCL: {failure}")
+def by_group(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs as they are measured: those of kernels by themselves, for each group."""
+    return [one for job in jobs for one in _by_group(job)]
 
 
-def rows_of_pair(role: Role, jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
-    """Do jobs whose rows have a part of either side; a side may say why it leaves them out."""
-    pending: dict[tuple[int, str], Part] = {}
-    for _, part in run_sides(role, jobs, placement):
-        if isinstance(part, Note):
-            yield part
-            continue
-        key = (part.job, part.mode)
-        if key not in pending:
-            pending[key] = part
-            continue
-        yield make_row(jobs[part.job], pending.pop(key), part)
+def _by_group(job: Job) -> Iterator[Job]:
+    if job.mode in IN_STREAM:
+        yield replace(job, window=1)
+    elif job.mode == "kernel":
+        # Side by side, for they are compared.
+        for threads in _GROUPS:
+            yield replace(job, api="device", threads=threads)
+            yield replace(job, api="device", threads=threads, mode="kernel_single")
+    elif job.mode == "kernel_put":
+        yield replace(job, api="device", window=1)
+    else:
+        yield job
 
 
-def make_row(job: Job, part: Part, other: Part | None) -> Row:
-    """Make a row of what one side or both sides found."""
-    both = [part, other] if other else [part]
-    first = max(both, key=lambda one: len(one.samples_us))
-    p50 = percentile(first.samples_us, 0.5)
-    paths = [one.path for one in (first, *both) if one.path != "none"]
-    extras = {key: value for one in both for key, value in one.extras.items()}
-    if job.op == "batch":
-        extras |= {"blocks": job.blocks, "block_us": p50 / job.blocks}
-    if job.op == "bandwidth" and not job.in_order:
-        extras["window"] = job.window
-    if job.threads:
-        extras["group"] = "warp" if job.threads == 32 else str(job.threads)
-    if job.devices != NO_DEVICES:
-        extras["devices"] = ",".join(name.removeprefix("cuda:") or "host" for name in job.devices)
-    return Row(
-        op=job.op,
-        api=job.api,
-        mode=part.mode + ("_strided" if job.strided else "") + ("_both" if job.both else ""),
-        memory=",".join(dict.fromkeys(job.memory)),
-        buffers="shared" if job.shared else "private",
-        path=paths[0] if paths else "none",
-        size=job.size,
-        iters=job.iterations,
-        p50_us=p50,
-        p99_us=percentile(first.samples_us, 0.99),
-        GBps=_rate(job, first, p50),
-        wrong=sum(one.wrong for one in both),
-        **extras,
-    )
+def nccl_modes(modes: Sequence[str]) -> list[str]:
+    """Return how NCCL is measured beside these modes."""
+    found = (_NCCL.get(mode, "sendrecv") for mode in modes if mode not in IN_KERNEL)
+    return list(dict.fromkeys(found))
 
 
-def _rate(job: Job, part: Part, p50: float) -> float:
-    if job.op == "setup" or not p50 or math.isnan(p50):
-        return 0.0
-    if job.op == "bandwidth" and part.seconds > 0:
-        return part.moved / part.seconds / 1e9
-    return job.size * job.blocks / p50 / 1e3
-
-
-__all__ = [
-    "CORRUPT",
-    "Job",
-    "Note",
-    "Part",
-    "Placement",
-    "Side",
-    "make_row",
-    "measure",
-    "rows_of_pair",
-]
+def line_floors(base: Job, modes: Sequence[str]) -> Iterator[Job]:
+    """Yield the floors of messages by kernels."""
+    for mode in modes:
+        if mode in ("stream", "graph"):
+            yield replace(base, mode=mode)
+        elif mode == "kernel":
+            for threads in _GROUPS:
+                yield replace(base, mode=mode, threads=threads)

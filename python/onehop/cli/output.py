@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 # Of what is written to a file or a pipe.
 _WIDTH = 120
@@ -23,6 +25,26 @@ def make_console(*, stderr: bool = False) -> Console:
     if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return console
     return Console(stderr=stderr, width=_WIDTH)
+
+
+def listing(title: str, *headings: str) -> Table:
+    """Return a table of texts, without rows so far."""
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for heading in headings:
+        shown.add_column(heading, overflow="fold")
+    return shown
+
+
+def results(title: str, caption: str) -> Table:
+    """Return a table of figures, without columns so far."""
+    return Table(
+        title=title,
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import onehop
 from onehop import _bench
 from onehop.cli.findings import Finding, State
 from onehop.cli.jobs import Job
-from onehop.cli.roles import link, spec_of, unlink
+from onehop.cli.roles import link, run_job, unlink
 from onehop.cli.rows import percentile
 from onehop.cli.sides import Placement, Side, SideError, run_sides
 from onehop.cli.sizes import format_size
@@ -121,11 +121,11 @@ def case_role(side: Side, case: Case) -> None:
 
 
 def _drive_step(loops: _bench.Side, case: Case, step: Step) -> Finding:
-    job = Job(step.op, "c", step.mode, step.size, step.iterations, blocks=1, shared=case.shared)
-    spec = spec_of(job, 0)
-    if step.op == "batch":
-        spec.blocks = 64
-    found = loops.batch(spec) if step.op == "batch" else loops.latency(spec)
+    blocks = 64 if step.op == "batch" else 1
+    job = Job(
+        step.op, "c", step.mode, step.size, step.iterations, blocks=blocks, shared=case.shared
+    )
+    found = run_job(loops, job, 0)
     p50 = percentile(found.samples_us, 0.5) if found.samples_us else None
     state: State = "ok"
     detail, remedy = f"by {found.path}", ""

@@ -7,32 +7,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from onehop import _bench
-from onehop.cli.gpus import HOST, MEMORY
 from onehop.cli.jobs import Job, Note, Part
 from onehop.cli.rows import percentile
 from onehop.cli.sides import Side
-
-_MODES = {
-    "sendrecv": _bench.Mode.SENDRECV,
-    "put": _bench.Mode.PUT,
-    "get": _bench.Mode.GET,
-    "put_signal": _bench.Mode.PUT_SIGNAL,
-    "event": _bench.Mode.EVENT,
-    "stream": _bench.Mode.STREAM,
-    "graph": _bench.Mode.GRAPH,
-    "stream_put": _bench.Mode.STREAM_PUT,
-    "graph_put": _bench.Mode.GRAPH_PUT,
-    "kernel": _bench.Mode.KERNEL,
-    "kernel_single": _bench.Mode.KERNEL_SINGLE,
-    "kernel_put": _bench.Mode.KERNEL_PUT,
-    "put_prepared": _bench.Mode.PUT_PREPARED,
-    "bulk": _bench.Mode.BULK,
-    "get_prepared": _bench.Mode.GET_PREPARED,
-    # Floors and NCCL are asked for the same.
-    "memcpy": _bench.Mode.SENDRECV,
-    "put_flag": _bench.Mode.SENDRECV,
-    "put_flag_event": _bench.Mode.EVENT,
-}
 
 
 class Outcome(Protocol):
@@ -64,26 +41,6 @@ class Loops(Protocol):
     def batch(self, spec: _bench.Spec) -> Outcome: ...  # noqa: D102
 
 
-def spec_of(job: Job, number: int) -> _bench.Spec:
-    """Return a job as the loops of a side take it."""
-    spec = _bench.Spec()
-    spec.mode = _MODES[job.mode]
-    spec.size = job.size
-    spec.iterations = job.iterations
-    spec.warmup = job.warmup
-    spec.window = job.window
-    spec.blocks = job.blocks
-    spec.threads = job.threads
-    spec.strided = job.strided
-    spec.shared = job.shared
-    spec.corrupt = job.corrupt
-    spec.both = job.both
-    spec.memory = MEMORY[job.memory[number]]
-    spec.offset = job.offset
-    spec.stamped = job.memory == HOST
-    return spec
-
-
 def link(side: Side, loops: Loops) -> None:
     """Connect side 0 to side 1."""
     if side.number == 1:
@@ -93,28 +50,42 @@ def link(side: Side, loops: Loops) -> None:
         loops.connect(side.hear())
 
 
+def together(side: Side) -> None:
+    """Return when the other side has come here, too."""
+    side.tell("here")
+    side.hear()
+
+
 def unlink(side: Side, loops: Loops) -> None:
     """Close when the other side has finished, too, so nothing it waits for is cancelled."""
-    side.tell("done")
-    side.hear()
+    together(side)
     loops.close()
+
+
+def run_job(loops: Loops, job: Job, number: int) -> Outcome:
+    """Do a job by the loops of side `number`."""
+    loop = {"latency": loops.latency, "bandwidth": loops.bandwidth, "batch": loops.batch}[job.op]
+    return loop(job.spec(number))
+
+
+def part_of(number: int, mode: str, found: Outcome, **extras: object) -> Part:
+    """Return what a side has to say of a row."""
+    return Part(
+        number, mode, found.samples_us, found.seconds, found.bytes, found.wrong, found.path, extras
+    )
 
 
 def bench_role(side: Side, jobs: Sequence[Job]) -> None:
     """Do all jobs over one link and report each part."""
-    if jobs[0].api == "python":
+    device, api = jobs[0].devices[side.number], jobs[0].api
+    loops: Loops
+    if api.startswith("python"):
         from onehop.cli.python_loops import PythonLoops
 
-        loops: Loops = PythonLoops(side.number)
-    elif jobs[0].api.startswith("python-"):
-        from onehop.cli.python_gpu import PythonGpuLoops
-
-        loops = PythonGpuLoops(side.number, jobs[0].devices[side.number], jobs[0].api)
+        loops = PythonLoops(side.number, device, api)
     else:
-        loops = _bench.Side(side.number, jobs[0].devices[side.number])
-    if jobs[0].api == "device":
-        assert isinstance(loops, _bench.Side)
-        if left_out(side, jobs, loops.why_no_kernels()):
+        loops = _bench.Side(side.number, device)
+        if api == "device" and _left_out(side, jobs, loops.why_no_kernels()):
             return
     link(side, loops)
     for number, job in enumerate(jobs):
@@ -122,10 +93,7 @@ def bench_role(side: Side, jobs: Sequence[Job]) -> None:
             assert isinstance(loops, _bench.Side)
             _setup(side, loops, number, job)
             continue
-        loop = {"latency": loops.latency, "bandwidth": loops.bandwidth, "batch": loops.batch}[
-            job.op
-        ]
-        found = loop(spec_of(job, side.number))
+        found = run_job(loops, job, side.number)
         own = {"post_us": percentile(found.post_us, 0.5)} if found.post_us else {}
         side.report(part_of(number, job.mode, found, **own))
     unlink(side, loops)
@@ -138,14 +106,14 @@ def inline_role(side: Side, jobs: Sequence[Job]) -> None:
         link(side, loops)
     for number, job in enumerate(jobs):
         loops = links[job.inline]
-        found = loops.latency(spec_of(job, side.number))
+        found = run_job(loops, job, side.number)
         limits = {"asked_inline": job.inline, "max_inline": loops.max_inline}
         side.report(part_of(number, job.mode, found, **limits))
     for loops in links.values():
         unlink(side, loops)
 
 
-def left_out(side: Side, jobs: Sequence[Job], why_not: str) -> bool:
+def _left_out(side: Side, jobs: Sequence[Job], why_not: str) -> bool:
     """Say why jobs are left out, if there is a reason; it is the same at both sides."""
     if why_not and side.number == 0:
         modes = ", ".join(dict.fromkeys(job.mode for job in jobs))
@@ -153,23 +121,13 @@ def left_out(side: Side, jobs: Sequence[Job], why_not: str) -> bool:
     return bool(why_not)
 
 
-def part_of(number: int, mode: str, found: Outcome, **extras: object) -> Part:
-    """Return what a side has to say of a row."""
-    return Part(
-        number, mode, found.samples_us, found.seconds, found.bytes, found.wrong, found.path, extras
-    )
-
-
 def _setup(side: Side, loops: _bench.Side, number: int, job: Job) -> None:
-    found = loops.setup(spec_of(job, side.number))
+    found = loops.setup(job.spec(side.number))
     memory: dict[str, object] = {}
     created: dict[str, object] = {}
     if side.number == 0:
-        memory = {
-            "rss_per_peer": round(found.rss_per_peer),
-            "pss_per_peer": round(found.pss_per_peer),
-            "device_per_peer": round(found.device_per_peer),
-        }
+        names = ("rss_per_peer", "pss_per_peer", "device_per_peer")
+        memory = {name: round(getattr(found, name)) for name in names}
         created = {"first_us": loops.created_us}
     side.report(part_of(number, "endpoint", found.endpoint, **created))
     side.report(part_of(number, "connect", found.connect, **memory))
@@ -177,23 +135,39 @@ def _setup(side: Side, loops: _bench.Side, number: int, job: Job) -> None:
     side.report(part_of(number, "further", found.further))
 
 
+def _join(side: Side, yardstick: _bench.Yardstick) -> None:
+    side.tell(yardstick.place())
+    yardstick.join(side.hear())
+
+
 def floor_role(side: Side, jobs: Sequence[Job]) -> None:
     """Measure what the machine can do without any library."""
-    floors = {
-        "flag": _bench.floor_flag,
-        "process_vm": _bench.floor_process_vm,
-        "memcpy": _bench.floor_memcpy,
-    }
-    cpus = side.placement.cpus
+    yardstick = _bench.Yardstick(side.number, jobs[0].devices[side.number])
+    if jobs[0].in_order and _left_out(side, jobs, yardstick.why_no_kernels()):
+        return
+    _join(side, yardstick)
     for number, job in enumerate(jobs):
-        if job.memory != HOST:
-            found = _bench.floor_gpu_memcpy(spec_of(job, 0), *job.devices)
-            side.report(part_of(number, job.mode, found))
-            continue
-        spec = _bench.FloorSpec()
-        spec.size = job.size
-        spec.iterations = job.iterations
-        spec.corrupt = job.corrupt
-        if len(cpus) > 1:
-            spec.partner_cpu = cpus[1]
-        side.report(part_of(number, job.mode, floors[job.mode](spec)))
+        found = yardstick.floor(job.spec(side.number), job.mode, job.op == "bandwidth")
+        side.report(part_of(number, job.mode, found))
+    # The other side may still use our memory.
+    together(side)
+
+
+def nccl_role(side: Side, jobs: Sequence[Job]) -> None:
+    """Measure NCCL's send and receive."""
+    yardstick = _bench.Yardstick(side.number, jobs[0].devices[side.number])
+    _join(side, yardstick)
+    nccl = _bench.Nccl(yardstick, list(jobs[0].libraries))
+    extras: dict[str, object] = {}
+    if side.number == 0:
+        extras = {
+            "nccl": nccl.version,
+            "init_ms": round(nccl.init_ms, 1),
+            "first_ms": round(nccl.first_ms, 1),
+            "device_per_peer": round(nccl.device_bytes),
+        }
+    for number, job in enumerate(jobs):
+        loop = nccl.latency if job.op == "latency" else nccl.bandwidth
+        side.report(part_of(number, job.mode, loop(job.spec(side.number)), **extras))
+        extras = {}
+    together(side)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from onehop.cli.output import results
 from onehop.cli.sizes import format_size
 
 
@@ -162,14 +162,7 @@ def table(op: str, rows: Sequence[Row]) -> Table:
     about = f"{rows[0].memory} memory"
     if rows[0].devices is None:
         about += f", {rows[0].buffers} buffers"
-    shown = Table(
-        title=f"onehop bench {op}: {about}",
-        caption=_FORMULAS[op],
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
+    shown = results(f"onehop bench {op}: {about}", _FORMULAS[op])
     columns = [column for column in _COLUMNS if any(column[1](row) is not None for row in rows)]
     for heading, _, justify in columns:
         shown.add_column(heading, justify=justify, overflow="fold")

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The benchmark's own kernels on a device, and what its loops need of streams: points in time, and
-// work that is replayed as a graph.
+// What is enqueued on a GPU's stream and timed there: the benchmark's own kernels, points in time,
+// work that is replayed as a graph, and the loop over them, which is the same for onehop, NCCL and
+// floors.
 //
 // Threading: each belongs to one thread, and its device's context is current there.
 #pragma once
@@ -10,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "gpu_driver.h"
+#include "gpu.h"
+#include "wire.h"
 
 namespace bench {
 
@@ -79,5 +81,36 @@ class Work {
   cuda::Graph graph_ = nullptr;
   cuda::GraphExec ready_ = nullptr;
 };
+
+// What is timed on a stream. begin and end take and check new bytes while nothing is under way.
+struct StreamRow {
+  const Device& device;
+  Work::Body round;                      // enqueues one operation
+  std::function<void(bool last)> begin;  // `last`: the timed ones come
+  std::function<void()> end;
+  uint64_t whole;  // operations with new bytes, three times: at first, as timed, and at last
+  size_t warmup;   // operations
+  size_t each;     // operations of a sample
+  size_t samples;
+  bool graph = false;
+  Work::Body checked{};  // what is enqueued when bytes are checked; else `round`
+  Work::Body confirm{};  // behind the timed ones
+};
+// Microseconds of each sample, and at last from the first one until the confirmation.
+std::vector<double> time_on_stream(const StreamRow& row);
+
+// A sample of latency is the mean of up to 50 round trips, halved; one of bandwidth that of a tenth
+// of the messages. Timed iterations are whole samples.
+Outcome stream_row(Wire& wire, const Device& device, const Spec& spec, Op op);
+
+// One of the two sides of messages to and fro within a kernel.
+struct KernelPair {
+  const Device& device;
+  Link& link;
+  uint64_t findings;  // of kernels.h, in memory of the device
+  std::function<void(bool checked, uint32_t rounds, bool corrupt)> launch;
+};
+// A sample is the mean of a launch, of which there are ten.
+Outcome kernel_latency(const Spec& spec, const KernelPair& pair);
 
 }  // namespace bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gpu_driver.h"
+#include "gpu.h"
 
 #include <dlfcn.h>
 
@@ -14,6 +14,9 @@ namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
 constexpr size_t kNameSize = 256;
+// As PyTorch cuts its expandable segments.
+constexpr size_t kChunk = size_t{20} << 20;
+constexpr unsigned kAttachGlobal = 1;
 
 std::string library_name() {
   const char* named = std::getenv("ONEHOP_CUDA_LIBRARY");
@@ -162,6 +165,143 @@ GpuFacts gpu_facts() {
   BENCH_CUDA(driver, device_count, &count);
   for (int i = 0; i < count; ++i) facts.devices.push_back(facts_of(driver, i, count));
   return facts;
+}
+
+GpuBlock::GpuBlock(const Device& device, Memory kind, size_t size)
+    : device_(device), driver_(device.driver()), kind_(kind), size_(size) {
+  Current current(device);
+  void* host = nullptr;
+  switch (kind) {
+    case Memory::kHost:
+      throw GpuError("host memory is no memory of the driver");
+    case Memory::kPinned:
+      BENCH_CUDA(driver_, host_alloc, &host, size, cuda::kHostRegisterPortable);
+      address_ = address_of(host);
+      break;
+    case Memory::kCuda:
+      BENCH_CUDA(driver_, memory_alloc, &address_, size);
+      break;
+    case Memory::kCudaVmm:
+      allocate_vmm();
+      break;
+    case Memory::kCudaPool:
+      allocate_pool();
+      break;
+    case Memory::kCudaAsync:
+      BENCH_CUDA(driver_, alloc_async, &address_, size, device.stream());
+      device.synchronize();
+      break;
+    case Memory::kCudaManaged:
+      BENCH_CUDA(driver_, memory_alloc_managed, &address_, size, kAttachGlobal);
+      break;
+  }
+}
+
+GpuBlock::~GpuBlock() {
+  Current current(device_);
+  switch (kind_) {
+    case Memory::kHost:
+      break;
+    case Memory::kPinned:
+      driver_.host_free(data());
+      break;
+    case Memory::kCuda:
+    case Memory::kCudaManaged:
+      driver_.memory_free(address_);
+      break;
+    case Memory::kCudaVmm:
+      free_vmm();
+      break;
+    case Memory::kCudaPool:
+    case Memory::kCudaAsync:
+      driver_.free_async(address_, device_.stream());
+      driver_.stream_synchronize(device_.stream());
+      if (pool_) driver_.pool_destroy(pool_);
+      break;
+  }
+}
+
+void GpuBlock::allocate_vmm() {
+  cuda::AllocationProp prop{};
+  prop.type = cuda::kAllocationPinned;
+  prop.requested_handle_types = cuda::kHandleTypePosixFd;
+  prop.location = {cuda::kLocationDevice, device_.ordinal()};
+  try {
+    size_t bytes = (size_ + kChunk - 1) / kChunk * kChunk;
+    BENCH_CUDA(driver_, vmm_reserve, &address_, bytes, 0, 0, 0);
+    reserved_ = bytes;
+    for (; mapped_ < bytes; mapped_ += kChunk) {
+      cuda::AllocationHandle chunk = 0;
+      BENCH_CUDA(driver_, vmm_create, &chunk, kChunk, &prop, 0);
+      chunks_.push_back(chunk);
+      BENCH_CUDA(driver_, vmm_map, address_ + mapped_, kChunk, 0, chunk, 0);
+    }
+    cuda::AccessDesc access{prop.location, cuda::kAccessReadWrite};
+    BENCH_CUDA(driver_, vmm_set_access, address_, bytes, &access, 1);
+  } catch (const GpuError&) {
+    free_vmm();
+    throw;
+  }
+}
+
+void GpuBlock::free_vmm() {
+  for (size_t at = 0; at < mapped_; at += kChunk) driver_.vmm_unmap(address_ + at, kChunk);
+  for (cuda::AllocationHandle chunk : chunks_) driver_.vmm_release(chunk);
+  if (reserved_ > 0) driver_.vmm_unreserve(address_, reserved_);
+}
+
+void GpuBlock::allocate_pool() {
+  cuda::PoolProps props{};
+  props.type = cuda::kAllocationPinned;
+  props.handle_types = cuda::kHandleTypePosixFd;
+  props.location = {cuda::kLocationDevice, device_.ordinal()};
+  BENCH_CUDA(driver_, pool_create, &pool_, &props);
+  try {
+    BENCH_CUDA(driver_, alloc_from_pool_async, &address_, size_, pool_, device_.stream());
+    device_.synchronize();
+  } catch (const GpuError&) {
+    driver_.pool_destroy(pool_);
+    throw;
+  }
+}
+
+GpuBuffer::GpuBuffer(const Device& device, const Spec& spec, size_t size, size_t room)
+    : Buffer(size),
+      device_(device),
+      block_(device, spec.memory, std::max({size, room, size_t{1}}) + spec.offset) {
+  set_place(block_.data() + spec.offset);
+  publish();
+}
+
+Producer::Producer(const Device& device, const Buffer& out)
+    : device_(device), place_(out.place()), bytes_(bytes_of(out.size())) {
+  Current current(device_);
+  BENCH_CUDA(device_.driver(), event_create, &event_, cuda::kEventDisableTiming);
+}
+
+Producer::~Producer() {
+  Current current(device_);
+  device_.driver().event_destroy(event_);
+}
+
+void Producer::produce(uint64_t i, bool wait) {
+  Current current(device_);
+  if (bytes_ > 0) {
+    BENCH_CUDA(device_.driver(), memset8_async, address_of(place_), mark(i), bytes_,
+               device_.stream());
+  }
+  BENCH_CUDA(device_.driver(), event_record, event_, device_.stream());
+  if (wait) device_.synchronize();
+}
+
+// Lays the pattern back where the other side's producer wrote. Bytes that it did not write are
+// wrong.
+uint64_t ProducedSlots::settle(uint64_t count) {
+  uint8_t* data = memory().data();
+  const size_t bytes = Producer::bytes_of(this->bytes());
+  const auto written = std::count(data, data + bytes, Producer::mark(count - 1));
+  fill(data, bytes, seed(0));
+  return bytes - static_cast<uint64_t>(written);
 }
 
 }  // namespace bench

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA driver for the benchmark, opened at run time: ONEHOP_CUDA_LIBRARY, else libcuda.so.1.
-// Declarations come from the library's own list of the driver's binary interface.
+// The CUDA driver for the benchmark, opened at run time: ONEHOP_CUDA_LIBRARY, else libcuda.so.1;
+// its devices, and memory of every kind. Declarations come from the library's own list of the
+// driver's binary interface.
 //
-// Threading: any thread; a Device keeps its context, and a Current makes it the calling thread's.
+// Threading: any thread; a Device keeps its context, and a Current makes it the calling thread's. A
+// block belongs to one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "payload.h"
 #include "platform/cuda/abi.h"
 
 namespace bench {
@@ -105,5 +109,79 @@ struct GpuFacts {
 };
 // GpuError: no driver, and why.
 GpuFacts gpu_facts();
+
+// One allocation. Throws GpuError.
+class GpuBlock {
+ public:
+  GpuBlock(const Device& device, Memory kind, size_t size);
+  GpuBlock(const GpuBlock&) = delete;
+  GpuBlock& operator=(const GpuBlock&) = delete;
+  ~GpuBlock();
+
+  uint8_t* data() const { return reinterpret_cast<uint8_t*>(address_); }
+  size_t size() const { return size_; }
+
+ private:
+  void allocate_vmm();
+  void allocate_pool();
+  void free_vmm();
+
+  const Device& device_;
+  const GpuDriver& driver_;
+  Memory kind_;
+  size_t size_;
+  cuda::DevicePtr address_ = 0;
+  // VMM
+  size_t reserved_ = 0;
+  size_t mapped_ = 0;
+  std::vector<cuda::AllocationHandle> chunks_;
+  // Pool
+  cuda::MemoryPool pool_ = nullptr;
+};
+
+// A block, with a copy of it on the host. `room`: bytes of the allocation, at least.
+class GpuBuffer : public Buffer {
+ public:
+  GpuBuffer(const Device& device, const Spec& spec, size_t size, size_t room = 1);
+  void publish() override { device_.copy(place(), data(), size()); }
+  void fetch() override { device_.copy(data(), place(), size()); }
+
+ private:
+  const Device& device_;
+  GpuBlock block_;
+};
+
+// Work on a GPU that writes the first bytes of each message, and an event behind it: what a message
+// of a framework's stream waits for.
+class Producer {
+ public:
+  // The messages are at `out`.
+  Producer(const Device& device, const Buffer& out);
+  Producer(const Producer&) = delete;
+  Producer& operator=(const Producer&) = delete;
+  ~Producer();
+
+  // Begins to write message `i`. What is timed at the side that measures is a message whose bytes
+  // are there, behind an event that says so: `wait` until then.
+  void produce(uint64_t i, bool wait);
+  cuda::Event event() const { return event_; }
+  static size_t bytes_of(size_t size) { return std::min<size_t>(size, 8); }
+  static uint8_t mark(uint64_t i) { return static_cast<uint8_t>(i * 5 + 3); }
+
+ private:
+  const Device& device_;
+  uint8_t* place_;
+  size_t bytes_;
+  cuda::Event event_ = nullptr;
+};
+
+// Where such messages arrive.
+class ProducedSlots : public Slots {
+ public:
+  using Slots::Slots;
+
+ protected:
+  uint64_t settle(uint64_t count) override;
+};
 
 }  // namespace bench

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the timed loops see of a transport: a Link, by which the two sides meet, and a Wire, which
+// moves the messages of one row. A backend is one file with its wires: onehop's are in side.cc and
+// batch.cc, others in floors.cc, nccl.cc and pingpong_*.cc.
+//
+//   side 0                                   side 1
+//   out() --isend(i) .. sent(i)------------> in()    irecv(i) .. received(i)
+//   in()  <-----------------------------     out()   latency of messages, and both ways at once
+//
+// A row of messages one way has out() at side 0 and in() at side 1, as puts have; a get has out()
+// at side 1. The side that one-sided operations read or write is passive().
+//
+// Threading: each belongs to one thread.
+#pragma once
+
+#include <memory>
+
+#include "payload.h"
+#include "spec.h"
+
+namespace bench {
+
+using Bytes = std::vector<uint8_t>;
+
+class Link {
+ public:
+  virtual ~Link() = default;
+  // 0: this side measures.
+  virtual int number() const = 0;
+  // Gives the other side bytes and takes its own.
+  virtual Bytes swap(const Bytes& bytes) = 0;
+  // Returns when both sides have come here.
+  virtual void sync() { swap({}); }
+  bool first() const { return number() == 0; }
+};
+
+class Wire {
+ public:
+  explicit Wire(Link& link) : link_(link) {}
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+  virtual ~Wire() = default;
+
+  // Message i of a pass is in slot i % window. Between isend and sent, or irecv and received, its
+  // slot belongs to the transport. A wire defines what its rows use.
+  virtual void isend(uint64_t) {}
+  virtual void sent(uint64_t) {}
+  virtual void irecv(uint64_t) {}
+  virtual void received(uint64_t) {}
+  virtual void send(uint64_t i) {
+    isend(i);
+    sent(i);
+  }
+  virtual void recv(uint64_t i) {
+    irecv(i);
+    received(i);
+  }
+  // Called before message i, outside of what latency times.
+  virtual void prepare(uint64_t) {}
+  // The path of the last message, as oh_path_name names it.
+  virtual std::string path() const { return "none"; }
+  // Behind the messages of a pass: side 1 confirms that all are there, and side 0 awaits that.
+  virtual void confirm() { link_.sync(); }
+  // The same in the order of a stream.
+  virtual void confirm_on_stream() {}
+
+  Link& link() { return link_; }
+  Payload* out() { return out_.get(); }
+  Payload* in() { return in_.get(); }
+  bool passive() const { return passive_; }
+  // Both sides take part in each message, so the receiver has to confirm the last.
+  bool two_sided() const { return two_sided_; }
+  // The other side may write into in() as soon as it has our answer.
+  bool overwritten() const { return overwritten_; }
+
+ protected:
+  Link& link_;
+  std::unique_ptr<Payload> out_;
+  std::unique_ptr<Payload> in_;
+  bool passive_ = false;
+  bool two_sided_ = true;
+  bool overwritten_ = false;
+};
+
+// A wire whose payloads are slots.
+class SlotWire : public Wire {
+ public:
+  // As Wire has them.
+  Slots* out() { return from_; }
+  Slots* in() { return to_; }
+
+ protected:
+  using Wire::Wire;
+  void give(const Spec& spec, Slots::Role role, std::unique_ptr<Buffer> memory) {
+    out_ = std::make_unique<Slots>(spec, role, std::move(memory));
+    from_ = static_cast<Slots*>(out_.get());
+  }
+  template <typename Kind = Slots>
+  void take(const Spec& spec, Slots::Role role, std::unique_ptr<Buffer> memory) {
+    in_ = std::make_unique<Kind>(spec, role, std::move(memory));
+    to_ = static_cast<Kind*>(in_.get());
+  }
+
+  Slots* from_ = nullptr;
+  Slots* to_ = nullptr;
+};
+
+// Which row a wire is made for.
+enum class Op { kLatency, kBandwidth };
+
+// Whether this side of a row of messages gives or takes.
+inline bool gives(const Link& link, const Spec& spec, Op op) {
+  return op == Op::kLatency || spec.both || link.first();
+}
+inline bool takes(const Link& link, const Spec& spec, Op op) {
+  return op == Op::kLatency || spec.both || !link.first();
+}
+
+// The timed loops of loops.h, by virtual calls.
+Outcome latency(Wire& wire, const Spec& spec);
+Outcome bandwidth(Wire& wire, const Spec& spec);
+
+}  // namespace bench
