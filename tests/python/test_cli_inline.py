@@ -5,10 +5,18 @@ from __future__ import annotations
 
 import pytest
 from onehop.cli.bench_inline import Study
+from onehop.cli.output import make_console, results
 from onehop.cli.rows import Row
 from test_cli_bench import rows, run, why_no_ucx
 
 QUICK = ("--iters", "20", "--rounds", "2")
+
+
+def test_a_narrow_table_keeps_its_title_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = results("a title that is longer than the table is wide", "")
+    shown.add_column("size")
+    make_console().print(shown)
+    assert "a title that is longer than the table is wide\n" in capsys.readouterr().out
 
 
 def test_limits_of_shared_memory() -> None:

@@ -14,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 # Of what is written to a file or a pipe.
 _WIDTH = 120
@@ -27,9 +28,14 @@ def make_console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=_WIDTH)
 
 
+def _one_line(title: str) -> Text | None:
+    """Return a title that a narrow table does not break."""
+    return Text(title, style="table.title", no_wrap=True, overflow="ignore") if title else None
+
+
 def listing(title: str, *headings: str) -> Table:
     """Return a table of texts, without rows so far."""
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    shown = Table(title=_one_line(title), title_justify="left", box=SIMPLE_HEAD)
     for heading in headings:
         shown.add_column(heading, overflow="fold")
     return shown
@@ -38,7 +44,7 @@ def listing(title: str, *headings: str) -> Table:
 def results(title: str, caption: str) -> Table:
     """Return a table of figures, without columns so far."""
     return Table(
-        title=title,
+        title=_one_line(title),
         caption=caption,
         title_justify="left",
         caption_justify="left",
