@@ -51,7 +51,7 @@ DeviceLink::~DeviceLink() {
 
 std::shared_ptr<const GpuExport> DeviceLink::slab() {
   MutexLock lock(setup_mutex_);
-  if (slab_export_ || no_slab_) return slab_export_;
+  if (slab_export_ || !may_have_slab()) return slab_export_;
   Result<cuda::DevicePtr> memory = gpu_->allocate(kSlabSize);
   Status status = memory.status();
   if (memory.ok()) {
@@ -68,7 +68,7 @@ std::shared_ptr<const GpuExport> DeviceLink::slab() {
   }
   OH_LOG(kWarn, "no slab on %s, so memory that cannot be mapped goes through the host: %s",
          gpu_->facts().name.c_str(), status.ok() ? "it cannot be mapped" : status.text().c_str());
-  no_slab_ = true;
+  no_slab_.store(true, std::memory_order_relaxed);
   return nullptr;
 }
 

@@ -71,6 +71,8 @@ class DeviceLink {
   void give_batch_buffer(std::unique_ptr<BatchBuffer> buffer);
   // The slab for what the other side stages to us: made on first use, null if it cannot be.
   std::shared_ptr<const GpuExport> slab();
+  // False once making it has failed.
+  bool may_have_slab() const { return !no_slab_.load(std::memory_order_relaxed); }
   uint8_t* slab_part(uint64_t line) const {
     return reinterpret_cast<uint8_t*>(slab_) + line * kSlabChunk;
   }
@@ -94,7 +96,7 @@ class DeviceLink {
   std::vector<std::unique_ptr<BatchBuffer>> batch_buffers_ OH_GUARDED_BY(mutex_);  // idle
   cuda::DevicePtr slab_ = 0;  // written once, before anybody is told of it
   std::shared_ptr<const GpuExport> slab_export_ OH_GUARDED_BY(setup_mutex_);
-  bool no_slab_ OH_GUARDED_BY(setup_mutex_) = false;
+  std::atomic<bool> no_slab_{false};  // written under setup_mutex_
   std::atomic<bool> no_batch_buffers_{false};
 };
 

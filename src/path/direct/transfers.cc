@@ -320,10 +320,9 @@ bool Transfers::work(Transfer* focus) {
 bool Transfers::copy_some(Transfer* chosen) {
   active_.erase(chosen);
   active_.push_back(chosen);
-  ++chosen->copiers;
   size_t copied = 0;
   Status failure;
-  pair_.without_lock([&] {
+  without_lock(*chosen, [&] {
     uint64_t offset;
     uint64_t size;
     while (copied < kChunksAtOnce && failure.ok() && !pair_.gone.load(std::memory_order_relaxed) &&
@@ -339,7 +338,6 @@ bool Transfers::copy_some(Transfer* chosen) {
     }
     if (copied) account(*chosen, copied);
   });
-  --chosen->copiers;
   if (copied) pair_.wake_them = true;
   if (!failure.ok()) {
     if (chosen->failure.ok()) chosen->failure = failure;

@@ -169,6 +169,16 @@ class Transfers {
   Reach reach_slab(Transfer& transfer);
   Reach reach_block(Transfer& transfer, uint32_t number, uint64_t address, uint64_t size);
   bool has_slab() const;
+  // Runs what may block or takes long without the link's lock; the transfer stays meanwhile.
+  template <typename Work>
+  auto without_lock(Transfer& transfer, const Work& work) {
+    ++transfer.copiers;
+    struct Copier {
+      ~Copier() { --transfer.copiers; }
+      Transfer& transfer;
+    } copier{transfer};
+    return pair_.without_lock(work);
+  }
   bool show_slab(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool is_mappable(const GpuExport& exported) const;
   bool slab_is_reached(Transfer& transfer);
@@ -214,7 +224,6 @@ class Transfers {
   std::deque<Span> filling_;         // by our engine
   std::deque<Span> draining_;
   bool said_slow_ = false;
-  bool no_slab_ = false;  // ours could not be made
   bool left_ = false;
 };
 

@@ -49,7 +49,8 @@ bool Transfers::is_open(const GpuExport& exported) const {
 
 bool Transfers::wants_slab(const GpuExport& sink) const {
   bool reached = pair_.path == OH_PATH_LOCAL || pair_.maps_devices;
-  return pair_.device && pair_.their_gpu && reached && !is_open(sink);
+  return pair_.device && pair_.device->may_have_slab() && pair_.their_gpu && reached &&
+         !is_open(sink);
 }
 
 bool Transfers::work_on_devices(Transfer* focus) {
@@ -168,7 +169,7 @@ Transfers::Step Transfers::decide(Transfer& transfer) {
     }
     if (pending && !transfer.source) return Step::kAsk;
     // A region's, or that of a receive from any source, is made when it is needed first.
-    bool show = !transfer.source && !has_slab() && !no_slab_;
+    bool show = !transfer.source && !has_slab();
     if (show && wants_slab(*request->device.exported)) return Step::kShowSlab;
     Reach slab = transfer.source ? reach_slab(transfer) : has_slab() ? Reach::kYes : Reach::kNo;
     if (slab == Reach::kLater) return Step::kNothing;

@@ -166,7 +166,7 @@ bool Transfers::fail_all(const Status& status, bool peer_is_dead) {
   for (Transfer* transfer = active_.front(); transfer;) {
     Transfer* next = active_.next(transfer);
     if (transfer->failure.ok()) transfer->failure = status;
-    stop(transfer, OH_ERR_PEER_LOST);  // for the other side the message is lost, whoever ends it
+    stop(transfer, OH_ERR_PEER_LOST);  // to the other side the link is lost, for whatever reason
     if (!settle(transfer)) {
       Request* request = transfer->request;
       bool recent = with_engine(*transfer) && now_ns() - transfer->looked < kEngineTime;

@@ -16,9 +16,7 @@ bool Transfers::take_step(Transfer& transfer, Step step) {
       return false;
     case Step::kAsk: {
       After& after = transfer.request->device.after;
-      ++transfer.copiers;
-      Result<bool> complete = pair_.without_lock([&] { return after.is_complete(); });
-      --transfer.copiers;
+      Result<bool> complete = without_lock(transfer, [&] { return after.is_complete(); });
       if (complete.ok() && !*complete) return false;
       if (transfer.request) after.reset();
       if (!complete.ok()) {
@@ -41,14 +39,9 @@ bool Transfers::take_step(Transfer& transfer, Step step) {
 }
 
 bool Transfers::show_slab(Transfer& transfer) {
-  ++transfer.copiers;
-  std::shared_ptr<const GpuExport> slab = pair_.without_lock([&] { return pair_.device->slab(); });
-  --transfer.copiers;
-  if (slab) {
-    offer_slab(slab);
-  } else {
-    no_slab_ = true;
-  }
+  std::shared_ptr<const GpuExport> slab =
+      without_lock(transfer, [&] { return pair_.device->slab(); });
+  if (slab) offer_slab(slab);
   return true;
 }
 
@@ -64,10 +57,9 @@ void Transfers::start_engine(Transfer& transfer) {
   copy.word = pair_.device->address_of(transfer.slot->word);
   copy.value = slot_word(transfer.sequence, SlotState::kDone);
   Worker* worker = for_worker(transfer) ? pair_.device->worker() : nullptr;
-  ++transfer.copiers;
   Result<cuda::Stream> stream = nullptr;
   bool by_worker = false;
-  Status status = pair_.without_lock([&]() -> Status {
+  Status status = without_lock(transfer, [&]() -> Status {
     OH_FAULT_POINT("transfer.copy");
     by_worker = worker && worker->copy({reinterpret_cast<uint64_t>(copy.to),
                                         reinterpret_cast<uint64_t>(copy.from), copy.size, copy.word,
@@ -79,7 +71,6 @@ void Transfers::start_engine(Transfer& transfer) {
     if (worker) worker->call();
     return {};
   });
-  --transfer.copiers;
   if (!stream.ok()) {
     fail(transfer, status);
     account(transfer, 1);
@@ -103,7 +94,7 @@ void Transfers::start_engine(Transfer& transfer) {
 bool Transfers::for_worker(const Transfer& transfer) const {
   bool small = transfer.source && transfer.length <= Worker::kLongest;
   if (!pair_.device->worker() || !small || !transfer.request) return false;
-  // Whoever explains a get to its initiator knows of the initiator's worker only.
+  // The initiator's rows cannot show our worker, so it serves no get.
   if (transfer.request->serves_peer) return false;
   const DeviceMemory& ours = transfer.request->device;
   const cuda::Device device = pair_.device->gpu().facts().ordinal;
@@ -116,16 +107,14 @@ bool Transfers::for_worker(const Transfer& transfer) const {
          static_cast<cuda::Device>(transfer.remote_memory >> kSlotOrdinal) == device;
 }
 
-// Asks how the engine is doing. A context that is lost writes no word any more, for nobody; any
-// other error is of the question, not of the copy.
+// Asks how the engine is doing. A lost context writes no word. Other query errors do not mean that
+// the copy failed.
 bool Transfers::check(Transfer& transfer) {
   transfer.looked = now_ns();
-  ++transfer.copiers;
-  Result<bool> idle = pair_.without_lock([&] {
+  Result<bool> idle = without_lock(transfer, [&] {
     cuda::Stream stream = transfer.stream ? transfer.stream : pair_.device->worker()->stream();
     return pair_.device->gpu().is_idle(stream);
   });
-  --transfer.copiers;
   if (pair_.device->gpu().is_lost()) return true;
   if (!transfer.flying || !idle.ok() || !*idle || transfer.failure.ok()) return false;
   // Not all of it was enqueued, and what was is over.

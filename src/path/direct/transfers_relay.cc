@@ -53,15 +53,13 @@ bool Transfers::fill(Transfer& transfer) {
                                                        : pipe.buffers[index];
   line.span = {offset, size, transfer.index, transfer.sequence, transfer.owner, lines};
   bool by_engine = transfer.local_device;
-  ++transfer.copiers;
-  Status status = pair_.without_lock([&]() -> Status {
+  Status status = without_lock(transfer, [&]() -> Status {
     OH_FAULT_POINT("transfer.copy");
     uint8_t* from = transfer.local + offset;
     if (by_engine) return enqueue_span(/*fills=*/true, span, buffer, from, size);
     copy_bytes(buffer, from, size);
     return {};
   });
-  --transfer.copiers;
   transfer.looked = now_ns();
   if (!status.ok()) {
     // The span is taken: it goes on its way without bytes, and nobody else will count the chunks.
@@ -129,14 +127,12 @@ bool Transfers::drain() {
   uint8_t* to = transfer->local + there.offset;
   uint8_t* buffer =
       transfer->mode == CopyMode::kStaged ? pair_.device->slab_part(index) : pipe.buffers[index];
-  ++transfer->copiers;
-  Status status = pair_.without_lock([&]() -> Status {
+  Status status = without_lock(*transfer, [&]() -> Status {
     if (by_engine) return enqueue_span(/*fills=*/false, span, to, buffer, there.bytes);
     copy_bytes(to, buffer, there.bytes);
     return {};
   });
   transfer->looked = now_ns();
-  --transfer->copiers;
   if (by_engine && status.ok()) {
     draining_.push_back(span);
     transfer->lines += span.lines;
@@ -174,12 +170,10 @@ bool Transfers::check_span(bool fills) {
   Span oldest = fills ? filling_.front() : draining_.front();
   Transfer& transfer = *oldest.transfer;
   transfer.looked = now_ns();
-  ++transfer.copiers;
-  pair_.without_lock([&] {
+  without_lock(transfer, [&] {
     Result<cuda::Stream> stream = pair_.device->line_stream(fills);
     if (stream.ok()) (void)pair_.device->gpu().is_idle(*stream).ok();
   });
-  --transfer.copiers;
   return pair_.device->gpu().is_lost();
 }
 
