@@ -2,7 +2,6 @@
 //
 // Explained paths of device memory: also of messages that wait for earlier work, that find no slot,
 // and that are received from any source.
-#include <atomic>
 #include <chrono>
 #include <optional>
 
@@ -61,29 +60,6 @@ TEST_P(ExplainedWithoutSlots, OfMessages) {
 
 class ExplainedPending : public ExplainedPaths {};
 
-// A stream that does nothing until it is let go, and an event behind it.
-class Blocked {
- public:
-  Blocked() : stream_(make_stream()), event_(make_event()) {
-    block_stream(stream_, &go_);
-    record_event(event_, stream_);
-  }
-  ~Blocked() {
-    release();
-    destroy_event(event_);
-    destroy_stream(stream_);
-  }
-  Blocked(const Blocked&) = delete;
-  Blocked& operator=(const Blocked&) = delete;
-  onehop::After after() const { return onehop::After::event(event_); }
-  void release() { go_.store(true); }
-
- private:
-  std::atomic<bool> go_{false};
-  void* stream_;
-  void* event_;
-};
-
 // Whose memory waits for earlier work.
 enum class Pends { kSource, kTarget, kBoth };
 
@@ -106,7 +82,7 @@ oh_path pass_pending(Side& side, bool first, Buffer& buffer, const PendingCase& 
   const bool waits = given.pends == Pends::kBoth || first == (given.pends == Pends::kSource);
   std::optional<Blocked> blocked;
   if (waits) blocked.emplace();
-  const onehop::After after = waits ? blocked->after() : onehop::After{};
+  const onehop::After after = waits ? blocked->after(/*by_event=*/true) : onehop::After{};
   first ? buffer.fill(1) : buffer.poison();
   const bool posts_now = first != given.receive_first;
   if (!posts_now) side.sync();

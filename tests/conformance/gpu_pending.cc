@@ -26,34 +26,6 @@ class GpuPending : public ::testing::TestWithParam<LinkKind> {
   LinkKind kind() const { return with_progress(GetParam()); }
 };
 
-// A stream that does nothing until it is let go, and what waits behind it.
-class Blocked {
- public:
-  Blocked() : stream_(make_stream()), event_(make_event()) { block_stream(stream_, &go_); }
-  ~Blocked() {
-    release();
-    destroy_event(event_);
-    destroy_stream(stream_);
-  }
-  Blocked(const Blocked&) = delete;
-  Blocked& operator=(const Blocked&) = delete;
-  // Later work fills the buffer, and the event is behind that.
-  void then_fill(Buffer& buffer, Buffer& from) {
-    copy_on(stream_, buffer.data(), from.data(), buffer.size());
-  }
-  onehop::After after(bool by_event) {
-    if (!by_event) return onehop::After::stream(stream_);
-    record_event(event_, stream_);
-    return onehop::After::event(event_);
-  }
-  void release() { go_.store(true); }
-
- private:
-  std::atomic<bool> go_{false};
-  void* stream_;
-  void* event_;
-};
-
 void pass_beside(Side& side, uint64_t tag) {
   Buffer other = side.buffer(50'000);
   if (side.number() == 0) {
