@@ -31,6 +31,11 @@ _LIKE = {
     "put_flag": "sendrecv",
     "put_flag_event": "event",
 }
+# What a Spec has under the same name.
+_SPEC = (
+    "size", "iterations", "warmup", "window", "blocks", "threads",
+    "strided", "shared", "corrupt", "both", "offset",
+)  # fmt: skip
 _GIB = 2**30
 
 
@@ -113,9 +118,7 @@ class Job:
         """Return the job as the loops of a side take it."""
         spec = _bench.Spec()
         spec.mode = _bench.Mode[_LIKE.get(self.mode, self.mode).upper()]
-        for name in ("size", "iterations", "warmup", "window", "blocks", "threads", "strided"):
-            setattr(spec, name, getattr(self, name))
-        for name in ("shared", "corrupt", "both", "offset"):
+        for name in _SPEC:
             setattr(spec, name, getattr(self, name))
         spec.memory = MEMORY[self.memory[number]]
         spec.stamped = self.memory == HOST
