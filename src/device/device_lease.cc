@@ -35,7 +35,7 @@ Status DeviceLease::wait(uint64_t value) {
   while (word_.host->load(std::memory_order_acquire) < value) {
     cpu_relax();
     if (now_ns() - looked < kAskForErrors) continue;
-    // A context that is lost writes no word; any other error is of the question.
+    // A lost context writes no word. Other query errors do not mean that the copy failed.
     (void)device_.gpu().is_idle(stream_).ok();
     if (device_.gpu().is_lost()) return device_.gpu().loss();
     looked = now_ns();

@@ -149,7 +149,7 @@ Status Endpoint::cancelled_by_close() { return error(OH_ERR_CANCELLED, "the endp
 bool Endpoint::end_ready() {
   std::vector<Readiness::Ended> ready = readiness_.remove_ready();
   for (const Readiness::Ended& ended : ready) {
-    // A look that finds the endpoint closed is before close() with this request.
+    // close() runs in another thread, which has not come to this request yet.
     bool closed = ended.status.code() == OH_ERR_CLOSED;
     finish(ended.request, closed ? cancelled_by_close() : ended.status);
   }

@@ -139,7 +139,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // OH_ERR_NOT_VIABLE: the driver cannot (it is older than CUDA 12.5).
   oh::Result<Event> event_behind_all();
   Status zero(Stream stream, DevicePtr memory, uint64_t size);
-  // Whether all that was enqueued is done. Unless the context is lost, an error is of the question.
+  // Whether all that was enqueued is done. Unless the context is lost, an error is the query's
+  // alone.
   oh::Result<bool> is_idle(Stream stream);
   // Waits until it is, or the context is lost. False: the deadline has passed.
   bool wait_idle(Stream stream, Deadline deadline);
