@@ -9,6 +9,9 @@ namespace oh {
 namespace {
 // How long a peer may take to leave our memory.
 constexpr int64_t kLeaveTime = kSecond;
+// How long the end of a link waits for staging copies of our own engine, which end by themselves:
+// earlier work of the application was done before they were enqueued.
+constexpr int64_t kCopyTime = kSecond;
 }  // namespace
 
 void Peer::lose(const Status& status, bool dead) {
@@ -58,8 +61,9 @@ void Peer::fail_everything(const Status& why, bool dead) {
   if (pair_.ucx) pair_.ucx->forbid_all();
   if (pair_.ucx && !ended_well) pair_.ucx->disconnect();
   stream_->abort();
+  const Deadline engines = Deadline::after(kCopyTime);
   while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||
-         !crossings_.stop_all(status) || one_sided_.copying()) {
+         !crossings_.stop_all(status, engines) || one_sided_.copying()) {
     let_others_work();
   }
   OH_FAULT_POINT("link.offers_withdrawn");
@@ -102,7 +106,8 @@ void Peer::close(Deadline until) {
       say_last(until);
       fail_everything(status, /*dead=*/false);
     }
-    while (!receiver_.landings().fail_all(status) || crossings_.is_busy()) {
+    const Deadline engines = Deadline::after(kCopyTime);
+    while (!receiver_.landings().fail_all(status) || crossings_.at_work(engines)) {
       let_others_work();
     }
     crossings_.end_receives(status, /*whole=*/true);

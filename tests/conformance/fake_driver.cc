@@ -82,15 +82,6 @@ std::string Open::text() const {
   return text + std::to_string(descriptors) + " descriptors";
 }
 
-bool eventually(const std::function<bool()>& condition) {
-  auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
 ::testing::AssertionResult comes_back_to(const Open& before, bool with_descriptors) {
   Open now;
   bool same = eventually([&] {

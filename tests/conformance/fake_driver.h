@@ -41,9 +41,6 @@ struct Open {
 // Waits until what is open is what was: closing happens behind what tests can wait for.
 ::testing::AssertionResult comes_back_to(const Open& before, bool with_descriptors = true);
 
-// Waits up to 5 s, which no test asserts.
-bool eventually(const std::function<bool()>& condition);
-
 // A stream that does nothing until it is let go, and what waits behind it.
 class Blocked {
  public:

@@ -127,6 +127,39 @@ TEST_P(GpuBetweenHosts, ASendThatEndsInTheMidst) {
       });
 }
 
+// The end of the link waits for a copy that is under way: no buffer is left in doubt.
+TEST_P(GpuBetweenHosts, ALinkThatEndsInTheMidst) {
+  constexpr size_t kSize = 4'000'000;
+  for (bool sender_closes : {true, false}) {
+    run_pair(
+        kind(),
+        [&](Side& side) {
+          Buffer mine = side.buffer(kSize);
+          mine.fill(1);
+          fake_driver().delay(30'000);  // each copy
+          const uint64_t copies = fake_driver().calls("cuMemcpyAsync");
+          onehop::Request request = side.peer().isend(mine.data(), kSize, 1);
+          EXPECT_TRUE(eventually([&] {
+            side.endpoint().progress();
+            return fake_driver().calls("cuMemcpyAsync") > copies;
+          }));
+          side.tell_number(1);
+          if (sender_closes) side.peer().close();
+          EXPECT_EQ(status_of([&] { request.wait(20s); }),
+                    sender_closes ? OH_ERR_CANCELLED : OH_ERR_PEER_LOST);
+          fake_driver().delay(0);
+        },
+        [&](Side& side) {
+          Buffer mine = side.buffer(kSize);
+          onehop::Request request = side.peer().irecv(mine.data(), kSize, 1);
+          side.hear_number();
+          if (!sender_closes) side.peer().close();
+          EXPECT_EQ(status_of([&] { request.wait(20s); }),
+                    sender_closes ? OH_ERR_PEER_LOST : OH_ERR_CANCELLED);
+        });
+  }
+}
+
 // Each of the calls by which a message crosses fails once, at either side: both sides hear of it or
 // the message arrives, and the next one does.
 TEST_P(GpuBetweenHosts, CallsOfTheDriverFail) {

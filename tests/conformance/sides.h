@@ -155,6 +155,9 @@ std::vector<LinkKind> process_kinds();
 std::vector<LinkKind> rma_kinds();
 std::string name_of(const ::testing::TestParamInfo<LinkKind>& test);
 
+// Waits for the condition, 20 s at most.
+bool eventually(const std::function<bool()>& condition);
+
 // The status that `call` fails with, or OH_OK.
 template <typename Call>
 oh_status status_of(Call call) {

@@ -49,12 +49,12 @@ class Crossings {
     return any_stopped_[static_cast<size_t>(direction)];
   }
   // The end of the link: nothing goes on but receives whose bytes are all here. False while threads
-  // of ours are at work.
-  bool stop_all(const Status& status);
+  // of ours are at work, or, until the deadline, the engine.
+  bool stop_all(const Status& status, Deadline engines);
   // Afterwards: the receives that the receiver knows nothing of any more; or those, too.
   void end_receives(const Status& status, bool whole);
-  // Whether threads of ours are at work.
-  bool is_busy();
+  // Whether threads of ours are at work, or, until the deadline, the engine.
+  bool at_work(Deadline engines);
   // The link is closed: what can be given back is, and nobody polls for the rest.
   void close();
 

@@ -67,20 +67,20 @@ bool Crossings::is_whole(const Crossing& crossing) {
          !crossing.withdrawn && crossing.failure.ok() && !is_run;
 }
 
-bool Crossings::stop_all(const Status& status) {
-  bool busy = false;
+bool Crossings::stop_all(const Status& status, Deadline engines) {
   for_each([&](Crossing& crossing) {
-    if (is_whole(crossing)) return;
-    if (crossing.failure.ok()) crossing.failure = status;
-    busy = busy || crossing.busy;
+    if (!is_whole(crossing) && crossing.failure.ok()) crossing.failure = status;
   });
-  return !busy;
+  return !at_work(engines);
 }
 
-bool Crossings::is_busy() {
-  bool busy = false;
-  for_each([&](const Crossing& crossing) { busy = busy || crossing.busy; });
-  return busy;
+bool Crossings::at_work(Deadline engines) {
+  const bool wait = !engines.passed();
+  bool any = false;
+  for_each([&](const Crossing& crossing) {
+    any = any || crossing.busy || (wait && crossing.copying());
+  });
+  return any;
 }
 
 void Crossings::end_receives(const Status& status, bool whole) {
