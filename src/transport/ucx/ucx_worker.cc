@@ -5,12 +5,16 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "transport/ucx/ucx_channel.h"
 
 namespace oh {
 namespace {
 // Of one call of progress(): the thread has other things to look at.
 constexpr int kStepsAtOnce = 16;
+// How long a worker that is about to go makes progress: until nothing has happened for kQuietTime.
+constexpr int64_t kDrainTime = 10 * kMillisecond;
+constexpr int64_t kQuietTime = kMillisecond;
 }  // namespace
 
 UcxWorker::UcxWorker(const UcxContext& context, const UcxPoolLimits& limits)
@@ -55,7 +59,20 @@ Status UcxWorker::start() {
 }
 
 UcxWorker::~UcxWorker() {
-  if (handle_) library().worker_destroy(handle_);
+  if (!handle_) return;
+  drain();
+  library().worker_destroy(handle_);
+}
+
+// UCX 1.13 aborts the process when its answer to a peer's handshake is still queued as the worker
+// is destroyed ("got REP message"). Gives it the time to leave.
+void UcxWorker::drain() {
+  if (channels_.empty()) return;  // no peer has ever had our address
+  SpinGuard guard(lock);
+  const Deadline last = Deadline::after(kDrainTime);
+  for (Deadline quiet = Deadline::after(kQuietTime); !quiet.passed() && !last.passed();) {
+    if (library().progress(handle_)) quiet = Deadline::after(kQuietTime);
+  }
 }
 
 Result<Bytes> UcxWorker::address(bool network) {

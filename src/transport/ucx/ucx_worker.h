@@ -90,6 +90,7 @@ class UcxWorker {
  private:
   UcxWorker(const UcxContext& context, const UcxPoolLimits& limits);
   Status start();
+  void drain();
   static ucx::Code on_message(void* self, const void* header, size_t header_size, void* data,
                               size_t size, const ucx::AmReceived* received);
 
