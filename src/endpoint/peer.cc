@@ -93,6 +93,8 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
 Peer::~Peer() {
   close();
   // The endpoint may have closed what nobody holds before: on the watcher's thread we may be last.
+  // Lanes hold the other side's slab, and wait for their kernels before they let go of it.
+  stream_.reset();
   Imports imports;
   {
     PairGuard guard(pair_);
