@@ -17,8 +17,12 @@ struct CheckedBatch {
   uint64_t count = 0;  // before they were joined
   uint64_t bytes = 0;
 
-  OneSidedCall call(const AttachedRegion& region, BatchPlan* plan = nullptr) const {
-    return {region, local, local_size, {put, *blocks, count, bytes, plan}, blocks};
+  Move move(const AttachedRegion& region, BatchPlan* plan = nullptr) const {
+    return {.target = region.target,
+            .data = local,
+            .size = local_size,
+            .movement = {put, *blocks, count, bytes, plan},
+            .list = blocks};
   }
 };
 
@@ -137,23 +141,8 @@ Result<CheckedBatch> read_batch(const Given& given) {
 oh_status run_batch(const Given& given, const oh_put_options* options, oh_request** request) {
   Result<CheckedBatch> batch = read_batch(given);
   OH_REPORT_IF_ERROR(batch.status());
-  return run(batch->call(*given.remote->attached), options, request);
-}
-
-Status plan_for_kernel(PreparedBatch& prepared) {
-  const CheckedBatch& batch = prepared.batch;
-  Endpoint& endpoint = *prepared.region->endpoint;
-  if (batch.blocks->size() < 2 || !endpoint.gpu() || !endpoint.gpu()->batch_kernel()) return {};
-  Peer& peer = *prepared.region->peer;
-  const RemoteTarget& target = prepared.region->target;
-  LocalMemory local;
-  OH_RETURN_IF_ERROR(endpoint.prepare_local(batch.local, batch.local_size, {}, &local));
-  if (!peer.reaches(target, local.on_device)) return {};
-  endpoint.admit_kernels(target, batch.local, batch.local_size, &local);
-  if (local.for_kernels) {
-    prepared.plan = peer.plan(target, batch.call(*prepared.region).movement);
-  }
-  return {};
+  const AttachedRegion& region = *given.remote->attached;
+  return run(region, batch->move(region), options, request);
 }
 
 oh_status prepare_batch(const Given& given, oh_prepared_batch** out) {
@@ -161,9 +150,11 @@ oh_status prepare_batch(const Given& given, oh_prepared_batch** out) {
   OH_REPORT_IF_ERROR(given.peer->peer->usable());
   Result<CheckedBatch> batch = read_batch(given);
   OH_REPORT_IF_ERROR(batch.status());
+  const AttachedRegion& region = *given.remote->attached;
+  Result<std::unique_ptr<BatchPlan>> plan = region.peer->plan(batch->move(region));
+  OH_REPORT_IF_ERROR(plan.status());
   std::shared_ptr<PreparedBatch> prepared(
-      new PreparedBatch{given.remote->attached, std::move(*batch), nullptr});
-  OH_REPORT_IF_ERROR(plan_for_kernel(*prepared));
+      new PreparedBatch{given.remote->attached, std::move(*batch), std::move(*plan)});
   *out = new oh_prepared_batch{std::move(prepared)};
   return OH_OK;
 }
@@ -220,7 +211,7 @@ oh_status oh_prepared_batch_post(oh_prepared_batch* prepared, const oh_put_optio
                                  oh_request** request) {
   OH_CHECK_ARGUMENT(prepared);
   std::shared_ptr<PreparedBatch> held = prepared->prepared;
-  return run(held->batch.call(*held->region, held->plan.get()), options, request);
+  return run(*held->region, held->batch.move(*held->region, held->plan.get()), options, request);
 }
 
 void oh_prepared_batch_release(oh_prepared_batch* prepared) {

@@ -13,68 +13,17 @@ Status read_put_options(bool put, const oh_put_options* given, oh_put_options* o
   return error(OH_ERR_INVALID, "a get has no notification: only a put changes anything");
 }
 
-// A call while it is carried out.
-struct Run {
-  const OneSidedCall& call;
-  Request* request;
-  const ByteView* notify;  // null: none
-  Deadline deadline;
-};
-
-Status copy_now(const Run& run, LocalMemory& local) {
-  const OneSidedCall& call = run.call;
-  Endpoint& endpoint = *call.region.endpoint;
-  Peer& peer = *call.region.peer;
-  const bool many = call.movement.blocks.size() > 1;
-  const bool for_worker = endpoint.worker() && call.region.target.imported;
-  if (many || (for_worker && call.movement.bytes <= Worker::kLongest)) {
-    endpoint.admit_kernels(call.region.target, call.data, call.size, &local);
-  }
-  Status status = call.movement.blocks.empty()
-                      ? peer.usable()
-                      : peer.copy(call.region.target, local, call.movement, run.deadline);
-  Request* request = run.request;
-  request->nbytes = call.movement.bytes;
-  request->path = peer.path_of(call.region.target, local, call.movement.bytes);
-  request->peer = &peer;
-  request->peer_id = peer.pair().id;
-  request->peer_rank = peer.pair().rank;
-  if (status.ok() && run.notify) {
-    request->kind = OpKind::kNotify;
-    return peer.post_notification(request, *run.notify);
-  }
-  request->done.store(1, std::memory_order_release);
-  return status;
-}
-
-Status start(const Run& run, const AfterOption& after) {
-  const OneSidedCall& call = run.call;
-  Endpoint& endpoint = *call.region.endpoint;
-  Peer& peer = *call.region.peer;
-  const RemoteTarget& target = call.region.target;
-  LocalMemory local;
-  OH_RETURN_IF_ERROR(endpoint.prepare_local(call.data, call.size, after, &local));
-  const std::span<const Block>& blocks = call.movement.blocks;
-  if (blocks.empty() || peer.reaches(target, local.on_device)) return copy_now(run, local);
-  BlockList list =
-      call.list ? call.list : std::make_shared<std::vector<Block>>(blocks.begin(), blocks.end());
-  if (!target.on_device && !local.on_device) {
-    return peer.post_one_sided(run.request, target, std::move(list), run.notify);
-  }
-  OH_RETURN_IF_ERROR(endpoint.export_local(call.data, call.size, &local));
-  return peer.post_by_slots(run.request, target, local, std::move(list), run.notify, run.deadline);
-}
-
 oh_status run_one(const oh_remote_region& remote, const Block& block, bool put,
                   const oh_put_options* options, oh_request** request) {
   OH_REPORT_IF_ERROR(check_buffer(block.local, block.size));
   OH_REPORT_IF_ERROR(check_piece(remote, block.remote_offset, block.size));
-  OneSidedCall call{*remote.attached, block.local, block.size, {}};
-  call.movement.put = put;
-  call.movement.blocks = {&block, block.size ? 1u : 0u};
-  call.movement.count = call.movement.blocks.size();
-  call.movement.bytes = block.size;
-  return run(call, options, request);
+  const size_t count = block.size ? 1 : 0;
+  return run(*remote.attached,
+             {.target = remote.attached->target,
+              .data = block.local,
+              .size = block.size,
+              .movement = {put, {&block, count}, count, block.size}},
+             options, request);
 }
 
 }  // namespace
@@ -98,9 +47,10 @@ Status check_attached_at(const oh_remote_region& remote, const oh_peer& peer) {
   return error(OH_ERR_INVALID, "the remote region was attached at another peer");
 }
 
-oh_status run(const OneSidedCall& call, const oh_put_options* given, oh_request** out) {
-  const std::shared_ptr<Endpoint>& endpoint = call.region.endpoint;
-  const bool put = call.movement.put;
+oh_status run(const AttachedRegion& region, Move move, const oh_put_options* given,
+              oh_request** out) {
+  const std::shared_ptr<Endpoint>& endpoint = region.endpoint;
+  const bool put = move.movement.put;
   oh_put_options options;
   OH_REPORT_IF_ERROR(read_put_options(put, given, &options));
   OH_REPORT_IF_ERROR(endpoint->usable());
@@ -108,13 +58,16 @@ oh_status run(const OneSidedCall& call, const oh_put_options* given, oh_request*
   OH_REPORT_IF_ERROR(deadline.status());
   Result<AfterOption> after = after_option(options);
   OH_REPORT_IF_ERROR(after.status());
+  const ByteView notify{static_cast<const uint8_t*>(options.notify), options.notify_size};
+  if (options.notify) move.notify = &notify;
+  move.after = *after;
+  move.deadline = *deadline;
 
   // A request of the caller's, or one that ends with this call.
   Request local;
   Request* request = out ? acquire(endpoint) : &local;
-  prepare(request, *endpoint, put ? OpKind::kPut : OpKind::kGet, nullptr, call.movement.bytes, 0);
-  ByteView notify{static_cast<const uint8_t*>(options.notify), options.notify_size};
-  Status status = start({call, request, options.notify ? &notify : nullptr, *deadline}, *after);
+  prepare(request, *endpoint, put ? OpKind::kPut : OpKind::kGet, nullptr, move.movement.bytes, 0);
+  Status status = region.peer->move(request, move);
   if (!status.ok()) {
     request->done.store(1, std::memory_order_release);
     if (out) release(request);
@@ -124,7 +77,7 @@ oh_status run(const OneSidedCall& call, const oh_put_options* given, oh_request*
     *out = as_handle(request);
     return OH_OK;
   }
-  return report(endpoint->wait(request, *deadline, call.region.peer.get()));
+  return report(endpoint->wait(request, *deadline, region.peer.get()));
 }
 
 }  // namespace oh

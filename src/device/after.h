@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // After: earlier work on a GPU that an operation has to wait for, as an event: of ours, which goes
-// back to its GPU with the holder, or of the caller's.
+// back to its GPU with the holder, or of the caller's. AfterOption: the same as the caller gives
+// it.
 //
 // Threading: a value; one owner at a time.
 #pragma once
@@ -12,6 +13,14 @@
 #include "platform/cuda/gpu.h"
 
 namespace oh {
+
+// What a transfer waits for before its memory is touched, as the caller gives it.
+struct AfterOption {
+  enum class Kind { kNothing, kStream, kEvent } kind = Kind::kNothing;
+  void* handle = nullptr;  // CUstream or CUevent
+  bool on_device = false;  // the caller knows that the memory is a device's
+  bool given() const { return kind != Kind::kNothing || on_device; }
+};
 
 class After {
  public:

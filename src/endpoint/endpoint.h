@@ -34,13 +34,6 @@ struct EndpointOptions {
   std::string device;  // "cuda:0", a UUID; empty: host memory only
 };
 
-// What a transfer waits for before its memory is touched, as the caller gives it.
-struct AfterOption {
-  enum class Kind { kNothing, kStream, kEvent } kind = Kind::kNothing;
-  void* handle = nullptr;  // CUstream or CUevent
-  bool on_device = false;  // the caller knows that the memory is a device's
-};
-
 // Decides about links that come in for a communicator; set by it.
 class LinkGate {
  public:
@@ -121,17 +114,6 @@ class Endpoint final : public Acceptor,
   int numa_node() const { return gpu_ && config_.numa == "auto" ? gpu_->facts().numa : -1; }
   // Finds out where a request's memory is, and what it has to wait for. Before it is posted.
   Status prepare_memory(Request* request, const AfterOption& after);
-  // The same for the local side of a one-sided operation.
-  Status prepare_local(const void* data, uint64_t size, const AfterOption& after,
-                       LocalMemory* local);
-  // Makes it known to the other side, which has to do the copying.
-  Status export_local(const void* data, uint64_t size, LocalMemory* local);
-  // Whether a kernel may copy between it and the target. Of what is not there a copy says so; a
-  // kernel loses the context.
-  void admit_kernels(const RemoteTarget& target, const void* data, uint64_t size,
-                     LocalMemory* local);
-  // Whether a kernel of ours reaches a region.
-  bool kernels_reach(const RemoteTarget& target);
   // Lets go of all exports of device memory that overlap the range, here and at the peers.
   void retire_exports(const void* data, uint64_t length);
   // All that no region stands for.
@@ -212,9 +194,6 @@ class Endpoint final : public Acceptor,
   AnySource& any_source() override { return any_source_; }
   Doorbell& doorbell() override { return board_->doorbell(); }
   RegionTable& regions() override { return *regions_; }
-  std::shared_ptr<RegionRecord> find_region(uint32_t index, uint64_t version) override {
-    return regions_->find(index, version);
-  }
   void notified(Notification notification) override;
 
   // Acceptor.
@@ -255,6 +234,8 @@ class Endpoint final : public Acceptor,
   Bytes describe(const RegionRecord& region) const;
   Result<std::shared_ptr<RegionRecord>> add_region(void* base, uint64_t length, bool for_batch);
   struct BatchSend;
+  Result<LocalBuffer> locate_batch(const LocalBlocks& local, const AfterOption& after,
+                                   Deadline deadline) const;
   Status next_offer(Peer& peer, BatchSend& send, Deadline deadline);
   Status take_region(Peer& peer, BatchSend& send, Deadline deadline);
   Status fulfil(Peer& peer, BatchSend& send);
@@ -265,12 +246,6 @@ class Endpoint final : public Acceptor,
   bool poll_peers();
   void close_device();
   void sweep_exports();
-  Status check_device(const GpuExport& exported) const;
-  Status find_memory(Request* request, const AfterOption& after);
-  Status find_local(const void* data, uint64_t size, const AfterOption& after, LocalMemory* local);
-  static Status without_device();
-  Result<After> after_of(const AfterOption& option, bool ask);
-  Status wait_for_producer(After& after);
   static void run_progress_thread(void* context);
   bool serve_tickets();
   bool wait_done(Request* request, Deadline deadline);

@@ -8,7 +8,7 @@ namespace oh {
 struct Endpoint::BatchSend {
   const LocalBlocks& local;
   uint64_t tag;
-  LocalMemory memory = {};
+  LocalBuffer memory = {};
   BatchOffer offer = {};
   RemoteTarget target = {};
   oh_path path = OH_PATH_NONE;
@@ -31,13 +31,21 @@ class Attached {
 
 }  // namespace
 
+// Where its memory is; earlier work on that is done.
+Result<LocalBuffer> Endpoint::locate_batch(const LocalBlocks& local, const AfterOption& after,
+                                           Deadline deadline) const {
+  OH_ASSIGN_OR_RETURN(LocalBuffer buffer,
+                      locate(gpu_, local.memory, local.size, after, {.host = deadline}));
+  OH_RETURN_IF_ERROR(wait_for_producer(&buffer.after, deadline, "the memory of a batch"));
+  return buffer;
+}
+
 Status Endpoint::send_batch(Peer& peer, const LocalBlocks& local, uint64_t tag,
                             const AfterOption& after, Deadline deadline) {
   OH_RETURN_IF_ERROR(usable());
   BatchSend send{local, tag};
-  OH_RETURN_IF_ERROR(prepare_local(local.memory, local.size, after, &send.memory));
   // Before a receive has to wait for us.
-  OH_RETURN_IF_ERROR(peer.wait_for_producer(send.memory, deadline));
+  OH_ASSIGN_OR_RETURN(send.memory, locate_batch(local, after, deadline));
   while (true) {
     Status offered = next_offer(peer, send, deadline);
     if (offered.code() == OH_ERR_RETIRED) continue;  // taken back while it came
@@ -131,36 +139,34 @@ Status Endpoint::take_region(Peer& peer, BatchSend& send, Deadline deadline) {
   Request request;
   request.endpoint = this;
   request.kind = OpKind::kPut;
-  auto nothing = std::make_shared<std::vector<Block>>(1, Block{nullptr, 0, 0});
-  OH_RETURN_IF_ERROR(peer.post_one_sided(&request, send.target, std::move(nothing), nullptr));
+  // No bytes: a message, also to device memory.
+  RemoteTarget word = send.target;
+  word.on_device = false;
+  const Block nothing{nullptr, 0, 0};
+  LocalBuffer nowhere;
+  OH_RETURN_IF_ERROR(peer.move(&request, {.target = word,
+                                          .movement = {/*put=*/true, {&nothing, 1}},
+                                          .deadline = deadline,
+                                          .located = &nowhere}));
   return wait(&request, deadline, &peer);
 }
 
 Status Endpoint::put_pieces(Peer& peer, BatchSend& send, Deadline deadline) {
   const LocalBlocks& local = send.local;
-  RemoteTarget& target = send.target;
-  auto pieces = std::make_shared<std::vector<Block>>(cut(local, send.offer.blocks));
-  send.path = peer.path_of(target, send.memory, local.bytes);
-  if (pieces->empty()) return peer.usable();
-  if (peer.reaches(target, send.memory.on_device)) {
-    if (pieces->size() > 1) admit_kernels(target, local.memory, local.size, &send.memory);
-    Movement movement{/*put=*/true, *pieces, local.blocks.count, local.bytes, nullptr};
-    return peer.copy(target, send.memory, movement, deadline);
-  }
-  // Their table knows it as it was offered.
-  target.version &= ~kTakenBit;
+  auto pieces = std::make_shared<const std::vector<Block>>(cut(local, send.offer.blocks));
   Request request;
   request.endpoint = this;
   request.kind = OpKind::kPut;
   request.size = local.bytes;
-  if (target.on_device || send.memory.on_device) {
-    OH_RETURN_IF_ERROR(export_local(local.memory, local.size, &send.memory));
-    OH_RETURN_IF_ERROR(
-        peer.post_by_slots(&request, target, send.memory, std::move(pieces), nullptr, deadline));
-  } else {
-    OH_RETURN_IF_ERROR(peer.post_one_sided(&request, target, std::move(pieces), nullptr));
-  }
-  Status status = wait(&request, deadline, &peer);
+  Status status =
+      peer.move(&request, {.target = send.target,
+                           .data = local.memory,
+                           .size = local.size,
+                           .movement = {/*put=*/true, *pieces, local.blocks.count, local.bytes},
+                           .list = pieces,
+                           .deadline = deadline,
+                           .located = &send.memory});
+  if (status.ok()) status = wait(&request, deadline, &peer);
   send.path = request.path;
   return status;
 }
@@ -168,9 +174,7 @@ Status Endpoint::put_pieces(Peer& peer, BatchSend& send, Deadline deadline) {
 Status Endpoint::post_batch(Peer& peer, Request* request, const LocalBlocks& local,
                             const AfterOption& after, Deadline deadline) {
   OH_RETURN_IF_ERROR(usable());
-  LocalMemory memory;
-  OH_RETURN_IF_ERROR(prepare_local(local.memory, local.size, after, &memory));
-  OH_RETURN_IF_ERROR(peer.wait_for_producer(memory, deadline));
+  OH_RETURN_IF_ERROR(locate_batch(local, after, deadline).status());
   // No memory at all has a place, too: its word is what the sender takes.
   static uint8_t nowhere;
   auto receive = std::make_unique<BatchReceive>();

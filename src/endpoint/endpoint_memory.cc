@@ -21,7 +21,7 @@ Result<std::shared_ptr<RegionRecord>> Endpoint::add_region(void* base, uint64_t 
     OH_ASSIGN_OR_RETURN(MemoryFacts memory, classify(gpu_->driver(), base, length));
     if (memory.placement != Placement::kHost) {
       OH_ASSIGN_OR_RETURN(exported, GpuExports::instance().find(gpu_->driver(), base, length));
-      OH_RETURN_IF_ERROR(check_device(*exported));
+      OH_RETURN_IF_ERROR(check_device(*gpu_, *exported));
     }
   }
   return regions_->add(base, length, std::move(exported), for_batch);

@@ -27,9 +27,9 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
       crossings_(pair_),
       sender_(pair_, transfers_, crossings_),
       receiver_(pair_, transfers_, crossings_),
-      one_sided_(pair_, transfers_, *owner),
+      streams_(sender_, receiver_),
+      one_sided_(pair_, *owner, owner->regions()),
       batches_(pair_, sender_, one_sided_, owner->regions()) {
-  one_sided_.use(sender_, receiver_);
   pair_.host = this;
   pair_.peer = this;
   static std::atomic<uint64_t> last_id{0};
@@ -85,8 +85,9 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
                        : pair_.ucx ? pair_.granted_inline
                                    : pair_.channel->max_payload();
   pair_.outbox.attach(pair_.channel.get());
-  one_sided_.attach_board(their_board_);
-  if (pair_.ucx) one_sided_.keys().open(*pair_.ucx, parts.rma_use);
+  one_sided_.open(transfers_, streams_, parts.rma_use);
+  rma_ = static_cast<RmaPath*>(one_sided_.path(PathName::kRma));
+  one_sided_.open(facts(), their_board_);
   open_stream(parts);
 }
 
@@ -277,9 +278,9 @@ Status Peer::handle(const Frame& frame) {
       return receiver_.on_eager(frame);
     case FrameType::kData:
       if (!(frame.flags & kOneSided)) return receiver_.on_data(frame);
-      return frame.flags & kReply ? one_sided_.on_reply(frame) : one_sided_.on_data(frame);
+      return one_sided_.on_frame(frame);
     case FrameType::kRts:
-      return frame.flags & kOneSided ? one_sided_.on_run_ready(frame) : receiver_.on_rts(frame);
+      return frame.flags & kOneSided ? one_sided_.on_frame(frame) : receiver_.on_rts(frame);
     case FrameType::kReady:
       receiver_.on_ready(frame);
       return {};
@@ -294,19 +295,19 @@ Status Peer::handle(const Frame& frame) {
     case FrameType::kEpoch:
       return receiver_.on_epoch(frame);
     case FrameType::kAbort:
-      frame.flags& kOneSided ? one_sided_.on_abort(frame) : receiver_.on_abort(frame);
+      if (frame.flags & kOneSided) return one_sided_.on_frame(frame);
+      receiver_.on_abort(frame);
       return {};
     case FrameType::kNotify:
-      return one_sided_.on_notify(frame);
     case FrameType::kPut:
-      return one_sided_.on_put(frame);
     case FrameType::kGet:
-      return one_sided_.on_get(frame);
     case FrameType::kAck:
-      one_sided_.on_ack(frame);
-      return {};
     case FrameType::kSignal:
-      return one_sided_.on_signal(frame);
+    case FrameType::kKeyWanted:
+    case FrameType::kKey:
+    case FrameType::kRetireKey:
+    case FrameType::kKeyGone:
+      return one_sided_.on_frame(frame);
     case FrameType::kComplaint: {
       oh_status code = frame_failure(frame);
       async_error_ = error(code,
@@ -318,16 +319,6 @@ Status Peer::handle(const Frame& frame) {
     }
     case FrameType::kCredit:
       if (pair_.counted) pair_.counted->add_credit(frame.length);
-      return {};
-    case FrameType::kKeyWanted:
-      return one_sided_.on_key_wanted(frame);
-    case FrameType::kKey:
-      return one_sided_.keys().on_key(frame);
-    case FrameType::kRetireKey:
-      one_sided_.on_retire_key(frame);
-      return {};
-    case FrameType::kKeyGone:
-      one_sided_.keys().on_gone(frame);
       return {};
     case FrameType::kBatchEnd:
       return batches_.on_end(frame);

@@ -17,10 +17,12 @@
 #include "link/connection.h"
 #include "link/pair.h"
 #include "message/batch/message_batches.h"
+#include "message/message_streams.h"
 #include "message/receiver.h"
 #include "message/sender.h"
 #include "one_sided/one_sided.h"
 #include "path/direct/transfers.h"
+#include "path/rma/rma_path.h"
 #include "path/selection.h"
 
 namespace oh {
@@ -139,32 +141,14 @@ class Peer final : public PairHost,
   bool send_now(const uint8_t* data, size_t size, uint64_t tag);
   bool recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Received* received);
   Status post_recv(Request* request);
-  // With `notify` the request ends with the notification, which comes after the blocks.
-  Status post_one_sided(Request* request, const RemoteTarget& target, BlockList blocks,
-                        const ByteView* notify);
-  // The same for memory on a device that we cannot map; waits for earlier work on ours.
-  Status post_by_slots(Request* request, const RemoteTarget& target, LocalMemory& local,
-                       BlockList blocks, const ByteView* notify, Deadline deadline);
+  // Puts and gets: as OneSided has them.
+  Status move(Request* request, const Move& move) { return one_sided_.move(request, move); }
+  Result<std::unique_ptr<BatchPlan>> plan(const Move& move) { return one_sided_.plan(move); }
   Status post_notification(Request* request, ByteView bytes);
   // Handles of the peer's region that our user has.
   void attach_key(const RemoteTarget& target);
   void detach_key(const RemoteTarget& target);
-  RemoteKeys& keys() { return one_sided_.keys(); }
-  // Copies at once where that is possible, without ending a request.
-  Status copy(const RemoteTarget& target, LocalMemory& local, const Movement& movement,
-              Deadline deadline);
-  std::unique_ptr<BatchPlan> plan(const RemoteTarget& target, const Movement& movement) {
-    return one_sided_.plan(target, movement);
-  }
-  bool reaches(const RemoteTarget& target, bool local_on_device) const {
-    return one_sided_.reaches(target, local_on_device);
-  }
-  // How copy() of so many bytes has travelled. Of none a notification travels at most.
-  oh_path path_of(const RemoteTarget& target, const LocalMemory& local, uint64_t bytes) const {
-    if (local.by_worker) return OH_PATH_WORKER;
-    bool by_engine = bytes > 0 && (target.on_device || local.on_device);
-    return by_engine && pair_.path != OH_PATH_LOCAL ? OH_PATH_CUDA_IPC : pair_.path;
-  }
+  RemoteKeys& keys() { return rma_->keys(); }  // over UCX
   // Batches as messages. A receive whose `memory` and offer are made: OH_AGAIN as for post_send().
   Status post_batch(Request* request, std::unique_ptr<BatchReceive> receive);
   // Begins to fetch the next offer of the tag, into `bytes`; false when there is none.
@@ -179,9 +163,6 @@ class Peer final : public PairHost,
   bool finish_region(const RemoteTarget& target, uint64_t size, oh_path path);
   // Tells the receive how its batch has ended, of `size` bytes.
   void end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status);
-  Status wait_for_producer(LocalMemory& local, Deadline deadline) {
-    return one_sided_.wait_for_producer(local, deadline);
-  }
   // Breaks the link off: the peer does not keep to the protocol.
   void accuse(const Status& status);
   Status signal(uint32_t slot, uint64_t count);
@@ -218,7 +199,6 @@ class Peer final : public PairHost,
   void attend(Request* request, bool attended);
   bool buffer_released(const Request* request);
 
-  Status usable() const;  // why not, once it is lost or closed
   // What was sent has so long to leave.
   static constexpr int64_t kCloseTime = kSecond;
   void close() { close(Deadline::after(kCloseTime)); }
@@ -252,9 +232,9 @@ class Peer final : public PairHost,
 
   // PairHost.
   void recycle(Request* request) override {
-    bool block = request->parent || request->serves_peer;
     if (request->batch) return batches_.offer_ended(*request->batch);
-    block ? one_sided_.block_ended(request) : owner_.recycle(request);
+    if (request->path_of_piece) return request->path_of_piece->piece_ended(request);
+    owner_.recycle(request);
   }
   void announce() override { owner_.announce(); }
   uint32_t block_of(const void* data, uint64_t size) override;
@@ -262,6 +242,9 @@ class Peer final : public PairHost,
   void publish(const std::shared_ptr<const GpuExport>& exported) override;
   void count_polled(int change) override { owner_.count_polled(change); }
   void serve() override { owner_.serve(); }
+  Status ask_to_serve() override;
+  Status usable() const override;
+  void posted() override OH_NO_THREAD_ANALYSIS { update_posted(); }
   void look_again() override { owner_.look_again(); }
   Status still_there() override;
   bool process_is_dead() override { return connection_ && connection_->process_is_dead(); }
@@ -316,7 +299,6 @@ class Peer final : public PairHost,
   Status check_memory(const Request& request) const;
   Status no_way_for_devices() const;
   Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
-  void show_slab(const GpuExport& sink);
   bool wait_until_left(Deadline deadline);
   bool released(const std::vector<Doubt>& doubts) OH_REQUIRES(pair_.lock);
   void drop_offers() OH_REQUIRES(pair_.lock);
@@ -341,7 +323,9 @@ class Peer final : public PairHost,
   Crossings crossings_;
   Sender sender_;
   Receiver receiver_;
+  MessageStreams streams_;
   OneSided one_sided_;
+  RmaPath* rma_ = nullptr;  // of one_sided_, over UCX
   MessageBatches batches_;
   std::unique_ptr<StreamLink> stream_;
 

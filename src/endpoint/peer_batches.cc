@@ -7,7 +7,7 @@
 namespace oh {
 
 Status Peer::post_batch(Request* request, std::unique_ptr<BatchReceive> receive) {
-  if (receive->region->exported) show_slab(*receive->region->exported);
+  if (receive->region->exported) transfers_.prepare_slab(*receive->region->exported);
   PairGuard guard(pair_);
   OH_RETURN_IF_ERROR(check_open());
   if (receive->region->exported && !pair_.device) {

@@ -63,7 +63,7 @@ LinkFacts Peer::facts() const {
   facts.same_process = within_process();
   facts.segment = pair_.segment != nullptr;
   facts.ucx = pair_.ucx != nullptr;
-  facts.rma = one_sided_.keys().use() != RmaUse::kOff;
+  facts.rma = rma_ && rma_->keys().use() != RmaUse::kOff;
   facts.why_no_ucx = why_no_ucx_;
   facts.we_reach_them = pair_.mover != nullptr;
   facts.they_reach_us = pair_.they_reach_us;

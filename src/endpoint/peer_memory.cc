@@ -184,25 +184,26 @@ std::shared_ptr<ImportedBlock> Peer::imported(uint32_t number, bool* failed) {
 
 void Peer::attach_key(const RemoteTarget& target) {
   PairGuard guard(pair_);
-  if (target.on_device || !check_open().ok()) return;
-  one_sided_.keys().attach(target.index, target.version);
+  if (!rma_ || target.on_device || !check_open().ok()) return;
+  rma_->keys().attach(target.index, target.version);
   update_busy();
 }
 
 void Peer::detach_key(const RemoteTarget& target) {
   PairGuard guard(pair_);
-  one_sided_.keys().detach(target.version);
+  if (!rma_) return;
+  rma_->keys().detach(target.version);
   update_busy();
 }
 
 // Maps a region whose key the other side wants. The lock is let go: pinning memory takes its time.
 bool Peer::map_for_keys() {
-  std::shared_ptr<RegionRecord> region = one_sided_.keys().next_to_map();
+  std::shared_ptr<RegionRecord> region = rma_->keys().next_to_map();
   if (!region) return false;
   Result<std::shared_ptr<UcxMapping>> mapping =
       pair_.without_lock([&] { return map_region(*region, pair_.ucx->worker().context()); });
-  const bool valid = owner_.find_region(region->index, region->version) != nullptr;
-  one_sided_.keys().mapped(region, valid, std::move(mapping));
+  const bool valid = owner_.regions().find(region->index, region->version) != nullptr;
+  rma_->keys().mapped(region, valid, std::move(mapping));
   return true;
 }
 

@@ -95,17 +95,8 @@ bool Peer::recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Rece
   return false;
 }
 
-// What comes into memory that nobody can map, from such memory, is staged.
-void Peer::show_slab(const GpuExport& sink) {
-  if (!transfers_.wants_slab(sink)) return;
-  std::shared_ptr<const GpuExport> slab = pair_.device->slab();
-  if (!slab) return;
-  PairGuard guard(pair_);
-  transfers_.offer_slab(slab);
-}
-
 Status Peer::post_recv(Request* request) {
-  if (request->on_device) show_slab(*request->device.exported);
+  if (request->on_device) transfers_.prepare_slab(*request->device.exported);
   PairGuard guard(pair_);
   request->peer = this;
   // What came before the peer was lost is still to be had.
@@ -126,40 +117,15 @@ Status Peer::post_recv(Request* request) {
   return {};
 }
 
-Status Peer::post_one_sided(Request* request, const RemoteTarget& target, BlockList blocks,
-                            const ByteView* notify) {
-  PairGuard guard(pair_);
-  OH_RETURN_IF_ERROR(check_open());
-  request->peer = this;
-  one_sided_.post(request, target, std::move(blocks), notify);
-  update_posted();
-  return {};
-}
-
-Status Peer::post_by_slots(Request* request, const RemoteTarget& target, LocalMemory& local,
-                           BlockList blocks, const ByteView* notify, Deadline deadline) {
-  OH_RETURN_IF_ERROR(one_sided_.wait_for_producer(local, deadline));
-  if (local.on_device && request->kind == OpKind::kGet) show_slab(*local.exported);
-  PairGuard guard(pair_);
-  OH_RETURN_IF_ERROR(check_open());
-  if (!pair_.segment) {
-    if (local.on_device) owner_.serve();
-    request->peer = this;
-    one_sided_.post_by_crossings(request, target, local, std::move(blocks), notify);
-    update_posted();
-    return {};
+// So that the target's progress does not depend on its calls.
+Status Peer::ask_to_serve() {
+  {
+    PairGuard guard(pair_);
+    OH_RETURN_IF_ERROR(check_open());
+    if (std::exchange(asked_to_serve_, true)) return {};
   }
-  if (local.on_device && !pair_.device) return no_way_for_devices();
-  if (!std::exchange(asked_to_serve_, true)) {
-    if (!connection_) {
-      owner_.ask_to_serve(identity_.endpoint);
-    } else {
-      OH_RETURN_IF_ERROR(connection_->send_control(Control::kServe, {}));
-    }
-  }
-  request->peer = this;
-  one_sided_.post_by_slots(request, target, local, std::move(blocks), notify);
-  update_busy();
+  if (connection_) return connection_->send_control(Control::kServe, {});
+  owner_.ask_to_serve(identity_.endpoint);
   return {};
 }
 
@@ -169,23 +135,6 @@ Status Peer::post_notification(Request* request, ByteView bytes) {
   request->peer = this;
   one_sided_.post_notification(request, bytes);
   update_posted();
-  return {};
-}
-
-Status Peer::copy(const RemoteTarget& target, LocalMemory& local, const Movement& movement,
-                  Deadline deadline) {
-  OH_RETURN_IF_ERROR(usable());
-  Status status = one_sided_.copy(target, local, movement, deadline);
-  if (!status.ok()) return status;
-  PairGuard guard(pair_);
-  // Whether the peer was alive throughout: a process that took over its number would not be it.
-  OH_RETURN_IF_ERROR(check_open());
-  auto& counts = movement.put ? pair_.stats.sent : pair_.stats.received;
-  oh_path path = path_of(target, local, movement.bytes);
-  counts[path].operations += movement.count;
-  counts[path].bytes += movement.bytes;
-  pair_.flight.note(movement.put ? OpKind::kPut : OpKind::kGet, path, 0, movement.bytes, OH_OK,
-                    now_ns());
   return {};
 }
 

@@ -63,8 +63,14 @@ class PairHost {
   virtual void publish(const std::shared_ptr<const GpuExport>& exported) = 0;
   // Transfers that end by a word which a device writes, and that rings for nobody: `change` more.
   virtual void count_polled(int change) = 0;
-  // Operations of the other side, or of nobody who waits, need our progress.
+  // Starts the progress thread: no local thread waits for this work.
   virtual void serve() = 0;
+  // The same at the other side. Any thread, without the lock.
+  virtual Status ask_to_serve() = 0;
+  // Why the link is not open any more. Any thread.
+  virtual Status usable() const = 0;
+  // Something of ours was posted, which nobody may wait for. With the lock held.
+  virtual void posted() = 0;
   // Whether the process that the mover copies from and to is still the one we are linked to. Any
   // thread, without the lock.
   virtual Status still_there() = 0;

@@ -24,11 +24,12 @@
 namespace oh {
 
 class Endpoint;
+class Path;
 class Peer;
 struct Transfer;
 struct Crossing;
 struct Flight;
-struct OneSidedOperation;
+struct Operation;
 struct BatchReceive;
 struct RegionRecord;
 
@@ -105,10 +106,9 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   std::shared_ptr<Flight> flight;      // its buffer is in the channel's hands
   DeviceMemory device;
 
-  // Part of a one-sided operation, a block that goes through a slot or a run that crosses: whose,
-  // and at which side.
-  OneSidedOperation* parent = nullptr;
-  bool serves_peer = false;
+  // Of a piece of a put or get that a path posts.
+  Path* path_of_piece = nullptr;  // whose piece it is
+  Operation* parent = nullptr;    // null: it serves the other side
   BlockRun run;
   bool acknowledged = false;  // a run that was put is there
 
@@ -146,8 +146,10 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   bool is_run() const { return !run.empty(); }
   // Whether its bytes leave here as a message's do.
   bool sends() const {
-    return is_run() ? (kind == OpKind::kPut) != serves_peer : kind == OpKind::kSend;
+    return is_run() ? (kind == OpKind::kPut) != serves_peer() : kind == OpKind::kSend;
   }
+  // A piece of an operation of the other side.
+  bool serves_peer() const { return path_of_piece && !parent; }
   // Earlier work on its memory is not done yet.
   bool pending() const { return device.after.pending(); }
   bool ended() const { return done.load(std::memory_order_acquire) != 0; }

@@ -79,7 +79,7 @@ void Sender::finish_sent(Request* request) {
   request->nbytes = request->size;
   pair_.stats.count_sent(request->path, request->size);
   // A put ends when it is there, which the other side says.
-  if (request->is_run() && !request->serves_peer && !request->acknowledged) {
+  if (request->is_run() && !request->serves_peer() && !request->acknowledged) {
     if (request->crossing) std::exchange(request->crossing, nullptr)->request = nullptr;
     request->phase = Phase::kDirect;
     return;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The initiator's side; one_sided_target.cc has the other.
 #include "one_sided/one_sided.h"
 
-#include <algorithm>
-#include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "base/fault.h"
 
@@ -49,19 +47,68 @@ class CopyCount {
 
 }  // namespace
 
-bool OneSided::reaches(const RemoteTarget& target, bool local_on_device) const {
-  if (!pair_.segment) return false;
-  if (!target.on_device && !local_on_device) return target.imported || pair_.mover;
-  if (!pair_.device) return false;
-  // Within the process the engine reaches all addresses but those with rights of their own.
-  if (pair_.path == OH_PATH_LOCAL) return !target.on_device || target.plain;
-  return target.imported && target.on_device;
+void OneSided::open(const LinkFacts& facts, std::shared_ptr<const Board> board) {
+  selection_ = std::make_unique<const Selection>(facts);
+  board_ = std::move(board);
 }
 
-Status OneSided::copy(const RemoteTarget& target, LocalMemory& local, const Movement& movement,
-                      Deadline deadline) {
+void OneSided::open(Transfers& transfers, RunStreams& streams, RmaUse rma_use) {
+  const PathContext context{pair_, *this, regions_, transfers, streams, rma_use};
+  for (size_t i = 0; i < kPathCount; ++i) {
+    paths_[i] = path_table()[i].create(context);
+    if (paths_[i] && paths_[i]->works()) working_.push_back(paths_[i].get());
+  }
+}
+
+// ---- Puts and gets ------------------------------------------------------------------------------
+
+Ends OneSided::ends_of(const RemoteTarget& target, const LocalBuffer& local) {
+  const MemoryKind remote = !target.on_device
+                                ? (target.imported ? MemoryKind::kShared : MemoryKind::kHost)
+                            : target.imported || target.plain ? MemoryKind::kDevice
+                                                              : MemoryKind::kDevicePrivate;
+  return {local.on_device ? MemoryKind::kDevice : MemoryKind::kHost, remote};
+}
+
+Path* OneSided::choose(const Ends& ends, uint64_t size) const {
+  const PathName name =
+      selection_->cheapest(ends, size, [this](PathName each) { return path(each) != nullptr; });
+  return name == PathName::kCount ? nullptr : path(name);
+}
+
+Status OneSided::move(Request* request, const Move& move) {
+  OH_RETURN_IF_ERROR(pair_.host->usable());
+  LocalBuffer found;
+  if (!move.located && (pair_.gpu || move.after.given())) {
+    OH_ASSIGN_OR_RETURN(
+        found, locate(pair_.gpu, move.data, move.size, move.after, {.host = move.deadline}));
+  }
+  LocalBuffer& local = move.located ? *move.located : found;
+  if (move.movement.blocks.empty()) return copy_now(nullptr, local, request, move);
+  const Ends ends = ends_of(move.target, local);
+  Path* path = choose(ends, move.movement.bytes);
+  if (!path) {
+    return error(OH_ERR_NOT_VIABLE, "no path to or from memory of %s: %s", pair_.name.c_str(),
+                 selection_->explain(ends, move.movement.bytes).why.c_str());
+  }
+  return path->is_immediate() ? copy_now(path, local, request, move)
+                              : enqueue(*path, local, request, move);
+}
+
+Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
+  OH_RETURN_IF_ERROR(pair_.host->usable());
+  if (!pair_.gpu || move.movement.blocks.empty()) return std::unique_ptr<BatchPlan>();
+  OH_ASSIGN_OR_RETURN(LocalBuffer local, locate(pair_.gpu, move.data, move.size, {}, {}));
+  Path* path = choose(ends_of(move.target, local), move.movement.bytes);
+  std::shared_ptr<ImportedBlock> import = move.target.import.lock();
+  if (!path || (move.target.imported && !import)) return std::unique_ptr<BatchPlan>();
+  return path->plan(move.target, import.get(), local, move.movement);
+}
+
+Status OneSided::copy(Path& path, LocalBuffer& local, const Move& move, oh_path* taken) {
+  const RemoteTarget& target = move.target;
   // Before anybody has to wait for us.
-  OH_RETURN_IF_ERROR(wait_for_producer(local, deadline));
+  OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
   // Announced, then looked at the link: whoever ends the link does it the other way round.
   CopyCount copying(copies_);
   AccessGuard guard(pair_.segment->outgoing());
@@ -78,74 +125,84 @@ Status OneSided::copy(const RemoteTarget& target, LocalMemory& local, const Move
                  pair_.name.c_str());
   }
   OH_FAULT_POINT("one_sided.copy");
-  return target.on_device || local.on_device ? copy_by_device(target, import.get(), local, movement)
-                                             : copy_by_cpu(target, import.get(), movement);
-}
-
-Status OneSided::copy_by_cpu(const RemoteTarget& target, const ImportedBlock* import,
-                             const Movement& movement) {
-  const bool put = movement.put;
-  std::span<const Block> blocks = movement.blocks;
-  if (import) {
-    for (const Block& block : blocks) {
-      uint8_t* remote = import->translate(target.base + block.remote_offset, block.size);
-      if (!remote) return error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
-      std::memcpy(put ? remote : block.local, put ? block.local : remote, block.size);
-    }
-    return {};
-  }
-  constexpr size_t kAtOnce = 1024;
-  CopyPiece pieces[kAtOnce];
-  while (!blocks.empty()) {
-    size_t count = 0;
-    for (const Block& block : blocks.first(std::min(kAtOnce, blocks.size()))) {
-      pieces[count++] = {block.local, target.base + block.remote_offset, block.size};
-    }
-    blocks = blocks.subspan(count);
-    std::span<const CopyPiece> some(pieces, count);
-    OH_RETURN_IF_ERROR(put ? pair_.mover->write(some) : pair_.mover->read(some));
-  }
+  OH_ASSIGN_OR_RETURN(*taken, path.copy(target, import.get(), local, move.movement));
   return {};
 }
 
-OneSided::Operation& OneSided::enqueue(Request* request, const RemoteTarget& target,
-                                       BlockList blocks, const ByteView* notify) {
-  auto operation = std::make_unique<Operation>();
-  operation->kind = request->kind;
-  operation->request = request;
-  operation->region = target.index;
-  operation->version = target.version;
-  operation->base = target.base;
-  operation->blocks = *blocks;
-  operation->list = std::move(blocks);
-  if (notify) {
-    operation->notify = true;
-    operation->bytes.assign(notify->begin(), notify->end());
+// By an immediate path; null: there are no bytes.
+Status OneSided::copy_now(Path* path, LocalBuffer& local, Request* request, const Move& move) {
+  const Movement& movement = move.movement;
+  request->path = pair_.path;
+  if (path) OH_RETURN_IF_ERROR(copy(*path, local, move, &request->path));
+  request->nbytes = movement.bytes;
+  request->peer = pair_.peer;
+  request->peer_id = pair_.id;
+  request->peer_rank = pair_.rank;
+  if (path || move.notify) {
+    PairGuard guard(pair_);
+    // Whether the peer was alive throughout: a process that took over its number would not be it.
+    OH_RETURN_IF_ERROR(pair_.host->usable());
+    if (path) {
+      auto& counts = movement.put ? pair_.stats.sent : pair_.stats.received;
+      counts[request->path].operations += movement.count;
+      counts[request->path].bytes += movement.bytes;
+      pair_.flight.note(request->kind, request->path, 0, movement.bytes, OH_OK, now_ns());
+    }
+    if (move.notify) {
+      request->kind = OpKind::kNotify;
+      post_notification(request, *move.notify);
+      pair_.host->posted();
+      return {};
+    }
   }
-  operation->op = request->op = pair_.ops.add(request);
-  request->phase = Phase::kQueued;
-  queue_.push_back(std::move(operation));
-  return *queue_.back();
+  request->done.store(1, std::memory_order_release);
+  return {};
 }
 
-void OneSided::post(Request* request, const RemoteTarget& target, BlockList blocks,
-                    const ByteView* notify) {
-  Operation& operation = enqueue(request, target, std::move(blocks), notify);
-  operation.missing = request->size;
-  if (pair_.ucx && operation.kind == OpKind::kGet) {
-    pair_.ucx->await_answers(operation.op, &operation);
+Status OneSided::enqueue(Path& path, LocalBuffer& local, Request* request, const Move& move) {
+  const Movement& movement = move.movement;
+  OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
+  if (local.on_device) OH_RETURN_IF_ERROR(find_export(*pair_.gpu, &local));
+  OH_RETURN_IF_ERROR(path.admit(local, movement.put));
+  BlockList list = move.list ? move.list
+                             : std::make_shared<const std::vector<Block>>(movement.blocks.begin(),
+                                                                          movement.blocks.end());
+  PairGuard guard(pair_);
+  OH_RETURN_IF_ERROR(pair_.host->usable());
+  request->peer = pair_.peer;
+  Operation& operation = append(request->kind, request);
+  operation.ends = ends_of(move.target, local);
+  operation.region = move.target.index;
+  operation.version = move.target.version & ~kTakenBit;  // their table knows it as it was offered
+  operation.base = move.target.base;
+  operation.blocks = *list;
+  operation.list = std::move(list);
+  operation.missing = movement.bytes;
+  operation.on_device = local.on_device;
+  operation.exported = local.exported;
+  if (move.notify) {
+    operation.notify = true;
+    operation.bytes.assign(move.notify->begin(), move.notify->end());
   }
   take_turn(kPostedAtOnce);
+  pair_.host->posted();
+  return {};
+}
+
+Operation& OneSided::append(OpKind kind, Request* request) {
+  queue_.push_back(std::make_unique<Operation>());
+  Operation& operation = *queue_.back();
+  operation.kind = kind;
+  operation.request = request;
+  if (request) {
+    operation.op = request->op = pair_.ops.add(request);
+    request->phase = Phase::kQueued;
+  }
+  return operation;
 }
 
 void OneSided::post_notification(Request* request, ByteView bytes) {
-  auto operation = std::make_unique<Operation>();
-  operation->kind = OpKind::kNotify;
-  operation->request = request;
-  operation->op = request->op = pair_.ops.add(request);
-  operation->bytes.assign(bytes.begin(), bytes.end());
-  request->phase = Phase::kQueued;
-  queue_.push_back(std::move(operation));
+  append(OpKind::kNotify, request).bytes.assign(bytes.begin(), bytes.end());
   take_turn(kPostedAtOnce);
 }
 
@@ -157,12 +214,16 @@ void OneSided::signal(uint32_t slot, uint64_t count) {
     pair_.wake_them = true;
     return;
   }
-  auto operation = std::make_unique<Operation>();
-  operation->kind = OpKind::kSignal;
-  operation->slot = slot;
-  operation->count = count;
-  queue_.push_back(std::move(operation));
+  Operation& operation = append(OpKind::kSignal, nullptr);
+  operation.slot = slot;
+  operation.count = count;
   take_turn(kPostedAtOnce);
+}
+
+// ---- The queue ----------------------------------------------------------------------------------
+
+bool OneSided::idle() const {
+  return queue_.empty() && std::ranges::all_of(working_, [](Path* path) { return path->idle(); });
 }
 
 // So many buffers of UCX's may be filled.
@@ -174,21 +235,47 @@ bool OneSided::take_turn(size_t buffers) {
   return any;
 }
 
-// Puts on the wire, or into UCX's hands, what waits for that; without `moves` up to the next put or
-// get.
+bool OneSided::push_all() {
+  for (Path* path : working_) path->begin_turn();
+  // In turn, or whoever begins would have all the room that there is.
+  const bool answers_first = answers_first_;
+  const bool answered = answers_first && answer();
+  const bool pushed = push_queue();
+  if (answers_first ? answered : pushed) answers_first_ = !answers_first;
+  bool any = answered || pushed;
+  // What waited for the end of a put is next.
+  while (progress_paths()) {
+    (void)push_queue();
+    any = true;
+  }
+  return (!answers_first && answer()) || any;
+}
+
+bool OneSided::answer() {
+  bool any = false;
+  for (Path* path : working_) any = path->answer() || any;
+  return any;
+}
+
+bool OneSided::progress_paths() {
+  bool any = false;
+  for (Path* path : working_) any = path->progress() || any;
+  return any;
+}
+
+// Gives what is queued to its paths; without `moves` up to the next put or get.
 bool OneSided::push_queue(bool moves) {
   bool any = false;
   while (!queue_.empty() && pair_.outbox.empty()) {
     Operation& operation = *queue_.front();
     if (!moves && operation.moves()) break;
     auto before = std::pair(operation.block, operation.offset);
-    bool all = push_operation(operation);
+    bool all = push(operation);
     any = any || all || before != std::pair(operation.block, operation.offset);
     if (!all) break;
     std::unique_ptr<Operation> done = std::move(queue_.front());
     queue_.pop_front();
     if (done->moves()) {
-      if (done->key) ++in_rma_;
       waiting_.push_back(std::move(done));
     } else if (done->request) {
       done->request->nbytes = done->request->size;
@@ -200,78 +287,34 @@ bool OneSided::push_queue(bool moves) {
   return any;
 }
 
-// True when all of it is on the wire.
-bool OneSided::push_operation(Operation& operation) {
+// True when all of it is pushed.
+bool OneSided::push(Operation& operation) {
   if (must_wait(operation)) return false;
-  if (operation.by_crossings) return push_runs(operation);
-  if (operation.by_slots) return push_blocks(operation);
-  if (Way way = choose_way(operation); way != Way::kMessages) {
-    return way == Way::kRma && push_rma(operation);
+  if (operation.kind == OpKind::kNotify) return push_notification(operation);
+  if (operation.kind == OpKind::kSignal) {
+    Frame frame;
+    frame.type = FrameType::kSignal;
+    frame.slot = operation.slot;
+    frame.length = operation.count;
+    return pair_.push(frame);
   }
-  switch (operation.kind) {
-    case OpKind::kPut:
-      return push_put(operation);
-    case OpKind::kGet:
-      return push_get(operation);
-    case OpKind::kNotify:
-      return push_notification(operation);
-    default: {
-      Frame frame;
-      frame.type = FrameType::kSignal;
-      frame.slot = operation.slot;
-      frame.length = operation.count;
-      return pair_.push(frame);
-    }
-  }
+  if (!operation.path && !begin(operation)) return false;
+  operation.more = queue_.size() > 1;
+  return operation.path->push(operation);
 }
 
-bool OneSided::push_put(Operation& operation) {
-  for (size_t i = 0; i < frames_at_once() && operation.block < operation.blocks.size(); ++i) {
-    const Block& block = operation.blocks[operation.block];
-    const uint64_t left = block.size - operation.offset;
-    const bool last = operation.block + 1 == operation.blocks.size();
-    Frame frame;
-    frame.op = operation.op;
-    frame.payload = block.local + operation.offset;
-    frame.payload_size = part_of(block.size, left);
-    frame.more = !last || frame.payload_size < left || queue_.size() > 1;
-    if (operation.offset == 0) {
-      frame.type = FrameType::kPut;
-      frame.region = operation.region;
-      frame.tag = operation.version;
-      frame.address = block.remote_offset;
-      frame.length = block.size;
-      frame.flags = last ? kFlush : 0;
-    } else {
-      frame.type = FrameType::kData;
-      frame.flags = kOneSided;
-      frame.address = operation.offset;
-    }
-    if (!pair_.push(frame)) return false;
-    operation.offset += frame.payload_size;
-    if (operation.offset < block.size) continue;
-    ++operation.block;
-    operation.offset = 0;
-  }
-  return operation.block == operation.blocks.size();
-}
-
-bool OneSided::push_get(Operation& operation) {
-  for (size_t i = 0; i < frames_at_once() && operation.block < operation.blocks.size(); ++i) {
-    const Block& block = operation.blocks[operation.block];
-    Frame frame;
-    frame.more = operation.block + 1 < operation.blocks.size() || queue_.size() > 1;
-    frame.type = FrameType::kGet;
-    frame.op = operation.op;
-    frame.region = operation.region;
-    frame.tag = operation.version;
-    frame.address = block.remote_offset;
-    frame.length = block.size;
-    frame.number = static_cast<uint32_t>(operation.block);
-    if (!pair_.push(frame)) return false;
-    ++operation.block;
-  }
-  return operation.block == operation.blocks.size();
+// Chooses the path of a put or get whose turn has come: the cheapest that can be used now.
+bool OneSided::begin(Operation& operation) {
+  Path::Ready ready = Path::Ready::kNever;
+  const PathName name = selection_->cheapest(operation.ends, operation.missing, [&](PathName each) {
+    return path(each) && !path(each)->is_immediate() &&
+           path(each)->ready(operation) != Path::Ready::kNever;
+  });
+  if (name != PathName::kCount) ready = path(name)->ready(operation);
+  if (ready != Path::Ready::kNow) return false;
+  operation.path = path(name);
+  operation.path->begin(operation);
+  return true;
 }
 
 bool OneSided::push_notification(Operation& operation) {
@@ -287,7 +330,67 @@ bool OneSided::push_notification(Operation& operation) {
   return true;
 }
 
-OneSided::Operation* OneSided::find(uint64_t op) {
+// Whether something before it, whose bytes travel apart from the frames, has not ended.
+bool OneSided::must_wait(const Operation& operation) const {
+  if (operation.moves() || operation.is_released()) return false;
+  return std::ranges::any_of(waiting_, [](const auto& other) { return travels_apart(*other); });
+}
+
+bool OneSided::travels_apart(const Operation& operation) {
+  return operation.path && operation.path->travels_apart(operation);
+}
+
+// ---- Ends ---------------------------------------------------------------------------------------
+
+void OneSided::moved(Operation& operation, Status status) {
+  if (status.ok() && operation.notify) {
+    notify_behind(operation);
+  } else {
+    end(operation, std::move(status));
+  }
+}
+
+// A put has ended well: its notification is next.
+void OneSided::notify_behind(Operation& operation) {
+  auto is_it = [&](const auto& other) { return other.get() == &operation; };
+  if (std::ranges::none_of(waiting_, is_it)) return;
+  operation.path->forget(operation);
+  operation.path = nullptr;
+  operation.kind = OpKind::kNotify;
+  if (operation.request && operation.taken != OH_PATH_NONE) {
+    operation.request->path = operation.taken;
+  }
+  ++notifying_;
+  release_notifications();
+}
+
+// Once all that was posted before its put has ended, too, a notification leaves ahead of what was
+// posted behind it. waiting_ is in the order of posting.
+void OneSided::release_notifications() {
+  if (notifying_ == 0) return;
+  auto is_released = [](const auto& queued) { return queued->is_released(); };
+  auto next = std::ranges::find_if_not(queue_, is_released);
+  for (auto& waiting : waiting_) {
+    if (travels_apart(*waiting)) break;
+    if (waiting->moves()) continue;
+    next = std::next(queue_.insert(next, std::move(waiting)));
+    --notifying_;
+  }
+  std::erase(waiting_, nullptr);
+}
+
+void OneSided::end(Operation& operation, Status status) {
+  if (operation.path) operation.path->forget(operation);
+  end_request(pair_, operation, std::move(status));
+  const bool notifies = !operation.moves();
+  auto is_it = [&](const auto& other) { return other.get() == &operation; };
+  const size_t waited = std::erase_if(waiting_, is_it);
+  if (notifies) notifying_ -= waited;
+  if (waited == 0) std::erase_if(queue_, is_it);
+  release_notifications();
+}
+
+Operation* OneSided::find(uint64_t op) {
   for (auto& operation : waiting_) {
     if (operation->op == op) return operation.get();
   }
@@ -297,42 +400,158 @@ OneSided::Operation* OneSided::find(uint64_t op) {
   return nullptr;
 }
 
-Status OneSided::on_reply(const Frame& frame) {
-  Operation* operation = find(frame.op);
-  if (!operation) return {};  // its deadline has passed
-  if (operation->kind != OpKind::kGet || !operation->by_messages() ||
-      frame.number >= operation->blocks.size() ||
-      !slice_fits(frame.address, frame.payload_size, operation->blocks[frame.number].size) ||
-      frame.payload_size > operation->missing) {
-    return error(OH_ERR_PROTOCOL, "%s answered a get with bytes nobody asked for",
-                 pair_.name.c_str());
+bool OneSided::has_begun(const Request& request) {
+  const Operation* operation = find(request.op);
+  return operation && operation->path && operation->path->has_begun(*operation);
+}
+
+bool OneSided::cancel(Request* request, const Status& status, bool give_up) {
+  Operation* operation = find(request->op);
+  if (!operation) return false;
+  if (operation->path) return operation->path->cancel(*operation, status, give_up);
+  end(*operation, status);
+  return true;
+}
+
+void OneSided::fail_all(const Status& status) {
+  std::vector<Operation*> all;
+  for (auto& operation : queue_) all.push_back(operation.get());
+  for (auto& operation : waiting_) all.push_back(operation.get());
+  for (Operation* operation : all) {
+    if (operation->path) operation->path->fail(*operation, status);  // it may be gone then
   }
-  const Block& block = operation->blocks[frame.number];
-  if (!frame.placed) frame.copy_payload(block.local + frame.address, block.size);
-  operation->missing -= frame.payload_size;
-  if (operation->missing == 0) end(operation, {});
+  for (auto& operation : queue_) end_request(pair_, *operation, status);
+  for (auto& operation : waiting_) end_request(pair_, *operation, status);
+  queue_.clear();
+  waiting_.clear();
+  notifying_ = 0;
+  for (auto& path : paths_) {
+    if (path) path->fail_all();
+  }
+}
+
+void OneSided::retire(const RegionRecord& region) {
+  if (pair_.ucx) pair_.ucx->hide(region.version);
+  for (auto& path : paths_) {
+    if (path) path->retire(region);
+  }
+}
+
+bool OneSided::leave(const RegionRecord& region) {
+  bool left = true;
+  for (auto& path : paths_) {
+    if (path) left = path->leave(region) && left;
+  }
+  return left;
+}
+
+bool OneSided::all_have_left() {
+  return std::ranges::all_of(paths_, [](auto& path) { return !path || path->has_left(); });
+}
+
+// ---- What comes ---------------------------------------------------------------------------------
+
+Status OneSided::on_frame(const Frame& frame) {
+  Path* path = nullptr;
+  switch (frame.type) {
+    case FrameType::kNotify:
+      return on_notify(frame);
+    case FrameType::kSignal:
+      return on_signal(frame);
+    case FrameType::kAck:
+      return on_answer(frame);
+    case FrameType::kData:
+      if (frame.flags & kReply) return on_answer(frame);
+      path = this->path(PathName::kFrames);
+      break;
+    case FrameType::kRts:
+      path = this->path(PathName::kStaging);
+      break;
+    case FrameType::kPut:
+    case FrameType::kGet:
+      path = this->path(frame.flags & kBySlot     ? PathName::kSlotted
+                        : frame.flags & kCrossing ? PathName::kStaging
+                                                  : PathName::kFrames);
+      break;
+    case FrameType::kAbort:
+      path = this->path(PathName::kFrames);
+      break;
+    default:
+      path = this->path(PathName::kRma);
+      break;
+  }
+  if (path) return path->on_frame(frame);
+  return error(OH_ERR_PROTOCOL, "%s sent a frame of type %u with flags %u, whose path is not open",
+               pair_.name.c_str(), static_cast<unsigned>(frame.type),
+               static_cast<unsigned>(frame.flags));
+}
+
+Status OneSided::on_answer(const Frame& frame) {
+  const bool ack = frame.type == FrameType::kAck;
+  // Without a name it acknowledges notifications that were collected.
+  if (ack && frame.op == 0) {
+    notification_charge_ -= std::min(notification_charge_, frame.length);
+    return {};
+  }
+  Request* piece = ack ? pair_.ops.find(frame.op) : nullptr;
+  if (piece && piece->path_of_piece) return piece->path_of_piece->on_frame(frame);
+  Operation* operation = find(frame.op);
+  if (!operation) return {};  // a late answer: its deadline has passed
+  if (operation->path) return operation->path->on_answer(*operation, frame);
+  if (ack) return {};
+  return error(OH_ERR_PROTOCOL, "%s answered a get with bytes nobody asked for",
+               pair_.name.c_str());
+}
+
+Status OneSided::on_notify(const Frame& frame) {
+  uint64_t charge = notification_charge(frame.length);
+  if (frame.payload_size != frame.length || frame.length > kMaxNotification ||
+      notifications_held_ + charge > notification_credit(pair_.mine)) {
+    return error(OH_ERR_PROTOCOL,
+                 "%s sent a notification of %llu bytes, %llu are not collected yet",
+                 pair_.name.c_str(), static_cast<unsigned long long>(frame.length),
+                 static_cast<unsigned long long>(notifications_held_));
+  }
+  notifications_held_ += charge;
+  Notification notification;
+  notification.peer_id = pair_.id;
+  notification.peer_rank = pair_.rank;
+  notification.bytes.assign(frame.payload, frame.payload + frame.payload_size);
+  pair_.wake_me = true;
+  host_.notified(std::move(notification));
   return {};
 }
 
-void OneSided::on_ack(const Frame& frame) {
-  // Without a name it acknowledges notifications that were collected.
-  if (frame.op == 0) {
-    notification_charge_ -= std::min(notification_charge_, frame.length);
-    return;
+void OneSided::give_back(size_t bytes) {
+  Frame frame;
+  frame.type = FrameType::kAck;
+  frame.length = notification_charge(bytes);
+  notifications_held_ -= frame.length;
+  pair_.send(frame);
+}
+
+Status OneSided::on_signal(const Frame& frame) {
+  if (frame.slot >= kSignals) {
+    return error(OH_ERR_PROTOCOL, "%s signalled slot %u", pair_.name.c_str(), frame.slot);
   }
-  if (Request* run = pair_.ops.find(frame.op); run && run->is_run()) return on_run_ack(*run, frame);
-  Operation* operation = find(frame.op);
-  if (!operation || !operation->by_messages()) return;
-  oh_status code = frame.aux == 0 ? OH_OK : frame_failure(frame);
-  Status status;
-  if (code != OH_OK) {
-    status = pair_.refusal(code);
+  signals_by_message_[frame.slot] += frame.length;
+  pair_.wake_me = true;
+  return {};
+}
+
+uint64_t OneSided::signals_waiting(uint32_t slot) const {
+  uint64_t came = signals_by_message_[slot];
+  // acquire: what was put before the signal is visible to who takes it.
+  if (pair_.segment) {
+    came += pair_.segment->incoming().signals[slot].load(std::memory_order_acquire);
   }
-  if (status.ok() && operation->notify) {
-    notify_behind(*operation);
-  } else {
-    end(operation, std::move(status));
-  }
+  return came - signals_taken_[slot];
+}
+
+bool OneSided::take_signals(uint32_t slot, uint64_t count) {
+  if (signals_waiting(slot) < count) return false;
+  signals_taken_[slot] += count;
+  return true;
 }
 
 }  // namespace oh

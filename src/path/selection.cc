@@ -14,133 +14,16 @@
 
 namespace oh {
 
-const char* memory_kind_name(MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::kHost:
-      return "host";
-    case MemoryKind::kShared:
-      return "shared";
-    case MemoryKind::kDevice:
-      return "device";
-    case MemoryKind::kDevicePrivate:
-      return "device-private";
-  }
-  return "unknown";
-}
-
-const char* method_name(Method method) {
-  switch (method) {
-    case Method::kInline:
-      return "inline";
-    case Method::kEager:
-      return "eager";
-    case Method::kDirect:
-      return "direct";
-    case Method::kStream:
-      return "stream";
-    case Method::kNone:
-      return "none";
-  }
-  return "unknown";
-}
-
 namespace {
 
-oh_path bulk_path(const LinkFacts& facts) {
-  if (facts.ucx) return OH_PATH_UCX;
-  if (!facts.segment) return OH_PATH_SOCKET;
-  return facts.same_process ? OH_PATH_LOCAL : OH_PATH_SHM;
-}
-
-// Without a segment.
-std::string between_hosts(const LinkFacts& facts) {
-  if (facts.ucx) return "over UCX, from buffer to buffer";
-  std::string why = "on the control socket: " + facts.why_no_segment;
-  return facts.why_no_ucx.empty() ? why : why + "; no UCX: " + facts.why_no_ucx;
-}
+constexpr MemoryKind kAllKinds[] = {MemoryKind::kHost, MemoryKind::kShared, MemoryKind::kDevice,
+                                    MemoryKind::kDevicePrivate};
 
 std::string how_direct(const LinkFacts& facts, bool shared) {
   if (facts.same_process) return "one copy by plain addresses, both sides copying";
   return shared ? "one copy through the mapped block, both sides copying"
                 : "one copy by process_vm_readv/writev, both sides copying; through the ring while "
                   "both sides wait";
-}
-
-bool on_device(MemoryKind kind) {
-  return kind == MemoryKind::kDevice || kind == MemoryKind::kDevicePrivate;
-}
-
-// Why device memory on this link travels nowhere; `ours`: our buffer is on a device.
-std::string why_not_at_all(const LinkFacts& facts, bool ours) {
-  return ours && facts.segment ? facts.why_no_device : std::string();
-}
-
-// Device memory without a segment.
-Choice by_crossings(const LinkFacts& facts) {
-  return {bulk_path(facts), Method::kStream,
-          "through pinned host memory, chunk by chunk, by an engine at each device; " +
-              between_hosts(facts)};
-}
-
-// Within the process addresses are good for every engine of their own GPU, and for those of others
-// if the memory is from cudaMalloc.
-std::string plain_only(const LinkFacts& facts, MemoryKind addressed) {
-  if (facts.same_gpu || addressed != MemoryKind::kDevice) return {};
-  return " (from cudaMalloc; other memory travels as device-private)";
-}
-
-// What a copy between the two GPUs leads over. It changes the words only: sizes and choices were
-// measured over NVLink, and nothing says that others would be better over PCIe.
-std::string over(const LinkFacts& facts) {
-  if (facts.same_gpu) return {};
-  if (!facts.why_no_peer_access.empty()) {
-    return ", by the driver through host memory: " + facts.why_no_peer_access;
-  }
-  bool known = facts.gpu_link.kind != OH_LINK_UNKNOWN;
-  return known ? ", over " + facts.gpu_link.text() : std::string();
-}
-
-Choice between_devices_here(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
-  if (facts.same_gpu || target == MemoryKind::kDevice) {
-    return {OH_PATH_LOCAL, Method::kDirect,
-            "one copy by the source's engine to a plain address" + plain_only(facts, target) +
-                over(facts)};
-  }
-  if (source == MemoryKind::kDevice) {
-    return {OH_PATH_LOCAL, Method::kDirect,
-            "one copy by the target's engine from a plain address" + plain_only(facts, source) +
-                over(facts)};
-  }
-  return {OH_PATH_STAGED, Method::kStream,
-          "two copies through a slab on the target's GPU, as neither buffer is open to other GPUs" +
-              over(facts)};
-}
-
-Choice between_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
-  if (facts.same_process) return between_devices_here(facts, source, target);
-  if (!facts.why_no_peer_access.empty()) {
-    return {OH_PATH_RELAY, Method::kStream,
-            "through host memory, an engine on each side: " + facts.why_no_peer_access};
-  }
-  if (target == MemoryKind::kDevice) {
-    return {OH_PATH_CUDA_IPC, Method::kDirect,
-            "one copy by the source's engine into the mapped buffer" + over(facts)};
-  }
-  if (source == MemoryKind::kDevice) {
-    return {OH_PATH_CUDA_IPC, Method::kDirect,
-            "one copy by the target's engine out of the mapped buffer" + over(facts)};
-  }
-  return {OH_PATH_STAGED, Method::kStream,
-          "two copies through a slab on the target's GPU, as neither buffer can be mapped" +
-              over(facts)};
-}
-
-// A device's bytes from or to the host, or another device.
-Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
-  if (on_device(source) && on_device(target)) return between_devices(facts, source, target);
-  return {OH_PATH_RELAY, Method::kStream,
-          on_device(source) ? "through pinned host memory: an engine fills it, the CPU drains it"
-                            : "through pinned host memory: the CPU fills it, an engine drains it"};
 }
 
 // A message of host memory to a device is announced without a slot where none is free.
@@ -160,17 +43,6 @@ bool goes_early(const LinkFacts& facts, MemoryKind source, uint64_t size) {
   return !on_device(source) && size <= largest_early(facts);
 }
 
-bool by_worker(const LinkFacts& facts, uint64_t size) {
-  return facts.worker_max > 0 && size <= facts.worker_max;
-}
-
-// What our engine would copy to (or from) memory that our GPU's kernels reach, its worker may.
-Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice) {
-  if (!on_device(ours) || theirs != MemoryKind::kDevice) return choice;
-  return {OH_PATH_WORKER, choice.method,
-          "by a kernel that stays on our GPU while small copies come often; else " + choice.why};
-}
-
 Choice early_message(const LinkFacts& facts, uint64_t size) {
   if (size <= facts.granted_inline) {
     return {OH_PATH_INLINE, Method::kInline, "inside the control message"};
@@ -187,36 +59,11 @@ Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
     choice.why += ", then one copy by the receiver's engine";
     return choice;
   }
-  if (!facts.segment) return by_crossings(facts);
+  if (!facts.segment) return by_staging(facts);
   Choice choice = through_devices(facts, source, target);
   if (!on_device(source)) choice.why += kWithoutSlot;
   bool reached = choice.path == OH_PATH_CUDA_IPC || (facts.same_process && facts.same_gpu);
   return reached && by_worker(facts, size) ? or_by_worker(source, target, choice) : choice;
-}
-
-Choice device_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote) {
-  std::string why_not = why_not_at_all(facts, on_device(local));
-  if (!why_not.empty()) return {OH_PATH_NONE, Method::kNone, why_not};
-  if (!facts.segment) {
-    Choice choice = by_crossings(facts);
-    choice.why += ", with the target's progress";
-    return choice;
-  }
-  std::string way = on_device(local) && on_device(remote) ? over(facts) : std::string();
-  // Whether our engine reaches the region by itself.
-  if (facts.our_gpu && facts.why_no_device.empty() && remote != MemoryKind::kDevicePrivate) {
-    if (facts.same_process) {
-      return {OH_PATH_LOCAL, Method::kDirect,
-              "one copy by our engine, by plain addresses" + plain_only(facts, remote) + way};
-    }
-    if (remote == MemoryKind::kDevice && facts.why_no_peer_access.empty()) {
-      return {OH_PATH_CUDA_IPC, Method::kDirect,
-              "one copy by our engine, the region being mapped" + way};
-    }
-  }
-  Choice choice = through_devices(facts, local, remote);
-  choice.why += ", with the target's progress";
-  return choice;
 }
 
 // One that has bytes, while there is credit.
@@ -259,36 +106,33 @@ Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind targ
 
 Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote,
                         uint64_t size) {
+  return Selection(facts).explain({local, remote}, size);
+}
+
+Selection::Selection(const LinkFacts& facts, const PathTable& table)
+    : facts_(facts), table_(table) {
+  for (MemoryKind local : kAllKinds) {
+    for (MemoryKind remote : kAllKinds) {
+      Row& row = rows_[index(local)][index(remote)];
+      for (size_t i = 0; i < row.size(); ++i)
+        row[i] = table[i].estimate(facts, {local, remote}).cost;
+    }
+  }
+}
+
+Choice Selection::explain(const Ends& ends, uint64_t size) const {
   if (size == 0) {
-    return {bulk_path(facts), Method::kNone, "no bytes: a notification travels as a message"};
+    return {bulk_path(facts_), Method::kNone, "no bytes: a notification travels as a message"};
   }
-  if (on_device(local) || on_device(remote)) {
-    Choice choice = device_one_sided(facts, local, remote);
-    bool reached = choice.path == OH_PATH_CUDA_IPC;
-    return reached && by_worker(facts, size) ? or_by_worker(local, remote, choice) : choice;
+  const PathName name = cheapest(ends, size, [](PathName) { return true; });
+  if (name == PathName::kCount) {
+    return {OH_PATH_NONE, Method::kNone, why_not_at_all(facts_, on_device(ends.local))};
   }
-  oh_path path = bulk_path(facts);
-  if (facts.rma) {
-    return {path, Method::kStream,
-            "straight from and to the memory, by UCX's remote memory access, with the target's "
-            "watcher where it has no RDMA; as messages until the region's key has come"};
-  }
-  bool shared = remote == MemoryKind::kShared;
-  if (facts.segment && (shared || facts.we_reach_them)) {
-    return {path, Method::kDirect,
-            facts.same_process ? "one copy by plain addresses"
-            : shared           ? "one copy through the mapped block"
-                               : "one copy by process_vm_readv/writev"};
-  }
-  return {path, Method::kStream,
-          facts.segment ? "messages, with the target's progress: " + facts.why_not_reached
-                        : "messages, with the target's watcher, " + between_hosts(facts)};
+  Estimate estimate = table_[static_cast<size_t>(name)].estimate(facts_, ends);
+  return size <= estimate.small_max ? estimate.small : estimate.choice;
 }
 
 namespace {
-
-constexpr MemoryKind kAllKinds[] = {MemoryKind::kHost, MemoryKind::kShared, MemoryKind::kDevice,
-                                    MemoryKind::kDevicePrivate};
 
 // Whether the pair gets rows of its own.
 bool occurs(const LinkFacts& facts, MemoryKind source, MemoryKind target) {

@@ -1,71 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Selection: which path an operation takes, in words. Pure functions of what both sides can do. The
-// engine decides by itself; tests/conformance/explained.cc holds the two together.
+// Selection: which path an operation takes, and why. A put or get takes the cheapest path that is
+// viable for its two ends: the engine and the explanation read the same estimates. Of messages the
+// functions here are the explanation only; tests/conformance/explained.cc holds it to the engine.
 //
 // Threading: none needed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "onehop/types.h"
-#include "platform/cuda/topology.h"
+#include "path/choice.h"
+#include "path/paths.h"
 
 namespace oh {
-
-enum class MemoryKind : uint8_t {
-  kHost,           // private host memory
-  kShared,         // a shared block
-  kDevice,         // device memory that others can map: cudaMalloc, VMM, exportable pools
-  kDevicePrivate,  // that they cannot: the default pool of cudaMallocAsync, managed memory
-};
-const char* memory_kind_name(MemoryKind kind);
-
-// What is known of a link once it is set up.
-struct LinkFacts {
-  bool same_process = false;
-  bool segment = false;
-  bool ucx = false;
-  bool rma = false;            // of UCX, for puts and gets
-  bool we_reach_them = false;  // process_vm, or plain addresses
-  bool they_reach_us = false;
-  uint64_t granted_inline = 0;
-  uint64_t eager_max = 0;
-  uint64_t eager_credit = 0;
-  std::string why_no_segment;
-  std::string why_no_ucx;
-  std::string why_not_reached;
-  // Device memory.
-  bool our_gpu = false;  // our endpoint is on one
-  bool their_gpu = false;
-  bool same_gpu = false;
-  cuda::GpuLink gpu_link;          // how the two GPUs are joined, where that was asked
-  uint64_t worker_max = 0;         // bytes that our GPU's worker copies; 0: there is none
-  std::string why_no_device;       // not empty: our device memory has no way over this link
-  std::string why_no_peer_access;  // not empty: the two GPUs do not reach each other's memory
-  // The stream domain, where its link was asked: nvlink, proxy or, with a reason, none.
-  oh_path stream_path = OH_PATH_NONE;
-  std::string why_stream;  // why not nvlink
-};
-
-enum class Method : uint8_t { kInline, kEager, kDirect, kStream, kNone };
-const char* method_name(Method method);
-
-struct Choice {
-  oh_path path = OH_PATH_NONE;
-  Method method = Method::kStream;
-  std::string why;
-  bool operator==(const Choice&) const = default;
-};
 
 // How a message of `size` bytes travels when its receive is posted and credit is left.
 Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size);
 // How it does when earlier work on the source is not done by the time that its receive is posted.
 Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size);
-// How a put or get does.
+// How a put or get does: Selection::explain().
 Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote, uint64_t size);
+
+// The paths of puts and gets over one link.
+class Selection {
+ public:
+  explicit Selection(const LinkFacts& facts, const PathTable& table = path_table());
+
+  // The cheapest viable path for so many bytes among those that `usable` admits; kCount: none.
+  template <typename Usable>
+  PathName cheapest(const Ends& ends, uint64_t size, const Usable& usable) const {
+    PathName best = PathName::kCount;
+    const Cost* least = nullptr;
+    const Row& row = rows_[index(ends.local)][index(ends.remote)];
+    for (size_t i = 0; i < row.size(); ++i) {
+      const auto name = static_cast<PathName>(i);
+      if (!row[i].viable || !usable(name) || (least && !row[i].is_less(*least, size))) continue;
+      best = name;
+      least = &row[i];
+    }
+    return best;
+  }
+  // How a put or get of so many bytes travels where every path can be used; why there is none.
+  Choice explain(const Ends& ends, uint64_t size) const;
+
+ private:
+  using Row = std::array<Cost, kPathCount>;
+  static size_t index(MemoryKind kind) { return static_cast<size_t>(kind); }
+
+  LinkFacts facts_;
+  const PathTable& table_;
+  std::array<std::array<Row, 4>, 4> rows_;  // by the kinds of local and remote memory
+};
 
 // One row of the explanation: sizes [first, last]. The source is ours, also of a put or get.
 struct PathRow {

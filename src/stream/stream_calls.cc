@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "path/engine/engine_path.h"
 #include "stream/stream_launch.h"
 
 namespace oh {
@@ -171,7 +172,7 @@ Status put_by_stream(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
 Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
                                             const RemoteTarget& target) {
   if (!endpoint.gpu()) return peer.stream().why_not();
-  if (target.on_device && peer.within_process() && endpoint.kernels_reach(target)) {
+  if (target.on_device && peer.within_process() && kernels_reach(*endpoint.gpu(), target)) {
     return oh_remote_memory{target.base, target.length};
   }
   std::shared_ptr<ImportedBlock> import = target.import.lock();

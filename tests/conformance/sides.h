@@ -39,6 +39,8 @@ struct LinkKind {
   // Of puts and gets by side 0, where it is another one.
   std::optional<oh_path> put_path = {};
   oh_path one_sided_path() const { return put_path.value_or(path); }
+  // Switches another table of paths on and off, for the links of a test.
+  void (*use_paths)(bool use) = nullptr;
   // Whether a path is what was expected; a GPU's worker is there or it is not.
   bool takes(oh_path taken, oh_path expected) const {
     return taken == expected || (taken == OH_PATH_WORKER && env.count("ONEHOP_WORKER") != 0);
@@ -172,6 +174,12 @@ oh_status status_of(Call call) {
 // What messages promise; Conformance is all of the contract.
 class Messages : public ::testing::TestWithParam<LinkKind> {
  protected:
+  void SetUp() override {
+    if (GetParam().use_paths) GetParam().use_paths(true);
+  }
+  void TearDown() override {
+    if (GetParam().use_paths) GetParam().use_paths(false);
+  }
   void run(const Role& first, const Role& second) { run_pair(GetParam(), first, second); }
   // Both sides do the same.
   void run_both(const Role& both) { run_pair(GetParam(), both, both); }

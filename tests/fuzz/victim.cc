@@ -141,11 +141,11 @@ void Victim::post_one_sided(bool put, size_t size, bool notify, bool to_device) 
   ByteView bytes = as_bytes("done");
   const ByteView* behind = notify && put ? &bytes : nullptr;
   auto list = std::make_shared<const std::vector<Block>>(std::move(halves));
-  LocalMemory local;
-  Status status = to_device
-                      ? peer_->post_by_slots(&operation.request, target, local, std::move(list),
-                                             behind, Deadline::never())
-                      : peer_->post_one_sided(&operation.request, target, std::move(list), behind);
+  target.on_device = to_device;
+  Status status = peer_->move(&operation.request, {.target = target,
+                                                   .movement = {put, *list, list->size(), size},
+                                                   .list = list,
+                                                   .notify = behind});
   if (!status.ok()) operations_.pop_back();
 }
 

@@ -68,11 +68,17 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
   OH_ASSIGN_OR_RETURN(RemoteTarget target, a.attach(to_b, b.export_region(*region), soon()));
   Bytes bytes(100, 9);
   Block piece{bytes.data(), 50, bytes.size()};
-  LocalMemory local;
-  if (to_b.reaches(target, /*local_on_device=*/false)) {
-    OH_RETURN_IF_ERROR(to_b.copy(target, local, {true, {&piece, 1}, 1, piece.size}, soon()));
-    EXPECT_EQ(block->mapping.data()[149], 9);
-  }
+  Request put;
+  put.endpoint = &a;
+  put.kind = OpKind::kPut;
+  put.size = piece.size;
+  OH_RETURN_IF_ERROR(to_b.move(&put, {.target = target,
+                                      .data = bytes.data(),
+                                      .size = bytes.size(),
+                                      .movement = {true, {&piece, 1}, 1, piece.size},
+                                      .deadline = soon()}));
+  OH_RETURN_IF_ERROR(a.wait(&put, soon(), &to_b));
+  EXPECT_EQ(block->mapping.data()[149], 9);
   return b.deregister(*region, soon());
 }
 

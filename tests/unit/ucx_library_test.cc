@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "path/rma/rma_choice.h"
+#include "path/rma_use.h"
 #include "path/selection.h"
 #include "transport/ucx/ucx_context.h"
 

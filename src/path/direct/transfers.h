@@ -130,10 +130,9 @@ class Transfers {
 
   // Whether the engine of the other side's GPU reaches such memory of ours.
   bool is_open(const GpuExport& exported) const;
-  // Whether what comes into it may have to be staged.
-  bool wants_slab(const GpuExport& sink) const;
-  // Tells the other side of our slab.
-  void offer_slab(const std::shared_ptr<const GpuExport>& slab);
+  // Before something is received into it that may have to be staged: makes our slab, and tells the
+  // other side of it. Without the lock.
+  void prepare_slab(const GpuExport& sink);
 
  private:
   // The next thing to do for a transfer with device memory.
@@ -180,6 +179,8 @@ class Transfers {
     return pair_.without_lock(work);
   }
   bool show_slab(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
+  bool wants_slab(const GpuExport& sink) const;
+  void offer_slab(const std::shared_ptr<const GpuExport>& slab);
   bool is_mappable(const GpuExport& exported) const;
   bool slab_is_reached(Transfer& transfer);
   static bool by_pipe(const Transfer& transfer) {

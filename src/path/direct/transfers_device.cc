@@ -53,6 +53,14 @@ bool Transfers::wants_slab(const GpuExport& sink) const {
          !is_open(sink);
 }
 
+void Transfers::prepare_slab(const GpuExport& sink) {
+  if (!wants_slab(sink)) return;
+  std::shared_ptr<const GpuExport> slab = pair_.device->slab();
+  if (!slab) return;
+  PairGuard guard(pair_);
+  offer_slab(slab);
+}
+
 bool Transfers::work_on_devices(Transfer* focus) {
   bool any = retire_spans();
   any = drain() || any;

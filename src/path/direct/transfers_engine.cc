@@ -95,7 +95,7 @@ bool Transfers::for_worker(const Transfer& transfer) const {
   bool small = transfer.source && transfer.length <= Worker::kLongest;
   if (!pair_.device->worker() || !small || !transfer.request) return false;
   // The initiator's rows cannot show our worker, so it serves no get.
-  if (transfer.request->serves_peer) return false;
+  if (transfer.request->serves_peer()) return false;
   const DeviceMemory& ours = transfer.request->device;
   const cuda::Device device = pair_.device->gpu().facts().ordinal;
   if (ours.after.pending() || !ours.exported->for_kernels || ours.exported->device != device) {

@@ -25,7 +25,7 @@
 
 #include "link/pair.h"
 #include "link/regions.h"
-#include "path/rma/rma_choice.h"
+#include "path/rma_use.h"
 #include "transport/ucx/ucx_rma.h"
 
 namespace oh {

@@ -1,21 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// One-sided operations between hosts where a device takes part. Blocks travel in runs, each like a
-// message that needs no receive: Crossings copy, and the target's progress is needed. Where either
-// side is host memory, no part of a run leaves its block there.
-//
-//   initiator of a put                            target
-//   kPut, kCrossing: op, the blocks ─────────────▶ checks them; Cts, Data ... as of a message
-//                                                ◀─ kAck: op, they are there; or why not
-//   initiator of a get
-//   kGet, kCrossing: op, the blocks ─────────────▶ checks them: kRts, kOneSided: tag = op, its op;
-//                                                  or kAck: why not
-//   Cts, Data ... as of a message                  kAbort: why it does not go on
-#include <algorithm>
+#include "path/staging/staging_path.h"
 
-#include "message/receiver.h"
-#include "message/sender.h"
-#include "one_sided/one_sided.h"
+#include <algorithm>
+#include <new>
+
+#include "path/staging/crossing.h"
 
 namespace oh {
 namespace {
@@ -26,40 +15,46 @@ constexpr size_t kMostServed = 16 * 1024;        // what was cancelled there may
 constexpr size_t kEntry = 2 * sizeof(uint64_t);  // of the list: offset, length
 }  // namespace
 
-void OneSided::post_by_crossings(Request* request, const RemoteTarget& target,
-                                 const LocalMemory& local, BlockList blocks,
-                                 const ByteView* notify) {
-  Operation& operation = enqueue(request, target, std::move(blocks), notify);
-  operation.by_slots = operation.by_crossings = true;
-  operation.on_device = local.on_device;
-  operation.exported = local.exported;
-  progress();
+Estimate estimate_staging(const LinkFacts& facts, const Ends& ends) {
+  if (facts.segment || !(on_device(ends.local) || on_device(ends.remote))) return {};
+  Estimate estimate{
+      .cost = {.viable = true, .by_target = true, .latency_us = 60, .bytes_per_us = 5e3F}};
+  estimate.choice = by_staging(facts);
+  estimate.choice.why += ", with the target's progress";
+  return estimate;
+}
+
+// Device memory needs our progress.
+Status StagingPath::admit(const LocalBuffer& local, bool) {
+  if (local.on_device) pair_.host->serve();
+  return {};
 }
 
 // The next blocks of an operation, as many as go together.
-Request* OneSided::next_run(Operation& operation) {
+Request* StagingPath::next_run(Operation& operation) {
   std::span<const Block> blocks = operation.blocks.subspan(operation.block);
   uint64_t size = blocks.front().size;
   size_t count = 1;
   while (count < std::min(blocks.size(), kMostBlocks) && size + blocks[count].size <= kMostBytes) {
     size += blocks[count++].size;
   }
-  Request* run = blocks_.acquire();
+  Request* run = runs_.acquire();
   run->kind = operation.kind;
   run->run = BlockRun(operation.list, blocks.first(count), 0);
   run->data = blocks.front().local;
   run->size = size;
   run->on_device = operation.on_device;
   run->device.exported = operation.exported;
+  run->path_of_piece = this;
   run->parent = &operation;
   run->detached.store(1, std::memory_order_relaxed);
   return run;
 }
 
 // Offers more runs; true when none is left to be offered.
-bool OneSided::push_runs(Operation& operation) {
+bool StagingPath::push(Operation& operation) {
   while (operation.failure.ok() && operation.block < operation.blocks.size()) {
-    if (runs_ >= kRunsUnderWay) return false;
+    if (under_way_ >= kRunsUnderWay) return false;
     Request* run = next_run(operation);
     std::span<const Block> blocks = run->run.blocks();
     run->op = pair_.ops.add(run);
@@ -72,30 +67,30 @@ bool OneSided::push_runs(Operation& operation) {
     frame.length = run->size;
     frame.address = blocks.front().remote_offset;
     if (blocks.size() > 1) {
-      run_list_.clear();
-      Writer writer(run_list_);
+      list_.clear();
+      Writer writer(list_);
       for (const Block& block : blocks) {
         writer.u64(block.remote_offset);
         writer.u64(block.size);
       }
-      frame.payload = run_list_.data();
-      frame.payload_size = run_list_.size();
+      frame.payload = list_.data();
+      frame.payload_size = list_.size();
     }
     if (!pair_.push(frame)) {
       pair_.ops.remove(run->op);
-      give_back_block(run);
+      give_back(run);
       return false;
     }
-    sender_->await_cts(run);  // a get's waits for an Rts
+    streams_.await_cts(run);  // a get's waits for an Rts
     operation.under_way.push_back(run);
     operation.block += blocks.size();
-    ++runs_;
+    ++under_way_;
   }
   return true;
 }
 
 // A get of ours can be fetched.
-Status OneSided::on_run_ready(const Frame& frame) {
+Status StagingPath::on_ready(const Frame& frame) {
   Request* run = pair_.ops.find(frame.tag);
   if (!run) {
     // It was taken back, and the other side is to forget it, too.
@@ -111,15 +106,15 @@ Status OneSided::on_run_ready(const Frame& frame) {
     return error(OH_ERR_PROTOCOL, "%s sends %llu bytes that nobody asked for", pair_.name.c_str(),
                  static_cast<unsigned long long>(frame.length));
   }
-  return receiver_->begin_run(run, frame.op);
+  return streams_.begin_incoming(run, frame.op);
 }
 
-void OneSided::on_run_ack(Request& run, const Frame& frame) {
-  if (run.serves_peer) return;
+void StagingPath::on_ack(Request& run, const Frame& frame) {
+  if (run.serves_peer()) return;
   if (frame.aux != 0) {
     Status why = pair_.refusal(frame_failure(frame));
     if (run.sends()) {
-      sender_->refuse(&run, why);
+      streams_.refuse(&run, why);
     } else if (run.phase == Phase::kOffered) {
       pair_.finish(run, why);
     }
@@ -130,19 +125,78 @@ void OneSided::on_run_ack(Request& run, const Frame& frame) {
   }
 }
 
+bool StagingPath::has_begun(const Operation& operation) {
+  size_t offered = 0;
+  for (const Request* run : operation.under_way) offered += run->run.blocks().size();
+  return operation.block != offered ||
+         std::ranges::any_of(operation.under_way,
+                             [](const Request* run) { return run->phase != Phase::kOffered; });
+}
+
+// Takes all runs back; the last one ends the operation.
+bool StagingPath::cancel(Operation& operation, const Status& status, bool give_up) {
+  if (operation.under_way.empty()) return Path::cancel(operation, status, give_up);
+  if (operation.failure.ok()) operation.failure = status;
+  const std::vector<Request*> runs = operation.under_way;
+  size_t left = runs.size();
+  for (Request* run : runs) {
+    if (end_run(*run, status, give_up)) --left;
+  }
+  return left == 0;
+}
+
 // Ends a run of ours, unless that is at its memory which cannot be left in doubt.
-bool OneSided::end_run(Request& run, const Status& status, bool give_up) {
-  if (run.sends()) return sender_->cancel(&run, status, give_up);
-  if (run.phase != Phase::kOffered) return receiver_->cancel(&run, status, give_up);
+bool StagingPath::end_run(Request& run, const Status& status, bool give_up) {
+  if (run.sends() || run.phase != Phase::kOffered) return streams_.cancel(&run, status, give_up);
   pair_.finish(run, status);
   return true;
+}
+
+void StagingPath::fail(Operation& operation, const Status& status) {
+  const std::vector<Request*> runs = operation.under_way;
+  if (operation.failure.code() != OH_ERR_IN_DOUBT) operation.failure = status;
+  for (Request* run : runs) pair_.finish(*run, status);
+}
+
+void StagingPath::give_back(Request* run) {
+  run->~Request();
+  new (run) Request();
+  runs_.release(run);
+}
+
+void StagingPath::piece_ended(Request* run) {
+  if (run->serves_peer()) {
+    std::erase(served_, run);
+    if (!run->doubts.empty())
+      leaving_.push_back({run->region, run->version, std::move(run->doubts)});
+    const bool tell = run->kind == OpKind::kPut && !pair_.gone.load(std::memory_order_relaxed);
+    if (tell) acknowledge(pair_, run->run.op(), run->status.code());
+    return give_back(run);
+  }
+  --under_way_;
+  Operation& operation = *run->parent;
+  const bool over = operation.piece_ended(*run);
+  give_back(run);
+  if (over) events_.moved(operation, operation.failure);
+}
+
+Status StagingPath::on_frame(const Frame& frame) {
+  switch (frame.type) {
+    case FrameType::kRts:
+      return on_ready(frame);
+    case FrameType::kAck:
+      on_ack(*pair_.ops.find(frame.op), frame);
+      return {};
+    default:
+      return on_run(frame);
+  }
 }
 
 // ---- The target's side ------------------------------------------------------------------------
 
 // The run of a frame, checked against the region, or why there is none: OH_ERR_PROTOCOL if no
 // honest peer sends such a frame.
-Result<Request*> OneSided::run_of(const Frame& frame, const RegionRecord& region) {
+Result<Request*> StagingPath::run_of(const Frame& frame, const RegionRecord& region) {
   auto blocks = std::make_shared<std::vector<Block>>();
   Reader reader({frame.payload, frame.payload_size});
   size_t count = frame.payload_size / kEntry;
@@ -167,7 +221,7 @@ Result<Request*> OneSided::run_of(const Frame& frame, const RegionRecord& region
     }
     block.local = region.base + block.remote_offset;
   }
-  Request* run = blocks_.acquire();
+  Request* run = runs_.acquire();
   run->run = BlockRun(blocks, *blocks, frame.op);
   run->data = blocks->front().local;
   run->size = frame.length;
@@ -175,26 +229,27 @@ Result<Request*> OneSided::run_of(const Frame& frame, const RegionRecord& region
   run->device.exported = region.exported;
   run->region = region.index;
   run->version = region.version;
-  run->serves_peer = true;
+  run->path_of_piece = this;
   run->detached.store(1, std::memory_order_relaxed);
   return run;
 }
 
 // The other side begins with a run of an operation on a region of ours.
-Status OneSided::on_run(const Frame& frame, bool put) {
-  if (pair_.segment || served_.size() >= kMostServed) {
+Status StagingPath::on_run(const Frame& frame) {
+  const bool put = frame.type == FrameType::kPut;
+  if (served_.size() >= kMostServed) {
     return error(OH_ERR_PROTOCOL, "%s asks for a crossing, %zu others are under way",
                  pair_.name.c_str(), served_.size());
   }
-  std::shared_ptr<RegionRecord> region = host_.find_region(frame.region, frame.tag);
+  std::shared_ptr<RegionRecord> region = regions_.find(frame.region, frame.tag);
   if (!region) {
-    acknowledge(frame.op, OH_ERR_RETIRED);
+    acknowledge(pair_, frame.op, OH_ERR_RETIRED);
     return {};
   }
   Result<Request*> made = run_of(frame, *region);
   if (made.status().code() == OH_ERR_PROTOCOL) return made.status();
   if (!made.ok()) {
-    acknowledge(frame.op, made.status().code());
+    acknowledge(pair_, frame.op, made.status().code());
     return {};
   }
   Request* run = *made;
@@ -203,12 +258,12 @@ Status OneSided::on_run(const Frame& frame, bool put) {
   // Nobody here may wait for anything.
   if (run->on_device) pair_.host->serve();
   if (put) {
-    Status begun = receiver_->begin_run(run, frame.op);
+    Status begun = streams_.begin_incoming(run, frame.op);
     if (!begun.ok()) pair_.finish(*run, begun);
     return begun;
   }
   run->op = pair_.ops.add(run);
-  sender_->await_cts(run);
+  streams_.await_cts(run);
   Frame ready;
   ready.type = FrameType::kRts;
   ready.flags = kOneSided;
@@ -219,23 +274,25 @@ Status OneSided::on_run(const Frame& frame, bool put) {
   return {};
 }
 
-void OneSided::served_run_ended(Request& run) {
-  if (!run.doubts.empty()) leaving_.push_back({run.region, run.version, std::move(run.doubts)});
-  if (run.kind != OpKind::kPut || pair_.gone.load(std::memory_order_relaxed)) return;
-  acknowledge(run.run.op(), run.status.code());
+bool StagingPath::leave(const RegionRecord& region) {
+  const Status status = error(OH_ERR_RETIRED, "the region was deregistered");
+  const std::vector<Request*> runs = served_;
+  bool left = true;
+  for (Request* run : runs) {
+    if (run->region != region.index || run->version != region.version) continue;
+    left = streams_.stop(run, status) && left;
+  }
+  return has_left() ? left : left && std::ranges::none_of(leaving_, [&](const Leaving& some) {
+                               return some.region == region.index && some.version == region.version;
+                             });
 }
 
-bool OneSided::stop_run(Request& run, const Status& why) {
-  return run.sends() ? sender_->stop(&run, why) : receiver_->stop(&run, why);
-}
-
-bool OneSided::all_have_left() {
+bool StagingPath::has_left() {
   auto is_over = [](const Doubt& doubt) {
     return doubt.crossing ? doubt.crossing->is_quiet() : doubt.flight->is_over();
   };
-  std::erase_if(leaving_, [&](const Leaving& some) {
-    return std::all_of(some.doubts.begin(), some.doubts.end(), is_over);
-  });
+  std::erase_if(leaving_,
+                [&](const Leaving& some) { return std::ranges::all_of(some.doubts, is_over); });
   return leaving_.empty();
 }
 

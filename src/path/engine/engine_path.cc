@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// One-sided operations that touch device memory: the caller's thread sets the engine to work, or
-// for many blocks a kernel, and waits for the word behind the last one.
-#include <sched.h>
+#include "path/engine/engine_path.h"
 
 #include <algorithm>
 
 #include "base/log.h"
 #include "device/batch_plan.h"
 #include "device/batches.h"
-#include "one_sided/one_sided.h"
 
 namespace oh {
 namespace {
@@ -88,63 +84,106 @@ Status end_of(DeviceLease& lease, const Status& enqueued) {
 
 }  // namespace
 
-Status OneSided::wait_for_producer(LocalMemory& local, Deadline deadline) {
-  while (local.after.pending()) {
-    OH_ASSIGN_OR_RETURN(bool complete, local.after.is_complete());
-    if (complete) {
-      local.after.reset();
-      return {};
-    }
-    if (deadline.passed()) {
-      return timed_out(deadline.length(),
-                       "earlier work on the memory that is copied to or from %s (after=) has not "
-                       "ended; if it is only long, give a longer timeout",
-                       pair_.name.c_str());
-    }
-    sched_yield();
+Estimate estimate_engine(const LinkFacts& facts, const Ends& ends) {
+  const bool device = on_device(ends.local) || on_device(ends.remote);
+  if (!device || !facts.segment || !facts.our_gpu || !facts.why_no_device.empty() ||
+      ends.remote == MemoryKind::kDevicePrivate) {
+    return {};
   }
-  return {};
+  Estimate estimate{.cost = {.viable = true, .latency_us = 8, .bytes_per_us = 200e3F}};
+  const std::string way =
+      on_device(ends.local) && on_device(ends.remote) ? over(facts) : std::string();
+  if (facts.same_process) {
+    estimate.choice = {
+        OH_PATH_LOCAL, Method::kDirect,
+        "one copy by our engine, by plain addresses" + plain_only(facts, ends.remote) + way};
+    return estimate;
+  }
+  if (ends.remote != MemoryKind::kDevice || !facts.why_no_peer_access.empty()) return {};
+  estimate.choice = {OH_PATH_CUDA_IPC, Method::kDirect,
+                     "one copy by our engine, the region being mapped" + way};
+  if (!on_device(ends.local)) return estimate;
+  estimate.small_max = facts.worker_max;
+  estimate.small = or_by_worker(ends.local, ends.remote, estimate.choice);
+  return estimate;
 }
 
-Status OneSided::copy_by_device(const RemoteTarget& target, const ImportedBlock* import,
-                                LocalMemory& local, const Movement& movement) {
-  Copies copies(*pair_.device, local.for_kernels);
+// What is mapped for our device stays there while we hold it. Memory of this process may be gone,
+// and of another device we reach what cudaMalloc gives.
+bool kernels_reach(cuda::Gpu& gpu, const RemoteTarget& target) {
+  if (target.imported) return true;
+  const auto* base = reinterpret_cast<const void*>(target.base);
+  Result<MemoryFacts> facts = classify(gpu.driver(), base, target.length);
+  if (!facts.ok() || facts->placement != Placement::kDevice) return false;
+  Result<std::shared_ptr<const GpuExport>> there =
+      GpuExports::instance().find(gpu.driver(), base, target.length);
+  if (!there.ok()) return false;
+  bool plain = (*there)->record.chunks.front().kind == ChunkKind::kCudaIpc;
+  return facts->device == gpu.facts().ordinal || (plain && gpu.reach(facts->device));
+}
+
+bool EnginePath::admits_kernels(const RemoteTarget& target, LocalBuffer& local,
+                                const Movement& movement) const {
+  cuda::Gpu& gpu = pair_.device->gpu();
+  const bool batch = movement.blocks.size() > 1 && gpu.batch_kernel();
+  const bool small =
+      pair_.device->worker() && target.imported && movement.bytes <= Worker::kLongest;
+  if (!local.near || !target.on_device || !(batch || small)) return false;
+  // It looks at every piece; what it finds is kept, and messages need it, too.
+  if (!find_export(gpu, &local).ok()) return false;
+  return local.exported->for_kernels && kernels_reach(gpu, target);
+}
+
+Result<oh_path> EnginePath::copy(const RemoteTarget& target, const ImportedBlock* import,
+                                 LocalBuffer& local, const Movement& movement) {
+  const oh_path path = pair_.path == OH_PATH_LOCAL ? OH_PATH_LOCAL : OH_PATH_CUDA_IPC;
+  const bool for_kernels = admits_kernels(target, local, movement);
+  Copies copies(*pair_.device, for_kernels);
   OH_RETURN_IF_ERROR(copies.lease().take());
-  if (local.for_kernels && movement.plan) {
+  if (for_kernels && movement.plan) {
     BatchPlan::Post post(*movement.plan);
-    if (post.valid()) return end_of(copies.lease(), post.enqueue(copies.lease()));
+    if (post.valid()) {
+      OH_RETURN_IF_ERROR(end_of(copies.lease(), post.enqueue(copies.lease())));
+      return path;
+    }
   }
   // Within the process the engine is as near.
-  bool small = import && local.for_kernels && movement.blocks.size() == 1 &&
+  bool small = import && for_kernels && movement.blocks.size() == 1 &&
                movement.blocks.front().size <= Worker::kLongest;
   Worker* worker = small ? pair_.device->worker() : nullptr;
   Status status;
+  bool by_worker = false;
   for (const Block& block : movement.blocks) {
     uint8_t* remote = place_of(target, import, block);
     bool last = &block == &movement.blocks.back();
-    if (!remote) return end_of(copies.lease(), outside());
+    status = remote ? Status() : outside();
+    if (!status.ok()) break;
     uint8_t* to = movement.put ? remote : block.local;
     const uint8_t* from = movement.put ? block.local : remote;
-    local.by_worker = worker && copies.lease().copy_by(*worker, to, from, block.size);
-    if (local.by_worker) break;
+    by_worker = worker && copies.lease().copy_by(*worker, to, from, block.size);
+    if (by_worker) break;
     status = copies.add(to, from, block.size, last);
     if (!status.ok()) break;
     if (worker) worker->call();
   }
-  return end_of(copies.lease(), status);
+  OH_RETURN_IF_ERROR(end_of(copies.lease(), status));
+  return by_worker ? OH_PATH_WORKER : path;
 }
 
-std::unique_ptr<BatchPlan> OneSided::plan(const RemoteTarget& target, const Movement& movement) {
-  std::shared_ptr<ImportedBlock> import = target.import.lock();
-  if (target.imported && !import) return nullptr;
+std::unique_ptr<BatchPlan> EnginePath::plan(const RemoteTarget& target, const ImportedBlock* import,
+                                            LocalBuffer& local, const Movement& movement) {
+  if (movement.blocks.size() < 2 || !pair_.device->gpu().batch_kernel() ||
+      !admits_kernels(target, local, movement)) {
+    return nullptr;
+  }
   std::vector<kernels::BatchBlock> blocks;
   blocks.reserve(movement.blocks.size());
   for (const Block& block : movement.blocks) {
-    const uint8_t* place = place_of(target, import.get(), block);
+    const uint8_t* place = place_of(target, import, block);
     if (!place) return nullptr;
-    auto remote = reinterpret_cast<uint64_t>(place);
-    auto local = reinterpret_cast<uint64_t>(block.local);
-    blocks.push_back({movement.put ? remote : local, movement.put ? local : remote, block.size});
+    auto there = reinterpret_cast<uint64_t>(place);
+    auto here = reinterpret_cast<uint64_t>(block.local);
+    blocks.push_back({movement.put ? there : here, movement.put ? here : there, block.size});
   }
   Result<std::unique_ptr<BatchPlan>> made = BatchPlan::create(*pair_.device, std::move(blocks));
   if (made.ok()) return std::move(*made);

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path/choice.h"
+
+#include "base/status.h"
+
+namespace oh {
+
+const char* memory_kind_name(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kHost:
+      return "host";
+    case MemoryKind::kShared:
+      return "shared";
+    case MemoryKind::kDevice:
+      return "device";
+    case MemoryKind::kDevicePrivate:
+      return "device-private";
+  }
+  return "unknown";
+}
+
+const char* method_name(Method method) {
+  switch (method) {
+    case Method::kInline:
+      return "inline";
+    case Method::kEager:
+      return "eager";
+    case Method::kDirect:
+      return "direct";
+    case Method::kStream:
+      return "stream";
+    case Method::kNone:
+      return "none";
+  }
+  return "unknown";
+}
+
+oh_path bulk_path(const LinkFacts& facts) {
+  if (facts.ucx) return OH_PATH_UCX;
+  if (!facts.segment) return OH_PATH_SOCKET;
+  return facts.same_process ? OH_PATH_LOCAL : OH_PATH_SHM;
+}
+
+std::string between_hosts(const LinkFacts& facts) {
+  if (facts.ucx) return "over UCX, from buffer to buffer";
+  std::string why = "on the control socket: " + facts.why_no_segment;
+  return facts.why_no_ucx.empty() ? why : why + "; no UCX: " + facts.why_no_ucx;
+}
+
+std::string why_not_at_all(const LinkFacts& facts, bool ours) {
+  return ours && facts.segment ? facts.why_no_device : std::string();
+}
+
+Choice by_staging(const LinkFacts& facts) {
+  return {bulk_path(facts), Method::kStream,
+          "through pinned host memory, chunk by chunk, by an engine at each device; " +
+              between_hosts(facts)};
+}
+
+// Within the process addresses are good for every engine of their own GPU, and for those of others
+// if the memory is from cudaMalloc.
+std::string plain_only(const LinkFacts& facts, MemoryKind addressed) {
+  if (facts.same_gpu || addressed != MemoryKind::kDevice) return {};
+  return " (from cudaMalloc; other memory travels as device-private)";
+}
+
+std::string over(const LinkFacts& facts) {
+  if (facts.same_gpu) return {};
+  if (!facts.why_no_peer_access.empty()) {
+    return ", by the driver through host memory: " + facts.why_no_peer_access;
+  }
+  bool known = facts.gpu_link.kind != OH_LINK_UNKNOWN;
+  return known ? ", over " + facts.gpu_link.text() : std::string();
+}
+
+namespace {
+
+Choice between_devices_here(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
+  if (facts.same_gpu || target == MemoryKind::kDevice) {
+    return {OH_PATH_LOCAL, Method::kDirect,
+            "one copy by the source's engine to a plain address" + plain_only(facts, target) +
+                over(facts)};
+  }
+  if (source == MemoryKind::kDevice) {
+    return {OH_PATH_LOCAL, Method::kDirect,
+            "one copy by the target's engine from a plain address" + plain_only(facts, source) +
+                over(facts)};
+  }
+  return {OH_PATH_STAGED, Method::kStream,
+          "two copies through a slab on the target's GPU, as neither buffer is open to other GPUs" +
+              over(facts)};
+}
+
+Choice between_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
+  if (facts.same_process) return between_devices_here(facts, source, target);
+  if (!facts.why_no_peer_access.empty()) {
+    return {OH_PATH_RELAY, Method::kStream,
+            "through host memory, an engine on each side: " + facts.why_no_peer_access};
+  }
+  if (target == MemoryKind::kDevice) {
+    return {OH_PATH_CUDA_IPC, Method::kDirect,
+            "one copy by the source's engine into the mapped buffer" + over(facts)};
+  }
+  if (source == MemoryKind::kDevice) {
+    return {OH_PATH_CUDA_IPC, Method::kDirect,
+            "one copy by the target's engine out of the mapped buffer" + over(facts)};
+  }
+  return {OH_PATH_STAGED, Method::kStream,
+          "two copies through a slab on the target's GPU, as neither buffer can be mapped" +
+              over(facts)};
+}
+
+}  // namespace
+
+Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
+  if (on_device(source) && on_device(target)) return between_devices(facts, source, target);
+  return {OH_PATH_RELAY, Method::kStream,
+          on_device(source) ? "through pinned host memory: an engine fills it, the CPU drains it"
+                            : "through pinned host memory: the CPU fills it, an engine drains it"};
+}
+
+bool by_worker(const LinkFacts& facts, uint64_t size) {
+  return facts.worker_max > 0 && size <= facts.worker_max;
+}
+
+Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice) {
+  if (!on_device(ours) || theirs != MemoryKind::kDevice) return choice;
+  return {OH_PATH_WORKER, choice.method,
+          "by a kernel that stays on our GPU while small copies come often; else " + choice.why};
+}
+
+}  // namespace oh

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path/direct/copy_path.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace oh {
+
+Estimate estimate_direct(const LinkFacts& facts, const Ends& ends) {
+  const bool shared = ends.remote == MemoryKind::kShared;
+  if (on_device(ends.local) || on_device(ends.remote) || !facts.segment ||
+      !(shared || facts.we_reach_them)) {
+    return {};
+  }
+  const char* why = facts.same_process ? "one copy by plain addresses"
+                    : shared           ? "one copy through the mapped block"
+                                       : "one copy by process_vm_readv/writev";
+  return {.cost = {.viable = true, .latency_us = 0.2F, .bytes_per_us = 10e3F},
+          .choice = {bulk_path(facts), Method::kDirect, why}};
+}
+
+Result<oh_path> CopyPath::copy(const RemoteTarget& target, const ImportedBlock* import,
+                               LocalBuffer&, const Movement& movement) {
+  const bool put = movement.put;
+  std::span<const Block> blocks = movement.blocks;
+  if (import) {
+    for (const Block& block : blocks) {
+      uint8_t* remote = import->translate(target.base + block.remote_offset, block.size);
+      if (!remote) return error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
+      std::memcpy(put ? remote : block.local, put ? block.local : remote, block.size);
+    }
+    return pair_.path;
+  }
+  constexpr size_t kAtOnce = 1024;
+  CopyPiece pieces[kAtOnce];
+  while (!blocks.empty()) {
+    size_t count = 0;
+    for (const Block& block : blocks.first(std::min(kAtOnce, blocks.size()))) {
+      pieces[count++] = {block.local, target.base + block.remote_offset, block.size};
+    }
+    blocks = blocks.subspan(count);
+    std::span<const CopyPiece> some(pieces, count);
+    OH_RETURN_IF_ERROR(put ? pair_.mover->write(some) : pair_.mover->read(some));
+  }
+  return pair_.path;
+}
+
+}  // namespace oh

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CopyPath: puts and gets of host memory as a copy by the calling thread: through a mapped block,
+// by process_vm, or by plain addresses within the process.
+//
+// Threading: any thread.
+#pragma once
+
+#include "path/choice.h"
+#include "path/path.h"
+
+namespace oh {
+
+Estimate estimate_direct(const LinkFacts& facts, const Ends& ends);
+
+class CopyPath final : public Path {
+ public:
+  using Path::Path;
+  bool is_immediate() const override { return true; }
+  Result<oh_path> copy(const RemoteTarget& target, const ImportedBlock* import, LocalBuffer& local,
+                       const Movement& movement) override;
+};
+
+}  // namespace oh

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EnginePath: puts and gets of device memory that our engine reaches. The calling thread sets the
+// engine to work, or for many blocks a kernel, for small ones the GPU's worker, and waits for the
+// word behind the last one.
+//
+// Threading: any thread.
+#pragma once
+
+#include "path/choice.h"
+#include "path/path.h"
+
+namespace oh {
+
+Estimate estimate_engine(const LinkFacts& facts, const Ends& ends);
+
+class EnginePath final : public Path {
+ public:
+  using Path::Path;
+  bool is_immediate() const override { return true; }
+  Result<oh_path> copy(const RemoteTarget& target, const ImportedBlock* import, LocalBuffer& local,
+                       const Movement& movement) override;
+  std::unique_ptr<BatchPlan> plan(const RemoteTarget& target, const ImportedBlock* import,
+                                  LocalBuffer& local, const Movement& movement) override;
+
+ private:
+  bool admits_kernels(const RemoteTarget& target, LocalBuffer& local,
+                      const Movement& movement) const;
+};
+
+// Whether a kernel of the GPU's reaches a region. A copy from freed memory fails; a kernel access
+// destroys the context.
+bool kernels_reach(cuda::Gpu& gpu, const RemoteTarget& target);
+
+}  // namespace oh

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a path does unless it says otherwise.
+#include "path/path.h"
+
+#include <utility>
+
+#include "device/batch_plan.h"
+
+namespace oh {
+
+void end_request(Pair& pair, Operation& operation, Status status) {
+  Request* request = std::exchange(operation.request, nullptr);
+  if (!request) return;
+  request->path = operation.taken == OH_PATH_NONE ? pair.path : operation.taken;
+  if (status.ok()) request->nbytes = request->size;
+  pair.finish(*request, std::move(status));
+}
+
+bool Operation::piece_ended(Request& piece) {
+  std::erase(under_way, &piece);
+  taken = piece.path;
+  const bool in_doubt = piece.status.code() == OH_ERR_IN_DOUBT;
+  if (!piece.status.ok() && (failure.ok() || in_doubt)) failure = piece.status;
+  if (request && !piece.doubts.empty()) {
+    request->doubts.insert(request->doubts.end(), piece.doubts.begin(), piece.doubts.end());
+    request->doubt_peer = piece.doubt_peer;
+  }
+  return under_way.empty() && (block == blocks.size() || !failure.ok());
+}
+
+void acknowledge(Pair& pair, uint64_t op, oh_status status) {
+  Frame frame;
+  frame.type = FrameType::kAck;
+  frame.op = op;
+  frame.aux = static_cast<uint32_t>(status);
+  pair.send(frame);
+}
+
+Result<oh_path> Path::copy(const RemoteTarget&, const ImportedBlock*, LocalBuffer&,
+                           const Movement&) {
+  return error(OH_ERR_NOT_VIABLE, "the path copies nothing at once");
+}
+
+std::unique_ptr<BatchPlan> Path::plan(const RemoteTarget&, const ImportedBlock*, LocalBuffer&,
+                                      const Movement&) {
+  return nullptr;
+}
+
+Path::Ready Path::ready(const Operation&) { return Ready::kNow; }
+Status Path::admit(const LocalBuffer&, bool) { return {}; }
+void Path::begin(Operation&) {}
+bool Path::push(Operation&) { return false; }
+bool Path::travels_apart(const Operation&) const { return false; }
+bool Path::has_begun(const Operation&) { return false; }
+
+bool Path::cancel(Operation& operation, const Status& status, bool) {
+  events_.moved(operation, status);
+  return true;
+}
+
+void Path::fail(Operation&, const Status&) {}
+void Path::forget(Operation&) {}
+
+Status Path::on_answer(Operation&, const Frame& frame) {
+  if (frame.type != FrameType::kData) return {};
+  return error(OH_ERR_PROTOCOL, "%s answered a get with bytes nobody asked for",
+               pair_.name.c_str());
+}
+
+Status Path::on_frame(const Frame& frame) {
+  return error(OH_ERR_PROTOCOL, "a frame of type %u", static_cast<unsigned>(frame.type));
+}
+
+bool Path::answer() { return false; }
+void Path::retire(const RegionRecord&) {}
+bool Path::leave(const RegionRecord&) { return true; }
+bool Path::has_left() { return true; }
+bool Path::works() const { return false; }
+void Path::begin_turn() {}
+bool Path::progress() { return false; }
+bool Path::idle() const { return true; }
+void Path::piece_ended(Request*) {}
+void Path::fail_all() {}
+
+}  // namespace oh

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Path: one way to move the blocks of puts and gets over one link. OneSided chooses a path, keeps
+// the order of operations and ends their requests; a path moves the bytes, at both sides.
+//
+//   immediate path:   copy() returns when all bytes are there
+//   queued path:      push() ... push() ─▶ the path reports PathEvents::moved()
+//
+// docs/adding-a-path.md says how to add one.
+//
+// Threading: under the link's lock, but for copy() and admit().
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/block.h"
+#include "device/locate.h"
+#include "link/pair.h"
+#include "link/regions.h"
+#include "path/choice.h"
+#include "path/rma_use.h"
+
+namespace oh {
+
+class BatchPlan;
+class RunStreams;
+class Transfers;
+struct RemoteKey;
+struct RmaFlight;
+
+// The order is that of the table in paths.cc.
+enum class PathName : uint8_t { kDirect, kEngine, kSlotted, kStaging, kRma, kFrames, kCount };
+inline constexpr size_t kPathCount = static_cast<size_t>(PathName::kCount);
+
+// What one put or get moves.
+struct Movement {
+  bool put = false;
+  std::span<const Block> blocks;  // none is empty
+  uint64_t count = 0;             // of blocks, before neighbours became one
+  uint64_t bytes = 0;
+  BatchPlan* plan = nullptr;  // of a prepared batch, where a kernel copies it
+};
+
+// A peer's region, as attached.
+struct RemoteTarget {
+  uint32_t index = 0;
+  uint64_t version = 0;
+  uint64_t base = 0;  // address in its owner
+  uint64_t length = 0;
+  // Where it is mapped here, if it is. The peer's list of imports holds the mapping: a handle that
+  // the user keeps must not keep memory which its owner has freed.
+  bool imported = false;
+  std::weak_ptr<ImportedBlock> import;
+  bool on_device = false;
+  bool plain = false;  // from cudaMalloc
+};
+
+class Path;
+
+// An operation that is queued: a put or get, a notification or a signal.
+struct Operation final : UcxSink {
+  OpKind kind = OpKind::kPut;
+  uint64_t op = 0;             // name of the request, to find it again
+  Request* request = nullptr;  // null once that has ended
+  Path* path = nullptr;        // of a put or get, once it is chosen
+  Status failure;              // nothing more of it is given to the path
+
+  // Of a put or get.
+  Ends ends;
+  uint32_t region = 0;
+  uint64_t version = 0;
+  uint64_t base = 0;  // of the region, in its owner
+  BlockList list;
+  std::span<const Block> blocks;  // of the list
+  size_t block = 0;               // next one to push
+  uint64_t offset = 0;            // within it
+  bool more = false;              // others are queued behind it
+  bool on_device = false;         // our memory
+  std::shared_ptr<const GpuExport> exported;
+  oh_path taken = OH_PATH_NONE;       // how its last bytes travelled; kNone: as the link's
+  uint64_t missing = 0;               // frames: bytes of a get that have not come
+  std::vector<Request*> under_way;    // slots, staging: pieces that have not ended
+  std::shared_ptr<RemoteKey> key;     // rma
+  std::shared_ptr<RmaFlight> flight;  // rma
+  std::shared_ptr<Flight> flush;      // rma: of a put, behind its last block
+
+  // Of a notification or signal.
+  Bytes bytes;
+  bool notify = false;  // a put that is followed by a notification once it has ended well
+  uint32_t slot = 0;
+  uint64_t count = 0;
+
+  bool moves() const { return kind == OpKind::kPut || kind == OpKind::kGet; }
+  bool begun() const { return block > 0 || offset > 0; }
+  // Takes in how a piece has ended; true when no other is under way, or to come.
+  bool piece_ended(Request& piece);
+  // A notification whose put has ended, and all before it.
+  bool is_released() const { return kind == OpKind::kNotify && notify; }
+  // Of what answers a get.
+  uint8_t* place_of(uint32_t number, uint64_t at, uint64_t size) const override {
+    bool fits = number < blocks.size() && slice_fits(at, size, blocks[number].size);
+    return fits ? blocks[number].local + at : nullptr;
+  }
+};
+
+// Ends the request of an operation, which may stay for a while.
+void end_request(Pair& pair, Operation& operation, Status status);
+// Tells the other side how an operation of its has ended.
+void acknowledge(Pair& pair, uint64_t op, oh_status status);
+
+// Hears of the ends of operations.
+class PathEvents {
+ public:
+  virtual ~PathEvents() = default;
+  // All bytes are there, or nothing of the operation is under way any more: it is gone afterwards.
+  virtual void moved(Operation& operation, Status status) = 0;
+};
+
+// What paths are made of.
+struct PathContext {
+  Pair& pair;
+  PathEvents& events;
+  const RegionTable& regions;
+  Transfers& transfers;
+  RunStreams& streams;
+  RmaUse rma_use;
+};
+
+class Path {
+ public:
+  explicit Path(const PathContext& context)
+      : pair_(context.pair), events_(context.events), regions_(context.regions) {}
+  virtual ~Path() = default;
+  Path(const Path&) = delete;
+  Path& operator=(const Path&) = delete;
+
+  // ---- Immediate paths.
+  virtual bool is_immediate() const { return false; }
+  // Copies all blocks now; how they travelled. `import`: where the region is mapped, null: nowhere.
+  virtual Result<oh_path> copy(const RemoteTarget& target, const ImportedBlock* import,
+                               LocalBuffer& local, const Movement& movement);
+  // Prepares blocks that are copied often. Null: the path has nothing to gain.
+  virtual std::unique_ptr<BatchPlan> plan(const RemoteTarget& target, const ImportedBlock* import,
+                                          LocalBuffer& local, const Movement& movement);
+
+  // ---- Queued paths: operations of ours.
+  // Whether an operation can begin: kLater holds up what follows it.
+  enum class Ready { kNow, kLater, kNever };
+  virtual Ready ready(const Operation& operation);
+  // Before an operation is queued.
+  virtual Status admit(const LocalBuffer& local, bool put);
+  // It has been chosen for the operation: push() follows.
+  virtual void begin(Operation& operation);
+  // Moves more of the operation; true when nothing of it is left to be pushed.
+  virtual bool push(Operation& operation);
+  // Whether notifications and signals behind it have to wait for its end, as its bytes do not keep
+  // the order of frames.
+  virtual bool travels_apart(const Operation& operation) const;
+  // Whether it is too late to cancel it without loss.
+  virtual bool has_begun(const Operation& operation);
+  // False: something is under way that cannot be taken back; `give_up` leaves that in doubt.
+  virtual bool cancel(Operation& operation, const Status& status, bool give_up);
+  // The link has ended.
+  virtual void fail(Operation& operation, const Status& status);
+  // The operation is about to go.
+  virtual void forget(Operation& operation);
+  // What the other side says of an operation.
+  virtual Status on_answer(Operation& operation, const Frame& frame);
+
+  // ---- Operations of the other side.
+  virtual Status on_frame(const Frame& frame);
+  // A region of ours is retired: what works on it stops.
+  virtual void retire(const RegionRecord& region);
+  // Whether nothing of the path is in such a region any more.
+  virtual bool leave(const RegionRecord& region);
+  // Whether nothing is in any of them for an operation that has ended.
+  virtual bool has_left();
+
+  // ---- Both.
+  // Whether it has work that is not part of push(): then the following are asked.
+  virtual bool works() const;
+  // A new turn: others have theirs.
+  virtual void begin_turn();
+  // Sends more of what the other side waits for.
+  virtual bool answer();
+  // Ends what is over.
+  virtual bool progress();
+  virtual bool idle() const;
+  // A request of the path's own has ended: a piece of an operation.
+  virtual void piece_ended(Request* piece);
+  // After fail() of all operations.
+  virtual void fail_all();
+
+ protected:
+  Pair& pair_;
+  PathEvents& events_;
+  const RegionTable& regions_;
+};
+
+}  // namespace oh

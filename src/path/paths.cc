@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path/paths.h"
+
+#include <atomic>
+
+#include "path/direct/copy_path.h"
+#include "path/direct/slots_path.h"
+#include "path/engine/engine_path.h"
+#include "path/frames/frames_path.h"
+#include "path/rma/rma_path.h"
+#include "path/staging/staging_path.h"
+
+namespace oh {
+namespace {
+
+template <typename Made>
+std::unique_ptr<Path> over_segment(const PathContext& context) {
+  return context.pair.segment ? std::make_unique<Made>(context) : nullptr;
+}
+
+template <typename Made>
+std::unique_ptr<Path> between_hosts(const PathContext& context) {
+  return context.pair.segment ? nullptr : std::make_unique<Made>(context);
+}
+
+std::unique_ptr<Path> over_device(const PathContext& context) {
+  return context.pair.device ? std::make_unique<EnginePath>(context) : nullptr;
+}
+
+std::unique_ptr<Path> over_ucx(const PathContext& context) {
+  return context.pair.ucx ? std::make_unique<RmaPath>(context) : nullptr;
+}
+
+std::unique_ptr<Path> always(const PathContext& context) {
+  return std::make_unique<FramesPath>(context);
+}
+
+}  // namespace
+
+constexpr PathTable kPaths = {{
+    /* kDirect  */ {estimate_direct, over_segment<CopyPath>},
+    /* kEngine  */ {estimate_engine, over_device},
+    /* kSlotted */ {estimate_slots, over_segment<SlotsPath>},
+    /* kStaging */ {estimate_staging, between_hosts<StagingPath>},
+    /* kRma     */ {estimate_rma, over_ucx},
+    /* kFrames  */ {estimate_frames, always},
+}};
+
+namespace {
+std::atomic<const PathTable*> g_table{&kPaths};
+}  // namespace
+
+const PathTable& path_table() { return *g_table.load(std::memory_order_acquire); }
+
+void use_path_table(const PathTable* table) {
+  g_table.store(table ? table : &kPaths, std::memory_order_release);
+}
+
+}  // namespace oh

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path/rma/rma_path.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace oh {
+
+Estimate estimate_rma(const LinkFacts& facts, const Ends& ends) {
+  if (!facts.rma || on_device(ends.local) || on_device(ends.remote)) return {};
+  return {.cost = {.viable = true, .latency_us = 3, .bytes_per_us = 12e3F},
+          .choice = {bulk_path(facts), Method::kStream,
+                     "straight from and to the memory, by UCX's remote memory access, with the "
+                     "target's watcher where it has no RDMA; as messages until the region's key "
+                     "has come"}};
+}
+
+Path::Ready RmaPath::ready(const Operation& operation) {
+  if (!keys_.is_open()) return Ready::kNever;
+  const std::shared_ptr<RemoteKey> key = keys_.find(operation.region, operation.version);
+  if (!key) return Ready::kNever;
+  if (key->state == RemoteKey::State::kHeld) return Ready::kNow;
+  const bool comes = key->state == RemoteKey::State::kAsked && keys_.use() == RmaUse::kOn;
+  return comes ? Ready::kLater : Ready::kNever;
+}
+
+void RmaPath::begin(Operation& operation) {
+  const bool put = operation.kind == OpKind::kPut;
+  operation.key = keys_.find(operation.region, operation.version);
+  operation.flight =
+      std::make_shared<RmaFlight>(pair_.ucx->worker(), put ? ucx::symbol::put : ucx::symbol::get);
+  pushing_ = &operation;
+}
+
+bool RmaPath::push(Operation& operation) {
+  const bool put = operation.kind == OpKind::kPut;
+  UcxRma& rma = keys_.rma();
+  while (operation.block < operation.blocks.size() && operation.failure.ok()) {
+    if (turn_.pieces >= Turn::kMostPieces || turn_.bytes >= Turn::kMostBytes) return false;
+    const Block& block = operation.blocks[operation.block];
+    UcxRma::Piece piece;
+    piece.local = block.local + operation.offset;
+    piece.size = std::min(block.size - operation.offset, UcxRma::kMostAtOnce);
+    piece.remote = operation.base + block.remote_offset + operation.offset;
+    piece.key = operation.key->key;
+    if (!(put ? rma.put(operation.flight, piece) : rma.get(operation.flight, piece))) return false;
+    ++turn_.pieces;
+    turn_.bytes += piece.size;
+    operation.offset += piece.size;
+    if (operation.offset < block.size) continue;
+    ++operation.block;
+    operation.offset = 0;
+  }
+  pushing_ = nullptr;
+  in_flight_.push_back(&operation);
+  return true;
+}
+
+// Flushes what was issued, and ends what is over.
+bool RmaPath::progress() {
+  bool any = keys_.progress();
+  if (in_flight_.empty()) return any;
+  std::shared_ptr<Flight> flush;
+  std::vector<Operation*> over;
+  for (Operation* operation : in_flight_) {
+    const bool put = operation->kind == OpKind::kPut;
+    if (put && !operation->flush) {
+      if (!flush) flush = keys_.rma().flush();
+      operation->flush = flush;
+      any = true;
+    }
+    if (!operation->flight->is_over()) continue;
+    // What has failed has nothing to confirm, but what was issued of it still comes: signals wait.
+    if (!operation->failure.ok() && operation->flight->code == ucx::kOk) {
+      end_request(pair_, *operation, operation->failure);
+    }
+    if (!put || operation->flush->is_over()) over.push_back(operation);
+  }
+  for (Operation* operation : over) any = end(*operation) || any;
+  return any;
+}
+
+bool RmaPath::end(Operation& operation) {
+  for (const Flight* flight :
+       {operation.flush.get(), static_cast<Flight*>(operation.flight.get())}) {
+    if (!flight || flight->code == ucx::kOk) continue;
+    // The link is found to be broken, which ends the operation, too.
+    (void)pair_.ucx->broken_by(*flight).ok();
+    return false;
+  }
+  forget(operation);
+  events_.moved(operation, operation.failure);
+  return true;
+}
+
+bool RmaPath::has_begun(const Operation& operation) {
+  return operation.flight && !operation.flight->is_over();
+}
+
+// At its deadline. False: UCX has some of its buffer, and may be through soon.
+bool RmaPath::cancel(Operation& operation, const Status& status, bool give_up) {
+  if (operation.failure.ok()) operation.failure = status;  // no more is given to UCX
+  if (!operation.flight->is_over()) {
+    if (!give_up) return false;
+    leave_in_doubt(operation, status);
+  }
+  if (operation.kind == OpKind::kPut && operation.begun()) {
+    // The operation stays until a flush behind it is over.
+    end_request(pair_, operation, status);
+  } else {
+    events_.moved(operation, status);
+  }
+  return true;
+}
+
+void RmaPath::fail(Operation& operation, const Status& status) {
+  const bool in_doubt = operation.flight && !operation.flight->is_over();
+  if (operation.request && in_doubt) leave_in_doubt(operation, status);
+}
+
+void RmaPath::leave_in_doubt(Operation& operation, const Status& status) {
+  Request* request = std::exchange(operation.request, nullptr);
+  request->flight = operation.flight;
+  request->path = pair_.path;
+  pair_.leave_in_doubt(*request, status);
+}
+
+void RmaPath::forget(Operation& operation) {
+  std::erase(in_flight_, &operation);
+  if (pushing_ == &operation) pushing_ = nullptr;
+  operation.key.reset();
+  operation.flight.reset();
+  operation.flush.reset();
+}
+
+Status RmaPath::on_frame(const Frame& frame) {
+  switch (frame.type) {
+    case FrameType::kKeyWanted:
+      return keys_.on_wanted(frame, regions_.find(frame.region, frame.tag));
+    case FrameType::kKey:
+      return keys_.on_key(frame);
+    case FrameType::kRetireKey: {
+      // What has been given to UCX as a whole ends as it would have.
+      const std::shared_ptr<RemoteKey> key = keys_.on_retired(frame);
+      if (key && pushing_ && pushing_->key == key) {
+        pushing_->failure =
+            error(OH_ERR_RETIRED, "%s has deregistered the region", pair_.name.c_str());
+      }
+      return {};
+    }
+    case FrameType::kKeyGone:
+      keys_.on_gone(frame);
+      return {};
+    default:
+      return Path::on_frame(frame);
+  }
+}
+
+}  // namespace oh

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StagingPath: puts and gets between hosts where a device takes part. Blocks travel in runs, each
+// like a message that needs no receive: staging pipelines copy, and the target's progress is
+// needed. Where either side is host memory, no part of a run leaves its block there.
+//
+//   initiator of a put                            target
+//   kPut, kCrossing: op, the blocks ─────────────▶ checks them; Cts, Data ... as of a message
+//                                                ◀─ kAck: op, they are there; or why not
+//   initiator of a get
+//   kGet, kCrossing: op, the blocks ─────────────▶ checks them: kRts, kOneSided: tag = op, its op;
+//                                                  or kAck: why not
+//   Cts, Data ... as of a message                  kAbort: why it does not go on
+//
+// Threading: guarded by the link's lock.
+#pragma once
+
+#include <vector>
+
+#include "base/pool.h"
+#include "path/choice.h"
+#include "path/path.h"
+
+namespace oh {
+
+Estimate estimate_staging(const LinkFacts& facts, const Ends& ends);
+
+// What carries the bytes of a run: the streams of messages, at either end.
+class RunStreams {
+ public:
+  virtual ~RunStreams() = default;
+  // A run of ours that leaves here, or one that comes, as the other side's `op`.
+  virtual void await_cts(Request* run) = 0;
+  virtual Status begin_incoming(Request* run, uint64_t op) = 0;
+  // The other side does not take it.
+  virtual void refuse(Request* run, const Status& why) = 0;
+  // False: something is under way that cannot be taken back; `give_up` leaves that in doubt.
+  virtual bool cancel(Request* run, const Status& status, bool give_up) = 0;
+  // The same of a run that the other side waits for.
+  virtual bool stop(Request* run, const Status& why) = 0;
+};
+
+class StagingPath final : public Path {
+ public:
+  explicit StagingPath(const PathContext& context) : Path(context), streams_(context.streams) {}
+
+  Status admit(const LocalBuffer& local, bool put) override;
+  bool push(Operation& operation) override;
+  bool travels_apart(const Operation&) const override { return true; }
+  bool has_begun(const Operation& operation) override;
+  bool cancel(Operation& operation, const Status& status, bool give_up) override;
+  void fail(Operation& operation, const Status& status) override;
+  Status on_frame(const Frame& frame) override;
+  bool leave(const RegionRecord& region) override;
+  bool has_left() override;
+  void piece_ended(Request* run) override;
+
+ private:
+  // What may still be at memory of a region, though its run has ended.
+  struct Leaving {
+    uint32_t region;
+    uint64_t version;
+    std::vector<Doubt> doubts;
+  };
+
+  Request* next_run(Operation& operation);
+  bool end_run(Request& run, const Status& status, bool give_up);
+  Status on_ready(const Frame& frame);
+  void on_ack(Request& run, const Frame& frame);
+  Status on_run(const Frame& frame);
+  Result<Request*> run_of(const Frame& frame, const RegionRecord& region);
+  void give_back(Request* run);
+
+  RunStreams& streams_;
+  Pool<Request> runs_;            // ours and the other side's
+  std::vector<Request*> served_;  // those of the other side
+  std::vector<Leaving> leaving_;
+  size_t under_way_ = 0;  // of ours
+  Bytes list_;            // of the frame at hand
+};
+
+}  // namespace oh

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// OneSided over paths of the test's own, on a link that has a channel and nothing else.
+#include "one_sided/one_sided.h"
+
+#include <deque>
+
+#include "path/direct/transfers.h"
+#include "path/staging/staging_path.h"
+#include "unit/support.h"
+
+namespace {
+
+using namespace oh;
+using unit::is_ok;
+
+// What the test's paths have done, in order.
+std::deque<std::string> g_log;
+
+// Moves an operation when the test says so.
+class FakePath : public Path {
+ public:
+  FakePath(const PathContext& context, const char* name) : Path(context), name_(name) {}
+
+  Ready ready(const Operation&) override { return ready_; }
+  bool push(Operation& operation) override {
+    g_log.push_back(name_ + " push " + std::to_string(operation.blocks.size()));
+    if (!room_) return false;
+    pushed_.push_back(&operation);
+    return true;
+  }
+  bool travels_apart(const Operation&) const override { return apart_; }
+  bool cancel(Operation& operation, const Status& status, bool give_up) override {
+    if (!give_up && stuck_) return false;
+    std::erase(pushed_, &operation);
+    return Path::cancel(operation, status, give_up);
+  }
+  void fail(Operation& operation, const Status&) override {
+    std::erase(pushed_, &operation);
+    g_log.push_back(name_ + " fail");
+  }
+  bool leave(const RegionRecord&) override { return left_; }
+
+  void end(size_t index, Status status = {}) {
+    Operation* operation = pushed_[index];
+    pushed_.erase(pushed_.begin() + static_cast<ptrdiff_t>(index));
+    events_.moved(*operation, std::move(status));
+  }
+
+  std::string name_;
+  std::vector<Operation*> pushed_;
+  Ready ready_ = Ready::kNow;
+  bool room_ = true;
+  bool apart_ = true;
+  bool stuck_ = false;
+  bool left_ = true;
+};
+
+// Copies at once.
+class FakeCopy final : public Path {
+ public:
+  using Path::Path;
+  bool is_immediate() const override { return true; }
+  Result<oh_path> copy(const RemoteTarget&, const ImportedBlock*, LocalBuffer&,
+                       const Movement& movement) override {
+    g_log.push_back("copy " + std::to_string(movement.bytes));
+    return OH_PATH_SHM;
+  }
+};
+
+Estimate costs(float latency, float speed) {
+  Estimate estimate;
+  estimate.cost = {.viable = true, .latency_us = latency, .bytes_per_us = speed};
+  estimate.choice = {OH_PATH_SOCKET, Method::kStream, "a fake"};
+  return estimate;
+}
+Estimate none(const LinkFacts&, const Ends&) { return {}; }
+std::unique_ptr<Path> nothing(const PathContext&) { return nullptr; }
+
+// A fast one for large operations, and one that is quick to begin.
+const PathTable kFakes = {{
+    {none, nothing},
+    {none, nothing},
+    {none, nothing},
+    {none, nothing},
+    {[](const LinkFacts&, const Ends&) { return costs(10, 100); },
+     [](const PathContext& context) -> std::unique_ptr<Path> {
+       return std::make_unique<FakePath>(context, "bulk");
+     }},
+    {[](const LinkFacts&, const Ends&) { return costs(1, 10); },
+     [](const PathContext& context) -> std::unique_ptr<Path> {
+       return std::make_unique<FakePath>(context, "quick");
+     }},
+}};
+
+// Takes frames while it has room.
+class FakeChannel final : public Channel {
+ public:
+  bool push(const Frame& frame) override {
+    if (!room) return false;
+    frames.push_back(frame.type);
+    return true;
+  }
+  size_t max_payload() const override { return 4096; }
+  size_t max_inline() const override { return 256; }
+  size_t part_of(uint64_t size) const override { return size; }
+  uint64_t credit_returned() const override { return 0; }
+  void return_credit(uint64_t) override {}
+
+  bool room = true;
+  std::vector<FrameType> frames;
+};
+
+class FakeHost final : public PairHost, public OneSidedHost, public RunStreams {
+ public:
+  void recycle(Request*) override {}
+  void announce() override {}
+  uint32_t block_of(const void*, uint64_t) override { return 0; }
+  void want_block(uint32_t) override {}
+  void publish(const std::shared_ptr<const GpuExport>&) override {}
+  void count_polled(int) override {}
+  void serve() override {}
+  Status ask_to_serve() override { return {}; }
+  Status usable() const override { return usable_; }
+  void posted() override { ++posted_; }
+  Status still_there() override { return {}; }
+  bool process_is_dead() override { return false; }
+  bool is_outside(bool) override { return true; }
+  std::shared_ptr<Peer> keep_alive() override { return nullptr; }
+  void look_again() override {}
+  void notified(Notification) override {}
+  void await_cts(Request*) override {}
+  Status begin_incoming(Request*, uint64_t) override { return {}; }
+  void refuse(Request*, const Status&) override {}
+  bool cancel(Request*, const Status&, bool) override { return true; }
+  bool stop(Request*, const Status&) override { return true; }
+
+  Status usable_;
+  int posted_ = 0;
+};
+
+class OneSidedTest : public ::testing::Test {
+ protected:
+  OneSidedTest()
+      : board_(std::move(*Board::create())),
+        regions_(board_),
+        transfers_(pair_),
+        one_sided_(pair_, host_, regions_) {
+    g_log.clear();
+    pair_.host = &host_;
+    auto channel = std::make_unique<FakeChannel>();
+    channel_ = channel.get();
+    pair_.channel = std::move(channel);
+    pair_.outbox.attach(channel_);
+    pair_.path = OH_PATH_SOCKET;
+    pair_.theirs.eager_credit = 4096;
+    pair_.my_bell = &board_.doorbell();
+    use_path_table(&kFakes);
+    one_sided_.open(transfers_, host_, RmaUse::kOff);
+    one_sided_.open(LinkFacts{}, nullptr);
+    use_path_table(nullptr);
+    target_.length = 1 << 30;
+    target_.version = 1;
+  }
+
+  FakePath& quick() { return static_cast<FakePath&>(*one_sided_.path(PathName::kFrames)); }
+  FakePath& bulk() { return static_cast<FakePath&>(*one_sided_.path(PathName::kRma)); }
+
+  // A put of so many bytes; nobody reads them.
+  Request& put(uint64_t size, const ByteView* notify = nullptr) {
+    Request& request = requests_.emplace_back();
+    request.kind = OpKind::kPut;
+    request.size = size;
+    const Block block{nullptr, 0, size};
+    EXPECT_TRUE(is_ok(one_sided_.move(&request, {.target = target_,
+                                                 .size = size,
+                                                 .movement = {true, {&block, 1}, 1, size},
+                                                 .notify = notify})));
+    return request;
+  }
+  void signal(uint32_t slot) {
+    PairGuard guard(pair_);
+    one_sided_.signal(slot, 1);
+  }
+  void end(FakePath& path, size_t index, Status status = {}) {
+    PairGuard guard(pair_);
+    path.end(index, std::move(status));
+    (void)one_sided_.progress();
+  }
+  void progress() {
+    PairGuard guard(pair_);
+    (void)one_sided_.progress();
+  }
+
+  Board board_;
+  FakeHost host_;
+  Pair pair_;
+  RegionTable regions_;
+  Transfers transfers_;
+  OneSided one_sided_;
+  FakeChannel* channel_ = nullptr;
+  RemoteTarget target_;
+  std::deque<Request> requests_;
+};
+
+TEST_F(OneSidedTest, TheCheapestPathIsTaken) {
+  put(8);
+  put(1 << 20);
+  EXPECT_EQ(quick().pushed_.size(), 1u);
+  EXPECT_EQ(bulk().pushed_.size(), 1u);
+  EXPECT_EQ(host_.posted_, 2);
+}
+
+TEST(CostTest, APathThatNeedsTheTargetComesLast) {
+  const Cost slow{.viable = true, .latency_us = 1000};
+  const Cost fast{.viable = true, .by_target = true, .latency_us = 1};
+  EXPECT_TRUE(slow.is_less(fast, 8));
+  EXPECT_FALSE(fast.is_less(slow, 8));
+  const Cost wide{.viable = true, .latency_us = 2000, .bytes_per_us = 1000};
+  EXPECT_TRUE(slow.is_less(wide, 8));
+  EXPECT_TRUE(wide.is_less(slow, 1 << 20));
+}
+
+TEST_F(OneSidedTest, APathThatCannotBeUsedIsPassedOver) {
+  bulk().ready_ = Path::Ready::kNever;
+  put(1 << 20);
+  EXPECT_EQ(quick().pushed_.size(), 1u);
+}
+
+// What comes behind an operation whose path is not ready yet waits with it.
+TEST_F(OneSidedTest, APathThatIsReadyLaterHoldsUpTheQueue) {
+  bulk().ready_ = Path::Ready::kLater;
+  put(1 << 20);
+  put(8);
+  EXPECT_TRUE(quick().pushed_.empty());
+  EXPECT_FALSE(one_sided_.idle());
+  bulk().ready_ = Path::Ready::kNow;
+  progress();
+  EXPECT_EQ(bulk().pushed_.size(), 1u);
+  EXPECT_EQ(quick().pushed_.size(), 1u);
+}
+
+TEST_F(OneSidedTest, ARequestEndsWhenItsBytesAreThere) {
+  Request& request = put(8);
+  EXPECT_FALSE(request.ended());
+  end(quick(), 0);
+  ASSERT_TRUE(request.ended());
+  EXPECT_TRUE(is_ok(request.status));
+  EXPECT_EQ(request.nbytes, 8u);
+  EXPECT_EQ(request.path, OH_PATH_SOCKET);
+  EXPECT_TRUE(one_sided_.idle());
+}
+
+// A signal is behind all puts whose bytes travel apart from the frames.
+TEST_F(OneSidedTest, SignalsWaitForPutsThatTravelApart) {
+  put(8);
+  put(8);
+  signal(3);
+  end(quick(), 1);
+  EXPECT_TRUE(channel_->frames.empty());
+  end(quick(), 0);
+  EXPECT_EQ(channel_->frames, std::vector{FrameType::kSignal});
+}
+
+TEST_F(OneSidedTest, SignalsFollowFramesAtOnce) {
+  quick().apart_ = false;
+  put(8);
+  signal(3);
+  EXPECT_EQ(channel_->frames, std::vector{FrameType::kSignal});
+}
+
+// Notifications come in the order of their puts, whichever ends first.
+TEST_F(OneSidedTest, NotificationsKeepTheOrderOfTheirPuts) {
+  const Bytes one(1, 1);
+  const ByteView notify(one);
+  Request& first = put(8, &notify);
+  Request& second = put(8, &notify);
+  end(quick(), 1);
+  EXPECT_TRUE(channel_->frames.empty());
+  EXPECT_FALSE(second.ended());
+  end(quick(), 0);
+  EXPECT_EQ(channel_->frames.size(), 2u);
+  EXPECT_TRUE(first.ended() && second.ended());
+}
+
+// A put that fails notifies nobody, and holds up nobody.
+TEST_F(OneSidedTest, APutThatFailsSendsNoNotification) {
+  const Bytes one(1, 1);
+  const ByteView notify(one);
+  Request& request = put(8, &notify);
+  signal(0);
+  end(quick(), 0, error(OH_ERR_RETIRED, "gone"));
+  EXPECT_EQ(request.status.code(), OH_ERR_RETIRED);
+  EXPECT_EQ(channel_->frames, std::vector{FrameType::kSignal});
+}
+
+TEST_F(OneSidedTest, CancellingAsksThePath) {
+  Request& queued = put(8);
+  quick().stuck_ = true;
+  const Status late = error(OH_ERR_TIMEOUT, "late");
+  PairGuard guard(pair_);
+  EXPECT_FALSE(one_sided_.cancel(&queued, late, /*give_up=*/false));
+  EXPECT_TRUE(one_sided_.cancel(&queued, late, /*give_up=*/true));
+  EXPECT_EQ(queued.status.code(), OH_ERR_TIMEOUT);
+  EXPECT_TRUE(one_sided_.idle());
+}
+
+// What no path has begun with ends by itself.
+TEST_F(OneSidedTest, CancellingWhatIsQueuedAsksNobody) {
+  quick().room_ = false;
+  put(8);
+  Request& behind = put(8);
+  PairGuard guard(pair_);
+  EXPECT_TRUE(one_sided_.cancel(&behind, error(OH_ERR_TIMEOUT, "late"), /*give_up=*/false));
+  EXPECT_EQ(behind.status.code(), OH_ERR_TIMEOUT);
+}
+
+TEST_F(OneSidedTest, TheEndOfTheLinkEndsEverything) {
+  Request& begun = put(8);
+  quick().room_ = false;
+  Request& queued = put(8);
+  {
+    PairGuard guard(pair_);
+    one_sided_.fail_all(error(OH_ERR_PEER_LOST, "gone"));
+  }
+  EXPECT_EQ(begun.status.code(), OH_ERR_PEER_LOST);
+  EXPECT_EQ(queued.status.code(), OH_ERR_PEER_LOST);
+  EXPECT_TRUE(one_sided_.idle());
+  EXPECT_EQ(std::count(g_log.begin(), g_log.end(), "quick fail"), 2);
+}
+
+TEST_F(OneSidedTest, ALinkThatIsNotOpenTakesNothing) {
+  host_.usable_ = error(OH_ERR_LINK, "closed");
+  Request request;
+  request.kind = OpKind::kPut;
+  const Block block{nullptr, 0, 8};
+  EXPECT_EQ(
+      one_sided_
+          .move(&request, {.target = target_, .size = 8, .movement = {true, {&block, 1}, 1, 8}})
+          .code(),
+      OH_ERR_LINK);
+  EXPECT_TRUE(g_log.empty());
+}
+
+// A region is left when every path has left it.
+TEST_F(OneSidedTest, ARegionIsLeftWhenAllPathsHaveLeftIt) {
+  const RegionRecord region;
+  PairGuard guard(pair_);
+  EXPECT_TRUE(one_sided_.leave(region));
+  bulk().left_ = false;
+  EXPECT_FALSE(one_sided_.leave(region));
+}
+
+// A frame for a path that the link has not breaks the protocol.
+TEST_F(OneSidedTest, FramesForOtherPathsAreRefused) {
+  PairGuard guard(pair_);
+  for (const uint8_t flags : {kBySlot, kCrossing}) {
+    Frame frame;
+    frame.type = FrameType::kPut;
+    frame.flags = flags;
+    EXPECT_EQ(one_sided_.on_frame(frame).code(), OH_ERR_PROTOCOL);
+  }
+}
+
+}  // namespace
