@@ -3,21 +3,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/fault.h"
 
 namespace oh {
 namespace {
 constexpr size_t kPolledAtOnce = 8;
 constexpr size_t kChunksAtOnce = 4;
-
-// 64 bits wide, so that no cursor of a faulty peer wraps their sum.
-constexpr uint64_t front_of(uint64_t cursor) { return static_cast<uint32_t>(cursor); }
-constexpr uint64_t back_of(uint64_t cursor) { return cursor >> 32; }
-
-uint64_t chunks_of(const Transfer& transfer) {
-  return (transfer.length + transfer.chunk - 1) / transfer.chunk;
-}
+// How long the end of a link waits for an engine that copies; one that waits for earlier work of
+// the application may take for ever.
+constexpr int64_t kEngineTime = 5 * kMillisecond;
 
 bool still_posted(const TransferSlot& slot, uint32_t sequence) {
   return slot.word.load(std::memory_order_acquire) == slot_word(sequence, SlotState::kPosted);
@@ -152,6 +149,7 @@ void Transfers::enter_active(Transfer* transfer) {
   transfer->stream = nullptr;
   transfer->flying = false;
   transfer->path = pair_.path;
+  transfer->within_process = pair_.path == OH_PATH_LOCAL;
   if (transfer->on_device) {
     transfer->chunk = 0;
     transfer->mapped = nullptr;
@@ -221,29 +219,6 @@ bool Transfers::poll(Transfer* focus) {
   return any;
 }
 
-// Up to `most` next to each other, from either end; how many.
-uint32_t Transfers::take_chunks(Transfer& transfer, bool from_back, uint32_t most, uint64_t* offset,
-                                uint64_t* size) {
-  uint64_t chunks = chunks_of(transfer);
-  std::atomic<uint64_t>& cursor = transfer.slot->cursor;
-  uint64_t now = cursor.load(std::memory_order_relaxed);
-  while (front_of(now) + back_of(now) < chunks) {
-    uint64_t count = std::min<uint64_t>(most, chunks - front_of(now) - back_of(now));
-    uint64_t next = now + (from_back ? count << 32 : count);
-    if (!cursor.compare_exchange_weak(now, next, std::memory_order_acq_rel)) continue;
-    uint64_t first = from_back ? chunks - back_of(now) - count : front_of(now);
-    *offset = first * transfer.chunk;
-    *size = std::min(count * transfer.chunk, transfer.length - *offset);
-    return static_cast<uint32_t>(count);
-  }
-  return 0;
-}
-
-bool Transfers::all_taken(const Transfer& transfer) {
-  uint64_t now = transfer.slot->cursor.load(std::memory_order_relaxed);
-  return front_of(now) + back_of(now) >= chunks_of(transfer);
-}
-
 Status Transfers::copy_chunk(Transfer& transfer, uint64_t offset, uint64_t size) {
   OH_FAULT_POINT("transfer.copy");
   uint8_t* local = transfer.local + offset;
@@ -254,41 +229,6 @@ Status Transfers::copy_chunk(Transfer& transfer, uint64_t offset, uint64_t size)
   }
   CopyPiece piece{local, transfer.remote + offset, size};
   return transfer.source ? pair_.mover->write({&piece, 1}) : pair_.mover->read({&piece, 1});
-}
-
-// `chunks` more are through; true if they were the last and the slot is DONE now.
-bool Transfers::account(Transfer& transfer, uint64_t chunks) {
-  TransferSlot& slot = *transfer.slot;
-  // acq_rel: whoever adds the last chunk has seen the writes of all others.
-  uint64_t through = slot.copied.fetch_add(chunks, std::memory_order_acq_rel) + chunks;
-  if (through != chunks_of(transfer)) return false;
-  oh_status failure =
-      status_from(-int64_t{slot.failure.load(std::memory_order_relaxed)}, OH_ERR_PROTOCOL);
-  return slot_advance(slot, transfer.sequence, SlotState::kClaimed, SlotState::kDone, failure);
-}
-
-// The first failure of a transfer is the one that both sides hear.
-void Transfers::fail(Transfer& transfer, const Status& status) {
-  uint32_t none = 0;
-  transfer.slot->failure.compare_exchange_strong(none, static_cast<uint32_t>(-status.code()));
-  if (transfer.failure.ok()) transfer.failure = status;
-}
-
-// No chunk is handed out any more; those that were not count as through.
-void Transfers::stop(Transfer* transfer, oh_status status) {
-  TransferSlot& slot = *transfer->slot;
-  uint32_t none = 0;
-  slot.failure.compare_exchange_strong(none, static_cast<uint32_t>(-status));
-  if (transfer->on_device) set_mode(*transfer, CopyMode::kEngineOfClaimer);
-  uint64_t chunks = chunks_of(*transfer);
-  uint64_t now = slot.cursor.load(std::memory_order_relaxed);
-  while (front_of(now) + back_of(now) < chunks) {
-    uint64_t rest = chunks - front_of(now) - back_of(now);
-    uint64_t next = now + (rest << 32);
-    if (!slot.cursor.compare_exchange_weak(now, next, std::memory_order_acq_rel)) continue;
-    account(*transfer, rest);
-    return;
-  }
 }
 
 bool Transfers::work(Transfer* focus) {
@@ -322,11 +262,11 @@ bool Transfers::copy_some(Transfer* chosen) {
   active_.push_back(chosen);
   size_t copied = 0;
   Status failure;
-  without_lock(*chosen, [&] {
+  without_lock(pair_, *chosen, [&] {
     uint64_t offset;
     uint64_t size;
     while (copied < kChunksAtOnce && failure.ok() && !pair_.gone.load(std::memory_order_relaxed) &&
-           take_chunks(*chosen, /*from_back=*/chosen->source, 1, &offset, &size) > 0) {
+           chosen->take_chunks(/*from_back=*/chosen->source, 1, &offset, &size) > 0) {
       failure = copy_chunk(*chosen, offset, size);
       ++copied;
     }
@@ -336,14 +276,215 @@ bool Transfers::copy_some(Transfer* chosen) {
       uint32_t none = 0;
       chosen->slot->failure.compare_exchange_strong(none, static_cast<uint32_t>(-failure.code()));
     }
-    if (copied) account(*chosen, copied);
+    if (copied) chosen->account(copied);
   });
   if (copied) pair_.wake_them = true;
   if (!failure.ok()) {
     if (chosen->failure.ok()) chosen->failure = failure;
-    stop(chosen, failure.code());
+    chosen->stop(failure.code());
   }
   return settle(chosen) || copied > 0;
+}
+
+// The transfer that a span belongs to, if we are its sink and it has not ended.
+Transfer* Transfers::sink_of(const PipeSpan& span) {
+  if (span.slot >= kSlots) return nullptr;
+  // Owned by the producer of the span: in their half.
+  SegmentDirection& half = span.from_owner ? pair_.segment->incoming() : pair_.segment->outgoing();
+  const TransferSlot* slot = &half.slots[span.slot];
+  auto is_it = [&](const Transfer* transfer) {
+    return transfer->slot == slot && transfer->sequence == span.sequence && !transfer->source &&
+           transfer->owner != (span.from_owner != 0);
+  };
+  // A claim may come to light only now.
+  for (Transfer* posted = posted_.front(); posted; posted = posted_.next(posted)) {
+    if (!is_it(posted)) continue;
+    if (!claimed(posted)) return nullptr;
+    break;
+  }
+  for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
+    if (!is_it(transfer)) continue;
+    transfer->learn();  // the source may have chosen the relay after all
+    bool fits = transfer->by_pipe() && span.offset % transfer->chunk == 0 &&
+                span.offset <= transfer->length && span.bytes <= transfer->length - span.offset &&
+                (span.bytes + transfer->chunk - 1) / transfer->chunk == span.lines;
+    return fits ? transfer : nullptr;
+  }
+  return nullptr;
+}
+
+// ---- Ends -------------------------------------------------------------------------------------
+
+bool Transfers::settle(Transfer* transfer) {
+  // acquire: pairs with account() on either side; the bytes are visible.
+  uint64_t word = transfer->slot->word.load(std::memory_order_acquire);
+  if (slot_state(word) != SlotState::kDone || transfer->copiers > 0) return false;
+  // Lines that were filled have been drained by now: only their count is behind.
+  if (transfer->lines > 0) pipe_.retire();
+  if (transfer->lines > 0) return false;
+  oh_status code = slot_status(word);
+  if (code == OH_OK) {
+    finish(transfer, {});
+  } else if (!transfer->failure.ok()) {
+    finish(transfer, transfer->failure);
+  } else {
+    finish(transfer, error(code, "%s ended the %s of %llu bytes: %s", pair_.name.c_str(),
+                           code == OH_ERR_PEER_LOST ? "link during the transfer" : "transfer",
+                           static_cast<unsigned long long>(transfer->length), status_text(code)));
+  }
+  return true;
+}
+
+void Transfers::finish(Transfer* transfer, Status status) {
+  active_.erase(transfer);
+  if (transfer->on_device) {
+    transfer->learn();  // it may be over before we looked how it is done
+    if (transfer->slot->word.load(std::memory_order_relaxed) & kSlotByWorker) {
+      transfer->path = OH_PATH_WORKER;
+    }
+    --device_active_;
+    pair_.host->count_polled(-1);
+    if (transfer->stream) pair_.device->give_stream(std::exchange(transfer->stream, nullptr));
+    transfer->flying = false;
+  }
+  if (Request* request = transfer->request) {
+    request->path = transfer->path;
+    if (status.ok()) {
+      request->nbytes = transfer->length;
+      transfer->source ? pair_.stats.count_sent(transfer->path, transfer->length)
+                       : pair_.stats.count_received(transfer->path, transfer->length);
+    }
+    pair_.finish(*request, std::move(status));
+  }
+  if (transfer->owner) {
+    lingering_.push_back(transfer->index);
+  } else {
+    // release: we are through with the slot (pairs with reclaim()).
+    transfer->slot->released.store(transfer->sequence, std::memory_order_release);
+    // A send from a device may wait for the slot.
+    if (transfer->on_device) pair_.wake_them = true;
+  }
+  transfer->import.reset();
+  transfer->mapped = nullptr;
+  transfer->failure = {};
+  pool_.release(transfer);
+}
+
+void Transfers::reclaim() {
+  SegmentDirection& mine = pair_.segment->outgoing();
+  std::erase_if(lingering_, [&](uint32_t index) {
+    if (mine.slots[index].released.load(std::memory_order_acquire) != sequence_[index])
+      return false;
+    free_.push_back(index);
+    return true;
+  });
+}
+
+bool Transfers::abandon(Transfer* transfer, const Status& status) {
+  if (transfer->failure.ok()) transfer->failure = status;
+  transfer->stop(status.code());
+  pair_.wake_them = true;
+  return settle(transfer);
+}
+
+// The slot and its sequence tell whether the buffer is free, once the request has let go.
+void Transfers::orphan(Transfer* transfer) {
+  transfer->request->doubt_peer = pair_.host->keep_alive();
+  transfer->request->doubts.push_back({transfer->slot, transfer->sequence});
+  transfer->request->transfer = nullptr;
+  transfer->request = nullptr;
+}
+
+bool Transfers::is_over(const Transfer& transfer, bool peer_is_dead) const {
+  if (transfer.copiers > 0 || (transfer.with_engine() && broken().ok())) return false;
+  // What goes through a pipe: the other side has never known where our buffer is.
+  if (transfer.by_pipe()) return pair_.gone.load(std::memory_order_relaxed);
+  // Its threads have stopped when it says goodbye; its engine stops with its process.
+  return peer_is_dead && (!transfer.on_device || pair_.host->process_is_dead());
+}
+
+bool Transfers::released(const Doubt& doubt, bool peer_is_dead) {
+  pipe_.retire();
+  uint64_t word = doubt.slot->word.load(std::memory_order_acquire);
+  if (slot_sequence(word) != doubt.sequence || slot_state(word) == SlotState::kDone) return true;
+  for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
+    if (transfer->slot != doubt.slot || transfer->sequence != doubt.sequence) continue;
+    return is_over(*transfer, peer_is_dead);
+  }
+  return true;
+}
+
+bool Transfers::engine_within(const uint8_t* base, uint64_t length) const {
+  for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
+    bool apart = transfer->local >= base + length || transfer->local + transfer->length <= base;
+    if (!transfer->request && !apart && transfer->with_engine() && broken().ok()) return true;
+  }
+  return false;
+}
+
+bool Transfers::settle_rest() {
+  if (active_.empty() || left_) return false;
+  if (!broken().ok()) {
+    give_up_on_device();
+  } else {
+    pipe_.retire();
+  }
+  bool any = false;
+  for (Transfer* transfer = active_.front(); transfer;) {
+    Transfer* next = active_.next(transfer);
+    if (settle(transfer)) {
+      any = true;
+    } else if (!transfer->request && is_over(*transfer, pair_.host->process_is_dead())) {
+      finish(transfer, {});
+      any = true;
+    } else if (!transfer->request && transfer->flying &&
+               now_ns() - transfer->looked > kEngineTime) {
+      return check(*transfer) || any;  // lets the lock go
+    }
+    transfer = next;
+  }
+  return any;
+}
+
+void Transfers::leave_rest() {
+  left_ = true;
+  if (device_active_ == 0) return;
+  pair_.host->count_polled(-static_cast<int>(device_active_));
+  device_active_ = 0;
+  for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
+    if (transfer->import) pair_.device->keep(transfer->import);
+  }
+}
+
+bool Transfers::fail_all(const Status& status, bool peer_is_dead) {
+  // What was claimed meanwhile is active then.
+  while (Transfer* transfer = posted_.front()) withdraw(transfer, OH_ERR_PEER_LOST);
+  bool copying = false;
+  if (!broken().ok()) {
+    give_up_on_device();
+  } else {
+    pipe_.retire();
+  }
+  for (Transfer* transfer = active_.front(); transfer;) {
+    Transfer* next = active_.next(transfer);
+    if (transfer->failure.ok()) transfer->failure = status;
+    transfer->stop(OH_ERR_PEER_LOST);  // to the other side the link is lost, for whatever reason
+    if (!settle(transfer)) {
+      Request* request = transfer->request;
+      bool recent = transfer->with_engine() && now_ns() - transfer->looked < kEngineTime;
+      if (transfer->copiers > 0 || recent) {
+        copying = true;
+      } else if (is_over(*transfer, peer_is_dead)) {
+        finish(transfer, status);  // what is missing was the peer's, who does not come to it
+      } else if (request) {
+        orphan(transfer);
+        pair_.finish(*request, error(OH_ERR_IN_DOUBT, "%s; %s may still touch the buffer",
+                                     status.text().c_str(), pair_.name.c_str()));
+      }
+    }
+    transfer = next;
+  }
+  return !copying;
 }
 
 }  // namespace oh

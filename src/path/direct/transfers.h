@@ -4,53 +4,20 @@
 // (transport/slot.h has the states). The owner posts a slot, the other side claims it; then whoever
 // has time copies chunks, the receiver from the front and the sender from the back. Where device
 // memory takes part (transfers_device.cc) one side's copy engine moves all of it, or both sides
-// work through the relay's pipe (transfers_relay.cc).
+// work through the relay's pipe (pipe.h).
 //
 // Threading: guarded by the pair's lock, but for the copies, which are made without it.
 #pragma once
 
 #include <array>
-#include <deque>
 #include <memory>
 #include <vector>
 
-#include "base/list.h"
 #include "base/pool.h"
-#include "link/pair.h"
+#include "path/direct/pipe.h"
+#include "path/direct/transfer.h"
 
 namespace oh {
-
-struct InPostedTransfers;
-struct InActiveTransfers;
-
-// One side's view of a slot in use.
-struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
-  TransferSlot* slot = nullptr;
-  uint32_t index = 0;
-  uint32_t sequence = 0;
-  bool owner = false;    // the slot is ours
-  bool source = false;   // our buffer is the source
-  uint32_t copiers = 0;  // threads of ours that copy right now
-  uint32_t lines = 0;    // of the pipes, in the hands of our engine
-  uint8_t* local = nullptr;
-  uint64_t remote = 0;
-  uint64_t length = 0;
-  uint64_t chunk = 0;  // bytes a chunk; 0: not decided yet
-  oh_path path = OH_PATH_NONE;
-  uint8_t* mapped = nullptr;  // their buffer, where it is mapped here
-  std::shared_ptr<ImportedBlock> import;
-  // Where device memory takes part.
-  bool on_device = false;      // either buffer is
-  bool local_device = false;   // ours is
-  uint32_t remote_memory = 0;  // SlotMemory of their buffer
-  uint32_t remote_block = 0;
-  CopyMode mode = CopyMode::kUndecided;
-  cuda::Stream stream = nullptr;  // of what we have enqueued; null: the worker's
-  bool flying = false;            // our engine copies: DONE comes from the device
-  int64_t looked = 0;             // when it was begun, or last asked for errors
-  Request* request = nullptr;     // nullptr once it has ended without the transfer
-  Status failure;                 // why our side ended it
-};
 
 // Hears that the other side has claimed a posted slot: the request waits for no message any more.
 class ClaimListener {
@@ -59,9 +26,9 @@ class ClaimListener {
   virtual void on_claimed(Request* request) = 0;
 };
 
-class Transfers {
+class Transfers final : public SpanSinks {
  public:
-  explicit Transfers(Pair& pair) : pair_(pair) {}
+  explicit Transfers(Pair& pair) : pair_(pair), pipe_(pair, *this) {}
   void start(ClaimListener* listener);
 
   // Posts a slot of ours for the request's buffer; nullptr when all are in use.
@@ -100,6 +67,7 @@ class Transfers {
   bool in_use() const { return !active_.empty() || !posted_.empty(); }
   // Copies some chunks of one active transfer. Releases and takes the lock.
   bool work(Transfer* focus) OH_NO_THREAD_ANALYSIS;
+  Transfer* sink_of(const PipeSpan& span) override;
   // What a slot says of a request's memory.
   uint32_t memory_of(const Request& request) const;
 
@@ -139,53 +107,25 @@ class Transfers {
   enum class Step { kNothing, kAsk, kShowSlab, kStart, kFill, kCheck };
   // Whether our engine can address their buffer; kLater: their block is on its way.
   enum class Reach { kYes, kNo, kLater };
-  // A span of a pipe's lines.
-  struct Span {
-    uint64_t position = 0;
-    uint32_t lines = 0;
-    Transfer* transfer = nullptr;  // of which our engine copies
-  };
-
   void activate(Transfer* transfer);
   void describe(const Request& request, uint64_t size, uint32_t* block, uint32_t* memory);
   void enter_active(Transfer* transfer);
   bool copy_some(Transfer* chosen) OH_NO_THREAD_ANALYSIS;
-  static uint32_t take_chunks(Transfer& transfer, bool from_back, uint32_t most, uint64_t* offset,
-                              uint64_t* size);
   Status copy_chunk(Transfer& transfer, uint64_t offset, uint64_t size);
-  void stop(Transfer* transfer, oh_status status);
-  static void fail(Transfer& transfer, const Status& status);
-  static bool account(Transfer& transfer, uint64_t chunks);
-  static bool all_taken(const Transfer& transfer);
 
   bool work_on_devices(Transfer* focus) OH_NO_THREAD_ANALYSIS;
   Step next_step(Transfer& transfer);
   bool take_step(Transfer& transfer, Step step) OH_NO_THREAD_ANALYSIS;
   Step decide(Transfer& transfer);
-  void learn(Transfer& transfer);
-  bool set_mode(Transfer& transfer, CopyMode mode);
   Reach reach(Transfer& transfer);
   Reach reach_slab(Transfer& transfer);
   Reach reach_block(Transfer& transfer, uint32_t number, uint64_t address, uint64_t size);
   bool has_slab() const;
-  // Runs what may block or takes long without the link's lock; the transfer stays meanwhile.
-  template <typename Work>
-  auto without_lock(Transfer& transfer, const Work& work) {
-    ++transfer.copiers;
-    struct Copier {
-      ~Copier() { --transfer.copiers; }
-      Transfer& transfer;
-    } copier{transfer};
-    return pair_.without_lock(work);
-  }
   bool show_slab(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool wants_slab(const GpuExport& sink) const;
   void offer_slab(const std::shared_ptr<const GpuExport>& slab);
   bool is_mappable(const GpuExport& exported) const;
   bool slab_is_reached(Transfer& transfer);
-  static bool by_pipe(const Transfer& transfer) {
-    return transfer.mode == CopyMode::kRelay || transfer.mode == CopyMode::kStaged;
-  }
   void say_slow(const Transfer& transfer);
   void start_engine(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool for_worker(const Transfer& transfer) const;
@@ -193,24 +133,14 @@ class Transfers {
   bool may_take_over(const Transfer& transfer) const;
   // Whether nobody can touch the transfer's buffer any more, now that the link is over.
   bool is_over(const Transfer& transfer, bool peer_is_dead) const;
-  static bool with_engine(const Transfer& transfer) {
-    return transfer.flying || transfer.lines > 0;
-  }
   bool check(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
-  bool check_span(bool fills) OH_NO_THREAD_ANALYSIS;
-  Status enqueue_span(bool fills, const Span& span, void* to, const void* from, uint64_t size);
-
-  uint32_t free_lines(const Transfer& transfer);
-  bool fill(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
-  bool drain() OH_NO_THREAD_ANALYSIS;
-  bool retire_spans();
-  Transfer* sink_of(const PipeSpan& span);
   // Ends the request when the slot says DONE and nobody here copies.
   bool settle(Transfer* transfer);
   void finish(Transfer* transfer, Status status);
   void reclaim();
 
   Pair& pair_;
+  Pipe pipe_;
   ClaimListener* listener_ = nullptr;
   Pool<Transfer> pool_;
   List<Transfer, InPostedTransfers> posted_;
@@ -219,11 +149,6 @@ class Transfers {
   std::vector<uint32_t> free_;
   std::vector<uint32_t> lingering_;  // done, not yet released by the other side
   size_t device_active_ = 0;         // active transfers with device memory
-  uint64_t pipe_filled_ = 0;         // positions taken of the outgoing pipe
-  uint64_t pipe_drained_ = 0;        // and of the incoming one
-  std::deque<uint64_t> in_pipe_;     // positions of spans of the outgoing one, not seen empty
-  std::deque<Span> filling_;         // by our engine
-  std::deque<Span> draining_;
   bool said_slow_ = false;
   bool left_ = false;
 };

@@ -9,14 +9,15 @@
 //   UNDECIDED ──┬──▶ ENGINE OF CLAIMER ──▶ start ──▶ flying ──▶ DONE, by the device
 //               ├──▶ ENGINE OF OWNER   ──▶ the same there; RELAY if it cannot map our buffer; here
 //               │                          after all, if it does not begin
-//               ├──▶ STAGED            ──▶ transfers_relay.cc; RELAY if the source cannot map the
-//               slab └──▶ RELAY             ──▶ transfers_relay.cc
+//               ├──▶ STAGED            ──▶ pipe.h; RELAY if the source cannot map the
+//               slab └──▶ RELAY             ──▶ pipe.h
 //
 // A step is chosen under the lock and taken without it: no driver call is made under the lock.
 #include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "path/direct/transfers.h"
 
@@ -62,13 +63,9 @@ void Transfers::prepare_slab(const GpuExport& sink) {
 }
 
 bool Transfers::work_on_devices(Transfer* focus) {
-  bool any = retire_spans();
-  any = drain() || any;
-  for (bool fills : {true, false}) {
-    std::deque<Span>& spans = fills ? filling_ : draining_;
-    if (spans.empty() || now_ns() - spans.front().transfer->looked < kAskForErrors) continue;
-    return check_span(fills) || any;
-  }
+  bool any = pipe_.retire();
+  any = pipe_.drain() || any;
+  if (pipe_.is_late()) return pipe_.check() || any;
   auto is_active = [](Transfer* transfer) {
     return transfer && transfer->on_device &&
            static_cast<ListNode<InActiveTransfers>*>(transfer)->linked();
@@ -98,11 +95,11 @@ Transfers::Step Transfers::next_step(Transfer& transfer) {
       Step step = decide(transfer);
       if (transfer.mode == CopyMode::kUndecided) return step;
     } else {
-      learn(transfer);
+      transfer.learn();
     }
   }
   // The owner may have found that it cannot.
-  if (transfer.mode == CopyMode::kEngineOfOwner && !transfer.owner) learn(transfer);
+  if (transfer.mode == CopyMode::kEngineOfOwner && !transfer.owner) transfer.learn();
   bool pending = transfer.request && transfer.request->pending();
   switch (transfer.mode) {
     case CopyMode::kUndecided:
@@ -112,7 +109,7 @@ Transfers::Step Transfers::next_step(Transfer& transfer) {
       if (!transfer.source) return Step::kNothing;  // drain() is driven by the pipe
       if (pending) return Step::kAsk;
       if (transfer.mode == CopyMode::kStaged && !slab_is_reached(transfer)) return Step::kNothing;
-      return !all_taken(transfer) && free_lines(transfer) > 0 ? Step::kFill : Step::kNothing;
+      return !transfer.all_taken() && pipe_.free_lines(transfer) > 0 ? Step::kFill : Step::kNothing;
     case CopyMode::kEngineOfClaimer:
       if (transfer.owner) return Step::kNothing;
       break;
@@ -123,7 +120,7 @@ Transfers::Step Transfers::next_step(Transfer& transfer) {
   if (transfer.flying) {
     return now_ns() - transfer.looked > kAskForErrors ? Step::kCheck : Step::kNothing;
   }
-  if (all_taken(transfer)) return Step::kNothing;  // the other side has begun, or stopped it
+  if (transfer.all_taken()) return Step::kNothing;  // the other side has begun, or stopped it
   switch (reach(transfer)) {
     case Reach::kYes:
       return Step::kStart;
@@ -137,7 +134,7 @@ Transfers::Step Transfers::next_step(Transfer& transfer) {
     auto engine = static_cast<uint32_t>(CopyMode::kEngineOfOwner);
     transfer.slot->mode.compare_exchange_strong(engine, static_cast<uint32_t>(CopyMode::kRelay));
     transfer.mode = CopyMode::kUndecided;
-    learn(transfer);
+    transfer.learn();
     say_slow(transfer);
   }
   return Step::kNothing;
@@ -148,7 +145,7 @@ Transfers::Step Transfers::next_step(Transfer& transfer) {
 bool Transfers::may_take_over(const Transfer& transfer) const {
   if (transfer.flying) return true;
   bool ready = !(transfer.remote_memory & kSlotPending);
-  return ready && now_ns() - transfer.looked > kTakeOverAfter && !all_taken(transfer);
+  return ready && now_ns() - transfer.looked > kTakeOverAfter && !transfer.all_taken();
 }
 
 // Who copies, as the claimer sees it; what has to be done first, while that is open.
@@ -160,19 +157,19 @@ Transfers::Step Transfers::decide(Transfer& transfer) {
     // Engines write faster than they read, so the source pushes where it can.
     bool open = is_open(*request->device.exported);
     if (!transfer.source && open && !pending) {
-      set_mode(transfer, CopyMode::kEngineOfOwner);
+      transfer.set_mode(CopyMode::kEngineOfOwner);
       transfer.looked = now_ns();
       return Step::kNothing;
     }
     Reach there = (transfer.remote_memory & kSlotPending) ? Reach::kNo : reach(transfer);
     if (there == Reach::kLater) return Step::kNothing;
     if (there == Reach::kYes) {
-      set_mode(transfer, CopyMode::kEngineOfClaimer);
+      transfer.set_mode(CopyMode::kEngineOfClaimer);
       return Step::kNothing;
     }
     if (open) {
       if (pending) return Step::kAsk;  // the other engine knows nothing of our events
-      set_mode(transfer, CopyMode::kEngineOfOwner);
+      transfer.set_mode(CopyMode::kEngineOfOwner);
       return Step::kNothing;
     }
     if (pending && !transfer.source) return Step::kAsk;
@@ -182,40 +179,14 @@ Transfers::Step Transfers::decide(Transfer& transfer) {
     Reach slab = transfer.source ? reach_slab(transfer) : has_slab() ? Reach::kYes : Reach::kNo;
     if (slab == Reach::kLater) return Step::kNothing;
     if (slab == Reach::kYes) {
-      set_mode(transfer, CopyMode::kStaged);
+      transfer.set_mode(CopyMode::kStaged);
       return Step::kNothing;
     }
     say_slow(transfer);
   }
   if (pending && !transfer.source) return Step::kAsk;
-  set_mode(transfer, CopyMode::kRelay);
+  transfer.set_mode(CopyMode::kRelay);
   return Step::kNothing;
-}
-
-void Transfers::learn(Transfer& transfer) {
-  // acquire: pairs with the claimer's compare-and-swap.
-  auto mode = static_cast<CopyMode>(transfer.slot->mode.load(std::memory_order_acquire));
-  if (mode == CopyMode::kUndecided) return;
-  transfer.mode = mode <= CopyMode::kStaged ? mode : CopyMode::kEngineOfClaimer;
-  if (transfer.mode == CopyMode::kStaged) {
-    transfer.chunk = kSlabChunk;
-    transfer.path = OH_PATH_STAGED;
-    return;
-  }
-  bool relay = transfer.mode == CopyMode::kRelay;
-  transfer.chunk = relay ? kPipeChunk : std::max<uint64_t>(transfer.length, 1);
-  transfer.path = relay                         ? OH_PATH_RELAY
-                  : pair_.path == OH_PATH_LOCAL ? OH_PATH_LOCAL
-                                                : OH_PATH_CUDA_IPC;
-}
-
-// Says how it is done, unless that has been said: then that is learned. True if it was ours.
-bool Transfers::set_mode(Transfer& transfer, CopyMode mode) {
-  auto undecided = static_cast<uint32_t>(CopyMode::kUndecided);
-  bool said = transfer.slot->mode.compare_exchange_strong(undecided, static_cast<uint32_t>(mode),
-                                                          std::memory_order_acq_rel);
-  learn(transfer);
-  return said;
 }
 
 Transfers::Reach Transfers::reach(Transfer& transfer) {
@@ -278,7 +249,7 @@ bool Transfers::slab_is_reached(Transfer& transfer) {
   if (slab != Reach::kNo) return slab == Reach::kYes;
   auto staged = static_cast<uint32_t>(CopyMode::kStaged);
   transfer.slot->mode.compare_exchange_strong(staged, static_cast<uint32_t>(CopyMode::kRelay));
-  learn(transfer);
+  transfer.learn();
   say_slow(transfer);
   return false;
 }
@@ -297,6 +268,133 @@ void Transfers::say_slow(const Transfer& transfer) {
              ? request->device.exported->why_not.c_str()
              : "neither side can map the other's buffer (the peer's log says why its own cannot be "
                "mapped)");
+}
+
+// ---- Steps ------------------------------------------------------------------------------------
+
+bool Transfers::take_step(Transfer& transfer, Step step) {
+  switch (step) {
+    case Step::kNothing:
+      return false;
+    case Step::kAsk: {
+      After& after = transfer.request->device.after;
+      Result<bool> complete = without_lock(pair_, transfer, [&] { return after.is_complete(); });
+      if (complete.ok() && !*complete) return false;
+      if (transfer.request) after.reset();
+      if (!complete.ok()) {
+        transfer.fail(complete.status());
+        transfer.stop(complete.status().code());
+      }
+      return true;
+    }
+    case Step::kShowSlab:
+      return show_slab(transfer);
+    case Step::kStart:
+      start_engine(transfer);
+      return true;
+    case Step::kFill:
+      return pipe_.fill(transfer);
+    case Step::kCheck:
+      return check(transfer);
+  }
+  return false;
+}
+
+bool Transfers::show_slab(Transfer& transfer) {
+  std::shared_ptr<const GpuExport> slab =
+      without_lock(pair_, transfer, [&] { return pair_.device->slab(); });
+  if (slab) offer_slab(slab);
+  return true;
+}
+
+void Transfers::start_engine(Transfer& transfer) {
+  uint64_t offset;
+  uint64_t size;
+  if (transfer.take_chunks(/*from_back=*/false, 1, &offset, &size) == 0) return;
+  EngineCopy copy;
+  copy.to = transfer.source ? transfer.mapped : transfer.local;
+  copy.from = transfer.source ? transfer.local : transfer.mapped;
+  copy.size = transfer.length;
+  if (transfer.request) copy.after = transfer.request->device.after.event();
+  copy.word = pair_.device->address_of(transfer.slot->word);
+  copy.value = slot_word(transfer.sequence, SlotState::kDone);
+  Worker* worker = for_worker(transfer) ? pair_.device->worker() : nullptr;
+  Result<cuda::Stream> stream = nullptr;
+  bool by_worker = false;
+  Status status = without_lock(pair_, transfer, [&]() -> Status {
+    OH_FAULT_POINT("transfer.copy");
+    by_worker = worker && worker->copy({reinterpret_cast<uint64_t>(copy.to),
+                                        reinterpret_cast<uint64_t>(copy.from), copy.size, copy.word,
+                                        copy.value | kSlotByWorker});
+    if (by_worker) return {};
+    stream = pair_.device->take_stream();
+    OH_RETURN_IF_ERROR(stream.status());
+    OH_RETURN_IF_ERROR(pair_.device->enqueue(*stream, copy));
+    if (worker) worker->call();
+    return {};
+  });
+  if (!stream.ok()) {
+    transfer.fail(status);
+    transfer.account(1);
+    pair_.wake_them = true;
+    return;
+  }
+  transfer.stream = *stream;
+  transfer.flying = true;
+  transfer.looked = now_ns();
+  if (status.ok()) {
+    // What it waited for is in the stream now.
+    if (transfer.request) transfer.request->device.after.reset();
+  } else {
+    // Some of it may have been enqueued: it has ended when the stream is idle.
+    transfer.fail(status);
+    transfer.looked -= kAskForErrors;
+  }
+}
+
+// Whether the GPU's worker may copy, if it is there. It pushes only: what the sink pulls is rare.
+bool Transfers::for_worker(const Transfer& transfer) const {
+  bool small = transfer.source && transfer.length <= Worker::kLongest;
+  if (!pair_.device->worker() || !small || !transfer.request) return false;
+  // The initiator's rows cannot show our worker, so it serves no get.
+  if (transfer.request->serves_peer()) return false;
+  const DeviceMemory& ours = transfer.request->device;
+  const cuda::Device device = pair_.device->gpu().facts().ordinal;
+  if (ours.after.pending() || !ours.exported->for_kernels || ours.exported->device != device) {
+    return false;
+  }
+  // Between processes it is a mapping for kernels, too.
+  if (pair_.path != OH_PATH_LOCAL) return true;
+  return (transfer.remote_memory & kSlotMappable) &&
+         static_cast<cuda::Device>(transfer.remote_memory >> kSlotOrdinal) == device;
+}
+
+// Asks how the engine is doing. A lost context writes no word. Other query errors do not mean that
+// the copy failed.
+bool Transfers::check(Transfer& transfer) {
+  transfer.looked = now_ns();
+  Result<bool> idle = without_lock(pair_, transfer, [&] {
+    cuda::Stream stream = transfer.stream ? transfer.stream : pair_.device->worker()->stream();
+    return pair_.device->gpu().is_idle(stream);
+  });
+  if (pair_.device->gpu().is_lost()) return true;
+  if (!transfer.flying || !idle.ok() || !*idle || transfer.failure.ok()) return false;
+  // Not all of it was enqueued, and what was is over.
+  transfer.flying = false;
+  transfer.account(1);
+  return pair_.wake_them = true;
+}
+
+// What the device was to end has ended as it is.
+void Transfers::give_up_on_device() {
+  pipe_.retire();
+  const Status loss = broken();
+  pipe_.give_up(loss);
+  for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
+    if (!std::exchange(transfer->flying, false)) continue;
+    transfer->fail(loss);
+    transfer->account(1);
+  }
 }
 
 }  // namespace oh

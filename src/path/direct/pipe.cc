@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Transfers through the relay: the source fills spans of the outgoing pipe, the sink drains them in
-// order; several are under way at once. Where a side's buffer is on a device its engine copies, and
-// the device writes the span's word behind the copy.
-//
-//   source: take chunks, take lines, copy, word = full        sink: copy, word = empty, count
+#include "path/direct/pipe.h"
+
 #include <algorithm>
 
 #include "base/clock.h"
 #include "base/copy.h"
 #include "base/fault.h"
-#include "path/direct/transfers.h"
 
 namespace oh {
 namespace {
@@ -20,32 +15,32 @@ constexpr size_t kQueued = 2;
 }  // namespace
 
 // How many lines of the outgoing pipe the transfer may fill with one copy.
-uint32_t Transfers::free_lines(const Transfer& transfer) {
+uint32_t Pipe::free_lines(const Transfer& transfer) {
   PipeLayout& pipe = pair_.segment->outgoing_pipe();
-  while (!in_pipe_.empty()) {
-    uint64_t position = in_pipe_.front();
+  while (!taken_.empty()) {
+    uint64_t position = taken_.front();
     // acquire: the consumer's reads of the buffers are over.
     uint64_t word = pipe.lines[position % kPipeLines].word.load(std::memory_order_acquire);
     if (word != pipe_empty(position)) break;
-    in_pipe_.pop_front();
+    taken_.pop_front();
   }
-  uint64_t taken = in_pipe_.empty() ? 0 : pipe_filled_ - in_pipe_.front();
+  uint64_t taken = taken_.empty() ? 0 : filled_ - taken_.front();
   auto free = static_cast<uint32_t>(kPipeLines - taken);
   // Our CPU fills line by line, so that the other side begins with the first.
   if (!transfer.local_device) return std::min(free, 1u);
   if (filling_.size() >= kQueued) return 0;
-  auto up_to_end = static_cast<uint32_t>(kPipeLines - pipe_filled_ % kPipeLines);
+  auto up_to_end = static_cast<uint32_t>(kPipeLines - filled_ % kPipeLines);
   return std::min({free, up_to_end, kMostOfSpan});
 }
 
-bool Transfers::fill(Transfer& transfer) {
+bool Pipe::fill(Transfer& transfer) {
   uint64_t offset;
   uint64_t size;
-  uint32_t lines = take_chunks(transfer, /*from_back=*/false, free_lines(transfer), &offset, &size);
+  uint32_t lines = transfer.take_chunks(/*from_back=*/false, free_lines(transfer), &offset, &size);
   if (lines == 0) return false;
-  Span span{pipe_filled_, lines, &transfer};
-  pipe_filled_ += lines;
-  in_pipe_.push_back(span.position);
+  Span span{filled_, lines, &transfer};
+  filled_ += lines;
+  taken_.push_back(span.position);
   PipeLayout& pipe = pair_.segment->outgoing_pipe();
   uint64_t index = span.position % kPipeLines;
   PipeLine& line = pipe.lines[index];
@@ -53,7 +48,7 @@ bool Transfers::fill(Transfer& transfer) {
                                                        : pipe.buffers[index];
   line.span = {offset, size, transfer.index, transfer.sequence, transfer.owner, lines};
   bool by_engine = transfer.local_device;
-  Status status = without_lock(transfer, [&]() -> Status {
+  Status status = without_lock(pair_, transfer, [&]() -> Status {
     OH_FAULT_POINT("transfer.copy");
     uint8_t* from = transfer.local + offset;
     if (by_engine) return enqueue_span(/*fills=*/true, span, buffer, from, size);
@@ -64,9 +59,9 @@ bool Transfers::fill(Transfer& transfer) {
   if (!status.ok()) {
     // The span is taken: it goes on its way without bytes, and nobody else will count the chunks.
     line.span.bytes = 0;
-    fail(transfer, status);
-    stop(&transfer, status.code());
-    account(transfer, lines);
+    transfer.fail(status);
+    transfer.stop(status.code());
+    transfer.account(lines);
   }
   if (by_engine && status.ok()) {
     filling_.push_back(span);
@@ -79,44 +74,17 @@ bool Transfers::fill(Transfer& transfer) {
   return true;
 }
 
-// The transfer that a span belongs to, if we are its sink and it has not ended.
-Transfer* Transfers::sink_of(const PipeSpan& span) {
-  if (span.slot >= kSlots) return nullptr;
-  // Owned by the producer of the span: in their half.
-  SegmentDirection& half = span.from_owner ? pair_.segment->incoming() : pair_.segment->outgoing();
-  const TransferSlot* slot = &half.slots[span.slot];
-  auto is_it = [&](const Transfer* transfer) {
-    return transfer->slot == slot && transfer->sequence == span.sequence && !transfer->source &&
-           transfer->owner != (span.from_owner != 0);
-  };
-  // A claim may come to light only now.
-  for (Transfer* posted = posted_.front(); posted; posted = posted_.next(posted)) {
-    if (!is_it(posted)) continue;
-    if (!claimed(posted)) return nullptr;
-    break;
-  }
-  for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
-    if (!is_it(transfer)) continue;
-    learn(*transfer);  // the source may have chosen the relay after all
-    bool fits = by_pipe(*transfer) && span.offset % transfer->chunk == 0 &&
-                span.offset <= transfer->length && span.bytes <= transfer->length - span.offset &&
-                (span.bytes + transfer->chunk - 1) / transfer->chunk == span.lines;
-    return fits ? transfer : nullptr;
-  }
-  return nullptr;
-}
-
 // Empties the next span of the incoming pipe, or begins to.
-bool Transfers::drain() {
+bool Pipe::drain() {
   PipeLayout& pipe = pair_.segment->incoming_pipe();
-  uint64_t index = pipe_drained_ % kPipeLines;
+  uint64_t index = drained_ % kPipeLines;
   PipeLine& line = pipe.lines[index];
   // acquire: the producer's bytes, whoever wrote them.
-  if (line.word.load(std::memory_order_acquire) != pipe_full(pipe_drained_)) return false;
+  if (line.word.load(std::memory_order_acquire) != pipe_full(drained_)) return false;
   const PipeSpan there = line.span;  // once: what is checked is what is used
-  Span span{pipe_drained_, std::clamp<uint32_t>(there.lines, 1, kPipeLines - index)};
-  pipe_drained_ += span.lines;
-  Transfer* transfer = there.bytes && span.lines == there.lines ? sink_of(there) : nullptr;
+  Span span{drained_, std::clamp<uint32_t>(there.lines, 1, kPipeLines - index)};
+  drained_ += span.lines;
+  Transfer* transfer = there.bytes && span.lines == there.lines ? sinks_.sink_of(there) : nullptr;
   if (!transfer) {
     line.word.store(pipe_empty(span.position), std::memory_order_release);
     pair_.wake_them = true;
@@ -127,7 +95,7 @@ bool Transfers::drain() {
   uint8_t* to = transfer->local + there.offset;
   uint8_t* buffer =
       transfer->mode == CopyMode::kStaged ? pair_.device->slab_part(index) : pipe.buffers[index];
-  Status status = without_lock(*transfer, [&]() -> Status {
+  Status status = without_lock(pair_, *transfer, [&]() -> Status {
     if (by_engine) return enqueue_span(/*fills=*/false, span, to, buffer, there.bytes);
     copy_bytes(to, buffer, there.bytes);
     return {};
@@ -142,16 +110,15 @@ bool Transfers::drain() {
   line.word.store(pipe_empty(span.position), std::memory_order_release);
   pair_.wake_them = true;
   if (!status.ok()) {
-    fail(*transfer, status);
-    stop(transfer, status.code());
+    transfer->fail(status);
+    transfer->stop(status.code());
   }
-  account(*transfer, span.lines);
+  transfer->account(span.lines);
   return true;
 }
 
 // Sets the engine to work on a span. After a failure nothing of it is under way.
-Status Transfers::enqueue_span(bool fills, const Span& span, void* to, const void* from,
-                               uint64_t size) {
+Status Pipe::enqueue_span(bool fills, const Span& span, void* to, const void* from, uint64_t size) {
   PipeLayout& pipe = fills ? pair_.segment->outgoing_pipe() : pair_.segment->incoming_pipe();
   OH_ASSIGN_OR_RETURN(cuda::Stream stream, pair_.device->line_stream(fills));
   EngineCopy copy{to,
@@ -165,12 +132,16 @@ Status Transfers::enqueue_span(bool fills, const Span& span, void* to, const voi
   return status;
 }
 
-// Asks how the engine is doing with the oldest of its spans, as check() does.
-bool Transfers::check_span(bool fills) {
-  Span oldest = fills ? filling_.front() : draining_.front();
-  Transfer& transfer = *oldest.transfer;
+bool Pipe::is_late(const std::deque<Span>& spans) {
+  return !spans.empty() && now_ns() - spans.front().transfer->looked >= kAskForErrors;
+}
+
+// Asks how the engine is doing with a span that takes long. A lost context writes no word.
+bool Pipe::check() {
+  const bool fills = is_late(filling_);
+  Transfer& transfer = *(fills ? filling_ : draining_).front().transfer;
   transfer.looked = now_ns();
-  without_lock(transfer, [&] {
+  without_lock(pair_, transfer, [&] {
     Result<cuda::Stream> stream = pair_.device->line_stream(fills);
     if (stream.ok()) (void)pair_.device->gpu().is_idle(*stream).ok();
   });
@@ -178,7 +149,7 @@ bool Transfers::check_span(bool fills) {
 }
 
 // Counts the spans that our engine is through with.
-bool Transfers::retire_spans() {
+bool Pipe::retire() {
   // acquire: the device's bytes are in place. The other side may have emptied it since.
   while (!filling_.empty()) {
     auto [position, lines, transfer] = filling_.front();
@@ -194,10 +165,21 @@ bool Transfers::retire_spans() {
     if (line.word.load(std::memory_order_acquire) < pipe_empty(position)) break;
     draining_.pop_front();
     transfer->lines -= lines;
-    account(*transfer, lines);
+    transfer->account(lines);
     pair_.wake_them = any = true;
   }
   return any;
+}
+
+void Pipe::give_up(const Status& loss) {
+  for (std::deque<Span>* spans : {&filling_, &draining_}) {
+    for (const Span& span : *spans) {
+      span.transfer->lines -= span.lines;
+      span.transfer->fail(loss);
+      span.transfer->account(span.lines);
+    }
+    spans->clear();
+  }
 }
 
 }  // namespace oh
