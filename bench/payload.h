@@ -175,9 +175,9 @@ inline uint64_t Slots::check(uint64_t i, uint64_t* checked) {
 // Whether side 0 of a row of one-sided operations or batches gives the bytes.
 bool puts(const Spec& spec);
 
-// The blocks of a batch: a message is a batch, and its first block tells which one. Blocks lie
-// apart, with poisoned gaps between them that must stay as they are; as lists, the target has them
-// in the opposite order, so nothing can be joined.
+// The blocks of a batch: a message is a batch, and its first block tells which one. Blocks are not
+// contiguous: poisoned gaps between them must not change. As lists, the target has them in the
+// opposite order, so nothing can be joined.
 class Blocks : public Payload {
  public:
   // `number`: this side's; side 1 is the target. `memory` has room for two blocks each.

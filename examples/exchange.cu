@@ -94,7 +94,7 @@ int run_rank(unsigned rank, const onehop::Bytes& id) {
   CHECK(cudaGetLastError());
   Result found{};
   CHECK(cudaMemcpy(&found, result, sizeof(found), cudaMemcpyDeviceToHost));
-  comm.barrier();  // nobody leaves while the other is at it
+  comm.barrier();  // no rank leaves while the other still works
   const bool right = found.fault == OH_LANE_OK && found.wrong == 0;
   const char* path = peer.stream_info().path == OH_PATH_NVLINK ? "nvlink" : "another way";
   std::printf("rank %u: %u messages of %zu bytes by %s, fault %d, %u words wrong\n", rank, kRounds,

@@ -112,7 +112,7 @@ def files_of(root: Path) -> Iterator[Path]:
 
 
 def includes_of(text: str) -> Iterator[tuple[int, bool, str]]:
-    """Find line, quotes and name of each include; names without a folder may be anybody's."""
+    """Find line, quotes and name of each include; names without a folder may be of any library."""
     for number, line in enumerate(text.splitlines(), start=1):
         found = INCLUDE.match(line)
         if found and (found[1] == '"' or "/" in found[2]):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what the links of a process notice while somebody else keeps that process busy.
+"""Measure the links of a process while other processes keep that process busy.
 
 One process, the server, has a link to an idle process for each death to be measured, and one to a
 process that exchanges 8-byte messages with it. Others connect and disconnect, over its Unix socket
@@ -100,7 +100,7 @@ def watch(peer: onehop.Peer, pipe: Connection) -> None:
 
 
 def serve(pipe: Connection, roles: Sequence[str], environment: dict[str, str]) -> None:
-    """Run the server, until it is killed: one link for each role, then whoever comes."""
+    """Run the server, until it is killed: one link for each role, then all others."""
     os.environ.update(environment)
     endpoint = onehop.Endpoint()
     pipe.send(endpoint.address)

@@ -193,7 +193,7 @@ class Group:
         return all(one.addresses for one in self.processes.values())
 
     def act(self) -> None:
-        """Kill, stop and continue whoever's turn it is."""
+        """Kill, stop and continue the processes whose turn it is."""
         now = time.monotonic()
         for place in [place for place, until in self.stopped.items() if now >= until]:
             self.resume(place)
@@ -281,7 +281,7 @@ class Group:
             if uid not in self.abrupt and self.killed.get(other, math.inf) > when:
                 self.faults.append(f"{uid}: the link to {other} was lost for no reason: {text}")
         self.faults += self.left_behind()
-        # Whoever took the place of a killed process has swept.
+        # The successor of a killed process has swept.
         if len(files := self.socket_files()) > len(self.processes):
             self.faults.append(f"{len(files)} socket files of {len(self.processes)} processes")
 
@@ -335,7 +335,7 @@ def listen(groups: list[Group], seconds: float) -> None:
 
 
 def soak(groups: list[Group], arguments: argparse.Namespace) -> None:
-    """Run until the time is over or somebody finds a fault."""
+    """Run until the time is over or a process finds a fault."""
     while not all(g.is_up() for g in groups) and not any(g.faults for g in groups):
         listen(groups, 0.05)
         for group in groups:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One link of the soak: what its two sides do to each other until it is closed or lost.
 
-Both sides know the plan of each direction from the run's seed and the link's name, so nobody has to
-be told what comes next. A link of kind "directed" carries rounds of messages that are received from
-this peer, and puts and gets beside them. One of kind "wild" carries rounds that the receiver's
+Both sides derive the plan of each direction from the run's seed and the link's name, so neither
+announces what comes next. A link of kind "directed" carries rounds of messages that are received
+from this peer, and puts and gets beside them. One of kind "wild" carries rounds that the receiver's
 threads take from any source, see soak_worker.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from soak_worker import Worker
 
-PATIENCE = 60.0  # seconds; no operation that is not given up takes longer, whoever is stopped
+PATIENCE = 60.0  # seconds; no operation that is not given up takes longer, stopped peers included
 WILD_MAX = 256 << 10  # bytes of a message to any source
 TAG_DESCRIPTOR, TAG_DONE, TAG_NEVER = 1 << 40, (1 << 40) + 1, (1 << 40) + 2
 TAG_LOOSE = 1 << 20  # the first; one for each round
@@ -126,7 +126,7 @@ class Link:
                 self.worker.end(self)
 
     def lose(self, failure: onehop.LinkError, where: str = "", when: float | None = None) -> None:
-        """Tell the supervisor that the link broke: whether it may have is for him to say."""
+        """Tell the supervisor that the link broke; it decides whether that was expected."""
         with self.lock:
             if self.closing or self.lost:
                 return
@@ -167,7 +167,7 @@ class Link:
                 self.send_loose(round_rng, tag, messages)
 
     def receive_rounds(self) -> None:
-        """Receive what the plan says, then wait until nobody uses our region any more."""
+        """Receive what the plan says, then wait until no process uses our region."""
         sequences: dict[int, int] = {}
         rng = self.plan(outbound=False)
         plan = self.rounds(rng)
@@ -396,7 +396,7 @@ class Link:
             try:
                 message = request.wait(timeout=PATIENCE)
             except onehop.LinkError:
-                continue  # the round is complete; whoever goes on will meet it again
+                continue  # the round is complete; a receiver that goes on meets it again
             except onehop.OperationError as failure:
                 if failure.status == Status.CANCELLED:
                     continue
@@ -406,7 +406,7 @@ class Link:
             self.worker.verified(message.nbytes)
             ledger.record(sequence, place + after, place + after)
 
-    # ---- Messages for whoever receives from any source
+    # ---- Messages for receives from any source
 
     def send_wild(self) -> None:
         """Send rounds; return when those of the other side have come, too."""
@@ -523,7 +523,7 @@ class Link:
             request.wait(timeout=PATIENCE)
 
     def get(self, own: random.Random, remote: onehop.RemoteRegion, _number: int) -> None:
-        """Get from the part that nobody writes."""
+        """Get from the part that is never written."""
         first = own.randrange(STATIC - 8)
         size = own.randint(1, STATIC - first)
         buffer, room = self.buffer(size)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process of the soak: its endpoints, its links, and threads that receive from any source.
 
-Notifications "H <uid> <kind> <place> <incarnation>" and "W <uid>" open a link: the acceptor learns
-by the first who has connected, the connector begins at the second.
+Notifications "H <uid> <kind> <place> <incarnation>" and "W <uid>" open a link: the first
+tells the acceptor which process has connected, the connector begins at the second.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Worker:
         """Keep connected to one other process."""
         own = self.rng()
         while self.connecting:
-            self.beat("wait for somebody to connect to")
+            self.beat("wait for a process to connect to")
             with self.lock:
                 ready = place in self.others and self.busy[place] == 0
                 if ready:
@@ -177,7 +177,7 @@ class Worker:
                 if doom.done:
                     doom.wait(timeout=PATIENCE)
                 if time.monotonic() > deadline:
-                    msg = f"{uid}: nobody welcomes us"
+                    msg = f"{uid}: no acceptor answers"
                     raise HangError(msg)
             doom.cancel()
         except (onehop.Error, HangError) as failure:
@@ -203,7 +203,7 @@ class Worker:
         return False
 
     def accept_forever(self, kind: str) -> None:
-        """Take whoever connects, until this process ends."""
+        """Accept every connection, until this process ends."""
         while not self.leaving:
             self.beat("accept")
             try:

@@ -58,7 +58,7 @@ OH_API oh_status oh_comm_peer(oh_comm* comm, int64_t rank, int64_t timeout_ns, o
  * rank's peer. oh_comm_peer() answers with the lost one until then. The other side calls it too. If
  * that process has ended, start another that calls oh_comm_create() with the same rank, size and
  * rendezvous (or unique id): it joins while rank 0 is in oh_comm_reconnect() for it. A communicator
- * whose rank 0 has ended takes nobody back: create another on all ranks. What was under way is
+ * whose rank 0 has ended takes no rank back: create another on all ranks. What was under way is
  * lost; barriers go on if all others have entered as many as rank 0. At once if the link is well.
  * `cancelled`: NULL, or as for oh_comm_create_cancellable.
  */

@@ -20,7 +20,7 @@ extern "C" {
 typedef struct oh_endpoint_options {
   size_t struct_size;
   const char* device;      /* NULL or "host": host memory; "cuda", "cuda:1", "GPU-<uuid>" */
-  int32_t progress_thread; /* not 0: a thread makes progress while nobody waits */
+  int32_t progress_thread; /* not 0: a thread makes progress while no thread waits */
   int32_t set_max_inline;  /* not 0: max_inline wins over ONEHOP_MAX_INLINE */
   size_t max_inline;       /* bytes asked for inside a control message, 0 to 65536 */
 } oh_endpoint_options;
@@ -38,7 +38,7 @@ OH_API void oh_endpoint_close(oh_endpoint* endpoint);
 /* Closes it and frees the handle. */
 OH_API void oh_endpoint_destroy(oh_endpoint* endpoint);
 
-/* What a peer needs to connect; whoever holds it may connect, so pass it on with care. */
+/* What a peer needs to connect; any holder may connect, so pass it on with care. */
 OH_API oh_status oh_endpoint_address(oh_endpoint* endpoint, void* address, size_t* size);
 /*
  * Connects to the endpoint with this address. OH_ERR_INVALID: no address, cut off, or altered;
@@ -50,7 +50,7 @@ OH_API oh_status oh_endpoint_connect(oh_endpoint* endpoint, const void* address,
 /* The next peer that has connected to this endpoint. */
 OH_API oh_status oh_endpoint_accept(oh_endpoint* endpoint, int64_t timeout_ns, oh_peer** peer);
 
-/* Moves operations on that nobody waits for. Never blocks. */
+/* Makes progress on operations that no thread waits for. Never blocks. */
 OH_API oh_status oh_endpoint_progress(oh_endpoint* endpoint);
 /*
  * Takes back from all peers the device memory that they were shown and that no region stands for,

@@ -70,18 +70,18 @@ typedef struct oh_lane_target {
 } oh_lane_target;
 
 /*
- * What became of an operation of a kernel. The first that fails a lane is kept for the host
+ * The result of an operation of a kernel. The first that fails a lane is kept for the host
  * (oh_peer_async_error); then every operation on that half of the lane fails until it is reset.
  */
 typedef enum oh_lane_fault {
   OH_LANE_OK = 0,
   OH_LANE_TRUNCATED = 1, /* the message is longer than its receive; the lane goes on */
-  OH_LANE_RANGE = 2,     /* outside of the memory named: what is there is moved at most */
+  OH_LANE_RANGE = 2,     /* outside of the memory named: at most the part inside is moved */
   OH_LANE_TIMEOUT = 3,   /* the deadline passed */
   OH_LANE_ABORTED = 4,   /* the host ended it: the peer is lost, or the lane is being reset */
   OH_LANE_OVERLAP = 5,   /* two operations at once on one half of a lane */
   OH_LANE_FAILED = 6,    /* it had failed before */
-  OH_LANE_PROTOCOL = 7   /* the peer sent what none sends: another version, or broken memory */
+  OH_LANE_PROTOCOL = 7   /* the peer broke the protocol: another version, or broken memory */
 } oh_lane_fault;
 
 #endif /* ONEHOP_LANE_H_ */

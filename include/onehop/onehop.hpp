@@ -168,8 +168,8 @@ class Peer {
   Message recv_batch(oh_blocks blocks, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
                      After after = {});
   Request irecv_batch(oh_blocks blocks, uint64_t tag = 0, After after = {});
-  // The next message that no receive is posted for, and requests that end when something is there
-  // to be taken: see onehop_wait.hpp.
+  // The next message that no receive is posted for, and requests that end when something can be
+  // taken: see onehop_wait.hpp.
   Message probe(uint64_t tag = 0, Timeout timeout = kDefaultTimeout);
   Request message_ready(uint64_t tag = 0);
   Request signal_ready(uint32_t slot, uint64_t count = 1);

@@ -74,7 +74,7 @@ class EndpointView {
     check(oh_endpoint_probe(get(), tag, timeout.count(), &message));
     return message;
   }
-  // Requests that end when something is there to be taken.
+  // Requests that end when something can be taken.
   Request accept_ready() {
     oh_request* request = nullptr;
     check(oh_endpoint_accept_ready(get(), &request));

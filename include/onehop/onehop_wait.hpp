@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Waiting for several requests, probes, and requests that end when something is there, for
+// Waiting for several requests, probes, and requests that end when something can be taken, for
 // onehop.hpp; the contract is in wait.h. Include onehop.hpp.
 #ifndef ONEHOP_ONEHOP_WAIT_HPP_
 #define ONEHOP_ONEHOP_WAIT_HPP_

@@ -5,9 +5,9 @@
  * The contract of the host domain: within one direction and tag, send k matches receive k. A
  * receive may take any tag. A message longer than its receive is an error there (OH_ERR_TRUNCATED),
  * and at the sender if the send has not ended; else see oh_peer_async_error. Zero bytes are a
- * message. A send has ended when its buffer may be used again, a receive when its bytes are there,
- * a put when its bytes are visible at the peer; a notification or a signal comes after what was put
- * before it.
+ * message. A send has ended when its buffer may be used again, a receive when its bytes have
+ * arrived, a put when its bytes are visible at the peer; a notification or a signal comes after
+ * what was put before it.
  *
  * Every wait ends: with success, at its deadline, or with the loss of the peer. A deadline never
  * gives back a buffer that the peer may still touch: the status is OH_ERR_IN_DOUBT then, and
@@ -58,7 +58,7 @@ OH_API oh_status oh_request_wait(oh_request* request, int64_t timeout_ns);
 OH_API oh_status oh_request_poll(oh_request* request, int64_t timeout_ns);
 /* Ends it with OH_ERR_CANCELLED. OH_AGAIN: too late, it is under way and will end by itself. */
 OH_API oh_status oh_request_cancel(oh_request* request);
-/* 1 when the operation has ended and nobody touches its buffer any more, else 0. */
+/* 1 when the operation has ended and its buffer is no longer accessed, else 0. */
 OH_API int oh_request_buffer_released(oh_request* request);
 /* What it tells once it has ended well. */
 OH_API oh_status oh_request_message(oh_request* request, oh_message* message);
@@ -126,7 +126,7 @@ OH_API oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info);
  * One row of the explanation which path is taken; strings live until the next call on this thread.
  * The rows of an operation between two kinds of memory cover each size once. oh_message.path is
  * what the row says, at both sides of a message, with these exceptions, which `why` names:
- *  - "worker": while the kernel is not there the next row of the same operation and kinds holds.
+ *  - "worker": while the kernel does not run the next row of the same operation and kinds holds.
  *  - A small message takes credit until its receive has it; without credit the last row holds.
  *  - "pending message": a send whose memory waits for earlier work (oh_after) that is not done when
  *    its receive is posted behind it. Where there is no such row, "message" holds.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stream domain: operations in the order of a GPU's stream. Each call enqueues and returns; it
- * may be captured into a graph and replayed any number of times, with no index kept by the caller.
+ * may be captured into a graph and replayed any number of times, with no per-replay bookkeeping.
  *
  * It never mixes with the host domain (oh_peer_send). Within a lane (0 to OH_LANES - 1), send k of
  * one side meets receive k of the other, in the order in which the streams run them. On one lane
@@ -10,11 +10,11 @@
  * its stream still waits. What one lane does waits for no other.
  *
  * A send is complete, in the stream's order, when its buffer may be written again, a receive when
- * its bytes are there. A send of at most `stream_buffered` bytes (oh_peer_get_stream_info) does not
- * wait for its receive; longer exchanges in both directions belong into one group.
+ * its bytes have arrived. A send of at most `stream_buffered` bytes (oh_peer_get_stream_info) does
+ * not wait for its receive; longer exchanges in both directions belong into one group.
  *
- * The memory must stay until the stream is through with it. What goes wrong after a call has
- * returned is told by oh_peer_async_error: OH_ERR_TRUNCATED, OH_ERR_RANGE or, of what a reset has
+ * The memory must stay until the stream is through with it. Errors after a call has returned are
+ * reported by oh_peer_async_error: OH_ERR_TRUNCATED, OH_ERR_RANGE or, of what a reset has
  * ended, OH_ERR_CANCELLED, and the lane goes on; OH_ERR_TIMEOUT, OH_ERR_PEER_LOST, OH_ERR_PROTOCOL
  * or OH_ERR_INVALID (two at once on a lane), and the lane takes no more until oh_peer_reset_lane. A
  * wait of a kernel ends at the timeout at the latest; by proxy each of the two that an operation

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Waiting for several requests, for notifications, and for messages of unknown size; and requests
- * that end when something is there, for event loops (oh_request_arm) and for oh_request_poll_any.
+ * that end when something can be taken, for event loops (oh_request_arm) and for
+ * oh_request_poll_any.
  *
  * Threading: any thread. Ownership: requests are released with oh_request_release.
  */
@@ -34,7 +35,7 @@ OH_API oh_status oh_endpoint_wait_notification(oh_endpoint* endpoint, void* data
                                                oh_message* from, int64_t timeout_ns);
 
 /*
- * Waits until a message with this tag (may be OH_ANY_TAG) is there for which no receive is posted,
+ * Waits for an unexpected message with this tag (may be OH_ANY_TAG), one without a posted receive,
  * and tells its size, tag and source; its path is known only once it is received. The message
  * stays: a receive with the tag that `message` names gets it, unless another thread is faster.
  * OH_ERR_TIMEOUT; OH_ERR_PEER_LOST.
@@ -46,7 +47,7 @@ OH_API oh_status oh_endpoint_probe(oh_endpoint* endpoint, uint64_t tag, int64_t 
                                    oh_message* message);
 
 /*
- * Requests that end as soon as something is there, without taking it: a connected peer for
+ * Requests that end as soon as something can be taken, without taking it: a connected peer for
  * oh_endpoint_accept, a notification, a message for a receive with this tag, `count` signals on
  * our slot for this peer. Take it afterwards; another thread may be faster, so be ready to ask
  * again. A peer that is lost ends them with OH_ERR_PEER_LOST.

@@ -175,7 +175,7 @@ class Region:
     @property
     def descriptor(self) -> bytes:
         """
-        Bytes for Peer.attach at a peer. Whoever has them and a link to this endpoint may read and write the region.
+        Bytes for Peer.attach at a peer. Any holder with a link to this endpoint may read and write the region.
         """
 
     def deregister(self, timeout: float | None = ...) -> None:
@@ -258,7 +258,7 @@ class Request:
 
     @property
     def buffer_released(self) -> bool:
-        """Whether it has ended and nobody touches its buffer any more."""
+        """Whether it has ended and its buffer is no longer accessed."""
 
     @property
     def done(self) -> bool:
@@ -750,14 +750,14 @@ class Endpoint:
         device: None, "host" or "cpu" for host memory; for a GPU its number N, "cuda:N", "GPU-<uuid>", or an object with type
         and index, such as torch.device("cuda:1"). An endpoint on a GPU moves host memory too. max_inline: bytes
         asked for inside a control message, 0 to 65536; Peer.info says what was granted. progress_thread: a thread makes
-        progress while nobody waits.
+        progress while no thread waits.
 
         EndpointError: an ONEHOP_* variable is wrong, or libcrypto is missing. OperationError with Status.NOT_VIABLE or
         InvalidArgument: there is no such device here.
         """
 
     def progress(self) -> None:
-        """Moves operations on that nobody waits for. Never blocks."""
+        """Makes progress on operations that no thread waits for. Never blocks."""
 
     def trim(self) -> None:
         """
@@ -799,7 +799,7 @@ class Endpoint:
     @property
     def address(self) -> bytes:
         """
-        Bytes that a peer needs to connect. Whoever has them may connect: pass them on with care.
+        Bytes that a peer needs to connect. Any holder may connect: pass them on with care.
         """
 
     def connect(self, address: onehop.buffers.Buffer, timeout: float | None = ...) -> Peer:
@@ -840,7 +840,7 @@ class Endpoint:
 
     def notification_ready(self) -> Request:
         """
-        A Request that ends when a notification is there. It takes nothing: another thread may be faster.
+        A Request that ends when a notification has come. It takes nothing: another thread may be faster.
         """
 
     def connect_async(self, address: onehop.buffers.Buffer, timeout: float | None = ...) -> Coroutine[Any, Any, Peer]:
@@ -953,7 +953,7 @@ class Communicator:
         After the link to a rank was lost or closed (LinkError): waits until there is one again, and returns the
         rank's new Peer. The other side calls it too. If that process has ended, start another that creates its
         Communicator with the same rank, size and rendezvous (or unique_id): it joins while rank 0 is in reconnect()
-        for it. A communicator whose rank 0 has ended takes nobody back: create another on all ranks. What was under way
+        for it. A communicator whose rank 0 has ended takes no rank back: create another on all ranks. What was under way
         is lost; barriers go on if all others have entered as many as rank 0. At once if the link is well. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 

@@ -46,7 +46,7 @@ class TorchEvent(Protocol):
 
 
 class CudaStreamProtocol(Protocol):
-    """A stream of cuda.core, and of whoever follows it: a version, and the raw stream."""
+    """A stream of cuda.core, and of packages that follow it: a version, and the raw stream."""
 
     def __cuda_stream__(self) -> tuple[int, int]: ...
 

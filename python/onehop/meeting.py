@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiComm", "MpiRequest", "Store"]
 
-_POLL = 0.001  # seconds between two looks at what nobody announces
+_POLL = 0.001  # seconds between two polls of what is never announced
 _LONGEST = 365 * 86400.0  # seconds; what is "for ever" to a store
 _BOX = 16384  # bytes; of what MPI carries, more than an id ever has
 _ID = "id "

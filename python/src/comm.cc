@@ -350,7 +350,7 @@ void bind_communicator(nb::module_& module) {
           "and returns the\nrank's new Peer. The other side calls it too. If that process has "
           "ended, start another that creates its\nCommunicator with the same rank, size and "
           "rendezvous (or unique_id): it joins while rank 0 is in reconnect()\nfor it. A "
-          "communicator whose rank 0 has ended takes nobody back: create another on all ranks. "
+          "communicator whose rank 0 has ended takes no rank back: create another on all ranks. "
           "What "
           "was under way\nis lost; barriers go on if all others have entered as many as rank 0. At "
           "once if the link is well. " OH_PYTHON_TIMEOUT)

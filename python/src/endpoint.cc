@@ -80,7 +80,7 @@ int event_fd(PyEndpoint& self) {
 void bind_links(nb::class_<PyEndpoint>& type) {
   type.def_prop_ro(
           "address", [](PyEndpoint& self) { return to_bytes(self.context->endpoint().address()); },
-          "Bytes that a peer needs to connect. Whoever has them may connect: pass them on with "
+          "Bytes that a peer needs to connect. Any holder may connect: pass them on with "
           "care.")
       .def(
           "connect", connect, nb::arg("address").none(), nb::arg("timeout").none() = nb::ellipsis(),
@@ -211,10 +211,11 @@ void bind_endpoint(nb::module_& module) {
           "\"GPU-<uuid>\", or an object with type\nand index, such as torch.device(\"cuda:1\"). "
           "An endpoint on a GPU moves host memory too. max_inline: bytes\nasked for inside a "
           "control message, 0 to 65536; Peer.info says what was granted. progress_thread: a "
-          "thread makes\nprogress while nobody waits.\n\nEndpointError: an ONEHOP_* variable is "
+          "thread makes\nprogress while no thread waits.\n\nEndpointError: an ONEHOP_* variable is "
           "wrong, or libcrypto is missing. OperationError with Status.NOT_VIABLE or\n"
           "InvalidArgument: there is no such device here.")
-      .def("progress", progress, "Moves operations on that nobody waits for. Never blocks.")
+      .def("progress", progress,
+           "Makes progress on operations that no thread waits for. Never blocks.")
       .def(
           "trim", trim,
           "Takes back from all peers the device memory that they were shown and that no Region "

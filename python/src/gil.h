@@ -17,7 +17,7 @@ inline std::atomic<bool> g_exiting{false};
 
 // Parks the calling thread for good, unless it is the one that exits.
 void park_if_exiting();
-// The calling thread, which holds the GIL, exits. Afterwards nobody is on its way to the GIL.
+// The calling thread, which holds the GIL, exits. Afterwards no thread is about to take the GIL.
 void begin_exit();
 void await_parked();
 
@@ -30,7 +30,7 @@ class WithoutGil {
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
   ~WithoutGil() {
-    // seq_cst: pairs with begin_exit(). Who is counted and has not seen it, is waited for.
+    // seq_cst: pairs with begin_exit(), which waits for counted threads that have not seen it.
     if (g_exiting.load()) park_if_exiting();
     PyEval_RestoreThread(state_);
     g_threads_without_gil.fetch_sub(1, std::memory_order_relaxed);

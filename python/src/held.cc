@@ -32,7 +32,7 @@ struct OpenGroup {
   int depth = 0;
   HeldList held;
 };
-// A pointer: at a thread's end nobody has the GIL to destroy it with. Null: no group is open.
+// A pointer: a thread that ends has no GIL to destroy it with. Null: no group is open.
 thread_local OpenGroup* t_group = nullptr;
 
 // Device memory of the operation's; null if it uses none.

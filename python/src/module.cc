@@ -11,7 +11,7 @@
 namespace {
 
 // Adds __signature__ to the type of the object: nanobind's types for functions and bound methods
-// are immutable to Python. Done as the package is imported, before anybody can have looked it up.
+// are immutable to Python. Done during the import of the package, before any look-up.
 void add_signature(nanobind::handle object, nanobind::handle property) {
   PyTypeObject* type = Py_TYPE(object.ptr());
   if (PyDict_SetItemString(type->tp_dict, "__signature__", property.ptr()) != 0) {

@@ -20,7 +20,7 @@ struct Operation {
   Owned<Request> request;
 
   oh_request* handle() const { return request->get(); }
-  // Lets the buffer go if nobody touches it any more.
+  // Releases the buffer if it is no longer accessed.
   bool try_release();
 };
 

@@ -129,7 +129,7 @@ void bind_region(nb::module_& module) {
           "A slice; it holds the same registration. OutOfRange: it reaches outside.")
       .def_prop_ro(
           "descriptor", descriptor,
-          "Bytes for Peer.attach at a peer. Whoever has them and a link to this endpoint may read "
+          "Bytes for Peer.attach at a peer. Any holder with a link to this endpoint may read "
           "and write the region.")
       .def("deregister", deregister, nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def deregister(self, timeout: float | None = ...) -> None"),

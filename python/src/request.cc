@@ -176,7 +176,7 @@ void bind_request(nb::module_& module) {
            "it is\nunder way and will end by itself.")
       .def_prop_ro(
           "buffer_released", [](PyRequest& self) { return self.operation().try_release(); },
-          "Whether it has ended and nobody touches its buffer any more.")
+          "Whether it has ended and its buffer is no longer accessed.")
       .def_prop_ro(
           "done", [](PyRequest& self) { return status_now(self) != OH_IN_PROGRESS; },
           "Whether it has ended, well or not. Makes progress; never raises the operation's error.")

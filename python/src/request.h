@@ -29,7 +29,7 @@ class PyRequest {
 // Waits until the operation has ended or the time is up, which ends it. Returns its status; text as
 // for the C API.
 oh_status wait_for_end(Operation& operation, Patience& patience);
-// The same within a blocking call, which nobody can come back to: whatever ends the wait, the
+// The same within a blocking call, whose request the caller never sees: whatever ends the wait, the
 // operation has ended, or is an orphan. Returns what it tells, or raises.
 PyMessage finish(std::unique_ptr<Operation> operation, Patience& patience);
 // What an operation tells that has ended well.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Waiting for several requests, for notifications and messages of unknown size; requests that end
-// when something is there; and the same in asyncio, by onehop.aio.
+// when something can be taken; and the same in asyncio, by onehop.aio.
 #include <nanobind/stl/string.h>
 
 #include <string>
@@ -188,7 +188,7 @@ void bind_waits(nb::module_& module, nb::class_<PyEndpoint>& endpoint) {
               return oh_endpoint_notification_ready(self.context->endpoint().get(), request);
             });
           },
-          "A Request that ends when a notification is there. It takes nothing: another thread may "
+          "A Request that ends when a notification has come. It takes nothing: another thread may "
           "be faster.")
       .def(
           "connect_async",

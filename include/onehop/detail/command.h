@@ -103,8 +103,8 @@ ONEHOP_PROTOCOL bool read_command(const CommandRing& ring, uint64_t position, Co
   return whole;
 }
 
-// What was done is visible to whoever acquires one of the two words. One thread, behind a barrier
-// of all that took part. The slot is free, and what the command read may be written, from here on.
+// An acquire of one of the two words sees what was done. One thread, behind a barrier of all that
+// took part. The slot is free, and what the command read may be written, from here on.
 template <typename A>
 ONEHOP_PROTOCOL void finish_command(const CommandRing& ring, uint64_t position,
                                     const Command& command) {

@@ -125,7 +125,7 @@ struct DeviceAtomics {
                  : "memory");
     return old;
   }
-  // Of another GPU's memory: everything before is visible to whoever acquires the sum.
+  // To another GPU's memory: an acquire of the sum sees everything before.
   static ONEHOP_PROTOCOL void add_remote(uint64_t* word, uint64_t more) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
   }

@@ -71,7 +71,7 @@ struct OneTeam {
   __device__ uint32_t team() const { return 0; }
   __device__ uint32_t teams() const { return 1; }
   __device__ bool leads() const { return own().rank() == 0; }
-  // The kernel runs: what came before is over. What comes behind is the kernel's own affair.
+  // The kernel runs, so earlier kernels have ended. The kernel orders later ones itself.
   __device__ void follow() const {}
   __device__ void let_next() const {}
   // All of it is one.
@@ -111,8 +111,8 @@ struct BlockGroup : detail::OneTeam<BlockGroup> {
   __device__ uint32_t size() const { return detail::block_size(); }
   __device__ void sync() const { __syncthreads(); }
   __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
-  // One place for all groups of the kernel, whoever made or copied them: the first barrier is
-  // behind all that read the value before.
+  // One place for all groups of the kernel, copies included: the first barrier is behind all
+  // threads that read the value before.
   __device__ uint64_t share(uint64_t value) const {
     __shared__ uint64_t shared;
     __syncthreads();

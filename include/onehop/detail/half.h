@@ -28,8 +28,8 @@ struct Half {
   uint32_t under_way = 0;    // lines before it: tx: not known to be read; rx: not told of
   uint32_t chunks_used = 0;  // of the staged ring, since we took it over
   uint32_t fault = OH_LANE_OK;
-  bool all_know = false;  // of the team, that it is broken: nobody votes on it any more
-  bool all_well = false;  // of the team; nobody of it has waited since that was found
+  bool all_know = false;  // of the team, that it is broken: no thread votes on it any more
+  bool all_well = false;  // of the team; no thread of it has waited since that was found
   bool fenced = false;    // what was put lies before a fence of the thread that gives the half back
   Cursor cursor;          // position, in the ring of the side
 
@@ -44,7 +44,7 @@ struct Half {
     cursor.advance(lines);
   }
 
-  // False: it has failed, or somebody else has it; then there is nothing to give back.
+  // False: it has failed, or another operation has it; then there is nothing to give back.
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
     // Of several teams, which wait for each other, none begins early.
@@ -93,8 +93,8 @@ struct Half {
 
   // After this fault the lane does not go on.
   ONEHOP_PROTOCOL bool is_broken() const { return fault > OH_LANE_RANGE; }
-  // Whether any thread of the team says `bad`: then all have its fault, and nobody votes again:
-  // who gave up alone may be at another vote than the others. A barrier of the team.
+  // Whether any thread of the team says `bad`: then all have its fault, and none votes again: a
+  // thread that gave up alone may be at another vote than the others. A barrier of the team.
   template <typename G>
   ONEHOP_PROTOCOL bool agree(G& group, bool bad) {
     if (all_know) return true;
@@ -110,7 +110,7 @@ struct Half {
                     : OH_LANE_FAILED;
     return true;
   }
-  // What the leader alone has found out, which all of the team have by one barrier: nobody else has
+  // Broadcasts what the leader alone has found to the team by one barrier: no other thread has
   // waited since they last agreed. False: it is broken.
   template <typename G>
   ONEHOP_PROTOCOL bool learn(G& group, uint64_t* found) {
@@ -150,7 +150,7 @@ struct Half {
   }
 
   ONEHOP_PROTOCOL bool owes_credit() const { return under_way >= (cursor.mask + 1) / 4; }
-  // By the leader, when nobody of us looks at lines before `position` any more.
+  // By the leader, when no thread of ours reads lines before `position` any more.
   ONEHOP_PROTOCOL void give_credit() {
     if (!owes_credit()) return;
     under_way = 0;
@@ -192,7 +192,7 @@ struct Half {
     Patience<A> patience(lane);
     uint64_t before = A::fetch_or(&half->state, kBusy);
     if ((before & kBusy) != 0) {
-      // Whoever has it may come before us in the stream.
+      // The holder may come before us in the stream.
       group.follow();
       before = A::fetch_or(&half->state, kBusy);
     }
@@ -227,8 +227,8 @@ struct Half {
     }
   }
   ONEHOP_PROTOCOL void release(bool advance) {
-    // Release, here and below: what was put comes before. Pairs with run_lanes(): the host takes
-    // mappings away when nobody has the half.
+    // Release, here and below: what was put comes before. Pairs with run_lanes(): the host unmaps
+    // only while no operation has the half.
     if (!advance) {
       A::fetch_and_ordered(&half->state, ~kBusy);
       return;

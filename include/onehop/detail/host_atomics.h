@@ -115,7 +115,7 @@ struct BasicHostAtomics {
   }
   static void pause() { sched_yield(); }
 
-  // A lane: whoever sees the high half, which has the flag, sees the low one too.
+  // A lane: a reader that sees the high half, which has the flag, sees the low one too.
   static Pair load_lane(const Pair* from) {
     uint64_t high = load_acquire(&from->high);
     return {load_relaxed(&from->low), high};

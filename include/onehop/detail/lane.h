@@ -4,14 +4,14 @@
 // an operation takes one half of a lane (sending or receiving), and how its waits end.
 //
 //   memory of a lane           written by          read by
-//   tx, rx                     us                  us: cursors, and who is at it
+//   tx, rx                     us                  us: cursors and the owner
 //   credit                     their receiver      our sender: lines they are through with
 //   posted                     their receiver      our sender: where a large message is to go
 //   filled                     their sender        our receiver: chunks that are there
 //   emptied                    their receiver      our sender: chunks they are through with
 //   lines, chunks              their sender        our receiver
 //
-// So whoever waits polls memory of its own GPU. With OH_LANE_SINGLE the credit of our sender lies
+// So a waiter polls memory of its own GPU. With OH_LANE_SINGLE the credit of our sender lies
 // in the peer's memory instead (kept_*), for comparison.
 //
 //   state    epoch 8 | failed 1 | 0 | busy 1 | lines 53      lines: the cursor
@@ -56,7 +56,7 @@ struct LaneMemory {
 struct alignas(64) LaneNotice {
   struct alignas(64) {
     uint64_t word;       // by the host: not 0, and waits end
-    uint64_t resetting;  // by the host: not 0, and who finds the lane failed tells of it
+    uint64_t resetting;  // by the host: not 0: operations that find the lane failed report it
   } abort;
   struct alignas(64) {
     uint64_t fault;  // by kernels: an oh_lane_fault, behind the rest

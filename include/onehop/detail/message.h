@@ -77,7 +77,7 @@ ONEHOP_PROTOCOL void move_chunks(Half<A>& half, G& group, const Chunks& chunks,
       }
     }
     if (part.any(!ours)) {
-      half.fault = OH_LANE_FAILED;  // who has waited says why
+      half.fault = OH_LANE_FAILED;  // the waiting thread has the reason
       if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
       break;
     }

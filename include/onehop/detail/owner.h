@@ -20,13 +20,13 @@ ONEHOP_PURE bool is_handed_over(const oh_lane_handle& lane, uint32_t teams) {
 
 // The state when the first team took it, or kFailed. The cursor is looked at together with the
 // owner. A team that comes late may find that its operation has failed, and even that the lane has
-// begun anew since: then nobody calls it any more.
+// been reset since: then no team takes the half for it.
 template <typename A>
 ONEHOP_PROTOCOL uint64_t join(LaneHalf* half, const oh_lane_handle& lane, uint32_t teams) {
   Patience<A> patience(&lane);
   while (true) {
     const Pair seen = A::load_line(reinterpret_cast<const Pair*>(&half->state));
-    // Who has joined has to leave.
+    // A team that has joined has to leave, so a failed half is not joined.
     if ((seen.low & kFailed) != 0) return kFailed;
     // One that all have left is of the launch before, with the same token.
     if (seen.high >> 32 == lane.token && (seen.high & 0xffff) < teams) {

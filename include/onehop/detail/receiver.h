@@ -28,14 +28,14 @@ struct Receiver {
   }
 
   // Afterwards `length` is that of the message. `place`: of the target, where the peer may map it.
-  // `settled`: nobody else of the group is at the target, and the bytes are looked at only behind
+  // `settled`: no other thread of the group uses the target, and the bytes are read only behind
   // give().
   template <typename G>
   ONEHOP_PROTOCOL void receive(G& group, void* target, uint64_t capacity, const Place& place = {},
                                bool settled = false) {
     if (half.is_broken()) return;
-    // Others of the group may have used the target until here. Before the message is there, as that
-    // costs nothing then.
+    // Others of the group may have used the target until here. The barrier costs nothing before the
+    // message has arrived.
     if (!settled) group.sync();
     half.fault = OH_LANE_OK;
     half.all_well = false;

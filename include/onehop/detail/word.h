@@ -7,9 +7,8 @@
 //   word   epoch 8 | count 56      a count that one side publishes and the other polls
 //   flag   epoch 8 | lap 24        stored together with what lies at a position of a ring
 //
-// Zero is neither: an epoch is never 0. What is stored late by somebody of an earlier epoch reads
-// as nothing, so it cannot look valid; it can hide what was there, and the wait ends at its
-// deadline.
+// Zero is neither: an epoch is never 0. A late store of an earlier epoch reads as nothing, so it
+// cannot look valid; it can hide the value before it, and the wait ends at its deadline.
 //
 // Threading: each word has one writer. Ownership: none, everything here is a view.
 #pragma once
@@ -46,7 +45,7 @@ ONEHOP_PURE uint64_t count_of(uint64_t word, uint8_t epoch) {
   return word >> 56 == epoch ? word & ((uint64_t{1} << 56) - 1) : 0;
 }
 
-// Everything before is visible to whoever polls this count. Release: pairs with poll().
+// A reader that polls this count sees everything before. Release: pairs with poll().
 template <typename A>
 ONEHOP_PROTOCOL void publish(uint64_t* word, uint8_t epoch, uint64_t count) {
   A::store_release(word, make_word(epoch, count));

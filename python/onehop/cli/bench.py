@@ -148,7 +148,7 @@ def batch(
     strided: bool,
     **common: Any,
 ) -> None:
-    """Many blocks by one call; they lie apart, and what is between them must stay as it is.
+    """Many blocks by one call; they are not contiguous, and the gaps must not change.
 
     bulk: what they are compared with: gathered, sent as one message, and scattered.
     """
