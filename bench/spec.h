@@ -13,9 +13,9 @@
 namespace bench {
 
 enum class Mode {
-  kSendRecv,     // send and recv
-  kPut,          // put, until it is visible at the target
-  kGet,          // get
+  kSendRecv,
+  kPut,  // put, until it is visible at the target
+  kGet,
   kPutSignal,    // put and signal one way, and back: what a message by put costs
   kEvent,        // isend behind an event of the stream that wrote the message, and recv
   kPutPrepared,  // batch: prepared once, put by posts

@@ -105,7 +105,7 @@ OH_API oh_status oh_region_register(oh_endpoint* endpoint, void* data, size_t si
                                     oh_region** region);
 /*
  * Ends the region: afterwards no peer touches its memory. OH_ERR_TIMEOUT: a peer is stopped in the
- * middle of it; the region is gone for everybody else, but its memory must be kept.
+ * middle of it; the region is gone for all other peers, but its memory must be kept.
  */
 OH_API oh_status oh_region_deregister(oh_region* region, int64_t timeout_ns);
 /* Frees the handle; deregisters, if that was not done. */

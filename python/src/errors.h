@@ -29,7 +29,6 @@ nanobind::str to_text(std::string_view text);
 // str(object) as UTF-8; halves of surrogate pairs, which have none, become \uNNNN.
 std::string shown(nanobind::handle object);
 
-// The exception object for an error.
 nanobind::object exception_for(const Error& error);
 
 // The type's name, for messages.

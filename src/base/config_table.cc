@@ -69,7 +69,7 @@ constexpr ConfigEntry kTable[] = {
      .type = "seconds",
      .allowed = "0.01 to 3600",
      .standard = "5",
-     .meaning = "how long a stranger may take to authenticate before he is dropped; the same for "
+     .meaning = "how long a stranger may take to authenticate before it is dropped; the same for "
                 "all open endpoints of a process",
      .seconds = &Config::hello_timeout,
      .low = 0.01,

@@ -41,8 +41,8 @@ inline void copy_bytes(uint8_t* to, const uint8_t* from, size_t size) {
 }
 
 // Copies out of a ring that another core fills, and writes a word into every line read, so that the
-// line is ours and modified when the producer wants it back. Taking over a modified line is five
-// times as fast for him as making a line exclusive that both have (docs/host-memory.md has the
+// line is ours and modified when the producer wants it back. The producer takes over a modified
+// line five times as fast as it makes a shared line exclusive (docs/host-memory.md has the
 // measurement). `ring` is aligned to a line and its bytes are spoilt. `past_cache`: the target is
 // so large that it goes past the cache.
 void drain_copy(uint8_t* to, uint8_t* ring, size_t size, bool past_cache);

@@ -3,7 +3,7 @@
 // Intrusive doubly linked list: nothing is allocated on the data path. A class that derives from
 // ListNode<A> and ListNode<B> can be in a List<T, A> and a List<T, B> at once.
 //
-// Threading: guarded by whoever owns the list.
+// Threading: guarded by the owner of the list.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 // Objects that are made once and used again: blocks of 64, a free list, and never a call to the
 // allocator once the working set is reached. An object's address stays valid as long as the pool.
 //
-// Threading: guarded by whoever owns the pool.
+// Threading: guarded by the owner of the pool.
 #pragma once
 
 #include <cstddef>

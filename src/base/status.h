@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Status and Result: how every function in src/ reports failure. Pointer-sized; success allocates
-// nothing. Whoever decides an error writes its text; everybody else propagates it.
+// nothing. The code that decides an error writes its text; callers propagate it.
 //
 // Threading: values; a Status may be moved between threads like a string.
 #pragma once
@@ -79,7 +79,7 @@ class [[nodiscard]] Result {
 const char* status_name(oh_status code);
 const char* status_text(oh_status code);
 oh_scope status_scope(oh_status code);
-// A number that somebody else sent, as a code: `otherwise` if there is none of that number.
+// A number from a peer, as a code: `otherwise` if there is none of that number.
 oh_status status_from(int64_t number, oh_status otherwise);
 
 }  // namespace oh

@@ -2,7 +2,7 @@
 //
 // Locks. Mutex is std::mutex with annotations, for control paths. SpinLock guards a peer's state on
 // the data path: it is held for tens of nanoseconds, and a waiting receive may keep it while it
-// spins as long as nobody else wants it.
+// spins as long as no other thread wants it.
 #pragma once
 
 #include <sched.h>

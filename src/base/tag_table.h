@@ -3,7 +3,7 @@
 // State per tag: a hash table whose entries keep their address, with a one-entry cache in front,
 // because most traffic uses one tag after another.
 //
-// Threading: guarded by whoever owns the table.
+// Threading: guarded by the owner of the table.
 #pragma once
 
 #include <cstdint>

@@ -71,7 +71,7 @@ oh_status oh_device_get_link(size_t from, size_t to, oh_device_link* link) {
   const std::vector<cuda::DeviceFacts>& all = devices->all;
   Status status = devices->has(std::max(from, to));
   if (!status.ok()) return report(std::move(status));
-  // All of them, as whoever asks for one link asks for the others, too.
+  // All of them: a caller that asks for one link asks for the others, too.
   std::vector<std::string> uuids;
   for (const cuda::DeviceFacts& facts : all) uuids.push_back(cuda::uuid_text(facts.uuid));
   cuda::GpuLink found =

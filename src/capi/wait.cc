@@ -158,7 +158,7 @@ oh_status oh_endpoint_accept_ready(oh_endpoint* endpoint, oh_request** request) 
   OH_CHECK_ARGUMENT(request);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
   return post_ready(
-      endpoint->endpoint, "nobody connected to this endpoint",
+      endpoint->endpoint, "no peer connected to this endpoint",
       [owner = endpoint->endpoint.get()] { return owner->has_peer(); }, request);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A listening socket under the watcher: hands over whoever connects, a few in one turn, and rests
+// A listening socket under the watcher: hands over new connections, a few in one turn, and pauses
 // for a while when the process is out of descriptors.
 //
 // Threading: on_ready() runs on the watcher's thread.
@@ -32,7 +32,7 @@ class Accepting final : public Watcher::Handler, public std::enable_shared_from_
   Status start() {
     return watcher_.add(fd_.get(), EPOLLIN, shared_from_this(), Watcher::Who::kStranger);
   }
-  // On the watcher's thread: closes the socket, hands over nobody more.
+  // On the watcher's thread: closes the socket, hands over no more connections.
   void stop() {
     watcher_.remove(fd_.get());
     fd_.reset();

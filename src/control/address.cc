@@ -50,7 +50,7 @@ Bytes Address::encode() const {
   writer.text(unix_name);
   writer.text(unix_path);
   writer.u16(hosts.empty() ? 0 : hosts.front().port());
-  // A host may have more addresses than anybody wants to try.
+  // A host may have more addresses than are worth trying.
   auto count = static_cast<uint32_t>(std::min<size_t>(hosts.size(), kMaxHosts));
   writer.u32(count);
   for (uint32_t i = 0; i < count; ++i) writer.text(host_text(hosts[i]));

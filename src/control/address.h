@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The address of an endpoint: opaque bytes for users, everything needed to reach it for us. Whoever
-// holds an address may connect: it contains the endpoint's key.
+// The address of an endpoint: opaque bytes for users, everything needed to reach it for us. Any
+// holder of an address may connect: it contains the endpoint's key.
 //
 //   | magic 4 | major 2 | minor 2 | process 16 | endpoint 16 | key 32 |
 //   | label | unix name | unix path | port 2 | hosts n { text } | check 8 |

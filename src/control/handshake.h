@@ -53,8 +53,8 @@ struct HelloMessage {
 Bytes encode_hello(const Id& endpoint, ByteView nonce, ByteView greeting);
 Result<HelloMessage> decode_hello(ByteView payload);
 
-// The code of a refusal to whom nothing is wrong with: he is to try again. One who does not know of
-// it takes it for a hang-up.
+// The code of a refusal that asks the initiator to try again. An initiator that does not know it
+// treats it as a hang-up.
 inline constexpr oh_status kComeAgain = OH_ERR_PEER_LOST;
 Bytes encode_refusal(const Status& why);
 // The refusal as a status of ours.
@@ -66,7 +66,7 @@ class HelloRetry {
  public:
   explicit HelloRetry(Deadline deadline) : deadline_(deadline) {}
   // Waits, longer each time; false when there is no use in another attempt, or no time. `told`: the
-  // other side has asked for it. Whoever hangs up without a word may do so for ever.
+  // other side has asked for it. A peer that hangs up without a word may do so for ever.
   bool after(const Status& why, bool told);
 
  private:

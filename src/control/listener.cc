@@ -29,7 +29,7 @@ class Listener::Stranger : public Watcher::Handler {
   const ConnectionSource& source() const { return caller_.source; }
   Stage stage() const { return stage_; }
 
-  // Looks who he is, and hears what he has said already. False: he goes.
+  // Identifies the stranger and handles what it has sent already. False: drop it.
   bool begin() {
     Status status = identify();
     return stays(status.ok() ? step() : status);
@@ -132,7 +132,7 @@ class Listener::Stranger : public Watcher::Handler {
     OH_ASSIGN_OR_RETURN(link_, acceptor_->on_offer(std::move(offer)));
     expected_ = Hello::kConfirm;
     stage_ = kProven;
-    // What we have taken for our end is not his time.
+    // The time that our side took does not count.
     until_ = now_ns() + owner_.hello_timeout_ns_;
     return socket_.send(static_cast<uint8_t>(Hello::kAnswer), link_->answer(), {}, link_->fds());
   }
@@ -183,7 +183,7 @@ void Listener::enter(std::shared_ptr<Stranger> stranger, Stage stage) {
   if (auto other = rooms_[stage].enter(std::move(stranger), source, until)) displace(*other);
 }
 
-// He has to make room. If he means well, he tries again.
+// Drops a stranger to make room, and asks it to try again.
 void Listener::displace(Stranger& stranger) {
   stranger.refuse(error(kComeAgain, "too many connections here have not authenticated yet"));
   watcher_.remove(stranger.fd());
@@ -207,7 +207,7 @@ void Listener::drop(const Stranger* stranger) {
   }
 }
 
-// Drops whoever has had his time.
+// Drops strangers that are past their deadline.
 void Listener::drop_late() {
   int64_t now = now_ns();
   for (WaitingRoom<Stranger>& room : rooms_) {
@@ -216,7 +216,7 @@ void Listener::drop_late() {
   set_timer();
 }
 
-// One for all: whoever comes later has more time.
+// One for all: later strangers have later deadlines.
 void Listener::set_timer() {
   if (timer_set_) return;
   int64_t next = INT64_MAX;

@@ -4,7 +4,7 @@
 // has until the deadline to authenticate, may send messages of a few kilobytes only, and costs
 // nothing but a descriptor. When too many are about, the oldest of the source with the most is told
 // to come again. Strangers that have named an endpoint of ours do not compete with those that have
-// not, and those that have authenticated compete with nobody.
+// not, and authenticated ones do not compete.
 //
 // Threading: runs on the watcher's thread; add() and close() from any thread.
 #pragma once
@@ -48,7 +48,7 @@ class Acceptor {
   virtual ~Acceptor() = default;
   virtual const Key& key() const = 0;
   virtual const Crypto& crypto() const = 0;
-  // Our greeting for anybody who says hello; must not depend on him.
+  // Our greeting for every Hello; must not depend on the stranger.
   virtual Bytes greeting() const = 0;
   // Sets up our side, or says why not.
   virtual Result<std::unique_ptr<IncomingLink>> on_offer(IncomingOffer offer) = 0;

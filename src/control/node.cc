@@ -41,7 +41,7 @@ Result<std::shared_ptr<Node>> Node::get(const Config& config) {
   if (node && known->generation == fork_generation()) {
     Status status = node->check(config);
     if (status.ok()) return node;
-    // One whose endpoints are all closed goes with their last handle, and holds up nobody.
+    // A node whose endpoints are all closed ends with their last handle, and blocks no new one.
     if (node->has_acceptors()) return status;
     node.reset();
   }

@@ -86,7 +86,7 @@ struct RendezvousJoin {
   Bytes address;
 };
 
-// Joins and waits for the table; where the server goes away, or is not there yet, again until the
+// Joins and waits for the table; where the server goes away, or does not serve yet, again until the
 // deadline. Its error then names the ranks that did not come. OH_ERR_CANCELLED: by the deadline's
 // other end.
 Result<RendezvousTable> rendezvous_join(const Crypto& crypto, const RendezvousJoin& join,

@@ -56,7 +56,7 @@ Status authenticate(const Crypto& crypto, const RendezvousJoin& join, MessageSoc
                      encode_registration(ours, join.rank, join.size, join.address));
 }
 
-// At the deadline: who has not come?
+// At the deadline: names the ranks that have not registered.
 Status name_the_missing(const RendezvousJoin& join, MessageSocket& socket, Deadline deadline) {
   Deadline soon = Deadline::after(kQueryTime);
   std::string who = "an unknown number of ranks";
@@ -74,7 +74,7 @@ Status name_the_missing(const RendezvousJoin& join, MessageSocket& socket, Deadl
                    join.rank, who.c_str());
 }
 
-// One attempt. OH_ERR_UNREACHABLE: nobody serves; OH_ERR_PEER_LOST: the server went away.
+// One attempt. OH_ERR_UNREACHABLE: no server; OH_ERR_PEER_LOST: the server went away.
 Result<RendezvousTable> join_once(const Crypto& crypto, const RendezvousJoin& join,
                                   Deadline deadline) {
   Result<UniqueFd> fd = connect_to(join.hosts, deadline);

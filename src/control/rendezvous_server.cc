@@ -108,7 +108,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     auto who = Watcher::Who::kStranger;
     if (!watcher().add(guest->fd(), EPOLLIN, guest, who).ok()) return;
     guests_.insert(guest);
-    // Whoever has not registered makes room for those who may.
+    // Guests that have not registered make room for new ones.
     std::shared_ptr<Guest> displaced =
         newcomers_.enter(guest, caller->source, now_ns() + hello_timeout_ns_);
     if (displaced) {
@@ -153,7 +153,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     addresses.reserve(size_);
     for (auto& [rank, guest] : ranks_) addresses.push_back(guest->registration().address);
     Bytes table = encode_table(communicator_, addresses);
-    // Whoever comes from now on is of the next communicator: he finds no server yet, and tries
+    // A rank that joins from now on is of the next communicator: it finds no server yet, and tries
     // again.
     stop_listening();
     while (std::shared_ptr<Guest> guest = newcomers_.take_late(INT64_MAX)) guest->leave();
@@ -212,7 +212,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     set_timer();
   }
 
-  // One for all: whoever comes later has more time.
+  // One for all: later guests have later deadlines.
   void set_timer() {
     if (timer_set_ || newcomers_.empty()) return;
     timer_set_ = true;
@@ -286,7 +286,7 @@ Status Guest::step(Server& server) {
       return error(OH_ERR_PROTOCOL, "a rendezvous message of type %u out of turn", message->type);
     }
   }
-  // Those that have been read already wake nobody.
+  // Messages that have been read already do not wake the watcher.
   if (socket_.has_message()) {
     server.watcher().post([self = shared_from_this()] { self->on_ready(EPOLLIN); });
   }

@@ -32,8 +32,8 @@ bool is_socket_name(std::string_view name) {
          name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Whether a refused connection tells that nobody listens: on a file system that several hosts share
-// it is refused by all but the owner's.
+// Whether a refused connection proves that no process listens: on a file system that several hosts
+// share all hosts but the owner's refuse it.
 bool is_of_one_host(int folder) {
   constexpr long kXfs = 0x58465342;
   constexpr long kZfs = 0x2fc12fc1;

@@ -19,10 +19,10 @@
 namespace oh {
 
 // Listens on the file `name` of the folder. It appears under this name once it is listened on:
-// whoever finds it and is refused knows that its process is gone.
+// a refused connection to it means that its process is gone.
 Result<UniqueFd> listen_on_file(const std::string& folder, const std::string& name);
 
-// A thread that removes the socket files of this user in a folder that nobody listens on: removing
+// A thread that removes this user's socket files in a folder on which no process listens: removing
 // many takes a busy disk a while. Destroying it ends the thread.
 class SocketSweep {
  public:

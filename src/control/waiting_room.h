@@ -25,7 +25,7 @@ class WaitingRoom {
 
   bool empty() const { return guests_.empty(); }
 
-  // Returns who has to go for the new one, or null.
+  // Returns the guest that the new one displaces, or null.
   std::shared_ptr<Guest> enter(std::shared_ptr<Guest> guest, const ConnectionSource& source,
                                int64_t until) {
     auto count = counts_.try_emplace(source, 0).first;

@@ -5,7 +5,7 @@
 // and never waits for a peer.
 //
 // It works in turns: all links, processes and timers that are ready, then a few of the strangers,
-// so that a flood of those delays nobody else by more than one turn. A callback does a bounded
+// so that a flood of those delays the others by at most one turn. A callback does a bounded
 // amount of work; the descriptor, if it is still ready, or a task brings the rest in the next turn.
 //
 // Threading: any thread may call; callbacks run on the watcher's thread, without any of its locks.

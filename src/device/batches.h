@@ -3,7 +3,7 @@
 // Batches for the kernel: the blocks, and their division among its workers, in pinned memory that
 // the device reads.
 //
-// Threading: a buffer belongs to who has taken it.
+// Threading: a buffer belongs to the thread that has taken it.
 #pragma once
 
 #include <memory>

@@ -20,7 +20,7 @@ class DeviceLease {
   Status take();
   // Enqueues a copy by the engine; the last one of the operation writes the word.
   Status copy(void* to, const void* from, uint64_t size, bool last);
-  // The only copy of the operation by the GPU's worker, if it is there; else nothing happened.
+  // The only copy of the operation by the GPU's worker, if it runs; else nothing happened.
   bool copy_by(Worker& worker, void* to, const void* from, uint64_t size);
   // For a kernel that writes the word: what it has to write, each time another value.
   cuda::Stream stream() const { return stream_; }

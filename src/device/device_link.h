@@ -2,7 +2,7 @@
 //
 // DeviceLink: what a peer of an endpoint on a GPU has for device memory: the GPU, the pair segment
 // as the GPU sees it, and streams of its own. A copy ends with a word that the device writes behind
-// it, so whoever waits looks at memory and calls nobody.
+// it, so a waiter polls memory and makes no driver call.
 //
 // Threading: any thread; calls that reach the driver are made without the pair's lock.
 #pragma once
@@ -94,7 +94,7 @@ class DeviceLink {
   std::vector<cuda::Stream> idle_ OH_GUARDED_BY(mutex_);
   std::vector<cuda::Stream> all_ OH_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<BatchBuffer>> batch_buffers_ OH_GUARDED_BY(mutex_);  // idle
-  cuda::DevicePtr slab_ = 0;  // written once, before anybody is told of it
+  cuda::DevicePtr slab_ = 0;  // written once, before it is published
   std::shared_ptr<const GpuExport> slab_export_ OH_GUARDED_BY(setup_mutex_);
   std::atomic<bool> no_slab_{false};  // written under setup_mutex_
   std::atomic<bool> no_batch_buffers_{false};

@@ -28,7 +28,7 @@ constexpr uint64_t kMost = 256;
 constexpr int64_t kOften = 50 * kMicrosecond;
 constexpr int64_t kPatience = kSecond;
 
-// Whoever writes a line of this is alone on it.
+// Each line of this has one writer.
 constexpr size_t kSlotsAt = 0;
 constexpr size_t kThroughAt = kSlotsAt + (sizeof(onehop::detail::CommandSlot) << kShift);
 constexpr size_t kStateAt = kThroughAt + 64;
@@ -131,7 +131,7 @@ bool Worker::taken_by_leaver() {
     cpu_relax();
     if (now_ns() - looked < kMillisecond) continue;
     (void)gpu_->is_idle(stream_).ok();
-    // Nobody takes it any more, and nobody asks.
+    // No kernel takes the command any more, and no caller asks for it.
     if (gpu_->is_lost()) return true;
     looked = now_ns();
   }
@@ -166,7 +166,7 @@ void Worker::call() {
   const uint64_t run = launches ? ++run_ : 0;
   lock_.unlock();
   if (!launches) return;
-  // Nobody else does, until this run is seen to be over.
+  // No other thread launches until this run is seen to be over.
   Status launched = launch(run, static_cast<uint64_t>(stay));
   if (launched.ok()) return;
   // Small copies keep going by the engine, which says what is wrong with the GPU.

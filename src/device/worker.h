@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The worker of a GPU, from the host's side: small copies go to a kernel that is there already, in
-// less than half the time of the copy engine. It is called while copies come often, stays for a
+// The worker of a GPU, from the host's side: small copies go to a kernel that runs already, in less
+// than half the time of the copy engine. It is launched while copies are frequent, stays for a
 // millisecond at most, and keeps away for as long: what others do with the GPU (the first launch of
 // a kernel, cudaFree) waits for kernels that run. All workers of a host stay and keep away at the
 // same times, by its clock, so that both directions of an exchange have theirs at once.
 //
-// Threading: any thread; who finds another one here takes the copy engine.
+// Threading: any thread; one that finds another thread here takes the copy engine.
 #pragma once
 
 #include <memory>

@@ -186,7 +186,7 @@ Result<std::shared_ptr<Peer>> Communicator::link_to(uint32_t rank, Deadline dead
                        "its communicator?",
                        rank, rank_);
     }
-    // The link that won may die before we hear of it: ours is offered again then.
+    // The link that won may die before we learn of it: ours is offered again then.
     int64_t longest = link.state == LinkState::kAwaited ? kPatience : 3600 * kSecond;
     changed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.left(), longest)));
     if (link.state == LinkState::kAwaited) link.state = LinkState::kNone;
@@ -249,7 +249,7 @@ Result<std::shared_ptr<Peer>> Communicator::keep_linking_to(uint32_t rank, Deadl
     if (deadline.passed()) {
       const char* advice =
           rank == 0
-              ? "rank 0 has to call reconnect() for our rank. If its process has ended nobody "
+              ? "rank 0 has to call reconnect() for our rank. If its process has ended no rank "
                 "serves the rendezvous: create the communicator anew on all ranks"
               : "it has to call reconnect() for our rank; if its process has ended, create "
                 "its Communicator again in a new one while rank 0 is in reconnect() for it";
@@ -359,7 +359,7 @@ void Communicator::abandoned(const LinkPurpose& purpose) {
   changed_.notify_all();
 }
 
-// Dissemination: in round r everybody tells the rank 2^r further on, log2(size) rounds in all.
+// Dissemination: in round r each rank sends to the rank 2^r further on, log2(size) rounds in all.
 Status Communicator::barrier(Deadline deadline) {
   uint64_t tag = kBarrierTag + (barriers_.fetch_add(1) & 0xffff);
   for (uint32_t distance = 1; distance < size(); distance *= 2) {

@@ -9,7 +9,7 @@
 //
 // A link that was lost goes back to NONE, and may be made anew by either side. But its rank keeps
 // the lost peer, whose calls fail, until reconnect() is called here: what was under way is lost,
-// and nobody may go on without having heard of it.
+// and no caller may go on without learning of it.
 //
 // A rank whose process ended joins the rendezvous again, which rank 0 serves while it is in
 // reconnect() for that rank. It gets the table, connects to all others, and so tells them where it
@@ -93,7 +93,7 @@ class Communicator final : public LinkGate,
   uint32_t size_ = 0;
   std::shared_ptr<Endpoint> endpoint_;
   RendezvousJoin rendezvous_;   // where all met
-  bool served_by_url_ = false;  // not by whoever made a unique id
+  bool served_by_url_ = false;  // not by the process that made a unique id
   std::atomic<uint64_t> barriers_{0};
 
   // Held while a server starts or stops, which the watcher's thread has a part in.

@@ -265,7 +265,7 @@ class Endpoint::Ear final : public UcxListener, public std::enable_shared_from_t
     endpoint->doorbell().ring();
     endpoint->look_at_ucx_soon();
   }
-  // Whoever called UCX may look no more, while the other side waits.
+  // The thread that called UCX may poll no more, while the other side waits.
   void on_broken() override {
     node_->watcher().post_at(0, [weak = endpoint_] {
       std::shared_ptr<Endpoint> endpoint = weak.lock();

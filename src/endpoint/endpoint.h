@@ -150,12 +150,12 @@ class Endpoint final : public Acceptor,
   Result<bool> take_notification(size_t capacity, Notification* notification, size_t* size);
   // Until there is one. Another thread may take it first.
   Status wait_notification(Deadline deadline);
-  // Until a message is there that no receive has been posted for; tells about it, and leaves it.
+  // Waits for an unexpected message; tells about it, and leaves it.
   Status probe(Peer& peer, uint64_t tag, Deadline deadline, Receiver::Announced* found);
   Result<std::shared_ptr<Peer>> probe_any(uint64_t tag, Deadline deadline,
                                           Receiver::Announced* found);
 
-  // Posts a request that ends when `look` says that something is there, which it does not take.
+  // Posts a request that ends when `look` finds something to take. It does not take it.
   Status post_ready(Request* request, std::string what, Readiness::Look look);
   // What such requests look for; a failure says that it will not come.
   Result<bool> has_notification();
@@ -165,7 +165,7 @@ class Endpoint final : public Acceptor,
 
   // Progress. True when something happened.
   bool progress();
-  // The same, but waits for locks, so that nothing that was there before is left unseen.
+  // The same, but waits for locks, so that no earlier work is left unseen.
   bool progress_thoroughly();
   Status start_progress_thread();
   // Readable when a request that was armed has ended; -1 and a status when there is none.

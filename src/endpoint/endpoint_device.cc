@@ -46,7 +46,7 @@ Status Endpoint::open_device(const std::string& device) {
 }
 
 void Endpoint::start_worker() {
-  // Then a launch returns when the kernel has left, and nobody could give it anything.
+  // Then a launch returns when the kernel has left, so no thread could give it a command.
   const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
   bool blocks = blocking && blocking[0] != '\0' && strcmp(blocking, "0") != 0;
   // They take turns, and a kernel that waits takes the others' turn.
@@ -96,9 +96,9 @@ void Endpoint::on_memory_gone(uint32_t number) {
 
 Status Endpoint::prepare_memory(Request* request, const AfterOption& option) {
   if (!gpu_ && !option.given()) return {};
-  // A receive is offered only once it is ready; a send leaves the wait to its engine. But nobody
-  // may be here when the receive of a non-blocking send comes: behind an idle stream it waits for
-  // nothing, where an event would take a while to be complete.
+  // A receive is offered only once it is ready; a send leaves the wait to its engine. But no thread
+  // may make progress here when the receive of a non-blocking send comes: behind an idle stream it
+  // waits for nothing, where an event would take a while to be complete.
   // Nor does a worker wait, which is so much faster that it is worth the question.
   bool for_worker = worker_ && request->size <= Worker::kLongest;
   bool engine_waits = request->kind == OpKind::kSend && !for_worker &&

@@ -52,7 +52,7 @@ Status Endpoint::deregister(const RegionRecord& region, Deadline deadline) {
 }
 
 // Peers that have shared memory with us but cannot reach ours send their puts and gets as messages:
-// somebody here must look at them.
+// a thread here must handle them.
 void Endpoint::serve_exports() {
   if (!exported_.load() || config_.progress_thread == "off") return;
   bool needed = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress of an endpoint, by whoever waits and by its thread.
+// Progress of an endpoint, by waiting threads and by its progress thread.
 #include "endpoint/endpoint.h"
 #include "endpoint/waiting.h"
 

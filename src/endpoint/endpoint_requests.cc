@@ -96,7 +96,7 @@ void Endpoint::release(Request* request) {
     if (peer) {
       if (peer->detach(request)) return;
     } else if (any_source_.take(request)) {
-      // An any-source receive that nobody will look at: no message was faster.
+      // A released any-source receive: no message was faster.
       return recycle(request);
     }
   }

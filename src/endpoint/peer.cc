@@ -93,7 +93,7 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
 
 Peer::~Peer() {
   close();
-  // The endpoint may have closed what nobody holds before: on the watcher's thread we may be last.
+  // The endpoint may have closed unused imports before: on the watcher's thread we may be last.
   // Lanes hold the other side's slab, and wait for their kernels before they let go of it.
   stream_.reset();
   Imports imports;
@@ -234,7 +234,7 @@ void Peer::update_posted() {
   if (!one_sided_.idle() && pair_.outbox.empty()) connection_->look_again();
 }
 
-// Handles what has come, up to a bound, or until the focus has ended. So many frames it was.
+// Handles received frames, up to a bound, or until the focus has ended. Returns how many.
 size_t Peer::drain(Request* focus) {
   size_t count = 0;
   const size_t most = pair_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;

@@ -97,7 +97,7 @@ class PeerOwner : public OneSidedHost, public StreamHost {
   virtual void recycle(Request* request) = 0;
   virtual void announce() = 0;
   virtual void look_again() = 0;
-  // Lets the watcher's thread move UCX on, if nobody has by then.
+  // Schedules UCX progress on the watcher thread, unless another thread has made it by then.
   virtual void look_at_ucx_soon() = 0;
   virtual AnySource& any_source() = 0;
   virtual Doorbell& doorbell() = 0;
@@ -171,22 +171,21 @@ class Peer final : public PairHost,
   // The message that a receive with this tag would get at once.
   std::optional<Receiver::Announced> probe(uint64_t tag);
   void notification_collected(size_t bytes);
-  // Asks the peer for one of its shared blocks; imported() has it once it is there, or says that it
-  // will not come.
+  // Asks the peer for one of its shared blocks; imported() has it once it is mapped, or says that
+  // it will not come.
   Status ask_for_block(uint32_t number);
   std::shared_ptr<ImportedBlock> imported(uint32_t number, bool* failed);
 
-  // Moves things on if there is anything to move; true when something happened. `focus` is looked
-  // after first. Never blocks on the lock.
+  // Makes progress if there is work; true when something happened. `focus` comes first. Never
+  // blocks on the lock.
   bool poll(Request* focus);
-  // Looks for work some times in a row with the lock held, so that what comes is handled at once;
-  // lets go as soon as something happened or another thread wants the lock.
+  // Polls some times in a row with the lock held, so that arrivals are handled at once; returns as
+  // soon as something happened or another thread wants the lock.
   bool spin(Request* focus);
-  // Moves things on like poll(), but waits for the lock: afterwards nothing that was there before
-  // is left unseen.
+  // Makes progress like poll(), but waits for the lock: afterwards no earlier work is left unseen.
   bool progress(Request* focus);
   void offer_early();
-  // Drops what has come with a tag of the library's own.
+  // Drops messages that have come with a tag of the library's own.
   void discard(uint64_t tag);
 
   // Ends a request that has not ended. With `give_up`, chunks under way are not waited for any
@@ -203,7 +202,7 @@ class Peer final : public PairHost,
   static constexpr int64_t kCloseTime = kSecond;
   void close() { close(Deadline::after(kCloseTime)); }
   void close(Deadline until);
-  // The region is retired: nothing new begins in it. Then waits until nobody is in it any more.
+  // The region is retired: nothing new begins in it. Then waits until it is no longer accessed.
   void retire_region(const RegionRecord& region);
   Status wait_until_retired(const RegionRecord& region, Deadline deadline);
   // Waits until no one-sided operation of the peer that began before is inside our memory. On a
@@ -280,7 +279,7 @@ class Peer final : public PairHost,
   Status handle(const Frame& frame) OH_REQUIRES(pair_.lock);
   void break_off(const Status& status) OH_REQUIRES(pair_.lock);
   void update_busy() OH_REQUIRES(pair_.lock);
-  // After something of ours was posted, which nobody may wait for.
+  // After something of ours was posted, for which no thread may wait.
   void update_posted() OH_REQUIRES(pair_.lock);
   void let_others_work() OH_NO_THREAD_ANALYSIS;
   Status check_open() OH_REQUIRES(pair_.lock);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a peer says and hears on the control socket.
+// The messages of a peer on the control socket.
 #include "base/log.h"
 #include "base/text.h"
 #include "endpoint/peer.h"

@@ -128,8 +128,8 @@ void Peer::close(Deadline until) {
            "before their memory is given away",
            pair_.name.c_str());
   }
-  // Whoever still holds this peer uses none of the other side's memory any more; what a copy that
-  // has not ended needs is held by its transfer.
+  // Holders of this peer use none of the other side's memory any more; what a copy that has not
+  // ended needs is held by its transfer.
   Imports imports;
   PairGuard guard(pair_);
   crossings_.close();

@@ -102,7 +102,7 @@ Status Peer::import(uint32_t number, std::shared_ptr<ImportedBlock> block) {
     if (pair_.imports.full()) {
       return error(OH_ERR_PROTOCOL, "it handed over more than %zu blocks", Imports::kMost);
     }
-    // Once the link is closed nobody takes it back any more.
+    // Once the link is closed nothing releases the block any more.
     bool closed = state_.load(std::memory_order_relaxed) == State::kClosed;
     gone = closed ? std::move(block) : pair_.imports.add(number, std::move(block));
     pair_.wake_me = true;

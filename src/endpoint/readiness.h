@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests that end as soon as something is there to be taken: a signal, a notification, a message,
-// a connected peer. They take nothing themselves, so cancelling one loses nothing.
+// Requests that end as soon as something can be taken: a signal, a notification, a message, a
+// connected peer. They take nothing themselves, so cancelling one loses nothing.
 //
 // Threading: any thread; own lock, taken outside of a peer's lock.
 #pragma once
@@ -21,7 +21,7 @@ namespace oh {
 
 class Readiness {
  public:
-  // Whether it is there. A failure is the request's: what it waits for will not come.
+  // Whether it can be taken. A failure ends the request: what it waits for will not come.
   using Look = std::function<Result<bool>()>;
   struct Ended {
     Request* request;

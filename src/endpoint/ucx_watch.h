@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UcxWatch: lets the watcher's thread move UCX on when something comes and nobody waits. While
-// somebody looks by himself it keeps away, and asks a while later whether he still does.
+// UcxWatch: the watcher thread polls UCX only while no user thread does. While one does it keeps
+// away, and checks a while later whether the thread still polls.
 //
-//   WATCHING ──▶ an event: look ──▶ nobody else looks: arm ──▶ WATCHING
-//                              └──▶ somebody does: AWAY ──▶ 1 ms later, or before he sleeps: arm
+//   WATCHING ──▶ an event: look ──▶ no other thread polls: arm ──▶ WATCHING
+//                              └──▶ one does: AWAY ──▶ 1 ms later, or before it sleeps: arm
 //
 // Threading: any thread.
 #pragma once
@@ -30,10 +30,10 @@ class UcxWatch final : public Watcher::Handler, public std::enable_shared_from_t
   UcxWorker& worker() { return *worker_; }
   std::shared_ptr<UcxWorker> shared_worker() const { return worker_; }
 
-  // From now on events are watched for. True: something is there already.
+  // From now on events are watched for. True: something has arrived already.
   bool look_before_sleep();
 
-  // Somebody has taken what the event was for, or has left something to do, and may look no more.
+  // Another thread has taken what the event was for, or has left work, and may poll no more.
   void look_soon();
 
   void on_ready(uint32_t events) override;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a thread waits: it spins, then yields, then sleeps on the endpoint's doorbell. Whoever ends
-// its operation rings: the peer, another thread, or the watcher. A device rings for nobody: while
-// it has something to end, sleeps are short.
+// How a thread waits: it spins, then yields, then sleeps on the endpoint's doorbell. The peer,
+// another thread or the watcher that ends its operation rings. A device does not ring: while it has
+// an operation to end, sleeps are short.
 //
 // Threading: one Waiter per wait.
 #pragma once
@@ -22,11 +22,11 @@ namespace oh {
 
 class Waiter {
  public:
-  // `polled`: operations of the endpoint whose end nobody rings for.
+  // `polled`: operations of the endpoint whose end rings no doorbell.
   Waiter(Doorbell& bell, const std::atomic<uint32_t>& polled, int64_t spin_ns, Deadline deadline)
       : bell_(bell), polled_(polled), spin_ns_(spin_ns), deadline_(deadline) {}
 
-  // Something else may come that nobody rings for, while this is more than 0.
+  // While this is more than 0, something else may come that rings no doorbell.
   void look_often_for(const std::atomic<uint32_t>& unseen) { unseen_ = &unseen; }
 
   // Once per look for what is waited for; `worked`: the look has moved something on. `look` must
@@ -59,11 +59,11 @@ class Waiter {
     return true;
   }
 
-  // Whether it is time to look at everything, not only at what is waited for.
+  // Whether it is time to poll all peers, not only what is waited for.
   bool look_around() const { return rounds_ % kRoundsPerClock == kRoundsPerClock - 1; }
 
  private:
-  // In proportion, so that what comes is late by a small part of the time that nothing came.
+  // In proportion, so that an arrival is late by a small part of the idle time before it.
   int64_t longest_sleep(int64_t waited) const {
     if (!unseen_ || unseen_->load(std::memory_order_relaxed) == 0) return kLongestSleep;
     return std::clamp(waited / kDozeShare, kShortestDoze, kLongestDoze);

@@ -5,9 +5,9 @@
 // the signals and each slot that is waited for: none waits for another.
 //
 //   kernel, one block for each queue                 the host's progress thread
-//   takes a place whose ticket before is over
+//   takes a place whose last ticket has ended
 //   payload of a small send, fields, number ──────▶  takes them in the order of their numbers
-//                                                    carries it out by the host domain
+//                                                    executes it in the host domain
 //   leaves; waits only if it needs it  ◀───────────  payload of a small receive, fields, number
 //
 // Numbers come from the memory of the GPU, so a graph that is replayed has new ones.

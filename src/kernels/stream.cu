@@ -31,7 +31,7 @@ struct Teams {
     __shared__ uint64_t places[2];
     return places;
   }
-  // Nobody's memory is written before its block runs: the first share() waits for that.
+  // No block's memory is written before the block runs: the first share() waits for that.
   __device__ Teams() {
     if (threadIdx.x == 0) doubts()[0] = doubts()[1] = 0;
     if (cluster_size() > 1) arrive_at_cluster();

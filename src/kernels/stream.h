@@ -107,8 +107,8 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
 // The steps by which an epoch of a lane ends and the next begins.
 enum class LanesStep : uint32_t {
   kLook = 0,   // changes nothing
-  kStop = 1,   // nobody takes it any more
-  kBegin = 2,  // all of it is zero, but for the epoch: still nobody takes it
+  kStop = 1,   // no kernel takes it any more
+  kBegin = 2,  // all of it is zero, but for the epoch: still no kernel takes it
   kOpen = 3,
   kImport = 4,  // of the table, not of a lane: writes an entry
 };
@@ -168,7 +168,7 @@ ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
     // Release: an operation that takes the half behind this finds what kernels of this stream wrote
     // before. Acquire: one that gave it back before this has put all its bytes.
     A::store_relaxed(&answer->states[side], A::fetch_or_ordered(&half->state, change));
-    // Whoever is refused holds it for a moment, and must not be met by those who come now.
+    // A refused kernel marks it busy for a moment, which kernels that come now must not see.
     uint64_t state = A::load_relaxed(&half->state);
     while (args.step == LanesStep::kOpen && (state & kFailed) != 0) {
       const uint64_t closed = state & ~kBusy;
@@ -180,8 +180,8 @@ ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
     A::store_relaxed(&half->chunks, 0);
     A::store_relaxed(&half->through, 0);
     A::store_relaxed(&half->routed, 0);
-    // Nobody has it, so a mark is of a kernel that ended with the half, or of one that is refused:
-    // that one leaves what is of another epoch alone.
+    // No kernel has it, so a mark is of a kernel that ended with the half, or of a refused one,
+    // which does not touch another epoch's mark.
     A::store_relaxed(&half->state, make_state(static_cast<uint8_t>(args.epoch), 0) | kFailed);
   }
   A::store_release(&answer->serial, args.serial);

@@ -6,9 +6,8 @@
 //
 //   state   run 56 | phase 8      in host memory; run: the number of the launch
 //
-//   HERE ──▶ LEAVING ──▶ GONE     LEAVING: one more look at the ring. Whoever writes a command,
-//                                 fences, and still finds HERE, has it carried out; after GONE
-//                                 nothing is.
+//   HERE ──▶ LEAVING ──▶ GONE     LEAVING: one more look at the ring. A command is executed if its
+//                                 writer fences and still finds HERE; after GONE none is.
 //
 // The same lines run on a device and in the fake driver, where the team is one thread.
 #pragma once

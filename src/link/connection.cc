@@ -50,14 +50,14 @@ Status Connection::start(std::weak_ptr<ConnectionOwner> owner) {
   watch_death(pid_);
   {
     MutexLock lock(mutex_);
-    // Nobody would take it off the watcher again.
+    // Nothing would remove it from the watcher again.
     if (closed_) return error(OH_ERR_CLOSED, "the link was closed while it was set up");
     OH_RETURN_IF_ERROR(
         node_->watcher().add(socket_.fd(), EPOLLIN | EPOLLRDHUP, shared_from_this()));
   }
   // The same of a process that has died by now.
   if (lost_.load()) node_->watcher().remove(socket_.fd());
-  // Bytes that came with the last message of the hello wake nobody.
+  // Bytes that came with the last message of the hello do not wake the watcher.
   look_again();
   return {};
 }
@@ -91,7 +91,7 @@ void Connection::close(ByteView bye, Deadline deadline) {
               socket_.flush_until(deadline, "closing").ok();
   (void)sent;  // a peer that does not read learns of it by the hang-up
   socket_.shutdown_writes();
-  // The watcher waits for nobody.
+  // The watcher thread never waits for a peer.
   if (by_network_ && !node_->watcher().on_thread()) socket_.await_hang_up(deadline);
 }
 
@@ -153,7 +153,7 @@ Status Connection::receive_some(ConnectionOwner& owner, const Status& end) {
     bytes += message->payload.size();
     OH_RETURN_IF_ERROR(owner.on_message(message->type, message->payload, std::move(message->fds)));
   }
-  // No event tells of what has been read already, nor of the end of a process twice.
+  // No event reports messages that were read already, nor the end of a process twice.
   if (socket_.has_message() || !end.ok()) look_again();
   return {};
 }
@@ -200,13 +200,13 @@ void Connection::break_off() { os().shutdown(socket_.fd(), SHUT_RDWR); }
 
 void Connection::lose(const Status& status) {
   if (lost_.exchange(true)) return;
-  // After a hang-up or a goodbye nobody there touches our memory any more.
+  // After a hang-up or a goodbye the peer does not touch our memory any more.
   if (status.code() == OH_ERR_PEER_LOST) dead_.store(true);
   node_->watcher().remove(socket_.fd());
   hear_out(status, Deadline::after(kLastWords));
 }
 
-// Once nothing more is expected, or at the deadline, the owner hears of the end.
+// Reports the end to the owner once nothing more is expected, or at the deadline.
 void Connection::hear_out(const Status& status, Deadline deadline) {
   std::shared_ptr<ConnectionOwner> owner = owner_.lock();
   if (owner && !deadline.passed() && owner->expects_more()) {
@@ -215,7 +215,7 @@ void Connection::hear_out(const Status& status, Deadline deadline) {
     });
     return;
   }
-  // The owner stops touching the peer's memory before the peer hears that we hang up.
+  // The owner stops touching the peer's memory before the peer sees that we hang up.
   if (owner) owner->on_lost(status);
   break_off();
 }

@@ -37,10 +37,10 @@ class ConnectionOwner {
   virtual ~ConnectionOwner() = default;
   // A control message or a frame. An error loses the peer.
   virtual Status on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) = 0;
-  // All messages that were there have been handled; or the socket takes bytes again.
+  // All received messages have been handled; or the socket takes bytes again.
   virtual void on_idle() = 0;
-  // The socket has come to its end, but what was sent beside it may still be on its way: moves that
-  // on. False: the end may be told.
+  // The socket has ended, but what was sent beside it may still be in flight: makes progress on
+  // that. False: the end may be reported.
   virtual bool expects_more() { return false; }
   // The socket is gone or the process is dead; once.
   virtual void on_lost(const Status& status) = 0;
@@ -54,23 +54,23 @@ class Connection final : public Watcher::Handler,
   Connection(std::shared_ptr<Node> node, MessageSocket socket, int pid);
   ~Connection() override;
 
-  // From now on the owner hears of messages; those that are there already come at once.
+  // From now on the owner gets messages; those that have arrived already come at once.
   Status start(std::weak_ptr<ConnectionOwner> owner);
-  // Lets the watcher's thread come by, without an event.
+  // Has the watcher thread look, without an event.
   void look_again();
-  // Says goodbye, sends what is queued (by the deadline), lets go of everything. Over TCP it waits
+  // Sends Bye and what is queued (by the deadline), and releases everything. Over TCP it waits
   // until the other side has read all of it and hangs up. Idempotent.
   void close(ByteView bye, Deadline deadline);
 
   size_t backlog() override;
-  // On a connection that has ended nothing is sent, and that is no failure: the owner hears of the
-  // end after the last message.
+  // On a connection that has ended nothing is sent, and that is no failure: the owner is told of
+  // the end after the last message.
   Status send_message(uint8_t type, ByteView head, ByteView tail) override;
   Status send_control(Control type, ByteView payload, std::vector<int> fds = {});
 
   // Ends the connection without a word and without waiting.
   void break_off();
-  // Hung up, or seen to die: nobody there touches our memory any more.
+  // Hung up, or seen to die: the peer does not touch our memory any more.
   bool peer_is_dead() const { return dead_.load(); }
   // Its process has ended; a goodbye or a hang-up is not enough.
   bool process_is_dead() const;

@@ -32,7 +32,7 @@ std::vector<Imports::Block> Imports::on_device() const {
 
 Imports::Block Imports::add(uint32_t number, Block block) {
   Block gone = retire(number);
-  // Those that are not there are known for a while only.
+  // Numbers without a block are kept for a while only.
   if (entries_.size() >= 2 * kMost) {
     std::erase_if(entries_, [](const auto& entry) { return !entry.second.block; });
   }
@@ -58,7 +58,7 @@ Imports::Block Imports::make_room() {
   if (!oldest) return nullptr;
   --on_device_;
   --mapped_;
-  oldest->ask_at = 0;  // whoever needs it asks at once
+  oldest->ask_at = 0;  // its next user asks at once
   return std::exchange(oldest->block, nullptr);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Imports: the blocks of one peer's memory that are mapped here, by the peer's number. Device
-// memory is bounded: the block that was not used for longest goes, unless somebody uses it or a
-// remote region stands for it. A block that is needed and not there is asked for.
+// memory is bounded: the least recently used block is evicted, unless an operation uses it or a
+// remote region stands for it. A block that is needed but not mapped is asked for.
 //
 // Threading: guarded by the pair's lock. Blocks that are handed out go without it: that unmaps.
 #pragma once

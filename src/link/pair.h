@@ -50,7 +50,7 @@ inline uint64_t eager_charge(uint64_t size) { return size < 64 ? 64 : (size + 63
 class PairHost {
  public:
   virtual ~PairHost() = default;
-  // A request that nobody holds has ended.
+  // A request without a holder has ended.
   virtual void recycle(Request* request) = 0;
   // A request that is awaited through the event descriptor has ended.
   virtual void announce() = 0;
@@ -61,7 +61,7 @@ class PairHost {
   virtual void want_block(uint32_t number) = 0;
   // Makes sure that the peer gets to know exported device memory.
   virtual void publish(const std::shared_ptr<const GpuExport>& exported) = 0;
-  // Transfers that end by a word which a device writes, and that rings for nobody: `change` more.
+  // Transfers that end by a word which a device writes, without a doorbell: `change` more.
   virtual void count_polled(int change) = 0;
   // Starts the progress thread: no local thread waits for this work.
   virtual void serve() = 0;
@@ -69,15 +69,15 @@ class PairHost {
   virtual Status ask_to_serve() = 0;
   // Why the link is not open any more. Any thread.
   virtual Status usable() const = 0;
-  // Something of ours was posted, which nobody may wait for. With the lock held.
+  // Something of ours was posted, for which no thread may wait. With the lock held.
   virtual void posted() = 0;
   // Whether the process that the mover copies from and to is still the one we are linked to. Any
   // thread, without the lock.
   virtual Status still_there() = 0;
   // Whether the other side's process has ended, and its engine with it. Any thread.
   virtual bool process_is_dead() = 0;
-  // Whether nobody of the other side is inside our memory since before; of memory on a device the
-  // engine of a process that hangs up must be gone, too. Any thread.
+  // Whether no operation of the other side that began before is inside our memory; of memory on a
+  // device the engine of a process that hangs up must be gone, too. Any thread.
   virtual bool is_outside(bool device) = 0;
   // Holds the peer, and with it the segment.
   virtual std::shared_ptr<Peer> keep_alive() = 0;
@@ -129,9 +129,9 @@ struct Pair {
 
   bool wake_me = false;
   bool wake_them = false;
-  // The other side is dead or out of reach: nobody copies from or to it any more.
+  // The other side is dead or out of reach: no thread copies from or to it any more.
   std::atomic<bool> gone{false};
-  // Whether something is left that only progress can move on. Written under the lock.
+  // Whether work is left that needs progress. Written under the lock.
   std::atomic<bool> busy{false};
 
   // The path of a message that is not copied directly. `early`: its bytes were sent before its
@@ -142,8 +142,8 @@ struct Pair {
 
   // Whether something has come, as far as progress has been made.
   bool has_frames() const { return ring ? ring->ready() : ucx && ucx->ready(); }
-  // Ends a request that the channel or an engine is at. Until they are through, whoever has its
-  // buffer keeps it.
+  // Ends a request that the channel or an engine is at. Until they are through, the buffer stays
+  // with its holder.
   void leave_in_doubt(Request& request, const Status& status) {
     Crossing* crossing = request.crossing.get();
     if (crossing) crossing->flight = std::move(request.flight);  // a buffer of ours

@@ -21,8 +21,8 @@
 namespace oh {
 
 // How a sleeper is woken. The sleeper announces itself, notes the count of rings, looks once more
-// for work, and sleeps until the count changes. Whoever makes work publishes it, then looks for
-// sleepers, with a full fence between: one of the two sees the other.
+// for work, and sleeps until the count changes. The waker publishes work, then looks for sleepers,
+// with a full fence between: one of the two sees the other.
 struct Doorbell {
   std::atomic<uint32_t> rings;
   std::atomic<uint32_t> sleepers;

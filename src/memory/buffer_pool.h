@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BufferPool: buffers of one size that transfers take turns with. They are made a few at a time as
-// they are needed, up to a limit for each line: one line never waits for another to let go of a
-// buffer. Who finds none has the next one that is free, in the order of asking. Where the memory
-// comes from is the owner's to say.
+// BufferPool: buffers of one size that transfers share. They are made a few at a time as they are
+// needed, up to a limit for each line (queue): one line never waits for another to release a
+// buffer. A request that finds none gets the next free one, first come, first served. The owner
+// supplies the memory.
 //
 // Threading: any thread. take() and grow_if_low() may make memory, the others do not wait.
 #pragma once
@@ -38,7 +38,7 @@ struct PoolStats {
   uint64_t buffers = 0;    // made
   uint64_t in_use = 0;     // now
   uint64_t peak = 0;       // most that were in use at once
-  uint64_t shortages = 0;  // times that somebody had to wait for one
+  uint64_t shortages = 0;  // times that a request had to wait for one
 };
 
 class BufferPool {
@@ -53,9 +53,9 @@ class BufferPool {
   // or forget(). Fails where the memory cannot be made.
   Result<PooledBuffer> take(size_t line, const void* who);
   void give(size_t line, PooledBuffer buffer);
-  // He waits for none any more.
+  // `who` waits for none any more.
   void forget(size_t line, const void* who);
-  // Whether somebody waits, and there is one for whoever is next.
+  // Whether a request waits, and there is a buffer for the next in line.
   bool is_next_served(size_t line) const;
   // Makes more where few are left, so that the next one need not wait for it.
   void grow_if_low();

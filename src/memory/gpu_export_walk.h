@@ -17,7 +17,7 @@
 
 namespace oh {
 
-// All but its number. OH_ERR_FAULT: a piece of the range is not there.
+// All but its number. OH_ERR_FAULT: a piece of the range is not mapped.
 Result<std::shared_ptr<GpuExport>> make_gpu_export(const cuda::Driver& driver, uint64_t data,
                                                    uint64_t size);
 // Never the same twice in a process.

@@ -120,7 +120,7 @@ Status map_vmm(const Driver& driver, const ExportRecord& record, const std::vect
   return {};
 }
 
-// Closing has no caller who could do anything about it.
+// No caller of a close can handle its failure.
 void expect(const Driver& driver, Code code, const char* call, uint64_t address) {
   if (code == kSuccess) return;
   Status status = driver.failure(code, call, strf("0x%llx", ull(address)));

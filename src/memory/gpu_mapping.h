@@ -18,7 +18,7 @@ Status check_gpu_record(const ExportRecord& record, size_t fds);
 // Maps a record that passed. Nothing is left behind on failure.
 Result<GpuMapping> map_gpu_record(const std::shared_ptr<cuda::Gpu>& gpu, const ExportRecord& record,
                                   const std::vector<UniqueFd>& fds);
-// Gives everything back, whatever of it is there. When the context is gone there is nothing to do.
+// Releases all that was mapped, even in part. When the context is lost there is nothing to do.
 void unmap_gpu(GpuMapping mapping);
 
 }  // namespace oh

@@ -112,7 +112,7 @@ class GpuImports {
                                               const Id& owner, uint32_t number,
                                               const ExportRecord& record,
                                               std::vector<UniqueFd> fds);
-  // Closes what nobody holds any more; returns how many. Not on a data path.
+  // Closes unused mappings; returns how many. Not on a data path.
   size_t close_unused();
   // Mappings that exist, with those that wait to be closed.
   size_t size() const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Imported blocks: memory of other processes mapped here, by owner and number, one mapping each for
-// the whole process however many peers use it. A mapping lives as long as somebody holds it.
+// the whole process however many peers use it. A mapping lives until its last reference goes.
 //
 // Threading: any thread.
 #pragma once
@@ -46,7 +46,7 @@ class ImportCache {
  public:
   static ImportCache& instance();
 
-  // Maps the block, or returns the mapping that is there already.
+  // Maps the block, or returns its existing mapping.
   Result<std::shared_ptr<ImportedBlock>> open(const Id& owner, uint32_t number,
                                               uint64_t remote_base, uint64_t size, int fd);
   // Mappings that are alive.

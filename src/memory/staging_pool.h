@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StagingPool: a pool of buffers in pinned host memory, through which device memory goes to and
-// comes from links without shared memory, with a line for each direction: what goes out never waits
-// for what comes in to let go of a buffer.
+// StagingPool: bounce buffers in pinned host memory, through which device memory goes to and comes
+// from links without shared memory, with a queue for each direction: outbound transfers never wait
+// for inbound ones to release a buffer.
 //
 // Threading: any thread. take() and grow_if_low() may call the driver, the others do not wait.
 #pragma once

@@ -64,8 +64,7 @@ void Path::forget(Operation&) {}
 
 Status Path::on_answer(Operation&, const Frame& frame) {
   if (frame.type != FrameType::kData) return {};
-  return error(OH_ERR_PROTOCOL, "%s answered a get with bytes nobody asked for",
-               pair_.name.c_str());
+  return error(OH_ERR_PROTOCOL, "%s answered a get with unrequested bytes", pair_.name.c_str());
 }
 
 Status Path::on_frame(const Frame& frame) {

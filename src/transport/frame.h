@@ -134,7 +134,7 @@ struct Frame {
   }
 };
 
-// What went wrong at the other side, as kReject, kAck and kComplaint tell it; never success.
+// The error of the other side, as kReject, kAck and kComplaint carry it; never success.
 inline oh_status frame_failure(const Frame& frame) {
   oh_status code = status_from(static_cast<int32_t>(frame.aux), OH_ERR_PROTOCOL);
   return code < 0 ? code : OH_ERR_PROTOCOL;

@@ -69,14 +69,15 @@ inline constexpr bool slot_may_advance(SlotState from, SlotState to) {
 enum SlotMemory : uint32_t {
   kSlotDevice = 1,    // only copy engines may touch it
   kSlotMappable = 2,  // the other side can map it: its block has been or will be handed over
-  kSlotPending = 4,   // its owner has to wait for earlier work on it: nobody else may touch it yet
+  kSlotPending = 4,   // its owner waits for earlier work on it: the other side may not touch it yet
 };
 
 // Above them: the device's ordinal, which means something within the process only.
 inline constexpr uint32_t kSlotOrdinal = 16;
 
-// Who copies where device memory takes part. Set once by the claimer, from kUndecided; whoever
-// stops the transfer before that sets kEngineOfClaimer, and takes the only chunk for itself.
+// Which side copies where device memory takes part. Set once by the claimer, from kUndecided; a
+// side that stops the transfer before that sets kEngineOfClaimer, and takes the only chunk for
+// itself.
 enum class CopyMode : uint32_t {
   kUndecided = 0,
   kEngineOfClaimer = 1,  // in one chunk; the engine writes DONE behind it

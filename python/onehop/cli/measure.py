@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs jobs: chooses who does them, and makes rows of what the sides say."""
+"""Runs jobs: assigns their roles, and makes rows of what the sides report."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ bool Pipe::fill(Transfer& transfer) {
   });
   transfer.looked = now_ns();
   if (!status.ok()) {
-    // The span is taken: it goes on its way without bytes, and nobody else will count the chunks.
+    // The span is taken: it is sent without bytes, and no other thread will count the chunks.
     line.span.bytes = 0;
     transfer.fail(status);
     transfer.stop(status.code());
@@ -79,7 +79,7 @@ bool Pipe::drain() {
   PipeLayout& pipe = pair_.segment->incoming_pipe();
   uint64_t index = drained_ % kPipeLines;
   PipeLine& line = pipe.lines[index];
-  // acquire: the producer's bytes, whoever wrote them.
+  // acquire: the producer's bytes, by its CPU or an engine.
   if (line.word.load(std::memory_order_acquire) != pipe_full(drained_)) return false;
   const PipeSpan there = line.span;  // once: what is checked is what is used
   Span span{drained_, std::clamp<uint32_t>(there.lines, 1, kPipeLines - index)};

@@ -32,7 +32,7 @@ bool Transfer::all_taken() const {
 }
 
 bool Transfer::account(uint64_t count) {
-  // acq_rel: whoever adds the last chunk has seen the writes of all others.
+  // acq_rel: the thread that adds the last chunk has seen the writes of all others.
   const uint64_t through = slot->copied.fetch_add(count, std::memory_order_acq_rel) + count;
   if (through != chunks()) return false;
   const oh_status code =

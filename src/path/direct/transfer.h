@@ -26,7 +26,7 @@ struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
   bool owner = false;    // the slot is ours
   bool source = false;   // our buffer is the source
   uint32_t copiers = 0;  // threads of ours that copy right now
-  uint32_t lines = 0;    // of the pipes, in the hands of our engine
+  uint32_t lines = 0;    // of the pipes, that our engine copies
   uint8_t* local = nullptr;
   uint64_t remote = 0;
   uint64_t length = 0;

@@ -111,7 +111,7 @@ bool Transfers::prefers_stream(const Request& request, const Offer& offer) const
 
 bool Transfers::claim(Request* request, bool source, const Offer& offer) {
   TransferSlot& slot = pair_.segment->incoming().slots[offer.slot];
-  // Claims are made under our lock: whoever sees the slot posted here is its only claimer. Without
+  // Claims are made under our lock: a thread that sees it posted is its only claimer. Without
   // the look, an offer that is over would spoil the fields of the slot's next use.
   if (!still_posted(slot, offer.sequence)) return false;
   slot.claimer_address = reinterpret_cast<uint64_t>(request->data);
@@ -475,7 +475,7 @@ bool Transfers::fail_all(const Status& status, bool peer_is_dead) {
       if (transfer->copiers > 0 || recent) {
         copying = true;
       } else if (is_over(*transfer, peer_is_dead)) {
-        finish(transfer, status);  // what is missing was the peer's, who does not come to it
+        finish(transfer, status);  // the missing chunks were the peer's, which copies no more
       } else if (request) {
         orphan(transfer);
         pair_.finish(*request, error(OH_ERR_IN_DOUBT, "%s; %s may still touch the buffer",

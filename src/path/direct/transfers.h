@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Transfers: operations that copy directly between the two buffers, through a slot of the segment
-// (transport/slot.h has the states). The owner posts a slot, the other side claims it; then whoever
-// has time copies chunks, the receiver from the front and the sender from the back. Where device
-// memory takes part (transfers_device.cc) one side's copy engine moves all of it, or both sides
-// work through the relay's pipe (pipe.h).
+// (transport/slot.h has the states). The owner posts a slot, the other side claims it; then any
+// side that has time copies chunks, the receiver from the front and the sender from the back. Where
+// device memory takes part (transfers_device.cc) one side's copy engine moves all of it, or both
+// sides work through the relay's pipe (pipe.h).
 //
 // Threading: guarded by the pair's lock, but for the copies, which are made without it.
 #pragma once
@@ -85,11 +85,11 @@ class Transfers final : public SpanSinks {
   size_t free_slots() const { return free_.size(); }
   // After the link: what engines were at ends; true when something has.
   bool settle_rest();
-  // Nobody will look any more: what the engine still needs is left to the device's link.
+  // No progress follows: what the engine still needs is left to the device's link.
   void leave_rest();
   // Whether our engine is still at memory in that range for a request that has ended.
   bool engine_within(const uint8_t* base, uint64_t length) const;
-  // Whether nobody touches a buffer any more that was in doubt when its request ended.
+  // Whether a buffer that was in doubt when its request ended is no longer accessed.
   bool released(const Doubt& doubt, bool peer_is_dead);
   // Not ok: our GPU writes no more words, and nothing that it was to end will.
   Status broken() const {
@@ -131,10 +131,10 @@ class Transfers final : public SpanSinks {
   bool for_worker(const Transfer& transfer) const;
   void give_up_on_device();
   bool may_take_over(const Transfer& transfer) const;
-  // Whether nobody can touch the transfer's buffer any more, now that the link is over.
+  // Whether the transfer's buffer is no longer accessed, now that the link is over.
   bool is_over(const Transfer& transfer, bool peer_is_dead) const;
   bool check(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
-  // Ends the request when the slot says DONE and nobody here copies.
+  // Ends the request when the slot says DONE and no thread here copies.
   bool settle(Transfer* transfer);
   void finish(Transfer* transfer, Status status);
   void reclaim();

@@ -73,7 +73,7 @@ bool Transfers::work_on_devices(Transfer* focus) {
   Step step = Step::kNothing;
   Transfer* chosen = is_active(focus) ? focus : nullptr;
   if (chosen) step = next_step(*chosen);
-  // What has to ask again and again holds nobody up, the focus neither: each asks in its turn.
+  // A transfer that polls must not block others, the focus included: each asks in its turn.
   if (step == Step::kAsk) step = Step::kNothing;
   for (Transfer* transfer = active_.front(); transfer && step == Step::kNothing;
        transfer = active_.next(transfer)) {
@@ -141,7 +141,7 @@ Transfers::Step Transfers::next_step(Transfer& transfer) {
 }
 
 // Whether the owner, whose engine was to copy, has not begun for so long that ours does it: its
-// threads do something else. Whoever takes the only chunk is the one.
+// threads do something else. The side that takes the only chunk copies.
 bool Transfers::may_take_over(const Transfer& transfer) const {
   if (transfer.flying) return true;
   bool ready = !(transfer.remote_memory & kSlotPending);

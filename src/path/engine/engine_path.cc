@@ -74,8 +74,8 @@ uint8_t* place_of(const RemoteTarget& target, const ImportedBlock* import, const
 
 Status outside() { return error(OH_ERR_RANGE, "the block lies outside of the mapped memory"); }
 
-// Waits for what was enqueued. After a failure, those that were enqueued before still run: nobody
-// is told that all is over before they are.
+// Waits for what was enqueued. After a failure, the copies that were enqueued before still run: the
+// failure is reported only when they have ended.
 Status end_of(DeviceLease& lease, const Status& enqueued) {
   if (enqueued.ok()) return lease.wait();
   lease.quiesce();

@@ -68,7 +68,7 @@ std::shared_ptr<RemoteKey> RemoteKeys::find(uint32_t region, uint64_t version) c
 Status RemoteKeys::on_key(const Frame& frame) {
   std::shared_ptr<RemoteKey> key = find(frame.region, frame.tag);
   if (!key || key->state != RemoteKey::State::kAsked) {
-    return error(OH_ERR_PROTOCOL, "%s sent a key that nobody asked for", pair_.name.c_str());
+    return error(OH_ERR_PROTOCOL, "%s sent a key that was not requested", pair_.name.c_str());
   }
   if (frame.aux == 0 && frame.payload_size < UcxRma::kLeastKey) {
     return error(OH_ERR_PROTOCOL, "%s sent a key of %zu bytes", pair_.name.c_str(),
@@ -139,7 +139,7 @@ bool RemoteKeys::progress() {
   for (auto next = keys_.begin(); next != keys_.end();) {
     auto at = next++;
     std::shared_ptr<RemoteKey>& key = at->second;
-    // Whoever still uses it holds it, too.
+    // Operations that still use it hold it, too.
     if (key->state != RemoteKey::State::kLeaving || key.use_count() > 1 || !let_go(*key)) continue;
     any = true;
     --leaving_;
@@ -229,7 +229,7 @@ bool RemoteKeys::has_left(const RegionRecord& region) const {
 
 void RemoteKeys::on_gone(const Frame& frame) { given_.erase(frame.tag); }
 
-// The link has ended: nobody comes in any more, nothing of ours begins.
+// The link has ended: no put or get comes in any more, none of ours begins.
 void RemoteKeys::fail_all() {
   if (!rma_) return;
   given_.clear();

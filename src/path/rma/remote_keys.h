@@ -71,8 +71,8 @@ class RemoteKeys {
   bool idle() const { return wanted_.empty() && answers_.empty() && leaving_ == 0; }
   void fail_all();
 
-  // A region of ours that a peer wants and nobody maps yet, from now on in the hands of the caller;
-  // then what came of it. Null: none.
+  // A region of ours that a peer wants and that is not being mapped yet: the caller maps it, and
+  // reports the result by mapped(). Null: none.
   std::shared_ptr<RegionRecord> next_to_map();
   void mapped(const std::shared_ptr<RegionRecord>& region, bool valid,
               Result<std::shared_ptr<UcxMapping>> mapping);

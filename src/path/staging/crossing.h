@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Crossing: a message between device memory and a link without shared memory, chunk by chunk
-// through pinned buffers. crossings.h moves it on.
+// through pinned bounce buffers. Crossings makes its progress.
 //
 // Threading: guarded by the pair's lock; while `busy` a thread of ours calls the driver for it
 // without the lock.

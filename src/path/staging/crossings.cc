@@ -121,8 +121,8 @@ bool Crossings::progress() {
       idle.splice(idle.begin(), holding_, at);
     }
   }
-  // The lock is let go for a step, so it is the last look at the lists. What frees buffers goes
-  // before what takes them, and who finds none in one direction holds up nobody in the other.
+  // A step releases the lock, so it is the last look at the lists. What frees buffers goes
+  // before what takes them, and exhaustion in one direction must not block the other.
   for (std::shared_ptr<Crossing> crossing : holding_) {
     Step step = next_step(*crossing);
     if (step != Step::kNothing && step != Step::kTake) return take_step(crossing, step) || any;
@@ -135,7 +135,7 @@ bool Crossings::progress() {
 }
 
 // Those that have buffers come first. The others each in its turn: one that waits for earlier work,
-// or for the other side, holds nobody up.
+// or for the other side, must not block them.
 bool Crossings::take_more(StagingDirection direction) {
   auto wants = [&](const std::shared_ptr<Crossing>& crossing) {
     return crossing->direction == direction && next_step(*crossing) == Step::kTake;

@@ -8,8 +8,8 @@
 //   receiver take buffers ▶ CTS says how far ▶ bytes come ▶ engine ▶ give them back, take, CTS ...
 //
 // Buffers are taken only for what can go on by itself: earlier work on the memory is done, and the
-// other side has room (sender). So nobody holds buffers that waits for somebody else's, and a
-// message without one waits for its turn.
+// other side has room (sender). So no holder of buffers waits for those of another, and a message
+// without one waits for its turn.
 //
 // Threading: guarded by the pair's lock, but for calls to the driver, which are made without it.
 #pragma once
@@ -41,7 +41,7 @@ class Crossings {
   void stop(Crossing& crossing, Status why);
   // The same of a receive whose message will not come: it waits for another one then.
   void withdraw(Crossing& crossing);
-  // A send or receive that was stopped and is to end now: nobody is at its memory.
+  // A send or receive that was stopped and is to end now: its memory is no longer accessed.
   Request* next_stopped(StagingDirection direction) {
     return has_stopped(direction) ? stopped(direction) : nullptr;
   }
@@ -55,7 +55,7 @@ class Crossings {
   void end_receives(const Status& status, bool whole);
   // Whether threads of ours are at work, or, until the deadline, the engine.
   bool at_work(Deadline engines);
-  // The link is closed: what can be given back is, and nobody polls for the rest.
+  // The link is closed: what can be given back is, and no thread polls for the rest.
   void close();
 
  private:

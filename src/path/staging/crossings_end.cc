@@ -29,7 +29,7 @@ void Crossings::close() {
   pool().forget(StagingDirection::kIn, this);
 }
 
-// Gives everything back, if nobody is at it any more.
+// Gives everything back, if neither engine nor channel uses it any more.
 bool Crossings::reap(Crossing& crossing) {
   if (!crossing.is_quiet() || (crossing.flight && !crossing.flight->is_over())) return false;
   if (crossing.direction == StagingDirection::kIn && pair_.ucx) pair_.ucx->forbid(crossing.op);
@@ -41,7 +41,7 @@ bool Crossings::reap(Crossing& crossing) {
   return true;
 }
 
-// Nobody is to poll for it any more.
+// Waits need not poll for it any more.
 void Crossings::count_out(Crossing& crossing) {
   if (std::exchange(crossing.counted, false)) pair_.host->count_polled(-1);
 }
@@ -59,8 +59,8 @@ Request* Crossings::stopped(StagingDirection direction) {
   return found;
 }
 
-// What came before the link was lost still goes where it belongs. But nobody would hear of a put,
-// and a get is as good as none if not all of its blocks are here.
+// What came before the link was lost is still delivered. But no initiator would learn of a put, and
+// a get is useless unless all of its blocks have arrived.
 bool Crossings::is_whole(const Crossing& crossing) {
   const bool is_run = crossing.request && crossing.request->is_run();
   return crossing.direction == StagingDirection::kIn && crossing.there == crossing.length &&

@@ -27,7 +27,7 @@ bool Landings::progress() {
   std::erase_if(landings_, [](const Landing& other) { return !other.request && !other.busy; });
   for (auto landing = landings_.begin(); landing != landings_.end(); ++landing) {
     if (!has_work(*landing)) continue;
-    // Each in its turn: one that waits for earlier work holds nobody up.
+    // Each in its turn: one that waits for earlier work must not block the others.
     landings_.splice(landings_.end(), landings_, landing);
     return step(*landing);
   }

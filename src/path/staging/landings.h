@@ -19,7 +19,7 @@ class Landings {
 
   // Where the bytes of a message of `length` go until they land.
   static uint8_t* place(Request& request, uint64_t length);
-  // All of them are there. The request's result is filled in; it ends once they have landed.
+  // All bytes have arrived. The request's result is filled in; it ends once they are copied.
   void add(Request* request);
   bool progress() OH_NO_THREAD_ANALYSIS;
   bool empty() const { return landings_.empty(); }
@@ -35,7 +35,7 @@ class Landings {
     cuda::DoneWord word;
     uint64_t value = 0;
     int64_t looked = 0;
-    bool busy = false;    // in the hands of a thread
+    bool busy = false;    // a thread works on it
     bool flying = false;  // the device will write the word
   };
   bool has_work(const Landing& landing) const;

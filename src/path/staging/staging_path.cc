@@ -103,7 +103,7 @@ Status StagingPath::on_ready(const Frame& frame) {
   }
   if (!run->parent || !run->is_run() || run->sends() || run->phase != Phase::kOffered ||
       frame.length != run->size) {
-    return error(OH_ERR_PROTOCOL, "%s sends %llu bytes that nobody asked for", pair_.name.c_str(),
+    return error(OH_ERR_PROTOCOL, "%s sends %llu bytes that were not requested", pair_.name.c_str(),
                  static_cast<unsigned long long>(frame.length));
   }
   return streams_.begin_incoming(run, frame.op);
@@ -255,7 +255,7 @@ Status StagingPath::on_run(const Frame& frame) {
   Request* run = *made;
   run->kind = put ? OpKind::kPut : OpKind::kGet;
   served_.push_back(run);
-  // Nobody here may wait for anything.
+  // Start the progress thread: no local thread may be waiting.
   if (run->on_device) pair_.host->serve();
   if (put) {
     Status begun = streams_.begin_incoming(run, frame.op);

@@ -3,7 +3,7 @@
 // The CUDA driver, opened at run time: a table of its entry points. Nothing here links CUDA; a
 // machine without a driver gets a status that says what was tried.
 //
-// Threading: any thread; the table is constant once it is there.
+// Threading: any thread; the table is constant once it is made.
 #pragma once
 
 #include <cstdint>

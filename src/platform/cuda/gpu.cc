@@ -72,8 +72,8 @@ oh::Result<std::shared_ptr<Gpu>> Gpu::open(const Driver& driver, Device ordinal)
   };
   static Opened* const opened = new Opened;
   OH_RETURN_IF_ERROR(driver.usable());
-  // Held while the context is made, which may take 200 ms: whoever else wants the device waits for
-  // just that.
+  // Held while the context is made, which may take 200 ms: other threads that open the device wait
+  // for just that.
   std::lock_guard lock(opened->mutex);
   std::weak_ptr<Gpu>& known = opened->by_device[{&driver, ordinal}];
   if (std::shared_ptr<Gpu> gpu = known.lock()) return gpu;

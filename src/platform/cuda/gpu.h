@@ -107,8 +107,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Status copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Event after,
               DevicePtr word, uint64_t value);
   // Makes the kernels of a fatbin ready: the one that copies batches, and the worker, where they
-  // are wanted (not null). What a process loads while somebody's kernel spins may wait for that, so
-  // it is done before it is needed.
+  // are wanted (not null). Loading may wait for any kernel that spins, so it is done before it is
+  // needed.
   Status load_kernels(ByteView image, const char* batch, const char* worker);
   // Null: they were not loaded.
   Function batch_kernel() const { return batch_kernel_.load(std::memory_order_acquire); }
@@ -207,8 +207,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   std::atomic<size_t> objects_{0};  // relaxed: a count, nothing is ordered by it
 };
 
-// Host memory that devices may write: registered with the driver while somebody holds it, once per
-// process however many endpoints use it. Let go of it before the memory is unmapped.
+// Host memory that devices may write: registered with the driver while it is held, once per process
+// however many endpoints use it. Release it before the memory is unmapped.
 class Pinned {
  public:
   static oh::Result<std::shared_ptr<Pinned>> of(const std::shared_ptr<Gpu>& gpu, void* base,

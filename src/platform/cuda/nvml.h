@@ -3,7 +3,7 @@
 // NVIDIA's management library, opened at run time: the few entry points that tell how GPUs are
 // joined. It knows all GPUs of the host by their UUIDs, whatever CUDA_VISIBLE_DEVICES hides.
 //
-// Threading: any thread; the table is constant once it is there.
+// Threading: any thread; the table is constant once it is made.
 #pragma once
 
 #include <string>
@@ -20,12 +20,12 @@ struct Library {
   const char* (*error_string)(Code) = nullptr;
 
   // `path` is ONEHOP_NVML_LIBRARY; empty: libnvidia-ml.so.1. Opened once per process and path, and
-  // never closed. OH_ERR_NOT_VIABLE: it is not there, lacks an entry point, or `path` is "off".
+  // never closed. OH_ERR_NOT_VIABLE: it is missing, lacks an entry point, or `path` is "off".
   static oh::Result<const Library*> open(const std::string& path);
   Status failure(Code code, const char* call, const std::string& details) const;
 };
 
-// The library in use, which holds open what it needs only as long as somebody asks.
+// The library in use, which holds open what it needs only during queries.
 class Session {
  public:
   explicit Session(const Library& library);

@@ -69,7 +69,7 @@ Status Pinned::start(const std::shared_ptr<Gpu>& gpu, void* base, size_t size) {
 }
 
 Pinned::~Pinned() {
-  // A child of fork() has nothing to undo, and perhaps a lock that nobody opens.
+  // A child of fork() has nothing to undo, and perhaps a lock that no thread releases.
   if (gpu_ && gpu_->driver().usable().ok()) stop();
 }
 

@@ -11,7 +11,7 @@
 namespace oh::cuda {
 
 struct PointerFacts {
-  uint64_t buffer_id = 0;  // of the allocation; 0: none is there
+  uint64_t buffer_id = 0;  // of the allocation; 0: there is none
   unsigned type = 0;       // kMemoryTypeHost, kMemoryTypeDevice; 0: the driver does not know it
   Device device = 0;
   bool managed = false;

@@ -197,7 +197,7 @@ std::vector<GpuLink> links_among(const std::string& library,
     std::map<std::string, Links> by_library;
   };
   static Known* const known = new Known;
-  // Held while NVML is asked: whoever else wants to know waits for just that.
+  // Held while NVML is asked: other threads that ask wait for just that.
   std::lock_guard lock(known->mutex);
   Links& links = known->by_library[library];
   std::vector<Pair> questions;

@@ -17,7 +17,7 @@ namespace oh {
 inline std::atomic<uint32_t> g_fork_generation{0};
 inline uint32_t fork_generation() { return g_fork_generation.load(std::memory_order_relaxed); }
 
-// Makes sure that forks are noticed; done by whoever owns descriptors.
+// Makes sure that forks are noticed; called by owners of descriptors.
 void fork_watch();
 
 // Descriptors to close in a child of fork().

@@ -15,7 +15,7 @@ UniqueFd::UniqueFd(int fd) : fd_(fd), generation_(fork_generation()) {
 
 void UniqueFd::reset() {
   if (fd_ < 0) return;
-  // In a child of fork() the number was closed already and may be somebody else's by now.
+  // In a child of fork() the number was closed already and may be another descriptor by now.
   if (generation_ == fork_generation()) {
     fork_forget_fd(fd_);
     close(fd_);

@@ -16,7 +16,7 @@
 namespace oh {
 namespace {
 constexpr size_t kReadChunk = 64 * 1024;
-// Of who may not say much: most strangers hang up, or are told to go, after less.
+// For strangers, whose messages are short: most hang up, or are refused, after less.
 constexpr size_t kFirstChunk = 4 * 1024;
 constexpr size_t kCompactAt = 256 * 1024;
 

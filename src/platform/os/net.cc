@@ -199,7 +199,7 @@ Result<SocketAddress> SocketAddress::numeric(const std::string& host, uint16_t p
 
 namespace {
 
-// A host that is looked up by a thread of its own, which may outlive whoever asked.
+// A host that is looked up by a thread of its own, which may outlive the caller.
 struct Lookup {
   explicit Lookup(std::string name) : host(std::move(name)) {}
   void run() {
@@ -405,8 +405,8 @@ struct Attempt {
   int failure = 0;  // errno, once it has failed
 };
 
-// The backlog of a Unix socket is full. The kernel lets in by turns who waits inside of connect();
-// who asks again and again may never find room.
+// The backlog of a Unix socket is full. The kernel admits threads that wait inside of connect() in
+// turn; one that tries again and again may never find room.
 int connect_in_turn(int fd, const SocketAddress& address, Deadline deadline) {
   constexpr int64_t kAtOnce = 100 * kMillisecond;
   int flags = fcntl(fd, F_GETFL);
@@ -440,8 +440,8 @@ Attempt begin_connect(const SocketAddress& address, Deadline deadline) {
   return attempt;
 }
 
-// While nobody listens on a port of the ephemeral range, a connection to it may get the same port
-// at our end: then it is one to itself, and keeps the port from who wants to listen.
+// While no process listens on a port of the ephemeral range, a connection to it may get the same
+// port at our end: then it is one to itself, and keeps the port from processes that want to listen.
 bool is_to_itself(int fd) {
   sockaddr_storage ends[2];
   socklen_t sizes[2] = {sizeof(ends[0]), sizeof(ends[1])};

@@ -37,15 +37,14 @@ struct SocketAddress {
   static Result<SocketAddress> numeric(const std::string& host, uint16_t port);
 };
 
-// "10.0.0.1:29400", "[::1]:29400" or "host.name:29400" (resolved). At the deadline the question is
-// left to a thread that nobody waits for.
+// "10.0.0.1:29400", "[::1]:29400" or "host.name:29400" (resolved). At the deadline the look-up is
+// left to a detached thread.
 Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port, Deadline deadline);
 
 // The addresses at which others can reach a process that listens on `interfaces` (see
 // ONEHOP_INTERFACE): without loopback, unless there is nothing else. Ports are zero.
 Result<std::vector<SocketAddress>> reachable_addresses(const std::string& interfaces);
 
-// A listening socket.
 Result<UniqueFd> listen_on(const SocketAddress& address);
 // Listens on the first port of [first, last] that is free on all addresses of `interfaces`: a
 // socket for each, or one for both families for "any". Empty when no port is free.

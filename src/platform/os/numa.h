@@ -43,7 +43,7 @@ class CpuSet {
 int numa_node_of_pci(const std::string& address);
 // The CPUs of a node; empty: not known, or it has none.
 CpuSet cpus_of_node(int node);
-// All nodes that are there; none where the host does not tell.
+// All nodes of the host; none where it does not tell.
 std::vector<int> numa_nodes();
 
 // Where the calling thread runs: on the CPUs it has, or on those of them that are of one node. It
@@ -58,7 +58,7 @@ class ThreadPlace {
   CpuSet set_;  // by us
 };
 
-// Lets pages of the memory that are not there yet come from `node`; -1: from anywhere. Of memory
+// Lets unallocated pages of the memory come from `node`; -1: from anywhere. Of memory
 // with a file behind it, also those that another mapping of it brings.
 void place_memory(void* memory, uint64_t size, int node);
 

@@ -68,7 +68,7 @@ class Os {
   // CPUs and NUMA nodes. Masks have a bit for each CPU; those of the calling thread.
   virtual int sched_getaffinity(void* mask, size_t size);
   virtual int sched_setaffinity(const void* mask, size_t size);
-  // Pages of the range that are not there yet come from `node`, if it has any.
+  // Unallocated pages of the range come from `node`, if it has any.
   virtual int mbind_preferred(void* address, uint64_t size, int node);
   // The beginning of a small file, as those of /sys.
   virtual int64_t read_file(const char* path, char* out, size_t size);

@@ -58,7 +58,7 @@ Status start_thread(const char* name, ThreadBody body, void* context, unsigned l
   sigset_t all;
   sigset_t former;
   sigfillset(&all);
-  // Faults of the thread itself must reach whoever reports them.
+  // Faults of the thread itself must reach their handlers.
   for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &former);
   auto start = std::make_unique<Start>(Start{body, context});

@@ -27,7 +27,7 @@ Result<Id> process_identity();
 using ThreadBody = void (*)(void* context);
 Status start_thread(const char* name, ThreadBody body, void* context, unsigned long* thread);
 void join_thread(unsigned long thread);
-// It ends when it likes, and nobody asks.
+// The thread is never joined.
 void detach_thread(unsigned long thread);
 
 }  // namespace oh

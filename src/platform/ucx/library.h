@@ -3,7 +3,7 @@
 // UCX, opened at run time: a table of libucp's entry points. Nothing here links UCX; a machine
 // without it gets a status that says what was tried.
 //
-// Threading: any thread; the table is constant once it is there.
+// Threading: any thread; the table is constant once it is made.
 #pragma once
 
 #include <string>

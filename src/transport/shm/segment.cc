@@ -5,7 +5,7 @@
 
 namespace oh {
 
-// The place of the pages is settled before the first of them is there.
+// The NUMA node of the pages is set before the first page is allocated.
 Status Segment::map_own(bool shared, int node) {
   Mapping mapping;
   if (shared) {

@@ -35,7 +35,7 @@ UcxChannel::UcxChannel(std::shared_ptr<UcxWorker> worker, uint64_t peer_credit, 
 UcxChannel::~UcxChannel() {
   disconnect();
   worker_->remove(link_);
-  // What has come and nobody took.
+  // Frames that have arrived and were not handled.
   Frame frame;
   while (ready()) {
     (void)peek(&frame).ok();

@@ -48,7 +48,7 @@ class UcxSink {
   virtual uint8_t* place_of(uint32_t block, uint64_t offset, uint64_t size) const = 0;
 };
 
-// A buffer in UCX's hands that is not the channel's, until it is over.
+// A user buffer that UCX has in flight, until it is over.
 struct Flight {
   Flight(UcxWorker& of, const char* by) : worker(of), call(by) {}
   bool is_over() const { return over.load(std::memory_order_acquire); }
@@ -99,8 +99,8 @@ class UcxChannel final : public CountedCredit {
   Result<Remote> own(bool network) const;
   // `asked_inline`: more would be granted than is of use.
   Status connect(const Remote& remote, uint64_t asked_inline);
-  // Sends a header as large as the largest small message's there and back. Whoever is at the other
-  // side has connected before.
+  // Sends a header as large as the largest small message's there and back. The other side has
+  // connected before.
   Status probe(Deadline deadline);
 
   size_t max_payload() const override { return kMaxPayload; }
@@ -108,8 +108,8 @@ class UcxChannel final : public CountedCredit {
   size_t max_inline() const override { return max_inline_; }
   bool push(const Frame& frame) override;
   // Frames with `more` are pushed between the two only. No more than so many buffers are filled;
-  // what is packed has gone to UCX afterwards, and whoever waited for a buffer, and did not ask for
-  // one again, waits no more.
+  // what is packed has gone to UCX afterwards, and a channel that waited for a buffer and did not
+  // ask again leaves the queue.
   void begin_turn(size_t buffers);
   void end_turn();
   // For `buffers`: what one call of progress may fill.
@@ -131,12 +131,12 @@ class UcxChannel final : public CountedCredit {
   // copies one while the next is sent.
   uint64_t lent_part(uint64_t size) const;
 
-  // What has come, in order, by the worker's progress. ready(): any thread.
+  // Received frames, in order, by the worker's progress. ready(): any thread.
   bool ready() const { return waiting_.load(std::memory_order_acquire) > 0; }
   // The first of them, until pop(); ready() has said that there is one.
   Status peek(Frame* frame);
   void pop();
-  // Lets the payload of the frame at hand come, where that is still at the sender (Frame::remote).
+  // Fetches the payload of the first frame, where that is still at the sender (Frame::remote).
   std::shared_ptr<Flight> fetch(const Frame& frame, uint8_t* to);
   // From now on what comes in parts (kData) of bytes [begin, begin + size) of that message goes
   // straight to `to`, until forbid(), of these or of all: afterwards nothing is written there.

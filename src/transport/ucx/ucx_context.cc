@@ -16,9 +16,9 @@ std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor) {
   // Death of the peer is ours to see; without this UCX would leave shared memory for tcp.
   if (of_transports) {
     settings.push_back({"POSIX_ERROR_HANDLING", "y"});
-    // Whoever makes an end waits in connect() for a host that does not answer: for three seconds,
-    // not for minutes. (TCP_CONN_NB would not wait, but UCX 1.13 and 1.22 abort the process where
-    // such a connection fails: "pending_count == 0".)
+    // A thread that creates a UCX endpoint waits in connect() for a host that does not answer: for
+    // three seconds, not for minutes. (TCP_CONN_NB would not wait, but UCX 1.13 and 1.22 abort the
+    // process where such a connection fails: "pending_count == 0".)
     settings.push_back({"TCP_SYN_CNT", "1"});
   }
   // Over a network card with RDMA UCX's own thresholds are the measured ones.

@@ -171,7 +171,7 @@ bool UcxChannel::forbid_early(uint64_t tag, uint32_t number, bool taken) {
   return true;
 }
 
-// False: nobody expects it, or it does not fit.
+// False: no receive expects it, or it does not fit.
 bool UcxChannel::place_early(const FrameBody& body, const void* data, size_t size) {
   ExpectedTag* entry = expected_.find(body.tag);
   if (!entry) return false;

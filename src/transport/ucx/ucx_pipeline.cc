@@ -88,7 +88,7 @@ void UcxChannel::let_go_of_pack() {
   worker_->let_next_go_on();
 }
 
-// False: the window is full, or the pool is empty, or it is somebody else's turn.
+// False: the window is full, or the pool is empty, or it is another channel's turn.
 bool UcxChannel::take_buffer(PooledBuffer* buffer) {
   UcxPool& pool = worker_->pool();
   if (buffers_ >= pool.window()) return false;

@@ -29,7 +29,7 @@ class RegisteredMemory final : public BufferMemory {
 
  private:
   explicit RegisteredMemory(const UcxContext& context) : context_(context) {}
-  // Where UCX cannot, it takes the bytes as it takes everybody's.
+  // Where UCX cannot, it treats the bytes like unregistered memory.
   void map() {
     ucx::MapParams params;
     params.fields = ucx::MapParams::kAddress | ucx::MapParams::kLength;

@@ -128,7 +128,7 @@ ucx::Code UcxWorker::on_message(void* self, const void* header, size_t header_si
                                 size_t size, const ucx::AmReceived* received) {
   auto* worker = static_cast<UcxWorker*>(self);
   UcxHead head;
-  // Anybody may have sent this: no more is believed of it than what is checked.
+  // Any process may have sent this: nothing in it is believed unchecked.
   if (header_size < sizeof(head)) return ucx::kOk;
   std::memcpy(&head, header, sizeof(head));
   UcxChannel* channel =

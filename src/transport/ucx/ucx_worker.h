@@ -26,11 +26,11 @@ class UcxListener {
   virtual ~UcxListener() = default;
   // Something has come for a link; without the lock.
   virtual void on_arrival() = 0;
-  // UCX has given a link up, which somebody is to find out; with the lock held.
+  // UCX has given a link up, and a thread must handle that; with the lock held.
   virtual void on_broken() = 0;
-  // Buffers of the pool are free for whoever waits for one; with the lock held.
+  // Buffers of the pool are free for a waiting channel; with the lock held.
   virtual void on_room() = 0;
-  // UCX has something to send that nobody rings for when there is room (1), or no more (-1).
+  // UCX has something to send, and nothing rings when there is room (1), or no more (-1).
   virtual void count_polled(int change) = 0;
 };
 
@@ -53,11 +53,11 @@ class UcxWorker {
   // Readable when there is something to do, once arm() has said that there was nothing.
   int event_fd() const { return event_fd_; }
 
-  // Moves things on; true when something happened. Does nothing while another thread is at it.
+  // Makes progress; true when something happened. Does nothing while another thread makes it.
   bool progress();
-  // False: something is there already.
+  // False: something has arrived already.
   bool arm();
-  // Calls of progress() so far: whether somebody looks by himself.
+  // Calls of progress() so far: shows whether a user thread polls.
   uint32_t rounds() const { return rounds_.load(std::memory_order_relaxed); }
 
   // UCX is called with it held.
@@ -77,7 +77,7 @@ class UcxWorker {
   }
   // What bytes are copied into on their way to UCX. take() by UcxChannel alone, with the lock held.
   UcxPool& pool() { return pool_; }
-  // After buffers were given back, or somebody has left the line.
+  // After buffers were given back, or a channel has left the queue.
   void let_next_go_on() {
     if (pool_.is_next_served()) listener_->on_room();
   }
