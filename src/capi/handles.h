@@ -149,14 +149,23 @@ inline bool host_only(const Endpoint& endpoint, const oh_transfer_options* optio
          !(options && options->struct_size >= sizeof(*options) && options->after);
 }
 
+// The same of a call whose only option is its timeout, which it has no use for.
+inline bool has_no_options(const Endpoint& endpoint, const oh_transfer_options* options) {
+  return !endpoint.gpu() && (!options || (options->struct_size == sizeof(*options) &&
+                                          !options->after && !options->on_device));
+}
+
 Status read_message(const Request& request, oh_message* message);
 
 inline oh_request* as_handle(Request* request) { return reinterpret_cast<oh_request*>(request); }
 inline Request* as_request(oh_request* handle) { return reinterpret_cast<Request*>(handle); }
 
 // A pooled request that keeps its endpoint alive until it is released.
-Request* acquire(const std::shared_ptr<Endpoint>& endpoint);
-void release(Request* request);
+inline Request* acquire(const std::shared_ptr<Endpoint>& endpoint) { return endpoint->acquire(); }
+inline void release(Request* request) {
+  // The endpoint may go with this last handle.
+  if (request->endpoint->is_of_this_process()) request->endpoint->release(request);
+}
 // Gives a pooled request back that could not be posted, and reports why.
 oh_status give_up(Request* request, const Status& why);
 // Hands out a pooled request that was posted, or gives it back.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <span>
+
 #include "capi/handles.h"
 
 using namespace oh;  // NOLINT: the C API is a thin skin over it
@@ -30,6 +32,39 @@ Status read_message(const Peer& peer, const Receiver::Received& received, oh_mes
   return write_out(value, message);
 }
 
+// What oh_peer_send and oh_peer_recv do for a message that does not pass at once. Apart from them:
+// a request on the stack would cost each of their calls a larger frame.
+[[gnu::noinline]] oh_status send_by_request(const oh_peer& peer, ByteView bytes, uint64_t tag,
+                                            const oh_transfer_options& options) {
+  Request request;
+  prepare(&request, *peer.endpoint, OpKind::kSend, const_cast<uint8_t*>(bytes.data()), bytes.size(),
+          tag);
+  request.attended = true;
+  OH_REPORT_IF_ERROR(prepare_memory(&request, options));
+  Status status = peer.peer->post_send(&request);
+  // Small messages have ended here: no clock is read for them.
+  if (status.ok() && request.ended()) return report(request.status);
+  Deadline deadline = deadline_after(options.timeout_ns, peer.endpoint->config());
+  if (status.code() == OH_AGAIN) {
+    status = peer.endpoint->post_send(*peer.peer, &request, deadline);
+  }
+  OH_REPORT_IF_ERROR(status);
+  return report(peer.endpoint->wait(&request, deadline, peer.peer.get()));
+}
+
+[[gnu::noinline]] oh_status recv_by_request(const oh_peer& peer, std::span<uint8_t> bytes,
+                                            uint64_t tag, const oh_transfer_options& options,
+                                            oh_message* message) {
+  Deadline deadline = deadline_after(options.timeout_ns, peer.endpoint->config());
+  Request request;
+  prepare(&request, *peer.endpoint, OpKind::kRecv, bytes.data(), bytes.size(), tag);
+  request.attended = true;
+  OH_REPORT_IF_ERROR(prepare_memory(&request, options));
+  OH_REPORT_IF_ERROR(peer.peer->post_recv(&request));
+  OH_REPORT_IF_ERROR(peer.endpoint->wait(&request, deadline, peer.peer.get()));
+  return message ? report(read_message(request, message)) : OH_OK;
+}
+
 }  // namespace
 
 extern "C" {
@@ -48,19 +83,7 @@ oh_status oh_peer_send(oh_peer* peer, const void* data, size_t size, uint64_t ta
   OH_REPORT_IF_ERROR(check_buffer(data, size));
   OH_REPORT_IF_ERROR(check_timeout(options.timeout_ns));
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
-  Request request;
-  prepare(&request, *peer->endpoint, OpKind::kSend, const_cast<void*>(data), size, tag);
-  request.attended = true;
-  OH_REPORT_IF_ERROR(prepare_memory(&request, options));
-  Status status = peer->peer->post_send(&request);
-  // Small messages have ended here: no clock is read for them.
-  if (status.ok() && request.ended()) return report(request.status);
-  Deadline deadline = deadline_after(options.timeout_ns, peer->endpoint->config());
-  if (status.code() == OH_AGAIN) {
-    status = peer->endpoint->post_send(*peer->peer, &request, deadline);
-  }
-  OH_REPORT_IF_ERROR(status);
-  return report(peer->endpoint->wait(&request, deadline, peer->peer.get()));
+  return send_by_request(*peer, {static_cast<const uint8_t*>(data), size}, tag, options);
 }
 
 oh_status oh_peer_recv(oh_peer* peer, void* data, size_t capacity, uint64_t tag,
@@ -77,14 +100,7 @@ oh_status oh_peer_recv(oh_peer* peer, void* data, size_t capacity, uint64_t tag,
       peer->peer->recv_now(static_cast<uint8_t*>(data), capacity, tag, &received)) {
     return message ? report(read_message(*peer->peer, received, message)) : OH_OK;
   }
-  Deadline deadline = deadline_after(options.timeout_ns, peer->endpoint->config());
-  Request request;
-  prepare(&request, *peer->endpoint, OpKind::kRecv, data, capacity, tag);
-  request.attended = true;
-  OH_REPORT_IF_ERROR(prepare_memory(&request, options));
-  OH_REPORT_IF_ERROR(peer->peer->post_recv(&request));
-  OH_REPORT_IF_ERROR(peer->endpoint->wait(&request, deadline, peer->peer.get()));
-  return message ? report(read_message(request, message)) : OH_OK;
+  return recv_by_request(*peer, {static_cast<uint8_t*>(data), capacity}, tag, options, message);
 }
 
 oh_status oh_peer_send_for(oh_peer* peer, const void* data, size_t size, uint64_t tag,
@@ -148,11 +164,20 @@ oh_status oh_peer_isend(oh_peer* peer, const void* data, size_t size, uint64_t t
                         const oh_transfer_options* given, oh_request** out) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(out);
-  oh_transfer_options options;
-  OH_REPORT_IF_ERROR(read_options(given, &options));
   OH_REPORT_IF_ERROR(check_tag(tag, /*any_allowed=*/false));
   OH_REPORT_IF_ERROR(check_buffer(data, size));
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
+  if (has_no_options(*peer->endpoint, given)) {
+    Request* request = acquire(peer->endpoint);
+    prepare(request, *peer->endpoint, OpKind::kSend, const_cast<void*>(data), size, tag);
+    if (!peer->peer->send_now(request, static_cast<const uint8_t*>(data), size, tag)) {
+      return hand_out(request, peer->peer->post_send(request), out);
+    }
+    *out = as_handle(request);
+    return OH_OK;
+  }
+  oh_transfer_options options;
+  OH_REPORT_IF_ERROR(read_options(given, &options));
   Request* request = acquire(peer->endpoint);
   prepare(request, *peer->endpoint, OpKind::kSend, const_cast<void*>(data), size, tag);
   Status status = prepare_memory(request, options);
@@ -164,11 +189,16 @@ oh_status oh_peer_irecv(oh_peer* peer, void* data, size_t capacity, uint64_t tag
                         const oh_transfer_options* given, oh_request** out) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(out);
-  oh_transfer_options options;
-  OH_REPORT_IF_ERROR(read_options(given, &options));
   OH_REPORT_IF_ERROR(check_tag(tag, /*any_allowed=*/true));
   OH_REPORT_IF_ERROR(check_buffer(data, capacity));
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
+  if (has_no_options(*peer->endpoint, given)) {
+    Request* request = acquire(peer->endpoint);
+    prepare(request, *peer->endpoint, OpKind::kRecv, data, capacity, tag);
+    return hand_out(request, peer->peer->post_recv(request), out);
+  }
+  oh_transfer_options options;
+  OH_REPORT_IF_ERROR(read_options(given, &options));
   Request* request = acquire(peer->endpoint);
   prepare(request, *peer->endpoint, OpKind::kRecv, data, capacity, tag);
   Status status = prepare_memory(request, options);
@@ -252,7 +282,7 @@ oh_status oh_request_test(oh_request* handle) {
 oh_status oh_request_wait(oh_request* handle, int64_t timeout_ns) {
   OH_CHECK_ARGUMENT(handle);
   Request* request = as_request(handle);
-  if (request->ended()) return report(request->status);
+  if (request->ended()) return request->status.ok() ? OH_OK : report(request->status);
   OH_REPORT_IF_ERROR(request->endpoint->usable());
   Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());

@@ -20,6 +20,7 @@
 #include "endpoint/pairing.h"
 #include "endpoint/peer.h"
 #include "endpoint/readiness.h"
+#include "endpoint/request_pool.h"
 #include "endpoint/ucx_watch.h"
 #include "endpoint/waiting.h"
 #include "link/regions.h"
@@ -119,10 +120,18 @@ class Endpoint final : public Acceptor,
   // All that no region stands for.
   void trim() { retire_exports(nullptr, UINT64_MAX); }
 
-  // Requests. acquire() hands one out; release() takes it back, whatever its state. Calls that are
-  // given `held` rely on the caller to keep that peer alive.
-  Request* acquire();
-  void release(Request* request);
+  // Requests. acquire() hands one out, which keeps the endpoint alive; release() takes it back,
+  // whatever its state, and returns the endpoint if it was the last one: it may be destroyed when
+  // the caller lets go of it. Calls that are given `held` rely on the caller to keep that peer
+  // alive.
+  Request* acquire() {
+    Request* request = requests_.acquire(*this);
+    request->endpoint = this;
+    return request;
+  }
+  std::shared_ptr<void> release(Request* request) {
+    return request->ended() ? requests_.release(request) : abandon(request);
+  }
   Status post_any_source(Request* request);
   // Posts and waits; also for room, when too many sends are pending.
   Status send(Peer& peer, Request* request, Deadline deadline);
@@ -174,7 +183,7 @@ class Endpoint final : public Acceptor,
   void clear_event();
 
   // PeerOwner.
-  void recycle(Request* request) override;
+  void recycle(Request* request) override { requests_.recycle(request); }
   void announce() override;
   void look_again() override;
   void look_at_ucx_soon() override;
@@ -256,6 +265,7 @@ class Endpoint final : public Acceptor,
   bool try_end(Request* request, const Status& status, Peer::Force force);
   // The last touch of a request that no peer has.
   void finish(Request* request, const Status& status);
+  std::shared_ptr<void> abandon(Request* request);
   bool end_ready();
   // What ends the requests that wait when the endpoint is closed.
   static Status cancelled_by_close();
@@ -301,8 +311,7 @@ class Endpoint final : public Acceptor,
   Mutex kept_mutex_;
   std::vector<std::shared_ptr<void>> kept_ OH_GUARDED_BY(kept_mutex_);
 
-  Mutex pool_mutex_;
-  Pool<Request> pool_ OH_GUARDED_BY(pool_mutex_);
+  RequestPool requests_;
 
   Mutex notifications_mutex_;
   std::deque<Notification> notifications_ OH_GUARDED_BY(notifications_mutex_);

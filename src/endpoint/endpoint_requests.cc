@@ -67,37 +67,23 @@ std::string tag_text(uint64_t tag) {
 }
 }  // namespace
 
-Request* Endpoint::acquire() {
-  MutexLock lock(pool_mutex_);
-  Request* request = pool_.acquire();
-  request->endpoint = this;
-  return request;
-}
-
-void Endpoint::recycle(Request* request) {
-  request->~Request();
-  new (request) Request();
-  MutexLock lock(pool_mutex_);
-  pool_.release(request);
-}
-
-void Endpoint::release(Request* request) {
-  if (request->ended()) return recycle(request);
+// Gives up a request that has not ended: one that a peer has goes on, and ends without its handle.
+std::shared_ptr<void> Endpoint::abandon(Request* request) {
   std::shared_ptr<const Peers> alive = peers();
   std::shared_ptr<Peer> held;
   while (true) {
-    if (request->ended()) return recycle(request);
+    if (request->ended()) return requests_.release(request);
     if (request->kind == OpKind::kReady) {
-      if (readiness_.remove(request)) return recycle(request);
+      if (readiness_.remove(request)) return requests_.release(request);
       continue;  // another thread ends it just now
     }
     Peer* peer = peer_of(request, &held);
     OH_FAULT_POINT("request.release");
     if (peer) {
-      if (peer->detach(request)) return;
+      if (peer->detach(request)) return requests_.release_handle();
     } else if (any_source_.take(request)) {
       // A released any-source receive: no message was faster.
-      return recycle(request);
+      return requests_.release(request);
     }
   }
 }
@@ -210,12 +196,14 @@ bool Endpoint::wait_done(Request* request, Deadline deadline) {
 }
 
 Status Endpoint::poll_until(Request* request, Deadline deadline) {
+  if (request->ended()) return request->status;
   std::shared_ptr<const Peers> alive = peers();
   if (!wait_done(request, deadline)) return error(OH_IN_PROGRESS, "the operation has not ended");
   return request->status;
 }
 
 Status Endpoint::wait(Request* request, Deadline deadline, Peer* held) {
+  if (request->ended()) return request->status;
   std::shared_ptr<const Peers> alive;
   if (!held) alive = peers();
   if (!wait_done(request, deadline)) end_by_deadline(request, deadline);

@@ -10,6 +10,7 @@
 namespace oh {
 namespace {
 constexpr size_t kLooksAtOnce = 64;
+constexpr size_t kFramesBehindFocus = 16;
 constexpr size_t kMaxAnswers = 1 << 20;
 }  // namespace
 
@@ -240,6 +241,14 @@ size_t Peer::drain(Request* focus) {
   const size_t most = pair_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;
   while (count < most && pair_.has_frames()) {
     ++count;
+    if (pair_.ring && receiver_.take_posted()) {
+      if (!focus || !focus->ended()) continue;
+      // A thread that posted several receives waits for the others next: one lock for all of them.
+      for (size_t i = 0; i < kFramesBehindFocus; ++i, ++count) {
+        if (!pair_.has_frames() || !receiver_.take_posted()) break;
+      }
+      break;
+    }
     Frame frame;
     Status status = pair_.ring ? pair_.ring->peek(&frame) : pair_.ucx->peek(&frame);
     if (status.ok()) status = handle(frame);

@@ -139,6 +139,12 @@ class Peer final : public PairHost,
   // The short way for small messages, without a request: false when it is not open now. recv_now()
   // spins for a short while for the message.
   bool send_now(const uint8_t* data, size_t size, uint64_t tag);
+  // The same with a request, which has ended then.
+  bool send_now(Request* request, const uint8_t* data, size_t size, uint64_t tag) {
+    if (!send_now(data, size, tag)) return false;
+    pair_.finish_posted(*request, tag, size);
+    return true;
+  }
   bool recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Received* received);
   Status post_recv(Request* request);
   // Puts and gets: as OneSided has them.

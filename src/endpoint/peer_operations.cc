@@ -99,6 +99,11 @@ Status Peer::post_recv(Request* request) {
   if (request->on_device) transfers_.prepare_slab(*request->device.exported);
   PairGuard guard(pair_);
   request->peer = this;
+  // The next message may be this one's: then it is over.
+  if (state_.load(std::memory_order_relaxed) == State::kOpen &&
+      !pair_.busy.load(std::memory_order_relaxed) && receiver_.take_now(request)) {
+    return {};
+  }
   // What came before the peer was lost is still to be had.
   if (state_.load(std::memory_order_relaxed) == State::kLost && receiver_.post_early(request)) {
     update_busy();

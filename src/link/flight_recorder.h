@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The last operations of a link, to diagnose one that stands still. A record costs one store of 16
-// bytes; small messages that pass without a request are noted without the time.
+// bytes; small messages are noted without the time.
 //
 // Threading: guarded by the peer's lock.
 #pragma once

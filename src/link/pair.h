@@ -194,13 +194,43 @@ struct Pair {
     request.status = std::move(status);
     request.peer_id = id;
     request.peer_rank = rank;
+    // Reading the clock takes longer than a small message.
+    const bool timed = request.path != OH_PATH_INLINE || !request.status.ok();
     flight.note(request.kind, request.path, request.tag, request.size, request.status.code(),
-                now_ns());
+                timed ? now_ns() : 0);
     request.transfer = nullptr;
     if (request.crossing) std::exchange(request.crossing, nullptr)->request = nullptr;
     request.flight.reset();
     if (request.op) ops.remove(std::exchange(request.op, 0));
     if (request.kind == OpKind::kSend) --pending_sends;
+    end(request);
+  }
+  // The same for a receive whose message was one short frame.
+  void finish_short(Request& request, uint64_t tag, uint64_t length) {
+    tell_short(request, tag, length);
+    stats.count_received(request.path, length);
+    flight.note(request.kind, request.path, tag, length);
+    end(request);
+  }
+  // The same for a short message that passed while its request was being posted: only the calling
+  // thread knows the request. The lock is not needed.
+  void finish_posted(Request& request, uint64_t tag, uint64_t length) const {
+    tell_short(request, tag, length);
+    request.peer = peer;
+    request.done.store(1, std::memory_order_relaxed);
+  }
+
+ private:
+  void tell_short(Request& request, uint64_t tag, uint64_t length) const {
+    request.phase = Phase::kEnded;
+    request.plain = true;
+    request.peer_id = id;
+    request.peer_rank = rank;
+    request.path = framed_path(length, /*early=*/true);
+    request.nbytes = length;
+    request.message_tag = tag;
+  }
+  void end(Request& request) {
     wake_me = true;
     if (request.detached.load(std::memory_order_relaxed)) {
       host->recycle(&request);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Request: one operation in flight. A blocking call keeps its request on the stack; the others come
-// from the endpoint's pool. Once `done` is set the engine never touches a request again, so whoever
+// from the endpoint's pool. A small message touches the three cache lines of RequestCore only, and
+// is not cleared behind it. Once `done` is set the engine never touches a request again, so whoever
 // waits may reuse it at once.
 //
 // Threading: fields are guarded by the peer's lock until `done`, afterwards by the caller; `done`
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "base/list.h"
@@ -77,31 +79,15 @@ struct Doubt {
   std::shared_ptr<Crossing> crossing = {};
 };
 
-struct Request : ListNode<InPosted>, ListNode<InQueue> {
-  OpKind kind = OpKind::kSend;
-  Phase phase = Phase::kIdle;
-  bool any_source = false;
-  bool attended = false;  // a thread waits for it now
-  bool on_device = false;
-  Endpoint* endpoint = nullptr;
-  Peer* peer = nullptr;  // set once it is known
-
-  uint8_t* data = nullptr;
-  uint64_t size = 0;  // bytes to send, or capacity
-  uint64_t tag = 0;
-
-  PostOrder order;
+// What few requests have: those of device memory, of streams between hosts, of one-sided operations
+// and of batches, and those whose buffer is in doubt.
+struct alignas(64) RequestExtras {
   uint64_t entered = 0;   // of an any-source receive: era in which it entered the list last
-  uint32_t number = 0;    // of an advertised receive
-  bool in_place = false;  // it is the channel to which it is advertised: the bytes come straight
-  bool early = false;     // sent before its receive is known
-  uint64_t op = 0;        // our name for it, once the other side refers to it
   uint64_t moved = 0;     // bytes that a stream has pushed
   uint64_t granted = 0;   // bytes of it that the other side has room for
   uint64_t border = 0;    // no part crosses a multiple of this; 0: any may
   uint64_t expected = 0;  // bytes of the message, once known
   uint64_t theirs = 0;    // the sender's name for a message that comes in parts
-  Transfer* transfer = nullptr;
   std::shared_ptr<Crossing> crossing;  // its way from or to a device
   std::shared_ptr<Flight> flight;      // its buffer is in the channel's hands
   DeviceMemory device;
@@ -120,24 +106,47 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   uint64_t version = 0;
   uint64_t remote_offset = 0;
 
-  int64_t waits_since = 0;  // when a thread first slept for it, for the text of a timeout
-
-  // The result.
-  Status status;
-  uint64_t nbytes = 0;
-  uint64_t message_tag = 0;
-  oh_path path = OH_PATH_NONE;
-  uint64_t peer_id = 0;
-  int64_t peer_rank = -1;
-
   // Where the buffer still is in doubt after the end: the slots, until each has left its sequence.
   std::vector<Doubt> doubts;
   std::shared_ptr<RegionRecord> doubt_region;  // or until everybody has left it
   std::shared_ptr<Peer> doubt_peer;            // keeps the slots' segment
+};
 
-  // The C API's, while somebody holds the request.
-  std::shared_ptr<Endpoint> holder;
+// What each request has.
+struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
+  OpKind kind = OpKind::kSend;
+  Phase phase = Phase::kIdle;
+  bool any_source = false;
+  bool attended = false;  // a thread waits for it now
+  bool on_device = false;
+  bool in_place = false;  // it is the channel to which it is advertised: the bytes come straight
+  bool early = false;     // sent before its receive is known
+  bool plain = false;     // it has ended as a short message, which has no extras
+  Endpoint* endpoint = nullptr;
+  Peer* peer = nullptr;  // set once it is known
 
+  uint8_t* data = nullptr;
+  uint64_t size = 0;  // bytes to send, or capacity
+  uint64_t tag = 0;
+
+  PostOrder order;
+  uint64_t op = 0;  // our name for it, once the other side refers to it
+  Transfer* transfer = nullptr;
+  uint32_t number = 0;  // of an advertised receive
+
+  // The result.
+  oh_path path = OH_PATH_NONE;
+  Status status;
+  uint64_t nbytes = 0;
+  uint64_t message_tag = 0;
+  uint64_t peer_id = 0;
+  int64_t peer_rank = -1;
+
+  int64_t waits_since = 0;  // when a thread first slept for it, for the text of a timeout
+};
+static_assert(sizeof(RequestCore) <= 3 * 64);
+
+struct Request : RequestExtras, RequestCore {
   // Written once, with release; pairs with the waiters' acquire.
   std::atomic<uint32_t> done{0};
   std::atomic<uint32_t> armed{0};  // its end is to be announced on the endpoint's event descriptor
@@ -153,6 +162,36 @@ struct Request : ListNode<InPosted>, ListNode<InQueue> {
   // Earlier work on its memory is not done yet.
   bool pending() const { return device.after.pending(); }
   bool ended() const { return done.load(std::memory_order_acquire) != 0; }
+
+  // Before it is used again: gives back what it holds. Only for whoever alone knows it.
+  void clear() {
+    if (plain) return;  // renew() does the rest
+    this->~Request();
+    new (this) Request();
+  }
+  // As it was made, when it was cleared.
+  void renew() {
+    if (!plain) return;
+    kind = OpKind::kSend;
+    phase = Phase::kIdle;
+    any_source = attended = on_device = in_place = early = plain = false;
+    endpoint = nullptr;
+    peer = nullptr;
+    data = nullptr;
+    size = tag = 0;
+    order = {};
+    op = 0;
+    transfer = nullptr;
+    number = 0;
+    path = OH_PATH_NONE;
+    message_tag = nbytes = 0;
+    peer_id = 0;
+    peer_rank = -1;
+    waits_since = 0;
+    done.store(0, std::memory_order_relaxed);
+    armed.store(0, std::memory_order_relaxed);
+    detached.store(0, std::memory_order_relaxed);
+  }
 };
 
 }  // namespace oh

@@ -86,6 +86,37 @@ bool Receiver::take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* r
   return true;
 }
 
+bool Receiver::take_now(Request* request) {
+  if (request->on_device) return false;
+  TagRx* tag = watch(request->tag);
+  if (!tag || !pair_.ring->ready() || pair_.ring->skip_pad()) return false;
+  Received received;
+  if (!take_next(*tag, request->data, request->size, &received)) return false;
+  pair_.finish_posted(*request, received.tag, received.size);
+  return true;
+}
+
+bool Receiver::take_posted() {
+  RingChannel::Short next;
+  if (!any_tag_.empty() || !pair_.any_source->empty() || !pair_.ring->next_short(&next)) {
+    return false;
+  }
+  TagRx* tag = tags_.find(next.tag);
+  if (!tag || tag->epochs != epochs_ || tag->lost) return false;
+  Request* request = tag->posted.front();
+  if (!request || request->transfer || request->on_device || next.size > request->size) {
+    return false;
+  }
+  OH_FAULT_POINT("peer.frame");
+  const bool given_back = pair_.ring->take(next, request->data);
+  pair_.wake_them = pair_.wake_them || given_back;
+  ++tag->arrived;
+  pair_.ring->return_credit(eager_charge(next.size));
+  take_posted(*tag, request);
+  pair_.finish_short(*request, next.tag, next.size);
+  return true;
+}
+
 void Receiver::offer_early() {
   // Read first: a receive that enters the list meanwhile may not be seen below.
   const uint64_t era = pair_.any_source->era();

@@ -72,6 +72,11 @@ class Receiver final : public ClaimListener {
   };
   TagRx* watch(uint64_t tag);
   bool take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* received);
+  // The same with one look for a receive that is being posted: true when that has ended it.
+  bool take_now(Request* request);
+  // Ends the receive that the next frame is for, if the frame is a short message and no wildcard
+  // could take it. False: the frame is still there.
+  bool take_posted();
 
   // A run of blocks that the other side sends as `op`: lets it come.
   Status begin_run(Request* run, uint64_t op);

@@ -81,6 +81,24 @@ class RingChannel final : public Channel {
     *given_back = consume(short_cells(*size));
     return true;
   }
+  // The same in two steps, for whoever finds the receive by the tag.
+  struct Short {
+    uint64_t tag;
+    size_t size;
+  };
+  bool next_short(Short* next) const {
+    const Cell& cell = in_.cells[head_.load(std::memory_order_relaxed) % kCells];
+    uint64_t word = cell.word.load(std::memory_order_acquire);  // pairs with publish()
+    constexpr auto kShortMessage = static_cast<uint16_t>(static_cast<unsigned>(FrameType::kEager) |
+                                                         static_cast<unsigned>(kShort) << 8);
+    *next = {cell.message.tag, word_short_size(word)};
+    return static_cast<uint16_t>(word >> 32) == kShortMessage && short_fits(next->size);
+  }
+  bool take(const Short& next, uint8_t* data) {
+    Cell& cell = in_.cells[head_.load(std::memory_order_relaxed) % kCells];
+    copy_bytes(data, payload_of(cell), next.size);
+    return consume(short_cells(next.size));
+  }
 
   uint64_t credit_returned() const override {
     return out_.consumer.credit.load(std::memory_order_relaxed);

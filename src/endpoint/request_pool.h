@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RequestPool: the requests of one endpoint. While handles of them are out it holds the endpoint:
+// once for all handles, so that a handle costs no reference count of its own.
+//
+// Threading: any thread.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "base/pool.h"
+#include "base/sync.h"
+#include "link/request.h"
+
+namespace oh {
+
+class RequestPool {
+ public:
+  // A request and its handle. `owner` derives from std::enable_shared_from_this.
+  template <typename Owner>
+  Request* acquire(Owner& owner) {
+    Request* request = take(owner);
+    request->renew();
+    return request;
+  }
+  // Takes a request and its handle back. The owner, if that was the last handle: it may be
+  // destroyed, and the pool with it, once the caller lets go of it.
+  [[nodiscard]] std::shared_ptr<void> release(Request* request) {
+    request->clear();
+    SpinGuard guard(lock_);
+    pool_.release(request);
+    return drop_handle();
+  }
+  // The same in two steps, of a request that goes on without its handle.
+  [[nodiscard]] std::shared_ptr<void> release_handle() {
+    SpinGuard guard(lock_);
+    return drop_handle();
+  }
+  void recycle(Request* request) {
+    request->clear();
+    SpinGuard guard(lock_);
+    pool_.release(request);
+  }
+
+ private:
+  template <typename Owner>
+  Request* take(Owner& owner) {
+    SpinGuard guard(lock_);
+    if (handles_++ == 0) owner_ = owner.shared_from_this();
+    return pool_.acquire();
+  }
+  std::shared_ptr<void> drop_handle() OH_REQUIRES(lock_) {
+    return --handles_ == 0 ? std::move(owner_) : nullptr;
+  }
+
+  SpinLock lock_;
+  Pool<Request> pool_ OH_GUARDED_BY(lock_);
+  std::shared_ptr<void> owner_ OH_GUARDED_BY(lock_);  // null when no handle is out
+  size_t handles_ OH_GUARDED_BY(lock_) = 0;
+};
+
+}  // namespace oh
