@@ -3,6 +3,7 @@
 #include <string>
 
 #include "capi/handles.h"
+#include "stream/proxy/proxy.h"
 
 namespace oh {
 namespace {
@@ -85,6 +86,7 @@ Result<EndpointOptions> endpoint_options(const oh_endpoint_options* given, Confi
   result.max_inline = options.max_inline;
   result.max_inline_given = options.set_max_inline != 0;
   result.progress_thread = options.progress_thread != 0;
+  result.make_proxy = make_proxy;
   return result;
 }
 

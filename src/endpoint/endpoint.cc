@@ -30,6 +30,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::create(const Config& config,
 Status Endpoint::start(const EndpointOptions& options) {
   fork_watch();
   generation_ = fork_generation();
+  make_proxy_ = options.make_proxy;
   asked_inline_ =
       options.max_inline_given ? options.max_inline : static_cast<uint64_t>(config_.max_inline);
   OH_ASSIGN_OR_RETURN(crypto_, Crypto::open(config_.libcrypto));

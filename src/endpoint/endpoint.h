@@ -33,6 +33,8 @@ struct EndpointOptions {
   bool max_inline_given = false;
   bool progress_thread = false;
   std::string device;  // "cuda:0", a UUID; empty: host memory only
+  // For links whose streams need it; null: these have no streams.
+  MakeStreamProxy make_proxy = nullptr;
 };
 
 // Decides about links that come in for a communicator; set by it.
@@ -197,7 +199,9 @@ class Endpoint final : public Acceptor,
     MutexLock lock(kept_mutex_);
     kept_.push_back(std::move(used));
   }
-  Status count_proxies(int change) override;
+  Result<std::unique_ptr<StreamProxy>> make_proxy(Pair& pair,
+                                                  std::shared_ptr<ProxyMemory> memory) override;
+  void proxy_ended() override;
   uint64_t stream_slab() override { return static_cast<uint64_t>(config_.stream_slab); }
   uint64_t stream_small() override { return static_cast<uint64_t>(config_.stream_small); }
   AnySource& any_source() override { return any_source_; }
@@ -285,6 +289,7 @@ class Endpoint final : public Acceptor,
   std::shared_ptr<StagingPool> staging_;
   std::atomic<uint32_t> polled_{0};   // operations that end by a word which a device writes
   std::atomic<uint32_t> proxies_{0};  // whose tickets the progress thread looks for
+  MakeStreamProxy make_proxy_ = nullptr;
   uint64_t asked_inline_ = 0;
   uint32_t generation_ = 0;  // of fork()
   std::atomic<bool> closed_{false};

@@ -71,12 +71,20 @@ bool Endpoint::serve_tickets() {
   return any;
 }
 
-Status Endpoint::count_proxies(int change) {
-  if (change > 0) OH_RETURN_IF_ERROR(start_progress_thread());
-  proxies_.fetch_add(static_cast<uint32_t>(change), std::memory_order_relaxed);
+Result<std::unique_ptr<StreamProxy>> Endpoint::make_proxy(Pair& pair,
+                                                          std::shared_ptr<ProxyMemory> memory) {
+  if (!make_proxy_) return error(OH_ERR_NOT_VIABLE, "the endpoint was made without proxies");
+  OH_RETURN_IF_ERROR(start_progress_thread());
+  std::unique_ptr<StreamProxy> proxy = make_proxy_(pair, std::move(memory));
+  proxies_.fetch_add(1, std::memory_order_relaxed);
   // It sleeps until it is rung for, as long as there are none.
   doorbell().ring();
-  return {};
+  return proxy;
+}
+
+void Endpoint::proxy_ended() {
+  proxies_.fetch_sub(1, std::memory_order_relaxed);
+  doorbell().ring();
 }
 
 }  // namespace oh

@@ -60,7 +60,7 @@ StreamLink::~StreamLink() {
   if (!host) return;
   if (lanes_ && lanes_->is_kept()) host_.keep(std::move(lanes_));
   if (proxy_) {
-    (void)host_.count_proxies(-1).ok();
+    host_.proxy_ended();
     if (proxy_is_kept_.load()) host_.keep(proxy_->memory());
   }
   MutexLock lock(mutex_);

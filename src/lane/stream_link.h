@@ -29,8 +29,8 @@
 #include "lane/holder_watch.h"
 #include "lane/lanes.h"
 #include "lane/stream_counts.h"
+#include "lane/stream_proxy.h"
 #include "link/pair.h"
-#include "stream/proxy/proxy.h"
 
 namespace oh {
 
@@ -44,8 +44,10 @@ class StreamHost {
   virtual void later(int64_t at, std::function<void()> task) = 0;
   // Holds what graphs and copies under way may still use, until the endpoint is closed.
   virtual void keep(std::shared_ptr<void> used) = 0;
-  // So many proxies more are to be served by the progress thread.
-  virtual Status count_proxies(int change) = 0;
+  // A proxy that the progress thread serves, until proxy_ended().
+  virtual Result<std::unique_ptr<StreamProxy>> make_proxy(Pair& pair,
+                                                          std::shared_ptr<ProxyMemory> memory) = 0;
+  virtual void proxy_ended() = 0;
   virtual uint64_t stream_slab() = 0;   // bytes
   virtual uint64_t stream_small() = 0;  // bytes
 };
@@ -82,7 +84,7 @@ class StreamLink {
   // Once it is ready: one of the two.
   bool by_kernels() const { return is_ready() && !by_proxy(); }
   bool by_proxy() const { return by_proxy_.load(std::memory_order_acquire); }
-  Proxy& proxy() { return *proxy_; }
+  StreamProxy& proxy() { return *proxy_; }
   // On the progress thread; true when something happened.
   bool serve(Endpoint& endpoint) { return by_proxy() && proxy_->serve(endpoint); }
   // A graph may use the proxy's memory from now on.
@@ -193,7 +195,7 @@ class StreamLink {
   StreamCounts counts_;
   Mutex setup_mutex_;  // held while the driver makes something
   std::unique_ptr<Lanes> lanes_;
-  std::unique_ptr<Proxy> proxy_;
+  std::unique_ptr<StreamProxy> proxy_;
   std::atomic<bool> by_proxy_{false};
   std::atomic<bool> proxy_is_kept_{false};
   std::atomic<bool> closed_{false};

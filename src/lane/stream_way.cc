@@ -43,8 +43,7 @@ Result<bool> StreamLink::make_proxy() {
   MutexLock setup(setup_mutex_);
   if (proxy_) return proxy_->memory()->is_open();
   OH_ASSIGN_OR_RETURN(std::shared_ptr<ProxyMemory> memory, ProxyMemory::create(gpu_));
-  OH_RETURN_IF_ERROR(host_.count_proxies(1));
-  proxy_ = std::make_unique<Proxy>(pair_, std::move(memory));
+  OH_ASSIGN_OR_RETURN(proxy_, host_.make_proxy(pair_, std::move(memory)));
   if (closed_.load()) proxy_->close();
   OH_LOG_ONCE(kWarn, "messages of streams go through the host to %s: %s", pair_.name.c_str(),
               why_no_kernels().c_str());

@@ -46,6 +46,10 @@ bool sends(uint32_t queue) { return queue < OH_LANES; }
 
 }  // namespace
 
+std::unique_ptr<StreamProxy> make_proxy(Pair& pair, std::shared_ptr<ProxyMemory> memory) {
+  return std::make_unique<Proxy>(pair, std::move(memory));
+}
+
 int64_t Proxy::deadline_of(const Ticket& ticket) {
   const uint64_t timeout_ns = HostAtomics::load_relaxed(&ticket.timeout_ns);
   const int64_t now = now_ns();

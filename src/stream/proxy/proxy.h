@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Proxy: the host's part of the stream domain over a link that no kernel reaches across. It takes
-// the tickets of kernels (kernels/proxy.h), carries them out as operations of the host domain under
-// tags of their own, and answers.
+// Proxy: the host's part of the stream domain over a link that kernels may not use. It takes the
+// tickets of kernels (kernels/proxy.h), posts them on the peer as operations of the host domain
+// under tags of their own, and answers. Which path these take is the peer's choice.
 //
 //   a ticket of a lane:   WAITING ──▶ POSTED ──▶ ENDED, answered
 //                         (its turn)    └──▶ DOUBT: the other side may still be at the buffer ──▶ …
@@ -20,38 +20,26 @@
 #include <deque>
 #include <memory>
 
-#include "lane/lanes.h"
-#include "lane/proxy_memory.h"
+#include "lane/stream_proxy.h"
 #include "link/request.h"
 
 namespace oh {
 
-struct Pair;
-
-class Proxy {
+class Proxy final : public StreamProxy {
  public:
   Proxy(Pair& pair, std::shared_ptr<ProxyMemory> memory)
-      : pair_(pair), memory_(std::move(memory)) {}
+      : StreamProxy(std::move(memory)), pair_(pair) {}
 
-  const std::shared_ptr<ProxyMemory>& memory() { return memory_; }
-  // Kernels may have tickets there from now on.
-  void use(uint32_t queue) {
-    // release: pairs with is_used(); the launch comes after it.
-    used_[queue / 64].fetch_or(uint64_t{1} << queue % 64, std::memory_order_release);
+  bool serve(Endpoint& endpoint) override;
+  void close() override;
+  Status failure(uint32_t lane, LaneSide side) override;
+  Status take_error() override;
+  void reset(uint32_t lane, uint64_t before) override;
+  uint64_t resets(uint32_t lane) const override {
+    return resets_[lane].load(std::memory_order_acquire);
   }
-
-  // Takes tickets and moves on what was taken; true when something happened.
-  bool serve(Endpoint& endpoint);
-  // The link is over, and every request with it: no ticket is taken any more, waits end.
-  void close();
-
-  // Of the half of a lane, as of Lanes.
-  Status failure(uint32_t lane, LaneSide side);
-  Status take_error();
-  void reset(uint32_t lane, uint64_t before);
-  uint64_t resets(uint32_t lane) const { return resets_[lane].load(std::memory_order_acquire); }
   // From when it is wanted, by either side, until the lane is taken up again.
-  bool is_resetting(uint32_t lane) {
+  bool is_resetting(uint32_t lane) override {
     MutexLock lock(mutex_);
     return reset_[lane].wanted || reset_[lane].under_way;
   }
@@ -107,9 +95,6 @@ class Proxy {
   static constexpr uint64_t kFirstTag = OH_TAG_MAX + 1 + (uint64_t{3} << 61);
   static int64_t deadline_of(const kernels::Ticket& ticket);
   static void renew(Request& request);
-  bool is_used(uint32_t queue) const {
-    return (used_[queue / 64].load(std::memory_order_acquire) >> queue % 64 & 1) != 0;
-  }
   const kernels::Ticket* ticket(uint32_t queue, uint64_t number) const;
   void answer(uint32_t queue, uint64_t number, uint64_t fault, uint64_t bytes = 0);
 
@@ -137,8 +122,6 @@ class Proxy {
   bool move_reset(uint32_t lane) OH_REQUIRES(mutex_);
 
   Pair& pair_;
-  std::shared_ptr<ProxyMemory> memory_;
-  std::atomic<uint64_t> used_[kernels::kProxyQueues / 64 + 1] = {};
   std::atomic<uint64_t> resets_[OH_LANES] = {};
 
   Mutex mutex_;  // taken before the pair's lock
@@ -154,5 +137,8 @@ class Proxy {
   uint8_t hearing_[64] OH_GUARDED_BY(mutex_) = {};
   Request ear_ OH_GUARDED_BY(mutex_);
 };
+
+// As MakeStreamProxy.
+std::unique_ptr<StreamProxy> make_proxy(Pair& pair, std::shared_ptr<ProxyMemory> memory);
 
 }  // namespace oh

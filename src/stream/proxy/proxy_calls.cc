@@ -58,7 +58,7 @@ Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream,
   auto args = std::make_unique<kernels::ProxyArgs>();
   std::vector<LaunchTurn*> halves;
   for (const ProxyCall& call : calls) {
-    Proxy& proxy = call.peer->stream().proxy();
+    StreamProxy& proxy = call.peer->stream().proxy();
     const ProxyOp& op = args->ops[args->count++] = op_of(call);
     if (!capturing && of_lane(op)) halves.push_back(&proxy.memory()->turn(op.index));
     proxy.use(op.index);
