@@ -48,9 +48,9 @@ typedef struct oh_stream_options {
 /*
  * Connects the lanes, and makes ready what they need; without it the first call does. While a
  * stream is captured only peers that are ready can be used: OH_ERR_INVALID, and nothing is
- * recorded. Where kernels do not reach the peer's memory, or only over a link without native
- * atomics (PCIe), the host carries what streams say (docs/transports/proxy.md). OH_ERR_NOT_VIABLE:
- * nor does the host, and why.
+ * recorded. Where kernels do not reach the peer's memory (another host, no peer access), or only
+ * over a link without native atomics (PCIe), the host carries what streams say
+ * (docs/transports/proxy.md). OH_ERR_NOT_VIABLE: nor does the host, and why.
  */
 OH_API oh_status oh_peer_warmup(oh_peer* peer, int64_t timeout_ns);
 /* All of them; connects where there is no link yet. */

@@ -8,16 +8,16 @@ namespace oh {
 
 void Peer::open_stream(const LinkParts& parts) {
   StreamLink::WhyNot why_not;
-  if (!pair_.segment) {
-    why_not.at_all = "the link has no shared memory: " + why_no_segment_;
-  } else if (our_gpu_.empty()) {
+  if (our_gpu_.empty()) {
     why_not.at_all = "the endpoint is for host memory: create it with a device";
   } else if (identity_.gpu.empty()) {
     why_not.at_all = "the peer's endpoint is for host memory";
-  } else if (!pair_.device) {
+  } else if (pair_.segment && !pair_.device) {
     why_not.at_all = why_no_device_.text();
   }
-  why_not.by_kernels = parts.why_no_mapping.empty() ? why_no_peer_access_ : parts.why_no_mapping;
+  why_not.by_kernels = !pair_.segment ? "the link has no shared memory: " + why_no_segment_
+                       : parts.why_no_mapping.empty() ? why_no_peer_access_
+                                                      : parts.why_no_mapping;
   if (why_not.by_kernels.empty() && parts.gpu) {
     const cuda::Gpu& gpu = *parts.gpu;
     if (std::optional<cuda::Device> theirs = cuda::find_device(gpu.driver(), identity_.gpu)) {

@@ -2,7 +2,7 @@
 //
 // How both sides agree on how messages of streams travel: by kernels when each has mapped the slab
 // of the other and knows the link for one that their protocol works over, by proxy when either says
-// that it cannot. A side that has said KERNELS says PROXY
+// that it cannot, and where they share no memory. A side that has said KERNELS says PROXY
 // afterwards only if it hears it, so what both have said is what stays.
 #include "base/log.h"
 #include "base/text.h"
@@ -43,10 +43,15 @@ Result<bool> StreamLink::make_proxy() {
   MutexLock setup(setup_mutex_);
   if (proxy_) return proxy_->memory()->is_open();
   OH_ASSIGN_OR_RETURN(std::shared_ptr<ProxyMemory> memory, ProxyMemory::create(gpu_));
+  // Memory is pinned before kernels wait for messages that travel through it.
+  if (!pair_.segment && pair_.staging) pair_.staging->grow_if_low();
   OH_ASSIGN_OR_RETURN(proxy_, host_.make_proxy(pair_, std::move(memory)));
   if (closed_.load()) proxy_->close();
-  OH_LOG_ONCE(kWarn, "messages of streams go through the host to %s: %s", pair_.name.c_str(),
-              why_no_kernels().c_str());
+  // Between hosts there is no faster way.
+  if (pair_.segment) {
+    OH_LOG_ONCE(kWarn, "messages of streams go through the host to %s: %s", pair_.name.c_str(),
+                why_no_kernels().c_str());
+  }
   return proxy_->memory()->is_open();
 }
 

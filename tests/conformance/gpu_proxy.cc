@@ -25,7 +25,9 @@ std::string text_of_error() { return oh_error_text(); }
 std::string why_of_streams(Side& side) {
   auto row = onehop::detail::sized<oh_path_row>();
   for (size_t i = 0; oh_peer_get_path(side.peer().get(), i, &row) == OH_OK; ++i) {
-    if (row.operation == std::string("stream")) return row.why;
+    if (row.operation != std::string("stream")) continue;
+    EXPECT_EQ(row.path, OH_PATH_PROXY);
+    return row.why;
   }
   return "no such row";
 }
@@ -45,6 +47,9 @@ TEST_P(GpuProxy, ItIsToldThatItIsTheWay) {
     StreamSide here(side);
     EXPECT_EQ(info_of(side).path, OH_PATH_PROXY);
     EXPECT_EQ(info_of(side).ready, 0);
+    if (side.kind().name != without_atomics().name) {
+      EXPECT_NE(why_of_streams(side).find(why_by_proxy(side.kind())), std::string::npos);
+    }
     side.sync();
     onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
     const oh_stream_info info = info_of(side);
@@ -66,10 +71,7 @@ TEST_P(GpuProxy, KernelsGetNoHandle) {
     StreamSide here(side);
     oh_lane_handle handle{};
     EXPECT_EQ(oh_peer_device_handle(side.peer().get(), 0, &handle), OH_ERR_NOT_VIABLE);
-    const bool reaches = side.kind().name == without_atomics().name;
-    const std::string reason = reaches                 ? "native atomics"
-                               : side.kind().processes ? "ONEHOP_CUDA_IPC"
-                                                       : "peer access";
+    const std::string reason = why_by_proxy(side.kind());
     EXPECT_NE(text_of_error().find(reason), std::string::npos) << text_of_error();
     EXPECT_NE(std::string(info_of(side).why_no_kernels).find(reason), std::string::npos);
     EXPECT_NE(why_of_streams(side).find(reason), std::string::npos) << why_of_streams(side);

@@ -10,6 +10,7 @@
 
 #include "conformance/fake_driver.h"
 #include "onehop/stream.h"
+#include "sanitizers.h"
 
 namespace conformance {
 
@@ -80,14 +81,34 @@ inline LinkKind without_atomics() {
   kind.env["FAKE_CUDA"] = "devices=2,atomics=none";
   return kind;
 }
+// Links without shared memory, as to another host.
+inline std::vector<LinkKind> host_kinds() {
+  std::vector<LinkKind> kinds;
+  for (oh_path path : {OH_PATH_UCX, OH_PATH_SOCKET}) {
+    if (kSanitized && path == OH_PATH_SOCKET) continue;
+    kinds.push_back(real_if_wanted(between_hosts(path, between_gpus(MemoryKind::kMalloc))));
+    kinds.back().name += "ByProxy";
+  }
+  return kinds;
+}
 // Of the machine's own devices no program can choose what they reach.
 inline std::vector<LinkKind> proxy_kinds() {
-  if (std::getenv("REAL_GPUS")) return {by_proxy()};
+  std::vector<LinkKind> kinds = host_kinds();
+  kinds.push_back(by_proxy());
+  if (std::getenv("REAL_GPUS")) return kinds;
   LinkKind kind = real_if_wanted(between_gpus(MemoryKind::kMalloc));
   kind.name += "ThreadsByProxy";
   kind.processes = false;
   kind.env["FAKE_CUDA"] = "devices=2,p2p=none";
-  return {by_proxy(), kind, without_atomics()};
+  kinds.push_back(kind);
+  kinds.push_back(without_atomics());
+  return kinds;
+}
+// With processes of their own, one over shared memory and those without.
+inline std::vector<LinkKind> apart_by_proxy() {
+  std::vector<LinkKind> kinds = host_kinds();
+  kinds.push_back(by_proxy());
+  return kinds;
 }
 
 // Kernels reach across it.
@@ -118,11 +139,31 @@ inline std::vector<LinkKind> stream_kinds() {
   return kinds;
 }
 
+// One for each way.
+inline std::vector<LinkKind> way_kinds() {
+  std::vector<LinkKind> kinds = apart_by_proxy();
+  kinds.push_back(with_stream());
+  return kinds;
+}
+
+// What errors and tables give as the reason why kernels do not carry it.
+inline std::string why_by_proxy(const LinkKind& kind) {
+  if (!kind.shares_memory()) return "no shared memory";
+  if (kind.name == without_atomics().name) return "native atomics";
+  return kind.processes ? "ONEHOP_CUDA_IPC" : "peer access";
+}
+
 inline oh_stream_options within(int64_t timeout_ns, uint32_t lane = 0) {
   auto options = onehop::detail::sized<oh_stream_options>();
   options.timeout_ns = timeout_ns;
   options.lane = lane;
   return options;
+}
+
+inline oh_path path_to(const onehop::Peer& peer) {
+  auto info = onehop::detail::sized<oh_stream_info>();
+  onehop::check(oh_peer_get_stream_info(peer.get(), &info));
+  return info.path;
 }
 
 inline oh_status error_of(Side& side) { return oh_peer_async_error(side.peer().get()); }

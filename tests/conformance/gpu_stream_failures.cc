@@ -294,7 +294,7 @@ TEST(GpuStream, CallsThatMakeNoSenseAreRefused) {
   run_pair(with_stream(), both, both);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamFailures, ::testing::Values(with_stream(), by_proxy()),
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamFailures, ::testing::ValuesIn(way_kinds()),
                          [](const ::testing::TestParamInfo<LinkKind>& test) {
                            return name_of(test);
                          });

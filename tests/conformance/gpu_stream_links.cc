@@ -205,7 +205,7 @@ TEST_P(GpuStreamThreads, ThreadsShareALane) {
       });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamThreads, ::testing::Values(with_stream(), by_proxy()),
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamThreads, ::testing::ValuesIn(way_kinds()),
                          [](const ::testing::TestParamInfo<LinkKind>& test) {
                            return name_of(test);
                          });

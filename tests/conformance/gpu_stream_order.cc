@@ -24,7 +24,7 @@ LinkKind without_ids(LinkKind kind) {
 }
 
 std::vector<LinkKind> order_kinds() {
-  std::vector<LinkKind> kinds = {with_stream(), by_proxy()};
+  std::vector<LinkKind> kinds = way_kinds();
   if (!std::getenv("REAL_GPUS")) {
     for (const LinkKind& kind : {with_stream(), by_proxy()}) kinds.push_back(without_ids(kind));
   }

@@ -292,7 +292,7 @@ TEST_P(GpuStreamResets, WhatAResetEndsIsTold) {
   run_pair(GetParam(), both, both);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamResets, ::testing::Values(with_stream(), by_proxy()),
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamResets, ::testing::ValuesIn(way_kinds()),
                          [](const ::testing::TestParamInfo<LinkKind>& test) {
                            return name_of(test);
                          });

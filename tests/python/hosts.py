@@ -209,13 +209,14 @@ class Network:
         self.groups.append(Group())
         return self.groups[-1]
 
-    def run(self, first, second, *arguments, environment=None):
+    def run(self, first, second, *arguments, environment=None, devices=(None, None)):
         """Run functions on a and b in connected processes, as run_pair does."""
         pipes = _spawn.Pipe()
         group = self.group()
         for number, function in enumerate((first, second)):
             host = with_environment((self.a, self.b)[number], environment or {})
-            group.start(on_host, host, run_side, number, pipes[number], function, arguments, None)
+            side = (number, pipes[number], function, arguments, devices[number])
+            group.start(on_host, host, run_side, *side)
         return group.join()
 
     def close(self) -> None:

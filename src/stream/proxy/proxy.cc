@@ -5,6 +5,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/clock.h"
@@ -178,16 +179,31 @@ bool Proxy::look_after(uint32_t queue, Work& work) {
   Request& request = work.request;
   if (!request.ended()) {
     if (now_ns() < work.deadline) return false;
-    return pair_.peer->try_end(&request, Status(OH_ERR_TIMEOUT, kTooLate), Peer::Force::kDeadline);
+    return end_request(request, Status(OH_ERR_TIMEOUT, kTooLate));
   }
   if (!pair_.peer->buffer_released(&request)) return false;
   if (request.status.code() == OH_ERR_RETIRED) {
     // The sender took it back: the receive waits for the next one.
     work.state = State::kWaiting;
   } else {
-    finish(queue, work, request.status);
+    finish(queue, work, result_of(request));
   }
   return true;
+}
+
+// True when it has ended. Without shared memory the peer may stop in the midst of a message, which
+// then is left in doubt: until engines and UCX are through, and not until the peer goes on.
+bool Proxy::end_request(Request& request, const Status& why) {
+  Peer& peer = *pair_.peer;
+  return peer.try_end(&request, why, Peer::Force::kDeadline) ||
+         (!pair_.segment && peer.try_end(&request, why, Peer::Force::kGiveUp));
+}
+
+// Of one whose buffer is free: it is in doubt no more.
+Status Proxy::result_of(const Request& request) const {
+  if (request.status.code() != OH_ERR_IN_DOUBT) return request.status;
+  Status lost = pair_.peer->usable();
+  return lost.ok() ? Status(OH_ERR_TIMEOUT, kTooLate) : lost;
 }
 
 void Proxy::finish(uint32_t queue, Work& work, const Status& status) {
@@ -225,9 +241,8 @@ bool Proxy::end_all(uint32_t queue) {
   for (Work& work : half.works) {
     if (work.state == State::kWaiting) finish(queue, work, half.failed);
     if (work.state != State::kPosted) continue;
-    if (pair_.peer->try_end(&work.request, half.failed, Peer::Force::kDeadline) &&
-        pair_.peer->buffer_released(&work.request)) {
-      finish(queue, work, work.request.status);
+    if (end_request(work.request, half.failed) && pair_.peer->buffer_released(&work.request)) {
+      finish(queue, work, result_of(work.request));
     } else {
       all = false;
     }
@@ -250,14 +265,14 @@ void Proxy::close() {
     return work.state == State::kPosted &&
            !(work.request.ended() && pair_.peer->buffer_released(&work.request));
   };
-  for (Half& half : halves_) {
-    for (Work& work : half.works) {
-      while (in_use(work) && !deadline.passed()) sched_yield();
-      if (!in_use(work)) continue;
-      OH_LOG(kWarn, "%s may still be at a buffer of the stream domain: keep its memory",
-             pair_.name.c_str());
-    }
-  }
+  auto end = [&](Work& work) {
+    while (in_use(work) && !deadline.passed()) sched_yield();
+    // One in doubt holds the peer.
+    if (!in_use(work)) return renew(work.request);
+    OH_LOG(kWarn, "%s may still be at a buffer of the stream domain: keep its memory",
+           pair_.name.c_str());
+  };
+  for (Half& half : halves_) std::ranges::for_each(half.works, end);
   memory_->abort();
 }
 

@@ -104,6 +104,8 @@ class Proxy final : public StreamProxy {
   void take(uint32_t queue, const kernels::Ticket& ticket) OH_REQUIRES(mutex_);
   bool post(Endpoint& endpoint, uint32_t queue, Work& work) OH_REQUIRES(mutex_);
   bool look_after(uint32_t queue, Work& work) OH_REQUIRES(mutex_);
+  bool end_request(Request& request, const Status& why);
+  Status result_of(const Request& request) const;
   void finish(uint32_t queue, Work& work, const Status& status) OH_REQUIRES(mutex_);
   void fail(uint32_t queue, oh_status code, const std::string& why) OH_REQUIRES(mutex_);
   bool end_all(uint32_t queue) OH_REQUIRES(mutex_);
