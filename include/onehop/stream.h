@@ -18,7 +18,7 @@
  * ended, OH_ERR_CANCELLED, and the lane goes on; OH_ERR_TIMEOUT, OH_ERR_PEER_LOST, OH_ERR_PROTOCOL
  * or OH_ERR_INVALID (two at once on a lane), and the lane takes no more until oh_peer_reset_lane. A
  * wait of a kernel ends at the timeout at the latest; by proxy each of the two that an operation
- * may have.
+ * may have. Signals and puts fail no lane.
  *
  * Streams are CUstream (cudaStream_t) of the endpoint's device; NULL is the legacy default stream.
  *
@@ -64,9 +64,11 @@ OH_API oh_status oh_peer_stream_recv(oh_peer* peer, void* stream, void* data, si
                                      const oh_stream_options* options);
 
 /*
- * Copies into the peer's region by the copy engine, which takes no part of the GPU from others. The
- * bytes are visible there behind a signal that follows. OH_ERR_RANGE; OH_ERR_NOT_VIABLE: the region
- * cannot be mapped here.
+ * Copies into the peer's region, by the copy engine where it is mapped here: that takes no part of
+ * the GPU from others. Else by proxy, where the peer's streams go so, from device memory of the
+ * endpoint's GPU, within the default timeout. The bytes are visible there behind a signal that
+ * follows. OH_ERR_RANGE; OH_ERR_NOT_VIABLE: neither is possible. Later errors of a put by proxy are
+ * told by oh_peer_async_error, also OH_ERR_RETIRED: the region has been deregistered.
  */
 OH_API oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
                                     oh_remote_region* remote, size_t remote_offset, size_t size);

@@ -91,8 +91,12 @@ oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
   OH_REPORT_IF_ERROR(check_buffer(data, size));
   OH_REPORT_IF_ERROR(check_piece(*remote, remote_offset, size));
   OH_REPORT_IF_ERROR(check_attached_at(*remote, *peer));
-  return report(put_by_stream(*peer->endpoint, *peer->peer, remote->attached->target,
-                              {as_stream(stream), data, remote_offset, size}));
+  StreamCall call;
+  Deadline deadline = Deadline::never();
+  OH_REPORT_IF_ERROR(read_call(*peer, nullptr, &call, &deadline));
+  return report(put_by_stream(peer->endpoint, peer->peer,
+                              {remote->attached->target, as_stream(stream), data, remote_offset,
+                               size, call.timeout_ns, deadline}));
 }
 
 oh_status oh_peer_stream_signal(oh_peer* peer, void* stream, uint32_t slot, uint64_t count) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stream domain over a link that no kernel reaches across: a kernel hands the host a ticket for
-// each operation and waits for its answer. Each half of a lane has a queue of tickets, and so have
-// the signals and each slot that is waited for: none waits for another.
+// The stream domain over a link that kernels may not use: a kernel hands the host a ticket for each
+// operation and waits for its answer. Each half of a lane has a queue of tickets, and so have the
+// signals, each slot that is waited for, and the puts: none waits for another.
 //
 //   kernel, one block for each queue                 the host's progress thread
 //   takes a place whose last ticket has ended
@@ -26,11 +26,19 @@ inline constexpr uint32_t kTickets = 4;        // of one queue under way
 inline constexpr uint64_t kProxySmall = 16 * 1024;
 
 // Queues: what each lane sends, what each receives, what is signalled, each slot that is waited
-// for.
+// for, what is put.
 inline constexpr uint32_t kProxyLanes = 2 * OH_LANES;
 inline constexpr uint32_t kSignalQueue = kProxyLanes;
 inline constexpr uint32_t kWaitQueues = kSignalQueue + 1;
-inline constexpr uint32_t kProxyQueues = kWaitQueues + onehop::detail::kSignalSlots;
+inline constexpr uint32_t kPutQueue = kWaitQueues + onehop::detail::kSignalSlots;
+inline constexpr uint32_t kProxyQueues = kPutQueue + 1;
+
+// Where a put goes: a region of the peer's as its owner names it, and where in that.
+struct ProxyPlace {
+  uint64_t region;
+  uint64_t version;
+  uint64_t offset;
+};
 
 // By the kernel, 64 bytes in host memory.
 struct alignas(64) Ticket {
@@ -39,7 +47,9 @@ struct alignas(64) Ticket {
   uint64_t asked;       // the size that was read on the device, where it is more than the buffer
   uint64_t timeout_ns;  // from when the host has it
   uint64_t number;      // 1 + its own, behind the rest
+  ProxyPlace place;     // of a put
 };
+static_assert(sizeof(Ticket) == 64, "one line");
 // By the host.
 struct alignas(64) TicketAnswer {
   uint64_t bytes;   // that came
@@ -72,10 +82,11 @@ struct ProxyOp {
   uint64_t size_from;
   uint64_t size_to;
   uint64_t timeout_ns;
-  uint32_t index;  // of the queue
-  uint32_t block;  // of the grid; those of one queue follow each other in the same
+  ProxyPlace place;  // of a put
+  uint32_t index;    // of the queue
+  uint32_t block;    // of the grid; those of one queue follow each other in the same
 };
-static_assert(sizeof(ProxyOp) == 80, "arguments of kernels are small");
+static_assert(sizeof(ProxyOp) == 104, "arguments of kernels are small");
 
 struct ProxyArgs {
   uint64_t count;
@@ -172,6 +183,11 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
     A::store_relaxed(&ticket->bytes, bytes);
     A::store_relaxed(&ticket->asked, asked);
     A::store_relaxed(&ticket->timeout_ns, op.timeout_ns);
+    if (op.index == kPutQueue) {
+      A::store_relaxed(&ticket->place.region, op.place.region);
+      A::store_relaxed(&ticket->place.version, op.place.version);
+      A::store_relaxed(&ticket->place.offset, op.place.offset);
+    }
     // The whole group's payload, too. Pairs with Proxy::take().
     A::fence();
     A::store_behind_fence(&ticket->number, number + 1);

@@ -17,6 +17,7 @@ namespace oh {
 
 class Endpoint;
 struct Pair;
+struct RemoteTarget;
 
 class StreamProxy {
  public:
@@ -30,6 +31,9 @@ class StreamProxy {
     // release: pairs with is_used(); the launch comes after it.
     used_[queue / 64].fetch_or(uint64_t{1} << queue % 64, std::memory_order_release);
   }
+
+  // Tickets may name the region from now on.
+  virtual void know(const RemoteTarget& target) = 0;
 
   // Takes tickets and moves on what was taken; true when something happened.
   virtual bool serve(Endpoint& endpoint) = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "path/engine/engine_path.h"
+#include "stream/proxy/proxy_calls.h"
 #include "stream/stream_launch.h"
 
 namespace oh {
@@ -68,6 +69,40 @@ Status check_call(const StreamCall& call) {
   return error(OH_ERR_INVALID, "signal slot %u: slots are 0 to %d", call.slot, OH_SIGNAL_SLOTS - 1);
 }
 
+// Connects the lanes if they are not, which is nothing that a graph records. Whether the stream is
+// being captured.
+Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, Deadline deadline) {
+  OH_ASSIGN_OR_RETURN(const bool capturing, endpoint.gpu()->is_capturing(stream));
+  if (peer.stream().is_ready()) return capturing;
+  if (capturing) {
+    return error(OH_ERR_INVALID,
+                 "%s is not ready, and nothing can be prepared while its stream is captured: call "
+                 "oh_peer_warmup before",
+                 peer.pair().name.c_str());
+  }
+  OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
+  return capturing;
+}
+
+// Where the region is not mapped here, for the reason that is given.
+Status put_by_proxy(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
+                    const StreamPut& put, const Status& why) {
+  StreamLink& stream = peer->stream();
+  if (!stream.why_not().ok()) return why;
+  OH_ASSIGN_OR_RETURN(const bool capturing,
+                      connect_for(*endpoint, *peer, put.stream, put.deadline));
+  if (!stream.by_proxy()) return why;
+  if (put.size == 0) return {};
+  OH_RETURN_IF_ERROR(memory_for_kernels(*endpoint->gpu(), put.data, put.size).status());
+  stream.proxy().know(put.target);
+  ProxyCall call{endpoint, peer};
+  call.op.data = reinterpret_cast<uint64_t>(put.data);
+  call.op.bytes = put.size;
+  call.op.lane.timeout_ns = put.timeout_ns;
+  call.put = kernels::ProxyPlace{put.target.index, put.target.version, put.offset};
+  return launch_by_proxy({std::move(call)}, put.stream, capturing);
+}
+
 }  // namespace
 
 Status check_lane(uint32_t lane) {
@@ -116,17 +151,7 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   StreamLink& stream = peer->stream();
   OH_RETURN_IF_ERROR(stream.why_not());
   PendingOp pending{endpoint, peer, call.stream, false, deadline, {}};
-  OH_ASSIGN_OR_RETURN(pending.capturing, endpoint->gpu()->is_capturing(call.stream));
-  if (!stream.is_ready()) {
-    if (pending.capturing) {
-      return error(
-          OH_ERR_INVALID,
-          "%s is not ready, and nothing can be prepared while its stream is captured: call "
-          "oh_peer_warmup before",
-          peer->pair().name.c_str());
-    }
-    OH_RETURN_IF_ERROR(warm_up(*endpoint, *peer, deadline));
-  }
+  OH_ASSIGN_OR_RETURN(pending.capturing, connect_for(*endpoint, *peer, call.stream, deadline));
   StreamOp& op = pending.op;
   op.kind = call.kind;
   if (stream.by_kernels()) op.lane = stream.lanes().handle(call.lane);
@@ -152,19 +177,20 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   return launch(run);
 }
 
-Status put_by_stream(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
+Status put_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
                      const StreamPut& put) {
-  OH_RETURN_IF_ERROR(endpoint.usable());
-  OH_RETURN_IF_ERROR(peer.usable());
-  OH_ASSIGN_OR_RETURN(oh_remote_memory memory, region_for_kernels(endpoint, peer, target));
-  cuda::Gpu& gpu = *endpoint.gpu();
+  OH_RETURN_IF_ERROR(endpoint->usable());
+  OH_RETURN_IF_ERROR(peer->usable());
+  Result<oh_remote_memory> memory = region_for_kernels(*endpoint, *peer, put.target);
+  if (!memory.ok()) return put_by_proxy(endpoint, peer, put, memory.status());
+  cuda::Gpu& gpu = *endpoint->gpu();
   OH_ASSIGN_OR_RETURN(bool capturing, gpu.is_capturing(put.stream));
   if (put.size == 0) return {};
-  OH_RETURN_IF_ERROR(gpu.copy(put.stream, memory.base + put.offset,
+  OH_RETURN_IF_ERROR(gpu.copy(put.stream, memory->base + put.offset,
                               reinterpret_cast<uint64_t>(put.data), put.size, nullptr, 0, 0));
-  if (!capturing) peer.stream().counts().count_put(put.size);
-  if (std::shared_ptr<ImportedBlock> import = target.import.lock()) {
-    peer.stream().hold(put.stream, capturing, std::move(import));
+  if (!capturing) peer->stream().counts().count_put(put.size);
+  if (std::shared_ptr<ImportedBlock> import = put.target.import.lock()) {
+    peer->stream().hold(put.stream, capturing, std::move(import));
   }
   return {};
 }

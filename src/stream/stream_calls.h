@@ -33,14 +33,18 @@ Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline);
 Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadline);
 Status check_lane(uint32_t lane);
 
-// Copies into a region by the engine, in the stream's order.
+// Copies into a region in the stream's order: by the engine where it is mapped, else by proxy where
+// the link's streams go so.
 struct StreamPut {
+  const RemoteTarget& target;
   cuda::Stream stream = nullptr;
   const void* data = nullptr;
   uint64_t offset = 0;
   uint64_t size = 0;
+  uint64_t timeout_ns = UINT64_MAX;
+  Deadline deadline = Deadline::never();  // of the call itself
 };
-Status put_by_stream(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
+Status put_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
                      const StreamPut& put);
 // Where our kernels find a region.
 Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,

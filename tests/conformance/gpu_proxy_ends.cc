@@ -302,6 +302,14 @@ TEST_P(GpuProxyEnds, ALinkGivesBackWhatItHad) {
         Buffer in = side.buffer(kLarge);
         oh_peer* peer = side.peer().get();
         exchange(side, here, out, in, 4, kLarge, 0);
+        onehop::Region region = side.endpoint().register_memory(in.data(), kLarge);
+        side.tell(region.descriptor());
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        onehop::check(oh_peer_stream_put(peer, here.stream(), out.data(), remote.get(), 0, kLarge));
+        onehop::check(oh_peer_stream_signal(peer, here.stream(), 0, 1));
+        onehop::check(oh_peer_stream_wait_signal(peer, here.stream(), 0, 1, nullptr));
+        here.finish();
+        EXPECT_TRUE(in.holds(4 + static_cast<uint64_t>(1 - side.number()), kLarge));
         // Side 0 sends and side 1 receives, but not the same.
         here.send(out, kLarge, side.number() == 0 ? 1 : 2);
         second.recv(in, kLarge, side.number() == 0 ? 3 : 4);

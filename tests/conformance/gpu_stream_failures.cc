@@ -184,51 +184,6 @@ TEST_P(GpuStreamFailures, ASignalThatDoesNotComeEndsAtItsDeadline) {
   run_pair(GetParam(), both, both);
 }
 
-// By the engine, into a region, behind which a signal comes; also in graphs.
-TEST(GpuStream, PutsAndSignalsInTheOrderOfAStream) {
-  constexpr size_t kSize = 70'000;
-  auto both = [](Side& side) {
-    StreamSide here(side);
-    Buffer out = side.buffer(kSize);
-    Buffer in = side.buffer(kSize + 100);
-    onehop::Region region = side.endpoint().register_memory(in.data(), in.size());
-    side.tell(region.descriptor());
-    onehop::RemoteRegion remote = side.peer().attach(side.hear());
-    auto put = [&] {
-      onehop::check(oh_peer_stream_put(side.peer().get(), here.stream(), out.data(), remote.get(),
-                                       100, kSize));
-      onehop::check(oh_peer_stream_signal(side.peer().get(), here.stream(), 63, 3));
-      onehop::check(oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 63, 3, nullptr));
-    };
-    onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
-    void* graph = capture_graph(here.stream(), put);
-    for (uint64_t round = 0; round < 8; ++round) {
-      out.fill(round);
-      in.poison();
-      side.sync();
-      if (round % 2 == 0) {
-        put();
-      } else {
-        launch_graph(graph, here.stream());
-      }
-      here.finish();
-      EXPECT_EQ(in.at(99), kPoison);
-      onehop::Bytes bytes = in.bytes();
-      EXPECT_TRUE(std::equal(bytes.begin() + 100, bytes.end(), pattern(round, kSize).begin()));
-      side.sync();
-    }
-    EXPECT_EQ(
-        oh_peer_stream_put(side.peer().get(), here.stream(), out.data(), remote.get(), 101, kSize),
-        OH_ERR_RANGE);
-    oh_remote_memory memory{};
-    onehop::check(oh_remote_region_device(remote.get(), &memory));
-    EXPECT_EQ(memory.size, kSize + 100);
-    destroy_graph(graph);
-    here.end();
-  };
-  run_pair(with_stream(), both, both);
-}
-
 // Puts hold the peer's memory until they are through: many at little cost, and the last ones no
 // longer than the peer wants it, though nobody puts again.
 TEST(GpuHeldStream, WhatPutsHoldIsLetGo) {

@@ -28,6 +28,10 @@ def test_captured_operations_are_replayed(network):
     network.run(streams.capture_sends, streams.capture_receives, devices=streams.GPUS)
 
 
+def test_puts_come_before_the_signals_behind_them(network):
+    network.run(streams.put_and_signal, streams.wait_and_look, devices=streams.GPUS)
+
+
 def wait_for_a_dark_host(side, pipe):
     """Receive, send and wait, with a peer that was there until all of it had begun."""
     gpu, second, third = (streams.Gpu(side) for _ in range(3))

@@ -51,3 +51,7 @@ def test_a_longer_message_is_told():
 
 def test_captured_operations_are_replayed():
     run_pair(streams.capture_sends, streams.capture_receives, devices=streams.GPUS)
+
+
+def test_puts_come_before_the_signals_behind_them():
+    run_pair(streams.put_and_signal, streams.wait_and_look, devices=streams.GPUS)

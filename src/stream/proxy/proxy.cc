@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tickets of lanes; proxy_control.cc has signals and resets.
+// Tickets of lanes; proxy_puts.cc has puts, proxy_control.cc signals and resets.
 #include "stream/proxy/proxy.h"
 
 #include <sched.h>
@@ -25,9 +25,12 @@ namespace {
 
 constexpr int64_t kCloseTime = kSecond;
 constexpr const char* kSides[] = {"send", "receive"};
-constexpr const char* kTooLate = "the deadline passed before the other side came";
 
-uint64_t fault_of(const Status& status) {
+bool sends(uint32_t queue) { return queue < OH_LANES; }
+
+}  // namespace
+
+uint64_t Proxy::fault_of(const Status& status) {
   switch (status.code()) {
     case OH_OK:
       return OH_LANE_OK;
@@ -42,10 +45,6 @@ uint64_t fault_of(const Status& status) {
       return OH_LANE_FAILED;
   }
 }
-
-bool sends(uint32_t queue) { return queue < OH_LANES; }
-
-}  // namespace
 
 std::unique_ptr<StreamProxy> make_proxy(Pair& pair, std::shared_ptr<ProxyMemory> memory) {
   return std::make_unique<Proxy>(pair, std::move(memory));
@@ -89,6 +88,7 @@ bool Proxy::serve(Endpoint& endpoint) {
   for (uint32_t queue = 0; queue < kProxyLanes; ++queue) {
     if (is_used(queue)) any = serve_half(endpoint, queue) || any;
   }
+  if (is_used(kernels::kPutQueue)) any = serve_puts(endpoint) || any;
   if (is_used(kernels::kSignalQueue)) any = take_signals() || any;
   for (uint32_t slot = 0; slot < onehop::detail::kSignalSlots; ++slot) {
     if (is_used(kernels::kWaitQueues + slot)) any = serve_slot(slot) || any;
@@ -273,6 +273,7 @@ void Proxy::close() {
            pair_.name.c_str());
   };
   for (Half& half : halves_) std::ranges::for_each(half.works, end);
+  std::ranges::for_each(puts_, end);
   memory_->abort();
 }
 

@@ -5,7 +5,7 @@
 // under tags of their own, and answers. Which path these take is the peer's choice.
 //
 //   a ticket of a lane:   WAITING ──▶ POSTED ──▶ ENDED, answered
-//                         (its turn)    └──▶ DOUBT: the other side may still be at the buffer ──▶ …
+//   or a put              (its turn)    └──▶ DOUBT: the other side may still be at the buffer ──▶ …
 //
 //   reset of a lane:      IDLE ──▶ ENDING ──▶ TOLD ──▶ IDLE, next epoch
 //                                  all of    theirs,
@@ -19,9 +19,11 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <unordered_map>
 
 #include "lane/stream_proxy.h"
 #include "link/request.h"
+#include "path/path.h"
 
 namespace oh {
 
@@ -30,6 +32,7 @@ class Proxy final : public StreamProxy {
   Proxy(Pair& pair, std::shared_ptr<ProxyMemory> memory)
       : StreamProxy(std::move(memory)), pair_(pair) {}
 
+  void know(const RemoteTarget& target) override;
   bool serve(Endpoint& endpoint) override;
   void close() override;
   Status failure(uint32_t lane, LaneSide side) override;
@@ -46,7 +49,7 @@ class Proxy final : public StreamProxy {
 
  private:
   enum class State : uint8_t { kFree, kWaiting, kPosted };
-  // A ticket of a lane.
+  // A ticket of a lane, or a put.
   struct Work {
     State state = State::kFree;
     bool small = false;  // its bytes are in the payload
@@ -93,6 +96,8 @@ class Proxy final : public StreamProxy {
 
   // Behind the tags of barriers, which are behind those of batches.
   static constexpr uint64_t kFirstTag = OH_TAG_MAX + 1 + (uint64_t{3} << 61);
+  static constexpr const char* kTooLate = "the deadline passed before the other side came";
+  static uint64_t fault_of(const Status& status);
   static int64_t deadline_of(const kernels::Ticket& ticket);
   static void renew(Request& request);
   const kernels::Ticket* ticket(uint32_t queue, uint64_t number) const;
@@ -110,6 +115,13 @@ class Proxy final : public StreamProxy {
   void fail(uint32_t queue, oh_status code, const std::string& why) OH_REQUIRES(mutex_);
   bool end_all(uint32_t queue) OH_REQUIRES(mutex_);
   uint64_t tag_of(uint32_t lane) const OH_REQUIRES(mutex_);
+
+  // proxy_puts.cc.
+  bool serve_puts(Endpoint& endpoint) OH_REQUIRES(mutex_);
+  Status post_put(Endpoint& endpoint, Work& work, const kernels::ProxyPlace& place)
+      OH_REQUIRES(mutex_);
+  bool look_after_put(Work& work) OH_REQUIRES(mutex_);
+  void end_put(Work& work, const Status& status) OH_REQUIRES(mutex_);
 
   // proxy_control.cc: signals, resets, and the messages for them.
   bool hear(Endpoint& endpoint) OH_REQUIRES(mutex_);
@@ -133,7 +145,11 @@ class Proxy final : public StreamProxy {
   Slot slots_[onehop::detail::kSignalSlots] OH_GUARDED_BY(mutex_);
   Reset reset_[OH_LANES] OH_GUARDED_BY(mutex_);
   uint64_t next_signal_ OH_GUARDED_BY(mutex_) = 0;
-  Status warned_ OH_GUARDED_BY(mutex_);  // of a wait for signals
+  uint64_t next_put_ OH_GUARDED_BY(mutex_) = 0;
+  std::array<Work, kernels::kTickets> puts_ OH_GUARDED_BY(mutex_);
+  // Regions that puts may name, by their index: of each the latest that was put to.
+  std::unordered_map<uint32_t, RemoteTarget> targets_ OH_GUARDED_BY(mutex_);
+  Status warned_ OH_GUARDED_BY(mutex_);  // of a put, a signal, or a wait for signals
   std::deque<Saying> sayings_ OH_GUARDED_BY(mutex_);
   bool hears_ OH_GUARDED_BY(mutex_) = false;  // the receive is posted
   uint8_t hearing_[64] OH_GUARDED_BY(mutex_) = {};

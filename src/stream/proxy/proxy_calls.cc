@@ -12,7 +12,9 @@ using kernels::StreamOp;
 
 namespace {
 
-uint32_t queue_of(const StreamOp& op) {
+uint32_t queue_of(const ProxyCall& call) {
+  const StreamOp& op = call.op;
+  if (call.put) return kernels::kPutQueue;
   switch (op.kind) {
     case StreamKind::kSend:
       return op.lane.lane;
@@ -30,9 +32,10 @@ bool of_lane(const ProxyOp& op) { return op.index < kernels::kProxyLanes; }
 
 ProxyOp op_of(const ProxyCall& call) {
   const StreamOp& given = call.op;
-  ProxyOp op = call.peer->stream().proxy().memory()->op(queue_of(given));
-  op.data = given.kind == StreamKind::kSignal ? given.slot : given.data;
+  ProxyOp op = call.peer->stream().proxy().memory()->op(queue_of(call));
+  op.data = op.index == kernels::kSignalQueue ? given.slot : given.data;
   op.bytes = given.bytes;
+  if (call.put) op.place = *call.put;
   if (given.kind == StreamKind::kSend) op.size_from = given.size_from;
   if (given.kind == StreamKind::kRecv) op.size_to = given.size_to;
   op.timeout_ns = given.lane.timeout_ns;

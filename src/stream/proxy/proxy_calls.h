@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "endpoint/endpoint.h"
@@ -16,7 +17,8 @@ namespace oh {
 struct ProxyCall {
   std::shared_ptr<Endpoint> endpoint;
   std::shared_ptr<Peer> peer;
-  kernels::StreamOp op{};  // of its lane's handle, the number and the timeout
+  kernels::StreamOp op{};                       // of its lane's handle, the number and the timeout
+  std::optional<kernels::ProxyPlace> put = {};  // then `op` has its bytes and the timeout alone
 };
 
 // All of one stream and GPU, at most kMostProxied, begun as one.

@@ -99,13 +99,15 @@ Status Proxy::heard(ByteView bytes) {
 
 // ---- Signals ----------------------------------------------------------------------------------
 
-// A kernel found no room for a ticket of signals, or no host, until its wait was over.
+// A kernel found no room for a ticket of signals or puts, or no host, until its wait was over.
 void Proxy::look_for_loss(uint32_t queue) {
   uint64_t* gave_up = &memory_->queue(queue).gave_up;
   if (HostAtomics::load_acquire(gave_up) == OH_LANE_OK) return;
   HostAtomics::store_relaxed(gave_up, OH_LANE_OK);
   warned_ = error(OH_ERR_TIMEOUT, "%s was given up: the deadline passed before the host had it",
-                  queue == kSignalQueue ? "a signal" : "a wait for signals");
+                  queue == kSignalQueue         ? "a signal"
+                  : queue == kernels::kPutQueue ? "a put"
+                                                : "a wait for signals");
 }
 
 // A signal is over when it is on its way: the kernel's places are few, so nothing piles up here.
@@ -154,8 +156,7 @@ void Proxy::end_wait(uint32_t index, Wait& wait, uint64_t fault) {
     const bool late = fault == OH_LANE_TIMEOUT;
     warned_ = error(late ? OH_ERR_TIMEOUT : OH_ERR_CANCELLED, "%llu signals on slot %u: %s",
                     static_cast<unsigned long long>(wait.count), index,
-                    late ? "the deadline passed before the other side came"
-                         : "the wait was ended, for the link is lost");
+                    late ? kTooLate : "the wait was ended, for the link is lost");
   }
   wait.waits = false;
   answer(kWaitQueues + index, wait.number, fault);
