@@ -115,10 +115,8 @@ void Endpoint::finish(Request* request, const Status& status) {
   request->status = status;
   request->phase = Phase::kEnded;
   if (request->detached.load()) return recycle(request);
-  // seq_cst: against arm(), which sets `armed` and then looks at `done`.
-  bool armed = request->armed.load(std::memory_order_seq_cst) != 0;
   request->done.store(1, std::memory_order_release);
-  if (armed) announce();
+  announce();  // it may be armed just now: no lock is held against arm()
 }
 
 Status Endpoint::post_ready(Request* request, std::string what, Readiness::Look look) {
@@ -481,8 +479,10 @@ Result<int> Endpoint::event_fd() {
 Status Endpoint::arm(Request* request) {
   OH_RETURN_IF_ERROR(event_fd().status());
   OH_RETURN_IF_ERROR(start_progress_thread());
-  // seq_cst: against Pair::finish(), which looks at `armed` before it sets `done`.
   request->armed.store(1, std::memory_order_seq_cst);
+  // A thread that ends the request looks at `armed` before it sets `done`, with the lock of its
+  // peer held: whoever has missed the word has left the lock afterwards, and `done` is seen.
+  for_each_peer([](Peer& peer) { PairGuard guard(peer.pair()); });
   if (request->ended()) announce();
   // The progress thread may sleep without having seen this request's work.
   doorbell().ring();

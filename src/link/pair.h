@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/sync.h"
 #include "device/device_link.h"
 #include "link/flight_recorder.h"
@@ -236,8 +237,9 @@ struct Pair {
       host->recycle(&request);
       return;
     }
-    // seq_cst: against arm(), which sets `armed` and then looks at `done`.
+    // The lock is held against Endpoint::arm().
     bool armed = request.armed.load(std::memory_order_seq_cst) != 0;
+    OH_FAULT_POINT("request.ends");
     request.done.store(1, std::memory_order_release);
     if (armed) host->announce();
   }

@@ -30,7 +30,7 @@ TEST_P(BatchFaults, DeathEndsBothSidesInEveryPhase) {
         side.sync();
         pause();
       });
-  for (int passes = 1; passes <= 4; ++passes) {
+  for (int passes = 1; passes <= 5; ++passes) {
     SCOPED_TRACE(passes);
     run(
         [&](Side& side) {
@@ -69,7 +69,7 @@ TEST_P(BatchFaults, DeathEndsBothSidesInEveryPhase) {
 // The sender stops inside of our memory: the deadline ends the receive, but the memory is ours
 // again only when the sender has left it.
 TEST_P(BatchFaults, StoppedSendersLeaveTheMemoryInDoubt) {
-  for (int passes = 1; passes <= 3; ++passes) {
+  for (int passes = 1; passes <= 4; ++passes) {
     SCOPED_TRACE(passes);
     run(
         [&](Side& side) {

@@ -383,9 +383,12 @@ class UcxKeeps : public UcxFaultsLater {
         (void)end_of([&] { request->wait(100ms); });
       }
       side.sync();
+      // The failing side first: nothing is flushed on a link that the other side has closed.
+      if (side.number() != blow.failing) side.sync();
       peer.close();
       if (side.number() == blow.failing) {
         EXPECT_GE(seam().struck(), 1u);
+        side.sync();
       }
       set_rules("");
       if (request_first) request.reset();

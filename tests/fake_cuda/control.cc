@@ -105,7 +105,15 @@ FAKE_CUDA_API void fake_cuda_clear_failures(void) { Faults::instance().clear(); 
 
 FAKE_CUDA_API int fake_cuda_peek(uint64_t address, void* bytes, size_t size) {
   return with_bytes(address, size, [&](const char* at, size_t offset, size_t take) {
-    memcpy(static_cast<char*>(bytes) + offset, at, take);
+    char* to = static_cast<char*>(bytes) + offset;
+    // Words at once: a kernel that runs may write them.
+    for (; take >= sizeof(uint64_t) && reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) == 0;
+         take -= sizeof(uint64_t), at += sizeof(uint64_t), to += sizeof(uint64_t)) {
+      const uint64_t word =
+          __atomic_load_n(reinterpret_cast<const uint64_t*>(at), __ATOMIC_ACQUIRE);
+      memcpy(to, &word, sizeof(word));
+    }
+    memcpy(to, at, take);
   });
 }
 

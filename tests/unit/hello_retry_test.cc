@@ -30,9 +30,10 @@ class HelloRetryTest : public ::testing::Test {
   }
   ~HelloRetryTest() override { endpoint_->close(); }
 
-  // Turns away so many, with a word or without, and is gone then.
-  void turn_away(int count, bool tell) {
+  // Turns away so many, with a word or without, and is gone then. The socket that it accepts at.
+  int turn_away(int count, bool tell) {
     listening_ = std::move(*listen_on(SocketAddress::unix_abstract(address_.unix_name)));
+    const int listening = listening_.get();
     threads_.start([this, count, tell] {
       for (; turned_away_ < count; ++turned_away_) {
         if (!wait_ready(listening_.get(), POLLIN, in_time(), "accepting").ok()) break;
@@ -47,6 +48,7 @@ class HelloRetryTest : public ::testing::Test {
       }
       listening_.reset();
     });
+    return listening;
   }
   Status connect(Deadline deadline) {
     return endpoint_->connect(address_.encode(), {}, deadline).status();
@@ -82,10 +84,10 @@ TEST_F(HelloRetryTest, WhoHangsUpOnEverybodyIsGivenUp) {
 }
 
 TEST_F(HelloRetryTest, TheDeadlineEndsIt) {
-  turn_away(INT_MAX, /*tell=*/true);
+  const int listening = turn_away(INT_MAX, /*tell=*/true);
   Status status = connect(Deadline::after(100 * kMillisecond));
   EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "crowded"));
-  os().shutdown(listening_.get(), SHUT_RDWR);  // ends the wait
+  os().shutdown(listening, SHUT_RDWR);  // ends the wait
   threads_.join();
   EXPECT_GT(turned_away_.load(), 1);
 }

@@ -3,6 +3,7 @@
 // The end of an endpoint, of a peer or of a message, while another thread is in a call about a
 // receive from any source. Fault points order the steps: what they do runs in the thread that
 // passes them.
+#include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
 
@@ -92,6 +93,57 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAProgressThreadLooksForPeers) {
   EXPECT_TRUE(came_by());
   EXPECT_TRUE(request.ended());
   EXPECT_TRUE(fails_with(request.status, OH_ERR_CANCELLED));
+}
+
+// The thread that ends the request has seen that nobody waits for the event descriptor; then
+// another one does.
+TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
+  std::shared_ptr<Endpoint> one = make_endpoint();
+  std::shared_ptr<Endpoint> other = make_endpoint();
+  const Deadline soon = Deadline::after(10 * kSecond);
+  Result<std::shared_ptr<Peer>> there = one->connect(other->address(), {}, soon);
+  ASSERT_TRUE(is_ok(there.status()));
+  Result<std::shared_ptr<Peer>> here = other->accept(soon);
+  ASSERT_TRUE(is_ok(here.status()));
+  Result<int> descriptor = other->event_fd();
+  ASSERT_TRUE(is_ok(descriptor.status()));
+  Bytes bytes(100);
+  Request receive;
+  receive.kind = OpKind::kRecv;
+  receive.endpoint = other.get();
+  receive.data = bytes.data();
+  receive.size = bytes.size();
+  receive.tag = kTag;
+  ASSERT_TRUE(is_ok((*here)->post_recv(&receive)));
+  std::atomic<bool> armed{false};
+  std::thread waiter;
+  at("request.ends", [&] {
+    waiter = std::thread([&] {
+      EXPECT_TRUE(is_ok(other->arm(&receive)));
+      armed.store(true);
+    });
+    // It comes back before the request has ended, or waits until it has.
+    const Deadline chance = Deadline::after(100 * kMillisecond);
+    while (!armed.load() && !chance.passed()) sched_yield();
+  });
+  Bytes sent(100, 7);
+  Request send;
+  send.kind = OpKind::kSend;
+  send.endpoint = one.get();
+  send.data = sent.data();
+  send.size = sent.size();
+  send.tag = kTag;
+  ASSERT_TRUE(is_ok((*there)->post_send(&send)));
+  while (!receive.ended()) {
+    one->progress();
+    other->progress();
+  }
+  ASSERT_TRUE(came_by());
+  waiter.join();
+  pollfd event{*descriptor, POLLIN, 0};
+  EXPECT_EQ(poll(&event, 1, 10'000), 1) << "the request has ended, and no event says so";
+  one->close();
+  other->close();
 }
 
 TEST_F(RacedEnds, AnEndpointIsClosedWhileTheDeadlineOfAReceivePasses) {
