@@ -143,14 +143,9 @@ inline Status prepare_memory(Request* request, const oh_transfer_options& option
   return request->endpoint->prepare_memory(request, after);
 }
 
-// Whether a call may take the short ways for memory that the CPU can touch.
+// Whether a call may take the short ways: for memory that the CPU can touch, with no option but a
+// timeout.
 inline bool host_only(const Endpoint& endpoint, const oh_transfer_options* options) {
-  return !endpoint.gpu() &&
-         !(options && options->struct_size >= sizeof(*options) && options->after);
-}
-
-// The same of a call whose only option is its timeout, which it has no use for.
-inline bool has_no_options(const Endpoint& endpoint, const oh_transfer_options* options) {
   return !endpoint.gpu() && (!options || (options->struct_size == sizeof(*options) &&
                                           !options->after && !options->on_device));
 }

@@ -167,7 +167,7 @@ oh_status oh_peer_isend(oh_peer* peer, const void* data, size_t size, uint64_t t
   OH_REPORT_IF_ERROR(check_tag(tag, /*any_allowed=*/false));
   OH_REPORT_IF_ERROR(check_buffer(data, size));
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
-  if (has_no_options(*peer->endpoint, given)) {
+  if (host_only(*peer->endpoint, given)) {
     Request* request = acquire(peer->endpoint);
     prepare(request, *peer->endpoint, OpKind::kSend, const_cast<void*>(data), size, tag);
     if (!peer->peer->send_now(request, static_cast<const uint8_t*>(data), size, tag)) {
@@ -192,7 +192,7 @@ oh_status oh_peer_irecv(oh_peer* peer, void* data, size_t capacity, uint64_t tag
   OH_REPORT_IF_ERROR(check_tag(tag, /*any_allowed=*/true));
   OH_REPORT_IF_ERROR(check_buffer(data, capacity));
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
-  if (has_no_options(*peer->endpoint, given)) {
+  if (host_only(*peer->endpoint, given)) {
     Request* request = acquire(peer->endpoint);
     prepare(request, *peer->endpoint, OpKind::kRecv, data, capacity, tag);
     return hand_out(request, peer->peer->post_recv(request), out);
