@@ -2,7 +2,6 @@
 #include "path/direct/slots_path.h"
 
 #include <algorithm>
-#include <new>
 
 namespace oh {
 namespace {
@@ -31,16 +30,10 @@ bool SlotsPath::push(Operation& operation) {
   while (operation.failure.ok() && operation.block < operation.blocks.size()) {
     if (operation.under_way.size() >= kPiecesUnderWay) return false;
     const Block& block = operation.blocks[operation.block];
-    Request* piece = pieces_.acquire();
-    piece->kind = operation.kind;
+    Request* piece = piece_of(operation);
     piece->phase = Phase::kOffered;
     piece->data = block.local;
     piece->size = block.size;
-    piece->on_device = operation.on_device;
-    piece->device.exported = operation.exported;
-    piece->path_of_piece = this;
-    piece->parent = &operation;
-    piece->detached.store(1, std::memory_order_relaxed);
     Transfer* transfer = transfers_.offer(piece, /*source=*/put);
     Frame frame;
     frame.type = put ? FrameType::kPut : FrameType::kGet;
@@ -58,27 +51,10 @@ bool SlotsPath::push(Operation& operation) {
       give_back(piece);
       return false;
     }
-    operation.under_way.push_back(piece);
+    is_under_way(operation, piece);
     ++operation.block;
   }
   return true;
-}
-
-void SlotsPath::give_back(Request* piece) {
-  piece->~Request();
-  new (piece) Request();
-  pieces_.release(piece);
-}
-
-void SlotsPath::piece_ended(Request* piece) {
-  if (piece->serves_peer()) {
-    std::erase(served_, piece);
-    return give_back(piece);
-  }
-  Operation& operation = *piece->parent;
-  const bool over = operation.piece_ended(*piece);
-  give_back(piece);
-  if (over) events_.moved(operation, operation.failure);
 }
 
 bool SlotsPath::has_begun(const Operation& operation) {
@@ -114,19 +90,12 @@ bool SlotsPath::cancel(Operation& operation, const Status& status, bool give_up)
   return left == 0;
 }
 
-// Their transfers have been withdrawn, or have ended.
-void SlotsPath::fail(Operation& operation, const Status& status) {
-  const std::vector<Request*> pieces = operation.under_way;
-  if (operation.failure.code() != OH_ERR_IN_DOUBT) operation.failure = status;
-  for (Request* piece : pieces) pair_.finish(*piece, status);
-}
-
 // The other side offers a block of an operation on a region of ours.
 Status SlotsPath::on_frame(const Frame& frame) {
   const bool put = frame.type == FrameType::kPut;
-  if (frame.slot >= kSlots || served_.size() >= kMaxServed) {
+  if (frame.slot >= kSlots || served() >= kMaxServed) {
     return error(OH_ERR_PROTOCOL, "%s offers a block with slot %u, %zu others are under way",
-                 pair_.name.c_str(), frame.slot, served_.size());
+                 pair_.name.c_str(), frame.slot, served());
   }
   Transfers::Offer offer;
   offer.slot = frame.slot;
@@ -148,18 +117,11 @@ Status SlotsPath::on_frame(const Frame& frame) {
     transfers_.refuse(offer, refusal);
     return {};
   }
-  Request* piece = pieces_.acquire();
-  piece->kind = put ? OpKind::kPut : OpKind::kGet;
+  Request* piece = piece_of(*region, put);
   piece->data = region->base + frame.address;
   piece->size = frame.length;
-  piece->on_device = region->exported != nullptr;
-  piece->device.exported = region->exported;
-  piece->region = region->index;
-  piece->version = region->version;
-  piece->path_of_piece = this;
-  piece->detached.store(1, std::memory_order_relaxed);
   if (transfers_.claim(piece, /*source=*/!put, offer)) {
-    served_.push_back(piece);
+    is_served(piece);
   } else {
     give_back(piece);
   }
@@ -167,14 +129,7 @@ Status SlotsPath::on_frame(const Frame& frame) {
 }
 
 bool SlotsPath::leave(const RegionRecord& region) {
-  const Status status = error(OH_ERR_RETIRED, "the region was deregistered");
-  const std::vector<Request*> pieces = served_;
-  bool left = true;
-  for (Request* piece : pieces) {
-    if (piece->region != region.index || piece->version != region.version) continue;
-    const bool ended = piece->transfer && transfers_.abandon(piece->transfer, status);
-    left = left && ended;
-  }
+  const bool left = PiecewisePath::leave(region);
   return left && !transfers_.engine_within(region.base, region.length);
 }
 

@@ -10,37 +10,32 @@
 // Threading: guarded by the link's lock, but for admit().
 #pragma once
 
-#include <vector>
-
-#include "base/pool.h"
 #include "path/choice.h"
 #include "path/direct/transfers.h"
-#include "path/path.h"
+#include "path/pieces.h"
 
 namespace oh {
 
 Estimate estimate_slots(const LinkFacts& facts, const Ends& ends);
 
-class SlotsPath final : public Path {
+class SlotsPath final : public PiecewisePath {
  public:
-  explicit SlotsPath(const PathContext& context) : Path(context), transfers_(context.transfers) {}
+  explicit SlotsPath(const PathContext& context)
+      : PiecewisePath(context), transfers_(context.transfers) {}
 
   Status admit(const LocalBuffer& local, bool put) override;
   bool push(Operation& operation) override;
-  bool travels_apart(const Operation&) const override { return true; }
   bool has_begun(const Operation& operation) override;
   bool cancel(Operation& operation, const Status& status, bool give_up) override;
-  void fail(Operation& operation, const Status& status) override;
   Status on_frame(const Frame& frame) override;
   bool leave(const RegionRecord& region) override;
-  void piece_ended(Request* piece) override;
 
  private:
-  void give_back(Request* piece);
+  bool stop_served(Request& piece, const Status& why) override {
+    return piece.transfer && transfers_.abandon(piece.transfer, why);
+  }
 
   Transfers& transfers_;
-  Pool<Request> pieces_;          // ours and the other side's
-  std::vector<Request*> served_;  // those of the other side
 };
 
 }  // namespace oh

@@ -2,7 +2,6 @@
 #include "path/staging/staging_path.h"
 
 #include <algorithm>
-#include <new>
 
 #include "path/staging/crossing.h"
 
@@ -38,23 +37,17 @@ Request* StagingPath::next_run(Operation& operation) {
   while (count < std::min(blocks.size(), kMostBlocks) && size + blocks[count].size <= kMostBytes) {
     size += blocks[count++].size;
   }
-  Request* run = runs_.acquire();
-  run->kind = operation.kind;
+  Request* run = piece_of(operation);
   run->run = BlockRun(operation.list, blocks.first(count), 0);
   run->data = blocks.front().local;
   run->size = size;
-  run->on_device = operation.on_device;
-  run->device.exported = operation.exported;
-  run->path_of_piece = this;
-  run->parent = &operation;
-  run->detached.store(1, std::memory_order_relaxed);
   return run;
 }
 
 // Offers more runs; true when none is left to be offered.
 bool StagingPath::push(Operation& operation) {
   while (operation.failure.ok() && operation.block < operation.blocks.size()) {
-    if (under_way_ >= kRunsUnderWay) return false;
+    if (under_way() >= kRunsUnderWay) return false;
     Request* run = next_run(operation);
     std::span<const Block> blocks = run->run.blocks();
     run->op = pair_.ops.add(run);
@@ -82,9 +75,8 @@ bool StagingPath::push(Operation& operation) {
       return false;
     }
     streams_.await_cts(run);  // a get's waits for an Rts
-    operation.under_way.push_back(run);
+    is_under_way(operation, run);
     operation.block += blocks.size();
-    ++under_way_;
   }
   return true;
 }
@@ -152,32 +144,10 @@ bool StagingPath::end_run(Request& run, const Status& status, bool give_up) {
   return true;
 }
 
-void StagingPath::fail(Operation& operation, const Status& status) {
-  const std::vector<Request*> runs = operation.under_way;
-  if (operation.failure.code() != OH_ERR_IN_DOUBT) operation.failure = status;
-  for (Request* run : runs) pair_.finish(*run, status);
-}
-
-void StagingPath::give_back(Request* run) {
-  run->~Request();
-  new (run) Request();
-  runs_.release(run);
-}
-
-void StagingPath::piece_ended(Request* run) {
-  if (run->serves_peer()) {
-    std::erase(served_, run);
-    if (!run->doubts.empty())
-      leaving_.push_back({run->region, run->version, std::move(run->doubts)});
-    const bool tell = run->kind == OpKind::kPut && !pair_.gone.load(std::memory_order_relaxed);
-    if (tell) acknowledge(pair_, run->run.op(), run->status.code());
-    return give_back(run);
-  }
-  --under_way_;
-  Operation& operation = *run->parent;
-  const bool over = operation.piece_ended(*run);
-  give_back(run);
-  if (over) events_.moved(operation, operation.failure);
+void StagingPath::served_ended(Request& run) {
+  if (!run.doubts.empty()) leaving_.push_back({run.region, run.version, std::move(run.doubts)});
+  if (run.kind != OpKind::kPut || pair_.gone.load(std::memory_order_relaxed)) return;
+  acknowledge(pair_, run.run.op(), run.status.code());
 }
 
 Status StagingPath::on_frame(const Frame& frame) {
@@ -221,25 +191,19 @@ Result<Request*> StagingPath::run_of(const Frame& frame, const RegionRecord& reg
     }
     block.local = region.base + block.remote_offset;
   }
-  Request* run = runs_.acquire();
+  Request* run = piece_of(region, frame.type == FrameType::kPut);
   run->run = BlockRun(blocks, *blocks, frame.op);
   run->data = blocks->front().local;
   run->size = frame.length;
-  run->on_device = region.exported != nullptr;
-  run->device.exported = region.exported;
-  run->region = region.index;
-  run->version = region.version;
-  run->path_of_piece = this;
-  run->detached.store(1, std::memory_order_relaxed);
   return run;
 }
 
 // The other side begins with a run of an operation on a region of ours.
 Status StagingPath::on_run(const Frame& frame) {
   const bool put = frame.type == FrameType::kPut;
-  if (served_.size() >= kMostServed) {
+  if (served() >= kMostServed) {
     return error(OH_ERR_PROTOCOL, "%s asks for a crossing, %zu others are under way",
-                 pair_.name.c_str(), served_.size());
+                 pair_.name.c_str(), served());
   }
   std::shared_ptr<RegionRecord> region = regions_.find(frame.region, frame.tag);
   if (!region) {
@@ -253,8 +217,7 @@ Status StagingPath::on_run(const Frame& frame) {
     return {};
   }
   Request* run = *made;
-  run->kind = put ? OpKind::kPut : OpKind::kGet;
-  served_.push_back(run);
+  is_served(run);
   // Start the progress thread: no local thread may be waiting.
   if (run->on_device) pair_.host->serve();
   if (put) {
@@ -275,13 +238,7 @@ Status StagingPath::on_run(const Frame& frame) {
 }
 
 bool StagingPath::leave(const RegionRecord& region) {
-  const Status status = error(OH_ERR_RETIRED, "the region was deregistered");
-  const std::vector<Request*> runs = served_;
-  bool left = true;
-  for (Request* run : runs) {
-    if (run->region != region.index || run->version != region.version) continue;
-    left = streams_.stop(run, status) && left;
-  }
+  const bool left = PiecewisePath::leave(region);
   return has_left() ? left : left && std::ranges::none_of(leaving_, [&](const Leaving& some) {
                                return some.region == region.index && some.version == region.version;
                              });

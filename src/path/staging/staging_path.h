@@ -17,9 +17,8 @@
 
 #include <vector>
 
-#include "base/pool.h"
 #include "path/choice.h"
-#include "path/path.h"
+#include "path/pieces.h"
 
 namespace oh {
 
@@ -40,20 +39,18 @@ class RunStreams {
   virtual bool stop(Request* run, const Status& why) = 0;
 };
 
-class StagingPath final : public Path {
+class StagingPath final : public PiecewisePath {
  public:
-  explicit StagingPath(const PathContext& context) : Path(context), streams_(context.streams) {}
+  explicit StagingPath(const PathContext& context)
+      : PiecewisePath(context), streams_(context.streams) {}
 
   Status admit(const LocalBuffer& local, bool put) override;
   bool push(Operation& operation) override;
-  bool travels_apart(const Operation&) const override { return true; }
   bool has_begun(const Operation& operation) override;
   bool cancel(Operation& operation, const Status& status, bool give_up) override;
-  void fail(Operation& operation, const Status& status) override;
   Status on_frame(const Frame& frame) override;
   bool leave(const RegionRecord& region) override;
   bool has_left() override;
-  void piece_ended(Request* run) override;
 
  private:
   // What may still be at memory of a region, though its run has ended.
@@ -69,14 +66,12 @@ class StagingPath final : public Path {
   void on_ack(Request& run, const Frame& frame);
   Status on_run(const Frame& frame);
   Result<Request*> run_of(const Frame& frame, const RegionRecord& region);
-  void give_back(Request* run);
+  void served_ended(Request& run) override;
+  bool stop_served(Request& run, const Status& why) override { return streams_.stop(&run, why); }
 
   RunStreams& streams_;
-  Pool<Request> runs_;            // ours and the other side's
-  std::vector<Request*> served_;  // those of the other side
   std::vector<Leaving> leaving_;
-  size_t under_way_ = 0;  // of ours
-  Bytes list_;            // of the frame at hand
+  Bytes list_;  // of the frame at hand
 };
 
 }  // namespace oh
