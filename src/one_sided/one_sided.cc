@@ -92,7 +92,7 @@ Status OneSided::move(Request* request, const Move& move) {
                  selection_->explain(ends, move.movement.bytes).why.c_str());
   }
   return path->is_immediate() ? copy_now(path, local, request, move)
-                              : enqueue(*path, local, request, move);
+                              : enqueue(*path, ends, local, request, move);
 }
 
 Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
@@ -159,7 +159,8 @@ Status OneSided::copy_now(Path* path, LocalBuffer& local, Request* request, cons
   return {};
 }
 
-Status OneSided::enqueue(Path& path, LocalBuffer& local, Request* request, const Move& move) {
+Status OneSided::enqueue(Path& path, const Ends& ends, LocalBuffer& local, Request* request,
+                         const Move& move) {
   const Movement& movement = move.movement;
   OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
   if (local.on_device) OH_RETURN_IF_ERROR(find_export(*pair_.gpu, &local));
@@ -171,7 +172,7 @@ Status OneSided::enqueue(Path& path, LocalBuffer& local, Request* request, const
   OH_RETURN_IF_ERROR(pair_.host->usable());
   request->peer = pair_.peer;
   Operation& operation = append(request->kind, request);
-  operation.ends = ends_of(move.target, local);
+  operation.ends = ends;
   operation.region = move.target.index;
   operation.version = move.target.version & ~kTakenBit;  // their table knows it as it was offered
   operation.base = move.target.base;
@@ -431,7 +432,6 @@ void OneSided::fail_all(const Status& status) {
 }
 
 void OneSided::retire(const RegionRecord& region) {
-  if (pair_.ucx) pair_.ucx->hide(region.version);
   for (auto& path : paths_) {
     if (path) path->retire(region);
   }

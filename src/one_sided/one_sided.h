@@ -111,7 +111,8 @@ class OneSided final : public PathEvents {
   Path* choose(const Ends& ends, uint64_t size) const;
   Status copy(Path& path, LocalBuffer& local, const Move& move, oh_path* taken);
   Status copy_now(Path* path, LocalBuffer& local, Request* request, const Move& move);
-  Status enqueue(Path& path, LocalBuffer& local, Request* request, const Move& move);
+  Status enqueue(Path& path, const Ends& ends, LocalBuffer& local, Request* request,
+                 const Move& move);
   Operation& append(OpKind kind, Request* request);
   bool take_turn(size_t buffers);
   bool push_all();

@@ -106,7 +106,7 @@ Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind targ
 
 Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote,
                         uint64_t size) {
-  return Selection(facts).explain({local, remote}, size);
+  return Selection::explain(facts, path_table(), {local, remote}, size);
 }
 
 Selection::Selection(const LinkFacts& facts, const PathTable& table)
@@ -120,16 +120,23 @@ Selection::Selection(const LinkFacts& facts, const PathTable& table)
   }
 }
 
-Choice Selection::explain(const Ends& ends, uint64_t size) const {
+Choice Selection::explain(const LinkFacts& facts, const PathTable& table, const Ends& ends,
+                          uint64_t size) {
   if (size == 0) {
-    return {bulk_path(facts_), Method::kNone, "no bytes: a notification travels as a message"};
+    return {bulk_path(facts), Method::kNone, "no bytes: a notification travels as a message"};
   }
-  const PathName name = cheapest(ends, size, [](PathName) { return true; });
+  std::array<Estimate, kPathCount> estimates;
+  Row row;
+  for (size_t i = 0; i < row.size(); ++i) {
+    estimates[i] = table[i].estimate(facts, ends);
+    row[i] = estimates[i].cost;
+  }
+  const PathName name = cheapest_of(row, size, [](PathName) { return true; });
   if (name == PathName::kCount) {
-    return {OH_PATH_NONE, Method::kNone, why_not_at_all(facts_, on_device(ends.local))};
+    return {OH_PATH_NONE, Method::kNone, why_not_at_all(facts, on_device(ends.local))};
   }
-  Estimate estimate = table_[static_cast<size_t>(name)].estimate(facts_, ends);
-  return size <= estimate.small_max ? estimate.small : estimate.choice;
+  const Estimate& found = estimates[static_cast<size_t>(name)];
+  return size <= found.small_max ? found.small : found.choice;
 }
 
 namespace {

@@ -32,9 +32,22 @@ class Selection {
   // The cheapest viable path for so many bytes among those that `usable` admits; kCount: none.
   template <typename Usable>
   PathName cheapest(const Ends& ends, uint64_t size, const Usable& usable) const {
+    return cheapest_of(rows_[index(ends.local)][index(ends.remote)], size, usable);
+  }
+  // How a put or get of so many bytes travels where every path can be used; why there is none.
+  Choice explain(const Ends& ends, uint64_t size) const {
+    return explain(facts_, table_, ends, size);
+  }
+  // The same without the costs of all other ends.
+  static Choice explain(const LinkFacts& facts, const PathTable& table, const Ends& ends,
+                        uint64_t size);
+
+ private:
+  using Row = std::array<Cost, kPathCount>;
+  template <typename Usable>
+  static PathName cheapest_of(const Row& row, uint64_t size, const Usable& usable) {
     PathName best = PathName::kCount;
     const Cost* least = nullptr;
-    const Row& row = rows_[index(ends.local)][index(ends.remote)];
     for (size_t i = 0; i < row.size(); ++i) {
       const auto name = static_cast<PathName>(i);
       if (!row[i].viable || !usable(name) || (least && !row[i].is_less(*least, size))) continue;
@@ -43,11 +56,6 @@ class Selection {
     }
     return best;
   }
-  // How a put or get of so many bytes travels where every path can be used; why there is none.
-  Choice explain(const Ends& ends, uint64_t size) const;
-
- private:
-  using Row = std::array<Cost, kPathCount>;
   static size_t index(MemoryKind kind) { return static_cast<size_t>(kind); }
 
   LinkFacts facts_;
