@@ -67,8 +67,8 @@ Status UcxChannel::connect(const Remote& remote, uint64_t asked_inline) {
                   ucx::EndpointParams::kErrorHandler;
   params.address = remote_.address.data();
   params.error_mode = ucx::EndpointParams::kPeer;
-  params.on_error = on_error;
-  params.on_error_context = this;
+  params.on_error = UcxWorker::on_endpoint_error;
+  params.on_error_context = worker_.get();
   uint64_t header = std::min<uint64_t>(worker_->max_header(), remote.max_header);
   if (remote.address.empty() || header < kBodySize) {
     return error(OH_ERR_NOT_VIABLE, "UCX takes headers of %llu bytes only, %zu are needed",
@@ -280,9 +280,8 @@ void UcxChannel::break_off(const std::string& why) {
   worker_->note_broken();
 }
 
-void UcxChannel::on_error(void* context, ucx::Endpoint, ucx::Code code) {
-  auto* channel = static_cast<UcxChannel*>(context);
-  channel->break_off(strf("UCX: %s (%d)", channel->worker_->library().status_string(code), code));
+void UcxChannel::failed(ucx::Code code) {
+  break_off(strf("UCX: %s (%d)", worker_->library().status_string(code), code));
 }
 
 Status UcxChannel::broken() {
@@ -337,13 +336,9 @@ void UcxChannel::disconnect() {
     let_go_of_pack();
     leave();
     if (!endpoint_) return;
-    ucx::RequestParam param;
-    param.attributes = ucx::RequestParam::kFlags;
-    param.flags = ucx::kCloseForce;
-    request = worker_->library().ep_close(std::exchange(endpoint_, nullptr), &param);
+    request = worker_->close(std::exchange(endpoint_, nullptr), has_heard_);
   }
-  if (request && !ucx::is_error(request))
-    (void)wait_for(request, Deadline::after(kCloseTime), [] { return true; });
+  if (request) (void)wait_for(request, Deadline::after(kCloseTime), [] { return true; });
 }
 
 }  // namespace oh

@@ -187,6 +187,9 @@ class UcxChannel final : public CountedCredit {
   // Called by the worker, with its lock held.
   ucx::Code arrived(const UcxHead& head, ByteView header, void* data, size_t size,
                     uint64_t attributes);
+  bool uses(ucx::Endpoint endpoint) const { return endpoint_ == endpoint; }
+  // UCX has given the link up.
+  void failed(ucx::Code code);
 
  private:
   friend class UcxRma;
@@ -272,7 +275,6 @@ class UcxChannel final : public CountedCredit {
   static void on_note_sent(void* request, ucx::Code code, void* context);
   static void on_flight_over(void* request, ucx::Code code, void* context);
   static void on_fetched(void* request, ucx::Code code, size_t size, void* context);
-  static void on_error(void* context, ucx::Endpoint endpoint, ucx::Code code);
   bool wait_for(void* request, Deadline deadline, const std::function<bool()>& there);
 
   static constexpr size_t kTidyAt = 4096;
@@ -313,6 +315,7 @@ class UcxChannel final : public CountedCredit {
   std::vector<Region> shown_;
   std::vector<std::pair<uint64_t, const UcxSink*>> answers_;
   Landing landing_;
+  bool has_heard_ = false;  // a message of the other side has arrived
   size_t probe_answer_ = 0;
   std::string why_broken_;
 

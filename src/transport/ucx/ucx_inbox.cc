@@ -29,7 +29,9 @@ bool is_before(const UcxChannel::Expected& message, uint32_t number) {
 // With the worker's lock held. kInProgress: the data is ours until am_release() or am_receive().
 ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, size_t size,
                               uint64_t attributes) {
-  if (static_cast<uint32_t>(head.word) != key_ || !why_broken_.empty()) return ucx::kOk;
+  if (static_cast<uint32_t>(head.word) != key_) return ucx::kOk;
+  has_heard_ = true;
+  if (!why_broken_.empty()) return ucx::kOk;
   FrameType type = word_type(head.word);
   if (type == kUcxProbe) {
     send_probe(kUcxProbeAnswer, header.size());

@@ -5,16 +5,14 @@
 #include <cstring>
 #include <utility>
 
-#include "base/clock.h"
 #include "transport/ucx/ucx_channel.h"
 
 namespace oh {
 namespace {
 // Of one call of progress(): the thread has other things to look at.
 constexpr int kStepsAtOnce = 16;
-// How long a worker that is about to go makes progress: until nothing has happened for kQuietTime.
-constexpr int64_t kDrainTime = 10 * kMillisecond;
-constexpr int64_t kQuietTime = kMillisecond;
+// From this release on UCX can drop its reply to a peer's handshake.
+constexpr unsigned kDropsReplies = 14;
 }  // namespace
 
 UcxWorker::UcxWorker(const UcxContext& context, const UcxPoolLimits& limits)
@@ -60,18 +58,37 @@ Status UcxWorker::start() {
 
 UcxWorker::~UcxWorker() {
   if (!handle_) return;
-  drain();
+  // Without progress: a handshake that arrives now must find no worker, see close().
+  while (!unanswered_.empty()) {
+    if (void* request = close(unanswered_.back(), /*has_heard=*/true)) {
+      library().request_free(request);
+    }
+  }
   library().worker_destroy(handle_);
 }
 
-// UCX 1.13 aborts the process when its answer to a peer's handshake is still queued as the worker
-// is destroyed ("got REP message"). Gives it the time to leave.
-void UcxWorker::drain() {
-  if (channels_.empty()) return;  // no peer has ever had our address
-  SpinGuard guard(lock);
-  const Deadline last = Deadline::after(kDrainTime);
-  for (Deadline quiet = Deadline::after(kQuietTime); !quiet.passed() && !last.passed();) {
-    if (library().progress(handle_)) quiet = Deadline::after(kQuietTime);
+void* UcxWorker::close(ucx::Endpoint endpoint, bool has_heard) {
+  std::erase(unanswered_, endpoint);
+  if (!has_heard && library().minor < kDropsReplies) {
+    unanswered_.push_back(endpoint);
+    return nullptr;
+  }
+  ucx::RequestParam param;
+  param.attributes = ucx::RequestParam::kFlags;
+  param.flags = ucx::kCloseForce;
+  void* request = library().ep_close(endpoint, &param);
+  return ucx::is_error(request) ? nullptr : request;
+}
+
+// With the lock held: by progress().
+void UcxWorker::on_endpoint_error(void* self, ucx::Endpoint endpoint, ucx::Code code) {
+  auto* worker = static_cast<UcxWorker*>(self);
+  for (UcxChannel* channel : worker->channels_) {
+    if (channel && channel->uses(endpoint)) return channel->failed(code);
+  }
+  // Only one of those without an answer has no channel. UCX has given it up.
+  if (void* request = worker->close(endpoint, /*has_heard=*/true)) {
+    worker->library().request_free(request);
   }
 }
 

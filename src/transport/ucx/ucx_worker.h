@@ -62,6 +62,14 @@ class UcxWorker {
 
   // UCX is called with it held.
   SpinLock lock;
+  // Closes an endpoint at once, whatever is in flight; the request of UCX, or null when it has
+  // ended. `has_heard`: a message has arrived from the other side. Otherwise the handshake of the
+  // other side may still come. UCX 1.13 answers it with an endpoint of its own when it finds none,
+  // and aborts the process ("got REP message") if that one fails before the reply has left. So with
+  // 1.13 an endpoint that has heard nothing stays until it fails, or the worker goes.
+  void* close(ucx::Endpoint endpoint, bool has_heard);
+  // The error handler of all endpoints; its context is the worker.
+  static void on_endpoint_error(void* self, ucx::Endpoint endpoint, ucx::Code code);
   // Links by number, as frames name them.
   uint32_t add(UcxChannel* channel);
   void remove(uint32_t link);
@@ -90,7 +98,6 @@ class UcxWorker {
  private:
   UcxWorker(const UcxContext& context, const UcxPoolLimits& limits);
   Status start();
-  void drain();
   static ucx::Code on_message(void* self, const void* header, size_t header_size, void* data,
                               size_t size, const ucx::AmReceived* received);
 
@@ -103,8 +110,9 @@ class UcxWorker {
 
   UcxPool pool_;
   uint32_t held_ = 0;
-  bool arrived_ = false;               // guarded by the lock, as UCX's callbacks are
-  std::vector<UcxChannel*> channels_;  // the same
+  bool arrived_ = false;                   // guarded by the lock, as UCX's callbacks are
+  std::vector<UcxChannel*> channels_;      // the same
+  std::vector<ucx::Endpoint> unanswered_;  // the same; of no channel any more, see close()
 };
 
 }  // namespace oh
