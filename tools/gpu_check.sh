@@ -4,7 +4,7 @@
 # Builds, tests and measures on a machine with GPUs, in one call:  tools/gpu_check.sh [step...]
 #
 #   build         the package with kernels, and the C++ tests where GoogleTest is there
-#   tests         the C++ tests that are about GPUs
+#   tests         the C++ tests that are about GPUs, on the machine's own; tests.md has a table
 #   python        tests of the package with torch
 #   doctor        every kind of memory on every path, bytes checked
 #   latency       messages, puts and gets against the copy engines and NCCL
@@ -19,7 +19,8 @@
 #   setup, batch, matrix, interpreter (from Python)
 #   sanitizer     stream and kernel under compute-sanitizer: memory, shared memory, barriers
 #
-# Without arguments all of them but sanitizer. Needs cmake, ninja, g++, nanobind, and no network. A
+# Without arguments all of them but sanitizer. Needs cmake, ninja, g++, nanobind, and no network;
+# GoogleTest is installed, or its sources are in GOOGLETEST (build/googletest). A
 # step that hangs is ended at its own limit, and all of them after SECONDS_IN_ALL (170); what is left
 # is said to be left out. In OUT (build/gpu_check):
 #
@@ -28,8 +29,8 @@
 #   log.txt       what the steps said
 #
 # COMMIT: named in the provenance where there is no git. JOBS: of the build (all cores).
-# GPU_TEST_TARGET, GPU_TESTS: which C++ tests (conformance_tests), and their filter. Exits with 1 if a
-# step failed or was left out.
+# GPU_TEST_TARGET, GPU_TESTS: which C++ tests (conformance_tests), and their filter; TEST_SHARDS (8) run
+# side by side. Exits with 1 if a step failed or was left out.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -114,9 +115,17 @@ P
 }
 
 configure_and_build() {
-  local tests=OFF
-  [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] && tests=ON
+  local tests=OFF sources=${GOOGLETEST:-build/googletest}
   local options=(-S . -G Ninja -DCMAKE_BUILD_TYPE=Release -DONEHOP_CUDA=ON)
+  if [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ]; then
+    tests=ON
+  elif [ -e "$sources/CMakeLists.txt" ]; then
+    cmake -S "$sources" -G Ninja -B "$work/googletest" -DCMAKE_BUILD_TYPE=Release \
+      -DCMAKE_INSTALL_PREFIX="$work/prefix" >/dev/null &&
+      cmake --build "$work/googletest" -j "$jobs" --target install >/dev/null || return 1
+    tests=ON
+    options+=(-DCMAKE_PREFIX_PATH="$work/prefix")
+  fi
   cmake "${options[@]}" -B "$work/package" -DONEHOP_PYTHON=ON \
     -DPython_EXECUTABLE="$(command -v "$python")" || return 1
   # Both at once: they wait for each other's slowest file otherwise.
@@ -137,13 +146,32 @@ configure_and_build() {
 export -f provenance configure_and_build
 export work jobs
 
+# Shards of the C++ tests, which wait more than they compute.
+run_shards() {
+  local binary=$work/tests/tests/${GPU_TEST_TARGET:-conformance_tests} failed=0 shard
+  rm -rf "$work/results"
+  export REAL_GPUS=1 GTEST_TOTAL_SHARDS=${TEST_SHARDS:-8}
+  for ((shard = 0; shard < GTEST_TOTAL_SHARDS; ++shard)); do
+    GTEST_SHARD_INDEX=$shard "$binary" --gtest_brief=1 --gtest_filter="${GPU_TESTS:-Gpu*:Kinds/*:Ranks/*}" \
+      --gtest_output="json:$work/results/$shard.json" >"$work/shard.$shard.txt" 2>&1 &
+  done
+  for ((shard = 0; shard < GTEST_TOTAL_SHARDS; ++shard)); do
+    wait -n || failed=1
+  done
+  cat "$work"/shard.*.txt
+  "$python" tools/gpu_test_table.py "$work/results" >"$out/tests.md" || failed=1
+  tail -n 3 "$out/tests.md"
+  return $failed
+}
+export -f run_shards
+export out
+
 run_tests() {
-  local binary=$work/tests/tests/${GPU_TEST_TARGET:-conformance_tests}
-  if [ ! -x "$binary" ]; then
+  if [ ! -x "$work/tests/tests/${GPU_TEST_TARGET:-conformance_tests}" ]; then
     say "== tests: not built here"
     return
   fi
-  step tests 60 "$binary" --gtest_brief=1 --gtest_filter="${GPU_TESTS:-*Gpu*:*Cuda*}"
+  step tests "${TESTS_SECONDS:-400}" bash -c run_shards
 }
 
 run_python() {

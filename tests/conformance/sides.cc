@@ -145,6 +145,8 @@ bool has_ucx() {
 
 namespace {
 
+bool on_gpu(const LinkKind& kind) { return kind.device[0] >= 0 || kind.device[1] >= 0; }
+
 // The environment of a test; back to what it was when the test ends.
 class KindScope {
  public:
@@ -152,6 +154,9 @@ class KindScope {
     signal(SIGPIPE, SIG_IGN);
     for (const auto& [name, value] : kind.env) setenv(name.c_str(), value.c_str(), 1);
     alarm(kWatchdogSeconds);
+    if (on_gpu(kind)) {
+      ::testing::Test::RecordProperty("gpus", kind.driver.empty() ? "real" : "fake");
+    }
   }
   ~KindScope() {
     alarm(0);
@@ -176,8 +181,6 @@ pid_t fork_side(const LinkKind& kind, int number, const int fds[2], const Role& 
 
 // UCX does not survive fork() either, and the one that runs the tests forks again.
 bool in_fresh_process(const LinkKind& kind) { return kind.path == OH_PATH_UCX; }
-
-bool on_gpu(const LinkKind& kind) { return kind.device[0] >= 0 || kind.device[1] >= 0; }
 
 void expect_success(pid_t child, const char* who) {
   int status = 0;
