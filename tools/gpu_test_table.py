@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A table of what ran on real GPUs:  tools/gpu_test_table.py FOLDER
+"""Print a table of what ran on real GPUs:  tools/gpu_test_table.py FOLDER.
 
 FOLDER has GoogleTest's JSON files of a run with REAL_GPUS=1. A row a suite: how many of its tests
-passed on the machine's own GPUs, on the fake driver, and without a device; how many were skipped; and
-the names of those that failed, or did not end.
+passed on the machine's own GPUs, on the fake driver, and without a device; how many were skipped;
+and the names of those that failed, or did not end.
 """
 
 import collections
@@ -16,7 +16,7 @@ COLUMNS = ("real", "fake", "no device", "skipped", "failed")
 
 
 def outcome(test: dict) -> str:
-    """The column of one test."""
+    """Return the column of one test."""
     if test.get("failures") or test.get("result") not in ("COMPLETED", "SKIPPED"):
         return "failed"
     if test["result"] == "SKIPPED":
@@ -25,7 +25,7 @@ def outcome(test: dict) -> str:
 
 
 def main() -> int:
-    """Prints the table; 1 if a test failed or a shard wrote no file."""
+    """Print the table; return 1 if a test failed or there is none."""
     suites: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     failed = []
     for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json")):
