@@ -55,11 +55,13 @@ TEST(UcxSettings, NetworkCardsWithRdmaKeepUcxsOwn) {
   }
 }
 
-// It warns about them.
-TEST(UcxSettings, Version13GetsNoneOfTransports) {
-  for (const oh::UcxSetting& setting : oh::ucx_settings(/*rdma=*/false, 13)) {
-    EXPECT_THAT(setting.name, ::testing::Not(HasSubstr("TCP_")));
-    EXPECT_THAT(setting.name, ::testing::Not(HasSubstr("POSIX_")));
+// They take them from the environment only, and warn about ours.
+TEST(UcxSettings, VersionsBefore17GetNoneOfTransports) {
+  for (unsigned minor : {13, 14, 15, 16}) {
+    for (const oh::UcxSetting& setting : oh::ucx_settings(/*rdma=*/false, minor)) {
+      EXPECT_THAT(setting.name, ::testing::Not(HasSubstr("TCP_")));
+      EXPECT_THAT(setting.name, ::testing::Not(HasSubstr("POSIX_")));
+    }
   }
 }
 

@@ -11,8 +11,8 @@
 namespace oh {
 std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor) {
   std::vector<UcxSetting> settings;
-  // 1.13 takes settings of its transports from the environment only, and complains.
-  bool of_transports = minor > 13;
+  // Before 1.17 settings of transports come from the environment only, and UCX complains of ours.
+  bool of_transports = minor >= 17;
   // Death of the peer is ours to see; without this UCX would leave shared memory for tcp.
   if (of_transports) {
     settings.push_back({"POSIX_ERROR_HANDLING", "y"});
