@@ -68,11 +68,13 @@ inline LinkKind real_if_wanted(LinkKind kind) {
 }
 
 // Kernels do not reach across it.
-inline LinkKind by_proxy(MemoryKind memory = MemoryKind::kMalloc) {
-  LinkKind kind = real_if_wanted(between_gpus(memory));
+inline LinkKind without_ipc(LinkKind kind) {
   kind.name += "ByProxy";
   kind.env["ONEHOP_CUDA_IPC"] = "off";
   return kind;
+}
+inline LinkKind by_proxy(MemoryKind memory = MemoryKind::kMalloc) {
+  return without_ipc(real_if_wanted(between_gpus(memory)));
 }
 // Kernels reach across it, but not with atomics, as over PCIe.
 inline LinkKind without_atomics() {

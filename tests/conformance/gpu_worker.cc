@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "conformance/fake_driver.h"
+#include "conformance/gpu_stream.h"
 
 namespace conformance {
 namespace {
@@ -22,16 +23,13 @@ constexpr size_t kSize = 1024;
 constexpr uint64_t kEnough = 20;  // messages by the worker
 constexpr size_t kSpace = 100'000;
 
-// On the fake driver, or on the machine's own with REAL_GPUS=1.
-LinkKind with_worker() {
+LinkKind with_faked_worker() {
   LinkKind kind = between_gpus(MemoryKind::kMalloc);
-  if (std::getenv("REAL_GPUS")) {
-    kind.driver.clear();
-    kind.env.erase("ONEHOP_CUDA_LIBRARY");
-  }
   kind.env["ONEHOP_WORKER"] = "1";
   return kind;
 }
+// With REAL_GPUS=1 nobody else may use the GPUs: a worker is not started beside others.
+LinkKind with_worker() { return real_if_wanted(with_faked_worker()); }
 
 // Messages one way, so many at a time that the worker is called.
 class Traffic {
@@ -126,7 +124,7 @@ TEST(GpuWorker, IsNotThereUnlessItIsAskedFor) {
 }
 
 TEST(GpuWorker, IsNotThereWhereLaunchesBlock) {
-  LinkKind kind = with_worker();
+  LinkKind kind = with_faked_worker();
   kind.env["CUDA_LAUNCH_BLOCKING"] = "1";
   run_traffic(kind, [](Side&, Traffic& traffic) {
     for (int i = 0; i < 50; ++i) traffic.send();
@@ -136,7 +134,7 @@ TEST(GpuWorker, IsNotThereWhereLaunchesBlock) {
 
 // Processes on one GPU take turns, and a kernel that stays takes the others'.
 TEST(GpuWorker, IsNotThereWhereOthersCompute) {
-  LinkKind kind = with_worker();
+  LinkKind kind = with_faked_worker();
   kind.env["ONEHOP_NVML_LIBRARY"] = FAKE_CUDA_LIBRARY;
   for (int processes : {1, 2}) {
     kind.env["FAKE_NVML"] = "processes=" + std::to_string(processes);
