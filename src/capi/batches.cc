@@ -151,7 +151,7 @@ oh_status prepare_batch(const Given& given, oh_prepared_batch** out) {
   Result<CheckedBatch> batch = read_batch(given);
   OH_REPORT_IF_ERROR(batch.status());
   const AttachedRegion& region = *given.remote->attached;
-  Result<std::unique_ptr<BatchPlan>> plan = region.peer->plan(batch->move(region));
+  Result<std::unique_ptr<BatchPlan>> plan = region.peer->operations().plan(batch->move(region));
   OH_REPORT_IF_ERROR(plan.status());
   std::shared_ptr<PreparedBatch> prepared(
       new PreparedBatch{given.remote->attached, std::move(*batch), std::move(*plan)});

@@ -75,7 +75,7 @@ oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info) {
   value.single_copy = facts.we_reach_them;
   value.target_progress =
       choose_one_sided(facts, MemoryKind::kHost, MemoryKind::kHost, 1).method != Method::kDirect;
-  value.unresponsive_ns = peer->peer->unresponsive_for();
+  value.unresponsive_ns = peer->peer->liveness().unresponsive_for();
   return report(write_out(value, info));
 }
 

@@ -32,7 +32,7 @@ namespace oh {
 
 AttachedRegion::~AttachedRegion() {
   Endpoint::detach(target);
-  peer->detach_key(target);
+  peer->operations().one_sided().detach_key(target);
 }
 
 Status check_piece(const oh_remote_region& remote, size_t offset, size_t size) {
@@ -67,7 +67,7 @@ oh_status run(const AttachedRegion& region, Move move, const oh_put_options* giv
   Request local;
   Request* request = out ? acquire(endpoint) : &local;
   prepare(request, *endpoint, put ? OpKind::kPut : OpKind::kGet, nullptr, move.movement.bytes, 0);
-  Status status = region.peer->move(request, move);
+  Status status = region.peer->operations().move(request, move);
   if (!status.ok()) {
     request->done.store(1, std::memory_order_release);
     if (out) release(request);
@@ -96,7 +96,7 @@ oh_status oh_peer_attach(oh_peer* peer, const void* descriptor, size_t size, int
   OH_REPORT_IF_ERROR(target.status());
   std::shared_ptr<AttachedRegion> attached(
       new AttachedRegion{peer->endpoint, peer->peer, std::move(*target)});
-  peer->peer->attach_key(attached->target);
+  peer->peer->operations().one_sided().attach_key(attached->target);
   *remote = new oh_remote_region{std::move(attached)};
   return OH_OK;
 }

@@ -41,7 +41,7 @@ Status read_message(const Peer& peer, const Receiver::Received& received, oh_mes
           tag);
   request.attended = true;
   OH_REPORT_IF_ERROR(prepare_memory(&request, options));
-  Status status = peer.peer->post_send(&request);
+  Status status = peer.peer->operations().post_send(&request);
   // Small messages have ended here: no clock is read for them.
   if (status.ok() && request.ended()) return report(request.status);
   Deadline deadline = deadline_after(options.timeout_ns, peer.endpoint->config());
@@ -60,7 +60,7 @@ Status read_message(const Peer& peer, const Receiver::Received& received, oh_mes
   prepare(&request, *peer.endpoint, OpKind::kRecv, bytes.data(), bytes.size(), tag);
   request.attended = true;
   OH_REPORT_IF_ERROR(prepare_memory(&request, options));
-  OH_REPORT_IF_ERROR(peer.peer->post_recv(&request));
+  OH_REPORT_IF_ERROR(peer.peer->operations().post_recv(&request));
   OH_REPORT_IF_ERROR(peer.endpoint->wait(&request, deadline, peer.peer.get()));
   return message ? report(read_message(request, message)) : OH_OK;
 }
@@ -74,7 +74,7 @@ oh_status oh_peer_send(oh_peer* peer, const void* data, size_t size, uint64_t ta
   OH_CHECK_ARGUMENT(peer);
   if (tag <= OH_TAG_MAX && (data || size == 0) && peer->endpoint->is_usable() &&
       host_only(*peer->endpoint, given) &&
-      peer->peer->send_now(static_cast<const uint8_t*>(data), size, tag)) {
+      peer->peer->operations().send_now(static_cast<const uint8_t*>(data), size, tag)) {
     return OH_OK;
   }
   oh_transfer_options options;
@@ -97,7 +97,7 @@ oh_status oh_peer_recv(oh_peer* peer, void* data, size_t capacity, uint64_t tag,
   OH_REPORT_IF_ERROR(check_timeout(options.timeout_ns));
   Receiver::Received received;
   if (host_only(*peer->endpoint, given) &&
-      peer->peer->recv_now(static_cast<uint8_t*>(data), capacity, tag, &received)) {
+      peer->peer->operations().recv_now(static_cast<uint8_t*>(data), capacity, tag, &received)) {
     return message ? report(read_message(*peer->peer, received, message)) : OH_OK;
   }
   return recv_by_request(*peer, {static_cast<uint8_t*>(data), capacity}, tag, options, message);
@@ -115,7 +115,7 @@ oh_status oh_peer_send_for(oh_peer* peer, const void* data, size_t size, uint64_
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
   *out = nullptr;
   if (host_only(*peer->endpoint, given) &&
-      peer->peer->send_now(static_cast<const uint8_t*>(data), size, tag)) {
+      peer->peer->operations().send_now(static_cast<const uint8_t*>(data), size, tag)) {
     return OH_OK;
   }
   Deadline deadline = deadline_after(options.timeout_ns, peer->endpoint->config());
@@ -123,7 +123,7 @@ oh_status oh_peer_send_for(oh_peer* peer, const void* data, size_t size, uint64_
   prepare(request, *peer->endpoint, OpKind::kSend, const_cast<void*>(data), size, tag);
   request->attended = true;
   Status status = prepare_memory(request, options);
-  if (status.ok()) status = peer->peer->post_send(request);
+  if (status.ok()) status = peer->peer->operations().post_send(request);
   bool full = status.code() == OH_AGAIN;
   if (full) status = peer->endpoint->post_send(*peer->peer, request, deadline);
   if (!status.ok()) {
@@ -147,7 +147,7 @@ oh_status oh_peer_recv_for(oh_peer* peer, void* data, size_t capacity, uint64_t 
   *out = nullptr;
   Receiver::Received received;
   if (host_only(*peer->endpoint, given) &&
-      peer->peer->recv_now(static_cast<uint8_t*>(data), capacity, tag, &received)) {
+      peer->peer->operations().recv_now(static_cast<uint8_t*>(data), capacity, tag, &received)) {
     return message ? report(read_message(*peer->peer, received, message)) : OH_OK;
   }
   Deadline deadline = deadline_after(options.timeout_ns, peer->endpoint->config());
@@ -155,7 +155,7 @@ oh_status oh_peer_recv_for(oh_peer* peer, void* data, size_t capacity, uint64_t 
   prepare(request, *peer->endpoint, OpKind::kRecv, data, capacity, tag);
   request->attended = true;
   Status status = prepare_memory(request, options);
-  if (status.ok()) status = peer->peer->post_recv(request);
+  if (status.ok()) status = peer->peer->operations().post_recv(request);
   if (!status.ok()) return give_up(request, status);
   return wait_or_hand_out(request, deadline, message, out);
 }
@@ -170,8 +170,8 @@ oh_status oh_peer_isend(oh_peer* peer, const void* data, size_t size, uint64_t t
   if (host_only(*peer->endpoint, given)) {
     Request* request = acquire(peer->endpoint);
     prepare(request, *peer->endpoint, OpKind::kSend, const_cast<void*>(data), size, tag);
-    if (!peer->peer->send_now(request, static_cast<const uint8_t*>(data), size, tag)) {
-      return hand_out(request, peer->peer->post_send(request), out);
+    if (!peer->peer->operations().send_now(request, static_cast<const uint8_t*>(data), size, tag)) {
+      return hand_out(request, peer->peer->operations().post_send(request), out);
     }
     *out = as_handle(request);
     return OH_OK;
@@ -181,7 +181,7 @@ oh_status oh_peer_isend(oh_peer* peer, const void* data, size_t size, uint64_t t
   Request* request = acquire(peer->endpoint);
   prepare(request, *peer->endpoint, OpKind::kSend, const_cast<void*>(data), size, tag);
   Status status = prepare_memory(request, options);
-  if (status.ok()) status = peer->peer->post_send(request);
+  if (status.ok()) status = peer->peer->operations().post_send(request);
   return hand_out(request, status, out);
 }
 
@@ -195,14 +195,14 @@ oh_status oh_peer_irecv(oh_peer* peer, void* data, size_t capacity, uint64_t tag
   if (host_only(*peer->endpoint, given)) {
     Request* request = acquire(peer->endpoint);
     prepare(request, *peer->endpoint, OpKind::kRecv, data, capacity, tag);
-    return hand_out(request, peer->peer->post_recv(request), out);
+    return hand_out(request, peer->peer->operations().post_recv(request), out);
   }
   oh_transfer_options options;
   OH_REPORT_IF_ERROR(read_options(given, &options));
   Request* request = acquire(peer->endpoint);
   prepare(request, *peer->endpoint, OpKind::kRecv, data, capacity, tag);
   Status status = prepare_memory(request, options);
-  if (status.ok()) status = peer->peer->post_recv(request);
+  if (status.ok()) status = peer->peer->operations().post_recv(request);
   return hand_out(request, status, out);
 }
 
@@ -218,8 +218,8 @@ oh_status oh_peer_notify(oh_peer* peer, const void* data, size_t size,
   OH_REPORT_IF_ERROR(deadline.status());
   Request request;
   prepare(&request, *peer->endpoint, OpKind::kNotify, nullptr, size, 0);
-  OH_REPORT_IF_ERROR(
-      peer->peer->post_notification(&request, {static_cast<const uint8_t*>(data), size}));
+  OH_REPORT_IF_ERROR(peer->peer->operations().one_sided().post_notification(
+      &request, {static_cast<const uint8_t*>(data), size}));
   return report(peer->endpoint->wait(&request, *deadline, peer->peer.get()));
 }
 
@@ -227,7 +227,7 @@ oh_status oh_peer_signal(oh_peer* peer, uint32_t slot, uint64_t count) {
   OH_CHECK_ARGUMENT(peer);
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
   OH_REPORT_IF_ERROR(check_slot(slot));
-  return report(peer->peer->signal(slot, count));
+  return report(peer->peer->operations().one_sided().signal(slot, count));
 }
 
 oh_status oh_peer_wait_signal(oh_peer* peer, uint32_t slot, uint64_t count, int64_t timeout_ns) {
@@ -243,7 +243,7 @@ oh_status oh_peer_flight_record(oh_peer* peer, char* text, size_t* size) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(size);
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
-  std::string record = peer->peer->flight_record();
+  std::string record = peer->peer->operations().flight_record();
   return report(
       copy_out({reinterpret_cast<const uint8_t*>(record.c_str()), record.size() + 1}, text, size));
 }

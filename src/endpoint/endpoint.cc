@@ -185,7 +185,8 @@ void Endpoint::forget(const std::shared_ptr<Peer>& peer) {
   std::erase(*fewer, peer);
   peers_ = std::move(fewer);
   // Deregistering has to wait for this one, too.
-  if (!peer->wait_until_outside(Deadline::after(0))) closed_inside_.push_back(peer);
+  if (!peer->operations().one_sided().wait_until_outside(Deadline::after(0)))
+    closed_inside_.push_back(peer);
 }
 
 std::shared_ptr<const Endpoint::Peers> Endpoint::peers() const {
@@ -270,7 +271,8 @@ class Endpoint::Ear final : public UcxListener, public std::enable_shared_from_t
   void on_broken() override {
     node_->watcher().post_at(0, [weak = endpoint_] {
       std::shared_ptr<Endpoint> endpoint = weak.lock();
-      if (endpoint) endpoint->for_each_peer([](Peer& peer) { peer.progress(nullptr); });
+      if (endpoint)
+        endpoint->for_each_peer([](Peer& peer) { peer.operations().progress(nullptr); });
     });
   }
   void on_room() override {
@@ -278,7 +280,8 @@ class Endpoint::Ear final : public UcxListener, public std::enable_shared_from_t
     node_->watcher().post_at(0, [weak = weak_from_this(), of = endpoint_] {
       if (std::shared_ptr<Ear> self = weak.lock()) self->told_of_room_.store(false);
       std::shared_ptr<Endpoint> endpoint = of.lock();
-      if (endpoint) endpoint->for_each_peer([](Peer& peer) { peer.progress(nullptr); });
+      if (endpoint)
+        endpoint->for_each_peer([](Peer& peer) { peer.operations().progress(nullptr); });
     });
   }
   void count_polled(int change) override {

@@ -265,8 +265,8 @@ class Endpoint final : public Acceptor,
   void end_by_deadline(Request* request, Deadline deadline);
   Status timeout_status(const Request* request, Peer* peer, Deadline deadline);
   // The rest of a timeout's text; leaves the flight record where it was asked for.
-  std::string state_at_timeout(Peer& peer, const Peer::Wait& wait);
-  bool try_end(Request* request, const Status& status, Peer::Force force);
+  std::string state_at_timeout(Peer& peer, const Wait& wait, const Request* request = nullptr);
+  bool try_end(Request* request, const Status& status, Operations::Force force);
   // The last touch of a request that no peer has.
   void finish(Request* request, const Status& status);
   std::shared_ptr<void> abandon(Request* request);

@@ -68,7 +68,7 @@ Status Endpoint::next_offer(Peer& peer, BatchSend& send, Deadline deadline) {
   Status lost;
   auto found = [&] {
     lost = peer.usable();
-    return !lost.ok() || peer.fetch_offer(&fetch, send.tag, &bytes);
+    return !lost.ok() || peer.operations().batches().fetch_offer(&fetch, send.tag, &bytes);
   };
   if (!wait_for(found, &peer, WaitKind::kSendBatch, send.tag, deadline)) {
     return timed_out(deadline.length(),
@@ -79,13 +79,14 @@ Status Endpoint::next_offer(Peer& peer, BatchSend& send, Deadline deadline) {
   }
   OH_RETURN_IF_ERROR(lost);
   Status fetched = wait(&fetch, Deadline::after(config_.timeout_ns()), &peer);
-  if (!fetch.doubts.empty()) peer.keep({std::move(bytes), std::move(fetch.doubts)});
+  if (!fetch.doubts.empty())
+    peer.operations().batches().keep({std::move(bytes), std::move(fetch.doubts)});
   if (fetched.code() == OH_ERR_TIMEOUT) {
     return error(OH_ERR_IN_DOUBT, "%s; its receive fails, too", fetched.text().c_str());
   }
   OH_RETURN_IF_ERROR(fetched);
   Result<BatchOffer> offer = BatchOffer::decode({bytes.data(), fetch.nbytes});
-  if (!offer.ok()) peer.accuse(offer.status());
+  if (!offer.ok()) peer.operations().accuse(offer.status());
   OH_RETURN_IF_ERROR(offer.status());
   send.offer = std::move(*offer);
   return {};
@@ -96,7 +97,8 @@ Status Endpoint::next_offer(Peer& peer, BatchSend& send, Deadline deadline) {
 Status Endpoint::fulfil(Peer& peer, BatchSend& send) {
   Deadline deadline = Deadline::after(config_.timeout_ns());
   auto end = [&](Status status) {
-    peer.end_batch(send.offer.op, send.local.bytes, send.path, status.code());
+    peer.operations().batches().end_batch(send.offer.op, send.local.bytes, send.path,
+                                          status.code());
     return status;
   };
   Result<RemoteTarget> target = attach(peer, send.offer.descriptor, deadline);
@@ -107,7 +109,7 @@ Status Endpoint::fulfil(Peer& peer, BatchSend& send) {
   if (!room.ok()) {
     Status lie = error(OH_ERR_PROTOCOL, "%s offered: %s", peer.pair().name.c_str(),
                        room.status().text().c_str());
-    peer.accuse(lie);
+    peer.operations().accuse(lie);
     return lie;
   }
   Status taken = take_region(peer, send, deadline);
@@ -122,8 +124,8 @@ Status Endpoint::fulfil(Peer& peer, BatchSend& send) {
                      static_cast<unsigned long long>(*room), peer.pair().name.c_str()));
   }
   Status put = put_pieces(peer, send, deadline);
-  if (put.ok() && peer.sees_board() &&
-      !peer.finish_region(send.target, send.local.bytes, send.path)) {
+  if (put.ok() && peer.operations().batches().sees_board() &&
+      !peer.operations().batches().finish_region(send.target, send.local.bytes, send.path)) {
     put = error(OH_ERR_RETIRED, "%s gave the receive up while it was written",
                 peer.pair().name.c_str());
   }
@@ -131,8 +133,8 @@ Status Endpoint::fulfil(Peer& peer, BatchSend& send) {
 }
 
 Status Endpoint::take_region(Peer& peer, BatchSend& send, Deadline deadline) {
-  if (peer.sees_board()) {
-    if (peer.take_region(send.target)) return {};
+  if (peer.operations().batches().sees_board()) {
+    if (peer.operations().batches().take_region(send.target)) return {};
     return error(OH_ERR_RETIRED, "%s has given the receive up", peer.pair().name.c_str());
   }
   // The other side takes it for us.
@@ -144,10 +146,10 @@ Status Endpoint::take_region(Peer& peer, BatchSend& send, Deadline deadline) {
   word.on_device = false;
   const Block nothing{nullptr, 0, 0};
   LocalBuffer nowhere;
-  OH_RETURN_IF_ERROR(peer.move(&request, {.target = word,
-                                          .movement = {/*put=*/true, {&nothing, 1}},
-                                          .deadline = deadline,
-                                          .located = &nowhere}));
+  OH_RETURN_IF_ERROR(peer.operations().move(&request, {.target = word,
+                                                       .movement = {/*put=*/true, {&nothing, 1}},
+                                                       .deadline = deadline,
+                                                       .located = &nowhere}));
   return wait(&request, deadline, &peer);
 }
 
@@ -158,14 +160,14 @@ Status Endpoint::put_pieces(Peer& peer, BatchSend& send, Deadline deadline) {
   request.endpoint = this;
   request.kind = OpKind::kPut;
   request.size = local.bytes;
-  Status status =
-      peer.move(&request, {.target = send.target,
-                           .data = local.memory,
-                           .size = local.size,
-                           .movement = {/*put=*/true, *pieces, local.blocks.count, local.bytes},
-                           .list = pieces,
-                           .deadline = deadline,
-                           .located = &send.memory});
+  Status status = peer.operations().move(
+      &request, {.target = send.target,
+                 .data = local.memory,
+                 .size = local.size,
+                 .movement = {/*put=*/true, *pieces, local.blocks.count, local.bytes},
+                 .list = pieces,
+                 .deadline = deadline,
+                 .located = &send.memory});
   if (status.ok()) status = wait(&request, deadline, &peer);
   send.path = request.path;
   return status;
@@ -182,7 +184,7 @@ Status Endpoint::post_batch(Peer& peer, Request* request, const LocalBlocks& loc
                                                   local.size ? local.size : 1, /*for_batch=*/true));
   std::shared_ptr<RegionRecord> region = receive->region;
   receive->offer = BatchOffer::encode(describe(*region), local.blocks);
-  Status posted = peer.post_batch(request, std::move(receive));
+  Status posted = peer.operations().batches().post(request, std::move(receive));
   if (!posted.ok()) regions_->retire(*region);
   return posted;
 }

@@ -37,16 +37,18 @@ Status Endpoint::deregister(const RegionRecord& region, Deadline deadline) {
     std::ranges::copy(closed_inside_, std::back_inserter(inside));
   }
   // All are asked before one is waited for: it may be stopped.
-  for (const std::shared_ptr<Peer>& peer : inside) peer->retire_region(region);
+  for (const std::shared_ptr<Peer>& peer : inside)
+    peer->operations().one_sided().retire_region(region);
   Status status;
   for (const std::shared_ptr<Peer>& peer : inside) {
-    Status left = peer->wait_until_retired(region, deadline);
+    Status left = peer->operations().one_sided().wait_until_retired(
+        region, deadline, [&] { return peer->liveness().unresponsive_for(); });
     if (status.ok()) status = std::move(left);
   }
   // Only those are forgotten that have left: another thread may be waiting for them, too.
   MutexLock lock(peers_mutex_);
   std::erase_if(closed_inside_, [](const std::shared_ptr<Peer>& peer) {
-    return peer->wait_until_outside(Deadline::after(0));
+    return peer->operations().one_sided().wait_until_outside(Deadline::after(0));
   });
   return status;
 }
@@ -129,11 +131,12 @@ Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadl
   if (!shared || peer.within_process() || !peer.pair().segment) return target;
   if (target.on_device && !peer.pair().maps_devices) return target;
 
-  OH_RETURN_IF_ERROR(peer.ask_for_block(number));
+  OH_RETURN_IF_ERROR(peer.usable());
+  peer.memory().ask_for_block(number);
   bool failed = false;
   std::shared_ptr<ImportedBlock> import;
   auto arrived = [&] {
-    import = peer.imported(number, &failed);
+    import = peer.memory().imported(number, &failed);
     return import || failed || !peer.usable().ok();
   };
   if (!wait_for(arrived, &peer, WaitKind::kOneSided, 0, deadline)) {

@@ -8,7 +8,7 @@ namespace oh {
 
 bool Endpoint::poll_peers() {
   bool any = false;
-  for_each_peer([&any](Peer& peer) { any = peer.poll(nullptr) || any; });
+  for_each_peer([&any](Peer& peer) { any = peer.operations().poll(nullptr) || any; });
   return any;
 }
 
@@ -16,9 +16,9 @@ bool Endpoint::progress() {
   UcxWatch* ucx = ucx_.load(std::memory_order_acquire);
   bool any = ucx && ucx->worker().progress();
   std::shared_ptr<const Peers> all = peers();
-  for (const auto& peer : *all) any = peer->poll(nullptr) || any;
+  for (const auto& peer : *all) any = peer->operations().poll(nullptr) || any;
   if (look_again_.exchange(false)) {
-    for (const auto& peer : *all) peer->offer_early();
+    for (const auto& peer : *all) peer->operations().offer_early();
     any = true;
   }
   if (!readiness_.empty()) any = end_ready() || any;
@@ -27,7 +27,7 @@ bool Endpoint::progress() {
 
 bool Endpoint::progress_thoroughly() {
   bool any = progress();
-  for_each_peer([&any](Peer& peer) { any = peer.progress(nullptr) || any; });
+  for_each_peer([&any](Peer& peer) { any = peer.operations().progress(nullptr) || any; });
   UcxWatch* ucx = ucx_.load(std::memory_order_acquire);
   return (ucx && ucx->look_before_sleep()) || any;
 }

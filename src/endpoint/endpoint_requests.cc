@@ -40,7 +40,7 @@ class WaitNotice {
  public:
   WaitNotice() = default;
   ~WaitNotice() {
-    if (told_) told_->set_waiting(WaitKind::kNothing, 0);
+    if (told_) told_->liveness().set_waiting({});
   }
   WaitNotice(const WaitNotice&) = delete;
   WaitNotice& operator=(const WaitNotice&) = delete;
@@ -48,13 +48,13 @@ class WaitNotice {
   // The first time, and if it is known whom the wait is about.
   void tell(Peer* peer, WaitKind kind, uint64_t tag) {
     if (told_ || !peer) return;
-    told_ = peer->keep_alive();
-    if (told_) told_->set_waiting(kind, tag);
+    told_ = peer->operations().keep_alive();
+    if (told_) told_->liveness().set_waiting({kind, tag});
   }
   // After the first sleep: a probe, answered by the time it matters.
   void probe() {
     if (!told_ || std::exchange(probed_, true)) return;
-    told_->unresponsive_for();
+    told_->liveness().unresponsive_for();
   }
 
  private:
@@ -80,7 +80,7 @@ std::shared_ptr<void> Endpoint::abandon(Request* request) {
     Peer* peer = peer_of(request, &held);
     OH_FAULT_POINT("request.release");
     if (peer) {
-      if (peer->detach(request)) return requests_.release_handle();
+      if (peer->operations().detach(request)) return requests_.release_handle();
     } else if (any_source_.take(request)) {
       // A released any-source receive: no message was faster.
       return requests_.release(request);
@@ -95,7 +95,7 @@ Peer* Endpoint::peer_of(const Request* request, std::shared_ptr<Peer>* held) con
   held->reset();
   // One that is not in the list any more is closed, and the request has ended.
   for_each_peer([&](Peer& one) {
-    if (&one == peer) *held = one.keep_alive();
+    if (&one == peer) *held = one.operations().keep_alive();
   });
   return held->get();
 }
@@ -107,7 +107,7 @@ Status Endpoint::post_any_source(Request* request) {
   OH_FAULT_POINT("any_source.post");
   if (!any_source_.post(request)) return why_unusable();
   // What came before it entered the list; what comes afterwards finds it by itself.
-  for_each_peer([](Peer& peer) { peer.offer_early(); });
+  for_each_peer([](Peer& peer) { peer.operations().offer_early(); });
   return {};
 }
 
@@ -144,10 +144,10 @@ bool Endpoint::end_ready() {
 }
 
 Status Endpoint::post_send(Peer& peer, Request* request, Deadline deadline) {
-  Status status = peer.post_send(request);
+  Status status = peer.operations().post_send(request);
   if (status.code() != OH_AGAIN) return status;
   auto posted = [&] {
-    status = peer.post_send(request);
+    status = peer.operations().post_send(request);
     return status.code() != OH_AGAIN;
   };
   if (wait_for(posted, &peer, WaitKind::kSend, request->tag, deadline)) return status;
@@ -169,12 +169,12 @@ bool Endpoint::wait_done(Request* request, Deadline deadline) {
   std::shared_ptr<Peer> first_held;
   // A blocking call has said so when it posted.
   Peer* attending = request->attended ? nullptr : peer_of(request, &first_held);
-  if (attending) attending->attend(request, true);
+  if (attending) attending->operations().attend(request, true);
   WaitNotice notice;
   bool ended = true;
   while (!request->ended()) {
     Peer* peer = peer_of(request, &held);
-    bool worked = peer ? peer->spin(request) : progress();
+    bool worked = peer ? peer->operations().spin(request) : progress();
     if (request->ended()) break;
     if (waiter.look_around()) worked = progress() || worked;
     bool go_on = waiter.pause(worked, [&] {
@@ -188,7 +188,7 @@ bool Endpoint::wait_done(Request* request, Deadline deadline) {
     }
     notice.probe();
   }
-  if (attending && !ended) attending->attend(request, false);
+  if (attending && !ended) attending->operations().attend(request, false);
   OH_FAULT_POINT("wait.ended");
   return ended;
 }
@@ -252,21 +252,21 @@ Status Endpoint::timeout_status(const Request* request, Peer* peer, Deadline dea
                      peers()->size(), kIfOnlyLate);
   }
   return timed_out(waited, "%s, peer %s; %s", what.c_str(), peer->pair().name.c_str(),
-                   state_at_timeout(*peer, {wait_kind_of(request), request->tag, request}).c_str());
+                   state_at_timeout(*peer, {wait_kind_of(request), request->tag}, request).c_str());
 }
 
-std::string Endpoint::state_at_timeout(Peer& peer, const Peer::Wait& wait) {
+std::string Endpoint::state_at_timeout(Peer& peer, const Wait& wait, const Request* request) {
   if (!config_.flight_dir.empty()) {
     std::string path = strf("%s/onehop-%d-peer-%llu.flight", config_.flight_dir.c_str(), getpid(),
                             static_cast<unsigned long long>(peer.pair().id));
-    Status status = write_flight_record(path, peer.pair().name, peer.flight_record());
+    Status status = write_flight_record(path, peer.pair().name, peer.operations().flight_record());
     if (!status.ok()) OH_LOG(kWarn, "%s", status.text().c_str());
   }
   std::string mismatch = peer.mismatch(wait);
-  return peer.describe(wait.request) + ". " + (mismatch.empty() ? kIfOnlyLate : mismatch);
+  return peer.describe(request) + ". " + (mismatch.empty() ? kIfOnlyLate : mismatch);
 }
 
-bool Endpoint::try_end(Request* request, const Status& status, Peer::Force force) {
+bool Endpoint::try_end(Request* request, const Status& status, Operations::Force force) {
   if (request->kind == OpKind::kReady) {
     if (readiness_.remove(request)) finish(request, status);
     while (!request->ended()) sched_yield();  // another thread ends it just now
@@ -278,7 +278,7 @@ bool Endpoint::try_end(Request* request, const Status& status, Peer::Force force
     Peer* peer = peer_of(request, &held);
     OH_FAULT_POINT("request.try_end");
     if (peer) {
-      if (peer->try_end(request, status, force)) return true;
+      if (peer->operations().try_end(request, status, force)) return true;
       // Unless its message was withdrawn meanwhile, it is under way.
       if (peer_of(request, &held) == peer) return false;
     } else if (any_source_.take(request)) {
@@ -295,9 +295,9 @@ void Endpoint::end_by_deadline(Request* request, Deadline deadline) {
   std::shared_ptr<Peer> held;
   Status status = timeout_status(request, peer_of(request, &held), deadline);
   Deadline grace = Deadline::after(kGrace);
-  while (!try_end(request, status, Peer::Force::kDeadline)) {
+  while (!try_end(request, status, Operations::Force::kDeadline)) {
     progress();
-    if (grace.passed() && try_end(request, status, Peer::Force::kGiveUp)) return;
+    if (grace.passed() && try_end(request, status, Operations::Force::kGiveUp)) return;
     sched_yield();
   }
 }
@@ -309,13 +309,13 @@ Status Endpoint::cancel(Request* request) {
   Status status =
       error(OH_ERR_CANCELLED, "the %s of %llu bytes with %s was cancelled", verb_of(request->kind),
             static_cast<unsigned long long>(request->size), tag_text(request->tag).c_str());
-  if (try_end(request, status, Peer::Force::kCancel)) return {};
+  if (try_end(request, status, Operations::Force::kCancel)) return {};
   return error(OH_AGAIN, "too late to cancel: the %s is under way", verb_of(request->kind));
 }
 
 bool Endpoint::buffer_released(const Request* request) {
   if (!request->ended()) return false;
-  return !request->doubt_peer || request->doubt_peer->buffer_released(request);
+  return !request->doubt_peer || request->doubt_peer->operations().buffer_released(request);
 }
 
 bool Endpoint::wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind,
@@ -327,7 +327,7 @@ bool Endpoint::wait_for(const std::function<bool()>& condition, Peer* peer, Wait
   auto meet = [&] { return met = condition(); };
   while (!met) {
     bool alone = peer && !peer->pair().ucx && !waiter.look_around();
-    bool worked = alone ? peer->poll(nullptr) : progress();
+    bool worked = alone ? peer->operations().poll(nullptr) : progress();
     bool go_on = waiter.pause(worked, [&] {
       notice.tell(peer, kind, tag);
       return progress_thoroughly() || meet();
@@ -343,7 +343,7 @@ Status Endpoint::wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline
   auto came = [&] {
     // Asked first: what a peer signalled before it was lost counts.
     lost = peer.usable();
-    if (!peer.take_signals(slot, count)) return !lost.ok();
+    if (!peer.operations().one_sided().take_signals(slot, count)) return !lost.ok();
     lost = {};
     return true;
   };
@@ -358,7 +358,7 @@ Status Endpoint::wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline
 Result<bool> Endpoint::has_signals(Peer& peer, uint32_t slot, uint64_t count) {
   // Asked first: what a peer signalled before it was lost counts.
   Status lost = peer.usable();
-  if (peer.has_signals(slot, count)) return true;
+  if (peer.operations().one_sided().has_signals(slot, count)) return true;
   OH_RETURN_IF_ERROR(lost);
   return false;
 }
@@ -368,7 +368,7 @@ Result<bool> Endpoint::has_signals(Peer& peer, uint32_t slot, uint64_t count) {
 Result<bool> Endpoint::has_message(Peer& peer, uint64_t tag, Receiver::Announced* found) {
   // Asked first: what a peer sent before it was lost counts.
   Status lost = peer.usable();
-  std::optional<Receiver::Announced> message = peer.probe(tag);
+  std::optional<Receiver::Announced> message = peer.operations().probe(tag);
   if (message) {
     if (found) *found = *message;
     return true;
@@ -440,7 +440,7 @@ Result<bool> Endpoint::take_notification(size_t capacity, Notification* notifica
   }
   for (const auto& peer : *all) {
     if (peer->pair().id != notification->peer_id) continue;
-    peer->notification_collected(notification->bytes.size());
+    peer->operations().one_sided().notification_collected(notification->bytes.size());
   }
   return true;
 }

@@ -1,115 +1,189 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Progress of a peer; peer_operations.cc posts, peer_control.cc talks on the socket, peer_end.cc
-// ends it.
 #include "endpoint/peer.h"
 
-#include "base/fault.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace oh {
 namespace {
-constexpr size_t kLooksAtOnce = 64;
-constexpr size_t kFramesBehindFocus = 16;
-constexpr size_t kMaxAnswers = 1 << 20;
+constexpr size_t kMaxText = 1024;  // of a goodbye
+// How long a peer may take to leave our memory.
+constexpr int64_t kLeaveTime = kSecond;
 }  // namespace
 
 Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
     : owner_(*owner),
       living_owner_(owner),
-      heap_(SharedHeap::instance()),
       identity_(std::move(parts.identity)),
       why_no_segment_(std::move(parts.why_no_segment)),
       why_no_ucx_(std::move(parts.why_no_ucx)),
       why_no_mover_(std::move(parts.why_no_mover)),
-      their_board_(std::move(parts.their_board)),
+      nvml_library_(std::move(parts.nvml_library)),
       connection_(std::move(parts.connection)),
-      transfers_(pair_),
-      crossings_(pair_),
-      sender_(pair_, transfers_, crossings_),
-      receiver_(pair_, transfers_, crossings_),
-      streams_(sender_, receiver_),
-      one_sided_(pair_, *owner, owner->regions()),
-      batches_(pair_, sender_, one_sided_, owner->regions()) {
-  pair_.host = this;
-  pair_.peer = this;
+      operations_(*this, *owner, connection_.get(), identity_.endpoint),
+      memory_(pair(), connection_.get(), identity_.process,
+              {.mapped = [this](const auto& block) { stream_->add_import(block); },
+               .retired = [this](uint32_t number) { stream_->forget_import(number); }}),
+      liveness_(pair(), connection_.get()) {
+  Pair& pair = this->pair();
   static std::atomic<uint64_t> last_id{0};
-  pair_.id = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
-  pair_.rank = identity_.rank;
-  pair_.name = identity_.rank >= 0 ? strf("rank %lld (%s)", static_cast<long long>(identity_.rank),
-                                          identity_.label.c_str())
-                                   : identity_.label;
-  nvml_library_ = std::move(parts.nvml_library);
+  pair.id = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
+  pair.rank = identity_.rank;
+  pair.name = identity_.rank >= 0 ? strf("rank %lld (%s)", static_cast<long long>(identity_.rank),
+                                         identity_.label.c_str())
+                                  : identity_.label;
+  pair.memory = &memory_;
   if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
-  pair_.gpu = parts.gpu;
-  pair_.their_gpu = !identity_.gpu.empty();
-  pair_.same_gpu = parts.gpu && our_gpu_ == identity_.gpu;
-  pair_.staging = std::move(parts.staging);
-  pair_.staging_depth = parts.staging_depth;
-  pair_.segment = std::move(parts.segment);
-  pair_.mover = std::move(parts.mover);
-  pair_.they_reach_us = parts.they_reach_us;
-  pair_.mine = parts.mine;
-  pair_.theirs = parts.theirs;
-  pair_.imports.set_limit(parts.import_cache);
-  pair_.any_source = &owner->any_source();
-  pair_.my_bell = &owner->doorbell();
-  if (their_board_) pair_.their_bell = &their_board_->doorbell();
-  if (pair_.segment) {
-    auto ring = std::make_unique<RingChannel>(*pair_.segment);
-    pair_.ring = ring.get();
-    pair_.channel = std::move(ring);
-    pair_.path = connection_ ? OH_PATH_SHM : OH_PATH_LOCAL;
-    pair_.stream_when_attended = connection_ != nullptr;
-    transfers_.start(&receiver_);
+  pair.gpu = parts.gpu;
+  pair.their_gpu = !identity_.gpu.empty();
+  pair.same_gpu = parts.gpu && our_gpu_ == identity_.gpu;
+  pair.staging = std::move(parts.staging);
+  pair.staging_depth = parts.staging_depth;
+  pair.segment = std::move(parts.segment);
+  pair.mover = std::move(parts.mover);
+  pair.they_reach_us = parts.they_reach_us;
+  pair.mine = parts.mine;
+  pair.theirs = parts.theirs;
+  pair.imports.set_limit(parts.import_cache);
+  pair.any_source = &owner->any_source();
+  pair.my_bell = &owner->doorbell();
+  if (parts.their_board) pair.their_bell = &parts.their_board->doorbell();
+  open_channel(parts);
+  if (pair.segment) {
     open_device(parts);
-    pair_.maps_devices = parts.why_no_mapping.empty();
+    pair.maps_devices = parts.why_no_mapping.empty();
     // Within the process nothing is mapped.
-    if (!pair_.maps_devices && connection_) why_no_peer_access_ = parts.why_no_mapping;
+    if (!pair.maps_devices && connection_) why_no_peer_access_ = parts.why_no_mapping;
+  }
+  operations_.open_paths(parts.rma_use);
+  operations_.open(facts(), std::move(parts.their_board));
+  open_stream(parts);
+}
+
+// By a segment, UCX or the socket.
+void Peer::open_channel(LinkParts& parts) {
+  Pair& pair = this->pair();
+  if (pair.segment) {
+    auto ring = std::make_unique<RingChannel>(*pair.segment);
+    pair.ring = ring.get();
+    pair.channel = std::move(ring);
+    pair.path = connection_ ? OH_PATH_SHM : OH_PATH_LOCAL;
+    pair.stream_when_attended = connection_ != nullptr;
   } else {
     std::unique_ptr<CountedCredit> counted = std::move(parts.ucx);
-    pair_.ucx = static_cast<UcxChannel*>(counted.get());
-    pair_.path = pair_.ucx ? OH_PATH_UCX : OH_PATH_SOCKET;
-    if (pair_.ucx) {
-      pair_.mine.eager_max = pair_.mine.ucx_eager_max;
-      pair_.mine.eager_credit = pair_.mine.ucx_eager_credit;
-      pair_.theirs.eager_credit = pair_.theirs.ucx_eager_credit;
+    pair.ucx = static_cast<UcxChannel*>(counted.get());
+    pair.path = pair.ucx ? OH_PATH_UCX : OH_PATH_SOCKET;
+    if (pair.ucx) {
+      pair.mine.eager_max = pair.mine.ucx_eager_max;
+      pair.mine.eager_credit = pair.mine.ucx_eager_credit;
+      pair.theirs.eager_credit = pair.theirs.ucx_eager_credit;
     }
     if (!counted) {
       counted = std::make_unique<SocketChannel>(*connection_, parts.mine.eager_credit);
     }
-    pair_.counted = counted.get();
-    pair_.channel = std::move(counted);
+    pair.counted = counted.get();
+    pair.channel = std::move(counted);
   }
-  pair_.granted_inline = std::min<uint64_t>(parts.asked_inline, pair_.channel->max_inline());
-  pair_.single_frame = pair_.ring  ? RingChannel::kMaxShort
-                       : pair_.ucx ? pair_.granted_inline
-                                   : pair_.channel->max_payload();
-  pair_.outbox.attach(pair_.channel.get());
-  one_sided_.open(transfers_, streams_, parts.rma_use);
-  rma_ = static_cast<RmaPath*>(one_sided_.path(PathName::kRma));
-  one_sided_.open(facts(), their_board_);
-  open_stream(parts);
+  pair.granted_inline = std::min<uint64_t>(parts.asked_inline, pair.channel->max_inline());
+  pair.single_frame = pair.ring  ? RingChannel::kMaxShort
+                      : pair.ucx ? pair.granted_inline
+                                 : pair.channel->max_payload();
+  pair.outbox.attach(pair.channel.get());
 }
 
-Peer::~Peer() {
-  close();
-  // The endpoint may have closed unused imports before: on the watcher's thread we may be last.
-  // Lanes hold the other side's slab, and wait for their kernels before they let go of it.
-  stream_.reset();
-  Imports imports;
-  {
-    PairGuard guard(pair_);
-    std::swap(imports, pair_.imports);
+void Peer::open_stream(const LinkParts& parts) {
+  Pair& pair = this->pair();
+  StreamLink::WhyNot why_not;
+  if (our_gpu_.empty()) {
+    why_not.at_all = "the endpoint is for host memory: create it with a device";
+  } else if (identity_.gpu.empty()) {
+    why_not.at_all = "the peer's endpoint is for host memory";
+  } else if (pair.segment && !pair.device) {
+    why_not.at_all = pair.why_no_device.text();
   }
-  imports = {};
-  if (pair_.device) GpuImports::instance().close_unused();
-  PairGuard guard(pair_);
-  drop_offers();
-  if (kept_offers_.empty()) return;
-  OH_LOG(kWarn, "%s may still write offers of batches here: %zu buffers are never freed",
-         pair_.name.c_str(), kept_offers_.size());
-  (void)new std::vector<DoubtfulOffer>(std::move(kept_offers_));
+  why_not.by_kernels = !pair.segment ? "the link has no shared memory: " + why_no_segment_
+                       : parts.why_no_mapping.empty() ? why_no_peer_access_
+                                                      : parts.why_no_mapping;
+  if (why_not.by_kernels.empty() && parts.gpu) {
+    const cuda::Gpu& gpu = *parts.gpu;
+    if (std::optional<cuda::Device> theirs = cuda::find_device(gpu.driver(), identity_.gpu)) {
+      why_not.by_kernels = cuda::why_no_native_atomics(gpu.driver(), gpu.facts().ordinal, *theirs);
+    } else {
+      why_not.ask_by_kernels = [library = nvml_library_, ours = our_gpu_, theirs = identity_.gpu] {
+        return cuda::why_not_nvlink(library, ours, theirs);
+      };
+    }
+  }
+  stream_ = std::make_unique<StreamLink>(pair, owner_, connection_, parts.gpu, std::move(why_not));
+  operations_.bind(stream_.get());
+}
+
+// Without it device memory has no way over this link.
+void Peer::open_device(const LinkParts& parts) {
+  Pair& pair = this->pair();
+  const std::shared_ptr<cuda::Gpu>& gpu = parts.gpu;
+  if (!gpu) return;
+  if (std::optional<cuda::Device> theirs = cuda::find_device(gpu->driver(), identity_.gpu)) {
+    why_no_peer_access_ = cuda::why_no_peer_access(*gpu, *theirs);
+    // Both contexts live. Between processes the driver gives access with the mapping.
+    if (within_process()) (void)gpu->reach(*theirs);
+  }
+  if (!why_no_peer_access_.empty()) {
+    if (std::string why = why_slower(facts_of_gpus()); !why.empty()) {
+      OH_LOG_ONCE(kWarn, "device memory takes a long way to %s: %s", pair.name.c_str(),
+                  why.c_str());
+    }
+  }
+  Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *pair.segment);
+  if (device.ok()) {
+    pair.device = std::move(*device);
+    // Two processes on one GPU take turns: a kernel that waits takes the other one's.
+    if (within_process() || our_gpu_ != identity_.gpu) pair.device->use(parts.worker);
+  } else {
+    pair.why_no_device = device.status();
+    OH_LOG(kWarn, "no device memory on the link to %s: %s", pair.name.c_str(),
+           pair.why_no_device.text().c_str());
+  }
+}
+
+LinkFacts Peer::facts() const {
+  const Pair& pair = this->pair();
+  LinkFacts facts;
+  facts.same_process = within_process();
+  facts.segment = pair.segment != nullptr;
+  facts.ucx = pair.ucx != nullptr;
+  facts.rma = operations_.one_sided().uses_rma();
+  facts.why_no_ucx = why_no_ucx_;
+  facts.we_reach_them = pair.mover != nullptr;
+  facts.they_reach_us = pair.they_reach_us;
+  facts.granted_inline = pair.granted_inline;
+  facts.eager_max = pair.mine.eager_max;
+  facts.eager_credit = pair.theirs.eager_credit;
+  facts.why_no_segment = why_no_segment_;
+  facts.why_not_reached = why_no_mover_;
+  facts.our_gpu = !our_gpu_.empty();
+  facts.their_gpu = pair.their_gpu;
+  facts.same_gpu = pair.same_gpu;
+  if (pair.device && pair.device->worker()) facts.worker_max = Worker::kLongest;
+  if (!pair.why_no_device.ok()) facts.why_no_device = pair.why_no_device.text();
+  facts.why_no_peer_access = why_no_peer_access_;
+  return facts;
+}
+
+LinkFacts Peer::facts_of_gpus() const {
+  LinkFacts known = facts();
+  if (known.segment && known.our_gpu && known.their_gpu) {
+    known.gpu_link = cuda::links_among(nvml_library_, {our_gpu_, identity_.gpu})[1];
+  }
+  if (stream_) {
+    const Status why_not = stream_->why_not();
+    const std::string why_no_kernels = stream_->why_no_kernels();
+    known.stream_path = !why_not.ok()            ? OH_PATH_NONE
+                        : why_no_kernels.empty() ? OH_PATH_NVLINK
+                                                 : OH_PATH_PROXY;
+    known.why_stream = why_not.ok() ? why_no_kernels : why_not.text();
+  }
+  return known;
 }
 
 Status Peer::start() {
@@ -118,242 +192,158 @@ Status Peer::start() {
   return connection_->start(weak_from_this());
 }
 
-bool Peer::poll(Request* focus) {
-  if (!pair_.has_frames() && !pair_.busy.load(std::memory_order_relaxed)) return false;
-  if (!pair_.lock.try_lock()) return false;
-  PairGuard guard(pair_, PairGuard::Adopt{});
-  return progress_locked(focus);
+Peer::~Peer() {
+  close();
+  // The endpoint may have closed unused imports before: on the watcher's thread we may be last.
+  // Lanes hold the other side's slab, and wait for their kernels before they let go of it.
+  operations_.bind(nullptr);
+  stream_.reset();
+  {
+    Imports imports = memory_.close();
+  }
+  if (pair().device) GpuImports::instance().close_unused();
 }
 
-bool Peer::spin(Request* focus) {
-  if (!pair_.lock.try_lock()) return false;
-  PairGuard guard(pair_, PairGuard::Adopt{});
-  for (size_t i = 0; i < kLooksAtOnce && !pair_.lock.contended(); ++i) {
-    if (pair_.ucx) pair_.ucx->worker().progress();
-    if (!pair_.has_frames() && !pair_.busy.load(std::memory_order_relaxed)) {
-      continue;
+void Peer::close(Deadline until) {
+  if (!operations_.close(until)) return;
+  OH_LOG(kDebug, "link to %s: closed from here", pair().name.c_str());
+  stream_->close();
+  if (connection_) {
+    Bytes bye;
+    Writer writer(bye);
+    writer.text("closed");
+    if (pair().ucx) writer.u64(pair().ucx->sent());
+    connection_->close(bye, until);
+    if (pair().ucx) pair().ucx->disconnect();
+  }
+  if (!operations_.one_sided().wait_until_outside(Deadline::after(kLeaveTime))) {
+    OH_LOG(kWarn,
+           "%s is still inside a one-sided operation (stopped?): deregister the regions it knows "
+           "before their memory is given away",
+           pair().name.c_str());
+  }
+  operations_.let_go();
+  // Holders of this peer use none of the other side's memory any more; what a copy that has not
+  // ended needs is held by its transfer.
+  Imports imports = memory_.close();
+}
+
+void Peer::retire_block(uint32_t number) {
+  connection_ ? memory_.retire_block(number) : stream_->forget_within(number);
+}
+
+// ---- The control connection ---------------------------------------------------------------------
+
+Status Peer::on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) {
+  std::shared_ptr<PeerOwner> owner = living_owner_.lock();
+  if (!owner) return error(OH_ERR_CLOSED, "the endpoint is closed");
+  if (type == kFrameMessage) return operations_.on_frame_message(payload);
+  return on_control(static_cast<Control>(type), payload, std::move(fds));
+}
+
+Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fds) {
+  switch (type) {
+    case Control::kPing:
+      return liveness_.on_ping(payload);
+    case Control::kPong:
+      return liveness_.on_pong(payload);
+    case Control::kBye: {
+      Reader reader(payload);
+      std::string why = printable(reader.text(kMaxText), kMaxText);
+      if (pair().ucx) frames_before_bye_ = reader.u64();
+      return error(OH_ERR_PEER_LOST, "it said goodbye: %s", why.c_str());
     }
-    if (progress_locked(focus)) return true;
-  }
-  return false;
-}
-
-bool Peer::progress(Request* focus) {
-  PairGuard guard(pair_);
-  return progress_locked(focus);
-}
-
-void Peer::offer_early() {
-  PairGuard guard(pair_);
-  receiver_.offer_early();
-}
-
-void Peer::discard(uint64_t tag) {
-  PairGuard guard(pair_);
-  receiver_.discard(tag);
-}
-
-bool Peer::progress_locked(Request* focus) {
-  if (state_.load(std::memory_order_relaxed) != State::kOpen) {
-    // What had come before the link was lost still goes where it belongs, and engines may still be
-    // at what they had begun.
-    bool landed = move_devices_on();
-    bool settled = transfers_.settle_rest();
-    update_busy();
-    return landed || settled;
-  }
-  const size_t drained = drain(focus);
-  bool any = drained > 0;
-  if (focus && focus->ended()) {
-    // What came before the frame that ended it may have left something to do.
-    if (drained > 1 || !pair_.outbox.empty()) update_busy();
-    return true;
-  }
-  if (!pair_.outbox.empty()) any = pair_.outbox.flush() || any;
-  if (!sender_.idle()) any = sender_.progress() || any;
-  if (!receiver_.idle()) any = receiver_.progress() || any;
-  if (!one_sided_.idle()) any = one_sided_.progress() || any;
-  if (!batches_.idle()) any = batches_.progress() || any;
-  any = move_devices_on() || any;
-  if (pair_.ucx) any = map_for_keys() || any;
-  if (pair_.segment) {
-    Transfer* transfer = focus && owns(*focus) ? focus->transfer : nullptr;
-    any = transfers_.poll(transfer) || any;
-    if (transfers_.has_active()) any = transfers_.work(transfer) || any;
-    if (Status broken = transfers_.broken(); !broken.ok()) {
-      fail_everything(broken, /*dead=*/false);
-      return true;
-    }
-    if (!any && pair_.segment->their_state() == SideState::kFailed) {
-      // Everything it had sent is here by now: its state comes after its last frame.
-      if (!pair_.ring->ready()) {
-        fail_everything(error(OH_ERR_PEER_LOST, "%s closed the link", pair_.name.c_str()),
-                        /*dead=*/true);
-        return true;
-      }
-    }
-  }
-  if (!any && pair_.ucx && !pair_.has_frames()) {
-    if (Status broken = pair_.ucx->broken(); !broken.ok()) {
-      fail_everything(
-          error(broken.code(), "lost %s: %s", pair_.name.c_str(), broken.text().c_str()),
-          /*dead=*/false);
-      // The other side may not have noticed.
-      if (connection_) connection_->break_off();
-      return true;
-    }
-  }
-  update_busy();
-  return any;
-}
-
-// What frames have to do with devices.
-bool Peer::move_devices_on() {
-  bool any = !receiver_.landings().empty() && receiver_.landings().progress();
-  if (!crossings_.empty()) any = crossings_.progress() || any;
-  return any;
-}
-
-void Peer::update_busy() {
-  if (pair_.ucx && one_sided_.idle()) pair_.ucx->leave_line();
-  if (state_.load(std::memory_order_relaxed) != State::kOpen) {
-    bool rest = !receiver_.landings().empty() || !crossings_.empty() || transfers_.has_active();
-    pair_.busy.store(rest, std::memory_order_relaxed);
-    return;
-  }
-  bool busy = !pair_.outbox.empty() || !sender_.idle() || !one_sided_.idle() || !batches_.idle() ||
-              !receiver_.idle() || !receiver_.landings().empty() ||
-              (pair_.segment && transfers_.in_use());
-  pair_.busy.store(busy, std::memory_order_relaxed);
-}
-
-void Peer::update_posted() {
-  update_busy();
-  if (pair_.segment || !pair_.busy.load(std::memory_order_relaxed)) return;
-  if (pair_.ucx) return owner_.look_at_ucx_soon();
-  // A socket that is full tells when there is room.
-  if (!one_sided_.idle() && pair_.outbox.empty()) connection_->look_again();
-}
-
-// Handles received frames, up to a bound, or until the focus has ended. Returns how many.
-size_t Peer::drain(Request* focus) {
-  size_t count = 0;
-  const size_t most = pair_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;
-  while (count < most && pair_.has_frames()) {
-    ++count;
-    if (pair_.ring && receiver_.take_posted()) {
-      if (!focus || !focus->ended()) continue;
-      // A thread that posted several receives waits for the others next: one lock for all of them.
-      for (size_t i = 0; i < kFramesBehindFocus; ++i, ++count) {
-        if (!pair_.has_frames() || !receiver_.take_posted()) break;
-      }
-      break;
-    }
-    Frame frame;
-    Status status = pair_.ring ? pair_.ring->peek(&frame) : pair_.ucx->peek(&frame);
-    if (status.ok()) status = handle(frame);
-    if (!status.ok()) {
-      break_off(status);
-      return count;
-    }
-    if (pair_.ucx) {
-      pair_.ucx->pop();
-    } else if (pair_.ring->pop()) {
-      pair_.wake_them = true;
-    }
-    if (focus && focus->ended()) break;
-  }
-  return count;
-}
-
-// The other side does not keep to the protocol.
-void Peer::break_off(const Status& status) {
-  OH_LOG(kError, "link to %s: %s", pair_.name.c_str(), status.text().c_str());
-  fail_everything(status, /*dead=*/false);
-  if (connection_) connection_->break_off();
-}
-
-Status Peer::handle(const Frame& frame) {
-  OH_FAULT_POINT("peer.frame");
-  if (pair_.outbox.size() > kMaxAnswers) {
-    return error(OH_ERR_PROTOCOL, "it does not read: %zu answers wait for it", pair_.outbox.size());
-  }
-  if (frame.remote && (frame.type != FrameType::kData || frame.flags & kOneSided)) {
-    return error(OH_ERR_PROTOCOL, "the payload of a frame of type %u has to be fetched",
-                 static_cast<unsigned>(frame.type));
-  }
-  switch (frame.type) {
-    case FrameType::kEager:
-      return receiver_.on_eager(frame);
-    case FrameType::kData:
-      if (!(frame.flags & kOneSided)) return receiver_.on_data(frame);
-      return one_sided_.on_frame(frame);
-    case FrameType::kRts:
-      return frame.flags & kOneSided ? one_sided_.on_frame(frame) : receiver_.on_rts(frame);
-    case FrameType::kReady:
-      receiver_.on_ready(frame);
+    case Control::kBlock:
+      return memory_.on_block(payload, std::move(fds));
+    case Control::kBlockRetired:
+      memory_.on_block_retired(payload);
       return {};
-    case FrameType::kCts:
-      sender_.on_cts(frame);
+    case Control::kBlockWanted:
+      return memory_.on_block_wanted(payload);
+    case Control::kServe:
+      owner_.serve();
       return {};
-    case FrameType::kReject:
-      sender_.on_reject(frame);
-      return {};
-    case FrameType::kAdvert:
-      return sender_.on_advert(frame);
-    case FrameType::kEpoch:
-      return receiver_.on_epoch(frame);
-    case FrameType::kAbort:
-      if (frame.flags & kOneSided) return one_sided_.on_frame(frame);
-      receiver_.on_abort(frame);
-      return {};
-    case FrameType::kNotify:
-    case FrameType::kPut:
-    case FrameType::kGet:
-    case FrameType::kAck:
-    case FrameType::kSignal:
-    case FrameType::kKeyWanted:
-    case FrameType::kKey:
-    case FrameType::kRetireKey:
-    case FrameType::kKeyGone:
-      return one_sided_.on_frame(frame);
-    case FrameType::kComplaint: {
-      oh_status code = frame_failure(frame);
-      async_error_ = error(code,
-                           "a message with tag %llu that was sent to %s failed there: %s (its "
-                           "receive has room for %llu bytes)",
-                           static_cast<unsigned long long>(frame.tag), pair_.name.c_str(),
-                           status_text(code), static_cast<unsigned long long>(frame.length));
-      return {};
-    }
-    case FrameType::kCredit:
-      if (pair_.counted) pair_.counted->add_credit(frame.length);
-      return {};
-    case FrameType::kBatchEnd:
-      return batches_.on_end(frame);
-    case FrameType::kPad:
-      return {};
-    case FrameType::kNone:
-      break;
+    case Control::kLanes:
+      return stream_->on_lanes(payload);
+    case Control::kLaneReady:
+      return stream_->on_ready(payload);
+    case Control::kStreamWay:
+      return stream_->on_way(payload);
+    case Control::kExport:
+    case Control::kExportMore:
+      return memory_.on_export(payload, std::move(fds), type == Control::kExport);
   }
-  return error(OH_ERR_PROTOCOL, "a frame of type %u", static_cast<unsigned>(frame.type));
+  return error(OH_ERR_PROTOCOL, "a control message of type %u", static_cast<unsigned>(type));
 }
 
-Status Peer::usable() const {
-  switch (state_.load(std::memory_order_acquire)) {
-    case State::kOpen:
-      return {};
-    case State::kClosed:
-      return error(OH_ERR_LINK, "the link to %s was closed here; %s", pair_.name.c_str(),
-                   remedy().c_str());
-    case State::kLost:
-      break;
-  }
-  return why_;
+void Peer::on_idle() {
+  // Where there is no segment, the watcher's thread is what moves things on.
+  if (pair().segment) return;
+  std::shared_ptr<PeerOwner> owner = living_owner_.lock();
+  // One round does a bounded amount of work; no event may be left to bring the next one.
+  if (owner && operations_.progress(nullptr)) connection_->look_again();
 }
 
-Status Peer::check_open() {
-  return state_.load(std::memory_order_relaxed) == State::kOpen ? Status() : usable();
+void Peer::on_lost(const Status& status) {
+  std::shared_ptr<PeerOwner> owner = living_owner_.lock();
+  if (owner) operations_.lose(status, /*dead=*/status.code() == OH_ERR_PEER_LOST);
+}
+
+// ---- For texts ----------------------------------------------------------------------------------
+
+Stats Peer::stats() {
+  Stats found = operations_.stats();
+  stream_->add_to(&found);
+  return found;
+}
+
+Status Peer::take_async_error() {
+  Status status = operations_.take_async_error();
+  if (!status.ok()) return status;
+  status = stream_->take_error();
+  // Its waits were ended by that.
+  return status.code() == OH_ERR_CANCELLED && !usable().ok() ? usable() : status;
+}
+
+std::string Peer::describe(const Request* request) {
+  return operations_.describe(request) + "; " + liveness_.text();
+}
+
+std::string Peer::mismatch(const Wait& ours) {
+  struct Never {
+    WaitKind ours, theirs;
+    const char* text;
+  };
+  static constexpr Never kNever[] = {
+      {WaitKind::kSend, WaitKind::kRecvBatch,
+       "The other side receives a batch with this tag, which takes no message: use send_batch "
+       "here, or recv there"},
+      {WaitKind::kSendBatch, WaitKind::kRecv,
+       "The other side receives a message with this tag, which takes no batch: use send here, or "
+       "recv_batch there"},
+      {WaitKind::kRecv, WaitKind::kSendBatch,
+       "The other side sends a batch with this tag, which no recv takes: use recv_batch here, or "
+       "send there"},
+      {WaitKind::kRecvBatch, WaitKind::kSend,
+       "The other side sends a message with this tag, which no recv_batch takes: use recv here, "
+       "or send_batch there"},
+  };
+  const Wait theirs = liveness_.theirs();
+  const bool met = theirs.tag == ours.tag || ours.tag == OH_ANY_TAG || theirs.tag == OH_ANY_TAG;
+  for (const Never& never : kNever) {
+    if (ours.kind != never.ours) continue;
+    if (theirs.kind == never.theirs && met) return never.text;
+    if (has_come(never.theirs, ours.tag)) return never.text;
+  }
+  return {};
+}
+
+// Whether what such a call of theirs begins with is here, and waits.
+bool Peer::has_come(WaitKind kind, uint64_t tag) {
+  if (tag == OH_ANY_TAG) return false;
+  if (kind == WaitKind::kSend) return operations_.probe(tag).has_value();
+  if (kind != WaitKind::kRecvBatch) return false;
+  return operations_.probe(MessageBatches::offer_tag(tag)).has_value();
 }
 
 }  // namespace oh

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "link/connection.h"
+#include "link/memory_exchange.h"
 
 namespace oh {
 namespace {
@@ -224,7 +225,7 @@ void StreamLink::tell_lanes() {
   const std::shared_ptr<const GpuExport>& exported = lanes_->slab()->exported();
   {
     PairGuard guard(pair_);
-    pair_.host->publish(exported);
+    pair_.memory->publish(exported);
   }
   Bytes bytes;
   Writer writer(bytes);
@@ -301,7 +302,7 @@ uint32_t StreamLink::publish(const std::shared_ptr<const GpuExport>& exported) {
   if (connection_) {
     if (!pair_.maps_devices) return 0;
     PairGuard guard(pair_);
-    pair_.host->publish(exported);
+    pair_.memory->publish(exported);
     return exported->number;
   }
   // Within the process addresses are enough, where the other GPU reaches them.

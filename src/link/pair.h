@@ -33,6 +33,7 @@
 namespace oh {
 
 class AnySource;
+class MemoryExchange;
 
 struct Limits {
   uint64_t max_inline = 0;
@@ -55,13 +56,6 @@ class PairHost {
   virtual void recycle(Request* request) = 0;
   // A request that is awaited through the event descriptor has ended.
   virtual void announce() = 0;
-  // The number of the shared block that holds this memory, 0 for none. Makes sure that the peer
-  // gets to know the block.
-  virtual uint32_t block_of(const void* data, uint64_t size) = 0;
-  // Asks the peer for a block of its memory.
-  virtual void want_block(uint32_t number) = 0;
-  // Makes sure that the peer gets to know exported device memory.
-  virtual void publish(const std::shared_ptr<const GpuExport>& exported) = 0;
   // Transfers that end by a word which a device writes, without a doorbell: `change` more.
   virtual void count_polled(int change) = 0;
   // Starts the progress thread: no local thread waits for this work.
@@ -84,6 +78,12 @@ class PairHost {
   virtual std::shared_ptr<Peer> keep_alive() = 0;
   // An any-source receive waits again: other peers may have something for it.
   virtual void look_again() = 0;
+  // The other side does not keep to the protocol: ends the link. With the lock held.
+  virtual void break_off(const Status& status) = 0;
+  // Whether nobody touches the buffers any more. With the lock held.
+  virtual bool released(const std::vector<Doubt>& doubts) = 0;
+  // Any thread, without the lock. True when something happened.
+  virtual bool make_progress() = 0;
 };
 
 struct Pair {
@@ -105,6 +105,8 @@ struct Pair {
   bool they_reach_us = false;         // they have one, too
   bool stream_when_attended = false;  // Transfers::prefers_stream
   Imports imports;
+  MemoryExchange* memory = nullptr;      // how the two sides map each other's memory
+  Status why_no_device;                  // not ok: device memory has no way over this link
   bool maps_devices = true;              // each side may map the other's device memory
   bool their_gpu = false;                // the other endpoint is on a GPU
   bool same_gpu = false;                 // and it is ours
@@ -154,6 +156,12 @@ struct Pair {
     finish(request,
            error(OH_ERR_IN_DOUBT, "%s; %s still has the buffer: keep it until buffer_released()",
                  status.text().c_str(), crossing ? "a copy engine" : "UCX"));
+  }
+
+  Status no_way_for_devices() const {
+    if (!why_no_device.ok()) return why_no_device;
+    return error(OH_ERR_NOT_VIABLE,
+                 "device memory has no way to %s: this endpoint is for host memory", name.c_str());
   }
 
   // What the other side has said of a one-sided operation.

@@ -52,6 +52,17 @@ enum class OpKind : uint8_t {
 // Where a request stands. A send:    QUEUED ─▶ OFFERED ─▶ DIRECT | STREAM ─▶ ENDED
 //                         A receive: POSTED ────────────▶ DIRECT | STREAM ─▶ ENDED
 enum class Phase : uint8_t { kIdle, kQueued, kPosted, kOffered, kDirect, kStream, kEnded };
+// For texts.
+constexpr const char* phase_text(Phase phase) {
+  constexpr const char* kTexts[] = {"not begun",
+                                    "queued for room",
+                                    "posted, unmatched",
+                                    "offered, not matched",
+                                    "being copied",
+                                    "partly transferred",
+                                    "ended"};
+  return kTexts[static_cast<int>(phase)];
+}
 
 // When a receive was posted, comparable between peers: any-source receives advance the era
 // (any_source.h).

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/fault.h"
+#include "link/memory_exchange.h"
 #include "message/sender.h"
 
 namespace oh {
@@ -391,7 +392,7 @@ bool Receiver::may_advertise(const Request* request) const {
   // A small message from host memory comes early; one from a device never does.
   if (!request->on_device && request->size <= pair_.theirs.eager_max) return false;
   return request->on_device || pair_.they_reach_us ||
-         pair_.host->block_of(request->data, request->size) != 0;
+         pair_.memory->block_of(request->data, request->size) != 0;
 }
 
 void Receiver::advertise(TagRx& tag, Request* request, uint32_t number) {

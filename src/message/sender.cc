@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "message/sender.h"
+#include "link/memory_exchange.h"
 
 #include <algorithm>
 #include <utility>
@@ -159,7 +160,7 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
   // one. A receive on a device uses one whatever our memory is.
   bool direct = pair_.segment && request->size > 0 &&
                 (request->on_device || pair_.their_gpu || pair_.they_reach_us ||
-                 pair_.host->block_of(request->data, request->size));
+                 pair_.memory->block_of(request->data, request->size));
   Transfer* transfer = direct ? transfers_.offer(request, /*source=*/true) : nullptr;
   // From device memory nothing is streamed where there are slots: it waits for one.
   if (pair_.segment && request->on_device && request->size > 0 && !transfer) return false;

@@ -65,7 +65,7 @@ void await_end(Side& side, Ending ending) {
     siginfo_t info{};
     ASSERT_EQ(waitid(P_PID, static_cast<id_t>(side.other_process()), &info, WEXITED | WNOWAIT), 0);
   } else {
-    while (side.peer().get()->peer->still_there().ok()) std::this_thread::yield();
+    while (side.peer().get()->peer->operations().still_there().ok()) std::this_thread::yield();
   }
 }
 
@@ -97,7 +97,7 @@ TEST_P(LastWords, SmallMessagesArrive) {
         },
         [&](Side& side) {
           side.sync();
-          side.peer().get()->peer->unresponsive_for();
+          side.peer().get()->peer->liveness().unresponsive_for();
           for (uint64_t i = 0; i < messages; ++i) {
             side.peer().send(&i, sizeof(i), 1, 20s);
           }

@@ -117,15 +117,15 @@ TEST_P(UcxRma, KeysOfRegionsThatAreNotThere) {
         oh::Peer& peer = *side.peer().get()->peer;
         auto state_of = [&](const oh::RemoteTarget& target) {
           oh::PairGuard guard(peer.pair());
-          return peer.keys().find(target.index, target.version)->state;
+          return peer.operations().one_sided().keys().find(target.index, target.version)->state;
         };
         oh::RemoteTarget target;
         target.index = 5;
         target.version = 77;
-        peer.attach_key(target);
+        peer.operations().one_sided().attach_key(target);
         while (state_of(target) == oh::RemoteKey::State::kAsked) side.endpoint().progress();
         EXPECT_EQ(state_of(target), oh::RemoteKey::State::kRefused);
-        peer.detach_key(target);
+        peer.operations().one_sided().detach_key(target);
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
         uint64_t word = 1;
         side.peer().put(&word, remote, 0, sizeof(word)).wait(20s);
@@ -169,7 +169,7 @@ TEST_P(UcxRma, KeysThatAreCut) {
           target.index = 5;
           target.version = 77;
           side.hear_number();
-          peer.attach_key(target);
+          peer.operations().one_sided().attach_key(target);
           side.tell_number(0);
           // The other side's own answer comes second.
           EXPECT_EQ(status_of([&] { side.peer().wait_signal(1, 1, 20s); }), OH_ERR_PROTOCOL);

@@ -224,7 +224,7 @@ TEST_F(UcxRmaFaults, ASignalWaitsForAPutThatWasGivenUp) {
         onehop::Request put = peer.put(buffer.data(), remote, 0, kPiece);
         peer.signal(1);
         EXPECT_EQ(status_of([&] { put.wait(50ms); }), OH_ERR_IN_DOUBT);
-        (void)peer.get()->peer->progress(nullptr);
+        (void)peer.get()->peer->operations().progress(nullptr);
         peer.send(&word, sizeof(word), 1, 20s);  // would come behind the signal
         side.sync();
         peer.close();

@@ -122,13 +122,13 @@ void Victim::tidy() {
 void Victim::post_recv(uint64_t tag, size_t capacity, bool any_source) {
   Operation& operation = begin(OpKind::kRecv, tag, capacity);
   Status status = any_source && segment() ? endpoint_->post_any_source(&operation.request)
-                                          : peer_->post_recv(&operation.request);
+                                          : peer_->operations().post_recv(&operation.request);
   if (!status.ok()) operations_.pop_back();
 }
 
 void Victim::post_send(uint64_t tag, size_t size) {
   Operation& operation = begin(OpKind::kSend, tag, size);
-  if (!peer_->post_send(&operation.request).ok()) operations_.pop_back();
+  if (!peer_->operations().post_send(&operation.request).ok()) operations_.pop_back();
 }
 
 void Victim::post_one_sided(bool put, size_t size, bool notify, bool to_device) {
@@ -142,10 +142,11 @@ void Victim::post_one_sided(bool put, size_t size, bool notify, bool to_device) 
   const ByteView* behind = notify && put ? &bytes : nullptr;
   auto list = std::make_shared<const std::vector<Block>>(std::move(halves));
   target.on_device = to_device;
-  Status status = peer_->move(&operation.request, {.target = target,
-                                                   .movement = {put, *list, list->size(), size},
-                                                   .list = list,
-                                                   .notify = behind});
+  Status status =
+      peer_->operations().move(&operation.request, {.target = target,
+                                                    .movement = {put, *list, list->size(), size},
+                                                    .list = list,
+                                                    .notify = behind});
   if (!status.ok()) operations_.pop_back();
 }
 
@@ -154,7 +155,8 @@ void Victim::cancel_oldest(bool give_up) {
   if (operations_.empty()) return;
   Request* request = &operations_.front()->request;
   if (give_up && request->peer) {
-    peer_->try_end(request, error(OH_ERR_TIMEOUT, "given up"), Peer::Force::kGiveUp);
+    peer_->operations().try_end(request, error(OH_ERR_TIMEOUT, "given up"),
+                                Operations::Force::kGiveUp);
   } else {
     (void)endpoint_->cancel(request).ok();
   }
@@ -164,7 +166,7 @@ void Victim::progress() {
   if (segment()) {
     endpoint_->progress_thoroughly();
   } else {
-    peer_->progress(nullptr);
+    peer_->operations().progress(nullptr);
     char sink[4096];
     while (read(their_socket_.get(), sink, sizeof(sink)) > 0) {
     }

@@ -56,7 +56,7 @@ class AnySourceOrder : public ::testing::Test {
     uint8_t bytes[8];
     std::memcpy(bytes, &number, sizeof(number));
     ASSERT_TRUE(rings_[from]->push_short(tag, bytes, sizeof(bytes)));
-    peer(from).progress(nullptr);
+    peer(from).operations().progress(nullptr);
   }
   // A message is announced whose sender takes it back before anybody claims it.
   void announce_withdrawn(size_t from, uint64_t tag) {
@@ -68,7 +68,7 @@ class AnySourceOrder : public ::testing::Test {
     frame.slot = 0;
     frame.number = 1;  // no such slot is posted
     ASSERT_TRUE(rings_[from]->push(frame));
-    peer(from).progress(nullptr);
+    peer(from).operations().progress(nullptr);
   }
   // The two halves of Endpoint::post_any_source().
   void post(Receive& receive) {
@@ -76,7 +76,7 @@ class AnySourceOrder : public ::testing::Test {
     endpoint().any_source().post(&receive.request);
   }
   void offer() {
-    for (size_t i = 0; i < 2; ++i) peer(i).offer_early();
+    for (size_t i = 0; i < 2; ++i) peer(i).operations().offer_early();
   }
   void cancel(Receive& receive) {
     if (!receive.request.ended()) {
@@ -149,10 +149,11 @@ class Interleavings : public AnySourceOrder {
         case Step::kPostHere:
           receives.push_back(
               {std::make_unique<Receive>(endpoint(), step.tag), static_cast<int>(step.peer)});
-          ASSERT_TRUE(is_ok(peer(step.peer).post_recv(&receives.back().receive->request)));
+          ASSERT_TRUE(
+              is_ok(peer(step.peer).operations().post_recv(&receives.back().receive->request)));
           break;
         case Step::kOffer:
-          peer(step.peer).offer_early();
+          peer(step.peer).operations().offer_early();
           break;
         case Step::kArrive:
           messages.push_back({step.peer, step.tag});
@@ -168,7 +169,7 @@ class Interleavings : public AnySourceOrder {
     for (const Message& message : messages) {
       if (message.received) continue;
       Receive rest(endpoint(), message.tag);
-      ASSERT_TRUE(is_ok(peer(message.peer).post_recv(&rest.request)));
+      ASSERT_TRUE(is_ok(peer(message.peer).operations().post_recv(&rest.request)));
       ASSERT_TRUE(rest.request.ended());
     }
   }
@@ -307,9 +308,9 @@ TEST_F(AnySourceRaces, AReceiveThatComesBackIsOfferedToAllPeersAgain) {
     Receive receive(endpoint(), 1);
     if (early) announce_withdrawn(1, 1);
     post(receive);
-    peer(0).offer_early();
+    peer(0).operations().offer_early();
     at("receiver.taken", [&] { arrive(0, 1, 7); });
-    early ? peer(1).offer_early() : announce_withdrawn(1, 1);
+    early ? peer(1).operations().offer_early() : announce_withdrawn(1, 1);
     EXPECT_TRUE(came_by());
     EXPECT_EQ(receive.got(), -1);
     endpoint().progress();
@@ -354,18 +355,18 @@ class AnySourceLate : public AnySourceOrder {
 
 TEST_F(AnySourceLate, ACancelLeavesItToItsList) {
   const Status status = error(OH_ERR_CANCELLED, "late");
-  EXPECT_FALSE(peer(0).try_end(&receive_.request, status, Peer::Force::kGiveUp));
+  EXPECT_FALSE(peer(0).operations().try_end(&receive_.request, status, Operations::Force::kGiveUp));
   expect_that_it_waits();
 }
 
 TEST_F(AnySourceLate, AReleaseLeavesItToItsList) {
-  EXPECT_FALSE(peer(0).detach(&receive_.request));
+  EXPECT_FALSE(peer(0).operations().detach(&receive_.request));
   EXPECT_EQ(receive_.request.detached.load(), 0u);
   expect_that_it_waits();
 }
 
 TEST_F(AnySourceLate, AWaitThatEndsIsNotItsPeersConcern) {
-  peer(0).attend(&receive_.request, true);
+  peer(0).operations().attend(&receive_.request, true);
   EXPECT_FALSE(receive_.request.attended);
   expect_that_it_waits();
 }
@@ -375,7 +376,7 @@ TEST_F(AnySourceRaces, ProgressOfAPeerLeavesTheCopiesOfAnotherAlone) {
   constexpr size_t kSize = 8 << 20;
   Receive receive(endpoint(), 1, kSize);
   Receive other(endpoint(), 1, kSize);
-  ASSERT_TRUE(is_ok(peer(0).post_recv(&other.request)));
+  ASSERT_TRUE(is_ok(peer(0).operations().post_recv(&other.request)));
   post(receive);
   offer();
   for (size_t from : {0, 1}) {
@@ -390,14 +391,14 @@ TEST_F(AnySourceRaces, ProgressOfAPeerLeavesTheCopiesOfAnotherAlone) {
     frame.slot = 0;
     frame.number = 1;
     ASSERT_TRUE(rings_[from]->push(frame));
-    peer(from).progress(nullptr);
+    peer(from).operations().progress(nullptr);
     ASSERT_EQ(slot_state(slot.word.load()), SlotState::kClaimed);
   }
   // As a thread does that has read before to whom the receive belongs.
-  for (int i = 0; i < 100; ++i) peer(0).progress(&receive.request);
+  for (int i = 0; i < 100; ++i) peer(0).operations().progress(&receive.request);
   EXPECT_FALSE(receive.request.ended());
   EXPECT_TRUE(other.request.ended());
-  for (int i = 0; i < 100; ++i) peer(1).progress(&receive.request);
+  for (int i = 0; i < 100; ++i) peer(1).operations().progress(&receive.request);
   EXPECT_TRUE(receive.request.ended());
   EXPECT_TRUE(is_ok(receive.request.status));
 }

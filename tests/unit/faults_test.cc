@@ -43,8 +43,8 @@ Status exchange(Endpoint& a, Peer& to_b, Endpoint& b, Peer& to_a, size_t size) {
   Request receive;
   unit::prepare(&send, OpKind::kSend, a, out.data(), size, 7);
   unit::prepare(&receive, OpKind::kRecv, b, in.data(), size, 7);
-  OH_RETURN_IF_ERROR(to_a.post_recv(&receive));
-  Status posted = to_b.post_send(&send);
+  OH_RETURN_IF_ERROR(to_a.operations().post_recv(&receive));
+  Status posted = to_b.operations().post_send(&send);
   if (!posted.ok()) {
     (void)b.wait(&receive, Deadline::after(0)).ok();
     return posted;
@@ -72,11 +72,11 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
   put.endpoint = &a;
   put.kind = OpKind::kPut;
   put.size = piece.size;
-  OH_RETURN_IF_ERROR(to_b.move(&put, {.target = target,
-                                      .data = bytes.data(),
-                                      .size = bytes.size(),
-                                      .movement = {true, {&piece, 1}, 1, piece.size},
-                                      .deadline = soon()}));
+  OH_RETURN_IF_ERROR(to_b.operations().move(&put, {.target = target,
+                                                   .data = bytes.data(),
+                                                   .size = bytes.size(),
+                                                   .movement = {true, {&piece, 1}, 1, piece.size},
+                                                   .deadline = soon()}));
   OH_RETURN_IF_ERROR(a.wait(&put, soon(), &to_b));
   EXPECT_EQ(block->mapping.data()[149], 9);
   return b.deregister(*region, soon());

@@ -53,15 +53,15 @@ class LyingOverUcx : public ::testing::Test {
     receive.request.data = receive.bytes.data();
     receive.request.size = kSize;
     receive.request.tag = kTag;
-    ASSERT_TRUE(is_ok(victim_->peer().post_recv(&receive.request)));
+    ASSERT_TRUE(is_ok(victim_->peer().operations().post_recv(&receive.request)));
   }
   bool cancel(Receive& receive) {
     return endpoint_->cancel(&receive.request).ok() &&
            fails_with(receive.request.status, OH_ERR_CANCELLED);
   }
   bool give_up(Receive& receive) {
-    return victim_->peer().try_end(&receive.request, error(OH_ERR_TIMEOUT, "late"),
-                                   Peer::Force::kGiveUp);
+    return victim_->peer().operations().try_end(&receive.request, error(OH_ERR_TIMEOUT, "late"),
+                                                Operations::Force::kGiveUp);
   }
 
   // What comes over UCX waits in the inbox for progress().

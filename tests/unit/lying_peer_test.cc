@@ -322,8 +322,8 @@ TEST_F(LyingAboutBatches, AReceiveThatIsWholeIsNotGivenUp) {
   post();
   word().store(whole_word(8, OH_PATH_SHM));
   Status late = error(OH_ERR_TIMEOUT, "late");
-  EXPECT_FALSE(victim_.peer().try_end(&request_, late, Peer::Force::kCancel));
-  EXPECT_TRUE(victim_.peer().try_end(&request_, late, Peer::Force::kGiveUp));
+  EXPECT_FALSE(victim_.peer().operations().try_end(&request_, late, Operations::Force::kCancel));
+  EXPECT_TRUE(victim_.peer().operations().try_end(&request_, late, Operations::Force::kGiveUp));
   EXPECT_TRUE(is_ok(request_.status));
   EXPECT_EQ(request_.nbytes, 8u);
   EXPECT_EQ(request_.path, OH_PATH_SHM);
@@ -333,7 +333,7 @@ TEST_F(LyingAboutBatches, AWholeOfMoreThanThereIsRoomFor) {
   post();
   word().store(whole_word(101, OH_PATH_SHM));
   Status late = error(OH_ERR_TIMEOUT, "late");
-  EXPECT_TRUE(victim_.peer().try_end(&request_, late, Peer::Force::kGiveUp));
+  EXPECT_TRUE(victim_.peer().operations().try_end(&request_, late, Operations::Force::kGiveUp));
   EXPECT_TRUE(fails_with(request_.status, OH_ERR_TIMEOUT));
 }
 
@@ -357,14 +357,14 @@ TEST_F(LyingAboutBatches, OffersThatAreTakenBackMakeWay) {
   fetch.kind = OpKind::kRecv;
   fetch.endpoint = &victim_.endpoint();
   Bytes bytes;
-  ASSERT_TRUE(victim_.peer().fetch_offer(&fetch, 3, &bytes));
+  ASSERT_TRUE(victim_.peer().operations().batches().fetch_offer(&fetch, 3, &bytes));
   say(FrameType::kRts, MessageBatches::offer_tag(3), 80000, kName + 1);
   say(FrameType::kAbort, 0, 0, kName);
   EXPECT_TRUE(fails_with(fetch.status, OH_ERR_RETIRED));
   Request next;
   next.kind = OpKind::kRecv;
   next.endpoint = &victim_.endpoint();
-  ASSERT_TRUE(victim_.peer().fetch_offer(&next, 3, &bytes));
+  ASSERT_TRUE(victim_.peer().operations().batches().fetch_offer(&next, 3, &bytes));
   EXPECT_EQ(next.size, 80000u);
   EXPECT_FALSE(next.ended());
   victim_.peer().close();
@@ -389,7 +389,7 @@ TEST_F(LyingAboutBatches, OffersAreMeasuredAgainWhenOneIsGone) {
   fetch.kind = OpKind::kRecv;
   fetch.endpoint = &victim_.endpoint();
   Bytes bytes;
-  ASSERT_TRUE(victim_.peer().fetch_offer(&fetch, 3, &bytes));
+  ASSERT_TRUE(victim_.peer().operations().batches().fetch_offer(&fetch, 3, &bytes));
   EXPECT_EQ(fetch.size, 80000u);
   EXPECT_FALSE(fetch.ended());
   victim_.peer().close();

@@ -115,9 +115,6 @@ class FakeHost final : public PairHost, public OneSidedHost, public RunStreams {
  public:
   void recycle(Request*) override {}
   void announce() override {}
-  uint32_t block_of(const void*, uint64_t) override { return 0; }
-  void want_block(uint32_t) override {}
-  void publish(const std::shared_ptr<const GpuExport>&) override {}
   void count_polled(int) override {}
   void serve() override {}
   Status ask_to_serve() override { return {}; }
@@ -128,6 +125,9 @@ class FakeHost final : public PairHost, public OneSidedHost, public RunStreams {
   bool is_outside(bool) override { return true; }
   std::shared_ptr<Peer> keep_alive() override { return nullptr; }
   void look_again() override {}
+  void break_off(const Status&) override {}
+  bool released(const std::vector<Doubt>&) override { return true; }
+  bool make_progress() override { return false; }
   void notified(Notification) override {}
   void await_cts(Request*) override {}
   Status begin_incoming(Request*, uint64_t) override { return {}; }

@@ -90,7 +90,7 @@ TEST_F(PeerProgress, WhatCameBeforeTheAwaitedFrameIsNotForgotten) {
   request.data = reinterpret_cast<uint8_t*>(&word);
   request.size = sizeof(word);
   request.tag = 1;
-  ASSERT_TRUE(is_ok(victim_.peer().post_recv(&request)));
+  ASSERT_TRUE(is_ok(victim_.peer().operations().post_recv(&request)));
   ask_for(100);
   const Bytes payload(sizeof(word), 5);
   Frame eager;
@@ -99,9 +99,9 @@ TEST_F(PeerProgress, WhatCameBeforeTheAwaitedFrameIsNotForgotten) {
   eager.length = eager.payload_size = payload.size();
   eager.payload = payload.data();
   ASSERT_TRUE(ring_.push(eager));
-  EXPECT_TRUE(victim_.peer().progress(&request));
+  EXPECT_TRUE(victim_.peer().operations().progress(&request));
   EXPECT_TRUE(request.ended());
-  EXPECT_TRUE(victim_.peer().poll(nullptr));
+  EXPECT_TRUE(victim_.peer().operations().poll(nullptr));
   EXPECT_EQ(hear().type, FrameType::kData);
 }
 

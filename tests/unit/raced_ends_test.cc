@@ -114,7 +114,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   receive.data = bytes.data();
   receive.size = bytes.size();
   receive.tag = kTag;
-  ASSERT_TRUE(is_ok((*here)->post_recv(&receive)));
+  ASSERT_TRUE(is_ok((*here)->operations().post_recv(&receive)));
   std::atomic<bool> armed{false};
   std::thread waiter;
   at("request.ends", [&] {
@@ -133,7 +133,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   send.data = sent.data();
   send.size = sent.size();
   send.tag = kTag;
-  ASSERT_TRUE(is_ok((*there)->post_send(&send)));
+  ASSERT_TRUE(is_ok((*there)->operations().post_send(&send)));
   while (!receive.ended()) {
     one->progress();
     other->progress();
@@ -274,7 +274,7 @@ TEST_F(RacedEnds, APeerIsDestroyedWhileAThreadWaitsForItsMessage) {
   {
     fuzz::Victim victim(/*segment=*/true, /*reach=*/0);
     RingChannel ring(*victim.segment());
-    peer = victim.peer().keep_alive();
+    peer = victim.peer().operations().keep_alive();
     Frame frame;
     frame.type = FrameType::kRts;
     frame.tag = kTag;

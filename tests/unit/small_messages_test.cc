@@ -30,7 +30,7 @@ class SmallMessages : public ::testing::Test {
     request->size = capacity;
     request->tag = tag;
     requests_.push_back(request);
-    EXPECT_TRUE(is_ok(peer().post_recv(request)));
+    EXPECT_TRUE(is_ok(peer().operations().post_recv(request)));
     return request;
   }
   void send(uint64_t tag, uint64_t word) {
@@ -57,19 +57,19 @@ TEST_F(SmallMessages, OneLookEndsAllReceivesWhoseMessagesHaveCome) {
   for (int i = 0; i < 4; ++i) post(kTag);
   for (uint64_t i = 0; i < 3; ++i) send(kTag, 100 + i);
   send(kTag + 1, 1);
-  ASSERT_TRUE(peer().progress(requests_[0]));
+  ASSERT_TRUE(peer().operations().progress(requests_[0]));
   for (size_t i = 0; i < 3; ++i) expect_got(i, kTag, 100 + i);
   EXPECT_FALSE(requests_[3]->ended());
   // No receive waits for that one: whoever looks at the ring for his own leaves it there.
-  EXPECT_FALSE(peer().probe(kTag + 1));
-  peer().progress(nullptr);
-  EXPECT_TRUE(peer().probe(kTag + 1));
+  EXPECT_FALSE(peer().operations().probe(kTag + 1));
+  peer().operations().progress(nullptr);
+  EXPECT_TRUE(peer().operations().probe(kTag + 1));
 }
 
 TEST_F(SmallMessages, AReceiveTakesTheNextMessageAsItIsPosted) {
   post(kTag);
   send(kTag, 1);
-  peer().progress(requests_[0]);
+  peer().operations().progress(requests_[0]);
   send(kTag, 2);
   send(kTag, 3);
   for (size_t i = 1; i < 3; ++i) post(kTag);
@@ -81,7 +81,7 @@ TEST_F(SmallMessages, AWildcardThatWasPostedFirstGetsTheMessage) {
   post(OH_ANY_TAG);
   post(kTag);
   for (uint64_t i = 0; i < 3; ++i) send(kTag, i);
-  peer().progress(requests_[2]);
+  peer().operations().progress(requests_[2]);
   for (size_t i = 0; i < 3; ++i) expect_got(i, kTag, i);
 }
 
@@ -90,7 +90,7 @@ TEST_F(SmallMessages, AMessageThatIsTooLongEndsItsReceiveOnly) {
   post(kTag, 4);
   post(kTag);
   for (uint64_t i = 0; i < 3; ++i) send(kTag, i);
-  peer().progress(requests_[2]);
+  peer().operations().progress(requests_[2]);
   expect_got(0, kTag, 0);
   EXPECT_EQ(requests_[1]->status.code(), OH_ERR_TRUNCATED);
   expect_got(2, kTag, 2);
@@ -103,7 +103,7 @@ TEST_F(SmallMessages, AReceiveWithoutItsHandleGoesBackToThePool) {
   endpoint().release(request);
   send(kTag, 1);
   send(kTag, 2);
-  peer().progress(requests_[0]);
+  peer().operations().progress(requests_[0]);
   EXPECT_EQ(words_[0], 1u);
   EXPECT_EQ(words_[1], 2u);
   Request* again = endpoint().acquire();
@@ -125,9 +125,9 @@ TEST_F(SmallMessages, ASendHasEndedWhenItReturns) {
     request->size = sizeof(word);
     request->tag = kTag;
     if (i == 0) {
-      ASSERT_TRUE(is_ok(peer().post_send(request)));
+      ASSERT_TRUE(is_ok(peer().operations().post_send(request)));
     } else {
-      ASSERT_TRUE(peer().send_now(request, data, sizeof(word), kTag));
+      ASSERT_TRUE(peer().operations().send_now(request, data, sizeof(word), kTag));
     }
     EXPECT_TRUE(request->ended());
     EXPECT_EQ(request->nbytes, sizeof(word));

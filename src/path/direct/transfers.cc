@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "link/memory_exchange.h"
 
 namespace oh {
 namespace {
@@ -73,9 +74,9 @@ bool Transfers::withdraw(Transfer* transfer, oh_status why) {
 void Transfers::describe(const Request& request, uint64_t size, uint32_t* block, uint32_t* memory) {
   *memory = memory_of(request);
   if (!request.on_device) {
-    *block = pair_.host->block_of(request.data, size);
+    *block = pair_.memory->block_of(request.data, size);
   } else if (pair_.path != OH_PATH_LOCAL && (*memory & kSlotMappable)) {
-    pair_.host->publish(request.device.exported);
+    pair_.memory->publish(request.device.exported);
     *block = request.device.exported->number;
   } else {
     *block = 0;

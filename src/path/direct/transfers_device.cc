@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "link/memory_exchange.h"
 #include "path/direct/transfers.h"
 
 namespace oh {
@@ -209,7 +210,7 @@ Transfers::Reach Transfers::reach_block(Transfer& transfer, uint32_t number, uin
   if (pair_.imports.failed(number)) return Reach::kNo;
   transfer.mapped = pair_.mapped(number, address, size, &transfer.import);
   if (!transfer.import) {
-    if (pair_.imports.should_ask(number)) pair_.host->want_block(number);
+    if (pair_.imports.should_ask(number)) pair_.memory->want_block(number);
     return Reach::kLater;
   }
   bool usable = transfer.mapped && transfer.import->on_device;
@@ -223,7 +224,7 @@ bool Transfers::has_slab() const {
 
 void Transfers::offer_slab(const std::shared_ptr<const GpuExport>& slab) {
   if (has_slab()) return;
-  pair_.host->publish(slab);
+  pair_.memory->publish(slab);
   PipeSlab& shown = pair_.segment->incoming_pipe().slab;
   shown.address = reinterpret_cast<uint64_t>(pair_.device->slab_part(0));
   // release: the address; pairs with reach_slab().

@@ -163,7 +163,8 @@ bool Proxy::post(Endpoint& endpoint, uint32_t queue, Work& work) {
   plain.on_device = true;
   Status status = work.small ? Status() : endpoint.prepare_memory(&request, plain);
   if (status.ok()) {
-    status = sends(queue) ? pair_.peer->post_send(&request) : pair_.peer->post_recv(&request);
+    status = sends(queue) ? pair_.peer->operations().post_send(&request)
+                          : pair_.peer->operations().post_recv(&request);
   }
   if (status.ok()) {
     work.state = State::kPosted;
@@ -181,7 +182,7 @@ bool Proxy::look_after(uint32_t queue, Work& work) {
     if (now_ns() < work.deadline) return false;
     return end_request(request, Status(OH_ERR_TIMEOUT, kTooLate));
   }
-  if (!pair_.peer->buffer_released(&request)) return false;
+  if (!pair_.peer->operations().buffer_released(&request)) return false;
   if (request.status.code() == OH_ERR_RETIRED) {
     // The sender took it back: the receive waits for the next one.
     work.state = State::kWaiting;
@@ -195,8 +196,8 @@ bool Proxy::look_after(uint32_t queue, Work& work) {
 // then is left in doubt: until engines and UCX are through, and not until the peer goes on.
 bool Proxy::end_request(Request& request, const Status& why) {
   Peer& peer = *pair_.peer;
-  return peer.try_end(&request, why, Peer::Force::kDeadline) ||
-         (!pair_.segment && peer.try_end(&request, why, Peer::Force::kGiveUp));
+  return peer.operations().try_end(&request, why, Operations::Force::kDeadline) ||
+         (!pair_.segment && peer.operations().try_end(&request, why, Operations::Force::kGiveUp));
 }
 
 // Of one whose buffer is free: it is in doubt no more.
@@ -241,7 +242,8 @@ bool Proxy::end_all(uint32_t queue) {
   for (Work& work : half.works) {
     if (work.state == State::kWaiting) finish(queue, work, half.failed);
     if (work.state != State::kPosted) continue;
-    if (end_request(work.request, half.failed) && pair_.peer->buffer_released(&work.request)) {
+    if (end_request(work.request, half.failed) &&
+        pair_.peer->operations().buffer_released(&work.request)) {
       finish(queue, work, result_of(work.request));
     } else {
       all = false;
@@ -263,7 +265,7 @@ void Proxy::close() {
   const Deadline deadline = Deadline::after(kCloseTime);
   auto in_use = [this](const Work& work) {
     return work.state == State::kPosted &&
-           !(work.request.ended() && pair_.peer->buffer_released(&work.request));
+           !(work.request.ended() && pair_.peer->operations().buffer_released(&work.request));
   };
   auto end = [&](Work& work) {
     while (in_use(work) && !deadline.passed()) sched_yield();

@@ -40,7 +40,7 @@ bool Proxy::speak(Endpoint& endpoint) {
     saying.request.data = saying.bytes.data();
     saying.request.size = saying.bytes.size();
     saying.request.tag = kFirstTag + OH_LANES;
-    Status status = pair_.peer->post_send(&saying.request);
+    Status status = pair_.peer->operations().post_send(&saying.request);
     if (status.code() == OH_AGAIN) break;
     saying.posted = any = true;
     if (!status.ok()) saying.request.done.store(1, std::memory_order_relaxed);
@@ -63,7 +63,7 @@ bool Proxy::hear(Endpoint& endpoint) {
       ear_.data = hearing_;
       ear_.size = sizeof(hearing_);
       ear_.tag = kFirstTag + OH_LANES;
-      if (!pair_.peer->post_recv(&ear_).ok()) return any;
+      if (!pair_.peer->operations().post_recv(&ear_).ok()) return any;
       hears_ = true;
     }
     if (!ear_.ended()) return any;
@@ -72,7 +72,7 @@ bool Proxy::hear(Endpoint& endpoint) {
     any = true;
     Status status = heard({hearing_, ear_.nbytes});
     if (status.ok()) continue;
-    pair_.peer->accuse(status);
+    pair_.peer->operations().accuse(status);
     return any;
   }
   return any;
@@ -209,7 +209,7 @@ bool Proxy::move_reset(uint32_t lane) {
   }
   if (reset.heard != reset.epoch + 1) return false;
   // What they had sent is here by now, and nobody receives it any more.
-  pair_.peer->discard(tag_of(lane));
+  pair_.peer->operations().discard(tag_of(lane));
   for (uint32_t queue : queues) {
     HostAtomics::store_relaxed(&memory_->queue(queue).gave_up, OH_LANE_OK);
     halves_[queue].failed = {};

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Memory that peers hand to each other on the control socket: shared blocks of host memory, and
-// exports of device memory.
+#include "link/memory_exchange.h"
+
 #include <utility>
 
 #include "base/log.h"
-#include "endpoint/peer.h"
+#include "link/pair.h"
 
 namespace oh {
 namespace {
@@ -13,7 +12,15 @@ constexpr size_t kFdsAtOnce = 8;
 constexpr size_t kMaxRecord = 60000;  // bytes of a control message
 }  // namespace
 
-uint32_t Peer::block_of(const void* data, uint64_t size) {
+MemoryExchange::MemoryExchange(Pair& pair, Connection* connection, const Id& process,
+                               Listener listener)
+    : pair_(pair),
+      connection_(connection),
+      process_(process),
+      listener_(std::move(listener)),
+      heap_(SharedHeap::instance()) {}
+
+uint32_t MemoryExchange::block_of(const void* data, uint64_t size) {
   if (!connection_) return 0;  // within the process addresses are enough
   std::shared_ptr<SharedBlock> block = heap_.find(data, size);
   if (!block) return 0;
@@ -23,7 +30,7 @@ uint32_t Peer::block_of(const void* data, uint64_t size) {
   return block->number;
 }
 
-void Peer::publish(const std::shared_ptr<const GpuExport>& exported) {
+void MemoryExchange::publish(const std::shared_ptr<const GpuExport>& exported) {
   if (!connection_ || exported_.count(exported->number) != 0) return;
   // One that was taken back meanwhile would never be again. The peer asks for it in vain.
   if (!GpuExports::instance().find(exported->number)) return;
@@ -32,7 +39,7 @@ void Peer::publish(const std::shared_ptr<const GpuExport>& exported) {
 }
 
 // The record first, then its descriptors, a few at a time. Without chunks: it cannot be mapped.
-Status Peer::send_export(const GpuExport& exported) {
+Status MemoryExchange::send_export(const GpuExport& exported) {
   Bytes bytes;
   Writer writer(bytes);
   writer.u32(exported.number);
@@ -60,11 +67,11 @@ Status Peer::send_export(const GpuExport& exported) {
   return {};
 }
 
-Status Peer::on_export(ByteView payload, std::vector<UniqueFd> fds, bool first) {
+Status MemoryExchange::on_export(ByteView payload, std::vector<UniqueFd> fds, bool first) {
   Reader reader(payload);
   uint32_t number = reader.u32();
   if (first) {
-    arriving_ = std::make_unique<ArrivingExport>();
+    arriving_ = std::make_unique<Arriving>();
     arriving_->number = number;
     arriving_->expected = reader.u32();
     if (!reader.at_end()) {
@@ -78,13 +85,12 @@ Status Peer::on_export(ByteView payload, std::vector<UniqueFd> fds, bool first) 
   if (!fits) return error(OH_ERR_PROTOCOL, "an export of %zu bytes makes no sense", payload.size());
   for (UniqueFd& fd : fds) arriving_->fds.push_back(std::move(fd));
   if (arriving_->fds.size() < arriving_->expected) return {};
-  std::unique_ptr<ArrivingExport> whole = std::move(arriving_);
+  std::unique_ptr<Arriving> whole = std::move(arriving_);
   if (whole->record.chunks.empty()) return import(number, nullptr);
   Status why = error(OH_ERR_NOT_VIABLE, "this endpoint has no GPU");
   if (pair_.device) {
-    Result<std::shared_ptr<ImportedBlock>> opened =
-        GpuImports::instance().open(pair_.device->shared_gpu(), identity_.process, number,
-                                    whole->record, std::move(whole->fds));
+    Result<std::shared_ptr<ImportedBlock>> opened = GpuImports::instance().open(
+        pair_.device->shared_gpu(), process_, number, whole->record, std::move(whole->fds));
     if (opened.ok()) return import(number, std::move(*opened));
     why = opened.status();
   }
@@ -94,7 +100,7 @@ Status Peer::on_export(ByteView payload, std::vector<UniqueFd> fds, bool first) 
 }
 
 // What came of a block that the peer has handed over; null: it cannot be mapped.
-Status Peer::import(uint32_t number, std::shared_ptr<ImportedBlock> block) {
+Status MemoryExchange::import(uint32_t number, std::shared_ptr<ImportedBlock> block) {
   std::shared_ptr<ImportedBlock> gone;  // let go of without the lock
   std::shared_ptr<ImportedBlock> added = block;
   {
@@ -103,18 +109,17 @@ Status Peer::import(uint32_t number, std::shared_ptr<ImportedBlock> block) {
       return error(OH_ERR_PROTOCOL, "it handed over more than %zu blocks", Imports::kMost);
     }
     // Once the link is closed nothing releases the block any more.
-    bool closed = state_.load(std::memory_order_relaxed) == State::kClosed;
-    gone = closed ? std::move(block) : pair_.imports.add(number, std::move(block));
+    gone = closed_ ? std::move(block) : pair_.imports.add(number, std::move(block));
     pair_.wake_me = true;
-    if (closed) added.reset();
+    if (closed_) added.reset();
   }
-  stream_->add_import(added);
+  listener_.mapped(added);
   if (std::exchange(gone, nullptr)) GpuImports::instance().close_unused();
   return {};
 }
 
 // With the pair's lock held: that it is retired is said after this.
-Status Peer::send_block(uint32_t number) {
+Status MemoryExchange::send_block(uint32_t number) {
   if (number & GpuExports::kNumberBit) {
     std::shared_ptr<const GpuExport> exported = GpuExports::instance().find(number);
     if (exported) exported_.insert(number);
@@ -137,7 +142,7 @@ Status Peer::send_block(uint32_t number) {
   return connection_->send_control(Control::kBlock, bytes, std::move(fds));
 }
 
-Status Peer::on_block(ByteView payload, std::vector<UniqueFd> fds) {
+Status MemoryExchange::on_block(ByteView payload, std::vector<UniqueFd> fds) {
   Reader reader(payload);
   uint32_t number = reader.u32();
   uint64_t base = reader.u64();
@@ -146,7 +151,7 @@ Status Peer::on_block(ByteView payload, std::vector<UniqueFd> fds) {
   std::shared_ptr<ImportedBlock> block;
   if (!fds.empty()) {
     Result<std::shared_ptr<ImportedBlock>> opened =
-        ImportCache::instance().open(identity_.process, number, base, size, fds.front().get());
+        ImportCache::instance().open(process_, number, base, size, fds.front().get());
     if (opened.ok()) {
       block = std::move(*opened);
     } else {
@@ -157,58 +162,30 @@ Status Peer::on_block(ByteView payload, std::vector<UniqueFd> fds) {
   return import(number, std::move(block));
 }
 
-Status Peer::ask_for_block(uint32_t number) {
-  OH_RETURN_IF_ERROR(usable());
+void MemoryExchange::ask_for_block(uint32_t number) {
   {
     PairGuard guard(pair_);
-    if (pair_.imports.find(number)) return {};
+    if (pair_.imports.find(number)) return;
     pair_.imports.forget_failure(number);
   }
   want_block(number);
-  return {};
 }
 
 // A failure means that the connection is gone, which its handler reports.
-void Peer::want_block(uint32_t number) {
+void MemoryExchange::want_block(uint32_t number) {
   Bytes bytes;
   Writer writer(bytes);
   writer.u32(number);
   (void)connection_->send_control(Control::kBlockWanted, bytes).ok();
 }
 
-std::shared_ptr<ImportedBlock> Peer::imported(uint32_t number, bool* failed) {
+std::shared_ptr<ImportedBlock> MemoryExchange::imported(uint32_t number, bool* failed) {
   PairGuard guard(pair_);
   *failed = pair_.imports.failed(number);
   return pair_.imports.find(number);
 }
 
-void Peer::attach_key(const RemoteTarget& target) {
-  PairGuard guard(pair_);
-  if (!rma_ || target.on_device || !check_open().ok()) return;
-  rma_->keys().attach(target.index, target.version);
-  update_busy();
-}
-
-void Peer::detach_key(const RemoteTarget& target) {
-  PairGuard guard(pair_);
-  if (!rma_) return;
-  rma_->keys().detach(target.version);
-  update_busy();
-}
-
-// Maps a region whose key the other side wants. The lock is let go: pinning memory takes its time.
-bool Peer::map_for_keys() {
-  std::shared_ptr<RegionRecord> region = rma_->keys().next_to_map();
-  if (!region) return false;
-  Result<std::shared_ptr<UcxMapping>> mapping =
-      pair_.without_lock([&] { return map_region(*region, pair_.ucx->worker().context()); });
-  const bool valid = owner_.regions().find(region->index, region->version) != nullptr;
-  rma_->keys().mapped(region, valid, std::move(mapping));
-  return true;
-}
-
-void Peer::retire_block(uint32_t number) {
-  if (!connection_) return stream_->forget_within(number);
+void MemoryExchange::retire_block(uint32_t number) {
   {
     PairGuard guard(pair_);
     if (exported_.erase(number) == 0) return;
@@ -217,6 +194,31 @@ void Peer::retire_block(uint32_t number) {
   Writer writer(bytes);
   writer.u32(number);
   (void)connection_->send_control(Control::kBlockRetired, bytes).ok();
+}
+
+Imports MemoryExchange::close() {
+  PairGuard guard(pair_);
+  closed_ = true;
+  return std::exchange(pair_.imports, {});
+}
+
+Status MemoryExchange::on_block_wanted(ByteView payload) {
+  Reader reader(payload);
+  PairGuard guard(pair_);
+  return send_block(reader.u32());
+}
+
+void MemoryExchange::on_block_retired(ByteView payload) {
+  Reader reader(payload);
+  const uint32_t number = reader.u32();
+  std::shared_ptr<ImportedBlock> retired;  // let go of without the lock
+  {
+    PairGuard guard(pair_);
+    retired = pair_.imports.retire(number);
+  }
+  listener_.retired(number);
+  retired.reset();
+  GpuImports::instance().close_unused();
 }
 
 }  // namespace oh

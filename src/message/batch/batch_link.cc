@@ -1,31 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What batches as messages need of a link: the offers, the regions behind them, the word at the
-// end.
-#include "endpoint/peer.h"
+#include "message/batch/batch_link.h"
+
+#include "base/log.h"
 
 namespace oh {
 
-Status Peer::post_batch(Request* request, std::unique_ptr<BatchReceive> receive) {
+void BatchLink::close() {
+  PairGuard guard(pair_);
+  drop_offers();
+  if (kept_.empty()) return;
+  OH_LOG(kWarn, "%s may still write offers of batches here: %zu buffers are never freed",
+         pair_.name.c_str(), kept_.size());
+  (void)new std::vector<DoubtfulOffer>(std::move(kept_));
+}
+
+Status BatchLink::post(Request* request, std::unique_ptr<BatchReceive> receive) {
   if (receive->region->exported) transfers_.prepare_slab(*receive->region->exported);
   PairGuard guard(pair_);
-  OH_RETURN_IF_ERROR(check_open());
+  OH_RETURN_IF_ERROR(pair_.host->usable());
   if (receive->region->exported && !pair_.device) {
-    if (pair_.segment || !pair_.gpu) return no_way_for_devices();
-    owner_.serve();
+    if (pair_.segment || !pair_.gpu) return pair_.no_way_for_devices();
+    pair_.host->serve();
   }
   if (!sender_.has_room()) {
     ++pair_.stats.back_pressure;
     return error(OH_AGAIN, "%u sends and offers to %s are not taken: make progress and try again",
                  pair_.pending_sends, pair_.name.c_str());
   }
-  request->peer = this;
+  request->peer = pair_.peer;
   batches_.post(request, std::move(receive));
-  update_posted();
+  pair_.host->posted();
   return {};
 }
 
-bool Peer::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
+bool BatchLink::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
   while (true) {
     uint64_t length = 0;
     {
@@ -35,17 +43,17 @@ bool Peer::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
       if (!first) return false;
       length = first->length;
       if (length > BatchOffer::kMaxBytes) {
-        break_off(error(OH_ERR_PROTOCOL, "%s offers a receive of a batch in %llu bytes",
-                        pair_.name.c_str(), static_cast<unsigned long long>(length)));
+        pair_.host->break_off(error(OH_ERR_PROTOCOL, "%s offers a receive of a batch in %llu bytes",
+                                    pair_.name.c_str(), static_cast<unsigned long long>(length)));
         return false;
       }
       if (length <= bytes->size()) {
-        request->peer = this;
+        request->peer = pair_.peer;
         request->data = bytes->data();
         request->size = length;
         request->tag = MessageBatches::offer_tag(tag);
         bool posted = receiver_.post_early(request);
-        update_busy();
+        pair_.host->posted();
         if (posted) return true;
         continue;  // that one is gone
       }
@@ -54,34 +62,34 @@ bool Peer::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
   }
 }
 
-void Peer::keep(DoubtfulOffer offer) {
+void BatchLink::keep(DoubtfulOffer offer) {
   PairGuard guard(pair_);
-  kept_offers_.push_back(std::move(offer));
+  kept_.push_back(std::move(offer));
 }
 
-void Peer::drop_offers() {
-  for (auto offer = kept_offers_.begin(); offer != kept_offers_.end();) {
-    offer = released(offer->doubts) ? kept_offers_.erase(offer) : std::next(offer);
+void BatchLink::drop_offers() {
+  for (auto offer = kept_.begin(); offer != kept_.end();) {
+    offer = pair_.host->released(offer->doubts) ? kept_.erase(offer) : std::next(offer);
   }
 }
 
-bool Peer::take_region(RemoteTarget& target) {
+bool BatchLink::take_region(RemoteTarget& target) {
   // seq_cst: either we take it, or its receive has withdrawn it.
-  bool taken = their_board_->region(target.index)
+  bool taken = board_->region(target.index)
                    .compare_exchange_strong(target.version, target.version | kTakenBit);
   if (taken) target.version |= kTakenBit;
   return taken;
 }
 
-bool Peer::finish_region(const RemoteTarget& target, uint64_t size, oh_path path) {
+bool BatchLink::finish_region(const RemoteTarget& target, uint64_t size, oh_path path) {
   uint64_t taken = target.version | kTakenBit;
   // seq_cst: after all that was written; either we say so, or its receive has given up.
-  return their_board_->region(target.index).compare_exchange_strong(taken, whole_word(size, path));
+  return board_->region(target.index).compare_exchange_strong(taken, whole_word(size, path));
 }
 
-void Peer::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status) {
+void BatchLink::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status) {
   PairGuard guard(pair_);
-  if (!check_open().ok()) return;
+  if (!pair_.host->usable().ok()) return;
   // What became of our link or endpoint is not theirs.
   if (status != OH_OK && status_scope(status) != OH_SCOPE_OPERATION) status = OH_ERR_CANCELLED;
   Frame frame;
@@ -91,12 +99,7 @@ void Peer::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status)
   frame.number = static_cast<uint32_t>(path);
   frame.aux = static_cast<uint32_t>(status);
   pair_.send(frame);
-  update_busy();
-}
-
-void Peer::accuse(const Status& status) {
-  PairGuard guard(pair_);
-  if (check_open().ok()) break_off(status);
+  pair_.host->posted();
 }
 
 }  // namespace oh

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FrameRouter: hands each received frame to the part of the link that it is for.
+//
+// Threading: guarded by the pair's lock.
+#pragma once
+
+#include <utility>
+
+#include "link/pair.h"
+#include "message/batch/message_batches.h"
+#include "message/receiver.h"
+#include "message/sender.h"
+#include "one_sided/one_sided.h"
+
+namespace oh {
+
+class FrameRouter {
+ public:
+  FrameRouter(Pair& pair, Sender& sender, Receiver& receiver, OneSided& one_sided,
+              MessageBatches& batches)
+      : pair_(pair),
+        sender_(sender),
+        receiver_(receiver),
+        one_sided_(one_sided),
+        batches_(batches) {}
+
+  // An error: the other side does not keep to the protocol.
+  Status on_frame(const Frame& frame);
+  // What the other side has said of a message whose send had ended well.
+  Status take_error() { return std::exchange(async_error_, Status()); }
+
+ private:
+  Pair& pair_;
+  Sender& sender_;
+  Receiver& receiver_;
+  OneSided& one_sided_;
+  MessageBatches& batches_;
+  Status async_error_;
+};
+
+}  // namespace oh

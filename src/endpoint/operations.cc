@@ -1,0 +1,599 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/operations.h"
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "endpoint/peer.h"
+
+namespace oh {
+namespace {
+constexpr size_t kLooksAtOnce = 64;
+constexpr size_t kFramesBehindFocus = 16;
+constexpr size_t kLooksForSmall = 1000;  // a few microseconds
+// How long a send of device memory looks for its advert, when somebody waits for it or the engine
+// has to wait for an event. A receive that is posted at the same time is found so, which saves the
+// announcement and its answer, and the question to the driver.
+constexpr int64_t kAdvertTime = 1200;
+// How long the end of a link waits for staging copies of our own engine, which end by themselves:
+// earlier work of the application was done before they were enqueued.
+constexpr int64_t kCopyTime = kSecond;
+// A dead process has sent nothing more when so many looks have found nothing.
+constexpr int kQuietLooks = 10;
+}  // namespace
+
+Operations::Operations(Peer& peer, PeerOwner& owner, Connection* connection,
+                       const Id& peer_endpoint)
+    : peer_(peer),
+      owner_(owner),
+      connection_(connection),
+      peer_endpoint_(peer_endpoint),
+      transfers_(pair_),
+      crossings_(pair_),
+      sender_(pair_, transfers_, crossings_),
+      receiver_(pair_, transfers_, crossings_),
+      streams_(sender_, receiver_),
+      one_sided_(pair_, owner, owner.regions()),
+      calls_(pair_, one_sided_, owner.regions(), connection),
+      batches_(pair_, sender_, one_sided_, owner.regions()),
+      batch_link_(pair_, transfers_, sender_, receiver_, batches_),
+      router_(pair_, sender_, receiver_, one_sided_, batches_) {
+  pair_.host = this;
+  pair_.peer = &peer;
+}
+
+Operations::~Operations() { batch_link_.close(); }
+
+void Operations::open_paths(RmaUse rma_use) {
+  if (pair_.segment) transfers_.start(&receiver_);
+  one_sided_.open(transfers_, streams_, rma_use);
+  calls_.open();
+}
+
+void Operations::open(const LinkFacts& facts, std::shared_ptr<Board> board) {
+  one_sided_.open(facts, board);
+  batch_link_.open(std::move(board));
+}
+
+// Whether there is a way for the request's memory.
+Status Operations::check_memory(const Request& request) const {
+  if (!request.on_device || pair_.device) return {};
+  // Through pinned memory, by our progress.
+  if (pair_.gpu && !pair_.segment) return owner_.serve(), Status();
+  return pair_.no_way_for_devices();
+}
+
+Status Operations::post_send(Request* request) {
+  PairGuard guard(pair_);
+  OH_RETURN_IF_ERROR(check_open());
+  OH_RETURN_IF_ERROR(check_memory(*request));
+  if (!sender_.has_room()) {
+    ++pair_.stats.back_pressure;
+    return error(OH_AGAIN, "%u sends to %s wait for their receives: make progress and try again",
+                 pair_.pending_sends, pair_.name.c_str());
+  }
+  request->peer = &peer_;
+  request->message_tag = request->tag;
+  // A large send looks for an advert first, so what has come is looked at first.
+  bool may_be_advertised = request->on_device || request->size > pair_.mine.eager_max;
+  if (may_be_advertised && pair_.ring && pair_.ring->ready()) {
+    progress_locked(nullptr);
+    OH_RETURN_IF_ERROR(check_open());
+  }
+  if (request->on_device && (request->attended || request->pending()) && pair_.ring) {
+    int64_t begin = now_ns();
+    while (!sender_.has_advert(*request) && now_ns() - begin < kAdvertTime) {
+      if (!pair_.ring->ready()) continue;
+      progress_locked(nullptr);
+      OH_RETURN_IF_ERROR(check_open());
+    }
+  }
+  // Nobody may be here when its receive comes: if it is ready, the other side's engine does it.
+  if (request->pending() && !request->attended && !sender_.has_advert(*request)) {
+    OH_RETURN_IF_ERROR(ask_producer(*request));
+  }
+  sender_.post(request);
+  // The engine is set to work before the call returns.
+  if (request->on_device && transfers_.has_active()) transfers_.work(request->transfer);
+  update_posted();
+  return {};
+}
+
+// Whether the work that the request waits for is done already. The lock is let go.
+Status Operations::ask_producer(Request& request) {
+  After& after = request.device.after;
+  Result<bool> complete = pair_.without_lock([&] {
+    Result<bool> asked = after.is_complete();
+    if (asked.ok() && *asked) after.reset();
+    return asked;
+  });
+  OH_RETURN_IF_ERROR(complete.status());
+  return check_open();
+}
+
+bool Operations::send_now(const uint8_t* data, size_t size, uint64_t tag) {
+  if (!pair_.lock.try_lock()) return false;
+  PairGuard guard(pair_, PairGuard::Adopt{});
+  return is_open() && sender_.send_now(data, size, tag);
+}
+
+bool Operations::recv_now(uint8_t* data, size_t capacity, uint64_t tag,
+                          Receiver::Received* received) {
+  // A large receive is advertised while it waits.
+  if (capacity > pair_.theirs.eager_max || !pair_.lock.try_lock()) return false;
+  PairGuard guard(pair_, PairGuard::Adopt{});
+  if (!is_open()) return false;
+  Receiver::TagRx* entry = receiver_.watch(tag);
+  if (!entry || pair_.busy.load(std::memory_order_relaxed)) return false;
+  for (size_t i = 0; i < kLooksForSmall && !pair_.lock.contended(); ++i) {
+    if (!pair_.ring->ready() || pair_.ring->skip_pad()) continue;
+    return receiver_.take_next(*entry, data, capacity, received);
+  }
+  return false;
+}
+
+Status Operations::post_recv(Request* request) {
+  if (request->on_device) transfers_.prepare_slab(*request->device.exported);
+  PairGuard guard(pair_);
+  request->peer = &peer_;
+  // The next message may be this one's: then it is over.
+  if (is_open() && !pair_.busy.load(std::memory_order_relaxed) && receiver_.take_now(request)) {
+    return {};
+  }
+  // What came before the peer was lost is still to be had.
+  if (state_.load(std::memory_order_relaxed) == State::kLost && receiver_.post_early(request)) {
+    update_busy();
+    return {};
+  }
+  OH_RETURN_IF_ERROR(check_open());
+  OH_RETURN_IF_ERROR(check_memory(*request));
+  receiver_.post(request);
+  // What has come already needs no advert.
+  if (pair_.ring && pair_.ring->ready()) progress_locked(request);
+  if (!request->ended()) receiver_.advertise_posted(request);
+  if (!request->ended() && request->on_device && transfers_.has_active()) {
+    transfers_.work(request->transfer);
+  }
+  update_busy();
+  return {};
+}
+
+// So that the target's progress does not depend on its calls.
+Status Operations::ask_to_serve() {
+  {
+    PairGuard guard(pair_);
+    OH_RETURN_IF_ERROR(check_open());
+    if (std::exchange(asked_to_serve_, true)) return {};
+  }
+  if (connection_) return connection_->send_control(Control::kServe, {});
+  owner_.ask_to_serve(peer_endpoint_);
+  return {};
+}
+
+std::optional<Receiver::Announced> Operations::probe(uint64_t tag) {
+  PairGuard guard(pair_);
+  return receiver_.probe(tag);
+}
+
+void Operations::offer_early() {
+  PairGuard guard(pair_);
+  receiver_.offer_early();
+}
+
+void Operations::discard(uint64_t tag) {
+  PairGuard guard(pair_);
+  receiver_.discard(tag);
+}
+
+bool Operations::poll(Request* focus) {
+  if (!pair_.has_frames() && !pair_.busy.load(std::memory_order_relaxed)) return false;
+  if (!pair_.lock.try_lock()) return false;
+  PairGuard guard(pair_, PairGuard::Adopt{});
+  return progress_locked(focus);
+}
+
+bool Operations::spin(Request* focus) {
+  if (!pair_.lock.try_lock()) return false;
+  PairGuard guard(pair_, PairGuard::Adopt{});
+  for (size_t i = 0; i < kLooksAtOnce && !pair_.lock.contended(); ++i) {
+    if (pair_.ucx) pair_.ucx->worker().progress();
+    if (!pair_.has_frames() && !pair_.busy.load(std::memory_order_relaxed)) {
+      continue;
+    }
+    if (progress_locked(focus)) return true;
+  }
+  return false;
+}
+
+bool Operations::progress(Request* focus) {
+  PairGuard guard(pair_);
+  return progress_locked(focus);
+}
+
+bool Operations::progress_locked(Request* focus) {
+  if (!is_open()) {
+    // What had come before the link was lost still goes where it belongs, and engines may still be
+    // at what they had begun.
+    bool landed = move_devices_on();
+    bool settled = transfers_.settle_rest();
+    update_busy();
+    return landed || settled;
+  }
+  const size_t drained = drain(focus);
+  bool any = drained > 0;
+  if (focus && focus->ended()) {
+    // What came before the frame that ended it may have left something to do.
+    if (drained > 1 || !pair_.outbox.empty()) update_busy();
+    return true;
+  }
+  if (!pair_.outbox.empty()) any = pair_.outbox.flush() || any;
+  if (!sender_.idle()) any = sender_.progress() || any;
+  if (!receiver_.idle()) any = receiver_.progress() || any;
+  if (!one_sided_.idle()) any = one_sided_.progress() || any;
+  if (!batches_.idle()) any = batches_.progress() || any;
+  any = move_devices_on() || any;
+  if (pair_.ucx) any = calls_.map_for_keys() || any;
+  if (pair_.segment) {
+    Transfer* transfer = focus && owns(*focus) ? focus->transfer : nullptr;
+    any = transfers_.poll(transfer) || any;
+    if (transfers_.has_active()) any = transfers_.work(transfer) || any;
+    if (Status broken = transfers_.broken(); !broken.ok()) {
+      fail_everything(broken, /*dead=*/false);
+      return true;
+    }
+    if (!any && pair_.segment->their_state() == SideState::kFailed) {
+      // Everything it had sent is here by now: its state comes after its last frame.
+      if (!pair_.ring->ready()) {
+        fail_everything(error(OH_ERR_PEER_LOST, "%s closed the link", pair_.name.c_str()),
+                        /*dead=*/true);
+        return true;
+      }
+    }
+  }
+  if (!any && pair_.ucx && !pair_.has_frames()) {
+    if (Status broken = pair_.ucx->broken(); !broken.ok()) {
+      fail_everything(
+          error(broken.code(), "lost %s: %s", pair_.name.c_str(), broken.text().c_str()),
+          /*dead=*/false);
+      // The other side may not have noticed.
+      if (connection_) connection_->break_off();
+      return true;
+    }
+  }
+  update_busy();
+  return any;
+}
+
+// What frames have to do with devices.
+bool Operations::move_devices_on() {
+  bool any = !receiver_.landings().empty() && receiver_.landings().progress();
+  if (!crossings_.empty()) any = crossings_.progress() || any;
+  return any;
+}
+
+void Operations::update_busy() {
+  if (pair_.ucx && one_sided_.idle()) pair_.ucx->leave_line();
+  if (!is_open()) {
+    bool rest = !receiver_.landings().empty() || !crossings_.empty() || transfers_.has_active();
+    pair_.busy.store(rest, std::memory_order_relaxed);
+    return;
+  }
+  bool busy = !pair_.outbox.empty() || !sender_.idle() || !one_sided_.idle() || !batches_.idle() ||
+              !receiver_.idle() || !receiver_.landings().empty() ||
+              (pair_.segment && transfers_.in_use());
+  pair_.busy.store(busy, std::memory_order_relaxed);
+}
+
+void Operations::update_posted() {
+  update_busy();
+  if (pair_.segment || !pair_.busy.load(std::memory_order_relaxed)) return;
+  if (pair_.ucx) return owner_.look_at_ucx_soon();
+  // A socket that is full tells when there is room.
+  if (!one_sided_.idle() && pair_.outbox.empty()) connection_->look_again();
+}
+
+// Handles received frames, up to a bound, or until the focus has ended. Returns how many.
+size_t Operations::drain(Request* focus) {
+  size_t count = 0;
+  const size_t most = pair_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;
+  while (count < most && pair_.has_frames()) {
+    ++count;
+    if (pair_.ring && receiver_.take_posted()) {
+      if (!focus || !focus->ended()) continue;
+      // A thread that posted several receives waits for the others next: one lock for all of them.
+      for (size_t i = 0; i < kFramesBehindFocus; ++i, ++count) {
+        if (!pair_.has_frames() || !receiver_.take_posted()) break;
+      }
+      break;
+    }
+    Frame frame;
+    Status status = pair_.ring ? pair_.ring->peek(&frame) : pair_.ucx->peek(&frame);
+    if (status.ok()) status = router_.on_frame(frame);
+    if (!status.ok()) {
+      break_off(status);
+      return count;
+    }
+    if (pair_.ucx) {
+      pair_.ucx->pop();
+    } else if (pair_.ring->pop()) {
+      pair_.wake_them = true;
+    }
+    if (focus && focus->ended()) break;
+  }
+  return count;
+}
+
+bool Operations::try_end(Request* request, const Status& status, Force force) {
+  PairGuard guard(pair_);
+  if (request->ended()) return true;
+  if (!owns(*request)) return false;
+  bool ended = false;
+  switch (request->kind) {
+    case OpKind::kSend:
+      ended = sender_.cancel(request, status, force == Force::kGiveUp);
+      break;
+    case OpKind::kRecv:
+      ended = receiver_.cancel(request, status, force == Force::kGiveUp);
+      // What it waits for has come over UCX: with the lock held nobody keeps us from it.
+      if (!ended && force == Force::kGiveUp && pair_.ucx) {
+        progress_locked(request);
+        if (request->ended()) return true;
+      }
+      break;
+    case OpKind::kRecvBatch:
+      ended = batches_.cancel(request, status, force == Force::kGiveUp);
+      break;
+    default:
+      if (force == Force::kCancel && one_sided_.has_begun(*request)) break;
+      ended = one_sided_.cancel(request, status, force == Force::kGiveUp);
+      break;
+  }
+  if (!ended && force != Force::kCancel && request->transfer && request->phase == Phase::kDirect) {
+    ended = transfers_.abandon(request->transfer, status);
+    if (!ended && force == Force::kGiveUp && request->transfer->copiers == 0) {
+      transfers_.orphan(request->transfer);
+      pair_.finish(*request, error(OH_ERR_IN_DOUBT,
+                                   "%s; %s has begun to copy and may still touch the buffer: keep "
+                                   "it until buffer_released()",
+                                   status.text().c_str(), pair_.name.c_str()));
+      ended = true;
+    }
+  }
+  if (ended) {
+    force == Force::kCancel ? ++pair_.stats.cancelled : ++pair_.stats.timeouts;
+  }
+  update_busy();
+  return ended;
+}
+
+void Operations::attend(Request* request, bool attended) {
+  PairGuard guard(pair_);
+  if (!request->ended() && owns(*request)) transfers_.attend(request, attended);
+}
+
+bool Operations::detach(Request* request) {
+  PairGuard guard(pair_);
+  if (request->ended()) {
+    owner_.recycle(request);
+  } else if (owns(*request)) {
+    request->detached.store(1, std::memory_order_relaxed);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool Operations::buffer_released(const Request* request) {
+  if (!request->ended()) return false;
+  if (request->doubts.empty() && !request->doubt_region) return true;
+  PairGuard guard(pair_);
+  if (request->doubt_region && !batches_.released(*request)) return false;
+  return released(request->doubts);
+}
+
+bool Operations::released(const std::vector<Doubt>& doubts) {
+  // A process that is gone writes no more.
+  bool dead = connection_ && connection_->peer_is_dead();
+  for (const Doubt& doubt : doubts) {
+    bool free = doubt.crossing ? doubt.crossing->is_quiet()
+                : doubt.flight ? doubt.flight->is_over()
+                               : transfers_.released(doubt, dead);
+    if (!free) return false;
+  }
+  return true;
+}
+
+Status Operations::still_there() {
+  if (!connection_ || connection_->is_open()) return {};
+  return error(OH_ERR_PEER_LOST, "%s ended while bytes were copied", pair_.name.c_str());
+}
+
+Status Operations::usable() const {
+  switch (state_.load(std::memory_order_acquire)) {
+    case State::kOpen:
+      return {};
+    case State::kClosed:
+      return error(OH_ERR_LINK, "the link to %s was closed here; %s", pair_.name.c_str(),
+                   remedy().c_str());
+    case State::kLost:
+      break;
+  }
+  return why_;
+}
+
+Status Operations::check_open() { return is_open() ? Status() : usable(); }
+
+void Operations::lose(const Status& status, bool dead) {
+  {
+    PairGuard guard(pair_);
+    if (!is_open()) return;
+    // What it sent before it died counts: at most a ring full.
+    if (pair_.ucx) pair_.ucx->worker().progress();
+    for (size_t round = 0; round <= kCells / kFramesAtOnce; ++round) {
+      if (!is_open() || drain(nullptr) == 0) break;
+    }
+    if (!is_open()) return;
+    bool link_text = status.code() == OH_ERR_PEER_LOST;
+    fail_everything(error(link_text ? OH_ERR_PEER_LOST : status.code(), "lost %s: %s",
+                          pair_.name.c_str(), status.text().c_str()),
+                    dead);
+  }
+  OH_LOG(kDebug, "link to %s: lost: %s", pair_.name.c_str(), status.text().c_str());
+}
+
+// How there can be a link again.
+std::string Operations::remedy() const {
+  if (pair_.rank < 0) {
+    return "connect again: endpoint.connect() on one side, endpoint.accept() on the other";
+  }
+  return strf(
+      "connect again: comm.reconnect(%lld) here, and there comm.reconnect() with our rank, or a "
+      "new "
+      "Communicator in a process that was restarted",
+      static_cast<long long>(pair_.rank));
+}
+
+// Ends every request; with the lock held, which is let go while threads of ours finish a copy.
+void Operations::fail_everything(const Status& why, bool dead) {
+  const Status status = status_scope(why.code()) == OH_SCOPE_LINK
+                            ? Status(why.code(), why.text() + "; " + remedy())
+                            : why;
+  if (is_open()) {
+    why_ = status;
+    state_.store(State::kLost, std::memory_order_release);
+  }
+  pair_.gone.store(true, std::memory_order_seq_cst);
+  OH_FAULT_POINT("link.ends");
+  // A link that ends well is disconnected behind its goodbye.
+  bool ended_well = state_.load(std::memory_order_relaxed) == State::kClosed && sender_.idle() &&
+                    receiver_.idle();
+  if (pair_.ucx) pair_.ucx->forbid_all();
+  if (pair_.ucx && !ended_well) pair_.ucx->disconnect();
+  stream_->abort();
+  const Deadline engines = Deadline::after(kCopyTime);
+  while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||
+         !crossings_.stop_all(status, engines) || one_sided_.copying()) {
+    let_others_work();
+  }
+  OH_FAULT_POINT("link.offers_withdrawn");
+  // Only now: the other side takes it as our word that we touch its memory no more.
+  if (pair_.segment) pair_.segment->advance(SideState::kFailed);
+  pair_.wake_them = pair_.wake_me = true;
+  sender_.fail_all(status);
+  receiver_.fail_all(status);
+  crossings_.end_receives(status, /*whole=*/false);
+  one_sided_.fail_all(status);
+  batches_.fail_all(status);
+  pair_.outbox.clear();
+  update_busy();
+}
+
+// While the end of the link waits for copies of ours.
+void Operations::let_others_work() {
+  (void)move_devices_on();  // asks what became of the device
+  pair_.without_lock(sched_yield);
+}
+
+// What was said behind operations that have ended, and what the channel has, still leaves.
+void Operations::say_last(Deadline until) {
+  auto there = [this] { return connection_->is_open(); };
+  if (pair_.outbox.flush()) (void)one_sided_.push_last();
+  bool any = pair_.ucx != nullptr;
+  while (any && pair_.outbox.flush() && pair_.ucx->flush(until, there)) {
+    any = sender_.take_back_lent();
+    any = one_sided_.push_last() || any;  // what has left gives room
+  }
+}
+
+// The other side does not keep to the protocol.
+void Operations::break_off(const Status& status) {
+  OH_LOG(kError, "link to %s: %s", pair_.name.c_str(), status.text().c_str());
+  fail_everything(status, /*dead=*/false);
+  if (connection_) connection_->break_off();
+}
+
+void Operations::accuse(const Status& status) {
+  PairGuard guard(pair_);
+  if (check_open().ok()) break_off(status);
+}
+
+bool Operations::close(Deadline until) {
+  PairGuard guard(pair_);
+  if (state_.load(std::memory_order_relaxed) == State::kClosed) return false;
+  Status status = error(OH_ERR_CANCELLED, "the link to %s was closed", pair_.name.c_str());
+  bool was_open = state_.exchange(State::kClosed, std::memory_order_acq_rel) == State::kOpen;
+  if (was_open) {
+    say_last(until);
+    fail_everything(status, /*dead=*/false);
+  }
+  const Deadline engines = Deadline::after(kCopyTime);
+  while (!receiver_.landings().fail_all(status) || crossings_.at_work(engines)) {
+    let_others_work();
+  }
+  crossings_.end_receives(status, /*whole=*/true);
+  return true;
+}
+
+void Operations::let_go() {
+  PairGuard guard(pair_);
+  crossings_.close();
+  transfers_.leave_rest();
+}
+
+bool Operations::expects_more(std::optional<uint64_t> sent) {
+  if (!pair_.ucx) return false;
+  pair_.ucx->worker().progress();
+  PairGuard guard(pair_);
+  if (!is_open()) return false;
+  quiet_looks_ = drain(nullptr) > 0 ? 0 : quiet_looks_ + 1;
+  if (!sent) return quiet_looks_ < kQuietLooks;
+  return pair_.ucx->taken() < *sent || !receiver_.idle();
+}
+
+Status Operations::on_frame_message(ByteView payload) {
+  Frame frame;
+  OH_RETURN_IF_ERROR(decode_frame(payload, &frame));
+  PairGuard guard(pair_);
+  if (!is_open()) return {};
+  if (pair_.segment || pair_.ucx) {
+    return error(OH_ERR_PROTOCOL, "a frame on the socket beside %s",
+                 pair_.segment ? "a segment" : "UCX");
+  }
+  return router_.on_frame(frame);
+}
+
+std::shared_ptr<Peer> Operations::keep_alive() { return peer_.weak_from_this().lock(); }
+
+void Operations::recycle(Request* request) {
+  if (request->batch) return batches_.offer_ended(*request->batch);
+  if (request->path_of_piece) return request->path_of_piece->piece_ended(request);
+  owner_.recycle(request);
+}
+
+Stats Operations::stats() {
+  PairGuard guard(pair_);
+  Stats found = pair_.stats;
+  if (pair_.ucx) {
+    found.packed = pair_.ucx->counts().packed;
+    found.deferred = pair_.ucx->counts().deferred;
+  }
+  return found;
+}
+
+std::string Operations::flight_record() {
+  PairGuard guard(pair_);
+  return pair_.flight.text(now_ns());
+}
+
+Status Operations::take_async_error() {
+  PairGuard guard(pair_);
+  return router_.take_error();
+}
+
+std::string Operations::describe(const Request* request) {
+  PairGuard guard(pair_);
+  return strf("here: %s, %zu receives posted, %zu early messages, %u sends pending",
+              request && owns(*request) ? phase_text(request->phase) : "waiting",
+              receiver_.posted(), receiver_.early(), pair_.pending_sends);
+}
+
+}  // namespace oh

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operations: what moves bytes over one link. Posts operations, makes progress on them, cancels
+// them, and ends all of them when the link is over.
+//
+//   OPEN ──▶ LOST (the other side died, said goodbye, or broke the protocol)
+//     └────▶ CLOSED (by us)
+//
+// Threading: any thread; the pair's lock is taken inside.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "endpoint/frame_router.h"
+#include "lane/stream_link.h"
+#include "link/connection.h"
+#include "link/pair.h"
+#include "message/batch/batch_link.h"
+#include "message/batch/message_batches.h"
+#include "message/message_streams.h"
+#include "message/receiver.h"
+#include "message/sender.h"
+#include "one_sided/one_sided.h"
+#include "one_sided/one_sided_calls.h"
+#include "path/direct/transfers.h"
+
+namespace oh {
+
+// What a link asks of its endpoint.
+class PeerOwner : public OneSidedHost, public StreamHost {
+ public:
+  virtual void recycle(Request* request) = 0;
+  virtual void announce() = 0;
+  virtual void look_again() = 0;
+  // Schedules UCX progress on the watcher thread, unless another thread has made it by then.
+  virtual void look_at_ucx_soon() = 0;
+  virtual AnySource& any_source() = 0;
+  virtual Doorbell& doorbell() = 0;
+  virtual void count_polled(int change) = 0;
+  // A peer needs our progress for what it does to our regions.
+  virtual void serve() = 0;
+  // The same of another endpoint of this process.
+  virtual void ask_to_serve(const Id& endpoint) = 0;
+  virtual RegionTable& regions() = 0;
+};
+
+class Operations final : public PairHost {
+ public:
+  // Within the process there is no connection; `peer_endpoint` is the other side then.
+  Operations(Peer& peer, PeerOwner& owner, Connection* connection, const Id& peer_endpoint);
+  ~Operations() override;
+  // Once the pair has its channel: makes the paths.
+  void open_paths(RmaUse rma_use);
+  // And what they can do then; `board` is the other side's.
+  void open(const LinkFacts& facts, std::shared_ptr<Board> board);
+  // Its lanes end with the link.
+  void bind(StreamLink* stream) { stream_ = stream; }
+
+  Pair& pair() { return pair_; }
+  const Pair& pair() const { return pair_; }
+  OneSidedCalls& one_sided() { return calls_; }
+  const OneSidedCalls& one_sided() const { return calls_; }
+  BatchLink& batches() { return batch_link_; }
+
+  // Posts an operation; afterwards the request ends through the engine. OH_AGAIN: too many sends
+  // are pending. Any other failure: nothing was posted.
+  Status post_send(Request* request);
+  Status post_recv(Request* request);
+  // The short way for small messages, without a request: false when it is not open now. recv_now()
+  // spins for a short while for the message.
+  bool send_now(const uint8_t* data, size_t size, uint64_t tag);
+  // The same with a request, which has ended then.
+  bool send_now(Request* request, const uint8_t* data, size_t size, uint64_t tag) {
+    if (!send_now(data, size, tag)) return false;
+    pair_.finish_posted(*request, tag, size);
+    return true;
+  }
+  bool recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Received* received);
+  // Puts and gets: as OneSided has them.
+  Status move(Request* request, const Move& move) { return one_sided_.move(request, move); }
+  Result<std::unique_ptr<BatchPlan>> plan(const Move& move) { return one_sided_.plan(move); }
+
+  // The message that a receive with this tag would get at once.
+  std::optional<Receiver::Announced> probe(uint64_t tag);
+  // Offers what has come early to receives of any source.
+  void offer_early();
+  // Drops messages that have come with a tag of the library's own.
+  void discard(uint64_t tag);
+
+  // Makes progress if there is work; true when something happened. `focus` comes first. Never
+  // blocks on the lock.
+  bool poll(Request* focus);
+  // Polls some times in a row with the lock held, so that arrivals are handled at once; returns as
+  // soon as something happened or another thread wants the lock.
+  bool spin(Request* focus);
+  // Makes progress like poll(), but waits for the lock: afterwards no earlier work is left unseen.
+  bool progress(Request* focus);
+
+  // Ends a request that has not ended. With `give_up`, chunks under way are not waited for any
+  // more: the request is in doubt then. True when it has ended.
+  enum class Force { kCancel, kDeadline, kGiveUp };
+  bool try_end(Request* request, const Status& status, Force force);
+  // False: it is not this peer's any more.
+  bool detach(Request* request);
+  // A thread waits for the request from now on, or no more.
+  void attend(Request* request, bool attended);
+  bool buffer_released(const Request* request);
+
+  // A frame on the control socket.
+  Status on_frame_message(ByteView payload);
+  // The connection has ended: whether something that was sent before may still come over UCX.
+  // `sent`: frames that the other side had sent; not known when it died.
+  bool expects_more(std::optional<uint64_t> sent);
+  // The other side does not keep to the protocol: ends the link.
+  void accuse(const Status& status);
+  // The link is over, and every request with it.
+  void lose(const Status& status, bool dead);
+  // Closes it: what was sent has until then to leave. False: it was closed before.
+  bool close(Deadline until);
+  // After close(), when the other side has heard of it: lets go of what the link held.
+  void let_go();
+
+  Stats stats();
+  std::string flight_record();
+  Status take_async_error();
+  // Where this side stands, for the text of a timeout.
+  std::string describe(const Request* request);
+
+  // PairHost.
+  void recycle(Request* request) override;
+  void announce() override { owner_.announce(); }
+  void count_polled(int change) override { owner_.count_polled(change); }
+  void serve() override { owner_.serve(); }
+  Status ask_to_serve() override;
+  Status usable() const override;
+  void posted() override OH_NO_THREAD_ANALYSIS { update_posted(); }
+  void look_again() override { owner_.look_again(); }
+  Status still_there() override;
+  bool process_is_dead() override { return connection_ && connection_->process_is_dead(); }
+  bool is_outside(bool device) override {
+    return !pair_.segment || calls_.wait_until_outside(Deadline::after(0), device);
+  }
+  std::shared_ptr<Peer> keep_alive() override;
+  void break_off(const Status& status) override OH_NO_THREAD_ANALYSIS;
+  bool released(const std::vector<Doubt>& doubts) override;
+  bool make_progress() override { return progress(nullptr); }
+
+ private:
+  enum class State : int { kOpen, kLost, kClosed };
+
+  bool is_open() const { return state_.load(std::memory_order_relaxed) == State::kOpen; }
+  bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
+  // Whether the request is still this peer's: an any-source receive goes back to its list when its
+  // message is withdrawn, and may then be another peer's.
+  bool owns(const Request& request) const OH_REQUIRES(pair_.lock) {
+    return !request.any_source || pair_.any_source->peer_of(&request) == &peer_;
+  }
+  bool move_devices_on();
+  static constexpr size_t kFramesAtOnce = 64;
+  static constexpr size_t kPackedFramesAtOnce = 1024;  // a buffer of small ones
+  size_t drain(Request* focus) OH_REQUIRES(pair_.lock);
+  void update_busy() OH_REQUIRES(pair_.lock);
+  // After something of ours was posted, for which no thread may wait.
+  void update_posted() OH_REQUIRES(pair_.lock);
+  void let_others_work() OH_NO_THREAD_ANALYSIS;
+  Status check_open() OH_REQUIRES(pair_.lock);
+  void say_last(Deadline until) OH_REQUIRES(pair_.lock);
+  void fail_everything(const Status& why, bool dead) OH_REQUIRES(pair_.lock);
+  std::string remedy() const;
+  Status check_memory(const Request& request) const;
+  Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
+
+  Peer& peer_;
+  PeerOwner& owner_;
+  Connection* const connection_;
+  const Id peer_endpoint_;
+  Pair pair_;
+  Transfers transfers_;
+  Crossings crossings_;
+  Sender sender_;
+  Receiver receiver_;
+  MessageStreams streams_;
+  OneSided one_sided_;
+  OneSidedCalls calls_;
+  MessageBatches batches_;
+  BatchLink batch_link_;
+  FrameRouter router_;
+  StreamLink* stream_ = nullptr;
+
+  std::atomic<State> state_{State::kOpen};
+  Status why_;                   // guarded by pair_.lock
+  bool asked_to_serve_ = false;  // guarded by pair_.lock
+  int quiet_looks_ = 0;          // since anything came; of the watcher's thread
+};
+
+}  // namespace oh

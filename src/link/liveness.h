@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Liveness: whether the other side answers, and what the threads of both sides wait for, as the
+// texts of timeouts tell. The two sides ask each other on the control socket (Ping, Pong), and read
+// what is waited for in the segment where there is one.
+//
+// Threading: any thread.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "link/connection.h"
+
+namespace oh {
+
+struct Pair;
+
+enum class WaitKind : uint32_t {
+  kNothing = 0,
+  kSend,
+  kRecv,
+  kOneSided,
+  kSignal,
+  kConnect,
+  kSendBatch,
+  kRecvBatch,
+  kLast = kRecvBatch,
+};
+
+// What a thread of one side waits for.
+struct Wait {
+  WaitKind kind = WaitKind::kNothing;
+  uint64_t tag = 0;
+};
+
+class Liveness {
+ public:
+  // `connection` is null within the process.
+  Liveness(Pair& pair, Connection* connection) : pair_(pair), connection_(connection) {}
+
+  void set_waiting(const Wait& ours);
+  // What the other side says that it waits for.
+  Wait theirs() const;
+  // Nanoseconds since the oldest probe that was not answered; asks if none is under way.
+  int64_t unresponsive_for();
+  // What the other side waits for, and for how long it has been silent, as part of a text.
+  std::string text();
+
+  Status on_ping(ByteView payload);
+  Status on_pong(ByteView payload);
+
+ private:
+  Pair& pair_;
+  Connection* const connection_;
+  // Probes. Times are monotonic, 0 for none.
+  std::atomic<int64_t> probe_sent_{0};
+  std::atomic<uint64_t> probe_serial_{0};
+  std::atomic<uint64_t> probe_answered_{0};
+  std::atomic<uint32_t> pong_waiting_{0};
+  std::atomic<uint64_t> pong_tag_{0};
+  std::atomic<uint32_t> my_waiting_{0};
+  std::atomic<uint64_t> my_waiting_tag_{0};
+};
+
+}  // namespace oh

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// OneSidedCalls: what users call beside puts and gets: signals, notifications, the keys of remote
+// regions, and the retirement of our own.
+//
+// Threading: any thread; the pair's lock is taken inside.
+#pragma once
+
+#include "link/connection.h"
+#include "link/pair.h"
+#include "link/regions.h"
+#include "one_sided/one_sided.h"
+#include "path/rma/rma_path.h"
+
+namespace oh {
+
+class OneSidedCalls {
+ public:
+  // `connection` is null within the process.
+  OneSidedCalls(Pair& pair, OneSided& one_sided, RegionTable& regions, const Connection* connection)
+      : pair_(pair), one_sided_(one_sided), regions_(regions), connection_(connection) {}
+  // Once the paths are there.
+  void open() { rma_ = static_cast<RmaPath*>(one_sided_.path(PathName::kRma)); }
+
+  Status post_notification(Request* request, ByteView bytes);
+  void notification_collected(size_t bytes);
+  Status signal(uint32_t slot, uint64_t count);
+  bool take_signals(uint32_t slot, uint64_t count);
+  bool has_signals(uint32_t slot, uint64_t count);
+
+  // Handles of the peer's region that our user has; over UCX.
+  void attach_key(const RemoteTarget& target);
+  void detach_key(const RemoteTarget& target);
+  RemoteKeys& keys() { return rma_->keys(); }
+  bool uses_rma() const { return rma_ && rma_->keys().use() != RmaUse::kOff; }
+  // With the lock held, which is let go meanwhile: pinning memory takes its time. Maps a region
+  // whose key the other side wants; false when there is none.
+  bool map_for_keys() OH_NO_THREAD_ANALYSIS;
+
+  // The region is retired: nothing new begins in it. Then waits until it is no longer accessed;
+  // `silent_for` says for how long the other side has not answered.
+  void retire_region(const RegionRecord& region);
+  Status wait_until_retired(const RegionRecord& region, Deadline deadline,
+                            const std::function<int64_t()>& silent_for);
+  // Waits until no one-sided operation of the peer that began before is inside our memory. On a
+  // device, a hang-up does not say so, only the end of its process.
+  bool wait_until_outside(Deadline deadline, bool device = false);
+
+ private:
+  bool wait_until_left(Deadline deadline);
+
+  Pair& pair_;
+  OneSided& one_sided_;
+  RegionTable& regions_;
+  const Connection* const connection_;
+  RmaPath* rma_ = nullptr;
+};
+
+}  // namespace oh
