@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/handles.h"
+#include "endpoint/batch_messages.h"
 
 using namespace oh;  // NOLINT: the C API is a thin skin over it
 
@@ -58,7 +59,7 @@ Result<Call> read_call(const oh_peer& peer, const oh_blocks* blocks, uint64_t ta
 
 Status post(oh_peer& peer, Request* request, Call& call, uint64_t tag) {
   prepare(request, *peer.endpoint, OpKind::kRecvBatch, call.local.memory, call.local.bytes, tag);
-  return peer.endpoint->post_batch(*peer.peer, request, call.local, call.after, call.deadline);
+  return post_batch(*peer.endpoint, *peer.peer, request, call.local, call.after, call.deadline);
 }
 
 }  // namespace
@@ -72,7 +73,7 @@ oh_status oh_peer_send_batch(oh_peer* peer, const oh_blocks* blocks, uint64_t ta
   Result<Call> call = read_call(*peer, blocks, tag, options);
   OH_REPORT_IF_ERROR(call.status());
   return report(
-      peer->endpoint->send_batch(*peer->peer, call->local, tag, call->after, call->deadline));
+      BatchSend(*peer->endpoint, *peer->peer, call->local, tag).run(call->after, call->deadline));
 }
 
 oh_status oh_peer_recv_batch(oh_peer* peer, const oh_blocks* blocks, uint64_t tag,

@@ -88,21 +88,17 @@ class Endpoint final : public Acceptor,
   void abandoned(const LinkPurpose& purpose);
 
   // Memory.
-  Result<std::shared_ptr<RegionRecord>> register_region(void* base, uint64_t length);
+  // `for_batch`: of a receive of a batch.
+  Result<std::shared_ptr<RegionRecord>> register_region(void* base, uint64_t length,
+                                                        bool for_batch = false);
   Status deregister(const RegionRecord& region, Deadline deadline);
   // Its descriptor; from now on peers that cannot reach our memory need our progress.
   Bytes export_region(const RegionRecord& region);
+  // The same of one that only its peer gets, which moves the bytes itself.
+  Bytes describe(const RegionRecord& region) const;
   Result<RemoteTarget> attach(Peer& peer, ByteView descriptor, Deadline deadline);
   // Once for each attach(): what was mapped for it may be unmapped.
   static void detach(const RemoteTarget& target);
-
-  // Batches as messages. The deadline is for a receive to come: OH_ERR_TIMEOUT, nothing was sent.
-  Status send_batch(Peer& peer, const LocalBlocks& local, uint64_t tag, const AfterOption& after,
-                    Deadline deadline);
-  // Waits until the deadline for earlier work on the memory, which is the request's; OH_AGAIN as
-  // for Peer::post_send.
-  Status post_batch(Peer& peer, Request* request, const LocalBlocks& local,
-                    const AfterOption& after, Deadline deadline);
 
   // The GPU of this endpoint; null: it is for host memory only.
   const std::shared_ptr<cuda::Gpu>& gpu() const { return gpu_; }
@@ -150,6 +146,9 @@ class Endpoint final : public Acceptor,
   // Waits for a condition that progress may bring about; false at the deadline.
   bool wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind, uint64_t tag,
                 Deadline deadline);
+
+  // The rest of a timeout's text; leaves the flight record where it was asked for.
+  std::string state_at_timeout(Peer& peer, const Wait& wait, const Request* request = nullptr);
 
   // The same for a condition on requests, of any endpoints of this process.
   static bool wait_across(std::span<Request* const> requests,
@@ -244,15 +243,6 @@ class Endpoint final : public Acceptor,
   std::shared_ptr<LinkGate> gate() const;
   void refill_spares();
   void serve_exports();
-  Bytes describe(const RegionRecord& region) const;
-  Result<std::shared_ptr<RegionRecord>> add_region(void* base, uint64_t length, bool for_batch);
-  struct BatchSend;
-  Result<LocalBuffer> locate_batch(const LocalBlocks& local, const AfterOption& after,
-                                   Deadline deadline) const;
-  Status next_offer(Peer& peer, BatchSend& send, Deadline deadline);
-  Status take_region(Peer& peer, BatchSend& send, Deadline deadline);
-  Status fulfil(Peer& peer, BatchSend& send);
-  Status put_pieces(Peer& peer, BatchSend& send, Deadline deadline);
   Status open_device(const std::string& device);
   void start_worker();
   class Ear;
@@ -264,8 +254,6 @@ class Endpoint final : public Acceptor,
   bool wait_done(Request* request, Deadline deadline);
   void end_by_deadline(Request* request, Deadline deadline);
   Status timeout_status(const Request* request, Peer* peer, Deadline deadline);
-  // The rest of a timeout's text; leaves the flight record where it was asked for.
-  std::string state_at_timeout(Peer& peer, const Wait& wait, const Request* request = nullptr);
   bool try_end(Request* request, const Status& status, Operations::Force force);
   // The last touch of a request that no peer has.
   void finish(Request* request, const Status& status);

@@ -9,12 +9,8 @@
 
 namespace oh {
 
-Result<std::shared_ptr<RegionRecord>> Endpoint::register_region(void* base, uint64_t length) {
-  return add_region(base, length, /*for_batch=*/false);
-}
-
-Result<std::shared_ptr<RegionRecord>> Endpoint::add_region(void* base, uint64_t length,
-                                                           bool for_batch) {
+Result<std::shared_ptr<RegionRecord>> Endpoint::register_region(void* base, uint64_t length,
+                                                                bool for_batch) {
   OH_RETURN_IF_ERROR(usable());
   std::shared_ptr<const GpuExport> exported;
   if (gpu_ && base && length) {

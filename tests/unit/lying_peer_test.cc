@@ -2,6 +2,7 @@
 //
 // A peer that lies loses its link and nothing more. Each test is one lie; the fuzzer of the same
 // name tries many at once. The sanitizers see what an assertion cannot.
+#include "endpoint/batch_messages.h"
 #include "fuzz/victim.h"
 #include "sanitizers.h"
 #include "unit/support.h"
@@ -268,8 +269,8 @@ class LyingAboutBatches : public LyingPeerTest {
     victim_.peer().close();
   }
   void post() {
-    ASSERT_TRUE(is_ok(victim_.endpoint().post_batch(victim_.peer(), &request_, local_, {},
-                                                    Deadline::after(kSecond))));
+    ASSERT_TRUE(is_ok(post_batch(victim_.endpoint(), victim_.peer(), &request_, local_, {},
+                                 Deadline::after(kSecond))));
   }
   // The word of the receive's region: what the other side may write.
   std::atomic<uint64_t>& word() {
@@ -287,8 +288,8 @@ class LyingAboutBatches : public LyingPeerTest {
     frame.length = frame.payload_size = offer.size();
     frame.payload = offer.data();
     EXPECT_TRUE(ring_.push(frame));
-    return victim_.endpoint().send_batch(victim_.peer(), local_, 3, {},
-                                         Deadline::after(100 * kMillisecond));
+    return BatchSend(victim_.endpoint(), victim_.peer(), local_, 3)
+        .run({}, Deadline::after(100 * kMillisecond));
   }
 
   uint8_t bytes_[100] = {};
@@ -342,8 +343,8 @@ TEST_F(LyingAboutBatches, OffersThatNobodyReadsDoNotPileUp) {
   fuzz::Victim victim(/*segment=*/true, /*reach=*/0);
   std::vector<uint64_t> nothing(5000, 0);
   local_.blocks = {nothing.size(), nothing.data(), nothing.data()};
-  ASSERT_TRUE(is_ok(victim.endpoint().post_batch(victim.peer(), &request_, local_, {},
-                                                 Deadline::after(kSecond))));
+  ASSERT_TRUE(is_ok(post_batch(victim.endpoint(), victim.peer(), &request_, local_, {},
+                               Deadline::after(kSecond))));
   EXPECT_EQ(victim.peer().pair().pending_sends, 1u);
   EXPECT_TRUE(is_ok(victim.endpoint().cancel(&request_)));
   EXPECT_TRUE(fails_with(request_.status, OH_ERR_CANCELLED));

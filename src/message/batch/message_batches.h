@@ -8,7 +8,7 @@
 //   receiver: POSTED, offer ───────────▶ sender: takes the region ──▶ puts ──▶ BatchEnd ──▶ ENDED
 //                └─ given up: region withdrawn ▶ finds it gone, takes the next offer
 //
-// endpoint_batches.cc has the sending half.
+// endpoint/batch_messages.h has the sending half.
 //
 // Threading: guarded by the pair's lock.
 #pragma once

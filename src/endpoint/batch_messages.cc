@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/batch_messages.h"
+
+#include <utility>
+#include <vector>
+
+namespace oh {
+namespace {
+
+// Holds what was mapped for the region of a receive against being unmapped.
+class Attached {
+ public:
+  explicit Attached(const RemoteTarget& target) : target_(target) {}
+  ~Attached() { Endpoint::detach(target_); }
+  Attached(const Attached&) = delete;
+  Attached& operator=(const Attached&) = delete;
+
+ private:
+  const RemoteTarget& target_;
+};
+
+// Where its memory is; earlier work on that is done.
+Result<LocalBuffer> locate_batch(const Endpoint& endpoint, const LocalBlocks& local,
+                                 const AfterOption& after, Deadline deadline) {
+  OH_ASSIGN_OR_RETURN(LocalBuffer buffer,
+                      locate(endpoint.gpu(), local.memory, local.size, after, {.host = deadline}));
+  OH_RETURN_IF_ERROR(wait_for_producer(&buffer.after, deadline, "the memory of a batch"));
+  return buffer;
+}
+
+}  // namespace
+
+Status BatchSend::run(const AfterOption& after, Deadline deadline) {
+  OH_RETURN_IF_ERROR(endpoint_.usable());
+  // Before a receive has to wait for us.
+  OH_ASSIGN_OR_RETURN(memory_, locate_batch(endpoint_, local_, after, deadline));
+  while (true) {
+    Status offered = next_offer(deadline);
+    if (offered.code() == OH_ERR_RETIRED) continue;  // taken back while it came
+    OH_RETURN_IF_ERROR(offered);
+    Status status = fulfil();
+    // One that was given up has not been there.
+    if (!taken_ && status.code() == OH_ERR_RETIRED) continue;
+    if (status.code() != OH_ERR_TIMEOUT) return status;
+    return error(OH_ERR_IN_DOUBT, "%s; its receive had begun, and fails, too",
+                 status.text().c_str());
+  }
+}
+
+// Waits for a receive of the tag.
+Status BatchSend::next_offer(Deadline deadline) {
+  Request fetch;
+  fetch.endpoint = &endpoint_;
+  fetch.kind = OpKind::kRecv;
+  Bytes bytes;
+  Status lost;
+  auto found = [&] {
+    lost = peer_.usable();
+    return !lost.ok() || batches().fetch_offer(&fetch, tag_, &bytes);
+  };
+  if (!endpoint_.wait_for(found, &peer_, WaitKind::kSendBatch, tag_, deadline)) {
+    return timed_out(deadline.length(),
+                     "send of a batch of %llu bytes with tag %llu, peer %s receives no batch; %s",
+                     static_cast<unsigned long long>(local_.bytes),
+                     static_cast<unsigned long long>(tag_), peer_.pair().name.c_str(),
+                     endpoint_.state_at_timeout(peer_, {WaitKind::kSendBatch, tag_}).c_str());
+  }
+  OH_RETURN_IF_ERROR(lost);
+  Status fetched = endpoint_.wait(&fetch, Deadline::after(endpoint_.config().timeout_ns()), &peer_);
+  if (!fetch.doubts.empty()) batches().keep({std::move(bytes), std::move(fetch.doubts)});
+  if (fetched.code() == OH_ERR_TIMEOUT) {
+    return error(OH_ERR_IN_DOUBT, "%s; its receive fails, too", fetched.text().c_str());
+  }
+  OH_RETURN_IF_ERROR(fetched);
+  Result<BatchOffer> offer = BatchOffer::decode({bytes.data(), fetch.nbytes});
+  if (!offer.ok()) peer_.operations().accuse(offer.status());
+  OH_RETURN_IF_ERROR(offer.status());
+  offer_ = std::move(*offer);
+  return {};
+}
+
+// Writes into the receive that was offered, and tells it. Its end is a matter of seconds unless
+// the other side is stopped, so the deadline is a new one.
+Status BatchSend::fulfil() {
+  Deadline deadline = Deadline::after(endpoint_.config().timeout_ns());
+  auto end = [&](Status status) {
+    batches().end_batch(offer_.op, local_.bytes, path_, status.code());
+    return status;
+  };
+  Result<RemoteTarget> target = endpoint_.attach(peer_, offer_.descriptor, deadline);
+  if (!target.ok()) return end(target.status());
+  target_ = std::move(*target);
+  Attached attached(target_);
+  Result<uint64_t> room = offer_.blocks.measure(target_.length, "receive");
+  if (!room.ok()) {
+    Status lie = error(OH_ERR_PROTOCOL, "%s offered: %s", peer_.pair().name.c_str(),
+                       room.status().text().c_str());
+    peer_.operations().accuse(lie);
+    return lie;
+  }
+  Status taken = take_region(deadline);
+  if (taken.code() == OH_ERR_RETIRED) return taken;
+  if (!taken.ok()) return end(taken);  // it may be taken nevertheless
+  taken_ = true;
+  if (local_.bytes > *room) {
+    return end(error(OH_ERR_TRUNCATED,
+                     "a batch of %llu bytes does not fit into the receive of %llu bytes that %s "
+                     "has posted",
+                     static_cast<unsigned long long>(local_.bytes),
+                     static_cast<unsigned long long>(*room), peer_.pair().name.c_str()));
+  }
+  Status put = put_pieces(deadline);
+  if (put.ok() && batches().sees_board() &&
+      !batches().finish_region(target_, local_.bytes, path_)) {
+    put = error(OH_ERR_RETIRED, "%s gave the receive up while it was written",
+                peer_.pair().name.c_str());
+  }
+  return end(put);
+}
+
+Status BatchSend::take_region(Deadline deadline) {
+  if (batches().sees_board()) {
+    if (batches().take_region(target_)) return {};
+    return error(OH_ERR_RETIRED, "%s has given the receive up", peer_.pair().name.c_str());
+  }
+  // The other side takes it for us.
+  Request request;
+  request.endpoint = &endpoint_;
+  request.kind = OpKind::kPut;
+  // No bytes: a message, also to device memory.
+  RemoteTarget word = target_;
+  word.on_device = false;
+  const Block nothing{nullptr, 0, 0};
+  LocalBuffer nowhere;
+  OH_RETURN_IF_ERROR(peer_.operations().move(&request, {.target = word,
+                                                        .movement = {/*put=*/true, {&nothing, 1}},
+                                                        .deadline = deadline,
+                                                        .located = &nowhere}));
+  return endpoint_.wait(&request, deadline, &peer_);
+}
+
+Status BatchSend::put_pieces(Deadline deadline) {
+  auto pieces = std::make_shared<const std::vector<Block>>(cut(local_, offer_.blocks));
+  Request request;
+  request.endpoint = &endpoint_;
+  request.kind = OpKind::kPut;
+  request.size = local_.bytes;
+  Status status = peer_.operations().move(
+      &request, {.target = target_,
+                 .data = local_.memory,
+                 .size = local_.size,
+                 .movement = {/*put=*/true, *pieces, local_.blocks.count, local_.bytes},
+                 .list = pieces,
+                 .deadline = deadline,
+                 .located = &memory_});
+  if (status.ok()) status = endpoint_.wait(&request, deadline, &peer_);
+  path_ = request.path;
+  return status;
+}
+
+Status post_batch(Endpoint& endpoint, Peer& peer, Request* request, const LocalBlocks& local,
+                  const AfterOption& after, Deadline deadline) {
+  OH_RETURN_IF_ERROR(endpoint.usable());
+  OH_RETURN_IF_ERROR(locate_batch(endpoint, local, after, deadline).status());
+  // No memory at all has a place, too: its word is what the sender takes.
+  static uint8_t nowhere;
+  auto receive = std::make_unique<BatchReceive>();
+  OH_ASSIGN_OR_RETURN(receive->region,
+                      endpoint.register_region(local.size ? local.memory : &nowhere,
+                                               local.size ? local.size : 1, /*for_batch=*/true));
+  std::shared_ptr<RegionRecord> region = receive->region;
+  receive->offer = BatchOffer::encode(endpoint.describe(*region), local.blocks);
+  Status posted = peer.operations().batches().post(request, std::move(receive));
+  if (!posted.ok()) endpoint.regions().retire(*region);
+  return posted;
+}
+
+}  // namespace oh
