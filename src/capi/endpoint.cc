@@ -108,8 +108,8 @@ oh_status oh_endpoint_recv(oh_endpoint* endpoint, void* data, size_t capacity, u
   Request request;
   prepare(&request, owner, OpKind::kRecv, data, capacity, tag);
   OH_REPORT_IF_ERROR(prepare_memory(&request, options));
-  OH_REPORT_IF_ERROR(owner.post_any_source(&request));
-  OH_REPORT_IF_ERROR(owner.wait(&request, *deadline));
+  OH_REPORT_IF_ERROR(owner.requests().post_any_source(&request));
+  OH_REPORT_IF_ERROR(owner.requests().wait(&request, *deadline));
   return message ? report(read_message(request, message)) : OH_OK;
 }
 
@@ -125,7 +125,7 @@ oh_status oh_endpoint_irecv(oh_endpoint* endpoint, void* data, size_t capacity, 
   Request* request = acquire(endpoint->endpoint);
   prepare(request, *endpoint->endpoint, OpKind::kRecv, data, capacity, tag);
   Status status = prepare_memory(request, options);
-  if (status.ok()) status = endpoint->endpoint->post_any_source(request);
+  if (status.ok()) status = endpoint->endpoint->requests().post_any_source(request);
   return hand_out(request, status, out);
 }
 

@@ -159,7 +159,7 @@ inline Request* as_request(oh_request* handle) { return reinterpret_cast<Request
 inline Request* acquire(const std::shared_ptr<Endpoint>& endpoint) { return endpoint->acquire(); }
 inline void release(Request* request) {
   // The endpoint may go with this last handle.
-  if (request->endpoint->is_of_this_process()) request->endpoint->release(request);
+  if (request->endpoint->is_of_this_process()) request->endpoint->requests().release(request);
 }
 // Gives a pooled request back that could not be posted, and reports why.
 oh_status give_up(Request* request, const Status& why);

@@ -84,7 +84,7 @@ oh_status oh_peer_recv_batch(oh_peer* peer, const oh_blocks* blocks, uint64_t ta
   OH_REPORT_IF_ERROR(call.status());
   Request request;
   OH_REPORT_IF_ERROR(post(*peer, &request, *call, tag));
-  OH_REPORT_IF_ERROR(peer->endpoint->wait(&request, call->deadline, peer->peer.get()));
+  OH_REPORT_IF_ERROR(peer->endpoint->requests().wait(&request, call->deadline, peer->peer.get()));
   return message ? report(read_message(request, message)) : OH_OK;
 }
 

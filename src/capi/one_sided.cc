@@ -77,7 +77,7 @@ oh_status run(const AttachedRegion& region, Move move, const oh_put_options* giv
     *out = as_handle(request);
     return OH_OK;
   }
-  return report(endpoint->wait(request, *deadline, region.peer.get()));
+  return report(endpoint->requests().wait(request, *deadline, region.peer.get()));
 }
 
 }  // namespace oh

@@ -10,8 +10,8 @@ namespace {
 // Waits for a posted, pooled request; it is handed out while its buffer may be touched.
 oh_status wait_or_hand_out(Request* request, Deadline deadline, oh_message* message,
                            oh_request** out) {
-  Status status = request->endpoint->poll_until(request, deadline);
-  if (!request->endpoint->buffer_released(request)) {
+  Status status = request->endpoint->requests().poll_until(request, deadline);
+  if (!request->endpoint->requests().buffer_released(request)) {
     *out = as_handle(request);
     return status.code() == OH_IN_PROGRESS ? OH_IN_PROGRESS : report(status);
   }
@@ -46,10 +46,10 @@ Status read_message(const Peer& peer, const Receiver::Received& received, oh_mes
   if (status.ok() && request.ended()) return report(request.status);
   Deadline deadline = deadline_after(options.timeout_ns, peer.endpoint->config());
   if (status.code() == OH_AGAIN) {
-    status = peer.endpoint->post_send(*peer.peer, &request, deadline);
+    status = peer.endpoint->requests().post_send(*peer.peer, &request, deadline);
   }
   OH_REPORT_IF_ERROR(status);
-  return report(peer.endpoint->wait(&request, deadline, peer.peer.get()));
+  return report(peer.endpoint->requests().wait(&request, deadline, peer.peer.get()));
 }
 
 [[gnu::noinline]] oh_status recv_by_request(const oh_peer& peer, std::span<uint8_t> bytes,
@@ -61,7 +61,7 @@ Status read_message(const Peer& peer, const Receiver::Received& received, oh_mes
   request.attended = true;
   OH_REPORT_IF_ERROR(prepare_memory(&request, options));
   OH_REPORT_IF_ERROR(peer.peer->operations().post_recv(&request));
-  OH_REPORT_IF_ERROR(peer.endpoint->wait(&request, deadline, peer.peer.get()));
+  OH_REPORT_IF_ERROR(peer.endpoint->requests().wait(&request, deadline, peer.peer.get()));
   return message ? report(read_message(request, message)) : OH_OK;
 }
 
@@ -125,7 +125,7 @@ oh_status oh_peer_send_for(oh_peer* peer, const void* data, size_t size, uint64_
   Status status = prepare_memory(request, options);
   if (status.ok()) status = peer->peer->operations().post_send(request);
   bool full = status.code() == OH_AGAIN;
-  if (full) status = peer->endpoint->post_send(*peer->peer, request, deadline);
+  if (full) status = peer->endpoint->requests().post_send(*peer->peer, request, deadline);
   if (!status.ok()) {
     oh_status code = give_up(request, status);
     return full && code == OH_ERR_TIMEOUT ? OH_AGAIN : code;
@@ -220,7 +220,7 @@ oh_status oh_peer_notify(oh_peer* peer, const void* data, size_t size,
   prepare(&request, *peer->endpoint, OpKind::kNotify, nullptr, size, 0);
   OH_REPORT_IF_ERROR(peer->peer->operations().one_sided().post_notification(
       &request, {static_cast<const uint8_t*>(data), size}));
-  return report(peer->endpoint->wait(&request, *deadline, peer->peer.get()));
+  return report(peer->endpoint->requests().wait(&request, *deadline, peer->peer.get()));
 }
 
 oh_status oh_peer_signal(oh_peer* peer, uint32_t slot, uint64_t count) {
@@ -236,7 +236,7 @@ oh_status oh_peer_wait_signal(oh_peer* peer, uint32_t slot, uint64_t count, int6
   OH_REPORT_IF_ERROR(check_slot(slot));
   Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
-  return report(peer->endpoint->wait_signal(*peer->peer, slot, count, *deadline));
+  return report(peer->endpoint->requests().wait_signal(*peer->peer, slot, count, *deadline));
 }
 
 oh_status oh_peer_flight_record(oh_peer* peer, char* text, size_t* size) {
@@ -274,7 +274,7 @@ oh_status oh_request_test(oh_request* handle) {
   Request* request = as_request(handle);
   if (!request->ended()) {
     OH_REPORT_IF_ERROR(request->endpoint->usable());
-    if (!request->endpoint->test(request)) return OH_IN_PROGRESS;
+    if (!request->endpoint->requests().test(request)) return OH_IN_PROGRESS;
   }
   return report(request->status);
 }
@@ -286,7 +286,7 @@ oh_status oh_request_wait(oh_request* handle, int64_t timeout_ns) {
   OH_REPORT_IF_ERROR(request->endpoint->usable());
   Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
-  return report(request->endpoint->wait(request, *deadline));
+  return report(request->endpoint->requests().wait(request, *deadline));
 }
 
 oh_status oh_request_poll(oh_request* handle, int64_t timeout_ns) {
@@ -296,7 +296,7 @@ oh_status oh_request_poll(oh_request* handle, int64_t timeout_ns) {
   OH_REPORT_IF_ERROR(request->endpoint->usable());
   Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
-  return report(request->endpoint->poll_until(request, *deadline));
+  return report(request->endpoint->requests().poll_until(request, *deadline));
 }
 
 oh_status oh_request_cancel(oh_request* handle) {
@@ -304,14 +304,14 @@ oh_status oh_request_cancel(oh_request* handle) {
   Request* request = as_request(handle);
   if (request->ended()) return OH_OK;
   OH_REPORT_IF_ERROR(request->endpoint->usable());
-  return report(request->endpoint->cancel(request));
+  return report(request->endpoint->requests().cancel(request));
 }
 
 int oh_request_buffer_released(oh_request* handle) {
   if (!handle) return 1;
   Request* request = as_request(handle);
   if (!request->endpoint->usable().ok() && request->doubts.empty()) return 1;
-  return request->endpoint->buffer_released(request) ? 1 : 0;
+  return request->endpoint->requests().buffer_released(request) ? 1 : 0;
 }
 
 oh_status oh_request_message(oh_request* handle, oh_message* message) {

@@ -8,9 +8,9 @@ using namespace oh;  // NOLINT: the C API is a thin skin over it
 
 namespace {
 
-using Requests = std::span<Request* const>;
+using RequestList = std::span<Request* const>;
 
-Requests as_requests(oh_request* const* handles, size_t count) {
+RequestList as_requests(oh_request* const* handles, size_t count) {
   return {reinterpret_cast<Request* const*>(handles), count};
 }
 
@@ -25,31 +25,31 @@ Status check_requests(oh_request* const* handles, size_t count) {
 }
 
 // The configuration of any of them says how long the default is.
-Result<Deadline> deadline_of(Requests requests, int64_t timeout_ns) {
+Result<Deadline> deadline_of(RequestList requests, int64_t timeout_ns) {
   if (requests.empty()) return Deadline::after(0);
   return oh::deadline_of(timeout_ns, requests.front()->endpoint->config());
 }
 
-bool all_ended(Requests requests) {
+bool all_ended(RequestList requests) {
   return std::all_of(requests.begin(), requests.end(),
                      [](const Request* request) { return request->ended(); });
 }
 
-bool wait_for_all(Requests requests, Deadline deadline) {
+bool wait_for_all(RequestList requests, Deadline deadline) {
   bool one_endpoint = std::all_of(requests.begin(), requests.end(), [&](const Request* request) {
     return request->endpoint == requests.front()->endpoint;
   });
   if (!one_endpoint) {
-    return Endpoint::wait_across(requests, [&] { return all_ended(requests); }, deadline);
+    return Requests::wait_across(requests, [&] { return all_ended(requests); }, deadline);
   }
   // One after the other: a thread that waits for a large transfer takes part in copying it.
   for (Request* request : requests) {
-    (void)request->endpoint->poll_until(request, deadline).ok();
+    (void)request->endpoint->requests().poll_until(request, deadline).ok();
   }
   return all_ended(requests);
 }
 
-Status first_failure(Requests requests) {
+Status first_failure(RequestList requests) {
   for (const Request* request : requests) OH_RETURN_IF_ERROR(request->status);
   return {};
 }
@@ -57,7 +57,8 @@ Status first_failure(Requests requests) {
 oh_status post_ready(const std::shared_ptr<Endpoint>& endpoint, std::string what,
                      Readiness::Look look, oh_request** out) {
   Request* request = acquire(endpoint);
-  return hand_out(request, endpoint->post_ready(request, std::move(what), std::move(look)), out);
+  return hand_out(request,
+                  endpoint->requests().post_ready(request, std::move(what), std::move(look)), out);
 }
 
 oh_status tell(const Receiver::Announced& found, const Peer& peer, oh_message* message) {
@@ -75,7 +76,7 @@ extern "C" {
 
 oh_status oh_request_poll_all(oh_request* const* handles, size_t count, int64_t timeout_ns) {
   OH_REPORT_IF_ERROR(check_requests(handles, count));
-  Requests requests = as_requests(handles, count);
+  RequestList requests = as_requests(handles, count);
   Result<Deadline> deadline = deadline_of(requests, timeout_ns);
   OH_REPORT_IF_ERROR(deadline.status());
   if (!wait_for_all(requests, *deadline)) return OH_IN_PROGRESS;
@@ -85,9 +86,10 @@ oh_status oh_request_poll_all(oh_request* const* handles, size_t count, int64_t 
 oh_status oh_request_wait_all(oh_request* const* handles, size_t count, int64_t timeout_ns) {
   oh_status status = oh_request_poll_all(handles, count, timeout_ns);
   if (status != OH_IN_PROGRESS) return status;
-  Requests requests = as_requests(handles, count);
+  RequestList requests = as_requests(handles, count);
   for (Request* request : requests) {
-    if (!request->ended()) (void)request->endpoint->wait(request, Deadline::after(0)).ok();
+    if (!request->ended())
+      (void)request->endpoint->requests().wait(request, Deadline::after(0)).ok();
   }
   return report(first_failure(requests));
 }
@@ -99,7 +101,7 @@ oh_status oh_request_poll_any(oh_request* const* handles, size_t count, int64_t 
   if (count == 0) {
     return report(error(OH_ERR_INVALID, "none of 0 requests will ever end: give one at least"));
   }
-  Requests requests = as_requests(handles, count);
+  RequestList requests = as_requests(handles, count);
   Result<Deadline> deadline = deadline_of(requests, timeout_ns);
   OH_REPORT_IF_ERROR(deadline.status());
   auto one_ended = [&] {
@@ -110,7 +112,7 @@ oh_status oh_request_poll_any(oh_request* const* handles, size_t count, int64_t 
     }
     return false;
   };
-  return Endpoint::wait_across(requests, one_ended, *deadline) ? OH_OK : OH_IN_PROGRESS;
+  return Requests::wait_across(requests, one_ended, *deadline) ? OH_OK : OH_IN_PROGRESS;
 }
 
 oh_status oh_endpoint_wait_notification(oh_endpoint* endpoint, void* data, size_t* size,
@@ -135,7 +137,7 @@ oh_status oh_peer_probe(oh_peer* peer, uint64_t tag, int64_t timeout_ns, oh_mess
   Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
   Receiver::Announced found;
-  OH_REPORT_IF_ERROR(peer->endpoint->probe(*peer->peer, tag, *deadline, &found));
+  OH_REPORT_IF_ERROR(peer->endpoint->requests().probe(*peer->peer, tag, *deadline, &found));
   return tell(found, *peer->peer, message);
 }
 
@@ -148,7 +150,8 @@ oh_status oh_endpoint_probe(oh_endpoint* endpoint, uint64_t tag, int64_t timeout
   Result<Deadline> deadline = deadline_of(timeout_ns, endpoint->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
   Receiver::Announced found;
-  Result<std::shared_ptr<Peer>> source = endpoint->endpoint->probe_any(tag, *deadline, &found);
+  Result<std::shared_ptr<Peer>> source =
+      endpoint->endpoint->requests().probe_any(tag, *deadline, &found);
   OH_REPORT_IF_ERROR(source.status());
   return tell(found, **source, message);
 }
@@ -178,7 +181,7 @@ oh_status oh_peer_message_ready(oh_peer* peer, uint64_t tag, oh_request** reques
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
   return post_ready(
       peer->endpoint, "no message came from " + peer->peer->pair().name,
-      [peer = peer->peer, tag] { return Endpoint::has_message(*peer, tag, nullptr); }, request);
+      [peer = peer->peer, tag] { return Requests::has_message(*peer, tag, nullptr); }, request);
 }
 
 oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count, oh_request** request) {
@@ -190,7 +193,7 @@ oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count, oh_
       peer->endpoint,
       strf("%llu signals on slot %u from %s", static_cast<unsigned long long>(count), slot,
            peer->peer->pair().name.c_str()),
-      [peer = peer->peer, slot, count] { return Endpoint::has_signals(*peer, slot, count); },
+      [peer = peer->peer, slot, count] { return Requests::has_signals(*peer, slot, count); },
       request);
 }
 

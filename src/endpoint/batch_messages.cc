@@ -58,15 +58,17 @@ Status BatchSend::next_offer(Deadline deadline) {
     lost = peer_.usable();
     return !lost.ok() || batches().fetch_offer(&fetch, tag_, &bytes);
   };
-  if (!endpoint_.wait_for(found, &peer_, WaitKind::kSendBatch, tag_, deadline)) {
-    return timed_out(deadline.length(),
-                     "send of a batch of %llu bytes with tag %llu, peer %s receives no batch; %s",
-                     static_cast<unsigned long long>(local_.bytes),
-                     static_cast<unsigned long long>(tag_), peer_.pair().name.c_str(),
-                     endpoint_.state_at_timeout(peer_, {WaitKind::kSendBatch, tag_}).c_str());
+  if (!endpoint_.requests().wait_for(found, &peer_, WaitKind::kSendBatch, tag_, deadline)) {
+    return timed_out(
+        deadline.length(),
+        "send of a batch of %llu bytes with tag %llu, peer %s receives no batch; %s",
+        static_cast<unsigned long long>(local_.bytes), static_cast<unsigned long long>(tag_),
+        peer_.pair().name.c_str(),
+        endpoint_.requests().state_at_timeout(peer_, {WaitKind::kSendBatch, tag_}).c_str());
   }
   OH_RETURN_IF_ERROR(lost);
-  Status fetched = endpoint_.wait(&fetch, Deadline::after(endpoint_.config().timeout_ns()), &peer_);
+  Status fetched =
+      endpoint_.requests().wait(&fetch, Deadline::after(endpoint_.config().timeout_ns()), &peer_);
   if (!fetch.doubts.empty()) batches().keep({std::move(bytes), std::move(fetch.doubts)});
   if (fetched.code() == OH_ERR_TIMEOUT) {
     return error(OH_ERR_IN_DOUBT, "%s; its receive fails, too", fetched.text().c_str());
@@ -136,7 +138,7 @@ Status BatchSend::take_region(Deadline deadline) {
                                                         .movement = {/*put=*/true, {&nothing, 1}},
                                                         .deadline = deadline,
                                                         .located = &nowhere}));
-  return endpoint_.wait(&request, deadline, &peer_);
+  return endpoint_.requests().wait(&request, deadline, &peer_);
 }
 
 Status BatchSend::put_pieces(Deadline deadline) {
@@ -153,7 +155,7 @@ Status BatchSend::put_pieces(Deadline deadline) {
                  .list = pieces,
                  .deadline = deadline,
                  .located = &memory_});
-  if (status.ok()) status = endpoint_.wait(&request, deadline, &peer_);
+  if (status.ok()) status = endpoint_.requests().wait(&request, deadline, &peer_);
   path_ = request.path;
   return status;
 }

@@ -373,9 +373,9 @@ Status Communicator::barrier(Deadline deadline) {
     send.endpoint = receive.endpoint = endpoint_.get();
     send.tag = receive.tag = tag;
     OH_RETURN_IF_ERROR(from->operations().post_recv(&receive));
-    Status status = endpoint_->send(*to, &send, deadline);
-    Status received =
-        endpoint_->wait(&receive, status.ok() ? deadline : Deadline::after(0), from.get());
+    Status status = endpoint_->requests().send(*to, &send, deadline);
+    Status received = endpoint_->requests().wait(
+        &receive, status.ok() ? deadline : Deadline::after(0), from.get());
     if (status.ok()) status = received;
     if (!status.ok()) {
       return error(status.code(), "the barrier of rank %u failed: %s", rank_,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Life and links of an endpoint; endpoint_requests.cc has requests and waiting, endpoint_memory.cc
-// regions.
+// Life and links of an endpoint; endpoint_memory.cc has its regions.
 #include "endpoint/endpoint.h"
 
 #include <algorithm>
@@ -102,9 +101,7 @@ void Endpoint::close() {
     if (ucx_watch_) ucx_watch_->stop();
   }
   close_device();
-  Status closed = cancelled_by_close();
-  any_source_.close([&](Request* request) { finish(request, closed); });
-  for (Request* request : readiness_.close()) finish(request, closed);
+  requests_.close();
   {
     MutexLock lock(peers_mutex_);
     peers_ = std::make_shared<const Peers>();
@@ -238,7 +235,7 @@ Result<std::shared_ptr<Peer>> Endpoint::accept(Deadline deadline) {
     }
     return peer != nullptr || closed_.load();
   };
-  if (!wait_for(arrived, nullptr, WaitKind::kConnect, 0, deadline)) {
+  if (!requests_.wait_for(arrived, nullptr, WaitKind::kConnect, 0, deadline)) {
     return timed_out(deadline.length(),
                      "no peer connected to this endpoint; does the other side call connect() with "
                      "its address?");

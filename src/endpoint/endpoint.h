@@ -20,7 +20,7 @@
 #include "endpoint/pairing.h"
 #include "endpoint/peer.h"
 #include "endpoint/readiness.h"
-#include "endpoint/request_pool.h"
+#include "endpoint/requests.h"
 #include "endpoint/ucx_watch.h"
 #include "endpoint/waiting.h"
 #include "link/regions.h"
@@ -74,6 +74,9 @@ class Endpoint final : public Acceptor,
     return gpu_ && gpu_->is_lost() ? gpu_->loss() : Status();
   }
 
+  // Why it is not usable.
+  Status why_unusable() const;
+
   // Links.
   Result<std::shared_ptr<Peer>> connect(ByteView address, const LinkPurpose& purpose,
                                         Deadline deadline);
@@ -82,6 +85,14 @@ class Endpoint final : public Acceptor,
   // A link of ours is set up: it takes part in progress from now on.
   Status adopt(const std::shared_ptr<Peer>& peer);
   void forget(const std::shared_ptr<Peer>& peer);
+  using Peers = std::vector<std::shared_ptr<Peer>>;
+  std::shared_ptr<const Peers> peers() const;
+  // Holds the list while `visit` looks at each of it: the list in use may be replaced meanwhile.
+  template <typename Visit>
+  void for_each_peer(Visit visit) const {
+    std::shared_ptr<const Peers> all = peers();
+    for (const std::shared_ptr<Peer>& peer : *all) visit(*peer);
+  }
   // What becomes of links that come in: admit, then deliver or abandoned.
   Status admit(const LinkPurpose& purpose);
   void deliver(const LinkPurpose& purpose, std::shared_ptr<Peer> peer);
@@ -118,60 +129,18 @@ class Endpoint final : public Acceptor,
   // All that no region stands for.
   void trim() { retire_exports(nullptr, UINT64_MAX); }
 
-  // Requests. acquire() hands one out, which keeps the endpoint alive; release() takes it back,
-  // whatever its state, and returns the endpoint if it was the last one: it may be destroyed when
-  // the caller lets go of it. Calls that are given `held` rely on the caller to keep that peer
-  // alive.
-  Request* acquire() {
-    Request* request = requests_.acquire(*this);
-    request->endpoint = this;
-    return request;
-  }
-  std::shared_ptr<void> release(Request* request) {
-    return request->ended() ? requests_.release(request) : abandon(request);
-  }
-  Status post_any_source(Request* request);
-  // Posts and waits; also for room, when too many sends are pending.
-  Status send(Peer& peer, Request* request, Deadline deadline);
-  Status post_send(Peer& peer, Request* request, Deadline deadline);
+  // Requests, and waiting for them. acquire() hands one out, which keeps the endpoint alive.
+  Requests& requests() { return requests_; }
+  Request* acquire() { return requests_.acquire(*this); }
 
-  // Waits until the request has ended or the deadline has passed, which ends it then.
-  Status wait(Request* request, Deadline deadline, Peer* held = nullptr);
-  // The same, but leaves a request alone that has not ended: OH_IN_PROGRESS.
-  Status poll_until(Request* request, Deadline deadline);
-  bool test(Request* request);
-  // OH_AGAIN when it is too late: the operation is under way.
-  Status cancel(Request* request);
-  bool buffer_released(const Request* request);
-  // Waits for a condition that progress may bring about; false at the deadline.
-  bool wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind, uint64_t tag,
-                Deadline deadline);
-
-  // The rest of a timeout's text; leaves the flight record where it was asked for.
-  std::string state_at_timeout(Peer& peer, const Wait& wait, const Request* request = nullptr);
-
-  // The same for a condition on requests, of any endpoints of this process.
-  static bool wait_across(std::span<Request* const> requests,
-                          const std::function<bool()>& condition, Deadline deadline);
-
-  Status wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline deadline);
   // The oldest notification, if there is one, whose size is told in any case. OH_ERR_RANGE: it is
   // longer than `capacity`, and stays.
   Result<bool> take_notification(size_t capacity, Notification* notification, size_t* size);
   // Until there is one. Another thread may take it first.
   Status wait_notification(Deadline deadline);
-  // Waits for an unexpected message; tells about it, and leaves it.
-  Status probe(Peer& peer, uint64_t tag, Deadline deadline, Receiver::Announced* found);
-  Result<std::shared_ptr<Peer>> probe_any(uint64_t tag, Deadline deadline,
-                                          Receiver::Announced* found);
-
-  // Posts a request that ends when `look` finds something to take. It does not take it.
-  Status post_ready(Request* request, std::string what, Readiness::Look look);
   // What such requests look for; a failure says that it will not come.
   Result<bool> has_notification();
   Result<bool> has_peer();
-  static Result<bool> has_signals(Peer& peer, uint32_t slot, uint64_t count);
-  static Result<bool> has_message(Peer& peer, uint64_t tag, Receiver::Announced* found);
 
   // Progress. True when something happened.
   bool progress();
@@ -203,7 +172,9 @@ class Endpoint final : public Acceptor,
   void proxy_ended() override;
   uint64_t stream_slab() override { return static_cast<uint64_t>(config_.stream_slab); }
   uint64_t stream_small() override { return static_cast<uint64_t>(config_.stream_small); }
-  AnySource& any_source() override { return any_source_; }
+  AnySource& any_source() override { return requests_.any_source(); }
+  // Operations that end by a word which a device writes.
+  const std::atomic<uint32_t>& polled() const { return polled_; }
   Doorbell& doorbell() override { return board_->doorbell(); }
   RegionTable& regions() override { return *regions_; }
   void notified(Notification notification) override;
@@ -231,15 +202,6 @@ class Endpoint final : public Acceptor,
  private:
   explicit Endpoint(const Config& config) : config_(config) {}
   Status start(const EndpointOptions& options);
-  Status why_unusable() const;
-  using Peers = std::vector<std::shared_ptr<Peer>>;
-  std::shared_ptr<const Peers> peers() const;
-  // Holds the list while `visit` looks at each of it: the list in use may be replaced meanwhile.
-  template <typename Visit>
-  void for_each_peer(Visit visit) const {
-    std::shared_ptr<const Peers> all = peers();
-    for (const std::shared_ptr<Peer>& peer : *all) visit(*peer);
-  }
   std::shared_ptr<LinkGate> gate() const;
   void refill_spares();
   void serve_exports();
@@ -251,19 +213,6 @@ class Endpoint final : public Acceptor,
   void sweep_exports();
   static void run_progress_thread(void* context);
   bool serve_tickets();
-  bool wait_done(Request* request, Deadline deadline);
-  void end_by_deadline(Request* request, Deadline deadline);
-  Status timeout_status(const Request* request, Peer* peer, Deadline deadline);
-  bool try_end(Request* request, const Status& status, Operations::Force force);
-  // The last touch of a request that no peer has.
-  void finish(Request* request, const Status& status);
-  std::shared_ptr<void> abandon(Request* request);
-  bool end_ready();
-  // What ends the requests that wait when the endpoint is closed.
-  static Status cancelled_by_close();
-  // Whom a request is with. A receive from any source may be with a peer that came after its wait
-  // began and that another thread destroys: `held` keeps that peer.
-  Peer* peer_of(const Request* request, std::shared_ptr<Peer>* held) const;
 
   Config config_;
   Id id_{};
@@ -284,8 +233,7 @@ class Endpoint final : public Acceptor,
   int closing_ = 0;  // the same, for Deadline::unless(); accessed atomically
   alignas(64) uint8_t nonce_[kNonceSize] = {};
 
-  AnySource any_source_;
-  Readiness readiness_;
+  Requests requests_{*this};
   std::atomic<bool> look_again_{false};
   std::atomic<bool> exported_{false};  // a region of ours is known to others
 
@@ -303,8 +251,6 @@ class Endpoint final : public Acceptor,
 
   Mutex kept_mutex_;
   std::vector<std::shared_ptr<void>> kept_ OH_GUARDED_BY(kept_mutex_);
-
-  RequestPool requests_;
 
   Mutex notifications_mutex_;
   std::deque<Notification> notifications_ OH_GUARDED_BY(notifications_mutex_);

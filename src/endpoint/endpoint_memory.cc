@@ -135,10 +135,10 @@ Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadl
     import = peer.memory().imported(number, &failed);
     return import || failed || !peer.usable().ok();
   };
-  if (!wait_for(arrived, &peer, WaitKind::kOneSided, 0, deadline)) {
+  if (!requests_.wait_for(arrived, &peer, WaitKind::kOneSided, 0, deadline)) {
     return timed_out(deadline.length(), "%s did not hand over the memory of its region; %s",
                      peer.pair().name.c_str(),
-                     state_at_timeout(peer, {WaitKind::kOneSided, 0}).c_str());
+                     requests_.state_at_timeout(peer, {WaitKind::kOneSided, 0}).c_str());
   }
   OH_RETURN_IF_ERROR(peer.usable());
   if (import &&

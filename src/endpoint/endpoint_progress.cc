@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress of an endpoint, by waiting threads and by its progress thread.
+// Progress of an endpoint, by waiting threads and by its progress thread, and what tells of it.
+#include <unistd.h>
+
 #include "endpoint/endpoint.h"
 #include "endpoint/waiting.h"
+#include "platform/os/os.h"
 
 namespace oh {
 
@@ -21,7 +24,7 @@ bool Endpoint::progress() {
     for (const auto& peer : *all) peer->operations().offer_early();
     any = true;
   }
-  if (!readiness_.empty()) any = end_ready() || any;
+  any = requests_.end_ready() || any;
   return any;
 }
 
@@ -85,6 +88,97 @@ Result<std::unique_ptr<StreamProxy>> Endpoint::make_proxy(Pair& pair,
 void Endpoint::proxy_ended() {
   proxies_.fetch_sub(1, std::memory_order_relaxed);
   doorbell().ring();
+}
+
+// ---- Notifications and events -----------------------------------------------------------------
+
+void Endpoint::notified(Notification notification) {
+  {
+    MutexLock lock(notifications_mutex_);
+    notifications_.push_back(std::move(notification));
+  }
+  full_fence();  // there before the look at the sleepers; pairs with Doorbell::sleep()
+  doorbell().ring();
+}
+
+Result<bool> Endpoint::take_notification(size_t capacity, Notification* notification,
+                                         size_t* size) {
+  progress();
+  std::shared_ptr<const Peers> all = peers();
+  {
+    MutexLock lock(notifications_mutex_);
+    if (notifications_.empty()) return false;
+    *size = notifications_.front().bytes.size();
+    if (*size > capacity) {
+      return error(OH_ERR_RANGE, "the notification has %zu bytes, there is room for %zu", *size,
+                   capacity);
+    }
+    *notification = std::move(notifications_.front());
+    notifications_.pop_front();
+  }
+  for (const auto& peer : *all) {
+    if (peer->pair().id != notification->peer_id) continue;
+    peer->operations().one_sided().notification_collected(notification->bytes.size());
+  }
+  return true;
+}
+
+Result<bool> Endpoint::has_notification() {
+  MutexLock lock(notifications_mutex_);
+  if (!notifications_.empty()) return true;
+  if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint was closed");
+  return false;
+}
+
+Status Endpoint::wait_notification(Deadline deadline) {
+  Result<bool> there = false;
+  auto came = [&] {
+    there = has_notification();
+    return !there.ok() || *there;
+  };
+  if (!requests_.wait_for(came, nullptr, WaitKind::kNothing, 0, deadline)) {
+    return timed_out(deadline.length(), "no notification came from %zu peers. %s", peers()->size(),
+                     kIfOnlyLate);
+  }
+  return there.status();
+}
+
+Result<int> Endpoint::event_fd() {
+  MutexLock lock(event_mutex_);
+  if (!event_.valid()) {
+    int result = os().eventfd();
+    if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "eventfd");
+    event_ = UniqueFd(result);
+    event_number_.store(result);
+  }
+  return event_.get();
+}
+
+Status Endpoint::arm(Request* request) {
+  OH_RETURN_IF_ERROR(event_fd().status());
+  OH_RETURN_IF_ERROR(start_progress_thread());
+  request->armed.store(1, std::memory_order_seq_cst);
+  // A thread that ends the request looks at `armed` before it sets `done`, with the lock of its
+  // peer held: whoever has missed the word has left the lock afterwards, and `done` is seen.
+  for_each_peer([](Peer& peer) { PairGuard guard(peer.pair()); });
+  if (request->ended()) announce();
+  // The progress thread may sleep without having seen this request's work.
+  doorbell().ring();
+  return {};
+}
+
+void Endpoint::announce() {
+  uint64_t one = 1;
+  int fd = event_number_.load();
+  if (fd < 0) return;
+  [[maybe_unused]] ssize_t written = write(fd, &one, sizeof(one));
+}
+
+void Endpoint::clear_event() {
+  uint64_t ignored;
+  int fd = event_number_.load();
+  if (fd < 0) return;
+  [[maybe_unused]] ssize_t got = read(fd, &ignored, sizeof(ignored));
 }
 
 }  // namespace oh

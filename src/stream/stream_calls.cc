@@ -117,7 +117,7 @@ Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline) {
   if (stream.is_ready()) return {};
   OH_RETURN_IF_ERROR(stream.prepare());
   auto known = [&] { return stream.is_ready() || !stream.why_not().ok() || !peer.usable().ok(); };
-  if (!endpoint.wait_for(known, &peer, WaitKind::kConnect, 0, deadline)) {
+  if (!endpoint.requests().wait_for(known, &peer, WaitKind::kConnect, 0, deadline)) {
     return timed_out(deadline.length(), "the lanes of %s are not connected: %s",
                      peer.pair().name.c_str(), stream.waits_for().c_str());
   }
@@ -133,7 +133,7 @@ Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadli
   stream.reset(lane, before);
   const cuda::Gpu& gpu = *endpoint.gpu();
   auto done = [&] { return stream.resets(lane) != before || !peer.usable().ok() || gpu.is_lost(); };
-  if (!endpoint.wait_for(done, &peer, WaitKind::kConnect, 0, deadline)) {
+  if (!endpoint.requests().wait_for(done, &peer, WaitKind::kConnect, 0, deadline)) {
     return timed_out(deadline.length(),
                      "lane %u of %s was not reset, for a kernel of either side still uses it: "
                      "synchronize the streams of both sides, and call again",

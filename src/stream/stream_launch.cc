@@ -141,7 +141,8 @@ Status wait_for_reset(const PendingOp& one) {
   const uint32_t lane = one.op.lane.lane;
   if (!of_lane(one.op) || one.capturing || !stream.is_resetting(lane)) return {};
   auto over = [&] { return !stream.is_resetting(lane) || !one.peer->usable().ok(); };
-  if (!one.endpoint->wait_for(over, one.peer.get(), WaitKind::kConnect, 0, one.deadline)) {
+  if (!one.endpoint->requests().wait_for(over, one.peer.get(), WaitKind::kConnect, 0,
+                                         one.deadline)) {
     return timed_out(one.deadline.length(),
                      "lane %u of %s is being reset, and a kernel of either side still uses it: "
                      "synchronize the streams of both sides, and call again",

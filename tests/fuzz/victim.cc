@@ -93,7 +93,7 @@ Victim::Victim(bool segment, int reach, std::unique_ptr<UcxChannel> ucx)
 }
 
 Victim::~Victim() {
-  for (auto& operation : operations_) (void)endpoint_->cancel(&operation->request).ok();
+  for (auto& operation : operations_) (void)endpoint_->requests().cancel(&operation->request).ok();
   peer_->close();
   tidy();
   require(operations_.empty(), "every operation ends with its link");
@@ -121,8 +121,9 @@ void Victim::tidy() {
 
 void Victim::post_recv(uint64_t tag, size_t capacity, bool any_source) {
   Operation& operation = begin(OpKind::kRecv, tag, capacity);
-  Status status = any_source && segment() ? endpoint_->post_any_source(&operation.request)
-                                          : peer_->operations().post_recv(&operation.request);
+  Status status = any_source && segment()
+                      ? endpoint_->requests().post_any_source(&operation.request)
+                      : peer_->operations().post_recv(&operation.request);
   if (!status.ok()) operations_.pop_back();
 }
 
@@ -158,7 +159,7 @@ void Victim::cancel_oldest(bool give_up) {
     peer_->operations().try_end(request, error(OH_ERR_TIMEOUT, "given up"),
                                 Operations::Force::kGiveUp);
   } else {
-    (void)endpoint_->cancel(request).ok();
+    (void)endpoint_->requests().cancel(request).ok();
   }
 }
 

@@ -80,7 +80,7 @@ class AnySourceOrder : public ::testing::Test {
   }
   void cancel(Receive& receive) {
     if (!receive.request.ended()) {
-      EXPECT_TRUE(is_ok(endpoint().cancel(&receive.request)));
+      EXPECT_TRUE(is_ok(endpoint().requests().cancel(&receive.request)));
     }
   }
 

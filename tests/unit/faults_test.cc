@@ -31,8 +31,8 @@ Status finish_both(Endpoint& a, Request* first, Endpoint& b, Request* second) {
     a.progress();
     b.progress();
   }
-  Status one = a.wait(first, Deadline::after(0));
-  Status two = b.wait(second, Deadline::after(0));
+  Status one = a.requests().wait(first, Deadline::after(0));
+  Status two = b.requests().wait(second, Deadline::after(0));
   return one.ok() ? two : one;
 }
 
@@ -46,7 +46,7 @@ Status exchange(Endpoint& a, Peer& to_b, Endpoint& b, Peer& to_a, size_t size) {
   OH_RETURN_IF_ERROR(to_a.operations().post_recv(&receive));
   Status posted = to_b.operations().post_send(&send);
   if (!posted.ok()) {
-    (void)b.wait(&receive, Deadline::after(0)).ok();
+    (void)b.requests().wait(&receive, Deadline::after(0)).ok();
     return posted;
   }
   OH_RETURN_IF_ERROR(finish_both(a, &send, b, &receive));
@@ -77,7 +77,7 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
                                                    .size = bytes.size(),
                                                    .movement = {true, {&piece, 1}, 1, piece.size},
                                                    .deadline = soon()}));
-  OH_RETURN_IF_ERROR(a.wait(&put, soon(), &to_b));
+  OH_RETURN_IF_ERROR(a.requests().wait(&put, soon(), &to_b));
   EXPECT_EQ(block->mapping.data()[149], 9);
   return b.deregister(*region, soon());
 }

@@ -47,11 +47,11 @@ class LastWords : public ::testing::Test {
     request.data = into.data();
     request.size = into.size();
     request.tag = tag;
-    status_ = any_source ? victim_.endpoint().post_any_source(&request)
+    status_ = any_source ? victim_.endpoint().requests().post_any_source(&request)
                          : victim_.peer().operations().post_recv(&request);
     if (status_.ok() && !request.ended()) {
       status_ = error(OH_IN_PROGRESS, "nothing has come");
-      EXPECT_TRUE(is_ok(victim_.endpoint().cancel(&request)));
+      EXPECT_TRUE(is_ok(victim_.endpoint().requests().cancel(&request)));
     } else if (status_.ok()) {
       status_ = request.status;
     }

@@ -56,7 +56,7 @@ class LyingOverUcx : public ::testing::Test {
     ASSERT_TRUE(is_ok(victim_->peer().operations().post_recv(&receive.request)));
   }
   bool cancel(Receive& receive) {
-    return endpoint_->cancel(&receive.request).ok() &&
+    return endpoint_->requests().cancel(&receive.request).ok() &&
            fails_with(receive.request.status, OH_ERR_CANCELLED);
   }
   bool give_up(Receive& receive) {

@@ -265,7 +265,7 @@ class LyingAboutBatches : public LyingPeerTest {
     local_.blocks.count = 1;
   }
   ~LyingAboutBatches() override {
-    if (request_.peer) (void)victim_.endpoint().cancel(&request_).ok();
+    if (request_.peer) (void)victim_.endpoint().requests().cancel(&request_).ok();
     victim_.peer().close();
   }
   void post() {
@@ -346,7 +346,7 @@ TEST_F(LyingAboutBatches, OffersThatNobodyReadsDoNotPileUp) {
   ASSERT_TRUE(is_ok(post_batch(victim.endpoint(), victim.peer(), &request_, local_, {},
                                Deadline::after(kSecond))));
   EXPECT_EQ(victim.peer().pair().pending_sends, 1u);
-  EXPECT_TRUE(is_ok(victim.endpoint().cancel(&request_)));
+  EXPECT_TRUE(is_ok(victim.endpoint().requests().cancel(&request_)));
   EXPECT_TRUE(fails_with(request_.status, OH_ERR_CANCELLED));
   EXPECT_EQ(victim.peer().pair().pending_sends, 0u);
 }

@@ -73,9 +73,9 @@ std::shared_ptr<Endpoint> make_endpoint() {
 TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsCancelled) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Receive receive(*endpoint);
-  ASSERT_TRUE(is_ok(endpoint->post_any_source(&receive.request)));
+  ASSERT_TRUE(is_ok(endpoint->requests().post_any_source(&receive.request)));
   at("request.try_end", [&] { endpoint->close(); });
-  EXPECT_TRUE(is_ok(endpoint->cancel(&receive.request)));
+  EXPECT_TRUE(is_ok(endpoint->requests().cancel(&receive.request)));
   EXPECT_TRUE(came_by());
   EXPECT_TRUE(fails_with(receive.request.status, OH_ERR_CANCELLED));
   EXPECT_TRUE(endpoint->any_source().empty());
@@ -87,7 +87,8 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAProgressThreadLooksForPeers) {
   Request request;
   request.endpoint = endpoint.get();
   Endpoint& owner = *endpoint;
-  ASSERT_TRUE(is_ok(endpoint->post_ready(&request, "nobody", [&] { return owner.has_peer(); })));
+  ASSERT_TRUE(
+      is_ok(endpoint->requests().post_ready(&request, "nobody", [&] { return owner.has_peer(); })));
   at("endpoint.close", [&] { endpoint->progress(); });
   endpoint->close();
   EXPECT_TRUE(came_by());
@@ -149,9 +150,10 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
 TEST_F(RacedEnds, AnEndpointIsClosedWhileTheDeadlineOfAReceivePasses) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Receive receive(*endpoint);
-  ASSERT_TRUE(is_ok(endpoint->post_any_source(&receive.request)));
+  ASSERT_TRUE(is_ok(endpoint->requests().post_any_source(&receive.request)));
   at("request.try_end", [&] { endpoint->close(); });
-  EXPECT_TRUE(fails_with(endpoint->wait(&receive.request, Deadline::after(0)), OH_ERR_CANCELLED));
+  EXPECT_TRUE(fails_with(endpoint->requests().wait(&receive.request, Deadline::after(0)),
+                         OH_ERR_CANCELLED));
   EXPECT_TRUE(came_by());
 }
 
@@ -163,9 +165,9 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsReleased) {
   request->data = bytes.data();
   request->size = bytes.size();
   request->tag = kTag;
-  ASSERT_TRUE(is_ok(endpoint->post_any_source(request)));
+  ASSERT_TRUE(is_ok(endpoint->requests().post_any_source(request)));
   at("request.release", [&] { endpoint->close(); });
-  endpoint->release(request);
+  endpoint->requests().release(request);
   EXPECT_TRUE(came_by());
   EXPECT_TRUE(endpoint->any_source().empty());
 }
@@ -175,7 +177,7 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsPosted) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Receive receive(*endpoint);
   at("any_source.post", [&] { endpoint->close(); });
-  EXPECT_TRUE(fails_with(endpoint->post_any_source(&receive.request), OH_ERR_CLOSED));
+  EXPECT_TRUE(fails_with(endpoint->requests().post_any_source(&receive.request), OH_ERR_CLOSED));
   EXPECT_TRUE(came_by());
   EXPECT_TRUE(endpoint->any_source().empty());
 }
@@ -218,7 +220,7 @@ class Withdrawn : public RacedEnds {
   }
   // A message is announced without a slot; the receive has let it come.
   void post_and_announce(Request* request) {
-    ASSERT_TRUE(is_ok(endpoint().post_any_source(request)));
+    ASSERT_TRUE(is_ok(endpoint().requests().post_any_source(request)));
     say(FrameType::kRts, 1000);
     ASSERT_TRUE(endpoint().any_source().empty());
   }
@@ -232,7 +234,7 @@ TEST_F(Withdrawn, WhileItsReceiveIsCancelled) {
   Receive receive(endpoint());
   post_and_announce(&receive.request);
   at("request.try_end", [&] { withdraw(); });
-  EXPECT_TRUE(is_ok(endpoint().cancel(&receive.request)));
+  EXPECT_TRUE(is_ok(endpoint().requests().cancel(&receive.request)));
   EXPECT_TRUE(came_by());
   EXPECT_TRUE(fails_with(receive.request.status, OH_ERR_CANCELLED));
   EXPECT_TRUE(endpoint().any_source().empty());
@@ -247,7 +249,7 @@ TEST_F(Withdrawn, WhileItsReceiveIsReleased) {
   request->tag = kTag;
   post_and_announce(request);
   at("request.release", [&] { withdraw(); });
-  endpoint().release(request);
+  endpoint().requests().release(request);
   EXPECT_TRUE(came_by());
   EXPECT_TRUE(endpoint().any_source().empty());
 }
@@ -258,7 +260,7 @@ TEST_F(Withdrawn, WhileItsReceiveIsReleased) {
 TEST_F(RacedEnds, APeerIsDestroyedWhileAThreadWaitsForItsMessage) {
   std::shared_ptr<Endpoint> endpoint = fuzz::Victim::shared_endpoint();
   Receive receive(*endpoint);
-  ASSERT_TRUE(is_ok(endpoint->post_any_source(&receive.request)));
+  ASSERT_TRUE(is_ok(endpoint->requests().post_any_source(&receive.request)));
   static std::atomic<bool> ended{false};
   static std::atomic<bool> go_on{false};
   g_fault_hook.store([](const char* passed) {
@@ -268,7 +270,7 @@ TEST_F(RacedEnds, APeerIsDestroyedWhileAThreadWaitsForItsMessage) {
   });
   Status status;
   std::thread waiter(
-      [&] { status = endpoint->wait(&receive.request, Deadline::after(60 * kSecond)); });
+      [&] { status = endpoint->requests().wait(&receive.request, Deadline::after(60 * kSecond)); });
   while (endpoint->doorbell().sleepers.load() == 0) sched_yield();
   std::weak_ptr<Peer> peer;
   {

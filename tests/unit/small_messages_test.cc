@@ -17,7 +17,7 @@ class SmallMessages : public ::testing::Test {
  protected:
   SmallMessages() : victim_(/*segment=*/true, /*reach=*/0), ring_(*victim_.segment()) {}
   ~SmallMessages() override {
-    for (Request* request : requests_) endpoint().release(request);
+    for (Request* request : requests_) endpoint().requests().release(request);
   }
 
   Endpoint& endpoint() { return victim_.endpoint(); }
@@ -100,7 +100,7 @@ TEST_F(SmallMessages, AReceiveWithoutItsHandleGoesBackToThePool) {
   Request* request = post(kTag);
   post(kTag);
   requests_.erase(requests_.begin());
-  endpoint().release(request);
+  endpoint().requests().release(request);
   send(kTag, 1);
   send(kTag, 2);
   peer().operations().progress(requests_[0]);
@@ -110,7 +110,7 @@ TEST_F(SmallMessages, AReceiveWithoutItsHandleGoesBackToThePool) {
   EXPECT_EQ(again, request);
   EXPECT_FALSE(again->ended());
   again->done.store(1);
-  endpoint().release(again);
+  endpoint().requests().release(again);
 }
 
 TEST_F(SmallMessages, ASendHasEndedWhenItReturns) {

@@ -21,7 +21,7 @@ inline oh::Status send(oh::Endpoint& endpoint, oh::Peer& peer, oh::Bytes bytes, 
                        oh::Deadline deadline) {
   oh::Request request;
   prepare(&request, oh::OpKind::kSend, endpoint, bytes.data(), bytes.size(), tag);
-  return endpoint.send(peer, &request, deadline);
+  return endpoint.requests().send(peer, &request, deadline);
 }
 
 // Receives exactly these bytes.
@@ -31,7 +31,7 @@ inline oh::Status expect(oh::Endpoint& endpoint, oh::Peer& peer, const oh::Bytes
   oh::Request request;
   prepare(&request, oh::OpKind::kRecv, endpoint, room.data(), room.size(), tag);
   OH_RETURN_IF_ERROR(peer.operations().post_recv(&request));
-  OH_RETURN_IF_ERROR(endpoint.wait(&request, deadline, &peer));
+  OH_RETURN_IF_ERROR(endpoint.requests().wait(&request, deadline, &peer));
   EXPECT_EQ(request.nbytes, bytes.size());
   room.resize(request.nbytes);
   EXPECT_TRUE(room == bytes) << "other bytes arrived than were sent";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Requests of an endpoint, and waiting for them.
+#include "endpoint/requests.h"
+
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,15 +11,11 @@
 #include "base/log.h"
 #include "endpoint/endpoint.h"
 #include "endpoint/waiting.h"
-#include "platform/os/os.h"
 
 namespace oh {
 namespace {
 // How long a wait goes on after its deadline for a chunk that is under way to end.
 constexpr int64_t kGrace = 2 * kMillisecond;
-// What to do about a timeout of which nothing more is known.
-constexpr const char* kIfOnlyLate =
-    "If the other side is only late, give a longer timeout (ONEHOP_TIMEOUT sets the default)";
 
 WaitKind wait_kind_of(const Request* request) {
   switch (request->kind) {
@@ -68,69 +65,69 @@ std::string tag_text(uint64_t tag) {
 }  // namespace
 
 // Gives up a request that has not ended: one that a peer has goes on, and ends without its handle.
-std::shared_ptr<void> Endpoint::abandon(Request* request) {
-  std::shared_ptr<const Peers> alive = peers();
+std::shared_ptr<void> Requests::abandon(Request* request) {
+  std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
   std::shared_ptr<Peer> held;
   while (true) {
-    if (request->ended()) return requests_.release(request);
+    if (request->ended()) return pool_.release(request);
     if (request->kind == OpKind::kReady) {
-      if (readiness_.remove(request)) return requests_.release(request);
+      if (readiness_.remove(request)) return pool_.release(request);
       continue;  // another thread ends it just now
     }
     Peer* peer = peer_of(request, &held);
     OH_FAULT_POINT("request.release");
     if (peer) {
-      if (peer->operations().detach(request)) return requests_.release_handle();
+      if (peer->operations().detach(request)) return pool_.release_handle();
     } else if (any_source_.take(request)) {
       // A released any-source receive: no message was faster.
-      return requests_.release(request);
+      return pool_.release(request);
     }
   }
 }
 
-Peer* Endpoint::peer_of(const Request* request, std::shared_ptr<Peer>* held) const {
+Peer* Requests::peer_of(const Request* request, std::shared_ptr<Peer>* held) const {
   if (!request->any_source) return request->peer;
   Peer* peer = any_source_.peer_of(request);
   if (peer == held->get()) return peer;
   held->reset();
   // One that is not in the list any more is closed, and the request has ended.
-  for_each_peer([&](Peer& one) {
+  endpoint_.for_each_peer([&](Peer& one) {
     if (&one == peer) *held = one.operations().keep_alive();
   });
   return held->get();
 }
 
-Status Endpoint::post_any_source(Request* request) {
-  OH_RETURN_IF_ERROR(usable());
+Status Requests::post_any_source(Request* request) {
+  OH_RETURN_IF_ERROR(endpoint_.usable());
   request->any_source = true;
   request->peer = nullptr;
   OH_FAULT_POINT("any_source.post");
-  if (!any_source_.post(request)) return why_unusable();
+  if (!any_source_.post(request)) return endpoint_.why_unusable();
   // What came before it entered the list; what comes afterwards finds it by itself.
-  for_each_peer([](Peer& peer) { peer.operations().offer_early(); });
+  endpoint_.for_each_peer([](Peer& peer) { peer.operations().offer_early(); });
   return {};
 }
 
-void Endpoint::finish(Request* request, const Status& status) {
+void Requests::finish(Request* request, const Status& status) {
   request->status = status;
   request->phase = Phase::kEnded;
-  if (request->detached.load()) return recycle(request);
+  if (request->detached.load()) return pool_.recycle(request);
   request->done.store(1, std::memory_order_release);
-  announce();  // it may be armed just now: no lock is held against arm()
+  endpoint_.announce();  // it may be armed just now: no lock is held against arm()
 }
 
-Status Endpoint::post_ready(Request* request, std::string what, Readiness::Look look) {
+Status Requests::post_ready(Request* request, std::string what, Readiness::Look look) {
   request->kind = OpKind::kReady;
   request->peer = nullptr;
   request->phase = Phase::kPosted;
-  if (!readiness_.add(request, std::move(what), std::move(look))) return why_unusable();
+  if (!readiness_.add(request, std::move(what), std::move(look))) return endpoint_.why_unusable();
   end_ready();
   return {};
 }
 
-Status Endpoint::cancelled_by_close() { return error(OH_ERR_CANCELLED, "the endpoint was closed"); }
+Status Requests::cancelled_by_close() { return error(OH_ERR_CANCELLED, "the endpoint was closed"); }
 
-bool Endpoint::end_ready() {
+bool Requests::end_those_ready() {
   std::vector<Readiness::Ended> ready = readiness_.remove_ready();
   for (const Readiness::Ended& ended : ready) {
     // close() runs in another thread, which has not come to this request yet.
@@ -139,11 +136,17 @@ bool Endpoint::end_ready() {
   }
   if (ready.empty()) return false;
   full_fence();  // ended before the look at the sleepers; pairs with Doorbell::sleep()
-  doorbell().ring();
+  endpoint_.doorbell().ring();
   return true;
 }
 
-Status Endpoint::post_send(Peer& peer, Request* request, Deadline deadline) {
+void Requests::close() {
+  const Status closed = cancelled_by_close();
+  any_source_.close([&](Request* request) { finish(request, closed); });
+  for (Request* request : readiness_.close()) finish(request, closed);
+}
+
+Status Requests::post_send(Peer& peer, Request* request, Deadline deadline) {
   Status status = peer.operations().post_send(request);
   if (status.code() != OH_AGAIN) return status;
   auto posted = [&] {
@@ -155,16 +158,15 @@ Status Endpoint::post_send(Peer& peer, Request* request, Deadline deadline) {
                    state_at_timeout(peer, {WaitKind::kSend, request->tag}).c_str());
 }
 
-Status Endpoint::send(Peer& peer, Request* request, Deadline deadline) {
+Status Requests::send(Peer& peer, Request* request, Deadline deadline) {
   OH_RETURN_IF_ERROR(post_send(peer, request, deadline));
   return wait(request, deadline, &peer);
 }
 
-// ---- Waiting ----------------------------------------------------------------------------------
-
-bool Endpoint::wait_done(Request* request, Deadline deadline) {
+bool Requests::wait_done(Request* request, Deadline deadline) {
   if (request->ended()) return true;
-  Waiter waiter(doorbell(), polled_, config_.spin_us * kMicrosecond, deadline);
+  Waiter waiter(endpoint_.doorbell(), endpoint_.polled(), endpoint_.config().spin_us * kMicrosecond,
+                deadline);
   std::shared_ptr<Peer> held;
   std::shared_ptr<Peer> first_held;
   // A blocking call has said so when it posted.
@@ -174,13 +176,13 @@ bool Endpoint::wait_done(Request* request, Deadline deadline) {
   bool ended = true;
   while (!request->ended()) {
     Peer* peer = peer_of(request, &held);
-    bool worked = peer ? peer->operations().spin(request) : progress();
+    bool worked = peer ? peer->operations().spin(request) : endpoint_.progress();
     if (request->ended()) break;
-    if (waiter.look_around()) worked = progress() || worked;
+    if (waiter.look_around()) worked = endpoint_.progress() || worked;
     bool go_on = waiter.pause(worked, [&] {
       if (request->waits_since == 0) request->waits_since = now_ns();
       notice.tell(peer_of(request, &held), wait_kind_of(request), request->tag);
-      return progress_thoroughly() || request->ended();
+      return endpoint_.progress_thoroughly() || request->ended();
     });
     if (!go_on) {
       ended = request->ended();
@@ -193,28 +195,28 @@ bool Endpoint::wait_done(Request* request, Deadline deadline) {
   return ended;
 }
 
-Status Endpoint::poll_until(Request* request, Deadline deadline) {
+Status Requests::poll_until(Request* request, Deadline deadline) {
   if (request->ended()) return request->status;
-  std::shared_ptr<const Peers> alive = peers();
+  std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
   if (!wait_done(request, deadline)) return error(OH_IN_PROGRESS, "the operation has not ended");
   return request->status;
 }
 
-Status Endpoint::wait(Request* request, Deadline deadline, Peer* held) {
+Status Requests::wait(Request* request, Deadline deadline, Peer* held) {
   if (request->ended()) return request->status;
-  std::shared_ptr<const Peers> alive;
-  if (!held) alive = peers();
+  std::shared_ptr<const Endpoint::Peers> alive;
+  if (!held) alive = endpoint_.peers();
   if (!wait_done(request, deadline)) end_by_deadline(request, deadline);
   return request->status;
 }
 
-bool Endpoint::test(Request* request) {
+bool Requests::test(Request* request) {
   if (request->ended()) return true;
-  progress();
+  endpoint_.progress();
   return request->ended();
 }
 
-bool Endpoint::wait_across(std::span<Request* const> requests,
+bool Requests::wait_across(std::span<Request* const> requests,
                            const std::function<bool()>& condition, Deadline deadline) {
   if (condition()) return true;
   std::vector<Endpoint*> endpoints;
@@ -225,11 +227,11 @@ bool Endpoint::wait_across(std::span<Request* const> requests,
   }
   Endpoint& first = *endpoints.front();
   if (endpoints.size() == 1) {
-    return first.wait_for(condition, nullptr, WaitKind::kNothing, 0, deadline);
+    return first.requests().wait_for(condition, nullptr, WaitKind::kNothing, 0, deadline);
   }
   // No doorbell rings for all of them: the naps stay short.
   const std::atomic<uint32_t> polled{1};
-  Waiter waiter(first.doorbell(), polled, first.config_.spin_us * kMicrosecond, deadline);
+  Waiter waiter(first.doorbell(), polled, first.config().spin_us * kMicrosecond, deadline);
   while (true) {
     bool worked = false;
     for (Endpoint* endpoint : endpoints) worked = endpoint->progress() || worked;
@@ -238,7 +240,7 @@ bool Endpoint::wait_across(std::span<Request* const> requests,
   }
 }
 
-Status Endpoint::timeout_status(const Request* request, Peer* peer, Deadline deadline) {
+Status Requests::timeout_status(const Request* request, Peer* peer, Deadline deadline) {
   // Callers may wait in slices, of which the deadline is the last one.
   int64_t waited = request->waits_since == 0 ? deadline.length() : now_ns() - request->waits_since;
   if (request->kind == OpKind::kReady) {
@@ -249,16 +251,16 @@ Status Endpoint::timeout_status(const Request* request, Peer* peer, Deadline dea
            static_cast<unsigned long long>(request->size), tag_text(request->tag).c_str());
   if (!peer) {
     return timed_out(waited, "%s from any source; no message came from %zu peers. %s", what.c_str(),
-                     peers()->size(), kIfOnlyLate);
+                     endpoint_.peers()->size(), kIfOnlyLate);
   }
   return timed_out(waited, "%s, peer %s; %s", what.c_str(), peer->pair().name.c_str(),
                    state_at_timeout(*peer, {wait_kind_of(request), request->tag}, request).c_str());
 }
 
-std::string Endpoint::state_at_timeout(Peer& peer, const Wait& wait, const Request* request) {
-  if (!config_.flight_dir.empty()) {
-    std::string path = strf("%s/onehop-%d-peer-%llu.flight", config_.flight_dir.c_str(), getpid(),
-                            static_cast<unsigned long long>(peer.pair().id));
+std::string Requests::state_at_timeout(Peer& peer, const Wait& wait, const Request* request) {
+  if (!endpoint_.config().flight_dir.empty()) {
+    std::string path = strf("%s/onehop-%d-peer-%llu.flight", endpoint_.config().flight_dir.c_str(),
+                            getpid(), static_cast<unsigned long long>(peer.pair().id));
     Status status = write_flight_record(path, peer.pair().name, peer.operations().flight_record());
     if (!status.ok()) OH_LOG(kWarn, "%s", status.text().c_str());
   }
@@ -266,7 +268,7 @@ std::string Endpoint::state_at_timeout(Peer& peer, const Wait& wait, const Reque
   return peer.describe(request) + ". " + (mismatch.empty() ? kIfOnlyLate : mismatch);
 }
 
-bool Endpoint::try_end(Request* request, const Status& status, Operations::Force force) {
+bool Requests::try_end(Request* request, const Status& status, Operations::Force force) {
   if (request->kind == OpKind::kReady) {
     if (readiness_.remove(request)) finish(request, status);
     while (!request->ended()) sched_yield();  // another thread ends it just now
@@ -291,20 +293,20 @@ bool Endpoint::try_end(Request* request, const Status& status, Operations::Force
 
 // A message may be under way for the receive, or a chunk for the buffer: both end soon unless the
 // other side is stopped. Then the buffer stays in doubt.
-void Endpoint::end_by_deadline(Request* request, Deadline deadline) {
+void Requests::end_by_deadline(Request* request, Deadline deadline) {
   std::shared_ptr<Peer> held;
   Status status = timeout_status(request, peer_of(request, &held), deadline);
   Deadline grace = Deadline::after(kGrace);
   while (!try_end(request, status, Operations::Force::kDeadline)) {
-    progress();
+    endpoint_.progress();
     if (grace.passed() && try_end(request, status, Operations::Force::kGiveUp)) return;
     sched_yield();
   }
 }
 
-Status Endpoint::cancel(Request* request) {
-  std::shared_ptr<const Peers> alive = peers();
-  progress();
+Status Requests::cancel(Request* request) {
+  std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
+  endpoint_.progress();
   if (request->ended()) return {};
   Status status =
       error(OH_ERR_CANCELLED, "the %s of %llu bytes with %s was cancelled", verb_of(request->kind),
@@ -313,24 +315,25 @@ Status Endpoint::cancel(Request* request) {
   return error(OH_AGAIN, "too late to cancel: the %s is under way", verb_of(request->kind));
 }
 
-bool Endpoint::buffer_released(const Request* request) {
+bool Requests::buffer_released(const Request* request) {
   if (!request->ended()) return false;
   return !request->doubt_peer || request->doubt_peer->operations().buffer_released(request);
 }
 
-bool Endpoint::wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind,
+bool Requests::wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind,
                         uint64_t tag, Deadline deadline) {
-  Waiter waiter(doorbell(), polled_, config_.spin_us * kMicrosecond, deadline);
+  Waiter waiter(endpoint_.doorbell(), endpoint_.polled(), endpoint_.config().spin_us * kMicrosecond,
+                deadline);
   WaitNotice notice;
   // The condition may take what it finds: it is not asked again once it has been met.
   bool met = condition();
   auto meet = [&] { return met = condition(); };
   while (!met) {
     bool alone = peer && !peer->pair().ucx && !waiter.look_around();
-    bool worked = alone ? peer->operations().poll(nullptr) : progress();
+    bool worked = alone ? peer->operations().poll(nullptr) : endpoint_.progress();
     bool go_on = waiter.pause(worked, [&] {
       notice.tell(peer, kind, tag);
-      return progress_thoroughly() || meet();
+      return endpoint_.progress_thoroughly() || meet();
     });
     if (met || meet() || !go_on) break;
     notice.probe();
@@ -338,7 +341,7 @@ bool Endpoint::wait_for(const std::function<bool()>& condition, Peer* peer, Wait
   return met;
 }
 
-Status Endpoint::wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline deadline) {
+Status Requests::wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline deadline) {
   Status lost;
   auto came = [&] {
     // Asked first: what a peer signalled before it was lost counts.
@@ -355,7 +358,7 @@ Status Endpoint::wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline
   return lost;
 }
 
-Result<bool> Endpoint::has_signals(Peer& peer, uint32_t slot, uint64_t count) {
+Result<bool> Requests::has_signals(Peer& peer, uint32_t slot, uint64_t count) {
   // Asked first: what a peer signalled before it was lost counts.
   Status lost = peer.usable();
   if (peer.operations().one_sided().has_signals(slot, count)) return true;
@@ -363,9 +366,7 @@ Result<bool> Endpoint::has_signals(Peer& peer, uint32_t slot, uint64_t count) {
   return false;
 }
 
-// ---- Messages that have no receive yet ---------------------------------------------------------
-
-Result<bool> Endpoint::has_message(Peer& peer, uint64_t tag, Receiver::Announced* found) {
+Result<bool> Requests::has_message(Peer& peer, uint64_t tag, Receiver::Announced* found) {
   // Asked first: what a peer sent before it was lost counts.
   Status lost = peer.usable();
   std::optional<Receiver::Announced> message = peer.operations().probe(tag);
@@ -377,7 +378,7 @@ Result<bool> Endpoint::has_message(Peer& peer, uint64_t tag, Receiver::Announced
   return false;
 }
 
-Status Endpoint::probe(Peer& peer, uint64_t tag, Deadline deadline, Receiver::Announced* found) {
+Status Requests::probe(Peer& peer, uint64_t tag, Deadline deadline, Receiver::Announced* found) {
   Result<bool> there = false;
   auto came = [&] {
     there = has_message(peer, tag, found);
@@ -391,116 +392,25 @@ Status Endpoint::probe(Peer& peer, uint64_t tag, Deadline deadline, Receiver::An
   return there.status();
 }
 
-Result<std::shared_ptr<Peer>> Endpoint::probe_any(uint64_t tag, Deadline deadline,
+Result<std::shared_ptr<Peer>> Requests::probe_any(uint64_t tag, Deadline deadline,
                                                   Receiver::Announced* found) {
   std::shared_ptr<Peer> source;
   auto came = [&] {
-    std::shared_ptr<const Peers> all = peers();
+    std::shared_ptr<const Endpoint::Peers> all = endpoint_.peers();
     for (const std::shared_ptr<Peer>& peer : *all) {
       Result<bool> there = has_message(*peer, tag, found);
       if (!there.ok() || !*there) continue;
       source = peer;
       return true;
     }
-    return closed_.load();
+    return !endpoint_.is_usable();
   };
   if (!wait_for(came, nullptr, WaitKind::kRecv, tag, deadline)) {
     return timed_out(deadline.length(), "no message with %s came from %zu peers. %s",
-                     tag_text(tag).c_str(), peers()->size(), kIfOnlyLate);
+                     tag_text(tag).c_str(), endpoint_.peers()->size(), kIfOnlyLate);
   }
   if (!source) return error(OH_ERR_CLOSED, "the endpoint was closed");
   return source;
-}
-
-// ---- Notifications and events -----------------------------------------------------------------
-
-void Endpoint::notified(Notification notification) {
-  {
-    MutexLock lock(notifications_mutex_);
-    notifications_.push_back(std::move(notification));
-  }
-  full_fence();  // there before the look at the sleepers; pairs with Doorbell::sleep()
-  doorbell().ring();
-}
-
-Result<bool> Endpoint::take_notification(size_t capacity, Notification* notification,
-                                         size_t* size) {
-  progress();
-  std::shared_ptr<const Peers> all = peers();
-  {
-    MutexLock lock(notifications_mutex_);
-    if (notifications_.empty()) return false;
-    *size = notifications_.front().bytes.size();
-    if (*size > capacity) {
-      return error(OH_ERR_RANGE, "the notification has %zu bytes, there is room for %zu", *size,
-                   capacity);
-    }
-    *notification = std::move(notifications_.front());
-    notifications_.pop_front();
-  }
-  for (const auto& peer : *all) {
-    if (peer->pair().id != notification->peer_id) continue;
-    peer->operations().one_sided().notification_collected(notification->bytes.size());
-  }
-  return true;
-}
-
-Result<bool> Endpoint::has_notification() {
-  MutexLock lock(notifications_mutex_);
-  if (!notifications_.empty()) return true;
-  if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint was closed");
-  return false;
-}
-
-Status Endpoint::wait_notification(Deadline deadline) {
-  Result<bool> there = false;
-  auto came = [&] {
-    there = has_notification();
-    return !there.ok() || *there;
-  };
-  if (!wait_for(came, nullptr, WaitKind::kNothing, 0, deadline)) {
-    return timed_out(deadline.length(), "no notification came from %zu peers. %s", peers()->size(),
-                     kIfOnlyLate);
-  }
-  return there.status();
-}
-
-Result<int> Endpoint::event_fd() {
-  MutexLock lock(event_mutex_);
-  if (!event_.valid()) {
-    int result = os().eventfd();
-    if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "eventfd");
-    event_ = UniqueFd(result);
-    event_number_.store(result);
-  }
-  return event_.get();
-}
-
-Status Endpoint::arm(Request* request) {
-  OH_RETURN_IF_ERROR(event_fd().status());
-  OH_RETURN_IF_ERROR(start_progress_thread());
-  request->armed.store(1, std::memory_order_seq_cst);
-  // A thread that ends the request looks at `armed` before it sets `done`, with the lock of its
-  // peer held: whoever has missed the word has left the lock afterwards, and `done` is seen.
-  for_each_peer([](Peer& peer) { PairGuard guard(peer.pair()); });
-  if (request->ended()) announce();
-  // The progress thread may sleep without having seen this request's work.
-  doorbell().ring();
-  return {};
-}
-
-void Endpoint::announce() {
-  uint64_t one = 1;
-  int fd = event_number_.load();
-  if (fd < 0) return;
-  [[maybe_unused]] ssize_t written = write(fd, &one, sizeof(one));
-}
-
-void Endpoint::clear_event() {
-  uint64_t ignored;
-  int fd = event_number_.load();
-  if (fd < 0) return;
-  [[maybe_unused]] ssize_t got = read(fd, &ignored, sizeof(ignored));
 }
 
 }  // namespace oh
