@@ -271,7 +271,7 @@ bool Operations::move_devices_on() {
 }
 
 void Operations::update_busy() {
-  if (pair_.ucx && one_sided_.idle()) pair_.ucx->leave_line();
+  if (pair_.ucx && one_sided_.idle()) pair_.ucx->packer().leave_line();
   if (!is_open()) {
     bool rest = !receiver_.landings().empty() || !crossings_.empty() || transfers_.has_active();
     pair_.busy.store(rest, std::memory_order_relaxed);
@@ -394,9 +394,9 @@ bool Operations::released(const std::vector<Doubt>& doubts) {
   // A process that is gone writes no more.
   bool dead = connection_ && connection_->peer_is_dead();
   for (const Doubt& doubt : doubts) {
-    bool free = doubt.crossing ? doubt.crossing->is_quiet()
-                : doubt.flight ? doubt.flight->is_over()
-                               : transfers_.released(doubt, dead);
+    bool free = doubt.crossing    ? doubt.crossing->is_quiet()
+                : doubt.in_flight ? doubt.in_flight->is_over()
+                                  : transfers_.released(doubt, dead);
     if (!free) return false;
   }
   return true;
@@ -466,7 +466,7 @@ void Operations::fail_everything(const Status& why, bool dead) {
   // A link that ends well is disconnected behind its goodbye.
   bool ended_well = state_.load(std::memory_order_relaxed) == State::kClosed && sender_.idle() &&
                     receiver_.idle();
-  if (pair_.ucx) pair_.ucx->forbid_all();
+  if (pair_.ucx) pair_.ucx->targets().revoke_all();
   if (pair_.ucx && !ended_well) pair_.ucx->disconnect();
   stream_->abort();
   const Deadline engines = Deadline::after(kCopyTime);
@@ -499,7 +499,7 @@ void Operations::say_last(Deadline until) {
   if (pair_.outbox.flush()) (void)one_sided_.push_last();
   bool any = pair_.ucx != nullptr;
   while (any && pair_.outbox.flush() && pair_.ucx->flush(until, there)) {
-    any = sender_.take_back_lent();
+    any = sender_.end_zero_copies();
     any = one_sided_.push_last() || any;  // what has left gives room
   }
 }
@@ -573,8 +573,8 @@ Stats Operations::stats() {
   PairGuard guard(pair_);
   Stats found = pair_.stats;
   if (pair_.ucx) {
-    found.packed = pair_.ucx->counts().packed;
-    found.deferred = pair_.ucx->counts().deferred;
+    found.packed = pair_.ucx->packer().counts().packed;
+    found.deferred = pair_.ucx->packer().counts().deferred;
   }
   return found;
 }

@@ -149,10 +149,11 @@ struct Pair {
   // with its holder.
   void leave_in_doubt(Request& request, const Status& status) {
     Crossing* crossing = request.crossing.get();
-    if (crossing) crossing->flight = std::move(request.flight);  // a buffer of ours
+    if (crossing) crossing->in_flight = std::move(request.in_flight);  // a buffer of ours
     if (crossing && !crossing->copying()) return finish(request, status);
     request.doubt_peer = host->keep_alive();
-    request.doubts.push_back({.flight = std::move(request.flight), .crossing = request.crossing});
+    request.doubts.push_back(
+        {.in_flight = std::move(request.in_flight), .crossing = request.crossing});
     finish(request,
            error(OH_ERR_IN_DOUBT, "%s; %s still has the buffer: keep it until buffer_released()",
                  status.text().c_str(), crossing ? "a copy engine" : "UCX"));
@@ -209,7 +210,7 @@ struct Pair {
                 timed ? now_ns() : 0);
     request.transfer = nullptr;
     if (request.crossing) std::exchange(request.crossing, nullptr)->request = nullptr;
-    request.flight.reset();
+    request.in_flight.reset();
     if (request.op) ops.remove(std::exchange(request.op, 0));
     if (request.kind == OpKind::kSend) --pending_sends;
     end(request);

@@ -30,7 +30,7 @@ class Path;
 class Peer;
 struct Transfer;
 struct Crossing;
-struct Flight;
+struct InFlight;
 struct Operation;
 struct BatchReceive;
 struct RegionRecord;
@@ -82,11 +82,11 @@ struct DeviceMemory {
   uint64_t bounce_size = 0;
 };
 
-// What may still touch the buffer of a request that has ended: a transfer, a flight or an engine.
+// What may still touch the buffer of a request that has ended: a transfer, UCX or an engine.
 struct Doubt {
   TransferSlot* slot = nullptr;
   uint32_t sequence = 0;
-  std::shared_ptr<Flight> flight = {};
+  std::shared_ptr<InFlight> in_flight = {};
   std::shared_ptr<Crossing> crossing = {};
 };
 
@@ -99,8 +99,8 @@ struct alignas(64) RequestExtras {
   uint64_t border = 0;    // no part crosses a multiple of this; 0: any may
   uint64_t expected = 0;  // bytes of the message, once known
   uint64_t theirs = 0;    // the sender's name for a message that comes in parts
-  std::shared_ptr<Crossing> crossing;  // its way from or to a device
-  std::shared_ptr<Flight> flight;      // its buffer is in the channel's hands
+  std::shared_ptr<Crossing> crossing;   // its way from or to a device
+  std::shared_ptr<InFlight> in_flight;  // its buffer is in the channel's hands
   DeviceMemory device;
 
   // Of a piece of a put or get that a path posts.

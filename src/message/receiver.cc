@@ -190,7 +190,7 @@ Result<Request*> Receiver::match_in_place(TagRx& tag, uint32_t number) {
                  pair_.name.c_str(), number, static_cast<unsigned long long>(tag.tag));
   }
   request->in_place = false;
-  pair_.ucx->forbid_early(tag.tag, number, /*taken=*/true);
+  pair_.ucx->targets().revoke_message(tag.tag, number, /*taken=*/true);
   take_posted(tag, request);
   return request;
 }
@@ -354,7 +354,7 @@ void Receiver::let_come(Request* request, const Early& rts) {
   }
   // Bytes for memory that is apart are put there as they are looked at.
   if (pair_.ucx && rts.length > 0 && request->run.blocks().size() <= 1) {
-    pair_.ucx->expect(rts.op, Landings::place(*request, rts.length), 0, rts.length);
+    pair_.ucx->targets().post(rts.op, Landings::place(*request, rts.length), 0, rts.length);
   }
   Frame frame;
   frame.type = FrameType::kCts;
@@ -398,8 +398,8 @@ bool Receiver::may_advertise(const Request* request) const {
 void Receiver::advertise(TagRx& tag, Request* request, uint32_t number) {
   if (pair_.ucx) {
     request->number = number;
-    request->in_place =
-        pair_.ucx->expect_early(tag.tag, {number, epoch_, request->data, request->size, false});
+    request->in_place = pair_.ucx->targets().post_message(
+        tag.tag, {number, epoch_, request->data, request->size, false});
     return;
   }
   Transfer* transfer = transfers_.offer(request, /*source=*/false);
@@ -435,7 +435,8 @@ bool Receiver::withdraw_from(TagRx& tag, Request* first) {
 bool Receiver::take_back(Request* request) {
   if (request->transfer) return transfers_.withdraw(request->transfer);
   if (!request->in_place) return true;
-  request->in_place = !pair_.ucx->forbid_early(request->tag, request->number, /*taken=*/false);
+  request->in_place =
+      !pair_.ucx->targets().revoke_message(request->tag, request->number, /*taken=*/false);
   return !request->in_place;
 }
 

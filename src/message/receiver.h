@@ -137,9 +137,9 @@ class Receiver final : public ClaimListener {
     uint64_t tag = 0;
     Request* request = nullptr;
     Early* early = nullptr;
-    std::shared_ptr<Flight> flight;  // a part that is being fetched
-    uint64_t fetched = 0;            // its size
-    bool aborted = false;            // it ends when that is over
+    std::shared_ptr<InFlight> in_flight;  // a part that is being fetched
+    uint64_t fetched = 0;                 // its size
+    bool aborted = false;                 // it ends when that is over
   };
 
  public:
@@ -225,8 +225,8 @@ class Receiver final : public ClaimListener {
   void message_withdrawn(Request* request);
   void abort(Incoming* incoming);
   // The channel puts nothing more of it anywhere.
-  void forbid(const Incoming& incoming) {
-    if (pair_.ucx) pair_.ucx->forbid(incoming.op);
+  void revoke(const Incoming& incoming) {
+    if (pair_.ucx) pair_.ucx->targets().revoke(incoming.op);
   }
 
   static constexpr size_t kTidyAt = 32768;
@@ -245,7 +245,7 @@ class Receiver final : public ClaimListener {
   std::vector<Incoming*> incoming_;  // by index of the sender's name
   Names announced_;
   Names offers_;                     // of batches, where they are here as a whole
-  std::vector<Incoming*> fetching_;  // those with a flight
+  std::vector<Incoming*> fetching_;  // those that are being fetched
   uint64_t serial_ = 0;
   uint64_t offered_ = 0;  // era of the any-source receives that early messages were offered to
   uint32_t epoch_ = 0;

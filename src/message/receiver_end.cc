@@ -17,9 +17,9 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
     if (!force && !(crossing && crossing->begun == 0)) return false;
     // The message is here in part: what still comes is dropped.
     if (Incoming* incoming = incoming_of(request)) {
-      forbid(*incoming);
-      // The flight ends without it.
-      if (incoming->flight) request->flight = incoming->flight;
+      revoke(*incoming);
+      // What is in flight ends without it.
+      if (incoming->in_flight) request->in_flight = incoming->in_flight;
       incoming->request = nullptr;
       Frame frame;
       frame.type = FrameType::kReject;
@@ -30,8 +30,8 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
       // Nothing of it was let go, so nothing comes.
       if (crossing && crossing->begun == 0) end_incoming(incoming);
     }
-    request->flight || crossing ? pair_.leave_in_doubt(*request, status)
-                                : pair_.finish(*request, status);
+    request->in_flight || crossing ? pair_.leave_in_doubt(*request, status)
+                                   : pair_.finish(*request, status);
     return true;
   }
   if (landings_.cancel(request, status)) return true;
@@ -82,11 +82,11 @@ void Receiver::fail_all(const Status& status) {
     if (incoming_[static_cast<uint32_t>(incoming->op)] != incoming) incoming_.push_back(incoming);
   }
   for (Incoming*& incoming : incoming_) {
-    if (incoming) forbid(*incoming);
+    if (incoming) revoke(*incoming);
     if (incoming && incoming->request) {
-      incoming->request->flight = incoming->flight;
+      incoming->request->in_flight = incoming->in_flight;
       bool flies =
-          incoming->request->crossing || (incoming->flight && !incoming->flight->is_over());
+          incoming->request->crossing || (incoming->in_flight && !incoming->in_flight->is_over());
       flies ? pair_.leave_in_doubt(*incoming->request, status)
             : pair_.finish(*incoming->request, status);
     }

@@ -103,12 +103,12 @@ Status Receiver::on_data(const Frame& frame) {
                  static_cast<unsigned long long>(incoming->received));
   }
   // An honest sender waits for the end of a part that is fetched.
-  if (incoming->flight || (frame.remote && !incoming->request && incoming->early)) {
+  if (incoming->in_flight || (frame.remote && !incoming->request && incoming->early)) {
     return error(OH_ERR_PROTOCOL, "%s sent a part beside another one", pair_.name.c_str());
   }
   OH_ASSIGN_OR_RETURN(uint8_t* sink, place_of(*incoming, frame));
   if (frame.remote && sink) {
-    incoming->flight = pair_.ucx->fetch(frame, sink);
+    incoming->in_flight = pair_.ucx->fetch(frame, sink);
     incoming->fetched = frame.payload_size;
     fetching_.push_back(incoming);
     (void)progress();
@@ -144,15 +144,15 @@ bool Receiver::progress() {
   bool any = false;
   for (size_t i = 0; i < fetching_.size();) {
     Incoming* incoming = fetching_[i];
-    if (!incoming->flight->is_over()) {
+    if (!incoming->in_flight->is_over()) {
       ++i;
       continue;
     }
     any = true;
     fetching_.erase(fetching_.begin() + static_cast<ptrdiff_t>(i));
-    std::shared_ptr<Flight> flight = std::move(incoming->flight);
+    std::shared_ptr<InFlight> in_flight = std::move(incoming->in_flight);
     Status broken;
-    if (flight->code != ucx::kOk) broken = pair_.ucx->broken_by(*flight);
+    if (in_flight->code != ucx::kOk) broken = pair_.ucx->broken_by(*in_flight);
     if (!broken.ok() && incoming->request) {
       Request* request = std::exchange(incoming->request, nullptr);
       Status lost =
@@ -183,7 +183,7 @@ void Receiver::advance(Incoming* incoming, uint64_t size) {
   if (crossing) crossing->there = incoming->received;
   if (incoming->received < incoming->length) return;
 
-  forbid(*incoming);
+  revoke(*incoming);
   if (incoming->request && !crossing) {
     finish_whole(incoming->request,
                  {incoming->tag, incoming->length, /*early=*/incoming->charge > 0});
@@ -250,7 +250,7 @@ void Receiver::on_abort(const Frame& frame) {
       incoming->request->status = pair_.refusal(frame_failure(frame));
     }
     // A part that it handed over is still on its way.
-    incoming->aborted = incoming->flight != nullptr;
+    incoming->aborted = incoming->in_flight != nullptr;
     if (!incoming->aborted) abort(incoming);
     return;
   }
@@ -259,7 +259,7 @@ void Receiver::on_abort(const Frame& frame) {
 
 // Its sender has taken it back.
 void Receiver::abort(Incoming* incoming) {
-  forbid(*incoming);
+  revoke(*incoming);
   Request* request = incoming->request;
   if (incoming->early) forget(incoming->early);
   if (incoming->charge) give_credit_back(incoming->charge);
@@ -371,7 +371,7 @@ bool Receiver::is_name_in_use(uint64_t op) const {
   auto index = static_cast<uint32_t>(op);
   if (index >= incoming_.size() || !incoming_[index]) return false;
   // One that is still being fetched may be over at its sender.
-  return !incoming_[index]->flight || incoming_[index]->op == op;
+  return !incoming_[index]->in_flight || incoming_[index]->op == op;
 }
 
 Receiver::Incoming* Receiver::find_incoming(uint64_t op) const {

@@ -72,7 +72,7 @@ bool Sender::progress() {
       any = true;
     }
   }
-  return take_back_lent() || any;
+  return end_zero_copies() || any;
 }
 
 void Sender::finish_sent(Request* request) {
@@ -125,22 +125,24 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   frame.number = tag.number;
   frame.aux = epoch_;
   frame.payload = request->data;
-  const bool lent = pair_.ucx && request->size > pair_.granted_inline;
+  const bool zero_copy = pair_.ucx && request->size > pair_.granted_inline;
   frame.payload_size =
-      std::min<uint64_t>(request->size, lent ? pair_.ucx->lent_part(request->size)
-                                             : pair_.channel->part_of(request->size));
+      std::min<uint64_t>(request->size, zero_copy ? pair_.ucx->zero_copy_part(request->size)
+                                                  : pair_.channel->part_of(request->size));
   bool whole = frame.payload_size == request->size;
   if (!whole) frame.op = request->op = pair_.ops.add(request);
   request->early = true;
-  const Lent sent = lent ? lend(request, frame) : pair_.push(frame) ? Lent::kSent : Lent::kNoRoom;
-  if (sent == Lent::kNoRoom) {
+  const Handover sent = zero_copy           ? send_zero_copy(request, frame)
+                        : pair_.push(frame) ? Handover::kSent
+                                            : Handover::kNoRoom;
+  if (sent == Handover::kNoRoom) {
     if (request->op) pair_.ops.remove(std::exchange(request->op, 0));
     request->early = false;
     return false;
   }
   ++tag.number;
   charge_used_ += charge;
-  if (sent == Lent::kTaken) return true;  // it may even have ended
+  if (sent == Handover::kTaken) return true;  // it may even have ended
   if (whole) {
     finish_sent(request);
     return true;
@@ -226,9 +228,9 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
     if (give_up) crossings_.stop(*crossing, status);
     return false;
   }
-  if (request->flight || (crossing && crossing->copying())) {
+  if (request->in_flight || (crossing && crossing->copying())) {
     if (!give_up) return false;
-    (request->flight ? lent_ : streams_).erase(request);
+    (request->in_flight ? zero_copies_ : streams_).erase(request);
     if (request->moved < request->size) withdraw(*request, status);
     pair_.leave_in_doubt(*request, status);
     return true;
@@ -316,7 +318,7 @@ void Sender::refuse(Request* request, const Status& why) {
   if (request->phase == Phase::kStream) {
     if (request->moved < request->size) send_abort(*request, why);
     if (request->crossing) return stop_crossing(*request, why);
-    if (request->flight) {
+    if (request->in_flight) {
       request->status = why;  // once it is over
       return;
     }
@@ -367,8 +369,8 @@ void Sender::fail_all(const Status& status) {
   while (Request* request = streams_.pop_front()) {
     request->crossing ? pair_.leave_in_doubt(*request, status) : pair_.finish(*request, status);
   }
-  while (Request* request = lent_.pop_front()) {
-    bool free = request->flight->is_over() && !request->crossing;
+  while (Request* request = zero_copies_.pop_front()) {
+    bool free = request->in_flight->is_over() && !request->crossing;
     free ? pair_.finish(*request, status) : pair_.leave_in_doubt(*request, status);
   }
   pair_.ops.for_each([&](Request* request) {

@@ -52,9 +52,9 @@ class Sender {
   bool send_now(const uint8_t* data, size_t size, uint64_t tag);
   bool progress();
   // Of that what the channel is through with. True when there was some.
-  bool take_back_lent();
+  bool end_zero_copies();
   bool idle() const {
-    return queue_.empty() && streams_.empty() && lent_.empty() &&
+    return queue_.empty() && streams_.empty() && zero_copies_.empty() &&
            !crossings_.has_stopped(StagingDirection::kOut);
   }
 
@@ -96,13 +96,14 @@ class Sender {
   void stop_crossing(Request& request, const Status& why);
   ByteView next_part(Request& request);
   bool end_crossing(Request* request);
-  // kTaken: the request is in lent_ until the channel is through with the part, or has failed.
-  enum class Lent { kNoRoom, kTaken, kSent };
-  Lent lend(Request* request, const Frame& frame);
+  // kTaken: the request is in zero_copies_ until the channel is through with the part, or has
+  // failed.
+  enum class Handover { kNoRoom, kTaken, kSent };
+  Handover send_zero_copy(Request* request, const Frame& frame);
   void finish_sent(Request* request);
   void send_abort(const Request& request, const Status& why);
   void withdraw(const Request& request, const Status& why);
-  void end_lent(Request* request);
+  void end_zero_copy(Request* request);
   void new_epoch();
   void say_epoch();
   bool has_credit(uint64_t charge);
@@ -113,9 +114,9 @@ class Sender {
   Transfers& transfers_;
   Crossings& crossings_;
   TagTable<TagTx> tags_;
-  List<Request, InQueue> queue_;    // not on the wire yet, in order
-  List<Request, InQueue> streams_;  // on the wire, more to come
-  List<Request, InQueue> lent_;     // handed over in whole, and not over
+  List<Request, InQueue> queue_;        // not on the wire yet, in order
+  List<Request, InQueue> streams_;      // on the wire, more to come
+  List<Request, InQueue> zero_copies_;  // handed over in whole, and not over
   uint64_t charge_used_ = 0;
   uint64_t charge_returned_ = 0;  // as last looked up
   uint32_t epoch_ = 0;

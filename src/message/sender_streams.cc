@@ -11,28 +11,28 @@ constexpr size_t kStreamFrames = 16;  // of one stream before it is the next one
 }  // namespace
 
 // Hands the payload over from where it is.
-Sender::Lent Sender::lend(Request* request, const Frame& frame) {
-  std::shared_ptr<Flight> flight = pair_.ucx->lend(frame);
-  if (!flight) return Lent::kNoRoom;
+Sender::Handover Sender::send_zero_copy(Request* request, const Frame& frame) {
+  std::shared_ptr<InFlight> in_flight = pair_.ucx->send_zero_copy(frame);
+  if (!in_flight) return Handover::kNoRoom;
   request->moved = frame.address + frame.payload_size;
   request->phase = Phase::kStream;
-  if (flight->is_over() && flight->code == ucx::kOk) return Lent::kSent;
-  request->flight = std::move(flight);
-  if (request->flight->is_over()) {
-    end_lent(request);
+  if (in_flight->is_over() && in_flight->code == ucx::kOk) return Handover::kSent;
+  request->in_flight = std::move(in_flight);
+  if (request->in_flight->is_over()) {
+    end_zero_copy(request);
   } else {
-    lent_.push_back(request);
+    zero_copies_.push_back(request);
   }
-  return Lent::kTaken;
+  return Handover::kTaken;
 }
 
-bool Sender::take_back_lent() {
+bool Sender::end_zero_copies() {
   bool any = false;
-  for (Request* request = lent_.front(); request;) {
-    Request* next = lent_.next(request);
-    if (request->flight->is_over()) {
-      lent_.erase(request);
-      end_lent(request);
+  for (Request* request = zero_copies_.front(); request;) {
+    Request* next = zero_copies_.next(request);
+    if (request->in_flight->is_over()) {
+      zero_copies_.erase(request);
+      end_zero_copy(request);
       any = true;
     }
     request = next;
@@ -40,13 +40,13 @@ bool Sender::take_back_lent() {
   return any;
 }
 
-void Sender::end_lent(Request* request) {
-  std::shared_ptr<Flight> flight = std::move(request->flight);
+void Sender::end_zero_copy(Request* request) {
+  std::shared_ptr<InFlight> in_flight = std::move(request->in_flight);
   Status lost;
-  if (flight->code != ucx::kOk) {
+  if (in_flight->code != ucx::kOk) {
     lost = error(OH_ERR_PEER_LOST, "UCX gave up sending %llu bytes to %s: %s",
                  static_cast<unsigned long long>(request->size), pair_.name.c_str(),
-                 pair_.ucx->broken_by(*flight).text().c_str());
+                 pair_.ucx->broken_by(*in_flight).text().c_str());
     if (request->crossing) stop_crossing(*request, lost);
   }
   if (request->crossing && !request->crossing->failure.ok()) {
@@ -115,10 +115,10 @@ bool Sender::push_stream(Request* request) {
     frame.payload = part.data();
     frame.payload_size = part.size();
     if (pair_.ucx) {
-      frame.payload_size = std::min(frame.payload_size, pair_.ucx->lent_part(request->size));
-      Lent lent = lend(request, frame);
-      if (lent == Lent::kSent) continue;
-      return lent == Lent::kTaken;
+      frame.payload_size = std::min(frame.payload_size, pair_.ucx->zero_copy_part(request->size));
+      Handover sent = send_zero_copy(request, frame);
+      if (sent == Handover::kSent) continue;
+      return sent == Handover::kTaken;
     }
     frame.payload_size =
         std::min<uint64_t>(frame.payload_size, pair_.channel->part_of(request->size));

@@ -230,9 +230,9 @@ bool OneSided::idle() const {
 // So many buffers of UCX's may be filled.
 bool OneSided::take_turn(size_t buffers) {
   if (!pair_.ucx) return push_all();
-  pair_.ucx->begin_turn(buffers);
+  pair_.ucx->packer().begin_turn(buffers);
   const bool any = push_all();
-  pair_.ucx->end_turn();
+  pair_.ucx->packer().end_turn();
   return any;
 }
 

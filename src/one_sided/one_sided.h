@@ -78,7 +78,7 @@ class OneSided final : public PathEvents {
   // A notification was collected: its credit goes back.
   void give_back(size_t bytes);
 
-  bool progress() { return take_turn(pair_.ucx ? pair_.ucx->depth() : 0); }
+  bool progress() { return take_turn(pair_.ucx ? pair_.ucx->packer().depth() : 0); }
   bool idle() const;
   // The link is about to be closed: what was held back by puts that have ended still goes, and
   // nothing that would not end any more begins. True when something has gone.

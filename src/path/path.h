@@ -28,7 +28,7 @@ class BatchPlan;
 class RunStreams;
 class Transfers;
 struct RemoteKey;
-struct RmaFlight;
+struct RmaInFlight;
 
 // The order is that of the table in paths.cc.
 enum class PathName : uint8_t { kDirect, kEngine, kSlotted, kStaging, kRma, kFrames, kCount };
@@ -79,12 +79,12 @@ struct Operation final : UcxSink {
   bool more = false;              // others are queued behind it
   bool on_device = false;         // our memory
   std::shared_ptr<const GpuExport> exported;
-  oh_path taken = OH_PATH_NONE;       // how its last bytes travelled; kNone: as the link's
-  uint64_t missing = 0;               // frames: bytes of a get that have not come
-  std::vector<Request*> under_way;    // slots, staging: pieces that have not ended
-  std::shared_ptr<RemoteKey> key;     // rma
-  std::shared_ptr<RmaFlight> flight;  // rma
-  std::shared_ptr<Flight> flush;      // rma: of a put, behind its last block
+  oh_path taken = OH_PATH_NONE;            // how its last bytes travelled; kNone: as the link's
+  uint64_t missing = 0;                    // frames: bytes of a get that have not come
+  std::vector<Request*> under_way;         // slots, staging: pieces that have not ended
+  std::shared_ptr<RemoteKey> key;          // rma
+  std::shared_ptr<RmaInFlight> in_flight;  // rma
+  std::shared_ptr<InFlight> flush;         // rma: of a put, behind its last block
 
   // Of a notification or signal.
   Bytes bytes;

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "fuzz/victim.h"
-#include "transport/ucx/ucx_note.h"
+#include "transport/ucx/ucx_head.h"
 #include "transport/ucx/ucx_packing.h"
 #include "unit/support.h"
 
@@ -223,10 +223,10 @@ TEST_F(LyingOverUcx, ADeadlineEndsWhatHasBegun) {
 // Another thread may still take receives back while the link ends.
 TEST_F(LyingOverUcx, NothingIsExpectedOnceAllIsForbidden) {
   uint8_t* to = first_.bytes.data();
-  channel_->forbid_all();
-  channel_->expect(kName, to, 0, kSize);
-  EXPECT_FALSE(channel_->expect_early(kTag, {0, 0, to, kSize, false}));
-  channel_->show({victim_->region().index, victim_->region().version, to, kSize});
+  channel_->targets().revoke_all();
+  channel_->targets().post(kName, to, 0, kSize);
+  EXPECT_FALSE(channel_->targets().post_message(kTag, {0, 0, to, kSize, false}));
+  channel_->targets().post_region({victim_->region().index, victim_->region().version, to, kSize});
   come(rest(kName), 3);
   come(eager(0, kSize), 3);
   Frame put = named(FrameType::kPut, kName);

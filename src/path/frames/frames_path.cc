@@ -17,7 +17,7 @@ Estimate estimate_frames(const LinkFacts& facts, const Ends& ends) {
 
 void FramesPath::begin(Operation& operation) {
   if (pair_.ucx && operation.kind == OpKind::kGet) {
-    pair_.ucx->await_answers(operation.op, &operation);
+    pair_.ucx->targets().post_answers(operation.op, &operation);
   }
 }
 
@@ -88,7 +88,9 @@ bool FramesPath::cancel(Operation& operation, const Status& status, bool give_up
 }
 
 void FramesPath::forget(Operation& operation) {
-  if (pair_.ucx && operation.kind == OpKind::kGet) pair_.ucx->take_back(operation.op);
+  if (pair_.ucx && operation.kind == OpKind::kGet) {
+    pair_.ucx->targets().revoke_answers(operation.op);
+  }
 }
 
 Status FramesPath::on_answer(Operation& operation, const Frame& frame) {
@@ -164,7 +166,7 @@ Status FramesPath::on_put(const Frame& frame) {
     arriving_.region.reset();
   } else if (pair_.ucx && !frame.placed) {
     const RegionRecord& region = *arriving_.region;
-    pair_.ucx->show({region.index, region.version, region.base, region.length});
+    pair_.ucx->targets().post_region({region.index, region.version, region.base, region.length});
   }
   return place(frame);
 }
@@ -236,7 +238,7 @@ bool FramesPath::serve(Serving& serving) {
 }
 
 void FramesPath::retire(const RegionRecord& region) {
-  if (pair_.ucx) pair_.ucx->hide(region.version);
+  if (pair_.ucx) pair_.ucx->targets().revoke_region(region.version);
   if (arriving_.region.get() == &region) {
     arriving_.region.reset();
     arriving_.status = OH_ERR_RETIRED;

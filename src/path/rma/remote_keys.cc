@@ -20,7 +20,7 @@ Result<std::shared_ptr<UcxMapping>> map_region(const RegionRecord& region,
 
 void RemoteKeys::open(UcxChannel& channel, RmaUse use) {
   if (use == RmaUse::kOff || !channel.worker().context().has_rma()) return;
-  auto rma = std::make_unique<UcxRma>(channel);
+  auto rma = std::make_unique<UcxRma>(channel.endpoint());
   if (use == RmaUse::kAuto && !rma->is_by_card()) return;
   rma_ = std::move(rma);
   use_ = use;
@@ -110,7 +110,7 @@ bool RemoteKeys::let_go(RemoteKey& key) {
   if (!key.flush) key.flush = rma_->flush();
   if (!key.flush->is_over()) return false;
   if (key.flush->code != ucx::kOk) {
-    (void)rma_->channel().broken_by(*key.flush).ok();
+    (void)pair_.ucx->broken_by(*key.flush).ok();
     return false;
   }
   rma_->destroy(std::exchange(key.key, nullptr));

@@ -40,7 +40,7 @@ struct RemoteKey {
   bool retired = false;   // the other side takes it back
   uint32_t attached = 0;  // handles of our user's
   ucx::RemoteKey key = nullptr;
-  std::shared_ptr<Flight> flush;  // behind all that used it
+  std::shared_ptr<InFlight> flush;  // behind all that used it
 };
 
 // Maps a region of ours for UCX, or finds that it is mapped. Any thread, without the pair's lock.

@@ -27,8 +27,8 @@ Path::Ready RmaPath::ready(const Operation& operation) {
 void RmaPath::begin(Operation& operation) {
   const bool put = operation.kind == OpKind::kPut;
   operation.key = keys_.find(operation.region, operation.version);
-  operation.flight =
-      std::make_shared<RmaFlight>(pair_.ucx->worker(), put ? ucx::symbol::put : ucx::symbol::get);
+  operation.in_flight =
+      std::make_shared<RmaInFlight>(pair_.ucx->worker(), put ? ucx::symbol::put : ucx::symbol::get);
   pushing_ = &operation;
 }
 
@@ -43,7 +43,9 @@ bool RmaPath::push(Operation& operation) {
     piece.size = std::min(block.size - operation.offset, UcxRma::kMostAtOnce);
     piece.remote = operation.base + block.remote_offset + operation.offset;
     piece.key = operation.key->key;
-    if (!(put ? rma.put(operation.flight, piece) : rma.get(operation.flight, piece))) return false;
+    const bool taken =
+        put ? rma.put(operation.in_flight, piece) : rma.get(operation.in_flight, piece);
+    if (!taken) return false;
     ++turn_.pieces;
     turn_.bytes += piece.size;
     operation.offset += piece.size;
@@ -60,7 +62,7 @@ bool RmaPath::push(Operation& operation) {
 bool RmaPath::progress() {
   bool any = keys_.progress();
   if (in_flight_.empty()) return any;
-  std::shared_ptr<Flight> flush;
+  std::shared_ptr<InFlight> flush;
   std::vector<Operation*> over;
   for (Operation* operation : in_flight_) {
     const bool put = operation->kind == OpKind::kPut;
@@ -69,9 +71,9 @@ bool RmaPath::progress() {
       operation->flush = flush;
       any = true;
     }
-    if (!operation->flight->is_over()) continue;
+    if (!operation->in_flight->is_over()) continue;
     // What has failed has nothing to confirm, but what was issued of it still comes: signals wait.
-    if (!operation->failure.ok() && operation->flight->code == ucx::kOk) {
+    if (!operation->failure.ok() && operation->in_flight->code == ucx::kOk) {
       end_request(pair_, *operation, operation->failure);
     }
     if (!put || operation->flush->is_over()) over.push_back(operation);
@@ -81,11 +83,11 @@ bool RmaPath::progress() {
 }
 
 bool RmaPath::end(Operation& operation) {
-  for (const Flight* flight :
-       {operation.flush.get(), static_cast<Flight*>(operation.flight.get())}) {
-    if (!flight || flight->code == ucx::kOk) continue;
+  for (const InFlight* in_flight :
+       {operation.flush.get(), static_cast<InFlight*>(operation.in_flight.get())}) {
+    if (!in_flight || in_flight->code == ucx::kOk) continue;
     // The link is found to be broken, which ends the operation, too.
-    (void)pair_.ucx->broken_by(*flight).ok();
+    (void)pair_.ucx->broken_by(*in_flight).ok();
     return false;
   }
   forget(operation);
@@ -94,13 +96,13 @@ bool RmaPath::end(Operation& operation) {
 }
 
 bool RmaPath::has_begun(const Operation& operation) {
-  return operation.flight && !operation.flight->is_over();
+  return operation.in_flight && !operation.in_flight->is_over();
 }
 
 // At its deadline. False: UCX has some of its buffer, and may be through soon.
 bool RmaPath::cancel(Operation& operation, const Status& status, bool give_up) {
   if (operation.failure.ok()) operation.failure = status;  // no more is given to UCX
-  if (!operation.flight->is_over()) {
+  if (!operation.in_flight->is_over()) {
     if (!give_up) return false;
     leave_in_doubt(operation, status);
   }
@@ -114,13 +116,13 @@ bool RmaPath::cancel(Operation& operation, const Status& status, bool give_up) {
 }
 
 void RmaPath::fail(Operation& operation, const Status& status) {
-  const bool in_doubt = operation.flight && !operation.flight->is_over();
+  const bool in_doubt = operation.in_flight && !operation.in_flight->is_over();
   if (operation.request && in_doubt) leave_in_doubt(operation, status);
 }
 
 void RmaPath::leave_in_doubt(Operation& operation, const Status& status) {
   Request* request = std::exchange(operation.request, nullptr);
-  request->flight = operation.flight;
+  request->in_flight = operation.in_flight;
   request->path = pair_.path;
   pair_.leave_in_doubt(*request, status);
 }
@@ -129,7 +131,7 @@ void RmaPath::forget(Operation& operation) {
   std::erase(in_flight_, &operation);
   if (pushing_ == &operation) pushing_ = nullptr;
   operation.key.reset();
-  operation.flight.reset();
+  operation.in_flight.reset();
   operation.flush.reset();
 }
 

@@ -18,7 +18,7 @@
 namespace oh {
 
 struct Request;
-struct Flight;
+struct InFlight;
 
 struct Crossing {
   // Bytes [begin, begin + size) of the message.
@@ -48,10 +48,10 @@ struct Crossing {
   bool holds = false;    // among those with buffers
   bool counted = false;  // among what is polled for
   bool busy = false;
-  bool awaited = false;            // of one that comes: its sender is not ready
-  bool withdrawn = false;          // the other side is through with it
-  Status failure;                  // why it does not go on
-  std::shared_ptr<Flight> flight;  // the channel has a buffer, though the request has ended
+  bool awaited = false;                 // of one that comes: its sender is not ready
+  bool withdrawn = false;               // the other side is through with it
+  Status failure;                       // why it does not go on
+  std::shared_ptr<InFlight> in_flight;  // the channel has a buffer, though the request has ended
 
   bool copying() const { return word.host && word.host->load(std::memory_order_acquire) != value; }
   // Neither the engine nor a thread of ours is at the request's memory.

@@ -250,7 +250,7 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
   auto chunk = std::find_if(crossing.chunks.begin(), crossing.chunks.end(),
                             [](const Crossing::Chunk& other) { return other.value == 0; });
   if (crossing.direction == StagingDirection::kIn && pair_.ucx) {
-    pair_.ucx->forbid(crossing.op, chunk->begin);
+    pair_.ucx->targets().revoke(crossing.op, chunk->begin);
   }
   chunk->value = ++crossing.value;
   take_list(crossing, *chunk);
@@ -285,7 +285,7 @@ Status Crossings::open(cuda::Stream* stream, cuda::DoneWord* word) const {
 // Lets the sender go on to the end of the last buffer.
 void Crossings::grant(const Crossing& crossing) {
   const Crossing::Chunk& last = crossing.chunks.back();
-  if (pair_.ucx) pair_.ucx->expect(crossing.op, last.buffer.data, last.begin, last.size);
+  if (pair_.ucx) pair_.ucx->targets().post(crossing.op, last.buffer.data, last.begin, last.size);
   Frame frame;
   frame.type = FrameType::kCts;
   frame.op = crossing.op;

@@ -31,8 +31,10 @@ void Crossings::close() {
 
 // Gives everything back, if neither engine nor channel uses it any more.
 bool Crossings::reap(Crossing& crossing) {
-  if (!crossing.is_quiet() || (crossing.flight && !crossing.flight->is_over())) return false;
-  if (crossing.direction == StagingDirection::kIn && pair_.ucx) pair_.ucx->forbid(crossing.op);
+  if (!crossing.is_quiet() || (crossing.in_flight && !crossing.in_flight->is_over())) return false;
+  if (crossing.direction == StagingDirection::kIn && pair_.ucx) {
+    pair_.ucx->targets().revoke(crossing.op);
+  }
   for (Crossing::Chunk& chunk : crossing.chunks) give_back(crossing, chunk);
   crossing.chunks.clear();
   pool().forget(crossing.direction, this);

@@ -246,7 +246,7 @@ bool StagingPath::leave(const RegionRecord& region) {
 
 bool StagingPath::has_left() {
   auto is_over = [](const Doubt& doubt) {
-    return doubt.crossing ? doubt.crossing->is_quiet() : doubt.flight->is_over();
+    return doubt.crossing ? doubt.crossing->is_quiet() : doubt.in_flight->is_over();
   };
   std::erase_if(leaving_,
                 [&](const Leaving& some) { return std::ranges::all_of(some.doubts, is_over); });

@@ -1,106 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The life of a link, and how UCX is given something; ucx_pipeline.cc has what is copied for it,
-// ucx_inbox.cc what arrives.
 #include "transport/ucx/ucx_channel.h"
 
-#include <algorithm>
-#include <cstring>
-#include <utility>
+#include <sched.h>
 
-#include "transport/ucx/ucx_note.h"
+#include <algorithm>
+#include <utility>
 
 namespace oh {
 namespace {
-
-constexpr size_t kBodySize = sizeof(UcxHead) + sizeof(FrameBody);
-constexpr size_t kShortSize = sizeof(UcxHead) + sizeof(uint64_t);
 constexpr int64_t kCloseTime = kSecond;
-// What UCX keeps of a message beside its header, about.
-constexpr size_t kNoteCost = 512;
 // Between cards with RDMA UCX moves a message by itself, and best as a whole. Over tcp a part that
 // fits into one of its segments is put where it belongs straight from there.
 constexpr uint64_t kMostByRdma = 1 << 30;
 constexpr uint64_t kMostByTcp = 60 * 1024;
-
 }  // namespace
 
 UcxChannel::UcxChannel(std::shared_ptr<UcxWorker> worker, uint64_t peer_credit, uint32_t key,
-                       uint64_t most_lent)
-    : CountedCredit(peer_credit), worker_(std::move(worker)), key_(key), most_lent_(most_lent) {
-  if (most_lent_ == 0) most_lent_ = ucx::has_rdma() ? kMostByRdma : kMostByTcp;
-  link_ = worker_->add(this);
+                       uint64_t most_zero_copy)
+    : CountedCredit(peer_credit),
+      endpoint_(std::move(worker)),
+      packer_(endpoint_),
+      inbox_(endpoint_.worker().lock),
+      key_(key),
+      most_zero_copy_(most_zero_copy) {
+  if (most_zero_copy_ == 0) most_zero_copy_ = ucx::has_rdma() ? kMostByRdma : kMostByTcp;
+  link_ = endpoint_.worker().add(this);
 }
 
 UcxChannel::~UcxChannel() {
   disconnect();
-  worker_->remove(link_);
+  endpoint_.worker().remove(link_);
   // Frames that have arrived and were not handled.
   Frame frame;
   while (ready()) {
     (void)peek(&frame).ok();
     pop();
   }
-  SpinGuard guard(worker_->lock);
-  for (auto& [sequence, stashed] : stash_) {
-    if (stashed.arrival.data) {
-      worker_->library().am_release(worker_->handle(), stashed.arrival.data);
-    }
-  }
-  // UCX still reads them: they are freed when it is through.
-  for (std::unique_ptr<Note>& note : notes_) {
-    if (!note->flying) continue;
-    note->channel = nullptr;
-    (void)note.release();
-  }
+  UcxWorker& worker = endpoint_.worker();
+  SpinGuard guard(worker.lock);
+  for (void* data : inbox_.take_stashed()) worker.library().am_release(worker.handle(), data);
 }
 
 Result<UcxChannel::Remote> UcxChannel::own(bool network) const {
-  OH_ASSIGN_OR_RETURN(Bytes address, worker_->address(network));
-  return Remote{std::move(address), link_, key_, worker_->max_header()};
+  UcxWorker& worker = endpoint_.worker();
+  OH_ASSIGN_OR_RETURN(Bytes address, worker.address(network));
+  return Remote{std::move(address), link_, key_, worker.max_header()};
 }
 
 Status UcxChannel::connect(const Remote& remote, uint64_t asked_inline) {
   remote_ = remote;
-  ucx::EndpointParams params;
-  params.fields = ucx::EndpointParams::kAddress | ucx::EndpointParams::kErrorMode |
-                  ucx::EndpointParams::kErrorHandler;
-  params.address = remote_.address.data();
-  params.error_mode = ucx::EndpointParams::kPeer;
-  params.on_error = UcxWorker::on_endpoint_error;
-  params.on_error_context = worker_.get();
-  uint64_t header = std::min<uint64_t>(worker_->max_header(), remote.max_header);
-  if (remote.address.empty() || header < kBodySize) {
+  UcxWorker& worker = endpoint_.worker();
+  uint64_t header = std::min<uint64_t>(worker.max_header(), remote.max_header);
+  if (remote.address.empty() || header < kUcxBodySize) {
     return error(OH_ERR_NOT_VIABLE, "UCX takes headers of %llu bytes only, %zu are needed",
-                 static_cast<unsigned long long>(header), kBodySize);
+                 static_cast<unsigned long long>(header), kUcxBodySize);
   }
-  max_inline_ = std::min({asked_inline, header - kBodySize, uint64_t{UINT16_MAX}});
-  SpinGuard guard(worker_->lock);
-  ucx::Code code = worker_->library().ep_create(worker_->handle(), &params, &endpoint_);
-  if (code == ucx::kOk) return {};
-  endpoint_ = nullptr;
-  const ucx::Library& library = worker_->library();
-  Status failure = library.failure(code, ucx::symbol::ep_create, "the peer's address");
-  if (code != ucx::kUnreachable) return failure;
-  return Status(failure.code(),
-                strf("%s; UCX %s is used here: does the peer use the same release, and the same "
-                     "network devices (UCX_TLS, UCX_NET_DEVICES)?",
-                     failure.text().c_str(), library.version_text().c_str()));
+  max_inline_ = std::min({asked_inline, header - kUcxBodySize, uint64_t{UINT16_MAX}});
+  packer_.open(remote_.link, remote_.key, max_inline_);
+  SpinGuard guard(worker.lock);
+  return endpoint_.connect(remote_.address);
 }
 
 Status UcxChannel::probe(Deadline deadline) {
-  size_t size = kBodySize + max_inline_;
+  UcxWorker& worker = endpoint_.worker();
+  size_t size = kUcxBodySize + max_inline_;
   {
-    SpinGuard guard(worker_->lock);
+    SpinGuard guard(worker.lock);
     probe_answer_ = 0;
-    send_probe(kUcxProbe, size);
+    packer_.send_probe(kUcxProbe, size);
   }
   while (true) {
-    bool any = worker_->progress();
+    bool any = worker.progress();
     {
-      SpinGuard guard(worker_->lock);
+      SpinGuard guard(worker.lock);
       if (probe_answer_ == size) return {};
-      if (!why_broken_.empty()) return Status(OH_ERR_NOT_VIABLE, why_broken_);
+      if (endpoint_.is_broken()) return Status(OH_ERR_NOT_VIABLE, endpoint_.why_broken());
     }
     if (deadline.passed()) {
       return error(OH_ERR_NOT_VIABLE,
@@ -111,234 +85,104 @@ Status UcxChannel::probe(Deadline deadline) {
   }
 }
 
-void UcxChannel::send_probe(FrameType type, size_t size) {
-  if (!endpoint_ || size > kBodySize + max_inline_) return;
-  Note* note = take_note();
-  UcxHead head{remote_.link, 0, cell_word(remote_.key, type, 0, 0)};
-  std::memset(note->head(), 0, size);
-  std::memcpy(note->head(), &head, sizeof(head));
-  send_note(note, size, 0);
-}
-
-UcxHead UcxChannel::next_head(FrameType type, uint8_t flags) {
-  return {remote_.link, messages_++, cell_word(remote_.key, type, flags, 0)};
-}
-
-size_t UcxChannel::write_head(uint8_t* to, const Frame& frame, bool is_short) {
-  uint8_t flags = static_cast<uint8_t>(frame.flags | (is_short ? kShort : 0));
-  UcxHead head = next_head(frame.type, flags);
-  ++sent_;
-  std::memcpy(to, &head, sizeof(head));
-  if (is_short) {
-    std::memcpy(to + sizeof(head), &frame.tag, sizeof(frame.tag));
-    return kShortSize;
-  }
-  FrameBody body = body_of(frame);
-  std::memcpy(to + sizeof(head), &body, sizeof(body));
-  return kBodySize;
-}
-
-uint64_t UcxChannel::lent_part(uint64_t size) const {
+uint64_t UcxChannel::zero_copy_part(uint64_t size) const {
   constexpr uint64_t kLine = 64;
-  const uint64_t count = std::max<uint64_t>(1, (size + most_lent_ - 1) / most_lent_);
-  return std::min(most_lent_, ((size + count - 1) / count + kLine - 1) & ~(kLine - 1));
+  const uint64_t count = std::max<uint64_t>(1, (size + most_zero_copy_ - 1) / most_zero_copy_);
+  return std::min(most_zero_copy_, ((size + count - 1) / count + kLine - 1) & ~(kLine - 1));
 }
 
-std::shared_ptr<Flight> UcxChannel::lend(const Frame& frame) {
-  SpinGuard guard(worker_->lock);
-  if (outstanding_ > kMostOutstanding) return nullptr;
-  send_pack();
-  std::shared_ptr<Flight> flight = std::move(spare_);
-  if (flight) {
-    flight->over.store(false, std::memory_order_relaxed);
+std::shared_ptr<InFlight> UcxChannel::send_zero_copy(const Frame& frame) {
+  UcxWorker& worker = endpoint_.worker();
+  SpinGuard guard(worker.lock);
+  if (packer_.is_full()) return nullptr;
+  packer_.send_pack();
+  std::shared_ptr<InFlight> in_flight = std::move(spare_);
+  if (in_flight) {
+    in_flight->over.store(false, std::memory_order_relaxed);
   } else {
-    flight = std::make_shared<Flight>(*worker_, ucx::symbol::am_send);
+    in_flight = std::make_shared<InFlight>(worker, ucx::symbol::am_send);
   }
-  if (!endpoint_ || !why_broken_.empty()) {
-    return begin(std::move(flight), reinterpret_cast<void*>(intptr_t{ucx::kCanceled}));
-  }
-  write_head(flight->head, frame, /*is_short=*/false);
-  const Sending what{.header = flight->head,
-                     .header_size = kBodySize,
-                     .payload = {frame.payload, frame.payload_size},
-                     .asked = frame.type == FrameType::kData && !frame.early};
-  void* pointer = send(what, on_flight_over, flight.get());
+  if (!endpoint_.is_usable()) return InFlight::cancelled(std::move(in_flight));
+  packer_.write_head(in_flight->head, frame, /*is_short=*/false);
+  const UcxEndpoint::Sending what{.header = in_flight->head,
+                                  .header_size = kUcxBodySize,
+                                  .payload = {frame.payload, frame.payload_size},
+                                  .asked = frame.type == FrameType::kData && !frame.early};
+  void* pointer = endpoint_.send(what, InFlight::on_over, in_flight.get());
   // It has made a copy.
-  if (!pointer) spare_ = flight;
-  return begin(std::move(flight), pointer);
+  if (!pointer) spare_ = in_flight;
+  return InFlight::begin(std::move(in_flight), pointer);
 }
 
-// After it was handed to UCX, which may have it still.
-std::shared_ptr<Flight> UcxChannel::begin(std::shared_ptr<Flight> flight,
-                                          ucx::StatusPointer pointer) {
-  if (pointer && !ucx::is_error(pointer)) {
-    flight->self = flight;
-    flight->worker.note_held(1);
-  } else {
-    flight->code = ucx::code_of(pointer);
-    flight->over.store(true, std::memory_order_release);
-  }
-  return flight;
-}
-
-// Nothing, a request, or a code, of which the link is broken.
-ucx::StatusPointer UcxChannel::send(const Sending& what, void (*done)(void*, ucx::Code, void*),
-                                    void* context) {
+std::shared_ptr<InFlight> UcxChannel::fetch(const Frame& frame, uint8_t* to) {
+  UcxWorker& worker = endpoint_.worker();
+  auto in_flight = std::make_shared<InFlight>(worker, ucx::symbol::am_receive);
   ucx::RequestParam param;
   param.attributes =
       ucx::RequestParam::kCallback | ucx::RequestParam::kUserData | ucx::RequestParam::kMemoryType;
-  param.callback.send = done;
-  param.user_data = context;
-  // Only what its receiver has asked for may wait there to be fetched.
-  if (!what.asked) {
-    param.attributes |= ucx::RequestParam::kFlags;
-    param.flags = ucx::kSendEager;
-  }
-  if (what.registration) {
-    param.attributes |= ucx::RequestParam::kMemory;
-    param.memory = static_cast<ucx::Memory>(what.registration);
-  }
-  ucx::StatusPointer pointer =
-      worker_->library().am_send(endpoint_, kAmId, what.header, what.header_size,
-                                 what.payload.data(), what.payload.size(), &param);
-  if (ucx::is_error(pointer)) {
-    break_off(worker_->library().failure(ucx::code_of(pointer), ucx::symbol::am_send, "").text());
-  }
-  return pointer;
+  param.callback.receive = InFlight::on_received;
+  param.user_data = in_flight.get();
+  SpinGuard guard(worker.lock);
+  void* pointer = worker.library().am_receive(worker.handle(), inbox_.take_data(), to,
+                                              frame.payload_size, &param);
+  return InFlight::begin(std::move(in_flight), pointer);
 }
 
-// Its header, and as much of its buffer.
-void UcxChannel::send_note(Note* note, size_t header_size, size_t payload_size) {
-  note->size = kNoteCost + header_size;
-  const Sending what{.header = note->head(),
-                     .header_size = header_size,
-                     .payload = {note->buffer.data, payload_size},
-                     .registration = note->buffer.registration};
-  release(note, send(what, on_note_sent, note));
+void UcxChannel::give_back(void* data) {
+  UcxWorker& worker = endpoint_.worker();
+  SpinGuard guard(worker.lock);
+  worker.library().am_release(worker.handle(), data);
 }
 
-UcxChannel::Note* UcxChannel::take_note() {
-  if (free_notes_.empty()) {
-    notes_.push_back(std::make_unique<Note>(this, kBodySize + max_inline_));
-    return notes_.back().get();
+ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, size_t size,
+                              uint64_t attributes) {
+  if (static_cast<uint32_t>(head.word) != key_) return ucx::kOk;
+  endpoint_.note_heard();
+  if (endpoint_.is_broken()) return ucx::kOk;
+  FrameType type = word_type(head.word);
+  if (type == kUcxProbe) {
+    packer_.send_probe(kUcxProbeAnswer, header.size());
+    return ucx::kOk;
   }
-  Note* note = free_notes_.back();
-  free_notes_.pop_back();
-  return note;
-}
-
-// After it was handed to UCX: free again, or when UCX is through with it.
-void UcxChannel::release(Note* note, ucx::StatusPointer pointer) {
-  if (pointer && !ucx::is_error(pointer)) {
-    note->flying = true;
-    worker_->note_held(1);
-    outstanding_ += note->size;
-    return;
+  if (type == kUcxProbeAnswer) {
+    probe_answer_ = header.size();
+    return ucx::kOk;
   }
-  if (note->buffer.data) {
-    --buffers_;
-    worker_->pool().give(std::exchange(note->buffer, {}));
-    worker_->let_next_go_on();
-  }
-  free_notes_.push_back(note);
-}
-
-void UcxChannel::on_note_sent(void* request, ucx::Code code, void* context) {
-  auto* note = static_cast<Note*>(context);
-  UcxChannel* channel = note->channel;
-  const ucx::Library& library = note->worker->library();
-  library.request_free(request);
-  note->worker->note_held(-1);
-  if (!channel) {
-    if (note->buffer.data) {
-      note->worker->pool().give(note->buffer);
-      note->worker->let_next_go_on();
-    }
-    delete note;
-    return;
-  }
-  note->flying = false;
-  channel->outstanding_ -= note->size;
-  channel->release(note, nullptr);
-  if (code != ucx::kOk) {
-    channel->break_off(library.failure(code, ucx::symbol::am_send, "").text());
-  }
-}
-
-void UcxChannel::on_flight_over(void* request, ucx::Code code, void* context) {
-  std::shared_ptr<Flight> flight = std::move(static_cast<Flight*>(context)->self);
-  flight->worker.library().request_free(request);
-  flight->code = code;
-  flight->over.store(true, std::memory_order_release);
-  flight->worker.note_held(-1);
-  flight->worker.note_arrival();
-}
-
-void UcxChannel::break_off(const std::string& why) {
-  if (why_broken_.empty()) why_broken_ = why;
-  is_broken_.store(true, std::memory_order_release);
-  worker_->note_broken();
+  const UcxInbox::Outcome outcome =
+      inbox_.arrive({.head = head,
+                     .header = header.subspan(sizeof(head)),
+                     .data = data,
+                     .size = size,
+                     .rendezvous = (attributes & ucx::AmReceived::kRendezvous) != 0,
+                     .may_keep = (attributes & ucx::AmReceived::kData) != 0});
+  if (!outcome.broken.ok()) endpoint_.break_off(outcome.broken.text());
+  if (outcome.ready) endpoint_.worker().note_arrival();
+  return outcome.keeps ? ucx::kInProgress : ucx::kOk;
 }
 
 void UcxChannel::failed(ucx::Code code) {
-  break_off(strf("UCX: %s (%d)", worker_->library().status_string(code), code));
+  endpoint_.break_off(strf("UCX: %s (%d)", endpoint_.worker().library().status_string(code), code));
 }
 
-Status UcxChannel::broken() {
-  if (!is_broken_.load(std::memory_order_acquire)) return {};
-  SpinGuard guard(worker_->lock);
-  return Status(OH_ERR_PEER_LOST, why_broken_);
-}
-
-Status UcxChannel::broken_by(const Flight& flight) {
+Status UcxChannel::broken_by(const InFlight& in_flight) {
+  UcxWorker& worker = endpoint_.worker();
   {
-    SpinGuard guard(worker_->lock);
-    break_off(worker_->library().failure(flight.code, flight.call, "").text());
+    SpinGuard guard(worker.lock);
+    endpoint_.break_off(worker.library().failure(in_flight.code, in_flight.call, "").text());
   }
   return broken();
-}
-
-bool UcxChannel::wait_for(void* request, Deadline deadline, const std::function<bool()>& there) {
-  for (bool gone = false;; gone = !there()) {
-    bool any = worker_->progress();
-    {
-      SpinGuard guard(worker_->lock);
-      if (worker_->library().request_check(request) != ucx::kInProgress) {
-        worker_->library().request_free(request);
-        return true;
-      }
-      // UCX ends nothing on a link that it has given up, until it is closed.
-      if (gone || deadline.passed() || (endpoint_ && !why_broken_.empty())) {
-        worker_->library().request_free(request);
-        return false;
-      }
-    }
-    if (!any) sched_yield();
-  }
-}
-
-bool UcxChannel::flush(Deadline deadline, const std::function<bool()>& there) {
-  void* request = nullptr;
-  {
-    SpinGuard guard(worker_->lock);
-    if (!endpoint_ || !why_broken_.empty()) return false;
-    ucx::RequestParam param;
-    request = worker_->library().ep_flush(endpoint_, &param);
-  }
-  if (!request || ucx::is_error(request)) return !request;
-  return wait_for(request, deadline, there);
 }
 
 void UcxChannel::disconnect() {
   void* request = nullptr;
   {
-    SpinGuard guard(worker_->lock);
-    let_go_of_pack();
-    leave();
-    if (!endpoint_) return;
-    request = worker_->close(std::exchange(endpoint_, nullptr), has_heard_);
+    SpinGuard guard(endpoint_.worker().lock);
+    packer_.stop();
+    request = endpoint_.close();
   }
-  if (request) (void)wait_for(request, Deadline::after(kCloseTime), [] { return true; });
+  if (request) {
+    (void)endpoint_.wait_for(request, Deadline::after(kCloseTime), [] { return true; });
+  }
 }
 
 }  // namespace oh

@@ -43,8 +43,10 @@ UcxMapping::~UcxMapping() {
   if (memory_) (void)context_.library().mem_unmap(context_.handle(), memory_);
 }
 
-UcxRma::UcxRma(UcxChannel& channel)
-    : channel_(channel), worker_(channel.worker_), requests_(std::make_shared<Requests>()) {}
+UcxRma::UcxRma(UcxEndpoint& endpoint)
+    : endpoint_(endpoint),
+      worker_(endpoint.shared_worker()),
+      requests_(std::make_shared<Requests>()) {}
 
 bool UcxRma::is_by_card() const {
   const ucx::Library& library = worker_->library();
@@ -55,7 +57,7 @@ bool UcxRma::is_by_card() const {
   attributes.transports = transports;
   attributes.count = kMostTransports;
   SpinGuard guard(worker_->lock);
-  if (!channel_.endpoint_ || library.ep_query(channel_.endpoint_, &attributes) != ucx::kOk) {
+  if (!endpoint_.handle() || library.ep_query(endpoint_.handle(), &attributes) != ucx::kOk) {
     return false;
   }
   return std::any_of(transports, transports + std::min(attributes.count, kMostTransports),
@@ -73,8 +75,8 @@ Result<ucx::RemoteKey> UcxRma::unpack(ByteView key) {
   Bytes padded(key.size() + kMostOfKey);
   std::copy(key.begin(), key.end(), padded.begin());
   SpinGuard guard(worker_->lock);
-  if (!channel_.endpoint_) return error(OH_ERR_PEER_LOST, "the link has ended");
-  ucx::Code code = worker_->library().rkey_unpack(channel_.endpoint_, padded.data(), &unpacked);
+  if (!endpoint_.handle()) return error(OH_ERR_PEER_LOST, "the link has ended");
+  ucx::Code code = worker_->library().rkey_unpack(endpoint_.handle(), padded.data(), &unpacked);
   if (code == ucx::kOk) return unpacked;
   return worker_->library().failure(code, ucx::symbol::rkey_unpack,
                                     strf("a key of %zu bytes", key.size()));
@@ -85,10 +87,10 @@ void UcxRma::destroy(ucx::RemoteKey key) {
   worker_->library().rkey_destroy(key);
 }
 
-bool UcxRma::move(const std::shared_ptr<RmaFlight>& flight, const Piece& piece, bool put) {
+bool UcxRma::move(const std::shared_ptr<RmaInFlight>& in_flight, const Piece& piece, bool put) {
   SpinGuard guard(worker_->lock);
-  if (!channel_.endpoint_ || !channel_.why_broken_.empty()) {
-    flight->code = ucx::kCanceled;
+  if (!endpoint_.is_usable()) {
+    in_flight->code = ucx::kCanceled;
     return true;
   }
   Requests& requests = *requests_;
@@ -104,21 +106,21 @@ bool UcxRma::move(const std::shared_ptr<RmaFlight>& flight, const Piece& piece, 
   param.callback.send = on_moved;
   param.user_data = ticket;
   const ucx::Library& library = worker_->library();
-  ucx::StatusPointer pointer = put ? library.put(channel_.endpoint_, piece.local, piece.size,
+  ucx::StatusPointer pointer = put ? library.put(endpoint_.handle(), piece.local, piece.size,
                                                  piece.remote, piece.key, &param)
-                                   : library.get(channel_.endpoint_, piece.local, piece.size,
+                                   : library.get(endpoint_.handle(), piece.local, piece.size,
                                                  piece.remote, piece.key, &param);
   if (!pointer) return true;
   if (ucx::is_error(pointer)) {
-    flight->code = ucx::code_of(pointer);
-    channel_.break_off(library.failure(flight->code, flight->call, "").text());
+    in_flight->code = ucx::code_of(pointer);
+    endpoint_.break_off(library.failure(in_flight->code, in_flight->call, "").text());
     return true;
   }
   requests.free.pop_back();
-  *ticket = {requests_, flight, piece.size};
+  *ticket = {requests_, in_flight, piece.size};
   ++requests.count;
   requests.bytes += piece.size;
-  if (flight->requests++ == 0) flight->over.store(false, std::memory_order_relaxed);
+  if (in_flight->requests++ == 0) in_flight->over.store(false, std::memory_order_relaxed);
   worker_->note_held(1);
   return true;
 }
@@ -126,31 +128,29 @@ bool UcxRma::move(const std::shared_ptr<RmaFlight>& flight, const Piece& piece, 
 void UcxRma::on_moved(void* request, ucx::Code code, void* context) {
   auto* ticket = static_cast<Ticket*>(context);
   std::shared_ptr<Requests> requests = std::move(ticket->owner);
-  std::shared_ptr<RmaFlight> flight = std::move(ticket->flight);
-  UcxWorker& worker = flight->worker;
+  std::shared_ptr<RmaInFlight> in_flight = std::move(ticket->in_flight);
+  UcxWorker& worker = in_flight->worker;
   worker.library().request_free(request);
   --requests->count;
   requests->bytes -= ticket->size;
   requests->free.push_back(ticket);
-  if (code != ucx::kOk && flight->code == ucx::kOk) flight->code = code;
+  if (code != ucx::kOk && in_flight->code == ucx::kOk) in_flight->code = code;
   // release: what a get has brought is there.
-  if (--flight->requests == 0) flight->over.store(true, std::memory_order_release);
+  if (--in_flight->requests == 0) in_flight->over.store(true, std::memory_order_release);
   worker.note_held(-1);
   worker.note_arrival();
 }
 
-std::shared_ptr<Flight> UcxRma::flush() {
-  auto flight = std::make_shared<Flight>(*worker_, ucx::symbol::ep_flush);
+std::shared_ptr<InFlight> UcxRma::flush() {
+  auto in_flight = std::make_shared<InFlight>(*worker_, ucx::symbol::ep_flush);
   SpinGuard guard(worker_->lock);
-  if (!channel_.endpoint_ || !channel_.why_broken_.empty()) {
-    return UcxChannel::begin(std::move(flight), reinterpret_cast<void*>(intptr_t{ucx::kCanceled}));
-  }
+  if (!endpoint_.is_usable()) return InFlight::cancelled(std::move(in_flight));
   ucx::RequestParam param;
   param.attributes = ucx::RequestParam::kCallback | ucx::RequestParam::kUserData;
-  param.callback.send = UcxChannel::on_flight_over;
-  param.user_data = flight.get();
-  ucx::StatusPointer pointer = worker_->library().ep_flush(channel_.endpoint_, &param);
-  return UcxChannel::begin(std::move(flight), pointer);
+  param.callback.send = InFlight::on_over;
+  param.user_data = in_flight.get();
+  ucx::StatusPointer pointer = worker_->library().ep_flush(endpoint_.handle(), &param);
+  return InFlight::begin(std::move(in_flight), pointer);
 }
 
 }  // namespace oh

@@ -5,8 +5,8 @@
 //
 //   owner: UcxMapping ──▶ key() ──▶ initiator: UcxRma::unpack() ──▶ put() | get() ──▶ flush()
 //
-// A put is through with our memory when its flight is over; it has come when a flush that was begun
-// behind it is.
+// A put is through with our memory when its InFlight is over; it has come when a flush that was
+// begun behind it is.
 //
 // Threading: UcxMapping: any thread. UcxRma: guarded by the peer's lock; what UCX calls is guarded
 // by the worker's.
@@ -15,7 +15,8 @@
 #include <memory>
 #include <vector>
 
-#include "transport/ucx/ucx_channel.h"
+#include "transport/ucx/ucx_endpoint.h"
+#include "transport/ucx/ucx_in_flight.h"
 
 namespace oh {
 
@@ -40,14 +41,14 @@ class UcxMapping {
 
 // What UCX has in its hands of one operation, in any number of requests: over whenever there are
 // none.
-struct RmaFlight : Flight {
-  RmaFlight(UcxWorker& of, const char* by) : Flight(of, by) { over.store(true); }
+struct RmaInFlight : InFlight {
+  RmaInFlight(UcxWorker& of, const char* by) : InFlight(of, by) { over.store(true); }
   uint32_t requests = 0;  // guarded by the worker's lock
 };
 
 class UcxRma {
  public:
-  explicit UcxRma(UcxChannel& channel);
+  explicit UcxRma(UcxEndpoint& endpoint);
   // Whether a card does it, as far as UCX tells. Else UCX emulates it by active messages, and
   // aborts the process when a peer dies in the middle of them.
   bool is_by_card() const;
@@ -70,25 +71,23 @@ class UcxRma {
     uint64_t remote;  // address in its owner
     ucx::RemoteKey key;
   };
-  // On behalf of `flight`, whose code tells of a failure, which breaks the link. UCX queues without
-  // bound: false when it is to be given no more now.
-  bool put(const std::shared_ptr<RmaFlight>& flight, const Piece& piece) {
-    return move(flight, piece, /*put=*/true);
+  // On behalf of `in_flight`, whose code tells of a failure, which breaks the link. UCX queues
+  // without bound: false when it is to be given no more now.
+  bool put(const std::shared_ptr<RmaInFlight>& in_flight, const Piece& piece) {
+    return move(in_flight, piece, /*put=*/true);
   }
-  bool get(const std::shared_ptr<RmaFlight>& flight, const Piece& piece) {
-    return move(flight, piece, /*put=*/false);
+  bool get(const std::shared_ptr<RmaInFlight>& in_flight, const Piece& piece) {
+    return move(in_flight, piece, /*put=*/false);
   }
   // Over when all puts before it are visible at the other side.
-  std::shared_ptr<Flight> flush();
-
-  UcxChannel& channel() { return channel_; }
+  std::shared_ptr<InFlight> flush();
 
  private:
   struct Requests;
   // One of UCX's requests; they are used again and again.
   struct Ticket {
     std::shared_ptr<Requests> owner;  // while UCX has it
-    std::shared_ptr<RmaFlight> flight;
+    std::shared_ptr<RmaInFlight> in_flight;
     uint64_t size = 0;
   };
   // Outlives the channel where UCX does not let go.
@@ -99,10 +98,10 @@ class UcxRma {
     std::vector<Ticket*> free;
   };
 
-  bool move(const std::shared_ptr<RmaFlight>& flight, const Piece& piece, bool put);
+  bool move(const std::shared_ptr<RmaInFlight>& in_flight, const Piece& piece, bool put);
   static void on_moved(void* request, ucx::Code code, void* context);
 
-  UcxChannel& channel_;
+  UcxEndpoint& endpoint_;
   std::shared_ptr<UcxWorker> worker_;
   std::shared_ptr<Requests> requests_;  // guarded by the worker's lock
 };

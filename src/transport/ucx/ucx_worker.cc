@@ -46,7 +46,7 @@ Status UcxWorker::start() {
   ucx::AmHandler handler;
   handler.fields = ucx::AmHandler::kId | ucx::AmHandler::kFlags | ucx::AmHandler::kCallback |
                    ucx::AmHandler::kContext;
-  handler.id = UcxChannel::kAmId;
+  handler.id = UcxEndpoint::kAmId;
   // Not UCP_AM_FLAG_PERSISTENT_DATA: over tcp it costs more than a copy, up to three times as much.
   handler.flags = ucx::AmHandler::kWholeMessage;
   handler.callback = on_message;
