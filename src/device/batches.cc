@@ -41,7 +41,7 @@ uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers,
 Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args) {
   constexpr uint32_t kWorkersOfBlock = kernels::kBatchThreads / 32;
   uint32_t grid = (args.workers + kWorkersOfBlock - 1) / kWorkersOfBlock;
-  return gpu.launch(stream, gpu.batch_kernel(), grid, kernels::kBatchThreads, &args);
+  return gpu.kernels().launch(stream, gpu.kernels().batch(), grid, kernels::kBatchThreads, &args);
 }
 
 Result<std::unique_ptr<BatchBuffer>> BatchBuffer::create(const std::shared_ptr<cuda::Gpu>& gpu) {

@@ -44,7 +44,7 @@ struct Workers {
 
 Result<std::shared_ptr<Worker>> Worker::of(const std::shared_ptr<cuda::Gpu>& gpu) {
   static Workers* const all = new Workers;
-  if (!gpu->worker_kernel()) return error(OH_ERR_NOT_VIABLE, "its kernel is not loaded");
+  if (!gpu->kernels().worker()) return error(OH_ERR_NOT_VIABLE, "its kernel is not loaded");
   std::lock_guard lock(all->mutex);
   std::weak_ptr<Worker>& known = all->by_gpu[gpu.get()];
   if (std::shared_ptr<Worker> worker = known.lock()) return worker;
@@ -190,7 +190,8 @@ Status Worker::launch(uint64_t run, uint64_t stay) {
   args.idle = kIdle;
   args.stay = stay;
   args.most = kMost;
-  return gpu_->launch(stream_, gpu_->worker_kernel(), 1, kernels::kWorkerThreads, &args);
+  return gpu_->kernels().launch(stream_, gpu_->kernels().worker(), 1, kernels::kWorkerThreads,
+                                &args);
 }
 
 }  // namespace oh

@@ -31,8 +31,8 @@ Status Endpoint::open_device(const std::string& device) {
   OH_ASSIGN_OR_RETURN(gpu_, cuda::Gpu::open(*driver, device));
   bool worker = config_.worker == "on" || config_.worker == "1";
   bool batches = config_.batch_kernel == "auto";
-  Status kernels = gpu_->load_kernels(kernel_image(), batches ? kernels::kBatchKernel : nullptr,
-                                      worker ? kernels::kWorkerKernel : nullptr);
+  Status kernels = gpu_->kernels().load(kernel_image(), batches ? kernels::kBatchKernel : nullptr,
+                                        worker ? kernels::kWorkerKernel : nullptr);
   if (!kernels.ok()) {
     OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());
   }

@@ -124,7 +124,7 @@ void Peer::open_device(const LinkParts& parts) {
   const std::shared_ptr<cuda::Gpu>& gpu = parts.gpu;
   if (!gpu) return;
   if (std::optional<cuda::Device> theirs = cuda::find_device(gpu->driver(), identity_.gpu)) {
-    why_no_peer_access_ = cuda::why_no_peer_access(*gpu, *theirs);
+    why_no_peer_access_ = cuda::why_no_peer_access(gpu->driver(), gpu->facts().ordinal, *theirs);
     // Both contexts live. Between processes the driver gives access with the mapping.
     if (within_process()) (void)gpu->reach(*theirs);
   }

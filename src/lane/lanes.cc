@@ -72,7 +72,7 @@ Status Lanes::load_kernels() {
       {kernels::kStreamManyKernel, &kernels_.many},
       {kernels::kLanesKernel, &kernels_.lanes}};
   for (auto [name, function] : wanted) {
-    Result<cuda::Function> found = gpu_->kernel(kernel_image(), name);
+    Result<cuda::Function> found = gpu_->kernels().find(kernel_image(), name);
     if (!found.ok()) {
       return error(OH_ERR_NOT_VIABLE, "the kernels of the stream domain are not there: %s",
                    found.status().text().c_str());
@@ -90,10 +90,10 @@ Status Lanes::open_all() {
   OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kOpen, kFirstEpoch, ++last_serial_));
   auto nothing = std::make_unique<kernels::StreamManyArgs>();
   static_assert(sizeof(kernels::ProxyArgs) <= sizeof(kernels::StreamManyArgs));
-  Result<cuda::Function> proxy = gpu_->kernel(kernel_image(), kernels::kProxyKernel);
+  Result<cuda::Function> proxy = gpu_->kernels().find(kernel_image(), kernels::kProxyKernel);
   OH_RETURN_IF_ERROR(proxy.status());
   for (cuda::Function kernel : {kernels_.one, kernels_.few, kernels_.many, *proxy}) {
-    OH_RETURN_IF_ERROR(gpu_->launch_remote(stream_, kernel, {1, 32}, nothing.get()));
+    OH_RETURN_IF_ERROR(gpu_->kernels().launch_remote(stream_, kernel, {1, 32}, nothing.get()));
   }
   return {};
 }
@@ -202,7 +202,8 @@ Status Lanes::launch(uint32_t first, uint32_t count, LanesStep step, uint8_t epo
   args.epoch = epoch;
   args.step = step;
   args.blocks = count;
-  return gpu_->launch_remote(stream_, kernels_.lanes, {count, kernels::kLanesThreads}, &args);
+  return gpu_->kernels().launch_remote(stream_, kernels_.lanes, {count, kernels::kLanesThreads},
+                                       &args);
 }
 
 Status Lanes::launch_step(uint32_t lane, LanesStep step, uint8_t epoch) {
@@ -234,7 +235,7 @@ Status Lanes::write_entry(const ImportPlaces::Write& write) {
   args.number = write.entry.number;
   args.size = write.entry.size;
   args.base = write.entry.base;
-  return gpu_->launch_remote(stream_, kernels_.lanes, {1, 32}, &args);
+  return gpu_->kernels().launch_remote(stream_, kernels_.lanes, {1, 32}, &args);
 }
 
 void Lanes::add_import(uint32_t number, uint64_t size, cuda::DevicePtr base,

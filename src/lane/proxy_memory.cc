@@ -33,7 +33,7 @@ Result<std::shared_ptr<ProxyMemory>> ProxyMemory::create(std::shared_ptr<cuda::G
 }
 
 Status ProxyMemory::start() {
-  Result<cuda::Function> kernel = gpu_->kernel(kernel_image(), kernels::kProxyKernel);
+  Result<cuda::Function> kernel = gpu_->kernels().find(kernel_image(), kernels::kProxyKernel);
   if (!kernel.ok()) {
     return error(OH_ERR_NOT_VIABLE, "the kernels of the stream domain are not there: %s",
                  kernel.status().text().c_str());
@@ -52,7 +52,7 @@ Status ProxyMemory::begin_to_open() {
   auto nothing = std::make_unique<kernels::ProxyArgs>();
   OH_RETURN_IF_ERROR(gpu_->zero(opening_, cursors_, device_bytes()));
   OH_RETURN_IF_ERROR(
-      gpu_->launch_remote(opening_, kernel_, {1, kernels::kProxyThreads}, nothing.get()));
+      gpu_->kernels().launch_remote(opening_, kernel_, {1, kernels::kProxyThreads}, nothing.get()));
   OH_ASSIGN_OR_RETURN(cuda::DoneWord word, gpu_->take_word());
   gpu_->give_word(word);
   return {};

@@ -45,10 +45,10 @@ bool is_small(const PendingOp& one) {
 Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
   const auto processors = static_cast<uint32_t>(gpu.facts().processors);
   // Of kernels that begin early two are there at a time.
-  const uint32_t share = gpu.begins_early() ? 2 * kOfPeers : kOfPeers;
+  const uint32_t share = gpu.kernels().begins_early() ? 2 * kOfPeers : kOfPeers;
   const uint32_t most = processors / share / static_cast<uint32_t>(run.size());
   Layout layout;
-  layout.cluster = gpu.clusters() ? kMostOfCluster : 1;
+  layout.cluster = gpu.kernels().clusters() ? kMostOfCluster : 1;
   for (PendingOp& one : run) {
     one.op.teams = blocks_for(one.op, one.endpoint->config(), most);
     layout.cluster = std::min(layout.cluster, std::bit_floor(one.op.teams));
@@ -86,7 +86,7 @@ Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Lay
   for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
   cuda::Gpu& gpu = *run.front().endpoint->gpu();
   const cuda::Grid grid = grid_of(run, layout, kernels::kStreamThreads);
-  return gpu.launch_remote(run.front().stream, kernel, grid, args.get());
+  return gpu.kernels().launch_remote(run.front().stream, kernel, grid, args.get());
 }
 
 // A thread a line, where that is less than a block: fewer look at the ring, and begin sooner.
@@ -102,7 +102,7 @@ Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, cons
   const PendingOp& only = run.front();
   kernels::StreamArgs args{only.op};
   const cuda::Grid grid = grid_of(run, layout, threads_for(only.op));
-  return only.endpoint->gpu()->launch_remote(only.stream, kernel, grid, &args);
+  return only.endpoint->gpu()->kernels().launch_remote(only.stream, kernel, grid, &args);
 }
 
 // Of all halves that a launch takes.

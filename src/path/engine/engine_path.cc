@@ -28,7 +28,7 @@ class Copies {
   // Enqueues a copy, at once or with others; with the last one of the operation, all of them.
   Status add(void* to, const void* from, uint64_t size, bool last) {
     bool alone = last && !collecting();
-    if (alone || size > kLongestForKernel || !device_.gpu().batch_kernel() || !take_buffer()) {
+    if (alone || size > kLongestForKernel || !device_.gpu().kernels().batch() || !take_buffer()) {
       if (last) OH_RETURN_IF_ERROR(flush());
       return lease_.copy(to, from, size, last);
     }
@@ -125,7 +125,7 @@ bool kernels_reach(cuda::Gpu& gpu, const RemoteTarget& target) {
 bool EnginePath::admits_kernels(const RemoteTarget& target, LocalBuffer& local,
                                 const Movement& movement) const {
   cuda::Gpu& gpu = pair_.device->gpu();
-  const bool batch = movement.blocks.size() > 1 && gpu.batch_kernel();
+  const bool batch = movement.blocks.size() > 1 && gpu.kernels().batch();
   const bool small =
       pair_.device->worker() && target.imported && movement.bytes <= Worker::kLongest;
   if (!local.near || !target.on_device || !(batch || small)) return false;
@@ -172,7 +172,7 @@ Result<oh_path> EnginePath::copy(const RemoteTarget& target, const ImportedBlock
 
 std::unique_ptr<BatchPlan> EnginePath::plan(const RemoteTarget& target, const ImportedBlock* import,
                                             LocalBuffer& local, const Movement& movement) {
-  if (movement.blocks.size() < 2 || !pair_.device->gpu().batch_kernel() ||
+  if (movement.blocks.size() < 2 || !pair_.device->gpu().kernels().batch() ||
       !admits_kernels(target, local, movement)) {
     return nullptr;
   }

@@ -42,7 +42,7 @@ bool is_there(const cuda::Driver& driver, const GpuExport& exported) {
 // Whether a kernel of ours gains from it, and may touch the memory.
 bool Crossings::is_for_kernel(const Request& request) const {
   const GpuExport* exported = request.device.exported.get();
-  return request.run.blocks().size() >= kForKernel && pair_.gpu->batch_kernel() && exported &&
+  return request.run.blocks().size() >= kForKernel && pair_.gpu->kernels().batch() && exported &&
          exported->for_kernels && exported->device == pair_.gpu->facts().ordinal;
 }
 

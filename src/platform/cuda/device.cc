@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The devices that there are, and how they are named.
+#include "platform/cuda/device.h"
+
 #include <charconv>
 
-#include "platform/cuda/gpu.h"
 #include "platform/os/numa.h"
 
 namespace oh::cuda {
@@ -90,25 +89,24 @@ std::optional<Device> find_device(const Driver& driver, const std::string& uuid)
   return {};
 }
 
-std::string why_no_peer_access(const Gpu& gpu, Device other) {
+std::string why_no_peer_access(const Driver& driver, Device device, Device other) {
   int can = 1;
-  if (other == gpu.facts().ordinal ||
-      gpu.driver().device_can_access_peer(&can, gpu.facts().ordinal, other) != kSuccess ||
+  if (other == device || driver.device_can_access_peer(&can, device, other) != kSuccess ||
       can != 0) {
     return {};
   }
-  return strf("there is no peer access from cuda:%d to cuda:%d (nvidia-smi topo -p2p r)",
-              gpu.facts().ordinal, other);
+  return strf("there is no peer access from cuda:%d to cuda:%d (nvidia-smi topo -p2p r)", device,
+              other);
 }
 
-oh::Result<std::shared_ptr<Gpu>> Gpu::open(const Driver& driver, const std::string& name) {
+oh::Result<Device> device_named(const Driver& driver, const std::string& name) {
   OH_ASSIGN_OR_RETURN(std::vector<DeviceFacts> devices, list_devices(driver));
   const std::string wanted = lower(name);
   const int index = ordinal_in(wanted);
   std::string there;
   for (const DeviceFacts& facts : devices) {
     if (facts.ordinal == index || lower(uuid_text(facts.uuid)) == wanted) {
-      return open(driver, facts.ordinal);
+      return facts.ordinal;
     }
     there += strf("%scuda:%d (%s, %s)", there.empty() ? "" : ", ", facts.ordinal,
                   facts.name.c_str(), uuid_text(facts.uuid).c_str());

@@ -65,6 +65,13 @@ Enter::~Enter() {
   if (pushed_) driver.context_pop(&popped);
 }
 
+Gpu::Gpu() : kernels_(*this) {}
+
+oh::Result<std::shared_ptr<Gpu>> Gpu::open(const Driver& driver, const std::string& name) {
+  OH_ASSIGN_OR_RETURN(Device ordinal, device_named(driver, name));
+  return open(driver, ordinal);
+}
+
 oh::Result<std::shared_ptr<Gpu>> Gpu::open(const Driver& driver, Device ordinal) {
   struct Opened {
     std::mutex mutex;
@@ -115,7 +122,7 @@ Gpu::~Gpu() {
     Enter enter(*this);
     // When the driver shuts down or the context is lost, these fail and there is nothing to free.
     if (enter.status().ok()) {
-      unload_kernels();
+      kernels_.unload();
       MutexLock lock(mutex_);
       for (Stream stream : streams_) driver_->stream_destroy(stream);
       for (Event event : events_) driver_->event_destroy(event);
@@ -130,7 +137,7 @@ oh::Result<Stream> Gpu::make_stream() {
   OH_RETURN_IF_ERROR(enter.status());
   Stream stream = nullptr;
   OH_GPU_TRY(stream_create, &stream, kStreamNonBlocking);
-  objects_.fetch_add(1, std::memory_order_relaxed);
+  count_objects(1);
   return stream;
 }
 
@@ -156,7 +163,7 @@ void Gpu::give_stream(Stream stream) {
   }
   Enter enter(*this);
   if (enter.status().ok()) driver_->stream_destroy(stream);
-  objects_.fetch_sub(1, std::memory_order_relaxed);
+  count_objects(-1);
 }
 
 oh::Result<Event> Gpu::take_event() {
@@ -172,7 +179,7 @@ oh::Result<Event> Gpu::take_event() {
   OH_RETURN_IF_ERROR(enter.status());
   Event event = nullptr;
   OH_GPU_TRY(event_create, &event, kEventDisableTiming);
-  objects_.fetch_add(1, std::memory_order_relaxed);
+  count_objects(1);
   return event;
 }
 
@@ -197,7 +204,7 @@ Status Gpu::add_words() {
     driver_->host_unregister(base);
     return failure(code, symbol::host_device_pointer, strf("%p", base));
   }
-  objects_.fetch_add(1, std::memory_order_relaxed);
+  count_objects(1);
   MutexLock lock(mutex_);
   for (size_t offset = 0; offset < kPageSize; offset += kWordStride) {
     auto* host = reinterpret_cast<std::atomic<uint64_t>*>(page->memory.data() + offset);
@@ -303,6 +310,63 @@ bool Gpu::wait_idle(Stream stream, Deadline deadline) {
     sched_yield();
   }
   return true;
+}
+
+// The stream and the event may be the caller's: what fails says nothing of our context.
+oh::Result<bool> Gpu::is_capturing(Stream stream) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  int status = kCaptureNone;
+  Code code = driver_->stream_is_capturing(stream, &status);
+  if (code == kSuccess) return status != kCaptureNone;
+  return driver_->failure(code, symbol::stream_is_capturing,
+                          strf("stream %p, cuda:%d", static_cast<void*>(stream), facts_.ordinal));
+}
+
+std::optional<uint64_t> Gpu::stream_id(Stream stream) const {
+  if (!driver_->stream_id) return {};
+  Enter enter(*this);  // default streams are of the current context
+  uint64_t id = 0;
+  if (!enter.status().ok() || driver_->stream_id(stream, &id) != kSuccess) return {};
+  return id;
+}
+
+Status Gpu::wait_event(Stream stream, Event event) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  OH_CUDA_TRY(*driver_, stream_wait_event, stream, event, 0);
+  return {};
+}
+
+Status Gpu::record(Event event, Stream stream) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  OH_CUDA_TRY(*driver_, event_record, event, stream);
+  return {};
+}
+
+oh::Result<Event> Gpu::event_behind_all() {
+  if (!driver_->context_record) {
+    return error(OH_ERR_NOT_VIABLE, "%s has no %s: install a newer driver",
+                 driver_->library.c_str(), symbol::context_record);
+  }
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  OH_ASSIGN_OR_RETURN(Event event, take_event());
+  Code code = driver_->context_record(context_, event);
+  if (code == kSuccess) return event;
+  give_event(event);
+  return failure(code, symbol::context_record, strf("cuda:%d", facts_.ordinal));
+}
+
+Status Gpu::zero(Stream stream, DevicePtr memory, uint64_t size) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  Code code = driver_->memset8_async(memory, 0, size, stream);
+  if (code == kSuccess) return {};
+  return failure(
+      code, symbol::memset8_async,
+      strf("%llu bytes, cuda:%d", static_cast<unsigned long long>(size), facts_.ordinal));
 }
 
 oh::Result<DevicePtr> Gpu::allocate(uint64_t size) {

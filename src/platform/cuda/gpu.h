@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gpu: one device of this process, with its primary context, and what onehop keeps ready on it:
-// streams, events and done words. Everything that is acquired is given back when the last holder of
-// the Gpu lets go.
+// Gpu: one device of this process (device.h), with its primary context, and what onehop keeps ready
+// on it: streams, events, done words and kernels (kernels.h). Everything that is acquired is given
+// back when the last holder of the Gpu lets go.
 //
 // Threading: any thread. Calls that touch the driver enter the device by themselves; none is made
 // under a lock of ours that another thread may spin on.
@@ -18,34 +18,13 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
-#include "base/wire.h"
+#include "platform/cuda/device.h"
 #include "platform/cuda/driver.h"
+#include "platform/cuda/kernels.h"
 
 namespace oh::cuda {
 
-struct DeviceFacts {
-  Device ordinal = 0;
-  Uuid uuid{};
-  std::string name;
-  std::string pci;  // "0000:17:00.0"
-  int numa = -1;    // node of the host, -1: not known
-  int major = 0;    // compute capability
-  int minor = 0;
-  bool mps = false;  // processes share it at once
-  int processors = 0;
-};
-
-// All devices that this process sees.
-oh::Result<std::vector<DeviceFacts>> list_devices(const Driver& driver);
-std::string uuid_text(const Uuid& uuid);  // "GPU-…"
-
-// The device with that UUID, if this process sees it.
-std::optional<Device> find_device(const Driver& driver, const std::string& uuid);
-
 class Gpu;
-// Why copies of `gpu` do not reach the memory of `other`. Empty: they do, or only the attempt will
-// tell.
-std::string why_no_peer_access(const Gpu& gpu, Device other);
 
 // Makes the device's context current for the calling thread, and lets internal calls pass while
 // the thread captures a stream; undoes both.
@@ -72,18 +51,10 @@ struct DoneWord {
   DevicePtr device = 0;
 };
 
-// How a kernel is divided.
-struct Grid {
-  unsigned blocks = 1;
-  unsigned threads = 1;
-  unsigned cluster = 1;  // blocks of one; more than 1 only where clusters() says so
-  bool early = false;    // the kernel itself waits for those before it in the stream
-};
-
 class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
-  // "cuda" (device 0), "cuda:N", or a UUID ("GPU-…"). One object per device and process; retains
-  // the primary context. OH_ERR_INVALID: no such device, with the list of those there are.
+  // One object per device and process; retains the primary context. `name`: as device_named() knows
+  // it.
   static oh::Result<std::shared_ptr<Gpu>> open(const Driver& driver, const std::string& name);
   static oh::Result<std::shared_ptr<Gpu>> open(const Driver& driver, Device ordinal);
   ~Gpu();
@@ -91,6 +62,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   const Driver& driver() const { return *driver_; }
   const DeviceFacts& facts() const { return facts_; }
   Context context() const { return context_; }
+  Kernels& kernels() { return kernels_; }
+  const Kernels& kernels() const { return kernels_; }
 
   // A stream that nothing else uses, until it is given back; streams are created as they are
   // needed.
@@ -106,23 +79,6 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // (none if `word` is 0). Returns at once. After an error some of it may have been enqueued.
   Status copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Event after,
               DevicePtr word, uint64_t value);
-  // Makes the kernels of a fatbin ready: the one that copies batches, and the worker, where they
-  // are wanted (not null). Loading may wait for any kernel that spins, so it is done before it is
-  // needed.
-  Status load_kernels(ByteView image, const char* batch, const char* worker);
-  // Null: they were not loaded.
-  Function batch_kernel() const { return batch_kernel_.load(std::memory_order_acquire); }
-  Function worker_kernel() const { return worker_kernel_.load(std::memory_order_acquire); }
-  // Any kernel of the image, loaded now. The Gpu keeps it.
-  oh::Result<Function> kernel(ByteView image, const char* name);
-  // Enqueues a kernel with one argument, a struct.
-  Status launch(Stream stream, Function kernel, unsigned grid, unsigned threads, void* argument);
-  // The same for a kernel that writes into memory of other GPUs and says so: its fences wait for
-  // what kernels of this sort have written, not for the application's. Also into a capture.
-  Status launch_remote(Stream stream, Function kernel, const Grid& grid, void* argument);
-  bool clusters() const { return facts_.major >= 9; }
-  // Whether kernels may begin before those before them have ended, also in graphs.
-  bool begins_early() const { return facts_.major >= 9 && driver_->version >= 12030; }
   // Which stream the handle stands for, by a number that no other stream of the process ever has.
   // Handles do not tell: that of the per-thread default stream is another stream in each thread,
   // and the driver gives the handle of a destroyed stream to a new one. None: the driver cannot
@@ -170,14 +126,18 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // Objects of ours that the driver holds now, for tests: streams, events, pinned ranges.
   size_t open_objects() const;
 
- private:
-  friend class Enter;
-  friend class Pinned;
-  Gpu() = default;
+  // For what belongs to a Gpu (Enter, Kernels, Pinned).
   // Driver::failure() of a call on handles of ours, which keeps a loss. Handles of the user's may
   // be of a context that is gone while ours lives.
   Status failure(Code code, const char* call, const std::string& details) const;
   Status keep_loss(Status status) const;
+  // The driver holds so many objects more for us.
+  void count_objects(int change) {
+    objects_.fetch_add(static_cast<size_t>(change), std::memory_order_relaxed);
+  }
+
+ private:
+  Gpu();
   Status start(const Driver& driver, Device ordinal);
   oh::Result<Stream> make_stream();
   // A page more of done words.
@@ -185,9 +145,6 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   enum class Reach { kYes, kNo, kNotYet };
   Reach ask_reach(Device other);
   struct WordPage;
-
-  Status load_module(ByteView image) OH_REQUIRES(kernels_mutex_);
-  void unload_kernels();
 
   const Driver* driver_ = nullptr;
   DeviceFacts facts_;
@@ -199,10 +156,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   std::vector<std::unique_ptr<WordPage>> pages_ OH_GUARDED_BY(mutex_);
   std::vector<std::pair<Device, bool>> reached_ OH_GUARDED_BY(mutex_);  // answers
   mutable Status loss_ OH_GUARDED_BY(mutex_);
-  Mutex kernels_mutex_;  // held while the driver loads
-  Module module_ OH_GUARDED_BY(kernels_mutex_) = nullptr;
-  std::atomic<Function> batch_kernel_{nullptr};
-  std::atomic<Function> worker_kernel_{nullptr};
+  Kernels kernels_;
   mutable std::atomic<bool> lost_{false};
   std::atomic<size_t> objects_{0};  // relaxed: a count, nothing is ordered by it
 };

@@ -64,7 +64,7 @@ Status Pinned::start(const std::shared_ptr<Gpu>& gpu, void* base, size_t size) {
   base_ = base;
   size_ = size;
   ours_ = ours;
-  if (ours) gpu->objects_.fetch_add(1, std::memory_order_relaxed);
+  if (ours) gpu->count_objects(1);
   return {};
 }
 
@@ -82,7 +82,7 @@ void Pinned::stop() {
   if (!ours_) return;
   Enter enter(*gpu_);
   if (enter.status().ok()) driver.host_unregister(base_);
-  gpu_->objects_.fetch_sub(1, std::memory_order_relaxed);
+  gpu_->count_objects(-1);
 }
 
 }  // namespace oh::cuda

@@ -71,7 +71,7 @@ Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream,
   const uint32_t blocks = lay_out(args.get());
   cuda::Function kernel = calls.front().peer->stream().proxy().memory()->kernel();
   OH_RETURN_IF_ERROR(
-      gpu.launch_remote(stream, kernel, {blocks, kernels::kProxyThreads}, args.get()));
+      gpu.kernels().launch_remote(stream, kernel, {blocks, kernels::kProxyThreads}, args.get()));
   for (size_t i = 0; i < calls.size(); ++i) {
     StreamLink& link = calls[i].peer->stream();
     if (capturing) {
