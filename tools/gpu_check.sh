@@ -162,12 +162,12 @@ run_shards() {
   rm -rf "$work/results" "$work"/shard.*.txt
   export REAL_GPUS=1
   [ -n "${GPU_TESTS:-}" ] ||
-    timeout 100 "$binary" --gtest_brief=1 --gtest_filter="GpuWorker.*" --gtest_output="json:$work/results/worker.json" \
+    timeout 100 "$binary" --gtest_brief=1 --gtest_filter="*GpuWorker*" --gtest_output="json:$work/results/worker.json" \
       >"$work/shard.worker.txt" 2>&1 || failed=1
   [[ $filter == *-* ]] || filter+=:-
   export GTEST_TOTAL_SHARDS=${TEST_SHARDS:-8}
   for ((shard = 0; shard < GTEST_TOTAL_SHARDS; ++shard)); do
-    GTEST_SHARD_INDEX=$shard "$binary" --gtest_brief=1 --gtest_filter="$filter:GpuWorker.*" \
+    GTEST_SHARD_INDEX=$shard "$binary" --gtest_brief=1 --gtest_filter="$filter:*GpuWorker*" \
       --gtest_output="json:$work/results/$shard.json" >"$work/shard.$shard.txt" 2>&1 &
   done
   for ((shard = 0; shard < GTEST_TOTAL_SHARDS; ++shard)); do

@@ -4,6 +4,8 @@
 // with peers that die or stop, by copies that fail, and with the link.
 #include <signal.h>
 
+#include <cstdlib>
+
 #include "conformance/gpu_stream.h"
 
 namespace conformance {
@@ -213,6 +215,7 @@ TEST_P(GpuProxyEnds, ASignalWithoutRoomIsTold) {
 // The sender's engine is slow: all of the message takes 3 s. The receive ends at its deadline all
 // the same, and its memory is the caller's at once; the sender hears of it.
 TEST_P(GpuProxyEnds, ADeadlineEndsAReceiveInTheMidst) {
+  if (std::getenv("REAL_GPUS")) GTEST_SKIP() << "needs the fake driver";
   run_pair(
       GetParam(),
       [](Side& side) {
@@ -253,6 +256,7 @@ TEST_P(GpuProxyEnds, ADeadlineEndsAReceiveInTheMidst) {
 
 // Of a copy that fails the stream hears, at the side where it failed; a reset brings the lane back.
 TEST_P(GpuProxyEnds, ACopyThatFailsIsTold) {
+  if (std::getenv("REAL_GPUS")) GTEST_SKIP() << "needs the fake driver";
   constexpr size_t kSize = 2'000'000;
   auto both = [](Side& side) {
     StreamSide here(side);
