@@ -223,11 +223,14 @@ TEST(BrokenOsTest, WhatNeverWorksIsSaid) {
 // Where it can be done without, it is: over the socket without shared memory, in two copies without
 // process_vm_readv, without TCP on one host.
 TEST(BrokenOsTest, WhatCanBeDoneWithoutIs) {
+  const size_t before = unit::open_fds();
   for (Call call : {Call::process_vm_readv, Call::pidfd_open, Call::setsockopt, Call::shutdown}) {
     FaultyOs faulty;
     faulty.arm(call, 0, EPERM, /*forever=*/true);
     EXPECT_TRUE(is_ok(live(Way::kUnix))) << call_name(call);
     EXPECT_TRUE(faulty.fired()) << call_name(call);
+    // The sockets of the process, too: the next endpoint makes its own.
+    EXPECT_TRUE(unit::fds_come_back_to(before)) << call_name(call);
   }
 }
 
