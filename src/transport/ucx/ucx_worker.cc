@@ -59,25 +59,28 @@ Status UcxWorker::start() {
 UcxWorker::~UcxWorker() {
   if (!handle_) return;
   // Without progress: a handshake that arrives now must find no worker, see close().
-  while (!unanswered_.empty()) {
-    if (void* request = close(unanswered_.back(), /*has_heard=*/true)) {
-      library().request_free(request);
-    }
-  }
+  while (!unanswered_.empty()) drop_unanswered(unanswered_.back());
   library().worker_destroy(handle_);
 }
 
 void* UcxWorker::close(ucx::Endpoint endpoint, bool has_heard) {
-  std::erase(unanswered_, endpoint);
-  if (!has_heard && library().minor < kDropsReplies) {
-    unanswered_.push_back(endpoint);
-    return nullptr;
-  }
+  if (has_heard || library().minor >= kDropsReplies) return force_close(endpoint);
+  unanswered_.push_back(endpoint);
+  return nullptr;
+}
+
+void* UcxWorker::force_close(ucx::Endpoint endpoint) {
   ucx::RequestParam param;
   param.attributes = ucx::RequestParam::kFlags;
   param.flags = ucx::kCloseForce;
   void* request = library().ep_close(endpoint, &param);
   return ucx::is_error(request) ? nullptr : request;
+}
+
+// Nothing when it is none of those.
+void UcxWorker::drop_unanswered(ucx::Endpoint endpoint) {
+  if (std::erase(unanswered_, endpoint) == 0) return;
+  if (void* request = force_close(endpoint)) library().request_free(request);
 }
 
 // With the lock held: by progress().
@@ -86,10 +89,7 @@ void UcxWorker::on_endpoint_error(void* self, ucx::Endpoint endpoint, ucx::Code 
   for (UcxChannel* channel : worker->channels_) {
     if (channel && channel->uses(endpoint)) return channel->failed(code);
   }
-  // Only one of those without an answer has no channel. UCX has given it up.
-  if (void* request = worker->close(endpoint, /*has_heard=*/true)) {
-    worker->library().request_free(request);
-  }
+  worker->drop_unanswered(endpoint);
 }
 
 Result<Bytes> UcxWorker::address(bool network) {

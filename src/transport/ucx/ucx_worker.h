@@ -98,6 +98,8 @@ class UcxWorker {
  private:
   UcxWorker(const UcxContext& context, const UcxPoolLimits& limits);
   Status start();
+  void* force_close(ucx::Endpoint endpoint);
+  void drop_unanswered(ucx::Endpoint endpoint);
   static ucx::Code on_message(void* self, const void* header, size_t header_size, void* data,
                               size_t size, const ucx::AmReceived* received);
 
