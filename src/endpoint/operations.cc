@@ -285,7 +285,8 @@ void Operations::update_busy() {
 
 void Operations::update_posted() {
   update_busy();
-  if (pair_.segment || !pair_.busy.load(std::memory_order_relaxed)) return;
+  // A closed link may have outlived its endpoint.
+  if (!is_open() || pair_.segment || !pair_.busy.load(std::memory_order_relaxed)) return;
   if (pair_.ucx) return owner_.look_at_ucx_soon();
   // A socket that is full tells when there is room.
   if (!one_sided_.idle() && pair_.outbox.empty()) connection_->look_again();

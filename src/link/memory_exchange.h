@@ -24,7 +24,7 @@ struct Pair;
 
 class MemoryExchange {
  public:
-  // Who maps what the pair has mapped, too; called without the lock.
+  // Is told of the peer's blocks as they come and go; called without the lock.
   struct Listener {
     std::function<void(const std::shared_ptr<ImportedBlock>&)> mapped;  // null: it cannot be mapped
     std::function<void(uint32_t number)> retired;
