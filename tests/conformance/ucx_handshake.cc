@@ -12,19 +12,12 @@
 #include "conformance/sides.h"
 #include "single_thread.h"
 #include "transport/ucx/ucx_channel.h"
+#include "ucx_listener.h"
 
 namespace conformance {
 namespace {
 
 using namespace oh;
-
-class Nobody final : public UcxListener {
- public:
-  void on_arrival() override {}
-  void on_broken() override {}
-  void on_room() override {}
-  void count_polled(int) override {}
-};
 
 // One side, in a process of its own.
 class OneEnd {
@@ -32,7 +25,8 @@ class OneEnd {
   explicit OneEnd(int fd) : fd_(fd) {
     Result<const UcxContext*> context = UcxContext::get("", /*rma=*/false);
     if (!context.ok()) _exit(1);
-    worker_ = std::move(*UcxWorker::create(**context, UcxPoolLimits{}, std::make_shared<Nobody>()));
+    worker_ =
+        std::move(*UcxWorker::create(**context, UcxPoolLimits{}, std::make_shared<NoListener>()));
     channel_ = std::make_unique<UcxChannel>(worker_, /*peer_credit=*/1 << 20, kKey, 0);
   }
   void connect() {

@@ -9,6 +9,7 @@
 #include "endpoint/endpoint.h"
 #include "endpoint/pairing.h"
 #include "platform/os/os.h"
+#include "ucx_listener.h"
 #include "unit/support.h"
 
 namespace {
@@ -166,14 +167,8 @@ TEST(ConnectStallsLate, ConnectEndsWhereUcxGetsNoAnswer) {
   const UcxPoolLimits limits;
   Result<const UcxContext*> context = UcxContext::get("", /*rma=*/false);
   if (!context.ok()) GTEST_SKIP() << "no UCX here: " << context.status().text();
-  struct Deaf final : UcxListener {
-    void on_arrival() override {}
-    void on_broken() override {}
-    void on_room() override {}
-    void count_polled(int) override {}
-  };
   Result<std::shared_ptr<UcxWorker>> worker =
-      UcxWorker::create(**context, limits, std::make_shared<Deaf>());
+      UcxWorker::create(**context, limits, std::make_shared<NoListener>());
   ASSERT_TRUE(is_ok(worker));
   UcxChannel channel(*worker, /*peer_credit=*/1 << 20, /*key=*/1, 0);
   SideReport report;

@@ -17,6 +17,7 @@
 #include "base/fault.h"
 #include "fuzz/victim.h"
 #include "unit/support.h"
+#include "unit/traffic.h"
 
 namespace {
 
@@ -110,11 +111,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   ASSERT_TRUE(is_ok(descriptor.status()));
   Bytes bytes(100);
   Request receive;
-  receive.kind = OpKind::kRecv;
-  receive.endpoint = other.get();
-  receive.data = bytes.data();
-  receive.size = bytes.size();
-  receive.tag = kTag;
+  unit::prepare(&receive, OpKind::kRecv, *other, bytes.data(), bytes.size(), kTag);
   ASSERT_TRUE(is_ok((*here)->operations().post_recv(&receive)));
   std::atomic<bool> armed{false};
   std::thread waiter;
@@ -129,11 +126,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   });
   Bytes sent(100, 7);
   Request send;
-  send.kind = OpKind::kSend;
-  send.endpoint = one.get();
-  send.data = sent.data();
-  send.size = sent.size();
-  send.tag = kTag;
+  unit::prepare(&send, OpKind::kSend, *one, sent.data(), sent.size(), kTag);
   ASSERT_TRUE(is_ok((*there)->operations().post_send(&send)));
   while (!receive.ended()) {
     one->progress();

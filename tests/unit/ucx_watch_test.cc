@@ -5,6 +5,7 @@
 
 #include <future>
 
+#include "ucx_listener.h"
 #include "unit/support.h"
 
 namespace {
@@ -12,20 +13,12 @@ namespace {
 using namespace oh;
 using unit::is_ok;
 
-class Nobody final : public UcxListener {
- public:
-  void on_arrival() override {}
-  void on_broken() override {}
-  void on_room() override {}
-  void count_polled(int) override {}
-};
-
 // Its peers have something to do whenever they are asked, and take their time.
 TEST(UcxWatchTest, ABusyEndpointLetsOthersHaveTheirTurn) {
   Result<const UcxContext*> context = UcxContext::get("", /*rma=*/false);
   if (!context.ok()) GTEST_SKIP() << "no UCX here: " << context.status().text();
   const UcxPoolLimits limits{64 * 1024, 1, 1, 1};
-  auto worker = UcxWorker::create(**context, limits, std::make_shared<Nobody>());
+  auto worker = UcxWorker::create(**context, limits, std::make_shared<NoListener>());
   ASSERT_TRUE(is_ok(worker));
   auto node = *Node::get(unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}}));
   int calls = 0;
