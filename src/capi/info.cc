@@ -65,10 +65,10 @@ oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info) {
   OH_CHECK_ARGUMENT(info);
   LinkFacts facts = peer->peer->facts();
   oh_peer_info value{};
-  value.id = peer->peer->pair().id;
+  value.id = peer->peer->link().id;
   value.label = peer->peer->identity().label.c_str();
   value.rank = peer->peer->identity().rank;
-  value.path = peer->peer->pair().path;
+  value.path = peer->peer->link().path;
   value.max_inline = facts.granted_inline;
   value.eager_max = facts.eager_max;
   value.eager_credit = facts.eager_credit;

@@ -27,8 +27,8 @@ Status read_message(const Peer& peer, const Receiver::Received& received, oh_mes
   value.size = received.size;
   value.tag = received.tag;
   value.path = received.path;
-  value.peer_id = peer.pair().id;
-  value.rank = peer.pair().rank;
+  value.peer_id = peer.link().id;
+  value.rank = peer.link().rank;
   return write_out(value, message);
 }
 

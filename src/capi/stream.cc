@@ -137,7 +137,7 @@ oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_handle* ha
   StreamLink& stream = peer->peer->stream();
   if (stream.by_proxy()) {
     return report(error(OH_ERR_NOT_VIABLE, "kernels may not use the link to %s: %s",
-                        peer->peer->pair().name.c_str(), stream.why_no_kernels().c_str()));
+                        peer->peer->link().name.c_str(), stream.why_no_kernels().c_str()));
   }
   *handle = stream.lanes().handle(lane);
   handle->timeout_ns = static_cast<uint64_t>(config.timeout_ns());

@@ -65,8 +65,8 @@ oh_status tell(const Receiver::Announced& found, const Peer& peer, oh_message* m
   oh_message value{};
   value.size = found.length;
   value.tag = found.tag;
-  value.peer_id = peer.pair().id;
-  value.rank = peer.pair().rank;
+  value.peer_id = peer.link().id;
+  value.rank = peer.link().rank;
   return report(write_out(value, message));
 }
 
@@ -180,7 +180,7 @@ oh_status oh_peer_message_ready(oh_peer* peer, uint64_t tag, oh_request** reques
   OH_REPORT_IF_ERROR(check_tag(tag, /*any_allowed=*/true));
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
   return post_ready(
-      peer->endpoint, "no message came from " + peer->peer->pair().name,
+      peer->endpoint, "no message came from " + peer->peer->link().name,
       [peer = peer->peer, tag] { return Requests::has_message(*peer, tag, nullptr); }, request);
 }
 
@@ -192,7 +192,7 @@ oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count, oh_
   return post_ready(
       peer->endpoint,
       strf("%llu signals on slot %u from %s", static_cast<unsigned long long>(count), slot,
-           peer->peer->pair().name.c_str()),
+           peer->peer->link().name.c_str()),
       [peer = peer->peer, slot, count] { return Requests::has_signals(*peer, slot, count); },
       request);
 }

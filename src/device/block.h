@@ -2,7 +2,7 @@
 //
 // Blocks of one-sided operations, and runs of them.
 //
-// Threading: values; a run's cursor is guarded by the pair's lock.
+// Threading: values; a run's cursor is guarded by the link's lock.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 // as the GPU sees it, and streams of its own. A copy ends with a word that the device writes behind
 // it, so a waiter polls memory and makes no driver call.
 //
-// Threading: any thread; calls that reach the driver are made without the pair's lock.
+// Threading: any thread; calls that reach the driver are made without the link's lock.
 #pragma once
 
 #include <atomic>
@@ -85,7 +85,7 @@ class DeviceLink {
   Segment& segment_;
   std::shared_ptr<Worker> worker_;
   std::shared_ptr<cuda::Pinned> pinned_;
-  // Held while the driver makes something; never taken with the pair's lock held.
+  // Held while the driver makes something; never taken with the link's lock held.
   Mutex setup_mutex_;
   std::shared_ptr<cuda::Pinned> pinned_pipes_ OH_GUARDED_BY(setup_mutex_);
   cuda::Stream line_streams_[2] OH_GUARDED_BY(setup_mutex_) = {};

@@ -63,7 +63,7 @@ Status BatchSend::next_offer(Deadline deadline) {
         deadline.length(),
         "send of a batch of %llu bytes with tag %llu, peer %s receives no batch; %s",
         static_cast<unsigned long long>(local_.bytes), static_cast<unsigned long long>(tag_),
-        peer_.pair().name.c_str(),
+        peer_.link().name.c_str(),
         endpoint_.requests().state_at_timeout(peer_, {WaitKind::kSendBatch, tag_}).c_str());
   }
   OH_RETURN_IF_ERROR(lost);
@@ -95,7 +95,7 @@ Status BatchSend::fulfil() {
   Attached attached(target_);
   Result<uint64_t> room = offer_.blocks.measure(target_.length, "receive");
   if (!room.ok()) {
-    Status lie = error(OH_ERR_PROTOCOL, "%s offered: %s", peer_.pair().name.c_str(),
+    Status lie = error(OH_ERR_PROTOCOL, "%s offered: %s", peer_.link().name.c_str(),
                        room.status().text().c_str());
     peer_.operations().accuse(lie);
     return lie;
@@ -109,13 +109,13 @@ Status BatchSend::fulfil() {
                      "a batch of %llu bytes does not fit into the receive of %llu bytes that %s "
                      "has posted",
                      static_cast<unsigned long long>(local_.bytes),
-                     static_cast<unsigned long long>(*room), peer_.pair().name.c_str()));
+                     static_cast<unsigned long long>(*room), peer_.link().name.c_str()));
   }
   Status put = put_pieces(deadline);
   if (put.ok() && batches().sees_board() &&
       !batches().finish_region(target_, local_.bytes, path_)) {
     put = error(OH_ERR_RETIRED, "%s gave the receive up while it was written",
-                peer_.pair().name.c_str());
+                peer_.link().name.c_str());
   }
   return end(put);
 }
@@ -123,7 +123,7 @@ Status BatchSend::fulfil() {
 Status BatchSend::take_region(Deadline deadline) {
   if (batches().sees_board()) {
     if (batches().take_region(target_)) return {};
-    return error(OH_ERR_RETIRED, "%s has given the receive up", peer_.pair().name.c_str());
+    return error(OH_ERR_RETIRED, "%s has given the receive up", peer_.link().name.c_str());
   }
   // The other side takes it for us.
   Request request;

@@ -126,7 +126,7 @@ void Communicator::close() {
     MutexLock lock(mutex_);
     if (closed_) return;
     closed_ = true;
-    for (Link& link : links_) {
+    for (RankLink& link : links_) {
       link.peer.reset();
       link.lost.clear();
     }
@@ -151,14 +151,14 @@ Result<std::shared_ptr<Peer>> Communicator::peer(int64_t rank, Deadline deadline
   OH_RETURN_IF_ERROR(check_rank_of_peer(rank));
   auto index = static_cast<uint32_t>(rank);
   MutexLock lock(mutex_);
-  Link& link = links_[index];
+  RankLink& link = links_[index];
   note_loss(link);
   if (!link.lost.empty()) return link.lost.back();
   return link_to(index, deadline);
 }
 
 Result<std::shared_ptr<Peer>> Communicator::link_to(uint32_t rank, Deadline deadline) {
-  Link& link = links_[rank];
+  RankLink& link = links_[rank];
   while (true) {
     if (closed_) return error(OH_ERR_CLOSED, "the communicator is closed");
     if (link.state == LinkState::kLinked) return link.peer;
@@ -195,7 +195,7 @@ Result<std::shared_ptr<Peer>> Communicator::link_to(uint32_t rank, Deadline dead
 
 // ---- Links that were lost ---------------------------------------------------------------------
 
-void Communicator::note_loss(Link& link) {
+void Communicator::note_loss(RankLink& link) {
   // close() has taken it away.
   if (link.state != LinkState::kLinked || !link.peer || link.peer->usable().ok()) return;
   link.lost.push_back(std::move(link.peer));
@@ -208,7 +208,7 @@ Result<std::shared_ptr<Peer>> Communicator::reconnect(int64_t rank, Deadline dea
   bool serves = false;
   {
     MutexLock lock(mutex_);
-    Link& link = links_[index];
+    RankLink& link = links_[index];
     note_loss(link);
     ++link.awaited;
     // Its process may have ended, and another come in its place.
@@ -223,7 +223,7 @@ Result<std::shared_ptr<Peer>> Communicator::reconnect(int64_t rank, Deadline dea
   std::vector<std::shared_ptr<Peer>> lost;
   {
     MutexLock lock(mutex_);
-    Link& link = links_[index];
+    RankLink& link = links_[index];
     if (peer.ok()) lost.swap(link.lost);
     --link.awaited;
   }
@@ -236,7 +236,7 @@ Result<std::shared_ptr<Peer>> Communicator::reconnect(int64_t rank, Deadline dea
 }
 
 Result<std::shared_ptr<Peer>> Communicator::keep_linking_to(uint32_t rank, Deadline deadline) {
-  Link& link = links_[rank];
+  RankLink& link = links_[rank];
   int64_t pause = kShortestPause;
   while (true) {
     Result<std::shared_ptr<Peer>> peer = link_to(rank, deadline.within(kAttemptTime));
@@ -300,7 +300,7 @@ Result<Bytes> Communicator::on_return(const Registration& registration) {
   if (closed_ || registration.size != size_) {
     return error(OH_AGAIN, "rank %u of %u is not awaited", registration.rank, registration.size);
   }
-  Link& link = links_[registration.rank];
+  RankLink& link = links_[registration.rank];
   if (link.awaited == 0) return error(OH_AGAIN, "rank %u is not awaited", registration.rank);
   addresses_[registration.rank] = registration.address;
   changed_.notify_all();
@@ -329,7 +329,7 @@ Status Communicator::admit(const LinkPurpose& purpose) {
     return error(OH_ERR_REFUSED, "rank %u has no use for a link from rank %u", rank_,
                  purpose.from_rank);
   }
-  Link& link = links_[purpose.from_rank];
+  RankLink& link = links_[purpose.from_rank];
   note_loss(link);
   if (link.state == LinkState::kLinked) return error(OH_AGAIN, "this link exists already");
   if (link.state == LinkState::kAccepting ||
@@ -353,7 +353,7 @@ void Communicator::linked(const LinkPurpose& purpose, std::shared_ptr<Peer> peer
 void Communicator::abandoned(const LinkPurpose& purpose) {
   {
     MutexLock lock(mutex_);
-    Link& link = links_[purpose.from_rank];
+    RankLink& link = links_[purpose.from_rank];
     if (link.state == LinkState::kAccepting) link.state = LinkState::kNone;
   }
   changed_.notify_all();

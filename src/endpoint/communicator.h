@@ -66,7 +66,7 @@ class Communicator final : public LinkGate,
 
  private:
   enum class LinkState { kNone, kConnecting, kAwaited, kAccepting, kLinked };
-  struct Link {
+  struct RankLink {
     LinkState state = LinkState::kNone;
     std::shared_ptr<Peer> peer;
     std::vector<std::shared_ptr<Peer>> lost;  // those before, until reconnect()
@@ -85,7 +85,7 @@ class Communicator final : public LinkGate,
   // Until the deadline, whatever fails.
   Result<std::shared_ptr<Peer>> keep_linking_to(uint32_t rank, Deadline deadline)
       OH_REQUIRES(mutex_);
-  static void note_loss(Link& link);
+  static void note_loss(RankLink& link);
   Status serve_return(Deadline deadline);
   void stop_serving_return();
 
@@ -103,7 +103,7 @@ class Communicator final : public LinkGate,
 
   Mutex mutex_;
   std::condition_variable_any changed_;
-  std::vector<Link> links_ OH_GUARDED_BY(mutex_);
+  std::vector<RankLink> links_ OH_GUARDED_BY(mutex_);
   std::vector<Bytes> addresses_ OH_GUARDED_BY(mutex_);
   Id id_ OH_GUARDED_BY(mutex_){};
   bool closed_ OH_GUARDED_BY(mutex_) = false;

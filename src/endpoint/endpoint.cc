@@ -168,7 +168,7 @@ Status Endpoint::adopt(const std::shared_ptr<Peer>& peer) {
     peers_ = std::move(more);
   }
   serve_exports();
-  OH_LOG(kDebug, "link to %s: %s", peer->pair().name.c_str(),
+  OH_LOG(kDebug, "link to %s: %s", peer->link().name.c_str(),
          describe_choice(peer->facts_of_gpus()).c_str());
   OH_FAULT_POINT("endpoint.adopted");
   Status started = peer->start();

@@ -167,7 +167,7 @@ class Endpoint final : public Acceptor,
     MutexLock lock(kept_mutex_);
     kept_.push_back(std::move(used));
   }
-  Result<std::unique_ptr<StreamProxy>> make_proxy(Pair& pair,
+  Result<std::unique_ptr<StreamProxy>> make_proxy(Link& link,
                                                   std::shared_ptr<ProxyMemory> memory) override;
   void proxy_ended() override;
   uint64_t stream_slab() override { return static_cast<uint64_t>(config_.stream_slab); }

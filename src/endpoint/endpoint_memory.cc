@@ -55,7 +55,7 @@ void Endpoint::serve_exports() {
   if (!exported_.load() || config_.progress_thread == "off") return;
   bool needed = false;
   for_each_peer([&needed](Peer& peer) {
-    needed = needed || (peer.pair().segment && !peer.pair().they_reach_us);
+    needed = needed || (peer.link().segment && !peer.link().they_reach_us);
   });
   // Without the thread, the calls of this process make the progress.
   if (needed) (void)start_progress_thread().ok();
@@ -107,7 +107,7 @@ Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadl
     return error(OH_ERR_INVALID,
                  "the region belongs to another endpoint than %s: attach it at the "
                  "peer that described it",
-                 peer.pair().name.c_str());
+                 peer.link().name.c_str());
   }
   RemoteTarget target;
   target.index = descriptor.index;
@@ -124,8 +124,8 @@ Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadl
     target.plain = exported && (exported->record.chunks.front().kind == ChunkKind::kCudaIpc ||
                                 (gpu_ && exported->device == gpu_->facts().ordinal));
   }
-  if (!shared || peer.within_process() || !peer.pair().segment) return target;
-  if (target.on_device && !peer.pair().maps_devices) return target;
+  if (!shared || peer.within_process() || !peer.link().segment) return target;
+  if (target.on_device && !peer.link().maps_devices) return target;
 
   OH_RETURN_IF_ERROR(peer.usable());
   peer.memory().ask_for_block(number);
@@ -137,14 +137,14 @@ Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadl
   };
   if (!requests_.wait_for(arrived, &peer, WaitKind::kOneSided, 0, deadline)) {
     return timed_out(deadline.length(), "%s did not hand over the memory of its region; %s",
-                     peer.pair().name.c_str(),
+                     peer.link().name.c_str(),
                      requests_.state_at_timeout(peer, {WaitKind::kOneSided, 0}).c_str());
   }
   OH_RETURN_IF_ERROR(peer.usable());
   if (import &&
       (import->on_device != target.on_device || !import->translate(target.base, target.length))) {
     return error(OH_ERR_PROTOCOL, "the region of %s lies outside of the memory it handed over",
-                 peer.pair().name.c_str());
+                 peer.link().name.c_str());
   }
   if (import) import->attached.fetch_add(1, std::memory_order_relaxed);
   target.imported = import != nullptr;

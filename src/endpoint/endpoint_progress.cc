@@ -74,11 +74,11 @@ bool Endpoint::serve_tickets() {
   return any;
 }
 
-Result<std::unique_ptr<StreamProxy>> Endpoint::make_proxy(Pair& pair,
+Result<std::unique_ptr<StreamProxy>> Endpoint::make_proxy(Link& link,
                                                           std::shared_ptr<ProxyMemory> memory) {
   if (!make_proxy_) return error(OH_ERR_NOT_VIABLE, "the endpoint was made without proxies");
   OH_RETURN_IF_ERROR(start_progress_thread());
-  std::unique_ptr<StreamProxy> proxy = make_proxy_(pair, std::move(memory));
+  std::unique_ptr<StreamProxy> proxy = make_proxy_(link, std::move(memory));
   proxies_.fetch_add(1, std::memory_order_relaxed);
   // It sleeps until it is rung for, as long as there are none.
   doorbell().ring();
@@ -117,7 +117,7 @@ Result<bool> Endpoint::take_notification(size_t capacity, Notification* notifica
     notifications_.pop_front();
   }
   for (const auto& peer : *all) {
-    if (peer->pair().id != notification->peer_id) continue;
+    if (peer->link().id != notification->peer_id) continue;
     peer->operations().one_sided().notification_collected(notification->bytes.size());
   }
   return true;
@@ -160,7 +160,7 @@ Status Endpoint::arm(Request* request) {
   request->armed.store(1, std::memory_order_seq_cst);
   // A thread that ends the request looks at `armed` before it sets `done`, with the lock of its
   // peer held: whoever has missed the word has left the lock afterwards, and `done` is seen.
-  for_each_peer([](Peer& peer) { PairGuard guard(peer.pair()); });
+  for_each_peer([](Peer& peer) { LinkGuard guard(peer.link()); });
   if (request->ended()) announce();
   // The progress thread may sleep without having seen this request's work.
   doorbell().ring();

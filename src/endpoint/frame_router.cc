@@ -10,8 +10,8 @@ constexpr size_t kMaxAnswers = 1 << 20;
 
 Status FrameRouter::on_frame(const Frame& frame) {
   OH_FAULT_POINT("peer.frame");
-  if (pair_.outbox.size() > kMaxAnswers) {
-    return error(OH_ERR_PROTOCOL, "it does not read: %zu answers wait for it", pair_.outbox.size());
+  if (link_.outbox.size() > kMaxAnswers) {
+    return error(OH_ERR_PROTOCOL, "it does not read: %zu answers wait for it", link_.outbox.size());
   }
   if (frame.remote && (frame.type != FrameType::kData || frame.flags & kOneSided)) {
     return error(OH_ERR_PROTOCOL, "the payload of a frame of type %u has to be fetched",
@@ -57,12 +57,12 @@ Status FrameRouter::on_frame(const Frame& frame) {
       async_error_ = error(code,
                            "a message with tag %llu that was sent to %s failed there: %s (its "
                            "receive has room for %llu bytes)",
-                           static_cast<unsigned long long>(frame.tag), pair_.name.c_str(),
+                           static_cast<unsigned long long>(frame.tag), link_.name.c_str(),
                            status_text(code), static_cast<unsigned long long>(frame.length));
       return {};
     }
     case FrameType::kCredit:
-      if (pair_.counted) pair_.counted->add_credit(frame.length);
+      if (link_.counted) link_.counted->add_credit(frame.length);
       return {};
     case FrameType::kBatchEnd:
       return batches_.on_end(frame);

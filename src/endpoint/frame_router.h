@@ -2,12 +2,12 @@
 //
 // FrameRouter: hands each received frame to the part of the link that it is for.
 //
-// Threading: guarded by the pair's lock.
+// Threading: guarded by the link's lock.
 #pragma once
 
 #include <utility>
 
-#include "link/pair.h"
+#include "link/link.h"
 #include "message/batch/message_batches.h"
 #include "message/receiver.h"
 #include "message/sender.h"
@@ -17,9 +17,9 @@ namespace oh {
 
 class FrameRouter {
  public:
-  FrameRouter(Pair& pair, Sender& sender, Receiver& receiver, OneSided& one_sided,
+  FrameRouter(Link& link, Sender& sender, Receiver& receiver, OneSided& one_sided,
               MessageBatches& batches)
-      : pair_(pair),
+      : link_(link),
         sender_(sender),
         receiver_(receiver),
         one_sided_(one_sided),
@@ -31,7 +31,7 @@ class FrameRouter {
   Status take_error() { return std::exchange(async_error_, Status()); }
 
  private:
-  Pair& pair_;
+  Link& link_;
   Sender& sender_;
   Receiver& receiver_;
   OneSided& one_sided_;

@@ -27,24 +27,24 @@ Operations::Operations(Peer& peer, PeerOwner& owner, Connection* connection,
       owner_(owner),
       connection_(connection),
       peer_endpoint_(peer_endpoint),
-      transfers_(pair_),
-      crossings_(pair_),
-      sender_(pair_, transfers_, crossings_),
-      receiver_(pair_, transfers_, crossings_),
+      transfers_(link_),
+      crossings_(link_),
+      sender_(link_, transfers_, crossings_),
+      receiver_(link_, transfers_, crossings_),
       streams_(sender_, receiver_),
-      one_sided_(pair_, owner, owner.regions()),
-      calls_(pair_, one_sided_, owner.regions(), connection),
-      batches_(pair_, sender_, one_sided_, owner.regions()),
-      batch_link_(pair_, transfers_, sender_, receiver_, batches_),
-      router_(pair_, sender_, receiver_, one_sided_, batches_) {
-  pair_.host = this;
-  pair_.peer = &peer;
+      one_sided_(link_, owner, owner.regions()),
+      calls_(link_, one_sided_, owner.regions(), connection),
+      batches_(link_, sender_, one_sided_, owner.regions()),
+      batch_link_(link_, transfers_, sender_, receiver_, batches_),
+      router_(link_, sender_, receiver_, one_sided_, batches_) {
+  link_.host = this;
+  link_.peer = &peer;
 }
 
 Operations::~Operations() { batch_link_.close(); }
 
 void Operations::open_paths(RmaUse rma_use) {
-  if (pair_.segment) transfers_.start(&receiver_);
+  if (link_.segment) transfers_.start(&receiver_);
   one_sided_.open(transfers_, streams_, rma_use);
   calls_.open();
 }
@@ -56,33 +56,33 @@ void Operations::open(const LinkFacts& facts, std::shared_ptr<Board> board) {
 
 // Whether there is a way for the request's memory.
 Status Operations::check_memory(const Request& request) const {
-  if (!request.on_device || pair_.device) return {};
+  if (!request.on_device || link_.device) return {};
   // Through pinned memory, by our progress.
-  if (pair_.gpu && !pair_.segment) return owner_.serve(), Status();
-  return pair_.no_way_for_devices();
+  if (link_.gpu && !link_.segment) return owner_.serve(), Status();
+  return link_.no_way_for_devices();
 }
 
 Status Operations::post_send(Request* request) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(check_open());
   OH_RETURN_IF_ERROR(check_memory(*request));
   if (!sender_.has_room()) {
-    ++pair_.stats.back_pressure;
+    ++link_.stats.back_pressure;
     return error(OH_AGAIN, "%u sends to %s wait for their receives: make progress and try again",
-                 pair_.pending_sends, pair_.name.c_str());
+                 link_.pending_sends, link_.name.c_str());
   }
   request->peer = &peer_;
   request->message_tag = request->tag;
   // A large send looks for an advert first, so what has come is looked at first.
-  bool may_be_advertised = request->on_device || request->size > pair_.mine.eager_max;
-  if (may_be_advertised && pair_.ring && pair_.ring->ready()) {
+  bool may_be_advertised = request->on_device || request->size > link_.mine.eager_max;
+  if (may_be_advertised && link_.ring && link_.ring->ready()) {
     progress_locked(nullptr);
     OH_RETURN_IF_ERROR(check_open());
   }
-  if (request->on_device && (request->attended || request->pending()) && pair_.ring) {
+  if (request->on_device && (request->attended || request->pending()) && link_.ring) {
     int64_t begin = now_ns();
     while (!sender_.has_advert(*request) && now_ns() - begin < kAdvertTime) {
-      if (!pair_.ring->ready()) continue;
+      if (!link_.ring->ready()) continue;
       progress_locked(nullptr);
       OH_RETURN_IF_ERROR(check_open());
     }
@@ -101,7 +101,7 @@ Status Operations::post_send(Request* request) {
 // Whether the work that the request waits for is done already. The lock is let go.
 Status Operations::ask_producer(Request& request) {
   After& after = request.device.after;
-  Result<bool> complete = pair_.without_lock([&] {
+  Result<bool> complete = link_.without_lock([&] {
     Result<bool> asked = after.is_complete();
     if (asked.ok() && *asked) after.reset();
     return asked;
@@ -111,21 +111,21 @@ Status Operations::ask_producer(Request& request) {
 }
 
 bool Operations::send_now(const uint8_t* data, size_t size, uint64_t tag) {
-  if (!pair_.lock.try_lock()) return false;
-  PairGuard guard(pair_, PairGuard::Adopt{});
+  if (!link_.lock.try_lock()) return false;
+  LinkGuard guard(link_, LinkGuard::Adopt{});
   return is_open() && sender_.send_now(data, size, tag);
 }
 
 bool Operations::recv_now(uint8_t* data, size_t capacity, uint64_t tag,
                           Receiver::Received* received) {
   // A large receive is advertised while it waits.
-  if (capacity > pair_.theirs.eager_max || !pair_.lock.try_lock()) return false;
-  PairGuard guard(pair_, PairGuard::Adopt{});
+  if (capacity > link_.theirs.eager_max || !link_.lock.try_lock()) return false;
+  LinkGuard guard(link_, LinkGuard::Adopt{});
   if (!is_open()) return false;
   Receiver::TagRx* entry = receiver_.watch(tag);
-  if (!entry || pair_.busy.load(std::memory_order_relaxed)) return false;
-  for (size_t i = 0; i < kLooksForSmall && !pair_.lock.contended(); ++i) {
-    if (!pair_.ring->ready() || pair_.ring->skip_pad()) continue;
+  if (!entry || link_.busy.load(std::memory_order_relaxed)) return false;
+  for (size_t i = 0; i < kLooksForSmall && !link_.lock.contended(); ++i) {
+    if (!link_.ring->ready() || link_.ring->skip_pad()) continue;
     return receiver_.take_next(*entry, data, capacity, received);
   }
   return false;
@@ -133,10 +133,10 @@ bool Operations::recv_now(uint8_t* data, size_t capacity, uint64_t tag,
 
 Status Operations::post_recv(Request* request) {
   if (request->on_device) transfers_.prepare_slab(*request->device.exported);
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   request->peer = &peer_;
   // The next message may be this one's: then it is over.
-  if (is_open() && !pair_.busy.load(std::memory_order_relaxed) && receiver_.take_now(request)) {
+  if (is_open() && !link_.busy.load(std::memory_order_relaxed) && receiver_.take_now(request)) {
     return {};
   }
   // What came before the peer was lost is still to be had.
@@ -148,7 +148,7 @@ Status Operations::post_recv(Request* request) {
   OH_RETURN_IF_ERROR(check_memory(*request));
   receiver_.post(request);
   // What has come already needs no advert.
-  if (pair_.ring && pair_.ring->ready()) progress_locked(request);
+  if (link_.ring && link_.ring->ready()) progress_locked(request);
   if (!request->ended()) receiver_.advertise_posted(request);
   if (!request->ended() && request->on_device && transfers_.has_active()) {
     transfers_.work(request->transfer);
@@ -160,7 +160,7 @@ Status Operations::post_recv(Request* request) {
 // So that the target's progress does not depend on its calls.
 Status Operations::ask_to_serve() {
   {
-    PairGuard guard(pair_);
+    LinkGuard guard(link_);
     OH_RETURN_IF_ERROR(check_open());
     if (std::exchange(asked_to_serve_, true)) return {};
   }
@@ -170,33 +170,33 @@ Status Operations::ask_to_serve() {
 }
 
 std::optional<Receiver::Announced> Operations::probe(uint64_t tag) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   return receiver_.probe(tag);
 }
 
 void Operations::offer_early() {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   receiver_.offer_early();
 }
 
 void Operations::discard(uint64_t tag) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   receiver_.discard(tag);
 }
 
 bool Operations::poll(Request* focus) {
-  if (!pair_.has_frames() && !pair_.busy.load(std::memory_order_relaxed)) return false;
-  if (!pair_.lock.try_lock()) return false;
-  PairGuard guard(pair_, PairGuard::Adopt{});
+  if (!link_.has_frames() && !link_.busy.load(std::memory_order_relaxed)) return false;
+  if (!link_.lock.try_lock()) return false;
+  LinkGuard guard(link_, LinkGuard::Adopt{});
   return progress_locked(focus);
 }
 
 bool Operations::spin(Request* focus) {
-  if (!pair_.lock.try_lock()) return false;
-  PairGuard guard(pair_, PairGuard::Adopt{});
-  for (size_t i = 0; i < kLooksAtOnce && !pair_.lock.contended(); ++i) {
-    if (pair_.ucx) pair_.ucx->worker().progress();
-    if (!pair_.has_frames() && !pair_.busy.load(std::memory_order_relaxed)) {
+  if (!link_.lock.try_lock()) return false;
+  LinkGuard guard(link_, LinkGuard::Adopt{});
+  for (size_t i = 0; i < kLooksAtOnce && !link_.lock.contended(); ++i) {
+    if (link_.ucx) link_.ucx->worker().progress();
+    if (!link_.has_frames() && !link_.busy.load(std::memory_order_relaxed)) {
       continue;
     }
     if (progress_locked(focus)) return true;
@@ -205,7 +205,7 @@ bool Operations::spin(Request* focus) {
 }
 
 bool Operations::progress(Request* focus) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   return progress_locked(focus);
 }
 
@@ -222,17 +222,17 @@ bool Operations::progress_locked(Request* focus) {
   bool any = drained > 0;
   if (focus && focus->ended()) {
     // What came before the frame that ended it may have left something to do.
-    if (drained > 1 || !pair_.outbox.empty()) update_busy();
+    if (drained > 1 || !link_.outbox.empty()) update_busy();
     return true;
   }
-  if (!pair_.outbox.empty()) any = pair_.outbox.flush() || any;
+  if (!link_.outbox.empty()) any = link_.outbox.flush() || any;
   if (!sender_.idle()) any = sender_.progress() || any;
   if (!receiver_.idle()) any = receiver_.progress() || any;
   if (!one_sided_.idle()) any = one_sided_.progress() || any;
   if (!batches_.idle()) any = batches_.progress() || any;
   any = move_devices_on() || any;
-  if (pair_.ucx) any = calls_.map_for_keys() || any;
-  if (pair_.segment) {
+  if (link_.ucx) any = calls_.map_for_keys() || any;
+  if (link_.segment) {
     Transfer* transfer = focus && owns(*focus) ? focus->transfer : nullptr;
     any = transfers_.poll(transfer) || any;
     if (transfers_.has_active()) any = transfers_.work(transfer) || any;
@@ -240,19 +240,19 @@ bool Operations::progress_locked(Request* focus) {
       fail_everything(broken, /*dead=*/false);
       return true;
     }
-    if (!any && pair_.segment->their_state() == SideState::kFailed) {
+    if (!any && link_.segment->their_state() == SideState::kFailed) {
       // Everything it had sent is here by now: its state comes after its last frame.
-      if (!pair_.ring->ready()) {
-        fail_everything(error(OH_ERR_PEER_LOST, "%s closed the link", pair_.name.c_str()),
+      if (!link_.ring->ready()) {
+        fail_everything(error(OH_ERR_PEER_LOST, "%s closed the link", link_.name.c_str()),
                         /*dead=*/true);
         return true;
       }
     }
   }
-  if (!any && pair_.ucx && !pair_.has_frames()) {
-    if (Status broken = pair_.ucx->broken(); !broken.ok()) {
+  if (!any && link_.ucx && !link_.has_frames()) {
+    if (Status broken = link_.ucx->broken(); !broken.ok()) {
       fail_everything(
-          error(broken.code(), "lost %s: %s", pair_.name.c_str(), broken.text().c_str()),
+          error(broken.code(), "lost %s: %s", link_.name.c_str(), broken.text().c_str()),
           /*dead=*/false);
       // The other side may not have noticed.
       if (connection_) connection_->break_off();
@@ -271,52 +271,52 @@ bool Operations::move_devices_on() {
 }
 
 void Operations::update_busy() {
-  if (pair_.ucx && one_sided_.idle()) pair_.ucx->packer().leave_line();
+  if (link_.ucx && one_sided_.idle()) link_.ucx->packer().leave_line();
   if (!is_open()) {
     bool rest = !receiver_.landings().empty() || !crossings_.empty() || transfers_.has_active();
-    pair_.busy.store(rest, std::memory_order_relaxed);
+    link_.busy.store(rest, std::memory_order_relaxed);
     return;
   }
-  bool busy = !pair_.outbox.empty() || !sender_.idle() || !one_sided_.idle() || !batches_.idle() ||
+  bool busy = !link_.outbox.empty() || !sender_.idle() || !one_sided_.idle() || !batches_.idle() ||
               !receiver_.idle() || !receiver_.landings().empty() ||
-              (pair_.segment && transfers_.in_use());
-  pair_.busy.store(busy, std::memory_order_relaxed);
+              (link_.segment && transfers_.in_use());
+  link_.busy.store(busy, std::memory_order_relaxed);
 }
 
 void Operations::update_posted() {
   update_busy();
   // A closed link may have outlived its endpoint.
-  if (!is_open() || pair_.segment || !pair_.busy.load(std::memory_order_relaxed)) return;
-  if (pair_.ucx) return owner_.look_at_ucx_soon();
+  if (!is_open() || link_.segment || !link_.busy.load(std::memory_order_relaxed)) return;
+  if (link_.ucx) return owner_.look_at_ucx_soon();
   // A socket that is full tells when there is room.
-  if (!one_sided_.idle() && pair_.outbox.empty()) connection_->look_again();
+  if (!one_sided_.idle() && link_.outbox.empty()) connection_->look_again();
 }
 
 // Handles received frames, up to a bound, or until the focus has ended. Returns how many.
 size_t Operations::drain(Request* focus) {
   size_t count = 0;
-  const size_t most = pair_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;
-  while (count < most && pair_.has_frames()) {
+  const size_t most = link_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;
+  while (count < most && link_.has_frames()) {
     ++count;
-    if (pair_.ring && receiver_.take_posted()) {
+    if (link_.ring && receiver_.take_posted()) {
       if (!focus || !focus->ended()) continue;
       // A thread that posted several receives waits for the others next: one lock for all of them.
       for (size_t i = 0; i < kFramesBehindFocus; ++i, ++count) {
-        if (!pair_.has_frames() || !receiver_.take_posted()) break;
+        if (!link_.has_frames() || !receiver_.take_posted()) break;
       }
       break;
     }
     Frame frame;
-    Status status = pair_.ring ? pair_.ring->peek(&frame) : pair_.ucx->peek(&frame);
+    Status status = link_.ring ? link_.ring->peek(&frame) : link_.ucx->peek(&frame);
     if (status.ok()) status = router_.on_frame(frame);
     if (!status.ok()) {
       break_off(status);
       return count;
     }
-    if (pair_.ucx) {
-      pair_.ucx->pop();
-    } else if (pair_.ring->pop()) {
-      pair_.wake_them = true;
+    if (link_.ucx) {
+      link_.ucx->pop();
+    } else if (link_.ring->pop()) {
+      link_.wake_them = true;
     }
     if (focus && focus->ended()) break;
   }
@@ -324,7 +324,7 @@ size_t Operations::drain(Request* focus) {
 }
 
 bool Operations::try_end(Request* request, const Status& status, Force force) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   if (request->ended()) return true;
   if (!owns(*request)) return false;
   bool ended = false;
@@ -335,7 +335,7 @@ bool Operations::try_end(Request* request, const Status& status, Force force) {
     case OpKind::kRecv:
       ended = receiver_.cancel(request, status, force == Force::kGiveUp);
       // What it waits for has come over UCX: with the lock held nobody keeps us from it.
-      if (!ended && force == Force::kGiveUp && pair_.ucx) {
+      if (!ended && force == Force::kGiveUp && link_.ucx) {
         progress_locked(request);
         if (request->ended()) return true;
       }
@@ -352,27 +352,27 @@ bool Operations::try_end(Request* request, const Status& status, Force force) {
     ended = transfers_.abandon(request->transfer, status);
     if (!ended && force == Force::kGiveUp && request->transfer->copiers == 0) {
       transfers_.orphan(request->transfer);
-      pair_.finish(*request, error(OH_ERR_IN_DOUBT,
+      link_.finish(*request, error(OH_ERR_IN_DOUBT,
                                    "%s; %s has begun to copy and may still touch the buffer: keep "
                                    "it until buffer_released()",
-                                   status.text().c_str(), pair_.name.c_str()));
+                                   status.text().c_str(), link_.name.c_str()));
       ended = true;
     }
   }
   if (ended) {
-    force == Force::kCancel ? ++pair_.stats.cancelled : ++pair_.stats.timeouts;
+    force == Force::kCancel ? ++link_.stats.cancelled : ++link_.stats.timeouts;
   }
   update_busy();
   return ended;
 }
 
 void Operations::attend(Request* request, bool attended) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   if (!request->ended() && owns(*request)) transfers_.attend(request, attended);
 }
 
 bool Operations::detach(Request* request) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   if (request->ended()) {
     owner_.recycle(request);
   } else if (owns(*request)) {
@@ -386,7 +386,7 @@ bool Operations::detach(Request* request) {
 bool Operations::buffer_released(const Request* request) {
   if (!request->ended()) return false;
   if (request->doubts.empty() && !request->doubt_region) return true;
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   if (request->doubt_region && !batches_.released(*request)) return false;
   return released(request->doubts);
 }
@@ -405,7 +405,7 @@ bool Operations::released(const std::vector<Doubt>& doubts) {
 
 Status Operations::still_there() {
   if (!connection_ || connection_->is_open()) return {};
-  return error(OH_ERR_PEER_LOST, "%s ended while bytes were copied", pair_.name.c_str());
+  return error(OH_ERR_PEER_LOST, "%s ended while bytes were copied", link_.name.c_str());
 }
 
 Status Operations::usable() const {
@@ -413,7 +413,7 @@ Status Operations::usable() const {
     case State::kOpen:
       return {};
     case State::kClosed:
-      return error(OH_ERR_LINK, "the link to %s was closed here; %s", pair_.name.c_str(),
+      return error(OH_ERR_LINK, "the link to %s was closed here; %s", link_.name.c_str(),
                    remedy().c_str());
     case State::kLost:
       break;
@@ -425,32 +425,32 @@ Status Operations::check_open() { return is_open() ? Status() : usable(); }
 
 void Operations::lose(const Status& status, bool dead) {
   {
-    PairGuard guard(pair_);
+    LinkGuard guard(link_);
     if (!is_open()) return;
     // What it sent before it died counts: at most a ring full.
-    if (pair_.ucx) pair_.ucx->worker().progress();
+    if (link_.ucx) link_.ucx->worker().progress();
     for (size_t round = 0; round <= kCells / kFramesAtOnce; ++round) {
       if (!is_open() || drain(nullptr) == 0) break;
     }
     if (!is_open()) return;
     bool link_text = status.code() == OH_ERR_PEER_LOST;
     fail_everything(error(link_text ? OH_ERR_PEER_LOST : status.code(), "lost %s: %s",
-                          pair_.name.c_str(), status.text().c_str()),
+                          link_.name.c_str(), status.text().c_str()),
                     dead);
   }
-  OH_LOG(kDebug, "link to %s: lost: %s", pair_.name.c_str(), status.text().c_str());
+  OH_LOG(kDebug, "link to %s: lost: %s", link_.name.c_str(), status.text().c_str());
 }
 
 // How there can be a link again.
 std::string Operations::remedy() const {
-  if (pair_.rank < 0) {
+  if (link_.rank < 0) {
     return "connect again: endpoint.connect() on one side, endpoint.accept() on the other";
   }
   return strf(
       "connect again: comm.reconnect(%lld) here, and there comm.reconnect() with our rank, or a "
       "new "
       "Communicator in a process that was restarted",
-      static_cast<long long>(pair_.rank));
+      static_cast<long long>(link_.rank));
 }
 
 // Ends every request; with the lock held, which is let go while threads of ours finish a copy.
@@ -462,13 +462,13 @@ void Operations::fail_everything(const Status& why, bool dead) {
     why_ = status;
     state_.store(State::kLost, std::memory_order_release);
   }
-  pair_.gone.store(true, std::memory_order_seq_cst);
+  link_.gone.store(true, std::memory_order_seq_cst);
   OH_FAULT_POINT("link.ends");
   // A link that ends well is disconnected behind its goodbye.
   bool ended_well = state_.load(std::memory_order_relaxed) == State::kClosed && sender_.idle() &&
                     receiver_.idle();
-  if (pair_.ucx) pair_.ucx->targets().revoke_all();
-  if (pair_.ucx && !ended_well) pair_.ucx->disconnect();
+  if (link_.ucx) link_.ucx->targets().revoke_all();
+  if (link_.ucx && !ended_well) link_.ucx->disconnect();
   stream_->abort();
   const Deadline engines = Deadline::after(kCopyTime);
   while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||
@@ -477,29 +477,29 @@ void Operations::fail_everything(const Status& why, bool dead) {
   }
   OH_FAULT_POINT("link.offers_withdrawn");
   // Only now: the other side takes it as our word that we touch its memory no more.
-  if (pair_.segment) pair_.segment->advance(SideState::kFailed);
-  pair_.wake_them = pair_.wake_me = true;
+  if (link_.segment) link_.segment->advance(SideState::kFailed);
+  link_.wake_them = link_.wake_me = true;
   sender_.fail_all(status);
   receiver_.fail_all(status);
   crossings_.end_receives(status, /*whole=*/false);
   one_sided_.fail_all(status);
   batches_.fail_all(status);
-  pair_.outbox.clear();
+  link_.outbox.clear();
   update_busy();
 }
 
 // While the end of the link waits for copies of ours.
 void Operations::let_others_work() {
   (void)move_devices_on();  // asks what became of the device
-  pair_.without_lock(sched_yield);
+  link_.without_lock(sched_yield);
 }
 
 // What was said behind operations that have ended, and what the channel has, still leaves.
 void Operations::say_last(Deadline until) {
   auto there = [this] { return connection_->is_open(); };
-  if (pair_.outbox.flush()) (void)one_sided_.push_last();
-  bool any = pair_.ucx != nullptr;
-  while (any && pair_.outbox.flush() && pair_.ucx->flush(until, there)) {
+  if (link_.outbox.flush()) (void)one_sided_.push_last();
+  bool any = link_.ucx != nullptr;
+  while (any && link_.outbox.flush() && link_.ucx->flush(until, there)) {
     any = sender_.end_zero_copies();
     any = one_sided_.push_last() || any;  // what has left gives room
   }
@@ -507,20 +507,20 @@ void Operations::say_last(Deadline until) {
 
 // The other side does not keep to the protocol.
 void Operations::break_off(const Status& status) {
-  OH_LOG(kError, "link to %s: %s", pair_.name.c_str(), status.text().c_str());
+  OH_LOG(kError, "link to %s: %s", link_.name.c_str(), status.text().c_str());
   fail_everything(status, /*dead=*/false);
   if (connection_) connection_->break_off();
 }
 
 void Operations::accuse(const Status& status) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   if (check_open().ok()) break_off(status);
 }
 
 bool Operations::close(Deadline until) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   if (state_.load(std::memory_order_relaxed) == State::kClosed) return false;
-  Status status = error(OH_ERR_CANCELLED, "the link to %s was closed", pair_.name.c_str());
+  Status status = error(OH_ERR_CANCELLED, "the link to %s was closed", link_.name.c_str());
   bool was_open = state_.exchange(State::kClosed, std::memory_order_acq_rel) == State::kOpen;
   if (was_open) {
     say_last(until);
@@ -535,29 +535,29 @@ bool Operations::close(Deadline until) {
 }
 
 void Operations::let_go() {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   crossings_.close();
   transfers_.leave_rest();
 }
 
 bool Operations::expects_more(std::optional<uint64_t> sent) {
-  if (!pair_.ucx) return false;
-  pair_.ucx->worker().progress();
-  PairGuard guard(pair_);
+  if (!link_.ucx) return false;
+  link_.ucx->worker().progress();
+  LinkGuard guard(link_);
   if (!is_open()) return false;
   quiet_looks_ = drain(nullptr) > 0 ? 0 : quiet_looks_ + 1;
   if (!sent) return quiet_looks_ < kQuietLooks;
-  return pair_.ucx->taken() < *sent || !receiver_.idle();
+  return link_.ucx->taken() < *sent || !receiver_.idle();
 }
 
 Status Operations::on_frame_message(ByteView payload) {
   Frame frame;
   OH_RETURN_IF_ERROR(decode_frame(payload, &frame));
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   if (!is_open()) return {};
-  if (pair_.segment || pair_.ucx) {
+  if (link_.segment || link_.ucx) {
     return error(OH_ERR_PROTOCOL, "a frame on the socket beside %s",
-                 pair_.segment ? "a segment" : "UCX");
+                 link_.segment ? "a segment" : "UCX");
   }
   return router_.on_frame(frame);
 }
@@ -571,30 +571,30 @@ void Operations::recycle(Request* request) {
 }
 
 Stats Operations::stats() {
-  PairGuard guard(pair_);
-  Stats found = pair_.stats;
-  if (pair_.ucx) {
-    found.packed = pair_.ucx->packer().counts().packed;
-    found.deferred = pair_.ucx->packer().counts().deferred;
+  LinkGuard guard(link_);
+  Stats found = link_.stats;
+  if (link_.ucx) {
+    found.packed = link_.ucx->packer().counts().packed;
+    found.deferred = link_.ucx->packer().counts().deferred;
   }
   return found;
 }
 
 std::string Operations::flight_record() {
-  PairGuard guard(pair_);
-  return pair_.flight.text(now_ns());
+  LinkGuard guard(link_);
+  return link_.flight.text(now_ns());
 }
 
 Status Operations::take_async_error() {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   return router_.take_error();
 }
 
 std::string Operations::describe(const Request* request) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   return strf("here: %s, %zu receives posted, %zu early messages, %u sends pending",
               request && owns(*request) ? phase_text(request->phase) : "waiting",
-              receiver_.posted(), receiver_.early(), pair_.pending_sends);
+              receiver_.posted(), receiver_.early(), link_.pending_sends);
 }
 
 }  // namespace oh

@@ -6,7 +6,7 @@
 //   OPEN ──▶ LOST (the other side died, said goodbye, or broke the protocol)
 //     └────▶ CLOSED (by us)
 //
-// Threading: any thread; the pair's lock is taken inside.
+// Threading: any thread; the link's lock is taken inside.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 #include "endpoint/frame_router.h"
 #include "lane/stream_link.h"
 #include "link/connection.h"
-#include "link/pair.h"
+#include "link/link.h"
 #include "message/batch/batch_link.h"
 #include "message/batch/message_batches.h"
 #include "message/message_streams.h"
@@ -45,20 +45,20 @@ class PeerOwner : public OneSidedHost, public StreamHost {
   virtual RegionTable& regions() = 0;
 };
 
-class Operations final : public PairHost {
+class Operations final : public LinkHost {
  public:
   // Within the process there is no connection; `peer_endpoint` is the other side then.
   Operations(Peer& peer, PeerOwner& owner, Connection* connection, const Id& peer_endpoint);
   ~Operations() override;
-  // Once the pair has its channel: makes the paths.
+  // Once the link has its channel: makes the paths.
   void open_paths(RmaUse rma_use);
   // And what they can do then; `board` is the other side's.
   void open(const LinkFacts& facts, std::shared_ptr<Board> board);
   // Its lanes end with the link.
   void bind(StreamLink* stream) { stream_ = stream; }
 
-  Pair& pair() { return pair_; }
-  const Pair& pair() const { return pair_; }
+  Link& link() { return link_; }
+  const Link& link() const { return link_; }
   OneSidedCalls& one_sided() { return calls_; }
   const OneSidedCalls& one_sided() const { return calls_; }
   BatchLink& batches() { return batch_link_; }
@@ -73,7 +73,7 @@ class Operations final : public PairHost {
   // The same with a request, which has ended then.
   bool send_now(Request* request, const uint8_t* data, size_t size, uint64_t tag) {
     if (!send_now(data, size, tag)) return false;
-    pair_.finish_posted(*request, tag, size);
+    link_.finish_posted(*request, tag, size);
     return true;
   }
   bool recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Received* received);
@@ -127,7 +127,7 @@ class Operations final : public PairHost {
   // Where this side stands, for the text of a timeout.
   std::string describe(const Request* request);
 
-  // PairHost.
+  // LinkHost.
   void recycle(Request* request) override;
   void announce() override { owner_.announce(); }
   void count_polled(int change) override { owner_.count_polled(change); }
@@ -139,7 +139,7 @@ class Operations final : public PairHost {
   Status still_there() override;
   bool process_is_dead() override { return connection_ && connection_->process_is_dead(); }
   bool is_outside(bool device) override {
-    return !pair_.segment || calls_.wait_until_outside(Deadline::after(0), device);
+    return !link_.segment || calls_.wait_until_outside(Deadline::after(0), device);
   }
   std::shared_ptr<Peer> keep_alive() override;
   void break_off(const Status& status) override OH_NO_THREAD_ANALYSIS;
@@ -150,23 +150,23 @@ class Operations final : public PairHost {
   enum class State : int { kOpen, kLost, kClosed };
 
   bool is_open() const { return state_.load(std::memory_order_relaxed) == State::kOpen; }
-  bool progress_locked(Request* focus) OH_REQUIRES(pair_.lock);
+  bool progress_locked(Request* focus) OH_REQUIRES(link_.lock);
   // Whether the request is still this peer's: an any-source receive goes back to its list when its
   // message is withdrawn, and may then be another peer's.
-  bool owns(const Request& request) const OH_REQUIRES(pair_.lock) {
-    return !request.any_source || pair_.any_source->peer_of(&request) == &peer_;
+  bool owns(const Request& request) const OH_REQUIRES(link_.lock) {
+    return !request.any_source || link_.any_source->peer_of(&request) == &peer_;
   }
   bool move_devices_on();
   static constexpr size_t kFramesAtOnce = 64;
   static constexpr size_t kPackedFramesAtOnce = 1024;  // a buffer of small ones
-  size_t drain(Request* focus) OH_REQUIRES(pair_.lock);
-  void update_busy() OH_REQUIRES(pair_.lock);
+  size_t drain(Request* focus) OH_REQUIRES(link_.lock);
+  void update_busy() OH_REQUIRES(link_.lock);
   // After something of ours was posted, for which no thread may wait.
-  void update_posted() OH_REQUIRES(pair_.lock);
+  void update_posted() OH_REQUIRES(link_.lock);
   void let_others_work() OH_NO_THREAD_ANALYSIS;
-  Status check_open() OH_REQUIRES(pair_.lock);
-  void say_last(Deadline until) OH_REQUIRES(pair_.lock);
-  void fail_everything(const Status& why, bool dead) OH_REQUIRES(pair_.lock);
+  Status check_open() OH_REQUIRES(link_.lock);
+  void say_last(Deadline until) OH_REQUIRES(link_.lock);
+  void fail_everything(const Status& why, bool dead) OH_REQUIRES(link_.lock);
   std::string remedy() const;
   Status check_memory(const Request& request) const;
   Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
@@ -175,7 +175,7 @@ class Operations final : public PairHost {
   PeerOwner& owner_;
   Connection* const connection_;
   const Id peer_endpoint_;
-  Pair pair_;
+  Link link_;
   Transfers transfers_;
   Crossings crossings_;
   Sender sender_;
@@ -189,8 +189,8 @@ class Operations final : public PairHost {
   StreamLink* stream_ = nullptr;
 
   std::atomic<State> state_{State::kOpen};
-  Status why_;                   // guarded by pair_.lock
-  bool asked_to_serve_ = false;  // guarded by pair_.lock
+  Status why_;                   // guarded by link_.lock
+  bool asked_to_serve_ = false;  // guarded by link_.lock
   int quiet_looks_ = 0;          // since anything came; of the watcher's thread
 };
 

@@ -21,39 +21,39 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
       nvml_library_(std::move(parts.nvml_library)),
       connection_(std::move(parts.connection)),
       operations_(*this, *owner, connection_.get(), identity_.endpoint),
-      memory_(pair(), connection_.get(), identity_.process,
+      memory_(link(), connection_.get(), identity_.process,
               {.mapped = [this](const auto& block) { stream_->add_import(block); },
                .retired = [this](uint32_t number) { stream_->forget_import(number); }}),
-      liveness_(pair(), connection_.get()) {
-  Pair& pair = this->pair();
+      liveness_(link(), connection_.get()) {
+  Link& link = this->link();
   static std::atomic<uint64_t> last_id{0};
-  pair.id = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
-  pair.rank = identity_.rank;
-  pair.name = identity_.rank >= 0 ? strf("rank %lld (%s)", static_cast<long long>(identity_.rank),
+  link.id = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
+  link.rank = identity_.rank;
+  link.name = identity_.rank >= 0 ? strf("rank %lld (%s)", static_cast<long long>(identity_.rank),
                                          identity_.label.c_str())
                                   : identity_.label;
-  pair.memory = &memory_;
+  link.memory = &memory_;
   if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
-  pair.gpu = parts.gpu;
-  pair.their_gpu = !identity_.gpu.empty();
-  pair.same_gpu = parts.gpu && our_gpu_ == identity_.gpu;
-  pair.staging = std::move(parts.staging);
-  pair.staging_depth = parts.staging_depth;
-  pair.segment = std::move(parts.segment);
-  pair.mover = std::move(parts.mover);
-  pair.they_reach_us = parts.they_reach_us;
-  pair.mine = parts.mine;
-  pair.theirs = parts.theirs;
-  pair.imports.set_limit(parts.import_cache);
-  pair.any_source = &owner->any_source();
-  pair.my_bell = &owner->doorbell();
-  if (parts.their_board) pair.their_bell = &parts.their_board->doorbell();
+  link.gpu = parts.gpu;
+  link.their_gpu = !identity_.gpu.empty();
+  link.same_gpu = parts.gpu && our_gpu_ == identity_.gpu;
+  link.staging = std::move(parts.staging);
+  link.staging_depth = parts.staging_depth;
+  link.segment = std::move(parts.segment);
+  link.mover = std::move(parts.mover);
+  link.they_reach_us = parts.they_reach_us;
+  link.mine = parts.mine;
+  link.theirs = parts.theirs;
+  link.imports.set_limit(parts.import_cache);
+  link.any_source = &owner->any_source();
+  link.my_bell = &owner->doorbell();
+  if (parts.their_board) link.their_bell = &parts.their_board->doorbell();
   open_channel(parts);
-  if (pair.segment) {
+  if (link.segment) {
     open_device(parts);
-    pair.maps_devices = parts.why_no_mapping.empty();
+    link.maps_devices = parts.why_no_mapping.empty();
     // Within the process nothing is mapped.
-    if (!pair.maps_devices && connection_) why_no_peer_access_ = parts.why_no_mapping;
+    if (!link.maps_devices && connection_) why_no_peer_access_ = parts.why_no_mapping;
   }
   operations_.open_paths(parts.rma_use);
   operations_.open(facts(), std::move(parts.their_board));
@@ -62,46 +62,46 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
 
 // By a segment, UCX or the socket.
 void Peer::open_channel(LinkParts& parts) {
-  Pair& pair = this->pair();
-  if (pair.segment) {
-    auto ring = std::make_unique<RingChannel>(*pair.segment);
-    pair.ring = ring.get();
-    pair.channel = std::move(ring);
-    pair.path = connection_ ? OH_PATH_SHM : OH_PATH_LOCAL;
-    pair.stream_when_attended = connection_ != nullptr;
+  Link& link = this->link();
+  if (link.segment) {
+    auto ring = std::make_unique<RingChannel>(*link.segment);
+    link.ring = ring.get();
+    link.channel = std::move(ring);
+    link.path = connection_ ? OH_PATH_SHM : OH_PATH_LOCAL;
+    link.stream_when_attended = connection_ != nullptr;
   } else {
     std::unique_ptr<CountedCredit> counted = std::move(parts.ucx);
-    pair.ucx = static_cast<UcxChannel*>(counted.get());
-    pair.path = pair.ucx ? OH_PATH_UCX : OH_PATH_SOCKET;
-    if (pair.ucx) {
-      pair.mine.eager_max = pair.mine.ucx_eager_max;
-      pair.mine.eager_credit = pair.mine.ucx_eager_credit;
-      pair.theirs.eager_credit = pair.theirs.ucx_eager_credit;
+    link.ucx = static_cast<UcxChannel*>(counted.get());
+    link.path = link.ucx ? OH_PATH_UCX : OH_PATH_SOCKET;
+    if (link.ucx) {
+      link.mine.eager_max = link.mine.ucx_eager_max;
+      link.mine.eager_credit = link.mine.ucx_eager_credit;
+      link.theirs.eager_credit = link.theirs.ucx_eager_credit;
     }
     if (!counted) {
       counted = std::make_unique<SocketChannel>(*connection_, parts.mine.eager_credit);
     }
-    pair.counted = counted.get();
-    pair.channel = std::move(counted);
+    link.counted = counted.get();
+    link.channel = std::move(counted);
   }
-  pair.granted_inline = std::min<uint64_t>(parts.asked_inline, pair.channel->max_inline());
-  pair.single_frame = pair.ring  ? RingChannel::kMaxShort
-                      : pair.ucx ? pair.granted_inline
-                                 : pair.channel->max_payload();
-  pair.outbox.attach(pair.channel.get());
+  link.granted_inline = std::min<uint64_t>(parts.asked_inline, link.channel->max_inline());
+  link.single_frame = link.ring  ? RingChannel::kMaxShort
+                      : link.ucx ? link.granted_inline
+                                 : link.channel->max_payload();
+  link.outbox.attach(link.channel.get());
 }
 
 void Peer::open_stream(const LinkParts& parts) {
-  Pair& pair = this->pair();
+  Link& link = this->link();
   StreamLink::WhyNot why_not;
   if (our_gpu_.empty()) {
     why_not.at_all = "the endpoint is for host memory: create it with a device";
   } else if (identity_.gpu.empty()) {
     why_not.at_all = "the peer's endpoint is for host memory";
-  } else if (pair.segment && !pair.device) {
-    why_not.at_all = pair.why_no_device.text();
+  } else if (link.segment && !link.device) {
+    why_not.at_all = link.why_no_device.text();
   }
-  why_not.by_kernels = !pair.segment ? "the link has no shared memory: " + why_no_segment_
+  why_not.by_kernels = !link.segment ? "the link has no shared memory: " + why_no_segment_
                        : parts.why_no_mapping.empty() ? why_no_peer_access_
                                                       : parts.why_no_mapping;
   if (why_not.by_kernels.empty() && parts.gpu) {
@@ -114,13 +114,13 @@ void Peer::open_stream(const LinkParts& parts) {
       };
     }
   }
-  stream_ = std::make_unique<StreamLink>(pair, owner_, connection_, parts.gpu, std::move(why_not));
+  stream_ = std::make_unique<StreamLink>(link, owner_, connection_, parts.gpu, std::move(why_not));
   operations_.bind(stream_.get());
 }
 
 // Without it device memory has no way over this link.
 void Peer::open_device(const LinkParts& parts) {
-  Pair& pair = this->pair();
+  Link& link = this->link();
   const std::shared_ptr<cuda::Gpu>& gpu = parts.gpu;
   if (!gpu) return;
   if (std::optional<cuda::Device> theirs = cuda::find_device(gpu->driver(), identity_.gpu)) {
@@ -130,42 +130,42 @@ void Peer::open_device(const LinkParts& parts) {
   }
   if (!why_no_peer_access_.empty()) {
     if (std::string why = why_slower(facts_of_gpus()); !why.empty()) {
-      OH_LOG_ONCE(kWarn, "device memory takes a long way to %s: %s", pair.name.c_str(),
+      OH_LOG_ONCE(kWarn, "device memory takes a long way to %s: %s", link.name.c_str(),
                   why.c_str());
     }
   }
-  Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *pair.segment);
+  Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *link.segment);
   if (device.ok()) {
-    pair.device = std::move(*device);
+    link.device = std::move(*device);
     // Two processes on one GPU take turns: a kernel that waits takes the other one's.
-    if (within_process() || our_gpu_ != identity_.gpu) pair.device->use(parts.worker);
+    if (within_process() || our_gpu_ != identity_.gpu) link.device->use(parts.worker);
   } else {
-    pair.why_no_device = device.status();
-    OH_LOG(kWarn, "no device memory on the link to %s: %s", pair.name.c_str(),
-           pair.why_no_device.text().c_str());
+    link.why_no_device = device.status();
+    OH_LOG(kWarn, "no device memory on the link to %s: %s", link.name.c_str(),
+           link.why_no_device.text().c_str());
   }
 }
 
 LinkFacts Peer::facts() const {
-  const Pair& pair = this->pair();
+  const Link& link = this->link();
   LinkFacts facts;
   facts.same_process = within_process();
-  facts.segment = pair.segment != nullptr;
-  facts.ucx = pair.ucx != nullptr;
+  facts.segment = link.segment != nullptr;
+  facts.ucx = link.ucx != nullptr;
   facts.rma = operations_.one_sided().uses_rma();
   facts.why_no_ucx = why_no_ucx_;
-  facts.we_reach_them = pair.mover != nullptr;
-  facts.they_reach_us = pair.they_reach_us;
-  facts.granted_inline = pair.granted_inline;
-  facts.eager_max = pair.mine.eager_max;
-  facts.eager_credit = pair.theirs.eager_credit;
+  facts.we_reach_them = link.mover != nullptr;
+  facts.they_reach_us = link.they_reach_us;
+  facts.granted_inline = link.granted_inline;
+  facts.eager_max = link.mine.eager_max;
+  facts.eager_credit = link.theirs.eager_credit;
   facts.why_no_segment = why_no_segment_;
   facts.why_not_reached = why_no_mover_;
   facts.our_gpu = !our_gpu_.empty();
-  facts.their_gpu = pair.their_gpu;
-  facts.same_gpu = pair.same_gpu;
-  if (pair.device && pair.device->worker()) facts.worker_max = Worker::kLongest;
-  if (!pair.why_no_device.ok()) facts.why_no_device = pair.why_no_device.text();
+  facts.their_gpu = link.their_gpu;
+  facts.same_gpu = link.same_gpu;
+  if (link.device && link.device->worker()) facts.worker_max = Worker::kLongest;
+  if (!link.why_no_device.ok()) facts.why_no_device = link.why_no_device.text();
   facts.why_no_peer_access = why_no_peer_access_;
   return facts;
 }
@@ -201,26 +201,26 @@ Peer::~Peer() {
   {
     Imports imports = memory_.close();
   }
-  if (pair().device) GpuImports::instance().close_unused();
+  if (link().device) GpuImports::instance().close_unused();
 }
 
 void Peer::close(Deadline until) {
   if (!operations_.close(until)) return;
-  OH_LOG(kDebug, "link to %s: closed from here", pair().name.c_str());
+  OH_LOG(kDebug, "link to %s: closed from here", link().name.c_str());
   stream_->close();
   if (connection_) {
     Bytes bye;
     Writer writer(bye);
     writer.text("closed");
-    if (pair().ucx) writer.u64(pair().ucx->sent());
+    if (link().ucx) writer.u64(link().ucx->sent());
     connection_->close(bye, until);
-    if (pair().ucx) pair().ucx->disconnect();
+    if (link().ucx) link().ucx->disconnect();
   }
   if (!operations_.one_sided().wait_until_outside(Deadline::after(kLeaveTime))) {
     OH_LOG(kWarn,
            "%s is still inside a one-sided operation (stopped?): deregister the regions it knows "
            "before their memory is given away",
-           pair().name.c_str());
+           link().name.c_str());
   }
   operations_.let_go();
   // Holders of this peer use none of the other side's memory any more; what a copy that has not
@@ -250,7 +250,7 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
     case Control::kBye: {
       Reader reader(payload);
       std::string why = printable(reader.text(kMaxText), kMaxText);
-      if (pair().ucx) frames_before_bye_ = reader.u64();
+      if (link().ucx) frames_before_bye_ = reader.u64();
       return error(OH_ERR_PEER_LOST, "it said goodbye: %s", why.c_str());
     }
     case Control::kBlock:
@@ -278,7 +278,7 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
 
 void Peer::on_idle() {
   // Where there is no segment, the watcher's thread is what moves things on.
-  if (pair().segment) return;
+  if (link().segment) return;
   std::shared_ptr<PeerOwner> owner = living_owner_.lock();
   // One round does a bounded amount of work; no event may be left to bring the next one.
   if (owner && operations_.progress(nullptr)) connection_->look_again();

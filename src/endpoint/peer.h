@@ -72,8 +72,8 @@ class Peer final : public ConnectionOwner, public std::enable_shared_from_this<P
   // The same, and how the GPUs are joined, which takes milliseconds when it is asked first.
   LinkFacts facts_of_gpus() const;
 
-  Pair& pair() { return operations_.pair(); }
-  const Pair& pair() const { return operations_.pair(); }
+  Link& link() { return operations_.link(); }
+  const Link& link() const { return operations_.link(); }
   Operations& operations() { return operations_; }
   // Of the stream and kernel domains.
   StreamLink& stream() { return *stream_; }

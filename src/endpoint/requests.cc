@@ -253,15 +253,15 @@ Status Requests::timeout_status(const Request* request, Peer* peer, Deadline dea
     return timed_out(waited, "%s from any source; no message came from %zu peers. %s", what.c_str(),
                      endpoint_.peers()->size(), kIfOnlyLate);
   }
-  return timed_out(waited, "%s, peer %s; %s", what.c_str(), peer->pair().name.c_str(),
+  return timed_out(waited, "%s, peer %s; %s", what.c_str(), peer->link().name.c_str(),
                    state_at_timeout(*peer, {wait_kind_of(request), request->tag}, request).c_str());
 }
 
 std::string Requests::state_at_timeout(Peer& peer, const Wait& wait, const Request* request) {
   if (!endpoint_.config().flight_dir.empty()) {
     std::string path = strf("%s/onehop-%d-peer-%llu.flight", endpoint_.config().flight_dir.c_str(),
-                            getpid(), static_cast<unsigned long long>(peer.pair().id));
-    Status status = write_flight_record(path, peer.pair().name, peer.operations().flight_record());
+                            getpid(), static_cast<unsigned long long>(peer.link().id));
+    Status status = write_flight_record(path, peer.link().name, peer.operations().flight_record());
     if (!status.ok()) OH_LOG(kWarn, "%s", status.text().c_str());
   }
   std::string mismatch = peer.mismatch(wait);
@@ -329,7 +329,7 @@ bool Requests::wait_for(const std::function<bool()>& condition, Peer* peer, Wait
   bool met = condition();
   auto meet = [&] { return met = condition(); };
   while (!met) {
-    bool alone = peer && !peer->pair().ucx && !waiter.look_around();
+    bool alone = peer && !peer->link().ucx && !waiter.look_around();
     bool worked = alone ? peer->operations().poll(nullptr) : endpoint_.progress();
     bool go_on = waiter.pause(worked, [&] {
       notice.tell(peer, kind, tag);
@@ -352,7 +352,7 @@ Status Requests::wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline
   };
   if (!wait_for(came, &peer, WaitKind::kSignal, slot, deadline)) {
     return timed_out(deadline.length(), "%llu signals on slot %u from %s; %s",
-                     static_cast<unsigned long long>(count), slot, peer.pair().name.c_str(),
+                     static_cast<unsigned long long>(count), slot, peer.link().name.c_str(),
                      state_at_timeout(peer, {WaitKind::kSignal, slot}).c_str());
   }
   return lost;
@@ -386,7 +386,7 @@ Status Requests::probe(Peer& peer, uint64_t tag, Deadline deadline, Receiver::An
   };
   if (!wait_for(came, &peer, WaitKind::kRecv, tag, deadline)) {
     return timed_out(deadline.length(), "no message with %s came from %s; %s",
-                     tag_text(tag).c_str(), peer.pair().name.c_str(),
+                     tag_text(tag).c_str(), peer.link().name.c_str(),
                      state_at_timeout(peer, {WaitKind::kRecv, tag}).c_str());
   }
   return there.status();

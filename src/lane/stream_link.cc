@@ -41,9 +41,9 @@ struct StreamLink::Held {
   std::shared_ptr<void> holder;
 };
 
-StreamLink::StreamLink(Pair& pair, StreamHost& host, std::shared_ptr<Connection> connection,
+StreamLink::StreamLink(Link& link, StreamHost& host, std::shared_ptr<Connection> connection,
                        std::shared_ptr<cuda::Gpu> gpu, WhyNot why_not)
-    : pair_(pair),
+    : link_(link),
       host_(host),
       connection_(std::move(connection)),
       gpu_(std::move(gpu)),
@@ -106,8 +106,8 @@ void StreamLink::refuse(Status status) {
     if (!why_not_.ok()) return;
     why_not_ = status;
   }
-  OH_LOG(kDebug, "link to %s: no streams: %s", pair_.name.c_str(), status.text().c_str());
-  pair_.my_bell->ring();
+  OH_LOG(kDebug, "link to %s: no streams: %s", link_.name.c_str(), status.text().c_str());
+  link_.my_bell->ring();
 }
 
 std::string StreamLink::waits_for() const {
@@ -140,7 +140,7 @@ void StreamLink::make() {
   const GpuExport& exported = *(*lanes)->slab()->exported();
   if (!exported.mappable() && connection_) {
     return rule_out_kernels(
-        strf("the slab cannot be mapped by %s: %s", pair_.name.c_str(), exported.why_not.c_str()));
+        strf("the slab cannot be mapped by %s: %s", link_.name.c_str(), exported.why_not.c_str()));
   }
   lanes_ = std::move(*lanes);
   made_.store(true, std::memory_order_release);
@@ -209,14 +209,14 @@ void StreamLink::connect() {
   tell_lanes();
   if (their_number_ == 0) return;
   if (!lanes_->is_connected() && !map()) {
-    return go_by_proxy(strf("the slab of %s cannot be mapped here", pair_.name.c_str()));
+    return go_by_proxy(strf("the slab of %s cannot be mapped here", link_.name.c_str()));
   }
   tell_way(StreamWay::kKernels, "");
 }
 
 void StreamLink::become_ready() {
   ready_.store(true, std::memory_order_release);
-  pair_.my_bell->ring();
+  link_.my_bell->ring();
 }
 
 // Our slab; a failure means that the connection is gone, which its handler reports.
@@ -224,8 +224,8 @@ void StreamLink::tell_lanes() {
   if (std::exchange(told_, true)) return;
   const std::shared_ptr<const GpuExport>& exported = lanes_->slab()->exported();
   {
-    PairGuard guard(pair_);
-    pair_.memory->publish(exported);
+    LinkGuard guard(link_);
+    link_.memory->publish(exported);
   }
   Bytes bytes;
   Writer writer(bytes);
@@ -256,9 +256,9 @@ bool StreamLink::map() {
   std::shared_ptr<ImportedBlock> block;
   std::vector<std::shared_ptr<ImportedBlock>> known;
   {
-    PairGuard guard(pair_);
-    block = pair_.imports.find(their_number_);
-    known = pair_.imports.on_device();
+    LinkGuard guard(link_);
+    block = link_.imports.find(their_number_);
+    known = link_.imports.on_device();
   }
   if (!block || !block->on_device || block->size < their_bytes_) return false;
   lanes_->connect(reinterpret_cast<cuda::DevicePtr>(block->local_base), their_bytes_, block);
@@ -300,9 +300,9 @@ void StreamLink::settle_later() {
 uint32_t StreamLink::publish(const std::shared_ptr<const GpuExport>& exported) {
   if (!exported->mappable() && connection_) return 0;
   if (connection_) {
-    if (!pair_.maps_devices) return 0;
-    PairGuard guard(pair_);
-    pair_.memory->publish(exported);
+    if (!link_.maps_devices) return 0;
+    LinkGuard guard(link_);
+    link_.memory->publish(exported);
     return exported->number;
   }
   // Within the process addresses are enough, where the other GPU reaches them.

@@ -30,7 +30,7 @@
 #include "lane/lanes.h"
 #include "lane/stream_counts.h"
 #include "lane/stream_proxy.h"
-#include "link/pair.h"
+#include "link/link.h"
 
 namespace oh {
 
@@ -45,7 +45,7 @@ class StreamHost {
   // Holds what graphs and copies under way may still use, until the endpoint is closed.
   virtual void keep(std::shared_ptr<void> used) = 0;
   // A proxy that the progress thread serves, until proxy_ended().
-  virtual Result<std::unique_ptr<StreamProxy>> make_proxy(Pair& pair,
+  virtual Result<std::unique_ptr<StreamProxy>> make_proxy(Link& link,
                                                           std::shared_ptr<ProxyMemory> memory) = 0;
   virtual void proxy_ended() = 0;
   virtual uint64_t stream_slab() = 0;   // bytes
@@ -64,7 +64,7 @@ class StreamLink {
     // What takes milliseconds to find out: asked once, before our side is made. May be null.
     std::function<std::string()> ask_by_kernels;
   };
-  StreamLink(Pair& pair, StreamHost& host, std::shared_ptr<Connection> connection,
+  StreamLink(Link& link, StreamHost& host, std::shared_ptr<Connection> connection,
              std::shared_ptr<cuda::Gpu> gpu, WhyNot why_not);
   ~StreamLink();
   // Who holds this, and who the host is; before anything else.
@@ -181,7 +181,7 @@ class StreamLink {
   bool drop_held();
   void refuse(Status status);
 
-  Pair& pair_;
+  Link& link_;
   StreamHost& host_;
   std::shared_ptr<Connection> connection_;  // null within the process
   std::shared_ptr<cuda::Gpu> gpu_;

@@ -16,7 +16,7 @@
 namespace oh {
 
 class Endpoint;
-struct Pair;
+struct Link;
 struct RemoteTarget;
 
 class StreamProxy {
@@ -62,7 +62,7 @@ class StreamProxy {
 };
 
 // How an endpoint gets one for a link: given to it from above.
-using MakeStreamProxy = std::unique_ptr<StreamProxy> (*)(Pair& pair,
+using MakeStreamProxy = std::unique_ptr<StreamProxy> (*)(Link& link,
                                                          std::shared_ptr<ProxyMemory> memory);
 
 }  // namespace oh

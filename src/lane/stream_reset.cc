@@ -102,7 +102,7 @@ void StreamLink::move_on(uint32_t lane, Reset& reset) {
       lanes_->set_resetting(lane, false);
       resetting_[lane].store(false, std::memory_order_release);
       resets_[lane].fetch_add(1, std::memory_order_release);
-      pair_.my_bell->ring();
+      link_.my_bell->ring();
       if (!again) return;
       reset.ready_there = true;
       return begin(lane);

@@ -44,12 +44,12 @@ Result<bool> StreamLink::make_proxy() {
   if (proxy_) return proxy_->memory()->is_open();
   OH_ASSIGN_OR_RETURN(std::shared_ptr<ProxyMemory> memory, ProxyMemory::create(gpu_));
   // Memory is pinned before kernels wait for messages that travel through it.
-  if (!pair_.segment && pair_.staging) pair_.staging->grow_if_low();
-  OH_ASSIGN_OR_RETURN(proxy_, host_.make_proxy(pair_, std::move(memory)));
+  if (!link_.segment && link_.staging) link_.staging->grow_if_low();
+  OH_ASSIGN_OR_RETURN(proxy_, host_.make_proxy(link_, std::move(memory)));
   if (closed_.load()) proxy_->close();
   // Between hosts there is no faster way.
-  if (pair_.segment) {
-    OH_LOG_ONCE(kWarn, "messages of streams go through the host to %s: %s", pair_.name.c_str(),
+  if (link_.segment) {
+    OH_LOG_ONCE(kWarn, "messages of streams go through the host to %s: %s", link_.name.c_str(),
                 why_no_kernels().c_str());
   }
   return proxy_->memory()->is_open();
@@ -80,7 +80,7 @@ Status StreamLink::on_way(ByteView payload) {
     return error(OH_ERR_PROTOCOL, "a way of streams of %zu bytes", payload.size());
   }
   if (way == StreamWay::kNone) {
-    refuse(error(OH_ERR_NOT_VIABLE, "not at %s: %s", pair_.name.c_str(), why.c_str()));
+    refuse(error(OH_ERR_NOT_VIABLE, "not at %s: %s", link_.name.c_str(), why.c_str()));
   }
   if (way == StreamWay::kProxy) go_by_proxy(why);
   heard_way(way);
@@ -97,7 +97,7 @@ void StreamLink::settle_way() {
   if (is_ready() || ours_ != theirs_ || !(kernels || ours_ == StreamWay::kProxy)) return;
   // release: what either way needs was made before; pairs with by_proxy() and is_ready().
   by_proxy_.store(!kernels, std::memory_order_release);
-  OH_LOG(kDebug, "link to %s: streams by %s", pair_.name.c_str(),
+  OH_LOG(kDebug, "link to %s: streams by %s", link_.name.c_str(),
          kernels ? "nvlink" : ("proxy; not nvlink: " + why_no_kernels()).c_str());
   become_ready();
 }
@@ -110,7 +110,7 @@ void StreamLink::close() {
 
 Status StreamLink::take_error() {
   if (by_proxy()) return proxy_->take_error();
-  return has_lanes() ? lanes_->take_error(pair_.name) : Status();
+  return has_lanes() ? lanes_->take_error(link_.name) : Status();
 }
 
 }  // namespace oh

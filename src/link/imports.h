@@ -4,7 +4,7 @@
 // memory is bounded: the least recently used block is evicted, unless an operation uses it or a
 // remote region stands for it. A block that is needed but not mapped is asked for.
 //
-// Threading: guarded by the pair's lock. Blocks that are handed out go without it: that unmaps.
+// Threading: guarded by the link's lock. Blocks that are handed out go without it: that unmaps.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "link/liveness.h"
 
-#include "link/pair.h"
+#include "link/link.h"
 
 namespace oh {
 namespace {
@@ -34,8 +34,8 @@ const char* wait_kind_text(WaitKind kind) {
 void Liveness::set_waiting(const Wait& ours) {
   my_waiting_tag_.store(ours.tag, std::memory_order_relaxed);
   my_waiting_.store(static_cast<uint32_t>(ours.kind), std::memory_order_relaxed);
-  if (!pair_.segment) return;
-  SegmentSide& mine = pair_.segment->mine();
+  if (!link_.segment) return;
+  SegmentSide& mine = link_.segment->mine();
   mine.waiting_tag.store(ours.tag, std::memory_order_relaxed);
   mine.waiting.store(static_cast<uint32_t>(ours.kind), std::memory_order_relaxed);
 }
@@ -43,16 +43,16 @@ void Liveness::set_waiting(const Wait& ours) {
 Wait Liveness::theirs() const {
   uint32_t kind = pong_waiting_.load(std::memory_order_relaxed);
   uint64_t tag = pong_tag_.load(std::memory_order_relaxed);
-  if (pair_.segment) {
-    kind = pair_.segment->theirs().waiting.load(std::memory_order_relaxed);
-    tag = pair_.segment->theirs().waiting_tag.load(std::memory_order_relaxed);
+  if (link_.segment) {
+    kind = link_.segment->theirs().waiting.load(std::memory_order_relaxed);
+    tag = link_.segment->theirs().waiting_tag.load(std::memory_order_relaxed);
   }
   if (kind > static_cast<uint32_t>(WaitKind::kLast)) kind = 0;
   return {static_cast<WaitKind>(kind), tag};
 }
 
 int64_t Liveness::unresponsive_for() {
-  if (!connection_ || !pair_.host->usable().ok()) return 0;
+  if (!connection_ || !link_.host->usable().ok()) return 0;
   int64_t now = now_ns();
   // acquire: pairs with on_pong().
   uint64_t answered = probe_answered_.load(std::memory_order_acquire);

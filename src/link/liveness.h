@@ -14,7 +14,7 @@
 
 namespace oh {
 
-struct Pair;
+struct Link;
 
 enum class WaitKind : uint32_t {
   kNothing = 0,
@@ -37,7 +37,7 @@ struct Wait {
 class Liveness {
  public:
   // `connection` is null within the process.
-  Liveness(Pair& pair, Connection* connection) : pair_(pair), connection_(connection) {}
+  Liveness(Link& link, Connection* connection) : link_(link), connection_(connection) {}
 
   void set_waiting(const Wait& ours);
   // What the other side says that it waits for.
@@ -51,7 +51,7 @@ class Liveness {
   Status on_pong(ByteView payload);
 
  private:
-  Pair& pair_;
+  Link& link_;
   Connection* const connection_;
   // Probes. Times are monotonic, 0 for none.
   std::atomic<int64_t> probe_sent_{0};

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "link/pair.h"
+#include "link/link.h"
 
 namespace oh {
 namespace {
@@ -12,9 +12,9 @@ constexpr size_t kFdsAtOnce = 8;
 constexpr size_t kMaxRecord = 60000;  // bytes of a control message
 }  // namespace
 
-MemoryExchange::MemoryExchange(Pair& pair, Connection* connection, const Id& process,
+MemoryExchange::MemoryExchange(Link& link, Connection* connection, const Id& process,
                                Listener listener)
-    : pair_(pair),
+    : link_(link),
       connection_(connection),
       process_(process),
       listener_(std::move(listener)),
@@ -51,7 +51,7 @@ Status MemoryExchange::send_export(const GpuExport& exported) {
     OH_LOG(kWarn,
            "%llu bytes of device memory in %zu pieces are too many to be handed to %s at once",
            static_cast<unsigned long long>(exported.record.length), exported.record.chunks.size(),
-           pair_.name.c_str());
+           link_.name.c_str());
     bytes.resize(head);
     count = 0;
   }
@@ -88,14 +88,14 @@ Status MemoryExchange::on_export(ByteView payload, std::vector<UniqueFd> fds, bo
   std::unique_ptr<Arriving> whole = std::move(arriving_);
   if (whole->record.chunks.empty()) return import(number, nullptr);
   Status why = error(OH_ERR_NOT_VIABLE, "this endpoint has no GPU");
-  if (pair_.device) {
+  if (link_.device) {
     Result<std::shared_ptr<ImportedBlock>> opened = GpuImports::instance().open(
-        pair_.device->shared_gpu(), process_, number, whole->record, std::move(whole->fds));
+        link_.device->shared_gpu(), process_, number, whole->record, std::move(whole->fds));
     if (opened.ok()) return import(number, std::move(*opened));
     why = opened.status();
   }
   OH_LOG(kInfo, "cannot map device memory %u of %s: %s; its transfers take another path", number,
-         pair_.name.c_str(), why.text().c_str());
+         link_.name.c_str(), why.text().c_str());
   return import(number, nullptr);
 }
 
@@ -104,13 +104,13 @@ Status MemoryExchange::import(uint32_t number, std::shared_ptr<ImportedBlock> bl
   std::shared_ptr<ImportedBlock> gone;  // let go of without the lock
   std::shared_ptr<ImportedBlock> added = block;
   {
-    PairGuard guard(pair_);
-    if (pair_.imports.full()) {
+    LinkGuard guard(link_);
+    if (link_.imports.full()) {
       return error(OH_ERR_PROTOCOL, "it handed over more than %zu blocks", Imports::kMost);
     }
     // Once the link is closed nothing releases the block any more.
-    gone = closed_ ? std::move(block) : pair_.imports.add(number, std::move(block));
-    pair_.wake_me = true;
+    gone = closed_ ? std::move(block) : link_.imports.add(number, std::move(block));
+    link_.wake_me = true;
     if (closed_) added.reset();
   }
   listener_.mapped(added);
@@ -118,7 +118,7 @@ Status MemoryExchange::import(uint32_t number, std::shared_ptr<ImportedBlock> bl
   return {};
 }
 
-// With the pair's lock held: that it is retired is said after this.
+// With the link's lock held: that it is retired is said after this.
 Status MemoryExchange::send_block(uint32_t number) {
   if (number & GpuExports::kNumberBit) {
     std::shared_ptr<const GpuExport> exported = GpuExports::instance().find(number);
@@ -156,7 +156,7 @@ Status MemoryExchange::on_block(ByteView payload, std::vector<UniqueFd> fds) {
       block = std::move(*opened);
     } else {
       OH_LOG(kWarn, "cannot map block %u of %s: %s; its transfers take another path", number,
-             pair_.name.c_str(), opened.status().text().c_str());
+             link_.name.c_str(), opened.status().text().c_str());
     }
   }
   return import(number, std::move(block));
@@ -164,9 +164,9 @@ Status MemoryExchange::on_block(ByteView payload, std::vector<UniqueFd> fds) {
 
 void MemoryExchange::ask_for_block(uint32_t number) {
   {
-    PairGuard guard(pair_);
-    if (pair_.imports.find(number)) return;
-    pair_.imports.forget_failure(number);
+    LinkGuard guard(link_);
+    if (link_.imports.find(number)) return;
+    link_.imports.forget_failure(number);
   }
   want_block(number);
 }
@@ -180,14 +180,14 @@ void MemoryExchange::want_block(uint32_t number) {
 }
 
 std::shared_ptr<ImportedBlock> MemoryExchange::imported(uint32_t number, bool* failed) {
-  PairGuard guard(pair_);
-  *failed = pair_.imports.failed(number);
-  return pair_.imports.find(number);
+  LinkGuard guard(link_);
+  *failed = link_.imports.failed(number);
+  return link_.imports.find(number);
 }
 
 void MemoryExchange::retire_block(uint32_t number) {
   {
-    PairGuard guard(pair_);
+    LinkGuard guard(link_);
     if (exported_.erase(number) == 0) return;
   }
   Bytes bytes;
@@ -197,14 +197,14 @@ void MemoryExchange::retire_block(uint32_t number) {
 }
 
 Imports MemoryExchange::close() {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   closed_ = true;
-  return std::exchange(pair_.imports, {});
+  return std::exchange(link_.imports, {});
 }
 
 Status MemoryExchange::on_block_wanted(ByteView payload) {
   Reader reader(payload);
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   return send_block(reader.u32());
 }
 
@@ -213,8 +213,8 @@ void MemoryExchange::on_block_retired(ByteView payload) {
   const uint32_t number = reader.u32();
   std::shared_ptr<ImportedBlock> retired;  // let go of without the lock
   {
-    PairGuard guard(pair_);
-    retired = pair_.imports.retire(number);
+    LinkGuard guard(link_);
+    retired = link_.imports.retire(number);
   }
   listener_.retired(number);
   retired.reset();

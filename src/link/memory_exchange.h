@@ -4,7 +4,7 @@
 // memory and exports of device memory are handed over on the control socket, the first time that
 // they are named or when the peer asks for one, and taken back before they are freed.
 //
-// Threading: as each function says; `lock` is the pair's.
+// Threading: as each function says; `lock` is the link's.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace oh {
 
-struct Pair;
+struct Link;
 
 class MemoryExchange {
  public:
@@ -30,7 +30,7 @@ class MemoryExchange {
     std::function<void(uint32_t number)> retired;
   };
   // `connection` is null within the process, where addresses are enough. `process` is the peer's.
-  MemoryExchange(Pair& pair, Connection* connection, const Id& process, Listener listener);
+  MemoryExchange(Link& link, Connection* connection, const Id& process, Listener listener);
 
   // With the lock held. The number of the shared block that holds this memory, 0 for none; the peer
   // gets to know the block.
@@ -67,7 +67,7 @@ class MemoryExchange {
   Status send_export(const GpuExport& exported);
   Status import(uint32_t number, std::shared_ptr<ImportedBlock> block);
 
-  Pair& pair_;
+  Link& link_;
   Connection* const connection_;
   const Id process_;
   const Listener listener_;

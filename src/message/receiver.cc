@@ -67,7 +67,7 @@ bool Receiver::match_early(Request* request, bool must_fit) {
 }
 
 Receiver::TagRx* Receiver::watch(uint64_t tag) {
-  if (!pair_.ring || !any_tag_.empty() || !pair_.any_source->empty()) return nullptr;
+  if (!link_.ring || !any_tag_.empty() || !link_.any_source->empty()) return nullptr;
   TagRx* entry = tags_.find(tag);
   bool ready = entry && entry->epochs == epochs_ && entry->posted.empty() && entry->early.empty() &&
                !entry->lost;
@@ -77,29 +77,29 @@ Receiver::TagRx* Receiver::watch(uint64_t tag) {
 bool Receiver::take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* received) {
   size_t size;
   bool given_back;
-  if (!pair_.ring->take_short(tag.tag, data, capacity, &size, &given_back)) return false;
-  pair_.wake_them = pair_.wake_them || given_back;
+  if (!link_.ring->take_short(tag.tag, data, capacity, &size, &given_back)) return false;
+  link_.wake_them = link_.wake_them || given_back;
   ++tag.arrived;
-  pair_.ring->return_credit(eager_charge(size));
-  *received = {size, tag.tag, pair_.framed_path(size, /*early=*/true)};
-  pair_.stats.count_received(received->path, size);
-  pair_.flight.note(OpKind::kRecv, received->path, tag.tag, size);
+  link_.ring->return_credit(eager_charge(size));
+  *received = {size, tag.tag, link_.framed_path(size, /*early=*/true)};
+  link_.stats.count_received(received->path, size);
+  link_.flight.note(OpKind::kRecv, received->path, tag.tag, size);
   return true;
 }
 
 bool Receiver::take_now(Request* request) {
   if (request->on_device) return false;
   TagRx* tag = watch(request->tag);
-  if (!tag || !pair_.ring->ready() || pair_.ring->skip_pad()) return false;
+  if (!tag || !link_.ring->ready() || link_.ring->skip_pad()) return false;
   Received received;
   if (!take_next(*tag, request->data, request->size, &received)) return false;
-  pair_.finish_posted(*request, received.tag, received.size);
+  link_.finish_posted(*request, received.tag, received.size);
   return true;
 }
 
 bool Receiver::take_posted() {
   RingChannel::Short next;
-  if (!any_tag_.empty() || !pair_.any_source->empty() || !pair_.ring->next_short(&next)) {
+  if (!any_tag_.empty() || !link_.any_source->empty() || !link_.ring->next_short(&next)) {
     return false;
   }
   TagRx* tag = tags_.find(next.tag);
@@ -109,22 +109,22 @@ bool Receiver::take_posted() {
     return false;
   }
   OH_FAULT_POINT("peer.frame");
-  const bool given_back = pair_.ring->take(next, request->data);
-  pair_.wake_them = pair_.wake_them || given_back;
+  const bool given_back = link_.ring->take(next, request->data);
+  link_.wake_them = link_.wake_them || given_back;
   ++tag->arrived;
-  pair_.ring->return_credit(eager_charge(next.size));
+  link_.ring->return_credit(eager_charge(next.size));
   take_posted(*tag, request);
-  pair_.finish_short(*request, next.tag, next.size);
+  link_.finish_short(*request, next.tag, next.size);
   return true;
 }
 
 void Receiver::offer_early() {
   // Read first: a receive that enters the list meanwhile may not be seen below.
-  const uint64_t era = pair_.any_source->era();
+  const uint64_t era = link_.any_source->era();
   if (era == offered_) return;
   auto is_here = [this](uint64_t tag) { return first_early(tag) != nullptr; };
   while (!arrivals_.empty()) {
-    Request* request = pair_.any_source->take_new(offered_, is_here, pair_.peer);
+    Request* request = link_.any_source->take_new(offered_, is_here, link_.peer);
     if (!request) break;
     OH_FAULT_POINT("receiver.taken");
     if (!deliver(request, first_early(request->tag))) repost(request);
@@ -141,7 +141,7 @@ Receiver::Early* Receiver::first_early(uint64_t tag) {
 // The receive that a message with this tag goes to: the one posted first. It is taken off its list.
 Result<Request*> Receiver::match(TagRx& tag) {
   // What came before it goes first (any_source.h).
-  if (!pair_.any_source->empty()) offer_early();
+  if (!link_.any_source->empty()) offer_early();
   OH_FAULT_POINT("receiver.match");
   Request* request;
   while ((request = tag.posted.front()) && request->transfer &&
@@ -151,9 +151,9 @@ Result<Request*> Receiver::match(TagRx& tag) {
   Request* any_tag = is_user_tag(tag.tag) ? any_tag_.front() : nullptr;
   bool any_tag_first = any_tag && (!request || any_tag->order.before(request->order));
   Request* first = any_tag_first ? any_tag : request;
-  if (is_user_tag(tag.tag) && !pair_.any_source->empty()) {
+  if (is_user_tag(tag.tag) && !link_.any_source->empty()) {
     Request* other =
-        pair_.any_source->take(tag.tag, first ? &first->order : nullptr, offered_, pair_.peer);
+        link_.any_source->take(tag.tag, first ? &first->order : nullptr, offered_, link_.peer);
     if (other) {
       OH_FAULT_POINT("receiver.taken");
       return other;
@@ -166,7 +166,7 @@ Result<Request*> Receiver::match(TagRx& tag) {
     // Messages come in the order of their numbers: this one would have been in place.
     if (!take_back(first)) {
       return error(OH_ERR_PROTOCOL, "%s put message %u with tag %llu before an earlier one",
-                   pair_.name.c_str(), first->number, static_cast<unsigned long long>(tag.tag));
+                   link_.name.c_str(), first->number, static_cast<unsigned long long>(tag.tag));
     }
     take_posted(tag, first);
   }
@@ -187,10 +187,10 @@ Result<Request*> Receiver::match_in_place(TagRx& tag, uint32_t number) {
   }
   if (!request) {
     return error(OH_ERR_PROTOCOL, "%s put message %u with tag %llu where no receive is",
-                 pair_.name.c_str(), number, static_cast<unsigned long long>(tag.tag));
+                 link_.name.c_str(), number, static_cast<unsigned long long>(tag.tag));
   }
   request->in_place = false;
-  pair_.ucx->targets().revoke_message(tag.tag, number, /*taken=*/true);
+  link_.ucx->targets().revoke_message(tag.tag, number, /*taken=*/true);
   take_posted(tag, request);
   return request;
 }
@@ -212,7 +212,7 @@ bool Receiver::deliver(Request* request, Early* early) {
     if (lost) lose_rest(tag);
     return started;
   }
-  ++pair_.stats.unexpected;
+  ++link_.stats.unexpected;
   bool whole = early->received == early->length;
   bool fits = !refuse_eager(request, early->tag, early->length);
   if (fits && early->received) {
@@ -254,7 +254,7 @@ void Receiver::continue_into(Incoming* incoming, Request* request) {
 
 void Receiver::give_credit_back(uint64_t charge) {
   charge_held_ -= charge;
-  pair_.channel->return_credit(charge);
+  link_.channel->return_credit(charge);
 }
 
 void Receiver::forget(Early* early) {
@@ -271,10 +271,10 @@ void Receiver::forget(Early* early) {
 bool Receiver::refuse_longer(Request* request, uint64_t length) {
   if (length <= request->size) return false;
   request->expected = length;
-  pair_.finish(*request, error(OH_ERR_TRUNCATED,
+  link_.finish(*request, error(OH_ERR_TRUNCATED,
                                "a message of %llu bytes from %s does not fit into the receive of "
                                "%llu bytes: post a larger one",
-                               static_cast<unsigned long long>(length), pair_.name.c_str(),
+                               static_cast<unsigned long long>(length), link_.name.c_str(),
                                static_cast<unsigned long long>(request->size)));
   return true;
 }
@@ -289,7 +289,7 @@ bool Receiver::refuse_eager(Request* request, uint64_t tag, uint64_t length) {
   frame.tag = tag;
   frame.length = capacity;
   frame.aux = static_cast<uint32_t>(OH_ERR_TRUNCATED);
-  pair_.send(frame);
+  link_.send(frame);
   return true;
 }
 
@@ -297,24 +297,24 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
   const uint64_t length = message.length;
   request->nbytes = length;
   request->message_tag = message.tag;
-  request->path = pair_.framed_path(length, message.early);
+  request->path = link_.framed_path(length, message.early);
   if (request->on_device && length > 0) {
     landings_.add(request);
     return;
   }
-  pair_.stats.count_received(request->path, length);
-  pair_.finish(*request, {});
+  link_.stats.count_received(request->path, length);
+  link_.finish(*request, {});
 }
 
 // Starts to fetch a message that was announced. False when its sender has withdrawn it.
 bool Receiver::start_rts(Request* request, Early& rts) {
   request->message_tag = rts.tag;
-  if (request->on_device && rts.has_slot && !pair_.device) {
+  if (request->on_device && rts.has_slot && !link_.device) {
     if (!transfers_.refuse(rts.offer, OH_ERR_NOT_VIABLE)) return false;
-    pair_.finish(*request, error(OH_ERR_NOT_VIABLE,
+    link_.finish(*request, error(OH_ERR_NOT_VIABLE,
                                  "the link to %s was set up without device memory: a message of "
                                  "%llu bytes has no way to the receive's device",
-                                 pair_.name.c_str(), static_cast<unsigned long long>(rts.length)));
+                                 link_.name.c_str(), static_cast<unsigned long long>(rts.length)));
     return true;
   }
   if (rts.length > request->size) {
@@ -326,7 +326,7 @@ bool Receiver::start_rts(Request* request, Early& rts) {
       frame.op = rts.op;
       frame.aux = static_cast<uint32_t>(OH_ERR_TRUNCATED);
       frame.length = request->size;
-      pair_.send(frame);
+      link_.send(frame);
     }
     refuse_longer(request, rts.length);
     return true;
@@ -336,8 +336,8 @@ bool Receiver::start_rts(Request* request, Early& rts) {
     return transfers_.claim(request, /*source=*/false, rts.offer);
   }
   if (is_name_in_use(rts.op)) {
-    pair_.finish(*request, error(OH_ERR_PROTOCOL, "%s announced two messages under one name",
-                                 pair_.name.c_str()));
+    link_.finish(*request, error(OH_ERR_PROTOCOL, "%s announced two messages under one name",
+                                 link_.name.c_str()));
     return true;
   }
   let_come(request, rts);
@@ -345,28 +345,28 @@ bool Receiver::start_rts(Request* request, Early& rts) {
 }
 
 void Receiver::let_come(Request* request, const Early& rts) {
-  if (request->on_device && !pair_.segment && rts.length > 0) {
+  if (request->on_device && !link_.segment && rts.length > 0) {
     continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
     // Lets it come once its sender is ready: a buffer that waits for him would hold others up.
     crossings_.begin(request, StagingDirection::kIn, rts.op, rts.length).awaited = rts.not_yet;
-    if (request->any_source) pair_.host->serve();
+    if (request->any_source) link_.host->serve();
     return;
   }
   // Bytes for memory that is apart are put there as they are looked at.
-  if (pair_.ucx && rts.length > 0 && request->run.blocks().size() <= 1) {
-    pair_.ucx->targets().post(rts.op, Landings::place(*request, rts.length), 0, rts.length);
+  if (link_.ucx && rts.length > 0 && request->run.blocks().size() <= 1) {
+    link_.ucx->targets().post(rts.op, Landings::place(*request, rts.length), 0, rts.length);
   }
   Frame frame;
   frame.type = FrameType::kCts;
   frame.op = rts.op;
-  pair_.send(frame);
+  link_.send(frame);
   if (rts.length == 0) return finish_whole(request, {rts.tag, 0, /*early=*/false});
   continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
 }
 
 Status Receiver::begin_run(Request* run, uint64_t op) {
   if (static_cast<uint32_t>(op) >= kMaxOps || is_name_in_use(op)) {
-    return error(OH_ERR_PROTOCOL, "%s names an operation %u", pair_.name.c_str(),
+    return error(OH_ERR_PROTOCOL, "%s names an operation %u", link_.name.c_str(),
                  static_cast<uint32_t>(op));
   }
   Early announced;
@@ -380,25 +380,25 @@ Status Receiver::begin_run(Request* run, uint64_t op) {
 
 bool Receiver::may_advertise(const Request* request) const {
   if (request->transfer || request->in_place || request->size == 0) return false;
-  if (!pair_.segment && !pair_.ucx) return false;
+  if (!link_.segment && !link_.ucx) return false;
   if (request->pending()) return false;
   if (request->tag == OH_ANY_TAG) return false;
   if (is_user_tag(request->tag) &&
-      (!any_tag_.empty() || pair_.any_source->may_match(request->tag))) {
+      (!any_tag_.empty() || link_.any_source->may_match(request->tag))) {
     return false;
   }
   // What is not small is announced first, and small frames go through the inbox anyway.
-  if (pair_.ucx) return !request->on_device && request->size > pair_.granted_inline;
+  if (link_.ucx) return !request->on_device && request->size > link_.granted_inline;
   // A small message from host memory comes early; one from a device never does.
-  if (!request->on_device && request->size <= pair_.theirs.eager_max) return false;
-  return request->on_device || pair_.they_reach_us ||
-         pair_.memory->block_of(request->data, request->size) != 0;
+  if (!request->on_device && request->size <= link_.theirs.eager_max) return false;
+  return request->on_device || link_.they_reach_us ||
+         link_.memory->block_of(request->data, request->size) != 0;
 }
 
 void Receiver::advertise(TagRx& tag, Request* request, uint32_t number) {
-  if (pair_.ucx) {
+  if (link_.ucx) {
     request->number = number;
-    request->in_place = pair_.ucx->targets().post_message(
+    request->in_place = link_.ucx->targets().post_message(
         tag.tag, {number, epoch_, request->data, request->size, false});
     return;
   }
@@ -415,7 +415,7 @@ void Receiver::advertise(TagRx& tag, Request* request, uint32_t number) {
   frame.address = transfer->slot->owner_address;
   frame.region = transfer->slot->owner_block;
   // An advert is an offer: without room in the channel it is not made.
-  if (!pair_.outbox.empty() || !pair_.push(frame)) transfers_.withdraw(transfer);
+  if (!link_.outbox.empty() || !link_.push(frame)) transfers_.withdraw(transfer);
 }
 
 // Takes the adverts from the last one down to that of `first` back. False as soon as one of them
@@ -436,7 +436,7 @@ bool Receiver::take_back(Request* request) {
   if (request->transfer) return transfers_.withdraw(request->transfer);
   if (!request->in_place) return true;
   request->in_place =
-      !pair_.ucx->targets().revoke_message(request->tag, request->number, /*taken=*/false);
+      !link_.ucx->targets().revoke_message(request->tag, request->number, /*taken=*/false);
   return !request->in_place;
 }
 

@@ -11,7 +11,7 @@
 // A receive is advertised only when it is certain which message it will get: not while a wildcard
 // that could take that message was posted before it.
 //
-// Threading: guarded by the pair's lock.
+// Threading: guarded by the link's lock.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@
 #include "base/list.h"
 #include "base/pool.h"
 #include "base/tag_table.h"
-#include "link/pair.h"
+#include "link/link.h"
 #include "message/any_source.h"
 #include "path/direct/transfers.h"
 #include "path/staging/crossings.h"
@@ -38,8 +38,8 @@ inline constexpr bool is_offer_tag(uint64_t tag) {
 
 class Receiver final : public ClaimListener {
  public:
-  Receiver(Pair& pair, Transfers& transfers, Crossings& crossings)
-      : pair_(pair), transfers_(transfers), crossings_(crossings), landings_(pair) {}
+  Receiver(Link& link, Transfers& transfers, Crossings& crossings)
+      : link_(link), transfers_(transfers), crossings_(crossings), landings_(link) {}
 
   void post(Request* request);
   // Gives it a message that is here already; false when there is none, or, with a tag of the
@@ -226,13 +226,13 @@ class Receiver final : public ClaimListener {
   void abort(Incoming* incoming);
   // The channel puts nothing more of it anywhere.
   void revoke(const Incoming& incoming) {
-    if (pair_.ucx) pair_.ucx->targets().revoke(incoming.op);
+    if (link_.ucx) link_.ucx->targets().revoke(incoming.op);
   }
 
   static constexpr size_t kTidyAt = 32768;
   static constexpr size_t kMaxOps = 1 << 20;  // names a sender may have in use at once
 
-  Pair& pair_;
+  Link& link_;
   Transfers& transfers_;
   Crossings& crossings_;
   Landings landings_;

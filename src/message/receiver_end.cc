@@ -26,12 +26,12 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
       frame.op = incoming->op;
       frame.aux = static_cast<uint32_t>(status.code());
       frame.length = request->size;
-      pair_.send(frame);
+      link_.send(frame);
       // Nothing of it was let go, so nothing comes.
       if (crossing && crossing->begun == 0) end_incoming(incoming);
     }
-    request->in_flight || crossing ? pair_.leave_in_doubt(*request, status)
-                                   : pair_.finish(*request, status);
+    request->in_flight || crossing ? link_.leave_in_doubt(*request, status)
+                                   : link_.finish(*request, status);
     return true;
   }
   if (landings_.cancel(request, status)) return true;
@@ -43,14 +43,14 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
     TagRx& tag = tag_of(request->tag);
     bool free = withdraw_from(tag, request);
     // Over UCX its message and all before it are in the inbox: whoever looks there finds it.
-    if (!free && force && !pair_.ucx) {
+    if (!free && force && !link_.ucx) {
       free = request->phase == Phase::kPosted && take_back(request);
     }
     if (free) take_posted(tag, request);
     renumber(tag);
     if (!free) return false;
   }
-  pair_.finish(*request, status);
+  link_.finish(*request, status);
   return true;
 }
 
@@ -73,9 +73,9 @@ bool Receiver::stop(Request* run, const Status& why) {
 }
 
 void Receiver::fail_all(const Status& status) {
-  while (Request* request = any_tag_.pop_front()) pair_.finish(*request, status);
+  while (Request* request = any_tag_.pop_front()) link_.finish(*request, status);
   while (TagRx* tag = posting_.pop_front()) {
-    while (Request* request = tag->posted.pop_front()) pair_.finish(*request, status);
+    while (Request* request = tag->posted.pop_front()) link_.finish(*request, status);
   }
   for (Incoming* incoming : fetching_) {
     // A later message has its name.
@@ -87,8 +87,8 @@ void Receiver::fail_all(const Status& status) {
       incoming->request->in_flight = incoming->in_flight;
       bool flies =
           incoming->request->crossing || (incoming->in_flight && !incoming->in_flight->is_over());
-      flies ? pair_.leave_in_doubt(*incoming->request, status)
-            : pair_.finish(*incoming->request, status);
+      flies ? link_.leave_in_doubt(*incoming->request, status)
+            : link_.finish(*incoming->request, status);
     }
     if (incoming && incoming->early) incoming->early->ready_to_send = true;  // the rest is not here
     if (incoming) incoming_pool_.release(std::exchange(incoming, nullptr));

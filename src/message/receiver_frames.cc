@@ -11,18 +11,18 @@ namespace oh {
 
 Status Receiver::on_eager(const Frame& frame) {
   uint64_t charge = eager_charge(frame.length);
-  uint64_t credit = pair_.mine.eager_credit - charge_held_;
-  if (frame.payload_size > frame.length || frame.length > pair_.mine.eager_credit ||
+  uint64_t credit = link_.mine.eager_credit - charge_held_;
+  if (frame.payload_size > frame.length || frame.length > link_.mine.eager_credit ||
       charge > credit) {
     return error(OH_ERR_PROTOCOL,
                  "%s sent an eager message of %llu bytes, %zu of them in its first part, with a "
                  "credit of %llu",
-                 pair_.name.c_str(), static_cast<unsigned long long>(frame.length),
+                 link_.name.c_str(), static_cast<unsigned long long>(frame.length),
                  frame.payload_size, static_cast<unsigned long long>(credit));
   }
   bool whole = frame.payload_size == frame.length;
   if (!whole && (static_cast<uint32_t>(frame.op) >= kMaxOps || is_name_in_use(frame.op))) {
-    return error(OH_ERR_PROTOCOL, "%s names an operation %u", pair_.name.c_str(),
+    return error(OH_ERR_PROTOCOL, "%s names an operation %u", link_.name.c_str(),
                  static_cast<uint32_t>(frame.op));
   }
   charge_held_ += charge;
@@ -83,7 +83,7 @@ Receiver::Early* Receiver::keep_early(TagRx& tag, const Frame& frame) {
   tag.early.push_back(early);
   if (is_user_tag(frame.tag)) arrivals_.push_back(early);
   // Somebody may wait for an offer, with no receive that would end.
-  if (!is_user_tag(frame.tag)) pair_.wake_me = true;
+  if (!is_user_tag(frame.tag)) link_.wake_me = true;
   ++early_count_;
   return early;
 }
@@ -97,18 +97,18 @@ Status Receiver::on_data(const Frame& frame) {
   if (frame.address != incoming->received ||
       frame.payload_size > incoming->length - incoming->received) {
     return error(OH_ERR_PROTOCOL, "%s sent %zu bytes at %llu of a message of %llu, %llu are here",
-                 pair_.name.c_str(), frame.payload_size,
+                 link_.name.c_str(), frame.payload_size,
                  static_cast<unsigned long long>(frame.address),
                  static_cast<unsigned long long>(incoming->length),
                  static_cast<unsigned long long>(incoming->received));
   }
   // An honest sender waits for the end of a part that is fetched.
   if (incoming->in_flight || (frame.remote && !incoming->request && incoming->early)) {
-    return error(OH_ERR_PROTOCOL, "%s sent a part beside another one", pair_.name.c_str());
+    return error(OH_ERR_PROTOCOL, "%s sent a part beside another one", link_.name.c_str());
   }
   OH_ASSIGN_OR_RETURN(uint8_t* sink, place_of(*incoming, frame));
   if (frame.remote && sink) {
-    incoming->in_flight = pair_.ucx->fetch(frame, sink);
+    incoming->in_flight = link_.ucx->fetch(frame, sink);
     incoming->fetched = frame.payload_size;
     fetching_.push_back(incoming);
     (void)progress();
@@ -126,14 +126,14 @@ Result<uint8_t*> Receiver::place_of(Incoming& incoming, const Frame& frame) {
     uint8_t* place = crossings_.place(*request->crossing, frame.address, frame.payload_size);
     if (place) return place;
     return error(OH_ERR_PROTOCOL, "%s sent %zu bytes at %llu, which it was not told to",
-                 pair_.name.c_str(), frame.payload_size,
+                 link_.name.c_str(), frame.payload_size,
                  static_cast<unsigned long long>(frame.address));
   }
   if (request && request->is_run()) {
     std::span<uint8_t> place = request->run.at(frame.address);
     if (frame.payload_size <= place.size()) return place.data();
     return error(OH_ERR_PROTOCOL, "%s sent %zu bytes at %llu, where a block has %zu left",
-                 pair_.name.c_str(), frame.payload_size,
+                 link_.name.c_str(), frame.payload_size,
                  static_cast<unsigned long long>(frame.address), place.size());
   }
   if (request) return Landings::place(*request, incoming.length) + frame.address;
@@ -152,14 +152,14 @@ bool Receiver::progress() {
     fetching_.erase(fetching_.begin() + static_cast<ptrdiff_t>(i));
     std::shared_ptr<InFlight> in_flight = std::move(incoming->in_flight);
     Status broken;
-    if (in_flight->code != ucx::kOk) broken = pair_.ucx->broken_by(*in_flight);
+    if (in_flight->code != ucx::kOk) broken = link_.ucx->broken_by(*in_flight);
     if (!broken.ok() && incoming->request) {
       Request* request = std::exchange(incoming->request, nullptr);
       Status lost =
           error(OH_ERR_PEER_LOST, "UCX gave up fetching a message of %llu bytes from %s: %s",
-                static_cast<unsigned long long>(incoming->length), pair_.name.c_str(),
+                static_cast<unsigned long long>(incoming->length), link_.name.c_str(),
                 broken.text().c_str());
-      request->crossing ? crossings_.stop(*request->crossing, lost) : pair_.finish(*request, lost);
+      request->crossing ? crossings_.stop(*request->crossing, lost) : link_.finish(*request, lost);
     }
     incoming->aborted ? abort(incoming) : advance(incoming, incoming->fetched);
   }
@@ -196,11 +196,11 @@ void Receiver::advance(Incoming* incoming, uint64_t size) {
 
 Status Receiver::on_rts(const Frame& frame) {
   bool has_slot = frame.slot != kNoSlot;
-  if ((has_slot && (frame.slot >= kSlots || !pair_.segment)) ||
+  if ((has_slot && (frame.slot >= kSlots || !link_.segment)) ||
       static_cast<uint32_t>(frame.op) >= kMaxOps ||
-      early_count_ > pair_.mine.max_pending + kMaxOps) {
+      early_count_ > link_.mine.max_pending + kMaxOps) {
     return error(OH_ERR_PROTOCOL, "%s is ready to send with slot %u and operation %u",
-                 pair_.name.c_str(), frame.slot, static_cast<uint32_t>(frame.op));
+                 link_.name.c_str(), frame.slot, static_cast<uint32_t>(frame.op));
   }
   TagRx& tag = tag_of(frame.tag);
   if (tag.lost) return {};
@@ -226,8 +226,8 @@ Status Receiver::on_rts(const Frame& frame) {
 // A receive whose message was withdrawn waits again, as if it had never been matched.
 void Receiver::repost(Request* request) {
   if (request->any_source) {
-    pair_.any_source->restore(request);
-    pair_.host->look_again();
+    link_.any_source->restore(request);
+    link_.host->look_again();
     return;
   }
   request->phase = Phase::kPosted;
@@ -247,7 +247,7 @@ void Receiver::on_abort(const Frame& frame) {
   (void)progress();  // a part whose fetch is over
   if (Incoming* incoming = find_incoming(frame.op)) {
     if (incoming->request && incoming->request->is_run()) {
-      incoming->request->status = pair_.refusal(frame_failure(frame));
+      incoming->request->status = link_.refusal(frame_failure(frame));
     }
     // A part that it handed over is still on its way.
     incoming->aborted = incoming->in_flight != nullptr;
@@ -310,11 +310,11 @@ void Receiver::on_ready(const Frame& frame) {
 
 // The message of a receive will not come.
 void Receiver::message_withdrawn(Request* request) {
-  if (request->is_run()) return pair_.finish(*request, Status(request->status));
+  if (request->is_run()) return link_.finish(*request, Status(request->status));
   if (is_user_tag(request->tag)) return repost(request);
   // Somebody measures before he receives, and the next one may be longer.
-  pair_.finish(*request,
-               error(OH_ERR_RETIRED, "%s took its message of %llu bytes back", pair_.name.c_str(),
+  link_.finish(*request,
+               error(OH_ERR_RETIRED, "%s took its message of %llu bytes back", link_.name.c_str(),
                      static_cast<unsigned long long>(request->expected)));
 }
 
@@ -338,9 +338,9 @@ Status Receiver::on_epoch(const Frame& frame) {
     while (tag->posted.front() && !withdraw_from(*tag, tag->posted.front())) {
       // Claimed before the epoch ended: that one has left the list. Over UCX what was put in place
       // before the epoch was handled before it, too.
-      if (!pair_.ucx) continue;
+      if (!link_.ucx) continue;
       return error(OH_ERR_PROTOCOL, "%s began epoch %u and sent a message of the one before",
-                   pair_.name.c_str(), frame.aux);
+                   link_.name.c_str(), frame.aux);
     }
     start_epoch(*tag);
     renumber(*tag);

@@ -11,42 +11,42 @@ void Sender::post(Request* request) {
   request->phase = Phase::kQueued;
   request->granted = request->on_device ? 0 : UINT64_MAX;
   request->border = 0;
-  ++pair_.pending_sends;
-  if (queue_.empty() && pair_.outbox.empty() && transmit(request)) return;
+  ++link_.pending_sends;
+  if (queue_.empty() && link_.outbox.empty() && transmit(request)) return;
   queue_.push_back(request);
 }
 
 bool Sender::send_now(const uint8_t* data, size_t size, uint64_t tag) {
   uint64_t charge = eager_charge(size);
-  if (!queue_.empty() || !pair_.outbox.empty() || size > pair_.mine.eager_max ||
-      size > pair_.single_frame || !has_credit(charge)) {
+  if (!queue_.empty() || !link_.outbox.empty() || size > link_.mine.eager_max ||
+      size > link_.single_frame || !has_credit(charge)) {
     return false;
   }
   TagTx* entry = tags_.find(tag);
   if (!entry || !entry->adverts.empty()) return false;
   bool sent;
-  if (pair_.ring) {
-    sent = pair_.ring->push_short(tag, data, size);
-    pair_.wake_them = true;
+  if (link_.ring) {
+    sent = link_.ring->push_short(tag, data, size);
+    link_.wake_them = true;
   } else {
     Frame frame;
     frame.type = FrameType::kEager;
     frame.tag = tag;
     frame.length = frame.payload_size = size;
     frame.payload = data;
-    sent = pair_.push(frame);
+    sent = link_.push(frame);
   }
   if (!sent) return false;
   ++entry->number;
   charge_used_ += charge;
-  pair_.stats.count_sent(pair_.framed_path(size, /*early=*/true), size);
-  pair_.flight.note(OpKind::kSend, pair_.framed_path(size, /*early=*/true), tag, size);
+  link_.stats.count_sent(link_.framed_path(size, /*early=*/true), size);
+  link_.flight.note(OpKind::kSend, link_.framed_path(size, /*early=*/true), tag, size);
   return true;
 }
 
 bool Sender::progress() {
   bool any = false;
-  while (pair_.outbox.empty()) {
+  while (link_.outbox.empty()) {
     Request* request = queue_.pop_front();
     if (!request) break;
     if (!transmit(request)) {
@@ -60,7 +60,7 @@ bool Sender::progress() {
     if (request->phase != Phase::kOffered) break;
     end_crossing(request);
   }
-  for (size_t turns = streams_.size(); turns-- > 0 && pair_.outbox.empty();) {
+  for (size_t turns = streams_.size(); turns-- > 0 && link_.outbox.empty();) {
     Request* request = streams_.pop_front();
     uint64_t before = request->moved;
     if (end_crossing(request)) {
@@ -76,16 +76,16 @@ bool Sender::progress() {
 }
 
 void Sender::finish_sent(Request* request) {
-  request->path = pair_.framed_path(request->size, request->early);
+  request->path = link_.framed_path(request->size, request->early);
   request->nbytes = request->size;
-  pair_.stats.count_sent(request->path, request->size);
+  link_.stats.count_sent(request->path, request->size);
   // A put ends when it is there, which the other side says.
   if (request->is_run() && !request->serves_peer() && !request->acknowledged) {
     if (request->crossing) std::exchange(request->crossing, nullptr)->request = nullptr;
     request->phase = Phase::kDirect;
     return;
   }
-  pair_.finish(*request, {});
+  link_.finish(*request, {});
 }
 
 // Puts the request on the wire; false when there is no room now.
@@ -93,7 +93,7 @@ bool Sender::transmit(Request* request) {
   if (tags_.size() >= kMaxTags && !tags_.find(request->tag)) new_epoch();
   if (epoch_unsaid_) {
     say_epoch();
-    if (!pair_.outbox.empty()) return false;  // nothing may pass the epoch's frame
+    if (!link_.outbox.empty()) return false;  // nothing may pass the epoch's frame
   }
   TagTx& tag = tags_.get(request->tag);
   if (!tag.adverts.empty() && use_advert(request, tag)) {
@@ -102,19 +102,19 @@ bool Sender::transmit(Request* request) {
   }
   uint64_t charge = eager_charge(request->size);
   // Only copy engines touch device memory: no bytes of it go into a frame.
-  bool small = request->size <= pair_.mine.eager_max && !(request->on_device && request->size > 0);
+  bool small = request->size <= link_.mine.eager_max && !(request->on_device && request->size > 0);
   if (small && has_credit(charge)) return transmit_eager(request, tag, charge);
   if (!transmit_rts(request, tag)) return false;
-  if (small) ++pair_.stats.out_of_credit;
+  if (small) ++link_.stats.out_of_credit;
   return true;
 }
 
 // Looks at the other side's line only when what is known does not suffice: it is being written
 // there.
 bool Sender::has_credit(uint64_t charge) {
-  if (charge_used_ + charge <= pair_.theirs.eager_credit + charge_returned_) return true;
-  charge_returned_ = pair_.channel->credit_returned();
-  return charge_used_ + charge <= pair_.theirs.eager_credit + charge_returned_;
+  if (charge_used_ + charge <= link_.theirs.eager_credit + charge_returned_) return true;
+  charge_returned_ = link_.channel->credit_returned();
+  return charge_used_ + charge <= link_.theirs.eager_credit + charge_returned_;
 }
 
 bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
@@ -125,18 +125,18 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   frame.number = tag.number;
   frame.aux = epoch_;
   frame.payload = request->data;
-  const bool zero_copy = pair_.ucx && request->size > pair_.granted_inline;
+  const bool zero_copy = link_.ucx && request->size > link_.granted_inline;
   frame.payload_size =
-      std::min<uint64_t>(request->size, zero_copy ? pair_.ucx->zero_copy_part(request->size)
-                                                  : pair_.channel->part_of(request->size));
+      std::min<uint64_t>(request->size, zero_copy ? link_.ucx->zero_copy_part(request->size)
+                                                  : link_.channel->part_of(request->size));
   bool whole = frame.payload_size == request->size;
-  if (!whole) frame.op = request->op = pair_.ops.add(request);
+  if (!whole) frame.op = request->op = link_.ops.add(request);
   request->early = true;
   const Handover sent = zero_copy           ? send_zero_copy(request, frame)
-                        : pair_.push(frame) ? Handover::kSent
+                        : link_.push(frame) ? Handover::kSent
                                             : Handover::kNoRoom;
   if (sent == Handover::kNoRoom) {
-    if (request->op) pair_.ops.remove(std::exchange(request->op, 0));
+    if (request->op) link_.ops.remove(std::exchange(request->op, 0));
     request->early = false;
     return false;
   }
@@ -160,23 +160,23 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
   frame.length = request->size;
   // Without a slot the receiver asks for a stream: when all slots are taken, or nobody could use
   // one. A receive on a device uses one whatever our memory is.
-  bool direct = pair_.segment && request->size > 0 &&
-                (request->on_device || pair_.their_gpu || pair_.they_reach_us ||
-                 pair_.memory->block_of(request->data, request->size));
+  bool direct = link_.segment && request->size > 0 &&
+                (request->on_device || link_.their_gpu || link_.they_reach_us ||
+                 link_.memory->block_of(request->data, request->size));
   Transfer* transfer = direct ? transfers_.offer(request, /*source=*/true) : nullptr;
   // From device memory nothing is streamed where there are slots: it waits for one.
-  if (pair_.segment && request->on_device && request->size > 0 && !transfer) return false;
+  if (link_.segment && request->on_device && request->size > 0 && !transfer) return false;
   if (transfer) {
     frame.slot = transfer->index;
     frame.number = transfer->sequence;
     frame.address = transfer->slot->owner_address;
     frame.region = transfer->slot->owner_block;
   }
-  if (!pair_.segment && request->pending()) frame.flags |= kNotYet;
-  frame.op = request->op = pair_.ops.add(request);
-  if (!pair_.push(frame)) {
+  if (!link_.segment && request->pending()) frame.flags |= kNotYet;
+  frame.op = request->op = link_.ops.add(request);
+  if (!link_.push(frame)) {
     if (transfer) transfers_.withdraw(transfer);
-    pair_.ops.remove(std::exchange(request->op, 0));
+    link_.ops.remove(std::exchange(request->op, 0));
     return false;
   }
   ++tag.number;
@@ -190,7 +190,7 @@ bool Sender::use_advert(Request* request, TagTx& tag) {
   bool claimed = false;
   for (auto advert = tag.adverts.rbegin(); advert != tag.adverts.rend() && !claimed; ++advert) {
     if (advert->number != tag.number || advert->capacity < request->size || request->size == 0 ||
-        (!request->on_device && request->size <= pair_.mine.eager_max)) {
+        (!request->on_device && request->size <= link_.mine.eager_max)) {
       continue;
     }
     Transfers::Offer offer = advert->offer;
@@ -199,7 +199,7 @@ bool Sender::use_advert(Request* request, TagTx& tag) {
               !transfers_.prefers_stream(*request, offer) &&
               transfers_.claim(request, /*source=*/true, offer);
   }
-  if (claimed) ++pair_.stats.adverts_used;
+  if (claimed) ++link_.stats.adverts_used;
   // Whatever was advertised for this number or an earlier one is void now.
   std::erase_if(tag.adverts, [&](const Advert& advert) {
     return static_cast<int32_t>(advert.number - tag.number) <= 0;
@@ -219,7 +219,7 @@ void Sender::say_epoch() {
   Frame frame;
   frame.type = FrameType::kEpoch;
   frame.aux = epoch_;
-  pair_.send(frame);
+  link_.send(frame);
 }
 
 bool Sender::cancel(Request* request, const Status& status, bool give_up) {
@@ -232,7 +232,7 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
     if (!give_up) return false;
     (request->in_flight ? zero_copies_ : streams_).erase(request);
     if (request->moved < request->size) withdraw(*request, status);
-    pair_.leave_in_doubt(*request, status);
+    link_.leave_in_doubt(*request, status);
     return true;
   }
   switch (request->phase) {
@@ -252,7 +252,7 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
       return false;
   }
   if (request->phase != Phase::kQueued) withdraw(*request, status);
-  pair_.finish(*request, status);
+  link_.finish(*request, status);
   return true;
 }
 
@@ -272,7 +272,7 @@ void Sender::send_abort(const Request& request, const Status& why) {
   frame.type = FrameType::kAbort;
   frame.op = request.op;
   frame.aux = static_cast<uint32_t>(why.code());
-  pair_.send(frame);
+  link_.send(frame);
 }
 
 // Takes back what was announced: the other side is to forget it, and its numbers.
@@ -282,7 +282,7 @@ void Sender::withdraw(const Request& request, const Status& why) {
 }
 
 void Sender::on_cts(const Frame& frame) {
-  Request* request = pair_.ops.find(frame.op);
+  Request* request = link_.ops.find(frame.op);
   // Not there: it was withdrawn meanwhile, and our abort is on its way.
   if (!request || !request->sends()) return;
   const uint64_t granted = frame.length ? frame.length : UINT64_MAX;
@@ -301,15 +301,15 @@ void Sender::on_cts(const Frame& frame) {
 }
 
 void Sender::on_reject(const Frame& frame) {
-  Request* request = pair_.ops.find(frame.op);
+  Request* request = link_.ops.find(frame.op);
   if (!request || !request->sends()) return;
   oh_status code = frame_failure(frame);
-  if (request->is_run()) return refuse(request, pair_.refusal(code));
+  if (request->is_run()) return refuse(request, link_.refusal(code));
   refuse(request,
          error(code,
                "%s did not take the message of %llu bytes with tag %llu: %s (its receive has room "
                "for %llu)",
-               pair_.name.c_str(), static_cast<unsigned long long>(request->size),
+               link_.name.c_str(), static_cast<unsigned long long>(request->size),
                static_cast<unsigned long long>(request->tag), status_text(code),
                static_cast<unsigned long long>(frame.length)));
 }
@@ -333,12 +333,12 @@ void Sender::refuse(Request* request, const Status& why) {
              (request->transfer && !transfers_.withdraw(request->transfer))) {
     return;
   }
-  pair_.finish(*request, why);
+  link_.finish(*request, why);
 }
 
 Status Sender::on_advert(const Frame& frame) {
-  if (frame.slot >= kSlots || !pair_.segment) {
-    return error(OH_ERR_PROTOCOL, "%s advertised slot %u", pair_.name.c_str(), frame.slot);
+  if (frame.slot >= kSlots || !link_.segment) {
+    return error(OH_ERR_PROTOCOL, "%s advertised slot %u", link_.name.c_str(), frame.slot);
   }
   if (frame.aux != epoch_ || epoch_unsaid_) return {};
   // What was advertised with this slot before is over: a receive that was withdrawn.
@@ -356,7 +356,7 @@ Status Sender::on_advert(const Frame& frame) {
   offer.remote = frame.address;
   offer.block = frame.region;
   // Its send will write to both lines of the slot.
-  const TransferSlot& slot = pair_.segment->incoming().slots[offer.slot];
+  const TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
   __builtin_prefetch(&slot, 1);
   __builtin_prefetch(&slot.cursor, 1);
   tag.adverts.push_back({frame.number, frame.length, offer});
@@ -365,17 +365,17 @@ Status Sender::on_advert(const Frame& frame) {
 }
 
 void Sender::fail_all(const Status& status) {
-  while (Request* request = queue_.pop_front()) pair_.finish(*request, status);
+  while (Request* request = queue_.pop_front()) link_.finish(*request, status);
   while (Request* request = streams_.pop_front()) {
-    request->crossing ? pair_.leave_in_doubt(*request, status) : pair_.finish(*request, status);
+    request->crossing ? link_.leave_in_doubt(*request, status) : link_.finish(*request, status);
   }
   while (Request* request = zero_copies_.pop_front()) {
     bool free = request->in_flight->is_over() && !request->crossing;
-    free ? pair_.finish(*request, status) : pair_.leave_in_doubt(*request, status);
+    free ? link_.finish(*request, status) : link_.leave_in_doubt(*request, status);
   }
-  pair_.ops.for_each([&](Request* request) {
+  link_.ops.for_each([&](Request* request) {
     if (request->sends() && request->phase == Phase::kOffered) {
-      pair_.finish(*request, status);
+      link_.finish(*request, status);
     }
   });
 }

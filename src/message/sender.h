@@ -13,7 +13,7 @@
 // a new epoch starts with the next message that goes out, one for all that were withdrawn until
 // then.
 //
-// Threading: guarded by the pair's lock.
+// Threading: guarded by the link's lock.
 #pragma once
 
 #include <array>
@@ -28,11 +28,11 @@ namespace oh {
 
 class Sender {
  public:
-  Sender(Pair& pair, Transfers& transfers, Crossings& crossings)
-      : pair_(pair), transfers_(transfers), crossings_(crossings) {}
+  Sender(Link& link, Transfers& transfers, Crossings& crossings)
+      : link_(link), transfers_(transfers), crossings_(crossings) {}
 
   // Whether one more send may wait for its receive.
-  bool has_room() const { return pair_.pending_sends < pair_.mine.max_pending; }
+  bool has_room() const { return link_.pending_sends < link_.mine.max_pending; }
   void post(Request* request);
   // The same for a run of blocks that the other side has heard of by a frame of its own.
   void await_cts(Request* run) {
@@ -110,7 +110,7 @@ class Sender {
 
   static constexpr size_t kMaxTags = 8192;
 
-  Pair& pair_;
+  Link& link_;
   Transfers& transfers_;
   Crossings& crossings_;
   TagTable<TagTx> tags_;

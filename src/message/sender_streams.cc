@@ -12,7 +12,7 @@ constexpr size_t kStreamFrames = 16;  // of one stream before it is the next one
 
 // Hands the payload over from where it is.
 Sender::Handover Sender::send_zero_copy(Request* request, const Frame& frame) {
-  std::shared_ptr<InFlight> in_flight = pair_.ucx->send_zero_copy(frame);
+  std::shared_ptr<InFlight> in_flight = link_.ucx->send_zero_copy(frame);
   if (!in_flight) return Handover::kNoRoom;
   request->moved = frame.address + frame.payload_size;
   request->phase = Phase::kStream;
@@ -45,16 +45,16 @@ void Sender::end_zero_copy(Request* request) {
   Status lost;
   if (in_flight->code != ucx::kOk) {
     lost = error(OH_ERR_PEER_LOST, "UCX gave up sending %llu bytes to %s: %s",
-                 static_cast<unsigned long long>(request->size), pair_.name.c_str(),
-                 pair_.ucx->broken_by(*in_flight).text().c_str());
+                 static_cast<unsigned long long>(request->size), link_.name.c_str(),
+                 link_.ucx->broken_by(*in_flight).text().c_str());
     if (request->crossing) stop_crossing(*request, lost);
   }
   if (request->crossing && !request->crossing->failure.ok()) {
     streams_.push_back(request);
   } else if (!lost.ok()) {
-    pair_.finish(*request, lost);
+    link_.finish(*request, lost);
   } else if (!request->status.ok()) {
-    pair_.finish(*request, std::move(request->status));
+    link_.finish(*request, std::move(request->status));
   } else if (request->moved < request->size) {
     streams_.push_back(request);
   } else {
@@ -98,7 +98,7 @@ bool Sender::end_crossing(Request* request) {
   Crossing* crossing = request->crossing.get();
   if (!crossing || crossing->failure.ok() || !crossing->is_quiet()) return false;
   if (!crossing->withdrawn) withdraw(*request, crossing->failure);
-  pair_.finish(*request, Status(crossing->failure));
+  link_.finish(*request, Status(crossing->failure));
   return true;
 }
 
@@ -114,15 +114,15 @@ bool Sender::push_stream(Request* request) {
     if (part.empty()) return false;
     frame.payload = part.data();
     frame.payload_size = part.size();
-    if (pair_.ucx) {
-      frame.payload_size = std::min(frame.payload_size, pair_.ucx->zero_copy_part(request->size));
+    if (link_.ucx) {
+      frame.payload_size = std::min(frame.payload_size, link_.ucx->zero_copy_part(request->size));
       Handover sent = send_zero_copy(request, frame);
       if (sent == Handover::kSent) continue;
       return sent == Handover::kTaken;
     }
     frame.payload_size =
-        std::min<uint64_t>(frame.payload_size, pair_.channel->part_of(request->size));
-    if (!pair_.push(frame)) return false;
+        std::min<uint64_t>(frame.payload_size, link_.channel->part_of(request->size));
+    if (!link_.push(frame)) return false;
     request->moved += frame.payload_size;
   }
   if (request->moved < request->size) return false;

@@ -53,7 +53,7 @@ void OneSided::open(const LinkFacts& facts, std::shared_ptr<const Board> board) 
 }
 
 void OneSided::open(Transfers& transfers, RunStreams& streams, RmaUse rma_use) {
-  const PathContext context{pair_, *this, regions_, transfers, streams, rma_use};
+  const PathContext context{link_, *this, regions_, transfers, streams, rma_use};
   for (size_t i = 0; i < kPathCount; ++i) {
     paths_[i] = path_table()[i].create(context);
     if (paths_[i] && paths_[i]->works()) working_.push_back(paths_[i].get());
@@ -77,18 +77,18 @@ Path* OneSided::choose(const Ends& ends, uint64_t size) const {
 }
 
 Status OneSided::move(Request* request, const Move& move) {
-  OH_RETURN_IF_ERROR(pair_.host->usable());
+  OH_RETURN_IF_ERROR(link_.host->usable());
   LocalBuffer found;
-  if (!move.located && (pair_.gpu || move.after.given())) {
+  if (!move.located && (link_.gpu || move.after.given())) {
     OH_ASSIGN_OR_RETURN(
-        found, locate(pair_.gpu, move.data, move.size, move.after, {.host = move.deadline}));
+        found, locate(link_.gpu, move.data, move.size, move.after, {.host = move.deadline}));
   }
   LocalBuffer& local = move.located ? *move.located : found;
   if (move.movement.blocks.empty()) return copy_now(nullptr, local, request, move);
   const Ends ends = ends_of(move.target, local);
   Path* path = choose(ends, move.movement.bytes);
   if (!path) {
-    return error(OH_ERR_NOT_VIABLE, "no path to or from memory of %s: %s", pair_.name.c_str(),
+    return error(OH_ERR_NOT_VIABLE, "no path to or from memory of %s: %s", link_.name.c_str(),
                  selection_->explain(ends, move.movement.bytes).why.c_str());
   }
   return path->is_immediate() ? copy_now(path, local, request, move)
@@ -96,9 +96,9 @@ Status OneSided::move(Request* request, const Move& move) {
 }
 
 Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
-  OH_RETURN_IF_ERROR(pair_.host->usable());
-  if (!pair_.gpu || move.movement.blocks.empty()) return std::unique_ptr<BatchPlan>();
-  OH_ASSIGN_OR_RETURN(LocalBuffer local, locate(pair_.gpu, move.data, move.size, {}, {}));
+  OH_RETURN_IF_ERROR(link_.host->usable());
+  if (!link_.gpu || move.movement.blocks.empty()) return std::unique_ptr<BatchPlan>();
+  OH_ASSIGN_OR_RETURN(LocalBuffer local, locate(link_.gpu, move.data, move.size, {}, {}));
   Path* path = choose(ends_of(move.target, local), move.movement.bytes);
   std::shared_ptr<ImportedBlock> import = move.target.import.lock();
   if (!path || (move.target.imported && !import)) return std::unique_ptr<BatchPlan>();
@@ -111,18 +111,18 @@ Status OneSided::copy(Path& path, LocalBuffer& local, const Move& move, oh_path*
   OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
   // Announced, then looked at the link: whoever ends the link does it the other way round.
   CopyCount copying(copies_);
-  AccessGuard guard(pair_.segment->outgoing());
-  if (pair_.gone.load(std::memory_order_seq_cst) ||
-      pair_.segment->their_state() == SideState::kFailed) {
-    return error(OH_ERR_PEER_LOST, "the link to %s has ended", pair_.name.c_str());
+  AccessGuard guard(link_.segment->outgoing());
+  if (link_.gone.load(std::memory_order_seq_cst) ||
+      link_.segment->their_state() == SideState::kFailed) {
+    return error(OH_ERR_PEER_LOST, "the link to %s has ended", link_.name.c_str());
   }
   if (board_->region(target.index).load(std::memory_order_seq_cst) != target.version) {
-    return error(OH_ERR_RETIRED, "%s has deregistered the region", pair_.name.c_str());
+    return error(OH_ERR_RETIRED, "%s has deregistered the region", link_.name.c_str());
   }
   std::shared_ptr<ImportedBlock> import = target.import.lock();
   if (target.imported && !import) {
     return error(OH_ERR_RETIRED, "the memory of the region of %s is gone: attach it again",
-                 pair_.name.c_str());
+                 link_.name.c_str());
   }
   OH_FAULT_POINT("one_sided.copy");
   OH_ASSIGN_OR_RETURN(*taken, path.copy(target, import.get(), local, move.movement));
@@ -132,26 +132,26 @@ Status OneSided::copy(Path& path, LocalBuffer& local, const Move& move, oh_path*
 // By an immediate path; null: there are no bytes.
 Status OneSided::copy_now(Path* path, LocalBuffer& local, Request* request, const Move& move) {
   const Movement& movement = move.movement;
-  request->path = pair_.path;
+  request->path = link_.path;
   if (path) OH_RETURN_IF_ERROR(copy(*path, local, move, &request->path));
   request->nbytes = movement.bytes;
-  request->peer = pair_.peer;
-  request->peer_id = pair_.id;
-  request->peer_rank = pair_.rank;
+  request->peer = link_.peer;
+  request->peer_id = link_.id;
+  request->peer_rank = link_.rank;
   if (path || move.notify) {
-    PairGuard guard(pair_);
+    LinkGuard guard(link_);
     // Whether the peer was alive throughout: a process that took over its number would not be it.
-    OH_RETURN_IF_ERROR(pair_.host->usable());
+    OH_RETURN_IF_ERROR(link_.host->usable());
     if (path) {
-      auto& counts = movement.put ? pair_.stats.sent : pair_.stats.received;
+      auto& counts = movement.put ? link_.stats.sent : link_.stats.received;
       counts[request->path].operations += movement.count;
       counts[request->path].bytes += movement.bytes;
-      pair_.flight.note(request->kind, request->path, 0, movement.bytes, OH_OK, now_ns());
+      link_.flight.note(request->kind, request->path, 0, movement.bytes, OH_OK, now_ns());
     }
     if (move.notify) {
       request->kind = OpKind::kNotify;
       post_notification(request, *move.notify);
-      pair_.host->posted();
+      link_.host->posted();
       return {};
     }
   }
@@ -163,14 +163,14 @@ Status OneSided::enqueue(Path& path, const Ends& ends, LocalBuffer& local, Reque
                          const Move& move) {
   const Movement& movement = move.movement;
   OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
-  if (local.on_device) OH_RETURN_IF_ERROR(find_export(*pair_.gpu, &local));
+  if (local.on_device) OH_RETURN_IF_ERROR(find_export(*link_.gpu, &local));
   OH_RETURN_IF_ERROR(path.admit(local, movement.put));
   BlockList list = move.list ? move.list
                              : std::make_shared<const std::vector<Block>>(movement.blocks.begin(),
                                                                           movement.blocks.end());
-  PairGuard guard(pair_);
-  OH_RETURN_IF_ERROR(pair_.host->usable());
-  request->peer = pair_.peer;
+  LinkGuard guard(link_);
+  OH_RETURN_IF_ERROR(link_.host->usable());
+  request->peer = link_.peer;
   Operation& operation = append(request->kind, request);
   operation.ends = ends;
   operation.region = move.target.index;
@@ -186,7 +186,7 @@ Status OneSided::enqueue(Path& path, const Ends& ends, LocalBuffer& local, Reque
     operation.bytes.assign(move.notify->begin(), move.notify->end());
   }
   take_turn(kPostedAtOnce);
-  pair_.host->posted();
+  link_.host->posted();
   return {};
 }
 
@@ -196,7 +196,7 @@ Operation& OneSided::append(OpKind kind, Request* request) {
   operation.kind = kind;
   operation.request = request;
   if (request) {
-    operation.op = request->op = pair_.ops.add(request);
+    operation.op = request->op = link_.ops.add(request);
     request->phase = Phase::kQueued;
   }
   return operation;
@@ -209,10 +209,10 @@ void OneSided::post_notification(Request* request, ByteView bytes) {
 
 void OneSided::signal(uint32_t slot, uint64_t count) {
   bool nothing_before = queue_.empty() && waiting_.empty();
-  if (pair_.segment && nothing_before) {
+  if (link_.segment && nothing_before) {
     // seq_cst: after all earlier puts, before our look at the sleepers.
-    pair_.segment->outgoing().signals[slot].fetch_add(count, std::memory_order_seq_cst);
-    pair_.wake_them = true;
+    link_.segment->outgoing().signals[slot].fetch_add(count, std::memory_order_seq_cst);
+    link_.wake_them = true;
     return;
   }
   Operation& operation = append(OpKind::kSignal, nullptr);
@@ -229,10 +229,10 @@ bool OneSided::idle() const {
 
 // So many buffers of UCX's may be filled.
 bool OneSided::take_turn(size_t buffers) {
-  if (!pair_.ucx) return push_all();
-  pair_.ucx->packer().begin_turn(buffers);
+  if (!link_.ucx) return push_all();
+  link_.ucx->packer().begin_turn(buffers);
   const bool any = push_all();
-  pair_.ucx->packer().end_turn();
+  link_.ucx->packer().end_turn();
   return any;
 }
 
@@ -267,7 +267,7 @@ bool OneSided::progress_paths() {
 // Gives what is queued to its paths; without `moves` up to the next put or get.
 bool OneSided::push_queue(bool moves) {
   bool any = false;
-  while (!queue_.empty() && pair_.outbox.empty()) {
+  while (!queue_.empty() && link_.outbox.empty()) {
     Operation& operation = *queue_.front();
     if (!moves && operation.moves()) break;
     auto before = std::pair(operation.block, operation.offset);
@@ -281,8 +281,8 @@ bool OneSided::push_queue(bool moves) {
     } else if (done->request) {
       done->request->nbytes = done->request->size;
       // Behind a put that did not travel as messages it is the put's.
-      if (done->request->path == OH_PATH_NONE) done->request->path = pair_.path;
-      pair_.finish(*done->request, {});
+      if (done->request->path == OH_PATH_NONE) done->request->path = link_.path;
+      link_.finish(*done->request, {});
     }
   }
   return any;
@@ -297,7 +297,7 @@ bool OneSided::push(Operation& operation) {
     frame.type = FrameType::kSignal;
     frame.slot = operation.slot;
     frame.length = operation.count;
-    return pair_.push(frame);
+    return link_.push(frame);
   }
   if (!operation.path && !begin(operation)) return false;
   operation.more = queue_.size() > 1;
@@ -320,13 +320,13 @@ bool OneSided::begin(Operation& operation) {
 
 bool OneSided::push_notification(Operation& operation) {
   uint64_t charge = notification_charge(operation.bytes.size());
-  if (notification_charge_ + charge > notification_credit(pair_.theirs)) return false;
+  if (notification_charge_ + charge > notification_credit(link_.theirs)) return false;
   Frame frame;
   frame.type = FrameType::kNotify;
   frame.length = operation.bytes.size();
   frame.payload = operation.bytes.data();
   frame.payload_size = operation.bytes.size();
-  if (!pair_.push(frame)) return false;
+  if (!link_.push(frame)) return false;
   notification_charge_ += charge;
   return true;
 }
@@ -382,7 +382,7 @@ void OneSided::release_notifications() {
 
 void OneSided::end(Operation& operation, Status status) {
   if (operation.path) operation.path->forget(operation);
-  end_request(pair_, operation, std::move(status));
+  end_request(link_, operation, std::move(status));
   const bool notifies = !operation.moves();
   auto is_it = [&](const auto& other) { return other.get() == &operation; };
   const size_t waited = std::erase_if(waiting_, is_it);
@@ -421,8 +421,8 @@ void OneSided::fail_all(const Status& status) {
   for (Operation* operation : all) {
     if (operation->path) operation->path->fail(*operation, status);  // it may be gone then
   }
-  for (auto& operation : queue_) end_request(pair_, *operation, status);
-  for (auto& operation : waiting_) end_request(pair_, *operation, status);
+  for (auto& operation : queue_) end_request(link_, *operation, status);
+  for (auto& operation : waiting_) end_request(link_, *operation, status);
   queue_.clear();
   waiting_.clear();
   notifying_ = 0;
@@ -482,7 +482,7 @@ Status OneSided::on_frame(const Frame& frame) {
   }
   if (path) return path->on_frame(frame);
   return error(OH_ERR_PROTOCOL, "%s sent a frame of type %u with flags %u, whose path is not open",
-               pair_.name.c_str(), static_cast<unsigned>(frame.type),
+               link_.name.c_str(), static_cast<unsigned>(frame.type),
                static_cast<unsigned>(frame.flags));
 }
 
@@ -493,31 +493,31 @@ Status OneSided::on_answer(const Frame& frame) {
     notification_charge_ -= std::min(notification_charge_, frame.length);
     return {};
   }
-  Request* piece = ack ? pair_.ops.find(frame.op) : nullptr;
+  Request* piece = ack ? link_.ops.find(frame.op) : nullptr;
   if (piece && piece->path_of_piece) return piece->path_of_piece->on_frame(frame);
   Operation* operation = find(frame.op);
   if (!operation) return {};  // a late answer: its deadline has passed
   if (operation->path) return operation->path->on_answer(*operation, frame);
   if (ack) return {};
   return error(OH_ERR_PROTOCOL, "%s answered a get with bytes nobody asked for",
-               pair_.name.c_str());
+               link_.name.c_str());
 }
 
 Status OneSided::on_notify(const Frame& frame) {
   uint64_t charge = notification_charge(frame.length);
   if (frame.payload_size != frame.length || frame.length > kMaxNotification ||
-      notifications_held_ + charge > notification_credit(pair_.mine)) {
+      notifications_held_ + charge > notification_credit(link_.mine)) {
     return error(OH_ERR_PROTOCOL,
                  "%s sent a notification of %llu bytes, %llu are not collected yet",
-                 pair_.name.c_str(), static_cast<unsigned long long>(frame.length),
+                 link_.name.c_str(), static_cast<unsigned long long>(frame.length),
                  static_cast<unsigned long long>(notifications_held_));
   }
   notifications_held_ += charge;
   Notification notification;
-  notification.peer_id = pair_.id;
-  notification.peer_rank = pair_.rank;
+  notification.peer_id = link_.id;
+  notification.peer_rank = link_.rank;
   notification.bytes.assign(frame.payload, frame.payload + frame.payload_size);
-  pair_.wake_me = true;
+  link_.wake_me = true;
   host_.notified(std::move(notification));
   return {};
 }
@@ -527,23 +527,23 @@ void OneSided::give_back(size_t bytes) {
   frame.type = FrameType::kAck;
   frame.length = notification_charge(bytes);
   notifications_held_ -= frame.length;
-  pair_.send(frame);
+  link_.send(frame);
 }
 
 Status OneSided::on_signal(const Frame& frame) {
   if (frame.slot >= kSignals) {
-    return error(OH_ERR_PROTOCOL, "%s signalled slot %u", pair_.name.c_str(), frame.slot);
+    return error(OH_ERR_PROTOCOL, "%s signalled slot %u", link_.name.c_str(), frame.slot);
   }
   signals_by_message_[frame.slot] += frame.length;
-  pair_.wake_me = true;
+  link_.wake_me = true;
   return {};
 }
 
 uint64_t OneSided::signals_waiting(uint32_t slot) const {
   uint64_t came = signals_by_message_[slot];
   // acquire: what was put before the signal is visible to who takes it.
-  if (pair_.segment) {
-    came += pair_.segment->incoming().signals[slot].load(std::memory_order_acquire);
+  if (link_.segment) {
+    came += link_.segment->incoming().signals[slot].load(std::memory_order_acquire);
   }
   return came - signals_taken_[slot];
 }

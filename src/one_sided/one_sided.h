@@ -54,8 +54,8 @@ class OneSided final : public PathEvents {
  public:
   static constexpr size_t kMaxNotification = 2048;
 
-  OneSided(Pair& pair, OneSidedHost& host, const RegionTable& regions)
-      : pair_(pair), host_(host), regions_(regions) {}
+  OneSided(Link& link, OneSidedHost& host, const RegionTable& regions)
+      : link_(link), host_(host), regions_(regions) {}
   // Before the link is used: makes its paths.
   void open(Transfers& transfers, RunStreams& streams, RmaUse rma_use);
   // And what it can do then.
@@ -65,9 +65,9 @@ class OneSided final : public PathEvents {
 
   // Carries a put or get out: its request has ended, or ends through progress. A notification given
   // with it comes after it. On failure nothing was posted.
-  Status move(Request* request, const Move& move) OH_EXCLUDES(pair_.lock);
+  Status move(Request* request, const Move& move) OH_EXCLUDES(link_.lock);
   // Prepares blocks that are moved often. Null: they go one by one at each move.
-  Result<std::unique_ptr<BatchPlan>> plan(const Move& move) OH_EXCLUDES(pair_.lock);
+  Result<std::unique_ptr<BatchPlan>> plan(const Move& move) OH_EXCLUDES(link_.lock);
   // Sends a notification behind everything before it; the request ends when it is on its way.
   void post_notification(Request* request, ByteView bytes);
   // Counts `count` more on the other side's slot, behind everything before it.
@@ -78,7 +78,7 @@ class OneSided final : public PathEvents {
   // A notification was collected: its credit goes back.
   void give_back(size_t bytes);
 
-  bool progress() { return take_turn(pair_.ucx ? pair_.ucx->packer().depth() : 0); }
+  bool progress() { return take_turn(link_.ucx ? link_.ucx->packer().depth() : 0); }
   bool idle() const;
   // The link is about to be closed: what was held back by puts that have ended still goes, and
   // nothing that would not end any more begins. True when something has gone.
@@ -131,7 +131,7 @@ class OneSided final : public PathEvents {
   Status on_notify(const Frame& frame);
   Status on_signal(const Frame& frame);
 
-  Pair& pair_;
+  Link& link_;
   OneSidedHost& host_;
   const RegionTable& regions_;
   std::unique_ptr<const Selection> selection_;

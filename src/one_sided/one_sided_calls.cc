@@ -4,67 +4,67 @@
 namespace oh {
 
 Status OneSidedCalls::post_notification(Request* request, ByteView bytes) {
-  PairGuard guard(pair_);
-  OH_RETURN_IF_ERROR(pair_.host->usable());
-  request->peer = pair_.peer;
+  LinkGuard guard(link_);
+  OH_RETURN_IF_ERROR(link_.host->usable());
+  request->peer = link_.peer;
   one_sided_.post_notification(request, bytes);
-  pair_.host->posted();
+  link_.host->posted();
   return {};
 }
 
 void OneSidedCalls::notification_collected(size_t bytes) {
-  PairGuard guard(pair_);
-  if (!pair_.host->usable().ok()) return;
+  LinkGuard guard(link_);
+  if (!link_.host->usable().ok()) return;
   one_sided_.give_back(bytes);
-  pair_.host->posted();
+  link_.host->posted();
 }
 
 Status OneSidedCalls::signal(uint32_t slot, uint64_t count) {
-  PairGuard guard(pair_);
-  OH_RETURN_IF_ERROR(pair_.host->usable());
+  LinkGuard guard(link_);
+  OH_RETURN_IF_ERROR(link_.host->usable());
   one_sided_.signal(slot, count);
-  pair_.host->posted();
+  link_.host->posted();
   return {};
 }
 
 bool OneSidedCalls::take_signals(uint32_t slot, uint64_t count) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   return one_sided_.take_signals(slot, count);
 }
 
 bool OneSidedCalls::has_signals(uint32_t slot, uint64_t count) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   return one_sided_.signals_waiting(slot) >= count;
 }
 
 void OneSidedCalls::attach_key(const RemoteTarget& target) {
-  PairGuard guard(pair_);
-  if (!rma_ || target.on_device || !pair_.host->usable().ok()) return;
+  LinkGuard guard(link_);
+  if (!rma_ || target.on_device || !link_.host->usable().ok()) return;
   rma_->keys().attach(target.index, target.version);
-  pair_.host->posted();
+  link_.host->posted();
 }
 
 void OneSidedCalls::detach_key(const RemoteTarget& target) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   if (!rma_) return;
   rma_->keys().detach(target.version);
-  pair_.host->posted();
+  link_.host->posted();
 }
 
 bool OneSidedCalls::map_for_keys() {
   std::shared_ptr<RegionRecord> region = rma_->keys().next_to_map();
   if (!region) return false;
   Result<std::shared_ptr<UcxMapping>> mapping =
-      pair_.without_lock([&] { return map_region(*region, pair_.ucx->worker().context()); });
+      link_.without_lock([&] { return map_region(*region, link_.ucx->worker().context()); });
   const bool valid = regions_.find(region->index, region->version) != nullptr;
   rma_->keys().mapped(region, valid, std::move(mapping));
   return true;
 }
 
 void OneSidedCalls::retire_region(const RegionRecord& region) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   one_sided_.retire(region);
-  pair_.host->posted();
+  link_.host->posted();
 }
 
 Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline deadline,
@@ -73,12 +73,12 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
   while (true) {
     // At least one look, if others have used up the time.
     const bool last = deadline.passed();
-    if (pair_.ucx) pair_.ucx->worker().progress();
+    if (link_.ucx) link_.ucx->worker().progress();
     auto look = [&] {
-      PairGuard guard(pair_);
+      LinkGuard guard(link_);
       return one_sided_.leave(region);
     };
-    left = look() || (pair_.host->make_progress() && look());
+    left = look() || (link_.host->make_progress() && look());
     if (left || last) break;
     sched_yield();
   }
@@ -86,14 +86,14 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
   return timed_out(deadline.length(),
                    "%s is still inside a one-sided operation: the region's memory must not be "
                    "given away yet (no answer from it for %.3f s)",
-                   pair_.name.c_str(), static_cast<double>(silent_for()) / 1e9);
+                   link_.name.c_str(), static_cast<double>(silent_for()) / 1e9);
 }
 
 // The board says already that the region is gone, or the segment that the link is. Operations that
 // looked before hold the former phase; new ones take the next and see it.
 bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
-  if (!pair_.segment) return wait_until_left(deadline);
-  SegmentDirection& direction = pair_.segment->incoming();
+  if (!link_.segment) return wait_until_left(deadline);
+  SegmentDirection& direction = link_.segment->incoming();
   std::atomic<uint64_t>& phase = direction.access_phase.phase;
   auto empty = [&](uint64_t of) {
     return direction.access.active[of & 1].load(std::memory_order_seq_cst) == 0;
@@ -109,7 +109,7 @@ bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   };
   while (!through()) {
     // The dead write no more, and whoever said goodbye had left before.
-    if (device ? pair_.host->process_is_dead() : connection_ && connection_->peer_is_dead())
+    if (device ? link_.host->process_is_dead() : connection_ && connection_->peer_is_dead())
       return true;
     if (deadline.passed()) return false;
     if (!moved) former = phase.load(std::memory_order_seq_cst);
@@ -121,9 +121,9 @@ bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
 // What crosses is known here: where an engine of ours is, and what the channel still sends.
 bool OneSidedCalls::wait_until_left(Deadline deadline) {
   while (true) {
-    if (pair_.ucx) pair_.ucx->worker().progress();
+    if (link_.ucx) link_.ucx->worker().progress();
     {
-      PairGuard guard(pair_);
+      LinkGuard guard(link_);
       if (one_sided_.all_have_left()) return true;
     }
     if (deadline.passed()) return false;

@@ -3,11 +3,11 @@
 // OneSidedCalls: what users call beside puts and gets: signals, notifications, the keys of remote
 // regions, and the retirement of our own.
 //
-// Threading: any thread; the pair's lock is taken inside.
+// Threading: any thread; the link's lock is taken inside.
 #pragma once
 
 #include "link/connection.h"
-#include "link/pair.h"
+#include "link/link.h"
 #include "link/regions.h"
 #include "one_sided/one_sided.h"
 #include "path/rma/rma_path.h"
@@ -17,8 +17,8 @@ namespace oh {
 class OneSidedCalls {
  public:
   // `connection` is null within the process.
-  OneSidedCalls(Pair& pair, OneSided& one_sided, RegionTable& regions, const Connection* connection)
-      : pair_(pair), one_sided_(one_sided), regions_(regions), connection_(connection) {}
+  OneSidedCalls(Link& link, OneSided& one_sided, RegionTable& regions, const Connection* connection)
+      : link_(link), one_sided_(one_sided), regions_(regions), connection_(connection) {}
   // Once the paths are there.
   void open() { rma_ = static_cast<RmaPath*>(one_sided_.path(PathName::kRma)); }
 
@@ -49,7 +49,7 @@ class OneSidedCalls {
  private:
   bool wait_until_left(Deadline deadline);
 
-  Pair& pair_;
+  Link& link_;
   OneSided& one_sided_;
   RegionTable& regions_;
   const Connection* const connection_;

@@ -9,12 +9,12 @@
 
 namespace oh {
 
-void end_request(Pair& pair, Operation& operation, Status status) {
+void end_request(Link& link, Operation& operation, Status status) {
   Request* request = std::exchange(operation.request, nullptr);
   if (!request) return;
-  request->path = operation.taken == OH_PATH_NONE ? pair.path : operation.taken;
+  request->path = operation.taken == OH_PATH_NONE ? link.path : operation.taken;
   if (status.ok()) request->nbytes = request->size;
-  pair.finish(*request, std::move(status));
+  link.finish(*request, std::move(status));
 }
 
 bool Operation::piece_ended(Request& piece) {
@@ -29,12 +29,12 @@ bool Operation::piece_ended(Request& piece) {
   return under_way.empty() && (block == blocks.size() || !failure.ok());
 }
 
-void acknowledge(Pair& pair, uint64_t op, oh_status status) {
+void acknowledge(Link& link, uint64_t op, oh_status status) {
   Frame frame;
   frame.type = FrameType::kAck;
   frame.op = op;
   frame.aux = static_cast<uint32_t>(status);
-  pair.send(frame);
+  link.send(frame);
 }
 
 Result<oh_path> Path::copy(const RemoteTarget&, const ImportedBlock*, LocalBuffer&,
@@ -64,7 +64,7 @@ void Path::forget(Operation&) {}
 
 Status Path::on_answer(Operation&, const Frame& frame) {
   if (frame.type != FrameType::kData) return {};
-  return error(OH_ERR_PROTOCOL, "%s answered a get with unrequested bytes", pair_.name.c_str());
+  return error(OH_ERR_PROTOCOL, "%s answered a get with unrequested bytes", link_.name.c_str());
 }
 
 Status Path::on_frame(const Frame& frame) {

@@ -17,7 +17,7 @@
 
 #include "device/block.h"
 #include "device/locate.h"
-#include "link/pair.h"
+#include "link/link.h"
 #include "link/regions.h"
 #include "path/choice.h"
 #include "path/rma_use.h"
@@ -106,9 +106,9 @@ struct Operation final : UcxSink {
 };
 
 // Ends the request of an operation, which may stay for a while.
-void end_request(Pair& pair, Operation& operation, Status status);
+void end_request(Link& link, Operation& operation, Status status);
 // Tells the other side how an operation of its has ended.
-void acknowledge(Pair& pair, uint64_t op, oh_status status);
+void acknowledge(Link& link, uint64_t op, oh_status status);
 
 // Hears of the ends of operations.
 class PathEvents {
@@ -120,7 +120,7 @@ class PathEvents {
 
 // What paths are made of.
 struct PathContext {
-  Pair& pair;
+  Link& link;
   PathEvents& events;
   const RegionTable& regions;
   Transfers& transfers;
@@ -131,7 +131,7 @@ struct PathContext {
 class Path {
  public:
   explicit Path(const PathContext& context)
-      : pair_(context.pair), events_(context.events), regions_(context.regions) {}
+      : link_(context.link), events_(context.events), regions_(context.regions) {}
   virtual ~Path() = default;
   Path(const Path&) = delete;
   Path& operator=(const Path&) = delete;
@@ -194,7 +194,7 @@ class Path {
   virtual void fail_all();
 
  protected:
-  Pair& pair_;
+  Link& link_;
   PathEvents& events_;
   const RegionTable& regions_;
 };

@@ -15,20 +15,20 @@ namespace {
 
 template <typename Made>
 std::unique_ptr<Path> over_segment(const PathContext& context) {
-  return context.pair.segment ? std::make_unique<Made>(context) : nullptr;
+  return context.link.segment ? std::make_unique<Made>(context) : nullptr;
 }
 
 template <typename Made>
 std::unique_ptr<Path> between_hosts(const PathContext& context) {
-  return context.pair.segment ? nullptr : std::make_unique<Made>(context);
+  return context.link.segment ? nullptr : std::make_unique<Made>(context);
 }
 
 std::unique_ptr<Path> over_device(const PathContext& context) {
-  return context.pair.device ? std::make_unique<EnginePath>(context) : nullptr;
+  return context.link.device ? std::make_unique<EnginePath>(context) : nullptr;
 }
 
 std::unique_ptr<Path> over_ucx(const PathContext& context) {
-  return context.pair.ucx ? std::make_unique<RmaPath>(context) : nullptr;
+  return context.link.ucx ? std::make_unique<RmaPath>(context) : nullptr;
 }
 
 std::unique_ptr<Path> always(const PathContext& context) {

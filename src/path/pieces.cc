@@ -56,7 +56,7 @@ void PiecewisePath::piece_ended(Request* piece) {
 void PiecewisePath::fail(Operation& operation, const Status& status) {
   const std::vector<Request*> pieces = operation.under_way;  // the last one ends the operation
   if (operation.failure.code() != OH_ERR_IN_DOUBT) operation.failure = status;
-  for (Request* piece : pieces) pair_.finish(*piece, status);
+  for (Request* piece : pieces) link_.finish(*piece, status);
 }
 
 bool PiecewisePath::leave(const RegionRecord& region) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/status.h"
-#include "link/pair.h"
+#include "link/link.h"
 #include "platform/cuda/driver.h"
 #include "platform/os/handles.h"
 #include "platform/ucx/library.h"

@@ -78,7 +78,7 @@ Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, De
     return error(OH_ERR_INVALID,
                  "%s is not ready, and nothing can be prepared while its stream is captured: call "
                  "oh_peer_warmup before",
-                 peer.pair().name.c_str());
+                 peer.link().name.c_str());
   }
   OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
   return capturing;
@@ -119,7 +119,7 @@ Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline) {
   auto known = [&] { return stream.is_ready() || !stream.why_not().ok() || !peer.usable().ok(); };
   if (!endpoint.requests().wait_for(known, &peer, WaitKind::kConnect, 0, deadline)) {
     return timed_out(deadline.length(), "the lanes of %s are not connected: %s",
-                     peer.pair().name.c_str(), stream.waits_for().c_str());
+                     peer.link().name.c_str(), stream.waits_for().c_str());
   }
   OH_RETURN_IF_ERROR(peer.usable());
   return stream.is_ready() ? Status() : stream.why_not();
@@ -137,7 +137,7 @@ Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadli
     return timed_out(deadline.length(),
                      "lane %u of %s was not reset, for a kernel of either side still uses it: "
                      "synchronize the streams of both sides, and call again",
-                     lane, peer.pair().name.c_str());
+                     lane, peer.link().name.c_str());
   }
   OH_RETURN_IF_ERROR(gpu.loss());
   return peer.usable();
@@ -208,7 +208,7 @@ Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
   return error(OH_ERR_NOT_VIABLE,
                "the region of %s is not mapped on this GPU: put it by oh_peer_put, which finds "
                "another way",
-               peer.pair().name.c_str());
+               peer.link().name.c_str());
 }
 
 Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* data, uint64_t size,
@@ -218,14 +218,14 @@ Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* 
                       memory_for_kernels(*endpoint.gpu(), data, size));
   if (peer.stream().by_proxy()) {
     return error(OH_ERR_NOT_VIABLE, "kernels may not use the link to %s: %s",
-                 peer.pair().name.c_str(), peer.stream().why_no_kernels().c_str());
+                 peer.link().name.c_str(), peer.stream().why_no_kernels().c_str());
   }
   const auto base = reinterpret_cast<uint64_t>(data);
   const uint64_t offset = base - exported->record.base;
   const uint32_t number = offset + size > kOffsets ? 0 : peer.stream().publish(exported);
   if (number != 0) return oh_lane_target{base, size, offset, number, 0};
   return error(OH_ERR_NOT_VIABLE, "%llu bytes at %p cannot be mapped by %s: %s",
-               static_cast<unsigned long long>(size), data, peer.pair().name.c_str(),
+               static_cast<unsigned long long>(size), data, peer.link().name.c_str(),
                exported->mappable() ? "its GPU does not reach them" : exported->why_not.c_str());
 }
 

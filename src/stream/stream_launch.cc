@@ -146,7 +146,7 @@ Status wait_for_reset(const PendingOp& one) {
     return timed_out(one.deadline.length(),
                      "lane %u of %s is being reset, and a kernel of either side still uses it: "
                      "synchronize the streams of both sides, and call again",
-                     lane, one.peer->pair().name.c_str());
+                     lane, one.peer->link().name.c_str());
   }
   return one.peer->usable();
 }

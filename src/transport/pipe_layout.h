@@ -22,7 +22,7 @@
 // Either word may be written by a copy engine behind its copy. The line names the transfer slot (in
 // the half of the side that owns it), its sequence, and where in the message the bytes belong.
 //
-// Threading: one producing and one consuming side; each orders its threads by its pair lock.
+// Threading: one producing and one consuming side; each orders its threads by its link lock.
 #pragma once
 
 #include <atomic>

@@ -58,7 +58,7 @@ void play(const LinkKind& kind, int number, int fd, int other, const Role& role)
 
 void meet_threads(const onehop::Peer& peer) {
   (void)peer.stats();
-  if (oh::UcxChannel* ucx = peer.get()->peer->pair().ucx) (void)ucx->worker().holds();
+  if (oh::UcxChannel* ucx = peer.get()->peer->link().ucx) (void)ucx->worker().holds();
 }
 
 void Side::sync() {

@@ -116,7 +116,7 @@ TEST_P(UcxRma, KeysOfRegionsThatAreNotThere) {
       [&](Side& side) {
         oh::Peer& peer = *side.peer().get()->peer;
         auto state_of = [&](const oh::RemoteTarget& target) {
-          oh::PairGuard guard(peer.pair());
+          oh::LinkGuard guard(peer.link());
           return peer.operations().one_sided().keys().find(target.index, target.version)->state;
         };
         oh::RemoteTarget target;
@@ -130,12 +130,12 @@ TEST_P(UcxRma, KeysOfRegionsThatAreNotThere) {
         uint64_t word = 1;
         side.peer().put(&word, remote, 0, sizeof(word)).wait(20s);
         {
-          oh::PairGuard guard(peer.pair());
+          oh::LinkGuard guard(peer.link());
           oh::Frame frame;
           frame.type = oh::FrameType::kKeyWanted;
           frame.region = remote.get()->attached->target.index;
           frame.tag = remote.get()->attached->target.version;
-          peer.pair().send(frame);
+          peer.link().send(frame);
         }
         EXPECT_EQ(status_of([&] { side.peer().wait_signal(1, 1, 20s); }), OH_ERR_PEER_LOST);
         side.sync();
@@ -176,9 +176,9 @@ TEST_P(UcxRma, KeysThatAreCut) {
           side.sync();
         },
         [&](Side& side) {
-          oh::Pair& pair = side.peer().get()->peer->pair();
+          oh::Link& link = side.peer().get()->peer->link();
           {
-            oh::PairGuard guard(pair);
+            oh::LinkGuard guard(link);
             side.tell_number(0);
             side.hear_number();
             oh::Frame frame;
@@ -187,7 +187,7 @@ TEST_P(UcxRma, KeysThatAreCut) {
             frame.tag = 77;
             frame.payload = key.data();
             frame.payload_size = key.size();
-            EXPECT_TRUE(pair.push(frame));
+            EXPECT_TRUE(link.push(frame));
           }
           EXPECT_EQ(status_of([&] { side.peer().wait_signal(1, 1, 20s); }), OH_ERR_PEER_LOST);
           side.sync();

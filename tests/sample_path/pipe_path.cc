@@ -36,7 +36,7 @@ PipePath::PipePath(const oh::PathContext& context) : Path(context) {
 }
 
 std::unique_ptr<oh::Path> PipePath::create(const oh::PathContext& context) {
-  return context.pair.segment ? std::make_unique<PipePath>(context) : nullptr;
+  return context.link.segment ? std::make_unique<PipePath>(context) : nullptr;
 }
 
 oh::Result<oh_path> PipePath::copy(const oh::RemoteTarget& target, const oh::ImportedBlock* import,
@@ -51,7 +51,7 @@ oh::Result<oh_path> PipePath::copy(const oh::RemoteTarget& target, const oh::Imp
                                     : move(block.local, remote, block.size));
   }
   g_copies.fetch_add(1, std::memory_order_relaxed);
-  return pair_.path;
+  return link_.path;
 }
 
 oh::Status PipePath::move(void* to, const void* from, uint64_t size) {

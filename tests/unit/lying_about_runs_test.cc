@@ -69,7 +69,7 @@ class LyingAboutRuns : public ::testing::Test {
   // Nothing but a get of the other side gives a name where nothing of ours is under way.
   bool serves_a_get() {
     bool any = false;
-    victim_.peer().pair().ops.for_each([&](const Request*) { any = true; });
+    victim_.peer().link().ops.for_each([&](const Request*) { any = true; });
     return any;
   }
   ::testing::AssertionResult unmoved() { return is_ok(victim_.peer().usable()); }

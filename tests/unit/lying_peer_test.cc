@@ -185,7 +185,7 @@ class ManyNames : public LyingPeerTest {
   }
   // How many messages wait for their receives, when all has been heard.
   size_t early() {
-    while (victim_.peer().pair().has_frames()) work();
+    while (victim_.peer().link().has_frames()) work();
     const std::string text = victim_.peer().describe(nullptr);
     return std::stoul(text.substr(text.find("posted, ") + 8));
   }
@@ -345,10 +345,10 @@ TEST_F(LyingAboutBatches, OffersThatNobodyReadsDoNotPileUp) {
   local_.blocks = {nothing.size(), nothing.data(), nothing.data()};
   ASSERT_TRUE(is_ok(post_batch(victim.endpoint(), victim.peer(), &request_, local_, {},
                                Deadline::after(kSecond))));
-  EXPECT_EQ(victim.peer().pair().pending_sends, 1u);
+  EXPECT_EQ(victim.peer().link().pending_sends, 1u);
   EXPECT_TRUE(is_ok(victim.endpoint().requests().cancel(&request_)));
   EXPECT_TRUE(fails_with(request_.status, OH_ERR_CANCELLED));
-  EXPECT_EQ(victim.peer().pair().pending_sends, 0u);
+  EXPECT_EQ(victim.peer().link().pending_sends, 0u);
 }
 
 // An offer that is taken back while it comes, and a longer one behind it: that one is read.

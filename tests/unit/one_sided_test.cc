@@ -111,7 +111,7 @@ class FakeChannel final : public Channel {
   std::vector<FrameType> frames;
 };
 
-class FakeHost final : public PairHost, public OneSidedHost, public RunStreams {
+class FakeHost final : public LinkHost, public OneSidedHost, public RunStreams {
  public:
   void recycle(Request*) override {}
   void announce() override {}
@@ -144,17 +144,17 @@ class OneSidedTest : public ::testing::Test {
   OneSidedTest()
       : board_(std::move(*Board::create())),
         regions_(board_),
-        transfers_(pair_),
-        one_sided_(pair_, host_, regions_) {
+        transfers_(link_),
+        one_sided_(link_, host_, regions_) {
     g_log.clear();
-    pair_.host = &host_;
+    link_.host = &host_;
     auto channel = std::make_unique<FakeChannel>();
     channel_ = channel.get();
-    pair_.channel = std::move(channel);
-    pair_.outbox.attach(channel_);
-    pair_.path = OH_PATH_SOCKET;
-    pair_.theirs.eager_credit = 4096;
-    pair_.my_bell = &board_.doorbell();
+    link_.channel = std::move(channel);
+    link_.outbox.attach(channel_);
+    link_.path = OH_PATH_SOCKET;
+    link_.theirs.eager_credit = 4096;
+    link_.my_bell = &board_.doorbell();
     use_path_table(&kFakes);
     one_sided_.open(transfers_, host_, RmaUse::kOff);
     one_sided_.open(LinkFacts{}, nullptr);
@@ -179,22 +179,22 @@ class OneSidedTest : public ::testing::Test {
     return request;
   }
   void signal(uint32_t slot) {
-    PairGuard guard(pair_);
+    LinkGuard guard(link_);
     one_sided_.signal(slot, 1);
   }
   void end(FakePath& path, size_t index, Status status = {}) {
-    PairGuard guard(pair_);
+    LinkGuard guard(link_);
     path.end(index, std::move(status));
     (void)one_sided_.progress();
   }
   void progress() {
-    PairGuard guard(pair_);
+    LinkGuard guard(link_);
     (void)one_sided_.progress();
   }
 
   Board board_;
   FakeHost host_;
-  Pair pair_;
+  Link link_;
   RegionTable regions_;
   Transfers transfers_;
   OneSided one_sided_;
@@ -298,7 +298,7 @@ TEST_F(OneSidedTest, CancellingAsksThePath) {
   Request& queued = put(8);
   quick().stuck_ = true;
   const Status late = error(OH_ERR_TIMEOUT, "late");
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   EXPECT_FALSE(one_sided_.cancel(&queued, late, /*give_up=*/false));
   EXPECT_TRUE(one_sided_.cancel(&queued, late, /*give_up=*/true));
   EXPECT_EQ(queued.status.code(), OH_ERR_TIMEOUT);
@@ -310,7 +310,7 @@ TEST_F(OneSidedTest, CancellingWhatIsQueuedAsksNobody) {
   quick().room_ = false;
   put(8);
   Request& behind = put(8);
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   EXPECT_TRUE(one_sided_.cancel(&behind, error(OH_ERR_TIMEOUT, "late"), /*give_up=*/false));
   EXPECT_EQ(behind.status.code(), OH_ERR_TIMEOUT);
 }
@@ -320,7 +320,7 @@ TEST_F(OneSidedTest, TheEndOfTheLinkEndsEverything) {
   quick().room_ = false;
   Request& queued = put(8);
   {
-    PairGuard guard(pair_);
+    LinkGuard guard(link_);
     one_sided_.fail_all(error(OH_ERR_PEER_LOST, "gone"));
   }
   EXPECT_EQ(begun.status.code(), OH_ERR_PEER_LOST);
@@ -345,7 +345,7 @@ TEST_F(OneSidedTest, ALinkThatIsNotOpenTakesNothing) {
 // A region is left when every path has left it.
 TEST_F(OneSidedTest, ARegionIsLeftWhenAllPathsHaveLeftIt) {
   const RegionRecord region;
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   EXPECT_TRUE(one_sided_.leave(region));
   bulk().left_ = false;
   EXPECT_FALSE(one_sided_.leave(region));
@@ -353,7 +353,7 @@ TEST_F(OneSidedTest, ARegionIsLeftWhenAllPathsHaveLeftIt) {
 
 // A frame for a path that the link has not breaks the protocol.
 TEST_F(OneSidedTest, FramesForOtherPathsAreRefused) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   for (const uint8_t flags : {kBySlot, kCrossing}) {
     Frame frame;
     frame.type = FrameType::kPut;

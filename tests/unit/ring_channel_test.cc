@@ -14,8 +14,8 @@ using unit::is_ok;
 using unit::Random;
 
 // Two sides of one segment, with a channel each.
-struct Link {
-  Link() {
+struct Rings {
+  Rings() {
     Result<std::unique_ptr<Segment>> made = Segment::create(/*shared=*/false);
     EXPECT_TRUE(is_ok(made));
     first = std::move(*made);
@@ -110,7 +110,7 @@ class RingChannelTest : public ::testing::TestWithParam<uint64_t> {};
 
 // Frames of all kinds and sizes at any pace: all of them arrive, in order, with their bytes.
 TEST_P(RingChannelTest, WhatIsPushedArrivesInOrder) {
-  Link link;
+  Rings link;
   Random pace(GetParam());
   uint64_t pushed = 0;
   uint64_t popped = 0;
@@ -138,7 +138,7 @@ TEST_P(RingChannelTest, WhatIsPushedArrivesInOrder) {
 INSTANTIATE_TEST_SUITE_P(Paces, RingChannelTest, ::testing::Values(1, 2, 3));
 
 TEST(RingTest, EveryShortSizeArrivesThroughBothReceivingWays) {
-  Link link;
+  Rings link;
   Random random(5);
   for (size_t size = 0; size <= RingChannel::kMaxShort + 70; ++size) {
     Bytes bytes = random.bytes(size);
@@ -174,7 +174,7 @@ TEST(RingTest, EveryShortSizeArrivesThroughBothReceivingWays) {
 TEST(RingTest, AFullRingPushesBack) {
   for (size_t size :
        {size_t{0}, size_t{8}, size_t{1000}, size_t{2048}, size_t{2049}, RingChannel::kMaxPayload}) {
-    Link link;
+    Rings link;
     Made made;
     made.frame.type = FrameType::kEager;
     made.frame.length = size;
@@ -201,7 +201,7 @@ TEST(RingTest, AFullRingPushesBack) {
 }
 
 TEST(RingTest, RoomIsReportedWhenItIsGivenBack) {
-  Link link;
+  Rings link;
   uint64_t given = 0;
   for (int i = 0; i < 1000; ++i) {
     ASSERT_TRUE(link.out->push_short(1, nullptr, 0));
@@ -214,7 +214,7 @@ TEST(RingTest, RoomIsReportedWhenItIsGivenBack) {
 }
 
 TEST(RingTest, CreditGoesBack) {
-  Link link;
+  Rings link;
   EXPECT_EQ(link.out->credit_returned(), 0u);
   link.in->return_credit(100);
   link.in->return_credit(23);
@@ -224,7 +224,7 @@ TEST(RingTest, CreditGoesBack) {
 
 // User's bytes in cells are never taken for a frame, whatever they are.
 TEST(RingTest, PayloadIsNeverTakenForAFrame) {
-  Link link;
+  Rings link;
   Random random(9);
   for (uint64_t i = 0; i < 3000; ++i) {
     // Words that look like the sequences to come.
@@ -271,7 +271,7 @@ TEST(RingTest, NonsenseInACellIsRefused) {
       {FrameType::kData, 0, 0, UINT32_MAX, 1},
   };
   for (const auto& row : table) {
-    Link link;
+    Rings link;
     Cell& cell = link.first->outgoing().cells[0];
     cell.body = FrameBody{};
     cell.body.payload_position = row.position;
@@ -289,7 +289,7 @@ TEST(RingTest, NonsenseInACellIsRefused) {
 }
 
 TEST(RingTest, AShortMessageBeyondTheEndOfTheRingIsRefused) {
-  Link link;
+  Rings link;
   for (uint32_t i = 0; i < kCells - 1; ++i) {
     ASSERT_TRUE(link.out->push_short(0, nullptr, 0));
     Frame frame;
@@ -310,7 +310,7 @@ TEST(RingTest, AShortMessageBeyondTheEndOfTheRingIsRefused) {
 // A producer that lies about what it has consumed gets no more room than there is.
 TEST(RingTest, AConsumerThatLiesDoesNotLeadUsAstray) {
   for (uint64_t lie : {uint64_t{1} << 40, UINT64_MAX, UINT64_MAX - 5, uint64_t{1} << 63}) {
-    Link link;
+    Rings link;
     link.first->outgoing().consumer.cells.store(lie);
     link.first->outgoing().consumer.payload.store(lie);
     Made made;
@@ -324,7 +324,7 @@ TEST(RingTest, AConsumerThatLiesDoesNotLeadUsAstray) {
 
 TEST(RingTest, TwoThreadsAtOnce) {
   constexpr uint64_t kFrames = kSanitized ? 3000 : 30000;
-  Link link;
+  Rings link;
   unit::Threads threads;
   threads.start([&] {
     for (uint64_t number = 0; number < kFrames; ++number) {

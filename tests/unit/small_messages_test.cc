@@ -44,7 +44,7 @@ class SmallMessages : public ::testing::Test {
     EXPECT_EQ(request.nbytes, sizeof(word));
     EXPECT_EQ(request.message_tag, tag);
     EXPECT_EQ(request.path, OH_PATH_INLINE);
-    EXPECT_EQ(request.peer_id, peer().pair().id);
+    EXPECT_EQ(request.peer_id, peer().link().id);
   }
 
   fuzz::Victim victim_;

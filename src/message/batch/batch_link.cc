@@ -6,30 +6,30 @@
 namespace oh {
 
 void BatchLink::close() {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   drop_offers();
   if (kept_.empty()) return;
   OH_LOG(kWarn, "%s may still write offers of batches here: %zu buffers are never freed",
-         pair_.name.c_str(), kept_.size());
+         link_.name.c_str(), kept_.size());
   (void)new std::vector<DoubtfulOffer>(std::move(kept_));
 }
 
 Status BatchLink::post(Request* request, std::unique_ptr<BatchReceive> receive) {
   if (receive->region->exported) transfers_.prepare_slab(*receive->region->exported);
-  PairGuard guard(pair_);
-  OH_RETURN_IF_ERROR(pair_.host->usable());
-  if (receive->region->exported && !pair_.device) {
-    if (pair_.segment || !pair_.gpu) return pair_.no_way_for_devices();
-    pair_.host->serve();
+  LinkGuard guard(link_);
+  OH_RETURN_IF_ERROR(link_.host->usable());
+  if (receive->region->exported && !link_.device) {
+    if (link_.segment || !link_.gpu) return link_.no_way_for_devices();
+    link_.host->serve();
   }
   if (!sender_.has_room()) {
-    ++pair_.stats.back_pressure;
+    ++link_.stats.back_pressure;
     return error(OH_AGAIN, "%u sends and offers to %s are not taken: make progress and try again",
-                 pair_.pending_sends, pair_.name.c_str());
+                 link_.pending_sends, link_.name.c_str());
   }
-  request->peer = pair_.peer;
+  request->peer = link_.peer;
   batches_.post(request, std::move(receive));
-  pair_.host->posted();
+  link_.host->posted();
   return {};
 }
 
@@ -37,23 +37,23 @@ bool BatchLink::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
   while (true) {
     uint64_t length = 0;
     {
-      PairGuard guard(pair_);
+      LinkGuard guard(link_);
       drop_offers();
       std::optional<Receiver::Announced> first = receiver_.probe(MessageBatches::offer_tag(tag));
       if (!first) return false;
       length = first->length;
       if (length > BatchOffer::kMaxBytes) {
-        pair_.host->break_off(error(OH_ERR_PROTOCOL, "%s offers a receive of a batch in %llu bytes",
-                                    pair_.name.c_str(), static_cast<unsigned long long>(length)));
+        link_.host->break_off(error(OH_ERR_PROTOCOL, "%s offers a receive of a batch in %llu bytes",
+                                    link_.name.c_str(), static_cast<unsigned long long>(length)));
         return false;
       }
       if (length <= bytes->size()) {
-        request->peer = pair_.peer;
+        request->peer = link_.peer;
         request->data = bytes->data();
         request->size = length;
         request->tag = MessageBatches::offer_tag(tag);
         bool posted = receiver_.post_early(request);
-        pair_.host->posted();
+        link_.host->posted();
         if (posted) return true;
         continue;  // that one is gone
       }
@@ -63,13 +63,13 @@ bool BatchLink::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
 }
 
 void BatchLink::keep(DoubtfulOffer offer) {
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   kept_.push_back(std::move(offer));
 }
 
 void BatchLink::drop_offers() {
   for (auto offer = kept_.begin(); offer != kept_.end();) {
-    offer = pair_.host->released(offer->doubts) ? kept_.erase(offer) : std::next(offer);
+    offer = link_.host->released(offer->doubts) ? kept_.erase(offer) : std::next(offer);
   }
 }
 
@@ -88,8 +88,8 @@ bool BatchLink::finish_region(const RemoteTarget& target, uint64_t size, oh_path
 }
 
 void BatchLink::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status) {
-  PairGuard guard(pair_);
-  if (!pair_.host->usable().ok()) return;
+  LinkGuard guard(link_);
+  if (!link_.host->usable().ok()) return;
   // What became of our link or endpoint is not theirs.
   if (status != OH_OK && status_scope(status) != OH_SCOPE_OPERATION) status = OH_ERR_CANCELLED;
   Frame frame;
@@ -98,8 +98,8 @@ void BatchLink::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status st
   frame.length = size;
   frame.number = static_cast<uint32_t>(path);
   frame.aux = static_cast<uint32_t>(status);
-  pair_.send(frame);
-  pair_.host->posted();
+  link_.send(frame);
+  link_.host->posted();
 }
 
 }  // namespace oh

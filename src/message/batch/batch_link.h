@@ -3,7 +3,7 @@
 // BatchLink: what the two halves of a batch as a message need of a link: the offers of receives,
 // the word of the region behind an offer, and the frame that says how the batch has ended.
 //
-// Threading: any thread; the pair's lock is taken inside.
+// Threading: any thread; the link's lock is taken inside.
 #pragma once
 
 #include <memory>
@@ -24,9 +24,9 @@ struct DoubtfulOffer {
 
 class BatchLink {
  public:
-  BatchLink(Pair& pair, Transfers& transfers, Sender& sender, Receiver& receiver,
+  BatchLink(Link& link, Transfers& transfers, Sender& sender, Receiver& receiver,
             MessageBatches& batches)
-      : pair_(pair),
+      : link_(link),
         transfers_(transfers),
         sender_(sender),
         receiver_(receiver),
@@ -52,15 +52,15 @@ class BatchLink {
   void end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status);
 
  private:
-  void drop_offers() OH_REQUIRES(pair_.lock);
+  void drop_offers() OH_REQUIRES(link_.lock);
 
-  Pair& pair_;
+  Link& link_;
   Transfers& transfers_;
   Sender& sender_;
   Receiver& receiver_;
   MessageBatches& batches_;
   std::shared_ptr<Board> board_;
-  std::vector<DoubtfulOffer> kept_;  // guarded by pair_.lock
+  std::vector<DoubtfulOffer> kept_;  // guarded by link_.lock
 };
 
 }  // namespace oh

@@ -6,7 +6,7 @@
 namespace oh {
 
 void MessageBatches::post(Request* request, std::unique_ptr<BatchReceive> receive) {
-  request->op = pair_.ops.add(request);
+  request->op = link_.ops.add(request);
   request->phase = Phase::kPosted;
   request->message_tag = request->tag;
   request->batch = receive.get();
@@ -33,14 +33,14 @@ void MessageBatches::offer_ended(BatchReceive& receive) {
 }
 
 Status MessageBatches::on_end(const Frame& frame) {
-  Request* request = pair_.ops.find(frame.op);
+  Request* request = link_.ops.find(frame.op);
   if (!request || request->kind != OpKind::kRecvBatch) return {};  // it was given up
   BatchReceive& receive = *request->batch;
   if (receive.outcome) return {};
   oh_status code = frame.aux == 0 ? OH_OK : frame_failure(frame);
   if (frame.number >= OH_PATH_COUNT || (code == OH_OK && frame.length > request->size)) {
     return error(OH_ERR_PROTOCOL, "%s wrote a batch of %llu bytes into a receive of %llu",
-                 pair_.name.c_str(), static_cast<unsigned long long>(frame.length),
+                 link_.name.c_str(), static_cast<unsigned long long>(frame.length),
                  static_cast<unsigned long long>(request->size));
   }
   request->path = static_cast<oh_path>(frame.number);
@@ -48,19 +48,19 @@ Status MessageBatches::on_end(const Frame& frame) {
   Status outcome;
   if (code == OH_OK && word == receive.region->version) {
     return error(OH_ERR_PROTOCOL, "%s wrote a batch into a receive that it has not taken",
-                 pair_.name.c_str());
+                 link_.name.c_str());
   } else if (code == OH_OK) {
     request->nbytes = frame.length;
   } else if (code == OH_ERR_TRUNCATED) {
     outcome = error(code,
                     "a batch of %llu bytes from %s does not fit into the receive of %llu bytes: "
                     "give it more room",
-                    static_cast<unsigned long long>(frame.length), pair_.name.c_str(),
+                    static_cast<unsigned long long>(frame.length), link_.name.c_str(),
                     static_cast<unsigned long long>(request->size));
   } else {
     outcome =
         error(code, "the batch of %llu bytes failed at %s: %s",
-              static_cast<unsigned long long>(frame.length), pair_.name.c_str(), status_text(code));
+              static_cast<unsigned long long>(frame.length), link_.name.c_str(), status_text(code));
   }
   decide(receive, std::move(outcome), word);
   settle(receive);
@@ -108,7 +108,7 @@ bool MessageBatches::cancel(Request* request, const Status& status, bool give_up
     frame.op = request->op;
     frame.tag = offer_tag(request->tag);
     bool has_arrived = receive.offering.phase == Phase::kEnded;
-    if (has_arrived && !pair_.gone.load(std::memory_order_relaxed)) pair_.send(frame);
+    if (has_arrived && !link_.gone.load(std::memory_order_relaxed)) link_.send(frame);
     finish(receive, status);
     return true;
   }
@@ -116,11 +116,11 @@ bool MessageBatches::cancel(Request* request, const Status& status, bool give_up
   if (!receive.outcome) decide(receive, status, retire(*region));
   if (settle(receive)) return true;
   request->doubt_region = region;
-  request->doubt_peer = pair_.host->keep_alive();
+  request->doubt_peer = link_.host->keep_alive();
   finish(receive, error(OH_ERR_IN_DOUBT,
                         "%s; %s has begun to write and may still touch the blocks: keep them until "
                         "buffer_released()",
-                        status.text().c_str(), pair_.name.c_str()));
+                        status.text().c_str(), link_.name.c_str()));
   return true;
 }
 
@@ -138,15 +138,15 @@ uint64_t MessageBatches::retire(const RegionRecord& region) {
 }
 
 bool MessageBatches::is_left(const RegionRecord& region) {
-  return one_sided_.leave(region) && pair_.host->is_outside(region.exported != nullptr);
+  return one_sided_.leave(region) && link_.host->is_outside(region.exported != nullptr);
 }
 
 void MessageBatches::finish(BatchReceive& receive, Status status) {
   Request* request = std::exchange(receive.request, nullptr);
   if (receive.outcome) --decided_;
-  if (status.ok()) pair_.stats.count_received(request->path, request->nbytes);
+  if (status.ok()) link_.stats.count_received(request->path, request->nbytes);
   request->batch = nullptr;
-  pair_.finish(*request, std::move(status));
+  link_.finish(*request, std::move(status));
   const Request& offering = receive.offering;
   if (offering.phase == Phase::kEnded) return forget(receive);
   // An offer whose bytes are on their way is read to the end.

@@ -10,14 +10,14 @@
 //
 // endpoint/batch_messages.h has the sending half.
 //
-// Threading: guarded by the pair's lock.
+// Threading: guarded by the link's lock.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "link/pair.h"
+#include "link/link.h"
 #include "link/regions.h"
 #include "message/batch/batch_offer.h"
 #include "message/sender.h"
@@ -35,8 +35,8 @@ struct BatchReceive {
 
 class MessageBatches {
  public:
-  MessageBatches(Pair& pair, Sender& sender, OneSided& one_sided, RegionTable& regions)
-      : pair_(pair), sender_(sender), one_sided_(one_sided), regions_(regions) {}
+  MessageBatches(Link& link, Sender& sender, OneSided& one_sided, RegionTable& regions)
+      : link_(link), sender_(sender), one_sided_(one_sided), regions_(regions) {}
 
   // Where the offers of a tag travel: above all tags of users.
   static constexpr uint64_t offer_tag(uint64_t tag) { return OH_TAG_MAX + 1 + tag; }
@@ -66,7 +66,7 @@ class MessageBatches {
   void finish(BatchReceive& receive, Status status);
   void forget(const BatchReceive& receive);
 
-  Pair& pair_;
+  Link& link_;
   Sender& sender_;
   OneSided& one_sided_;
   RegionTable& regions_;

@@ -29,7 +29,7 @@ Result<oh_path> CopyPath::copy(const RemoteTarget& target, const ImportedBlock* 
       if (!remote) return error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
       std::memcpy(put ? remote : block.local, put ? block.local : remote, block.size);
     }
-    return pair_.path;
+    return link_.path;
   }
   constexpr size_t kAtOnce = 1024;
   CopyPiece pieces[kAtOnce];
@@ -40,9 +40,9 @@ Result<oh_path> CopyPath::copy(const RemoteTarget& target, const ImportedBlock* 
     }
     blocks = blocks.subspan(count);
     std::span<const CopyPiece> some(pieces, count);
-    OH_RETURN_IF_ERROR(put ? pair_.mover->write(some) : pair_.mover->read(some));
+    OH_RETURN_IF_ERROR(put ? link_.mover->write(some) : link_.mover->read(some));
   }
-  return pair_.path;
+  return link_.path;
 }
 
 }  // namespace oh

@@ -16,7 +16,7 @@ constexpr size_t kQueued = 2;
 
 // How many lines of the outgoing pipe the transfer may fill with one copy.
 uint32_t Pipe::free_lines(const Transfer& transfer) {
-  PipeLayout& pipe = pair_.segment->outgoing_pipe();
+  PipeLayout& pipe = link_.segment->outgoing_pipe();
   while (!taken_.empty()) {
     uint64_t position = taken_.front();
     // acquire: the consumer's reads of the buffers are over.
@@ -41,14 +41,14 @@ bool Pipe::fill(Transfer& transfer) {
   Span span{filled_, lines, &transfer};
   filled_ += lines;
   taken_.push_back(span.position);
-  PipeLayout& pipe = pair_.segment->outgoing_pipe();
+  PipeLayout& pipe = link_.segment->outgoing_pipe();
   uint64_t index = span.position % kPipeLines;
   PipeLine& line = pipe.lines[index];
   uint8_t* buffer = transfer.mode == CopyMode::kStaged ? transfer.mapped + index * kSlabChunk
                                                        : pipe.buffers[index];
   line.span = {offset, size, transfer.index, transfer.sequence, transfer.owner, lines};
   bool by_engine = transfer.local_device;
-  Status status = without_lock(pair_, transfer, [&]() -> Status {
+  Status status = without_lock(link_, transfer, [&]() -> Status {
     OH_FAULT_POINT("transfer.copy");
     uint8_t* from = transfer.local + offset;
     if (by_engine) return enqueue_span(/*fills=*/true, span, buffer, from, size);
@@ -69,14 +69,14 @@ bool Pipe::fill(Transfer& transfer) {
   } else {
     // release: the bytes and the line's fields; pairs with drain().
     line.word.store(pipe_full(span.position), std::memory_order_release);
-    pair_.wake_them = true;
+    link_.wake_them = true;
   }
   return true;
 }
 
 // Empties the next span of the incoming pipe, or begins to.
 bool Pipe::drain() {
-  PipeLayout& pipe = pair_.segment->incoming_pipe();
+  PipeLayout& pipe = link_.segment->incoming_pipe();
   uint64_t index = drained_ % kPipeLines;
   PipeLine& line = pipe.lines[index];
   // acquire: the producer's bytes, by its CPU or an engine.
@@ -87,15 +87,15 @@ bool Pipe::drain() {
   Transfer* transfer = there.bytes && span.lines == there.lines ? sinks_.sink_of(there) : nullptr;
   if (!transfer) {
     line.word.store(pipe_empty(span.position), std::memory_order_release);
-    pair_.wake_them = true;
+    link_.wake_them = true;
     return true;
   }
   span.transfer = transfer;
   bool by_engine = transfer->local_device;
   uint8_t* to = transfer->local + there.offset;
   uint8_t* buffer =
-      transfer->mode == CopyMode::kStaged ? pair_.device->slab_part(index) : pipe.buffers[index];
-  Status status = without_lock(pair_, *transfer, [&]() -> Status {
+      transfer->mode == CopyMode::kStaged ? link_.device->slab_part(index) : pipe.buffers[index];
+  Status status = without_lock(link_, *transfer, [&]() -> Status {
     if (by_engine) return enqueue_span(/*fills=*/false, span, to, buffer, there.bytes);
     copy_bytes(to, buffer, there.bytes);
     return {};
@@ -108,7 +108,7 @@ bool Pipe::drain() {
   }
   // release: our reads of the buffers are over; pairs with free_lines().
   line.word.store(pipe_empty(span.position), std::memory_order_release);
-  pair_.wake_them = true;
+  link_.wake_them = true;
   if (!status.ok()) {
     transfer->fail(status);
     transfer->stop(status.code());
@@ -119,16 +119,16 @@ bool Pipe::drain() {
 
 // Sets the engine to work on a span. After a failure nothing of it is under way.
 Status Pipe::enqueue_span(bool fills, const Span& span, void* to, const void* from, uint64_t size) {
-  PipeLayout& pipe = fills ? pair_.segment->outgoing_pipe() : pair_.segment->incoming_pipe();
-  OH_ASSIGN_OR_RETURN(cuda::Stream stream, pair_.device->line_stream(fills));
+  PipeLayout& pipe = fills ? link_.segment->outgoing_pipe() : link_.segment->incoming_pipe();
+  OH_ASSIGN_OR_RETURN(cuda::Stream stream, link_.device->line_stream(fills));
   EngineCopy copy{to,
                   from,
                   size,
                   nullptr,
-                  pair_.device->address_of(pipe.lines[span.position % kPipeLines].word),
+                  link_.device->address_of(pipe.lines[span.position % kPipeLines].word),
                   fills ? pipe_full(span.position) : pipe_empty(span.position)};
-  Status status = pair_.device->enqueue(stream, copy);
-  if (!status.ok()) pair_.device->quiesce(stream);
+  Status status = link_.device->enqueue(stream, copy);
+  if (!status.ok()) link_.device->quiesce(stream);
   return status;
 }
 
@@ -141,11 +141,11 @@ bool Pipe::check() {
   const bool fills = is_late(filling_);
   Transfer& transfer = *(fills ? filling_ : draining_).front().transfer;
   transfer.looked = now_ns();
-  without_lock(pair_, transfer, [&] {
-    Result<cuda::Stream> stream = pair_.device->line_stream(fills);
-    if (stream.ok()) (void)pair_.device->gpu().is_idle(*stream).ok();
+  without_lock(link_, transfer, [&] {
+    Result<cuda::Stream> stream = link_.device->line_stream(fills);
+    if (stream.ok()) (void)link_.device->gpu().is_idle(*stream).ok();
   });
-  return pair_.device->gpu().is_lost();
+  return link_.device->gpu().is_lost();
 }
 
 // Counts the spans that our engine is through with.
@@ -153,7 +153,7 @@ bool Pipe::retire() {
   // acquire: the device's bytes are in place. The other side may have emptied it since.
   while (!filling_.empty()) {
     auto [position, lines, transfer] = filling_.front();
-    PipeLine& line = pair_.segment->outgoing_pipe().lines[position % kPipeLines];
+    PipeLine& line = link_.segment->outgoing_pipe().lines[position % kPipeLines];
     if (line.word.load(std::memory_order_acquire) < pipe_full(position)) break;
     filling_.pop_front();
     transfer->lines -= lines;
@@ -161,12 +161,12 @@ bool Pipe::retire() {
   bool any = false;
   while (!draining_.empty()) {
     auto [position, lines, transfer] = draining_.front();
-    PipeLine& line = pair_.segment->incoming_pipe().lines[position % kPipeLines];
+    PipeLine& line = link_.segment->incoming_pipe().lines[position % kPipeLines];
     if (line.word.load(std::memory_order_acquire) < pipe_empty(position)) break;
     draining_.pop_front();
     transfer->lines -= lines;
     transfer->account(lines);
-    pair_.wake_them = any = true;
+    link_.wake_them = any = true;
   }
   return any;
 }

@@ -25,7 +25,7 @@ class SpanSinks {
 
 class Pipe {
  public:
-  Pipe(Pair& pair, SpanSinks& sinks) : pair_(pair), sinks_(sinks) {}
+  Pipe(Link& link, SpanSinks& sinks) : link_(link), sinks_(sinks) {}
 
   // How many lines the transfer may fill with one copy.
   uint32_t free_lines(const Transfer& transfer);
@@ -52,7 +52,7 @@ class Pipe {
   static bool is_late(const std::deque<Span>& spans);
   Status enqueue_span(bool fills, const Span& span, void* to, const void* from, uint64_t size);
 
-  Pair& pair_;
+  Link& link_;
   SpanSinks& sinks_;
   uint64_t filled_ = 0;         // positions taken of the outgoing pipe
   uint64_t drained_ = 0;        // and of the incoming one

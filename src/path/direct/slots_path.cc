@@ -21,7 +21,7 @@ Estimate estimate_slots(const LinkFacts& facts, const Ends& ends) {
 
 Status SlotsPath::admit(const LocalBuffer& local, bool put) {
   if (local.on_device && !put) transfers_.prepare_slab(*local.exported);
-  return pair_.host->ask_to_serve();
+  return link_.host->ask_to_serve();
 }
 
 // Offers more blocks; true when none is left to be offered.
@@ -46,7 +46,7 @@ bool SlotsPath::push(Operation& operation) {
       frame.slot = transfer->index;
       frame.number = transfer->sequence;
     }
-    if (!transfer || !pair_.push(frame)) {
+    if (!transfer || !link_.push(frame)) {
       if (transfer) transfers_.withdraw(transfer);
       give_back(piece);
       return false;
@@ -75,16 +75,16 @@ bool SlotsPath::cancel(Operation& operation, const Status& status, bool give_up)
     Transfer* transfer = piece->transfer;
     if (piece->phase == Phase::kOffered && transfer && transfers_.withdraw(transfer)) {
       --left;
-      pair_.finish(*piece, status);
+      link_.finish(*piece, status);
     } else if (transfer && transfers_.abandon(transfer, status)) {
       --left;
     } else if (transfer && give_up && transfer->copiers == 0) {
       transfers_.orphan(transfer);
       --left;
-      pair_.finish(*piece, error(OH_ERR_IN_DOUBT,
+      link_.finish(*piece, error(OH_ERR_IN_DOUBT,
                                  "%s; %s has begun to copy and may still touch the buffer: keep it "
                                  "until buffer_released()",
-                                 status.text().c_str(), pair_.name.c_str()));
+                                 status.text().c_str(), link_.name.c_str()));
     }
   }
   return left == 0;
@@ -95,13 +95,13 @@ Status SlotsPath::on_frame(const Frame& frame) {
   const bool put = frame.type == FrameType::kPut;
   if (frame.slot >= kSlots || served() >= kMaxServed) {
     return error(OH_ERR_PROTOCOL, "%s offers a block with slot %u, %zu others are under way",
-                 pair_.name.c_str(), frame.slot, served());
+                 link_.name.c_str(), frame.slot, served());
   }
   Transfers::Offer offer;
   offer.slot = frame.slot;
   offer.sequence = frame.number;
   offer.length = frame.length;
-  const TransferSlot& slot = pair_.segment->incoming().slots[frame.slot];
+  const TransferSlot& slot = link_.segment->incoming().slots[frame.slot];
   offer.remote = slot.owner_address;
   offer.block = slot.owner_block;
   std::shared_ptr<RegionRecord> region = regions_.find(frame.region, frame.tag);
@@ -110,7 +110,7 @@ Status SlotsPath::on_frame(const Frame& frame) {
     refusal = OH_ERR_RETIRED;
   } else if (!slice_fits(frame.address, frame.length, region->length) || frame.length == 0) {
     refusal = OH_ERR_RANGE;
-  } else if (region->exported && !pair_.device) {
+  } else if (region->exported && !link_.device) {
     refusal = OH_ERR_NOT_VIABLE;
   }
   if (refusal != OH_OK) {

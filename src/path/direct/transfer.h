@@ -11,7 +11,7 @@
 
 #include "base/list.h"
 #include "base/status.h"
-#include "link/pair.h"
+#include "link/link.h"
 
 namespace oh {
 
@@ -68,13 +68,13 @@ struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
 
 // Runs what may block or takes long without the link's lock; the transfer stays meanwhile.
 template <typename Work>
-auto without_lock(Pair& pair, Transfer& transfer, const Work& work) {
+auto without_lock(Link& link, Transfer& transfer, const Work& work) {
   ++transfer.copiers;
   struct Copier {
     ~Copier() { --transfer.copiers; }
     Transfer& transfer;
   } copier{transfer};
-  return pair.without_lock(work);
+  return link.without_lock(work);
 }
 
 }  // namespace oh

@@ -33,7 +33,7 @@ Transfer* Transfers::offer(Request* request, bool source) {
   Transfer* transfer = pool_.acquire();
   transfer->index = free_.back();
   free_.pop_back();
-  transfer->slot = &pair_.segment->outgoing().slots[transfer->index];
+  transfer->slot = &link_.segment->outgoing().slots[transfer->index];
   transfer->sequence = ++sequence_[transfer->index];
   transfer->owner = true;
   transfer->source = source;
@@ -74,9 +74,9 @@ bool Transfers::withdraw(Transfer* transfer, oh_status why) {
 void Transfers::describe(const Request& request, uint64_t size, uint32_t* block, uint32_t* memory) {
   *memory = memory_of(request);
   if (!request.on_device) {
-    *block = pair_.memory->block_of(request.data, size);
-  } else if (pair_.path != OH_PATH_LOCAL && (*memory & kSlotMappable)) {
-    pair_.memory->publish(request.device.exported);
+    *block = link_.memory->block_of(request.data, size);
+  } else if (link_.path != OH_PATH_LOCAL && (*memory & kSlotMappable)) {
+    link_.memory->publish(request.device.exported);
     *block = request.device.exported->number;
   } else {
     *block = 0;
@@ -85,10 +85,10 @@ void Transfers::describe(const Request& request, uint64_t size, uint32_t* block,
 
 bool Transfers::reachable(const Request& request, const Offer& offer) const {
   // With device memory on either side there always is a way: the relay, if nothing else.
-  const TransferSlot& slot = pair_.segment->incoming().slots[offer.slot];
+  const TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
   if (request.on_device || (slot.owner_memory & kSlotDevice)) return true;
   std::shared_ptr<ImportedBlock> holder;
-  return pair_.mover || pair_.mapped(offer.block, offer.remote, offer.length, &holder);
+  return link_.mover || link_.mapped(offer.block, offer.remote, offer.length, &holder);
 }
 
 void Transfers::attend(Request* request, bool attended) {
@@ -101,17 +101,17 @@ void Transfers::attend(Request* request, bool attended) {
 
 bool Transfers::prefers_stream(const Request& request, const Offer& offer) const {
   std::shared_ptr<ImportedBlock> holder;
-  const TransferSlot& slot = pair_.segment->incoming().slots[offer.slot];
-  if (!request.attended || !pair_.stream_when_attended || request.on_device ||
+  const TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
+  if (!request.attended || !link_.stream_when_attended || request.on_device ||
       (slot.owner_memory & kSlotDevice) ||
-      pair_.mapped(offer.block, offer.remote, offer.length, &holder)) {
+      link_.mapped(offer.block, offer.remote, offer.length, &holder)) {
     return false;
   }
   return slot.attended.load(std::memory_order_relaxed) != 0;
 }
 
 bool Transfers::claim(Request* request, bool source, const Offer& offer) {
-  TransferSlot& slot = pair_.segment->incoming().slots[offer.slot];
+  TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
   // Claims are made under our lock: a thread that sees it posted is its only claimer. Without
   // the look, an offer that is over would spoil the fields of the slot's next use.
   if (!still_posted(slot, offer.sequence)) return false;
@@ -121,7 +121,7 @@ bool Transfers::claim(Request* request, bool source, const Offer& offer) {
   uint32_t owner_memory = slot.owner_memory;
   if (!slot_advance(slot, offer.sequence, SlotState::kPosted, SlotState::kClaimed)) return false;
   OH_FAULT_POINT("transfer.claimed");
-  pair_.wake_them = true;
+  link_.wake_them = true;
   Transfer* transfer = pool_.acquire();
   transfer->slot = &slot;
   transfer->index = offer.slot;
@@ -149,28 +149,28 @@ void Transfers::enter_active(Transfer* transfer) {
   transfer->mode = CopyMode::kUndecided;
   transfer->stream = nullptr;
   transfer->flying = false;
-  transfer->path = pair_.path;
-  transfer->within_process = pair_.path == OH_PATH_LOCAL;
+  transfer->path = link_.path;
+  transfer->within_process = link_.path == OH_PATH_LOCAL;
   if (transfer->on_device) {
     transfer->chunk = 0;
     transfer->mapped = nullptr;
     ++device_active_;
-    pair_.host->count_polled(1);
+    link_.host->count_polled(1);
   } else {
     transfer->chunk = slot_chunk(transfer->length);
     transfer->mapped =
-        pair_.mapped(transfer->remote_block, transfer->remote, transfer->length, &transfer->import);
+        link_.mapped(transfer->remote_block, transfer->remote, transfer->length, &transfer->import);
   }
   active_.push_back(transfer);
 }
 
 bool Transfers::ended_with_link(const Offer& offer) const {
-  uint64_t word = pair_.segment->incoming().slots[offer.slot].word.load(std::memory_order_acquire);
+  uint64_t word = link_.segment->incoming().slots[offer.slot].word.load(std::memory_order_acquire);
   return word == slot_word(offer.sequence, SlotState::kCancelled, OH_ERR_PEER_LOST);
 }
 
 bool Transfers::refuse(const Offer& offer, oh_status status) {
-  TransferSlot& slot = pair_.segment->incoming().slots[offer.slot];
+  TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
   if (!still_posted(slot, offer.sequence)) return false;
   // No bytes: the owner may see the claim before the end of it.
   slot.claimer_address = 0;
@@ -180,7 +180,7 @@ bool Transfers::refuse(const Offer& offer, oh_status status) {
   if (!slot_advance(slot, offer.sequence, SlotState::kPosted, SlotState::kClaimed)) return false;
   slot.released.store(offer.sequence, std::memory_order_relaxed);
   slot_advance(slot, offer.sequence, SlotState::kClaimed, SlotState::kDone, status);
-  pair_.wake_them = true;
+  link_.wake_them = true;
   return true;
 }
 
@@ -229,7 +229,7 @@ Status Transfers::copy_chunk(Transfer& transfer, uint64_t offset, uint64_t size)
     return {};
   }
   CopyPiece piece{local, transfer.remote + offset, size};
-  return transfer.source ? pair_.mover->write({&piece, 1}) : pair_.mover->read({&piece, 1});
+  return transfer.source ? link_.mover->write({&piece, 1}) : link_.mover->read({&piece, 1});
 }
 
 bool Transfers::work(Transfer* focus) {
@@ -248,7 +248,7 @@ bool Transfers::work(Transfer* focus) {
     focus = nullptr;  // it may have ended meanwhile
   }
   auto ours_to_copy = [&](Transfer* transfer) {
-    return !transfer->on_device && (transfer->mapped || pair_.mover);
+    return !transfer->on_device && (transfer->mapped || link_.mover);
   };
   Transfer* chosen = active_.front();
   while (chosen && !ours_to_copy(chosen)) chosen = active_.next(chosen);
@@ -263,23 +263,23 @@ bool Transfers::copy_some(Transfer* chosen) {
   active_.push_back(chosen);
   size_t copied = 0;
   Status failure;
-  without_lock(pair_, *chosen, [&] {
+  without_lock(link_, *chosen, [&] {
     uint64_t offset;
     uint64_t size;
-    while (copied < kChunksAtOnce && failure.ok() && !pair_.gone.load(std::memory_order_relaxed) &&
+    while (copied < kChunksAtOnce && failure.ok() && !link_.gone.load(std::memory_order_relaxed) &&
            chosen->take_chunks(/*from_back=*/chosen->source, 1, &offset, &size) > 0) {
       failure = copy_chunk(*chosen, offset, size);
       ++copied;
     }
     // A process that took over the number of the one we mean, or its next program: not its bytes.
-    if (copied && failure.ok() && !chosen->mapped) failure = pair_.host->still_there();
+    if (copied && failure.ok() && !chosen->mapped) failure = link_.host->still_there();
     if (!failure.ok()) {
       uint32_t none = 0;
       chosen->slot->failure.compare_exchange_strong(none, static_cast<uint32_t>(-failure.code()));
     }
     if (copied) chosen->account(copied);
   });
-  if (copied) pair_.wake_them = true;
+  if (copied) link_.wake_them = true;
   if (!failure.ok()) {
     if (chosen->failure.ok()) chosen->failure = failure;
     chosen->stop(failure.code());
@@ -291,7 +291,7 @@ bool Transfers::copy_some(Transfer* chosen) {
 Transfer* Transfers::sink_of(const PipeSpan& span) {
   if (span.slot >= kSlots) return nullptr;
   // Owned by the producer of the span: in their half.
-  SegmentDirection& half = span.from_owner ? pair_.segment->incoming() : pair_.segment->outgoing();
+  SegmentDirection& half = span.from_owner ? link_.segment->incoming() : link_.segment->outgoing();
   const TransferSlot* slot = &half.slots[span.slot];
   auto is_it = [&](const Transfer* transfer) {
     return transfer->slot == slot && transfer->sequence == span.sequence && !transfer->source &&
@@ -329,7 +329,7 @@ bool Transfers::settle(Transfer* transfer) {
   } else if (!transfer->failure.ok()) {
     finish(transfer, transfer->failure);
   } else {
-    finish(transfer, error(code, "%s ended the %s of %llu bytes: %s", pair_.name.c_str(),
+    finish(transfer, error(code, "%s ended the %s of %llu bytes: %s", link_.name.c_str(),
                            code == OH_ERR_PEER_LOST ? "link during the transfer" : "transfer",
                            static_cast<unsigned long long>(transfer->length), status_text(code)));
   }
@@ -344,18 +344,18 @@ void Transfers::finish(Transfer* transfer, Status status) {
       transfer->path = OH_PATH_WORKER;
     }
     --device_active_;
-    pair_.host->count_polled(-1);
-    if (transfer->stream) pair_.device->give_stream(std::exchange(transfer->stream, nullptr));
+    link_.host->count_polled(-1);
+    if (transfer->stream) link_.device->give_stream(std::exchange(transfer->stream, nullptr));
     transfer->flying = false;
   }
   if (Request* request = transfer->request) {
     request->path = transfer->path;
     if (status.ok()) {
       request->nbytes = transfer->length;
-      transfer->source ? pair_.stats.count_sent(transfer->path, transfer->length)
-                       : pair_.stats.count_received(transfer->path, transfer->length);
+      transfer->source ? link_.stats.count_sent(transfer->path, transfer->length)
+                       : link_.stats.count_received(transfer->path, transfer->length);
     }
-    pair_.finish(*request, std::move(status));
+    link_.finish(*request, std::move(status));
   }
   if (transfer->owner) {
     lingering_.push_back(transfer->index);
@@ -363,7 +363,7 @@ void Transfers::finish(Transfer* transfer, Status status) {
     // release: we are through with the slot (pairs with reclaim()).
     transfer->slot->released.store(transfer->sequence, std::memory_order_release);
     // A send from a device may wait for the slot.
-    if (transfer->on_device) pair_.wake_them = true;
+    if (transfer->on_device) link_.wake_them = true;
   }
   transfer->import.reset();
   transfer->mapped = nullptr;
@@ -372,7 +372,7 @@ void Transfers::finish(Transfer* transfer, Status status) {
 }
 
 void Transfers::reclaim() {
-  SegmentDirection& mine = pair_.segment->outgoing();
+  SegmentDirection& mine = link_.segment->outgoing();
   std::erase_if(lingering_, [&](uint32_t index) {
     if (mine.slots[index].released.load(std::memory_order_acquire) != sequence_[index])
       return false;
@@ -384,13 +384,13 @@ void Transfers::reclaim() {
 bool Transfers::abandon(Transfer* transfer, const Status& status) {
   if (transfer->failure.ok()) transfer->failure = status;
   transfer->stop(status.code());
-  pair_.wake_them = true;
+  link_.wake_them = true;
   return settle(transfer);
 }
 
 // The slot and its sequence tell whether the buffer is free, once the request has let go.
 void Transfers::orphan(Transfer* transfer) {
-  transfer->request->doubt_peer = pair_.host->keep_alive();
+  transfer->request->doubt_peer = link_.host->keep_alive();
   transfer->request->doubts.push_back({transfer->slot, transfer->sequence});
   transfer->request->transfer = nullptr;
   transfer->request = nullptr;
@@ -399,9 +399,9 @@ void Transfers::orphan(Transfer* transfer) {
 bool Transfers::is_over(const Transfer& transfer, bool peer_is_dead) const {
   if (transfer.copiers > 0 || (transfer.with_engine() && broken().ok())) return false;
   // What goes through a pipe: the other side has never known where our buffer is.
-  if (transfer.by_pipe()) return pair_.gone.load(std::memory_order_relaxed);
+  if (transfer.by_pipe()) return link_.gone.load(std::memory_order_relaxed);
   // Its threads have stopped when it says goodbye; its engine stops with its process.
-  return peer_is_dead && (!transfer.on_device || pair_.host->process_is_dead());
+  return peer_is_dead && (!transfer.on_device || link_.host->process_is_dead());
 }
 
 bool Transfers::released(const Doubt& doubt, bool peer_is_dead) {
@@ -435,7 +435,7 @@ bool Transfers::settle_rest() {
     Transfer* next = active_.next(transfer);
     if (settle(transfer)) {
       any = true;
-    } else if (!transfer->request && is_over(*transfer, pair_.host->process_is_dead())) {
+    } else if (!transfer->request && is_over(*transfer, link_.host->process_is_dead())) {
       finish(transfer, {});
       any = true;
     } else if (!transfer->request && transfer->flying &&
@@ -450,10 +450,10 @@ bool Transfers::settle_rest() {
 void Transfers::leave_rest() {
   left_ = true;
   if (device_active_ == 0) return;
-  pair_.host->count_polled(-static_cast<int>(device_active_));
+  link_.host->count_polled(-static_cast<int>(device_active_));
   device_active_ = 0;
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
-    if (transfer->import) pair_.device->keep(transfer->import);
+    if (transfer->import) link_.device->keep(transfer->import);
   }
 }
 
@@ -479,8 +479,8 @@ bool Transfers::fail_all(const Status& status, bool peer_is_dead) {
         finish(transfer, status);  // the missing chunks were the peer's, which copies no more
       } else if (request) {
         orphan(transfer);
-        pair_.finish(*request, error(OH_ERR_IN_DOUBT, "%s; %s may still touch the buffer",
-                                     status.text().c_str(), pair_.name.c_str()));
+        link_.finish(*request, error(OH_ERR_IN_DOUBT, "%s; %s may still touch the buffer",
+                                     status.text().c_str(), link_.name.c_str()));
       }
     }
     transfer = next;

@@ -6,7 +6,7 @@
 // device memory takes part (transfers_device.cc) one side's copy engine moves all of it, or both
 // sides work through the relay's pipe (pipe.h).
 //
-// Threading: guarded by the pair's lock, but for the copies, which are made without it.
+// Threading: guarded by the link's lock, but for the copies, which are made without it.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ class ClaimListener {
 
 class Transfers final : public SpanSinks {
  public:
-  explicit Transfers(Pair& pair) : pair_(pair), pipe_(pair, *this) {}
+  explicit Transfers(Link& link) : link_(link), pipe_(link, *this) {}
   void start(ClaimListener* listener);
 
   // Posts a slot of ours for the request's buffer; nullptr when all are in use.
@@ -93,7 +93,7 @@ class Transfers final : public SpanSinks {
   bool released(const Doubt& doubt, bool peer_is_dead);
   // Not ok: our GPU writes no more words, and nothing that it was to end will.
   Status broken() const {
-    return pair_.device && pair_.device->gpu().is_lost() ? pair_.device->gpu().loss() : Status();
+    return link_.device && link_.device->gpu().is_lost() ? link_.device->gpu().loss() : Status();
   }
 
   // Whether the engine of the other side's GPU reaches such memory of ours.
@@ -139,7 +139,7 @@ class Transfers final : public SpanSinks {
   void finish(Transfer* transfer, Status status);
   void reclaim();
 
-  Pair& pair_;
+  Link& link_;
   Pipe pipe_;
   ClaimListener* listener_ = nullptr;
   Pool<Transfer> pool_;

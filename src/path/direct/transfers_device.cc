@@ -39,27 +39,27 @@ uint32_t Transfers::memory_of(const Request& request) const {
 // Within the process an address is good for every engine of its own device, and for those of others
 // if it comes from cudaMalloc: all else has rights of its own.
 bool Transfers::is_mappable(const GpuExport& exported) const {
-  if (pair_.path != OH_PATH_LOCAL) return exported.mappable() && pair_.maps_devices;
+  if (link_.path != OH_PATH_LOCAL) return exported.mappable() && link_.maps_devices;
   return exported.record.chunks.front().kind == ChunkKind::kCudaIpc;
 }
 
 bool Transfers::is_open(const GpuExport& exported) const {
   if (is_mappable(exported)) return true;
-  return pair_.path == OH_PATH_LOCAL && pair_.same_gpu &&
-         exported.device == pair_.gpu->facts().ordinal;
+  return link_.path == OH_PATH_LOCAL && link_.same_gpu &&
+         exported.device == link_.gpu->facts().ordinal;
 }
 
 bool Transfers::wants_slab(const GpuExport& sink) const {
-  bool reached = pair_.path == OH_PATH_LOCAL || pair_.maps_devices;
-  return pair_.device && pair_.device->may_have_slab() && pair_.their_gpu && reached &&
+  bool reached = link_.path == OH_PATH_LOCAL || link_.maps_devices;
+  return link_.device && link_.device->may_have_slab() && link_.their_gpu && reached &&
          !is_open(sink);
 }
 
 void Transfers::prepare_slab(const GpuExport& sink) {
   if (!wants_slab(sink)) return;
-  std::shared_ptr<const GpuExport> slab = pair_.device->slab();
+  std::shared_ptr<const GpuExport> slab = link_.device->slab();
   if (!slab) return;
-  PairGuard guard(pair_);
+  LinkGuard guard(link_);
   offer_slab(slab);
 }
 
@@ -193,10 +193,10 @@ Transfers::Step Transfers::decide(Transfer& transfer) {
 Transfers::Reach Transfers::reach(Transfer& transfer) {
   if (transfer.mapped) return Reach::kYes;
   bool both = transfer.local_device && (transfer.remote_memory & kSlotDevice);
-  if (!both || !pair_.device) return Reach::kNo;
-  if (pair_.path == OH_PATH_LOCAL) {
+  if (!both || !link_.device) return Reach::kNo;
+  if (link_.path == OH_PATH_LOCAL) {
     auto device = static_cast<cuda::Device>(transfer.remote_memory >> kSlotOrdinal);
-    bool ours = device == pair_.device->gpu().facts().ordinal;
+    bool ours = device == link_.device->gpu().facts().ordinal;
     if (!ours && !(transfer.remote_memory & kSlotMappable)) return Reach::kNo;
     transfer.mapped = reinterpret_cast<uint8_t*>(transfer.remote);
     return Reach::kYes;
@@ -207,10 +207,10 @@ Transfers::Reach Transfers::reach(Transfer& transfer) {
 
 Transfers::Reach Transfers::reach_block(Transfer& transfer, uint32_t number, uint64_t address,
                                         uint64_t size) {
-  if (pair_.imports.failed(number)) return Reach::kNo;
-  transfer.mapped = pair_.mapped(number, address, size, &transfer.import);
+  if (link_.imports.failed(number)) return Reach::kNo;
+  transfer.mapped = link_.mapped(number, address, size, &transfer.import);
   if (!transfer.import) {
-    if (pair_.imports.should_ask(number)) pair_.memory->want_block(number);
+    if (link_.imports.should_ask(number)) link_.memory->want_block(number);
     return Reach::kLater;
   }
   bool usable = transfer.mapped && transfer.import->on_device;
@@ -219,14 +219,14 @@ Transfers::Reach Transfers::reach_block(Transfer& transfer, uint32_t number, uin
 }
 
 bool Transfers::has_slab() const {
-  return pair_.segment->incoming_pipe().slab.number.load(std::memory_order_relaxed) != 0;
+  return link_.segment->incoming_pipe().slab.number.load(std::memory_order_relaxed) != 0;
 }
 
 void Transfers::offer_slab(const std::shared_ptr<const GpuExport>& slab) {
   if (has_slab()) return;
-  pair_.memory->publish(slab);
-  PipeSlab& shown = pair_.segment->incoming_pipe().slab;
-  shown.address = reinterpret_cast<uint64_t>(pair_.device->slab_part(0));
+  link_.memory->publish(slab);
+  PipeSlab& shown = link_.segment->incoming_pipe().slab;
+  shown.address = reinterpret_cast<uint64_t>(link_.device->slab_part(0));
   // release: the address; pairs with reach_slab().
   shown.number.store(slab->number, std::memory_order_release);
 }
@@ -234,10 +234,10 @@ void Transfers::offer_slab(const std::shared_ptr<const GpuExport>& slab) {
 // Whether our engine can address the other side's slab.
 Transfers::Reach Transfers::reach_slab(Transfer& transfer) {
   if (transfer.mapped) return Reach::kYes;
-  PipeSlab& slab = pair_.segment->outgoing_pipe().slab;
+  PipeSlab& slab = link_.segment->outgoing_pipe().slab;
   uint32_t number = slab.number.load(std::memory_order_acquire);
-  if (number == 0 || !pair_.device) return Reach::kNo;
-  if (pair_.path == OH_PATH_LOCAL) {
+  if (number == 0 || !link_.device) return Reach::kNo;
+  if (link_.path == OH_PATH_LOCAL) {
     transfer.mapped = reinterpret_cast<uint8_t*>(slab.address);
     return Reach::kYes;
   }
@@ -264,7 +264,7 @@ void Transfers::say_slow(const Transfer& transfer) {
   OH_LOG(kWarn,
          "device memory travels to and from %s through host memory, which is several times slower: "
          "%s",
-         pair_.name.c_str(),
+         link_.name.c_str(),
          ours
              ? request->device.exported->why_not.c_str()
              : "neither side can map the other's buffer (the peer's log says why its own cannot be "
@@ -279,7 +279,7 @@ bool Transfers::take_step(Transfer& transfer, Step step) {
       return false;
     case Step::kAsk: {
       After& after = transfer.request->device.after;
-      Result<bool> complete = without_lock(pair_, transfer, [&] { return after.is_complete(); });
+      Result<bool> complete = without_lock(link_, transfer, [&] { return after.is_complete(); });
       if (complete.ok() && !*complete) return false;
       if (transfer.request) after.reset();
       if (!complete.ok()) {
@@ -303,7 +303,7 @@ bool Transfers::take_step(Transfer& transfer, Step step) {
 
 bool Transfers::show_slab(Transfer& transfer) {
   std::shared_ptr<const GpuExport> slab =
-      without_lock(pair_, transfer, [&] { return pair_.device->slab(); });
+      without_lock(link_, transfer, [&] { return link_.device->slab(); });
   if (slab) offer_slab(slab);
   return true;
 }
@@ -317,27 +317,27 @@ void Transfers::start_engine(Transfer& transfer) {
   copy.from = transfer.source ? transfer.local : transfer.mapped;
   copy.size = transfer.length;
   if (transfer.request) copy.after = transfer.request->device.after.event();
-  copy.word = pair_.device->address_of(transfer.slot->word);
+  copy.word = link_.device->address_of(transfer.slot->word);
   copy.value = slot_word(transfer.sequence, SlotState::kDone);
-  Worker* worker = for_worker(transfer) ? pair_.device->worker() : nullptr;
+  Worker* worker = for_worker(transfer) ? link_.device->worker() : nullptr;
   Result<cuda::Stream> stream = nullptr;
   bool by_worker = false;
-  Status status = without_lock(pair_, transfer, [&]() -> Status {
+  Status status = without_lock(link_, transfer, [&]() -> Status {
     OH_FAULT_POINT("transfer.copy");
     by_worker = worker && worker->copy({reinterpret_cast<uint64_t>(copy.to),
                                         reinterpret_cast<uint64_t>(copy.from), copy.size, copy.word,
                                         copy.value | kSlotByWorker});
     if (by_worker) return {};
-    stream = pair_.device->take_stream();
+    stream = link_.device->take_stream();
     OH_RETURN_IF_ERROR(stream.status());
-    OH_RETURN_IF_ERROR(pair_.device->enqueue(*stream, copy));
+    OH_RETURN_IF_ERROR(link_.device->enqueue(*stream, copy));
     if (worker) worker->call();
     return {};
   });
   if (!stream.ok()) {
     transfer.fail(status);
     transfer.account(1);
-    pair_.wake_them = true;
+    link_.wake_them = true;
     return;
   }
   transfer.stream = *stream;
@@ -356,16 +356,16 @@ void Transfers::start_engine(Transfer& transfer) {
 // Whether the GPU's worker may copy, if it is there. It pushes only: what the sink pulls is rare.
 bool Transfers::for_worker(const Transfer& transfer) const {
   bool small = transfer.source && transfer.length <= Worker::kLongest;
-  if (!pair_.device->worker() || !small || !transfer.request) return false;
+  if (!link_.device->worker() || !small || !transfer.request) return false;
   // The initiator's rows cannot show our worker, so it serves no get.
   if (transfer.request->serves_peer()) return false;
   const DeviceMemory& ours = transfer.request->device;
-  const cuda::Device device = pair_.device->gpu().facts().ordinal;
+  const cuda::Device device = link_.device->gpu().facts().ordinal;
   if (ours.after.pending() || !ours.exported->for_kernels || ours.exported->device != device) {
     return false;
   }
   // Between processes it is a mapping for kernels, too.
-  if (pair_.path != OH_PATH_LOCAL) return true;
+  if (link_.path != OH_PATH_LOCAL) return true;
   return (transfer.remote_memory & kSlotMappable) &&
          static_cast<cuda::Device>(transfer.remote_memory >> kSlotOrdinal) == device;
 }
@@ -374,16 +374,16 @@ bool Transfers::for_worker(const Transfer& transfer) const {
 // the copy failed.
 bool Transfers::check(Transfer& transfer) {
   transfer.looked = now_ns();
-  Result<bool> idle = without_lock(pair_, transfer, [&] {
-    cuda::Stream stream = transfer.stream ? transfer.stream : pair_.device->worker()->stream();
-    return pair_.device->gpu().is_idle(stream);
+  Result<bool> idle = without_lock(link_, transfer, [&] {
+    cuda::Stream stream = transfer.stream ? transfer.stream : link_.device->worker()->stream();
+    return link_.device->gpu().is_idle(stream);
   });
-  if (pair_.device->gpu().is_lost()) return true;
+  if (link_.device->gpu().is_lost()) return true;
   if (!transfer.flying || !idle.ok() || !*idle || transfer.failure.ok()) return false;
   // Not all of it was enqueued, and what was is over.
   transfer.flying = false;
   transfer.account(1);
-  return pair_.wake_them = true;
+  return link_.wake_them = true;
 }
 
 // What the device was to end has ended as it is.

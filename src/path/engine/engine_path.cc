@@ -124,10 +124,10 @@ bool kernels_reach(cuda::Gpu& gpu, const RemoteTarget& target) {
 
 bool EnginePath::admits_kernels(const RemoteTarget& target, LocalBuffer& local,
                                 const Movement& movement) const {
-  cuda::Gpu& gpu = pair_.device->gpu();
+  cuda::Gpu& gpu = link_.device->gpu();
   const bool batch = movement.blocks.size() > 1 && gpu.kernels().batch();
   const bool small =
-      pair_.device->worker() && target.imported && movement.bytes <= Worker::kLongest;
+      link_.device->worker() && target.imported && movement.bytes <= Worker::kLongest;
   if (!local.near || !target.on_device || !(batch || small)) return false;
   // It looks at every piece; what it finds is kept, and messages need it, too.
   if (!find_export(gpu, &local).ok()) return false;
@@ -136,9 +136,9 @@ bool EnginePath::admits_kernels(const RemoteTarget& target, LocalBuffer& local,
 
 Result<oh_path> EnginePath::copy(const RemoteTarget& target, const ImportedBlock* import,
                                  LocalBuffer& local, const Movement& movement) {
-  const oh_path path = pair_.path == OH_PATH_LOCAL ? OH_PATH_LOCAL : OH_PATH_CUDA_IPC;
+  const oh_path path = link_.path == OH_PATH_LOCAL ? OH_PATH_LOCAL : OH_PATH_CUDA_IPC;
   const bool for_kernels = admits_kernels(target, local, movement);
-  Copies copies(*pair_.device, for_kernels);
+  Copies copies(*link_.device, for_kernels);
   OH_RETURN_IF_ERROR(copies.lease().take());
   if (for_kernels && movement.plan) {
     BatchPlan::Post post(*movement.plan);
@@ -150,7 +150,7 @@ Result<oh_path> EnginePath::copy(const RemoteTarget& target, const ImportedBlock
   // Within the process the engine is as near.
   bool small = import && for_kernels && movement.blocks.size() == 1 &&
                movement.blocks.front().size <= Worker::kLongest;
-  Worker* worker = small ? pair_.device->worker() : nullptr;
+  Worker* worker = small ? link_.device->worker() : nullptr;
   Status status;
   bool by_worker = false;
   for (const Block& block : movement.blocks) {
@@ -172,7 +172,7 @@ Result<oh_path> EnginePath::copy(const RemoteTarget& target, const ImportedBlock
 
 std::unique_ptr<BatchPlan> EnginePath::plan(const RemoteTarget& target, const ImportedBlock* import,
                                             LocalBuffer& local, const Movement& movement) {
-  if (movement.blocks.size() < 2 || !pair_.device->gpu().kernels().batch() ||
+  if (movement.blocks.size() < 2 || !link_.device->gpu().kernels().batch() ||
       !admits_kernels(target, local, movement)) {
     return nullptr;
   }
@@ -185,7 +185,7 @@ std::unique_ptr<BatchPlan> EnginePath::plan(const RemoteTarget& target, const Im
     auto here = reinterpret_cast<uint64_t>(block.local);
     blocks.push_back({movement.put ? there : here, movement.put ? here : there, block.size});
   }
-  Result<std::unique_ptr<BatchPlan>> made = BatchPlan::create(*pair_.device, std::move(blocks));
+  Result<std::unique_ptr<BatchPlan>> made = BatchPlan::create(*link_.device, std::move(blocks));
   if (made.ok()) return std::move(*made);
   OH_LOG(kWarn, "a prepared batch of %llu blocks is divided anew at each post, which is slower: %s",
          static_cast<unsigned long long>(movement.count), made.status().text().c_str());

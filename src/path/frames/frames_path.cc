@@ -16,8 +16,8 @@ Estimate estimate_frames(const LinkFacts& facts, const Ends& ends) {
 }
 
 void FramesPath::begin(Operation& operation) {
-  if (pair_.ucx && operation.kind == OpKind::kGet) {
-    pair_.ucx->targets().post_answers(operation.op, &operation);
+  if (link_.ucx && operation.kind == OpKind::kGet) {
+    link_.ucx->targets().post_answers(operation.op, &operation);
   }
 }
 
@@ -47,7 +47,7 @@ bool FramesPath::push_put(Operation& operation) {
       frame.flags = kOneSided;
       frame.address = operation.offset;
     }
-    if (!pair_.push(frame)) return false;
+    if (!link_.push(frame)) return false;
     operation.offset += frame.payload_size;
     if (operation.offset < block.size) continue;
     ++operation.block;
@@ -68,7 +68,7 @@ bool FramesPath::push_get(Operation& operation) {
     frame.address = block.remote_offset;
     frame.length = block.size;
     frame.number = static_cast<uint32_t>(operation.block);
-    if (!pair_.push(frame)) return false;
+    if (!link_.push(frame)) return false;
     ++operation.block;
   }
   return operation.block == operation.blocks.size();
@@ -82,21 +82,21 @@ bool FramesPath::cancel(Operation& operation, const Status& status, bool give_up
     frame.type = FrameType::kAbort;
     frame.flags = kOneSided;
     frame.op = operation.op;
-    pair_.send(frame);
+    link_.send(frame);
   }
   return Path::cancel(operation, status, give_up);
 }
 
 void FramesPath::forget(Operation& operation) {
-  if (pair_.ucx && operation.kind == OpKind::kGet) {
-    pair_.ucx->targets().revoke_answers(operation.op);
+  if (link_.ucx && operation.kind == OpKind::kGet) {
+    link_.ucx->targets().revoke_answers(operation.op);
   }
 }
 
 Status FramesPath::on_answer(Operation& operation, const Frame& frame) {
   if (frame.type == FrameType::kAck) {
     const oh_status code = frame.aux == 0 ? OH_OK : frame_failure(frame);
-    events_.moved(operation, code == OH_OK ? Status() : pair_.refusal(code));
+    events_.moved(operation, code == OH_OK ? Status() : link_.refusal(code));
     return {};
   }
   if (operation.kind != OpKind::kGet || frame.number >= operation.blocks.size() ||
@@ -132,7 +132,7 @@ Status FramesPath::on_frame(const Frame& frame) {
 // Of the other side's gets.
 bool FramesPath::answer() {
   bool any = false;
-  while (!serving_.empty() && pair_.outbox.empty()) {
+  while (!serving_.empty() && link_.outbox.empty()) {
     uint64_t before = serving_.front().sent;
     bool all = serve(serving_.front());
     any = any || all || before != serving_.front().sent;
@@ -144,7 +144,7 @@ bool FramesPath::answer() {
 
 Status FramesPath::on_put(const Frame& frame) {
   if (arriving_.received < arriving_.length || frame.payload_size > frame.length) {
-    return error(OH_ERR_PROTOCOL, "%s began a put inside of another", pair_.name.c_str());
+    return error(OH_ERR_PROTOCOL, "%s began a put inside of another", link_.name.c_str());
   }
   oh_status before = arriving_.op == frame.op ? arriving_.status : OH_OK;
   arriving_ = Arriving{};
@@ -164,9 +164,9 @@ Status FramesPath::on_put(const Frame& frame) {
   } else if (!slice_fits(frame.address, frame.length, arriving_.region->length)) {
     arriving_.status = OH_ERR_RANGE;
     arriving_.region.reset();
-  } else if (pair_.ucx && !frame.placed) {
+  } else if (link_.ucx && !frame.placed) {
     const RegionRecord& region = *arriving_.region;
-    pair_.ucx->targets().post_region({region.index, region.version, region.base, region.length});
+    link_.ucx->targets().post_region({region.index, region.version, region.base, region.length});
   }
   return place(frame);
 }
@@ -175,7 +175,7 @@ Status FramesPath::on_data(const Frame& frame) {
   if (frame.op != arriving_.op || frame.address != arriving_.received ||
       frame.payload_size > arriving_.length - arriving_.received) {
     return error(OH_ERR_PROTOCOL, "%s sent %zu bytes of a put that is not under way",
-                 pair_.name.c_str(), frame.payload_size);
+                 link_.name.c_str(), frame.payload_size);
   }
   return place(frame);
 }
@@ -189,7 +189,7 @@ Status FramesPath::place(const Frame& frame) {
   arriving_.received += frame.payload_size;
   if (arriving_.received < arriving_.length) return {};
   arriving_.region.reset();
-  if (arriving_.flush) acknowledge(pair_, arriving_.op, arriving_.status);
+  if (arriving_.flush) acknowledge(link_, arriving_.op, arriving_.status);
   return {};
 }
 
@@ -202,16 +202,16 @@ void FramesPath::on_abort(const Frame& frame) {
 
 Status FramesPath::on_get(const Frame& frame) {
   if (serving_.size() >= kMaxServing) {
-    return error(OH_ERR_PROTOCOL, "%s asked for %zu blocks at once", pair_.name.c_str(),
+    return error(OH_ERR_PROTOCOL, "%s asked for %zu blocks at once", link_.name.c_str(),
                  serving_.size());
   }
   std::shared_ptr<RegionRecord> region = regions_.find(frame.region, frame.tag);
   if (!region) {
-    acknowledge(pair_, frame.op, OH_ERR_RETIRED);
+    acknowledge(link_, frame.op, OH_ERR_RETIRED);
   } else if (region->exported) {
-    acknowledge(pair_, frame.op, OH_ERR_NOT_VIABLE);
+    acknowledge(link_, frame.op, OH_ERR_NOT_VIABLE);
   } else if (!slice_fits(frame.address, frame.length, region->length)) {
-    acknowledge(pair_, frame.op, OH_ERR_RANGE);
+    acknowledge(link_, frame.op, OH_ERR_RANGE);
   } else {
     serving_.push_back({frame.op, frame.number, std::move(region), frame.address, frame.length, 0});
   }
@@ -231,21 +231,21 @@ bool FramesPath::serve(Serving& serving) {
     const uint64_t left = serving.length - serving.sent;
     frame.payload_size = part_of(serving.length, left);
     frame.more = frame.payload_size < left || serving_.size() > 1;
-    if (!pair_.push(frame)) return false;
+    if (!link_.push(frame)) return false;
     serving.sent += frame.payload_size;
   }
   return serving.sent == serving.length;
 }
 
 void FramesPath::retire(const RegionRecord& region) {
-  if (pair_.ucx) pair_.ucx->targets().revoke_region(region.version);
+  if (link_.ucx) link_.ucx->targets().revoke_region(region.version);
   if (arriving_.region.get() == &region) {
     arriving_.region.reset();
     arriving_.status = OH_ERR_RETIRED;
   }
   std::erase_if(serving_, [&](const Serving& serving) {
     if (serving.region.get() != &region) return false;
-    acknowledge(pair_, serving.op, OH_ERR_RETIRED);
+    acknowledge(link_, serving.op, OH_ERR_RETIRED);
     return true;
   });
 }

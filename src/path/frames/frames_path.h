@@ -63,10 +63,10 @@ class FramesPath final : public Path {
   };
 
   // Over UCX the buffers that they are packed into are the bound.
-  size_t frames_at_once() const { return pair_.ucx ? 4096 : 32; }
+  size_t frames_at_once() const { return link_.ucx ? 4096 : 32; }
   size_t part_of(uint64_t size, uint64_t left) const {
-    return pair_.ucx ? pair_.ucx->packer().part_of_list(left)
-                     : std::min(left, pair_.channel->part_of(size));
+    return link_.ucx ? link_.ucx->packer().part_of_list(left)
+                     : std::min(left, link_.channel->part_of(size));
   }
   bool push_put(Operation& operation);
   bool push_get(Operation& operation);

@@ -32,7 +32,7 @@ void RemoteKeys::send(FrameType type, uint32_t region, uint64_t version, oh_stat
   frame.region = region;
   frame.tag = version;
   frame.aux = static_cast<uint32_t>(status);
-  pair_.send(frame);
+  link_.send(frame);
 }
 
 // ---- The initiator's side ---------------------------------------------------------------------
@@ -68,10 +68,10 @@ std::shared_ptr<RemoteKey> RemoteKeys::find(uint32_t region, uint64_t version) c
 Status RemoteKeys::on_key(const Frame& frame) {
   std::shared_ptr<RemoteKey> key = find(frame.region, frame.tag);
   if (!key || key->state != RemoteKey::State::kAsked) {
-    return error(OH_ERR_PROTOCOL, "%s sent a key that was not requested", pair_.name.c_str());
+    return error(OH_ERR_PROTOCOL, "%s sent a key that was not requested", link_.name.c_str());
   }
   if (frame.aux == 0 && frame.payload_size < UcxRma::kLeastKey) {
-    return error(OH_ERR_PROTOCOL, "%s sent a key of %zu bytes", pair_.name.c_str(),
+    return error(OH_ERR_PROTOCOL, "%s sent a key of %zu bytes", link_.name.c_str(),
                  frame.payload_size);
   }
   if (frame.aux == 0) {
@@ -82,7 +82,7 @@ Status RemoteKeys::on_key(const Frame& frame) {
       if (key->attached == 0) leave(*key);
       return {};
     }
-    OH_LOG(kWarn, "puts and gets of a region of %s go as messages: %s", pair_.name.c_str(),
+    OH_LOG(kWarn, "puts and gets of a region of %s go as messages: %s", link_.name.c_str(),
            unpacked.status().text().c_str());
     send(FrameType::kKeyGone, key->region, key->version);
   }
@@ -110,7 +110,7 @@ bool RemoteKeys::let_go(RemoteKey& key) {
   if (!key.flush) key.flush = rma_->flush();
   if (!key.flush->is_over()) return false;
   if (key.flush->code != ucx::kOk) {
-    (void)pair_.ucx->broken_by(*key.flush).ok();
+    (void)link_.ucx->broken_by(*key.flush).ok();
     return false;
   }
   rma_->destroy(std::exchange(key.key, nullptr));
@@ -120,7 +120,7 @@ bool RemoteKeys::let_go(RemoteKey& key) {
 
 bool RemoteKeys::progress() {
   bool any = false;
-  while (!answers_.empty() && pair_.outbox.empty()) {
+  while (!answers_.empty() && link_.outbox.empty()) {
     auto given = given_.find(answers_.front());
     if (given != given_.end()) {
       const Bytes& packed = given->second.mapping->key();
@@ -130,7 +130,7 @@ bool RemoteKeys::progress() {
       frame.tag = given->first;
       frame.payload = packed.data();
       frame.payload_size = packed.size();
-      if (!pair_.push(frame)) break;
+      if (!link_.push(frame)) break;
       any = true;
     }
     answers_.pop_front();
@@ -162,7 +162,7 @@ Status RemoteKeys::on_wanted(const Frame& frame, std::shared_ptr<RegionRecord> r
   const bool twice = given_.contains(frame.tag) ||
                      (region && (region == mapping_ || std::ranges::count(wanted_, region)));
   if (twice) {
-    return error(OH_ERR_PROTOCOL, "%s asks twice for the key of region %u", pair_.name.c_str(),
+    return error(OH_ERR_PROTOCOL, "%s asks twice for the key of region %u", link_.name.c_str(),
                  frame.region);
   }
   oh_status refusal = OH_OK;
@@ -195,11 +195,11 @@ void RemoteKeys::mapped(const std::shared_ptr<RegionRecord>& region, bool valid,
   mapping_.reset();
   if (!rma_) return;  // the link has ended
   oh_status refusal = valid ? mapping.status().code() : OH_ERR_RETIRED;
-  if (refusal == OH_OK && (*mapping)->key().size() > pair_.channel->max_payload()) {
+  if (refusal == OH_OK && (*mapping)->key().size() > link_.channel->max_payload()) {
     refusal = OH_ERR_NOT_VIABLE;
   }
   if (refusal != OH_OK) {
-    OH_LOG(kInfo, "no key of region %u for %s: %s", region->index, pair_.name.c_str(),
+    OH_LOG(kInfo, "no key of region %u for %s: %s", region->index, link_.name.c_str(),
            valid ? mapping.status().text().c_str() : status_text(refusal));
     return send(FrameType::kKey, region->index, region->version, refusal);
   }

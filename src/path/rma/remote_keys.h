@@ -16,14 +16,14 @@
 //    └─▶ REFUSED ◀────────┘
 //           └──────────────────▶ gone
 //
-// Threading: guarded by the pair's lock, but for map_region().
+// Threading: guarded by the link's lock, but for map_region().
 #pragma once
 
 #include <deque>
 #include <map>
 #include <memory>
 
-#include "link/pair.h"
+#include "link/link.h"
 #include "link/regions.h"
 #include "path/rma_use.h"
 #include "transport/ucx/ucx_rma.h"
@@ -43,7 +43,7 @@ struct RemoteKey {
   std::shared_ptr<InFlight> flush;  // behind all that used it
 };
 
-// Maps a region of ours for UCX, or finds that it is mapped. Any thread, without the pair's lock.
+// Maps a region of ours for UCX, or finds that it is mapped. Any thread, without the link's lock.
 Result<std::shared_ptr<UcxMapping>> map_region(const RegionRecord& region,
                                                const UcxContext& context);
 
@@ -52,7 +52,7 @@ class RemoteKeys {
   // Of one link, in either direction.
   static constexpr size_t kMost = 4096;
 
-  explicit RemoteKeys(Pair& pair) : pair_(pair) {}
+  explicit RemoteKeys(Link& link) : link_(link) {}
   ~RemoteKeys() { fail_all(); }
   // Over UCX. Keys are asked for and given from now on, if `use` and the link are for it.
   void open(UcxChannel& channel, RmaUse use);
@@ -99,7 +99,7 @@ class RemoteKeys {
   void leave(RemoteKey& key);
   bool let_go(RemoteKey& key);
 
-  Pair& pair_;
+  Link& link_;
   std::unique_ptr<UcxRma> rma_;
   RmaUse use_ = RmaUse::kOff;
   // By version, which an endpoint never uses twice.

@@ -28,7 +28,7 @@ void RmaPath::begin(Operation& operation) {
   const bool put = operation.kind == OpKind::kPut;
   operation.key = keys_.find(operation.region, operation.version);
   operation.in_flight =
-      std::make_shared<RmaInFlight>(pair_.ucx->worker(), put ? ucx::symbol::put : ucx::symbol::get);
+      std::make_shared<RmaInFlight>(link_.ucx->worker(), put ? ucx::symbol::put : ucx::symbol::get);
   pushing_ = &operation;
 }
 
@@ -74,7 +74,7 @@ bool RmaPath::progress() {
     if (!operation->in_flight->is_over()) continue;
     // What has failed has nothing to confirm, but what was issued of it still comes: signals wait.
     if (!operation->failure.ok() && operation->in_flight->code == ucx::kOk) {
-      end_request(pair_, *operation, operation->failure);
+      end_request(link_, *operation, operation->failure);
     }
     if (!put || operation->flush->is_over()) over.push_back(operation);
   }
@@ -87,7 +87,7 @@ bool RmaPath::end(Operation& operation) {
        {operation.flush.get(), static_cast<InFlight*>(operation.in_flight.get())}) {
     if (!in_flight || in_flight->code == ucx::kOk) continue;
     // The link is found to be broken, which ends the operation, too.
-    (void)pair_.ucx->broken_by(*in_flight).ok();
+    (void)link_.ucx->broken_by(*in_flight).ok();
     return false;
   }
   forget(operation);
@@ -108,7 +108,7 @@ bool RmaPath::cancel(Operation& operation, const Status& status, bool give_up) {
   }
   if (operation.kind == OpKind::kPut && operation.begun()) {
     // The operation stays until a flush behind it is over.
-    end_request(pair_, operation, status);
+    end_request(link_, operation, status);
   } else {
     events_.moved(operation, status);
   }
@@ -123,8 +123,8 @@ void RmaPath::fail(Operation& operation, const Status& status) {
 void RmaPath::leave_in_doubt(Operation& operation, const Status& status) {
   Request* request = std::exchange(operation.request, nullptr);
   request->in_flight = operation.in_flight;
-  request->path = pair_.path;
-  pair_.leave_in_doubt(*request, status);
+  request->path = link_.path;
+  link_.leave_in_doubt(*request, status);
 }
 
 void RmaPath::forget(Operation& operation) {
@@ -146,7 +146,7 @@ Status RmaPath::on_frame(const Frame& frame) {
       const std::shared_ptr<RemoteKey> key = keys_.on_retired(frame);
       if (key && pushing_ && pushing_->key == key) {
         pushing_->failure =
-            error(OH_ERR_RETIRED, "%s has deregistered the region", pair_.name.c_str());
+            error(OH_ERR_RETIRED, "%s has deregistered the region", link_.name.c_str());
       }
       return {};
     }

@@ -20,8 +20,8 @@ Estimate estimate_rma(const LinkFacts& facts, const Ends& ends);
 
 class RmaPath final : public Path {
  public:
-  explicit RmaPath(const PathContext& context) : Path(context), keys_(context.pair) {
-    keys_.open(*context.pair.ucx, context.rma_use);
+  explicit RmaPath(const PathContext& context) : Path(context), keys_(context.link) {
+    keys_.open(*context.link.ucx, context.rma_use);
   }
   RemoteKeys& keys() { return keys_; }
   const RemoteKeys& keys() const { return keys_; }

@@ -3,7 +3,7 @@
 // Crossing: a message between device memory and a link without shared memory, chunk by chunk
 // through pinned bounce buffers. Crossings makes its progress.
 //
-// Threading: guarded by the pair's lock; while `busy` a thread of ours calls the driver for it
+// Threading: guarded by the link's lock; while `busy` a thread of ours calls the driver for it
 // without the lock.
 #pragma once
 

@@ -22,9 +22,9 @@ Crossing& Crossings::begin(Request* request, StagingDirection direction, uint64_
   crossing.request = request;
   crossing.op = op;
   crossing.length = length;
-  pair_.host->count_polled(1);
+  link_.host->count_polled(1);
   crossing.counted = true;
-  pair_.wake_me = true;  // who sleeps is to poll
+  link_.wake_me = true;  // who sleeps is to poll
   return crossing;
 }
 
@@ -61,8 +61,8 @@ void Crossings::release_until(Crossing& crossing, uint64_t end) {
 // A stream and a word are held with buffers only.
 void Crossings::close(Crossing& crossing) {
   if (!crossing.stream || !crossing.is_quiet()) return;
-  pair_.gpu->give_stream(crossing.stream);
-  pair_.gpu->give_word(crossing.word);
+  link_.gpu->give_stream(crossing.stream);
+  link_.gpu->give_word(crossing.word);
   crossing.stream = nullptr;
   crossing.word = {};
 }
@@ -88,7 +88,7 @@ Crossings::Step Crossings::next_step(Crossing& crossing) {
   }
   if (crossing.request->device.after.pending()) return Step::kAskProducer;
   bool more = crossing.begun < may_begin(crossing) && !crossing.awaited;
-  return more && crossing.chunks.size() < pair_.staging_depth ? Step::kTake : Step::kNothing;
+  return more && crossing.chunks.size() < link_.staging_depth ? Step::kTake : Step::kNothing;
 }
 
 void Crossings::stop(Crossing& crossing, Status why) {
@@ -177,9 +177,9 @@ bool Crossings::settle(Crossing& crossing) {
   Request* request = crossing.request;
   if (request && crossing.copied == crossing.length && !crossing.withdrawn) {
     request->nbytes = crossing.length;
-    request->path = pair_.path;
-    pair_.stats.count_received(request->path, request->nbytes);
-    pair_.finish(*request, {});
+    request->path = link_.path;
+    link_.stats.count_received(request->path, request->nbytes);
+    link_.finish(*request, {});
   }
   return true;
 }
@@ -189,20 +189,20 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
   crossing.busy = true;
   if (step == Step::kCheck) {
     // A lost context writes no word. Other query errors do not mean that the copy failed.
-    Result<bool> idle = pair_.without_lock([&] { return pair_.gpu->is_idle(crossing.stream); });
+    Result<bool> idle = link_.without_lock([&] { return link_.gpu->is_idle(crossing.stream); });
     crossing.busy = false;
     crossing.looked = now_ns();
-    bool lost = pair_.gpu->is_lost();
+    bool lost = link_.gpu->is_lost();
     // After a failure not all of it was enqueued.
     if (!lost && (crossing.failure.ok() || !idle.ok() || !*idle)) return false;
     crossing.value = crossing.word.host->load(std::memory_order_acquire);
-    if (lost) stop(crossing, pair_.gpu->loss());
+    if (lost) stop(crossing, link_.gpu->loss());
     return true;
   }
   Request& request = *crossing.request;
   if (step == Step::kAskProducer) {
     After& after = request.device.after;
-    Result<bool> complete = pair_.without_lock([&] { return after.is_complete(); });
+    Result<bool> complete = link_.without_lock([&] { return after.is_complete(); });
     crossing.busy = false;
     if (!complete.ok()) stop(crossing, complete.status());
     if (!complete.ok() || !*complete) return !complete.ok();
@@ -211,7 +211,7 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
       Frame frame;
       frame.type = FrameType::kReady;
       frame.op = crossing.op;
-      pair_.send(frame);
+      link_.send(frame);
     }
     return true;
   }
@@ -221,7 +221,7 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
     const bool is_open = crossing.stream != nullptr;
     Status status;
     bool opens = false;
-    Result<PooledBuffer> buffer = pair_.without_lock([&] {
+    Result<PooledBuffer> buffer = link_.without_lock([&] {
       Result<PooledBuffer> taken = pool().take(crossing.direction, this);
       status = taken.status();
       opens = taken.ok() && taken->data && !is_open;
@@ -249,18 +249,18 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
   }
   auto chunk = std::find_if(crossing.chunks.begin(), crossing.chunks.end(),
                             [](const Crossing::Chunk& other) { return other.value == 0; });
-  if (crossing.direction == StagingDirection::kIn && pair_.ucx) {
-    pair_.ucx->targets().revoke(crossing.op, chunk->begin);
+  if (crossing.direction == StagingDirection::kIn && link_.ucx) {
+    link_.ucx->targets().revoke(crossing.op, chunk->begin);
   }
   chunk->value = ++crossing.value;
   take_list(crossing, *chunk);
   crossing.looked = now_ns();
   bool over = false;
-  Status status = pair_.without_lock([&] {
+  Status status = link_.without_lock([&] {
     OH_FAULT_POINT("transfer.copy");
     Status copied = copy(crossing, *chunk);
     // Some of it may have been enqueued.
-    over = !copied.ok() && pair_.gpu->wait_idle(crossing.stream, Deadline::after(kSecond));
+    over = !copied.ok() && link_.gpu->wait_idle(crossing.stream, Deadline::after(kSecond));
     pool().grow_if_low();
     return copied;
   });
@@ -272,10 +272,10 @@ bool Crossings::take_step(const std::shared_ptr<Crossing>& held, Step step) {
 
 // A stream and a word of its own: copies of different messages pass each other.
 Status Crossings::open(cuda::Stream* stream, cuda::DoneWord* word) const {
-  OH_ASSIGN_OR_RETURN(*stream, pair_.gpu->take_stream());
-  Result<cuda::DoneWord> taken = pair_.gpu->take_word();
+  OH_ASSIGN_OR_RETURN(*stream, link_.gpu->take_stream());
+  Result<cuda::DoneWord> taken = link_.gpu->take_word();
   if (!taken.ok()) {
-    pair_.gpu->give_stream(*stream);
+    link_.gpu->give_stream(*stream);
     return taken.status();
   }
   *word = *taken;
@@ -285,13 +285,13 @@ Status Crossings::open(cuda::Stream* stream, cuda::DoneWord* word) const {
 // Lets the sender go on to the end of the last buffer.
 void Crossings::grant(const Crossing& crossing) {
   const Crossing::Chunk& last = crossing.chunks.back();
-  if (pair_.ucx) pair_.ucx->targets().post(crossing.op, last.buffer.data, last.begin, last.size);
+  if (link_.ucx) link_.ucx->targets().post(crossing.op, last.buffer.data, last.begin, last.size);
   Frame frame;
   frame.type = FrameType::kCts;
   frame.op = crossing.op;
   frame.length = crossing.begun;
   frame.address = pool().buffer_size();
-  pair_.send(frame);
+  link_.send(frame);
 }
 
 }  // namespace oh

@@ -11,16 +11,16 @@
 // other side has room (sender). So no holder of buffers waits for those of another, and a message
 // without one waits for its turn.
 //
-// Threading: guarded by the pair's lock, but for calls to the driver, which are made without it.
+// Threading: guarded by the link's lock, but for calls to the driver, which are made without it.
 #pragma once
 
-#include "link/pair.h"
+#include "link/link.h"
 
 namespace oh {
 
 class Crossings {
  public:
-  explicit Crossings(Pair& pair) : pair_(pair) {}
+  explicit Crossings(Link& link) : link_(link) {}
   ~Crossings();
 
   bool empty() const { return idle_[0].empty() && idle_[1].empty() && holding_.empty(); }
@@ -90,9 +90,9 @@ class Crossings {
   bool reap(Crossing& crossing);
   void count_out(Crossing& crossing);
   static bool is_whole(const Crossing& crossing);
-  StagingPool& pool() const { return *pair_.staging; }
+  StagingPool& pool() const { return *link_.staging; }
 
-  Pair& pair_;
+  Link& link_;
   std::vector<std::unique_ptr<BatchBuffer>> lists_;  // idle
   std::atomic<int> lists_left_{kMostLists};          // that may be made; far below 0: none can be
   List idle_[2];                                     // without a buffer, by direction

@@ -42,8 +42,8 @@ bool is_there(const cuda::Driver& driver, const GpuExport& exported) {
 // Whether a kernel of ours gains from it, and may touch the memory.
 bool Crossings::is_for_kernel(const Request& request) const {
   const GpuExport* exported = request.device.exported.get();
-  return request.run.blocks().size() >= kForKernel && pair_.gpu->kernels().batch() && exported &&
-         exported->for_kernels && exported->device == pair_.gpu->facts().ordinal;
+  return request.run.blocks().size() >= kForKernel && link_.gpu->kernels().batch() && exported &&
+         exported->for_kernels && exported->device == link_.gpu->facts().ordinal;
 }
 
 // For a chunk that is copied next. With the lock held.
@@ -60,21 +60,21 @@ void Crossings::make_list(Crossing::Chunk& chunk) {
     lists_left_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  Result<std::unique_ptr<BatchBuffer>> made = BatchBuffer::create(pair_.gpu);
+  Result<std::unique_ptr<BatchBuffer>> made = BatchBuffer::create(link_.gpu);
   if (made.ok()) {
     chunk.list = std::move(*made);
     return;
   }
   lists_left_.store(-kMostLists, std::memory_order_relaxed);
   OH_LOG_ONCE(kWarn, "batches to and from %s are gathered block by block, which is slower: %s",
-              pair_.name.c_str(), made.status().text().c_str());
+              link_.name.c_str(), made.status().text().c_str());
 }
 
 Status Crossings::copy(Crossing& crossing, Crossing::Chunk& chunk) {
   const Request& request = *crossing.request;
   const bool out = crossing.direction == StagingDirection::kOut;
   const uint64_t end = chunk.begin + chunk.size;
-  if (is_for_kernel(request) && is_there(pair_.gpu->driver(), *request.device.exported)) {
+  if (is_for_kernel(request) && is_there(link_.gpu->driver(), *request.device.exported)) {
     make_list(chunk);
     if (chunk.list) return launch(crossing, chunk);
   }
@@ -83,7 +83,7 @@ Status Crossings::copy(Crossing& crossing, Crossing::Chunk& chunk) {
         const auto memory = reinterpret_cast<cuda::DevicePtr>(data);
         const auto buffer = reinterpret_cast<cuda::DevicePtr>(chunk.buffer.data + offset);
         const bool last = offset + size == chunk.size;
-        return pair_.gpu->copy(crossing.stream, out ? buffer : memory, out ? memory : buffer, size,
+        return link_.gpu->copy(crossing.stream, out ? buffer : memory, out ? memory : buffer, size,
                                nullptr, last ? crossing.word.device : 0, chunk.value);
       });
 }

@@ -12,7 +12,7 @@ Crossings::~Crossings() {
     if (reap(crossing)) return;
     // The channel or a device that never answered still has buffers of it: they are never used
     // again.
-    (void)new std::shared_ptr<StagingPool>(pair_.staging);
+    (void)new std::shared_ptr<StagingPool>(link_.staging);
     for (Crossing::Chunk& chunk : crossing.chunks) (void)chunk.list.release();
   });
 }
@@ -24,7 +24,7 @@ void Crossings::close() {
       return reap(*crossing);
     });
   }
-  if (!pair_.staging) return;
+  if (!link_.staging) return;
   pool().forget(StagingDirection::kOut, this);
   pool().forget(StagingDirection::kIn, this);
 }
@@ -32,8 +32,8 @@ void Crossings::close() {
 // Gives everything back, if neither engine nor channel uses it any more.
 bool Crossings::reap(Crossing& crossing) {
   if (!crossing.is_quiet() || (crossing.in_flight && !crossing.in_flight->is_over())) return false;
-  if (crossing.direction == StagingDirection::kIn && pair_.ucx) {
-    pair_.ucx->targets().revoke(crossing.op);
+  if (crossing.direction == StagingDirection::kIn && link_.ucx) {
+    link_.ucx->targets().revoke(crossing.op);
   }
   for (Crossing::Chunk& chunk : crossing.chunks) give_back(crossing, chunk);
   crossing.chunks.clear();
@@ -45,7 +45,7 @@ bool Crossings::reap(Crossing& crossing) {
 
 // Waits need not poll for it any more.
 void Crossings::count_out(Crossing& crossing) {
-  if (std::exchange(crossing.counted, false)) pair_.host->count_polled(-1);
+  if (std::exchange(crossing.counted, false)) link_.host->count_polled(-1);
 }
 
 Request* Crossings::stopped(StagingDirection direction) {
@@ -88,7 +88,7 @@ bool Crossings::at_work(Deadline engines) {
 void Crossings::end_receives(const Status& status, bool whole) {
   for_each([&](const Crossing& crossing) {
     bool ours = crossing.direction == StagingDirection::kIn && crossing.request;
-    if (ours && (whole || !is_whole(crossing))) pair_.leave_in_doubt(*crossing.request, status);
+    if (ours && (whole || !is_whole(crossing))) link_.leave_in_doubt(*crossing.request, status);
   });
 }
 

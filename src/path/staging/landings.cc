@@ -19,7 +19,7 @@ uint8_t* Landings::place(Request& request, uint64_t length) {
 void Landings::add(Request* request) {
   request->phase = Phase::kDirect;
   landings_.push_back({.request = request, .word = {}});
-  pair_.host->count_polled(1);
+  link_.host->count_polled(1);
 }
 
 bool Landings::progress() {
@@ -51,11 +51,11 @@ bool Landings::step(Landing& landing) {
   bool pending = after.pending();
   landing.busy = true;
   bool complete = false;
-  Status status = pair_.without_lock([&]() -> Status {
+  Status status = link_.without_lock([&]() -> Status {
     if (landing.flying) {
       // A lost context writes no word. Other query errors do not mean that the copy failed.
-      (void)pair_.gpu->is_idle(landing.stream).ok();
-      return pair_.gpu->loss();
+      (void)link_.gpu->is_idle(landing.stream).ok();
+      return link_.gpu->loss();
     }
     if (!pending) return start(landing);
     OH_ASSIGN_OR_RETURN(complete, after.is_complete());
@@ -76,26 +76,26 @@ bool Landings::step(Landing& landing) {
 }
 
 Status Landings::start(Landing& landing) {
-  OH_ASSIGN_OR_RETURN(landing.stream, pair_.gpu->take_stream());
-  OH_ASSIGN_OR_RETURN(landing.word, pair_.gpu->take_word());
+  OH_ASSIGN_OR_RETURN(landing.stream, link_.gpu->take_stream());
+  OH_ASSIGN_OR_RETURN(landing.word, link_.gpu->take_word());
   landing.value = landing.word.host->load(std::memory_order_relaxed) + 1;
   const Request& request = *landing.request;
-  Status status = pair_.gpu->copy(landing.stream, reinterpret_cast<cuda::DevicePtr>(request.data),
+  Status status = link_.gpu->copy(landing.stream, reinterpret_cast<cuda::DevicePtr>(request.data),
                                   reinterpret_cast<cuda::DevicePtr>(request.device.bounce.get()),
                                   request.nbytes, nullptr, landing.word.device, landing.value);
   // Some of it may have been enqueued.
-  if (!status.ok()) (void)pair_.gpu->wait_idle(landing.stream, Deadline::after(kSecond));
+  if (!status.ok()) (void)link_.gpu->wait_idle(landing.stream, Deadline::after(kSecond));
   return status;
 }
 
 void Landings::end(Landing& landing, Status status) {
-  if (landing.stream) pair_.gpu->give_stream(landing.stream);
-  if (landing.word.host) pair_.gpu->give_word(landing.word);
+  if (landing.stream) link_.gpu->give_stream(landing.stream);
+  if (landing.word.host) link_.gpu->give_word(landing.word);
   Request* request = std::exchange(landing.request, nullptr);
   request->device.bounce.reset();
-  pair_.host->count_polled(-1);
-  if (status.ok()) pair_.stats.count_received(request->path, request->nbytes);
-  pair_.finish(*request, std::move(status));
+  link_.host->count_polled(-1);
+  if (status.ok()) link_.stats.count_received(request->path, request->nbytes);
+  link_.finish(*request, std::move(status));
 }
 
 bool Landings::cancel(Request* request, const Status& status) {
@@ -117,8 +117,8 @@ bool Landings::fail_all(const Status& status) {
       end(landing, status);
     } else if (landing.word.host->load(std::memory_order_acquire) == landing.value) {
       end(landing, {});
-    } else if (pair_.gpu->is_lost()) {
-      end(landing, pair_.gpu->loss());
+    } else if (link_.gpu->is_lost()) {
+      end(landing, link_.gpu->loss());
     } else {
       copying = true;
     }

@@ -4,18 +4,18 @@
 // buffer is on a device. They wait in a bounce buffer until earlier work on the receive's buffer is
 // done; then the engine copies them there.
 //
-// Threading: guarded by the pair's lock, but for calls to the driver, which are made without it.
+// Threading: guarded by the link's lock, but for calls to the driver, which are made without it.
 #pragma once
 
 #include <list>
 
-#include "link/pair.h"
+#include "link/link.h"
 
 namespace oh {
 
 class Landings {
  public:
-  explicit Landings(Pair& pair) : pair_(pair) {}
+  explicit Landings(Link& link) : link_(link) {}
 
   // Where the bytes of a message of `length` go until they land.
   static uint8_t* place(Request& request, uint64_t length);
@@ -43,7 +43,7 @@ class Landings {
   Status start(Landing& landing);
   void end(Landing& landing, Status status);
 
-  Pair& pair_;
+  Link& link_;
   std::list<Landing> landings_;
 };
 

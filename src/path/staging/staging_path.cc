@@ -25,7 +25,7 @@ Estimate estimate_staging(const LinkFacts& facts, const Ends& ends) {
 
 // Device memory needs our progress.
 Status StagingPath::admit(const LocalBuffer& local, bool) {
-  if (local.on_device) pair_.host->serve();
+  if (local.on_device) link_.host->serve();
   return {};
 }
 
@@ -50,7 +50,7 @@ bool StagingPath::push(Operation& operation) {
     if (under_way() >= kRunsUnderWay) return false;
     Request* run = next_run(operation);
     std::span<const Block> blocks = run->run.blocks();
-    run->op = pair_.ops.add(run);
+    run->op = link_.ops.add(run);
     Frame frame;
     frame.type = run->kind == OpKind::kPut ? FrameType::kPut : FrameType::kGet;
     frame.flags = kCrossing;
@@ -69,8 +69,8 @@ bool StagingPath::push(Operation& operation) {
       frame.payload = list_.data();
       frame.payload_size = list_.size();
     }
-    if (!pair_.push(frame)) {
-      pair_.ops.remove(run->op);
+    if (!link_.push(frame)) {
+      link_.ops.remove(run->op);
       give_back(run);
       return false;
     }
@@ -83,19 +83,19 @@ bool StagingPath::push(Operation& operation) {
 
 // A get of ours can be fetched.
 Status StagingPath::on_ready(const Frame& frame) {
-  Request* run = pair_.ops.find(frame.tag);
+  Request* run = link_.ops.find(frame.tag);
   if (!run) {
     // It was taken back, and the other side is to forget it, too.
     Frame rejection;
     rejection.type = FrameType::kReject;
     rejection.op = frame.op;
     rejection.aux = static_cast<uint32_t>(OH_ERR_CANCELLED);
-    pair_.send(rejection);
+    link_.send(rejection);
     return {};
   }
   if (!run->parent || !run->is_run() || run->sends() || run->phase != Phase::kOffered ||
       frame.length != run->size) {
-    return error(OH_ERR_PROTOCOL, "%s sends %llu bytes that were not requested", pair_.name.c_str(),
+    return error(OH_ERR_PROTOCOL, "%s sends %llu bytes that were not requested", link_.name.c_str(),
                  static_cast<unsigned long long>(frame.length));
   }
   return streams_.begin_incoming(run, frame.op);
@@ -104,14 +104,14 @@ Status StagingPath::on_ready(const Frame& frame) {
 void StagingPath::on_ack(Request& run, const Frame& frame) {
   if (run.serves_peer()) return;
   if (frame.aux != 0) {
-    Status why = pair_.refusal(frame_failure(frame));
+    Status why = link_.refusal(frame_failure(frame));
     if (run.sends()) {
       streams_.refuse(&run, why);
     } else if (run.phase == Phase::kOffered) {
-      pair_.finish(run, why);
+      link_.finish(run, why);
     }
   } else if (run.sends() && run.phase == Phase::kDirect) {
-    pair_.finish(run, {});
+    link_.finish(run, {});
   } else {
     run.acknowledged = true;  // the channel has not let go of the last of it
   }
@@ -140,14 +140,14 @@ bool StagingPath::cancel(Operation& operation, const Status& status, bool give_u
 // Ends a run of ours, unless that is at its memory which cannot be left in doubt.
 bool StagingPath::end_run(Request& run, const Status& status, bool give_up) {
   if (run.sends() || run.phase != Phase::kOffered) return streams_.cancel(&run, status, give_up);
-  pair_.finish(run, status);
+  link_.finish(run, status);
   return true;
 }
 
 void StagingPath::served_ended(Request& run) {
   if (!run.doubts.empty()) leaving_.push_back({run.region, run.version, std::move(run.doubts)});
-  if (run.kind != OpKind::kPut || pair_.gone.load(std::memory_order_relaxed)) return;
-  acknowledge(pair_, run.run.op(), run.status.code());
+  if (run.kind != OpKind::kPut || link_.gone.load(std::memory_order_relaxed)) return;
+  acknowledge(link_, run.run.op(), run.status.code());
 }
 
 Status StagingPath::on_frame(const Frame& frame) {
@@ -155,7 +155,7 @@ Status StagingPath::on_frame(const Frame& frame) {
     case FrameType::kRts:
       return on_ready(frame);
     case FrameType::kAck:
-      on_ack(*pair_.ops.find(frame.op), frame);
+      on_ack(*link_.ops.find(frame.op), frame);
       return {};
     default:
       return on_run(frame);
@@ -183,7 +183,7 @@ Result<Request*> StagingPath::run_of(const Frame& frame, const RegionRecord& reg
   }
   if (!fits || left != 0) {
     return error(OH_ERR_PROTOCOL, "%s lists %zu blocks of %llu bytes in all, which they are not",
-                 pair_.name.c_str(), blocks->size(), static_cast<unsigned long long>(frame.length));
+                 link_.name.c_str(), blocks->size(), static_cast<unsigned long long>(frame.length));
   }
   for (Block& block : *blocks) {
     if (!slice_fits(block.remote_offset, block.size, region.length)) {
@@ -203,29 +203,29 @@ Status StagingPath::on_run(const Frame& frame) {
   const bool put = frame.type == FrameType::kPut;
   if (served() >= kMostServed) {
     return error(OH_ERR_PROTOCOL, "%s asks for a crossing, %zu others are under way",
-                 pair_.name.c_str(), served());
+                 link_.name.c_str(), served());
   }
   std::shared_ptr<RegionRecord> region = regions_.find(frame.region, frame.tag);
   if (!region) {
-    acknowledge(pair_, frame.op, OH_ERR_RETIRED);
+    acknowledge(link_, frame.op, OH_ERR_RETIRED);
     return {};
   }
   Result<Request*> made = run_of(frame, *region);
   if (made.status().code() == OH_ERR_PROTOCOL) return made.status();
   if (!made.ok()) {
-    acknowledge(pair_, frame.op, made.status().code());
+    acknowledge(link_, frame.op, made.status().code());
     return {};
   }
   Request* run = *made;
   is_served(run);
   // Start the progress thread: no local thread may be waiting.
-  if (run->on_device) pair_.host->serve();
+  if (run->on_device) link_.host->serve();
   if (put) {
     Status begun = streams_.begin_incoming(run, frame.op);
-    if (!begun.ok()) pair_.finish(*run, begun);
+    if (!begun.ok()) link_.finish(*run, begun);
     return begun;
   }
-  run->op = pair_.ops.add(run);
+  run->op = link_.ops.add(run);
   streams_.await_cts(run);
   Frame ready;
   ready.type = FrameType::kRts;
@@ -233,7 +233,7 @@ Status StagingPath::on_run(const Frame& frame) {
   ready.tag = frame.op;
   ready.op = run->op;
   ready.length = run->size;
-  pair_.send(ready);
+  link_.send(ready);
   return {};
 }
 

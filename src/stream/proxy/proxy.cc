@@ -46,8 +46,8 @@ uint64_t Proxy::fault_of(const Status& status) {
   }
 }
 
-std::unique_ptr<StreamProxy> make_proxy(Pair& pair, std::shared_ptr<ProxyMemory> memory) {
-  return std::make_unique<Proxy>(pair, std::move(memory));
+std::unique_ptr<StreamProxy> make_proxy(Link& link, std::shared_ptr<ProxyMemory> memory) {
+  return std::make_unique<Proxy>(link, std::move(memory));
 }
 
 int64_t Proxy::deadline_of(const Ticket& ticket) {
@@ -82,7 +82,7 @@ bool Proxy::serve(Endpoint& endpoint) {
   MutexLock lock(mutex_);
   if (closed_) return false;
   // Asked first: what a peer signalled before it was lost counts.
-  lost_ = !pair_.peer->usable().ok();
+  lost_ = !link_.peer->usable().ok();
   bool any = hear(endpoint);
   for (uint32_t lane = 0; lane < OH_LANES; ++lane) any = move_reset(lane) || any;
   for (uint32_t queue = 0; queue < kProxyLanes; ++queue) {
@@ -163,8 +163,8 @@ bool Proxy::post(Endpoint& endpoint, uint32_t queue, Work& work) {
   plain.on_device = true;
   Status status = work.small ? Status() : endpoint.prepare_memory(&request, plain);
   if (status.ok()) {
-    status = sends(queue) ? pair_.peer->operations().post_send(&request)
-                          : pair_.peer->operations().post_recv(&request);
+    status = sends(queue) ? link_.peer->operations().post_send(&request)
+                          : link_.peer->operations().post_recv(&request);
   }
   if (status.ok()) {
     work.state = State::kPosted;
@@ -182,7 +182,7 @@ bool Proxy::look_after(uint32_t queue, Work& work) {
     if (now_ns() < work.deadline) return false;
     return end_request(request, Status(OH_ERR_TIMEOUT, kTooLate));
   }
-  if (!pair_.peer->operations().buffer_released(&request)) return false;
+  if (!link_.peer->operations().buffer_released(&request)) return false;
   if (request.status.code() == OH_ERR_RETIRED) {
     // The sender took it back: the receive waits for the next one.
     work.state = State::kWaiting;
@@ -195,15 +195,15 @@ bool Proxy::look_after(uint32_t queue, Work& work) {
 // True when it has ended. Without shared memory the peer may stop in the midst of a message, which
 // then is left in doubt: until engines and UCX are through, and not until the peer goes on.
 bool Proxy::end_request(Request& request, const Status& why) {
-  Peer& peer = *pair_.peer;
+  Peer& peer = *link_.peer;
   return peer.operations().try_end(&request, why, Operations::Force::kDeadline) ||
-         (!pair_.segment && peer.operations().try_end(&request, why, Operations::Force::kGiveUp));
+         (!link_.segment && peer.operations().try_end(&request, why, Operations::Force::kGiveUp));
 }
 
 // Of one whose buffer is free: it is in doubt no more.
 Status Proxy::result_of(const Request& request) const {
   if (request.status.code() != OH_ERR_IN_DOUBT) return request.status;
-  Status lost = pair_.peer->usable();
+  Status lost = link_.peer->usable();
   return lost.ok() ? Status(OH_ERR_TIMEOUT, kTooLate) : lost;
 }
 
@@ -243,7 +243,7 @@ bool Proxy::end_all(uint32_t queue) {
     if (work.state == State::kWaiting) finish(queue, work, half.failed);
     if (work.state != State::kPosted) continue;
     if (end_request(work.request, half.failed) &&
-        pair_.peer->operations().buffer_released(&work.request)) {
+        link_.peer->operations().buffer_released(&work.request)) {
       finish(queue, work, result_of(work.request));
     } else {
       all = false;
@@ -265,14 +265,14 @@ void Proxy::close() {
   const Deadline deadline = Deadline::after(kCloseTime);
   auto in_use = [this](const Work& work) {
     return work.state == State::kPosted &&
-           !(work.request.ended() && pair_.peer->operations().buffer_released(&work.request));
+           !(work.request.ended() && link_.peer->operations().buffer_released(&work.request));
   };
   auto end = [&](Work& work) {
     while (in_use(work) && !deadline.passed()) sched_yield();
     // One in doubt holds the peer.
     if (!in_use(work)) return renew(work.request);
     OH_LOG(kWarn, "%s may still be at a buffer of the stream domain: keep its memory",
-           pair_.name.c_str());
+           link_.name.c_str());
   };
   for (Half& half : halves_) std::ranges::for_each(half.works, end);
   std::ranges::for_each(puts_, end);
@@ -287,7 +287,7 @@ Status Proxy::failure(uint32_t lane, LaneSide side) {
 Status Proxy::take_error() {
   MutexLock lock(mutex_);
   auto with_name = [this](const Status& status) {
-    return error(status.code(), "with %s: %s", pair_.name.c_str(), status.text().c_str());
+    return error(status.code(), "with %s: %s", link_.name.c_str(), status.text().c_str());
   };
   for (Half& half : halves_) {
     if (!half.failed.ok() && !std::exchange(half.told, true)) return with_name(half.failed);

@@ -29,8 +29,8 @@ namespace oh {
 
 class Proxy final : public StreamProxy {
  public:
-  Proxy(Pair& pair, std::shared_ptr<ProxyMemory> memory)
-      : StreamProxy(std::move(memory)), pair_(pair) {}
+  Proxy(Link& link, std::shared_ptr<ProxyMemory> memory)
+      : StreamProxy(std::move(memory)), link_(link) {}
 
   void know(const RemoteTarget& target) override;
   bool serve(Endpoint& endpoint) override;
@@ -135,10 +135,10 @@ class Proxy final : public StreamProxy {
   void begin_reset(uint32_t lane) OH_REQUIRES(mutex_);
   bool move_reset(uint32_t lane) OH_REQUIRES(mutex_);
 
-  Pair& pair_;
+  Link& link_;
   std::atomic<uint64_t> resets_[OH_LANES] = {};
 
-  Mutex mutex_;  // taken before the pair's lock
+  Mutex mutex_;  // taken before the link's lock
   bool closed_ OH_GUARDED_BY(mutex_) = false;
   bool lost_ OH_GUARDED_BY(mutex_) = false;
   Half halves_[kernels::kProxyLanes] OH_GUARDED_BY(mutex_);
@@ -157,6 +157,6 @@ class Proxy final : public StreamProxy {
 };
 
 // As MakeStreamProxy.
-std::unique_ptr<StreamProxy> make_proxy(Pair& pair, std::shared_ptr<ProxyMemory> memory);
+std::unique_ptr<StreamProxy> make_proxy(Link& link, std::shared_ptr<ProxyMemory> memory);
 
 }  // namespace oh

@@ -40,7 +40,7 @@ bool Proxy::speak(Endpoint& endpoint) {
     saying.request.data = saying.bytes.data();
     saying.request.size = saying.bytes.size();
     saying.request.tag = kFirstTag + OH_LANES;
-    Status status = pair_.peer->operations().post_send(&saying.request);
+    Status status = link_.peer->operations().post_send(&saying.request);
     if (status.code() == OH_AGAIN) break;
     saying.posted = any = true;
     if (!status.ok()) saying.request.done.store(1, std::memory_order_relaxed);
@@ -63,7 +63,7 @@ bool Proxy::hear(Endpoint& endpoint) {
       ear_.data = hearing_;
       ear_.size = sizeof(hearing_);
       ear_.tag = kFirstTag + OH_LANES;
-      if (!pair_.peer->operations().post_recv(&ear_).ok()) return any;
+      if (!link_.peer->operations().post_recv(&ear_).ok()) return any;
       hears_ = true;
     }
     if (!ear_.ended()) return any;
@@ -72,7 +72,7 @@ bool Proxy::hear(Endpoint& endpoint) {
     any = true;
     Status status = heard({hearing_, ear_.nbytes});
     if (status.ok()) continue;
-    pair_.peer->operations().accuse(status);
+    link_.peer->operations().accuse(status);
     return any;
   }
   return any;
@@ -93,7 +93,7 @@ Status Proxy::heard(ByteView bytes) {
     (void)move_reset(index);
     return {};
   }
-  return error(OH_ERR_PROTOCOL, "%s sent a proxy's message of %zu bytes", pair_.name.c_str(),
+  return error(OH_ERR_PROTOCOL, "%s sent a proxy's message of %zu bytes", link_.name.c_str(),
                bytes.size());
 }
 
@@ -167,7 +167,7 @@ void Proxy::end_wait(uint32_t index, Wait& wait, uint64_t fault) {
 void Proxy::reset(uint32_t lane, uint64_t before) {
   MutexLock lock(mutex_);
   if (!reset_[lane].under_way && resets(lane) == before) reset_[lane].wanted = true;
-  pair_.my_bell->ring();
+  link_.my_bell->ring();
 }
 
 // What the lane has and what comes from now on is of the old epoch, and told to have been ended.
@@ -209,7 +209,7 @@ bool Proxy::move_reset(uint32_t lane) {
   }
   if (reset.heard != reset.epoch + 1) return false;
   // What they had sent is here by now, and nobody receives it any more.
-  pair_.peer->operations().discard(tag_of(lane));
+  link_.peer->operations().discard(tag_of(lane));
   for (uint32_t queue : queues) {
     HostAtomics::store_relaxed(&memory_->queue(queue).gave_up, OH_LANE_OK);
     halves_[queue].failed = {};
@@ -219,7 +219,7 @@ bool Proxy::move_reset(uint32_t lane) {
   reset.under_way = false;
   // release: pairs with resets().
   resets_[lane].fetch_add(1, std::memory_order_release);
-  pair_.my_bell->ring();
+  link_.my_bell->ring();
   return true;
 }
 

@@ -57,7 +57,7 @@ Status Proxy::post_put(Endpoint& endpoint, Work& work, const ProxyPlace& place) 
   request.endpoint = &endpoint;
   request.size = work.bytes;
   const Block block{work.data, place.offset, work.bytes};
-  return pair_.peer->operations().move(&request, {.target = known->second,
+  return link_.peer->operations().move(&request, {.target = known->second,
                                                   .data = work.data,
                                                   .size = work.bytes,
                                                   .after = {.on_device = true},
@@ -69,7 +69,7 @@ bool Proxy::look_after_put(Work& work) {
     if (now_ns() < work.deadline) return false;
     return end_request(work.request, Status(OH_ERR_TIMEOUT, kTooLate));
   }
-  if (!pair_.peer->operations().buffer_released(&work.request)) return false;
+  if (!link_.peer->operations().buffer_released(&work.request)) return false;
   end_put(work, result_of(work.request));
   return true;
 }

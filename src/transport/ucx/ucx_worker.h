@@ -4,7 +4,7 @@
 // into the inbox of its link's channel; nothing of a peer is touched here, so a thread may make
 // progress whatever locks it holds.
 //
-// Threading: any thread; UCX is called under `lock` only, which is taken after a pair's.
+// Threading: any thread; UCX is called under `lock` only, which is taken after a link's.
 #pragma once
 
 #include <atomic>

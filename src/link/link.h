@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pair: what the parts of a peer (sender, receiver, transfers, one-sided operations) share: the
+// Link: what the parts of a peer (sender, receiver, transfers, one-sided operations) share: the
 // link, the limits, and how a request ends.
 //
-// Threading: guarded by `lock`, which PairGuard takes; what PairGuard finds to be woken is rung
+// Threading: guarded by `lock`, which LinkGuard takes; what LinkGuard finds to be woken is rung
 // after the lock is free.
 #pragma once
 
@@ -49,9 +49,9 @@ struct Limits {
 inline uint64_t eager_charge(uint64_t size) { return size < 64 ? 64 : (size + 63) & ~uint64_t{63}; }
 
 // What the engine asks of the endpoint and of the connection.
-class PairHost {
+class LinkHost {
  public:
-  virtual ~PairHost() = default;
+  virtual ~LinkHost() = default;
   // A request without a holder has ended.
   virtual void recycle(Request* request) = 0;
   // A request that is awaited through the event descriptor has ended.
@@ -86,9 +86,9 @@ class PairHost {
   virtual bool make_progress() = 0;
 };
 
-struct Pair {
+struct Link {
   SpinLock lock;
-  PairHost* host = nullptr;
+  LinkHost* host = nullptr;
   Peer* peer = nullptr;
   std::string name;  // of the other side, for texts
   uint64_t id = 0;   // of this peer in the process
@@ -254,29 +254,29 @@ struct Pair {
   }
 };
 
-class OH_SCOPED_CAPABILITY PairGuard {
+class OH_SCOPED_CAPABILITY LinkGuard {
  public:
-  explicit PairGuard(Pair& pair) OH_ACQUIRE(pair.lock) : pair_(pair) { pair_.lock.lock(); }
+  explicit LinkGuard(Link& link) OH_ACQUIRE(link.lock) : link_(link) { link_.lock.lock(); }
   // For a lock that is held already.
   struct Adopt {};
-  PairGuard(Pair& pair, Adopt) OH_REQUIRES(pair.lock) : pair_(pair) {}
-  ~PairGuard() OH_RELEASE() {
-    bool me = pair_.wake_me;
-    bool them = pair_.wake_them;
-    pair_.wake_me = pair_.wake_them = false;
-    pair_.lock.unlock();
-    if (them && pair_.their_bell) {
+  LinkGuard(Link& link, Adopt) OH_REQUIRES(link.lock) : link_(link) {}
+  ~LinkGuard() OH_RELEASE() {
+    bool me = link_.wake_me;
+    bool them = link_.wake_them;
+    link_.wake_me = link_.wake_them = false;
+    link_.lock.unlock();
+    if (them && link_.their_bell) {
       // What was published comes before our look at the sleepers; pairs with Doorbell::sleep().
       full_fence();
-      pair_.their_bell->ring();
+      link_.their_bell->ring();
     }
-    if (me) pair_.my_bell->ring();
+    if (me) link_.my_bell->ring();
   }
-  PairGuard(const PairGuard&) = delete;
-  PairGuard& operator=(const PairGuard&) = delete;
+  LinkGuard(const LinkGuard&) = delete;
+  LinkGuard& operator=(const LinkGuard&) = delete;
 
  private:
-  Pair& pair_;
+  Link& link_;
 };
 
 }  // namespace oh
