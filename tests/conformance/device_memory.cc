@@ -147,16 +147,17 @@ void load(const std::string& library) {
 
 }  // namespace
 
-void use_device(const std::string& library, int ordinal) {
+int use_device(const std::string& library, int ordinal) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
   if (!g_first.context) load(library);
   int count = 0;
   CALL(device_count, &count);
-  if (t_device.context && t_device.ordinal == ordinal % count) return;
+  if (t_device.context && t_device.ordinal == ordinal % count) return t_device.ordinal;
   t_device.ordinal = ordinal % count;
   CALL(primary_retain, &t_device.context, t_device.ordinal);
   if (!g_first.context) g_first = t_device;
+  return t_device.ordinal;
 }
 
 void* allocate(MemoryKind kind, size_t size) {

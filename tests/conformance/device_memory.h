@@ -29,8 +29,9 @@ inline bool on_device(MemoryKind kind) {
   return kind >= MemoryKind::kMalloc && kind != MemoryKind::kPinned;
 }
 
-// The driver of this process, and the device on which this thread allocates from now on.
-void use_device(const std::string& library, int ordinal);
+// The driver of this process, and the device on which this thread allocates from now on: with fewer
+// devices than `ordinal` several share one. Its ordinal.
+int use_device(const std::string& library, int ordinal);
 
 void* allocate(MemoryKind kind, size_t size);
 void release(MemoryKind kind, void* data, size_t size);

@@ -42,13 +42,13 @@ class GpuStreamOrder : public ::testing::TestWithParam<LinkKind> {
       std::vector<Buffer> buffers;
       for (size_t i = 0; i < kCalls; ++i) {
         buffers.push_back(side.buffer(kSize));
-        buffers.back().fill(i);
       }
       const bool sends_here = sends == (side.number() == 0);
+      // Before any call: a copy by the host waits for the work of threads' default streams.
+      for (size_t i = 0; i < kCalls; ++i) sends_here ? buffers[i].fill(i) : buffers[i].poison();
       auto call = [&](void* stream, size_t i) {
         oh_stream_options options = within(kLong);
         oh_peer* peer = side.peer().get();
-        if (!sends_here) buffers[i].poison();
         EXPECT_EQ(sends_here
                       ? oh_peer_stream_send(peer, stream, buffers[i].data(), kSize, &options)
                       : oh_peer_stream_recv(peer, stream, buffers[i].data(), kSize, &options),

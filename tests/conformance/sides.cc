@@ -100,10 +100,10 @@ Buffer Side::buffer(size_t size) const {
 void Side::connect() {
   oh_endpoint_options options{};
   options.struct_size = sizeof(options);
-  std::string device = "cuda:" + std::to_string(kind_.device[number_]);
+  std::string device;
   if (kind_.device[number_] >= 0) {
+    device = "cuda:" + std::to_string(use_device(kind_.driver, kind_.device[number_]));
     options.device = device.c_str();
-    use_device(kind_.driver, kind_.device[number_]);
   }
   endpoint_ = std::make_unique<onehop::Endpoint>(&options);
   if (number_ == 0) {
