@@ -28,9 +28,9 @@ Operations::Operations(Peer& peer, PeerOwner& owner, Connection* connection,
       connection_(connection),
       peer_endpoint_(peer_endpoint),
       transfers_(link_),
-      crossings_(link_),
-      sender_(link_, transfers_, crossings_),
-      receiver_(link_, transfers_, crossings_),
+      pipeline_(link_),
+      sender_(link_, transfers_, pipeline_),
+      receiver_(link_, transfers_, pipeline_),
       streams_(sender_, receiver_),
       one_sided_(link_, owner, owner.regions()),
       calls_(link_, one_sided_, owner.regions(), connection),
@@ -265,20 +265,20 @@ bool Operations::progress_locked(Request* focus) {
 
 // What frames have to do with devices.
 bool Operations::move_devices_on() {
-  bool any = !receiver_.landings().empty() && receiver_.landings().progress();
-  if (!crossings_.empty()) any = crossings_.progress() || any;
+  bool any = !receiver_.bounce_copies().empty() && receiver_.bounce_copies().progress();
+  if (!pipeline_.empty()) any = pipeline_.progress() || any;
   return any;
 }
 
 void Operations::update_busy() {
   if (link_.ucx && one_sided_.idle()) link_.ucx->packer().leave_line();
   if (!is_open()) {
-    bool rest = !receiver_.landings().empty() || !crossings_.empty() || transfers_.has_active();
+    bool rest = !receiver_.bounce_copies().empty() || !pipeline_.empty() || transfers_.has_active();
     link_.busy.store(rest, std::memory_order_relaxed);
     return;
   }
   bool busy = !link_.outbox.empty() || !sender_.idle() || !one_sided_.idle() || !batches_.idle() ||
-              !receiver_.idle() || !receiver_.landings().empty() ||
+              !receiver_.idle() || !receiver_.bounce_copies().empty() ||
               (link_.segment && transfers_.in_use());
   link_.busy.store(busy, std::memory_order_relaxed);
 }
@@ -395,7 +395,7 @@ bool Operations::released(const std::vector<Doubt>& doubts) {
   // A process that is gone writes no more.
   bool dead = connection_ && connection_->peer_is_dead();
   for (const Doubt& doubt : doubts) {
-    bool free = doubt.crossing    ? doubt.crossing->is_quiet()
+    bool free = doubt.staged      ? doubt.staged->is_quiet()
                 : doubt.in_flight ? doubt.in_flight->is_over()
                                   : transfers_.released(doubt, dead);
     if (!free) return false;
@@ -471,8 +471,8 @@ void Operations::fail_everything(const Status& why, bool dead) {
   if (link_.ucx && !ended_well) link_.ucx->disconnect();
   stream_->abort();
   const Deadline engines = Deadline::after(kCopyTime);
-  while (!transfers_.fail_all(status, dead) || !receiver_.landings().fail_all(status) ||
-         !crossings_.stop_all(status, engines) || one_sided_.copying()) {
+  while (!transfers_.fail_all(status, dead) || !receiver_.bounce_copies().fail_all(status) ||
+         !pipeline_.stop_all(status, engines) || one_sided_.copying()) {
     let_others_work();
   }
   OH_FAULT_POINT("link.offers_withdrawn");
@@ -481,7 +481,7 @@ void Operations::fail_everything(const Status& why, bool dead) {
   link_.wake_them = link_.wake_me = true;
   sender_.fail_all(status);
   receiver_.fail_all(status);
-  crossings_.end_receives(status, /*whole=*/false);
+  pipeline_.end_receives(status, /*whole=*/false);
   one_sided_.fail_all(status);
   batches_.fail_all(status);
   link_.outbox.clear();
@@ -527,16 +527,16 @@ bool Operations::close(Deadline until) {
     fail_everything(status, /*dead=*/false);
   }
   const Deadline engines = Deadline::after(kCopyTime);
-  while (!receiver_.landings().fail_all(status) || crossings_.at_work(engines)) {
+  while (!receiver_.bounce_copies().fail_all(status) || pipeline_.at_work(engines)) {
     let_others_work();
   }
-  crossings_.end_receives(status, /*whole=*/true);
+  pipeline_.end_receives(status, /*whole=*/true);
   return true;
 }
 
 void Operations::let_go() {
   LinkGuard guard(link_);
-  crossings_.close();
+  pipeline_.close();
   transfers_.leave_rest();
 }
 

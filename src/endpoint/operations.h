@@ -177,7 +177,7 @@ class Operations final : public LinkHost {
   const Id peer_endpoint_;
   Link link_;
   Transfers transfers_;
-  Crossings crossings_;
+  StagingPipeline pipeline_;
   Sender sender_;
   Receiver receiver_;
   MessageStreams streams_;

@@ -23,7 +23,7 @@
 #include "link/stats.h"
 #include "memory/board.h"
 #include "memory/import_cache.h"
-#include "path/staging/crossing.h"
+#include "path/staging/staging_transfer.h"
 #include "transport/mover.h"
 #include "transport/shm/ring_channel.h"
 #include "transport/shm/segment.h"
@@ -148,15 +148,14 @@ struct Link {
   // Ends a request that the channel or an engine is at. Until they are through, the buffer stays
   // with its holder.
   void leave_in_doubt(Request& request, const Status& status) {
-    Crossing* crossing = request.crossing.get();
-    if (crossing) crossing->in_flight = std::move(request.in_flight);  // a buffer of ours
-    if (crossing && !crossing->copying()) return finish(request, status);
+    StagingTransfer* staged = request.staged.get();
+    if (staged) staged->in_flight = std::move(request.in_flight);  // a buffer of ours
+    if (staged && !staged->copying()) return finish(request, status);
     request.doubt_peer = host->keep_alive();
-    request.doubts.push_back(
-        {.in_flight = std::move(request.in_flight), .crossing = request.crossing});
+    request.doubts.push_back({.in_flight = std::move(request.in_flight), .staged = request.staged});
     finish(request,
            error(OH_ERR_IN_DOUBT, "%s; %s still has the buffer: keep it until buffer_released()",
-                 status.text().c_str(), crossing ? "a copy engine" : "UCX"));
+                 status.text().c_str(), staged ? "a copy engine" : "UCX"));
   }
 
   Status no_way_for_devices() const {
@@ -209,7 +208,7 @@ struct Link {
     flight.note(request.kind, request.path, request.tag, request.size, request.status.code(),
                 timed ? now_ns() : 0);
     request.transfer = nullptr;
-    if (request.crossing) std::exchange(request.crossing, nullptr)->request = nullptr;
+    if (request.staged) std::exchange(request.staged, nullptr)->request = nullptr;
     request.in_flight.reset();
     if (request.op) ops.remove(std::exchange(request.op, 0));
     if (request.kind == OpKind::kSend) --pending_sends;

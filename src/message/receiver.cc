@@ -216,7 +216,7 @@ bool Receiver::deliver(Request* request, Early* early) {
   bool whole = early->received == early->length;
   bool fits = !refuse_eager(request, early->tag, early->length);
   if (fits && early->received) {
-    std::memcpy(Landings::place(*request, early->length), early->bytes(), early->received);
+    std::memcpy(BounceCopies::place(*request, early->length), early->bytes(), early->received);
   }
   if (whole) {
     give_credit_back(eager_charge(early->length));
@@ -299,7 +299,7 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
   request->message_tag = message.tag;
   request->path = link_.framed_path(length, message.early);
   if (request->on_device && length > 0) {
-    landings_.add(request);
+    bounce_copies_.add(request);
     return;
   }
   link_.stats.count_received(request->path, length);
@@ -348,13 +348,13 @@ void Receiver::let_come(Request* request, const Early& rts) {
   if (request->on_device && !link_.segment && rts.length > 0) {
     continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
     // Lets it come once its sender is ready: a buffer that waits for him would hold others up.
-    crossings_.begin(request, StagingDirection::kIn, rts.op, rts.length).awaited = rts.not_yet;
+    pipeline_.begin(request, StagingDirection::kIn, rts.op, rts.length).awaited = rts.not_yet;
     if (request->any_source) link_.host->serve();
     return;
   }
   // Bytes for memory that is apart are put there as they are looked at.
   if (link_.ucx && rts.length > 0 && request->run.blocks().size() <= 1) {
-    link_.ucx->targets().post(rts.op, Landings::place(*request, rts.length), 0, rts.length);
+    link_.ucx->targets().post(rts.op, BounceCopies::place(*request, rts.length), 0, rts.length);
   }
   Frame frame;
   frame.type = FrameType::kCts;

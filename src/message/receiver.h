@@ -24,8 +24,8 @@
 #include "link/link.h"
 #include "message/any_source.h"
 #include "path/direct/transfers.h"
-#include "path/staging/crossings.h"
-#include "path/staging/landings.h"
+#include "path/staging/bounce_copies.h"
+#include "path/staging/staging_pipeline.h"
 
 namespace oh {
 
@@ -38,8 +38,8 @@ inline constexpr bool is_offer_tag(uint64_t tag) {
 
 class Receiver final : public ClaimListener {
  public:
-  Receiver(Link& link, Transfers& transfers, Crossings& crossings)
-      : link_(link), transfers_(transfers), crossings_(crossings), landings_(link) {}
+  Receiver(Link& link, Transfers& transfers, StagingPipeline& pipeline)
+      : link_(link), transfers_(transfers), pipeline_(pipeline), bounce_copies_(link) {}
 
   void post(Request* request);
   // Gives it a message that is here already; false when there is none, or, with a tag of the
@@ -94,7 +94,7 @@ class Receiver final : public ClaimListener {
 
   // Looks at parts that are being fetched, and at receives that cannot go on.
   bool progress();
-  bool idle() const { return fetching_.empty() && crossings_.empty(); }
+  bool idle() const { return fetching_.empty() && pipeline_.empty(); }
 
   Status on_eager(const Frame& frame);
   Status on_data(const Frame& frame);
@@ -103,7 +103,7 @@ class Receiver final : public ClaimListener {
   Status on_epoch(const Frame& frame);
   void on_abort(const Frame& frame);
 
-  Landings& landings() { return landings_; }
+  BounceCopies& bounce_copies() { return bounce_copies_; }
 
   size_t posted() const { return posted_count_; }
   size_t early() const { return early_count_; }
@@ -234,8 +234,8 @@ class Receiver final : public ClaimListener {
 
   Link& link_;
   Transfers& transfers_;
-  Crossings& crossings_;
-  Landings landings_;
+  StagingPipeline& pipeline_;
+  BounceCopies bounce_copies_;
   TagTable<TagRx> tags_;
   List<TagRx, InPosting> posting_;  // tags with receives
   List<Request, InPosted> any_tag_;

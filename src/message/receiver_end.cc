@@ -6,15 +6,15 @@
 namespace oh {
 
 bool Receiver::cancel(Request* request, const Status& status, bool force) {
-  Crossing* crossing = request->crossing.get();
-  if (crossing && !crossing->is_quiet() && (!force || crossing->busy)) {
-    if (force) crossings_.stop(*crossing, status);
+  StagingTransfer* staged = request->staged.get();
+  if (staged && !staged->is_quiet() && (!force || staged->busy)) {
+    if (force) pipeline_.stop(*staged, status);
     return false;
   }
   if (request->phase == Phase::kStream) {
     // What has been let go may be on its way already, and its sender would not hear that it is
     // dropped.
-    if (!force && !(crossing && crossing->begun == 0)) return false;
+    if (!force && !(staged && staged->begun == 0)) return false;
     // The message is here in part: what still comes is dropped.
     if (Incoming* incoming = incoming_of(request)) {
       revoke(*incoming);
@@ -28,13 +28,13 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
       frame.length = request->size;
       link_.send(frame);
       // Nothing of it was let go, so nothing comes.
-      if (crossing && crossing->begun == 0) end_incoming(incoming);
+      if (staged && staged->begun == 0) end_incoming(incoming);
     }
-    request->in_flight || crossing ? link_.leave_in_doubt(*request, status)
-                                   : link_.finish(*request, status);
+    request->in_flight || staged ? link_.leave_in_doubt(*request, status)
+                                 : link_.finish(*request, status);
     return true;
   }
-  if (landings_.cancel(request, status)) return true;
+  if (bounce_copies_.cancel(request, status)) return true;
   if (request->phase != Phase::kPosted) return false;
   if (request->tag == OH_ANY_TAG) {
     any_tag_.erase(request);
@@ -67,8 +67,8 @@ Receiver::Incoming* Receiver::incoming_of(const Request* request) const {
 
 bool Receiver::stop(Request* run, const Status& why) {
   // Into host memory nothing is written any more; what UCX fetches is waited for by the caller.
-  if (cancel(run, why, /*force=*/!run->crossing)) return true;
-  if (run->crossing && run->crossing->failure.ok()) crossings_.stop(*run->crossing, why);
+  if (cancel(run, why, /*force=*/!run->staged)) return true;
+  if (run->staged && run->staged->failure.ok()) pipeline_.stop(*run->staged, why);
   return false;
 }
 
@@ -86,7 +86,7 @@ void Receiver::fail_all(const Status& status) {
     if (incoming && incoming->request) {
       incoming->request->in_flight = incoming->in_flight;
       bool flies =
-          incoming->request->crossing || (incoming->in_flight && !incoming->in_flight->is_over());
+          incoming->request->staged || (incoming->in_flight && !incoming->in_flight->is_over());
       flies ? link_.leave_in_doubt(*incoming->request, status)
             : link_.finish(*incoming->request, status);
     }

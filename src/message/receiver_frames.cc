@@ -43,7 +43,7 @@ Status Receiver::on_eager(const Frame& frame) {
     give_credit_back(charge);
     if (refuse_eager(request, frame.tag, frame.length)) return {};
     if (!frame.placed) {
-      frame.copy_payload(Landings::place(*request, frame.length), frame.length);
+      frame.copy_payload(BounceCopies::place(*request, frame.length), frame.length);
     }
     finish_whole(request, {frame.tag, frame.length, /*early=*/true});
     return {};
@@ -53,7 +53,7 @@ Status Receiver::on_eager(const Frame& frame) {
     incoming->received = frame.payload_size;
     if (refuse_eager(request, frame.tag, frame.length)) return {};
     if (!frame.placed) {
-      frame.copy_payload(Landings::place(*request, frame.length), frame.length);
+      frame.copy_payload(BounceCopies::place(*request, frame.length), frame.length);
     }
     continue_into(incoming, request);
     return {};
@@ -122,8 +122,8 @@ Status Receiver::on_data(const Frame& frame) {
 // Where the frame's bytes go; null: nowhere.
 Result<uint8_t*> Receiver::place_of(Incoming& incoming, const Frame& frame) {
   Request* request = incoming.request;
-  if (request && request->crossing) {
-    uint8_t* place = crossings_.place(*request->crossing, frame.address, frame.payload_size);
+  if (request && request->staged) {
+    uint8_t* place = pipeline_.place(*request->staged, frame.address, frame.payload_size);
     if (place) return place;
     return error(OH_ERR_PROTOCOL, "%s sent %zu bytes at %llu, which it was not told to",
                  link_.name.c_str(), frame.payload_size,
@@ -136,7 +136,7 @@ Result<uint8_t*> Receiver::place_of(Incoming& incoming, const Frame& frame) {
                  link_.name.c_str(), frame.payload_size,
                  static_cast<unsigned long long>(frame.address), place.size());
   }
-  if (request) return Landings::place(*request, incoming.length) + frame.address;
+  if (request) return BounceCopies::place(*request, incoming.length) + frame.address;
   return incoming.early ? incoming.early->bytes() + frame.address : nullptr;
 }
 
@@ -159,18 +159,18 @@ bool Receiver::progress() {
           error(OH_ERR_PEER_LOST, "UCX gave up fetching a message of %llu bytes from %s: %s",
                 static_cast<unsigned long long>(incoming->length), link_.name.c_str(),
                 broken.text().c_str());
-      request->crossing ? crossings_.stop(*request->crossing, lost) : link_.finish(*request, lost);
+      request->staged ? pipeline_.stop(*request->staged, lost) : link_.finish(*request, lost);
     }
     incoming->aborted ? abort(incoming) : advance(incoming, incoming->fetched);
   }
-  while (Request* request = crossings_.next_stopped(StagingDirection::kIn)) {
+  while (Request* request = pipeline_.next_stopped(StagingDirection::kIn)) {
     any = true;
-    if (request->crossing->withdrawn) {
-      std::exchange(request->crossing, nullptr)->request = nullptr;
+    if (request->staged->withdrawn) {
+      std::exchange(request->staged, nullptr)->request = nullptr;
       message_withdrawn(request);
       continue;
     }
-    if (!cancel(request, Status(request->crossing->failure), /*force=*/true)) break;
+    if (!cancel(request, Status(request->staged->failure), /*force=*/true)) break;
   }
   return any;
 }
@@ -179,12 +179,12 @@ bool Receiver::progress() {
 void Receiver::advance(Incoming* incoming, uint64_t size) {
   incoming->received += size;
   if (incoming->early) incoming->early->received = incoming->received;
-  Crossing* crossing = incoming->request ? incoming->request->crossing.get() : nullptr;
-  if (crossing) crossing->there = incoming->received;
+  StagingTransfer* staged = incoming->request ? incoming->request->staged.get() : nullptr;
+  if (staged) staged->there = incoming->received;
   if (incoming->received < incoming->length) return;
 
   revoke(*incoming);
-  if (incoming->request && !crossing) {
+  if (incoming->request && !staged) {
     finish_whole(incoming->request,
                  {incoming->tag, incoming->length, /*early=*/incoming->charge > 0});
   }
@@ -264,8 +264,8 @@ void Receiver::abort(Incoming* incoming) {
   if (incoming->early) forget(incoming->early);
   if (incoming->charge) give_credit_back(incoming->charge);
   end_incoming(incoming);
-  if (request && request->crossing) {
-    crossings_.withdraw(*request->crossing);
+  if (request && request->staged) {
+    pipeline_.withdraw(*request->staged);
   } else if (request) {
     message_withdrawn(request);
   }
@@ -300,9 +300,9 @@ void Receiver::name_offer(Early* early) {
 
 void Receiver::on_ready(const Frame& frame) {
   Incoming* incoming = find_incoming(frame.op);
-  if (incoming && incoming->request && incoming->request->crossing) {
-    incoming->request->crossing->awaited = false;
-    crossings_.look_at(*incoming->request->crossing);
+  if (incoming && incoming->request && incoming->request->staged) {
+    incoming->request->staged->awaited = false;
+    pipeline_.look_at(*incoming->request->staged);
   } else if (Early* early = incoming ? nullptr : find(announced_, frame.op)) {
     early->not_yet = false;
   }

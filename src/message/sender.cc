@@ -56,14 +56,14 @@ bool Sender::progress() {
     any = true;
   }
   // It waited for its producer, which failed.
-  while (Request* request = crossings_.next_stopped(StagingDirection::kOut)) {
+  while (Request* request = pipeline_.next_stopped(StagingDirection::kOut)) {
     if (request->phase != Phase::kOffered) break;
-    end_crossing(request);
+    end_staging(request);
   }
   for (size_t turns = streams_.size(); turns-- > 0 && link_.outbox.empty();) {
     Request* request = streams_.pop_front();
     uint64_t before = request->moved;
-    if (end_crossing(request)) {
+    if (end_staging(request)) {
       any = true;
     } else if (!push_stream(request)) {
       any = any || request->moved != before;
@@ -81,7 +81,7 @@ void Sender::finish_sent(Request* request) {
   link_.stats.count_sent(request->path, request->size);
   // A put ends when it is there, which the other side says.
   if (request->is_run() && !request->serves_peer() && !request->acknowledged) {
-    if (request->crossing) std::exchange(request->crossing, nullptr)->request = nullptr;
+    if (request->staged) std::exchange(request->staged, nullptr)->request = nullptr;
     request->phase = Phase::kDirect;
     return;
   }
@@ -181,7 +181,7 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
   }
   ++tag.number;
   request->phase = Phase::kOffered;
-  if (frame.flags & kNotYet) begin_crossing(request);
+  if (frame.flags & kNotYet) begin_staging(request);
   return true;
 }
 
@@ -223,12 +223,12 @@ void Sender::say_epoch() {
 }
 
 bool Sender::cancel(Request* request, const Status& status, bool give_up) {
-  Crossing* crossing = request->crossing.get();
-  if (crossing && crossing->busy) {
-    if (give_up) crossings_.stop(*crossing, status);
+  StagingTransfer* staged = request->staged.get();
+  if (staged && staged->busy) {
+    if (give_up) pipeline_.stop(*staged, status);
     return false;
   }
-  if (request->in_flight || (crossing && crossing->copying())) {
+  if (request->in_flight || (staged && staged->copying())) {
     if (!give_up) return false;
     (request->in_flight ? zero_copies_ : streams_).erase(request);
     if (request->moved < request->size) withdraw(*request, status);
@@ -258,9 +258,9 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
 
 bool Sender::stop(Request* run, const Status& why) {
   if (cancel(run, why, /*give_up=*/false)) return true;
-  if (run->crossing && run->crossing->failure.ok()) {
-    crossings_.stop(*run->crossing, why);
-  } else if (!run->crossing && run->status.ok()) {
+  if (run->staged && run->staged->failure.ok()) {
+    pipeline_.stop(*run->staged, why);
+  } else if (!run->staged && run->status.ok()) {
     send_abort(*run, why);
     run->status = why;  // once the channel is through with its buffer
   }
@@ -288,7 +288,7 @@ void Sender::on_cts(const Frame& frame) {
   const uint64_t granted = frame.length ? frame.length : UINT64_MAX;
   if (request->phase == Phase::kStream) {
     request->granted = std::max(request->granted, granted);
-    if (request->crossing) crossings_.look_at(*request->crossing);
+    if (request->staged) pipeline_.look_at(*request->staged);
   }
   if (request->phase != Phase::kOffered) return;
   if (request->transfer && !transfers_.withdraw(request->transfer)) return;
@@ -296,7 +296,7 @@ void Sender::on_cts(const Frame& frame) {
   request->moved = 0;
   request->granted = granted;
   request->border = frame.address;
-  if (request->on_device && !request->crossing) begin_crossing(request);
+  if (request->on_device && !request->staged) begin_staging(request);
   streams_.push_back(request);
 }
 
@@ -317,16 +317,16 @@ void Sender::on_reject(const Frame& frame) {
 void Sender::refuse(Request* request, const Status& why) {
   if (request->phase == Phase::kStream) {
     if (request->moved < request->size) send_abort(*request, why);
-    if (request->crossing) return stop_crossing(*request, why);
+    if (request->staged) return stop_staging(*request, why);
     if (request->in_flight) {
       request->status = why;  // once it is over
       return;
     }
     streams_.erase(request);
-  } else if (request->crossing) {
+  } else if (request->staged) {
     request->phase = Phase::kStream;
     streams_.push_back(request);
-    return stop_crossing(*request, why);
+    return stop_staging(*request, why);
   } else if (request->is_run() && request->phase == Phase::kDirect) {
     // All of it is sent.
   } else if (request->phase != Phase::kOffered ||
@@ -367,10 +367,10 @@ Status Sender::on_advert(const Frame& frame) {
 void Sender::fail_all(const Status& status) {
   while (Request* request = queue_.pop_front()) link_.finish(*request, status);
   while (Request* request = streams_.pop_front()) {
-    request->crossing ? link_.leave_in_doubt(*request, status) : link_.finish(*request, status);
+    request->staged ? link_.leave_in_doubt(*request, status) : link_.finish(*request, status);
   }
   while (Request* request = zero_copies_.pop_front()) {
-    bool free = request->in_flight->is_over() && !request->crossing;
+    bool free = request->in_flight->is_over() && !request->staged;
     free ? link_.finish(*request, status) : link_.leave_in_doubt(*request, status);
   }
   link_.ops.for_each([&](Request* request) {

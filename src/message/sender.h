@@ -22,14 +22,14 @@
 #include "base/list.h"
 #include "base/tag_table.h"
 #include "path/direct/transfers.h"
-#include "path/staging/crossings.h"
+#include "path/staging/staging_pipeline.h"
 
 namespace oh {
 
 class Sender {
  public:
-  Sender(Link& link, Transfers& transfers, Crossings& crossings)
-      : link_(link), transfers_(transfers), crossings_(crossings) {}
+  Sender(Link& link, Transfers& transfers, StagingPipeline& pipeline)
+      : link_(link), transfers_(transfers), pipeline_(pipeline) {}
 
   // Whether one more send may wait for its receive.
   bool has_room() const { return link_.pending_sends < link_.mine.max_pending; }
@@ -55,7 +55,7 @@ class Sender {
   bool end_zero_copies();
   bool idle() const {
     return queue_.empty() && streams_.empty() && zero_copies_.empty() &&
-           !crossings_.has_stopped(StagingDirection::kOut);
+           !pipeline_.has_stopped(StagingDirection::kOut);
   }
 
   // Takes a request back: false when a direct transfer of it is under way, or the channel has its
@@ -92,10 +92,10 @@ class Sender {
   bool transmit_rts(Request* request, TagTx& tag);
   bool use_advert(Request* request, TagTx& tag);
   bool push_stream(Request* request);
-  void begin_crossing(Request* request);
-  void stop_crossing(Request& request, const Status& why);
+  void begin_staging(Request* request);
+  void stop_staging(Request& request, const Status& why);
   ByteView next_part(Request& request);
-  bool end_crossing(Request* request);
+  bool end_staging(Request* request);
   // kTaken: the request is in zero_copies_ until the channel is through with the part, or has
   // failed.
   enum class Handover { kNoRoom, kTaken, kSent };
@@ -112,7 +112,7 @@ class Sender {
 
   Link& link_;
   Transfers& transfers_;
-  Crossings& crossings_;
+  StagingPipeline& pipeline_;
   TagTable<TagTx> tags_;
   List<Request, InQueue> queue_;        // not on the wire yet, in order
   List<Request, InQueue> streams_;      // on the wire, more to come

@@ -47,9 +47,9 @@ void Sender::end_zero_copy(Request* request) {
     lost = error(OH_ERR_PEER_LOST, "UCX gave up sending %llu bytes to %s: %s",
                  static_cast<unsigned long long>(request->size), link_.name.c_str(),
                  link_.ucx->broken_by(*in_flight).text().c_str());
-    if (request->crossing) stop_crossing(*request, lost);
+    if (request->staged) stop_staging(*request, lost);
   }
-  if (request->crossing && !request->crossing->failure.ok()) {
+  if (request->staged && !request->staged->failure.ok()) {
     streams_.push_back(request);
   } else if (!lost.ok()) {
     link_.finish(*request, lost);
@@ -62,8 +62,8 @@ void Sender::end_zero_copy(Request* request) {
   }
 }
 
-void Sender::begin_crossing(Request* request) {
-  crossings_.begin(request, StagingDirection::kOut, request->op, request->size);
+void Sender::begin_staging(Request* request) {
+  pipeline_.begin(request, StagingDirection::kOut, request->op, request->size);
 }
 
 // What may go now.
@@ -78,9 +78,9 @@ ByteView Sender::next_part(Request& request) {
     there = request.run.at(request.moved);
     end = std::min(end, request.moved + there.size());
   }
-  if (request.crossing) {
+  if (request.staged) {
     // Of one that was stopped nothing more goes: it would be all, and wait for an answer again.
-    return request.crossing->failure.ok() ? crossings_.filled(request, end) : ByteView();
+    return request.staged->failure.ok() ? pipeline_.filled(request, end) : ByteView();
   }
   if (end <= request.moved) return {};
   if (request.is_run()) return {there.data(), end - request.moved};
@@ -88,17 +88,17 @@ ByteView Sender::next_part(Request& request) {
 }
 
 // The other side knows.
-void Sender::stop_crossing(Request& request, const Status& why) {
-  request.crossing->withdrawn = true;
-  crossings_.stop(*request.crossing, why);
+void Sender::stop_staging(Request& request, const Status& why) {
+  request.staged->withdrawn = true;
+  pipeline_.stop(*request.staged, why);
 }
 
 // True when the request has ended, as it could not go on.
-bool Sender::end_crossing(Request* request) {
-  Crossing* crossing = request->crossing.get();
-  if (!crossing || crossing->failure.ok() || !crossing->is_quiet()) return false;
-  if (!crossing->withdrawn) withdraw(*request, crossing->failure);
-  link_.finish(*request, Status(crossing->failure));
+bool Sender::end_staging(Request* request) {
+  StagingTransfer* staged = request->staged.get();
+  if (!staged || staged->failure.ok() || !staged->is_quiet()) return false;
+  if (!staged->withdrawn) withdraw(*request, staged->failure);
+  link_.finish(*request, Status(staged->failure));
   return true;
 }
 

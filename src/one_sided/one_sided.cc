@@ -469,9 +469,9 @@ Status OneSided::on_frame(const Frame& frame) {
       break;
     case FrameType::kPut:
     case FrameType::kGet:
-      path = this->path(frame.flags & kBySlot     ? PathName::kSlotted
-                        : frame.flags & kCrossing ? PathName::kStaging
-                                                  : PathName::kFrames);
+      path = this->path(frame.flags & kBySlot   ? PathName::kSlotted
+                        : frame.flags & kStaged ? PathName::kStaging
+                                                : PathName::kFrames);
       break;
     case FrameType::kAbort:
       path = this->path(PathName::kFrames);

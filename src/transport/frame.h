@@ -51,16 +51,16 @@ enum class FrameType : uint8_t {
 };
 
 enum FrameFlags : uint8_t {
-  kShort = 1,       // the payload is in the cells
-  kOneSided = 2,    // kData of a put: op, address = offset. kRts: what a kGet with kCrossing asked
-                    // for can go: op, length, tag = op of the kGet
-  kReply = 4,       // kData that answers a kGet: op, number = block, address = offset within it
-  kFlush = 8,       // kPut: acknowledge when all puts of this op are visible
-  kOffer = 32,      // kAbort: the receive of a batch, op, whose offer has come with tag
-  kBySlot = 16,     // kPut, kGet: the bytes go through a transfer: slot, number = its sequence
-  kNotYet = 64,     // kRts: earlier work on its memory is not done; kReady follows
-  kCrossing = 128,  // kPut, kGet: the bytes of the blocks cross as a message: op, length of all of
-                    // them; address, or where they are several, payload = {offset 8, length 8} each
+  kShort = 1,     // the payload is in the cells
+  kOneSided = 2,  // kData of a put: op, address = offset. kRts: what a kGet with kStaged asked
+                  // for can go: op, length, tag = op of the kGet
+  kReply = 4,     // kData that answers a kGet: op, number = block, address = offset within it
+  kFlush = 8,     // kPut: acknowledge when all puts of this op are visible
+  kOffer = 32,    // kAbort: the receive of a batch, op, whose offer has come with tag
+  kBySlot = 16,   // kPut, kGet: the bytes go through a transfer: slot, number = its sequence
+  kNotYet = 64,   // kRts: earlier work on its memory is not done; kReady follows
+  kStaged = 128,  // kPut, kGet: the bytes of the blocks travel as a message: op, length of all of
+                  // them; address, or where they are several, payload = {offset 8, length 8} each
 };
 
 inline constexpr uint32_t kNoSlot = UINT32_MAX;

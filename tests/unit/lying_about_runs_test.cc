@@ -26,7 +26,7 @@ class LyingAboutRuns : public ::testing::Test {
            uint64_t op = kName) {
     frame_ = {};
     frame_.type = type;
-    frame_.flags = kCrossing;
+    frame_.flags = kStaged;
     frame_.region = victim_.region().index;
     frame_.tag = victim_.region().version;
     frame_.length = length;

@@ -354,7 +354,7 @@ TEST_F(OneSidedTest, ARegionIsLeftWhenAllPathsHaveLeftIt) {
 // A frame for a path that the link has not breaks the protocol.
 TEST_F(OneSidedTest, FramesForOtherPathsAreRefused) {
   LinkGuard guard(link_);
-  for (const uint8_t flags : {kBySlot, kCrossing}) {
+  for (const uint8_t flags : {kBySlot, kStaged}) {
     Frame frame;
     frame.type = FrameType::kPut;
     frame.flags = flags;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "path/staging/crossing.h"
+#include "path/staging/staging_transfer.h"
 
 namespace oh {
 namespace {
@@ -53,7 +53,7 @@ bool StagingPath::push(Operation& operation) {
     run->op = link_.ops.add(run);
     Frame frame;
     frame.type = run->kind == OpKind::kPut ? FrameType::kPut : FrameType::kGet;
-    frame.flags = kCrossing;
+    frame.flags = kStaged;
     frame.op = run->op;
     frame.region = operation.region;
     frame.tag = operation.version;
@@ -202,7 +202,7 @@ Result<Request*> StagingPath::run_of(const Frame& frame, const RegionRecord& reg
 Status StagingPath::on_run(const Frame& frame) {
   const bool put = frame.type == FrameType::kPut;
   if (served() >= kMostServed) {
-    return error(OH_ERR_PROTOCOL, "%s asks for a crossing, %zu others are under way",
+    return error(OH_ERR_PROTOCOL, "%s asks for a staged transfer, %zu others are under way",
                  link_.name.c_str(), served());
   }
   std::shared_ptr<RegionRecord> region = regions_.find(frame.region, frame.tag);
@@ -246,7 +246,7 @@ bool StagingPath::leave(const RegionRecord& region) {
 
 bool StagingPath::has_left() {
   auto is_over = [](const Doubt& doubt) {
-    return doubt.crossing ? doubt.crossing->is_quiet() : doubt.in_flight->is_over();
+    return doubt.staged ? doubt.staged->is_quiet() : doubt.in_flight->is_over();
   };
   std::erase_if(leaving_,
                 [&](const Leaving& some) { return std::ranges::all_of(some.doubts, is_over); });

@@ -5,10 +5,10 @@
 // needed. Where either side is host memory, no part of a run leaves its block there.
 //
 //   initiator of a put                            target
-//   kPut, kCrossing: op, the blocks ─────────────▶ checks them; Cts, Data ... as of a message
+//   kPut, kStaged: op, the blocks ─────────────▶ checks them; Cts, Data ... as of a message
 //                                                ◀─ kAck: op, they are there; or why not
 //   initiator of a get
-//   kGet, kCrossing: op, the blocks ─────────────▶ checks them: kRts, kOneSided: tag = op, its op;
+//   kGet, kStaged: op, the blocks ─────────────▶ checks them: kRts, kOneSided: tag = op, its op;
 //                                                  or kAck: why not
 //   Cts, Data ... as of a message                  kAbort: why it does not go on
 //

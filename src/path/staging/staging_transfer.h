@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Crossing: a message between device memory and a link without shared memory, chunk by chunk
-// through pinned bounce buffers. Crossings makes its progress.
+// StagingTransfer: a message between device memory and a link without shared memory, chunk by chunk
+// through pinned bounce buffers. StagingPipeline makes its progress.
 //
 // Threading: guarded by the link's lock; while `busy` a thread of ours calls the driver for it
 // without the lock.
@@ -20,7 +20,7 @@ namespace oh {
 struct Request;
 struct InFlight;
 
-struct Crossing {
+struct StagingTransfer {
   // Bytes [begin, begin + size) of the message.
   struct Chunk {
     uint64_t begin;
@@ -30,7 +30,7 @@ struct Crossing {
     std::unique_ptr<BatchBuffer> list = {};  // of its blocks, which a kernel reads
   };
 
-  using List = std::list<std::shared_ptr<Crossing>>;
+  using List = std::list<std::shared_ptr<StagingTransfer>>;
 
   StagingDirection direction = StagingDirection::kOut;
   Request* request = nullptr;  // null: it has ended, and the buffers are still in use

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Landings: messages that came through the CPU's hands (inline, eager, streamed) for receives whose
-// buffer is on a device. They wait in a bounce buffer until earlier work on the receive's buffer is
-// done; then the engine copies them there.
+// BounceCopies: messages that came through the CPU's hands (inline, eager, streamed) for receives
+// whose buffer is on a device. They wait in a bounce buffer until earlier work on the receive's
+// buffer is done; then the engine copies them there.
 //
 // Threading: guarded by the link's lock, but for calls to the driver, which are made without it.
 #pragma once
@@ -13,23 +13,23 @@
 
 namespace oh {
 
-class Landings {
+class BounceCopies {
  public:
-  explicit Landings(Link& link) : link_(link) {}
+  explicit BounceCopies(Link& link) : link_(link) {}
 
   // Where the bytes of a message of `length` go until they land.
   static uint8_t* place(Request& request, uint64_t length);
   // All bytes have arrived. The request's result is filled in; it ends once they are copied.
   void add(Request* request);
   bool progress() OH_NO_THREAD_ANALYSIS;
-  bool empty() const { return landings_.empty(); }
+  bool empty() const { return copies_.empty(); }
   // Takes a request back whose copy has not begun; false when it is not here or has begun.
   bool cancel(Request* request, const Status& status);
   // False while the device still copies one.
   bool fail_all(const Status& status);
 
  private:
-  struct Landing {
+  struct BounceCopy {
     Request* request;
     cuda::Stream stream = nullptr;
     cuda::DoneWord word;
@@ -38,13 +38,13 @@ class Landings {
     bool busy = false;    // a thread works on it
     bool flying = false;  // the device will write the word
   };
-  bool has_work(const Landing& landing) const;
-  bool step(Landing& landing) OH_NO_THREAD_ANALYSIS;
-  Status start(Landing& landing);
-  void end(Landing& landing, Status status);
+  bool has_work(const BounceCopy& copy) const;
+  bool step(BounceCopy& copy) OH_NO_THREAD_ANALYSIS;
+  Status start(BounceCopy& copy);
+  void end(BounceCopy& copy, Status status);
 
   Link& link_;
-  std::list<Landing> landings_;
+  std::list<BounceCopy> copies_;
 };
 
 }  // namespace oh

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Crossings: device memory over links without shared memory. The engine copies chunks into pinned
-// buffers while the channel sends those before them; at the other side it copies chunks out while
-// the next ones come.
+// StagingPipeline: device memory over links without shared memory. The engine copies chunks into
+// pinned buffers while the channel sends those before them; at the other side it copies chunks out
+// while the next ones come.
 //
 //   sender   CTS says how far ▶ take a buffer ▶ engine ▶ send ▶ give it back
 //   receiver take buffers ▶ CTS says how far ▶ bytes come ▶ engine ▶ give them back, take, CTS ...
@@ -18,29 +18,30 @@
 
 namespace oh {
 
-class Crossings {
+class StagingPipeline {
  public:
-  explicit Crossings(Link& link) : link_(link) {}
-  ~Crossings();
+  explicit StagingPipeline(Link& link) : link_(link) {}
+  ~StagingPipeline();
 
   bool empty() const { return idle_[0].empty() && idle_[1].empty() && holding_.empty(); }
   // A send that was let go, or has to wait for its producer; or a receive whose message was
   // announced as `op`.
-  Crossing& begin(Request* request, StagingDirection direction, uint64_t op, uint64_t length);
+  StagingTransfer& begin(Request* request, StagingDirection direction, uint64_t op,
+                         uint64_t length);
 
   // Of a send: what of the bytes from `request.moved` on can be sent, at most to `limit`; none when
   // the engine has yet to copy them. What lies before is given back.
   ByteView filled(Request& request, uint64_t limit);
   // Of a receive: where `size` bytes at `offset` go, null if they were not asked for.
-  uint8_t* place(Crossing& crossing, uint64_t offset, uint64_t size) const;
+  uint8_t* place(StagingTransfer& transfer, uint64_t offset, uint64_t size) const;
 
   bool progress() OH_NO_THREAD_ANALYSIS;
   // The other side has said something of it.
-  void look_at(Crossing& crossing);
+  void look_at(StagingTransfer& transfer);
   // It does not go on, and ends once no engine is at its memory.
-  void stop(Crossing& crossing, Status why);
+  void stop(StagingTransfer& transfer, Status why);
   // The same of a receive whose message will not come: it waits for another one then.
-  void withdraw(Crossing& crossing);
+  void withdraw(StagingTransfer& transfer);
   // A send or receive that was stopped and is to end now: its memory is no longer accessed.
   Request* next_stopped(StagingDirection direction) {
     return has_stopped(direction) ? stopped(direction) : nullptr;
@@ -59,37 +60,39 @@ class Crossings {
   void close();
 
  private:
-  using List = Crossing::List;
+  using List = StagingTransfer::List;
   static constexpr int kMostLists = 16;  // what finds none is the engine's
   template <typename Visit>
   void for_each(Visit visit) {
     for (const List* list : {&holding_, &idle_[0], &idle_[1]}) {
-      for (const std::shared_ptr<Crossing>& crossing : *list) visit(*crossing);
+      for (const std::shared_ptr<StagingTransfer>& transfer : *list) visit(*transfer);
     }
   }
-  // What a crossing can do next.
+  // What a transfer can do next.
   enum class Step { kNothing, kCopy, kCheck, kAskProducer, kTake };
-  Step next_step(Crossing& crossing);
-  bool take_step(const std::shared_ptr<Crossing>& held, Step step) OH_NO_THREAD_ANALYSIS;
+  Step next_step(StagingTransfer& transfer);
+  bool take_step(const std::shared_ptr<StagingTransfer>& held, Step step) OH_NO_THREAD_ANALYSIS;
   Request* stopped(StagingDirection direction);
   bool take_more(StagingDirection direction) OH_NO_THREAD_ANALYSIS;
-  List& idle_of(const Crossing& crossing) { return idle_[static_cast<size_t>(crossing.direction)]; }
-  uint64_t may_begin(const Crossing& crossing) const;
+  List& idle_of(const StagingTransfer& transfer) {
+    return idle_[static_cast<size_t>(transfer.direction)];
+  }
+  uint64_t may_begin(const StagingTransfer& transfer) const;
   Status open(cuda::Stream* stream, cuda::DoneWord* word) const;
   // Enqueues the copies of a chunk, and its word behind them.
-  Status copy(Crossing& crossing, Crossing::Chunk& chunk);
-  Status launch(const Crossing& crossing, Crossing::Chunk& chunk);
-  void take_list(const Crossing& crossing, Crossing::Chunk& chunk);
-  void make_list(Crossing::Chunk& chunk);
+  Status copy(StagingTransfer& transfer, StagingTransfer::Chunk& chunk);
+  Status launch(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk);
+  void take_list(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk);
+  void make_list(StagingTransfer::Chunk& chunk);
   bool is_for_kernel(const Request& request) const;
-  void give_back(const Crossing& crossing, Crossing::Chunk& chunk);
-  bool settle(Crossing& crossing);
-  void grant(const Crossing& crossing);
-  void release_until(Crossing& crossing, uint64_t end);
-  void close(Crossing& crossing);
-  bool reap(Crossing& crossing);
-  void count_out(Crossing& crossing);
-  static bool is_whole(const Crossing& crossing);
+  void give_back(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk);
+  bool settle(StagingTransfer& transfer);
+  void grant(const StagingTransfer& transfer);
+  void release_until(StagingTransfer& transfer, uint64_t end);
+  void close(StagingTransfer& transfer);
+  bool reap(StagingTransfer& transfer);
+  void count_out(StagingTransfer& transfer);
+  static bool is_whole(const StagingTransfer& transfer);
   StagingPool& pool() const { return *link_.staging; }
 
   Link& link_;

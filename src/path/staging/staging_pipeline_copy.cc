@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "path/staging/crossings.h"
+#include "path/staging/staging_pipeline.h"
 
 namespace oh {
 namespace {
@@ -40,21 +40,21 @@ bool is_there(const cuda::Driver& driver, const GpuExport& exported) {
 }  // namespace
 
 // Whether a kernel of ours gains from it, and may touch the memory.
-bool Crossings::is_for_kernel(const Request& request) const {
+bool StagingPipeline::is_for_kernel(const Request& request) const {
   const GpuExport* exported = request.device.exported.get();
   return request.run.blocks().size() >= kForKernel && link_.gpu->kernels().batch() && exported &&
          exported->for_kernels && exported->device == link_.gpu->facts().ordinal;
 }
 
 // For a chunk that is copied next. With the lock held.
-void Crossings::take_list(const Crossing& crossing, Crossing::Chunk& chunk) {
-  if (lists_.empty() || !is_for_kernel(*crossing.request)) return;
+void StagingPipeline::take_list(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {
+  if (lists_.empty() || !is_for_kernel(*transfer.request)) return;
   chunk.list = std::move(lists_.back());
   lists_.pop_back();
 }
 
 // Without the lock, as all that follows.
-void Crossings::make_list(Crossing::Chunk& chunk) {
+void StagingPipeline::make_list(StagingTransfer::Chunk& chunk) {
   if (chunk.list) return;
   if (lists_left_.fetch_sub(1, std::memory_order_relaxed) <= 0) {
     lists_left_.fetch_add(1, std::memory_order_relaxed);
@@ -70,28 +70,28 @@ void Crossings::make_list(Crossing::Chunk& chunk) {
               link_.name.c_str(), made.status().text().c_str());
 }
 
-Status Crossings::copy(Crossing& crossing, Crossing::Chunk& chunk) {
-  const Request& request = *crossing.request;
-  const bool out = crossing.direction == StagingDirection::kOut;
+Status StagingPipeline::copy(StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {
+  const Request& request = *transfer.request;
+  const bool out = transfer.direction == StagingDirection::kOut;
   const uint64_t end = chunk.begin + chunk.size;
   if (is_for_kernel(request) && is_there(link_.gpu->driver(), *request.device.exported)) {
     make_list(chunk);
-    if (chunk.list) return launch(crossing, chunk);
+    if (chunk.list) return launch(transfer, chunk);
   }
   return for_each_piece(
       request, chunk.begin, end, [&](uint8_t* data, uint64_t offset, uint64_t size) {
         const auto memory = reinterpret_cast<cuda::DevicePtr>(data);
         const auto buffer = reinterpret_cast<cuda::DevicePtr>(chunk.buffer.data + offset);
         const bool last = offset + size == chunk.size;
-        return link_.gpu->copy(crossing.stream, out ? buffer : memory, out ? memory : buffer, size,
-                               nullptr, last ? crossing.word.device : 0, chunk.value);
+        return link_.gpu->copy(transfer.stream, out ? buffer : memory, out ? memory : buffer, size,
+                               nullptr, last ? transfer.word.device : 0, chunk.value);
       });
 }
 
-Status Crossings::launch(const Crossing& crossing, Crossing::Chunk& chunk) {
-  const bool out = crossing.direction == StagingDirection::kOut;
+Status StagingPipeline::launch(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {
+  const bool out = transfer.direction == StagingDirection::kOut;
   const cuda::DevicePtr begin = StagingPool::on_device(chunk.buffer);
-  OH_RETURN_IF_ERROR(for_each_piece(*crossing.request, chunk.begin, chunk.begin + chunk.size,
+  OH_RETURN_IF_ERROR(for_each_piece(*transfer.request, chunk.begin, chunk.begin + chunk.size,
                                     [&](uint8_t* data, uint64_t offset, uint64_t size) {
                                       const auto memory = reinterpret_cast<uint64_t>(data);
                                       const uint64_t buffer = begin + offset;
@@ -99,11 +99,11 @@ Status Crossings::launch(const Crossing& crossing, Crossing::Chunk& chunk) {
                                           {out ? buffer : memory, out ? memory : buffer, size});
                                       return Status();
                                     }));
-  return chunk.list->launch(crossing.stream, crossing.word.device, chunk.value);
+  return chunk.list->launch(transfer.stream, transfer.word.device, chunk.value);
 }
 
-void Crossings::give_back(const Crossing& crossing, Crossing::Chunk& chunk) {
-  pool().give(crossing.direction, chunk.buffer);
+void StagingPipeline::give_back(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {
+  pool().give(transfer.direction, chunk.buffer);
   if (!chunk.list) return;
   chunk.list->clear();
   lists_.push_back(std::move(chunk.list));
