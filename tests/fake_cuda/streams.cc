@@ -29,6 +29,9 @@ Code execute(const Operation& operation) {
 }
 
 bool is_due(const Operation& operation) {
+  for (const auto& [stream, ticket] : operation.after) {
+    if (stream->done < ticket) return false;
+  }
   return operation.graph == nullptr || operation.graph->done == operation.turn;
 }
 
@@ -66,10 +69,31 @@ void start(const std::shared_ptr<StreamState>& stream) {
   pthread_sigmask(SIG_SETMASK, &former, nullptr);
 }
 
+// The legacy default stream and the blocking streams of its context, among them the threads'
+// default streams, wait for each other's earlier work.
+void order_by_legacy_stream(const World& world, const std::shared_ptr<StreamState>& stream,
+                            Operation& operation) {
+  if (stream->flags != 0) return;
+  const ContextState& context = *stream->context;
+  const auto legacy = context.default_streams.find(0);
+  if (legacy == context.default_streams.end()) return;
+  auto follow = [&](const std::shared_ptr<StreamState>& other) {
+    if (other == nullptr || other == stream || other->flags != 0) return;
+    if (other->done < other->submitted) operation.after.emplace_back(other, other->submitted);
+  };
+  if (stream != legacy->second) return follow(legacy->second);
+  for (const auto& [thread, other] : context.default_streams) follow(other);
+  for (const auto& [handle, other] : world.streams) {
+    if (other->context == stream->context) follow(other);
+  }
+  for (const auto& other : context.closed_streams) follow(other.lock());
+}
+
 }  // namespace
 
 Code submit(World& world, const std::shared_ptr<StreamState>& stream, Operation operation) {
   if (stream->capture != nullptr) return record(*stream, std::move(operation));
+  order_by_legacy_stream(world, stream, operation);
   stream->queue.push_back(std::move(operation));
   ++stream->submitted;
   if (!stream->started) start(stream);

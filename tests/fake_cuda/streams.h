@@ -13,6 +13,8 @@
 
 namespace oh::cuda::fake {
 
+struct StreamState;
+
 struct Operation {
   std::function<Code()> work;  // a code that is not kSuccess puts the context into that error
   bool is_copy = false;
@@ -20,6 +22,8 @@ struct Operation {
   // Not null: a launch of it, in place of the work; its nodes are operations.
   std::shared_ptr<GraphExecState> graph = nullptr;
   uint64_t turn = 0;  // among the launches of the graph
+  // Runs once these streams have done so many operations.
+  std::vector<std::pair<std::shared_ptr<StreamState>, uint64_t>> after = {};
 };
 
 struct StreamState {

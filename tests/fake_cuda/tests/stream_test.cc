@@ -59,6 +59,34 @@ TEST_F(FakeStream, CopiesHappenLaterAndInOrder) {
   EXPECT_EQ(peek(one_, kSize), std::vector<char>(kSize, 7));
 }
 
+TEST_F(FakeStream, TheLegacyStreamAndBlockingStreamsFollowEachOther) {
+  Stream blocking = nullptr;
+  ASSERT_EQ(driver().stream_create(&blocking, 0), kSuccess);
+  for (Stream stream : {blocking, reinterpret_cast<Stream>(2)}) {  // CU_STREAM_PER_THREAD
+    ASSERT_EQ(driver().hold(stream), 0);
+    ASSERT_EQ(driver().memset8_async(one_, 7, kSize, stream), kSuccess);
+    ASSERT_EQ(driver().memcpy_async(two_, one_, kSize, nullptr), kSuccess);
+    std::this_thread::sleep_for(kWhile);
+    EXPECT_EQ(driver().stream_query(nullptr), kNotReady);
+    ASSERT_EQ(driver().memset8_async(one_, 8, kSize, stream), kSuccess);  // behind that copy
+    ASSERT_EQ(driver().release(stream), 0);
+    ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+    EXPECT_EQ(peek(two_, kSize), std::vector<char>(kSize, 7));
+    EXPECT_EQ(peek(one_, kSize), std::vector<char>(kSize, 8));
+  }
+  EXPECT_EQ(driver().stream_destroy(blocking), kSuccess);
+}
+
+TEST_F(FakeStream, TheLegacyStreamIsNotBehindNonBlockingStreams) {
+  ASSERT_EQ(driver().hold(streams_[0]), 0);
+  ASSERT_EQ(driver().memset8_async(one_, 7, kSize, streams_[0]), kSuccess);
+  ASSERT_EQ(driver().memset8_async(two_, 5, kSize, nullptr), kSuccess);
+  ASSERT_EQ(driver().stream_synchronize(nullptr), kSuccess);
+  EXPECT_EQ(peek(two_, kSize), std::vector<char>(kSize, 5));
+  ASSERT_EQ(driver().release(streams_[0]), 0);
+  ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+}
+
 TEST_F(FakeStream, AStreamWaitsForAnEventOfAnother) {
   poke(one_, pattern(kSize, 4));
   EXPECT_EQ(driver().event_query(event_), kSuccess);  // never recorded
