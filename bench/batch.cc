@@ -127,7 +127,7 @@ class Batches : public Wire {
 
 Outcome batch(Side& side, const Spec& spec) {
   Batches wire(side, spec);
-  Outcome outcome = latency(wire, spec);
+  Outcome outcome = run(wire, spec);
   if (side.first() && is_prepared(spec)) {
     wire.post_first_bytes(spec.warmup + spec.iterations, &outcome);
   }

@@ -306,32 +306,34 @@ class Lines : public SlotWire {
   unsigned blocks_;
 };
 
-Outcome gpu_floor(Meeting& meeting, const Spec& spec, const std::string& name, const Device& device,
-                  Op op) {
+Outcome gpu_floor(Meeting& meeting, const Spec& spec, const std::string& name,
+                  const Device& device) {
   Current current(device);
   if (is_ordered(spec.mode)) {
     Lines wire(meeting, spec, device);
     if (spec.mode == Mode::kKernel) return wire.in_kernel(spec);
-    return stream_row(wire, device, spec, op);
+    return stream_row(wire, device, spec);
   }
   if (name == "memcpy") {
     GpuCopies wire(meeting, spec, device, /*messages=*/false);
-    return op == Op::kLatency ? latency(wire, spec) : bandwidth(wire, spec);
+    return run(wire, spec);
   }
   PutFlag wire(meeting, spec, device);
-  return latency(wire, spec);
+  return run(wire, spec);
 }
 
 }  // namespace
 
-Outcome Yardstick::floor(const Spec& spec, const std::string& name, Op op) {
-  if (device) return gpu_floor(meeting, spec, name, *device, op);
+Outcome Yardstick::floor(const Spec& spec, const std::string& name) {
+  if (device) return gpu_floor(meeting, spec, name, *device);
   std::unique_ptr<Wire> wire;
   if (name == "flag") wire = std::make_unique<Flag>(meeting, spec);
   if (name == "process_vm") wire = std::make_unique<ReadOther>(meeting, spec);
   if (name == "memcpy") wire = std::make_unique<HostCopy>(meeting, spec);
   if (!wire) throw std::invalid_argument("there is no floor '" + name + "' of host memory");
-  return latency(*wire, spec);
+  Spec single = spec;
+  single.op = Op::kLatency;
+  return run(*wire, single);
 }
 
 }  // namespace bench

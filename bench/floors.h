@@ -29,7 +29,7 @@ struct Yardstick {
     if (!name.empty()) device.emplace(name);
   }
   // Rows of the host's memory are of single operations.
-  Outcome floor(const Spec& spec, const std::string& name, Op op);
+  Outcome floor(const Spec& spec, const std::string& name);
 
   Meeting meeting;
   std::optional<Device> device;

@@ -3,7 +3,6 @@
 
 namespace bench {
 
-Outcome latency(Wire& wire, const Spec& spec) { return latency_by(wire, spec); }
-Outcome bandwidth(Wire& wire, const Spec& spec) { return bandwidth_by(wire, spec); }
+Outcome run(Wire& wire, const Spec& spec) { return run_by(wire, spec); }
 
 }  // namespace bench

@@ -5,7 +5,7 @@
 //
 // They are templates for the sake of onehop's own wires: a message of 8 bytes in a window takes
 // some 130 ns, of which calls of a Wire's virtual functions take 2 to 4 %. Other wires go by
-// latency() and bandwidth() of wire.h.
+// run() of wire.h.
 //
 // Threading: each call belongs to one thread.
 #pragma once
@@ -155,30 +155,35 @@ Outcome finish(W& wire, Outcome outcome) {
   return outcome;
 }
 
-}  // namespace loops
-
 // Time of single operations; messages go to and fro, and a sample is half of the round trip.
 template <typename W>
-Outcome latency_by(W& wire, const Spec& spec) {
+Outcome latency(W& wire, const Spec& spec) {
   Outcome outcome;
-  const uint64_t whole = loops::whole_passes(spec, wire.two_sided());
-  for (uint64_t i = 0; i < whole; ++i) loops::latency_pass(wire, {i, 1, false, 1}, &outcome);
+  const uint64_t whole = whole_passes(spec, wire.two_sided());
+  for (uint64_t i = 0; i < whole; ++i) latency_pass(wire, {i, 1, false, 1}, &outcome);
   if (wire.link().first()) outcome.samples_us.reserve(spec.iterations);
-  const loops::Pass timed{whole, spec.warmup + spec.iterations, true, spec.warmup};
-  loops::latency_pass(wire, timed, &outcome);
-  return loops::finish(wire, std::move(outcome));
+  const Pass timed{whole, spec.warmup + spec.iterations, true, spec.warmup};
+  latency_pass(wire, timed, &outcome);
+  return finish(wire, std::move(outcome));
 }
 
 // Bytes in time, with spec.window operations in flight. The clock stops when the receiver has
 // confirmed all messages, or when all puts and gets are complete.
 template <typename W>
-Outcome bandwidth_by(W& wire, const Spec& spec) {
+Outcome bandwidth(W& wire, const Spec& spec) {
   Outcome outcome;
   uint64_t number = 0;
   for (uint64_t count : {spec.warmup, spec.iterations}) {
-    if (count > 0) loops::bandwidth_pass(wire, spec.window, {number++, count}, &outcome);
+    if (count > 0) bandwidth_pass(wire, spec.window, {number++, count}, &outcome);
   }
-  return loops::finish(wire, std::move(outcome));
+  return finish(wire, std::move(outcome));
+}
+
+}  // namespace loops
+
+template <typename W>
+Outcome run_by(W& wire, const Spec& spec) {
+  return spec.op == Op::kBandwidth ? loops::bandwidth(wire, spec) : loops::latency(wire, spec);
 }
 
 }  // namespace bench

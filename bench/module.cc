@@ -52,22 +52,25 @@ void bind_records(nb::module_& module) {
       .value("CUDA_POOL", Memory::kCudaPool)
       .value("CUDA_ASYNC", Memory::kCudaAsync)
       .value("CUDA_MANAGED", Memory::kCudaManaged);
+  nb::enum_<Op>(module, "Op", "Which loop measures a row.")
+      .value("LATENCY", Op::kLatency)
+      .value("BANDWIDTH", Op::kBandwidth)
+      .value("BATCH", Op::kBatch);
   nb::class_<Spec>(module, "Spec", "One row: both sides are given the same.")
-      .def(nb::init<>())
-      .def_rw("mode", &Spec::mode)
-      .def_rw("size", &Spec::size)
-      .def_rw("iterations", &Spec::iterations)
-      .def_rw("warmup", &Spec::warmup)
-      .def_rw("window", &Spec::window)
-      .def_rw("blocks", &Spec::blocks)
-      .def_rw("threads", &Spec::threads)
-      .def_rw("strided", &Spec::strided)
-      .def_rw("shared", &Spec::shared)
-      .def_rw("both", &Spec::both)
-      .def_rw("memory", &Spec::memory)
-      .def_rw("offset", &Spec::offset)
-      .def_rw("stamped", &Spec::stamped)
-      .def_rw("corrupt", &Spec::corrupt);
+      .def(nb::init<Op, Mode, size_t, size_t, size_t, size_t, size_t, size_t, bool, bool, bool,
+                    bool, Memory, size_t, bool>(),
+           "op"_a, "mode"_a, "size"_a, "iterations"_a, "warmup"_a, "window"_a, "blocks"_a,
+           "threads"_a, "strided"_a, "shared"_a, "both"_a, "corrupt"_a, "memory"_a, "offset"_a,
+           "stamped"_a)
+      .def_ro("op", &Spec::op)
+      .def_ro("mode", &Spec::mode)
+      .def_ro("size", &Spec::size)
+      .def_ro("iterations", &Spec::iterations)
+      .def_ro("warmup", &Spec::warmup)
+      .def_ro("window", &Spec::window)
+      .def_ro("blocks", &Spec::blocks)
+      .def_ro("strided", &Spec::strided)
+      .def_ro("stamped", &Spec::stamped);
   nb::class_<Outcome>(module, "Outcome", "What one side measured and found.")
       .def_ro("samples_us", &Outcome::samples_us)
       .def_ro("post_us", &Outcome::post_us)
@@ -106,15 +109,7 @@ void bind_side(nb::module_& module) {
           "address"_a)
       .def("accept", &Side::accept, NoGil())
       .def("close", &Side::close, NoGil())
-      .def(
-          "latency",
-          [](Side& self, const Spec& spec) { return side_row(self, spec, Op::kLatency); }, "spec"_a,
-          NoGil())
-      .def(
-          "bandwidth",
-          [](Side& self, const Spec& spec) { return side_row(self, spec, Op::kBandwidth); },
-          "spec"_a, NoGil())
-      .def("batch", &batch, "spec"_a, NoGil())
+      .def("run", &side_row, "spec"_a, NoGil())
       .def("setup", &setup, "spec"_a, NoGil())
       .def(
           "why_no_kernels", [](const Side& self) { return why_no_kernels(self.device()); }, NoGil(),
@@ -122,116 +117,102 @@ void bind_side(nb::module_& module) {
 }
 
 // A payload with the device that its memory is on, for loops written in Python.
-template <typename P>
 struct Held {
-  // `device`: empty for memory of the host.
-  template <typename Make>
-  Held(const std::string& name, Make make) {
+  // `name`: empty for memory of the host.
+  explicit Held(const std::string& name) {
     if (!name.empty()) device.emplace(name);
-    payload.reset(make(device ? &*device : nullptr));
   }
-  std::optional<Device> device;
-  std::unique_ptr<P> payload;
-};
+  std::unique_ptr<Buffer> make_memory(const Spec& spec, size_t size) const {
+    if (device) return std::make_unique<GpuBuffer>(*device, spec, size);
+    return make_host_buffer(spec, size);
+  }
 
-std::unique_ptr<Buffer> make_memory(const Device* device, const Spec& spec, size_t size) {
-  if (device) return std::make_unique<GpuBuffer>(*device, spec, size);
-  return make_host_buffer(spec, size);
-}
+  std::optional<Device> device;
+  std::unique_ptr<Payload> payload;
+  Buffer* memory = nullptr;
+};
+struct HeldSlots : Held {
+  HeldSlots(const Spec& spec, int writer, bool spoils, bool fixed, const std::string& name)
+      : Held(name),
+        slots(
+            new Slots(spec, {writer, spoils, fixed}, make_memory(spec, spec.size * spec.window))) {
+    payload.reset(slots);
+    memory = &slots->memory();
+  }
+  Slots* slots;
+};
+struct HeldBlocks : Held {
+  HeldBlocks(const Spec& spec, int number)
+      : Held(""),
+        blocks(new Blocks(spec, number, make_memory(spec, spec.blocks * Blocks::pitch(spec)))) {
+    payload.reset(blocks);
+    memory = &blocks->memory();
+  }
+  Blocks* blocks;
+};
 
 using Part = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
 
-// What all payloads have.
-template <typename P>
-nb::class_<Held<P>>& bind_payload(nb::class_<Held<P>>& held) {
-  return held
+void bind_payloads(nb::module_& module) {
+  nb::class_<Held>(module, "Payload", "Messages of a row, and memory for them.")
       .def(
           "lay_out",
-          [](Held<P>& self, uint64_t pass, bool last) { self.payload->lay_out(pass, last); },
+          [](Held& self, uint64_t pass, bool last) { self.payload->lay_out(pass, last); },
           "number"_a, "last"_a, "The giving side: new bytes for a pass.")
       .def(
-          "clear", [](Held<P>& self, uint64_t pass) { self.payload->clear(pass); }, "number"_a,
+          "clear", [](Held& self, uint64_t pass) { self.payload->clear(pass); }, "number"_a,
           "The taking side: poison before a pass.")
       .def(
-          "mark", [](Held<P>& self, uint64_t i, bool last) { self.payload->mark(i, last); }, "i"_a,
+          "mark", [](Held& self, uint64_t i, bool last) { self.payload->mark(i, last); }, "i"_a,
           "last"_a, "The giving side before message i.")
       .def(
-          "expect", [](Held<P>& self, uint64_t i) { self.payload->expect(i); }, "i"_a,
+          "expect", [](Held& self, uint64_t i) { self.payload->expect(i); }, "i"_a,
           "The taking side before message i.")
       .def(
           "check",
-          [](Held<P>& self, uint64_t i) {
+          [](Held& self, uint64_t i) {
             uint64_t unused = 0;
             return self.payload->check(i, &unused);
           },
           "i"_a, "Number of wrong bytes among the stamps of message i.")
       .def(
           "check_all",
-          [](Held<P>& self, uint64_t count) {
+          [](Held& self, uint64_t count) {
             uint64_t unused = 0;
             return self.payload->check_all(count, &unused);
           },
           "count"_a, "Number of wrong bytes of the last message of each slot.")
-      .def_prop_ro(
-          "nbytes", [](const Held<P>& self) { return self.payload->bytes(); }, "Of a message.");
-}
-
-void bind_payloads(nb::module_& module) {
-  nb::class_<Held<Slots>> slots(module, "Slots", "Messages of a row, and memory for them.");
-  slots
       .def(
-          "__init__",
-          [](Held<Slots>* self, const Spec& spec, int writer, bool spoils, bool fixed,
-             const std::string& device) {
-            new (self) Held<Slots>(device, [&](const Device* on) {
-              return new Slots(spec, {writer, spoils, fixed},
-                               make_memory(on, spec, spec.size * spec.window));
-            });
+          "memory",
+          [](Held& self) {
+            return Part(self.memory->data(), {self.memory->size()}, nb::find(self));
           },
-          "spec"_a, "writer"_a, "spoils"_a = true, "fixed"_a = false, "device"_a = "")
+          "All of it; of host memory.")
+      .def_prop_ro(
+          "nbytes", [](const Held& self) { return self.payload->bytes(); }, "Of a message.");
+  nb::class_<HeldSlots, Held>(module, "Slots", "A slot for each message in flight.")
+      .def(nb::init<const Spec&, int, bool, bool, const std::string&>(), "spec"_a, "writer"_a,
+           "spoils"_a = true, "fixed"_a = false, "device"_a = "")
       .def(
           "array",
-          [](Held<Slots>& self, uint64_t i) {
-            return Part(self.payload->place(i), {self.payload->bytes()}, nb::find(self));
+          [](HeldSlots& self, uint64_t i) {
+            return Part(self.slots->place(i), {self.slots->bytes()}, nb::find(self));
           },
           "i"_a, "The slot of message i; of host memory.")
       .def(
-          "memory",
-          [](Held<Slots>& self) {
-            Buffer& memory = self.payload->memory();
-            return Part(memory.data(), {memory.size()}, nb::find(self));
-          },
-          "All slots; of host memory.")
-      .def(
           "address",
-          [](const Held<Slots>& self, uint64_t i) {
-            return reinterpret_cast<uintptr_t>(self.payload->place(i));
+          [](const HeldSlots& self, uint64_t i) {
+            return reinterpret_cast<uintptr_t>(self.slots->place(i));
           },
           "i"_a);
-  bind_payload(slots);
-  nb::class_<Held<Blocks>> blocks(module, "Blocks", "Batches of a row, and host memory for them.");
-  blocks
-      .def(
-          "__init__",
-          [](Held<Blocks>* self, const Spec& spec, int number) {
-            new (self) Held<Blocks>("", [&](const Device* on) {
-              return new Blocks(spec, number,
-                                make_memory(on, spec, spec.blocks * Blocks::pitch(spec)));
-            });
-          },
-          "spec"_a, "number"_a)
-      .def("memory",
-           [](Held<Blocks>& self) {
-             Buffer& memory = self.payload->memory();
-             return Part(memory.data(), {memory.size()}, nb::find(self));
-           })
+  nb::class_<HeldBlocks, Held>(module, "Blocks", "Batches of a row, in host memory.")
+      .def(nb::init<const Spec&, int>(), "spec"_a, "number"_a)
       .def(
           "offset",
-          [](const Held<Blocks>& self, size_t i, bool target) {
-            return self.payload->offset(i, target);
+          [](const HeldBlocks& self, size_t i, bool target) {
+            return self.blocks->offset(i, target);
           },
           "i"_a, "target"_a, "Where block i lies at the side that starts, or at the target.");
-  bind_payload(blocks);
 }
 
 void bind_facts(nb::module_& module) {
@@ -257,12 +238,8 @@ void bind_yardsticks(nb::module_& module) {
       .def(
           "join", [](Yardstick& self, const std::string& place) { self.meeting.join(place); },
           "place"_a, "Finds the page of side 0.")
-      .def(
-          "floor",
-          [](Yardstick& self, const Spec& spec, const std::string& name, bool in_flight) {
-            return self.floor(spec, name, in_flight ? Op::kBandwidth : Op::kLatency);
-          },
-          "spec"_a, "name"_a, "in_flight"_a, NoGil(), "What the machine does without a library.")
+      .def("floor", &Yardstick::floor, "spec"_a, "name"_a, NoGil(),
+           "What the machine does without a library.")
       .def(
           "why_no_kernels",
           [](const Yardstick& self) { return why_no_kernels(self.device.value()); }, NoGil());
@@ -273,12 +250,7 @@ void bind_yardsticks(nb::module_& module) {
             new (self) Nccl(side.meeting, side.device.value(), libraries);
           },
           "side"_a, "libraries"_a, nb::keep_alive<1, 2>(), NoGil())
-      .def(
-          "latency", [](Nccl& self, const Spec& spec) { return self.run(spec, Op::kLatency); },
-          "spec"_a, NoGil())
-      .def(
-          "bandwidth", [](Nccl& self, const Spec& spec) { return self.run(spec, Op::kBandwidth); },
-          "spec"_a, NoGil())
+      .def("run", &Nccl::run, "spec"_a, NoGil())
       .def_prop_ro("init_ms", &Nccl::init_ms)
       .def_prop_ro("first_ms", &Nccl::first_ms)
       .def_prop_ro("device_bytes", &Nccl::device_bytes)
@@ -293,14 +265,8 @@ void bind_patterns(nb::module_& module) {
       .value("ALL_TO_ALL_V", Pattern::kAllToAllV)
       .value("DISPATCH", Pattern::kDispatch);
   nb::class_<PatternSpec>(module, "PatternSpec", "One row: all ranks are given the same.")
-      .def(nb::init<>())
-      .def_rw("pattern", &PatternSpec::pattern)
-      .def_rw("size", &PatternSpec::size)
-      .def_rw("iterations", &PatternSpec::iterations)
-      .def_rw("warmup", &PatternSpec::warmup)
-      .def_rw("graph", &PatternSpec::graph)
-      .def_rw("memory", &PatternSpec::memory)
-      .def_rw("corrupt", &PatternSpec::corrupt)
+      .def(nb::init<Pattern, size_t, size_t, size_t, bool, Memory, bool>(), "pattern"_a, "size"_a,
+           "iterations"_a, "warmup"_a, "graph"_a, "memory"_a, "corrupt"_a)
       .def("busiest", &busiest, "ranks"_a,
            "The most bytes that one rank sends to the others, or receives from them.");
   nb::class_<PatternRank>(module, "PatternRank", "A rank of the patterns.")

@@ -49,7 +49,7 @@ std::string NcclLibrary::version() const {
 // Messages of one row.
 class NcclWire : public SlotWire {
  public:
-  NcclWire(Nccl& nccl, const Spec& spec, Op op)
+  NcclWire(Nccl& nccl, const Spec& spec)
       : SlotWire(nccl.meeting_),
         nccl_(nccl),
         spec_(spec),
@@ -58,8 +58,8 @@ class NcclWire : public SlotWire {
     auto memory = [&] {
       return std::make_unique<GpuBuffer>(nccl.device_, spec, spec.size * spec.window);
     };
-    if (gives(link_, spec, op)) give(spec, {link_.number(), link_.first() || spec.both}, memory());
-    if (takes(link_, spec, op)) take(spec, {other_}, memory());
+    if (gives(link_, spec)) give(spec, {link_.number(), link_.first() || spec.both}, memory());
+    if (takes(link_, spec)) take(spec, {other_}, memory());
     // One group for both ways at once; else each operation is one of its own.
     grouped_ = spec.both;
   }
@@ -150,11 +150,10 @@ Nccl::~Nccl() {
   if (communicator_) library_.destroy(communicator_);
 }
 
-Outcome Nccl::run(const Spec& spec, Op op) {
+Outcome Nccl::run(const Spec& spec) {
   Current current(device_);
-  NcclWire wire(*this, spec, op);
-  if (is_ordered(spec.mode)) return stream_row(wire, device_, spec, op);
-  return op == Op::kLatency ? latency(wire, spec) : bandwidth(wire, spec);
+  NcclWire wire(*this, spec);
+  return is_ordered(spec.mode) ? stream_row(wire, device_, spec) : bench::run(wire, spec);
 }
 
 }  // namespace bench

@@ -51,7 +51,7 @@ class Nccl {
   std::string version() const { return library_.version(); }
   // The host awaits each operation by the stream's end, as onehop's blocking calls are awaited, or
   // all are in the order of the stream.
-  Outcome run(const Spec& spec, Op op);
+  Outcome run(const Spec& spec);
 
  private:
   friend class NcclWire;

@@ -24,14 +24,14 @@ constexpr unsigned kPutThreads = 512;
 // Memory that the other side has mapped, and lanes that are connected.
 class Ordered : public SlotWire {
  public:
-  Ordered(Side& side, const Spec& spec, Op op)
+  Ordered(Side& side, const Spec& spec)
       : SlotWire(side), side_(side), spec_(spec), in_memory_(side.make_buffer(spec, spec.size)) {
     region_.emplace(side.endpoint().register_memory(in_memory_->place(), spec.size));
     remote_.emplace(side.swap_region(*region_));
-    if (gives(side, spec, op)) {
+    if (gives(side, spec)) {
       give(spec, {side.number(), side.first()}, side.make_buffer(spec, spec.size));
     }
-    if (takes(side, spec, op)) take(spec, {1 - side.number()}, std::move(in_memory_));
+    if (takes(side, spec)) take(spec, {1 - side.number()}, std::move(in_memory_));
     check(oh_peer_warmup(peer(), OH_TIMEOUT_DEFAULT));
     side.sync();
   }
@@ -86,9 +86,7 @@ class Ordered : public SlotWire {
 class KernelPuts : public Ordered {
  public:
   KernelPuts(Side& side, const Spec& spec)
-      : Ordered(side, spec, Op::kBandwidth),
-        kernels_(side.device()),
-        put_(kernels_.find("bench_put")) {
+      : Ordered(side, spec), kernels_(side.device()), put_(kernels_.find("bench_put")) {
     if (!from_) return;
     args_ = {handle(kLane), {}, address_of(from_->place(0)), spec.size, kDataSlot};
     check(oh_remote_region_device(remote().get(), &args_.remote));
@@ -106,7 +104,7 @@ class KernelPuts : public Ordered {
 class KernelMessages : public Ordered {
  public:
   KernelMessages(Side& side, const Spec& spec)
-      : Ordered(side, spec, Op::kLatency),
+      : Ordered(side, spec),
         kernels_(side.device()),
         findings_(side.device(), Memory::kCuda, sizeof(Findings)) {
     const bool single = spec.mode == Mode::kKernelSingle;
@@ -145,7 +143,7 @@ class KernelMessages : public Ordered {
 
 }  // namespace
 
-Outcome ordered(Side& side, const Spec& spec, Op op) {
+Outcome ordered(Side& side, const Spec& spec) {
   const Device& device = side.device();
   Current current(device);
   if (spec.mode == Mode::kKernel || spec.mode == Mode::kKernelSingle) {
@@ -153,10 +151,10 @@ Outcome ordered(Side& side, const Spec& spec, Op op) {
   }
   if (spec.mode == Mode::kKernelPut) {
     KernelPuts wire(side, spec);
-    return stream_row(wire, device, spec, op);
+    return stream_row(wire, device, spec);
   }
-  Ordered wire(side, spec, op);
-  return stream_row(wire, device, spec, op);
+  Ordered wire(side, spec);
+  return stream_row(wire, device, spec);
 }
 
 }  // namespace bench

@@ -153,7 +153,7 @@ double percentile(const std::vector<double>& sorted, double share) {
 
 void report(const Settings& settings, Outcome found, const std::string& facts) {
   const Spec& spec = settings.spec;
-  const bool flow = settings.op == Op::kBandwidth;
+  const bool flow = settings.spec.op == Op::kBandwidth;
   printf("{\"tool\":\"%s\",\"op\":\"%s\",\"size\":%zu,\"iters\":%zu,\"window\":%zu", tool_name,
          flow ? "bandwidth" : "latency", spec.size, spec.iterations, spec.window);
   if (flow) {
@@ -226,12 +226,13 @@ Bytes SocketLink::swap(const Bytes& bytes) {
 AckedWire::AckedWire(Link& link, const Settings& settings)
     : SlotWire(link),
       settings_(settings),
-      part_(settings.op == Op::kLatency ? 0 : std::max<uint64_t>(settings.spec.window / 2, 1)) {
+      part_(settings.spec.op == Op::kLatency ? 0
+                                             : std::max<uint64_t>(settings.spec.window / 2, 1)) {
   const Spec& spec = settings.spec;
-  if (gives(link, spec, settings.op)) {
+  if (gives(link, spec)) {
     give(spec, {link.number(), link.first()}, slots_of(settings));
   }
-  if (takes(link, spec, settings.op)) take(spec, {1 - link.number()}, slots_of(settings));
+  if (takes(link, spec)) take(spec, {1 - link.number()}, slots_of(settings));
 }
 
 void AckedWire::isend(uint64_t i) {
@@ -288,20 +289,19 @@ Settings read_settings(const char* tool, int argc, char** argv, std::string* por
     if (option == '?') exit(2);
   }
   const std::string op = optind + 1 == argc ? argv[optind] : "";
-  if (op == "bandwidth") found.op = Op::kBandwidth;
+  if (op == "bandwidth") spec.op = Op::kBandwidth;
   if (port->empty() && op != "bandwidth" && op != "latency") {
     fprintf(stderr, "usage: %s_pingpong latency|bandwidth [OPTIONS]; see pingpong.h\n", tool);
     exit(2);
   }
-  if (found.op == Op::kLatency) spec.window = 1;
+  if (spec.op == Op::kLatency) spec.window = 1;
   if (!warmup) spec.warmup = spec.iterations / 10 + 2;
   return found;
 }
 
 int measure(Wire& wire, const Settings& settings, const std::string& facts) {
   Link& link = wire.link();
-  Outcome found =
-      settings.op == Op::kLatency ? latency(wire, settings.spec) : bandwidth(wire, settings.spec);
+  Outcome found = run(wire, settings.spec);
   uint64_t both[2] = {found.checked, found.wrong};
   Bytes bytes(sizeof(both));
   memcpy(bytes.data(), both, sizeof(both));

@@ -22,7 +22,6 @@ namespace bench {
 // Side 1 gets them from side 0, so they need to be given only once.
 struct Settings {
   Spec spec;
-  Op op = Op::kLatency;
   int cpus[2] = {-1, -1};  // -1: not pinned
   // For UCP alone.
   bool peer_errors = false;  // UCP_ERR_HANDLING_MODE_PEER

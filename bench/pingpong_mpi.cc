@@ -36,10 +36,10 @@ class MpiWire : public SlotWire {
         size_(static_cast<int>(settings.spec.size)),
         other_(1 - link.number()),
         requests_(settings.spec.window) {
-    if (gives(link, settings.spec, settings.op)) {
+    if (gives(link, settings.spec)) {
       give(settings.spec, {link.number(), link.first()}, slots_of(settings));
     }
-    if (takes(link, settings.spec, settings.op)) {
+    if (takes(link, settings.spec)) {
       take(settings.spec, {other_}, slots_of(settings));
     }
   }

@@ -52,12 +52,12 @@ class SideWire : public SlotWire {
 
 class Messages : public SideWire {
  public:
-  Messages(Side& side, const Spec& spec, Op op)
+  Messages(Side& side, const Spec& spec)
       : SideWire(side, spec), sends_(spec.window), receives_(spec.window) {
-    if (gives(side, spec, op)) give(spec, {side.number(), side.first()}, memory());
+    if (gives(side, spec)) give(spec, {side.number(), side.first()}, memory());
     if (spec.mode == Mode::kEvent) {
       take<ProducedSlots>(spec, {1 - side.number()}, memory());
-    } else if (takes(side, spec, op)) {
+    } else if (takes(side, spec)) {
       take(spec, {1 - side.number()}, memory());
     }
   }
@@ -82,7 +82,7 @@ class Messages : public SideWire {
 class ProducedMessages final : public Messages {
  public:
   ProducedMessages(Side& side, const Spec& spec)
-      : Messages(side, spec, Op::kLatency), producer_(side.device(), from_->memory()) {}
+      : Messages(side, spec), producer_(side.device(), from_->memory()) {}
   void prepare(uint64_t i) override { producer_.produce(i, side_.first()); }
   void send(uint64_t i) override {
     peer()
@@ -152,11 +152,6 @@ class OneSided final : public SideWire {
   std::optional<onehop::RemoteRegion> remote_;
 };
 
-template <typename W>
-Outcome run(W& wire, const Spec& spec, Op op) {
-  return op == Op::kLatency ? latency_by(wire, spec) : bandwidth_by(wire, spec);
-}
-
 }  // namespace
 
 Side::Side(int number, const std::string& device, std::optional<size_t> max_inline)
@@ -215,22 +210,23 @@ onehop::RemoteRegion Side::swap_region(const onehop::Region& region) {
   return peer_->attach(swap(region.descriptor()));
 }
 
-Outcome side_row(Side& side, const Spec& spec, Op op) {
-  if (is_ordered(spec.mode)) return ordered(side, spec, op);
+Outcome side_row(Side& side, const Spec& spec) {
+  if (spec.op == Op::kBatch) return batch(side, spec);
+  if (is_ordered(spec.mode)) return ordered(side, spec);
   if (spec.mode == Mode::kSendRecv) {
-    Messages wire(side, spec, op);
-    return run(wire, spec, op);
+    Messages wire(side, spec);
+    return run_by(wire, spec);
   }
   if (spec.mode == Mode::kEvent) {
     ProducedMessages wire(side, spec);
-    return latency_by(wire, spec);
+    return run_by(wire, spec);
   }
   if (spec.mode == Mode::kPutSignal) {
     SignalledPuts wire(side, spec);
-    return latency_by(wire, spec);
+    return run_by(wire, spec);
   }
   OneSided wire(side, spec);
-  return run(wire, spec, op);
+  return run_by(wire, spec);
 }
 
 }  // namespace bench

@@ -12,6 +12,9 @@
 
 namespace bench {
 
+// Which loop measures it.
+enum class Op { kLatency, kBandwidth, kBatch };
+
 enum class Mode {
   kSendRecv,
   kPut,  // put, until it is visible at the target
@@ -43,6 +46,7 @@ enum class Memory {
 };
 
 struct Spec {
+  Op op = Op::kLatency;
   Mode mode = Mode::kSendRecv;
   size_t size = 8;
   size_t iterations = 1000;  // timed

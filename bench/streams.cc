@@ -134,7 +134,7 @@ std::vector<double> time_on_stream(const StreamRow& row) {
   return times;
 }
 
-Outcome stream_row(Wire& wire, const Device& device, const Spec& spec, Op op) {
+Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
   constexpr size_t kQuick = 4 << 20;
   Outcome outcome;
   const bool first = wire.link().first();
@@ -156,7 +156,7 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec, Op op) {
     device.synchronize();
     if (in) outcome.wrong += in->check_all(1, &outcome.checked);
   };
-  const bool one_way = op == Op::kBandwidth;
+  const bool one_way = spec.op == Op::kBandwidth;
   const size_t each = one_way ? parts(spec.iterations, kSamples)
                               : std::min(kRounds, std::max<size_t>(spec.iterations, 1));
   const size_t samples = parts(spec.iterations, each);

@@ -101,7 +101,7 @@ std::vector<double> time_on_stream(const StreamRow& row);
 
 // A sample of latency is the mean of up to 50 round trips, halved; one of bandwidth that of a tenth
 // of the messages. Timed iterations are whole samples.
-Outcome stream_row(Wire& wire, const Device& device, const Spec& spec, Op op);
+Outcome stream_row(Wire& wire, const Device& device, const Spec& spec);
 
 // One of the two sides of messages to and fro within a kernel.
 struct KernelPair {

@@ -106,19 +106,15 @@ class SlotWire : public Wire {
   Slots* to_ = nullptr;
 };
 
-// Which row a wire is made for.
-enum class Op { kLatency, kBandwidth };
-
 // Whether this side of a row of messages gives or takes.
-inline bool gives(const Link& link, const Spec& spec, Op op) {
-  return op == Op::kLatency || spec.both || link.first();
+inline bool gives(const Link& link, const Spec& spec) {
+  return spec.op == Op::kLatency || spec.both || link.first();
 }
-inline bool takes(const Link& link, const Spec& spec, Op op) {
-  return op == Op::kLatency || spec.both || !link.first();
+inline bool takes(const Link& link, const Spec& spec) {
+  return spec.op == Op::kLatency || spec.both || !link.first();
 }
 
 // The timed loops of loops.h, by virtual calls.
-Outcome latency(Wire& wire, const Spec& spec);
-Outcome bandwidth(Wire& wire, const Spec& spec);
+Outcome run(Wire& wire, const Spec& spec);
 
 }  // namespace bench

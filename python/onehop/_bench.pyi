@@ -58,94 +58,46 @@ class Memory(enum.Enum):
 
     CUDA_MANAGED = 6
 
+class Op(enum.Enum):
+    """Which loop measures a row."""
+
+    LATENCY = 0
+
+    BANDWIDTH = 1
+
+    BATCH = 2
+
 class Spec:
     """One row: both sides are given the same."""
 
-    def __init__(self) -> None: ...
+    def __init__(self, op: Op, mode: Mode, size: int, iterations: int, warmup: int, window: int, blocks: int, threads: int, strided: bool, shared: bool, both: bool, corrupt: bool, memory: Memory, offset: int, stamped: bool) -> None: ...
+
+    @property
+    def op(self) -> Op: ...
 
     @property
     def mode(self) -> Mode: ...
 
-    @mode.setter
-    def mode(self, arg: Mode, /) -> None: ...
-
     @property
     def size(self) -> int: ...
-
-    @size.setter
-    def size(self, arg: int, /) -> None: ...
 
     @property
     def iterations(self) -> int: ...
 
-    @iterations.setter
-    def iterations(self, arg: int, /) -> None: ...
-
     @property
     def warmup(self) -> int: ...
-
-    @warmup.setter
-    def warmup(self, arg: int, /) -> None: ...
 
     @property
     def window(self) -> int: ...
 
-    @window.setter
-    def window(self, arg: int, /) -> None: ...
-
     @property
     def blocks(self) -> int: ...
-
-    @blocks.setter
-    def blocks(self, arg: int, /) -> None: ...
-
-    @property
-    def threads(self) -> int: ...
-
-    @threads.setter
-    def threads(self, arg: int, /) -> None: ...
 
     @property
     def strided(self) -> bool: ...
 
-    @strided.setter
-    def strided(self, arg: bool, /) -> None: ...
-
-    @property
-    def shared(self) -> bool: ...
-
-    @shared.setter
-    def shared(self, arg: bool, /) -> None: ...
-
-    @property
-    def both(self) -> bool: ...
-
-    @both.setter
-    def both(self, arg: bool, /) -> None: ...
-
-    @property
-    def memory(self) -> Memory: ...
-
-    @memory.setter
-    def memory(self, arg: Memory, /) -> None: ...
-
-    @property
-    def offset(self) -> int: ...
-
-    @offset.setter
-    def offset(self, arg: int, /) -> None: ...
-
     @property
     def stamped(self) -> bool: ...
-
-    @stamped.setter
-    def stamped(self, arg: bool, /) -> None: ...
-
-    @property
-    def corrupt(self) -> bool: ...
-
-    @corrupt.setter
-    def corrupt(self, arg: bool, /) -> None: ...
 
 class Outcome:
     """What one side measured and found."""
@@ -211,83 +163,58 @@ class Side:
 
     def close(self) -> None: ...
 
-    def latency(self, spec: Spec) -> Outcome: ...
-
-    def bandwidth(self, spec: Spec) -> Outcome: ...
-
-    def batch(self, spec: Spec) -> Outcome: ...
+    def run(self, spec: Spec) -> Outcome: ...
 
     def setup(self, spec: Spec) -> SetupOutcome: ...
 
     def why_no_kernels(self) -> str:
         """Why the benchmark's own kernels cannot run; empty: they can."""
 
-class Slots:
+class Payload:
     """Messages of a row, and memory for them."""
+
+    def lay_out(self, number: int, last: bool) -> None:
+        """The giving side: new bytes for a pass."""
+
+    def clear(self, number: int) -> None:
+        """The taking side: poison before a pass."""
+
+    def mark(self, i: int, last: bool) -> None:
+        """The giving side before message i."""
+
+    def expect(self, i: int) -> None:
+        """The taking side before message i."""
+
+    def check(self, i: int) -> int:
+        """Number of wrong bytes among the stamps of message i."""
+
+    def check_all(self, count: int) -> int:
+        """Number of wrong bytes of the last message of each slot."""
+
+    def memory(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+        """All of it; of host memory."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of a message."""
+
+class Slots(Payload):
+    """A slot for each message in flight."""
 
     def __init__(self, spec: Spec, writer: int, spoils: bool = True, fixed: bool = False, device: str = '') -> None: ...
 
     def array(self, i: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
         """The slot of message i; of host memory."""
 
-    def memory(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
-        """All slots; of host memory."""
-
     def address(self, i: int) -> int: ...
 
-    def lay_out(self, number: int, last: bool) -> None:
-        """The giving side: new bytes for a pass."""
-
-    def clear(self, number: int) -> None:
-        """The taking side: poison before a pass."""
-
-    def mark(self, i: int, last: bool) -> None:
-        """The giving side before message i."""
-
-    def expect(self, i: int) -> None:
-        """The taking side before message i."""
-
-    def check(self, i: int) -> int:
-        """Number of wrong bytes among the stamps of message i."""
-
-    def check_all(self, count: int) -> int:
-        """Number of wrong bytes of the last message of each slot."""
-
-    @property
-    def nbytes(self) -> int:
-        """Of a message."""
-
-class Blocks:
-    """Batches of a row, and host memory for them."""
+class Blocks(Payload):
+    """Batches of a row, in host memory."""
 
     def __init__(self, spec: Spec, number: int) -> None: ...
 
-    def memory(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]: ...
-
     def offset(self, i: int, target: bool) -> int:
         """Where block i lies at the side that starts, or at the target."""
-
-    def lay_out(self, number: int, last: bool) -> None:
-        """The giving side: new bytes for a pass."""
-
-    def clear(self, number: int) -> None:
-        """The taking side: poison before a pass."""
-
-    def mark(self, i: int, last: bool) -> None:
-        """The giving side before message i."""
-
-    def expect(self, i: int) -> None:
-        """The taking side before message i."""
-
-    def check(self, i: int) -> int:
-        """Number of wrong bytes among the stamps of message i."""
-
-    def check_all(self, count: int) -> int:
-        """Number of wrong bytes of the last message of each slot."""
-
-    @property
-    def nbytes(self) -> int:
-        """Of a message."""
 
 class GpuError(RuntimeError):
     pass
@@ -341,7 +268,7 @@ class Yardstick:
     def join(self, place: str) -> None:
         """Finds the page of side 0."""
 
-    def floor(self, spec: Spec, name: str, in_flight: bool) -> Outcome:
+    def floor(self, spec: Spec, name: str) -> Outcome:
         """What the machine does without a library."""
 
     def why_no_kernels(self) -> str: ...
@@ -351,9 +278,7 @@ class Nccl:
 
     def __init__(self, side: Yardstick, libraries: Sequence[str]) -> None: ...
 
-    def latency(self, spec: Spec) -> Outcome: ...
-
-    def bandwidth(self, spec: Spec) -> Outcome: ...
+    def run(self, spec: Spec) -> Outcome: ...
 
     @property
     def init_ms(self) -> float: ...
@@ -383,49 +308,7 @@ class Pattern(enum.Enum):
 class PatternSpec:
     """One row: all ranks are given the same."""
 
-    def __init__(self) -> None: ...
-
-    @property
-    def pattern(self) -> Pattern: ...
-
-    @pattern.setter
-    def pattern(self, arg: Pattern, /) -> None: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @size.setter
-    def size(self, arg: int, /) -> None: ...
-
-    @property
-    def iterations(self) -> int: ...
-
-    @iterations.setter
-    def iterations(self, arg: int, /) -> None: ...
-
-    @property
-    def warmup(self) -> int: ...
-
-    @warmup.setter
-    def warmup(self, arg: int, /) -> None: ...
-
-    @property
-    def graph(self) -> bool: ...
-
-    @graph.setter
-    def graph(self, arg: bool, /) -> None: ...
-
-    @property
-    def memory(self) -> Memory: ...
-
-    @memory.setter
-    def memory(self, arg: Memory, /) -> None: ...
-
-    @property
-    def corrupt(self) -> bool: ...
-
-    @corrupt.setter
-    def corrupt(self, arg: bool, /) -> None: ...
+    def __init__(self, pattern: Pattern, size: int, iterations: int, warmup: int, graph: bool, memory: Memory, corrupt: bool) -> None: ...
 
     def busiest(self, ranks: int) -> int:
         """

@@ -1,6 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line tool: ``onehop info``, ``onehop doctor``, ``onehop bench``."""
+"""The command line tool: ``onehop info``, ``onehop doctor``, ``onehop bench``.
 
-from onehop.cli.main import main
+Here is what all commands share: errors in one line, and exit codes.
+"""
 
-__all__ = ["main"]
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import onehop
+from onehop.cli import (  # noqa: F401 - add their commands to bench
+    bench_inline,
+    bench_patterns,
+    bench_peers,
+)
+from onehop.cli.bench import bench
+from onehop.cli.doctor import doctor
+from onehop.cli.info import info
+from onehop.cli.sides import SideError
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+class _Group(click.Group):
+    """Turns the library's errors into one line and exit code 1, and Ctrl-C into exit code 130."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
+        try:
+            return super().invoke(ctx)
+        except (onehop.Error, SideError) as failure:
+            raise click.ClickException(str(failure)) from failure
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(_INTERRUPTED) from None
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(onehop.__version__, prog_name="onehop")
+def main() -> None:
+    """Onehop moves bytes between two places by the shortest path there is.
+
+    Exit codes: 0 all is well, 1 a fault was found, 2 the command was called wrongly, 130 Ctrl-C.
+    """
+
+
+main.add_command(info)
+main.add_command(doctor)
+main.add_command(bench)

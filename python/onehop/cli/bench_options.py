@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from onehop.cli.gpus import HOST, Pair, parse_devices, parse_memory
-from onehop.cli.jobs import IN_KERNEL, IN_STREAM, Job
+from onehop.cli.measure import IN_KERNEL, IN_STREAM, Job
 from onehop.cli.sides import Placement
 from onehop.cli.sizes import SizeList, format_size
 

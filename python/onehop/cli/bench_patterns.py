@@ -23,17 +23,11 @@ from onehop.cli.gpus import (
     nccl_libraries,
     parse_devices,
 )
-from onehop.cli.jobs import Note, corrupts
+from onehop.cli.measure import Note, corrupts
 from onehop.cli.rows import Row, percentile, table
 from onehop.cli.sides import Placement, Side, SideError, run_sides
 
-_PATTERNS = {
-    "sendrecv": _bench.Pattern.SENDRECV,
-    "send_many": _bench.Pattern.SEND_MANY,
-    "recv_many": _bench.Pattern.RECV_MANY,
-    "all_to_all_v": _bench.Pattern.ALL_TO_ALL_V,
-    "dispatch": _bench.Pattern.DISPATCH,
-}
+_PATTERNS = ("sendrecv", "send_many", "recv_many", "all_to_all_v", "dispatch")
 _GRAPH = "_graph"
 _MODES = tuple(name + how for name in _PATTERNS for how in ("", _GRAPH))
 _VOLUME = 4 * 2**30  # of a row, in bytes of the busiest rank
@@ -61,15 +55,15 @@ class Job:
 
     def spec(self) -> _bench.PatternSpec:
         """Return the job as the loop of a rank takes it."""
-        spec = _bench.PatternSpec()
-        spec.pattern = _PATTERNS[self.mode.removesuffix(_GRAPH)]
-        spec.graph = self.mode.endswith(_GRAPH)
-        spec.size = self.size
-        spec.iterations = self.iterations
-        spec.warmup = max(2, self.iterations // 10)
-        spec.memory = MEMORY[self.memory]
-        spec.corrupt = self.corrupt
-        return spec
+        return _bench.PatternSpec(
+            pattern=_bench.Pattern[self.mode.removesuffix(_GRAPH).upper()],
+            size=self.size,
+            iterations=self.iterations,
+            warmup=max(2, self.iterations // 10),
+            graph=self.mode.endswith(_GRAPH),
+            memory=MEMORY[self.memory],
+            corrupt=self.corrupt,
+        )
 
     def busiest(self) -> int:
         """Return the most bytes that one rank sends to the others, or receives from them."""

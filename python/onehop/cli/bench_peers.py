@@ -19,7 +19,7 @@ from rich.table import Table
 import onehop
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report
-from onehop.cli.jobs import corrupts
+from onehop.cli.measure import corrupts
 from onehop.cli.output import results
 from onehop.cli.rows import Row, percentile
 from onehop.cli.sides import Placement, Side, SideError, run_sides

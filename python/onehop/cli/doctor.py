@@ -3,17 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 
+import onehop
 from onehop.cli.findings import Finding, table
-from onehop.cli.gpu_paths import drive_gpus, driver
+from onehop.cli.info import unknown_variables
 from onehop.cli.output import growing, json_lines
-from onehop.cli.paths import CASES, UCX, drive, meet
-from onehop.cli.surroundings import look_around, ucx
+from onehop.cli.paths import CASES, UCX, drive, drive_gpus, driver, meet
 
 _RANKS = (2, 3)
+_PLACE = "surroundings"
+_CAP_SYS_PTRACE = 19
+# Fewer free ports than this are worth a word: each process takes one.
+_FEW_PORTS = 8
 
 
 def examine() -> Iterator[tuple[str, Finding]]:
@@ -56,3 +64,159 @@ def doctor(json_to: str | None) -> None:
     click.echo(f"{len(findings)} checks: {faults} faults, {slow} slower than possible", err=True)
     if faults:
         raise click.exceptions.Exit(1)
+
+
+# ---- What onehop needs from the machine, and what it could use
+
+
+def look_around() -> Iterator[Finding]:
+    """Check the surroundings, one finding after the other."""
+    checks: tuple[tuple[str, Callable[[], Finding]], ...] = (
+        ("endpoint", _endpoint),
+        ("environment", _environment),
+        ("shared memory", _memfd),
+        ("process_vm", _yama),
+        ("socket folder", _socket_folder),
+        ("TCP ports", _ports),
+        ("loopback", _loopback),
+        ("UCX", _ucx),
+        ("cores", _cores),
+    )
+    for name, check in checks:
+        try:
+            yield check()
+        except (OSError, ValueError, OverflowError) as failure:
+            yield Finding(_PLACE, name, "fault", str(failure))
+
+
+def _value(name: str) -> str:
+    for variable in onehop.config():
+        if variable.name == name:
+            return os.environ.get(name, variable.default)
+    raise ValueError(f"this build has no {name}")
+
+
+def _endpoint() -> Finding:
+    try:
+        onehop.Endpoint().close()
+    except onehop.Error as failure:
+        # The text says what to do.
+        return Finding(_PLACE, "endpoint", "fault", str(failure))
+    return Finding(_PLACE, "endpoint", "ok", "configuration is right, libcrypto was found")
+
+
+def _environment() -> Finding:
+    unknown = unknown_variables()
+    if unknown:
+        names = ", ".join(unknown)
+        advice = "; ".join(f"{name}: {text}" for name, text in unknown.items())
+        return Finding(_PLACE, "environment", "slow", f"without effect: {names}", advice)
+    return Finding(_PLACE, "environment", "ok", "all ONEHOP_* variables are known")
+
+
+def _memfd() -> Finding:
+    fd = os.memfd_create("onehop-doctor")
+    os.close(fd)
+    return Finding(_PLACE, "shared memory", "ok", "memfd_create works; /dev/shm is not used")
+
+
+def _yama() -> Finding:
+    try:
+        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+    except OSError:
+        return Finding(_PLACE, "process_vm", "ok", "the kernel has no yama limits")
+    capable = _has_capability(_CAP_SYS_PTRACE)
+    if scope == 0 or (capable and scope < 3):
+        return Finding(_PLACE, "process_vm", "ok", f"yama ptrace_scope {scope} allows it")
+    return Finding(
+        _PLACE,
+        "process_vm",
+        "slow",
+        f"yama ptrace_scope {scope}: processes may not read each other's memory",
+        "use buffers of onehop.empty, or set kernel.yama.ptrace_scope=0 by sysctl, or grant"
+        " CAP_SYS_PTRACE",
+    )
+
+
+def _has_capability(bit: int) -> bool:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> bit & 1)
+    return False
+
+
+def _socket_folder() -> Finding:
+    folder = _value("ONEHOP_SOCKET_DIR")
+    if os.access(folder, os.W_OK | os.X_OK):
+        return Finding(_PLACE, "socket folder", "ok", f"{folder} can be written")
+    return Finding(
+        _PLACE,
+        "socket folder",
+        "slow",
+        f"{folder} cannot be written: containers with separate networks do not find each other",
+        "name another folder in ONEHOP_SOCKET_DIR",
+    )
+
+
+def _ports() -> Finding:
+    first, _, last = _value("ONEHOP_PORT_RANGE").partition("-")
+    ports = range(int(first), int(last or first) + 1)
+    free = sum(_is_free(port) for port in ports)
+    seen = f"{free} of {len(ports)} ports are free ({first}-{last or first})"
+    if free == 0:
+        return Finding(_PLACE, "TCP ports", "fault", seen, "set ONEHOP_PORT_RANGE to a free range")
+    if free < min(_FEW_PORTS, len(ports)):
+        return Finding(_PLACE, "TCP ports", "slow", seen, "widen ONEHOP_PORT_RANGE")
+    return Finding(_PLACE, "TCP ports", "ok", seen)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError as failure:
+            if failure.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+            raise
+    return True
+
+
+def _loopback() -> Finding:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5)
+        with socket.create_connection(server.getsockname(), timeout=5):
+            server.accept()[0].close()
+    return Finding(_PLACE, "loopback", "ok", "TCP connections to 127.0.0.1 work")
+
+
+def ucx() -> onehop.Transport:
+    """Return whether UCX is found here, and why not."""
+    (found,) = [one for one in onehop.info().transports if one.name == "ucx"]
+    return found
+
+
+def _ucx() -> Finding:
+    found = ucx()
+    if found.viable:
+        return Finding(_PLACE, "UCX", "ok", found.why)
+    return Finding(
+        _PLACE,
+        "UCX",
+        "slow",
+        f"links to other hosts go over the control socket: {found.why}",
+        "pip install libucx-cu13 (TCP only), or the system's libucx of UCX 1.13 or newer, which"
+        " RDMA needs; on both hosts",
+    )
+
+
+def _cores() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    if cores > 1:
+        return Finding(_PLACE, "cores", "ok", f"{cores} cores may be used")
+    return Finding(
+        _PLACE,
+        "cores",
+        "slow",
+        "only one core may be used: two sides take turns on it",
+        "give the processes cores of their own (taskset, cgroup, container limits)",
+    )

@@ -15,8 +15,7 @@ from rich.table import Table
 
 import onehop
 from onehop.cli.gpus import facts, version
-from onehop.cli.output import json_lines, listing, make_console
-from onehop.cli.provenance import provenance
+from onehop.cli.output import json_lines, listing, make_console, provenance
 
 _HEADER = """\
 # Configuration

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shown: results that grow, and JSON lines for a file, standard output, or nowhere."""
+"""What is shown: results that grow, JSON lines, and where the figures come from."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -15,6 +18,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+import onehop
 
 # Of what is written to a file or a pipe.
 _WIDTH = 120
@@ -114,3 +119,50 @@ def json_lines(target: str | None) -> Iterator[Callable[[str], None]]:
         raise click.UsageError(f"--json {target}: {failure.strerror}") from failure
     with file:
         yield lambda line: print(line, file=file, flush=True)
+
+
+def cpu_model() -> str:
+    """Return the CPU's name and how many this process may use."""
+    model = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("model name", "CPU part")):
+                model = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return f"{model}, {len(os.sched_getaffinity(0))} cores"
+
+
+def commit() -> str | None:
+    """Return the commit of the source tree that the package lies in, if it does."""
+    package = Path(onehop.__file__).resolve().parent
+    top = package.parent.parent
+    if not (top / "include" / "onehop" / "onehop.h").exists():
+        return None
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(top), "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
+
+
+def provenance() -> dict[str, str]:
+    """Return what a figure is printed with."""
+    facts = {
+        "machine": platform.node(),
+        "cpu": cpu_model(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "onehop": onehop.__version__,
+    }
+    known = commit()
+    if known:
+        facts["commit"] = known
+    return facts

@@ -24,7 +24,6 @@ _CONTROL_SIZE = 4096
 _SLOT = 0
 _PREPARED = (_bench.Mode.PUT_PREPARED, _bench.Mode.GET_PREPARED)
 
-Payload = _bench.Slots | _bench.Blocks
 Verb = Callable[[int], Any]
 
 
@@ -55,8 +54,8 @@ class Wire:
 
     """
 
-    out: Payload | None = None
-    inbox: Payload | None = None
+    out: _bench.Payload | None = None
+    inbox: _bench.Payload | None = None
     send: Verb = lambda _: None
     recv: Verb = lambda _: None
     isend: Verb | None = None
@@ -94,6 +93,11 @@ class PythonLoops:
         self.endpoint.close()
 
     # ---- The loops
+
+    def run(self, spec: _bench.Spec) -> Found:
+        """Measure a row."""
+        loops = {_bench.Op.LATENCY: self.latency, _bench.Op.BANDWIDTH: self.bandwidth}
+        return loops.get(spec.op, self.batch)(spec)
 
     def latency(self, spec: _bench.Spec) -> Found:
         """Measure single operations."""
