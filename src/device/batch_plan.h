@@ -12,15 +12,16 @@
 #include <memory>
 #include <vector>
 
-#include "device/device_lease.h"
+#include "device/copy_ticket.h"
 #include "kernels/batch.h"
+#include "platform/os/handles.h"
 
 namespace oh {
 
 class BatchPlan {
  public:
   // Blocks too long for the kernel are left to the engine. Null: the kernel has nothing to gain.
-  static Result<std::unique_ptr<BatchPlan>> create(DeviceLink& device,
+  static Result<std::unique_ptr<BatchPlan>> create(std::shared_ptr<cuda::Gpu> gpu,
                                                    std::vector<kernels::BatchBlock> blocks);
   ~BatchPlan();
 
@@ -35,8 +36,8 @@ class BatchPlan {
     Post& operator=(const Post&) = delete;
     // Else as many are under way as there are counters.
     bool valid() const { return counter_ >= 0; }
-    // Enqueues all copies; the last thing they do is to write the lease's word.
-    Status enqueue(DeviceLease& lease) const;
+    // Enqueues all copies; the last thing they do is to write the ticket's word.
+    Status enqueue(CopyTicket& ticket) const;
 
    private:
     BatchPlan& plan_;
@@ -45,8 +46,8 @@ class BatchPlan {
 
  private:
   BatchPlan() = default;
-  Status lay_out(DeviceLink& device, const std::vector<kernels::BatchBlock>& blocks);
-  Status upload(DeviceLink& device);
+  Status lay_out(const std::vector<kernels::BatchBlock>& blocks);
+  Status upload();
   int take_counter();
   void give_counter(int counter);
 

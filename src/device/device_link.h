@@ -22,9 +22,6 @@
 
 namespace oh {
 
-// A copy that takes longer is asked for errors, this often.
-inline constexpr int64_t kAskForErrors = kMillisecond;
-
 // One copy by the engine; afterwards the device writes `value` into `word`.
 struct EngineCopy {
   void* to = nullptr;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/copy.h"
 #include "base/fault.h"
+#include "device/copy_ticket.h"
 
 namespace oh {
 namespace {

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "device/copy_ticket.h"
 #include "link/memory_exchange.h"
 #include "path/direct/transfers.h"
 

@@ -14,8 +14,8 @@ namespace {
 class Copies {
  public:
   // by_kernel: there is one, and it may touch the memory of both sides.
-  Copies(DeviceLink& device, bool by_kernel)
-      : device_(device), lease_(device), by_kernel_(by_kernel) {}
+  Copies(DeviceLink& device, CopyTicket ticket, bool by_kernel)
+      : device_(device), ticket_(std::move(ticket)), by_kernel_(by_kernel) {}
   ~Copies() {
     for (std::unique_ptr<BatchBuffer>& buffer : buffers_) {
       if (buffer) device_.give_batch_buffer(std::move(buffer));
@@ -23,17 +23,17 @@ class Copies {
   }
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
-  DeviceLease& lease() { return lease_; }
+  CopyTicket& ticket() { return ticket_; }
 
   // Enqueues a copy, at once or with others; with the last one of the operation, all of them.
   Status add(void* to, const void* from, uint64_t size, bool last) {
     bool alone = last && !collecting();
     if (alone || size > kLongestForKernel || !device_.gpu().kernels().batch() || !take_buffer()) {
       if (last) OH_RETURN_IF_ERROR(flush());
-      return lease_.copy(to, from, size, last);
+      return ticket_.copy(to, from, size, last ? ticket_.next_value() : 0);
     }
     BatchBuffer& buffer = *buffers_[turn_];
-    if (buffer.count() == 0) OH_RETURN_IF_ERROR(lease_.wait(buffer.in_use_until()));
+    if (buffer.count() == 0) OH_RETURN_IF_ERROR(ticket_.wait(buffer.in_use_until()));
     buffer.add({reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from), size});
     return last || buffer.count() >= launch_at_ ? flush() : Status();
   }
@@ -54,11 +54,11 @@ class Copies {
     BatchBuffer& buffer = *buffers_[turn_];
     turn_ ^= 1;
     launch_at_ = std::min(launch_at_ * 4, BatchBuffer::kMostBlocks);
-    return buffer.launch(lease_.stream(), lease_.word(), lease_.next_value());
+    return buffer.launch(ticket_.stream(), ticket_.word(), ticket_.next_value());
   }
 
   DeviceLink& device_;
-  DeviceLease lease_;
+  CopyTicket ticket_;
   bool by_kernel_;
   std::unique_ptr<BatchBuffer> buffers_[2];  // one is filled while the device reads the other
   int turn_ = 0;
@@ -73,14 +73,6 @@ uint8_t* place_of(const RemoteTarget& target, const ImportedBlock* import, const
 }
 
 Status outside() { return error(OH_ERR_RANGE, "the block lies outside of the mapped memory"); }
-
-// Waits for what was enqueued. After a failure, the copies that were enqueued before still run: the
-// failure is reported only when they have ended.
-Status end_of(DeviceLease& lease, const Status& enqueued) {
-  if (enqueued.ok()) return lease.wait();
-  lease.quiesce();
-  return enqueued;
-}
 
 }  // namespace
 
@@ -138,12 +130,13 @@ Result<oh_path> EnginePath::copy(const RemoteTarget& target, const ImportedBlock
                                  LocalBuffer& local, const Movement& movement) {
   const oh_path path = link_.path == OH_PATH_LOCAL ? OH_PATH_LOCAL : OH_PATH_CUDA_IPC;
   const bool for_kernels = admits_kernels(target, local, movement);
-  Copies copies(*link_.device, for_kernels);
-  OH_RETURN_IF_ERROR(copies.lease().take());
+  OH_ASSIGN_OR_RETURN(CopyTicket opened, CopyTicket::open(link_.device->gpu()));
+  Copies copies(*link_.device, std::move(opened), for_kernels);
+  CopyTicket& ticket = copies.ticket();
   if (for_kernels && movement.plan) {
     BatchPlan::Post post(*movement.plan);
     if (post.valid()) {
-      OH_RETURN_IF_ERROR(end_of(copies.lease(), post.enqueue(copies.lease())));
+      OH_RETURN_IF_ERROR(ticket.end(post.enqueue(ticket)));
       return path;
     }
   }
@@ -160,13 +153,15 @@ Result<oh_path> EnginePath::copy(const RemoteTarget& target, const ImportedBlock
     if (!status.ok()) break;
     uint8_t* to = movement.put ? remote : block.local;
     const uint8_t* from = movement.put ? block.local : remote;
-    by_worker = worker && copies.lease().copy_by(*worker, to, from, block.size);
+    by_worker =
+        worker && worker->copy({reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from),
+                                block.size, ticket.word(), ticket.next_value()});
     if (by_worker) break;
     status = copies.add(to, from, block.size, last);
     if (!status.ok()) break;
     if (worker) worker->call();
   }
-  OH_RETURN_IF_ERROR(end_of(copies.lease(), status));
+  OH_RETURN_IF_ERROR(ticket.end(status));
   return by_worker ? OH_PATH_WORKER : path;
 }
 
@@ -185,7 +180,8 @@ std::unique_ptr<BatchPlan> EnginePath::plan(const RemoteTarget& target, const Im
     auto here = reinterpret_cast<uint64_t>(block.local);
     blocks.push_back({movement.put ? there : here, movement.put ? here : there, block.size});
   }
-  Result<std::unique_ptr<BatchPlan>> made = BatchPlan::create(*link_.device, std::move(blocks));
+  Result<std::unique_ptr<BatchPlan>> made =
+      BatchPlan::create(link_.device->shared_gpu(), std::move(blocks));
   if (made.ok()) return std::move(*made);
   OH_LOG(kWarn, "a prepared batch of %llu blocks is divided anew at each post, which is slower: %s",
          static_cast<unsigned long long>(movement.count), made.status().text().c_str());

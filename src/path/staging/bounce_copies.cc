@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "path/staging/bounce_copies.h"
 
-#include "base/clock.h"
-
 namespace oh {
 
 uint8_t* BounceCopies::place(Request& request, uint64_t length) {
@@ -18,7 +16,7 @@ uint8_t* BounceCopies::place(Request& request, uint64_t length) {
 
 void BounceCopies::add(Request* request) {
   request->phase = Phase::kDirect;
-  copies_.push_back({.request = request, .word = {}});
+  copies_.push_back({.request = request});
   link_.host->count_polled(1);
 }
 
@@ -36,14 +34,12 @@ bool BounceCopies::progress() {
 
 bool BounceCopies::has_work(const BounceCopy& copy) const {
   if (copy.busy || !copy.request) return false;
-  if (!copy.flying) return true;
-  // acquire: the device's bytes are in place.
-  return copy.word.host->load(std::memory_order_acquire) == copy.value ||
-         now_ns() - copy.looked > kAskForErrors;
+  return copy.ticket.is_done() || copy.ticket.is_late();
 }
 
 bool BounceCopies::step(BounceCopy& copy) {
-  if (copy.flying && copy.word.host->load(std::memory_order_acquire) == copy.value) {
+  const bool copying = copy.ticket.is_open();
+  if (copying && copy.ticket.is_done()) {
     end(copy, {});
     return true;
   }
@@ -52,45 +48,34 @@ bool BounceCopies::step(BounceCopy& copy) {
   copy.busy = true;
   bool complete = false;
   Status status = link_.without_lock([&]() -> Status {
-    if (copy.flying) {
-      // A lost context writes no word. Other query errors do not mean that the copy failed.
-      (void)link_.gpu->is_idle(copy.stream).ok();
-      return link_.gpu->loss();
-    }
+    if (copying) return copy.ticket.check().status();
     if (!pending) return start(copy);
     OH_ASSIGN_OR_RETURN(complete, after.is_complete());
     return {};
   });
   copy.busy = false;
-  copy.looked = now_ns();
   if (!status.ok()) {
     end(copy, status);
   } else if (pending) {
     if (!complete) return false;
     after.reset();
-  } else {
-    if (copy.flying) return false;
-    copy.flying = true;
+  } else if (copying) {
+    return false;
   }
   return true;
 }
 
 Status BounceCopies::start(BounceCopy& copy) {
-  OH_ASSIGN_OR_RETURN(copy.stream, link_.gpu->take_stream());
-  OH_ASSIGN_OR_RETURN(copy.word, link_.gpu->take_word());
-  copy.value = copy.word.host->load(std::memory_order_relaxed) + 1;
+  OH_ASSIGN_OR_RETURN(copy.ticket, CopyTicket::open(*link_.gpu));
   const Request& request = *copy.request;
-  Status status = link_.gpu->copy(copy.stream, reinterpret_cast<cuda::DevicePtr>(request.data),
-                                  reinterpret_cast<cuda::DevicePtr>(request.device.bounce.get()),
-                                  request.nbytes, nullptr, copy.word.device, copy.value);
-  // Some of it may have been enqueued.
-  if (!status.ok()) (void)link_.gpu->wait_idle(copy.stream, Deadline::after(kSecond));
+  Status status = copy.ticket.copy(request.data, request.device.bounce.get(), request.nbytes,
+                                   copy.ticket.next_value());
+  if (!status.ok()) (void)copy.ticket.drain(Deadline::after(kSecond));
   return status;
 }
 
 void BounceCopies::end(BounceCopy& copy, Status status) {
-  if (copy.stream) link_.gpu->give_stream(copy.stream);
-  if (copy.word.host) link_.gpu->give_word(copy.word);
+  copy.ticket = {};
   Request* request = std::exchange(copy.request, nullptr);
   request->device.bounce.reset();
   link_.host->count_polled(-1);
@@ -100,7 +85,7 @@ void BounceCopies::end(BounceCopy& copy, Status status) {
 
 bool BounceCopies::cancel(Request* request, const Status& status) {
   for (BounceCopy& copy : copies_) {
-    if (copy.request != request || copy.busy || copy.flying) continue;
+    if (copy.request != request || copy.busy || copy.ticket.is_open()) continue;
     end(copy, status);
     return true;
   }
@@ -113,9 +98,9 @@ bool BounceCopies::fail_all(const Status& status) {
     if (!copy.request) continue;
     if (copy.busy) {
       copying = true;
-    } else if (!copy.flying) {
+    } else if (!copy.ticket.is_open()) {
       end(copy, status);
-    } else if (copy.word.host->load(std::memory_order_acquire) == copy.value) {
+    } else if (copy.ticket.is_done()) {
       end(copy, {});
     } else if (link_.gpu->is_lost()) {
       end(copy, link_.gpu->loss());

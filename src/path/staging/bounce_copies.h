@@ -9,6 +9,7 @@
 
 #include <list>
 
+#include "device/copy_ticket.h"
 #include "link/link.h"
 
 namespace oh {
@@ -31,12 +32,8 @@ class BounceCopies {
  private:
   struct BounceCopy {
     Request* request;
-    cuda::Stream stream = nullptr;
-    cuda::DoneWord word;
-    uint64_t value = 0;
-    int64_t looked = 0;
-    bool busy = false;    // a thread works on it
-    bool flying = false;  // the device will write the word
+    CopyTicket ticket = {};  // open: the device copies
+    bool busy = false;       // a thread works on it
   };
   bool has_work(const BounceCopy& copy) const;
   bool step(BounceCopy& copy) OH_NO_THREAD_ANALYSIS;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/fault.h"
 
 namespace oh {
@@ -18,6 +17,7 @@ StagingTransfer& StagingPipeline::begin(Request* request, StagingDirection direc
   request->staged = idle.emplace_back(std::make_shared<StagingTransfer>());
   StagingTransfer& transfer = *request->staged;
   transfer.at = std::prev(idle.end());
+  transfer.gpu = link_.gpu;
   transfer.direction = direction;
   transfer.request = request;
   transfer.op = op;
@@ -60,11 +60,7 @@ void StagingPipeline::release_until(StagingTransfer& transfer, uint64_t end) {
 
 // A stream and a word are held with buffers only.
 void StagingPipeline::close(StagingTransfer& transfer) {
-  if (!transfer.stream || !transfer.is_quiet()) return;
-  link_.gpu->give_stream(transfer.stream);
-  link_.gpu->give_word(transfer.word);
-  transfer.stream = nullptr;
-  transfer.word = {};
+  if (transfer.is_quiet()) transfer.ticket = {};
 }
 
 // Up to which byte buffers may be taken.
@@ -75,8 +71,7 @@ uint64_t StagingPipeline::may_begin(const StagingTransfer& transfer) const {
 
 StagingPipeline::Step StagingPipeline::next_step(StagingTransfer& transfer) {
   if (transfer.busy) return Step::kNothing;
-  bool late = transfer.copying() && now_ns() - transfer.looked > kAskForErrors;
-  if (late) return Step::kCheck;
+  if (transfer.ticket.is_late()) return Step::kCheck;
   if (!transfer.request || !transfer.failure.ok() || transfer.withdrawn) return Step::kNothing;
   // One copy behind the other: the next is enqueued while this one is under way.
   for (StagingTransfer::Chunk& chunk : transfer.chunks) {
@@ -163,9 +158,8 @@ bool StagingPipeline::take_more(StagingDirection direction) {
 
 // What the engine has done since the last look.
 bool StagingPipeline::settle(StagingTransfer& transfer) {
-  if (transfer.chunks.empty() || !transfer.word.host) return false;
-  // acquire: the device's bytes are in place.
-  uint64_t seen = transfer.word.host->load(std::memory_order_acquire);
+  if (transfer.chunks.empty() || !transfer.ticket.is_open()) return false;
+  const uint64_t seen = transfer.ticket.seen();
   uint64_t before = transfer.copied;
   for (const StagingTransfer::Chunk& chunk : transfer.chunks) {
     if (chunk.value == 0 || chunk.value > seen) break;
@@ -188,15 +182,12 @@ bool StagingPipeline::take_step(const std::shared_ptr<StagingTransfer>& held, St
   StagingTransfer& transfer = *held;
   transfer.busy = true;
   if (step == Step::kCheck) {
-    // A lost context writes no word. Other query errors do not mean that the copy failed.
-    Result<bool> idle = link_.without_lock([&] { return link_.gpu->is_idle(transfer.stream); });
+    Result<bool> idle = link_.without_lock([&] { return transfer.ticket.check(); });
     transfer.busy = false;
-    transfer.looked = now_ns();
-    bool lost = link_.gpu->is_lost();
     // After a failure not all of it was enqueued.
-    if (!lost && (transfer.failure.ok() || !idle.ok() || !*idle)) return false;
-    transfer.value = transfer.word.host->load(std::memory_order_acquire);
-    if (lost) stop(transfer, link_.gpu->loss());
+    if (idle.ok() && (transfer.failure.ok() || !*idle)) return false;
+    transfer.ticket.write_off();
+    if (!idle.ok()) stop(transfer, idle.status());
     return true;
   }
   Request& request = *transfer.request;
@@ -216,25 +207,23 @@ bool StagingPipeline::take_step(const std::shared_ptr<StagingTransfer>& held, St
     return true;
   }
   if (step == Step::kTake) {
-    cuda::Stream stream = nullptr;
-    cuda::DoneWord word;
-    const bool is_open = transfer.stream != nullptr;
+    CopyTicket ticket;
+    const bool is_open = transfer.ticket.is_open();
     Status status;
-    bool opens = false;
     Result<PooledBuffer> buffer = link_.without_lock([&] {
       Result<PooledBuffer> taken = pool().take(transfer.direction, this);
       status = taken.status();
-      opens = taken.ok() && taken->data && !is_open;
-      if (opens) status = open(&stream, &word);
+      if (taken.ok() && taken->data && !is_open) {
+        // Copies of different messages pass each other: each has a stream of its own.
+        Result<CopyTicket> opened = CopyTicket::open(*link_.gpu);
+        status = opened.status();
+        if (opened.ok()) ticket = std::move(*opened);
+      }
       if (!status.ok() && taken.ok()) pool().give(transfer.direction, *taken);
       return taken;
     });
     transfer.busy = false;
-    if (opens && status.ok()) {
-      transfer.stream = stream;
-      transfer.word = word;
-      transfer.value = word.host->load(std::memory_order_relaxed);
-    }
+    if (ticket.is_open()) transfer.ticket = std::move(ticket);
     if (!status.ok()) stop(transfer, status);
     if (!status.ok() || !buffer->data) return !status.ok();
     uint64_t size = std::min(pool().buffer_size(), may_begin(transfer) - transfer.begun);
@@ -252,34 +241,18 @@ bool StagingPipeline::take_step(const std::shared_ptr<StagingTransfer>& held, St
   if (transfer.direction == StagingDirection::kIn && link_.ucx) {
     link_.ucx->targets().revoke(transfer.op, chunk->begin);
   }
-  chunk->value = ++transfer.value;
+  chunk->value = transfer.ticket.next_value();
   take_list(transfer, *chunk);
-  transfer.looked = now_ns();
-  bool over = false;
   Status status = link_.without_lock([&] {
     OH_FAULT_POINT("transfer.copy");
     Status copied = copy(transfer, *chunk);
-    // Some of it may have been enqueued.
-    over = !copied.ok() && link_.gpu->wait_idle(transfer.stream, Deadline::after(kSecond));
+    if (!copied.ok()) (void)transfer.ticket.drain(Deadline::after(kSecond));
     pool().grow_if_low();
     return copied;
   });
   transfer.busy = false;
   if (!status.ok()) stop(transfer, status);
-  if (over) transfer.value = transfer.word.host->load(std::memory_order_acquire);
   return true;
-}
-
-// A stream and a word of its own: copies of different messages pass each other.
-Status StagingPipeline::open(cuda::Stream* stream, cuda::DoneWord* word) const {
-  OH_ASSIGN_OR_RETURN(*stream, link_.gpu->take_stream());
-  Result<cuda::DoneWord> taken = link_.gpu->take_word();
-  if (!taken.ok()) {
-    link_.gpu->give_stream(*stream);
-    return taken.status();
-  }
-  *word = *taken;
-  return {};
 }
 
 // Lets the sender go on to the end of the last buffer.

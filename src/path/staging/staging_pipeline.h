@@ -78,7 +78,6 @@ class StagingPipeline {
     return idle_[static_cast<size_t>(transfer.direction)];
   }
   uint64_t may_begin(const StagingTransfer& transfer) const;
-  Status open(cuda::Stream* stream, cuda::DoneWord* word) const;
   // Enqueues the copies of a chunk, and its word behind them.
   Status copy(StagingTransfer& transfer, StagingTransfer::Chunk& chunk);
   Status launch(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk);

@@ -78,14 +78,13 @@ Status StagingPipeline::copy(StagingTransfer& transfer, StagingTransfer::Chunk& 
     make_list(chunk);
     if (chunk.list) return launch(transfer, chunk);
   }
-  return for_each_piece(
-      request, chunk.begin, end, [&](uint8_t* data, uint64_t offset, uint64_t size) {
-        const auto memory = reinterpret_cast<cuda::DevicePtr>(data);
-        const auto buffer = reinterpret_cast<cuda::DevicePtr>(chunk.buffer.data + offset);
-        const bool last = offset + size == chunk.size;
-        return link_.gpu->copy(transfer.stream, out ? buffer : memory, out ? memory : buffer, size,
-                               nullptr, last ? transfer.word.device : 0, chunk.value);
-      });
+  return for_each_piece(request, chunk.begin, end,
+                        [&](uint8_t* data, uint64_t offset, uint64_t size) {
+                          uint8_t* buffer = chunk.buffer.data + offset;
+                          const bool last = offset + size == chunk.size;
+                          return transfer.ticket.copy(out ? buffer : data, out ? data : buffer,
+                                                      size, last ? chunk.value : 0);
+                        });
 }
 
 Status StagingPipeline::launch(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {
@@ -99,7 +98,7 @@ Status StagingPipeline::launch(const StagingTransfer& transfer, StagingTransfer:
                                           {out ? buffer : memory, out ? memory : buffer, size});
                                       return Status();
                                     }));
-  return chunk.list->launch(transfer.stream, transfer.word.device, chunk.value);
+  return chunk.list->launch(transfer.ticket.stream(), transfer.ticket.word(), chunk.value);
 }
 
 void StagingPipeline::give_back(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {

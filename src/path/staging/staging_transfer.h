@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "device/batches.h"
+#include "device/copy_ticket.h"
 #include "memory/staging_pool.h"
 
 namespace oh {
@@ -40,20 +41,18 @@ struct StagingTransfer {
   uint64_t there = 0;   // of one that comes: so many are here
   uint64_t copied = 0;  // so many has the engine copied
   std::deque<Chunk> chunks;
-  cuda::Stream stream = nullptr;
-  cuda::DoneWord word;
-  uint64_t value = 0;  // the last that the engine was given
-  int64_t looked = 0;
-  List::iterator at;     // where it is listed
-  bool holds = false;    // among those with buffers
-  bool counted = false;  // among what is polled for
+  std::shared_ptr<cuda::Gpu> gpu;  // outlives the ticket
+  CopyTicket ticket;               // open while it has buffers
+  List::iterator at;               // where it is listed
+  bool holds = false;              // among those with buffers
+  bool counted = false;            // among what is polled for
   bool busy = false;
   bool awaited = false;                 // of one that comes: its sender is not ready
   bool withdrawn = false;               // the other side is through with it
   Status failure;                       // why it does not go on
   std::shared_ptr<InFlight> in_flight;  // the channel has a buffer, though the request has ended
 
-  bool copying() const { return word.host && word.host->load(std::memory_order_acquire) != value; }
+  bool copying() const { return !ticket.is_done(); }
   // Neither the engine nor a thread of ours is at the request's memory.
   bool is_quiet() const { return !busy && !copying(); }
 };
