@@ -60,10 +60,6 @@ BELOW: dict[str, set[str]] = {
 SEPARATE = ("transport", "path")
 # The tables of their parts, which see all folders of the layer.
 TABLES = {"path/paths.cc"}
-# Includes that still point up: (file, included). An entry that is not needed is refused.
-DEBT = {
-    ("src/link/link.h", "path/staging/staging_transfer.h"),
-}
 PUBLIC = "onehop"
 CONSUMERS = ("bench", "python", "tools")
 # Declarations only, of an interface that is not onehop's: bench allocates memory of every kind.
@@ -182,15 +178,10 @@ def check_file(root: Path, path: Path) -> Iterator[Offence]:
         yield Offence(path, most + 1, f"{len(lines)} lines: {kind} has at most {most}")
     if not is_source:
         return
-    owed = {included for file, included in DEBT if file == path.as_posix()}
     for line, quoted, included in includes_of(text):
         why = wrong_include(path, included, quoted)
-        if why and included in owed:
-            owed.remove(included)
-        elif why:
+        if why:
             yield Offence(path, line, why)
-    for included in sorted(owed):
-        yield Offence(path, 1, f"DEBT lists {included}, which is not included: remove the entry")
 
 
 def check_tree(root: Path) -> list[Offence]:

@@ -20,10 +20,11 @@
 #include "link/op_table.h"
 #include "link/outbox.h"
 #include "link/request.h"
+#include "link/staged_copy.h"
 #include "link/stats.h"
 #include "memory/board.h"
 #include "memory/import_cache.h"
-#include "path/staging/staging_transfer.h"
+#include "memory/staging_pool.h"
 #include "transport/mover.h"
 #include "transport/shm/ring_channel.h"
 #include "transport/shm/segment.h"
@@ -148,7 +149,7 @@ struct Link {
   // Ends a request that the channel or an engine is at. Until they are through, the buffer stays
   // with its holder.
   void leave_in_doubt(Request& request, const Status& status) {
-    StagingTransfer* staged = request.staged.get();
+    StagedCopy* staged = request.staged.get();
     if (staged) staged->in_flight = std::move(request.in_flight);  // a buffer of ours
     if (staged && !staged->copying()) return finish(request, status);
     request.doubt_peer = host->keep_alive();

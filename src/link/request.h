@@ -29,7 +29,7 @@ class Endpoint;
 class Path;
 class Peer;
 struct Transfer;
-struct StagingTransfer;
+struct StagedCopy;
 struct InFlight;
 struct Operation;
 struct BatchReceive;
@@ -87,7 +87,7 @@ struct Doubt {
   TransferSlot* slot = nullptr;
   uint32_t sequence = 0;
   std::shared_ptr<InFlight> in_flight = {};
-  std::shared_ptr<StagingTransfer> staged = {};
+  std::shared_ptr<StagedCopy> staged = {};
 };
 
 // What few requests have: those of device memory, of streams between hosts, of one-sided operations
@@ -99,8 +99,8 @@ struct alignas(64) RequestExtras {
   uint64_t border = 0;    // no part crosses a multiple of this; 0: any may
   uint64_t expected = 0;  // bytes of the message, once known
   uint64_t theirs = 0;    // the sender's name for a message that comes in parts
-  std::shared_ptr<StagingTransfer> staged;  // its way from or to a device
-  std::shared_ptr<InFlight> in_flight;      // its buffer is in the channel's hands
+  std::shared_ptr<StagedCopy> staged;   // its way from or to a device
+  std::shared_ptr<InFlight> in_flight;  // its buffer is in the channel's hands
   DeviceMemory device;
 
   // Of a piece of a put or get that a path posts.

@@ -6,7 +6,7 @@
 namespace oh {
 
 bool Receiver::cancel(Request* request, const Status& status, bool force) {
-  StagingTransfer* staged = request->staged.get();
+  StagedCopy* staged = request->staged.get();
   if (staged && !staged->is_quiet() && (!force || staged->busy)) {
     if (force) pipeline_.stop(*staged, status);
     return false;

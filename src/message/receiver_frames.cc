@@ -123,7 +123,7 @@ Status Receiver::on_data(const Frame& frame) {
 Result<uint8_t*> Receiver::place_of(Incoming& incoming, const Frame& frame) {
   Request* request = incoming.request;
   if (request && request->staged) {
-    uint8_t* place = pipeline_.place(*request->staged, frame.address, frame.payload_size);
+    uint8_t* place = StagingPipeline::place(*request->staged, frame.address, frame.payload_size);
     if (place) return place;
     return error(OH_ERR_PROTOCOL, "%s sent %zu bytes at %llu, which it was not told to",
                  link_.name.c_str(), frame.payload_size,
@@ -179,7 +179,7 @@ bool Receiver::progress() {
 void Receiver::advance(Incoming* incoming, uint64_t size) {
   incoming->received += size;
   if (incoming->early) incoming->early->received = incoming->received;
-  StagingTransfer* staged = incoming->request ? incoming->request->staged.get() : nullptr;
+  StagedCopy* staged = incoming->request ? incoming->request->staged.get() : nullptr;
   if (staged) staged->there = incoming->received;
   if (incoming->received < incoming->length) return;
 

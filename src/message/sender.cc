@@ -223,7 +223,7 @@ void Sender::say_epoch() {
 }
 
 bool Sender::cancel(Request* request, const Status& status, bool give_up) {
-  StagingTransfer* staged = request->staged.get();
+  StagedCopy* staged = request->staged.get();
   if (staged && staged->busy) {
     if (give_up) pipeline_.stop(*staged, status);
     return false;

@@ -95,7 +95,7 @@ void Sender::stop_staging(Request& request, const Status& why) {
 
 // True when the request has ended, as it could not go on.
 bool Sender::end_staging(Request* request) {
-  StagingTransfer* staged = request->staged.get();
+  StagedCopy* staged = request->staged.get();
   if (!staged || staged->failure.ok() || !staged->is_quiet()) return false;
   if (!staged->withdrawn) withdraw(*request, staged->failure);
   link_.finish(*request, Status(staged->failure));

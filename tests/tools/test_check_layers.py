@@ -178,19 +178,6 @@ def test_the_exit_status_tells(tree: Path) -> None:
     assert "2 offences" in done.stderr
 
 
-def test_debt_is_let_pass_until_it_is_paid(tree: Path) -> None:
-    file, included = next(iter(sorted(check_layers.DEBT)))
-    put(tree, file, includes(included))
-    assert offences(tree) == []
-    put(tree, file, includes("base/log.h"))
-    (offence,) = offences(tree)
-    assert offence == f"{file}:1: DEBT lists {included}, which is not included: remove the entry"
-
-
-def test_debt_is_of_files_that_exist() -> None:
-    assert [file for file, _ in check_layers.DEBT if not (ROOT / file).is_file()] == []
-
-
 def test_the_tree_as_it_is_passes() -> None:
     done = run(ROOT)
     assert done.stdout == ""

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "path/staging/staging_transfer.h"
-
 namespace oh {
 namespace {
 constexpr size_t kMostBlocks = 512;              // of a run

@@ -2,6 +2,7 @@
 #include "path/staging/staging_pipeline.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/fault.h"
 
@@ -11,12 +12,25 @@ namespace {
 constexpr size_t kLooksAtIdle = 16;
 }  // namespace
 
-StagingTransfer& StagingPipeline::begin(Request* request, StagingDirection direction, uint64_t op,
-                                        uint64_t length) {
+StagingPipeline::~StagingPipeline() {
+  for (List* list : {&holding_, &idle_[0], &idle_[1]}) {
+    for (const std::shared_ptr<StagingTransfer>& transfer : *list) {
+      if (reap(*transfer)) continue;
+      // The channel or a device that never answered still has buffers of it: they are never used
+      // again.
+      (void)new std::shared_ptr<StagingPool>(link_.staging);
+      for (StagingTransfer::Chunk& chunk : transfer->chunks) (void)chunk.list.release();
+    }
+  }
+}
+
+StagedCopy& StagingPipeline::begin(Request* request, StagingDirection direction, uint64_t op,
+                                   uint64_t length) {
+  auto made = std::make_shared<StagingTransfer>();
+  StagingTransfer& transfer = *made;
   List& idle = idle_[static_cast<size_t>(direction)];
-  request->staged = idle.emplace_back(std::make_shared<StagingTransfer>());
-  StagingTransfer& transfer = *request->staged;
-  transfer.at = std::prev(idle.end());
+  transfer.at = idle.insert(idle.end(), made);
+  request->staged = std::move(made);
   transfer.gpu = link_.gpu;
   transfer.direction = direction;
   transfer.request = request;
@@ -24,82 +38,48 @@ StagingTransfer& StagingPipeline::begin(Request* request, StagingDirection direc
   transfer.length = length;
   link_.host->count_polled(1);
   transfer.counted = true;
-  link_.wake_me = true;  // who sleeps is to poll
+  link_.wake_me = true;  // a thread that sleeps is to poll
   return transfer;
 }
 
 ByteView StagingPipeline::filled(Request& request, uint64_t limit) {
-  StagingTransfer& transfer = *request.staged;
+  StagingTransfer& transfer = transfer_of(*request.staged);
   release_until(transfer, request.moved);
-  if (transfer.chunks.empty()) return {};
-  const StagingTransfer::Chunk& chunk = transfer.chunks.front();
-  if (request.moved < chunk.begin || chunk.begin + chunk.size > transfer.copied) return {};
-  const uint64_t end = std::min(chunk.begin + chunk.size, limit);
-  if (end <= request.moved) return {};
-  return {chunk.buffer.data + (request.moved - chunk.begin), end - request.moved};
-}
-
-uint8_t* StagingPipeline::place(StagingTransfer& transfer, uint64_t offset, uint64_t size) const {
-  for (const StagingTransfer::Chunk& chunk : transfer.chunks) {
-    if (offset < chunk.begin || offset - chunk.begin >= chunk.size) continue;
-    if (chunk.value != 0 || size > chunk.size - (offset - chunk.begin)) return nullptr;
-    return chunk.buffer.data + (offset - chunk.begin);
-  }
-  return nullptr;
+  return transfer.filled(request.moved, limit);
 }
 
 void StagingPipeline::release_until(StagingTransfer& transfer, uint64_t end) {
   while (!transfer.chunks.empty()) {
     StagingTransfer::Chunk& chunk = transfer.chunks.front();
-    if (chunk.begin + chunk.size > end) return;
+    if (chunk.end() > end) return;
     give_back(transfer, chunk);
     transfer.chunks.pop_front();
   }
-  close(transfer);
-}
-
-// A stream and a word are held with buffers only.
-void StagingPipeline::close(StagingTransfer& transfer) {
   if (transfer.is_quiet()) transfer.ticket = {};
 }
 
-// Up to which byte buffers may be taken.
-uint64_t StagingPipeline::may_begin(const StagingTransfer& transfer) const {
-  if (transfer.direction == StagingDirection::kIn) return transfer.length;
-  return std::min(transfer.length, transfer.request->granted);
+void StagingPipeline::give_back(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {
+  pool().give(transfer.direction, chunk.buffer);
+  copier_.recycle(chunk);
 }
 
-StagingPipeline::Step StagingPipeline::next_step(StagingTransfer& transfer) {
-  if (transfer.busy) return Step::kNothing;
-  if (transfer.ticket.is_late()) return Step::kCheck;
-  if (!transfer.request || !transfer.failure.ok() || transfer.withdrawn) return Step::kNothing;
-  // One copy behind the other: the next is enqueued while this one is under way.
-  for (StagingTransfer::Chunk& chunk : transfer.chunks) {
-    if (chunk.value != 0) continue;
-    bool ready =
-        transfer.direction == StagingDirection::kOut || chunk.begin + chunk.size <= transfer.there;
-    if (ready) return Step::kCopy;
-    break;
-  }
-  if (transfer.request->device.after.pending()) return Step::kAskProducer;
-  bool more = transfer.begun < may_begin(transfer) && !transfer.awaited;
-  return more && transfer.chunks.size() < link_.staging_depth ? Step::kTake : Step::kNothing;
+void StagingPipeline::stop(StagedCopy& copy, Status why) {
+  copy.failure = std::move(why);
+  any_stopped_[static_cast<size_t>(transfer_of(copy).direction)] = true;
 }
 
-void StagingPipeline::stop(StagingTransfer& transfer, Status why) {
-  transfer.failure = std::move(why);
-  any_stopped_[static_cast<size_t>(transfer.direction)] = true;
+void StagingPipeline::withdraw(StagedCopy& copy) {
+  copy.withdrawn = true;
+  any_stopped_[static_cast<size_t>(transfer_of(copy).direction)] = true;
 }
 
-void StagingPipeline::withdraw(StagingTransfer& transfer) {
-  transfer.withdrawn = true;
-  any_stopped_[static_cast<size_t>(transfer.direction)] = true;
-}
-
-void StagingPipeline::look_at(StagingTransfer& transfer) {
+void StagingPipeline::look_at(StagedCopy& copy) {
+  StagingTransfer& transfer = transfer_of(copy);
   List& idle = idle_of(transfer);
   if (!transfer.holds) idle.splice(idle.begin(), idle, transfer.at);
 }
+
+// ---- Progress -----------------------------------------------------------------------------------
 
 bool StagingPipeline::progress() {
   bool any = false;
@@ -156,17 +136,10 @@ bool StagingPipeline::take_more(StagingDirection direction) {
   return false;
 }
 
-// What the engine has done since the last look.
+// Takes in what the engine has done since the last call.
 bool StagingPipeline::settle(StagingTransfer& transfer) {
-  if (transfer.chunks.empty() || !transfer.ticket.is_open()) return false;
-  const uint64_t seen = transfer.ticket.seen();
-  uint64_t before = transfer.copied;
-  for (const StagingTransfer::Chunk& chunk : transfer.chunks) {
-    if (chunk.value == 0 || chunk.value > seen) break;
-    transfer.copied = std::max(transfer.copied, chunk.begin + chunk.size);
-  }
-  if (transfer.copied == before) return false;
-  if (transfer.direction == StagingDirection::kOut) return true;
+  if (!transfer.update_copied()) return false;
+  if (!transfer.receives()) return true;
   release_until(transfer, transfer.copied);
   Request* request = transfer.request;
   if (request && transfer.copied == transfer.length && !transfer.withdrawn) {
@@ -179,79 +152,76 @@ bool StagingPipeline::settle(StagingTransfer& transfer) {
 }
 
 bool StagingPipeline::take_step(const std::shared_ptr<StagingTransfer>& held, Step step) {
-  StagingTransfer& transfer = *held;
+  switch (step) {
+    case Step::kNothing:
+      return false;
+    case Step::kCheck:
+      return check(*held);
+    case Step::kAskProducer:
+      return ask_producer(*held);
+    case Step::kTake:
+      return take_buffer(*held);
+    case Step::kCopy:
+      return copy_chunk(*held);
+  }
+  return false;
+}
+
+bool StagingPipeline::check(StagingTransfer& transfer) {
   transfer.busy = true;
-  if (step == Step::kCheck) {
-    Result<bool> idle = link_.without_lock([&] { return transfer.ticket.check(); });
-    transfer.busy = false;
-    // After a failure not all of it was enqueued.
-    if (idle.ok() && (transfer.failure.ok() || !*idle)) return false;
-    transfer.ticket.write_off();
-    if (!idle.ok()) stop(transfer, idle.status());
-    return true;
-  }
-  Request& request = *transfer.request;
-  if (step == Step::kAskProducer) {
-    After& after = request.device.after;
-    Result<bool> complete = link_.without_lock([&] { return after.is_complete(); });
-    transfer.busy = false;
-    if (!complete.ok()) stop(transfer, complete.status());
-    if (!complete.ok() || !*complete) return !complete.ok();
-    after.reset();
-    if (transfer.direction == StagingDirection::kOut) {
-      Frame frame;
-      frame.type = FrameType::kReady;
-      frame.op = transfer.op;
-      link_.send(frame);
+  Result<bool> idle = link_.without_lock([&] { return transfer.ticket.check(); });
+  transfer.busy = false;
+  // After a failure not all of it was enqueued.
+  if (idle.ok() && (transfer.failure.ok() || !*idle)) return false;
+  transfer.ticket.write_off();
+  if (!idle.ok()) stop(transfer, idle.status());
+  return true;
+}
+
+bool StagingPipeline::ask_producer(StagingTransfer& transfer) {
+  transfer.busy = true;
+  After& after = transfer.request->device.after;
+  Result<bool> complete = link_.without_lock([&] { return after.is_complete(); });
+  transfer.busy = false;
+  if (!complete.ok()) stop(transfer, complete.status());
+  if (!complete.ok() || !*complete) return !complete.ok();
+  after.reset();
+  if (transfer.receives()) return true;
+  Frame frame;
+  frame.type = FrameType::kReady;
+  frame.op = transfer.op;
+  link_.send(frame);
+  return true;
+}
+
+bool StagingPipeline::take_buffer(StagingTransfer& transfer) {
+  transfer.busy = true;
+  const bool is_open = transfer.ticket.is_open();
+  CopyTicket ticket;
+  Status status;
+  PooledBuffer buffer = link_.without_lock([&]() -> PooledBuffer {
+    Result<PooledBuffer> taken = pool().take(transfer.direction, this);
+    status = taken.status();
+    if (!taken.ok()) return {};
+    if (!taken->data || is_open) return *taken;
+    // A stream of its own: copies of different messages pass each other.
+    Result<CopyTicket> opened = CopyTicket::open(*link_.gpu);
+    status = opened.status();
+    if (opened.ok()) {
+      ticket = std::move(*opened);
+      return *taken;
     }
-    return true;
-  }
-  if (step == Step::kTake) {
-    CopyTicket ticket;
-    const bool is_open = transfer.ticket.is_open();
-    Status status;
-    Result<PooledBuffer> buffer = link_.without_lock([&] {
-      Result<PooledBuffer> taken = pool().take(transfer.direction, this);
-      status = taken.status();
-      if (taken.ok() && taken->data && !is_open) {
-        // Copies of different messages pass each other: each has a stream of its own.
-        Result<CopyTicket> opened = CopyTicket::open(*link_.gpu);
-        status = opened.status();
-        if (opened.ok()) ticket = std::move(*opened);
-      }
-      if (!status.ok() && taken.ok()) pool().give(transfer.direction, *taken);
-      return taken;
-    });
-    transfer.busy = false;
-    if (ticket.is_open()) transfer.ticket = std::move(ticket);
-    if (!status.ok()) stop(transfer, status);
-    if (!status.ok() || !buffer->data) return !status.ok();
-    uint64_t size = std::min(pool().buffer_size(), may_begin(transfer) - transfer.begun);
-    // It is sent in parts that end where the receiver's buffers do.
-    if (uint64_t border = request.border) {
-      size = std::min(size, border - transfer.begun % border);
-    }
-    transfer.chunks.push_back({.begin = transfer.begun, .size = size, .buffer = *buffer});
-    transfer.begun += size;
-    if (transfer.direction == StagingDirection::kIn) grant(transfer);
-    return true;
-  }
-  auto chunk = std::find_if(transfer.chunks.begin(), transfer.chunks.end(),
-                            [](const StagingTransfer::Chunk& other) { return other.value == 0; });
-  if (transfer.direction == StagingDirection::kIn && link_.ucx) {
-    link_.ucx->targets().revoke(transfer.op, chunk->begin);
-  }
-  chunk->value = transfer.ticket.next_value();
-  take_list(transfer, *chunk);
-  Status status = link_.without_lock([&] {
-    OH_FAULT_POINT("transfer.copy");
-    Status copied = copy(transfer, *chunk);
-    if (!copied.ok()) (void)transfer.ticket.drain(Deadline::after(kSecond));
-    pool().grow_if_low();
-    return copied;
+    pool().give(transfer.direction, *taken);
+    return {};
   });
   transfer.busy = false;
+  if (ticket.is_open()) transfer.ticket = std::move(ticket);
   if (!status.ok()) stop(transfer, status);
+  if (!buffer.data) return !status.ok();
+  const uint64_t size = transfer.next_size(pool().buffer_size());
+  transfer.chunks.push_back({.begin = transfer.begun, .size = size, .buffer = buffer});
+  transfer.begun += size;
+  if (transfer.receives()) grant(transfer);
   return true;
 }
 
@@ -265,6 +235,90 @@ void StagingPipeline::grant(const StagingTransfer& transfer) {
   frame.length = transfer.begun;
   frame.address = pool().buffer_size();
   link_.send(frame);
+}
+
+bool StagingPipeline::copy_chunk(StagingTransfer& transfer) {
+  transfer.busy = true;
+  StagingTransfer::Chunk& chunk = *transfer.next_copy();
+  if (transfer.receives() && link_.ucx) link_.ucx->targets().revoke(transfer.op, chunk.begin);
+  chunk.value = transfer.ticket.next_value();
+  copier_.prepare(*transfer.request, chunk);
+  Status status = link_.without_lock([&] {
+    OH_FAULT_POINT("transfer.copy");
+    Status copied = copier_.copy(transfer, chunk);
+    if (!copied.ok()) (void)transfer.ticket.drain(Deadline::after(kSecond));
+    pool().grow_if_low();
+    return copied;
+  });
+  transfer.busy = false;
+  if (!status.ok()) stop(transfer, status);
+  return true;
+}
+
+// ---- Ends ---------------------------------------------------------------------------------------
+
+Request* StagingPipeline::stopped(StagingDirection direction) {
+  Request* found = nullptr;
+  bool more = false;
+  for_each([&](const StagingTransfer& transfer) {
+    if (found || transfer.direction != direction || !transfer.request || !transfer.has_stopped()) {
+      return;
+    }
+    more = true;
+    if (transfer.is_quiet()) found = transfer.request;
+  });
+  any_stopped_[static_cast<size_t>(direction)] = more;
+  return found;
+}
+
+// Gives everything back, if neither engine nor channel uses it any more.
+bool StagingPipeline::reap(StagingTransfer& transfer) {
+  if (!transfer.is_quiet() || (transfer.in_flight && !transfer.in_flight->is_over())) return false;
+  if (transfer.receives() && link_.ucx) link_.ucx->targets().revoke(transfer.op);
+  release_until(transfer, UINT64_MAX);
+  pool().forget(transfer.direction, this);
+  count_out(transfer);
+  return true;
+}
+
+// Waits need not poll for it any more.
+void StagingPipeline::count_out(StagingTransfer& transfer) {
+  if (std::exchange(transfer.counted, false)) link_.host->count_polled(-1);
+}
+
+bool StagingPipeline::stop_all(const Status& status, Deadline engines) {
+  for_each([&](StagingTransfer& transfer) {
+    if (!transfer.is_whole() && transfer.failure.ok()) transfer.failure = status;
+  });
+  return !at_work(engines);
+}
+
+bool StagingPipeline::at_work(Deadline engines) const {
+  const bool wait = !engines.passed();
+  bool any = false;
+  for_each([&](const StagingTransfer& transfer) {
+    any = any || transfer.busy || (wait && transfer.copying());
+  });
+  return any;
+}
+
+void StagingPipeline::end_receives(const Status& status, bool whole) {
+  for_each([&](const StagingTransfer& transfer) {
+    const bool ours = transfer.receives() && transfer.request;
+    if (ours && (whole || !transfer.is_whole())) link_.leave_in_doubt(*transfer.request, status);
+  });
+}
+
+void StagingPipeline::close() {
+  for (List* list : {&holding_, &idle_[0], &idle_[1]}) {
+    std::erase_if(*list, [&](const std::shared_ptr<StagingTransfer>& transfer) {
+      count_out(*transfer);
+      return reap(*transfer);
+    });
+  }
+  if (!link_.staging) return;
+  pool().forget(StagingDirection::kOut, this);
+  pool().forget(StagingDirection::kIn, this);
 }
 
 }  // namespace oh

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// How a chunk gets from the memory to its buffer and back: by the engine, piece by piece, or where
-// many small blocks are gathered or scattered, by the kernel of the batches.
+#include "path/staging/chunk_copier.h"
+
 #include <algorithm>
 
 #include "base/log.h"
-#include "path/staging/staging_pipeline.h"
 
 namespace oh {
 namespace {
@@ -31,7 +29,7 @@ Status for_each_piece(const Request& request, uint64_t begin, uint64_t end, Visi
   return {};
 }
 
-// Memory that was freed without a word costs an engine's copy an error, and a kernel the context.
+// A copy from freed memory fails; a kernel access destroys the context.
 bool is_there(const cuda::Driver& driver, const GpuExport& exported) {
   const auto* base = reinterpret_cast<const void*>(exported.record.base);
   return GpuExports::instance().find_known(driver, base, exported.record.length).get() == &exported;
@@ -40,21 +38,19 @@ bool is_there(const cuda::Driver& driver, const GpuExport& exported) {
 }  // namespace
 
 // Whether a kernel of ours gains from it, and may touch the memory.
-bool StagingPipeline::is_for_kernel(const Request& request) const {
+bool ChunkCopier::is_for_kernel(const Request& request) const {
   const GpuExport* exported = request.device.exported.get();
   return request.run.blocks().size() >= kForKernel && link_.gpu->kernels().batch() && exported &&
          exported->for_kernels && exported->device == link_.gpu->facts().ordinal;
 }
 
-// For a chunk that is copied next. With the lock held.
-void StagingPipeline::take_list(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {
-  if (lists_.empty() || !is_for_kernel(*transfer.request)) return;
+void ChunkCopier::prepare(const Request& request, Chunk& chunk) {
+  if (lists_.empty() || !is_for_kernel(request)) return;
   chunk.list = std::move(lists_.back());
   lists_.pop_back();
 }
 
-// Without the lock, as all that follows.
-void StagingPipeline::make_list(StagingTransfer::Chunk& chunk) {
+void ChunkCopier::make_list(Chunk& chunk) {
   if (chunk.list) return;
   if (lists_left_.fetch_sub(1, std::memory_order_relaxed) <= 0) {
     lists_left_.fetch_add(1, std::memory_order_relaxed);
@@ -70,39 +66,37 @@ void StagingPipeline::make_list(StagingTransfer::Chunk& chunk) {
               link_.name.c_str(), made.status().text().c_str());
 }
 
-Status StagingPipeline::copy(StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {
+Status ChunkCopier::copy(StagingTransfer& transfer, Chunk& chunk) {
   const Request& request = *transfer.request;
-  const bool out = transfer.direction == StagingDirection::kOut;
-  const uint64_t end = chunk.begin + chunk.size;
   if (is_for_kernel(request) && is_there(link_.gpu->driver(), *request.device.exported)) {
     make_list(chunk);
     if (chunk.list) return launch(transfer, chunk);
   }
-  return for_each_piece(request, chunk.begin, end,
-                        [&](uint8_t* data, uint64_t offset, uint64_t size) {
+  return for_each_piece(request, chunk.begin, chunk.end(),
+                        [&](uint8_t* memory, uint64_t offset, uint64_t size) {
                           uint8_t* buffer = chunk.buffer.data + offset;
+                          const bool in = transfer.receives();
                           const bool last = offset + size == chunk.size;
-                          return transfer.ticket.copy(out ? buffer : data, out ? data : buffer,
+                          return transfer.ticket.copy(in ? memory : buffer, in ? buffer : memory,
                                                       size, last ? chunk.value : 0);
                         });
 }
 
-Status StagingPipeline::launch(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {
-  const bool out = transfer.direction == StagingDirection::kOut;
+Status ChunkCopier::launch(const StagingTransfer& transfer, Chunk& chunk) {
   const cuda::DevicePtr begin = StagingPool::on_device(chunk.buffer);
-  OH_RETURN_IF_ERROR(for_each_piece(*transfer.request, chunk.begin, chunk.begin + chunk.size,
+  OH_RETURN_IF_ERROR(for_each_piece(*transfer.request, chunk.begin, chunk.end(),
                                     [&](uint8_t* data, uint64_t offset, uint64_t size) {
                                       const auto memory = reinterpret_cast<uint64_t>(data);
                                       const uint64_t buffer = begin + offset;
+                                      const bool in = transfer.receives();
                                       chunk.list->add(
-                                          {out ? buffer : memory, out ? memory : buffer, size});
+                                          {in ? memory : buffer, in ? buffer : memory, size});
                                       return Status();
                                     }));
   return chunk.list->launch(transfer.ticket.stream(), transfer.ticket.word(), chunk.value);
 }
 
-void StagingPipeline::give_back(const StagingTransfer& transfer, StagingTransfer::Chunk& chunk) {
-  pool().give(transfer.direction, chunk.buffer);
+void ChunkCopier::recycle(Chunk& chunk) {
   if (!chunk.list) return;
   chunk.list->clear();
   lists_.push_back(std::move(chunk.list));
