@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EnginePath on the fake driver, within one process: the region is reached by its address.
+#include "path/engine/engine_path.h"
+
+#include "device/batch_plan.h"
+#include "path/direct/transfers.h"
+#include "path/staging/staging_path.h"
+#include "unit/fake_gpu.h"
+#include "unit/fake_link.h"
+
+namespace unit {
+namespace {
+
+using namespace oh;
+
+class NoStreams final : public RunStreams {
+ public:
+  void await_cts(Request*) override {}
+  Status begin_incoming(Request*, uint64_t) override { return {}; }
+  void refuse(Request*, const Status&) override {}
+  bool cancel(Request*, const Status&, bool) override { return true; }
+  bool stop(Request*, const Status&) override { return true; }
+};
+
+class EnginePathTest : public GpuTest, public PathEvents {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    Link& link = fakes_.link;
+    link.path = OH_PATH_LOCAL;
+    link.gpu = gpu;
+    Result<std::unique_ptr<Segment>> segment = Segment::create(/*shared=*/false);
+    ASSERT_TRUE(is_ok(segment));
+    link.segment = std::move(*segment);
+    Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *link.segment);
+    ASSERT_TRUE(is_ok(device));
+    link.device = std::move(*device);
+    ours_ = *gpu->allocate(kSize);
+    theirs_ = *gpu->allocate(kSize);
+    target_.base = theirs_;
+    target_.length = kSize;
+    target_.on_device = target_.plain = true;
+    local_.data = reinterpret_cast<void*>(ours_);
+    local_.size = kSize;
+    local_.on_device = local_.near = true;
+    path_ = std::make_unique<EnginePath>(
+        PathContext{link, *this, regions_, transfers_, streams_, RmaUse::kOff});
+  }
+  void TearDown() override {
+    path_.reset();
+    fakes_.link.device.reset();
+    fakes_.link.segment.reset();
+    fakes_.link.gpu.reset();
+    gpu->free(ours_);
+    gpu->free(theirs_);
+    GpuTest::TearDown();
+  }
+  void moved(Operation&, Status) override {}
+
+  // `count` blocks of `size` bytes, every other one of that size.
+  std::vector<Block> blocks(size_t count, uint64_t size) const {
+    std::vector<Block> made;
+    for (size_t i = 0; i < count; ++i) {
+      made.push_back({reinterpret_cast<uint8_t*>(ours_) + 2 * i * size, (2 * i + 1) * size, size});
+    }
+    return made;
+  }
+  Result<oh_path> move(bool put, const std::vector<Block>& blocks) {
+    uint64_t bytes = 0;
+    for (const Block& block : blocks) bytes += block.size;
+    return path_->copy(target_, nullptr, local_, {put, blocks, blocks.size(), bytes});
+  }
+  void fill() {
+    ASSERT_TRUE(fake.write(ours_, Random(1).bytes(kSize)));
+    ASSERT_TRUE(fake.write(theirs_, Random(2).bytes(kSize)));
+  }
+  bool are_equal(const std::vector<Block>& blocks) const {
+    return std::ranges::all_of(blocks, [&](const Block& block) {
+      return fake.bytes_at(reinterpret_cast<uint64_t>(block.local), block.size) ==
+             fake.bytes_at(theirs_ + block.remote_offset, block.size);
+    });
+  }
+
+  static constexpr uint64_t kSize = 1 << 20;
+  FakeLink fakes_;
+  Board board_{std::move(*Board::create())};
+  RegionTable regions_{board_};
+  Transfers transfers_{fakes_.link};
+  NoStreams streams_;
+  cuda::DevicePtr ours_ = 0;
+  cuda::DevicePtr theirs_ = 0;
+  RemoteTarget target_;
+  LocalBuffer local_;
+  std::unique_ptr<EnginePath> path_;
+};
+
+TEST_F(EnginePathTest, TheBytesAreThereWhenItReturns) {
+  for (const bool put : {true, false}) {
+    fill();
+    const std::vector<Block> one = blocks(1, 1000);
+    const Bytes source = fake.bytes_at(put ? ours_ : theirs_ + 1000, 1000);
+    Result<oh_path> path = move(put, one);
+    ASSERT_TRUE(is_ok(path));
+    EXPECT_EQ(*path, OH_PATH_LOCAL);
+    EXPECT_TRUE(are_equal(one));
+    EXPECT_EQ(fake.bytes_at(put ? theirs_ + 1000 : ours_, 1000), source);
+  }
+}
+
+TEST_F(EnginePathTest, ManyBlocksGoTogether) {
+  fill();
+  const std::vector<Block> many = blocks(512, 64);
+  ASSERT_TRUE(is_ok(move(/*put=*/true, many)));
+  EXPECT_TRUE(are_equal(many));
+}
+
+TEST_F(EnginePathTest, ABlockOutsideOfWhatIsMappedIsRefused) {
+  fill();
+  ImportedBlock import;
+  import.remote_base = theirs_;
+  import.local_base = reinterpret_cast<uint8_t*>(theirs_);
+  import.size = 15;
+  const std::vector<Block> one = blocks(1, 8);
+  EXPECT_TRUE(fails_with(path_->copy(target_, &import, local_, {true, one, 1, 8}), OH_ERR_RANGE));
+}
+
+// The failure is told when nothing that was enqueued before it is under way.
+TEST_F(EnginePathTest, AFailureToEnqueueIsTold) {
+  fill();
+  ASSERT_EQ(fake.fail("cuMemcpyAsync", 1, cuda::kInvalidValue), 0);
+  EXPECT_FALSE(move(/*put=*/true, blocks(1, 8)).ok());
+  ASSERT_TRUE(is_ok(move(/*put=*/true, blocks(1, 8))));
+  EXPECT_TRUE(are_equal(blocks(1, 8)));
+}
+
+}  // namespace
+}  // namespace unit
