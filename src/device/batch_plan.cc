@@ -51,7 +51,7 @@ Status BatchPlan::lay_out(const std::vector<kernels::BatchBlock>& blocks) {
   return {};
 }
 
-// Where the device has no memory left it reads what was written: slower, but as well.
+// Without device memory the kernel reads the pinned copy, which is slower.
 Status BatchPlan::upload() {
   Result<cuda::DevicePtr> memory = gpu_->allocate(written_.size());
   if (!memory.ok()) return gpu_->is_lost() ? memory.status() : Status();

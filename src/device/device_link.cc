@@ -28,7 +28,7 @@ DeviceLink::~DeviceLink() {
     if (idle) gpu_->give_stream(stream);
     all_idle = all_idle && idle;
   }
-  // Its stream is not ours, and what it was given may be about our memory.
+  // The worker has a stream of its own, and may still copy from or to our memory.
   while (worker_ && !worker_->is_idle() && !deadline.passed()) sched_yield();
   all_idle = all_idle && (!worker_ || worker_->is_idle());
   if (!all_idle) {
@@ -41,10 +41,10 @@ DeviceLink::~DeviceLink() {
     new std::shared_ptr<cuda::Pinned>(pinned_);
     new std::shared_ptr<cuda::Pinned>(pinned_pipes_);
     new std::vector<std::shared_ptr<void>>(kept_);
-    // To free them would wait for what the device still does.
+    // Freeing them would wait for the device.
     new std::vector<std::unique_ptr<BatchBuffer>>(std::move(batch_buffers_));
   }
-  // The peer learns of it by the sweep, as with all memory that is freed.
+  // The sweep of freed memory tells the peer.
   if (slab_export_) slab_export_->regions.fetch_sub(1, std::memory_order_release);
   if (slab_ && all_idle) gpu_->free(slab_);
 }

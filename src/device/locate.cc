@@ -43,7 +43,7 @@ Result<LocalBuffer> find(const std::shared_ptr<cuda::Gpu>& gpu, const void* data
   if (!gpu && option.kind == AfterOption::Kind::kNothing) return buffer;
   OH_ASSIGN_OR_RETURN(After after, after_of(gpu, option, how.ask));
   if (!data || size == 0) return buffer;
-  // Memory that peers know already takes one question to the driver, all else two and more.
+  // Memory that peers know already costs one driver query, other memory two or more.
   buffer.exported = GpuExports::instance().find_known(gpu->driver(), data, size);
   if (buffer.exported) {
     buffer.near = buffer.exported->for_kernels && buffer.exported->device == gpu->facts().ordinal;

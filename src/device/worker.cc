@@ -18,7 +18,7 @@ using onehop::detail::HostAtomics;
 
 constexpr uint32_t kShift = 8;  // commands under way: 256
 constexpr int64_t kIdle = 50 * kMicrosecond;
-// It may be there in the first half of each period.
+// The kernel stays for the first half of each period at most.
 constexpr int64_t kPeriod = 2 * kMillisecond;
 constexpr int64_t kStay = kPeriod / 2;
 // Less is not worth a call.
@@ -105,7 +105,7 @@ bool Worker::copy(const Copy& copy) {
 bool Worker::give(const Command& command) {
   const uint64_t here = kernels::worker_state(run_, WorkerPhase::kHere);
   if (state() != here) return false;
-  // The GPU writes that word: it is looked at only where what is known of it does not suffice.
+  // The GPU writes that word, so reading it is slow: use the last value while that suffices.
   if (!onehop::detail::fits(kShift, position_, 1, through_)) {
     through_ = onehop::detail::poll<HostAtomics>(ring_.through, ring_.epoch);
     if (!onehop::detail::fits(kShift, position_, 1, through_)) return false;
@@ -118,8 +118,8 @@ bool Worker::give(const Command& command) {
   return true;
 }
 
-// The kernel was about to leave when it got the command at our position: whether it still took it.
-// Else the command is withdrawn.
+// Whether a kernel that was about to exit still took the command at our position. Else the command
+// is withdrawn.
 bool Worker::taken_by_leaver() {
   const uint64_t gone = kernels::worker_state(run_, WorkerPhase::kGone);
   const uint64_t position = position_;
@@ -131,7 +131,7 @@ bool Worker::taken_by_leaver() {
     cpu_relax();
     if (now_ns() - looked < kMillisecond) continue;
     (void)gpu_->is_idle(stream_).ok();
-    // No kernel takes the command any more, and no caller asks for it.
+    // No kernel will take the command, and no caller waits for it.
     if (gpu_->is_lost()) return true;
     looked = now_ns();
   }
@@ -166,10 +166,10 @@ void Worker::call() {
   const uint64_t run = launches ? ++run_ : 0;
   lock_.unlock();
   if (!launches) return;
-  // No other thread launches until this run is seen to be over.
+  // No other thread launches before this run has ended.
   Status launched = launch(run, static_cast<uint64_t>(stay));
   if (launched.ok()) return;
-  // Small copies keep going by the engine, which says what is wrong with the GPU.
+  // The engine does the small copies from now on, and reports what is wrong with the GPU.
   OH_LOG(kDebug, "the worker of %s was not called: %s", gpu_->facts().name.c_str(),
          launched.text().c_str());
   lock_.lock();

@@ -13,7 +13,7 @@ namespace {
 // The copies of one operation: block by block, or collected for the kernel.
 class Copies {
  public:
-  // by_kernel: there is one, and it may touch the memory of both sides.
+  // by_kernel: a kernel may access the memory of both sides.
   Copies(DeviceLink& device, CopyTicket ticket, bool by_kernel)
       : device_(device), ticket_(std::move(ticket)), by_kernel_(by_kernel) {}
   ~Copies() {
@@ -100,8 +100,8 @@ Estimate estimate_engine(const LinkFacts& facts, const Ends& ends) {
   return estimate;
 }
 
-// What is mapped for our device stays there while we hold it. Memory of this process may be gone,
-// and of another device we reach what cudaMalloc gives.
+// An import stays mapped for our device while we hold it. Memory of this process may have been
+// freed; of other devices our kernels reach what cudaMalloc allocates.
 bool kernels_reach(cuda::Gpu& gpu, const RemoteTarget& target) {
   if (target.imported) return true;
   const auto* base = reinterpret_cast<const void*>(target.base);
@@ -121,7 +121,7 @@ bool EnginePath::admits_kernels(const RemoteTarget& target, LocalBuffer& local,
   const bool small =
       link_.device->worker() && target.imported && movement.bytes <= Worker::kLongest;
   if (!local.near || !target.on_device || !(batch || small)) return false;
-  // It looks at every piece; what it finds is kept, and messages need it, too.
+  // This queries every piece of the memory. The export is kept, and messages need it, too.
   if (!find_export(gpu, &local).ok()) return false;
   return local.exported->for_kernels && kernels_reach(gpu, target);
 }
@@ -140,7 +140,7 @@ Result<oh_path> EnginePath::copy(const RemoteTarget& target, const ImportedBlock
       return path;
     }
   }
-  // Within the process the engine is as near.
+  // Within the process the worker is not faster than the engine.
   bool small = import && for_kernels && movement.blocks.size() == 1 &&
                movement.blocks.front().size <= Worker::kLongest;
   Worker* worker = small ? link_.device->worker() : nullptr;

@@ -74,8 +74,8 @@ bool FramesPath::push_get(Operation& operation) {
   return operation.block == operation.blocks.size();
 }
 
-// What is on its way stays so, and a late answer is ignored. A put that is half on the wire is
-// broken off, or what follows would be taken for its rest.
+// Frames on the wire stay there, and a late answer is ignored. An Abort ends a put that is half on
+// the wire, or the target would take the next frames for its rest.
 bool FramesPath::cancel(Operation& operation, const Status& status, bool give_up) {
   if (operation.kind == OpKind::kPut && operation.offset > 0) {
     Frame frame;
@@ -129,7 +129,7 @@ Status FramesPath::on_frame(const Frame& frame) {
   }
 }
 
-// Of the other side's gets.
+// Answers the other side's gets.
 bool FramesPath::answer() {
   bool any = false;
   while (!serving_.empty() && link_.outbox.empty()) {
@@ -153,13 +153,13 @@ Status FramesPath::on_put(const Frame& frame) {
   arriving_.length = frame.length;
   arriving_.flush = (frame.flags & kFlush) != 0;
   arriving_.status = before;
-  // Its region was valid when it was placed, and all of it is there.
+  // The region was valid when the channel placed the bytes, and all of them are there.
   if (frame.placed && frame.payload_size == frame.length) return place(frame);
   arriving_.region = regions_.find(frame.region, frame.tag);
   if (!arriving_.region) {
     arriving_.status = OH_ERR_RETIRED;
   } else if (arriving_.region->exported && frame.length > 0) {
-    arriving_.status = OH_ERR_NOT_VIABLE;  // only engines touch it
+    arriving_.status = OH_ERR_NOT_VIABLE;  // device memory: only engines access it
     arriving_.region.reset();
   } else if (!slice_fits(frame.address, frame.length, arriving_.region->length)) {
     arriving_.status = OH_ERR_RANGE;
@@ -180,7 +180,7 @@ Status FramesPath::on_data(const Frame& frame) {
   return place(frame);
 }
 
-// The next bytes of the put that is arriving.
+// Takes in the next bytes of the put that is arriving.
 Status FramesPath::place(const Frame& frame) {
   if (arriving_.region && !frame.placed) {
     frame.copy_payload(arriving_.region->base + arriving_.position + arriving_.received,

@@ -55,7 +55,7 @@ void RemoteKeys::detach(uint64_t version) {
   RemoteKey& key = *found->second;
   if (--key.attached > 0) return;
   if (key.state == RemoteKey::State::kRefused) keys_.erase(found);
-  // One that was asked for is let go of when it has come.
+  // A key that was requested is released once it has arrived.
   else if (key.state == RemoteKey::State::kHeld)
     leave(key);
 }
@@ -98,7 +98,7 @@ void RemoteKeys::leave(RemoteKey& key) {
 
 std::shared_ptr<RemoteKey> RemoteKeys::on_retired(const Frame& frame) {
   std::shared_ptr<RemoteKey> key = find(frame.region, frame.tag);
-  // Ours may have left already, which the other side is about to hear.
+  // We may have released the key already: KeyGone is on its way.
   if (!key || !key->key) return nullptr;
   key->retired = true;
   if (key->state == RemoteKey::State::kHeld) leave(*key);
@@ -214,7 +214,7 @@ void RemoteKeys::retire(const RegionRecord& region) {
     return true;
   });
   if (!given_.contains(region.version)) return;
-  // One that was not sent yet is with us alone.
+  // The peer has not seen a key that was not sent yet.
   if (std::erase(answers_, region.version) > 0) {
     given_.erase(region.version);
     send(FrameType::kKey, region.index, region.version, OH_ERR_RETIRED);
@@ -236,7 +236,7 @@ void RemoteKeys::fail_all() {
   wanted_.clear();
   answers_.clear();
   leaving_ = 0;
-  // What UCX may still use stays for the next time, when the link is disconnected.
+  // Keys that UCX may still use are released when the link is disconnected.
   if (!rma_->is_quiet()) return;
   for (auto& [version, key] : keys_) {
     if (key->key) rma_->destroy(key->key);

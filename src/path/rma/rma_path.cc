@@ -72,7 +72,8 @@ bool RmaPath::progress() {
       any = true;
     }
     if (!operation->in_flight->is_over()) continue;
-    // What has failed has nothing to confirm, but what was issued of it still comes: signals wait.
+    // End the request of a failed operation. The operation stays for its signals: pieces that were
+    // issued still arrive.
     if (!operation->failure.ok() && operation->in_flight->code == ucx::kOk) {
       end_request(link_, *operation, operation->failure);
     }
@@ -86,7 +87,7 @@ bool RmaPath::end(Operation& operation) {
   for (const InFlight* in_flight :
        {operation.flush.get(), static_cast<InFlight*>(operation.in_flight.get())}) {
     if (!in_flight || in_flight->code == ucx::kOk) continue;
-    // The link is found to be broken, which ends the operation, too.
+    // The channel reports the broken link, which ends the operation, too.
     (void)link_.ucx->broken_by(*in_flight).ok();
     return false;
   }
@@ -99,7 +100,7 @@ bool RmaPath::has_begun(const Operation& operation) {
   return operation.in_flight && !operation.in_flight->is_over();
 }
 
-// At its deadline. False: UCX has some of its buffer, and may be through soon.
+// At the operation's deadline. False: UCX still uses the buffer, and may end soon.
 bool RmaPath::cancel(Operation& operation, const Status& status, bool give_up) {
   if (operation.failure.ok()) operation.failure = status;  // no more is given to UCX
   if (!operation.in_flight->is_over()) {
@@ -142,7 +143,7 @@ Status RmaPath::on_frame(const Frame& frame) {
     case FrameType::kKey:
       return keys_.on_key(frame);
     case FrameType::kRetireKey: {
-      // What has been given to UCX as a whole ends as it would have.
+      // Operations that UCX has as a whole end as usual.
       const std::shared_ptr<RemoteKey> key = keys_.on_retired(frame);
       if (key && pushing_ && pushing_->key == key) {
         pushing_->failure =

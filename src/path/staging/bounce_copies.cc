@@ -6,7 +6,7 @@ namespace oh {
 uint8_t* BounceCopies::place(Request& request, uint64_t length) {
   if (!request.on_device) return request.data;
   DeviceMemory& memory = request.device;
-  // It may have one of a message that was withdrawn.
+  // It may have a bounce buffer of a message that was withdrawn.
   if (!memory.bounce || memory.bounce_size < length) {
     memory.bounce.reset(new uint8_t[length]);
     memory.bounce_size = length;
@@ -21,11 +21,11 @@ void BounceCopies::add(Request* request) {
 }
 
 bool BounceCopies::progress() {
-  // Ended ones are taken off here only, where no other thread looks at them.
+  // Ended copies are erased here only, where no other thread uses them.
   std::erase_if(copies_, [](const BounceCopy& other) { return !other.request && !other.busy; });
   for (auto copy = copies_.begin(); copy != copies_.end(); ++copy) {
     if (!has_work(*copy)) continue;
-    // Each in its turn: one that waits for earlier work must not block the others.
+    // Copies take turns: one that waits for earlier work must not block the others.
     copies_.splice(copies_.end(), copies_, copy);
     return step(*copy);
   }

@@ -8,7 +8,7 @@
 namespace oh {
 namespace {
 
-constexpr size_t kForKernel = 4;  // pieces: fewer are the engine's
+constexpr size_t kForKernel = 4;  // pieces: the engine copies fewer
 
 // The pieces of bytes [begin, end) of the request: visit(memory, offset within them, size).
 template <typename Visit>
@@ -21,7 +21,7 @@ Status for_each_piece(const Request& request, uint64_t begin, uint64_t end, Visi
     if (from < to) {
       const bool last = to == end;
       Status status = visit(block.local + (from - at), from - begin, to - from);
-      // Once the engine has the last one, another thread may have ended the request.
+      // Once the last piece is enqueued, another thread may end the request.
       if (last || !status.ok()) return status;
     }
     at += block.size;
@@ -37,7 +37,7 @@ bool is_there(const cuda::Driver& driver, const GpuExport& exported) {
 
 }  // namespace
 
-// Whether a kernel of ours gains from it, and may touch the memory.
+// Whether our kernel is faster, and may access the memory.
 bool ChunkCopier::is_for_kernel(const Request& request) const {
   const GpuExport* exported = request.device.exported.get();
   return request.run.blocks().size() >= kForKernel && link_.gpu->kernels().batch() && exported &&

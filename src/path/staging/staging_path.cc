@@ -8,7 +8,7 @@ namespace {
 constexpr size_t kMostBlocks = 512;              // of a run
 constexpr uint64_t kMostBytes = 1 << 20;         // of one of several blocks
 constexpr size_t kRunsUnderWay = 256;            // of ours over a link
-constexpr size_t kMostServed = 16 * 1024;        // what was cancelled there may not be over here
+constexpr size_t kMostServed = 16 * 1024;        // a run cancelled there may be under way here
 constexpr size_t kEntry = 2 * sizeof(uint64_t);  // of the list: offset, length
 }  // namespace
 
@@ -83,7 +83,7 @@ bool StagingPath::push(Operation& operation) {
 Status StagingPath::on_ready(const Frame& frame) {
   Request* run = link_.ops.find(frame.tag);
   if (!run) {
-    // It was taken back, and the other side is to forget it, too.
+    // We cancelled it: the other side drops it, too.
     Frame rejection;
     rejection.type = FrameType::kReject;
     rejection.op = frame.op;
@@ -111,7 +111,7 @@ void StagingPath::on_ack(Request& run, const Frame& frame) {
   } else if (run.sends() && run.phase == Phase::kDirect) {
     link_.finish(run, {});
   } else {
-    run.acknowledged = true;  // the channel has not let go of the last of it
+    run.acknowledged = true;  // the channel still sends the last part
   }
 }
 
@@ -123,7 +123,7 @@ bool StagingPath::has_begun(const Operation& operation) {
                              [](const Request* run) { return run->phase != Phase::kOffered; });
 }
 
-// Takes all runs back; the last one ends the operation.
+// Cancels all runs; the last one ends the operation.
 bool StagingPath::cancel(Operation& operation, const Status& status, bool give_up) {
   if (operation.under_way.empty()) return Path::cancel(operation, status, give_up);
   if (operation.failure.ok()) operation.failure = status;
@@ -135,7 +135,7 @@ bool StagingPath::cancel(Operation& operation, const Status& status, bool give_u
   return left == 0;
 }
 
-// Ends a run of ours, unless that is at its memory which cannot be left in doubt.
+// Ends a run of ours. False: a thread of ours accesses its memory.
 bool StagingPath::end_run(Request& run, const Status& status, bool give_up) {
   if (run.sends() || run.phase != Phase::kOffered) return streams_.cancel(&run, status, give_up);
   link_.finish(run, status);
@@ -162,8 +162,8 @@ Status StagingPath::on_frame(const Frame& frame) {
 
 // ---- The target's side ------------------------------------------------------------------------
 
-// The run of a frame, checked against the region, or why there is none: OH_ERR_PROTOCOL if no
-// honest peer sends such a frame.
+// The run of a frame, checked against the region. OH_ERR_PROTOCOL: no correct peer sends such a
+// frame.
 Result<Request*> StagingPath::run_of(const Frame& frame, const RegionRecord& region) {
   auto blocks = std::make_shared<std::vector<Block>>();
   Reader reader({frame.payload, frame.payload_size});
@@ -180,7 +180,7 @@ Result<Request*> StagingPath::run_of(const Frame& frame, const RegionRecord& reg
     left -= fits ? block.size : 0;
   }
   if (!fits || left != 0) {
-    return error(OH_ERR_PROTOCOL, "%s lists %zu blocks of %llu bytes in all, which they are not",
+    return error(OH_ERR_PROTOCOL, "%s lists %zu blocks that do not add up to %llu bytes",
                  link_.name.c_str(), blocks->size(), static_cast<unsigned long long>(frame.length));
   }
   for (Block& block : *blocks) {
@@ -196,7 +196,7 @@ Result<Request*> StagingPath::run_of(const Frame& frame, const RegionRecord& reg
   return run;
 }
 
-// The other side begins with a run of an operation on a region of ours.
+// The other side begins a run on a region of ours.
 Status StagingPath::on_run(const Frame& frame) {
   const bool put = frame.type == FrameType::kPut;
   if (served() >= kMostServed) {

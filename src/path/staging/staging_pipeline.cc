@@ -8,7 +8,7 @@
 
 namespace oh {
 namespace {
-// In one call, at those that hold nothing: there may be thousands.
+// Transfers without a buffer that one call looks at: there may be thousands.
 constexpr size_t kLooksAtIdle = 16;
 }  // namespace
 
@@ -16,8 +16,7 @@ StagingPipeline::~StagingPipeline() {
   for (List* list : {&holding_, &idle_[0], &idle_[1]}) {
     for (const std::shared_ptr<StagingTransfer>& transfer : *list) {
       if (reap(*transfer)) continue;
-      // The channel or a device that never answered still has buffers of it: they are never used
-      // again.
+      // The channel, or a device that never answered, still uses its buffers: they are not reused.
       (void)new std::shared_ptr<StagingPool>(link_.staging);
       for (StagingTransfer::Chunk& chunk : transfer->chunks) (void)chunk.list.release();
     }
@@ -90,14 +89,14 @@ bool StagingPipeline::progress() {
     if (!transfer.request && reap(transfer)) {
       holding_.erase(at);
     } else if (transfer.chunks.empty() && !transfer.busy) {
-      // What has begun goes on before others begin.
+      // Transfers that have begun go on before others begin.
       List& idle = idle_of(transfer);
       transfer.holds = false;
       idle.splice(idle.begin(), holding_, at);
     }
   }
-  // A step releases the lock, so it is the last look at the lists. What frees buffers goes
-  // before what takes them, and exhaustion in one direction must not block the other.
+  // A step releases the lock, so the lists are not used after it. Steps that free buffers come
+  // before those that take them. Exhaustion in one direction must not block the other.
   for (std::shared_ptr<StagingTransfer> transfer : holding_) {
     Step step = next_step(*transfer);
     if (step != Step::kNothing && step != Step::kTake) return take_step(transfer, step) || any;
@@ -109,8 +108,8 @@ bool StagingPipeline::progress() {
   return any;
 }
 
-// Those that have buffers come first. The others each in its turn: one that waits for earlier work,
-// or for the other side, must not block them.
+// Transfers with buffers come first; the others take turns. One that waits for earlier work, or for
+// the other side, must not block the rest.
 bool StagingPipeline::take_more(StagingDirection direction) {
   auto wants = [&](const std::shared_ptr<StagingTransfer>& transfer) {
     return transfer->direction == direction && next_step(*transfer) == Step::kTake;
@@ -171,7 +170,7 @@ bool StagingPipeline::check(StagingTransfer& transfer) {
   transfer.busy = true;
   Result<bool> idle = link_.without_lock([&] { return transfer.ticket.check(); });
   transfer.busy = false;
-  // After a failure not all of it was enqueued.
+  // After a failure only some copies were enqueued: an idle stream ends them.
   if (idle.ok() && (transfer.failure.ok() || !*idle)) return false;
   transfer.ticket.write_off();
   if (!idle.ok()) stop(transfer, idle.status());
@@ -281,7 +280,7 @@ bool StagingPipeline::reap(StagingTransfer& transfer) {
   return true;
 }
 
-// Waits need not poll for it any more.
+// Waiting threads need not poll for it any more.
 void StagingPipeline::count_out(StagingTransfer& transfer) {
   if (std::exchange(transfer.counted, false)) link_.host->count_polled(-1);
 }

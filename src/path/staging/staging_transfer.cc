@@ -22,7 +22,7 @@ StagingTransfer::Chunk* StagingTransfer::next_copy() {
   return &*next;
 }
 
-// It is sent in parts that end where the receiver's buffers do.
+// The message travels in parts that end where the receiver's buffers do.
 uint64_t StagingTransfer::next_size(uint64_t buffer_size) const {
   const uint64_t size = std::min(buffer_size, may_begin() - begun);
   const uint64_t border = request->border;
@@ -58,8 +58,8 @@ uint8_t* StagingTransfer::place(uint64_t offset, uint64_t size) const {
   return nullptr;
 }
 
-// What came before the link was lost is still delivered. But no initiator would learn of a put, and
-// a get is useless unless all of its blocks have arrived.
+// A message that arrived before the link was lost is still delivered. Runs are not: no initiator
+// would learn of a put, and a get needs all of its blocks.
 bool StagingTransfer::is_whole() const {
   const bool is_run = request && request->is_run();
   return receives() && there == length && !has_stopped() && !is_run;
