@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RemoteKeys: keys of regions, without which UCX neither puts nor gets. Over UCX only; until a key
-// has come, and where none comes, operations travel as messages.
+// RemoteKeys: keys of regions, which UCX needs to put and get. Over UCX only. Until a key has
+// arrived, and where there is none, operations travel as messages.
 //
 //   initiator                               owner
 //     attach:               KeyWanted  -->    its region? maps it, once for all peers
 //     ASKED                       Key  <--    the key, or why there is none
 //     HELD: puts and gets by UCX
 //     LEAVING: begins none  RetireKey  <--    deregister: waits
-//     all flushed: lets go     KeyGone  -->   unmaps when the last peer has let go
+//     all flushed: releases    KeyGone  -->   unmaps when the last peer has released it
 //
 //   ASKED ─▶ HELD ─▶ LEAVING ─▶ gone          detaching the last handle leads to LEAVING, too
 //    │ ▲                │ │                   attached again meanwhile: back to ASKED, or REFUSED
@@ -37,7 +37,7 @@ struct RemoteKey {
   uint32_t region = 0;
   uint64_t version = 0;
   State state = State::kAsked;
-  bool retired = false;   // the other side takes it back
+  bool retired = false;   // the other side revokes it
   uint32_t attached = 0;  // handles of our user's
   ucx::RemoteKey key = nullptr;
   std::shared_ptr<InFlight> flush;  // behind all that used it
@@ -54,7 +54,7 @@ class RemoteKeys {
 
   explicit RemoteKeys(Link& link) : link_(link) {}
   ~RemoteKeys() { fail_all(); }
-  // Over UCX. Keys are asked for and given from now on, if `use` and the link are for it.
+  // Over UCX. Keys are requested and granted from now on, if `use` and the link are for it.
   void open(UcxChannel& channel, RmaUse use);
   bool is_open() const { return rma_ != nullptr; }
   UcxRma& rma() { return *rma_; }
@@ -63,10 +63,10 @@ class RemoteKeys {
   // Our user's handles of a region of the other side.
   void attach(uint32_t region, uint64_t version);
   void detach(uint64_t version);
-  // Null: none was asked for.
+  // Null: none was requested.
   std::shared_ptr<RemoteKey> find(uint32_t region, uint64_t version) const;
 
-  // Sends answers, and lets go of keys that nothing uses any more.
+  // Sends answers, and releases keys that nothing uses any more.
   bool progress();
   bool idle() const { return wanted_.empty() && answers_.empty() && leaving_ == 0; }
   void fail_all();
@@ -76,7 +76,7 @@ class RemoteKeys {
   std::shared_ptr<RegionRecord> next_to_map();
   void mapped(const std::shared_ptr<RegionRecord>& region, bool valid,
               Result<std::shared_ptr<UcxMapping>> mapping);
-  // The region is retired: no key of it is given, and the peer is to let go of the one it has.
+  // The region is retired: no key of it is granted, and the peer is to release the one it has.
   void retire(const RegionRecord& region);
   // Whether it has.
   bool has_left(const RegionRecord& region) const;
@@ -84,7 +84,7 @@ class RemoteKeys {
   // `region` is null where there is none of that name.
   Status on_wanted(const Frame& frame, std::shared_ptr<RegionRecord> region);
   Status on_key(const Frame& frame);
-  // The key that is taken back, so that nothing more begins with it; null: we have none.
+  // The key that is revoked, so that nothing more begins with it; null: we have none.
   std::shared_ptr<RemoteKey> on_retired(const Frame& frame);
   void on_gone(const Frame& frame);
 

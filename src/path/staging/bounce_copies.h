@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BounceCopies: messages that came through the CPU's hands (inline, eager, streamed) for receives
+// BounceCopies: messages that the CPU received as frames (inline, eager, streamed) for receives
 // whose buffer is on a device. They wait in a bounce buffer until earlier work on the receive's
-// buffer is done; then the engine copies them there.
+// buffer is done; then the engine copies them to the device.
 //
 // Threading: guarded by the link's lock, but for calls to the driver, which are made without it.
 #pragma once
@@ -18,13 +18,14 @@ class BounceCopies {
  public:
   explicit BounceCopies(Link& link) : link_(link) {}
 
-  // Where the bytes of a message of `length` go until they land.
+  // Where the bytes of a message of `length` go: into the bounce buffer, or to host memory
+  // directly.
   static uint8_t* place(Request& request, uint64_t length);
   // All bytes have arrived. The request's result is filled in; it ends once they are copied.
   void add(Request* request);
   bool progress() OH_NO_THREAD_ANALYSIS;
   bool empty() const { return copies_.empty(); }
-  // Takes a request back whose copy has not begun; false when it is not here or has begun.
+  // Ends a request whose copy has not begun; false when it is not here or has begun.
   bool cancel(Request* request, const Status& status);
   // False while the device still copies one.
   bool fail_all(const Status& status);

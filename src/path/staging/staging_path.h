@@ -2,7 +2,7 @@
 //
 // StagingPath: puts and gets between hosts where a device takes part. Blocks travel in runs, each
 // like a message that needs no receive: staging pipelines copy, and the target's progress is
-// needed. Where either side is host memory, no part of a run leaves its block there.
+// needed. Where either side is host memory, no part of a run crosses the border of a block.
 //
 //   initiator of a put                            target
 //   kPut, kStaged: op, the blocks ─────────────▶ checks them; Cts, Data ... as of a message
@@ -24,16 +24,16 @@ namespace oh {
 
 Estimate estimate_staging(const LinkFacts& facts, const Ends& ends);
 
-// What carries the bytes of a run: the streams of messages, at either end.
+// The streams of messages carry the bytes of a run, at either end.
 class RunStreams {
  public:
   virtual ~RunStreams() = default;
-  // A run of ours that leaves here, or one that comes, as the other side's `op`.
+  // A run that we send, or one that we receive as the other side's `op`.
   virtual void await_cts(Request* run) = 0;
   virtual Status begin_incoming(Request* run, uint64_t op) = 0;
-  // The other side does not take it.
+  // The other side refuses it.
   virtual void refuse(Request* run, const Status& why) = 0;
-  // False: something is under way that cannot be taken back; `give_up` leaves that in doubt.
+  // False: part of it is in flight and cannot be cancelled; `give_up` leaves that in doubt.
   virtual bool cancel(Request* run, const Status& status, bool give_up) = 0;
   // The same of a run that the other side waits for.
   virtual bool stop(Request* run, const Status& why) = 0;
@@ -53,7 +53,7 @@ class StagingPath final : public PiecewisePath {
   bool has_left() override;
 
  private:
-  // What may still be at memory of a region, though its run has ended.
+  // What may still access memory of a region, though its run has ended.
   struct Leaving {
     uint32_t region;
     uint64_t version;
