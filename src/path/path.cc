@@ -47,20 +47,10 @@ std::unique_ptr<BatchPlan> Path::plan(const RemoteTarget&, const ImportedBlock*,
   return nullptr;
 }
 
-Path::Ready Path::ready(const Operation&) { return Ready::kNow; }
-Status Path::admit(const LocalBuffer&, bool) { return {}; }
-void Path::begin(Operation&) {}
-bool Path::push(Operation&) { return false; }
-bool Path::travels_apart(const Operation&) const { return false; }
-bool Path::has_begun(const Operation&) { return false; }
-
 bool Path::cancel(Operation& operation, const Status& status, bool) {
   events_.moved(operation, status);
   return true;
 }
-
-void Path::fail(Operation&, const Status&) {}
-void Path::forget(Operation&) {}
 
 Status Path::on_answer(Operation&, const Frame& frame) {
   if (frame.type != FrameType::kData) return {};
@@ -70,16 +60,5 @@ Status Path::on_answer(Operation&, const Frame& frame) {
 Status Path::on_frame(const Frame& frame) {
   return error(OH_ERR_PROTOCOL, "a frame of type %u", static_cast<unsigned>(frame.type));
 }
-
-bool Path::answer() { return false; }
-void Path::retire(const RegionRecord&) {}
-bool Path::leave(const RegionRecord&) { return true; }
-bool Path::has_left() { return true; }
-bool Path::works() const { return false; }
-void Path::begin_turn() {}
-bool Path::progress() { return false; }
-bool Path::idle() const { return true; }
-void Path::piece_ended(Request*) {}
-void Path::fail_all() {}
 
 }  // namespace oh

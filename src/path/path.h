@@ -148,50 +148,50 @@ class Path {
   // ---- Queued paths: operations of ours.
   // Whether an operation can begin: kLater holds up what follows it.
   enum class Ready { kNow, kLater, kNever };
-  virtual Ready ready(const Operation& operation);
+  virtual Ready ready(const Operation&) { return Ready::kNow; }
   // Before an operation is queued.
-  virtual Status admit(const LocalBuffer& local, bool put);
+  virtual Status admit(const LocalBuffer&, bool /*put*/) { return {}; }
   // It has been chosen for the operation: push() follows.
-  virtual void begin(Operation& operation);
+  virtual void begin(Operation&) {}
   // Moves more of the operation; true when nothing of it is left to be pushed.
-  virtual bool push(Operation& operation);
+  virtual bool push(Operation&) { return false; }
   // Whether notifications and signals behind it have to wait for its end, as its bytes do not keep
   // the order of frames.
-  virtual bool travels_apart(const Operation& operation) const;
+  virtual bool travels_apart(const Operation&) const { return false; }
   // Whether it is too late to cancel it without loss.
-  virtual bool has_begun(const Operation& operation);
+  virtual bool has_begun(const Operation&) { return false; }
   // False: something is under way that cannot be taken back; `give_up` leaves that in doubt.
   virtual bool cancel(Operation& operation, const Status& status, bool give_up);
   // The link has ended.
-  virtual void fail(Operation& operation, const Status& status);
+  virtual void fail(Operation&, const Status&) {}
   // The operation is about to go.
-  virtual void forget(Operation& operation);
+  virtual void forget(Operation&) {}
   // What the other side says of an operation.
   virtual Status on_answer(Operation& operation, const Frame& frame);
 
   // ---- Operations of the other side.
   virtual Status on_frame(const Frame& frame);
   // A region of ours is retired: what works on it stops.
-  virtual void retire(const RegionRecord& region);
+  virtual void retire(const RegionRecord&) {}
   // Whether nothing of the path is in such a region any more.
-  virtual bool leave(const RegionRecord& region);
+  virtual bool leave(const RegionRecord&) { return true; }
   // Whether nothing is in any of them for an operation that has ended.
-  virtual bool has_left();
+  virtual bool has_left() { return true; }
 
   // ---- Both.
   // Whether it has work that is not part of push(): then the following are asked.
-  virtual bool works() const;
+  virtual bool works() const { return false; }
   // A new turn: others have theirs.
-  virtual void begin_turn();
+  virtual void begin_turn() {}
   // Sends more of what the other side waits for.
-  virtual bool answer();
+  virtual bool answer() { return false; }
   // Ends what is over.
-  virtual bool progress();
-  virtual bool idle() const;
+  virtual bool progress() { return false; }
+  virtual bool idle() const { return true; }
   // A request of the path's own has ended: a piece of an operation.
-  virtual void piece_ended(Request* piece);
+  virtual void piece_ended(Request*) {}
   // After fail() of all operations.
-  virtual void fail_all();
+  virtual void fail_all() {}
 
  protected:
   Link& link_;
