@@ -42,8 +42,7 @@ class Flag : public SlotWire {
  public:
   Flag(Meeting& meeting, const Spec& spec) : SlotWire(meeting), meeting_(meeting) {
     if (spec.size != sizeof(uint64_t)) throw std::invalid_argument("a flag has 8 bytes");
-    give(spec, {meeting.number(), meeting.first()}, std::make_unique<Buffer>(spec.size));
-    take(spec, {1 - meeting.number()}, std::make_unique<Buffer>(spec.size));
+    give_and_take(spec, [&] { return std::make_unique<Buffer>(spec.size); });
   }
   void send(uint64_t) override {
     uint64_t value = 0;

@@ -9,6 +9,11 @@
 #include "streams.h"
 
 namespace bench {
+namespace {
+
+constexpr int kUint8 = 1;  // ncclUint8
+
+}  // namespace
 
 NcclLibrary::NcclLibrary(const std::vector<std::string>& libraries) {
   void* library = nullptr;
@@ -46,6 +51,41 @@ std::string NcclLibrary::version() const {
          std::to_string(version % 100);
 }
 
+NcclCommunicator::NcclCommunicator(const std::vector<std::string>& libraries, const Device& device,
+                                   uint32_t rank, uint32_t ranks,
+                                   const std::function<void(NcclId*)>& share)
+    : library_(libraries), device_(device) {
+  NcclId id{};
+  if (rank == 0) library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
+  share(&id);
+  Current current(device);
+  const auto start = Clock::now();
+  const int code =
+      library_.init_rank(&communicator_, static_cast<int>(ranks), id, static_cast<int>(rank));
+  library_.check(code, "ncclCommInitRank");
+  init_ms_ = microseconds(start, Clock::now()) / 1e3;
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  Current current(device_);
+  if (communicator_) library_.destroy(communicator_);
+}
+
+void NcclCommunicator::send(const void* data, size_t size, uint32_t to) {
+  const int rank = static_cast<int>(to);
+  library_.check(library_.send(data, size, kUint8, rank, communicator_, device_.stream()),
+                 "ncclSend");
+}
+
+void NcclCommunicator::recv(void* data, size_t size, uint32_t from) {
+  const int rank = static_cast<int>(from);
+  library_.check(library_.recv(data, size, kUint8, rank, communicator_, device_.stream()),
+                 "ncclRecv");
+}
+
+void NcclCommunicator::begin_group() { library_.check(library_.group_start(), "ncclGroupStart"); }
+void NcclCommunicator::end_group() { library_.check(library_.group_end(), "ncclGroupEnd"); }
+
 // Messages of one row.
 class NcclWire : public SlotWire {
  public:
@@ -53,25 +93,26 @@ class NcclWire : public SlotWire {
       : SlotWire(nccl.meeting_),
         nccl_(nccl),
         spec_(spec),
-        other_(1 - link_.number()),
+        messages_(*nccl.communicator_),
+        other_(static_cast<uint32_t>(1 - link_.number())),
         note_(nccl.device_, Memory::kCuda, 1) {
     auto memory = [&] {
       return std::make_unique<GpuBuffer>(nccl.device_, spec, spec.size * spec.window);
     };
     if (gives(link_, spec)) give(spec, {link_.number(), link_.first() || spec.both}, memory());
-    if (takes(link_, spec)) take(spec, {other_}, memory());
+    if (takes(link_, spec)) take(spec, {1 - link_.number()}, memory());
     // One group for both ways at once; else each operation is one of its own.
     grouped_ = spec.both;
   }
 
   void irecv(uint64_t i) override {
-    if (grouped_) call(nccl_.library_.group_start(), "ncclGroupStart");
-    recv_bytes(to_->place(i), spec_.size);
+    if (grouped_) messages_.begin_group();
+    messages_.recv(to_->place(i), spec_.size, other_);
     if (!grouped_) begun(i);
   }
   void isend(uint64_t i) override {
-    send_bytes(from_->place(i), spec_.size);
-    if (grouped_) call(nccl_.library_.group_end(), "ncclGroupEnd");
+    messages_.send(from_->place(i), spec_.size, other_);
+    if (grouped_) messages_.end_group();
     begun(i);
   }
   void sent(uint64_t i) override { ended(i); }
@@ -86,21 +127,11 @@ class NcclWire : public SlotWire {
     nccl_.device_.synchronize();
   }
   void confirm_on_stream() override {
-    link_.first() ? recv_bytes(note_.data(), 1) : send_bytes(note_.data(), 1);
+    link_.first() ? messages_.recv(note_.data(), 1, other_)
+                  : messages_.send(note_.data(), 1, other_);
   }
 
  private:
-  void call(int code, const char* name) { nccl_.library_.check(code, name); }
-  void send_bytes(const void* data, size_t size) {
-    call(nccl_.library_.send(data, size, kNcclUint8, other_, nccl_.communicator_,
-                             nccl_.device_.stream()),
-         "ncclSend");
-  }
-  void recv_bytes(void* data, size_t size) {
-    call(nccl_.library_.recv(data, size, kNcclUint8, other_, nccl_.communicator_,
-                             nccl_.device_.stream()),
-         "ncclRecv");
-  }
   void begun(uint64_t i) {
     if (i == 0) ended_ = 0;
     begun_ = i + 1;
@@ -114,7 +145,8 @@ class NcclWire : public SlotWire {
 
   Nccl& nccl_;
   const Spec spec_;
-  int other_;
+  NcclCommunicator& messages_;
+  uint32_t other_;
   GpuBlock note_;  // of a confirmation
   bool grouped_ = false;
   uint64_t begun_ = 0;
@@ -122,32 +154,21 @@ class NcclWire : public SlotWire {
 };
 
 Nccl::Nccl(Meeting& meeting, const Device& device, const std::vector<std::string>& libraries)
-    : meeting_(meeting), device_(device), library_(libraries) {
-  NcclId id{};
-  if (meeting.first()) library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
-  const Bytes theirs = meeting.swap({id.internal, id.internal + sizeof(id.internal)});
-  if (!meeting.first()) std::memcpy(&id, theirs.data(), sizeof(id));
+    : meeting_(meeting), device_(device) {
   const GpuBlock byte(device, Memory::kCuda, 1);
   const auto before = static_cast<double>(device.free_memory());
-  Current current(device);
-  auto start = Clock::now();
-  library_.check(library_.init_rank(&communicator_, 2, id, meeting.number()), "ncclCommInitRank");
-  init_ms_ = microseconds(start, Clock::now()) / 1e3;
+  const auto number = static_cast<uint32_t>(meeting.number());
+  communicator_.emplace(libraries, device, number, 2, [&](NcclId* id) {
+    const Bytes first = meeting.swap({id->internal, id->internal + sizeof(id->internal)});
+    if (number != 0) std::memcpy(id, first.data(), sizeof(*id));
+  });
   meeting.sync();
-  start = Clock::now();
-  const int code =
-      meeting.first()
-          ? library_.send(byte.data(), 1, kNcclUint8, 1, communicator_, device.stream())
-          : library_.recv(byte.data(), 1, kNcclUint8, 0, communicator_, device.stream());
-  library_.check(code, "the first message");
+  Current current(device);
+  const auto start = Clock::now();
+  number == 0 ? communicator_->send(byte.data(), 1, 1) : communicator_->recv(byte.data(), 1, 0);
   device.synchronize();
   first_ms_ = microseconds(start, Clock::now()) / 1e3;
   device_bytes_ = before - static_cast<double>(device.free_memory());
-}
-
-Nccl::~Nccl() {
-  Current current(device_);
-  if (communicator_) library_.destroy(communicator_);
 }
 
 Outcome Nccl::run(const Spec& spec) {

@@ -5,6 +5,8 @@
 // Threading: the library is any thread's; a pair belongs to one.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +15,10 @@
 
 namespace bench {
 
-// As nccl.h declares them.
+// As nccl.h declares it.
 struct NcclId {
   char internal[128];
 };
-inline constexpr int kNcclUint8 = 1;
 
 struct NcclLibrary {
   // The first of `libraries` that can be opened. GpuError: none can.
@@ -36,19 +37,40 @@ struct NcclLibrary {
   int (*destroy)(void*);
 };
 
+// A rank's communicator; what it moves goes on the device's stream.
+class NcclCommunicator {
+ public:
+  // All ranks are here at once; `share` gives rank 0's bytes to all.
+  NcclCommunicator(const std::vector<std::string>& libraries, const Device& device, uint32_t rank,
+                   uint32_t ranks, const std::function<void(NcclId*)>& share);
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  void send(const void* data, size_t size, uint32_t to);
+  void recv(void* data, size_t size, uint32_t from);
+  void begin_group();
+  void end_group();
+  std::string version() const { return library_.version(); }
+  double init_ms() const { return init_ms_; }  // of ncclCommInitRank
+
+ private:
+  const NcclLibrary library_;
+  const Device& device_;
+  void* communicator_ = nullptr;
+  double init_ms_ = 0;
+};
+
 // Both sides are in the constructor at once.
 class Nccl {
  public:
   Nccl(Meeting& meeting, const Device& device, const std::vector<std::string>& libraries);
-  ~Nccl();
-  Nccl(const Nccl&) = delete;
-  Nccl& operator=(const Nccl&) = delete;
 
   // Milliseconds of ncclCommInitRank and of the first send; bytes of the GPU that both took.
-  double init_ms() const { return init_ms_; }
+  double init_ms() const { return communicator_->init_ms(); }
   double first_ms() const { return first_ms_; }
   double device_bytes() const { return device_bytes_; }
-  std::string version() const { return library_.version(); }
+  std::string version() const { return communicator_->version(); }
   // The host awaits each operation by the stream's end, as onehop's blocking calls are awaited, or
   // all are in the order of the stream.
   Outcome run(const Spec& spec);
@@ -58,9 +80,7 @@ class Nccl {
 
   Meeting& meeting_;
   const Device& device_;
-  NcclLibrary library_;
-  void* communicator_ = nullptr;
-  double init_ms_ = 0;
+  std::optional<NcclCommunicator> communicator_;
   double first_ms_ = 0;
   double device_bytes_ = 0;
 };

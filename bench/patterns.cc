@@ -247,20 +247,9 @@ void PatternRank::all_to_all(PatternBytes& bytes) {
 }
 
 NcclRank::NcclRank(PatternRank& rank, const std::vector<std::string>& libraries)
-    : rank_(rank), library_(libraries) {
-  NcclId id{};
-  if (rank.rank() == 0) library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
-  rank.broadcast(&id, sizeof(id));
-  Current current(rank.device());
-  library_.check(library_.init_rank(&communicator_, static_cast<int>(rank.ranks()), id,
-                                    static_cast<int>(rank.rank())),
-                 "ncclCommInitRank");
-}
-
-NcclRank::~NcclRank() {
-  Current current(rank_.device());
-  if (communicator_) library_.destroy(communicator_);
-}
+    : rank_(rank),
+      communicator_(libraries, rank.device(), rank.rank(), rank.ranks(),
+                    [&](NcclId* id) { rank.broadcast(id, sizeof(*id)); }) {}
 
 Outcome NcclRank::run(const PatternSpec& spec) {
   Current current(rank_.device());
@@ -272,25 +261,19 @@ Outcome NcclRank::run(const PatternSpec& spec) {
 
 void NcclRank::enqueue(PatternBytes& bytes) {
   const PatternSpec& spec = bytes.spec();
-  const cuda::Stream stream = rank_.device().stream();
   auto moved = [&](uint32_t from, uint32_t to) {
     return spec.pattern == Pattern::kDispatch ? spec.size : part_of(spec, from, to, 0);
   };
-  library_.check(library_.group_start(), "ncclGroupStart");
+  communicator_.begin_group();
   for (uint32_t other = 0; other < rank_.ranks(); ++other) {
-    const int rank = static_cast<int>(other);
     if (sends(spec.pattern, rank_.ranks(), rank_.rank(), other)) {
-      library_.check(library_.send(bytes.out(other), moved(rank_.rank(), other), kNcclUint8, rank,
-                                   communicator_, stream),
-                     "ncclSend");
+      communicator_.send(bytes.out(other), moved(rank_.rank(), other), other);
     }
     if (sends(spec.pattern, rank_.ranks(), other, rank_.rank())) {
-      library_.check(library_.recv(bytes.in(other), moved(other, rank_.rank()), kNcclUint8, rank,
-                                   communicator_, stream),
-                     "ncclRecv");
+      communicator_.recv(bytes.in(other), moved(other, rank_.rank()), other);
     }
   }
-  library_.check(library_.group_end(), "ncclGroupEnd");
+  communicator_.end_group();
 }
 
 }  // namespace bench

@@ -103,19 +103,15 @@ class PatternRank {
 class NcclRank {
  public:
   NcclRank(PatternRank& rank, const std::vector<std::string>& libraries);
-  ~NcclRank();
-  NcclRank(const NcclRank&) = delete;
-  NcclRank& operator=(const NcclRank&) = delete;
 
-  std::string version() const { return library_.version(); }
+  std::string version() const { return communicator_.version(); }
   Outcome run(const PatternSpec& spec);
 
  private:
   void enqueue(PatternBytes& bytes);
 
   PatternRank& rank_;
-  NcclLibrary library_;
-  void* communicator_ = nullptr;
+  NcclCommunicator communicator_;
 };
 
 }  // namespace bench

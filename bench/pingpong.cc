@@ -228,11 +228,7 @@ AckedWire::AckedWire(Link& link, const Settings& settings)
       settings_(settings),
       part_(settings.spec.op == Op::kLatency ? 0
                                              : std::max<uint64_t>(settings.spec.window / 2, 1)) {
-  const Spec& spec = settings.spec;
-  if (gives(link, spec)) {
-    give(spec, {link.number(), link.first()}, slots_of(settings));
-  }
-  if (takes(link, spec)) take(spec, {1 - link.number()}, slots_of(settings));
+  give_and_take(settings.spec, [&] { return slots_of(settings); });
 }
 
 void AckedWire::isend(uint64_t i) {

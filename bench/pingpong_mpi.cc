@@ -36,12 +36,7 @@ class MpiWire : public SlotWire {
         size_(static_cast<int>(settings.spec.size)),
         other_(1 - link.number()),
         requests_(settings.spec.window) {
-    if (gives(link, settings.spec)) {
-      give(settings.spec, {link.number(), link.first()}, slots_of(settings));
-    }
-    if (takes(link, settings.spec)) {
-      take(settings.spec, {other_}, slots_of(settings));
-    }
+    give_and_take(settings.spec, [&] { return slots_of(settings); });
   }
   void isend(uint64_t i) override {
     MPI_Isend(from_->place(i), size_, MPI_BYTE, other_, kData, MPI_COMM_WORLD, at(from_, i));

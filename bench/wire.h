@@ -83,6 +83,14 @@ class Wire {
   bool overwritten_ = false;
 };
 
+// Whether this side of a row of messages gives or takes.
+inline bool gives(const Link& link, const Spec& spec) {
+  return spec.op == Op::kLatency || spec.both || link.first();
+}
+inline bool takes(const Link& link, const Spec& spec) {
+  return spec.op == Op::kLatency || spec.both || !link.first();
+}
+
 // A wire whose payloads are slots.
 class SlotWire : public Wire {
  public:
@@ -102,17 +110,16 @@ class SlotWire : public Wire {
     to_ = static_cast<Kind*>(in_.get());
   }
 
+  // The payloads of a row of messages, in memory that `make` makes.
+  template <typename Make>
+  void give_and_take(const Spec& spec, Make make) {
+    if (gives(link_, spec)) give(spec, {link_.number(), link_.first()}, make());
+    if (takes(link_, spec)) take(spec, {1 - link_.number()}, make());
+  }
+
   Slots* from_ = nullptr;
   Slots* to_ = nullptr;
 };
-
-// Whether this side of a row of messages gives or takes.
-inline bool gives(const Link& link, const Spec& spec) {
-  return spec.op == Op::kLatency || spec.both || link.first();
-}
-inline bool takes(const Link& link, const Spec& spec) {
-  return spec.op == Op::kLatency || spec.both || !link.first();
-}
 
 // The timed loops of loops.h, by virtual calls.
 Outcome run(Wire& wire, const Spec& spec);

@@ -42,6 +42,15 @@ class Failed(AssertionError):
     """A process failed: its traceback, or how it ended."""
 
 
+def failure_of(peer):
+    """Wait for the error of an operation that had gone to its stream."""
+    end = time.monotonic() + DEADLINE / 2
+    while (failure := peer.async_error()) is None:
+        assert time.monotonic() < end, "no error came"
+        time.sleep(0.001)
+    return failure
+
+
 def _run(function, result: Connection, arguments) -> None:
     faulthandler.register(signal.SIGUSR2)  # shows where it hangs
     try:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import onehop
 import pytest
+from command import rows_of
+from command import run_onehop as run
 from onehop import _bench
 from onehop.cli.info import markdown
 from onehop.cli.rows import percentile
@@ -19,17 +21,6 @@ from onehop.cli.sides import Placement, Side, SideError, run_sides
 from onehop.cli.sizes import format_size, parse_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "onehop.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, **env},
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(
@@ -170,7 +161,7 @@ def test_documented_configuration_is_in_step() -> None:
 def findings(*arguments: str, code: int, **env: str) -> list[dict]:
     done = run("doctor", "--json", "-", *arguments, **env)
     assert done.returncode == code, done.stdout + done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return rows_of(done)
 
 
 def test_doctor_drives_every_path() -> None:

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 
 import pytest
+from command import rows_of, run_onehop
 
 pytestmark = pytest.mark.usefixtures("fake_gpus")
 
@@ -17,18 +16,7 @@ MODES = tuple(name + how for name in PATTERNS for how in ("", "_graph"))
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "onehop.cli", "bench", "patterns", *arguments, "--json", "-"],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, **env},
-        check=False,
-    )
-
-
-def rows_of(done: subprocess.CompletedProcess[str]) -> list[dict]:
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return run_onehop("bench", "patterns", *arguments, "--json", "-", timeout=200, **env)
 
 
 # More ranks than devices share them. The last size is larger than a ring.

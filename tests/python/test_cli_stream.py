@@ -4,38 +4,20 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 
 import pytest
+from command import chosen, rows_of, rows_that_passed, run_onehop
 
 pytestmark = pytest.mark.usefixtures("fake_gpus")
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "onehop.cli", "bench", *arguments, "--json", "-"],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, **env},
-        check=False,
-    )
+    return run_onehop("bench", *arguments, "--json", "-", timeout=200, **env)
 
 
 def rows(*arguments: str) -> list[dict]:
-    done = run(*arguments)
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    for row in found:
-        assert row["wrong"] == 0
-        assert 0 < row["p50_us"] <= row["p99_us"]
-    return found
-
-
-def chosen(*modes: str) -> list[str]:
-    return [word for mode in modes for word in ("--mode", mode)]
+    return rows_that_passed(run(*arguments))
 
 
 @pytest.mark.parametrize("where", ["--processes", "--threads"])
@@ -89,7 +71,7 @@ def test_spoilt_bytes_are_found(op: str, modes: tuple[str, ...]) -> None:
         OH_BENCH_CORRUPT="1",
     )  # fmt: skip
     assert done.returncode == 1
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = rows_of(done)
     assert len(found) == 2 * len(modes)
     assert all(row["wrong"] == 1 for row in found)
 

@@ -5,7 +5,7 @@ import onehop
 import pytest
 import test_stream as streams
 from hosts import on_host, with_environment
-from processes import DEADLINE, _spawn, run_side
+from processes import DEADLINE, _spawn, failure_of, run_side
 
 pytestmark = pytest.mark.usefixtures("fake_gpus")
 
@@ -44,7 +44,7 @@ def wait_for_a_dark_host(side, pipe):
     pipe.send("waiting")
     for waiting in (gpu, second, third):
         waiting.synchronize()
-    assert isinstance(streams.failure_of(side.peer), onehop.PeerLost)
+    assert isinstance(failure_of(side.peer), onehop.PeerLost)
     with pytest.raises(onehop.PeerLost):
         gpu.on.send(out)
 

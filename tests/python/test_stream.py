@@ -2,14 +2,13 @@
 """Operations in the order of a GPU's stream, on the fake driver: two processes, a GPU each."""
 
 import struct
-import time
 
 import fake_gpu
 import numpy as np
 import onehop
 import pytest
 from fake_gpu import CudaArray, Driver
-from processes import DEADLINE, LocalPair, run_alone, run_pair, run_ranks
+from processes import LocalPair, failure_of, run_alone, run_pair, run_ranks
 
 pytestmark = pytest.mark.usefixtures("fake_gpus")
 SIZES = [0, 1, 7, 1000, 4096, 65_537, (1 << 20) + 3, 5_000_000]
@@ -34,15 +33,6 @@ class Gpu:
 
     def synchronize(self):
         self.driver.synchronize(self.stream)
-
-
-def failure_of(peer):
-    """Wait for the error of an operation that had gone to its stream."""
-    end = time.monotonic() + DEADLINE / 2
-    while (failure := peer.async_error()) is None:
-        assert time.monotonic() < end, "no error came"
-        time.sleep(0.001)
-    return failure
 
 
 # ---- Messages

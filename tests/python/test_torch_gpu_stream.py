@@ -13,7 +13,7 @@ from pathlib import Path
 import onehop
 import pytest
 from onehop import patterns
-from processes import DEADLINE, Group, Side, run_pair, run_ranks, run_side
+from processes import Group, Side, failure_of, run_pair, run_ranks, run_side
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(
@@ -49,15 +49,6 @@ def assert_holds(into, size, iteration, lane, sender):
     pattern(expected, iteration, lane, sender)
     assert torch.equal(into[:size], expected), (size, iteration, lane)
     assert bool((into[size:] == POISON).all()), (size, iteration, lane)
-
-
-def failure_of(peer):
-    """Wait for the error of an operation that had gone to its stream."""
-    end = time.monotonic() + DEADLINE / 2
-    while (failure := peer.async_error()) is None:
-        assert time.monotonic() < end, "no error came"
-        time.sleep(0.001)
-    return failure
 
 
 def warm_torch(number):

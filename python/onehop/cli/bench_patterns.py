@@ -23,7 +23,7 @@ from onehop.cli.gpus import (
     nccl_libraries,
     parse_devices,
 )
-from onehop.cli.measure import Note, corrupts
+from onehop.cli.measure import Note, Part, corrupts, part_of
 from onehop.cli.rows import Row, percentile, table
 from onehop.cli.sides import Placement, Side, SideError, run_sides
 
@@ -73,17 +73,6 @@ class Job:
         """Return the job with its number of iterations."""
         fitting = max(50, min(2000, _VOLUME // self.busiest()))
         return replace(self, iterations=self.iterations or fitting)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What one rank has to say of one row."""
-
-    job: int
-    samples_us: list[float]
-    wrong: int
-    path: str
-    nccl: str | None = None
 
 
 @bench.command()
@@ -165,7 +154,7 @@ def _rows(
 ) -> Iterator[Row]:
     # This process serves the rendezvous.
     given = (onehop.unique_id(), jobs, libraries)
-    of_job: dict[int, list[Found]] = {}
+    of_job: dict[int, list[Part]] = {}
     for _, found in run_sides(role, given, placement):
         parts = of_job.setdefault(found.job, [])
         parts.append(found)
@@ -173,7 +162,7 @@ def _rows(
             yield _row(api, jobs[found.job], parts)
 
 
-def _row(api: str, job: Job, parts: Sequence[Found]) -> Row:
+def _row(api: str, job: Job, parts: Sequence[Part]) -> Row:
     # An exchange is over when the last rank is through.
     slowest = [max(of_ranks) for of_ranks in zip(*(part.samples_us for part in parts), strict=True)]
     p50 = percentile(slowest, 0.5)
@@ -193,7 +182,7 @@ def _row(api: str, job: Job, parts: Sequence[Found]) -> Row:
         ranks=len(parts),
         rank_bytes=job.busiest(),
         devices=",".join(name.removeprefix("cuda:") for name in job.devices),
-        nccl=next((part.nccl for part in parts if part.nccl), None),
+        **parts[0].extras,
     )
 
 
@@ -226,7 +215,7 @@ def _run(
 ) -> None:
     for number, job in enumerate(jobs):
         found = (nccl or rank).run(job.spec())
-        of_nccl = nccl.version if nccl else None
-        side.report(Found(number, found.samples_us, found.wrong, found.path, of_nccl))
+        of_nccl = {"nccl": nccl.version} if nccl else {}
+        side.report(part_of(number, job.mode, found, **of_nccl))
     # None closes while another still looks for it.
     rank.barrier()
