@@ -25,21 +25,6 @@ struct Explained {
 
 inline void PrintTo(const Explained& explained, std::ostream* out) { *out << explained.link.name; }
 
-inline const char* name_of_memory(MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::kPrivate:
-      return "private";
-    case MemoryKind::kShared:
-      return "shared";
-    case MemoryKind::kInside:
-      return "inside";
-    case MemoryKind::kPinned:
-      return "pinned";
-    default:
-      return name_of(kind);
-  }
-}
-
 // The name that the rows have for memory of this kind, in an operation with memory of the other.
 inline std::string kind_in_rows(const LinkKind& link, MemoryKind kind, MemoryKind other) {
   switch (kind) {
@@ -179,8 +164,8 @@ inline void with_each_pair(Side& side, const Explained& explained, const Pass& p
     for (size_t i = 0; i < sources.size(); ++i) {
       for (size_t j = 0; j < targets.size(); ++j) {
         bool first = side.number() == number;
-        SCOPED_TRACE(std::string(name_of_memory(sources[i])) + " of side " +
-                     std::to_string(number) + " to " + name_of_memory(targets[j]));
+        SCOPED_TRACE(std::string(memory_name(sources[i])) + " of side " + std::to_string(number) +
+                     " to " + memory_name(targets[j]));
         pass(first, first ? i : j,
              {kind_in_rows(explained.link, sources[i], targets[j]),
               kind_in_rows(explained.link, targets[j], sources[i])});

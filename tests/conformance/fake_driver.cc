@@ -95,7 +95,7 @@ std::string Open::text() const {
 
 LinkKind between_gpus(MemoryKind kind) {
   LinkKind made;
-  made.name = name_of(kind);
+  made.name = memory_name(kind);
   made.device[1] = 1;
   made.device[0] = 0;
   made.driver = FAKE_CUDA_LIBRARY;
@@ -128,21 +128,10 @@ std::vector<LinkKind> device_message_kinds() {
   return kinds;
 }
 
-const char* name_of(MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::kMalloc:
-      return "malloc";
-    case MemoryKind::kVmm:
-      return "vmm";
-    case MemoryKind::kPool:
-      return "pool";
-    case MemoryKind::kAsync:
-      return "async";
-    case MemoryKind::kManaged:
-      return "managed";
-    default:
-      return "other";
-  }
+const char* memory_name(MemoryKind kind) {
+  constexpr const char* kNames[] = {"private", "shared", "malloc",  "inside", "vmm",
+                                    "pool",    "async",  "managed", "pinned"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 }  // namespace conformance

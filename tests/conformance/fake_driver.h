@@ -100,6 +100,6 @@ inline constexpr MemoryKind kDeviceKinds[] = {MemoryKind::kMalloc, MemoryKind::k
                                               MemoryKind::kPool, MemoryKind::kAsync,
                                               MemoryKind::kManaged};
 #endif
-const char* name_of(MemoryKind kind);
+const char* memory_name(MemoryKind kind);
 
 }  // namespace conformance

@@ -218,7 +218,7 @@ TEST_P(GpuBadInput, AContextThatFails) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuBadInput, ::testing::ValuesIn(kDeviceKinds),
-                         [](const auto& test) { return std::string(name_of(test.param)); });
+                         [](const auto& test) { return std::string(memory_name(test.param)); });
 
 oh_status create_on(const char* device) {
   oh_endpoint_options options{};

@@ -224,7 +224,7 @@ void expect_launches_within(const LinkKind& kind, uint64_t launched) {
 
 TEST(GpuBatches, WithinAProcessOnOneDevice) {
   for (MemoryKind memory : {MemoryKind::kMalloc, MemoryKind::kVmm, MemoryKind::kPool}) {
-    SCOPED_TRACE(name_of(memory));
+    SCOPED_TRACE(memory_name(memory));
     expect_launches_within(within_process(memory, 0), 1);
   }
 }

@@ -215,7 +215,7 @@ TEST_P(GpuDeathsInMessages, WhileItsEngineCopies) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuDeathsInMessages, ::testing::ValuesIn(device_message_kinds()),
                          [](const auto& test) { return test.param.name; });
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuDeaths, ::testing::ValuesIn(kDeviceKinds),
-                         [](const auto& test) { return std::string(name_of(test.param)); });
+                         [](const auto& test) { return std::string(memory_name(test.param)); });
 
 }  // namespace
 }  // namespace conformance

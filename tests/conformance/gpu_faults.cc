@@ -196,7 +196,7 @@ TEST_P(EveryCall, FailsOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, EveryCall, ::testing::Values(MemoryKind::kMalloc),
-                         [](const auto& test) { return std::string(name_of(test.param)); });
+                         [](const auto& test) { return std::string(memory_name(test.param)); });
 
 // A dozen of them. The same ones each time, so that a change is judged by what it changes; others
 // by GPU_FAULTS_SEED.
@@ -221,7 +221,7 @@ TEST_P(GpuFaults, SomeCallsFailOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuFaults, ::testing::ValuesIn(kDeviceKinds),
-                         [](const auto& test) { return std::string(name_of(test.param)); });
+                         [](const auto& test) { return std::string(memory_name(test.param)); });
 
 }  // namespace
 }  // namespace conformance

@@ -332,7 +332,7 @@ TEST_P(GpuLifetimes, TrimTakesBackWhatPeersWereShown) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuLifetimes, ::testing::ValuesIn(kDeviceKinds),
-                         [](const auto& test) { return std::string(name_of(test.param)); });
+                         [](const auto& test) { return std::string(memory_name(test.param)); });
 
 }  // namespace
 }  // namespace conformance

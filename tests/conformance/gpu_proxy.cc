@@ -43,8 +43,7 @@ class GpuProxy : public ::testing::TestWithParam<LinkKind> {
 };
 
 TEST_P(GpuProxy, ItIsToldThatItIsTheWay) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     EXPECT_EQ(info_of(side).path, OH_PATH_PROXY);
     EXPECT_EQ(info_of(side).ready, 0);
     if (side.kind().name != without_atomics().name) {
@@ -61,14 +60,12 @@ TEST_P(GpuProxy, ItIsToldThatItIsTheWay) {
     EXPECT_STREQ(info.why_not, "");
     exchange(side, here, 1);
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // What is in a kernel's hands alone stays out of reach, and it is said why.
 TEST_P(GpuProxy, KernelsGetNoHandle) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     oh_lane_handle handle{};
     EXPECT_EQ(oh_peer_device_handle(side.peer().get(), 0, &handle), OH_ERR_NOT_VIABLE);
     const std::string reason = why_by_proxy(side.kind());
@@ -76,14 +73,12 @@ TEST_P(GpuProxy, KernelsGetNoHandle) {
     EXPECT_NE(std::string(info_of(side).why_no_kernels).find(reason), std::string::npos);
     EXPECT_NE(why_of_streams(side).find(reason), std::string::npos) << why_of_streams(side);
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // So many as are told, and of the size that is told, without a receive; then they come, in order.
 TEST_P(GpuProxy, SmallSendsDoNotWaitForTheirReceives) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(without_credit(), [](Side& side, StreamSide& here) {
     std::vector<Buffer> out;
     for (int i = 0; i < kUnderWay; ++i) {
       out.push_back(side.buffer(kBuffered));
@@ -105,14 +100,12 @@ TEST_P(GpuProxy, SmallSendsDoNotWaitForTheirReceives) {
       EXPECT_TRUE(in.holds(static_cast<uint64_t>(10 * (1 - side.number()) + i), 100));
     }
     here.end();
-  };
-  run_pair(without_credit(), both, both);
+  });
 }
 
 // One more waits for room; at its deadline the half fails. A reset forgets all of them.
 TEST_P(GpuProxy, ASendWithoutRoomEndsAtItsDeadline) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(without_credit(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(100);
     oh_peer* peer = side.peer().get();
     if (side.number() == 0) {
@@ -130,15 +123,13 @@ TEST_P(GpuProxy, ASendWithoutRoomEndsAtItsDeadline) {
     side.sync();
     for (uint64_t round = 0; round < 6; ++round) exchange(side, here, 10 * round, 0, 1'000);
     here.end();
-  };
-  run_pair(without_credit(), both, both);
+  });
 }
 
 // A large receive of one lane holds up neither small nor large messages of others, on one stream
 // each, nor signals.
 TEST_P(GpuProxy, WhatWaitsHoldsUpNothingElse) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     StreamSide late(side, /*connects=*/false);
     StreamSide later(side, /*connects=*/false);
     oh_peer* peer = side.peer().get();
@@ -164,14 +155,12 @@ TEST_P(GpuProxy, WhatWaitsHoldsUpNothingElse) {
     later.finish();
     EXPECT_TRUE(in.holds(7, 400'000));
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // Two streams take of one count, whichever comes first; a count of none is there already.
 TEST_P(GpuProxy, SignalsAreCountedAndTaken) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     StreamSide other(side, /*connects=*/false);
     oh_peer* peer = side.peer().get();
     for (int round = 0; round < 20; ++round) {
@@ -193,14 +182,12 @@ TEST_P(GpuProxy, SignalsAreCountedAndTaken) {
     here.finish();
     EXPECT_EQ(oh_peer_async_error(peer), OH_ERR_TIMEOUT);
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // Receives of any tag are for messages of the host domain alone.
 TEST_P(GpuProxy, TheHostDomainIsAnother) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     uint8_t mine = static_cast<uint8_t>(side.number());
     uint8_t theirs = 9;
     onehop::Request receive = side.peer().irecv(&theirs, 1, OH_ANY_TAG);
@@ -212,14 +199,12 @@ TEST_P(GpuProxy, TheHostDomainIsAnother) {
     receive.wait();
     EXPECT_EQ(theirs, 1 - mine);
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // The length that a message had is told although its receive was too short.
 TEST_P(GpuProxy, TheSizeOfWhatDidNotFitIsTold) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(300'000);
     Buffer size = side.buffer(8);
     for (size_t bytes : {size_t{2'000}, size_t{20'000}, size_t{300'000}}) {
@@ -241,14 +226,12 @@ TEST_P(GpuProxy, TheSizeOfWhatDidNotFitIsTold) {
       side.sync();
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // Of a link that is closed under it every wait ends, and so does a graph that is replayed.
 TEST_P(GpuProxy, ClosingTheLinkEndsWaitsAndGraphs) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     StreamSide second(side, /*connects=*/false);
     oh_peer* peer = side.peer().get();
     onehop::check(oh_peer_warmup(peer, OH_TIMEOUT_DEFAULT));
@@ -270,14 +253,10 @@ TEST_P(GpuProxy, ClosingTheLinkEndsWaitsAndGraphs) {
     destroy_graph(graph);
     side.sync();
     side.disconnect();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxy, ::testing::ValuesIn(proxy_kinds()),
-                         [](const ::testing::TestParamInfo<LinkKind>& test) {
-                           return name_of(test);
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxy, ::testing::ValuesIn(proxy_kinds()), name_of);
 
 }  // namespace
 }  // namespace conformance

@@ -216,10 +216,9 @@ TEST_P(GpuProxyEnds, ASignalWithoutRoomIsTold) {
 // the same, and its memory is the caller's at once; the sender hears of it.
 TEST_P(GpuProxyEnds, ADeadlineEndsAReceiveInTheMidst) {
   if (std::getenv("REAL_GPUS")) GTEST_SKIP() << "needs the fake driver";
-  run_pair(
+  run_streams(
       GetParam(),
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer out = side.buffer(kSlow);
         out.fill(1);
         onehop::check(oh_peer_warmup(side.peer().get(), kPatience));
@@ -235,8 +234,7 @@ TEST_P(GpuProxyEnds, ADeadlineEndsAReceiveInTheMidst) {
         exchange(side, here, 3, 1);
         here.end();
       },
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer in = side.buffer(kSlow);
         oh_peer* peer = side.peer().get();
         onehop::check(oh_peer_warmup(peer, kPatience));
@@ -258,8 +256,7 @@ TEST_P(GpuProxyEnds, ADeadlineEndsAReceiveInTheMidst) {
 TEST_P(GpuProxyEnds, ACopyThatFailsIsTold) {
   if (std::getenv("REAL_GPUS")) GTEST_SKIP() << "needs the fake driver";
   constexpr size_t kSize = 2'000'000;
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(kSize);
     oh_peer* peer = side.peer().get();
     onehop::check(oh_peer_warmup(peer, kPatience));
@@ -287,8 +284,7 @@ TEST_P(GpuProxyEnds, ACopyThatFailsIsTold) {
       }
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // With a receive, a send and a wait under way when the link is closed.
@@ -331,10 +327,7 @@ TEST_P(GpuProxyEnds, ALinkGivesBackWhatItHad) {
   run_apart(GetParam(), both, both);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxyEnds, ::testing::ValuesIn(apart_by_proxy()),
-                         [](const ::testing::TestParamInfo<LinkKind>& test) {
-                           return name_of(test);
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxyEnds, ::testing::ValuesIn(apart_by_proxy()), name_of);
 
 }  // namespace
 }  // namespace conformance

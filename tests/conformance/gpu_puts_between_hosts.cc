@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Puts and gets of device memory over links without shared memory: many for few buffers, engines
-// that stand still, calls that fail, peers that stop or die on the way.
+// that stand still, calls that fail, peers that stop or die on the way, regions that are
+// deregistered meanwhile.
 #include <signal.h>
 #include <unistd.h>
 
@@ -338,15 +339,97 @@ TEST_P(GpuPutsBetweenHosts, DeathsOnTheWay) {
   munmap(shared, sizeof(Trap));
 }
 
+// ---- Regions that are deregistered meanwhile
+
+class GpuRegionsBetweenHosts : public GpuPutsBetweenHosts {};
+
+// The owner's engine stands still in the region: deregistering waits for it, and afterwards nobody
+// is there.
+TEST_P(GpuRegionsBetweenHosts, DeregisteringWaitsForTheEngine) {
+  for (bool put : {true, false}) {
+    SCOPED_TRACE(put ? "put" : "get");
+    run_pair(
+        kind(),
+        [&](Side& side) {
+          Buffer mine = side.buffer(kSize);
+          put ? mine.fill(1) : mine.poison();
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          onehop::Request request = begin(side, put, mine, remote);
+          EXPECT_EQ(status_of([&] { request.wait(20s); }), OH_ERR_RETIRED);
+          side.sync();
+        },
+        [&](Side& side) {
+          Buffer target = side.buffer(kSize);
+          target.fill(2);
+          onehop::Region region = side.endpoint().register_memory(target.data(), kSize);
+          fake_driver().hold_all();
+          const uint64_t copies = fake_driver().calls("cuMemcpyAsync");
+          side.tell(region.descriptor());
+          ASSERT_TRUE(eventually([&] { return fake_driver().calls("cuMemcpyAsync") > copies; }));
+          EXPECT_EQ(status_of([&] { region.deregister(50ms); }), OH_ERR_TIMEOUT);
+          fake_driver().release_all();
+          region.deregister(20s);
+          target.poison();
+          side.sync();
+          const onehop::Bytes bytes = target.bytes();
+          EXPECT_TRUE(bytes == onehop::Bytes(kSize, 0xee)) << "touched after it was deregistered";
+        });
+  }
+}
+
+// The initiator's engine stands still: nobody is at the region, which is memory of the host, and
+// what still comes is dropped.
+TEST_P(GpuRegionsBetweenHosts, DeregisteringHostMemoryWaitsForNobody) {
+  run_pair(
+      kind(),
+      [](Side& side) {
+        Buffer mine = side.buffer(kSize);
+        mine.fill(1);
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        fake_driver().hold_all();
+        const uint64_t copies = fake_driver().calls("cuMemcpyAsync");
+        onehop::Request put = begin(side, true, mine, remote);
+        // Only when the owner has let it come.
+        ASSERT_TRUE(eventually([&] {
+          side.endpoint().progress();
+          return fake_driver().calls("cuMemcpyAsync") > copies;
+        }));
+        side.sync();
+        side.sync();
+        fake_driver().release_all();
+        EXPECT_EQ(status_of([&] { put.wait(20s); }), OH_ERR_RETIRED);
+        // The link is as good as before.
+        onehop::RemoteRegion again = side.peer().attach(side.hear());
+        begin(side, true, mine, again).wait(20s);
+        side.sync();
+      },
+      [](Side& side) {
+        Buffer target(kSize, MemoryKind::kPrivate);
+        onehop::Region region = side.endpoint().register_memory(target.data(), kSize);
+        side.tell(region.descriptor());
+        side.sync();
+        region.deregister(20s);
+        target.poison();
+        side.sync();
+        Buffer other(kSize, MemoryKind::kPrivate);
+        onehop::Region again = side.endpoint().register_memory(other.data(), kSize);
+        side.tell(again.descriptor());
+        side.sync();
+        EXPECT_TRUE(other.holds(1, kSize));
+        EXPECT_TRUE(target.bytes() == onehop::Bytes(kSize, 0xee)) << "touched afterwards";
+      });
+}
+
 #if defined(OH_THREAD_SANITIZER)
 constexpr oh_path kPaths[] = {OH_PATH_UCX};
 #else
 constexpr oh_path kPaths[] = {OH_PATH_UCX, OH_PATH_SOCKET};
 #endif
-INSTANTIATE_TEST_SUITE_P(Gpu, GpuPutsBetweenHosts, ::testing::ValuesIn(kPaths),
-                         [](const auto& test) {
-                           return test.param == OH_PATH_UCX ? "ucx_tcp" : "no_segment";
-                         });
+std::string name_of_path(const ::testing::TestParamInfo<oh_path>& test) {
+  return test.param == OH_PATH_UCX ? "ucx_tcp" : "no_segment";
+}
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuPutsBetweenHosts, ::testing::ValuesIn(kPaths), name_of_path);
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuRegionsBetweenHosts, ::testing::ValuesIn(kPaths), name_of_path);
 
 }  // namespace
 }  // namespace conformance

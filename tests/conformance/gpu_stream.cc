@@ -20,10 +20,9 @@ constexpr size_t kSizes[] = {0,     1,      7,      8,      9,      391,     392
 class GpuStream : public ::testing::TestWithParam<LinkKind> {};
 
 TEST_P(GpuStream, MessagesOfAllSizesInTheOrderOfAStream) {
-  run_pair(
+  run_streams(
       GetParam(),
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer buffer = side.buffer(kMostBytes);
         for (size_t size : kSizes) {
           buffer.fill(size);
@@ -32,8 +31,7 @@ TEST_P(GpuStream, MessagesOfAllSizesInTheOrderOfAStream) {
         }
         here.end();
       },
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer buffer = side.buffer(kMostBytes);
         for (size_t size : kSizes) {
           buffer.poison();
@@ -51,8 +49,7 @@ TEST_P(GpuStream, MessagesOfAllSizesInTheOrderOfAStream) {
 // All at once: nothing of the host's is between them.
 TEST_P(GpuStream, ManyMessagesUnderWay) {
   constexpr int kRounds = 40;
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     std::vector<Buffer> out;
     std::vector<Buffer> in;
     for (int i = 0; i < kRounds; ++i) {
@@ -72,15 +69,13 @@ TEST_P(GpuStream, ManyMessagesUnderWay) {
           static_cast<uint64_t>(1'000 * (1 - side.number()) + i), 1'000));
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 TEST_P(GpuStream, LanesWaitForNoneOfEachOther) {
-  run_pair(
+  run_streams(
       GetParam(),
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer first = side.buffer(3'000);
         Buffer second = side.buffer(3'000);
         first.fill(1);
@@ -90,8 +85,7 @@ TEST_P(GpuStream, LanesWaitForNoneOfEachOther) {
         here.finish();
         here.end();
       },
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer first = side.buffer(3'000);
         Buffer second = side.buffer(3'000);
         here.recv(second, 3'000, 15);
@@ -106,8 +100,7 @@ TEST_P(GpuStream, LanesWaitForNoneOfEachOther) {
 // More than fits into any ring, both ways at once, and two on one lane.
 TEST_P(GpuStream, AGroupIsBegunAsOne) {
   constexpr size_t kSize = 300'000;
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     std::vector<Buffer> out;
     std::vector<Buffer> in;
     for (uint64_t i = 0; i < 3; ++i) {
@@ -133,14 +126,12 @@ TEST_P(GpuStream, AGroupIsBegunAsOne) {
       for (Buffer& buffer : in) buffer.poison();
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // The calls of one lane follow each other whichever stream they are on.
 TEST_P(GpuStream, CallsFromSeveralStreamsFollowEachOther) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     StreamSide other(side, /*connects=*/false);
     onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
     auto info = onehop::detail::sized<oh_stream_info>();
@@ -160,8 +151,7 @@ TEST_P(GpuStream, CallsFromSeveralStreamsFollowEachOther) {
       EXPECT_TRUE(in.holds(round, size));
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // With bytes that change from one to the next, so that an old one is seen.
@@ -169,8 +159,7 @@ TEST_P(GpuStream, GraphsAreReplayed) {
   constexpr size_t kSize = 2'000;
   constexpr size_t kLarge = 280'000;
   constexpr uint64_t kReplays = 300;
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(kLarge);
     Buffer in = side.buffer(kLarge);
     Buffer small_out = side.buffer(kSize);
@@ -203,8 +192,7 @@ TEST_P(GpuStream, GraphsAreReplayed) {
     here.finish();
     destroy_graph(graph);
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 TEST_P(GpuStream, NothingIsRecordedOnAPeerThatIsNotReady) {
@@ -264,8 +252,7 @@ TEST_P(GpuStream, AMessageTooLongIsAnErrorAndTheLaneGoesOn) {
 
 // What is sent and what has come is told in device memory.
 TEST_P(GpuStream, SizesThatOnlyTheDeviceKnows) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(10'000);
     Buffer in = side.buffer(10'000);
     Buffer sizes = side.buffer(16);
@@ -290,14 +277,10 @@ TEST_P(GpuStream, SizesThatOnlyTheDeviceKnows) {
       EXPECT_EQ(in.at(size), kPoison);
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuStream, ::testing::ValuesIn(stream_kinds()),
-                         [](const ::testing::TestParamInfo<LinkKind>& test) {
-                           return name_of(test);
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStream, ::testing::ValuesIn(stream_kinds()), name_of);
 
 }  // namespace
 }  // namespace conformance

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <functional>
 
 #include "conformance/fake_driver.h"
 #include "onehop/stream.h"
@@ -57,6 +58,21 @@ class StreamSide {
   Side& side_;
   void* stream_ = nullptr;
 };
+
+// Connected sides, each with a stream; a role ends them.
+using StreamRole = std::function<void(Side&, StreamSide&)>;
+inline void run_streams(const LinkKind& kind, const StreamRole& first, const StreamRole& second) {
+  auto with_stream_of = [](const StreamRole& role) {
+    return [&role](Side& side) {
+      StreamSide here(side);
+      role(side, here);
+    };
+  };
+  run_pair(kind, with_stream_of(first), with_stream_of(second));
+}
+inline void run_streams(const LinkKind& kind, const StreamRole& both) {
+  run_streams(kind, both, both);
+}
 
 // On the fake driver, or on the machine's own with REAL_GPUS=1.
 inline LinkKind real_if_wanted(LinkKind kind) {

@@ -19,8 +19,7 @@ oh_peer_stats stats_of(Side& side) { return side.peer().stats(); }
 bool is_mapped(const LinkKind& kind) { return kind.memory[0] != MemoryKind::kAsync; }
 
 TEST_P(GpuStreamCounts, ACallCountsWhatItGivesToAStream) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(kLarge);
     Buffer in = side.buffer(kLarge);
     const oh_peer_stats before = stats_of(side);
@@ -48,17 +47,15 @@ TEST_P(GpuStreamCounts, ACallCountsWhatItGivesToAStream) {
               OH_ERR_INVALID);
     EXPECT_EQ(stats_of(side).sent_operations[OH_PATH_NVLINK], 3u);
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 TEST_P(GpuStreamCounts, APutIsTheCopyEngines) {
   if (!is_mapped(GetParam())) return;  // there is none
   const oh_path path = GetParam().processes ? OH_PATH_CUDA_IPC : OH_PATH_LOCAL;
-  run_pair(
+  run_streams(
       GetParam(),
-      [path](Side& side) {
-        StreamSide here(side);
+      [path](Side& side, StreamSide& here) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
         Buffer buffer = side.buffer(kLarge);
         const oh_peer_stats before = stats_of(side);
@@ -70,8 +67,7 @@ TEST_P(GpuStreamCounts, APutIsTheCopyEngines) {
         here.finish();
         here.end();
       },
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer buffer = side.buffer(kLarge);
         onehop::Region region = side.endpoint().register_memory(buffer.data(), kLarge);
         side.tell(region.descriptor());
@@ -83,10 +79,9 @@ TEST_P(GpuStreamCounts, APutIsTheCopyEngines) {
 // the first of them, where it can be; then all go straight into it.
 TEST_P(GpuStreamCounts, LargeMessagesAreCountedByTheWayTheyGo) {
   const bool mapped = is_mapped(GetParam());
-  run_pair(
+  run_streams(
       GetParam(),
-      [mapped](Side& side) {
-        StreamSide here(side);
+      [mapped](Side& side, StreamSide& here) {
         Buffer buffer = side.buffer(kLarge);
         buffer.fill(1);
         const auto end = std::chrono::steady_clock::now() + 20s;
@@ -111,8 +106,7 @@ TEST_P(GpuStreamCounts, LargeMessagesAreCountedByTheWayTheyGo) {
         side.tell_number(0);
         here.end();
       },
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer buffer = side.buffer(kLarge);
         while (side.hear_number() == 1) {
           here.recv(buffer, 100);
@@ -126,8 +120,7 @@ TEST_P(GpuStreamCounts, LargeMessagesAreCountedByTheWayTheyGo) {
 }
 
 TEST_P(GpuStreamCounts, AGraphIsSeenByTheDeviceAlone) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(kLarge);
     Buffer in = side.buffer(kLarge);
     side.peer().warmup(20s);
@@ -147,13 +140,11 @@ TEST_P(GpuStreamCounts, AGraphIsSeenByTheDeviceAlone) {
     side.sync();
     destroy_graph(graph);
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 TEST_P(GpuStreamCounts, AResetForgetsNoCount) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(kLarge);
     Buffer in = side.buffer(kLarge);
     for (uint64_t round = 1; round <= 2; ++round) {
@@ -169,14 +160,10 @@ TEST_P(GpuStreamCounts, AResetForgetsNoCount) {
       side.sync();
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamCounts, ::testing::ValuesIn(kernel_kinds()),
-                         [](const ::testing::TestParamInfo<LinkKind>& test) {
-                           return name_of(test);
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamCounts, ::testing::ValuesIn(kernel_kinds()), name_of);
 
 }  // namespace
 }  // namespace conformance

@@ -21,8 +21,7 @@ oh_stream_options hurried(uint32_t lane = 0) { return within(50'000'000, lane); 
 
 // The context is as it was: another kernel of ours runs, and the other lanes do.
 TEST_P(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(600'000);
     exchange(side, here, 10);
     for (bool sends : {false, true}) {
@@ -55,13 +54,11 @@ TEST_P(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
       for (uint64_t round = 0; round < 3; ++round) exchange(side, here, 30 + round);
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 TEST(GpuStreamFailures, WhatNoPeerSendsIsAProtocolFault) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(with_stream(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(1000);
     exchange(side, here, 10);
     side.sync();
@@ -79,14 +76,12 @@ TEST(GpuStreamFailures, WhatNoPeerSendsIsAProtocolFault) {
     }
     side.sync();
     here.end();
-  };
-  run_pair(with_stream(), both, both);
+  });
 }
 
 // So that epochs come round.
 TEST_P(GpuStreamFailures, ALaneIsResetManyTimes) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     for (uint64_t round = 0; round < 300; ++round) {
       onehop::check(oh_peer_reset_lane(side.peer().get(), 3, OH_TIMEOUT_DEFAULT));
       side.sync();
@@ -94,14 +89,12 @@ TEST_P(GpuStreamFailures, ALaneIsResetManyTimes) {
       side.sync();
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // A message that nobody took is forgotten, and graphs go on as they are.
 TEST_P(GpuStreamFailures, AGraphIsReplayedAfterAReset) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(5'000);
     Buffer in = side.buffer(5'000);
     onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
@@ -124,8 +117,7 @@ TEST_P(GpuStreamFailures, AGraphIsReplayedAfterAReset) {
     }
     destroy_graph(graph);
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // With waits of every sort under way when the peer dies.
@@ -163,8 +155,7 @@ TEST_P(GpuStreamFailures, APeersDeathEndsEveryWait) {
 }
 
 TEST_P(GpuStreamFailures, ASignalThatDoesNotComeEndsAtItsDeadline) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     if (side.number() == 0) {
       oh_stream_options options = hurried();
       onehop::check(oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 9, 2, &options));
@@ -180,18 +171,16 @@ TEST_P(GpuStreamFailures, ASignalThatDoesNotComeEndsAtItsDeadline) {
       onehop::check(oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 9, 2, nullptr));
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // Puts hold the peer's memory until they are through: many at little cost, and the last ones no
 // longer than the peer wants it, though nobody puts again.
 TEST(GpuHeldStream, WhatPutsHoldIsLetGo) {
   constexpr uint64_t kPuts = 300;
-  run_pair(
+  run_streams(
       between_gpus(MemoryKind::kMalloc),
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer out = side.buffer(100);
         onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
         const size_t before = Open::settled().driver.imports;
@@ -211,8 +200,7 @@ TEST(GpuHeldStream, WhatPutsHoldIsLetGo) {
         EXPECT_TRUE(eventually([&] { return Open::now().driver.imports == before; }));
         here.end();
       },
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
         Buffer in = side.buffer(100);
         side.sync();
@@ -229,8 +217,7 @@ TEST(GpuHeldStream, WhatPutsHoldIsLetGo) {
 
 // What cannot be is refused at the call, with what to do.
 TEST(GpuStream, CallsThatMakeNoSenseAreRefused) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(with_stream(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(100);
     std::vector<uint8_t> host(100);
     oh_stream_options options = hurried(16);
@@ -245,14 +232,10 @@ TEST(GpuStream, CallsThatMakeNoSenseAreRefused) {
     onehop::check(oh_peer_get_stream_info(peer, &info));
     EXPECT_EQ(info.path, OH_PATH_NVLINK);
     here.end();
-  };
-  run_pair(with_stream(), both, both);
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamFailures, ::testing::ValuesIn(way_kinds()),
-                         [](const ::testing::TestParamInfo<LinkKind>& test) {
-                           return name_of(test);
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamFailures, ::testing::ValuesIn(way_kinds()), name_of);
 
 }  // namespace
 }  // namespace conformance

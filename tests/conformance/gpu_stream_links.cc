@@ -205,10 +205,7 @@ TEST_P(GpuStreamThreads, ThreadsShareALane) {
       });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamThreads, ::testing::ValuesIn(way_kinds()),
-                         [](const ::testing::TestParamInfo<LinkKind>& test) {
-                           return name_of(test);
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamThreads, ::testing::ValuesIn(way_kinds()), name_of);
 
 }  // namespace
 }  // namespace conformance

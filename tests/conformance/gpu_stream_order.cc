@@ -113,16 +113,12 @@ TEST_P(GpuStreamOrder, AStreamFollowsADestroyedOneThatHadItsHandle) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamOrder, ::testing::ValuesIn(order_kinds()),
-                         [](const ::testing::TestParamInfo<LinkKind>& test) {
-                           return name_of(test);
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamOrder, ::testing::ValuesIn(order_kinds()), name_of);
 
 // The legacy default stream has two handles: what a group gives to either is one launch, in which
 // sends that wait for their receives and receives wait for none of each other.
 TEST(GpuStreamOrder, BothHandlesOfTheLegacyStreamAreOneInAGroup) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(with_stream(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(kSize);
     Buffer in = side.buffer(kSize);
     out.fill(static_cast<uint64_t>(side.number()));
@@ -137,8 +133,7 @@ TEST(GpuStreamOrder, BothHandlesOfTheLegacyStreamAreOneInAGroup) {
     synchronize_stream(nullptr);
     EXPECT_TRUE(in.holds(static_cast<uint64_t>(1 - side.number()), kSize));
     here.end();
-  };
-  run_pair(with_stream(), both, both);
+  });
 }
 
 }  // namespace

@@ -35,8 +35,7 @@ class GpuStreamPuts : public ::testing::TestWithParam<LinkKind> {};
 
 // Into a region, behind which a signal comes; also in graphs.
 TEST_P(GpuStreamPuts, PutsAndSignalsInTheOrderOfAStream) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(kSize);
     Buffer in = side.buffer(kSize + 100);
     onehop::Region region = side.endpoint().register_memory(in.data(), in.size());
@@ -77,16 +76,14 @@ TEST_P(GpuStreamPuts, PutsAndSignalsInTheOrderOfAStream) {
     }
     destroy_graph(graph);
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // More than there are places for tickets, of sizes around a staging buffer's, from two streams.
 TEST_P(GpuStreamPuts, ManyPutsUnderWay) {
   constexpr uint64_t kPuts = 12;
   constexpr size_t kMost = (1 << 20) + 1;
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     StreamSide other(side, /*connects=*/false);
     std::vector<Buffer> out;
     Buffer in = side.buffer(kPuts * kMost);
@@ -117,8 +114,7 @@ TEST_P(GpuStreamPuts, ManyPutsUnderWay) {
       EXPECT_TRUE(size_of(i) == kMost || begin[static_cast<ptrdiff_t>(size_of(i))] == kPoison);
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamPuts, ::testing::ValuesIn([] {
@@ -126,18 +122,15 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamPuts, ::testing::ValuesIn([] {
                            kinds.push_back(with_stream());
                            return kinds;
                          }()),
-                         [](const ::testing::TestParamInfo<LinkKind>& test) {
-                           return name_of(test);
-                         });
+                         name_of);
 
 class GpuProxyPuts : public ::testing::TestWithParam<LinkKind> {};
 
 // Of memory that no device of ours maps the owner may be a host.
 TEST_P(GpuProxyPuts, IntoHostMemory) {
-  run_pair(
+  run_streams(
       GetParam(),
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer out = side.buffer(kSize);
         out.fill(5);
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
@@ -146,8 +139,7 @@ TEST_P(GpuProxyPuts, IntoHostMemory) {
         here.finish();
         here.end();
       },
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         onehop::Bytes in(kSize + 1, kPoison);
         onehop::Region region = side.endpoint().register_memory(in.data(), in.size());
         side.tell(region.descriptor());
@@ -164,10 +156,9 @@ TEST_P(GpuProxyPuts, IntoHostMemory) {
 // What cannot be put any more is told, and what follows goes on; also of a graph whose region has
 // gone and whose place another one has.
 TEST_P(GpuProxyPuts, ARegionThatHasGoneIsToldAndTheStreamGoesOn) {
-  run_pair(
+  run_streams(
       GetParam(),
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         Buffer out = side.buffer(kSize);
         out.fill(6);
         onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
@@ -198,8 +189,7 @@ TEST_P(GpuProxyPuts, ARegionThatHasGoneIsToldAndTheStreamGoesOn) {
         destroy_graph(graph);
         here.end();
       },
-      [](Side& side) {
-        StreamSide here(side);
+      [](Side& side, StreamSide& here) {
         onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
         Buffer in = side.buffer(kSize);
         onehop::Region region = side.endpoint().register_memory(in.data(), kSize);
@@ -271,10 +261,7 @@ TEST_P(GpuProxyPuts, APeerThatStandsStillOrDies) {
       [](Side&) {});
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxyPuts, ::testing::ValuesIn(apart_by_proxy()),
-                         [](const ::testing::TestParamInfo<LinkKind>& test) {
-                           return name_of(test);
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxyPuts, ::testing::ValuesIn(apart_by_proxy()), name_of);
 
 }  // namespace
 }  // namespace conformance

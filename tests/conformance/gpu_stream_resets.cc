@@ -137,8 +137,7 @@ TEST(GpuStreamHolders, ALaneThatAKernelHasLeftTakenIsReset) {
 
 // It may not be over: any kernel that runs may be the one that has the lane.
 TEST(GpuStreamHolders, AResetWaitsForWhoMayHaveTheLane) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(with_stream(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(1'000);
     buffer.fill(4);
     onehop::check(oh_peer_warmup(side.peer().get(), kLong));
@@ -157,8 +156,7 @@ TEST(GpuStreamHolders, AResetWaitsForWhoMayHaveTheLane) {
     side.sync();
     exchange(side, here, 30, 3);
     here.end();
-  };
-  run_pair(with_stream(), both, both);
+  });
 }
 
 // What a link has is given back when it is closed, though a kernel has left a lane taken.
@@ -187,8 +185,7 @@ class GpuStreamResets : public ::testing::TestWithParam<LinkKind> {};
 
 // What went wrong is told though the other side has reset the lane since.
 TEST_P(GpuStreamResets, AFaultOutlivesTheReset) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(1'000);
     onehop::check(oh_peer_warmup(side.peer().get(), kLong));
     if (side.number() == 0) {
@@ -210,14 +207,12 @@ TEST_P(GpuStreamResets, AFaultOutlivesTheReset) {
       EXPECT_TRUE(buffer.holds(3, 1'000));
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // Signals are of the peer, not of lane 0.
 TEST_P(GpuStreamResets, WaitsForSignalsGoOn) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     if (side.number() == 0) {
       oh_stream_options options = within(kLong);
       onehop::check(oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 3, 1, &options));
@@ -228,14 +223,12 @@ TEST_P(GpuStreamResets, WaitsForSignalsGoOn) {
       onehop::check(oh_peer_stream_signal(side.peer().get(), here.stream(), 3, 1));
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // Either side's call finds the lane open, as soon as its own or the other's reset has returned.
 TEST_P(GpuStreamResets, ALaneIsUsedAtOnceWhereTheOtherSideHasResetIt) {
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(1'000);
     onehop::check(oh_peer_warmup(side.peer().get(), kLong));
     side.sync();
@@ -255,15 +248,13 @@ TEST_P(GpuStreamResets, ALaneIsUsedAtOnceWhereTheOtherSideHasResetIt) {
       side.sync();
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
 // Both what waits when the other side resets the lane, and what comes behind it on the stream.
 TEST_P(GpuStreamResets, WhatAResetEndsIsTold) {
   constexpr size_t kSize = 300'000;
-  auto both = [](Side& side) {
-    StreamSide here(side);
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(kSize);
     onehop::check(oh_peer_warmup(side.peer().get(), kLong));
     if (side.number() == 0) {
@@ -288,14 +279,10 @@ TEST_P(GpuStreamResets, WhatAResetEndsIsTold) {
       EXPECT_TRUE(buffer.holds(9, kSize));
     }
     here.end();
-  };
-  run_pair(GetParam(), both, both);
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamResets, ::testing::ValuesIn(way_kinds()),
-                         [](const ::testing::TestParamInfo<LinkKind>& test) {
-                           return name_of(test);
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamResets, ::testing::ValuesIn(way_kinds()), name_of);
 
 }  // namespace
 }  // namespace conformance
