@@ -53,8 +53,9 @@ LinkKind kernels_off() {
 }
 
 // The first side does something with the second's memory, which is looked at afterwards.
-void run_with(const LinkKind& kind, const std::function<void(Side&, onehop::RemoteRegion&)>& test,
-              const onehop::Bytes& expected) {
+void run_with(const onehop::Bytes& expected,
+              const std::function<void(Side&, onehop::RemoteRegion&)>& test,
+              const LinkKind& kind = between_gpus(MemoryKind::kMalloc)) {
   run_apart(
       kind,
       [&](Side& side) {
@@ -91,30 +92,24 @@ void expect_posts(Side& side, onehop::RemoteRegion& remote, const Blocks& blocks
 
 TEST(GpuPrepared, APostIsOneLaunch) {
   const Blocks blocks(100'000, 80, 60);
-  run_with(
-      between_gpus(MemoryKind::kMalloc),
-      [&](Side& side, onehop::RemoteRegion& remote) {
-        expect_posts(side, remote, blocks, {1, 0});
-        // What it took is given back with it.
-        Open before = Open::now();
-        expect_posts(side, remote, blocks, {1, 0});
-        EXPECT_TRUE(comes_back_to(before));
-      },
-      blocks.expected(2));
+  run_with(blocks.expected(2), [&](Side& side, onehop::RemoteRegion& remote) {
+    expect_posts(side, remote, blocks, {1, 0});
+    // What it took is given back with it.
+    Open before = Open::now();
+    expect_posts(side, remote, blocks, {1, 0});
+    EXPECT_TRUE(comes_back_to(before));
+  });
 }
 
 // Where blocks overlap they have the same bytes here, so it does not matter which is last.
 TEST(GpuPrepared, OverlappingBlocks) {
   const Blocks blocks(100'000, 70, 500);
-  run_with(
-      between_gpus(MemoryKind::kMalloc),
-      [&](Side& side, onehop::RemoteRegion& remote) {
-        Buffer out = side.buffer(kSpace);
-        out.fill(1);
-        side.peer().put_batch(remote, blocks.of(out)).wait(20s);
-        expect_posts(side, remote, blocks, {1, 0});
-      },
-      blocks.expected(2));
+  run_with(blocks.expected(2), [&](Side& side, onehop::RemoteRegion& remote) {
+    Buffer out = side.buffer(kSpace);
+    out.fill(1);
+    side.peer().put_batch(remote, blocks.of(out)).wait(20s);
+    expect_posts(side, remote, blocks, {1, 0});
+  });
 }
 
 TEST(GpuPrepared, LongBlocksAreTheEngines) {
@@ -122,81 +117,72 @@ TEST(GpuPrepared, LongBlocksAreTheEngines) {
   blocks.offsets.push_back(1'000'000);
   blocks.lengths.push_back(2'500'000);
   run_with(
-      between_gpus(MemoryKind::kVmm),
+      blocks.expected(2),
       [&](Side& side, onehop::RemoteRegion& remote) { expect_posts(side, remote, blocks, {1, 1}); },
-      blocks.expected(2));
+      between_gpus(MemoryKind::kVmm));
 }
 
 TEST(GpuPrepared, WithoutTheKernelBlockByBlock) {
   const Blocks blocks(20, 700, 600);
   run_with(
-      kernels_off(),
+      blocks.expected(2),
       [&](Side& side, onehop::RemoteRegion& remote) {
         expect_posts(side, remote, blocks, {0, 20});
       },
-      blocks.expected(2));
+      kernels_off());
 }
 
 TEST(GpuPrepared, WithoutDeviceMemoryItStaysPinned) {
   const Blocks blocks(10'000, 700, 600);
-  run_with(
-      between_gpus(MemoryKind::kMalloc),
-      [&](Side& side, onehop::RemoteRegion& remote) {
-        Open before = Open::now();
-        Buffer out = side.buffer(kSpace);
-        out.fill(1);
-        constexpr int kOutOfMemory = 2;
-        ASSERT_EQ(fake_driver().fail("cuMemAlloc_v2", 1, kOutOfMemory), 0);
-        std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.of(out));
-        EXPECT_EQ(Open::now().driver.host_registrations, before.driver.host_registrations + 1);
-        uint64_t launched = launches();
-        for (int i = 0; i < 2; ++i) put->post().wait(20s);
-        EXPECT_EQ(launches() - launched, 2u);
-        put.reset();
-        EXPECT_EQ(Open::now().driver.host_registrations, before.driver.host_registrations);
-      },
-      blocks.expected(1));
+  run_with(blocks.expected(1), [&](Side& side, onehop::RemoteRegion& remote) {
+    Open before = Open::now();
+    Buffer out = side.buffer(kSpace);
+    out.fill(1);
+    constexpr int kOutOfMemory = 2;
+    ASSERT_EQ(fake_driver().fail("cuMemAlloc_v2", 1, kOutOfMemory), 0);
+    std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.of(out));
+    EXPECT_EQ(Open::now().driver.host_registrations, before.driver.host_registrations + 1);
+    uint64_t launched = launches();
+    for (int i = 0; i < 2; ++i) put->post().wait(20s);
+    EXPECT_EQ(launches() - launched, 2u);
+    put.reset();
+    EXPECT_EQ(Open::now().driver.host_registrations, before.driver.host_registrations);
+  });
 }
 
 // A copy that prepares it fails: it is posted block by block, and nothing is left behind.
 TEST(GpuPrepared, WhatCannotBePreparedIsPostedAllTheSame) {
   const Blocks blocks(2000, 700, 600);
-  run_with(
-      between_gpus(MemoryKind::kMalloc),
-      [&](Side& side, onehop::RemoteRegion& remote) {
-        Buffer out = side.buffer(kSpace);
-        out.fill(1);
-        side.peer().put_batch(remote, blocks.of(out)).wait(20s);  // makes the buffers
-        Open before = Open::now();
-        ASSERT_EQ(fake_driver().fail("cuMemcpyAsync", 1, 2), 0);
-        onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
-        fake_driver().clear_failures();
-        out.fill(2);
-        uint64_t launched = launches();
-        put.post().wait(20s);
-        EXPECT_EQ(launches() - launched, 2u);  // 1,024 and the rest
-        EXPECT_TRUE(comes_back_to(before));
-      },
-      blocks.expected(2));
+  run_with(blocks.expected(2), [&](Side& side, onehop::RemoteRegion& remote) {
+    Buffer out = side.buffer(kSpace);
+    out.fill(1);
+    side.peer().put_batch(remote, blocks.of(out)).wait(20s);  // makes the buffers
+    Open before = Open::now();
+    ASSERT_EQ(fake_driver().fail("cuMemcpyAsync", 1, 2), 0);
+    onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+    fake_driver().clear_failures();
+    out.fill(2);
+    uint64_t launched = launches();
+    put.post().wait(20s);
+    EXPECT_EQ(launches() - launched, 2u);  // 1,024 and the rest
+    EXPECT_TRUE(comes_back_to(before));
+  });
 }
 
 // The kernel cannot be launched this time: an error, and the next post is as good as any.
 TEST(GpuPrepared, AFailedPostLeavesNothingBehind) {
   const Blocks blocks(100, 700, 600);
-  run_with(
-      between_gpus(MemoryKind::kMalloc),
-      [&](Side& side, onehop::RemoteRegion& remote) {
-        Buffer out = side.buffer(kSpace);
-        out.fill(1);
-        onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
-        for (int i = 0; i < 100; ++i) {
-          ASSERT_EQ(fake_driver().fail("cuLaunchKernel", 1, 2), 0);
-          EXPECT_EQ(status_of([&] { put.post().wait(20s); }), OH_ERR_NO_RESOURCE);
-        }
-        fake_driver().clear_failures();
-        put.post().wait(20s);
-      },
-      blocks.expected(1));
+  run_with(blocks.expected(1), [&](Side& side, onehop::RemoteRegion& remote) {
+    Buffer out = side.buffer(kSpace);
+    out.fill(1);
+    onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_EQ(fake_driver().fail("cuLaunchKernel", 1, 2), 0);
+      EXPECT_EQ(status_of([&] { put.post().wait(20s); }), OH_ERR_NO_RESOURCE);
+    }
+    fake_driver().clear_failures();
+    put.post().wait(20s);
+  });
 }
 
 // ---- Under way --------------------------------------------------------------------------------
@@ -233,39 +219,33 @@ TEST(GpuPrepared, ManyPostsAtOnce) {
   GTEST_SKIP() << "all posts of a batch write the same bytes, which ThreadSanitizer calls a race";
 #endif
   const Blocks blocks(100, 700, 600);
-  run_with(
-      between_gpus(MemoryKind::kMalloc),
-      [&](Side& side, onehop::RemoteRegion& remote) {
-        Buffer out = side.buffer(kSpace);
-        out.fill(1);
-        onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
-        EXPECT_EQ(Held([&] { return put.post(); }, 70).finish(), 70u);
-        put.post().wait(20s);
-      },
-      blocks.expected(1));
+  run_with(blocks.expected(1), [&](Side& side, onehop::RemoteRegion& remote) {
+    Buffer out = side.buffer(kSpace);
+    out.fill(1);
+    onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+    EXPECT_EQ(Held([&] { return put.post(); }, 70).finish(), 70u);
+    put.post().wait(20s);
+  });
 }
 
 TEST(GpuPrepared, ReleasedWhileItIsUnderWay) {
   const Blocks blocks(100, 700, 600);
-  run_with(
-      between_gpus(MemoryKind::kMalloc),
-      [&](Side& side, onehop::RemoteRegion& remote) {
-        Buffer out = side.buffer(kSpace);
-        out.fill(1);
-        Open before = Open::now();
-        std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.of(out));
-        Held post([batch = put->get()] {
-          oh_request* request = nullptr;
-          onehop::check(oh_prepared_batch_post(batch, nullptr, &request));
-          return onehop::Request(request);
-        });
-        Open during = Open::now();
-        put.reset();
-        EXPECT_EQ(Open::now().driver.allocations, during.driver.allocations);
-        EXPECT_EQ(post.finish(), 1u);
-        EXPECT_EQ(Open::now().driver.allocations, before.driver.allocations);
-      },
-      blocks.expected(1));
+  run_with(blocks.expected(1), [&](Side& side, onehop::RemoteRegion& remote) {
+    Buffer out = side.buffer(kSpace);
+    out.fill(1);
+    Open before = Open::now();
+    std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.of(out));
+    Held post([batch = put->get()] {
+      oh_request* request = nullptr;
+      onehop::check(oh_prepared_batch_post(batch, nullptr, &request));
+      return onehop::Request(request);
+    });
+    Open during = Open::now();
+    put.reset();
+    EXPECT_EQ(Open::now().driver.allocations, during.driver.allocations);
+    EXPECT_EQ(post.finish(), 1u);
+    EXPECT_EQ(Open::now().driver.allocations, before.driver.allocations);
+  });
 }
 
 // Deregistering waits for the kernel: until then the memory is still written.
