@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How both sides of a lane are reset in step: src/lane/stream_reset.cc.
+ * How both sides of a lane are reset in step: src/lane/lane_resets.cc.
  *
  *   host      STOPPING: says abort, marks its half failed; waits until no kernel is busy with it.
  *             BEGINNING: zeroes its memory, sets the next epoch; then it is READY, and tells the other

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How memory of the peer is unmapped that kernels may put into: the import table
- * (onehop/detail/posting.h), Lanes::forget_import() and Lanes::settle_imports().
+ * (onehop/detail/posting.h), ImportTable::remove() and ImportTable::settle().
  *
  *   sender  takes its half (an atomic operation); acquires its state; looks into the table; if the
  *           region is there, puts and fences; gives the half back (an atomic operation)

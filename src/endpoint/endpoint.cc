@@ -29,7 +29,6 @@ Result<std::shared_ptr<Endpoint>> Endpoint::create(const Config& config,
 Status Endpoint::start(const EndpointOptions& options) {
   fork_watch();
   generation_ = fork_generation();
-  make_proxy_ = options.make_proxy;
   asked_inline_ =
       options.max_inline_given ? options.max_inline : static_cast<uint64_t>(config_.max_inline);
   OH_ASSIGN_OR_RETURN(crypto_, Crypto::open(config_.libcrypto));
@@ -47,6 +46,14 @@ Status Endpoint::start(const EndpointOptions& options) {
   OH_ASSIGN_OR_RETURN(node_, Node::get(config_));
   address_.endpoint = id_;
   node_->describe(&address_);
+  streams_ = std::make_unique<StreamDomain>(StreamDomain::Options{
+      .watcher = node_->watcher(),
+      .doorbell = doorbell(),
+      .slab_bytes = static_cast<uint64_t>(config_.stream_slab),
+      .small_max = static_cast<uint64_t>(config_.stream_small),
+      .make_proxy = options.make_proxy,
+      .endpoint = this,
+      .start_progress = [](Endpoint& endpoint) { return endpoint.start_progress_thread(); }});
   OH_RETURN_IF_ERROR(open_device(options.device));
   refill_spares();
   SharedHeap::instance().add_listener(this, [weak = weak_from_this()](uint32_t number) {

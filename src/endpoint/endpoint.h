@@ -160,18 +160,7 @@ class Endpoint final : public Acceptor,
   void serve() override;
   void ask_to_serve(const Id& endpoint) override;
   void count_polled(int change) override { polled_.fetch_add(static_cast<uint32_t>(change)); }
-  void later(int64_t at, std::function<void()> task) override {
-    node_->watcher().post_at(at, std::move(task));
-  }
-  void keep(std::shared_ptr<void> used) override {
-    MutexLock lock(kept_mutex_);
-    kept_.push_back(std::move(used));
-  }
-  Result<std::unique_ptr<StreamProxy>> make_proxy(Link& link,
-                                                  std::shared_ptr<ProxyMemory> memory) override;
-  void proxy_ended() override;
-  uint64_t stream_slab() override { return static_cast<uint64_t>(config_.stream_slab); }
-  uint64_t stream_small() override { return static_cast<uint64_t>(config_.stream_small); }
+  StreamDomain& streams() override { return *streams_; }
   AnySource& any_source() override { return requests_.any_source(); }
   // Operations that end by a word which a device writes.
   const std::atomic<uint32_t>& polled() const { return polled_; }
@@ -224,9 +213,8 @@ class Endpoint final : public Acceptor,
   std::shared_ptr<cuda::Gpu> gpu_;
   std::shared_ptr<Worker> worker_;
   std::shared_ptr<StagingPool> staging_;
-  std::atomic<uint32_t> polled_{0};   // operations that end by a word which a device writes
-  std::atomic<uint32_t> proxies_{0};  // whose tickets the progress thread looks for
-  MakeStreamProxy make_proxy_ = nullptr;
+  std::atomic<uint32_t> polled_{0};  // operations that end by a word which a device writes
+  std::unique_ptr<StreamDomain> streams_;
   uint64_t asked_inline_ = 0;
   uint32_t generation_ = 0;  // of fork()
   std::atomic<bool> closed_{false};
@@ -248,9 +236,6 @@ class Endpoint final : public Acceptor,
   Mutex ucx_mutex_;
   std::shared_ptr<UcxWatch> ucx_watch_ OH_GUARDED_BY(ucx_mutex_);
   std::atomic<UcxWatch*> ucx_{nullptr};  // the same, until the endpoint is destroyed
-
-  Mutex kept_mutex_;
-  std::vector<std::shared_ptr<void>> kept_ OH_GUARDED_BY(kept_mutex_);
 
   Mutex notifications_mutex_;
   std::deque<Notification> notifications_ OH_GUARDED_BY(notifications_mutex_);

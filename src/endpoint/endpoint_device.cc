@@ -66,12 +66,7 @@ void Endpoint::start_worker() {
 
 void Endpoint::close_device() {
   if (!gpu_) return;
-  std::vector<std::shared_ptr<void>> kept;  // without the lock
-  {
-    MutexLock lock(kept_mutex_);
-    kept.swap(kept_);
-  }
-  kept.clear();
+  streams_->release();
   if (numa_node() >= 0) node_->remove_numa(numa_node());
   if (g_gpu_endpoints.fetch_sub(1) == 1) trim();
 }

@@ -56,7 +56,7 @@ void Endpoint::run_progress_thread(void* context) {
   if (endpoint->numa_node() >= 0) place.move_to(endpoint->numa_node());
   Waiter waiter(endpoint->doorbell(), endpoint->polled_, endpoint->config_.spin_us * kMicrosecond,
                 Deadline::never());
-  waiter.look_often_for(endpoint->proxies_);
+  waiter.look_often_for(endpoint->streams_->proxies());
   while (!endpoint->stop_progress_.load()) {
     bool worked = endpoint->progress();
     worked = endpoint->serve_tickets() || worked;
@@ -69,25 +69,11 @@ void Endpoint::run_progress_thread(void* context) {
 
 bool Endpoint::serve_tickets() {
   bool any = false;
-  if (proxies_.load(std::memory_order_relaxed) == 0) return any;
-  for_each_peer([&](Peer& peer) { any = peer.stream().serve(*this) || any; });
+  if (streams_->proxies().load(std::memory_order_relaxed) == 0) return any;
+  for_each_peer([&](Peer& peer) {
+    if (peer.stream().by_proxy()) any = peer.stream().proxy().serve(*this) || any;
+  });
   return any;
-}
-
-Result<std::unique_ptr<StreamProxy>> Endpoint::make_proxy(Link& link,
-                                                          std::shared_ptr<ProxyMemory> memory) {
-  if (!make_proxy_) return error(OH_ERR_NOT_VIABLE, "the endpoint was made without proxies");
-  OH_RETURN_IF_ERROR(start_progress_thread());
-  std::unique_ptr<StreamProxy> proxy = make_proxy_(link, std::move(memory));
-  proxies_.fetch_add(1, std::memory_order_relaxed);
-  // It sleeps until it is rung for, as long as there are none.
-  doorbell().ring();
-  return proxy;
-}
-
-void Endpoint::proxy_ended() {
-  proxies_.fetch_sub(1, std::memory_order_relaxed);
-  doorbell().ring();
 }
 
 // ---- Notifications and events -----------------------------------------------------------------

@@ -28,7 +28,7 @@
 namespace oh {
 
 // What a link asks of its endpoint.
-class PeerOwner : public OneSidedHost, public StreamHost {
+class PeerOwner : public OneSidedHost {
  public:
   virtual void recycle(Request* request) = 0;
   virtual void announce() = 0;
@@ -36,6 +36,7 @@ class PeerOwner : public OneSidedHost, public StreamHost {
   // Schedules UCX progress on the watcher thread, unless another thread has made it by then.
   virtual void look_at_ucx_soon() = 0;
   virtual AnySource& any_source() = 0;
+  virtual StreamDomain& streams() = 0;
   virtual Doorbell& doorbell() = 0;
   virtual void count_polled(int change) = 0;
   // A peer needs our progress for what it does to our regions.

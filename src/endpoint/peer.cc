@@ -22,8 +22,8 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
       connection_(std::move(parts.connection)),
       operations_(*this, *owner, connection_.get(), identity_.endpoint),
       memory_(link(), connection_.get(), identity_.process,
-              {.mapped = [this](const auto& block) { stream_->add_import(block); },
-               .retired = [this](uint32_t number) { stream_->forget_import(number); }}),
+              {.mapped = [this](const auto& block) { stream_->memory().add_import(block); },
+               .retired = [this](uint32_t number) { stream_->memory().forget_import(number); }}),
       liveness_(link(), connection_.get()) {
   Link& link = this->link();
   static std::atomic<uint64_t> last_id{0};
@@ -114,7 +114,8 @@ void Peer::open_stream(const LinkParts& parts) {
       };
     }
   }
-  stream_ = std::make_unique<StreamLink>(link, owner_, connection_, parts.gpu, std::move(why_not));
+  stream_ = std::make_unique<StreamLink>(
+      link, StreamLink::Parts{owner_.streams(), connection_, parts.gpu}, std::move(why_not));
   operations_.bind(stream_.get());
 }
 
@@ -229,7 +230,7 @@ void Peer::close(Deadline until) {
 }
 
 void Peer::retire_block(uint32_t number) {
-  connection_ ? memory_.retire_block(number) : stream_->forget_within(number);
+  connection_ ? memory_.retire_block(number) : stream_->memory().forget_within(number);
 }
 
 // ---- The control connection ---------------------------------------------------------------------

@@ -10,28 +10,15 @@
 #include "kernels/image.h"
 #include "kernels/proxy.h"
 #include "lane/holder_watch.h"
-#include "onehop/detail/host_atomics.h"
 
 namespace oh {
 
 using kernels::LanesStep;
-using onehop::detail::HostAtomics;
-using onehop::detail::LaneNotice;
 
 namespace {
-constexpr uint32_t kMostImports = 3u << kernels::kImportShift >> 2;  // so that most find a place
 constexpr int64_t kPatience = 2 * kSecond;
 constexpr uint8_t kFirstEpoch = 1;
 }  // namespace
-
-struct Lanes::Page {
-  LaneNotice notices[OH_LANES + 1];  // the last: of signals
-  // Looks have answers of their own: a step may be under way beside one.
-  kernels::LanesAnswer steps[OH_LANES];
-  kernels::LanesAnswer looks[OH_LANES];
-};
-
-LaneNotice* Lanes::notices() const { return page()->notices; }
 
 Result<std::shared_ptr<Slab>> Slab::create(std::shared_ptr<cuda::Gpu> gpu, uint64_t bytes) {
   std::shared_ptr<Slab> slab(new Slab(std::move(gpu), bytes));
@@ -62,6 +49,14 @@ Status Lanes::start(uint64_t slab_bytes) {
   OH_ASSIGN_OR_RETURN(pinned_, cuda::Pinned::of(gpu_, memory_.data(), sizeof(Page)));
   OH_ASSIGN_OR_RETURN(stream_, gpu_->take_stream());
   OH_ASSIGN_OR_RETURN(slab_, Slab::create(gpu_, slab_bytes));
+  notices_.open(&page()->notices);
+  commands_.open({.gpu = gpu_,
+                  .kernel = kernels_.lanes,
+                  .stream = stream_,
+                  .slab = slab_->address(),
+                  .answers = &page()->answers,
+                  .answers_on_device = on_device(&page()->answers)},
+                 slab_bytes);
   return open_all();
 }
 
@@ -86,8 +81,8 @@ Status Lanes::load_kernels() {
 // its first launch may wait for others that run.
 Status Lanes::open_all() {
   OH_RETURN_IF_ERROR(gpu_->zero(stream_, slab_->address(), slab_->bytes()));
-  OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kBegin, kFirstEpoch, ++last_serial_));
-  OH_RETURN_IF_ERROR(launch(0, OH_LANES, LanesStep::kOpen, kFirstEpoch, ++last_serial_));
+  OH_RETURN_IF_ERROR(commands_.step_all(LanesStep::kBegin, kFirstEpoch));
+  OH_RETURN_IF_ERROR(commands_.step_all(LanesStep::kOpen, kFirstEpoch));
   auto nothing = std::make_unique<kernels::StreamManyArgs>();
   static_assert(sizeof(kernels::ProxyArgs) <= sizeof(kernels::StreamManyArgs));
   Result<cuda::Function> proxy = gpu_->kernels().find(kernel_image(), kernels::kProxyKernel);
@@ -109,12 +104,9 @@ bool Lanes::stop_all() {
   const Deadline deadline = Deadline::after(kPatience);
   HolderWatch holder;
   while (!deadline.passed()) {
-    if (!launch(0, OH_LANES, LanesStep::kStop, 0, ++last_serial_).ok()) return gpu_->is_lost();
+    if (!commands_.step_all(LanesStep::kStop, 0).ok()) return gpu_->is_lost();
     if (!gpu_->wait_idle(stream_, deadline)) return false;
-    const bool busy = std::any_of(page()->steps, page()->steps + OH_LANES, [](const auto& answer) {
-      return ((answer.states[0] | answer.states[1]) & onehop::detail::kBusy) != 0;
-    });
-    if (!busy || holder.is_over(gpu_)) return true;
+    if (!commands_.any_busy() || holder.is_over(gpu_)) return true;
     const int64_t next = now_ns() + holder.pause();
     while (now_ns() < next) sched_yield();
   }
@@ -124,7 +116,7 @@ bool Lanes::stop_all() {
 Lanes::~Lanes() {
   bool all = true;
   if (slab_) {
-    abort();
+    notices_.abort();
     all = stop_all();
     if (!all) {
       OH_LOG(kWarn,
@@ -135,14 +127,7 @@ Lanes::~Lanes() {
   for (auto& sides : turns_) {
     for (LaunchTurn& turn : sides) turn.give_back(*gpu_);
   }
-  {
-    MutexLock lock(imports_mutex_);
-    if (!all) {
-      new std::vector<Import>(std::move(imports_));
-      new std::vector<std::shared_ptr<void>>(std::move(leaving_));
-      new std::vector<std::shared_ptr<void>>(std::move(forgotten_));
-    }
-  }
+  if (!all) imports_.leak();
   if (stream_ && (all || gpu_->wait_idle(stream_, Deadline::after(0)))) gpu_->give_stream(stream_);
   if (all) return;
   new std::shared_ptr<Slab>(std::move(slab_));
@@ -156,6 +141,7 @@ void Lanes::connect(cuda::DevicePtr base, uint64_t bytes, std::shared_ptr<void> 
   theirs_ = base;
   agreed_ = std::min(bytes, slab_->bytes());
   holder_ = std::move(holder);
+  commands_.agree(agreed_);
   // release: what handles are made of; pairs with is_connected().
   connected_.store(true, std::memory_order_release);
 }
@@ -190,109 +176,8 @@ uint32_t Lanes::next_token() {
   return token != 0 ? token : next_token();
 }
 
-Status Lanes::launch(uint32_t first, uint32_t count, LanesStep step, uint8_t epoch,
-                     uint64_t serial) {
-  kernels::LanesArgs args{};
-  args.slab = slab_->address();
-  args.slab_bytes = is_connected() ? agreed_ : slab_->bytes();
-  auto* answers = step == LanesStep::kLook ? page()->looks : page()->steps;
-  args.answers = reinterpret_cast<kernels::LanesAnswer*>(on_device(answers));
-  args.serial = serial;
-  args.lane = first;
-  args.epoch = epoch;
-  args.step = step;
-  args.blocks = count;
-  return gpu_->kernels().launch_remote(stream_, kernels_.lanes, {count, kernels::kLanesThreads},
-                                       &args);
-}
-
-Status Lanes::launch_step(uint32_t lane, LanesStep step, uint8_t epoch) {
-  const uint64_t serial = last_serial_.fetch_add(1) + 1;
-  {
-    MutexLock lock(mutex_);
-    serials_[lane] = serial;
-  }
-  return launch(lane, 1, step, epoch, serial);
-}
-
-bool Lanes::answered(uint32_t lane, uint32_t* busy) const {
-  const kernels::LanesAnswer& answer = page()->steps[lane];
-  MutexLock lock(mutex_);
-  if (HostAtomics::load_acquire(&answer.serial) != serials_[lane]) return false;
-  *busy = 0;
-  for (uint64_t state : answer.states) *busy += (state & onehop::detail::kBusy) != 0 ? 1 : 0;
-  return true;
-}
-
-// ---- The peer's memory ------------------------------------------------------------------------
-
-// By a kernel, in stream order: a copy of the engine says nothing of the order in which it is seen.
-Status Lanes::write_entry(const ImportPlaces::Write& write) {
-  kernels::LanesArgs args{};
-  args.slab = slab_->address();
-  args.step = LanesStep::kImport;
-  args.place = write.place;
-  args.number = write.entry.number;
-  args.size = write.entry.size;
-  args.base = write.entry.base;
-  return gpu_->kernels().launch_remote(stream_, kernels_.lanes, {1, 32}, &args);
-}
-
-void Lanes::add_import(uint32_t number, uint64_t size, cuda::DevicePtr base,
-                       std::shared_ptr<void> holder) {
-  MutexLock lock(imports_mutex_);
-  if (imports_.size() >= kMostImports) return;
-  const std::optional<ImportPlaces::Write> write = places_.add({number, size, base});
-  if (!write) return;
-  if (write_entry(*write).ok()) {
-    imports_.push_back({number, std::move(holder)});
-  } else {
-    (void)places_.remove(number);
-  }
-}
-
-void Lanes::forget_import(uint32_t number) {
-  MutexLock lock(imports_mutex_);
-  auto found = std::find_if(imports_.begin(), imports_.end(),
-                            [&](const Import& import) { return import.number == number; });
-  if (found == imports_.end()) return;
-  // If even that fails the context is lost, and no kernel runs.
-  for (const ImportPlaces::Write& write : places_.remove(number)) (void)write_entry(write).ok();
-  if (found->holder) forgotten_.push_back(std::move(found->holder));
-  imports_.erase(found);
-}
-
-bool Lanes::settle_imports() {
-  std::vector<std::shared_ptr<void>> gone;  // without the lock
-  MutexLock lock(imports_mutex_);
-  if (leaving_.empty() && forgotten_.empty()) return true;
-  if (gpu_->is_lost() || settle_locked()) std::swap(gone, leaving_);
-  return leaving_.empty() && forgotten_.empty();
-}
-
-// Whether no sender that began before they were forgotten is still at it.
-bool Lanes::settle_locked() {
-  using onehop::detail::kBusy;
-  const bool first = leaving_.empty();
-  if (look_ != 0) {
-    bool all_left = true;
-    for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
-      const kernels::LanesAnswer& answer = page()->looks[lane];
-      if (HostAtomics::load_acquire(&answer.serial) != look_) return false;
-      const uint64_t state = answer.states[0];
-      if (seen_[lane] == UINT64_MAX) seen_[lane] = state;
-      if ((state & kBusy) == 0 || state != seen_[lane]) seen_[lane] = 0;
-      all_left = all_left && seen_[lane] == 0;
-    }
-    look_ = 0;
-    if (all_left && !first) return true;
-  } else if (first) {
-    std::swap(leaving_, forgotten_);
-    std::fill(std::begin(seen_), std::end(seen_), UINT64_MAX);
-  }
-  const uint64_t serial = last_serial_.fetch_add(1) + 1;
-  if (launch(0, OH_LANES, LanesStep::kLook, 0, serial).ok()) look_ = serial;
-  return false;
+bool Lanes::is_through(uint32_t lane) const {
+  return turns_[lane][0].is_through(*gpu_) && turns_[lane][1].is_through(*gpu_);
 }
 
 }  // namespace oh

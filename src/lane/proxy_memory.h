@@ -6,6 +6,7 @@
 // Threading: any thread. Tickets and answers belong to who serves them: proxy.h.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -40,6 +41,10 @@ class ProxyMemory {
   // Nobody serves tickets any more: kernels end their waits.
   void abort();
 
+  // A graph may use it: it outlives the link.
+  void keep() { kept_.store(true, std::memory_order_relaxed); }
+  bool is_kept() const { return kept_.load(std::memory_order_relaxed); }
+
   // Of half a lane.
   LaunchTurn& turn(uint32_t index) { return turns_[index]; }
   bool is_through(uint32_t index) const { return turns_[index].is_through(*gpu_); }
@@ -70,6 +75,7 @@ class ProxyMemory {
   std::shared_ptr<cuda::Pinned> pinned_;  // goes before the memory
   cuda::DevicePtr cursors_ = 0;
   cuda::Stream opening_ = nullptr;  // until it is open
+  std::atomic<bool> kept_{false};
   LaunchTurn turns_[kernels::kProxyLanes];
   Mutex mutex_;
   std::vector<Branch> branches_ OH_GUARDED_BY(mutex_);

@@ -1,98 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lane/stream_link.h"
 
-#include <sched.h>
+#include <utility>
 
-#include <algorithm>
-
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "link/connection.h"
 #include "link/memory_exchange.h"
 
 namespace oh {
 namespace {
-constexpr int64_t kSettleTime = kMillisecond;
 constexpr int64_t kOpenTime = 50 * kMicrosecond;
-constexpr int64_t kPatience = 2 * kSecond;
+constexpr size_t kMaxText = 1024;
 }  // namespace
 
-// Until the copy is through; of one in a graph it is never known.
-struct StreamLink::Held {
-  Held(std::shared_ptr<cuda::Gpu> on, std::shared_ptr<void> memory)
-      : gpu(std::move(on)), holder(std::move(memory)) {}
-  ~Held() {
-    const Deadline deadline = Deadline::after(kPatience);
-    while (event && !is_over() && !deadline.passed()) sched_yield();
-    const bool over = !event || is_over();
-    if (event) gpu->give_event(event);
-    if (!over) new std::shared_ptr<void>(std::move(holder));
-  }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-
-  bool is_over() const {
-    if (gpu->is_lost()) return true;
-    Result<bool> done = gpu->is_complete(event);
-    return done.ok() && *done;
-  }
-
-  std::shared_ptr<cuda::Gpu> gpu;
-  cuda::Event event = nullptr;
-  std::shared_ptr<void> holder;
-};
-
-StreamLink::StreamLink(Link& link, StreamHost& host, std::shared_ptr<Connection> connection,
-                       std::shared_ptr<cuda::Gpu> gpu, WhyNot why_not)
+StreamLink::StreamLink(Link& link, Parts parts, WhyNot why_not)
     : link_(link),
-      host_(host),
-      connection_(std::move(connection)),
-      gpu_(std::move(gpu)),
+      connection_(std::move(parts.connection)),
+      gpu_(std::move(parts.gpu)),
       ask_why_no_kernels_(std::move(why_not.ask_by_kernels)),
+      owners_(parts.domain),
+      resets_(link, owners_, connection_.get()),
+      memory_(link, owners_, gpu_, /*within_process=*/!connection_),
       why_no_kernels_(std::move(why_not.by_kernels)) {
   if (!why_not.at_all.empty()) why_not_ = Status(OH_ERR_NOT_VIABLE, std::move(why_not.at_all));
 }
 
 StreamLink::~StreamLink() {
   abort();
-  std::shared_ptr<void> partner = partner_holder_.lock();
-  if (partner && partner_ != this) partner_->abort();
-  (void)drop_held();
-  std::shared_ptr<void> host = host_life_.lock();
-  if (!host) return;
-  if (lanes_ && lanes_->is_kept()) host_.keep(std::move(lanes_));
-  if (proxy_) {
-    host_.proxy_ended();
-    if (proxy_is_kept_.load()) host_.keep(proxy_->memory());
+  if (partner_owners_) {
+    if (const std::shared_ptr<void> partner = partner_owners_->peer()) partner_->abort();
   }
-  MutexLock lock(mutex_);
-  for (std::shared_ptr<Held>& held : held_) host_.keep(std::move(held));
-}
-
-void StreamLink::bind(std::weak_ptr<void> holder, std::weak_ptr<void> host) {
-  holder_ = std::move(holder);
-  host_life_ = std::move(host);
+  const std::shared_ptr<void> endpoint = owners_.endpoint();
+  if (!endpoint) return;
+  StreamDomain& domain = owners_.domain();
+  if (lanes_ && lanes_->is_kept()) domain.retain(std::move(lanes_));
+  if (proxy_) {
+    domain.proxy_ended();
+    if (proxy_->memory()->is_kept()) domain.retain(proxy_->memory());
+  }
+  memory_.give_up();
 }
 
 void StreamLink::introduce(StreamLink& one, StreamLink& other) {
-  one.partner_ = &other;
-  one.partner_holder_ = other.holder_;
-  other.partner_ = &one;
-  other.partner_holder_ = one.holder_;
-}
-
-StreamLink::Living StreamLink::hold_partner() const {
-  Living living;
-  living.peer = partner_holder_.lock();
-  if (living.peer) living.host = partner_->host_life_.lock();
-  return living.host ? living : Living();
-}
-
-void StreamLink::later(int64_t at, std::function<void()> call) {
-  host_.later(at, [holder = holder_, host = host_life_, call = std::move(call)] {
-    std::shared_ptr<void> living_host = host.lock();
-    std::shared_ptr<void> living = holder.lock();
-    if (living_host && living) call();
-  });
+  for (auto [end, partner] : {std::pair(&one, &other), std::pair(&other, &one)}) {
+    end->partner_ = partner;
+    end->partner_owners_ = partner->owners_;
+    end->resets_.introduce(partner->resets_);
+    end->memory_.introduce(partner->memory_);
+  }
 }
 
 Status StreamLink::why_not() const {
@@ -118,24 +75,24 @@ std::string StreamLink::waits_for() const {
 Status StreamLink::prepare() {
   if (is_ready()) return {};
   OH_RETURN_IF_ERROR(why_not());
-  const Living partner = hold_partner();
-  if (!connection_ && !partner.peer) {
-    return error(OH_ERR_PEER_LOST, "the other end within the process is gone");
+  StreamOwners::Held partner;
+  if (!connection_) {
+    if (partner_owners_) partner = partner_owners_->hold();
+    if (!partner) return error(OH_ERR_PEER_LOST, "the other end within the process is gone");
   }
   make();
   if (!connection_) partner_->make();
-  later(0, [this] { advance(); });
+  owners_.later(0, [this] { advance(); });
   return {};
 }
 
-// Our lanes, or why there are none.
 void StreamLink::make() {
   MutexLock setup(setup_mutex_);
   if (lanes_ || !why_not().ok() || !why_no_kernels().empty()) return;
   const std::string why = ask_why_no_kernels_ ? ask_why_no_kernels_() : std::string();
   if (!why.empty()) return rule_out_kernels(why);
-  Result<std::unique_ptr<Lanes>> lanes =
-      Lanes::create(gpu_, host_.stream_slab(), host_.stream_small());
+  const StreamDomain::Options& options = owners_.domain().options();
+  Result<std::unique_ptr<Lanes>> lanes = Lanes::create(gpu_, options.slab_bytes, options.small_max);
   if (!lanes.ok()) return rule_out_kernels(lanes.status().text());
   const GpuExport& exported = *(*lanes)->slab()->exported();
   if (!exported.mappable() && connection_) {
@@ -143,11 +100,12 @@ void StreamLink::make() {
         strf("the slab cannot be mapped by %s: %s", link_.name.c_str(), exported.why_not.c_str()));
   }
   lanes_ = std::move(*lanes);
+  memory_.open(*lanes_);
   made_.store(true, std::memory_order_release);
-  if (aborted_.load()) lanes_->abort();
+  if (aborted_.load()) lanes_->notices().abort();
 }
 
-// Goes on as far as what it takes is there, until both sides are ready or it is known why not.
+// Goes on as far as it can, until both sides are ready or one has a reason why not.
 void StreamLink::advance() {
   if (is_ready() || aborted_.load()) return;
   connection_ ? connect() : connect_within();
@@ -155,7 +113,7 @@ void StreamLink::advance() {
 
 void StreamLink::advance_later() {
   if (std::exchange(advancing_, true)) return;
-  later(now_ns() + kOpenTime, [this] {
+  owners_.later(now_ns() + kOpenTime, [this] {
     advancing_ = false;
     advance();
   });
@@ -176,15 +134,15 @@ bool StreamLink::opens() {
 }
 
 void StreamLink::connect_within() {
-  const Living partner = hold_partner();
-  if (!partner.peer) {
+  const StreamOwners::Held partner = partner_owners_->hold();
+  if (!partner) {
     return refuse(error(OH_ERR_PEER_LOST, "the other end within the process is gone"));
   }
   if (!why_not().ok()) return partner_->refuse(why_not());
   if (!partner_->why_not().ok()) return refuse(partner_->why_not());
   std::string why = why_no_kernels();
   if (why.empty()) why = partner_->why_no_kernels();
-  // Whoever is later looks at both.
+  // The later of the two sides goes on for both.
   if (why.empty() && !(opens() && partner_->opens())) return;
   if (why.empty() && !(gpu_->reach(partner_->gpu_->facts().ordinal) &&
                        partner_->gpu_->reach(gpu_->facts().ordinal))) {
@@ -214,12 +172,7 @@ void StreamLink::connect() {
   tell_way(StreamWay::kKernels, "");
 }
 
-void StreamLink::become_ready() {
-  ready_.store(true, std::memory_order_release);
-  link_.my_bell->ring();
-}
-
-// Our slab; a failure means that the connection is gone, which its handler reports.
+// A failure means that the connection is gone, which its handler reports.
 void StreamLink::tell_lanes() {
   if (std::exchange(told_, true)) return;
   const std::shared_ptr<const GpuExport>& exported = lanes_->slab()->exported();
@@ -263,101 +216,122 @@ bool StreamLink::map() {
   if (!block || !block->on_device || block->size < their_bytes_) return false;
   lanes_->connect(reinterpret_cast<cuda::DevicePtr>(block->local_base), their_bytes_, block);
   for (const std::shared_ptr<ImportedBlock>& one : known) {
-    if (one->number != their_number_) add_import(one);
+    if (one->number != their_number_) memory_.add_import(one);
   }
   return true;
 }
 
-// ---- Memory -----------------------------------------------------------------------------------
-
-void StreamLink::add_import(const std::shared_ptr<ImportedBlock>& block) {
-  if (!has_lanes() || !lanes_->is_connected() || !block || !block->on_device) return;
-  lanes_->add_import(block->number, block->size, reinterpret_cast<uint64_t>(block->local_base),
-                     block);
+std::string StreamLink::why_no_kernels() const {
+  MutexLock lock(mutex_);
+  return why_no_kernels_;
 }
 
-void StreamLink::forget_import(uint32_t number) {
-  if (has_lanes()) lanes_->forget_import(number);
-  settle_later();
+void StreamLink::rule_out_kernels(const std::string& why) {
+  MutexLock lock(mutex_);
+  if (why_no_kernels_.empty()) why_no_kernels_ = why;
 }
 
-void StreamLink::forget_within(uint32_t number) {
-  std::shared_ptr<void> partner = partner_holder_.lock();
-  if (partner && partner_->by_kernels()) partner_->lanes_->forget_import(number);
+void StreamLink::go_by_proxy(const std::string& why) {
+  if (!why_not().ok()) return tell_way(StreamWay::kNone, why_not().text());
+  rule_out_kernels(why);
+  Result<bool> open = make_proxy();
+  if (open.ok() && !*open) return advance_later();
+  if (open.ok()) {
+    open_.store(true, std::memory_order_release);
+    return tell_way(StreamWay::kProxy, why);
+  }
+  refuse(
+      error(OH_ERR_NOT_VIABLE, "%s; nor by proxy: %s", why.c_str(), open.status().text().c_str()));
+  tell_way(StreamWay::kNone, why_not().text());
 }
 
-// On the watcher's thread, until nobody is at what was forgotten.
-void StreamLink::settle_later() {
-  if (std::exchange(settling_, true)) return;
-  later(now_ns() + kSettleTime, [this] {
-    settling_ = false;
-    const bool settled = !has_lanes() || lanes_->settle_imports();
-    if (!drop_held() || !settled) settle_later();
-    GpuImports::instance().close_unused();
-  });
+// Whether kernels of ours have opened it; an error: it cannot be.
+Result<bool> StreamLink::make_proxy() {
+  MutexLock setup(setup_mutex_);
+  if (proxy_) return proxy_->memory()->is_open();
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<ProxyMemory> memory, ProxyMemory::create(gpu_));
+  // Memory is pinned before kernels wait for messages that travel through it.
+  if (!link_.segment && link_.staging) link_.staging->grow_if_low();
+  OH_ASSIGN_OR_RETURN(proxy_, owners_.domain().make_proxy(link_, std::move(memory)));
+  if (closed_.load()) proxy_->close();
+  // Between hosts there is no faster way.
+  if (link_.segment) {
+    OH_LOG_ONCE(kWarn, "messages of streams go through the host to %s: %s", link_.name.c_str(),
+                why_no_kernels().c_str());
+  }
+  return proxy_->memory()->is_open();
 }
 
-uint32_t StreamLink::publish(const std::shared_ptr<const GpuExport>& exported) {
-  if (!exported->mappable() && connection_) return 0;
+void StreamLink::tell_way(StreamWay way, const std::string& why) {
+  if (std::exchange(ours_, way) == way) return settle_way();
   if (connection_) {
-    if (!link_.maps_devices) return 0;
-    LinkGuard guard(link_);
-    link_.memory->publish(exported);
-    return exported->number;
+    Bytes bytes;
+    Writer writer(bytes);
+    writer.u8(static_cast<uint8_t>(way));
+    writer.text(cut_text(why, kMaxText));
+    (void)connection_->send_control(Control::kStreamWay, bytes).ok();
+  } else if (way == StreamWay::kNone) {
+    partner_->refuse(why_not());
+  } else {
+    partner_->heard_way(way);
   }
-  // Within the process addresses are enough, where the other GPU reaches them.
-  std::shared_ptr<void> partner = partner_holder_.lock();
-  if (!partner || !partner_->has_lanes()) return 0;
-  const cuda::Device there = partner_->gpu_->facts().ordinal;
-  const bool plain = exported->record.chunks.front().kind == ChunkKind::kCudaIpc;
-  if (exported->device != there && !plain) return 0;
-  partner_->lanes_->add_import(exported->number, exported->record.length, exported->record.base,
-                               nullptr);
-  return exported->number;
+  settle_way();
 }
 
-void StreamLink::hold(cuda::Stream stream, bool capturing, std::shared_ptr<void> holder) {
-  bool many = false;
-  {
-    MutexLock lock(mutex_);
-    many = held_.size() >= many_held_;
+Status StreamLink::on_way(ByteView payload) {
+  Reader reader(payload);
+  const auto way = static_cast<StreamWay>(reader.u8());
+  const std::string why = printable(reader.text(kMaxText), kMaxText);
+  // What both have said stays.
+  if (!reader.at_end() || way > StreamWay::kProxy || (is_ready() && way != ours_)) {
+    return error(OH_ERR_PROTOCOL, "a way of streams of %zu bytes", payload.size());
   }
-  if (many) (void)drop_held();
-  auto held = std::make_shared<Held>(gpu_, std::move(holder));
-  if (!capturing) {
-    Result<cuda::Event> event = gpu_->take_event();
-    if (event.ok() && gpu_->record(*event, stream).ok()) held->event = *event;
+  if (way == StreamWay::kNone) {
+    refuse(error(OH_ERR_NOT_VIABLE, "not at %s: %s", link_.name.c_str(), why.c_str()));
   }
-  MutexLock lock(mutex_);
-  held_.push_back(std::move(held));
+  if (way == StreamWay::kProxy) go_by_proxy(why);
+  heard_way(way);
+  return {};
 }
 
-// Lets go of what no copy is at any more. Whether those that are left wait for nothing: a graph has
-// them.
-bool StreamLink::drop_held() {
-  std::vector<std::shared_ptr<Held>> over;  // without the lock
-  MutexLock lock(mutex_);
-  bool none_waits = true;
-  std::erase_if(held_, [&](std::shared_ptr<Held>& held) {
-    const bool drops = held->event && held->is_over();
-    none_waits = none_waits && (drops || !held->event);
-    if (drops) over.push_back(std::move(held));
-    return drops;
-  });
-  // Each is asked for a few times, however many there are.
-  many_held_ = std::max(kFewHeld, 2 * held_.size());
-  return none_waits;
+void StreamLink::heard_way(StreamWay way) {
+  theirs_ = way;
+  settle_way();
 }
 
-// A put of the stream domain goes by the engine: where the host's puts go.
+void StreamLink::settle_way() {
+  const bool kernels = ours_ == StreamWay::kKernels;
+  if (is_ready() || ours_ != theirs_ || !(kernels || ours_ == StreamWay::kProxy)) return;
+  // release: what either way needs was made before; pairs with by_proxy() and is_ready().
+  by_proxy_.store(!kernels, std::memory_order_release);
+  OH_LOG(kDebug, "link to %s: streams by %s", link_.name.c_str(),
+         kernels ? "nvlink" : ("proxy; not nvlink: " + why_no_kernels()).c_str());
+  if (kernels) resets_.open(*lanes_, gpu_);
+  ready_.store(true, std::memory_order_release);
+  link_.my_bell->ring();
+}
+
+void StreamLink::close() {
+  closed_.store(true);
+  MutexLock setup(setup_mutex_);
+  if (proxy_) proxy_->close();
+}
+
+Status StreamLink::take_error() {
+  if (by_proxy()) return proxy_->take_error();
+  return has_lanes() ? lanes_->notices().take_error(link_.name) : Status();
+}
+
+// Puts of the stream domain take the copy engine, as puts of the host do.
 void StreamLink::add_to(Stats* stats) const {
   counts_.add_to(stats, connection_ ? OH_PATH_CUDA_IPC : OH_PATH_LOCAL);
-  if (has_lanes()) lanes_->count_large(stats);
+  if (has_lanes()) lanes_->notices().count_large(stats);
 }
 
 void StreamLink::abort() {
   aborted_.store(true);
-  if (has_lanes()) lanes_->abort();
+  resets_.stop();
+  if (has_lanes()) lanes_->notices().abort();
 }
 
 }  // namespace oh

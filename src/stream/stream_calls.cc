@@ -53,7 +53,7 @@ Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, Strea
   if (call.kind != StreamKind::kRecv || !large) return {};
   const uint64_t offset = reinterpret_cast<uint64_t>(call.data) - exported->record.base;
   if (offset + call.size > kOffsets) return {};
-  op->region = peer.stream().publish(exported);
+  op->region = peer.stream().memory().publish(exported);
   op->offset = offset;
   return {};
 }
@@ -190,7 +190,7 @@ Status put_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::share
                               reinterpret_cast<uint64_t>(put.data), put.size, nullptr, 0, 0));
   if (!capturing) peer->stream().counts().count_put(put.size);
   if (std::shared_ptr<ImportedBlock> import = put.target.import.lock()) {
-    peer->stream().hold(put.stream, capturing, std::move(import));
+    peer->stream().memory().hold(put.stream, capturing, std::move(import));
   }
   return {};
 }
@@ -222,7 +222,7 @@ Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* 
   }
   const auto base = reinterpret_cast<uint64_t>(data);
   const uint64_t offset = base - exported->record.base;
-  const uint32_t number = offset + size > kOffsets ? 0 : peer.stream().publish(exported);
+  const uint32_t number = offset + size > kOffsets ? 0 : peer.stream().memory().publish(exported);
   if (number != 0) return oh_lane_target{base, size, offset, number, 0};
   return error(OH_ERR_NOT_VIABLE, "%llu bytes at %p cannot be mapped by %s: %s",
                static_cast<unsigned long long>(size), data, peer.link().name.c_str(),

@@ -75,7 +75,7 @@ Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream,
   for (size_t i = 0; i < calls.size(); ++i) {
     StreamLink& link = calls[i].peer->stream();
     if (capturing) {
-      link.keep_proxy();
+      link.proxy().memory()->keep();
     } else if (!of_lane(args->ops[i])) {
       OH_RETURN_IF_ERROR(link.proxy().memory()->remember(stream));
     }

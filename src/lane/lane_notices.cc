@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What kernels and the host tell each other of a lane: the end of waits, and what went wrong; and
-// how calls from several streams follow each other.
-#include "lane/lanes.h"
+#include "lane/lane_notices.h"
+
+#include <utility>
+
 #include "onehop/detail/host_atomics.h"
 
 namespace oh {
@@ -55,22 +55,22 @@ oh_status status_of(uint64_t fault) {
 
 }  // namespace
 
-void Lanes::abort() {
+void LaneNotices::abort() {
   for (uint32_t lane = 0; lane < OH_LANES; ++lane) abort(lane, true);
   abort(kSignals, true);
 }
 
 // Relaxed: it is all there is to see. Kernels look at it in Patience.
-void Lanes::abort(uint32_t lane, bool set) {
-  HostAtomics::store_relaxed(&notices()[lane].abort.word, set ? 1 : 0);
+void LaneNotices::abort(uint32_t lane, bool set) {
+  HostAtomics::store_relaxed(&notice(lane).abort.word, set ? 1 : 0);
 }
 
-void Lanes::set_resetting(uint32_t lane, bool resetting) {
-  HostAtomics::store_relaxed(&notices()[lane].abort.resetting, resetting ? 1 : 0);
+void LaneNotices::set_resetting(uint32_t lane, bool resetting) {
+  HostAtomics::store_relaxed(&notice(lane).abort.resetting, resetting ? 1 : 0);
 }
 
-Status Lanes::failure(uint32_t lane, LaneSide side) const {
-  const auto& place = notices()[lane].failed[static_cast<uint32_t>(side)];
+Status LaneNotices::failure(uint32_t lane, LaneSide side) const {
+  const auto& place = notice(lane).failed[static_cast<uint32_t>(side)];
   // acquire: the rest is there; pairs with Half::fail().
   const uint64_t fault = HostAtomics::load_acquire(&place.fault);
   if (fault == OH_LANE_OK) return {};
@@ -79,8 +79,8 @@ Status Lanes::failure(uint32_t lane, LaneSide side) const {
                text_of(fault, place.bytes, place.capacity).c_str());
 }
 
-Status Lanes::take_error(const std::string& peer) {
-  Status found = take_untold();
+Status LaneNotices::take_error(const std::string& peer) {
+  Status found = take_unreported();
   for (uint32_t lane = 0; lane < OH_LANES && found.ok(); ++lane) {
     for (uint32_t side = 0; side < 2 && found.ok(); ++side) {
       found = take_failure(lane, side);
@@ -92,20 +92,20 @@ Status Lanes::take_error(const std::string& peer) {
   return error(found.code(), "with %s: %s", peer.c_str(), found.text().c_str());
 }
 
-Status Lanes::take_untold() {
+Status LaneNotices::take_unreported() {
   MutexLock lock(mutex_);
-  return std::exchange(untold_, Status());
+  return std::exchange(unreported_, Status());
 }
 
-Status Lanes::take_failure(uint32_t lane, uint32_t side) {
+Status LaneNotices::take_failure(uint32_t lane, uint32_t side) {
   MutexLock lock(mutex_);
   Status failed = failure(lane, static_cast<LaneSide>(side));
-  if (failed.ok() || std::exchange(told_[lane][side], true)) return {};
+  if (failed.ok() || std::exchange(reported_[lane][side], true)) return {};
   return failed;
 }
 
-Status Lanes::take_warning(uint32_t lane, uint32_t side) {
-  auto& place = notices()[lane].warned[side];
+Status LaneNotices::take_warning(uint32_t lane, uint32_t side) {
+  auto& place = notice(lane).warned[side];
   const uint64_t fault = HostAtomics::load_acquire(&place.fault);
   if (fault == OH_LANE_OK) return {};
   const std::string text = text_of(fault, place.bytes, place.capacity);
@@ -113,8 +113,8 @@ Status Lanes::take_warning(uint32_t lane, uint32_t side) {
   return error(status_of(fault), "on the %s side of lane %u: %s", kSides[side], lane, text.c_str());
 }
 
-Status Lanes::take_signal_warning() {
-  auto& place = notices()[kSignals].warned[1];
+Status LaneNotices::take_signal_warning() {
+  auto& place = notice(kSignals).warned[1];
   const uint64_t fault = HostAtomics::load_acquire(&place.fault);
   if (fault == OH_LANE_OK) return {};
   const auto count = static_cast<unsigned long long>(place.capacity);
@@ -125,25 +125,21 @@ Status Lanes::take_signal_warning() {
 }
 
 // Relaxed: each number stands for itself.
-void Lanes::count_large(Stats* stats) const {
+void LaneNotices::count_large(Stats* stats) const {
   for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
-    stats->stream_put += HostAtomics::load_relaxed(&notices()[lane].large.put);
-    stats->stream_staged += HostAtomics::load_relaxed(&notices()[lane].large.staged);
+    stats->stream_put += HostAtomics::load_relaxed(&notice(lane).large.put);
+    stats->stream_staged += HostAtomics::load_relaxed(&notice(lane).large.staged);
   }
 }
 
-void Lanes::clear_notice(uint32_t lane) {
+void LaneNotices::clear(uint32_t lane) {
   MutexLock lock(mutex_);
   for (uint32_t side = 0; side < 2; ++side) {
     Status failed = failure(lane, static_cast<LaneSide>(side));
-    if (!failed.ok() && !told_[lane][side] && untold_.ok()) untold_ = std::move(failed);
-    HostAtomics::store_relaxed(&notices()[lane].failed[side].fault, OH_LANE_OK);
-    told_[lane][side] = false;
+    if (!failed.ok() && !reported_[lane][side] && unreported_.ok()) unreported_ = std::move(failed);
+    HostAtomics::store_relaxed(&notice(lane).failed[side].fault, OH_LANE_OK);
+    reported_[lane][side] = false;
   }
-}
-
-bool Lanes::is_through(uint32_t lane) const {
-  return turns_[lane][0].is_through(*gpu_) && turns_[lane][1].is_through(*gpu_);
 }
 
 }  // namespace oh

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lane/import_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace oh {
+namespace {
+constexpr uint32_t kMostImports = 3u << kernels::kImportShift >> 2;  // so that most find a place
+}
+
+void ImportTable::add(const ImportPlaces::Entry& entry, std::shared_ptr<void> holder) {
+  MutexLock lock(mutex_);
+  if (imports_.size() >= kMostImports) return;
+  const std::optional<ImportPlaces::Write> write = places_.add(entry);
+  if (!write) return;
+  if (commands_.write_import(*write).ok()) {
+    imports_.push_back({entry.number, std::move(holder)});
+  } else {
+    (void)places_.remove(entry.number);
+  }
+}
+
+void ImportTable::remove(uint64_t number) {
+  MutexLock lock(mutex_);
+  auto found = std::find_if(imports_.begin(), imports_.end(),
+                            [&](const Import& import) { return import.number == number; });
+  if (found == imports_.end()) return;
+  // A launch fails only when the context is lost, and then no kernel runs.
+  for (const ImportPlaces::Write& write : places_.remove(number)) {
+    (void)commands_.write_import(write).ok();
+  }
+  if (found->holder) removed_.push_back(std::move(found->holder));
+  imports_.erase(found);
+}
+
+bool ImportTable::settle(bool lost) {
+  std::vector<std::shared_ptr<void>> gone;  // released without the lock
+  MutexLock lock(mutex_);
+  if (leaving_.empty() && removed_.empty()) return true;
+  if (lost || senders_left()) std::swap(gone, leaving_);
+  return leaving_.empty() && removed_.empty();
+}
+
+// Whether every sender that began before the entries were removed has ended.
+bool ImportTable::senders_left() {
+  using onehop::detail::kBusy;
+  const bool first = leaving_.empty();
+  if (look_ != 0) {
+    bool all_left = true;
+    for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
+      uint64_t state = 0;
+      if (!commands_.looked(look_, lane, &state)) return false;
+      if (seen_[lane] == UINT64_MAX) seen_[lane] = state;
+      if ((state & kBusy) == 0 || state != seen_[lane]) seen_[lane] = 0;
+      all_left = all_left && seen_[lane] == 0;
+    }
+    look_ = 0;
+    if (all_left && !first) return true;
+  } else if (first) {
+    std::swap(leaving_, removed_);
+    std::fill(std::begin(seen_), std::end(seen_), UINT64_MAX);
+  }
+  Result<uint64_t> look = commands_.look();
+  if (look.ok()) look_ = *look;
+  return false;
+}
+
+void ImportTable::leak() {
+  MutexLock lock(mutex_);
+  new std::vector<Import>(std::move(imports_));
+  new std::vector<std::shared_ptr<void>>(std::move(leaving_));
+  new std::vector<std::shared_ptr<void>>(std::move(removed_));
+}
+
+}  // namespace oh

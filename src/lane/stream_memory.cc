@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lane/stream_memory.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "link/memory_exchange.h"
+
+namespace oh {
+namespace {
+constexpr int64_t kSettleTime = kMillisecond;
+constexpr int64_t kPatience = 2 * kSecond;
+}  // namespace
+
+// Until the copy has ended; the end of one in a graph is never known.
+struct StreamMemory::Held {
+  Held(std::shared_ptr<cuda::Gpu> on, std::shared_ptr<void> memory)
+      : gpu(std::move(on)), holder(std::move(memory)) {}
+  ~Held() {
+    const Deadline deadline = Deadline::after(kPatience);
+    while (event && !is_over() && !deadline.passed()) sched_yield();
+    const bool over = !event || is_over();
+    if (event) gpu->give_event(event);
+    if (!over) new std::shared_ptr<void>(std::move(holder));
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  bool is_over() const {
+    if (gpu->is_lost()) return true;
+    Result<bool> done = gpu->is_complete(event);
+    return done.ok() && *done;
+  }
+
+  std::shared_ptr<cuda::Gpu> gpu;
+  cuda::Event event = nullptr;
+  std::shared_ptr<void> holder;
+};
+
+StreamMemory::StreamMemory(Link& link, const StreamOwners& owners, std::shared_ptr<cuda::Gpu> gpu,
+                           bool within_process)
+    : link_(link), owners_(owners), gpu_(std::move(gpu)), within_process_(within_process) {}
+
+StreamMemory::~StreamMemory() = default;
+
+void StreamMemory::add_import(const std::shared_ptr<ImportedBlock>& block) {
+  Lanes* lanes = this->lanes();
+  if (!lanes || !lanes->is_connected() || !block || !block->on_device) return;
+  lanes->imports().add({block->number, block->size, reinterpret_cast<uint64_t>(block->local_base)},
+                       block);
+}
+
+void StreamMemory::forget_import(uint32_t number) {
+  if (Lanes* lanes = this->lanes()) lanes->imports().remove(number);
+  settle_later();
+}
+
+void StreamMemory::forget_within(uint32_t number) {
+  if (!partner_) return;
+  const std::shared_ptr<void> held = partner_owners_->peer();
+  Lanes* lanes = held ? partner_->lanes() : nullptr;
+  if (lanes && lanes->is_connected()) lanes->imports().remove(number);
+}
+
+// On the watcher's thread, until no kernel uses what was removed.
+void StreamMemory::settle_later() {
+  if (std::exchange(settling_, true)) return;
+  owners_.later(now_ns() + kSettleTime, [this] {
+    settling_ = false;
+    const bool settled = !lanes() || lanes()->imports().settle(gpu_->is_lost());
+    if (!drop_held() || !settled) settle_later();
+    GpuImports::instance().close_unused();
+  });
+}
+
+uint32_t StreamMemory::publish(const std::shared_ptr<const GpuExport>& exported) {
+  if (!within_process_) {
+    if (!exported->mappable() || !link_.maps_devices) return 0;
+    LinkGuard guard(link_);
+    link_.memory->publish(exported);
+    return exported->number;
+  }
+  // Within the process addresses are enough, where the other GPU reaches them.
+  if (!partner_) return 0;
+  const std::shared_ptr<void> held = partner_owners_->peer();
+  Lanes* theirs = held ? partner_->lanes() : nullptr;
+  if (!theirs) return 0;
+  const cuda::Device there = partner_->gpu_->facts().ordinal;
+  const bool plain = exported->record.chunks.front().kind == ChunkKind::kCudaIpc;
+  if (exported->device != there && !plain) return 0;
+  theirs->imports().add({exported->number, exported->record.length, exported->record.base},
+                        nullptr);
+  return exported->number;
+}
+
+void StreamMemory::hold(cuda::Stream stream, bool capturing, std::shared_ptr<void> memory) {
+  bool many = false;
+  {
+    MutexLock lock(mutex_);
+    many = held_.size() >= many_held_;
+  }
+  if (many) (void)drop_held();
+  auto held = std::make_shared<Held>(gpu_, std::move(memory));
+  if (!capturing) {
+    Result<cuda::Event> event = gpu_->take_event();
+    if (event.ok() && gpu_->record(*event, stream).ok()) held->event = *event;
+  }
+  MutexLock lock(mutex_);
+  held_.push_back(std::move(held));
+}
+
+// Releases memory that no copy uses any more. Whether all that is left belongs to graphs, whose end
+// is never known.
+bool StreamMemory::drop_held() {
+  std::vector<std::shared_ptr<Held>> over;  // without the lock
+  MutexLock lock(mutex_);
+  bool none_waits = true;
+  std::erase_if(held_, [&](std::shared_ptr<Held>& held) {
+    const bool drops = held->event && held->is_over();
+    none_waits = none_waits && (drops || !held->event);
+    if (drops) over.push_back(std::move(held));
+    return drops;
+  });
+  // Each is asked for a few times, however many there are.
+  many_held_ = std::max(kFewHeld, 2 * held_.size());
+  return none_waits;
+}
+
+void StreamMemory::give_up() {
+  (void)drop_held();
+  MutexLock lock(mutex_);
+  for (std::shared_ptr<Held>& held : held_) owners_.domain().retain(std::move(held));
+  held_.clear();
+}
+
+}  // namespace oh

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of a Lanes on the fake GPU.
+#include "lane/import_table.h"
+
+#include "lane/lanes.h"
+#include "unit/fake_gpu.h"
+
+namespace {
+
+using namespace oh;
+using unit::is_ok;
+
+class ImportTableTest : public unit::GpuTest {
+ protected:
+  void SetUp() override {
+    unit::GpuTest::SetUp();
+    Result<std::unique_ptr<Lanes>> made = Lanes::create(gpu, kernels::kLeastSlab, 1 << 18);
+    ASSERT_TRUE(is_ok(made));
+    lanes = std::move(*made);
+  }
+  void TearDown() override {
+    lanes.reset();
+    unit::GpuTest::TearDown();
+  }
+  ImportTable& table() { return lanes->imports(); }
+
+  std::unique_ptr<Lanes> lanes;
+};
+
+// No sender holds a lane, so one look is enough.
+TEST_F(ImportTableTest, MemoryIsReleasedAfterNoSenderUsesIt) {
+  auto memory = std::make_shared<int>(1);
+  const std::weak_ptr<int> alive = memory;
+  table().add({7, 4096, 0x1000}, std::move(memory));
+  EXPECT_TRUE(table().settle(/*lost=*/false));
+  EXPECT_FALSE(alive.expired());
+  table().remove(7);
+  EXPECT_FALSE(alive.expired());
+  EXPECT_TRUE(unit::eventually([this] { return table().settle(/*lost=*/false); }));
+  EXPECT_TRUE(alive.expired());
+}
+
+TEST_F(ImportTableTest, RemovingWhatIsNotThereDoesNothing) {
+  table().remove(7);
+  EXPECT_TRUE(table().settle(/*lost=*/false));
+}
+
+}  // namespace
