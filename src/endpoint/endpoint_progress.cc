@@ -71,7 +71,7 @@ bool Endpoint::serve_tickets() {
   bool any = false;
   if (streams_->proxies().load(std::memory_order_relaxed) == 0) return any;
   for_each_peer([&](Peer& peer) {
-    if (peer.stream().by_proxy()) any = peer.stream().proxy().serve(*this) || any;
+    if (peer.stream().by_proxy()) any = peer.stream().proxy().serve() || any;
   });
   return any;
 }

@@ -94,6 +94,20 @@ ProxyMemory::~ProxyMemory() {
   new Mapping(std::move(memory_));
 }
 
+const kernels::Ticket* ProxyMemory::ticket(uint32_t index, uint64_t number) const {
+  const kernels::Ticket* ticket = &queue(index).tickets[number % kTickets];
+  // acquire: its fields, and the payload; pairs with run_proxy().
+  return HostAtomics::load_acquire(&ticket->number) == number + 1 ? ticket : nullptr;
+}
+
+void ProxyMemory::answer(uint32_t index, uint64_t number, uint64_t fault, uint64_t bytes) {
+  kernels::TicketAnswer* answer = &queue(index).answers[number % kTickets];
+  HostAtomics::store_relaxed(&answer->bytes, bytes);
+  HostAtomics::store_relaxed(&answer->fault, fault);
+  // release: the rest, and the bytes received; pairs with run_proxy().
+  HostAtomics::store_release(&answer->number, number + 1);
+}
+
 uint8_t* ProxyMemory::payload(uint32_t index, uint64_t number) const {
   return memory_.data() + kPayloadAt + index * kPayload + number % kTickets * kProxySmall;
 }

@@ -3,7 +3,7 @@
 // What kernels and the host share for operations by proxy: the queues of tickets in host memory,
 // their numbers in the memory of the GPU, and the order of launches.
 //
-// Threading: any thread. Tickets and answers belong to who serves them: proxy.h.
+// Threading: any thread; one thread at a time takes tickets and answers (stream/proxy).
 #pragma once
 
 #include <atomic>
@@ -34,6 +34,10 @@ class ProxyMemory {
   cuda::Function kernel() const { return kernel_; }
   uint64_t device_bytes() const { return sizeof(kernels::TicketCursor) * kernels::kProxyQueues; }
   kernels::TicketQueue& queue(uint32_t index) const { return page()->queues[index]; }
+  // The ticket with this number; null: no kernel has handed it in yet.
+  const kernels::Ticket* ticket(uint32_t index, uint64_t number) const;
+  // Ends the kernel's wait for it. `fault`: an oh_lane_fault.
+  void answer(uint32_t index, uint64_t number, uint64_t fault, uint64_t bytes);
   // Of a lane's ticket.
   uint8_t* payload(uint32_t index, uint64_t number) const;
   // Where the queue is for the GPU.

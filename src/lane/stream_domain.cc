@@ -11,7 +11,8 @@ Result<std::unique_ptr<StreamProxy>> StreamDomain::make_proxy(Link& link,
     return error(OH_ERR_NOT_VIABLE, "the endpoint was made without proxies");
   }
   OH_RETURN_IF_ERROR(options_.start_progress(*options_.endpoint));
-  std::unique_ptr<StreamProxy> proxy = options_.make_proxy(link, std::move(memory));
+  std::unique_ptr<StreamProxy> proxy =
+      options_.make_proxy(*options_.endpoint, link, std::move(memory));
   proxies_.fetch_add(1, std::memory_order_relaxed);
   // Without proxies the progress thread sleeps until it is woken.
   options_.doorbell.ring();

@@ -36,7 +36,7 @@ class StreamProxy {
   virtual void know(const RemoteTarget& target) = 0;
 
   // Takes tickets and moves on what was taken; true when something happened.
-  virtual bool serve(Endpoint& endpoint) = 0;
+  virtual bool serve() = 0;
   // The link is over, and every request with it: no ticket is taken any more, waits end.
   virtual void close() = 0;
   // Why a half of a lane takes no more; ok: it does.
@@ -62,7 +62,7 @@ class StreamProxy {
 };
 
 // How an endpoint gets one for a link: given to it from above.
-using MakeStreamProxy = std::unique_ptr<StreamProxy> (*)(Link& link,
+using MakeStreamProxy = std::unique_ptr<StreamProxy> (*)(Endpoint& endpoint, Link& link,
                                                          std::shared_ptr<ProxyMemory> memory);
 
 }  // namespace oh

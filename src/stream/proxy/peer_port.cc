@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/proxy/peer_port.h"
+
+#include "endpoint/endpoint.h"
+
+namespace oh {
+
+Status PeerPort::usable() { return link_.peer->usable(); }
+
+Status PeerPort::post(Request& request, bool on_device) {
+  request.endpoint = &endpoint_;
+  if (on_device) {
+    AfterOption plain;
+    plain.on_device = true;
+    OH_RETURN_IF_ERROR(endpoint_.prepare_memory(&request, plain));
+  }
+  Operations& operations = link_.peer->operations();
+  return request.kind == OpKind::kSend ? operations.post_send(&request)
+                                       : operations.post_recv(&request);
+}
+
+Status PeerPort::put(Request& request, const RemoteTarget& target, const Block& block) {
+  request.endpoint = &endpoint_;
+  return link_.peer->operations().move(&request, {.target = target,
+                                                  .data = block.local,
+                                                  .size = block.size,
+                                                  .after = {.on_device = true},
+                                                  .movement = {true, {&block, 1}, 1, block.size}});
+}
+
+// Without shared memory the peer may stop in the middle of a message. The request is in doubt then,
+// until copy engines and UCX have ended; it does not wait for the peer.
+bool PeerPort::try_end(Request& request, const Status& why) {
+  Operations& operations = link_.peer->operations();
+  return operations.try_end(&request, why, Operations::Force::kDeadline) ||
+         (!link_.segment && operations.try_end(&request, why, Operations::Force::kGiveUp));
+}
+
+bool PeerPort::released(const Request& request) {
+  return link_.peer->operations().buffer_released(&request);
+}
+
+void PeerPort::discard(uint64_t tag) { link_.peer->operations().discard(tag); }
+
+void PeerPort::accuse(const Status& status) { link_.peer->operations().accuse(status); }
+
+}  // namespace oh

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerPort: a proxy's operations, posted on a peer.
+//
+// Threading: any thread; post() and put() on the endpoint's progress thread.
+#pragma once
+
+#include "link/link.h"
+#include "stream/proxy/proxy_port.h"
+
+namespace oh {
+
+class Endpoint;
+
+class PeerPort final : public ProxyPort {
+ public:
+  PeerPort(Endpoint& endpoint, Link& link) : endpoint_(endpoint), link_(link) {}
+
+  const std::string& name() const override { return link_.name; }
+  Status usable() override;
+  void wake() override { link_.my_bell->ring(); }
+  Status post(Request& request, bool on_device) override;
+  Status put(Request& request, const RemoteTarget& target, const Block& block) override;
+  bool try_end(Request& request, const Status& why) override;
+  bool released(const Request& request) override;
+  void discard(uint64_t tag) override;
+  void accuse(const Status& status) override;
+
+ private:
+  Endpoint& endpoint_;  // may be gone when the link is closed
+  Link& link_;
+};
+
+}  // namespace oh

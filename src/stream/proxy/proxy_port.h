@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ProxyPort: what a proxy needs of its link: it posts operations of the host domain. PeerPort is
+// the one of a peer; tests have their own.
+//
+// Threading: as the proxy; its lock is held.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "link/request.h"
+#include "path/path.h"
+
+namespace oh {
+
+class ProxyPort {
+ public:
+  virtual ~ProxyPort() = default;
+  // Of the peer, for texts.
+  virtual const std::string& name() const = 0;
+  // Why the link is not open any more.
+  virtual Status usable() = 0;
+  // Wakes threads that wait for the link.
+  virtual void wake() = 0;
+
+  // Posts a send or a receive. OH_AGAIN: there is no room now.
+  virtual Status post(Request& request, bool on_device) = 0;
+  virtual Status put(Request& request, const RemoteTarget& target, const Block& block) = 0;
+  // True: the request has ended, by that status unless it had ended before.
+  virtual bool try_end(Request& request, const Status& why) = 0;
+  // Whether nobody uses the buffer of an ended request any more.
+  virtual bool released(const Request& request) = 0;
+  // Drops messages that have come with this tag.
+  virtual void discard(uint64_t tag) = 0;
+  // The other side breaks the protocol: ends the link.
+  virtual void accuse(const Status& status) = 0;
+};
+
+}  // namespace oh

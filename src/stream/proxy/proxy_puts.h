@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ProxyPuts: puts of the stream domain by proxy. The kernel waits until the bytes are in the
+// region, so later work of its stream, a signal too, follows them.
+//
+// Threading: Proxy::mutex_ is held.
+#pragma once
+
+#include <array>
+#include <unordered_map>
+
+#include "lane/proxy_memory.h"
+#include "stream/proxy/proxy_work.h"
+
+namespace oh {
+
+class ProxyPuts {
+ public:
+  ProxyPuts(ProxyPort& port, ProxyMemory& memory) : port_(port), memory_(memory) {}
+
+  // Tickets may name the region from now on.
+  void know(const RemoteTarget& target);
+  bool serve();
+  Status take_error() { return std::exchange(warned_, Status()); }
+  void close(const Deadline& deadline);
+
+ private:
+  void take(const kernels::Ticket& ticket);
+  Status post(ProxyWork& work, const kernels::ProxyPlace& place);
+  void finish(ProxyWork& work, const Status& status);
+
+  ProxyPort& port_;
+  ProxyMemory& memory_;
+  uint64_t next_ = 0;
+  std::array<ProxyWork, kernels::kTickets> works_;
+  // By index: of each the latest that was put to.
+  std::unordered_map<uint32_t, RemoteTarget> targets_;
+  Status warned_;
+};
+
+}  // namespace oh

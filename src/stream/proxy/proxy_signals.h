@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ProxySignals: signals of the stream domain by proxy: those that kernels send, and the slots that
+// kernels wait for.
+//
+// Threading: Proxy::mutex_ is held.
+#pragma once
+
+#include <array>
+
+#include "lane/proxy_memory.h"
+#include "stream/proxy/proxy_messages.h"
+
+namespace oh {
+
+class ProxySignals {
+ public:
+  ProxySignals(ProxyMemory& memory, ProxyMessages& messages)
+      : memory_(memory), messages_(messages) {}
+
+  // Sends the signals of tickets.
+  bool serve_sends();
+  // Ends waits for the slot. `lost`: the link is, and no signal comes any more.
+  bool serve_slot(uint32_t index, bool lost);
+  // The peer has signalled the slot.
+  void arrived(uint32_t index, uint64_t count) { slots_[index].arrived += count; }
+  Status take_error() { return std::exchange(warned_, Status()); }
+
+ private:
+  struct Wait {
+    bool waits = false;
+    uint64_t number = 0;
+    uint64_t count = 0;
+    int64_t deadline = 0;
+  };
+  struct Slot {
+    uint64_t arrived = 0;  // and not taken
+    uint64_t next = 0;
+    std::array<Wait, kernels::kTickets> waits;
+  };
+  void check_late(uint32_t queue, const char* what);
+  void end_wait(uint32_t index, Wait& wait, uint64_t fault);
+
+  ProxyMemory& memory_;
+  ProxyMessages& messages_;
+  uint64_t next_ = 0;
+  Slot slots_[onehop::detail::kSignalSlots];
+  Status warned_;
+};
+
+}  // namespace oh

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Proxy over a port of the test's own: tickets are handed in as kernels do, requests end when the
+// test says so.
+#include "stream/proxy/proxy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "unit/fake_gpu.h"
+
+namespace {
+
+using namespace oh;
+using kernels::kPutQueue;
+using kernels::kSignalQueue;
+using kernels::kWaitQueues;
+using unit::fails_with;
+using unit::is_ok;
+
+constexpr uint32_t kSend = 0;  // queues of lane 0
+constexpr uint32_t kRecv = OH_LANES;
+
+class FakePort final : public ProxyPort {
+ public:
+  const std::string& name() const override { return name_; }
+  Status usable() override { return usable_; }
+  void wake() override { ++woken_; }
+  Status post(Request& request, bool) override {
+    if (!room_) return Status(OH_AGAIN, "no room");
+    // The receive that is always posted is no operation of a ticket.
+    const bool between_proxies = request.kind == OpKind::kRecv && request.size == 64;
+    (between_proxies ? incoming_ : posted_).push_back(&request);
+    return {};
+  }
+  Status put(Request& request, const RemoteTarget& target, const Block& block) override {
+    puts_.push_back({&request, target.index, block.remote_offset});
+    return {};
+  }
+  bool try_end(Request& request, const Status& why) override {
+    if (stuck_) return false;
+    if (!request.ended()) end(request, why);
+    return true;
+  }
+  bool released(const Request&) override { return released_; }
+  void discard(uint64_t tag) override { discarded_.push_back(tag); }
+  void accuse(const Status& status) override { accused_ = status; }
+
+  void end(Request& request, const Status& status, uint64_t bytes = 0) {
+    for (auto* list : {&posted_, &incoming_}) std::erase(*list, &request);
+    request.status = status;
+    request.nbytes = bytes;
+    request.done.store(1);
+  }
+  // A message of the other proxy.
+  void arrives(ProxyMessage::Kind kind, uint32_t index, uint64_t value) {
+    Bytes bytes;
+    Writer writer(bytes);
+    writer.u8(static_cast<uint8_t>(kind));
+    writer.u32(index);
+    writer.u64(value);
+    ASSERT_FALSE(incoming_.empty());
+    Request& request = *incoming_.front();
+    std::memcpy(request.data, bytes.data(), bytes.size());
+    end(request, {}, bytes.size());
+  }
+
+  struct Put {
+    Request* request;
+    uint32_t region;
+    uint64_t offset;
+  };
+  std::string name_ = "the peer";
+  Status usable_;
+  bool room_ = true;
+  bool stuck_ = false;
+  bool released_ = true;
+  int woken_ = 0;
+  std::vector<Request*> posted_;
+  std::vector<Request*> incoming_;
+  std::vector<Put> puts_;
+  std::vector<uint64_t> discarded_;
+  Status accused_;
+};
+
+class ProxyTest : public unit::GpuTest {
+ protected:
+  void SetUp() override {
+    unit::GpuTest::SetUp();
+    Result<std::shared_ptr<ProxyMemory>> made = ProxyMemory::create(gpu);
+    ASSERT_TRUE(is_ok(made));
+    memory_ = *made;
+    ASSERT_TRUE(unit::eventually([this] {
+      Result<bool> open = memory_->is_open();
+      return open.ok() && *open;
+    }));
+    auto port = std::make_unique<FakePort>();
+    port_ = port.get();
+    proxy_ = std::make_unique<Proxy>(std::move(port), memory_);
+  }
+  void TearDown() override {
+    for (Request* request : std::vector(port_->posted_)) port_->end(*request, {});
+    proxy_->close();
+    proxy_.reset();
+    memory_.reset();
+    unit::GpuTest::TearDown();
+  }
+
+  // As a kernel hands one in. Its number.
+  uint64_t hand_in(uint32_t queue, const kernels::Ticket& fields) {
+    proxy_->use(queue);
+    const uint64_t number = next_[queue]++;
+    kernels::Ticket& ticket = memory_->queue(queue).tickets[number % kernels::kTickets];
+    ticket = fields;
+    ticket.number = number + 1;
+    return number;
+  }
+  static kernels::Ticket message(uint64_t bytes, uint64_t data = 0) {
+    kernels::Ticket ticket{};
+    ticket.data = data;
+    ticket.bytes = bytes;
+    ticket.timeout_ns = UINT64_MAX;
+    return ticket;
+  }
+  // Null: there is none yet.
+  const kernels::TicketAnswer* answer(uint32_t queue, uint64_t number) const {
+    const kernels::TicketAnswer& answer = memory_->queue(queue).answers[number % kernels::kTickets];
+    return answer.number == number + 1 ? &answer : nullptr;
+  }
+  uint64_t fault(uint32_t queue, uint64_t number) const {
+    const kernels::TicketAnswer* found = answer(queue, number);
+    return found ? found->fault : UINT64_MAX;
+  }
+
+  std::shared_ptr<ProxyMemory> memory_;
+  FakePort* port_ = nullptr;
+  std::unique_ptr<Proxy> proxy_;
+  uint64_t next_[kernels::kProxyQueues] = {};
+};
+
+TEST_F(ProxyTest, ASmallSendIsAMessageOfItsPayload) {
+  const uint64_t number = hand_in(kSend, message(8));
+  EXPECT_TRUE(proxy_->serve());
+  ASSERT_EQ(port_->posted_.size(), 1u);
+  Request& request = *port_->posted_[0];
+  EXPECT_EQ(request.kind, OpKind::kSend);
+  EXPECT_EQ(request.data, memory_->payload(kSend, number));
+  EXPECT_EQ(request.size, 8u);
+  EXPECT_FALSE(answer(kSend, number));
+  port_->end(request, {}, 8);
+  EXPECT_TRUE(proxy_->serve());
+  ASSERT_TRUE(answer(kSend, number));
+  EXPECT_EQ(answer(kSend, number)->fault, OH_LANE_OK);
+  EXPECT_EQ(answer(kSend, number)->bytes, 8u);
+}
+
+// No ticket overtakes another of its half: messages match in the order of their posts.
+TEST_F(ProxyTest, TicketsArePostedInOrderWhenThereIsRoom) {
+  port_->room_ = false;
+  hand_in(kRecv, message(8));
+  hand_in(kRecv, message(16));
+  proxy_->serve();
+  EXPECT_TRUE(port_->posted_.empty());
+  port_->room_ = true;
+  proxy_->serve();
+  ASSERT_EQ(port_->posted_.size(), 2u);
+  EXPECT_EQ(port_->posted_[0]->size, 8u);
+  EXPECT_EQ(port_->posted_[1]->size, 16u);
+}
+
+TEST_F(ProxyTest, ABufferThatIsStillInUseHoldsBackTheAnswer) {
+  const uint64_t number = hand_in(kRecv, message(8));
+  proxy_->serve();
+  port_->released_ = false;
+  port_->end(*port_->posted_[0], {}, 8);
+  proxy_->serve();
+  EXPECT_FALSE(answer(kRecv, number));
+  port_->released_ = true;
+  proxy_->serve();
+  EXPECT_EQ(fault(kRecv, number), OH_LANE_OK);
+}
+
+TEST_F(ProxyTest, AReceiveThatFailsFailsItsHalfUntilAReset) {
+  const uint64_t first = hand_in(kRecv, message(8));
+  proxy_->serve();
+  port_->end(*port_->posted_[0], error(OH_ERR_SYSTEM, "broken"));
+  proxy_->serve();
+  EXPECT_EQ(fault(kRecv, first), OH_LANE_FAILED);
+  EXPECT_TRUE(fails_with(proxy_->failure(0, LaneSide::kRecv), OH_ERR_SYSTEM, "broken"));
+  EXPECT_TRUE(is_ok(proxy_->failure(0, LaneSide::kSend)));
+  const uint64_t second = hand_in(kRecv, message(8));
+  proxy_->serve();
+  EXPECT_EQ(fault(kRecv, second), OH_LANE_FAILED);
+  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_SYSTEM, "with the peer"));
+  EXPECT_TRUE(is_ok(proxy_->take_error()));
+}
+
+TEST_F(ProxyTest, ATruncatedMessageIsReportedAndTheHalfGoesOn) {
+  const uint64_t number = hand_in(kRecv, message(8));
+  proxy_->serve();
+  port_->posted_[0]->expected = 100;
+  port_->end(*port_->posted_[0], error(OH_ERR_TRUNCATED, "too long"), 8);
+  proxy_->serve();
+  EXPECT_EQ(fault(kRecv, number), OH_LANE_TRUNCATED);
+  EXPECT_EQ(answer(kRecv, number)->bytes, 100u);
+  EXPECT_TRUE(is_ok(proxy_->failure(0, LaneSide::kRecv)));
+  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_TRUNCATED, "receive side of lane 0"));
+}
+
+TEST_F(ProxyTest, AReceiveWaitsAgainWhenTheSenderTakesItsMessageBack) {
+  const uint64_t number = hand_in(kRecv, message(8));
+  proxy_->serve();
+  port_->end(*port_->posted_[0], error(OH_ERR_RETIRED, "taken back"));
+  proxy_->serve();
+  proxy_->serve();
+  EXPECT_FALSE(answer(kRecv, number));
+  EXPECT_EQ(port_->posted_.size(), 1u);
+}
+
+TEST_F(ProxyTest, AReceivePastItsDeadlineEnds) {
+  kernels::Ticket ticket = message(8);
+  ticket.timeout_ns = 0;
+  const uint64_t number = hand_in(kRecv, ticket);
+  proxy_->serve();
+  proxy_->serve();
+  EXPECT_EQ(fault(kRecv, number), OH_LANE_TIMEOUT);
+  EXPECT_TRUE(fails_with(proxy_->failure(0, LaneSide::kRecv), OH_ERR_TIMEOUT));
+}
+
+TEST_F(ProxyTest, PutsGoToRegionsThatAreKnown) {
+  RemoteTarget target;
+  target.index = 5;
+  target.version = 2;
+  proxy_->know(target);
+  kernels::Ticket ticket = message(8, /*data=*/0x1000);
+  ticket.place = {5, 2, 64};
+  const uint64_t known = hand_in(kPutQueue, ticket);
+  ticket.place.version = 1;
+  const uint64_t outdated = hand_in(kPutQueue, ticket);
+  proxy_->serve();
+  ASSERT_EQ(port_->puts_.size(), 1u);
+  EXPECT_EQ(port_->puts_[0].region, 5u);
+  EXPECT_EQ(port_->puts_[0].offset, 64u);
+  EXPECT_FALSE(answer(kPutQueue, known));
+  EXPECT_EQ(fault(kPutQueue, outdated), OH_LANE_FAILED);
+  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_RETIRED, "a put of 8 bytes"));
+  port_->end(*port_->puts_[0].request, {});
+  proxy_->serve();
+  EXPECT_EQ(fault(kPutQueue, known), OH_LANE_OK);
+}
+
+TEST_F(ProxyTest, ASignalIsAnsweredWhenItIsOnItsWay) {
+  const uint64_t number = hand_in(kSignalQueue, message(/*count=*/3, /*slot=*/7));
+  proxy_->serve();
+  ASSERT_EQ(port_->posted_.size(), 1u);
+  EXPECT_FALSE(answer(kSignalQueue, number));
+  port_->end(*port_->posted_[0], {});
+  proxy_->serve();
+  EXPECT_EQ(fault(kSignalQueue, number), OH_LANE_OK);
+}
+
+TEST_F(ProxyTest, AWaitEndsWhenEnoughSignalsHaveCome) {
+  const uint64_t number = hand_in(kWaitQueues + 7, message(/*count=*/2));
+  proxy_->serve();
+  port_->arrives(ProxyMessage::Kind::kSignal, 7, 1);
+  proxy_->serve();
+  EXPECT_FALSE(answer(kWaitQueues + 7, number));
+  port_->arrives(ProxyMessage::Kind::kSignal, 7, 1);
+  proxy_->serve();
+  EXPECT_EQ(fault(kWaitQueues + 7, number), OH_LANE_OK);
+}
+
+// A signal that came before the loss counts.
+TEST_F(ProxyTest, ALostLinkEndsWaits) {
+  const uint64_t number = hand_in(kWaitQueues, message(/*count=*/2));
+  proxy_->serve();
+  port_->arrives(ProxyMessage::Kind::kSignal, 0, 1);
+  port_->usable_ = error(OH_ERR_PEER_LOST, "gone");
+  proxy_->serve();
+  EXPECT_EQ(fault(kWaitQueues, number), OH_LANE_ABORTED);
+  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_CANCELLED, "2 signals on slot 0"));
+}
+
+TEST_F(ProxyTest, AMalformedMessageIsAProtocolError) {
+  proxy_->serve();
+  port_->arrives(ProxyMessage::Kind::kReset, OH_LANES, 1);
+  proxy_->serve();
+  EXPECT_EQ(port_->accused_.code(), OH_ERR_PROTOCOL);
+}
+
+TEST_F(ProxyTest, AResetEndsWhenBothSidesHaveEndedTheirOperations) {
+  const uint64_t old = hand_in(kRecv, message(8));
+  proxy_->serve();
+  const uint64_t old_tag = port_->posted_[0]->tag;
+  proxy_->reset(0, proxy_->resets(0));
+  EXPECT_TRUE(proxy_->is_resetting(0));
+  port_->stuck_ = true;
+  proxy_->serve();
+  EXPECT_EQ(port_->posted_.size(), 1u);  // the peer is not told yet
+  port_->stuck_ = false;
+  proxy_->serve();
+  EXPECT_EQ(fault(kRecv, old), OH_LANE_ABORTED);
+  ASSERT_EQ(port_->posted_.size(), 1u);  // the message that tells it
+  EXPECT_EQ(port_->posted_[0]->kind, OpKind::kSend);
+  EXPECT_TRUE(proxy_->is_resetting(0));
+  port_->arrives(ProxyMessage::Kind::kReset, 0, 1);
+  proxy_->serve();
+  EXPECT_FALSE(proxy_->is_resetting(0));
+  EXPECT_EQ(proxy_->resets(0), 1u);
+  EXPECT_EQ(port_->discarded_, std::vector{old_tag});
+  EXPECT_TRUE(is_ok(proxy_->failure(0, LaneSide::kRecv)));
+  hand_in(kRecv, message(8));
+  proxy_->serve();
+  EXPECT_NE(port_->posted_.back()->tag, old_tag);
+}
+
+TEST_F(ProxyTest, APeerThatBeginsAResetBeginsOurs) {
+  proxy_->serve();
+  port_->arrives(ProxyMessage::Kind::kReset, 3, 1);
+  proxy_->serve();
+  EXPECT_EQ(proxy_->resets(3), 1u);
+  EXPECT_EQ(proxy_->resets(0), 0u);
+}
+
+TEST_F(ProxyTest, AfterCloseNoTicketIsTaken) {
+  proxy_->close();
+  hand_in(kSend, message(8));
+  EXPECT_FALSE(proxy_->serve());
+  EXPECT_TRUE(port_->posted_.empty());
+}
+
+}  // namespace
