@@ -82,7 +82,7 @@ oh_status oh_endpoint_event_fd(oh_endpoint* endpoint, int* fd) {
   OH_CHECK_ARGUMENT(endpoint);
   OH_CHECK_ARGUMENT(fd);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
-  Result<int> event = endpoint->endpoint->event_fd();
+  Result<int> event = endpoint->endpoint->requests().completions().event_fd();
   OH_REPORT_IF_ERROR(event.status());
   *fd = *event;
   return OH_OK;
@@ -91,7 +91,7 @@ oh_status oh_endpoint_event_fd(oh_endpoint* endpoint, int* fd) {
 oh_status oh_endpoint_clear_event(oh_endpoint* endpoint) {
   OH_CHECK_ARGUMENT(endpoint);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
-  endpoint->endpoint->clear_event();
+  endpoint->endpoint->requests().completions().clear_event();
   return OH_OK;
 }
 

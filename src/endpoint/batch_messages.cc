@@ -56,7 +56,12 @@ Status BatchSend::next_offer(Deadline deadline) {
   Status lost;
   auto found = [&] {
     lost = peer_.usable();
-    return !lost.ok() || batches().fetch_offer(&fetch, tag_, &bytes);
+    if (!lost.ok()) return true;
+    Result<bool> begun = batches().fetch_offer(&fetch, tag_, &bytes);
+    if (begun.ok()) return *begun;
+    peer_.operations().accuse(begun.status());
+    lost = peer_.usable();
+    return true;
   };
   if (!endpoint_.requests().wait_for(found, &peer_, WaitKind::kSendBatch, tag_, deadline)) {
     return timed_out(

@@ -261,15 +261,16 @@ Result<bool> Endpoint::has_peer() {
 // ---- UCX --------------------------------------------------------------------------------------
 
 // Links may be held for longer than their endpoint.
-class Endpoint::Ear final : public UcxListener, public std::enable_shared_from_this<Ear> {
+class Endpoint::UcxEvents final : public UcxListener,
+                                  public std::enable_shared_from_this<UcxEvents> {
  public:
-  Ear(std::weak_ptr<Endpoint> endpoint, std::shared_ptr<Node> node)
+  UcxEvents(std::weak_ptr<Endpoint> endpoint, std::shared_ptr<Node> node)
       : endpoint_(std::move(endpoint)), node_(std::move(node)) {}
   void on_arrival() override {
     std::shared_ptr<Endpoint> endpoint = endpoint_.lock();
     if (!endpoint) return;
     endpoint->doorbell().ring();
-    endpoint->look_at_ucx_soon();
+    endpoint->schedule_progress();
   }
   // The thread that called UCX may poll no more, while the other side waits.
   void on_broken() override {
@@ -282,14 +283,15 @@ class Endpoint::Ear final : public UcxListener, public std::enable_shared_from_t
   void on_room() override {
     if (told_of_room_.exchange(true)) return;
     node_->watcher().post_at(0, [weak = weak_from_this(), of = endpoint_] {
-      if (std::shared_ptr<Ear> self = weak.lock()) self->told_of_room_.store(false);
+      if (std::shared_ptr<UcxEvents> self = weak.lock()) self->told_of_room_.store(false);
       std::shared_ptr<Endpoint> endpoint = of.lock();
       if (endpoint)
         endpoint->for_each_peer([](Peer& peer) { peer.operations().progress(nullptr); });
     });
   }
   void count_polled(int change) override {
-    if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock()) endpoint->count_polled(change);
+    if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock())
+      endpoint->requests().completions().count_polled(change);
   }
 
  private:
@@ -314,7 +316,7 @@ Result<std::shared_ptr<UcxWorker>> Endpoint::ucx_worker() {
     OH_ASSIGN_OR_RETURN(const UcxContext* context, UcxContext::get(config_.ucx_library, rma));
     OH_ASSIGN_OR_RETURN(std::shared_ptr<UcxWorker> worker,
                         UcxWorker::create(*context, pool_limits(config_),
-                                          std::make_shared<Ear>(weak_from_this(), node_)));
+                                          std::make_shared<UcxEvents>(weak_from_this(), node_)));
     auto watch = std::make_shared<UcxWatch>(node_, std::move(worker), [weak = weak_from_this()] {
       std::shared_ptr<Endpoint> endpoint = weak.lock();
       return endpoint && endpoint->poll_peers();
@@ -326,7 +328,7 @@ Result<std::shared_ptr<UcxWorker>> Endpoint::ucx_worker() {
   return ucx_watch_->shared_worker();
 }
 
-void Endpoint::look_at_ucx_soon() {
+void Endpoint::schedule_progress() {
   if (UcxWatch* ucx = ucx_.load(std::memory_order_acquire)) ucx->look_soon();
 }
 

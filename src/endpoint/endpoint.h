@@ -48,9 +48,7 @@ class LinkGate {
   virtual void abandoned(const LinkPurpose& purpose) = 0;
 };
 
-class Endpoint final : public Acceptor,
-                       public PeerOwner,
-                       public std::enable_shared_from_this<Endpoint> {
+class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endpoint> {
  public:
   static Result<std::shared_ptr<Endpoint>> create(const Config& config,
                                                   const EndpointOptions& options);
@@ -147,26 +145,19 @@ class Endpoint final : public Acceptor,
   // The same, but waits for locks, so that no earlier work is left unseen.
   bool progress_thoroughly();
   Status start_progress_thread();
-  // Readable when a request that was armed has ended; -1 and a status when there is none.
-  Result<int> event_fd();
+  // Announces the end of the request on the event descriptor of Completions.
   Status arm(Request* request);
-  void clear_event();
 
-  // PeerOwner.
-  void recycle(Request* request) override { requests_.recycle(request); }
-  void announce() override;
-  void look_again() override;
-  void look_at_ucx_soon() override;
-  void serve() override;
-  void ask_to_serve(const Id& endpoint) override;
-  void count_polled(int change) override { polled_.fetch_add(static_cast<uint32_t>(change)); }
-  StreamDomain& streams() override { return *streams_; }
-  AnySource& any_source() override { return requests_.any_source(); }
-  // Operations that end by a word which a device writes.
-  const std::atomic<uint32_t>& polled() const { return polled_; }
-  Doorbell& doorbell() override { return board_->doorbell(); }
-  RegionTable& regions() override { return *regions_; }
-  void notified(Notification notification) override;
+  // Starts the progress thread, unless the configuration forbids it.
+  void serve();
+  // The same at another endpoint of this process.
+  void ask_to_serve(const Id& endpoint);
+  // Schedules UCX progress on the watcher thread, unless another thread has made it by then.
+  void schedule_progress();
+  StreamDomain& streams() { return *streams_; }
+  Doorbell& doorbell() { return board_->doorbell(); }
+  RegionTable& regions() { return *regions_; }
+  Notifications& notifications() { return notifications_; }
 
   // Acceptor.
   const Key& key() const override { return address_.key; }
@@ -196,7 +187,7 @@ class Endpoint final : public Acceptor,
   void serve_exports();
   Status open_device(const std::string& device);
   void start_worker();
-  class Ear;
+  class UcxEvents;
   bool poll_peers();
   void close_device();
   void sweep_exports();
@@ -213,7 +204,6 @@ class Endpoint final : public Acceptor,
   std::shared_ptr<cuda::Gpu> gpu_;
   std::shared_ptr<Worker> worker_;
   std::shared_ptr<StagingPool> staging_;
-  std::atomic<uint32_t> polled_{0};  // operations that end by a word which a device writes
   std::unique_ptr<StreamDomain> streams_;
   uint64_t asked_inline_ = 0;
   uint32_t generation_ = 0;  // of fork()
@@ -222,7 +212,6 @@ class Endpoint final : public Acceptor,
   alignas(64) uint8_t nonce_[kNonceSize] = {};
 
   Requests requests_{*this};
-  std::atomic<bool> look_again_{false};
   std::atomic<bool> exported_{false};  // a region of ours is known to others
 
   // Copied on write: progress reads it without a lock being held for long.
@@ -237,8 +226,7 @@ class Endpoint final : public Acceptor,
   std::shared_ptr<UcxWatch> ucx_watch_ OH_GUARDED_BY(ucx_mutex_);
   std::atomic<UcxWatch*> ucx_{nullptr};  // the same, until the endpoint is destroyed
 
-  Mutex notifications_mutex_;
-  std::deque<Notification> notifications_ OH_GUARDED_BY(notifications_mutex_);
+  Notifications notifications_;
 
   Mutex spares_mutex_;
   std::vector<std::unique_ptr<Segment>> spares_ OH_GUARDED_BY(spares_mutex_);
@@ -246,9 +234,6 @@ class Endpoint final : public Acceptor,
   Mutex progress_mutex_;
   unsigned long progress_thread_ OH_GUARDED_BY(progress_mutex_) = 0;
   std::atomic<bool> stop_progress_{false};
-  Mutex event_mutex_;
-  UniqueFd event_ OH_GUARDED_BY(event_mutex_);
-  std::atomic<int> event_number_{-1};
 };
 
 }  // namespace oh

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Progress of an endpoint, by waiting threads and by its progress thread, and what tells of it.
-#include <unistd.h>
-
 #include "endpoint/endpoint.h"
 #include "endpoint/waiting.h"
 #include "platform/os/os.h"
@@ -20,7 +18,7 @@ bool Endpoint::progress() {
   bool any = ucx && ucx->worker().progress();
   std::shared_ptr<const Peers> all = peers();
   for (const auto& peer : *all) any = peer->operations().poll(nullptr) || any;
-  if (look_again_.exchange(false)) {
+  if (requests_.any_source().take_look_again()) {
     for (const auto& peer : *all) peer->operations().offer_early();
     any = true;
   }
@@ -33,11 +31,6 @@ bool Endpoint::progress_thoroughly() {
   for_each_peer([&any](Peer& peer) { any = peer.operations().progress(nullptr) || any; });
   UcxWatch* ucx = ucx_.load(std::memory_order_acquire);
   return (ucx && ucx->look_before_sleep()) || any;
-}
-
-void Endpoint::look_again() {
-  look_again_.store(true);
-  doorbell().ring();
 }
 
 Status Endpoint::start_progress_thread() {
@@ -54,8 +47,8 @@ void Endpoint::run_progress_thread(void* context) {
   auto* endpoint = static_cast<Endpoint*>(context);
   ThreadPlace place;
   if (endpoint->numa_node() >= 0) place.move_to(endpoint->numa_node());
-  Waiter waiter(endpoint->doorbell(), endpoint->polled_, endpoint->config_.spin_us * kMicrosecond,
-                Deadline::never());
+  Waiter waiter(endpoint->doorbell(), endpoint->requests_.completions().polled(),
+                endpoint->config_.spin_us * kMicrosecond, Deadline::never());
   waiter.look_often_for(endpoint->streams_->proxies());
   while (!endpoint->stop_progress_.load()) {
     bool worked = endpoint->progress();
@@ -78,30 +71,12 @@ bool Endpoint::serve_tickets() {
 
 // ---- Notifications and events -----------------------------------------------------------------
 
-void Endpoint::notified(Notification notification) {
-  {
-    MutexLock lock(notifications_mutex_);
-    notifications_.push_back(std::move(notification));
-  }
-  full_fence();  // there before the look at the sleepers; pairs with Doorbell::sleep()
-  doorbell().ring();
-}
-
 Result<bool> Endpoint::take_notification(size_t capacity, Notification* notification,
                                          size_t* size) {
   progress();
   std::shared_ptr<const Peers> all = peers();
-  {
-    MutexLock lock(notifications_mutex_);
-    if (notifications_.empty()) return false;
-    *size = notifications_.front().bytes.size();
-    if (*size > capacity) {
-      return error(OH_ERR_RANGE, "the notification has %zu bytes, there is room for %zu", *size,
-                   capacity);
-    }
-    *notification = std::move(notifications_.front());
-    notifications_.pop_front();
-  }
+  OH_ASSIGN_OR_RETURN(bool taken, notifications_.take(capacity, notification, size));
+  if (!taken) return false;
   for (const auto& peer : *all) {
     if (peer->link().id != notification->peer_id) continue;
     peer->operations().one_sided().notification_collected(notification->bytes.size());
@@ -110,7 +85,6 @@ Result<bool> Endpoint::take_notification(size_t capacity, Notification* notifica
 }
 
 Result<bool> Endpoint::has_notification() {
-  MutexLock lock(notifications_mutex_);
   if (!notifications_.empty()) return true;
   if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint was closed");
   return false;
@@ -129,42 +103,17 @@ Status Endpoint::wait_notification(Deadline deadline) {
   return there.status();
 }
 
-Result<int> Endpoint::event_fd() {
-  MutexLock lock(event_mutex_);
-  if (!event_.valid()) {
-    int result = os().eventfd();
-    if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "eventfd");
-    event_ = UniqueFd(result);
-    event_number_.store(result);
-  }
-  return event_.get();
-}
-
 Status Endpoint::arm(Request* request) {
-  OH_RETURN_IF_ERROR(event_fd().status());
+  OH_RETURN_IF_ERROR(requests_.completions().event_fd().status());
   OH_RETURN_IF_ERROR(start_progress_thread());
   request->armed.store(1, std::memory_order_seq_cst);
   // A thread that ends the request looks at `armed` before it sets `done`, with the lock of its
   // peer held: whoever has missed the word has left the lock afterwards, and `done` is seen.
   for_each_peer([](Peer& peer) { LinkGuard guard(peer.link()); });
-  if (request->ended()) announce();
+  if (request->ended()) requests_.completions().announce();
   // The progress thread may sleep without having seen this request's work.
   doorbell().ring();
   return {};
-}
-
-void Endpoint::announce() {
-  uint64_t one = 1;
-  int fd = event_number_.load();
-  if (fd < 0) return;
-  [[maybe_unused]] ssize_t written = write(fd, &one, sizeof(one));
-}
-
-void Endpoint::clear_event() {
-  uint64_t ignored;
-  int fd = event_number_.load();
-  if (fd < 0) return;
-  [[maybe_unused]] ssize_t got = read(fd, &ignored, sizeof(ignored));
 }
 
 }  // namespace oh

@@ -3,7 +3,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
-#include "endpoint/peer.h"
+#include "endpoint/endpoint.h"
 
 namespace oh {
 namespace {
@@ -21,23 +21,22 @@ constexpr int64_t kCopyTime = kSecond;
 constexpr int kQuietLooks = 10;
 }  // namespace
 
-Operations::Operations(Peer& peer, PeerOwner& owner, Connection* connection,
+Operations::Operations(Peer& peer, Endpoint& endpoint, Connection* connection,
                        const Id& peer_endpoint)
     : peer_(peer),
-      owner_(owner),
-      connection_(connection),
+      endpoint_(endpoint),
       peer_endpoint_(peer_endpoint),
+      link_(*this, endpoint.requests().completions(), connection),
       transfers_(link_),
       pipeline_(link_),
       sender_(link_, transfers_, pipeline_),
       receiver_(link_, transfers_, pipeline_),
       streams_(sender_, receiver_),
-      one_sided_(link_, owner, owner.regions()),
-      calls_(link_, one_sided_, owner.regions(), connection),
-      batches_(link_, sender_, one_sided_, owner.regions()),
+      one_sided_(link_, endpoint.notifications(), endpoint.regions()),
+      calls_(link_, one_sided_, endpoint.regions()),
+      batches_(link_, sender_, one_sided_, calls_, endpoint.regions()),
       batch_link_(link_, transfers_, sender_, receiver_, batches_),
       router_(link_, sender_, receiver_, one_sided_, batches_) {
-  link_.host = this;
   link_.peer = &peer;
 }
 
@@ -58,13 +57,13 @@ void Operations::open(const LinkFacts& facts, std::shared_ptr<Board> board) {
 Status Operations::check_memory(const Request& request) const {
   if (!request.on_device || link_.device) return {};
   // Through pinned memory, by our progress.
-  if (link_.gpu && !link_.segment) return owner_.serve(), Status();
+  if (link_.gpu && !link_.segment) return endpoint_.serve(), Status();
   return link_.no_way_for_devices();
 }
 
 Status Operations::post_send(Request* request) {
   LinkGuard guard(link_);
-  OH_RETURN_IF_ERROR(check_open());
+  OH_RETURN_IF_ERROR(link_.usable());
   OH_RETURN_IF_ERROR(check_memory(*request));
   if (!sender_.has_room()) {
     ++link_.stats.back_pressure;
@@ -77,14 +76,14 @@ Status Operations::post_send(Request* request) {
   bool may_be_advertised = request->on_device || request->size > link_.mine.eager_max;
   if (may_be_advertised && link_.ring && link_.ring->ready()) {
     progress_locked(nullptr);
-    OH_RETURN_IF_ERROR(check_open());
+    OH_RETURN_IF_ERROR(link_.usable());
   }
   if (request->on_device && (request->attended || request->pending()) && link_.ring) {
     int64_t begin = now_ns();
     while (!sender_.has_advert(*request) && now_ns() - begin < kAdvertTime) {
       if (!link_.ring->ready()) continue;
       progress_locked(nullptr);
-      OH_RETURN_IF_ERROR(check_open());
+      OH_RETURN_IF_ERROR(link_.usable());
     }
   }
   // Nobody may be here when its receive comes: if it is ready, the other side's engine does it.
@@ -107,13 +106,13 @@ Status Operations::ask_producer(Request& request) {
     return asked;
   });
   OH_RETURN_IF_ERROR(complete.status());
-  return check_open();
+  return link_.usable();
 }
 
 bool Operations::send_now(const uint8_t* data, size_t size, uint64_t tag) {
   if (!link_.lock.try_lock()) return false;
   LinkGuard guard(link_, LinkGuard::Adopt{});
-  return is_open() && sender_.send_now(data, size, tag);
+  return link_.is_open() && sender_.send_now(data, size, tag);
 }
 
 bool Operations::recv_now(uint8_t* data, size_t capacity, uint64_t tag,
@@ -121,7 +120,7 @@ bool Operations::recv_now(uint8_t* data, size_t capacity, uint64_t tag,
   // A large receive is advertised while it waits.
   if (capacity > link_.theirs.eager_max || !link_.lock.try_lock()) return false;
   LinkGuard guard(link_, LinkGuard::Adopt{});
-  if (!is_open()) return false;
+  if (!link_.is_open()) return false;
   Receiver::TagRx* entry = receiver_.watch(tag);
   if (!entry || link_.busy.load(std::memory_order_relaxed)) return false;
   for (size_t i = 0; i < kLooksForSmall && !link_.lock.contended(); ++i) {
@@ -136,15 +135,16 @@ Status Operations::post_recv(Request* request) {
   LinkGuard guard(link_);
   request->peer = &peer_;
   // The next message may be this one's: then it is over.
-  if (is_open() && !link_.busy.load(std::memory_order_relaxed) && receiver_.take_now(request)) {
+  if (link_.is_open() && !link_.busy.load(std::memory_order_relaxed) &&
+      receiver_.take_now(request)) {
     return {};
   }
   // What came before the peer was lost is still to be had.
-  if (state_.load(std::memory_order_relaxed) == State::kLost && receiver_.post_early(request)) {
+  if (link_.state() == Link::State::kLost && receiver_.post_early(request)) {
     update_busy();
     return {};
   }
-  OH_RETURN_IF_ERROR(check_open());
+  OH_RETURN_IF_ERROR(link_.usable());
   OH_RETURN_IF_ERROR(check_memory(*request));
   receiver_.post(request);
   // What has come already needs no advert.
@@ -157,17 +157,9 @@ Status Operations::post_recv(Request* request) {
   return {};
 }
 
-// So that the target's progress does not depend on its calls.
-Status Operations::ask_to_serve() {
-  {
-    LinkGuard guard(link_);
-    OH_RETURN_IF_ERROR(check_open());
-    if (std::exchange(asked_to_serve_, true)) return {};
-  }
-  if (connection_) return connection_->send_control(Control::kServe, {});
-  owner_.ask_to_serve(peer_endpoint_);
-  return {};
-}
+void Operations::serve() { endpoint_.serve(); }
+
+void Operations::serve_there() { endpoint_.ask_to_serve(peer_endpoint_); }
 
 std::optional<Receiver::Announced> Operations::probe(uint64_t tag) {
   LinkGuard guard(link_);
@@ -210,7 +202,7 @@ bool Operations::progress(Request* focus) {
 }
 
 bool Operations::progress_locked(Request* focus) {
-  if (!is_open()) {
+  if (!link_.is_open()) {
     // What had come before the link was lost still goes where it belongs, and engines may still be
     // at what they had begun.
     bool landed = move_devices_on();
@@ -255,7 +247,7 @@ bool Operations::progress_locked(Request* focus) {
           error(broken.code(), "lost %s: %s", link_.name.c_str(), broken.text().c_str()),
           /*dead=*/false);
       // The other side may not have noticed.
-      if (connection_) connection_->break_off();
+      link_.hang_up();
       return true;
     }
   }
@@ -272,7 +264,7 @@ bool Operations::move_devices_on() {
 
 void Operations::update_busy() {
   if (link_.ucx && one_sided_.idle()) link_.ucx->packer().leave_line();
-  if (!is_open()) {
+  if (!link_.is_open()) {
     bool rest = !receiver_.bounce_copies().empty() || !pipeline_.empty() || transfers_.has_active();
     link_.busy.store(rest, std::memory_order_relaxed);
     return;
@@ -286,10 +278,10 @@ void Operations::update_busy() {
 void Operations::update_posted() {
   update_busy();
   // A closed link may have outlived its endpoint.
-  if (!is_open() || link_.segment || !link_.busy.load(std::memory_order_relaxed)) return;
-  if (link_.ucx) return owner_.look_at_ucx_soon();
+  if (!link_.is_open() || link_.segment || !link_.busy.load(std::memory_order_relaxed)) return;
+  if (link_.ucx) return endpoint_.schedule_progress();
   // A socket that is full tells when there is room.
-  if (!one_sided_.idle() && link_.outbox.empty()) connection_->look_again();
+  if (!one_sided_.idle() && link_.outbox.empty()) link_.wake_watcher();
 }
 
 // Handles received frames, up to a bound, or until the focus has ended. Returns how many.
@@ -374,7 +366,7 @@ void Operations::attend(Request* request, bool attended) {
 bool Operations::detach(Request* request) {
   LinkGuard guard(link_);
   if (request->ended()) {
-    owner_.recycle(request);
+    endpoint_.requests().recycle(request);
   } else if (owns(*request)) {
     request->detached.store(1, std::memory_order_relaxed);
   } else {
@@ -388,51 +380,19 @@ bool Operations::buffer_released(const Request* request) {
   if (request->doubts.empty() && !request->doubt_region) return true;
   LinkGuard guard(link_);
   if (request->doubt_region && !batches_.released(*request)) return false;
-  return released(request->doubts);
+  return transfers_.released(request->doubts);
 }
-
-bool Operations::released(const std::vector<Doubt>& doubts) {
-  // A process that is gone writes no more.
-  bool dead = connection_ && connection_->peer_is_dead();
-  for (const Doubt& doubt : doubts) {
-    bool free = doubt.staged      ? doubt.staged->is_quiet()
-                : doubt.in_flight ? doubt.in_flight->is_over()
-                                  : transfers_.released(doubt, dead);
-    if (!free) return false;
-  }
-  return true;
-}
-
-Status Operations::still_there() {
-  if (!connection_ || connection_->is_open()) return {};
-  return error(OH_ERR_PEER_LOST, "%s ended while bytes were copied", link_.name.c_str());
-}
-
-Status Operations::usable() const {
-  switch (state_.load(std::memory_order_acquire)) {
-    case State::kOpen:
-      return {};
-    case State::kClosed:
-      return error(OH_ERR_LINK, "the link to %s was closed here; %s", link_.name.c_str(),
-                   remedy().c_str());
-    case State::kLost:
-      break;
-  }
-  return why_;
-}
-
-Status Operations::check_open() { return is_open() ? Status() : usable(); }
 
 void Operations::lose(const Status& status, bool dead) {
   {
     LinkGuard guard(link_);
-    if (!is_open()) return;
+    if (!link_.is_open()) return;
     // What it sent before it died counts: at most a ring full.
     if (link_.ucx) link_.ucx->worker().progress();
     for (size_t round = 0; round <= kCells / kFramesAtOnce; ++round) {
-      if (!is_open() || drain(nullptr) == 0) break;
+      if (!link_.is_open() || drain(nullptr) == 0) break;
     }
-    if (!is_open()) return;
+    if (!link_.is_open()) return;
     bool link_text = status.code() == OH_ERR_PEER_LOST;
     fail_everything(error(link_text ? OH_ERR_PEER_LOST : status.code(), "lost %s: %s",
                           link_.name.c_str(), status.text().c_str()),
@@ -441,32 +401,16 @@ void Operations::lose(const Status& status, bool dead) {
   OH_LOG(kDebug, "link to %s: lost: %s", link_.name.c_str(), status.text().c_str());
 }
 
-// How there can be a link again.
-std::string Operations::remedy() const {
-  if (link_.rank < 0) {
-    return "connect again: endpoint.connect() on one side, endpoint.accept() on the other";
-  }
-  return strf(
-      "connect again: comm.reconnect(%lld) here, and there comm.reconnect() with our rank, or a "
-      "new "
-      "Communicator in a process that was restarted",
-      static_cast<long long>(link_.rank));
-}
-
 // Ends every request; with the lock held, which is let go while threads of ours finish a copy.
 void Operations::fail_everything(const Status& why, bool dead) {
   const Status status = status_scope(why.code()) == OH_SCOPE_LINK
-                            ? Status(why.code(), why.text() + "; " + remedy())
+                            ? Status(why.code(), why.text() + "; " + link_.remedy())
                             : why;
-  if (is_open()) {
-    why_ = status;
-    state_.store(State::kLost, std::memory_order_release);
-  }
+  link_.set_lost(status);
   link_.gone.store(true, std::memory_order_seq_cst);
   OH_FAULT_POINT("link.ends");
   // A link that ends well is disconnected behind its goodbye.
-  bool ended_well = state_.load(std::memory_order_relaxed) == State::kClosed && sender_.idle() &&
-                    receiver_.idle();
+  bool ended_well = link_.state() == Link::State::kClosed && sender_.idle() && receiver_.idle();
   if (link_.ucx) link_.ucx->targets().revoke_all();
   if (link_.ucx && !ended_well) link_.ucx->disconnect();
   stream_->abort();
@@ -496,7 +440,7 @@ void Operations::let_others_work() {
 
 // What was said behind operations that have ended, and what the channel has, still leaves.
 void Operations::say_last(Deadline until) {
-  auto there = [this] { return connection_->is_open(); };
+  auto there = [this] { return link_.still_there().ok(); };
   if (link_.outbox.flush()) (void)one_sided_.push_last();
   bool any = link_.ucx != nullptr;
   while (any && link_.outbox.flush() && link_.ucx->flush(until, there)) {
@@ -509,19 +453,19 @@ void Operations::say_last(Deadline until) {
 void Operations::break_off(const Status& status) {
   OH_LOG(kError, "link to %s: %s", link_.name.c_str(), status.text().c_str());
   fail_everything(status, /*dead=*/false);
-  if (connection_) connection_->break_off();
+  link_.hang_up();
 }
 
 void Operations::accuse(const Status& status) {
   LinkGuard guard(link_);
-  if (check_open().ok()) break_off(status);
+  if (link_.is_open()) break_off(status);
 }
 
 bool Operations::close(Deadline until) {
   LinkGuard guard(link_);
-  if (state_.load(std::memory_order_relaxed) == State::kClosed) return false;
+  if (link_.state() == Link::State::kClosed) return false;
   Status status = error(OH_ERR_CANCELLED, "the link to %s was closed", link_.name.c_str());
-  bool was_open = state_.exchange(State::kClosed, std::memory_order_acq_rel) == State::kOpen;
+  bool was_open = link_.set_closed() == Link::State::kOpen;
   if (was_open) {
     say_last(until);
     fail_everything(status, /*dead=*/false);
@@ -544,7 +488,7 @@ bool Operations::expects_more(std::optional<uint64_t> sent) {
   if (!link_.ucx) return false;
   link_.ucx->worker().progress();
   LinkGuard guard(link_);
-  if (!is_open()) return false;
+  if (!link_.is_open()) return false;
   quiet_looks_ = drain(nullptr) > 0 ? 0 : quiet_looks_ + 1;
   if (!sent) return quiet_looks_ < kQuietLooks;
   return link_.ucx->taken() < *sent || !receiver_.idle();
@@ -554,20 +498,12 @@ Status Operations::on_frame_message(ByteView payload) {
   Frame frame;
   OH_RETURN_IF_ERROR(decode_frame(payload, &frame));
   LinkGuard guard(link_);
-  if (!is_open()) return {};
+  if (!link_.is_open()) return {};
   if (link_.segment || link_.ucx) {
     return error(OH_ERR_PROTOCOL, "a frame on the socket beside %s",
                  link_.segment ? "a segment" : "UCX");
   }
   return router_.on_frame(frame);
-}
-
-std::shared_ptr<Peer> Operations::keep_alive() { return peer_.weak_from_this().lock(); }
-
-void Operations::recycle(Request* request) {
-  if (request->batch) return batches_.offer_ended(*request->batch);
-  if (request->path_of_piece) return request->path_of_piece->piece_ended(request);
-  owner_.recycle(request);
 }
 
 Stats Operations::stats() {

@@ -3,9 +3,6 @@
 // Operations: what moves bytes over one link. Posts operations, makes progress on them, cancels
 // them, and ends all of them when the link is over.
 //
-//   OPEN ──▶ LOST (the other side died, said goodbye, or broke the protocol)
-//     └────▶ CLOSED (by us)
-//
 // Threading: any thread; the link's lock is taken inside.
 #pragma once
 
@@ -27,30 +24,11 @@
 
 namespace oh {
 
-// What a link asks of its endpoint.
-class PeerOwner : public OneSidedHost {
- public:
-  virtual void recycle(Request* request) = 0;
-  virtual void announce() = 0;
-  virtual void look_again() = 0;
-  // Schedules UCX progress on the watcher thread, unless another thread has made it by then.
-  virtual void look_at_ucx_soon() = 0;
-  virtual AnySource& any_source() = 0;
-  virtual StreamDomain& streams() = 0;
-  virtual Doorbell& doorbell() = 0;
-  virtual void count_polled(int change) = 0;
-  // A peer needs our progress for what it does to our regions.
-  virtual void serve() = 0;
-  // The same of another endpoint of this process.
-  virtual void ask_to_serve(const Id& endpoint) = 0;
-  virtual RegionTable& regions() = 0;
-};
-
-class Operations final : public LinkHost {
+class Operations final : public LinkOwner {
  public:
   // Within the process there is no connection; `peer_endpoint` is the other side then.
-  Operations(Peer& peer, PeerOwner& owner, Connection* connection, const Id& peer_endpoint);
-  ~Operations() override;
+  Operations(Peer& peer, Endpoint& endpoint, Connection* connection, const Id& peer_endpoint);
+  ~Operations();
   // Once the link has its channel: makes the paths.
   void open_paths(RmaUse rma_use);
   // And what they can do then; `board` is the other side's.
@@ -128,29 +106,13 @@ class Operations final : public LinkHost {
   // Where this side stands, for the text of a timeout.
   std::string describe(const Request* request);
 
-  // LinkHost.
-  void recycle(Request* request) override;
-  void announce() override { owner_.announce(); }
-  void count_polled(int change) override { owner_.count_polled(change); }
-  void serve() override { owner_.serve(); }
-  Status ask_to_serve() override;
-  Status usable() const override;
+  // LinkOwner.
+  void serve() override;
+  void serve_there() override;
   void posted() override OH_NO_THREAD_ANALYSIS { update_posted(); }
-  void look_again() override { owner_.look_again(); }
-  Status still_there() override;
-  bool process_is_dead() override { return connection_ && connection_->process_is_dead(); }
-  bool is_outside(bool device) override {
-    return !link_.segment || calls_.wait_until_outside(Deadline::after(0), device);
-  }
-  std::shared_ptr<Peer> keep_alive() override;
-  void break_off(const Status& status) override OH_NO_THREAD_ANALYSIS;
-  bool released(const std::vector<Doubt>& doubts) override;
   bool make_progress() override { return progress(nullptr); }
 
  private:
-  enum class State : int { kOpen, kLost, kClosed };
-
-  bool is_open() const { return state_.load(std::memory_order_relaxed) == State::kOpen; }
   bool progress_locked(Request* focus) OH_REQUIRES(link_.lock);
   // Whether the request is still this peer's: an any-source receive goes back to its list when its
   // message is withdrawn, and may then be another peer's.
@@ -165,16 +127,14 @@ class Operations final : public LinkHost {
   // After something of ours was posted, for which no thread may wait.
   void update_posted() OH_REQUIRES(link_.lock);
   void let_others_work() OH_NO_THREAD_ANALYSIS;
-  Status check_open() OH_REQUIRES(link_.lock);
   void say_last(Deadline until) OH_REQUIRES(link_.lock);
   void fail_everything(const Status& why, bool dead) OH_REQUIRES(link_.lock);
-  std::string remedy() const;
+  void break_off(const Status& status) OH_REQUIRES(link_.lock);
   Status check_memory(const Request& request) const;
   Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
 
   Peer& peer_;
-  PeerOwner& owner_;
-  Connection* const connection_;
+  Endpoint& endpoint_;
   const Id peer_endpoint_;
   Link link_;
   Transfers transfers_;
@@ -189,10 +149,7 @@ class Operations final : public LinkHost {
   FrameRouter router_;
   StreamLink* stream_ = nullptr;
 
-  std::atomic<State> state_{State::kOpen};
-  Status why_;                   // guarded by link_.lock
-  bool asked_to_serve_ = false;  // guarded by link_.lock
-  int quiet_looks_ = 0;          // since anything came; of the watcher's thread
+  int quiet_looks_ = 0;  // since anything came; of the watcher's thread
 };
 
 }  // namespace oh

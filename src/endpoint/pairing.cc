@@ -142,7 +142,7 @@ Result<std::shared_ptr<Peer>> finish_link(Endpoint& endpoint, LinkParts parts, M
            parts.why_no_segment.c_str());
   }
   parts.connection = std::make_shared<Connection>(endpoint.shared_node(), std::move(socket), pid);
-  auto peer = std::make_shared<Peer>(endpoint.shared_from_this(), std::move(parts));
+  auto peer = Peer::create(endpoint.shared_from_this(), std::move(parts));
   OH_RETURN_IF_ERROR(endpoint.adopt(peer));
   return peer;
 }
@@ -388,7 +388,7 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
     parts.gpu = endpoint->gpu();
     parts.worker = endpoint->worker();
     parts.nvml_library = endpoint->config().nvml_library;
-    return std::make_shared<Peer>(endpoint, std::move(parts));
+    return Peer::create(endpoint, std::move(parts));
   };
   *near = side(from, *to, std::move(first), 0, purpose.to_rank);
   if (!loopback) *far = side(to, *from, std::move(second), 1, purpose.from_rank);

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "endpoint/endpoint.h"
 
 namespace oh {
 namespace {
@@ -11,16 +12,23 @@ constexpr size_t kMaxText = 1024;  // of a goodbye
 constexpr int64_t kLeaveTime = kSecond;
 }  // namespace
 
-Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
-    : owner_(*owner),
-      living_owner_(owner),
+std::shared_ptr<Peer> Peer::create(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts) {
+  std::shared_ptr<Peer> peer(new Peer(endpoint, std::move(parts)));
+  peer->link().bind(peer);
+  peer->stream_->bind(peer, endpoint);
+  return peer;
+}
+
+Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
+    : endpoint_(*endpoint),
+      living_endpoint_(endpoint),
       identity_(std::move(parts.identity)),
       why_no_segment_(std::move(parts.why_no_segment)),
       why_no_ucx_(std::move(parts.why_no_ucx)),
       why_no_mover_(std::move(parts.why_no_mover)),
       nvml_library_(std::move(parts.nvml_library)),
       connection_(std::move(parts.connection)),
-      operations_(*this, *owner, connection_.get(), identity_.endpoint),
+      operations_(*this, *endpoint, connection_.get(), identity_.endpoint),
       memory_(link(), connection_.get(), identity_.process,
               {.mapped = [this](const auto& block) { stream_->memory().add_import(block); },
                .retired = [this](uint32_t number) { stream_->memory().forget_import(number); }}),
@@ -45,8 +53,8 @@ Peer::Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts)
   link.mine = parts.mine;
   link.theirs = parts.theirs;
   link.imports.set_limit(parts.import_cache);
-  link.any_source = &owner->any_source();
-  link.my_bell = &owner->doorbell();
+  link.any_source = &endpoint->requests().any_source();
+  link.my_bell = &endpoint->doorbell();
   if (parts.their_board) link.their_bell = &parts.their_board->doorbell();
   open_channel(parts);
   if (link.segment) {
@@ -115,7 +123,7 @@ void Peer::open_stream(const LinkParts& parts) {
     }
   }
   stream_ = std::make_unique<StreamLink>(
-      link, StreamLink::Parts{owner_.streams(), connection_, parts.gpu}, std::move(why_not));
+      link, StreamLink::Parts{endpoint_.streams(), connection_, parts.gpu}, std::move(why_not));
   operations_.bind(stream_.get());
 }
 
@@ -189,7 +197,6 @@ LinkFacts Peer::facts_of_gpus() const {
 
 Status Peer::start() {
   if (!connection_) return {};
-  bind_stream();
   return connection_->start(weak_from_this());
 }
 
@@ -236,8 +243,8 @@ void Peer::retire_block(uint32_t number) {
 // ---- The control connection ---------------------------------------------------------------------
 
 Status Peer::on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) {
-  std::shared_ptr<PeerOwner> owner = living_owner_.lock();
-  if (!owner) return error(OH_ERR_CLOSED, "the endpoint is closed");
+  std::shared_ptr<Endpoint> endpoint = living_endpoint_.lock();
+  if (!endpoint) return error(OH_ERR_CLOSED, "the endpoint is closed");
   if (type == kFrameMessage) return operations_.on_frame_message(payload);
   return on_control(static_cast<Control>(type), payload, std::move(fds));
 }
@@ -262,7 +269,7 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
     case Control::kBlockWanted:
       return memory_.on_block_wanted(payload);
     case Control::kServe:
-      owner_.serve();
+      endpoint_.serve();
       return {};
     case Control::kLanes:
       return stream_->on_lanes(payload);
@@ -280,14 +287,14 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
 void Peer::on_idle() {
   // Where there is no segment, the watcher's thread is what moves things on.
   if (link().segment) return;
-  std::shared_ptr<PeerOwner> owner = living_owner_.lock();
+  std::shared_ptr<Endpoint> endpoint = living_endpoint_.lock();
   // One round does a bounded amount of work; no event may be left to bring the next one.
-  if (owner && operations_.progress(nullptr)) connection_->look_again();
+  if (endpoint && operations_.progress(nullptr)) connection_->look_again();
 }
 
 void Peer::on_lost(const Status& status) {
-  std::shared_ptr<PeerOwner> owner = living_owner_.lock();
-  if (owner) operations_.lose(status, /*dead=*/status.code() == OH_ERR_PEER_LOST);
+  std::shared_ptr<Endpoint> endpoint = living_endpoint_.lock();
+  if (endpoint) operations_.lose(status, /*dead=*/status.code() == OH_ERR_PEER_LOST);
 }
 
 // ---- For texts ----------------------------------------------------------------------------------

@@ -56,13 +56,12 @@ struct LinkParts {
 
 class Peer final : public ConnectionOwner, public std::enable_shared_from_this<Peer> {
  public:
-  Peer(const std::shared_ptr<PeerOwner>& owner, LinkParts parts);
+  static std::shared_ptr<Peer> create(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts);
   ~Peer() override;
   // Begins to listen to the control connection.
   Status start();
   // The two ends of a link within the process, before they start.
   static void introduce(Peer& one, Peer& other) {
-    for (Peer* peer : {&one, &other}) peer->bind_stream();
     StreamLink::introduce(*one.stream_, *other.stream_);
   }
 
@@ -81,7 +80,7 @@ class Peer final : public ConnectionOwner, public std::enable_shared_from_this<P
   Liveness& liveness() { return liveness_; }
 
   // Why the link is not open any more.
-  Status usable() const { return operations_.usable(); }
+  Status usable() const { return link().usable(); }
   // What was sent has so long to leave.
   static constexpr int64_t kCloseTime = kSecond;
   void close() { close(Deadline::after(kCloseTime)); }
@@ -104,16 +103,16 @@ class Peer final : public ConnectionOwner, public std::enable_shared_from_this<P
   void on_lost(const Status& status) override;
 
  private:
+  Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts);
   void open_channel(LinkParts& parts);
   void open_device(const LinkParts& parts);
   void open_stream(const LinkParts& parts);
-  void bind_stream() { stream_->bind(weak_from_this(), living_owner_); }
   bool has_come(WaitKind kind, uint64_t tag);
   Status on_control(Control type, ByteView payload, std::vector<UniqueFd> fds);
 
-  PeerOwner& owner_;
-  // The watcher's thread may still call while the owner is being destroyed.
-  std::weak_ptr<PeerOwner> living_owner_;
+  Endpoint& endpoint_;
+  // The watcher's thread may still call while the endpoint is being destroyed.
+  std::weak_ptr<Endpoint> living_endpoint_;
   const PeerIdentity identity_;
   const std::string why_no_segment_;
   const std::string why_no_ucx_;

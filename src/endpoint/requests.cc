@@ -45,7 +45,7 @@ class WaitNotice {
   // The first time, and if it is known whom the wait is about.
   void tell(Peer* peer, WaitKind kind, uint64_t tag) {
     if (told_ || !peer) return;
-    told_ = peer->operations().keep_alive();
+    told_ = peer->link().keep_alive();
     if (told_) told_->liveness().set_waiting({kind, tag});
   }
   // After the first sleep: a probe, answered by the time it matters.
@@ -69,18 +69,18 @@ std::shared_ptr<void> Requests::abandon(Request* request) {
   std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
   std::shared_ptr<Peer> held;
   while (true) {
-    if (request->ended()) return pool_.release(request);
+    if (request->ended()) return pool().release(request);
     if (request->kind == OpKind::kReady) {
-      if (readiness_.remove(request)) return pool_.release(request);
+      if (readiness_.remove(request)) return pool().release(request);
       continue;  // another thread ends it just now
     }
     Peer* peer = peer_of(request, &held);
     OH_FAULT_POINT("request.release");
     if (peer) {
-      if (peer->operations().detach(request)) return pool_.release_handle();
+      if (peer->operations().detach(request)) return pool().release_handle();
     } else if (any_source_.take(request)) {
       // A released any-source receive: no message was faster.
-      return pool_.release(request);
+      return pool().release(request);
     }
   }
 }
@@ -92,7 +92,7 @@ Peer* Requests::peer_of(const Request* request, std::shared_ptr<Peer>* held) con
   held->reset();
   // One that is not in the list any more is closed, and the request has ended.
   endpoint_.for_each_peer([&](Peer& one) {
-    if (&one == peer) *held = one.operations().keep_alive();
+    if (&one == peer) *held = one.link().keep_alive();
   });
   return held->get();
 }
@@ -111,9 +111,9 @@ Status Requests::post_any_source(Request* request) {
 void Requests::finish(Request* request, const Status& status) {
   request->status = status;
   request->phase = Phase::kEnded;
-  if (request->detached.load()) return pool_.recycle(request);
+  if (request->detached.load()) return pool().recycle(request);
   request->done.store(1, std::memory_order_release);
-  endpoint_.announce();  // it may be armed just now: no lock is held against arm()
+  completions_.announce();  // it may be armed just now: no lock is held against arm()
 }
 
 Status Requests::post_ready(Request* request, std::string what, Readiness::Look look) {
@@ -165,8 +165,8 @@ Status Requests::send(Peer& peer, Request* request, Deadline deadline) {
 
 bool Requests::wait_done(Request* request, Deadline deadline) {
   if (request->ended()) return true;
-  Waiter waiter(endpoint_.doorbell(), endpoint_.polled(), endpoint_.config().spin_us * kMicrosecond,
-                deadline);
+  Waiter waiter(endpoint_.doorbell(), completions_.polled(),
+                endpoint_.config().spin_us * kMicrosecond, deadline);
   std::shared_ptr<Peer> held;
   std::shared_ptr<Peer> first_held;
   // A blocking call has said so when it posted.
@@ -322,8 +322,8 @@ bool Requests::buffer_released(const Request* request) {
 
 bool Requests::wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind,
                         uint64_t tag, Deadline deadline) {
-  Waiter waiter(endpoint_.doorbell(), endpoint_.polled(), endpoint_.config().spin_us * kMicrosecond,
-                deadline);
+  Waiter waiter(endpoint_.doorbell(), completions_.polled(),
+                endpoint_.config().spin_us * kMicrosecond, deadline);
   WaitNotice notice;
   // The condition may take what it finds: it is not asked again once it has been met.
   bool met = condition();

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "endpoint/peer.h"
 #include "endpoint/readiness.h"
-#include "endpoint/request_pool.h"
+#include "link/completions.h"
 #include "message/any_source.h"
 
 namespace oh {
@@ -37,12 +37,12 @@ class Requests {
   // alive.
   template <typename Owner>
   Request* acquire(Owner& owner) {
-    Request* request = pool_.acquire(owner);
+    Request* request = pool().acquire(owner);
     request->endpoint = &endpoint_;
     return request;
   }
   std::shared_ptr<void> release(Request* request) {
-    return request->ended() ? pool_.release(request) : abandon(request);
+    return request->ended() ? pool().release(request) : abandon(request);
   }
   Status post_any_source(Request* request);
   // Posts and waits; also for room, when too many sends are pending.
@@ -81,12 +81,14 @@ class Requests {
   static Result<bool> has_message(Peer& peer, uint64_t tag, Receiver::Announced* found);
 
   // Without a handle any more.
-  void recycle(Request* request) { pool_.recycle(request); }
+  void recycle(Request* request) { pool().recycle(request); }
+  Completions& completions() { return completions_; }
   AnySource& any_source() { return any_source_; }
   // Ends those of post_ready() that find something; true when there was one.
   bool end_ready() { return !readiness_.empty() && end_those_ready(); }
 
  private:
+  RequestPool& pool() { return completions_.pool(); }
   bool wait_done(Request* request, Deadline deadline);
   void end_by_deadline(Request* request, Deadline deadline);
   Status timeout_status(const Request* request, Peer* peer, Deadline deadline);
@@ -104,7 +106,7 @@ class Requests {
   Endpoint& endpoint_;
   AnySource any_source_;
   Readiness readiness_;
-  RequestPool pool_;
+  Completions completions_;
 };
 
 }  // namespace oh

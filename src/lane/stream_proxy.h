@@ -16,7 +16,7 @@
 namespace oh {
 
 class Endpoint;
-struct Link;
+class Link;
 struct RemoteTarget;
 
 class StreamProxy {

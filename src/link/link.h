@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Link: what the parts of a peer (sender, receiver, transfers, one-sided operations) share: the
-// link, the limits, and how a request ends.
+// channel, the limits, whether the link is open, and how a request ends.
+//
+//   OPEN ──▶ LOST (the other side died, said goodbye, or broke the protocol)
+//     └────▶ CLOSED (by us)
 //
 // Threading: guarded by `lock`, which LinkGuard takes; what LinkGuard finds to be woken is rung
 // after the lock is free.
@@ -15,6 +18,8 @@
 #include "base/fault.h"
 #include "base/sync.h"
 #include "device/device_link.h"
+#include "link/completions.h"
+#include "link/connection.h"
 #include "link/flight_recorder.h"
 #include "link/imports.h"
 #include "link/op_table.h"
@@ -49,47 +54,30 @@ struct Limits {
 // Eager credit that a message of `size` bytes takes until its receive has it.
 inline uint64_t eager_charge(uint64_t size) { return size < 64 ? 64 : (size + 63) & ~uint64_t{63}; }
 
-// What the engine asks of the endpoint and of the connection.
-class LinkHost {
+// What only the layers above a link can do for it.
+class LinkOwner {
  public:
-  virtual ~LinkHost() = default;
-  // A request without a holder has ended.
-  virtual void recycle(Request* request) = 0;
-  // A request that is awaited through the event descriptor has ended.
-  virtual void announce() = 0;
-  // Transfers that end by a word which a device writes, without a doorbell: `change` more.
-  virtual void count_polled(int change) = 0;
-  // Starts the progress thread: no local thread waits for this work.
+  // Starts the progress thread, which is the endpoint's: no local thread waits for this work.
   virtual void serve() = 0;
-  // The same at the other side. Any thread, without the lock.
-  virtual Status ask_to_serve() = 0;
-  // Why the link is not open any more. Any thread.
-  virtual Status usable() const = 0;
-  // Something of ours was posted, for which no thread may wait. With the lock held.
+  // The same of the other endpoint, which is of this process, too.
+  virtual void serve_there() = 0;
+  // Schedules progress on what was posted, for which no thread may wait: the parts of the link know
+  // whether there is any. With the lock held.
   virtual void posted() = 0;
-  // Whether the process that the mover copies from and to is still the one we are linked to. Any
-  // thread, without the lock.
-  virtual Status still_there() = 0;
-  // Whether the other side's process has ended, and its engine with it. Any thread.
-  virtual bool process_is_dead() = 0;
-  // Whether no operation of the other side that began before is inside our memory; of memory on a
-  // device the engine of a process that hangs up must be gone, too. Any thread.
-  virtual bool is_outside(bool device) = 0;
-  // Holds the peer, and with it the segment.
-  virtual std::shared_ptr<Peer> keep_alive() = 0;
-  // An any-source receive waits again: other peers may have something for it.
-  virtual void look_again() = 0;
-  // The other side does not keep to the protocol: ends the link. With the lock held.
-  virtual void break_off(const Status& status) = 0;
-  // Whether nobody touches the buffers any more. With the lock held.
-  virtual bool released(const std::vector<Doubt>& doubts) = 0;
-  // Any thread, without the lock. True when something happened.
+  // Makes progress on all parts. Any thread, without the lock. True when something happened.
   virtual bool make_progress() = 0;
+
+ protected:
+  ~LinkOwner() = default;
 };
 
-struct Link {
+class Link {
+ public:
+  // `owner` lives as long; `connection` is null within the process.
+  Link(LinkOwner& owner, Completions& completions, Connection* connection)
+      : owner_(&owner), completions_(&completions), connection_(connection) {}
+
   SpinLock lock;
-  LinkHost* host = nullptr;
   Peer* peer = nullptr;
   std::string name;  // of the other side, for texts
   uint64_t id = 0;   // of this peer in the process
@@ -138,6 +126,48 @@ struct Link {
   // Whether work is left that needs progress. Written under the lock.
   std::atomic<bool> busy{false};
 
+  // Whether the link is open, and why not. The state is written under the lock.
+  enum class State : int { kOpen, kLost, kClosed };
+  State state() const { return state_.load(std::memory_order_relaxed); }
+  bool is_open() const { return state() == State::kOpen; }
+  // Any thread.
+  Status usable() const;
+  // The first reason counts. With the lock held.
+  void set_lost(const Status& why);
+  // Returns the state before. With the lock held.
+  State set_closed() { return state_.exchange(State::kClosed, std::memory_order_acq_rel); }
+  // How there can be a link again, for texts.
+  std::string remedy() const;
+
+  // Whether the process that the mover copies from and to is still the one we are linked to. Any
+  // thread, without the lock.
+  Status still_there() const;
+  // Any thread: hung up, or seen to die. No thread of the other side touches our memory any more.
+  bool peer_is_dead() const { return connection_ && connection_->peer_is_dead(); }
+  // Any thread: its process has ended, and its engine with it.
+  bool process_is_dead() const { return connection_ && connection_->process_is_dead(); }
+  bool within_process() const { return !connection_; }
+  void hang_up() {
+    if (connection_) connection_->break_off();
+  }
+  // Has the watcher's thread make progress.
+  void wake_watcher() {
+    if (connection_) connection_->look_again();
+  }
+
+  void serve() { owner_->serve(); }
+  // The target's progress shall not depend on its calls: asks it once. Any thread, without the
+  // lock.
+  Status ask_to_serve();
+  void posted() { owner_->posted(); }
+  bool make_progress() { return owner_->make_progress(); }
+  void count_polled(int change) { completions_->count_polled(change); }
+
+  // Holds the peer, and with it the segment. Null while it is destroyed.
+  std::shared_ptr<Peer> keep_alive() const { return holder_.lock(); }
+  // Before the link is used.
+  void bind(std::weak_ptr<Peer> holder) { holder_ = std::move(holder); }
+
   // The path of a message that is not copied directly. `early`: its bytes were sent before its
   // receive was known; else a control message came first. One of no bytes needs nothing else.
   oh_path framed_path(uint64_t size, bool early) const {
@@ -148,22 +178,8 @@ struct Link {
   bool has_frames() const { return ring ? ring->ready() : ucx && ucx->ready(); }
   // Ends a request that the channel or an engine is at. Until they are through, the buffer stays
   // with its holder.
-  void leave_in_doubt(Request& request, const Status& status) {
-    StagedCopy* staged = request.staged.get();
-    if (staged) staged->in_flight = std::move(request.in_flight);  // a buffer of ours
-    if (staged && !staged->copying()) return finish(request, status);
-    request.doubt_peer = host->keep_alive();
-    request.doubts.push_back({.in_flight = std::move(request.in_flight), .staged = request.staged});
-    finish(request,
-           error(OH_ERR_IN_DOUBT, "%s; %s still has the buffer: keep it until buffer_released()",
-                 status.text().c_str(), staged ? "a copy engine" : "UCX"));
-  }
-
-  Status no_way_for_devices() const {
-    if (!why_no_device.ok()) return why_no_device;
-    return error(OH_ERR_NOT_VIABLE,
-                 "device memory has no way to %s: this endpoint is for host memory", name.c_str());
-  }
+  void leave_in_doubt(Request& request, const Status& status);
+  Status no_way_for_devices() const;
 
   // What the other side has said of a one-sided operation.
   Status refusal(oh_status code) const {
@@ -243,15 +259,23 @@ struct Link {
   void end(Request& request) {
     wake_me = true;
     if (request.detached.load(std::memory_order_relaxed)) {
-      host->recycle(&request);
-      return;
+      if (request.owner) return request.owner->piece_ended(&request);
+      return completions_->pool().recycle(&request);
     }
     // The lock is held against Endpoint::arm().
     bool armed = request.armed.load(std::memory_order_seq_cst) != 0;
     OH_FAULT_POINT("request.ends");
     request.done.store(1, std::memory_order_release);
-    if (armed) host->announce();
+    if (armed) completions_->announce();
   }
+
+  LinkOwner* const owner_;
+  Completions* const completions_;
+  Connection* const connection_;
+  std::weak_ptr<Peer> holder_;
+  std::atomic<State> state_{State::kOpen};
+  Status why_;                   // of a lost link; guarded by the lock until it is set
+  bool asked_to_serve_ = false;  // guarded by the lock
 };
 
 class OH_SCOPED_CAPABILITY LinkGuard {

@@ -52,7 +52,7 @@ Wait Liveness::theirs() const {
 }
 
 int64_t Liveness::unresponsive_for() {
-  if (!connection_ || !link_.host->usable().ok()) return 0;
+  if (!connection_ || !link_.usable().ok()) return 0;
   int64_t now = now_ns();
   // acquire: pairs with on_pong().
   uint64_t answered = probe_answered_.load(std::memory_order_acquire);

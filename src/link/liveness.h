@@ -14,7 +14,7 @@
 
 namespace oh {
 
-struct Link;
+class Link;
 
 enum class WaitKind : uint32_t {
   kNothing = 0,

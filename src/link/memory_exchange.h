@@ -20,7 +20,7 @@
 
 namespace oh {
 
-struct Link;
+class Link;
 
 class MemoryExchange {
  public:

@@ -32,8 +32,19 @@ struct Transfer;
 struct StagedCopy;
 struct InFlight;
 struct Operation;
+struct Request;
 struct BatchReceive;
 struct RegionRecord;
+
+// Takes a request back that a part of the link made for itself: a piece of a put or get, the offer
+// of a batch. With the lock held.
+class PieceOwner {
+ public:
+  virtual void piece_ended(Request* piece) = 0;
+
+ protected:
+  ~PieceOwner() = default;
+};
 
 struct InPosted;  // receives that wait for a message
 struct InQueue;   // sends, streams, one-sided operations that wait for room
@@ -102,6 +113,8 @@ struct alignas(64) RequestExtras {
   std::shared_ptr<StagedCopy> staged;   // its way from or to a device
   std::shared_ptr<InFlight> in_flight;  // its buffer is in the channel's hands
   DeviceMemory device;
+
+  PieceOwner* owner = nullptr;  // null: the pool, or a handle
 
   // Of a piece of a put or get that a path posts.
   Path* path_of_piece = nullptr;  // whose piece it is

@@ -34,6 +34,10 @@ class AnySource {
   // Of the receive that entered the list last.
   uint64_t era() const { return era_.load(std::memory_order_relaxed); }
 
+  // A receive was given back: the peers have to offer it what is unexpected.
+  void look_again() { look_again_.store(true); }
+  bool take_look_again() { return look_again_.exchange(false); }
+
   // False: the endpoint was closed.
   bool post(Request* request) {
     SpinGuard guard(lock_);
@@ -137,6 +141,7 @@ class AnySource {
   List<Request, InPosted> posted_ OH_GUARDED_BY(lock_);
   bool closed_ OH_GUARDED_BY(lock_) = false;
   std::atomic<uint32_t> count_{0};
+  std::atomic<bool> look_again_{false};
   // Written under the lock. Read without it: an old value only means that the receive is still to
   // be offered, which whoever put it into the list has done under each peer's lock.
   std::atomic<uint64_t> era_{0};

@@ -349,7 +349,7 @@ void Receiver::let_come(Request* request, const Early& rts) {
     continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
     // Lets it come once its sender is ready: a buffer that waits for him would hold others up.
     pipeline_.begin(request, StagingDirection::kIn, rts.op, rts.length).awaited = rts.not_yet;
-    if (request->any_source) link_.host->serve();
+    if (request->any_source) link_.serve();
     return;
   }
   // Bytes for memory that is apart are put there as they are looked at.

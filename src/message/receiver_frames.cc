@@ -227,7 +227,8 @@ Status Receiver::on_rts(const Frame& frame) {
 void Receiver::repost(Request* request) {
   if (request->any_source) {
     link_.any_source->restore(request);
-    link_.host->look_again();
+    link_.any_source->look_again();
+    link_.my_bell->ring();
     return;
   }
   request->phase = Phase::kPosted;

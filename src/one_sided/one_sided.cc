@@ -77,7 +77,7 @@ Path* OneSided::choose(const Ends& ends, uint64_t size) const {
 }
 
 Status OneSided::move(Request* request, const Move& move) {
-  OH_RETURN_IF_ERROR(link_.host->usable());
+  OH_RETURN_IF_ERROR(link_.usable());
   LocalBuffer found;
   if (!move.located && (link_.gpu || move.after.given())) {
     OH_ASSIGN_OR_RETURN(
@@ -96,7 +96,7 @@ Status OneSided::move(Request* request, const Move& move) {
 }
 
 Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
-  OH_RETURN_IF_ERROR(link_.host->usable());
+  OH_RETURN_IF_ERROR(link_.usable());
   if (!link_.gpu || move.movement.blocks.empty()) return std::unique_ptr<BatchPlan>();
   OH_ASSIGN_OR_RETURN(LocalBuffer local, locate(link_.gpu, move.data, move.size, {}, {}));
   Path* path = choose(ends_of(move.target, local), move.movement.bytes);
@@ -141,7 +141,7 @@ Status OneSided::copy_now(Path* path, LocalBuffer& local, Request* request, cons
   if (path || move.notify) {
     LinkGuard guard(link_);
     // Whether the peer was alive throughout: a process that took over its number would not be it.
-    OH_RETURN_IF_ERROR(link_.host->usable());
+    OH_RETURN_IF_ERROR(link_.usable());
     if (path) {
       auto& counts = movement.put ? link_.stats.sent : link_.stats.received;
       counts[request->path].operations += movement.count;
@@ -151,7 +151,7 @@ Status OneSided::copy_now(Path* path, LocalBuffer& local, Request* request, cons
     if (move.notify) {
       request->kind = OpKind::kNotify;
       post_notification(request, *move.notify);
-      link_.host->posted();
+      link_.posted();
       return {};
     }
   }
@@ -169,7 +169,7 @@ Status OneSided::enqueue(Path& path, const Ends& ends, LocalBuffer& local, Reque
                              : std::make_shared<const std::vector<Block>>(movement.blocks.begin(),
                                                                           movement.blocks.end());
   LinkGuard guard(link_);
-  OH_RETURN_IF_ERROR(link_.host->usable());
+  OH_RETURN_IF_ERROR(link_.usable());
   request->peer = link_.peer;
   Operation& operation = append(request->kind, request);
   operation.ends = ends;
@@ -186,7 +186,7 @@ Status OneSided::enqueue(Path& path, const Ends& ends, LocalBuffer& local, Reque
     operation.bytes.assign(move.notify->begin(), move.notify->end());
   }
   take_turn(kPostedAtOnce);
-  link_.host->posted();
+  link_.posted();
   return {};
 }
 
@@ -518,7 +518,9 @@ Status OneSided::on_notify(const Frame& frame) {
   notification.peer_rank = link_.rank;
   notification.bytes.assign(frame.payload, frame.payload + frame.payload_size);
   link_.wake_me = true;
-  host_.notified(std::move(notification));
+  notifications_.add(std::move(notification));
+  full_fence();  // there before the look at the sleepers; pairs with Doorbell::sleep()
+  link_.my_bell->ring();
   return {};
 }
 

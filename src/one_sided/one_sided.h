@@ -18,24 +18,11 @@
 #include <vector>
 
 #include "device/batch_plan.h"
+#include "one_sided/notifications.h"
 #include "path/path.h"
 #include "path/selection.h"
 
 namespace oh {
-
-// A notification that has come.
-struct Notification {
-  uint64_t peer_id = 0;
-  int64_t peer_rank = -1;
-  Bytes bytes;
-};
-
-// What the target's side needs of its endpoint.
-class OneSidedHost {
- public:
-  virtual ~OneSidedHost() = default;
-  virtual void notified(Notification notification) = 0;
-};
 
 // A put or get as it is called for.
 struct Move {
@@ -54,8 +41,8 @@ class OneSided final : public PathEvents {
  public:
   static constexpr size_t kMaxNotification = 2048;
 
-  OneSided(Link& link, OneSidedHost& host, const RegionTable& regions)
-      : link_(link), host_(host), regions_(regions) {}
+  OneSided(Link& link, Notifications& notifications, const RegionTable& regions)
+      : link_(link), notifications_(notifications), regions_(regions) {}
   // Before the link is used: makes its paths.
   void open(Transfers& transfers, RunStreams& streams, RmaUse rma_use);
   // And what it can do then.
@@ -132,7 +119,7 @@ class OneSided final : public PathEvents {
   Status on_signal(const Frame& frame);
 
   Link& link_;
-  OneSidedHost& host_;
+  Notifications& notifications_;
   const RegionTable& regions_;
   std::unique_ptr<const Selection> selection_;
   std::array<std::unique_ptr<Path>, kPathCount> paths_;

@@ -5,25 +5,25 @@ namespace oh {
 
 Status OneSidedCalls::post_notification(Request* request, ByteView bytes) {
   LinkGuard guard(link_);
-  OH_RETURN_IF_ERROR(link_.host->usable());
+  OH_RETURN_IF_ERROR(link_.usable());
   request->peer = link_.peer;
   one_sided_.post_notification(request, bytes);
-  link_.host->posted();
+  link_.posted();
   return {};
 }
 
 void OneSidedCalls::notification_collected(size_t bytes) {
   LinkGuard guard(link_);
-  if (!link_.host->usable().ok()) return;
+  if (!link_.usable().ok()) return;
   one_sided_.give_back(bytes);
-  link_.host->posted();
+  link_.posted();
 }
 
 Status OneSidedCalls::signal(uint32_t slot, uint64_t count) {
   LinkGuard guard(link_);
-  OH_RETURN_IF_ERROR(link_.host->usable());
+  OH_RETURN_IF_ERROR(link_.usable());
   one_sided_.signal(slot, count);
-  link_.host->posted();
+  link_.posted();
   return {};
 }
 
@@ -39,16 +39,16 @@ bool OneSidedCalls::has_signals(uint32_t slot, uint64_t count) {
 
 void OneSidedCalls::attach_key(const RemoteTarget& target) {
   LinkGuard guard(link_);
-  if (!rma_ || target.on_device || !link_.host->usable().ok()) return;
+  if (!rma_ || target.on_device || !link_.usable().ok()) return;
   rma_->keys().attach(target.index, target.version);
-  link_.host->posted();
+  link_.posted();
 }
 
 void OneSidedCalls::detach_key(const RemoteTarget& target) {
   LinkGuard guard(link_);
   if (!rma_) return;
   rma_->keys().detach(target.version);
-  link_.host->posted();
+  link_.posted();
 }
 
 bool OneSidedCalls::map_for_keys() {
@@ -64,7 +64,7 @@ bool OneSidedCalls::map_for_keys() {
 void OneSidedCalls::retire_region(const RegionRecord& region) {
   LinkGuard guard(link_);
   one_sided_.retire(region);
-  link_.host->posted();
+  link_.posted();
 }
 
 Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline deadline,
@@ -78,7 +78,7 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
       LinkGuard guard(link_);
       return one_sided_.leave(region);
     };
-    left = look() || (link_.host->make_progress() && look());
+    left = look() || (link_.make_progress() && look());
     if (left || last) break;
     sched_yield();
   }
@@ -109,8 +109,7 @@ bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   };
   while (!through()) {
     // The dead write no more, and whoever said goodbye had left before.
-    if (device ? link_.host->process_is_dead() : connection_ && connection_->peer_is_dead())
-      return true;
+    if (device ? link_.process_is_dead() : link_.peer_is_dead()) return true;
     if (deadline.passed()) return false;
     if (!moved) former = phase.load(std::memory_order_seq_cst);
     sched_yield();

@@ -16,9 +16,8 @@ namespace oh {
 
 class OneSidedCalls {
  public:
-  // `connection` is null within the process.
-  OneSidedCalls(Link& link, OneSided& one_sided, RegionTable& regions, const Connection* connection)
-      : link_(link), one_sided_(one_sided), regions_(regions), connection_(connection) {}
+  OneSidedCalls(Link& link, OneSided& one_sided, RegionTable& regions)
+      : link_(link), one_sided_(one_sided), regions_(regions) {}
   // Once the paths are there.
   void open() { rma_ = static_cast<RmaPath*>(one_sided_.path(PathName::kRma)); }
 
@@ -52,7 +51,6 @@ class OneSidedCalls {
   Link& link_;
   OneSided& one_sided_;
   RegionTable& regions_;
-  const Connection* const connection_;
   RmaPath* rma_ = nullptr;
 };
 

@@ -128,7 +128,7 @@ struct PathContext {
   RmaUse rma_use;
 };
 
-class Path {
+class Path : public PieceOwner {
  public:
   explicit Path(const PathContext& context)
       : link_(context.link), events_(context.events), regions_(context.regions) {}
@@ -189,7 +189,7 @@ class Path {
   virtual bool progress() { return false; }
   virtual bool idle() const { return true; }
   // A request of the path's own has ended: a piece of an operation.
-  virtual void piece_ended(Request*) {}
+  void piece_ended(Request*) override {}
   // After fail() of all operations.
   virtual void fail_all() {}
 

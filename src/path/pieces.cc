@@ -10,7 +10,7 @@ Request* PiecewisePath::piece_of(Operation& operation) {
   piece->kind = operation.kind;
   piece->on_device = operation.on_device;
   piece->device.exported = operation.exported;
-  piece->path_of_piece = this;
+  piece->owner = piece->path_of_piece = this;
   piece->parent = &operation;
   piece->detached.store(1, std::memory_order_relaxed);
   return piece;
@@ -28,7 +28,7 @@ Request* PiecewisePath::piece_of(const RegionRecord& region, bool put) {
   piece->device.exported = region.exported;
   piece->region = region.index;
   piece->version = region.version;
-  piece->path_of_piece = this;
+  piece->owner = piece->path_of_piece = this;
   piece->detached.store(1, std::memory_order_relaxed);
   return piece;
 }

@@ -65,7 +65,7 @@ void await_end(Side& side, Ending ending) {
     siginfo_t info{};
     ASSERT_EQ(waitid(P_PID, static_cast<id_t>(side.other_process()), &info, WEXITED | WNOWAIT), 0);
   } else {
-    while (side.peer().get()->peer->operations().still_there().ok()) std::this_thread::yield();
+    while (side.peer().get()->peer->link().still_there().ok()) std::this_thread::yield();
   }
 }
 

@@ -87,7 +87,7 @@ Victim::Victim(bool segment, int reach, std::unique_ptr<UcxChannel> ucx)
                                                     MessageSocket(UniqueFd(fds[1]), 1 << 20), 0);
     parts.ucx = std::move(ucx);
   }
-  peer_ = std::make_shared<Peer>(endpoint_, std::move(parts));
+  peer_ = Peer::create(endpoint_, std::move(parts));
   // Behind a socket the watcher would read on a thread of its own: hear() does it instead.
   if (segment) require(endpoint_->adopt(peer_).ok(), "the peer is taken in");
 }

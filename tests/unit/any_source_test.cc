@@ -73,7 +73,7 @@ class AnySourceOrder : public ::testing::Test {
   // The two halves of Endpoint::post_any_source().
   void post(Receive& receive) {
     receive.request.any_source = true;
-    endpoint().any_source().post(&receive.request);
+    endpoint().requests().any_source().post(&receive.request);
   }
   void offer() {
     for (size_t i = 0; i < 2; ++i) peer(i).operations().offer_early();
@@ -345,10 +345,10 @@ class AnySourceLate : public AnySourceOrder {
   ~AnySourceLate() override { cancel(receive_); }
   void expect_that_it_waits() {
     EXPECT_FALSE(receive_.request.ended());
-    EXPECT_TRUE(endpoint().any_source().may_match(1));
+    EXPECT_TRUE(endpoint().requests().any_source().may_match(1));
     arrive(1, 1, 3);
     EXPECT_EQ(receive_.got(), 3);
-    EXPECT_TRUE(endpoint().any_source().empty());
+    EXPECT_TRUE(endpoint().requests().any_source().empty());
   }
   Receive receive_{endpoint(), 1};
 };

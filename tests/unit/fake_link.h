@@ -30,31 +30,17 @@ class FakeChannel final : public oh::Channel {
   std::vector<oh::Frame> frames;  // their payloads are where they were
 };
 
-// What nobody above does.
-class FakeHost final : public oh::LinkHost {
+// The layers above do nothing.
+class FakeOwner final : public oh::LinkOwner {
  public:
-  void recycle(oh::Request*) override {}
-  void announce() override {}
-  void count_polled(int change) override { polled += change; }
   void serve() override {}
-  oh::Status ask_to_serve() override { return {}; }
-  oh::Status usable() const override { return {}; }
+  void serve_there() override {}
   void posted() override {}
-  oh::Status still_there() override { return {}; }
-  bool process_is_dead() override { return false; }
-  bool is_outside(bool) override { return true; }
-  std::shared_ptr<oh::Peer> keep_alive() override { return nullptr; }
-  void look_again() override {}
-  void break_off(const oh::Status&) override {}
-  bool released(const std::vector<oh::Doubt>&) override { return true; }
   bool make_progress() override { return false; }
-
-  int polled = 0;
 };
 
 struct FakeLink {
   FakeLink() {
-    link.host = &host;
     link.path = OH_PATH_SOCKET;
     auto made = std::make_unique<FakeChannel>();
     channel = made.get();
@@ -62,10 +48,11 @@ struct FakeLink {
     link.outbox.attach(channel);
   }
   // What the link wants polled.
-  int polled() const { return host.polled; }
+  int polled() const { return static_cast<int>(completions.polled().load()); }
 
-  FakeHost host;
-  oh::Link link;
+  FakeOwner owner;
+  oh::Completions completions;
+  oh::Link link{owner, completions, /*connection=*/nullptr};
   FakeChannel* channel = nullptr;
 };
 

@@ -358,14 +358,14 @@ TEST_F(LyingAboutBatches, OffersThatAreTakenBackMakeWay) {
   fetch.kind = OpKind::kRecv;
   fetch.endpoint = &victim_.endpoint();
   Bytes bytes;
-  ASSERT_TRUE(victim_.peer().operations().batches().fetch_offer(&fetch, 3, &bytes));
+  ASSERT_TRUE(*victim_.peer().operations().batches().fetch_offer(&fetch, 3, &bytes));
   say(FrameType::kRts, MessageBatches::offer_tag(3), 80000, kName + 1);
   say(FrameType::kAbort, 0, 0, kName);
   EXPECT_TRUE(fails_with(fetch.status, OH_ERR_RETIRED));
   Request next;
   next.kind = OpKind::kRecv;
   next.endpoint = &victim_.endpoint();
-  ASSERT_TRUE(victim_.peer().operations().batches().fetch_offer(&next, 3, &bytes));
+  ASSERT_TRUE(*victim_.peer().operations().batches().fetch_offer(&next, 3, &bytes));
   EXPECT_EQ(next.size, 80000u);
   EXPECT_FALSE(next.ended());
   victim_.peer().close();
@@ -390,7 +390,7 @@ TEST_F(LyingAboutBatches, OffersAreMeasuredAgainWhenOneIsGone) {
   fetch.kind = OpKind::kRecv;
   fetch.endpoint = &victim_.endpoint();
   Bytes bytes;
-  ASSERT_TRUE(victim_.peer().operations().batches().fetch_offer(&fetch, 3, &bytes));
+  ASSERT_TRUE(*victim_.peer().operations().batches().fetch_offer(&fetch, 3, &bytes));
   EXPECT_EQ(fetch.size, 80000u);
   EXPECT_FALSE(fetch.ended());
   victim_.peer().close();

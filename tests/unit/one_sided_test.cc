@@ -111,31 +111,18 @@ class FakeChannel final : public Channel {
   std::vector<FrameType> frames;
 };
 
-class FakeHost final : public LinkHost, public OneSidedHost, public RunStreams {
+class FakeOwner final : public LinkOwner, public RunStreams {
  public:
-  void recycle(Request*) override {}
-  void announce() override {}
-  void count_polled(int) override {}
   void serve() override {}
-  Status ask_to_serve() override { return {}; }
-  Status usable() const override { return usable_; }
+  void serve_there() override {}
   void posted() override { ++posted_; }
-  Status still_there() override { return {}; }
-  bool process_is_dead() override { return false; }
-  bool is_outside(bool) override { return true; }
-  std::shared_ptr<Peer> keep_alive() override { return nullptr; }
-  void look_again() override {}
-  void break_off(const Status&) override {}
-  bool released(const std::vector<Doubt>&) override { return true; }
   bool make_progress() override { return false; }
-  void notified(Notification) override {}
   void await_cts(Request*) override {}
   Status begin_incoming(Request*, uint64_t) override { return {}; }
   void refuse(Request*, const Status&) override {}
   bool cancel(Request*, const Status&, bool) override { return true; }
   bool stop(Request*, const Status&) override { return true; }
 
-  Status usable_;
   int posted_ = 0;
 };
 
@@ -145,9 +132,8 @@ class OneSidedTest : public ::testing::Test {
       : board_(std::move(*Board::create())),
         regions_(board_),
         transfers_(link_),
-        one_sided_(link_, host_, regions_) {
+        one_sided_(link_, notifications_, regions_) {
     g_log.clear();
-    link_.host = &host_;
     auto channel = std::make_unique<FakeChannel>();
     channel_ = channel.get();
     link_.channel = std::move(channel);
@@ -156,7 +142,7 @@ class OneSidedTest : public ::testing::Test {
     link_.theirs.eager_credit = 4096;
     link_.my_bell = &board_.doorbell();
     use_path_table(&kFakes);
-    one_sided_.open(transfers_, host_, RmaUse::kOff);
+    one_sided_.open(transfers_, owner_, RmaUse::kOff);
     one_sided_.open(LinkFacts{}, nullptr);
     use_path_table(nullptr);
     target_.length = 1 << 30;
@@ -193,8 +179,10 @@ class OneSidedTest : public ::testing::Test {
   }
 
   Board board_;
-  FakeHost host_;
-  Link link_;
+  FakeOwner owner_;
+  Completions completions_;
+  Link link_{owner_, completions_, /*connection=*/nullptr};
+  Notifications notifications_;
   RegionTable regions_;
   Transfers transfers_;
   OneSided one_sided_;
@@ -208,7 +196,7 @@ TEST_F(OneSidedTest, TheCheapestPathIsTaken) {
   put(1 << 20);
   EXPECT_EQ(quick().pushed_.size(), 1u);
   EXPECT_EQ(bulk().pushed_.size(), 1u);
-  EXPECT_EQ(host_.posted_, 2);
+  EXPECT_EQ(owner_.posted_, 2);
 }
 
 TEST(CostTest, APathThatNeedsTheTargetComesLast) {
@@ -330,7 +318,10 @@ TEST_F(OneSidedTest, TheEndOfTheLinkEndsEverything) {
 }
 
 TEST_F(OneSidedTest, ALinkThatIsNotOpenTakesNothing) {
-  host_.usable_ = error(OH_ERR_LINK, "closed");
+  {
+    LinkGuard guard(link_);
+    (void)link_.set_closed();
+  }
   Request request;
   request.kind = OpKind::kPut;
   const Block block{nullptr, 0, 8};

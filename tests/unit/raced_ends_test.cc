@@ -79,7 +79,7 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsCancelled) {
   EXPECT_TRUE(is_ok(endpoint->requests().cancel(&receive.request)));
   EXPECT_TRUE(came_by());
   EXPECT_TRUE(fails_with(receive.request.status, OH_ERR_CANCELLED));
-  EXPECT_TRUE(endpoint->any_source().empty());
+  EXPECT_TRUE(endpoint->requests().any_source().empty());
 }
 
 // A progress thread may look at what waits before close() ends it.
@@ -107,7 +107,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   ASSERT_TRUE(is_ok(there.status()));
   Result<std::shared_ptr<Peer>> here = other->accept(soon);
   ASSERT_TRUE(is_ok(here.status()));
-  Result<int> descriptor = other->event_fd();
+  Result<int> descriptor = other->requests().completions().event_fd();
   ASSERT_TRUE(is_ok(descriptor.status()));
   Bytes bytes(100);
   Request receive;
@@ -162,7 +162,7 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsReleased) {
   at("request.release", [&] { endpoint->close(); });
   endpoint->requests().release(request);
   EXPECT_TRUE(came_by());
-  EXPECT_TRUE(endpoint->any_source().empty());
+  EXPECT_TRUE(endpoint->requests().any_source().empty());
 }
 
 // It is not posted where nobody would end it.
@@ -172,7 +172,7 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsPosted) {
   at("any_source.post", [&] { endpoint->close(); });
   EXPECT_TRUE(fails_with(endpoint->requests().post_any_source(&receive.request), OH_ERR_CLOSED));
   EXPECT_TRUE(came_by());
-  EXPECT_TRUE(endpoint->any_source().empty());
+  EXPECT_TRUE(endpoint->requests().any_source().empty());
 }
 
 // The watcher must not keep a link that nobody will close again.
@@ -187,7 +187,7 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileALinkComesAbout) {
   parts.connection = std::make_shared<Connection>(endpoint->shared_node(),
                                                   MessageSocket(UniqueFd(ends[1]), 1 << 20), 0);
   std::weak_ptr<Connection> connection = parts.connection;
-  auto peer = std::make_shared<Peer>(endpoint, std::move(parts));
+  auto peer = Peer::create(endpoint, std::move(parts));
   at("endpoint.adopted", [&] { endpoint->close(); });
   EXPECT_TRUE(fails_with(endpoint->adopt(peer), OH_ERR_CLOSED));
   EXPECT_TRUE(came_by());
@@ -215,7 +215,7 @@ class Withdrawn : public RacedEnds {
   void post_and_announce(Request* request) {
     ASSERT_TRUE(is_ok(endpoint().requests().post_any_source(request)));
     say(FrameType::kRts, 1000);
-    ASSERT_TRUE(endpoint().any_source().empty());
+    ASSERT_TRUE(endpoint().requests().any_source().empty());
   }
   void withdraw() { say(FrameType::kAbort, 0); }
 
@@ -230,7 +230,7 @@ TEST_F(Withdrawn, WhileItsReceiveIsCancelled) {
   EXPECT_TRUE(is_ok(endpoint().requests().cancel(&receive.request)));
   EXPECT_TRUE(came_by());
   EXPECT_TRUE(fails_with(receive.request.status, OH_ERR_CANCELLED));
-  EXPECT_TRUE(endpoint().any_source().empty());
+  EXPECT_TRUE(endpoint().requests().any_source().empty());
 }
 
 TEST_F(Withdrawn, WhileItsReceiveIsReleased) {
@@ -244,7 +244,7 @@ TEST_F(Withdrawn, WhileItsReceiveIsReleased) {
   at("request.release", [&] { withdraw(); });
   endpoint().requests().release(request);
   EXPECT_TRUE(came_by());
-  EXPECT_TRUE(endpoint().any_source().empty());
+  EXPECT_TRUE(endpoint().requests().any_source().empty());
 }
 
 // ---- The peer is destroyed
@@ -269,7 +269,7 @@ TEST_F(RacedEnds, APeerIsDestroyedWhileAThreadWaitsForItsMessage) {
   {
     fuzz::Victim victim(/*segment=*/true, /*reach=*/0);
     RingChannel ring(*victim.segment());
-    peer = victim.peer().operations().keep_alive();
+    peer = victim.peer().link().keep_alive();
     Frame frame;
     frame.type = FrameType::kRts;
     frame.tag = kTag;

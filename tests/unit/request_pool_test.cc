@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/request_pool.h"
+#include "link/request_pool.h"
 
 #include <vector>
 

@@ -17,10 +17,10 @@ void BatchLink::close() {
 Status BatchLink::post(Request* request, std::unique_ptr<BatchReceive> receive) {
   if (receive->region->exported) transfers_.prepare_slab(*receive->region->exported);
   LinkGuard guard(link_);
-  OH_RETURN_IF_ERROR(link_.host->usable());
+  OH_RETURN_IF_ERROR(link_.usable());
   if (receive->region->exported && !link_.device) {
     if (link_.segment || !link_.gpu) return link_.no_way_for_devices();
-    link_.host->serve();
+    link_.serve();
   }
   if (!sender_.has_room()) {
     ++link_.stats.back_pressure;
@@ -29,11 +29,11 @@ Status BatchLink::post(Request* request, std::unique_ptr<BatchReceive> receive) 
   }
   request->peer = link_.peer;
   batches_.post(request, std::move(receive));
-  link_.host->posted();
+  link_.posted();
   return {};
 }
 
-bool BatchLink::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
+Result<bool> BatchLink::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
   while (true) {
     uint64_t length = 0;
     {
@@ -43,9 +43,8 @@ bool BatchLink::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
       if (!first) return false;
       length = first->length;
       if (length > BatchOffer::kMaxBytes) {
-        link_.host->break_off(error(OH_ERR_PROTOCOL, "%s offers a receive of a batch in %llu bytes",
-                                    link_.name.c_str(), static_cast<unsigned long long>(length)));
-        return false;
+        return error(OH_ERR_PROTOCOL, "%s offers a receive of a batch in %llu bytes",
+                     link_.name.c_str(), static_cast<unsigned long long>(length));
       }
       if (length <= bytes->size()) {
         request->peer = link_.peer;
@@ -53,7 +52,7 @@ bool BatchLink::fetch_offer(Request* request, uint64_t tag, Bytes* bytes) {
         request->size = length;
         request->tag = MessageBatches::offer_tag(tag);
         bool posted = receiver_.post_early(request);
-        link_.host->posted();
+        link_.posted();
         if (posted) return true;
         continue;  // that one is gone
       }
@@ -69,7 +68,7 @@ void BatchLink::keep(DoubtfulOffer offer) {
 
 void BatchLink::drop_offers() {
   for (auto offer = kept_.begin(); offer != kept_.end();) {
-    offer = link_.host->released(offer->doubts) ? kept_.erase(offer) : std::next(offer);
+    offer = transfers_.released(offer->doubts) ? kept_.erase(offer) : std::next(offer);
   }
 }
 
@@ -89,7 +88,7 @@ bool BatchLink::finish_region(const RemoteTarget& target, uint64_t size, oh_path
 
 void BatchLink::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status) {
   LinkGuard guard(link_);
-  if (!link_.host->usable().ok()) return;
+  if (!link_.usable().ok()) return;
   // What became of our link or endpoint is not theirs.
   if (status != OH_OK && status_scope(status) != OH_SCOPE_OPERATION) status = OH_ERR_CANCELLED;
   Frame frame;
@@ -99,7 +98,7 @@ void BatchLink::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status st
   frame.number = static_cast<uint32_t>(path);
   frame.aux = static_cast<uint32_t>(status);
   link_.send(frame);
-  link_.host->posted();
+  link_.posted();
 }
 
 }  // namespace oh

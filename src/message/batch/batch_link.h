@@ -38,8 +38,9 @@ class BatchLink {
 
   // A receive whose `memory` and offer are made. OH_AGAIN: too many sends are pending.
   Status post(Request* request, std::unique_ptr<BatchReceive> receive);
-  // Begins to fetch the next offer of the tag, into `bytes`; false when there is none.
-  bool fetch_offer(Request* request, uint64_t tag, Bytes* bytes);
+  // Begins to fetch the next offer of the tag, into `bytes`; false when there is none. An error:
+  // the other side does not keep to the protocol.
+  Result<bool> fetch_offer(Request* request, uint64_t tag, Bytes* bytes);
   // Keeps what a fetch that was given up has left, until the other side has left it, too.
   void keep(DoubtfulOffer offer);
   // Whether take_region() can be asked; else an empty put takes the region of an offer.

@@ -19,12 +19,14 @@ void MessageBatches::post(Request* request, std::unique_ptr<BatchReceive> receiv
   offering.size = receive->offer.size();
   offering.tag = offering.message_tag = offer_tag(request->tag);
   offering.batch = receive.get();
+  offering.owner = this;
   offering.detached.store(1, std::memory_order_relaxed);
   receives_.push_back(std::move(receive));
   sender_.post(&offering);
 }
 
-void MessageBatches::offer_ended(BatchReceive& receive) {
+void MessageBatches::piece_ended(Request* offering) {
+  BatchReceive& receive = *offering->batch;
   receive.offer = {};
   const Status& status = receive.offering.status;
   if (!receive.request) return forget(receive);
@@ -116,7 +118,7 @@ bool MessageBatches::cancel(Request* request, const Status& status, bool give_up
   if (!receive.outcome) decide(receive, status, retire(*region));
   if (settle(receive)) return true;
   request->doubt_region = region;
-  request->doubt_peer = link_.host->keep_alive();
+  request->doubt_peer = link_.keep_alive();
   finish(receive, error(OH_ERR_IN_DOUBT,
                         "%s; %s has begun to write and may still touch the blocks: keep them until "
                         "buffer_released()",
@@ -138,7 +140,9 @@ uint64_t MessageBatches::retire(const RegionRecord& region) {
 }
 
 bool MessageBatches::is_left(const RegionRecord& region) {
-  return one_sided_.leave(region) && link_.host->is_outside(region.exported != nullptr);
+  if (!one_sided_.leave(region)) return false;
+  return !link_.segment ||
+         calls_.wait_until_outside(Deadline::after(0), /*device=*/region.exported != nullptr);
 }
 
 void MessageBatches::finish(BatchReceive& receive, Status status) {

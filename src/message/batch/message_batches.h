@@ -21,6 +21,7 @@
 #include "link/regions.h"
 #include "message/batch/batch_offer.h"
 #include "message/sender.h"
+#include "one_sided/one_sided_calls.h"
 
 namespace oh {
 
@@ -33,17 +34,18 @@ struct BatchReceive {
   std::optional<Status> outcome;  // once it is known: its end, when nobody is in the memory
 };
 
-class MessageBatches {
+class MessageBatches final : public PieceOwner {
  public:
-  MessageBatches(Link& link, Sender& sender, OneSided& one_sided, RegionTable& regions)
-      : link_(link), sender_(sender), one_sided_(one_sided), regions_(regions) {}
+  MessageBatches(Link& link, Sender& sender, OneSided& one_sided, OneSidedCalls& calls,
+                 RegionTable& regions)
+      : link_(link), sender_(sender), one_sided_(one_sided), calls_(calls), regions_(regions) {}
 
   // Where the offers of a tag travel: above all tags of users.
   static constexpr uint64_t offer_tag(uint64_t tag) { return OH_TAG_MAX + 1 + tag; }
 
   void post(Request* request, std::unique_ptr<BatchReceive> receive);
   // The send of an offer has ended.
-  void offer_ended(BatchReceive& receive);
+  void piece_ended(Request* offering) override;
   // The sender has written all it will.
   Status on_end(const Frame& frame);
 
@@ -69,6 +71,7 @@ class MessageBatches {
   Link& link_;
   Sender& sender_;
   OneSided& one_sided_;
+  OneSidedCalls& calls_;
   RegionTable& regions_;
   std::vector<std::unique_ptr<BatchReceive>> receives_;
   size_t decided_ = 0;  // receives with an outcome

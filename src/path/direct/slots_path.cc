@@ -21,7 +21,7 @@ Estimate estimate_slots(const LinkFacts& facts, const Ends& ends) {
 
 Status SlotsPath::admit(const LocalBuffer& local, bool put) {
   if (local.on_device && !put) transfers_.prepare_slab(*local.exported);
-  return link_.host->ask_to_serve();
+  return link_.ask_to_serve();
 }
 
 // Offers more blocks; true when none is left to be offered.

@@ -155,7 +155,7 @@ void Transfers::enter_active(Transfer* transfer) {
     transfer->chunk = 0;
     transfer->mapped = nullptr;
     ++device_active_;
-    link_.host->count_polled(1);
+    link_.count_polled(1);
   } else {
     transfer->chunk = slot_chunk(transfer->length);
     transfer->mapped =
@@ -272,7 +272,7 @@ bool Transfers::copy_some(Transfer* chosen) {
       ++copied;
     }
     // A process that took over the number of the one we mean, or its next program: not its bytes.
-    if (copied && failure.ok() && !chosen->mapped) failure = link_.host->still_there();
+    if (copied && failure.ok() && !chosen->mapped) failure = link_.still_there();
     if (!failure.ok()) {
       uint32_t none = 0;
       chosen->slot->failure.compare_exchange_strong(none, static_cast<uint32_t>(-failure.code()));
@@ -344,7 +344,7 @@ void Transfers::finish(Transfer* transfer, Status status) {
       transfer->path = OH_PATH_WORKER;
     }
     --device_active_;
-    link_.host->count_polled(-1);
+    link_.count_polled(-1);
     if (transfer->stream) link_.device->give_stream(std::exchange(transfer->stream, nullptr));
     transfer->flying = false;
   }
@@ -390,7 +390,7 @@ bool Transfers::abandon(Transfer* transfer, const Status& status) {
 
 // The slot and its sequence tell whether the buffer is free, once the request has let go.
 void Transfers::orphan(Transfer* transfer) {
-  transfer->request->doubt_peer = link_.host->keep_alive();
+  transfer->request->doubt_peer = link_.keep_alive();
   transfer->request->doubts.push_back({transfer->slot, transfer->sequence});
   transfer->request->transfer = nullptr;
   transfer->request = nullptr;
@@ -401,7 +401,16 @@ bool Transfers::is_over(const Transfer& transfer, bool peer_is_dead) const {
   // What goes through a pipe: the other side has never known where our buffer is.
   if (transfer.by_pipe()) return link_.gone.load(std::memory_order_relaxed);
   // Its threads have stopped when it says goodbye; its engine stops with its process.
-  return peer_is_dead && (!transfer.on_device || link_.host->process_is_dead());
+  return peer_is_dead && (!transfer.on_device || link_.process_is_dead());
+}
+
+bool Transfers::released(const std::vector<Doubt>& doubts) {
+  // A process that is gone writes no more.
+  const bool dead = link_.peer_is_dead();
+  return std::ranges::all_of(doubts, [&](const Doubt& doubt) {
+    if (doubt.staged) return doubt.staged->is_quiet();
+    return doubt.in_flight ? doubt.in_flight->is_over() : released(doubt, dead);
+  });
 }
 
 bool Transfers::released(const Doubt& doubt, bool peer_is_dead) {
@@ -435,7 +444,7 @@ bool Transfers::settle_rest() {
     Transfer* next = active_.next(transfer);
     if (settle(transfer)) {
       any = true;
-    } else if (!transfer->request && is_over(*transfer, link_.host->process_is_dead())) {
+    } else if (!transfer->request && is_over(*transfer, link_.process_is_dead())) {
       finish(transfer, {});
       any = true;
     } else if (!transfer->request && transfer->flying &&
@@ -450,7 +459,7 @@ bool Transfers::settle_rest() {
 void Transfers::leave_rest() {
   left_ = true;
   if (device_active_ == 0) return;
-  link_.host->count_polled(-static_cast<int>(device_active_));
+  link_.count_polled(-static_cast<int>(device_active_));
   device_active_ = 0;
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
     if (transfer->import) link_.device->keep(transfer->import);

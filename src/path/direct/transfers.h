@@ -90,7 +90,7 @@ class Transfers final : public SpanSinks {
   // Whether our engine is still at memory in that range for a request that has ended.
   bool engine_within(const uint8_t* base, uint64_t length) const;
   // Whether a buffer that was in doubt when its request ended is no longer accessed.
-  bool released(const Doubt& doubt, bool peer_is_dead);
+  bool released(const std::vector<Doubt>& doubts);
   // Not ok: our GPU writes no more words, and nothing that it was to end will.
   Status broken() const {
     return link_.device && link_.device->gpu().is_lost() ? link_.device->gpu().loss() : Status();
@@ -103,6 +103,7 @@ class Transfers final : public SpanSinks {
   void prepare_slab(const GpuExport& sink);
 
  private:
+  bool released(const Doubt& doubt, bool peer_is_dead);
   // The next thing to do for a transfer with device memory.
   enum class Step { kNothing, kAsk, kShowSlab, kStart, kFill, kCheck };
   // Whether our engine can address their buffer; kLater: their block is on its way.

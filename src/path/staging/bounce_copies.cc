@@ -17,7 +17,7 @@ uint8_t* BounceCopies::place(Request& request, uint64_t length) {
 void BounceCopies::add(Request* request) {
   request->phase = Phase::kDirect;
   copies_.push_back({.request = request});
-  link_.host->count_polled(1);
+  link_.count_polled(1);
 }
 
 bool BounceCopies::progress() {
@@ -78,7 +78,7 @@ void BounceCopies::end(BounceCopy& copy, Status status) {
   copy.ticket = {};
   Request* request = std::exchange(copy.request, nullptr);
   request->device.bounce.reset();
-  link_.host->count_polled(-1);
+  link_.count_polled(-1);
   if (status.ok()) link_.stats.count_received(request->path, request->nbytes);
   link_.finish(*request, std::move(status));
 }

@@ -23,7 +23,7 @@ Estimate estimate_staging(const LinkFacts& facts, const Ends& ends) {
 
 // Device memory needs our progress.
 Status StagingPath::admit(const LocalBuffer& local, bool) {
-  if (local.on_device) link_.host->serve();
+  if (local.on_device) link_.serve();
   return {};
 }
 
@@ -217,7 +217,7 @@ Status StagingPath::on_run(const Frame& frame) {
   Request* run = *made;
   is_served(run);
   // Start the progress thread: no local thread may be waiting.
-  if (run->on_device) link_.host->serve();
+  if (run->on_device) link_.serve();
   if (put) {
     Status begun = streams_.begin_incoming(run, frame.op);
     if (!begun.ok()) link_.finish(*run, begun);

@@ -35,7 +35,7 @@ StagedCopy& StagingPipeline::begin(Request* request, StagingDirection direction,
   transfer.request = request;
   transfer.op = op;
   transfer.length = length;
-  link_.host->count_polled(1);
+  link_.count_polled(1);
   transfer.counted = true;
   link_.wake_me = true;  // a thread that sleeps is to poll
   return transfer;
@@ -282,7 +282,7 @@ bool StagingPipeline::reap(StagingTransfer& transfer) {
 
 // Waiting threads need not poll for it any more.
 void StagingPipeline::count_out(StagingTransfer& transfer) {
-  if (std::exchange(transfer.counted, false)) link_.host->count_polled(-1);
+  if (std::exchange(transfer.counted, false)) link_.count_polled(-1);
 }
 
 bool StagingPipeline::stop_all(const Status& status, Deadline engines) {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "link/link.h"
+
+namespace oh {
+
+Status Link::usable() const {
+  // acquire: pairs with set_lost(); why_ does not change afterwards.
+  switch (state_.load(std::memory_order_acquire)) {
+    case State::kOpen:
+      return {};
+    case State::kClosed:
+      return error(OH_ERR_LINK, "the link to %s was closed here; %s", name.c_str(),
+                   remedy().c_str());
+    case State::kLost:
+      break;
+  }
+  return why_;
+}
+
+void Link::set_lost(const Status& why) {
+  if (!is_open()) return;
+  why_ = why;
+  state_.store(State::kLost, std::memory_order_release);
+}
+
+std::string Link::remedy() const {
+  if (rank < 0) {
+    return "connect again: endpoint.connect() on one side, endpoint.accept() on the other";
+  }
+  return strf(
+      "connect again: comm.reconnect(%lld) here, and there comm.reconnect() with our rank, or a "
+      "new "
+      "Communicator in a process that was restarted",
+      static_cast<long long>(rank));
+}
+
+Status Link::still_there() const {
+  if (!connection_ || connection_->is_open()) return {};
+  return error(OH_ERR_PEER_LOST, "%s ended while bytes were copied", name.c_str());
+}
+
+Status Link::ask_to_serve() {
+  {
+    LinkGuard guard(*this);
+    if (!is_open()) return usable();
+    if (std::exchange(asked_to_serve_, true)) return {};
+  }
+  if (connection_) return connection_->send_control(Control::kServe, {});
+  owner_->serve_there();
+  return {};
+}
+
+void Link::leave_in_doubt(Request& request, const Status& status) {
+  StagedCopy* staged = request.staged.get();
+  if (staged) staged->in_flight = std::move(request.in_flight);  // a buffer of ours
+  if (staged && !staged->copying()) return finish(request, status);
+  request.doubt_peer = keep_alive();
+  request.doubts.push_back({.in_flight = std::move(request.in_flight), .staged = request.staged});
+  finish(request,
+         error(OH_ERR_IN_DOUBT, "%s; %s still has the buffer: keep it until buffer_released()",
+               status.text().c_str(), staged ? "a copy engine" : "UCX"));
+}
+
+Status Link::no_way_for_devices() const {
+  if (!why_no_device.ok()) return why_no_device;
+  return error(OH_ERR_NOT_VIABLE,
+               "device memory has no way to %s: this endpoint is for host memory", name.c_str());
+}
+
+}  // namespace oh
