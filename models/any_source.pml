@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Receives from any source: src/message/any_source.h, receiver.cc. All messages have one tag.
+ * Receives from any source: src/message/any_source.h, receiver.cc, matcher.cc. All messages have one tag.
  *
  *   poster     posts two receives from any source, one after the other: puts each into the list,
- *              then offers what came early at each peer
+ *              then offers what is unexpected at each peer
  *   user       posts a receive of peer 0, then one of peer 1
  *   arrivals   of each peer: matches a message with a receive, or keeps it
  *   canceller  instead of the user: takes the first receive back, unless a message was faster

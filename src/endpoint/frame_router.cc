@@ -35,7 +35,7 @@ Status FrameRouter::on_frame(const Frame& frame) {
       sender_.on_reject(frame);
       return {};
     case FrameType::kAdvert:
-      return sender_.on_advert(frame);
+      return sender_.on_rtr(frame);
     case FrameType::kEpoch:
       return receiver_.on_epoch(frame);
     case FrameType::kAbort:

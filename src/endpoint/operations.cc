@@ -80,14 +80,14 @@ Status Operations::post_send(Request* request) {
   }
   if (request->on_device && (request->attended || request->pending()) && link_.ring) {
     int64_t begin = now_ns();
-    while (!sender_.has_advert(*request) && now_ns() - begin < kAdvertTime) {
+    while (!sender_.has_rtr(*request) && now_ns() - begin < kAdvertTime) {
       if (!link_.ring->ready()) continue;
       progress_locked(nullptr);
       OH_RETURN_IF_ERROR(link_.usable());
     }
   }
   // Nobody may be here when its receive comes: if it is ready, the other side's engine does it.
-  if (request->pending() && !request->attended && !sender_.has_advert(*request)) {
+  if (request->pending() && !request->attended && !sender_.has_rtr(*request)) {
     OH_RETURN_IF_ERROR(ask_producer(*request));
   }
   sender_.post(request);
@@ -121,7 +121,7 @@ bool Operations::recv_now(uint8_t* data, size_t capacity, uint64_t tag,
   if (capacity > link_.theirs.eager_max || !link_.lock.try_lock()) return false;
   LinkGuard guard(link_, LinkGuard::Adopt{});
   if (!link_.is_open()) return false;
-  Receiver::TagRx* entry = receiver_.watch(tag);
+  TagRx* entry = receiver_.watch(tag);
   if (!entry || link_.busy.load(std::memory_order_relaxed)) return false;
   for (size_t i = 0; i < kLooksForSmall && !link_.lock.contended(); ++i) {
     if (!link_.ring->ready() || link_.ring->skip_pad()) continue;
@@ -140,7 +140,7 @@ Status Operations::post_recv(Request* request) {
     return {};
   }
   // What came before the peer was lost is still to be had.
-  if (link_.state() == Link::State::kLost && receiver_.post_early(request)) {
+  if (link_.state() == Link::State::kLost && receiver_.get_unexpected(request)) {
     update_busy();
     return {};
   }
@@ -149,7 +149,7 @@ Status Operations::post_recv(Request* request) {
   receiver_.post(request);
   // What has come already needs no advert.
   if (link_.ring && link_.ring->ready()) progress_locked(request);
-  if (!request->ended()) receiver_.advertise_posted(request);
+  if (!request->ended()) receiver_.offer_posted(request);
   if (!request->ended() && request->on_device && transfers_.has_active()) {
     transfers_.work(request->transfer);
   }
@@ -166,9 +166,9 @@ std::optional<Receiver::Announced> Operations::probe(uint64_t tag) {
   return receiver_.probe(tag);
 }
 
-void Operations::offer_early() {
+void Operations::offer_unexpected() {
   LinkGuard guard(link_);
-  receiver_.offer_early();
+  receiver_.offer_unexpected();
 }
 
 void Operations::discard(uint64_t tag) {
@@ -530,7 +530,7 @@ std::string Operations::describe(const Request* request) {
   LinkGuard guard(link_);
   return strf("here: %s, %zu receives posted, %zu early messages, %u sends pending",
               request && owns(*request) ? phase_text(request->phase) : "waiting",
-              receiver_.posted(), receiver_.early(), link_.pending_sends);
+              receiver_.posted(), receiver_.unexpected(), link_.pending_sends);
 }
 
 }  // namespace oh

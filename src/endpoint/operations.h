@@ -62,8 +62,8 @@ class Operations final : public LinkOwner {
 
   // The message that a receive with this tag would get at once.
   std::optional<Receiver::Announced> probe(uint64_t tag);
-  // Offers what has come early to receives of any source.
-  void offer_early();
+  // Offers unexpected messages to receives of any source.
+  void offer_unexpected();
   // Drops messages that have come with a tag of the library's own.
   void discard(uint64_t tag);
 

@@ -104,7 +104,7 @@ Status Requests::post_any_source(Request* request) {
   OH_FAULT_POINT("any_source.post");
   if (!any_source_.post(request)) return endpoint_.why_unusable();
   // What came before it entered the list; what comes afterwards finds it by itself.
-  endpoint_.for_each_peer([](Peer& peer) { peer.operations().offer_early(); });
+  endpoint_.for_each_peer([](Peer& peer) { peer.operations().offer_unexpected(); });
   return {};
 }
 

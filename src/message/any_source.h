@@ -11,7 +11,8 @@
 // receive enters the list, and then each peer offers it what is unexpected there. In between any
 // thread may post or receive at that peer. What keeps the order:
 //   - Each receive that enters the list, posted or given back, gets the next era.
-//   - A peer remembers up to which era it has offered what is unexpected (Receiver::offer_early).
+//   - A peer remembers up to which era it has offered what is unexpected
+//   (Receiver::offer_unexpected).
 //   - A message that arrives is given to receives of that era or before only, and a receive that is
 //     posted at the peer comes behind those. Both bring the peer up to date first.
 // Whoever puts a receive into the list has all peers offer to it afterwards, so none waits beside a

@@ -1,77 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Matching of messages and receives; receiver_frames.cc has what arrives.
 #include "message/receiver.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "base/fault.h"
-#include "link/memory_exchange.h"
-#include "message/sender.h"
+#include "message/tags.h"
 
 namespace oh {
 
 void Receiver::post(Request* request) {
-  tidy();
+  matcher_.tidy();
   request->message_tag = request->tag;
-  offer_early();
-  request->order = {offered_, ++serial_};
-  if (match_early(request)) return;
+  offer_unexpected();
+  request->order = matcher_.next_order();
+  if (match_unexpected(request)) return;
   request->phase = Phase::kPosted;
-  insert_posted(request);
+  matcher_.insert(request);
 }
 
-// Forgets tags without messages and receives once there are many.
-void Receiver::tidy() {
-  if (tags_.size() < tidy_at_) return;
-  tags_.for_each([this](TagRx& tag) { enter_epoch(tag); });
-  tags_.drop_idle();
-  tidy_at_ = std::max(kTidyAt, 2 * tags_.size());
-}
-
-bool Receiver::post_early(Request* request) {
+bool Receiver::get_unexpected(Request* request) {
   request->message_tag = request->tag;
-  offer_early();
-  return match_early(request, /*must_fit=*/!is_user_tag(request->tag));
+  offer_unexpected();
+  return match_unexpected(request, /*must_fit=*/!is_user_tag(request->tag));
 }
 
-void Receiver::advertise_posted(Request* request) {
-  if (request->phase != Phase::kPosted || !may_advertise(request)) return;
-  TagRx& tag = tag_of(request->tag);
-  if (request != tag.posted.back()) return;  // another thread was faster: its number is not known
-  advertise(tag, request, tag.arrived + static_cast<uint32_t>(tag.posted.size()) - 1);
-}
-
-// Into its list, by the order of posting: a receive whose message was withdrawn comes back to its
-// former place.
-void Receiver::insert_posted(Request* request) {
-  TagRx* tag = request->tag == OH_ANY_TAG ? nullptr : &tag_of(request->tag);
-  List<Request, InPosted>& list = tag ? tag->posted : any_tag_;
-  if (tag && list.empty()) posting_.push_back(tag);
-  Request* later = nullptr;
-  for (Request* other = list.back(); other && request->order.before(other->order);
-       other = list.previous(other)) {
-    later = other;
-  }
-  list.insert_before(later, request);
-  ++posted_count_;
-}
-
-bool Receiver::match_early(Request* request, bool must_fit) {
-  while (Early* early = first_early(request->tag)) {
-    if (must_fit && early->length > request->size) return false;
-    if (deliver(request, early)) return true;
+bool Receiver::match_unexpected(Request* request, bool must_fit) {
+  while (Unexpected* message = first_unexpected(request->tag)) {
+    if (must_fit && message->length > request->size) return false;
+    if (deliver(request, message)) return true;
   }
   return false;
 }
 
-Receiver::TagRx* Receiver::watch(uint64_t tag) {
-  if (!link_.ring || !any_tag_.empty() || !link_.any_source->empty()) return nullptr;
-  TagRx* entry = tags_.find(tag);
-  bool ready = entry && entry->epochs == epochs_ && entry->posted.empty() && entry->early.empty() &&
-               !entry->lost;
-  return ready ? entry : nullptr;
+TagRx* Receiver::watch(uint64_t tag) {
+  if (!link_.ring || !matcher_.has_no_wildcards()) return nullptr;
+  TagRx* entry = matcher_.find_current(tag);
+  return entry && entry->posted.empty() && entry->unexpected.empty() ? entry : nullptr;
 }
 
 bool Receiver::take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* received) {
@@ -99,11 +63,9 @@ bool Receiver::take_now(Request* request) {
 
 bool Receiver::take_posted() {
   RingChannel::Short next;
-  if (!any_tag_.empty() || !link_.any_source->empty() || !link_.ring->next_short(&next)) {
-    return false;
-  }
-  TagRx* tag = tags_.find(next.tag);
-  if (!tag || tag->epochs != epochs_ || tag->lost) return false;
+  if (!matcher_.has_no_wildcards() || !link_.ring->next_short(&next)) return false;
+  TagRx* tag = matcher_.find_current(next.tag);
+  if (!tag) return false;
   Request* request = tag->posted.front();
   if (!request || request->transfer || request->on_device || next.size > request->size) {
     return false;
@@ -113,161 +75,102 @@ bool Receiver::take_posted() {
   link_.wake_them = link_.wake_them || given_back;
   ++tag->arrived;
   link_.ring->return_credit(eager_charge(next.size));
-  take_posted(*tag, request);
+  matcher_.take(*tag, request);
   link_.finish_short(*request, next.tag, next.size);
   return true;
 }
 
-void Receiver::offer_early() {
+void Receiver::offer_unexpected() {
   // Read first: a receive that enters the list meanwhile may not be seen below.
   const uint64_t era = link_.any_source->era();
-  if (era == offered_) return;
-  auto is_here = [this](uint64_t tag) { return first_early(tag) != nullptr; };
-  while (!arrivals_.empty()) {
-    Request* request = link_.any_source->take_new(offered_, is_here, link_.peer);
+  const uint64_t offered = matcher_.offered();
+  if (era == offered) return;
+  auto is_here = [this](uint64_t tag) { return first_unexpected(tag) != nullptr; };
+  while (unexpected_.has_user_messages()) {
+    Request* request = link_.any_source->take_new(offered, is_here, link_.peer);
     if (!request) break;
     OH_FAULT_POINT("receiver.taken");
-    if (!deliver(request, first_early(request->tag))) repost(request);
+    if (!deliver(request, first_unexpected(request->tag))) repost(request);
   }
-  offered_ = era;
+  matcher_.set_offered(era);
 }
 
-Receiver::Early* Receiver::first_early(uint64_t tag) {
-  if (tag == OH_ANY_TAG) return arrivals_.front();
-  TagRx* entry = tags_.find(tag);
-  return entry ? entry->early.front() : nullptr;
-}
-
-// The receive that a message with this tag goes to: the one posted first. It is taken off its list.
+// The receive that a message with this tag goes to, off its list.
 Result<Request*> Receiver::match(TagRx& tag) {
-  // What came before it goes first (any_source.h).
-  if (!link_.any_source->empty()) offer_early();
-  OH_FAULT_POINT("receiver.match");
-  Request* request;
-  while ((request = tag.posted.front()) && request->transfer &&
-         !transfers_.withdraw(request->transfer)) {
-    // An earlier message of this tag is being copied into it: it has left the list.
-  }
-  Request* any_tag = is_user_tag(tag.tag) ? any_tag_.front() : nullptr;
-  bool any_tag_first = any_tag && (!request || any_tag->order.before(request->order));
-  Request* first = any_tag_first ? any_tag : request;
-  if (is_user_tag(tag.tag) && !link_.any_source->empty()) {
-    Request* other =
-        link_.any_source->take(tag.tag, first ? &first->order : nullptr, offered_, link_.peer);
-    if (other) {
-      OH_FAULT_POINT("receiver.taken");
-      return other;
-    }
-  }
-  if (any_tag_first) {
-    any_tag_.erase(first);
-    --posted_count_;
-  } else if (first) {
-    // Messages come in the order of their numbers: this one would have been in place.
-    if (!take_back(first)) {
-      return error(OH_ERR_PROTOCOL, "%s put message %u with tag %llu before an earlier one",
-                   link_.name.c_str(), first->number, static_cast<unsigned long long>(tag.tag));
-    }
-    take_posted(tag, first);
-  }
-  return first;
+  // Unexpected messages came before it (any_source.h).
+  if (!link_.any_source->empty()) offer_unexpected();
+  return matcher_.match(tag);
 }
 
-void Receiver::on_claimed(Request* request) {
-  TagRx& tag = tag_of(request->tag);
-  take_posted(tag, request);
-  ++tag.arrived;
-}
-
-// The receive that a message was put into already.
-Result<Request*> Receiver::match_in_place(TagRx& tag, uint32_t number) {
-  Request* request = tag.posted.front();
-  while (request && !(request->in_place && request->number == number)) {
-    request = tag.posted.next(request);
+// A receive whose message was withdrawn waits again, as if it had never been matched.
+void Receiver::repost(Request* request) {
+  if (request->any_source) {
+    link_.any_source->restore(request);
+    link_.any_source->look_again();
+    link_.my_bell->ring();
+    return;
   }
-  if (!request) {
-    return error(OH_ERR_PROTOCOL, "%s put message %u with tag %llu where no receive is",
-                 link_.name.c_str(), number, static_cast<unsigned long long>(tag.tag));
-  }
-  request->in_place = false;
-  link_.ucx->targets().revoke_message(tag.tag, number, /*taken=*/true);
-  take_posted(tag, request);
-  return request;
+  request->phase = Phase::kPosted;
+  if (!match_unexpected(request)) matcher_.insert(request);
 }
 
-// Off its list, once nothing is put into it any more.
-void Receiver::take_posted(TagRx& tag, Request* request) {
-  tag.posted.erase(request);
-  if (tag.posted.empty()) posting_.erase(&tag);
-  --posted_count_;
-}
-
-// Gives an early message to a receive. False when its sender has withdrawn it: it is forgotten.
-bool Receiver::deliver(Request* request, Early* early) {
-  if (early->ready_to_send) {
-    bool started = start_rts(request, *early);
-    bool lost = !started && early->has_slot && transfers_.ended_with_link(early->offer);
-    TagRx& tag = tags_.get(early->tag);
-    forget(early);
-    if (lost) lose_rest(tag);
+// Gives an unexpected message to a receive. False when its sender has withdrawn it: it is dropped.
+bool Receiver::deliver(Request* request, Unexpected* message) {
+  if (message->announced) {
+    const bool started = start_rts(request, *message);
+    const bool lost = !started && message->has_slot && transfers_.ended_with_link(message->offer);
+    const uint64_t tag = message->tag;
+    unexpected_.drop(message);
+    if (lost) lose_rest(matcher_.tag_of(tag));
     return started;
   }
   ++link_.stats.unexpected;
-  bool whole = early->received == early->length;
-  bool fits = !refuse_eager(request, early->tag, early->length);
-  if (fits && early->received) {
-    std::memcpy(BounceCopies::place(*request, early->length), early->bytes(), early->received);
+  const bool fits = !refuse_eager(request, message->tag, message->length);
+  if (fits && message->received) {
+    std::memcpy(BounceCopies::place(*request, message->length), message->bytes(),
+                message->received);
   }
-  if (whole) {
-    give_credit_back(eager_charge(early->length));
-    if (fits) finish_whole(request, {early->tag, early->length, /*early=*/true});
+  if (message->is_whole()) {
+    return_credit(eager_charge(message->length));
+    if (fits) finish_whole(request, {message->tag, message->length, /*early=*/true});
   } else {
     // The rest goes straight into the buffer, or nowhere when it is too long.
-    Incoming* incoming = find_incoming(early->op);
-    incoming->early = nullptr;
-    if (fits) continue_into(incoming, request);
+    Arrival* arrival = arrivals_.find(message->op);
+    arrival->unexpected = nullptr;
+    if (fits) Arrivals::bind(arrival, request);
   }
-  forget(early);
+  unexpected_.drop(message);
   return true;
+}
+
+// Drops an unexpected message that no receive gets.
+void Receiver::drop(Unexpected* message) {
+  if (message->is_whole()) {
+    return_credit(eager_charge(message->length));
+  } else if (!message->announced) {
+    arrivals_.drop_rest(*message);
+  }
+  unexpected_.drop(message);
 }
 
 // A message of this tag ended with its link, and its receive will: no later one may take its place.
 void Receiver::lose_rest(TagRx& tag) {
   tag.lost = true;
-  while (Early* early = tag.early.front()) {
-    if (!early->ready_to_send && early->received == early->length) {
-      give_credit_back(eager_charge(early->length));
-    } else if (!early->ready_to_send) {
-      find_incoming(early->op)->early = nullptr;  // the rest goes nowhere
-    }
-    forget(early);
-  }
+  while (Unexpected* message = tag.unexpected.front()) drop(message);
 }
 
-void Receiver::continue_into(Incoming* incoming, Request* request) {
-  incoming->request = request;
-  request->phase = Phase::kStream;
-  request->message_tag = incoming->tag;
-  request->theirs = incoming->op;
-  request->expected = incoming->length;
+void Receiver::discard(uint64_t tag) {
+  while (Unexpected* message = first_unexpected(tag)) drop(message);
 }
 
-void Receiver::give_credit_back(uint64_t charge) {
+void Receiver::return_credit(uint64_t charge) {
   charge_held_ -= charge;
   link_.channel->return_credit(charge);
 }
 
-void Receiver::forget(Early* early) {
-  tags_.get(early->tag).early.erase(early);
-  if (is_user_tag(early->tag)) arrivals_.erase(early);
-  drop_name(announced_, early);
-  drop_name(offers_, early);
-  --early_count_;
-  early->large.reset();
-  early_pool_.release(early);
-}
+// ---- Matched messages -------------------------------------------------------------------------
 
-// Ends a receive whose message has no room for it.
+// Ends a receive whose message has no room in it.
 bool Receiver::refuse_longer(Request* request, uint64_t length) {
   if (length <= request->size) return false;
   request->expected = length;
@@ -279,9 +182,9 @@ bool Receiver::refuse_longer(Request* request, uint64_t length) {
   return true;
 }
 
-// The same for a message whose send is over: its sender is told apart, if it is the user's.
+// The same for a message whose send is over: a user's send learns of it by a nack.
 bool Receiver::refuse_eager(Request* request, uint64_t tag, uint64_t length) {
-  uint64_t capacity = request->size;
+  const uint64_t capacity = request->size;
   if (!refuse_longer(request, length)) return false;
   if (!is_user_tag(tag)) return true;
   Frame frame;
@@ -306,8 +209,8 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
   link_.finish(*request, {});
 }
 
-// Starts to fetch a message that was announced. False when its sender has withdrawn it.
-bool Receiver::start_rts(Request* request, Early& rts) {
+// Starts to receive a message that was announced. False when its sender has withdrawn it.
+bool Receiver::start_rts(Request* request, const Rts& rts) {
   request->message_tag = rts.tag;
   if (request->on_device && rts.has_slot && !link_.device) {
     if (!transfers_.refuse(rts.offer, OH_ERR_NOT_VIABLE)) return false;
@@ -335,24 +238,24 @@ bool Receiver::start_rts(Request* request, Early& rts) {
       !transfers_.prefers_stream(*request, rts.offer)) {
     return transfers_.claim(request, /*source=*/false, rts.offer);
   }
-  if (is_name_in_use(rts.op)) {
+  if (arrivals_.is_name_in_use(rts.op)) {
     link_.finish(*request, error(OH_ERR_PROTOCOL, "%s announced two messages under one name",
                                  link_.name.c_str()));
     return true;
   }
-  let_come(request, rts);
+  clear_to_send(request, rts);
   return true;
 }
 
-void Receiver::let_come(Request* request, const Early& rts) {
+void Receiver::clear_to_send(Request* request, const Rts& rts) {
   if (request->on_device && !link_.segment && rts.length > 0) {
-    continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
-    // Lets it come once its sender is ready: a buffer that waits for him would hold others up.
+    Arrivals::bind(arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0), request);
+    // A buffer is taken once the sender is ready: one that waits for him would block others.
     pipeline_.begin(request, StagingDirection::kIn, rts.op, rts.length).awaited = rts.not_yet;
     if (request->any_source) link_.serve();
     return;
   }
-  // Bytes for memory that is apart are put there as they are looked at.
+  // Non-contiguous receives are unpacked frame by frame.
   if (link_.ucx && rts.length > 0 && request->run.blocks().size() <= 1) {
     link_.ucx->targets().post(rts.op, BounceCopies::place(*request, rts.length), 0, rts.length);
   }
@@ -361,92 +264,257 @@ void Receiver::let_come(Request* request, const Early& rts) {
   frame.op = rts.op;
   link_.send(frame);
   if (rts.length == 0) return finish_whole(request, {rts.tag, 0, /*early=*/false});
-  continue_into(begin_incoming(rts.op, rts.tag, rts.length, /*charge=*/0), request);
+  Arrivals::bind(arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0), request);
 }
 
 Status Receiver::begin_run(Request* run, uint64_t op) {
-  if (static_cast<uint32_t>(op) >= kMaxOps || is_name_in_use(op)) {
+  if (static_cast<uint32_t>(op) >= kMaxOps || arrivals_.is_name_in_use(op)) {
     return error(OH_ERR_PROTOCOL, "%s names an operation %u", link_.name.c_str(),
                  static_cast<uint32_t>(op));
   }
-  Early announced;
-  announced.op = op;
-  announced.length = run->size;
-  let_come(run, announced);
+  clear_to_send(run, {.length = run->size, .op = op});
   return {};
 }
 
-// ---- Adverts ----------------------------------------------------------------------------------
+// ---- Frames -----------------------------------------------------------------------------------
 
-bool Receiver::may_advertise(const Request* request) const {
-  if (request->transfer || request->in_place || request->size == 0) return false;
-  if (!link_.segment && !link_.ucx) return false;
-  if (request->pending()) return false;
-  if (request->tag == OH_ANY_TAG) return false;
-  if (is_user_tag(request->tag) &&
-      (!any_tag_.empty() || link_.any_source->may_match(request->tag))) {
-    return false;
+Status Receiver::on_eager(const Frame& frame) {
+  const uint64_t charge = eager_charge(frame.length);
+  const uint64_t credit = link_.mine.eager_credit - charge_held_;
+  if (frame.payload_size > frame.length || frame.length > link_.mine.eager_credit ||
+      charge > credit) {
+    return error(OH_ERR_PROTOCOL,
+                 "%s sent an eager message of %llu bytes, %zu of them in its first part, with a "
+                 "credit of %llu",
+                 link_.name.c_str(), static_cast<unsigned long long>(frame.length),
+                 frame.payload_size, static_cast<unsigned long long>(credit));
   }
-  // What is not small is announced first, and small frames go through the inbox anyway.
-  if (link_.ucx) return !request->on_device && request->size > link_.granted_inline;
-  // A small message from host memory comes early; one from a device never does.
-  if (!request->on_device && request->size <= link_.theirs.eager_max) return false;
-  return request->on_device || link_.they_reach_us ||
-         link_.memory->block_of(request->data, request->size) != 0;
+  const bool whole = frame.payload_size == frame.length;
+  if (!whole &&
+      (static_cast<uint32_t>(frame.op) >= kMaxOps || arrivals_.is_name_in_use(frame.op))) {
+    return error(OH_ERR_PROTOCOL, "%s names an operation %u", link_.name.c_str(),
+                 static_cast<uint32_t>(frame.op));
+  }
+  charge_held_ += charge;
+  TagRx& tag = matcher_.tag_of(frame.tag);
+  if (tag.lost) {
+    if (whole) {
+      return_credit(charge);
+    } else {
+      arrivals_.begin(frame.op, frame.tag, frame.length, charge)->received = frame.payload_size;
+    }
+    return {};
+  }
+  OH_ASSIGN_OR_RETURN(Request * request,
+                      frame.placed ? matcher_.match_in_place(tag, frame.number) : match(tag));
+  ++tag.arrived;
+  if (request) {
+    receive_eager(request, frame);
+    return {};
+  }
+  Unexpected* message = unexpected_.keep(tag.unexpected, frame);
+  // A thread may wait for a batch offer without a receive that would end.
+  if (!is_user_tag(frame.tag)) link_.wake_me = true;
+  if (whole) {
+    unexpected_.name_offer(message);
+  } else {
+    Arrival* arrival = arrivals_.begin(frame.op, frame.tag, frame.length, charge);
+    arrival->received = frame.payload_size;
+    arrival->unexpected = message;
+  }
+  return {};
 }
 
-void Receiver::advertise(TagRx& tag, Request* request, uint32_t number) {
-  if (link_.ucx) {
-    request->number = number;
-    request->in_place = link_.ucx->targets().post_message(
-        tag.tag, {number, epoch_, request->data, request->size, false});
+void Receiver::receive_eager(Request* request, const Frame& frame) {
+  const uint64_t charge = eager_charge(frame.length);
+  Arrival* arrival = nullptr;
+  if (frame.payload_size == frame.length) {
+    return_credit(charge);
+  } else {
+    arrival = arrivals_.begin(frame.op, frame.tag, frame.length, charge);
+    arrival->received = frame.payload_size;
+  }
+  if (refuse_eager(request, frame.tag, frame.length)) return;
+  if (!frame.placed) frame.copy_payload(BounceCopies::place(*request, frame.length), frame.length);
+  if (arrival) {
+    Arrivals::bind(arrival, request);
+  } else {
+    finish_whole(request, {frame.tag, frame.length, /*early=*/true});
+  }
+}
+
+Status Receiver::on_data(const Frame& frame) {
+  // UCX may have fetched the part before and delivered this one at once.
+  if (arrivals_.is_fetching()) (void)progress();
+  Arrival* arrival = arrivals_.find(frame.op);
+  // Not there: we rejected it, and the sender did not know yet.
+  if (!arrival) return {};
+  OH_ASSIGN_OR_RETURN(const bool here, arrivals_.take(arrival, frame));
+  if (here) {
+    advance(arrival, frame.payload_size);
+  } else {
+    (void)progress();
+  }
+  return {};
+}
+
+bool Receiver::progress() {
+  bool any = false;
+  while (Arrival* arrival = arrivals_.next_fetched()) {
+    any = true;
+    arrival->aborted ? abort(arrival) : advance(arrival, arrival->fetched);
+  }
+  while (Request* request = pipeline_.next_stopped(StagingDirection::kIn)) {
+    any = true;
+    if (request->staged->withdrawn) {
+      std::exchange(request->staged, nullptr)->request = nullptr;
+      message_withdrawn(request);
+      continue;
+    }
+    if (!cancel(request, Status(request->staged->failure), /*force=*/true)) break;
+  }
+  return any;
+}
+
+// So many more bytes of it are here, or are dropped.
+void Receiver::advance(Arrival* arrival, uint64_t size) {
+  if (!arrivals_.advance(arrival, size)) return;
+  arrivals_.revoke(*arrival);
+  if (arrival->request && !arrival->request->staged) {
+    finish_whole(arrival->request, {arrival->tag, arrival->length, /*early=*/arrival->charge > 0});
+  }
+  if (arrival->unexpected) unexpected_.name_offer(arrival->unexpected);
+  // An unexpected message keeps its credit until a receive has it.
+  if (!arrival->unexpected && arrival->charge) return_credit(arrival->charge);
+  arrivals_.end(arrival);
+}
+
+Status Receiver::on_rts(const Frame& frame) {
+  const bool has_slot = frame.slot != kNoSlot;
+  if ((has_slot && (frame.slot >= kSlots || !link_.segment)) ||
+      static_cast<uint32_t>(frame.op) >= kMaxOps ||
+      unexpected_.size() > link_.mine.max_pending + kMaxOps) {
+    return error(OH_ERR_PROTOCOL, "%s is ready to send with slot %u and operation %u",
+                 link_.name.c_str(), frame.slot, static_cast<uint32_t>(frame.op));
+  }
+  TagRx& tag = matcher_.tag_of(frame.tag);
+  if (tag.lost) return {};
+  OH_ASSIGN_OR_RETURN(Request * request, match(tag));
+  ++tag.arrived;
+  const Rts rts{.tag = frame.tag,
+                .length = frame.length,
+                .op = frame.op,
+                .has_slot = has_slot,
+                .not_yet = (frame.flags & kNotYet) != 0,
+                .offer = {frame.slot, frame.number, frame.address, frame.region, frame.length}};
+  if (!request) {
+    unexpected_.keep(tag.unexpected, rts);
+    if (!is_user_tag(frame.tag)) link_.wake_me = true;
+  } else if (!start_rts(request, rts)) {
+    repost(request);
+    if (has_slot && transfers_.ended_with_link(rts.offer)) lose_rest(tag);
+  }
+  return {};
+}
+
+void Receiver::on_ready(const Frame& frame) {
+  Arrival* arrival = arrivals_.find(frame.op);
+  if (arrival && arrival->request && arrival->request->staged) {
+    arrival->request->staged->awaited = false;
+    pipeline_.look_at(*arrival->request->staged);
+  } else if (Unexpected* message = arrival ? nullptr : unexpected_.find_announced(frame.op)) {
+    message->not_yet = false;
+  }
+}
+
+void Receiver::on_abort(const Frame& frame) {
+  if (frame.flags & kOffer) {
+    // The receive of a batch was given up before its offer was looked at.
+    Unexpected* offer = unexpected_.find_offer(frame.op);
+    if (offer && offer->tag == frame.tag) drop(offer);
     return;
   }
-  Transfer* transfer = transfers_.offer(request, /*source=*/false);
-  if (!transfer) return;
-  Frame frame;
-  frame.type = FrameType::kAdvert;
-  frame.tag = tag.tag;
-  frame.number = number;
-  frame.aux = epoch_;
-  frame.length = request->size;
-  frame.slot = transfer->index;
-  frame.op = transfer->sequence;
-  frame.address = transfer->slot->owner_address;
-  frame.region = transfer->slot->owner_block;
-  // An advert is an offer: without room in the channel it is not made.
-  if (!link_.outbox.empty() || !link_.push(frame)) transfers_.withdraw(transfer);
+  (void)progress();  // a part whose fetch is over
+  if (Arrival* arrival = arrivals_.find(frame.op)) {
+    if (arrival->request && arrival->request->is_run()) {
+      arrival->request->status = link_.refusal(frame_failure(frame));
+    }
+    // A part that the sender handed to UCX is still on its way.
+    arrival->aborted = arrival->in_flight != nullptr;
+    if (!arrival->aborted) abort(arrival);
+    return;
+  }
+  if (Unexpected* message = unexpected_.find_announced(frame.op)) unexpected_.drop(message);
 }
 
-// Takes the adverts from the last one down to that of `first` back. False as soon as one of them
-// was claimed: the messages before it are under way then.
-bool Receiver::withdraw_from(TagRx& tag, Request* first) {
-  for (Request* request = tag.posted.back(); request;) {
-    Request* previous = tag.posted.previous(request);
-    bool last = request == first;
-    if (!take_back(request)) return false;
-    if (last) break;
-    request = previous;
+// Its sender has taken it back.
+void Receiver::abort(Arrival* arrival) {
+  arrivals_.revoke(*arrival);
+  Request* request = arrival->request;
+  if (arrival->unexpected) unexpected_.drop(arrival->unexpected);
+  if (arrival->charge) return_credit(arrival->charge);
+  arrivals_.end(arrival);
+  if (request && request->staged) {
+    pipeline_.withdraw(*request->staged);
+  } else if (request) {
+    message_withdrawn(request);
   }
+}
+
+// The message of a receive will not come.
+void Receiver::message_withdrawn(Request* request) {
+  if (request->is_run()) return link_.finish(*request, Status(request->status));
+  if (is_user_tag(request->tag)) return repost(request);
+  // The receiver of an offer sizes its buffer by probe(), and the next offer may be longer.
+  link_.finish(*request,
+               error(OH_ERR_RETIRED, "%s took its message of %llu bytes back", link_.name.c_str(),
+                     static_cast<unsigned long long>(request->expected)));
+}
+
+// ---- The end ----------------------------------------------------------------------------------
+
+bool Receiver::cancel(Request* request, const Status& status, bool force) {
+  StagedCopy* staged = request->staged.get();
+  if (staged && !staged->is_quiet() && (!force || staged->busy)) {
+    if (force) pipeline_.stop(*staged, status);
+    return false;
+  }
+  if (request->phase == Phase::kStream) {
+    // After a Cts the bytes may be on their way, and the sender would not hear that they are
+    // dropped.
+    if (!force && !(staged && staged->begun == 0)) return false;
+    arrivals_.reject(request, status);
+    request->in_flight || staged ? link_.leave_in_doubt(*request, status)
+                                 : link_.finish(*request, status);
+    return true;
+  }
+  if (bounce_copies_.cancel(request, status)) return true;
+  if (request->phase != Phase::kPosted || !matcher_.cancel(request, force)) return false;
+  link_.finish(*request, status);
   return true;
 }
 
-// False: its message is under way. One that was put in place is in the inbox, and found there.
-bool Receiver::take_back(Request* request) {
-  if (request->transfer) return transfers_.withdraw(request->transfer);
-  if (!request->in_place) return true;
-  request->in_place =
-      !link_.ucx->targets().revoke_message(request->tag, request->number, /*taken=*/false);
-  return !request->in_place;
+bool Receiver::stop(Request* run, const Status& why) {
+  // Nothing more is written into host memory; the caller waits for what UCX fetches.
+  if (cancel(run, why, /*force=*/!run->staged)) return true;
+  if (run->staged && run->staged->failure.ok()) pipeline_.stop(*run->staged, why);
+  return false;
 }
 
-// Advertises what may be advertised and is not, with the numbers as they are now.
-void Receiver::renumber(TagRx& tag) {
-  uint32_t number = tag.arrived;
-  for (Request* request = tag.posted.front(); request; request = tag.posted.next(request)) {
-    if (may_advertise(request)) advertise(tag, request, number);
-    ++number;
-  }
+void Receiver::fail_all(const Status& status) {
+  matcher_.fail_all(status);
+  arrivals_.fail_all(status);
+  // Whole messages stay for receives to come. Those whose bytes are still at the sender are lost,
+  // and so is what follows them: a receive must not get a later message of its tag instead.
+  matcher_.for_each_tag([&](TagRx& tag) {
+    bool lost = false;
+    for (Unexpected* message = tag.unexpected.front(); message;) {
+      Unexpected* next = tag.unexpected.next(message);
+      lost = lost || message->announced;
+      if (lost) unexpected_.drop(message);
+      message = next;
+    }
+  });
 }
 
 }  // namespace oh

@@ -23,7 +23,7 @@ bool Sender::send_now(const uint8_t* data, size_t size, uint64_t tag) {
     return false;
   }
   TagTx* entry = tags_.find(tag);
-  if (!entry || !entry->adverts.empty()) return false;
+  if (!entry || !entry->ready.empty()) return false;
   bool sent;
   if (link_.ring) {
     sent = link_.ring->push_short(tag, data, size);
@@ -55,48 +55,15 @@ bool Sender::progress() {
     }
     any = true;
   }
-  // It waited for its producer, which failed.
-  while (Request* request = pipeline_.next_stopped(StagingDirection::kOut)) {
-    if (request->phase != Phase::kOffered) break;
-    end_staging(request);
-  }
-  for (size_t turns = streams_.size(); turns-- > 0 && link_.outbox.empty();) {
-    Request* request = streams_.pop_front();
-    uint64_t before = request->moved;
-    if (end_staging(request)) {
-      any = true;
-    } else if (!push_stream(request)) {
-      any = any || request->moved != before;
-      streams_.push_back(request);
-    } else {
-      any = true;
-    }
-  }
-  return end_zero_copies() || any;
-}
-
-void Sender::finish_sent(Request* request) {
-  request->path = link_.framed_path(request->size, request->early);
-  request->nbytes = request->size;
-  link_.stats.count_sent(request->path, request->size);
-  // A put ends when it is there, which the other side says.
-  if (request->is_run() && !request->serves_peer() && !request->acknowledged) {
-    if (request->staged) std::exchange(request->staged, nullptr)->request = nullptr;
-    request->phase = Phase::kDirect;
-    return;
-  }
-  link_.finish(*request, {});
+  return streams_.progress() || any;
 }
 
 // Puts the request on the wire; false when there is no room now.
 bool Sender::transmit(Request* request) {
-  if (tags_.size() >= kMaxTags && !tags_.find(request->tag)) new_epoch();
-  if (epoch_unsaid_) {
-    say_epoch();
-    if (!link_.outbox.empty()) return false;  // nothing may pass the epoch's frame
-  }
-  TagTx& tag = tags_.get(request->tag);
-  if (!tag.adverts.empty() && use_advert(request, tag)) {
+  TagTx* next = tags_.next(request->tag);
+  if (!next) return false;
+  TagTx& tag = *next;
+  if (!tag.ready.empty() && use_rtr(request, tag)) {
     ++tag.number;
     return true;
   }
@@ -123,7 +90,7 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   frame.tag = request->tag;
   frame.length = request->size;
   frame.number = tag.number;
-  frame.aux = epoch_;
+  frame.aux = tags_.epoch();
   frame.payload = request->data;
   const bool zero_copy = link_.ucx && request->size > link_.granted_inline;
   frame.payload_size =
@@ -132,7 +99,8 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   bool whole = frame.payload_size == request->size;
   if (!whole) frame.op = request->op = link_.ops.add(request);
   request->early = true;
-  const Handover sent = zero_copy           ? send_zero_copy(request, frame)
+  using Handover = SendStreams::Handover;
+  const Handover sent = zero_copy           ? streams_.send_zero_copy(request, frame)
                         : link_.push(frame) ? Handover::kSent
                                             : Handover::kNoRoom;
   if (sent == Handover::kNoRoom) {
@@ -144,12 +112,10 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
   charge_used_ += charge;
   if (sent == Handover::kTaken) return true;  // it may even have ended
   if (whole) {
-    finish_sent(request);
-    return true;
+    streams_.finish_sent(request);
+  } else {
+    streams_.begin_eager(request, frame.payload_size);
   }
-  request->phase = Phase::kStream;
-  request->moved = frame.payload_size;
-  if (!push_stream(request)) streams_.push_back(request);
   return true;
 }
 
@@ -181,60 +147,31 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
   }
   ++tag.number;
   request->phase = Phase::kOffered;
-  if (frame.flags & kNotYet) begin_staging(request);
+  if (frame.flags & kNotYet) streams_.begin_staging(request);
   return true;
 }
 
-// Copies straight into the receive that was advertised for this message's number, if there is one.
-bool Sender::use_advert(Request* request, TagTx& tag) {
+// Copies straight into the receive that was offered for this message's number, if there is one.
+bool Sender::use_rtr(Request* request, TagTx& tag) {
   bool claimed = false;
-  for (auto advert = tag.adverts.rbegin(); advert != tag.adverts.rend() && !claimed; ++advert) {
-    if (advert->number != tag.number || advert->capacity < request->size || request->size == 0 ||
+  for (auto rtr = tag.ready.rbegin(); rtr != tag.ready.rend() && !claimed; ++rtr) {
+    if (rtr->number != tag.number || rtr->capacity < request->size || request->size == 0 ||
         (!request->on_device && request->size <= link_.mine.eager_max)) {
       continue;
     }
-    Transfers::Offer offer = advert->offer;
+    Transfers::Offer offer = rtr->offer;
     offer.length = request->size;
     claimed = transfers_.reachable(*request, offer) &&
               !transfers_.prefers_stream(*request, offer) &&
               transfers_.claim(request, /*source=*/true, offer);
   }
   if (claimed) ++link_.stats.adverts_used;
-  // Whatever was advertised for this number or an earlier one is void now.
-  std::erase_if(tag.adverts, [&](const Advert& advert) {
-    return static_cast<int32_t>(advert.number - tag.number) <= 0;
-  });
+  SendTags::drop_ready(tag);
   return claimed;
 }
 
-void Sender::new_epoch() {
-  if (std::exchange(epoch_unsaid_, true)) return;
-  ++epoch_;
-  tags_.for_each([](TagTx& tag) { tag.reset(); });
-  tags_.drop_idle();
-}
-
-void Sender::say_epoch() {
-  epoch_unsaid_ = false;
-  Frame frame;
-  frame.type = FrameType::kEpoch;
-  frame.aux = epoch_;
-  link_.send(frame);
-}
-
 bool Sender::cancel(Request* request, const Status& status, bool give_up) {
-  StagedCopy* staged = request->staged.get();
-  if (staged && staged->busy) {
-    if (give_up) pipeline_.stop(*staged, status);
-    return false;
-  }
-  if (request->in_flight || (staged && staged->copying())) {
-    if (!give_up) return false;
-    (request->in_flight ? zero_copies_ : streams_).erase(request);
-    if (request->moved < request->size) withdraw(*request, status);
-    link_.leave_in_doubt(*request, status);
-    return true;
-  }
+  if (SendStreams::uses_buffer(*request)) return give_up && streams_.give_up(request, status);
   switch (request->phase) {
     case Phase::kQueued:
       queue_.erase(request);
@@ -243,7 +180,7 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
       if (request->transfer && !transfers_.withdraw(request->transfer)) return false;
       break;
     case Phase::kStream:
-      streams_.erase(request);
+      streams_.remove(request);
       break;
     case Phase::kDirect:
       if (request->is_run()) break;  // it waits for nothing but the answer
@@ -251,34 +188,15 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
     default:
       return false;
   }
-  if (request->phase != Phase::kQueued) withdraw(*request, status);
+  if (request->phase != Phase::kQueued) streams_.withdraw(*request, status);
   link_.finish(*request, status);
   return true;
 }
 
 bool Sender::stop(Request* run, const Status& why) {
   if (cancel(run, why, /*give_up=*/false)) return true;
-  if (run->staged && run->staged->failure.ok()) {
-    pipeline_.stop(*run->staged, why);
-  } else if (!run->staged && run->status.ok()) {
-    send_abort(*run, why);
-    run->status = why;  // once the channel is through with its buffer
-  }
+  streams_.abort(*run, why);
   return false;
-}
-
-void Sender::send_abort(const Request& request, const Status& why) {
-  Frame frame;
-  frame.type = FrameType::kAbort;
-  frame.op = request.op;
-  frame.aux = static_cast<uint32_t>(why.code());
-  link_.send(frame);
-}
-
-// Takes back what was announced: the other side is to forget it, and its numbers.
-void Sender::withdraw(const Request& request, const Status& why) {
-  send_abort(request, why);
-  if (!request.is_run()) new_epoch();
 }
 
 void Sender::on_cts(const Frame& frame) {
@@ -286,18 +204,10 @@ void Sender::on_cts(const Frame& frame) {
   // Not there: it was withdrawn meanwhile, and our abort is on its way.
   if (!request || !request->sends()) return;
   const uint64_t granted = frame.length ? frame.length : UINT64_MAX;
-  if (request->phase == Phase::kStream) {
-    request->granted = std::max(request->granted, granted);
-    if (request->staged) pipeline_.look_at(*request->staged);
-  }
+  if (request->phase == Phase::kStream) return streams_.grant(*request, granted);
   if (request->phase != Phase::kOffered) return;
   if (request->transfer && !transfers_.withdraw(request->transfer)) return;
-  request->phase = Phase::kStream;
-  request->moved = 0;
-  request->granted = granted;
-  request->border = frame.address;
-  if (request->on_device && !request->staged) begin_staging(request);
-  streams_.push_back(request);
+  streams_.begin(request, granted, frame.address);
 }
 
 void Sender::on_reject(const Frame& frame) {
@@ -315,18 +225,8 @@ void Sender::on_reject(const Frame& frame) {
 }
 
 void Sender::refuse(Request* request, const Status& why) {
-  if (request->phase == Phase::kStream) {
-    if (request->moved < request->size) send_abort(*request, why);
-    if (request->staged) return stop_staging(*request, why);
-    if (request->in_flight) {
-      request->status = why;  // once it is over
-      return;
-    }
-    streams_.erase(request);
-  } else if (request->staged) {
-    request->phase = Phase::kStream;
-    streams_.push_back(request);
-    return stop_staging(*request, why);
+  if (request->phase == Phase::kStream || request->staged) {
+    if (!streams_.refuse(request, why)) return;
   } else if (request->is_run() && request->phase == Phase::kDirect) {
     // All of it is sent.
   } else if (request->phase != Phase::kOffered ||
@@ -336,43 +236,9 @@ void Sender::refuse(Request* request, const Status& why) {
   link_.finish(*request, why);
 }
 
-Status Sender::on_advert(const Frame& frame) {
-  if (frame.slot >= kSlots || !link_.segment) {
-    return error(OH_ERR_PROTOCOL, "%s advertised slot %u", link_.name.c_str(), frame.slot);
-  }
-  if (frame.aux != epoch_ || epoch_unsaid_) return {};
-  // What was advertised with this slot before is over: a receive that was withdrawn.
-  if (TagTx* former = tags_.find(advertised_[frame.slot])) {
-    std::erase_if(former->adverts,
-                  [&](const Advert& advert) { return advert.offer.slot == frame.slot; });
-  }
-  // An advert may be left unused; the message is announced then.
-  if (tags_.size() >= kMaxTags && !tags_.find(frame.tag)) return {};
-  TagTx& tag = tags_.get(frame.tag);
-  if (static_cast<int32_t>(frame.number - tag.number) < 0) return {};  // that one is out already
-  Transfers::Offer offer;
-  offer.slot = frame.slot;
-  offer.sequence = static_cast<uint32_t>(frame.op);
-  offer.remote = frame.address;
-  offer.block = frame.region;
-  // Its send will write to both lines of the slot.
-  const TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
-  __builtin_prefetch(&slot, 1);
-  __builtin_prefetch(&slot.cursor, 1);
-  tag.adverts.push_back({frame.number, frame.length, offer});
-  advertised_[frame.slot] = frame.tag;
-  return {};
-}
-
 void Sender::fail_all(const Status& status) {
   while (Request* request = queue_.pop_front()) link_.finish(*request, status);
-  while (Request* request = streams_.pop_front()) {
-    request->staged ? link_.leave_in_doubt(*request, status) : link_.finish(*request, status);
-  }
-  while (Request* request = zero_copies_.pop_front()) {
-    bool free = request->in_flight->is_over() && !request->staged;
-    free ? link_.finish(*request, status) : link_.leave_in_doubt(*request, status);
-  }
+  streams_.fail_all(status);
   link_.ops.for_each([&](Request* request) {
     if (request->sends() && request->phase == Phase::kOffered) {
       link_.finish(*request, status);

@@ -9,7 +9,7 @@
 namespace oh {
 namespace {
 
-// While it exists, the owner of the region waits before it says that the region is gone.
+// While it exists, the owner of the region does not report the region as retired.
 class AccessGuard {
  public:
   explicit AccessGuard(SegmentDirection& direction) : direction_(direction) {
@@ -107,9 +107,9 @@ Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
 
 Status OneSided::copy(Path& path, LocalBuffer& local, const Move& move, oh_path* taken) {
   const RemoteTarget& target = move.target;
-  // Before anybody has to wait for us.
+  // Before a retirement has to wait for this copy.
   OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
-  // Announced, then looked at the link: whoever ends the link does it the other way round.
+  // Count the copy, then check the link; the end of the link does it in the opposite order.
   CopyCount copying(copies_);
   AccessGuard guard(link_.segment->outgoing());
   if (link_.gone.load(std::memory_order_seq_cst) ||
@@ -174,7 +174,8 @@ Status OneSided::enqueue(Path& path, const Ends& ends, LocalBuffer& local, Reque
   Operation& operation = append(request->kind, request);
   operation.ends = ends;
   operation.region = move.target.index;
-  operation.version = move.target.version & ~kTakenBit;  // their table knows it as it was offered
+  operation.version =
+      move.target.version & ~kTakenBit;  // their table has the version that was offered
   operation.base = move.target.base;
   operation.blocks = *list;
   operation.list = std::move(list);
@@ -210,7 +211,7 @@ void OneSided::post_notification(Request* request, ByteView bytes) {
 void OneSided::signal(uint32_t slot, uint64_t count) {
   bool nothing_before = queue_.empty() && waiting_.empty();
   if (link_.segment && nothing_before) {
-    // seq_cst: after all earlier puts, before our look at the sleepers.
+    // seq_cst: after all earlier puts, before the check for sleepers.
     link_.segment->outgoing().signals[slot].fetch_add(count, std::memory_order_seq_cst);
     link_.wake_them = true;
     return;
@@ -227,7 +228,7 @@ bool OneSided::idle() const {
   return queue_.empty() && std::ranges::all_of(working_, [](Path* path) { return path->idle(); });
 }
 
-// So many buffers of UCX's may be filled.
+// Fills at most so many buffers of UCX.
 bool OneSided::take_turn(size_t buffers) {
   if (!link_.ucx) return push_all();
   link_.ucx->packer().begin_turn(buffers);
@@ -238,13 +239,13 @@ bool OneSided::take_turn(size_t buffers) {
 
 bool OneSided::push_all() {
   for (Path* path : working_) path->begin_turn();
-  // In turn, or whoever begins would have all the room that there is.
+  // They alternate: the first would take all the room.
   const bool answers_first = answers_first_;
   const bool answered = answers_first && answer();
   const bool pushed = push_queue();
   if (answers_first ? answered : pushed) answers_first_ = !answers_first;
   bool any = answered || pushed;
-  // What waited for the end of a put is next.
+  // Next, what waited for the end of a put.
   while (progress_paths()) {
     (void)push_queue();
     any = true;
@@ -264,7 +265,7 @@ bool OneSided::progress_paths() {
   return any;
 }
 
-// Gives what is queued to its paths; without `moves` up to the next put or get.
+// Pushes what is queued to its paths; without `moves`, only up to the next put or get.
 bool OneSided::push_queue(bool moves) {
   bool any = false;
   while (!queue_.empty() && link_.outbox.empty()) {
@@ -280,7 +281,7 @@ bool OneSided::push_queue(bool moves) {
       waiting_.push_back(std::move(done));
     } else if (done->request) {
       done->request->nbytes = done->request->size;
-      // Behind a put that did not travel as messages it is the put's.
+      // The put sends it, unless the put travelled as messages.
       if (done->request->path == OH_PATH_NONE) done->request->path = link_.path;
       link_.finish(*done->request, {});
     }
@@ -365,8 +366,8 @@ void OneSided::notify_behind(Operation& operation) {
   release_notifications();
 }
 
-// Once all that was posted before its put has ended, too, a notification leaves ahead of what was
-// posted behind it. waiting_ is in the order of posting.
+// A notification is sent once everything that was posted before its put has ended, ahead of what
+// was posted after it. waiting_ is in the order of posting.
 void OneSided::release_notifications() {
   if (notifying_ == 0) return;
   auto is_released = [](const auto& queued) { return queued->is_released(); };
@@ -449,7 +450,7 @@ bool OneSided::all_have_left() {
   return std::ranges::all_of(paths_, [](auto& path) { return !path || path->has_left(); });
 }
 
-// ---- What comes ---------------------------------------------------------------------------------
+// ---- Frames -------------------------------------------------------------------------------------
 
 Status OneSided::on_frame(const Frame& frame) {
   Path* path = nullptr;
@@ -543,7 +544,7 @@ Status OneSided::on_signal(const Frame& frame) {
 
 uint64_t OneSided::signals_waiting(uint32_t slot) const {
   uint64_t came = signals_by_message_[slot];
-  // acquire: what was put before the signal is visible to who takes it.
+  // acquire: what was put before the signal is visible to the thread that takes it.
   if (link_.segment) {
     came += link_.segment->incoming().signals[slot].load(std::memory_order_acquire);
   }

@@ -31,10 +31,10 @@ struct Move {
   uint64_t size = 0;
   AfterOption after = {};
   Movement movement = {};
-  BlockList list = nullptr;               // holds the blocks; null: they are gone with the call
+  BlockList list = nullptr;               // owns the blocks; null: the caller does, during the call
   const ByteView* notify = nullptr;       // null: none
   Deadline deadline = Deadline::never();  // for earlier work on the local memory
-  LocalBuffer* located = nullptr;         // where that is, if it has been asked
+  LocalBuffer* located = nullptr;         // where that is, if the caller has located it
 };
 
 class OneSided final : public PathEvents {
@@ -45,52 +45,52 @@ class OneSided final : public PathEvents {
       : link_(link), notifications_(notifications), regions_(regions) {}
   // Before the link is used: makes its paths.
   void open(Transfers& transfers, RunStreams& streams, RmaUse rma_use);
-  // And what it can do then.
+  // Once the link's capabilities are known.
   void open(const LinkFacts& facts, std::shared_ptr<const Board> board);
-  // Null: the link has it not.
+  // Null: not viable on this link.
   Path* path(PathName name) const { return paths_[index(name)].get(); }
 
-  // Carries a put or get out: its request has ended, or ends through progress. A notification given
-  // with it comes after it. On failure nothing was posted.
+  // Starts a put or get: its request has ended, or ends through progress. Its notification is
+  // delivered after its bytes. On failure nothing was posted.
   Status move(Request* request, const Move& move) OH_EXCLUDES(link_.lock);
-  // Prepares blocks that are moved often. Null: they go one by one at each move.
+  // Prepares blocks that are moved often. Null: each move handles them one by one.
   Result<std::unique_ptr<BatchPlan>> plan(const Move& move) OH_EXCLUDES(link_.lock);
-  // Sends a notification behind everything before it; the request ends when it is on its way.
+  // Sends a notification behind everything before it; the request ends when it is sent.
   void post_notification(Request* request, ByteView bytes);
   // Counts `count` more on the other side's slot, behind everything before it.
   void signal(uint32_t slot, uint64_t count);
-  // Takes `count` signals of the slot, if as many have come.
+  // Takes `count` signals of the slot, if that many have arrived.
   bool take_signals(uint32_t slot, uint64_t count);
   uint64_t signals_waiting(uint32_t slot) const;
-  // A notification was collected: its credit goes back.
+  // The user has collected a notification: returns its credit.
   void give_back(size_t bytes);
 
   bool progress() { return take_turn(link_.ucx ? link_.ucx->packer().depth() : 0); }
   bool idle() const;
-  // The link is about to be closed: what was held back by puts that have ended still goes, and
-  // nothing that would not end any more begins. True when something has gone.
+  // The link is about to be closed: pushes what puts that have ended held back, and begins no put
+  // or get. True when something was pushed.
   bool push_last() { return push_queue(/*moves=*/false); }
-  // Whether a thread of ours is inside an immediate path.
+  // Whether a local thread copies by an immediate path.
   bool copying() const { return copies_.load(std::memory_order_seq_cst) != 0; }
-  // Whether the other side has begun with it, or UCX has some of it: too late to be cancelled.
+  // Whether the other side has begun it, or UCX has a part of it: too late to cancel.
   bool has_begun(const Request& request);
-  // False when the request is not one of these, or when what is under way cannot be taken back;
-  // `give_up` leaves that in doubt.
+  // False when the request is not one-sided, or a part under way cannot be cancelled; `give_up`
+  // leaves its buffer in doubt.
   bool cancel(Request* request, const Status& status, bool give_up);
   void fail_all(const Status& status);
 
-  // A region of ours is retired: what works on it stops.
+  // A local region is retired: stops the work on it.
   void retire(const RegionRecord& region);
-  // Whether nothing of the link is in such a region any more.
+  // Whether no operation of this link accesses such a region any more.
   bool leave(const RegionRecord& region);
-  // Whether nobody is at memory of a region any more for an operation that has ended.
+  // Whether no path accesses memory of a region for an operation that has ended.
   bool all_have_left();
 
   Status on_frame(const Frame& frame);
   void moved(Operation& operation, Status status) override;
 
  private:
-  // Of a call that posts something, in buffers of UCX's: nobody may make progress for a while.
+  // UCX buffers that a call may fill when it posts: progress may be late.
   static constexpr size_t kPostedAtOnce = 32;
   static size_t index(PathName name) { return static_cast<size_t>(name); }
   static Ends ends_of(const RemoteTarget& target, const LocalBuffer& local);
@@ -123,20 +123,21 @@ class OneSided final : public PathEvents {
   const RegionTable& regions_;
   std::unique_ptr<const Selection> selection_;
   std::array<std::unique_ptr<Path>, kPathCount> paths_;
-  std::vector<Path*> working_;                       // those of them that have work of their own
-  std::shared_ptr<const Board> board_;               // the other side's
-  std::deque<std::unique_ptr<Operation>> queue_;     // not all is pushed yet
-  std::vector<std::unique_ptr<Operation>> waiting_;  // for their end, in the order of posting
-  size_t notifying_ = 0;        // of waiting_: puts that have ended, and are to tell so
+  std::vector<Path*> working_;                    // paths with work of their own
+  std::shared_ptr<const Board> board_;            // the other side's
+  std::deque<std::unique_ptr<Operation>> queue_;  // not all pushed yet
+  std::vector<std::unique_ptr<Operation>>
+      waiting_;                 // all pushed, not ended; in the order of posting
+  size_t notifying_ = 0;        // puts of waiting_ that have ended and owe a notification
   bool answers_first_ = false;  // in the next turn
   std::atomic<uint32_t> copies_{0};
-  // Notifications have a credit of their own, as large as that of messages.
+  // Notifications have a separate credit, as large as that of messages.
   static uint64_t notification_charge(uint64_t bytes) { return std::max<uint64_t>(bytes, 64); }
   static uint64_t notification_credit(const Limits& limits) {
     return std::max<uint64_t>(limits.eager_credit, 2 * kMaxNotification);
   }
-  uint64_t notification_charge_ = 0;  // of those on their way to the other side's user
-  uint64_t notifications_held_ = 0;   // of those that our user has not collected
+  uint64_t notification_charge_ = 0;  // of those that the other side's user has not collected
+  uint64_t notifications_held_ = 0;   // of those that the local user has not collected
   std::array<uint64_t, kSignals> signals_by_message_{};
   std::array<uint64_t, kSignals> signals_taken_{};
 };

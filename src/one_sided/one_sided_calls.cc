@@ -71,7 +71,7 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
                                          const std::function<int64_t()>& silent_for) {
   bool left = false;
   while (true) {
-    // At least one look, if others have used up the time.
+    // Check at least once, even if the time is used up.
     const bool last = deadline.passed();
     if (link_.ucx) link_.ucx->worker().progress();
     auto look = [&] {
@@ -89,8 +89,8 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
                    link_.name.c_str(), static_cast<double>(silent_for()) / 1e9);
 }
 
-// The board says already that the region is gone, or the segment that the link is. Operations that
-// looked before hold the former phase; new ones take the next and see it.
+// The board already shows that the region is retired, or the segment that the link has ended.
+// Operations that checked before hold the former phase; new ones take the next and see it.
 bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   if (!link_.segment) return wait_until_left(deadline);
   SegmentDirection& direction = link_.segment->incoming();
@@ -98,8 +98,8 @@ bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   auto empty = [&](uint64_t of) {
     return direction.access.active[of & 1].load(std::memory_order_seq_cst) == 0;
   };
-  // The phase moves on only when the one before it is empty: a wait that gave up may have left
-  // somebody there.
+  // The phase advances only when the one before it is empty: a wait that gave up may have left an
+  // operation there.
   uint64_t former = phase.load(std::memory_order_seq_cst);
   bool moved = false;
   auto through = [&] {
@@ -117,7 +117,7 @@ bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   return true;
 }
 
-// What crosses is known here: where an engine of ours is, and what the channel still sends.
+// Staged operations are known locally: what our engine copies, and what the channel still sends.
 bool OneSidedCalls::wait_until_left(Deadline deadline) {
   while (true) {
     if (link_.ucx) link_.ucx->worker().progress();

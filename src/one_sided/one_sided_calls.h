@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OneSidedCalls: what users call beside puts and gets: signals, notifications, the keys of remote
-// regions, and the retirement of our own.
+// OneSidedCalls: one-sided calls other than put and get: signals, notifications, the keys of remote
+// regions, and the retirement of local ones.
 //
 // Threading: any thread; the link's lock is taken inside.
 #pragma once
@@ -27,22 +27,22 @@ class OneSidedCalls {
   bool take_signals(uint32_t slot, uint64_t count);
   bool has_signals(uint32_t slot, uint64_t count);
 
-  // Handles of the peer's region that our user has; over UCX.
+  // Over UCX: the user's handles of the peer's region.
   void attach_key(const RemoteTarget& target);
   void detach_key(const RemoteTarget& target);
   RemoteKeys& keys() { return rma_->keys(); }
   bool uses_rma() const { return rma_ && rma_->keys().use() != RmaUse::kOff; }
-  // With the lock held, which is let go meanwhile: pinning memory takes its time. Maps a region
-  // whose key the other side wants; false when there is none.
+  // Maps a region whose key the other side has requested; false when there is none. Called with the
+  // lock held, and releases it meanwhile: pinning memory takes long.
   bool map_for_keys() OH_NO_THREAD_ANALYSIS;
 
-  // The region is retired: nothing new begins in it. Then waits until it is no longer accessed;
-  // `silent_for` says for how long the other side has not answered.
+  // The region is retired: no operation begins in it. Then waits until it is no longer accessed;
+  // `silent_for` returns for how long the other side has not answered.
   void retire_region(const RegionRecord& region);
   Status wait_until_retired(const RegionRecord& region, Deadline deadline,
                             const std::function<int64_t()>& silent_for);
-  // Waits until no one-sided operation of the peer that began before is inside our memory. On a
-  // device, a hang-up does not say so, only the end of its process.
+  // Waits until no earlier one-sided operation of the peer accesses local memory. For device memory
+  // a hang-up is no proof of that, only the end of the peer's process.
   bool wait_until_outside(Deadline deadline, bool device = false);
 
  private:

@@ -76,7 +76,7 @@ class AnySourceOrder : public ::testing::Test {
     endpoint().requests().any_source().post(&receive.request);
   }
   void offer() {
-    for (size_t i = 0; i < 2; ++i) peer(i).operations().offer_early();
+    for (size_t i = 0; i < 2; ++i) peer(i).operations().offer_unexpected();
   }
   void cancel(Receive& receive) {
     if (!receive.request.ended()) {
@@ -153,7 +153,7 @@ class Interleavings : public AnySourceOrder {
               is_ok(peer(step.peer).operations().post_recv(&receives.back().receive->request)));
           break;
         case Step::kOffer:
-          peer(step.peer).operations().offer_early();
+          peer(step.peer).operations().offer_unexpected();
           break;
         case Step::kArrive:
           messages.push_back({step.peer, step.tag});
@@ -308,9 +308,9 @@ TEST_F(AnySourceRaces, AReceiveThatComesBackIsOfferedToAllPeersAgain) {
     Receive receive(endpoint(), 1);
     if (early) announce_withdrawn(1, 1);
     post(receive);
-    peer(0).operations().offer_early();
+    peer(0).operations().offer_unexpected();
     at("receiver.taken", [&] { arrive(0, 1, 7); });
-    early ? peer(1).operations().offer_early() : announce_withdrawn(1, 1);
+    early ? peer(1).operations().offer_unexpected() : announce_withdrawn(1, 1);
     EXPECT_TRUE(came_by());
     EXPECT_EQ(receive.got(), -1);
     endpoint().progress();

@@ -5,6 +5,7 @@
 // Threading: one thread.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -22,11 +23,19 @@ class FakeChannel final : public oh::Channel {
   }
   size_t max_payload() const override { return 4096; }
   size_t max_inline() const override { return 256; }
-  size_t part_of(uint64_t size) const override { return size; }
-  uint64_t credit_returned() const override { return 0; }
-  void return_credit(uint64_t) override {}
+  size_t part_of(uint64_t size) const override { return std::min(size, part); }
+  uint64_t credit_returned() const override { return returned; }
+  void return_credit(uint64_t bytes) override { given_back += bytes; }
+  std::vector<oh::FrameType> types() const {
+    std::vector<oh::FrameType> all;
+    for (const oh::Frame& frame : frames) all.push_back(frame.type);
+    return all;
+  }
 
   bool room = true;
+  uint64_t part = UINT64_MAX;     // payload of a frame of a longer message
+  uint64_t returned = 0;          // credit that the other side has returned
+  uint64_t given_back = 0;        // credit that this side has returned
   std::vector<oh::Frame> frames;  // their payloads are where they were
 };
 

@@ -51,10 +51,10 @@ Result<bool> BatchLink::fetch_offer(Request* request, uint64_t tag, Bytes* bytes
         request->data = bytes->data();
         request->size = length;
         request->tag = MessageBatches::offer_tag(tag);
-        bool posted = receiver_.post_early(request);
+        bool posted = receiver_.get_unexpected(request);
         link_.posted();
         if (posted) return true;
-        continue;  // that one is gone
+        continue;  // it was withdrawn
       }
     }
     bytes->resize(length);  // without the lock: new memory takes time
@@ -73,7 +73,7 @@ void BatchLink::drop_offers() {
 }
 
 bool BatchLink::take_region(RemoteTarget& target) {
-  // seq_cst: either we take it, or its receive has withdrawn it.
+  // seq_cst: either this side takes it, or its receive has withdrawn it.
   bool taken = board_->region(target.index)
                    .compare_exchange_strong(target.version, target.version | kTakenBit);
   if (taken) target.version |= kTakenBit;
@@ -82,14 +82,14 @@ bool BatchLink::take_region(RemoteTarget& target) {
 
 bool BatchLink::finish_region(const RemoteTarget& target, uint64_t size, oh_path path) {
   uint64_t taken = target.version | kTakenBit;
-  // seq_cst: after all that was written; either we say so, or its receive has given up.
+  // seq_cst: after all writes; either this side finishes it, or its receive was cancelled.
   return board_->region(target.index).compare_exchange_strong(taken, whole_word(size, path));
 }
 
 void BatchLink::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status) {
   LinkGuard guard(link_);
   if (!link_.usable().ok()) return;
-  // What became of our link or endpoint is not theirs.
+  // The state of the local link or endpoint does not concern the other side.
   if (status != OH_OK && status_scope(status) != OH_SCOPE_OPERATION) status = OH_ERR_CANCELLED;
   Frame frame;
   frame.type = FrameType::kBatchEnd;

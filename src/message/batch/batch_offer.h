@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a receive of a batch tells its sender: where its blocks are.
+// BatchOffer: the message by which a receive of a batch tells its sender where its blocks are.
 //
 //   | op 8 | descriptor of a region, bytes | count 8 | listed 1 |
 //   | offsets 8 x count | lengths 8 x count |      listed
@@ -19,9 +19,9 @@
 namespace oh {
 
 // Which blocks of one memory: block i is lengths[i] bytes at offsets[i], or, strided, `length`
-// bytes at base + i * stride. The arrays are somebody else's.
+// bytes at base + i * stride. The arrays belong to the caller.
 struct BlockLayout {
-  static constexpr uint64_t kMost = 1 << 20;  // the other side has to believe it
+  static constexpr uint64_t kMost = 1 << 20;  // a bound on what a peer can make us allocate
 
   uint64_t count = 0;
   const uint64_t* offsets = nullptr;  // null: strided
@@ -44,8 +44,8 @@ struct LocalBlocks {
   uint64_t bytes = 0;  // of all blocks
 };
 
-// The same bytes on both sides: pieces that end where a block of either ends, unless they go on
-// side by side, until ours are used up. Theirs are as many at least.
+// Pairs the bytes of both sides, until ours are used up: a piece ends where a block of either side
+// ends, unless the next one is contiguous on both. Theirs have at least as many bytes.
 std::vector<Block> cut(const LocalBlocks& ours, const BlockLayout& theirs);
 
 struct BatchOffer {
@@ -61,7 +61,7 @@ struct BatchOffer {
   BatchOffer& operator=(BatchOffer&&) = default;
 
   static Bytes encode(ByteView descriptor, const BlockLayout& blocks);
-  // The name is known last.
+  // The name is known only when the offer is posted.
   static void set_op(Bytes& offer, uint64_t op);
   static Result<BatchOffer> decode(ByteView bytes);
 };

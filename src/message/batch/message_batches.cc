@@ -30,7 +30,7 @@ void MessageBatches::piece_ended(Request* offering) {
   receive.offer = {};
   const Status& status = receive.offering.status;
   if (!receive.request) return forget(receive);
-  // Its sender will not come. progress() ends it: somebody may walk along the transfers just now.
+  // No sender will take it. progress() ends it: the caller may be iterating over the transfers.
   if (!status.ok() && !receive.outcome) decide(receive, status, retire(*receive.region));
 }
 
@@ -69,7 +69,7 @@ Status MessageBatches::on_end(const Frame& frame) {
   return {};
 }
 
-// `word` is what its region's was: what the sender had finished by then is whole.
+// `word` is the former word of its region: a batch that the sender had finished by then is whole.
 void MessageBatches::decide(BatchReceive& receive, Status outcome, uint64_t word) {
   uint64_t size = word & ((uint64_t{1} << kWholePathShift) - 1);
   uint64_t path = (word & ~(kTakenBit | kWholeBit)) >> kWholePathShift;
@@ -82,8 +82,8 @@ void MessageBatches::decide(BatchReceive& receive, Status outcome, uint64_t word
   ++decided_;
 }
 
-// Ends it unless somebody is in its memory still. Whoever says that all is written has left; what
-// our own engine does is known better here.
+// Ends it unless its memory is still accessed. A sender that reports the end has left it; copies of
+// the local engine are known here.
 bool MessageBatches::settle(BatchReceive& receive) {
   const RegionRecord& region = *receive.region;
   bool left = receive.outcome->ok() ? one_sided_.leave(region) : is_left(region);
@@ -132,7 +132,7 @@ void MessageBatches::fail_all(const Status& status) {
   }
 }
 
-// Nothing begins in it any more. What its word was.
+// No operation begins in it any more. Returns its former word.
 uint64_t MessageBatches::retire(const RegionRecord& region) {
   uint64_t word = regions_.retire(region);
   one_sided_.retire(region);
@@ -153,7 +153,7 @@ void MessageBatches::finish(BatchReceive& receive, Status status) {
   link_.finish(*request, std::move(status));
   const Request& offering = receive.offering;
   if (offering.phase == Phase::kEnded) return forget(receive);
-  // An offer whose bytes are on their way is read to the end.
+  // An offer in flight is read to the end.
   bool unread = offering.phase == Phase::kQueued || offering.phase == Phase::kOffered;
   if (!unread) return;
   (void)sender_.cancel(&receive.offering, error(OH_ERR_CANCELLED, "it was given up"),

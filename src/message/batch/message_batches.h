@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MessageBatches: batches as messages, the receiving half. A receive makes a region of its memory
-// and sends its blocks to the other side, as a message of the library's own. The sender takes the
-// region for its batch, writes into it as a put does, and says so. So send k of a tag matches
-// receive k: of the receives that were not given up, the word of whose region decides about that.
+// and sends the layout of its blocks to the other side, as a message with a tag of the library's
+// own. The sender takes the region for its batch, writes into it as a put does, and reports the
+// end. So send k of a tag matches receive k of those that were not cancelled; the word of the
+// region decides whether a receive was cancelled or taken.
 //
 //   receiver: POSTED, offer ───────────▶ sender: takes the region ──▶ puts ──▶ BatchEnd ──▶ ENDED
 //                └─ given up: region withdrawn ▶ finds it gone, takes the next offer
@@ -25,13 +26,13 @@
 
 namespace oh {
 
-// One receive, until its request has ended and nobody reads its offer any more.
+// One receive, until its request has ended and its offer is no longer read.
 struct BatchReceive {
   Request* request = nullptr;  // null: it has ended
   std::shared_ptr<RegionRecord> region;
   Bytes offer;
   Request offering;               // the send of the offer
-  std::optional<Status> outcome;  // once it is known: its end, when nobody is in the memory
+  std::optional<Status> outcome;  // its result, once known; it ends when the memory is free
 };
 
 class MessageBatches final : public PieceOwner {
@@ -40,7 +41,7 @@ class MessageBatches final : public PieceOwner {
                  RegionTable& regions)
       : link_(link), sender_(sender), one_sided_(one_sided), calls_(calls), regions_(regions) {}
 
-  // Where the offers of a tag travel: above all tags of users.
+  // The tag of a tag's offers: above all user tags.
   static constexpr uint64_t offer_tag(uint64_t tag) { return OH_TAG_MAX + 1 + tag; }
 
   void post(Request* request, std::unique_ptr<BatchReceive> receive);
@@ -52,7 +53,7 @@ class MessageBatches final : public PieceOwner {
   // Ends a receive; false when its sender has begun. `give_up` does not wait for that: the memory
   // may be in doubt then.
   bool cancel(Request* request, const Status& status, bool give_up);
-  // Whether nobody touches the memory of one that was in doubt any more.
+  // Whether the memory of a receive that was in doubt is no longer accessed.
   bool released(const Request& request) { return is_left(*request.doubt_region); }
   void fail_all(const Status& status);
 

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "message/ready_to_receive.h"
+
+#include "link/memory_exchange.h"
+
+namespace oh {
+
+bool ReadyToReceive::may_offer(const Request& request) const {
+  if (request.transfer || request.in_place || request.size == 0) return false;
+  if (!link_.segment && !link_.ucx) return false;
+  if (request.pending()) return false;
+  // What is not small is announced first, and small frames go through the inbox anyway.
+  if (link_.ucx) return !request.on_device && request.size > link_.granted_inline;
+  // A small message from host memory is sent eagerly; one from a device never is.
+  if (!request.on_device && request.size <= link_.theirs.eager_max) return false;
+  return request.on_device || link_.they_reach_us ||
+         link_.memory->block_of(request.data, request.size) != 0;
+}
+
+void ReadyToReceive::offer(Request* request, uint32_t number) {
+  if (link_.ucx) {
+    request->number = number;
+    request->in_place = link_.ucx->targets().post_message(
+        request->tag, {number, epoch_, request->data, request->size, false});
+    return;
+  }
+  Transfer* transfer = transfers_.offer(request, /*source=*/false);
+  if (!transfer) return;
+  Frame frame;
+  frame.type = FrameType::kAdvert;
+  frame.tag = request->tag;
+  frame.number = number;
+  frame.aux = epoch_;
+  frame.length = request->size;
+  frame.slot = transfer->index;
+  frame.op = transfer->sequence;
+  frame.address = transfer->slot->owner_address;
+  frame.region = transfer->slot->owner_block;
+  if (!link_.outbox.empty() || !link_.push(frame)) transfers_.withdraw(transfer);
+}
+
+bool ReadyToReceive::withdraw(Request* request) {
+  if (request->transfer) return transfers_.withdraw(request->transfer);
+  if (!request->in_place) return true;
+  request->in_place =
+      !link_.ucx->targets().revoke_message(request->tag, request->number, /*taken=*/false);
+  return !request->in_place;
+}
+
+void ReadyToReceive::take_in_place(Request* request) {
+  request->in_place = false;
+  link_.ucx->targets().revoke_message(request->tag, request->number, /*taken=*/true);
+}
+
+}  // namespace oh
