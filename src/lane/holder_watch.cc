@@ -9,7 +9,7 @@ namespace oh {
 namespace {
 constexpr int64_t kFirstPause = 200 * kMicrosecond;
 constexpr int64_t kMostPause = 20 * kMillisecond;
-// In which a kernel gives up what it waits for: the question may spoil a capture.
+// Kernels that wait end within it. Recording the event earlier could invalidate a capture.
 constexpr int64_t kPatience = 50 * kMillisecond;
 }  // namespace
 
@@ -21,7 +21,7 @@ bool HolderWatch::is_over(const std::shared_ptr<cuda::Gpu>& gpu) {
     return complete.ok() && *complete;
   }
   if (now - since_ < kPatience) return false;
-  since_ = now;  // of what fails, too: some time later
+  since_ = now;  // after a failure too: try again later
   Result<cuda::Event> event = gpu->event_behind_all();
   if (event.ok()) all_ = After(gpu, *event, /*owned=*/true);
   return false;

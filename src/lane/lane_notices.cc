@@ -60,7 +60,7 @@ void LaneNotices::abort() {
   abort(kSignals, true);
 }
 
-// Relaxed: it is all there is to see. Kernels look at it in Patience.
+// Relaxed: it publishes nothing else. Kernels poll it in Patience.
 void LaneNotices::abort(uint32_t lane, bool set) {
   HostAtomics::store_relaxed(&notice(lane).abort.word, set ? 1 : 0);
 }

@@ -45,8 +45,8 @@ Status ProxyMemory::start() {
   return begin_to_open();
 }
 
-// What a process does for the first time may wait for kernels that run, and a kernel of ours waits
-// for the host: so the kernel has been launched before, and the engines have what they need.
+// The first launch of a kernel and the first use of an engine may wait for running kernels. A
+// kernel that waits for the host would then deadlock, so both are done here.
 Status ProxyMemory::begin_to_open() {
   OH_ASSIGN_OR_RETURN(opening_, gpu_->take_stream());
   auto nothing = std::make_unique<kernels::ProxyArgs>();
@@ -122,7 +122,7 @@ kernels::ProxyOp ProxyMemory::op(uint32_t index) const {
   return op;
 }
 
-// Relaxed: it is all there is to see. Kernels look at it in ProxyPatience.
+// Relaxed: it publishes nothing else. Kernels poll it in ProxyPatience.
 void ProxyMemory::abort() { HostAtomics::store_relaxed(&page()->abort, 1); }
 
 Status ProxyMemory::remember(cuda::Stream stream) {

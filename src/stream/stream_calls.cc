@@ -14,7 +14,7 @@ using kernels::StreamOp;
 
 namespace {
 
-constexpr uint64_t kOffsets = uint64_t{1} << 48;  // that a posting can say
+constexpr uint64_t kOffsets = uint64_t{1} << 48;  // that a posting can hold
 
 struct Group {
   uint32_t depth = 0;
@@ -26,7 +26,7 @@ Group& group() {
   return ours;
 }
 
-// Device memory of the endpoint's GPU that kernels may be at.
+// Device memory of the endpoint's GPU that kernels may use.
 Result<std::shared_ptr<const GpuExport>> memory_for_kernels(const cuda::Gpu& gpu, const void* data,
                                                             uint64_t size) {
   Result<std::shared_ptr<const GpuExport>> found =
@@ -43,7 +43,8 @@ Result<std::shared_ptr<const GpuExport>> memory_for_kernels(const cuda::Gpu& gpu
                static_cast<unsigned long long>(size), data, gpu.facts().name.c_str());
 }
 
-// The memory of a message: where the peer may put into it, where that is a matter.
+// Checks the memory of a message. For a large receive the peer's kernels get to know it, so that
+// they can put into it.
 Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, StreamOp* op) {
   if (call.size == 0) return {};
   OH_ASSIGN_OR_RETURN(const std::shared_ptr<const GpuExport> exported,
@@ -69,8 +70,8 @@ Status check_call(const StreamCall& call) {
   return error(OH_ERR_INVALID, "signal slot %u: slots are 0 to %d", call.slot, OH_SIGNAL_SLOTS - 1);
 }
 
-// Connects the lanes if they are not, which is nothing that a graph records. Whether the stream is
-// being captured.
+// Connects the lanes if necessary, which a graph cannot record. Returns whether the stream is being
+// captured.
 Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, Deadline deadline) {
   OH_ASSIGN_OR_RETURN(const bool capturing, endpoint.gpu()->is_capturing(stream));
   if (peer.stream().is_ready()) return capturing;
@@ -84,7 +85,7 @@ Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, De
   return capturing;
 }
 
-// Where the region is not mapped here, for the reason that is given.
+// When the region is not mapped here; `why` says why.
 Status put_by_proxy(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
                     const StreamPut& put, const Status& why) {
   StreamLink& stream = peer->stream();

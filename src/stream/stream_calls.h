@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of the stream domain: each becomes an operation of a kernel, launched at once or at the end
-// of the thread's group.
+// Calls of the stream domain. Each becomes an operation of a kernel, which is launched at once or
+// at the end of the thread's group.
 //
 // Threading: any thread; a group belongs to the thread that began it.
 #pragma once
@@ -25,16 +25,17 @@ struct StreamCall {
   uint64_t* size_to = nullptr;
 };
 
-// Checks the call, connects the lanes if they are not, and enqueues it or keeps it for the group.
+// Checks the call, connects the lanes if necessary, and enqueues the operation or adds it to the
+// group.
 Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
                    const StreamCall& call, Deadline deadline);
-// Whether the lanes are connected, or why not: waits for the other side.
+// Connects the lanes: waits for the peer. An error says why it cannot be.
 Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline);
 Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadline);
 Status check_lane(uint32_t lane);
 
-// Copies into a region in the stream's order: by the engine where it is mapped, else by proxy where
-// the link's streams go so.
+// Copies into a region in stream order: by the copy engine where the region is mapped here, else by
+// proxy where streams of the link use one.
 struct StreamPut {
   const RemoteTarget& target;
   cuda::Stream stream = nullptr;
@@ -46,16 +47,17 @@ struct StreamPut {
 };
 Status put_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
                      const StreamPut& put);
-// Where our kernels find a region.
+// The address of a region for kernels of this GPU.
 Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
                                             const RemoteTarget& target);
 
-// Where messages that our kernels receive may be put.
+// A buffer that the peer's kernels may put messages into, for receives by kernels.
 Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* data, uint64_t size,
                                           Deadline deadline);
 
 void begin_group();
-// OH_ERR_INVALID: there is none. Of several streams whose launches fail the first is told.
+// OH_ERR_INVALID: no group has begun. When launches on several streams fail, returns the first
+// error.
 Status end_group();
 
 }  // namespace oh

@@ -16,11 +16,12 @@ namespace {
 
 constexpr uint64_t kBlockBytes = 6 * 1024;  // of a small message: a line a thread
 constexpr uint32_t kMostOfCluster = 8;      // blocks that every GPU with clusters has
-constexpr uint32_t kOfPeers = 2;            // of the GPU's processors a group takes 1 / 2
+constexpr uint32_t kOfPeers = 2;            // a group takes 1 / 2 of the GPU's processors
 
 // Blocks of one message.
 uint32_t blocks_for(const StreamOp& op, const Config& config, uint32_t most) {
-  constexpr uint64_t kOneBlock = 16 * 1024;  // more have more to tell each other than to do
+  constexpr uint64_t kOneBlock =
+      16 * 1024;  // below, more blocks cost more in synchronization than they gain
   constexpr uint64_t kOneTeam = 16 * 1024 * 1024;
   if (!of_lane(op) || op.bytes <= kOneBlock) return 1;
   const auto share = static_cast<uint64_t>(config.stream_share);
@@ -40,11 +41,12 @@ bool is_small(const PendingOp& one) {
   return one.op.bytes <= one.peer->stream().lanes().most_buffered(one.op.lane.lane);
 }
 
-// Teams for each operation; those of one half of a lane share theirs and follow each other. A small
-// message is one team's where all of its blocks are a cluster: it takes its lane at once.
+// Assigns teams to each operation. Operations on one half of a lane share a team and follow each
+// other. A small message gets one team where a cluster holds all of its blocks: one access takes
+// the lane.
 Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
   const auto processors = static_cast<uint32_t>(gpu.facts().processors);
-  // Of kernels that begin early two are there at a time.
+  // Two kernels that begin early run at the same time.
   const uint32_t share = gpu.kernels().begins_early() ? 2 * kOfPeers : kOfPeers;
   const uint32_t most = processors / share / static_cast<uint32_t>(run.size());
   Layout layout;
@@ -71,8 +73,8 @@ Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
 }
 
 cuda::Grid grid_of(const std::vector<PendingOp>& run, const Layout& layout, uint32_t threads) {
-  // A signal says to the peer what kernels before it have stored there, too: that is in front of it
-  // by their end alone.
+  // A signal covers stores of earlier kernels in the peer's memory. Only the end of those kernels
+  // orders them before the signal.
   const bool signals = std::any_of(run.begin(), run.end(), [](const PendingOp& one) {
     return one.op.kind == StreamKind::kSignal;
   });
@@ -89,7 +91,7 @@ Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Lay
   return gpu.kernels().launch_remote(run.front().stream, kernel, grid, args.get());
 }
 
-// A thread a line, where that is less than a block: fewer look at the ring, and begin sooner.
+// One thread for each line, up to a block: fewer threads poll the ring, and they begin sooner.
 uint32_t threads_for(const StreamOp& op) {
   constexpr uint64_t kWarpBytes = 384;
   if (!of_lane(op)) return 32;
@@ -105,7 +107,7 @@ Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, cons
   return only.endpoint->gpu()->kernels().launch_remote(only.stream, kernel, grid, &args);
 }
 
-// Of all halves that a launch takes.
+// The turns of all halves that a launch takes.
 HeldTurns turns_of(const std::vector<PendingOp>& run, cuda::Gpu& gpu) {
   std::vector<LaunchTurn*> turns;
   for (const PendingOp& one : run) {

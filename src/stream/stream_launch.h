@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How operations of the stream domain become a launch: which blocks each gets, and in whose turn.
+// Launches operations of the stream domain: assigns blocks to each, and orders launches on one half
+// of a lane.
 //
 // Threading: any thread.
 #pragma once
@@ -12,7 +13,7 @@
 
 namespace oh {
 
-// An operation that is to be launched, and who must live until it is.
+// An operation to launch, and the objects that must exist until then.
 struct PendingOp {
   std::shared_ptr<Endpoint> endpoint;
   std::shared_ptr<Peer> peer;
@@ -29,10 +30,11 @@ inline LaneSide side_of(const kernels::StreamOp& op) {
   return op.kind == kernels::StreamKind::kSend ? LaneSide::kSend : LaneSide::kRecv;
 }
 
-// What is launched while its lane is being reset would be refused there. Either side may reset it,
-// so the caller need not know: this waits for the end.
+// Waits until the lane is not being reset: the lane would refuse the operation. The caller may not
+// know of the reset, since the peer may have begun it.
 Status wait_for_reset(const PendingOp& one);
-// All of one stream and one GPU, as one kernel; what goes by proxy, as one beside it.
+// Launches operations of one stream and one GPU as one kernel; those by proxy as a second kernel
+// beside it.
 Status launch(std::vector<PendingOp>& run);
 
 }  // namespace oh

@@ -42,7 +42,7 @@ ProxyOp op_of(const ProxyCall& call) {
   return op;
 }
 
-// A block for each queue: what waits holds up nothing but what comes after it on the same.
+// One block for each queue: a wait blocks only later operations of its queue.
 uint32_t lay_out(kernels::ProxyArgs* args) {
   uint32_t blocks = 0;
   for (uint64_t i = 0; i < args->count; ++i) {
@@ -81,7 +81,7 @@ Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream,
     }
   }
   OH_RETURN_IF_ERROR(turns.launched());
-  // Its progress thread may be asleep.
+  // The progress thread may be asleep.
   full_fence();
   for (const ProxyCall& call : calls) call.endpoint->doorbell().ring();
   return {};
@@ -93,7 +93,7 @@ Status launch_beside(const std::vector<ProxyCall>& calls, cuda::Stream stream, b
   OH_ASSIGN_OR_RETURN(ProxyMemory::Branch branch, memory->fork(stream, capturing));
   Status status = launch_by_proxy(calls, branch.stream, capturing);
   if (status.ok()) status = others();
-  // In any case: what was forked from a capture has to come back to it.
+  // On errors too: a branch that was forked from a capture must join it.
   Status joined = memory->join(branch, stream, capturing);
   return status.ok() ? joined : status;
 }

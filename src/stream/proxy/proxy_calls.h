@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of the stream domain that go by proxy: a launch of the kernel that hands in their tickets.
+// Calls of the stream domain by proxy: launches the kernel that hands in their tickets.
 //
 // Threading: any thread.
 #pragma once
@@ -21,9 +21,9 @@ struct ProxyCall {
   std::optional<kernels::ProxyPlace> put = {};  // then `op` has its bytes and the timeout alone
 };
 
-// All of one stream and GPU, at most kMostProxied, begun as one.
+// Launches calls of one stream and GPU, at most kMostProxied, as one kernel.
 Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream, bool capturing);
-// The same beside what `others` launches on the stream: neither waits for the other.
+// The same concurrently with what `others` launches on the stream: neither waits for the other.
 Status launch_beside(const std::vector<ProxyCall>& calls, cuda::Stream stream, bool capturing,
                      const std::function<Status()>& others);
 
