@@ -68,14 +68,14 @@ oh_status oh_endpoint_progress(oh_endpoint* endpoint) {
 oh_status oh_endpoint_trim(oh_endpoint* endpoint) {
   OH_CHECK_ARGUMENT(endpoint);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
-  endpoint->endpoint->trim();
+  endpoint->endpoint->device().trim();
   return OH_OK;
 }
 
 oh_status oh_endpoint_start_progress(oh_endpoint* endpoint) {
   OH_CHECK_ARGUMENT(endpoint);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
-  return report(endpoint->endpoint->start_progress_thread());
+  return report(endpoint->endpoint->progress_thread().start());
 }
 
 oh_status oh_endpoint_event_fd(oh_endpoint* endpoint, int* fd) {
@@ -135,7 +135,8 @@ oh_status oh_endpoint_notification(oh_endpoint* endpoint, void* data, size_t* si
   OH_CHECK_ARGUMENT(size);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
   Notification notification;
-  Result<bool> taken = endpoint->endpoint->take_notification(data ? *size : 0, &notification, size);
+  Result<bool> taken =
+      endpoint->endpoint->notifications().take(data ? *size : 0, &notification, size);
   OH_REPORT_IF_ERROR(taken.status());
   if (!*taken) return OH_AGAIN;
   if (*size) std::memcpy(data, notification.bytes.data(), *size);
@@ -152,7 +153,8 @@ oh_status oh_endpoint_notification(oh_endpoint* endpoint, void* data, size_t* si
 oh_status oh_region_register(oh_endpoint* endpoint, void* data, size_t size, oh_region** region) {
   OH_CHECK_ARGUMENT(endpoint);
   OH_CHECK_ARGUMENT(region);
-  Result<std::shared_ptr<RegionRecord>> made = endpoint->endpoint->register_region(data, size);
+  Result<std::shared_ptr<RegionRecord>> made =
+      endpoint->endpoint->memory().register_region(data, size);
   OH_REPORT_IF_ERROR(made.status());
   *region = new oh_region{endpoint->endpoint, std::move(*made)};
   return OH_OK;
@@ -162,14 +164,14 @@ oh_status oh_region_deregister(oh_region* region, int64_t timeout_ns) {
   OH_CHECK_ARGUMENT(region);
   Result<Deadline> deadline = deadline_of(timeout_ns, region->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
-  return report(region->endpoint->deregister(*region->region, *deadline));
+  return report(region->endpoint->memory().deregister(*region->region, *deadline));
 }
 
 void oh_region_release(oh_region* region) {
   if (!region || !region->endpoint->is_of_this_process()) return;
   // A closed endpoint has retired it already.
-  (void)region->endpoint
-      ->deregister(*region->region, Deadline::after(region->endpoint->config().timeout_ns()))
+  (void)region->endpoint->memory()
+      .deregister(*region->region, Deadline::after(region->endpoint->config().timeout_ns()))
       .ok();
   delete region;
 }
@@ -178,7 +180,8 @@ oh_status oh_region_descriptor(oh_region* region, void* descriptor, size_t* size
   OH_CHECK_ARGUMENT(region);
   OH_CHECK_ARGUMENT(size);
   OH_REPORT_IF_ERROR(region->endpoint->usable());
-  return report(copy_out(region->endpoint->export_region(*region->region), descriptor, size));
+  return report(
+      copy_out(region->endpoint->memory().export_region(*region->region), descriptor, size));
 }
 
 void* oh_region_data(oh_region* region) { return region ? region->region->base : nullptr; }

@@ -140,7 +140,7 @@ Result<AfterOption> after_option(const Options& options) {
 // Where its memory is and what it waits for.
 inline Status prepare_memory(Request* request, const oh_transfer_options& options) {
   OH_ASSIGN_OR_RETURN(AfterOption after, after_option(options));
-  return request->endpoint->prepare_memory(request, after);
+  return request->endpoint->device().prepare_memory(request, after);
 }
 
 // Whether a call may take the short ways: for memory that the CPU can touch, with no option but a
@@ -156,7 +156,9 @@ inline oh_request* as_handle(Request* request) { return reinterpret_cast<oh_requ
 inline Request* as_request(oh_request* handle) { return reinterpret_cast<Request*>(handle); }
 
 // A pooled request that keeps its endpoint alive until it is released.
-inline Request* acquire(const std::shared_ptr<Endpoint>& endpoint) { return endpoint->acquire(); }
+inline Request* acquire(const std::shared_ptr<Endpoint>& endpoint) {
+  return endpoint->requests().acquire(*endpoint);
+}
 inline void release(Request* request) {
   // The endpoint may go with this last handle.
   if (request->endpoint->is_of_this_process()) request->endpoint->requests().release(request);

@@ -130,8 +130,9 @@ oh_status oh_endpoint_get_pool(oh_endpoint* endpoint, oh_pool pool, oh_pool_stat
   if (pool != OH_POOL_PIPELINE && pool != OH_POOL_STAGING) {
     return report(error(OH_ERR_INVALID, "there is no pool %d", static_cast<int>(pool)));
   }
-  const Endpoint& of = *endpoint->endpoint;
-  const PoolStats found = pool == OH_POOL_STAGING ? of.staging_stats() : of.pipeline_stats();
+  Endpoint& of = *endpoint->endpoint;
+  const PoolStats found =
+      pool == OH_POOL_STAGING ? of.device().staging_stats() : of.ucx().pipeline_stats();
   oh_pool_stats value{};
   value.buffer_size = found.size;
   value.limit = found.limit;

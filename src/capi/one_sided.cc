@@ -31,7 +31,7 @@ oh_status run_one(const oh_remote_region& remote, const Block& block, bool put,
 namespace oh {
 
 AttachedRegion::~AttachedRegion() {
-  Endpoint::detach(target);
+  EndpointMemory::detach(target);
   peer->operations().one_sided().detach_key(target);
 }
 
@@ -91,7 +91,7 @@ oh_status oh_peer_attach(oh_peer* peer, const void* descriptor, size_t size, int
   OH_CHECK_ARGUMENT(remote);
   Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
-  Result<RemoteTarget> target = peer->endpoint->attach(
+  Result<RemoteTarget> target = peer->endpoint->memory().attach(
       *peer->peer, {static_cast<const uint8_t*>(descriptor), size}, *deadline);
   OH_REPORT_IF_ERROR(target.status());
   std::shared_ptr<AttachedRegion> attached(

@@ -332,7 +332,7 @@ oh_status oh_request_arm(oh_request* handle) {
   OH_CHECK_ARGUMENT(handle);
   Request* request = as_request(handle);
   OH_REPORT_IF_ERROR(request->endpoint->usable());
-  return report(request->endpoint->arm(request));
+  return report(request->endpoint->requests().arm(request));
 }
 
 void oh_request_release(oh_request* handle) {

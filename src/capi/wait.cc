@@ -125,7 +125,7 @@ oh_status oh_endpoint_wait_notification(oh_endpoint* endpoint, void* data, size_
   while (true) {
     oh_status status = oh_endpoint_notification(endpoint, data, size, from);
     if (status != OH_AGAIN) return status;
-    OH_REPORT_IF_ERROR(endpoint->endpoint->wait_notification(*deadline));
+    OH_REPORT_IF_ERROR(endpoint->endpoint->notifications().wait(*deadline));
   }
 }
 
@@ -171,7 +171,7 @@ oh_status oh_endpoint_notification_ready(oh_endpoint* endpoint, oh_request** req
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
   return post_ready(
       endpoint->endpoint, "no notification came",
-      [owner = endpoint->endpoint.get()] { return owner->has_notification(); }, request);
+      [owner = endpoint->endpoint.get()] { return owner->notifications().is_ready(); }, request);
 }
 
 oh_status oh_peer_message_ready(oh_peer* peer, uint64_t tag, oh_request** request) {

@@ -11,7 +11,7 @@ namespace {
 class Attached {
  public:
   explicit Attached(const RemoteTarget& target) : target_(target) {}
-  ~Attached() { Endpoint::detach(target_); }
+  ~Attached() { EndpointMemory::detach(target_); }
   Attached(const Attached&) = delete;
   Attached& operator=(const Attached&) = delete;
 
@@ -94,7 +94,7 @@ Status BatchSend::fulfil() {
     batches().end_batch(offer_.op, local_.bytes, path_, status.code());
     return status;
   };
-  Result<RemoteTarget> target = endpoint_.attach(peer_, offer_.descriptor, deadline);
+  Result<RemoteTarget> target = endpoint_.memory().attach(peer_, offer_.descriptor, deadline);
   if (!target.ok()) return end(target.status());
   target_ = std::move(*target);
   Attached attached(target_);
@@ -172,13 +172,13 @@ Status post_batch(Endpoint& endpoint, Peer& peer, Request* request, const LocalB
   // No memory at all has a place, too: its word is what the sender takes.
   static uint8_t nowhere;
   auto receive = std::make_unique<BatchReceive>();
-  OH_ASSIGN_OR_RETURN(receive->region,
-                      endpoint.register_region(local.size ? local.memory : &nowhere,
-                                               local.size ? local.size : 1, /*for_batch=*/true));
+  OH_ASSIGN_OR_RETURN(receive->region, endpoint.memory().register_region(
+                                           local.size ? local.memory : &nowhere,
+                                           local.size ? local.size : 1, /*for_batch=*/true));
   std::shared_ptr<RegionRecord> region = receive->region;
-  receive->offer = BatchOffer::encode(endpoint.describe(*region), local.blocks);
+  receive->offer = BatchOffer::encode(endpoint.memory().describe(*region), local.blocks);
   Status posted = peer.operations().batches().post(request, std::move(receive));
-  if (!posted.ok()) endpoint.regions().retire(*region);
+  if (!posted.ok()) endpoint.memory().regions().retire(*region);
   return posted;
 }
 

@@ -49,7 +49,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
     comm->links_.resize(options.size);
   }
   OH_ASSIGN_OR_RETURN(comm->endpoint_, Endpoint::create(config, endpoint_options));
-  comm->endpoint_->set_gate(comm);
+  comm->endpoint_->incoming().set_gate(comm);
   Status joined = comm->join(config, options, deadline);
   if (joined.ok()) return comm;
   if (!deadline.cancelled()) return joined;
@@ -102,7 +102,7 @@ Status Communicator::find_rendezvous(const Config& config, const CommunicatorOpt
   served_by_url_ = true;
   if (options.rank != 0) return {};
   MutexLock lock(server_mutex_);
-  OH_ASSIGN_OR_RETURN(server_, rendezvous_serve(endpoint_->shared_node(), crypto, rendezvous_.key,
+  OH_ASSIGN_OR_RETURN(server_, rendezvous_serve(endpoint_->node(), crypto, rendezvous_.key,
                                                 rendezvous_.hosts.front(), config, deadline));
   return {};
 }
@@ -279,8 +279,8 @@ Status Communicator::serve_return(Deadline deadline) {
   Status status;
   for (const SocketAddress& address : addresses) {
     Result<std::unique_ptr<RendezvousServer>> server =
-        rendezvous_serve_return(endpoint_->shared_node(), endpoint_->crypto(), rendezvous_.key,
-                                address, endpoint_->config(), weak_from_this(), deadline);
+        rendezvous_serve_return(endpoint_->node(), endpoint_->crypto(), rendezvous_.key, address,
+                                endpoint_->config(), weak_from_this(), deadline);
     status = server.status();
     if (!status.ok()) continue;
     server_ = std::move(*server);

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// An endpoint on a GPU: where a request's memory is, what it waits for, and how exports of device
-// memory end.
-#include <sched.h>
+#include "endpoint/endpoint_device.h"
 
 #include <cstdlib>
 #include <cstring>
 
 #include "base/log.h"
-#include "endpoint/endpoint.h"
 #include "kernels/batch.h"
 #include "kernels/image.h"
 #include "kernels/worker.h"
@@ -25,33 +21,38 @@ std::atomic<uint32_t> g_gpu_endpoints{0};
 
 }  // namespace
 
-Status Endpoint::open_device(const std::string& device) {
+Status EndpointDevice::open(const Config& config, std::shared_ptr<Node> node,
+                            const std::string& device, std::weak_ptr<void> holder) {
+  holder_ = std::move(holder);
+  node_ = std::move(node);
+  timeout_ns_ = config.timeout_ns();
   if (device.empty()) return {};
-  OH_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::Driver::open(config_.cuda_library));
+  OH_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::Driver::open(config.cuda_library));
   OH_ASSIGN_OR_RETURN(gpu_, cuda::Gpu::open(*driver, device));
-  bool worker = config_.worker == "on" || config_.worker == "1";
-  bool batches = config_.batch_kernel == "auto";
+  bool worker = config.worker == "on" || config.worker == "1";
+  bool batches = config.batch_kernel == "auto";
   Status kernels = gpu_->kernels().load(kernel_image(), batches ? kernels::kBatchKernel : nullptr,
                                         worker ? kernels::kWorkerKernel : nullptr);
   if (!kernels.ok()) {
     OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());
   }
-  if (worker) start_worker();
-  staging_ = std::make_shared<StagingPool>(gpu_, config_.staging_buffer,
-                                           static_cast<uint32_t>(config_.staging_buffers));
+  if (worker) start_worker(config);
+  staging_ = std::make_shared<StagingPool>(gpu_, config.staging_buffer,
+                                           static_cast<uint32_t>(config.staging_buffers));
   g_gpu_endpoints.fetch_add(1);
+  if (config.numa == "auto") numa_node_ = gpu_->facts().numa;
   if (numa_node() >= 0) node_->add_numa(numa_node());
   sweep_exports();
   return {};
 }
 
-void Endpoint::start_worker() {
+void EndpointDevice::start_worker(const Config& config) {
   // Then a launch returns when the kernel has left, so no thread could give it a command.
   const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
   bool blocks = blocking && blocking[0] != '\0' && strcmp(blocking, "0") != 0;
   // They take turns, and a kernel that waits takes the others' turn.
   int sharing = gpu_->facts().mps ? 1
-                                  : cuda::compute_processes(config_.nvml_library,
+                                  : cuda::compute_processes(config.nvml_library,
                                                             cuda::uuid_text(gpu_->facts().uuid));
   Result<std::shared_ptr<Worker>> worker = Worker::of(gpu_);
   if (worker.ok() && !blocks && sharing <= 1) {
@@ -64,32 +65,27 @@ void Endpoint::start_worker() {
                        : worker.status().text().c_str());
 }
 
-void Endpoint::close_device() {
-  if (!gpu_) return;
-  streams_->release();
+void EndpointDevice::close() {
+  if (!gpu_ || closed_.exchange(true)) return;
   if (numa_node() >= 0) node_->remove_numa(numa_node());
   if (g_gpu_endpoints.fetch_sub(1) == 1) trim();
 }
 
-void Endpoint::sweep_exports() {
+void EndpointDevice::sweep_exports() {
   for (uint32_t number : GpuExports::instance().sweep(gpu_->driver())) node_->memory_gone(number);
   GpuImports::instance().close_unused();
-  node_->watcher().post_at(now_ns() + kSweepTime, [weak = weak_from_this()] {
-    std::shared_ptr<Endpoint> endpoint = weak.lock();
-    if (endpoint && endpoint->is_usable()) endpoint->sweep_exports();
+  node_->watcher().post_at(now_ns() + kSweepTime, [this, weak = holder_] {
+    std::shared_ptr<void> held = weak.lock();
+    if (held && !closed_.load()) sweep_exports();
   });
 }
 
-void Endpoint::retire_exports(const void* data, uint64_t length) {
+void EndpointDevice::retire_exports(const void* data, uint64_t length) {
   if (!gpu_) return;
   for (uint32_t number : GpuExports::instance().retire(data, length)) node_->memory_gone(number);
 }
 
-void Endpoint::on_memory_gone(uint32_t number) {
-  for_each_peer([number](Peer& peer) { peer.retire_block(number); });
-}
-
-Status Endpoint::prepare_memory(Request* request, const AfterOption& option) {
+Status EndpointDevice::prepare_memory(Request* request, const AfterOption& option) {
   if (!gpu_ && !option.given()) return {};
   // A receive is offered only once it is ready; a send leaves the wait to its engine. But no thread
   // may make progress here when the receive of a non-blocking send comes: behind an idle stream it
@@ -98,10 +94,10 @@ Status Endpoint::prepare_memory(Request* request, const AfterOption& option) {
   bool for_worker = worker_ && request->size <= Worker::kLongest;
   bool engine_waits = request->kind == OpKind::kSend && !for_worker &&
                       (request->attended || option.kind == AfterOption::Kind::kEvent);
-  OH_ASSIGN_OR_RETURN(LocalBuffer buffer, locate(gpu_, request->data, request->size, option,
-                                                 {.ask = !engine_waits,
-                                                  .exported = true,
-                                                  .host = Deadline::after(config_.timeout_ns())}));
+  OH_ASSIGN_OR_RETURN(
+      LocalBuffer buffer,
+      locate(gpu_, request->data, request->size, option,
+             {.ask = !engine_waits, .exported = true, .host = Deadline::after(timeout_ns_)}));
   request->on_device = buffer.on_device;
   request->device.after = std::move(buffer.after);
   request->device.exported = std::move(buffer.exported);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Regions of an endpoint, and those of its peers.
+#include "endpoint/endpoint_memory.h"
+
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -9,27 +9,28 @@
 
 namespace oh {
 
-Result<std::shared_ptr<RegionRecord>> Endpoint::register_region(void* base, uint64_t length,
-                                                                bool for_batch) {
-  OH_RETURN_IF_ERROR(usable());
+Result<std::shared_ptr<RegionRecord>> EndpointMemory::register_region(void* base, uint64_t length,
+                                                                      bool for_batch) {
+  OH_RETURN_IF_ERROR(endpoint_.usable());
   std::shared_ptr<const GpuExport> exported;
-  if (gpu_ && base && length) {
-    OH_ASSIGN_OR_RETURN(MemoryFacts memory, classify(gpu_->driver(), base, length));
+  const std::shared_ptr<cuda::Gpu>& gpu = endpoint_.gpu();
+  if (gpu && base && length) {
+    OH_ASSIGN_OR_RETURN(MemoryFacts memory, classify(gpu->driver(), base, length));
     if (memory.placement != Placement::kHost) {
-      OH_ASSIGN_OR_RETURN(exported, GpuExports::instance().find(gpu_->driver(), base, length));
-      OH_RETURN_IF_ERROR(check_device(*gpu_, *exported));
+      OH_ASSIGN_OR_RETURN(exported, GpuExports::instance().find(gpu->driver(), base, length));
+      OH_RETURN_IF_ERROR(check_device(*gpu, *exported));
     }
   }
-  return regions_->add(base, length, std::move(exported), for_batch);
+  return regions_.add(base, length, std::move(exported), for_batch);
 }
 
-Status Endpoint::deregister(const RegionRecord& region, Deadline deadline) {
-  if (!is_usable()) return why_unusable();
-  regions_->retire(region);
-  if (region.exported) retire_exports(region.base, region.length);
-  std::vector<std::shared_ptr<Peer>> inside = *peers();
+Status EndpointMemory::deregister(const RegionRecord& region, Deadline deadline) {
+  if (!endpoint_.is_usable()) return endpoint_.why_unusable();
+  regions_.retire(region);
+  if (region.exported) endpoint_.device().retire_exports(region.base, region.length);
+  std::vector<std::shared_ptr<Peer>> inside = *endpoint_.peers();
   {
-    MutexLock lock(peers_mutex_);
+    MutexLock lock(mutex_);
     std::ranges::copy(closed_inside_, std::back_inserter(inside));
   }
   // All are asked before one is waited for: it may be stopped.
@@ -42,7 +43,7 @@ Status Endpoint::deregister(const RegionRecord& region, Deadline deadline) {
     if (status.ok()) status = std::move(left);
   }
   // Only those are forgotten that have left: another thread may be waiting for them, too.
-  MutexLock lock(peers_mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(closed_inside_, [](const std::shared_ptr<Peer>& peer) {
     return peer->operations().one_sided().wait_until_outside(Deadline::after(0));
   });
@@ -51,36 +52,31 @@ Status Endpoint::deregister(const RegionRecord& region, Deadline deadline) {
 
 // Peers that have shared memory with us but cannot reach ours send their puts and gets as messages:
 // a thread here must handle them.
-void Endpoint::serve_exports() {
-  if (!exported_.load() || config_.progress_thread == "off") return;
+void EndpointMemory::serve_exports() {
+  if (!exported_.load()) return;
   bool needed = false;
-  for_each_peer([&needed](Peer& peer) {
+  endpoint_.for_each_peer([&needed](Peer& peer) {
     needed = needed || (peer.link().segment && !peer.link().they_reach_us);
   });
-  // Without the thread, the calls of this process make the progress.
-  if (needed) (void)start_progress_thread().ok();
+  if (needed) endpoint_.progress_thread().serve();
 }
 
-void Endpoint::serve() {
-  // Without the thread, the calls of this process make the progress.
-  if (config_.progress_thread != "off") (void)start_progress_thread().ok();
+void EndpointMemory::link_closed(const std::shared_ptr<Peer>& peer) {
+  if (peer->operations().one_sided().wait_until_outside(Deadline::after(0))) return;
+  MutexLock lock(mutex_);
+  closed_inside_.push_back(peer);
 }
 
-void Endpoint::ask_to_serve(const Id& endpoint) {
-  auto found = std::static_pointer_cast<Endpoint>(node_->find_acceptor(endpoint));
-  if (found) found->serve();
-}
-
-Bytes Endpoint::export_region(const RegionRecord& region) {
+Bytes EndpointMemory::export_region(const RegionRecord& region) {
   exported_.store(true);
   serve_exports();
   return describe(region);
 }
 
-Bytes Endpoint::describe(const RegionRecord& region) const {
+Bytes EndpointMemory::describe(const RegionRecord& region) const {
   RegionDescriptor descriptor;
-  descriptor.process = address_.process;
-  descriptor.endpoint = id_;
+  descriptor.process = endpoint_.own_address().process;
+  descriptor.endpoint = endpoint_.own_address().endpoint;
   descriptor.index = region.index;
   descriptor.version = region.version;
   descriptor.record.base = reinterpret_cast<uint64_t>(region.base);
@@ -99,8 +95,8 @@ Bytes Endpoint::describe(const RegionRecord& region) const {
   return descriptor.encode();
 }
 
-Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadline) {
-  OH_RETURN_IF_ERROR(usable());
+Result<RemoteTarget> EndpointMemory::attach(Peer& peer, ByteView bytes, Deadline deadline) {
+  OH_RETURN_IF_ERROR(endpoint_.usable());
   OH_RETURN_IF_ERROR(peer.usable());
   OH_ASSIGN_OR_RETURN(RegionDescriptor descriptor, RegionDescriptor::decode(bytes));
   if (descriptor.endpoint != peer.identity().endpoint) {
@@ -121,8 +117,9 @@ Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadl
                      (chunks.size() == 1 && chunks[0].kind == ChunkKind::kCudaPrivate);
   if (target.on_device && peer.within_process()) {
     std::shared_ptr<const GpuExport> exported = GpuExports::instance().find(number);
-    target.plain = exported && (exported->record.chunks.front().kind == ChunkKind::kCudaIpc ||
-                                (gpu_ && exported->device == gpu_->facts().ordinal));
+    target.plain =
+        exported && (exported->record.chunks.front().kind == ChunkKind::kCudaIpc ||
+                     (endpoint_.gpu() && exported->device == endpoint_.gpu()->facts().ordinal));
   }
   if (!shared || peer.within_process() || !peer.link().segment) return target;
   if (target.on_device && !peer.link().maps_devices) return target;
@@ -135,10 +132,10 @@ Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadl
     import = peer.memory().imported(number, &failed);
     return import || failed || !peer.usable().ok();
   };
-  if (!requests_.wait_for(arrived, &peer, WaitKind::kOneSided, 0, deadline)) {
+  if (!endpoint_.requests().wait_for(arrived, &peer, WaitKind::kOneSided, 0, deadline)) {
     return timed_out(deadline.length(), "%s did not hand over the memory of its region; %s",
                      peer.link().name.c_str(),
-                     requests_.state_at_timeout(peer, {WaitKind::kOneSided, 0}).c_str());
+                     endpoint_.requests().state_at_timeout(peer, {WaitKind::kOneSided, 0}).c_str());
   }
   OH_RETURN_IF_ERROR(peer.usable());
   if (import &&
@@ -152,7 +149,7 @@ Result<RemoteTarget> Endpoint::attach(Peer& peer, ByteView bytes, Deadline deadl
   return target;
 }
 
-void Endpoint::detach(const RemoteTarget& target) {
+void EndpointMemory::detach(const RemoteTarget& target) {
   std::shared_ptr<ImportedBlock> import = target.import.lock();
   if (import) import->attached.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -32,9 +32,9 @@ Operations::Operations(Peer& peer, Endpoint& endpoint, Connection* connection,
       sender_(link_, transfers_, pipeline_),
       receiver_(link_, transfers_, pipeline_),
       streams_(sender_, receiver_),
-      one_sided_(link_, endpoint.notifications(), endpoint.regions()),
-      calls_(link_, one_sided_, endpoint.regions()),
-      batches_(link_, sender_, one_sided_, calls_, endpoint.regions()),
+      one_sided_(link_, endpoint.notifications().arrived(), endpoint.memory().regions()),
+      calls_(link_, one_sided_, endpoint.memory().regions()),
+      batches_(link_, sender_, one_sided_, calls_, endpoint.memory().regions()),
       batch_link_(link_, transfers_, sender_, receiver_, batches_),
       router_(link_, sender_, receiver_, one_sided_, batches_) {
   link_.peer = &peer;
@@ -57,7 +57,7 @@ void Operations::open(const LinkFacts& facts, std::shared_ptr<Board> board) {
 Status Operations::check_memory(const Request& request) const {
   if (!request.on_device || link_.device) return {};
   // Through pinned memory, by our progress.
-  if (link_.gpu && !link_.segment) return endpoint_.serve(), Status();
+  if (link_.gpu && !link_.segment) return endpoint_.progress_thread().serve(), Status();
   return link_.no_way_for_devices();
 }
 
@@ -157,9 +157,12 @@ Status Operations::post_recv(Request* request) {
   return {};
 }
 
-void Operations::serve() { endpoint_.serve(); }
+void Operations::serve() { endpoint_.progress_thread().serve(); }
 
-void Operations::serve_there() { endpoint_.ask_to_serve(peer_endpoint_); }
+void Operations::serve_there() {
+  auto there = std::static_pointer_cast<Endpoint>(endpoint_.node()->find_acceptor(peer_endpoint_));
+  if (there) there->progress_thread().serve();
+}
 
 std::optional<Receiver::Announced> Operations::probe(uint64_t tag) {
   LinkGuard guard(link_);
@@ -279,7 +282,7 @@ void Operations::update_posted() {
   update_busy();
   // A closed link may have outlived its endpoint.
   if (!link_.is_open() || link_.segment || !link_.busy.load(std::memory_order_relaxed)) return;
-  if (link_.ucx) return endpoint_.schedule_progress();
+  if (link_.ucx) return endpoint_.ucx().schedule_progress();
   // A socket that is full tells when there is room.
   if (!one_sided_.idle() && link_.outbox.empty()) link_.wake_watcher();
 }

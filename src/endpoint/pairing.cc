@@ -22,7 +22,7 @@ std::string gpu_of(const Endpoint& endpoint) {
 SideReport report_of(const Endpoint& endpoint) {
   SideReport report;
   report.limits = endpoint.limits();
-  report.asked_inline = endpoint.asked_inline();
+  report.asked_inline = endpoint.limits().max_inline;
   report.nonce_address = reinterpret_cast<uint64_t>(endpoint.nonce());
   report.cma_allowed = endpoint.config().cma == "auto";
   report.cuda_ipc_allowed = endpoint.config().cuda_ipc == "auto";
@@ -37,7 +37,7 @@ bool forces_ucx(const Endpoint& endpoint) { return endpoint.config().transport =
 // Our end of a link over UCX, to be connected once the other side has told of its own.
 // `network`: the other side is on another host.
 Status open_ucx(Endpoint& endpoint, bool network, LinkParts* parts, SideReport* report) {
-  OH_ASSIGN_OR_RETURN(std::shared_ptr<UcxWorker> worker, endpoint.ucx_worker());
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<UcxWorker> worker, endpoint.ucx().worker());
   uint32_t key = 0;
   if (int result = os().getrandom(&key, sizeof(key)); result < 0) {
     return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
@@ -57,10 +57,10 @@ LinkParts parts_for(const Endpoint& endpoint, PeerIdentity identity, const SideR
   parts.ucx_allowed = theirs.ucx_allowed && endpoint.config().transport != "socket";
   parts.mine = endpoint.limits();
   parts.theirs = theirs.limits;
-  parts.asked_inline = endpoint.asked_inline();
+  parts.asked_inline = endpoint.limits().max_inline;
   parts.gpu = endpoint.gpu();
-  parts.worker = endpoint.worker();
-  parts.staging = endpoint.staging();
+  parts.worker = endpoint.device().worker();
+  parts.staging = endpoint.device().staging();
   parts.rma_use = rma_use(endpoint.config().ucx_rma);
   parts.staging_depth = static_cast<uint32_t>(endpoint.config().staging_depth);
   parts.nvml_library = endpoint.config().nvml_library;
@@ -141,7 +141,7 @@ Result<std::shared_ptr<Peer>> finish_link(Endpoint& endpoint, LinkParts parts, M
     OH_LOG(kWarn, "the link to %s has no shared memory: %s", parts.identity.label.c_str(),
            parts.why_no_segment.c_str());
   }
-  parts.connection = std::make_shared<Connection>(endpoint.shared_node(), std::move(socket), pid);
+  parts.connection = std::make_shared<Connection>(endpoint.node(), std::move(socket), pid);
   auto peer = Peer::create(endpoint.shared_from_this(), std::move(parts));
   OH_RETURN_IF_ERROR(endpoint.adopt(peer));
   return peer;
@@ -158,7 +158,7 @@ class Incoming final : public IncomingLink {
         answer_(encode_report(report)),
         pid_(pid) {}
   ~Incoming() override {
-    if (!confirmed_) endpoint_->abandoned(purpose_);
+    if (!confirmed_) endpoint_->incoming().abandoned(purpose_);
   }
 
   ByteView answer() const override { return answer_; }
@@ -184,7 +184,7 @@ class Incoming final : public IncomingLink {
       return;
     }
     confirmed_ = true;
-    endpoint_->deliver(purpose_, std::move(*peer));
+    endpoint_->incoming().deliver(purpose_, std::move(*peer));
   }
 
  private:
@@ -207,14 +207,14 @@ Status reach_by_ucx(Endpoint& endpoint, const SideReport& theirs, LinkParts* par
   if (!theirs.ucx) {
     return error(OH_ERR_NOT_VIABLE, "the acceptor cannot: %s", theirs.why_no_ucx.c_str());
   }
-  OH_RETURN_IF_ERROR(parts->ucx->connect(theirs.way, endpoint.asked_inline()));
+  OH_RETURN_IF_ERROR(parts->ucx->connect(theirs.way, endpoint.limits().max_inline));
   // From its answer on the acceptor waits twice as long for the verdict.
   return parts->ucx->probe(deadline.within(endpoint.config().hello_timeout_ns() / 2));
 }
 
 // Maps what the initiator offered.
 Status take_segment(Endpoint& endpoint, IncomingOffer& offer, LinkParts* parts) {
-  OH_RETURN_IF_ERROR(endpoint.segment_allowed("the acceptor"));
+  OH_RETURN_IF_ERROR(endpoint.segments().allowed("the acceptor"));
   OH_ASSIGN_OR_RETURN(parts->segment, Segment::open(std::move(offer.fds[0])));
   OH_ASSIGN_OR_RETURN(Board board, Board::open(std::move(offer.fds[1])));
   parts->their_board = std::make_shared<Board>(std::move(board));
@@ -238,7 +238,7 @@ Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
   std::string why_no_segment;
   std::vector<int> fds;
   if (initiator.local()) {
-    Result<std::unique_ptr<Segment>> made = endpoint.take_segment();
+    Result<std::unique_ptr<Segment>> made = endpoint.segments().take();
     if (made.ok()) {
       segment = std::move(*made);
       segment->take_side(0, /*loopback=*/false);
@@ -323,7 +323,7 @@ Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> en
                                                     IncomingOffer offer) {
   OH_ASSIGN_OR_RETURN(PeerIdentity identity, decode_greeting(offer.greeting));
   OH_ASSIGN_OR_RETURN(SideReport theirs, decode_report(offer.offer));
-  OH_RETURN_IF_ERROR(endpoint->admit(theirs.purpose));
+  OH_RETURN_IF_ERROR(endpoint->incoming().admit(theirs.purpose));
   LinkParts parts = parts_for(*endpoint, std::move(identity), theirs);
   parts.same_host = offer.local;
   SideReport report = report_of(*endpoint);
@@ -343,7 +343,7 @@ Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> en
   report.why_no_segment = parts.why_no_segment;
   if (!parts.segment && !theirs.way.address.empty() && report.ucx_allowed) {
     Status opened = open_ucx(*endpoint, !offer.local, &parts, &report);
-    if (opened.ok()) opened = parts.ucx->connect(theirs.way, endpoint->asked_inline());
+    if (opened.ok()) opened = parts.ucx->connect(theirs.way, endpoint->limits().max_inline);
     report.ucx = opened.ok();
     if (!opened.ok()) {
       parts.ucx.reset();
@@ -368,13 +368,15 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
                    const LinkPurpose& purpose, std::shared_ptr<Peer>* near,
                    std::shared_ptr<Peer>* far) {
   bool loopback = from == to;
-  int node = from->numa_node() >= 0 ? from->numa_node() : to->numa_node();
+  int node =
+      from->device().numa_node() >= 0 ? from->device().numa_node() : to->device().numa_node();
   OH_ASSIGN_OR_RETURN(std::unique_ptr<Segment> first, Segment::create(/*shared=*/false, node));
   std::unique_ptr<Segment> second = Segment::alias(*first);
   auto side = [&](const std::shared_ptr<Endpoint>& endpoint, Endpoint& other,
                   std::unique_ptr<Segment> segment, int number, uint32_t rank) {
     LinkParts parts;
-    parts.identity = {other.own_address().process, other.id(), other.own_address().label,
+    parts.identity = {other.own_address().process, other.own_address().endpoint,
+                      other.own_address().label,
                       purpose.for_communicator() ? static_cast<int64_t>(rank) : -1, gpu_of(other)};
     segment->take_side(number, loopback);
     segment->advance(SideState::kReady);
@@ -384,9 +386,9 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
     parts.their_board = other.board();
     parts.mine = endpoint->limits();
     parts.theirs = other.limits();
-    parts.asked_inline = endpoint->asked_inline();
+    parts.asked_inline = endpoint->limits().max_inline;
     parts.gpu = endpoint->gpu();
-    parts.worker = endpoint->worker();
+    parts.worker = endpoint->device().worker();
     parts.nvml_library = endpoint->config().nvml_library;
     return Peer::create(endpoint, std::move(parts));
   };
@@ -403,16 +405,16 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
 Result<std::shared_ptr<Peer>> pair_within(const std::shared_ptr<Endpoint>& from,
                                           const std::shared_ptr<Endpoint>& to,
                                           const LinkPurpose& purpose) {
-  if (from != to) OH_RETURN_IF_ERROR(to->admit(purpose));
+  if (from != to) OH_RETURN_IF_ERROR(to->incoming().admit(purpose));
   std::shared_ptr<Peer> near;
   std::shared_ptr<Peer> far;
   Status status = link_within(from, to, purpose, &near, &far);
   if (!status.ok()) {
     if (near) from->forget(near);
-    if (from != to) to->abandoned(purpose);
+    if (from != to) to->incoming().abandoned(purpose);
     return status;
   }
-  if (far) to->deliver(purpose, std::move(far));
+  if (far) to->incoming().deliver(purpose, std::move(far));
   return near;
 }
 

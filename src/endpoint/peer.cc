@@ -269,7 +269,7 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
     case Control::kBlockWanted:
       return memory_.on_block_wanted(payload);
     case Control::kServe:
-      endpoint_.serve();
+      endpoint_.progress_thread().serve();
       return {};
     case Control::kLanes:
       return stream_->on_lanes(payload);

@@ -315,6 +315,19 @@ Status Requests::cancel(Request* request) {
   return error(OH_AGAIN, "too late to cancel: the %s is under way", verb_of(request->kind));
 }
 
+Status Requests::arm(Request* request) {
+  OH_RETURN_IF_ERROR(completions_.event_fd().status());
+  OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
+  request->armed.store(1, std::memory_order_seq_cst);
+  // A thread that ends the request looks at `armed` before it sets `done`, with the lock of its
+  // peer held: whoever has missed the word has left the lock afterwards, and `done` is seen.
+  endpoint_.for_each_peer([](Peer& peer) { LinkGuard guard(peer.link()); });
+  if (request->ended()) completions_.announce();
+  // The progress thread may sleep without having seen this request's work.
+  endpoint_.doorbell().ring();
+  return {};
+}
+
 bool Requests::buffer_released(const Request* request) {
   if (!request->ended()) return false;
   return !request->doubt_peer || request->doubt_peer->operations().buffer_released(request);

@@ -56,6 +56,8 @@ class Requests {
   bool test(Request* request);
   // OH_AGAIN when it is too late: the operation is under way.
   Status cancel(Request* request);
+  // Announces the end of the request on the event descriptor.
+  Status arm(Request* request);
   bool buffer_released(const Request* request);
   // Waits for a condition that progress may bring about; false at the deadline.
   bool wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind, uint64_t tag,

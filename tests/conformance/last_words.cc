@@ -46,7 +46,7 @@ class HeldWatcher {
  public:
   explicit HeldWatcher(Side& side) {
     std::promise<void> held;
-    side.endpoint().get()->endpoint->shared_node()->watcher().post(
+    side.endpoint().get()->endpoint->node()->watcher().post(
         [&held, until = release_.get_future().share()] {
           held.set_value();
           until.wait();

@@ -62,12 +62,12 @@ std::shared_ptr<Endpoint> Victim::shared_endpoint() {
 Victim::Victim(bool segment, int reach, std::unique_ptr<UcxChannel> ucx)
     : memory_(new uint8_t[kRegionSize]()) {
   endpoint_ = shared_endpoint();
-  region_ = *endpoint_->register_region(memory_.get(), kRegionSize);
+  region_ = *endpoint_->memory().register_region(memory_.get(), kRegionSize);
   LinkParts parts;
   parts.identity.label = "fuzzer";
   parts.mine = endpoint_->limits();
   parts.theirs = endpoint_->limits();
-  parts.asked_inline = endpoint_->asked_inline();
+  parts.asked_inline = endpoint_->limits().max_inline;
   if (segment) {
     theirs_ = std::move(*Segment::create(/*shared=*/false));
     parts.segment = Segment::alias(*theirs_);
@@ -83,7 +83,7 @@ Victim::Victim(bool segment, int reach, std::unique_ptr<UcxChannel> ucx)
     require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0,
             "sockets");
     their_socket_ = UniqueFd(fds[0]);
-    parts.connection = std::make_shared<Connection>(endpoint_->shared_node(),
+    parts.connection = std::make_shared<Connection>(endpoint_->node(),
                                                     MessageSocket(UniqueFd(fds[1]), 1 << 20), 0);
     parts.ucx = std::move(ucx);
   }
@@ -98,7 +98,8 @@ Victim::~Victim() {
   tidy();
   require(operations_.empty(), "every operation ends with its link");
   endpoint_->forget(peer_);
-  require(endpoint_->deregister(*region_, Deadline::never()).ok(), "a region can be retired");
+  require(endpoint_->memory().deregister(*region_, Deadline::never()).ok(),
+          "a region can be retired");
   collect();
 }
 
@@ -180,7 +181,7 @@ void Victim::collect() {
   Notification notification;
   size_t size = 0;
   while (true) {
-    Result<bool> taken = endpoint_->take_notification(SIZE_MAX, &notification, &size);
+    Result<bool> taken = endpoint_->notifications().take(SIZE_MAX, &notification, &size);
     if (!taken.ok() || !*taken) return;
   }
 }

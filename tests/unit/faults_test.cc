@@ -64,8 +64,9 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
   OH_ASSIGN_OR_RETURN(std::shared_ptr<SharedBlock> block, SharedHeap::instance().allocate(8192));
   Owned owned(block->mapping.data());
   OH_ASSIGN_OR_RETURN(std::shared_ptr<RegionRecord> region,
-                      b.register_region(block->mapping.data(), 8192));
-  OH_ASSIGN_OR_RETURN(RemoteTarget target, a.attach(to_b, b.export_region(*region), soon()));
+                      b.memory().register_region(block->mapping.data(), 8192));
+  OH_ASSIGN_OR_RETURN(RemoteTarget target,
+                      a.memory().attach(to_b, b.memory().export_region(*region), soon()));
   Bytes bytes(100, 9);
   Block piece{bytes.data(), 50, bytes.size()};
   Request put;
@@ -79,7 +80,7 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
                                                    .deadline = soon()}));
   OH_RETURN_IF_ERROR(a.requests().wait(&put, soon(), &to_b));
   EXPECT_EQ(block->mapping.data()[149], 9);
-  return b.deregister(*region, soon());
+  return b.memory().deregister(*region, soon());
 }
 
 // The whole life.

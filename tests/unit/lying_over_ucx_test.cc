@@ -37,7 +37,7 @@ struct Receive {
 class LyingOverUcx : public ::testing::Test {
  protected:
   void SetUp() override {
-    Result<std::shared_ptr<UcxWorker>> worker = endpoint_->ucx_worker();
+    Result<std::shared_ptr<UcxWorker>> worker = endpoint_->ucx().worker();
     if (!worker.ok()) GTEST_SKIP() << "no UCX here: " << worker.status().text();
     auto channel = std::make_unique<UcxChannel>(*worker, /*peer_credit=*/1 << 20, kKey, 0);
     channel_ = channel.get();

@@ -117,7 +117,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   std::thread waiter;
   at("request.ends", [&] {
     waiter = std::thread([&] {
-      EXPECT_TRUE(is_ok(other->arm(&receive)));
+      EXPECT_TRUE(is_ok(other->requests().arm(&receive)));
       armed.store(true);
     });
     // It comes back before the request has ended, or waits until it has.
@@ -153,7 +153,7 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileTheDeadlineOfAReceivePasses) {
 TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsReleased) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Bytes bytes(100);
-  Request* request = endpoint->acquire();
+  Request* request = endpoint->requests().acquire(*endpoint);
   request->kind = OpKind::kRecv;
   request->data = bytes.data();
   request->size = bytes.size();
@@ -184,8 +184,8 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileALinkComesAbout) {
   LinkParts parts;
   parts.identity.label = "the other side";
   parts.mine = parts.theirs = endpoint->limits();
-  parts.connection = std::make_shared<Connection>(endpoint->shared_node(),
-                                                  MessageSocket(UniqueFd(ends[1]), 1 << 20), 0);
+  parts.connection =
+      std::make_shared<Connection>(endpoint->node(), MessageSocket(UniqueFd(ends[1]), 1 << 20), 0);
   std::weak_ptr<Connection> connection = parts.connection;
   auto peer = Peer::create(endpoint, std::move(parts));
   at("endpoint.adopted", [&] { endpoint->close(); });
@@ -235,7 +235,7 @@ TEST_F(Withdrawn, WhileItsReceiveIsCancelled) {
 
 TEST_F(Withdrawn, WhileItsReceiveIsReleased) {
   Bytes bytes(1000);
-  Request* request = endpoint().acquire();
+  Request* request = endpoint().requests().acquire(endpoint());
   request->kind = OpKind::kRecv;
   request->data = bytes.data();
   request->size = bytes.size();

@@ -24,7 +24,7 @@ class SmallMessages : public ::testing::Test {
   Peer& peer() { return victim_.peer(); }
   // A receive into the next of the words.
   Request* post(uint64_t tag, size_t capacity = sizeof(uint64_t)) {
-    Request* request = endpoint().acquire();
+    Request* request = endpoint().requests().acquire(endpoint());
     request->kind = OpKind::kRecv;
     request->data = reinterpret_cast<uint8_t*>(&words_[requests_.size()]);
     request->size = capacity;
@@ -106,7 +106,7 @@ TEST_F(SmallMessages, AReceiveWithoutItsHandleGoesBackToThePool) {
   peer().operations().progress(requests_[0]);
   EXPECT_EQ(words_[0], 1u);
   EXPECT_EQ(words_[1], 2u);
-  Request* again = endpoint().acquire();
+  Request* again = endpoint().requests().acquire(endpoint());
   EXPECT_EQ(again, request);
   EXPECT_FALSE(again->ended());
   again->done.store(1);
@@ -118,7 +118,7 @@ TEST_F(SmallMessages, ASendHasEndedWhenItReturns) {
   const auto* data = reinterpret_cast<const uint8_t*>(&word);
   // The first of a tag goes another way.
   for (int i = 0; i < 3; ++i) {
-    Request* request = endpoint().acquire();
+    Request* request = endpoint().requests().acquire(endpoint());
     requests_.push_back(request);
     request->kind = OpKind::kSend;
     request->data = const_cast<uint8_t*>(data);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How much of the watcher's time one busy endpoint takes.
-#include "endpoint/ucx_watch.h"
+#include "link/ucx_watch.h"
 
 #include <future>
 

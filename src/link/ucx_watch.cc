@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/ucx_watch.h"
+#include "link/ucx_watch.h"
 
 #include <sys/epoll.h>
 

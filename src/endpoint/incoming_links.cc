@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "endpoint/incoming_links.h"
+
+#include <utility>
+
+#include "endpoint/endpoint.h"
+#include "platform/os/os.h"
+
+namespace oh {
+
+void IncomingLinks::set_gate(std::weak_ptr<LinkGate> gate) {
+  MutexLock lock(mutex_);
+  gate_ = std::move(gate);
+}
+
+std::shared_ptr<LinkGate> IncomingLinks::gate() const {
+  MutexLock lock(mutex_);
+  return gate_.lock();
+}
+
+Status IncomingLinks::admit(const LinkPurpose& purpose) {
+  if (!purpose.for_communicator()) return {};
+  std::shared_ptr<LinkGate> gate = this->gate();
+  if (!gate) return error(OH_ERR_REFUSED, "the communicator was closed");
+  return gate->admit(purpose);
+}
+
+void IncomingLinks::deliver(const LinkPurpose& purpose, std::shared_ptr<Peer> peer) {
+  if (purpose.for_communicator()) {
+    if (std::shared_ptr<LinkGate> gate = this->gate()) gate->linked(purpose, std::move(peer));
+  } else {
+    MutexLock lock(mutex_);
+    accepted_.push_back(std::move(peer));
+  }
+  Doorbell& bell = endpoint_.doorbell();
+  bell.rings.fetch_add(1);
+  os().futex_wake(reinterpret_cast<uint32_t*>(&bell.rings));
+}
+
+void IncomingLinks::abandoned(const LinkPurpose& purpose) {
+  if (!purpose.for_communicator()) return;
+  if (std::shared_ptr<LinkGate> gate = this->gate()) gate->abandoned(purpose);
+}
+
+std::shared_ptr<Peer> IncomingLinks::take() {
+  MutexLock lock(mutex_);
+  if (accepted_.empty()) return nullptr;
+  std::shared_ptr<Peer> oldest = std::move(accepted_.front());
+  accepted_.pop_front();
+  return oldest;
+}
+
+bool IncomingLinks::empty() const {
+  MutexLock lock(mutex_);
+  return accepted_.empty();
+}
+
+void IncomingLinks::clear() {
+  std::deque<std::shared_ptr<Peer>> dropped;  // destroyed without the lock
+  MutexLock lock(mutex_);
+  dropped.swap(accepted_);
+}
+
+}  // namespace oh
