@@ -73,7 +73,10 @@ class Child {
   ~Child() { end(); }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
-  void signal(int number) const { EXPECT_EQ(kill(pid_, number), 0); }
+  void stop() const {
+    EXPECT_EQ(kill(pid_, SIGSTOP), 0);
+    EXPECT_EQ(waitpid(pid_, nullptr, WUNTRACED), pid_);
+  }
   void end() {
     if (pid_ <= 0) return;
     kill(pid_, SIGKILL);
@@ -108,6 +111,8 @@ TEST(SocketFilesTest, FilesOfKilledProcessesGo) {
     for (int i = 0; i < 3; ++i) {
       children.push_back(std::make_unique<Child>([&] { return start_node(folder.path()); }));
     }
+    // None of them sweeps while the others are killed.
+    for (const std::unique_ptr<Child>& child : children) child->stop();
   }
   ASSERT_EQ(folder.entries(), 3u);
   sweep_until(folder.path(), [&] { return folder.entries() == 1; });  // ours
@@ -125,7 +130,7 @@ TEST(SocketFilesTest, LivingProcessesKeepTheirs) {
   unit::TempDir folder;
   Child running([&] { return start_node(folder.path()); });
   Child stopped([&] { return start_node(folder.path()); });
-  stopped.signal(SIGSTOP);
+  stopped.stop();
   // Nobody accepts, so connections fill the backlog; another network namespace, where there may be
   // one, so that the abstract name tells nothing.
   const std::string full = name_of();
