@@ -140,7 +140,7 @@ Result<AfterOption> after_option(const Options& options) {
 // Where its memory is and what it waits for.
 inline Status prepare_memory(Request* request, const oh_transfer_options& options) {
   OH_ASSIGN_OR_RETURN(AfterOption after, after_option(options));
-  return request->endpoint->device().prepare_memory(request, after);
+  return request->endpoint->requests().locate_memory(request, after);
 }
 
 // Whether a call may take the short ways: for memory that the CPU can touch, with no option but a

@@ -15,7 +15,7 @@
 #include "base/config.h"
 #include "control/listener.h"
 #include "control/node.h"
-#include "endpoint/endpoint_device.h"
+#include "device/endpoint_device.h"
 #include "endpoint/endpoint_memory.h"
 #include "endpoint/endpoint_ucx.h"
 #include "endpoint/incoming_links.h"

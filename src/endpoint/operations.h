@@ -9,12 +9,12 @@
 #include <memory>
 #include <optional>
 
-#include "endpoint/frame_router.h"
 #include "lane/stream_link.h"
 #include "link/connection.h"
 #include "link/link.h"
 #include "message/batch/batch_link.h"
 #include "message/batch/message_batches.h"
+#include "message/frame_router.h"
 #include "message/message_streams.h"
 #include "message/receiver.h"
 #include "message/sender.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "endpoint/endpoint.h"
-#include "endpoint/waiting.h"
+#include "link/waiting.h"
 #include "platform/os/numa.h"
 #include "platform/os/os.h"
 

@@ -10,7 +10,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "endpoint/endpoint.h"
-#include "endpoint/waiting.h"
+#include "link/waiting.h"
 
 namespace oh {
 namespace {
@@ -95,6 +95,27 @@ Peer* Requests::peer_of(const Request* request, std::shared_ptr<Peer>* held) con
     if (&one == peer) *held = one.link().keep_alive();
   });
   return held->get();
+}
+
+Status Requests::locate_memory(Request* request, const AfterOption& option) {
+  const EndpointDevice& device = endpoint_.device();
+  if (!device.gpu() && !option.given()) return {};
+  // A receive is offered only once it is ready; a send leaves the wait to its engine. But no thread
+  // may make progress here when the receive of a non-blocking send comes: behind an idle stream it
+  // waits for nothing, where an event would take a while to be complete.
+  // Nor does a worker wait, which is so much faster that it is worth the question.
+  bool for_worker = device.worker() && request->size <= Worker::kLongest;
+  bool engine_waits = request->kind == OpKind::kSend && !for_worker &&
+                      (request->attended || option.kind == AfterOption::Kind::kEvent);
+  OH_ASSIGN_OR_RETURN(LocalBuffer buffer,
+                      locate(device.gpu(), request->data, request->size, option,
+                             {.ask = !engine_waits,
+                              .exported = true,
+                              .host = Deadline::after(endpoint_.config().timeout_ns())}));
+  request->on_device = buffer.on_device;
+  request->device.after = std::move(buffer.after);
+  request->device.exported = std::move(buffer.exported);
+  return {};
 }
 
 Status Requests::post_any_source(Request* request) {

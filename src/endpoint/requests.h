@@ -12,9 +12,10 @@
 #include <string>
 
 #include "base/clock.h"
+#include "device/locate.h"
 #include "endpoint/peer.h"
-#include "endpoint/readiness.h"
 #include "link/completions.h"
+#include "link/readiness.h"
 #include "message/any_source.h"
 
 namespace oh {
@@ -44,6 +45,8 @@ class Requests {
   std::shared_ptr<void> release(Request* request) {
     return request->ended() ? pool().release(request) : abandon(request);
   }
+  // Finds out where a request's memory is, and what it has to wait for. Before it is posted.
+  Status locate_memory(Request* request, const AfterOption& after);
   Status post_any_source(Request* request);
   // Posts and waits; also for room, when too many sends are pending.
   Status send(Peer& peer, Request* request, Deadline deadline);

@@ -12,7 +12,7 @@ Status PeerPort::post(Request& request, bool on_device) {
   if (on_device) {
     AfterOption plain;
     plain.on_device = true;
-    OH_RETURN_IF_ERROR(endpoint_.device().prepare_memory(&request, plain));
+    OH_RETURN_IF_ERROR(endpoint_.requests().locate_memory(&request, plain));
   }
   Operations& operations = link_.peer->operations();
   return request.kind == OpKind::kSend ? operations.post_send(&request)

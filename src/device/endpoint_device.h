@@ -14,7 +14,6 @@
 #include "control/node.h"
 #include "device/locate.h"
 #include "device/worker.h"
-#include "link/request.h"
 #include "memory/staging_pool.h"
 
 namespace oh {
@@ -38,8 +37,6 @@ class EndpointDevice {
   // What became of the GPU's context; ok: nothing.
   Status lost() const { return gpu_ && gpu_->is_lost() ? gpu_->loss() : Status(); }
 
-  // Finds out where a request's memory is, and what it has to wait for. Before it is posted.
-  Status prepare_memory(Request* request, const AfterOption& after);
   // Revokes all exports of device memory that overlap the range, here and at the peers.
   void retire_exports(const void* data, uint64_t length);
   // All exports that no region stands for.
@@ -55,7 +52,6 @@ class EndpointDevice {
   std::shared_ptr<Worker> worker_;
   std::shared_ptr<StagingPool> staging_;
   int numa_node_ = -1;
-  int64_t timeout_ns_ = 0;
   std::atomic<bool> closed_{false};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/frame_router.h"
+#include "message/frame_router.h"
 
 #include "base/fault.h"
 

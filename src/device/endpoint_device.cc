@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/endpoint_device.h"
+#include "device/endpoint_device.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +25,6 @@ Status EndpointDevice::open(const Config& config, std::shared_ptr<Node> node,
                             const std::string& device, std::weak_ptr<void> holder) {
   holder_ = std::move(holder);
   node_ = std::move(node);
-  timeout_ns_ = config.timeout_ns();
   if (device.empty()) return {};
   OH_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::Driver::open(config.cuda_library));
   OH_ASSIGN_OR_RETURN(gpu_, cuda::Gpu::open(*driver, device));
@@ -83,25 +82,6 @@ void EndpointDevice::sweep_exports() {
 void EndpointDevice::retire_exports(const void* data, uint64_t length) {
   if (!gpu_) return;
   for (uint32_t number : GpuExports::instance().retire(data, length)) node_->memory_gone(number);
-}
-
-Status EndpointDevice::prepare_memory(Request* request, const AfterOption& option) {
-  if (!gpu_ && !option.given()) return {};
-  // A receive is offered only once it is ready; a send leaves the wait to its engine. But no thread
-  // may make progress here when the receive of a non-blocking send comes: behind an idle stream it
-  // waits for nothing, where an event would take a while to be complete.
-  // Nor does a worker wait, which is so much faster that it is worth the question.
-  bool for_worker = worker_ && request->size <= Worker::kLongest;
-  bool engine_waits = request->kind == OpKind::kSend && !for_worker &&
-                      (request->attended || option.kind == AfterOption::Kind::kEvent);
-  OH_ASSIGN_OR_RETURN(
-      LocalBuffer buffer,
-      locate(gpu_, request->data, request->size, option,
-             {.ask = !engine_waits, .exported = true, .host = Deadline::after(timeout_ns_)}));
-  request->on_device = buffer.on_device;
-  request->device.after = std::move(buffer.after);
-  request->device.exported = std::move(buffer.exported);
-  return {};
 }
 
 }  // namespace oh
