@@ -90,7 +90,7 @@ void Endpoint::close() {
     peer.close(until.at() > least.at() ? until : least);
   });
   ucx_.close();
-  if (gpu()) streams_->release();
+  if (device_.gpu()) streams_->release();
   device_.close();
   requests_.close();
   {
@@ -100,7 +100,7 @@ void Endpoint::close() {
   incoming_.clear();
   segments_.close();
   // What the peers held is let go of now.
-  if (gpu()) GpuImports::instance().close_unused();
+  if (device_.gpu()) GpuImports::instance().close_unused();
   doorbell().ring();
 }
 

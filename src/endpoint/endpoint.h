@@ -80,8 +80,6 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   // The parts.
   EndpointDevice& device() { return device_; }
   const EndpointDevice& device() const { return device_; }
-  // Null: host memory only.
-  const std::shared_ptr<cuda::Gpu>& gpu() const { return device_.gpu(); }
   EndpointMemory& memory() { return *memory_; }
   EndpointUcx& ucx() { return ucx_; }
   SpareSegments& segments() { return segments_; }

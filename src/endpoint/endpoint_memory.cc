@@ -13,7 +13,7 @@ Result<std::shared_ptr<RegionRecord>> EndpointMemory::register_region(void* base
                                                                       bool for_batch) {
   OH_RETURN_IF_ERROR(endpoint_.usable());
   std::shared_ptr<const GpuExport> exported;
-  const std::shared_ptr<cuda::Gpu>& gpu = endpoint_.gpu();
+  const std::shared_ptr<cuda::Gpu>& gpu = endpoint_.device().gpu();
   if (gpu && base && length) {
     OH_ASSIGN_OR_RETURN(MemoryFacts memory, classify(gpu->driver(), base, length));
     if (memory.placement != Placement::kHost) {
@@ -117,9 +117,9 @@ Result<RemoteTarget> EndpointMemory::attach(Peer& peer, ByteView bytes, Deadline
                      (chunks.size() == 1 && chunks[0].kind == ChunkKind::kCudaPrivate);
   if (target.on_device && peer.within_process()) {
     std::shared_ptr<const GpuExport> exported = GpuExports::instance().find(number);
-    target.plain =
-        exported && (exported->record.chunks.front().kind == ChunkKind::kCudaIpc ||
-                     (endpoint_.gpu() && exported->device == endpoint_.gpu()->facts().ordinal));
+    target.plain = exported && (exported->record.chunks.front().kind == ChunkKind::kCudaIpc ||
+                                (endpoint_.device().gpu() &&
+                                 exported->device == endpoint_.device().gpu()->facts().ordinal));
   }
   if (!shared || peer.within_process() || !peer.link().segment) return target;
   if (target.on_device && !peer.link().maps_devices) return target;

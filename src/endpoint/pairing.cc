@@ -16,7 +16,8 @@ namespace oh {
 namespace {
 
 std::string gpu_of(const Endpoint& endpoint) {
-  return endpoint.gpu() ? cuda::uuid_text(endpoint.gpu()->facts().uuid) : std::string();
+  return endpoint.device().gpu() ? cuda::uuid_text(endpoint.device().gpu()->facts().uuid)
+                                 : std::string();
 }
 
 SideReport report_of(const Endpoint& endpoint) {
@@ -58,7 +59,7 @@ LinkParts parts_for(const Endpoint& endpoint, PeerIdentity identity, const SideR
   parts.mine = endpoint.limits();
   parts.theirs = theirs.limits;
   parts.asked_inline = endpoint.limits().max_inline;
-  parts.gpu = endpoint.gpu();
+  parts.gpu = endpoint.device().gpu();
   parts.worker = endpoint.device().worker();
   parts.staging = endpoint.device().staging();
   parts.rma_use = rma_use(endpoint.config().ucx_rma);
@@ -387,7 +388,7 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
     parts.mine = endpoint->limits();
     parts.theirs = other.limits();
     parts.asked_inline = endpoint->limits().max_inline;
-    parts.gpu = endpoint->gpu();
+    parts.gpu = endpoint->device().gpu();
     parts.worker = endpoint->device().worker();
     parts.nvml_library = endpoint->config().nvml_library;
     return Peer::create(endpoint, std::move(parts));

@@ -48,7 +48,7 @@ Result<std::shared_ptr<const GpuExport>> memory_for_kernels(const cuda::Gpu& gpu
 Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, StreamOp* op) {
   if (call.size == 0) return {};
   OH_ASSIGN_OR_RETURN(const std::shared_ptr<const GpuExport> exported,
-                      memory_for_kernels(*endpoint.gpu(), call.data, call.size));
+                      memory_for_kernels(*endpoint.device().gpu(), call.data, call.size));
   if (peer.stream().by_proxy()) return {};
   const bool large = call.size > peer.stream().lanes().most_buffered(call.lane);
   if (call.kind != StreamKind::kRecv || !large) return {};
@@ -73,7 +73,7 @@ Status check_call(const StreamCall& call) {
 // Connects the lanes if necessary, which a graph cannot record. Returns whether the stream is being
 // captured.
 Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, Deadline deadline) {
-  OH_ASSIGN_OR_RETURN(const bool capturing, endpoint.gpu()->is_capturing(stream));
+  OH_ASSIGN_OR_RETURN(const bool capturing, endpoint.device().gpu()->is_capturing(stream));
   if (peer.stream().is_ready()) return capturing;
   if (capturing) {
     return error(OH_ERR_INVALID,
@@ -94,7 +94,7 @@ Status put_by_proxy(const std::shared_ptr<Endpoint>& endpoint, const std::shared
                       connect_for(*endpoint, *peer, put.stream, put.deadline));
   if (!stream.by_proxy()) return why;
   if (put.size == 0) return {};
-  OH_RETURN_IF_ERROR(memory_for_kernels(*endpoint->gpu(), put.data, put.size).status());
+  OH_RETURN_IF_ERROR(memory_for_kernels(*endpoint->device().gpu(), put.data, put.size).status());
   stream.proxy().know(put.target);
   ProxyCall call{endpoint, peer};
   call.op.data = reinterpret_cast<uint64_t>(put.data);
@@ -132,7 +132,7 @@ Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadli
   StreamLink& stream = peer.stream();
   const uint64_t before = stream.resets(lane);
   stream.reset(lane, before);
-  const cuda::Gpu& gpu = *endpoint.gpu();
+  const cuda::Gpu& gpu = *endpoint.device().gpu();
   auto done = [&] { return stream.resets(lane) != before || !peer.usable().ok() || gpu.is_lost(); };
   if (!endpoint.requests().wait_for(done, &peer, WaitKind::kConnect, 0, deadline)) {
     return timed_out(deadline.length(),
@@ -184,7 +184,7 @@ Status put_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::share
   OH_RETURN_IF_ERROR(peer->usable());
   Result<oh_remote_memory> memory = region_for_kernels(*endpoint, *peer, put.target);
   if (!memory.ok()) return put_by_proxy(endpoint, peer, put, memory.status());
-  cuda::Gpu& gpu = *endpoint->gpu();
+  cuda::Gpu& gpu = *endpoint->device().gpu();
   OH_ASSIGN_OR_RETURN(bool capturing, gpu.is_capturing(put.stream));
   if (put.size == 0) return {};
   OH_RETURN_IF_ERROR(gpu.copy(put.stream, memory->base + put.offset,
@@ -198,8 +198,9 @@ Status put_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::share
 
 Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
                                             const RemoteTarget& target) {
-  if (!endpoint.gpu()) return peer.stream().why_not();
-  if (target.on_device && peer.within_process() && kernels_reach(*endpoint.gpu(), target)) {
+  if (!endpoint.device().gpu()) return peer.stream().why_not();
+  if (target.on_device && peer.within_process() &&
+      kernels_reach(*endpoint.device().gpu(), target)) {
     return oh_remote_memory{target.base, target.length};
   }
   std::shared_ptr<ImportedBlock> import = target.import.lock();
@@ -216,7 +217,7 @@ Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* 
                                           Deadline deadline) {
   OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
   OH_ASSIGN_OR_RETURN(const std::shared_ptr<const GpuExport> exported,
-                      memory_for_kernels(*endpoint.gpu(), data, size));
+                      memory_for_kernels(*endpoint.device().gpu(), data, size));
   if (peer.stream().by_proxy()) {
     return error(OH_ERR_NOT_VIABLE, "kernels may not use the link to %s: %s",
                  peer.link().name.c_str(), peer.stream().why_no_kernels().c_str());
@@ -241,8 +242,8 @@ Status end_group() {
   while (!pending.empty()) {
     std::vector<PendingOp> run;
     auto belongs = [&, stream = pending.front().stream,
-                    gpu = pending.front().endpoint->gpu()](const PendingOp& one) {
-      return one.stream == stream && one.endpoint->gpu() == gpu;
+                    gpu = pending.front().endpoint->device().gpu()](const PendingOp& one) {
+      return one.stream == stream && one.endpoint->device().gpu() == gpu;
     };
     for (PendingOp& one : pending) {
       if (belongs(one)) run.push_back(one);

@@ -86,7 +86,7 @@ Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Lay
   auto args = std::make_unique<Args>();
   args->count = run.size();
   for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
-  cuda::Gpu& gpu = *run.front().endpoint->gpu();
+  cuda::Gpu& gpu = *run.front().endpoint->device().gpu();
   const cuda::Grid grid = grid_of(run, layout, kernels::kStreamThreads);
   return gpu.kernels().launch_remote(run.front().stream, kernel, grid, args.get());
 }
@@ -104,7 +104,7 @@ Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, cons
   const PendingOp& only = run.front();
   kernels::StreamArgs args{only.op};
   const cuda::Grid grid = grid_of(run, layout, threads_for(only.op));
-  return only.endpoint->gpu()->kernels().launch_remote(only.stream, kernel, grid, &args);
+  return only.endpoint->device().gpu()->kernels().launch_remote(only.stream, kernel, grid, &args);
 }
 
 // The turns of all halves that a launch takes.
@@ -119,7 +119,7 @@ HeldTurns turns_of(const std::vector<PendingOp>& run, cuda::Gpu& gpu) {
 
 Status launch_by_kernels(std::vector<PendingOp>& run) {
   PendingOp& front = run.front();
-  cuda::Gpu& gpu = *front.endpoint->gpu();
+  cuda::Gpu& gpu = *front.endpoint->device().gpu();
   const HeldTurns turns = turns_of(run, gpu);
   OH_RETURN_IF_ERROR(turns.follow());
   const Layout layout = lay_out(run, gpu);

@@ -57,7 +57,7 @@ uint32_t lay_out(kernels::ProxyArgs* args) {
 }  // namespace
 
 Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream, bool capturing) {
-  cuda::Gpu& gpu = *calls.front().endpoint->gpu();
+  cuda::Gpu& gpu = *calls.front().endpoint->device().gpu();
   auto args = std::make_unique<kernels::ProxyArgs>();
   std::vector<LaunchTurn*> halves;
   for (const ProxyCall& call : calls) {
