@@ -38,6 +38,7 @@ Operations::Operations(Peer& peer, Endpoint& endpoint, Connection* connection,
       batch_link_(link_, transfers_, sender_, receiver_, batches_),
       router_(link_, sender_, receiver_, one_sided_, batches_) {
   link_.peer = &peer;
+  link_.selection = &selection_;
 }
 
 Operations::~Operations() { batch_link_.close(); }
@@ -49,6 +50,7 @@ void Operations::open_paths(RmaUse rma_use) {
 }
 
 void Operations::open(const LinkFacts& facts, std::shared_ptr<Board> board) {
+  selection_ = MessageSelection(facts);
   one_sided_.open(facts, board);
   batch_link_.open(std::move(board));
 }
@@ -73,8 +75,8 @@ Status Operations::post_send(Request* request) {
   request->peer = &peer_;
   request->message_tag = request->tag;
   // A large send looks for an advert first, so what has come is looked at first.
-  bool may_be_advertised = request->on_device || request->size > link_.mine.eager_max;
-  if (may_be_advertised && link_.ring && link_.ring->ready()) {
+  if (selection_.uses_advert(request->on_device, request->size) && link_.ring &&
+      link_.ring->ready()) {
     progress_locked(nullptr);
     OH_RETURN_IF_ERROR(link_.usable());
   }
@@ -452,7 +454,6 @@ void Operations::say_last(Deadline until) {
   }
 }
 
-// The other side does not keep to the protocol.
 void Operations::break_off(const Status& status) {
   OH_LOG(kError, "link to %s: %s", link_.name.c_str(), status.text().c_str());
   fail_everything(status, /*dead=*/false);

@@ -21,6 +21,7 @@
 #include "one_sided/one_sided.h"
 #include "one_sided/one_sided_calls.h"
 #include "path/direct/transfers.h"
+#include "path/message_selection.h"
 
 namespace oh {
 
@@ -52,7 +53,7 @@ class Operations final : public LinkOwner {
   // The same with a request, which has ended then.
   bool send_now(Request* request, const uint8_t* data, size_t size, uint64_t tag) {
     if (!send_now(data, size, tag)) return false;
-    link_.finish_posted(*request, tag, size);
+    link_.finish_posted(*request, selection_.framed_path(size, /*eager=*/true), tag, size);
     return true;
   }
   bool recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Received* received);
@@ -137,6 +138,7 @@ class Operations final : public LinkOwner {
   Endpoint& endpoint_;
   const Id peer_endpoint_;
   Link link_;
+  MessageSelection selection_;
   Transfers transfers_;
   StagingPipeline pipeline_;
   Sender sender_;

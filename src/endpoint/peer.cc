@@ -43,7 +43,6 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
   link.memory = &memory_;
   if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
   link.gpu = parts.gpu;
-  link.their_gpu = !identity_.gpu.empty();
   link.same_gpu = parts.gpu && our_gpu_ == identity_.gpu;
   link.staging = std::move(parts.staging);
   link.staging_depth = parts.staging_depth;
@@ -76,7 +75,6 @@ void Peer::open_channel(LinkParts& parts) {
     link.ring = ring.get();
     link.channel = std::move(ring);
     link.path = connection_ ? OH_PATH_SHM : OH_PATH_LOCAL;
-    link.stream_when_attended = connection_ != nullptr;
   } else {
     std::unique_ptr<CountedCredit> counted = std::move(parts.ucx);
     link.ucx = static_cast<UcxChannel*>(counted.get());
@@ -167,12 +165,14 @@ LinkFacts Peer::facts() const {
   facts.they_reach_us = link.they_reach_us;
   facts.granted_inline = link.granted_inline;
   facts.eager_max = link.mine.eager_max;
+  facts.their_eager_max = link.theirs.eager_max;
   facts.eager_credit = link.theirs.eager_credit;
   facts.why_no_segment = why_no_segment_;
   facts.why_not_reached = why_no_mover_;
   facts.our_gpu = !our_gpu_.empty();
-  facts.their_gpu = link.their_gpu;
+  facts.their_gpu = !identity_.gpu.empty();
   facts.same_gpu = link.same_gpu;
+  facts.maps_devices = link.maps_devices;
   if (link.device && link.device->worker()) facts.worker_max = Worker::kLongest;
   if (!link.why_no_device.ok()) facts.why_no_device = link.why_no_device.text();
   facts.why_no_peer_access = why_no_peer_access_;

@@ -31,6 +31,7 @@ struct LinkFacts {
   bool they_reach_us = false;
   uint64_t granted_inline = 0;
   uint64_t eager_max = 0;
+  uint64_t their_eager_max = 0;
   uint64_t eager_credit = 0;
   std::string why_no_segment;
   std::string why_no_ucx;
@@ -40,6 +41,7 @@ struct LinkFacts {
   bool their_gpu = false;
   bool same_gpu = false;
   cuda::GpuLink gpu_link;          // how the two GPUs are joined, where that was asked
+  bool maps_devices = true;        // each side may map the other's device memory
   uint64_t worker_max = 0;         // bytes that our GPU's worker copies; 0: there is none
   std::string why_no_device;       // not empty: our device memory has no way over this link
   std::string why_no_peer_access;  // not empty: the two GPUs do not reach each other's memory

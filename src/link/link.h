@@ -40,6 +40,7 @@ namespace oh {
 
 class AnySource;
 class MemoryExchange;
+class MessageSelection;
 
 struct Limits {
   uint64_t max_inline = 0;
@@ -87,18 +88,17 @@ class Link {
   oh_path path = OH_PATH_NONE;  // of everything that is not inline
   std::unique_ptr<Segment> segment;
   std::unique_ptr<Channel> channel;
-  RingChannel* ring = nullptr;        // the channel, where there is a segment
-  UcxChannel* ucx = nullptr;          // the channel, over UCX
-  CountedCredit* counted = nullptr;   // the channel, where there is no segment
-  std::unique_ptr<Mover> mover;       // how we reach their memory; may be null
-  bool they_reach_us = false;         // they have one, too
-  bool stream_when_attended = false;  // Transfers::prefers_stream
+  RingChannel* ring = nullptr;                  // the channel, where there is a segment
+  UcxChannel* ucx = nullptr;                    // the channel, over UCX
+  CountedCredit* counted = nullptr;             // the channel, where there is no segment
+  std::unique_ptr<Mover> mover;                 // how we reach their memory; may be null
+  bool they_reach_us = false;                   // they have one, too
+  const MessageSelection* selection = nullptr;  // how messages travel
   Imports imports;
   MemoryExchange* memory = nullptr;      // how the two sides map each other's memory
   Status why_no_device;                  // not ok: device memory has no way over this link
   bool maps_devices = true;              // each side may map the other's device memory
-  bool their_gpu = false;                // the other endpoint is on a GPU
-  bool same_gpu = false;                 // and it is ours
+  bool same_gpu = false;                 // the other endpoint is on our GPU
   std::unique_ptr<DeviceLink> device;    // ours, where the endpoint is on a GPU; after the segment
   std::shared_ptr<cuda::Gpu> gpu;        // of the endpoint; null: for host memory only
   std::shared_ptr<StagingPool> staging;  // where the endpoint is on a GPU
@@ -168,12 +168,6 @@ class Link {
   // Before the link is used.
   void bind(std::weak_ptr<Peer> holder) { holder_ = std::move(holder); }
 
-  // The path of a message that is not copied directly. `early`: its bytes were sent before its
-  // receive was known; else a control message came first. One of no bytes needs nothing else.
-  oh_path framed_path(uint64_t size, bool early) const {
-    return size == 0 || (early && size <= granted_inline) ? OH_PATH_INLINE : path;
-  }
-
   // Whether something has come, as far as progress has been made.
   bool has_frames() const { return ring ? ring->ready() : ucx && ucx->ready(); }
   // Ends a request that the channel or an engine is at. Until they are through, the buffer stays
@@ -232,27 +226,27 @@ class Link {
     end(request);
   }
   // The same for a receive whose message was one short frame.
-  void finish_short(Request& request, uint64_t tag, uint64_t length) {
-    tell_short(request, tag, length);
+  void finish_short(Request& request, oh_path taken, uint64_t tag, uint64_t length) {
+    tell_short(request, taken, tag, length);
     stats.count_received(request.path, length);
     flight.note(request.kind, request.path, tag, length);
     end(request);
   }
   // The same for a short message that passed while its request was being posted: only the calling
   // thread knows the request. The lock is not needed.
-  void finish_posted(Request& request, uint64_t tag, uint64_t length) const {
-    tell_short(request, tag, length);
+  void finish_posted(Request& request, oh_path taken, uint64_t tag, uint64_t length) const {
+    tell_short(request, taken, tag, length);
     request.peer = peer;
     request.done.store(1, std::memory_order_relaxed);
   }
 
  private:
-  void tell_short(Request& request, uint64_t tag, uint64_t length) const {
+  void tell_short(Request& request, oh_path taken, uint64_t tag, uint64_t length) const {
     request.phase = Phase::kEnded;
     request.plain = true;
     request.peer_id = id;
     request.peer_rank = rank;
-    request.path = framed_path(length, /*early=*/true);
+    request.path = taken;
     request.nbytes = length;
     request.message_tag = tag;
   }

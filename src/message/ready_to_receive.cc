@@ -6,15 +6,8 @@
 namespace oh {
 
 bool ReadyToReceive::may_offer(const Request& request) const {
-  if (request.transfer || request.in_place || request.size == 0) return false;
-  if (!link_.segment && !link_.ucx) return false;
-  if (request.pending()) return false;
-  // What is not small is announced first, and small frames go through the inbox anyway.
-  if (link_.ucx) return !request.on_device && request.size > link_.granted_inline;
-  // A small message from host memory is sent eagerly; one from a device never is.
-  if (!request.on_device && request.size <= link_.theirs.eager_max) return false;
-  return request.on_device || link_.they_reach_us ||
-         link_.memory->block_of(request.data, request.size) != 0;
+  if (request.transfer || request.in_place || request.pending()) return false;
+  return transfers_.has_use(link_.selection->advertised(request.on_device, request.size), request);
 }
 
 void ReadyToReceive::offer(Request* request, uint32_t number) {

@@ -45,7 +45,7 @@ bool Receiver::take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* r
   link_.wake_them = link_.wake_them || given_back;
   ++tag.arrived;
   link_.ring->return_credit(eager_charge(size));
-  *received = {size, tag.tag, link_.framed_path(size, /*early=*/true)};
+  *received = {size, tag.tag, link_.selection->framed_path(size, /*eager=*/true)};
   link_.stats.count_received(received->path, size);
   link_.flight.note(OpKind::kRecv, received->path, tag.tag, size);
   return true;
@@ -57,7 +57,7 @@ bool Receiver::take_now(Request* request) {
   if (!tag || !link_.ring->ready() || link_.ring->skip_pad()) return false;
   Received received;
   if (!take_next(*tag, request->data, request->size, &received)) return false;
-  link_.finish_posted(*request, received.tag, received.size);
+  link_.finish_posted(*request, received.path, received.tag, received.size);
   return true;
 }
 
@@ -76,7 +76,8 @@ bool Receiver::take_posted() {
   ++tag->arrived;
   link_.ring->return_credit(eager_charge(next.size));
   matcher_.take(*tag, request);
-  link_.finish_short(*request, next.tag, next.size);
+  link_.finish_short(*request, link_.selection->framed_path(next.size, /*eager=*/true), next.tag,
+                     next.size);
   return true;
 }
 
@@ -200,7 +201,7 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
   const uint64_t length = message.length;
   request->nbytes = length;
   request->message_tag = message.tag;
-  request->path = link_.framed_path(length, message.early);
+  request->path = link_.selection->framed_path(length, message.early);
   if (request->on_device && length > 0) {
     bounce_copies_.add(request);
     return;
@@ -234,8 +235,7 @@ bool Receiver::start_rts(Request* request, const Rts& rts) {
     refuse_longer(request, rts.length);
     return true;
   }
-  if (rts.has_slot && transfers_.reachable(*request, rts.offer) &&
-      !transfers_.prefers_stream(*request, rts.offer)) {
+  if (rts.has_slot && transfers_.copies(*request, rts.offer)) {
     return transfers_.claim(request, /*source=*/false, rts.offer);
   }
   if (arrivals_.is_name_in_use(rts.op)) {
@@ -248,7 +248,7 @@ bool Receiver::start_rts(Request* request, const Rts& rts) {
 }
 
 void Receiver::clear_to_send(Request* request, const Rts& rts) {
-  if (request->on_device && !link_.segment && rts.length > 0) {
+  if (link_.selection->is_staged(request->on_device, rts.length)) {
     Arrivals::bind(arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0), request);
     // A buffer is taken once the sender is ready: one that waits for him would block others.
     pipeline_.begin(request, StagingDirection::kIn, rts.op, rts.length).awaited = rts.not_yet;

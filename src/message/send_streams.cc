@@ -101,7 +101,7 @@ ByteView SendStreams::next_part(Request& request) {
 }
 
 void SendStreams::finish_sent(Request* request) {
-  request->path = link_.framed_path(request->size, request->early);
+  request->path = link_.selection->framed_path(request->size, request->early);
   request->nbytes = request->size;
   link_.stats.count_sent(request->path, request->size);
   // A put ends when the other side acknowledges it.

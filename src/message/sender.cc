@@ -18,8 +18,8 @@ void Sender::post(Request* request) {
 
 bool Sender::send_now(const uint8_t* data, size_t size, uint64_t tag) {
   uint64_t charge = eager_charge(size);
-  if (!queue_.empty() || !link_.outbox.empty() || size > link_.mine.eager_max ||
-      size > link_.single_frame || !has_credit(charge)) {
+  if (!queue_.empty() || !link_.outbox.empty() || size > link_.single_frame ||
+      !link_.selection->may_be_eager(/*device=*/false, size) || !has_credit(charge)) {
     return false;
   }
   TagTx* entry = tags_.find(tag);
@@ -39,8 +39,9 @@ bool Sender::send_now(const uint8_t* data, size_t size, uint64_t tag) {
   if (!sent) return false;
   ++entry->number;
   charge_used_ += charge;
-  link_.stats.count_sent(link_.framed_path(size, /*early=*/true), size);
-  link_.flight.note(OpKind::kSend, link_.framed_path(size, /*early=*/true), tag, size);
+  const oh_path path = link_.selection->framed_path(size, /*eager=*/true);
+  link_.stats.count_sent(path, size);
+  link_.flight.note(OpKind::kSend, path, tag, size);
   return true;
 }
 
@@ -68,8 +69,7 @@ bool Sender::transmit(Request* request) {
     return true;
   }
   uint64_t charge = eager_charge(request->size);
-  // Only copy engines touch device memory: no bytes of it go into a frame.
-  bool small = request->size <= link_.mine.eager_max && !(request->on_device && request->size > 0);
+  const bool small = link_.selection->may_be_eager(request->on_device, request->size);
   if (small && has_credit(charge)) return transmit_eager(request, tag, charge);
   if (!transmit_rts(request, tag)) return false;
   if (small) ++link_.stats.out_of_credit;
@@ -124,14 +124,11 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
   frame.type = FrameType::kRts;
   frame.tag = request->tag;
   frame.length = request->size;
-  // Without a slot the receiver asks for a stream: when all slots are taken, or nobody could use
-  // one. A receive on a device uses one whatever our memory is.
-  bool direct = link_.segment && request->size > 0 &&
-                (request->on_device || link_.their_gpu || link_.they_reach_us ||
-                 link_.memory->block_of(request->data, request->size));
+  // Without a slot the receiver asks for a stream.
+  const SlotUse use = link_.selection->offered(request->on_device, request->size);
+  const bool direct = transfers_.has_use(use, *request);
   Transfer* transfer = direct ? transfers_.offer(request, /*source=*/true) : nullptr;
-  // From device memory nothing is streamed where there are slots: it waits for one.
-  if (link_.segment && request->on_device && request->size > 0 && !transfer) return false;
+  if (use == SlotUse::kRequired && !transfer) return false;
   if (transfer) {
     frame.slot = transfer->index;
     frame.number = transfer->sequence;
@@ -155,15 +152,14 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
 bool Sender::use_rtr(Request* request, TagTx& tag) {
   bool claimed = false;
   for (auto rtr = tag.ready.rbegin(); rtr != tag.ready.rend() && !claimed; ++rtr) {
-    if (rtr->number != tag.number || rtr->capacity < request->size || request->size == 0 ||
-        (!request->on_device && request->size <= link_.mine.eager_max)) {
+    if (rtr->number != tag.number || rtr->capacity < request->size ||
+        !link_.selection->uses_advert(request->on_device, request->size)) {
       continue;
     }
     Transfers::Offer offer = rtr->offer;
     offer.length = request->size;
-    claimed = transfers_.reachable(*request, offer) &&
-              !transfers_.prefers_stream(*request, offer) &&
-              transfers_.claim(request, /*source=*/true, offer);
+    claimed =
+        transfers_.copies(*request, offer) && transfers_.claim(request, /*source=*/true, offer);
   }
   if (claimed) ++link_.stats.adverts_used;
   SendTags::drop_ready(tag);

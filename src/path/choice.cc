@@ -2,6 +2,7 @@
 #include "path/choice.h"
 
 #include "base/status.h"
+#include "path/message_selection.h"
 
 namespace oh {
 
@@ -73,54 +74,36 @@ std::string over(const LinkFacts& facts) {
   return known ? ", over " + facts.gpu_link.text() : std::string();
 }
 
-namespace {
-
-Choice between_devices_here(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
-  if (facts.same_gpu || target == MemoryKind::kDevice) {
-    return {OH_PATH_LOCAL, Method::kDirect,
-            "one copy by the source's engine to a plain address" + plain_only(facts, target) +
-                over(facts)};
-  }
-  if (source == MemoryKind::kDevice) {
-    return {OH_PATH_LOCAL, Method::kDirect,
-            "one copy by the target's engine from a plain address" + plain_only(facts, source) +
-                over(facts)};
-  }
-  return {OH_PATH_STAGED, Method::kStream,
-          "two copies through a slab on the target's GPU, as neither buffer is open to other GPUs" +
+Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
+  const MessageSelection selection(facts);
+  const bool here = facts.same_process;
+  switch (selection.device_route(source, target, /*pending=*/false)) {
+    case Route::kSourceEngine:
+      return {
+          selection.engine_path(), Method::kDirect,
+          std::string("one copy by the source's engine ") +
+              (here ? "to a plain address" + plain_only(facts, target) : "into the mapped buffer") +
               over(facts)};
-}
-
-Choice between_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
-  if (facts.same_process) return between_devices_here(facts, source, target);
-  if (!facts.why_no_peer_access.empty()) {
+    case Route::kTargetEngine:
+      return {selection.engine_path(), Method::kDirect,
+              std::string("one copy by the target's engine ") +
+                  (here ? "from a plain address" + plain_only(facts, source)
+                        : "out of the mapped buffer") +
+                  over(facts)};
+    case Route::kSlab:
+      return {OH_PATH_STAGED, Method::kStream,
+              std::string("two copies through a slab on the target's GPU, as neither buffer ") +
+                  (here ? "is open to other GPUs" : "can be mapped") + over(facts)};
+    default:
+      break;
+  }
+  if (on_device(source) && on_device(target)) {
     return {OH_PATH_RELAY, Method::kStream,
             "through host memory, an engine on each side: " + facts.why_no_peer_access};
   }
-  if (target == MemoryKind::kDevice) {
-    return {OH_PATH_CUDA_IPC, Method::kDirect,
-            "one copy by the source's engine into the mapped buffer" + over(facts)};
-  }
-  if (source == MemoryKind::kDevice) {
-    return {OH_PATH_CUDA_IPC, Method::kDirect,
-            "one copy by the target's engine out of the mapped buffer" + over(facts)};
-  }
-  return {OH_PATH_STAGED, Method::kStream,
-          "two copies through a slab on the target's GPU, as neither buffer can be mapped" +
-              over(facts)};
-}
-
-}  // namespace
-
-Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
-  if (on_device(source) && on_device(target)) return between_devices(facts, source, target);
   return {OH_PATH_RELAY, Method::kStream,
           on_device(source) ? "through pinned host memory: an engine fills it, the CPU drains it"
                             : "through pinned host memory: the CPU fills it, an engine drains it"};
-}
-
-bool by_worker(const LinkFacts& facts, uint64_t size) {
-  return facts.worker_max > 0 && size <= facts.worker_max;
 }
 
 Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice) {

@@ -67,8 +67,6 @@ std::string over(const LinkFacts& facts);
 Choice by_staging(const LinkFacts& facts);
 // Device memory over a segment, where both sides take part.
 Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target);
-// Whether our GPU's worker may copy so many bytes.
-bool by_worker(const LinkFacts& facts, uint64_t size);
 // What our engine would copy to (or from) memory that our GPU's kernels reach, its worker may.
 Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice);
 

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "link/link.h"
+#include "path/message_selection.h"
 #include "platform/cuda/driver.h"
 #include "platform/os/handles.h"
 #include "platform/ucx/library.h"
@@ -33,75 +34,77 @@ constexpr const char* kWithoutSlot =
 // Small messages use up credit until their receives have them.
 constexpr const char* kWithoutCredit = "; without credit as larger ones";
 
-// The largest message that may go before its receive is known, of memory that the CPU reads.
-uint64_t largest_early(const LinkFacts& facts) {
-  // One that takes more than all the credit never does.
+// The largest message that may be eager, of memory that the CPU reads. One that takes more than all
+// the credit never is.
+uint64_t largest_eager(const LinkFacts& facts) {
   return std::min(facts.eager_max, facts.eager_credit / eager_charge(1) * eager_charge(1));
 }
 
-bool goes_early(const LinkFacts& facts, MemoryKind source, uint64_t size) {
-  return !on_device(source) && size <= largest_early(facts);
+Choice eager_message(const LinkFacts& facts, MemoryKind target, oh_path path) {
+  Choice choice = {
+      path, Method::kEager,
+      facts.segment ? "two copies through the ring, overlapping" : between_hosts(facts)};
+  if (path == OH_PATH_INLINE) choice = {path, Method::kInline, "inside the control message"};
+  if (on_device(target)) choice.why += ", then one copy by the receiver's engine";
+  choice.why += kWithoutCredit;
+  return choice;
 }
 
-Choice early_message(const LinkFacts& facts, uint64_t size) {
-  if (size <= facts.granted_inline) {
-    return {OH_PATH_INLINE, Method::kInline, "inside the control message"};
-  }
-  return {bulk_path(facts), Method::kEager,
-          facts.segment ? "two copies through the ring, overlapping" : between_hosts(facts)};
+// A message of host memory through the channel, with a receive of host memory.
+std::string why_framed(const LinkFacts& facts) {
+  if (!facts.segment) return between_hosts(facts);
+  const bool small = facts.why_not_reached.empty();
+  return "two copies through the ring: " +
+         (small ? "the receiver does not reach our memory, and small receives are not advertised"
+                : facts.why_not_reached);
 }
 
+// A message by a slot, where device memory takes part.
 Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
-  std::string why_not = why_not_at_all(facts, on_device(source));
-  if (!why_not.empty()) return {OH_PATH_NONE, Method::kNone, why_not};
-  if (goes_early(facts, source, size)) {
-    Choice choice = early_message(facts, size);
-    choice.why += ", then one copy by the receiver's engine";
-    return choice;
-  }
-  if (!facts.segment) return by_staging(facts);
   Choice choice = through_devices(facts, source, target);
   if (!on_device(source)) choice.why += kWithoutSlot;
-  bool reached = choice.path == OH_PATH_CUDA_IPC || (facts.same_process && facts.same_gpu);
-  return reached && by_worker(facts, size) ? or_by_worker(source, target, choice) : choice;
-}
-
-// One that has bytes, while there is credit.
-Choice message_with_bytes(const LinkFacts& facts, MemoryKind source, MemoryKind target,
-                          uint64_t size) {
-  if (on_device(source) || on_device(target)) return device_message(facts, source, target, size);
-  if (goes_early(facts, source, size)) return early_message(facts, size);
-  oh_path path = bulk_path(facts);
-  bool shared = source == MemoryKind::kShared || target == MemoryKind::kShared;
-  if (facts.segment && (shared || facts.we_reach_them || facts.they_reach_us)) {
-    return {path, Method::kDirect, how_direct(facts, shared)};
-  }
-  return {path, Method::kStream,
-          facts.segment ? "two copies through the ring: " + facts.why_not_reached
-                        : between_hosts(facts)};
+  const bool worker = MessageSelection(facts).route_by_worker(source, target, size);
+  return worker ? or_by_worker(source, target, choice) : choice;
 }
 
 }  // namespace
 
 Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
-  if (size == 0) return {OH_PATH_INLINE, Method::kInline, "no bytes beside the control message"};
-  Choice choice = message_with_bytes(facts, source, target, size);
-  if (goes_early(facts, source, size)) choice.why += kWithoutCredit;
-  return choice;
+  const MessageSelection selection(facts);
+  const oh_path framed = selection.framed_path(size, /*eager=*/false);
+  const bool shared = source == MemoryKind::kShared || target == MemoryKind::kShared;
+  switch (selection.route(source, target, size, /*pending=*/false)) {
+    case Route::kEmpty:
+      return {framed, Method::kInline, "no bytes beside the control message"};
+    case Route::kEager:
+      return eager_message(facts, target, selection.framed_path(size, /*eager=*/true));
+    case Route::kFrames:
+      return {framed, Method::kStream, why_framed(facts)};
+    case Route::kHostCopy:
+      return {framed, Method::kDirect, how_direct(facts, shared)};
+    case Route::kStaging:
+      return by_staging(facts);
+    case Route::kNone:
+      return {OH_PATH_NONE, Method::kNone, facts.why_no_device};
+    case Route::kSourceEngine:
+    case Route::kTargetEngine:
+    case Route::kSlab:
+    case Route::kRelay:
+      return device_message(facts, source, target, size);
+  }
+  return {};
 }
 
 Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
-  // The target's engine does not wait for work on our GPU: it reaches our buffer as little as one
-  // that cannot be mapped.
-  bool closed = size > 0 && source == MemoryKind::kDevice;
-  Choice choice = choose_message(facts, closed ? MemoryKind::kDevicePrivate : source, target, size);
-  if (choice.path == OH_PATH_STAGED) {
-    choice.why =
-        "two copies through a slab on the target's GPU, as the target's engine does not wait for "
-        "work on ours; like other messages if the receive was posted first" +
-        over(facts);
+  const MessageSelection selection(facts);
+  const Route route = selection.route(source, target, size, /*pending=*/true);
+  if (route == selection.route(source, target, size, /*pending=*/false) && route != Route::kSlab) {
+    return choose_message(facts, source, target, size);
   }
-  return choice;
+  return {OH_PATH_STAGED, Method::kStream,
+          "two copies through a slab on the target's GPU, as the target's engine does not wait for "
+          "work on ours; like other messages if the receive was posted first" +
+              over(facts)};
 }
 
 Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote,
@@ -193,8 +196,8 @@ std::vector<PathRow> explain(const LinkFacts& facts) {
     for (MemoryKind target : kAllKinds) {
       if (!occurs(facts, source, target)) continue;
       explain_sizes(facts, {"message", source, target}, choose_message,
-                    {0, std::min(facts.granted_inline, largest_early(facts)), largest_early(facts),
-                     facts.worker_max},
+                    {0, std::min(facts.granted_inline, largest_eager(facts)), largest_eager(facts),
+                     facts.eager_max, facts.worker_max},
                     &rows);
       if (choose_pending(facts, source, target, UINT64_MAX).path ==
           choose_message(facts, source, target, UINT64_MAX).path) {

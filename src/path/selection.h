@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Selection: which path an operation takes, and why. A put or get takes the cheapest path that is
-// viable for its two ends: the engine and the explanation read the same estimates. Of messages the
-// functions here are the explanation only; tests/conformance/explained.cc holds it to the engine.
+// viable for its two ends: the engine and the explanation read the same estimates. Messages are
+// explained by the answers of MessageSelection, which the engine asks, too.
 //
 // Threading: none needed.
 #pragma once

@@ -9,6 +9,7 @@
 
 #include "message/any_source.h"
 #include "path/direct/transfers.h"
+#include "path/message_selection.h"
 #include "unit/fake_link.h"
 
 namespace unit {
@@ -24,6 +25,12 @@ class MessageTest : public ::testing::Test {
     link_.single_frame = 4096;
     link_.granted_inline = 256;
     channel_.part = 4096;
+    oh::LinkFacts facts;
+    facts.eager_max = facts.their_eager_max = 1024;
+    facts.eager_credit = 4096;
+    facts.granted_inline = 256;
+    selection_ = oh::MessageSelection(facts);
+    link_.selection = &selection_;
   }
   oh::Request& request(oh::OpKind kind, uint64_t tag, oh::Bytes& buffer) {
     oh::Request& made = requests_.emplace_back();
@@ -39,6 +46,7 @@ class MessageTest : public ::testing::Test {
   FakeChannel& channel_ = *fake_.channel;
   oh::Board board_ = std::move(*oh::Board::create());
   oh::AnySource any_source_;
+  oh::MessageSelection selection_;
   oh::Transfers transfers_{link_};
   std::deque<oh::Request> requests_;
 };

@@ -83,12 +83,21 @@ void Transfers::describe(const Request& request, uint64_t size, uint32_t* block,
   }
 }
 
-bool Transfers::reachable(const Request& request, const Offer& offer) const {
+bool Transfers::has_use(SlotUse use, const Request& request) const {
+  if (use != SlotUse::kIfShared) return use != SlotUse::kNone;
+  return link_.memory->block_of(request.data, request.size) != 0;
+}
+
+bool Transfers::copies(const Request& request, const Offer& offer) const {
   // With device memory on either side there always is a way: the relay, if nothing else.
   const TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
   if (request.on_device || (slot.owner_memory & kSlotDevice)) return true;
+  const bool attended = request.attended && slot.attended.load(std::memory_order_relaxed) != 0;
+  const HostCopy copy = link_.selection->copies_host(attended);
   std::shared_ptr<ImportedBlock> holder;
-  return link_.mover || link_.mapped(offer.block, offer.remote, offer.length, &holder);
+  return copy == HostCopy::kAlways ||
+         (copy == HostCopy::kIfMapped &&
+          link_.mapped(offer.block, offer.remote, offer.length, &holder));
 }
 
 void Transfers::attend(Request* request, bool attended) {
@@ -97,17 +106,6 @@ void Transfers::attend(Request* request, bool attended) {
   if (transfer && transfer->owner) {
     transfer->slot->attended.store(attended, std::memory_order_relaxed);
   }
-}
-
-bool Transfers::prefers_stream(const Request& request, const Offer& offer) const {
-  std::shared_ptr<ImportedBlock> holder;
-  const TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
-  if (!request.attended || !link_.stream_when_attended || request.on_device ||
-      (slot.owner_memory & kSlotDevice) ||
-      link_.mapped(offer.block, offer.remote, offer.length, &holder)) {
-    return false;
-  }
-  return slot.attended.load(std::memory_order_relaxed) != 0;
 }
 
 bool Transfers::claim(Request* request, bool source, const Offer& offer) {

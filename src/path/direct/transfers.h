@@ -16,6 +16,7 @@
 #include "base/pool.h"
 #include "path/direct/pipe.h"
 #include "path/direct/transfer.h"
+#include "path/message_selection.h"
 
 namespace oh {
 
@@ -47,11 +48,10 @@ class Transfers final : public SpanSinks {
   };
   // Whether a thread of ours waits for the request: tells the other side.
   void attend(Request* request, bool attended);
-  // Whether both sides wait for it now and two copies through the ring, one on each core, are
-  // faster than system calls.
-  bool prefers_stream(const Request& request, const Offer& offer) const;
-  // Whether the request's memory and that buffer can be copied directly.
-  bool reachable(const Request& request, const Offer& offer) const;
+  // Whether a slot is of use for the request's memory.
+  bool has_use(SlotUse use, const Request& request) const;
+  // Whether the request's memory and that buffer are copied directly.
+  bool copies(const Request& request, const Offer& offer) const;
   // Claims it for the request and starts to copy; false when it was cancelled.
   bool claim(Request* request, bool source, const Offer& offer);
   // Whether its owner took it back because the link ends: the message is lost, not withdrawn.
@@ -96,8 +96,6 @@ class Transfers final : public SpanSinks {
     return link_.device && link_.device->gpu().is_lost() ? link_.device->gpu().loss() : Status();
   }
 
-  // Whether the engine of the other side's GPU reaches such memory of ours.
-  bool is_open(const GpuExport& exported) const;
   // Before something is received into it that may have to be staged: makes our slab, and tells the
   // other side of it. Without the lock.
   void prepare_slab(const GpuExport& sink);
@@ -106,8 +104,6 @@ class Transfers final : public SpanSinks {
   bool released(const Doubt& doubt, bool peer_is_dead);
   // The next thing to do for a transfer with device memory.
   enum class Step { kNothing, kAsk, kShowSlab, kStart, kFill, kCheck };
-  // Whether our engine can address their buffer; kLater: their block is on its way.
-  enum class Reach { kYes, kNo, kLater };
   void activate(Transfer* transfer);
   void describe(const Request& request, uint64_t size, uint32_t* block, uint32_t* memory);
   void enter_active(Transfer* transfer);
@@ -118,6 +114,7 @@ class Transfers final : public SpanSinks {
   Step next_step(Transfer& transfer);
   bool take_step(Transfer& transfer, Step step) OH_NO_THREAD_ANALYSIS;
   Step decide(Transfer& transfer);
+  // Whether our engine can address their buffer; kLater: their block is on its way.
   Reach reach(Transfer& transfer);
   Reach reach_slab(Transfer& transfer);
   Reach reach_block(Transfer& transfer, uint32_t number, uint64_t address, uint64_t size);
@@ -125,7 +122,9 @@ class Transfers final : public SpanSinks {
   bool show_slab(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool wants_slab(const GpuExport& sink) const;
   void offer_slab(const std::shared_ptr<const GpuExport>& slab);
-  bool is_mappable(const GpuExport& exported) const;
+  MemoryKind kind_of(const GpuExport& exported) const;
+  // Whether the engine of the other side's GPU reaches such memory of ours.
+  bool is_open(const GpuExport& exported) const;
   bool slab_is_reached(Transfer& transfer);
   void say_slow(const Transfer& transfer);
   void start_engine(Transfer& transfer) OH_NO_THREAD_ANALYSIS;

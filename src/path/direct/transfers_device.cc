@@ -32,27 +32,26 @@ constexpr int64_t kTakeOverAfter = 20 * kMicrosecond;
 uint32_t Transfers::memory_of(const Request& request) const {
   if (!request.on_device) return 0;
   const GpuExport& exported = *request.device.exported;
-  return kSlotDevice | (is_mappable(exported) ? kSlotMappable : 0u) |
-         (request.pending() ? kSlotPending : 0u) |
+  const bool mappable = link_.selection->is_mappable(kind_of(exported));
+  return kSlotDevice | (mappable ? kSlotMappable : 0u) | (request.pending() ? kSlotPending : 0u) |
          static_cast<uint32_t>(exported.device) << kSlotOrdinal;
 }
 
-// Within the process an address is good for every engine of its own device, and for those of others
-// if it comes from cudaMalloc: all else has rights of its own.
-bool Transfers::is_mappable(const GpuExport& exported) const {
-  if (link_.path != OH_PATH_LOCAL) return exported.mappable() && link_.maps_devices;
-  return exported.record.chunks.front().kind == ChunkKind::kCudaIpc;
+// As the other side finds it: what it can map, or within the process address.
+MemoryKind Transfers::kind_of(const GpuExport& exported) const {
+  const bool open = link_.path == OH_PATH_LOCAL
+                        ? exported.record.chunks.front().kind == ChunkKind::kCudaIpc
+                        : exported.mappable();
+  return open ? MemoryKind::kDevice : MemoryKind::kDevicePrivate;
 }
 
 bool Transfers::is_open(const GpuExport& exported) const {
-  if (is_mappable(exported)) return true;
-  return link_.path == OH_PATH_LOCAL && link_.same_gpu &&
-         exported.device == link_.gpu->facts().ordinal;
+  const bool same_gpu = link_.same_gpu && exported.device == link_.gpu->facts().ordinal;
+  return link_.selection->is_open(kind_of(exported), same_gpu);
 }
 
 bool Transfers::wants_slab(const GpuExport& sink) const {
-  bool reached = link_.path == OH_PATH_LOCAL || link_.maps_devices;
-  return link_.device && link_.device->may_have_slab() && link_.their_gpu && reached &&
+  return link_.device && link_.device->may_have_slab() && link_.selection->has_slabs() &&
          !is_open(sink);
 }
 
@@ -129,6 +128,7 @@ Transfers::Step Transfers::next_step(Transfer& transfer) {
     case Reach::kLater:
       return Step::kNothing;
     case Reach::kNo:
+    case Reach::kUnknown:
       break;
   }
   // Only the owner comes here with something to copy: the claimer had thought that it could.
@@ -150,48 +150,52 @@ bool Transfers::may_take_over(const Transfer& transfer) const {
   return ready && now_ns() - transfer.looked > kTakeOverAfter && !transfer.all_taken();
 }
 
-// Who copies, as the claimer sees it; what has to be done first, while that is open.
+// Takes in who copies, as the claimer decides it; returns what has to be done first, while that is
+// open.
 Transfers::Step Transfers::decide(Transfer& transfer) {
   const Request* request = transfer.request;
-  bool pending = request && request->pending();
-  bool ours = request && request->on_device;
-  if (ours && (transfer.remote_memory & kSlotDevice)) {
-    // Engines write faster than they read, so the source pushes where it can.
-    bool open = is_open(*request->device.exported);
-    if (!transfer.source && open && !pending) {
-      transfer.set_mode(CopyMode::kEngineOfOwner);
-      transfer.looked = now_ns();
-      return Step::kNothing;
+  const bool ours = request && request->on_device;
+  DeviceCopy copy;
+  copy.both = ours && (transfer.remote_memory & kSlotDevice);
+  copy.source = transfer.source;
+  copy.open = ours && is_open(*request->device.exported);
+  copy.pending = request && request->pending();
+  copy.their_pending = (transfer.remote_memory & kSlotPending) != 0;
+  for (;;) {
+    switch (copy_step(copy)) {
+      case CopyStep::kReachTheirs:
+        copy.theirs = reach(transfer);
+        break;
+      case CopyStep::kReachSlab:
+        // A region's, or that of a receive from any source, is made when it is needed first.
+        if (!transfer.source && !has_slab() && wants_slab(*request->device.exported)) {
+          return Step::kShowSlab;
+        }
+        copy.slab = transfer.source ? reach_slab(transfer) : has_slab() ? Reach::kYes : Reach::kNo;
+        break;
+      case CopyStep::kWait:
+        return Step::kNothing;
+      case CopyStep::kAwaitEvent:
+        return Step::kAsk;
+      case CopyStep::kOwner:
+        transfer.set_mode(CopyMode::kEngineOfOwner);
+        transfer.looked = now_ns();  // see may_take_over()
+        return Step::kNothing;
+      case CopyStep::kClaimer:
+        transfer.set_mode(CopyMode::kEngineOfClaimer);
+        return Step::kNothing;
+      case CopyStep::kStaged:
+        transfer.set_mode(CopyMode::kStaged);
+        return Step::kNothing;
+      case CopyStep::kRelay:
+        if (copy.both) say_slow(transfer);
+        transfer.set_mode(CopyMode::kRelay);
+        return Step::kNothing;
     }
-    Reach there = (transfer.remote_memory & kSlotPending) ? Reach::kNo : reach(transfer);
-    if (there == Reach::kLater) return Step::kNothing;
-    if (there == Reach::kYes) {
-      transfer.set_mode(CopyMode::kEngineOfClaimer);
-      return Step::kNothing;
-    }
-    if (open) {
-      if (pending) return Step::kAsk;  // the other engine knows nothing of our events
-      transfer.set_mode(CopyMode::kEngineOfOwner);
-      return Step::kNothing;
-    }
-    if (pending && !transfer.source) return Step::kAsk;
-    // A region's, or that of a receive from any source, is made when it is needed first.
-    bool show = !transfer.source && !has_slab();
-    if (show && wants_slab(*request->device.exported)) return Step::kShowSlab;
-    Reach slab = transfer.source ? reach_slab(transfer) : has_slab() ? Reach::kYes : Reach::kNo;
-    if (slab == Reach::kLater) return Step::kNothing;
-    if (slab == Reach::kYes) {
-      transfer.set_mode(CopyMode::kStaged);
-      return Step::kNothing;
-    }
-    say_slow(transfer);
   }
-  if (pending && !transfer.source) return Step::kAsk;
-  transfer.set_mode(CopyMode::kRelay);
-  return Step::kNothing;
 }
 
-Transfers::Reach Transfers::reach(Transfer& transfer) {
+Reach Transfers::reach(Transfer& transfer) {
   if (transfer.mapped) return Reach::kYes;
   bool both = transfer.local_device && (transfer.remote_memory & kSlotDevice);
   if (!both || !link_.device) return Reach::kNo;
@@ -206,8 +210,7 @@ Transfers::Reach Transfers::reach(Transfer& transfer) {
   return reach_block(transfer, transfer.remote_block, transfer.remote, transfer.length);
 }
 
-Transfers::Reach Transfers::reach_block(Transfer& transfer, uint32_t number, uint64_t address,
-                                        uint64_t size) {
+Reach Transfers::reach_block(Transfer& transfer, uint32_t number, uint64_t address, uint64_t size) {
   if (link_.imports.failed(number)) return Reach::kNo;
   transfer.mapped = link_.mapped(number, address, size, &transfer.import);
   if (!transfer.import) {
@@ -233,7 +236,7 @@ void Transfers::offer_slab(const std::shared_ptr<const GpuExport>& slab) {
 }
 
 // Whether our engine can address the other side's slab.
-Transfers::Reach Transfers::reach_slab(Transfer& transfer) {
+Reach Transfers::reach_slab(Transfer& transfer) {
   if (transfer.mapped) return Reach::kYes;
   PipeSlab& slab = link_.segment->outgoing_pipe().slab;
   uint32_t number = slab.number.load(std::memory_order_acquire);
@@ -356,8 +359,7 @@ void Transfers::start_engine(Transfer& transfer) {
 
 // Whether the GPU's worker may copy, if it is there. It pushes only: what the sink pulls is rare.
 bool Transfers::for_worker(const Transfer& transfer) const {
-  bool small = transfer.source && transfer.length <= Worker::kLongest;
-  if (!link_.device->worker() || !small || !transfer.request) return false;
+  if (!link_.device->worker() || !transfer.source || !transfer.request) return false;
   // The initiator's rows cannot show our worker, so it serves no get.
   if (transfer.request->serves_peer()) return false;
   const DeviceMemory& ours = transfer.request->device;
@@ -366,9 +368,10 @@ bool Transfers::for_worker(const Transfer& transfer) const {
     return false;
   }
   // Between processes it is a mapping for kernels, too.
-  if (link_.path != OH_PATH_LOCAL) return true;
-  return (transfer.remote_memory & kSlotMappable) &&
-         static_cast<cuda::Device>(transfer.remote_memory >> kSlotOrdinal) == device;
+  const bool near = static_cast<cuda::Device>(transfer.remote_memory >> kSlotOrdinal) == device;
+  const bool mappable = (transfer.remote_memory & kSlotMappable) != 0;
+  return link_.selection->by_worker(mappable ? MemoryKind::kDevice : MemoryKind::kDevicePrivate,
+                                    near, transfer.length);
 }
 
 // Asks how the engine is doing. A lost context writes no word. Other query errors do not mean that

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path/message_selection.h"
+
+#include <utility>
+
+#include "path/choice.h"
+
+namespace oh {
+
+CopyStep copy_step(const DeviceCopy& copy) {
+  if (copy.both) {
+    // Engines write faster than they read, so the source pushes where it can.
+    if (!copy.source && copy.open && !copy.pending) return CopyStep::kOwner;
+    if (!copy.their_pending) {
+      if (copy.theirs == Reach::kUnknown) return CopyStep::kReachTheirs;
+      if (copy.theirs == Reach::kLater) return CopyStep::kWait;
+      if (copy.theirs == Reach::kYes) return CopyStep::kClaimer;
+    }
+    // The owner's engine knows nothing of our events.
+    if (copy.open) return copy.pending ? CopyStep::kAwaitEvent : CopyStep::kOwner;
+    if (copy.pending && !copy.source) return CopyStep::kAwaitEvent;
+    if (copy.slab == Reach::kUnknown) return CopyStep::kReachSlab;
+    if (copy.slab == Reach::kLater) return CopyStep::kWait;
+    if (copy.slab == Reach::kYes) return CopyStep::kStaged;
+  }
+  return copy.pending && !copy.source ? CopyStep::kAwaitEvent : CopyStep::kRelay;
+}
+
+MessageSelection::MessageSelection(const LinkFacts& facts)
+    : path_(bulk_path(facts)),
+      segment_(facts.segment),
+      ucx_(facts.ucx),
+      same_process_(facts.same_process),
+      we_reach_them_(facts.we_reach_them),
+      they_reach_us_(facts.they_reach_us),
+      our_gpu_(facts.our_gpu),
+      their_gpu_(facts.their_gpu),
+      same_gpu_(facts.same_gpu),
+      maps_devices_(facts.maps_devices),
+      peer_access_(facts.same_process || facts.why_no_peer_access.empty()),
+      devices_(!facts.segment || facts.why_no_device.empty()),
+      inline_max_(facts.granted_inline),
+      eager_max_(facts.eager_max),
+      their_eager_max_(facts.their_eager_max),
+      eager_credit_(facts.eager_credit),
+      worker_max_(facts.worker_max) {}
+
+SlotUse MessageSelection::offered(bool device, uint64_t size) const {
+  if (!segment_ || size == 0) return SlotUse::kNone;
+  if (device) return SlotUse::kRequired;
+  // A receive on a device uses a slot whatever our memory is.
+  return their_gpu_ || they_reach_us_ ? SlotUse::kIfFree : SlotUse::kIfShared;
+}
+
+SlotUse MessageSelection::advertised(bool device, uint64_t size) const {
+  if (size == 0) return SlotUse::kNone;
+  // Small frames go through the inbox anyway.
+  if (ucx_) return !device && size > inline_max_ ? SlotUse::kInPlace : SlotUse::kNone;
+  // A small message from host memory is eager; one from a device never is.
+  if (!segment_ || (!device && size <= their_eager_max_)) return SlotUse::kNone;
+  return device || they_reach_us_ ? SlotUse::kIfFree : SlotUse::kIfShared;
+}
+
+MessageSelection MessageSelection::theirs() const {
+  MessageSelection mirrored = *this;
+  std::swap(mirrored.we_reach_them_, mirrored.they_reach_us_);
+  std::swap(mirrored.our_gpu_, mirrored.their_gpu_);
+  std::swap(mirrored.eager_max_, mirrored.their_eager_max_);
+  return mirrored;
+}
+
+// The receiver claims the slot of the ready-to-send message, or the sender that of the
+// ready-to-receive one.
+bool MessageSelection::copies_host(MemoryKind source, MemoryKind target, uint64_t size) const {
+  auto names_slot = [](SlotUse use, MemoryKind kind) {
+    return use == SlotUse::kIfFree || (use == SlotUse::kIfShared && kind == MemoryKind::kShared);
+  };
+  auto reaches = [](HostCopy copy, MemoryKind kind) {
+    return copy == HostCopy::kAlways ||
+           (copy == HostCopy::kIfMapped && kind == MemoryKind::kShared);
+  };
+  const MessageSelection peer = theirs();
+  const bool by_them = names_slot(offered(/*device=*/false, size), source) &&
+                       reaches(peer.copies_host(/*attended=*/false), source);
+  const bool by_us = names_slot(peer.advertised(/*device=*/false, size), target) &&
+                     reaches(copies_host(/*attended=*/false), target);
+  return by_them || by_us;
+}
+
+Route MessageSelection::route(MemoryKind source, MemoryKind target, uint64_t size,
+                              bool pending) const {
+  if (size == 0) return Route::kEmpty;
+  if (on_device(source) && !devices_) return Route::kNone;
+  if (may_be_eager(on_device(source), size) && eager_charge(size) <= eager_credit_) {
+    return Route::kEager;
+  }
+  if (is_staged(on_device(source) || on_device(target), size)) return Route::kStaging;
+  if (on_device(source) || on_device(target)) return device_route(source, target, pending);
+  return copies_host(source, target, size) ? Route::kHostCopy : Route::kFrames;
+}
+
+Route MessageSelection::device_route(MemoryKind source, MemoryKind target, bool pending) const {
+  DeviceCopy copy;
+  copy.both = on_device(source) && on_device(target);
+  copy.open = is_open(target, same_gpu_);
+  copy.their_pending = pending;
+  for (;;) {
+    switch (copy_step(copy)) {
+      case CopyStep::kReachTheirs:
+        copy.theirs = reaches(source) ? Reach::kYes : Reach::kNo;
+        break;
+      case CopyStep::kReachSlab:
+        copy.slab = theirs().has_slabs() && peer_access_ ? Reach::kYes : Reach::kNo;
+        break;
+      case CopyStep::kOwner:
+        return reaches(target) ? Route::kSourceEngine : Route::kRelay;
+      case CopyStep::kClaimer:
+        return Route::kTargetEngine;
+      case CopyStep::kStaged:
+        return Route::kSlab;
+      case CopyStep::kWait:
+      case CopyStep::kAwaitEvent:
+      case CopyStep::kRelay:
+        return Route::kRelay;
+    }
+  }
+}
+
+bool MessageSelection::route_by_worker(MemoryKind source, MemoryKind target, uint64_t size) const {
+  return size > 0 && on_device(source) && by_worker(target, same_gpu_, size) &&
+         device_route(source, target, /*pending=*/false) == Route::kSourceEngine;
+}
+
+}  // namespace oh

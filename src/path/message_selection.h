@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MessageSelection: how messages travel over one link. Sender, Receiver and Transfers ask it at
+// their decision points, and the explanation is composed of the same answers. It knows kinds of
+// memory, sizes and states, but no request: no answer allocates, locks or looks anything up.
+//
+//   sender:    may_be_eager() ──▶ eager, while there is credit
+//              offered()      ──▶ ready-to-send, with a transfer slot or without
+//   receiver:  advertised()   ──▶ ready-to-receive
+//   either:    copies_host(), copy_step() ──▶ who copies, once both buffers are known
+//
+// Threading: immutable.
+#pragma once
+
+#include <cstdint>
+
+#include "link/facts.h"
+#include "link/link.h"
+
+namespace oh {
+
+// Whether a ready-to-send or ready-to-receive message names a transfer slot.
+enum class SlotUse : uint8_t {
+  kNone,
+  kIfShared,  // if the memory is in a shared block
+  kIfFree,
+  kRequired,  // it waits for a free one
+  kInPlace,   // over UCX: the channel writes into the posted receive
+};
+
+// Whether the CPUs of the two sides copy between two host buffers.
+enum class HostCopy : uint8_t { kNever, kIfMapped, kAlways };
+
+// How the claimer of a slot has a transfer with device memory copied, or what it has to find out or
+// to wait for first.
+enum class CopyStep : uint8_t {
+  kReachTheirs,  // can our engine address their buffer?
+  kReachSlab,    // can the source's engine address the slab on the sink's GPU?
+  kWait,         // their memory is being mapped
+  kAwaitEvent,   // until earlier work on our buffer is done
+  kOwner,        // the engine of the slot's owner copies
+  kClaimer,      // ours does
+  kStaged,       // through the slab
+  kRelay,        // through pinned host memory
+};
+enum class Reach : uint8_t { kUnknown, kYes, kNo, kLater };
+
+// A transfer with device memory, as the claimer of its slot sees it.
+struct DeviceCopy {
+  bool both = false;           // both buffers are on devices
+  bool source = false;         // the claimer has the source
+  bool open = false;           // the owner's engine may address the claimer's buffer
+  bool pending = false;        // earlier work on the claimer's buffer is not done
+  bool their_pending = false;  // on the owner's
+  Reach theirs = Reach::kUnknown;
+  Reach slab = Reach::kUnknown;
+};
+CopyStep copy_step(const DeviceCopy& copy);
+
+// How a message travels, once both buffers are known.
+enum class Route : uint8_t {
+  kEmpty,         // no bytes beside the control message
+  kEager,         // before its receive is known
+  kFrames,        // through the channel, once its receive is known
+  kHostCopy,      // one copy, both CPUs copying
+  kSourceEngine,  // one copy, by the source's engine
+  kTargetEngine,
+  kSlab,     // two copies, through the slab on the target's GPU
+  kRelay,    // through pinned host memory that both sides map
+  kStaging,  // through pinned buffers of each side, where there is no segment
+  kNone,
+};
+
+class MessageSelection {
+ public:
+  MessageSelection() = default;
+  explicit MessageSelection(const LinkFacts& facts);
+
+  // ---- The sender, which does not know the receive.
+  // Only copy engines touch device memory: no bytes of it go into a frame.
+  bool may_be_eager(bool device, uint64_t size) const {
+    return size <= eager_max_ && (!device || size == 0);
+  }
+  // How a message that is not eager is announced.
+  SlotUse offered(bool device, uint64_t size) const;
+  // Whether a message of `size` bytes uses a matching ready-to-receive.
+  bool uses_advert(bool device, uint64_t size) const {
+    return size > 0 && !may_be_eager(device, size);
+  }
+  // Whether bytes of such memory go through the staging pipeline.
+  bool is_staged(bool device, uint64_t size) const { return device && size > 0 && !segment_; }
+
+  // ---- The receiver.
+  SlotUse advertised(bool device, uint64_t size) const;
+
+  // ---- Either, once both buffers are known.
+  // While threads of both sides wait, two copies through the ring, one on each core, are faster
+  // than system calls.
+  HostCopy copies_host(bool attended) const {
+    if (!segment_) return HostCopy::kNever;
+    return we_reach_them_ && !(attended && !same_process_) ? HostCopy::kAlways
+                                                           : HostCopy::kIfMapped;
+  }
+  // Whether the other side's engine may address our memory of this kind. `same_gpu`: it is on the
+  // GPU of both endpoints.
+  bool is_open(MemoryKind kind, bool same_gpu) const {
+    return is_mappable(kind) || (same_process_ && same_gpu);
+  }
+  // Within the process an address is good for every engine of its own device, and for those of
+  // others if it comes from cudaMalloc: all else has rights of its own.
+  bool is_mappable(MemoryKind kind) const {
+    return kind == MemoryKind::kDevice && (same_process_ || maps_devices_);
+  }
+  // Whether the source's engine may address a slab on our GPU.
+  bool has_slabs() const { return their_gpu_ && (same_process_ || maps_devices_); }
+  // Whether our GPU's worker may copy from our memory to `target`. `near`: that is on our GPU.
+  bool by_worker(MemoryKind target, bool near, uint64_t size) const {
+    return size <= worker_max_ && target == MemoryKind::kDevice && (!same_process_ || near);
+  }
+
+  // ---- After it has travelled.
+  // The path of a message that was not copied directly. `eager`: its bytes were sent before its
+  // receive was known.
+  oh_path framed_path(uint64_t size, bool eager) const {
+    return size == 0 || (eager && size <= inline_max_) ? OH_PATH_INLINE : path_;
+  }
+  // The path of a copy by one engine.
+  oh_path engine_path() const { return same_process_ ? OH_PATH_LOCAL : OH_PATH_CUDA_IPC; }
+
+  // ---- The answers above put together: of a message from us, while there is credit.
+  // `pending`: earlier work on its source is not done when its receive is posted.
+  Route route(MemoryKind source, MemoryKind target, uint64_t size, bool pending) const;
+  // The same of a slot with device memory, claimed by the target.
+  Route device_route(MemoryKind source, MemoryKind target, bool pending) const;
+  // Whether the worker may be asked to copy it.
+  bool route_by_worker(MemoryKind source, MemoryKind target, uint64_t size) const;
+
+ private:
+  // The same link, as the other side sees it.
+  MessageSelection theirs() const;
+  // Whether an engine of one side addresses such memory of the other.
+  bool reaches(MemoryKind kind) const {
+    return (kind == MemoryKind::kDevice && peer_access_) || (same_process_ && same_gpu_);
+  }
+  bool copies_host(MemoryKind source, MemoryKind target, uint64_t size) const;
+
+  oh_path path_ = OH_PATH_NONE;
+  bool segment_ = false;
+  bool ucx_ = false;
+  bool same_process_ = false;
+  bool we_reach_them_ = false;
+  bool they_reach_us_ = false;
+  bool our_gpu_ = false;
+  bool their_gpu_ = false;
+  bool same_gpu_ = false;
+  bool maps_devices_ = false;
+  bool peer_access_ = false;  // engines of one GPU address memory of the other
+  bool devices_ = false;      // our device memory has a way over the link
+  uint64_t inline_max_ = 0;
+  uint64_t eager_max_ = 0;
+  uint64_t their_eager_max_ = 0;
+  uint64_t eager_credit_ = 0;
+  uint64_t worker_max_ = 0;
+};
+
+}  // namespace oh
