@@ -16,71 +16,53 @@ constexpr size_t kChunksAtOnce = 4;
 // How long the end of a link waits for an engine that copies; one that waits for earlier work of
 // the application may take for ever.
 constexpr int64_t kEngineTime = 5 * kMillisecond;
-
-bool still_posted(const TransferSlot& slot, uint32_t sequence) {
-  return slot.word.load(std::memory_order_acquire) == slot_word(sequence, SlotState::kPosted);
-}
 }  // namespace
 
 void Transfers::start(ClaimListener* listener) {
   listener_ = listener;
-  for (uint32_t index = kSlots; index-- > 0;) free_.push_back(index);
+  slots_.open(*link_.segment);
 }
 
 Transfer* Transfers::offer(Request* request, bool source) {
-  if (free_.empty()) reclaim();
-  if (free_.empty()) return nullptr;
+  if (!slots_.has_free()) return nullptr;
+  const SlotTable::Posted posted =
+      slots_.post(describe(*request, request->size), request->attended);
   Transfer* transfer = pool_.acquire();
-  transfer->index = free_.back();
-  free_.pop_back();
-  transfer->slot = &link_.segment->outgoing().slots[transfer->index];
-  transfer->sequence = ++sequence_[transfer->index];
+  transfer->slot = posted.slot;
+  transfer->index = posted.index;
+  transfer->sequence = posted.sequence;
   transfer->owner = true;
   transfer->source = source;
   transfer->local = request->data;
   transfer->length = request->size;
   transfer->request = request;
   request->transfer = transfer;
-
-  TransferSlot& slot = *transfer->slot;
-  slot.owner_address = reinterpret_cast<uint64_t>(request->data);
-  slot.owner_length = request->size;
-  describe(*request, request->size, &slot.owner_block, &slot.owner_memory);
-  slot.mode.store(static_cast<uint32_t>(CopyMode::kUndecided), std::memory_order_relaxed);
-  slot.cursor.store(0, std::memory_order_relaxed);
-  slot.copied.store(0, std::memory_order_relaxed);
-  slot.failure.store(0, std::memory_order_relaxed);
-  slot.attended.store(request->attended, std::memory_order_relaxed);
-  // release: pairs with the claimer's compare-and-swap.
-  slot.word.store(slot_word(transfer->sequence, SlotState::kPosted), std::memory_order_release);
   posted_.push_back(transfer);
   return transfer;
 }
 
 bool Transfers::withdraw(Transfer* transfer, oh_status why) {
-  if (!slot_advance(*transfer->slot, transfer->sequence, SlotState::kPosted, SlotState::kCancelled,
-                    why)) {
-    if (static_cast<ListNode<InPostedTransfers>*>(transfer)->linked()) activate(transfer);
+  if (!static_cast<ListNode<InPostedTransfers>*>(transfer)->linked()) return false;
+  if (!slots_.withdraw(transfer->index, why)) {
+    activate(transfer);
     return false;
   }
   transfer->request->transfer = nullptr;
   posted_.erase(transfer);
-  free_.push_back(transfer->index);
   pool_.release(transfer);
   return true;
 }
 
 // Where a request's buffer is, as a slot says it.
-void Transfers::describe(const Request& request, uint64_t size, uint32_t* block, uint32_t* memory) {
-  *memory = memory_of(request);
+SlotBuffer Transfers::describe(const Request& request, uint64_t size) {
+  SlotBuffer buffer{reinterpret_cast<uint64_t>(request.data), size, 0, devices_.memory_of(request)};
   if (!request.on_device) {
-    *block = link_.memory->block_of(request.data, size);
-  } else if (link_.path != OH_PATH_LOCAL && (*memory & kSlotMappable)) {
+    buffer.block = link_.memory->block_of(request.data, size);
+  } else if (link_.path != OH_PATH_LOCAL && (buffer.memory & kSlotMappable)) {
     link_.memory->publish(request.device.exported);
-    *block = request.device.exported->number;
-  } else {
-    *block = 0;
+    buffer.block = request.device.exported->number;
   }
+  return buffer;
 }
 
 bool Transfers::has_use(SlotUse use, const Request& request) const {
@@ -109,15 +91,11 @@ void Transfers::attend(Request* request, bool attended) {
 }
 
 bool Transfers::claim(Request* request, bool source, const Offer& offer) {
-  TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
-  // Claims are made under our lock: a thread that sees it posted is its only claimer. Without
-  // the look, an offer that is over would spoil the fields of the slot's next use.
-  if (!still_posted(slot, offer.sequence)) return false;
-  slot.claimer_address = reinterpret_cast<uint64_t>(request->data);
-  slot.claimer_length = offer.length;
-  describe(*request, offer.length, &slot.claimer_block, &slot.claimer_memory);
-  uint32_t owner_memory = slot.owner_memory;
-  if (!slot_advance(slot, offer.sequence, SlotState::kPosted, SlotState::kClaimed)) return false;
+  // Claims are made under our lock: a thread that sees it posted is its only claimer.
+  if (!slots_.is_posted(offer)) return false;
+  TransferSlot& slot = slots_.theirs(offer.slot);
+  const uint32_t owner_memory = slot.owner_memory;
+  if (!slots_.claim(offer, describe(*request, offer.length))) return false;
   OH_FAULT_POINT("transfer.claimed");
   link_.wake_them = true;
   Transfer* transfer = pool_.acquire();
@@ -162,22 +140,8 @@ void Transfers::enter_active(Transfer* transfer) {
   active_.push_back(transfer);
 }
 
-bool Transfers::ended_with_link(const Offer& offer) const {
-  uint64_t word = link_.segment->incoming().slots[offer.slot].word.load(std::memory_order_acquire);
-  return word == slot_word(offer.sequence, SlotState::kCancelled, OH_ERR_PEER_LOST);
-}
-
 bool Transfers::refuse(const Offer& offer, oh_status status) {
-  TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
-  if (!still_posted(slot, offer.sequence)) return false;
-  // No bytes: the owner may see the claim before the end of it.
-  slot.claimer_address = 0;
-  slot.claimer_length = 0;
-  slot.claimer_block = 0;
-  slot.claimer_memory = 0;
-  if (!slot_advance(slot, offer.sequence, SlotState::kPosted, SlotState::kClaimed)) return false;
-  slot.released.store(offer.sequence, std::memory_order_relaxed);
-  slot_advance(slot, offer.sequence, SlotState::kClaimed, SlotState::kDone, status);
+  if (!slots_.refuse(offer, status)) return false;
   link_.wake_them = true;
   return true;
 }
@@ -241,7 +205,7 @@ bool Transfers::work(Transfer* focus) {
     transfer = next;
   }
   if (device_active_ > 0) {
-    any = work_on_devices(focus) || any;
+    any = devices_.work(active_, focus) || any;
     if (device_active_ == active_.size()) return any;
     focus = nullptr;  // it may have ended meanwhile
   }
@@ -319,7 +283,7 @@ bool Transfers::settle(Transfer* transfer) {
   uint64_t word = transfer->slot->word.load(std::memory_order_acquire);
   if (slot_state(word) != SlotState::kDone || transfer->copiers > 0) return false;
   // Lines that were filled have been drained by now: only their count is behind.
-  if (transfer->lines > 0) pipe_.retire();
+  if (transfer->lines > 0) devices_.retire();
   if (transfer->lines > 0) return false;
   oh_status code = slot_status(word);
   if (code == OH_OK) {
@@ -356,9 +320,9 @@ void Transfers::finish(Transfer* transfer, Status status) {
     link_.finish(*request, std::move(status));
   }
   if (transfer->owner) {
-    lingering_.push_back(transfer->index);
+    slots_.end(transfer->index);
   } else {
-    // release: we are through with the slot (pairs with reclaim()).
+    // release: we are through with the slot (pairs with SlotTable::reclaim()).
     transfer->slot->released.store(transfer->sequence, std::memory_order_release);
     // A send from a device may wait for the slot.
     if (transfer->on_device) link_.wake_them = true;
@@ -367,16 +331,6 @@ void Transfers::finish(Transfer* transfer, Status status) {
   transfer->mapped = nullptr;
   transfer->failure = {};
   pool_.release(transfer);
-}
-
-void Transfers::reclaim() {
-  SegmentDirection& mine = link_.segment->outgoing();
-  std::erase_if(lingering_, [&](uint32_t index) {
-    if (mine.slots[index].released.load(std::memory_order_acquire) != sequence_[index])
-      return false;
-    free_.push_back(index);
-    return true;
-  });
 }
 
 bool Transfers::abandon(Transfer* transfer, const Status& status) {
@@ -412,7 +366,7 @@ bool Transfers::released(const std::vector<Doubt>& doubts) {
 }
 
 bool Transfers::released(const Doubt& doubt, bool peer_is_dead) {
-  pipe_.retire();
+  devices_.retire();
   uint64_t word = doubt.slot->word.load(std::memory_order_acquire);
   if (slot_sequence(word) != doubt.sequence || slot_state(word) == SlotState::kDone) return true;
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
@@ -432,11 +386,7 @@ bool Transfers::engine_within(const uint8_t* base, uint64_t length) const {
 
 bool Transfers::settle_rest() {
   if (active_.empty() || left_) return false;
-  if (!broken().ok()) {
-    give_up_on_device();
-  } else {
-    pipe_.retire();
-  }
+  devices_.retire(active_);
   bool any = false;
   for (Transfer* transfer = active_.front(); transfer;) {
     Transfer* next = active_.next(transfer);
@@ -447,7 +397,7 @@ bool Transfers::settle_rest() {
       any = true;
     } else if (!transfer->request && transfer->flying &&
                now_ns() - transfer->looked > kEngineTime) {
-      return check(*transfer) || any;  // lets the lock go
+      return devices_.check(*transfer) || any;  // lets the lock go
     }
     transfer = next;
   }
@@ -468,11 +418,7 @@ bool Transfers::fail_all(const Status& status, bool peer_is_dead) {
   // What was claimed meanwhile is active then.
   while (Transfer* transfer = posted_.front()) withdraw(transfer, OH_ERR_PEER_LOST);
   bool copying = false;
-  if (!broken().ok()) {
-    give_up_on_device();
-  } else {
-    pipe_.retire();
-  }
+  devices_.retire(active_);
   for (Transfer* transfer = active_.front(); transfer;) {
     Transfer* next = active_.next(transfer);
     if (transfer->failure.ok()) transfer->failure = status;

@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Transfers between device memories: the claimer decides who copies, and that side's engine moves
-// all of it at once and writes DONE into the slot behind the bytes.
-//
-// A small copy may be the GPU's worker's instead of its engine's, which is the same to all others.
-//
-//                       claimer reaches the owner's buffer, which is ready
-//   UNDECIDED ──┬──▶ ENGINE OF CLAIMER ──▶ start ──▶ flying ──▶ DONE, by the device
-//               ├──▶ ENGINE OF OWNER   ──▶ the same there; RELAY if it cannot map our buffer; here
-//               │                          after all, if it does not begin
-//               ├──▶ STAGED            ──▶ pipe.h; RELAY if the source cannot map the
-//               slab └──▶ RELAY             ──▶ pipe.h
-//
-// A step is chosen under the lock and taken without it: no driver call is made under the lock.
+#include "path/direct/device_copies.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +9,6 @@
 #include "base/log.h"
 #include "device/copy_ticket.h"
 #include "link/memory_exchange.h"
-#include "path/direct/transfers.h"
 
 namespace oh {
 namespace {
@@ -29,7 +16,7 @@ namespace {
 constexpr int64_t kTakeOverAfter = 20 * kMicrosecond;
 }  // namespace
 
-uint32_t Transfers::memory_of(const Request& request) const {
+uint32_t DeviceCopies::memory_of(const Request& request) const {
   if (!request.on_device) return 0;
   const GpuExport& exported = *request.device.exported;
   const bool mappable = link_.selection->is_mappable(kind_of(exported));
@@ -38,24 +25,24 @@ uint32_t Transfers::memory_of(const Request& request) const {
 }
 
 // As the other side finds it: what it can map, or within the process address.
-MemoryKind Transfers::kind_of(const GpuExport& exported) const {
+MemoryKind DeviceCopies::kind_of(const GpuExport& exported) const {
   const bool open = link_.path == OH_PATH_LOCAL
                         ? exported.record.chunks.front().kind == ChunkKind::kCudaIpc
                         : exported.mappable();
   return open ? MemoryKind::kDevice : MemoryKind::kDevicePrivate;
 }
 
-bool Transfers::is_open(const GpuExport& exported) const {
+bool DeviceCopies::is_open(const GpuExport& exported) const {
   const bool same_gpu = link_.same_gpu && exported.device == link_.gpu->facts().ordinal;
   return link_.selection->is_open(kind_of(exported), same_gpu);
 }
 
-bool Transfers::wants_slab(const GpuExport& sink) const {
+bool DeviceCopies::wants_slab(const GpuExport& sink) const {
   return link_.device && link_.device->may_have_slab() && link_.selection->has_slabs() &&
          !is_open(sink);
 }
 
-void Transfers::prepare_slab(const GpuExport& sink) {
+void DeviceCopies::prepare_slab(const GpuExport& sink) {
   if (!wants_slab(sink)) return;
   std::shared_ptr<const GpuExport> slab = link_.device->slab();
   if (!slab) return;
@@ -63,7 +50,7 @@ void Transfers::prepare_slab(const GpuExport& sink) {
   offer_slab(slab);
 }
 
-bool Transfers::work_on_devices(Transfer* focus) {
+bool DeviceCopies::work(Active& active, Transfer* focus) {
   bool any = pipe_.retire();
   any = pipe_.drain() || any;
   if (pipe_.is_late()) return pipe_.check() || any;
@@ -76,20 +63,20 @@ bool Transfers::work_on_devices(Transfer* focus) {
   if (chosen) step = next_step(*chosen);
   // A transfer that polls must not block others, the focus included: each asks in its turn.
   if (step == Step::kAsk) step = Step::kNothing;
-  for (Transfer* transfer = active_.front(); transfer && step == Step::kNothing;
-       transfer = active_.next(transfer)) {
+  for (Transfer* transfer = active.front(); transfer && step == Step::kNothing;
+       transfer = active.next(transfer)) {
     if (!transfer->on_device) continue;
     chosen = transfer;
     step = next_step(*transfer);
   }
   if (step == Step::kNothing) return any;
-  active_.erase(chosen);
-  active_.push_back(chosen);
+  active.erase(chosen);
+  active.push_back(chosen);
   // The lock is let go: the list may be another one afterwards.
   return take_step(*chosen, step) || any;
 }
 
-Transfers::Step Transfers::next_step(Transfer& transfer) {
+DeviceCopies::Step DeviceCopies::next_step(Transfer& transfer) {
   if (transfer.copiers > 0) return Step::kNothing;
   if (transfer.mode == CopyMode::kUndecided) {
     if (!transfer.owner) {
@@ -144,7 +131,7 @@ Transfers::Step Transfers::next_step(Transfer& transfer) {
 
 // Whether the owner, whose engine was to copy, has not begun for so long that ours does it: its
 // threads do something else. The side that takes the only chunk copies.
-bool Transfers::may_take_over(const Transfer& transfer) const {
+bool DeviceCopies::may_take_over(const Transfer& transfer) const {
   if (transfer.flying) return true;
   bool ready = !(transfer.remote_memory & kSlotPending);
   return ready && now_ns() - transfer.looked > kTakeOverAfter && !transfer.all_taken();
@@ -152,7 +139,7 @@ bool Transfers::may_take_over(const Transfer& transfer) const {
 
 // Takes in who copies, as the claimer decides it; returns what has to be done first, while that is
 // open.
-Transfers::Step Transfers::decide(Transfer& transfer) {
+DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
   const Request* request = transfer.request;
   const bool ours = request && request->on_device;
   DeviceCopy copy;
@@ -195,7 +182,7 @@ Transfers::Step Transfers::decide(Transfer& transfer) {
   }
 }
 
-Reach Transfers::reach(Transfer& transfer) {
+Reach DeviceCopies::reach(Transfer& transfer) {
   if (transfer.mapped) return Reach::kYes;
   bool both = transfer.local_device && (transfer.remote_memory & kSlotDevice);
   if (!both || !link_.device) return Reach::kNo;
@@ -210,7 +197,8 @@ Reach Transfers::reach(Transfer& transfer) {
   return reach_block(transfer, transfer.remote_block, transfer.remote, transfer.length);
 }
 
-Reach Transfers::reach_block(Transfer& transfer, uint32_t number, uint64_t address, uint64_t size) {
+Reach DeviceCopies::reach_block(Transfer& transfer, uint32_t number, uint64_t address,
+                                uint64_t size) {
   if (link_.imports.failed(number)) return Reach::kNo;
   transfer.mapped = link_.mapped(number, address, size, &transfer.import);
   if (!transfer.import) {
@@ -222,11 +210,11 @@ Reach Transfers::reach_block(Transfer& transfer, uint32_t number, uint64_t addre
   return usable ? Reach::kYes : Reach::kNo;
 }
 
-bool Transfers::has_slab() const {
+bool DeviceCopies::has_slab() const {
   return link_.segment->incoming_pipe().slab.number.load(std::memory_order_relaxed) != 0;
 }
 
-void Transfers::offer_slab(const std::shared_ptr<const GpuExport>& slab) {
+void DeviceCopies::offer_slab(const std::shared_ptr<const GpuExport>& slab) {
   if (has_slab()) return;
   link_.memory->publish(slab);
   PipeSlab& shown = link_.segment->incoming_pipe().slab;
@@ -236,7 +224,7 @@ void Transfers::offer_slab(const std::shared_ptr<const GpuExport>& slab) {
 }
 
 // Whether our engine can address the other side's slab.
-Reach Transfers::reach_slab(Transfer& transfer) {
+Reach DeviceCopies::reach_slab(Transfer& transfer) {
   if (transfer.mapped) return Reach::kYes;
   PipeSlab& slab = link_.segment->outgoing_pipe().slab;
   uint32_t number = slab.number.load(std::memory_order_acquire);
@@ -249,7 +237,7 @@ Reach Transfers::reach_slab(Transfer& transfer) {
 }
 
 // For a source that was told to stage: if it cannot, the relay it is.
-bool Transfers::slab_is_reached(Transfer& transfer) {
+bool DeviceCopies::slab_is_reached(Transfer& transfer) {
   Reach slab = reach_slab(transfer);
   if (slab != Reach::kNo) return slab == Reach::kYes;
   auto staged = static_cast<uint32_t>(CopyMode::kStaged);
@@ -260,7 +248,7 @@ bool Transfers::slab_is_reached(Transfer& transfer) {
 }
 
 // Once a link: the bytes take a longer way than the hardware allows.
-void Transfers::say_slow(const Transfer& transfer) {
+void DeviceCopies::say_slow(const Transfer& transfer) {
   if (said_slow_) return;
   said_slow_ = true;
   const Request* request = transfer.request;
@@ -277,7 +265,7 @@ void Transfers::say_slow(const Transfer& transfer) {
 
 // ---- Steps ------------------------------------------------------------------------------------
 
-bool Transfers::take_step(Transfer& transfer, Step step) {
+bool DeviceCopies::take_step(Transfer& transfer, Step step) {
   switch (step) {
     case Step::kNothing:
       return false;
@@ -305,14 +293,14 @@ bool Transfers::take_step(Transfer& transfer, Step step) {
   return false;
 }
 
-bool Transfers::show_slab(Transfer& transfer) {
+bool DeviceCopies::show_slab(Transfer& transfer) {
   std::shared_ptr<const GpuExport> slab =
       without_lock(link_, transfer, [&] { return link_.device->slab(); });
   if (slab) offer_slab(slab);
   return true;
 }
 
-void Transfers::start_engine(Transfer& transfer) {
+void DeviceCopies::start_engine(Transfer& transfer) {
   uint64_t offset;
   uint64_t size;
   if (transfer.take_chunks(/*from_back=*/false, 1, &offset, &size) == 0) return;
@@ -358,7 +346,7 @@ void Transfers::start_engine(Transfer& transfer) {
 }
 
 // Whether the GPU's worker may copy, if it is there. It pushes only: what the sink pulls is rare.
-bool Transfers::for_worker(const Transfer& transfer) const {
+bool DeviceCopies::for_worker(const Transfer& transfer) const {
   if (!link_.device->worker() || !transfer.source || !transfer.request) return false;
   // The initiator's rows cannot show our worker, so it serves no get.
   if (transfer.request->serves_peer()) return false;
@@ -376,7 +364,7 @@ bool Transfers::for_worker(const Transfer& transfer) const {
 
 // Asks how the engine is doing. A lost context writes no word. Other query errors do not mean that
 // the copy failed.
-bool Transfers::check(Transfer& transfer) {
+bool DeviceCopies::check(Transfer& transfer) {
   transfer.looked = now_ns();
   Result<bool> idle = without_lock(link_, transfer, [&] {
     cuda::Stream stream = transfer.stream ? transfer.stream : link_.device->worker()->stream();
@@ -390,12 +378,12 @@ bool Transfers::check(Transfer& transfer) {
   return link_.wake_them = true;
 }
 
-// What the device was to end has ended as it is.
-void Transfers::give_up_on_device() {
+void DeviceCopies::retire(Active& active) {
   pipe_.retire();
   const Status loss = broken();
+  if (loss.ok()) return;
   pipe_.give_up(loss);
-  for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
+  for (Transfer* transfer = active.front(); transfer; transfer = active.next(transfer)) {
     if (!std::exchange(transfer->flying, false)) continue;
     transfer->fail(loss);
     transfer->account(1);
