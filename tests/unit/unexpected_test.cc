@@ -3,6 +3,7 @@
 // UnexpectedQueue: order per tag and of all user tags, and look-ups by name.
 #include "message/unexpected.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "message/tags.h"
@@ -61,7 +62,7 @@ TEST_F(UnexpectedTest, BytesAreKeptWhateverTheirSize) {
     const Bytes bytes = random.bytes(size);
     Unexpected* message = eager(one_, 1, bytes);
     EXPECT_TRUE(message->is_whole());
-    EXPECT_EQ(std::memcmp(message->bytes(), bytes.data(), size), 0);
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), message->bytes()));
     queue_.drop(message);
   }
 }
