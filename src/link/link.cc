@@ -29,8 +29,7 @@ std::string Link::remedy() const {
   }
   return strf(
       "connect again: comm.reconnect(%lld) here, and there comm.reconnect() with our rank, or a "
-      "new "
-      "Communicator in a process that was restarted",
+      "new Communicator in a process that was restarted",
       static_cast<long long>(rank));
 }
 
