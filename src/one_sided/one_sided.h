@@ -7,6 +7,9 @@
 //
 //   queue_ ──▶ path->push() ... all is pushed ──▶ waiting_ ──▶ moved() ──▶ its notification, or end
 //
+// A batch over several regions is an operation for each part, with a request of its own, and one
+// behind them for the whole: it ends, and notifies, when the last part has ended.
+//
 // Threading: move() and plan() take the lock themselves; everything else is guarded by it.
 #pragma once
 
@@ -17,6 +20,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/pool.h"
 #include "device/batch_plan.h"
 #include "one_sided/notifications.h"
 #include "path/path.h"
@@ -24,22 +28,31 @@
 
 namespace oh {
 
-// A put or get as it is called for.
-struct Move {
+// The blocks of a put or get between one piece of local memory and one remote region.
+struct MovePart {
   const RemoteTarget& target;
   const void* data = nullptr;  // the local memory of all blocks
   uint64_t size = 0;
+  std::span<const Block> blocks = {};  // none is empty
+  uint64_t count = 0;                  // of blocks, before neighbours became one
+  uint64_t bytes = 0;
+};
+
+// A put or get as it is called for.
+struct Move {
+  bool put = false;
+  std::span<const MovePart> parts;  // at least one
+  BatchPlan* plan = nullptr;        // of a prepared batch, where a kernel copies it
   AfterOption after = {};
-  Movement movement = {};
   BlockList list = nullptr;               // owns the blocks; null: the caller does, during the call
   const ByteView* notify = nullptr;       // null: none
   Deadline deadline = Deadline::never();  // for earlier work on the local memory
-  LocalBuffer* located = nullptr;         // where that is, if the caller has located it
+  LocalBuffer* located = nullptr;         // where that of a single part is, if the caller knows
 };
 
-class OneSided final : public PathEvents {
+class OneSided final : public PathEvents, private PieceOwner {
  public:
-  static constexpr size_t kMaxNotification = 2048;
+  static constexpr uint64_t kMaxNotification = 64 << 20;
 
   OneSided(Link& link, Notifications& notifications, const RegionTable& regions)
       : link_(link), notifications_(notifications), regions_(regions) {}
@@ -90,17 +103,31 @@ class OneSided final : public PathEvents {
   void moved(Operation& operation, Status status) override;
 
  private:
+  // What is known of a part when its path is chosen.
+  struct Chosen {
+    const MovePart& part;
+    LocalBuffer& local;
+    Ends ends;
+    Path* path;
+  };
+
   // UCX buffers that a call may fill when it posts: progress may be late.
   static constexpr size_t kPostedAtOnce = 32;
   static size_t index(PathName name) { return static_cast<size_t>(name); }
   static Ends ends_of(const RemoteTarget& target, const LocalBuffer& local);
   static bool travels_apart(const Operation& operation);
-  Path* choose(const Ends& ends, uint64_t size) const;
-  Status copy(Path& path, LocalBuffer& local, const Move& move, oh_path* taken);
-  Status copy_now(Path* path, LocalBuffer& local, Request* request, const Move& move);
-  Status enqueue(Path& path, const Ends& ends, LocalBuffer& local, Request* request,
-                 const Move& move);
+  Result<Chosen> choose(const MovePart& part, LocalBuffer& local, uint64_t bytes) const;
+  Status move_parts(Request* request, const Move& move);
+  Result<std::vector<Chosen>> choose_all(const Move& move, std::vector<LocalBuffer>* locals) const;
+  Status copy(std::span<const Chosen> chosen, const Move& move, oh_path* taken);
+  Status end_now(Request* request, const Move& move, std::span<const Chosen> copied);
+  void count(std::span<const Chosen> copied, const Move& move, oh_path taken);
+  Status enqueue(std::span<const Chosen> chosen, Request* request, const Move& move);
   Operation& append(OpKind kind, Request* request);
+  Operation& append_move(const Chosen& chosen, Request* request);
+  Request* part_of(const Request& whole, uint64_t bytes);
+  void piece_ended(Request* part) override;
+  bool cancel_parts(Operation& whole, const Status& status, bool give_up);
   bool take_turn(size_t buffers);
   bool push_all();
   bool push_queue(bool moves = true);
@@ -131,11 +158,22 @@ class OneSided final : public PathEvents {
   size_t notifying_ = 0;        // puts of waiting_ that have ended and owe a notification
   bool answers_first_ = false;  // in the next turn
   std::atomic<uint32_t> copies_{0};
-  // Notifications have a separate credit, as large as that of messages.
+  Pool<Request> part_requests_;  // of batches over several regions
+  bool failing_ = false;         // fail_all() ends everything
+  // A notification travels in parts, each a frame. They have a separate credit, as large as that of
+  // messages. What of one lies behind notification_kept() gets its credit back when it arrives, so
+  // that a longer one than the credit gets through; the rest, when the user collects it.
+  static constexpr size_t kNotificationPart = 2048;
   static uint64_t notification_charge(uint64_t bytes) { return std::max<uint64_t>(bytes, 64); }
   static uint64_t notification_credit(const Limits& limits) {
-    return std::max<uint64_t>(limits.eager_credit, 2 * kMaxNotification);
+    return std::max<uint64_t>(limits.eager_credit, 2 * kNotificationPart);
   }
+  uint64_t notification_kept() const {
+    return notification_credit(link_.mine) / 2 / kNotificationPart * kNotificationPart;
+  }
+  void return_credit(uint64_t charge);
+  Bytes arriving_;                    // of the notification that has not arrived as a whole
+  uint64_t arriving_size_ = 0;        // of all of it
   uint64_t notification_charge_ = 0;  // of those that the other side's user has not collected
   uint64_t notifications_held_ = 0;   // of those that the local user has not collected
   std::array<uint64_t, kSignals> signals_by_message_{};
