@@ -4,52 +4,10 @@
 #include <iterator>
 #include <utility>
 
-#include "base/fault.h"
-
 namespace oh {
-namespace {
-
-// While it exists, the owner of the region does not report the region as retired.
-class AccessGuard {
- public:
-  explicit AccessGuard(SegmentDirection& direction) : direction_(direction) {
-    while (true) {
-      uint64_t phase = direction_.access_phase.phase.load(std::memory_order_seq_cst);
-      index_ = phase & 1;
-      // seq_cst: announced before we look at the region's version; pairs with
-      // Peer::wait_until_outside().
-      direction_.access.active[index_].fetch_add(1, std::memory_order_seq_cst);
-      if (direction_.access_phase.phase.load(std::memory_order_seq_cst) == phase) return;
-      direction_.access.active[index_].fetch_sub(1, std::memory_order_seq_cst);
-    }
-  }
-  ~AccessGuard() { direction_.access.active[index_].fetch_sub(1, std::memory_order_seq_cst); }
-  AccessGuard(const AccessGuard&) = delete;
-  AccessGuard& operator=(const AccessGuard&) = delete;
-
- private:
-  SegmentDirection& direction_;
-  uint64_t index_ = 0;
-};
-
-class CopyCount {
- public:
-  explicit CopyCount(std::atomic<uint32_t>& count) : count_(count) {
-    count_.fetch_add(1, std::memory_order_seq_cst);
-  }
-  ~CopyCount() { count_.fetch_sub(1, std::memory_order_seq_cst); }
-  CopyCount(const CopyCount&) = delete;
-  CopyCount& operator=(const CopyCount&) = delete;
-
- private:
-  std::atomic<uint32_t>& count_;
-};
-
-}  // namespace
-
 void OneSided::open(const LinkFacts& facts, std::shared_ptr<const Board> board) {
   selection_ = std::make_unique<const Selection>(facts);
-  board_ = std::move(board);
+  copies_.open(std::move(board));
 }
 
 void OneSided::open(Transfers& transfers, RunStreams& streams, RmaUse rma_use) {
@@ -71,12 +29,12 @@ Ends OneSided::ends_of(const RemoteTarget& target, const LocalBuffer& local) {
 }
 
 // The path of one part of a movement of so many bytes.
-Result<OneSided::Chosen> OneSided::choose(const MovePart& part, LocalBuffer& local,
-                                          uint64_t bytes) const {
+Result<ChosenPart> OneSided::choose(const MovePart& part, LocalBuffer& local,
+                                    uint64_t bytes) const {
   const Ends ends = ends_of(part.target, local);
   const PathName name =
       selection_->cheapest(ends, bytes, [this](PathName each) { return path(each) != nullptr; });
-  if (name != PathName::kCount) return Chosen{part, local, ends, path(name)};
+  if (name != PathName::kCount) return ChosenPart{part, local, ends, path(name)};
   return error(OH_ERR_NOT_VIABLE, "no path to or from memory of %s: %s", link_.name.c_str(),
                selection_->explain(ends, bytes).why.c_str());
 }
@@ -95,33 +53,33 @@ Status OneSided::move(Request* request, const Move& move) {
     request->path = link_.path;
     return end_now(request, move, {});
   }
-  OH_ASSIGN_OR_RETURN(const Chosen chosen, choose(part, local, part.bytes));
+  OH_ASSIGN_OR_RETURN(const ChosenPart chosen, choose(part, local, part.bytes));
   OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
   if (!chosen.path->immediate()) return enqueue({&chosen, 1}, request, move);
-  OH_RETURN_IF_ERROR(copy({&chosen, 1}, move, &request->path));
+  OH_RETURN_IF_ERROR(copies_.copy({&chosen, 1}, move, &request->path));
   return end_now(request, move, {&chosen, 1});
 }
 
 // Immediate paths copy first: if that fails, nothing has been posted.
 Status OneSided::move_parts(Request* request, const Move& move) {
   std::vector<LocalBuffer> locals;
-  OH_ASSIGN_OR_RETURN(const std::vector<Chosen> chosen, choose_all(move, &locals));
+  OH_ASSIGN_OR_RETURN(const std::vector<ChosenPart> chosen, choose_all(move, &locals));
   for (LocalBuffer& local : locals) {
     OH_RETURN_IF_ERROR(
         wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
   }
-  std::vector<Chosen> queued;
-  for (const Chosen& each : chosen) {
+  std::vector<ChosenPart> queued;
+  for (const ChosenPart& each : chosen) {
     if (!each.path->immediate()) queued.push_back(each);
   }
   for (const auto& path : paths_) {
     if (!path || !path->immediate()) continue;
-    std::vector<Chosen> taken;
-    for (const Chosen& each : chosen) {
+    std::vector<ChosenPart> taken;
+    for (const ChosenPart& each : chosen) {
       if (each.path == path.get()) taken.push_back(each);
     }
     if (taken.empty()) continue;
-    OH_RETURN_IF_ERROR(copy(taken, move, &request->path));
+    OH_RETURN_IF_ERROR(copies_.copy(taken, move, &request->path));
     LinkGuard guard(link_);
     OH_RETURN_IF_ERROR(link_.usable());
     count(taken, move, request->path);
@@ -130,12 +88,12 @@ Status OneSided::move_parts(Request* request, const Move& move) {
 }
 
 // Parts of the same local memory follow each other: it is located once.
-Result<std::vector<OneSided::Chosen>> OneSided::choose_all(const Move& move,
-                                                           std::vector<LocalBuffer>* locals) const {
+Result<std::vector<ChosenPart>> OneSided::choose_all(const Move& move,
+                                                     std::vector<LocalBuffer>* locals) const {
   uint64_t bytes = 0;
   for (const MovePart& part : move.parts) bytes += part.bytes;
   locals->reserve(move.parts.size());  // they stay where they are
-  std::vector<Chosen> chosen;
+  std::vector<ChosenPart> chosen;
   chosen.reserve(move.parts.size());
   const MovePart* before = nullptr;
   for (const MovePart& part : move.parts) {
@@ -149,7 +107,7 @@ Result<std::vector<OneSided::Chosen>> OneSided::choose_all(const Move& move,
       }
     }
     before = &part;
-    OH_ASSIGN_OR_RETURN(Chosen one, choose(part, locals->back(), bytes));
+    OH_ASSIGN_OR_RETURN(ChosenPart one, choose(part, locals->back(), bytes));
     chosen.push_back(one);
   }
   return chosen;
@@ -159,13 +117,13 @@ Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
   OH_RETURN_IF_ERROR(link_.usable());
   if (!link_.gpu || move.parts.front().blocks.empty()) return std::unique_ptr<BatchPlan>();
   std::vector<LocalBuffer> locals;
-  Result<std::vector<Chosen>> chosen = choose_all(move, &locals);
+  Result<std::vector<ChosenPart>> chosen = choose_all(move, &locals);
   if (chosen.status().code() == OH_ERR_NOT_VIABLE) return std::unique_ptr<BatchPlan>();
   OH_RETURN_IF_ERROR(chosen.status());
   Path* path = chosen->front().path;
   std::vector<Part> parts;
   uint64_t bytes = 0;
-  for (const Chosen& each : *chosen) {
+  for (const ChosenPart& each : *chosen) {
     std::shared_ptr<ImportedBlock> import = each.part.target.import.lock();
     const bool gone = each.part.target.imported && !import;
     if (gone || each.path != path) return std::unique_ptr<BatchPlan>();
@@ -176,51 +134,8 @@ Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
   return path->immediate()->plan({move.put, parts, bytes, nullptr});
 }
 
-// Parts that take the same immediate path.
-Status OneSided::copy(std::span<const Chosen> chosen, const Move& move, oh_path* taken) {
-  Immediate& path = *chosen.front().path->immediate();
-  // Count the copy, then check the link; the end of the link does it in the opposite order.
-  CopyCount copying(copies_);
-  AccessGuard guard(link_.segment->outgoing());
-  if (link_.gone.load(std::memory_order_seq_cst) ||
-      link_.segment->their_state() == SideState::kFailed) {
-    return error(OH_ERR_PEER_LOST, "the link to %s has ended", link_.name.c_str());
-  }
-  Movement movement{move.put, {}, 0, move.plan};
-  auto admit = [&](const Chosen& each) -> Result<Part> {
-    const RemoteTarget& target = each.part.target;
-    if (board_->region(target.index).load(std::memory_order_seq_cst) != target.version) {
-      return error(OH_ERR_RETIRED, "%s has deregistered the region", link_.name.c_str());
-    }
-    std::shared_ptr<ImportedBlock> import = target.import.lock();
-    if (target.imported && !import) {
-      return error(OH_ERR_RETIRED, "the memory of the region of %s is gone: attach it again",
-                   link_.name.c_str());
-    }
-    movement.bytes += each.part.bytes;
-    return Part{target, std::move(import), each.local, each.part.blocks};
-  };
-  if (chosen.size() == 1) {
-    OH_ASSIGN_OR_RETURN(const Part part, admit(chosen.front()));
-    OH_FAULT_POINT("one_sided.copy");
-    movement.parts = {&part, 1};
-    OH_ASSIGN_OR_RETURN(*taken, path.copy(movement));
-    return {};
-  }
-  std::vector<Part> parts;
-  parts.reserve(chosen.size());
-  for (const Chosen& each : chosen) {
-    OH_ASSIGN_OR_RETURN(Part part, admit(each));
-    parts.push_back(std::move(part));
-  }
-  OH_FAULT_POINT("one_sided.copy");
-  movement.parts = parts;
-  OH_ASSIGN_OR_RETURN(*taken, path.copy(movement));
-  return {};
-}
-
 // Its bytes are where they go: counts them, and sends its notification.
-Status OneSided::end_now(Request* request, const Move& move, std::span<const Chosen> copied) {
+Status OneSided::end_now(Request* request, const Move& move, std::span<const ChosenPart> copied) {
   request->nbytes = 0;
   for (const MovePart& part : move.parts) request->nbytes += part.bytes;
   request->peer = link_.peer;
@@ -243,10 +158,10 @@ Status OneSided::end_now(Request* request, const Move& move, std::span<const Cho
 }
 
 // What immediate paths have copied.
-void OneSided::count(std::span<const Chosen> copied, const Move& move, oh_path taken) {
+void OneSided::count(std::span<const ChosenPart> copied, const Move& move, oh_path taken) {
   PathCount& total = (move.put ? link_.stats.sent : link_.stats.received)[taken];
   uint64_t bytes = 0;
-  for (const Chosen& each : copied) {
+  for (const ChosenPart& each : copied) {
     total.operations += each.part.count;
     bytes += each.part.bytes;
   }
@@ -254,8 +169,8 @@ void OneSided::count(std::span<const Chosen> copied, const Move& move, oh_path t
   link_.flight.note(move.put ? OpKind::kPut : OpKind::kGet, taken, 0, bytes, OH_OK, now_ns());
 }
 
-Status OneSided::enqueue(std::span<const Chosen> chosen, Request* request, const Move& move) {
-  for (const Chosen& each : chosen) {
+Status OneSided::enqueue(std::span<const ChosenPart> chosen, Request* request, const Move& move) {
+  for (const ChosenPart& each : chosen) {
     if (each.local.on_device) OH_RETURN_IF_ERROR(find_export(*link_.gpu, &each.local));
     OH_RETURN_IF_ERROR(each.path->admit(each.local, move.put));
   }
@@ -274,7 +189,7 @@ Status OneSided::enqueue(std::span<const Chosen> chosen, Request* request, const
     if (copied) last->blocks = *copied;
   } else {
     std::vector<Request*> parts;
-    for (const Chosen& each : chosen) {
+    for (const ChosenPart& each : chosen) {
       parts.push_back(part_of(*request, each.part.bytes));
       append_move(each, parts.back()).list = move.list;
     }
@@ -303,7 +218,7 @@ Request* OneSided::part_of(const Request& whole, uint64_t bytes) {
   return part;
 }
 
-Operation& OneSided::append_move(const Chosen& chosen, Request* request) {
+Operation& OneSided::append_move(const ChosenPart& chosen, Request* request) {
   const RemoteTarget& target = chosen.part.target;
   Operation& operation = append(request->kind, request);
   operation.ends = chosen.ends;
@@ -420,7 +335,7 @@ bool OneSided::push_queue(bool moves) {
 // True when all of it is pushed.
 bool OneSided::push(Operation& operation) {
   if (must_wait(operation)) return false;
-  if (operation.kind == OpKind::kNotify) return push_notification(operation);
+  if (operation.kind == OpKind::kNotify) return notification_parts_.push(operation);
   if (operation.kind == OpKind::kSignal) {
     Frame frame;
     frame.type = FrameType::kSignal;
@@ -445,23 +360,6 @@ bool OneSided::begin(Operation& operation) {
   if (ready != Path::Ready::kNow) return false;
   operation.path = path(name);
   operation.path->begin(operation);
-  return true;
-}
-
-bool OneSided::push_notification(Operation& operation) {
-  do {
-    Frame frame;
-    frame.type = FrameType::kNotify;
-    frame.length = operation.bytes.size();
-    frame.address = operation.offset;
-    frame.payload = operation.bytes.data() + operation.offset;
-    frame.payload_size = std::min(kNotificationPart, operation.bytes.size() - operation.offset);
-    const uint64_t charge = notification_charge(frame.payload_size);
-    if (notification_charge_ + charge > notification_credit(link_.theirs)) return false;
-    if (!link_.push(frame)) return false;
-    notification_charge_ += charge;
-    operation.offset += frame.payload_size;
-  } while (operation.offset < operation.bytes.size());
   return true;
 }
 
@@ -610,7 +508,7 @@ void OneSided::fail_all(const Status& status) {
   queue_.clear();
   waiting_.clear();
   notifying_ = 0;
-  arriving_.clear();
+  notification_parts_.clear();
   for (auto& path : paths_) {
     if (path) path->fail_all();
   }
@@ -640,9 +538,9 @@ Status OneSided::on_frame(const Frame& frame) {
   Path* path = nullptr;
   switch (frame.type) {
     case FrameType::kNotify:
-      return on_notify(frame);
+      return notification_parts_.on_frame(frame);
     case FrameType::kSignal:
-      return on_signal(frame);
+      return signals_.on_frame(frame);
     case FrameType::kAck:
       return on_answer(frame);
     case FrameType::kData:
@@ -675,7 +573,7 @@ Status OneSided::on_answer(const Frame& frame) {
   const bool ack = frame.type == FrameType::kAck;
   // Without a name it acknowledges notifications that were collected.
   if (ack && frame.op == 0) {
-    notification_charge_ -= std::min(notification_charge_, frame.length);
+    notification_parts_.add_credit(frame.length);
     return {};
   }
   Request* piece = ack ? link_.ops.find(frame.op) : nullptr;
@@ -686,76 +584,6 @@ Status OneSided::on_answer(const Frame& frame) {
   if (ack) return {};
   return error(OH_ERR_PROTOCOL, "%s answered a get with bytes nobody asked for",
                link_.name.c_str());
-}
-
-Status OneSided::on_notify(const Frame& frame) {
-  const uint64_t charge = notification_charge(frame.payload_size);
-  const bool fits = frame.length <= kMaxNotification && frame.address == arriving_.size() &&
-                    slice_fits(frame.address, frame.payload_size, frame.length) &&
-                    (frame.address == 0 || frame.length == arriving_size_);
-  if (!fits || notifications_held_ + charge > notification_credit(link_.mine)) {
-    return error(OH_ERR_PROTOCOL,
-                 "%s sent bytes %llu to %llu of a notification of %llu bytes, behind %zu bytes of "
-                 "one of %llu; %llu bytes are not collected yet",
-                 link_.name.c_str(), static_cast<unsigned long long>(frame.address),
-                 static_cast<unsigned long long>(frame.address + frame.payload_size),
-                 static_cast<unsigned long long>(frame.length), arriving_.size(),
-                 static_cast<unsigned long long>(arriving_size_),
-                 static_cast<unsigned long long>(notifications_held_));
-  }
-  notifications_held_ += charge;
-  arriving_size_ = frame.length;
-  arriving_.insert(arriving_.end(), frame.payload, frame.payload + frame.payload_size);
-  if (frame.address >= notification_kept()) return_credit(charge);
-  if (arriving_.size() < arriving_size_) return {};
-  Notification notification;
-  notification.peer_id = link_.id;
-  notification.peer_rank = link_.rank;
-  notification.bytes = std::exchange(arriving_, {});
-  link_.wake_me = true;
-  notifications_.add(std::move(notification));
-  full_fence();  // there before the look at the sleepers; pairs with Doorbell::sleep()
-  link_.my_bell->ring();
-  return {};
-}
-
-void OneSided::give_back(size_t bytes) {
-  const uint64_t kept = std::min<uint64_t>(bytes, notification_kept());
-  const uint64_t rest = kept % kNotificationPart;
-  const bool short_part = rest > 0 || kept == 0;
-  return_credit(kept - rest + (short_part ? notification_charge(rest) : 0));
-}
-
-void OneSided::return_credit(uint64_t charge) {
-  Frame frame;
-  frame.type = FrameType::kAck;
-  frame.length = charge;
-  notifications_held_ -= charge;
-  link_.send(frame);
-}
-
-Status OneSided::on_signal(const Frame& frame) {
-  if (frame.slot >= kSignals) {
-    return error(OH_ERR_PROTOCOL, "%s signalled slot %u", link_.name.c_str(), frame.slot);
-  }
-  signals_by_message_[frame.slot] += frame.length;
-  link_.wake_me = true;
-  return {};
-}
-
-uint64_t OneSided::signals_waiting(uint32_t slot) const {
-  uint64_t came = signals_by_message_[slot];
-  // acquire: what was put before the signal is visible to the thread that takes it.
-  if (link_.segment) {
-    came += link_.segment->incoming().signals[slot].load(std::memory_order_acquire);
-  }
-  return came - signals_taken_[slot];
-}
-
-bool OneSided::take_signals(uint32_t slot, uint64_t count) {
-  if (signals_waiting(slot) < count) return false;
-  signals_taken_[slot] += count;
-  return true;
 }
 
 }  // namespace oh

@@ -170,8 +170,8 @@ TEST_P(OneSided, RegionBatchesMoveEveryBlock) {
         memory.fill(30);
         side.sync();
         await('g');
-        side.sync();
         memory.poison();
+        side.sync();
         for (uint64_t round = 0; round < 2; ++round) {
           await('p');
           EXPECT_TRUE(holds(50 + 100 * round));
@@ -276,6 +276,7 @@ TEST_P(OneSided, RegionBatchesThatAreWrongMoveNothing) {
         EXPECT_EQ(status([&](Batch& b) { b.count = 0; }), OH_OK);
         EXPECT_EQ(status([](Batch& b) { b = {}; }), OH_OK);  // and nothing at all
         side.sync();
+        side.sync();  // they have looked
         EXPECT_EQ(status([](Batch&) {}), OH_OK);
         side.sync();
         // One of the regions goes: nothing is put into the other.
@@ -291,6 +292,7 @@ TEST_P(OneSided, RegionBatchesThatAreWrongMoveNothing) {
         for (const onehop::Bytes& bytes : memory.bytes()) {
           EXPECT_EQ(std::ranges::count(bytes, 0xee), static_cast<ptrdiff_t>(kSpace));
         }
+        side.sync();
         side.sync();
         EXPECT_TRUE(memory.bytes() == content(side, 2, 1));
         regions.back().deregister();

@@ -150,7 +150,7 @@ def end(side, prepared):
 @pytest.mark.parametrize("kind", KINDS)
 def test_prepared_batches(kind):
     notifications, _ = run_pair(own, prepare_and_post, kind)
-    assert notifications == [b"round 0", b"round 1", b"round 2"]
+    assert notifications == [b"round 0", b"round 1", b"round 2", b"read"]
 
 
 def scatter_and_gather(side, kind):

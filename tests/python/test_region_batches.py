@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_refused(pair):
         put([source], [remote[1:]], *one)
     with pytest.raises(onehop.InvalidArgument, match="4294967296"):
         put([source], [remote], [1 << 32], [0], [0], [0], [1])
-    with pytest.raises(TypeError, match="remote is a"):
+    with pytest.raises(TypeError, match="give a RemoteRegion"):
         put([source], [region], *one)
     with pytest.raises(TypeError, match="locals is a int"):
         put(3, [remote], *one)
