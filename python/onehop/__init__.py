@@ -8,7 +8,7 @@ onehop/device.cuh, from get_include(), and take a Peer.device_handle.
 import atexit
 from pathlib import Path
 
-from onehop import _core, patterns, signatures
+from onehop import _core, metrics_server, patterns, signatures
 from onehop._core import (
     ANY_SOURCE,
     ANY_TAG,
@@ -30,6 +30,8 @@ from onehop._core import (
     Status,
     config,
     group,
+    metrics,
+    prometheus,
     unique_id,
     wait_all,
     wait_any,
@@ -121,8 +123,10 @@ __all__ = [
     "get_library_dir",
     "group",
     "info",
+    "metrics",
     "paths",
     "patterns",
+    "prometheus",
     "topology",
     "unique_id",
     "wait_all",
@@ -149,3 +153,4 @@ def get_include() -> str:
 signatures.show()
 # Before the interpreter goes: peers see a clean end, threads that wait come to rest.
 atexit.register(_core.shut_down)
+metrics_server.start()

@@ -143,9 +143,7 @@ Status OneSided::copy_now(Path* path, LocalBuffer& local, Request* request, cons
     // Whether the peer was alive throughout: a process that took over its number would not be it.
     OH_RETURN_IF_ERROR(link_.usable());
     if (path) {
-      auto& counts = movement.put ? link_.stats.sent : link_.stats.received;
-      counts[request->path].operations += movement.count;
-      counts[request->path].bytes += movement.bytes;
+      if (!request->internal) count_moved(link_, movement.put, request->path, movement.bytes);
       link_.flight.note(request->kind, request->path, 0, movement.bytes, OH_OK, now_ns());
     }
     if (move.notify) {
@@ -188,6 +186,7 @@ Status OneSided::enqueue(Path& path, const Ends& ends, LocalBuffer& local, Reque
   }
   take_turn(kPostedAtOnce);
   link_.posted();
+  link_.note_posted(*request);
   return {};
 }
 
@@ -345,6 +344,7 @@ bool OneSided::travels_apart(const Operation& operation) {
 // ---- Ends ---------------------------------------------------------------------------------------
 
 void OneSided::moved(Operation& operation, Status status) {
+  if (status.ok()) count_moved(link_, operation);
   if (status.ok() && operation.notify) {
     notify_behind(operation);
   } else {
