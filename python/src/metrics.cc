@@ -58,13 +58,6 @@ nb::dict metrics() {
   return all;
 }
 
-std::string prometheus() {
-  Bytes text = detail::fill(1 << 16, [](void* out, size_t* size) {
-    return oh_metrics_text(static_cast<char*>(out), size);
-  });
-  return {text.begin(), text.end() - 1};
-}
-
 }  // namespace
 
 void bind_metrics(nb::module_& module) {
@@ -80,7 +73,7 @@ void bind_metrics(nb::module_& module) {
              "every status and reason is.\n"
              "Counters are over all endpoints, also closed ones, and never go back. A child of "
              "fork() begins at zero.");
-  module.def("prometheus", prometheus,
+  module.def("prometheus", metrics_text,
              "The same as `metrics()` in Prometheus' text format, version 0.0.4. With "
              "ONEHOP_METRICS=HOST:PORT in the\n"
              "environment it is served as /metrics from the import of onehop on.");

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The metrics of the process, as samples and as Prometheus' text.
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <span>
 #include <vector>
 
@@ -30,12 +32,12 @@ enum Family : size_t {
 
 // Upper bounds in the unit of the metric.
 template <typename Kind, size_t... I>
-constexpr std::array<double, sizeof...(I)> bounds_of(double unit, std::index_sequence<I...>) {
-  return {static_cast<double>(Kind::bound(I)) * unit...};
+constexpr std::array<double, sizeof...(I)> bounds_of(double per_unit, std::index_sequence<I...>) {
+  return {static_cast<double>(Kind::bound(I)) / per_unit...};
 }
-constexpr double kSecondsOfNs = 1e-9;
+constexpr double kNsPerSecond = 1e9;
 constexpr auto kTimes =
-    bounds_of<TimeHistogram>(kSecondsOfNs, std::make_index_sequence<TimeHistogram::kBuckets - 1>());
+    bounds_of<TimeHistogram>(kNsPerSecond, std::make_index_sequence<TimeHistogram::kBuckets - 1>());
 constexpr auto kBlocks =
     bounds_of<BlockHistogram>(1, std::make_index_sequence<BlockHistogram::kBuckets - 1>());
 
@@ -100,13 +102,13 @@ struct Sample {
 
 template <typename Kind>
 Sample sample_of(Family family, std::array<const char*, OH_METRIC_LABELS> labels,
-                 const Kind& histogram, double unit) {
+                 const Kind& histogram, double per_unit) {
   Sample sample{family, labels};
   for (size_t i = 0; i < Kind::kBuckets; ++i) {
     sample.value += histogram.bucket(i);
     if (i + 1 < Kind::kBuckets) sample.buckets.push_back(sample.value);
   }
-  sample.sum = static_cast<double>(histogram.sum()) * unit;
+  sample.sum = static_cast<double>(histogram.sum()) / per_unit;
   return sample;
 }
 
@@ -137,7 +139,7 @@ void add_times(const std::array<Metrics::ByPath, kMetricOps>& times, Family fami
   for_each_way([&](MetricOp op, oh_path path) {
     const auto index = static_cast<size_t>(op);
     Sample sample = sample_of(family, {oh_path_name(path), kMetricOpNames[index]},
-                              times[index][path], kSecondsOfNs);
+                              times[index][path], kNsPerSecond);
     if (sample.value > 0) samples->push_back(std::move(sample));
   });
 }
@@ -194,6 +196,12 @@ std::string labels_text(const Sample& sample, const std::string& le) {
   return text.empty() ? text : "{" + text + "}";
 }
 
+// The shortest text that is read as the same number.
+std::string number_text(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
+}
+
 std::string line(const std::string& name, const std::string& labels, uint64_t value) {
   return strf("%s%s %llu\n", name.c_str(), labels.c_str(), static_cast<unsigned long long>(value));
 }
@@ -203,12 +211,12 @@ std::string histogram_text(const Sample& sample) {
   const std::string name = family.name;
   std::string text;
   for (size_t i = 0; i < sample.buckets.size(); ++i) {
-    const std::string le = strf("%.10g", family.bounds[i]);
-    text += line(name + "_bucket", labels_text(sample, le), sample.buckets[i]);
+    const std::string labels = labels_text(sample, number_text(family.bounds[i]));
+    text += line(name + "_bucket", labels, sample.buckets[i]);
   }
   const std::string labels = labels_text(sample, "");
   text += line(name + "_bucket", labels_text(sample, "+Inf"), sample.value);
-  text += strf("%s_sum%s %.10g\n", name.c_str(), labels.c_str(), sample.sum);
+  text += strf("%s_sum%s %s\n", name.c_str(), labels.c_str(), number_text(sample.sum).c_str());
   return text + line(name + "_count", labels, sample.value);
 }
 

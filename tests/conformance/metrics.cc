@@ -248,11 +248,7 @@ TEST_P(Messages, MetricsOfABatchAsAMessageAreItsBytes) {
 }
 
 TEST(MetricsText, HasEveryMetric) {
-  onehop::Bytes text = onehop::detail::fill(16, [](void* out, size_t* size) {
-    return oh_metrics_text(static_cast<char*>(out), size);
-  });
-  ASSERT_EQ(text.back(), 0);
-  const std::string all(text.begin(), text.end() - 1);
+  const std::string all = onehop::metrics_text();
   auto family = onehop::detail::sized<oh_metric_family>();
   size_t count = 0;
   for (; oh_metric_family_get(count, &family) == OH_OK; ++count) {
@@ -261,6 +257,20 @@ TEST(MetricsText, HasEveryMetric) {
   EXPECT_EQ(count, 12u);
   EXPECT_NE(all.find("\nonehop_peers "), std::string::npos);
   EXPECT_EQ(all.back(), '\n');
+}
+
+TEST(MetricsText, SaysHowMuchRoomItNeeds) {
+  size_t size = 0;
+  EXPECT_EQ(oh_metrics_text(nullptr, &size), OH_ERR_RANGE);
+  onehop::Bytes text(size + 4096);  // it may have grown
+  size = text.size();
+  ASSERT_EQ(oh_metrics_text(reinterpret_cast<char*>(text.data()), &size), OH_OK);
+  EXPECT_EQ(text[size - 1], 0);
+  EXPECT_EQ(oh_metrics_text(nullptr, nullptr), OH_ERR_INVALID);
+  EXPECT_EQ(oh_metric_sample_get(0, nullptr), OH_ERR_INVALID);
+  EXPECT_EQ(oh_metric_family_get(0, nullptr), OH_ERR_INVALID);
+  oh_metric_sample sample{};
+  EXPECT_EQ(oh_metric_sample_get(0, &sample), OH_ERR_INVALID) << "it has no struct_size";
 }
 
 }  // namespace

@@ -188,11 +188,12 @@ def test_a_host_that_is_not_ours_is_a_warning(ports):
 FORK = """
 import os, sys, onehop
 from onehop import metrics_server
-onehop.Endpoint().close()
+endpoint = onehop.Endpoint()
 try:
-    onehop.Endpoint("no device")
+    endpoint.connect(b"no address")
 except onehop.Error:
     pass
+endpoint.close()
 assert sum(onehop.metrics()["onehop_errors_total"].values()) == 1
 address = metrics_server.address()
 ours, theirs = os.pipe()
