@@ -6,9 +6,11 @@ onehop/device.cuh, from get_include(), and take a Peer.device_handle.
 """
 
 import atexit
+import importlib
+import os
 from pathlib import Path
 
-from onehop import _core, metrics_server, patterns, signatures
+from onehop import _core, patterns, signatures
 from onehop._core import (
     ANY_SOURCE,
     ANY_TAG,
@@ -153,4 +155,5 @@ def get_include() -> str:
 signatures.show()
 # Before the interpreter goes: peers see a clean end, threads that wait come to rest.
 atexit.register(_core.shut_down)
-metrics_server.start()
+if os.environ.get("ONEHOP_METRICS"):
+    importlib.import_module("onehop.metrics_server").start()
