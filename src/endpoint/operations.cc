@@ -164,7 +164,7 @@ Status Operations::post_recv(Request* request) {
 
 Status Operations::move(Request* request, const Move& move) {
   const Movement& movement = move.movement;
-  if (link_.is_timed(movement.bytes)) request->began = now_ns();
+  if (!request->internal && link_.is_timed(movement.bytes)) request->began = now_ns();
   Status status = one_sided_.move(request, move);
   if (!status.ok()) return status;
   if (move.list) {

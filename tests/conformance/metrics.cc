@@ -226,12 +226,17 @@ TEST_P(Messages, MetricsOfABatchAsAMessageAreItsBytes) {
         side.peer().send_batch(blocks.list(buffer), 5);
         const Reading now;
         uint64_t put = 0;
+        uint64_t timed = 0;
         for (int path = 0; path < OH_PATH_COUNT; ++path) {
           const Labels labels{"onehop_bytes_total", "sent",
                               oh_path_name(static_cast<oh_path>(path)), "put"};
           put += now.value(labels) - before.value(labels);
+          const Labels times{"onehop_transfer_seconds", oh_path_name(static_cast<oh_path>(path)),
+                             "put"};
+          timed += now.value(times) - before.value(times);
         }
         EXPECT_EQ(put, blocks.bytes);
+        EXPECT_EQ(timed, 1u);
         side.sync();
       },
       [](Side& side) {
