@@ -6,6 +6,7 @@
 #include "onehop/batch.h"
 #include "onehop/comm.h"
 #include "onehop/endpoint.h"
+#include "onehop/metrics.h"
 #include "onehop/peer.h"
 #include "onehop/status.h"
 #include "onehop/stream.h"

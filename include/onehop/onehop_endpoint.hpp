@@ -172,6 +172,14 @@ inline Bytes unique_id() {
   return detail::fill(4096, [](void* out, size_t* size) { return oh_unique_id(out, size); });
 }
 
+// All metrics of this process in Prometheus' text format: metrics.h.
+inline std::string metrics_text() {
+  const Bytes text = detail::fill(1 << 16, [](void* out, size_t* size) {
+    return oh_metrics_text(static_cast<char*>(out), size);
+  });
+  return {text.begin(), text.end() - 1};
+}
+
 // Memory that peers can map: all transfers from and to it are one copy.
 class SharedMemory {
  public:

@@ -148,6 +148,9 @@ typedef struct oh_path_row {
 OH_API oh_status oh_peer_get_path(oh_peer* peer, size_t index, oh_path_row* row);
 
 /*
+ * Operations that ended well, each at the side that posted it: puts and sends are sent, gets and
+ * receives are received; a batch is one operation.
+ *
  * What calls have given to streams counts as "nvlink": a send with its size, or where that is on
  * the device with the most it may be; a receive with its capacity; a put as the copy engine's.
  * Captured calls, replays of graphs, and kernels of the caller's are not seen there: the last two

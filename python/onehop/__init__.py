@@ -6,6 +6,8 @@ onehop/device.cuh, from get_include(), and take a Peer.device_handle.
 """
 
 import atexit
+import importlib
+import os
 from pathlib import Path
 
 from onehop import _core, patterns, signatures
@@ -30,6 +32,8 @@ from onehop._core import (
     Status,
     config,
     group,
+    metrics,
+    prometheus,
     unique_id,
     wait_all,
     wait_any,
@@ -121,8 +125,10 @@ __all__ = [
     "get_library_dir",
     "group",
     "info",
+    "metrics",
     "paths",
     "patterns",
+    "prometheus",
     "topology",
     "unique_id",
     "wait_all",
@@ -149,3 +155,5 @@ def get_include() -> str:
 signatures.show()
 # Before the interpreter goes: peers see a clean end, threads that wait come to rest.
 atexit.register(_core.shut_down)
+if os.environ.get("ONEHOP_METRICS"):
+    importlib.import_module("onehop.metrics_server").start()

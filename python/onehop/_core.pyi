@@ -140,6 +140,23 @@ def numa_nodes() -> list[onehop.records.NumaNode]:
 def kernel_image_size() -> int:
     """Bytes of the CUDA kernels in this build; 0 when it has none."""
 
+def metrics() -> dict[str, Any]:
+    """
+    What this process has moved, how long that took, and what went wrong.
+
+    A dict by the name of the metric, then by the values of its labels, in the order of docs/metrics.md:
+    `metrics()["onehop_bytes_total"]["sent"]["shm"]["put"]`. Counters and gauges are ints. A histogram is a dict of
+    `count`, `sum` (seconds, or blocks) and `buckets`: for each upper bound, with `math.inf` as the last one, how many
+    observations were not above it. A path that nothing has travelled on is not there; every status and reason is.
+    Counters are over all endpoints, also closed ones, and never go back. A child of fork() begins at zero.
+    """
+
+def prometheus() -> str:
+    """
+    The same as `metrics()` in Prometheus' text format, version 0.0.4. With ONEHOP_METRICS=HOST:PORT in the
+    environment it is served as /metrics from the import of onehop on.
+    """
+
 class SharedBuffer:
     """
     Zeroed memory that peers can map, with the buffer protocol; freed when the last view of it is gone.

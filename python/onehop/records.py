@@ -143,7 +143,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class PeerStats:
-    """Counters of a link; the first two by path.
+    """Counters of a link; the first two by path: what ended well, at the side that posted it.
 
     What calls have given to streams counts as "nvlink": a send with the most it may be, a receive
     with its capacity, a put as the copy engine's. Captured calls, replays and kernels are seen in

@@ -38,6 +38,7 @@ void bind_stream(nb::module_& module);
 void bind_lanes(nb::module_& module, nb::class_<PyPeer>& peer);
 void bind_communicator(nb::module_& module);
 void bind_records(nb::module_& module);
+void bind_metrics(nb::module_& module);
 void bind_shared(nb::module_& module);
 
 // Rows of the C API as objects of onehop.records.

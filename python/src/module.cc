@@ -33,6 +33,7 @@ NB_MODULE(_core, module) {
   watch_forks();
   bind_errors(module);
   bind_records(module);
+  bind_metrics(module);
   bind_shared(module);
   bind_after(module);
   bind_region(module);

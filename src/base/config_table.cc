@@ -322,6 +322,13 @@ constexpr ConfigEntry kTable[] = {
      .meaning = "threads and memory of endpoints on a GPU near it: on its NUMA node, as far as the "
                 "process may use it; off: wherever the system puts them",
      .text = &Config::numa},
+    {.name = "ONEHOP_METRICS",
+     .type = "text",
+     .allowed = "HOST:PORT or HOST:FIRST-LAST; without HOST: 127.0.0.1",
+     .standard = "",
+     .meaning = "where the Python package serves metrics over HTTP, as /metrics, from its import "
+                "on: at the first port that is free; a wrong value is a warning; empty: nowhere",
+     .text = &Config::metrics},
 };
 
 }  // namespace

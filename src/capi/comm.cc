@@ -9,7 +9,7 @@ oh_status oh_unique_id(void* id, size_t* size) {
   OH_CHECK_ARGUMENT(size);
   // Asked for the size only: no server is started.
   if (!id || *size < Address::kMaxBytes) {
-    return report(copy_out(Bytes(Address::kMaxBytes), nullptr, size));
+    return answer(copy_out(Bytes(Address::kMaxBytes), nullptr, size));
   }
   Result<Config> config = Config::from_environment();
   OH_REPORT_IF_ERROR(config.status());
@@ -19,7 +19,7 @@ oh_status oh_unique_id(void* id, size_t* size) {
   OH_REPORT_IF_ERROR(node.status());
   Result<Bytes> made = rendezvous_unique_id(*node, **crypto, *config);
   OH_REPORT_IF_ERROR(made.status());
-  return report(copy_out(*made, id, size));
+  return answer(copy_out(*made, id, size));
 }
 
 oh_status oh_comm_create(const oh_comm_options* given, oh_comm** comm) {

@@ -14,6 +14,11 @@ std::string& last_text() {
 }  // namespace
 
 oh_status report(const Status& status) {
+  g_metrics.count_error(status.code());
+  return answer(status);
+}
+
+oh_status answer(const Status& status) {
   if (!status.ok()) last_text() = status.text();
   return status.code();
 }

@@ -30,7 +30,7 @@ oh_status oh_endpoint_address(oh_endpoint* endpoint, void* address, size_t* size
   OH_CHECK_ARGUMENT(endpoint);
   OH_CHECK_ARGUMENT(size);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
-  return report(copy_out(endpoint->endpoint->address(), address, size));
+  return answer(copy_out(endpoint->endpoint->address(), address, size));
 }
 
 oh_status oh_endpoint_connect(oh_endpoint* endpoint, const void* address, size_t size,
@@ -137,7 +137,7 @@ oh_status oh_endpoint_notification(oh_endpoint* endpoint, void* data, size_t* si
   Notification notification;
   Result<bool> taken =
       endpoint->endpoint->notifications().take(data ? *size : 0, &notification, size);
-  OH_REPORT_IF_ERROR(taken.status());
+  if (!taken.ok()) return answer(taken.status());  // it is longer
   if (!*taken) return OH_AGAIN;
   if (*size) std::memcpy(data, notification.bytes.data(), *size);
   if (!from) return OH_OK;
@@ -180,7 +180,7 @@ oh_status oh_region_descriptor(oh_region* region, void* descriptor, size_t* size
   OH_CHECK_ARGUMENT(region);
   OH_CHECK_ARGUMENT(size);
   OH_REPORT_IF_ERROR(region->endpoint->usable());
-  return report(
+  return answer(
       copy_out(region->endpoint->memory().export_region(*region->region), descriptor, size));
 }
 

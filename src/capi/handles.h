@@ -50,6 +50,9 @@ namespace oh {
 
 // Keeps the text for oh_error_text() and returns the code.
 oh_status report(const Status& status);
+// The same where a failure is an answer and no error: a list has ended, a buffer must be larger. It
+// is not counted.
+oh_status answer(const Status& status);
 
 // A handle or argument that is null.
 oh_status null_argument(const char* function, const char* name);

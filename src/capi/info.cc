@@ -29,7 +29,7 @@ oh_status oh_config_get(size_t index, oh_config_entry* entry) {
   OH_CHECK_ARGUMENT(entry);
   std::span<const ConfigEntry> table = config_table();
   if (index >= table.size()) {
-    return report(error(OH_ERR_RANGE, "there are %zu variables", table.size()));
+    return answer(error(OH_ERR_RANGE, "there are %zu variables", table.size()));
   }
   const ConfigEntry& found = table[index];
   oh_config_entry value{};
@@ -51,7 +51,7 @@ oh_status oh_transport_get(size_t index, oh_transport_info* info) {
     facts = transports(config->cuda_library, config->ucx_library);
   }
   if (index >= facts.size()) {
-    return report(error(OH_ERR_RANGE, "there are %zu transports", facts.size()));
+    return answer(error(OH_ERR_RANGE, "there are %zu transports", facts.size()));
   }
   oh_transport_info value{};
   value.name = facts[index].name;
@@ -85,7 +85,7 @@ oh_status oh_peer_get_path(oh_peer* peer, size_t index, oh_path_row* row) {
   thread_local std::vector<PathRow> rows;
   rows = explain(peer->peer->facts_of_gpus());
   if (index >= rows.size()) {
-    return report(error(OH_ERR_RANGE, "there are %zu rows", rows.size()));
+    return answer(error(OH_ERR_RANGE, "there are %zu rows", rows.size()));
   }
   const PathRow& found = rows[index];
   oh_path_row value{};
@@ -106,10 +106,12 @@ oh_status oh_peer_get_stats(oh_peer* peer, oh_peer_stats* stats) {
   Stats found = peer->peer->stats();
   oh_peer_stats value{};
   for (size_t path = 0; path < OH_PATH_COUNT; ++path) {
-    value.sent_operations[path] = found.sent[path].operations;
-    value.sent_bytes[path] = found.sent[path].bytes;
-    value.received_operations[path] = found.received[path].operations;
-    value.received_bytes[path] = found.received[path].bytes;
+    const PathCount sent = found.sent(static_cast<oh_path>(path));
+    const PathCount received = found.received(static_cast<oh_path>(path));
+    value.sent_operations[path] = sent.operations;
+    value.sent_bytes[path] = sent.bytes;
+    value.received_operations[path] = received.operations;
+    value.received_bytes[path] = received.bytes;
   }
   value.unexpected = found.unexpected;
   value.out_of_credit = found.out_of_credit;

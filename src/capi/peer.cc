@@ -244,7 +244,7 @@ oh_status oh_peer_flight_record(oh_peer* peer, char* text, size_t* size) {
   OH_CHECK_ARGUMENT(size);
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
   std::string record = peer->peer->operations().flight_record();
-  return report(
+  return answer(
       copy_out({reinterpret_cast<const uint8_t*>(record.c_str()), record.size() + 1}, text, size));
 }
 

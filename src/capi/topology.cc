@@ -48,7 +48,7 @@ oh_status oh_device_get(size_t index, oh_device_info* info) {
   Result<Devices> devices = Devices::look();
   if (!devices.ok()) return report(devices.status());
   Status status = devices->has(index);
-  if (!status.ok()) return report(std::move(status));
+  if (!status.ok()) return answer(status);
   thread_local cuda::DeviceFacts facts;
   thread_local std::string uuid;
   facts = devices->all[index];
@@ -70,7 +70,7 @@ oh_status oh_device_get_link(size_t from, size_t to, oh_device_link* link) {
   if (!devices.ok()) return report(devices.status());
   const std::vector<cuda::DeviceFacts>& all = devices->all;
   Status status = devices->has(std::max(from, to));
-  if (!status.ok()) return report(std::move(status));
+  if (!status.ok()) return answer(status);
   // All of them: a caller that asks for one link asks for the others, too.
   std::vector<std::string> uuids;
   for (const cuda::DeviceFacts& facts : all) uuids.push_back(cuda::uuid_text(facts.uuid));
@@ -93,7 +93,7 @@ oh_status oh_numa_node_get(size_t index, oh_numa_node* node) {
   OH_CHECK_ARGUMENT(node);
   std::vector<int> nodes = numa_nodes();
   if (index >= nodes.size()) {
-    return report(error(OH_ERR_RANGE, "there are %zu NUMA nodes", nodes.size()));
+    return answer(error(OH_ERR_RANGE, "there are %zu NUMA nodes", nodes.size()));
   }
   thread_local std::string cpus;
   thread_local std::string usable;

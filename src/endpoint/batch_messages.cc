@@ -52,6 +52,7 @@ Status BatchSend::next_offer(Deadline deadline) {
   Request fetch;
   fetch.endpoint = &endpoint_;
   fetch.kind = OpKind::kRecv;
+  fetch.internal = true;
   Bytes bytes;
   Status lost;
   auto found = [&] {
@@ -134,6 +135,7 @@ Status BatchSend::take_region(Deadline deadline) {
   Request request;
   request.endpoint = &endpoint_;
   request.kind = OpKind::kPut;
+  request.internal = true;
   // No bytes: a message, also to device memory.
   RemoteTarget word = target_;
   word.on_device = false;

@@ -64,6 +64,7 @@ Status Operations::check_memory(const Request& request) const {
 }
 
 Status Operations::post_send(Request* request) {
+  if (!request->began && link_.is_timed(request->size)) request->began = now_ns();
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
   OH_RETURN_IF_ERROR(check_memory(*request));
@@ -96,6 +97,7 @@ Status Operations::post_send(Request* request) {
   // The engine is set to work before the call returns.
   if (request->on_device && transfers_.has_active()) transfers_.work(request->transfer);
   update_posted();
+  link_.note_posted(*request);
   return {};
 }
 
@@ -156,6 +158,27 @@ Status Operations::post_recv(Request* request) {
     transfers_.work(request->transfer);
   }
   update_busy();
+  link_.note_posted(*request);
+  return {};
+}
+
+Status Operations::move(Request* request, const Move& move) {
+  uint64_t bytes = 0;
+  uint64_t blocks = 0;
+  for (const MovePart& part : move.parts) {
+    bytes += part.bytes;
+    blocks += part.count;
+  }
+  if (!request->internal && link_.is_timed(bytes)) request->began = now_ns();
+  Status status = one_sided_.move(request, move);
+  if (!status.ok()) return status;
+  if (move.list) {
+    const MetricOp op = move.put ? MetricOp::kPut : MetricOp::kGet;
+    g_metrics.batch_blocks[static_cast<size_t>(op)].observe(blocks);
+  }
+  // An immediate path has ended it; any other one has observed it, or will. acquire in ended():
+  // another thread may have done that.
+  if (request->ended() && request->began) link_.observe(*request, now_ns());
   return {};
 }
 
@@ -240,6 +263,7 @@ bool Operations::progress_locked(Request* focus) {
     if (!any && link_.segment->their_state() == SideState::kFailed) {
       // Everything it had sent is here by now: its state comes after its last frame.
       if (!link_.ring->ready()) {
+        link_.said_goodbye.store(true, std::memory_order_relaxed);
         fail_everything(error(OH_ERR_PEER_LOST, "%s closed the link", link_.name.c_str()),
                         /*dead=*/true);
         return true;
@@ -514,8 +538,8 @@ Stats Operations::stats() {
   LinkGuard guard(link_);
   Stats found = link_.stats;
   if (link_.ucx) {
-    found.packed = link_.ucx->packer().counts().packed;
-    found.deferred = link_.ucx->packer().counts().deferred;
+    found.packed += link_.ucx->packer().counts().packed;
+    found.deferred += link_.ucx->packer().counts().deferred;
   }
   return found;
 }

@@ -58,7 +58,7 @@ class Operations final : public LinkOwner {
   }
   bool recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Received* received);
   // Puts and gets: as OneSided has them.
-  Status move(Request* request, const Move& move) { return one_sided_.move(request, move); }
+  Status move(Request* request, const Move& move);
   Result<std::unique_ptr<BatchPlan>> plan(const Move& move) { return one_sided_.plan(move); }
 
   // The message that a receive with this tag would get at once.

@@ -65,6 +65,16 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
   operations_.open_paths(parts.rma_use);
   operations_.open(facts(), std::move(parts.their_board));
   open_stream(parts);
+  count_fallbacks(parts.same_host);
+  Totals::instance().enter(*this);
+}
+
+void Peer::count_fallbacks(bool same_host) const {
+  const Link& link = this->link();
+  if (!link.segment && same_host) g_metrics.count(Fallback::kNoSegment);
+  if (!link.segment && !same_host && !link.ucx) g_metrics.count(Fallback::kNoUcx);
+  if (link.segment && !link.mover) g_metrics.count(Fallback::kNoSingleCopy);
+  if (!why_no_peer_access_.empty()) g_metrics.count(Fallback::kNoPeerAccess);
 }
 
 // By a segment, UCX or the socket.
@@ -202,6 +212,7 @@ Status Peer::start() {
 
 Peer::~Peer() {
   close();
+  Totals::instance().leave(*this);
   // The endpoint may have closed unused imports before: on the watcher's thread we may be last.
   // Lanes hold the other side's slab, and wait for their kernels before they let go of it.
   operations_.bind(nullptr);
@@ -259,6 +270,7 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
       Reader reader(payload);
       std::string why = printable(reader.text(kMaxText), kMaxText);
       if (link().ucx) frames_before_bye_ = reader.u64();
+      link().said_goodbye.store(true, std::memory_order_relaxed);
       return error(OH_ERR_PEER_LOST, "it said goodbye: %s", why.c_str());
     }
     case Control::kBlock:
@@ -303,6 +315,11 @@ Stats Peer::stats() {
   Stats found = operations_.stats();
   stream_->add_to(&found);
   return found;
+}
+
+void Peer::add_to(Stats* stats) const {
+  stats->add(link().stats);
+  stream_->add_to(stats);
 }
 
 Status Peer::take_async_error() {

@@ -14,6 +14,7 @@
 #include "link/connection.h"
 #include "link/liveness.h"
 #include "link/memory_exchange.h"
+#include "link/totals.h"
 #include "path/selection.h"
 
 namespace oh {
@@ -54,7 +55,9 @@ struct LinkParts {
   std::string why_no_mapping;  // not empty: device memory is not mapped between the processes
 };
 
-class Peer final : public ConnectionOwner, public std::enable_shared_from_this<Peer> {
+class Peer final : public ConnectionOwner,
+                   public CountedLink,
+                   public std::enable_shared_from_this<Peer> {
  public:
   static std::shared_ptr<Peer> create(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts);
   ~Peer() override;
@@ -96,6 +99,10 @@ class Peer final : public ConnectionOwner, public std::enable_shared_from_this<P
   // empty.
   std::string mismatch(const Wait& ours);
 
+  // CountedLink.
+  void add_to(Stats* stats) const override;
+  bool is_open() const override { return link().is_open(); }
+
   // ConnectionOwner.
   Status on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) override;
   void on_idle() override;
@@ -107,6 +114,7 @@ class Peer final : public ConnectionOwner, public std::enable_shared_from_this<P
   void open_channel(LinkParts& parts);
   void open_device(const LinkParts& parts);
   void open_stream(const LinkParts& parts);
+  void count_fallbacks(bool same_host) const;
   bool has_come(WaitKind kind, uint64_t tag);
   Status on_control(Control type, ByteView payload, std::vector<UniqueFd> fds);
 

@@ -22,9 +22,9 @@ class StreamCounts {
   }
   void count_put(uint64_t bytes) { put_.add(bytes); }
   void add_to(Stats* stats, oh_path of_puts) const {
-    sent_.add_to(&stats->sent[OH_PATH_NVLINK]);
-    received_.add_to(&stats->received[OH_PATH_NVLINK]);
-    put_.add_to(&stats->sent[of_puts]);
+    sent_.add_to(&stats->of(MetricOp::kSend, OH_PATH_NVLINK));
+    received_.add_to(&stats->of(MetricOp::kRecv, OH_PATH_NVLINK));
+    put_.add_to(&stats->of(MetricOp::kPut, of_puts));
   }
 
  private:

@@ -17,9 +17,28 @@ Status Link::usable() const {
   return why_;
 }
 
+Loss Link::loss_of(const Status& why) const {
+  if (why.code() == OH_ERR_PROTOCOL) return Loss::kProtocol;
+  if (why.code() != OH_ERR_PEER_LOST) return Loss::kFailed;
+  return said_goodbye.load(std::memory_order_relaxed) ? Loss::kClosed : Loss::kDied;
+}
+
+void Link::observe(Request& request, int64_t now) const {
+  const int64_t took = now - std::exchange(request.began, 0);
+  if (!request.status.ok()) return;
+  const MetricOp op = request.kind == OpKind::kSend  ? MetricOp::kSend
+                      : request.kind == OpKind::kGet ? MetricOp::kGet
+                                                     : MetricOp::kPut;
+  const int64_t posting = request.posting ? request.posting : took;
+  const auto index = static_cast<size_t>(op);
+  g_metrics.transfer_time[index][request.path].observe(static_cast<uint64_t>(took));
+  g_metrics.post_time[index][request.path].observe(static_cast<uint64_t>(posting));
+}
+
 void Link::set_lost(const Status& why) {
   if (!is_open()) return;
   why_ = why;
+  g_metrics.count(loss_of(why));
   state_.store(State::kLost, std::memory_order_release);
 }
 

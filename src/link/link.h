@@ -123,6 +123,8 @@ class Link {
   bool wake_them = false;
   // The other side is dead or out of reach: no thread copies from or to it any more.
   std::atomic<bool> gone{false};
+  // The other side has closed the link, and does not just fail.
+  std::atomic<bool> said_goodbye{false};
   // Whether work is left that needs progress. Written under the lock.
   std::atomic<bool> busy{false};
 
@@ -189,6 +191,8 @@ class Link {
     outbox.send(frame);
   }
 
+  static constexpr uint64_t kTimedBytes = 64 * 1024;
+
   // Their memory at [remote, remote + size), where it is in a block that is mapped here.
   uint8_t* mapped(uint32_t block, uint64_t remote, uint64_t size,
                   std::shared_ptr<ImportedBlock>* holder) {
@@ -208,6 +212,20 @@ class Link {
     return work();
   }
 
+  // Whether the time of such an operation is measured: where it takes microseconds, so that the
+  // clock is cheap. Any thread, without the lock.
+  bool is_timed(uint64_t bytes) const { return bytes >= kTimedBytes || !segment || gpu; }
+  // The call that posted the request is about to return. With the lock held.
+  void note_posted(Request& request) {
+    if (request.ended()) return;
+    request.counted = true;
+    ++stats.outstanding;
+    if (request.began) request.posting = now_ns() - request.began;
+  }
+  // The times of a request that ends now, if it has ended well. A request whose end is known to its
+  // thread alone needs no lock.
+  void observe(Request& request, int64_t now) const;
+
   // The last touch of a request.
   void finish(Request& request, Status status) {
     request.phase = Phase::kEnded;
@@ -216,8 +234,10 @@ class Link {
     request.peer_rank = rank;
     // Reading the clock takes longer than a small message.
     const bool timed = request.path != OH_PATH_INLINE || !request.status.ok();
-    flight.note(request.kind, request.path, request.tag, request.size, request.status.code(),
-                timed ? now_ns() : 0);
+    const int64_t now = timed ? now_ns() : 0;
+    flight.note(request.kind, request.path, request.tag, request.size, request.status.code(), now);
+    if (request.began && now) observe(request, now);
+    uncount(request);
     request.transfer = nullptr;
     if (request.staged) std::exchange(request.staged, nullptr)->request = nullptr;
     request.in_flight.reset();
@@ -228,7 +248,8 @@ class Link {
   // The same for a receive whose message was one short frame.
   void finish_short(Request& request, oh_path taken, uint64_t tag, uint64_t length) {
     tell_short(request, taken, tag, length);
-    stats.count_received(request.path, length);
+    stats.count(MetricOp::kRecv, request.path, length);
+    uncount(request);
     flight.note(request.kind, request.path, tag, length);
     end(request);
   }
@@ -250,6 +271,9 @@ class Link {
     request.nbytes = length;
     request.message_tag = tag;
   }
+  void uncount(Request& request) {
+    if (std::exchange(request.counted, false)) stats.outstanding -= 1;
+  }
   void end(Request& request) {
     wake_me = true;
     if (request.detached.load(std::memory_order_relaxed)) {
@@ -262,6 +286,8 @@ class Link {
     request.done.store(1, std::memory_order_release);
     if (armed) completions_->announce();
   }
+
+  Loss loss_of(const Status& why) const;
 
   LinkOwner* const owner_;
   Completions* const completions_;

@@ -88,6 +88,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t leng
   region->version = ++last_version_;
   regions_[region->index] = region;
   if (region->exported) region->exported->regions.fetch_add(1, std::memory_order_relaxed);
+  if (!for_batch) g_metrics.registered_bytes.add(length);
   // seq_cst: pairs with the look of one-sided operations (one_sided.cc).
   board_.region(region->index).store(region->version, std::memory_order_seq_cst);
   return region;
@@ -119,6 +120,7 @@ uint64_t RegionTable::remove(uint32_t index) {
   uint64_t word = board_.region(index).exchange(0, std::memory_order_seq_cst);
   free_.push_back(index);
   const GpuExport* exported = regions_[index]->exported.get();
+  if (!regions_[index]->for_batch) g_metrics.registered_bytes.sub(regions_[index]->length);
   // release: pairs with GpuExports::retire().
   if (exported) exported->regions.fetch_sub(1, std::memory_order_release);
   regions_[index].reset();

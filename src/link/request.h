@@ -116,6 +116,10 @@ struct alignas(64) RequestExtras {
 
   PieceOwner* owner = nullptr;  // null: the pool, or a handle
 
+  // Of a request that is timed, in nanoseconds.
+  int64_t began = 0;    // when it was posted; 0: it is not timed
+  int64_t posting = 0;  // how long the call that posted it took; 0: until its end
+
   // Of a piece of a put or get that a path posts.
   Path* path_of_piece = nullptr;  // whose piece it is
   Operation* parent = nullptr;    // null: it serves the other side
@@ -146,6 +150,8 @@ struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
   bool in_place = false;  // it is the channel to which it is advertised: the bytes come straight
   bool early = false;     // sent before its receive is known
   bool plain = false;     // it has ended as a short message, which has no extras
+  bool internal = false;  // the library's own: a piece, the offer of a batch; not counted
+  bool counted = false;   // among the outstanding ones of its link
   Endpoint* endpoint = nullptr;
   Peer* peer = nullptr;  // set once it is known
 
@@ -199,6 +205,7 @@ struct Request : RequestExtras, RequestCore {
     kind = OpKind::kSend;
     phase = Phase::kIdle;
     any_source = attended = on_device = in_place = early = plain = false;
+    internal = counted = false;
     endpoint = nullptr;
     peer = nullptr;
     data = nullptr;

@@ -1,41 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counters of one peer. Threading: guarded by the peer's lock.
+// Counters of one link: what a peer's statistics and the metrics of the process are made of.
+// Threading: written under the link's lock, read by any thread (base/metrics.h).
 #pragma once
 
 #include <array>
 #include <cstdint>
 
+#include "base/metrics.h"
 #include "onehop/types.h"
 
 namespace oh {
 
 struct PathCount {
-  uint64_t operations = 0;
-  uint64_t bytes = 0;
+  Tally operations;
+  Tally bytes;
+
+  PathCount& operator+=(const PathCount& other) {
+    operations += other.operations;
+    bytes += other.bytes;
+    return *this;
+  }
 };
 
 struct Stats {
-  std::array<PathCount, OH_PATH_COUNT> sent{};
-  std::array<PathCount, OH_PATH_COUNT> received{};
-  uint64_t unexpected = 0;     // messages that came before their receive
-  uint64_t out_of_credit = 0;  // small messages that had to ask first
-  uint64_t adverts_used = 0;   // sends that went straight into a posted buffer
-  uint64_t back_pressure = 0;  // sends refused because too many were pending
-  uint64_t timeouts = 0;
-  uint64_t cancelled = 0;
-  uint64_t stream_put = 0;     // large messages by kernels, straight into their receive
-  uint64_t stream_staged = 0;  // large messages by kernels, through chunks
-  uint64_t packed = 0;         // frames that UCX got in buffers for several, also if alone
-  uint64_t deferred = 0;       // times that something waited for room there
+  // Operations of the application that have ended well, each at the side that posted it.
+  using ByPath = std::array<PathCount, OH_PATH_COUNT>;
+  std::array<ByPath, kMetricOps> moved{};
+  Tally unexpected;     // messages that came before their receive
+  Tally out_of_credit;  // small messages that had to ask first
+  Tally adverts_used;   // sends that went straight into a posted buffer
+  Tally back_pressure;  // sends refused because too many were pending
+  Tally timeouts;
+  Tally cancelled;
+  Tally stream_put;     // large messages by kernels, straight into their receive
+  Tally stream_staged;  // large messages by kernels, through chunks
+  Tally packed;         // frames that UCX got in buffers for several, also if alone
+  Tally deferred;       // times that something waited for room there
+  Tally outstanding;    // requests that were posted and have not ended
 
-  void count_sent(oh_path path, uint64_t bytes) {
-    ++sent[path].operations;
-    sent[path].bytes += bytes;
+  PathCount& of(MetricOp op, oh_path path) { return moved[static_cast<size_t>(op)][path]; }
+  const PathCount& of(MetricOp op, oh_path path) const {
+    return moved[static_cast<size_t>(op)][path];
   }
-  void count_received(oh_path path, uint64_t bytes) {
-    ++received[path].operations;
-    received[path].bytes += bytes;
+  void count(MetricOp op, oh_path path, uint64_t bytes) {
+    PathCount& counted = of(op, path);
+    ++counted.operations;
+    counted.bytes += bytes;
+  }
+  PathCount sent(oh_path path) const { return sum(MetricOp::kSend, MetricOp::kPut, path); }
+  PathCount received(oh_path path) const { return sum(MetricOp::kRecv, MetricOp::kGet, path); }
+  void add(const Stats& other);
+
+ private:
+  PathCount sum(MetricOp one, MetricOp other, oh_path path) const {
+    PathCount both = of(one, path);
+    return both += of(other, path);
   }
 };
 

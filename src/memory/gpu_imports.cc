@@ -91,6 +91,7 @@ Result<std::shared_ptr<ImportedBlock>> GpuImports::open(const std::shared_ptr<cu
   block->local_base = reinterpret_cast<uint8_t*>(block->mapping.address);
   block->size = record.length;
   block->on_device = true;
+  block->count();
   std::shared_ptr<ImportedBlock> made = std::move(block);
   MutexLock lock(mutex_);
   // Another thread may have been faster: ours is queued to be closed.

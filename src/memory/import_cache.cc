@@ -36,6 +36,7 @@ Result<std::shared_ptr<ImportedBlock>> ImportCache::open(const Id& owner, uint32
   OH_ASSIGN_OR_RETURN(block->mapping, Mapping::of_fd(fd, size, /*populate=*/false));
   block->local_base = block->mapping.data();
   block->size = size;
+  block->count();
   known = block;
   return std::shared_ptr<ImportedBlock>(std::move(block));
 }

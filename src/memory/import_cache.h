@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/metrics.h"
 #include "base/status.h"
 #include "platform/os/handles.h"
 #include "platform/os/process.h"
@@ -18,7 +19,7 @@
 namespace oh {
 
 struct ImportedBlock {
-  virtual ~ImportedBlock() = default;
+  virtual ~ImportedBlock() { g_metrics.imported_bytes.sub(counted); }
   uint32_t number = 0;
   uint64_t remote_base = 0;  // address in its owner
   uint8_t* local_base = nullptr;
@@ -26,6 +27,13 @@ struct ImportedBlock {
   bool on_device = false;  // only the copy engine may touch it
   // Remote regions of the user's that stand for it: it is not unmapped to make room.
   std::atomic<uint32_t> attached{0};
+  uint64_t counted = 0;  // bytes of it in the metrics
+
+  // Once it is mapped.
+  void count() {
+    counted = size;
+    g_metrics.imported_bytes.add(counted);
+  }
 
   // The owner's address as one of ours, or nullptr unless all of [remote, remote + size) is inside.
   uint8_t* translate(uint64_t remote, uint64_t bytes) const {

@@ -46,7 +46,7 @@ bool Receiver::take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* r
   ++tag.arrived;
   link_.ring->return_credit(eager_charge(size));
   *received = {size, tag.tag, link_.selection->framed_path(size, /*eager=*/true)};
-  link_.stats.count_received(received->path, size);
+  link_.stats.count(MetricOp::kRecv, received->path, size);
   link_.flight.note(OpKind::kRecv, received->path, tag.tag, size);
   return true;
 }
@@ -206,7 +206,7 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
     bounce_copies_.add(request);
     return;
   }
-  link_.stats.count_received(request->path, length);
+  if (!request->internal) link_.stats.count(MetricOp::kRecv, request->path, length);
   link_.finish(*request, {});
 }
 

@@ -103,7 +103,7 @@ ByteView SendStreams::next_part(Request& request) {
 void SendStreams::finish_sent(Request* request) {
   request->path = link_.selection->framed_path(request->size, request->early);
   request->nbytes = request->size;
-  link_.stats.count_sent(request->path, request->size);
+  if (!request->internal) link_.stats.count(MetricOp::kSend, request->path, request->size);
   // A put ends when the other side acknowledges it.
   if (request->is_run() && !request->serves_peer() && !request->acknowledged) {
     if (request->staged) std::exchange(request->staged, nullptr)->request = nullptr;

@@ -40,7 +40,7 @@ bool Sender::send_now(const uint8_t* data, size_t size, uint64_t tag) {
   ++entry->number;
   charge_used_ += charge;
   const oh_path path = link_.selection->framed_path(size, /*eager=*/true);
-  link_.stats.count_sent(path, size);
+  link_.stats.count(MetricOp::kSend, path, size);
   link_.flight.note(OpKind::kSend, path, tag, size);
   return true;
 }

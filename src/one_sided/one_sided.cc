@@ -82,7 +82,7 @@ Status OneSided::move_parts(Request* request, const Move& move) {
     OH_RETURN_IF_ERROR(copies_.copy(taken, move, &request->path));
     LinkGuard guard(link_);
     OH_RETURN_IF_ERROR(link_.usable());
-    count(taken, move, request->path);
+    count(taken, *request);
   }
   return queued.empty() ? end_now(request, move, {}) : enqueue(queued, request, move);
 }
@@ -145,7 +145,7 @@ Status OneSided::end_now(Request* request, const Move& move, std::span<const Cho
     LinkGuard guard(link_);
     // Whether the peer was alive throughout: a process that took over its number would not be it.
     OH_RETURN_IF_ERROR(link_.usable());
-    if (!copied.empty()) count(copied, move, request->path);
+    if (!copied.empty()) count(copied, *request);
     if (move.notify) {
       request->kind = OpKind::kNotify;
       post_notification(request, *move.notify);
@@ -157,16 +157,12 @@ Status OneSided::end_now(Request* request, const Move& move, std::span<const Cho
   return {};
 }
 
-// What immediate paths have copied.
-void OneSided::count(std::span<const ChosenPart> copied, const Move& move, oh_path taken) {
-  PathCount& total = (move.put ? link_.stats.sent : link_.stats.received)[taken];
+// What an immediate path has copied.
+void OneSided::count(std::span<const ChosenPart> copied, const Request& request) {
   uint64_t bytes = 0;
-  for (const ChosenPart& each : copied) {
-    total.operations += each.part.count;
-    bytes += each.part.bytes;
-  }
-  total.bytes += bytes;
-  link_.flight.note(move.put ? OpKind::kPut : OpKind::kGet, taken, 0, bytes, OH_OK, now_ns());
+  for (const ChosenPart& each : copied) bytes += each.part.bytes;
+  if (!request.internal) count_moved(link_, request.kind == OpKind::kPut, request.path, bytes);
+  link_.flight.note(request.kind, request.path, 0, bytes, OH_OK, now_ns());
 }
 
 Status OneSided::enqueue(std::span<const ChosenPart> chosen, Request* request, const Move& move) {
@@ -195,6 +191,7 @@ Status OneSided::enqueue(std::span<const ChosenPart> chosen, Request* request, c
     }
     last = &append(request->kind, request);
     last->whole = true;
+    for (const ChosenPart& each : chosen) last->missing += each.part.bytes;
     for (Request* part : parts) part->parent = last;
     last->under_way = std::move(parts);
   }
@@ -204,6 +201,7 @@ Status OneSided::enqueue(std::span<const ChosenPart> chosen, Request* request, c
   }
   take_turn(kPostedAtOnce);
   link_.posted();
+  link_.note_posted(*request);
   return {};
 }
 
@@ -214,6 +212,7 @@ Request* OneSided::part_of(const Request& whole, uint64_t bytes) {
   part->size = bytes;
   part->peer = link_.peer;
   part->owner = this;
+  part->internal = true;
   part->detached.store(1, std::memory_order_relaxed);
   return part;
 }
@@ -376,6 +375,7 @@ bool OneSided::travels_apart(const Operation& operation) {
 // ---- Ends ---------------------------------------------------------------------------------------
 
 void OneSided::moved(Operation& operation, Status status) {
+  if (status.ok()) count_moved(link_, operation);
   if (status.ok() && operation.notify) {
     notify_behind(operation);
   } else {

@@ -17,6 +17,14 @@ void end_request(Link& link, Operation& operation, Status status) {
   link.finish(*request, std::move(status));
 }
 
+void count_moved(Link& link, const Operation& operation) {
+  const Request* request = operation.request;
+  if (!request || request->internal || !operation.moves()) return;
+  count_moved(link, operation.kind == OpKind::kPut,
+              operation.taken == OH_PATH_NONE ? link.path : operation.taken,
+              operation.whole ? operation.missing : request->size);
+}
+
 bool Operation::piece_ended(Request& piece) {
   std::erase(under_way, &piece);
   taken = piece.path;

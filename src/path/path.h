@@ -115,6 +115,11 @@ struct Operation final : UcxSink {
 
 // Ends the request of an operation, which may stay for a while.
 void end_request(Link& link, Operation& operation, Status status);
+// Counts a put or get whose bytes are there, unless its request has ended before, or is internal.
+void count_moved(Link& link, const Operation& operation);
+inline void count_moved(Link& link, bool put, oh_path path, uint64_t bytes) {
+  link.stats.count(put ? MetricOp::kPut : MetricOp::kGet, path, bytes);
+}
 // Tells the other side how an operation of its has ended.
 void acknowledge(Link& link, uint64_t op, oh_status status);
 

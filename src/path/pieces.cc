@@ -7,6 +7,7 @@ namespace oh {
 
 Request* PiecewisePath::piece_of(Operation& operation) {
   Request* piece = pieces_.acquire();
+  piece->internal = true;
   piece->kind = operation.kind;
   piece->on_device = operation.on_device;
   piece->device.exported = operation.exported;
@@ -23,6 +24,7 @@ void PiecewisePath::is_under_way(Operation& operation, Request* piece) {
 
 Request* PiecewisePath::piece_of(const RegionRecord& region, bool put) {
   Request* piece = pieces_.acquire();
+  piece->internal = true;
   piece->kind = put ? OpKind::kPut : OpKind::kGet;
   piece->on_device = region.exported != nullptr;
   piece->device.exported = region.exported;

@@ -170,6 +170,9 @@ def endpoints(address: bytes) -> dict[str, onehop.PoolStats]:
         address = endpoint.address
         stats: onehop.PeerStats = peer.stats()
         paths: onehop.Paths = onehop.paths(peer)
+        metrics: dict[str, Any] = onehop.metrics()
+        text: str = onehop.prometheus()
+        print(metrics["onehop_peers"], text)
         print(stats, paths, peer.flight_record(), peer.id, peer.rank, endpoint.event_fd)
         if (error := peer.async_error()) is not None:
             print(error.status.name, error.scope, error.text)

@@ -139,7 +139,7 @@ TEST_F(SmallMessages, ASendHasEndedWhenItReturns) {
     EXPECT_EQ(frame.length, sizeof(word));
     ring_.pop();
   }
-  EXPECT_EQ(peer().stats().sent[OH_PATH_INLINE].operations, 3u);
+  EXPECT_EQ(peer().stats().sent(OH_PATH_INLINE).operations, 3u);
 }
 
 }  // namespace

@@ -20,9 +20,11 @@ void MessageBatches::post(Request* request, std::unique_ptr<BatchReceive> receiv
   offering.tag = offering.message_tag = offer_tag(request->tag);
   offering.batch = receive.get();
   offering.owner = this;
+  offering.internal = true;
   offering.detached.store(1, std::memory_order_relaxed);
   receives_.push_back(std::move(receive));
   sender_.post(&offering);
+  link_.note_posted(*request);
 }
 
 void MessageBatches::piece_ended(Request* offering) {
@@ -148,7 +150,7 @@ bool MessageBatches::is_left(const RegionRecord& region) {
 void MessageBatches::finish(BatchReceive& receive, Status status) {
   Request* request = std::exchange(receive.request, nullptr);
   if (receive.outcome) --decided_;
-  if (status.ok()) link_.stats.count_received(request->path, request->nbytes);
+  if (status.ok()) link_.stats.count(MetricOp::kRecv, request->path, request->nbytes);
   request->batch = nullptr;
   link_.finish(*request, std::move(status));
   const Request& offering = receive.offering;

@@ -314,8 +314,8 @@ void Transfers::finish(Transfer* transfer, Status status) {
     request->path = transfer->path;
     if (status.ok()) {
       request->nbytes = transfer->length;
-      transfer->source ? link_.stats.count_sent(transfer->path, transfer->length)
-                       : link_.stats.count_received(transfer->path, transfer->length);
+      const MetricOp op = transfer->source ? MetricOp::kSend : MetricOp::kRecv;
+      if (!request->internal) link_.stats.count(op, transfer->path, transfer->length);
     }
     link_.finish(*request, std::move(status));
   }

@@ -79,7 +79,9 @@ void BounceCopies::end(BounceCopy& copy, Status status) {
   Request* request = std::exchange(copy.request, nullptr);
   request->device.bounce.reset();
   link_.count_polled(-1);
-  if (status.ok()) link_.stats.count_received(request->path, request->nbytes);
+  if (status.ok() && !request->internal) {
+    link_.stats.count(MetricOp::kRecv, request->path, request->nbytes);
+  }
   link_.finish(*request, std::move(status));
 }
 

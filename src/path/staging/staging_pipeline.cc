@@ -144,7 +144,9 @@ bool StagingPipeline::settle(StagingTransfer& transfer) {
   if (request && transfer.copied == transfer.length && !transfer.withdrawn) {
     request->nbytes = transfer.length;
     request->path = link_.path;
-    link_.stats.count_received(request->path, request->nbytes);
+    if (!request->internal) {
+      link_.stats.count(MetricOp::kRecv, request->path, request->nbytes);
+    }
     link_.finish(*request, {});
   }
   return true;

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <set>
 
+#include "base/metrics.h"
+
 namespace oh {
 namespace {
 
@@ -37,6 +39,7 @@ void after_fork_child() {
   for (int fd : all.fds) close(fd);
   all.fds.clear();
   all.mutex.unlock();
+  g_metrics.reset();
 }
 
 }  // namespace
