@@ -19,6 +19,32 @@ Estimate estimate_direct(const LinkFacts& facts, const Ends& ends) {
           .choice = {bulk_path(facts), Method::kDirect, why}};
 }
 
+namespace {
+
+// Apart from CopyPath::copy(), whose frame would hold the pieces when there is one block, too.
+[[gnu::noinline]] Status move_blocks(Mover& mover, const RemoteTarget& target,
+                                     std::span<const Block> blocks, bool put) {
+  constexpr size_t kAtOnce = 1024;
+  CopyPiece pieces[kAtOnce];
+  while (!blocks.empty()) {
+    size_t count = 0;
+    for (const Block& block : blocks.first(std::min(kAtOnce, blocks.size()))) {
+      pieces[count++] = {block.local, target.base + block.remote_offset, block.size};
+    }
+    blocks = blocks.subspan(count);
+    std::span<const CopyPiece> some(pieces, count);
+    OH_RETURN_IF_ERROR(put ? mover.write(some) : mover.read(some));
+  }
+  return {};
+}
+
+Status move_block(Mover& mover, const RemoteTarget& target, const Block& block, bool put) {
+  const CopyPiece piece{block.local, target.base + block.remote_offset, block.size};
+  return put ? mover.write({&piece, 1}) : mover.read({&piece, 1});
+}
+
+}  // namespace
+
 Result<oh_path> CopyPath::copy(const RemoteTarget& target, const ImportedBlock* import,
                                LocalBuffer&, const Movement& movement) {
   const bool put = movement.put;
@@ -31,17 +57,8 @@ Result<oh_path> CopyPath::copy(const RemoteTarget& target, const ImportedBlock* 
     }
     return link_.path;
   }
-  constexpr size_t kAtOnce = 1024;
-  CopyPiece pieces[kAtOnce];
-  while (!blocks.empty()) {
-    size_t count = 0;
-    for (const Block& block : blocks.first(std::min(kAtOnce, blocks.size()))) {
-      pieces[count++] = {block.local, target.base + block.remote_offset, block.size};
-    }
-    blocks = blocks.subspan(count);
-    std::span<const CopyPiece> some(pieces, count);
-    OH_RETURN_IF_ERROR(put ? link_.mover->write(some) : link_.mover->read(some));
-  }
+  OH_RETURN_IF_ERROR(blocks.size() == 1 ? move_block(*link_.mover, target, blocks.front(), put)
+                                        : move_blocks(*link_.mover, target, blocks, put));
   return link_.path;
 }
 
