@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,7 +118,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     folder = parser.parse_args(arguments).folder
     models = sorted(folder.glob("*.pml"))
-    wrong = [text for model in models for text in check(model)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        wrong = [text for texts in pool.map(check, models) for text in texts]
     if not models:
         wrong.append(f"{folder}: no models")
     for text in wrong:

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text of another process, made fit for logs, terminals and error messages.
+// Text of another process and numbers, made fit for logs, terminals and error messages.
 //
 // Threading: functions of their arguments.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,5 +20,8 @@ std::string printable(std::string_view text, size_t most);
 
 // The first bytes of the text, at most `most`; a UTF-8 character is not divided.
 std::string_view cut_text(std::string_view text, size_t most);
+
+// A number for %llu or %llx.
+inline unsigned long long ull(uint64_t value) { return value; }
 
 }  // namespace oh

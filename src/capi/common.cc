@@ -34,7 +34,7 @@ Status copy_out(ByteView bytes, void* out, size_t* size) {
     return error(OH_ERR_RANGE, "%zu bytes are needed, there is room for %zu", bytes.size(),
                  out ? capacity : 0);
   }
-  if (!bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());
+  if (out && !bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());
   return {};
 }
 

@@ -48,14 +48,17 @@ oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
   oh_put_options options;
   OH_REPORT_IF_ERROR(read_put_options(given, &options));
   OH_REPORT_IF_ERROR(endpoint->usable());
-  Result<Deadline> deadline = deadline_of(options.timeout_ns, endpoint->config());
-  OH_REPORT_IF_ERROR(deadline.status());
+  OH_REPORT_IF_ERROR(check_timeout(options.timeout_ns));
   Result<AfterOption> after = after_option(options);
   OH_REPORT_IF_ERROR(after.status());
+  // An immediate copy of memory that is ready waits for nothing: no clock is read for it.
+  const auto set_deadline = [&] {
+    move.deadline = deadline_after(options.timeout_ns, endpoint->config());
+  };
+  if (after->given()) set_deadline();
   const ByteView notify{static_cast<const uint8_t*>(options.notify), options.notify_size};
   if (options.notify) move.notify = &notify;
   move.after = *after;
-  move.deadline = *deadline;
 
   // A request of the caller's, or one that ends with this call.
   Request local;
@@ -73,7 +76,9 @@ oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
     *out = as_handle(request);
     return OH_OK;
   }
-  return report(endpoint->requests().wait(request, *deadline, &peer));
+  if (request->ended()) return report(request->status);
+  if (!after->given()) set_deadline();
+  return report(endpoint->requests().wait(request, move.deadline, &peer));
 }
 
 }  // namespace oh

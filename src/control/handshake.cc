@@ -12,7 +12,7 @@
 namespace oh {
 namespace {
 constexpr size_t kMaxGreeting = 4096;
-constexpr size_t kMaxText = 1024;  // of a refusal
+constexpr size_t kMaxRefusal = 1024;  // of a refusal
 }  // namespace
 
 Result<Digest> hello_mac(const Crypto& crypto, const Key& key, char role, ByteView hello,
@@ -54,14 +54,14 @@ Bytes encode_refusal(const Status& why) {
   Bytes bytes;
   Writer writer(bytes);
   writer.u32(static_cast<uint32_t>(why.code()));
-  writer.text(cut_text(why.text(), kMaxText));
+  writer.text(cut_text(why.text(), kMaxRefusal));
   return bytes;
 }
 
 Status decode_refusal(ByteView payload) {
   Reader reader(payload);
   oh_status code = status_from(reader.number<int32_t>(), OH_ERR_REFUSED);
-  std::string text = printable(reader.text(kMaxText), kMaxText);
+  std::string text = printable(reader.text(kMaxRefusal), kMaxRefusal);
   if (!reader.at_end() || code == OH_OK) {
     return error(OH_ERR_PROTOCOL, "a refusal of %zu bytes", payload.size());
   }

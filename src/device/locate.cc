@@ -95,7 +95,7 @@ Status check_device(const cuda::Gpu& gpu, const GpuExport& exported) {
       exported.device, gpu.facts().ordinal);
 }
 
-Status wait_for_producer(After* after, Deadline deadline, const char* what) {
+Status wait_for_pending(After* after, Deadline deadline, const char* what) {
   while (after->pending()) {
     OH_ASSIGN_OR_RETURN(bool complete, after->is_complete());
     if (complete) {

@@ -47,6 +47,9 @@ Status find_export(const cuda::Gpu& gpu, LocalBuffer* buffer);
 Status check_device(const cuda::Gpu& gpu, const GpuExport& exported);
 
 // Waits until earlier work is done. OH_ERR_TIMEOUT: `what` names the memory in the text.
-Status wait_for_producer(After* after, Deadline deadline, const char* what);
+Status wait_for_pending(After* after, Deadline deadline, const char* what);
+inline Status wait_for_producer(After* after, Deadline deadline, const char* what) {
+  return after->pending() ? wait_for_pending(after, deadline, what) : Status();
+}
 
 }  // namespace oh

@@ -26,7 +26,7 @@ constexpr int64_t kShortest = 100 * kMicrosecond;
 constexpr uint64_t kMost = 256;
 // Copies that come this close to each other are worth a call.
 constexpr int64_t kOften = 50 * kMicrosecond;
-constexpr int64_t kPatience = kSecond;
+constexpr int64_t kLeaveTime = kSecond;
 
 // Each line of this has one writer.
 constexpr size_t kSlotsAt = 0;
@@ -73,7 +73,7 @@ Worker::~Worker() {
   leave.kind = onehop::detail::kCommandLeave;
   if (!away_) give(leave);
   lock_.unlock();
-  if (gpu_->wait_idle(stream_, Deadline::after(kPatience))) {
+  if (gpu_->wait_idle(stream_, Deadline::after(kLeaveTime))) {
     gpu_->give_stream(stream_);
     return;
   }

@@ -7,7 +7,7 @@
 
 namespace oh {
 namespace {
-constexpr size_t kMaxText = 1024;  // of a goodbye
+constexpr size_t kMaxGoodbye = 1024;
 // How long a peer may take to leave our memory.
 constexpr int64_t kLeaveTime = kSecond;
 }  // namespace
@@ -268,7 +268,7 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
       return liveness_.on_pong(payload);
     case Control::kBye: {
       Reader reader(payload);
-      std::string why = printable(reader.text(kMaxText), kMaxText);
+      std::string why = printable(reader.text(kMaxGoodbye), kMaxGoodbye);
       if (link().ucx) frames_before_bye_ = reader.u64();
       link().said_goodbye.store(true, std::memory_order_relaxed);
       return error(OH_ERR_PEER_LOST, "it said goodbye: %s", why.c_str());

@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kFirstPause = 200 * kMicrosecond;
 constexpr int64_t kMostPause = 20 * kMillisecond;
 // Kernels that wait end within it. Recording the event earlier could invalidate a capture.
-constexpr int64_t kPatience = 50 * kMillisecond;
+constexpr int64_t kGraceTime = 50 * kMillisecond;
 }  // namespace
 
 bool HolderWatch::is_over(const std::shared_ptr<cuda::Gpu>& gpu) {
@@ -20,7 +20,7 @@ bool HolderWatch::is_over(const std::shared_ptr<cuda::Gpu>& gpu) {
     Result<bool> complete = all_.is_complete();
     return complete.ok() && *complete;
   }
-  if (now - since_ < kPatience) return false;
+  if (now - since_ < kGraceTime) return false;
   since_ = now;  // after a failure too: try again later
   Result<cuda::Event> event = gpu->event_behind_all();
   if (event.ok()) all_ = After(gpu, *event, /*owned=*/true);

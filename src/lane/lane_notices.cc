@@ -12,7 +12,7 @@ using onehop::detail::HostAtomics;
 namespace {
 
 constexpr const char* kSides[] = {"send", "receive"};
-constexpr uint32_t kSignals = OH_LANES;  // the notice of signals, which belong to no lane
+constexpr uint32_t kSignalNotice = OH_LANES;  // the notice of signals, which belong to no lane
 
 std::string text_of(uint64_t fault, uint64_t bytes, uint64_t capacity) {
   auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
@@ -57,7 +57,7 @@ oh_status status_of(uint64_t fault) {
 
 void LaneNotices::abort() {
   for (uint32_t lane = 0; lane < OH_LANES; ++lane) abort(lane, true);
-  abort(kSignals, true);
+  abort(kSignalNotice, true);
 }
 
 // Relaxed: it publishes nothing else. Kernels poll it in Patience.
@@ -114,7 +114,7 @@ Status LaneNotices::take_warning(uint32_t lane, uint32_t side) {
 }
 
 Status LaneNotices::take_signal_warning() {
-  auto& place = notice(kSignals).warned[1];
+  auto& place = notice(kSignalNotice).warned[1];
   const uint64_t fault = HostAtomics::load_acquire(&place.fault);
   if (fault == OH_LANE_OK) return {};
   const auto count = static_cast<unsigned long long>(place.capacity);

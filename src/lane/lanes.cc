@@ -16,7 +16,7 @@ namespace oh {
 using kernels::LanesStep;
 
 namespace {
-constexpr int64_t kPatience = 2 * kSecond;
+constexpr int64_t kStopTime = 2 * kSecond;
 constexpr uint8_t kFirstEpoch = 1;
 }  // namespace
 
@@ -101,7 +101,7 @@ Result<bool> Lanes::is_open() {
 
 bool Lanes::stop_all() {
   if (gpu_->is_lost()) return true;
-  const Deadline deadline = Deadline::after(kPatience);
+  const Deadline deadline = Deadline::after(kStopTime);
   HolderWatch holder;
   while (!deadline.passed()) {
     if (!commands_.step_all(LanesStep::kStop, 0).ok()) return gpu_->is_lost();

@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kPayloadAt = (sizeof(kernels::ProxyPage) + 4095) & ~size_t{4095};
 constexpr size_t kPayload = kTickets * kProxySmall;  // of a queue
 constexpr size_t kSize = kPayloadAt + kProxyLanes * kPayload;
-constexpr int64_t kPatience = 2 * kSecond;
+constexpr int64_t kEndTime = 2 * kSecond;
 constexpr size_t kTidyAt = 16;  // launches that are remembered before those that ended are dropped
 }  // namespace
 
@@ -70,7 +70,7 @@ ProxyMemory::~ProxyMemory() {
   bool all = true;
   if (pinned_) {
     abort();
-    const Deadline deadline = Deadline::after(kPatience);
+    const Deadline deadline = Deadline::after(kEndTime);
     while (!(all = all_through() || gpu_->is_lost()) && !deadline.passed()) sched_yield();
     if (opening_) all = gpu_->wait_idle(opening_, deadline) && all;
     if (opening_ && all) gpu_->give_stream(opening_);

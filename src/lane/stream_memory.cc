@@ -12,7 +12,7 @@
 namespace oh {
 namespace {
 constexpr int64_t kSettleTime = kMillisecond;
-constexpr int64_t kPatience = 2 * kSecond;
+constexpr int64_t kReleaseTime = 2 * kSecond;
 }  // namespace
 
 // Until the copy has ended; the end of one in a graph is never known.
@@ -20,7 +20,7 @@ struct StreamMemory::Held {
   Held(std::shared_ptr<cuda::Gpu> on, std::shared_ptr<void> memory)
       : gpu(std::move(on)), holder(std::move(memory)) {}
   ~Held() {
-    const Deadline deadline = Deadline::after(kPatience);
+    const Deadline deadline = Deadline::after(kReleaseTime);
     while (event && !is_over() && !deadline.passed()) sched_yield();
     const bool over = !event || is_over();
     if (event) gpu->give_event(event);

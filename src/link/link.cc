@@ -3,18 +3,9 @@
 
 namespace oh {
 
-Status Link::usable() const {
-  // acquire: pairs with set_lost(); why_ does not change afterwards.
-  switch (state_.load(std::memory_order_acquire)) {
-    case State::kOpen:
-      return {};
-    case State::kClosed:
-      return error(OH_ERR_LINK, "the link to %s was closed here; %s", name.c_str(),
-                   remedy().c_str());
-    case State::kLost:
-      break;
-  }
-  return why_;
+Status Link::why_unusable() const {
+  if (state() == State::kLost) return why_;
+  return error(OH_ERR_LINK, "the link to %s was closed here; %s", name.c_str(), remedy().c_str());
 }
 
 Loss Link::loss_of(const Status& why) const {

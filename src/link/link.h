@@ -132,8 +132,10 @@ class Link {
   enum class State : int { kOpen, kLost, kClosed };
   State state() const { return state_.load(std::memory_order_relaxed); }
   bool is_open() const { return state() == State::kOpen; }
-  // Any thread.
-  Status usable() const;
+  // Any thread. acquire: pairs with set_lost(); why_ does not change afterwards.
+  Status usable() const {
+    return state_.load(std::memory_order_acquire) == State::kOpen ? Status() : why_unusable();
+  }
   // The first reason counts. With the lock held.
   void set_lost(const Status& why);
   // Returns the state before. With the lock held.
@@ -288,6 +290,7 @@ class Link {
   }
 
   Loss loss_of(const Status& why) const;
+  Status why_unusable() const;
 
   LinkOwner* const owner_;
   Completions* const completions_;

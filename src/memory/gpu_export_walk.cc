@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/text.h"
 #include "platform/cuda/pointer.h"
 
 namespace oh {
@@ -16,8 +17,6 @@ using cuda::Driver;
 using cuda::kSuccess;
 using cuda::PointerFacts;
 namespace symbol = cuda::symbol;
-
-unsigned long long ull(uint64_t value) { return value; }
 
 struct Chunk {
   PointerFacts facts;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "platform/cuda/pointer.h"
 
 namespace oh {
@@ -13,8 +14,6 @@ using cuda::Code;
 using cuda::Driver;
 using cuda::kSuccess;
 namespace symbol = cuda::symbol;
-
-unsigned long long ull(uint64_t value) { return value; }
 
 // Drivers take a descriptor as if it were an address.
 void* as_handle(const UniqueFd& fd) {

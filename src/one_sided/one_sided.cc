@@ -264,10 +264,6 @@ void OneSided::signal(uint32_t slot, uint64_t count) {
 
 // ---- The queue ----------------------------------------------------------------------------------
 
-bool OneSided::idle() const {
-  return queue_.empty() && std::ranges::all_of(working_, [](Path* path) { return path->idle(); });
-}
-
 // Fills at most so many buffers of UCX.
 bool OneSided::take_turn(size_t buffers) {
   if (!link_.ucx) return push_all();

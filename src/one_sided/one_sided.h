@@ -58,7 +58,9 @@ class OneSided final : public PathEvents, private PieceOwner {
   void give_back(size_t bytes) { notification_parts_.collected(bytes); }
 
   bool progress() { return take_turn(link_.ucx ? link_.ucx->packer().depth() : 0); }
-  bool idle() const;
+  bool idle() const {
+    return queue_.empty() && std::ranges::all_of(working_, [](Path* path) { return path->idle(); });
+  }
   // The link is about to be closed: pushes what puts that have ended held back, and begins no put
   // or get. True when something was pushed.
   bool push_last() { return push_queue(/*moves=*/false); }

@@ -117,8 +117,9 @@ Selection::Selection(const LinkFacts& facts, const PathTable& table)
   for (MemoryKind local : kAllKinds) {
     for (MemoryKind remote : kAllKinds) {
       Row& row = rows_[index(local)][index(remote)];
-      for (size_t i = 0; i < row.size(); ++i)
-        row[i] = table[i].estimate(facts, {local, remote}).cost;
+      for (size_t i = 0; i < kPathCount; ++i) {
+        row.set(i, table[i].estimate(facts, {local, remote}).cost);
+      }
     }
   }
 }
@@ -130,9 +131,9 @@ Choice Selection::explain(const LinkFacts& facts, const PathTable& table, const 
   }
   std::array<Estimate, kPathCount> estimates;
   Row row;
-  for (size_t i = 0; i < row.size(); ++i) {
+  for (size_t i = 0; i < kPathCount; ++i) {
     estimates[i] = table[i].estimate(facts, ends);
-    row[i] = estimates[i].cost;
+    row.set(i, estimates[i].cost);
   }
   const PathName name = cheapest_of(row, size, [](PathName) { return true; });
   if (name == PathName::kCount) {

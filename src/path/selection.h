@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -43,16 +44,24 @@ class Selection {
                         uint64_t size);
 
  private:
-  using Row = std::array<Cost, kPathCount>;
+  struct Row {
+    std::array<Cost, kPathCount> costs;
+    uint32_t viable = 0;  // one bit each
+    void set(size_t i, const Cost& cost) {
+      costs[i] = cost;
+      viable |= static_cast<uint32_t>(cost.viable) << i;
+    }
+  };
   template <typename Usable>
   static PathName cheapest_of(const Row& row, uint64_t size, const Usable& usable) {
     PathName best = PathName::kCount;
     const Cost* least = nullptr;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const auto name = static_cast<PathName>(i);
-      if (!row[i].viable || !usable(name) || (least && !row[i].is_less(*least, size))) continue;
+    for (uint32_t rest = row.viable; rest != 0; rest &= rest - 1) {
+      const auto name = static_cast<PathName>(std::countr_zero(rest));
+      const Cost& cost = row.costs[static_cast<size_t>(name)];
+      if (!usable(name) || (least && !cost.is_less(*least, size))) continue;
       best = name;
-      least = &row[i];
+      least = &cost;
     }
     return best;
   }

@@ -2,7 +2,6 @@
 #include "path/direct/copy_path.h"
 
 #include <cstring>
-#include <optional>
 #include <utility>
 
 namespace oh {
@@ -31,42 +30,50 @@ Status copy_mapped(const Part& part, bool put) {
   return {};
 }
 
-// Collects blocks, of whatever regions, for as few calls as possible.
-class Pieces {
- public:
-  Pieces(Mover& mover, bool put) : mover_(mover), put_(put) {}
-  Status add(const RemoteTarget& target, const Block& block) {
-    pieces_[count_++] = {block.local, target.base + block.remote_offset, block.size};
-    return count_ == kAtOnce ? flush() : Status();
-  }
-  Status flush() {
-    const std::span<const CopyPiece> some(pieces_, std::exchange(count_, 0));
-    if (some.empty()) return {};
-    return put_ ? mover_.write(some) : mover_.read(some);
-  }
+CopyPiece piece_of(const Part& part, const Block& block) {
+  return {block.local, part.target.base + block.remote_offset, block.size};
+}
 
- private:
-  static constexpr size_t kAtOnce = 1024;
-  Mover& mover_;
-  const bool put_;
-  size_t count_ = 0;
-  CopyPiece pieces_[kAtOnce];  // not cleared
-};
+// Moves the blocks of all parts that are not mapped, of whatever regions, by as few calls as
+// possible. Apart from CopyPath::copy(), whose frame would hold the pieces when there is one block,
+// too.
+[[gnu::noinline]] Status move_blocks(Mover& mover, const Movement& movement) {
+  constexpr size_t kAtOnce = 1024;
+  CopyPiece pieces[kAtOnce];
+  size_t count = 0;
+  auto flush = [&] {
+    const std::span<const CopyPiece> some(pieces, std::exchange(count, 0));
+    if (some.empty()) return Status();
+    return movement.put ? mover.write(some) : mover.read(some);
+  };
+  for (const Part& part : movement.parts) {
+    if (part.import) continue;
+    for (const Block& block : part.blocks) {
+      pieces[count++] = piece_of(part, block);
+      if (count == kAtOnce) OH_RETURN_IF_ERROR(flush());
+    }
+  }
+  return flush();
+}
+
+Status move_block(Mover& mover, const CopyPiece& piece, bool put) {
+  return put ? mover.write({&piece, 1}) : mover.read({&piece, 1});
+}
 
 }  // namespace
 
 Result<oh_path> CopyPath::copy(const Movement& movement) {
-  const bool put = movement.put;
-  std::optional<Pieces> pieces;
+  bool mapped = true;
   for (const Part& part : movement.parts) {
-    if (part.import) {
-      OH_RETURN_IF_ERROR(copy_mapped(part, put));
-      continue;
-    }
-    if (!pieces) pieces.emplace(*link_.mover, put);
-    for (const Block& block : part.blocks) OH_RETURN_IF_ERROR(pieces->add(part.target, block));
+    if (part.import) OH_RETURN_IF_ERROR(copy_mapped(part, movement.put));
+    mapped = mapped && part.import;
   }
-  if (pieces) OH_RETURN_IF_ERROR(pieces->flush());
+  if (mapped) return link_.path;
+  const Part& first = movement.parts.front();
+  const bool one = movement.parts.size() == 1 && first.blocks.size() == 1;
+  OH_RETURN_IF_ERROR(
+      one ? move_block(*link_.mover, piece_of(first, first.blocks.front()), movement.put)
+          : move_blocks(*link_.mover, movement));
   return link_.path;
 }
 

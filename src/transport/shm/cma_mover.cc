@@ -15,9 +15,16 @@ namespace oh {
 Status CmaMover::read(std::span<const CopyPiece> pieces) { return move(pieces, false); }
 Status CmaMover::write(std::span<const CopyPiece> pieces) { return move(pieces, true); }
 
+// Nearly all are one piece: it does not pay for vectors that lie pages apart.
 Status CmaMover::move(std::span<const CopyPiece> pieces, bool write) {
-  iovec local[IOV_MAX];
-  iovec remote[IOV_MAX];
+  return pieces.size() == 1 ? move_by<1>(pieces, write) : move_by<IOV_MAX>(pieces, write);
+}
+
+// With at most so many pieces a call. Each with a stack frame of its own.
+template <size_t kMost>
+[[gnu::noinline]] Status CmaMover::move_by(std::span<const CopyPiece> pieces, bool write) {
+  iovec local[kMost];
+  iovec remote[kMost];
   size_t offset = 0;  // of the first piece that a former call did not finish
   while (true) {
     // Of nothing but empty pieces the kernel moves nothing, which would look like a fault.
@@ -26,7 +33,7 @@ Status CmaMover::move(std::span<const CopyPiece> pieces, bool write) {
       pieces = pieces.subspan(1);
     }
     if (pieces.empty()) return {};
-    size_t count = std::min<size_t>(pieces.size(), IOV_MAX);
+    size_t count = std::min(pieces.size(), kMost);
     for (size_t i = 0; i < count; ++i) {
       const CopyPiece& piece = pieces[i];
       size_t skip = i == 0 ? offset : 0;

@@ -23,6 +23,8 @@ class CmaMover final : public Mover {
 
  private:
   Status move(std::span<const CopyPiece> pieces, bool write);
+  template <size_t kMost>
+  Status move_by(std::span<const CopyPiece> pieces, bool write);
   int pid_;
 };
 
