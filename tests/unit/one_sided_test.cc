@@ -5,9 +5,7 @@
 
 #include <deque>
 
-#include "path/direct/transfers.h"
-#include "path/staging/staging_path.h"
-#include "unit/support.h"
+#include "unit/path_side.h"
 
 namespace {
 
@@ -93,56 +91,13 @@ const PathTable kFakes = {{
      }},
 }};
 
-// Takes frames while it has room.
-class FakeChannel final : public Channel {
- public:
-  bool push(const Frame& frame) override {
-    if (!room) return false;
-    frames.push_back(frame.type);
-    return true;
-  }
-  size_t max_payload() const override { return 4096; }
-  size_t max_inline() const override { return 256; }
-  size_t part_of(uint64_t size) const override { return size; }
-  uint64_t credit_returned() const override { return 0; }
-  void return_credit(uint64_t) override {}
-
-  bool room = true;
-  std::vector<FrameType> frames;
-};
-
-class FakeOwner final : public LinkOwner, public RunStreams {
- public:
-  void serve() override {}
-  void serve_there() override {}
-  void posted() override { ++posted_; }
-  bool make_progress() override { return false; }
-  void await_cts(Request*) override {}
-  Status begin_incoming(Request*, uint64_t) override { return {}; }
-  void refuse(Request*, const Status&) override {}
-  bool cancel(Request*, const Status&, bool) override { return true; }
-  bool stop(Request*, const Status&) override { return true; }
-
-  int posted_ = 0;
-};
-
 class OneSidedTest : public ::testing::Test {
  protected:
-  OneSidedTest()
-      : board_(std::move(*Board::create())),
-        regions_(board_),
-        transfers_(link_),
-        one_sided_(link_, notifications_, regions_) {
+  OneSidedTest() {
     g_log.clear();
-    auto channel = std::make_unique<FakeChannel>();
-    channel_ = channel.get();
-    link_.channel = std::move(channel);
-    link_.outbox.attach(channel_);
-    link_.path = OH_PATH_SOCKET;
     link_.theirs.eager_credit = 4096;
-    link_.my_bell = &board_.doorbell();
     use_path_table(&kFakes);
-    one_sided_.open(transfers_, owner_, RmaUse::kOff);
+    one_sided_.open(side_.transfers, side_.streams, RmaUse::kOff);
     one_sided_.open(LinkFacts{}, nullptr);
     use_path_table(nullptr);
     target_.length = 1 << 30;
@@ -178,15 +133,10 @@ class OneSidedTest : public ::testing::Test {
     (void)one_sided_.progress();
   }
 
-  Board board_;
-  FakeOwner owner_;
-  Completions completions_;
-  Link link_{owner_, completions_, /*connection=*/nullptr};
+  unit::PathSide side_;
+  Link& link_ = side_.link;
   Notifications notifications_;
-  RegionTable regions_;
-  Transfers transfers_;
-  OneSided one_sided_;
-  FakeChannel* channel_ = nullptr;
+  OneSided one_sided_{link_, notifications_, side_.regions};
   RemoteTarget target_;
   std::deque<Request> requests_;
 };
@@ -196,7 +146,7 @@ TEST_F(OneSidedTest, TheCheapestPathIsTaken) {
   put(1 << 20);
   EXPECT_EQ(quick().pushed_.size(), 1u);
   EXPECT_EQ(bulk().pushed_.size(), 1u);
-  EXPECT_EQ(owner_.posted_, 2);
+  EXPECT_EQ(side_.fakes.owner.posts, 2);
 }
 
 TEST(CostTest, APathThatNeedsTheTargetComesLast) {
@@ -245,16 +195,16 @@ TEST_F(OneSidedTest, SignalsWaitForPutsThatTravelApart) {
   put(8);
   signal(3);
   end(quick(), 1);
-  EXPECT_TRUE(channel_->frames.empty());
+  EXPECT_TRUE(side_.frames().empty());
   end(quick(), 0);
-  EXPECT_EQ(channel_->frames, std::vector{FrameType::kSignal});
+  EXPECT_EQ(side_.fakes.channel->types(), std::vector{FrameType::kSignal});
 }
 
 TEST_F(OneSidedTest, SignalsFollowFramesAtOnce) {
   quick().apart_ = false;
   put(8);
   signal(3);
-  EXPECT_EQ(channel_->frames, std::vector{FrameType::kSignal});
+  EXPECT_EQ(side_.fakes.channel->types(), std::vector{FrameType::kSignal});
 }
 
 // Notifications come in the order of their puts, whichever ends first.
@@ -264,10 +214,10 @@ TEST_F(OneSidedTest, NotificationsKeepTheOrderOfTheirPuts) {
   Request& first = put(8, &notify);
   Request& second = put(8, &notify);
   end(quick(), 1);
-  EXPECT_TRUE(channel_->frames.empty());
+  EXPECT_TRUE(side_.frames().empty());
   EXPECT_FALSE(second.ended());
   end(quick(), 0);
-  EXPECT_EQ(channel_->frames.size(), 2u);
+  EXPECT_EQ(side_.frames().size(), 2u);
   EXPECT_TRUE(first.ended() && second.ended());
 }
 
@@ -279,7 +229,7 @@ TEST_F(OneSidedTest, APutThatFailsSendsNoNotification) {
   signal(0);
   end(quick(), 0, error(OH_ERR_RETIRED, "gone"));
   EXPECT_EQ(request.status.code(), OH_ERR_RETIRED);
-  EXPECT_EQ(channel_->frames, std::vector{FrameType::kSignal});
+  EXPECT_EQ(side_.fakes.channel->types(), std::vector{FrameType::kSignal});
 }
 
 TEST_F(OneSidedTest, CancellingAsksThePath) {
