@@ -128,7 +128,7 @@ class Operations final : public LinkOwner {
   // After something of ours was posted, for which no thread may wait.
   void update_posted() OH_REQUIRES(link_.lock);
   void let_others_work() OH_NO_THREAD_ANALYSIS;
-  void say_last(Deadline until) OH_REQUIRES(link_.lock);
+  void flush(Deadline until) OH_REQUIRES(link_.lock);
   void fail_everything(const Status& why, bool dead) OH_REQUIRES(link_.lock);
   void break_off(const Status& status) OH_REQUIRES(link_.lock);
   Status check_memory(const Request& request) const;

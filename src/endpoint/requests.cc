@@ -341,7 +341,7 @@ Status Requests::arm(Request* request) {
   OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
   request->armed.store(1, std::memory_order_seq_cst);
   // A thread that ends the request looks at `armed` before it sets `done`, with the lock of its
-  // peer held: whoever has missed the word has left the lock afterwards, and `done` is seen.
+  // peer held: one that missed the word has left the lock afterwards, and `done` is seen.
   endpoint_.for_each_peer([](Peer& peer) { LinkGuard guard(peer.link()); });
   if (request->ended()) completions_.announce();
   // The progress thread may sleep without having seen this request's work.

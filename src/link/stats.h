@@ -20,7 +20,7 @@ struct Stats {
   std::array<PathCount, OH_PATH_COUNT> received{};
   uint64_t unexpected = 0;     // messages that came before their receive
   uint64_t out_of_credit = 0;  // small messages that had to ask first
-  uint64_t adverts_used = 0;   // sends that went straight into a posted buffer
+  uint64_t rtrs_used = 0;      // sends that went straight into a posted buffer
   uint64_t back_pressure = 0;  // sends refused because too many were pending
   uint64_t timeouts = 0;
   uint64_t cancelled = 0;

@@ -72,7 +72,7 @@ class Receiver final : public ClaimListener {
 
   // Begins to receive a run of blocks that the other side sends as `op`.
   Status begin_run(Request* run, uint64_t op);
-  // Ends a run that serves the other side, once nobody accesses its memory: true if it has.
+  // Ends a run that serves the other side, once its memory is not accessed: true if it has.
   bool stop(Request* run, const Status& why);
 
   // Offers unexpected messages to the any-source receives that were posted or given back since the

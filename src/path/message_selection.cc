@@ -52,7 +52,7 @@ SlotUse MessageSelection::offered(bool device, uint64_t size) const {
   return their_gpu_ || they_reach_us_ ? SlotUse::kIfFree : SlotUse::kIfShared;
 }
 
-SlotUse MessageSelection::advertised(bool device, uint64_t size) const {
+SlotUse MessageSelection::ready_to_receive(bool device, uint64_t size) const {
   if (size == 0) return SlotUse::kNone;
   // Small frames go through the inbox anyway.
   if (ucx_) return !device && size > inline_max_ ? SlotUse::kInPlace : SlotUse::kNone;
@@ -82,7 +82,7 @@ bool MessageSelection::copies_host(MemoryKind source, MemoryKind target, uint64_
   const MessageSelection peer = theirs();
   const bool by_them = names_slot(offered(/*device=*/false, size), source) &&
                        reaches(peer.copies_host(/*attended=*/false), source);
-  const bool by_us = names_slot(peer.advertised(/*device=*/false, size), target) &&
+  const bool by_us = names_slot(peer.ready_to_receive(/*device=*/false, size), target) &&
                      reaches(copies_host(/*attended=*/false), target);
   return by_them || by_us;
 }

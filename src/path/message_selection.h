@@ -6,7 +6,7 @@
 //
 //   sender:    may_be_eager() ──▶ eager, while there is credit
 //              offered()      ──▶ ready-to-send, with a transfer slot or without
-//   receiver:  advertised()   ──▶ ready-to-receive
+//   receiver:  ready_to_receive() ──▶ RTR
 //   either:    copies_host(), copy_step() ──▶ who copies, once both buffers are known
 //
 // Threading: immutable.
@@ -84,14 +84,17 @@ class MessageSelection {
   // How a message that is not eager is announced.
   SlotUse offered(bool device, uint64_t size) const;
   // Whether a message of `size` bytes uses a matching ready-to-receive.
-  bool uses_advert(bool device, uint64_t size) const {
+  bool uses_rtr(bool device, uint64_t size) const {
     return size > 0 && !may_be_eager(device, size);
   }
   // Whether bytes of such memory go through the staging pipeline.
   bool is_staged(bool device, uint64_t size) const { return device && size > 0 && !segment_; }
 
   // ---- The receiver.
-  SlotUse advertised(bool device, uint64_t size) const;
+  SlotUse ready_to_receive(bool device, uint64_t size) const;
+
+  // ---- Either.
+  DeviceWay device_way() const { return device_way_; }
 
   // ---- Either, once both buffers are known.
   // While threads of both sides wait, two copies through the ring, one on each core, are faster

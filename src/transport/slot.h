@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Transfer slots: one per operation that moves bytes directly between two buffers. A slot lies in
-// the owner's half of the pair segment; the other side claims it. Between host memories both sides
+// the owner's half of the segment; the other side claims it. Between host memories both sides
 // then copy, chunk by chunk, each from its own end. Where device memory takes part, the claimer
 // says once how it is done (CopyMode): the copy engine of one side in one piece, or the relay.
 //

@@ -87,7 +87,7 @@ TEST(MessageSelectionTest, SmallHostMessagesAreEager) {
       EXPECT_EQ(selection.may_be_eager(false, size), size <= 16384);
       EXPECT_EQ(selection.may_be_eager(true, size), size == 0);
       for (bool device : {false, true}) {
-        EXPECT_EQ(selection.uses_advert(device, size),
+        EXPECT_EQ(selection.uses_rtr(device, size),
                   size > 0 && !selection.may_be_eager(device, size));
       }
     }
@@ -107,9 +107,9 @@ TEST(MessageSelectionTest, SlotsAreNamedWhereTheyAreOfUse) {
       EXPECT_EQ(host, !any                                     ? SlotUse::kNone
                       : facts.their_gpu || facts.they_reach_us ? SlotUse::kIfFree
                                                                : SlotUse::kIfShared);
-      // A receive is advertised to a sender that would use it.
+      // A receive is announced to a sender that would use it.
       for (bool to_device : {false, true}) {
-        const SlotUse use = selection.advertised(to_device, size);
+        const SlotUse use = selection.ready_to_receive(to_device, size);
         if (!facts.segment) {
           const bool in_place = facts.ucx && !to_device && size > 400;
           EXPECT_EQ(use, in_place ? SlotUse::kInPlace : SlotUse::kNone);

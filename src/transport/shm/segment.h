@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pair segment: one piece of shared memory per pair of peers, and all that both sides share.
+// The segment: one piece of shared memory per pair of peers, and all that both sides share.
 //
 //   ┌ header (one page): magic, layout version, sizes │ side 0: state, … │ side 1: state, … ┐
 //   ├ direction 0 (side 0 produces) ────────────────────────────────────────────────────────┤
