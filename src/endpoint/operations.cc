@@ -55,18 +55,10 @@ void Operations::open(const LinkFacts& facts, std::shared_ptr<Board> board) {
   batch_link_.open(std::move(board));
 }
 
-// Whether there is a way for the request's memory.
-Status Operations::check_memory(const Request& request) const {
-  if (!request.on_device || link_.device) return {};
-  // Through pinned memory, by our progress.
-  if (link_.gpu && !link_.segment) return endpoint_.progress_thread().serve(), Status();
-  return link_.no_way_for_devices();
-}
-
 Status Operations::post_send(Request* request) {
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
-  OH_RETURN_IF_ERROR(check_memory(*request));
+  if (request->on_device) OH_RETURN_IF_ERROR(admit_device_memory(link_));
   if (!sender_.has_room()) {
     ++link_.stats.back_pressure;
     return error(OH_AGAIN, "%u sends to %s wait for their receives: make progress and try again",
@@ -147,7 +139,7 @@ Status Operations::post_recv(Request* request) {
     return {};
   }
   OH_RETURN_IF_ERROR(link_.usable());
-  OH_RETURN_IF_ERROR(check_memory(*request));
+  if (request->on_device) OH_RETURN_IF_ERROR(admit_device_memory(link_));
   receiver_.post(request);
   // What has come already needs no RTR.
   if (link_.ring && link_.ring->ready()) progress_locked(request);

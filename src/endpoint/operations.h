@@ -131,7 +131,6 @@ class Operations final : public LinkOwner {
   void flush(Deadline until) OH_REQUIRES(link_.lock);
   void fail_everything(const Status& why, bool dead) OH_REQUIRES(link_.lock);
   void break_off(const Status& status) OH_REQUIRES(link_.lock);
-  Status check_memory(const Request& request) const;
   Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
 
   Peer& peer_;

@@ -213,7 +213,7 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
 // Starts to receive a message that was announced. False when its sender has withdrawn it.
 bool Receiver::start_rts(Request* request, const Rts& rts) {
   request->message_tag = rts.tag;
-  if (request->on_device && rts.has_slot && !link_.device) {
+  if (request->on_device && rts.has_slot && link_.selection->device_way() != DeviceWay::kSegment) {
     if (!transfers_.refuse(rts.offer, OH_ERR_NOT_VIABLE)) return false;
     link_.finish(*request, error(OH_ERR_NOT_VIABLE,
                                  "the link to %s was set up without device memory: a message of "

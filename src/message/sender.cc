@@ -18,8 +18,8 @@ void Sender::post(Request* request) {
 
 bool Sender::send_now(const uint8_t* data, size_t size, uint64_t tag) {
   uint64_t charge = eager_charge(size);
-  if (!queue_.empty() || !link_.outbox.empty() || size > link_.single_frame ||
-      !link_.selection->may_be_eager(/*device=*/false, size) || !has_credit(charge)) {
+  if (!queue_.empty() || !link_.outbox.empty() || !link_.selection->is_short(size) ||
+      !has_credit(charge)) {
     return false;
   }
   TagTx* entry = tags_.find(tag);

@@ -19,6 +19,13 @@
 
 namespace oh {
 
+// Whether device memory of ours has a way over the link.
+enum class DeviceWay : uint8_t {
+  kNone,
+  kSegment,  // engines address the segment, or the other buffer
+  kStaging,  // pinned buffers of each side, with our progress
+};
+
 // Whether a ready-to-send or ready-to-receive message names a transfer slot.
 enum class SlotUse : uint8_t {
   kNone,
@@ -81,6 +88,8 @@ class MessageSelection {
   bool may_be_eager(bool device, uint64_t size) const {
     return size <= eager_max_ && (!device || size == 0);
   }
+  // Whether one frame carries a whole message of host memory, eagerly.
+  bool is_short(uint64_t size) const { return size <= single_frame_ && may_be_eager(false, size); }
   // How a message that is not eager is announced.
   SlotUse offered(bool device, uint64_t size) const;
   // Whether a message of `size` bytes uses a matching ready-to-receive.
@@ -158,12 +167,17 @@ class MessageSelection {
   bool same_gpu_ = false;
   bool maps_devices_ = false;
   bool peer_access_ = false;  // engines of one GPU address memory of the other
-  bool devices_ = false;      // our device memory has a way over the link
+  DeviceWay device_way_ = DeviceWay::kNone;
+  uint64_t single_frame_ = 0;
   uint64_t inline_max_ = 0;
   uint64_t eager_max_ = 0;
   uint64_t their_eager_max_ = 0;
   uint64_t eager_credit_ = 0;
   uint64_t worker_max_ = 0;
 };
+
+// Before device memory of ours is used over the link: starts the progress thread where it needs
+// that. OH_ERR_NOT_VIABLE, or why the GPU cannot use the segment: it has no way.
+Status admit_device_memory(Link& link);
 
 }  // namespace oh

@@ -110,7 +110,7 @@ Status SlotsPath::on_frame(const Frame& frame) {
     refusal = OH_ERR_RETIRED;
   } else if (!slice_fits(frame.address, frame.length, region->length) || frame.length == 0) {
     refusal = OH_ERR_RANGE;
-  } else if (region->exported && !link_.device) {
+  } else if (region->exported && link_.selection->device_way() != DeviceWay::kSegment) {
     refusal = OH_ERR_NOT_VIABLE;
   }
   if (refusal != OH_OK) {
