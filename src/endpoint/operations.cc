@@ -338,15 +338,7 @@ bool Operations::try_end(Request* request, const Status& status, Force force) {
       break;
   }
   if (!ended && force != Force::kCancel && request->transfer && request->phase == Phase::kDirect) {
-    ended = transfers_.abandon(request->transfer, status);
-    if (!ended && force == Force::kGiveUp && request->transfer->copiers == 0) {
-      transfers_.orphan(request->transfer);
-      link_.finish(*request, error(OH_ERR_IN_DOUBT,
-                                   "%s; %s has begun to copy and may still touch the buffer: keep "
-                                   "it until buffer_released()",
-                                   status.text().c_str(), link_.name.c_str()));
-      ended = true;
-    }
+    ended = transfers_.end(request->transfer, status, force == Force::kGiveUp);
   }
   if (ended) {
     force == Force::kCancel ? ++link_.stats.cancelled : ++link_.stats.timeouts;
