@@ -113,9 +113,6 @@ inline constexpr uint64_t slot_chunk(uint64_t length) {
   uint64_t half = (length / 2 + kPage - 1) / kPage * kPage;
   return half < 32 * 1024 ? 32 * 1024 : half > 256 * 1024 ? 256 * 1024 : half;
 }
-inline constexpr uint32_t slot_chunks(uint64_t length) {
-  return static_cast<uint32_t>((length + slot_chunk(length) - 1) / slot_chunk(length));
-}
 
 // Moves the word from `from` to `to` within its sequence. False: it had moved already (or the slot
 // was used again). Sequentially consistent: pairs with the sleeper's check of the word.

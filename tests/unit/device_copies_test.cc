@@ -119,16 +119,7 @@ class DeviceCopiesTest : public GpuMemoryTest {
     begin(owner_is_source);
   }
   // Earlier work on the memory of a side, that is not done before release(producer_).
-  void wait_for_producer(Side& side) {
-    ASSERT_EQ(fake.hold(producer_), 0);
-    {
-      cuda::Enter enter(*gpu);
-      ASSERT_EQ(fake.driver->memset8_async(to_, 3, 16, producer_), cuda::kSuccess);
-    }
-    Result<cuda::Event> behind = gpu->event_behind(producer_);
-    ASSERT_TRUE(is_ok(behind));
-    side.request.device.after = After(gpu, *behind, /*owned=*/true);
-  }
+  void wait_for_producer(Side& side) { side.request.device.after = behind_held(producer_, to_); }
   uint64_t word() const { return owner_->transfer.slot->word.load(); }
   bool is_done() const { return slot_state(word()) == SlotState::kDone; }
   // Both sides work until the slot says that the transfer is over.

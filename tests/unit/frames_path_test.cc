@@ -26,11 +26,7 @@ class FramesPathTest : public ::testing::Test {
     initiator_.path.begin(operation_);
   }
   // The target gets what the initiator has pushed.
-  Status arrive() {
-    for (const Frame& frame : initiator_.take_frames())
-      OH_RETURN_IF_ERROR(target_.path.on_frame(frame));
-    return {};
-  }
+  Status arrive() { return carry(initiator_, target_); }
   // The initiator gets the answers.
   Status answer() {
     for (const Frame& frame : target_.take_frames()) {

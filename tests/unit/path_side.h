@@ -77,6 +77,13 @@ struct PathSide : oh::PathEvents {
   std::vector<oh::Status> ends;
 };
 
+// Carries the frames of one side to the other one's path.
+template <typename Side>
+oh::Status carry(Side& from, Side& to) {
+  for (const oh::Frame& frame : from.take_frames()) OH_RETURN_IF_ERROR(to.path.on_frame(frame));
+  return {};
+}
+
 // A put or get of blocks in a region, that nothing has been pushed of.
 inline void prepare(oh::Operation& operation, oh::OpKind kind, const oh::RegionRecord& region,
                     std::vector<oh::Block> blocks) {

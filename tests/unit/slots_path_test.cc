@@ -47,12 +47,7 @@ class SlotsPathTest : public ::testing::Test {
     for (size_t i = 0; i < count; ++i) blocks.push_back({local_.data() + 2 * i, 3 * i, 1});
     unit::prepare(operation_, OpKind::kPut, *region_, std::move(blocks));
   }
-  Status arrive() {
-    for (const Frame& frame : initiator_.take_frames()) {
-      OH_RETURN_IF_ERROR(target_.path.on_frame(frame));
-    }
-    return {};
-  }
+  Status arrive() { return carry(initiator_, target_); }
   // Until neither side has anything to do.
   void work() {
     while (static_cast<int>(initiator_.work()) | static_cast<int>(target_.work())) {

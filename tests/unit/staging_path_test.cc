@@ -27,10 +27,6 @@ class StagingPathTest : public ::testing::Test {
     for (size_t i = 0; i < count; ++i) blocks.push_back({nullptr, 2 * i * size, size});
     unit::prepare(operation_, OpKind::kPut, *region_, std::move(blocks));
   }
-  static Status carry(Side& from, Side& to) {
-    for (const Frame& frame : from.take_frames()) OH_RETURN_IF_ERROR(to.path.on_frame(frame));
-    return {};
-  }
   Status arrive() { return carry(initiator_, target_); }
   Status answer() { return carry(target_, initiator_); }
 

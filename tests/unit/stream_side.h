@@ -48,12 +48,6 @@ class StreamSideTest : public GpuMemoryTest {
     watcher->post([&done] { done.set_value(); });
     done.get_future().wait();
   }
-  // A stream whose work does not end before release(stream).
-  void hold(oh::cuda::Stream stream, oh::cuda::DevicePtr memory) {
-    ASSERT_EQ(fake.hold(stream), 0);
-    oh::cuda::Enter enter(*gpu);
-    ASSERT_EQ(fake.driver->memset8_async(memory, 3, 16, stream), oh::cuda::kSuccess);
-  }
   // Until the driver was asked a few times whether something is over.
   ::testing::AssertionResult asks_the_driver() {
     const uint64_t before = calls("cuEventQuery");

@@ -127,7 +127,6 @@ class Segment {
 
   // Forward only; false if it would go back.
   bool advance(SideState to);
-  SideState my_state() { return static_cast<SideState>(mine().state.load()); }
   SideState their_state() { return static_cast<SideState>(theirs().state.load()); }
 
  private:
