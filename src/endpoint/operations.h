@@ -107,13 +107,13 @@ class Operations final : public LinkOwner {
   // Where this side stands, for the text of a timeout.
   std::string describe(const Request* request);
 
+ private:
   // LinkOwner.
   void serve() override;
   void serve_there() override;
   void posted() override OH_NO_THREAD_ANALYSIS { update_posted(); }
   bool make_progress() override { return progress(nullptr); }
 
- private:
   bool progress_locked(Request* focus) OH_REQUIRES(link_.lock);
   // Whether the request is still this peer's: an any-source receive goes back to its list when its
   // message is withdrawn, and may then be another peer's.

@@ -53,8 +53,6 @@ class Receiver final : public ClaimListener {
   }
   // Offers a receive that is still posted to the sender (ready_to_receive.h).
   void offer_posted(Request* request) { matcher_.offer(request); }
-  // The sender copies into a receive that was offered.
-  void on_claimed(Request* request) override { matcher_.on_claimed(request); }
   // For a thread that spins with the lock held and posts nothing: whether the next message with
   // this tag can only be its own, and then that message, if it is the next frame, whole, and fits.
   struct Received {
@@ -101,6 +99,8 @@ class Receiver final : public ClaimListener {
   size_t unexpected() const { return unexpected_.size(); }
 
  private:
+  // The sender copies into a receive that was offered.
+  void on_claimed(Request* request) override { matcher_.on_claimed(request); }
   Result<Request*> match(TagRx& tag);
   void repost(Request* request);
   Unexpected* first_unexpected(uint64_t tag) { return matcher_.first_unexpected(tag, unexpected_); }
