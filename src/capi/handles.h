@@ -11,6 +11,7 @@
 
 #include "endpoint/communicator.h"
 #include "endpoint/endpoint.h"
+#include "endpoint/probes.h"
 #include "onehop/onehop.h"
 
 struct oh_endpoint {

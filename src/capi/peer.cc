@@ -236,7 +236,7 @@ oh_status oh_peer_wait_signal(oh_peer* peer, uint32_t slot, uint64_t count, int6
   OH_REPORT_IF_ERROR(check_slot(slot));
   Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
-  return report(peer->endpoint->requests().wait_signal(*peer->peer, slot, count, *deadline));
+  return report(wait_signal(*peer->endpoint, *peer->peer, slot, count, *deadline));
 }
 
 oh_status oh_peer_flight_record(oh_peer* peer, char* text, size_t* size) {

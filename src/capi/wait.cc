@@ -137,7 +137,7 @@ oh_status oh_peer_probe(oh_peer* peer, uint64_t tag, int64_t timeout_ns, oh_mess
   Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
   Receiver::Announced found;
-  OH_REPORT_IF_ERROR(peer->endpoint->requests().probe(*peer->peer, tag, *deadline, &found));
+  OH_REPORT_IF_ERROR(probe(*peer->endpoint, *peer->peer, tag, *deadline, &found));
   return tell(found, *peer->peer, message);
 }
 
@@ -150,8 +150,7 @@ oh_status oh_endpoint_probe(oh_endpoint* endpoint, uint64_t tag, int64_t timeout
   Result<Deadline> deadline = deadline_of(timeout_ns, endpoint->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
   Receiver::Announced found;
-  Result<std::shared_ptr<Peer>> source =
-      endpoint->endpoint->requests().probe_any(tag, *deadline, &found);
+  Result<std::shared_ptr<Peer>> source = probe_any(*endpoint->endpoint, tag, *deadline, &found);
   OH_REPORT_IF_ERROR(source.status());
   return tell(found, **source, message);
 }
@@ -181,7 +180,7 @@ oh_status oh_peer_message_ready(oh_peer* peer, uint64_t tag, oh_request** reques
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
   return post_ready(
       peer->endpoint, "no message came from " + peer->peer->link().name,
-      [peer = peer->peer, tag] { return Requests::has_message(*peer, tag, nullptr); }, request);
+      [peer = peer->peer, tag] { return has_message(*peer, tag, nullptr); }, request);
 }
 
 oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count, oh_request** request) {
@@ -193,8 +192,7 @@ oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count, oh_
       peer->endpoint,
       strf("%llu signals on slot %u from %s", static_cast<unsigned long long>(count), slot,
            peer->peer->link().name.c_str()),
-      [peer = peer->peer, slot, count] { return Requests::has_signals(*peer, slot, count); },
-      request);
+      [peer = peer->peer, slot, count] { return has_signals(*peer, slot, count); }, request);
 }
 
 }  // extern "C"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceLink: what a peer of an endpoint on a GPU has for device memory: the GPU, the pair segment
+// DeviceLink: what a peer of an endpoint on a GPU has for device memory: the GPU, the segment
 // as the GPU sees it, and streams of its own. A copy ends with a word that the device writes behind
 // it, so a waiter polls memory and makes no driver call.
 //

@@ -21,7 +21,7 @@ class EndpointUcx {
 
   // OH_ERR_NOT_VIABLE: no UCX here, and why.
   Result<std::shared_ptr<UcxWorker>> worker();
-  // No event is looked at any more.
+  // Handles no event any more.
   void close();
 
   // True when something happened.

@@ -10,10 +10,10 @@ namespace {
 constexpr size_t kLooksAtOnce = 64;
 constexpr size_t kFramesBehindFocus = 16;
 constexpr size_t kLooksForSmall = 1000;  // a few microseconds
-// How long a send of device memory looks for its advert, when somebody waits for it or the engine
-// has to wait for an event. A receive that is posted at the same time is found so, which saves the
+// How long a send of device memory looks for its RTR, when a thread waits for it or the engine has
+// to wait for an event. A receive that is posted at the same time is found so, which saves the
 // announcement and its answer, and the question to the driver.
-constexpr int64_t kAdvertTime = 1200;
+constexpr int64_t kRtrTime = 1200;
 // How long the end of a link waits for staging copies of our own engine, which end by themselves:
 // earlier work of the application was done before they were enqueued.
 constexpr int64_t kCopyTime = kSecond;
@@ -55,19 +55,11 @@ void Operations::open(const LinkFacts& facts, std::shared_ptr<Board> board) {
   batch_link_.open(std::move(board));
 }
 
-// Whether there is a way for the request's memory.
-Status Operations::check_memory(const Request& request) const {
-  if (!request.on_device || link_.device) return {};
-  // Through pinned memory, by our progress.
-  if (link_.gpu && !link_.segment) return endpoint_.progress_thread().serve(), Status();
-  return link_.no_way_for_devices();
-}
-
 Status Operations::post_send(Request* request) {
   if (!request->began && link_.is_timed(request->size)) request->began = now_ns();
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
-  OH_RETURN_IF_ERROR(check_memory(*request));
+  if (request->on_device) OH_RETURN_IF_ERROR(admit_device_memory(link_));
   if (!sender_.has_room()) {
     ++link_.stats.back_pressure;
     return error(OH_AGAIN, "%u sends to %s wait for their receives: make progress and try again",
@@ -75,21 +67,21 @@ Status Operations::post_send(Request* request) {
   }
   request->peer = &peer_;
   request->message_tag = request->tag;
-  // A large send looks for an advert first, so what has come is looked at first.
-  if (selection_.uses_advert(request->on_device, request->size) && link_.ring &&
-      link_.ring->ready()) {
+  // A large send looks for its RTR first, so received frames are handled first.
+  if (selection_.uses_rtr(request->on_device, request->size) && link_.ring && link_.ring->ready()) {
     progress_locked(nullptr);
     OH_RETURN_IF_ERROR(link_.usable());
   }
   if (request->on_device && (request->attended || request->pending()) && link_.ring) {
     int64_t begin = now_ns();
-    while (!sender_.has_rtr(*request) && now_ns() - begin < kAdvertTime) {
+    while (!sender_.has_rtr(*request) && now_ns() - begin < kRtrTime) {
       if (!link_.ring->ready()) continue;
       progress_locked(nullptr);
       OH_RETURN_IF_ERROR(link_.usable());
     }
   }
-  // Nobody may be here when its receive comes: if it is ready, the other side's engine does it.
+  // No thread may be here when its receive comes: if the memory is ready, the other side's engine
+  // copies.
   if (request->pending() && !request->attended && !sender_.has_rtr(*request)) {
     OH_RETURN_IF_ERROR(ask_producer(*request));
   }
@@ -121,7 +113,7 @@ bool Operations::send_now(const uint8_t* data, size_t size, uint64_t tag) {
 
 bool Operations::recv_now(uint8_t* data, size_t capacity, uint64_t tag,
                           Receiver::Received* received) {
-  // A large receive is advertised while it waits.
+  // A large receive is announced (RTR) while it waits.
   if (capacity > link_.theirs.eager_max || !link_.lock.try_lock()) return false;
   LinkGuard guard(link_, LinkGuard::Adopt{});
   if (!link_.is_open()) return false;
@@ -149,9 +141,9 @@ Status Operations::post_recv(Request* request) {
     return {};
   }
   OH_RETURN_IF_ERROR(link_.usable());
-  OH_RETURN_IF_ERROR(check_memory(*request));
+  if (request->on_device) OH_RETURN_IF_ERROR(admit_device_memory(link_));
   receiver_.post(request);
-  // What has come already needs no advert.
+  // What has come already needs no RTR.
   if (link_.ring && link_.ring->ready()) progress_locked(request);
   if (!request->ended()) receiver_.offer_posted(request);
   if (!request->ended() && request->on_device && transfers_.has_active()) {
@@ -233,10 +225,10 @@ bool Operations::progress_locked(Request* focus) {
   if (!link_.is_open()) {
     // What had come before the link was lost still goes where it belongs, and engines may still be
     // at what they had begun.
-    bool landed = move_devices_on();
+    bool moved = move_devices_on();
     bool settled = transfers_.settle_rest();
     update_busy();
-    return landed || settled;
+    return moved || settled;
   }
   const size_t drained = drain(focus);
   bool any = drained > 0;
@@ -355,7 +347,7 @@ bool Operations::try_end(Request* request, const Status& status, Force force) {
       break;
     case OpKind::kRecv:
       ended = receiver_.cancel(request, status, force == Force::kGiveUp);
-      // What it waits for has come over UCX: with the lock held nobody keeps us from it.
+      // What it waits for has come over UCX: with the lock held no thread keeps us from it.
       if (!ended && force == Force::kGiveUp && link_.ucx) {
         progress_locked(request);
         if (request->ended()) return true;
@@ -370,15 +362,7 @@ bool Operations::try_end(Request* request, const Status& status, Force force) {
       break;
   }
   if (!ended && force != Force::kCancel && request->transfer && request->phase == Phase::kDirect) {
-    ended = transfers_.abandon(request->transfer, status);
-    if (!ended && force == Force::kGiveUp && request->transfer->copiers == 0) {
-      transfers_.orphan(request->transfer);
-      link_.finish(*request, error(OH_ERR_IN_DOUBT,
-                                   "%s; %s has begun to copy and may still touch the buffer: keep "
-                                   "it until buffer_released()",
-                                   status.text().c_str(), link_.name.c_str()));
-      ended = true;
-    }
+    ended = transfers_.end(request->transfer, status, force == Force::kGiveUp);
   }
   if (ended) {
     force == Force::kCancel ? ++link_.stats.cancelled : ++link_.stats.timeouts;
@@ -468,7 +452,7 @@ void Operations::let_others_work() {
 }
 
 // What was said behind operations that have ended, and what the channel has, still leaves.
-void Operations::say_last(Deadline until) {
+void Operations::flush(Deadline until) {
   auto there = [this] { return link_.still_there().ok(); };
   if (link_.outbox.flush()) (void)one_sided_.push_last();
   bool any = link_.ucx != nullptr;
@@ -495,7 +479,7 @@ bool Operations::close(Deadline until) {
   Status status = error(OH_ERR_CANCELLED, "the link to %s was closed", link_.name.c_str());
   bool was_open = link_.set_closed() == Link::State::kOpen;
   if (was_open) {
-    say_last(until);
+    flush(until);
     fail_everything(status, /*dead=*/false);
   }
   const Deadline engines = Deadline::after(kCopyTime);
@@ -556,7 +540,7 @@ Status Operations::take_async_error() {
 
 std::string Operations::describe(const Request* request) {
   LinkGuard guard(link_);
-  return strf("here: %s, %zu receives posted, %zu early messages, %u sends pending",
+  return strf("here: %s, %zu receives posted, %zu unexpected messages, %u sends pending",
               request && owns(*request) ? phase_text(request->phase) : "waiting",
               receiver_.posted(), receiver_.unexpected(), link_.pending_sends);
 }

@@ -107,13 +107,13 @@ class Operations final : public LinkOwner {
   // Where this side stands, for the text of a timeout.
   std::string describe(const Request* request);
 
+ private:
   // LinkOwner.
   void serve() override;
   void serve_there() override;
   void posted() override OH_NO_THREAD_ANALYSIS { update_posted(); }
   bool make_progress() override { return progress(nullptr); }
 
- private:
   bool progress_locked(Request* focus) OH_REQUIRES(link_.lock);
   // Whether the request is still this peer's: an any-source receive goes back to its list when its
   // message is withdrawn, and may then be another peer's.
@@ -128,10 +128,9 @@ class Operations final : public LinkOwner {
   // After something of ours was posted, for which no thread may wait.
   void update_posted() OH_REQUIRES(link_.lock);
   void let_others_work() OH_NO_THREAD_ANALYSIS;
-  void say_last(Deadline until) OH_REQUIRES(link_.lock);
+  void flush(Deadline until) OH_REQUIRES(link_.lock);
   void fail_everything(const Status& why, bool dead) OH_REQUIRES(link_.lock);
   void break_off(const Status& status) OH_REQUIRES(link_.lock);
-  Status check_memory(const Request& request) const;
   Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
 
   Peer& peer_;

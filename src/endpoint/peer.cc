@@ -101,9 +101,6 @@ void Peer::open_channel(LinkParts& parts) {
     link.channel = std::move(counted);
   }
   link.granted_inline = std::min<uint64_t>(parts.asked_inline, link.channel->max_inline());
-  link.single_frame = link.ring  ? RingChannel::kMaxShort
-                      : link.ucx ? link.granted_inline
-                                 : link.channel->max_payload();
   link.outbox.attach(link.channel.get());
 }
 
@@ -174,6 +171,9 @@ LinkFacts Peer::facts() const {
   facts.we_reach_them = link.mover != nullptr;
   facts.they_reach_us = link.they_reach_us;
   facts.granted_inline = link.granted_inline;
+  facts.single_frame = link.ring  ? RingChannel::kMaxShort
+                       : link.ucx ? link.granted_inline
+                                  : link.channel->max_payload();
   facts.eager_max = link.mine.eager_max;
   facts.their_eager_max = link.theirs.eager_max;
   facts.eager_credit = link.theirs.eager_credit;

@@ -59,10 +59,11 @@ class WaitNotice {
   bool probed_ = false;
 };
 
+}  // namespace
+
 std::string tag_text(uint64_t tag) {
   return tag == OH_ANY_TAG ? "any tag" : strf("tag %llu", static_cast<unsigned long long>(tag));
 }
-}  // namespace
 
 // Gives up a request that has not ended: one that a peer has goes on, and ends without its handle.
 std::shared_ptr<void> Requests::abandon(Request* request) {
@@ -341,7 +342,7 @@ Status Requests::arm(Request* request) {
   OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
   request->armed.store(1, std::memory_order_seq_cst);
   // A thread that ends the request looks at `armed` before it sets `done`, with the lock of its
-  // peer held: whoever has missed the word has left the lock afterwards, and `done` is seen.
+  // peer held: one that missed the word has left the lock afterwards, and `done` is seen.
   endpoint_.for_each_peer([](Peer& peer) { LinkGuard guard(peer.link()); });
   if (request->ended()) completions_.announce();
   // The progress thread may sleep without having seen this request's work.
@@ -373,78 +374,6 @@ bool Requests::wait_for(const std::function<bool()>& condition, Peer* peer, Wait
     notice.probe();
   }
   return met;
-}
-
-Status Requests::wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline deadline) {
-  Status lost;
-  auto came = [&] {
-    // Asked first: what a peer signalled before it was lost counts.
-    lost = peer.usable();
-    if (!peer.operations().one_sided().take_signals(slot, count)) return !lost.ok();
-    lost = {};
-    return true;
-  };
-  if (!wait_for(came, &peer, WaitKind::kSignal, slot, deadline)) {
-    return timed_out(deadline.length(), "%llu signals on slot %u from %s; %s",
-                     static_cast<unsigned long long>(count), slot, peer.link().name.c_str(),
-                     state_at_timeout(peer, {WaitKind::kSignal, slot}).c_str());
-  }
-  return lost;
-}
-
-Result<bool> Requests::has_signals(Peer& peer, uint32_t slot, uint64_t count) {
-  // Asked first: what a peer signalled before it was lost counts.
-  Status lost = peer.usable();
-  if (peer.operations().one_sided().has_signals(slot, count)) return true;
-  OH_RETURN_IF_ERROR(lost);
-  return false;
-}
-
-Result<bool> Requests::has_message(Peer& peer, uint64_t tag, Receiver::Announced* found) {
-  // Asked first: what a peer sent before it was lost counts.
-  Status lost = peer.usable();
-  std::optional<Receiver::Announced> message = peer.operations().probe(tag);
-  if (message) {
-    if (found) *found = *message;
-    return true;
-  }
-  OH_RETURN_IF_ERROR(lost);
-  return false;
-}
-
-Status Requests::probe(Peer& peer, uint64_t tag, Deadline deadline, Receiver::Announced* found) {
-  Result<bool> there = false;
-  auto came = [&] {
-    there = has_message(peer, tag, found);
-    return !there.ok() || *there;
-  };
-  if (!wait_for(came, &peer, WaitKind::kRecv, tag, deadline)) {
-    return timed_out(deadline.length(), "no message with %s came from %s; %s",
-                     tag_text(tag).c_str(), peer.link().name.c_str(),
-                     state_at_timeout(peer, {WaitKind::kRecv, tag}).c_str());
-  }
-  return there.status();
-}
-
-Result<std::shared_ptr<Peer>> Requests::probe_any(uint64_t tag, Deadline deadline,
-                                                  Receiver::Announced* found) {
-  std::shared_ptr<Peer> source;
-  auto came = [&] {
-    std::shared_ptr<const Endpoint::Peers> all = endpoint_.peers();
-    for (const std::shared_ptr<Peer>& peer : *all) {
-      Result<bool> there = has_message(*peer, tag, found);
-      if (!there.ok() || !*there) continue;
-      source = peer;
-      return true;
-    }
-    return !endpoint_.is_usable();
-  };
-  if (!wait_for(came, nullptr, WaitKind::kRecv, tag, deadline)) {
-    return timed_out(deadline.length(), "no message with %s came from %zu peers. %s",
-                     tag_text(tag).c_str(), endpoint_.peers()->size(), kIfOnlyLate);
-  }
-  if (!source) return error(OH_ERR_CLOSED, "the endpoint was closed");
-  return source;
 }
 
 }  // namespace oh

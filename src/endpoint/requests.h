@@ -25,6 +25,8 @@ class Endpoint;
 // What to do about a timeout of which nothing more is known.
 constexpr const char* kIfOnlyLate =
     "If the other side is only late, give a longer timeout (ONEHOP_TIMEOUT sets the default)";
+// For texts.
+std::string tag_text(uint64_t tag);
 
 class Requests {
  public:
@@ -73,17 +75,8 @@ class Requests {
   static bool wait_across(std::span<Request* const> requests,
                           const std::function<bool()>& condition, Deadline deadline);
 
-  Status wait_signal(Peer& peer, uint32_t slot, uint64_t count, Deadline deadline);
-  // Waits for an unexpected message; tells about it, and leaves it.
-  Status probe(Peer& peer, uint64_t tag, Deadline deadline, Receiver::Announced* found);
-  Result<std::shared_ptr<Peer>> probe_any(uint64_t tag, Deadline deadline,
-                                          Receiver::Announced* found);
-
   // Posts a request that ends when `look` finds something to take. It does not take it.
   Status post_ready(Request* request, std::string what, Readiness::Look look);
-  // What such requests look for; a failure says that it will not come.
-  static Result<bool> has_signals(Peer& peer, uint32_t slot, uint64_t count);
-  static Result<bool> has_message(Peer& peer, uint64_t tag, Receiver::Announced* found);
 
   // Without a handle any more.
   void recycle(Request* request) { pool().recycle(request); }

@@ -2,7 +2,7 @@
 //
 // HolderWatch: whether the kernel that holds a half of a lane has ended without giving it back.
 // Ours always give it back, and the host has their events. A kernel of the application's may end
-// while it holds the half, and no event tells the host. But nobody takes a half that is being
+// while it holds the half, and no event tells the host. But no kernel takes a half that is being
 // stopped, so its holder has ended when all work is complete that the GPU had at one time after
 // that.
 //

@@ -21,7 +21,7 @@ class LaunchTurn {
  public:
   // Whether the last launch has ended on the device.
   bool is_through(cuda::Gpu& gpu) const;
-  // When nobody launches any more.
+  // Once no thread launches any more.
   void give_back(cuda::Gpu& gpu);
 
  private:
@@ -40,7 +40,7 @@ class LaunchTurn {
   cuda::Event event_ OH_GUARDED_BY(mutex_) = nullptr;
 };
 
-// Turns in the hands of a launch on a stream, taken in an order that is the same for everybody.
+// Turns in the hands of a launch on a stream, taken in an order that is the same for all.
 class HeldTurns {
  public:
   HeldTurns(std::vector<LaunchTurn*> turns, cuda::Gpu& gpu, cuda::Stream stream);

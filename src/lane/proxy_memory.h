@@ -42,7 +42,7 @@ class ProxyMemory {
   uint8_t* payload(uint32_t index, uint64_t number) const;
   // Where the queue is for the GPU.
   kernels::ProxyOp op(uint32_t index) const;
-  // Nobody serves tickets any more: kernels end their waits.
+  // No thread serves tickets any more: kernels end their waits.
   void abort();
 
   // A graph may use it: it outlives the link.

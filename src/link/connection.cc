@@ -203,15 +203,15 @@ void Connection::lose(const Status& status) {
   // After a hang-up or a goodbye the peer does not touch our memory any more.
   if (status.code() == OH_ERR_PEER_LOST) dead_.store(true);
   node_->watcher().remove(socket_.fd());
-  hear_out(status, Deadline::after(kLastWords));
+  drain(status, Deadline::after(kLastWords));
 }
 
 // Reports the end to the owner once nothing more is expected, or at the deadline.
-void Connection::hear_out(const Status& status, Deadline deadline) {
+void Connection::drain(const Status& status, Deadline deadline) {
   std::shared_ptr<ConnectionOwner> owner = owner_.lock();
   if (owner && !deadline.passed() && owner->expects_more()) {
     node_->watcher().post_at(now_ns() + kLook, [weak = weak_from_this(), status, deadline] {
-      if (std::shared_ptr<Connection> self = weak.lock()) self->hear_out(status, deadline);
+      if (std::shared_ptr<Connection> self = weak.lock()) self->drain(status, deadline);
     });
     return;
   }

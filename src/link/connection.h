@@ -83,7 +83,7 @@ class Connection final : public Watcher::Handler,
   class DeathWatch;
   void watch_death(int pid);
   void lose(const Status& status);
-  void hear_out(const Status& status, Deadline deadline);
+  void drain(const Status& status, Deadline deadline);
   void on_death();
   Status receive_some(ConnectionOwner& owner, const Status& end);
   void flush() OH_REQUIRES(mutex_);

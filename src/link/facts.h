@@ -30,6 +30,7 @@ struct LinkFacts {
   bool we_reach_them = false;  // process_vm, or plain addresses
   bool they_reach_us = false;
   uint64_t granted_inline = 0;
+  uint64_t single_frame = 0;  // largest message in one frame
   uint64_t eager_max = 0;
   uint64_t their_eager_max = 0;
   uint64_t eager_credit = 0;

@@ -70,10 +70,4 @@ void Link::leave_in_doubt(Request& request, const Status& status) {
                status.text().c_str(), staged ? "a copy engine" : "UCX"));
 }
 
-Status Link::no_way_for_devices() const {
-  if (!why_no_device.ok()) return why_no_device;
-  return error(OH_ERR_NOT_VIABLE,
-               "device memory has no way to %s: this endpoint is for host memory", name.c_str());
-}
-
 }  // namespace oh

@@ -109,7 +109,6 @@ class Link {
   Limits mine;
   Limits theirs;
   uint64_t granted_inline = 0;  // of what was asked for
-  uint64_t single_frame = 0;    // largest message in one frame
   Outbox outbox;
   AnySource* any_source = nullptr;
   Stats stats;
@@ -177,7 +176,6 @@ class Link {
   // Ends a request that the channel or an engine is at. Until they are through, the buffer stays
   // with its holder.
   void leave_in_doubt(Request& request, const Status& status);
-  Status no_way_for_devices() const;
 
   // What the other side has said of a one-sided operation.
   Status refusal(oh_status code) const {

@@ -136,7 +136,7 @@ struct alignas(64) RequestExtras {
 
   // Where the buffer still is in doubt after the end: the slots, until each has left its sequence.
   std::vector<Doubt> doubts;
-  std::shared_ptr<RegionRecord> doubt_region;  // or until everybody has left it
+  std::shared_ptr<RegionRecord> doubt_region;  // or until all peers have left it
   std::shared_ptr<Peer> doubt_peer;            // keeps the slots' segment
 };
 
@@ -147,7 +147,7 @@ struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
   bool any_source = false;
   bool attended = false;  // a thread waits for it now
   bool on_device = false;
-  bool in_place = false;  // it is the channel to which it is advertised: the bytes come straight
+  bool in_place = false;  // the channel knows it (RTR): the bytes come straight
   bool early = false;     // sent before its receive is known
   bool plain = false;     // it has ended as a short message, which has no extras
   bool internal = false;  // the library's own: a piece, the offer of a batch; not counted
@@ -162,7 +162,7 @@ struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
   PostOrder order;
   uint64_t op = 0;  // our name for it, once the other side refers to it
   Transfer* transfer = nullptr;
-  uint32_t number = 0;  // of an advertised receive
+  uint32_t number = 0;  // of a receive that was announced (RTR)
 
   // The result.
   oh_path path = OH_PATH_NONE;
@@ -180,7 +180,7 @@ struct Request : RequestExtras, RequestCore {
   // Written once, with release; pairs with the waiters' acquire.
   std::atomic<uint32_t> done{0};
   std::atomic<uint32_t> armed{0};  // its end is to be announced on the endpoint's event descriptor
-  std::atomic<uint32_t> detached{0};  // nobody holds it any more: back to the pool at its end
+  std::atomic<uint32_t> detached{0};  // no handle is left: back to the pool at its end
 
   bool is_run() const { return !run.empty(); }
   // Whether its bytes leave here as a message's do.
@@ -193,7 +193,7 @@ struct Request : RequestExtras, RequestCore {
   bool pending() const { return device.after.pending(); }
   bool ended() const { return done.load(std::memory_order_acquire) != 0; }
 
-  // Before it is used again: gives back what it holds. Only for whoever alone knows it.
+  // Before it is used again: gives back what it holds. Only for its sole user.
   void clear() {
     if (plain) return;  // renew() does the rest
     this->~Request();

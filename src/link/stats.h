@@ -29,7 +29,7 @@ struct Stats {
   std::array<ByPath, kMetricOps> moved{};
   Tally unexpected;     // messages that came before their receive
   Tally out_of_credit;  // small messages that had to ask first
-  Tally adverts_used;   // sends that went straight into a posted buffer
+  Tally rtrs_used;      // sends that went straight into a posted buffer
   Tally back_pressure;  // sends refused because too many were pending
   Tally timeouts;
   Tally cancelled;

@@ -13,7 +13,7 @@ void Stats::add(const Stats& other) {
     for (size_t path = 0; path < OH_PATH_COUNT; ++path) moved[op][path] += other.moved[op][path];
   }
   for (Tally Stats::* each :
-       {&Stats::unexpected, &Stats::out_of_credit, &Stats::adverts_used, &Stats::back_pressure,
+       {&Stats::unexpected, &Stats::out_of_credit, &Stats::rtrs_used, &Stats::back_pressure,
         &Stats::timeouts, &Stats::cancelled, &Stats::stream_put, &Stats::stream_staged,
         &Stats::packed, &Stats::deferred, &Stats::outstanding}) {
     this->*each += other.*each;

@@ -25,7 +25,7 @@ class UcxWatch final : public Watcher::Handler, public std::enable_shared_from_t
       : node_(std::move(node)), worker_(std::move(worker)), serve_(std::move(serve)) {}
 
   Status start();
-  // No event is looked at any more. Idempotent.
+  // Handles no event any more. Idempotent.
   void stop();
   UcxWorker& worker() { return *worker_; }
   std::shared_ptr<UcxWorker> shared_worker() const { return worker_; }

@@ -15,8 +15,8 @@
 //   (Receiver::offer_unexpected).
 //   - A message that arrives is given to receives of that era or before only, and a receive that is
 //     posted at the peer comes behind those. Both bring the peer up to date first.
-// Whoever puts a receive into the list has all peers offer to it afterwards, so none waits beside a
-// message that it could have. models/any_source.pml has all interleavings.
+// A thread that adds a receive to the list has all peers offer to it afterwards, so none waits
+// beside a message that it could have. models/any_source.pml has all interleavings.
 //
 // Threading: own lock, taken inside of a peer's lock. The fields of a receive belong to whoever has
 // taken it; to the list's lock while it is in the list.

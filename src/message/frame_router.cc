@@ -34,7 +34,7 @@ Status FrameRouter::on_frame(const Frame& frame) {
     case FrameType::kReject:
       sender_.on_reject(frame);
       return {};
-    case FrameType::kAdvert:
+    case FrameType::kRtr:
       return sender_.on_rtr(frame);
     case FrameType::kEpoch:
       return receiver_.on_epoch(frame);
@@ -52,7 +52,7 @@ Status FrameRouter::on_frame(const Frame& frame) {
     case FrameType::kRetireKey:
     case FrameType::kKeyGone:
       return one_sided_.on_frame(frame);
-    case FrameType::kComplaint: {
+    case FrameType::kNack: {
       oh_status code = frame_failure(frame);
       async_error_ = error(code,
                            "a message with tag %llu that was sent to %s failed there: %s (its "

@@ -7,7 +7,8 @@ namespace oh {
 
 bool ReadyToReceive::may_offer(const Request& request) const {
   if (request.transfer || request.in_place || request.pending()) return false;
-  return transfers_.has_use(link_.selection->advertised(request.on_device, request.size), request);
+  return transfers_.has_use(link_.selection->ready_to_receive(request.on_device, request.size),
+                            request);
 }
 
 void ReadyToReceive::offer(Request* request, uint32_t number) {
@@ -20,7 +21,7 @@ void ReadyToReceive::offer(Request* request, uint32_t number) {
   Transfer* transfer = transfers_.offer(request, /*source=*/false);
   if (!transfer) return;
   Frame frame;
-  frame.type = FrameType::kAdvert;
+  frame.type = FrameType::kRtr;
   frame.tag = request->tag;
   frame.number = number;
   frame.aux = epoch_;

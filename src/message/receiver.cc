@@ -189,7 +189,7 @@ bool Receiver::refuse_eager(Request* request, uint64_t tag, uint64_t length) {
   if (!refuse_longer(request, length)) return false;
   if (!is_user_tag(tag)) return true;
   Frame frame;
-  frame.type = FrameType::kComplaint;
+  frame.type = FrameType::kNack;
   frame.tag = tag;
   frame.length = capacity;
   frame.aux = static_cast<uint32_t>(OH_ERR_TRUNCATED);
@@ -213,7 +213,7 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
 // Starts to receive a message that was announced. False when its sender has withdrawn it.
 bool Receiver::start_rts(Request* request, const Rts& rts) {
   request->message_tag = rts.tag;
-  if (request->on_device && rts.has_slot && !link_.device) {
+  if (request->on_device && rts.has_slot && link_.selection->device_way() != DeviceWay::kSegment) {
     if (!transfers_.refuse(rts.offer, OH_ERR_NOT_VIABLE)) return false;
     link_.finish(*request, error(OH_ERR_NOT_VIABLE,
                                  "the link to %s was set up without device memory: a message of "
@@ -429,7 +429,7 @@ void Receiver::on_ready(const Frame& frame) {
 
 void Receiver::on_abort(const Frame& frame) {
   if (frame.flags & kOffer) {
-    // The receive of a batch was given up before its offer was looked at.
+    // The receive of a batch was given up before its offer was handled.
     Unexpected* offer = unexpected_.find_offer(frame.op);
     if (offer && offer->tag == frame.tag) drop(offer);
     return;

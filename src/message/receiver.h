@@ -53,8 +53,6 @@ class Receiver final : public ClaimListener {
   }
   // Offers a receive that is still posted to the sender (ready_to_receive.h).
   void offer_posted(Request* request) { matcher_.offer(request); }
-  // The sender copies into a receive that was offered.
-  void on_claimed(Request* request) override { matcher_.on_claimed(request); }
   // For a thread that spins with the lock held and posts nothing: whether the next message with
   // this tag can only be its own, and then that message, if it is the next frame, whole, and fits.
   struct Received {
@@ -72,7 +70,7 @@ class Receiver final : public ClaimListener {
 
   // Begins to receive a run of blocks that the other side sends as `op`.
   Status begin_run(Request* run, uint64_t op);
-  // Ends a run that serves the other side, once nobody accesses its memory: true if it has.
+  // Ends a run that serves the other side, once its memory is not accessed: true if it has.
   bool stop(Request* run, const Status& why);
 
   // Offers unexpected messages to the any-source receives that were posted or given back since the
@@ -101,6 +99,8 @@ class Receiver final : public ClaimListener {
   size_t unexpected() const { return unexpected_.size(); }
 
  private:
+  // The sender copies into a receive that was offered.
+  void on_claimed(Request* request) override { matcher_.on_claimed(request); }
   Result<Request*> match(TagRx& tag);
   void repost(Request* request);
   Unexpected* first_unexpected(uint64_t tag) { return matcher_.first_unexpected(tag, unexpected_); }

@@ -31,7 +31,8 @@ void SendTags::drop_ready(TagTx& tag) {
 
 Status SendTags::on_rtr(const Frame& frame) {
   if (frame.slot >= kSlots || !link_.segment) {
-    return error(OH_ERR_PROTOCOL, "%s advertised slot %u", link_.name.c_str(), frame.slot);
+    return error(OH_ERR_PROTOCOL, "%s offers a receive with slot %u", link_.name.c_str(),
+                 frame.slot);
   }
   if (frame.aux != epoch_ || unannounced_) return {};
   // What was offered with this slot before is over: a receive that was withdrawn.

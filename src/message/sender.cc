@@ -18,8 +18,8 @@ void Sender::post(Request* request) {
 
 bool Sender::send_now(const uint8_t* data, size_t size, uint64_t tag) {
   uint64_t charge = eager_charge(size);
-  if (!queue_.empty() || !link_.outbox.empty() || size > link_.single_frame ||
-      !link_.selection->may_be_eager(/*device=*/false, size) || !has_credit(charge)) {
+  if (!queue_.empty() || !link_.outbox.empty() || !link_.selection->is_short(size) ||
+      !has_credit(charge)) {
     return false;
   }
   TagTx* entry = tags_.find(tag);
@@ -153,7 +153,7 @@ bool Sender::use_rtr(Request* request, TagTx& tag) {
   bool claimed = false;
   for (auto rtr = tag.ready.rbegin(); rtr != tag.ready.rend() && !claimed; ++rtr) {
     if (rtr->number != tag.number || rtr->capacity < request->size ||
-        !link_.selection->uses_advert(request->on_device, request->size)) {
+        !link_.selection->uses_rtr(request->on_device, request->size)) {
       continue;
     }
     Transfers::Offer offer = rtr->offer;
@@ -161,7 +161,7 @@ bool Sender::use_rtr(Request* request, TagTx& tag) {
     claimed =
         transfers_.copies(*request, offer) && transfers_.claim(request, /*source=*/true, offer);
   }
-  if (claimed) ++link_.stats.adverts_used;
+  if (claimed) ++link_.stats.rtrs_used;
   SendTags::drop_ready(tag);
   return claimed;
 }

@@ -36,7 +36,7 @@ class Sender {
   }
   // The other side does not take it, or fails at it.
   void refuse(Request* request, const Status& why);
-  // Ends a run that serves the other side, once nobody accesses its memory: true if it has.
+  // Ends a run that serves the other side, once its memory is not accessed: true if it has.
   bool stop(Request* run, const Status& why);
   // Whether a receive was offered for the next message of its tag.
   bool has_rtr(const Request& request) {

@@ -108,7 +108,7 @@ bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
     return moved && (empty(former) || phase.load(std::memory_order_seq_cst) > former + 1);
   };
   while (!through()) {
-    // The dead write no more, and whoever said goodbye had left before.
+    // A dead process writes no more; one that said goodbye had left before.
     if (device ? link_.process_is_dead() : link_.peer_is_dead()) return true;
     if (deadline.passed()) return false;
     if (!moved) former = phase.load(std::memory_order_seq_cst);

@@ -26,6 +26,15 @@ CopyStep copy_step(const DeviceCopy& copy) {
   return copy.pending && !copy.source ? CopyStep::kAwaitEvent : CopyStep::kRelay;
 }
 
+namespace {
+
+DeviceWay way_of(const LinkFacts& facts) {
+  if (!facts.our_gpu || !facts.why_no_device.empty()) return DeviceWay::kNone;
+  return facts.segment ? DeviceWay::kSegment : DeviceWay::kStaging;
+}
+
+}  // namespace
+
 MessageSelection::MessageSelection(const LinkFacts& facts)
     : path_(bulk_path(facts)),
       segment_(facts.segment),
@@ -38,7 +47,8 @@ MessageSelection::MessageSelection(const LinkFacts& facts)
       same_gpu_(facts.same_gpu),
       maps_devices_(facts.maps_devices),
       peer_access_(facts.same_process || facts.why_no_peer_access.empty()),
-      devices_(!facts.segment || facts.why_no_device.empty()),
+      device_way_(way_of(facts)),
+      single_frame_(facts.single_frame),
       inline_max_(facts.granted_inline),
       eager_max_(facts.eager_max),
       their_eager_max_(facts.their_eager_max),
@@ -52,7 +62,7 @@ SlotUse MessageSelection::offered(bool device, uint64_t size) const {
   return their_gpu_ || they_reach_us_ ? SlotUse::kIfFree : SlotUse::kIfShared;
 }
 
-SlotUse MessageSelection::advertised(bool device, uint64_t size) const {
+SlotUse MessageSelection::ready_to_receive(bool device, uint64_t size) const {
   if (size == 0) return SlotUse::kNone;
   // Small frames go through the inbox anyway.
   if (ucx_) return !device && size > inline_max_ ? SlotUse::kInPlace : SlotUse::kNone;
@@ -82,7 +92,7 @@ bool MessageSelection::copies_host(MemoryKind source, MemoryKind target, uint64_
   const MessageSelection peer = theirs();
   const bool by_them = names_slot(offered(/*device=*/false, size), source) &&
                        reaches(peer.copies_host(/*attended=*/false), source);
-  const bool by_us = names_slot(peer.advertised(/*device=*/false, size), target) &&
+  const bool by_us = names_slot(peer.ready_to_receive(/*device=*/false, size), target) &&
                      reaches(copies_host(/*attended=*/false), target);
   return by_them || by_us;
 }
@@ -90,7 +100,7 @@ bool MessageSelection::copies_host(MemoryKind source, MemoryKind target, uint64_
 Route MessageSelection::route(MemoryKind source, MemoryKind target, uint64_t size,
                               bool pending) const {
   if (size == 0) return Route::kEmpty;
-  if (on_device(source) && !devices_) return Route::kNone;
+  if (on_device(source) && device_way_ == DeviceWay::kNone) return Route::kNone;
   if (may_be_eager(on_device(source), size) && eager_charge(size) <= eager_credit_) {
     return Route::kEager;
   }
@@ -124,6 +134,22 @@ Route MessageSelection::device_route(MemoryKind source, MemoryKind target, bool 
         return Route::kRelay;
     }
   }
+}
+
+Status admit_device_memory(Link& link) {
+  switch (link.selection->device_way()) {
+    case DeviceWay::kSegment:
+      return {};
+    case DeviceWay::kStaging:
+      link.serve();
+      return {};
+    case DeviceWay::kNone:
+      break;
+  }
+  if (!link.why_no_device.ok()) return link.why_no_device;
+  return error(OH_ERR_NOT_VIABLE,
+               "device memory has no way to %s: this endpoint is for host memory",
+               link.name.c_str());
 }
 
 bool MessageSelection::route_by_worker(MemoryKind source, MemoryKind target, uint64_t size) const {

@@ -6,7 +6,7 @@
 //
 //   sender:    may_be_eager() ──▶ eager, while there is credit
 //              offered()      ──▶ ready-to-send, with a transfer slot or without
-//   receiver:  advertised()   ──▶ ready-to-receive
+//   receiver:  ready_to_receive() ──▶ RTR
 //   either:    copies_host(), copy_step() ──▶ who copies, once both buffers are known
 //
 // Threading: immutable.
@@ -18,6 +18,13 @@
 #include "link/link.h"
 
 namespace oh {
+
+// Whether device memory of ours has a way over the link.
+enum class DeviceWay : uint8_t {
+  kNone,
+  kSegment,  // engines address the segment, or the other buffer
+  kStaging,  // pinned buffers of each side, with our progress
+};
 
 // Whether a ready-to-send or ready-to-receive message names a transfer slot.
 enum class SlotUse : uint8_t {
@@ -81,17 +88,22 @@ class MessageSelection {
   bool may_be_eager(bool device, uint64_t size) const {
     return size <= eager_max_ && (!device || size == 0);
   }
+  // Whether one frame carries a whole message of host memory, eagerly.
+  bool is_short(uint64_t size) const { return size <= single_frame_ && may_be_eager(false, size); }
   // How a message that is not eager is announced.
   SlotUse offered(bool device, uint64_t size) const;
   // Whether a message of `size` bytes uses a matching ready-to-receive.
-  bool uses_advert(bool device, uint64_t size) const {
+  bool uses_rtr(bool device, uint64_t size) const {
     return size > 0 && !may_be_eager(device, size);
   }
   // Whether bytes of such memory go through the staging pipeline.
   bool is_staged(bool device, uint64_t size) const { return device && size > 0 && !segment_; }
 
   // ---- The receiver.
-  SlotUse advertised(bool device, uint64_t size) const;
+  SlotUse ready_to_receive(bool device, uint64_t size) const;
+
+  // ---- Either.
+  DeviceWay device_way() const { return device_way_; }
 
   // ---- Either, once both buffers are known.
   // While threads of both sides wait, two copies through the ring, one on each core, are faster
@@ -155,12 +167,17 @@ class MessageSelection {
   bool same_gpu_ = false;
   bool maps_devices_ = false;
   bool peer_access_ = false;  // engines of one GPU address memory of the other
-  bool devices_ = false;      // our device memory has a way over the link
+  DeviceWay device_way_ = DeviceWay::kNone;
+  uint64_t single_frame_ = 0;
   uint64_t inline_max_ = 0;
   uint64_t eager_max_ = 0;
   uint64_t their_eager_max_ = 0;
   uint64_t eager_credit_ = 0;
   uint64_t worker_max_ = 0;
 };
+
+// Before device memory of ours is used over the link: starts the progress thread where it needs
+// that. OH_ERR_NOT_VIABLE, or why the GPU cannot use the segment: it has no way.
+Status admit_device_memory(Link& link);
 
 }  // namespace oh

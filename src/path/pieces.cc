@@ -54,6 +54,17 @@ void PiecewisePath::piece_ended(Request* piece) {
   if (over) events_.moved(operation, operation.failure);
 }
 
+bool PiecewisePath::cancel(Operation& operation, const Status& status, bool give_up) {
+  if (operation.under_way.empty()) return Path::cancel(operation, status, give_up);
+  if (operation.failure.ok()) operation.failure = status;
+  const std::vector<Request*> pieces = operation.under_way;
+  size_t left = pieces.size();
+  for (Request* piece : pieces) {
+    if (end_piece(*piece, status, give_up)) --left;
+  }
+  return left == 0;
+}
+
 // What a piece had of the link's has been withdrawn, or has ended.
 void PiecewisePath::fail(Operation& operation, const Status& status) {
   const std::vector<Request*> pieces = operation.under_way;  // the last one ends the operation

@@ -17,6 +17,8 @@ class PiecewisePath : public Path {
  public:
   using Path::Path;
   bool travels_apart(const Operation&) const override { return true; }
+  // Cancels all pieces; the last one ends the operation.
+  bool cancel(Operation& operation, const Status& status, bool give_up) final;
   void fail(Operation& operation, const Status& status) override;
   void piece_ended(Request* piece) override;
   bool leave(const RegionRecord& region) override;
@@ -32,6 +34,9 @@ class PiecewisePath : public Path {
   size_t under_way() const { return under_way_; }
   size_t served() const { return served_.size(); }
 
+  // Ends a piece of ours; false: something of it is still under way. `give_up` leaves that in
+  // doubt.
+  virtual bool end_piece(Request& piece, const Status& status, bool give_up) = 0;
   // A piece of the other side's has ended.
   virtual void served_ended(Request&) {}
   // Ends a piece of the other side's; false: something of it is still under way.

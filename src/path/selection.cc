@@ -55,7 +55,7 @@ std::string why_framed(const LinkFacts& facts) {
   if (!facts.segment) return between_hosts(facts);
   const bool small = facts.why_not_reached.empty();
   return "two copies through the ring: " +
-         (small ? "the receiver does not reach our memory, and small receives are not advertised"
+         (small ? "the receiver does not reach our memory, and small receives are not announced"
                 : facts.why_not_reached);
 }
 

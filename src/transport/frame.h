@@ -27,8 +27,8 @@ enum class FrameType : uint8_t {
   kCts = 4,  // stream it: op; length = how far, 0: all of it; no part crosses a multiple of
              // address, unless that is 0. The first may be followed by others, that say further
   kReject = 5,      // op ends at its sender: aux = status, length = capacity of the receive
-  kAdvert = 6,      // a posted receive: tag, number, aux = epoch, length = capacity, slot,
-                    // op = its sequence, address, region = block
+  kRtr = 6,         // ready to receive: tag, number, aux = epoch, length = capacity, slot, op = its
+                    // sequence, address, region = block
   kEpoch = 7,       // tag numbers start again: aux = epoch
   kNotify = 8,      // a notification, or its first part: length, op, payload
   kPut = 9,         // write into a region: region, tag = version, address = offset, length, op
@@ -36,7 +36,7 @@ enum class FrameType : uint8_t {
   kAck = 11,        // a put or get ended at the target: op, aux = status; without op: notifications
                     // were collected, length = their credit
   kSignal = 12,     // slot, length = count
-  kComplaint = 13,  // an operation that is over failed at the other side: tag, length, aux = status
+  kNack = 13,       // an operation that is over failed at the other side: tag, length, aux = status
   kCredit = 14,     // length = bytes of eager credit given back (channels without a shared word)
   kAbort = 15,      // the sender of op withdraws it: its receive is as if it had never come
   kPad = 16,        // nothing: the ring goes on at its start
@@ -134,7 +134,7 @@ struct Frame {
   }
 };
 
-// The error of the other side, as kReject, kAck and kComplaint carry it; never success.
+// The error of the other side, as kReject, kAck and kNack carry it; never success.
 inline oh_status frame_failure(const Frame& frame) {
   oh_status code = status_from(static_cast<int32_t>(frame.aux), OH_ERR_PROTOCOL);
   return code < 0 ? code : OH_ERR_PROTOCOL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Transfer slots: one per operation that moves bytes directly between two buffers. A slot lies in
-// the owner's half of the pair segment; the other side claims it. Between host memories both sides
+// the owner's half of the segment; the other side claims it. Between host memories both sides
 // then copy, chunk by chunk, each from its own end. Where device memory takes part, the claimer
 // says once how it is done (CopyMode): the copy engine of one side in one piece, or the relay.
 //
@@ -112,9 +112,6 @@ inline constexpr uint64_t slot_chunk(uint64_t length) {
   constexpr uint64_t kPage = 4096;
   uint64_t half = (length / 2 + kPage - 1) / kPage * kPage;
   return half < 32 * 1024 ? 32 * 1024 : half > 256 * 1024 ? 256 * 1024 : half;
-}
-inline constexpr uint32_t slot_chunks(uint64_t length) {
-  return static_cast<uint32_t>((length + slot_chunk(length) - 1) / slot_chunk(length));
 }
 
 // Moves the word from `from` to `to` within its sequence. False: it had moved already (or the slot

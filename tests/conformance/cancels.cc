@@ -33,7 +33,7 @@ TEST_P(Messages, CancelledReceivesLeaveTheOrder) {
           buffers.back().poison();
           requests.push_back(side.peer().irecv(buffers.back().data(), kSize));
         }
-        // The other side must see the adverts before some of them go.
+        // The other side must see their RTRs before some of them go.
         std::this_thread::sleep_for(5ms);
         side.endpoint().progress();
         EXPECT_TRUE(requests[0].cancel());

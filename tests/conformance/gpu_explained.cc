@@ -118,7 +118,7 @@ TEST_P(ExplainedPending, OfMessages) {
             continue;
           }
           // A receive that is ready when the message is announced is not told of the event. One
-          // that was posted first is advertised if it is ready.
+          // that was posted first is announced if it is ready.
           const bool announced = pends == Pends::kBoth || !receive_first;
           const bool apart =
               pends != Pends::kTarget && announced && !rows.of("pending message", between).empty();

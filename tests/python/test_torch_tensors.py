@@ -43,7 +43,7 @@ def by_dlpack(tensor):
 
 
 def move(pair, sent, received):
-    # Receives into GPU memory are advertised once what was enqueued before them has run.
+    # Receives into GPU memory are announced once what was enqueued before them has run.
     return finish(pair.second.irecv(received), pair.first.isend(sent))
 
 

@@ -4,13 +4,10 @@
 // drains: one test runs every interleaving of their steps, the others order one race each.
 #include <array>
 #include <cstring>
-#include <functional>
 #include <memory>
-#include <string_view>
-#include <utility>
 
-#include "base/fault.h"
 #include "fuzz/victim.h"
+#include "unit/race.h"
 #include "unit/support.h"
 
 namespace {
@@ -46,7 +43,6 @@ class AnySourceOrder : public ::testing::Test {
     for (size_t i = 0; i < 2; ++i)
       rings_[i] = std::make_unique<RingChannel>(*victims_[i].segment());
   }
-  ~AnySourceOrder() override { g_fault_hook.store(nullptr); }
 
   Endpoint& endpoint() { return victims_[0].endpoint(); }
   Peer& peer(size_t from) { return victims_[from].peer(); }
@@ -264,23 +260,8 @@ TEST_F(Interleavings, WithReceivesOfOnePeer) {
             7560u);
 }
 
-// The rest: one race each, ordered by fault points, which run in the thread that passes them.
-class AnySourceRaces : public AnySourceOrder {
- protected:
-  // Does `work` once, when a thread comes to the point.
-  void at(const char* point, std::function<void()> work) {
-    point_ = point;
-    work_ = std::move(work);
-    g_fault_hook.store([](const char* passed) {
-      if (!work_ || std::string_view(passed) != point_) return;
-      std::exchange(work_, nullptr)();
-    });
-  }
-  static bool came_by() { return !work_; }
-
-  static inline std::string_view point_;
-  static inline std::function<void()> work_;
-};
+// The rest: one race each.
+class AnySourceRaces : public AnySourceOrder, public unit::Race {};
 
 // Between the offer of what is early and the match of what comes, another thread posts.
 TEST_F(AnySourceRaces, AReceiveThatIsPostedWhileAMessageIsMatched) {

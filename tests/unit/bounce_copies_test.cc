@@ -42,16 +42,7 @@ class BounceCopiesTest : public GpuTest {
     return made;
   }
   // Earlier work on the memory that is not done before release(producer).
-  void wait_for_producer(Request& request) {
-    ASSERT_EQ(fake.hold(producer), 0);
-    {
-      cuda::Enter enter(*gpu);
-      ASSERT_EQ(fake.driver->memset8_async(memory, 3, 16, producer), cuda::kSuccess);
-    }
-    Result<cuda::Event> behind = gpu->event_behind(producer);
-    ASSERT_TRUE(is_ok(behind));
-    request.device.after = After(gpu, *behind, /*owned=*/true);
-  }
+  void wait_for_producer(Request& request) { request.device.after = behind_held(producer, memory); }
   bool progress() {
     fakes.link.lock.lock();
     const bool any = copies.progress();

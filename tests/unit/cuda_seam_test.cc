@@ -224,11 +224,7 @@ TEST_F(CudaGpuTest, TheWordIsWrittenAfterTheCopy) {
   Stream stream = *gpu->take_stream();
   Stream producer = *gpu->take_stream();
   DoneWord word = *gpu->take_word();
-  ASSERT_EQ(fake.hold(producer), 0);
-  {
-    Enter enter(*gpu);
-    ASSERT_EQ(fake.driver->memset8_async(from, 3, 16, producer), kSuccess);
-  }
+  hold(producer, from);
   Result<Event> behind = gpu->event_behind(producer);
   ASSERT_TRUE(is_ok(behind));
   ASSERT_NE(*behind, nullptr);

@@ -4,30 +4,19 @@
 #include "path/engine/engine_path.h"
 
 #include "device/batch_plan.h"
-#include "path/direct/transfers.h"
-#include "path/staging/staging_path.h"
 #include "unit/fake_gpu.h"
-#include "unit/fake_link.h"
+#include "unit/path_side.h"
 
 namespace unit {
 namespace {
 
 using namespace oh;
 
-class NoStreams final : public RunStreams {
- public:
-  void await_cts(Request*) override {}
-  Status begin_incoming(Request*, uint64_t) override { return {}; }
-  void refuse(Request*, const Status&) override {}
-  bool cancel(Request*, const Status&, bool) override { return true; }
-  bool stop(Request*, const Status&) override { return true; }
-};
-
-class EnginePathTest : public GpuTest, public PathEvents {
+class EnginePathTest : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
-    Link& link = fakes_.link;
+    Link& link = side_.link;
     link.path = OH_PATH_LOCAL;
     link.gpu = gpu;
     Result<std::unique_ptr<Segment>> segment = Segment::create(/*shared=*/false);
@@ -44,19 +33,17 @@ class EnginePathTest : public GpuTest, public PathEvents {
     local_.data = reinterpret_cast<void*>(ours_);
     local_.size = kSize;
     local_.on_device = local_.near = true;
-    path_ = std::make_unique<EnginePath>(
-        PathContext{link, *this, regions_, transfers_, streams_, RmaUse::kOff});
+    path_ = std::make_unique<EnginePath>(side_.context());
   }
   void TearDown() override {
     path_.reset();
-    fakes_.link.device.reset();
-    fakes_.link.segment.reset();
-    fakes_.link.gpu.reset();
+    side_.link.device.reset();
+    side_.link.segment.reset();
+    side_.link.gpu.reset();
     gpu->free(ours_);
     gpu->free(theirs_);
     GpuTest::TearDown();
   }
-  void moved(Operation&, Status) override {}
 
   // `count` blocks of `size` bytes, every other one of that size.
   std::vector<Block> blocks(size_t count, uint64_t size) const {
@@ -84,11 +71,7 @@ class EnginePathTest : public GpuTest, public PathEvents {
   }
 
   static constexpr uint64_t kSize = 1 << 20;
-  FakeLink fakes_;
-  Board board_{std::move(*Board::create())};
-  RegionTable regions_{board_};
-  Transfers transfers_{fakes_.link};
-  NoStreams streams_;
+  PathSide side_;
   cuda::DevicePtr ours_ = 0;
   cuda::DevicePtr theirs_ = 0;
   RemoteTarget target_;

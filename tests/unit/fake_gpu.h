@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "device/after.h"
 #include "fake_cuda/control.h"
 #include "platform/cuda/gpu.h"
 #include "unit/support.h"
@@ -87,6 +88,19 @@ class GpuTest : public ::testing::Test {
     oh::cuda::Code code = fake.driver->stream_synchronize(stream);
     if (code == oh::cuda::kSuccess) return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure() << "cuStreamSynchronize: " << code;
+  }
+  // Work of `stream` on `memory` that does not end before fake.release(stream).
+  void hold(oh::cuda::Stream stream, oh::cuda::DevicePtr memory) const {
+    ASSERT_EQ(fake.hold(stream), 0);
+    oh::cuda::Enter enter(*gpu);
+    ASSERT_EQ(fake.driver->memset8_async(memory, 3, 16, stream), oh::cuda::kSuccess);
+  }
+  // The same; an operation has to wait for it.
+  oh::After behind_held(oh::cuda::Stream stream, oh::cuda::DevicePtr memory) const {
+    hold(stream, memory);
+    oh::Result<oh::cuda::Event> behind = gpu->event_behind(stream);
+    EXPECT_TRUE(is_ok(behind));
+    return behind.ok() ? oh::After(gpu, *behind, /*owned=*/true) : oh::After();
   }
 
   FakeGpu& fake = FakeGpu::get();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -19,6 +20,10 @@ class FakeChannel final : public oh::Channel {
   bool push(const oh::Frame& frame) override {
     if (!room) return false;
     frames.push_back(frame);
+    if (frame.payload_size > 0) {
+      frames.back().payload =
+          payloads.emplace_back(frame.payload, frame.payload + frame.payload_size).data();
+    }
     return true;
   }
   size_t max_payload() const override { return 4096; }
@@ -33,19 +38,23 @@ class FakeChannel final : public oh::Channel {
   }
 
   bool room = true;
-  uint64_t part = UINT64_MAX;     // payload of a frame of a longer message
-  uint64_t returned = 0;          // credit that the other side has returned
-  uint64_t given_back = 0;        // credit that this side has returned
-  std::vector<oh::Frame> frames;  // their payloads are where they were
+  uint64_t part = UINT64_MAX;  // payload of a frame of a longer message
+  uint64_t returned = 0;       // credit that the other side has returned
+  uint64_t given_back = 0;     // credit that this side has returned
+  std::vector<oh::Frame> frames;
+  std::deque<oh::Bytes> payloads;  // of all frames
 };
 
-// The layers above do nothing.
+// The layers above do nothing, and count.
 class FakeOwner final : public oh::LinkOwner {
  public:
-  void serve() override {}
+  void serve() override { ++serves; }
   void serve_there() override {}
-  void posted() override {}
+  void posted() override { ++posts; }
   bool make_progress() override { return false; }
+
+  int serves = 0;  // requests for the progress thread
+  int posts = 0;
 };
 
 struct FakeLink {

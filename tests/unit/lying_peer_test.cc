@@ -125,7 +125,7 @@ TEST_F(LyingPeerTest, StatusesThatDoNotExist) {
     RingChannel ring(*victim.segment());
     victim.post_send(1, 70000);
     victim.post_one_sided(true, 100, true);
-    for (FrameType type : {FrameType::kReject, FrameType::kAck, FrameType::kComplaint}) {
+    for (FrameType type : {FrameType::kReject, FrameType::kAck, FrameType::kNack}) {
       for (uint64_t index : {0, 1}) {
         Frame frame;
         frame.type = type;

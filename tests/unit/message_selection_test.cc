@@ -4,6 +4,7 @@
 #include "path/message_selection.h"
 
 #include "path/selection.h"
+#include "unit/fake_link.h"
 #include "unit/support.h"
 
 namespace {
@@ -87,7 +88,7 @@ TEST(MessageSelectionTest, SmallHostMessagesAreEager) {
       EXPECT_EQ(selection.may_be_eager(false, size), size <= 16384);
       EXPECT_EQ(selection.may_be_eager(true, size), size == 0);
       for (bool device : {false, true}) {
-        EXPECT_EQ(selection.uses_advert(device, size),
+        EXPECT_EQ(selection.uses_rtr(device, size),
                   size > 0 && !selection.may_be_eager(device, size));
       }
     }
@@ -107,9 +108,9 @@ TEST(MessageSelectionTest, SlotsAreNamedWhereTheyAreOfUse) {
       EXPECT_EQ(host, !any                                     ? SlotUse::kNone
                       : facts.their_gpu || facts.they_reach_us ? SlotUse::kIfFree
                                                                : SlotUse::kIfShared);
-      // A receive is advertised to a sender that would use it.
+      // A receive is announced to a sender that would use it.
       for (bool to_device : {false, true}) {
-        const SlotUse use = selection.advertised(to_device, size);
+        const SlotUse use = selection.ready_to_receive(to_device, size);
         if (!facts.segment) {
           const bool in_place = facts.ucx && !to_device && size > 400;
           EXPECT_EQ(use, in_place ? SlotUse::kInPlace : SlotUse::kNone);
@@ -220,6 +221,48 @@ TEST(MessageSelectionTest, PendingSourcesAreNotReadByTheTargetsEngine) {
     for (MemoryKind source : {MemoryKind::kDevice, MemoryKind::kDevicePrivate}) {
       for (MemoryKind target : {MemoryKind::kDevice, MemoryKind::kDevicePrivate}) {
         EXPECT_NE(selection.route(source, target, 1, /*pending=*/true), Route::kTargetEngine);
+      }
+    }
+  }
+}
+
+// The engine refuses device memory exactly where the explanation has no path, and for its reason.
+TEST(MessageSelectionTest, DeviceMemoryIsRefusedWhereItHasNoPath) {
+  for (unsigned bits = 0; bits < 2 * kLinks; ++bits) {
+    SCOPED_TRACE(bits);
+    LinkFacts facts = link_of(bits % kLinks);
+    unit::FakeLink fakes;
+    if (bits >= kLinks && facts.segment && facts.our_gpu) {
+      fakes.link.why_no_device = error(OH_ERR_DEVICE, "not pinned");
+      facts.why_no_device = fakes.link.why_no_device.text();
+    }
+    const MessageSelection selection(facts);
+    fakes.link.selection = &selection;
+    const Status admitted = admit_device_memory(fakes.link);
+    for (MemoryKind target : {MemoryKind::kHost, MemoryKind::kDevice}) {
+      const Choice choice = choose_message(facts, MemoryKind::kDevice, target, 1);
+      EXPECT_EQ(admitted.ok(), choice.path != OH_PATH_NONE);
+      if (!admitted.ok()) {
+        EXPECT_NE(admitted.text().find(choice.why), std::string::npos);
+      }
+    }
+    const Route route = selection.route(MemoryKind::kDevice, MemoryKind::kHost, 1, false);
+    EXPECT_EQ(fakes.owner.serves, route == Route::kStaging ? 1 : 0) << "who makes its progress";
+  }
+}
+
+TEST(MessageSelectionTest, AShortMessageIsExplainedAsEager) {
+  for (unsigned bits = 0; bits < kLinks; ++bits) {
+    LinkFacts facts = link_of(bits);
+    for (uint64_t single_frame : {uint64_t{0}, uint64_t{400}, uint64_t{65536}}) {
+      facts.single_frame = single_frame;
+      const MessageSelection selection(facts);
+      for (uint64_t size : kSizes) {
+        if (!selection.is_short(size)) continue;
+        EXPECT_LE(size, single_frame);
+        const Choice choice = choose_message(facts, MemoryKind::kHost, MemoryKind::kHost, size);
+        EXPECT_EQ(choice.path, selection.framed_path(size, /*eager=*/true));
+        EXPECT_TRUE(choice.method == Method::kInline || choice.method == Method::kEager);
       }
     }
   }

@@ -22,13 +22,13 @@ class MessageTest : public ::testing::Test {
     link_.mine.eager_credit = link_.theirs.eager_credit = 4096;
     link_.mine.eager_max = link_.theirs.eager_max = 1024;
     link_.mine.max_pending = 16;
-    link_.single_frame = 4096;
     link_.granted_inline = 256;
     channel_.part = 4096;
     oh::LinkFacts facts;
     facts.eager_max = facts.their_eager_max = 1024;
     facts.eager_credit = 4096;
     facts.granted_inline = 256;
+    facts.single_frame = 4096;
     selection_ = oh::MessageSelection(facts);
     link_.selection = &selection_;
   }

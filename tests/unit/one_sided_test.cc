@@ -5,9 +5,7 @@
 
 #include <deque>
 
-#include "path/direct/transfers.h"
-#include "path/staging/staging_path.h"
-#include "unit/support.h"
+#include "unit/path_side.h"
 
 namespace {
 
@@ -92,58 +90,13 @@ const PathTable kFakes = {{
      }},
 }};
 
-// Takes frames while it has room.
-class FakeChannel final : public Channel {
- public:
-  bool push(const Frame& frame) override {
-    if (!room) return false;
-    frames.push_back(frame.type);
-    sizes.push_back(frame.payload_size);
-    return true;
-  }
-  size_t max_payload() const override { return 4096; }
-  size_t max_inline() const override { return 256; }
-  size_t part_of(uint64_t size) const override { return size; }
-  uint64_t credit_returned() const override { return 0; }
-  void return_credit(uint64_t) override {}
-
-  bool room = true;
-  std::vector<FrameType> frames;
-  std::vector<size_t> sizes;
-};
-
-class FakeOwner final : public LinkOwner, public RunStreams {
- public:
-  void serve() override {}
-  void serve_there() override {}
-  void posted() override { ++posted_; }
-  bool make_progress() override { return false; }
-  void await_cts(Request*) override {}
-  Status begin_incoming(Request*, uint64_t) override { return {}; }
-  void refuse(Request*, const Status&) override {}
-  bool cancel(Request*, const Status&, bool) override { return true; }
-  bool stop(Request*, const Status&) override { return true; }
-
-  int posted_ = 0;
-};
-
 class OneSidedTest : public ::testing::Test {
  protected:
-  OneSidedTest()
-      : board_(std::move(*Board::create())),
-        regions_(board_),
-        transfers_(link_),
-        one_sided_(link_, notifications_, regions_) {
+  OneSidedTest() {
     g_log.clear();
-    auto channel = std::make_unique<FakeChannel>();
-    channel_ = channel.get();
-    link_.channel = std::move(channel);
-    link_.outbox.attach(channel_);
-    link_.path = OH_PATH_SOCKET;
     link_.theirs.eager_credit = 4096;
-    link_.my_bell = &board_.doorbell();
     use_path_table(&kFakes);
-    one_sided_.open(transfers_, owner_, RmaUse::kOff);
+    one_sided_.open(side_.transfers, side_.streams, RmaUse::kOff);
     one_sided_.open(LinkFacts{}, nullptr);
     use_path_table(nullptr);
     target_.length = 1 << 30;
@@ -191,20 +144,21 @@ class OneSidedTest : public ::testing::Test {
     path.end(index, std::move(status));
     (void)one_sided_.progress();
   }
+  // Of the payloads of all frames.
+  std::vector<size_t> sizes() {
+    std::vector<size_t> all;
+    for (const Frame& frame : side_.frames()) all.push_back(frame.payload_size);
+    return all;
+  }
   void progress() {
     LinkGuard guard(link_);
     (void)one_sided_.progress();
   }
 
-  Board board_;
-  FakeOwner owner_;
-  Completions completions_;
-  Link link_{owner_, completions_, /*connection=*/nullptr};
+  unit::PathSide side_;
+  Link& link_ = side_.link;
   Notifications notifications_;
-  RegionTable regions_;
-  Transfers transfers_;
-  OneSided one_sided_;
-  FakeChannel* channel_ = nullptr;
+  OneSided one_sided_{link_, notifications_, side_.regions};
   RemoteTarget target_;
   std::deque<Request> requests_;
 };
@@ -214,7 +168,7 @@ TEST_F(OneSidedTest, TheCheapestPathIsTaken) {
   put(1 << 20);
   EXPECT_EQ(quick().pushed_.size(), 1u);
   EXPECT_EQ(bulk().pushed_.size(), 1u);
-  EXPECT_EQ(owner_.posted_, 2);
+  EXPECT_EQ(side_.fakes.owner.posts, 2);
 }
 
 TEST(CostTest, APathThatNeedsTheTargetComesLast) {
@@ -263,16 +217,16 @@ TEST_F(OneSidedTest, SignalsWaitForPutsThatTravelApart) {
   put(8);
   signal(3);
   end(quick(), 1);
-  EXPECT_TRUE(channel_->frames.empty());
+  EXPECT_TRUE(side_.frames().empty());
   end(quick(), 0);
-  EXPECT_EQ(channel_->frames, std::vector{FrameType::kSignal});
+  EXPECT_EQ(side_.fakes.channel->types(), std::vector{FrameType::kSignal});
 }
 
 TEST_F(OneSidedTest, SignalsFollowFramesAtOnce) {
   quick().apart_ = false;
   put(8);
   signal(3);
-  EXPECT_EQ(channel_->frames, std::vector{FrameType::kSignal});
+  EXPECT_EQ(side_.fakes.channel->types(), std::vector{FrameType::kSignal});
 }
 
 // Notifications come in the order of their puts, whichever ends first.
@@ -282,10 +236,10 @@ TEST_F(OneSidedTest, NotificationsKeepTheOrderOfTheirPuts) {
   Request& first = put(8, &notify);
   Request& second = put(8, &notify);
   end(quick(), 1);
-  EXPECT_TRUE(channel_->frames.empty());
+  EXPECT_TRUE(side_.frames().empty());
   EXPECT_FALSE(second.ended());
   end(quick(), 0);
-  EXPECT_EQ(channel_->frames.size(), 2u);
+  EXPECT_EQ(side_.frames().size(), 2u);
   EXPECT_TRUE(first.ended() && second.ended());
 }
 
@@ -297,7 +251,7 @@ TEST_F(OneSidedTest, APutThatFailsSendsNoNotification) {
   signal(0);
   end(quick(), 0, error(OH_ERR_RETIRED, "gone"));
   EXPECT_EQ(request.status.code(), OH_ERR_RETIRED);
-  EXPECT_EQ(channel_->frames, std::vector{FrameType::kSignal});
+  EXPECT_EQ(side_.fakes.channel->types(), std::vector{FrameType::kSignal});
 }
 
 TEST_F(OneSidedTest, CancellingAsksThePath) {
@@ -343,17 +297,17 @@ TEST_F(OneSidedTest, ABatchEndsAndNotifiesOnceAllItsPartsHave) {
   ASSERT_EQ(quick().pushed_.size(), 3u);
   Request& behind = put(8, &notify);
   end(quick(), 3);
-  EXPECT_TRUE(channel_->frames.empty());  // its notification is behind that of the batch
+  EXPECT_TRUE(side_.frames().empty());  // its notification is behind that of the batch
   end(quick(), 1);
   end(quick(), 1);
-  EXPECT_TRUE(channel_->frames.empty());
+  EXPECT_TRUE(side_.frames().empty());
   EXPECT_FALSE(request.ended());
   end(quick(), 0);
   ASSERT_TRUE(request.ended());
   EXPECT_TRUE(behind.ended());
   EXPECT_TRUE(is_ok(request.status));
   EXPECT_EQ(request.nbytes, 24u);
-  EXPECT_EQ(channel_->frames.size(), 2u);
+  EXPECT_EQ(side_.frames().size(), 2u);
   EXPECT_TRUE(one_sided_.idle());
 }
 
@@ -367,7 +321,7 @@ TEST_F(OneSidedTest, ABatchThatFailsInPartFailsOnceAllItsPartsHaveEnded) {
   end(quick(), 0);
   ASSERT_TRUE(request.ended());
   EXPECT_EQ(request.status.code(), OH_ERR_RETIRED);
-  EXPECT_TRUE(channel_->frames.empty());
+  EXPECT_TRUE(side_.frames().empty());
 }
 
 TEST_F(OneSidedTest, CancellingABatchCancelsAllItsParts) {
@@ -413,7 +367,7 @@ TEST_F(OneSidedTest, ANotificationThatHasBegunIsSentWhole) {
     one_sided_.post_notification(&request, long_one);
   }
   end(quick(), 0);
-  EXPECT_EQ(channel_->sizes.size(), 2u);  // as much as the credit lets out
+  EXPECT_EQ(sizes().size(), 2u);  // as much as the credit lets out
   EXPECT_TRUE(one_sided_.has_begun(request));
   EXPECT_TRUE(cancel(request, /*give_up=*/false));
   EXPECT_EQ(request.status.code(), OH_ERR_TIMEOUT);
@@ -427,7 +381,7 @@ TEST_F(OneSidedTest, ANotificationThatHasBegunIsSentWhole) {
     (void)one_sided_.progress();
   }
   EXPECT_TRUE(first.ended());
-  EXPECT_EQ(channel_->sizes, (std::vector<size_t>{2048, 2048, 2048, 2048, 1808, 1}));
+  EXPECT_EQ(sizes(), (std::vector<size_t>{2048, 2048, 2048, 2048, 1808, 1}));
   EXPECT_TRUE(one_sided_.idle());
 }
 

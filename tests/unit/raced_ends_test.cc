@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The end of an endpoint, of a peer or of a message, while another thread is in a call about a
-// receive from any source. Fault points order the steps: what they do runs in the thread that
-// passes them.
+// receive from any source.
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -16,6 +15,7 @@
 
 #include "base/fault.h"
 #include "fuzz/victim.h"
+#include "unit/race.h"
 #include "unit/support.h"
 #include "unit/traffic.h"
 
@@ -28,24 +28,7 @@ using unit::is_ok;
 constexpr uint64_t kName = uint64_t{1} << 32;
 constexpr uint64_t kTag = 3;
 
-class RacedEnds : public ::testing::Test {
- protected:
-  ~RacedEnds() override { g_fault_hook.store(nullptr); }
-
-  // Does `work` once, when a thread comes to the point.
-  static void at(const char* point, std::function<void()> work) {
-    point_ = point;
-    work_ = std::move(work);
-    g_fault_hook.store([](const char* passed) {
-      if (!work_ || std::string_view(passed) != point_) return;
-      std::exchange(work_, nullptr)();
-    });
-  }
-  static bool came_by() { return !work_; }
-
-  static inline std::string_view point_;
-  static inline std::function<void()> work_;
-};
+class RacedEnds : public ::testing::Test, public unit::Race {};
 
 // One receive of the kind.
 struct Receive {

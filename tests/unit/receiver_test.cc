@@ -125,7 +125,7 @@ TEST_F(ReceiverTest, ATooLongEagerMessageEndsItsReceiveAndIsReported) {
   Request& receive = post(1, small);
   EXPECT_TRUE(is_ok(arrive(1, message_)));
   EXPECT_EQ(receive.status.code(), OH_ERR_TRUNCATED);
-  EXPECT_EQ(channel_.types(), std::vector{FrameType::kComplaint});
+  EXPECT_EQ(channel_.types(), std::vector{FrameType::kNack});
   EXPECT_EQ(channel_.given_back, eager_charge(100));
 }
 

@@ -111,7 +111,7 @@ TEST(SegmentTest, StatesGoForwardOnly) {
       EXPECT_EQ((*segment)->advance(from), from != SideState::kNone);
       bool forward = static_cast<int>(to) > static_cast<int>(from);
       EXPECT_EQ((*segment)->advance(to), forward);
-      EXPECT_EQ((*segment)->my_state(), forward ? to : from);
+      EXPECT_EQ(static_cast<SideState>((*segment)->mine().state.load()), forward ? to : from);
     }
   }
 }

@@ -211,7 +211,7 @@ TEST_F(SenderTest, ThereIsRoomForSoManySends) {
 
 TEST_F(SenderTest, AnRtrNeedsASegment) {
   Frame frame;
-  frame.type = FrameType::kAdvert;
+  frame.type = FrameType::kRtr;
   frame.slot = 0;
   EXPECT_EQ(sender_.on_rtr(frame).code(), OH_ERR_PROTOCOL);
 }

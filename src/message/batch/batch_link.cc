@@ -18,10 +18,7 @@ Status BatchLink::post(Request* request, std::unique_ptr<BatchReceive> receive) 
   if (receive->region->exported) transfers_.prepare_slab(*receive->region->exported);
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
-  if (receive->region->exported && !link_.device) {
-    if (link_.segment || !link_.gpu) return link_.no_way_for_devices();
-    link_.serve();
-  }
+  if (receive->region->exported) OH_RETURN_IF_ERROR(admit_device_memory(link_));
   if (!sender_.has_room()) {
     ++link_.stats.back_pressure;
     return error(OH_AGAIN, "%u sends and offers to %s are not taken: make progress and try again",

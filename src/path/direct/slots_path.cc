@@ -65,29 +65,14 @@ bool SlotsPath::has_begun(const Operation& operation) {
   });
 }
 
-// Takes all pieces back; the last one ends the operation.
-bool SlotsPath::cancel(Operation& operation, const Status& status, bool give_up) {
-  if (operation.under_way.empty()) return Path::cancel(operation, status, give_up);
-  if (operation.failure.ok()) operation.failure = status;
-  const std::vector<Request*> pieces = operation.under_way;
-  size_t left = pieces.size();
-  for (Request* piece : pieces) {
-    Transfer* transfer = piece->transfer;
-    if (piece->phase == Phase::kOffered && transfer && transfers_.withdraw(transfer)) {
-      --left;
-      link_.finish(*piece, status);
-    } else if (transfer && transfers_.abandon(transfer, status)) {
-      --left;
-    } else if (transfer && give_up && transfer->copiers == 0) {
-      transfers_.orphan(transfer);
-      --left;
-      link_.finish(*piece, error(OH_ERR_IN_DOUBT,
-                                 "%s; %s has begun to copy and may still touch the buffer: keep it "
-                                 "until buffer_released()",
-                                 status.text().c_str(), link_.name.c_str()));
-    }
+bool SlotsPath::end_piece(Request& piece, const Status& status, bool give_up) {
+  Transfer* transfer = piece.transfer;
+  if (!transfer) return false;
+  if (piece.phase == Phase::kOffered && transfers_.withdraw(transfer)) {
+    link_.finish(piece, status);
+    return true;
   }
-  return left == 0;
+  return transfers_.end(transfer, status, give_up);
 }
 
 // The other side offers a block of an operation on a region of ours.
@@ -110,7 +95,7 @@ Status SlotsPath::on_frame(const Frame& frame) {
     refusal = OH_ERR_RETIRED;
   } else if (!slice_fits(frame.address, frame.length, region->length) || frame.length == 0) {
     refusal = OH_ERR_RANGE;
-  } else if (region->exported && !link_.device) {
+  } else if (region->exported && link_.selection->device_way() != DeviceWay::kSegment) {
     refusal = OH_ERR_NOT_VIABLE;
   }
   if (refusal != OH_OK) {

@@ -26,11 +26,11 @@ class SlotsPath final : public PiecewisePath {
   Status admit(const LocalBuffer& local, bool put) override;
   bool push(Operation& operation) override;
   bool has_begun(const Operation& operation) override;
-  bool cancel(Operation& operation, const Status& status, bool give_up) override;
   Status on_frame(const Frame& frame) override;
   bool leave(const RegionRecord& region) override;
 
  private:
+  bool end_piece(Request& piece, const Status& status, bool give_up) override;
   bool stop_served(Request& piece, const Status& why) override {
     return piece.transfer && transfers_.abandon(piece.transfer, why);
   }

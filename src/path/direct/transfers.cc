@@ -340,6 +340,18 @@ bool Transfers::abandon(Transfer* transfer, const Status& status) {
   return settle(transfer);
 }
 
+bool Transfers::end(Transfer* transfer, const Status& status, bool give_up) {
+  if (abandon(transfer, status)) return true;
+  if (!give_up || transfer->copiers > 0) return false;
+  Request& request = *transfer->request;
+  orphan(transfer);
+  link_.finish(request, error(OH_ERR_IN_DOUBT,
+                              "%s; %s has begun to copy and may still touch the buffer: keep it "
+                              "until buffer_released()",
+                              status.text().c_str(), link_.name.c_str()));
+  return true;
+}
+
 // The slot and its sequence tell whether the buffer is free, once the request has let go.
 void Transfers::orphan(Transfer* transfer) {
   transfer->request->doubt_peer = link_.keep_alive();

@@ -61,8 +61,9 @@ class Transfers final : public SpanSinks {
   // The deadline of an active transfer's request has passed: no further chunk begins. True when the
   // request could be ended with `status`; false when a chunk of the other side is still under way.
   bool abandon(Transfer* transfer, const Status& status);
-  // Lets go of the request although the other side may still copy.
-  void orphan(Transfer* transfer);
+  // The same; with `give_up` the request ends in doubt while the other side copies. False: a thread
+  // of ours does, or it may end soon.
+  bool end(Transfer* transfer, const Status& status, bool give_up);
 
   // The link is gone: posted slots are withdrawn (their requests are the caller's to end), active
   // transfers end, in doubt where a living peer may still copy. True when nothing is left; false
@@ -82,6 +83,8 @@ class Transfers final : public SpanSinks {
 
  private:
   bool released(const Doubt& doubt, bool peer_is_dead);
+  // Lets go of the request although the other side may still copy.
+  void orphan(Transfer* transfer);
   void activate(Transfer* transfer);
   SlotBuffer describe(const Request& request, uint64_t size);
   void enter_active(Transfer* transfer);

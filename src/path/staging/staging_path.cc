@@ -123,20 +123,7 @@ bool StagingPath::has_begun(const Operation& operation) {
                              [](const Request* run) { return run->phase != Phase::kOffered; });
 }
 
-// Cancels all runs; the last one ends the operation.
-bool StagingPath::cancel(Operation& operation, const Status& status, bool give_up) {
-  if (operation.under_way.empty()) return Path::cancel(operation, status, give_up);
-  if (operation.failure.ok()) operation.failure = status;
-  const std::vector<Request*> runs = operation.under_way;
-  size_t left = runs.size();
-  for (Request* run : runs) {
-    if (end_run(*run, status, give_up)) --left;
-  }
-  return left == 0;
-}
-
-// Ends a run of ours. False: a thread of ours accesses its memory.
-bool StagingPath::end_run(Request& run, const Status& status, bool give_up) {
+bool StagingPath::end_piece(Request& run, const Status& status, bool give_up) {
   if (run.sends() || run.phase != Phase::kOffered) return streams_.cancel(&run, status, give_up);
   link_.finish(run, status);
   return true;

@@ -47,7 +47,6 @@ class StagingPath final : public PiecewisePath {
   Status admit(const LocalBuffer& local, bool put) override;
   bool push(Operation& operation) override;
   bool has_begun(const Operation& operation) override;
-  bool cancel(Operation& operation, const Status& status, bool give_up) override;
   Status on_frame(const Frame& frame) override;
   bool leave(const RegionRecord& region) override;
   bool has_left() override;
@@ -61,7 +60,7 @@ class StagingPath final : public PiecewisePath {
   };
 
   Request* next_run(Operation& operation);
-  bool end_run(Request& run, const Status& status, bool give_up);
+  bool end_piece(Request& run, const Status& status, bool give_up) override;
   Status on_ready(const Frame& frame);
   void on_ack(Request& run, const Frame& frame);
   Status on_run(const Frame& frame);

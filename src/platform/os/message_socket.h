@@ -27,7 +27,6 @@ class MessageSocket {
     ByteView payload;  // valid until the next receive()
     std::vector<UniqueFd> fds;
   };
-  static constexpr size_t kHeader = 6;
   static constexpr size_t kMaxFds = 8;
 
   MessageSocket() = default;

@@ -29,7 +29,7 @@ class ProxyPort {
   virtual Status put(Request& request, const RemoteTarget& target, const Block& block) = 0;
   // True: the request has ended, by that status unless it had ended before.
   virtual bool try_end(Request& request, const Status& why) = 0;
-  // Whether nobody uses the buffer of an ended request any more.
+  // Whether the buffer of an ended request is no longer accessed.
   virtual bool released(const Request& request) = 0;
   // Drops messages that have come with this tag.
   virtual void discard(uint64_t tag) = 0;

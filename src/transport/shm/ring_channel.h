@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The channel in the pair segment: for each direction a ring of cells and a ring of payload.
+// The channel in the segment: for each direction a ring of cells and a ring of payload.
 //
 // A frame is published by one store of its first cell's word; the sequence in it tells new from
 // old, so the consumer never reads the producer's position. A short message goes on through the

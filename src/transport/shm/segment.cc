@@ -53,8 +53,8 @@ Result<std::unique_ptr<Segment>> Segment::open(UniqueFd fd) {
   if (header.magic != kSegmentMagic || header.layout != kSegmentLayout || header.cells != kCells ||
       header.payload_ring != kPayloadRing || header.slots != kSlots || header.signals != kSignals ||
       header.total != kSegmentSize) {
-    return error(OH_ERR_VERSION, "the pair segment has layout %u, this build knows %u",
-                 header.layout, kSegmentLayout);
+    return error(OH_ERR_VERSION, "the segment has layout %u, this build knows %u", header.layout,
+                 kSegmentLayout);
   }
   OH_RETURN_IF_ERROR(segment->map_pipes());
   return segment;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pair segment: one piece of shared memory per pair of peers, and all that both sides share.
+// The segment: one piece of shared memory per pair of peers, and all that both sides share.
 //
 //   ┌ header (one page): magic, layout version, sizes │ side 0: state, … │ side 1: state, … ┐
 //   ├ direction 0 (side 0 produces) ────────────────────────────────────────────────────────┤
@@ -127,7 +127,6 @@ class Segment {
 
   // Forward only; false if it would go back.
   bool advance(SideState to);
-  SideState my_state() { return static_cast<SideState>(mine().state.load()); }
   SideState their_state() { return static_cast<SideState>(theirs().state.load()); }
 
  private:

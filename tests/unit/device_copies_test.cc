@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DeviceCopies on the fake driver: both sides of a transfer in one process and over one segment,
+// each on the same GPU, so that each reaches the other's memory by its address.
+#include "path/direct/device_copies.h"
+
+#include "link/memory_exchange.h"
+#include "unit/fake_link.h"
+#include "unit/gpu_memory.h"
+
+namespace unit {
+namespace {
+
+using namespace oh;
+
+constexpr uint32_t kSlot = 5;
+constexpr uint64_t kLength = 100'000;
+
+// One side of a transfer whose slot has been claimed.
+struct Side final : SpanSinks {
+  Side(std::unique_ptr<Segment> segment, const std::shared_ptr<cuda::Gpu>& gpu, int number) {
+    segment->take_side(number, /*loopback=*/false);
+    link.segment = std::move(segment);
+    link.path = OH_PATH_LOCAL;
+    link.my_bell = &board.doorbell();
+    link.memory = &memory;
+    link.gpu = gpu;
+    Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *link.segment);
+    EXPECT_TRUE(is_ok(device));
+    link.device = std::move(*device);
+    LinkFacts facts;
+    facts.segment = facts.same_process = facts.we_reach_them = facts.they_reach_us = true;
+    facts.our_gpu = facts.their_gpu = facts.same_gpu = true;
+    link.same_gpu = true;
+    selection = MessageSelection(facts);
+    link.selection = &selection;
+  }
+  Transfer* sink_of(const PipeSpan& span) override {
+    transfer.learn();
+    return span.slot == kSlot && !transfer.source ? &transfer : nullptr;
+  }
+  bool work() OH_NO_THREAD_ANALYSIS {
+    LinkGuard guard(link);
+    copies.retire(active);
+    return copies.work(active, &transfer);
+  }
+
+  Board board = std::move(*Board::create());
+  FakeLink fakes;
+  Link& link = fakes.link;
+  MemoryExchange memory{link, nullptr, Id{}, {}};
+  MessageSelection selection;
+  DeviceCopies copies{link, *this};
+  Request request;
+  Transfer transfer;
+  DeviceCopies::Active active;
+};
+
+class DeviceCopiesTest : public GpuMemoryTest {
+ protected:
+  void SetUp() override {
+    GpuMemoryTest::SetUp();
+    std::unique_ptr<Segment> segment = std::move(*Segment::create(/*shared=*/false));
+    std::unique_ptr<Segment> alias = Segment::alias(*segment);
+    owner_.emplace(std::move(segment), gpu, 0);
+    claimer_.emplace(std::move(alias), gpu, 1);
+    from_ = allocate(kLength);
+    to_ = allocate(kLength);
+    bytes_ = Random(1).bytes(kLength);
+    ASSERT_TRUE(fake.write(from_, bytes_));
+    producer_ = *gpu->take_stream();
+  }
+  void TearDown() override {
+    for (Side* side : {&*owner_, &*claimer_}) {
+      (void)side->active.pop_front();
+      if (side->transfer.stream) side->link.device->give_stream(side->transfer.stream);
+    }
+    owner_.reset();
+    claimer_.reset();
+    gpu->give_stream(producer_);
+    free(from_);
+    free(to_);
+    GpuMemoryTest::TearDown();
+  }
+  // Our buffer is at `address`: on the device, or a host's.
+  void place(Side& side, uint64_t address, bool on_device) {
+    side.request.data = static_cast<uint8_t*>(pointer(address));
+    side.request.size = kLength;
+    side.request.on_device = on_device;
+    if (on_device) side.request.device.exported = exported(address, kLength);
+  }
+  // The claimer has claimed the owner's slot; either of them has the source.
+  void begin(bool owner_is_source) {
+    TransferSlot& slot = owner_->link.segment->outgoing().slots[kSlot];
+    slot.word.store(slot_word(1, SlotState::kClaimed));
+    for (Side* side : {&*owner_, &*claimer_}) {
+      Side& other = side == &*owner_ ? *claimer_ : *owner_;
+      Transfer& made = side->transfer;
+      made.slot = &slot;
+      made.index = kSlot;
+      made.sequence = 1;
+      made.owner = side == &*owner_;
+      made.source = made.owner == owner_is_source;
+      made.local = side->request.data;
+      made.remote = reinterpret_cast<uint64_t>(other.request.data);
+      made.length = kLength;
+      made.on_device = true;
+      made.local_device = side->request.on_device;
+      made.remote_memory = other.copies.memory_of(other.request);
+      made.within_process = true;
+      made.request = &side->request;
+      side->active.push_back(&made);
+    }
+  }
+  // From the owner's memory to the claimer's, or the other way round; both on the device.
+  void begin_on_device(bool owner_is_source) {
+    place(*owner_, owner_is_source ? from_ : to_, /*on_device=*/true);
+    place(*claimer_, owner_is_source ? to_ : from_, /*on_device=*/true);
+    begin(owner_is_source);
+  }
+  // Earlier work on the memory of a side, that is not done before release(producer_).
+  void wait_for_producer(Side& side) { side.request.device.after = behind_held(producer_, to_); }
+  uint64_t word() const { return owner_->transfer.slot->word.load(); }
+  bool is_done() const { return slot_state(word()) == SlotState::kDone; }
+  // Both sides work until the slot says that the transfer is over.
+  ::testing::AssertionResult ends_with(oh_status code) {
+    const bool over = eventually([&] {
+      (void)owner_->work();
+      (void)claimer_->work();
+      return is_done();
+    });
+    if (!over) return ::testing::AssertionFailure() << "it does not end";
+    if (slot_status(word()) == code) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "ended with " << slot_status(word());
+  }
+  CopyMode mode() const { return static_cast<CopyMode>(owner_->transfer.slot->mode.load()); }
+
+  std::optional<Side> owner_;
+  std::optional<Side> claimer_;
+  cuda::DevicePtr from_ = 0;
+  cuda::DevicePtr to_ = 0;
+  cuda::Stream producer_ = nullptr;
+  Bytes bytes_;
+};
+
+// Engines write faster than they read: the source pushes, whichever side claims.
+TEST_F(DeviceCopiesTest, AnOwnerThatHasTheSourcePushes) {
+  begin_on_device(/*owner_is_source=*/true);
+  ASSERT_TRUE(ends_with(OH_OK));
+  EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
+  claimer_->transfer.learn();
+  EXPECT_EQ(claimer_->transfer.path, OH_PATH_LOCAL);
+}
+
+TEST_F(DeviceCopiesTest, AClaimerThatHasTheSourcePushes) {
+  begin_on_device(/*owner_is_source=*/false);
+  ASSERT_TRUE(ends_with(OH_OK));
+  EXPECT_EQ(mode(), CopyMode::kEngineOfClaimer);
+  EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
+  owner_->transfer.learn();
+  EXPECT_EQ(owner_->transfer.path, OH_PATH_LOCAL);
+}
+
+// The claimer of an owner that does nothing copies by itself.
+TEST_F(DeviceCopiesTest, AnOwnerThatDoesNotBeginIsNotWaitedFor) {
+  begin_on_device(/*owner_is_source=*/true);
+  EXPECT_TRUE(eventually([&] {
+    (void)claimer_->work();
+    return is_done();
+  }));
+  EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
+}
+
+// The engine that copies waits behind the work; no thread asks the driver for it.
+TEST_F(DeviceCopiesTest, ACopyWaitsForEarlierWorkOnItsSource) {
+  place(*owner_, to_, /*on_device=*/true);
+  place(*claimer_, from_, /*on_device=*/true);
+  wait_for_producer(*claimer_);
+  begin(/*owner_is_source=*/false);
+  for (int i = 0; i < 100; ++i) {
+    (void)owner_->work();
+    (void)claimer_->work();
+  }
+  EXPECT_FALSE(is_done());
+  ASSERT_EQ(fake.release(producer_), 0);
+  EXPECT_TRUE(ends_with(OH_OK));
+  EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
+}
+
+// Host memory is reached by no engine: what it fills or drains is pinned memory between the two.
+TEST_F(DeviceCopiesTest, HostMemoryTakesTheRelay) {
+  Bytes host(kLength);
+  place(*owner_, from_, /*on_device=*/true);
+  place(*claimer_, reinterpret_cast<uint64_t>(host.data()), /*on_device=*/false);
+  begin(/*owner_is_source=*/true);
+  ASSERT_TRUE(ends_with(OH_OK));
+  EXPECT_EQ(mode(), CopyMode::kRelay);
+  EXPECT_EQ(host, bytes_);
+  owner_->transfer.learn();
+  EXPECT_EQ(owner_->transfer.path, OH_PATH_RELAY);
+}
+
+TEST_F(DeviceCopiesTest, ASinkOnTheDeviceIsFilledThroughTheRelay) {
+  place(*owner_, reinterpret_cast<uint64_t>(bytes_.data()), /*on_device=*/false);
+  place(*claimer_, to_, /*on_device=*/true);
+  begin(/*owner_is_source=*/true);
+  ASSERT_TRUE(ends_with(OH_OK));
+  EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
+}
+
+// Both sides hear of it; ours has the driver's words.
+TEST_F(DeviceCopiesTest, AFailureToEnqueueEndsTheTransfer) {
+  begin_on_device(/*owner_is_source=*/false);
+  ASSERT_EQ(fake.fail("cuMemcpyAsync", 0, cuda::kInvalidValue), 0);
+  EXPECT_TRUE(eventually([&] {
+    (void)claimer_->work();
+    return is_done();
+  }));
+  EXPECT_NE(slot_status(word()), OH_OK);
+  EXPECT_FALSE(claimer_->transfer.failure.ok());
+  EXPECT_FALSE(claimer_->transfer.flying);
+}
+
+// A lost context writes no word: what its engine had is over all the same.
+TEST_F(DeviceCopiesTest, ALostDeviceEndsWhatItsEngineHad) {
+  place(*owner_, to_, /*on_device=*/true);
+  place(*claimer_, from_, /*on_device=*/true);
+  wait_for_producer(*claimer_);
+  begin(/*owner_is_source=*/false);
+  while (!claimer_->transfer.flying) (void)claimer_->work();
+  EXPECT_TRUE(is_ok(claimer_->copies.broken()));
+  ASSERT_EQ(fake.fail("cuStreamQuery", 0, cuda::kIllegalAddress), 0);
+  EXPECT_TRUE(eventually([&] {
+    (void)claimer_->work();
+    return is_done();
+  }));
+  EXPECT_FALSE(claimer_->copies.broken().ok());
+  EXPECT_FALSE(claimer_->transfer.failure.ok());
+  EXPECT_NE(slot_status(word()), OH_OK);
+  ASSERT_EQ(fake.release(producer_), 0);
+}
+
+TEST_F(DeviceCopiesTest, ASlotSaysWhatItsMemoryIs) {
+  place(*owner_, from_, /*on_device=*/true);
+  EXPECT_EQ(owner_->copies.memory_of(owner_->request), uint32_t{kSlotDevice | kSlotMappable});
+  wait_for_producer(*owner_);
+  EXPECT_NE(owner_->copies.memory_of(owner_->request) & kSlotPending, 0u);
+  ASSERT_EQ(fake.release(producer_), 0);
+  owner_->request.device.after.reset();
+  place(*owner_, reinterpret_cast<uint64_t>(bytes_.data()), /*on_device=*/false);
+  EXPECT_EQ(owner_->copies.memory_of(owner_->request), 0u);
+}
+
+}  // namespace
+}  // namespace unit

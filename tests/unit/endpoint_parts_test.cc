@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parts of an endpoint that need one around them: EndpointMemory and IncomingLinks, with two
+// endpoints of this process.
+#include "unit/traffic.h"
+
+namespace {
+
+using namespace oh;
+using unit::fails_with;
+using unit::is_ok;
+
+Deadline in_time() { return Deadline::after(20 * kSecond); }
+
+class EndpointPartsTest : public ::testing::Test {
+ protected:
+  EndpointPartsTest() {
+    for (std::shared_ptr<Endpoint>* endpoint : {&one_, &other_}) {
+      *endpoint = *Endpoint::create(unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}}), {});
+    }
+    to_other_ = *one_->connect(other_->address(), {}, in_time());
+    to_one_ = *other_->accept(in_time());
+  }
+  ~EndpointPartsTest() override {
+    one_->close();
+    other_->close();
+  }
+  // Writes to a region of the other endpoint, from the beginning.
+  Status put(const RemoteTarget& target, Bytes bytes) {
+    Request request;
+    unit::prepare(&request, OpKind::kPut, *one_, bytes.data(), bytes.size(), 0);
+    const Block block{bytes.data(), 0, bytes.size()};
+    OH_RETURN_IF_ERROR(
+        to_other_->operations().move(&request, {.target = target,
+                                                .data = bytes.data(),
+                                                .size = bytes.size(),
+                                                .movement = {true, {&block, 1}, 1, bytes.size()}}));
+    return one_->requests().wait(&request, in_time(), &*to_other_);
+  }
+
+  std::shared_ptr<Endpoint> one_;
+  std::shared_ptr<Endpoint> other_;
+  std::shared_ptr<Peer> to_other_;
+  std::shared_ptr<Peer> to_one_;
+  Bytes memory_ = Bytes(1000);
+};
+
+// ---- EndpointMemory -----------------------------------------------------------------------------
+
+TEST_F(EndpointPartsTest, ARegionIsReachedByItsDescriptor) {
+  const std::shared_ptr<RegionRecord> region =
+      *other_->memory().register_region(memory_.data(), memory_.size());
+  Result<RemoteTarget> target =
+      one_->memory().attach(*to_other_, other_->memory().export_region(*region), in_time());
+  ASSERT_TRUE(is_ok(target));
+  EXPECT_EQ(target->base, reinterpret_cast<uint64_t>(memory_.data()));
+  EXPECT_EQ(target->length, memory_.size());
+  EXPECT_FALSE(target->imported) << "within the process its address is enough";
+  const Bytes bytes = unit::Random(1).bytes(100);
+  EXPECT_TRUE(is_ok(put(*target, bytes)));
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), memory_.begin()));
+  EndpointMemory::detach(*target);
+  EXPECT_TRUE(is_ok(other_->memory().deregister(*region, in_time())));
+}
+
+TEST_F(EndpointPartsTest, NothingIsWrittenIntoARegionThatIsGone) {
+  const std::shared_ptr<RegionRecord> region =
+      *other_->memory().register_region(memory_.data(), memory_.size());
+  const RemoteTarget target =
+      *one_->memory().attach(*to_other_, other_->memory().export_region(*region), in_time());
+  EXPECT_TRUE(is_ok(other_->memory().deregister(*region, in_time())));
+  EXPECT_TRUE(fails_with(put(target, Bytes(100, 7)), OH_ERR_RETIRED));
+  EXPECT_EQ(memory_, Bytes(1000));
+  // Its place is used again, under another version.
+  const std::shared_ptr<RegionRecord> next =
+      *other_->memory().register_region(memory_.data(), memory_.size());
+  EXPECT_EQ(next->index, region->index);
+  EXPECT_TRUE(fails_with(put(target, Bytes(100, 7)), OH_ERR_RETIRED));
+}
+
+TEST_F(EndpointPartsTest, ADescriptorIsForThePeerThatMadeIt) {
+  const std::shared_ptr<RegionRecord> region =
+      *other_->memory().register_region(memory_.data(), memory_.size());
+  const Bytes descriptor = other_->memory().export_region(*region);
+  EXPECT_TRUE(fails_with(other_->memory().attach(*to_one_, descriptor, in_time()), OH_ERR_INVALID,
+                         "another endpoint"));
+  Bytes cut = descriptor;
+  cut.pop_back();
+  EXPECT_FALSE(one_->memory().attach(*to_other_, cut, in_time()).ok());
+}
+
+TEST_F(EndpointPartsTest, AClosedEndpointHasNoRegions) {
+  other_->close();
+  EXPECT_TRUE(fails_with(other_->memory().register_region(memory_.data(), 1), OH_ERR_CLOSED));
+}
+
+// ---- IncomingLinks ------------------------------------------------------------------------------
+
+class FakeGate final : public LinkGate {
+ public:
+  Status admit(const LinkPurpose&) override { return verdict; }
+  void linked(const LinkPurpose& purpose, std::shared_ptr<Peer> peer) override {
+    rank = purpose.from_rank;
+    linked_peer = std::move(peer);
+  }
+  void abandoned(const LinkPurpose&) override { ++lost; }
+
+  Status verdict;
+  uint32_t rank = 0;
+  std::shared_ptr<Peer> linked_peer;
+  int lost = 0;
+};
+
+class IncomingLinksTest : public EndpointPartsTest {
+ protected:
+  static LinkPurpose of_rank(uint32_t rank) {
+    LinkPurpose purpose;
+    purpose.communicator[0] = 1;
+    purpose.from_rank = rank;
+    return purpose;
+  }
+
+  IncomingLinks links_{*one_};
+  std::shared_ptr<FakeGate> gate_ = std::make_shared<FakeGate>();
+};
+
+TEST_F(IncomingLinksTest, LinksAreTakenInTheirOrder) {
+  EXPECT_TRUE(is_ok(links_.admit({})));
+  EXPECT_EQ(links_.take(), nullptr);
+  const uint32_t rings = one_->doorbell().rings.load();
+  links_.deliver({}, to_other_);
+  links_.deliver({}, to_one_);
+  EXPECT_EQ(one_->doorbell().rings.load(), rings + 2) << "accept() may be asleep";
+  EXPECT_FALSE(links_.empty());
+  EXPECT_EQ(links_.take(), to_other_);
+  EXPECT_EQ(links_.take(), to_one_);
+  EXPECT_TRUE(links_.empty());
+}
+
+TEST_F(IncomingLinksTest, AClosedEndpointKeepsNone) {
+  const long before = to_other_.use_count();
+  links_.deliver({}, to_other_);
+  links_.clear();
+  EXPECT_EQ(to_other_.use_count(), before);
+  EXPECT_TRUE(links_.empty());
+}
+
+TEST_F(IncomingLinksTest, ACommunicatorDecidesAboutItsLinks) {
+  links_.set_gate(gate_);
+  gate_->verdict = error(OH_AGAIN, "ours wins");
+  EXPECT_EQ(links_.admit(of_rank(3)).code(), OH_AGAIN);
+  EXPECT_TRUE(is_ok(links_.admit({}))) << "not for it";
+  links_.deliver(of_rank(3), to_other_);
+  EXPECT_EQ(gate_->rank, 3u);
+  EXPECT_EQ(gate_->linked_peer, to_other_);
+  EXPECT_TRUE(links_.empty());
+  links_.abandoned(of_rank(3));
+  links_.abandoned({});
+  EXPECT_EQ(gate_->lost, 1);
+}
+
+TEST_F(IncomingLinksTest, ACommunicatorThatIsClosedTakesNone) {
+  links_.set_gate(gate_);
+  gate_.reset();
+  EXPECT_TRUE(fails_with(links_.admit(of_rank(3)), OH_ERR_REFUSED, "closed"));
+  const long before = to_other_.use_count();
+  links_.deliver(of_rank(3), to_other_);
+  EXPECT_EQ(to_other_.use_count(), before);
+}
+
+}  // namespace

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MemoryExchange at both ends of a control socket, within this process: the blocks that one side
+// hands over are mapped a second time.
+#include "link/memory_exchange.h"
+
+#include <cstring>
+
+#include "unit/fake_link.h"
+#include "unit/support.h"
+
+namespace unit {
+namespace {
+
+using namespace oh;
+
+// One end; its messages come on the watcher's thread.
+class End final : public ConnectionOwner {
+ public:
+  End(const std::shared_ptr<Node>& node, UniqueFd socket, Id peer)
+      : connection(std::make_shared<Connection>(node, MessageSocket(std::move(socket), 1 << 20),
+                                                /*pid=*/0)),
+        memory(fakes.link, connection.get(), peer,
+               {.mapped = [this](const auto& block) { block ? ++mapped : ++failed; },
+                .retired = [this](uint32_t number) { retired.store(number); }}) {
+    fakes.link.my_bell = &board.doorbell();
+  }
+  Status on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) override {
+    ++messages;
+    switch (static_cast<Control>(type)) {
+      case Control::kBlock:
+        return memory.on_block(payload, std::move(fds));
+      case Control::kBlockWanted:
+        return memory.on_block_wanted(payload);
+      case Control::kBlockRetired:
+        memory.on_block_retired(payload);
+        return {};
+      case Control::kExport:
+      case Control::kExportMore:
+        return memory.on_export(payload, std::move(fds),
+                                static_cast<Control>(type) == Control::kExport);
+      default:
+        return error(OH_ERR_PROTOCOL, "a message of type %u", unsigned{type});
+    }
+  }
+  void on_idle() override {}
+  void on_lost(const Status&) override {}
+
+  std::shared_ptr<ImportedBlock> imported(uint32_t number) {
+    bool unused = false;
+    return memory.imported(number, &unused);
+  }
+  bool has_failed(uint32_t number) {
+    bool found = false;
+    (void)memory.imported(number, &found);
+    return found;
+  }
+  uint32_t block_of(const void* data, uint64_t size) {
+    LinkGuard guard(fakes.link);
+    return memory.block_of(data, size);
+  }
+
+  FakeLink fakes;
+  Board board = std::move(*Board::create());
+  std::shared_ptr<Connection> connection;
+  std::atomic<int> mapped{0};
+  std::atomic<int> failed{0};
+  std::atomic<uint32_t> retired{0};
+  std::atomic<int> messages{0};
+  MemoryExchange memory;
+};
+
+class MemoryExchangeTest : public ::testing::Test {
+ protected:
+  MemoryExchangeTest() {
+    std::shared_ptr<Node> node = *Node::get(config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}}));
+    auto [ours, theirs] = socket_pair();
+    owner_ = std::make_shared<End>(node, std::move(ours), node->process());
+    user_ = std::make_shared<End>(node, std::move(theirs), node->process());
+    EXPECT_TRUE(is_ok(owner_->connection->start(owner_)));
+    EXPECT_TRUE(is_ok(user_->connection->start(user_)));
+    block_ = *SharedHeap::instance().allocate(8192);
+  }
+  ~MemoryExchangeTest() override {
+    for (const auto& end : {owner_, user_}) {
+      end->connection->close({}, Deadline::after(0));
+      (void)end->memory.close();
+    }
+    EXPECT_TRUE(is_ok(SharedHeap::instance().free(block_->mapping.data())));
+  }
+  uint8_t* data() const { return block_->mapping.data(); }
+  // The user has mapped the owner's block.
+  std::shared_ptr<ImportedBlock> comes(uint32_t number) {
+    std::shared_ptr<ImportedBlock> found;
+    EXPECT_TRUE(eventually([&] { return (found = user_->imported(number)) != nullptr; }));
+    return found;
+  }
+
+  std::shared_ptr<End> owner_;
+  std::shared_ptr<End> user_;
+  std::shared_ptr<SharedBlock> block_;
+};
+
+TEST_F(MemoryExchangeTest, ABlockIsHandedOverWhenItIsNamedFirst) {
+  ASSERT_EQ(owner_->block_of(data() + 10, 100), block_->number);
+  const std::shared_ptr<ImportedBlock> import = comes(block_->number);
+  ASSERT_TRUE(import);
+  EXPECT_EQ(import->size, 8192u);
+  uint8_t* mapped = import->translate(block_->base() + 10, 100);
+  ASSERT_TRUE(mapped);
+  EXPECT_NE(mapped, data() + 10);
+  std::memset(data() + 10, 7, 100);
+  EXPECT_EQ(std::memcmp(mapped, data() + 10, 100), 0) << "the same memory";
+  EXPECT_FALSE(import->translate(block_->base() + 8192, 1));
+  // The next message is the answer to the question, not the block once more.
+  EXPECT_EQ(owner_->block_of(data(), 1), block_->number);
+  user_->memory.want_block(999);
+  EXPECT_TRUE(eventually([&] { return user_->has_failed(999); }));
+  EXPECT_EQ(user_->messages, 2);
+}
+
+TEST_F(MemoryExchangeTest, PrivateMemoryIsInNoBlock) {
+  Bytes apart(100);
+  EXPECT_EQ(owner_->block_of(apart.data(), apart.size()), 0u);
+  EXPECT_EQ(owner_->block_of(data() + 8000, 1000), 0u) << "not all of it is in the block";
+}
+
+TEST_F(MemoryExchangeTest, ABlockComesWhenItIsAskedFor) {
+  user_->memory.ask_for_block(block_->number);
+  EXPECT_TRUE(comes(block_->number));
+  EXPECT_TRUE(eventually([&] { return user_->mapped == 1; }));
+}
+
+// It may be there the next time.
+TEST_F(MemoryExchangeTest, ABlockThatIsNotThereIsAskedForAgain) {
+  const uint32_t number = block_->number + 1;
+  user_->memory.ask_for_block(number);
+  EXPECT_TRUE(eventually([&] { return user_->has_failed(number); }));
+  EXPECT_TRUE(eventually([&] { return user_->failed == 1; }));
+  const std::shared_ptr<SharedBlock> next = *SharedHeap::instance().allocate(4096);
+  ASSERT_EQ(next->number, number);
+  user_->memory.ask_for_block(number);
+  EXPECT_TRUE(comes(number));
+  EXPECT_FALSE(user_->has_failed(number));
+  EXPECT_TRUE(is_ok(SharedHeap::instance().free(next->mapping.data())));
+}
+
+TEST_F(MemoryExchangeTest, ARetiredBlockIsUnmapped) {
+  owner_->memory.retire_block(block_->number);  // the peer does not know it
+  ASSERT_EQ(owner_->block_of(data(), 1), block_->number);
+  const std::weak_ptr<ImportedBlock> import = comes(block_->number);
+  owner_->memory.retire_block(block_->number);
+  EXPECT_TRUE(eventually([&] { return user_->retired == block_->number; }));
+  EXPECT_TRUE(eventually([&] { return import.expired(); }));
+  EXPECT_EQ(user_->messages, 2);
+}
+
+// Nothing releases what comes after the end of the link.
+TEST_F(MemoryExchangeTest, AClosedLinkMapsNothing) {
+  ASSERT_EQ(owner_->block_of(data(), 1), block_->number);
+  ASSERT_TRUE(comes(block_->number));
+  Imports rest = user_->memory.close();
+  EXPECT_TRUE(rest.find(block_->number));
+  user_->memory.want_block(block_->number);
+  EXPECT_TRUE(eventually([&] { return user_->failed == 1; }));
+  EXPECT_FALSE(user_->imported(block_->number));
+}
+
+// Its transfers take another path.
+TEST_F(MemoryExchangeTest, WithoutAGpuNoDeviceMemoryIsMapped) {
+  const uint32_t number = GpuExports::kNumberBit | 5;
+  ExportRecord record;
+  record.base = 0x7000;
+  record.length = 100;
+  record.chunks.push_back({0, 100, ChunkKind::kCudaIpc, Bytes(64)});
+  Bytes bytes;
+  Writer writer(bytes);
+  writer.u32(number);
+  writer.u32(0);
+  record.encode(writer);
+  EXPECT_TRUE(is_ok(user_->memory.on_export(bytes, {}, /*first=*/true)));
+  EXPECT_TRUE(user_->has_failed(number));
+}
+
+TEST_F(MemoryExchangeTest, MalformedMessagesBreakTheProtocol) {
+  EXPECT_TRUE(fails_with(user_->memory.on_block(Bytes(7), {}), OH_ERR_PROTOCOL));
+  EXPECT_TRUE(fails_with(user_->memory.on_export(Bytes(4), {}, /*first=*/false), OH_ERR_PROTOCOL))
+      << "the rest of nothing";
+  Bytes bytes;
+  Writer writer(bytes);
+  writer.u32(5);  // no number of device memory
+  writer.u32(0);
+  EXPECT_TRUE(fails_with(user_->memory.on_export(bytes, {}, /*first=*/true), OH_ERR_PROTOCOL));
+}
+
+}  // namespace
+}  // namespace unit

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One side of a link with all that a path is made of, for tests of paths. Frames that the path
+// sends are in the fake channel; the test carries them to the other side.
+//
+// Threading: one thread.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "path/direct/transfers.h"
+#include "path/staging/staging_path.h"
+#include "unit/fake_link.h"
+#include "unit/support.h"
+
+namespace unit {
+
+// The streams of messages: runs wait here until the test moves and ends them.
+class FakeStreams final : public oh::RunStreams {
+ public:
+  explicit FakeStreams(oh::Link& link) : link_(link) {}
+
+  void await_cts(oh::Request* run) override {
+    run->phase = oh::Phase::kOffered;
+    offered.push_back(run);
+  }
+  oh::Status begin_incoming(oh::Request* run, uint64_t op) override {
+    run->phase = oh::Phase::kStream;
+    run->theirs = op;
+    std::erase(offered, run);
+    incoming.push_back(run);
+    return {};
+  }
+  void refuse(oh::Request* run, const oh::Status& why) override { end(run, why); }
+  bool cancel(oh::Request* run, const oh::Status& status, bool give_up) override {
+    return (!busy || give_up) && (end(run, status), true);
+  }
+  bool stop(oh::Request* run, const oh::Status& why) override {
+    return !busy && (end(run, why), true);
+  }
+  void end(oh::Request* run, const oh::Status& status) {
+    std::erase(offered, run);
+    std::erase(incoming, run);
+    link_.finish(*run, status);
+  }
+
+  bool busy = false;  // parts are in flight: nothing can be cancelled
+  std::vector<oh::Request*> offered;
+  std::vector<oh::Request*> incoming;
+
+ private:
+  oh::Link& link_;
+};
+
+// The path itself is made by the test, with context().
+struct PathSide : oh::PathEvents {
+  PathSide() { link.my_bell = &board.doorbell(); }
+  oh::PathContext context(oh::RmaUse use = oh::RmaUse::kOff) {
+    return {link, *this, regions, transfers, streams, use};
+  }
+  void moved(oh::Operation&, oh::Status status) override { ends.push_back(std::move(status)); }
+  std::vector<oh::Frame>& frames() { return fakes.channel->frames; }
+  std::vector<oh::Frame> take_frames() { return std::exchange(frames(), {}); }
+  // The one operation has ended, as this says.
+  ::testing::AssertionResult ended_with(oh_status code) const {
+    if (ends.size() != 1) return ::testing::AssertionFailure() << ends.size() << " ends";
+    return code == OH_OK ? is_ok(ends[0]) : fails_with(ends[0], code);
+  }
+
+  FakeLink fakes;
+  oh::Link& link = fakes.link;
+  oh::Board board = std::move(*oh::Board::create());
+  oh::RegionTable regions{board};
+  oh::Transfers transfers{link};
+  FakeStreams streams{link};
+  std::vector<oh::Status> ends;
+};
+
+// Carries the frames of one side to the other one's path.
+template <typename Side>
+oh::Status carry(Side& from, Side& to) {
+  for (const oh::Frame& frame : from.take_frames()) OH_RETURN_IF_ERROR(to.path.on_frame(frame));
+  return {};
+}
+
+// A put or get of blocks in a region, that nothing has been pushed of.
+inline void prepare(oh::Operation& operation, oh::OpKind kind, const oh::RegionRecord& region,
+                    std::vector<oh::Block> blocks) {
+  operation = {};
+  operation.kind = kind;
+  operation.op = 7;
+  operation.region = region.index;
+  operation.version = region.version;
+  operation.base = reinterpret_cast<uint64_t>(region.base);
+  auto list = std::make_shared<std::vector<oh::Block>>(std::move(blocks));
+  operation.blocks = *list;
+  operation.list = std::move(list);
+  for (const oh::Block& block : operation.blocks) operation.missing += block.size;
+}
+
+// Whether all blocks of an operation are the same at both sides.
+inline bool are_equal(const oh::Operation& operation) {
+  return std::ranges::all_of(operation.blocks, [&](const oh::Block& block) {
+    const auto* remote = reinterpret_cast<const uint8_t*>(operation.base + block.remote_offset);
+    return std::equal(remote, remote + block.size, block.local);
+  });
+}
+
+}  // namespace unit

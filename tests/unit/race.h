@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tests of one race each, ordered by a fault point: what it does runs in the thread that passes it.
+//
+// Threading: one test at a time.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "base/fault.h"
+
+namespace unit {
+
+// A base of such a test.
+class Race {
+ protected:
+  ~Race() { oh::g_fault_hook.store(nullptr); }
+
+  // Does `work` once, when a thread comes to the point.
+  static void at(const char* point, std::function<void()> work) {
+    point_ = point;
+    work_ = std::move(work);
+    oh::g_fault_hook.store([](const char* passed) {
+      if (!work_ || std::string_view(passed) != point_) return;
+      std::exchange(work_, nullptr)();
+    });
+  }
+  static bool came_by() { return !work_; }
+
+ private:
+  static inline std::string_view point_;
+  static inline std::function<void()> work_;
+};
+
+}  // namespace unit

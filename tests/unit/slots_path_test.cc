@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SlotsPath at both ends of a link, over one segment and with host memory: who copies is not its
+// concern. What one side pushes the other one gets when the test says so.
+#include "path/direct/slots_path.h"
+
+#include "link/memory_exchange.h"
+#include "transport/local/local_mover.h"
+#include "unit/path_side.h"
+
+namespace unit {
+namespace {
+
+using namespace oh;
+
+struct Side : PathSide {
+  Side(std::unique_ptr<Segment> segment, int number) {
+    segment->take_side(number, /*loopback=*/false);
+    link.segment = std::move(segment);
+    link.path = OH_PATH_LOCAL;
+    link.memory = &memory;
+    link.mover = std::make_unique<LocalMover>();
+    transfers.start(nullptr);
+  }
+  // Notices claims and copies; true when something happened.
+  bool work() OH_NO_THREAD_ANALYSIS {
+    LinkGuard guard(link);
+    const bool any = transfers.poll(nullptr);
+    return transfers.work(nullptr) || any;
+  }
+
+  MemoryExchange memory{link, nullptr, Id{}, {}};
+  SlotsPath path{context()};
+};
+
+class SlotsPathTest : public ::testing::Test {
+ protected:
+  SlotsPathTest() : SlotsPathTest(std::move(*Segment::create(/*shared=*/false))) {}
+
+  void prepare(OpKind kind) {
+    unit::prepare(operation_, kind, *region_,
+                  {{local_.data(), 100, 300}, {local_.data() + 400, 600, 200}});
+  }
+  // Single bytes, one block each.
+  void prepare_many(size_t count) {
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < count; ++i) blocks.push_back({local_.data() + 2 * i, 3 * i, 1});
+    unit::prepare(operation_, OpKind::kPut, *region_, std::move(blocks));
+  }
+  Status arrive() { return carry(initiator_, target_); }
+  // Until neither side has anything to do.
+  void work() {
+    while (static_cast<int>(initiator_.work()) | static_cast<int>(target_.work())) {
+    }
+  }
+  // Nothing stays behind, at either side.
+  void TearDown() override {
+    work();
+    EXPECT_FALSE(initiator_.transfers.in_use());
+    EXPECT_FALSE(target_.transfers.in_use());
+  }
+
+  Side initiator_;
+  Side target_;
+  Bytes remote_ = Random(1).bytes(1000);
+  Bytes local_ = Random(2).bytes(1000);
+  std::shared_ptr<RegionRecord> region_ =
+      *target_.regions.add(remote_.data(), remote_.size(), nullptr);
+  Operation operation_;
+
+ private:
+  explicit SlotsPathTest(std::unique_ptr<Segment> segment)
+      : initiator_(Segment::alias(*segment), 0), target_(std::move(segment), 1) {}
+};
+
+TEST_F(SlotsPathTest, BlocksAreThereWhenTheOperationEnds) {
+  for (const OpKind kind : {OpKind::kPut, OpKind::kGet}) {
+    prepare(kind);
+    const Bytes untouched(remote_.begin() + 400, remote_.begin() + 600);
+    EXPECT_TRUE(initiator_.path.push(operation_));
+    work();
+    EXPECT_TRUE(initiator_.ends.empty()) << "nobody has claimed it";
+    EXPECT_TRUE(is_ok(arrive()));
+    work();
+    EXPECT_TRUE(initiator_.ended_with(OH_OK));
+    EXPECT_TRUE(are_equal(operation_));
+    EXPECT_TRUE(std::equal(untouched.begin(), untouched.end(), remote_.begin() + 400));
+    EXPECT_EQ(operation_.taken, OH_PATH_LOCAL);
+    initiator_.ends.clear();
+    std::ranges::copy(Random(3).bytes(remote_.size()), remote_.begin());
+  }
+}
+
+// An operation has a part of the slots; it goes on as its blocks end.
+TEST_F(SlotsPathTest, ManyBlocksGoInTurns) {
+  prepare_many(200);
+  EXPECT_FALSE(initiator_.path.push(operation_));
+  EXPECT_LT(initiator_.frames().size(), 200u);
+  for (int turn = 0; turn < 200 && !initiator_.path.push(operation_); ++turn) {
+    EXPECT_TRUE(is_ok(arrive()));
+    work();
+  }
+  EXPECT_TRUE(is_ok(arrive()));
+  work();
+  EXPECT_TRUE(initiator_.ended_with(OH_OK));
+  EXPECT_TRUE(are_equal(operation_));
+}
+
+// A slot whose frame finds no room is free again.
+TEST_F(SlotsPathTest, AFullChannelIsTriedAgain) {
+  prepare(OpKind::kPut);
+  initiator_.fakes.channel->room = false;
+  for (uint32_t i = 0; i <= kSlots; ++i) EXPECT_FALSE(initiator_.path.push(operation_));
+  EXPECT_FALSE(initiator_.transfers.in_use());
+  initiator_.fakes.channel->room = true;
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_TRUE(is_ok(arrive()));
+  work();
+  EXPECT_TRUE(are_equal(operation_));
+}
+
+TEST_F(SlotsPathTest, WhatIsOutsideOfTheRegionIsRefused) {
+  const Bytes before = remote_;
+  unit::prepare(operation_, OpKind::kPut, *region_, {{local_.data(), 900, 101}});
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_TRUE(is_ok(arrive()));
+  work();
+  EXPECT_TRUE(initiator_.ended_with(OH_ERR_RANGE));
+  EXPECT_EQ(remote_, before);
+}
+
+TEST_F(SlotsPathTest, ARetiredRegionIsRefused) {
+  prepare(OpKind::kPut);
+  const Bytes before = remote_;
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  target_.regions.retire(*region_);
+  EXPECT_TRUE(is_ok(arrive()));
+  work();
+  EXPECT_TRUE(initiator_.ended_with(OH_ERR_RETIRED));
+  EXPECT_EQ(remote_, before);
+}
+
+// What was claimed before the region was retired ends, too, and then the region is left.
+TEST_F(SlotsPathTest, ARegionIsLeftOnceItsBlocksHaveEnded) {
+  prepare(OpKind::kPut);
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_TRUE(is_ok(arrive()));
+  target_.regions.retire(*region_);
+  {
+    LinkGuard guard(target_.link);
+    EXPECT_TRUE(target_.path.leave(*region_));
+  }
+  work();
+  EXPECT_TRUE(initiator_.ended_with(OH_ERR_RETIRED));
+}
+
+TEST_F(SlotsPathTest, FramesOfNoCorrectPeerBreakTheProtocol) {
+  Frame frame;
+  frame.type = FrameType::kPut;
+  frame.flags = kBySlot;
+  frame.slot = kSlots;
+  EXPECT_TRUE(fails_with(target_.path.on_frame(frame), OH_ERR_PROTOCOL));
+}
+
+// Nobody has claimed it: it is taken back, and the frame that comes late has no effect.
+TEST_F(SlotsPathTest, AnOfferIsCancelled) {
+  prepare(OpKind::kPut);
+  const Bytes before = remote_;
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_FALSE(initiator_.path.has_begun(operation_));
+  EXPECT_TRUE(initiator_.path.cancel(operation_, error(OH_ERR_TIMEOUT, "late"), false));
+  EXPECT_TRUE(initiator_.ended_with(OH_ERR_TIMEOUT));
+  EXPECT_TRUE(is_ok(arrive()));
+  work();
+  EXPECT_EQ(remote_, before);
+}
+
+// The target has claimed it and copies nothing yet: both sides end it.
+TEST_F(SlotsPathTest, AClaimedBlockIsAbandoned) {
+  prepare(OpKind::kPut);
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_TRUE(is_ok(arrive()));
+  EXPECT_TRUE(initiator_.path.has_begun(operation_));
+  EXPECT_TRUE(initiator_.path.cancel(operation_, error(OH_ERR_TIMEOUT, "late"), false));
+  EXPECT_TRUE(initiator_.ended_with(OH_ERR_TIMEOUT));
+}
+
+// The target holds a chunk that it does not end: with give_up the buffer is in doubt.
+TEST_F(SlotsPathTest, ABlockThatTheTargetCopiesIsGivenUpInDoubt) {
+  prepare(OpKind::kPut);
+  Request request;
+  request.kind = OpKind::kPut;
+  operation_.request = &request;
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_TRUE(is_ok(arrive()));
+  // As a thread of the target that takes the only chunk of each block, and stops.
+  std::vector<TransferSlot*> slots;
+  for (Request* piece : operation_.under_way) {
+    slots.push_back(piece->transfer->slot);
+    slots.back()->cursor.store(1);
+  }
+  const Status late = error(OH_ERR_TIMEOUT, "late");
+  EXPECT_FALSE(initiator_.path.cancel(operation_, late, /*give_up=*/false));
+  EXPECT_TRUE(initiator_.ends.empty());
+  EXPECT_TRUE(initiator_.path.cancel(operation_, late, /*give_up=*/true));
+  EXPECT_TRUE(initiator_.ended_with(OH_ERR_IN_DOUBT));
+  EXPECT_EQ(request.doubts.size(), 2u);
+  EXPECT_FALSE(initiator_.transfers.released(request.doubts));
+  for (TransferSlot* slot : slots) {
+    EXPECT_TRUE(slot_advance(*slot, slot_sequence(slot->word.load()), SlotState::kClaimed,
+                             SlotState::kDone, OH_ERR_TIMEOUT));
+  }
+  EXPECT_TRUE(initiator_.transfers.released(request.doubts));
+}
+
+TEST_F(SlotsPathTest, TheEndOfTheLinkEndsTheOperation) {
+  prepare(OpKind::kPut);
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  const Status gone = error(OH_ERR_PEER_LOST, "gone");
+  EXPECT_TRUE(initiator_.transfers.fail_all(gone, /*peer_is_dead=*/false));
+  initiator_.path.fail(operation_, gone);
+  EXPECT_TRUE(initiator_.ended_with(OH_ERR_PEER_LOST));
+}
+
+}  // namespace
+}  // namespace unit

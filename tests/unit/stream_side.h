@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One side of a link with lanes of its own and the watcher's thread that serves them, for tests of
+// what StreamLink is made of.
+//
+// Threading: the test's thread; what it posts runs on the watcher's.
+#pragma once
+
+#include <future>
+#include <memory>
+#include <utility>
+
+#include "lane/lanes.h"
+#include "lane/stream_domain.h"
+#include "unit/fake_link.h"
+#include "unit/gpu_memory.h"
+
+namespace unit {
+
+struct StreamSide {
+  StreamSide(oh::StreamDomain& domain, const std::shared_ptr<oh::cuda::Gpu>& gpu) : owners(domain) {
+    link.my_bell = &board.doorbell();
+    owners.bind(peer, endpoint);
+    oh::Result<std::unique_ptr<oh::Lanes>> made =
+        oh::Lanes::create(gpu, oh::kernels::kLeastSlab, 1 << 18);
+    EXPECT_TRUE(is_ok(made));
+    lanes = std::move(*made);
+  }
+  void connect(StreamSide& other) {
+    lanes->connect(other.lanes->slab()->address(), other.lanes->slab()->bytes(),
+                   other.lanes->slab());
+  }
+
+  FakeLink fakes;
+  oh::Link& link = fakes.link;
+  oh::Board board = std::move(*oh::Board::create());
+  std::shared_ptr<void> peer = std::make_shared<int>();  // as its owners are
+  std::shared_ptr<void> endpoint = std::make_shared<int>();
+  oh::StreamOwners owners;
+  std::unique_ptr<oh::Lanes> lanes;
+};
+
+class StreamSideTest : public GpuMemoryTest {
+ protected:
+  // The watcher's thread has done what was due before.
+  void await_watcher() {
+    std::promise<void> done;
+    watcher->post([&done] { done.set_value(); });
+    done.get_future().wait();
+  }
+  // Until the driver was asked a few times whether something is over.
+  ::testing::AssertionResult asks_the_driver() {
+    const uint64_t before = calls("cuEventQuery");
+    return eventually([&] { return calls("cuEventQuery") > before + 3; })
+               ? ::testing::AssertionSuccess()
+               : ::testing::AssertionFailure() << "nobody asks";
+  }
+
+  oh::Board board = std::move(*oh::Board::create());
+  std::unique_ptr<oh::Watcher> watcher = std::move(*oh::Watcher::start());
+  oh::StreamDomain domain{{.watcher = *watcher,
+                           .doorbell = board.doorbell(),
+                           .slab_bytes = oh::kernels::kLeastSlab,
+                           .small_max = 1 << 18,
+                           .make_proxy = nullptr,
+                           .endpoint = nullptr,
+                           .start_progress = nullptr}};
+};
+
+}  // namespace unit
