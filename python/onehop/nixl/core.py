@@ -36,6 +36,7 @@ class Core:
         self.active: dict[int, Transfer] = {}  # posted, and not known to be quiet
         self.orphans: deque[Transfer] = deque()  # of them, those without a handle
         self.inbox = Inbox()
+        self._retired: list[RemoteAgent] = []
         self._lock = threading.RLock()
         self._remotes: dict[str, RemoteAgent] = {}
         self.memory = Memory(name, self.inbox)
@@ -79,9 +80,8 @@ class Core:
                     "its full metadata, or a partial one with inc_conn_info=True"
                 )
                 raise nixlNotFoundError(msg)
-            if known is not None:
-                known.removed = True
             self._remotes[metadata.name] = RemoteAgent(self.name, metadata)
+        self._retire(known)
         return metadata.name
 
     # ---- Other agents
@@ -103,6 +103,7 @@ class Core:
         metadata = parse(self.metadata())
         own = self._remotes.get(self.name)
         if own is None or own.lost:
+            self._retire(own)
             own = self._remotes[self.name] = RemoteAgent(self.name, metadata)
         else:
             own.merge(metadata)
@@ -120,8 +121,14 @@ class Core:
         """Forget another agent; its link ends with the last transfer over it."""
         with self._lock:
             found = self._remotes.pop(name, None)
-        if found is not None:
-            found.removed = True
+        self._retire(found)
+
+    def _retire(self, remote: RemoteAgent | None) -> None:
+        """Close the links of an agent once no transfer goes over them any more."""
+        if remote is not None:
+            remote.removed = True
+            self._retired.append(remote)
+        self.sweep()
 
     def notify(self, name: str, message: bytes) -> None:
         """Send a notification."""
@@ -141,6 +148,11 @@ class Core:
         self.memory.deregister(descs)
 
     def sweep(self) -> None:
-        """Let go of abandoned transfers that have ended."""
+        """Let go of abandoned transfers that have ended, and of agents that were removed."""
         if self.orphans:
             sweep(self.orphans)
+        for remote in list(self._retired):
+            if not any(one.agent is remote and not one.quiet for one in list(self.active.values())):
+                with contextlib.suppress(ValueError):  # another thread was faster
+                    self._retired.remove(remote)
+                    remote.close()

@@ -141,6 +141,14 @@ class RemoteAgent:
                 link.attached[region.number] = known
             return known
 
+    def close(self) -> None:
+        """End all links."""
+        with self._lock:
+            links, self._links = list(self._links.values()), {}
+        for link in links:
+            link.watch.cancel()
+            link.peer.close()
+
     def links(self) -> list[Link]:
         """Return the links there are."""
         with self._lock:

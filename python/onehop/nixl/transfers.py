@@ -29,7 +29,7 @@ from onehop.nixl.errors import (
 from onehop.nixl.inbox import NOTE
 from onehop.nixl.memory import Memory, Registration
 from onehop.nixl.metadata import RegionRecord
-from onehop.nixl.places import Places
+from onehop.nixl.places import Places, distinct
 from onehop.nixl.posting import Posted, RegionsBatch, prepare_regions
 from onehop.nixl.remote import Link, RemoteAgent
 
@@ -326,7 +326,7 @@ class Transfer:
 
 
 def _used(places: Places[Registration]) -> list[Registration]:
-    numbers = np.unique(places.index).tolist()
+    numbers, _ = _dense(places.index, len(places.regions))
     return [places.regions[number] for number in numbers]
 
 
@@ -367,7 +367,7 @@ def _parts(
     if (owner == owner[0]).all() and (target == target[0]).all():
         return [_part(agent, put, local, there, kinds)]
     pair = owner.astype(np.uint64) << np.uint64(32) | target
-    rows_of = (np.flatnonzero(pair == one) for one in np.unique(pair))
+    rows_of = (np.flatnonzero(pair == one) for one in distinct(pair))
     return [_part(agent, put, local.take(rows), there.take(rows), kinds) for rows in rows_of]
 
 
