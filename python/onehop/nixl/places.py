@@ -135,7 +135,8 @@ class Table(Generic[R]):
         """Locate descriptors of one device; append the regions of it that are known."""
         kind = self._kinds.get((memory, device))
         if kind is None:
-            raise _not_found(memory, device, int(address[0]), int(span[0]), 0, whose)
+            row = int(there[0]) if there is not None else 0
+            raise _not_found(memory, device, int(address[0]), int(span[0]), row, whose)
         place = np.searchsorted(kind.start, address, "right")
         before = place == 0
         place -= 1
