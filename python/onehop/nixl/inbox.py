@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import time
 from collections import deque
 
 import onehop
 from onehop import Endpoint, Peer, Request, Status
+from onehop.nixl.errors import translated
 
 __all__ = ["HELLO", "NOTE", "Inbox", "watch_link"]
 
@@ -39,6 +42,7 @@ class Inbox:
         self._links: dict[int, tuple[Peer, Request]] = {}
         self._unnamed: dict[int, list[bytes]] = {}
         self._arrived: deque[tuple[str, bytes]] = deque()
+        self._look_again = 0.0
         self.closed = False
 
     def watch(self, endpoint: Endpoint) -> None:
@@ -50,7 +54,7 @@ class Inbox:
 
     def take(self) -> list[tuple[str, bytes]]:
         """Return what has come since the last call: the sender's name and the bytes."""
-        with self._lock:
+        with self._lock, translated("collect notifications"):
             for endpoint in self._endpoints:
                 self._collect(endpoint)
             found = list(self._arrived)
@@ -73,16 +77,27 @@ class Inbox:
                 if not self.closed:
                     _log.warning("notifications are only seen when they are asked for: %s", failure)
                 return
-            with self._lock:
+            with self._lock, contextlib.suppress(onehop.Error):
                 if not self.closed:
                     self._collect(endpoint)
 
     def _collect(self, endpoint: Endpoint) -> None:
-        try:
-            for source, data in endpoint.notifications():
-                self._sort(endpoint, source, data)
-        except onehop.Error as failure:
-            _log.debug("no notifications: %s", failure)
+        # All that came over them is collected below.
+        ended = self._ended()
+        for source, data in endpoint.notifications():
+            self._sort(endpoint, source, data)
+        for number in ended:
+            del self._links[number]
+            self._names.pop(number, None)
+
+    def _ended(self) -> list[int]:
+        """Return the links that have ended; looks once a second."""
+        now = time.monotonic()
+        if now < self._look_again:
+            return []
+        self._look_again = now + 1
+        links = self._links.items()
+        return [number for number, (_, watch) in links if watch.status != Status.IN_PROGRESS]
 
     def _sort(self, endpoint: Endpoint, source: int, data: bytes) -> None:
         kind, rest = data[:1], data[1:]
@@ -100,11 +115,7 @@ class Inbox:
             self._accept(endpoint)
 
     def _accept(self, endpoint: Endpoint) -> None:
-        """Take the links that have come, and let go of those that have ended."""
-        for number, (_, watch) in list(self._links.items()):
-            if watch.status != Status.IN_PROGRESS:
-                del self._links[number]
-                self._names.pop(number, None)
+        """Take the links that have come."""
         try:
             while True:
                 peer = endpoint.accept(timeout=0)

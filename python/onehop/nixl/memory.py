@@ -16,7 +16,6 @@ from onehop.nixl.errors import (
     nixlBackendError,
     nixlInvalidParamError,
     nixlNotFoundError,
-    nixlNotSupportedError,
     translated,
 )
 from onehop.nixl.inbox import Inbox
@@ -270,7 +269,7 @@ def _transferable(memory: nixl_mem_t, tried: str) -> nixl_mem_t:
             f"{tried} of kind {memory.name}: onehop moves DRAM and VRAM; for storage create the "
             "backend of the real NIXL on an agent of its own"
         )
-        raise nixlNotSupportedError(msg)
+        raise nixlNotFoundError(msg)
     return memory
 
 

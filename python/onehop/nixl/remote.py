@@ -75,10 +75,10 @@ class RemoteAgent:
     @property
     def lost(self) -> bool:
         """Whether a link to it has ended; the agent must be added again then."""
-        with self._lock:
-            if not self._lost and any(link.lost for link in self._links.values()):
-                self._lost = True
-            return self._lost
+        # Without the lock, which is held while a link is made.
+        if not self._lost and any(link.lost for link in list(self._links.values())):
+            self._lost = True
+        return self._lost
 
     def check(self) -> None:
         """Raise if it cannot be used any more."""

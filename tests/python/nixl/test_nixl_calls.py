@@ -106,11 +106,13 @@ def test_what_onehop_does_not_offer(two):
         lambda: two.a.send_partial_agent_metadata(two.ours.reg),
         lambda: two.a.fetch_remote_metadata("B"),
         lambda: two.a.invalidate_local_metadata(),
-        lambda: two.a.register_memory([(0, 8, 0, "file")], "FILE"),
     ]
     for call in calls:
         with pytest.raises(nixlNotSupportedError):
             call()
+    for memory in ("FILE", "BLOCK", "OBJ"):
+        with pytest.raises(nixlNotFoundError, match="moves DRAM and VRAM"):
+            two.a.register_memory([(0, 8, 0, "file")], memory)
 
 
 # ---- Registration

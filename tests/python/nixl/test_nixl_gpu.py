@@ -46,6 +46,7 @@ def own(side):
     for area in areas:
         side.agent.deregister_memory(area.reg)
     side.sync()
+    side.sync()
     return found
 
 
@@ -90,6 +91,7 @@ def use(side):
         agent.register_memory([(areas[0].base, 8, 7, "")], "VRAM")
     assert type(caught.value).__name__.startswith("nixl")
     links = {(here, there) for here, there, _, _ in agent.explain(name).links}
+    side.sync()
     return links, lines
 
 
