@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line tool: ``onehop info``, ``onehop doctor``, ``onehop bench``.
+"""The command line tool: ``onehop info``, ``doctor``, ``bench``, ``nixl-path``.
 
 Here is what all commands share: errors in one line, and exit codes.
 """
@@ -19,6 +19,7 @@ from onehop.cli import (  # noqa: F401 - add their commands to bench
 from onehop.cli.bench import bench
 from onehop.cli.doctor import doctor
 from onehop.cli.info import info
+from onehop.cli.nixl_path import nixl_path
 from onehop.cli.sides import SideError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -49,3 +50,4 @@ def main() -> None:
 main.add_command(info)
 main.add_command(doctor)
 main.add_command(bench)
+main.add_command(nixl_path)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one agent consists of; handles keep it alive, too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+
+from onehop.nixl.descs import nixlRegDList
+from onehop.nixl.errors import nixlInvalidParamError, nixlNotFoundError, translated
+from onehop.nixl.inbox import NOTE, Inbox
+from onehop.nixl.memory import HOST, Memory
+from onehop.nixl.metadata import NAME_MAX, Metadata, pack, parse
+from onehop.nixl.remote import RemoteAgent
+from onehop.nixl.transfers import Transfer, sweep
+
+__all__ = ["Core"]
+
+_INSTANCE = 16
+
+
+class Core:
+    """Endpoints, registrations, other agents and transfers of one agent.
+
+    Threading: any thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not 0 < len(name.encode()) <= NAME_MAX:
+            msg = f"an agent's name of {len(name.encode())} bytes: give 1 to {NAME_MAX}"
+            raise nixlInvalidParamError(msg)
+        self.name = name
+        self.instance = os.urandom(_INSTANCE)
+        self.active: dict[int, Transfer] = {}  # posted, and not known to be quiet
+        self.orphans: deque[Transfer] = deque()  # of them, those without a handle
+        self.inbox = Inbox()
+        self._retired: list[RemoteAgent] = []
+        self._lock = threading.RLock()
+        self._remotes: dict[str, RemoteAgent] = {}
+        self.memory = Memory(name, self.inbox)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def close(self) -> None:
+        """Close all endpoints; what is in flight is cancelled. Handles are of no use then."""
+        self.inbox.close()
+        self.memory.close()
+
+    # ---- Metadata
+
+    def metadata(self) -> bytes:
+        """Return what other agents add."""
+        sequence, endpoints, regions = self.memory.records()
+        return pack(Metadata(self.name, self.instance, sequence, True, endpoints, regions))
+
+    def partial_metadata(self, descs: nixlRegDList, with_endpoints: bool) -> bytes:
+        """Return what tells of these registrations only."""
+        regions = [one.record for one in self.memory.find(descs)]
+        endpoints = self.memory.endpoint_records() if with_endpoints else []
+        return pack(Metadata(self.name, self.instance, 0, False, endpoints, regions))
+
+    def add(self, data: bytes) -> str:
+        """Add another agent, or newer registrations of it; return its name."""
+        metadata = parse(data)
+        if metadata.name == self.name:
+            msg = f"metadata of an agent of our own name {self.name!r}: names must differ"
+            raise nixlInvalidParamError(msg)
+        with self._lock:
+            known = self._remotes.get(metadata.name)
+            if known is not None and known.instance == metadata.instance and not known.lost:
+                known.merge(metadata)
+                return metadata.name
+            if not metadata.endpoints:
+                msg = (
+                    f"partial metadata of agent {metadata.name!r}, which is not known here: add "
+                    "its full metadata, or a partial one with inc_conn_info=True"
+                )
+                raise nixlNotFoundError(msg)
+            self._remotes[metadata.name] = RemoteAgent(self.name, metadata)
+        self._retire(known)
+        return metadata.name
+
+    # ---- Other agents
+
+    def remote(self, name: str) -> RemoteAgent:
+        """Return another agent, or ourselves as our own peer; nixlNotFoundError: not known."""
+        with self._lock:
+            if name == self.name:
+                return self._loopback()
+            found = self._remotes.get(name)
+            if found is None:
+                known = ", ".join(map(repr, self._remotes)) or "none"
+                msg = f"agent {name!r} is not known here ({known}): add its metadata first"
+                raise nixlNotFoundError(msg)
+            return found
+
+    def _loopback(self) -> RemoteAgent:
+        """Return ourselves, as of now. The links stay."""
+        metadata = parse(self.metadata())
+        own = self._remotes.get(self.name)
+        if own is None or own.lost:
+            self._retire(own)
+            own = self._remotes[self.name] = RemoteAgent(self.name, metadata)
+        else:
+            own.merge(metadata)
+        return own
+
+    def known(self, name: str) -> RemoteAgent | None:
+        """Return another agent if it can be used now."""
+        if name == self.name:
+            return self.remote(name)
+        with self._lock:
+            found = self._remotes.get(name)
+        return found if found is not None and not found.lost else None
+
+    def remove(self, name: str) -> None:
+        """Forget another agent; its link ends with the last transfer over it."""
+        with self._lock:
+            found = self._remotes.pop(name, None)
+        self._retire(found)
+
+    def _retire(self, remote: RemoteAgent | None) -> None:
+        """Close the links of an agent once no transfer goes over them any more."""
+        if remote is not None:
+            remote.removed = True
+            self._retired.append(remote)
+        self.sweep()
+
+    def notify(self, name: str, message: bytes) -> None:
+        """Send a notification."""
+        remote = self.remote(name)
+        link = remote.control(self.memory.endpoint_on(HOST))
+        with translated(f"send a notification of {len(message)} bytes to agent {name!r}"):
+            link.peer.notify(NOTE + message)
+
+    # ---- Transfers
+
+    def deregister(self, descs: nixlRegDList) -> None:
+        """End the transfers that use these registrations, then the registrations."""
+        last = self.memory.last_uses(descs)
+        for transfer in list(self.active.values()):
+            if any(one in last for one in transfer.registrations):
+                transfer.stop()
+        self.memory.deregister(descs)
+
+    def sweep(self) -> None:
+        """Let go of abandoned transfers that have ended, and of agents that were removed."""
+        if self.orphans:
+            sweep(self.orphans)
+        for remote in list(self._retired):
+            if not any(one.agent is remote and not one.quiet for one in list(self.active.values())):
+                with contextlib.suppress(ValueError):  # another thread was faster
+                    self._retired.remove(remote)
+                    remote.close()

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What others send to an agent: their names, and notifications."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+
+import onehop
+from onehop import Endpoint, Peer, Request, Status
+from onehop.nixl.errors import translated
+
+__all__ = ["HELLO", "NOTE", "Inbox", "watch_link"]
+
+# The first byte of each notification of the core.
+HELLO, NOTE = b"\x00", b"\x01"
+# Bytes of notifications that wait for the name of their sender; it comes first on each link.
+_UNNAMED_MAX = 1 << 20
+
+_log = logging.getLogger("onehop.nixl")
+_WATCHED_SLOT = 63
+
+
+def watch_link(peer: Peer) -> Request:
+    """Return a request that ends with the link, and never before: agents use no signals."""
+    return peer.signal_ready(_WATCHED_SLOT)
+
+
+class Inbox:
+    """Collects from the endpoints of one agent. A sleeping thread of each endpoint fills it.
+
+    Threading: any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._endpoints: list[Endpoint] = []
+        self._names: dict[int, str] = {}
+        self._links: dict[int, tuple[Peer, Request]] = {}
+        self._unnamed: dict[int, list[bytes]] = {}
+        self._arrived: deque[tuple[str, bytes]] = deque()
+        self._look_again = 0.0
+        self.closed = False
+
+    def watch(self, endpoint: Endpoint) -> None:
+        """Collect from this endpoint, until it is closed."""
+        with self._lock:
+            self._endpoints.append(endpoint)
+        name = "onehop-nixl"
+        threading.Thread(target=self._listen, args=(endpoint,), name=name, daemon=True).start()
+
+    def take(self) -> list[tuple[str, bytes]]:
+        """Return what has come since the last call: the sender's name and the bytes."""
+        with self._lock, translated("collect notifications"):
+            for endpoint in self._endpoints:
+                self._collect(endpoint)
+            found = list(self._arrived)
+            self._arrived.clear()
+        return found
+
+    def close(self) -> None:
+        """Stop; the endpoints are closed by their owner."""
+        with self._lock:
+            self.closed = True
+            self._endpoints.clear()
+            self._links.clear()
+
+    def _listen(self, endpoint: Endpoint) -> None:
+        """Sleep until a notification comes, collect all, and again. It also makes progress."""
+        while not self.closed:
+            try:
+                endpoint.notification_ready().wait(timeout=None)
+            except onehop.Error as failure:
+                if not self.closed:
+                    _log.warning("notifications are only seen when they are asked for: %s", failure)
+                return
+            with self._lock, contextlib.suppress(onehop.Error):
+                if not self.closed:
+                    self._collect(endpoint)
+
+    def _collect(self, endpoint: Endpoint) -> None:
+        # All that came over them is collected below.
+        ended = self._ended()
+        for source, data in endpoint.notifications():
+            self._sort(endpoint, source, data)
+        for number in ended:
+            del self._links[number]
+            self._names.pop(number, None)
+
+    def _ended(self) -> list[int]:
+        """Return the links that have ended; looks once a second."""
+        now = time.monotonic()
+        if now < self._look_again:
+            return []
+        self._look_again = now + 1
+        links = self._links.items()
+        return [number for number, (_, watch) in links if watch.status != Status.IN_PROGRESS]
+
+    def _sort(self, endpoint: Endpoint, source: int, data: bytes) -> None:
+        kind, rest = data[:1], data[1:]
+        if kind == NOTE:
+            if source in self._names:
+                self._arrived.append((self._names[source], rest))
+                return
+            waiting = self._unnamed.setdefault(source, [])
+            if sum(map(len, waiting)) + len(rest) <= _UNNAMED_MAX:
+                waiting.append(rest)
+        elif kind == HELLO:
+            name = rest.decode(errors="replace")
+            self._names[source] = name
+            self._arrived.extend((name, note) for note in self._unnamed.pop(source, []))
+            self._accept(endpoint)
+
+    def _accept(self, endpoint: Endpoint) -> None:
+        """Take the links that have come."""
+        try:
+            while True:
+                peer = endpoint.accept(timeout=0)
+                self._links[peer.id] = (peer, watch_link(peer))
+        except onehop.Error:
+            return  # there are no more

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the registration that each descriptor lies in, for all descriptors at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from onehop.nixl.descs import STRIDED, Array
+from onehop.nixl.enums import nixl_mem_t
+from onehop.nixl.errors import nixlInvalidParamError, nixlNotFoundError
+
+__all__ = ["Places", "Registered", "Table", "distinct"]
+
+Index = npt.NDArray[np.uint32]
+
+
+class Registered(Protocol):
+    """A registration, ours or a peer's."""
+
+    @property
+    def memory(self) -> nixl_mem_t: ...  # noqa: D102
+    @property
+    def device(self) -> int: ...  # noqa: D102
+    @property
+    def address(self) -> int: ...  # noqa: D102
+    @property
+    def size(self) -> int: ...  # noqa: D102
+
+
+R = TypeVar("R", bound=Registered)
+
+
+@dataclass(frozen=True)
+class Places(Generic[R]):
+    """Where the blocks of a list lie: `offset` bytes into regions[index], `length` bytes each.
+
+    Of a strided list each row stands for `counts` blocks, `strides` bytes from one to the next.
+    """
+
+    regions: list[R]
+    index: Index
+    offset: Array
+    length: Array
+    strides: Array | None = None
+    counts: Array | None = None
+    starts: Array | None = None  # the number of the first block of each row
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        if self.counts is None or self.starts is None:
+            return len(self.index)
+        return int(self.starts[-1] + self.counts[-1])
+
+    def take(self, chosen: npt.NDArray[np.int64]) -> Places[R]:
+        """Return the blocks of these numbers, one a row."""
+        if self.starts is None or self.strides is None:
+            offset = self.offset[chosen]
+            return Places(self.regions, self.index[chosen], offset, self.length[chosen])
+        row = np.searchsorted(self.starts, chosen.astype(np.uint64), "right") - 1
+        nth = chosen.astype(np.uint64) - self.starts[row]
+        offset = self.offset[row] + nth * self.strides[row]
+        return Places(self.regions, self.index[row], offset, self.length[row])
+
+    def expanded(self) -> Places[R]:
+        """Return all blocks, one a row."""
+        if self.counts is None:
+            return self
+        return self.take(np.arange(self.blocks, dtype=np.int64))
+
+
+@dataclass
+class _Kind(Generic[R]):
+    """The registrations of one kind of memory on one device, by their start."""
+
+    start: Array
+    size: Array
+    best: Array  # of those that start no later than the i-th, the one that ends last
+    regions: list[R]
+
+
+class Table(Generic[R]):
+    """A fixed set of registrations."""
+
+    def __init__(self, regions: Sequence[R]) -> None:
+        self._kinds: dict[tuple[nixl_mem_t, int], _Kind[R]] = {}
+        sorted_regions = sorted(regions, key=lambda region: region.address)
+        for key in {(region.memory, region.device) for region in regions}:
+            own = [region for region in sorted_regions if (region.memory, region.device) == key]
+            self._kinds[key] = _kind(own)
+
+    def locate(self, memory: nixl_mem_t, rows: Array, whose: str) -> Places[R]:
+        """Return where the descriptors lie. nixlNotFoundError names the first that lies in none."""
+        if len(rows) == 0:
+            msg = f"the list of descriptors of {whose} is empty: give one or more"
+            raise nixlInvalidParamError(msg)
+        strided = rows.shape[1] == STRIDED
+        span = _span(rows) if strided else rows[:, 1]
+        devices = rows[:, 2]
+        first = int(devices[0])
+        regions: list[R] = []
+        if (devices == first).all():
+            index, offset = self._find(memory, first, rows[:, 0], span, regions, whose, None)
+        else:
+            index = np.empty(len(rows), np.uint32)
+            offset = np.empty(len(rows), np.uint64)
+            for device in distinct(devices):
+                there = np.flatnonzero(devices == device)
+                found = self._find(
+                    memory, device, rows[there, 0], span[there], regions, whose, there
+                )
+                index[there], offset[there] = found
+        length = np.ascontiguousarray(rows[:, 1])
+        if not strided:
+            return Places(regions, index, offset, length)
+        strides, counts = np.ascontiguousarray(rows[:, 3]), np.ascontiguousarray(rows[:, 4])
+        starts = np.cumsum(counts, dtype=np.uint64) - counts
+        return Places(regions, index, offset, length, strides, counts, starts)
+
+    def _find(
+        self,
+        memory: nixl_mem_t,
+        device: int,
+        address: Array,
+        span: Array,
+        regions: list[R],
+        whose: str,
+        there: npt.NDArray[np.intp] | None,
+    ) -> tuple[Index, Array]:
+        """Locate descriptors of one device; append the regions of it that are known."""
+        kind = self._kinds.get((memory, device))
+        if kind is None:
+            row = int(there[0]) if there is not None else 0
+            raise _not_found(memory, device, int(address[0]), int(span[0]), row, whose)
+        place = np.searchsorted(kind.start, address, "right")
+        before = place == 0
+        place -= 1
+        place[before] = 0
+        best = kind.best[place]
+        offset = address - kind.start[best]
+        size = kind.size[best]
+        outside = before | (offset > size) | (span > size - offset)
+        if outside.any():
+            bad = int(np.flatnonzero(outside)[0])
+            row = int(there[bad]) if there is not None else bad
+            raise _not_found(memory, device, int(address[bad]), int(span[bad]), row, whose)
+        index = best.astype(np.uint32)
+        if regions:
+            index += np.uint32(len(regions))
+        regions.extend(kind.regions)
+        return index, offset
+
+
+def distinct(numbers: npt.NDArray[Any]) -> list[int]:
+    """Return the different values in order. numpy.unique takes 10 ms to import modules."""
+    ordered = np.sort(numbers)
+    first: list[int] = ordered[:1].tolist() + ordered[1:][np.diff(ordered) != 0].tolist()
+    return first
+
+
+def _kind(regions: list[R]) -> _Kind[R]:
+    start = np.array([region.address for region in regions], np.uint64)
+    size = np.array([region.size for region in regions], np.uint64)
+    end = start + size
+    furthest = np.maximum.accumulate(end)
+    order = np.arange(len(regions))
+    best = np.maximum.accumulate(np.where(end >= furthest, order, 0)).astype(np.intp)
+    return _Kind(start, size, best, regions)  # type: ignore[arg-type]
+
+
+def _span(rows: Array) -> Array:
+    """Return how many bytes each strided row reaches over."""
+    length, stride, count = rows[:, 1], rows[:, 3], rows[:, 4]
+    if (count == 0).any():
+        row = int(np.flatnonzero(count == 0)[0])
+        msg = f"row {row} of a strided list has 0 blocks: give one or more"
+        raise nixlInvalidParamError(msg)
+    steps = count - np.uint64(1)
+    room = np.uint64(2**64 - 1) - length
+    # Products that need more than 64 bits cannot lie in any registration.
+    too_far = (stride != 0) & (steps > room // np.maximum(stride, np.uint64(1)))
+    span: Array = length + steps * stride
+    span[too_far] = np.uint64(2**64 - 1)
+    return span
+
+
+def _not_found(
+    memory: nixl_mem_t, device: int, address: int, span: int, row: int, whose: str
+) -> nixlNotFoundError:
+    return nixlNotFoundError(
+        f"descriptor {row}: {span} bytes at {address:#x} of {memory.name} device {device} lie in "
+        f"no registration of {whose}: register the memory, or add the newer metadata of its agent"
+    )

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nixl._bindings`, which is onehop here: see onehop.nixl."""
+
+from onehop.nixl.bindings import *  # noqa: F403

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nixl_cu13._api`, which is onehop here: see onehop.nixl."""
+
+from onehop.nixl.api import *  # noqa: F403

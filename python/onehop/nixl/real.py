@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real NIXL, for backends that onehop is none of: an agent may hand all over to it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+from onehop.nixl import errors
+from onehop.nixl.shims import FAMILIES, SHIM, loaded
+
+__all__ = ["Forward", "load"]
+
+_lock = threading.Lock()
+_found: ModuleType | None = None
+
+
+def load() -> ModuleType | None:
+    """Return the module `_api` of the real NIXL beside ours, or None if it is not installed."""
+    global _found
+    with _lock:
+        if _found is None:
+            ours = {name: sys.modules.pop(name) for name in loaded()}
+            path = sys.path[:]
+            sys.path[:] = [entry for entry in path if entry != str(SHIM)]
+            try:
+                for family in FAMILIES[1:]:
+                    try:
+                        _found = importlib.import_module(f"{family}._api")
+                        break
+                    except ImportError:
+                        continue
+            finally:
+                sys.path[:] = path
+                for name in loaded():
+                    del sys.modules[name]
+                sys.modules.update(ours)
+        return _found
+
+
+class Forward:
+    """Hands all calls to a real agent, and raises its errors as ours."""
+
+    def __init__(self, agent: Any) -> None:  # noqa: ANN401
+        self.agent = agent
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        found = getattr(self.agent, name)
+        if not callable(found):
+            return found
+
+        def call(*args: object, **kwargs: object) -> Any:  # noqa: ANN401
+            try:
+                return found(*args, **kwargs)
+            except Exception as failure:
+                ours = getattr(errors, type(failure).__name__, None)
+                if ours is None or type(failure).__module__ == errors.__name__:
+                    raise
+                raise ours(*failure.args) from failure
+
+        return call

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other agents: what their metadata told, and the links to them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+import onehop
+from onehop import Peer, RemoteRegion, Request, Status
+from onehop.nixl.descs import Array
+from onehop.nixl.enums import nixl_mem_t
+from onehop.nixl.errors import nixlNotFoundError, nixlRemoteDisconnectError, translated
+from onehop.nixl.inbox import HELLO, watch_link
+from onehop.nixl.memory import HOST, Owned
+from onehop.nixl.metadata import EndpointRecord, Metadata, RegionRecord
+from onehop.nixl.places import Places, Table
+
+__all__ = ["Link", "RemoteAgent"]
+
+_log = logging.getLogger("onehop.nixl")
+
+
+@dataclass(eq=False)
+class Link:
+    """From one endpoint of ours to one of the other agent."""
+
+    owner: Owned
+    target: EndpointRecord
+    peer: Peer
+    watch: Request  # ends with the link
+    attached: dict[int, RemoteRegion]
+
+    @property
+    def lost(self) -> bool:
+        """Whether it has ended."""
+        return self.watch.status != Status.IN_PROGRESS
+
+
+class RemoteAgent:
+    """Another agent, or this one as its own peer. Its links are made on first use.
+
+    Threading: any thread.
+    """
+
+    def __init__(self, our_name: str, metadata: Metadata) -> None:
+        self.name = metadata.name
+        self.instance = metadata.instance
+        self.removed = False
+        self._our_name = our_name
+        self._lock = threading.RLock()
+        self._sequence = -1
+        self._endpoints: dict[int, EndpointRecord] = {}
+        self._regions: dict[int, RegionRecord] = {}
+        self._table: Table[RegionRecord] | None = None
+        self._links: dict[tuple[int, int], Link] = {}
+        self._lost = False
+        self._told: set[tuple[str, str]] = set()
+        self.merge(metadata)
+
+    def merge(self, metadata: Metadata) -> None:
+        """Take newer metadata of the same instance; older is left aside."""
+        with self._lock:
+            for endpoint in metadata.endpoints:
+                self._endpoints.setdefault(endpoint.number, endpoint)
+            if metadata.full and metadata.sequence >= self._sequence:
+                self._regions = {region.number: region for region in metadata.regions}
+                self._sequence = metadata.sequence
+            elif not metadata.full:
+                for region in metadata.regions:
+                    self._regions.setdefault(region.number, region)
+            self._table = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether a link to it has ended; the agent must be added again then."""
+        # Without the lock, which is held while a link is made.
+        if not self._lost and any(link.lost for link in list(self._links.values())):
+            self._lost = True
+        return self._lost
+
+    def check(self) -> None:
+        """Raise if it cannot be used any more."""
+        if self.removed:
+            msg = (
+                f"agent {self.name!r} was removed, or added again since: use handles that were "
+                "prepared after that"
+            )
+            raise nixlNotFoundError(msg)
+        if self.lost:
+            msg = (
+                f"agent {self.name!r} is gone: add the metadata of the agent that takes its place, "
+                "and prepare its descriptors again"
+            )
+            raise nixlRemoteDisconnectError(msg)
+
+    def locate(self, memory: nixl_mem_t, rows: Array) -> Places[RegionRecord]:
+        """Return where descriptors lie in its registrations."""
+        with self._lock:
+            if self._table is None:
+                self._table = Table(list(self._regions.values()))
+            table = self._table
+        return table.locate(memory, rows, f"agent {self.name!r}")
+
+    def link(self, owner: Owned, target: int) -> Link:
+        """Return the link from an endpoint of ours to one of its own; the first use connects."""
+        self.check()
+        with self._lock:
+            known = self._links.get((owner.number, target))
+            if known is not None:
+                return known
+            record = self._endpoints.get(target)
+            if record is None:
+                msg = (
+                    f"the metadata of agent {self.name!r} does not say how to reach it: add its "
+                    "full metadata, or a partial one with inc_conn_info=True"
+                )
+                raise nixlNotFoundError(msg)
+            tried = f"connect agent {self._our_name!r} to {self.name!r}"
+            with translated(tried):
+                peer = owner.endpoint.connect(record.address)
+                peer.notify(HELLO + self._our_name.encode())
+                made = Link(owner, record, peer, watch_link(peer), {})
+            self._links[owner.number, target] = made
+            return made
+
+    def control(self, host: Owned) -> Link:
+        """Return the link that notifications without a transfer take."""
+        targets = [number for number, one in self._endpoints.items() if one.device == HOST]
+        return self.link(host, targets[0] if targets else 0)
+
+    def attach(self, link: Link, region: RegionRecord) -> RemoteRegion:
+        """Return a registration of its own, for operations on this link."""
+        with self._lock:
+            known = link.attached.get(region.number)
+            if known is None:
+                tried = f"reach {region.size} bytes at {region.address:#x} of {self.name!r}"
+                with translated(tried):
+                    known = link.peer.attach(region.descriptor)
+                link.attached[region.number] = known
+            return known
+
+    def close(self) -> None:
+        """End all links."""
+        with self._lock:
+            links, self._links = list(self._links.values()), {}
+        for link in links:
+            link.watch.cancel()
+            link.peer.close()
+
+    def links(self) -> list[Link]:
+        """Return the links there are."""
+        with self._lock:
+            return list(self._links.values())
+
+    def tell_path(self, link: Link, local: nixl_mem_t, remote: nixl_mem_t) -> None:
+        """Log the path between two kinds of memory once."""
+        kinds = (_kind_text(local, link.owner.device), _kind_text(remote, link.target.device))
+        with self._lock:
+            if kinds in self._told:
+                return
+            self._told.add(kinds)
+        row = largest_row(onehop.paths(link.peer), local, remote)
+        if row is None:
+            return
+        _log.info(
+            "KV between %s here and %s of agent %r (%s) goes by %s because %s",
+            *kinds,
+            self.name,
+            link.peer.info().label,
+            row.path,
+            row.why,
+        )
+        if row.path in _BY_HOST and (other := _neighbour(link)) is not None:
+            _log.warning(
+                "KV between %s here and %s of agent %r travels through the host (%s), though the "
+                "GPUs reach each other (%s): %s",
+                *kinds,
+                self.name,
+                row.path,
+                other,
+                row.why,
+            )
+
+
+# Paths of device memory that pass through the host's memory.
+_BY_HOST = frozenset({"relay", "socket", "ucx", "shm"})
+
+
+def _kind_text(memory: nixl_mem_t, device: int) -> str:
+    return "host memory" if memory == nixl_mem_t.DRAM_SEG else f"GPU {device}"
+
+
+def largest_row(
+    paths: onehop.Paths, local: nixl_mem_t, remote: nixl_mem_t
+) -> onehop.PathRow | None:
+    """Return the row of puts and gets for the largest blocks between two kinds of memory."""
+    names = {nixl_mem_t.DRAM_SEG: "host", nixl_mem_t.VRAM_SEG: "device"}
+    wanted = ("put/get", names[local], names[remote])
+    rows = [row for row in paths if (row.operation, row.source, row.target) == wanted]
+    return max(rows, key=lambda row: row.last, default=None)
+
+
+def _neighbour(link: Link) -> str | None:
+    """Return how the two GPUs of a link reach each other, or None."""
+    if link.owner.device == HOST or not link.target.uuid:
+        return None
+    machine = onehop.topology()
+    for row, ours in enumerate(machine.devices):
+        for column, theirs in enumerate(machine.devices):
+            if ours.uuid == link.owner.uuid and theirs.uuid == link.target.uuid:
+                joined = machine.links[row][column]
+                return joined.text if joined.peer_access or row == column else None
+    return None

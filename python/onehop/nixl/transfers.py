@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prepared lists and transfers: what the handles of NIXL's API stand for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+import onehop
+from onehop import RemoteRegion
+from onehop.nixl.enums import nixl_mem_t, nixlXferTelemetry
+from onehop.nixl.errors import (
+    nixlInvalidParamError,
+    nixlNoTelemetryError,
+    nixlNotFoundError,
+    nixlNotPostedError,
+    nixlRepostActiveError,
+    translate,
+    translated,
+)
+from onehop.nixl.inbox import NOTE
+from onehop.nixl.memory import Memory, Registration
+from onehop.nixl.metadata import RegionRecord
+from onehop.nixl.places import Places, distinct
+from onehop.nixl.posting import Posted, RegionsBatch, prepare_regions
+from onehop.nixl.remote import Link, RemoteAgent
+
+if TYPE_CHECKING:
+    from onehop.nixl.core import Core
+
+# ruff: noqa: N801 - the names are NIXL's
+
+__all__ = ["Transfer", "nixl_prepped_dlist_handle", "nixl_xfer_handle"]
+
+# How long a release waits for a transfer that could not be cancelled, in seconds.
+_RELEASE_WAIT = 1.0
+
+
+@dataclass(frozen=True)
+class Local:
+    """A prepared list of ours."""
+
+    memory: nixl_mem_t
+    places: Places[Registration]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A prepared list of another agent."""
+
+    memory: nixl_mem_t
+    places: Places[RegionRecord]
+    agent: RemoteAgent
+
+
+class _Handle:
+    """What both kinds of handles share."""
+
+    __slots__ = ("__weakref__", "_core", "_released")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._released = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({id(self):#x}, released={self._released})"
+
+    def check(self, core: Core) -> None:
+        """Raise if it was released, or is another agent's."""
+        if self._released:
+            msg = f"{self!r} was released: make another"
+            raise nixlInvalidParamError(msg)
+        if core is not self._core:
+            msg = f"{self!r} is of agent {self._core.name!r}, not of {core.name!r}"
+            raise nixlInvalidParamError(msg)
+
+
+class nixl_prepped_dlist_handle(_Handle):
+    """A prepared list of descriptors. Create it with nixl_agent.prep_xfer_dlist."""
+
+    __slots__ = ("side",)
+
+    def __init__(self, core: Core, side: Local | Remote) -> None:
+        super().__init__(core)
+        self.side: Local | Remote | None = side
+
+    def release(self) -> None:
+        """Let go of the list; transfers that were made of it stay. May be called again."""
+        self._released = True
+        self.side = None
+
+
+class nixl_xfer_handle(_Handle):
+    """A transfer. Create it with nixl_agent.make_prepped_xfer or initialize_xfer."""
+
+    __slots__ = ("transfer",)
+
+    def __init__(self, core: Core, transfer: Transfer) -> None:
+        super().__init__(core)
+        self.transfer = transfer
+
+    def release(self) -> None:
+        """End the transfer and let go of it: when it returns nobody touches the buffers.
+
+        nixlRepostActiveError: it is in flight, cannot be cancelled and did not end within a second;
+        the handle stays. May be called again.
+        """
+        if not self._released:
+            self.transfer.release()
+            self._released = True
+
+    def __del__(self) -> None:
+        # Never raises; what is in flight is kept by the agent until it has ended.
+        with contextlib.suppress(Exception):
+            if not self._released:
+                self.transfer.abandon()
+
+
+class _Part:
+    """The blocks of a transfer that go over one link."""
+
+    def __init__(self, link: Link, batch: RegionsBatch) -> None:
+        self.link = link
+        self.batch = batch
+
+
+class Transfer:
+    """Blocks that are moved by each post, and the state of the last post.
+
+    Threading: any thread.
+    """
+
+    def __init__(
+        self, core: Core, put: bool, local: Local, remote: Remote, notify: bytes | None
+    ) -> None:
+        _check_blocks(local.places, remote.places)
+        self.core = core
+        self.agent = remote.agent
+        self.notify = notify
+        self._lock = threading.RLock()
+        self._posted: list[Posted] = []
+        self._pending: list[Posted] = []
+        self._notes: list[Posted] = []
+        self._state = "INIT"  # then PROC, DONE or ERR
+        self._failure: Exception | None = None
+        self._start = self._posting = self._end = 0.0
+        self._started_at = 0
+        self.bytes = int(local.places.length.sum(dtype=np.uint64))
+        self.blocks = len(local.places.index)
+        self.registrations = _used(local.places)
+        kinds = (local.memory, remote.memory)
+        self._parts = list(_parts(core.memory, put, local.places, remote, kinds))
+
+    # ---- Calls
+
+    def post(self, notify: bytes | None) -> str:
+        """Move the blocks once."""
+        with self._lock:
+            if self._state == "PROC" and self._advance() == "PROC":
+                msg = f"post a transfer of {self.blocks} blocks that is in flight: wait for its end"
+                raise nixlRepostActiveError(msg)
+            if any(not posted.buffer_released for posted in self._posted):
+                msg = "post a transfer that failed while its peer may still touch the buffers"
+                raise nixlRepostActiveError(msg)
+            self.agent.check()
+            for registration in self.registrations:
+                if not registration.live:
+                    msg = (
+                        f"{registration.size} bytes at {registration.address:#x} were deregistered "
+                        "here since the transfer was made"
+                    )
+                    raise nixlNotFoundError(msg)
+            if notify is not None:
+                self.notify = notify
+            return self._post()
+
+    def _post(self) -> str:
+        self._failure = None
+        self._posted, self._pending = [], []
+        self._started_at = time.time_ns() // 1000
+        self._start = time.perf_counter()
+        self._state = "PROC"
+        self._note_left = self.notify is not None
+        framed = None if self.notify is None else NOTE + self.notify
+        inside = framed if len(self._parts) == 1 else None
+        self._note_left = framed is not None and inside is None
+        try:
+            for part in self._parts:
+                self._posted.append(part.batch.post(inside))
+        except onehop.Error as failure:
+            for posted in self._posted:
+                posted.cancel()
+            self._failure = translate(failure, self._what())
+        self._posting = time.perf_counter() - self._start
+        self._pending = list(self._posted)
+        self.core.active[id(self)] = self
+        state = self._advance()
+        if state == "ERR":
+            assert self._failure is not None
+            raise self._failure
+        return state
+
+    def check(self) -> str:
+        """Return "DONE" or "PROC"; raises what the transfer failed with."""
+        with self._lock:
+            if self._state == "INIT":
+                msg = f"check a transfer of {self.blocks} blocks that was not posted: transfer() it"
+                raise nixlNotPostedError(msg)
+            if self._state == "PROC":
+                self._advance()
+            if self._state == "ERR":
+                assert self._failure is not None
+                raise self._failure
+            return self._state
+
+    def telemetry(self, requested: str) -> nixlXferTelemetry:
+        """Return what the last post took."""
+        with self._lock:
+            if self._state == "PROC":
+                self._advance()
+            if self._state != "DONE":
+                msg = "telemetry of a transfer that has not ended well: check its state first"
+                raise nixlNoTelemetryError(msg)
+            return nixlXferTelemetry(
+                self._started_at,
+                round(self._posting * 1e6),
+                round((self._end - self._start) * 1e6),
+                self.bytes,
+                self.blocks,
+                "+".join(sorted(set().union(*(posted.paths for posted in self._posted)))),
+                requested,
+            )
+
+    def release(self) -> None:
+        """End it and let go of all it holds."""
+        with self._lock:
+            self._stop(_RELEASE_WAIT)
+            for part in self._parts:
+                part.batch.close()
+            self._parts = []
+
+    def stop(self) -> None:
+        """End it, for memory of its own goes; it raises as release() does."""
+        with self._lock:
+            self._stop(_RELEASE_WAIT)
+
+    def abandon(self) -> None:
+        """Cancel it; what cannot be cancelled stays with the agent. Takes no lock."""
+        for posted in self._pending:
+            posted.cancel()
+        if id(self) in self.core.active:
+            self.core.orphans.append(self)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nobody touches the buffers; makes progress."""
+        return all(posted.done and posted.buffer_released for posted in self._posted)
+
+    # ---- How it goes
+
+    def _what(self) -> str:
+        return f"transfer {self.blocks} blocks, {self.bytes} bytes, with agent {self.agent.name!r}"
+
+    def _advance(self) -> str:
+        self._pending = [posted for posted in self._pending if not posted.done]
+        if self._pending:
+            return self._state
+        failures = (posted.failure() for posted in self._posted)
+        failure = next((one for one in failures if one is not None), None)
+        if failure is not None and self._failure is None:
+            self._failure = translate(failure, self._what())
+            self._failure.__cause__ = failure
+        if self._failure is None and self._note_left and not self._send_note():
+            return self._state
+        self._end = time.perf_counter()
+        self._state = "DONE" if self._failure is None else "ERR"
+        if self.quiet:
+            self.core.active.pop(id(self), None)
+        return self._state
+
+    def _send_note(self) -> bool:
+        """Send the notification of a transfer over several links, behind the end of all."""
+        assert self.notify is not None
+        try:
+            self._parts[0].link.peer.notify(NOTE + self.notify, timeout=0)
+        except onehop.TimeoutError:
+            return False  # no room at the peer now
+        except onehop.Error as failure:
+            self._failure = translate(failure, self._what())
+        self._note_left = False
+        return True
+
+    def _stop(self, seconds: float) -> None:
+        if self._state == "INIT":
+            return
+        for posted in self._pending:
+            posted.cancel()
+        until = time.monotonic() + seconds
+        while not self.quiet:
+            left = until - time.monotonic()
+            if left <= 0:
+                msg = (
+                    f"release the {self._what()}: it is in flight and cannot be cancelled, as the "
+                    "peer may still touch the buffers; call again later"
+                )
+                raise nixlRepostActiveError(msg)
+            for posted in self._posted:
+                posted.wait(min(left, 0.05))
+            if not self.quiet:
+                time.sleep(0.001)
+        if self._state == "PROC":
+            self._pending = []
+            self._note_left = False
+            self._advance()
+        self.core.active.pop(id(self), None)
+
+    _note_left = False
+
+
+def _used(places: Places[Registration]) -> list[Registration]:
+    numbers, _ = _dense(places.index, len(places.regions))
+    return [places.regions[number] for number in numbers]
+
+
+def _check_blocks(local: Places[Registration], remote: Places[RegionRecord]) -> None:
+    if len(local.index) != len(remote.index):
+        msg = f"{len(local.index)} local and {len(remote.index)} remote blocks: give as many"
+        raise nixlInvalidParamError(msg)
+    differ = local.length != remote.length
+    if differ.any():
+        row = int(np.flatnonzero(differ)[0])
+        msg = (
+            f"block {row} has {int(local.length[row])} bytes here and {int(remote.length[row])} "
+            "at the remote side: give blocks of the same length"
+        )
+        raise nixlInvalidParamError(msg)
+
+
+def _parts(
+    memory: Memory,
+    put: bool,
+    local: Places[Registration],
+    remote: Remote,
+    kinds: tuple[nixl_mem_t, nixl_mem_t],
+) -> Sequence[_Part]:
+    """Divide the blocks by the link that they go over, and prepare each."""
+    agent, there = remote.agent, remote.places
+    filled = local.length != 0
+    if not filled.all():
+        rows = np.flatnonzero(filled)
+        local, there = local.take(rows), there.take(rows)
+    # The endpoints of each region, and so of each block.
+    owners = np.array([region.owner.number for region in local.regions], np.uint32)
+    targets = np.array([region.endpoint for region in there.regions], np.uint32)
+    owner, target = owners[local.index], targets[there.index]
+    if len(owner) == 0:  # nothing but blocks of 0 bytes
+        link = agent.control(memory.endpoint_on(-1))
+        return [_Part(link, prepare_regions(link.peer, put, [], [], *_NO_BLOCKS))]
+    if (owner == owner[0]).all() and (target == target[0]).all():
+        return [_part(agent, put, local, there, kinds)]
+    pair = owner.astype(np.uint64) << np.uint64(32) | target
+    rows_of = (np.flatnonzero(pair == one) for one in distinct(pair))
+    return [_part(agent, put, local.take(rows), there.take(rows), kinds) for rows in rows_of]
+
+
+_NO_INDEX: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
+_NO_OFFSET: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+_NO_BLOCKS = (_NO_INDEX, _NO_OFFSET, _NO_INDEX, _NO_OFFSET, _NO_OFFSET)
+
+
+def _part(
+    agent: RemoteAgent,
+    put: bool,
+    local: Places[Registration],
+    there: Places[RegionRecord],
+    kinds: tuple[nixl_mem_t, nixl_mem_t],
+) -> _Part:
+    owner = local.regions[int(local.index[0])].owner
+    link = agent.link(owner, there.regions[int(there.index[0])].endpoint)
+    local_numbers, local_index = _dense(local.index, len(local.regions))
+    remote_numbers, remote_index = _dense(there.index, len(there.regions))
+    locals_ = []
+    for number in local_numbers:
+        region = local.regions[number].region
+        assert region is not None  # its blocks have bytes
+        locals_.append(region)
+    remotes: list[RemoteRegion] = [agent.attach(link, there.regions[n]) for n in remote_numbers]
+    with translated(f"prepare {len(local.index)} blocks with agent {agent.name!r}"):
+        batch = prepare_regions(
+            link.peer,
+            put,
+            locals_,
+            remotes,
+            local_index,
+            local.offset,
+            remote_index,
+            there.offset,
+            local.length,
+        )
+    agent.tell_path(link, *kinds)
+    return _Part(link, batch)
+
+
+def _dense(index: npt.NDArray[np.uint32], regions: int) -> tuple[list[int], npt.NDArray[np.uint32]]:
+    """Return the regions that are used, and the index into them."""
+    used = np.zeros(regions, bool)
+    used[index] = True
+    if used.all():
+        return list(range(regions)), index
+    place = (np.cumsum(used) - 1).astype(np.uint32)
+    return np.flatnonzero(used).tolist(), place[index]
+
+
+def sweep(orphans: deque[Transfer]) -> None:
+    """Let go of abandoned transfers that have ended."""
+    for _ in range(len(orphans)):
+        try:
+            transfer = orphans.popleft()
+        except IndexError:
+            return
+        if transfer.quiet:
+            transfer.core.active.pop(id(transfer), None)
+        else:
+            orphans.append(transfer)

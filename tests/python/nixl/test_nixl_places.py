@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which registration each descriptor lies in, against the plain search."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from onehop.nixl.bindings import DRAM_SEG, VRAM_SEG, nixlInvalidParamError, nixlNotFoundError
+from onehop.nixl.places import Table, distinct
+
+
+@dataclass(frozen=True)
+class Registered:
+    memory: int
+    device: int
+    address: int
+    size: int
+
+
+def holds(region, row):
+    address, length, device = row
+    inside = region.address <= address and address + length <= region.address + region.size
+    return region.memory == DRAM_SEG and region.device == device and inside
+
+
+def test_against_a_plain_search():
+    rng = np.random.default_rng(3)
+    found = missed = 0
+    for _ in range(300):
+        regions = [
+            Registered(
+                DRAM_SEG if rng.integers(0, 4) else VRAM_SEG,
+                int(rng.integers(0, 2)),
+                int(rng.integers(0, 200)),
+                int(rng.integers(0, 60)),
+            )
+            for _ in range(rng.integers(1, 12))
+        ]
+        table = Table(regions)
+        for _ in range(20):
+            count = rng.integers(1, 4)
+            rows = np.stack(
+                [
+                    rng.integers(0, 200, count),
+                    rng.integers(0, 30, count),
+                    rng.integers(0, 2, count),
+                ],
+                axis=1,
+            ).astype(np.uint64)
+            expected = all(any(holds(one, row) for one in regions) for row in rows.tolist())
+            if not expected:
+                missed += 1
+                with pytest.raises(nixlNotFoundError):
+                    table.locate(DRAM_SEG, rows, "x")
+                continue
+            found += 1
+            places = table.locate(DRAM_SEG, rows, "x")
+            for number, row in enumerate(rows.tolist()):
+                region = places.regions[places.index[number]]
+                assert holds(region, row)
+                assert region.address + places.offset[number] == row[0]
+                assert places.length[number] == row[1]
+    assert found > 100
+    assert missed > 500
+
+
+def test_strided_rows_stand_for_their_blocks():
+    rng = np.random.default_rng(4)
+    table = Table([Registered(DRAM_SEG, 0, 1000, 10_000), Registered(DRAM_SEG, 1, 0, 10_000)])
+    for _ in range(200):
+        count = int(rng.integers(1, 5))
+        rows = np.stack(
+            [
+                rng.integers(1000, 2000, count),
+                rng.integers(0, 50, count),
+                rng.integers(0, 2, count),
+                rng.integers(0, 100, count),
+                rng.integers(1, 50, count),
+            ],
+            axis=1,
+        ).astype(np.uint64)
+        plain = [
+            (address + n * stride, length, device)
+            for address, length, device, stride, many in rows.tolist()
+            for n in range(many)
+        ]
+        strided = table.locate(DRAM_SEG, rows, "x")
+        each = table.locate(DRAM_SEG, np.array(plain, np.uint64), "x")
+        assert strided.blocks == len(plain) == each.blocks
+        chosen = rng.integers(0, len(plain), 20)
+        for one, other in ((strided.expanded(), each), (strided.take(chosen), each.take(chosen))):
+            assert (one.offset == other.offset).all()
+            assert (one.length == other.length).all()
+            ours = [one.regions[index] for index in one.index]
+            assert ours == [other.regions[index] for index in other.index]
+
+
+MOST = 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (1000, 10, 0, 100, 101),
+        (1000, 10, 0, MOST, 2),
+        (1000, 10, 0, MOST, MOST),
+        (1000, MOST, 0, 1, 2),
+        (1000, 1, 0, 2**63, 3),
+        (999, 1, 0, 0, 1),
+        (1000, 10_001, 0, 0, 5),
+    ],
+)
+def test_strided_rows_outside(row):
+    table = Table([Registered(DRAM_SEG, 0, 1000, 10_000)])
+    rows = np.array([(1000, 10, 0, 100, 100), row], np.uint64)
+    table.locate(DRAM_SEG, rows[:1], "x")
+    with pytest.raises(nixlNotFoundError, match="descriptor 1"):
+        table.locate(DRAM_SEG, rows, "x")
+
+
+def test_no_blocks():
+    table = Table([Registered(DRAM_SEG, 0, 1000, 10_000)])
+    with pytest.raises(nixlInvalidParamError, match="0 blocks"):
+        table.locate(DRAM_SEG, np.array([(1000, 10, 0, 100, 0)], np.uint64), "x")
+    with pytest.raises(nixlInvalidParamError, match="is empty"):
+        table.locate(DRAM_SEG, np.zeros((0, 3), np.uint64), "x")
+    with pytest.raises(nixlNotFoundError):
+        Table([]).locate(DRAM_SEG, np.zeros((1, 3), np.uint64), "x")
+
+
+def test_distinct():
+    assert distinct(np.array([3, 1, 3, 2, 1])) == [1, 2, 3]
+    assert distinct(np.array([], np.uint64)) == []
