@@ -148,7 +148,7 @@ class Transfer:
         self._lock = threading.RLock()
         self._posted: list[Posted] = []
         self._pending: list[Posted] = []
-        self._notes: list[Posted] = []
+        self._note_left = False  # the notification is to be sent behind the end of all parts
         self._state = "INIT"  # then PROC, DONE or ERR
         self._failure: Exception | None = None
         self._start = self._posting = self._end = 0.0
@@ -188,7 +188,6 @@ class Transfer:
         self._started_at = time.time_ns() // 1000
         self._start = time.perf_counter()
         self._state = "PROC"
-        self._note_left = self.notify is not None
         framed = None if self.notify is None else NOTE + self.notify
         inside = framed if len(self._parts) == 1 else None
         self._note_left = framed is not None and inside is None
@@ -262,7 +261,8 @@ class Transfer:
     @property
     def quiet(self) -> bool:
         """Whether nobody touches the buffers; makes progress."""
-        return all(posted.done and posted.buffer_released for posted in self._posted)
+        with self._lock:
+            return all(posted.done and posted.buffer_released for posted in self._posted)
 
     # ---- How it goes
 
@@ -321,8 +321,6 @@ class Transfer:
             self._note_left = False
             self._advance()
         self.core.active.pop(id(self), None)
-
-    _note_left = False
 
 
 def _used(places: Places[Registration]) -> list[Registration]:
