@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The libraries under test: the real NIXL, to know that a test is right, and onehop in its place."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ONEHOP_ACTIVATION = ("PYTHONPATH", "ONEHOP_NIXL", "ONEHOP_METRICS", "ONEHOP_TRACE")
+
+
+def onehop_path() -> str | None:
+    """The folder whose `nixl` is onehop's, or None where this onehop has none."""
+    command = [str(Path(sys.executable).with_name("onehop")), "nixl-path"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return told.stdout.strip()
+
+
+class Library:
+    def __init__(self, name: str, *, plugin: bool = False):
+        self.name = name
+        self.environment = {
+            key: value for key, value in os.environ.items() if key not in ONEHOP_ACTIVATION
+        }
+        # Small models on a shared machine: one thread each, and no service on the network.
+        self.environment |= {
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        if name == "onehop":
+            path = onehop_path()
+            if path is None:
+                pytest.skip("this onehop has no `onehop nixl-path`")
+            if plugin:
+                self.environment["ONEHOP_NIXL"] = "1"
+            else:
+                self.environment["PYTHONPATH"] = path
+        elif find_spec("nixl_cu13") is None and find_spec("nixl_cu12") is None:
+            pytest.skip("the real NIXL is not installed")
+
+    def is_origin(self, module_file: str) -> bool:
+        """Whether a module's file is of this library: an engine with the other one proves nothing."""
+        return ("onehop" in Path(module_file).parts) == (self.name == "onehop")
+
+
+@pytest.fixture(scope="session", params=["nixl", "onehop"])
+def library(request) -> Library:
+    return Library(request.param)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    pytest.importorskip("vllm", exc_type=ImportError)
+    import tiny_model
+
+    folder = tmp_path_factory.mktemp("model")
+    tiny_model.write(folder)
+    return folder

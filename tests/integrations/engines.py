@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handles of engine processes: start, generate, kill. Every wait has a deadline."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+START_SECONDS = 300
+# One connector's own limit (vLLM's handshake waits 5 s for an answer) plus room for a loaded machine.
+REQUEST_SECONDS = 120
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Engine:
+    """A vLLM engine in a process of its own; see engine.py for the commands."""
+
+    def __init__(self, name, model, connector, role, environment, log, **extra):
+        self.name, self.log = name, log
+        self.done, self.buffer = {}, b""
+        read, write = os.pipe()
+        self.answers = read
+        command = [sys.executable, str(HERE / "engine.py"), str(model), connector, role]
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, str(free_port()), str(write), json.dumps(extra)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                pass_fds=[write],
+            )
+        os.close(write)
+        self.library = None
+
+    def wait_ready(self) -> "Engine":
+        self.library = self._wait("ready", START_SECONDS)["library"]
+        return self
+
+    def start(self, name, prompt, params=None, max_tokens=16) -> None:
+        self._send(op="generate", id=name, prompt=prompt, params=params, max_tokens=max_tokens)
+
+    def finish(self, name, seconds=REQUEST_SECONDS) -> dict:
+        end = time.monotonic() + seconds
+        while name not in self.done:
+            self._read(end, f"the end of request {name}")
+        return self.done.pop(name)
+
+    def generate(self, name, prompt, params=None, max_tokens=16, seconds=REQUEST_SECONDS) -> dict:
+        self.start(name, prompt, params, max_tokens)
+        return self.finish(name, seconds)
+
+    def wrong_blocks(self, on: bool) -> None:
+        self._send(op="wrong_blocks", on=on)
+        self._wait("wrong_blocks", REQUEST_SECONDS)
+
+    def state(self) -> dict:
+        self._send(op="state")
+        return self._wait("state", REQUEST_SECONDS)
+
+    def wait_idle(self, seconds=REQUEST_SECONDS) -> float:
+        """Waits until no request, delayed sends included, holds a block; the seconds it took."""
+        begin = time.monotonic()
+        while (state := self.state())["requests"]:
+            if time.monotonic() - begin > seconds:
+                raise TimeoutError(f"{self.name} still has requests after {seconds} s: {state}")
+            time.sleep(0.05)
+        return time.monotonic() - begin
+
+    def signal(self, number) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.process.send_signal(signal.SIGCONT)
+            self.process.stdin.close()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        os.close(self.answers)
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def _send(self, **command) -> None:
+        self.process.stdin.write((json.dumps(command) + "\n").encode())
+        self.process.stdin.flush()
+
+    def _wait(self, event, seconds) -> dict:
+        end = time.monotonic() + seconds
+        while True:
+            seen = self._read(end, event)
+            if seen["event"] == event:
+                return seen
+
+    def _read(self, end, what) -> dict:
+        while b"\n" not in self.buffer:
+            ready, _, _ = select.select([self.answers], [], [], max(0, end - time.monotonic()))
+            data = os.read(self.answers, 1 << 16) if ready else b""
+            if not data:
+                why = "ended" if ready else "did not answer in time"
+                raise AssertionError(
+                    f"{self.name} {why}, waiting for {what}; its log ends:\n{self.text()[-6000:]}"
+                )
+            self.buffer += data
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        seen = json.loads(line)
+        if seen["event"] == "done":
+            self.done[seen["id"]] = seen
+        return seen
+
+
+class PrefillDecode:
+    """Two engines over one connector, and the router between them."""
+
+    CONNECTORS = {"pull": "NixlConnector", "push": "NixlPushConnector"}
+
+    def __init__(self, model, mode, environment, folder, **extra):
+        self.model, self.mode, self.environment = model, mode, environment
+        self.folder, self.extra, self.count = folder, extra, 0
+        self.prefill, self.decode = self.engine("prefill"), self.engine("decode")
+        self.prefill.wait_ready()
+        self.decode.wait_ready()
+
+    def engine(self, side) -> Engine:
+        self.count += 1
+        return Engine(
+            side,
+            self.model,
+            self.CONNECTORS[self.mode],
+            {"prefill": "kv_producer", "decode": "kv_consumer"}[side],
+            self.environment,
+            self.folder / f"{side}.{self.count}.log",
+            **self.extra,
+        )
+
+    def start(self, name, prompt, max_tokens=16, change=None) -> None:
+        """Prefills, then starts the decode with what the prefill engine returned."""
+        first = self.prefill.generate(name, prompt, {"do_remote_decode": True}, 1)
+        assert first["reason"] == "length", first
+        params = first["params"]
+        if change is not None:
+            change(params)
+        self.decode.start(name, prompt, params, max_tokens)
+
+    def generate(self, name, prompt, max_tokens=16, change=None, seconds=REQUEST_SECONDS) -> dict:
+        self.start(name, prompt, max_tokens, change)
+        return self.decode.finish(name, seconds)
+
+    def close(self) -> None:
+        self.prefill.close()
+        self.decode.close()
