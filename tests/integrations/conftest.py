@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The libraries under test: the real NIXL, to know that a test is right, and onehop in its place."""
+"""The libraries under test: the real NIXL, which shows that a test is right, and onehop."""
 
 import os
 import subprocess
@@ -49,7 +49,7 @@ class Library:
             pytest.skip("the real NIXL is not installed")
 
     def is_origin(self, module_file: str) -> bool:
-        """Whether a module's file is of this library: an engine with the other one proves nothing."""
+        """Whether a module's file belongs to this library and not to the other one."""
         return ("onehop" in Path(module_file).parts) == (self.name == "onehop")
 
 

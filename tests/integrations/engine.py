@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One vLLM engine as a process: commands as JSON lines on standard input, answers as JSON lines on a pipe.
+"""One vLLM engine as a process: JSON lines with commands on standard input, answers on a pipe.
 
     python engine.py MODEL CONNECTOR ROLE SIDE_CHANNEL_PORT ANSWERS_FD EXTRA_CONFIG
 
-The engine core runs in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0) and is stepped as vLLM's own busy loop steps it:
-while the scheduler has requests, delayed sends included.
+The engine core runs in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0). As in vLLM's own busy loop,
+it is stepped while the scheduler has requests, delayed sends included.
 """
 
 import json
@@ -26,7 +26,7 @@ def read_commands(commands: queue.Queue) -> None:
 
 
 class WrongBlocks:
-    """Replaces `make_prepped_xfer` of the agent: the remote descriptors are used in reverse order."""
+    """Reverses the remote descriptors of `make_prepped_xfer`."""
 
     def __init__(self, agent):
         self.agent, self.original = agent, agent.make_prepped_xfer

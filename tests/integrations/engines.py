@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 START_SECONDS = 300
-# One connector's own limit (vLLM's handshake waits 5 s for an answer) plus room for a loaded machine.
+# vLLM's handshake waits 5 s for an answer; the rest is room for a loaded machine.
 REQUEST_SECONDS = 120
 
 
@@ -61,6 +61,9 @@ class Engine:
     def generate(self, name, prompt, params=None, max_tokens=16, seconds=REQUEST_SECONDS) -> dict:
         self.start(name, prompt, params, max_tokens)
         return self.finish(name, seconds)
+
+    def abort(self, name) -> None:
+        self._send(op="abort", id=name)
 
     def wrong_blocks(self, on: bool) -> None:
         self._send(op="wrong_blocks", on=on)
@@ -127,10 +130,11 @@ class Engine:
         return seen
 
 
+CONNECTORS = {"pull": "NixlConnector", "push": "NixlPushConnector"}
+
+
 class PrefillDecode:
     """Two engines over one connector, and the router between them."""
-
-    CONNECTORS = {"pull": "NixlConnector", "push": "NixlPushConnector"}
 
     def __init__(self, model, mode, environment, folder, **extra):
         self.model, self.mode, self.environment = model, mode, environment
@@ -139,29 +143,29 @@ class PrefillDecode:
         self.prefill.wait_ready()
         self.decode.wait_ready()
 
-    def engine(self, side) -> Engine:
+    def engine(self, side, **extra) -> Engine:
         self.count += 1
         return Engine(
             side,
             self.model,
-            self.CONNECTORS[self.mode],
+            CONNECTORS[self.mode],
             {"prefill": "kv_producer", "decode": "kv_consumer"}[side],
             self.environment,
             self.folder / f"{side}.{self.count}.log",
-            **self.extra,
+            **(self.extra | extra),
         )
 
-    def start(self, name, prompt, max_tokens=16, change=None) -> None:
-        """Prefills, then starts the decode with what the prefill engine returned."""
+    def prefilled(self, name, prompt) -> dict:
+        """Prefills; what the prefill engine tells the decode engine."""
         first = self.prefill.generate(name, prompt, {"do_remote_decode": True}, 1)
         assert first["reason"] == "length", first
-        params = first["params"]
-        if change is not None:
-            change(params)
-        self.decode.start(name, prompt, params, max_tokens)
+        return first["params"]
 
-    def generate(self, name, prompt, max_tokens=16, change=None, seconds=REQUEST_SECONDS) -> dict:
-        self.start(name, prompt, max_tokens, change)
+    def start(self, name, prompt, max_tokens=16) -> None:
+        self.decode.start(name, prompt, self.prefilled(name, prompt), max_tokens)
+
+    def generate(self, name, prompt, max_tokens=16, seconds=REQUEST_SECONDS) -> dict:
+        self.start(name, prompt, max_tokens)
         return self.decode.finish(name, seconds)
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's P2P tier between two processes: 10,000 random blocks by its NixlTransport, every byte checked.
+"""vLLM's P2P tier: 10,000 random blocks by its NixlTransport from one process to another.
 
-Writes {"library": file of nixl, "moved": blocks, "wrong": blocks, "touched": blocks} to standard output.
+Writes {"library": file of nixl, "moved": blocks, "wrong": blocks, "touched": blocks} to standard
+output; every byte of the receiver's memory is checked.
 """
 
 import json
@@ -77,8 +78,8 @@ def main():
     wrong, touched = connection.recv()
     import nixl._api as api
 
-    result = {"library": api.nixl_agent.__module__, "moved": MOVED, "wrong": wrong, "touched": touched}
-    result["library"] = sys.modules[api.nixl_agent.__module__].__file__
+    library = sys.modules[api.nixl_agent.__module__].__file__
+    result = {"library": library, "moved": MOVED, "wrong": wrong, "touched": touched}
     mine.remove_remote_peer("receiver")
     mine.close()
     connection.send("end")

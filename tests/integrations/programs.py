@@ -26,10 +26,8 @@ def run(name: str, library, seconds: float = 240, *arguments: str):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, error = process.communicate()
-        raise AssertionError(
-            f"{name} over {library.name} did not end in {seconds} s:\n{out[-2000:]}\n{error[-6000:]}"
-        ) from None
-    assert process.returncode == 0, (
-        f"{name} over {library.name} ended with {process.returncode}:\n{out[-2000:]}\n{error[-6000:]}"
-    )
+        why = f"did not end in {seconds} s"
+    else:
+        why = f"ended with {process.returncode}" if process.returncode else ""
+    assert not why, f"{name} over {library.name} {why}:\n{out[-2000:]}\n{error[-6000:]}"
     return json.loads(out.splitlines()[-1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ray Direct Transport with tensor_transport="nixl" over CPU tensors; {step: outcome} on standard output."""
+"""Ray Direct Transport with tensor_transport="nixl" and CPU tensors; prints {step: outcome}."""
 
 import json
 import os
@@ -62,16 +62,14 @@ class Holder:
 
 
 def main():
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _system_config={})
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     holder, user = Holder.remote(), Holder.remote()
     steps = {}
-    steps["library"] = ray.get(
-        [holder.library.remote(), user.library.remote()], timeout=SECONDS
-    )
+    steps["library"] = ray.get([holder.library.remote(), user.library.remote()], timeout=SECONDS)
     size = 1 << 20
-    steps["method"] = ray.get(user.total.remote(holder.make.remote(size)), timeout=SECONDS) == float(
-        torch.arange(size, dtype=torch.float32).sum()
-    )
+    steps["method"] = ray.get(
+        user.total.remote(holder.make.remote(size)), timeout=SECONDS
+    ) == float(torch.arange(size, dtype=torch.float32).sum())
     steps["tree"] = ray.get(user.check_many.remote(holder.make_many.remote()), timeout=SECONDS)
     # Memory is registered and deregistered again and again: the metadata's version changes.
     steps["again"] = [

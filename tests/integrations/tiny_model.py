@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Llama with random weights of a fixed seed: small, and its tokens depend on every KV block.
 
-Weights have a standard deviation well above the usual 0.02, so that attention decides the next token: a model whose
-residual stream passes the embeddings through would give the same tokens with a wrong KV cache.
+The standard deviation of the weights is ten times the usual 0.02, so that attention decides the
+next token: otherwise the embeddings decide, and a wrong KV cache goes unnoticed.
 """
 
 import json
+import random
 from pathlib import Path
 
 import torch
@@ -33,6 +34,10 @@ CONFIG = {
     "eos_token_id": 1,
     "torch_dtype": "float32",
 }
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    return random.Random(length * 1000 + seed).choices(range(2, VOCABULARY), k=length)
 
 
 def write(directory: Path) -> None:
