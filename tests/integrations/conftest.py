@@ -58,9 +58,24 @@ def library(request) -> Library:
     return Library(request.param)
 
 
+def needs(package: str) -> None:
+    """Skips where a package is not installed. Importing vLLM takes too long to ask so."""
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+
+
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory):
-    pytest.importorskip("vllm", exc_type=ImportError)
+def vllm():
+    needs("vllm")
+
+
+@pytest.fixture(scope="session")
+def ray():
+    needs("ray")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(vllm, tmp_path_factory):
     import tiny_model
 
     folder = tmp_path_factory.mktemp("model")

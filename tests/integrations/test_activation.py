@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import Library
+from conftest import Library, needs
 
 ORIGIN = "import sys; print(sys.modules[nixl_agent.__module__].__file__)"
 PROGRAMS = {
@@ -31,7 +31,7 @@ def test_nixl_is_onehop(way):
     if plugin is None:
         library.environment.pop("PYTHONPATH")
     if plugin:
-        pytest.importorskip("vllm", exc_type=ImportError)
+        needs("vllm")
     told = subprocess.run(
         [sys.executable, "-c", f"{program}; {ORIGIN}"],
         env=library.environment,

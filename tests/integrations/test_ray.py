@@ -4,9 +4,10 @@
 import programs
 import pytest
 
+pytestmark = pytest.mark.usefixtures("ray")
+
 
 def test_tensors_between_actors(library):
-    pytest.importorskip("ray", exc_type=ImportError)
     seen = programs.run("ray_program.py", library, 480)
     assert all(library.is_origin(file) for file in seen.pop("library")), seen
     assert seen == {

@@ -63,13 +63,18 @@ class Story:
         self.works(2)
 
     def ends(self, engine, name):
-        """A pull ends; in push mode vLLM waits for a producer until the client aborts."""
-        if self.mode == "push":
-            self.lives(engine, 1)
-            engine.abort(name)
-            engine.wait_idle()
-            return None
-        return engine.finish(name)
+        """What became of a request whose blocks no longer come; None in push mode.
+
+        There vLLM waits for the producer until the client aborts, and keeps the blocks even then: a
+        producer that it takes for alive might still write.
+        """
+        if self.mode == "pull":
+            return engine.finish(name)
+        self.lives(engine, 1)
+        engine.abort(name)
+        self.lives(engine, 1)
+        assert name not in engine.done
+        return None
 
     def prefill_is_killed(self, index):
         """The decode engine's answer to a request whose blocks died with the prefill engine."""
