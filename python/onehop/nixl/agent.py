@@ -151,11 +151,11 @@ class nixl_agent:
         if self._real is None and backend in _OURS:
             self._enable(backend)
             return
-        if self._real is None:
-            self._real = self._real_agent(backend)
-        self._real.create_backend(backend, initParams)
-        self.backends, self.backend_mems = self._real.backends, self._real.backend_mems
-        self.plugin_list = self._real.plugin_list
+        found = self._real or self._real_agent(backend)
+        found.create_backend(backend, initParams)  # raises: this agent stays ours
+        self._real = found
+        self.backends, self.backend_mems = found.backends, found.backend_mems
+        self.plugin_list = found.plugin_list
 
     def _real_agent(self, backend: str) -> real.Forward:
         tried = f"create backend {backend!r} of agent {self.name!r}: onehop has "
