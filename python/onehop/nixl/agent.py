@@ -63,6 +63,9 @@ class nixl_agent_config:
         backends: list[str] = ["UCX"],
         sync_mode: nixl_thread_sync_t | None = None,
     ) -> None:
+        if sync_mode is not None and not isinstance(sync_mode, nixl_thread_sync_t):
+            msg = f"sync_mode is a {type(sync_mode).__name__}: give a nixl_thread_sync_t"
+            raise TypeError(msg)
         self.enable_pthread = enable_prog_thread
         self.enable_listen = enable_listen_thread
         self.port = listen_port
@@ -287,8 +290,8 @@ class nixl_agent:
         rows = []
         for tensor in tensors:
             if not tensor.is_contiguous():
-                msg = f"a tensor of shape {tuple(tensor.shape)} is not contiguous"
-                raise nixlInvalidParamError(msg)
+                _log.error("a tensor of shape %s is not contiguous", tuple(tensor.shape))
+                return None
             size = tensor.numel() * tensor.element_size()
             rows.append((tensor.data_ptr(), size, max(tensor.get_device(), 0)))
         memory = nixl_mem_t.VRAM_SEG if on_gpu == {True} else nixl_mem_t.DRAM_SEG
@@ -639,8 +642,6 @@ class nixl_agent:
         for place, message in enumerate(messages):
             if message.startswith(tag) if tag_is_prefix else tag in message:
                 del messages[place]
-                if not messages:
-                    self.notifs.pop(name, None)
                 return True
         return False
 
