@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 MIB = 1 << 20
-SECONDS = 60
+SECONDS = 30
 
 
 def shape(value) -> str:

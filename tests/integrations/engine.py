@@ -7,9 +7,11 @@ The engine core runs in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0). As in v
 it is stepped while the scheduler has requests, delayed sends included.
 """
 
+import faulthandler
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -43,6 +45,7 @@ class WrongBlocks:
 def main() -> None:
     model, connector, role, port, fd, extra = sys.argv[1:7]
     fd = int(fd)
+    faulthandler.register(signal.SIGUSR1)
     os.environ |= {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",

@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 START_SECONDS = 300
 # vLLM's handshake waits 5 s for an answer; the rest is room for a loaded machine.
 REQUEST_SECONDS = 120
+END_SECONDS = 60
 
 
 def free_port() -> int:
@@ -89,15 +90,20 @@ class Engine:
         self.process.kill()
         self.process.wait(30)
 
-    def close(self) -> None:
+    def close(self) -> int | None:
+        """Ends the process; its exit code, or None if it had to be killed."""
         with contextlib.suppress(OSError):
             self.process.send_signal(signal.SIGCONT)
             self.process.stdin.close()
         try:
-            self.process.wait(60)
+            return self.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGUSR1)  # all stacks into the log
+            time.sleep(1)
             self.kill()
-        os.close(self.answers)
+            return None
+        finally:
+            os.close(self.answers)
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")
@@ -168,6 +174,5 @@ class PrefillDecode:
         self.start(name, prompt, max_tokens)
         return self.decode.finish(name, seconds)
 
-    def close(self) -> None:
-        self.prefill.close()
-        self.decode.close()
+    def close(self) -> list[int | None]:
+        return [self.prefill.close(), self.decode.close()]

@@ -15,7 +15,9 @@ def pair(request, library, tiny_model, tmp_path_factory):
         tiny_model, request.param, library.environment, tmp_path_factory.mktemp("engines")
     )
     yield made
-    made.close()
+    codes = made.close()
+    # NIXL's libraries crash in their destructors, behind the end of Python.
+    assert library.name == "nixl" or codes == [0, 0], made.decode.text()[-4000:]
 
 
 def test_the_engines_use_this_library(pair, library):
