@@ -9,7 +9,7 @@ from engines import PrefillDecode
 from tiny_model import prompt
 
 # For how long the prefill engine keeps blocks that nobody fetched (vLLM's default is 30 s).
-LEASE_SECONDS = 6
+LEASE_SECONDS = 20
 # vLLM notices an expired lease in its next step; the rest is for a loaded machine.
 RELEASE_SECONDS = LEASE_SECONDS + 60
 
@@ -26,7 +26,7 @@ class Story:
             folder,
             kv_connector_extra_config={"kv_lease_duration": LEASE_SECONDS},
         )
-        self.prompts = [prompt(150 + 10 * index, 7) for index in range(8)]
+        self.prompts = [prompt(150 + 10 * index, 7) for index in range(10)]
         self.right = [self.alone(self.pair.prefill, tokens) for tokens in self.prompts]
 
     def name(self):
@@ -61,6 +61,21 @@ class Story:
         self.ends(pair.decode, name)
         self.timed("decode continued: its request ended", begin)
         self.works(2)
+
+    def prefill_is_stopped(self, index):
+        """The decode engine goes on with other requests while its producer does not answer."""
+        pair, name = self.pair, self.name()
+        params = pair.prefilled(name, self.prompts[index])
+        pair.prefill.signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        pair.decode.start(name, self.prompts[index], params)
+        self.lives(pair.decode, 1)
+        self.timed("prefill stopped: decode served another request", begin)
+        pair.prefill.signal(signal.SIGCONT)
+        begin = time.monotonic()
+        # The blocks are still there: the stop was shorter than their lease.
+        assert pair.decode.finish(name)["tokens"] == self.right[index]
+        self.timed("prefill continued: the request ended", begin)
 
     def ends(self, engine, name):
         """What became of a request whose blocks no longer come; None in push mode.
@@ -107,6 +122,8 @@ def story(request, library, tiny_model, tmp_path, record_property):
 def test_the_survivor_goes_on(story):
     story.works(0)
     story.decode_is_stopped()
+    story.prefill_is_stopped(8)
+    story.works(9)
 
     seen = story.prefill_is_killed(3)
     if story.mode == "pull":
