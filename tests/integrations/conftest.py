@@ -36,6 +36,8 @@ class Library:
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
+            # By default Ray's workers give way to all else on the machine.
+            "RAY_worker_niceness": "0",
         }
         if name == "onehop":
             path = onehop_path()
