@@ -53,6 +53,14 @@ class Outcomes:
     def shape(self, name, call):
         return self._record(name, call, shape)
 
+    def counted(self, name, call):
+        """A list of descriptors and their number, or None."""
+        return self._record(
+            name,
+            call,
+            lambda value: shape(value) + (f" of {value.descCount()}" if value is not None else ""),
+        )
+
     def state(self, name, call):
         """DONE and PROC are one outcome: which of them comes first is a matter of speed."""
         return self._record(
@@ -237,11 +245,9 @@ def descriptors(out, agent):
     }
     for form, (value, kind) in forms.items():
         for call in ("get_xfer_descs", "get_reg_descs"):
-            made = out.shape(
+            out.counted(
                 f"{call} {form}", lambda call=call, v=value, k=kind: getattr(agent, call)(v, k)
             )
-            if made is not None:
-                out.exact(f"{call} {form} count", lambda made=made: made.descCount())
     out.shape(
         "get_xfer_descs of reg descs", lambda: agent.get_xfer_descs(agent.get_reg_descs(tensor))
     )
