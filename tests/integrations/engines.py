@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -20,9 +21,12 @@ END_SECONDS = 60
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port below those that the kernel gives to connections: an engine binds it seconds later."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Engine:
