@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
 from conftest import Library
 
 PROGRAM = textwrap.dedent(
@@ -22,7 +23,6 @@ PROGRAM = textwrap.dedent(
         agent.remove_remote_agent("nobody")
         agent.deregister_memory(parts["registered"])
         agent.check_remote_metadata("other")
-        agent.get_new_notifs()
         print("let go", flush=True)
 
     # Before the library is imported: it runs after the library's own end.
@@ -51,7 +51,9 @@ PROGRAM = textwrap.dedent(
 )
 
 
-def test_finalizers_let_go_of_everything():
+# Whether a thread of the library is stopped with a lock is a matter of chance.
+@pytest.mark.parametrize("attempt", range(10))
+def test_finalizers_let_go_of_everything(attempt):
     """NIXL's part ends as well, but its libraries crash after that: no exit code to compare."""
     library = Library("onehop")
     told = subprocess.run(

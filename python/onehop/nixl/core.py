@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections import deque
 
@@ -43,8 +44,11 @@ class Core:
         self.memory = Memory(name, self.inbox)
 
     def __del__(self) -> None:
+        # At the end of the interpreter the endpoints are closed already. The inbox's threads were
+        # stopped wherever they were: close() would wait forever for a lock that one of them holds.
         with contextlib.suppress(Exception):
-            self.close()
+            if not sys.is_finalizing():
+                self.close()
 
     def close(self) -> None:
         """Close all endpoints; what is in flight is cancelled. Handles are of no use then."""
