@@ -8,13 +8,15 @@
 #   address  the same under ASan and UBSan             python   the package, in an environment of its own
 #   models   the protocols' models and their mutants under spin
 #
+#   integrations  vLLM, Ray and programs of NIXL over onehop.nixl; only when named, for it installs some 4 GB
 #   quick    for the inner loop: formatting, layers, ruff, unit tests, a smoke of the contract; no package
 #   tidy     clang-tidy over the sources; only when named, for it takes minutes
 #
-# Without arguments all of them but quick and tidy. Needs cmake, ninja, GoogleTest and python3; clang for the lanes
-# address, thread and fuzz (CLANGXX names one), else gcc does the first two; spin for models; root and
+# Without arguments all of them but integrations, quick and tidy. Needs cmake, ninja, GoogleTest and python3; clang for
+# the lanes address, thread and fuzz (CLANGXX names one), else gcc does the first two; spin for models; root and
 # the ip command for the python lane's tests between hosts, which are skipped without, and listed.
-# FUZZ_SECONDS: seconds per fuzzer (60). TEST_DIR: where things are built (build/test).
+# FUZZ_SECONDS: seconds per fuzzer (60). TEST_DIR: where things are built (build/test). INTEGRATIONS_VENV: the
+# environment of the lane integrations, kept between runs (TEST_DIR/integrations-venv).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -210,9 +212,21 @@ lane_python() {
   "$build/venv/bin/python" -m pytest --durations=10
 }
 
+lane_integrations() {
+  local venv=${INTEGRATIONS_VENV:-$build/integrations-venv} with why
+  # vLLM's torch for CPUs is not built for every Python.
+  with=$(command -v python3.11 || echo "$python")
+  if ! why=$(tools/integrations_venv.sh "$venv" "$with"); then
+    skipped+=("integrations: $why")
+    return
+  fi
+  "$venv/bin/pip" install --quiet --no-deps --force-reinstall -C cmake.define.ONEHOP_CUDA=OFF .
+  "$venv/bin/python" -m pytest --durations=10 tests/integrations
+}
+
 for lane in "${lanes[@]}"; do
   declare -F "lane_$lane" >/dev/null || {
-    echo "tools/test.sh: no lane \"$lane\"; there are quick, lint, tidy, models, cpp, address, thread, fuzz, python" >&2
+    echo "tools/test.sh: no lane \"$lane\"; there are quick, lint, tidy, models, cpp, address, thread, fuzz, python, integrations" >&2
     exit 2
   }
 done

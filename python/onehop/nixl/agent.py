@@ -63,6 +63,9 @@ class nixl_agent_config:
         backends: list[str] = ["UCX"],
         sync_mode: nixl_thread_sync_t | None = None,
     ) -> None:
+        if sync_mode is not None and not isinstance(sync_mode, nixl_thread_sync_t):
+            msg = f"sync_mode is a {type(sync_mode).__name__}: give a nixl_thread_sync_t"
+            raise TypeError(msg)
         self.enable_pthread = enable_prog_thread
         self.enable_listen = enable_listen_thread
         self.port = listen_port
@@ -151,11 +154,11 @@ class nixl_agent:
         if self._real is None and backend in _OURS:
             self._enable(backend)
             return
-        if self._real is None:
-            self._real = self._real_agent(backend)
-        self._real.create_backend(backend, initParams)
-        self.backends, self.backend_mems = self._real.backends, self._real.backend_mems
-        self.plugin_list = self._real.plugin_list
+        found = self._real or self._real_agent(backend)
+        found.create_backend(backend, initParams)  # raises: this agent stays ours
+        self._real = found
+        self.backends, self.backend_mems = found.backends, found.backend_mems
+        self.plugin_list = found.plugin_list
 
     def _real_agent(self, backend: str) -> real.Forward:
         tried = f"create backend {backend!r} of agent {self.name!r}: onehop has "
@@ -287,8 +290,8 @@ class nixl_agent:
         rows = []
         for tensor in tensors:
             if not tensor.is_contiguous():
-                msg = f"a tensor of shape {tuple(tensor.shape)} is not contiguous"
-                raise nixlInvalidParamError(msg)
+                _log.error("a tensor of shape %s is not contiguous", tuple(tensor.shape))
+                return None
             size = tensor.numel() * tensor.element_size()
             rows.append((tensor.data_ptr(), size, max(tensor.get_device(), 0)))
         memory = nixl_mem_t.VRAM_SEG if on_gpu == {True} else nixl_mem_t.DRAM_SEG
@@ -639,8 +642,6 @@ class nixl_agent:
         for place, message in enumerate(messages):
             if message.startswith(tag) if tag_is_prefix else tag in message:
                 del messages[place]
-                if not messages:
-                    self.notifs.pop(name, None)
                 return True
         return False
 

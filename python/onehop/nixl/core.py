@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections import deque
 
 from onehop.nixl.descs import nixlRegDList
 from onehop.nixl.errors import nixlInvalidParamError, nixlNotFoundError, translated
-from onehop.nixl.inbox import NOTE, Inbox
+from onehop.nixl.inbox import Inbox
 from onehop.nixl.memory import HOST, Memory
 from onehop.nixl.metadata import NAME_MAX, Metadata, pack, parse
+from onehop.nixl.notes import Note
 from onehop.nixl.remote import RemoteAgent
 from onehop.nixl.transfers import Transfer, sweep
 
@@ -42,8 +44,11 @@ class Core:
         self.memory = Memory(name, self.inbox)
 
     def __del__(self) -> None:
+        # At the end of the interpreter the endpoints are closed already. The inbox's threads were
+        # stopped wherever they were: close() would wait forever for a lock that one of them holds.
         with contextlib.suppress(Exception):
-            self.close()
+            if not sys.is_finalizing():
+                self.close()
 
     def close(self) -> None:
         """Close all endpoints; what is in flight is cancelled. Handles are of no use then."""
@@ -135,7 +140,7 @@ class Core:
         remote = self.remote(name)
         link = remote.control(self.memory.endpoint_on(HOST))
         with translated(f"send a notification of {len(message)} bytes to agent {name!r}"):
-            link.peer.notify(NOTE + message)
+            Note(message).send(link.peer)
 
     # ---- Transfers
 

@@ -23,6 +23,7 @@ __all__ = [
     "nixlRepostActiveError",
     "nixlUnknownError",
     "translated",
+    "unless_closed",
 ]
 
 # ruff: noqa: N801 - the names are NIXL's
@@ -97,6 +98,20 @@ def translate(failure: onehop.Error, tried: str) -> Exception:
         link = isinstance(failure, onehop.LinkError) or failure.status == Status.CLOSED
         kind = nixlRemoteDisconnectError if link else nixlBackendError
     return kind(f"{tried}: {failure}")
+
+
+@contextmanager
+def unless_closed() -> Iterator[None]:
+    """End well if the endpoint is closed: it has let go of everything.
+
+    At the end of the interpreter onehop closes all endpoints before finalizers of the program let
+    go of the rest.
+    """
+    try:
+        yield
+    except onehop.EndpointError as failure:
+        if failure.status != Status.CLOSED:
+            raise
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from onehop.nixl.errors import (
     nixlInvalidParamError,
     nixlNotFoundError,
     translated,
+    unless_closed,
 )
 from onehop.nixl.inbox import Inbox
 from onehop.nixl.metadata import EndpointRecord, RegionRecord
@@ -216,7 +217,7 @@ class Memory:
             if registration.count == 1 and registration.region is not None:
                 memory, device, address, size = key
                 what = f"deregister {size} bytes at {address:#x} of {memory.name} device {device}"
-                with translated(what):
+                with translated(what), unless_closed():
                     registration.region.deregister()
             registration.count -= 1
             if not registration.live:

@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onehop.nixl.enums import nixl_mem_t
-from onehop.nixl.wire import Reader, Writer
+from onehop.nixl.wire import Reader, Writer, mismatch
 
 __all__ = ["NAME_MAX", "EndpointRecord", "Metadata", "RegionRecord", "pack", "parse"]
 
 _MAGIC = b"OHNXMD"
+_WHAT = "agent's metadata"
 _FULL, _PARTIAL = 0, 1
 _INSTANCE = 16  # bytes that tell one agent from a later one of its name
 NAME_MAX = 1024  # bytes of an agent's name
@@ -77,10 +78,8 @@ def parse(data: bytes) -> Metadata:
     """Return what the bytes tell; nixlMismatchError for anything that pack() does not write."""
     if data[:16].find(b"nixlSerDes") >= 0:
         # The real NIXL's begin with this word.
-        reader = Reader.__new__(Reader)
-        reader._what = "agent's metadata"
-        raise reader.mismatch("they are of the real NIXL, which onehop.nixl cannot talk to")
-    reader = Reader(data, _MAGIC, "agent's metadata")
+        raise mismatch(_WHAT, "it is of the real NIXL, which onehop.nixl cannot talk to")
+    reader = Reader(data, _MAGIC, _WHAT)
     if reader.kind not in (_FULL, _PARTIAL):
         raise reader.mismatch(f"it is of kind {reader.kind}")
     name = reader.text()

@@ -17,6 +17,8 @@ from onehop.nixl.errors import nixlInvalidParamError, nixlNotFoundError
 __all__ = ["Places", "Registered", "Table", "distinct"]
 
 Index = npt.NDArray[np.uint32]
+# Rows that are looked at together: their temporary arrays stay in the cache.
+_CHUNK = 1 << 14
 
 
 class Registered(Protocol):
@@ -83,6 +85,21 @@ class _Kind(Generic[R]):
     best: Array  # of those that start no later than the i-th, the one that ends last
     regions: list[R]
 
+    def find(
+        self, address: Array, span: Array, index: Index, offset: Array
+    ) -> npt.NDArray[np.bool_]:
+        """Write where the descriptors lie; return which lie in no registration."""
+        place = np.searchsorted(self.start, address, "right")
+        before = place == 0
+        place -= 1
+        place[before] = 0
+        best = self.best[place]
+        index[:] = best
+        np.subtract(address, self.start[best], out=offset)
+        size = self.size[best]
+        outside: npt.NDArray[np.bool_] = before | (offset > size) | (span > size - offset)
+        return outside
+
 
 class Table(Generic[R]):
     """A fixed set of registrations."""
@@ -137,19 +154,15 @@ class Table(Generic[R]):
         if kind is None:
             row = int(there[0]) if there is not None else 0
             raise _not_found(memory, device, int(address[0]), int(span[0]), row, whose)
-        place = np.searchsorted(kind.start, address, "right")
-        before = place == 0
-        place -= 1
-        place[before] = 0
-        best = kind.best[place]
-        offset = address - kind.start[best]
-        size = kind.size[best]
-        outside = before | (offset > size) | (span > size - offset)
-        if outside.any():
-            bad = int(np.flatnonzero(outside)[0])
-            row = int(there[bad]) if there is not None else bad
-            raise _not_found(memory, device, int(address[bad]), int(span[bad]), row, whose)
-        index = best.astype(np.uint32)
+        index = np.empty(len(address), np.uint32)
+        offset = np.empty(len(address), np.uint64)
+        for first in range(0, len(address), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            outside = kind.find(address[part], span[part], index[part], offset[part])
+            if outside.any():
+                bad = first + int(np.flatnonzero(outside)[0])
+                row = int(there[bad]) if there is not None else bad
+                raise _not_found(memory, device, int(address[bad]), int(span[bad]), row, whose)
         if regions:
             index += np.uint32(len(regions))
         regions.extend(kind.regions)

@@ -32,6 +32,7 @@ class Posted:
         self._notify = notify
         self.requests: list[Request] = []
         self._left = self.requests
+        self._failed: onehop.Error | None = None
 
     @property
     def done(self) -> bool:
@@ -49,8 +50,6 @@ class Posted:
             self._failed = failure
         self._notify = None
         return True
-
-    _failed: onehop.Error | None = None
 
     def failure(self) -> onehop.Error | None:
         """Return what the first part that failed ended with."""

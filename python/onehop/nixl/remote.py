@@ -11,10 +11,16 @@ import onehop
 from onehop import Peer, RemoteRegion, Request, Status
 from onehop.nixl.descs import Array
 from onehop.nixl.enums import nixl_mem_t
-from onehop.nixl.errors import nixlNotFoundError, nixlRemoteDisconnectError, translated
-from onehop.nixl.inbox import HELLO, watch_link
+from onehop.nixl.errors import (
+    nixlNotFoundError,
+    nixlRemoteDisconnectError,
+    translated,
+    unless_closed,
+)
+from onehop.nixl.inbox import watch_link
 from onehop.nixl.memory import HOST, Owned
 from onehop.nixl.metadata import EndpointRecord, Metadata, RegionRecord
+from onehop.nixl.notes import HELLO
 from onehop.nixl.places import Places, Table
 
 __all__ = ["Link", "RemoteAgent"]
@@ -146,8 +152,9 @@ class RemoteAgent:
         with self._lock:
             links, self._links = list(self._links.values()), {}
         for link in links:
-            link.watch.cancel()
-            link.peer.close()
+            with unless_closed():
+                link.watch.cancel()
+                link.peer.close()
 
     def links(self) -> list[Link]:
         """Return the links there are."""

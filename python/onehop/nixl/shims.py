@@ -31,18 +31,25 @@ def install() -> None:
 
     Modules that have imported the real NIXL before keep it: call this first.
     """
-    if str(SHIM) not in sys.path[:1]:
-        sys.path.insert(0, str(SHIM))
-    for name in loaded():
-        if not (getattr(sys.modules[name], "__file__", None) or "").startswith(str(SHIM)):
-            del sys.modules[name]
-    importlib.invalidate_caches()
+    _put_first()
     for family in FAMILIES:
         for part in _PARTS:
             importlib.import_module(f"{family}.{part}")
 
 
 def plugin() -> None:
-    """Install where `ONEHOP_NIXL=1`: for the entry points that vLLM loads."""
+    """Where `ONEHOP_NIXL=1`, let `import nixl` give onehop: for the entry points that vLLM loads.
+
+    It imports nothing yet: vLLM sets variables for NIXL before it imports that.
+    """
     if os.environ.get("ONEHOP_NIXL") == "1":
-        install()
+        _put_first()
+
+
+def _put_first() -> None:
+    if str(SHIM) not in sys.path[:1]:
+        sys.path.insert(0, str(SHIM))
+    for name in loaded():
+        if not (getattr(sys.modules[name], "__file__", None) or "").startswith(str(SHIM)):
+            del sys.modules[name]
+    importlib.invalidate_caches()

@@ -26,9 +26,9 @@ from onehop.nixl.errors import (
     translate,
     translated,
 )
-from onehop.nixl.inbox import NOTE
 from onehop.nixl.memory import Memory, Registration
 from onehop.nixl.metadata import RegionRecord
+from onehop.nixl.notes import Note
 from onehop.nixl.places import Places, distinct
 from onehop.nixl.posting import Posted, RegionsBatch, prepare_regions
 from onehop.nixl.remote import Link, RemoteAgent
@@ -148,7 +148,7 @@ class Transfer:
         self._lock = threading.RLock()
         self._posted: list[Posted] = []
         self._pending: list[Posted] = []
-        self._notes: list[Posted] = []
+        self._note: Note | None = None  # to be sent behind the end of all parts
         self._state = "INIT"  # then PROC, DONE or ERR
         self._failure: Exception | None = None
         self._start = self._posting = self._end = 0.0
@@ -188,10 +188,10 @@ class Transfer:
         self._started_at = time.time_ns() // 1000
         self._start = time.perf_counter()
         self._state = "PROC"
-        self._note_left = self.notify is not None
-        framed = None if self.notify is None else NOTE + self.notify
-        inside = framed if len(self._parts) == 1 else None
-        self._note_left = framed is not None and inside is None
+        self._note = None if self.notify is None else Note(self.notify)
+        inside = None
+        if self._note is not None and len(self._parts) == 1 and self._note.piece is not None:
+            inside, self._note = self._note.piece, None
         try:
             for part in self._parts:
                 self._posted.append(part.batch.post(inside))
@@ -262,7 +262,8 @@ class Transfer:
     @property
     def quiet(self) -> bool:
         """Whether nobody touches the buffers; makes progress."""
-        return all(posted.done and posted.buffer_released for posted in self._posted)
+        with self._lock:
+            return all(posted.done and posted.buffer_released for posted in self._posted)
 
     # ---- How it goes
 
@@ -278,7 +279,7 @@ class Transfer:
         if failure is not None and self._failure is None:
             self._failure = translate(failure, self._what())
             self._failure.__cause__ = failure
-        if self._failure is None and self._note_left and not self._send_note():
+        if self._failure is None and not self._send_note():
             return self._state
         self._end = time.perf_counter()
         self._state = "DONE" if self._failure is None else "ERR"
@@ -287,15 +288,15 @@ class Transfer:
         return self._state
 
     def _send_note(self) -> bool:
-        """Send the notification of a transfer over several links, behind the end of all."""
-        assert self.notify is not None
+        """Send what no batch carries, behind the end of all: of several links, or a long one."""
+        if self._note is None:
+            return True
         try:
-            self._parts[0].link.peer.notify(NOTE + self.notify, timeout=0)
-        except onehop.TimeoutError:
-            return False  # no room at the peer now
+            if not self._note.send_some(self._parts[0].link.peer):
+                return False
         except onehop.Error as failure:
             self._failure = translate(failure, self._what())
-        self._note_left = False
+        self._note = None
         return True
 
     def _stop(self, seconds: float) -> None:
@@ -318,11 +319,9 @@ class Transfer:
                 time.sleep(0.001)
         if self._state == "PROC":
             self._pending = []
-            self._note_left = False
+            self._note = None
             self._advance()
         self.core.active.pop(id(self), None)
-
-    _note_left = False
 
 
 def _used(places: Places[Registration]) -> list[Registration]:

@@ -8,10 +8,18 @@ import zlib
 
 from onehop.nixl.errors import nixlMismatchError
 
-__all__ = ["Reader", "Writer"]
+__all__ = ["Reader", "Writer", "mismatch"]
 
 VERSION = 1
 _HEADER = struct.Struct("<6sBBQI")  # magic, version, kind, size of the body, its CRC
+
+
+def mismatch(what: str, why: str) -> nixlMismatchError:
+    """Return the error that says why bytes cannot be read."""
+    return nixlMismatchError(
+        f"cannot read the {what}: {why}; pass on all of the bytes that an onehop.nixl agent gave, "
+        "and run onehop on both sides"
+    )
 
 
 class Writer:
@@ -57,10 +65,7 @@ class Reader:
 
     def mismatch(self, why: str) -> nixlMismatchError:
         """Return the error that says why the bytes cannot be read."""
-        return nixlMismatchError(
-            f"cannot read the {self._what}: {why}; pass on all of the bytes that an onehop.nixl "
-            "agent gave, and run onehop on both sides"
-        )
+        return mismatch(self._what, why)
 
     def _take(self, size: int) -> int:
         if size > len(self._data) - self._at:

@@ -20,13 +20,6 @@ SIZE = 4 << 20
 OLD, NEW, CANARY = 11, 22, 33
 
 
-@pytest.fixture(params=["auto", "socket"])
-def transport(request, monkeypatch):
-    if request.param != "auto":
-        monkeypatch.setenv("ONEHOP_TRANSPORT", request.param)
-    return request.param
-
-
 def victim(side, *_):
     """Own memory until the end comes; tell what it has become if the other side asks."""
     area = Area(side.agent, SIZE, OLD)

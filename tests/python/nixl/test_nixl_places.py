@@ -131,3 +131,22 @@ def test_no_blocks():
 def test_distinct():
     assert distinct(np.array([3, 1, 3, 2, 1])) == [1, 2, 3]
     assert distinct(np.array([], np.uint64)) == []
+
+
+def test_long_lists():
+    """They are looked at in pieces; the text names the row of the whole list."""
+    count = 50_000
+    table = Table([Registered(DRAM_SEG, device, 1000, 8 * count) for device in (0, 1)])
+    rows = np.zeros((count, 3), np.uint64)
+    rows[:, 0] = 1000 + 8 * np.arange(count)
+    rows[:, 1] = 8
+    for devices in (np.zeros(count), np.arange(count) % 2):
+        rows[:, 2] = devices
+        places = table.locate(DRAM_SEG, rows, "x")
+        assert (places.offset == 8 * np.arange(count)).all()
+        found = np.array([region.device for region in places.regions])[places.index]
+        assert (found == devices).all()
+        wrong = rows.copy()
+        wrong[40_001, 1] = 2**63
+        with pytest.raises(nixlNotFoundError, match="descriptor 40001"):
+            table.locate(DRAM_SEG, wrong, "x")

