@@ -5,24 +5,16 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 import onehop
-from onehop.nixl import descs as lists
 from onehop.nixl import real
+from onehop.nixl.arguments import bytes_of, indices_of, text_of
 from onehop.nixl.core import Core
-from onehop.nixl.descs import PLAIN, nixlRegDList, nixlRemoteDList, nixlXferDList
-from onehop.nixl.enums import (
-    nixl_mem_t,
-    nixl_thread_sync_t,
-    nixl_xfer_op_t,
-    nixlXferTelemetry,
-)
+from onehop.nixl.descriptors import DescriptorCalls
+from onehop.nixl.descs import nixlRegDList, nixlXferDList
+from onehop.nixl.enums import nixl_mem_t, nixl_thread_sync_t, nixl_xfer_op_t, nixlXferTelemetry
 from onehop.nixl.errors import (
     nixlInvalidParamError,
     nixlNoTelemetryError,
@@ -91,7 +83,7 @@ class Explanation:
         )
 
 
-class nixl_agent:
+class nixl_agent(DescriptorCalls):
     """An agent: registers memory, knows other agents, and moves bytes between theirs and its own.
 
     Threading: any thread may make any call; waiting releases the GIL.
@@ -104,7 +96,7 @@ class nixl_agent:
         instantiate_all: bool = False,
     ) -> None:
         config = nixl_conf or nixl_agent_config()
-        self.name = _text(agent_name)
+        self.name = text_of(agent_name)
         self._core = Core(self.name)
         self._real: real.Forward | None = None
         self._telemetry = config.capture_telemetry or _asked_for_telemetry()
@@ -209,105 +201,6 @@ class nixl_agent:
                 msg = f"backend {backend!r}: agent {self.name!r} has {have}"
                 raise KeyError(msg)
 
-    # ---- Descriptors
-
-    def _memory(self, mem_type: str) -> nixl_mem_t:
-        try:
-            return self.nixl_mems[mem_type]
-        except KeyError:
-            msg = f"mem_type is {mem_type!r}: give one of {', '.join(self.nixl_mems)}"
-            raise KeyError(msg) from None
-
-    def get_xfer_descs(
-        self,
-        descs: Any,  # noqa: ANN401
-        mem_type: str | None = None,
-    ) -> nixlXferDList | None:
-        """Return a list of memory to move: of tuples (address, length, device), tensors or arrays.
-
-        Arrays are C-contiguous, of int64 or uint64, N x 3, or N x 5 with (distance, count) of the
-        blocks of each row. None, and a logged error: of another shape.
-        """
-        made: nixlXferDList | None = self._descs(nixlXferDList, descs, mem_type, PLAIN)
-        return made
-
-    def get_reg_descs(
-        self,
-        descs: Any,  # noqa: ANN401
-        mem_type: str | None = None,
-    ) -> nixlRegDList | None:
-        """Return a list of memory to register: of tuples (address, length, device, text), ..."""
-        made: nixlRegDList | None = self._descs(nixlRegDList, descs, mem_type, PLAIN + 1)
-        return made
-
-    def get_remote_descs(
-        self,
-        descs: Any,  # noqa: ANN401
-        mem_type: str | None = None,
-    ) -> nixlRemoteDList | None:
-        """Return a list of memory of other agents: of tuples (address, length, device, agent)."""
-        if isinstance(descs, np.ndarray):
-            _log.error("get_remote_descs of an array: give tuples of 4, the last is the agent")
-            return None
-        made: nixlRemoteDList | None = self._descs(nixlRemoteDList, descs, mem_type, PLAIN + 1)
-        return made
-
-    def _descs(
-        self,
-        kind: type[Any],
-        descs: Any,  # noqa: ANN401
-        mem_type: str | None,
-        parts: int,
-    ) -> Any:  # noqa: ANN401
-        if isinstance(descs, kind):
-            return descs
-        if (tensors := _tensors(descs)) is not None:
-            return self._tensor_descs(kind, tensors)
-        array = isinstance(descs, np.ndarray)
-        what = f"descriptors for a {kind.__name__}"
-        if not array and not isinstance(descs, (list, tuple)):
-            _log.error("%s from a %s: give tuples, tensors or an array", what, type(descs).__name__)
-            return None
-        if mem_type is None:
-            _log.error("%s without mem_type: give one of %s", what, ", ".join(self.nixl_mems))
-            return None
-        memory = self._memory(mem_type)
-        if array:
-            if descs.ndim != 2 or descs.shape[1] not in kind.columns:
-                _log.error("%s of shape %s: give N x 3", what, descs.shape)
-                return None
-            return kind(memory, descs)
-        if any(len(desc) != parts for desc in descs[:1]) or not set(map(len, descs)) <= {parts}:
-            _log.error("%s from tuples of %d parts: give %d", what, len(descs[0]), parts)
-            return None
-        return kind(memory, descs)
-
-    def _tensor_descs(self, kind: type[Any], tensors: list[Any]) -> Any:  # noqa: ANN401
-        on_gpu = {tensor.is_cuda for tensor in tensors}
-        if len(on_gpu) > 1:
-            _log.error("tensors of both host and GPU memory in one list: make two lists")
-            return None
-        rows = []
-        for tensor in tensors:
-            if not tensor.is_contiguous():
-                _log.error("a tensor of shape %s is not contiguous", tuple(tensor.shape))
-                return None
-            size = tensor.numel() * tensor.element_size()
-            rows.append((tensor.data_ptr(), size, max(tensor.get_device(), 0)))
-        memory = nixl_mem_t.VRAM_SEG if on_gpu == {True} else nixl_mem_t.DRAM_SEG
-        return kind(memory, np.array(rows, np.uint64))
-
-    def get_serialized_descs(self, descs: Any) -> bytes:  # noqa: ANN401
-        """Return bytes that deserialize_descs() reads, here or elsewhere."""
-        if not isinstance(descs, (nixlXferDList, nixlRegDList, nixlRemoteDList)):
-            msg = f"serialize a {type(descs).__name__}: give a list of descriptors"
-            raise nixlInvalidParamError(msg)
-        return lists.serialize(descs)
-
-    def deserialize_descs(self, serialized_descs: bytes) -> Any:  # noqa: ANN401
-        """Return the list of get_serialized_descs(). nixlMismatchError: anything else."""
-        return lists.deserialize(_bytes(serialized_descs))
-
     # ---- Memory
 
     def register_memory(
@@ -393,15 +286,15 @@ class nixl_agent:
 
         nixlMismatchError: the bytes are none of an onehop agent of this version.
         """
-        return self._core.add(_bytes(metadata)).encode()
+        return self._core.add(bytes_of(metadata)).encode()
 
     def remove_remote_agent(self, agent: str | bytes) -> None:
         """Forget another agent; handles of it are of no use then. Nothing if it is not known."""
-        self._core.remove(_text(agent))
+        self._core.remove(text_of(agent))
 
     def check_remote_metadata(self, agent: str | bytes, descs: nixlXferDList | None = None) -> bool:
         """Whether another agent is known, not lost, and has registered these descriptors."""
-        remote = self._core.known(_text(agent))
+        remote = self._core.known(text_of(agent))
         if remote is None:
             return False
         if descs is None or descs.isEmpty():
@@ -416,11 +309,11 @@ class nixl_agent:
         """Connect now; without it the first transfer or notification does."""
         self._check_backends(backends)
         core = self._core
-        core.remote(_text(remote_agent)).control(core.memory.endpoint_on(HOST))
+        core.remote(text_of(remote_agent)).control(core.memory.endpoint_on(HOST))
 
     def explain(self, remote_agent: str | bytes) -> Explanation:
         """Return which path each kind of memory takes to another agent, and why."""
-        name = _text(remote_agent)
+        name = text_of(remote_agent)
         remote = self._core.remote(name)
         found = []
         for link in remote.links():
@@ -444,7 +337,7 @@ class nixl_agent:
         """
         descs = self._xfer_list(xfer_list, mem_type)
         self._check_backends(backends)
-        name = _text(agent_name)
+        name = text_of(agent_name)
         core = self._core
         side: Local | Remote
         if name in ("", _SELF):
@@ -486,8 +379,8 @@ class nixl_agent:
         self._check_backends(backends)
         local = self._side(local_xfer_side, Local, "local_xfer_side")
         remote = self._side(remote_xfer_side, Remote, "remote_xfer_side")
-        ours = _indices(local_indices, local.places.blocks, "local_indices")
-        theirs = _indices(remote_indices, remote.places.blocks, "remote_indices")
+        ours = indices_of(local_indices, local.places.blocks, "local_indices")
+        theirs = indices_of(remote_indices, remote.places.blocks, "remote_indices")
         if len(ours) != len(theirs):
             msg = f"{len(ours)} local_indices and {len(theirs)} remote_indices: give as many"
             raise nixlInvalidParamError(msg)
@@ -515,7 +408,7 @@ class nixl_agent:
                 msg = f"a {type(descs).__name__} is no nixlXferDList: use get_xfer_descs()"
                 raise nixlInvalidParamError(msg)
         core = self._core
-        remote = core.remote(_text(remote_agent))
+        remote = core.remote(text_of(remote_agent))
         ours = core.memory.locate(local_descs.getType(), local_descs.rows).expanded()
         theirs = remote.locate(remote_descs.getType(), remote_descs.rows).expanded()
         return self._transfer(
@@ -548,7 +441,7 @@ class nixl_agent:
     ) -> nixl_xfer_handle:
         if remote.agent.removed:
             remote.agent.check()
-        notify = _bytes(notif_msg) or None
+        notify = bytes_of(notif_msg) or None
         core = self._core
         core.sweep()
         return nixl_xfer_handle(core, Transfer(core, put, local, remote, notify))
@@ -559,7 +452,7 @@ class nixl_agent:
         nixlRepostActiveError: it is in flight; nixlRemoteDisconnectError: the peer is gone;
         nixlNotFoundError: the memory was deregistered, here or there.
         """
-        return self._of(handle).post(_bytes(notif_msg) or None)
+        return self._of(handle).post(bytes_of(notif_msg) or None)
 
     def check_xfer_state(self, handle: nixl_xfer_handle) -> str:
         """Return "DONE" or "PROC"; raises what the transfer ended with."""
@@ -637,7 +530,7 @@ class nixl_agent:
         tag_is_prefix: bool = True,
     ) -> bool:
         """Whether a notification of this agent begins with the tag (or has it); takes the first."""
-        name, tag = _text(remote_agent_name), _bytes(lookup_tag)
+        name, tag = text_of(remote_agent_name), bytes_of(lookup_tag)
         messages = self.update_notifs(backends).get(name, [])
         for place, message in enumerate(messages):
             if message.startswith(tag) if tag_is_prefix else tag in message:
@@ -653,7 +546,7 @@ class nixl_agent:
     ) -> None:
         """Send a notification without a transfer. nixlNotFoundError: the agent is not known."""
         self._check_backends([backend] if backend else [])
-        self._core.notify(_text(remote_agent_name), _bytes(notif_msg))
+        self._core.notify(text_of(remote_agent_name), bytes_of(notif_msg))
 
     # ---- Exchange of metadata by a listener or etcd
 
@@ -689,7 +582,7 @@ _BY_HAND = "pass the bytes of get_agent_metadata() on, and add_remote_agent() th
 # What a real agent does instead, once it is there.
 _FORWARDED = frozenset(
     name
-    for name in vars(nixl_agent)
+    for name in (*vars(nixl_agent), *vars(DescriptorCalls))
     if not name.startswith("_") and name not in ("agent", "create_backend", "explain")
 ) | {"notifs"}
 
@@ -701,57 +594,3 @@ def _unsupported(call: str, instead: str = "") -> nixlNotSupportedError:
 
 def _asked_for_telemetry() -> bool:
     return os.environ.get("NIXL_TELEMETRY_ENABLE", "").lower() in ("1", "y", "yes", "on", "true")
-
-
-def _text(name: str | bytes) -> str:
-    if isinstance(name, (bytes, bytearray)):
-        return bytes(name).decode()
-    if isinstance(name, str):
-        return name
-    msg = f"an agent's name is a {type(name).__name__}: give str or bytes"
-    raise nixlInvalidParamError(msg)
-
-
-def _bytes(message: Any) -> bytes:  # noqa: ANN401
-    if isinstance(message, str):
-        return message.encode()
-    if isinstance(message, (bytes, bytearray, memoryview)):
-        return bytes(message)
-    msg = f"a {type(message).__name__} where bytes are needed"
-    raise nixlInvalidParamError(msg)
-
-
-def _tensors(descs: object) -> list[Any] | None:
-    """Return the torch tensors of an argument, or None if it has none."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return None
-    if isinstance(descs, torch.Tensor):
-        return [descs]
-    if isinstance(descs, (list, tuple)) and descs and isinstance(descs[0], torch.Tensor):
-        return list(descs)
-    return None
-
-
-def _indices(indices: Any, blocks: int, what: str) -> npt.NDArray[np.int64]:  # noqa: ANN401
-    """Return the numbers of blocks as an array, checked."""
-    try:
-        array = np.asarray(indices)
-    except (OverflowError, ValueError) as failure:
-        msg = f"{what} cannot be read: {failure}"
-        raise nixlInvalidParamError(msg) from None
-    if array.ndim != 1:
-        msg = f"{what} has {array.ndim} dimensions: give a list, or an array of one"
-        raise ValueError(msg)
-    if len(array) == 0:
-        msg = f"{what} is empty: give one or more"
-        raise nixlInvalidParamError(msg)
-    if array.dtype.kind not in "iu":
-        msg = f"{what} has dtype {array.dtype}: give integers"
-        raise nixlInvalidParamError(msg)
-    least, most = int(array.min()), int(array.max())
-    if least < 0 or most >= blocks:
-        bad = least if least < 0 else most
-        msg = f"{what} has {bad}: the list has {blocks} blocks, from 0 to {blocks - 1}"
-        raise nixlInvalidParamError(msg)
-    return array.astype(np.int64, copy=False)

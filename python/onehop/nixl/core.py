@@ -11,10 +11,9 @@ from collections import deque
 
 from onehop.nixl.descs import nixlRegDList
 from onehop.nixl.errors import nixlInvalidParamError, nixlNotFoundError, translated
-from onehop.nixl.inbox import Inbox
+from onehop.nixl.inbox import NOTE, Inbox
 from onehop.nixl.memory import HOST, Memory
 from onehop.nixl.metadata import NAME_MAX, Metadata, pack, parse
-from onehop.nixl.notes import Note
 from onehop.nixl.remote import RemoteAgent
 from onehop.nixl.transfers import Transfer, sweep
 
@@ -140,7 +139,7 @@ class Core:
         remote = self.remote(name)
         link = remote.control(self.memory.endpoint_on(HOST))
         with translated(f"send a notification of {len(message)} bytes to agent {name!r}"):
-            Note(message).send(link.peer)
+            link.peer.notify(NOTE + message)
 
     # ---- Transfers
 

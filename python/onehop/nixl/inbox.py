@@ -12,9 +12,11 @@ from collections import deque
 import onehop
 from onehop import Endpoint, Peer, Request, Status
 from onehop.nixl.errors import translated
-from onehop.nixl.notes import HELLO, NOTE, PART, Joiner
 
-__all__ = ["Inbox", "watch_link"]
+__all__ = ["HELLO", "NOTE", "Inbox", "watch_link"]
+
+# The first byte of each notification of the core.
+HELLO, NOTE = b"\x00", b"\x01"
 
 # Bytes of notifications that wait for the name of their sender; it comes first on each link.
 _UNNAMED_MAX = 1 << 20
@@ -41,7 +43,6 @@ class Inbox:
         self._links: dict[int, tuple[Peer, Request]] = {}
         self._unnamed: dict[int, list[bytes]] = {}
         self._arrived: deque[tuple[str, bytes]] = deque()
-        self._joiner = Joiner()
         self._look_again = 0.0
         self.closed = False
 
@@ -89,7 +90,6 @@ class Inbox:
         for number in ended:
             del self._links[number]
             self._names.pop(number, None)
-            self._joiner.forget(number)
 
     def _ended(self) -> list[int]:
         """Return the links that have ended; looks once a second."""
@@ -102,11 +102,6 @@ class Inbox:
 
     def _sort(self, endpoint: Endpoint, source: int, data: bytes) -> None:
         kind, rest = data[:1], data[1:]
-        if kind == PART:
-            whole = self._joiner.add(source, data)
-            if whole is None:
-                return
-            kind, rest = NOTE, whole
         if kind == NOTE:
             if source in self._names:
                 self._arrived.append((self._names[source], rest))

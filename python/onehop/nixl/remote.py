@@ -17,10 +17,9 @@ from onehop.nixl.errors import (
     translated,
     unless_closed,
 )
-from onehop.nixl.inbox import watch_link
+from onehop.nixl.inbox import HELLO, watch_link
 from onehop.nixl.memory import HOST, Owned
 from onehop.nixl.metadata import EndpointRecord, Metadata, RegionRecord
-from onehop.nixl.notes import HELLO
 from onehop.nixl.places import Places, Table
 
 __all__ = ["Link", "RemoteAgent"]

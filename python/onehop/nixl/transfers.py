@@ -7,7 +7,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import onehop
-from onehop import RemoteRegion
+from onehop import PreparedBatch, RemoteRegion, Request, Status
 from onehop.nixl.enums import nixl_mem_t, nixlXferTelemetry
 from onehop.nixl.errors import (
     nixlInvalidParamError,
@@ -26,11 +26,10 @@ from onehop.nixl.errors import (
     translate,
     translated,
 )
+from onehop.nixl.inbox import NOTE
 from onehop.nixl.memory import Memory, Registration
 from onehop.nixl.metadata import RegionRecord
-from onehop.nixl.notes import Note
 from onehop.nixl.places import Places, distinct
-from onehop.nixl.posting import Posted, RegionsBatch, prepare_regions
 from onehop.nixl.remote import Link, RemoteAgent
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Transfer", "nixl_prepped_dlist_handle", "nixl_xfer_handle"]
 
+# Of one batch of the core.
+_MOST_BLOCKS = 1 << 20
 # How long a release waits for a transfer that could not be cancelled, in seconds.
 _RELEASE_WAIT = 1.0
 
@@ -127,7 +128,7 @@ class nixl_xfer_handle(_Handle):
 class _Part:
     """The blocks of a transfer that go over one link."""
 
-    def __init__(self, link: Link, batch: RegionsBatch) -> None:
+    def __init__(self, link: Link, batch: PreparedBatch) -> None:
         self.link = link
         self.batch = batch
 
@@ -146,9 +147,9 @@ class Transfer:
         self.agent = remote.agent
         self.notify = notify
         self._lock = threading.RLock()
-        self._posted: list[Posted] = []
-        self._pending: list[Posted] = []
-        self._note: Note | None = None  # to be sent behind the end of all parts
+        self._posted: list[Request] = []
+        self._pending: list[Request] = []
+        self._note: bytes | None = None  # to be sent behind the end of all parts
         self._state = "INIT"  # then PROC, DONE or ERR
         self._failure: Exception | None = None
         self._start = self._posting = self._end = 0.0
@@ -188,13 +189,13 @@ class Transfer:
         self._started_at = time.time_ns() // 1000
         self._start = time.perf_counter()
         self._state = "PROC"
-        self._note = None if self.notify is None else Note(self.notify)
+        self._note = None if self.notify is None else NOTE + self.notify
         inside = None
-        if self._note is not None and len(self._parts) == 1 and self._note.piece is not None:
-            inside, self._note = self._note.piece, None
+        if len(self._parts) == 1:
+            inside, self._note = self._note, None
         try:
             for part in self._parts:
-                self._posted.append(part.batch.post(inside))
+                self._posted.append(part.batch.post(notify=inside, after=None))
         except onehop.Error as failure:
             for posted in self._posted:
                 posted.cancel()
@@ -235,7 +236,7 @@ class Transfer:
                 round((self._end - self._start) * 1e6),
                 self.bytes,
                 self.blocks,
-                "+".join(sorted(set().union(*(posted.paths for posted in self._posted)))),
+                "+".join(sorted({posted.message.path for posted in self._posted})),
                 requested,
             )
 
@@ -274,7 +275,7 @@ class Transfer:
         self._pending = [posted for posted in self._pending if not posted.done]
         if self._pending:
             return self._state
-        failures = (posted.failure() for posted in self._posted)
+        failures = (_failure(posted) for posted in self._posted)
         failure = next((one for one in failures if one is not None), None)
         if failure is not None and self._failure is None:
             self._failure = translate(failure, self._what())
@@ -288,12 +289,13 @@ class Transfer:
         return self._state
 
     def _send_note(self) -> bool:
-        """Send what no batch carries, behind the end of all: of several links, or a long one."""
+        """Send the notification of a transfer over several links, behind the end of all."""
         if self._note is None:
             return True
         try:
-            if not self._note.send_some(self._parts[0].link.peer):
-                return False
+            self._parts[0].link.peer.notify(self._note, timeout=0)
+        except onehop.TimeoutError:
+            return False  # no room at the peer now
         except onehop.Error as failure:
             self._failure = translate(failure, self._what())
         self._note = None
@@ -313,8 +315,8 @@ class Transfer:
                     "peer may still touch the buffers; call again later"
                 )
                 raise nixlRepostActiveError(msg)
-            for posted in self._posted:
-                posted.wait(min(left, 0.05))
+            with contextlib.suppress(onehop.Error):
+                onehop.wait_all(self._posted, timeout=min(left, 0.05))
             if not self.quiet:
                 time.sleep(0.001)
         if self._state == "PROC":
@@ -343,13 +345,24 @@ def _check_blocks(local: Places[Registration], remote: Places[RegionRecord]) -> 
         raise nixlInvalidParamError(msg)
 
 
+def _failure(request: Request) -> onehop.Error | None:
+    """Return what a request that has ended failed with."""
+    if request.status in (Status.OK, Status.IN_PROGRESS):
+        return None
+    try:
+        request.test()
+    except onehop.Error as failure:
+        return failure
+    return None
+
+
 def _parts(
     memory: Memory,
     put: bool,
     local: Places[Registration],
     remote: Remote,
     kinds: tuple[nixl_mem_t, nixl_mem_t],
-) -> Sequence[_Part]:
+) -> Iterator[_Part]:
     """Divide the blocks by the link that they go over, and prepare each."""
     agent, there = remote.agent, remote.places
     filled = local.length != 0
@@ -362,17 +375,18 @@ def _parts(
     owner, target = owners[local.index], targets[there.index]
     if len(owner) == 0:  # nothing but blocks of 0 bytes
         link = agent.control(memory.endpoint_on(-1))
-        return [_Part(link, prepare_regions(link.peer, put, [], [], *_NO_BLOCKS))]
-    if (owner == owner[0]).all() and (target == target[0]).all():
-        return [_part(agent, put, local, there, kinds)]
+        yield _Part(link, link.peer.prepare_put_regions([], [], None, [], None, [], []))
+        return
+    same_link = (owner == owner[0]).all() and (target == target[0]).all()
+    if same_link and len(owner) <= _MOST_BLOCKS:
+        yield _part(agent, put, local, there, kinds)
+        return
     pair = owner.astype(np.uint64) << np.uint64(32) | target
-    rows_of = (np.flatnonzero(pair == one) for one in distinct(pair))
-    return [_part(agent, put, local.take(rows), there.take(rows), kinds) for rows in rows_of]
-
-
-_NO_INDEX: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
-_NO_OFFSET: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
-_NO_BLOCKS = (_NO_INDEX, _NO_OFFSET, _NO_INDEX, _NO_OFFSET, _NO_OFFSET)
+    for one in distinct(pair):
+        rows = np.flatnonzero(pair == one)
+        for first in range(0, len(rows), _MOST_BLOCKS):
+            some = rows[first : first + _MOST_BLOCKS]
+            yield _part(agent, put, local.take(some), there.take(some), kinds)
 
 
 def _part(
@@ -392,17 +406,10 @@ def _part(
         assert region is not None  # its blocks have bytes
         locals_.append(region)
     remotes: list[RemoteRegion] = [agent.attach(link, there.regions[n]) for n in remote_numbers]
+    prepare = link.peer.prepare_put_regions if put else link.peer.prepare_get_regions
     with translated(f"prepare {len(local.index)} blocks with agent {agent.name!r}"):
-        batch = prepare_regions(
-            link.peer,
-            put,
-            locals_,
-            remotes,
-            local_index,
-            local.offset,
-            remote_index,
-            there.offset,
-            local.length,
+        batch = prepare(
+            locals_, remotes, local_index, local.offset, remote_index, there.offset, local.length
         )
     agent.tell_path(link, *kinds)
     return _Part(link, batch)
