@@ -59,16 +59,60 @@ OH_API oh_status oh_peer_scatter(oh_peer* peer, oh_remote_region* remote, const 
 OH_API oh_status oh_peer_gather(oh_peer* peer, oh_remote_region* remote, const oh_batch* batch,
                                 const oh_put_options* options, oh_request** request);
 
+/* A piece of local memory. */
+typedef struct oh_memory {
+  void* data;
+  size_t size;
+} oh_memory;
+
+/*
+ * A batch over many pieces of local memory and many regions of one peer. Block i is lengths[i]
+ * bytes at local_offsets[i] in locals[local_index[i]] and at remote_offsets[i] in
+ * remotes[remote_index[i]]; an index array that is NULL stands for zeros. With `counts`, entry i is
+ * a run of counts[i] such blocks, local_strides[i] and remote_strides[i] bytes apart. At most
+ * 1,048,576 blocks in all.
+ *
+ * All blocks are checked before any byte moves: OH_ERR_RANGE names the first that is outside. A
+ * notification follows when all bytes of all regions are in place. Blocks between device memory are
+ * copied by one launch.
+ */
+typedef struct oh_region_batch {
+  size_t struct_size;
+  const oh_memory* locals;
+  size_t local_count;
+  oh_remote_region* const* remotes;
+  size_t remote_count;
+  size_t count;
+  const uint32_t* local_index;
+  const uint32_t* remote_index;
+  const uint64_t* local_offsets;
+  const uint64_t* remote_offsets;
+  const uint64_t* lengths;
+  const uint64_t* counts;
+  const uint64_t* local_strides;
+  const uint64_t* remote_strides;
+} oh_region_batch;
+
+/* Moves all blocks; options, request and errors as of oh_peer_put and oh_peer_get. */
+OH_API oh_status oh_peer_put_regions(oh_peer* peer, const oh_region_batch* batch,
+                                     const oh_put_options* options, oh_request** request);
+OH_API oh_status oh_peer_get_regions(oh_peer* peer, const oh_region_batch* batch,
+                                     const oh_put_options* options, oh_request** request);
+
 /*
  * Prepares a batch to be posted any number of times: its blocks are checked, neighbours joined and
  * a kernel's work divided once. Where a kernel copies, a post then takes the host the same time
  * however many blocks there are; elsewhere it saves the checks. What is prepared stays valid when
- * `remote` is detached.
+ * its regions are detached.
  */
 OH_API oh_status oh_peer_prepare_put(oh_peer* peer, oh_remote_region* remote, const oh_batch* batch,
                                      oh_prepared_batch** prepared);
 OH_API oh_status oh_peer_prepare_get(oh_peer* peer, oh_remote_region* remote, const oh_batch* batch,
                                      oh_prepared_batch** prepared);
+OH_API oh_status oh_peer_prepare_put_regions(oh_peer* peer, const oh_region_batch* batch,
+                                             oh_prepared_batch** prepared);
+OH_API oh_status oh_peer_prepare_get_regions(oh_peer* peer, const oh_region_batch* batch,
+                                             oh_prepared_batch** prepared);
 /*
  * Moves the blocks once, as oh_peer_put_batch and oh_peer_get_batch do; the bytes are those that
  * the memory holds then. OH_ERR_RETIRED: the peer has deregistered the region, for good.

@@ -148,7 +148,11 @@ class Peer {
   }
   Request get(void* data, const RemoteRegion& remote, size_t offset, size_t size,
               After after = {}) {
-    auto options = detail::with(kDefaultTimeout, nullptr, after);
+    return get(data, remote, offset, size, nullptr, after);
+  }
+  Request get(void* data, const RemoteRegion& remote, size_t offset, size_t size,
+              const Bytes* notify, After after = {}) {
+    auto options = detail::with(kDefaultTimeout, notify, after);
     oh_request* request = nullptr;
     check(oh_peer_get(get(), data, remote.get(), offset, size, &options, &request));
     return Request(request);
@@ -157,11 +161,19 @@ class Peer {
   Request put_batch(const RemoteRegion& remote, oh_batch batch, const Bytes* notify = nullptr,
                     After after = {});
   Request get_batch(const RemoteRegion& remote, oh_batch batch, After after = {});
+  Request get_batch(const RemoteRegion& remote, oh_batch batch, const Bytes* notify,
+                    After after = {});
   Request scatter(const RemoteRegion& remote, oh_batch batch, const Bytes* notify = nullptr,
                   After after = {});
   Request gather(const RemoteRegion& remote, oh_batch batch, After after = {});
+  Request gather(const RemoteRegion& remote, oh_batch batch, const Bytes* notify, After after = {});
   PreparedBatch prepare_put(const RemoteRegion& remote, oh_batch batch);
   PreparedBatch prepare_get(const RemoteRegion& remote, oh_batch batch);
+  // The same between many pieces of local memory and many regions.
+  Request put_regions(oh_region_batch batch, const Bytes* notify = nullptr, After after = {});
+  Request get_regions(oh_region_batch batch, const Bytes* notify = nullptr, After after = {});
+  PreparedBatch prepare_put_regions(oh_region_batch batch);
+  PreparedBatch prepare_get_regions(oh_region_batch batch);
   // Batches as messages.
   void send_batch(oh_blocks blocks, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
                   After after = {});

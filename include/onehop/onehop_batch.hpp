@@ -15,7 +15,7 @@ namespace onehop {
 class PreparedBatch {
  public:
   explicit PreparedBatch(oh_prepared_batch* handle) : handle_(handle) {}
-  // Moves the blocks once, with the bytes that the memory has now; `notify` for puts only.
+  // Moves the blocks once, with the bytes that the memory has now.
   Request post(const Bytes* notify = nullptr, After after = {}) {
     auto options = detail::with(kDefaultTimeout, notify, after);
     oh_request* request = nullptr;
@@ -29,48 +29,69 @@ class PreparedBatch {
 };
 
 namespace detail {
-// `verb`: oh_peer_put_batch and its kin.
-template <typename Verb>
-Request run_batch(Verb verb, const Peer& peer, const RemoteRegion& remote, oh_batch& batch,
-                  const oh_put_options& options) {
+// `verb`: a call that posts; `where`: what it takes before the batch.
+template <typename Verb, typename Batch, typename... Where>
+Request run_batch(Verb verb, Batch& batch, const oh_put_options& options, Where... where) {
   batch.struct_size = sizeof(batch);
   oh_request* request = nullptr;
-  check(verb(peer.get(), remote.get(), &batch, &options, &request));
+  check(verb(where..., &batch, &options, &request));
   return Request(request);
 }
-template <typename Verb>
-PreparedBatch prepare_batch(Verb verb, const Peer& peer, const RemoteRegion& remote,
-                            oh_batch& batch) {
+// The same of a call that prepares.
+template <typename Verb, typename Batch, typename... Where>
+PreparedBatch prepare_batch(Verb verb, Batch& batch, Where... where) {
   batch.struct_size = sizeof(batch);
   oh_prepared_batch* prepared = nullptr;
-  check(verb(peer.get(), remote.get(), &batch, &prepared));
+  check(verb(where..., &batch, &prepared));
   return PreparedBatch(prepared);
 }
 }  // namespace detail
 
 inline Request Peer::put_batch(const RemoteRegion& remote, oh_batch batch, const Bytes* notify,
                                After after) {
-  return detail::run_batch(oh_peer_put_batch, *this, remote, batch,
-                           detail::with(kDefaultTimeout, notify, after));
+  return detail::run_batch(oh_peer_put_batch, batch, detail::with(kDefaultTimeout, notify, after),
+                           get(), remote.get());
+}
+inline Request Peer::get_batch(const RemoteRegion& remote, oh_batch batch, const Bytes* notify,
+                               After after) {
+  return detail::run_batch(oh_peer_get_batch, batch, detail::with(kDefaultTimeout, notify, after),
+                           get(), remote.get());
 }
 inline Request Peer::get_batch(const RemoteRegion& remote, oh_batch batch, After after) {
-  return detail::run_batch(oh_peer_get_batch, *this, remote, batch,
-                           detail::with(kDefaultTimeout, nullptr, after));
+  return get_batch(remote, batch, nullptr, after);
 }
 inline Request Peer::scatter(const RemoteRegion& remote, oh_batch batch, const Bytes* notify,
                              After after) {
-  return detail::run_batch(oh_peer_scatter, *this, remote, batch,
-                           detail::with(kDefaultTimeout, notify, after));
+  return detail::run_batch(oh_peer_scatter, batch, detail::with(kDefaultTimeout, notify, after),
+                           get(), remote.get());
+}
+inline Request Peer::gather(const RemoteRegion& remote, oh_batch batch, const Bytes* notify,
+                            After after) {
+  return detail::run_batch(oh_peer_gather, batch, detail::with(kDefaultTimeout, notify, after),
+                           get(), remote.get());
 }
 inline Request Peer::gather(const RemoteRegion& remote, oh_batch batch, After after) {
-  return detail::run_batch(oh_peer_gather, *this, remote, batch,
-                           detail::with(kDefaultTimeout, nullptr, after));
+  return gather(remote, batch, nullptr, after);
 }
 inline PreparedBatch Peer::prepare_put(const RemoteRegion& remote, oh_batch batch) {
-  return detail::prepare_batch(oh_peer_prepare_put, *this, remote, batch);
+  return detail::prepare_batch(oh_peer_prepare_put, batch, get(), remote.get());
 }
 inline PreparedBatch Peer::prepare_get(const RemoteRegion& remote, oh_batch batch) {
-  return detail::prepare_batch(oh_peer_prepare_get, *this, remote, batch);
+  return detail::prepare_batch(oh_peer_prepare_get, batch, get(), remote.get());
+}
+inline Request Peer::put_regions(oh_region_batch batch, const Bytes* notify, After after) {
+  return detail::run_batch(oh_peer_put_regions, batch, detail::with(kDefaultTimeout, notify, after),
+                           get());
+}
+inline Request Peer::get_regions(oh_region_batch batch, const Bytes* notify, After after) {
+  return detail::run_batch(oh_peer_get_regions, batch, detail::with(kDefaultTimeout, notify, after),
+                           get());
+}
+inline PreparedBatch Peer::prepare_put_regions(oh_region_batch batch) {
+  return detail::prepare_batch(oh_peer_prepare_put_regions, batch, get());
+}
+inline PreparedBatch Peer::prepare_get_regions(oh_region_batch batch) {
+  return detail::prepare_batch(oh_peer_prepare_get_regions, batch, get());
 }
 
 inline void Peer::send_batch(oh_blocks blocks, uint64_t tag, Timeout timeout, After after) {

@@ -94,6 +94,11 @@ class EndpointView {
     Bytes bytes(2048);
     size_t size = bytes.size();
     oh_status status = take(bytes.data(), &size, &from);
+    // A longer one stays until there is room; another thread may take it first.
+    while (status == OH_ERR_RANGE && size > bytes.size()) {
+      bytes.resize(size);
+      status = take(bytes.data(), &size, &from);
+    }
     if (status == OH_AGAIN) return std::nullopt;
     check(status);
     bytes.resize(size);

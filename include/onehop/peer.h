@@ -73,7 +73,7 @@ OH_API oh_status oh_peer_attach(oh_peer* peer, const void* descriptor, size_t si
 OH_API void oh_remote_region_detach(oh_remote_region* remote);
 OH_API size_t oh_remote_region_size(oh_remote_region* remote);
 
-/* A notification that follows a put: at most 2,048 bytes. */
+/* A notification that follows a put or get, once its bytes are in place: at most 64 MiB. */
 typedef struct oh_put_options {
   size_t struct_size;
   int64_t timeout_ns; /* of calls without a request */

@@ -404,7 +404,7 @@ class Peer:
 
     def notify(self, data: onehop.buffers.Buffer, timeout: float | None = ...) -> None:
         """
-        Sends a notification of at most 2,048 bytes; the peer takes it with Endpoint.notifications. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Sends a notification of at most 64 MiB; the peer takes it with Endpoint.notifications. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
     def signal(self, slot: SupportsIndex, n: SupportsIndex = 1) -> None:
@@ -479,16 +479,17 @@ class Peer:
     def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Writes the local bytes into the remote region, of the same length. It has ended when they are visible there;
-        notify, at most 2,048 bytes, comes after them. The local side need not be registered.
+        notify, at most 64 MiB, comes after them. The local side need not be registered.
 
         after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
         left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
         OutOfRange; OperationError with Status.RETIRED: the peer has deregistered the region.
         """
 
-    def get(self, local: onehop.buffers.Buffer, remote: RemoteRegion, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def get(self, local: onehop.buffers.Buffer, remote: RemoteRegion, after: onehop.devices.After = CURRENT_STREAM, notify: onehop.buffers.Buffer | None = None) -> Request:
         """
-        Reads the remote region into the local bytes, of the same length. after and errors as for put.
+        Reads the remote region into the local bytes, of the same length. notify tells the peer that they were read.
+        after and errors as for put.
         """
 
     def put_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
@@ -502,7 +503,7 @@ class Peer:
         OutOfRange names the block that is outside; nothing has moved then.
         """
 
-    def get_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def get_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, after: onehop.devices.After = CURRENT_STREAM, notify: onehop.buffers.Buffer | None = None) -> Request:
         """
         Gets many blocks at once.
 
@@ -524,7 +525,7 @@ class Peer:
         OutOfRange names the block that is outside; nothing has moved then.
         """
 
-    def gather(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def gather(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, after: onehop.devices.After = CURRENT_STREAM, notify: onehop.buffers.Buffer | None = None) -> Request:
         """
         Gets many remote blocks into contiguous local memory.
 
@@ -559,6 +560,56 @@ class Peer:
         Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
         Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
         one integer for all blocks. With two ranges and one length no list is built at all.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def put_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Puts many blocks between many local buffers and many regions at once. notify comes after all of them.
+        after as for put.
+
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
+        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
+        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
+        copied; other sequences of integers are.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def get_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+        """
+        Gets many blocks between many local buffers and many regions at once. notify tells the peer when all of them
+        were read. after as for put.
+
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
+        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
+        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
+        copied; other sequences of integers are.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def prepare_put_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None) -> PreparedBatch:
+        """
+        Prepares such a batch to be put any number of times: see prepare_put.
+
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
+        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
+        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
+        copied; other sequences of integers are.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def prepare_get_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None) -> PreparedBatch:
+        """
+        Prepares such a batch to be got any number of times: see prepare_get.
+
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
+        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
+        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
+        copied; other sequences of integers are.
 
         OutOfRange names the block that is outside; nothing has moved then.
         """
@@ -639,7 +690,7 @@ class PreparedBatch:
 
     def post(self, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
-        Moves the blocks once, as put_batch and get_batch do; notify (at most 2,048 bytes, for puts) comes after them.
+        Moves the blocks once, as put_batch and get_batch do; notify (at most 64 MiB) comes after them.
 
         after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
         left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "numbers.h"
-#include "one_sided.h"
+#include "prepared.h"
 
 namespace onehop::python {
 namespace {
@@ -92,16 +92,6 @@ class Batch {
   std::optional<Numbers> lengths_;
 };
 
-// Slices of remote regions begin somewhere inside: the library is given the whole and the offset.
-void check_whole(const PyRemoteRegion& remote) {
-  if (remote.offset == 0 && remote.size == (*remote.hold())->size()) return;
-  raise_invalid(
-      "a batch takes the whole remote region, not a slice: add the slice's start to the "
-      "remote offsets");
-}
-
-Access access_of(bool put) { return put ? Access::kRead : Access::kWrite; }
-
 // Both sides of a batch.
 struct Sides {
   nb::handle local;
@@ -134,27 +124,15 @@ PyRequest run_batch(PyPeer& self, bool put, Sides sides, const BatchArguments& a
 
 // ---- Prepared ---------------------------------------------------------------------------------
 
-struct PyPreparedBatch {
-  std::shared_ptr<Link> link;
-  bool put = true;
-  std::shared_ptr<Local> local;
-  // Empty once it is closed. A holder of its own, for posts that run without the GIL.
-  std::shared_ptr<Owned<PreparedBatch>> batch;
-
-  void close() {
-    batch.reset();
-    local.reset();
-  }
-};
-
 PyPreparedBatch prepare(PyPeer& self, bool put, Sides sides, const BatchArguments& arguments) {
   Link& link = *self.link;
   sweep_orphans();
-  auto local = std::make_shared<Local>(*link.context, sides.local, access_of(put));
-  local->forget_stream();
+  auto locals = std::make_shared<Locals>();
+  Local& local = locals->emplace_back(*link.context, sides.local, access_of(put));
+  local.forget_stream();
   check_whole(sides.remote);
   auto target = sides.remote.hold();
-  Batch batch(*local, arguments);
+  Batch batch(local, arguments);
   oh_prepared_batch* prepared = nullptr;
   oh_status status;
   {
@@ -164,7 +142,7 @@ PyPreparedBatch prepare(PyPeer& self, bool put, Sides sides, const BatchArgument
   }
   check(status);
   auto owned = std::make_shared<Owned<PreparedBatch>>(PreparedBatch(prepared));
-  return {self.link, put, std::move(local), std::move(owned)};
+  return {self.link, put, std::move(locals), std::move(owned)};
 }
 
 PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after) {
@@ -173,8 +151,8 @@ PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after) {
   std::shared_ptr<Owned<PreparedBatch>> batch = self.batch;
   auto operation = std::make_unique<Operation>();
   operation->context = self.link->context;
-  operation->local.share(*self.local, access_of(self.put));
-  PutOptions options(notify, self.local->after(after));
+  operation->locals = self.locals;
+  PutOptions options(notify, after_all(*self.locals, after));
   oh_request* request = nullptr;
   oh_status status;
   {
@@ -185,6 +163,13 @@ PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after) {
 }
 
 }  // namespace
+
+void check_whole(const PyRemoteRegion& remote) {
+  if (remote.offset == 0 && remote.size == (*remote.hold())->size()) return;
+  raise_invalid(
+      "a batch takes the whole remote region, not a slice: add the slice's start to the "
+      "remote offsets");
+}
 
 #define OH_PYTHON_NUMBERS                                                                     \
   "Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of " \
@@ -231,14 +216,15 @@ void bind_at_once(nb::class_<PyPeer>& type) {
       .def(
           "get_batch",
           [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle local_offsets,
-             nb::handle remote_offsets, nb::handle lengths, nb::handle after) {
+             nb::handle remote_offsets, nb::handle lengths, nb::handle after, nb::handle notify) {
             return run_batch(self, false, {local, remote_of(remote)},
-                             {local_offsets, remote_offsets, lengths}, {nb::none(), after});
+                             {local_offsets, remote_offsets, lengths}, {notify, after});
           },
           nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
-          nb::arg("after").none() = current_stream_object(),
-          nb::sig("def get_batch(" OH_PYTHON_LISTS OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          nb::arg("after").none() = current_stream_object(), nb::arg("notify") = nb::none(),
+          nb::sig("def get_batch(" OH_PYTHON_LISTS OH_PYTHON_AFTER_ARGUMENT OH_PYTHON_NOTIFY
+                  ") -> Request"),
           "Gets many blocks at once.\n\n" OH_PYTHON_BATCH)
       .def(
           "scatter",
@@ -256,13 +242,15 @@ void bind_at_once(nb::class_<PyPeer>& type) {
       .def(
           "gather",
           [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle remote_offsets,
-             nb::handle lengths, nb::handle after) {
+             nb::handle lengths, nb::handle after, nb::handle notify) {
             return run_batch(self, false, {local, remote_of(remote)}, {{}, remote_offsets, lengths},
-                             {nb::none(), after});
+                             {notify, after});
           },
           nb::arg("local").none(), nb::arg("remote").none(), nb::arg("remote_offsets").none(),
           nb::arg("lengths").none(), nb::arg("after").none() = current_stream_object(),
-          nb::sig("def gather(" OH_PYTHON_PACKED_LISTS OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+          nb::arg("notify") = nb::none(),
+          nb::sig("def gather(" OH_PYTHON_PACKED_LISTS OH_PYTHON_AFTER_ARGUMENT OH_PYTHON_NOTIFY
+                  ") -> Request"),
           "Gets many remote blocks into contiguous local memory.\n\n" OH_PYTHON_PACKED);
 }
 
@@ -304,8 +292,8 @@ void bind_batches(nb::module_& module, nb::class_<PyPeer>& type) {
            nb::arg("after").none() = current_stream_object(),
            nb::sig("def post(self, notify: onehop.buffers.Buffer | None = "
                    "None" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
-           "Moves the blocks once, as put_batch and get_batch do; notify (at most 2,048 bytes, for "
-           "puts) comes after them.\n\n" OH_PYTHON_AFTER
+           "Moves the blocks once, as put_batch and get_batch do; notify (at most 64 MiB) comes "
+           "after them.\n\n" OH_PYTHON_AFTER
            "\nOperationError with Status.RETIRED: the peer has deregistered the region; PeerLost; "
            "InvalidArgument: it was closed.")
       .def("close", &PyPreparedBatch::close,

@@ -32,6 +32,7 @@ void bind_waits(nb::module_& module, nb::class_<PyEndpoint>& endpoint);
 void bind_waits(nb::class_<PyPeer>& peer);
 void bind_one_sided(nb::class_<PyPeer>& peer);
 void bind_batches(nb::module_& module, nb::class_<PyPeer>& peer);
+void bind_region_batches(nb::class_<PyPeer>& peer);
 void bind_message_batches(nb::class_<PyPeer>& peer);
 void bind_stream(nb::module_& module);
 void bind_lanes(nb::module_& module, nb::class_<PyPeer>& peer);

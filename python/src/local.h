@@ -6,6 +6,8 @@
 // Threading: needs the GIL.
 #pragma once
 
+#include <deque>
+
 #include "after.h"
 #include "region.h"
 
@@ -47,5 +49,8 @@ class Local {
   std::shared_ptr<RegionMemory> region_;
   Buffer buffer_;  // unless it is a region
 };
+
+// The local sides of one operation.
+using Locals = std::deque<Local>;
 
 }  // namespace onehop::python

@@ -7,6 +7,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,17 +61,20 @@ inline std::optional<size_t> length_of(nb::handle object, const char* name) {
   return static_cast<size_t>(size);
 }
 
-// Offsets or lengths: an array of 64-bit integers as it is, anything else one by one.
-class Numbers {
+// Offsets, lengths, indices: an array of integers of the same size as it is, anything else one by
+// one.
+template <typename T>
+class Integers {
  public:
-  Numbers(nb::handle object, const char* name) {
+  Integers(nb::handle object, const char* name) {
     (void)length_of(object, name);
     if (PyObject_CheckBuffer(object.ptr()) && view(object)) return;
     nb::object iterator = nb::steal(PyObject_GetIter(object.ptr()));
     if (!iterator.is_valid()) {
       PyErr_Clear();
       throw TypeMismatch(std::string(name) + " is a " + name_of_type(object) +
-                         ": give an array of int64 or uint64, or a sequence of integers");
+                         ": give an array of int" + kBits + " or uint" + kBits +
+                         ", or a sequence of integers");
     }
     while (nb::object item = nb::steal(PyIter_Next(iterator.ptr()))) {
       copy_.push_back(number(item, name));
@@ -81,25 +85,28 @@ class Numbers {
     size_ = copy_.size();
   }
   // One number, `count` times.
-  Numbers(uint64_t value, size_t count) : copy_(count, value), data_(copy_.data()), size_(count) {}
-  ~Numbers() {
+  Integers(T value, size_t count) : copy_(count, value), data_(copy_.data()), size_(count) {}
+  ~Integers() {
     if (view_.obj) PyBuffer_Release(&view_);
   }
-  Numbers(const Numbers&) = delete;
-  const uint64_t* data() const { return data_; }
+  Integers(const Integers&) = delete;
+  const T* data() const { return data_; }
   size_t size() const { return size_; }
 
-  static uint64_t number(nb::handle item, const char* name) {
+  static T number(nb::handle item, const char* name) {
     nb::object index = nb::steal(PyNumber_Index(item.ptr()));
     uint64_t value = index.is_valid() ? PyLong_AsUnsignedLongLong(index.ptr()) : 0;
-    if (!PyErr_Occurred()) return value;
+    const bool fits = !PyErr_Occurred() && value <= std::numeric_limits<T>::max();
     PyErr_Clear();
+    if (fits) return static_cast<T>(value);
     raise_invalid(std::string(name) + " has " + shown(nb::repr(item)) +
-                  ": offsets and lengths are whole numbers of bytes from 0");
+                  ": offsets, lengths and indices are whole numbers from 0");
   }
 
  private:
-  // Whether the object is an array of 64-bit integers. Negative ones are out of any region's range.
+  static constexpr const char* kBits = sizeof(T) == 8 ? "64" : "32";
+
+  // Whether the object is an array of such integers. Negative ones are out of any range.
   bool view(nb::handle object) {
     if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_ND) != 0) {
       PyErr_Clear();
@@ -110,12 +117,12 @@ class Numbers {
     if (format.size() == 2 && (format[0] == '@' || format[0] == '=' || format[0] == '<')) {
       format.remove_prefix(1);
     }
-    bool fits = view_.itemsize == 8 && view_.ndim == 1 && format.size() == 1 &&
-                std::string_view("qQlL").find(format[0]) != std::string_view::npos &&
-                reinterpret_cast<uintptr_t>(view_.buf) % alignof(uint64_t) == 0;
+    bool fits = view_.itemsize == sizeof(T) && view_.ndim == 1 && format.size() == 1 &&
+                std::string_view("qQlLiI").find(format[0]) != std::string_view::npos &&
+                reinterpret_cast<uintptr_t>(view_.buf) % alignof(T) == 0;
     if (fits) {
-      data_ = static_cast<const uint64_t*>(view_.buf);
-      size_ = static_cast<size_t>(view_.len) / sizeof(uint64_t);
+      data_ = static_cast<const T*>(view_.buf);
+      size_ = static_cast<size_t>(view_.len) / sizeof(T);
     } else {
       PyBuffer_Release(&view_);
       view_ = {};
@@ -124,9 +131,12 @@ class Numbers {
   }
 
   Py_buffer view_{};
-  std::vector<uint64_t> copy_;
-  const uint64_t* data_ = nullptr;
+  std::vector<T> copy_;
+  const T* data_ = nullptr;
   size_t size_ = 0;
 };
+
+using Numbers = Integers<uint64_t>;
+using Indices = Integers<uint32_t>;
 
 }  // namespace onehop::python

@@ -22,6 +22,10 @@ inline std::unique_ptr<Operation> begin(Link& link, nb::handle object, Access ac
   return operation;
 }
 
+// What `after` stands for where several sides of one operation wait: the stream is that of the
+// first that is on a device.
+After after_all(const Locals& locals, nb::handle after);
+
 // Raises unless both have the same length.
 void check_sizes(const Local& local, const PyRemoteRegion& remote);
 

@@ -29,6 +29,7 @@ void sweep(size_t count) {
 bool Operation::try_release() {
   if (oh_request_buffer_released(handle()) == 0) return false;
   local.release();
+  locals.reset();
   return true;
 }
 

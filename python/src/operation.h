@@ -17,6 +17,7 @@ struct Operation {
   // In the order of destruction reversed: the request lets go first.
   std::shared_ptr<Context> context;
   Local local;
+  std::shared_ptr<Locals> locals;  // of one over several
   Owned<Request> request;
 
   oh_request* handle() const { return request->get(); }

@@ -128,7 +128,7 @@ void bind_signals(nb::class_<PyPeer>& type) {
           "notify", notify, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig(
               "def notify(self, data: onehop.buffers.Buffer, timeout: float | None = ...) -> None"),
-          "Sends a notification of at most 2,048 bytes; the peer takes it with "
+          "Sends a notification of at most 64 MiB; the peer takes it with "
           "Endpoint.notifications. " OH_PYTHON_TIMEOUT)
       .def(
           "signal",
@@ -163,6 +163,7 @@ void bind_peer(nb::module_& module) {
   bind_waits(type);
   bind_one_sided(type);
   bind_batches(module, type);
+  bind_region_batches(type);
   bind_lanes(module, type);
   type.def(
           "attach", attach, nb::arg("descriptor").none(),

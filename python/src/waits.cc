@@ -93,9 +93,14 @@ nb::tuple wait_notification(PyEndpoint& self, nb::handle timeout) {
   size_t size = 0;
   auto from = detail::sized<oh_message>();
   wait_in_slices(timeout_ns(timeout, self.context->default_timeout_ns()), [&](int64_t slice) {
-    size = bytes.size();
-    return oh_endpoint_wait_notification(self.context->endpoint().get(), bytes.data(), &size, &from,
-                                         slice);
+    oh_status status;
+    do {
+      bytes.resize(std::max(bytes.size(), size));  // one that is longer stays until there is room
+      size = bytes.size();
+      status = oh_endpoint_wait_notification(self.context->endpoint().get(), bytes.data(), &size,
+                                             &from, slice);
+    } while (status == OH_ERR_RANGE && size > bytes.size());
+    return status;
   });
   int64_t source = from.rank >= 0 ? from.rank : static_cast<int64_t>(from.peer_id);
   return nb::make_tuple(source, nb::bytes(bytes.data(), size));

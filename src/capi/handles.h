@@ -107,9 +107,9 @@ inline Status check_slot(uint32_t slot) {
 }
 
 inline Status check_notification(size_t size) {
-  if (size <= OneSided::kMaxNotification) return {};
-  return error(OH_ERR_INVALID, "a notification of %zu bytes: at most %zu are allowed", size,
-               OneSided::kMaxNotification);
+  if (size <= NotificationParts::kLongest) return {};
+  return error(OH_ERR_INVALID, "a notification of %zu bytes: at most %llu are allowed", size,
+               static_cast<unsigned long long>(NotificationParts::kLongest));
 }
 
 inline Status check_buffer(const void* data, size_t size) {

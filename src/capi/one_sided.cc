@@ -5,12 +5,10 @@ using namespace oh;  // NOLINT: the C API is a thin skin over it
 
 namespace {
 
-Status read_put_options(bool put, const oh_put_options* given, oh_put_options* options) {
+Status read_put_options(const oh_put_options* given, oh_put_options* options) {
   OH_RETURN_IF_ERROR(read_options(given, options));
   OH_RETURN_IF_ERROR(check_buffer(options->notify, options->notify_size));
-  OH_RETURN_IF_ERROR(check_notification(options->notify_size));
-  if (put || !options->notify) return {};
-  return error(OH_ERR_INVALID, "a get has no notification: only a put changes anything");
+  return check_notification(options->notify_size);
 }
 
 oh_status run_one(const oh_remote_region& remote, const Block& block, bool put,
@@ -18,12 +16,10 @@ oh_status run_one(const oh_remote_region& remote, const Block& block, bool put,
   OH_REPORT_IF_ERROR(check_buffer(block.local, block.size));
   OH_REPORT_IF_ERROR(check_piece(remote, block.remote_offset, block.size));
   const size_t count = block.size ? 1 : 0;
-  return run(*remote.attached,
-             {.target = remote.attached->target,
-              .data = block.local,
-              .size = block.size,
-              .movement = {put, {&block, count}, count, block.size}},
-             options, request);
+  const MovePart part{remote.attached->target, block.local, block.size,
+                      {&block, count},         count,       block.size};
+  const AttachedRegion& region = *remote.attached;
+  return run(region.endpoint, *region.peer, {.put = put, .parts = {&part, 1}}, options, request);
 }
 
 }  // namespace
@@ -47,12 +43,10 @@ Status check_attached_at(const oh_remote_region& remote, const oh_peer& peer) {
   return error(OH_ERR_INVALID, "the remote region was attached at another peer");
 }
 
-oh_status run(const AttachedRegion& region, Move move, const oh_put_options* given,
-              oh_request** out) {
-  const std::shared_ptr<Endpoint>& endpoint = region.endpoint;
-  const bool put = move.movement.put;
+oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
+              const oh_put_options* given, oh_request** out) {
   oh_put_options options;
-  OH_REPORT_IF_ERROR(read_put_options(put, given, &options));
+  OH_REPORT_IF_ERROR(read_put_options(given, &options));
   OH_REPORT_IF_ERROR(endpoint->usable());
   Result<Deadline> deadline = deadline_of(options.timeout_ns, endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
@@ -66,8 +60,10 @@ oh_status run(const AttachedRegion& region, Move move, const oh_put_options* giv
   // A request of the caller's, or one that ends with this call.
   Request local;
   Request* request = out ? acquire(endpoint) : &local;
-  prepare(request, *endpoint, put ? OpKind::kPut : OpKind::kGet, nullptr, move.movement.bytes, 0);
-  Status status = region.peer->operations().move(request, move);
+  uint64_t bytes = 0;
+  for (const MovePart& part : move.parts) bytes += part.bytes;
+  prepare(request, *endpoint, move.put ? OpKind::kPut : OpKind::kGet, nullptr, bytes, 0);
+  Status status = peer.operations().move(request, move);
   if (!status.ok()) {
     request->done.store(1, std::memory_order_release);
     if (out) release(request);
@@ -77,7 +73,7 @@ oh_status run(const AttachedRegion& region, Move move, const oh_put_options* giv
     *out = as_handle(request);
     return OH_OK;
   }
-  return report(endpoint->requests().wait(request, *deadline, region.peer.get()));
+  return report(endpoint->requests().wait(request, *deadline, &peer));
 }
 
 }  // namespace oh

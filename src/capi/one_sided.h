@@ -12,7 +12,7 @@ Status check_piece(const oh_remote_region& remote, size_t offset, size_t size);
 // That the region was attached at this peer.
 Status check_attached_at(const oh_remote_region& remote, const oh_peer& peer);
 // Carries out what a call asks for, whose blocks are checked; with `out` null until it has ended.
-oh_status run(const AttachedRegion& region, Move move, const oh_put_options* options,
-              oh_request** out);
+oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
+              const oh_put_options* options, oh_request** out);
 
 }  // namespace oh

@@ -139,10 +139,9 @@ Status BatchSend::take_region(Deadline deadline) {
   word.on_device = false;
   const Block nothing{nullptr, 0, 0};
   LocalBuffer nowhere;
-  OH_RETURN_IF_ERROR(peer_.operations().move(&request, {.target = word,
-                                                        .movement = {/*put=*/true, {&nothing, 1}},
-                                                        .deadline = deadline,
-                                                        .located = &nowhere}));
+  const MovePart part{.target = word, .blocks = {&nothing, 1}};
+  OH_RETURN_IF_ERROR(peer_.operations().move(
+      &request, {.put = true, .parts = {&part, 1}, .deadline = deadline, .located = &nowhere}));
   return endpoint_.requests().wait(&request, deadline, &peer_);
 }
 
@@ -152,14 +151,13 @@ Status BatchSend::put_pieces(Deadline deadline) {
   request.endpoint = &endpoint_;
   request.kind = OpKind::kPut;
   request.size = local_.bytes;
-  Status status = peer_.operations().move(
-      &request, {.target = target_,
-                 .data = local_.memory,
-                 .size = local_.size,
-                 .movement = {/*put=*/true, *pieces, local_.blocks.count, local_.bytes},
-                 .list = pieces,
-                 .deadline = deadline,
-                 .located = &memory_});
+  const MovePart part{target_, local_.memory,       local_.size,
+                      *pieces, local_.blocks.count, local_.bytes};
+  Status status = peer_.operations().move(&request, {.put = true,
+                                                     .parts = {&part, 1},
+                                                     .list = pieces,
+                                                     .deadline = deadline,
+                                                     .located = &memory_});
   if (status.ok()) status = endpoint_.requests().wait(&request, deadline, &peer_);
   path_ = request.path;
   return status;

@@ -4,52 +4,10 @@
 #include <iterator>
 #include <utility>
 
-#include "base/fault.h"
-
 namespace oh {
-namespace {
-
-// While it exists, the owner of the region does not report the region as retired.
-class AccessGuard {
- public:
-  explicit AccessGuard(SegmentDirection& direction) : direction_(direction) {
-    while (true) {
-      uint64_t phase = direction_.access_phase.phase.load(std::memory_order_seq_cst);
-      index_ = phase & 1;
-      // seq_cst: announced before we look at the region's version; pairs with
-      // Peer::wait_until_outside().
-      direction_.access.active[index_].fetch_add(1, std::memory_order_seq_cst);
-      if (direction_.access_phase.phase.load(std::memory_order_seq_cst) == phase) return;
-      direction_.access.active[index_].fetch_sub(1, std::memory_order_seq_cst);
-    }
-  }
-  ~AccessGuard() { direction_.access.active[index_].fetch_sub(1, std::memory_order_seq_cst); }
-  AccessGuard(const AccessGuard&) = delete;
-  AccessGuard& operator=(const AccessGuard&) = delete;
-
- private:
-  SegmentDirection& direction_;
-  uint64_t index_ = 0;
-};
-
-class CopyCount {
- public:
-  explicit CopyCount(std::atomic<uint32_t>& count) : count_(count) {
-    count_.fetch_add(1, std::memory_order_seq_cst);
-  }
-  ~CopyCount() { count_.fetch_sub(1, std::memory_order_seq_cst); }
-  CopyCount(const CopyCount&) = delete;
-  CopyCount& operator=(const CopyCount&) = delete;
-
- private:
-  std::atomic<uint32_t>& count_;
-};
-
-}  // namespace
-
 void OneSided::open(const LinkFacts& facts, std::shared_ptr<const Board> board) {
   selection_ = std::make_unique<const Selection>(facts);
-  board_ = std::move(board);
+  copies_.open(std::move(board));
 }
 
 void OneSided::open(Transfers& transfers, RunStreams& streams, RmaUse rma_use) {
@@ -70,84 +28,124 @@ Ends OneSided::ends_of(const RemoteTarget& target, const LocalBuffer& local) {
   return {local.on_device ? MemoryKind::kDevice : MemoryKind::kHost, remote};
 }
 
-Path* OneSided::choose(const Ends& ends, uint64_t size) const {
+// The path of one part of a movement of so many bytes.
+Result<ChosenPart> OneSided::choose(const MovePart& part, LocalBuffer& local,
+                                    uint64_t bytes) const {
+  const Ends ends = ends_of(part.target, local);
   const PathName name =
-      selection_->cheapest(ends, size, [this](PathName each) { return path(each) != nullptr; });
-  return name == PathName::kCount ? nullptr : path(name);
+      selection_->cheapest(ends, bytes, [this](PathName each) { return path(each) != nullptr; });
+  if (name != PathName::kCount) return ChosenPart{part, local, ends, path(name)};
+  return error(OH_ERR_NOT_VIABLE, "no path to or from memory of %s: %s", link_.name.c_str(),
+               selection_->explain(ends, bytes).why.c_str());
 }
 
 Status OneSided::move(Request* request, const Move& move) {
   OH_RETURN_IF_ERROR(link_.usable());
+  if (move.parts.size() > 1) return move_parts(request, move);
+  const MovePart& part = move.parts.front();
   LocalBuffer found;
   if (!move.located && (link_.gpu || move.after.given())) {
     OH_ASSIGN_OR_RETURN(
-        found, locate(link_.gpu, move.data, move.size, move.after, {.host = move.deadline}));
+        found, locate(link_.gpu, part.data, part.size, move.after, {.host = move.deadline}));
   }
   LocalBuffer& local = move.located ? *move.located : found;
-  if (move.movement.blocks.empty()) return copy_now(nullptr, local, request, move);
-  const Ends ends = ends_of(move.target, local);
-  Path* path = choose(ends, move.movement.bytes);
-  if (!path) {
-    return error(OH_ERR_NOT_VIABLE, "no path to or from memory of %s: %s", link_.name.c_str(),
-                 selection_->explain(ends, move.movement.bytes).why.c_str());
+  if (part.blocks.empty()) {
+    request->path = link_.path;
+    return end_now(request, move, {});
   }
-  return path->is_immediate() ? copy_now(path, local, request, move)
-                              : enqueue(*path, ends, local, request, move);
+  OH_ASSIGN_OR_RETURN(const ChosenPart chosen, choose(part, local, part.bytes));
+  OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
+  if (!chosen.path->immediate()) return enqueue({&chosen, 1}, request, move);
+  OH_RETURN_IF_ERROR(copies_.copy({&chosen, 1}, move, &request->path));
+  return end_now(request, move, {&chosen, 1});
+}
+
+// Immediate paths copy first: if that fails, nothing has been posted.
+Status OneSided::move_parts(Request* request, const Move& move) {
+  std::vector<LocalBuffer> locals;
+  OH_ASSIGN_OR_RETURN(const std::vector<ChosenPart> chosen, choose_all(move, &locals));
+  for (LocalBuffer& local : locals) {
+    OH_RETURN_IF_ERROR(
+        wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
+  }
+  std::vector<ChosenPart> queued;
+  for (const ChosenPart& each : chosen) {
+    if (!each.path->immediate()) queued.push_back(each);
+  }
+  for (const auto& path : paths_) {
+    if (!path || !path->immediate()) continue;
+    std::vector<ChosenPart> taken;
+    for (const ChosenPart& each : chosen) {
+      if (each.path == path.get()) taken.push_back(each);
+    }
+    if (taken.empty()) continue;
+    OH_RETURN_IF_ERROR(copies_.copy(taken, move, &request->path));
+    LinkGuard guard(link_);
+    OH_RETURN_IF_ERROR(link_.usable());
+    count(taken, move, request->path);
+  }
+  return queued.empty() ? end_now(request, move, {}) : enqueue(queued, request, move);
+}
+
+// Parts of the same local memory follow each other: it is located once.
+Result<std::vector<ChosenPart>> OneSided::choose_all(const Move& move,
+                                                     std::vector<LocalBuffer>* locals) const {
+  uint64_t bytes = 0;
+  for (const MovePart& part : move.parts) bytes += part.bytes;
+  locals->reserve(move.parts.size());  // they stay where they are
+  std::vector<ChosenPart> chosen;
+  chosen.reserve(move.parts.size());
+  const MovePart* before = nullptr;
+  for (const MovePart& part : move.parts) {
+    if (!before || before->data != part.data || before->size != part.size) {
+      locals->emplace_back();
+      if (link_.gpu || move.after.given()) {
+        // The first one waits for all.
+        const AfterOption after = before ? AfterOption{} : move.after;
+        OH_ASSIGN_OR_RETURN(locals->back(), locate(link_.gpu, part.data, part.size, after,
+                                                   {.host = move.deadline}));
+      }
+    }
+    before = &part;
+    OH_ASSIGN_OR_RETURN(ChosenPart one, choose(part, locals->back(), bytes));
+    chosen.push_back(one);
+  }
+  return chosen;
 }
 
 Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
   OH_RETURN_IF_ERROR(link_.usable());
-  if (!link_.gpu || move.movement.blocks.empty()) return std::unique_ptr<BatchPlan>();
-  OH_ASSIGN_OR_RETURN(LocalBuffer local, locate(link_.gpu, move.data, move.size, {}, {}));
-  Path* path = choose(ends_of(move.target, local), move.movement.bytes);
-  std::shared_ptr<ImportedBlock> import = move.target.import.lock();
-  if (!path || (move.target.imported && !import)) return std::unique_ptr<BatchPlan>();
-  return path->plan(move.target, import.get(), local, move.movement);
+  if (!link_.gpu || move.parts.front().blocks.empty()) return std::unique_ptr<BatchPlan>();
+  std::vector<LocalBuffer> locals;
+  Result<std::vector<ChosenPart>> chosen = choose_all(move, &locals);
+  if (chosen.status().code() == OH_ERR_NOT_VIABLE) return std::unique_ptr<BatchPlan>();
+  OH_RETURN_IF_ERROR(chosen.status());
+  Path* path = chosen->front().path;
+  std::vector<Part> parts;
+  uint64_t bytes = 0;
+  for (const ChosenPart& each : *chosen) {
+    std::shared_ptr<ImportedBlock> import = each.part.target.import.lock();
+    const bool gone = each.part.target.imported && !import;
+    if (gone || each.path != path) return std::unique_ptr<BatchPlan>();
+    parts.push_back({each.part.target, std::move(import), each.local, each.part.blocks});
+    bytes += each.part.bytes;
+  }
+  if (!path->immediate()) return std::unique_ptr<BatchPlan>();
+  return path->immediate()->plan({move.put, parts, bytes, nullptr});
 }
 
-Status OneSided::copy(Path& path, LocalBuffer& local, const Move& move, oh_path* taken) {
-  const RemoteTarget& target = move.target;
-  // Before a retirement has to wait for this copy.
-  OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
-  // Count the copy, then check the link; the end of the link does it in the opposite order.
-  CopyCount copying(copies_);
-  AccessGuard guard(link_.segment->outgoing());
-  if (link_.gone.load(std::memory_order_seq_cst) ||
-      link_.segment->their_state() == SideState::kFailed) {
-    return error(OH_ERR_PEER_LOST, "the link to %s has ended", link_.name.c_str());
-  }
-  if (board_->region(target.index).load(std::memory_order_seq_cst) != target.version) {
-    return error(OH_ERR_RETIRED, "%s has deregistered the region", link_.name.c_str());
-  }
-  std::shared_ptr<ImportedBlock> import = target.import.lock();
-  if (target.imported && !import) {
-    return error(OH_ERR_RETIRED, "the memory of the region of %s is gone: attach it again",
-                 link_.name.c_str());
-  }
-  OH_FAULT_POINT("one_sided.copy");
-  OH_ASSIGN_OR_RETURN(*taken, path.copy(target, import.get(), local, move.movement));
-  return {};
-}
-
-// By an immediate path; null: there are no bytes.
-Status OneSided::copy_now(Path* path, LocalBuffer& local, Request* request, const Move& move) {
-  const Movement& movement = move.movement;
-  request->path = link_.path;
-  if (path) OH_RETURN_IF_ERROR(copy(*path, local, move, &request->path));
-  request->nbytes = movement.bytes;
+// Its bytes are where they go: counts them, and sends its notification.
+Status OneSided::end_now(Request* request, const Move& move, std::span<const ChosenPart> copied) {
+  request->nbytes = 0;
+  for (const MovePart& part : move.parts) request->nbytes += part.bytes;
   request->peer = link_.peer;
   request->peer_id = link_.id;
   request->peer_rank = link_.rank;
-  if (path || move.notify) {
+  if (!copied.empty() || move.notify) {
     LinkGuard guard(link_);
     // Whether the peer was alive throughout: a process that took over its number would not be it.
     OH_RETURN_IF_ERROR(link_.usable());
-    if (path) {
-      auto& counts = movement.put ? link_.stats.sent : link_.stats.received;
-      counts[request->path].operations += movement.count;
-      counts[request->path].bytes += movement.bytes;
-      link_.flight.note(request->kind, request->path, 0, movement.bytes, OH_OK, now_ns());
-    }
+    if (!copied.empty()) count(copied, move, request->path);
     if (move.notify) {
       request->kind = OpKind::kNotify;
       post_notification(request, *move.notify);
@@ -159,36 +157,79 @@ Status OneSided::copy_now(Path* path, LocalBuffer& local, Request* request, cons
   return {};
 }
 
-Status OneSided::enqueue(Path& path, const Ends& ends, LocalBuffer& local, Request* request,
-                         const Move& move) {
-  const Movement& movement = move.movement;
-  OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
-  if (local.on_device) OH_RETURN_IF_ERROR(find_export(*link_.gpu, &local));
-  OH_RETURN_IF_ERROR(path.admit(local, movement.put));
-  BlockList list = move.list ? move.list
-                             : std::make_shared<const std::vector<Block>>(movement.blocks.begin(),
-                                                                          movement.blocks.end());
+// What immediate paths have copied.
+void OneSided::count(std::span<const ChosenPart> copied, const Move& move, oh_path taken) {
+  PathCount& total = (move.put ? link_.stats.sent : link_.stats.received)[taken];
+  uint64_t bytes = 0;
+  for (const ChosenPart& each : copied) {
+    total.operations += each.part.count;
+    bytes += each.part.bytes;
+  }
+  total.bytes += bytes;
+  link_.flight.note(move.put ? OpKind::kPut : OpKind::kGet, taken, 0, bytes, OH_OK, now_ns());
+}
+
+Status OneSided::enqueue(std::span<const ChosenPart> chosen, Request* request, const Move& move) {
+  for (const ChosenPart& each : chosen) {
+    if (each.local.on_device) OH_RETURN_IF_ERROR(find_export(*link_.gpu, &each.local));
+    OH_RETURN_IF_ERROR(each.path->admit(each.local, move.put));
+  }
+  BlockList copied;
+  if (!move.list) {
+    const std::span<const Block> blocks = chosen.front().part.blocks;
+    copied = std::make_shared<const std::vector<Block>>(blocks.begin(), blocks.end());
+  }
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
   request->peer = link_.peer;
-  Operation& operation = append(request->kind, request);
-  operation.ends = ends;
-  operation.region = move.target.index;
-  operation.version =
-      move.target.version & ~kTakenBit;  // their table has the version that was offered
-  operation.base = move.target.base;
-  operation.blocks = *list;
-  operation.list = std::move(list);
-  operation.missing = movement.bytes;
-  operation.on_device = local.on_device;
-  operation.exported = local.exported;
+  Operation* last = nullptr;
+  if (move.parts.size() == 1) {
+    last = &append_move(chosen.front(), request);
+    last->list = move.list ? move.list : copied;
+    if (copied) last->blocks = *copied;
+  } else {
+    std::vector<Request*> parts;
+    for (const ChosenPart& each : chosen) {
+      parts.push_back(part_of(*request, each.part.bytes));
+      append_move(each, parts.back()).list = move.list;
+    }
+    last = &append(request->kind, request);
+    last->whole = true;
+    for (Request* part : parts) part->parent = last;
+    last->under_way = std::move(parts);
+  }
   if (move.notify) {
-    operation.notify = true;
-    operation.bytes.assign(move.notify->begin(), move.notify->end());
+    last->notify = true;
+    last->bytes.assign(move.notify->begin(), move.notify->end());
   }
   take_turn(kPostedAtOnce);
   link_.posted();
   return {};
+}
+
+// The request of one part of a batch over several regions.
+Request* OneSided::part_of(const Request& whole, uint64_t bytes) {
+  Request* part = part_requests_.acquire();
+  part->kind = whole.kind;
+  part->size = bytes;
+  part->peer = link_.peer;
+  part->owner = this;
+  part->detached.store(1, std::memory_order_relaxed);
+  return part;
+}
+
+Operation& OneSided::append_move(const ChosenPart& chosen, Request* request) {
+  const RemoteTarget& target = chosen.part.target;
+  Operation& operation = append(request->kind, request);
+  operation.ends = chosen.ends;
+  operation.region = target.index;
+  operation.version = target.version & ~kTakenBit;  // their table has the version that was offered
+  operation.base = target.base;
+  operation.blocks = chosen.part.blocks;
+  operation.missing = chosen.part.bytes;
+  operation.on_device = chosen.local.on_device;
+  operation.exported = chosen.local.exported;
+  return operation;
 }
 
 Operation& OneSided::append(OpKind kind, Request* request) {
@@ -271,14 +312,16 @@ bool OneSided::push_queue(bool moves) {
   while (!queue_.empty() && link_.outbox.empty()) {
     Operation& operation = *queue_.front();
     if (!moves && operation.moves()) break;
-    auto before = std::pair(operation.block, operation.offset);
+    const auto before = std::pair(operation.block, operation.offset);
     bool all = push(operation);
     any = any || all || before != std::pair(operation.block, operation.offset);
     if (!all) break;
     std::unique_ptr<Operation> done = std::move(queue_.front());
     queue_.pop_front();
     if (done->moves()) {
+      Operation& moving = *done;
       waiting_.push_back(std::move(done));
+      if (moving.whole && moving.under_way.empty()) moved(moving, moving.failure);
     } else if (done->request) {
       done->request->nbytes = done->request->size;
       // The put sends it, unless the put travelled as messages.
@@ -292,7 +335,7 @@ bool OneSided::push_queue(bool moves) {
 // True when all of it is pushed.
 bool OneSided::push(Operation& operation) {
   if (must_wait(operation)) return false;
-  if (operation.kind == OpKind::kNotify) return push_notification(operation);
+  if (operation.kind == OpKind::kNotify) return notification_parts_.push(operation);
   if (operation.kind == OpKind::kSignal) {
     Frame frame;
     frame.type = FrameType::kSignal;
@@ -300,6 +343,7 @@ bool OneSided::push(Operation& operation) {
     frame.length = operation.count;
     return link_.push(frame);
   }
+  if (operation.whole) return true;
   if (!operation.path && !begin(operation)) return false;
   operation.more = queue_.size() > 1;
   return operation.path->push(operation);
@@ -309,26 +353,13 @@ bool OneSided::push(Operation& operation) {
 bool OneSided::begin(Operation& operation) {
   Path::Ready ready = Path::Ready::kNever;
   const PathName name = selection_->cheapest(operation.ends, operation.missing, [&](PathName each) {
-    return path(each) && !path(each)->is_immediate() &&
+    return path(each) && !path(each)->immediate() &&
            path(each)->ready(operation) != Path::Ready::kNever;
   });
   if (name != PathName::kCount) ready = path(name)->ready(operation);
   if (ready != Path::Ready::kNow) return false;
   operation.path = path(name);
   operation.path->begin(operation);
-  return true;
-}
-
-bool OneSided::push_notification(Operation& operation) {
-  uint64_t charge = notification_charge(operation.bytes.size());
-  if (notification_charge_ + charge > notification_credit(link_.theirs)) return false;
-  Frame frame;
-  frame.type = FrameType::kNotify;
-  frame.length = operation.bytes.size();
-  frame.payload = operation.bytes.data();
-  frame.payload_size = operation.bytes.size();
-  if (!link_.push(frame)) return false;
-  notification_charge_ += charge;
   return true;
 }
 
@@ -356,9 +387,10 @@ void OneSided::moved(Operation& operation, Status status) {
 void OneSided::notify_behind(Operation& operation) {
   auto is_it = [&](const auto& other) { return other.get() == &operation; };
   if (std::ranges::none_of(waiting_, is_it)) return;
-  operation.path->forget(operation);
+  if (operation.path) operation.path->forget(operation);
   operation.path = nullptr;
   operation.kind = OpKind::kNotify;
+  operation.offset = 0;
   if (operation.request && operation.taken != OH_PATH_NONE) {
     operation.request->path = operation.taken;
   }
@@ -370,7 +402,10 @@ void OneSided::notify_behind(Operation& operation) {
 // was posted after it. waiting_ is in the order of posting.
 void OneSided::release_notifications() {
   if (notifying_ == 0) return;
-  auto is_released = [](const auto& queued) { return queued->is_released(); };
+  // A notification that has left in part is not interrupted.
+  auto is_released = [](const auto& queued) {
+    return queued->is_released() || (queued->kind == OpKind::kNotify && queued->begun());
+  };
   auto next = std::ranges::find_if_not(queue_, is_released);
   for (auto& waiting : waiting_) {
     if (travels_apart(*waiting)) break;
@@ -402,16 +437,53 @@ Operation* OneSided::find(uint64_t op) {
   return nullptr;
 }
 
+// A part of a batch over several regions has ended.
+void OneSided::piece_ended(Request* part) {
+  Operation& whole = *part->parent;
+  const bool over = whole.piece_ended(*part);
+  part->~Request();
+  new (part) Request();
+  part_requests_.release(part);
+  // Where the whole is still queued, its turn ends it.
+  auto is_it = [&](const auto& other) { return other.get() == &whole; };
+  if (over && !failing_ && std::ranges::any_of(waiting_, is_it)) moved(whole, whole.failure);
+}
+
 bool OneSided::has_begun(const Request& request) {
   const Operation* operation = find(request.op);
-  return operation && operation->path && operation->path->has_begun(*operation);
+  if (!operation) return false;
+  if (operation->kind == OpKind::kNotify) return operation->begun();
+  if (operation->whole) {
+    return std::ranges::any_of(operation->under_way,
+                               [this](const Request* part) { return has_begun(*part); });
+  }
+  return operation->path && operation->path->has_begun(*operation);
 }
 
 bool OneSided::cancel(Request* request, const Status& status, bool give_up) {
   Operation* operation = find(request->op);
   if (!operation) return false;
+  if (operation->kind == OpKind::kNotify && operation->begun()) {
+    // The other side has a part of it: the rest follows.
+    end_request(link_, *operation, status);
+    return true;
+  }
+  if (operation->moves() && operation->whole) return cancel_parts(*operation, status, give_up);
   if (operation->path) return operation->path->cancel(*operation, status, give_up);
   end(*operation, status);
+  return true;
+}
+
+// False: some part cannot be cancelled now.
+bool OneSided::cancel_parts(Operation& whole, const Status& status, bool give_up) {
+  const uint64_t op = whole.op;
+  if (whole.failure.ok()) whole.failure = status;
+  const std::vector<Request*> parts = whole.under_way;  // each that ends leaves it
+  for (Request* part : parts) (void)cancel(part, status, give_up);
+  Operation* left = find(op);  // the last part may have ended it
+  if (!left) return true;
+  if (!left->under_way.empty()) return false;
+  end(*left, left->failure);
   return true;
 }
 
@@ -419,14 +491,24 @@ void OneSided::fail_all(const Status& status) {
   std::vector<Operation*> all;
   for (auto& operation : queue_) all.push_back(operation.get());
   for (auto& operation : waiting_) all.push_back(operation.get());
+  failing_ = true;  // parts end without their whole
   for (Operation* operation : all) {
     if (operation->path) operation->path->fail(*operation, status);  // it may be gone then
   }
-  for (auto& operation : queue_) end_request(link_, *operation, status);
-  for (auto& operation : waiting_) end_request(link_, *operation, status);
+  for (bool whole : {false, true}) {
+    auto end = [&](auto& operation) {
+      if (operation->whole != whole) return;
+      const bool told = whole && !operation->failure.ok();
+      end_request(link_, *operation, told ? operation->failure : status);
+    };
+    std::ranges::for_each(queue_, end);
+    std::ranges::for_each(waiting_, end);
+  }
+  failing_ = false;
   queue_.clear();
   waiting_.clear();
   notifying_ = 0;
+  notification_parts_.clear();
   for (auto& path : paths_) {
     if (path) path->fail_all();
   }
@@ -456,9 +538,9 @@ Status OneSided::on_frame(const Frame& frame) {
   Path* path = nullptr;
   switch (frame.type) {
     case FrameType::kNotify:
-      return on_notify(frame);
+      return notification_parts_.on_frame(frame);
     case FrameType::kSignal:
-      return on_signal(frame);
+      return signals_.on_frame(frame);
     case FrameType::kAck:
       return on_answer(frame);
     case FrameType::kData:
@@ -491,7 +573,7 @@ Status OneSided::on_answer(const Frame& frame) {
   const bool ack = frame.type == FrameType::kAck;
   // Without a name it acknowledges notifications that were collected.
   if (ack && frame.op == 0) {
-    notification_charge_ -= std::min(notification_charge_, frame.length);
+    notification_parts_.add_credit(frame.length);
     return {};
   }
   Request* piece = ack ? link_.ops.find(frame.op) : nullptr;
@@ -502,59 +584,6 @@ Status OneSided::on_answer(const Frame& frame) {
   if (ack) return {};
   return error(OH_ERR_PROTOCOL, "%s answered a get with bytes nobody asked for",
                link_.name.c_str());
-}
-
-Status OneSided::on_notify(const Frame& frame) {
-  uint64_t charge = notification_charge(frame.length);
-  if (frame.payload_size != frame.length || frame.length > kMaxNotification ||
-      notifications_held_ + charge > notification_credit(link_.mine)) {
-    return error(OH_ERR_PROTOCOL,
-                 "%s sent a notification of %llu bytes, %llu are not collected yet",
-                 link_.name.c_str(), static_cast<unsigned long long>(frame.length),
-                 static_cast<unsigned long long>(notifications_held_));
-  }
-  notifications_held_ += charge;
-  Notification notification;
-  notification.peer_id = link_.id;
-  notification.peer_rank = link_.rank;
-  notification.bytes.assign(frame.payload, frame.payload + frame.payload_size);
-  link_.wake_me = true;
-  notifications_.add(std::move(notification));
-  full_fence();  // there before the look at the sleepers; pairs with Doorbell::sleep()
-  link_.my_bell->ring();
-  return {};
-}
-
-void OneSided::give_back(size_t bytes) {
-  Frame frame;
-  frame.type = FrameType::kAck;
-  frame.length = notification_charge(bytes);
-  notifications_held_ -= frame.length;
-  link_.send(frame);
-}
-
-Status OneSided::on_signal(const Frame& frame) {
-  if (frame.slot >= kSignals) {
-    return error(OH_ERR_PROTOCOL, "%s signalled slot %u", link_.name.c_str(), frame.slot);
-  }
-  signals_by_message_[frame.slot] += frame.length;
-  link_.wake_me = true;
-  return {};
-}
-
-uint64_t OneSided::signals_waiting(uint32_t slot) const {
-  uint64_t came = signals_by_message_[slot];
-  // acquire: what was put before the signal is visible to the thread that takes it.
-  if (link_.segment) {
-    came += link_.segment->incoming().signals[slot].load(std::memory_order_acquire);
-  }
-  return came - signals_taken_[slot];
-}
-
-bool OneSided::take_signals(uint32_t slot, uint64_t count) {
-  if (signals_waiting(slot) < count) return false;
-  signals_taken_[slot] += count;
-  return true;
 }
 
 }  // namespace oh

@@ -7,42 +7,35 @@
 //
 //   queue_ ──▶ path->push() ... all is pushed ──▶ waiting_ ──▶ moved() ──▶ its notification, or end
 //
+// A batch over several regions is an operation for each part, with a request of its own, and one
+// behind them for the whole: it ends, and notifies, when the last part has ended.
+//
 // Threading: move() and plan() take the lock themselves; everything else is guarded by it.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <vector>
 
-#include "device/batch_plan.h"
-#include "one_sided/notifications.h"
-#include "path/path.h"
+#include "base/pool.h"
+#include "one_sided/immediate_copies.h"
+#include "one_sided/move.h"
+#include "one_sided/notification_parts.h"
+#include "one_sided/signal_counts.h"
 #include "path/selection.h"
 
 namespace oh {
 
-// A put or get as it is called for.
-struct Move {
-  const RemoteTarget& target;
-  const void* data = nullptr;  // the local memory of all blocks
-  uint64_t size = 0;
-  AfterOption after = {};
-  Movement movement = {};
-  BlockList list = nullptr;               // owns the blocks; null: the caller does, during the call
-  const ByteView* notify = nullptr;       // null: none
-  Deadline deadline = Deadline::never();  // for earlier work on the local memory
-  LocalBuffer* located = nullptr;         // where that is, if the caller has located it
-};
-
-class OneSided final : public PathEvents {
+class OneSided final : public PathEvents, private PieceOwner {
  public:
-  static constexpr size_t kMaxNotification = 2048;
-
   OneSided(Link& link, Notifications& notifications, const RegionTable& regions)
-      : link_(link), notifications_(notifications), regions_(regions) {}
+      : link_(link),
+        regions_(regions),
+        copies_(link),
+        notification_parts_(link, notifications),
+        signals_(link) {}
   // Before the link is used: makes its paths.
   void open(Transfers& transfers, RunStreams& streams, RmaUse rma_use);
   // Once the link's capabilities are known.
@@ -59,11 +52,10 @@ class OneSided final : public PathEvents {
   void post_notification(Request* request, ByteView bytes);
   // Counts `count` more on the other side's slot, behind everything before it.
   void signal(uint32_t slot, uint64_t count);
-  // Takes `count` signals of the slot, if that many have arrived.
-  bool take_signals(uint32_t slot, uint64_t count);
-  uint64_t signals_waiting(uint32_t slot) const;
+  // What the other side has signalled.
+  SignalCounts& signals() { return signals_; }
   // The user has collected a notification: returns its credit.
-  void give_back(size_t bytes);
+  void give_back(size_t bytes) { notification_parts_.collected(bytes); }
 
   bool progress() { return take_turn(link_.ucx ? link_.ucx->packer().depth() : 0); }
   bool idle() const;
@@ -71,7 +63,7 @@ class OneSided final : public PathEvents {
   // or get. True when something was pushed.
   bool push_last() { return push_queue(/*moves=*/false); }
   // Whether a local thread copies by an immediate path.
-  bool copying() const { return copies_.load(std::memory_order_seq_cst) != 0; }
+  bool copying() const { return copies_.busy(); }
   // Whether the other side has begun it, or UCX has a part of it: too late to cancel.
   bool has_begun(const Request& request);
   // False when the request is not one-sided, or a part under way cannot be cancelled; `give_up`
@@ -95,17 +87,22 @@ class OneSided final : public PathEvents {
   static size_t index(PathName name) { return static_cast<size_t>(name); }
   static Ends ends_of(const RemoteTarget& target, const LocalBuffer& local);
   static bool travels_apart(const Operation& operation);
-  Path* choose(const Ends& ends, uint64_t size) const;
-  Status copy(Path& path, LocalBuffer& local, const Move& move, oh_path* taken);
-  Status copy_now(Path* path, LocalBuffer& local, Request* request, const Move& move);
-  Status enqueue(Path& path, const Ends& ends, LocalBuffer& local, Request* request,
-                 const Move& move);
+  Result<ChosenPart> choose(const MovePart& part, LocalBuffer& local, uint64_t bytes) const;
+  Status move_parts(Request* request, const Move& move);
+  Result<std::vector<ChosenPart>> choose_all(const Move& move,
+                                             std::vector<LocalBuffer>* locals) const;
+  Status end_now(Request* request, const Move& move, std::span<const ChosenPart> copied);
+  void count(std::span<const ChosenPart> copied, const Move& move, oh_path taken);
+  Status enqueue(std::span<const ChosenPart> chosen, Request* request, const Move& move);
   Operation& append(OpKind kind, Request* request);
+  Operation& append_move(const ChosenPart& chosen, Request* request);
+  Request* part_of(const Request& whole, uint64_t bytes);
+  void piece_ended(Request* part) override;
+  bool cancel_parts(Operation& whole, const Status& status, bool give_up);
   bool take_turn(size_t buffers);
   bool push_all();
   bool push_queue(bool moves = true);
   bool push(Operation& operation);
-  bool push_notification(Operation& operation);
   bool answer();
   bool progress_paths();
   bool begin(Operation& operation);
@@ -115,31 +112,22 @@ class OneSided final : public PathEvents {
   void end(Operation& operation, Status status);
   Operation* find(uint64_t op);
   Status on_answer(const Frame& frame);
-  Status on_notify(const Frame& frame);
-  Status on_signal(const Frame& frame);
 
   Link& link_;
-  Notifications& notifications_;
   const RegionTable& regions_;
   std::unique_ptr<const Selection> selection_;
   std::array<std::unique_ptr<Path>, kPathCount> paths_;
   std::vector<Path*> working_;                    // paths with work of their own
-  std::shared_ptr<const Board> board_;            // the other side's
   std::deque<std::unique_ptr<Operation>> queue_;  // not all pushed yet
   std::vector<std::unique_ptr<Operation>>
       waiting_;                 // all pushed, not ended; in the order of posting
   size_t notifying_ = 0;        // puts of waiting_ that have ended and owe a notification
   bool answers_first_ = false;  // in the next turn
-  std::atomic<uint32_t> copies_{0};
-  // Notifications have a separate credit, as large as that of messages.
-  static uint64_t notification_charge(uint64_t bytes) { return std::max<uint64_t>(bytes, 64); }
-  static uint64_t notification_credit(const Limits& limits) {
-    return std::max<uint64_t>(limits.eager_credit, 2 * kMaxNotification);
-  }
-  uint64_t notification_charge_ = 0;  // of those that the other side's user has not collected
-  uint64_t notifications_held_ = 0;   // of those that the local user has not collected
-  std::array<uint64_t, kSignals> signals_by_message_{};
-  std::array<uint64_t, kSignals> signals_taken_{};
+  ImmediateCopies copies_;
+  NotificationParts notification_parts_;
+  Pool<Request> part_requests_;  // of batches over several regions
+  bool failing_ = false;         // fail_all() ends everything
+  SignalCounts signals_;
 };
 
 }  // namespace oh

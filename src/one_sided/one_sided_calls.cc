@@ -29,12 +29,12 @@ Status OneSidedCalls::signal(uint32_t slot, uint64_t count) {
 
 bool OneSidedCalls::take_signals(uint32_t slot, uint64_t count) {
   LinkGuard guard(link_);
-  return one_sided_.take_signals(slot, count);
+  return one_sided_.signals().take(slot, count);
 }
 
 bool OneSidedCalls::has_signals(uint32_t slot, uint64_t count) {
   LinkGuard guard(link_);
-  return one_sided_.signals_waiting(slot) >= count;
+  return one_sided_.signals().waiting(slot) >= count;
 }
 
 void OneSidedCalls::attach_key(const RemoteTarget& target) {

@@ -37,15 +37,7 @@ void acknowledge(Link& link, uint64_t op, oh_status status) {
   link.send(frame);
 }
 
-Result<oh_path> Path::copy(const RemoteTarget&, const ImportedBlock*, LocalBuffer&,
-                           const Movement&) {
-  return error(OH_ERR_NOT_VIABLE, "the path copies nothing at once");
-}
-
-std::unique_ptr<BatchPlan> Path::plan(const RemoteTarget&, const ImportedBlock*, LocalBuffer&,
-                                      const Movement&) {
-  return nullptr;
-}
+std::unique_ptr<BatchPlan> Immediate::plan(const Movement&) { return nullptr; }
 
 bool Path::cancel(Operation& operation, const Status& status, bool) {
   events_.moved(operation, status);

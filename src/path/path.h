@@ -3,12 +3,12 @@
 // Path: one way to move the blocks of puts and gets over one link. OneSided chooses a path, keeps
 // the order of operations and ends their requests; a path moves the bytes, at both sides.
 //
-//   immediate path:   copy() returns when all bytes are there
+//   immediate path:   Immediate::copy() returns when all bytes are there
 //   queued path:      push() ... push() ─▶ the path reports PathEvents::moved()
 //
 // docs/adding-a-path.md says how to add one.
 //
-// Threading: under the link's lock, but for copy() and admit().
+// Threading: under the link's lock, but for Immediate and admit().
 #pragma once
 
 #include <memory>
@@ -34,15 +34,6 @@ struct RmaInFlight;
 enum class PathName : uint8_t { kDirect, kEngine, kSlotted, kStaging, kRma, kFrames, kCount };
 inline constexpr size_t kPathCount = static_cast<size_t>(PathName::kCount);
 
-// What one put or get moves.
-struct Movement {
-  bool put = false;
-  std::span<const Block> blocks;  // none is empty
-  uint64_t count = 0;             // of blocks, before neighbours became one
-  uint64_t bytes = 0;
-  BatchPlan* plan = nullptr;  // of a prepared batch, where a kernel copies it
-};
-
 // A peer's region, as attached.
 struct RemoteTarget {
   uint32_t index = 0;
@@ -55,6 +46,22 @@ struct RemoteTarget {
   std::weak_ptr<ImportedBlock> import;
   bool on_device = false;
   bool plain = false;  // from cudaMalloc
+};
+
+// The blocks of a put or get between one piece of local memory and one remote region.
+struct Part {
+  const RemoteTarget& target;
+  std::shared_ptr<ImportedBlock> import;  // where the region is mapped, null: nowhere
+  LocalBuffer& local;
+  std::span<const Block> blocks;  // none is empty
+};
+
+// What an immediate path copies at once.
+struct Movement {
+  bool put = false;
+  std::span<const Part> parts;
+  uint64_t bytes = 0;
+  BatchPlan* plan = nullptr;  // of a prepared batch, where a kernel copies it
 };
 
 class Path;
@@ -81,7 +88,8 @@ struct Operation final : UcxSink {
   std::shared_ptr<const GpuExport> exported;
   oh_path taken = OH_PATH_NONE;            // how its last bytes travelled; kNone: as the link's
   uint64_t missing = 0;                    // frames: bytes of a get that have not come
-  std::vector<Request*> under_way;         // slots, staging: pieces that have not ended
+  std::vector<Request*> under_way;         // pieces, or parts, that have not ended
+  bool whole = false;                      // of a batch over several regions: `under_way` its parts
   std::shared_ptr<RemoteKey> key;          // rma
   std::shared_ptr<RmaInFlight> in_flight;  // rma
   std::shared_ptr<InFlight> flush;         // rma: of a put, behind its last block
@@ -94,7 +102,7 @@ struct Operation final : UcxSink {
 
   bool moves() const { return kind == OpKind::kPut || kind == OpKind::kGet; }
   bool begun() const { return block > 0 || offset > 0; }
-  // Takes in how a piece has ended; true when no other is under way, or to come.
+  // Takes in how a piece or part has ended; true when no other is under way, or to come.
   bool piece_ended(Request& piece);
   // A notification whose put has ended, and all before it.
   bool is_released() const { return kind == OpKind::kNotify && notify; }
@@ -128,6 +136,18 @@ struct PathContext {
   RmaUse rma_use;
 };
 
+// What an immediate path can do. Threading: any thread, without the link's lock.
+class Immediate {
+ public:
+  // Copies all blocks now; how they travelled.
+  virtual Result<oh_path> copy(const Movement& movement) = 0;
+  // Prepares blocks that are copied often. Null: the path has nothing to gain.
+  virtual std::unique_ptr<BatchPlan> plan(const Movement& movement);
+
+ protected:
+  ~Immediate() = default;
+};
+
 class Path : public PieceOwner {
  public:
   explicit Path(const PathContext& context)
@@ -136,14 +156,8 @@ class Path : public PieceOwner {
   Path(const Path&) = delete;
   Path& operator=(const Path&) = delete;
 
-  // ---- Immediate paths.
-  virtual bool is_immediate() const { return false; }
-  // Copies all blocks now; how they travelled. `import`: where the region is mapped, null: nowhere.
-  virtual Result<oh_path> copy(const RemoteTarget& target, const ImportedBlock* import,
-                               LocalBuffer& local, const Movement& movement);
-  // Prepares blocks that are copied often. Null: the path has nothing to gain.
-  virtual std::unique_ptr<BatchPlan> plan(const RemoteTarget& target, const ImportedBlock* import,
-                                          LocalBuffer& local, const Movement& movement);
+  // Null: a queued path.
+  virtual Immediate* immediate() { return nullptr; }
 
   // ---- Queued paths: operations of ours.
   // Whether an operation can begin: kLater holds up what follows it.

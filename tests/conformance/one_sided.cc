@@ -158,7 +158,7 @@ TEST_P(OneSided, NotificationsKeepTheirOrderAndAreBounded) {
           if (!bytes.empty()) bytes[0] = static_cast<uint8_t>(i);
           side.peer().notify(bytes);
         }
-        onehop::Bytes large(2049);
+        onehop::Bytes large((64 << 20) + 1);
         EXPECT_EQ(status_of([&] { side.peer().notify(large); }), OH_ERR_INVALID);
       },
       [](Side& side) {
@@ -172,6 +172,66 @@ TEST_P(OneSided, NotificationsKeepTheirOrderAndAreBounded) {
           ++i;
         }
         EXPECT_FALSE(side.endpoint().notification());
+      });
+}
+
+// They travel in parts, with more bytes than the credit lets out at once.
+TEST_P(OneSided, LongNotificationsArriveWholeAndInOrder) {
+  const std::vector<size_t> sizes = {2048, 2049, 4096, 200000, 0, 1, 3000000, 2047};
+  const auto content = [](size_t i, size_t size) {
+    onehop::Bytes bytes(size);
+    for (size_t at = 0; at < size; ++at) bytes[at] = static_cast<uint8_t>(at * 7 + at / 251 + i);
+    return bytes;
+  };
+  run(
+      [&](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer out = side.buffer(1000);
+        for (size_t i = 0; i < sizes.size(); ++i) {
+          const onehop::Bytes bytes = content(i, sizes[i]);
+          out.fill(i);
+          if (i % 2 == 0) {
+            side.peer().put(out.data(), remote, i * 1000, 1000, &bytes).wait(20s);
+          } else {
+            side.peer().notify(bytes, 20s);
+          }
+        }
+        side.sync();
+      },
+      [&](Side& side) {
+        Buffer buffer = side.buffer(sizes.size() * 1000);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        for (size_t i = 0; i < sizes.size(); ++i) {
+          auto came = side.endpoint().wait_notification(20s);
+          ASSERT_EQ(came.second.size(), sizes[i]) << "notification " << i;
+          ASSERT_TRUE(came.second == content(i, sizes[i])) << "notification " << i;
+        }
+        side.sync();
+      });
+}
+
+// The owner of the memory hears that it was read, when it was.
+TEST_P(OneSided, AGetNotifiesItsTarget) {
+  run(
+      [](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        Buffer in = side.buffer(100000);
+        in.poison();
+        const onehop::Bytes notify = {'r', 'e', 'a', 'd'};
+        side.peer().get(in.data(), remote, 0, in.size(), &notify).wait(20s);
+        EXPECT_TRUE(in.holds(5, in.size()));
+        side.sync();
+      },
+      [](Side& side) {
+        Buffer buffer = side.buffer(100000);
+        buffer.fill(5);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        EXPECT_EQ(side.endpoint().wait_notification(20s).second,
+                  (onehop::Bytes{'r', 'e', 'a', 'd'}));
+        buffer.poison();
+        side.sync();
       });
 }
 

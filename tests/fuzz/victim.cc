@@ -144,11 +144,9 @@ void Victim::post_one_sided(bool put, size_t size, bool notify, bool to_device) 
   const ByteView* behind = notify && put ? &bytes : nullptr;
   auto list = std::make_shared<const std::vector<Block>>(std::move(halves));
   target.on_device = to_device;
-  Status status =
-      peer_->operations().move(&operation.request, {.target = target,
-                                                    .movement = {put, *list, list->size(), size},
-                                                    .list = list,
-                                                    .notify = behind});
+  const MovePart part{.target = target, .blocks = *list, .count = list->size(), .bytes = size};
+  Status status = peer_->operations().move(
+      &operation.request, {.put = put, .parts = {&part, 1}, .list = list, .notify = behind});
   if (!status.ok()) operations_.pop_back();
 }
 

@@ -39,16 +39,17 @@ std::unique_ptr<oh::Path> PipePath::create(const oh::PathContext& context) {
   return context.link.segment ? std::make_unique<PipePath>(context) : nullptr;
 }
 
-oh::Result<oh_path> PipePath::copy(const oh::RemoteTarget& target, const oh::ImportedBlock* import,
-                                   oh::LocalBuffer&, const oh::Movement& movement) {
+oh::Result<oh_path> PipePath::copy(const oh::Movement& movement) {
   oh::MutexLock lock(mutex_);
-  for (const oh::Block& block : movement.blocks) {
-    const uint64_t address = target.base + block.remote_offset;
-    uint8_t* remote =
-        import ? import->translate(address, block.size) : reinterpret_cast<uint8_t*>(address);
-    if (!remote) return oh::error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
-    OH_RETURN_IF_ERROR(movement.put ? move(remote, block.local, block.size)
-                                    : move(block.local, remote, block.size));
+  for (const oh::Part& part : movement.parts) {
+    for (const oh::Block& block : part.blocks) {
+      const uint64_t address = part.target.base + block.remote_offset;
+      uint8_t* remote = part.import ? part.import->translate(address, block.size)
+                                    : reinterpret_cast<uint8_t*>(address);
+      if (!remote) return oh::error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
+      OH_RETURN_IF_ERROR(movement.put ? move(remote, block.local, block.size)
+                                      : move(block.local, remote, block.size));
+    }
   }
   g_copies.fetch_add(1, std::memory_order_relaxed);
   return link_.path;

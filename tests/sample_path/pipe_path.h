@@ -18,14 +18,13 @@ namespace sample {
 
 oh::Estimate estimate_pipe(const oh::LinkFacts& facts, const oh::Ends& ends);
 
-class PipePath final : public oh::Path {
+class PipePath final : public oh::Path, public oh::Immediate {
  public:
   explicit PipePath(const oh::PathContext& context);
   static std::unique_ptr<oh::Path> create(const oh::PathContext& context);
 
-  bool is_immediate() const override { return true; }
-  oh::Result<oh_path> copy(const oh::RemoteTarget& target, const oh::ImportedBlock* import,
-                           oh::LocalBuffer& local, const oh::Movement& movement) override;
+  oh::Immediate* immediate() override { return this; }
+  oh::Result<oh_path> copy(const oh::Movement& movement) override;
 
  private:
   oh::Status move(void* to, const void* from, uint64_t size) OH_REQUIRES(mutex_);

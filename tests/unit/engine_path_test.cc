@@ -69,7 +69,8 @@ class EnginePathTest : public GpuTest, public PathEvents {
   Result<oh_path> move(bool put, const std::vector<Block>& blocks) {
     uint64_t bytes = 0;
     for (const Block& block : blocks) bytes += block.size;
-    return path_->copy(target_, nullptr, local_, {put, blocks, blocks.size(), bytes});
+    const Part part{target_, nullptr, local_, blocks};
+    return path_->copy({put, {&part, 1}, bytes});
   }
   void fill() {
     ASSERT_TRUE(fake.write(ours_, Random(1).bytes(kSize)));
@@ -117,12 +118,13 @@ TEST_F(EnginePathTest, ManyBlocksGoTogether) {
 
 TEST_F(EnginePathTest, ABlockOutsideOfWhatIsMappedIsRefused) {
   fill();
-  ImportedBlock import;
-  import.remote_base = theirs_;
-  import.local_base = reinterpret_cast<uint8_t*>(theirs_);
-  import.size = 15;
+  auto import = std::make_shared<ImportedBlock>();
+  import->remote_base = theirs_;
+  import->local_base = reinterpret_cast<uint8_t*>(theirs_);
+  import->size = 15;
   const std::vector<Block> one = blocks(1, 8);
-  EXPECT_TRUE(fails_with(path_->copy(target_, &import, local_, {true, one, 1, 8}), OH_ERR_RANGE));
+  const Part part{target_, import, local_, one};
+  EXPECT_TRUE(fails_with(path_->copy({true, {&part, 1}, 8}), OH_ERR_RANGE));
 }
 
 // The failure is told when nothing that was enqueued before it is under way.

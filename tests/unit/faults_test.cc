@@ -73,11 +73,9 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
   put.endpoint = &a;
   put.kind = OpKind::kPut;
   put.size = piece.size;
-  OH_RETURN_IF_ERROR(to_b.operations().move(&put, {.target = target,
-                                                   .data = bytes.data(),
-                                                   .size = bytes.size(),
-                                                   .movement = {true, {&piece, 1}, 1, piece.size},
-                                                   .deadline = soon()}));
+  const MovePart part{target, bytes.data(), bytes.size(), {&piece, 1}, 1, piece.size};
+  OH_RETURN_IF_ERROR(
+      to_b.operations().move(&put, {.put = true, .parts = {&part, 1}, .deadline = soon()}));
   OH_RETURN_IF_ERROR(a.requests().wait(&put, soon(), &to_b));
   EXPECT_EQ(block->mapping.data()[149], 9);
   return b.memory().deregister(*region, soon());

@@ -57,12 +57,11 @@ class FakePath : public Path {
 };
 
 // Copies at once.
-class FakeCopy final : public Path {
+class FakeCopy final : public Path, public Immediate {
  public:
   using Path::Path;
-  bool is_immediate() const override { return true; }
-  Result<oh_path> copy(const RemoteTarget&, const ImportedBlock*, LocalBuffer&,
-                       const Movement& movement) override {
+  Immediate* immediate() override { return this; }
+  Result<oh_path> copy(const Movement& movement) override {
     g_log.push_back("copy " + std::to_string(movement.bytes));
     return OH_PATH_SHM;
   }
@@ -99,6 +98,7 @@ class FakeChannel final : public Channel {
   bool push(const Frame& frame) override {
     if (!room) return false;
     frames.push_back(frame.type);
+    sizes.push_back(frame.payload_size);
     return true;
   }
   size_t max_payload() const override { return 4096; }
@@ -109,6 +109,7 @@ class FakeChannel final : public Channel {
 
   bool room = true;
   std::vector<FrameType> frames;
+  std::vector<size_t> sizes;
 };
 
 class FakeOwner final : public LinkOwner, public RunStreams {
@@ -158,11 +159,28 @@ class OneSidedTest : public ::testing::Test {
     request.kind = OpKind::kPut;
     request.size = size;
     const Block block{nullptr, 0, size};
-    EXPECT_TRUE(is_ok(one_sided_.move(&request, {.target = target_,
-                                                 .size = size,
-                                                 .movement = {true, {&block, 1}, 1, size},
-                                                 .notify = notify})));
+    const MovePart part{target_, nullptr, size, {&block, 1}, 1, size};
+    EXPECT_TRUE(
+        is_ok(one_sided_.move(&request, {.put = true, .parts = {&part, 1}, .notify = notify})));
     return request;
+  }
+  // A put of three parts, to as many regions, of 8 bytes each; nobody reads them.
+  Request& put_parts(const ByteView* notify = nullptr) {
+    Request& request = requests_.emplace_back();
+    request.kind = OpKind::kPut;
+    request.size = 24;
+    auto list = std::make_shared<const std::vector<Block>>(3, Block{nullptr, 0, 8});
+    std::vector<MovePart> parts;
+    for (size_t i = 0; i < 3; ++i) {
+      parts.push_back({target_, nullptr, 8, std::span(*list).subspan(i, 1), 1, 8});
+    }
+    EXPECT_TRUE(is_ok(
+        one_sided_.move(&request, {.put = true, .parts = parts, .list = list, .notify = notify})));
+    return request;
+  }
+  bool cancel(Request& request, bool give_up) {
+    LinkGuard guard(link_);
+    return one_sided_.cancel(&request, error(OH_ERR_TIMEOUT, "late"), give_up);
   }
   void signal(uint32_t slot) {
     LinkGuard guard(link_);
@@ -317,6 +335,131 @@ TEST_F(OneSidedTest, TheEndOfTheLinkEndsEverything) {
   EXPECT_EQ(std::count(g_log.begin(), g_log.end(), "quick fail"), 2);
 }
 
+// A batch over several regions: its parts travel at once, and one notification follows all.
+TEST_F(OneSidedTest, ABatchEndsAndNotifiesOnceAllItsPartsHave) {
+  const Bytes one(1, 1);
+  const ByteView notify(one);
+  Request& request = put_parts(&notify);
+  ASSERT_EQ(quick().pushed_.size(), 3u);
+  Request& behind = put(8, &notify);
+  end(quick(), 3);
+  EXPECT_TRUE(channel_->frames.empty());  // its notification is behind that of the batch
+  end(quick(), 1);
+  end(quick(), 1);
+  EXPECT_TRUE(channel_->frames.empty());
+  EXPECT_FALSE(request.ended());
+  end(quick(), 0);
+  ASSERT_TRUE(request.ended());
+  EXPECT_TRUE(behind.ended());
+  EXPECT_TRUE(is_ok(request.status));
+  EXPECT_EQ(request.nbytes, 24u);
+  EXPECT_EQ(channel_->frames.size(), 2u);
+  EXPECT_TRUE(one_sided_.idle());
+}
+
+TEST_F(OneSidedTest, ABatchThatFailsInPartFailsOnceAllItsPartsHaveEnded) {
+  const Bytes one(1, 1);
+  const ByteView notify(one);
+  Request& request = put_parts(&notify);
+  end(quick(), 0, error(OH_ERR_RETIRED, "gone"));
+  EXPECT_FALSE(request.ended());
+  end(quick(), 0);
+  end(quick(), 0);
+  ASSERT_TRUE(request.ended());
+  EXPECT_EQ(request.status.code(), OH_ERR_RETIRED);
+  EXPECT_TRUE(channel_->frames.empty());
+}
+
+TEST_F(OneSidedTest, CancellingABatchCancelsAllItsParts) {
+  Request& begun = put_parts();
+  quick().stuck_ = true;
+  EXPECT_FALSE(cancel(begun, /*give_up=*/false));
+  EXPECT_FALSE(begun.ended());
+  end(quick(), 0);
+  EXPECT_TRUE(cancel(begun, /*give_up=*/true));
+  EXPECT_EQ(begun.status.code(), OH_ERR_TIMEOUT);
+  quick().stuck_ = quick().room_ = false;
+  Request& queued = put_parts();
+  EXPECT_TRUE(cancel(queued, /*give_up=*/false));
+  EXPECT_EQ(queued.status.code(), OH_ERR_TIMEOUT);
+  EXPECT_TRUE(one_sided_.idle());
+}
+
+TEST_F(OneSidedTest, TheEndOfTheLinkEndsABatchOnce) {
+  Request& begun = put_parts();
+  quick().room_ = false;
+  Request& queued = put_parts();
+  {
+    LinkGuard guard(link_);
+    one_sided_.fail_all(error(OH_ERR_PEER_LOST, "gone"));
+  }
+  EXPECT_EQ(begun.status.code(), OH_ERR_PEER_LOST);
+  EXPECT_EQ(queued.status.code(), OH_ERR_PEER_LOST);
+  EXPECT_TRUE(one_sided_.idle());
+}
+
+// Of a notification that has left in part the rest follows, before everything else, also when
+// nobody waits for it any more.
+TEST_F(OneSidedTest, ANotificationThatHasBegunIsSentWhole) {
+  quick().apart_ = false;
+  const Bytes long_one(10000, 1);
+  const Bytes one(1, 1);
+  const ByteView notify(one);
+  Request& first = put(8, &notify);
+  Request& request = requests_.emplace_back();
+  request.kind = OpKind::kNotify;
+  {
+    LinkGuard guard(link_);
+    one_sided_.post_notification(&request, long_one);
+  }
+  end(quick(), 0);
+  EXPECT_EQ(channel_->sizes.size(), 2u);  // as much as the credit lets out
+  EXPECT_TRUE(one_sided_.has_begun(request));
+  EXPECT_TRUE(cancel(request, /*give_up=*/false));
+  EXPECT_EQ(request.status.code(), OH_ERR_TIMEOUT);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(first.ended());
+    Frame collected;
+    collected.type = FrameType::kAck;
+    collected.length = 2048;
+    LinkGuard guard(link_);
+    EXPECT_TRUE(is_ok(one_sided_.on_frame(collected)));
+    (void)one_sided_.progress();
+  }
+  EXPECT_TRUE(first.ended());
+  EXPECT_EQ(channel_->sizes, (std::vector<size_t>{2048, 2048, 2048, 2048, 1808, 1}));
+  EXPECT_TRUE(one_sided_.idle());
+}
+
+TEST_F(OneSidedTest, PartsOfANotificationThatDoNotFitAreRefused) {
+  link_.mine.eager_credit = 1 << 20;
+  const Bytes bytes(5000, 7);
+  auto part = [&](uint64_t at, size_t size, uint64_t whole) {
+    Frame frame;
+    frame.type = FrameType::kNotify;
+    frame.address = at;
+    frame.length = whole;
+    frame.payload = bytes.data();
+    frame.payload_size = size;
+    LinkGuard guard(link_);
+    return one_sided_.on_frame(frame).code();
+  };
+  EXPECT_EQ(part(1, 8, 100), OH_ERR_PROTOCOL);    // nothing is before it
+  EXPECT_EQ(part(0, 101, 100), OH_ERR_PROTOCOL);  // more than it says
+  EXPECT_EQ(part(0, 8, UINT64_MAX), OH_ERR_PROTOCOL);
+  EXPECT_EQ(part(0, 2048, 5000), OH_OK);
+  EXPECT_TRUE(notifications_.empty());
+  EXPECT_EQ(part(2048, 2048, 4999), OH_ERR_PROTOCOL);  // another size
+  EXPECT_EQ(part(2047, 2048, 5000), OH_ERR_PROTOCOL);
+  EXPECT_EQ(part(0, 8, 5000), OH_ERR_PROTOCOL);  // another one within
+  EXPECT_EQ(part(2048, 2048, 5000), OH_OK);
+  EXPECT_EQ(part(4096, 904, 5000), OH_OK);
+  Notification notification;
+  size_t size = 0;
+  ASSERT_TRUE(*notifications_.take(5000, &notification, &size));
+  EXPECT_EQ(notification.bytes, bytes);
+}
+
 TEST_F(OneSidedTest, ALinkThatIsNotOpenTakesNothing) {
   {
     LinkGuard guard(link_);
@@ -325,11 +468,8 @@ TEST_F(OneSidedTest, ALinkThatIsNotOpenTakesNothing) {
   Request request;
   request.kind = OpKind::kPut;
   const Block block{nullptr, 0, 8};
-  EXPECT_EQ(
-      one_sided_
-          .move(&request, {.target = target_, .size = 8, .movement = {true, {&block, 1}, 1, 8}})
-          .code(),
-      OH_ERR_LINK);
+  const MovePart part{target_, nullptr, 8, {&block, 1}, 1, 8};
+  EXPECT_EQ(one_sided_.move(&request, {.put = true, .parts = {&part, 1}}).code(), OH_ERR_LINK);
   EXPECT_TRUE(g_log.empty());
 }
 

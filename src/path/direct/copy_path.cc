@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "path/direct/copy_path.h"
 
-#include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 namespace oh {
 
@@ -19,29 +20,53 @@ Estimate estimate_direct(const LinkFacts& facts, const Ends& ends) {
           .choice = {bulk_path(facts), Method::kDirect, why}};
 }
 
-Result<oh_path> CopyPath::copy(const RemoteTarget& target, const ImportedBlock* import,
-                               LocalBuffer&, const Movement& movement) {
+namespace {
+
+Status copy_mapped(const Part& part, bool put) {
+  for (const Block& block : part.blocks) {
+    uint8_t* remote = part.import->translate(part.target.base + block.remote_offset, block.size);
+    if (!remote) return error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
+    std::memcpy(put ? remote : block.local, put ? block.local : remote, block.size);
+  }
+  return {};
+}
+
+// Collects blocks, of whatever regions, for as few calls as possible.
+class Pieces {
+ public:
+  Pieces(Mover& mover, bool put) : mover_(mover), put_(put) {}
+  Status add(const RemoteTarget& target, const Block& block) {
+    pieces_[count_++] = {block.local, target.base + block.remote_offset, block.size};
+    return count_ == kAtOnce ? flush() : Status();
+  }
+  Status flush() {
+    const std::span<const CopyPiece> some(pieces_, std::exchange(count_, 0));
+    if (some.empty()) return {};
+    return put_ ? mover_.write(some) : mover_.read(some);
+  }
+
+ private:
+  static constexpr size_t kAtOnce = 1024;
+  Mover& mover_;
+  const bool put_;
+  size_t count_ = 0;
+  CopyPiece pieces_[kAtOnce];  // not cleared
+};
+
+}  // namespace
+
+Result<oh_path> CopyPath::copy(const Movement& movement) {
   const bool put = movement.put;
-  std::span<const Block> blocks = movement.blocks;
-  if (import) {
-    for (const Block& block : blocks) {
-      uint8_t* remote = import->translate(target.base + block.remote_offset, block.size);
-      if (!remote) return error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
-      std::memcpy(put ? remote : block.local, put ? block.local : remote, block.size);
+  std::optional<Pieces> pieces;
+  for (const Part& part : movement.parts) {
+    if (part.import) {
+      OH_RETURN_IF_ERROR(copy_mapped(part, put));
+      continue;
     }
-    return link_.path;
+    if (!pieces) pieces.emplace(*link_.mover, put);
+    for (const Block& block : part.blocks) OH_RETURN_IF_ERROR(pieces->add(part.target, block));
   }
-  constexpr size_t kAtOnce = 1024;
-  CopyPiece pieces[kAtOnce];
-  while (!blocks.empty()) {
-    size_t count = 0;
-    for (const Block& block : blocks.first(std::min(kAtOnce, blocks.size()))) {
-      pieces[count++] = {block.local, target.base + block.remote_offset, block.size};
-    }
-    blocks = blocks.subspan(count);
-    std::span<const CopyPiece> some(pieces, count);
-    OH_RETURN_IF_ERROR(put ? link_.mover->write(some) : link_.mover->read(some));
-  }
+  if (pieces) OH_RETURN_IF_ERROR(pieces->flush());
   return link_.path;
 }
 

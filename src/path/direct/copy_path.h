@@ -13,12 +13,11 @@ namespace oh {
 
 Estimate estimate_direct(const LinkFacts& facts, const Ends& ends);
 
-class CopyPath final : public Path {
+class CopyPath final : public Path, public Immediate {
  public:
   using Path::Path;
-  bool is_immediate() const override { return true; }
-  Result<oh_path> copy(const RemoteTarget& target, const ImportedBlock* import, LocalBuffer& local,
-                       const Movement& movement) override;
+  Immediate* immediate() override { return this; }
+  Result<oh_path> copy(const Movement& movement) override;
 };
 
 }  // namespace oh

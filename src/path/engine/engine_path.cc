@@ -13,9 +13,7 @@ namespace {
 // The copies of one operation: block by block, or collected for the kernel.
 class Copies {
  public:
-  // by_kernel: a kernel may access the memory of both sides.
-  Copies(DeviceLink& device, CopyTicket ticket, bool by_kernel)
-      : device_(device), ticket_(std::move(ticket)), by_kernel_(by_kernel) {}
+  Copies(DeviceLink& device, CopyTicket ticket) : device_(device), ticket_(std::move(ticket)) {}
   ~Copies() {
     for (std::unique_ptr<BatchBuffer>& buffer : buffers_) {
       if (buffer) device_.give_batch_buffer(std::move(buffer));
@@ -26,15 +24,18 @@ class Copies {
   CopyTicket& ticket() { return ticket_; }
 
   // Enqueues a copy, at once or with others; with the last one of the operation, all of them.
-  Status add(void* to, const void* from, uint64_t size, bool last) {
-    bool alone = last && !collecting();
-    if (alone || size > kLongestForKernel || !device_.gpu().kernels().batch() || !take_buffer()) {
+  // `by_kernel`: a kernel may access the memory of both sides.
+  Status add(const kernels::BatchBlock& block, bool by_kernel, bool last) {
+    const bool alone = last && !collecting();
+    if (alone || !by_kernel || block.size > kLongestForKernel || !take_buffer()) {
       if (last) OH_RETURN_IF_ERROR(flush());
-      return ticket_.copy(to, from, size, last ? ticket_.next_value() : 0);
+      return ticket_.copy(reinterpret_cast<void*>(block.to),
+                          reinterpret_cast<const void*>(block.from), block.size,
+                          last ? ticket_.next_value() : 0);
     }
     BatchBuffer& buffer = *buffers_[turn_];
     if (buffer.count() == 0) OH_RETURN_IF_ERROR(ticket_.wait(buffer.in_use_until()));
-    buffer.add({reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from), size});
+    buffer.add(block);
     return last || buffer.count() >= launch_at_ ? flush() : Status();
   }
 
@@ -42,11 +43,11 @@ class Copies {
   bool collecting() const { return buffers_[turn_] && buffers_[turn_]->count() > 0; }
   // Whether there is a buffer to collect in. Without a second one the first takes all turns.
   bool take_buffer() {
-    if (!by_kernel_) return false;
+    if (!may_collect_) return false;
     if (!buffers_[turn_]) buffers_[turn_] = device_.take_batch_buffer();
     if (!buffers_[turn_]) turn_ ^= 1;
-    by_kernel_ = buffers_[turn_] != nullptr;
-    return by_kernel_;
+    may_collect_ = buffers_[turn_] != nullptr;
+    return may_collect_;
   }
   // Launches the kernel for what has been collected.
   Status flush() {
@@ -59,20 +60,27 @@ class Copies {
 
   DeviceLink& device_;
   CopyTicket ticket_;
-  bool by_kernel_;
+  bool may_collect_ = true;
   std::unique_ptr<BatchBuffer> buffers_[2];  // one is filled while the device reads the other
   int turn_ = 0;
   // Blocks: the first kernel soon, so that the device works while the rest is prepared.
   size_t launch_at_ = 1024;
 };
 
-// Where the block is at the other side, as the device reaches it; null: outside of what is mapped.
-uint8_t* place_of(const RemoteTarget& target, const ImportedBlock* import, const Block& block) {
-  uint64_t address = target.base + block.remote_offset;
-  return import ? import->translate(address, block.size) : reinterpret_cast<uint8_t*>(address);
+// A block as the device reaches both sides. OH_ERR_RANGE: it is outside of what is mapped.
+Result<kernels::BatchBlock> placed(const Part& part, const Block& block, bool put) {
+  uint64_t there = part.target.base + block.remote_offset;
+  if (part.import) {
+    there = reinterpret_cast<uint64_t>(part.import->translate(there, block.size));
+    if (there == 0) return error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
+  }
+  const auto here = reinterpret_cast<uint64_t>(block.local);
+  return kernels::BatchBlock{put ? there : here, put ? here : there, block.size};
 }
 
-Status outside() { return error(OH_ERR_RANGE, "the block lies outside of the mapped memory"); }
+bool is_one_block(const Movement& movement) {
+  return movement.parts.size() == 1 && movement.parts.front().blocks.size() == 1;
+}
 
 }  // namespace
 
@@ -114,77 +122,95 @@ bool kernels_reach(cuda::Gpu& gpu, const RemoteTarget& target) {
   return facts->device == gpu.facts().ordinal || (plain && gpu.reach(facts->device));
 }
 
-bool EnginePath::admits_kernels(const RemoteTarget& target, LocalBuffer& local,
-                                const Movement& movement) const {
-  cuda::Gpu& gpu = link_.device->gpu();
-  const bool batch = movement.blocks.size() > 1 && gpu.kernels().batch();
-  const bool small =
-      link_.device->worker() && target.imported && movement.bytes <= Worker::kLongest;
-  if (!local.near || !target.on_device || !(batch || small)) return false;
-  // This queries every piece of the memory. The export is kept, and messages need it, too.
-  if (!find_export(gpu, &local).ok()) return false;
-  return local.exported->for_kernels && kernels_reach(gpu, target);
+// Whether there is a kernel for what the movement is: many blocks, or a small one for the worker.
+bool EnginePath::wants_kernels(const Movement& movement) const {
+  if (!is_one_block(movement)) return link_.device->gpu().kernels().batch() != nullptr;
+  return link_.device->worker() && movement.parts.front().target.imported &&
+         movement.bytes <= Worker::kLongest;
 }
 
-Result<oh_path> EnginePath::copy(const RemoteTarget& target, const ImportedBlock* import,
-                                 LocalBuffer& local, const Movement& movement) {
+bool EnginePath::admits_kernels(const Part& part) const {
+  cuda::Gpu& gpu = link_.device->gpu();
+  if (!part.local.near || !part.target.on_device) return false;
+  // This queries every piece of the memory. The export is kept, and messages need it, too.
+  if (!find_export(gpu, &part.local).ok()) return false;
+  return part.local.exported->for_kernels && kernels_reach(gpu, part.target);
+}
+
+// Within the process the worker is not faster than the engine.
+Worker* EnginePath::worker_for(const Movement& movement) const {
+  const bool small =
+      is_one_block(movement) && movement.parts.front().import && movement.bytes <= Worker::kLongest;
+  return small ? link_.device->worker() : nullptr;
+}
+
+Result<oh_path> EnginePath::copy(const Movement& movement) {
   const oh_path path = link_.path == OH_PATH_LOCAL ? OH_PATH_LOCAL : OH_PATH_CUDA_IPC;
-  const bool for_kernels = admits_kernels(target, local, movement);
+  const bool wanted = wants_kernels(movement);
+  bool all = wanted;
+  std::vector<bool> admitted;  // of several parts
+  if (movement.parts.size() == 1) {
+    all = wanted && admits_kernels(movement.parts.front());
+  } else if (wanted) {
+    for (const Part& part : movement.parts) admitted.push_back(admits_kernels(part));
+    all = std::ranges::all_of(admitted, [](bool each) { return each; });
+  }
   OH_ASSIGN_OR_RETURN(CopyTicket opened, CopyTicket::open(link_.device->gpu()));
-  Copies copies(*link_.device, std::move(opened), for_kernels);
+  Copies copies(*link_.device, std::move(opened));
   CopyTicket& ticket = copies.ticket();
-  if (for_kernels && movement.plan) {
+  if (all && movement.plan) {
     BatchPlan::Post post(*movement.plan);
     if (post.valid()) {
       OH_RETURN_IF_ERROR(ticket.end(post.enqueue(ticket)));
       return path;
     }
   }
-  // Within the process the worker is not faster than the engine.
-  bool small = import && for_kernels && movement.blocks.size() == 1 &&
-               movement.blocks.front().size <= Worker::kLongest;
-  Worker* worker = small ? link_.device->worker() : nullptr;
-  Status status;
-  bool by_worker = false;
-  for (const Block& block : movement.blocks) {
-    uint8_t* remote = place_of(target, import, block);
-    bool last = &block == &movement.blocks.back();
-    status = remote ? Status() : outside();
-    if (!status.ok()) break;
-    uint8_t* to = movement.put ? remote : block.local;
-    const uint8_t* from = movement.put ? block.local : remote;
-    by_worker =
-        worker && worker->copy({reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from),
-                                block.size, ticket.word(), ticket.next_value()});
-    if (by_worker) break;
-    status = copies.add(to, from, block.size, last);
-    if (!status.ok()) break;
-    if (worker) worker->call();
+  Worker* worker = all ? worker_for(movement) : nullptr;
+  const Block* last = &movement.parts.back().blocks.back();
+  for (size_t i = 0; i < movement.parts.size(); ++i) {
+    const Part& part = movement.parts[i];
+    const bool by_kernel = all || (wanted && admitted.size() > i && admitted[i]);
+    for (const Block& block : part.blocks) {
+      Result<kernels::BatchBlock> there = placed(part, block, movement.put);
+      if (!there.ok()) {
+        OH_RETURN_IF_ERROR(ticket.end(there.status()));
+      }
+      if (worker &&
+          worker->copy({there->to, there->from, block.size, ticket.word(), ticket.next_value()})) {
+        OH_RETURN_IF_ERROR(ticket.end({}));
+        return OH_PATH_WORKER;
+      }
+      Status status = copies.add(*there, by_kernel, &block == last);
+      if (!status.ok()) OH_RETURN_IF_ERROR(ticket.end(std::move(status)));
+      if (worker) worker->call();
+    }
   }
-  OH_RETURN_IF_ERROR(ticket.end(status));
-  return by_worker ? OH_PATH_WORKER : path;
+  OH_RETURN_IF_ERROR(ticket.end({}));
+  return path;
 }
 
-std::unique_ptr<BatchPlan> EnginePath::plan(const RemoteTarget& target, const ImportedBlock* import,
-                                            LocalBuffer& local, const Movement& movement) {
-  if (movement.blocks.size() < 2 || !link_.device->gpu().kernels().batch() ||
-      !admits_kernels(target, local, movement)) {
+std::unique_ptr<BatchPlan> EnginePath::plan(const Movement& movement) {
+  size_t count = 0;
+  for (const Part& part : movement.parts) count += part.blocks.size();
+  auto admits = [this](const Part& part) { return admits_kernels(part); };
+  if (count < 2 || !link_.device->gpu().kernels().batch() ||
+      !std::ranges::all_of(movement.parts, admits)) {
     return nullptr;
   }
   std::vector<kernels::BatchBlock> blocks;
-  blocks.reserve(movement.blocks.size());
-  for (const Block& block : movement.blocks) {
-    const uint8_t* place = place_of(target, import, block);
-    if (!place) return nullptr;
-    auto there = reinterpret_cast<uint64_t>(place);
-    auto here = reinterpret_cast<uint64_t>(block.local);
-    blocks.push_back({movement.put ? there : here, movement.put ? here : there, block.size});
+  blocks.reserve(count);
+  for (const Part& part : movement.parts) {
+    for (const Block& block : part.blocks) {
+      Result<kernels::BatchBlock> there = placed(part, block, movement.put);
+      if (!there.ok()) return nullptr;
+      blocks.push_back(*there);
+    }
   }
   Result<std::unique_ptr<BatchPlan>> made =
       BatchPlan::create(link_.device->shared_gpu(), std::move(blocks));
   if (made.ok()) return std::move(*made);
-  OH_LOG(kWarn, "a prepared batch of %llu blocks is divided anew at each post, which is slower: %s",
-         static_cast<unsigned long long>(movement.count), made.status().text().c_str());
+  OH_LOG(kWarn, "a prepared batch of %zu blocks is divided anew at each post, which is slower: %s",
+         count, made.status().text().c_str());
   return nullptr;
 }
 

@@ -14,18 +14,17 @@ namespace oh {
 
 Estimate estimate_engine(const LinkFacts& facts, const Ends& ends);
 
-class EnginePath final : public Path {
+class EnginePath final : public Path, public Immediate {
  public:
   using Path::Path;
-  bool is_immediate() const override { return true; }
-  Result<oh_path> copy(const RemoteTarget& target, const ImportedBlock* import, LocalBuffer& local,
-                       const Movement& movement) override;
-  std::unique_ptr<BatchPlan> plan(const RemoteTarget& target, const ImportedBlock* import,
-                                  LocalBuffer& local, const Movement& movement) override;
+  Immediate* immediate() override { return this; }
+  Result<oh_path> copy(const Movement& movement) override;
+  std::unique_ptr<BatchPlan> plan(const Movement& movement) override;
 
  private:
-  bool admits_kernels(const RemoteTarget& target, LocalBuffer& local,
-                      const Movement& movement) const;
+  bool wants_kernels(const Movement& movement) const;
+  bool admits_kernels(const Part& part) const;
+  Worker* worker_for(const Movement& movement) const;
 };
 
 // Whether a kernel of the GPU's reaches a region. A copy from freed memory fails; a kernel access

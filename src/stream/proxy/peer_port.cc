@@ -21,11 +21,9 @@ Status PeerPort::post(Request& request, bool on_device) {
 
 Status PeerPort::put(Request& request, const RemoteTarget& target, const Block& block) {
   request.endpoint = &endpoint_;
-  return link_.peer->operations().move(&request, {.target = target,
-                                                  .data = block.local,
-                                                  .size = block.size,
-                                                  .after = {.on_device = true},
-                                                  .movement = {true, {&block, 1}, 1, block.size}});
+  const MovePart part{target, block.local, block.size, {&block, 1}, 1, block.size};
+  return link_.peer->operations().move(
+      &request, {.put = true, .parts = {&part, 1}, .after = {.on_device = true}});
 }
 
 // Without shared memory the peer may stop in the middle of a message. The request is in doubt then,

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "one_sided/immediate_copies.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/fault.h"
+
+namespace oh {
+namespace {
+
+// While it exists, the owner of the region does not report the region as retired.
+class AccessGuard {
+ public:
+  explicit AccessGuard(SegmentDirection& direction) : direction_(direction) {
+    while (true) {
+      uint64_t phase = direction_.access_phase.phase.load(std::memory_order_seq_cst);
+      index_ = phase & 1;
+      // seq_cst: announced before we look at the region's version; pairs with
+      // Peer::wait_until_outside().
+      direction_.access.active[index_].fetch_add(1, std::memory_order_seq_cst);
+      if (direction_.access_phase.phase.load(std::memory_order_seq_cst) == phase) return;
+      direction_.access.active[index_].fetch_sub(1, std::memory_order_seq_cst);
+    }
+  }
+  ~AccessGuard() { direction_.access.active[index_].fetch_sub(1, std::memory_order_seq_cst); }
+  AccessGuard(const AccessGuard&) = delete;
+  AccessGuard& operator=(const AccessGuard&) = delete;
+
+ private:
+  SegmentDirection& direction_;
+  uint64_t index_ = 0;
+};
+
+class CopyCount {
+ public:
+  explicit CopyCount(std::atomic<uint32_t>& count) : count_(count) {
+    count_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  ~CopyCount() { count_.fetch_sub(1, std::memory_order_seq_cst); }
+  CopyCount(const CopyCount&) = delete;
+  CopyCount& operator=(const CopyCount&) = delete;
+
+ private:
+  std::atomic<uint32_t>& count_;
+};
+
+}  // namespace
+
+// Checks that the region is valid, and holds its mapping.
+Result<Part> ImmediateCopies::admit(const ChosenPart& chosen) const {
+  const RemoteTarget& target = chosen.part.target;
+  if (board_->region(target.index).load(std::memory_order_seq_cst) != target.version) {
+    return error(OH_ERR_RETIRED, "%s has deregistered the region", link_.name.c_str());
+  }
+  std::shared_ptr<ImportedBlock> import = target.import.lock();
+  if (target.imported && !import) {
+    return error(OH_ERR_RETIRED, "the memory of the region of %s is gone: attach it again",
+                 link_.name.c_str());
+  }
+  return Part{target, std::move(import), chosen.local, chosen.part.blocks};
+}
+
+Status ImmediateCopies::copy(std::span<const ChosenPart> chosen, const Move& move, oh_path* taken) {
+  Immediate& path = *chosen.front().path->immediate();
+  // Count the copy, then check the link; the end of the link does it in the opposite order.
+  CopyCount copying(copies_);
+  AccessGuard guard(link_.segment->outgoing());
+  if (link_.gone.load(std::memory_order_seq_cst) ||
+      link_.segment->their_state() == SideState::kFailed) {
+    return error(OH_ERR_PEER_LOST, "the link to %s has ended", link_.name.c_str());
+  }
+  Movement movement{move.put, {}, 0, move.plan};
+  for (const ChosenPart& each : chosen) movement.bytes += each.part.bytes;
+  if (chosen.size() == 1) {
+    OH_ASSIGN_OR_RETURN(const Part part, admit(chosen.front()));
+    OH_FAULT_POINT("one_sided.copy");
+    movement.parts = {&part, 1};
+    OH_ASSIGN_OR_RETURN(*taken, path.copy(movement));
+    return {};
+  }
+  // All are checked before the first byte moves.
+  std::vector<Part> parts;
+  parts.reserve(chosen.size());
+  for (const ChosenPart& each : chosen) {
+    OH_ASSIGN_OR_RETURN(Part part, admit(each));
+    parts.push_back(std::move(part));
+  }
+  OH_FAULT_POINT("one_sided.copy");
+  movement.parts = parts;
+  OH_ASSIGN_OR_RETURN(*taken, path.copy(movement));
+  return {};
+}
+
+}  // namespace oh
