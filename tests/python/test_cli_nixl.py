@@ -15,7 +15,7 @@ pytest.importorskip("numpy")
 MODES = ["agent", "first", "prep", "prep_strided", "write", "read", "idle"]
 MOVING = MODES[1:-1]
 SMALL = (
-    "--rows", "1000", "--blocks", "50", "--rounds", "2", "--iters", "3", "--idle", "0.05"
+    "--rows", "1000", "--blocks", "50", "--rounds", "1", "--iters", "3", "--idle", "0.05"
 )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def no_nixl(packages):
 
 
 def test_rows() -> None:
-    found = rows("nixl", *SMALL)
+    found = rows("nixl", *SMALL, "--rounds", "2")
     assert [row["mode"] for row in found] == MODES
     by_mode = {row["mode"]: row for row in found}
     for row in found:
@@ -80,7 +80,7 @@ def test_chosen_rows_by_another_transport() -> None:
 
 @pytest.mark.usefixtures("stand_in")
 def test_beside_another_library() -> None:
-    found = rows("nixl", "--vs", "nixl", *SMALL)
+    found = rows("nixl", "--vs", "nixl", *SMALL, "--rounds", "2")
     assert [(row["mode"], row["api"]) for row in found] == [
         (mode, api) for mode in MODES for api in ("onehop", "nixl")
     ]
