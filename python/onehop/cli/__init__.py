@@ -13,6 +13,7 @@ import click
 import onehop
 from onehop.cli import (  # noqa: F401 - add their commands to bench
     bench_inline,
+    bench_nixl,
     bench_patterns,
     bench_peers,
 )

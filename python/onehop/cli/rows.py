@@ -20,9 +20,9 @@ class Row:
     """One measurement; one-way figures.
 
     Attributes:
-        op: latency, bandwidth, batch, patterns, setup, inline or peers.
+        op: latency, bandwidth, batch, patterns, setup, inline, peers or nixl.
         api: c, python (of GPU memory: -region, -array or -torch, by what is sent), device (within
-            a kernel), floor (no library), or nccl.
+            a kernel), floor (no library), or nccl; of nixl: onehop or nixl, whose agents they are.
         mode: the verbs, or the floor's name, or the step of the set-up.
         memory: kind of memory.
         buffers: private memory or shared blocks (`onehop.empty`).
@@ -38,7 +38,8 @@ class Row:
         blocks, block_us: of a batch: how many, and p50 / blocks.
         ranks, rank_bytes: of a pattern: how many, and the most bytes that one of them sends to the
             others or receives from them.
-        post_us: of a prepared batch: p50 of posts of as many blocks of one byte.
+        post_us: of a prepared batch: p50 of posts of as many blocks of one byte; of nixl: p50 of
+            the call of transfer().
         first_us: of a set-up: what the first one of the process took.
         rss_per_peer, pss_per_peer: bytes of memory that one more peer takes.
         device_per_peer: the same of the GPU of side 0.
@@ -49,6 +50,11 @@ class Row:
         recommended: whether this is the limit that was found best.
         peers, fds_per_peer: of one endpoint, and descriptors that one more takes.
         progress_us, message_us: its call of progress, and a message to one of them, one way.
+        make_us: of nixl: p50 of the call of make_prepped_xfer().
+        cpu_percent: of nixl: CPU time of a process with an idle agent, of one CPU.
+        low_us, high_us: of nixl: the least and the greatest median of a round.
+        of_nixl: of onehop: its median by NIXL's in the same round, median of the rounds.
+        nixl: the real NIXL's package and version.
 
     """
 
@@ -87,6 +93,12 @@ class Row:
     fds_per_peer: float | None = None
     progress_us: float | None = None
     message_us: float | None = None
+    make_us: float | None = None
+    cpu_percent: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    of_nixl: float | None = None
+    nixl: str | None = None
 
     def as_json(self, provenance: dict[str, str]) -> str:
         """Write the row as one line of JSON."""

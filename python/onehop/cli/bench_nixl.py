@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onehop bench nixl``: NIXL's Python API on onehop, beside the real NIXL in the same run."""
+
+# ruff: noqa: ANN401 - click passes options as keywords; docstrings are its help texts
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import click
+from rich.table import Table
+
+from onehop.cli import bench_options as options
+from onehop.cli.bench import bench, report
+from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, parse_devices, parse_memory
+from onehop.cli.measure import corrupts
+from onehop.cli.output import results
+from onehop.cli.rows import Row, percentile
+from onehop.cli.sides import Placement, SideError, run_sides
+from onehop.cli.sizes import SizeList, format_size
+
+_MODES = ("agent", "first", "prep", "prep_strided", "write", "read", "idle")
+_MOVING = ("first", "write", "read")
+FIRST = 2**20  # bytes of the first WRITE
+ROW = 64  # bytes that a row of a prepared list names
+PICKED = 1000  # rows of a prepared list that are written to, to see that it is right
+_LOG_LEVEL = "NIXL_LOG_LEVEL"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What both sides do in a round, by one of the libraries.
+
+    Attributes:
+        library: onehop or nixl, the real one.
+        modes: which rows; the others are left out where nothing else needs them.
+        sizes: bytes of a block, of write and read.
+        blocks: of a transfer.
+        rows: of a list that is prepared.
+        iterations: timed transfers of each size and direction.
+        idle_s: how long the idle agents are watched.
+        memory, devices: of either side; a device is "" for host memory.
+
+    """
+
+    library: str
+    modes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    blocks: int
+    rows: int
+    iterations: int
+    idle_s: float
+    memory: Pair
+    devices: Pair
+    corrupt: bool = field(default_factory=corrupts)
+
+    @property
+    def places(self) -> int:
+        """Blocks that a transfer's are chosen from, so that few are neighbours."""
+        return self.blocks + self.blocks // 4
+
+    @property
+    def row_count(self) -> int:
+        """Return how many rows the job has."""
+        return sum(len(self.sizes) if mode in ("write", "read") else 1 for mode in self.modes)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the size of either side's memory."""
+        return max(FIRST, self.rows * ROW, self.places * max(self.sizes))
+
+
+@dataclass
+class Found:
+    """What the sides have to say of one row of a round."""
+
+    mode: str
+    size: int = 0
+    blocks: int | None = None
+    samples_us: list[float] = field(default_factory=list)
+    make_us: list[float] = field(default_factory=list)
+    post_us: list[float] = field(default_factory=list)
+    wrong: int = 0
+    path: str = "none"
+
+    def merge(self, other: Found) -> None:
+        """Add what the other side, or another round, has found."""
+        for name in ("samples_us", "make_us", "post_us"):
+            getattr(self, name).extend(getattr(other, name))
+        self.wrong += other.wrong
+        self.path = other.path if self.path == "none" else self.path
+
+
+Round = dict[tuple[str, int], Found]  # by mode and size
+
+
+@bench.command()
+@click.option("--vs", type=click.Choice(["nixl"]), help="Also run the real NIXL, in turn.")
+@options.modes(*_MODES, default=_MODES)
+@click.option("--sizes", type=SizeList(), help="Of a block; default: 4K, of GPU memory 4K,32K.")
+@click.option(
+    "--blocks", type=click.IntRange(1), help="Of a transfer; default: 10000, of GPU memory 1024."
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(PICKED),
+    default=1_000_000,
+    show_default=True,
+    help="Of a prepared list.",
+)
+@click.option(
+    "--iters", type=click.IntRange(1), default=10, show_default=True, help="Transfers of a round."
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="In each both libraries have their turn, in processes of its own.",
+)
+@click.option(
+    "--idle",
+    type=click.FloatRange(0.01, 60),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the idle agents are watched.",
+)
+@click.option(
+    "--memory",
+    default="host",
+    callback=parse_memory,
+    show_default=True,
+    metavar="KIND[,KIND]",
+    help="host, or cuda by torch's allocator; two: of either side.",
+)
+@click.option(
+    "--devices",
+    callback=parse_devices,
+    metavar="A,B",
+    help="Device of either side; default: 0,1, or 0,0 where there is one.",
+)
+@options.transport()
+@options.cpus
+@options.json_to
+def nixl(vs: str | None, rounds: int, **common: Any) -> None:
+    """NIXL's Python API on onehop, and with --vs nixl on the real NIXL, by the same loops.
+
+    agent: make one; first: add_remote_agent until the first WRITE of 1 MB is done; prep: a list of
+    the other side's memory as an N x 3 array, prep_strided: as N x 5; write, read: blocks at random
+    places, until done; idle: CPU time that a process with an idle agent takes in a second.
+    """
+    jobs = _jobs(vs, common)
+    placement = options.placement({**common, "processes": True})
+    level = {_LOG_LEVEL: os.environ.get(_LOG_LEVEL, "WARN")}
+    placement = replace(placement, env={**level, **placement.env})
+    done: dict[Job, list[Round]] = {job: [] for job in jobs}
+    total = len(jobs) * (rounds + jobs[0].row_count)
+    with report(
+        common["json_to"], gpu=jobs[0].memory != HOST, show=_table, about="nixl", total=total
+    ) as reported:
+        try:
+            for number in range(rounds):
+                turn = {}
+                # Each library is the first one in every other round.
+                for job in jobs[:: -1 if number % 2 else 1]:
+                    turn[job] = _measure(job, placement)
+                    reported.step(f"{job.library}, round {number + 1}")
+                for job, found in turn.items():
+                    done[job].append(found)
+        finally:
+            # Ctrl-C leaves the rounds behind it that were whole.
+            for row in _rows(done, _version() if vs else None):
+                reported.add(row)
+
+
+def _jobs(vs: str | None, common: dict[str, Any]) -> list[Job]:
+    try:
+        from onehop.nixl import real
+    except ImportError as failure:
+        raise click.ClickException(str(failure)) from failure
+    memory: Pair = common["memory"]
+    if set(memory) - {"host", "cuda"}:
+        raise click.UsageError("--memory is host or cuda: that is what NIXL's users register")
+    on_gpu = memory != HOST
+    sizes = tuple(common["sizes"] or ([4096, 32768] if on_gpu else [4096]))
+    if 0 in sizes:
+        raise click.UsageError("--sizes: a block has at least one byte")
+    devices = choose(memory, common["devices"])
+    if on_gpu and importlib.util.find_spec("torch") is None:
+        raise click.ClickException("--memory cuda needs torch with CUDA, which is not installed")
+    if vs and real.load() is None:
+        raise click.ClickException(
+            "--vs nixl: the real NIXL is not installed here, or cannot be loaded: there is no"
+            " module nixl_cu13._api or nixl_cu12._api. pip install nixl"
+        )
+    return [
+        Job(
+            library,
+            tuple(dict.fromkeys(common["modes"])),
+            tuple(dict.fromkeys(sizes)),
+            common["blocks"] or (1024 if on_gpu else 10000),
+            common["rows"],
+            common["iters"],
+            common["idle"],
+            memory,
+            devices,
+        )
+        for library in ("onehop", vs)
+        if library
+    ]
+
+
+def _version() -> str:
+    """Return which release of the real NIXL is measured."""
+    from onehop.nixl import real
+
+    package = str(getattr(real.load(), "__name__", "")).partition(".")[0].replace("_", "-")
+    return f"{package} {importlib.metadata.version(package)}"
+
+
+def _measure(job: Job, placement: Placement) -> Round:
+    from onehop.cli.nixl_loops import nixl_role  # needs numpy
+
+    found: Round = {}
+    try:
+        for _, one in run_sides(nixl_role, job, placement):
+            if (key := (one.mode, one.size)) in found:
+                found[key].merge(one)
+            else:
+                found[key] = one
+    except SideError as failure:
+        raise SideError(f"{job.library}: {failure}") from failure
+    return found
+
+
+# ---- Rows
+
+
+def _rows(done: dict[Job, list[Round]], version: str | None) -> Iterator[Row]:
+    """Yield a row for each mode, size and library, of all rounds."""
+    keys = {key for rounds in done.values() for one in rounds for key in one}
+    for key in sorted(keys, key=lambda key: (_MODES.index(key[0]), key[1])):
+        of_rounds = {job: [one[key] for one in rounds] for job, rounds in done.items()}
+        medians = {
+            job.library: [statistics.median(one.samples_us) for one in rounds]
+            for job, rounds in of_rounds.items()
+        }
+        for job, rounds in of_rounds.items():
+            ratio = None
+            if job.library == "onehop" and "nixl" in medians:
+                both = zip(medians["onehop"], medians["nixl"], strict=True)
+                ratio = statistics.median(ours / theirs for ours, theirs in both)
+            row = _row(job, rounds, medians[job.library])
+            yield replace(row, of_nixl=ratio, nixl=version if job.library == "nixl" else None)
+
+
+def _row(job: Job, rounds: Sequence[Found], medians: Sequence[float]) -> Row:
+    found = Found(rounds[0].mode, rounds[0].size, rounds[0].blocks)
+    for one in rounds:
+        found.merge(one)
+    p50 = statistics.median(found.samples_us)
+    devices = ",".join(name.removeprefix("cuda:") or "host" for name in job.devices)
+    return Row(
+        op="nixl",
+        api=job.library,
+        mode=found.mode,
+        memory=",".join(dict.fromkeys(job.memory)),
+        buffers="private",
+        path=found.path,
+        size=found.size,
+        iters=len(found.samples_us),
+        p50_us=p50,
+        p99_us=percentile(found.samples_us, 0.99),
+        GBps=found.size * (found.blocks or 1) / p50 / 1e3 if found.mode in _MOVING else 0.0,
+        wrong=found.wrong,
+        blocks=found.blocks,
+        block_us=p50 / found.blocks if found.blocks else None,
+        post_us=statistics.median(found.post_us) if found.post_us else None,
+        make_us=statistics.median(found.make_us) if found.make_us else None,
+        cpu_percent=p50 / 1e4 if found.mode == "idle" else None,
+        low_us=min(medians),
+        high_us=max(medians),
+        devices=devices if job.devices != NO_DEVICES else None,
+    )
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    versions = sorted({row.nixl for row in rows if row.nixl})
+    shown = results(
+        ", ".join([f"onehop bench nixl: {rows[0].memory} memory", *versions]),
+        "p50: of all rounds; rounds: the least and the greatest median of a round beside it; write,"
+        " read: from the call of transfer() until done; make, post: the calls of"
+        " make_prepped_xfer() and transfer(); idle: CPU time in a second; of NIXL: by NIXL's in"
+        " the same round, median of the rounds",
+    )
+    for heading in ("what", "library", "path"):
+        shown.add_column(heading, no_wrap=True)
+    for heading in _HEADINGS:
+        shown.add_column(heading, justify="right")
+    for row in rows:
+        shown.add_row(_what(row), row.api, row.path, *_cells(row))
+    return shown
+
+
+def _what(row: Row) -> str:
+    if row.blocks:
+        return f"{row.mode} {row.blocks} x {format_size(row.size)}"
+    return f"{row.mode} {format_size(row.size)}" if row.size else row.mode
+
+
+_HEADINGS = (
+    "p50 us",
+    "rounds",
+    "us/block",
+    "make us",
+    "post us",
+    "GB/s",
+    "CPU %",
+    "of NIXL",
+    "wrong",
+)
+
+
+def _cells(row: Row) -> Iterator[str]:
+    assert row.low_us is not None and row.high_us is not None  # noqa: PT018
+    yield _number(row.p50_us, 0)
+    yield " ".join(f"{one / row.p50_us - 1:+.0%}" for one in (row.low_us, row.high_us))
+    yield _number(row.block_us, 3)
+    yield _number(row.make_us, 0)
+    yield _number(row.post_us, 0)
+    yield _number(row.GBps or None, 2)
+    yield _number(row.cpu_percent, 2)
+    yield _number(row.of_nixl, 3)
+    yield f"[bold red]{row.wrong}[/]" if row.wrong else "0"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sides of ``onehop bench nixl``: the same loops over onehop.nixl and over the real NIXL.
+
+They call an agent by nothing but NIXL's Python API.
+"""
+
+# ruff: noqa: ANN401 - agents are of either library, and arrays of any type
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import time
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onehop.cli.bench_nixl import FIRST, PICKED, ROW, Found, Job
+from onehop.cli.measure import together
+from onehop.cli.sides import Side
+from onehop.nixl import api, real
+
+_PREPS = 3  # of a round
+
+
+def nixl_role(side: Side, job: Job) -> None:
+    """Do a round: side 0 adds the other one and starts all transfers."""
+    player = _Player(side, job)
+    player.connect()
+    for mode in ("prep", "prep_strided"):
+        if mode in job.modes:
+            player.prep(mode)
+    if {"write", "read"} & set(job.modes):
+        for size in job.sizes:
+            player.transfers(size)
+    if "idle" in job.modes:
+        player.idle()
+    # The other side may still use our memory.
+    together(side)
+    if job.library == "nixl":
+        # NIXL 1.5.1 crashes when its libraries are unloaded; all is reported by now.
+        os._exit(0)
+
+
+class _Player:
+    """A side: its agent and memory, and what the memory of both sides must contain."""
+
+    def __init__(self, side: Side, job: Job) -> None:
+        self.side, self.job, self.number = side, job, side.number
+        self.contents = [
+            np.random.default_rng(number).integers(0, 256, job.nbytes, np.uint8)
+            for number in (0, 1)
+        ]
+        name = job.devices[self.number]
+        self.memory = _GpuMemory(job.nbytes, name) if name else _HostMemory(job.nbytes)
+        self.memory.write(self.contents[self.number])
+        library: Any = api if job.library == "onehop" else real.load()
+        # As vLLM makes its own.
+        config = library.nixl_agent_config(capture_telemetry=True)
+        start = perf_counter_ns()
+        self.agent = library.nixl_agent(f"side{self.number}", config)
+        self.report(Found("agent", samples_us=[_since(start)]))
+        registered = (self.memory.address, job.nbytes, self.memory.device, "")
+        self.agent.register_memory([registered], self.memory.kind)
+
+    def report(self, found: Found) -> None:
+        """Report what belongs to a row that is wanted."""
+        if found.mode in self.job.modes:
+            self.side.report(found)
+
+    def connect(self) -> None:
+        """Let side 0 add the other one, and write to it for the first time."""
+        own = _There(self.memory.address, self.memory.device, self.memory.kind)
+        self.side.tell((self.agent.get_agent_metadata(), own))
+        metadata, self.there = self.side.hear()
+        found = Found("first", FIRST)
+
+        def move() -> None:
+            start = perf_counter_ns()
+            self.name = self.agent.add_remote_agent(metadata)
+            local, remote = (
+                self.agent.get_xfer_descs([(one.address, FIRST, one.device)], one.kind)
+                for one in (own, self.there)
+            )
+            handle = self.agent.initialize_xfer("WRITE", local, remote, self.name)
+            self._finish(handle, self.agent.transfer(handle))
+            found.samples_us.append(_since(start))
+            found.path = self._path(handle)
+            self.agent.release_xfer_handle(handle)
+
+        found.wrong = self._checked("WRITE", [0], [0], FIRST, self.job.corrupt, move)
+        self.report(found)
+
+    def prep(self, mode: str) -> None:
+        """Prepare a long list, and write by some of its rows."""
+        job, agent = self.job, self.agent
+        blocks = job.rows
+        if mode == "prep_strided":
+            blocks = math.isqrt(job.rows) ** 2
+        theirs = np.random.default_rng(blocks).permutation(blocks)[:PICKED].astype(np.int32)
+        ours = np.arange(len(theirs), dtype=np.int32)
+        found = Found(mode, ROW, blocks)
+
+        def move() -> None:
+            make = _strided if mode == "prep_strided" else _dense
+            rows = make(self.there, blocks, ROW)
+            remotes = []
+            for _ in range(_PREPS):
+                start = perf_counter_ns()
+                remotes.append(agent.prep_xfer_dlist(self.name, rows, self.there.kind))
+                found.samples_us.append(_since(start))
+            local = agent.prep_xfer_dlist("", _dense(self.memory, len(ours), ROW), self.memory.kind)
+            self._transfer("WRITE", (local, ours, remotes[-1], theirs), Found(mode))
+
+        found.wrong = self._checked("WRITE", ours, theirs, ROW, job.corrupt, move)
+        self.report(found)
+
+    def transfers(self, size: int) -> None:
+        """Write and read blocks at random places, in turn; the first ones are not timed."""
+        job, agent = self.job, self.agent
+        rng = np.random.default_rng(size)
+        ours, theirs = (
+            rng.permutation(job.places)[: job.blocks].astype(np.int32) for _ in range(2)
+        )
+        if self.number == 0:
+            rows = [_dense(one, job.places, size) for one in (self.memory, self.there)]
+            local = agent.prep_xfer_dlist("", rows[0], self.memory.kind)
+            remote = agent.prep_xfer_dlist(self.name, rows[1], self.there.kind)
+        modes = [mode for mode in ("write", "read") if mode in job.modes]
+        found = {mode: Found(mode, size, job.blocks) for mode in modes}
+        for number in range(1 + job.iterations):
+            for mode, one in found.items():
+                operation = mode.upper()
+                into = one if number else Found(mode)
+
+                def move(operation: str = operation, into: Found = into) -> None:
+                    self._transfer(operation, (local, ours, remote, theirs), into)
+
+                spoil = job.corrupt and number == job.iterations
+                one.wrong += self._checked(operation, ours, theirs, size, spoil, move)
+        for one in found.values():
+            self.report(one)
+
+    def idle(self) -> None:
+        """Take the CPU time of this process while its agent has nothing to do."""
+        together(self.side)
+        cpu, start = time.process_time_ns(), perf_counter_ns()
+        time.sleep(self.job.idle_s)
+        share = (time.process_time_ns() - cpu) / (perf_counter_ns() - start)
+        self.report(Found("idle", samples_us=[share * 1e6]))
+
+    def _transfer(self, operation: str, what: tuple[Any, ...], found: Found) -> None:
+        """Make, post and finish a transfer, each timed."""
+        start = perf_counter_ns()
+        handle = self.agent.make_prepped_xfer(operation, *what)
+        found.make_us.append(_since(start))
+        start = perf_counter_ns()
+        state = self.agent.transfer(handle)
+        found.post_us.append(_since(start))
+        self._finish(handle, state)
+        found.samples_us.append(_since(start))
+        found.path = self._path(handle)
+        self.agent.release_xfer_handle(handle)
+
+    def _finish(self, handle: Any, state: str) -> None:
+        while state == "PROC":
+            os.sched_yield()  # to the progress thread of an agent that has one
+            state = self.agent.check_xfer_state(handle)
+        if state != "DONE":
+            raise RuntimeError(f"a transfer ended as {state!r}")
+
+    def _path(self, handle: Any) -> str:
+        """Return the path that onehop tells, or NIXL's backend."""
+        path = getattr(self.agent.get_xfer_telemetry(handle), "path", None)
+        return path or str(self.agent.query_xfer_backend(handle))
+
+    def _checked(
+        self,
+        operation: str,
+        ours: Any,
+        theirs: Any,
+        size: int,
+        spoil: bool,
+        move: Callable[[], None],
+    ) -> int:
+        """Let side 0 move blocks of new bytes; return the wrong bytes of this side's memory.
+
+        ours, theirs: numbers of the blocks, in the memory of side 0 and of side 1. All of the
+        target's memory is compared: what lies between the blocks must not change.
+        """
+        source = 0 if operation == "WRITE" else 1
+        blocks = (ours, theirs)[source], (ours, theirs)[1 - source]
+        given, taken = self.contents[source], self.contents[1 - source]
+        given += 1  # each byte, modulo 256
+        if self.number == source:
+            written = given.copy()
+            written[int(blocks[0][0]) * size] ^= spoil
+            self.memory.write(written)
+        together(self.side)
+        if self.number == 0:
+            move()
+        together(self.side)
+        _blocks(taken, size)[blocks[1]] = _blocks(given, size)[blocks[0]]
+        if self.number == source:
+            return 0
+        return int(np.count_nonzero(self.memory.read() != taken))
+
+
+def _since(start: int) -> float:
+    return (perf_counter_ns() - start) / 1e3
+
+
+def _blocks(array: Any, size: int) -> Any:
+    """Return the array as rows of blocks."""
+    count = len(array) // size
+    return array[: count * size].reshape(count, size)
+
+
+def _dense(memory: Any, blocks: int, size: int) -> Any:
+    """Describe blocks one behind the other, each by a row of an N x 3 array."""
+    rows = np.empty((blocks, 3), np.uint64)
+    rows[:, 0] = memory.address + np.arange(blocks) * size
+    rows[:, 1:] = size, memory.device
+    return rows
+
+
+def _strided(memory: Any, blocks: int, size: int) -> Any:
+    """Describe the same blocks by an N x 5 array, of N blocks a row."""
+    each = math.isqrt(blocks)
+    rows = np.empty((each, 5), np.uint64)
+    rows[:, 0] = memory.address + np.arange(each) * each * size
+    rows[:, 1:] = size, memory.device, size, each
+    return rows
+
+
+# ---- Memory, and how NIXL's descriptors name it
+
+
+class _HostMemory:
+    kind = "DRAM"
+    device = 0
+
+    def __init__(self, size: int) -> None:
+        self._array = np.empty(size, np.uint8)
+        self.address = self._array.ctypes.data
+
+    def write(self, data: Any) -> None:
+        self._array[:] = data
+
+    def read(self) -> Any:
+        return self._array
+
+
+class _GpuMemory:
+    kind = "VRAM"
+
+    def __init__(self, size: int, name: str) -> None:
+        self._torch = importlib.import_module("torch")
+        if not self._torch.cuda.is_available():
+            raise RuntimeError("torch has no CUDA here: torch.cuda.is_available() is False")
+        self.device = int(name.removeprefix("cuda:"))
+        # The real NIXL takes the context that is current.
+        self._torch.cuda.set_device(self.device)
+        self._tensor = self._torch.empty(size, dtype=self._torch.uint8, device=name)
+        self.address = self._tensor.data_ptr()
+
+    def write(self, data: Any) -> None:
+        self._tensor.copy_(self._torch.from_numpy(data))
+        self._torch.cuda.synchronize(self.device)
+
+    def read(self) -> Any:
+        return self._tensor.cpu().numpy()
+
+
+class _There(NamedTuple):
+    """The memory of the other side, as NIXL's descriptors name it."""
+
+    address: int
+    device: int
+    kind: str
