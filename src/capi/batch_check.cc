@@ -66,8 +66,12 @@ class Places {
 
 // A block, and between which local memory and which region it is.
 struct Entry {
-  uint64_t ends;  // local << 32 | remote
+  uint64_t ends;   // local << 32 | remote
+  uint64_t order;  // as the caller gave it
   Block block;
+  bool operator<(const Entry& other) const {
+    return ends != other.ends ? ends < other.ends : order < other.order;
+  }
 };
 
 // Goes through the runs of a batch over many regions.
@@ -138,6 +142,7 @@ class Runs {
       }
       if (length == 0) continue;
       entries->push_back({uint64_t{local} << 32 | remote,
+                          entries->size(),
                           {static_cast<uint8_t*>(memory.data) + here, there, length}});
     }
     return {};
@@ -167,9 +172,7 @@ const RemoteTarget kNowhere = {};
 
 // Groups blocks by their ends: the blocks of a part stand together, in the order of the caller.
 void divide(const Runs& runs, std::vector<Entry>& entries, CheckedBatch* checked) {
-  if (!std::ranges::is_sorted(entries, {}, &Entry::ends)) {
-    std::ranges::stable_sort(entries, {}, &Entry::ends);
-  }
+  if (!std::is_sorted(entries.begin(), entries.end())) std::sort(entries.begin(), entries.end());
   std::vector<Block> blocks;
   std::vector<size_t> begins;  // of each part
   blocks.reserve(entries.size());
