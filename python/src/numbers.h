@@ -100,7 +100,8 @@ class Integers {
     PyErr_Clear();
     if (fits) return static_cast<T>(value);
     raise_invalid(std::string(name) + " has " + shown(nb::repr(item)) +
-                  ": offsets, lengths and indices are whole numbers from 0");
+                  (sizeof(T) == 8 ? ": offsets and lengths are whole numbers of bytes from 0"
+                                  : ": indices are whole numbers, 0 to 4294967295"));
   }
 
  private:

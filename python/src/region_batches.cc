@@ -61,15 +61,15 @@ class RegionBatch {
     value_.local_count = pieces_.size();
     value_.remotes = handles_.data();
     value_.remote_count = handles_.size();
-    value_.count = take(lengths_, given.lengths, "lengths", &value_.lengths);
+    value_.count = take_all(lengths_, given.lengths, "lengths", &value_.lengths);
     const std::pair<const char*, size_t> sizes[] = {
         {"local_index", take(local_index_, given.local_index, "local_index", &value_.local_index)},
         {"local_offsets",
-         take(local_offsets_, given.local_offsets, "local_offsets", &value_.local_offsets)},
+         take_all(local_offsets_, given.local_offsets, "local_offsets", &value_.local_offsets)},
         {"remote_index",
          take(remote_index_, given.remote_index, "remote_index", &value_.remote_index)},
         {"remote_offsets",
-         take(remote_offsets_, given.remote_offsets, "remote_offsets", &value_.remote_offsets)},
+         take_all(remote_offsets_, given.remote_offsets, "remote_offsets", &value_.remote_offsets)},
         {"counts", take(counts_, given.counts, "counts", &value_.counts)},
         {"local_strides",
          take(local_strides_, given.local_strides, "local_strides", &value_.local_strides)},
@@ -92,6 +92,12 @@ class RegionBatch {
   static size_t take(std::optional<Integers<T>>& numbers, nb::handle given, const char* name,
                      const T** data) {
     if (given.is_none()) return kLeftOut;
+    return take_all(numbers, given, name, data);
+  }
+  // The same of what may not be left out.
+  template <typename T>
+  static size_t take_all(std::optional<Integers<T>>& numbers, nb::handle given, const char* name,
+                         const T** data) {
     numbers.emplace(given, name);
     *data = numbers->data();
     return numbers->size();

@@ -30,6 +30,8 @@ RIGHT = {
     "lengths": [1],
     "local_offsets": [0],
     "remote_offsets": [0],
+    "local_index": None,
+    "remote_index": None,
     "stream": 0,
     "key": slice(0, 1),
     "notify": None,
@@ -59,6 +61,7 @@ def things():
 def arguments_of(things, signature):
     right = {**RIGHT, "remote": things[onehop.RemoteRegion], "descriptor": b"", "address": b""}
     right |= dict.fromkeys(("buffer", "data"), bytearray()) | {"local": things[onehop.Region]}
+    right |= {"locals": [things[onehop.Region]], "remotes": [things[onehop.RemoteRegion]]}
     return {name: right[name] for name in signature.parameters if name in right}
 
 

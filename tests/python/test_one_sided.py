@@ -68,8 +68,8 @@ def out_of_range(side, remote, region):
         side.peer.put(b"abc", remote[:4])
     with pytest.raises(onehop.InvalidArgument, match="descriptor of their own"):
         region[1:5].descriptor  # noqa: B018
-    with pytest.raises(onehop.InvalidArgument, match="2048"):
-        side.peer.notify(bytes(2049))
+    with pytest.raises(onehop.InvalidArgument, match="67108864"):
+        side.peer.notify(bytes((64 << 20) + 1))
     with pytest.raises(onehop.InvalidArgument, match="slot"):
         side.peer.signal(64)
     with pytest.raises(onehop.InvalidArgument):
