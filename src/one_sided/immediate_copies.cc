@@ -70,7 +70,9 @@ Status ImmediateCopies::copy(std::span<const ChosenPart> chosen, const Move& mov
       link_.segment->their_state() == SideState::kFailed) {
     return error(OH_ERR_PEER_LOST, "the link to %s has ended", link_.name.c_str());
   }
-  Movement movement{move.put, {}, 0, move.plan};
+  // A plan copies the blocks of all parts.
+  const bool all = chosen.size() == move.parts.size();
+  Movement movement{move.put, {}, 0, all ? move.plan : nullptr};
   for (const ChosenPart& each : chosen) movement.bytes += each.part.bytes;
   if (chosen.size() == 1) {
     OH_ASSIGN_OR_RETURN(const Part part, admit(chosen.front()));
