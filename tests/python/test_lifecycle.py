@@ -251,6 +251,13 @@ def test_the_package_has_the_library_under_its_soname():
     assert {line.split()[-1] for line in maps if "libonehop.so" in line} == {str(library)}
 
 
+@pytest.mark.parametrize("module", ["_core", "_bench"])
+def test_modules_export_their_entry_alone(module):
+    # A standard library within them, exported, would be mixed with the one that numpy loads.
+    found = importlib.util.find_spec(f"onehop.{module}")
+    assert check_library().exported(Path(found.origin)) == {f"PyInit_{module}"}
+
+
 def test_programs_can_be_built_against_the_package(tmp_path):
     source, program = tmp_path / "program.cc", tmp_path / "program"
     source.write_text(PROGRAM)

@@ -240,18 +240,17 @@ void receive(Scene& scene) {
 class DeviceCommandsSceneTest : public ::testing::TestWithParam<std::tuple<int, int, int>> {};
 
 TEST_P(DeviceCommandsSceneTest, ThePeerSeesTheBytesOfEachDoneWord) {
-  auto [shift, workers, start] = GetParam();
-  Scene scene(static_cast<uint32_t>(shift), kEpochs[start],
-              first_positions(static_cast<uint32_t>(shift))[start]);
+  const uint32_t shift = static_cast<uint32_t>(std::get<0>(GetParam()));
+  const uint32_t workers = static_cast<uint32_t>(std::get<1>(GetParam()));
+  const int start = std::get<2>(GetParam());
+  Scene scene(shift, kEpochs[start], first_positions(shift)[start]);
   Command shared{};
   std::barrier<> together(workers);
   Threads threads;
   threads.start([&] { produce(scene); });
   threads.start([&] { receive(scene); });
-  for (int rank = 0; rank < workers; ++rank) {
-    threads.start([&, rank] {
-      work(scene, static_cast<uint32_t>(rank), static_cast<uint32_t>(workers), shared, together);
-    });
+  for (uint32_t rank = 0; rank < workers; ++rank) {
+    threads.start([&, rank] { work(scene, rank, workers, shared, together); });
   }
   threads.join();
   EXPECT_EQ(poll<HostAtomics>(&scene.commands.through, scene.commands.ring.epoch),

@@ -33,6 +33,9 @@ class StreamMemoryTest : public StreamSideTest {
     other_->memory.introduce(one_->memory);
     stream_ = *gpu->take_stream();
     memory_ = allocate(4096);
+    // The fill of the tables, which imported() reads as the device has them.
+    cuda::Enter enter(*gpu);
+    ASSERT_EQ(fake.context_synchronize(), cuda::kSuccess);
   }
   void TearDown() override {
     watcher->stop();
