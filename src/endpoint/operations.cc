@@ -161,15 +161,15 @@ Status Operations::move(Request* request, const Move& move) {
     bytes += part.bytes;
     blocks += part.count;
   }
-  if (!request->internal && link_.is_timed(bytes)) request->began = now_ns();
+  if (!request->internal && bytes > 0 && link_.is_timed(bytes)) request->began = now_ns();
   Status status = one_sided_.move(request, move);
   if (!status.ok()) return status;
   if (move.list) {
     const MetricOp op = move.put ? MetricOp::kPut : MetricOp::kGet;
     g_metrics.batch_blocks[static_cast<size_t>(op)].observe(blocks);
   }
-  // An immediate path has ended it; any other one has observed it, or will. acquire in ended():
-  // another thread may have done that.
+  // Copies of several regions by several paths have ended it; any other movement has been observed,
+  // or will be. acquire in ended(): another thread may have done that.
   if (request->ended() && request->began) link_.observe(*request, now_ns());
   return {};
 }

@@ -191,7 +191,7 @@ class Link {
     outbox.send(frame);
   }
 
-  static constexpr uint64_t kTimedBytes = 64 * 1024;
+  static constexpr uint64_t kTimedBytes = 128 * 1024;
 
   // Their memory at [remote, remote + size), where it is in a block that is mapped here.
   uint8_t* mapped(uint32_t block, uint64_t remote, uint64_t size,

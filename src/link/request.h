@@ -197,7 +197,7 @@ struct Request : RequestExtras, RequestCore {
   void clear() {
     if (plain) return;  // renew() does the rest
     this->~Request();
-    new (this) Request();
+    new (this) Request;  // with () all of it would be zeroed before
   }
   // As it was made, when it was cleared.
   void renew() {

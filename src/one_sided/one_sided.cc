@@ -82,7 +82,7 @@ Status OneSided::move_parts(Request* request, const Move& move) {
     OH_RETURN_IF_ERROR(copies_.copy(taken, move, &request->path));
     LinkGuard guard(link_);
     OH_RETURN_IF_ERROR(link_.usable());
-    count(taken, *request);
+    count(taken, *request, now_ns());
   }
   return queued.empty() ? end_now(request, move, {}) : enqueue(queued, request, move);
 }
@@ -145,7 +145,11 @@ Status OneSided::end_now(Request* request, const Move& move, std::span<const Cho
     LinkGuard guard(link_);
     // Whether the peer was alive throughout: a process that took over its number would not be it.
     OH_RETURN_IF_ERROR(link_.usable());
-    if (!copied.empty()) count(copied, *request);
+    if (!copied.empty()) {
+      const int64_t now = now_ns();
+      count(copied, *request, now);
+      if (request->began && !move.notify) link_.observe(*request, now);
+    }
     if (move.notify) {
       request->kind = OpKind::kNotify;
       post_notification(request, *move.notify);
@@ -158,11 +162,11 @@ Status OneSided::end_now(Request* request, const Move& move, std::span<const Cho
 }
 
 // What an immediate path has copied.
-void OneSided::count(std::span<const ChosenPart> copied, const Request& request) {
+void OneSided::count(std::span<const ChosenPart> copied, const Request& request, int64_t now) {
   uint64_t bytes = 0;
   for (const ChosenPart& each : copied) bytes += each.part.bytes;
   if (!request.internal) count_moved(link_, request.kind == OpKind::kPut, request.path, bytes);
-  link_.flight.note(request.kind, request.path, 0, bytes, OH_OK, now_ns());
+  link_.flight.note(request.kind, request.path, 0, bytes, OH_OK, now);
 }
 
 Status OneSided::enqueue(std::span<const ChosenPart> chosen, Request* request, const Move& move) {
@@ -437,8 +441,7 @@ Operation* OneSided::find(uint64_t op) {
 void OneSided::piece_ended(Request* part) {
   Operation& whole = *part->parent;
   const bool over = whole.piece_ended(*part);
-  part->~Request();
-  new (part) Request();
+  part->clear();
   part_requests_.release(part);
   // Where the whole is still queued, its turn ends it.
   auto is_it = [&](const auto& other) { return other.get() == &whole; };

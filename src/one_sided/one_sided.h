@@ -94,7 +94,7 @@ class OneSided final : public PathEvents, private PieceOwner {
   Result<std::vector<ChosenPart>> choose_all(const Move& move,
                                              std::vector<LocalBuffer>* locals) const;
   Status end_now(Request* request, const Move& move, std::span<const ChosenPart> copied);
-  void count(std::span<const ChosenPart> copied, const Request& request);
+  void count(std::span<const ChosenPart> copied, const Request& request, int64_t now);
   Status enqueue(std::span<const ChosenPart> chosen, Request* request, const Move& move);
   Operation& append(OpKind kind, Request* request);
   Operation& append_move(const ChosenPart& chosen, Request* request);

@@ -36,8 +36,7 @@ Request* PiecewisePath::piece_of(const RegionRecord& region, bool put) {
 }
 
 void PiecewisePath::give_back(Request* piece) {
-  piece->~Request();
-  new (piece) Request();
+  piece->clear();
   pieces_.release(piece);
 }
 

@@ -9,7 +9,7 @@ import pytest
 from processes import LocalPair, finish, run_pair
 from prometheus_client.parser import text_string_to_metric_families
 
-SIZES = (8, 300, 4096, 70_000, 1 << 20)
+SIZES = (8, 300, 4096, 140_000, 1 << 20)
 LABELS = {
     "onehop_bytes_total": ("direction", "path", "op"),
     "onehop_operations_total": ("direction", "path", "op"),
@@ -204,7 +204,7 @@ def put_into(side):
     side.peer.send(bytes(500))
     metrics = onehop.metrics()
     assert metrics["onehop_imported_bytes"] >= 1 << 20
-    assert metrics["onehop_transfer_seconds"]["shm"]["put"]["count"] == 2  # 64 KiB and more
+    assert metrics["onehop_transfer_seconds"]["shm"]["put"]["count"] == 2  # 128 KiB and more
     side.sync()
     return dict(moved("sent", "put")), dict(moved("sent", "send"))
 
