@@ -61,7 +61,7 @@ Status Communicator::join(const Config& config, const CommunicatorOptions& optio
                           Deadline deadline) {
   RendezvousTable table;
   if (options.size == 1) {
-    table.addresses.push_back(endpoint_->address());
+    table.addresses.push_back(endpoint_->own_address().encode());
     OH_ASSIGN_OR_RETURN(table.communicator, random_id());
   } else {
     OH_RETURN_IF_ERROR(find_rendezvous(config, options, deadline));
@@ -83,7 +83,7 @@ Status Communicator::find_rendezvous(const Config& config, const CommunicatorOpt
   const Crypto& crypto = endpoint_->crypto();
   rendezvous_.rank = options.rank;
   rendezvous_.size = options.size;
-  rendezvous_.address = endpoint_->address();
+  rendezvous_.address = endpoint_->own_address().encode();
   if (!options.unique_id.empty()) {
     OH_ASSIGN_OR_RETURN(Address id, Address::decode(options.unique_id));
     rendezvous_.hosts = id.hosts;

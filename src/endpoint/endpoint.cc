@@ -179,28 +179,6 @@ std::shared_ptr<const Endpoint::Peers> Endpoint::peers() const {
   return peers_;
 }
 
-Result<std::shared_ptr<Peer>> Endpoint::accept(Deadline deadline) {
-  OH_RETURN_IF_ERROR(usable());
-  std::shared_ptr<Peer> peer;
-  auto arrived = [&] {
-    peer = incoming_.take();
-    return peer != nullptr || closed_.load();
-  };
-  if (!requests_.wait_for(arrived, nullptr, WaitKind::kConnect, 0, deadline)) {
-    return timed_out(deadline.length(),
-                     "no peer connected to this endpoint; does the other side call connect() with "
-                     "its address?");
-  }
-  if (!peer) return error(OH_ERR_CLOSED, "the endpoint was closed while it waited for a peer");
-  return peer;
-}
-
-Result<bool> Endpoint::has_peer() const {
-  if (!incoming_.empty()) return true;
-  if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint was closed");
-  return false;
-}
-
 void Endpoint::on_memory_gone(uint32_t number) {
   for_each_peer([number](Peer& peer) { peer.retire_block(number); });
 }

@@ -47,7 +47,6 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
 
   const Config& config() const { return config_; }
   const std::shared_ptr<Node>& node() const { return node_; }
-  Bytes address() const { return address_.encode(); }
   // Else this is a child of fork(), where nothing of it may be touched, not even to free it: locks
   // may be held by threads that do not exist here, and memory is shared with the parent's peers.
   bool is_of_this_process() const { return generation_ == fork_generation(); }
@@ -61,9 +60,6 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   // Links.
   Result<std::shared_ptr<Peer>> connect(ByteView address, const LinkPurpose& purpose,
                                         Deadline deadline);
-  Result<std::shared_ptr<Peer>> accept(Deadline deadline);
-  // Whether accept() would return at once; a failure says that no peer will come.
-  Result<bool> has_peer() const;
   IncomingLinks& incoming() { return incoming_; }
   // A link of ours is set up: it takes part in progress from now on.
   Status adopt(const std::shared_ptr<Peer>& peer);

@@ -89,7 +89,7 @@ Status live(Way way) {
                                      {"ONEHOP_TRANSPORT", way == Way::kTcp ? "socket" : "auto"}});
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> a, Endpoint::create(config, {}));
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> b, Endpoint::create(config, {}));
-  OH_ASSIGN_OR_RETURN(Address address, Address::decode(b->address()));
+  Address address = b->own_address();
   // As if it were another process: over the sockets.
   if (way != Way::kWithin) address.process[0] ^= 1;
   if (way == Way::kTcp || way == Way::kUcx) {
@@ -100,7 +100,7 @@ Status live(Way way) {
   Status status;
   Result<std::shared_ptr<Peer>> to_b = a->connect(address.encode(), {}, soon());
   if (!to_b.ok()) return to_b.status();
-  Result<std::shared_ptr<Peer>> to_a = b->accept(Deadline::after(2 * kSecond));
+  Result<std::shared_ptr<Peer>> to_a = b->incoming().accept(Deadline::after(2 * kSecond));
   if (!to_a.ok()) return to_a.status();
   for (size_t size : {size_t{0}, size_t{100}, size_t{5000}, size_t{300000}}) {
     if (status.ok()) status = exchange(*a, **to_b, *b, **to_a, size);
