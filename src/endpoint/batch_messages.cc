@@ -142,7 +142,7 @@ Status BatchSend::take_region(Deadline deadline) {
   const Block nothing{nullptr, 0, 0};
   LocalBuffer nowhere;
   const MovePart part{.target = word, .blocks = {&nothing, 1}};
-  OH_RETURN_IF_ERROR(peer_.operations().move(
+  OH_RETURN_IF_ERROR(peer_.operations().one_sided().move(
       &request, {.put = true, .parts = {&part, 1}, .deadline = deadline, .located = &nowhere}));
   return endpoint_.requests().wait(&request, deadline, &peer_);
 }
@@ -155,11 +155,11 @@ Status BatchSend::put_pieces(Deadline deadline) {
   request.size = local_.bytes;
   const MovePart part{target_, local_.memory,       local_.size,
                       *pieces, local_.blocks.count, local_.bytes};
-  Status status = peer_.operations().move(&request, {.put = true,
-                                                     .parts = {&part, 1},
-                                                     .list = pieces,
-                                                     .deadline = deadline,
-                                                     .located = &memory_});
+  Status status = peer_.operations().one_sided().move(&request, {.put = true,
+                                                                 .parts = {&part, 1},
+                                                                 .list = pieces,
+                                                                 .deadline = deadline,
+                                                                 .located = &memory_});
   if (status.ok()) status = endpoint_.requests().wait(&request, deadline, &peer_);
   path_ = request.path;
   return status;

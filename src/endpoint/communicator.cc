@@ -372,7 +372,7 @@ Status Communicator::barrier(Deadline deadline) {
     receive.kind = OpKind::kRecv;
     send.endpoint = receive.endpoint = endpoint_.get();
     send.tag = receive.tag = tag;
-    OH_RETURN_IF_ERROR(from->operations().post_recv(&receive));
+    OH_RETURN_IF_ERROR(from->operations().messages().post_recv(&receive));
     Status status = endpoint_->requests().send(*to, &send, deadline);
     Status received = endpoint_->requests().wait(
         &receive, status.ok() ? deadline : Deadline::after(0), from.get());

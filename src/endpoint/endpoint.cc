@@ -190,7 +190,7 @@ bool Endpoint::progress() {
   std::shared_ptr<const Peers> all = peers();
   for (const auto& peer : *all) any = peer->operations().poll(nullptr) || any;
   if (requests_.any_source().take_look_again()) {
-    for (const auto& peer : *all) peer->operations().offer_unexpected();
+    for (const auto& peer : *all) peer->operations().messages().offer_unexpected();
     any = true;
   }
   any = requests_.end_ready() || any;

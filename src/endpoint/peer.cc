@@ -312,7 +312,15 @@ void Peer::on_lost(const Status& status) {
 // ---- For texts ----------------------------------------------------------------------------------
 
 Stats Peer::stats() {
-  Stats found = operations_.stats();
+  Stats found;
+  {
+    LinkGuard guard(link());
+    found = link().stats;
+    if (link().ucx) {
+      found.packed += link().ucx->packer().counts().packed;
+      found.deferred += link().ucx->packer().counts().deferred;
+    }
+  }
   stream_->add_to(&found);
   return found;
 }
@@ -366,9 +374,9 @@ std::string Peer::mismatch(const Wait& ours) {
 // Whether what such a call of theirs begins with is here, and waits.
 bool Peer::has_come(WaitKind kind, uint64_t tag) {
   if (tag == OH_ANY_TAG) return false;
-  if (kind == WaitKind::kSend) return operations_.probe(tag).has_value();
+  if (kind == WaitKind::kSend) return operations_.messages().probe(tag).has_value();
   if (kind != WaitKind::kRecvBatch) return false;
-  return operations_.probe(MessageBatches::offer_tag(tag)).has_value();
+  return operations_.messages().probe(MessageBatches::offer_tag(tag)).has_value();
 }
 
 }  // namespace oh

@@ -3,6 +3,26 @@
 
 namespace oh {
 
+Status OneSidedCalls::move(Request* request, const Move& move) {
+  uint64_t bytes = 0;
+  uint64_t blocks = 0;
+  for (const MovePart& part : move.parts) {
+    bytes += part.bytes;
+    blocks += part.count;
+  }
+  if (!request->internal && link_.is_timed(bytes)) request->began = now_ns();
+  Status status = one_sided_.move(request, move);
+  if (!status.ok()) return status;
+  if (move.list) {
+    const MetricOp op = move.put ? MetricOp::kPut : MetricOp::kGet;
+    g_metrics.batch_blocks[static_cast<size_t>(op)].observe(blocks);
+  }
+  // An immediate path has ended it; any other one has observed it, or will. acquire in ended():
+  // another thread may have done that.
+  if (request->ended() && request->began) link_.observe(*request, now_ns());
+  return {};
+}
+
 Status OneSidedCalls::post_notification(Request* request, ByteView bytes) {
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());

@@ -31,7 +31,8 @@ class EndpointPartsTest : public ::testing::Test {
     unit::prepare(&request, OpKind::kPut, *one_, bytes.data(), bytes.size(), 0);
     const Block block{bytes.data(), 0, bytes.size()};
     const MovePart part{target, bytes.data(), bytes.size(), {&block, 1}, 1, bytes.size()};
-    OH_RETURN_IF_ERROR(to_other_->operations().move(&request, {.put = true, .parts = {&part, 1}}));
+    OH_RETURN_IF_ERROR(
+        to_other_->operations().one_sided().move(&request, {.put = true, .parts = {&part, 1}}));
     return one_->requests().wait(&request, in_time(), &*to_other_);
   }
 

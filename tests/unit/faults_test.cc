@@ -43,8 +43,8 @@ Status exchange(Endpoint& a, Peer& to_b, Endpoint& b, Peer& to_a, size_t size) {
   Request receive;
   unit::prepare(&send, OpKind::kSend, a, out.data(), size, 7);
   unit::prepare(&receive, OpKind::kRecv, b, in.data(), size, 7);
-  OH_RETURN_IF_ERROR(to_a.operations().post_recv(&receive));
-  Status posted = to_b.operations().post_send(&send);
+  OH_RETURN_IF_ERROR(to_a.operations().messages().post_recv(&receive));
+  Status posted = to_b.operations().messages().post_send(&send);
   if (!posted.ok()) {
     (void)b.requests().wait(&receive, Deadline::after(0)).ok();
     return posted;
@@ -74,8 +74,8 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
   put.kind = OpKind::kPut;
   put.size = piece.size;
   const MovePart part{target, bytes.data(), bytes.size(), {&piece, 1}, 1, piece.size};
-  OH_RETURN_IF_ERROR(
-      to_b.operations().move(&put, {.put = true, .parts = {&part, 1}, .deadline = soon()}));
+  OH_RETURN_IF_ERROR(to_b.operations().one_sided().move(
+      &put, {.put = true, .parts = {&part, 1}, .deadline = soon()}));
   OH_RETURN_IF_ERROR(a.requests().wait(&put, soon(), &to_b));
   EXPECT_EQ(block->mapping.data()[149], 9);
   return b.memory().deregister(*region, soon());

@@ -95,7 +95,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   Bytes bytes(100);
   Request receive;
   unit::prepare(&receive, OpKind::kRecv, *other, bytes.data(), bytes.size(), kTag);
-  ASSERT_TRUE(is_ok((*here)->operations().post_recv(&receive)));
+  ASSERT_TRUE(is_ok((*here)->operations().messages().post_recv(&receive)));
   std::atomic<bool> armed{false};
   std::thread waiter;
   at("request.ends", [&] {
@@ -110,7 +110,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   Bytes sent(100, 7);
   Request send;
   unit::prepare(&send, OpKind::kSend, *one, sent.data(), sent.size(), kTag);
-  ASSERT_TRUE(is_ok((*there)->operations().post_send(&send)));
+  ASSERT_TRUE(is_ok((*there)->operations().messages().post_send(&send)));
   while (!receive.ended()) {
     one->progress();
     other->progress();
