@@ -276,11 +276,12 @@ Status Communicator::serve_return(Deadline deadline) {
     addresses = {*SocketAddress::numeric("::", addresses[0].port()),
                  *SocketAddress::numeric("0.0.0.0", addresses[0].port())};
   }
+  const std::weak_ptr<ReturnGate> gate = weak_from_this();
   Status status;
   for (const SocketAddress& address : addresses) {
     Result<std::unique_ptr<RendezvousServer>> server =
-        rendezvous_serve_return(endpoint_->node(), endpoint_->crypto(), rendezvous_.key, address,
-                                endpoint_->config(), weak_from_this(), deadline);
+        rendezvous_serve(endpoint_->node(), endpoint_->crypto(), rendezvous_.key, address,
+                         endpoint_->config(), deadline, &gate);
     status = server.status();
     if (!status.ok()) continue;
     server_ = std::move(*server);
@@ -326,8 +327,7 @@ Status Communicator::admit(const LinkPurpose& purpose) {
   // Before our own table has come, the id is not known yet; a link can come as soon as theirs has.
   bool known = id_ == Id{} || purpose.communicator == id_;
   if (closed_ || !known || purpose.to_rank != rank_ || purpose.from_rank >= links_.size()) {
-    return error(OH_ERR_REFUSED, "rank %u has no use for a link from rank %u", rank_,
-                 purpose.from_rank);
+    return error(OH_ERR_REFUSED, "rank %u expects no link from rank %u", rank_, purpose.from_rank);
   }
   RankLink& link = links_[purpose.from_rank];
   note_loss(link);
