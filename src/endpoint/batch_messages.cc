@@ -118,8 +118,7 @@ Status BatchSend::fulfil() {
                      static_cast<unsigned long long>(*room), peer_.link().name.c_str()));
   }
   Status put = put_pieces(deadline);
-  if (put.ok() && batches().sees_board() &&
-      !batches().finish_region(target_, local_.bytes, path_)) {
+  if (put.ok() && batches().sees_page() && !batches().finish_region(target_, local_.bytes, path_)) {
     put = error(OH_ERR_RETIRED, "%s gave the receive up while it was written",
                 peer_.link().name.c_str());
   }
@@ -127,7 +126,7 @@ Status BatchSend::fulfil() {
 }
 
 Status BatchSend::take_region(Deadline deadline) {
-  if (batches().sees_board()) {
+  if (batches().sees_page()) {
     if (batches().take_region(target_)) return {};
     return error(OH_ERR_RETIRED, "%s has given the receive up", peer_.link().name.c_str());
   }

@@ -33,9 +33,9 @@ Status Endpoint::start(const EndpointOptions& options) {
   OH_ASSIGN_OR_RETURN(address_.key, random_key());
   int result = os().getrandom(nonce_, sizeof(nonce_));
   if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
-  OH_ASSIGN_OR_RETURN(Board board, Board::create());
-  board_ = std::make_shared<Board>(std::move(board));
-  memory_ = std::make_unique<EndpointMemory>(*this, *board_);
+  OH_ASSIGN_OR_RETURN(ControlPage page, ControlPage::create());
+  page_ = std::make_shared<ControlPage>(std::move(page));
+  memory_ = std::make_unique<EndpointMemory>(*this, *page_);
   {
     MutexLock lock(peers_mutex_);
     peers_ = std::make_shared<const Peers>();
@@ -80,7 +80,8 @@ void Endpoint::close() {
   node_->remove_acceptor(address_.endpoint);
   SharedHeap::instance().remove_listener(this);
   progress_thread_.stop();
-  // Off the board first: no one-sided operation begins any more, and close() waits for the others.
+  // Off the control page first: no one-sided operation begins any more, and close() waits for the
+  // others.
   memory_->regions().retire_all();
   // All of them together: the times of peers that answer no more would add up. What is for the
   // others leaves meanwhile.

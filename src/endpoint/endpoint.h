@@ -83,7 +83,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   StreamDomain& streams() { return *streams_; }
   Requests& requests() { return requests_; }
   NotificationInbox& notifications() { return notifications_; }
-  Doorbell& doorbell() { return board_->doorbell(); }
+  Doorbell& doorbell() { return page_->doorbell(); }
 
   // Progress of all links. True when something happened.
   bool progress();
@@ -91,7 +91,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   bool progress_thoroughly();
 
   // For pairing.
-  const std::shared_ptr<Board>& board() const { return board_; }
+  const std::shared_ptr<ControlPage>& control_page() const { return page_; }
   Limits limits() const;
   const uint8_t* nonce() const { return nonce_; }
   const Address& own_address() const { return address_; }
@@ -111,7 +111,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   Address address_;
   const Crypto* crypto_ = nullptr;
   std::shared_ptr<Node> node_;
-  std::shared_ptr<Board> board_;
+  std::shared_ptr<ControlPage> page_;
   EndpointDevice device_;
   std::unique_ptr<EndpointMemory> memory_;
   EndpointUcx ucx_{*this};

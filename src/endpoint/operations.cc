@@ -48,10 +48,10 @@ void Operations::open_paths(RmaUse rma_use) {
   calls_.open();
 }
 
-void Operations::open(const LinkFacts& facts, std::shared_ptr<Board> board) {
+void Operations::open(const LinkFacts& facts, std::shared_ptr<ControlPage> page) {
   selection_ = MessageSelection(facts);
-  one_sided_.open(facts, board);
-  batch_link_.open(std::move(board));
+  one_sided_.open(facts, page);
+  batch_link_.open(std::move(page));
 }
 
 void Operations::serve() { endpoint_.progress_thread().serve(); }

@@ -34,8 +34,8 @@ class Operations final : public LinkOwner {
   ~Operations();
   // Once the link has its channel: makes the paths.
   void open_paths(RmaUse rma_use);
-  // And what they can do then; `board` is the other side's.
-  void open(const LinkFacts& facts, std::shared_ptr<Board> board);
+  // And what they can do then; `page` is the other side's.
+  void open(const LinkFacts& facts, std::shared_ptr<ControlPage> page);
   // Its lanes end with the link.
   void bind(StreamLink* stream) { stream_ = stream; }
 

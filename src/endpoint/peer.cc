@@ -54,7 +54,7 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
   link.imports.set_limit(parts.import_cache);
   link.any_source = &endpoint->requests().any_source();
   link.my_bell = &endpoint->doorbell();
-  if (parts.their_board) link.their_bell = &parts.their_board->doorbell();
+  if (parts.their_page) link.their_bell = &parts.their_page->doorbell();
   open_channel(parts);
   if (link.segment) {
     open_device(parts);
@@ -63,7 +63,7 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
     if (!link.maps_devices && connection_) why_no_peer_access_ = parts.why_no_mapping;
   }
   operations_.open_paths(parts.rma_use);
-  operations_.open(facts(), std::move(parts.their_board));
+  operations_.open(facts(), std::move(parts.their_page));
   open_stream(parts);
   count_fallbacks(parts.same_host);
   Totals::instance().enter(*this);

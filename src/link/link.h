@@ -27,7 +27,7 @@
 #include "link/request.h"
 #include "link/staged_copy.h"
 #include "link/stats.h"
-#include "memory/board.h"
+#include "memory/control_page.h"
 #include "memory/import_cache.h"
 #include "memory/staging_pool.h"
 #include "transport/mover.h"

@@ -84,7 +84,7 @@ bool Receiver::deliver(Request* request, Unexpected* message) {
   }
   if (message->is_whole()) {
     return_credit(eager_charge(message->length));
-    if (fits) finish_whole(request, {message->tag, message->length, /*early=*/true});
+    if (fits) finish_whole(request, {message->tag, message->length, /*eager=*/true});
   } else {
     // The rest goes straight into the buffer, or nowhere when it is too long.
     Arrival* arrival = arrivals_.find(message->op);
@@ -152,7 +152,7 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
   const uint64_t length = message.length;
   request->nbytes = length;
   request->message_tag = message.tag;
-  request->path = link_.selection->framed_path(length, message.early);
+  request->path = link_.selection->framed_path(length, message.eager);
   if (request->on_device && length > 0) {
     bounce_copies_.add(request);
     return;
@@ -168,7 +168,7 @@ bool Receiver::start_rts(Request* request, const Rts& rts) {
     if (!transfers_.refuse(rts.offer, OH_ERR_NOT_VIABLE)) return false;
     link_.finish(*request, error(OH_ERR_NOT_VIABLE,
                                  "the link to %s was set up without device memory: a message of "
-                                 "%llu bytes has no way to the receive's device",
+                                 "%llu bytes cannot reach the receive's device",
                                  link_.name.c_str(), static_cast<unsigned long long>(rts.length)));
     return true;
   }
@@ -214,7 +214,7 @@ void Receiver::clear_to_send(Request* request, const Rts& rts) {
   frame.type = FrameType::kCts;
   frame.op = rts.op;
   link_.send(frame);
-  if (rts.length == 0) return finish_whole(request, {rts.tag, 0, /*early=*/false});
+  if (rts.length == 0) return finish_whole(request, {rts.tag, 0, /*eager=*/false});
   Arrivals::bind(arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0), request);
 }
 
@@ -290,7 +290,7 @@ void Receiver::receive_eager(Request* request, const Frame& frame) {
   if (arrival) {
     Arrivals::bind(arrival, request);
   } else {
-    finish_whole(request, {frame.tag, frame.length, /*early=*/true});
+    finish_whole(request, {frame.tag, frame.length, /*eager=*/true});
   }
 }
 
@@ -332,7 +332,7 @@ void Receiver::advance(Arrival* arrival, uint64_t size) {
   if (!arrivals_.advance(arrival, size)) return;
   arrivals_.revoke(*arrival);
   if (arrival->request && !arrival->request->staged) {
-    finish_whole(arrival->request, {arrival->tag, arrival->length, /*early=*/arrival->charge > 0});
+    finish_whole(arrival->request, {arrival->tag, arrival->length, /*eager=*/arrival->charge > 0});
   }
   if (arrival->unexpected) unexpected_.name_offer(arrival->unexpected);
   // An unexpected message keeps its credit until a receive has it.

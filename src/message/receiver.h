@@ -104,7 +104,7 @@ class Receiver {
   struct Whole {
     uint64_t tag;
     uint64_t length;
-    bool early;  // they were sent before the receive was known to the sender
+    bool eager;  // they were sent before the receive was known to the sender
   };
   void finish_whole(Request* request, const Whole& message);
 

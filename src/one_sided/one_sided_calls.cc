@@ -109,8 +109,8 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
                    link_.name.c_str(), static_cast<double>(silent_for()) / 1e9);
 }
 
-// The board already shows that the region is retired, or the segment that the link has ended.
-// Operations that checked before hold the former phase; new ones take the next and see it.
+// The control page already shows that the region is retired, or the segment that the link has
+// ended. Operations that checked before hold the former phase; new ones take the next and see it.
 bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   if (!link_.segment) return wait_until_left(deadline);
   SegmentDirection& direction = link_.segment->incoming();

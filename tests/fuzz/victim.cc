@@ -77,7 +77,7 @@ Victim::Victim(bool segment, int reach, std::unique_ptr<UcxChannel> ucx)
     parts.segment->advance(SideState::kReady);
     if (reach & 1) parts.mover = std::make_unique<NoMover>();
     parts.they_reach_us = (reach & 2) != 0;
-    parts.their_board = endpoint_->board();
+    parts.their_page = endpoint_->control_page();
   } else {
     int fds[2] = {-1, -1};
     require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0,

@@ -55,7 +55,7 @@ class FakeStreams final : public oh::RunStreams {
 
 // The path itself is made by the test, with context().
 struct PathSide : oh::PathEvents {
-  PathSide() { link.my_bell = &board.doorbell(); }
+  PathSide() { link.my_bell = &page.doorbell(); }
   oh::PathContext context(oh::RmaUse use = oh::RmaUse::kOff) {
     return {link, *this, regions, transfers, streams, use};
   }
@@ -70,8 +70,8 @@ struct PathSide : oh::PathEvents {
 
   FakeLink fakes;
   oh::Link& link = fakes.link;
-  oh::Board board = std::move(*oh::Board::create());
-  oh::RegionTable regions{board};
+  oh::ControlPage page = std::move(*oh::ControlPage::create());
+  oh::RegionTable regions{page};
   oh::Transfers transfers{link};
   FakeStreams streams{link};
   std::vector<oh::Status> ends;
