@@ -89,7 +89,7 @@ class Operations final : public LinkOwner {
   void serve() override;
   void serve_there() override;
   void posted() override OH_NO_THREAD_ANALYSIS { update_posted(); }
-  bool progress_locked(Request* focus) override OH_NO_THREAD_ANALYSIS;
+  bool progress_locked(Request* focus) override OH_REQUIRES(link_.lock);
 
   // Whether the request is still this peer's: an any-source receive goes back to its list when its
   // message is withdrawn, and may then be another peer's.
