@@ -73,7 +73,7 @@ class _Deadline:
         return max(0.0, self.end - time.monotonic())
 
     def passed(self, found: str) -> TimeoutError:
-        text = f"{self.waiting} waited {self.seconds:g} s in vain for the unique id to pass"
+        text = f"{self.waiting} waited {self.seconds:g} s for the unique id to pass"
         text = f"{text} from rank 0: {found}. Are all ranks running?"
         return TimeoutError(Status.TIMEOUT, text)
 

@@ -51,7 +51,7 @@ oh_status prepare_batch(const oh_peer& peer, Result<CheckedBatch> batch, oh_prep
   OH_REPORT_IF_ERROR(peer.endpoint->usable());
   OH_REPORT_IF_ERROR(peer.peer->usable());
   OH_REPORT_IF_ERROR(batch.status());
-  Result<std::unique_ptr<BatchPlan>> plan = peer.peer->operations().plan(batch->move());
+  Result<std::unique_ptr<BatchPlan>> plan = peer.peer->operations().one_sided().plan(batch->move());
   OH_REPORT_IF_ERROR(plan.status());
   std::shared_ptr<PreparedBatch> prepared(
       new PreparedBatch{peer.endpoint, peer.peer, std::move(*batch), std::move(*plan)});

@@ -30,7 +30,7 @@ oh_status oh_endpoint_address(oh_endpoint* endpoint, void* address, size_t* size
   OH_CHECK_ARGUMENT(endpoint);
   OH_CHECK_ARGUMENT(size);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
-  return answer(copy_out(endpoint->endpoint->address(), address, size));
+  return answer(copy_out(endpoint->endpoint->own_address().encode(), address, size));
 }
 
 oh_status oh_endpoint_connect(oh_endpoint* endpoint, const void* address, size_t size,
@@ -52,7 +52,7 @@ oh_status oh_endpoint_accept(oh_endpoint* endpoint, int64_t timeout_ns, oh_peer*
   OH_CHECK_ARGUMENT(peer);
   Result<Deadline> deadline = deadline_of(timeout_ns, endpoint->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
-  Result<std::shared_ptr<Peer>> made = endpoint->endpoint->accept(*deadline);
+  Result<std::shared_ptr<Peer>> made = endpoint->endpoint->incoming().accept(*deadline);
   OH_REPORT_IF_ERROR(made.status());
   *peer = new oh_peer{endpoint->endpoint, std::move(*made)};
   return OH_OK;

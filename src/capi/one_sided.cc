@@ -66,7 +66,7 @@ oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
   uint64_t bytes = 0;
   for (const MovePart& part : move.parts) bytes += part.bytes;
   prepare(request, *endpoint, move.put ? OpKind::kPut : OpKind::kGet, nullptr, bytes, 0);
-  Status status = peer.operations().move(request, move);
+  Status status = peer.operations().one_sided().move(request, move);
   if (!status.ok()) {
     request->done.store(1, std::memory_order_release);
     if (out) release(request);

@@ -22,7 +22,8 @@ oh_status wait_or_hand_out(Request* request, Deadline deadline, oh_message* mess
   return code;
 }
 
-Status read_message(const Peer& peer, const Receiver::Received& received, oh_message* message) {
+Status read_message(const Peer& peer, const ShortReceives::Received& received,
+                    oh_message* message) {
   oh_message value{};
   value.size = received.size;
   value.tag = received.tag;
@@ -41,7 +42,7 @@ Status read_message(const Peer& peer, const Receiver::Received& received, oh_mes
           tag);
   request.attended = true;
   OH_REPORT_IF_ERROR(prepare_memory(&request, options));
-  Status status = peer.peer->operations().post_send(&request);
+  Status status = peer.peer->operations().messages().post_send(&request);
   // Small messages have ended here: no clock is read for them.
   if (status.ok() && request.ended()) return report(request.status);
   Deadline deadline = deadline_after(options.timeout_ns, peer.endpoint->config());
@@ -60,7 +61,7 @@ Status read_message(const Peer& peer, const Receiver::Received& received, oh_mes
   prepare(&request, *peer.endpoint, OpKind::kRecv, bytes.data(), bytes.size(), tag);
   request.attended = true;
   OH_REPORT_IF_ERROR(prepare_memory(&request, options));
-  OH_REPORT_IF_ERROR(peer.peer->operations().post_recv(&request));
+  OH_REPORT_IF_ERROR(peer.peer->operations().messages().post_recv(&request));
   OH_REPORT_IF_ERROR(peer.endpoint->requests().wait(&request, deadline, peer.peer.get()));
   return message ? report(read_message(request, message)) : OH_OK;
 }
@@ -74,7 +75,7 @@ oh_status oh_peer_send(oh_peer* peer, const void* data, size_t size, uint64_t ta
   OH_CHECK_ARGUMENT(peer);
   if (tag <= OH_TAG_MAX && (data || size == 0) && peer->endpoint->is_usable() &&
       host_only(*peer->endpoint, given) &&
-      peer->peer->operations().send_now(static_cast<const uint8_t*>(data), size, tag)) {
+      peer->peer->operations().messages().send_now(static_cast<const uint8_t*>(data), size, tag)) {
     return OH_OK;
   }
   oh_transfer_options options;
@@ -95,9 +96,10 @@ oh_status oh_peer_recv(oh_peer* peer, void* data, size_t capacity, uint64_t tag,
   OH_REPORT_IF_ERROR(check_buffer(data, capacity));
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
   OH_REPORT_IF_ERROR(check_timeout(options.timeout_ns));
-  Receiver::Received received;
+  ShortReceives::Received received;
   if (host_only(*peer->endpoint, given) &&
-      peer->peer->operations().recv_now(static_cast<uint8_t*>(data), capacity, tag, &received)) {
+      peer->peer->operations().messages().recv_now(static_cast<uint8_t*>(data), capacity, tag,
+                                                   &received)) {
     return message ? report(read_message(*peer->peer, received, message)) : OH_OK;
   }
   return recv_by_request(*peer, {static_cast<uint8_t*>(data), capacity}, tag, options, message);
@@ -115,7 +117,7 @@ oh_status oh_peer_send_for(oh_peer* peer, const void* data, size_t size, uint64_
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
   *out = nullptr;
   if (host_only(*peer->endpoint, given) &&
-      peer->peer->operations().send_now(static_cast<const uint8_t*>(data), size, tag)) {
+      peer->peer->operations().messages().send_now(static_cast<const uint8_t*>(data), size, tag)) {
     return OH_OK;
   }
   Deadline deadline = deadline_after(options.timeout_ns, peer->endpoint->config());
@@ -123,7 +125,7 @@ oh_status oh_peer_send_for(oh_peer* peer, const void* data, size_t size, uint64_
   prepare(request, *peer->endpoint, OpKind::kSend, const_cast<void*>(data), size, tag);
   request->attended = true;
   Status status = prepare_memory(request, options);
-  if (status.ok()) status = peer->peer->operations().post_send(request);
+  if (status.ok()) status = peer->peer->operations().messages().post_send(request);
   bool full = status.code() == OH_AGAIN;
   if (full) status = peer->endpoint->requests().post_send(*peer->peer, request, deadline);
   if (!status.ok()) {
@@ -145,9 +147,10 @@ oh_status oh_peer_recv_for(oh_peer* peer, void* data, size_t capacity, uint64_t 
   OH_REPORT_IF_ERROR(check_timeout(options.timeout_ns));
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
   *out = nullptr;
-  Receiver::Received received;
+  ShortReceives::Received received;
   if (host_only(*peer->endpoint, given) &&
-      peer->peer->operations().recv_now(static_cast<uint8_t*>(data), capacity, tag, &received)) {
+      peer->peer->operations().messages().recv_now(static_cast<uint8_t*>(data), capacity, tag,
+                                                   &received)) {
     return message ? report(read_message(*peer->peer, received, message)) : OH_OK;
   }
   Deadline deadline = deadline_after(options.timeout_ns, peer->endpoint->config());
@@ -155,7 +158,7 @@ oh_status oh_peer_recv_for(oh_peer* peer, void* data, size_t capacity, uint64_t 
   prepare(request, *peer->endpoint, OpKind::kRecv, data, capacity, tag);
   request->attended = true;
   Status status = prepare_memory(request, options);
-  if (status.ok()) status = peer->peer->operations().post_recv(request);
+  if (status.ok()) status = peer->peer->operations().messages().post_recv(request);
   if (!status.ok()) return give_up(request, status);
   return wait_or_hand_out(request, deadline, message, out);
 }
@@ -170,8 +173,9 @@ oh_status oh_peer_isend(oh_peer* peer, const void* data, size_t size, uint64_t t
   if (host_only(*peer->endpoint, given)) {
     Request* request = acquire(peer->endpoint);
     prepare(request, *peer->endpoint, OpKind::kSend, const_cast<void*>(data), size, tag);
-    if (!peer->peer->operations().send_now(request, static_cast<const uint8_t*>(data), size, tag)) {
-      return hand_out(request, peer->peer->operations().post_send(request), out);
+    if (!peer->peer->operations().messages().send_now(request, static_cast<const uint8_t*>(data),
+                                                      size, tag)) {
+      return hand_out(request, peer->peer->operations().messages().post_send(request), out);
     }
     *out = as_handle(request);
     return OH_OK;
@@ -181,7 +185,7 @@ oh_status oh_peer_isend(oh_peer* peer, const void* data, size_t size, uint64_t t
   Request* request = acquire(peer->endpoint);
   prepare(request, *peer->endpoint, OpKind::kSend, const_cast<void*>(data), size, tag);
   Status status = prepare_memory(request, options);
-  if (status.ok()) status = peer->peer->operations().post_send(request);
+  if (status.ok()) status = peer->peer->operations().messages().post_send(request);
   return hand_out(request, status, out);
 }
 
@@ -195,14 +199,14 @@ oh_status oh_peer_irecv(oh_peer* peer, void* data, size_t capacity, uint64_t tag
   if (host_only(*peer->endpoint, given)) {
     Request* request = acquire(peer->endpoint);
     prepare(request, *peer->endpoint, OpKind::kRecv, data, capacity, tag);
-    return hand_out(request, peer->peer->operations().post_recv(request), out);
+    return hand_out(request, peer->peer->operations().messages().post_recv(request), out);
   }
   oh_transfer_options options;
   OH_REPORT_IF_ERROR(read_options(given, &options));
   Request* request = acquire(peer->endpoint);
   prepare(request, *peer->endpoint, OpKind::kRecv, data, capacity, tag);
   Status status = prepare_memory(request, options);
-  if (status.ok()) status = peer->peer->operations().post_recv(request);
+  if (status.ok()) status = peer->peer->operations().messages().post_recv(request);
   return hand_out(request, status, out);
 }
 

@@ -161,7 +161,7 @@ oh_status oh_endpoint_accept_ready(oh_endpoint* endpoint, oh_request** request) 
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
   return post_ready(
       endpoint->endpoint, "no peer connected to this endpoint",
-      [owner = endpoint->endpoint.get()] { return owner->has_peer(); }, request);
+      [owner = endpoint->endpoint.get()] { return owner->incoming().has_peer(); }, request);
 }
 
 oh_status oh_endpoint_notification_ready(oh_endpoint* endpoint, oh_request** request) {

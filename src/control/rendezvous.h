@@ -49,12 +49,6 @@ class RendezvousServer {
   virtual ~RendezvousServer() = default;
 };
 
-// Serves one communicator on exactly this address, which a former server may still have for a
-// moment.
-Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node> node,
-                                                           const Crypto& crypto, const Key& key,
-                                                           const SocketAddress& address,
-                                                           const Config& config, Deadline deadline);
 struct Registration {
   uint32_t rank = 0;
   uint32_t size = 0;
@@ -69,10 +63,11 @@ class ReturnGate {
   // On the watcher's thread.
   virtual Result<Bytes> on_return(const Registration& registration) = 0;
 };
-// Serves ranks that come back to a communicator that has met.
-Result<std::unique_ptr<RendezvousServer>> rendezvous_serve_return(
+// Serves one communicator on exactly this address, which a former server may still have for a
+// moment. With a gate: serves ranks that come back to a communicator that has met.
+Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(
     std::shared_ptr<Node> node, const Crypto& crypto, const Key& key, const SocketAddress& address,
-    const Config& config, const std::weak_ptr<ReturnGate>& gate, Deadline deadline);
+    const Config& config, Deadline deadline, const std::weak_ptr<ReturnGate>* gate = nullptr);
 // Serves one communicator on a free port of the range, until all of its ranks have their table or
 // the timeout has passed; returns the unique id that all ranks join with.
 Result<Bytes> rendezvous_unique_id(std::shared_ptr<Node> node, const Crypto& crypto,

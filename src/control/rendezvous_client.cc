@@ -69,7 +69,7 @@ Status name_the_missing(const RendezvousJoin& join, MessageSocket& socket, Deadl
     }
   }
   return timed_out(deadline.length(),
-                   "rank %u waited at the rendezvous in vain for %s; start them, or give a longer "
+                   "rank %u waited at the rendezvous for %s; start them, or give a longer "
                    "timeout",
                    join.rank, who.c_str());
 }

@@ -4,13 +4,12 @@
 #include <time.h>
 
 #include <chrono>
-#include <condition_variable>
+#include <future>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
-#include "base/sync.h"
 #include "control/accepting.h"
 #include "control/handshake.h"
 #include "control/rendezvous.h"
@@ -325,38 +324,18 @@ class Running final : public RendezvousServer {
       server_->stop();
       return;
     }
-    auto stopped = std::make_shared<Stopped>();
+    auto stopped = std::make_shared<std::promise<void>>();
+    std::future<void> port_is_free = stopped->get_future();
     watcher.post([stopped, server = std::move(server_)]() mutable {
       server->stop();
       server.reset();
-      stopped->set();
+      stopped->set_value();
     });
-    stopped->wait();
+    // A watcher that has failed never comes to it.
+    port_is_free.wait_for(std::chrono::seconds(10));
   }
 
  private:
-  class Stopped {
-   public:
-    void set() {
-      MutexLock lock(mutex_);
-      done_ = true;
-      changed_.notify_all();
-    }
-    // A watcher that has failed never comes to it.
-    void wait() {
-      MutexLock lock(mutex_);
-      Deadline deadline = Deadline::after(10 * kSecond);
-      while (!done_ && !deadline.passed()) {
-        changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left()));
-      }
-    }
-
-   private:
-    Mutex mutex_;
-    std::condition_variable_any changed_;
-    bool done_ OH_GUARDED_BY(mutex_) = false;
-  };
-
   std::shared_ptr<Node> node_;
   std::shared_ptr<Server> server_;
 };
@@ -389,10 +368,14 @@ Result<UniqueFd> listen_patiently(const SocketAddress& address, Deadline deadlin
   }
 }
 
-Result<std::unique_ptr<RendezvousServer>> serve(std::shared_ptr<Node> node, const Crypto& crypto,
-                                                const Key& key, Result<UniqueFd> listening,
-                                                const Config& config,
-                                                const std::weak_ptr<ReturnGate>* gate) {
+}  // namespace
+
+Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node> node,
+                                                           const Crypto& crypto, const Key& key,
+                                                           const SocketAddress& address,
+                                                           const Config& config, Deadline deadline,
+                                                           const std::weak_ptr<ReturnGate>* gate) {
+  Result<UniqueFd> listening = listen_patiently(address, deadline);
   if (!listening.ok()) {
     return error(listening.status().code(),
                  "rank 0 cannot serve the rendezvous: %s (is another "
@@ -404,22 +387,6 @@ Result<std::unique_ptr<RendezvousServer>> serve(std::shared_ptr<Node> node, cons
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Server> server,
                       start_server(node, crypto, key, std::move(sockets), config, gate));
   return std::unique_ptr<RendezvousServer>(new Running(std::move(node), std::move(server)));
-}
-
-}  // namespace
-
-Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(std::shared_ptr<Node> node,
-                                                           const Crypto& crypto, const Key& key,
-                                                           const SocketAddress& address,
-                                                           const Config& config,
-                                                           Deadline deadline) {
-  return serve(std::move(node), crypto, key, listen_patiently(address, deadline), config, nullptr);
-}
-
-Result<std::unique_ptr<RendezvousServer>> rendezvous_serve_return(
-    std::shared_ptr<Node> node, const Crypto& crypto, const Key& key, const SocketAddress& address,
-    const Config& config, const std::weak_ptr<ReturnGate>& gate, Deadline deadline) {
-  return serve(std::move(node), crypto, key, listen_patiently(address, deadline), config, &gate);
 }
 
 Result<Bytes> rendezvous_unique_id(std::shared_ptr<Node> node, const Crypto& crypto,

@@ -118,8 +118,7 @@ Status BatchSend::fulfil() {
                      static_cast<unsigned long long>(*room), peer_.link().name.c_str()));
   }
   Status put = put_pieces(deadline);
-  if (put.ok() && batches().sees_board() &&
-      !batches().finish_region(target_, local_.bytes, path_)) {
+  if (put.ok() && batches().sees_page() && !batches().finish_region(target_, local_.bytes, path_)) {
     put = error(OH_ERR_RETIRED, "%s gave the receive up while it was written",
                 peer_.link().name.c_str());
   }
@@ -127,7 +126,7 @@ Status BatchSend::fulfil() {
 }
 
 Status BatchSend::take_region(Deadline deadline) {
-  if (batches().sees_board()) {
+  if (batches().sees_page()) {
     if (batches().take_region(target_)) return {};
     return error(OH_ERR_RETIRED, "%s has given the receive up", peer_.link().name.c_str());
   }
@@ -142,7 +141,7 @@ Status BatchSend::take_region(Deadline deadline) {
   const Block nothing{nullptr, 0, 0};
   LocalBuffer nowhere;
   const MovePart part{.target = word, .blocks = {&nothing, 1}};
-  OH_RETURN_IF_ERROR(peer_.operations().move(
+  OH_RETURN_IF_ERROR(peer_.operations().one_sided().move(
       &request, {.put = true, .parts = {&part, 1}, .deadline = deadline, .located = &nowhere}));
   return endpoint_.requests().wait(&request, deadline, &peer_);
 }
@@ -155,11 +154,11 @@ Status BatchSend::put_pieces(Deadline deadline) {
   request.size = local_.bytes;
   const MovePart part{target_, local_.memory,       local_.size,
                       *pieces, local_.blocks.count, local_.bytes};
-  Status status = peer_.operations().move(&request, {.put = true,
-                                                     .parts = {&part, 1},
-                                                     .list = pieces,
-                                                     .deadline = deadline,
-                                                     .located = &memory_});
+  Status status = peer_.operations().one_sided().move(&request, {.put = true,
+                                                                 .parts = {&part, 1},
+                                                                 .list = pieces,
+                                                                 .deadline = deadline,
+                                                                 .located = &memory_});
   if (status.ok()) status = endpoint_.requests().wait(&request, deadline, &peer_);
   path_ = request.path;
   return status;

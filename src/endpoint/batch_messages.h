@@ -37,7 +37,7 @@ class BatchSend {
 };
 
 // Waits until the deadline for earlier work on the memory, which is the request's; OH_AGAIN as for
-// Operations::post_send().
+// MessageCalls::post_send().
 Status post_batch(Endpoint& endpoint, Peer& peer, Request* request, const LocalBlocks& local,
                   const AfterOption& after, Deadline deadline);
 

@@ -61,7 +61,7 @@ Status Communicator::join(const Config& config, const CommunicatorOptions& optio
                           Deadline deadline) {
   RendezvousTable table;
   if (options.size == 1) {
-    table.addresses.push_back(endpoint_->address());
+    table.addresses.push_back(endpoint_->own_address().encode());
     OH_ASSIGN_OR_RETURN(table.communicator, random_id());
   } else {
     OH_RETURN_IF_ERROR(find_rendezvous(config, options, deadline));
@@ -83,7 +83,7 @@ Status Communicator::find_rendezvous(const Config& config, const CommunicatorOpt
   const Crypto& crypto = endpoint_->crypto();
   rendezvous_.rank = options.rank;
   rendezvous_.size = options.size;
-  rendezvous_.address = endpoint_->address();
+  rendezvous_.address = endpoint_->own_address().encode();
   if (!options.unique_id.empty()) {
     OH_ASSIGN_OR_RETURN(Address id, Address::decode(options.unique_id));
     rendezvous_.hosts = id.hosts;
@@ -276,11 +276,12 @@ Status Communicator::serve_return(Deadline deadline) {
     addresses = {*SocketAddress::numeric("::", addresses[0].port()),
                  *SocketAddress::numeric("0.0.0.0", addresses[0].port())};
   }
+  const std::weak_ptr<ReturnGate> gate = weak_from_this();
   Status status;
   for (const SocketAddress& address : addresses) {
     Result<std::unique_ptr<RendezvousServer>> server =
-        rendezvous_serve_return(endpoint_->node(), endpoint_->crypto(), rendezvous_.key, address,
-                                endpoint_->config(), weak_from_this(), deadline);
+        rendezvous_serve(endpoint_->node(), endpoint_->crypto(), rendezvous_.key, address,
+                         endpoint_->config(), deadline, &gate);
     status = server.status();
     if (!status.ok()) continue;
     server_ = std::move(*server);
@@ -326,8 +327,7 @@ Status Communicator::admit(const LinkPurpose& purpose) {
   // Before our own table has come, the id is not known yet; a link can come as soon as theirs has.
   bool known = id_ == Id{} || purpose.communicator == id_;
   if (closed_ || !known || purpose.to_rank != rank_ || purpose.from_rank >= links_.size()) {
-    return error(OH_ERR_REFUSED, "rank %u has no use for a link from rank %u", rank_,
-                 purpose.from_rank);
+    return error(OH_ERR_REFUSED, "rank %u expects no link from rank %u", rank_, purpose.from_rank);
   }
   RankLink& link = links_[purpose.from_rank];
   note_loss(link);
@@ -372,7 +372,7 @@ Status Communicator::barrier(Deadline deadline) {
     receive.kind = OpKind::kRecv;
     send.endpoint = receive.endpoint = endpoint_.get();
     send.tag = receive.tag = tag;
-    OH_RETURN_IF_ERROR(from->operations().post_recv(&receive));
+    OH_RETURN_IF_ERROR(from->operations().messages().post_recv(&receive));
     Status status = endpoint_->requests().send(*to, &send, deadline);
     Status received = endpoint_->requests().wait(
         &receive, status.ok() ? deadline : Deadline::after(0), from.get());

@@ -33,9 +33,9 @@ Status Endpoint::start(const EndpointOptions& options) {
   OH_ASSIGN_OR_RETURN(address_.key, random_key());
   int result = os().getrandom(nonce_, sizeof(nonce_));
   if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
-  OH_ASSIGN_OR_RETURN(Board board, Board::create());
-  board_ = std::make_shared<Board>(std::move(board));
-  memory_ = std::make_unique<EndpointMemory>(*this, *board_);
+  OH_ASSIGN_OR_RETURN(ControlPage page, ControlPage::create());
+  page_ = std::make_shared<ControlPage>(std::move(page));
+  memory_ = std::make_unique<EndpointMemory>(*this, *page_);
   {
     MutexLock lock(peers_mutex_);
     peers_ = std::make_shared<const Peers>();
@@ -80,7 +80,8 @@ void Endpoint::close() {
   node_->remove_acceptor(address_.endpoint);
   SharedHeap::instance().remove_listener(this);
   progress_thread_.stop();
-  // Off the board first: no one-sided operation begins any more, and close() waits for the others.
+  // Off the control page first: no one-sided operation begins any more, and close() waits for the
+  // others.
   memory_->regions().retire_all();
   // All of them together: the times of peers that answer no more would add up. What is for the
   // others leaves meanwhile.
@@ -179,28 +180,6 @@ std::shared_ptr<const Endpoint::Peers> Endpoint::peers() const {
   return peers_;
 }
 
-Result<std::shared_ptr<Peer>> Endpoint::accept(Deadline deadline) {
-  OH_RETURN_IF_ERROR(usable());
-  std::shared_ptr<Peer> peer;
-  auto arrived = [&] {
-    peer = incoming_.take();
-    return peer != nullptr || closed_.load();
-  };
-  if (!requests_.wait_for(arrived, nullptr, WaitKind::kConnect, 0, deadline)) {
-    return timed_out(deadline.length(),
-                     "no peer connected to this endpoint; does the other side call connect() with "
-                     "its address?");
-  }
-  if (!peer) return error(OH_ERR_CLOSED, "the endpoint was closed while it waited for a peer");
-  return peer;
-}
-
-Result<bool> Endpoint::has_peer() const {
-  if (!incoming_.empty()) return true;
-  if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint was closed");
-  return false;
-}
-
 void Endpoint::on_memory_gone(uint32_t number) {
   for_each_peer([number](Peer& peer) { peer.retire_block(number); });
 }
@@ -212,7 +191,7 @@ bool Endpoint::progress() {
   std::shared_ptr<const Peers> all = peers();
   for (const auto& peer : *all) any = peer->operations().poll(nullptr) || any;
   if (requests_.any_source().take_look_again()) {
-    for (const auto& peer : *all) peer->operations().offer_unexpected();
+    for (const auto& peer : *all) peer->operations().messages().offer_unexpected();
     any = true;
   }
   any = requests_.end_ready() || any;

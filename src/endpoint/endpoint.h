@@ -47,7 +47,6 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
 
   const Config& config() const { return config_; }
   const std::shared_ptr<Node>& node() const { return node_; }
-  Bytes address() const { return address_.encode(); }
   // Else this is a child of fork(), where nothing of it may be touched, not even to free it: locks
   // may be held by threads that do not exist here, and memory is shared with the parent's peers.
   bool is_of_this_process() const { return generation_ == fork_generation(); }
@@ -61,9 +60,6 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   // Links.
   Result<std::shared_ptr<Peer>> connect(ByteView address, const LinkPurpose& purpose,
                                         Deadline deadline);
-  Result<std::shared_ptr<Peer>> accept(Deadline deadline);
-  // Whether accept() would return at once; a failure says that no peer will come.
-  Result<bool> has_peer() const;
   IncomingLinks& incoming() { return incoming_; }
   // A link of ours is set up: it takes part in progress from now on.
   Status adopt(const std::shared_ptr<Peer>& peer);
@@ -87,7 +83,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   StreamDomain& streams() { return *streams_; }
   Requests& requests() { return requests_; }
   NotificationInbox& notifications() { return notifications_; }
-  Doorbell& doorbell() { return board_->doorbell(); }
+  Doorbell& doorbell() { return page_->doorbell(); }
 
   // Progress of all links. True when something happened.
   bool progress();
@@ -95,7 +91,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   bool progress_thoroughly();
 
   // For pairing.
-  const std::shared_ptr<Board>& board() const { return board_; }
+  const std::shared_ptr<ControlPage>& control_page() const { return page_; }
   Limits limits() const;
   const uint8_t* nonce() const { return nonce_; }
   const Address& own_address() const { return address_; }
@@ -115,7 +111,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   Address address_;
   const Crypto* crypto_ = nullptr;
   std::shared_ptr<Node> node_;
-  std::shared_ptr<Board> board_;
+  std::shared_ptr<ControlPage> page_;
   EndpointDevice device_;
   std::unique_ptr<EndpointMemory> memory_;
   EndpointUcx ucx_{*this};

@@ -21,7 +21,7 @@ class Peer;
 
 class EndpointMemory {
  public:
-  EndpointMemory(Endpoint& endpoint, Board& board) : endpoint_(endpoint), regions_(board) {}
+  EndpointMemory(Endpoint& endpoint, ControlPage& page) : endpoint_(endpoint), regions_(page) {}
 
   RegionTable& regions() { return regions_; }
   // `for_batch`: of a receive of a batch.

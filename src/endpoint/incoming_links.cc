@@ -50,9 +50,29 @@ std::shared_ptr<Peer> IncomingLinks::take() {
   return oldest;
 }
 
-bool IncomingLinks::empty() const {
-  MutexLock lock(mutex_);
-  return accepted_.empty();
+Result<std::shared_ptr<Peer>> IncomingLinks::accept(Deadline deadline) {
+  OH_RETURN_IF_ERROR(endpoint_.usable());
+  std::shared_ptr<Peer> peer;
+  auto arrived = [&] {
+    peer = take();
+    return peer != nullptr || !endpoint_.is_usable();
+  };
+  if (!endpoint_.requests().wait_for(arrived, nullptr, WaitKind::kConnect, 0, deadline)) {
+    return timed_out(deadline.length(),
+                     "no peer connected to this endpoint; does the other side call connect() with "
+                     "its address?");
+  }
+  if (!peer) return error(OH_ERR_CLOSED, "the endpoint was closed while it waited for a peer");
+  return peer;
+}
+
+Result<bool> IncomingLinks::has_peer() const {
+  {
+    MutexLock lock(mutex_);
+    if (!accepted_.empty()) return true;
+  }
+  if (!endpoint_.is_usable()) return endpoint_.why_unusable();
+  return false;
 }
 
 void IncomingLinks::clear() {

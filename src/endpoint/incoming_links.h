@@ -35,13 +35,15 @@ class IncomingLinks {
   void deliver(const LinkPurpose& purpose, std::shared_ptr<Peer> peer);
   void abandoned(const LinkPurpose& purpose);
 
-  // Takes the oldest of the queue; null: it is empty.
-  std::shared_ptr<Peer> take();
-  bool empty() const;
+  // Takes the oldest of the queue, or waits for one.
+  Result<std::shared_ptr<Peer>> accept(Deadline deadline);
+  // Whether accept() would return at once; a failure says that no peer will come.
+  Result<bool> has_peer() const;
   void clear();
 
  private:
   std::shared_ptr<LinkGate> gate() const;
+  std::shared_ptr<Peer> take();
 
   Endpoint& endpoint_;
   mutable Mutex mutex_;

@@ -9,11 +9,6 @@ namespace oh {
 namespace {
 constexpr size_t kLooksAtOnce = 64;
 constexpr size_t kFramesBehindFocus = 16;
-constexpr size_t kLooksForSmall = 1000;  // a few microseconds
-// How long a send of device memory looks for its RTR, when a thread waits for it or the engine has
-// to wait for an event. A receive that is posted at the same time is found so, which saves the
-// announcement and its answer, and the question to the driver.
-constexpr int64_t kRtrTime = 1200;
 // How long the end of a link waits for staging copies of our own engine, which end by themselves:
 // earlier work of the application was done before they were enqueued.
 constexpr int64_t kCopyTime = kSecond;
@@ -29,14 +24,18 @@ Operations::Operations(Peer& peer, Endpoint& endpoint, Connection* connection,
       link_(*this, endpoint.requests().completions(), connection),
       transfers_(link_),
       pipeline_(link_),
+      bounce_copies_(link_),
+      matcher_(link_, transfers_),
+      short_receives_(link_, matcher_),
       sender_(link_, transfers_, pipeline_),
-      receiver_(link_, transfers_, pipeline_),
+      receiver_(link_, {transfers_, pipeline_, bounce_copies_, matcher_}),
+      messages_(link_, {transfers_, matcher_, short_receives_, sender_, receiver_}),
       streams_(sender_, receiver_),
       one_sided_(link_, endpoint.notifications().arrived(), endpoint.memory().regions()),
       calls_(link_, one_sided_, endpoint.memory().regions()),
       batches_(link_, sender_, one_sided_, calls_, endpoint.memory().regions()),
       batch_link_(link_, transfers_, sender_, receiver_, batches_),
-      router_(link_, sender_, receiver_, one_sided_, batches_) {
+      router_(link_, sender_, receiver_, matcher_, one_sided_, batches_) {
   link_.peer = &peer;
   link_.selection = &selection_;
 }
@@ -44,134 +43,15 @@ Operations::Operations(Peer& peer, Endpoint& endpoint, Connection* connection,
 Operations::~Operations() { batch_link_.close(); }
 
 void Operations::open_paths(RmaUse rma_use) {
-  if (link_.segment) transfers_.start(&receiver_);
+  if (link_.segment) transfers_.start(&matcher_);
   one_sided_.open(transfers_, streams_, rma_use);
   calls_.open();
 }
 
-void Operations::open(const LinkFacts& facts, std::shared_ptr<Board> board) {
+void Operations::open(const LinkFacts& facts, std::shared_ptr<ControlPage> page) {
   selection_ = MessageSelection(facts);
-  one_sided_.open(facts, board);
-  batch_link_.open(std::move(board));
-}
-
-Status Operations::post_send(Request* request) {
-  if (!request->began && link_.is_timed(request->size)) request->began = now_ns();
-  LinkGuard guard(link_);
-  OH_RETURN_IF_ERROR(link_.usable());
-  if (request->on_device) OH_RETURN_IF_ERROR(admit_device_memory(link_));
-  if (!sender_.has_room()) {
-    ++link_.stats.back_pressure;
-    return error(OH_AGAIN, "%u sends to %s wait for their receives: make progress and try again",
-                 link_.pending_sends, link_.name.c_str());
-  }
-  request->peer = &peer_;
-  request->message_tag = request->tag;
-  // A large send looks for its RTR first, so received frames are handled first.
-  if (selection_.uses_rtr(request->on_device, request->size) && link_.ring && link_.ring->ready()) {
-    progress_locked(nullptr);
-    OH_RETURN_IF_ERROR(link_.usable());
-  }
-  if (request->on_device && (request->attended || request->pending()) && link_.ring) {
-    int64_t begin = now_ns();
-    while (!sender_.has_rtr(*request) && now_ns() - begin < kRtrTime) {
-      if (!link_.ring->ready()) continue;
-      progress_locked(nullptr);
-      OH_RETURN_IF_ERROR(link_.usable());
-    }
-  }
-  // No thread may be here when its receive comes: if the memory is ready, the other side's engine
-  // copies.
-  if (request->pending() && !request->attended && !sender_.has_rtr(*request)) {
-    OH_RETURN_IF_ERROR(ask_producer(*request));
-  }
-  sender_.post(request);
-  // The engine is set to work before the call returns.
-  if (request->on_device && transfers_.has_active()) transfers_.work(request->transfer);
-  update_posted();
-  link_.note_posted(*request);
-  return {};
-}
-
-// Whether the work that the request waits for is done already. The lock is let go.
-Status Operations::ask_producer(Request& request) {
-  After& after = request.device.after;
-  Result<bool> complete = link_.without_lock([&] {
-    Result<bool> asked = after.is_complete();
-    if (asked.ok() && *asked) after.reset();
-    return asked;
-  });
-  OH_RETURN_IF_ERROR(complete.status());
-  return link_.usable();
-}
-
-bool Operations::send_now(const uint8_t* data, size_t size, uint64_t tag) {
-  if (!link_.lock.try_lock()) return false;
-  LinkGuard guard(link_, LinkGuard::Adopt{});
-  return link_.is_open() && sender_.send_now(data, size, tag);
-}
-
-bool Operations::recv_now(uint8_t* data, size_t capacity, uint64_t tag,
-                          Receiver::Received* received) {
-  // A large receive is announced (RTR) while it waits.
-  if (capacity > link_.theirs.eager_max || !link_.lock.try_lock()) return false;
-  LinkGuard guard(link_, LinkGuard::Adopt{});
-  if (!link_.is_open()) return false;
-  TagRx* entry = receiver_.watch(tag);
-  if (!entry || link_.busy.load(std::memory_order_relaxed)) return false;
-  for (size_t i = 0; i < kLooksForSmall && !link_.lock.contended(); ++i) {
-    if (!link_.ring->ready() || link_.ring->skip_pad()) continue;
-    return receiver_.take_next(*entry, data, capacity, received);
-  }
-  return false;
-}
-
-Status Operations::post_recv(Request* request) {
-  if (request->on_device) transfers_.prepare_slab(*request->device.exported);
-  LinkGuard guard(link_);
-  request->peer = &peer_;
-  // The next message may be this one's: then it is over.
-  if (link_.is_open() && !link_.busy.load(std::memory_order_relaxed) &&
-      receiver_.take_now(request)) {
-    return {};
-  }
-  // What came before the peer was lost is still to be had.
-  if (link_.state() == Link::State::kLost && receiver_.get_unexpected(request)) {
-    update_busy();
-    return {};
-  }
-  OH_RETURN_IF_ERROR(link_.usable());
-  if (request->on_device) OH_RETURN_IF_ERROR(admit_device_memory(link_));
-  receiver_.post(request);
-  // What has come already needs no RTR.
-  if (link_.ring && link_.ring->ready()) progress_locked(request);
-  if (!request->ended()) receiver_.offer_posted(request);
-  if (!request->ended() && request->on_device && transfers_.has_active()) {
-    transfers_.work(request->transfer);
-  }
-  update_busy();
-  link_.note_posted(*request);
-  return {};
-}
-
-Status Operations::move(Request* request, const Move& move) {
-  uint64_t bytes = 0;
-  uint64_t blocks = 0;
-  for (const MovePart& part : move.parts) {
-    bytes += part.bytes;
-    blocks += part.count;
-  }
-  if (!request->internal && bytes > 0 && link_.is_timed(bytes)) request->began = now_ns();
-  Status status = one_sided_.move(request, move);
-  if (!status.ok()) return status;
-  if (move.list) {
-    const MetricOp op = move.put ? MetricOp::kPut : MetricOp::kGet;
-    g_metrics.batch_blocks[static_cast<size_t>(op)].observe(blocks);
-  }
-  // Copies of several regions by several paths have ended it; any other movement has been observed,
-  // or will be. acquire in ended(): another thread may have done that.
-  if (request->ended() && request->began) link_.observe(*request, now_ns());
-  return {};
+  one_sided_.open(facts, page);
+  batch_link_.open(std::move(page));
 }
 
 void Operations::serve() { endpoint_.progress_thread().serve(); }
@@ -179,21 +59,6 @@ void Operations::serve() { endpoint_.progress_thread().serve(); }
 void Operations::serve_there() {
   auto there = std::static_pointer_cast<Endpoint>(endpoint_.node()->find_acceptor(peer_endpoint_));
   if (there) there->progress_thread().serve();
-}
-
-std::optional<Receiver::Announced> Operations::probe(uint64_t tag) {
-  LinkGuard guard(link_);
-  return receiver_.probe(tag);
-}
-
-void Operations::offer_unexpected() {
-  LinkGuard guard(link_);
-  receiver_.offer_unexpected();
-}
-
-void Operations::discard(uint64_t tag) {
-  LinkGuard guard(link_);
-  receiver_.discard(tag);
 }
 
 bool Operations::poll(Request* focus) {
@@ -278,7 +143,7 @@ bool Operations::progress_locked(Request* focus) {
 
 // What frames have to do with devices.
 bool Operations::move_devices_on() {
-  bool any = !receiver_.bounce_copies().empty() && receiver_.bounce_copies().progress();
+  bool any = !bounce_copies_.empty() && bounce_copies_.progress();
   if (!pipeline_.empty()) any = pipeline_.progress() || any;
   return any;
 }
@@ -286,12 +151,12 @@ bool Operations::move_devices_on() {
 void Operations::update_busy() {
   if (link_.ucx && one_sided_.idle()) link_.ucx->packer().leave_line();
   if (!link_.is_open()) {
-    bool rest = !receiver_.bounce_copies().empty() || !pipeline_.empty() || transfers_.has_active();
+    bool rest = !bounce_copies_.empty() || !pipeline_.empty() || transfers_.has_active();
     link_.busy.store(rest, std::memory_order_relaxed);
     return;
   }
   bool busy = !link_.outbox.empty() || !sender_.idle() || !one_sided_.idle() || !batches_.idle() ||
-              !receiver_.idle() || !receiver_.bounce_copies().empty() ||
+              !receiver_.idle() || !bounce_copies_.empty() ||
               (link_.segment && transfers_.in_use());
   link_.busy.store(busy, std::memory_order_relaxed);
 }
@@ -299,7 +164,7 @@ void Operations::update_busy() {
 void Operations::update_posted() {
   update_busy();
   // A closed link may have outlived its endpoint.
-  if (!link_.is_open() || link_.segment || !link_.busy.load(std::memory_order_relaxed)) return;
+  if (link_.segment || !link_.busy.load(std::memory_order_relaxed) || !link_.is_open()) return;
   if (link_.ucx) return endpoint_.ucx().schedule_progress();
   // A socket that is full tells when there is room.
   if (!one_sided_.idle() && link_.outbox.empty()) link_.wake_watcher();
@@ -311,11 +176,11 @@ size_t Operations::drain(Request* focus) {
   const size_t most = link_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;
   while (count < most && link_.has_frames()) {
     ++count;
-    if (link_.ring && receiver_.take_posted()) {
+    if (link_.ring && short_receives_.take_posted()) {
       if (!focus || !focus->ended()) continue;
       // A thread that posted several receives waits for the others next: one lock for all of them.
       for (size_t i = 0; i < kFramesBehindFocus; ++i, ++count) {
-        if (!link_.has_frames() || !receiver_.take_posted()) break;
+        if (!link_.has_frames() || !short_receives_.take_posted()) break;
       }
       break;
     }
@@ -428,7 +293,7 @@ void Operations::fail_everything(const Status& why, bool dead) {
   if (link_.ucx && !ended_well) link_.ucx->disconnect();
   stream_->abort();
   const Deadline engines = Deadline::after(kCopyTime);
-  while (!transfers_.fail_all(status, dead) || !receiver_.bounce_copies().fail_all(status) ||
+  while (!transfers_.fail_all(status, dead) || !bounce_copies_.fail_all(status) ||
          !pipeline_.stop_all(status, engines) || one_sided_.copying()) {
     let_others_work();
   }
@@ -483,7 +348,7 @@ bool Operations::close(Deadline until) {
     fail_everything(status, /*dead=*/false);
   }
   const Deadline engines = Deadline::after(kCopyTime);
-  while (!receiver_.bounce_copies().fail_all(status) || pipeline_.at_work(engines)) {
+  while (!bounce_copies_.fail_all(status) || pipeline_.at_work(engines)) {
     let_others_work();
   }
   pipeline_.end_receives(status, /*whole=*/true);
@@ -518,16 +383,6 @@ Status Operations::on_frame_message(ByteView payload) {
   return router_.on_frame(frame);
 }
 
-Stats Operations::stats() {
-  LinkGuard guard(link_);
-  Stats found = link_.stats;
-  if (link_.ucx) {
-    found.packed += link_.ucx->packer().counts().packed;
-    found.deferred += link_.ucx->packer().counts().deferred;
-  }
-  return found;
-}
-
 std::string Operations::flight_record() {
   LinkGuard guard(link_);
   return link_.flight.text(now_ns());
@@ -541,8 +396,8 @@ Status Operations::take_async_error() {
 std::string Operations::describe(const Request* request) {
   LinkGuard guard(link_);
   return strf("here: %s, %zu receives posted, %zu unexpected messages, %u sends pending",
-              request && owns(*request) ? phase_text(request->phase) : "waiting",
-              receiver_.posted(), receiver_.unexpected(), link_.pending_sends);
+              request && owns(*request) ? phase_text(request->phase) : "waiting", matcher_.posted(),
+              receiver_.unexpected(), link_.pending_sends);
 }
 
 }  // namespace oh

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operations: what moves bytes over one link. Posts operations, makes progress on them, cancels
-// them, and ends all of them when the link is over.
+// Operations: what moves bytes over one link: the calls that post operations, a class for each
+// kind, and what they share. Makes progress on operations, cancels them, and ends all of them when
+// the link is over.
 //
 // Threading: any thread; the link's lock is taken inside.
 #pragma once
@@ -15,6 +16,7 @@
 #include "message/batch/batch_link.h"
 #include "message/batch/message_batches.h"
 #include "message/frame_router.h"
+#include "message/message_calls.h"
 #include "message/message_streams.h"
 #include "message/receiver.h"
 #include "message/sender.h"
@@ -32,8 +34,8 @@ class Operations final : public LinkOwner {
   ~Operations();
   // Once the link has its channel: makes the paths.
   void open_paths(RmaUse rma_use);
-  // And what they can do then; `board` is the other side's.
-  void open(const LinkFacts& facts, std::shared_ptr<Board> board);
+  // And what they can do then; `page` is the other side's.
+  void open(const LinkFacts& facts, std::shared_ptr<ControlPage> page);
   // Its lanes end with the link.
   void bind(StreamLink* stream) { stream_ = stream; }
 
@@ -41,32 +43,8 @@ class Operations final : public LinkOwner {
   const Link& link() const { return link_; }
   OneSidedCalls& one_sided() { return calls_; }
   const OneSidedCalls& one_sided() const { return calls_; }
+  MessageCalls& messages() { return messages_; }
   BatchLink& batches() { return batch_link_; }
-
-  // Posts an operation; afterwards the request ends through the engine. OH_AGAIN: too many sends
-  // are pending. Any other failure: nothing was posted.
-  Status post_send(Request* request);
-  Status post_recv(Request* request);
-  // The short way for small messages, without a request: false when it is not open now. recv_now()
-  // spins for a short while for the message.
-  bool send_now(const uint8_t* data, size_t size, uint64_t tag);
-  // The same with a request, which has ended then.
-  bool send_now(Request* request, const uint8_t* data, size_t size, uint64_t tag) {
-    if (!send_now(data, size, tag)) return false;
-    link_.finish_posted(*request, selection_.framed_path(size, /*eager=*/true), tag, size);
-    return true;
-  }
-  bool recv_now(uint8_t* data, size_t capacity, uint64_t tag, Receiver::Received* received);
-  // Puts and gets: as OneSided has them.
-  Status move(Request* request, const Move& move);
-  Result<std::unique_ptr<BatchPlan>> plan(const Move& move) { return one_sided_.plan(move); }
-
-  // The message that a receive with this tag would get at once.
-  std::optional<Receiver::Announced> probe(uint64_t tag);
-  // Offers unexpected messages to receives of any source.
-  void offer_unexpected();
-  // Drops messages that have come with a tag of the library's own.
-  void discard(uint64_t tag);
 
   // Makes progress if there is work; true when something happened. `focus` comes first. Never
   // blocks on the lock.
@@ -101,7 +79,6 @@ class Operations final : public LinkOwner {
   // After close(), when the other side has heard of it: lets go of what the link held.
   void let_go();
 
-  Stats stats();
   std::string flight_record();
   Status take_async_error();
   // Where this side stands, for the text of a timeout.
@@ -112,9 +89,8 @@ class Operations final : public LinkOwner {
   void serve() override;
   void serve_there() override;
   void posted() override OH_NO_THREAD_ANALYSIS { update_posted(); }
-  bool make_progress() override { return progress(nullptr); }
+  bool progress_locked(Request* focus) override OH_REQUIRES(link_.lock);
 
-  bool progress_locked(Request* focus) OH_REQUIRES(link_.lock);
   // Whether the request is still this peer's: an any-source receive goes back to its list when its
   // message is withdrawn, and may then be another peer's.
   bool owns(const Request& request) const OH_REQUIRES(link_.lock) {
@@ -131,7 +107,6 @@ class Operations final : public LinkOwner {
   void flush(Deadline until) OH_REQUIRES(link_.lock);
   void fail_everything(const Status& why, bool dead) OH_REQUIRES(link_.lock);
   void break_off(const Status& status) OH_REQUIRES(link_.lock);
-  Status ask_producer(Request& request) OH_NO_THREAD_ANALYSIS;
 
   Peer& peer_;
   Endpoint& endpoint_;
@@ -140,8 +115,12 @@ class Operations final : public LinkOwner {
   MessageSelection selection_;
   Transfers transfers_;
   StagingPipeline pipeline_;
+  BounceCopies bounce_copies_;
+  Matcher matcher_;
+  ShortReceives short_receives_;
   Sender sender_;
   Receiver receiver_;
+  MessageCalls messages_;
   MessageStreams streams_;
   OneSided one_sided_;
   OneSidedCalls calls_;

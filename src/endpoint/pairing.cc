@@ -107,7 +107,7 @@ void drop_segment(LinkParts* parts, std::string why) {
   if (parts->segment) parts->segment->advance(SideState::kFailed);
   parts->segment.reset();
   parts->mover.reset();
-  parts->their_board.reset();
+  parts->their_page.reset();
   parts->they_reach_us = false;
   parts->why_no_segment = std::move(why);
 }
@@ -164,7 +164,7 @@ class Incoming final : public IncomingLink {
 
   ByteView answer() const override { return answer_; }
   std::vector<int> fds() const override {
-    return parts_.segment ? std::vector<int>{endpoint_->board()->fd()} : std::vector<int>{};
+    return parts_.segment ? std::vector<int>{endpoint_->control_page()->fd()} : std::vector<int>{};
   }
 
   void confirmed(ByteView verdict, MessageSocket socket) override {
@@ -217,8 +217,8 @@ Status reach_by_ucx(Endpoint& endpoint, const SideReport& theirs, LinkParts* par
 Status take_segment(Endpoint& endpoint, IncomingOffer& offer, LinkParts* parts) {
   OH_RETURN_IF_ERROR(endpoint.segments().allowed("the acceptor"));
   OH_ASSIGN_OR_RETURN(parts->segment, Segment::open(std::move(offer.fds[0])));
-  OH_ASSIGN_OR_RETURN(Board board, Board::open(std::move(offer.fds[1])));
-  parts->their_board = std::make_shared<Board>(std::move(board));
+  OH_ASSIGN_OR_RETURN(ControlPage page, ControlPage::open(std::move(offer.fds[1])));
+  parts->their_page = std::make_shared<ControlPage>(std::move(page));
   parts->segment->take_side(1, /*loopback=*/false);
   parts->segment->advance(SideState::kMapped);
   show_nonce(*parts->segment, endpoint);
@@ -245,7 +245,7 @@ Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
       segment->take_side(0, /*loopback=*/false);
       segment->advance(SideState::kMapped);
       show_nonce(*segment, endpoint);
-      fds = {segment->fd(), endpoint.board()->fd()};
+      fds = {segment->fd(), endpoint.control_page()->fd()};
     } else {
       why_no_segment = made.status().text();
     }
@@ -273,16 +273,16 @@ Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
   } else if (!theirs.segment || answer.fds.size() != 1) {
     drop_segment(&parts, "the acceptor could not use it: " + theirs.why_no_segment);
   } else {
-    Result<Board> board = Board::open(std::move(answer.fds[0]));
-    if (board.ok()) {
-      parts.their_board = std::make_shared<Board>(std::move(*board));
+    Result<ControlPage> page = ControlPage::open(std::move(answer.fds[0]));
+    if (page.ok()) {
+      parts.their_page = std::make_shared<ControlPage>(std::move(*page));
       probe_reach(endpoint, theirs, initiator.credentials().pid, &parts);
       parts.they_reach_us = theirs.reaches;
       parts.segment->advance(SideState::kReady);
       verdict.segment = true;
       verdict.reaches = parts.mover != nullptr;
     } else {
-      drop_segment(&parts, board.status().text());
+      drop_segment(&parts, page.status().text());
     }
   }
   verdict.why_no_segment = parts.why_no_segment;
@@ -384,7 +384,7 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
     parts.segment = std::move(segment);
     parts.mover = std::make_unique<LocalMover>();
     parts.they_reach_us = true;
-    parts.their_board = other.board();
+    parts.their_page = other.control_page();
     parts.mine = endpoint->limits();
     parts.theirs = other.limits();
     parts.asked_inline = endpoint->limits().max_inline;

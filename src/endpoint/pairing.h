@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pairing: how two endpoints become peers of each other. Within a process they share a segment of
-// plain memory. On one host the initiator offers a segment and its board over the Unix socket, both
-// try whether they can read the other's memory, and each says what it found; whatever one side
-// cannot do, neither does. Between hosts frames travel over UCX; where that fails, or the segment
-// does, on the socket.
+// plain memory. On one host the initiator offers a segment and its control page over the Unix
+// socket, both try whether they can read the other's memory, and each says what it found; whatever
+// one side cannot do, neither does. Between hosts frames travel over UCX; where that fails, or the
+// segment does, on the socket.
 //
-//   offer    purpose, limits, nonce's address, UCX's address   │ descriptors: segment, board
-//   answer   limits, nonce's address, UCX's address, verdict   │ descriptors: board
+//   offer    purpose, limits, nonce's address, UCX's address   │ fds: segment, control page
+//   answer   limits, nonce's address, UCX's address, verdict   │ fds: control page
 //   confirm  verdict
 //
 // Between hosts, or where ONEHOP_TRANSPORT says so, each side tells where its worker of UCX is

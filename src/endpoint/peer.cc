@@ -54,7 +54,7 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
   link.imports.set_limit(parts.import_cache);
   link.any_source = &endpoint->requests().any_source();
   link.my_bell = &endpoint->doorbell();
-  if (parts.their_board) link.their_bell = &parts.their_board->doorbell();
+  if (parts.their_page) link.their_bell = &parts.their_page->doorbell();
   open_channel(parts);
   if (link.segment) {
     open_device(parts);
@@ -63,7 +63,7 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
     if (!link.maps_devices && connection_) why_no_peer_access_ = parts.why_no_mapping;
   }
   operations_.open_paths(parts.rma_use);
-  operations_.open(facts(), std::move(parts.their_board));
+  operations_.open(facts(), std::move(parts.their_page));
   open_stream(parts);
   count_fallbacks(parts.same_host);
   Totals::instance().enter(*this);
@@ -312,7 +312,15 @@ void Peer::on_lost(const Status& status) {
 // ---- For texts ----------------------------------------------------------------------------------
 
 Stats Peer::stats() {
-  Stats found = operations_.stats();
+  Stats found;
+  {
+    LinkGuard guard(link());
+    found = link().stats;
+    if (link().ucx) {
+      found.packed += link().ucx->packer().counts().packed;
+      found.deferred += link().ucx->packer().counts().deferred;
+    }
+  }
   stream_->add_to(&found);
   return found;
 }
@@ -366,9 +374,9 @@ std::string Peer::mismatch(const Wait& ours) {
 // Whether what such a call of theirs begins with is here, and waits.
 bool Peer::has_come(WaitKind kind, uint64_t tag) {
   if (tag == OH_ANY_TAG) return false;
-  if (kind == WaitKind::kSend) return operations_.probe(tag).has_value();
+  if (kind == WaitKind::kSend) return operations_.messages().probe(tag).has_value();
   if (kind != WaitKind::kRecvBatch) return false;
-  return operations_.probe(MessageBatches::offer_tag(tag)).has_value();
+  return operations_.messages().probe(MessageBatches::offer_tag(tag)).has_value();
 }
 
 }  // namespace oh

@@ -40,8 +40,8 @@ struct LinkParts {
   std::string why_no_segment;
   std::string why_no_ucx;
   std::string why_no_mover;
-  std::shared_ptr<Board> their_board;      // null without a segment
-  std::shared_ptr<Connection> connection;  // null within a process
+  std::shared_ptr<ControlPage> their_page;  // null without a segment
+  std::shared_ptr<Connection> connection;   // null within a process
   Limits mine;
   Limits theirs;
   uint64_t asked_inline = 0;

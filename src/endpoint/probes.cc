@@ -34,7 +34,7 @@ Result<bool> has_signals(Peer& peer, uint32_t slot, uint64_t count) {
 Result<bool> has_message(Peer& peer, uint64_t tag, Receiver::Announced* found) {
   // Asked first: what a peer sent before it was lost counts.
   Status lost = peer.usable();
-  std::optional<Receiver::Announced> message = peer.operations().probe(tag);
+  std::optional<Receiver::Announced> message = peer.operations().messages().probe(tag);
   if (message) {
     if (found) *found = *message;
     return true;

@@ -126,7 +126,7 @@ Status Requests::post_any_source(Request* request) {
   OH_FAULT_POINT("any_source.post");
   if (!any_source_.post(request)) return endpoint_.why_unusable();
   // What came before it entered the list; what comes afterwards finds it by itself.
-  endpoint_.for_each_peer([](Peer& peer) { peer.operations().offer_unexpected(); });
+  endpoint_.for_each_peer([](Peer& peer) { peer.operations().messages().offer_unexpected(); });
   return {};
 }
 
@@ -169,10 +169,10 @@ void Requests::close() {
 }
 
 Status Requests::post_send(Peer& peer, Request* request, Deadline deadline) {
-  Status status = peer.operations().post_send(request);
+  Status status = peer.operations().messages().post_send(request);
   if (status.code() != OH_AGAIN) return status;
   auto posted = [&] {
-    status = peer.operations().post_send(request);
+    status = peer.operations().messages().post_send(request);
     return status.code() != OH_AGAIN;
   };
   if (wait_for(posted, &peer, WaitKind::kSend, request->tag, deadline)) return status;

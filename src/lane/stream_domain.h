@@ -15,7 +15,7 @@
 #include "base/sync.h"
 #include "control/watcher.h"
 #include "lane/stream_proxy.h"
-#include "memory/board.h"
+#include "memory/control_page.h"
 
 namespace oh {
 

@@ -5,29 +5,15 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 namespace oh {
 
 const char* verb_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::kSend:
-      return "send";
-    case OpKind::kRecv:
-      return "receive";
-    case OpKind::kPut:
-      return "put";
-    case OpKind::kGet:
-      return "get";
-    case OpKind::kNotify:
-      return "notification";
-    case OpKind::kSignal:
-      return "signal";
-    case OpKind::kRecvBatch:
-      return "receive of a batch";
-    case OpKind::kReady:
-      return "wait";
-  }
-  return "operation";
+  static constexpr const char* kVerbs[] = {
+      "send", "receive", "put", "get", "notification", "signal", "receive of a batch", "wait"};
+  static_assert(std::size(kVerbs) == static_cast<size_t>(OpKind::kReady) + 1);
+  return kVerbs[static_cast<size_t>(kind)];
 }
 
 std::string FlightRecorder::text(int64_t now) const {

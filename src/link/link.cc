@@ -70,4 +70,9 @@ void Link::leave_in_doubt(Request& request, const Status& status) {
                status.text().c_str(), staged ? "a copy engine" : "UCX"));
 }
 
+bool Link::make_progress() {
+  LinkGuard guard(*this);
+  return owner_->progress_locked(nullptr);
+}
+
 }  // namespace oh

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "link/liveness.h"
 
+#include <iterator>
+
 #include "link/link.h"
 
 namespace oh {
@@ -8,27 +10,15 @@ namespace {
 // How long a peer that is well may take to answer a probe.
 constexpr int64_t kAnswerTime = 20 * kMillisecond;
 
-const char* wait_kind_text(WaitKind kind) {
-  switch (kind) {
-    case WaitKind::kNothing:
-      return "does not wait";
-    case WaitKind::kSend:
-      return "waits in a send";
-    case WaitKind::kRecv:
-      return "waits in a receive";
-    case WaitKind::kOneSided:
-      return "waits for a one-sided operation";
-    case WaitKind::kSignal:
-      return "waits for a signal";
-    case WaitKind::kConnect:
-      return "waits for a connection";
-    case WaitKind::kSendBatch:
-      return "waits in a send of a batch";
-    case WaitKind::kRecvBatch:
-      return "waits in a receive of a batch";
-  }
-  return "is in an unknown state";
-}
+constexpr const char* kWaitTexts[] = {"does not wait",
+                                      "waits in a send",
+                                      "waits in a receive",
+                                      "waits for a one-sided operation",
+                                      "waits for a signal",
+                                      "waits for a connection",
+                                      "waits in a send of a batch",
+                                      "waits in a receive of a batch"};
+static_assert(std::size(kWaitTexts) == static_cast<size_t>(WaitKind::kLast) + 1);
 }  // namespace
 
 void Liveness::set_waiting(const Wait& ours) {
@@ -69,7 +59,7 @@ int64_t Liveness::unresponsive_for() {
 
 std::string Liveness::text() {
   const auto [kind, tag] = theirs();
-  std::string text = strf("there: %s", wait_kind_text(kind));
+  std::string text = strf("there: %s", kWaitTexts[static_cast<size_t>(kind)]);
   if (kind != WaitKind::kNothing) {
     text += tag == OH_ANY_TAG ? " (any tag)"
                               : strf(" (tag %llu)", static_cast<unsigned long long>(tag));

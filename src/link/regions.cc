@@ -52,7 +52,7 @@ Result<RegionDescriptor> RegionDescriptor::decode(ByteView bytes) {
   descriptor.index = reader.u32();
   descriptor.version = reader.u64();
   Result<ExportRecord> record = ExportRecord::decode(reader);
-  if (!record.ok() || !reader.at_end() || descriptor.index >= Board::kMaxRegions ||
+  if (!record.ok() || !reader.at_end() || descriptor.index >= ControlPage::kMaxRegions ||
       descriptor.version == 0) {
     return error(OH_ERR_INVALID, "the region descriptor of %zu bytes is cut off or was altered",
                  bytes.size());
@@ -76,9 +76,9 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t leng
   if (!region->exported) region->block = SharedHeap::instance().find(base, length);
   MutexLock lock(mutex_);
   if (free_.empty()) {
-    if (regions_.size() >= Board::kMaxRegions) {
+    if (regions_.size() >= ControlPage::kMaxRegions) {
       return error(OH_ERR_NO_RESOURCE, "%u regions are registered already: deregister some",
-                   Board::kMaxRegions);
+                   ControlPage::kMaxRegions);
     }
     free_.push_back(static_cast<uint32_t>(regions_.size()));
     regions_.emplace_back();
@@ -90,7 +90,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t leng
   if (region->exported) region->exported->regions.fetch_add(1, std::memory_order_relaxed);
   if (!for_batch) g_metrics.registered_bytes.add(length);
   // seq_cst: pairs with the look of one-sided operations (one_sided.cc).
-  board_.region(region->index).store(region->version, std::memory_order_seq_cst);
+  page_.region(region->index).store(region->version, std::memory_order_seq_cst);
   return region;
 }
 
@@ -104,7 +104,7 @@ bool RegionTable::withdraw(const RegionRecord& region) {
   if (!is_valid(region.index, region.version)) return false;
   uint64_t version = region.version;
   // seq_cst: against the sender that takes it.
-  if (!board_.region(region.index).compare_exchange_strong(version, 0)) return false;
+  if (!page_.region(region.index).compare_exchange_strong(version, 0)) return false;
   remove(region.index);
   return true;
 }
@@ -117,7 +117,7 @@ void RegionTable::retire_all() {
 }
 
 uint64_t RegionTable::remove(uint32_t index) {
-  uint64_t word = board_.region(index).exchange(0, std::memory_order_seq_cst);
+  uint64_t word = page_.region(index).exchange(0, std::memory_order_seq_cst);
   free_.push_back(index);
   const GpuExport* exported = regions_[index]->exported.get();
   if (!regions_[index]->for_batch) g_metrics.registered_bytes.sub(regions_[index]->length);
@@ -130,10 +130,10 @@ uint64_t RegionTable::remove(uint32_t index) {
 std::shared_ptr<RegionRecord> RegionTable::find(uint32_t index, uint64_t version) const {
   MutexLock lock(mutex_);
   if (!is_valid(index, version)) return nullptr;
-  // A sender that does not see our board takes it so.
+  // A sender that does not see our control page takes it so.
   if (regions_[index]->for_batch) {
     uint64_t free = version;
-    board_.region(index).compare_exchange_strong(free, version | kTakenBit);
+    page_.region(index).compare_exchange_strong(free, version | kTakenBit);
   }
   return regions_[index];
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Regions of an endpoint: memory that peers may read and write. A region's index and version stand
-// on the endpoint's board while it is valid; its descriptor tells a peer how to reach it.
+// on the endpoint's control page while it is valid; its descriptor tells a peer how to reach it.
 //
 // Threading: any thread.
 #pragma once
@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "base/sync.h"
-#include "memory/board.h"
+#include "memory/control_page.h"
 #include "memory/export_record.h"
 #include "memory/gpu_memory.h"
 #include "memory/shared_heap.h"
@@ -81,13 +81,13 @@ Status block_outside(uint64_t index, uint64_t offset, uint64_t size, const Exten
 
 class RegionTable {
  public:
-  explicit RegionTable(const Board& board) : board_(board) {}
+  explicit RegionTable(const ControlPage& page) : page_(page) {}
 
   Result<std::shared_ptr<RegionRecord>> add(void* base, uint64_t length,
                                             std::shared_ptr<const GpuExport> exported,
                                             bool for_batch = false);
-  // Takes the region off the board: no operation begins on it any more. Its word until then; 0 when
-  // it was gone.
+  // Takes the region off the control page: no operation begins on it any more. Its word until then;
+  // 0 when it was gone.
   uint64_t retire(const RegionRecord& region);
   void retire_all();
   // The same for one that waits for its batch; false when it is taken, or gone.
@@ -102,7 +102,7 @@ class RegionTable {
   }
   uint64_t remove(uint32_t index) OH_REQUIRES(mutex_);
 
-  const Board& board_;
+  const ControlPage& page_;
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<RegionRecord>> regions_ OH_GUARDED_BY(mutex_);
   std::vector<uint32_t> free_ OH_GUARDED_BY(mutex_);

@@ -2,8 +2,8 @@
 //
 // Request: one operation in flight. A blocking call keeps its request on the stack; the others come
 // from the endpoint's pool. A small message touches the three cache lines of RequestCore only, and
-// is not cleared behind it. Once `done` is set the engine never touches a request again, so whoever
-// waits may reuse it at once.
+// is not cleared behind it. Once `done` is set nothing else touches the request, so the waiting
+// thread may reuse it at once.
 //
 // Threading: fields are guarded by the peer's lock until `done`, afterwards by the caller; `done`
 // is atomic.
@@ -148,7 +148,7 @@ struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
   bool attended = false;  // a thread waits for it now
   bool on_device = false;
   bool in_place = false;  // the channel knows it (RTR): the bytes come straight
-  bool early = false;     // sent before its receive is known
+  bool eager = false;     // sent before its receive is known
   bool plain = false;     // it has ended as a short message, which has no extras
   bool internal = false;  // the library's own: a piece, the offer of a batch; not counted
   bool counted = false;   // among the outstanding ones of its link
@@ -204,7 +204,7 @@ struct Request : RequestExtras, RequestCore {
     if (!plain) return;
     kind = OpKind::kSend;
     phase = Phase::kIdle;
-    any_source = attended = on_device = in_place = early = plain = false;
+    any_source = attended = on_device = in_place = eager = plain = false;
     internal = counted = false;
     endpoint = nullptr;
     peer = nullptr;

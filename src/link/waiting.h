@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/sync.h"
-#include "memory/board.h"
+#include "memory/control_page.h"
 
 namespace oh {
 

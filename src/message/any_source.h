@@ -18,8 +18,9 @@
 // A thread that adds a receive to the list has all peers offer to it afterwards, so none waits
 // beside a message that it could have. models/any_source.pml has all interleavings.
 //
-// Threading: own lock, taken inside of a peer's lock. The fields of a receive belong to whoever has
-// taken it; to the list's lock while it is in the list.
+// Threading: own lock, taken inside of a peer's lock. The fields of a receive are guarded by
+// the list's lock while it is in the list, and by the lock of the peer that has taken it
+// afterwards.
 #pragma once
 
 #include <atomic>
@@ -143,8 +144,8 @@ class AnySource {
   bool closed_ OH_GUARDED_BY(lock_) = false;
   std::atomic<uint32_t> count_{0};
   std::atomic<bool> look_again_{false};
-  // Written under the lock. Read without it: an old value only means that the receive is still to
-  // be offered, which whoever put it into the list has done under each peer's lock.
+  // Written under the lock. Read without it: with an old value the receive is not offered
+  // here, but by the thread that put it into the list, under each peer's lock.
   std::atomic<uint64_t> era_{0};
 };
 

@@ -37,7 +37,7 @@ Status FrameRouter::on_frame(const Frame& frame) {
     case FrameType::kRtr:
       return sender_.on_rtr(frame);
     case FrameType::kEpoch:
-      return receiver_.on_epoch(frame);
+      return matcher_.begin_epoch(frame.aux);
     case FrameType::kAbort:
       if (frame.flags & kOneSided) return one_sided_.on_frame(frame);
       receiver_.on_abort(frame);

@@ -17,11 +17,12 @@ namespace oh {
 
 class FrameRouter {
  public:
-  FrameRouter(Link& link, Sender& sender, Receiver& receiver, OneSided& one_sided,
+  FrameRouter(Link& link, Sender& sender, Receiver& receiver, Matcher& matcher, OneSided& one_sided,
               MessageBatches& batches)
       : link_(link),
         sender_(sender),
         receiver_(receiver),
+        matcher_(matcher),
         one_sided_(one_sided),
         batches_(batches) {}
 
@@ -34,6 +35,7 @@ class FrameRouter {
   Link& link_;
   Sender& sender_;
   Receiver& receiver_;
+  Matcher& matcher_;
   OneSided& one_sided_;
   MessageBatches& batches_;
   Status async_error_;

@@ -34,7 +34,7 @@ struct TagRx : ListNode<InPosting> {
   bool idle() const { return arrived == 0 && !lost && posted.empty() && unexpected.empty(); }
 };
 
-class Matcher {
+class Matcher final : public ClaimListener {
  public:
   Matcher(Link& link, Transfers& transfers)
       : link_(link), transfers_(transfers), ready_(link, transfers) {}
@@ -80,7 +80,7 @@ class Matcher {
   // The receive that the channel has written message `number` into.
   Result<Request*> match_in_place(TagRx& tag, uint32_t number);
   // The sender copies into a receive that was offered to it.
-  void on_claimed(Request* request);
+  void on_claimed(Request* request) override;
   // Takes a posted receive back. False: a message for it, or for one before it, is under way;
   // `force` asks only about its own, where that can be known.
   bool cancel(Request* request, bool force);

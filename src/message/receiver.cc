@@ -32,55 +32,6 @@ bool Receiver::match_unexpected(Request* request, bool must_fit) {
   return false;
 }
 
-TagRx* Receiver::watch(uint64_t tag) {
-  if (!link_.ring || !matcher_.has_no_wildcards()) return nullptr;
-  TagRx* entry = matcher_.find_current(tag);
-  return entry && entry->posted.empty() && entry->unexpected.empty() ? entry : nullptr;
-}
-
-bool Receiver::take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* received) {
-  size_t size;
-  bool given_back;
-  if (!link_.ring->take_short(tag.tag, data, capacity, &size, &given_back)) return false;
-  link_.wake_them = link_.wake_them || given_back;
-  ++tag.arrived;
-  link_.ring->return_credit(eager_charge(size));
-  *received = {size, tag.tag, link_.selection->framed_path(size, /*eager=*/true)};
-  link_.stats.count(MetricOp::kRecv, received->path, size);
-  link_.flight.note(OpKind::kRecv, received->path, tag.tag, size);
-  return true;
-}
-
-bool Receiver::take_now(Request* request) {
-  if (request->on_device) return false;
-  TagRx* tag = watch(request->tag);
-  if (!tag || !link_.ring->ready() || link_.ring->skip_pad()) return false;
-  Received received;
-  if (!take_next(*tag, request->data, request->size, &received)) return false;
-  link_.finish_posted(*request, received.path, received.tag, received.size);
-  return true;
-}
-
-bool Receiver::take_posted() {
-  RingChannel::Short next;
-  if (!matcher_.has_no_wildcards() || !link_.ring->next_short(&next)) return false;
-  TagRx* tag = matcher_.find_current(next.tag);
-  if (!tag) return false;
-  Request* request = tag->posted.front();
-  if (!request || request->transfer || request->on_device || next.size > request->size) {
-    return false;
-  }
-  OH_FAULT_POINT("peer.frame");
-  const bool given_back = link_.ring->take(next, request->data);
-  link_.wake_them = link_.wake_them || given_back;
-  ++tag->arrived;
-  link_.ring->return_credit(eager_charge(next.size));
-  matcher_.take(*tag, request);
-  link_.finish_short(*request, link_.selection->framed_path(next.size, /*eager=*/true), next.tag,
-                     next.size);
-  return true;
-}
-
 void Receiver::offer_unexpected() {
   // Read first: a receive that enters the list meanwhile may not be seen below.
   const uint64_t era = link_.any_source->era();
@@ -133,7 +84,7 @@ bool Receiver::deliver(Request* request, Unexpected* message) {
   }
   if (message->is_whole()) {
     return_credit(eager_charge(message->length));
-    if (fits) finish_whole(request, {message->tag, message->length, /*early=*/true});
+    if (fits) finish_whole(request, {message->tag, message->length, /*eager=*/true});
   } else {
     // The rest goes straight into the buffer, or nowhere when it is too long.
     Arrival* arrival = arrivals_.find(message->op);
@@ -201,7 +152,7 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
   const uint64_t length = message.length;
   request->nbytes = length;
   request->message_tag = message.tag;
-  request->path = link_.selection->framed_path(length, message.early);
+  request->path = link_.selection->framed_path(length, message.eager);
   if (request->on_device && length > 0) {
     bounce_copies_.add(request);
     return;
@@ -217,7 +168,7 @@ bool Receiver::start_rts(Request* request, const Rts& rts) {
     if (!transfers_.refuse(rts.offer, OH_ERR_NOT_VIABLE)) return false;
     link_.finish(*request, error(OH_ERR_NOT_VIABLE,
                                  "the link to %s was set up without device memory: a message of "
-                                 "%llu bytes has no way to the receive's device",
+                                 "%llu bytes cannot reach the receive's device",
                                  link_.name.c_str(), static_cast<unsigned long long>(rts.length)));
     return true;
   }
@@ -263,7 +214,7 @@ void Receiver::clear_to_send(Request* request, const Rts& rts) {
   frame.type = FrameType::kCts;
   frame.op = rts.op;
   link_.send(frame);
-  if (rts.length == 0) return finish_whole(request, {rts.tag, 0, /*early=*/false});
+  if (rts.length == 0) return finish_whole(request, {rts.tag, 0, /*eager=*/false});
   Arrivals::bind(arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0), request);
 }
 
@@ -339,7 +290,7 @@ void Receiver::receive_eager(Request* request, const Frame& frame) {
   if (arrival) {
     Arrivals::bind(arrival, request);
   } else {
-    finish_whole(request, {frame.tag, frame.length, /*early=*/true});
+    finish_whole(request, {frame.tag, frame.length, /*eager=*/true});
   }
 }
 
@@ -381,7 +332,7 @@ void Receiver::advance(Arrival* arrival, uint64_t size) {
   if (!arrivals_.advance(arrival, size)) return;
   arrivals_.revoke(*arrival);
   if (arrival->request && !arrival->request->staged) {
-    finish_whole(arrival->request, {arrival->tag, arrival->length, /*early=*/arrival->charge > 0});
+    finish_whole(arrival->request, {arrival->tag, arrival->length, /*eager=*/arrival->charge > 0});
   }
   if (arrival->unexpected) unexpected_.name_offer(arrival->unexpected);
   // An unexpected message keeps its credit until a receive has it.

@@ -9,7 +9,7 @@
 //      └──▶ the sender claims the slot that we offered (RTR) ────────────────▶ DIRECT ──▶ ENDED
 //
 // Matcher has the posted receives, UnexpectedQueue the messages without one, Arrivals the messages
-// that come in parts.
+// that come in parts. ShortReceives takes most short messages before they get here.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -25,15 +25,21 @@
 
 namespace oh {
 
-class Receiver final : public ClaimListener {
+class Receiver {
  public:
-  Receiver(Link& link, Transfers& transfers, StagingPipeline& pipeline)
+  struct Parts {
+    Transfers& transfers;
+    StagingPipeline& pipeline;
+    BounceCopies& bounce_copies;
+    Matcher& matcher;
+  };
+  Receiver(Link& link, const Parts& parts)
       : link_(link),
-        transfers_(transfers),
-        pipeline_(pipeline),
-        bounce_copies_(link),
-        matcher_(link, transfers),
-        arrivals_(link, pipeline) {}
+        transfers_(parts.transfers),
+        pipeline_(parts.pipeline),
+        bounce_copies_(parts.bounce_copies),
+        matcher_(parts.matcher),
+        arrivals_(link, parts.pipeline) {}
 
   void post(Request* request);
   // Gives it an unexpected message; false when there is none, or, with a tag of the library's own,
@@ -51,22 +57,6 @@ class Receiver final : public ClaimListener {
     const Unexpected* message = first_unexpected(tag);
     return message ? std::optional(Announced{message->length, message->tag}) : std::nullopt;
   }
-  // Offers a receive that is still posted to the sender (ready_to_receive.h).
-  void offer_posted(Request* request) { matcher_.offer(request); }
-  // For a thread that spins with the lock held and posts nothing: whether the next message with
-  // this tag can only be its own, and then that message, if it is the next frame, whole, and fits.
-  struct Received {
-    uint64_t size = 0;
-    uint64_t tag = 0;
-    oh_path path = OH_PATH_NONE;
-  };
-  TagRx* watch(uint64_t tag);
-  bool take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* received);
-  // The same with one look for a receive that is being posted: true when that has ended it.
-  bool take_now(Request* request);
-  // Ends the receive that the next frame is for, if the frame is a short message and no wildcard
-  // could take it. False: the frame is still there.
-  bool take_posted();
 
   // Begins to receive a run of blocks that the other side sends as `op`.
   Status begin_run(Request* run, uint64_t op);
@@ -90,17 +80,11 @@ class Receiver final : public ClaimListener {
   Status on_data(const Frame& frame);
   Status on_rts(const Frame& frame);
   void on_ready(const Frame& frame);
-  Status on_epoch(const Frame& frame) { return matcher_.begin_epoch(frame.aux); }
   void on_abort(const Frame& frame);
 
-  BounceCopies& bounce_copies() { return bounce_copies_; }
-
-  size_t posted() const { return matcher_.posted(); }
   size_t unexpected() const { return unexpected_.size(); }
 
  private:
-  // The sender copies into a receive that was offered.
-  void on_claimed(Request* request) override { matcher_.on_claimed(request); }
   Result<Request*> match(TagRx& tag);
   void repost(Request* request);
   Unexpected* first_unexpected(uint64_t tag) { return matcher_.first_unexpected(tag, unexpected_); }
@@ -120,7 +104,7 @@ class Receiver final : public ClaimListener {
   struct Whole {
     uint64_t tag;
     uint64_t length;
-    bool early;  // they were sent before the receive was known to the sender
+    bool eager;  // they were sent before the receive was known to the sender
   };
   void finish_whole(Request* request, const Whole& message);
 
@@ -131,8 +115,8 @@ class Receiver final : public ClaimListener {
   Link& link_;
   Transfers& transfers_;
   StagingPipeline& pipeline_;
-  BounceCopies bounce_copies_;
-  Matcher matcher_;
+  BounceCopies& bounce_copies_;
+  Matcher& matcher_;
   UnexpectedQueue unexpected_;
   Arrivals arrivals_;
   uint64_t charge_held_ = 0;  // eager credit of messages that no receive has taken

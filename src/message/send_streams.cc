@@ -58,7 +58,7 @@ bool SendStreams::push(Request* request) {
     frame.type = FrameType::kData;
     frame.op = request->op;
     frame.address = request->moved;
-    frame.early = request->early;
+    frame.eager = request->eager;
     const ByteView part = next_part(*request);
     if (part.empty()) return false;
     frame.payload = part.data();
@@ -101,7 +101,7 @@ ByteView SendStreams::next_part(Request& request) {
 }
 
 void SendStreams::finish_sent(Request* request) {
-  request->path = link_.selection->framed_path(request->size, request->early);
+  request->path = link_.selection->framed_path(request->size, request->eager);
   request->nbytes = request->size;
   if (!request->internal) link_.stats.count(MetricOp::kSend, request->path, request->size);
   // A put ends when the other side acknowledges it.

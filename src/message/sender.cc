@@ -98,14 +98,14 @@ bool Sender::transmit_eager(Request* request, TagTx& tag, uint64_t charge) {
                                                   : link_.channel->part_of(request->size));
   bool whole = frame.payload_size == request->size;
   if (!whole) frame.op = request->op = link_.ops.add(request);
-  request->early = true;
+  request->eager = true;
   using Handover = SendStreams::Handover;
   const Handover sent = zero_copy           ? streams_.send_zero_copy(request, frame)
                         : link_.push(frame) ? Handover::kSent
                                             : Handover::kNoRoom;
   if (sent == Handover::kNoRoom) {
     if (request->op) link_.ops.remove(std::exchange(request->op, 0));
-    request->early = false;
+    request->eager = false;
     return false;
   }
   ++tag.number;

@@ -50,7 +50,7 @@ class CopyCount {
 // Checks that the region is valid, and holds its mapping.
 Result<Part> ImmediateCopies::admit(const ChosenPart& chosen) const {
   const RemoteTarget& target = chosen.part.target;
-  if (board_->region(target.index).load(std::memory_order_seq_cst) != target.version) {
+  if (page_->region(target.index).load(std::memory_order_seq_cst) != target.version) {
     return error(OH_ERR_RETIRED, "%s has deregistered the region", link_.name.c_str());
   }
   std::shared_ptr<ImportedBlock> import = target.import.lock();

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "link/link.h"
-#include "memory/board.h"
+#include "memory/control_page.h"
 #include "one_sided/move.h"
 
 namespace oh {
@@ -19,8 +19,8 @@ namespace oh {
 class ImmediateCopies {
  public:
   explicit ImmediateCopies(Link& link) : link_(link) {}
-  // Before the link is used: the other side's board, which says which regions are valid.
-  void open(std::shared_ptr<const Board> board) { board_ = std::move(board); }
+  // Before the link is used: the other side's control page, which says which regions are valid.
+  void open(std::shared_ptr<const ControlPage> page) { page_ = std::move(page); }
 
   // Copies parts that take the same immediate path; `taken`: how they travelled.
   Status copy(std::span<const ChosenPart> chosen, const Move& move, oh_path* taken);
@@ -31,7 +31,7 @@ class ImmediateCopies {
   Result<Part> admit(const ChosenPart& chosen) const;
 
   Link& link_;
-  std::shared_ptr<const Board> board_;
+  std::shared_ptr<const ControlPage> page_;
   std::atomic<uint32_t> copies_{0};
 };
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 namespace oh {
-void OneSided::open(const LinkFacts& facts, std::shared_ptr<const Board> board) {
+void OneSided::open(const LinkFacts& facts, std::shared_ptr<const ControlPage> page) {
   selection_ = std::make_unique<const Selection>(facts);
-  copies_.open(std::move(board));
+  copies_.open(std::move(page));
 }
 
 void OneSided::open(Transfers& transfers, RunStreams& streams, RmaUse rma_use) {
@@ -581,7 +581,7 @@ Status OneSided::on_answer(const Frame& frame) {
   if (!operation) return {};  // a late answer: its deadline has passed
   if (operation->path) return operation->path->on_answer(*operation, frame);
   if (ack) return {};
-  return error(OH_ERR_PROTOCOL, "%s answered a get with bytes nobody asked for",
+  return error(OH_ERR_PROTOCOL, "%s answered a get with bytes that were not requested",
                link_.name.c_str());
 }
 

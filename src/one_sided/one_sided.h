@@ -39,7 +39,7 @@ class OneSided final : public PathEvents, private PieceOwner {
   // Before the link is used: makes its paths.
   void open(Transfers& transfers, RunStreams& streams, RmaUse rma_use);
   // Once the link's capabilities are known.
-  void open(const LinkFacts& facts, std::shared_ptr<const Board> board);
+  void open(const LinkFacts& facts, std::shared_ptr<const ControlPage> page);
   // Null: not viable on this link.
   Path* path(PathName name) const { return paths_[index(name)].get(); }
 

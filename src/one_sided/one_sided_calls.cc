@@ -3,6 +3,26 @@
 
 namespace oh {
 
+Status OneSidedCalls::move(Request* request, const Move& move) {
+  uint64_t bytes = 0;
+  uint64_t blocks = 0;
+  for (const MovePart& part : move.parts) {
+    bytes += part.bytes;
+    blocks += part.count;
+  }
+  if (!request->internal && bytes > 0 && link_.is_timed(bytes)) request->began = now_ns();
+  Status status = one_sided_.move(request, move);
+  if (!status.ok()) return status;
+  if (move.list) {
+    const MetricOp op = move.put ? MetricOp::kPut : MetricOp::kGet;
+    g_metrics.batch_blocks[static_cast<size_t>(op)].observe(blocks);
+  }
+  // Copies of several regions by several paths have ended it; any other movement has been observed,
+  // or will be. acquire in ended(): another thread may have done that.
+  if (request->ended() && request->began) link_.observe(*request, now_ns());
+  return {};
+}
+
 Status OneSidedCalls::post_notification(Request* request, ByteView bytes) {
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
@@ -89,8 +109,8 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
                    link_.name.c_str(), static_cast<double>(silent_for()) / 1e9);
 }
 
-// The board already shows that the region is retired, or the segment that the link has ended.
-// Operations that checked before hold the former phase; new ones take the next and see it.
+// The control page already shows that the region is retired, or the segment that the link has
+// ended. Operations that checked before hold the former phase; new ones take the next and see it.
 bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   if (!link_.segment) return wait_until_left(deadline);
   SegmentDirection& direction = link_.segment->incoming();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OneSidedCalls: one-sided calls other than put and get: signals, notifications, the keys of remote
+// OneSidedCalls: the one-sided calls: puts and gets, signals, notifications, the keys of remote
 // regions, and the retirement of local ones.
 //
 // Threading: any thread; the link's lock is taken inside.
@@ -21,6 +21,9 @@ class OneSidedCalls {
   // Once the paths are there.
   void open() { rma_ = static_cast<RmaPath*>(one_sided_.path(PathName::kRma)); }
 
+  // Puts and gets: as OneSided has them.
+  Status move(Request* request, const Move& move);
+  Result<std::unique_ptr<BatchPlan>> plan(const Move& move) { return one_sided_.plan(move); }
   Status post_notification(Request* request, ByteView bytes);
   void notification_collected(size_t bytes);
   Status signal(uint32_t slot, uint64_t count);

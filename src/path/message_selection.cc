@@ -148,7 +148,7 @@ Status admit_device_memory(Link& link) {
   }
   if (!link.why_no_device.ok()) return link.why_no_device;
   return error(OH_ERR_NOT_VIABLE,
-               "device memory has no way to %s: this endpoint is for host memory",
+               "no path takes device memory to %s: this endpoint is for host memory",
                link.name.c_str());
 }
 

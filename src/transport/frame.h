@@ -121,7 +121,7 @@ struct Frame {
   uint8_t* ring = nullptr;  // the payload again, where it lies in a ring and may be spoilt
   bool remote = false;      // the payload is with its sender: the channel fetches it
   bool placed = false;      // the channel has put the payload where it goes
-  bool early = false;       // to be sent: a part of a message that its receiver has not asked for
+  bool eager = false;       // to be sent: a part of a message that its receiver has not asked for
   bool more = false;        // another one follows at once: the channel may let it wait for that
 
   // Copies the payload out; to a target of `whole` bytes in all.

@@ -35,82 +35,69 @@ struct Lists {
   }
   // Whether the blocks of `from` are at their places in `there`, and nothing else was touched.
   ::testing::AssertionResult moved(const onehop::Bytes& there, const onehop::Bytes& from) const {
-    onehop::Bytes expected(there.size(), 0xee);
+    return placed(there, remote, from);
+  }
+  // The same of what was put and got again, into poisoned memory.
+  ::testing::AssertionResult came_back(const onehop::Bytes& here, const onehop::Bytes& from) const {
+    return placed(here, local, from);
+  }
+  ::testing::AssertionResult placed(const onehop::Bytes& memory,
+                                    const std::vector<uint64_t>& places,
+                                    const onehop::Bytes& from) const {
+    onehop::Bytes expected(memory.size(), 0xee);
     for (size_t i = 0; i < local.size(); ++i) {
-      std::memcpy(expected.data() + remote[i], from.data() + local[i], lengths[i]);
+      std::memcpy(expected.data() + places[i], from.data() + local[i], lengths[i]);
     }
-    if (expected == there) return ::testing::AssertionSuccess();
-    auto [at, wanted] = std::mismatch(there.begin(), there.end(), expected.begin());
-    return ::testing::AssertionFailure() << "byte " << at - there.begin() << " is " << int{*at};
+    if (expected == memory) return ::testing::AssertionSuccess();
+    auto [at, wanted] = std::mismatch(memory.begin(), memory.end(), expected.begin());
+    return ::testing::AssertionFailure() << "byte " << at - memory.begin() << " is " << int{*at};
   }
   std::vector<uint64_t> local, remote, lengths;
 };
 
 TEST_P(OneSided, BatchesMoveEveryBlock) {
-  constexpr size_t kBlocks = 3000;
-  constexpr size_t kSpace = 2000000;
-  std::vector<uint64_t> from(kBlocks), to(kBlocks), lengths(kBlocks);
-  for (size_t i = 0; i < kBlocks; ++i) {
-    from[i] = i * 600;
-    to[i] = (kBlocks - 1 - i) * 611;
-    lengths[i] = i % 7 == 0 ? 0 : i * 37 % 600;
-  }
+  const Lists lists(3000);
   run(
       [&](Side& side) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
-        Buffer out = side.buffer(kSpace);
-        out.fill(1);
-        oh_batch batch{};
-        batch.local = out.data();
-        batch.local_size = kSpace;
-        batch.count = kBlocks;
-        batch.local_offsets = from.data();
-        batch.remote_offsets = to.data();
-        batch.lengths = lengths.data();
+        Buffer buffer = side.buffer(lists.space());
+        buffer.fill(1);
         onehop::Bytes notify = {'o', 'k'};
-        side.peer().put_batch(remote, batch, &notify).wait();
-        Buffer in = side.buffer(kSpace);
-        in.poison();
-        batch.local = in.data();
-        side.peer().get_batch(remote, batch).wait();
-        onehop::Bytes came = in.bytes();
-        onehop::Bytes sent = out.bytes();
-        for (size_t i = 0; i < kBlocks; ++i) {
-          ASSERT_EQ(std::memcmp(came.data() + from[i], sent.data() + from[i], lengths[i]), 0) << i;
-          ASSERT_EQ(came[from[i] + lengths[i]], 0xee) << "behind block " << i;
-        }
+        side.peer().put_batch(remote, lists.of(buffer), &notify).wait();
+        buffer.poison();
+        side.peer().get_batch(remote, lists.of(buffer)).wait();
+        EXPECT_TRUE(lists.came_back(buffer.bytes(), pattern(1, lists.space())));
         side.sync();
       },
       [&](Side& side) {
-        Buffer buffer = side.buffer(kSpace);
+        Buffer buffer = side.buffer(lists.space());
+        buffer.poison();
         onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
         side.tell(region.descriptor());
         std::optional<std::pair<onehop::Message, onehop::Bytes>> notification;
         while (!notification) notification = side.endpoint().notification();
         EXPECT_EQ(notification->second, (onehop::Bytes{'o', 'k'}));
         EXPECT_EQ(notification->first.peer_id, side.peer().info().id);
-        Buffer source = side.buffer(kSpace);
-        source.fill(1);
         // The notification came after the bytes.
-        onehop::Bytes came = buffer.bytes();
-        onehop::Bytes sent = source.bytes();
-        for (size_t i = 0; i < kBlocks; ++i) {
-          ASSERT_EQ(std::memcmp(came.data() + to[i], sent.data() + from[i], lengths[i]), 0);
-        }
+        EXPECT_TRUE(lists.moved(buffer.bytes(), pattern(1, lists.space())));
         side.sync();
       });
 }
 
 TEST_P(OneSided, StridedBatchesNeedNoLists) {
   constexpr size_t kRows = 500;
+  Lists rows(kRows);
+  for (size_t i = 0; i < kRows; ++i) {
+    rows.local[i] = i * 128;
+    rows.remote[i] = 16 + i * 200;
+    rows.lengths[i] = 100;
+  }
   run(
       [](Side& side) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
         Buffer out = side.buffer(kRows * 128);
         out.fill(4);
-        oh_batch batch{};
-        batch.local = out.data();
-        batch.local_size = out.size();
+        oh_batch batch = batch_of(out);
         batch.count = kRows;
         batch.local_stride = 128;
         batch.remote_base = 16;
@@ -125,21 +112,11 @@ TEST_P(OneSided, StridedBatchesNeedNoLists) {
         EXPECT_EQ(status_of([&] { side.peer().put_batch(remote, batch); }), OH_ERR_RANGE);
         batch.count = 0;
         side.peer().put_batch(remote, batch).wait();
-        side.sync();
+        show(side);
       },
-      [](Side& side) {
-        Buffer buffer = side.buffer(kRows * 200 + 16);
-        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
-        side.tell(region.descriptor());
-        side.sync();
-        Buffer source = side.buffer(kRows * 128);
-        source.fill(4);
-        onehop::Bytes came = buffer.bytes();
-        onehop::Bytes sent = source.bytes();
-        for (size_t row = 0; row < kRows; ++row) {
-          ASSERT_EQ(std::memcmp(came.data() + 16 + row * 200, sent.data() + row * 128, 100), 0);
-        }
-      });
+      owner(kRows * 200 + 16, 1, [&](size_t, const onehop::Bytes& there) {
+        EXPECT_TRUE(rows.moved(there, pattern(4, kRows * 128)));
+      }));
 }
 
 TEST_P(OneSided, PreparedBatchesArePostedAgain) {
@@ -166,13 +143,7 @@ TEST_P(OneSided, PreparedBatchesArePostedAgain) {
           onehop::Message message = get->post().wait();
           EXPECT_EQ(message.size, bytes);
           EXPECT_EQ(message.path, side.kind().one_sided_path());
-          onehop::Bytes came = out.bytes();
-          for (size_t i = 0; i < lists.local.size(); ++i) {
-            ASSERT_EQ(std::memcmp(came.data() + lists.local[i], sent.data() + lists.local[i],
-                                  lists.lengths[i]),
-                      0);
-            ASSERT_EQ(came[lists.local[i] + lists.lengths[i]], 0xee) << "behind block " << i;
-          }
+          ASSERT_TRUE(lists.came_back(out.bytes(), sent));
           show(side);
         }
       },

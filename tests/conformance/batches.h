@@ -3,16 +3,66 @@
 // What the tests of batches share: the side that shows its memory, and looks at what came.
 #pragma once
 
+#include <cstring>
+#include <numeric>
+#include <utility>
+#include <vector>
+
 #include "conformance/sides.h"
 
 namespace conformance {
 
 inline oh_batch batch_of(Buffer& buffer) {
   oh_batch batch{};
+  batch.struct_size = sizeof(batch);
   batch.local = buffer.data();
   batch.local_size = buffer.size();
   return batch;
 }
+
+// Blocks that have the same places at both sides, or those of one side.
+struct Blocks {
+  Blocks() = default;
+  Blocks(std::vector<uint64_t> places, std::vector<uint64_t> sizes)
+      : offsets(std::move(places)), lengths(std::move(sizes)) {}
+  // All of `length` bytes, so far apart.
+  Blocks(size_t count, uint64_t stride, uint64_t length) : lengths(count, length) {
+    for (size_t i = 0; i < count; ++i) offsets.push_back(i * stride);
+  }
+  void add(uint64_t offset, uint64_t length) {
+    offsets.push_back(offset);
+    lengths.push_back(length);
+  }
+  // What they make of poisoned memory of the same size as `from`.
+  onehop::Bytes moved(const onehop::Bytes& from) const {
+    onehop::Bytes there(from.size(), 0xee);
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      std::memcpy(there.data() + offsets[i], from.data() + offsets[i], lengths[i]);
+    }
+    return there;
+  }
+  uint64_t total() const { return std::accumulate(lengths.begin(), lengths.end(), uint64_t{0}); }
+  oh_batch batch(Buffer& buffer) const {
+    oh_batch batch = batch_of(buffer);
+    batch.count = offsets.size();
+    batch.local_offsets = batch.remote_offsets = offsets.data();
+    batch.lengths = lengths.data();
+    return batch;
+  }
+  oh_blocks of(Buffer& buffer) const {
+    oh_blocks blocks{};
+    blocks.struct_size = sizeof(blocks);
+    blocks.memory = buffer.data();
+    blocks.memory_size = buffer.size();
+    blocks.count = offsets.size();
+    blocks.offsets = offsets.data();
+    blocks.lengths = lengths.data();
+    return blocks;
+  }
+
+  std::vector<uint64_t> offsets;
+  std::vector<uint64_t> lengths;
+};
 
 // Shows poisoned memory, and looks at it at each of so many rounds.
 using Look = std::function<void(size_t round, const onehop::Bytes& there)>;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "conformance/batches.h"
 #include "conformance/fake_driver.h"
 
 namespace conformance {
@@ -15,32 +16,8 @@ using namespace std::chrono_literals;
 
 constexpr size_t kSpace = 8'000'000;
 
-struct Blocks {
-  std::vector<uint64_t> offsets;
-  std::vector<uint64_t> lengths;
-
-  oh_batch of(Buffer& buffer) const {
-    oh_batch batch{};
-    batch.struct_size = sizeof(batch);
-    batch.local = buffer.data();
-    batch.local_size = buffer.size();
-    batch.count = offsets.size();
-    batch.local_offsets = offsets.data();
-    batch.remote_offsets = offsets.data();
-    batch.lengths = lengths.data();
-    return batch;
-  }
-};
-
 // Small ones that are no neighbours.
-Blocks small_blocks(size_t count) {
-  Blocks blocks;
-  for (size_t i = 0; i < count; ++i) {
-    blocks.offsets.push_back(i * 700);
-    blocks.lengths.push_back(600);
-  }
-  return blocks;
-}
+Blocks small_blocks(size_t count) { return {count, 700, 600}; }
 
 uint64_t launches() { return fake_driver().calls("cuLaunchKernel"); }
 
@@ -77,25 +54,14 @@ onehop::Bytes theirs(Side& side, onehop::RemoteRegion& remote) {
   return seen.bytes();
 }
 
-// Whether each block arrived, and nothing beside them changed.
-void expect_moved(const onehop::Bytes& there, Buffer& from, const Blocks& blocks) {
-  onehop::Bytes expected(kSpace, 0xee);
-  onehop::Bytes sent = from.bytes();
-  for (size_t i = 0; i < blocks.offsets.size(); ++i) {
-    std::copy_n(sent.begin() + static_cast<ptrdiff_t>(blocks.offsets[i]), blocks.lengths[i],
-                expected.begin() + static_cast<ptrdiff_t>(blocks.offsets[i]));
-  }
-  EXPECT_TRUE(there == expected);
-}
-
 // Puts so many blocks from a buffer and looks at what arrived; launches of the kernel.
 uint64_t put_from(Buffer& out, Side& side, onehop::RemoteRegion& remote, size_t count) {
   out.fill(1);
   Blocks blocks = small_blocks(count);
   uint64_t before = launches();
-  side.peer().put_batch(remote, blocks.of(out)).wait(20s);
+  side.peer().put_batch(remote, blocks.batch(out)).wait(20s);
   uint64_t made = launches() - before;
-  expect_moved(theirs(side, remote), out, blocks);
+  EXPECT_TRUE(theirs(side, remote) == blocks.moved(out.bytes()));
   return made;
 }
 
@@ -133,12 +99,12 @@ TEST(GpuBatches, AFailedBatchLeavesNothingBehind) {
     out.fill(1);
     Blocks failing{{7'000'001, 7'100'001, 1'000'000, 7'200'001}, {1000, 1000, 3'000'000, 1000}};
     ASSERT_EQ(fake_driver().fail("cuMemcpyAsync", 1, 2), 0);
-    EXPECT_EQ(status_of([&] { side.peer().put_batch(remote, failing.of(out)).wait(20s); }),
+    EXPECT_EQ(status_of([&] { side.peer().put_batch(remote, failing.batch(out)).wait(20s); }),
               OH_ERR_NO_RESOURCE);
     fake_driver().clear_failures();
     Blocks good = small_blocks(1200);  // of both buffers
-    for (int i = 0; i < 3; ++i) side.peer().put_batch(remote, good.of(out)).wait(20s);
-    expect_moved(theirs(side, remote), out, good);
+    for (int i = 0; i < 3; ++i) side.peer().put_batch(remote, good.batch(out)).wait(20s);
+    EXPECT_TRUE(theirs(side, remote) == good.moved(out.bytes()));
   });
 }
 
@@ -162,12 +128,12 @@ void expect_runs(LinkKind kind, bool memory, bool by_kernel) {
     side.sync();
     if (side.number() == 0) {
       const Blocks some = small_blocks(kCount);
-      side.peer().put_batch(remote, some.of(mine)).wait(20s);
+      side.peer().put_batch(remote, some.batch(mine)).wait(20s);
       Buffer came(kSpace, MemoryKind::kPrivate);
       came.poison();
       side.sync();
-      side.peer().get_batch(remote, some.of(came)).wait(20s);
-      expect_moved(came.bytes(), mine, some);
+      side.peer().get_batch(remote, some.batch(came)).wait(20s);
+      EXPECT_TRUE(came.bytes() == some.moved(mine.bytes()));
     } else {
       side.sync();
     }
@@ -207,7 +173,7 @@ void expect_launches_within(const LinkKind& kind, uint64_t launched) {
   run_batches(kind, [&](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
     EXPECT_EQ(put_from(out, side, remote, 100), launched);
-    onehop::PreparedBatch get = side.peer().prepare_get(remote, small_blocks(100).of(out));
+    onehop::PreparedBatch get = side.peer().prepare_get(remote, small_blocks(100).batch(out));
     onehop::Bytes sent = out.bytes();
     out.poison();
     uint64_t before = launches();
@@ -257,15 +223,16 @@ TEST(GpuBatches, WithinAProcessFreedMemoryIsNotTheKernels) {
       [](Side& side) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
         Buffer& out = *new Buffer(side.buffer(kSpace));
-        onehop::PreparedBatch put = side.peer().prepare_put(remote, small_blocks(100).of(out));
+        onehop::PreparedBatch put = side.peer().prepare_put(remote, small_blocks(100).batch(out));
         put.post().wait(20s);
         side.sync();
         side.sync();
         uint64_t before = launches();
         EXPECT_NE(status_of([&] { put.post().wait(20s); }), OH_OK);
-        EXPECT_NE(
-            status_of([&] { side.peer().put_batch(remote, small_blocks(100).of(out)).wait(20s); }),
-            OH_OK);
+        EXPECT_NE(status_of([&] {
+                    side.peer().put_batch(remote, small_blocks(100).batch(out)).wait(20s);
+                  }),
+                  OH_OK);
         EXPECT_EQ(launches(), before);
         side.sync();
       },

@@ -18,31 +18,6 @@ using namespace std::chrono_literals;
 
 constexpr size_t kSpace = 8'000'000;
 
-// Blocks of `length` bytes, so far apart, at the same places of both sides.
-struct Blocks {
-  Blocks(size_t count, uint64_t stride, uint64_t length) : lengths(count, length) {
-    for (size_t i = 0; i < count; ++i) offsets.push_back(i * stride);
-  }
-  oh_batch of(Buffer& buffer) const {
-    oh_batch batch = batch_of(buffer);
-    batch.count = offsets.size();
-    batch.local_offsets = batch.remote_offsets = offsets.data();
-    batch.lengths = lengths.data();
-    return batch;
-  }
-  onehop::Bytes expected(uint64_t seed) const {
-    onehop::Bytes bytes(kSpace, 0xee);
-    onehop::Bytes sent = pattern(seed, kSpace);
-    for (size_t i = 0; i < offsets.size(); ++i) {
-      std::copy_n(sent.begin() + static_cast<ptrdiff_t>(offsets[i]), lengths[i],
-                  bytes.begin() + static_cast<ptrdiff_t>(offsets[i]));
-    }
-    return bytes;
-  }
-  std::vector<uint64_t> offsets;
-  std::vector<uint64_t> lengths;
-};
-
 uint64_t launches() { return fake_driver().calls("cuLaunchKernel"); }
 uint64_t copies() { return fake_driver().calls("cuMemcpyAsync"); }
 
@@ -79,7 +54,7 @@ void run_with(const onehop::Bytes& expected,
 void expect_posts(Side& side, onehop::RemoteRegion& remote, const Blocks& blocks,
                   std::pair<uint64_t, uint64_t> launches_and_copies) {
   Buffer out = side.buffer(kSpace);
-  onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+  onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.batch(out));
   for (uint64_t seed = 0; seed < 3; ++seed) {
     out.fill(seed);
     uint64_t launched = launches();
@@ -92,7 +67,7 @@ void expect_posts(Side& side, onehop::RemoteRegion& remote, const Blocks& blocks
 
 TEST(GpuPrepared, APostIsOneLaunch) {
   const Blocks blocks(100'000, 80, 60);
-  run_with(blocks.expected(2), [&](Side& side, onehop::RemoteRegion& remote) {
+  run_with(blocks.moved(pattern(2, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
     expect_posts(side, remote, blocks, {1, 0});
     // What it took is given back with it.
     Open before = Open::now();
@@ -104,10 +79,10 @@ TEST(GpuPrepared, APostIsOneLaunch) {
 // Where blocks overlap they have the same bytes here, so it does not matter which is last.
 TEST(GpuPrepared, OverlappingBlocks) {
   const Blocks blocks(100'000, 70, 500);
-  run_with(blocks.expected(2), [&](Side& side, onehop::RemoteRegion& remote) {
+  run_with(blocks.moved(pattern(2, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
     out.fill(1);
-    side.peer().put_batch(remote, blocks.of(out)).wait(20s);
+    side.peer().put_batch(remote, blocks.batch(out)).wait(20s);
     expect_posts(side, remote, blocks, {1, 0});
   });
 }
@@ -117,7 +92,7 @@ TEST(GpuPrepared, LongBlocksAreTheEngines) {
   blocks.offsets.push_back(1'000'000);
   blocks.lengths.push_back(2'500'000);
   run_with(
-      blocks.expected(2),
+      blocks.moved(pattern(2, kSpace)),
       [&](Side& side, onehop::RemoteRegion& remote) { expect_posts(side, remote, blocks, {1, 1}); },
       between_gpus(MemoryKind::kVmm));
 }
@@ -125,7 +100,7 @@ TEST(GpuPrepared, LongBlocksAreTheEngines) {
 TEST(GpuPrepared, WithoutTheKernelBlockByBlock) {
   const Blocks blocks(20, 700, 600);
   run_with(
-      blocks.expected(2),
+      blocks.moved(pattern(2, kSpace)),
       [&](Side& side, onehop::RemoteRegion& remote) {
         expect_posts(side, remote, blocks, {0, 20});
       },
@@ -134,13 +109,13 @@ TEST(GpuPrepared, WithoutTheKernelBlockByBlock) {
 
 TEST(GpuPrepared, WithoutDeviceMemoryItStaysPinned) {
   const Blocks blocks(10'000, 700, 600);
-  run_with(blocks.expected(1), [&](Side& side, onehop::RemoteRegion& remote) {
+  run_with(blocks.moved(pattern(1, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
     Open before = Open::now();
     Buffer out = side.buffer(kSpace);
     out.fill(1);
     constexpr int kOutOfMemory = 2;
     ASSERT_EQ(fake_driver().fail("cuMemAlloc_v2", 1, kOutOfMemory), 0);
-    std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.of(out));
+    std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.batch(out));
     EXPECT_EQ(Open::now().driver.host_registrations, before.driver.host_registrations + 1);
     uint64_t launched = launches();
     for (int i = 0; i < 2; ++i) put->post().wait(20s);
@@ -153,13 +128,13 @@ TEST(GpuPrepared, WithoutDeviceMemoryItStaysPinned) {
 // A copy that prepares it fails: it is posted block by block, and nothing is left behind.
 TEST(GpuPrepared, WhatCannotBePreparedIsPostedAllTheSame) {
   const Blocks blocks(2000, 700, 600);
-  run_with(blocks.expected(2), [&](Side& side, onehop::RemoteRegion& remote) {
+  run_with(blocks.moved(pattern(2, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
     out.fill(1);
-    side.peer().put_batch(remote, blocks.of(out)).wait(20s);  // makes the buffers
+    side.peer().put_batch(remote, blocks.batch(out)).wait(20s);  // makes the buffers
     Open before = Open::now();
     ASSERT_EQ(fake_driver().fail("cuMemcpyAsync", 1, 2), 0);
-    onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+    onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.batch(out));
     fake_driver().clear_failures();
     out.fill(2);
     uint64_t launched = launches();
@@ -172,10 +147,10 @@ TEST(GpuPrepared, WhatCannotBePreparedIsPostedAllTheSame) {
 // The kernel cannot be launched this time: an error, and the next post is as good as any.
 TEST(GpuPrepared, AFailedPostLeavesNothingBehind) {
   const Blocks blocks(100, 700, 600);
-  run_with(blocks.expected(1), [&](Side& side, onehop::RemoteRegion& remote) {
+  run_with(blocks.moved(pattern(1, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
     out.fill(1);
-    onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+    onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.batch(out));
     for (int i = 0; i < 100; ++i) {
       ASSERT_EQ(fake_driver().fail("cuLaunchKernel", 1, 2), 0);
       EXPECT_EQ(status_of([&] { put.post().wait(20s); }), OH_ERR_NO_RESOURCE);
@@ -219,10 +194,10 @@ TEST(GpuPrepared, ManyPostsAtOnce) {
   GTEST_SKIP() << "all posts of a batch write the same bytes, which ThreadSanitizer calls a race";
 #endif
   const Blocks blocks(100, 700, 600);
-  run_with(blocks.expected(1), [&](Side& side, onehop::RemoteRegion& remote) {
+  run_with(blocks.moved(pattern(1, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
     out.fill(1);
-    onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+    onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.batch(out));
     EXPECT_EQ(Held([&] { return put.post(); }, 70).finish(), 70u);
     put.post().wait(20s);
   });
@@ -230,11 +205,11 @@ TEST(GpuPrepared, ManyPostsAtOnce) {
 
 TEST(GpuPrepared, ReleasedWhileItIsUnderWay) {
   const Blocks blocks(100, 700, 600);
-  run_with(blocks.expected(1), [&](Side& side, onehop::RemoteRegion& remote) {
+  run_with(blocks.moved(pattern(1, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
     out.fill(1);
     Open before = Open::now();
-    std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.of(out));
+    std::optional<onehop::PreparedBatch> put = side.peer().prepare_put(remote, blocks.batch(out));
     Held post([batch = put->get()] {
       oh_request* request = nullptr;
       onehop::check(oh_prepared_batch_post(batch, nullptr, &request));
@@ -259,9 +234,9 @@ void expect_region_kept(bool prepared) {
           onehop::RemoteRegion remote = side.peer().attach(side.hear());
           Buffer out = side.buffer(kSpace);
           out.fill(1);
-          onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.of(out));
+          onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.batch(out));
           Held::Start start = [&] {
-            return prepared ? put.post() : side.peer().put_batch(remote, blocks.of(out));
+            return prepared ? put.post() : side.peer().put_batch(remote, blocks.batch(out));
           };
           Held post(start);
           side.sync();
@@ -286,7 +261,7 @@ void expect_region_kept(bool prepared) {
           side.sync();
           side.sync();
           region.deregister(20s);
-          EXPECT_TRUE(buffer.bytes() == blocks.expected(1));
+          EXPECT_TRUE(buffer.bytes() == blocks.moved(pattern(1, kSpace)));
           side.sync();
           side.sync();
         }
@@ -305,9 +280,9 @@ void expect_end_with_owner(bool prepared) {
         out.fill(1);
         {
           onehop::RemoteRegion remote = victim.peer().attach(victim.hear());
-          onehop::PreparedBatch put = victim.peer().prepare_put(remote, blocks.of(out));
+          onehop::PreparedBatch put = victim.peer().prepare_put(remote, blocks.batch(out));
           Held::Start start = [&] {
-            return prepared ? put.post() : victim.peer().put_batch(remote, blocks.of(out));
+            return prepared ? put.post() : victim.peer().put_batch(remote, blocks.batch(out));
           };
           Held post(start);
           kill(victim.other_process(), SIGKILL);

@@ -8,35 +8,13 @@
 #include <cstring>
 #include <vector>
 
-#include "conformance/sides.h"
+#include "conformance/batches.h"
 
 namespace conformance {
 
 using namespace std::chrono_literals;
 
-struct Cut {
-  std::vector<uint64_t> offsets;
-  std::vector<uint64_t> lengths;
-
-  void add(uint64_t offset, uint64_t length) {
-    offsets.push_back(offset);
-    lengths.push_back(length);
-  }
-  oh_blocks of(Buffer& buffer) const {
-    oh_blocks blocks{};
-    blocks.struct_size = sizeof(blocks);
-    blocks.memory = buffer.data();
-    blocks.memory_size = buffer.size();
-    blocks.count = offsets.size();
-    blocks.offsets = offsets.data();
-    blocks.lengths = lengths.data();
-    return blocks;
-  }
-  uint64_t total() const {
-    uint64_t sum = 0;
-    for (uint64_t length : lengths) sum += length;
-    return sum;
-  }
+struct Cut : Blocks {
   // The bytes of the blocks, one after the other.
   onehop::Bytes gather(const onehop::Bytes& memory) const {
     onehop::Bytes bytes;

@@ -73,35 +73,11 @@ const std::vector<size_t> kSizes = {8, 300, 4096, 70000, 1 << 20};
 constexpr size_t kSpace = 2 << 20;
 
 // Blocks of different lengths, one of them empty.
-struct Blocks {
-  std::vector<uint64_t> offsets;
-  std::vector<uint64_t> lengths;
-  uint64_t bytes = 0;
-
-  Blocks() {
-    for (uint64_t i = 0; i < 40; ++i) {
-      offsets.push_back(i * 5000);
-      lengths.push_back(i == 7 ? 0 : 1000 + i * 64);
-      bytes += lengths.back();
-    }
-  }
-  oh_batch of(Buffer& buffer) const {
-    oh_batch batch = batch_of(buffer);
-    batch.count = offsets.size();
-    batch.local_offsets = batch.remote_offsets = offsets.data();
-    batch.lengths = lengths.data();
-    return batch;
-  }
-  oh_blocks list(Buffer& buffer) const {
-    oh_blocks list{};
-    list.memory = buffer.data();
-    list.memory_size = buffer.size();
-    list.count = offsets.size();
-    list.offsets = offsets.data();
-    list.lengths = lengths.data();
-    return list;
-  }
-};
+Blocks uneven_blocks() {
+  Blocks blocks;
+  for (uint64_t i = 0; i < 40; ++i) blocks.add(i * 5000, i == 7 ? 0 : 1000 + i * 64);
+  return blocks;
+}
 
 TEST_P(OneSided, MetricsAreWhatWasMoved) {
   run(
@@ -116,12 +92,12 @@ TEST_P(OneSided, MetricsAreWhatWasMoved) {
           puts.add(side.peer().put(buffer.data(), remote, 0, size).wait());
           gets.add(side.peer().get(buffer.data(), remote, 0, size).wait());
         }
-        const Blocks blocks;
-        const onehop::Message batch = side.peer().put_batch(remote, blocks.of(buffer)).wait();
-        EXPECT_EQ(batch.size, blocks.bytes);
+        const Blocks blocks = uneven_blocks();
+        const onehop::Message batch = side.peer().put_batch(remote, blocks.batch(buffer)).wait();
+        EXPECT_EQ(batch.size, blocks.total());
         puts.add(batch);
-        gets.add(side.peer().get_batch(remote, blocks.of(buffer)).wait());
-        onehop::PreparedBatch prepared = side.peer().prepare_put(remote, blocks.of(buffer));
+        gets.add(side.peer().get_batch(remote, blocks.batch(buffer)).wait());
+        onehop::PreparedBatch prepared = side.peer().prepare_put(remote, blocks.batch(buffer));
         puts.add(prepared.post().wait());
         const onehop::Bytes notice(10);
         puts.add(side.peer().put(buffer.data(), remote, 0, 5000, &notice).wait());
@@ -220,10 +196,10 @@ TEST_P(Messages, MetricsOfABatchAsAMessageAreItsBytes) {
       [](Side& side) {
         Buffer buffer = side.buffer(kSpace);
         buffer.fill(1);
-        const Blocks blocks;
+        const Blocks blocks = uneven_blocks();
         const Reading before;
         side.sync();
-        side.peer().send_batch(blocks.list(buffer), 5);
+        side.peer().send_batch(blocks.of(buffer), 5);
         const Reading now;
         uint64_t put = 0;
         uint64_t timed = 0;
@@ -235,17 +211,17 @@ TEST_P(Messages, MetricsOfABatchAsAMessageAreItsBytes) {
                              "put"};
           timed += now.value(times) - before.value(times);
         }
-        EXPECT_EQ(put, blocks.bytes);
+        EXPECT_EQ(put, blocks.total());
         EXPECT_EQ(timed, 1u);
         side.sync();
       },
       [](Side& side) {
         Buffer buffer = side.buffer(kSpace);
-        const Blocks blocks;
+        const Blocks blocks = uneven_blocks();
         Expected receives("received", "recv");
         Expected sends("sent", "send");
         side.sync();
-        receives.add(side.peer().recv_batch(blocks.list(buffer), 5));
+        receives.add(side.peer().recv_batch(blocks.of(buffer), 5));
         side.sync();
         receives.check(Reading());
         sends.check(Reading());

@@ -45,7 +45,8 @@ void check(ByteView input) {
   Result<RegionDescriptor> descriptor = RegionDescriptor::decode(exact.view());
   if (descriptor.ok()) {
     hold(descriptor->record);
-    require(descriptor->index < Board::kMaxRegions && descriptor->version != 0, "it may exist");
+    require(descriptor->index < ControlPage::kMaxRegions && descriptor->version != 0,
+            "it may exist");
     Bytes again = descriptor->encode();
     require(again.size() == input.size(), "a descriptor goes round");
     require(RegionDescriptor::decode(again).ok(), "a descriptor goes round");

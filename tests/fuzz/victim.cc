@@ -77,7 +77,7 @@ Victim::Victim(bool segment, int reach, std::unique_ptr<UcxChannel> ucx)
     parts.segment->advance(SideState::kReady);
     if (reach & 1) parts.mover = std::make_unique<NoMover>();
     parts.they_reach_us = (reach & 2) != 0;
-    parts.their_board = endpoint_->board();
+    parts.their_page = endpoint_->control_page();
   } else {
     int fds[2] = {-1, -1};
     require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0,
@@ -124,13 +124,13 @@ void Victim::post_recv(uint64_t tag, size_t capacity, bool any_source) {
   Operation& operation = begin(OpKind::kRecv, tag, capacity);
   Status status = any_source && segment()
                       ? endpoint_->requests().post_any_source(&operation.request)
-                      : peer_->operations().post_recv(&operation.request);
+                      : peer_->operations().messages().post_recv(&operation.request);
   if (!status.ok()) operations_.pop_back();
 }
 
 void Victim::post_send(uint64_t tag, size_t size) {
   Operation& operation = begin(OpKind::kSend, tag, size);
-  if (!peer_->operations().post_send(&operation.request).ok()) operations_.pop_back();
+  if (!peer_->operations().messages().post_send(&operation.request).ok()) operations_.pop_back();
 }
 
 void Victim::post_one_sided(bool put, size_t size, bool notify, bool to_device) {
@@ -145,7 +145,7 @@ void Victim::post_one_sided(bool put, size_t size, bool notify, bool to_device) 
   auto list = std::make_shared<const std::vector<Block>>(std::move(halves));
   target.on_device = to_device;
   const MovePart part{.target = target, .blocks = *list, .count = list->size(), .bytes = size};
-  Status status = peer_->operations().move(
+  Status status = peer_->operations().one_sided().move(
       &operation.request, {.put = put, .parts = {&part, 1}, .list = list, .notify = behind});
   if (!status.ok()) operations_.pop_back();
 }

@@ -236,27 +236,6 @@ def lose(comm, rank):
         former.send(b"")
 
 
-def die_and_come_back(rank, size, rendezvous, again):
-    with onehop.Communicator(rank, size, rendezvous=rendezvous, timeout=30) as comm:
-        if not again:
-            all_to_all(comm)
-            if rank == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-            lose(comm, 1)
-        return all_to_all(comm)
-
-
-def test_a_killed_rank_comes_back():
-    rendezvous = f"tcp://127.0.0.1:{free_port()}"
-    group = Group()
-    for rank in range(3):
-        group.start(die_and_come_back, rank, 3, rendezvous, False)
-    group.processes[1].join(30)
-    assert group.processes[1].exitcode == -signal.SIGKILL
-    group.start(die_and_come_back, 1, 3, rendezvous, True)
-    assert group.join(killed=[1]) == [(0, 3), None, (2, 3), (1, 3)]
-
-
 def close_and_reconnect(comm):
     all_to_all(comm)
     other = 1 - comm.rank

@@ -59,7 +59,7 @@ def test_a_rank_0_that_does_not_come_to_the_store(tmp_path, kind):
     status, text = fails(1, 2, store=kind(tmp_path))
     assert status is onehop.Status.TIMEOUT
     assert text.startswith(
-        "rank 1 of 2 waited 0.2 s in vain for the unique id to pass from rank 0: onehop/"
+        "rank 1 of 2 waited 0.2 s for the unique id to pass from rank 0: onehop/"
     )
     assert f"in {kind.__name__}: " in text
 

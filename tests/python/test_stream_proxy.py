@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations of a stream where no kernel reaches the peer: the same programs, through the host.
+"""Operations of a stream where no kernel reaches the peer: Python tells that they go by proxy.
 
 On one host, where memory may not be mapped; and without shared memory, as to another one.
 """
@@ -31,27 +31,3 @@ def tell_way(side, forbidden):
 
 def test_the_way_is_told(forbidden):
     run_pair(tell_way, tell_way, forbidden, devices=streams.GPUS)
-
-
-def test_messages_of_any_size_on_lanes():
-    run_pair(streams.send_sizes, streams.receive_sizes, devices=streams.GPUS)
-
-
-def test_sizes_in_the_memory_of_the_gpu():
-    run_pair(streams.send_sized, streams.receive_sized, devices=streams.GPUS)
-
-
-def test_a_wait_ends_at_its_timeout_and_is_told():
-    run_pair(streams.wait_in_vain, streams.send_after_the_reset, devices=streams.GPUS)
-
-
-def test_a_longer_message_is_told():
-    run_pair(streams.receive_too_little, streams.send_too_much, devices=streams.GPUS)
-
-
-def test_captured_operations_are_replayed():
-    run_pair(streams.capture_sends, streams.capture_receives, devices=streams.GPUS)
-
-
-def test_puts_come_before_the_signals_behind_them():
-    run_pair(streams.put_and_signal, streams.wait_and_look, devices=streams.GPUS)

@@ -72,7 +72,7 @@ class AnySourceOrder : public ::testing::Test {
     endpoint().requests().any_source().post(&receive.request);
   }
   void offer() {
-    for (size_t i = 0; i < 2; ++i) peer(i).operations().offer_unexpected();
+    for (size_t i = 0; i < 2; ++i) peer(i).operations().messages().offer_unexpected();
   }
   void cancel(Receive& receive) {
     if (!receive.request.ended()) {
@@ -145,11 +145,11 @@ class Interleavings : public AnySourceOrder {
         case Step::kPostHere:
           receives.push_back(
               {std::make_unique<Receive>(endpoint(), step.tag), static_cast<int>(step.peer)});
-          ASSERT_TRUE(
-              is_ok(peer(step.peer).operations().post_recv(&receives.back().receive->request)));
+          ASSERT_TRUE(is_ok(peer(step.peer).operations().messages().post_recv(
+              &receives.back().receive->request)));
           break;
         case Step::kOffer:
-          peer(step.peer).operations().offer_unexpected();
+          peer(step.peer).operations().messages().offer_unexpected();
           break;
         case Step::kArrive:
           messages.push_back({step.peer, step.tag});
@@ -165,7 +165,7 @@ class Interleavings : public AnySourceOrder {
     for (const Message& message : messages) {
       if (message.received) continue;
       Receive rest(endpoint(), message.tag);
-      ASSERT_TRUE(is_ok(peer(message.peer).operations().post_recv(&rest.request)));
+      ASSERT_TRUE(is_ok(peer(message.peer).operations().messages().post_recv(&rest.request)));
       ASSERT_TRUE(rest.request.ended());
     }
   }
@@ -289,9 +289,9 @@ TEST_F(AnySourceRaces, AReceiveThatComesBackIsOfferedToAllPeersAgain) {
     Receive receive(endpoint(), 1);
     if (early) announce_withdrawn(1, 1);
     post(receive);
-    peer(0).operations().offer_unexpected();
+    peer(0).operations().messages().offer_unexpected();
     at("receiver.taken", [&] { arrive(0, 1, 7); });
-    early ? peer(1).operations().offer_unexpected() : announce_withdrawn(1, 1);
+    early ? peer(1).operations().messages().offer_unexpected() : announce_withdrawn(1, 1);
     EXPECT_TRUE(came_by());
     EXPECT_EQ(receive.got(), -1);
     endpoint().progress();
@@ -357,7 +357,7 @@ TEST_F(AnySourceRaces, ProgressOfAPeerLeavesTheCopiesOfAnotherAlone) {
   constexpr size_t kSize = 8 << 20;
   Receive receive(endpoint(), 1, kSize);
   Receive other(endpoint(), 1, kSize);
-  ASSERT_TRUE(is_ok(peer(0).operations().post_recv(&other.request)));
+  ASSERT_TRUE(is_ok(peer(0).operations().messages().post_recv(&other.request)));
   post(receive);
   offer();
   for (size_t from : {0, 1}) {

@@ -97,6 +97,12 @@ class ConnectionTest : public ::testing::Test {
   }
   void say_ping() { ASSERT_TRUE(is_ok(there_.send(kPing, Bytes(8)))); }
 
+  void expect_all_frames() {
+    release_watcher();
+    EXPECT_TRUE(fails_with(owner_->wait_until_lost(), OH_ERR_PEER_LOST));
+    EXPECT_EQ(owner_->frames.load(), kMessages);
+  }
+
   std::shared_ptr<Node> node_;
   UniqueFd ours_;
   MessageSocket there_;
@@ -112,9 +118,7 @@ TEST_F(ConnectionTest, FramesBehindAPingThatCannotBeAnsweredArrive) {
   say_ping();
   say_frames(kMessages);
   there_.close();
-  release_watcher();
-  EXPECT_TRUE(fails_with(owner_->wait_until_lost(), OH_ERR_PEER_LOST));
-  EXPECT_EQ(owner_->frames.load(), kMessages);
+  expect_all_frames();
 }
 
 // The same for a send by another thread, which finds out first.
@@ -124,9 +128,7 @@ TEST_F(ConnectionTest, FramesArriveThoughASendOfOursHasFailed) {
   say_frames(kMessages);
   there_.close();
   for (int i = 0; i < 3; ++i) (void)connection_->send_message(kFrameMessage, {}, {}).ok();
-  release_watcher();
-  EXPECT_TRUE(fails_with(owner_->wait_until_lost(), OH_ERR_PEER_LOST));
-  EXPECT_EQ(owner_->frames.load(), kMessages);
+  expect_all_frames();
 }
 
 // The socket tells of its hang-up and of room for our backlog in one event.
@@ -139,9 +141,7 @@ TEST_F(ConnectionTest, FramesArriveThoughOurBacklogCannotLeave) {
   }
   say_frames(kMessages);
   there_.close();
-  release_watcher();
-  EXPECT_TRUE(fails_with(owner_->wait_until_lost(), OH_ERR_PEER_LOST));
-  EXPECT_EQ(owner_->frames.load(), kMessages);
+  expect_all_frames();
 }
 
 // It closed with bytes of ours unread, so the kernel reports a reset.
@@ -151,9 +151,7 @@ TEST_F(ConnectionTest, FramesArriveBeforeAReset) {
   hold_watcher();
   say_frames(kMessages);
   there_.close();
-  release_watcher();
-  EXPECT_TRUE(fails_with(owner_->wait_until_lost(), OH_ERR_PEER_LOST));
-  EXPECT_EQ(owner_->frames.load(), kMessages);
+  expect_all_frames();
 }
 
 // The other side has not read all when we close, and has sent something that we have not read: the

@@ -171,99 +171,23 @@ constexpr bool kSameCall<R (*)(A...), S (*)(B...)> = [] {
 
 }  // namespace
 
-// Every entry point takes what the header says. The unversioned name in the header stands for the
-// newest version, so the symbols are declared here with the header's types where it has them.
+// Drivers export the older versions, too; CUDA 13's header names only the newest, which drivers
+// before 12.3 lack.
+#if CUDA_VERSION >= 13000
+extern "C" CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
+                                              CUgraph*, const CUgraphNode**, size_t*);
+#endif
+
+// Every entry point takes what the header says.
 namespace oh::cuda {
-#define OH_UNIT_MEMBER(name, symbol, parameters) using name##_call = Code(*) parameters;
-OH_CUDA_FUNCTIONS(OH_UNIT_MEMBER)
-OH_CUDA_NEWER_FUNCTIONS(OH_UNIT_MEMBER)
-OH_CUDA_TEST_FUNCTIONS(OH_UNIT_MEMBER)
-#undef OH_UNIT_MEMBER
+#define SAME_CALL(name, symbol, parameters) \
+  static_assert(kSameCall<Code(*) parameters, decltype(&::symbol)>, #symbol);
+OH_CUDA_FUNCTIONS(SAME_CALL)
+OH_CUDA_NEWER_FUNCTIONS(SAME_CALL)
+OH_CUDA_TEST_FUNCTIONS(SAME_CALL)
 }  // namespace oh::cuda
 
 namespace {
-
-#define SAME_CALL(name, symbol) static_assert(kSameCall<ours::name##_call, decltype(&symbol)>)
-SAME_CALL(init, cuInit);
-SAME_CALL(driver_version, cuDriverGetVersion);
-SAME_CALL(error_name, cuGetErrorName);
-SAME_CALL(error_string, cuGetErrorString);
-SAME_CALL(device_count, cuDeviceGetCount);
-SAME_CALL(device_get, cuDeviceGet);
-SAME_CALL(device_uuid, cuDeviceGetUuid_v2);
-SAME_CALL(device_name, cuDeviceGetName);
-SAME_CALL(device_attribute, cuDeviceGetAttribute);
-SAME_CALL(device_can_access_peer, cuDeviceCanAccessPeer);
-SAME_CALL(device_p2p_attribute, cuDeviceGetP2PAttribute);
-SAME_CALL(primary_retain, cuDevicePrimaryCtxRetain);
-SAME_CALL(primary_release, cuDevicePrimaryCtxRelease_v2);
-SAME_CALL(primary_state, cuDevicePrimaryCtxGetState);
-SAME_CALL(context_get_current, cuCtxGetCurrent);
-SAME_CALL(context_push, cuCtxPushCurrent_v2);
-SAME_CALL(context_pop, cuCtxPopCurrent_v2);
-SAME_CALL(context_enable_peer, cuCtxEnablePeerAccess);
-SAME_CALL(exchange_capture_mode, cuThreadExchangeStreamCaptureMode);
-SAME_CALL(stream_create, cuStreamCreate);
-SAME_CALL(stream_destroy, cuStreamDestroy_v2);
-SAME_CALL(stream_query, cuStreamQuery);
-SAME_CALL(stream_synchronize, cuStreamSynchronize);
-SAME_CALL(stream_wait_event, cuStreamWaitEvent);
-SAME_CALL(stream_write64, cuStreamWriteValue64_v2);
-SAME_CALL(stream_is_capturing, cuStreamIsCapturing);
-SAME_CALL(stream_id, cuStreamGetId);
-SAME_CALL(context_record, cuCtxRecordEvent);
-SAME_CALL(event_create, cuEventCreate);
-SAME_CALL(event_destroy, cuEventDestroy_v2);
-SAME_CALL(event_record, cuEventRecord);
-SAME_CALL(event_query, cuEventQuery);
-SAME_CALL(event_synchronize, cuEventSynchronize);
-SAME_CALL(memcpy_async, cuMemcpyAsync);
-SAME_CALL(memory_alloc, cuMemAlloc_v2);
-SAME_CALL(memory_free, cuMemFree_v2);
-SAME_CALL(memory_info, cuMemGetInfo_v2);
-SAME_CALL(pointer_attributes, cuPointerGetAttributes);
-SAME_CALL(host_register, cuMemHostRegister_v2);
-SAME_CALL(host_unregister, cuMemHostUnregister);
-SAME_CALL(host_device_pointer, cuMemHostGetDevicePointer_v2);
-SAME_CALL(ipc_export, cuIpcGetMemHandle);
-SAME_CALL(ipc_open, cuIpcOpenMemHandle_v2);
-SAME_CALL(ipc_close, cuIpcCloseMemHandle);
-SAME_CALL(vmm_retain, cuMemRetainAllocationHandle);
-SAME_CALL(vmm_release, cuMemRelease);
-SAME_CALL(vmm_export, cuMemExportToShareableHandle);
-SAME_CALL(vmm_import, cuMemImportFromShareableHandle);
-SAME_CALL(vmm_properties, cuMemGetAllocationPropertiesFromHandle);
-SAME_CALL(vmm_granularity, cuMemGetAllocationGranularity);
-SAME_CALL(vmm_reserve, cuMemAddressReserve);
-SAME_CALL(vmm_unreserve, cuMemAddressFree);
-SAME_CALL(vmm_map, cuMemMap);
-SAME_CALL(vmm_unmap, cuMemUnmap);
-SAME_CALL(vmm_set_access, cuMemSetAccess);
-SAME_CALL(pool_export, cuMemPoolExportToShareableHandle);
-SAME_CALL(pool_import, cuMemPoolImportFromShareableHandle);
-SAME_CALL(pool_export_pointer, cuMemPoolExportPointer);
-SAME_CALL(pool_import_pointer, cuMemPoolImportPointer);
-SAME_CALL(pool_set_access, cuMemPoolSetAccess);
-SAME_CALL(pool_destroy, cuMemPoolDestroy);
-SAME_CALL(module_load, cuModuleLoadData);
-SAME_CALL(module_unload, cuModuleUnload);
-SAME_CALL(module_function, cuModuleGetFunction);
-SAME_CALL(launch_kernel, cuLaunchKernel);
-SAME_CALL(launch_kernel_ex, cuLaunchKernelEx);
-SAME_CALL(memset8_async, cuMemsetD8Async);
-SAME_CALL(launch_host_func, cuLaunchHostFunc);
-SAME_CALL(capture_begin, cuStreamBeginCapture);
-SAME_CALL(capture_end, cuStreamEndCapture);
-SAME_CALL(graph_destroy, cuGraphDestroy);
-SAME_CALL(graph_instantiate, cuGraphInstantiateWithFlags);
-SAME_CALL(graph_launch, cuGraphLaunch);
-SAME_CALL(graph_exec_destroy, cuGraphExecDestroy);
-SAME_CALL(event_elapsed, cuEventElapsedTime);
-// Drivers export the older versions, too; CUDA 13's header names only the newest, which drivers
-// before 12.3 lack.
-static_assert(kSameCall<ours::stream_capture_info_call,
-                        CUresult (*)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,
-                                     const CUgraphNode**, size_t*)>);
 
 TEST(CudaAbiTest, IsThatOfTheHeader) {
   // All of it was asserted above; this says in the log against which header.

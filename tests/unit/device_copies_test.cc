@@ -22,7 +22,7 @@ struct Side final : SpanSinks {
     segment->take_side(number, /*loopback=*/false);
     link.segment = std::move(segment);
     link.path = OH_PATH_LOCAL;
-    link.my_bell = &board.doorbell();
+    link.my_bell = &page.doorbell();
     link.memory = &memory;
     link.gpu = gpu;
     Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *link.segment);
@@ -45,7 +45,7 @@ struct Side final : SpanSinks {
     return copies.work(active, &transfer);
   }
 
-  Board board = std::move(*Board::create());
+  ControlPage page = std::move(*ControlPage::create());
   FakeLink fakes;
   Link& link = fakes.link;
   MemoryExchange memory{link, nullptr, Id{}, {}};

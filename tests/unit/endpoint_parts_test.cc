@@ -18,8 +18,8 @@ class EndpointPartsTest : public ::testing::Test {
     for (std::shared_ptr<Endpoint>* endpoint : {&one_, &other_}) {
       *endpoint = *Endpoint::create(unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}}), {});
     }
-    to_other_ = *one_->connect(other_->address(), {}, in_time());
-    to_one_ = *other_->accept(in_time());
+    to_other_ = *one_->connect(other_->own_address().encode(), {}, in_time());
+    to_one_ = *other_->incoming().accept(in_time());
   }
   ~EndpointPartsTest() override {
     one_->close();
@@ -31,7 +31,8 @@ class EndpointPartsTest : public ::testing::Test {
     unit::prepare(&request, OpKind::kPut, *one_, bytes.data(), bytes.size(), 0);
     const Block block{bytes.data(), 0, bytes.size()};
     const MovePart part{target, bytes.data(), bytes.size(), {&block, 1}, 1, bytes.size()};
-    OH_RETURN_IF_ERROR(to_other_->operations().move(&request, {.put = true, .parts = {&part, 1}}));
+    OH_RETURN_IF_ERROR(
+        to_other_->operations().one_sided().move(&request, {.put = true, .parts = {&part, 1}}));
     return one_->requests().wait(&request, in_time(), &*to_other_);
   }
 
@@ -123,15 +124,15 @@ class IncomingLinksTest : public EndpointPartsTest {
 
 TEST_F(IncomingLinksTest, LinksAreTakenInTheirOrder) {
   EXPECT_TRUE(is_ok(links_.admit({})));
-  EXPECT_EQ(links_.take(), nullptr);
+  EXPECT_FALSE(*links_.has_peer());
   const uint32_t rings = one_->doorbell().rings.load();
   links_.deliver({}, to_other_);
   links_.deliver({}, to_one_);
   EXPECT_EQ(one_->doorbell().rings.load(), rings + 2) << "accept() may be asleep";
-  EXPECT_FALSE(links_.empty());
-  EXPECT_EQ(links_.take(), to_other_);
-  EXPECT_EQ(links_.take(), to_one_);
-  EXPECT_TRUE(links_.empty());
+  EXPECT_TRUE(*links_.has_peer());
+  EXPECT_EQ(*links_.accept(in_time()), to_other_);
+  EXPECT_EQ(*links_.accept(in_time()), to_one_);
+  EXPECT_FALSE(*links_.has_peer());
 }
 
 TEST_F(IncomingLinksTest, AClosedEndpointKeepsNone) {
@@ -139,7 +140,7 @@ TEST_F(IncomingLinksTest, AClosedEndpointKeepsNone) {
   links_.deliver({}, to_other_);
   links_.clear();
   EXPECT_EQ(to_other_.use_count(), before);
-  EXPECT_TRUE(links_.empty());
+  EXPECT_FALSE(*links_.has_peer());
 }
 
 TEST_F(IncomingLinksTest, ACommunicatorDecidesAboutItsLinks) {
@@ -150,7 +151,7 @@ TEST_F(IncomingLinksTest, ACommunicatorDecidesAboutItsLinks) {
   links_.deliver(of_rank(3), to_other_);
   EXPECT_EQ(gate_->rank, 3u);
   EXPECT_EQ(gate_->linked_peer, to_other_);
-  EXPECT_TRUE(links_.empty());
+  EXPECT_FALSE(*links_.has_peer());
   links_.abandoned(of_rank(3));
   links_.abandoned({});
   EXPECT_EQ(gate_->lost, 1);

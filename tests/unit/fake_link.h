@@ -51,7 +51,7 @@ class FakeOwner final : public oh::LinkOwner {
   void serve() override { ++serves; }
   void serve_there() override {}
   void posted() override { ++posts; }
-  bool make_progress() override { return false; }
+  bool progress_locked(oh::Request*) override { return false; }
 
   int serves = 0;  // requests for the progress thread
   int posts = 0;

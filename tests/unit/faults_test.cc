@@ -43,8 +43,8 @@ Status exchange(Endpoint& a, Peer& to_b, Endpoint& b, Peer& to_a, size_t size) {
   Request receive;
   unit::prepare(&send, OpKind::kSend, a, out.data(), size, 7);
   unit::prepare(&receive, OpKind::kRecv, b, in.data(), size, 7);
-  OH_RETURN_IF_ERROR(to_a.operations().post_recv(&receive));
-  Status posted = to_b.operations().post_send(&send);
+  OH_RETURN_IF_ERROR(to_a.operations().messages().post_recv(&receive));
+  Status posted = to_b.operations().messages().post_send(&send);
   if (!posted.ok()) {
     (void)b.requests().wait(&receive, Deadline::after(0)).ok();
     return posted;
@@ -74,8 +74,8 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
   put.kind = OpKind::kPut;
   put.size = piece.size;
   const MovePart part{target, bytes.data(), bytes.size(), {&piece, 1}, 1, piece.size};
-  OH_RETURN_IF_ERROR(
-      to_b.operations().move(&put, {.put = true, .parts = {&part, 1}, .deadline = soon()}));
+  OH_RETURN_IF_ERROR(to_b.operations().one_sided().move(
+      &put, {.put = true, .parts = {&part, 1}, .deadline = soon()}));
   OH_RETURN_IF_ERROR(a.requests().wait(&put, soon(), &to_b));
   EXPECT_EQ(block->mapping.data()[149], 9);
   return b.memory().deregister(*region, soon());
@@ -89,7 +89,7 @@ Status live(Way way) {
                                      {"ONEHOP_TRANSPORT", way == Way::kTcp ? "socket" : "auto"}});
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> a, Endpoint::create(config, {}));
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> b, Endpoint::create(config, {}));
-  OH_ASSIGN_OR_RETURN(Address address, Address::decode(b->address()));
+  Address address = b->own_address();
   // As if it were another process: over the sockets.
   if (way != Way::kWithin) address.process[0] ^= 1;
   if (way == Way::kTcp || way == Way::kUcx) {
@@ -100,7 +100,7 @@ Status live(Way way) {
   Status status;
   Result<std::shared_ptr<Peer>> to_b = a->connect(address.encode(), {}, soon());
   if (!to_b.ok()) return to_b.status();
-  Result<std::shared_ptr<Peer>> to_a = b->accept(Deadline::after(2 * kSecond));
+  Result<std::shared_ptr<Peer>> to_a = b->incoming().accept(Deadline::after(2 * kSecond));
   if (!to_a.ok()) return to_a.status();
   for (size_t size : {size_t{0}, size_t{100}, size_t{5000}, size_t{300000}}) {
     if (status.ok()) status = exchange(*a, **to_b, *b, **to_a, size);

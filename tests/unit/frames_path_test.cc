@@ -14,33 +14,15 @@ struct Side : PathSide {
   FramesPath path{context()};
 };
 
-class FramesPathTest : public ::testing::Test {
+class FramesPathTest : public PathTest<Side> {
  protected:
-  FramesPathTest() : remote_(Random(1).bytes(1000)), local_(Random(2).bytes(1000)) {
-    region_ = *target_.regions.add(remote_.data(), remote_.size(), nullptr);
-  }
-  // An operation on two blocks, which do not touch.
-  void prepare(OpKind kind, uint64_t second = 600) {
-    unit::prepare(operation_, kind, *region_,
-                  {{local_.data(), 100, 300}, {local_.data() + 400, second, 200}});
-    initiator_.path.begin(operation_);
-  }
-  // The target gets what the initiator has pushed.
-  Status arrive() { return carry(initiator_, target_); }
-  // The initiator gets the answers.
+  // OneSided knows which operation an answer is for.
   Status answer() {
     for (const Frame& frame : target_.take_frames()) {
       OH_RETURN_IF_ERROR(initiator_.path.on_answer(operation_, frame));
     }
     return {};
   }
-
-  Side initiator_;
-  Side target_;
-  Bytes remote_;
-  Bytes local_;
-  std::shared_ptr<RegionRecord> region_;
-  Operation operation_;
 };
 
 TEST_F(FramesPathTest, APutEndsWithItsAck) {
@@ -56,9 +38,7 @@ TEST_F(FramesPathTest, APutEndsWithItsAck) {
 }
 
 TEST_F(FramesPathTest, AGetEndsWithItsLastByte) {
-  prepare(OpKind::kGet);
-  EXPECT_TRUE(initiator_.path.push(operation_));
-  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kGet);
   EXPECT_FALSE(target_.path.idle());
   EXPECT_TRUE(target_.path.answer());
   EXPECT_TRUE(target_.path.idle());
@@ -91,9 +71,7 @@ TEST_F(FramesPathTest, WhatIsOutsideOfTheRegionIsRefused) {
 }
 
 TEST_F(FramesPathTest, ARetiredRegionEndsWhatIsServed) {
-  prepare(OpKind::kGet);
-  EXPECT_TRUE(initiator_.path.push(operation_));
-  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kGet);
   target_.regions.retire(*region_);
   target_.path.retire(*region_);
   EXPECT_TRUE(target_.path.idle());

@@ -23,7 +23,7 @@ class HelloRetryTest : public ::testing::Test {
     endpoint_ = *Endpoint::create(unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"},
                                                      {"ONEHOP_SOCKET_DIR", folder_.path()}}),
                                   {});
-    address_ = *Address::decode(endpoint_->address());
+    address_ = endpoint_->own_address();
     // As if it were another process; its own socket is the path, behind the one that turns away.
     address_.process = *random_id();
     address_.unix_name = "onehop-unit-" + id_text(*random_id());

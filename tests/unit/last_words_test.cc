@@ -48,7 +48,7 @@ class LastWords : public ::testing::Test {
     request.size = into.size();
     request.tag = tag;
     status_ = any_source ? victim_.endpoint().requests().post_any_source(&request)
-                         : victim_.peer().operations().post_recv(&request);
+                         : victim_.peer().operations().messages().post_recv(&request);
     if (status_.ok() && !request.ended()) {
       status_ = error(OH_IN_PROGRESS, "nothing has come");
       EXPECT_TRUE(is_ok(victim_.endpoint().requests().cancel(&request)));
@@ -108,7 +108,7 @@ TEST_F(LastWords, AReceiveThatFailedHadItsMessage) {
   request.data = into.data();
   request.size = into.size();
   request.tag = 1;
-  ASSERT_TRUE(is_ok(victim_.peer().operations().post_recv(&request)));
+  ASSERT_TRUE(is_ok(victim_.peer().operations().messages().post_recv(&request)));
   say(FrameType::kRts, 1, 100);
   send(1, 2);
   die();

@@ -53,7 +53,7 @@ class LyingOverUcx : public ::testing::Test {
     receive.request.data = receive.bytes.data();
     receive.request.size = kSize;
     receive.request.tag = kTag;
-    ASSERT_TRUE(is_ok(victim_->peer().operations().post_recv(&receive.request)));
+    ASSERT_TRUE(is_ok(victim_->peer().operations().messages().post_recv(&receive.request)));
   }
   bool cancel(Receive& receive) {
     return endpoint_->requests().cancel(&receive.request).ok() &&

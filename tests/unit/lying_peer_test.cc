@@ -275,10 +275,11 @@ class LyingAboutBatches : public LyingPeerTest {
   // The word of the receive's region: what the other side may write.
   std::atomic<uint64_t>& word() {
     uint32_t index = 0;
-    while (victim_.endpoint().board()->region(index).load() != victim_.region().version + 1) {
+    while (victim_.endpoint().control_page()->region(index).load() !=
+           victim_.region().version + 1) {
       ++index;
     }
-    return victim_.endpoint().board()->region(index);
+    return victim_.endpoint().control_page()->region(index);
   }
   // What becomes of a batch when this is offered for it.
   Status send_into(const Bytes& offer) {

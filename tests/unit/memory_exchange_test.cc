@@ -23,7 +23,7 @@ class End final : public ConnectionOwner {
         memory(fakes.link, connection.get(), peer,
                {.mapped = [this](const auto& block) { block ? ++mapped : ++failed; },
                 .retired = [this](uint32_t number) { retired.store(number); }}) {
-    fakes.link.my_bell = &board.doorbell();
+    fakes.link.my_bell = &page.doorbell();
   }
   Status on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) override {
     ++messages;
@@ -61,7 +61,7 @@ class End final : public ConnectionOwner {
   }
 
   FakeLink fakes;
-  Board board = std::move(*Board::create());
+  ControlPage page = std::move(*ControlPage::create());
   std::shared_ptr<Connection> connection;
   std::atomic<int> mapped{0};
   std::atomic<int> failed{0};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Export records, the shared heap, imports and the board.
+// Export records, the shared heap, imports and the control page.
 #include <errno.h>
 
 #include <memory>
 #include <thread>
 
-#include "memory/board.h"
+#include "memory/control_page.h"
 #include "memory/export_record.h"
 #include "memory/import_cache.h"
 #include "memory/shared_heap.h"
@@ -249,14 +249,15 @@ TEST(ImportCacheTest, TranslatesExactlyTheBytesOfTheBlock) {
   EXPECT_EQ(block.translate(0, 1), nullptr);
 }
 
-// ---- The board --------------------------------------------------------------------------------
+// ---- The control page
+// --------------------------------------------------------------------------------
 
-TEST(BoardTest, BothSidesSeeTheSame) {
-  Result<Board> mine = Board::create();
+TEST(ControlPageTest, BothSidesSeeTheSame) {
+  Result<ControlPage> mine = ControlPage::create();
   ASSERT_TRUE(is_ok(mine));
-  Result<Board> theirs = Board::open(UniqueFd(dup(mine->fd())));
+  Result<ControlPage> theirs = ControlPage::open(UniqueFd(dup(mine->fd())));
   ASSERT_TRUE(is_ok(theirs));
-  for (uint32_t index : {0u, 1u, Board::kMaxRegions - 1}) {
+  for (uint32_t index : {0u, 1u, ControlPage::kMaxRegions - 1}) {
     EXPECT_EQ(theirs->region(index).load(), 0u);
     mine->region(index).store(index + 7);
     EXPECT_EQ(theirs->region(index).load(), index + 7);
@@ -265,11 +266,11 @@ TEST(BoardTest, BothSidesSeeTheSame) {
   EXPECT_EQ(mine->doorbell().sleepers.load(), 1u);
 }
 
-TEST(BoardTest, ABoardOfAnotherSizeIsRefused) {
+TEST(ControlPageTest, AControlPageOfAnotherSizeIsRefused) {
   Result<UniqueFd> small = make_memfd("unit", 4096);
   ASSERT_TRUE(is_ok(small));
-  EXPECT_TRUE(fails_with(Board::open(std::move(*small)), OH_ERR_PROTOCOL));
-  EXPECT_FALSE(Board::open(UniqueFd()).ok());
+  EXPECT_TRUE(fails_with(ControlPage::open(std::move(*small)), OH_ERR_PROTOCOL));
+  EXPECT_FALSE(ControlPage::open(UniqueFd()).ok());
 }
 
 TEST(DoorbellTest, DoesNotSleepWhereThereIsWork) {

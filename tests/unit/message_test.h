@@ -18,7 +18,7 @@ class MessageTest : public ::testing::Test {
  protected:
   MessageTest() {
     link_.any_source = &any_source_;
-    link_.my_bell = &board_.doorbell();
+    link_.my_bell = &page_.doorbell();
     link_.mine.eager_credit = link_.theirs.eager_credit = 4096;
     link_.mine.eager_max = link_.theirs.eager_max = 1024;
     link_.mine.max_pending = 16;
@@ -44,7 +44,7 @@ class MessageTest : public ::testing::Test {
   FakeLink fake_;
   oh::Link& link_ = fake_.link;
   FakeChannel& channel_ = *fake_.channel;
-  oh::Board board_ = std::move(*oh::Board::create());
+  oh::ControlPage page_ = std::move(*oh::ControlPage::create());
   oh::AnySource any_source_;
   oh::MessageSelection selection_;
   oh::Transfers transfers_{link_};

@@ -55,7 +55,7 @@ class FakeStreams final : public oh::RunStreams {
 
 // The path itself is made by the test, with context().
 struct PathSide : oh::PathEvents {
-  PathSide() { link.my_bell = &board.doorbell(); }
+  PathSide() { link.my_bell = &page.doorbell(); }
   oh::PathContext context(oh::RmaUse use = oh::RmaUse::kOff) {
     return {link, *this, regions, transfers, streams, use};
   }
@@ -70,8 +70,8 @@ struct PathSide : oh::PathEvents {
 
   FakeLink fakes;
   oh::Link& link = fakes.link;
-  oh::Board board = std::move(*oh::Board::create());
-  oh::RegionTable regions{board};
+  oh::ControlPage page = std::move(*oh::ControlPage::create());
+  oh::RegionTable regions{page};
   oh::Transfers transfers{link};
   FakeStreams streams{link};
   std::vector<oh::Status> ends;
@@ -106,5 +106,35 @@ inline bool are_equal(const oh::Operation& operation) {
     return std::equal(remote, remote + block.size, block.local);
   });
 }
+
+// Both ends of a link, each with a path, and an operation of the initiator's on a region of the
+// target. `Side` derives from PathSide and has the path as `path`.
+template <typename Side>
+class PathTest : public ::testing::Test {
+ protected:
+  // Two blocks, which do not touch.
+  void prepare(oh::OpKind kind, uint64_t second = 600) {
+    unit::prepare(operation_, kind, *region_,
+                  {{local_.data(), 100, 300}, {local_.data() + 400, second, 200}});
+    initiator_.path.begin(operation_);
+  }
+  // The target gets what the initiator has pushed, and the initiator the answers.
+  oh::Status arrive() { return carry(initiator_, target_); }
+  oh::Status answer() { return carry(target_, initiator_); }
+  // All of it is pushed, and the target knows.
+  void begin(oh::OpKind kind, uint64_t second = 600) {
+    prepare(kind, second);
+    EXPECT_TRUE(initiator_.path.push(operation_));
+    EXPECT_TRUE(is_ok(arrive()));
+  }
+
+  Side initiator_;
+  Side target_;
+  oh::Bytes remote_ = Random(1).bytes(1000);
+  oh::Bytes local_ = Random(2).bytes(1000);
+  std::shared_ptr<oh::RegionRecord> region_ =
+      *target_.regions.add(remote_.data(), remote_.size(), nullptr);
+  oh::Operation operation_;
+};
 
 }  // namespace unit

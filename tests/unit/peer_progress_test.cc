@@ -90,7 +90,7 @@ TEST_F(PeerProgress, WhatCameBeforeTheAwaitedFrameIsNotForgotten) {
   request.data = reinterpret_cast<uint8_t*>(&word);
   request.size = sizeof(word);
   request.tag = 1;
-  ASSERT_TRUE(is_ok(victim_.peer().operations().post_recv(&request)));
+  ASSERT_TRUE(is_ok(victim_.peer().operations().messages().post_recv(&request)));
   ask_for(100);
   const Bytes payload(sizeof(word), 5);
   Frame eager;

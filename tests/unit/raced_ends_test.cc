@@ -71,8 +71,8 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAProgressThreadLooksForPeers) {
   Request request;
   request.endpoint = endpoint.get();
   Endpoint& owner = *endpoint;
-  ASSERT_TRUE(
-      is_ok(endpoint->requests().post_ready(&request, "nobody", [&] { return owner.has_peer(); })));
+  ASSERT_TRUE(is_ok(endpoint->requests().post_ready(&request, "nobody",
+                                                    [&] { return owner.incoming().has_peer(); })));
   at("endpoint.close", [&] { endpoint->progress(); });
   endpoint->close();
   EXPECT_TRUE(came_by());
@@ -86,16 +86,16 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   std::shared_ptr<Endpoint> one = make_endpoint();
   std::shared_ptr<Endpoint> other = make_endpoint();
   const Deadline soon = Deadline::after(10 * kSecond);
-  Result<std::shared_ptr<Peer>> there = one->connect(other->address(), {}, soon);
+  Result<std::shared_ptr<Peer>> there = one->connect(other->own_address().encode(), {}, soon);
   ASSERT_TRUE(is_ok(there.status()));
-  Result<std::shared_ptr<Peer>> here = other->accept(soon);
+  Result<std::shared_ptr<Peer>> here = other->incoming().accept(soon);
   ASSERT_TRUE(is_ok(here.status()));
   Result<int> descriptor = other->requests().completions().event_fd();
   ASSERT_TRUE(is_ok(descriptor.status()));
   Bytes bytes(100);
   Request receive;
   unit::prepare(&receive, OpKind::kRecv, *other, bytes.data(), bytes.size(), kTag);
-  ASSERT_TRUE(is_ok((*here)->operations().post_recv(&receive)));
+  ASSERT_TRUE(is_ok((*here)->operations().messages().post_recv(&receive)));
   std::atomic<bool> armed{false};
   std::thread waiter;
   at("request.ends", [&] {
@@ -110,7 +110,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   Bytes sent(100, 7);
   Request send;
   unit::prepare(&send, OpKind::kSend, *one, sent.data(), sent.size(), kTag);
-  ASSERT_TRUE(is_ok((*there)->operations().post_send(&send)));
+  ASSERT_TRUE(is_ok((*there)->operations().messages().post_send(&send)));
   while (!receive.ended()) {
     one->progress();
     other->progress();

@@ -68,7 +68,9 @@ class ReceiverTest : public unit::MessageTest {
 
   static constexpr uint64_t kName = uint64_t{1} << 32;
   StagingPipeline pipeline_{link_};
-  Receiver receiver_{link_, transfers_, pipeline_};
+  BounceCopies bounce_copies_{link_};
+  Matcher matcher_{link_, transfers_};
+  Receiver receiver_{link_, {transfers_, pipeline_, bounce_copies_, matcher_}};
   const Bytes message_ = unit::Random(1).bytes(100);
   Bytes buffer_ = Bytes(100);
 };

@@ -18,7 +18,7 @@ void fill_core(Request* request) {
   request->kind = OpKind::kRecv;
   request->phase = Phase::kEnded;
   request->any_source = request->attended = request->on_device = true;
-  request->in_place = request->early = true;
+  request->in_place = request->eager = true;
   request->data = reinterpret_cast<uint8_t*>(request);
   request->size = request->tag = request->op = 1;
   request->order = {1, 1};
@@ -38,7 +38,7 @@ void expect_new(const Request& request) {
   EXPECT_EQ(request.kind, other.kind);
   EXPECT_EQ(request.phase, other.phase);
   EXPECT_FALSE(request.any_source || request.attended || request.on_device);
-  EXPECT_FALSE(request.in_place || request.early || request.plain);
+  EXPECT_FALSE(request.in_place || request.eager || request.plain);
   EXPECT_EQ(request.data, nullptr);
   EXPECT_EQ(request.size, 0u);
   EXPECT_EQ(request.tag, 0u);

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "unit/fake_gpu.h"
@@ -52,6 +53,15 @@ struct Row {
   const char* why;
 };
 
+void expect_rows(std::span<const Row> table, decltype(choose_message)* choose) {
+  for (const Row& row : table) {
+    const Choice choice = choose(row.facts, row.source, row.target, row.size);
+    EXPECT_EQ(choice.path, row.path) << row.size << ": " << choice.why;
+    EXPECT_EQ(choice.method, row.method) << row.size << ": " << choice.why;
+    EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
+  }
+}
+
 TEST(SelectionTest, MessagesTakeTheShortestPath) {
   LinkFacts local = link(true, true, true, true);
   LinkFacts shm = link(true, false, true, true);
@@ -94,12 +104,7 @@ TEST(SelectionTest, MessagesTakeTheShortestPath) {
       {ucx, kHost, kHost, 401, OH_PATH_UCX, Method::kEager, "over UCX"},
       {ucx, kShared, kHost, 1 << 20, OH_PATH_UCX, Method::kStream, "over UCX"},
   };
-  for (const Row& row : table) {
-    Choice choice = choose_message(row.facts, row.source, row.target, row.size);
-    EXPECT_EQ(choice.path, row.path) << row.size << ": " << choice.why;
-    EXPECT_EQ(choice.method, row.method) << row.size << ": " << choice.why;
-    EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
-  }
+  expect_rows(table, choose_message);
 }
 
 TEST(SelectionTest, MessagesOfDeviceMemoryTakeTheShortestPath) {
@@ -143,12 +148,7 @@ TEST(SelectionTest, MessagesOfDeviceMemoryTakeTheShortestPath) {
       {socket, kHost, kDevice, 401, OH_PATH_SOCKET, Method::kEager, "another host"},
       {socket, kHost, kDevice, kAny, OH_PATH_SOCKET, Method::kStream, "another host"},
   };
-  for (const Row& row : table) {
-    Choice choice = choose_message(row.facts, row.source, row.target, row.size);
-    EXPECT_EQ(choice.path, row.path) << row.size << ": " << choice.why;
-    EXPECT_EQ(choice.method, row.method) << row.size << ": " << choice.why;
-    EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
-  }
+  expect_rows(table, choose_message);
 }
 
 TEST(SelectionTest, OneSidedOperationsTakeTheShortestPath) {
@@ -163,12 +163,7 @@ TEST(SelectionTest, OneSidedOperationsTakeTheShortestPath) {
       {link(false, false, false, false), kHost, kShared, 1, OH_PATH_SOCKET, Method::kStream,
        "another host"},
   };
-  for (const Row& row : table) {
-    Choice choice = choose_one_sided(row.facts, row.source, row.target, row.size);
-    EXPECT_EQ(choice.path, row.path) << choice.why;
-    EXPECT_EQ(choice.method, row.method) << choice.why;
-    EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
-  }
+  expect_rows(table, choose_one_sided);
 }
 
 TEST(SelectionTest, OneSidedOperationsOnDeviceMemoryTakeTheShortestPath) {
@@ -199,12 +194,7 @@ TEST(SelectionTest, OneSidedOperationsOnDeviceMemoryTakeTheShortestPath) {
       {link(false, false, false, false), kDevice, kPrivate, 1, OH_PATH_SOCKET, Method::kStream,
        "pinned host memory"},
   };
-  for (const Row& row : table) {
-    Choice choice = choose_one_sided(row.facts, row.source, row.target, row.size);
-    EXPECT_EQ(choice.path, row.path) << choice.why;
-    EXPECT_EQ(choice.method, row.method) << choice.why;
-    EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
-  }
+  expect_rows(table, choose_one_sided);
 }
 
 // Of a source that the target's engine would read, and of which it does not know when it may: rows

@@ -14,7 +14,7 @@ namespace {
 using namespace oh;
 
 struct Side : PathSide {
-  Side(std::unique_ptr<Segment> segment, int number) {
+  void open(std::unique_ptr<Segment> segment, int number) {
     segment->take_side(number, /*loopback=*/false);
     link.segment = std::move(segment);
     link.path = OH_PATH_LOCAL;
@@ -33,13 +33,12 @@ struct Side : PathSide {
   SlotsPath path{context()};
 };
 
-class SlotsPathTest : public ::testing::Test {
+class SlotsPathTest : public PathTest<Side> {
  protected:
-  SlotsPathTest() : SlotsPathTest(std::move(*Segment::create(/*shared=*/false))) {}
-
-  void prepare(OpKind kind) {
-    unit::prepare(operation_, kind, *region_,
-                  {{local_.data(), 100, 300}, {local_.data() + 400, 600, 200}});
+  SlotsPathTest() {
+    std::unique_ptr<Segment> segment = std::move(*Segment::create(/*shared=*/false));
+    initiator_.open(Segment::alias(*segment), 0);
+    target_.open(std::move(segment), 1);
   }
   // Single bytes, one block each.
   void prepare_many(size_t count) {
@@ -47,7 +46,6 @@ class SlotsPathTest : public ::testing::Test {
     for (size_t i = 0; i < count; ++i) blocks.push_back({local_.data() + 2 * i, 3 * i, 1});
     unit::prepare(operation_, OpKind::kPut, *region_, std::move(blocks));
   }
-  Status arrive() { return carry(initiator_, target_); }
   // Until neither side has anything to do.
   void work() {
     while (static_cast<int>(initiator_.work()) | static_cast<int>(target_.work())) {
@@ -59,18 +57,6 @@ class SlotsPathTest : public ::testing::Test {
     EXPECT_FALSE(initiator_.transfers.in_use());
     EXPECT_FALSE(target_.transfers.in_use());
   }
-
-  Side initiator_;
-  Side target_;
-  Bytes remote_ = Random(1).bytes(1000);
-  Bytes local_ = Random(2).bytes(1000);
-  std::shared_ptr<RegionRecord> region_ =
-      *target_.regions.add(remote_.data(), remote_.size(), nullptr);
-  Operation operation_;
-
- private:
-  explicit SlotsPathTest(std::unique_ptr<Segment> segment)
-      : initiator_(Segment::alias(*segment), 0), target_(std::move(segment), 1) {}
 };
 
 TEST_F(SlotsPathTest, BlocksAreThereWhenTheOperationEnds) {
@@ -142,9 +128,7 @@ TEST_F(SlotsPathTest, ARetiredRegionIsRefused) {
 
 // What was claimed before the region was retired ends, too, and then the region is left.
 TEST_F(SlotsPathTest, ARegionIsLeftOnceItsBlocksHaveEnded) {
-  prepare(OpKind::kPut);
-  EXPECT_TRUE(initiator_.path.push(operation_));
-  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kPut);
   target_.regions.retire(*region_);
   {
     LinkGuard guard(target_.link);
@@ -177,9 +161,7 @@ TEST_F(SlotsPathTest, AnOfferIsCancelled) {
 
 // The target has claimed it and copies nothing yet: both sides end it.
 TEST_F(SlotsPathTest, AClaimedBlockIsAbandoned) {
-  prepare(OpKind::kPut);
-  EXPECT_TRUE(initiator_.path.push(operation_));
-  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kPut);
   EXPECT_TRUE(initiator_.path.has_begun(operation_));
   EXPECT_TRUE(initiator_.path.cancel(operation_, error(OH_ERR_TIMEOUT, "late"), false));
   EXPECT_TRUE(initiator_.ended_with(OH_ERR_TIMEOUT));

@@ -30,7 +30,7 @@ class SmallMessages : public ::testing::Test {
     request->size = capacity;
     request->tag = tag;
     requests_.push_back(request);
-    EXPECT_TRUE(is_ok(peer().operations().post_recv(request)));
+    EXPECT_TRUE(is_ok(peer().operations().messages().post_recv(request)));
     return request;
   }
   void send(uint64_t tag, uint64_t word) {
@@ -61,9 +61,9 @@ TEST_F(SmallMessages, OneLookEndsAllReceivesWhoseMessagesHaveCome) {
   for (size_t i = 0; i < 3; ++i) expect_got(i, kTag, 100 + i);
   EXPECT_FALSE(requests_[3]->ended());
   // No receive waits for that one: whoever looks at the ring for his own leaves it there.
-  EXPECT_FALSE(peer().operations().probe(kTag + 1));
+  EXPECT_FALSE(peer().operations().messages().probe(kTag + 1));
   peer().operations().progress(nullptr);
-  EXPECT_TRUE(peer().operations().probe(kTag + 1));
+  EXPECT_TRUE(peer().operations().messages().probe(kTag + 1));
 }
 
 TEST_F(SmallMessages, AReceiveTakesTheNextMessageAsItIsPosted) {
@@ -125,9 +125,9 @@ TEST_F(SmallMessages, ASendHasEndedWhenItReturns) {
     request->size = sizeof(word);
     request->tag = kTag;
     if (i == 0) {
-      ASSERT_TRUE(is_ok(peer().operations().post_send(request)));
+      ASSERT_TRUE(is_ok(peer().operations().messages().post_send(request)));
     } else {
-      ASSERT_TRUE(peer().operations().send_now(request, data, sizeof(word), kTag));
+      ASSERT_TRUE(peer().operations().messages().send_now(request, data, sizeof(word), kTag));
     }
     EXPECT_TRUE(request->ended());
     EXPECT_EQ(request->nbytes, sizeof(word));

@@ -15,21 +15,14 @@ struct Side : PathSide {
   StagingPath path{context()};
 };
 
-class StagingPathTest : public ::testing::Test {
+class StagingPathTest : public PathTest<Side> {
  protected:
-  void prepare(OpKind kind) {
-    unit::prepare(operation_, kind, *region_,
-                  {{local_.data(), 100, 300}, {local_.data() + 400, 600, 200}});
-  }
   // Blocks of whose bytes nothing is moved.
   void prepare_sizes(size_t count, uint64_t size) {
     std::vector<Block> blocks;
     for (size_t i = 0; i < count; ++i) blocks.push_back({nullptr, 2 * i * size, size});
     unit::prepare(operation_, OpKind::kPut, *region_, std::move(blocks));
   }
-  Status arrive() { return carry(initiator_, target_); }
-  Status answer() { return carry(target_, initiator_); }
-
   static Bytes bytes_of(Request& run) {
     Bytes bytes;
     while (bytes.size() < run.size) {
@@ -56,14 +49,6 @@ class StagingPathTest : public ::testing::Test {
     if (out.serves_peer()) from.streams.end(&out, {});
     to.streams.end(&in, {});
   }
-
-  Side initiator_;
-  Side target_;
-  Bytes remote_ = Random(1).bytes(1000);
-  Bytes local_ = Random(2).bytes(1000);
-  std::shared_ptr<RegionRecord> region_ =
-      *target_.regions.add(remote_.data(), remote_.size(), nullptr);
-  Operation operation_;
 };
 
 TEST_F(StagingPathTest, APutEndsWithItsAck) {
@@ -79,9 +64,7 @@ TEST_F(StagingPathTest, APutEndsWithItsAck) {
 }
 
 TEST_F(StagingPathTest, AGetEndsWithItsLastByte) {
-  prepare(OpKind::kGet);
-  EXPECT_TRUE(initiator_.path.push(operation_));
-  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kGet);
   EXPECT_TRUE(is_ok(answer()));
   stream(target_, initiator_);
   EXPECT_TRUE(initiator_.ended_with(OH_OK));
@@ -91,9 +74,7 @@ TEST_F(StagingPathTest, AGetEndsWithItsLastByte) {
 
 // The ack of a put whose last part the channel still sends does not end it.
 TEST_F(StagingPathTest, AnAckBeforeTheLastPartHasLeftWaits) {
-  prepare(OpKind::kPut);
-  EXPECT_TRUE(initiator_.path.push(operation_));
-  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kPut);
   Request* run = initiator_.streams.offered.front();
   run->phase = Phase::kStream;
   target_.streams.end(target_.streams.incoming.front(), {});
@@ -184,9 +165,7 @@ TEST_F(StagingPathTest, ListsThatDoNotAddUpBreakTheProtocol) {
 
 // The other side drops it, too.
 TEST_F(StagingPathTest, AGetThatWasCancelledIsRejectedWhenItIsReady) {
-  prepare(OpKind::kGet);
-  EXPECT_TRUE(initiator_.path.push(operation_));
-  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kGet);
   EXPECT_FALSE(initiator_.path.has_begun(operation_));
   EXPECT_TRUE(initiator_.path.cancel(operation_, error(OH_ERR_TIMEOUT, "late"), false));
   EXPECT_TRUE(initiator_.ended_with(OH_ERR_TIMEOUT));
@@ -196,9 +175,7 @@ TEST_F(StagingPathTest, AGetThatWasCancelledIsRejectedWhenItIsReady) {
 }
 
 TEST_F(StagingPathTest, BytesThatWereNotRequestedBreakTheProtocol) {
-  prepare(OpKind::kGet);
-  EXPECT_TRUE(initiator_.path.push(operation_));
-  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kGet);
   Frame ready = target_.take_frames().front();
   ready.length -= 1;
   EXPECT_TRUE(fails_with(initiator_.path.on_frame(ready), OH_ERR_PROTOCOL)) << "too few";
@@ -222,9 +199,7 @@ TEST_F(StagingPathTest, WhatIsInFlightIsCancelledWhenItIsGivenUp) {
 }
 
 TEST_F(StagingPathTest, ARegionIsLeftOnceItsRunsHaveEnded) {
-  prepare(OpKind::kPut);
-  EXPECT_TRUE(initiator_.path.push(operation_));
-  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kPut);
   target_.regions.retire(*region_);
   target_.streams.busy = true;
   EXPECT_FALSE(target_.path.leave(*region_));
@@ -237,9 +212,7 @@ TEST_F(StagingPathTest, ARegionIsLeftOnceItsRunsHaveEnded) {
 
 // An engine may still be at the memory of a run that has ended.
 TEST_F(StagingPathTest, ARegionIsNotLeftWhileItsMemoryIsInDoubt) {
-  prepare(OpKind::kPut);
-  EXPECT_TRUE(initiator_.path.push(operation_));
-  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kPut);
   auto copy = std::make_shared<StagedCopy>();
   copy->busy = true;
   Request* run = target_.streams.incoming.front();

@@ -19,7 +19,7 @@ namespace unit {
 
 struct StreamSide {
   StreamSide(oh::StreamDomain& domain, const std::shared_ptr<oh::cuda::Gpu>& gpu) : owners(domain) {
-    link.my_bell = &board.doorbell();
+    link.my_bell = &page.doorbell();
     owners.bind(peer, endpoint);
     oh::Result<std::unique_ptr<oh::Lanes>> made =
         oh::Lanes::create(gpu, oh::kernels::kLeastSlab, 1 << 18);
@@ -33,7 +33,7 @@ struct StreamSide {
 
   FakeLink fakes;
   oh::Link& link = fakes.link;
-  oh::Board board = std::move(*oh::Board::create());
+  oh::ControlPage page = std::move(*oh::ControlPage::create());
   std::shared_ptr<void> peer = std::make_shared<int>();  // as its owners are
   std::shared_ptr<void> endpoint = std::make_shared<int>();
   oh::StreamOwners owners;
@@ -56,10 +56,10 @@ class StreamSideTest : public GpuMemoryTest {
                : ::testing::AssertionFailure() << "nobody asks";
   }
 
-  oh::Board board = std::move(*oh::Board::create());
+  oh::ControlPage page = std::move(*oh::ControlPage::create());
   std::unique_ptr<oh::Watcher> watcher = std::move(*oh::Watcher::start());
   oh::StreamDomain domain{{.watcher = *watcher,
-                           .doorbell = board.doorbell(),
+                           .doorbell = page.doorbell(),
                            .slab_bytes = oh::kernels::kLeastSlab,
                            .small_max = 1 << 18,
                            .make_proxy = nullptr,

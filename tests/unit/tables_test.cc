@@ -207,22 +207,22 @@ TEST(AnySourceTest, OnlyReceivesOfAnEraAreTaken) {
 
 class RegionsTest : public ::testing::Test {
  protected:
-  RegionsTest() : board_(std::move(*Board::create())), table_(board_) {}
-  Board board_;
+  RegionsTest() : page_(std::move(*ControlPage::create())), table_(page_) {}
+  ControlPage page_;
   RegionTable table_;
   uint8_t memory_[100] = {};
 };
 
-TEST_F(RegionsTest, AreOnTheBoardWhileTheyAreValid) {
+TEST_F(RegionsTest, AreOnTheControlPageWhileTheyAreValid) {
   auto region = table_.add(memory_, 100, nullptr);
   ASSERT_TRUE(is_ok(region));
-  EXPECT_EQ(board_.region((*region)->index).load(), (*region)->version);
+  EXPECT_EQ(page_.region((*region)->index).load(), (*region)->version);
   EXPECT_EQ(table_.find((*region)->index, (*region)->version), *region);
   EXPECT_EQ(table_.find((*region)->index, (*region)->version + 1), nullptr);
   EXPECT_EQ(table_.find((*region)->index + 1, (*region)->version), nullptr);
   EXPECT_EQ(table_.find(UINT32_MAX, 0), nullptr);
   table_.retire(**region);
-  EXPECT_EQ(board_.region((*region)->index).load(), 0u);
+  EXPECT_EQ(page_.region((*region)->index).load(), 0u);
   EXPECT_EQ(table_.find((*region)->index, (*region)->version), nullptr);
   EXPECT_EQ(table_.size(), 0u);
 }
@@ -301,7 +301,7 @@ TEST(RegionDescriptorTest, GoesRoundAndIsCheckedAtEveryByte) {
 
 TEST(RegionDescriptorTest, NamesARegionThatCouldBe) {
   RegionDescriptor descriptor = sample_descriptor();
-  descriptor.index = Board::kMaxRegions;
+  descriptor.index = ControlPage::kMaxRegions;
   EXPECT_TRUE(fails_with(RegionDescriptor::decode(descriptor.encode()), OH_ERR_INVALID));
   descriptor = sample_descriptor();
   descriptor.version = 0;

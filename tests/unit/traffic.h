@@ -30,7 +30,7 @@ inline oh::Status expect(oh::Endpoint& endpoint, oh::Peer& peer, const oh::Bytes
   oh::Bytes room(bytes.size() + 1);
   oh::Request request;
   prepare(&request, oh::OpKind::kRecv, endpoint, room.data(), room.size(), tag);
-  OH_RETURN_IF_ERROR(peer.operations().post_recv(&request));
+  OH_RETURN_IF_ERROR(peer.operations().messages().post_recv(&request));
   OH_RETURN_IF_ERROR(endpoint.requests().wait(&request, deadline, &peer));
   EXPECT_EQ(request.nbytes, bytes.size());
   room.resize(request.nbytes);

@@ -71,7 +71,7 @@ void BatchLink::drop_offers() {
 
 bool BatchLink::take_region(RemoteTarget& target) {
   // seq_cst: either this side takes it, or its receive has withdrawn it.
-  bool taken = board_->region(target.index)
+  bool taken = page_->region(target.index)
                    .compare_exchange_strong(target.version, target.version | kTakenBit);
   if (taken) target.version |= kTakenBit;
   return taken;
@@ -80,7 +80,7 @@ bool BatchLink::take_region(RemoteTarget& target) {
 bool BatchLink::finish_region(const RemoteTarget& target, uint64_t size, oh_path path) {
   uint64_t taken = target.version | kTakenBit;
   // seq_cst: after all writes; either this side finishes it, or its receive was cancelled.
-  return board_->region(target.index).compare_exchange_strong(taken, whole_word(size, path));
+  return page_->region(target.index).compare_exchange_strong(taken, whole_word(size, path));
 }
 
 void BatchLink::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status) {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "memory/board.h"
+#include "memory/control_page.h"
 #include "message/batch/message_batches.h"
 #include "message/receiver.h"
 #include "path/direct/transfers.h"
@@ -31,8 +31,8 @@ class BatchLink {
         sender_(sender),
         receiver_(receiver),
         batches_(batches) {}
-  // `board` is the other side's; null: it is not mapped here.
-  void open(std::shared_ptr<Board> board) { board_ = std::move(board); }
+  // `page` is the other side's; null: it is not mapped here.
+  void open(std::shared_ptr<ControlPage> page) { page_ = std::move(page); }
   // Frees the buffers that were kept, but for those that the other side may still write.
   void close();
 
@@ -44,7 +44,7 @@ class BatchLink {
   // Keeps what a fetch that was given up has left, until the other side has left it, too.
   void keep(DoubtfulOffer offer);
   // Whether take_region() is possible; else an empty put takes the region of an offer.
-  bool sees_board() const { return board_ != nullptr; }
+  bool sees_page() const { return page_ != nullptr; }
   // False: its receive was cancelled.
   bool take_region(RemoteTarget& target);
   // False: its receive was cancelled since. Else the receive has the batch, even if this side dies.
@@ -60,7 +60,7 @@ class BatchLink {
   Sender& sender_;
   Receiver& receiver_;
   MessageBatches& batches_;
-  std::shared_ptr<Board> board_;
+  std::shared_ptr<ControlPage> page_;
   std::vector<DoubtfulOffer> kept_;  // guarded by link_.lock
 };
 

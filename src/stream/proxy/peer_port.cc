@@ -14,15 +14,15 @@ Status PeerPort::post(Request& request, bool on_device) {
     plain.on_device = true;
     OH_RETURN_IF_ERROR(endpoint_.requests().locate_memory(&request, plain));
   }
-  Operations& operations = link_.peer->operations();
-  return request.kind == OpKind::kSend ? operations.post_send(&request)
-                                       : operations.post_recv(&request);
+  MessageCalls& messages = link_.peer->operations().messages();
+  return request.kind == OpKind::kSend ? messages.post_send(&request)
+                                       : messages.post_recv(&request);
 }
 
 Status PeerPort::put(Request& request, const RemoteTarget& target, const Block& block) {
   request.endpoint = &endpoint_;
   const MovePart part{target, block.local, block.size, {&block, 1}, 1, block.size};
-  return link_.peer->operations().move(
+  return link_.peer->operations().one_sided().move(
       &request, {.put = true, .parts = {&part, 1}, .after = {.on_device = true}});
 }
 
@@ -38,7 +38,7 @@ bool PeerPort::released(const Request& request) {
   return link_.peer->operations().buffer_released(&request);
 }
 
-void PeerPort::discard(uint64_t tag) { link_.peer->operations().discard(tag); }
+void PeerPort::discard(uint64_t tag) { link_.peer->operations().messages().discard(tag); }
 
 void PeerPort::accuse(const Status& status) { link_.peer->operations().accuse(status); }
 

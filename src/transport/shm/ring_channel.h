@@ -81,7 +81,7 @@ class RingChannel final : public Channel {
     *given_back = consume(short_cells(*size));
     return true;
   }
-  // The same in two steps, for whoever finds the receive by the tag.
+  // The same in two steps, for a caller that finds the receive by the tag.
   struct Short {
     uint64_t tag;
     size_t size;

@@ -107,7 +107,7 @@ std::shared_ptr<InFlight> UcxChannel::send_zero_copy(const Frame& frame) {
   const UcxEndpoint::Sending what{.header = in_flight->head,
                                   .header_size = kUcxBodySize,
                                   .payload = {frame.payload, frame.payload_size},
-                                  .asked = frame.type == FrameType::kData && !frame.early};
+                                  .asked = frame.type == FrameType::kData && !frame.eager};
   void* pointer = endpoint_.send(what, InFlight::on_over, in_flight.get());
   // It has made a copy.
   if (!pointer) spare_ = in_flight;

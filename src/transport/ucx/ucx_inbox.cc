@@ -72,7 +72,7 @@ UcxInbox::Outcome UcxInbox::arrive_packed(const Message& message) {
   return take_turn(message.head, arrival, frames);
 }
 
-// Whether the target of a part, or of a message that comes early, has got the bytes.
+// Whether the target of a part, or of an eager message, has got the bytes.
 bool UcxInbox::place(const Message& message, const Arrival& arrival) {
   const FrameType type = word_type(arrival.word);
   if (type == FrameType::kData && !(word_flags(arrival.word) & (kOneSided | kReply))) {

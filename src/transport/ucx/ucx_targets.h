@@ -4,10 +4,10 @@
 // before their frames are handled. Those who know of such memory post it and revoke it; once it is
 // revoked nothing is written there. What finds no target waits in the inbox with its bytes.
 //
-//   parts of a message that was asked for     post()          by the message's op
-//   messages that come early, whole or not    post_message()  by tag and number
-//   puts into a region that was used before   post_region()   by the region's version
-//   answers to a get                          post_answers()  by the get's op
+//   parts of a message that was requested      post()          by the message's op
+//   eager messages, whole or not               post_message()  by tag and number
+//   puts into a region that was used before    post_region()   by the region's version
+//   answers to a get                           post_answers()  by the get's op
 //
 // Puts are written in the order of their frames: while the bytes of one wait in the inbox, those of
 // later ones wait there, too.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The board of an endpoint: one piece of shared memory that all its peers on the host map. It holds
-// the doorbell they ring when the endpoint sleeps, and the versions of its regions, so that a
+// The control page of an endpoint: shared memory that all its peers on the host map. It holds the
+// doorbell that they ring when the endpoint sleeps, and the versions of its regions, so that a
 // one-sided operation sees at once that a region is gone.
 //
 //   | doorbell: rings 4 | sleepers 4 | … 4 KiB | region 0: version 8 | region 1 | … (sparse) |
@@ -43,15 +43,15 @@ struct Doorbell {
   }
 };
 
-class Board {
+class ControlPage {
  public:
   static constexpr uint32_t kMaxRegions = 1 << 21;
   static constexpr uint64_t kSize = 4096 + uint64_t{kMaxRegions} * 8;
 
   // Our own; the file is sparse, a page costs memory once a region uses it.
-  static Result<Board> create();
+  static Result<ControlPage> create();
   // A peer's.
-  static Result<Board> open(UniqueFd fd);
+  static Result<ControlPage> open(UniqueFd fd);
 
   Doorbell& doorbell() const { return *reinterpret_cast<Doorbell*>(mapping_.data()); }
   // The version of region `index`, zero when there is none; index < kMaxRegions.
