@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 namespace bench {
 namespace {
@@ -71,10 +70,12 @@ int numa_node(std::string pci) {
   std::transform(pci.begin(), pci.end(), pci.begin(), [](char c) {
     return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
   });
-  std::ifstream file("/sys/bus/pci/devices/" + pci + "/numa_node");
+  std::FILE* file = std::fopen(("/sys/bus/pci/devices/" + pci + "/numa_node").c_str(), "re");
+  if (!file) return -1;
   int node = -1;
-  file >> node;
-  return file ? node : -1;
+  if (std::fscanf(file, "%d", &node) != 1) node = -1;
+  std::fclose(file);
+  return node;
 }
 
 DeviceFacts facts_of(const GpuDriver& driver, int ordinal, int count) {
