@@ -61,12 +61,8 @@ class Flag : public SlotWire {
 class ReadOther : public SlotWire {
  public:
   ReadOther(Meeting& meeting, const Spec& spec) : SlotWire(meeting), size_(spec.size) {
-    passive_ = !meeting.first();
-    two_sided_ = false;
-    auto memory = std::make_unique<Buffer>(spec.size);
-    Hello hello{getpid(), 0, nullptr, address_of(memory->place()), {}};
-    const Slots::Role role{1, /*spoils=*/true, /*fixed=*/true};
-    passive_ ? give(spec, role, std::move(memory)) : take(spec, role, std::move(memory));
+    give_and_take(spec, [&] { return std::make_unique<Buffer>(spec.size); });
+    const Hello hello{getpid(), 0, nullptr, address_of(memory().place()), {}};
     // Yama lets a process be read by its ancestors only, or by whom it names.
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
     other_ = swap_hello(meeting, hello);
@@ -86,12 +82,10 @@ class ReadOther : public SlotWire {
 
 class HostCopy : public SlotWire {
  public:
-  HostCopy(Meeting& meeting, const Spec& spec) : SlotWire(meeting), size_(spec.size) {
-    passive_ = !meeting.first();
-    two_sided_ = false;
-    auto memory = std::make_unique<Buffer>(spec.size);
-    const Hello hello{getpid(), 0, nullptr, address_of(memory->place()), {}};
-    passive_ ? take(spec, {0}, std::move(memory)) : give(spec, {0}, std::move(memory));
+  HostCopy(Meeting& meeting, Spec spec) : SlotWire(meeting), size_(spec.size) {
+    spec.mode = Mode::kPut;
+    give_and_take(spec, [&] { return std::make_unique<Buffer>(spec.size); });
+    const Hello hello{getpid(), 0, nullptr, address_of(memory().place()), {}};
     to_there_ = reinterpret_cast<uint8_t*>(swap_hello(meeting, hello).address);
   }
   void send(uint64_t) override {
@@ -172,9 +166,7 @@ class GpuCopies : public SlotWire {
     if (every_way || number == 0) {
       give(spec, {number, number == 0 || spec.both}, own_block(device, spec, size));
     }
-    if (spec.mode == Mode::kEvent) {
-      take<ProducedSlots>(spec, {1 - number}, std::move(inbox));
-    } else if (every_way || number != 0) {
+    if (every_way || number != 0) {
       take(spec, {1 - number}, std::move(inbox));
     }
     inbox_ = std::move(inbox);

@@ -275,7 +275,7 @@ GpuBuffer::GpuBuffer(const Device& device, const Spec& spec, size_t size, size_t
 }
 
 Producer::Producer(const Device& device, const Buffer& out)
-    : device_(device), place_(out.place()), bytes_(bytes_of(out.size())) {
+    : device_(device), place_(out.place()), bytes_(produced(out.size())) {
   Current current(device_);
   BENCH_CUDA(device_.driver(), event_create, &event_, cuda::kEventDisableTiming);
 }
@@ -288,21 +288,11 @@ Producer::~Producer() {
 void Producer::produce(uint64_t i, bool wait) {
   Current current(device_);
   if (bytes_ > 0) {
-    BENCH_CUDA(device_.driver(), memset8_async, address_of(place_), mark(i), bytes_,
+    BENCH_CUDA(device_.driver(), memset8_async, address_of(place_), produced_mark(i), bytes_,
                device_.stream());
   }
   BENCH_CUDA(device_.driver(), event_record, event_, device_.stream());
   if (wait) device_.synchronize();
-}
-
-// Lays the pattern back where the other side's producer wrote. Bytes that it did not write are
-// wrong.
-uint64_t ProducedSlots::settle(uint64_t count) {
-  uint8_t* data = memory().data();
-  const size_t bytes = Producer::bytes_of(this->bytes());
-  const auto written = std::count(data, data + bytes, Producer::mark(count - 1));
-  fill(data, bytes, seed(0));
-  return bytes - static_cast<uint64_t>(written);
 }
 
 }  // namespace bench

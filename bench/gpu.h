@@ -8,7 +8,6 @@
 // block belongs to one thread at a time.
 #pragma once
 
-#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -165,23 +164,12 @@ class Producer {
   // are there, behind an event that says so: `wait` until then.
   void produce(uint64_t i, bool wait);
   cuda::Event event() const { return event_; }
-  static size_t bytes_of(size_t size) { return std::min<size_t>(size, 8); }
-  static uint8_t mark(uint64_t i) { return static_cast<uint8_t>(i * 5 + 3); }
 
  private:
   const Device& device_;
   uint8_t* place_;
   size_t bytes_;
   cuda::Event event_ = nullptr;
-};
-
-// Where such messages arrive.
-class ProducedSlots : public Slots {
- public:
-  using Slots::Slots;
-
- protected:
-  uint64_t settle(uint64_t count) override;
 };
 
 }  // namespace bench

@@ -66,14 +66,12 @@ void bind_records(nb::module_& module) {
       .def_ro("mode", &Spec::mode)
       .def_ro("size", &Spec::size)
       .def_ro("iterations", &Spec::iterations)
-      .def_ro("warmup", &Spec::warmup)
       .def_ro("window", &Spec::window)
       .def_ro("blocks", &Spec::blocks)
-      .def_ro("strided", &Spec::strided)
-      .def_ro("stamped", &Spec::stamped);
+      .def_ro("strided", &Spec::strided);
   nb::class_<Outcome>(module, "Outcome", "What one side measured and found.")
       .def_ro("samples_us", &Outcome::samples_us)
-      .def_ro("post_us", &Outcome::post_us)
+      .def_rw("post_us", &Outcome::post_us)
       .def_ro("seconds", &Outcome::seconds)
       .def_ro("bytes", &Outcome::bytes)
       .def_ro("wrong", &Outcome::wrong)
@@ -116,103 +114,141 @@ void bind_side(nb::module_& module) {
           "Why the benchmark's own kernels cannot run; empty: they can.");
 }
 
-// A payload with the device that its memory is on, for loops written in Python.
-struct Held {
-  // `name`: empty for memory of the host.
-  explicit Held(const std::string& name) {
-    if (!name.empty()) device.emplace(name);
-  }
-  std::unique_ptr<Buffer> make_memory(const Spec& spec, size_t size) const {
-    if (device) return std::make_unique<GpuBuffer>(*device, spec, size);
-    return make_host_buffer(spec, size);
-  }
+// ---- Rows whose operations are functions of Python
 
-  std::optional<Device> device;
-  std::unique_ptr<Payload> payload;
-  Buffer* memory = nullptr;
-};
-struct HeldSlots : Held {
-  HeldSlots(const Spec& spec, int writer, bool spoils, bool fixed, const std::string& name)
-      : Held(name),
-        slots(
-            new Slots(spec, {writer, spoils, fixed}, make_memory(spec, spec.size * spec.window))) {
-    payload.reset(slots);
-    memory = &slots->memory();
-  }
-  Slots* slots;
-};
-struct HeldBlocks : Held {
-  HeldBlocks(const Spec& spec, int number)
-      : Held(""),
-        blocks(new Blocks(spec, number, make_memory(spec, spec.blocks * Blocks::pitch(spec)))) {
-    payload.reset(blocks);
-    memory = &blocks->memory();
-  }
-  Blocks* blocks;
+// What Python does for message i, as Wire has it: start returns a request, move what has moved.
+// Empty: its rows have no such operation.
+struct Verbs {
+  nb::object send;
+  nb::object recv;
+  nb::object isend;
+  nb::object irecv;
 };
 
-using Part = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
+// The other side, by a function that gives it bytes and returns its own.
+class PythonLink : public Link {
+ public:
+  PythonLink(int number, nb::callable swap) : number_(number), swap_(std::move(swap)) {}
+  int number() const override { return number_; }
+  Bytes swap(const Bytes& bytes) override {
+    return bytes_of(nb::cast<nb::bytes>(swap_(nb::bytes(bytes.data(), bytes.size()))));
+  }
 
-void bind_payloads(nb::module_& module) {
-  nb::class_<Held>(module, "Payload", "Messages of a row, and memory for them.")
+ private:
+  int number_;
+  nb::callable swap_;
+};
+
+// A row measured by the same loops as all others; they hold the GIL, but for what the package does.
+class PythonRow final : public SlotWire {
+ public:
+  PythonRow(int number, nb::callable swap, const Spec& spec, const std::string& device)
+      : SlotWire(python_link_), python_link_(number, std::move(swap)), spec_(spec) {
+    if (!device.empty()) device_.emplace(device);
+    if (spec.op == Op::kBatch) {
+      lay_blocks();
+    } else {
+      give_and_take(spec, [&] { return make_memory(spec.size * spec.window); });
+    }
+    requests_.resize(2 * spec.window);
+  }
+
+  // The functions are let go of in the end: they may own what owns the row.
+  Outcome run(const Verbs& verbs) {
+    verbs_ = &verbs;
+    Outcome outcome = bench::run(*this, spec_);
+    requests_.clear();
+    last_ = {};
+    return outcome;
+  }
+
+  void isend(uint64_t i) override { requests_[slot(i)] = verbs_->isend(i); }
+  void sent(uint64_t i) override { note_sent(requests_[slot(i)].attr("wait")()); }
+  void send(uint64_t i) override { note_sent(verbs_->send(i)); }
+  void irecv(uint64_t i) override { requests_[spec_.window + slot(i)] = verbs_->irecv(i); }
+  void received(uint64_t i) override { note(requests_[spec_.window + slot(i)].attr("wait")()); }
+  void recv(uint64_t i) override { note(verbs_->recv(i)); }
+  std::string path() const override {
+    return last_.is_valid() ? nb::cast<std::string>(last_.attr("path")) : "none";
+  }
+
+  // The memory of one direction, or of a batch.
+  Buffer* buffer(bool giving) { return blocks_ ? &blocks_->memory() : slots_memory(giving); }
+  const Blocks* blocks() const { return blocks_; }
+  const Spec& spec() const { return spec_; }
+
+ private:
+  std::unique_ptr<Buffer> make_memory(size_t size) const {
+    if (device_) return std::make_unique<GpuBuffer>(*device_, spec_, size);
+    return make_host_buffer(spec_, size);
+  }
+  void lay_blocks() {
+    auto blocks = std::make_unique<Blocks>(spec_, link_.number(),
+                                           make_memory(spec_.blocks * Blocks::pitch(spec_)));
+    blocks_ = blocks.get();
+    passive_ = !link_.first();
+    two_sided_ = false;
+    (puts(spec_) == link_.first() ? out_ : in_) = std::move(blocks);
+  }
+  Buffer* slots_memory(bool giving) {
+    Slots* slots = giving ? from_ : to_;
+    return slots ? &slots->memory() : nullptr;
+  }
+  size_t slot(uint64_t i) const { return i % spec_.window; }
+  void note(nb::object moved) {
+    if (!moved.is_none()) last_ = std::move(moved);
+  }
+  // The receiver of a message knows its path.
+  void note_sent(nb::object moved) {
+    if (spec_.mode != Mode::kSendRecv) note(std::move(moved));
+  }
+
+  PythonLink python_link_;
+  const Spec spec_;
+  std::optional<Device> device_;
+  Blocks* blocks_ = nullptr;
+  const Verbs* verbs_ = nullptr;
+  std::vector<nb::object> requests_;  // of sends, and of receives
+  nb::object last_;
+};
+
+using Array = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
+
+void bind_python_rows(nb::module_& module) {
+  nb::class_<PythonRow>(module, "PythonRow", "A row whose operations are functions.")
+      .def(nb::init<int, nb::callable, const Spec&, const std::string&>(), "number"_a, "swap"_a,
+           "spec"_a, "device"_a = "")
       .def(
-          "lay_out",
-          [](Held& self, uint64_t pass, bool last) { self.payload->lay_out(pass, last); },
-          "number"_a, "last"_a, "The giving side: new bytes for a pass.")
-      .def(
-          "clear", [](Held& self, uint64_t pass) { self.payload->clear(pass); }, "number"_a,
-          "The taking side: poison before a pass.")
-      .def(
-          "mark", [](Held& self, uint64_t i, bool last) { self.payload->mark(i, last); }, "i"_a,
-          "last"_a, "The giving side before message i.")
-      .def(
-          "expect", [](Held& self, uint64_t i) { self.payload->expect(i); }, "i"_a,
-          "The taking side before message i.")
-      .def(
-          "check",
-          [](Held& self, uint64_t i) {
-            uint64_t unused = 0;
-            return self.payload->check(i, &unused);
-          },
-          "i"_a, "Number of wrong bytes among the stamps of message i.")
-      .def(
-          "check_all",
-          [](Held& self, uint64_t count) {
-            uint64_t unused = 0;
-            return self.payload->check_all(count, &unused);
-          },
-          "count"_a, "Number of wrong bytes of the last message of each slot.")
+          "run",
+          [](PythonRow& self, nb::object send, nb::object recv, nb::object isend,
+             nb::object irecv) { return self.run({send, recv, isend, irecv}); },
+          "send"_a = nb::none(), "recv"_a = nb::none(), "isend"_a = nb::none(),
+          "irecv"_a = nb::none(), "Each takes the number of a message; isend, irecv start it.")
       .def(
           "memory",
-          [](Held& self) {
-            return Part(self.memory->data(), {self.memory->size()}, nb::find(self));
+          [](PythonRow& self, bool giving) -> std::optional<Array> {
+            Buffer* buffer = self.buffer(giving);
+            if (!buffer) return std::nullopt;
+            return Array(buffer->data(), {buffer->size()}, nb::find(self));
           },
-          "All of it; of host memory.")
-      .def_prop_ro(
-          "nbytes", [](const Held& self) { return self.payload->bytes(); }, "Of a message.");
-  nb::class_<HeldSlots, Held>(module, "Slots", "A slot for each message in flight.")
-      .def(nb::init<const Spec&, int, bool, bool, const std::string&>(), "spec"_a, "writer"_a,
-           "spoils"_a = true, "fixed"_a = false, "device"_a = "")
-      .def(
-          "array",
-          [](HeldSlots& self, uint64_t i) {
-            return Part(self.slots->place(i), {self.slots->bytes()}, nb::find(self));
-          },
-          "i"_a, "The slot of message i; of host memory.")
+          "giving"_a, "Host memory of all slots that this side gives or takes; of a batch all.")
       .def(
           "address",
-          [](const HeldSlots& self, uint64_t i) {
-            return reinterpret_cast<uintptr_t>(self.slots->place(i));
+          [](PythonRow& self, bool giving) {
+            Buffer* buffer = self.buffer(giving);
+            return buffer ? reinterpret_cast<uintptr_t>(buffer->place()) : 0;
           },
-          "i"_a);
-  nb::class_<HeldBlocks, Held>(module, "Blocks", "Batches of a row, in host memory.")
-      .def(nb::init<const Spec&, int>(), "spec"_a, "number"_a)
+          "giving"_a, "Where such memory is; 0: there is none.")
       .def(
-          "offset",
-          [](const HeldBlocks& self, size_t i, bool target) {
-            return self.blocks->offset(i, target);
+          "offsets",
+          [](const PythonRow& self, bool target) {
+            std::vector<size_t> offsets;
+            for (size_t i = 0; i < self.spec().blocks; ++i) {
+              offsets.push_back(self.blocks()->offset(i, target));
+            }
+            return offsets;
           },
-          "i"_a, "target"_a, "Where block i lies at the side that starts, or at the target.");
+          "target"_a, "Where a batch's blocks lie at the side that starts, or at the target.");
 }
 
 void bind_facts(nb::module_& module) {
@@ -296,7 +332,7 @@ NB_MODULE(_bench, module) {
   module.doc() = "Timed loops of the benchmark.";
   bind_records(module);
   bind_side(module);
-  bind_payloads(module);
+  bind_python_rows(module);
   nb::exception<GpuError>(module, "GpuError", PyExc_RuntimeError);
   bind_facts(module);
   bind_yardsticks(module);

@@ -96,11 +96,9 @@ class NcclWire : public SlotWire {
         messages_(*nccl.communicator_),
         other_(static_cast<uint32_t>(1 - link_.number())),
         note_(nccl.device_, Memory::kCuda, 1) {
-    auto memory = [&] {
+    give_and_take(spec, [&] {
       return std::make_unique<GpuBuffer>(nccl.device_, spec, spec.size * spec.window);
-    };
-    if (gives(link_, spec)) give(spec, {link_.number(), link_.first() || spec.both}, memory());
-    if (takes(link_, spec)) take(spec, {1 - link_.number()}, memory());
+    });
     // One group for both ways at once; else each operation is one of its own.
     grouped_ = spec.both;
   }

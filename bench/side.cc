@@ -36,31 +36,36 @@ class Requests {
 // What all wires over a side have.
 class SideWire : public SlotWire {
  public:
-  SideWire(Side& side, const Spec& spec) : SlotWire(side), side_(side), spec_(spec) {}
+  SideWire(Side& side, const Spec& spec) : SlotWire(side), side_(side), spec_(spec) {
+    give_and_take(spec, [&] { return side.make_buffer(spec, spec.size * spec.window); });
+  }
   std::string path() const override { return oh_path_name(path_); }
 
  protected:
   onehop::Peer& peer() { return side_.peer(); }
-  std::unique_ptr<Buffer> memory() const {
-    return side_.make_buffer(spec_, spec_.size * spec_.window);
-  }
 
   Side& side_;
   const Spec spec_;
   oh_path path_ = OH_PATH_NONE;
 };
 
+// Such a wire with memory that the other side has attached.
+class AttachedWire : public SideWire {
+ public:
+  AttachedWire(Side& side, const Spec& spec)
+      : SideWire(side, spec),
+        region_(side.endpoint().register_memory(memory().place(), memory().size())),
+        remote_(side.swap_region(region_)) {}
+
+ protected:
+  onehop::Region region_;
+  onehop::RemoteRegion remote_;
+};
+
 class Messages : public SideWire {
  public:
   Messages(Side& side, const Spec& spec)
-      : SideWire(side, spec), sends_(spec.window), receives_(spec.window) {
-    if (gives(side, spec)) give(spec, {side.number(), side.first()}, memory());
-    if (spec.mode == Mode::kEvent) {
-      take<ProducedSlots>(spec, {1 - side.number()}, memory());
-    } else if (takes(side, spec)) {
-      take(spec, {1 - side.number()}, memory());
-    }
-  }
+      : SideWire(side, spec), sends_(spec.window), receives_(spec.window) {}
 
   void isend(uint64_t i) final {
     sends_.put(from_->slot(i), peer().isend(from_->place(i), spec_.size, kDataTag));
@@ -95,62 +100,46 @@ class ProducedMessages final : public Messages {
 };
 
 // A put and a signal behind it, as a message.
-class SignalledPuts final : public SideWire {
+class SignalledPuts final : public AttachedWire {
  public:
-  SignalledPuts(Side& side, const Spec& spec) : SideWire(side, spec) {
-    give(spec, {side.number(), side.first()}, memory());
-    take(spec, {1 - side.number()}, memory());
-    overwritten_ = true;
-    region_.emplace(side.endpoint().register_memory(to_->place(0), to_->memory().size()));
-    remote_.emplace(side.swap_region(*region_));
-  }
+  using AttachedWire::AttachedWire;
   void send(uint64_t i) override {
-    onehop::Request put = peer().put(from_->place(i), *remote_, 0, spec_.size);
+    onehop::Request put = peer().put(from_->place(i), remote_, 0, spec_.size);
     peer().signal(kSlot);
     path_ = put.wait().path;
   }
   void recv(uint64_t) override { peer().wait_signal(kSlot); }
-
- private:
-  std::optional<onehop::Region> region_;
-  std::optional<onehop::RemoteRegion> remote_;
 };
 
 // Puts into the other side's memory, or gets from it.
-class OneSided final : public SideWire {
+class OneSided final : public AttachedWire {
  public:
-  OneSided(Side& side, const Spec& spec) : SideWire(side, spec), requests_(spec.window) {
-    const bool put = spec.mode == Mode::kPut;
-    two_sided_ = false;
-    passive_ = !side.first();
-    const bool giving = put == side.first();
-    const Slots::Role role{put ? 0 : 1, /*spoils=*/true, /*fixed=*/!put};
-    giving ? give(spec, role, memory()) : take(spec, role, memory());
-    const Slots& mine = giving ? *from_ : *to_;
-    region_.emplace(side.endpoint().register_memory(mine.place(0), spec.size * spec.window));
-    remote_.emplace(side.swap_region(*region_));
-  }
+  OneSided(Side& side, const Spec& spec) : AttachedWire(side, spec), requests_(spec.window) {}
   void isend(uint64_t i) override {
     requests_.put(from_->slot(i),
-                  peer().put(from_->place(i), *remote_, from_->offset(i), spec_.size));
+                  peer().put(from_->place(i), remote_, from_->offset(i), spec_.size));
   }
   void sent(uint64_t i) override { path_ = requests_.wait(from_->slot(i)); }
   void send(uint64_t i) override {
-    path_ = peer().put(from_->place(i), *remote_, from_->offset(i), spec_.size).wait().path;
+    path_ = peer().put(from_->place(i), remote_, from_->offset(i), spec_.size).wait().path;
   }
   void irecv(uint64_t i) override {
-    requests_.put(to_->slot(i), peer().get(to_->place(i), *remote_, to_->offset(i), spec_.size));
+    requests_.put(to_->slot(i), peer().get(to_->place(i), remote_, to_->offset(i), spec_.size));
   }
   void received(uint64_t i) override { path_ = requests_.wait(to_->slot(i)); }
   void recv(uint64_t i) override {
-    path_ = peer().get(to_->place(i), *remote_, to_->offset(i), spec_.size).wait().path;
+    path_ = peer().get(to_->place(i), remote_, to_->offset(i), spec_.size).wait().path;
   }
 
  private:
   Requests requests_;
-  std::optional<onehop::Region> region_;
-  std::optional<onehop::RemoteRegion> remote_;
 };
+
+template <typename W>
+Outcome row_by(Side& side, const Spec& spec) {
+  W wire(side, spec);
+  return run_by(wire, spec);
+}
 
 }  // namespace
 
@@ -213,20 +202,10 @@ onehop::RemoteRegion Side::swap_region(const onehop::Region& region) {
 Outcome side_row(Side& side, const Spec& spec) {
   if (spec.op == Op::kBatch) return batch(side, spec);
   if (is_ordered(spec.mode)) return ordered(side, spec);
-  if (spec.mode == Mode::kSendRecv) {
-    Messages wire(side, spec);
-    return run_by(wire, spec);
-  }
-  if (spec.mode == Mode::kEvent) {
-    ProducedMessages wire(side, spec);
-    return run_by(wire, spec);
-  }
-  if (spec.mode == Mode::kPutSignal) {
-    SignalledPuts wire(side, spec);
-    return run_by(wire, spec);
-  }
-  OneSided wire(side, spec);
-  return run_by(wire, spec);
+  if (is_one_sided(spec.mode)) return row_by<OneSided>(side, spec);
+  if (spec.mode == Mode::kPutSignal) return row_by<SignalledPuts>(side, spec);
+  if (spec.mode == Mode::kEvent) return row_by<ProducedMessages>(side, spec);
+  return row_by<Messages>(side, spec);
 }
 
 }  // namespace bench

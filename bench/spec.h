@@ -33,6 +33,7 @@ enum class Mode {
   kBulk,          // batch, for comparison: gathered, sent as one message, and scattered
 };
 inline bool is_ordered(Mode mode) { return mode >= Mode::kStream && mode <= Mode::kKernelPut; }
+inline bool is_one_sided(Mode mode) { return mode == Mode::kPut || mode == Mode::kGet; }
 inline bool is_graph(Mode mode) { return mode == Mode::kGraph || mode == Mode::kGraphPut; }
 
 enum class Memory {

@@ -104,18 +104,29 @@ class SlotWire : public Wire {
     out_ = std::make_unique<Slots>(spec, role, std::move(memory));
     from_ = static_cast<Slots*>(out_.get());
   }
-  template <typename Kind = Slots>
   void take(const Spec& spec, Slots::Role role, std::unique_ptr<Buffer> memory) {
-    in_ = std::make_unique<Kind>(spec, role, std::move(memory));
-    to_ = static_cast<Kind*>(in_.get());
+    in_ = std::make_unique<Slots>(spec, role, std::move(memory));
+    to_ = static_cast<Slots*>(in_.get());
   }
-
-  // The payloads of a row of messages, in memory that `make` makes.
+  // The payloads that the row's mode asks for, in memory that `make` makes. Of puts and gets each
+  // side has one, and side 0 acts.
   template <typename Make>
   void give_and_take(const Spec& spec, Make make) {
-    if (gives(link_, spec)) give(spec, {link_.number(), link_.first()}, make());
-    if (takes(link_, spec)) take(spec, {1 - link_.number()}, make());
+    const int number = link_.number();
+    if (is_one_sided(spec.mode)) {
+      const bool put = spec.mode == Mode::kPut;
+      const Slots::Role role{put ? 0 : 1, /*spoils=*/true, /*fixed=*/!put};
+      passive_ = !link_.first();
+      two_sided_ = false;
+      put == link_.first() ? give(spec, role, make()) : take(spec, role, make());
+      return;
+    }
+    overwritten_ = spec.mode == Mode::kPutSignal;
+    if (gives(link_, spec)) give(spec, {number, link_.first()}, make());
+    if (takes(link_, spec)) take(spec, {1 - number}, make());
   }
+  // The memory of the one that there is, or of what comes.
+  Buffer& memory() { return (to_ ? to_ : from_)->memory(); }
 
   Slots* from_ = nullptr;
   Slots* to_ = nullptr;

@@ -1,6 +1,6 @@
 """Timed loops of the benchmark."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import enum
 from typing import Annotated
 
@@ -85,9 +85,6 @@ class Spec:
     def iterations(self) -> int: ...
 
     @property
-    def warmup(self) -> int: ...
-
-    @property
     def window(self) -> int: ...
 
     @property
@@ -95,9 +92,6 @@ class Spec:
 
     @property
     def strided(self) -> bool: ...
-
-    @property
-    def stamped(self) -> bool: ...
 
 class Outcome:
     """What one side measured and found."""
@@ -107,6 +101,9 @@ class Outcome:
 
     @property
     def post_us(self) -> list[float]: ...
+
+    @post_us.setter
+    def post_us(self, arg: Sequence[float], /) -> None: ...
 
     @property
     def seconds(self) -> float: ...
@@ -170,51 +167,24 @@ class Side:
     def why_no_kernels(self) -> str:
         """Why the benchmark's own kernels cannot run; empty: they can."""
 
-class Payload:
-    """Messages of a row, and memory for them."""
+class PythonRow:
+    """A row whose operations are functions."""
 
-    def lay_out(self, number: int, last: bool) -> None:
-        """The giving side: new bytes for a pass."""
+    def __init__(self, number: int, swap: Callable, spec: Spec, device: str = '') -> None: ...
 
-    def clear(self, number: int) -> None:
-        """The taking side: poison before a pass."""
+    def run(self, send: object | None = None, recv: object | None = None, isend: object | None = None, irecv: object | None = None) -> Outcome:
+        """Each takes the number of a message; isend, irecv start it."""
 
-    def mark(self, i: int, last: bool) -> None:
-        """The giving side before message i."""
+    def memory(self, giving: bool) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None:
+        """
+        Host memory of all slots that this side gives or takes; of a batch all.
+        """
 
-    def expect(self, i: int) -> None:
-        """The taking side before message i."""
+    def address(self, giving: bool) -> int:
+        """Where such memory is; 0: there is none."""
 
-    def check(self, i: int) -> int:
-        """Number of wrong bytes among the stamps of message i."""
-
-    def check_all(self, count: int) -> int:
-        """Number of wrong bytes of the last message of each slot."""
-
-    def memory(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
-        """All of it; of host memory."""
-
-    @property
-    def nbytes(self) -> int:
-        """Of a message."""
-
-class Slots(Payload):
-    """A slot for each message in flight."""
-
-    def __init__(self, spec: Spec, writer: int, spoils: bool = True, fixed: bool = False, device: str = '') -> None: ...
-
-    def array(self, i: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
-        """The slot of message i; of host memory."""
-
-    def address(self, i: int) -> int: ...
-
-class Blocks(Payload):
-    """Batches of a row, in host memory."""
-
-    def __init__(self, spec: Spec, number: int) -> None: ...
-
-    def offset(self, i: int, target: bool) -> int:
-        """Where block i lies at the side that starts, or at the target."""
+    def offsets(self, target: bool) -> list[int]:
+        """Where a batch's blocks lie at the side that starts, or at the target."""
 
 class GpuError(RuntimeError):
     pass

@@ -11,7 +11,7 @@ from typing import Any
 
 from onehop import _bench
 from onehop.cli.gpus import HOST, MEMORY, NO_DEVICES, Pair
-from onehop.cli.python_loops import Found, PythonLoops
+from onehop.cli.python_loops import PythonSide
 from onehop.cli.rows import Row, percentile
 from onehop.cli.sides import Placement, Role, Side, SideError, run_sides
 
@@ -46,8 +46,7 @@ _WIDE = {"ONEHOP_STREAM_SLAB": str(32 * 2**20)}
 # What onehop is compared with comes last.
 _RANK = {"floor": 1, "nccl": 2}
 
-Loops = _bench.Side | PythonLoops
-Outcome = _bench.Outcome | Found
+Loops = _bench.Side | PythonSide
 
 
 def corrupts() -> bool:
@@ -223,7 +222,7 @@ def unlink(side: Side, loops: Loops) -> None:
     loops.close()
 
 
-def part_of(number: int, mode: str, found: Outcome, **extras: object) -> Part:
+def part_of(number: int, mode: str, found: _bench.Outcome, **extras: object) -> Part:
     """Return what a side has to say of a row."""
     return Part(
         number, mode, found.samples_us, found.seconds, found.bytes, found.wrong, found.path, extras
@@ -259,7 +258,7 @@ def bench_role(side: Side, jobs: Sequence[Job]) -> None:
 def _loops(side: Side, job: Job) -> Loops:
     device = job.devices[side.number]
     if job.api.startswith("python"):
-        return PythonLoops(side.number, device, job.api)
+        return PythonSide(side.number, device, job.api)
     return _bench.Side(side.number, device, job.inline)
 
 
