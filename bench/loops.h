@@ -28,7 +28,7 @@ struct Pass {
 template <typename W>
 void begin(W& wire, const Pass& pass) {
   if (wire.out()) wire.out()->lay_out(pass.number, pass.last);
-  if (wire.in()) wire.in()->clear(pass.number);
+  if (wire.in()) wire.in()->clear(pass.number, pass.last);
   wire.link().sync();
 }
 

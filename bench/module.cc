@@ -37,13 +37,15 @@ void bind_records(nb::module_& module) {
       .value("PUT_PREPARED", Mode::kPutPrepared)
       .value("GET_PREPARED", Mode::kGetPrepared)
       .value("STREAM", Mode::kStream)
-      .value("GRAPH", Mode::kGraph)
       .value("STREAM_PUT", Mode::kStreamPut)
-      .value("GRAPH_PUT", Mode::kGraphPut)
       .value("KERNEL", Mode::kKernel)
       .value("KERNEL_SINGLE", Mode::kKernelSingle)
       .value("KERNEL_PUT", Mode::kKernelPut)
-      .value("BULK", Mode::kBulk);
+      .value("BULK", Mode::kBulk)
+      .value("SEND_MANY", Mode::kSendMany)
+      .value("RECV_MANY", Mode::kRecvMany)
+      .value("ALL_TO_ALL_V", Mode::kAllToAllV)
+      .value("DISPATCH", Mode::kDispatch);
   nb::enum_<Memory>(module, "Memory", "Whose memory a row's bytes are in.")
       .value("HOST", Memory::kHost)
       .value("PINNED", Memory::kPinned)
@@ -55,13 +57,14 @@ void bind_records(nb::module_& module) {
   nb::enum_<Op>(module, "Op", "Which loop measures a row.")
       .value("LATENCY", Op::kLatency)
       .value("BANDWIDTH", Op::kBandwidth)
-      .value("BATCH", Op::kBatch);
+      .value("BATCH", Op::kBatch)
+      .value("PATTERNS", Op::kPatterns);
   nb::class_<Spec>(module, "Spec", "One row: both sides are given the same.")
       .def(nb::init<Op, Mode, size_t, size_t, size_t, size_t, size_t, size_t, bool, bool, bool,
-                    bool, Memory, size_t, bool>(),
+                    bool, bool, Memory, size_t, bool>(),
            "op"_a, "mode"_a, "size"_a, "iterations"_a, "warmup"_a, "window"_a, "blocks"_a,
-           "threads"_a, "strided"_a, "shared"_a, "both"_a, "corrupt"_a, "memory"_a, "offset"_a,
-           "stamped"_a)
+           "threads"_a, "strided"_a, "shared"_a, "graph"_a, "both"_a, "corrupt"_a, "memory"_a,
+           "offset"_a, "stamped"_a)
       .def_ro("op", &Spec::op)
       .def_ro("mode", &Spec::mode)
       .def_ro("size", &Spec::size)
@@ -125,10 +128,12 @@ struct Verbs {
   nb::object irecv;
 };
 
+using Swap = nb::typed<nb::callable, nb::bytes(nb::bytes)>;
+
 // The other side, by a function that gives it bytes and returns its own.
 class PythonLink : public Link {
  public:
-  PythonLink(int number, nb::callable swap) : number_(number), swap_(std::move(swap)) {}
+  PythonLink(int number, Swap swap) : number_(number), swap_(std::move(swap)) {}
   int number() const override { return number_; }
   Bytes swap(const Bytes& bytes) override {
     return bytes_of(nb::cast<nb::bytes>(swap_(nb::bytes(bytes.data(), bytes.size()))));
@@ -136,13 +141,13 @@ class PythonLink : public Link {
 
  private:
   int number_;
-  nb::callable swap_;
+  Swap swap_;
 };
 
 // A row measured by the same loops as all others; they hold the GIL, but for what the package does.
 class PythonRow final : public SlotWire {
  public:
-  PythonRow(int number, nb::callable swap, const Spec& spec, const std::string& device)
+  PythonRow(int number, Swap swap, const Spec& spec, const std::string& device)
       : SlotWire(python_link_), python_link_(number, std::move(swap)), spec_(spec) {
     if (!device.empty()) device_.emplace(device);
     if (spec.op == Op::kBatch) {
@@ -216,8 +221,8 @@ using Array = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
 
 void bind_python_rows(nb::module_& module) {
   nb::class_<PythonRow>(module, "PythonRow", "A row whose operations are functions.")
-      .def(nb::init<int, nb::callable, const Spec&, const std::string&>(), "number"_a, "swap"_a,
-           "spec"_a, "device"_a = "")
+      .def(nb::init<int, Swap, const Spec&, const std::string&>(), "number"_a, "swap"_a, "spec"_a,
+           "device"_a = "")
       .def(
           "run",
           [](PythonRow& self, nb::object send, nb::object recv, nb::object isend,
@@ -279,32 +284,6 @@ void bind_yardsticks(nb::module_& module) {
       .def(
           "why_no_kernels",
           [](const Yardstick& self) { return why_no_kernels(self.device.value()); }, NoGil());
-  nb::class_<Nccl>(module, "Nccl", "NCCL between two processes.")
-      .def(
-          "__init__",
-          [](Nccl* self, Yardstick& side, const std::vector<std::string>& libraries) {
-            new (self) Nccl(side.meeting, side.device.value(), libraries);
-          },
-          "side"_a, "libraries"_a, nb::keep_alive<1, 2>(), NoGil())
-      .def("run", &Nccl::run, "spec"_a, NoGil())
-      .def_prop_ro("init_ms", &Nccl::init_ms)
-      .def_prop_ro("first_ms", &Nccl::first_ms)
-      .def_prop_ro("device_bytes", &Nccl::device_bytes)
-      .def_prop_ro("version", &Nccl::version);
-}
-
-void bind_patterns(nb::module_& module) {
-  nb::enum_<Pattern>(module, "Pattern", "An exchange among ranks.")
-      .value("SENDRECV", Pattern::kSendRecv)
-      .value("SEND_MANY", Pattern::kSendMany)
-      .value("RECV_MANY", Pattern::kRecvMany)
-      .value("ALL_TO_ALL_V", Pattern::kAllToAllV)
-      .value("DISPATCH", Pattern::kDispatch);
-  nb::class_<PatternSpec>(module, "PatternSpec", "One row: all ranks are given the same.")
-      .def(nb::init<Pattern, size_t, size_t, size_t, bool, Memory, bool>(), "pattern"_a, "size"_a,
-           "iterations"_a, "warmup"_a, "graph"_a, "memory"_a, "corrupt"_a)
-      .def("busiest", &busiest, "ranks"_a,
-           "The most bytes that one rank sends to the others, or receives from them.");
   nb::class_<PatternRank>(module, "PatternRank", "A rank of the patterns.")
       .def(
           "__init__",
@@ -315,13 +294,28 @@ void bind_patterns(nb::module_& module) {
             new (self) PatternRank(rank, ranks, device, bytes);
           },
           "rank"_a, "ranks"_a, "device"_a, "id"_a)
-      .def("barrier", &PatternRank::barrier, NoGil())
+      .def("sync", &PatternRank::sync, NoGil())
       .def("run", &PatternRank::run, "spec"_a, NoGil());
-  nb::class_<NcclRank>(module, "NcclRank", "NCCL's grouped sends and receives.")
-      .def(nb::init<PatternRank&, const std::vector<std::string>&>(), "rank"_a, "libraries"_a,
-           nb::keep_alive<1, 2>(), NoGil())
-      .def_prop_ro("version", &NcclRank::version)
-      .def("run", &NcclRank::run, "spec"_a, NoGil());
+  module.def("busiest", &busiest, "spec"_a, "ranks"_a,
+             "The most bytes of a pattern that one rank sends to the others, or receives.");
+  nb::class_<Nccl>(module, "Nccl", "NCCL between two processes, or among ranks.")
+      .def(
+          "__init__",
+          [](Nccl* self, Yardstick& side, const std::vector<std::string>& libraries) {
+            new (self) Nccl(side.meeting, 2, side.device.value(), libraries);
+          },
+          "side"_a, "libraries"_a, nb::keep_alive<1, 2>(), NoGil())
+      .def(
+          "__init__",
+          [](Nccl* self, PatternRank& rank, const std::vector<std::string>& libraries) {
+            new (self) Nccl(rank, rank.ranks(), rank.device(), libraries);
+          },
+          "rank"_a, "libraries"_a, nb::keep_alive<1, 2>(), NoGil())
+      .def("run", &Nccl::run, "spec"_a, NoGil())
+      .def_prop_ro("init_ms", &Nccl::init_ms)
+      .def_prop_ro("first_ms", &Nccl::first_ms)
+      .def_prop_ro("device_bytes", &Nccl::device_bytes)
+      .def_prop_ro("version", &Nccl::version);
 }
 
 }  // namespace
@@ -336,5 +330,4 @@ NB_MODULE(_bench, module) {
   nb::exception<GpuError>(module, "GpuError", PyExc_RuntimeError);
   bind_facts(module);
   bind_yardsticks(module);
-  bind_patterns(module);
 }

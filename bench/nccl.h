@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL, opened at run time, and its send and receive between two sides, to compare with.
+// NCCL, opened at run time, and its send and receive between two sides or among ranks, to compare
+// with.
 //
-// Threading: the library is any thread's; a pair belongs to one.
+// Threading: the library is any thread's; a communicator belongs to one.
 #pragma once
 
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "gpu.h"
-#include "meeting.h"
+#include "wire.h"
 
 namespace bench {
 
@@ -38,49 +39,35 @@ struct NcclLibrary {
 };
 
 // A rank's communicator; what it moves goes on the device's stream.
-class NcclCommunicator {
+class Nccl {
  public:
-  // All ranks are here at once; `share` gives rank 0's bytes to all.
-  NcclCommunicator(const std::vector<std::string>& libraries, const Device& device, uint32_t rank,
-                   uint32_t ranks, const std::function<void(NcclId*)>& share);
-  ~NcclCommunicator();
-  NcclCommunicator(const NcclCommunicator&) = delete;
-  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+  // All ranks are here at once; the link gives them the bytes of rank 0.
+  Nccl(Link& link, uint32_t ranks, const Device& device, const std::vector<std::string>& libraries);
+  Nccl(const Nccl&) = delete;
+  Nccl& operator=(const Nccl&) = delete;
+
+  // The host awaits each operation by the stream's end, as onehop's blocking calls are awaited, or
+  // all are in the order of the stream.
+  Outcome run(const Spec& spec);
 
   void send(const void* data, size_t size, uint32_t to);
   void recv(void* data, size_t size, uint32_t from);
   void begin_group();
   void end_group();
+  const Device& device() const { return device_; }
   std::string version() const { return library_.version(); }
-  double init_ms() const { return init_ms_; }  // of ncclCommInitRank
-
- private:
-  const NcclLibrary library_;
-  const Device& device_;
-  void* communicator_ = nullptr;
-  double init_ms_ = 0;
-};
-
-// Both sides are in the constructor at once.
-class Nccl {
- public:
-  Nccl(Meeting& meeting, const Device& device, const std::vector<std::string>& libraries);
-
   // Milliseconds of ncclCommInitRank and of the first send; bytes of the GPU that both took.
-  double init_ms() const { return communicator_->init_ms(); }
+  double init_ms() const { return init_ms_; }
   double first_ms() const { return first_ms_; }
   double device_bytes() const { return device_bytes_; }
-  std::string version() const { return communicator_->version(); }
-  // The host awaits each operation by the stream's end, as onehop's blocking calls are awaited, or
-  // all are in the order of the stream.
-  Outcome run(const Spec& spec);
 
  private:
-  friend class NcclWire;
-
-  Meeting& meeting_;
+  Link& link_;
+  const uint32_t ranks_;
   const Device& device_;
-  std::optional<NcclCommunicator> communicator_;
+  const NcclLibrary library_;
+  std::unique_ptr<void, std::function<void(void*)>> communicator_;
+  double init_ms_ = 0;
   double first_ms_ = 0;
   double device_bytes_ = 0;
 };

@@ -37,14 +37,14 @@ class Ordered : public SlotWire {
   }
 
   void isend(uint64_t) override {
-    if (spec_.mode == Mode::kStreamPut || spec_.mode == Mode::kGraphPut) {
+    if (spec_.mode == Mode::kStreamPut) {
       check(oh_peer_stream_put(peer(), stream(), from_->place(0), remote_->get(), 0, spec_.size));
       return signal(kDataSlot);
     }
     check(oh_peer_stream_send(peer(), stream(), from_->place(0), spec_.size, nullptr));
   }
   void irecv(uint64_t) override {
-    if (spec_.mode == Mode::kStreamPut || spec_.mode == Mode::kGraphPut) {
+    if (spec_.mode == Mode::kStreamPut) {
       return await(kDataSlot, 1);
     }
     check(oh_peer_stream_recv(peer(), stream(), to_->place(0), spec_.size, nullptr));

@@ -154,7 +154,7 @@ void Slots::lay_out(uint64_t pass, bool last) {
   memory_->publish();
 }
 
-void Slots::clear(uint64_t pass) {
+void Slots::clear(uint64_t pass, bool) {
   pass_ = pass;
   poison(memory_->data(), memory_->size());
   memory_->publish();
@@ -203,7 +203,7 @@ void Blocks::lay_out(uint64_t pass, bool last) {
   memory_->publish();
 }
 
-void Blocks::clear(uint64_t pass) {
+void Blocks::clear(uint64_t pass, bool) {
   pass_ = pass;
   poison(memory_->data(), memory_->size());
   memory_->publish();

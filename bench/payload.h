@@ -82,7 +82,7 @@ class Payload {
   // The giving side before a pass: new bytes in all slots; `last`: of the row.
   virtual void lay_out(uint64_t pass, bool last) = 0;
   // The taking side before a pass: poison.
-  virtual void clear(uint64_t pass) = 0;
+  virtual void clear(uint64_t pass, bool last) = 0;
   // The giving side before message i; `last`: of the row.
   virtual void mark(uint64_t i, bool last) = 0;
   // The taking side before message i and behind it: the number of wrong bytes.
@@ -123,7 +123,7 @@ class Slots final : public Payload {
 
   size_t bytes() const override { return spec_.size; }
   void lay_out(uint64_t pass, bool last) override;
-  void clear(uint64_t pass) override;
+  void clear(uint64_t pass, bool last) override;
   void mark(uint64_t i, bool last) override;
   void expect(uint64_t i) override;
   uint64_t check(uint64_t i, uint64_t* checked) override;
@@ -194,7 +194,7 @@ class Blocks : public Payload {
 
   size_t bytes() const override { return spec_.blocks * spec_.size; }
   void lay_out(uint64_t pass, bool last) override;
-  void clear(uint64_t pass) override;
+  void clear(uint64_t pass, bool last) override;
   void mark(uint64_t i, bool last) override;
   void expect(uint64_t) override {}
   uint64_t check(uint64_t, uint64_t*) override { return 0; }

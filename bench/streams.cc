@@ -147,7 +147,7 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
     if (in && first) wire.irecv(0);
   };
   auto begin = [&](bool last) {
-    if (in) in->clear(pass);
+    if (in) in->clear(pass, last);
     if (out) out->lay_out(pass, last);
     ++pass;
     wire.link().sync();
@@ -164,16 +164,18 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
                 round,
                 begin,
                 end,
-                spec.size <= kQuick ? uint64_t{8} : uint64_t{1},
+                (out ? out : in)->bytes() <= kQuick ? uint64_t{8} : uint64_t{1},
                 spec.warmup,
                 each,
                 samples,
-                is_graph(spec.mode)};
+                spec.graph};
   if (one_way) row.confirm = [&] { wire.confirm_on_stream(); };
   const std::vector<double> times = time_on_stream(row);
-  const double operations = static_cast<double>(each) * (one_way ? 1 : 2);
+  const double operations = static_cast<double>(each) * (spec.op == Op::kLatency ? 2 : 1);
   const double bytes = operations * static_cast<double>(spec.size);
-  for (size_t i = 0; i < samples && first; ++i) outcome.add(times[i], bytes, 1 / operations);
+  // An exchange is over when the slowest rank is through.
+  const bool timed = first || spec.op == Op::kPatterns;
+  for (size_t i = 0; i < samples && timed; ++i) outcome.add(times[i], bytes, 1 / operations);
   if (first && one_way) outcome.seconds = times.back() / 1e6;
   outcome.path = wire.path();
   wire.link().sync();

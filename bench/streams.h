@@ -99,8 +99,8 @@ struct StreamRow {
 // Microseconds of each sample, and at last from the first one until the confirmation.
 std::vector<double> time_on_stream(const StreamRow& row);
 
-// A sample of latency is the mean of up to 50 round trips, halved; one of bandwidth that of a tenth
-// of the messages. Timed iterations are whole samples.
+// A sample of latency is the mean of up to 50 round trips, halved, one of patterns that of as many
+// exchanges; one of bandwidth that of a tenth of the messages. Timed iterations are whole samples.
 Outcome stream_row(Wire& wire, const Device& device, const Spec& spec);
 
 // One of the two sides of messages to and fro within a kernel.

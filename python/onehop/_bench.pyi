@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import enum
-from typing import Annotated
+from typing import Annotated, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -27,19 +27,23 @@ class Mode(enum.Enum):
 
     STREAM = 7
 
-    GRAPH = 8
+    STREAM_PUT = 8
 
-    STREAM_PUT = 9
+    KERNEL = 9
 
-    GRAPH_PUT = 10
+    KERNEL_SINGLE = 10
 
-    KERNEL = 11
+    KERNEL_PUT = 11
 
-    KERNEL_SINGLE = 12
+    BULK = 12
 
-    KERNEL_PUT = 13
+    SEND_MANY = 13
 
-    BULK = 14
+    RECV_MANY = 14
+
+    ALL_TO_ALL_V = 15
+
+    DISPATCH = 16
 
 class Memory(enum.Enum):
     """Whose memory a row's bytes are in."""
@@ -67,10 +71,12 @@ class Op(enum.Enum):
 
     BATCH = 2
 
+    PATTERNS = 3
+
 class Spec:
     """One row: both sides are given the same."""
 
-    def __init__(self, op: Op, mode: Mode, size: int, iterations: int, warmup: int, window: int, blocks: int, threads: int, strided: bool, shared: bool, both: bool, corrupt: bool, memory: Memory, offset: int, stamped: bool) -> None: ...
+    def __init__(self, op: Op, mode: Mode, size: int, iterations: int, warmup: int, window: int, blocks: int, threads: int, strided: bool, shared: bool, graph: bool, both: bool, corrupt: bool, memory: Memory, offset: int, stamped: bool) -> None: ...
 
     @property
     def op(self) -> Op: ...
@@ -170,7 +176,7 @@ class Side:
 class PythonRow:
     """A row whose operations are functions."""
 
-    def __init__(self, number: int, swap: Callable, spec: Spec, device: str = '') -> None: ...
+    def __init__(self, number: int, swap: Callable[[bytes], bytes], spec: Spec, device: str = '') -> None: ...
 
     def run(self, send: object | None = None, recv: object | None = None, isend: object | None = None, irecv: object | None = None) -> Outcome:
         """Each takes the number of a message; isend, irecv start it."""
@@ -243,10 +249,28 @@ class Yardstick:
 
     def why_no_kernels(self) -> str: ...
 
-class Nccl:
-    """NCCL between two processes."""
+class PatternRank:
+    """A rank of the patterns."""
 
+    def __init__(self, rank: int, ranks: int, device: str, id: bytes) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def run(self, spec: Spec) -> Outcome: ...
+
+def busiest(spec: Spec, ranks: int) -> int:
+    """
+    The most bytes of a pattern that one rank sends to the others, or receives.
+    """
+
+class Nccl:
+    """NCCL between two processes, or among ranks."""
+
+    @overload
     def __init__(self, side: Yardstick, libraries: Sequence[str]) -> None: ...
+
+    @overload
+    def __init__(self, rank: PatternRank, libraries: Sequence[str]) -> None: ...
 
     def run(self, spec: Spec) -> Outcome: ...
 
@@ -261,45 +285,3 @@ class Nccl:
 
     @property
     def version(self) -> str: ...
-
-class Pattern(enum.Enum):
-    """An exchange among ranks."""
-
-    SENDRECV = 0
-
-    SEND_MANY = 1
-
-    RECV_MANY = 2
-
-    ALL_TO_ALL_V = 3
-
-    DISPATCH = 4
-
-class PatternSpec:
-    """One row: all ranks are given the same."""
-
-    def __init__(self, pattern: Pattern, size: int, iterations: int, warmup: int, graph: bool, memory: Memory, corrupt: bool) -> None: ...
-
-    def busiest(self, ranks: int) -> int:
-        """
-        The most bytes that one rank sends to the others, or receives from them.
-        """
-
-class PatternRank:
-    """A rank of the patterns."""
-
-    def __init__(self, rank: int, ranks: int, device: str, id: bytes) -> None: ...
-
-    def barrier(self) -> None: ...
-
-    def run(self, spec: PatternSpec) -> Outcome: ...
-
-class NcclRank:
-    """NCCL's grouped sends and receives."""
-
-    def __init__(self, rank: PatternRank, libraries: Sequence[str]) -> None: ...
-
-    @property
-    def version(self) -> str: ...
-
-    def run(self, spec: PatternSpec) -> Outcome: ...

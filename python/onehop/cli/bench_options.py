@@ -187,7 +187,7 @@ def common(command: Command) -> Command:
     return command
 
 
-def placement(common: Mapping[str, Any]) -> Placement:
+def placement(common: Mapping[str, Any], count: int = 2) -> Placement:
     """Return where the sides run, and what is set for them.
 
     Raises:
@@ -201,7 +201,8 @@ def placement(common: Mapping[str, Any]) -> Placement:
     env = {TRANSPORT: chosen} if chosen else {}
     if chosen == "socket" and "ONEHOP_LOG" not in os.environ:
         env["ONEHOP_LOG"] = "error"  # the warning that this path is slow would be no news
-    return Placement(within=within, cpus=sides_on(common["cpus"], 2), env=env)
+    cpus = sides_on(common["cpus"], count)
+    return Placement(count=count, within=within, cpus=cpus, env=env)
 
 
 def sizes(default: str) -> Callable[[Command], Command]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import resource
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -20,8 +20,8 @@ import onehop
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report
 from onehop.cli.measure import corrupts
-from onehop.cli.output import results
-from onehop.cli.rows import Row, percentile
+from onehop.cli.output import Column, figures
+from onehop.cli.rows import Row, figure, percentile, wrong_bytes
 from onehop.cli.sides import Placement, Side, SideError, run_sides
 from onehop.cli.sizes import SizeList
 
@@ -225,45 +225,27 @@ def _difference(found: bytearray, expected: bytes | bytearray) -> int:
     return sum(a != b for a, b in zip(found, expected, strict=True))
 
 
+_COLUMNS: tuple[Column[Row], ...] = (
+    Column("path", lambda row: row.path, "left"),
+    Column("peers", lambda row: figure(row.peers, 0)),
+    Column("RSS KiB each", lambda row: figure(row.rss_per_peer, 0, 1024)),
+    Column("PSS KiB each", lambda row: figure(row.pss_per_peer, 0, 1024)),
+    Column("fds each", lambda row: figure(row.fds_per_peer, 2)),
+    Column("linked us p50", lambda row: figure(row.p50_us, 0)),
+    Column("p99", lambda row: figure(row.p99_us, 0)),
+    Column("progress us", lambda row: figure(row.progress_us, 2)),
+    Column("ns each", lambda row: figure(row.progress_us, 1, (row.peers or 1) / 1e3)),
+    Column("message us", lambda row: figure(row.message_us, 2)),
+    Column("wrong", wrong_bytes),
+)
+
+
 def _table(rows: Sequence[Row]) -> Table:
-    shown = results(
+    return figures(
         "onehop bench peers: of one endpoint",
         "each: what one peer adds to the endpoint's process; linked: from connect to the"
         " answer of the first 8 bytes; progress: one call, and its share of a peer; message: 8"
         " bytes between the endpoint and the last peer, one way, from Python",
+        _COLUMNS,
+        rows,
     )
-    shown.add_column("path")
-    for heading in _HEADINGS:
-        shown.add_column(heading, justify="right")
-    for row in rows:
-        shown.add_row(row.path, *_cells(row))
-    return shown
-
-
-_HEADINGS = (
-    "peers",
-    "RSS KiB each",
-    "PSS KiB each",
-    "fds each",
-    "linked us p50",
-    "p99",
-    "progress us",
-    "ns each",
-    "message us",
-    "wrong",
-)
-
-
-def _cells(row: Row) -> Iterator[str]:
-    assert row.peers and row.progress_us is not None and row.message_us is not None  # noqa: PT018
-    assert row.rss_per_peer is not None and row.pss_per_peer is not None  # noqa: PT018
-    yield str(row.peers)
-    yield f"{row.rss_per_peer / 1024:,.0f}"
-    yield f"{row.pss_per_peer / 1024:,.0f}"
-    yield f"{row.fds_per_peer:,.2f}"
-    yield f"{row.p50_us:,.0f}"
-    yield f"{row.p99_us:,.0f}"
-    yield f"{row.progress_us:,.2f}"
-    yield f"{row.progress_us * 1e3 / row.peers:,.1f}"
-    yield f"{row.message_us:,.2f}"
-    yield str(row.wrong)

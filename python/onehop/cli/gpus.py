@@ -38,6 +38,19 @@ def facts() -> _bench.GpuFacts | str:
         return str(failure)
 
 
+def needed_facts(without: str) -> _bench.GpuFacts:
+    """Return the driver and its devices.
+
+    Raises:
+        click.ClickException: there is none; `without` says what cannot be then.
+
+    """
+    found = facts()
+    if isinstance(found, str):
+        raise click.ClickException(f"{without}: {found}")
+    return found
+
+
 def version(found: _bench.GpuFacts) -> str:
     """Return the driver's release, where it tells, and the CUDA version that it speaks."""
     speaks = f"CUDA {found.version // 1000}.{found.version % 1000 // 10}"
@@ -95,9 +108,7 @@ def choose(memory: Pair, numbers: Sequence[int]) -> Pair:
         if numbers:
             raise click.UsageError("--devices goes with --memory cuda and its kin")
         return NO_DEVICES
-    found = facts()
-    if isinstance(found, str):
-        raise click.ClickException(f"--memory {','.join(dict.fromkeys(memory))}: {found}")
+    found = needed_facts(f"--memory {','.join(dict.fromkeys(memory))}")
     check_numbers(numbers, found)
     if len(numbers) > 2:
         raise click.UsageError("--devices takes one device or two")
@@ -109,9 +120,9 @@ def choose(memory: Pair, numbers: Sequence[int]) -> Pair:
     return first, second
 
 
-def nccl_libraries(path: str | None) -> list[str]:
+def nccl_libraries(path: str | None) -> tuple[str, ...]:
     """Return where NCCL may be: as named, for the loader to find, or among Python's packages."""
     if path:
-        return [path]
+        return (path,)
     found = [Path(folder) / "nvidia" / "nccl" / "lib" / "libnccl.so.2" for folder in sys.path]
-    return ["libnccl.so.2", *(str(place) for place in found if place.exists())]
+    return ("libnccl.so.2", *(str(place) for place in found if place.exists()))
