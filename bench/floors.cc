@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "floors.h"
+#include "yardsticks.h"
 
 #include <sys/prctl.h>
 #include <sys/uio.h>
@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "kernels.h"
+#include "loops.h"
 #include "streams.h"
 
 namespace bench {
@@ -246,16 +247,8 @@ class Lines : public SlotWire {
     clear(lines_.place(), lines_of(spec.size) * kLine);
     clear(words_.data(), words_.size());
     device.synchronize();
-    args_ = {address_of(lines_.place()),
-             mapped_.theirs(),
-             address_of(words_.data()),
-             lines_of(spec.size),
-             {}};
-    args_.payload.out = address_of(from_->place(0));
-    args_.payload.in = address_of(to_->place(0));
-    args_.payload.bytes = spec.size;
-    args_.payload.findings = address_of(words_.data() + sizeof(LineCount));
-    args_.payload.side = static_cast<uint32_t>(meeting.number());
+    args_ = {address_of(lines_.place()), mapped_.theirs(), address_of(words_.data()),
+             lines_of(spec.size), kernel_payload(spec, *this, words_.data() + sizeof(LineCount))};
     // All blocks of a receive must find room: they wait.
     const size_t lines = lines_of(spec.size);
     threads_ = static_cast<unsigned>(std::clamp<size_t>((lines + 31) / 32 * 32, 32, 512));
@@ -267,14 +260,7 @@ class Lines : public SlotWire {
 
   // Within one kernel.
   Outcome in_kernel(const Spec& spec) {
-    const cuda::Function plain = kernels_.find("bench_line_pingpong");
-    const cuda::Function checked = kernels_.find("bench_line_pingpong_checked");
-    auto launch = [&](bool check_bytes, uint32_t rounds, bool corrupt) {
-      args_.payload.rounds = rounds;
-      args_.payload.corrupt = corrupt;
-      kernels_.launch(check_bytes ? checked : plain, 1, static_cast<unsigned>(spec.threads), args_);
-    };
-    return kernel_latency(spec, {device_, link(), args_.payload.findings, launch});
+    return kernel_row(spec, *this, device_, kernels_, "bench_line_pingpong", args_);
   }
 
  private:

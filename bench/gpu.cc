@@ -5,25 +5,18 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 
 namespace bench {
 namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
-constexpr size_t kNameSize = 256;
 // As PyTorch cuts its expandable segments.
 constexpr size_t kChunk = size_t{20} << 20;
 constexpr unsigned kAttachGlobal = 1;
 
-std::string library_name() {
-  const char* named = std::getenv("ONEHOP_CUDA_LIBRARY");
-  return named && *named ? named : kLibrary;
-}
-
 GpuDriver open_driver() {
-  std::string name = library_name();
+  std::string name = GpuDriver::library();
   if (name == "off") throw GpuError("ONEHOP_CUDA_LIBRARY is off");
   // Never closed: driver libraries do not survive that.
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -54,65 +47,22 @@ int ordinal_of(const std::string& name, int count) {
   return ordinal;
 }
 
-std::string uuid_text(const cuda::Uuid& uuid) {
-  std::string text = "GPU-";
-  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    char digits[3];
-    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
-    text += digits;
-  }
-  return text;
-}
-
-// The kernel knows the node of a PCI device; -1: it has none, or is not known.
-int numa_node(std::string pci) {
-  std::transform(pci.begin(), pci.end(), pci.begin(), [](char c) {
-    return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  std::FILE* file = std::fopen(("/sys/bus/pci/devices/" + pci + "/numa_node").c_str(), "re");
-  if (!file) return -1;
-  int node = -1;
-  if (std::fscanf(file, "%d", &node) != 1) node = -1;
-  std::fclose(file);
-  return node;
-}
-
-DeviceFacts facts_of(const GpuDriver& driver, int ordinal, int count) {
-  DeviceFacts facts;
-  char name[kNameSize] = "";
-  BENCH_CUDA(driver, device_name, name, static_cast<int>(sizeof(name)) - 1, ordinal);
-  facts.name = name;
-  cuda::Uuid uuid{};
-  BENCH_CUDA(driver, device_uuid, &uuid, ordinal);
-  facts.uuid = uuid_text(uuid);
-  auto attribute = [&](cuda::DeviceAttribute which) {
-    int value = 0;
-    BENCH_CUDA(driver, device_attribute, &value, which, ordinal);
-    return value;
-  };
-  facts.major = attribute(cuda::kDeviceMajor);
-  facts.minor = attribute(cuda::kDeviceMinor);
-  char pci[32];
-  std::snprintf(pci, sizeof(pci), "%04x:%02x:%02x.0",
-                static_cast<unsigned>(attribute(cuda::kDevicePciDomain)),
-                static_cast<unsigned>(attribute(cuda::kDevicePciBus)),
-                static_cast<unsigned>(attribute(cuda::kDevicePciDevice)));
-  facts.pci = pci;
-  facts.numa = numa_node(facts.pci);
-  for (int other = 0; other < count; ++other) {
-    int may = other == ordinal;
-    if (!may) BENCH_CUDA(driver, device_can_access_peer, &may, ordinal, other);
-    facts.peers.push_back(may != 0);
-  }
-  return facts;
-}
-
 }  // namespace
 
 const GpuDriver& GpuDriver::open() {
   static const GpuDriver driver = open_driver();
   return driver;
+}
+
+std::string GpuDriver::library() {
+  const char* named = std::getenv("ONEHOP_CUDA_LIBRARY");
+  return named && *named ? named : kLibrary;
+}
+
+int GpuDriver::version() const {
+  int version = 0;
+  BENCH_CUDA(*this, driver_version, &version);
+  return version;
 }
 
 void GpuDriver::check(cuda::Code code, const char* call) const {
@@ -155,17 +105,6 @@ size_t Device::free_memory() const {
   size_t total = 0;
   BENCH_CUDA(driver_, memory_info, &available, &total);
   return available;
-}
-
-GpuFacts gpu_facts() {
-  const GpuDriver& driver = GpuDriver::open();
-  GpuFacts facts;
-  facts.library = library_name();
-  BENCH_CUDA(driver, driver_version, &facts.version);
-  int count = 0;
-  BENCH_CUDA(driver, device_count, &count);
-  for (int i = 0; i < count; ++i) facts.devices.push_back(facts_of(driver, i, count));
-  return facts;
 }
 
 GpuBlock::GpuBlock(const Device& device, Memory kind, size_t size)

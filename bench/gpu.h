@@ -37,6 +37,9 @@ struct Calls {
 struct GpuDriver : abi::Calls {
   // Opened and initialised once per process. GpuError: there is none here, and why.
   static const GpuDriver& open();
+  // Where it was found, and the version that it speaks: 13000 is CUDA 13.0.
+  static std::string library();
+  int version() const;
   // Throws what a code means, unless it is success.
   void check(cuda::Code code, const char* call) const;
 };
@@ -90,24 +93,6 @@ class Current {
 inline cuda::DevicePtr address_of(const void* memory) {
   return reinterpret_cast<cuda::DevicePtr>(memory);
 }
-
-// What is known of a device without making a context on it.
-struct DeviceFacts {
-  std::string name;
-  std::string uuid;  // as nvidia-smi writes it
-  std::string pci;
-  int numa = -1;
-  int major = 0;
-  int minor = 0;
-  std::vector<bool> peers;  // of each device: whether this one may access it
-};
-struct GpuFacts {
-  std::string library;
-  int version = 0;  // 13000: CUDA 13.0
-  std::vector<DeviceFacts> devices;
-};
-// GpuError: no driver, and why.
-GpuFacts gpu_facts();
 
 // One allocation. Throws GpuError.
 class GpuBlock {

@@ -8,11 +8,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "floors.h"
-#include "nccl.h"
+#include "loops.h"
 #include "patterns.h"
 #include "side.h"
 #include "streams.h"
+#include "yardsticks.h"
 
 namespace bench {
 namespace {
@@ -151,7 +151,7 @@ class PythonRow final : public SlotWire {
       : SlotWire(python_link_), python_link_(number, std::move(swap)), spec_(spec) {
     if (!device.empty()) device_.emplace(device);
     if (spec.op == Op::kBatch) {
-      lay_blocks();
+      blocks_ = give_or_take_blocks(spec, [&](size_t size) { return make_memory(size); });
     } else {
       give_and_take(spec, [&] { return make_memory(spec.size * spec.window); });
     }
@@ -186,14 +186,6 @@ class PythonRow final : public SlotWire {
   std::unique_ptr<Buffer> make_memory(size_t size) const {
     if (device_) return std::make_unique<GpuBuffer>(*device_, spec_, size);
     return make_host_buffer(spec_, size);
-  }
-  void lay_blocks() {
-    auto blocks = std::make_unique<Blocks>(spec_, link_.number(),
-                                           make_memory(spec_.blocks * Blocks::pitch(spec_)));
-    blocks_ = blocks.get();
-    passive_ = !link_.first();
-    two_sided_ = false;
-    (puts(spec_) == link_.first() ? out_ : in_) = std::move(blocks);
   }
   Buffer* slots_memory(bool giving) {
     Slots* slots = giving ? from_ : to_;
@@ -256,22 +248,6 @@ void bind_python_rows(nb::module_& module) {
           "target"_a, "Where a batch's blocks lie at the side that starts, or at the target.");
 }
 
-void bind_facts(nb::module_& module) {
-  nb::class_<DeviceFacts>(module, "Gpu", "One device, as the driver describes it.")
-      .def_ro("name", &DeviceFacts::name)
-      .def_ro("uuid", &DeviceFacts::uuid)
-      .def_ro("pci", &DeviceFacts::pci)
-      .def_ro("numa", &DeviceFacts::numa)
-      .def_ro("major", &DeviceFacts::major)
-      .def_ro("minor", &DeviceFacts::minor)
-      .def_ro("peers", &DeviceFacts::peers);
-  nb::class_<GpuFacts>(module, "GpuFacts", "The driver and its devices.")
-      .def_ro("library", &GpuFacts::library)
-      .def_ro("version", &GpuFacts::version)
-      .def_ro("devices", &GpuFacts::devices);
-  module.def("gpu_facts", &gpu_facts, NoGil(), "Raises GpuError if there is no driver.");
-}
-
 void bind_yardsticks(nb::module_& module) {
   nb::class_<Yardstick>(module, "Yardstick", "A side of what onehop is compared with.")
       .def(nb::init<int, const std::string&>(), "number"_a, "device"_a = "")
@@ -328,6 +304,9 @@ NB_MODULE(_bench, module) {
   bind_side(module);
   bind_python_rows(module);
   nb::exception<GpuError>(module, "GpuError", PyExc_RuntimeError);
-  bind_facts(module);
+  module.def("cuda_library", &GpuDriver::library, "Where the CUDA driver is looked for.");
+  module.def(
+      "cuda_version", [] { return GpuDriver::open().version(); }, NoGil(),
+      "13000: CUDA 13.0. Raises GpuError if there is no driver.");
   bind_yardsticks(module);
 }

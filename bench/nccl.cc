@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl.h"
+#include "yardsticks.h"
 
 #include <dlfcn.h>
 
 #include <cstring>
 
 #include "clock.h"
+#include "loops.h"
 #include "patterns.h"
 #include "streams.h"
 
@@ -15,6 +16,28 @@ namespace {
 constexpr int kUint8 = 1;  // ncclUint8
 
 }  // namespace
+
+// As nccl.h declares it.
+struct NcclId {
+  char internal[128];
+};
+
+struct NcclLibrary {
+  // The first of `libraries` that can be opened. GpuError: none can.
+  explicit NcclLibrary(const std::vector<std::string>& libraries);
+  void check(int code, const char* call) const;
+  std::string version() const;
+
+  int (*get_version)(int*);
+  const char* (*get_error)(int);
+  int (*get_unique_id)(NcclId*);
+  int (*init_rank)(void**, int, NcclId, int);
+  int (*send)(const void*, size_t, int, int, void*, cuda::Stream);
+  int (*recv)(void*, size_t, int, int, void*, cuda::Stream);
+  int (*group_start)();
+  int (*group_end)();
+  int (*destroy)(void*);
+};
 
 NcclLibrary::NcclLibrary(const std::vector<std::string>& libraries) {
   void* library = nullptr;
@@ -149,22 +172,25 @@ class NcclPatterns final : public PatternWire {
 
 Nccl::Nccl(Link& link, uint32_t ranks, const Device& device,
            const std::vector<std::string>& libraries)
-    : link_(link), ranks_(ranks), device_(device), library_(libraries) {
+    : link_(link),
+      ranks_(ranks),
+      device_(device),
+      library_(std::make_unique<NcclLibrary>(libraries)) {
   const GpuBlock byte(device, Memory::kCuda, 1);
   const auto before = static_cast<double>(device.free_memory());
   NcclId id{};
-  if (link.first()) library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
+  if (link.first()) library_->check(library_->get_unique_id(&id), "ncclGetUniqueId");
   const Bytes first = link.swap({id.internal, id.internal + sizeof(id.internal)});
   if (!link.first()) std::memcpy(&id, first.data(), sizeof(id));
   Current current(device);
   auto start = Clock::now();
   void* made = nullptr;
-  library_.check(library_.init_rank(&made, static_cast<int>(ranks), id, link.number()),
-                 "ncclCommInitRank");
+  library_->check(library_->init_rank(&made, static_cast<int>(ranks), id, link.number()),
+                  "ncclCommInitRank");
   init_ms_ = microseconds(start, Clock::now()) / 1e3;
   communicator_ = {made, [this](void* communicator) {
                      Current here(device_);
-                     library_.destroy(communicator);
+                     library_->destroy(communicator);
                    }};
   link.sync();
   start = Clock::now();
@@ -175,20 +201,25 @@ Nccl::Nccl(Link& link, uint32_t ranks, const Device& device,
   device_bytes_ = before - static_cast<double>(device.free_memory());
 }
 
+// Where the library is known.
+Nccl::~Nccl() = default;
+
+std::string Nccl::version() const { return library_->version(); }
+
 void Nccl::send(const void* data, size_t size, uint32_t to) {
   const int rank = static_cast<int>(to);
-  library_.check(library_.send(data, size, kUint8, rank, communicator_.get(), device_.stream()),
-                 "ncclSend");
+  library_->check(library_->send(data, size, kUint8, rank, communicator_.get(), device_.stream()),
+                  "ncclSend");
 }
 
 void Nccl::recv(void* data, size_t size, uint32_t from) {
   const int rank = static_cast<int>(from);
-  library_.check(library_.recv(data, size, kUint8, rank, communicator_.get(), device_.stream()),
-                 "ncclRecv");
+  library_->check(library_->recv(data, size, kUint8, rank, communicator_.get(), device_.stream()),
+                  "ncclRecv");
 }
 
-void Nccl::begin_group() { library_.check(library_.group_start(), "ncclGroupStart"); }
-void Nccl::end_group() { library_.check(library_.group_end(), "ncclGroupEnd"); }
+void Nccl::begin_group() { library_->check(library_->group_start(), "ncclGroupStart"); }
+void Nccl::end_group() { library_->check(library_->group_end(), "ncclGroupEnd"); }
 
 Outcome Nccl::run(const Spec& spec) {
   Current current(device_);

@@ -185,6 +185,7 @@ class Blocks : public Payload {
   Blocks(const Spec& spec, int number, std::unique_ptr<Buffer> memory);
 
   static size_t pitch(const Spec& spec) { return 2 * spec.size; }
+  static size_t memory_size(const Spec& spec) { return spec.blocks * pitch(spec); }
   // Where block i lies at the side that starts the batches, and at the target.
   size_t offset(size_t i, bool target) const {
     return (target && !spec_.strided ? spec_.blocks - 1 - i : i) * pitch(spec_);

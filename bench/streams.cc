@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "kernels.h"
-
 #if defined(OH_BENCH_KERNELS)
 // Laid into the module as the library's image is into the library.
 extern "C" const uint8_t oh_kernel_image_begin[];
@@ -180,6 +178,16 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
   outcome.path = wire.path();
   wire.link().sync();
   return outcome;
+}
+
+KernelPayload kernel_payload(const Spec& spec, SlotWire& wire, const void* findings) {
+  KernelPayload payload{};
+  payload.out = address_of(wire.out()->place(0));
+  payload.in = address_of(wire.in()->place(0));
+  payload.bytes = spec.size;
+  payload.findings = address_of(findings);
+  payload.side = static_cast<uint32_t>(wire.link().number());
+  return payload;
 }
 
 Outcome kernel_latency(const Spec& spec, const KernelPair& pair) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the timed loops see of a transport: a Link, by which the two sides meet, and a Wire, which
-// moves the messages of one row. A backend is one file with its wires: onehop's are in side.cc and
-// batch.cc, others in floors.cc, nccl.cc and pingpong_*.cc.
+// moves the messages of one row. A backend is one file with its wires: onehop's are in side.cc,
+// ordered.cc, patterns.cc and, by functions of Python, module.cc; others in floors.cc, nccl.cc and
+// pingpong_*.cc.
 //
 //   side 0                                   side 1
 //   out() --isend(i) .. sent(i)------------> in()    irecv(i) .. received(i)
@@ -75,6 +76,19 @@ class Wire {
   bool overwritten() const { return overwritten_; }
 
  protected:
+  // The payload of a batch, in memory of a size that `make` makes.
+  template <typename Make>
+  Blocks* give_or_take_blocks(const Spec& spec, Make make) {
+    const bool bulk = spec.mode == Mode::kBulk;
+    passive_ = !link_.first() && !bulk;
+    two_sided_ = bulk;
+    std::unique_ptr<Payload>& mine = puts(spec) == link_.first() ? out_ : in_;
+    auto blocks = std::make_unique<Blocks>(spec, link_.number(), make(Blocks::memory_size(spec)));
+    Blocks* found = blocks.get();
+    mine = std::move(blocks);
+    return found;
+  }
+
   Link& link_;
   std::unique_ptr<Payload> out_;
   std::unique_ptr<Payload> in_;
@@ -131,8 +145,5 @@ class SlotWire : public Wire {
   Slots* from_ = nullptr;
   Slots* to_ = nullptr;
 };
-
-// The timed loops of loops.h, by virtual calls.
-Outcome run(Wire& wire, const Spec& spec);
 
 }  // namespace bench

@@ -195,44 +195,11 @@ class PythonRow:
 class GpuError(RuntimeError):
     pass
 
-class Gpu:
-    """One device, as the driver describes it."""
+def cuda_library() -> str:
+    """Where the CUDA driver is looked for."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def uuid(self) -> str: ...
-
-    @property
-    def pci(self) -> str: ...
-
-    @property
-    def numa(self) -> int: ...
-
-    @property
-    def major(self) -> int: ...
-
-    @property
-    def minor(self) -> int: ...
-
-    @property
-    def peers(self) -> list[bool]: ...
-
-class GpuFacts:
-    """The driver and its devices."""
-
-    @property
-    def library(self) -> str: ...
-
-    @property
-    def version(self) -> int: ...
-
-    @property
-    def devices(self) -> list[Gpu]: ...
-
-def gpu_facts() -> GpuFacts:
-    """Raises GpuError if there is no driver."""
+def cuda_version() -> int:
+    """13000: CUDA 13.0. Raises GpuError if there is no driver."""
 
 class Yardstick:
     """A side of what onehop is compared with."""

@@ -35,29 +35,17 @@ _LOG_LEVEL = "NIXL_LOG_LEVEL"
 
 @dataclass(frozen=True)
 class Job:
-    """What both sides do in a round, by one of the libraries.
+    """What both sides do in a round, by one of the libraries."""
 
-    Attributes:
-        library: onehop or nixl, the real one.
-        modes: which rows; the others are left out where nothing else needs them.
-        sizes: bytes of a block, of write and read.
-        blocks: of a transfer.
-        rows: of a list that is prepared.
-        iterations: timed transfers of each size and direction.
-        idle_s: how long the idle agents are watched.
-        memory, devices: of either side; a device is "" for host memory.
-
-    """
-
-    library: str
-    modes: tuple[str, ...]
-    sizes: tuple[int, ...]
-    blocks: int
-    rows: int
-    iterations: int
-    idle_s: float
-    memory: Pair
-    devices: Pair
+    library: str  # onehop or nixl, the real one
+    modes: tuple[str, ...]  # which rows; the others are left out where nothing else needs them
+    sizes: tuple[int, ...]  # bytes of a block, of write and read
+    blocks: int  # of a transfer
+    rows: int  # of a list that is prepared
+    iterations: int  # timed transfers of each size and direction
+    idle_s: float  # how long the idle agents are watched
+    memory: Pair  # of either side
+    devices: Pair  # of either side; "" for host memory
     corrupt: bool = field(default_factory=corrupts)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from onehop.cli.gpus import HOST, Pair, parse_devices, parse_memory
+from onehop.cli.gpus import HOST, Pair, parse_devices, parse_memory, parse_numbers
 from onehop.cli.measure import IN_KERNEL, IN_STREAM, Job
 from onehop.cli.sides import Placement
 from onehop.cli.sizes import SizeList, format_size
@@ -23,12 +23,7 @@ TRANSPORT = "ONEHOP_TRANSPORT"
 
 
 def _cpus(_: click.Context, __: click.Parameter, value: str | None) -> list[int]:
-    if value is None:
-        return []
-    try:
-        numbers = [int(cpu) for cpu in value.split(",")]
-    except ValueError as failure:
-        raise click.BadParameter(f"'{value}' is no list of CPU numbers") from failure
+    numbers = parse_numbers(value, "CPU")
     for cpu in numbers:
         if not _may_run_on(cpu):
             usable = ", ".join(str(n) for n in range(os.cpu_count() or 1) if _may_run_on(n))

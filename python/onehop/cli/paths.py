@@ -16,7 +16,7 @@ from time import perf_counter_ns
 
 import onehop
 from onehop import _bench
-from onehop.cli.gpus import NO_DEVICES, Pair, facts, version
+from onehop.cli.gpus import NO_DEVICES, Gpus, Pair, facts, version
 from onehop.cli.measure import Job, link, unlink
 from onehop.cli.output import STATES, Finding, State
 from onehop.cli.rows import percentile
@@ -282,7 +282,7 @@ KINDS = (
 )
 
 
-def driver() -> tuple[_bench.GpuFacts | None, Finding]:
+def driver() -> tuple[Gpus | None, Finding]:
     """Look for the driver; a machine without one is as good as any."""
     found = facts()
     check = "CUDA driver"
@@ -296,9 +296,9 @@ def driver() -> tuple[_bench.GpuFacts | None, Finding]:
     names = " + ".join(device.name for device in found.devices)
     apart = [
         f"{a} to {b}"
-        for a, device in enumerate(found.devices)
-        for b, reached in enumerate(device.peers)
-        if not reached
+        for a, links in enumerate(found.machine.links)
+        for b, joined in enumerate(links)
+        if a != b and not joined.peer_access
     ]
     detail = f"{found.library}, {version(found)}, {count} devices: {names}"
     if apart:
