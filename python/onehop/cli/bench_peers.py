@@ -63,23 +63,8 @@ class Usage:
         return Usage(**{name: (mine[name] - theirs[name]) / peers for name in mine})
 
 
-@dataclass(frozen=True)
-class Hub:
-    """What the endpoint in the middle has to say."""
-
-    usage: Usage
-    progress_us: float  # of a call
-    wrong: int
-    path: str
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """What those around it have to say."""
-
-    linked_us: list[float]  # from connect to the first bytes' answer
-    message_us: float  # one way, between the hub and one of them
-    wrong: int
+# What a side has to say of a row: its fields, and the samples.
+Found = dict[str, Any]
 
 
 @bench.command()
@@ -118,25 +103,22 @@ def peers(counts: Sequence[int], **common: Any) -> None:
 def _measure(job: Job, placement: Placement) -> Row:
     found = dict(run_sides(peers_role, job, placement))
     crowd, hub = found[0], found[1]
+    linked_us = crowd.pop("linked_us")
     return Row(
         op="peers",
         api="python",
         mode="sendrecv",
         memory="host",
         buffers="private",
-        path=hub.path,
         size=_BYTES,
         iters=job.peers,
-        p50_us=percentile(crowd.linked_us, 0.5),
-        p99_us=percentile(crowd.linked_us, 0.99),
+        p50_us=percentile(linked_us, 0.5),
+        p99_us=percentile(linked_us, 0.99),
         GBps=0.0,
-        wrong=hub.wrong + crowd.wrong,
+        wrong=hub.pop("wrong") + crowd.pop("wrong"),
         peers=job.peers,
-        rss_per_peer=round(hub.usage.rss),
-        pss_per_peer=round(hub.usage.pss),
-        fds_per_peer=round(hub.usage.descriptors, 2),
-        progress_us=hub.progress_us,
-        message_us=crowd.message_us,
+        **hub,
+        **crowd,
     )
 
 
@@ -148,7 +130,8 @@ def peers_role(side: Side, job: Job) -> None:
     side.report(_hub(side, job) if side.number == 1 else _crowd(side, job))
 
 
-def _hub(side: Side, job: Job) -> Hub:
+def _hub(side: Side, job: Job) -> Found:
+    """Be the endpoint in the middle."""
     with onehop.Endpoint() as endpoint:
         side.tell(endpoint.address)
         wrong = 0
@@ -171,10 +154,18 @@ def _hub(side: Side, job: Job) -> Hub:
             links[-1].recv(text)
             links[-1].send(text)
         side.hear()
-        return Hub(usage, progress_us, wrong, path)
+        return {
+            "path": path,
+            "wrong": wrong,
+            "progress_us": progress_us,
+            "rss_per_peer": round(usage.rss),
+            "pss_per_peer": round(usage.pss),
+            "fds_per_peer": round(usage.descriptors, 2),
+        }
 
 
-def _crowd(side: Side, job: Job) -> Crowd:
+def _crowd(side: Side, job: Job) -> Found:
+    """Be those around it."""
     address = side.hear()
     wrong = 0
     linked_us = []
@@ -202,7 +193,8 @@ def _crowd(side: Side, job: Job) -> Crowd:
     side.tell("done")
     for endpoint, _ in links:
         endpoint.close()
-    return Crowd(linked_us[1:], message_us, wrong)
+    # linked: from connect to the first bytes' answer; message: one way, to and from one of them.
+    return {"linked_us": linked_us[1:], "message_us": message_us, "wrong": wrong}
 
 
 def _median_us(call: Callable[[], object]) -> float:
