@@ -135,7 +135,7 @@ _WHAT: tuple[Callable[[Command], Command], ...] = (
         type=click.Choice(["c", "python"]),
         default="c",
         show_default=True,
-        help="The calls of C++, or in the same loop those of Python with numpy arrays.",
+        help="The calls of C++, or those of Python with numpy arrays, in the same loop.",
     ),
     click.option(
         "--memory",

@@ -148,7 +148,7 @@ def _drive(loops: _bench.Side, number: int, case: Case, check: Check) -> Finding
             p50 = percentile(found.samples_us, 0.5)
     went = ", ".join(paths)
     if wrong:
-        return Finding(case.name, check.name, "fault", "; ".join(wrong), REPORT)
+        return Finding(case.name, check.name, "fault", "; ".join(wrong), REPORT, p50)
     if check.path and went not in (check.path, ""):
         detail = f"went by {went}, not by {check.path}"
         return Finding(case.name, check.name, "fault", detail, REPORT, p50)
