@@ -239,6 +239,7 @@ void bind_python_rows(nb::module_& module) {
       .def(
           "offsets",
           [](const PythonRow& self, bool target) {
+            if (!self.blocks()) throw std::invalid_argument("only a batch has blocks");
             std::vector<size_t> offsets;
             for (size_t i = 0; i < self.spec().blocks; ++i) {
               offsets.push_back(self.blocks()->offset(i, target));
