@@ -98,9 +98,10 @@ def drive(case: Case) -> Iterator[Finding]:
                     halves[finding.check] = finding
                     continue
                 del left[:1]
-                # Side 0 measures; side 1 speaks only of what is worse.
+                # Side 0 measures; side 1 speaks only of its faults and of what is worse.
                 first, second = (finding, other) if number == 0 else (other, finding)
-                yield max(first, second, key=lambda one: STATES.index(one.state))
+                worse = STATES.index(second.state) > STATES.index(first.state)
+                yield second if worse or second.state == "fault" else first
         except SideError as failure:
             if not case.on_gpu:
                 yield Finding(case.name, "drive", "fault", str(failure), REPORT)
