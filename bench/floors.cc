@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "floors.h"
+#include "yardsticks.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -8,14 +10,20 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <system_error>
 
 #include "kernels.h"
+#include "loops.h"
 #include "streams.h"
 
 namespace bench {
 namespace {
+
+[[noreturn]] void fail(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
 
 // What a side has to know of the other's memory. Not all of it is used by each floor.
 struct Hello {
@@ -61,12 +69,8 @@ class Flag : public SlotWire {
 class ReadOther : public SlotWire {
  public:
   ReadOther(Meeting& meeting, const Spec& spec) : SlotWire(meeting), size_(spec.size) {
-    passive_ = !meeting.first();
-    two_sided_ = false;
-    auto memory = std::make_unique<Buffer>(spec.size);
-    Hello hello{getpid(), 0, nullptr, address_of(memory->place()), {}};
-    const Slots::Role role{1, /*spoils=*/true, /*fixed=*/true};
-    passive_ ? give(spec, role, std::move(memory)) : take(spec, role, std::move(memory));
+    give_and_take(spec, [&] { return std::make_unique<Buffer>(spec.size); });
+    const Hello hello{getpid(), 0, nullptr, address_of(memory().place()), {}};
     // Yama lets a process be read by its ancestors only, or by whom it names.
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
     other_ = swap_hello(meeting, hello);
@@ -75,7 +79,7 @@ class ReadOther : public SlotWire {
     iovec to{to_->place(0), size_};
     iovec from{reinterpret_cast<void*>(other_.address), size_};
     ssize_t got = process_vm_readv(other_.process, &to, 1, &from, 1, 0);
-    if (got < 0) throw std::system_error(errno, std::generic_category(), "process_vm_readv");
+    if (got < 0) fail("process_vm_readv");
     if (static_cast<size_t>(got) != size_) throw std::runtime_error("process_vm_readv ended early");
   }
 
@@ -86,12 +90,10 @@ class ReadOther : public SlotWire {
 
 class HostCopy : public SlotWire {
  public:
-  HostCopy(Meeting& meeting, const Spec& spec) : SlotWire(meeting), size_(spec.size) {
-    passive_ = !meeting.first();
-    two_sided_ = false;
-    auto memory = std::make_unique<Buffer>(spec.size);
-    const Hello hello{getpid(), 0, nullptr, address_of(memory->place()), {}};
-    passive_ ? take(spec, {0}, std::move(memory)) : give(spec, {0}, std::move(memory));
+  HostCopy(Meeting& meeting, Spec spec) : SlotWire(meeting), size_(spec.size) {
+    spec.mode = Mode::kPut;
+    give_and_take(spec, [&] { return std::make_unique<Buffer>(spec.size); });
+    const Hello hello{getpid(), 0, nullptr, address_of(memory().place()), {}};
     to_there_ = reinterpret_cast<uint8_t*>(swap_hello(meeting, hello).address);
   }
   void send(uint64_t) override {
@@ -172,9 +174,7 @@ class GpuCopies : public SlotWire {
     if (every_way || number == 0) {
       give(spec, {number, number == 0 || spec.both}, own_block(device, spec, size));
     }
-    if (spec.mode == Mode::kEvent) {
-      take<ProducedSlots>(spec, {1 - number}, std::move(inbox));
-    } else if (every_way || number != 0) {
+    if (every_way || number != 0) {
       take(spec, {1 - number}, std::move(inbox));
     }
     inbox_ = std::move(inbox);
@@ -254,16 +254,8 @@ class Lines : public SlotWire {
     clear(lines_.place(), lines_of(spec.size) * kLine);
     clear(words_.data(), words_.size());
     device.synchronize();
-    args_ = {address_of(lines_.place()),
-             mapped_.theirs(),
-             address_of(words_.data()),
-             lines_of(spec.size),
-             {}};
-    args_.payload.out = address_of(from_->place(0));
-    args_.payload.in = address_of(to_->place(0));
-    args_.payload.bytes = spec.size;
-    args_.payload.findings = address_of(words_.data() + sizeof(LineCount));
-    args_.payload.side = static_cast<uint32_t>(meeting.number());
+    args_ = {address_of(lines_.place()), mapped_.theirs(), address_of(words_.data()),
+             lines_of(spec.size), kernel_payload(spec, *this, words_.data() + sizeof(LineCount))};
     // All blocks of a receive must find room: they wait.
     const size_t lines = lines_of(spec.size);
     threads_ = static_cast<unsigned>(std::clamp<size_t>((lines + 31) / 32 * 32, 32, 512));
@@ -275,14 +267,7 @@ class Lines : public SlotWire {
 
   // Within one kernel.
   Outcome in_kernel(const Spec& spec) {
-    const cuda::Function plain = kernels_.find("bench_line_pingpong");
-    const cuda::Function checked = kernels_.find("bench_line_pingpong_checked");
-    auto launch = [&](bool check_bytes, uint32_t rounds, bool corrupt) {
-      args_.payload.rounds = rounds;
-      args_.payload.corrupt = corrupt;
-      kernels_.launch(check_bytes ? checked : plain, 1, static_cast<unsigned>(spec.threads), args_);
-    };
-    return kernel_latency(spec, {device_, link(), args_.payload.findings, launch});
+    return kernel_row(spec, *this, device_, kernels_, "bench_line_pingpong", args_);
   }
 
  private:
@@ -322,6 +307,55 @@ Outcome gpu_floor(Meeting& meeting, const Spec& spec, const std::string& name,
 }
 
 }  // namespace
+
+Meeting::Meeting(int number) : number_(number) {
+  if (!first()) return;
+  fd_ = memfd_create("onehop-bench", MFD_CLOEXEC);
+  if (fd_ < 0 || ftruncate(fd_, sizeof(Page)) != 0) fail("memfd_create");
+  map();
+  new (page_) Page();
+}
+
+Meeting::~Meeting() {
+  if (page_) munmap(page_, sizeof(Page));
+  if (fd_ >= 0) close(fd_);
+}
+
+void Meeting::map() {
+  void* at = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (at == MAP_FAILED) fail("mmap");
+  page_ = static_cast<Page*>(at);
+}
+
+std::string Meeting::place() const {
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd_);
+}
+
+void Meeting::join(const std::string& place) {
+  if (first()) return;
+  fd_ = open(place.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd_ < 0) fail("open of the other side's shared page");
+  map();
+}
+
+void Meeting::rest() { usleep(0); }
+
+void Meeting::sync() {
+  page_->arrived[number_].number.store(++round_, std::memory_order_release);
+  await_value(page_->arrived[1 - number_].number, round_);
+}
+
+Bytes Meeting::swap(const Bytes& bytes) {
+  if (bytes.size() > kMostBytes) throw std::length_error("the sides give each other 1 KiB at most");
+  auto& mine = page_->given[number_];
+  const auto& theirs = page_->given[1 - number_];
+  mine.size = bytes.size();
+  std::memcpy(mine.data, bytes.data(), bytes.size());
+  sync();
+  Bytes found(theirs.data, theirs.data + theirs.size);
+  sync();
+  return found;
+}
 
 Outcome Yardstick::floor(const Spec& spec, const std::string& name) {
   if (device) return gpu_floor(meeting, spec, name, *device);

@@ -5,26 +5,18 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 namespace bench {
 namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
-constexpr size_t kNameSize = 256;
 // As PyTorch cuts its expandable segments.
 constexpr size_t kChunk = size_t{20} << 20;
 constexpr unsigned kAttachGlobal = 1;
 
-std::string library_name() {
-  const char* named = std::getenv("ONEHOP_CUDA_LIBRARY");
-  return named && *named ? named : kLibrary;
-}
-
 GpuDriver open_driver() {
-  std::string name = library_name();
+  std::string name = GpuDriver::library();
   if (name == "off") throw GpuError("ONEHOP_CUDA_LIBRARY is off");
   // Never closed: driver libraries do not survive that.
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -55,63 +47,22 @@ int ordinal_of(const std::string& name, int count) {
   return ordinal;
 }
 
-std::string uuid_text(const cuda::Uuid& uuid) {
-  std::string text = "GPU-";
-  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    char digits[3];
-    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
-    text += digits;
-  }
-  return text;
-}
-
-// The kernel knows the node of a PCI device; -1: it has none, or is not known.
-int numa_node(std::string pci) {
-  std::transform(pci.begin(), pci.end(), pci.begin(), [](char c) {
-    return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  std::ifstream file("/sys/bus/pci/devices/" + pci + "/numa_node");
-  int node = -1;
-  file >> node;
-  return file ? node : -1;
-}
-
-DeviceFacts facts_of(const GpuDriver& driver, int ordinal, int count) {
-  DeviceFacts facts;
-  char name[kNameSize] = "";
-  BENCH_CUDA(driver, device_name, name, static_cast<int>(sizeof(name)) - 1, ordinal);
-  facts.name = name;
-  cuda::Uuid uuid{};
-  BENCH_CUDA(driver, device_uuid, &uuid, ordinal);
-  facts.uuid = uuid_text(uuid);
-  auto attribute = [&](cuda::DeviceAttribute which) {
-    int value = 0;
-    BENCH_CUDA(driver, device_attribute, &value, which, ordinal);
-    return value;
-  };
-  facts.major = attribute(cuda::kDeviceMajor);
-  facts.minor = attribute(cuda::kDeviceMinor);
-  char pci[32];
-  std::snprintf(pci, sizeof(pci), "%04x:%02x:%02x.0",
-                static_cast<unsigned>(attribute(cuda::kDevicePciDomain)),
-                static_cast<unsigned>(attribute(cuda::kDevicePciBus)),
-                static_cast<unsigned>(attribute(cuda::kDevicePciDevice)));
-  facts.pci = pci;
-  facts.numa = numa_node(facts.pci);
-  for (int other = 0; other < count; ++other) {
-    int may = other == ordinal;
-    if (!may) BENCH_CUDA(driver, device_can_access_peer, &may, ordinal, other);
-    facts.peers.push_back(may != 0);
-  }
-  return facts;
-}
-
 }  // namespace
 
 const GpuDriver& GpuDriver::open() {
   static const GpuDriver driver = open_driver();
   return driver;
+}
+
+std::string GpuDriver::library() {
+  const char* named = std::getenv("ONEHOP_CUDA_LIBRARY");
+  return named && *named ? named : kLibrary;
+}
+
+int GpuDriver::version() const {
+  int version = 0;
+  BENCH_CUDA(*this, driver_version, &version);
+  return version;
 }
 
 void GpuDriver::check(cuda::Code code, const char* call) const {
@@ -154,17 +105,6 @@ size_t Device::free_memory() const {
   size_t total = 0;
   BENCH_CUDA(driver_, memory_info, &available, &total);
   return available;
-}
-
-GpuFacts gpu_facts() {
-  const GpuDriver& driver = GpuDriver::open();
-  GpuFacts facts;
-  facts.library = library_name();
-  BENCH_CUDA(driver, driver_version, &facts.version);
-  int count = 0;
-  BENCH_CUDA(driver, device_count, &count);
-  for (int i = 0; i < count; ++i) facts.devices.push_back(facts_of(driver, i, count));
-  return facts;
 }
 
 GpuBlock::GpuBlock(const Device& device, Memory kind, size_t size)
@@ -274,7 +214,7 @@ GpuBuffer::GpuBuffer(const Device& device, const Spec& spec, size_t size, size_t
 }
 
 Producer::Producer(const Device& device, const Buffer& out)
-    : device_(device), place_(out.place()), bytes_(bytes_of(out.size())) {
+    : device_(device), place_(out.place()), bytes_(produced(out.size())) {
   Current current(device_);
   BENCH_CUDA(device_.driver(), event_create, &event_, cuda::kEventDisableTiming);
 }
@@ -287,21 +227,11 @@ Producer::~Producer() {
 void Producer::produce(uint64_t i, bool wait) {
   Current current(device_);
   if (bytes_ > 0) {
-    BENCH_CUDA(device_.driver(), memset8_async, address_of(place_), mark(i), bytes_,
+    BENCH_CUDA(device_.driver(), memset8_async, address_of(place_), produced_mark(i), bytes_,
                device_.stream());
   }
   BENCH_CUDA(device_.driver(), event_record, event_, device_.stream());
   if (wait) device_.synchronize();
-}
-
-// Lays the pattern back where the other side's producer wrote. Bytes that it did not write are
-// wrong.
-uint64_t ProducedSlots::settle(uint64_t count) {
-  uint8_t* data = memory().data();
-  const size_t bytes = Producer::bytes_of(this->bytes());
-  const auto written = std::count(data, data + bytes, Producer::mark(count - 1));
-  fill(data, bytes, seed(0));
-  return bytes - static_cast<uint64_t>(written);
 }
 
 }  // namespace bench

@@ -8,7 +8,6 @@
 // block belongs to one thread at a time.
 #pragma once
 
-#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -38,6 +37,9 @@ struct Calls {
 struct GpuDriver : abi::Calls {
   // Opened and initialised once per process. GpuError: there is none here, and why.
   static const GpuDriver& open();
+  // Where it was found, and the version that it speaks: 13000 is CUDA 13.0.
+  static std::string library();
+  int version() const;
   // Throws what a code means, unless it is success.
   void check(cuda::Code code, const char* call) const;
 };
@@ -91,24 +93,6 @@ class Current {
 inline cuda::DevicePtr address_of(const void* memory) {
   return reinterpret_cast<cuda::DevicePtr>(memory);
 }
-
-// What is known of a device without making a context on it.
-struct DeviceFacts {
-  std::string name;
-  std::string uuid;  // as nvidia-smi writes it
-  std::string pci;
-  int numa = -1;
-  int major = 0;
-  int minor = 0;
-  std::vector<bool> peers;  // of each device: whether this one may access it
-};
-struct GpuFacts {
-  std::string library;
-  int version = 0;  // 13000: CUDA 13.0
-  std::vector<DeviceFacts> devices;
-};
-// GpuError: no driver, and why.
-GpuFacts gpu_facts();
 
 // One allocation. Throws GpuError.
 class GpuBlock {
@@ -165,23 +149,12 @@ class Producer {
   // are there, behind an event that says so: `wait` until then.
   void produce(uint64_t i, bool wait);
   cuda::Event event() const { return event_; }
-  static size_t bytes_of(size_t size) { return std::min<size_t>(size, 8); }
-  static uint8_t mark(uint64_t i) { return static_cast<uint8_t>(i * 5 + 3); }
 
  private:
   const Device& device_;
   uint8_t* place_;
   size_t bytes_;
   cuda::Event event_ = nullptr;
-};
-
-// Where such messages arrive.
-class ProducedSlots : public Slots {
- public:
-  using Slots::Slots;
-
- protected:
-  uint64_t settle(uint64_t count) override;
 };
 
 }  // namespace bench

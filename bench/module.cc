@@ -8,11 +8,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "floors.h"
-#include "nccl.h"
+#include "loops.h"
 #include "patterns.h"
 #include "side.h"
 #include "streams.h"
+#include "yardsticks.h"
 
 namespace bench {
 namespace {
@@ -37,13 +37,15 @@ void bind_records(nb::module_& module) {
       .value("PUT_PREPARED", Mode::kPutPrepared)
       .value("GET_PREPARED", Mode::kGetPrepared)
       .value("STREAM", Mode::kStream)
-      .value("GRAPH", Mode::kGraph)
       .value("STREAM_PUT", Mode::kStreamPut)
-      .value("GRAPH_PUT", Mode::kGraphPut)
       .value("KERNEL", Mode::kKernel)
       .value("KERNEL_SINGLE", Mode::kKernelSingle)
       .value("KERNEL_PUT", Mode::kKernelPut)
-      .value("BULK", Mode::kBulk);
+      .value("BULK", Mode::kBulk)
+      .value("SEND_MANY", Mode::kSendMany)
+      .value("RECV_MANY", Mode::kRecvMany)
+      .value("ALL_TO_ALL_V", Mode::kAllToAllV)
+      .value("DISPATCH", Mode::kDispatch);
   nb::enum_<Memory>(module, "Memory", "Whose memory a row's bytes are in.")
       .value("HOST", Memory::kHost)
       .value("PINNED", Memory::kPinned)
@@ -55,25 +57,24 @@ void bind_records(nb::module_& module) {
   nb::enum_<Op>(module, "Op", "Which loop measures a row.")
       .value("LATENCY", Op::kLatency)
       .value("BANDWIDTH", Op::kBandwidth)
-      .value("BATCH", Op::kBatch);
+      .value("BATCH", Op::kBatch)
+      .value("PATTERNS", Op::kPatterns);
   nb::class_<Spec>(module, "Spec", "One row: both sides are given the same.")
       .def(nb::init<Op, Mode, size_t, size_t, size_t, size_t, size_t, size_t, bool, bool, bool,
-                    bool, Memory, size_t, bool>(),
+                    bool, bool, Memory, size_t, bool>(),
            "op"_a, "mode"_a, "size"_a, "iterations"_a, "warmup"_a, "window"_a, "blocks"_a,
-           "threads"_a, "strided"_a, "shared"_a, "both"_a, "corrupt"_a, "memory"_a, "offset"_a,
-           "stamped"_a)
+           "threads"_a, "strided"_a, "shared"_a, "graph"_a, "both"_a, "corrupt"_a, "memory"_a,
+           "offset"_a, "stamped"_a)
       .def_ro("op", &Spec::op)
       .def_ro("mode", &Spec::mode)
       .def_ro("size", &Spec::size)
       .def_ro("iterations", &Spec::iterations)
-      .def_ro("warmup", &Spec::warmup)
       .def_ro("window", &Spec::window)
       .def_ro("blocks", &Spec::blocks)
-      .def_ro("strided", &Spec::strided)
-      .def_ro("stamped", &Spec::stamped);
+      .def_ro("strided", &Spec::strided);
   nb::class_<Outcome>(module, "Outcome", "What one side measured and found.")
       .def_ro("samples_us", &Outcome::samples_us)
-      .def_ro("post_us", &Outcome::post_us)
+      .def_rw("post_us", &Outcome::post_us)
       .def_ro("seconds", &Outcome::seconds)
       .def_ro("bytes", &Outcome::bytes)
       .def_ro("wrong", &Outcome::wrong)
@@ -116,119 +117,136 @@ void bind_side(nb::module_& module) {
           "Why the benchmark's own kernels cannot run; empty: they can.");
 }
 
-// A payload with the device that its memory is on, for loops written in Python.
-struct Held {
-  // `name`: empty for memory of the host.
-  explicit Held(const std::string& name) {
-    if (!name.empty()) device.emplace(name);
-  }
-  std::unique_ptr<Buffer> make_memory(const Spec& spec, size_t size) const {
-    if (device) return std::make_unique<GpuBuffer>(*device, spec, size);
-    return make_host_buffer(spec, size);
-  }
+// ---- Rows whose operations are functions of Python
 
-  std::optional<Device> device;
-  std::unique_ptr<Payload> payload;
-  Buffer* memory = nullptr;
-};
-struct HeldSlots : Held {
-  HeldSlots(const Spec& spec, int writer, bool spoils, bool fixed, const std::string& name)
-      : Held(name),
-        slots(
-            new Slots(spec, {writer, spoils, fixed}, make_memory(spec, spec.size * spec.window))) {
-    payload.reset(slots);
-    memory = &slots->memory();
-  }
-  Slots* slots;
-};
-struct HeldBlocks : Held {
-  HeldBlocks(const Spec& spec, int number)
-      : Held(""),
-        blocks(new Blocks(spec, number, make_memory(spec, spec.blocks * Blocks::pitch(spec)))) {
-    payload.reset(blocks);
-    memory = &blocks->memory();
-  }
-  Blocks* blocks;
+// What Python does for message i, as Wire has it: start returns a request, move what has moved.
+// Empty: its rows have no such operation.
+struct Verbs {
+  nb::object send;
+  nb::object recv;
+  nb::object isend;
+  nb::object irecv;
 };
 
-using Part = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
+using Swap = nb::typed<nb::callable, nb::bytes(nb::bytes)>;
 
-void bind_payloads(nb::module_& module) {
-  nb::class_<Held>(module, "Payload", "Messages of a row, and memory for them.")
+// The other side, by a function that gives it bytes and returns its own.
+class PythonLink : public Link {
+ public:
+  PythonLink(int number, Swap swap) : number_(number), swap_(std::move(swap)) {}
+  int number() const override { return number_; }
+  Bytes swap(const Bytes& bytes) override {
+    return bytes_of(nb::cast<nb::bytes>(swap_(nb::bytes(bytes.data(), bytes.size()))));
+  }
+
+ private:
+  int number_;
+  Swap swap_;
+};
+
+// A row measured by the same loops as all others; they hold the GIL, but for what the package does.
+class PythonRow final : public SlotWire {
+ public:
+  PythonRow(int number, Swap swap, const Spec& spec, const std::string& device)
+      : SlotWire(python_link_), python_link_(number, std::move(swap)), spec_(spec) {
+    if (!device.empty()) device_.emplace(device);
+    if (spec.op == Op::kBatch) {
+      blocks_ = give_or_take_blocks(spec, [&](size_t size) { return make_memory(size); });
+    } else {
+      give_and_take(spec, [&] { return make_memory(spec.size * spec.window); });
+    }
+    requests_.resize(2 * spec.window);
+  }
+
+  // The functions are let go of in the end: they may own what owns the row.
+  Outcome run(const Verbs& verbs) {
+    verbs_ = &verbs;
+    Outcome outcome = bench::run(*this, spec_);
+    requests_.clear();
+    last_ = {};
+    return outcome;
+  }
+
+  void isend(uint64_t i) override { requests_[slot(i)] = verbs_->isend(i); }
+  void sent(uint64_t i) override { note_sent(requests_[slot(i)].attr("wait")()); }
+  void send(uint64_t i) override { note_sent(verbs_->send(i)); }
+  void irecv(uint64_t i) override { requests_[spec_.window + slot(i)] = verbs_->irecv(i); }
+  void received(uint64_t i) override { note(requests_[spec_.window + slot(i)].attr("wait")()); }
+  void recv(uint64_t i) override { note(verbs_->recv(i)); }
+  std::string path() const override {
+    return last_.is_valid() ? nb::cast<std::string>(last_.attr("path")) : "none";
+  }
+
+  // The memory of one direction, or of a batch.
+  Buffer* buffer(bool giving) { return blocks_ ? &blocks_->memory() : slots_memory(giving); }
+  const Blocks* blocks() const { return blocks_; }
+  const Spec& spec() const { return spec_; }
+
+ private:
+  std::unique_ptr<Buffer> make_memory(size_t size) const {
+    if (device_) return std::make_unique<GpuBuffer>(*device_, spec_, size);
+    return make_host_buffer(spec_, size);
+  }
+  Buffer* slots_memory(bool giving) {
+    Slots* slots = giving ? from_ : to_;
+    return slots ? &slots->memory() : nullptr;
+  }
+  size_t slot(uint64_t i) const { return i % spec_.window; }
+  void note(nb::object moved) {
+    if (!moved.is_none()) last_ = std::move(moved);
+  }
+  // The receiver of a message knows its path.
+  void note_sent(nb::object moved) {
+    if (spec_.mode != Mode::kSendRecv) note(std::move(moved));
+  }
+
+  PythonLink python_link_;
+  const Spec spec_;
+  std::optional<Device> device_;
+  Blocks* blocks_ = nullptr;
+  const Verbs* verbs_ = nullptr;
+  std::vector<nb::object> requests_;  // of sends, and of receives
+  nb::object last_;
+};
+
+using Array = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
+
+void bind_python_rows(nb::module_& module) {
+  nb::class_<PythonRow>(module, "PythonRow", "A row whose operations are functions.")
+      .def(nb::init<int, Swap, const Spec&, const std::string&>(), "number"_a, "swap"_a, "spec"_a,
+           "device"_a = "")
       .def(
-          "lay_out",
-          [](Held& self, uint64_t pass, bool last) { self.payload->lay_out(pass, last); },
-          "number"_a, "last"_a, "The giving side: new bytes for a pass.")
-      .def(
-          "clear", [](Held& self, uint64_t pass) { self.payload->clear(pass); }, "number"_a,
-          "The taking side: poison before a pass.")
-      .def(
-          "mark", [](Held& self, uint64_t i, bool last) { self.payload->mark(i, last); }, "i"_a,
-          "last"_a, "The giving side before message i.")
-      .def(
-          "expect", [](Held& self, uint64_t i) { self.payload->expect(i); }, "i"_a,
-          "The taking side before message i.")
-      .def(
-          "check",
-          [](Held& self, uint64_t i) {
-            uint64_t unused = 0;
-            return self.payload->check(i, &unused);
-          },
-          "i"_a, "Number of wrong bytes among the stamps of message i.")
-      .def(
-          "check_all",
-          [](Held& self, uint64_t count) {
-            uint64_t unused = 0;
-            return self.payload->check_all(count, &unused);
-          },
-          "count"_a, "Number of wrong bytes of the last message of each slot.")
+          "run",
+          [](PythonRow& self, nb::object send, nb::object recv, nb::object isend,
+             nb::object irecv) { return self.run({send, recv, isend, irecv}); },
+          "send"_a = nb::none(), "recv"_a = nb::none(), "isend"_a = nb::none(),
+          "irecv"_a = nb::none(), "Each takes the number of a message; isend, irecv start it.")
       .def(
           "memory",
-          [](Held& self) {
-            return Part(self.memory->data(), {self.memory->size()}, nb::find(self));
+          [](PythonRow& self, bool giving) -> std::optional<Array> {
+            Buffer* buffer = self.buffer(giving);
+            if (!buffer) return std::nullopt;
+            return Array(buffer->data(), {buffer->size()}, nb::find(self));
           },
-          "All of it; of host memory.")
-      .def_prop_ro(
-          "nbytes", [](const Held& self) { return self.payload->bytes(); }, "Of a message.");
-  nb::class_<HeldSlots, Held>(module, "Slots", "A slot for each message in flight.")
-      .def(nb::init<const Spec&, int, bool, bool, const std::string&>(), "spec"_a, "writer"_a,
-           "spoils"_a = true, "fixed"_a = false, "device"_a = "")
-      .def(
-          "array",
-          [](HeldSlots& self, uint64_t i) {
-            return Part(self.slots->place(i), {self.slots->bytes()}, nb::find(self));
-          },
-          "i"_a, "The slot of message i; of host memory.")
+          "giving"_a, "Host memory of all slots that this side gives or takes; of a batch all.")
       .def(
           "address",
-          [](const HeldSlots& self, uint64_t i) {
-            return reinterpret_cast<uintptr_t>(self.slots->place(i));
+          [](PythonRow& self, bool giving) {
+            Buffer* buffer = self.buffer(giving);
+            return buffer ? reinterpret_cast<uintptr_t>(buffer->place()) : 0;
           },
-          "i"_a);
-  nb::class_<HeldBlocks, Held>(module, "Blocks", "Batches of a row, in host memory.")
-      .def(nb::init<const Spec&, int>(), "spec"_a, "number"_a)
+          "giving"_a, "Where such memory is; 0: there is none.")
       .def(
-          "offset",
-          [](const HeldBlocks& self, size_t i, bool target) {
-            return self.blocks->offset(i, target);
+          "offsets",
+          [](const PythonRow& self, bool target) {
+            if (!self.blocks()) throw std::invalid_argument("only a batch has blocks");
+            std::vector<size_t> offsets;
+            for (size_t i = 0; i < self.spec().blocks; ++i) {
+              offsets.push_back(self.blocks()->offset(i, target));
+            }
+            return offsets;
           },
-          "i"_a, "target"_a, "Where block i lies at the side that starts, or at the target.");
-}
-
-void bind_facts(nb::module_& module) {
-  nb::class_<DeviceFacts>(module, "Gpu", "One device, as the driver describes it.")
-      .def_ro("name", &DeviceFacts::name)
-      .def_ro("uuid", &DeviceFacts::uuid)
-      .def_ro("pci", &DeviceFacts::pci)
-      .def_ro("numa", &DeviceFacts::numa)
-      .def_ro("major", &DeviceFacts::major)
-      .def_ro("minor", &DeviceFacts::minor)
-      .def_ro("peers", &DeviceFacts::peers);
-  nb::class_<GpuFacts>(module, "GpuFacts", "The driver and its devices.")
-      .def_ro("library", &GpuFacts::library)
-      .def_ro("version", &GpuFacts::version)
-      .def_ro("devices", &GpuFacts::devices);
-  module.def("gpu_facts", &gpu_facts, NoGil(), "Raises GpuError if there is no driver.");
+          "target"_a, "Where a batch's blocks lie at the side that starts, or at the target.");
 }
 
 void bind_yardsticks(nb::module_& module) {
@@ -243,32 +261,6 @@ void bind_yardsticks(nb::module_& module) {
       .def(
           "why_no_kernels",
           [](const Yardstick& self) { return why_no_kernels(self.device.value()); }, NoGil());
-  nb::class_<Nccl>(module, "Nccl", "NCCL between two processes.")
-      .def(
-          "__init__",
-          [](Nccl* self, Yardstick& side, const std::vector<std::string>& libraries) {
-            new (self) Nccl(side.meeting, side.device.value(), libraries);
-          },
-          "side"_a, "libraries"_a, nb::keep_alive<1, 2>(), NoGil())
-      .def("run", &Nccl::run, "spec"_a, NoGil())
-      .def_prop_ro("init_ms", &Nccl::init_ms)
-      .def_prop_ro("first_ms", &Nccl::first_ms)
-      .def_prop_ro("device_bytes", &Nccl::device_bytes)
-      .def_prop_ro("version", &Nccl::version);
-}
-
-void bind_patterns(nb::module_& module) {
-  nb::enum_<Pattern>(module, "Pattern", "An exchange among ranks.")
-      .value("SENDRECV", Pattern::kSendRecv)
-      .value("SEND_MANY", Pattern::kSendMany)
-      .value("RECV_MANY", Pattern::kRecvMany)
-      .value("ALL_TO_ALL_V", Pattern::kAllToAllV)
-      .value("DISPATCH", Pattern::kDispatch);
-  nb::class_<PatternSpec>(module, "PatternSpec", "One row: all ranks are given the same.")
-      .def(nb::init<Pattern, size_t, size_t, size_t, bool, Memory, bool>(), "pattern"_a, "size"_a,
-           "iterations"_a, "warmup"_a, "graph"_a, "memory"_a, "corrupt"_a)
-      .def("busiest", &busiest, "ranks"_a,
-           "The most bytes that one rank sends to the others, or receives from them.");
   nb::class_<PatternRank>(module, "PatternRank", "A rank of the patterns.")
       .def(
           "__init__",
@@ -279,13 +271,28 @@ void bind_patterns(nb::module_& module) {
             new (self) PatternRank(rank, ranks, device, bytes);
           },
           "rank"_a, "ranks"_a, "device"_a, "id"_a)
-      .def("barrier", &PatternRank::barrier, NoGil())
+      .def("sync", &PatternRank::sync, NoGil())
       .def("run", &PatternRank::run, "spec"_a, NoGil());
-  nb::class_<NcclRank>(module, "NcclRank", "NCCL's grouped sends and receives.")
-      .def(nb::init<PatternRank&, const std::vector<std::string>&>(), "rank"_a, "libraries"_a,
-           nb::keep_alive<1, 2>(), NoGil())
-      .def_prop_ro("version", &NcclRank::version)
-      .def("run", &NcclRank::run, "spec"_a, NoGil());
+  module.def("busiest", &busiest, "spec"_a, "ranks"_a,
+             "The most bytes of a pattern that one rank sends to the others, or receives.");
+  nb::class_<Nccl>(module, "Nccl", "NCCL between two processes, or among ranks.")
+      .def(
+          "__init__",
+          [](Nccl* self, Yardstick& side, const std::vector<std::string>& libraries) {
+            new (self) Nccl(side.meeting, 2, side.device.value(), libraries);
+          },
+          "side"_a, "libraries"_a, nb::keep_alive<1, 2>(), NoGil())
+      .def(
+          "__init__",
+          [](Nccl* self, PatternRank& rank, const std::vector<std::string>& libraries) {
+            new (self) Nccl(rank, rank.ranks(), rank.device(), libraries);
+          },
+          "rank"_a, "libraries"_a, nb::keep_alive<1, 2>(), NoGil())
+      .def("run", &Nccl::run, "spec"_a, NoGil())
+      .def_prop_ro("init_ms", &Nccl::init_ms)
+      .def_prop_ro("first_ms", &Nccl::first_ms)
+      .def_prop_ro("device_bytes", &Nccl::device_bytes)
+      .def_prop_ro("version", &Nccl::version);
 }
 
 }  // namespace
@@ -296,9 +303,11 @@ NB_MODULE(_bench, module) {
   module.doc() = "Timed loops of the benchmark.";
   bind_records(module);
   bind_side(module);
-  bind_payloads(module);
+  bind_python_rows(module);
   nb::exception<GpuError>(module, "GpuError", PyExc_RuntimeError);
-  bind_facts(module);
+  module.def("cuda_library", &GpuDriver::library, "Where the CUDA driver is looked for.");
+  module.def(
+      "cuda_version", [] { return GpuDriver::open().version(); }, NoGil(),
+      "13000: CUDA 13.0. Raises GpuError if there is no driver.");
   bind_yardsticks(module);
-  bind_patterns(module);
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl.h"
+#include "yardsticks.h"
 
 #include <dlfcn.h>
 
 #include <cstring>
 
 #include "clock.h"
+#include "loops.h"
+#include "patterns.h"
 #include "streams.h"
 
 namespace bench {
@@ -14,6 +16,28 @@ namespace {
 constexpr int kUint8 = 1;  // ncclUint8
 
 }  // namespace
+
+// As nccl.h declares it.
+struct NcclId {
+  char internal[128];
+};
+
+struct NcclLibrary {
+  // The first of `libraries` that can be opened. GpuError: none can.
+  explicit NcclLibrary(const std::vector<std::string>& libraries);
+  void check(int code, const char* call) const;
+  std::string version() const;
+
+  int (*get_version)(int*);
+  const char* (*get_error)(int);
+  int (*get_unique_id)(NcclId*);
+  int (*init_rank)(void**, int, NcclId, int);
+  int (*send)(const void*, size_t, int, int, void*, cuda::Stream);
+  int (*recv)(void*, size_t, int, int, void*, cuda::Stream);
+  int (*group_start)();
+  int (*group_end)();
+  int (*destroy)(void*);
+};
 
 NcclLibrary::NcclLibrary(const std::vector<std::string>& libraries) {
   void* library = nullptr;
@@ -51,68 +75,32 @@ std::string NcclLibrary::version() const {
          std::to_string(version % 100);
 }
 
-NcclCommunicator::NcclCommunicator(const std::vector<std::string>& libraries, const Device& device,
-                                   uint32_t rank, uint32_t ranks,
-                                   const std::function<void(NcclId*)>& share)
-    : library_(libraries), device_(device) {
-  NcclId id{};
-  if (rank == 0) library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
-  share(&id);
-  Current current(device);
-  const auto start = Clock::now();
-  const int code =
-      library_.init_rank(&communicator_, static_cast<int>(ranks), id, static_cast<int>(rank));
-  library_.check(code, "ncclCommInitRank");
-  init_ms_ = microseconds(start, Clock::now()) / 1e3;
-}
-
-NcclCommunicator::~NcclCommunicator() {
-  Current current(device_);
-  if (communicator_) library_.destroy(communicator_);
-}
-
-void NcclCommunicator::send(const void* data, size_t size, uint32_t to) {
-  const int rank = static_cast<int>(to);
-  library_.check(library_.send(data, size, kUint8, rank, communicator_, device_.stream()),
-                 "ncclSend");
-}
-
-void NcclCommunicator::recv(void* data, size_t size, uint32_t from) {
-  const int rank = static_cast<int>(from);
-  library_.check(library_.recv(data, size, kUint8, rank, communicator_, device_.stream()),
-                 "ncclRecv");
-}
-
-void NcclCommunicator::begin_group() { library_.check(library_.group_start(), "ncclGroupStart"); }
-void NcclCommunicator::end_group() { library_.check(library_.group_end(), "ncclGroupEnd"); }
+namespace {
 
 // Messages of one row.
-class NcclWire : public SlotWire {
+class NcclWire final : public SlotWire {
  public:
-  NcclWire(Nccl& nccl, const Spec& spec)
-      : SlotWire(nccl.meeting_),
+  NcclWire(Nccl& nccl, Link& link, const Spec& spec)
+      : SlotWire(link),
         nccl_(nccl),
         spec_(spec),
-        messages_(*nccl.communicator_),
         other_(static_cast<uint32_t>(1 - link_.number())),
-        note_(nccl.device_, Memory::kCuda, 1) {
-    auto memory = [&] {
-      return std::make_unique<GpuBuffer>(nccl.device_, spec, spec.size * spec.window);
-    };
-    if (gives(link_, spec)) give(spec, {link_.number(), link_.first() || spec.both}, memory());
-    if (takes(link_, spec)) take(spec, {1 - link_.number()}, memory());
+        note_(nccl.device(), Memory::kCuda, 1) {
+    give_and_take(spec, [&] {
+      return std::make_unique<GpuBuffer>(nccl.device(), spec, spec.size * spec.window);
+    });
     // One group for both ways at once; else each operation is one of its own.
     grouped_ = spec.both;
   }
 
   void irecv(uint64_t i) override {
-    if (grouped_) messages_.begin_group();
-    messages_.recv(to_->place(i), spec_.size, other_);
+    if (grouped_) nccl_.begin_group();
+    nccl_.recv(to_->place(i), spec_.size, other_);
     if (!grouped_) begun(i);
   }
   void isend(uint64_t i) override {
-    messages_.send(from_->place(i), spec_.size, other_);
-    if (grouped_) messages_.end_group();
+    nccl_.send(from_->place(i), spec_.size, other_);
+    if (grouped_) nccl_.end_group();
     begun(i);
   }
   void sent(uint64_t i) override { ended(i); }
@@ -120,15 +108,14 @@ class NcclWire : public SlotWire {
   // Blocking calls of latency: one message is under way.
   void send(uint64_t i) override {
     isend(i);
-    nccl_.device_.synchronize();
+    nccl_.device().synchronize();
   }
   void recv(uint64_t i) override {
     irecv(i);
-    nccl_.device_.synchronize();
+    nccl_.device().synchronize();
   }
   void confirm_on_stream() override {
-    link_.first() ? messages_.recv(note_.data(), 1, other_)
-                  : messages_.send(note_.data(), 1, other_);
+    link_.first() ? nccl_.recv(note_.data(), 1, other_) : nccl_.send(note_.data(), 1, other_);
   }
 
  private:
@@ -139,13 +126,12 @@ class NcclWire : public SlotWire {
   // One wait for all that is under way.
   void ended(uint64_t i) {
     if (i < ended_) return;
-    nccl_.device_.synchronize();
+    nccl_.device().synchronize();
     ended_ = begun_;
   }
 
   Nccl& nccl_;
   const Spec spec_;
-  NcclCommunicator& messages_;
   uint32_t other_;
   GpuBlock note_;  // of a confirmation
   bool grouped_ = false;
@@ -153,27 +139,95 @@ class NcclWire : public SlotWire {
   uint64_t ended_ = 0;
 };
 
-Nccl::Nccl(Meeting& meeting, const Device& device, const std::vector<std::string>& libraries)
-    : meeting_(meeting), device_(device) {
+// ncclSend and ncclRecv in one group, of the parts of a pattern. NCCL has to know sizes on the
+// host: it moves the whole parts of a dispatch.
+class NcclPatterns final : public PatternWire {
+ public:
+  NcclPatterns(Nccl& nccl, Link& link, uint32_t ranks, const Spec& spec)
+      : PatternWire(link, ranks, nccl.device(), spec, /*padded=*/spec.mode == Mode::kDispatch),
+        nccl_(nccl) {}
+
+  void isend(uint64_t) override {
+    nccl_.begin_group();
+    for (uint32_t other = 0; other < ranks_; ++other) {
+      if (sends(spec_.mode, ranks_, rank_, other)) {
+        nccl_.send(mine_->part(other), moved(rank_, other), other);
+      }
+      if (sends(spec_.mode, ranks_, other, rank_)) {
+        nccl_.recv(theirs_->part(other), moved(other, rank_), other);
+      }
+    }
+    nccl_.end_group();
+  }
+
+ private:
+  size_t moved(uint32_t from, uint32_t to) const {
+    return spec_.mode == Mode::kDispatch ? spec_.size : part_of(spec_, from, to, 0);
+  }
+
+  Nccl& nccl_;
+};
+
+}  // namespace
+
+Nccl::Nccl(Link& link, uint32_t ranks, const Device& device,
+           const std::vector<std::string>& libraries)
+    : link_(link),
+      ranks_(ranks),
+      device_(device),
+      library_(std::make_unique<NcclLibrary>(libraries)) {
   const GpuBlock byte(device, Memory::kCuda, 1);
   const auto before = static_cast<double>(device.free_memory());
-  const auto number = static_cast<uint32_t>(meeting.number());
-  communicator_.emplace(libraries, device, number, 2, [&](NcclId* id) {
-    const Bytes first = meeting.swap({id->internal, id->internal + sizeof(id->internal)});
-    if (number != 0) std::memcpy(id, first.data(), sizeof(*id));
-  });
-  meeting.sync();
+  NcclId id{};
+  if (link.first()) library_->check(library_->get_unique_id(&id), "ncclGetUniqueId");
+  const Bytes first = link.swap({id.internal, id.internal + sizeof(id.internal)});
+  if (!link.first()) std::memcpy(&id, first.data(), sizeof(id));
   Current current(device);
-  const auto start = Clock::now();
-  number == 0 ? communicator_->send(byte.data(), 1, 1) : communicator_->recv(byte.data(), 1, 0);
+  auto start = Clock::now();
+  void* made = nullptr;
+  library_->check(library_->init_rank(&made, static_cast<int>(ranks), id, link.number()),
+                  "ncclCommInitRank");
+  init_ms_ = microseconds(start, Clock::now()) / 1e3;
+  communicator_ = {made, [this](void* communicator) {
+                     Current here(device_);
+                     library_->destroy(communicator);
+                   }};
+  link.sync();
+  start = Clock::now();
+  if (link.number() == 0) send(byte.data(), 1, 1);
+  if (link.number() == 1) recv(byte.data(), 1, 0);
   device.synchronize();
   first_ms_ = microseconds(start, Clock::now()) / 1e3;
   device_bytes_ = before - static_cast<double>(device.free_memory());
 }
 
+// Where the library is known.
+Nccl::~Nccl() = default;
+
+std::string Nccl::version() const { return library_->version(); }
+
+void Nccl::send(const void* data, size_t size, uint32_t to) {
+  const int rank = static_cast<int>(to);
+  library_->check(library_->send(data, size, kUint8, rank, communicator_.get(), device_.stream()),
+                  "ncclSend");
+}
+
+void Nccl::recv(void* data, size_t size, uint32_t from) {
+  const int rank = static_cast<int>(from);
+  library_->check(library_->recv(data, size, kUint8, rank, communicator_.get(), device_.stream()),
+                  "ncclRecv");
+}
+
+void Nccl::begin_group() { library_->check(library_->group_start(), "ncclGroupStart"); }
+void Nccl::end_group() { library_->check(library_->group_end(), "ncclGroupEnd"); }
+
 Outcome Nccl::run(const Spec& spec) {
   Current current(device_);
-  NcclWire wire(*this, spec);
+  if (spec.op == Op::kPatterns) {
+    NcclPatterns wire(*this, link_, ranks_, spec);
+    return stream_row(wire, device_, spec);
+  }
+  NcclWire wire(*this, link_, spec);
   return is_ordered(spec.mode) ? stream_row(wire, device_, spec) : bench::run(wire, spec);
 }
 

@@ -37,14 +37,14 @@ class Ordered : public SlotWire {
   }
 
   void isend(uint64_t) override {
-    if (spec_.mode == Mode::kStreamPut || spec_.mode == Mode::kGraphPut) {
+    if (spec_.mode == Mode::kStreamPut) {
       check(oh_peer_stream_put(peer(), stream(), from_->place(0), remote_->get(), 0, spec_.size));
       return signal(kDataSlot);
     }
     check(oh_peer_stream_send(peer(), stream(), from_->place(0), spec_.size, nullptr));
   }
   void irecv(uint64_t) override {
-    if (spec_.mode == Mode::kStreamPut || spec_.mode == Mode::kGraphPut) {
+    if (spec_.mode == Mode::kStreamPut) {
       return await(kDataSlot, 1);
     }
     check(oh_peer_stream_recv(peer(), stream(), to_->place(0), spec_.size, nullptr));
@@ -108,26 +108,13 @@ class KernelMessages : public Ordered {
         kernels_(side.device()),
         findings_(side.device(), Memory::kCuda, sizeof(Findings)) {
     const bool single = spec.mode == Mode::kKernelSingle;
-    const std::string name = spec.threads == kWarp ? "bench_lane_warp" : "bench_lane_block";
-    plain_ = kernels_.find(name.c_str());
-    checked_ = kernels_.find((name + "_checked").c_str());
     args_.lane = handle(single ? kSingleLane : kLane);
     if (single) args_.lane.flags |= OH_LANE_SINGLE;
-    args_.payload.out = address_of(from_->place(0));
-    args_.payload.in = address_of(to_->place(0));
-    args_.payload.bytes = spec.size;
-    args_.payload.findings = address_of(findings_.data());
-    args_.payload.side = static_cast<uint32_t>(side.number());
+    args_.payload = kernel_payload(spec, *this, findings_.data());
   }
   Outcome run() {
-    auto launch = [this](bool check_bytes, uint32_t rounds, bool corrupt) {
-      args_.payload.rounds = rounds;
-      args_.payload.corrupt = corrupt;
-      kernels_.launch(check_bytes ? checked_ : plain_, 1, static_cast<unsigned>(spec_.threads),
-                      args_);
-    };
-    Outcome outcome =
-        kernel_latency(spec_, {side_.device(), side_, args_.payload.findings, launch});
+    const char* name = spec_.threads == kWarp ? "bench_lane_warp" : "bench_lane_block";
+    Outcome outcome = kernel_row(spec_, *this, side_.device(), kernels_, name, args_);
     outcome.path = path();
     side_.sync();
     return outcome;
@@ -136,8 +123,6 @@ class KernelMessages : public Ordered {
  private:
   const Kernels kernels_;
   const GpuBlock findings_;
-  cuda::Function plain_ = nullptr;
-  cuda::Function checked_ = nullptr;
   LaneArgs args_{};
 };
 

@@ -13,6 +13,7 @@
 // Threading: none; each side has its own payloads.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -81,7 +82,7 @@ class Payload {
   // The giving side before a pass: new bytes in all slots; `last`: of the row.
   virtual void lay_out(uint64_t pass, bool last) = 0;
   // The taking side before a pass: poison.
-  virtual void clear(uint64_t pass) = 0;
+  virtual void clear(uint64_t pass, bool last) = 0;
   // The giving side before message i; `last`: of the row.
   virtual void mark(uint64_t i, bool last) = 0;
   // The taking side before message i and behind it: the number of wrong bytes.
@@ -98,9 +99,12 @@ uint64_t seed_of(const Spec& spec, int writer, uint64_t phase);
 inline void maybe_corrupt(const Spec& spec, bool last, uint8_t* data) {
   if (spec.corrupt && last && spec.size > 0) data[spec.size / 2] ^= 1;
 }
+// Mode::kEvent: how many bytes of a message, and which, work on the GPU writes over its pattern.
+inline size_t produced(size_t size) { return std::min<size_t>(size, 8); }
+inline uint8_t produced_mark(uint64_t i) { return static_cast<uint8_t>(i * 5 + 3); }
 
 // One slot of spec.size bytes per operation in flight, each a message of its own.
-class Slots : public Payload {
+class Slots final : public Payload {
  public:
   struct Role {
     int writer;          // the side that gives the bytes
@@ -119,18 +123,15 @@ class Slots : public Payload {
 
   size_t bytes() const override { return spec_.size; }
   void lay_out(uint64_t pass, bool last) override;
-  void clear(uint64_t pass) override;
-  void mark(uint64_t i, bool last) final;
-  void expect(uint64_t i) final;
-  uint64_t check(uint64_t i, uint64_t* checked) final;
+  void clear(uint64_t pass, bool last) override;
+  void mark(uint64_t i, bool last) override;
+  void expect(uint64_t i) override;
+  uint64_t check(uint64_t i, uint64_t* checked) override;
   uint64_t check_all(uint64_t count, uint64_t* checked) override;
 
- protected:
-  uint64_t seed(uint64_t i) const;
-  // Called by check_all when the bytes are in memory().data(); returns a number of wrong ones.
-  virtual uint64_t settle(uint64_t /*count*/) { return 0; }
-
  private:
+  uint64_t seed(uint64_t i) const;
+  uint64_t check_produced(uint64_t count);
   uint8_t* at(uint64_t i) const { return memory_->data() + offset(i); }
   // The number by which message i is known.
   uint64_t number(uint64_t i) const { return role_.fixed ? slot(i) : i; }
@@ -184,6 +185,7 @@ class Blocks : public Payload {
   Blocks(const Spec& spec, int number, std::unique_ptr<Buffer> memory);
 
   static size_t pitch(const Spec& spec) { return 2 * spec.size; }
+  static size_t memory_size(const Spec& spec) { return spec.blocks * pitch(spec); }
   // Where block i lies at the side that starts the batches, and at the target.
   size_t offset(size_t i, bool target) const {
     return (target && !spec_.strided ? spec_.blocks - 1 - i : i) * pitch(spec_);
@@ -193,7 +195,7 @@ class Blocks : public Payload {
 
   size_t bytes() const override { return spec_.blocks * spec_.size; }
   void lay_out(uint64_t pass, bool last) override;
-  void clear(uint64_t pass) override;
+  void clear(uint64_t pass, bool last) override;
   void mark(uint64_t i, bool last) override;
   void expect(uint64_t) override {}
   uint64_t check(uint64_t, uint64_t*) override { return 0; }

@@ -20,6 +20,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "loops.h"
+
 namespace bench {
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The yardsticks of messages by other libraries are programs of their own: pingpong.cc has options
-// and processes, loops.cc the timed loops, and a transport is one more file with a wire. They are
+// and processes, loops.h the timed loops, and a transport is one more file with a wire. They are
 // compiled together by tools/compare_host.py and tools/compare_hosts.py:
 //
 //   TOOL latency|bandwidth [OPTIONS]                      two processes of this host, by fork

@@ -2,6 +2,7 @@
 #include "side.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "clock.h"
 #include "loops.h"
@@ -36,31 +37,36 @@ class Requests {
 // What all wires over a side have.
 class SideWire : public SlotWire {
  public:
-  SideWire(Side& side, const Spec& spec) : SlotWire(side), side_(side), spec_(spec) {}
+  SideWire(Side& side, const Spec& spec) : SlotWire(side), side_(side), spec_(spec) {
+    give_and_take(spec, [&] { return side.make_buffer(spec, spec.size * spec.window); });
+  }
   std::string path() const override { return oh_path_name(path_); }
 
  protected:
   onehop::Peer& peer() { return side_.peer(); }
-  std::unique_ptr<Buffer> memory() const {
-    return side_.make_buffer(spec_, spec_.size * spec_.window);
-  }
 
   Side& side_;
   const Spec spec_;
   oh_path path_ = OH_PATH_NONE;
 };
 
+// Such a wire with memory that the other side has attached.
+class AttachedWire : public SideWire {
+ public:
+  AttachedWire(Side& side, const Spec& spec)
+      : SideWire(side, spec),
+        region_(side.endpoint().register_memory(memory().place(), memory().size())),
+        remote_(side.swap_region(region_)) {}
+
+ protected:
+  onehop::Region region_;
+  onehop::RemoteRegion remote_;
+};
+
 class Messages : public SideWire {
  public:
   Messages(Side& side, const Spec& spec)
-      : SideWire(side, spec), sends_(spec.window), receives_(spec.window) {
-    if (gives(side, spec)) give(spec, {side.number(), side.first()}, memory());
-    if (spec.mode == Mode::kEvent) {
-      take<ProducedSlots>(spec, {1 - side.number()}, memory());
-    } else if (takes(side, spec)) {
-      take(spec, {1 - side.number()}, memory());
-    }
-  }
+      : SideWire(side, spec), sends_(spec.window), receives_(spec.window) {}
 
   void isend(uint64_t i) final {
     sends_.put(from_->slot(i), peer().isend(from_->place(i), spec_.size, kDataTag));
@@ -95,62 +101,166 @@ class ProducedMessages final : public Messages {
 };
 
 // A put and a signal behind it, as a message.
-class SignalledPuts final : public SideWire {
+class SignalledPuts final : public AttachedWire {
  public:
-  SignalledPuts(Side& side, const Spec& spec) : SideWire(side, spec) {
-    give(spec, {side.number(), side.first()}, memory());
-    take(spec, {1 - side.number()}, memory());
-    overwritten_ = true;
-    region_.emplace(side.endpoint().register_memory(to_->place(0), to_->memory().size()));
-    remote_.emplace(side.swap_region(*region_));
-  }
+  using AttachedWire::AttachedWire;
   void send(uint64_t i) override {
-    onehop::Request put = peer().put(from_->place(i), *remote_, 0, spec_.size);
+    onehop::Request put = peer().put(from_->place(i), remote_, 0, spec_.size);
     peer().signal(kSlot);
     path_ = put.wait().path;
   }
   void recv(uint64_t) override { peer().wait_signal(kSlot); }
-
- private:
-  std::optional<onehop::Region> region_;
-  std::optional<onehop::RemoteRegion> remote_;
 };
 
 // Puts into the other side's memory, or gets from it.
-class OneSided final : public SideWire {
+class OneSided final : public AttachedWire {
  public:
-  OneSided(Side& side, const Spec& spec) : SideWire(side, spec), requests_(spec.window) {
-    const bool put = spec.mode == Mode::kPut;
-    two_sided_ = false;
-    passive_ = !side.first();
-    const bool giving = put == side.first();
-    const Slots::Role role{put ? 0 : 1, /*spoils=*/true, /*fixed=*/!put};
-    giving ? give(spec, role, memory()) : take(spec, role, memory());
-    const Slots& mine = giving ? *from_ : *to_;
-    region_.emplace(side.endpoint().register_memory(mine.place(0), spec.size * spec.window));
-    remote_.emplace(side.swap_region(*region_));
-  }
+  OneSided(Side& side, const Spec& spec) : AttachedWire(side, spec), requests_(spec.window) {}
   void isend(uint64_t i) override {
     requests_.put(from_->slot(i),
-                  peer().put(from_->place(i), *remote_, from_->offset(i), spec_.size));
+                  peer().put(from_->place(i), remote_, from_->offset(i), spec_.size));
   }
   void sent(uint64_t i) override { path_ = requests_.wait(from_->slot(i)); }
   void send(uint64_t i) override {
-    path_ = peer().put(from_->place(i), *remote_, from_->offset(i), spec_.size).wait().path;
+    path_ = peer().put(from_->place(i), remote_, from_->offset(i), spec_.size).wait().path;
   }
   void irecv(uint64_t i) override {
-    requests_.put(to_->slot(i), peer().get(to_->place(i), *remote_, to_->offset(i), spec_.size));
+    requests_.put(to_->slot(i), peer().get(to_->place(i), remote_, to_->offset(i), spec_.size));
   }
   void received(uint64_t i) override { path_ = requests_.wait(to_->slot(i)); }
   void recv(uint64_t i) override {
-    path_ = peer().get(to_->place(i), *remote_, to_->offset(i), spec_.size).wait().path;
+    path_ = peer().get(to_->place(i), remote_, to_->offset(i), spec_.size).wait().path;
   }
 
  private:
   Requests requests_;
+};
+
+// ---- Batches: many blocks by one call; where they lie is in payload.h
+
+bool is_prepared(const Spec& spec) {
+  return spec.mode == Mode::kPutPrepared || spec.mode == Mode::kGetPrepared;
+}
+
+// All blocks as one message, until the other side has put them where they belong: what a program
+// does that has no batches.
+class Bulk {
+ public:
+  Bulk(Side& side, const Spec& spec)
+      : side_(side), spec_(spec), message_(side.make_buffer(spec, spec.blocks * spec.size)) {}
+
+  oh_path send(const Blocks& blocks) {
+    uint8_t* at = message_->data();
+    for (size_t b = 0; b < spec_.blocks; ++b) {
+      std::memcpy(at + b * spec_.size, blocks.block(b), spec_.size);
+    }
+    onehop::Request sent = side_.peer().isend(at, message_->size(), kDataTag);
+    uint8_t answer = 0;
+    side_.peer().recv(&answer, sizeof(answer), kControlTag);
+    return sent.wait().path;
+  }
+  void receive(const Blocks& blocks) {
+    const uint8_t* at = message_->data();
+    side_.peer().recv(message_->data(), message_->size(), kDataTag);
+    for (size_t b = 0; b < spec_.blocks; ++b) {
+      std::memcpy(blocks.block(b), at + b * spec_.size, spec_.size);
+    }
+    const uint8_t answer = 1;
+    side_.peer().send(&answer, sizeof(answer), kControlTag);
+  }
+
+ private:
+  Side& side_;
+  const Spec& spec_;
+  std::unique_ptr<Buffer> message_;
+};
+
+// Batches as the mode has them: described anew each time, prepared, or as one message.
+class Batches : public Wire {
+ public:
+  Batches(Side& side, const Spec& spec) : Wire(side), side_(side), spec_(spec) {
+    blocks_ = give_or_take_blocks(spec, [&](size_t size) { return side.make_buffer(spec, size); });
+    if (spec.mode == Mode::kBulk) bulk_.emplace(side, spec);
+    Buffer& memory = blocks_->memory();
+    region_.emplace(side.endpoint().register_memory(memory.place(), memory.size()));
+    remote_.emplace(side.swap_region(*region_));
+    for (size_t i = 0; i < spec.blocks && !spec.strided; ++i) {
+      local_.push_back(blocks_->offset(i, false));
+      away_.push_back(blocks_->offset(i, true));
+    }
+    if (side.first()) describe(spec.size);
+  }
+
+  void send(uint64_t) override { move(); }
+  void recv(uint64_t) override { side_.first() ? move() : bulk_->receive(*blocks_); }
+  std::string path() const override { return oh_path_name(path_); }
+
+  // Posts what has moved already, but only the first byte of each block.
+  void post_first_bytes(uint64_t count, Outcome* outcome) {
+    describe(1);
+    for (uint64_t i = 0; i < count; ++i) {
+      auto start = Clock::now();
+      move();
+      outcome->post_us.push_back(microseconds(start, Clock::now()));
+    }
+  }
+
+ private:
+  void describe(size_t length) {
+    Buffer& memory = blocks_->memory();
+    lengths_.assign(local_.size(), length);
+    batch_ = onehop::detail::sized<oh_batch>();
+    batch_.local = memory.place();
+    batch_.local_size = memory.size();
+    batch_.count = spec_.blocks;
+    if (spec_.strided) {
+      batch_.local_stride = batch_.remote_stride = Blocks::pitch(spec_);
+      batch_.length = length;
+    } else {
+      batch_.local_offsets = local_.data();
+      batch_.remote_offsets = away_.data();
+      batch_.lengths = lengths_.data();
+    }
+    if (!is_prepared(spec_)) return;
+    prepared_.emplace(puts(spec_) ? side_.peer().prepare_put(*remote_, batch_)
+                                  : side_.peer().prepare_get(*remote_, batch_));
+  }
+  void move() { path_ = bulk_ ? bulk_->send(*blocks_) : start().wait().path; }
+  onehop::Request start() {
+    if (prepared_) return prepared_->post();
+    return puts(spec_) ? side_.peer().put_batch(*remote_, batch_)
+                       : side_.peer().get_batch(*remote_, batch_);
+  }
+
+  Side& side_;
+  const Spec spec_;
+  Blocks* blocks_;
+  std::optional<Bulk> bulk_;
   std::optional<onehop::Region> region_;
   std::optional<onehop::RemoteRegion> remote_;
+  std::vector<uint64_t> local_;
+  std::vector<uint64_t> away_;
+  std::vector<uint64_t> lengths_;
+  oh_batch batch_{};
+  std::optional<onehop::PreparedBatch> prepared_;
+  oh_path path_ = OH_PATH_NONE;
 };
+
+Outcome batch_row(Side& side, const Spec& spec) {
+  Batches wire(side, spec);
+  Outcome outcome = run(wire, spec);
+  if (side.first() && is_prepared(spec)) {
+    wire.post_first_bytes(spec.warmup + spec.iterations, &outcome);
+  }
+  side.sync();
+  return outcome;
+}
+
+template <typename W>
+Outcome row_by(Side& side, const Spec& spec) {
+  W wire(side, spec);
+  return run_by(wire, spec);
+}
 
 }  // namespace
 
@@ -211,22 +321,12 @@ onehop::RemoteRegion Side::swap_region(const onehop::Region& region) {
 }
 
 Outcome side_row(Side& side, const Spec& spec) {
-  if (spec.op == Op::kBatch) return batch(side, spec);
+  if (spec.op == Op::kBatch) return batch_row(side, spec);
   if (is_ordered(spec.mode)) return ordered(side, spec);
-  if (spec.mode == Mode::kSendRecv) {
-    Messages wire(side, spec);
-    return run_by(wire, spec);
-  }
-  if (spec.mode == Mode::kEvent) {
-    ProducedMessages wire(side, spec);
-    return run_by(wire, spec);
-  }
-  if (spec.mode == Mode::kPutSignal) {
-    SignalledPuts wire(side, spec);
-    return run_by(wire, spec);
-  }
-  OneSided wire(side, spec);
-  return run_by(wire, spec);
+  if (is_one_sided(spec.mode)) return row_by<OneSided>(side, spec);
+  if (spec.mode == Mode::kPutSignal) return row_by<SignalledPuts>(side, spec);
+  if (spec.mode == Mode::kEvent) return row_by<ProducedMessages>(side, spec);
+  return row_by<Messages>(side, spec);
 }
 
 }  // namespace bench

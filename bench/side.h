@@ -66,7 +66,6 @@ std::unique_ptr<Buffer> make_host_buffer(const Spec& spec, size_t size);
 
 // A row over a side's link.
 Outcome side_row(Side& side, const Spec& spec);
-Outcome batch(Side& side, const Spec& spec);
 // Of what runs in the order of a stream, or within a kernel.
 Outcome ordered(Side& side, const Spec& spec);
 

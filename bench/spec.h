@@ -13,7 +13,7 @@
 namespace bench {
 
 // Which loop measures it.
-enum class Op { kLatency, kBandwidth, kBatch };
+enum class Op { kLatency, kBandwidth, kBatch, kPatterns };
 
 enum class Mode {
   kSendRecv,
@@ -24,16 +24,19 @@ enum class Mode {
   kPutPrepared,  // batch: prepared once, put by posts
   kGetPrepared,
   kStream,        // in the order of a stream: send and recv
-  kGraph,         // the same, as a graph of 50 round trips that is replayed
   kStreamPut,     // put and signal in the order of a stream
-  kGraphPut,      // the same, as a graph
   kKernel,        // send and recv within a kernel
   kKernelSingle,  // the same, the sender polling in the receiver's memory
   kKernelPut,     // put and signal within a kernel of 8 blocks
   kBulk,          // batch, for comparison: gathered, sent as one message, and scattered
+  // Patterns: exchanges among ranks. With kSendRecv each sends to the next of a ring.
+  kSendMany,   // rank 0 to all others
+  kRecvMany,   // all others to rank 0
+  kAllToAllV,  // all to all, themselves too, parts of 1/4 to 4/4 of the size
+  kDispatch,   // the same, and only the device knows of how much
 };
 inline bool is_ordered(Mode mode) { return mode >= Mode::kStream && mode <= Mode::kKernelPut; }
-inline bool is_graph(Mode mode) { return mode == Mode::kGraph || mode == Mode::kGraphPut; }
+inline bool is_one_sided(Mode mode) { return mode == Mode::kPut || mode == Mode::kGet; }
 
 enum class Memory {
   kHost,         // the process's own, or of oh_shared_alloc
@@ -48,7 +51,7 @@ enum class Memory {
 struct Spec {
   Op op = Op::kLatency;
   Mode mode = Mode::kSendRecv;
-  size_t size = 8;
+  size_t size = 8;           // of a message, a block, or the largest part of a pattern
   size_t iterations = 1000;  // timed
   size_t warmup = 100;       // not timed, checked all the same
   size_t window = 1;         // operations in flight; 1: each ends before the next begins
@@ -56,6 +59,7 @@ struct Spec {
   size_t threads = 32;       // of a kernel's group: a warp, or a block of more
   bool strided = false;      // batch: base, stride and count instead of lists
   bool shared = false;       // buffers of oh_shared_alloc, else private memory
+  bool graph = false;        // on a stream: up to 50 operations as a graph, which is replayed
   bool both = false;         // bandwidth: both directions at once; figures are each way's
   bool corrupt = false;      // flips a byte of the last message: a wrong row must show as wrong
   Memory memory = Memory::kHost;  // of this side

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "kernels.h"
-
 #if defined(OH_BENCH_KERNELS)
 // Laid into the module as the library's image is into the library.
 extern "C" const uint8_t oh_kernel_image_begin[];
@@ -147,7 +145,7 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
     if (in && first) wire.irecv(0);
   };
   auto begin = [&](bool last) {
-    if (in) in->clear(pass);
+    if (in) in->clear(pass, last);
     if (out) out->lay_out(pass, last);
     ++pass;
     wire.link().sync();
@@ -164,20 +162,32 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
                 round,
                 begin,
                 end,
-                spec.size <= kQuick ? uint64_t{8} : uint64_t{1},
+                (out ? out : in)->bytes() <= kQuick ? uint64_t{8} : uint64_t{1},
                 spec.warmup,
                 each,
                 samples,
-                is_graph(spec.mode)};
+                spec.graph};
   if (one_way) row.confirm = [&] { wire.confirm_on_stream(); };
   const std::vector<double> times = time_on_stream(row);
-  const double operations = static_cast<double>(each) * (one_way ? 1 : 2);
+  const double operations = static_cast<double>(each) * (spec.op == Op::kLatency ? 2 : 1);
   const double bytes = operations * static_cast<double>(spec.size);
-  for (size_t i = 0; i < samples && first; ++i) outcome.add(times[i], bytes, 1 / operations);
+  // An exchange is over when the slowest rank is through.
+  const bool timed = first || spec.op == Op::kPatterns;
+  for (size_t i = 0; i < samples && timed; ++i) outcome.add(times[i], bytes, 1 / operations);
   if (first && one_way) outcome.seconds = times.back() / 1e6;
   outcome.path = wire.path();
   wire.link().sync();
   return outcome;
+}
+
+KernelPayload kernel_payload(const Spec& spec, SlotWire& wire, const void* findings) {
+  KernelPayload payload{};
+  payload.out = address_of(wire.out()->place(0));
+  payload.in = address_of(wire.in()->place(0));
+  payload.bytes = spec.size;
+  payload.findings = address_of(findings);
+  payload.side = static_cast<uint32_t>(wire.link().number());
+  return payload;
 }
 
 Outcome kernel_latency(const Spec& spec, const KernelPair& pair) {

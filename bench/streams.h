@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gpu.h"
+#include "kernels.h"
 #include "wire.h"
 
 namespace bench {
@@ -99,8 +100,8 @@ struct StreamRow {
 // Microseconds of each sample, and at last from the first one until the confirmation.
 std::vector<double> time_on_stream(const StreamRow& row);
 
-// A sample of latency is the mean of up to 50 round trips, halved; one of bandwidth that of a tenth
-// of the messages. Timed iterations are whole samples.
+// A sample of latency is the mean of up to 50 round trips, halved, one of patterns that of as many
+// exchanges; one of bandwidth that of a tenth of the messages. Timed iterations are whole samples.
 Outcome stream_row(Wire& wire, const Device& device, const Spec& spec);
 
 // One of the two sides of messages to and fro within a kernel.
@@ -112,5 +113,21 @@ struct KernelPair {
 };
 // A sample is the mean of a launch, of which there are ten.
 Outcome kernel_latency(const Spec& spec, const KernelPair& pair);
+
+// What a kernel is told of the wire's messages. `findings`: memory of the device for them.
+KernelPayload kernel_payload(const Spec& spec, SlotWire& wire, const void* findings);
+// The row of the kernels `name` and `name`_checked, by one group of spec.threads.
+template <typename Args>
+Outcome kernel_row(const Spec& spec, SlotWire& wire, const Device& device, const Kernels& kernels,
+                   const std::string& name, Args args) {
+  const cuda::Function plain = kernels.find(name.c_str());
+  const cuda::Function checked = kernels.find((name + "_checked").c_str());
+  auto launch = [&](bool check_bytes, uint32_t rounds, bool corrupt) {
+    args.payload.rounds = rounds;
+    args.payload.corrupt = corrupt;
+    kernels.launch(check_bytes ? checked : plain, 1, static_cast<unsigned>(spec.threads), args);
+  };
+  return kernel_latency(spec, {device, wire.link(), args.payload.findings, launch});
+}
 
 }  // namespace bench

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the timed loops see of a transport: a Link, by which the two sides meet, and a Wire, which
-// moves the messages of one row. A backend is one file with its wires: onehop's are in side.cc and
-// batch.cc, others in floors.cc, nccl.cc and pingpong_*.cc.
+// moves the messages of one row. A backend is one file with its wires: onehop's are in side.cc,
+// ordered.cc, patterns.cc and, by functions of Python, module.cc; others in floors.cc, nccl.cc and
+// pingpong_*.cc.
 //
 //   side 0                                   side 1
 //   out() --isend(i) .. sent(i)------------> in()    irecv(i) .. received(i)
@@ -75,6 +76,19 @@ class Wire {
   bool overwritten() const { return overwritten_; }
 
  protected:
+  // The payload of a batch, in memory of a size that `make` makes.
+  template <typename Make>
+  Blocks* give_or_take_blocks(const Spec& spec, Make make) {
+    const bool bulk = spec.mode == Mode::kBulk;
+    passive_ = !link_.first() && !bulk;
+    two_sided_ = bulk;
+    std::unique_ptr<Payload>& mine = puts(spec) == link_.first() ? out_ : in_;
+    auto blocks = std::make_unique<Blocks>(spec, link_.number(), make(Blocks::memory_size(spec)));
+    Blocks* found = blocks.get();
+    mine = std::move(blocks);
+    return found;
+  }
+
   Link& link_;
   std::unique_ptr<Payload> out_;
   std::unique_ptr<Payload> in_;
@@ -104,24 +118,32 @@ class SlotWire : public Wire {
     out_ = std::make_unique<Slots>(spec, role, std::move(memory));
     from_ = static_cast<Slots*>(out_.get());
   }
-  template <typename Kind = Slots>
   void take(const Spec& spec, Slots::Role role, std::unique_ptr<Buffer> memory) {
-    in_ = std::make_unique<Kind>(spec, role, std::move(memory));
-    to_ = static_cast<Kind*>(in_.get());
+    in_ = std::make_unique<Slots>(spec, role, std::move(memory));
+    to_ = static_cast<Slots*>(in_.get());
   }
-
-  // The payloads of a row of messages, in memory that `make` makes.
+  // The payloads that the row's mode asks for, in memory that `make` makes. Of puts and gets each
+  // side has one, and side 0 acts.
   template <typename Make>
   void give_and_take(const Spec& spec, Make make) {
-    if (gives(link_, spec)) give(spec, {link_.number(), link_.first()}, make());
-    if (takes(link_, spec)) take(spec, {1 - link_.number()}, make());
+    const int number = link_.number();
+    if (is_one_sided(spec.mode)) {
+      const bool put = spec.mode == Mode::kPut;
+      const Slots::Role role{put ? 0 : 1, /*spoils=*/true, /*fixed=*/!put};
+      passive_ = !link_.first();
+      two_sided_ = false;
+      put == link_.first() ? give(spec, role, make()) : take(spec, role, make());
+      return;
+    }
+    overwritten_ = spec.mode == Mode::kPutSignal;
+    if (gives(link_, spec)) give(spec, {number, link_.first()}, make());
+    if (takes(link_, spec)) take(spec, {1 - number}, make());
   }
+  // The memory of the one that there is, or of what comes.
+  Buffer& memory() { return (to_ ? to_ : from_)->memory(); }
 
   Slots* from_ = nullptr;
   Slots* to_ = nullptr;
 };
-
-// The timed loops of loops.h, by virtual calls.
-Outcome run(Wire& wire, const Spec& spec);
 
 }  // namespace bench

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hold the tree to the picture of its layers.
 
-Refuses includes that point up or sideways, files that are too long, and files without a licence
-line. Every offence is printed as FILE:LINE: what is wrong; the exit status is 1 if there was any.
+Refuses includes that point up or sideways, iostreams in what Python loads, files that are too long,
+and files without a licence line. Every offence is printed as FILE:LINE: what is wrong; the exit
+status is 1 if there was any.
 
     capi                sees all below
     stream              calls of the stream domain; sees endpoint and all below
@@ -65,6 +66,14 @@ CONSUMERS = ("bench", "python", "tools")
 # Declarations only, of an interface that is not onehop's: bench allocates memory of every kind.
 BENCH_SEES = "platform/cuda/abi.h"
 
+# Facets are found by indices that all copies of libstdc++ in a process share: where a module is
+# linked with a copy of its own, a stream in it takes another facet than it asks for, and crashes.
+NO_STREAMS = ("include", "src", "bench", "python")
+STREAMS = {
+    "codecvt", "fstream", "iomanip", "iostream", "istream", "locale", "ostream", "regex", "sstream",
+    "strstream", "syncstream",
+}  # fmt: skip
+
 SOURCE_SUFFIXES = {".h", ".hpp", ".cuh", ".cc", ".cpp", ".c", ".cu"}
 # Stubs (.pyi) are generated.
 LICENSED_SUFFIXES = SOURCE_SUFFIXES | {".py", ".cmake", ".sh"}
@@ -107,10 +116,10 @@ def files_of(root: Path) -> Iterator[Path]:
 
 
 def includes_of(text: str) -> Iterator[tuple[int, bool, str]]:
-    """Find line, quotes and name of each include; names without a folder may be of any library."""
+    """Find line, quotes and name of each include."""
     for number, line in enumerate(text.splitlines(), start=1):
         found = INCLUDE.match(line)
-        if found and (found[1] == '"' or "/" in found[2]):
+        if found:
             yield number, found[1] == '"', found[2]
 
 
@@ -149,6 +158,10 @@ def wrong_include_in_source(path: Path, included: str) -> str | None:
 def wrong_include(path: Path, included: str, quoted: bool) -> str | None:
     """Why this file must not include that, or None."""
     top = path.parts[0]
+    if not quoted and "/" not in included:  # of any library
+        if top in NO_STREAMS and included in STREAMS:
+            return f"<{included}> crashes where there are two copies of libstdc++: use <cstdio>"
+        return None
     if top == "src" and len(path.parts) > 2:
         return wrong_include_in_source(path, included)
     target = included.split("/")[0]

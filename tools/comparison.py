@@ -61,7 +61,7 @@ def compile_pingpong(
     if found is None:
         sys.exit("no C++ compiler: neither CXX nor c++ is there")
     program = folder / f"{tool}_pingpong"
-    names = (f"pingpong_{tool}.cc", "pingpong.cc", "loops.cc", "payload.cc")
+    names = (f"pingpong_{tool}.cc", "pingpong.cc", "payload.cc")
     sources = [str(BENCH / name) for name in names]
     run([found, "-std=c++20", "-O2", "-o", str(program), *sources, *options])
     return program

@@ -1,8 +1,8 @@
 """Timed loops of the benchmark."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import enum
-from typing import Annotated
+from typing import Annotated, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -27,19 +27,23 @@ class Mode(enum.Enum):
 
     STREAM = 7
 
-    GRAPH = 8
+    STREAM_PUT = 8
 
-    STREAM_PUT = 9
+    KERNEL = 9
 
-    GRAPH_PUT = 10
+    KERNEL_SINGLE = 10
 
-    KERNEL = 11
+    KERNEL_PUT = 11
 
-    KERNEL_SINGLE = 12
+    BULK = 12
 
-    KERNEL_PUT = 13
+    SEND_MANY = 13
 
-    BULK = 14
+    RECV_MANY = 14
+
+    ALL_TO_ALL_V = 15
+
+    DISPATCH = 16
 
 class Memory(enum.Enum):
     """Whose memory a row's bytes are in."""
@@ -67,10 +71,12 @@ class Op(enum.Enum):
 
     BATCH = 2
 
+    PATTERNS = 3
+
 class Spec:
     """One row: both sides are given the same."""
 
-    def __init__(self, op: Op, mode: Mode, size: int, iterations: int, warmup: int, window: int, blocks: int, threads: int, strided: bool, shared: bool, both: bool, corrupt: bool, memory: Memory, offset: int, stamped: bool) -> None: ...
+    def __init__(self, op: Op, mode: Mode, size: int, iterations: int, warmup: int, window: int, blocks: int, threads: int, strided: bool, shared: bool, graph: bool, both: bool, corrupt: bool, memory: Memory, offset: int, stamped: bool) -> None: ...
 
     @property
     def op(self) -> Op: ...
@@ -85,9 +91,6 @@ class Spec:
     def iterations(self) -> int: ...
 
     @property
-    def warmup(self) -> int: ...
-
-    @property
     def window(self) -> int: ...
 
     @property
@@ -95,9 +98,6 @@ class Spec:
 
     @property
     def strided(self) -> bool: ...
-
-    @property
-    def stamped(self) -> bool: ...
 
 class Outcome:
     """What one side measured and found."""
@@ -107,6 +107,9 @@ class Outcome:
 
     @property
     def post_us(self) -> list[float]: ...
+
+    @post_us.setter
+    def post_us(self, arg: Sequence[float], /) -> None: ...
 
     @property
     def seconds(self) -> float: ...
@@ -170,93 +173,33 @@ class Side:
     def why_no_kernels(self) -> str:
         """Why the benchmark's own kernels cannot run; empty: they can."""
 
-class Payload:
-    """Messages of a row, and memory for them."""
+class PythonRow:
+    """A row whose operations are functions."""
 
-    def lay_out(self, number: int, last: bool) -> None:
-        """The giving side: new bytes for a pass."""
+    def __init__(self, number: int, swap: Callable[[bytes], bytes], spec: Spec, device: str = '') -> None: ...
 
-    def clear(self, number: int) -> None:
-        """The taking side: poison before a pass."""
+    def run(self, send: object | None = None, recv: object | None = None, isend: object | None = None, irecv: object | None = None) -> Outcome:
+        """Each takes the number of a message; isend, irecv start it."""
 
-    def mark(self, i: int, last: bool) -> None:
-        """The giving side before message i."""
+    def memory(self, giving: bool) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None:
+        """
+        Host memory of all slots that this side gives or takes; of a batch all.
+        """
 
-    def expect(self, i: int) -> None:
-        """The taking side before message i."""
+    def address(self, giving: bool) -> int:
+        """Where such memory is; 0: there is none."""
 
-    def check(self, i: int) -> int:
-        """Number of wrong bytes among the stamps of message i."""
-
-    def check_all(self, count: int) -> int:
-        """Number of wrong bytes of the last message of each slot."""
-
-    def memory(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
-        """All of it; of host memory."""
-
-    @property
-    def nbytes(self) -> int:
-        """Of a message."""
-
-class Slots(Payload):
-    """A slot for each message in flight."""
-
-    def __init__(self, spec: Spec, writer: int, spoils: bool = True, fixed: bool = False, device: str = '') -> None: ...
-
-    def array(self, i: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
-        """The slot of message i; of host memory."""
-
-    def address(self, i: int) -> int: ...
-
-class Blocks(Payload):
-    """Batches of a row, in host memory."""
-
-    def __init__(self, spec: Spec, number: int) -> None: ...
-
-    def offset(self, i: int, target: bool) -> int:
-        """Where block i lies at the side that starts, or at the target."""
+    def offsets(self, target: bool) -> list[int]:
+        """Where a batch's blocks lie at the side that starts, or at the target."""
 
 class GpuError(RuntimeError):
     pass
 
-class Gpu:
-    """One device, as the driver describes it."""
+def cuda_library() -> str:
+    """Where the CUDA driver is looked for."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def uuid(self) -> str: ...
-
-    @property
-    def pci(self) -> str: ...
-
-    @property
-    def numa(self) -> int: ...
-
-    @property
-    def major(self) -> int: ...
-
-    @property
-    def minor(self) -> int: ...
-
-    @property
-    def peers(self) -> list[bool]: ...
-
-class GpuFacts:
-    """The driver and its devices."""
-
-    @property
-    def library(self) -> str: ...
-
-    @property
-    def version(self) -> int: ...
-
-    @property
-    def devices(self) -> list[Gpu]: ...
-
-def gpu_facts() -> GpuFacts:
-    """Raises GpuError if there is no driver."""
+def cuda_version() -> int:
+    """13000: CUDA 13.0. Raises GpuError if there is no driver."""
 
 class Yardstick:
     """A side of what onehop is compared with."""
@@ -273,10 +216,28 @@ class Yardstick:
 
     def why_no_kernels(self) -> str: ...
 
-class Nccl:
-    """NCCL between two processes."""
+class PatternRank:
+    """A rank of the patterns."""
 
+    def __init__(self, rank: int, ranks: int, device: str, id: bytes) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def run(self, spec: Spec) -> Outcome: ...
+
+def busiest(spec: Spec, ranks: int) -> int:
+    """
+    The most bytes of a pattern that one rank sends to the others, or receives.
+    """
+
+class Nccl:
+    """NCCL between two processes, or among ranks."""
+
+    @overload
     def __init__(self, side: Yardstick, libraries: Sequence[str]) -> None: ...
+
+    @overload
+    def __init__(self, rank: PatternRank, libraries: Sequence[str]) -> None: ...
 
     def run(self, spec: Spec) -> Outcome: ...
 
@@ -291,45 +252,3 @@ class Nccl:
 
     @property
     def version(self) -> str: ...
-
-class Pattern(enum.Enum):
-    """An exchange among ranks."""
-
-    SENDRECV = 0
-
-    SEND_MANY = 1
-
-    RECV_MANY = 2
-
-    ALL_TO_ALL_V = 3
-
-    DISPATCH = 4
-
-class PatternSpec:
-    """One row: all ranks are given the same."""
-
-    def __init__(self, pattern: Pattern, size: int, iterations: int, warmup: int, graph: bool, memory: Memory, corrupt: bool) -> None: ...
-
-    def busiest(self, ranks: int) -> int:
-        """
-        The most bytes that one rank sends to the others, or receives from them.
-        """
-
-class PatternRank:
-    """A rank of the patterns."""
-
-    def __init__(self, rank: int, ranks: int, device: str, id: bytes) -> None: ...
-
-    def barrier(self) -> None: ...
-
-    def run(self, spec: PatternSpec) -> Outcome: ...
-
-class NcclRank:
-    """NCCL's grouped sends and receives."""
-
-    def __init__(self, rank: PatternRank, libraries: Sequence[str]) -> None: ...
-
-    @property
-    def version(self) -> str: ...
-
-    def run(self, spec: PatternSpec) -> Outcome: ...

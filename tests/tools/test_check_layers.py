@@ -121,6 +121,19 @@ def test_an_include_is_seen_however_it_is_written(tree: Path, line: str) -> None
     assert len(offences(tree)) == 1
 
 
+@pytest.mark.parametrize("top", ["include/onehop/a.hpp", "src/base/a.cc", "bench/a.cc"])
+@pytest.mark.parametrize("header", ["fstream", "iostream", "locale", "regex"])
+def test_streams_are_refused_in_what_python_loads(tree: Path, top: str, header: str) -> None:
+    put(tree, top, f"#include <{header}>\n")
+    (offence,) = offences(tree)
+    assert f"{top}:2: <{header}>" in offence
+
+
+def test_tests_may_use_streams(tree: Path) -> None:
+    put(tree, "tests/unit/a.cc", "#include <fstream>\n")
+    assert offences(tree) == []
+
+
 def test_an_include_in_a_comment_is_none(tree: Path) -> None:
     put(tree, "src/base/a.cc", '// #include "endpoint/peer.h"\n')
     assert offences(tree) == []

@@ -14,13 +14,11 @@ import onehop
 from onehop.cli import (  # noqa: F401 - add their commands to bench
     bench_inline,
     bench_nixl,
-    bench_patterns,
     bench_peers,
 )
 from onehop.cli.bench import bench
 from onehop.cli.doctor import doctor
 from onehop.cli.info import info
-from onehop.cli.nixl_path import nixl_path
 from onehop.cli.sides import SideError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -51,4 +49,16 @@ def main() -> None:
 main.add_command(info)
 main.add_command(doctor)
 main.add_command(bench)
-main.add_command(nixl_path)
+
+
+@main.command("nixl-path")
+def nixl_path() -> None:
+    """Print the folder that lets programs of NIXL run on onehop.
+
+    PYTHONPATH=$(onehop nixl-path) vllm serve ...
+    """
+    try:
+        from onehop import nixl
+    except ImportError as failure:
+        raise click.ClickException(str(failure)) from failure
+    click.echo(nixl.path())

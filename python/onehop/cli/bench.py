@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onehop bench``: latency, bandwidth, batches and set-up, each row with its bytes checked."""
+"""``onehop bench``: latency, bandwidth, batches, patterns and set-up, each with its bytes checked.
+
+Other commands of the group are in bench_*.py.
+"""
 
 # ruff: noqa: ANN401, D401 - click passes options as keywords; docstrings are its help texts
 
@@ -7,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,10 +21,20 @@ from rich.table import Table
 from rich.text import Text
 
 from onehop.cli import bench_options as options
-from onehop.cli.gpus import HOST, Pair, choose, facts, nccl_libraries, version
+from onehop.cli.gpus import (
+    HOST,
+    check_numbers,
+    choose,
+    facts,
+    nccl_libraries,
+    needed_facts,
+    parse_devices,
+    version,
+)
 from onehop.cli.measure import (
     BANDWIDTH_MODES,
     LATENCY_MODES,
+    PATTERNS,
     Job,
     Note,
     by_group,
@@ -50,33 +64,18 @@ def bench() -> None:
 @options.buffers
 @options.versus("flag", "process_vm", "memcpy", "floor")
 @options.common
-def latency(
-    sizes: Sequence[int], modes: Sequence[str], buffers: str, floors: Sequence[str], **common: Any
-) -> None:
+def latency(**given: Any) -> None:
     """Time of single messages, puts and gets.
 
     event: messages behind an event of a GPU's stream; stream: in the order of one, all enqueued at
     once; graph: the same as a graph of 50 round trips; kernel: within a kernel, by a warp or block.
     """
-    options.check_modes(modes, common["memory"])
-    jobs = by_group(
-        [
-            _job("latency", common, mode, size, shared=buffers == "shared")
-            for mode in modes
-            for size in sizes
-        ]
-    )
-    if common["memory"] != HOST and common["api"] == "python":
-        if list(modes) != ["sendrecv"]:
+    jobs = _jobs("latency", given)
+    if given["memory"] != HOST and given["api"] == "python":
+        if list(given["modes"]) != ["sendrecv"]:
             raise click.UsageError("--api python of GPU memory measures sendrecv")
         jobs = [replace(job, api=api) for api in _python_apis() for job in jobs]
-    if common["memory"] != HOST:
-        jobs += _gpu_floors("latency", common, floors, sizes, modes=modes)
-    else:
-        if {"flag", "floors"} & set(floors):
-            jobs.append(_floor("latency", common, "flag", _FLAG_SIZE))
-        jobs += _size_floors("latency", common, floors, sizes)
-    run(jobs, common)
+    _run(jobs + _floors("latency", given), given)
 
 
 @bench.command()
@@ -91,45 +90,15 @@ def latency(
 @click.option("--both", is_flag=True, help="Messages in both directions at once; each way's rate.")
 @options.versus("process_vm", "memcpy")
 @options.common
-def bandwidth(
-    sizes: Sequence[int],
-    modes: Sequence[str],
-    buffers: str,
-    window: int | None,
-    both: bool,
-    floors: Sequence[str],
-    **common: Any,
-) -> None:
+def bandwidth(**given: Any) -> None:
     """Bytes a second, with several operations in flight or blocking, one way or both at once.
 
     stream, stream_put: all in the order of a GPU's stream, by kernels or by the copy engine;
     graph_put: the latter as a graph; kernel_put: by a kernel of 8 blocks.
     """
-    options.check_modes(modes, common["memory"])
-    if both and (list(modes) != ["sendrecv"] or common["api"] != "c"):
+    if given["both"] and (list(given["modes"]) != ["sendrecv"] or given["api"] != "c"):
         raise click.UsageError("--both goes with --mode sendrecv and --api c only")
-    jobs = by_group(
-        [
-            _job(
-                "bandwidth",
-                common,
-                mode,
-                size,
-                shared=buffers == "shared",
-                window=window or _window(size),
-                both=both,
-            )
-            for mode in modes
-            for size in sizes
-        ]
-    )
-    if common["memory"] != HOST:
-        jobs += _gpu_floors(
-            "bandwidth", common, floors, sizes, modes=modes, window=window, both=both
-        )
-    else:
-        jobs += _size_floors("bandwidth", common, floors, sizes)
-    run(jobs, common)
+    _run(_jobs("bandwidth", given) + _floors("bandwidth", given), given)
 
 
 @bench.command()
@@ -141,36 +110,14 @@ def bandwidth(
 )
 @click.option("--strided", is_flag=True, help="Described by strides; else by lists of offsets.")
 @options.common
-def batch(
-    sizes: Sequence[int],
-    modes: Sequence[str],
-    buffers: str,
-    blocks: int,
-    strided: bool,
-    **common: Any,
-) -> None:
+def batch(**given: Any) -> None:
     """Many blocks by one call; they are not contiguous, and the gaps must not change.
 
     bulk: what they are compared with: gathered, sent as one message, and scattered.
     """
-    if "bulk" in modes and (common["api"] != "c" or common["memory"] != HOST):
+    if "bulk" in given["modes"] and (given["api"] != "c" or given["memory"] != HOST):
         raise click.UsageError("--mode bulk is of host memory, with --api c only")
-    run(
-        [
-            _job(
-                "batch",
-                common,
-                mode,
-                size,
-                shared=buffers == "shared",
-                blocks=blocks,
-                strided=strided,
-            )
-            for mode in modes
-            for size in sizes
-        ],
-        common,
-    )
+    _run(_jobs("batch", given), given)
 
 
 @bench.command()
@@ -182,101 +129,120 @@ def batch(
     help="Links that are kept, to see what memory they take.",
 )
 @options.common
-def setup(peers: int, **common: Any) -> None:
+def setup(peers: int, **given: Any) -> None:
     """What an endpoint, a link, and its first bytes take, in time and memory."""
-    if common["api"] != "c":
+    if given["api"] != "c":
         raise click.UsageError("the set-up is measured with --api c only")
-    run([_job("setup", common, "sendrecv", 8, window=peers)], common)
+    _run(_jobs("setup", {**given, "modes": ["sendrecv"], "sizes": [8], "window": peers}), given)
 
 
-def _window(size: int) -> int:
-    return max(2, min(_DEFAULT_WINDOW, _MOST_IN_FLIGHT // max(1, size)))
-
-
-def _job(op: str, common: dict[str, Any], mode: str, size: int, **more: Any) -> Job:
-    if "devices_of" not in common:
-        common["devices_of"] = choose(common["memory"], common["devices"])
-        gpu_from_python = common["memory"] != HOST and common["api"] == "python"
-        if gpu_from_python and (op != "latency" or "host" in common["memory"]):
-            raise click.UsageError("--api python of GPU memory is for latency, on both sides")
-    if size == 0 and mode != "sendrecv":
-        raise click.UsageError(f"{mode} moves at least one byte: only sendrecv has messages of 0")
-    return Job(
-        op=op,
-        api=common["api"],
-        mode=mode,
-        size=size,
-        iterations=common["iters"] or 0,
-        memory=common["memory"],
-        devices=common["devices_of"],
-        **more,
+def _jobs(op: str, given: dict[str, Any]) -> list[Job]:
+    """Return the rows of onehop that the options ask for; `given` has the devices then."""
+    memory, api = given["memory"], given["api"]
+    options.check_modes(given["modes"], memory)
+    given["devices"] = choose(memory, given["devices"])
+    if memory != HOST and api == "python" and (op != "latency" or "host" in memory):
+        raise click.UsageError("--api python of GPU memory is for latency, on both sides")
+    for mode in given["modes"]:
+        if 0 in given["sizes"] and mode != "sendrecv":
+            raise click.UsageError(
+                f"{mode} moves at least one byte: only sendrecv has messages of 0"
+            )
+    return by_group(
+        [
+            Job(
+                op,
+                api,
+                mode,
+                size,
+                given["iters"] or 0,
+                window=_window(op, given, size),
+                blocks=given.get("blocks", 1),
+                strided=given.get("strided", False),
+                shared=given.get("buffers") == "shared",
+                memory=memory,
+                devices=given["devices"],
+                both=given.get("both", False),
+            )
+            for mode in given["modes"]
+            for size in given["sizes"]
+        ]
     )
 
 
-def _gpu_floors(
-    op: str,
-    common: dict[str, Any],
-    floors: Sequence[str],
-    sizes: Sequence[int],
-    *,
-    modes: Sequence[str],
-    window: int | None = None,
-    both: bool = False,
-) -> list[Job]:
-    """Return what rows of GPU memory are compared with: copy engines, bare kernels, and NCCL."""
-    for name in set(floors) - {"memcpy", "nccl", "floors", "floor"}:
-        raise click.UsageError(f"--vs {name} is a floor of host memory")
-    if floors and "" in common["devices_of"]:
-        raise click.UsageError("--vs compares memory of GPUs, with --memory cuda or its kin")
-    jobs = []
-    for size in sizes:
-        if size == 0:
-            continue
-        iterations = common["iters"] or 0
-        base = Job(op, "floor", "memcpy", size, iterations, devices=common["devices_of"])
-        base = replace(base, memory=("cuda", "cuda"), both=both)
-        if op == "bandwidth":
-            base = replace(base, window=window or _window(size))
-        if {"memcpy", "floors"} & set(floors):
-            jobs.append(base)
-            kinds = {"sendrecv": "put_flag", "event": "put_flag_event"}
-            if op == "latency":
-                jobs += [replace(base, mode=kinds[mode]) for mode in modes if mode in kinds]
-        if op == "latency" and {"floor", "floors"} & set(floors):
-            jobs += line_floors(base, modes)
-        if "nccl" in floors:
-            of_nccl = replace(base, api="nccl", libraries=tuple(nccl_libraries(common["nccl"])))
-            of_modes = [replace(of_nccl, mode=mode) for mode in nccl_modes(modes)]
-            jobs += by_group(of_modes)
+def _window(op: str, given: dict[str, Any], size: int) -> int:
+    if op in ("latency", "batch"):
+        return 1
+    fitting = max(2, min(_DEFAULT_WINDOW, _MOST_IN_FLIGHT // max(1, size)))
+    return given["window"] or fitting
+
+
+def _floors(op: str, given: dict[str, Any]) -> list[Job]:
+    """Return what the machine does without onehop, as --vs asks for."""
+    names = set(given["floors"])
+    sizes = [size for size in given["sizes"] if size > 0]
+    iterations = given["iters"] or 0
+    if given["memory"] != HOST:
+        for name in names - {"memcpy", "nccl", "floors", "floor"}:
+            raise click.UsageError(f"--vs {name} is a floor of host memory")
+        if names and "" in given["devices"]:
+            raise click.UsageError("--vs compares memory of GPUs, with --memory cuda or its kin")
+        bases = [
+            Job(
+                op,
+                "floor",
+                "memcpy",
+                size,
+                iterations,
+                window=_window(op, given, size),
+                memory=("cuda", "cuda"),
+                devices=given["devices"],
+                both=given.get("both", False),
+            )
+            for size in sizes
+        ]
+        return [job for base in bases for job in _gpu_floors(base, names, given)]
+    for name in {"nccl", "floor"} & names:
+        raise click.UsageError(f"--vs {name} compares memory of GPUs: --memory cuda")
+    wanted = [name for name in ("process_vm", "memcpy") if {name, "floors"} & names]
+    jobs = [Job(op, "floor", name, size, iterations) for name in wanted for size in sizes]
+    if op == "latency" and {"flag", "floors"} & names:
+        jobs.insert(0, Job(op, "floor", "flag", _FLAG_SIZE, iterations))
     return jobs
 
 
-def _floor(op: str, common: dict[str, Any], name: str, size: int) -> Job:
-    return Job(op=op, api="floor", mode=name, size=size, iterations=common["iters"] or 0)
+def _gpu_floors(base: Job, names: set[str], given: dict[str, Any]) -> Iterator[Job]:
+    """Yield what rows of GPU memory are compared with: copy engines, bare kernels, and NCCL."""
+    modes = given["modes"]
+    if {"memcpy", "floors"} & names:
+        yield base
+        kinds = {"sendrecv": "put_flag", "event": "put_flag_event"}
+        if base.op == "latency":
+            yield from (replace(base, mode=kinds[mode]) for mode in modes if mode in kinds)
+    if base.op == "latency" and {"floor", "floors"} & names:
+        yield from line_floors(base, modes)
+    if "nccl" in names:
+        of_nccl = replace(base, api="nccl", libraries=nccl_libraries(given["nccl"]))
+        yield from by_group([replace(of_nccl, mode=mode) for mode in nccl_modes(modes)])
 
 
-def _size_floors(
-    op: str, common: dict[str, Any], floors: Sequence[str], sizes: Sequence[int]
-) -> list[Job]:
-    for name in {"nccl", "floor"} & set(floors):
-        raise click.UsageError(f"--vs {name} compares memory of GPUs: --memory cuda")
-    wanted = [name for name in ("process_vm", "memcpy") if {name, "floors"} & set(floors)]
-    return [_floor(op, common, name, size) for name in wanted for size in sizes if size > 0]
-
-
-def run(jobs: list[Job], common: dict[str, Any]) -> None:
-    """Measure all jobs; show and write their rows."""
-    placement = options.placement(common)
-    if common["api"] == "python":
+def _run(jobs: Sequence[Job], given: dict[str, Any]) -> None:
+    """Measure jobs of one kind between two sides; show and write their rows."""
+    placement = options.placement(given)
+    if given["api"] == "python":
         _need_numpy()
     options.check_memory(jobs)
+    _show(jobs, given, placement)
+
+
+def _show(jobs: Sequence[Job], given: dict[str, Any], placement: Placement) -> None:
     op = jobs[0].op
     with report(
-        common["json_to"],
+        given["json_to"],
         gpu=jobs[0].memory != HOST,
         show=lambda rows: table(op, rows),
         about=op,
-        total=rows_of(jobs),
+        total=len(jobs) * (4 if op == "setup" else 1),
     ) as reported:
         for found in measure(jobs, placement):
             reported.add(found)
@@ -338,11 +304,6 @@ def report(
         raise click.ClickException(f"{wrong} bytes were not what was sent")
 
 
-def rows_of(jobs: Sequence[Job]) -> int:
-    """Return how many rows jobs have, all of one kind."""
-    return len(jobs) * (4 if jobs[0].op == "setup" else 1)
-
-
 def _python_apis() -> list[str]:
     """Return what may be sent from Python: the ways of naming memory of a GPU that are here."""
     torch = ["python-torch"] if importlib.util.find_spec("torch") else []
@@ -356,72 +317,104 @@ def _need_numpy() -> None:
         raise click.UsageError("--api python needs numpy: pip install numpy") from failure
 
 
-# ---- Every device to every device
+# ---- Among GPUs
 
 
 @bench.command()
 @options.sizes("1K,64K,64M")
 @options.gpu_memory
 @options.how
-def matrix(sizes: Sequence[int], memory: Pair, **common: Any) -> None:
+def matrix(**given: Any) -> None:
     """Latency and bandwidth of messages between all pairs of GPUs, blocking."""
+    sizes, memory = given["sizes"], given["memory"]
     if "host" in memory:
         raise click.UsageError("the matrix is of GPUs: --memory cuda or its kin")
     if 0 in sizes:
         raise click.UsageError("the matrix has messages of at least one byte")
-    found = facts()
-    if isinstance(found, str):
-        raise click.ClickException(f"no matrix: {found}")
-    names = [f"cuda:{number}" for number in range(len(found.devices))]
-    cpus = options.sides_on(common["cpus"], 2)
-    placement = Placement(within=not common["processes"], cpus=cpus)
+    names = [f"cuda:{number}" for number in range(len(needed_facts("no matrix").devices))]
+    jobs = [
+        Job(op, "c", "sendrecv", size, given["iters"] or 0, memory=memory, devices=(source, target))
+        for source in names
+        for target in names
+        for op in ("latency", "bandwidth")
+        for size in sizes
+    ]
+    tables = [(*kind, size) for kind in _MATRIX for size in sizes]
 
     def show(rows: Sequence[Row]) -> Group:
-        return Group(
-            *(
-                _matrix_table(
-                    f"{op} {format_size(size)}, {unit}",
-                    [row for row in rows if (row.op, row.size) == (op, size)],
-                    len(names),
-                )
-                for op, unit in (("bandwidth", "GB/s"), ("latency", "us one way, p50"))
-                for size in sizes
-            )
-        )
+        return Group(*(_matrix(rows, len(names), *about) for about in tables))
 
-    total = len(names) ** 2 * 2 * len(sizes)
-    with report(
-        common["json_to"], gpu=memory != HOST, show=show, about="matrix", total=total
-    ) as reported:
-        for row in _measure_pairs(names, sizes, memory, placement, common["iters"] or 0):
-            reported.add(row)
+    placement = options.placement(given)
+    with report(given["json_to"], gpu=True, show=show, about="matrix", total=len(jobs)) as reported:
+        # Each pair has a link of its own.
+        for _, of_pair in itertools.groupby(jobs, key=lambda job: job.devices):
+            for found in measure(list(of_pair), placement):
+                reported.add(found)
 
 
-def _measure_pairs(
-    names: Sequence[str], sizes: Sequence[int], memory: Pair, placement: Placement, iterations: int
-) -> Iterator[Row | Note]:
-    for source in names:
-        for target in names:
-            jobs = [
-                Job(op, "c", "sendrecv", size, iterations, memory=memory, devices=(source, target))
-                for op in ("latency", "bandwidth")
-                for size in sizes
-            ]
-            yield from measure(jobs, placement)
+_MATRIX = (("bandwidth", "GB/s", "GBps"), ("latency", "us one way, p50", "p50_us"))
 
 
-def _matrix_table(title: str, rows: Sequence[Row], count: int) -> Table:
-    shown = listing(title, "from, to")
+def _matrix(rows: Sequence[Row], count: int, op: str, unit: str, figure: str, size: int) -> Table:
+    shown = listing(f"{op} {format_size(size)}, {unit}", "from, to")
     for number in range(count):
         shown.add_column(str(number), justify="right")
-    by_pair = {row.devices: row for row in rows}
+    cells = {
+        row.devices: f"{getattr(row, figure):,.2f}"
+        for row in rows
+        if (row.op, row.size) == (op, size)
+    }
     for source in range(count):
-        cells = [by_pair.get(f"{source},{target}") for target in range(count)]
-        shown.add_row(str(source), *map(_cell, cells))
+        shown.add_row(
+            str(source), *(cells.get(f"{source},{target}", "") for target in range(count))
+        )
     return shown
 
 
-def _cell(row: Row | None) -> str:
-    if row is None:
-        return ""
-    return f"{row.GBps if row.op == 'bandwidth' else row.p50_us:,.2f}"
+@bench.command()
+@options.sizes("1K,64K,1M,16M")
+@options.modes(*PATTERNS, default=PATTERNS)
+@click.option("--ranks", type=click.IntRange(2, 64), help="Default: one a device, at least two.")
+@click.option(
+    "--devices",
+    callback=parse_devices,
+    metavar="A,B,...",
+    help="Devices of the ranks, in turn; default: all there are.",
+)
+@options.gpu_memory
+@options.versus()
+@options.how
+def patterns(ranks: int | None, devices: Sequence[int], **given: Any) -> None:
+    """Exchanges among ranks in the order of their streams, launched or as graphs of up to 50.
+
+    sendrecv: each to the next of a ring; send_many: rank 0 to all others; recv_many: all others to
+    rank 0; all_to_all_v: all to all and to themselves, parts of 1/4 to 4/4 of the size; dispatch:
+    the same, and only the device knows of how much.
+    """
+    kind, other = given["memory"]
+    if kind != other or kind in ("host", "pinned", "cuda-managed"):
+        raise click.UsageError("the patterns are of GPUs: --memory cuda or its kin, one for all")
+    if 0 in given["sizes"]:
+        raise click.UsageError("the patterns have parts of at least one byte")
+    found = needed_facts("no patterns")
+    check_numbers(devices, found)
+    chosen = devices or range(len(found.devices))
+    count = ranks or max(2, len(chosen))
+    where = tuple(f"cuda:{chosen[rank % len(chosen)]}" for rank in range(count))
+    jobs = [
+        Job(
+            "patterns",
+            "c",
+            mode,
+            size,
+            given["iters"] or 0,
+            memory=(kind,) * count,
+            devices=where,
+        )
+        for mode in given["modes"]
+        for size in given["sizes"]
+    ]
+    if given["floors"]:
+        libraries = nccl_libraries(given["nccl"])
+        jobs += [replace(job, api="nccl", libraries=libraries) for job in jobs]
+    _show(jobs, given, options.placement(given, count))

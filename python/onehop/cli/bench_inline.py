@@ -21,7 +21,7 @@ from rich.text import Text
 import onehop
 from onehop.cli import bench_options as options
 from onehop.cli.bench import Report, bench, report
-from onehop.cli.measure import Job, Note, bench_role, rows_of_pair
+from onehop.cli.measure import Job, Note, bench_role, rows_of_sides
 from onehop.cli.output import results
 from onehop.cli.rows import Row
 from onehop.cli.sides import Placement
@@ -115,7 +115,7 @@ def _measure(jobs: Sequence[Job], rounds: int, placement: Placement) -> Iterator
         # Sizes stay together, so that what else the machine does hits all limits alike.
         for size in sizes:
             turns += rng.sample(mine := [job for job in jobs if job.size == size], len(mine))
-        yield from rows_of_pair(bench_role, turns, placement)
+        yield from rows_of_sides(bench_role, turns, placement)
 
 
 class Study:

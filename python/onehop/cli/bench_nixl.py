@@ -20,8 +20,8 @@ from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report
 from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, parse_devices, parse_memory
 from onehop.cli.measure import corrupts
-from onehop.cli.output import results
-from onehop.cli.rows import Row, percentile
+from onehop.cli.output import Column, figures
+from onehop.cli.rows import Row, figure, percentile, wrong_bytes
 from onehop.cli.sides import Placement, SideError, run_sides
 from onehop.cli.sizes import SizeList, format_size
 
@@ -35,29 +35,17 @@ _LOG_LEVEL = "NIXL_LOG_LEVEL"
 
 @dataclass(frozen=True)
 class Job:
-    """What both sides do in a round, by one of the libraries.
+    """What both sides do in a round, by one of the libraries."""
 
-    Attributes:
-        library: onehop or nixl, the real one.
-        modes: which rows; the others are left out where nothing else needs them.
-        sizes: bytes of a block, of write and read.
-        blocks: of a transfer.
-        rows: of a list that is prepared.
-        iterations: timed transfers of each size and direction.
-        idle_s: how long the idle agents are watched.
-        memory, devices: of either side; a device is "" for host memory.
-
-    """
-
-    library: str
-    modes: tuple[str, ...]
-    sizes: tuple[int, ...]
-    blocks: int
-    rows: int
-    iterations: int
-    idle_s: float
-    memory: Pair
-    devices: Pair
+    library: str  # onehop or nixl, the real one
+    modes: tuple[str, ...]  # which rows; the others are left out where nothing else needs them
+    sizes: tuple[int, ...]  # bytes of a block, of write and read
+    blocks: int  # of a transfer
+    rows: int  # of a list that is prepared
+    iterations: int  # timed transfers of each size and direction
+    idle_s: float  # how long the idle agents are watched
+    memory: Pair  # of either side
+    devices: Pair  # of either side; "" for host memory
     corrupt: bool = field(default_factory=corrupts)
 
     @property
@@ -291,55 +279,40 @@ def _row(job: Job, rounds: Sequence[Found], medians: Sequence[float]) -> Row:
     )
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    versions = sorted({row.nixl for row in rows if row.nixl})
-    shown = results(
-        ", ".join([f"onehop bench nixl: {rows[0].memory} memory", *versions]),
-        "p50: of all rounds; rounds: the least and the greatest median of a round beside it; write,"
-        " read: from the call of transfer() until done; make, post: the calls of"
-        " make_prepped_xfer() and transfer(); idle: CPU time in a second; of NIXL: by NIXL's in"
-        " the same round, median of the rounds",
-    )
-    for heading in ("what", "library", "path"):
-        shown.add_column(heading, no_wrap=True)
-    for heading in _HEADINGS:
-        shown.add_column(heading, justify="right")
-    for row in rows:
-        shown.add_row(_what(row), row.api, row.path, *_cells(row))
-    return shown
-
-
 def _what(row: Row) -> str:
     if row.blocks:
         return f"{row.mode} {row.blocks} x {format_size(row.size)}"
     return f"{row.mode} {format_size(row.size)}" if row.size else row.mode
 
 
-_HEADINGS = (
-    "p50 us",
-    "rounds",
-    "us/block",
-    "make us",
-    "post us",
-    "GB/s",
-    "CPU %",
-    "of NIXL",
-    "wrong",
+def _spread(row: Row) -> str:
+    return " ".join(f"{(one or 0) / row.p50_us - 1:+.0%}" for one in (row.low_us, row.high_us))
+
+
+_COLUMNS: tuple[Column[Row], ...] = (
+    Column("what", _what, "left"),
+    Column("library", lambda row: row.api, "left"),
+    Column("path", lambda row: row.path, "left"),
+    Column("p50 us", lambda row: figure(row.p50_us, 0)),
+    Column("rounds", _spread),
+    Column("us/block", lambda row: figure(row.block_us, 3)),
+    Column("make us", lambda row: figure(row.make_us, 0)),
+    Column("post us", lambda row: figure(row.post_us, 0)),
+    Column("GB/s", lambda row: figure(row.GBps or None, 2)),
+    Column("CPU %", lambda row: figure(row.cpu_percent, 2)),
+    Column("of NIXL", lambda row: figure(row.of_nixl, 3)),
+    Column("wrong", wrong_bytes),
 )
 
 
-def _cells(row: Row) -> Iterator[str]:
-    assert row.low_us is not None and row.high_us is not None  # noqa: PT018
-    yield _number(row.p50_us, 0)
-    yield " ".join(f"{one / row.p50_us - 1:+.0%}" for one in (row.low_us, row.high_us))
-    yield _number(row.block_us, 3)
-    yield _number(row.make_us, 0)
-    yield _number(row.post_us, 0)
-    yield _number(row.GBps or None, 2)
-    yield _number(row.cpu_percent, 2)
-    yield _number(row.of_nixl, 3)
-    yield f"[bold red]{row.wrong}[/]" if row.wrong else "0"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:,.{digits}f}"
+def _table(rows: Sequence[Row]) -> Table:
+    versions = sorted({row.nixl for row in rows if row.nixl})
+    return figures(
+        ", ".join([f"onehop bench nixl: {rows[0].memory} memory", *versions]),
+        "p50: of all rounds; rounds: the least and the greatest median of a round beside it; write,"
+        " read: from the call of transfer() until done; make, post: the calls of"
+        " make_prepped_xfer() and transfer(); idle: CPU time in a second; of NIXL: by NIXL's in"
+        " the same round, median of the rounds",
+        _COLUMNS,
+        rows,
+    )

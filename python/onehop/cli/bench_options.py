@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from onehop.cli.gpus import HOST, Pair, parse_devices, parse_memory
+from onehop.cli.gpus import HOST, Pair, parse_devices, parse_memory, parse_numbers
 from onehop.cli.measure import IN_KERNEL, IN_STREAM, Job
 from onehop.cli.sides import Placement
 from onehop.cli.sizes import SizeList, format_size
@@ -23,12 +23,7 @@ TRANSPORT = "ONEHOP_TRANSPORT"
 
 
 def _cpus(_: click.Context, __: click.Parameter, value: str | None) -> list[int]:
-    if value is None:
-        return []
-    try:
-        numbers = [int(cpu) for cpu in value.split(",")]
-    except ValueError as failure:
-        raise click.BadParameter(f"'{value}' is no list of CPU numbers") from failure
+    numbers = parse_numbers(value, "CPU")
     for cpu in numbers:
         if not _may_run_on(cpu):
             usable = ", ".join(str(n) for n in range(os.cpu_count() or 1) if _may_run_on(n))
@@ -140,7 +135,7 @@ _WHAT: tuple[Callable[[Command], Command], ...] = (
         type=click.Choice(["c", "python"]),
         default="c",
         show_default=True,
-        help="The loop in C++, or the same loop in Python with numpy arrays.",
+        help="The calls of C++, or those of Python with numpy arrays, in the same loop.",
     ),
     click.option(
         "--memory",
@@ -187,7 +182,7 @@ def common(command: Command) -> Command:
     return command
 
 
-def placement(common: Mapping[str, Any]) -> Placement:
+def placement(common: Mapping[str, Any], count: int = 2) -> Placement:
     """Return where the sides run, and what is set for them.
 
     Raises:
@@ -201,7 +196,8 @@ def placement(common: Mapping[str, Any]) -> Placement:
     env = {TRANSPORT: chosen} if chosen else {}
     if chosen == "socket" and "ONEHOP_LOG" not in os.environ:
         env["ONEHOP_LOG"] = "error"  # the warning that this path is slow would be no news
-    return Placement(within=within, cpus=sides_on(common["cpus"], 2), env=env)
+    cpus = sides_on(common["cpus"], count)
+    return Placement(count=count, within=within, cpus=cpus, env=env)
 
 
 def sizes(default: str) -> Callable[[Command], Command]:

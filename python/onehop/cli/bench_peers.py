@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import resource
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -20,8 +20,8 @@ import onehop
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report
 from onehop.cli.measure import corrupts
-from onehop.cli.output import results
-from onehop.cli.rows import Row, percentile
+from onehop.cli.output import Column, figures
+from onehop.cli.rows import Row, figure, percentile, wrong_bytes
 from onehop.cli.sides import Placement, Side, SideError, run_sides
 from onehop.cli.sizes import SizeList
 
@@ -63,23 +63,8 @@ class Usage:
         return Usage(**{name: (mine[name] - theirs[name]) / peers for name in mine})
 
 
-@dataclass(frozen=True)
-class Hub:
-    """What the endpoint in the middle has to say."""
-
-    usage: Usage
-    progress_us: float  # of a call
-    wrong: int
-    path: str
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """What those around it have to say."""
-
-    linked_us: list[float]  # from connect to the first bytes' answer
-    message_us: float  # one way, between the hub and one of them
-    wrong: int
+# What a side has to say of a row: its fields, and the samples.
+Found = dict[str, Any]
 
 
 @bench.command()
@@ -118,25 +103,22 @@ def peers(counts: Sequence[int], **common: Any) -> None:
 def _measure(job: Job, placement: Placement) -> Row:
     found = dict(run_sides(peers_role, job, placement))
     crowd, hub = found[0], found[1]
+    linked_us = crowd.pop("linked_us")
     return Row(
         op="peers",
         api="python",
         mode="sendrecv",
         memory="host",
         buffers="private",
-        path=hub.path,
         size=_BYTES,
         iters=job.peers,
-        p50_us=percentile(crowd.linked_us, 0.5),
-        p99_us=percentile(crowd.linked_us, 0.99),
+        p50_us=percentile(linked_us, 0.5),
+        p99_us=percentile(linked_us, 0.99),
         GBps=0.0,
-        wrong=hub.wrong + crowd.wrong,
+        wrong=hub.pop("wrong") + crowd.pop("wrong"),
         peers=job.peers,
-        rss_per_peer=round(hub.usage.rss),
-        pss_per_peer=round(hub.usage.pss),
-        fds_per_peer=round(hub.usage.descriptors, 2),
-        progress_us=hub.progress_us,
-        message_us=crowd.message_us,
+        **hub,
+        **crowd,
     )
 
 
@@ -148,7 +130,8 @@ def peers_role(side: Side, job: Job) -> None:
     side.report(_hub(side, job) if side.number == 1 else _crowd(side, job))
 
 
-def _hub(side: Side, job: Job) -> Hub:
+def _hub(side: Side, job: Job) -> Found:
+    """Be the endpoint in the middle."""
     with onehop.Endpoint() as endpoint:
         side.tell(endpoint.address)
         wrong = 0
@@ -171,10 +154,18 @@ def _hub(side: Side, job: Job) -> Hub:
             links[-1].recv(text)
             links[-1].send(text)
         side.hear()
-        return Hub(usage, progress_us, wrong, path)
+        return {
+            "path": path,
+            "wrong": wrong,
+            "progress_us": progress_us,
+            "rss_per_peer": round(usage.rss),
+            "pss_per_peer": round(usage.pss),
+            "fds_per_peer": round(usage.descriptors, 2),
+        }
 
 
-def _crowd(side: Side, job: Job) -> Crowd:
+def _crowd(side: Side, job: Job) -> Found:
+    """Be those around it."""
     address = side.hear()
     wrong = 0
     linked_us = []
@@ -202,7 +193,8 @@ def _crowd(side: Side, job: Job) -> Crowd:
     side.tell("done")
     for endpoint, _ in links:
         endpoint.close()
-    return Crowd(linked_us[1:], message_us, wrong)
+    # linked: from connect to the first bytes' answer; message: one way, to and from one of them.
+    return {"linked_us": linked_us[1:], "message_us": message_us, "wrong": wrong}
 
 
 def _median_us(call: Callable[[], object]) -> float:
@@ -225,45 +217,27 @@ def _difference(found: bytearray, expected: bytes | bytearray) -> int:
     return sum(a != b for a, b in zip(found, expected, strict=True))
 
 
+_COLUMNS: tuple[Column[Row], ...] = (
+    Column("path", lambda row: row.path, "left"),
+    Column("peers", lambda row: figure(row.peers, 0)),
+    Column("RSS KiB each", lambda row: figure(row.rss_per_peer, 0, 1024)),
+    Column("PSS KiB each", lambda row: figure(row.pss_per_peer, 0, 1024)),
+    Column("fds each", lambda row: figure(row.fds_per_peer, 2)),
+    Column("linked us p50", lambda row: figure(row.p50_us, 0)),
+    Column("p99", lambda row: figure(row.p99_us, 0)),
+    Column("progress us", lambda row: figure(row.progress_us, 2)),
+    Column("ns each", lambda row: figure(row.progress_us, 1, (row.peers or 1) / 1e3)),
+    Column("message us", lambda row: figure(row.message_us, 2)),
+    Column("wrong", wrong_bytes),
+)
+
+
 def _table(rows: Sequence[Row]) -> Table:
-    shown = results(
+    return figures(
         "onehop bench peers: of one endpoint",
         "each: what one peer adds to the endpoint's process; linked: from connect to the"
         " answer of the first 8 bytes; progress: one call, and its share of a peer; message: 8"
         " bytes between the endpoint and the last peer, one way, from Python",
+        _COLUMNS,
+        rows,
     )
-    shown.add_column("path")
-    for heading in _HEADINGS:
-        shown.add_column(heading, justify="right")
-    for row in rows:
-        shown.add_row(row.path, *_cells(row))
-    return shown
-
-
-_HEADINGS = (
-    "peers",
-    "RSS KiB each",
-    "PSS KiB each",
-    "fds each",
-    "linked us p50",
-    "p99",
-    "progress us",
-    "ns each",
-    "message us",
-    "wrong",
-)
-
-
-def _cells(row: Row) -> Iterator[str]:
-    assert row.peers and row.progress_us is not None and row.message_us is not None  # noqa: PT018
-    assert row.rss_per_peer is not None and row.pss_per_peer is not None  # noqa: PT018
-    yield str(row.peers)
-    yield f"{row.rss_per_peer / 1024:,.0f}"
-    yield f"{row.pss_per_peer / 1024:,.0f}"
-    yield f"{row.fds_per_peer:,.2f}"
-    yield f"{row.p50_us:,.0f}"
-    yield f"{row.p99_us:,.0f}"
-    yield f"{row.progress_us:,.2f}"
-    yield f"{row.progress_us * 1e3 / row.peers:,.1f}"
-    yield f"{row.message_us:,.2f}"
-    yield str(row.wrong)

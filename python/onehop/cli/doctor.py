@@ -12,9 +12,8 @@ from pathlib import Path
 import click
 
 import onehop
-from onehop.cli.findings import Finding, table
 from onehop.cli.info import unknown_variables
-from onehop.cli.output import growing, json_lines
+from onehop.cli.output import Finding, State, findings_table, growing, json_lines
 from onehop.cli.paths import CASES, UCX, drive, drive_gpus, driver, meet
 
 _RANKS = (2, 3)
@@ -53,7 +52,7 @@ def doctor(json_to: str | None) -> None:
     hidden = json_to == "-"
     with (
         json_lines(json_to) as write,
-        growing(lambda: table(findings), "surroundings", None, hidden=hidden) as step,
+        growing(lambda: findings_table(findings), "surroundings", None, hidden=hidden) as step,
     ):
         for place, finding in examine():
             findings.append(finding)
@@ -66,12 +65,15 @@ def doctor(json_to: str | None) -> None:
         raise click.exceptions.Exit(1)
 
 
+# State, what was seen, and what to do about it.
+Answer = tuple[State, str, str]
+
 # ---- What onehop needs from the machine, and what it could use
 
 
 def look_around() -> Iterator[Finding]:
     """Check the surroundings, one finding after the other."""
-    checks: tuple[tuple[str, Callable[[], Finding]], ...] = (
+    checks: tuple[tuple[str, Callable[[], Answer]], ...] = (
         ("endpoint", _endpoint),
         ("environment", _environment),
         ("shared memory", _memfd),
@@ -84,9 +86,13 @@ def look_around() -> Iterator[Finding]:
     )
     for name, check in checks:
         try:
-            yield check()
+            yield Finding(_PLACE, name, *check())
         except (OSError, ValueError, OverflowError) as failure:
             yield Finding(_PLACE, name, "fault", str(failure))
+
+
+def _ok(seen: str) -> Answer:
+    return "ok", seen, ""
 
 
 def _value(name: str) -> str:
@@ -96,41 +102,39 @@ def _value(name: str) -> str:
     raise ValueError(f"this build has no {name}")
 
 
-def _endpoint() -> Finding:
+def _endpoint() -> Answer:
     try:
         onehop.Endpoint().close()
     except onehop.Error as failure:
         # The text says what to do.
-        return Finding(_PLACE, "endpoint", "fault", str(failure))
-    return Finding(_PLACE, "endpoint", "ok", "configuration is right, libcrypto was found")
+        return "fault", str(failure), ""
+    return _ok("configuration is right, libcrypto was found")
 
 
-def _environment() -> Finding:
+def _environment() -> Answer:
     unknown = unknown_variables()
     if unknown:
         names = ", ".join(unknown)
         advice = "; ".join(f"{name}: {text}" for name, text in unknown.items())
-        return Finding(_PLACE, "environment", "slow", f"without effect: {names}", advice)
-    return Finding(_PLACE, "environment", "ok", "all ONEHOP_* variables are known")
+        return "slow", f"without effect: {names}", advice
+    return _ok("all ONEHOP_* variables are known")
 
 
-def _memfd() -> Finding:
+def _memfd() -> Answer:
     fd = os.memfd_create("onehop-doctor")
     os.close(fd)
-    return Finding(_PLACE, "shared memory", "ok", "memfd_create works; /dev/shm is not used")
+    return _ok("memfd_create works; /dev/shm is not used")
 
 
-def _yama() -> Finding:
+def _yama() -> Answer:
     try:
         scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
     except OSError:
-        return Finding(_PLACE, "process_vm", "ok", "the kernel has no yama limits")
+        return _ok("the kernel has no yama limits")
     capable = _has_capability(_CAP_SYS_PTRACE)
     if scope == 0 or (capable and scope < 3):
-        return Finding(_PLACE, "process_vm", "ok", f"yama ptrace_scope {scope} allows it")
-    return Finding(
-        _PLACE,
-        "process_vm",
+        return _ok(f"yama ptrace_scope {scope} allows it")
+    return (
         "slow",
         f"yama ptrace_scope {scope}: processes may not read each other's memory",
         "use buffers of onehop.empty, or set kernel.yama.ptrace_scope=0 by sysctl, or grant"
@@ -145,29 +149,27 @@ def _has_capability(bit: int) -> bool:
     return False
 
 
-def _socket_folder() -> Finding:
+def _socket_folder() -> Answer:
     folder = _value("ONEHOP_SOCKET_DIR")
     if os.access(folder, os.W_OK | os.X_OK):
-        return Finding(_PLACE, "socket folder", "ok", f"{folder} can be written")
-    return Finding(
-        _PLACE,
-        "socket folder",
+        return _ok(f"{folder} can be written")
+    return (
         "slow",
         f"{folder} cannot be written: containers with separate networks do not find each other",
         "name another folder in ONEHOP_SOCKET_DIR",
     )
 
 
-def _ports() -> Finding:
+def _ports() -> Answer:
     first, _, last = _value("ONEHOP_PORT_RANGE").partition("-")
     ports = range(int(first), int(last or first) + 1)
     free = sum(_is_free(port) for port in ports)
     seen = f"{free} of {len(ports)} ports are free ({first}-{last or first})"
     if free == 0:
-        return Finding(_PLACE, "TCP ports", "fault", seen, "set ONEHOP_PORT_RANGE to a free range")
+        return "fault", seen, "set ONEHOP_PORT_RANGE to a free range"
     if free < min(_FEW_PORTS, len(ports)):
-        return Finding(_PLACE, "TCP ports", "slow", seen, "widen ONEHOP_PORT_RANGE")
-    return Finding(_PLACE, "TCP ports", "ok", seen)
+        return "slow", seen, "widen ONEHOP_PORT_RANGE"
+    return _ok(seen)
 
 
 def _is_free(port: int) -> bool:
@@ -181,12 +183,12 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _loopback() -> Finding:
+def _loopback() -> Answer:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(5)
         with socket.create_connection(server.getsockname(), timeout=5):
             server.accept()[0].close()
-    return Finding(_PLACE, "loopback", "ok", "TCP connections to 127.0.0.1 work")
+    return _ok("TCP connections to 127.0.0.1 work")
 
 
 def ucx() -> onehop.Transport:
@@ -195,13 +197,11 @@ def ucx() -> onehop.Transport:
     return found
 
 
-def _ucx() -> Finding:
+def _ucx() -> Answer:
     found = ucx()
     if found.viable:
-        return Finding(_PLACE, "UCX", "ok", found.why)
-    return Finding(
-        _PLACE,
-        "UCX",
+        return _ok(found.why)
+    return (
         "slow",
         f"links to other hosts go over the control socket: {found.why}",
         "pip install libucx-cu13 (TCP only), or the system's libucx of UCX 1.13 or newer, which"
@@ -209,13 +209,11 @@ def _ucx() -> Finding:
     )
 
 
-def _cores() -> Finding:
+def _cores() -> Answer:
     cores = len(os.sched_getaffinity(0))
     if cores > 1:
-        return Finding(_PLACE, "cores", "ok", f"{cores} cores may be used")
-    return Finding(
-        _PLACE,
-        "cores",
+        return _ok(f"{cores} cores may be used")
+    return (
         "slow",
         "only one core may be used: two sides take turns on it",
         "give the processes cores of their own (taskset, cgroup, container limits)",

@@ -6,10 +6,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+import onehop
 from onehop import _bench
 
 MEMORY = {
@@ -30,17 +32,45 @@ HOST: Pair = ("host", "host")
 NO_DEVICES: Pair = ("", "")
 
 
-def facts() -> _bench.GpuFacts | str:
+@dataclass(frozen=True)
+class Gpus:
+    """The driver, and the machine as the library sees it."""
+
+    library: str
+    cuda: int  # version that the driver speaks: 13000 is CUDA 13.0
+    machine: onehop.Topology
+
+    @property
+    def devices(self) -> Sequence[onehop.Gpu]:
+        """Return the GPUs."""
+        return self.machine.devices
+
+
+def facts() -> Gpus | str:
     """Return the driver and its devices, or why there is none."""
     try:
-        return _bench.gpu_facts()
+        cuda = _bench.cuda_version()
     except _bench.GpuError as failure:
         return str(failure)
+    return Gpus(_bench.cuda_library(), cuda, onehop.topology())
 
 
-def version(found: _bench.GpuFacts) -> str:
+def needed_facts(without: str) -> Gpus:
+    """Return the driver and its devices.
+
+    Raises:
+        click.ClickException: there is none; `without` says what cannot be then.
+
+    """
+    found = facts()
+    if isinstance(found, str):
+        raise click.ClickException(f"{without}: {found}")
+    return found
+
+
+def version(found: Gpus) -> str:
     """Return the driver's release, where it tells, and the CUDA version that it speaks."""
-    speaks = f"CUDA {found.version // 1000}.{found.version % 1000 // 10}"
+    speaks = f"CUDA {found.cuda // 1000}.{found.cuda % 1000 // 10}"
     try:
         release = re.search(r"\d+\.\d+(\.\d+)?", _RELEASE.read_text())
     except OSError:
@@ -60,17 +90,22 @@ def parse_memory(_: click.Context, __: click.Parameter, value: str) -> Pair:
     return kinds[0], kinds[-1]
 
 
-def parse_devices(_: click.Context, __: click.Parameter, value: str | None) -> list[int]:
-    """Parse a list of device numbers."""
+def parse_numbers(value: str | None, what: str) -> list[int]:
+    """Parse a list of numbers of devices or CPUs."""
     if value is None:
         return []
     try:
         return [int(number) for number in value.split(",")]
     except ValueError as failure:
-        raise click.BadParameter(f"'{value}' is no list of device numbers") from failure
+        raise click.BadParameter(f"'{value}' is no list of {what} numbers") from failure
 
 
-def check_numbers(numbers: Sequence[int], found: _bench.GpuFacts) -> None:
+def parse_devices(_: click.Context, __: click.Parameter, value: str | None) -> list[int]:
+    """Parse a list of device numbers."""
+    return parse_numbers(value, "device")
+
+
+def check_numbers(numbers: Sequence[int], found: Gpus) -> None:
     """Refuse devices that are not there.
 
     Raises:
@@ -95,9 +130,7 @@ def choose(memory: Pair, numbers: Sequence[int]) -> Pair:
         if numbers:
             raise click.UsageError("--devices goes with --memory cuda and its kin")
         return NO_DEVICES
-    found = facts()
-    if isinstance(found, str):
-        raise click.ClickException(f"--memory {','.join(dict.fromkeys(memory))}: {found}")
+    found = needed_facts(f"--memory {','.join(dict.fromkeys(memory))}")
     check_numbers(numbers, found)
     if len(numbers) > 2:
         raise click.UsageError("--devices takes one device or two")
@@ -109,9 +142,9 @@ def choose(memory: Pair, numbers: Sequence[int]) -> Pair:
     return first, second
 
 
-def nccl_libraries(path: str | None) -> list[str]:
+def nccl_libraries(path: str | None) -> tuple[str, ...]:
     """Return where NCCL may be: as named, for the loader to find, or among Python's packages."""
     if path:
-        return [path]
+        return (path,)
     found = [Path(folder) / "nvidia" / "nccl" / "lib" / "libnccl.so.2" for folder in sys.path]
-    return ["libnccl.so.2", *(str(place) for place in found if place.exists())]
+    return ("libnccl.so.2", *(str(place) for place in found if place.exists()))

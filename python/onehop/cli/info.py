@@ -94,7 +94,7 @@ def _gpu_tables() -> Iterator[Table]:
         yield from _node_tables(onehop.topology())
         return
     title = f"GPUs: {found.library}, {version(found)}"
-    machine = onehop.topology()
+    machine = found.machine
     shown = listing(title, "device", "name", "capability", "PCI", "NUMA", "UUID")
     for device in machine.devices:
         node = "-" if device.numa_node is None else str(device.numa_node)

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of a benchmark: one per row, done by both sides, and the rows that their parts make."""
+"""Jobs of a benchmark: one per row, done by all sides, and the rows that their parts make."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import onehop
 from onehop import _bench
-from onehop.cli.gpus import HOST, MEMORY, NO_DEVICES, Pair
-from onehop.cli.python_loops import Found, PythonLoops
+from onehop.cli.gpus import HOST, MEMORY, NO_DEVICES
+from onehop.cli.python_loops import PythonSide
 from onehop.cli.rows import Row, percentile
 from onehop.cli.sides import Placement, Role, Side, SideError, run_sides
 
@@ -23,12 +25,19 @@ IN_STREAM = ("stream", "graph", "stream_put", "graph_put")
 IN_KERNEL = ("kernel", "kernel_put")
 LATENCY_MODES = ("stream", "graph", "kernel")
 BANDWIDTH_MODES = ("stream", "stream_put", "graph_put", "kernel_put")
+PATTERNS = tuple(
+    name + how
+    for name in ("sendrecv", "send_many", "recv_many", "all_to_all_v", "dispatch")
+    for how in ("", "_graph")
+)
 # Threads of a kernel's group: a warp, and blocks.
 _GROUPS = (32, 128, 512)
 # How NCCL does what is measured; of a kernel there is nothing.
 _NCCL = {"stream": "stream", "stream_put": "stream", "graph": "graph", "graph_put": "graph"}
-# Modes of floors, in the terms of the loops; the others have the name of a mode.
+# Modes in the terms of the loops; the others have the name of a mode.
 _LIKE = {
+    "graph": "stream",
+    "graph_put": "stream_put",
     "flag": "sendrecv",
     "memcpy": "sendrecv",
     "process_vm": "get",
@@ -38,16 +47,23 @@ _LIKE = {
 # What a Spec has under the same name.
 _SPEC = (
     "size", "iterations", "warmup", "window", "blocks", "threads",
-    "strided", "shared", "corrupt", "both", "offset",
+    "strided", "shared", "graph", "corrupt", "both", "offset",
 )  # fmt: skip
 _GIB = 2**30
+# The most and the fewest operations of a row by default, and bytes that they move.
+_VOLUMES = {
+    "latency": (10000, 20, _GIB),
+    "bandwidth": (20000, 32, 4 * _GIB),
+    "batch": (1000, 10, _GIB),
+    "patterns": (2000, 50, 4 * _GIB),
+    "setup": (100, 100, 0),
+}
 # Rows of kernels use two lanes, which are compared: all are as wide as the first.
 _WIDE = {"ONEHOP_STREAM_SLAB": str(32 * 2**20)}
 # What onehop is compared with comes last.
 _RANK = {"floor": 1, "nccl": 2}
 
-Loops = _bench.Side | PythonLoops
-Outcome = _bench.Outcome | Found
+Loops = _bench.Side | PythonSide
 
 
 def corrupts() -> bool:
@@ -57,46 +73,29 @@ def corrupts() -> bool:
 
 @dataclass(frozen=True)
 class Job:
-    """One row to be measured.
+    """One row to be measured."""
 
-    Attributes:
-        op: latency, bandwidth, batch or setup.
-        api: c or python; of GPU memory python-region, python-array or python-torch; device: by a
-            kernel of the benchmark; floor: without a library; nccl.
-        mode: sendrecv, event, put, get or put_signal, stream, graph, stream_put or graph_put;
-            kernel, kernel_single or kernel_put; of a floor: flag, process_vm or memcpy, and of GPU
-            memory memcpy, put_flag or put_flag_event, stream, graph or kernel.
-        size: bytes of a message or a block.
-        iterations: timed operations; 0: chosen by the size.
-        window: operations in flight, and of a set-up the links kept to see what they take.
-        blocks: of a batch.
-        threads: of a kernel's group; 0: no kernel of the benchmark.
-        strided: the batch is described by strides, not by lists.
-        shared: buffers are shared blocks.
-        memory: kind of memory of either side.
-        devices: device of either side's endpoint; empty: host memory.
-        offset: of the messages in their allocation; not of host memory.
-        both: both directions at once; figures are each way's.
-        libraries: where NCCL may be.
-        inline: what the endpoints ask for (ONEHOP_MAX_INLINE); None: the configuration's.
-
-    """
-
-    op: str
+    op: str  # latency, bandwidth, batch, patterns or setup
+    # c or python; of GPU memory python-region, python-array or python-torch; device: by a kernel of
+    # the benchmark; floor: without a library; nccl.
     api: str
+    # sendrecv, event, put, get or put_signal, stream, graph, stream_put or graph_put; kernel,
+    # kernel_single or kernel_put; of a floor: flag, process_vm or memcpy, and of GPU memory memcpy,
+    # put_flag or put_flag_event, stream, graph or kernel; of patterns see PATTERNS.
     mode: str
-    size: int
-    iterations: int = 0
-    window: int = 1
-    blocks: int = 1
-    threads: int = 0
-    strided: bool = False
-    shared: bool = False
-    memory: Pair = HOST
-    devices: Pair = NO_DEVICES
-    offset: int = 0
-    both: bool = False
-    libraries: tuple[str, ...] = ()
+    size: int  # bytes of a message, a block, or the largest part of a pattern
+    iterations: int = 0  # timed operations; 0: chosen by the size
+    window: int = 1  # operations in flight; of a set-up links that are kept to see what they take
+    blocks: int = 1  # of a batch
+    threads: int = 0  # of a kernel's group; 0: no kernel of the benchmark
+    strided: bool = False  # the batch is described by strides, not by lists
+    shared: bool = False  # buffers are shared blocks
+    memory: tuple[str, ...] = HOST  # its kind, of each side
+    devices: tuple[str, ...] = NO_DEVICES  # of each side's endpoint; empty: host memory
+    offset: int = 0  # of the messages in their allocation; not of host memory
+    both: bool = False  # both directions at once; figures are each way's
+    libraries: tuple[str, ...] = ()  # where NCCL may be
+    # What the endpoints ask for (ONEHOP_MAX_INLINE); None: the configuration's.
     inline: int | None = None
     corrupt: bool = field(default_factory=corrupts)
 
@@ -104,21 +103,28 @@ class Job:
         """Return the job with its number of iterations."""
         if self.iterations > 0:
             return self
-        most, least, volume = {
-            "latency": (10000, 20, _GIB),
-            "bandwidth": (20000, 32, 4 * _GIB),
-            "batch": (1000, 10, _GIB),
-            "setup": (100, 100, 0),
-        }[self.op]
-        fitting = volume // max(1, self.size * self.blocks)
+        most, least, volume = _VOLUMES[self.op]
         if self.api.startswith("python"):
             most //= 2
+        fitting = volume // max(1, self.moved)
         return replace(self, iterations=max(least, min(most, fitting)))
+
+    @property
+    def moved(self) -> int:
+        """Bytes of an operation: of a pattern those of the rank that moves most, in or out."""
+        if self.op == "patterns":
+            return _bench.busiest(self.spec(0), len(self.devices))
+        return self.size * self.blocks
 
     @property
     def in_order(self) -> bool:
         """Whether operations follow each other on a stream, so that none are in flight at once."""
         return self.mode.startswith(("stream", "graph", "kernel"))
+
+    @property
+    def graph(self) -> bool:
+        """Whether they are replayed as a graph."""
+        return "graph" in self.mode
 
     @property
     def warmup(self) -> int:
@@ -127,10 +133,10 @@ class Job:
 
     def spec(self, number: int) -> _bench.Spec:
         """Return the job as the loops of a side take it."""
-        op = {"bandwidth": _bench.Op.BANDWIDTH, "batch": _bench.Op.BATCH}.get(self.op)
+        mode = self.mode.removesuffix("_graph")
         return _bench.Spec(
-            op=op or _bench.Op.LATENCY,
-            mode=_bench.Mode[_LIKE.get(self.mode, self.mode).upper()],
+            op=_bench.Op["LATENCY" if self.op == "setup" else self.op.upper()],
+            mode=_bench.Mode[_LIKE.get(mode, mode).upper()],
             memory=MEMORY[self.memory[number]],
             stamped=self.memory == HOST,
             **{name: getattr(self, name) for name in _SPEC},
@@ -139,16 +145,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Part:
-    """What one side has to say of one row; side 0 measures, side 1 only finds wrong bytes.
+    """What one side has to say of one row; those that do not measure only find wrong bytes."""
 
-    Attributes:
-        job: number of the job.
-        mode: step, where a job has several rows.
-
-    """
-
-    job: int
-    mode: str
+    job: int  # number of the job
+    mode: str  # step, where a job has several rows
     samples_us: list[float]
     seconds: float
     moved: float
@@ -223,10 +223,18 @@ def unlink(side: Side, loops: Loops) -> None:
     loops.close()
 
 
-def part_of(number: int, mode: str, found: Outcome, **extras: object) -> Part:
-    """Return what a side has to say of a row."""
-    return Part(
-        number, mode, found.samples_us, found.seconds, found.bytes, found.wrong, found.path, extras
+def _report(side: Side, number: int, mode: str, found: _bench.Outcome, **extras: object) -> None:
+    side.report(
+        Part(
+            number,
+            mode,
+            found.samples_us,
+            found.seconds,
+            found.bytes,
+            found.wrong,
+            found.path,
+            extras,
+        )
     )
 
 
@@ -251,7 +259,7 @@ def bench_role(side: Side, jobs: Sequence[Job]) -> None:
             own["post_us"] = percentile(found.post_us, 0.5)
         if job.inline is not None and isinstance(loops, _bench.Side):
             own |= {"asked_inline": job.inline, "max_inline": loops.max_inline}
-        side.report(part_of(number, job.mode, found, **own))
+        _report(side, number, job.mode, found, **own)
     for loops in links.values():
         unlink(side, loops)
 
@@ -259,7 +267,7 @@ def bench_role(side: Side, jobs: Sequence[Job]) -> None:
 def _loops(side: Side, job: Job) -> Loops:
     device = job.devices[side.number]
     if job.api.startswith("python"):
-        return PythonLoops(side.number, device, job.api)
+        return PythonSide(side.number, device, job.api)
     return _bench.Side(side.number, device, job.inline)
 
 
@@ -281,47 +289,52 @@ def _setup(side: Side, loops: Loops, number: int, job: Job) -> None:
         names = ("rss_per_peer", "pss_per_peer", "device_per_peer")
         memory = {name: round(getattr(found, name)) for name in names}
         created = {"first_us": loops.created_us}
-    side.report(part_of(number, "endpoint", found.endpoint, **created))
-    side.report(part_of(number, "connect", found.connect, **memory))
-    side.report(part_of(number, "first", found.first))
-    side.report(part_of(number, "further", found.further))
+    _report(side, number, "endpoint", found.endpoint, **created)
+    _report(side, number, "connect", found.connect, **memory)
+    _report(side, number, "first", found.first)
+    _report(side, number, "further", found.further)
 
 
-def _join(side: Side, yardstick: _bench.Yardstick) -> None:
+def yardstick_role(side: Side, jobs: Sequence[Job]) -> None:
+    """Measure what the machine can do without any library, or NCCL's send and receive."""
+    yardstick = _bench.Yardstick(side.number, jobs[0].devices[side.number])
+    of_nccl = jobs[0].api == "nccl"
+    if not of_nccl and jobs[0].in_order and _left_out(side, jobs, yardstick):
+        return
     side.tell(yardstick.place())
     yardstick.join(side.hear())
-
-
-def floor_role(side: Side, jobs: Sequence[Job]) -> None:
-    """Measure what the machine can do without any library."""
-    yardstick = _bench.Yardstick(side.number, jobs[0].devices[side.number])
-    if jobs[0].in_order and _left_out(side, jobs, yardstick):
-        return
-    _join(side, yardstick)
+    extras: dict[str, object] = {}
+    if of_nccl:
+        nccl = _bench.Nccl(yardstick, list(jobs[0].libraries))
+        if side.number == 0:
+            extras = {
+                "nccl": nccl.version,
+                "init_ms": round(nccl.init_ms, 1),
+                "first_ms": round(nccl.first_ms, 1),
+                "device_per_peer": round(nccl.device_bytes),
+            }
     for number, job in enumerate(jobs):
-        found = yardstick.floor(job.spec(side.number), job.mode)
-        side.report(part_of(number, job.mode, found))
+        spec = job.spec(side.number)
+        found = nccl.run(spec) if of_nccl else yardstick.floor(spec, job.mode)
+        _report(side, number, job.mode, found, **extras)
+        extras = {}
     # The other side may still use our memory.
     together(side)
 
 
-def nccl_role(side: Side, jobs: Sequence[Job]) -> None:
-    """Measure NCCL's send and receive."""
-    yardstick = _bench.Yardstick(side.number, jobs[0].devices[side.number])
-    _join(side, yardstick)
-    nccl = _bench.Nccl(yardstick, list(jobs[0].libraries))
+def pattern_role(unique_id: bytes, side: Side, jobs: Sequence[Job]) -> None:
+    """Be one rank of all jobs, by onehop or by NCCL."""
+    devices = jobs[0].devices
+    rank = _bench.PatternRank(side.number, len(devices), devices[side.number], unique_id)
     extras: dict[str, object] = {}
-    if side.number == 0:
-        extras = {
-            "nccl": nccl.version,
-            "init_ms": round(nccl.init_ms, 1),
-            "first_ms": round(nccl.first_ms, 1),
-            "device_per_peer": round(nccl.device_bytes),
-        }
+    run: Callable[[_bench.Spec], _bench.Outcome] = rank.run
+    if jobs[0].api == "nccl":
+        nccl = _bench.Nccl(rank, list(jobs[0].libraries))
+        extras, run = {"nccl": nccl.version}, nccl.run
     for number, job in enumerate(jobs):
-        side.report(part_of(number, job.mode, nccl.run(job.spec(side.number)), **extras))
-        extras = {}
-    together(side)
+        _report(side, number, job.mode, run(job.spec(side.number)), **extras)
+    # None closes while another still looks for it.
+    rank.sync()
 
 
 # ---- Rows
@@ -338,18 +351,21 @@ def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
     for job in jobs:
         groups.setdefault(_group(job), []).append(job.settled())
     for (api, kind), some in sorted(groups.items(), key=lambda group: _RANK.get(group[0][0], 0)):
-        if api == "floor":
-            yield from rows_of_pair(floor_role, some, replace(placement, within=kind == "within"))
-        elif api == "nccl":
-            try:
-                yield from rows_of_pair(nccl_role, some, replace(placement, within=False))
-            except SideError as failure:
-                yield Note(f"not compared with NCCL: {failure}")
-        elif api == "device":
-            wide = replace(placement, env={**_WIDE, **placement.env})
-            yield from rows_of_pair(bench_role, some, wide)
-        else:
-            yield from rows_of_pair(bench_role, some, placement)
+        where = placement
+        role: Role = yardstick_role if api in _RANK else bench_role
+        if some[0].op == "patterns":
+            # This process serves the rendezvous.
+            role = partial(pattern_role, onehop.unique_id())
+        if api in _RANK:
+            where = replace(placement, within=kind == "within")
+        if api == "device":
+            where = replace(placement, env={**_WIDE, **placement.env})
+        try:
+            yield from rows_of_sides(role, some, where)
+        except SideError as failure:
+            if api != "nccl":
+                raise
+            yield Note(f"not compared with NCCL: {failure}")
 
 
 def _group(job: Job) -> tuple[str, str]:
@@ -361,28 +377,30 @@ def _group(job: Job) -> tuple[str, str]:
     return job.api, "within" if job.mode == "memcpy" else "apart"
 
 
-def rows_of_pair(role: Role, jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
-    """Do jobs whose rows have a part of either side; a side may say why it leaves them out."""
-    pending: dict[tuple[int, str], Part] = {}
+def rows_of_sides(role: Role, jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
+    """Do jobs whose rows have a part of each side; a side may say why it leaves them out."""
+    pending: dict[tuple[int, str], list[Part]] = {}
     for _, part in run_sides(role, jobs, placement):
         if isinstance(part, Note):
             yield part
             continue
-        key = (part.job, part.mode)
-        if key not in pending:
-            pending[key] = part
-            continue
-        yield _row(jobs[part.job], (pending.pop(key), part))
+        parts = pending.setdefault((part.job, part.mode), [])
+        parts.append(part)
+        if len(parts) == placement.count:
+            yield _row(jobs[part.job], parts)
 
 
-def _row(job: Job, both: tuple[Part, Part]) -> Row:
-    """Make a row of what both sides found."""
-    first = max(both, key=lambda one: len(one.samples_us))
-    p50 = percentile(first.samples_us, 0.5)
-    paths = [one.path for one in (first, *both) if one.path != "none"]
-    extras = {key: value for one in both for key, value in one.extras.items()}
+def _row(job: Job, parts: Sequence[Part]) -> Row:
+    """Make a row of what all sides found: an operation is over when the last one is through."""
+    measured = [one for one in parts if one.samples_us] or parts
+    samples_us = [max(each) for each in zip(*(one.samples_us for one in measured), strict=True)]
+    p50 = percentile(samples_us, 0.5)
+    paths = [one.path for one in (*measured, *parts) if one.path != "none"]
+    extras = {key: value for one in parts for key, value in one.extras.items()}
     if job.op == "batch":
         extras |= {"blocks": job.blocks, "block_us": p50 / job.blocks}
+    if job.op == "patterns":
+        extras |= {"ranks": len(parts), "rank_bytes": job.moved}
     if job.op == "bandwidth" and not job.in_order:
         extras["window"] = job.window
     if job.threads:
@@ -392,16 +410,16 @@ def _row(job: Job, both: tuple[Part, Part]) -> Row:
     return Row(
         op=job.op,
         api=job.api,
-        mode=first.mode + ("_strided" if job.strided else "") + ("_both" if job.both else ""),
+        mode=parts[0].mode + ("_strided" if job.strided else "") + ("_both" if job.both else ""),
         memory=",".join(dict.fromkeys(job.memory)),
         buffers="shared" if job.shared else "private",
         path=paths[0] if paths else "none",
         size=job.size,
         iters=job.iterations,
         p50_us=p50,
-        p99_us=percentile(first.samples_us, 0.99),
-        GBps=_rate(job, first, p50),
-        wrong=sum(one.wrong for one in both),
+        p99_us=percentile(samples_us, 0.99),
+        GBps=_rate(job, measured[0], p50),
+        wrong=sum(one.wrong for one in parts),
         **extras,
     )
 
@@ -411,4 +429,4 @@ def _rate(job: Job, part: Part, p50: float) -> float:
         return 0.0
     if job.op == "bandwidth" and part.seconds > 0:
         return part.moved / part.seconds / 1e9
-    return job.size * job.blocks / p50 / 1e3
+    return job.moved / p50 / 1e3

@@ -1,25 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shown: results that grow, JSON lines, and where the figures come from."""
+"""What is shown: results that grow, JSON lines, findings, and where the figures come from."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Generic, Literal, TypeVar
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 import onehop
+
+T = TypeVar("T")
 
 # Of what is written to a file or a pipe.
 _WIDTH = 120
@@ -56,6 +62,26 @@ def results(title: str, caption: str) -> Table:
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
+
+
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """A column of a table of figures: of a row its text, or None if it has none."""
+
+    heading: str
+    text: Callable[[T], str | None]
+    justify: Literal["left", "right"] = "right"
+
+
+def figures(title: str, caption: str, columns: Sequence[Column[T]], rows: Iterable[T]) -> Table:
+    """Return a table of rows."""
+    shown = results(title, caption)
+    for column in columns:
+        shown.add_column(column.heading, justify=column.justify, overflow="fold")
+    for row in rows:
+        texts = (column.text(row) for column in columns)
+        shown.add_row(*("-" if text is None else text for text in texts))
+    return shown
 
 
 @contextlib.contextmanager
@@ -166,3 +192,46 @@ def provenance() -> dict[str, str]:
     if known:
         facts["commit"] = known
     return facts
+
+
+# ---- What the doctor finds
+
+State = Literal["ok", "slow", "fault"]
+STATES = ("ok", "slow", "fault")
+
+_SHOWN = {"ok": "[green]OK[/]", "slow": "[yellow]slower[/]", "fault": "[bold red]FAULT[/]"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    place: str  # the surroundings, or the path
+    check: str  # what was done
+    state: State  # slow: it works, but a better way is closed; fault: it does not work
+    detail: str = ""  # what was seen
+    remedy: str = ""  # what to do, unless it is ok
+    p50_us: float | None = None  # half of the operations took less
+
+    def as_json(self) -> str:
+        """Write it as one line of JSON."""
+        return json.dumps({k: v for k, v in asdict(self).items() if v is not None})
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """Show all findings."""
+    shown = listing("onehop doctor", "where", "check", "state")
+    shown.add_column("p50 us", justify="right")
+    shown.add_column("what was seen, what to do", overflow="fold")
+    place = ""
+    for finding in findings:
+        texts = [escape(finding.detail)]
+        if finding.state != "ok" and finding.remedy:
+            texts.append(f"[bold]{escape(finding.remedy)}[/]")
+        time = "" if finding.p50_us is None else f"{finding.p50_us:,.2f}"
+        where = finding.place if finding.place != place else ""
+        place = finding.place
+        shown.add_row(
+            where, finding.check, _SHOWN[finding.state], time, "\n".join(filter(None, texts))
+        )
+    return shown

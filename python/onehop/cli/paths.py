@@ -16,11 +16,11 @@ from time import perf_counter_ns
 
 import onehop
 from onehop import _bench
-from onehop.cli.findings import Finding, State
-from onehop.cli.gpus import Pair, facts, version
+from onehop.cli.gpus import NO_DEVICES, Gpus, Pair, facts, version
 from onehop.cli.measure import Job, link, unlink
+from onehop.cli.output import STATES, Finding, State
 from onehop.cli.rows import percentile
-from onehop.cli.sides import Placement, Role, Side, SideError, run_sides
+from onehop.cli.sides import Placement, Side, SideError, run_sides
 from onehop.cli.sizes import format_size
 
 SILENCE = 60.0
@@ -29,94 +29,98 @@ REPORT = "this is a fault of onehop: report it, with the output of onehop info"
 
 
 @dataclass(frozen=True)
-class Step:
-    """One operation on a path, and the path it has to take."""
+class Check:
+    """Jobs that are driven over a link, and shown as one finding."""
 
-    op: str
-    mode: str
-    size: int
-    path: str
-    iterations: int = 100
-
-    @property
-    def name(self) -> str:
-        """Return how the step is shown."""
-        verb = {"sendrecv": "message", "put_signal": "put + signal"}.get(self.mode, self.mode)
-        batch = " batch of 64 x" if self.op == "batch" else ""
-        return f"{verb}{batch} {format_size(self.size)}"
+    name: str
+    jobs: tuple[Job, ...]
+    path: str = ""  # that the bytes have to take; empty: any
+    slow: str = ""  # why they are slow by nature; empty: a slow path is worth a word
 
 
 @dataclass(frozen=True)
 class Case:
-    """One way to make a link, and what is driven over it.
-
-    Attributes:
-        single_copy: whether one side should reach the other's memory; None: not looked at.
-
-    """
+    """One way to make a link, and what is driven over it."""
 
     name: str
-    steps: Sequence[Step]
+    checks: Sequence[Check]
     within: bool = False
-    shared: bool = False
+    devices: Pair = NO_DEVICES
+    # Whether one side should reach the other's memory; None: not looked at.
     single_copy: bool | None = None
     env: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether memory of GPUs is driven."""
+        return self.devices != NO_DEVICES
 
-def _steps(path: str) -> tuple[Step, ...]:
+
+def _checks(path: str, *, shared: bool = False) -> tuple[Check, ...]:
+    base = Job("latency", "c", "sendrecv", 65536, 100, shared=shared)
+    batch = replace(base, op="batch", size=4096, blocks=64)
     return (
-        Step("latency", "sendrecv", 8, "inline"),
-        Step("latency", "sendrecv", 8192, path),
-        Step("latency", "sendrecv", 2**20, path, 20),
-        Step("latency", "put", 65536, path),
-        Step("latency", "get", 65536, path),
-        Step("latency", "put_signal", 65536, path),
-        Step("batch", "put", 4096, path),
-        Step("batch", "get", 4096, path),
+        Check("message 8", (replace(base, size=8),), "inline"),
+        Check("message 8K", (replace(base, size=8192),), path),
+        Check("message 1M", (replace(base, size=2**20, iterations=20),), path),
+        Check("put 64K", (replace(base, mode="put"),), path),
+        Check("get 64K", (replace(base, mode="get"),), path),
+        Check("put + signal 64K", (replace(base, mode="put_signal"),), path),
+        Check("put batch of 64 x 4K", (replace(batch, mode="put"),), path),
+        Check("get batch of 64 x 4K", (replace(batch, mode="get"),), path),
     )
 
 
 CASES = (
-    Case("within a process", _steps("local"), within=True),
-    Case("shm, private memory", _steps("shm"), single_copy=True),
-    Case("shm, shared blocks", _steps("shm"), shared=True),
-    Case("shm without process_vm", _steps("shm"), env={"ONEHOP_CMA": "off"}),
+    Case("within a process", _checks("local"), within=True),
+    Case("shm, private memory", _checks("shm"), single_copy=True),
+    Case("shm, shared blocks", _checks("shm", shared=True)),
+    Case("shm without process_vm", _checks("shm"), env={"ONEHOP_CMA": "off"}),
     # The warning that this path is slow would be no news here.
-    Case("control socket", _steps("socket"), env={"ONEHOP_SEGMENT": "off", "ONEHOP_LOG": "error"}),
+    Case("control socket", _checks("socket"), env={"ONEHOP_SEGMENT": "off", "ONEHOP_LOG": "error"}),
 )
 # Where UCX is found: as between hosts, over TCP on this one.
-UCX = Case("UCX over TCP", _steps("ucx"), env={"ONEHOP_TRANSPORT": "ucx", "UCX_TLS": "tcp"})
-
-
-def _both(role: Role, argument: object, placement: Placement) -> Iterator[tuple[Finding, Finding]]:
-    """Yield what the two sides found of each check."""
-    halves: dict[str, Finding] = {}
-    for number, finding in run_sides(role, argument, placement):
-        other = halves.pop(finding.check, None)
-        if other is None:
-            halves[finding.check] = finding
-        else:
-            yield (finding, other) if number == 0 else (other, finding)
+UCX = Case("UCX over TCP", _checks("ucx"), env={"ONEHOP_TRANSPORT": "ucx", "UCX_TLS": "tcp"})
 
 
 def drive(case: Case) -> Iterator[Finding]:
-    """Drive one case and yield what was found."""
+    """Drive one case and yield what was found.
+
+    After memory of a GPU that breaks the link, the rest is driven over a new one.
+    """
+    left = list(case.checks)
     placement = Placement(within=case.within, env=case.env, silence=SILENCE)
-    try:
-        for first, second in _both(case_role, case, placement):
-            # Side 1 speaks only of what it found wrong.
-            yield first if second.state == "ok" else second
-    except SideError as failure:
-        yield Finding(case.name, "drive", "fault", str(failure), REPORT)
+    while left:
+        halves: dict[str, Finding] = {}
+        try:
+            for number, finding in run_sides(case_role, replace(case, checks=left), placement):
+                if (other := halves.pop(finding.check, None)) is None:
+                    halves[finding.check] = finding
+                    continue
+                del left[:1]
+                # Side 0 measures; side 1 speaks only of its faults and of what is worse.
+                first, second = (finding, other) if number == 0 else (other, finding)
+                worse = STATES.index(second.state) > STATES.index(first.state)
+                yield second if worse or second.state == "fault" else first
+        except SideError as failure:
+            if not case.on_gpu:
+                yield Finding(case.name, "drive", "fault", str(failure), REPORT)
+                return
+            broken = left.pop(0).name if left else "closing"
+            yield Finding(case.name, broken, "fault", str(failure), REPORT)
+        else:
+            return
 
 
 def case_role(side: Side, case: Case) -> None:
     """Be one side of a case."""
-    loops = _bench.Side(side.number)
+    loops = _bench.Side(side.number, case.devices[side.number])
     link(side, loops)
-    for step in case.steps:
-        side.report(_drive_step(loops, case, step))
+    for check in case.checks:
+        side.report(_drive(loops, side.number, case, check))
     unlink(side, loops)
+    if case.on_gpu:
+        return
     with onehop.Endpoint() as endpoint:
         if side.number == 1:
             side.tell(endpoint.address)
@@ -130,20 +134,30 @@ def case_role(side: Side, case: Case) -> None:
         side.hear()
 
 
-def _drive_step(loops: _bench.Side, case: Case, step: Step) -> Finding:
-    blocks = 64 if step.op == "batch" else 1
-    job = Job(
-        step.op, "c", step.mode, step.size, step.iterations, blocks=blocks, shared=case.shared
-    )
-    found = loops.run(job.spec(0))
-    p50 = percentile(found.samples_us, 0.5) if found.samples_us else None
-    state: State = "ok"
-    detail, remedy = f"by {found.path}", ""
-    if found.wrong:
-        state, detail, remedy = "fault", f"{found.wrong} bytes are wrong", REPORT
-    elif found.path not in (step.path, "none"):
-        state, detail, remedy = "fault", f"went by {found.path}, not by {step.path}", REPORT
-    return Finding(case.name, step.name, state, detail, remedy, p50)
+def _drive(loops: _bench.Side, number: int, case: Case, check: Check) -> Finding:
+    paths: dict[str, None] = {}
+    wrong: list[str] = []
+    p50 = None
+    for job in check.jobs:
+        found = loops.run(job.spec(number))
+        if found.path != "none":
+            paths[found.path] = None
+        if found.wrong:
+            what = f"{job.mode} {job.op} {format_size(job.size)} at offset {job.offset}: "
+            wrong.append(f"{what if len(check.jobs) > 1 else ''}{found.wrong} bytes are wrong")
+        if p50 is None and found.samples_us:
+            p50 = percentile(found.samples_us, 0.5)
+    went = ", ".join(paths)
+    if wrong:
+        return Finding(case.name, check.name, "fault", "; ".join(wrong), REPORT, p50)
+    if check.path and went not in (check.path, ""):
+        detail = f"went by {went}, not by {check.path}"
+        return Finding(case.name, check.name, "fault", detail, REPORT, p50)
+    if case.on_gpu and any(path in _SLOW for path in paths) and not check.slow:
+        remedy = "see the library's warning: run with ONEHOP_LOG=warn"
+        return Finding(case.name, check.name, "slow", f"by {went}, through the host", remedy, p50)
+    slow = f": {check.slow}" if any(path in _SLOW for path in paths) else ""
+    return Finding(case.name, check.name, "ok", f"by {went}{slow}", p50_us=p50)
 
 
 def _notify(case: Case, side: Side, endpoint: onehop.Endpoint, peer: onehop.Peer) -> Finding:
@@ -233,54 +247,43 @@ _CHUNKS = 21 * 2**20 + 8
 _SLOW = ("relay", "staged")
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One kind of memory at either side.
-
-    Attributes:
-        name: how it is shown.
-        slow: why it is slow by nature; empty: a slow path is worth a word.
-
-    """
-
-    name: str
-    memory: Pair
-    slow: str = ""
-
-    @property
-    def large(self) -> int:
-        """Return bytes of the large transfers: each is laid out and checked several times."""
-        return _CHUNKS if "cuda-vmm" in self.memory else _LARGE
-
-
 _NO_EXPORT = "this memory has no handle that another process could open"
 _HOST = "the bytes have to cross to the host"
 
+
+def _kind(name: str, memory: Pair, slow: str = "") -> Check:
+    """Return the jobs of one kind of memory at either side."""
+    # Each large transfer is laid out and checked several times.
+    large = _CHUNKS if "cuda-vmm" in memory else _LARGE
+    base = Job("latency", "c", "sendrecv", 65536, 20, memory=memory)
+    interior = replace(base, offset=_INTERIOR)
+    jobs = [base, replace(interior, size=1000), replace(interior, size=large, iterations=2)]
+    for mode in ("put", "get"):
+        jobs += [
+            replace(base, mode=mode),
+            replace(interior, mode=mode, size=large, iterations=2),
+            replace(interior, op="batch", mode=mode, size=4096, blocks=64, iterations=4),
+        ]
+    if "host" not in memory:
+        jobs.append(replace(base, mode="event"))
+    return Check(name, tuple(jobs), slow=slow)
+
+
 KINDS = (
-    Kind("cudaMalloc", ("cuda", "cuda")),
-    Kind("VMM, several chunks", ("cuda-vmm", "cuda-vmm")),
-    Kind("exportable pool", ("cuda-pool", "cuda-pool")),
-    Kind("cudaMallocAsync", ("cuda-async", "cuda-async"), _NO_EXPORT),
-    Kind("managed", ("cuda-managed", "cuda-managed"), _NO_EXPORT),
-    Kind("pinned host", ("pinned", "pinned"), _HOST),
-    Kind("device to host", ("cuda", "host"), _HOST),
-    Kind("host to device", ("host", "cuda"), _HOST),
-    Kind("device to pinned", ("cuda", "pinned"), _HOST),
-    Kind("cudaMalloc to VMM", ("cuda", "cuda-vmm")),
+    _kind("cudaMalloc", ("cuda", "cuda")),
+    _kind("VMM, several chunks", ("cuda-vmm", "cuda-vmm")),
+    _kind("exportable pool", ("cuda-pool", "cuda-pool")),
+    _kind("cudaMallocAsync", ("cuda-async", "cuda-async"), _NO_EXPORT),
+    _kind("managed", ("cuda-managed", "cuda-managed"), _NO_EXPORT),
+    _kind("pinned host", ("pinned", "pinned"), _HOST),
+    _kind("device to host", ("cuda", "host"), _HOST),
+    _kind("host to device", ("host", "cuda"), _HOST),
+    _kind("device to pinned", ("cuda", "pinned"), _HOST),
+    _kind("cudaMalloc to VMM", ("cuda", "cuda-vmm")),
 )
 
 
-@dataclass(frozen=True)
-class GpuCase:
-    """Two endpoints, and the kinds of memory that are driven over their link."""
-
-    name: str
-    devices: Pair
-    within: bool
-    kinds: Sequence[Kind]
-
-
-def driver() -> tuple[_bench.GpuFacts | None, Finding]:
+def driver() -> tuple[Gpus | None, Finding]:
     """Look for the driver; a machine without one is as good as any."""
     found = facts()
     check = "CUDA driver"
@@ -294,9 +297,9 @@ def driver() -> tuple[_bench.GpuFacts | None, Finding]:
     names = " + ".join(device.name for device in found.devices)
     apart = [
         f"{a} to {b}"
-        for a, device in enumerate(found.devices)
-        for b, reached in enumerate(device.peers)
-        if not reached
+        for a, links in enumerate(found.machine.links)
+        for b, joined in enumerate(links)
+        if a != b and not joined.peer_access
     ]
     detail = f"{found.library}, {version(found)}, {count} devices: {names}"
     if apart:
@@ -312,76 +315,17 @@ def driver() -> tuple[_bench.GpuFacts | None, Finding]:
 
 def drive_gpus(count: int) -> Iterator[Finding]:
     """Drive all kinds of memory on one GPU, and between the first two if there are."""
+    quiet = {"ONEHOP_LOG": "error"}
     pairs = [("cuda:0", "cuda:0")] + ([("cuda:0", "cuda:1")] if count > 1 else [])
     for within in (False, True):
         for devices in pairs:
             where = "one GPU" if devices[0] == devices[1] else "two GPUs"
             name = f"{where}, {'one process' if within else 'two processes'}"
-            yield from _drive_kinds(GpuCase(name, devices, within, KINDS))
-    hosts = [kind for kind in KINDS if "host" in kind.memory]
-    for kind in hosts:
-        first, second = ("" if one == "host" else "cuda:0" for one in kind.memory)
-        yield from _drive_kinds(GpuCase("endpoint of the host", (first, second), False, [kind]))
-
-
-def _drive_kinds(case: GpuCase) -> Iterator[Finding]:
-    """Drive the kinds of a case; after a kind that breaks the link, the rest on a new one."""
-    left = list(case.kinds)
-    while left:
-        placement = Placement(within=case.within, silence=SILENCE, env={"ONEHOP_LOG": "error"})
-        try:
-            for first, second in _both(gpu_role, replace(case, kinds=left), placement):
-                left.pop(0)
-                yield second if second.state == "fault" else first
-        except SideError as failure:
-            broken = left.pop(0).name if left else "closing"
-            yield Finding(case.name, broken, "fault", str(failure), REPORT)
-        else:
-            return
-
-
-def gpu_role(side: Side, case: GpuCase) -> None:
-    """Be one side of a case."""
-    loops = _bench.Side(side.number, case.devices[side.number])
-    link(side, loops)
-    for kind in case.kinds:
-        side.report(_drive_kind(loops, side.number, case, kind))
-    unlink(side, loops)
-
-
-def _jobs(kind: Kind) -> Iterator[Job]:
-    base = Job("latency", "c", "sendrecv", 65536, 20, memory=kind.memory)
-    interior = replace(base, offset=_INTERIOR)
-    yield base
-    yield replace(interior, size=1000)
-    yield replace(interior, size=kind.large, iterations=2)
-    for mode in ("put", "get"):
-        yield replace(base, mode=mode)
-        yield replace(interior, mode=mode, size=kind.large, iterations=2)
-        yield replace(interior, op="batch", mode=mode, size=4096, blocks=64, iterations=4)
-    if "host" not in kind.memory:
-        yield replace(base, mode="event")
-
-
-def _drive_kind(loops: _bench.Side, number: int, case: GpuCase, kind: Kind) -> Finding:
-    paths: dict[str, None] = {}
-    wrong: list[str] = []
-    p50 = None
-    for job in _jobs(kind):
-        found = loops.run(job.spec(number))
-        if found.path != "none":
-            paths[found.path] = None
-        if found.wrong:
-            what = f"{job.mode} {job.op} {format_size(job.size)}"
-            wrong.append(f"{what} at offset {job.offset}: {found.wrong} bytes are wrong")
-        if p50 is None and found.samples_us:
-            p50 = percentile(found.samples_us, 0.5)
-    if wrong:
-        return Finding(case.name, kind.name, "fault", "; ".join(wrong), REPORT)
-    detail = f"by {', '.join(paths)}"
-    if any(path in _SLOW for path in paths):
-        if kind.slow:
-            return Finding(case.name, kind.name, "ok", f"{detail}: {kind.slow}", p50_us=p50)
-        remedy = "see the library's warning: run with ONEHOP_LOG=warn"
-        return Finding(case.name, kind.name, "slow", f"{detail}, through the host", remedy, p50)
-    return Finding(case.name, kind.name, "ok", detail, p50_us=p50)
+            yield from drive(Case(name, KINDS, within, devices, env=quiet))
+    for kind in KINDS:
+        memory = kind.jobs[0].memory
+        if "host" in memory:
+            first, second = ("" if one == "host" else "cuda:0" for one in memory)
+            yield from drive(
+                Case("endpoint of the host", [kind], devices=(first, second), env=quiet)
+            )

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's loops in Python: what the package adds to the time of an operation.
+"""Rows by the package as a user calls it: what Python adds to the time of an operation.
 
-They do what loops.cc does, by the package as a user calls it: with numpy arrays, and of GPU memory
-by a Region, a torch tensor, or any array with the CUDA array interface. Payloads are those of the
-loops in C++.
+The loops are those of all rows (bench/loops.h); here are the operations that they call: with numpy
+arrays, and of GPU memory by a Region, a torch tensor, or any array with the CUDA array interface.
 """
 
 # ruff: noqa: ANN401 - arrays, regions and requests are whatever a user may have
@@ -11,63 +10,26 @@ loops in C++.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
 import onehop
 from onehop import _bench
+from onehop._bench import Mode
 
 _CONTROL_TAG = 1
 _CONTROL_SIZE = 4096
 _SLOT = 0
-_PREPARED = (_bench.Mode.PUT_PREPARED, _bench.Mode.GET_PREPARED)
+_PREPARED = (Mode.PUT_PREPARED, Mode.GET_PREPARED)
+_PUTS = (Mode.PUT, Mode.PUT_PREPARED)
 
-Verb = Callable[[int], Any]
-
-
-@dataclass
-class Found:
-    """What a loop measured and found: see _bench.Outcome."""
-
-    samples_us: list[float] = field(default_factory=list)
-    post_us: list[float] = field(default_factory=list)
-    seconds: float = 0.0
-    bytes: float = 0.0
-    wrong: int = 0
-    path: str = "none"
+# Functions of a message's number: send, recv, isend and irecv of a PythonRow.
+Verbs = dict[str, Callable[[int], Any]]
 
 
-@dataclass(frozen=True)
-class Wire:
-    """How the messages of a row move: see bench/wire.h.
-
-    Attributes:
-        out, inbox: what this side gives and takes.
-        send, recv: move message i; what they return has a path, or is None.
-        isend, irecv: start to, and return a request.
-        overwritten: the next message may come as soon as this side has answered.
-        one_sided: only side 0 acts.
-        passive: this side only lets the other one read or write its memory.
-        kept: what has to live as long as the row.
-
-    """
-
-    out: _bench.Payload | None = None
-    inbox: _bench.Payload | None = None
-    send: Verb = lambda _: None
-    recv: Verb = lambda _: None
-    isend: Verb | None = None
-    irecv: Verb | None = None
-    overwritten: bool = False
-    one_sided: bool = False
-    passive: bool = False
-    kept: Any = None
-
-
-class PythonLoops:
-    """A side whose loops are Python: see _bench.Side."""
+class PythonSide:
+    """A side whose operations are the package's: see _bench.Side."""
 
     def __init__(self, number: int, device: str, api: str) -> None:
         self.number = number
@@ -75,6 +37,7 @@ class PythonLoops:
         self._device = device
         self._api = api
         self.peer: Any = None
+        self._region: onehop.Region | None = None
 
     def address(self) -> bytes:
         """Return what the other side needs to connect."""
@@ -92,202 +55,39 @@ class PythonLoops:
         """Close the endpoint."""
         self.endpoint.close()
 
-    # ---- The loops
-
-    def run(self, spec: _bench.Spec) -> Found:
+    def run(self, spec: _bench.Spec) -> _bench.Outcome:
         """Measure a row."""
-        loops = {_bench.Op.LATENCY: self.latency, _bench.Op.BANDWIDTH: self.bandwidth}
-        return loops.get(spec.op, self.batch)(spec)
+        row = _bench.PythonRow(self.number, self._swap, spec, self._device)
+        if spec.op == _bench.Op.BATCH:
+            return self._batch(row, spec)
+        if spec.mode == Mode.PUT_SIGNAL:
+            return row.run(**self._signalled_puts(row, spec))
+        if spec.mode in (Mode.PUT, Mode.GET):
+            return row.run(**self._one_sided(row, spec))
+        return row.run(**self._messages(row, spec))
 
-    def latency(self, spec: _bench.Spec) -> Found:
-        """Measure single operations."""
-        found = Found()
-        self._latency(self._wire(spec, in_flight=False), spec, found)
-        return found
+    # ---- The operations
 
-    def bandwidth(self, spec: _bench.Spec) -> Found:
-        """Measure many in flight, in one direction."""
-        found = Found()
-        wire = self._wire(spec, in_flight=True)
-        for number, count in enumerate((spec.warmup, spec.iterations)):
-            self._begin(wire, number, last=True)
-            begin = perf_counter_ns()
-            if not wire.passive:
-                self._flow(wire, spec.window, count, found)
-            if not wire.one_sided:
-                self._sync()
-            passed = perf_counter_ns() - begin
-            if self.number == 0:
-                found.seconds, found.bytes = passed / 1e9, spec.size * count
-                found.samples_us = found.samples_us or [passed / 1e3 / count]
-            self._end(wire, count, found)
-        return found
+    def _messages(self, row: _bench.PythonRow, spec: _bench.Spec) -> Verbs:
+        peer, window = self.peer, spec.window
+        sources, targets = (self._slots(row, spec, giving=giving) for giving in (True, False))
+        if self._api == "python-region":
+            # The least that a call can be asked to do.
+            return {
+                "send": lambda i: peer.send(sources[i % window], after=None),
+                "recv": lambda i: peer.recv(targets[i % window], after=None),
+            }
+        return {
+            "send": lambda i: peer.send(sources[i % window]),
+            "recv": lambda i: peer.recv(targets[i % window]),
+            "isend": lambda i: peer.isend(sources[i % window]),
+            "irecv": lambda i: peer.irecv(targets[i % window]),
+        }
 
-    def batch(self, spec: _bench.Spec) -> Found:
-        """Measure many blocks by one call."""
-        found = Found()
-        blocks = _bench.Blocks(spec, self.number)
-        put = self._puts(spec)
-        region, remote = self._swap_region(blocks.memory())
-        places = [self._places(spec, blocks, target=target) for target in (False, True)]
-        start = self._batch_starter(spec, put, region, remote, places)
-        move = start(spec.size)
-        verb: dict[str, Any] = {"send" if put else "recv": lambda _: move().wait()}
-        mine: dict[str, Any] = {"out" if put == (self.number == 0) else "inbox": blocks}
-        self._latency(Wire(**mine, **verb, passive=self.number == 1), spec, found)
-        if self.number == 0 and spec.mode in _PREPARED:
-            post = start(1)
-            for _ in range(spec.iterations):
-                begin = perf_counter_ns()
-                post().wait()
-                found.post_us.append((perf_counter_ns() - begin) / 1e3)
-        self._sync()
-        return found
-
-    def _latency(self, wire: Wire, spec: _bench.Spec, found: Found) -> None:
-        # Passes before the timed one whose every byte is new.
-        whole = 2 if spec.stamped else 4
-        for number in range(whole):
-            self._latency_pass(wire, number, 1, 1, found)
-        total = spec.warmup + spec.iterations
-        self._latency_pass(wire, whole, total, spec.warmup, found, last=True)
-
-    def _latency_pass(
-        self, wire: Wire, number: int, count: int, skipped: int, found: Found, last: bool = False
-    ) -> None:
-        self._begin(wire, number, last)
-        out, inbox, send, recv = wire.out, wire.inbox, wire.send, wire.recv
-        first = self.number == 0
-        early = wire.overwritten and not first
-        ways = 2 if out and inbox else 1
-        moved = sum(payload.nbytes for payload in (out, inbox) if payload)
-        done = None
-        for i in range(0 if wire.passive else count):
-            if out:
-                out.mark(i, last and i + 1 == count)
-            if inbox:
-                inbox.expect(i)
-            if first:
-                start = perf_counter_ns()
-                sent = send(i)
-                done = recv(i) or sent
-                passed = perf_counter_ns() - start
-                if i >= skipped:
-                    found.samples_us.append(passed / ways / 1e3)
-                    found.seconds += passed / 1e9
-                    found.bytes += moved
-            else:
-                done = recv(i)
-                if early and inbox:
-                    found.wrong += inbox.check(i)
-                send(i)
-            if inbox and not early:
-                found.wrong += inbox.check(i)
-        found.path = str(getattr(done, "path", found.path))
-        self._end(wire, count, found)
-
-    def _flow(self, wire: Wire, window: int, count: int, found: Found) -> None:
-        """Keep the window full: a slot is used again when its last operation has ended."""
-        out, inbox = wire.out, wire.inbox
-        start = wire.isend if out else wire.irecv
-        assert start
-        requests: list[Any] = [None] * window
-        samples = []
-        done: Any = None
-        oldest = 0
-        last = perf_counter_ns()
-        for i in range(count):
-            if i - oldest == window:
-                done = requests[oldest % window].wait()
-                if inbox:
-                    found.wrong += inbox.check(oldest)
-                oldest += 1
-            if out:
-                out.mark(i, i + 1 == count)
-            if inbox:
-                inbox.expect(i)
-            requests[i % window] = start(i)
-            if window == 1:
-                # It ends before the clock is read.
-                done = requests[0].wait()
-                if inbox:
-                    found.wrong += inbox.check(i)
-                oldest += 1
-            if (i + 1) % window == 0:
-                now = perf_counter_ns()
-                samples.append((now - last) / window / 1e3)
-                last = now
-        for i in range(oldest, count):
-            done = requests[i % window].wait()
-            if inbox:
-                found.wrong += inbox.check(i)
-        # A send ends when its bytes may be overwritten; the receiver knows their path.
-        if inbox or wire.one_sided:
-            found.path = str(done.path)
-        if self.number == 0:
-            found.samples_us = samples
-
-    def _begin(self, wire: Wire, number: int, last: bool) -> None:
-        if wire.out:
-            wire.out.lay_out(number, last)
-        if wire.inbox:
-            wire.inbox.clear(number)
-        self._sync()
-
-    def _end(self, wire: Wire, count: int, found: Found) -> None:
-        self._sync()
-        if wire.inbox:
-            found.wrong += wire.inbox.check_all(count)
-        self._sync()
-
-    # ---- The wires
-
-    def _wire(self, spec: _bench.Spec, *, in_flight: bool) -> Wire:
-        if self._one_sided(spec):
-            return self._one_sided_wire(spec)
-        if spec.mode == _bench.Mode.PUT_SIGNAL:
-            return self._signalled_puts(spec)
-        return self._messages(spec, in_flight)
-
-    @staticmethod
-    def _one_sided(spec: _bench.Spec) -> bool:
-        return spec.mode in (_bench.Mode.PUT, _bench.Mode.GET)
-
-    @staticmethod
-    def _puts(spec: _bench.Spec) -> bool:
-        return spec.mode in (_bench.Mode.PUT, _bench.Mode.PUT_PREPARED)
-
-    def _messages(self, spec: _bench.Spec, in_flight: bool) -> Wire:
-        peer, first = self.peer, self.number == 0
-        out = self._slots(spec, self.number, spoils=first) if first or not in_flight else None
-        inbox = self._slots(spec, 1 - self.number) if not first or not in_flight else None
-        sources, targets = self._objects(out, spec), self._objects(inbox, spec)
-        # The least that a call can be asked to do.
-        how = {"after": None} if self._api == "python-region" else {}
-        window = spec.window
-        if in_flight:
-            return Wire(
-                out,
-                inbox,
-                isend=lambda i: peer.isend(sources[i % window], **how),
-                irecv=lambda i: peer.irecv(targets[i % window], **how),
-            )
-        source, target = sources[0], targets[0]
-        if how:
-            return Wire(
-                out,
-                inbox,
-                lambda _: peer.send(source, after=None),
-                lambda _: peer.recv(target, after=None),
-            )
-        return Wire(out, inbox, lambda _: peer.send(source), lambda _: peer.recv(target))
-
-    def _signalled_puts(self, spec: _bench.Spec) -> Wire:
+    def _signalled_puts(self, row: _bench.PythonRow, spec: _bench.Spec) -> Verbs:
         peer = self.peer
-        out = self._slots(spec, self.number, spoils=self.number == 0)
-        inbox = self._slots(spec, 1 - self.number)
-        source = out.array(0)
-        region, remote = self._swap_region(inbox.array(0))
+        (source,) = self._slots(row, spec, giving=True)
+        _, remote = self._swap_region(row.memory(giving=False))
 
         def send(_: int) -> Any:
             put = peer.put(source, remote)
@@ -297,63 +97,72 @@ class PythonLoops:
         def recv(_: int) -> None:
             peer.wait_signal(_SLOT)
 
-        return Wire(out, inbox, send, recv, overwritten=True, kept=region)
+        return {"send": send, "recv": recv}
 
-    def _one_sided_wire(self, spec: _bench.Spec) -> Wire:
-        peer, put, window, size = self.peer, self._puts(spec), spec.window, spec.size
-        passive = self.number == 1
-        slots = self._slots(spec, 0 if put else 1, fixed=not put)
-        region, remote = self._swap_region(slots.memory())
-        arrays = self._objects(slots, spec)
+    def _one_sided(self, row: _bench.PythonRow, spec: _bench.Spec) -> Verbs:
+        put, window, size = spec.mode == Mode.PUT, spec.window, spec.size
+        verb = self.peer.put if put else self.peer.get
+        giving = put == (self.number == 0)
+        region, remote = self._swap_region(row.memory(giving))
+        arrays = self._slots(row, spec, giving=giving)
         remotes = [remote[i * size : (i + 1) * size] for i in range(window)]
-        verb = peer.put if put else peer.get
 
         def start(i: int) -> Any:
             return verb(arrays[i % window], remotes[i % window])
 
-        def move(_: int) -> Any:
+        def move(_: int) -> Any:  # of a window of one
             return verb(region, remote).wait()
 
-        verbs: dict[str, Any] = (
-            {"send": move, "isend": start} if put else {"recv": move, "irecv": start}
-        )
-        mine: dict[str, Any] = {"inbox" if put == passive else "out": slots}
-        return Wire(**mine, **verbs, one_sided=True, passive=passive, kept=region)
+        return {"send": move, "isend": start} if put else {"recv": move, "irecv": start}
 
-    def _places(self, spec: _bench.Spec, blocks: _bench.Blocks, *, target: bool) -> Any:
+    def _batch(self, row: _bench.PythonRow, spec: _bench.Spec) -> _bench.Outcome:
+        put = spec.mode in _PUTS
+        region, remote = self._swap_region(row.memory(put))
+        places = [self._places(row, spec, target=target) for target in (False, True)]
+
+        def starter(size: int) -> Callable[[], Any]:
+            """Return what starts a batch of blocks of a size."""
+            if spec.mode in _PREPARED:
+                prepare = self.peer.prepare_put if put else self.peer.prepare_get
+                return prepare(region, remote, *places, size).post  # type: ignore[no-any-return]
+            verb = self.peer.put_batch if put else self.peer.get_batch
+            return lambda: verb(region, remote, *places, size)
+
+        move = starter(spec.size)
+        found = row.run(**{"send" if put else "recv": lambda _: move().wait()})
+        if self.number == 0 and spec.mode in _PREPARED:
+            post = starter(1)
+            posts_us = []
+            for _ in range(spec.iterations):
+                begin = perf_counter_ns()
+                post().wait()
+                posts_us.append((perf_counter_ns() - begin) / 1e3)
+            found.post_us = posts_us
+        self._swap(b"")
+        return found
+
+    # ---- Memory
+
+    @staticmethod
+    def _places(row: _bench.PythonRow, spec: _bench.Spec, *, target: bool) -> Any:
         """Return where the blocks lie, as a range or as an array of offsets."""
         if spec.strided:
             pitch = 2 * spec.size
             return range(0, spec.blocks * pitch, pitch)
         import numpy as np
 
-        return np.array([blocks.offset(i, target) for i in range(spec.blocks)], dtype=np.uint64)
+        return np.array(row.offsets(target), dtype=np.uint64)
 
-    def _batch_starter(
-        self, spec: _bench.Spec, put: bool, region: Any, remote: Any, places: Sequence[Any]
-    ) -> Callable[[int], Callable[[], Any]]:
-        """Return what makes, of a block's size, the function that starts a batch."""
-        peer = self.peer
-        if spec.mode in _PREPARED:
-            prepare = peer.prepare_put if put else peer.prepare_get
-            return lambda size: prepare(region, remote, *places, size).post
-        verb = peer.put_batch if put else peer.get_batch
-        return lambda size: lambda: verb(region, remote, *places, size)
-
-    # ---- Memory
-
-    def _slots(
-        self, spec: _bench.Spec, writer: int, *, spoils: bool = True, fixed: bool = False
-    ) -> _bench.Slots:
-        return _bench.Slots(spec, writer, spoils, fixed, self._device)
-
-    def _objects(self, slots: _bench.Slots | None, spec: _bench.Spec) -> list[Any]:
+    def _slots(self, row: _bench.PythonRow, spec: _bench.Spec, *, giving: bool) -> list[Any]:
         """Return what is sent or received: the slots as a user has them."""
-        if slots is None:
+        at = row.address(giving)
+        if not at:
             return []
+        offsets = [i * spec.size for i in range(spec.window)]
         if not self._device:
-            return [slots.array(i) for i in range(spec.window)]
-        arrays = [GpuArray(slots, i) for i in range(spec.window)]
+            memory: Any = row.memory(giving)
+            return [memory[offset : offset + spec.size] for offset in offsets]
+        arrays = [GpuArray(at + offset, spec.size) for offset in offsets]
         if self._api == "python-torch":
             torch = importlib.import_module("torch")
             return [torch.as_tensor(array, device=self._device) for array in arrays]
@@ -363,9 +172,6 @@ class PythonLoops:
 
     # ---- What the sides tell each other
 
-    def _sync(self) -> None:
-        self._swap(b"")
-
     def _swap(self, data: bytes) -> bytes:
         answer = bytearray(_CONTROL_SIZE)
         receive = self.peer.irecv(answer, _CONTROL_TAG)
@@ -373,22 +179,18 @@ class PythonLoops:
         return bytes(answer[: receive.wait().nbytes])
 
     def _swap_region(self, array: Any) -> tuple[onehop.Region, onehop.RemoteRegion]:
-        region = self.endpoint.register(array)
+        # Registered as long as the row lives.
+        region = self._region = self.endpoint.register(array)
         return region, self.peer.attach(self._swap(region.descriptor))
 
 
 class GpuArray:
-    """A slot in memory of a GPU, as a library presents its arrays."""
+    """Memory of a GPU, as a library presents its arrays."""
 
-    def __init__(self, slots: _bench.Slots, i: int) -> None:
-        self._slots = slots
-        self._at = i
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, object]:
-        return {
-            "shape": (self._slots.nbytes,),
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
             "typestr": "|u1",
-            "data": (self._slots.address(self._at), False),
+            "data": (address, False),
             "version": 3,
         }

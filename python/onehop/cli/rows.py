@@ -5,100 +5,68 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 from rich.table import Table
 
-from onehop.cli.output import results
+from onehop.cli.output import Column, figures
 from onehop.cli.sizes import format_size
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement; one-way figures.
+    """One measurement; one-way figures. Its keys in JSON are those that are not None."""
 
-    Attributes:
-        op: latency, bandwidth, batch, patterns, setup, inline, peers or nixl.
-        api: c, python (of GPU memory: -region, -array or -torch, by what is sent), device (within
-            a kernel), floor (no library), or nccl; of nixl: onehop or nixl, whose agents they are.
-        mode: the verbs, or the floor's name, or the step of the set-up.
-        memory: kind of memory.
-        buffers: private memory or shared blocks (`onehop.empty`).
-        path: the path the bytes took.
-        size: bytes of a message or a block.
-        iters: timed operations.
-        window: operations in flight; 1 is blocking.
-        p50_us, p99_us: time of an operation (latency: half of the round trip).
-        GBps: 1e9 bytes a second: size / p50 for latency and batch; rank_bytes / p50 for patterns;
-            all bytes / all time for bandwidth.
-        wrong: bytes that were not what was sent, both sides together.
-        group: threads of a kernel's group; warp: 32 that are no block.
-        blocks, block_us: of a batch: how many, and p50 / blocks.
-        ranks, rank_bytes: of a pattern: how many, and the most bytes that one of them sends to the
-            others or receives from them.
-        post_us: of a prepared batch: p50 of posts of as many blocks of one byte; of nixl: p50 of
-            the call of transfer().
-        first_us: of a set-up: what the first one of the process took.
-        rss_per_peer, pss_per_peer: bytes of memory that one more peer takes.
-        device_per_peer: the same of the GPU of side 0.
-        devices: number of either side's device.
-        nccl, init_ms, first_ms: NCCL's version, and what its set-up and first message took.
-        asked_inline, max_inline: bytes asked for inside a control message, and granted.
-        of_default: p50 of that of the limit in force, in the same round; median of the rounds.
-        recommended: whether this is the limit that was found best.
-        peers, fds_per_peer: of one endpoint, and descriptors that one more takes.
-        progress_us, message_us: its call of progress, and a message to one of them, one way.
-        make_us: of nixl: p50 of the call of make_prepped_xfer().
-        cpu_percent: of nixl: CPU time of a process with an idle agent, of one CPU.
-        low_us, high_us: of nixl: the least and the greatest median of a round.
-        of_nixl: of onehop: its median by NIXL's in the same round, median of the rounds.
-        nixl: the real NIXL's package and version.
-
-    """
-
-    op: str
+    op: str  # latency, bandwidth, batch, patterns, setup, inline, peers or nixl
+    # c, python (of GPU memory: -region, -array or -torch, by what is sent), device (within a
+    # kernel), floor (no library), or nccl; of nixl: onehop or nixl, whose agents they are.
     api: str
-    mode: str
-    memory: str
-    buffers: str
-    path: str
-    size: int
-    iters: int
-    p50_us: float
+    mode: str  # the verbs, or the floor's name, or the step of the set-up
+    memory: str  # its kind
+    buffers: str  # private memory or shared blocks (`onehop.empty`)
+    path: str  # the path the bytes took
+    size: int  # bytes of a message or a block
+    iters: int  # timed operations
+    p50_us: float  # time of an operation (latency: half of the round trip)
     p99_us: float
+    # 1e9 bytes a second: size / p50 for latency and batch; rank_bytes / p50 for patterns; all bytes
+    # / all time for bandwidth.
     GBps: float
-    wrong: int
-    window: int | None = None
-    group: str | None = None
-    blocks: int | None = None
-    block_us: float | None = None
-    ranks: int | None = None
-    rank_bytes: int | None = None
+    wrong: int  # bytes that were not what was sent, all sides together
+    window: int | None = None  # operations in flight; 1 is blocking
+    group: str | None = None  # threads of a kernel's group; warp: 32 that are no block
+    blocks: int | None = None  # of a batch
+    block_us: float | None = None  # p50 / blocks
+    ranks: int | None = None  # of a pattern
+    rank_bytes: int | None = None  # the most that one rank sends to others or receives from them
+    # Of a prepared batch: p50 of posts of as many blocks of one byte; of nixl: p50 of the call of
+    # transfer().
     post_us: float | None = None
-    first_us: float | None = None
-    rss_per_peer: int | None = None
+    first_us: float | None = None  # of a set-up: what the first one of the process took
+    rss_per_peer: int | None = None  # bytes of memory that one more peer takes
     pss_per_peer: int | None = None
-    device_per_peer: int | None = None
-    devices: str | None = None
-    nccl: str | None = None
+    device_per_peer: int | None = None  # of the GPU of side 0
+    devices: str | None = None  # number of each side's device
+    nccl: str | None = None  # its version, and what its set-up and first message took
     init_ms: float | None = None
     first_ms: float | None = None
-    asked_inline: int | None = None
+    asked_inline: int | None = None  # bytes asked for inside a control message, and granted
     max_inline: int | None = None
+    # p50 of that of the limit in force, in the same round; median of the rounds.
     of_default: float | None = None
-    recommended: bool | None = None
-    peers: int | None = None
+    recommended: bool | None = None  # whether this is the limit that was found best
+    peers: int | None = None  # of one endpoint, and descriptors that one more takes
     fds_per_peer: float | None = None
-    progress_us: float | None = None
-    message_us: float | None = None
-    make_us: float | None = None
-    cpu_percent: float | None = None
-    low_us: float | None = None
+    progress_us: float | None = None  # the endpoint's call of progress
+    message_us: float | None = None  # a message to one of the peers, one way
+    make_us: float | None = None  # of nixl: p50 of the call of make_prepped_xfer()
+    cpu_percent: float | None = None  # of one CPU, by a process with an idle agent of nixl
+    low_us: float | None = None  # of nixl: the least and the greatest median of a round
     high_us: float | None = None
+    # Of nixl: onehop's median by NIXL's in the same round, median of the rounds.
     of_nixl: float | None = None
-    nixl: str | None = None
+    nixl: str | None = None  # the real NIXL's package and version
 
     def as_json(self, provenance: dict[str, str]) -> str:
         """Write the row as one line of JSON."""
@@ -114,29 +82,43 @@ def percentile(samples: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-# Heading, text and justification of each column; one without any text is left out.
-_COLUMNS: tuple[tuple[str, Callable[[Row], str | None], Literal["left", "right"]], ...] = (
-    ("api", lambda row: row.api, "left"),
-    ("mode", lambda row: row.mode, "left"),
-    ("devices", lambda row: row.devices, "left"),
-    ("path", lambda row: row.path, "left"),
-    ("group", lambda row: row.group, "right"),
-    ("size", lambda row: format_size(row.size), "right"),
-    ("blocks", lambda row: _number(row.blocks, 0), "right"),
-    ("ranks", lambda row: _number(row.ranks, 0), "right"),
-    ("a rank's", lambda row: _size(row.rank_bytes), "right"),
-    ("window", lambda row: "blocking" if row.window == 1 else _number(row.window, 0), "right"),
-    ("iters", lambda row: str(row.iters), "right"),
-    ("p50 us", lambda row: _time(row.p50_us), "right"),
-    ("p99 us", lambda row: _time(row.p99_us), "right"),
-    ("us/block", lambda row: _number(row.block_us, 3), "right"),
-    ("post us", lambda row: _number(row.post_us, 2), "right"),
-    ("first us", lambda row: _number(row.first_us, 0), "right"),
-    ("KiB/peer", lambda row: _number(_kib(row.rss_per_peer), 0), "right"),
-    ("GPU KiB", lambda row: _number(_kib(row.device_per_peer), 0), "right"),
-    ("init ms", lambda row: _number(row.init_ms, 1), "right"),
-    ("GB/s", lambda row: _number(row.GBps, 2) if row.GBps else None, "right"),
-    ("wrong", lambda row: f"[bold red]{row.wrong}[/]" if row.wrong else "0", "right"),
+def figure(value: float | None, digits: int, unit: float = 1) -> str | None:
+    """Write a figure in units, or None."""
+    return None if value is None else f"{value / unit:,.{digits}f}"
+
+
+def wrong_bytes(row: Row) -> str:
+    """Write the number of wrong bytes."""
+    return f"[bold red]{row.wrong}[/]" if row.wrong else "0"
+
+
+def _time(us: float) -> str | None:
+    return figure(us, 2 if us < 1000 else 0)
+
+
+# One without any text is left out.
+_COLUMNS: tuple[Column[Row], ...] = (
+    Column("api", lambda row: row.api, "left"),
+    Column("mode", lambda row: row.mode, "left"),
+    Column("devices", lambda row: row.devices, "left"),
+    Column("path", lambda row: row.path, "left"),
+    Column("group", lambda row: row.group),
+    Column("size", lambda row: format_size(row.size)),
+    Column("blocks", lambda row: figure(row.blocks, 0)),
+    Column("ranks", lambda row: figure(row.ranks, 0)),
+    Column("a rank's", lambda row: format_size(row.rank_bytes) if row.rank_bytes else None),
+    Column("window", lambda row: "blocking" if row.window == 1 else figure(row.window, 0)),
+    Column("iters", lambda row: str(row.iters)),
+    Column("p50 us", lambda row: _time(row.p50_us)),
+    Column("p99 us", lambda row: _time(row.p99_us)),
+    Column("us/block", lambda row: figure(row.block_us, 3)),
+    Column("post us", lambda row: figure(row.post_us, 2)),
+    Column("first us", lambda row: figure(row.first_us, 0)),
+    Column("KiB/peer", lambda row: figure(row.rss_per_peer, 0, 1024)),
+    Column("GPU KiB", lambda row: figure(row.device_per_peer, 0, 1024)),
+    Column("init ms", lambda row: figure(row.init_ms, 1)),
+    Column("GB/s", lambda row: figure(row.GBps or None, 2)),
+    Column("wrong", wrong_bytes),
 )
 
 _FORMULAS = {
@@ -153,39 +135,17 @@ _FORMULAS = {
 }
 
 
-def _number(value: float | None, digits: int) -> str | None:
-    return None if value is None else f"{value:,.{digits}f}"
-
-
-def _kib(size: int | None) -> float | None:
-    return None if size is None else size / 1024
-
-
-def _size(size: int | None) -> str | None:
-    return None if size is None else format_size(size)
-
-
-def _time(us: float) -> str | None:
-    return _number(us, 2 if us < 1000 else 0)
-
-
 def table(op: str, rows: Sequence[Row]) -> Table:
     """Show rows of one kind; at least one."""
     about = f"{rows[0].memory} memory"
     if rows[0].devices is None:
         about += f", {rows[0].buffers} buffers"
-    shown = results(f"onehop bench {op}: {about}", _FORMULAS[op])
-    columns = [column for column in _COLUMNS if any(column[1](row) is not None for row in rows)]
-    for heading, _, justify in columns:
-        shown.add_column(heading, justify=justify, overflow="fold")
-    ratios = [against_floor(row, rows) for row in rows]
-    if any(ratio is not None for ratio in ratios):
-        shown.add_column("of floor", justify="right")
-        shown.caption = f"{_FORMULAS[op]}; of floor: {_RATIO[op]}"
-    for row, ratio in zip(rows, ratios, strict=True):
-        cells = [text(row) or "-" for _, text, _ in columns]
-        shown.add_row(*cells, _number(ratio, 2) or "")
-    return shown
+    columns = [one for one in _COLUMNS if any(one.text(row) is not None for row in rows)]
+    caption = _FORMULAS[op]
+    if any(against_floor(row, rows) is not None for row in rows):
+        caption += f"; of floor: {_RATIO[op]}"
+        columns.append(Column("of floor", lambda row: figure(against_floor(row, rows), 2) or ""))
+    return figures(f"onehop bench {op}: {about}", caption, columns, rows)
 
 
 _RATIO = {

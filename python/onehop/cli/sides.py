@@ -16,6 +16,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import connection, resource_tracker
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -29,22 +30,13 @@ class SideError(Exception):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the sides run.
-
-    Attributes:
-        count: how many sides there are.
-        within: as threads of one process, else one process each.
-        cpus: CPU of each side; empty: wherever the system puts them.
-        env: environment variables of all sides.
-        silence: seconds without a word from any side after which they are given up.
-
-    """
+    """Where the sides run."""
 
     count: int = 2
-    within: bool = False
-    cpus: Sequence[int] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    silence: float = 120.0
+    within: bool = False  # as threads of one process, else one process each
+    cpus: Sequence[int] = ()  # CPU of each side; empty: wherever the system puts them
+    env: Mapping[str, str] = field(default_factory=dict)  # variables of all sides
+    silence: float = 120.0  # seconds without a word from any side after which they are given up
 
 
 @dataclass
@@ -160,43 +152,29 @@ def _process(
         with lock:
             link.send((kind, number, value))
 
-    if not placement.within:
-        number = numbers[0]
-        side = Side(
+    inboxes: list[queue.Queue[Any]] = [queue.Queue() for _ in numbers]
+
+    def side_of(number: int) -> Side:
+        within = placement.within
+        return Side(
             number,
             placement,
-            report=lambda value: send("report", number, value),
-            tell=lambda value: send("tell", number, value),
-            hear=link.recv,
+            report=partial(send, "report", number),
+            tell=inboxes[1 if number == 0 else 0].put if within else partial(send, "tell", number),
+            hear=inboxes[number].get if within else link.recv,
         )
-        _play(role, side, argument, send)
+
+    if not placement.within:
+        _play(role, side_of(numbers[0]), argument, send)
         return
-    inboxes: list[queue.Queue[Any]] = [queue.Queue() for _ in numbers]
     threads = [
-        threading.Thread(
-            target=_play, args=(role, _within(n, placement, inboxes, send), argument, send)
-        )
-        for n in numbers
+        threading.Thread(target=_play, args=(role, side_of(number), argument, send))
+        for number in numbers
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def _within(
-    number: int,
-    placement: Placement,
-    inboxes: list[queue.Queue[Any]],
-    send: Callable[[str, int, object], None],
-) -> Side:
-    return Side(
-        number,
-        placement,
-        report=lambda value: send("report", number, value),
-        tell=inboxes[1 if number == 0 else 0].put,
-        hear=inboxes[number].get,
-    )
 
 
 def _play(
