@@ -71,6 +71,7 @@ class Publisher:
         self._regions: list[Region] = []
         self._table: bytes | None = None
         self._stream: Stream | None = None
+        self._mark: Region | None = None
         self._token = secrets.randbits(64)
         self._book = LeaseBook(name, self._token)
         self._loop: onehop.Peer | None = None
@@ -140,6 +141,11 @@ class Publisher:
                 self._deregister()
                 raise
             self._table = table.pack(self._rows(memory.index, memory.offset, memory.size))
+            on_gpu = [
+                i for i, box in enumerate(self._boxes) if box.tensor.device and box.tensor.nbytes
+            ]
+            if on_gpu:
+                self._mark = self._regions[int(memory.index[on_gpu[0]])][0:1]
         return self._table
 
     def _rows(self, region: Any, offset: Any, sizes: Any) -> table.Table:
@@ -196,6 +202,7 @@ class Publisher:
         of begin(). The call waits until that work has ended; without a stream it is over.
 
         InvalidArgument: no begin() since the last commit, or the version is not greater.
+        TimeoutError: the stream's work goes on; the version is not there, call again.
         """
         self._book.check(version)
         stream = self._stream if stream is None else stream
@@ -205,13 +212,17 @@ class Publisher:
         self._book.commit(version)
 
     def _wait_for(self, stream: Stream) -> None:
-        """Wait until a stream is through with what it has now: by a copy of a byte behind it."""
+        """Wait until a stream is through with what it has now: by a message to ourselves behind it.
+
+        It is a byte of a tensor of the GPU's, for that is what does not wait while it is sent.
+        """
         if self._loop is None:
             self._loop = self._endpoint.connect(self._endpoint.address)
-            self._mark = (bytearray(1), self._endpoint.register(bytearray(1)))
-            self._mark_there = self._loop.attach(self._mark[1].descriptor)
+        mark: Any = self._mark if self._mark is not None else bytearray(1)
         deadline = Deadline(self._timeout)
-        self._loop.put(self._mark[0], self._mark_there, after=stream).wait(deadline.left)
+        sent = self._loop.isend(mark, after=stream)
+        self._loop.recv(bytearray(1), timeout=deadline.left, after=None)
+        sent.wait(deadline.left)
 
     @property
     def version(self) -> int | None:
@@ -248,6 +259,7 @@ class Publisher:
 
     def _deregister(self, deadline: Deadline | None = None) -> None:
         deadline = deadline or Deadline(self._timeout)
+        self._mark = None
         while self._regions:
             # Where the endpoint was closed it has let go of everything.
             with contextlib.suppress(onehop.EndpointError):
