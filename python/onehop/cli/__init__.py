@@ -16,6 +16,7 @@ from onehop.cli import (  # noqa: F401 - add their commands to bench
     bench_nixl,
     bench_patterns,
     bench_peers,
+    bench_weights,
 )
 from onehop.cli.bench import bench
 from onehop.cli.doctor import doctor

@@ -8,10 +8,11 @@ not at all. docs/integrations/weights.md. It needs numpy, and imports no other a
 from onehop.weights.errors import PublisherLost, TableError, VersionChanged
 from onehop.weights.plan import Plan
 from onehop.weights.publisher import Publisher
-from onehop.weights.subscriber import Pull, Pulling, Subscriber
+from onehop.weights.subscriber import Published, Pull, Pulling, Subscriber
 
 __all__ = [
     "Plan",
+    "Published",
     "Publisher",
     "PublisherLost",
     "Pull",

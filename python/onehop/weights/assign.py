@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from onehop.weights.runs import Runs, runs_of
 from onehop.weights.table import Table
 from onehop.weights.tensors import Tensor
 
-__all__ = ["Assignment", "Missing", "Want", "assign"]
+__all__ = ["Missing", "Share", "Want", "assign", "box_text"]
 
 I64 = npt.NDArray[np.int64]
 Index = npt.NDArray[np.intp]
@@ -43,14 +42,19 @@ class Missing(InvalidArgument):
 
 
 @dataclass(frozen=True)
-class Assignment:
-    """Piece i goes from row row[i] of the table of publisher[i] into want[i].
+class Share:
+    """What one publisher sends: piece i is of row row[i] of its table, and goes into want[i].
 
-    low, high: (D, pieces), its place in the whole tensor. Pieces of one publisher lie side by side.
+    Attributes:
+        publisher: number of the table.
+        low, high: (D, pieces), the place of each piece in the whole tensor.
+        nbytes: of each piece.
+        runs: of all pieces, in their order.
+
     """
 
+    publisher: int
     want: Index
-    publisher: Index
     row: Index
     low: I64
     high: I64
@@ -64,8 +68,8 @@ def box_text(start: Sequence[int], extent: Sequence[int]) -> str:
     return f"[{', '.join(sides)}]"
 
 
-def assign(wants: Sequence[Want], tables: Sequence[Table], subscriber: str) -> Assignment:
-    """Divide what is wanted among the publishers.
+def assign(wants: Sequence[Want], tables: Sequence[Table], subscriber: str) -> list[Share]:
+    """Divide what is wanted among the publishers; those that send nothing are left out.
 
     InvalidArgument names tensor and box: dtype or shape differ. Missing, which is one: a part is in
     no table.
@@ -73,176 +77,203 @@ def assign(wants: Sequence[Want], tables: Sequence[Table], subscriber: str) -> A
     return _Assigner(wants, tables, subscriber).run()
 
 
+@dataclass(frozen=True)
+class _Offer:
+    """What one table has of the wanted boxes; arrays of tables are small enough for the cache."""
+
+    boxes: Boxes
+    row: Index
+
+
 class _Assigner:
-    """The columns of all tables beside each other, and the wanted boxes."""
+    """The wanted boxes, and the tables one after the other."""
 
     def __init__(self, wants: Sequence[Want], tables: Sequence[Table], subscriber: str) -> None:
-        self.wants, self.tables, self.subscriber = wants, tables, subscriber
+        self.wants, self.tables = wants, tables
         self.dims = max([1, *(len(one.tensor.shape) for one in wants)])
         self.dims = max([self.dims, *(table.shape.shape[1] for table in tables)])
         self.itemsize = np.array([one.tensor.itemsize for one in wants], np.int64)
         self.extent = self._columns([one.tensor.shape for one in wants], 1)
         self.low = self._columns([one.start or (0,) * len(one.tensor.shape) for one in wants], 0)
         self.high = self.low + self.extent
+        self.ndim = np.array([len(one.tensor.shape) for one in wants])
+        self._dtypes: dict[tuple[str, int], int] = {}
+        self.dtypes = np.array(
+            [self._dtype(one.tensor.dtype, one.tensor.itemsize) for one in wants]
+        )
+        # Wants without elements need nobody.
+        self.asked = np.flatnonzero((self.extent > 0).all(axis=0))
+        self.cover = Cover(
+            self.low[:, self.asked], self.high[:, self.asked], self.itemsize[self.asked], subscriber
+        )
+        self.numbers: dict[str, int] = {}
+        self.name_of = np.array(
+            [self.numbers.setdefault(one.name, len(self.numbers)) for one in wants], np.int64
+        )
+        self.known: dict[bytes, tuple[Index, Index]] = {}
+        # Of the tensor of each want, by the first publisher that has it.
+        self.whole = self.high.copy()
+        self.first = np.full((2, len(wants)), -1)  # number of the table, and of the row
+
+    def _dtype(self, name: str, size: int) -> int:
+        """Return a number for a dtype."""
+        return self._dtypes.setdefault((name, size), len(self._dtypes))
 
     def _columns(self, rows: Sequence[Sequence[int]], fill: int) -> I64:
         padded = [(fill,) * (self.dims - len(row)) + tuple(row) for row in rows]
         flat = np.array(padded, np.int64).reshape(len(rows), self.dims)
         return np.ascontiguousarray(flat.T)
 
-    def _stacked(self, which: str, fill: int) -> I64:
-        """Return a column of D numbers of all tables, of shape (D, rows)."""
-        total = sum(len(table.names) for table in self.tables)
-        out = np.full((self.dims, total), fill, np.int64)
-        at = 0
-        for table in self.tables:
-            own = getattr(table, which)
-            out[self.dims - own.shape[1] :, at : at + len(own)] = own.T
-            at += len(own)
+    def _of_table(self, rows: npt.NDArray[np.uint64], fill: int) -> I64:
+        """Return a table's numbers as (D, rows)."""
+        out = np.empty((self.dims, len(rows)), np.int64)
+        pad = self.dims - rows.shape[1]
+        out[:pad] = fill
+        out[pad:] = rows.T
         return out
 
-    def run(self) -> Assignment:
+    def run(self) -> list[Share]:
         """Do it all."""
-        rows = [len(table.names) for table in self.tables]
-        first_row = np.cumsum([0, *rows])
-        publisher = np.repeat(np.arange(len(self.tables)), rows)
-        want, row = self._matched()
-        shape = self._stacked("shape", 1)
-        start = self._stacked("start", 0)
-        extent = self._stacked("extent", 1)
-        self._check(want, row, publisher, first_row, shape)
-        if len(row) == len(publisher) and (row == np.arange(len(row))).all():
-            box_low, box_high = start, start + extent
-        else:
-            box_low = start[:, row]
-            box_high = box_low + extent[:, row]
-        low = np.maximum(box_low, self.low[:, want])
-        high = np.minimum(box_high, self.high[:, want])
+        offers = [self._offer(number) for number in range(len(self.tables))]
+        self._check_wants()
+        if not self.cover.complete:
+            offers = self._divided(offers)
+        return [self._share(number, one) for number, one in enumerate(offers) if len(one.row)]
+
+    def _offer(self, number: int) -> _Offer:
+        """Return what a table has of the wanted boxes, and count it."""
+        table = self.tables[number]
+        want, row = self._matched(table)
+        shape = self._of_table(table.shape, 1)
+        low, extent = self._of_table(table.start, 0), self._of_table(table.extent, 1)
+        self._check(number, want, row, shape)
+        low, high = low[:, row], (low + extent)[:, row]
+        np.maximum(low, self.low[:, want], out=low)
+        np.minimum(high, self.high[:, want], out=high)
         inside = (high > low).all(axis=0)
         if not inside.all():
             want, row = want[inside], row[inside]
             low, high = low[:, inside], high[:, inside]
-        # Wants without elements need nobody.
-        asked = np.flatnonzero((self.extent > 0).all(axis=0))
-        rank = np.full(len(self.wants), -1)
-        rank[asked] = np.arange(len(asked))
-        boxes = Boxes(rank[want], publisher[row], low, high)
-        cover = Cover(
-            self.low[:, asked], self.high[:, asked], self.itemsize[asked], self.subscriber
+        # Those that are asked for: a box with elements lies in no others.
+        rank = np.searchsorted(self.asked, want)
+        boxes = Boxes(rank, np.full(len(rank), number), low, high)
+        self.cover.add(boxes)
+        return _Offer(boxes, row)
+
+    def _divided(self, offers: Sequence[_Offer]) -> list[_Offer]:
+        """Divide among publishers what several have."""
+        if not offers:
+            number = int(self.asked[0])
+            raise self._missing(
+                number, Hole(0, self.low[:, number].tolist(), self.high[:, number].tolist())
+            )
+        boxes = Boxes(
+            np.concatenate([one.boxes.want for one in offers]),
+            np.concatenate([one.boxes.publisher for one in offers]),
+            np.concatenate([one.boxes.low for one in offers], axis=1),
+            np.concatenate([one.boxes.high for one in offers], axis=1),
         )
         try:
-            pieces = cover.divide(boxes)
+            pieces = self.cover.divide(boxes)
         except Hole as hole:
-            raise self._missing(int(asked[hole.want]), hole) from None
+            raise self._missing(int(self.asked[hole.want]), hole) from None
         except Fragmented as why:
-            one = self.wants[int(asked[why.want])]
+            one = self.wants[int(self.asked[why.want])]
             msg = f"{one.text()}: the boxes of its publishers overlap in too many parts"
             raise InvalidArgument(Status.INVALID, msg) from None
-        want, row = want[pieces.box], row[pieces.box]
-        order = np.argsort(publisher[row], kind="stable")
-        want, row = want[order], row[order]
-        low, high = pieces.low[:, order], pieces.high[:, order]
-        size = high - low
-        item = self.itemsize[want]
+        row = np.concatenate([one.row for one in offers])[pieces.box]
+        want, publisher = boxes.want[pieces.box], boxes.publisher[pieces.box]
+        found = []
+        for number in range(len(offers)):
+            own = np.flatnonzero(publisher == number)
+            of_it = Boxes(want[own], publisher[own], pieces.low[:, own], pieces.high[:, own])
+            found.append(_Offer(of_it, row[own]))
+        return found
+
+    def _share(self, number: int, offer: _Offer) -> Share:
+        table, boxes = self.tables[number], offer.boxes
+        want, row = self.asked[boxes.want], offer.row
+        start, extent = self._of_table(table.start, 0), self._of_table(table.extent, 1)
+        size, item = boxes.high - boxes.low, self.itemsize[want]
         runs = runs_of(
             size,
-            (self.extent[:, want], low - self.low[:, want]),
-            (extent[:, row], low - start[:, row]),
+            (self.extent[:, want], boxes.low - self.low[:, want]),
+            (extent[:, row], boxes.low - start[:, row]),
             item,
         )
-        own = publisher[row]
         nbytes = np.prod(size, axis=0) * item
-        return Assignment(want, own, row - first_row[own], low, high, nbytes, runs)
+        return Share(number, want, row, boxes.low, boxes.high, nbytes, runs)
 
-    def _matched(self) -> tuple[Index, Index]:
-        """Return which rows of all tables, counted through, are of which wants."""
-        numbers: dict[str, int] = {}
-        name_of = np.array([numbers.setdefault(one.name, len(numbers)) for one in self.wants])
-        known: dict[bytes, npt.NDArray[np.int64]] = {}
-        found = []
-        for table in self.tables:
-            ids = known.get(table.name_bytes) if table.name_bytes else None
-            if ids is None:
-                get = numbers.get
-                listed = [get(name, -1) for name in table.names]
-                ids = known[table.name_bytes] = np.array(listed, np.int64)
-            found.append(ids)
-        name = np.concatenate([np.empty(0, np.int64), *found])
+    def _matched(self, table: Table) -> tuple[Index, Index]:
+        """Return which rows of a table are of which wants."""
+        if table.name_bytes and table.name_bytes in self.known:
+            return self.known[table.name_bytes]
+        get = self.numbers.get
+        name = np.array([get(one, -1) for one in table.names], np.int64)
         row = np.flatnonzero(name >= 0)
-        name = name[row]
-        if len(numbers) == len(self.wants):
-            return name, row
-        # Several boxes of one tensor are wanted: each row once for each of them.
-        order = np.argsort(name_of, kind="stable")
-        count = np.bincount(name_of, minlength=len(numbers))
-        begin = np.cumsum(count) - count
-        times = count[name]
-        row = np.repeat(row, times)
-        nth = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
-        return order[np.repeat(begin[name], times) + nth], row
+        want = name[row]
+        if len(self.numbers) < len(self.wants):
+            # Several boxes of one tensor are wanted: each row once for each of them.
+            order = np.argsort(self.name_of, kind="stable")
+            count = np.bincount(self.name_of, minlength=len(self.numbers))
+            begin, times = np.cumsum(count) - count, count[want]
+            nth = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
+            row, want = np.repeat(row, times), order[np.repeat(begin[want], times) + nth]
+        self.known[table.name_bytes] = want, row
+        return want, row
 
     # ---- Checks
 
-    def _check(
-        self, want: Index, row: Index, publisher: Index, first_row: Index, shape: I64
-    ) -> None:
-        """Raise where a publisher's tensor is not what is wanted."""
-        dtypes: dict[tuple[str, int], int] = {}
-
-        def number(dtype: str, size: int) -> int:
-            return dtypes.setdefault((dtype, size), len(dtypes))
-
-        wanted = np.array([number(one.tensor.dtype, one.tensor.itemsize) for one in self.wants])
-        offered: list[npt.NDArray[Any]] = [np.empty(0, np.int64)]
-        for table in self.tables:
-            of_table = np.array(
-                [number(*one) for one in zip(table.dtypes, table.itemsizes.tolist(), strict=True)]
-            )
-            offered.append(of_table[table.dtype] if len(table.names) else offered[0])
-        dtype = np.concatenate(offered)
-        ndim = np.concatenate([np.empty(0, np.uint8), *(table.ndim for table in self.tables)])
-        wanted_ndim = np.array([len(one.tensor.shape) for one in self.wants])
-        # Of each want: the first row that it meets; all others have the same shape.
-        first = np.full(len(self.wants), -1)
-        first[want[::-1]] = row[::-1]
-        whole = shape[:, np.maximum(first, 0)] if len(row) else self.high
-        bad = (dtype[row] != wanted[want]) | (ndim[row] != wanted_ndim[want])
-        for dim in range(self.dims):
-            bad |= shape[dim][row] != whole[dim][want]
+    def _check(self, number: int, want: Index, row: Index, shape: I64) -> None:
+        """Raise where a publisher's tensor is not what is wanted, or not what others have."""
+        table = self.tables[number]
+        new = self.first[0][want] < 0
+        if new.any():
+            # Of several rows of one tensor the last stays; all are compared with it.
+            self.whole[:, want[new]] = shape[:, row[new]]
+            self.first[0][want[new]] = number
+            self.first[1][want[new]] = row[new]
+        sizes = table.itemsizes.tolist()
+        known = [self._dtype(*one) for one in zip(table.dtypes, sizes, strict=True)]
+        dtype = np.array(known, np.int64)[table.dtype[row]] if len(row) else row
+        bad = (dtype != self.dtypes[want]) | (table.ndim[row] != self.ndim[want])
+        bad |= (shape[:, row] != self.whole[:, want]).any(axis=0)
         if bad.any():
             at = int(np.flatnonzero(bad)[0])
-            raise self._differs(int(want[at]), int(row[at]), int(first[want[at]]), first_row)
-        met = first >= 0
-        outside = met & ((self.high > whole) | (self.low < 0)).any(axis=0)
-        is_whole = np.array([one.start is None for one in self.wants])
-        outside |= met & is_whole & (self.extent != whole).any(axis=0)
+            raise self._differs(int(want[at]), number, int(row[at]))
+
+    def _check_wants(self) -> None:
+        """Raise where what is wanted is not within its tensor, or not all of it."""
+        met = self.first[0] >= 0
+        outside = met & ((self.high > self.whole) | (self.low < 0)).any(axis=0)
+        all_of_it = np.array([one.start is None for one in self.wants], bool)
+        outside |= met & all_of_it & (self.extent != self.whole).any(axis=0)
         if outside.any():
-            number_of = int(np.flatnonzero(outside)[0])
-            one = self.wants[number_of]
-            shape_there = self._tensor_at(int(first[number_of]), first_row)[1]
-            msg = f"{one.text()} is wanted of a tensor of shape {shape_there}"
+            number = int(np.flatnonzero(outside)[0])
+            one = self.wants[number]
+            _, shape, _, _ = self._tensor_at(*self.first[:, number].tolist())
+            msg = f"{one.text()} is wanted of a tensor of shape {shape}"
             hint = ": give start=, or the whole shape" if one.start is None else ""
             raise InvalidArgument(Status.INVALID, msg + hint)
 
-    def _tensor_at(self, row: int, first_row: Index) -> tuple[str, tuple[int, ...], str, str]:
+    def _tensor_at(self, number: int, row: int) -> tuple[str, tuple[int, ...], str, str]:
         """Return publisher, shape, dtype and box of a row."""
-        number = int(np.searchsorted(first_row, row, "right")) - 1
-        table, own = self.tables[number], row - int(first_row[number])
-        there = slice(table.shape.shape[1] - int(table.ndim[own]), None)
-        shape = tuple(table.shape[own, there].tolist())
-        box = box_text(table.start[own, there].tolist(), table.extent[own, there].tolist())
-        return table.publisher, shape, table.dtypes[int(table.dtype[own])], box
+        table = self.tables[number]
+        there = slice(table.shape.shape[1] - int(table.ndim[row]), None)
+        shape = tuple(table.shape[row, there].tolist())
+        box = box_text(table.start[row, there].tolist(), table.extent[row, there].tolist())
+        return table.publisher, shape, table.dtypes[int(table.dtype[row])], box
 
-    def _differs(self, want: int, row: int, first: int, first_row: Index) -> InvalidArgument:
+    def _differs(self, want: int, number: int, row: int) -> InvalidArgument:
         one = self.wants[want]
-        publisher, shape, dtype, box = self._tensor_at(row, first_row)
+        publisher, shape, dtype, box = self._tensor_at(number, row)
         if dtype != one.tensor.dtype or len(shape) != len(one.tensor.shape):
             msg = (
                 f"{one.text()} is wanted as {one.tensor.dtype} in {len(one.tensor.shape)} "
                 f"dimensions; publisher {publisher!r} has {box} of {dtype} {shape}"
             )
         else:
-            other, other_shape, _, _ = self._tensor_at(first, first_row)
+            other, other_shape, _, _ = self._tensor_at(*self.first[:, want].tolist())
             msg = (
                 f"{one.text()}: publisher {publisher!r} has {box} of a tensor of shape {shape}, "
                 f"publisher {other!r} of one of {other_shape}"
@@ -251,11 +282,9 @@ class _Assigner:
 
     def _missing(self, want: int, hole: Hole) -> Missing:
         one = self.wants[want]
-        dims = len(one.tensor.shape)
-        low = hole.low[self.dims - dims :]
-        extent = [
-            last - first for first, last in zip(low, hole.high[self.dims - dims :], strict=True)
-        ]
+        there = slice(self.dims - len(one.tensor.shape), None)
+        low = hole.low[there]
+        extent = [last - first for first, last in zip(low, hole.high[there], strict=True)]
         names = ", ".join(repr(table.publisher) for table in self.tables[:8]) or "none"
         more = ", ..." if len(self.tables) > 8 else ""
         msg = f"{one.text()}: no publisher ({names}{more}) has {box_text(low, extent)} of it"

@@ -71,36 +71,39 @@ class Fragmented(Exception):
         self.want = want
 
 
-@dataclass(frozen=True)
 class Cover:
-    """Divides wanted boxes among publishers.
+    """Divides wanted boxes among publishers: add() what each has, then divide() if need be."""
 
-    Attributes:
-        low, high: (D, wants), the wanted boxes.
-        itemsize: bytes of an element of each.
-        subscriber: its name decides which of several replicas sends the first part, so that
-            subscribers which pull at once begin at different publishers.
+    def __init__(self, low: I64, high: I64, itemsize: I64, subscriber: str) -> None:
+        """Take the wanted boxes.
 
-    """
+        low, high: (D, wants), their places. itemsize: bytes of an element of each. subscriber: its
+        name decides which of several replicas sends the first part, so that subscribers which pull
+        at once begin at different publishers.
+        """
+        self.low, self.high, self.itemsize = low, high, itemsize
+        self.subscriber = subscriber
+        self._measure = _Measure(len(low))
+        self._wanted = self._measure.of(low, high)
+        self._found = np.zeros(len(self._wanted), np.uint64)
 
-    low: I64
-    high: I64
-    itemsize: I64
-    subscriber: str
+    def add(self, boxes: Boxes) -> None:
+        """Count boxes that a publisher has."""
+        np.add.at(self._found, boxes.want, self._measure.of(boxes.low, boxes.high))
+
+    @property
+    def complete(self) -> bool:
+        """Whether the boxes that were added are disjoint and make up all that is wanted."""
+        return bool((self._found == self._wanted).all())
 
     def divide(self, boxes: Boxes) -> Pieces:
-        """Return pieces that are disjoint and make up all wanted boxes.
+        """Return pieces of all boxes that were added; they are disjoint and make up the wants.
 
         Boxes that several publishers have are divided so that all of them send as many bytes, as
         far as they can. Hole: no publisher has a part.
         """
-        measure = _Measure(len(self.low))
-        wanted = measure.of(self.low, self.high)
-        found = np.zeros(len(wanted), np.uint64)
-        np.add.at(found, boxes.want, measure.of(boxes.low, boxes.high))
+        measure, wanted, found = self._measure, self._wanted, self._found.copy()
         plain = found == wanted
-        if plain.all():
-            return Pieces(np.arange(len(boxes.want)), boxes.low, boxes.high)
         own = plain[boxes.want]
         rest = np.flatnonzero(~own)
         cells = _Cells(boxes.want, boxes.low, boxes.high, rest).grouped()

@@ -9,6 +9,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import math
 import os
 import secrets
 import threading
@@ -29,13 +30,27 @@ from onehop.weights.deadline import Deadline, Timeout
 from onehop.weights.errors import PublisherLost
 from onehop.weights.hub import Hub, Kind, Link
 from onehop.weights.inquiry import Gone, Inquiries, Lease, Target
-from onehop.weights.plan import Plan, Share
+from onehop.weights.plan import Plan, Source
 from onehop.weights.tensors import Memory, describe, gather
 
-__all__ = ["Pull", "Pulling", "Subscriber"]
+__all__ = ["Published", "Pull", "Pulling", "Subscriber"]
 
 # Threads that copy host memory, of one subscriber.
 _MOST_COPIERS = 8
+
+
+@dataclass(frozen=True)
+class Published:
+    """A whole tensor that publishers have; `itemsize` is the bytes of an element."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    itemsize: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.itemsize
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,20 @@ class Subscriber:
 
     # ---- What is wanted
 
+    def tensors(self) -> dict[str, Published]:
+        """Return what all publishers have together, by name."""
+        found: dict[str, Published] = {}
+        for table in self._tables:
+            sizes = table.itemsizes.tolist()
+            for row, name in enumerate(table.names):
+                if name not in found:
+                    dtype = int(table.dtype[row])
+                    shape = table.shape[row, table.shape.shape[1] - int(table.ndim[row]) :]
+                    found[name] = Published(
+                        table.dtypes[dtype], tuple(shape.tolist()), sizes[dtype]
+                    )
+        return found
+
     def want(
         self,
         name: str,
@@ -170,7 +199,7 @@ class Subscriber:
         while True:
             plan = self._assigned()
             try:
-                links = {table.publisher: self._link(table, deadline) for table in plan.sources}
+                links = {table.publisher: self._link(table, deadline) for table in plan.tables}
                 plan.prepare(links, self._local_memory(), self._regions)
             except Gone as gone:
                 plan.close()
@@ -364,17 +393,17 @@ class Subscriber:
         self, plan: Plan, part: int, after: After, deadline: Deadline
     ) -> Callable[[], dict[str, str]]:
         """Begin to move a part; return what waits for its end and tells the paths."""
-        shares = [share for share in plan.shares if part in share.batches]
+        sources = [source for source in plan.sources if part in source.batches]
         jobs: list[Callable[[], str]] = []
-        copiers = self._pool(len(plan.shares))
-        for share in shares:
+        copiers = self._pool(len(plan.sources))
+        for source in sources:
             if copiers is None:
                 # The GPU copies: posted in order of the caller's stream.
-                posted = self._post(share, part, after)
+                posted = self._post(source, part, after)
                 jobs.append(functools.partial(self._finish, posted, deadline))
             else:
-                jobs.append(copiers.submit(self._move, share, part, after, deadline).result)
-        return lambda: _results(shares, jobs)
+                jobs.append(copiers.submit(self._move, source, part, after, deadline).result)
+        return lambda: _results(sources, jobs)
 
     def _pool(self, publishers: int) -> ThreadPoolExecutor | None:
         """Return threads that copy, where it is the CPU that does."""
@@ -385,13 +414,13 @@ class Subscriber:
             self._copiers = ThreadPoolExecutor(count, "onehop-weights-copy")
         return self._copiers
 
-    def _move(self, share: Share, part: int, after: After, deadline: Deadline) -> str:
-        return self._finish(self._post(share, part, after), deadline)
+    def _move(self, source: Source, part: int, after: After, deadline: Deadline) -> str:
+        return self._finish(self._post(source, part, after), deadline)
 
-    def _post(self, share: Share, part: int, after: After) -> list[Request]:
+    def _post(self, source: Source, part: int, after: After) -> list[Request]:
         requests: list[Request] = []
         try:
-            for batch in share.batches[part]:
+            for batch in source.batches[part]:
                 requests.append(batch.post(after=after))
         except BaseException:
             self._doubts.extend(requests)
@@ -456,22 +485,22 @@ class Subscriber:
 
 
 def _targets(plan: Plan) -> list[Target]:
-    return [Target(share.publisher, share.token, share.link) for share in plan.shares]
+    return [Target(one.publisher, one.table.token, one.link) for one in plan.sources]
 
 
-def _results(shares: Sequence[Share], jobs: Sequence[Callable[[], str]]) -> dict[str, str]:
+def _results(sources: Sequence[Source], jobs: Sequence[Callable[[], str]]) -> dict[str, str]:
     """Wait for all; return the paths, or raise what went wrong."""
     paths: dict[str, str] = {}
     gone: list[str] = []
     failures: list[BaseException] = []
-    for share, job in zip(shares, jobs, strict=True):
+    for source, job in zip(sources, jobs, strict=True):
         try:
-            paths[share.publisher] = job()
+            paths[source.publisher] = job()
         except LinkError:
-            gone.append(share.publisher)
+            gone.append(source.publisher)
         except OperationError as failure:
             if failure.status == Status.RETIRED:
-                gone.append(share.publisher)
+                gone.append(source.publisher)
             else:
                 failures.append(failure)
     if gone:

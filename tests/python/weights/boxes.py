@@ -11,7 +11,7 @@ from onehop.weights.table import Table
 from onehop.weights.tensors import describe
 
 
-def table(publisher, boxes, dtype="uint8", token=7):
+def make_table(publisher, boxes, dtype="uint8", token=7):
     """Return a table and its memory; boxes are (name, whole array, start, extent)."""
     dims = max([1, *(array.ndim for _, array, _, _ in boxes)])
     parts, offsets, at = [], [], 0
@@ -52,23 +52,24 @@ def wanted(name, array, start=None):
 
 
 def moved(wants, tables_and_memory, subscriber="s"):
-    """Assign, and move the blocks; return the assignment and how often each byte was written."""
+    """Assign, and move the blocks; return the shares and how often each byte was written."""
     tables = [one for one, _ in tables_and_memory]
-    found = assign(wants, tables, subscriber)
+    shares = assign(wants, tables, subscriber)
     written = [np.zeros(want.tensor.nbytes, np.int64) for want in wants]
-    for i, piece in enumerate(found.runs.piece.tolist()):
-        want, publisher = int(found.want[piece]), int(found.publisher[piece])
-        row = int(found.row[piece])
-        source = tables_and_memory[publisher][1]
-        target = wants[want].tensor.owner.reshape(-1).view(np.uint8)
-        length = int(found.runs.length[i])
-        for block in range(int(found.runs.count[i])):
-            ours = int(found.runs.local[i] + block * found.runs.local_stride[i])
-            theirs = int(found.runs.remote[i] + block * found.runs.remote_stride[i])
-            theirs += int(tables[publisher].offset[row])
-            target[ours : ours + length] = np.frombuffer(source[theirs : theirs + length], "u1")
-            written[want][ours : ours + length] += 1
-    return found, written
+    for share in shares:
+        table, source = tables_and_memory[share.publisher]
+        runs = share.runs
+        for i, piece in enumerate(runs.piece.tolist()):
+            want, row = int(share.want[piece]), int(share.row[piece])
+            target = wants[want].tensor.owner.reshape(-1).view(np.uint8)
+            length = int(runs.length[i])
+            for block in range(int(runs.count[i])):
+                ours = int(runs.local[i] + block * runs.local_stride[i])
+                theirs = int(runs.remote[i] + block * runs.remote_stride[i])
+                theirs += int(table.offset[row])
+                target[ours : ours + length] = np.frombuffer(source[theirs : theirs + length], "u1")
+                written[want][ours : ours + length] += 1
+    return shares, written
 
 
 def whole(shape, dtype="uint8", seed=0):

@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import onehop
 import pytest
-from boxes import table, whole
+from boxes import make_table, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onehop.weights import Publisher, Subscriber, TableError
@@ -21,7 +21,7 @@ def sample():
         ("model.b", whole((5,)), (0,), (5,)),
         ("größe", whole(()), (), ()),
     ]
-    return table("trainer 0", boxes)[0]
+    return make_table("trainer 0", boxes)[0]
 
 
 def with_crc(body):
@@ -40,7 +40,7 @@ def test_what_is_packed_is_parsed():
 
 
 def test_an_empty_table():
-    found = parse(pack(table("p", [])[0]))
+    found = parse(pack(make_table("p", [])[0]))
     assert found.names == []
 
 
