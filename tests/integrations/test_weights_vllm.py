@@ -2,6 +2,9 @@
 """vLLM's weight transfer engine "onehop": tokens as of an engine loaded from a checkpoint."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from conftest import Library
@@ -48,3 +51,17 @@ def test_tokens_after_each_version(library, checkpoints, loaded, bucket_bytes, i
 def test_the_engine_is_known_to_vllm(library):
     """By the entry point alone, which may be called again."""
     assert run("weights_known_program.py", library, 300) == [True, True]
+
+
+def test_the_example(library):
+    """Its policy gets better by what each update has brought to the engine."""
+    example = Path(__file__).parents[2] / "examples" / "rl_weights.py"
+    command = [sys.executable, str(example)]
+    told = subprocess.run(
+        command, env=library.environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert told.returncode == 0, told.stderr[-4000:]
+    rewards = [line for line in told.stdout.splitlines() if line.startswith("rewards:")]
+    values = [float(one) for one in rewards[0].split()[1:]]
+    assert len(set(values)) > 1, values
+    assert max(values[1:]) > values[0], values

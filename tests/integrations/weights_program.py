@@ -17,25 +17,6 @@ from safetensors.torch import load_file
 PROMPTS = [list(range(2, 40)), list(range(100, 117)), [7] * 9]
 
 
-class Client:
-    """The inference engine as a trainer engine calls it, in one process."""
-
-    def __init__(self, llm):
-        self.llm = llm
-
-    def init_weight_transfer_engine(self, init_info):
-        self.llm.init_weight_transfer_engine({"init_info": init_info})
-
-    def start_weight_update(self):
-        self.llm.start_weight_update()
-
-    def update_weights(self, update_info):
-        self.llm.update_weights({"update_info": update_info})
-
-    def finish_weight_update(self, weight_version=None):
-        self.llm.finish_weight_update(weight_version)
-
-
 def make(model, **more):
     from vllm import LLM
 
@@ -71,7 +52,7 @@ def loaded(model):
 
 
 def fed(model, checkpoints, bucket_bytes, in_place):
-    from onehop.weights.vllm_trainer import OnehopTrainerInitInfo
+    from onehop.weights.vllm_trainer import LLMClient, OnehopTrainerInitInfo
     from vllm.config import WeightTransferConfig
     from vllm.distributed.weight_transfer import (
         ParamMeta,
@@ -99,7 +80,7 @@ def fed(model, checkpoints, bucket_bytes, in_place):
     tokens = [generate(llm)]
     source = Weights()
     info = OnehopTrainerInitInfo(rank=0, bucket_bytes=bucket_bytes, in_place=in_place)
-    trainer = WeightTransferTrainerFactory.trainer_init(info, client=Client(llm), source=source)
+    trainer = WeightTransferTrainerFactory.trainer_init(info, client=LLMClient(llm), source=source)
     for folder in checkpoints:
         source.load(folder)
         trainer.send_weights()

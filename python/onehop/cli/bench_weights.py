@@ -27,6 +27,7 @@ from rich.table import Table
 
 import onehop
 from onehop.cli.bench import bench
+from onehop.cli.measure import corrupts
 from onehop.cli.output import make_console, provenance, results
 from onehop.cli.sides import SideError
 from onehop.cli.sizes import SizeList, format_size
@@ -46,7 +47,8 @@ class Figure:
         tensors, publishers, nbytes: of which size; nbytes of one engine.
         seconds: of each round.
         wrong: bytes that were not what the trainer had.
-        ratio: of pull: copies' or gloo's time by that of the pull, in the same round; the median.
+        cpu_seconds: seconds of CPU time of each round, of prepare.
+        of_copies, of_gloo: of pull: their time by the pull's in the same round; the median.
 
     """
 
@@ -57,6 +59,7 @@ class Figure:
     nbytes: int
     path: str = ""
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
     wrong: int = 0
     of_copies: float | None = None
     of_gloo: float | None = None
@@ -90,7 +93,12 @@ class Figure:
     help="A plan over so many, each tensor cut in as many rows; 0,0 leaves it out.",
 )
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--json", "json_to", type=click.Path(dir_okay=False), help="Rows as JSON lines, too.")
+@click.option(
+    "--json",
+    "json_to",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="Rows as JSON lines, too; - for standard output.",
+)
 def weights(
     vs: str | None,
     size: Sequence[int],
@@ -109,7 +117,7 @@ def weights(
     for package in ("numpy", *(["torch"] if vs else [])):
         if importlib.util.find_spec(package) is None:
             raise click.ClickException(f"{package} is not installed: pip install {package}")
-    console = make_console()
+    console = make_console(stderr=json_to == "-")
     console.print(
         " | ".join(f"{key} {value}" for key, value in provenance().items()),
         style="dim",
@@ -123,8 +131,9 @@ def weights(
         figures += _prepares(many, publishers, rounds)
     console.print(_table(figures))
     if json_to:
-        lines = (json.dumps({**asdict(one), **provenance()}, default=str) for one in figures)
-        Path(json_to).write_text("".join(f"{line}\n" for line in lines))
+        lines = [json.dumps({**asdict(one), **provenance()}) for one in figures]
+        with click.open_file(json_to, "w") as out:
+            out.writelines(f"{line}\n" for line in lines)
     if wrong := sum(one.wrong for one in figures):
         raise click.ClickException(f"{wrong} bytes were not what the trainer had")
 
@@ -361,6 +370,8 @@ class _Engine(_Tensors):
         """Return how many bytes are not those of a version."""
         import numpy as np
 
+        if corrupts():
+            self.arrays[0][0, 0] += 1
         return sum(
             4 * int(np.count_nonzero(array != version + number))
             for number, array in enumerate(self.arrays)
@@ -381,7 +392,10 @@ def _prepares(tensors: int, publishers: int, rounds: int) -> Iterator[Figure]:
         planner.call("begin", trainers.call("tables"))
         figure = Figure("prepare", 1, tensors, publishers, tensors * publishers * _Trainers.ROW)
         planner.call("plan")  # connects
-        figure.seconds = [planner.call("plan") for _ in range(rounds)]
+        for _ in range(rounds):
+            wall, cpu = planner.call("plan")
+            figure.seconds.append(wall)
+            figure.cpu_seconds.append(cpu)
         trainers.call("publish", 1)
         pull = Figure("pull of it", 1, tensors, publishers, figure.nbytes)
         pull.seconds = [planner.call("pull") for _ in range(rounds)]
@@ -445,15 +459,15 @@ class _Planner:
             self._subscriber.want(f"layer.{number}.weight", tensor)
         self._more = bytearray(_Trainers.ROW)
 
-    def plan(self) -> float:
-        """Prepare anew, and return how long that took."""
+    def plan(self) -> tuple[float, float]:
+        """Prepare anew; return how long that took, and how much CPU time."""
         # Another want lets go of the plan before it.
         self._subscriber.want(
             "layer.0.weight", memoryview(self._more).cast("B", (1, 128)), start=(0, 0)
         )
-        start = time.monotonic()
+        start, cpu = time.monotonic(), time.process_time()
         self._subscriber.prepare()
-        return time.monotonic() - start
+        return time.monotonic() - start, time.process_time() - cpu
 
     def pull(self) -> float:
         """Pull, and return how long that took."""
@@ -481,7 +495,7 @@ def _table(figures: Sequence[Figure]) -> Table:
     headings = ("what", "engines", "tensors", "publishers", "size", "path")
     for heading in headings:
         shown.add_column(heading, no_wrap=True)
-    for heading in ("ms", "rounds", "GB/s", "by copies", "by gloo", "wrong"):
+    for heading in ("ms", "rounds", "CPU ms", "GB/s", "by copies", "by gloo", "wrong"):
         shown.add_column(heading, justify="right")
     for one in figures:
         least, most = min(one.seconds) / one.median - 1, max(one.seconds) / one.median - 1
@@ -495,6 +509,7 @@ def _table(figures: Sequence[Figure]) -> Table:
             one.path,
             f"{one.median * 1e3:,.1f}",
             f"{least:+.0%} {most:+.0%}",
+            f"{statistics.median(one.cpu_seconds) * 1e3:,.1f}" if one.cpu_seconds else "-",
             f"{one.engines * one.nbytes / one.median / 1e9:.2f}" if moved else "-",
             _ratio(one.of_copies),
             _ratio(one.of_gloo),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import onehop
@@ -18,7 +18,7 @@ from onehop.weights.errors import VersionChanged
 from onehop.weights.hub import Kind, Link, Message
 from onehop.weights.leases import ANY, NONE
 
-__all__ = ["Gone", "Inquiries", "Lease", "Target"]
+__all__ = ["Gone", "Inquiries", "Lease", "Target", "gone_if_ended"]
 
 
 class Gone(Exception):
@@ -27,6 +27,19 @@ class Gone(Exception):
     def __init__(self, names: Iterable[str]) -> None:
         self.names = sorted(set(names))
         super().__init__(", ".join(self.names))
+
+
+@contextlib.contextmanager
+def gone_if_ended(publisher: str) -> Iterator[None]:
+    """Raise Gone where an operation failed because the publisher has ended."""
+    try:
+        yield
+    except onehop.LinkError:
+        raise Gone([publisher]) from None
+    except onehop.OperationError as failure:
+        if failure.status != Status.RETIRED:
+            raise
+        raise Gone([publisher]) from None
 
 
 @dataclass(frozen=True)
@@ -174,10 +187,12 @@ class Lease:
         VersionChanged: they do not all have it; Gone; TimeoutError.
         """
         wanted = ANY if version is None else version
-        asked = [(one, inquiries.ask(one, Kind.LEASE, wanted)) for one in targets]
-        lease = cls(inquiries, NONE, asked)
+        lease = cls(inquiries, NONE)
         try:
-            answers = inquiries.answers([number for _, number in asked], deadline, "a pull")
+            for one in targets:
+                lease.held.append((one, inquiries.ask(one, Kind.LEASE, wanted)))
+            numbers = [number for _, number in lease.held]
+            answers = inquiries.answers(numbers, deadline, "a pull")
         except BaseException:
             lease.drop()
             raise

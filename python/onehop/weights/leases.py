@@ -12,6 +12,7 @@ from onehop.errors import EndpointError, InvalidArgument
 from onehop.errors import TimeoutError as OnehopTimeoutError
 from onehop.weights.deadline import Deadline
 from onehop.weights.hub import Hub, Kind, Link, Message
+from onehop.weights.table import NAME_MAX
 
 __all__ = ["ANY", "NONE", "LeaseBook"]
 
@@ -153,7 +154,7 @@ class LeaseBook:
     def _lease(self, key: _Key, message: Message) -> tuple[Kind, int]:
         if not self._open or message.value not in (ANY, self._version):
             return Kind.REFUSE, self._version if self._open else NONE
-        self._leases[key] = _Lease(message.text, self._version)
+        self._leases[key] = _Lease(message.text[:NAME_MAX], self._version)
         return Kind.GRANT, self._version
 
     def link_ended(self, link: Link) -> None:

@@ -14,6 +14,7 @@ import onehop
 from onehop import PreparedBatch
 from onehop.weights.assign import Share, Want, box_text
 from onehop.weights.hub import Link
+from onehop.weights.inquiry import gone_if_ended
 from onehop.weights.runs import Runs
 from onehop.weights.table import Table
 from onehop.weights.tensors import Memory
@@ -72,7 +73,10 @@ class Plan:
         return [table for table, _ in self._shares]
 
     def prepare(self, links: dict[str, Link], memory: Memory, locals_: Sequence[Any]) -> None:
-        """Prepare the batches over these links, into these pieces of local memory."""
+        """Prepare the batches over these links, into these pieces of local memory.
+
+        Gone names a publisher that has ended.
+        """
         part_of = np.array([want.part for want in self._wants])
         for table, share in self._shares:
             blocks = int(share.runs.count.sum())
@@ -84,9 +88,10 @@ class Plan:
                     own = part_of[share.want[runs.piece]] == part
                     runs = runs.take(np.flatnonzero(own))
                 if len(runs.piece):
-                    source.batches[part] = [
-                        _batch(source, batch, memory, locals_) for batch in runs.batches()
-                    ]
+                    with gone_if_ended(source.publisher):
+                        source.batches[part] = [
+                            _batch(source, batch, memory, locals_) for batch in runs.batches()
+                        ]
 
     def close(self) -> None:
         """Let go of the batches; what is under way ends."""

@@ -22,14 +22,14 @@ from typing import Any
 import onehop
 from onehop import CURRENT_STREAM, Endpoint, Region, Request, Status
 from onehop.devices import After
-from onehop.errors import InvalidArgument, LinkError, OperationError
+from onehop.errors import EndpointError, InvalidArgument, OperationError
 from onehop.errors import TimeoutError as OnehopTimeoutError
 from onehop.weights import table as tables_
 from onehop.weights.assign import Missing, Want, assign
 from onehop.weights.deadline import Deadline, Timeout
 from onehop.weights.errors import PublisherLost
 from onehop.weights.hub import Hub, Kind, Link
-from onehop.weights.inquiry import Gone, Inquiries, Lease, Target
+from onehop.weights.inquiry import Gone, Inquiries, Lease, Target, gone_if_ended
 from onehop.weights.plan import Plan, Source
 from onehop.weights.tensors import Memory, describe, gather
 
@@ -131,6 +131,7 @@ class Subscriber:
         self._endpoint = endpoint
         self._wants: list[Want] = []
         self._lost: set[str] = set()
+        self._closed = False
         self._plan: Plan | None = None
         self._memory: Memory | None = None
         self._regions: list[Region] = []
@@ -196,6 +197,12 @@ class Subscriber:
     def _prepared(self, deadline: Deadline) -> Plan:
         if self._plan is not None:
             return self._plan
+        if self._closed:
+            msg = f"subscriber {self.name!r} was closed: create another"
+            raise EndpointError(Status.CLOSED, msg)
+        if not self._wants:
+            msg = f"subscriber {self.name!r} wants nothing yet: call want() first"
+            raise InvalidArgument(Status.INVALID, msg)
         while True:
             plan = self._assigned()
             try:
@@ -224,17 +231,8 @@ class Subscriber:
             raise PublisherLost(text, lost) from None
 
     def _link(self, table: tables_.Table, deadline: Deadline) -> Link:
-        try:
-            link = self._hub.connect(table.address, deadline.left)
-            for descriptor in table.descriptors:
-                link.attach(descriptor)
-        except LinkError:
-            raise Gone([table.publisher]) from None
-        except OperationError as failure:
-            if failure.status == Status.RETIRED:
-                raise Gone([table.publisher]) from None
-            raise
-        return link
+        with gone_if_ended(table.publisher):
+            return self._hub.connect(table.address, deadline.left)
 
     def _local_memory(self) -> Memory:
         if self._memory is None:
@@ -465,6 +463,7 @@ class Subscriber:
     def close(self) -> None:
         """Let go of everything; a pull that is under way is waited for. May be called again."""
         with self._one_at_a_time:
+            self._closed = True
             self._forget()
             for pool in (self._copiers, self._background):
                 if pool is not None:
@@ -495,14 +494,12 @@ def _results(sources: Sequence[Source], jobs: Sequence[Callable[[], str]]) -> di
     failures: list[BaseException] = []
     for source, job in zip(sources, jobs, strict=True):
         try:
-            paths[source.publisher] = job()
-        except LinkError:
-            gone.append(source.publisher)
-        except OperationError as failure:
-            if failure.status == Status.RETIRED:
-                gone.append(source.publisher)
-            else:
-                failures.append(failure)
+            with gone_if_ended(source.publisher):
+                paths[source.publisher] = job()
+        except Gone as one:
+            gone += one.names
+        except onehop.Error as failure:
+            failures.append(failure)
     if gone:
         raise Gone(gone)
     if failures:

@@ -199,6 +199,7 @@ class _DeviceBytes:
     """Device memory by its address, as array libraries show it."""
 
     def __init__(self, address: int, size: int) -> None:
+        self.owners: Any = None
         self.__cuda_array_interface__ = {
             "shape": (size,),
             "typestr": "|u1",
@@ -240,6 +241,8 @@ def gather(tensors: Sequence[Tensor]) -> Memory:
             if first.device
             else (ctypes.c_ubyte * size).from_address(start)
         )
+        # Who holds the piece, as a request in flight does, holds the tensors.
+        shown.owners = [tensors[number].owner for number in members]
         pieces.append(shown)
         sizes.append(size)
     return Memory(pieces, index, offset, np.array(sizes, np.uint64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from vllm.distributed.weight_transfer.base import (
@@ -23,7 +23,7 @@ from onehop.weights.publisher import Publisher
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["OnehopTrainerInitInfo", "OnehopTrainerWeightTransferEngine"]
+__all__ = ["LLMClient", "OnehopTrainerInitInfo", "OnehopTrainerWeightTransferEngine"]
 
 
 @dataclass
@@ -43,6 +43,29 @@ class OnehopTrainerInitInfo(TrainerInitInfo):
     in_place: bool = False
     bucket_bytes: int = 256 << 20
     timeout: float = 300.0
+
+
+class LLMClient:
+    """The weight updates of a `vllm.LLM` of this process; vLLM has clients for HTTP and for Ray."""
+
+    def __init__(self, llm: Any) -> None:  # noqa: ANN401 - vllm.LLM, which takes long to import
+        self._llm = llm
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Tell all workers how to reach the trainer."""
+        self._llm.init_weight_transfer_engine({"init_info": init_info})
+
+    def start_weight_update(self) -> None:
+        """Prepare all workers."""
+        self._llm.start_weight_update()
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Let all workers pull."""
+        self._llm.update_weights({"update_info": update_info})
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """Let all workers use what they have pulled."""
+        self._llm.finish_weight_update(weight_version)
 
 
 class OnehopTrainerWeightTransferEngine(TrainerWeightTransferEngine[OnehopTrainerInitInfo]):

@@ -2,6 +2,8 @@
 """Leases and versions, in one process: who may read, who may write, and what errors say."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 
@@ -419,3 +421,78 @@ def test_a_closed_endpoint_ends_begin(made):
     assert isinstance(failures[0], onehop.EndpointError)
     with pytest.raises(onehop.Error):
         held.finish()
+
+
+def test_a_subscriber_without_wants_and_one_that_is_closed(made):
+    trainer = made(Trainer)
+    trainer.publish(1)
+    with onehop.Endpoint() as endpoint:
+        subscriber = Subscriber(endpoint, [trainer.table], name="s")
+        with pytest.raises(InvalidArgument, match=r"call want\(\) first"):
+            subscriber.wait_version(1)
+        subscriber.want("w", np.zeros(64, np.int64))
+        subscriber.close()
+        subscriber.close()
+        with pytest.raises(onehop.EndpointError, match="was closed"):
+            subscriber.pull()
+
+
+def test_what_publishers_have_together(made):
+    trainer = made(Trainer)
+    engine = made(Engine, trainer)
+    found = engine.subscriber.tensors()
+    assert list(found) == ["w"]
+    assert (found["w"].dtype, found["w"].shape, found["w"].nbytes) == ("int64", (64,), 512)
+
+
+def test_publishers_that_share_an_endpoint(made):
+    """One of them ends; the link stays, and the other one goes on."""
+    trainer = made(Trainer, "a")
+    other = Publisher(trainer.endpoint, "b", timeout=10)
+    weights = np.full(64, 3, np.int64)
+    other.add("v", weights)
+    table = other.seal()
+    target = np.zeros(64, np.int64)
+    engine = made(Engine, trainer)
+    with Subscriber(engine.endpoint, [table], name="t", timeout=10) as subscriber:
+        subscriber.want("v", target)
+        trainer.publish(1)
+        other.commit(1)
+        assert engine.subscriber.pull().version == subscriber.pull().version == 1
+        other.close()
+        with pytest.raises(PublisherLost, match="publisher 'b' is gone"):
+            subscriber.pull()
+    assert engine.subscriber.pull().version == 1
+    assert (target == 3).all()
+
+
+def test_the_end_of_a_program_that_closes_nothing():
+    program = """
+import numpy as np, onehop
+from onehop.weights import Publisher, Subscriber
+publisher = Publisher(onehop.Endpoint(), "p")
+publisher.add("w", np.ones(8))
+table = publisher.seal()
+publisher.commit(1)
+subscriber = Subscriber(onehop.Endpoint(), [table], name="s")
+target = np.zeros(8)
+subscriber.want("w", target)
+assert subscriber.ipull().wait().version == 1
+parts = subscriber.pull_parts()
+next(parts)
+print("ended")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
+def test_onehop_imports_no_array_library():
+    program = "import sys, onehop; print([one for one in ('numpy', 'torch') if one in sys.modules])"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+    command[-1] = program.replace("onehop;", "onehop.weights;")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "['numpy']\n"
