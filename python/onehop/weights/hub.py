@@ -214,6 +214,10 @@ class Hub:
                 if not self._closed:
                     _log.warning("leases of an endpoint end, for its thread does: %s", failure)
                 break
+            except Exception:
+                # Whoever waits gets an error, and does not hang.
+                _log.exception("leases of an endpoint end, for its thread fails")
+                break
         self._closed = True
         for handler in self._all_handlers():
             handler.hub_ended()

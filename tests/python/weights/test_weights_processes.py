@@ -243,7 +243,7 @@ def test_a_stopped_engine_is_named_and_can_be_evicted(cluster):
     stopped, other = cluster.engines(tables, {"stopped": whole_wants(), "other": whole_wants()})
     publish(trainers, 1)
     stopped.hold()
-    stopped.signal(signal.SIGSTOP)
+    stopped.stop()
     with pytest.raises(onehop.TimeoutError, match=r"'stopped' \(version 1\)"):
         trainers[0].begin(0.3)
     assert other.pull().version == 1
@@ -264,7 +264,7 @@ def test_a_stopped_trainer_ends_a_pull_at_its_deadline(cluster, phase):
     publish(trainers, 1)
     if phase == "confirming":
         engine.hold()
-    trainers[2].signal(signal.SIGSTOP)
+    trainers[2].stop()
     with pytest.raises(onehop.TimeoutError, match="'trainer10', whose process is alive"):
         engine.let_go() if phase == "confirming" else engine.pull(None, 0.5)
     for trainer in (trainers[0], trainers[1], trainers[3]):

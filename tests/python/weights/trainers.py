@@ -174,6 +174,12 @@ class Remote:
     def signal(self, number):
         os.kill(self.process.pid, number)
 
+    def stop(self):
+        """Stop the process, and return when all of its threads are."""
+        self.signal(signal.SIGSTOP)
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
     def kill(self):
         self.process.kill()
         self.process.join(DEADLINE)
