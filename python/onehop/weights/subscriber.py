@@ -369,7 +369,8 @@ class Subscriber:
                     pending.append(self._start(plan, part, after, deadline))
                 pending.pop()()
                 if number + 1 < len(parts):
-                    pending.append(self._start(plan, parts[number + 1], after, deadline))
+                    following = self._start(plan, parts[number + 1], after, deadline, ahead=True)
+                    pending.append(following)
                 yield part
         finally:
             # The caller has stopped, or something failed: nothing goes on behind its back.
@@ -388,29 +389,42 @@ class Subscriber:
             raise
 
     def _start(
-        self, plan: Plan, part: int, after: After, deadline: Deadline
+        self, plan: Plan, part: int, after: After, deadline: Deadline, *, ahead: bool = False
     ) -> Callable[[], dict[str, str]]:
-        """Begin to move a part; return what waits for its end and tells the paths."""
+        """Begin to move a part; return what waits for its end and tells the paths.
+
+        ahead: the caller does something else meanwhile; else its own thread copies, too.
+        """
         sources = [source for source in plan.sources if part in source.batches]
         jobs: list[Callable[[], str]] = []
-        copiers = self._pool(len(plan.sources))
+        on_gpu = any(want.tensor.device for want in self._wants)
         for source in sources:
-            if copiers is None:
-                # The GPU copies: posted in order of the caller's stream.
-                posted = self._post(source, part, after)
-                jobs.append(functools.partial(self._finish, posted, deadline))
+            if on_gpu:
+                # Engines copy: posted by this thread, in the order of its stream.
+                jobs.append(self._posted(source, part, after, deadline))
+            elif ahead or source is not sources[-1]:
+                move = self._pool().submit(self._move, source, part, after, deadline)
+                jobs.append(move.result)
             else:
-                jobs.append(copiers.submit(self._move, source, part, after, deadline).result)
+                jobs.append(functools.partial(self._move, source, part, after, deadline))
         return lambda: _results(sources, jobs)
 
-    def _pool(self, publishers: int) -> ThreadPoolExecutor | None:
-        """Return threads that copy, where it is the CPU that does."""
-        if any(want.tensor.device for want in self._wants):
-            return None
+    def _pool(self) -> ThreadPoolExecutor:
+        """Return threads that copy host memory; they are started as they are needed."""
         if self._copiers is None:
-            count = max(1, min(publishers, os.cpu_count() or 1, _MOST_COPIERS))
+            count = max(1, min(len(self._tables), os.cpu_count() or 1, _MOST_COPIERS))
             self._copiers = ThreadPoolExecutor(count, "onehop-weights-copy")
         return self._copiers
+
+    def _posted(
+        self, source: Source, part: int, after: After, deadline: Deadline
+    ) -> Callable[[], str]:
+        """Post the batches of a publisher; return what waits for them, or raises why not."""
+        try:
+            requests = self._post(source, part, after)
+        except onehop.Error as failure:
+            return functools.partial(_fail, failure)
+        return functools.partial(self._finish, requests, deadline)
 
     def _move(self, source: Source, part: int, after: After, deadline: Deadline) -> str:
         return self._finish(self._post(source, part, after), deadline)
@@ -481,6 +495,10 @@ class Subscriber:
             f"<Subscriber {self.name!r}: {len(self._wants)} tensors of {len(self._tables)} "
             f"publishers, {len(self._lost)} of them gone>"
         )
+
+
+def _fail(failure: onehop.Error) -> str:
+    raise failure
 
 
 def _targets(plan: Plan) -> list[Target]:
