@@ -114,7 +114,8 @@ class Subscriber:
         """Read the tables of all publishers: the bytes of Publisher.seal of each.
 
         endpoint: on the device that the tensors are on. name: told by begin() of a publisher that
-        waits; it also decides at which of several replicas a pull begins; at most 1,024 bytes.
+        waits, so others have other names; it also decides at which of several replicas a pull
+        begins; at most 1,024 bytes.
         timeout: seconds, of all calls that are given none; None for ever; left out, ONEHOP_TIMEOUT.
         TableError: bytes are no table; InvalidArgument: two tables are of one publisher.
         """
