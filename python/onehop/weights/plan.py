@@ -49,6 +49,7 @@ class Plan:
         blocks: contiguous pieces that they consist of, on both sides.
         publishers: names of those that send, in the order of the tables.
         parts: the numbers of the parts, in order.
+        on_gpu: whether a tensor is in the memory of a GPU.
 
     """
 
@@ -62,6 +63,7 @@ class Plan:
         self.blocks = sum(int(share.runs.count.sum()) for share in shares)
         self.publishers = [table.publisher for table, _ in self._shares]
         self.parts = sorted({want.part for want in self._wants})
+        self.on_gpu = any(want.tensor.device for want in self._wants)
 
     def __repr__(self) -> str:
         who = f"{len(self.publishers)} publishers"
@@ -127,8 +129,7 @@ class Plan:
 
     def _path(self, link: Link) -> tuple[str, str]:
         """Return the path between a publisher's memory and ours, and why."""
-        device = any(want.tensor.device for want in self._wants)
-        kind = "device" if device else "host"
+        kind = "device" if self.on_gpu else "host"
         rows = [
             row
             for row in onehop.paths(link.peer)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import functools
 import math
-import os
 import secrets
 import threading
 import time
@@ -20,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import onehop
-from onehop import CURRENT_STREAM, Endpoint, Region, Request, Status
+from onehop import CURRENT_STREAM, Endpoint, Region, Status
 from onehop.devices import After
-from onehop.errors import EndpointError, InvalidArgument, OperationError
+from onehop.errors import EndpointError, InvalidArgument
 from onehop.errors import TimeoutError as OnehopTimeoutError
 from onehop.weights import table as tables_
 from onehop.weights.assign import Missing, Want, assign
@@ -30,13 +28,11 @@ from onehop.weights.deadline import Deadline, Timeout
 from onehop.weights.errors import PublisherLost
 from onehop.weights.hub import Hub, Kind, Link
 from onehop.weights.inquiry import Gone, Inquiries, Lease, Target, gone_if_ended
-from onehop.weights.plan import Plan, Source
+from onehop.weights.mover import Mover
+from onehop.weights.plan import Plan
 from onehop.weights.tensors import Memory, describe, gather
 
 __all__ = ["Published", "Pull", "Pulling", "Subscriber"]
-
-# Threads that copy host memory, of one subscriber.
-_MOST_COPIERS = 8
 
 
 @dataclass(frozen=True)
@@ -136,9 +132,8 @@ class Subscriber:
         self._plan: Plan | None = None
         self._memory: Memory | None = None
         self._regions: list[Region] = []
-        self._doubts: list[Request] = []
         self._one_at_a_time = threading.RLock()
-        self._copiers: ThreadPoolExecutor | None = None
+        self._mover = Mover(name)
         self._background: ThreadPoolExecutor | None = None
         self._inquiries = Inquiries(name, secrets.randbits(64))
         self._hub = Hub.join(endpoint, self._inquiries.token, self._inquiries)
@@ -313,13 +308,13 @@ class Subscriber:
                 if len(plan.parts) > 1:
                     msg = f"pull() of tensors in {len(plan.parts)} parts: use pull_parts()"
                     raise InvalidArgument(Status.INVALID, msg)
-                self._settle(deadline)
+                self._mover.settle(deadline)
                 try:
                     lease = Lease.take(self._inquiries, _targets(plan), version, deadline)
                     with self._held(lease, deadline):
                         paths: dict[str, str] = {}
                         for part in plan.parts:
-                            paths |= self._start(plan, part, after, deadline)()
+                            paths |= self._mover.start(plan, part, after, deadline)()
                     seconds = time.monotonic() - begin
                     return Pull(lease.version, plan.bytes, seconds, paths)
                 except Gone as gone:
@@ -351,7 +346,7 @@ class Subscriber:
         deadline = self._deadline(timeout)
         with self._one_at_a_time:
             plan = self._prepared(deadline)
-            self._settle(deadline)
+            self._mover.settle(deadline)
             try:
                 lease = Lease.take(self._inquiries, _targets(plan), version, deadline)
                 with self._held(lease, deadline):
@@ -367,10 +362,12 @@ class Subscriber:
         try:
             for number, part in enumerate(parts):
                 if not pending:
-                    pending.append(self._start(plan, part, after, deadline))
+                    pending.append(self._mover.start(plan, part, after, deadline))
                 pending.pop()()
                 if number + 1 < len(parts):
-                    following = self._start(plan, parts[number + 1], after, deadline, ahead=True)
+                    following = self._mover.start(
+                        plan, parts[number + 1], after, deadline, ahead=True
+                    )
                     pending.append(following)
                 yield part
         finally:
@@ -388,79 +385,6 @@ class Subscriber:
         except BaseException:
             lease.drop()
             raise
-
-    def _start(
-        self, plan: Plan, part: int, after: After, deadline: Deadline, *, ahead: bool = False
-    ) -> Callable[[], dict[str, str]]:
-        """Begin to move a part; return what waits for its end and tells the paths.
-
-        ahead: the caller does something else meanwhile; else its own thread copies, too.
-        """
-        sources = [source for source in plan.sources if part in source.batches]
-        jobs: list[Callable[[], str]] = []
-        on_gpu = any(want.tensor.device for want in self._wants)
-        for source in sources:
-            if on_gpu:
-                # Engines copy: posted by this thread, in the order of its stream.
-                jobs.append(self._posted(source, part, after, deadline))
-            elif ahead or source is not sources[-1]:
-                move = self._pool().submit(self._move, source, part, after, deadline)
-                jobs.append(move.result)
-            else:
-                jobs.append(functools.partial(self._move, source, part, after, deadline))
-        return lambda: _results(sources, jobs)
-
-    def _pool(self) -> ThreadPoolExecutor:
-        """Return threads that copy host memory; they are started as they are needed."""
-        if self._copiers is None:
-            count = max(1, min(len(self._tables), os.cpu_count() or 1, _MOST_COPIERS))
-            self._copiers = ThreadPoolExecutor(count, "onehop-weights-copy")
-        return self._copiers
-
-    def _posted(
-        self, source: Source, part: int, after: After, deadline: Deadline
-    ) -> Callable[[], str]:
-        """Post the batches of a publisher; return what waits for them, or raises why not."""
-        try:
-            requests = self._post(source, part, after)
-        except onehop.Error as failure:
-            return functools.partial(_fail, failure)
-        return functools.partial(self._finish, requests, deadline)
-
-    def _move(self, source: Source, part: int, after: After, deadline: Deadline) -> str:
-        return self._finish(self._post(source, part, after), deadline)
-
-    def _post(self, source: Source, part: int, after: After) -> list[Request]:
-        requests: list[Request] = []
-        try:
-            for batch in source.batches[part]:
-                requests.append(batch.post(after=after))
-        except BaseException:
-            self._doubts.extend(requests)
-            raise
-        return requests
-
-    def _finish(self, requests: list[Request], deadline: Deadline) -> str:
-        try:
-            paths = [request.wait(deadline.left).path for request in requests]
-        except BaseException:
-            self._doubts.extend(requests)
-            raise
-        return paths[-1]
-
-    def _settle(self, deadline: Deadline) -> None:
-        """Wait until nothing of an earlier pull is written any more."""
-        while self._doubts:
-            if self._doubts[-1].buffer_released:
-                self._doubts.pop()
-            elif deadline.passed:
-                msg = (
-                    f"a pull of subscriber {self.name!r}: an earlier one was not waited for to its "
-                    "end, and its publisher may still write the tensors"
-                )
-                raise OperationError(Status.IN_DOUBT, msg)
-            else:
-                time.sleep(0.001)
 
     def _replan(self, gone: Gone) -> None:
         """Go on without publishers; PublisherLost: the others do not have all."""
@@ -480,9 +404,9 @@ class Subscriber:
         with self._one_at_a_time:
             self._closed = True
             self._forget()
-            for pool in (self._copiers, self._background):
-                if pool is not None:
-                    pool.shutdown(wait=False)
+            self._mover.close()
+            if self._background is not None:
+                self._background.shutdown(wait=False)
         self._hub.leave(self._inquiries.token)
 
     def __enter__(self) -> Subscriber:
@@ -498,29 +422,5 @@ class Subscriber:
         )
 
 
-def _fail(failure: onehop.Error) -> str:
-    raise failure
-
-
 def _targets(plan: Plan) -> list[Target]:
     return [Target(one.publisher, one.table.token, one.link) for one in plan.sources]
-
-
-def _results(sources: Sequence[Source], jobs: Sequence[Callable[[], str]]) -> dict[str, str]:
-    """Wait for all; return the paths, or raise what went wrong."""
-    paths: dict[str, str] = {}
-    gone: list[str] = []
-    failures: list[BaseException] = []
-    for source, job in zip(sources, jobs, strict=True):
-        try:
-            with gone_if_ended(source.publisher):
-                paths[source.publisher] = job()
-        except Gone as one:
-            gone += one.names
-        except onehop.Error as failure:
-            failures.append(failure)
-    if gone:
-        raise Gone(gone)
-    if failures:
-        raise failures[0]
-    return paths

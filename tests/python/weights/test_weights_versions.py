@@ -496,3 +496,34 @@ def test_onehop_imports_no_array_library():
     command[-1] = program.replace("onehop;", "onehop.weights;")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "['numpy']\n"
+
+
+def test_ctrl_c_in_a_pull(made):
+    """The leases end; the next pull waits for what was under way, and is right."""
+    trainers = [made(Trainer, name, size=1 << 18) for name in "ab"]
+    for trainer in trainers:
+        trainer.publish(1)
+    engine = made(Engine, *trainers, size=1 << 18)
+    mover = engine.subscriber._mover
+    begun, go_on, original = threading.Event(), threading.Event(), mover._finish
+
+    def finish(requests, deadline):
+        if threading.current_thread() is threading.main_thread():
+            assert begun.wait(10)
+            raise KeyboardInterrupt
+        begun.set()
+        assert go_on.wait(10)
+        return original(requests, deadline)
+
+    mover._finish = finish
+    with pytest.raises(KeyboardInterrupt):
+        engine.subscriber.pull()
+    del mover._finish
+    for trainer in trainers:
+        until(lambda trainer=trainer: trainer.publisher.leases == {}, "the end of a lease")
+    with pytest.raises(onehop.OperationError, match="may still write the tensors") as caught:
+        engine.subscriber.pull(timeout=0.05)
+    assert caught.value.status == onehop.Status.IN_DOUBT
+    go_on.set()
+    assert engine.subscriber.pull().version == 1
+    assert (engine.weights == 1).all()
