@@ -214,13 +214,12 @@ def _pulls(vs: str | None, size: int, tensors: int, engines: int, rounds: int) -
     trainer = _Process(_Trainer, size, tensors, engines + 1)
     others = [_Process(_Engine, size, tensors, n, engines + 1) for n in range(engines)]
     try:
-        table, pid, addresses, gloo = trainer.call("describe")
+        table, pid, addresses = trainer.call("describe")
         _together(others, "prepare", table, pid, addresses)
         ways = ["pull", "copies", *(["gloo"] if vs else [])]
         if vs:
-            trainer.start("join", gloo)
-            _together(others, "join", gloo)
-            trainer.result()
+            with tempfile.TemporaryDirectory(prefix="onehop-bench-") as folder:
+                _together([trainer, *others], "join", str(Path(folder) / "gloo"))
         nbytes = trainer.call("nbytes")
         figures = {way: Figure(way, engines, tensors, 1, nbytes) for way in ways}
         # The first round of each touches memory and connects: it is not counted.
@@ -300,11 +299,10 @@ class _Trainer(_Tensors):
         for number, array in enumerate(self.arrays):
             self._publisher.add(f"layer.{number}", array)
 
-    def describe(self) -> tuple[bytes, int, list[int], str]:
+    def describe(self) -> tuple[bytes, int, list[int]]:
         """Return what the engines need to know."""
-        store = str(Path(tempfile.mkdtemp(prefix="onehop-bench-")) / "gloo")
         table = self._publisher.seal()
-        return table, os.getpid(), [array.ctypes.data for array in self.arrays], store
+        return table, os.getpid(), [array.ctypes.data for array in self.arrays]
 
     def publish(self, version: int) -> None:
         """Write all tensors."""
