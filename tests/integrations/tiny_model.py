@@ -40,14 +40,14 @@ def prompt(length: int, seed: int = 0) -> list[int]:
     return random.Random(length * 1000 + seed).choices(range(2, VOCABULARY), k=length)
 
 
-def write(directory: Path) -> None:
+def write(directory: Path, seed: int = 20261125, vocabulary: int = VOCABULARY) -> None:
     """Writes config.json and model.safetensors into `directory`."""
     hidden, inner, head = CONFIG["hidden_size"], CONFIG["intermediate_size"], CONFIG["head_dim"]
     queries = CONFIG["num_attention_heads"] * head
     keys = CONFIG["num_key_value_heads"] * head
     shapes = {
-        "model.embed_tokens.weight": (VOCABULARY, hidden),
-        "lm_head.weight": (VOCABULARY, hidden),
+        "model.embed_tokens.weight": (vocabulary, hidden),
+        "lm_head.weight": (vocabulary, hidden),
     }
     for index in range(CONFIG["num_hidden_layers"]):
         layer = f"model.layers.{index}."
@@ -60,7 +60,7 @@ def write(directory: Path) -> None:
             layer + "mlp.up_proj.weight": (inner, hidden),
             layer + "mlp.down_proj.weight": (hidden, inner),
         }
-    generator = torch.Generator().manual_seed(20261125)
+    generator = torch.Generator().manual_seed(seed)
     weights = {
         name: torch.randn(shape, generator=generator) * 0.2 for name, shape in shapes.items()
     }
@@ -72,5 +72,5 @@ def write(directory: Path) -> None:
         ]
     weights |= {name: torch.ones(hidden) for name in norms}
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(CONFIG))
+    (directory / "config.json").write_text(json.dumps(CONFIG | {"vocab_size": vocabulary}))
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})

@@ -95,7 +95,7 @@ def test_spawned_processes_inherit_it(tmp_path):
 
 def test_by_entry_point():
     (entry,) = importlib.metadata.entry_points(group="vllm.general_plugins", name="onehop-nixl")
-    assert entry.value == "onehop.nixl.shims:plugin"
+    assert entry.value == "onehop.vllm_plugin:plugin"
     load = (
         "import importlib.metadata as m, sys\n"
         "(e,) = m.entry_points(group='vllm.general_plugins', name='onehop-nixl')\n"

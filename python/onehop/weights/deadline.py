@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a call that may wait."""
+
+from __future__ import annotations
+
+import time
+from types import EllipsisType
+from typing import TypeAlias
+
+from onehop.meeting import default_timeout
+
+__all__ = ["Deadline", "Timeout"]
+
+# Seconds; None for ever; `...`, which is what is left out: ONEHOP_TIMEOUT.
+Timeout: TypeAlias = float | EllipsisType | None
+
+
+class Deadline:
+    """When a call has to come back."""
+
+    def __init__(self, timeout: Timeout) -> None:
+        self.seconds = default_timeout() if isinstance(timeout, EllipsisType) else timeout
+        self._end = None if self.seconds is None else time.monotonic() + max(0.0, self.seconds)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until then, 0 afterwards; None for ever."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        """Whether it has come."""
+        return self._end is not None and time.monotonic() >= self._end

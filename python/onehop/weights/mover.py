@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves the bytes of a plan's batches: threads copy host memory, engines that of GPUs."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import onehop
+from onehop import Request, Status
+from onehop.devices import After
+from onehop.errors import OperationError
+from onehop.weights.deadline import Deadline
+from onehop.weights.inquiry import Gone, gone_if_ended
+from onehop.weights.plan import Plan, Source
+
+__all__ = ["Mover"]
+
+# Threads that copy host memory, of one subscriber.
+_MOST_COPIERS = 8
+
+
+class Mover:
+    """What moves the bytes of one subscriber. Threading: one pull at a time."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._copiers: ThreadPoolExecutor | None = None
+        # What was not waited for to its end, as after Ctrl-C: it may still write the tensors.
+        self._moving: list[Future[str]] = []
+        self._doubts: list[Request] = []
+
+    def close(self) -> None:
+        """Let the threads end."""
+        if self._copiers is not None:
+            self._copiers.shutdown(wait=False)
+
+    def start(
+        self, plan: Plan, part: int, after: After, deadline: Deadline, *, ahead: bool = False
+    ) -> Callable[[], dict[str, str]]:
+        """Begin to move a part; return what waits for its end and tells the paths.
+
+        ahead: the caller does something else meanwhile; else its own thread copies, too.
+        """
+        sources = [source for source in plan.sources if part in source.batches]
+        jobs: list[Callable[[], str]] = []
+        for source in sources:
+            if plan.on_gpu:
+                # Engines copy: posted by this thread, in the order of its stream.
+                jobs.append(self._posted(source, part, after, deadline))
+            elif ahead or source is not sources[-1]:
+                move = self._pool().submit(self._move, source, part, after, deadline)
+                self._moving.append(move)
+                jobs.append(move.result)
+            else:
+                jobs.append(functools.partial(self._move, source, part, after, deadline))
+        return lambda: _results(sources, jobs)
+
+    def _pool(self) -> ThreadPoolExecutor:
+        """Return threads that copy host memory; they are started as they are needed."""
+        if self._copiers is None:
+            count = min(os.cpu_count() or 1, _MOST_COPIERS)
+            self._copiers = ThreadPoolExecutor(count, "onehop-weights-copy")
+        return self._copiers
+
+    def _posted(
+        self, source: Source, part: int, after: After, deadline: Deadline
+    ) -> Callable[[], str]:
+        """Post the batches of a publisher; return what waits for them, or raises why not."""
+        try:
+            requests = self._post(source, part, after)
+        except onehop.Error as failure:
+            return functools.partial(_fail, failure)
+        return functools.partial(self._finish, requests, deadline)
+
+    def _move(self, source: Source, part: int, after: After, deadline: Deadline) -> str:
+        return self._finish(self._post(source, part, after), deadline)
+
+    def _post(self, source: Source, part: int, after: After) -> list[Request]:
+        requests: list[Request] = []
+        try:
+            for batch in source.batches[part]:
+                requests.append(batch.post(after=after))
+        except BaseException:
+            self._doubts.extend(requests)
+            raise
+        return requests
+
+    def _finish(self, requests: list[Request], deadline: Deadline) -> str:
+        try:
+            paths = [request.wait(deadline.left).path for request in requests]
+        except BaseException:
+            self._doubts.extend(requests)
+            raise
+        return paths[-1]
+
+    def settle(self, deadline: Deadline) -> None:
+        """Wait until nothing of an earlier pull is written any more.
+
+        OperationError with Status.IN_DOUBT at the deadline.
+        """
+        moving = wait(self._moving, deadline.left).not_done
+        self._moving = list(moving)
+        while self._doubts and not moving and not deadline.passed:
+            if self._doubts[-1].buffer_released:
+                self._doubts.pop()
+            else:
+                time.sleep(0.001)
+        if moving or self._doubts:
+            msg = (
+                f"a pull of subscriber {self._name!r}: an earlier one was not waited for to its "
+                "end, and may still write the tensors"
+            )
+            raise OperationError(Status.IN_DOUBT, msg)
+
+
+def _fail(failure: onehop.Error) -> str:
+    raise failure
+
+
+def _results(sources: Sequence[Source], jobs: Sequence[Callable[[], str]]) -> dict[str, str]:
+    """Wait for all; return the paths, or raise what went wrong."""
+    paths: dict[str, str] = {}
+    gone: list[str] = []
+    failures: list[BaseException] = []
+    # The last one is this thread's own: the others go on meanwhile.
+    for source, job in zip(reversed(sources), reversed(jobs), strict=True):
+        try:
+            with gone_if_ended(source.publisher):
+                paths[source.publisher] = job()
+        except Gone as one:
+            gone += one.names
+        except onehop.Error as failure:
+            failures.append(failure)
+    if gone:
+        raise Gone(gone)
+    if failures:
+        raise failures[0]
+    return paths

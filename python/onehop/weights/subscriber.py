@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subscriber: pulls what publishers have into tensors of an inference engine."""
+
+# ruff: noqa: ANN401 - tensors are of any library
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import onehop
+from onehop import CURRENT_STREAM, Endpoint, Region, Status
+from onehop.devices import After
+from onehop.errors import EndpointError, InvalidArgument
+from onehop.errors import TimeoutError as OnehopTimeoutError
+from onehop.weights import table as tables_
+from onehop.weights.assign import Missing, Want, assign
+from onehop.weights.deadline import Deadline, Timeout
+from onehop.weights.errors import PublisherLost
+from onehop.weights.hub import Hub, Kind, Link
+from onehop.weights.inquiry import Gone, Inquiries, Lease, Target, gone_if_ended
+from onehop.weights.mover import Mover
+from onehop.weights.plan import Plan
+from onehop.weights.tensors import Memory, describe, gather
+
+__all__ = ["Published", "Pull", "Pulling", "Subscriber"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A whole tensor that publishers have; `itemsize` is the bytes of an element."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    itemsize: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.itemsize
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What a pull has come to.
+
+    Attributes:
+        version: of all tensors.
+        bytes: that were read.
+        seconds: from the call to the end, leases included.
+        paths: how they travelled, by the publisher's name.
+
+    """
+
+    version: int
+    bytes: int
+    seconds: float
+    paths: dict[str, str]
+
+
+class Pulling:
+    """A pull in a thread of its own: wait(), or await it."""
+
+    def __init__(self, future: Future[Pull]) -> None:
+        self._future = future
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._future.done()
+
+    def wait(self, timeout: Timeout = ...) -> Pull:
+        """Return the Pull, or raise its error. TimeoutError: it goes on."""
+        deadline = Deadline(timeout)
+        try:
+            return self._future.result(deadline.left)
+        except concurrent.futures.TimeoutError:
+            if self._future.done():
+                raise
+            msg = f"a pull was waited for {deadline.seconds:g} s, and goes on"
+            raise OnehopTimeoutError(Status.TIMEOUT, msg) from None
+
+    def __await__(self) -> Generator[Any, None, Pull]:
+        # A task that is cancelled leaves the pull: it writes the tensors until it has ended.
+        return asyncio.shield(asyncio.wrap_future(self._future)).__await__()
+
+
+class Subscriber:
+    """Pulls versions of tensors from publishers; each tensor from those that have its parts.
+
+        subscriber.want("w", tensor); subscriber.prepare()
+        version = subscriber.wait_version(1); subscriber.pull(version)
+
+    The endpoint belongs to publishers and subscribers alone: they take its links and its
+    notifications. It is not closed by close(). Threading: any thread; pulls follow each other.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, tables: Sequence[bytes], *, name: str, timeout: Timeout = ...
+    ) -> None:
+        """Read the tables of all publishers: the bytes of Publisher.seal of each.
+
+        endpoint: on the device that the tensors are on. name: told by begin() of a publisher that
+        waits, so others have other names; it also decides at which of several replicas a pull
+        begins; at most 1,024 bytes.
+        timeout: seconds, of all calls that are given none; None for ever; left out, ONEHOP_TIMEOUT.
+        TableError: bytes are no table; InvalidArgument: two tables are of one publisher.
+        """
+        if not 0 < len(name.encode()) <= tables_.NAME_MAX:
+            msg = f"a subscriber's name of {len(name.encode())} bytes: give 1 to {tables_.NAME_MAX}"
+            raise InvalidArgument(Status.INVALID, msg)
+        self.name = name
+        self._timeout = timeout
+        self._tables = [tables_.parse(one) for one in tables]
+        names = [one.publisher for one in self._tables]
+        if twice := sorted({one for one in names if names.count(one) > 1}):
+            msg = f"several tables are of publisher {', '.join(map(repr, twice))}: names differ"
+            raise InvalidArgument(Status.INVALID, msg)
+        self._endpoint = endpoint
+        self._wants: list[Want] = []
+        self._lost: set[str] = set()
+        self._closed = False
+        self._plan: Plan | None = None
+        self._memory: Memory | None = None
+        self._regions: list[Region] = []
+        self._one_at_a_time = threading.RLock()
+        self._mover = Mover(name)
+        self._background: ThreadPoolExecutor | None = None
+        self._inquiries = Inquiries(name, secrets.randbits(64))
+        self._hub = Hub.join(endpoint, self._inquiries.token, self._inquiries)
+
+    # ---- What is wanted
+
+    def tensors(self) -> dict[str, Published]:
+        """Return what all publishers have together, by name."""
+        found: dict[str, Published] = {}
+        for table in self._tables:
+            sizes = table.itemsizes.tolist()
+            for row, name in enumerate(table.names):
+                if name not in found:
+                    dtype = int(table.dtype[row])
+                    shape = table.shape[row, table.shape.shape[1] - int(table.ndim[row]) :]
+                    found[name] = Published(
+                        table.dtypes[dtype], tuple(shape.tolist()), sizes[dtype]
+                    )
+        return found
+
+    def want(
+        self,
+        name: str,
+        tensor: Any,
+        *,
+        start: Sequence[int] | None = None,
+        dtype: str | None = None,
+        part: int = 0,
+    ) -> None:
+        """Ask for a tensor, or for a box of it; prepare() comes next.
+
+        tensor: C-contiguous and writable, where pulls put it; it stays where it is until close().
+        start: where in the whole tensor the box begins, in elements; left out, all of it is wanted.
+        dtype: "bfloat16", ... of elements that are given as bytes or unsigned integers.
+        part: which of pull_parts() brings it; tensors of different parts may share memory.
+        InvalidArgument: it is not contiguous, or the box has other dimensions than the tensor.
+        """
+        found = describe(name, tensor, dtype)
+        at = None if start is None else tuple(map(int, start))
+        if at is not None and len(at) != len(found.shape):
+            msg = f"tensor {name!r} of shape {found.shape} is wanted at start={at}"
+            raise InvalidArgument(Status.INVALID, f"{msg}: give as many numbers")
+        with self._one_at_a_time:
+            self._wants.append(Want(name, found, at, int(part)))
+            self._forget()
+
+    def prepare(self) -> Plan:
+        """Decide who sends what, connect to them, and prepare the batches.
+
+        Publishers that are gone are left out, where others have their parts.
+        InvalidArgument names tensor and box: nobody has a part of it; dtype or shape differ.
+        PublisherLost: those who have it are gone. Errors as of Endpoint.connect and Peer.attach.
+        """
+        with self._one_at_a_time:
+            return self._prepared(Deadline(self._timeout))
+
+    def _prepared(self, deadline: Deadline) -> Plan:
+        if self._plan is not None:
+            return self._plan
+        if self._closed:
+            msg = f"subscriber {self.name!r} was closed: create another"
+            raise EndpointError(Status.CLOSED, msg)
+        if not self._wants:
+            msg = f"subscriber {self.name!r} wants nothing yet: call want() first"
+            raise InvalidArgument(Status.INVALID, msg)
+        while True:
+            plan = self._assigned()
+            try:
+                links = {table.publisher: self._link(table, deadline) for table in plan.tables}
+                plan.prepare(links, self._local_memory(), self._regions)
+            except Gone as gone:
+                plan.close()
+                self._lost.update(gone.names)
+            except BaseException:
+                plan.close()
+                raise
+            else:
+                self._plan = plan
+                return plan
+
+    def _assigned(self) -> Plan:
+        alive = [table for table in self._tables if table.publisher not in self._lost]
+        try:
+            return Plan(self._wants, alive, assign(self._wants, alive, self.name))
+        except Missing as missing:
+            if not self._lost:
+                raise
+            lost = sorted(self._lost)
+            names = ", ".join(map(repr, lost))
+            text = f"publisher {names} is gone: {missing}; the targets are undefined"
+            raise PublisherLost(text, lost) from None
+
+    def _link(self, table: tables_.Table, deadline: Deadline) -> Link:
+        with gone_if_ended(table.publisher):
+            return self._hub.connect(table.address, deadline.left)
+
+    def _local_memory(self) -> Memory:
+        if self._memory is None:
+            memory = gather([want.tensor for want in self._wants])
+            for piece in memory.pieces:
+                self._regions.append(self._endpoint.register(piece))
+            self._memory = memory
+        return self._memory
+
+    def _forget(self) -> None:
+        """Let go of the plan, and of the memory that it was for."""
+        if self._plan is not None:
+            self._plan.close()
+        self._plan = self._memory = None
+        while self._regions:
+            with contextlib.suppress(onehop.EndpointError):
+                self._regions[-1].deregister()
+            self._regions.pop()
+
+    # ---- Versions
+
+    def wait_version(self, at_least: int, timeout: Timeout = ...) -> int:
+        """Wait until all publishers have one version, not below this one, and return it.
+
+        TimeoutError names the publishers that do not have it; PublisherLost as for pull().
+        """
+        deadline = self._deadline(timeout)
+        with self._one_at_a_time:
+            while True:
+                plan = self._prepared(deadline)
+                try:
+                    return self._agreed(_targets(plan), at_least, deadline)
+                except Gone as gone:
+                    self._replan(gone)
+
+    def _agreed(self, targets: list[Target], at_least: int, deadline: Deadline) -> int:
+        versions: dict[str, int] = {}
+        behind = targets
+        while behind:
+            asked = [(one, self._inquiries.ask(one, Kind.WAIT, at_least)) for one in behind]
+            numbers = [number for _, number in asked]
+            try:
+                what = f"wait_version({at_least})"
+                answers = self._inquiries.answers(numbers, deadline, what)
+            except BaseException:
+                for target, number in asked:
+                    self._inquiries.drop(target, number)
+                raise
+            for one, answer in zip(behind, answers, strict=True):
+                versions[one.name] = answer.value
+            at_least = max(versions.values(), default=at_least)
+            behind = [one for one in targets if versions[one.name] < at_least]
+        return at_least
+
+    # ---- Pulls
+
+    def pull(
+        self, version: int | None = None, timeout: Timeout = ..., after: After = CURRENT_STREAM
+    ) -> Pull:
+        """Fill all tensors with one version, and return how it went.
+
+        version: the one that is wanted; None: the one that all publishers have now.
+        timeout: seconds; None for ever; left out, that of the subscriber.
+        after: for GPU memory, as of Peer.get; the tensors are filled when the call returns, for
+        work of any stream.
+
+        A publisher that ends meanwhile is replaced by others that have its parts.
+        VersionChanged: the publishers do not have that version, or not the same, or one of them
+        writes. PublisherLost: those who have a part are gone. TimeoutError: a publisher does not
+        answer. After an error the tensors are undefined; with Status.IN_DOUBT one may still be
+        written, and the next pull waits for that.
+        """
+        begin, deadline = time.monotonic(), self._deadline(timeout)
+        with self._one_at_a_time:
+            while True:
+                plan = self._prepared(deadline)
+                if len(plan.parts) > 1:
+                    msg = f"pull() of tensors in {len(plan.parts)} parts: use pull_parts()"
+                    raise InvalidArgument(Status.INVALID, msg)
+                self._mover.settle(deadline)
+                try:
+                    lease = Lease.take(self._inquiries, _targets(plan), version, deadline)
+                    with self._held(lease, deadline):
+                        paths: dict[str, str] = {}
+                        for part in plan.parts:
+                            paths |= self._mover.start(plan, part, after, deadline)()
+                    seconds = time.monotonic() - begin
+                    return Pull(lease.version, plan.bytes, seconds, paths)
+                except Gone as gone:
+                    self._replan(gone)
+
+    def ipull(
+        self, version: int | None = None, timeout: Timeout = ..., after: After = None
+    ) -> Pulling:
+        """Do the same in a thread of the subscriber; the result can be awaited.
+
+        after: for GPU memory; the current stream of the caller is not that of the thread, so
+        nothing is waited for unless it is told.
+        """
+        if self._background is None:
+            self._background = ThreadPoolExecutor(1, "onehop-weights-pull")
+        return Pulling(self._background.submit(self.pull, version, timeout, after))
+
+    def pull_parts(
+        self, version: int | None = None, timeout: Timeout = ..., after: After = CURRENT_STREAM
+    ) -> Iterator[int]:
+        """Fill the tensors of one part after the other, all with one version.
+
+        Yields the number of each part when its tensors are filled; the next part is under way
+        meanwhile, the one after that begins when the iterator is asked again. So parts may use two
+        sets of buffers in turn. timeout: of the whole. Errors as for pull(); they end the
+        iteration, and the parts before them are undefined, too: VersionChanged may come at the very
+        end. A publisher that ends is an error here: parts that were given out do not come again.
+        """
+        deadline = self._deadline(timeout)
+        with self._one_at_a_time:
+            plan = self._prepared(deadline)
+            self._mover.settle(deadline)
+            try:
+                lease = Lease.take(self._inquiries, _targets(plan), version, deadline)
+                with self._held(lease, deadline):
+                    yield from self._each_part(plan, after, deadline)
+            except Gone as gone:
+                self._replan(gone)
+                text = f"publisher {gone} ended during pull_parts(); the targets are undefined"
+                raise PublisherLost(f"{text}: pull again, from others", gone.names) from None
+
+    def _each_part(self, plan: Plan, after: After, deadline: Deadline) -> Iterator[int]:
+        parts = plan.parts
+        pending: list[Callable[[], dict[str, str]]] = []
+        try:
+            for number, part in enumerate(parts):
+                if not pending:
+                    pending.append(self._mover.start(plan, part, after, deadline))
+                pending.pop()()
+                if number + 1 < len(parts):
+                    following = self._mover.start(
+                        plan, parts[number + 1], after, deadline, ahead=True
+                    )
+                    pending.append(following)
+                yield part
+        finally:
+            # The caller has stopped, or something failed: nothing goes on behind its back.
+            for finish in pending:
+                with contextlib.suppress(Gone, onehop.Error):
+                    finish()
+
+    @contextlib.contextmanager
+    def _held(self, lease: Lease, deadline: Deadline) -> Iterator[None]:
+        """Confirm the lease behind the block, or drop it."""
+        try:
+            yield
+            lease.confirm(deadline)
+        except BaseException:
+            lease.drop()
+            raise
+
+    def _replan(self, gone: Gone) -> None:
+        """Go on without publishers; PublisherLost: the others do not have all."""
+        self._lost.update(gone.names)
+        if self._plan is not None:
+            self._plan.close()
+        self._plan = None
+        self._assigned()
+
+    def _deadline(self, timeout: Timeout) -> Deadline:
+        return Deadline(self._timeout if timeout is ... else timeout)
+
+    # ---- The end
+
+    def close(self) -> None:
+        """Let go of everything; a pull that is under way is waited for. May be called again."""
+        with self._one_at_a_time:
+            self._closed = True
+            self._forget()
+            self._mover.close()
+            if self._background is not None:
+                self._background.shutdown(wait=False)
+        self._hub.leave(self._inquiries.token)
+
+    def __enter__(self) -> Subscriber:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Subscriber {self.name!r}: {len(self._wants)} tensors of {len(self._tables)} "
+            f"publishers, {len(self._lost)} of them gone>"
+        )
+
+
+def _targets(plan: Plan) -> list[Target]:
+    return [Target(one.publisher, one.table.token, one.link) for one in plan.sources]

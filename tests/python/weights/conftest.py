@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers and engines in processes, which end with the test."""
+
+import pytest
+from trainers import Engine, Remote, Trainer
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.all = []
+
+    def trainers(self, boxes_of):
+        """Start a trainer for each entry, a list of boxes by its name."""
+        made = [Remote(Trainer, name, boxes) for name, boxes in boxes_of.items()]
+        self.all += made
+        return [one.ready() for one in made]
+
+    def engines(self, tables, wants_of, *arguments):
+        """Start an engine for each entry, a list of wants by its name."""
+        made = [Remote(Engine, name, tables, wants, *arguments) for name, wants in wants_of.items()]
+        self.all += made
+        return [one.ready() for one in made]
+
+
+@pytest.fixture
+def cluster():
+    made = Cluster()
+    yield made
+    for one in made.all:
+        one.end()
