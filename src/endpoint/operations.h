@@ -115,6 +115,8 @@ class Operations final : public LinkOwner {
   bool make_progress() override { return progress(nullptr); }
 
   bool progress_locked(Request* focus) OH_REQUIRES(link_.lock);
+  bool spin_locked(Request* focus);
+  bool copy_slice(const Request* focus) OH_EXCLUDES(link_.lock);
   // Whether the request is still this peer's: an any-source receive goes back to its list when its
   // message is withdrawn, and may then be another peer's.
   bool owns(const Request& request) const OH_REQUIRES(link_.lock) {
