@@ -43,7 +43,7 @@ __all__ = ["MOST_BLOCKS", "Transfer", "nixl_prepped_dlist_handle", "nixl_xfer_ha
 MOST_BLOCKS = 1 << 20
 # From so many bytes on another thread copies, where a thread of this process does: waking it takes
 # as long as copying fewer.
-_BACKGROUND = 256 << 10
+_BACKGROUND = 512 << 10
 # How long a release waits for a transfer that could not be cancelled, in seconds.
 _RELEASE_WAIT = 1.0
 
@@ -289,7 +289,8 @@ class Transfer:
         self._end = time.perf_counter()
         if self._failure is None:
             if self._note is None:
-                self._end = max(map(self._end_of, self._posted, self._begun))
+                ends = map(self._end_of, self._posted, self._begun)
+                self._end = max(self._start + self._posting, *ends)
             elif not self._send_note():
                 return self._state
         self._state = "DONE" if self._failure is None else "ERR"

@@ -291,8 +291,8 @@ for one in made:
     "then",
     [
         "",
-        "del two.ours, two.theirs",
-        "two = None",
+        "made = one = None",
+        "made = one = two = None",
         "raise SystemExit(0)",
         "threading.Thread(target=two.a.check_xfer_state, args=(made[0],)).start()",
     ],
