@@ -380,7 +380,7 @@ bool Operations::try_end(Request* request, const Status& status, Force force) {
   if (!ended && force != Force::kCancel && request->transfer && request->phase == Phase::kDirect) {
     ended = transfers_.end(request->transfer, status, force == Force::kGiveUp);
   }
-  if (ended) {
+  if (ended && !request->status.ok()) {
     force == Force::kCancel ? ++link_.stats.cancelled : ++link_.stats.timeouts;
   }
   update_busy();

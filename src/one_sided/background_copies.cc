@@ -31,6 +31,18 @@ bool BackgroundCopies::push(Operation& operation) {
   return true;
 }
 
+bool BackgroundCopies::copy_next_slice() {
+  Slice slice;
+  {
+    LinkGuard guard(link_);
+    if (!begin_slice(&slice)) return false;
+  }
+  copy(&slice);
+  LinkGuard guard(link_);
+  end_slice(slice);
+  return true;
+}
+
 bool BackgroundCopies::begin_slice(Slice* slice) {
   if (current_ || stopping_ > 0 || queue_.empty() || !link_.is_open()) return false;
   Operation& operation = *queue_.front();
@@ -85,6 +97,7 @@ void BackgroundCopies::end_slice(const Slice& slice) {
   }
   if (!slice.status.ok() || operation.block == operation.blocks.size()) {
     events_.moved(operation, slice.status);
+    link_.posted();
   }
 }
 

@@ -10,7 +10,7 @@
 //
 // An operation stays as it is while a thread copies a slice of it: who ends it calls stop() first.
 //
-// Threading: guarded by the link's lock, but for copy(), has_work() and any().
+// Threading: guarded by the link's lock, but for copy_slice() and any().
 #pragma once
 
 #include <atomic>
@@ -25,27 +25,16 @@ class BackgroundCopies final : public Path {
   BackgroundCopies(const PathContext& context, ImmediateCopies& copies)
       : Path(context), copies_(copies) {}
 
-  // Takes an operation, from before it is queued, which `chosen` would copy at once.
+  // An operation that is about to be queued, whose path would copy it at once.
   void add(Operation& operation, const ChosenPart& chosen);
-  // Whether there are any, so that later ones must wait. Any thread.
+  // Whether there are any: later ones keep their place behind them. Any thread.
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
 
-  // What a thread copies at a time. An operation of one path takes slices of its own.
-  struct Slice {
-    Operation* operation = nullptr;
-    Block cut;  // of a block that is longer than a slice
-    std::span<const Block> blocks;
-    uint64_t bytes = 0;
-    Status status;
-    oh_path taken = OH_PATH_NONE;
-  };
-  // Whether a slice waits for a thread. Any thread: it may be wrong without the lock.
-  bool has_work() const { return ready_.load(std::memory_order_relaxed); }
-  // False: there is none now. Else copy() and end_slice() follow.
-  bool begin_slice(Slice* slice);
-  // Without the lock.
-  void copy(Slice* slice);
-  void end_slice(const Slice& slice);
+  // Copies a slice; false: there is none, or another thread is at one. What waits for its end is
+  // pushed by the next progress.
+  bool copy_slice() OH_EXCLUDES(link_.lock) {
+    return ready_.load(std::memory_order_relaxed) && copy_next_slice();
+  }
   // Whether a thread copies a slice.
   bool busy() const { return current_ != nullptr; }
   // Waits until no thread does; the lock is let go meanwhile. None begins while it is held then.
@@ -58,14 +47,27 @@ class BackgroundCopies final : public Path {
   bool idle() const override { return queue_.empty(); }
 
  private:
+  // Of the first operation.
+  struct Slice {
+    Operation* operation = nullptr;
+    Block cut;  // of a block that is longer than a slice
+    std::span<const Block> blocks;
+    uint64_t bytes = 0;
+    Status status;
+    oh_path taken = OH_PATH_NONE;
+  };
+  bool copy_next_slice();
+  bool begin_slice(Slice* slice);
+  void copy(Slice* slice);
+  void end_slice(const Slice& slice);
   void update() { ready_.store(!current_ && !queue_.empty(), std::memory_order_relaxed); }
 
   ImmediateCopies& copies_;
-  std::deque<Operation*> queue_;    // the first one is copied
+  std::deque<Operation*> queue_;
   Operation* current_ = nullptr;    // a thread copies a slice of it
   uint32_t stopping_ = 0;           // threads in stop()
   std::atomic<uint32_t> count_{0};  // operations that were added and have not ended
-  std::atomic<bool> ready_{false};
+  std::atomic<bool> ready_{false};  // a slice waits for a thread
 };
 
 }  // namespace oh

@@ -367,22 +367,6 @@ bool OneSided::begin(Operation& operation) {
   return true;
 }
 
-bool OneSided::copy_next_slice() {
-  BackgroundCopies::Slice slice;
-  {
-    LinkGuard guard(link_);
-    if (!background_->begin_slice(&slice)) return false;
-  }
-  background_->copy(&slice);
-  LinkGuard guard(link_);
-  background_->end_slice(slice);
-  if (!link_.is_open()) return true;
-  // What waited for its end.
-  (void)take_turn(kPostedAtOnce);
-  link_.posted();
-  return true;
-}
-
 // Whether something before it, whose bytes travel apart from the frames, has not ended.
 bool OneSided::must_wait(const Operation& operation) const {
   if (operation.moves() || operation.is_released()) return false;

@@ -64,9 +64,7 @@ class OneSided final : public PathEvents, private PieceOwner {
            std::ranges::all_of(working_, [](Path* path) { return path->idle(); });
   }
   // Copies a slice of an operation in the background; false when there was none to copy.
-  bool copy_slice() OH_EXCLUDES(link_.lock) {
-    return background_ && background_->has_work() && copy_next_slice();
-  }
+  bool copy_slice() OH_EXCLUDES(link_.lock) { return background_ && background_->copy_slice(); }
   // The link is about to be closed: pushes what puts that have ended held back, and begins no put
   // or get. True when something was pushed.
   bool push_last() { return push_queue(/*moves=*/false); }
@@ -102,7 +100,6 @@ class OneSided final : public PathEvents, private PieceOwner {
   Status end_now(Request* request, const Move& move, std::span<const ChosenPart> copied);
   void count(std::span<const ChosenPart> copied, const Request& request);
   bool copies_now(const ChosenPart& chosen, const Move& move) const;
-  bool copy_next_slice();
   Status enqueue(std::span<const ChosenPart> chosen, Request* request, const Move& move);
   Operation& append(OpKind kind, Request* request);
   Operation& append_move(const ChosenPart& chosen, Request* request);

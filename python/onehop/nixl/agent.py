@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import onehop
@@ -22,9 +22,8 @@ from onehop.nixl.errors import (
     nixlNotSupportedError,
 )
 from onehop.nixl.memory import HOST
-from onehop.nixl.places import Numbers, paired
+from onehop.nixl.places import Numbers
 from onehop.nixl.transfers import (
-    MOST_BLOCKS,
     Local,
     Remote,
     Transfer,
@@ -442,15 +441,12 @@ class nixl_agent(DescriptorCalls):
         numbers: tuple[Numbers, Numbers] | None,
         notif_msg: bytes | str,
     ) -> nixl_xfer_handle:
-        """Make a transfer of the blocks of these numbers; None: of all."""
         if remote.agent.removed:
             remote.agent.check()
         notify = bytes_of(notif_msg) or None
         core = self._core
         core.sweep()
-        here, there = paired(local.places, remote.places, numbers, MOST_BLOCKS)
-        local, remote = replace(local, places=here), replace(remote, places=there)
-        return nixl_xfer_handle(core, Transfer(core, put, local, remote, notify))
+        return nixl_xfer_handle(core, Transfer(core, put, local, remote, numbers, notify))
 
     def transfer(self, handle: nixl_xfer_handle, notif_msg: bytes | str = b"") -> str:
         """Post a transfer: "DONE", or "PROC" until check_xfer_state() says so.

@@ -114,10 +114,10 @@ def paired(
     if numbers is None:
         here, there = local, remote
     else:
-        found = local.run(numbers[0]), remote.run(numbers[1])
-        if found[0] is None or found[1] is None:
+        ours, theirs = local.run(numbers[0]), remote.run(numbers[1])
+        if ours is None or theirs is None:
             return local.take(numbers[0]), remote.take(numbers[1])
-        here, there = found
+        here, there = ours, theirs
     if here.counts is None and there.counts is None:
         return here, there
     fit = here.blocks <= most and all(

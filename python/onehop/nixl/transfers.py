@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +29,7 @@ from onehop.nixl.errors import (
 from onehop.nixl.inbox import NOTE
 from onehop.nixl.memory import Memory, Registration
 from onehop.nixl.metadata import RegionRecord
-from onehop.nixl.places import Places, distinct
+from onehop.nixl.places import Numbers, Places, distinct, paired
 from onehop.nixl.remote import Link, RemoteAgent
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 # ruff: noqa: N801 - the names are NIXL's
 
-__all__ = ["MOST_BLOCKS", "Transfer", "nixl_prepped_dlist_handle", "nixl_xfer_handle"]
+__all__ = ["Transfer", "nixl_prepped_dlist_handle", "nixl_xfer_handle"]
 
 # Of one batch of the core, and of a transfer whose lists stay strided.
-MOST_BLOCKS = 1 << 20
+_MOST_BLOCKS = 1 << 20
 # From so many bytes on another thread copies, where a thread of this process does: waking it takes
 # as long as copying fewer.
 _BACKGROUND = 512 << 10
@@ -143,9 +143,18 @@ class Transfer:
     """
 
     def __init__(
-        self, core: Core, put: bool, local: Local, remote: Remote, notify: bytes | None
+        self,
+        core: Core,
+        put: bool,
+        local: Local,
+        remote: Remote,
+        numbers: tuple[Numbers, Numbers] | None,
+        notify: bytes | None,
     ) -> None:
-        _check_blocks(local.places, remote.places)
+        """Make a transfer of the blocks of these numbers; None: of all."""
+        here, there = paired(local.places, remote.places, numbers, _MOST_BLOCKS)
+        _check_blocks(here, there)
+        local, remote = replace(local, places=here), replace(remote, places=there)
         self.core = core
         self.agent = remote.agent
         self.notify = notify
@@ -392,14 +401,14 @@ def _parts(
         yield _Part(link, link.peer.prepare_put_regions([], [], None, [], None, [], []))
         return
     same_link = (owner == owner[0]).all() and (target == target[0]).all()
-    if same_link and len(owner) <= MOST_BLOCKS:
+    if same_link and len(owner) <= _MOST_BLOCKS:
         yield _part(agent, put, local, there, kinds)
         return
     pair = owner.astype(np.uint64) << np.uint64(32) | target
     for one in distinct(pair):
         rows = np.flatnonzero(pair == one)
-        for first in range(0, len(rows), MOST_BLOCKS):
-            some = rows[first : first + MOST_BLOCKS]
+        for first in range(0, len(rows), _MOST_BLOCKS):
+            some = rows[first : first + _MOST_BLOCKS]
             yield _part(agent, put, local.rows(some), there.rows(some), kinds)
 
 
