@@ -367,10 +367,14 @@ bool OneSided::begin(Operation& operation) {
   return true;
 }
 
-// Whether something before it, whose bytes travel apart from the frames, has not ended.
+// Whether something before it has not ended, whose bytes travel apart from the frames, or which
+// owes a notification that comes first.
 bool OneSided::must_wait(const Operation& operation) const {
   if (operation.moves() || operation.is_released()) return false;
-  return std::ranges::any_of(waiting_, [](const auto& other) { return travels_apart(*other); });
+  const bool notifies = operation.kind == OpKind::kNotify;
+  return std::ranges::any_of(waiting_, [=](const auto& other) {
+    return travels_apart(*other) || (notifies && other->notify);
+  });
 }
 
 bool OneSided::travels_apart(const Operation& operation) {

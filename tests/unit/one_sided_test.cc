@@ -243,6 +243,25 @@ TEST_F(OneSidedTest, NotificationsKeepTheOrderOfTheirPuts) {
   EXPECT_TRUE(first.ended() && second.ended());
 }
 
+// Also those without a put, where the bytes of puts travel as frames.
+TEST_F(OneSidedTest, ANotificationFollowsThoseOfEarlierPuts) {
+  quick().apart_ = false;
+  const Bytes one(1, 1), two(2, 2);
+  const ByteView notify(one);
+  put(8, &notify);
+  Request& behind = requests_.emplace_back();
+  behind.kind = OpKind::kNotify;
+  {
+    LinkGuard guard(link_);
+    one_sided_.post_notification(&behind, two);
+  }
+  EXPECT_TRUE(side_.frames().empty());
+  end(quick(), 0);
+  EXPECT_EQ(sizes(), (std::vector<size_t>{1, 2}));
+  EXPECT_TRUE(behind.ended());
+  EXPECT_TRUE(one_sided_.idle());
+}
+
 // A put that fails notifies nobody, and holds up nobody.
 TEST_F(OneSidedTest, APutThatFailsSendsNoNotification) {
   const Bytes one(1, 1);
