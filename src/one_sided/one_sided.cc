@@ -411,10 +411,8 @@ void OneSided::notify_behind(Operation& operation) {
 // was posted after it. waiting_ is in the order of posting.
 void OneSided::release_notifications() {
   if (notifying_ == 0) return;
-  // A notification that has left in part is not interrupted.
-  auto is_released = [](const auto& queued) {
-    return queued->is_released() || (queued->kind == OpKind::kNotify && queued->begun());
-  };
+  // No other notification behind its put has begun: see must_wait().
+  auto is_released = [](const auto& queued) { return queued->is_released(); };
   auto next = std::ranges::find_if_not(queue_, is_released);
   for (auto& waiting : waiting_) {
     if (travels_apart(*waiting)) break;

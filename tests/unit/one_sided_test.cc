@@ -378,14 +378,13 @@ TEST_F(OneSidedTest, ANotificationThatHasBegunIsSentWhole) {
   const Bytes long_one(10000, 1);
   const Bytes one(1, 1);
   const ByteView notify(one);
-  Request& first = put(8, &notify);
   Request& request = requests_.emplace_back();
   request.kind = OpKind::kNotify;
   {
     LinkGuard guard(link_);
     one_sided_.post_notification(&request, long_one);
   }
-  end(quick(), 0);
+  Request& first = put(8, &notify);
   EXPECT_EQ(sizes().size(), 2u);  // as much as the credit lets out
   EXPECT_TRUE(one_sided_.has_begun(request));
   EXPECT_TRUE(cancel(request, /*give_up=*/false));
@@ -399,6 +398,7 @@ TEST_F(OneSidedTest, ANotificationThatHasBegunIsSentWhole) {
     EXPECT_TRUE(is_ok(one_sided_.on_frame(collected)));
     (void)one_sided_.progress();
   }
+  end(quick(), 0);
   EXPECT_TRUE(first.ended());
   EXPECT_EQ(sizes(), (std::vector<size_t>{2048, 2048, 2048, 2048, 1808, 1}));
   EXPECT_TRUE(one_sided_.idle());
