@@ -15,9 +15,11 @@ namespace onehop {
 class PreparedBatch {
  public:
   explicit PreparedBatch(oh_prepared_batch* handle) : handle_(handle) {}
-  // Moves the blocks once, with the bytes that the memory has now.
-  Request post(const Bytes* notify = nullptr, After after = {}) {
+  // Moves the blocks once, with the bytes that the memory has now; `background`: as in
+  // oh_put_options.
+  Request post(const Bytes* notify = nullptr, After after = {}, bool background = false) {
     auto options = detail::with(kDefaultTimeout, notify, after);
+    options.background = background;
     oh_request* request = nullptr;
     check(oh_prepared_batch_post(handle_.get(), &options, &request));
     return Request(request);

@@ -82,13 +82,16 @@ typedef struct oh_put_options {
   int32_t after; /* as in oh_transfer_options: for the local memory */
   void* after_handle;
   int32_t on_device;
+  int32_t background; /* not 0: the call does not copy host memory itself; see oh_peer_put */
 } oh_put_options;
 
 /*
  * One-sided: `size` bytes from or to `data`, which need not be registered. With `request` NULL the
  * call blocks until the operation has ended. Where the peer's memory can be reached directly the
- * copy is made by the calling thread before the call returns, also with a request. OH_ERR_RANGE;
- * OH_ERR_RETIRED: the peer has deregistered the region.
+ * copy is made by the calling thread before the call returns, also with a request. In the
+ * background it is made in slices instead, by threads that wait, test a request or make progress;
+ * later puts and gets of host memory wait for their turn behind it. OH_ERR_RANGE; OH_ERR_RETIRED:
+ * the peer has deregistered the region.
  */
 OH_API oh_status oh_peer_put(oh_peer* peer, const void* data, oh_remote_region* remote,
                              size_t remote_offset, size_t size, const oh_put_options* options,

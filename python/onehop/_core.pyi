@@ -248,6 +248,12 @@ class Message:
     def path(self) -> str:
         """How it travelled, such as "inline" or "shm"."""
 
+    @property
+    def seconds(self) -> float:
+        """
+        Of a request, from its post to its end; 0.0: not measured, as it was shorter than 64 KiB.
+        """
+
     def __repr__(self) -> str: ...
 
 class Request:
@@ -705,9 +711,11 @@ class PreparedBatch:
     closed or gone.
     """
 
-    def post(self, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
+    def post(self, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM, background: bool = False) -> Request:
         """
-        Moves the blocks once, as put_batch and get_batch do; notify (at most 64 MiB) comes after them.
+        Moves the blocks once, as put_batch and get_batch do; notify (at most 64 MiB) comes after them. In the
+        background the call does not copy host memory itself: threads that wait or test a request do so in slices, and what
+        is put or got later waits for its turn.
 
         after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
         left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.

@@ -145,7 +145,7 @@ PyPreparedBatch prepare(PyPeer& self, bool put, Sides sides, const BatchArgument
   return {self.link, put, std::move(locals), std::move(owned)};
 }
 
-PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after) {
+PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after, nb::handle background) {
   if (!self.batch) raise_invalid("the prepared batch was closed");
   sweep_orphans();
   std::shared_ptr<Owned<PreparedBatch>> batch = self.batch;
@@ -153,6 +153,7 @@ PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after) {
   operation->context = self.link->context;
   operation->locals = self.locals;
   PutOptions options(notify, after_all(*self.locals, after));
+  options.value.background = flag(background, {"background", "True or False"});
   oh_request* request = nullptr;
   oh_status status;
   {
@@ -289,11 +290,13 @@ void bind_batches(nb::module_& module, nb::class_<PyPeer>& type) {
       "remote "
       "region and the local memory until it is\nclosed or gone.")
       .def("post", post, nb::arg("notify") = nb::none(),
-           nb::arg("after").none() = current_stream_object(),
+           nb::arg("after").none() = current_stream_object(), nb::arg("background").none() = false,
            nb::sig("def post(self, notify: onehop.buffers.Buffer | None = "
-                   "None" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
+                   "None" OH_PYTHON_AFTER_ARGUMENT ", background: bool = False) -> Request"),
            "Moves the blocks once, as put_batch and get_batch do; notify (at most 64 MiB) comes "
-           "after them.\n\n" OH_PYTHON_AFTER
+           "after them. In the\nbackground the call does not copy host memory itself: threads that "
+           "wait or test a request do so in slices, and what\nis put or got later waits for its "
+           "turn.\n\n" OH_PYTHON_AFTER
            "\nOperationError with Status.RETIRED: the peer has deregistered the region; PeerLost; "
            "InvalidArgument: it was closed.")
       .def("close", &PyPreparedBatch::close,

@@ -163,73 +163,62 @@ PyPreparedBatch prepare(PyPeer& self, bool put, const RegionArguments& arguments
   "sequences of integers are.\n\nOutOfRange names the block that is outside; nothing has moved " \
   "then."
 
-template <typename Verb>
+// The calls as Python makes them: one argument for each member of RegionArguments.
+template <size_t>
+using Given = nb::handle;
+template <bool put, typename Members>
+struct Calls;
+template <bool put, size_t... member>
+struct Calls<put, std::index_sequence<member...>> {
+  static PyRequest run(PyPeer& self, Given<member>... batch, nb::handle notify, nb::handle after) {
+    return python::run(self, put, {batch...}, notify, after);
+  }
+  static PyPreparedBatch prepare(PyPeer& self, Given<member>... batch) {
+    return python::prepare(self, put, {batch...});
+  }
+};
+using Members = std::make_index_sequence<sizeof(RegionArguments) / sizeof(nb::handle)>;
+using Puts = Calls<true, Members>;
+using Gets = Calls<false, Members>;
+
+// `more`: the arguments behind those of the batch.
+template <typename Verb, typename... More>
 void bind(nb::class_<PyPeer>& type, const char* name, Verb verb, const char* signature,
-          const char* text) {
+          const char* text, const More&... more) {
   type.def(name, verb, nb::arg("locals").none(), nb::arg("remotes").none(),
            nb::arg("local_index").none(), nb::arg("local_offsets").none(),
            nb::arg("remote_index").none(), nb::arg("remote_offsets").none(),
            nb::arg("lengths").none(), nb::arg("counts") = nb::none(),
-           nb::arg("local_strides") = nb::none(), nb::arg("remote_strides") = nb::none(),
-           nb::arg("notify") = nb::none(), nb::arg("after").none() = current_stream_object(),
-           nb::sig(signature), text);
-}
-
-template <bool put>
-PyRequest run_call(PyPeer& self, nb::handle locals, nb::handle remotes, nb::handle local_index,
-                   nb::handle local_offsets, nb::handle remote_index, nb::handle remote_offsets,
-                   nb::handle lengths, nb::handle counts, nb::handle local_strides,
-                   nb::handle remote_strides, nb::handle notify, nb::handle after) {
-  return run(self, put,
-             {locals, remotes, local_index, local_offsets, remote_index, remote_offsets, lengths,
-              counts, local_strides, remote_strides},
-             notify, after);
-}
-
-template <bool put>
-PyPreparedBatch prepare_call(PyPeer& self, nb::handle locals, nb::handle remotes,
-                             nb::handle local_index, nb::handle local_offsets,
-                             nb::handle remote_index, nb::handle remote_offsets, nb::handle lengths,
-                             nb::handle counts, nb::handle local_strides,
-                             nb::handle remote_strides) {
-  return prepare(self, put,
-                 {locals, remotes, local_index, local_offsets, remote_index, remote_offsets,
-                  lengths, counts, local_strides, remote_strides});
-}
-
-template <typename Verb>
-void bind_prepare(nb::class_<PyPeer>& type, const char* name, Verb verb, const char* signature,
-                  const char* text) {
-  type.def(name, verb, nb::arg("locals").none(), nb::arg("remotes").none(),
-           nb::arg("local_index").none(), nb::arg("local_offsets").none(),
-           nb::arg("remote_index").none(), nb::arg("remote_offsets").none(),
-           nb::arg("lengths").none(), nb::arg("counts") = nb::none(),
-           nb::arg("local_strides") = nb::none(), nb::arg("remote_strides") = nb::none(),
+           nb::arg("local_strides") = nb::none(), nb::arg("remote_strides") = nb::none(), more...,
            nb::sig(signature), text);
 }
 
 }  // namespace
 
 void bind_region_batches(nb::class_<PyPeer>& type) {
-  bind(type, "put_regions", run_call<true>,
+  const auto notify = nb::arg("notify") = nb::none();
+  const auto after = nb::arg("after").none() = current_stream_object();
+  bind(type, "put_regions", Puts::run,
        "def put_regions(" OH_PYTHON_REGIONS
        ", notify: onehop.buffers.Buffer | None = None" OH_PYTHON_AFTER_ARGUMENT ") -> Request",
        "Puts many blocks between many local buffers and many regions at once. notify comes after "
-       "all of them.\nafter as for put.\n\n" OH_PYTHON_REGION_BLOCKS);
+       "all of them.\nafter as for put.\n\n" OH_PYTHON_REGION_BLOCKS,
+       notify, after);
   bind(
-      type, "get_regions", run_call<false>,
+      type, "get_regions", Gets::run,
       "def get_regions(" OH_PYTHON_REGIONS
       ", notify: onehop.buffers.Buffer | None = None" OH_PYTHON_AFTER_ARGUMENT ") -> Request",
       "Gets many blocks between many local buffers and many regions at once. notify tells the peer "
-      "when all of them\nwere read. after as for put.\n\n" OH_PYTHON_REGION_BLOCKS);
-  bind_prepare(type, "prepare_put_regions", prepare_call<true>,
-               "def prepare_put_regions(" OH_PYTHON_REGIONS ") -> PreparedBatch",
-               "Prepares such a batch to be put any number of times: see prepare_put.\n\n"  //
-               OH_PYTHON_REGION_BLOCKS);
-  bind_prepare(type, "prepare_get_regions", prepare_call<false>,
-               "def prepare_get_regions(" OH_PYTHON_REGIONS ") -> PreparedBatch",
-               "Prepares such a batch to be got any number of times: see prepare_get.\n\n"  //
-               OH_PYTHON_REGION_BLOCKS);
+      "when all of them\nwere read. after as for put.\n\n" OH_PYTHON_REGION_BLOCKS,
+      notify, after);
+  bind(type, "prepare_put_regions", Puts::prepare,
+       "def prepare_put_regions(" OH_PYTHON_REGIONS ") -> PreparedBatch",
+       "Prepares such a batch to be put any number of times: see prepare_put.\n\n"  //
+       OH_PYTHON_REGION_BLOCKS);
+  bind(type, "prepare_get_regions", Gets::prepare,
+       "def prepare_get_regions(" OH_PYTHON_REGIONS ") -> PreparedBatch",
+       "Prepares such a batch to be got any number of times: see prepare_get.\n\n"  //
+       OH_PYTHON_REGION_BLOCKS);
 }
 
 }  // namespace onehop::python

@@ -79,7 +79,8 @@ class Runs {
  public:
   explicit Runs(const oh_region_batch& batch) : batch_(batch) {}
 
-  Status check(const oh_peer& peer) const {
+  // Checks all but the single blocks; returns how many there are.
+  Result<size_t> check(const oh_peer& peer) const {
     const bool empty = batch_.count == 0;
     if (!empty && !(batch_.locals && batch_.remotes && batch_.local_offsets &&
                     batch_.remote_offsets && batch_.lengths)) {
@@ -105,14 +106,7 @@ class Runs {
       if (!batch_.remotes[i]) return error(OH_ERR_INVALID, "remotes[%zu] is NULL", i);
       OH_RETURN_IF_ERROR(check_attached_at(*batch_.remotes[i], peer));
     }
-    return check_count();
-  }
-  // The blocks of all runs.
-  size_t blocks() const {
-    if (!batch_.counts) return batch_.count;
-    size_t sum = 0;
-    for (size_t i = 0; i < batch_.count; ++i) sum += batch_.counts[i];
-    return sum;
+    return count_blocks();
   }
   // Appends the blocks of run i that have bytes.
   Status append(size_t i, std::vector<Entry>* entries) const {
@@ -154,14 +148,16 @@ class Runs {
   }
 
  private:
-  Status check_count() const {
+  // Of all runs.
+  Result<size_t> count_blocks() const {
     if (batch_.count > kMostBlocks) return too_many(batch_.count);
+    if (!batch_.counts) return batch_.count;
     size_t sum = 0;
-    for (size_t i = 0; batch_.counts && i < batch_.count; ++i) {
+    for (size_t i = 0; i < batch_.count; ++i) {
       if (batch_.counts[i] > kMostBlocks - sum) return too_many(kMostBlocks + 1);
       sum += batch_.counts[i];
     }
-    return {};
+    return sum;
   }
 
   const oh_region_batch& batch_;
@@ -232,9 +228,9 @@ Result<CheckedBatch> check_batch(const oh_remote_region& remote, const oh_batch&
 
 Result<CheckedBatch> check_batch(const oh_peer& peer, const oh_region_batch& batch, bool put) {
   const Runs runs(batch);
-  OH_RETURN_IF_ERROR(runs.check(peer));
+  OH_ASSIGN_OR_RETURN(const size_t count, runs.check(peer));
   std::vector<Entry> entries;
-  entries.reserve(runs.blocks());
+  entries.reserve(count);
   for (size_t i = 0; i < batch.count; ++i) OH_RETURN_IF_ERROR(runs.append(i, &entries));
   CheckedBatch checked{.put = put};
   for (size_t i = 0; batch.count > 0 && i < batch.remote_count; ++i) {

@@ -63,6 +63,7 @@ Status read_message(const Request& request, oh_message* message) {
   value.path = request.path;
   value.peer_id = request.peer_id;
   value.rank = request.peer_rank;
+  value.duration_ns = request.plain ? 0 : request.took;  // a short message has no extras
   return &value == message ? Status() : write_out(value, message);
 }
 

@@ -59,6 +59,7 @@ oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
   const ByteView notify{static_cast<const uint8_t*>(options.notify), options.notify_size};
   if (options.notify) move.notify = &notify;
   move.after = *after;
+  move.background = options.background != 0;
 
   // A request of the caller's, or one that ends with this call.
   Request local;

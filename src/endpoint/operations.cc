@@ -63,12 +63,18 @@ void Operations::serve_there() {
 
 bool Operations::poll(Request* focus) {
   if (!link_.has_frames() && !link_.busy.load(std::memory_order_relaxed)) return false;
-  if (!link_.lock.try_lock()) return false;
-  LinkGuard guard(link_, LinkGuard::Adopt{});
-  return progress_locked(focus);
+  bool any = false;
+  {
+    if (!link_.lock.try_lock()) return false;
+    LinkGuard guard(link_, LinkGuard::Adopt{});
+    any = progress_locked(focus);
+  }
+  return copy_slice(focus) || any;
 }
 
-bool Operations::spin(Request* focus) {
+bool Operations::spin(Request* focus) { return spin_locked(focus) || copy_slice(focus); }
+
+bool Operations::spin_locked(Request* focus) {
   if (!link_.lock.try_lock()) return false;
   LinkGuard guard(link_, LinkGuard::Adopt{});
   for (size_t i = 0; i < kLooksAtOnce && !link_.lock.contended(); ++i) {
@@ -77,13 +83,24 @@ bool Operations::spin(Request* focus) {
       continue;
     }
     if (progress_locked(focus)) return true;
+    if (one_sided_.has_slice()) break;
   }
   return false;
 }
 
 bool Operations::progress(Request* focus) {
-  LinkGuard guard(link_);
-  return progress_locked(focus);
+  bool any = false;
+  {
+    LinkGuard guard(link_);
+    any = progress_locked(focus);
+  }
+  // Behind the lock: a slice that was left to us before is seen.
+  return copy_slice(focus) || any;
+}
+
+// A thread whose request has ended leaves copies to others.
+bool Operations::copy_slice(const Request* focus) {
+  return !(focus && focus->ended()) && one_sided_.copy_slice();
 }
 
 bool Operations::progress_locked(Request* focus) {
@@ -229,7 +246,7 @@ bool Operations::try_end(Request* request, const Status& status, Force force) {
   if (!ended && force != Force::kCancel && request->transfer && request->phase == Phase::kDirect) {
     ended = transfers_.end(request->transfer, status, force == Force::kGiveUp);
   }
-  if (ended) {
+  if (ended && !request->status.ok()) {
     force == Force::kCancel ? ++link_.stats.cancelled : ++link_.stats.timeouts;
   }
   update_busy();

@@ -91,6 +91,8 @@ class Operations final : public LinkOwner {
   void posted() override OH_NO_THREAD_ANALYSIS { update_posted(); }
   bool progress_locked(Request* focus) override OH_REQUIRES(link_.lock);
 
+  bool spin_locked(Request* focus);
+  bool copy_slice(const Request* focus) OH_EXCLUDES(link_.lock);
   // Whether the request is still this peer's: an any-source receive goes back to its list when its
   // message is withdrawn, and may then be another peer's.
   bool owns(const Request& request) const OH_REQUIRES(link_.lock) {

@@ -15,7 +15,7 @@ Loss Link::loss_of(const Status& why) const {
 }
 
 void Link::observe(Request& request, int64_t now) const {
-  const int64_t took = now - std::exchange(request.began, 0);
+  const int64_t took = request.took = now - std::exchange(request.began, 0);
   if (!request.status.ok()) return;
   const MetricOp op = request.kind == OpKind::kSend  ? MetricOp::kSend
                       : request.kind == OpKind::kGet ? MetricOp::kGet

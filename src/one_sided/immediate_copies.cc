@@ -47,9 +47,8 @@ class CopyCount {
 
 }  // namespace
 
-// Checks that the region is valid, and holds its mapping.
 Result<Part> ImmediateCopies::admit(const ChosenPart& chosen) const {
-  const RemoteTarget& target = chosen.part.target;
+  const RemoteTarget& target = chosen.part->target;
   if (page_->region(target.index).load(std::memory_order_seq_cst) != target.version) {
     return error(OH_ERR_RETIRED, "%s has deregistered the region", link_.name.c_str());
   }
@@ -58,7 +57,7 @@ Result<Part> ImmediateCopies::admit(const ChosenPart& chosen) const {
     return error(OH_ERR_RETIRED, "the memory of the region of %s is gone: attach it again",
                  link_.name.c_str());
   }
-  return Part{target, std::move(import), chosen.local, chosen.part.blocks};
+  return Part{target, std::move(import), *chosen.local, chosen.part->blocks};
 }
 
 Status ImmediateCopies::copy(std::span<const ChosenPart> chosen, const Move& move, oh_path* taken) {
@@ -73,7 +72,7 @@ Status ImmediateCopies::copy(std::span<const ChosenPart> chosen, const Move& mov
   // A plan copies the blocks of all parts.
   const bool all = chosen.size() == move.parts.size();
   Movement movement{move.put, {}, 0, all ? move.plan : nullptr};
-  for (const ChosenPart& each : chosen) movement.bytes += each.part.bytes;
+  for (const ChosenPart& each : chosen) movement.bytes += each.part->bytes;
   if (chosen.size() == 1) {
     OH_ASSIGN_OR_RETURN(const Part part, admit(chosen.front()));
     OH_FAULT_POINT("one_sided.copy");

@@ -24,12 +24,12 @@ class ImmediateCopies {
 
   // Copies parts that take the same immediate path; `taken`: how they travelled.
   Status copy(std::span<const ChosenPart> chosen, const Move& move, oh_path* taken);
+  // Checks that the region is valid, and holds its mapping.
+  Result<Part> admit(const ChosenPart& chosen) const;
   // Whether a thread is in copy().
   bool busy() const { return copies_.load(std::memory_order_seq_cst) != 0; }
 
  private:
-  Result<Part> admit(const ChosenPart& chosen) const;
-
   Link& link_;
   std::shared_ptr<const ControlPage> page_;
   std::atomic<uint32_t> copies_{0};

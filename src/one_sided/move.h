@@ -32,12 +32,13 @@ struct Move {
   const ByteView* notify = nullptr;       // null: none
   Deadline deadline = Deadline::never();  // for earlier work on the local memory
   LocalBuffer* located = nullptr;         // where that of a single part is, if the caller knows
+  bool background = false;                // the call copies nothing that may be copied in slices
 };
 
 // A part whose path is known.
 struct ChosenPart {
-  const MovePart& part;
-  LocalBuffer& local;
+  const MovePart* part;
+  LocalBuffer* local;
   Ends ends;
   Path* path;
 };

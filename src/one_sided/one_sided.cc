@@ -16,6 +16,7 @@ void OneSided::open(Transfers& transfers, RunStreams& streams, RmaUse rma_use) {
     paths_[i] = path_table()[i].create(context);
     if (paths_[i] && paths_[i]->works()) working_.push_back(paths_[i].get());
   }
+  background_ = std::make_unique<BackgroundCopies>(context, copies_);
 }
 
 // ---- Puts and gets ------------------------------------------------------------------------------
@@ -34,7 +35,7 @@ Result<ChosenPart> OneSided::choose(const MovePart& part, LocalBuffer& local,
   const Ends ends = ends_of(part.target, local);
   const PathName name =
       selection_->cheapest(ends, bytes, [this](PathName each) { return path(each) != nullptr; });
-  if (name != PathName::kCount) return ChosenPart{part, local, ends, path(name)};
+  if (name != PathName::kCount) return ChosenPart{&part, &local, ends, path(name)};
   return error(OH_ERR_NOT_VIABLE, "no path to or from memory of %s: %s", link_.name.c_str(),
                selection_->explain(ends, bytes).why.c_str());
 }
@@ -55,34 +56,37 @@ Status OneSided::move(Request* request, const Move& move) {
   }
   OH_ASSIGN_OR_RETURN(const ChosenPart chosen, choose(part, local, part.bytes));
   OH_RETURN_IF_ERROR(wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
-  if (!chosen.path->immediate()) return enqueue({&chosen, 1}, request, move);
+  if (!copies_now(chosen, move)) return enqueue({&chosen, 1}, request, move);
   OH_RETURN_IF_ERROR(copies_.copy({&chosen, 1}, move, &request->path));
   return end_now(request, move, {&chosen, 1});
 }
 
-// Immediate paths copy first: if that fails, nothing has been posted.
+// Whether the calling thread copies. What is in the background keeps its place before later copies.
+bool OneSided::copies_now(const ChosenPart& chosen, const Move& move) const {
+  const Immediate* copier = chosen.path->immediate();
+  return copier && !(copier->slices() && (move.background || background_->any()));
+}
+
+// What the calling thread copies is first, path by path: if that fails, nothing has been posted.
 Status OneSided::move_parts(Request* request, const Move& move) {
   std::vector<LocalBuffer> locals;
-  OH_ASSIGN_OR_RETURN(const std::vector<ChosenPart> chosen, choose_all(move, &locals));
+  OH_ASSIGN_OR_RETURN(std::vector<ChosenPart> chosen, choose_all(move, &locals));
   for (LocalBuffer& local : locals) {
     OH_RETURN_IF_ERROR(
         wait_for_producer(&local.after, move.deadline, "the memory of a put or get"));
   }
-  std::vector<ChosenPart> queued;
-  for (const ChosenPart& each : chosen) {
-    if (!each.path->immediate()) queued.push_back(each);
-  }
-  for (const auto& path : paths_) {
-    if (!path || !path->immediate()) continue;
-    std::vector<ChosenPart> taken;
-    for (const ChosenPart& each : chosen) {
-      if (each.path == path.get()) taken.push_back(each);
-    }
-    if (taken.empty()) continue;
-    OH_RETURN_IF_ERROR(copies_.copy(taken, move, &request->path));
+  auto end = std::partition(chosen.begin(), chosen.end(),
+                            [&](const ChosenPart& each) { return copies_now(each, move); });
+  const std::span<const ChosenPart> queued(end, chosen.end());
+  for (auto begin = chosen.begin(); begin != end;) {
+    const Path* path = begin->path;
+    auto next =
+        std::partition(begin, end, [=](const ChosenPart& each) { return each.path == path; });
+    const std::span<const ChosenPart> copied(std::exchange(begin, next), next);
+    OH_RETURN_IF_ERROR(copies_.copy(copied, move, &request->path));
     LinkGuard guard(link_);
     OH_RETURN_IF_ERROR(link_.usable());
-    count(taken, *request, now_ns());
+    count(copied, *request, now_ns());
   }
   return queued.empty() ? end_now(request, move, {}) : enqueue(queued, request, move);
 }
@@ -92,19 +96,19 @@ Result<std::vector<ChosenPart>> OneSided::choose_all(const Move& move,
                                                      std::vector<LocalBuffer>* locals) const {
   uint64_t bytes = 0;
   for (const MovePart& part : move.parts) bytes += part.bytes;
-  locals->reserve(move.parts.size());  // they stay where they are
+  const bool locates = link_.gpu != nullptr || move.after.given();
+  locals->reserve(locates ? move.parts.size() : 1);  // they stay where they are
+  if (!locates) locals->emplace_back();
   std::vector<ChosenPart> chosen;
   chosen.reserve(move.parts.size());
   const MovePart* before = nullptr;
   for (const MovePart& part : move.parts) {
-    if (!before || before->data != part.data || before->size != part.size) {
-      locals->emplace_back();
-      if (link_.gpu || move.after.given()) {
-        // The first one waits for all.
-        const AfterOption after = before ? AfterOption{} : move.after;
-        OH_ASSIGN_OR_RETURN(locals->back(), locate(link_.gpu, part.data, part.size, after,
-                                                   {.host = move.deadline}));
-      }
+    if (locates && (!before || before->data != part.data || before->size != part.size)) {
+      // The first one waits for all.
+      const AfterOption after = before ? AfterOption{} : move.after;
+      OH_ASSIGN_OR_RETURN(LocalBuffer local,
+                          locate(link_.gpu, part.data, part.size, after, {.host = move.deadline}));
+      locals->push_back(std::move(local));
     }
     before = &part;
     OH_ASSIGN_OR_RETURN(ChosenPart one, choose(part, locals->back(), bytes));
@@ -124,11 +128,11 @@ Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
   std::vector<Part> parts;
   uint64_t bytes = 0;
   for (const ChosenPart& each : *chosen) {
-    std::shared_ptr<ImportedBlock> import = each.part.target.import.lock();
-    const bool gone = each.part.target.imported && !import;
+    std::shared_ptr<ImportedBlock> import = each.part->target.import.lock();
+    const bool gone = each.part->target.imported && !import;
     if (gone || each.path != path) return std::unique_ptr<BatchPlan>();
-    parts.push_back({each.part.target, std::move(import), each.local, each.part.blocks});
-    bytes += each.part.bytes;
+    parts.push_back({each.part->target, std::move(import), *each.local, each.part->blocks});
+    bytes += each.part->bytes;
   }
   if (!path->immediate()) return std::unique_ptr<BatchPlan>();
   return path->immediate()->plan({move.put, parts, bytes, nullptr});
@@ -164,24 +168,28 @@ Status OneSided::end_now(Request* request, const Move& move, std::span<const Cho
 // What an immediate path has copied.
 void OneSided::count(std::span<const ChosenPart> copied, const Request& request, int64_t now) {
   uint64_t bytes = 0;
-  for (const ChosenPart& each : copied) bytes += each.part.bytes;
+  for (const ChosenPart& each : copied) bytes += each.part->bytes;
   if (!request.internal) count_moved(link_, request.kind == OpKind::kPut, request.path, bytes);
   link_.flight.note(request.kind, request.path, 0, bytes, OH_OK, now);
 }
 
 Status OneSided::enqueue(std::span<const ChosenPart> chosen, Request* request, const Move& move) {
   for (const ChosenPart& each : chosen) {
-    if (each.local.on_device) OH_RETURN_IF_ERROR(find_export(*link_.gpu, &each.local));
-    OH_RETURN_IF_ERROR(each.path->admit(each.local, move.put));
+    if (each.local->on_device) OH_RETURN_IF_ERROR(find_export(*link_.gpu, each.local));
+    OH_RETURN_IF_ERROR(each.path->admit(*each.local, move.put));
+    if (each.path->immediate()) OH_RETURN_IF_ERROR(copies_.admit(each).status());
   }
   BlockList copied;
   if (!move.list) {
-    const std::span<const Block> blocks = chosen.front().part.blocks;
+    const std::span<const Block> blocks = chosen.front().part->blocks;
     copied = std::make_shared<const std::vector<Block>>(blocks.begin(), blocks.end());
   }
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
   request->peer = link_.peer;
+  // In the background a small one may take long, too.
+  const bool background = chosen.front().path->immediate() != nullptr;
+  if (background && !request->internal && !request->began) request->began = now_ns();
   Operation* last = nullptr;
   if (move.parts.size() == 1) {
     last = &append_move(chosen.front(), request);
@@ -190,12 +198,12 @@ Status OneSided::enqueue(std::span<const ChosenPart> chosen, Request* request, c
   } else {
     std::vector<Request*> parts;
     for (const ChosenPart& each : chosen) {
-      parts.push_back(part_of(*request, each.part.bytes));
+      parts.push_back(part_of(*request, each.part->bytes));
       append_move(each, parts.back()).list = move.list;
     }
     last = &append(request->kind, request);
     last->whole = true;
-    for (const ChosenPart& each : chosen) last->missing += each.part.bytes;
+    for (const ChosenPart& each : chosen) last->missing += each.part->bytes;
     for (Request* part : parts) part->parent = last;
     last->under_way = std::move(parts);
   }
@@ -222,16 +230,17 @@ Request* OneSided::part_of(const Request& whole, uint64_t bytes) {
 }
 
 Operation& OneSided::append_move(const ChosenPart& chosen, Request* request) {
-  const RemoteTarget& target = chosen.part.target;
+  const RemoteTarget& target = chosen.part->target;
   Operation& operation = append(request->kind, request);
   operation.ends = chosen.ends;
   operation.region = target.index;
   operation.version = target.version & ~kTakenBit;  // their table has the version that was offered
   operation.base = target.base;
-  operation.blocks = chosen.part.blocks;
-  operation.missing = chosen.part.bytes;
-  operation.on_device = chosen.local.on_device;
-  operation.exported = chosen.local.exported;
+  operation.blocks = chosen.part->blocks;
+  operation.missing = chosen.part->bytes;
+  operation.on_device = chosen.local->on_device;
+  operation.exported = chosen.local->exported;
+  if (chosen.path->immediate()) background_->add(operation, chosen);
   return operation;
 }
 
@@ -362,10 +371,14 @@ bool OneSided::begin(Operation& operation) {
   return true;
 }
 
-// Whether something before it, whose bytes travel apart from the frames, has not ended.
+// Whether something before it has not ended, whose bytes travel apart from the frames, or which
+// owes a notification that comes first.
 bool OneSided::must_wait(const Operation& operation) const {
   if (operation.moves() || operation.is_released()) return false;
-  return std::ranges::any_of(waiting_, [](const auto& other) { return travels_apart(*other); });
+  const bool notifies = operation.kind == OpKind::kNotify;
+  return std::ranges::any_of(waiting_, [=](const auto& other) {
+    return travels_apart(*other) || (notifies && other->notify);
+  });
 }
 
 bool OneSided::travels_apart(const Operation& operation) {
@@ -402,10 +415,8 @@ void OneSided::notify_behind(Operation& operation) {
 // was posted after it. waiting_ is in the order of posting.
 void OneSided::release_notifications() {
   if (notifying_ == 0) return;
-  // A notification that has left in part is not interrupted.
-  auto is_released = [](const auto& queued) {
-    return queued->is_released() || (queued->kind == OpKind::kNotify && queued->begun());
-  };
+  // No other notification behind its put has begun: see must_wait().
+  auto is_released = [](const auto& queued) { return queued->is_released(); };
   auto next = std::ranges::find_if_not(queue_, is_released);
   for (auto& waiting : waiting_) {
     if (travels_apart(*waiting)) break;
@@ -460,6 +471,8 @@ bool OneSided::has_begun(const Request& request) {
 }
 
 bool OneSided::cancel(Request* request, const Status& status, bool give_up) {
+  background_->stop();
+  if (request->op == 0) return request->ended();
   Operation* operation = find(request->op);
   if (!operation) return false;
   if (operation->kind == OpKind::kNotify && operation->begun()) {

@@ -2,8 +2,8 @@
 //
 // OneSided: puts, gets, notifications and signals of one link. Selection says which path a put or
 // get takes. An immediate path copies on the calling thread, guarded against the region being
-// retired meanwhile. Other operations are queued, first in, first out; a notification or a signal
-// keeps its place behind them.
+// retired meanwhile, or threads that make progress do, in slices. Other operations are queued,
+// first in, first out; a notification or a signal keeps its place behind them.
 //
 //   queue_ ──▶ path->push() ... all is pushed ──▶ waiting_ ──▶ moved() ──▶ its notification, or end
 //
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/pool.h"
+#include "one_sided/background_copies.h"
 #include "one_sided/immediate_copies.h"
 #include "one_sided/move.h"
 #include "one_sided/notification_parts.h"
@@ -59,17 +60,22 @@ class OneSided final : public PathEvents, private PieceOwner {
 
   bool progress() { return take_turn(link_.ucx ? link_.ucx->packer().depth() : 0); }
   bool idle() const {
-    return queue_.empty() && std::ranges::all_of(working_, [](Path* path) { return path->idle(); });
+    return queue_.empty() && (!background_ || background_->idle()) &&
+           std::ranges::all_of(working_, [](Path* path) { return path->idle(); });
   }
+  // Copies a slice of an operation in the background; false when there was none to copy.
+  bool copy_slice() OH_EXCLUDES(link_.lock) { return background_ && background_->copy_slice(); }
   // The link is about to be closed: pushes what puts that have ended held back, and begins no put
   // or get. True when something was pushed.
   bool push_last() { return push_queue(/*moves=*/false); }
+  // Whether there is one to copy. Any thread.
+  bool has_slice() const { return background_ && background_->has_slice(); }
   // Whether a local thread copies by an immediate path.
-  bool copying() const { return copies_.busy(); }
+  bool copying() const { return copies_.busy() || (background_ && background_->busy()); }
   // Whether the other side has begun it, or UCX has a part of it: too late to cancel.
   bool has_begun(const Request& request);
   // False when the request is not one-sided, or a part under way cannot be cancelled; `give_up`
-  // leaves its buffer in doubt.
+  // leaves its buffer in doubt. The lock is let go while a thread copies a slice.
   bool cancel(Request* request, const Status& status, bool give_up);
   void fail_all(const Status& status);
 
@@ -95,6 +101,7 @@ class OneSided final : public PathEvents, private PieceOwner {
                                              std::vector<LocalBuffer>* locals) const;
   Status end_now(Request* request, const Move& move, std::span<const ChosenPart> copied);
   void count(std::span<const ChosenPart> copied, const Request& request, int64_t now);
+  bool copies_now(const ChosenPart& chosen, const Move& move) const;
   Status enqueue(std::span<const ChosenPart> chosen, Request* request, const Move& move);
   Operation& append(OpKind kind, Request* request);
   Operation& append_move(const ChosenPart& chosen, Request* request);
@@ -126,6 +133,7 @@ class OneSided final : public PathEvents, private PieceOwner {
   size_t notifying_ = 0;        // puts of waiting_ that have ended and owe a notification
   bool answers_first_ = false;  // in the next turn
   ImmediateCopies copies_;
+  std::unique_ptr<BackgroundCopies> background_;
   NotificationParts notification_parts_;
   Pool<Request> part_requests_;  // of batches over several regions
   bool failing_ = false;         // fail_all() ends everything

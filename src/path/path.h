@@ -93,6 +93,9 @@ struct Operation final : UcxSink {
   std::shared_ptr<RemoteKey> key;          // rma
   std::shared_ptr<RmaInFlight> in_flight;  // rma
   std::shared_ptr<InFlight> flush;         // rma: of a put, behind its last block
+  Path* copier = nullptr;                  // in slices: who copies them
+  RemoteTarget target;                     // in slices
+  std::shared_ptr<ImportedBlock> import;   // in slices: keeps the region mapped
 
   // Of a notification or signal.
   Bytes bytes;
@@ -148,6 +151,8 @@ class Immediate {
   virtual Result<oh_path> copy(const Movement& movement) = 0;
   // Prepares blocks that are copied often. Null: the path has nothing to gain.
   virtual std::unique_ptr<BatchPlan> plan(const Movement& movement);
+  // Whether it may copy in slices, each by whatever thread makes progress then.
+  virtual bool slices() const { return false; }
 
  protected:
   ~Immediate() = default;

@@ -132,18 +132,11 @@ class Group:
             process.join()
 
 
-class Side:
-    """One of two connected processes."""
+class Meeting:
+    """One of two processes, which tell each other things beside the library under test."""
 
-    def __init__(self, number: int, pipe: Connection, device=None) -> None:
-        self.number = number
+    def __init__(self, pipe: Connection) -> None:
         self.pipe = pipe
-        self.endpoint = onehop.Endpoint(device)
-        if number == 0:
-            self.peer = self.endpoint.connect(self.take(), timeout=30)
-        else:
-            self.give(self.endpoint.address)
-            self.peer = self.endpoint.accept(timeout=30)
 
     def give(self, value) -> None:
         self.pipe.send(value)
@@ -158,6 +151,20 @@ class Side:
         """Return when both have called it."""
         self.give("sync")
         assert self.take() == "sync"
+
+
+class Side(Meeting):
+    """One of two connected processes."""
+
+    def __init__(self, number: int, pipe: Connection, device=None) -> None:
+        super().__init__(pipe)
+        self.number = number
+        self.endpoint = onehop.Endpoint(device)
+        if number == 0:
+            self.peer = self.endpoint.connect(self.take(), timeout=30)
+        else:
+            self.give(self.endpoint.address)
+            self.peer = self.endpoint.accept(timeout=30)
 
 
 def run_alone(function, *arguments):

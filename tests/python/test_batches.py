@@ -289,3 +289,28 @@ def test_no_object_per_block(pair):
     pair.first.get(seen, remote).wait(timeout=30)
     assert (seen.reshape(count, 16)[:, :8] == 1).all()
     assert (seen.reshape(count, 16)[:, 8:] == 0).all()
+
+
+def test_a_post_in_the_background(pair):
+    """Nobody but this thread makes progress: the bytes move when it tests the request."""
+    size = 4 << 20
+    there = np.zeros(size, "u1")
+    region = pair.endpoints[1].register(there)
+    remote = pair.first.attach(region.descriptor)
+    local = np.ones(size, "u1")
+    batch = pair.first.prepare_put(local, remote, [0, size // 2], [size // 2, 0], size // 2)
+    posted = batch.post(notify=b"n", background=True)
+    behind = pair.first.put(local[:8] + 1, remote[:8])
+    assert not there.any()
+    assert not posted.done
+    assert posted.wait(timeout=30).nbytes == size
+    assert behind.wait(timeout=30).seconds > 0
+    assert posted.message.seconds > 0
+    assert (there[8:] == 1).all()
+    assert (there[:8] == 2).all()
+    # Nothing is before it: this thread copies.
+    assert pair.first.put(local[:8], remote[:8]).message.seconds == 0
+    stopped = batch.post(background=True)
+    assert stopped.cancel()
+    assert stopped.status == onehop.Status.CANCELLED
+    assert stopped.buffer_released

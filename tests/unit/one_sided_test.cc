@@ -243,6 +243,25 @@ TEST_F(OneSidedTest, NotificationsKeepTheOrderOfTheirPuts) {
   EXPECT_TRUE(first.ended() && second.ended());
 }
 
+// Also those without a put, where the bytes of puts travel as frames.
+TEST_F(OneSidedTest, ANotificationFollowsThoseOfEarlierPuts) {
+  quick().apart_ = false;
+  const Bytes one(1, 1), two(2, 2);
+  const ByteView notify(one);
+  put(8, &notify);
+  Request& behind = requests_.emplace_back();
+  behind.kind = OpKind::kNotify;
+  {
+    LinkGuard guard(link_);
+    one_sided_.post_notification(&behind, two);
+  }
+  EXPECT_TRUE(side_.frames().empty());
+  end(quick(), 0);
+  EXPECT_EQ(sizes(), (std::vector<size_t>{1, 2}));
+  EXPECT_TRUE(behind.ended());
+  EXPECT_TRUE(one_sided_.idle());
+}
+
 // A put that fails notifies nobody, and holds up nobody.
 TEST_F(OneSidedTest, APutThatFailsSendsNoNotification) {
   const Bytes one(1, 1);
@@ -359,14 +378,13 @@ TEST_F(OneSidedTest, ANotificationThatHasBegunIsSentWhole) {
   const Bytes long_one(10000, 1);
   const Bytes one(1, 1);
   const ByteView notify(one);
-  Request& first = put(8, &notify);
   Request& request = requests_.emplace_back();
   request.kind = OpKind::kNotify;
   {
     LinkGuard guard(link_);
     one_sided_.post_notification(&request, long_one);
   }
-  end(quick(), 0);
+  Request& first = put(8, &notify);
   EXPECT_EQ(sizes().size(), 2u);  // as much as the credit lets out
   EXPECT_TRUE(one_sided_.has_begun(request));
   EXPECT_TRUE(cancel(request, /*give_up=*/false));
@@ -380,6 +398,7 @@ TEST_F(OneSidedTest, ANotificationThatHasBegunIsSentWhole) {
     EXPECT_TRUE(is_ok(one_sided_.on_frame(collected)));
     (void)one_sided_.progress();
   }
+  end(quick(), 0);
   EXPECT_TRUE(first.ended());
   EXPECT_EQ(sizes(), (std::vector<size_t>{2048, 2048, 2048, 2048, 1808, 1}));
   EXPECT_TRUE(one_sided_.idle());

@@ -111,7 +111,8 @@ TEST_F(SlotsPathTest, WhatIsOutsideOfTheRegionIsRefused) {
   EXPECT_TRUE(initiator_.path.push(operation_));
   EXPECT_TRUE(is_ok(arrive()));
   work();
-  EXPECT_TRUE(initiator_.ended_with(OH_ERR_RANGE));
+  ASSERT_TRUE(initiator_.ended_with(OH_ERR_RANGE));
+  EXPECT_TRUE(fails_with(initiator_.ends[0], OH_ERR_RANGE, "transfer of 101 bytes"));
   EXPECT_EQ(remote_, before);
 }
 

@@ -22,6 +22,7 @@ from onehop.nixl.errors import (
     nixlNotSupportedError,
 )
 from onehop.nixl.memory import HOST
+from onehop.nixl.places import Numbers
 from onehop.nixl.transfers import (
     Local,
     Remote,
@@ -384,12 +385,7 @@ class nixl_agent(DescriptorCalls):
         if len(ours) != len(theirs):
             msg = f"{len(ours)} local_indices and {len(theirs)} remote_indices: give as many"
             raise nixlInvalidParamError(msg)
-        return self._transfer(
-            put,
-            Local(local.memory, local.places.take(ours)),
-            Remote(remote.memory, remote.places.take(theirs), remote.agent),
-            notif_msg,
-        )
+        return self._transfer(put, local, remote, (ours, theirs), notif_msg)
 
     def initialize_xfer(
         self,
@@ -409,12 +405,13 @@ class nixl_agent(DescriptorCalls):
                 raise nixlInvalidParamError(msg)
         core = self._core
         remote = core.remote(text_of(remote_agent))
-        ours = core.memory.locate(local_descs.getType(), local_descs.rows).expanded()
-        theirs = remote.locate(remote_descs.getType(), remote_descs.rows).expanded()
+        ours = core.memory.locate(local_descs.getType(), local_descs.rows)
+        theirs = remote.locate(remote_descs.getType(), remote_descs.rows)
         return self._transfer(
             put,
             Local(local_descs.getType(), ours),
             Remote(remote_descs.getType(), theirs, remote),
+            None,
             notif_msg,
         )
 
@@ -437,14 +434,19 @@ class nixl_agent(DescriptorCalls):
         return handle.side
 
     def _transfer(
-        self, put: bool, local: Local, remote: Remote, notif_msg: bytes | str
+        self,
+        put: bool,
+        local: Local,
+        remote: Remote,
+        numbers: tuple[Numbers, Numbers] | None,
+        notif_msg: bytes | str,
     ) -> nixl_xfer_handle:
         if remote.agent.removed:
             remote.agent.check()
         notify = bytes_of(notif_msg) or None
         core = self._core
         core.sweep()
-        return nixl_xfer_handle(core, Transfer(core, put, local, remote, notify))
+        return nixl_xfer_handle(core, Transfer(core, put, local, remote, numbers, notify))
 
     def transfer(self, handle: nixl_xfer_handle, notif_msg: bytes | str = b"") -> str:
         """Post a transfer: "DONE", or "PROC" until check_xfer_state() says so.

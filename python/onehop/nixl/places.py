@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from onehop.nixl.descs import STRIDED, Array
 from onehop.nixl.enums import nixl_mem_t
 from onehop.nixl.errors import nixlInvalidParamError, nixlNotFoundError
 
-__all__ = ["Places", "Registered", "Table", "distinct"]
+__all__ = ["Numbers", "Places", "Registered", "Table", "distinct", "paired"]
 
 Index = npt.NDArray[np.uint32]
 # Rows that are looked at together: their temporary arrays stay in the cache.
@@ -50,22 +51,35 @@ class Places(Generic[R]):
     length: Array
     strides: Array | None = None
     counts: Array | None = None
-    starts: Array | None = None  # the number of the first block of each row
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         """The number of blocks."""
-        if self.counts is None or self.starts is None:
-            return len(self.index)
-        return int(self.starts[-1] + self.counts[-1])
+        return len(self.index) if self.counts is None else int(self.counts.sum())
+
+    @cached_property
+    def bytes(self) -> int:
+        """Of all blocks."""
+        each = self.length if self.counts is None else self.length * self.counts
+        return int(each.sum(dtype=np.uint64))
+
+    @cached_property
+    def _starts(self) -> Array:
+        """The number of the first block of each row of a strided list."""
+        assert self.counts is not None
+        return np.cumsum(self.counts, dtype=np.uint64) - self.counts
+
+    def rows(self, chosen: npt.NDArray[np.intp] | slice) -> Places[R]:
+        """Return some rows."""
+        parts = (self.index, self.offset, self.length, self.strides, self.counts)
+        return Places(self.regions, *(one if one is None else one[chosen] for one in parts))  # type: ignore[arg-type]
 
     def take(self, chosen: npt.NDArray[np.int64]) -> Places[R]:
         """Return the blocks of these numbers, one a row."""
-        if self.starts is None or self.strides is None:
-            offset = self.offset[chosen]
-            return Places(self.regions, self.index[chosen], offset, self.length[chosen])
-        row = np.searchsorted(self.starts, chosen.astype(np.uint64), "right") - 1
-        nth = chosen.astype(np.uint64) - self.starts[row]
+        if self.strides is None:
+            return self.rows(chosen)
+        row = np.searchsorted(self._starts, chosen.astype(np.uint64), "right") - 1
+        nth = chosen.astype(np.uint64) - self._starts[row]
         offset = self.offset[row] + nth * self.strides[row]
         return Places(self.regions, self.index[row], offset, self.length[row])
 
@@ -74,6 +88,43 @@ class Places(Generic[R]):
         if self.counts is None:
             return self
         return self.take(np.arange(self.blocks, dtype=np.int64))
+
+    def run(self, chosen: npt.NDArray[np.int64]) -> Places[R] | None:
+        """Return the rows of a strided list that stand for just these blocks, if there are such."""
+        first, end = int(chosen[0]), int(chosen[0]) + len(chosen)
+        if self.counts is None or chosen[-1] != end - 1 or (np.diff(chosen) != 1).any():
+            return None
+        rows = slice(*np.searchsorted(self._starts, np.array([first, end], np.uint64)).tolist())
+        found = self.rows(rows)
+        whole = rows.start < rows.stop and self._starts[rows.start] == first
+        return found if whole and found.blocks == len(chosen) else None
+
+
+Q = TypeVar("Q", bound=Registered)
+Numbers = npt.NDArray[np.int64]
+
+
+def paired(
+    local: Places[R], remote: Places[Q], numbers: tuple[Numbers, Numbers] | None, most: int
+) -> tuple[Places[R], Places[Q]]:
+    """Return the blocks of these numbers (None: all) of both sides, row by row.
+
+    They stay strided where the rows of both sides stand for the same blocks, at most `most`.
+    """
+    if numbers is None:
+        here, there = local, remote
+    else:
+        ours, theirs = local.run(numbers[0]), remote.run(numbers[1])
+        if ours is None or theirs is None:
+            return local.take(numbers[0]), remote.take(numbers[1])
+        here, there = ours, theirs
+    if here.counts is None and there.counts is None:
+        return here, there
+    fit = here.blocks <= most and all(
+        one is not None and other is not None and np.array_equal(one, other)
+        for one, other in ((here.counts, there.counts), (here.length, there.length))
+    )
+    return (here, there) if fit else (here.expanded(), there.expanded())
 
 
 @dataclass
@@ -136,8 +187,7 @@ class Table(Generic[R]):
         if not strided:
             return Places(regions, index, offset, length)
         strides, counts = np.ascontiguousarray(rows[:, 3]), np.ascontiguousarray(rows[:, 4])
-        starts = np.cumsum(counts, dtype=np.uint64) - counts
-        return Places(regions, index, offset, length, strides, counts, starts)
+        return Places(regions, index, offset, length, strides, counts)
 
     def _find(
         self,

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +29,7 @@ from onehop.nixl.errors import (
 from onehop.nixl.inbox import NOTE
 from onehop.nixl.memory import Memory, Registration
 from onehop.nixl.metadata import RegionRecord
-from onehop.nixl.places import Places, distinct
+from onehop.nixl.places import Numbers, Places, distinct, paired
 from onehop.nixl.remote import Link, RemoteAgent
 
 if TYPE_CHECKING:
@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Transfer", "nixl_prepped_dlist_handle", "nixl_xfer_handle"]
 
-# Of one batch of the core.
+# Of one batch of the core, and of a transfer whose lists stay strided.
 _MOST_BLOCKS = 1 << 20
+# From so many bytes on another thread copies, where a thread of this process does: waking it takes
+# as long as copying fewer.
+_BACKGROUND = 512 << 10
 # How long a release waits for a transfer that could not be cancelled, in seconds.
 _RELEASE_WAIT = 1.0
 
@@ -140,22 +143,31 @@ class Transfer:
     """
 
     def __init__(
-        self, core: Core, put: bool, local: Local, remote: Remote, notify: bytes | None
+        self,
+        core: Core,
+        put: bool,
+        local: Local,
+        remote: Remote,
+        numbers: tuple[Numbers, Numbers] | None,
+        notify: bytes | None,
     ) -> None:
-        _check_blocks(local.places, remote.places)
+        """Make a transfer of the blocks of these numbers; None: of all."""
+        here, there = paired(local.places, remote.places, numbers, _MOST_BLOCKS)
+        _check_blocks(here, there)
+        local, remote = replace(local, places=here), replace(remote, places=there)
         self.core = core
         self.agent = remote.agent
         self.notify = notify
         self._lock = threading.RLock()
         self._posted: list[Request] = []
+        self._begun: list[float] = []  # when each was posted
         self._pending: list[Request] = []
         self._note: bytes | None = None  # to be sent behind the end of all parts
         self._state = "INIT"  # then PROC, DONE or ERR
         self._failure: Exception | None = None
         self._start = self._posting = self._end = 0.0
         self._started_at = 0
-        self.bytes = int(local.places.length.sum(dtype=np.uint64))
-        self.blocks = len(local.places.index)
+        self.bytes, self.blocks = local.places.bytes, local.places.blocks
         self.registrations = _used(local.places)
         kinds = (local.memory, remote.memory)
         self._parts = list(_parts(core.memory, put, local.places, remote, kinds))
@@ -185,7 +197,7 @@ class Transfer:
 
     def _post(self) -> str:
         self._failure = None
-        self._posted, self._pending = [], []
+        self._posted, self._begun, self._pending = [], [], []
         self._started_at = time.time_ns() // 1000
         self._start = time.perf_counter()
         self._state = "PROC"
@@ -195,7 +207,9 @@ class Transfer:
             inside, self._note = self._note, None
         try:
             for part in self._parts:
-                self._posted.append(part.batch.post(notify=inside, after=None))
+                self._begun.append(time.perf_counter())
+                later = self.bytes >= _BACKGROUND
+                self._posted.append(part.batch.post(inside, after=None, background=later))
         except onehop.Error as failure:
             for posted in self._posted:
                 posted.cancel()
@@ -203,11 +217,12 @@ class Transfer:
         self._posting = time.perf_counter() - self._start
         self._pending = list(self._posted)
         self.core.active[id(self)] = self
-        state = self._advance()
-        if state == "ERR":
+        # Looking at one makes progress: that would copy a part of it.
+        ended = all(posted.buffer_released for posted in self._posted)
+        if (ended or self._failure is not None) and self._advance() == "ERR":
             assert self._failure is not None
             raise self._failure
-        return state
+        return self._state
 
     def check(self) -> str:
         """Return "DONE" or "PROC"; raises what the transfer failed with."""
@@ -280,18 +295,26 @@ class Transfer:
         if failure is not None and self._failure is None:
             self._failure = translate(failure, self._what())
             self._failure.__cause__ = failure
-        if self._failure is None and not self._send_note():
-            return self._state
         self._end = time.perf_counter()
+        if self._failure is None:
+            if self._note is None:
+                ends = map(self._end_of, self._posted, self._begun)
+                self._end = max(self._start + self._posting, *ends)
+            elif not self._send_note():
+                return self._state
         self._state = "DONE" if self._failure is None else "ERR"
         if self.quiet:
             self.core.active.pop(id(self), None)
         return self._state
 
+    def _end_of(self, posted: Request, begun: float) -> float:
+        """Return when a part has ended, which may be long before it is looked at."""
+        took = posted.message.seconds
+        return begun + took if took else self._end
+
     def _send_note(self) -> bool:
         """Send the notification of a transfer over several links, behind the end of all."""
-        if self._note is None:
-            return True
+        assert self._note is not None
         try:
             self._parts[0].link.peer.notify(self._note, timeout=0)
         except onehop.TimeoutError:
@@ -333,7 +356,7 @@ def _used(places: Places[Registration]) -> list[Registration]:
 
 def _check_blocks(local: Places[Registration], remote: Places[RegionRecord]) -> None:
     if len(local.index) != len(remote.index):
-        msg = f"{len(local.index)} local and {len(remote.index)} remote blocks: give as many"
+        msg = f"{local.blocks} local and {remote.blocks} remote blocks: give as many"
         raise nixlInvalidParamError(msg)
     differ = local.length != remote.length
     if differ.any():
@@ -368,7 +391,7 @@ def _parts(
     filled = local.length != 0
     if not filled.all():
         rows = np.flatnonzero(filled)
-        local, there = local.take(rows), there.take(rows)
+        local, there = local.rows(rows), there.rows(rows)
     # The endpoints of each region, and so of each block.
     owners = np.array([region.owner.number for region in local.regions], np.uint32)
     targets = np.array([region.endpoint for region in there.regions], np.uint32)
@@ -386,7 +409,7 @@ def _parts(
         rows = np.flatnonzero(pair == one)
         for first in range(0, len(rows), _MOST_BLOCKS):
             some = rows[first : first + _MOST_BLOCKS]
-            yield _part(agent, put, local.take(some), there.take(some), kinds)
+            yield _part(agent, put, local.rows(some), there.rows(some), kinds)
 
 
 def _part(
@@ -407,9 +430,18 @@ def _part(
         locals_.append(region)
     remotes: list[RemoteRegion] = [agent.attach(link, there.regions[n]) for n in remote_numbers]
     prepare = link.peer.prepare_put_regions if put else link.peer.prepare_get_regions
-    with translated(f"prepare {len(local.index)} blocks with agent {agent.name!r}"):
+    with translated(f"prepare {local.blocks} blocks with agent {agent.name!r}"):
         batch = prepare(
-            locals_, remotes, local_index, local.offset, remote_index, there.offset, local.length
+            locals_,
+            remotes,
+            local_index,
+            local.offset,
+            remote_index,
+            there.offset,
+            local.length,
+            local.counts,
+            local.strides,
+            there.strides,
         )
     agent.tell_path(link, *kinds)
     return _Part(link, batch)

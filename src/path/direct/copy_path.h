@@ -18,6 +18,7 @@ class CopyPath final : public Path, public Immediate {
   using Path::Path;
   Immediate* immediate() override { return this; }
   Result<oh_path> copy(const Movement& movement) override;
+  bool slices() const override { return true; }
 };
 
 }  // namespace oh

@@ -291,9 +291,12 @@ bool Transfers::settle(Transfer* transfer) {
   } else if (!transfer->failure.ok()) {
     finish(transfer, transfer->failure);
   } else {
+    // Who refuses it claims no bytes of it.
+    const bool refused = transfer->length == 0 && transfer->request;
+    const uint64_t length = refused ? transfer->request->size : transfer->length;
     finish(transfer, error(code, "%s ended the %s of %llu bytes: %s", link_.name.c_str(),
                            code == OH_ERR_PEER_LOST ? "link during the transfer" : "transfer",
-                           static_cast<unsigned long long>(transfer->length), status_text(code)));
+                           static_cast<unsigned long long>(length), status_text(code)));
   }
   return true;
 }

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 from onehop.nixl import nixl_agent, nixl_agent_config
-from processes import DEADLINE, Failed, Group, _spawn
+from processes import DEADLINE, Group, Meeting, _spawn
 
 SIZE = 1 << 20
 
@@ -65,25 +65,12 @@ def notes(agent, count):
     return found
 
 
-class Side:
+class Side(Meeting):
     """One of two processes, with an agent."""
 
     def __init__(self, name, pipe, **config) -> None:
+        super().__init__(pipe)
         self.agent = nixl_agent(name, nixl_agent_config(**config))
-        self.pipe = pipe
-
-    def give(self, value) -> None:
-        self.pipe.send(value)
-
-    def take(self):
-        if not self.pipe.poll(DEADLINE):
-            msg = "the other side gave nothing"
-            raise Failed(msg)
-        return self.pipe.recv()
-
-    def sync(self) -> None:
-        self.give("sync")
-        assert self.take() == "sync"
 
 
 def _run_side(name, pipe, function, arguments):

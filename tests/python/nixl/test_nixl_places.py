@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from onehop.nixl.bindings import DRAM_SEG, VRAM_SEG, nixlInvalidParamError, nixlNotFoundError
-from onehop.nixl.places import Table, distinct
+from onehop.nixl.places import Table, distinct, paired
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,57 @@ def test_strided_rows_stand_for_their_blocks():
             assert (one.length == other.length).all()
             ours = [one.regions[index] for index in one.index]
             assert ours == [other.regions[index] for index in other.index]
+
+
+# Rows of (first block, blocks): address 1000 + 100 * first, blocks of 10 bytes, 100 apart.
+@pytest.mark.parametrize(
+    ("ours", "theirs", "numbers", "stays"),
+    [
+        ([(0, 3), (8, 5)], [(20, 3), (40, 5)], None, True),
+        ([(0, 3), (8, 5)], [(20, 5), (40, 3)], None, False),
+        ([(0, 3), (8, 5)], [(20, 8)], None, False),
+        ([(0, 3), (8, 5)], [(20, 3), (40, 5)], (range(8), range(8)), True),
+        ([(0, 3), (8, 5), (20, 1)], [(20, 1), (30, 3), (40, 5)], (range(8), range(1, 9)), True),
+        ([(0, 3), (8, 5)], [(20, 3), (40, 5)], (range(3, 8), range(3, 8)), True),
+        ([(0, 3), (8, 5)], [(20, 3), (40, 5)], (range(2, 8), range(2, 8)), False),
+        ([(0, 3), (8, 5)], [(20, 3), (40, 5)], (range(7), range(7)), False),
+        ([(0, 3), (8, 5)], [(20, 3), (40, 5)], ([0, 2, 1], [0, 2, 1]), False),
+        ([(0, 3), (8, 5)], [(20, 3), (40, 5)], ([0, 0, 2], [0, 1, 2]), False),
+        ([(0, 30), (8, 1)], [(20, 30), (40, 1)], None, False),
+    ],
+)
+def test_rows_stay_strided_where_both_sides_agree(ours, theirs, numbers, stays):
+    table = Table([Registered(DRAM_SEG, 0, 1000, 10_000)])
+    sides = [
+        table.locate(
+            DRAM_SEG,
+            np.array([(1000 + 100 * at, 10, 0, 100, many) for at, many in rows], np.uint64),
+            "x",
+        )
+        for rows in (ours, theirs)
+    ]
+    chosen = None if numbers is None else tuple(np.array(one, np.int64) for one in numbers)
+    found = paired(*sides, chosen, 30)
+    assert [one.counts is not None for one in found] == [stays, stays]
+    if stays:
+        assert (found[0].counts == found[1].counts).all()
+    for which, one in enumerate(found):
+        every = sides[which].expanded()
+        plain = every if chosen is None else every.take(chosen[which])
+        assert one.blocks == plain.blocks
+        assert one.bytes == plain.bytes
+        assert (one.expanded().offset == plain.offset).all()
+
+
+def test_a_strided_and_a_plain_list():
+    table = Table([Registered(DRAM_SEG, 0, 1000, 10_000)])
+    strided = table.locate(DRAM_SEG, np.array([(1000, 10, 0, 20, 3)], np.uint64), "x")
+    plain = table.locate(DRAM_SEG, np.array([(1000 + 50 * n, 10, 0) for n in range(3)], "u8"), "x")
+    for sides in ((strided, plain), (plain, strided)):
+        for numbers in (None, (np.arange(3), np.arange(3))):
+            found = paired(*sides, numbers, 30)
+            assert [one.counts for one in found] == [None, None]
+            assert [one.blocks for one in found] == [3, 3]
 
 
 MOST = 2**64 - 1

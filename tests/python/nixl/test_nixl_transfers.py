@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 from agents import Area, finish, notes, run, run_two, until
+from onehop.nixl import transfers
 
 
 def pattern(seed, size):
@@ -204,6 +205,60 @@ def test_heterogeneous_ranks(blocks, layouts):
         [b"done 0", b"done 1"],
         [b"done 2", b"done 3"],
     ]
+
+
+# ---- Strided lists
+
+
+def strided_rows(area, first, stride):
+    """Return rows of 16 blocks of 64 bytes, so far apart; 8 of them."""
+    starts = [area.base + first + 16 * stride * row for row in range(8)]
+    return np.array([(start, 64, 0, stride, 16) for start in starts], np.uint64)
+
+
+def blocks_of(area, first, stride):
+    places = first + np.arange(8 * 16)[:, None] * stride + np.arange(64)
+    return area.bytes[places]
+
+
+@pytest.mark.parametrize("operation", ["WRITE", "READ"])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_strided_lists_reach_the_engine_as_runs(two, monkeypatch, operation, prepared):
+    seen = []
+    prepare = transfers._part
+
+    def spy(agent, put, local, there, kinds):
+        seen.append((local.counts, local.strides, there.strides))
+        return prepare(agent, put, local, there, kinds)
+
+    monkeypatch.setattr(transfers, "_part", spy)
+    two.theirs.bytes[:] = pattern(9, two.theirs.size)
+    ours, theirs = strided_rows(two.ours, 7, 128), strided_rows(two.theirs, 1000, 192)
+    if prepared:
+        local = two.a.prep_xfer_dlist("", ours, "DRAM")
+        remote = two.a.prep_xfer_dlist("B", theirs, "DRAM")
+        # The last six rows of both.
+        order = np.arange(32, 128)
+        made = two.a.make_prepped_xfer(operation, local, order, remote, order, b"runs")
+    else:
+        lists = (two.a.get_xfer_descs(rows, "DRAM") for rows in (ours, theirs))
+        made = two.a.initialize_xfer(operation, *lists, "B", b"runs")
+    before = [two.ours.bytes.copy(), two.theirs.bytes.copy()]
+    run(two.a, made)
+    assert notes(two.b, 1) == {"A": [b"runs"]}
+    ((counts, *strides),) = seen
+    assert counts.tolist() == [16] * (6 if prepared else 8)
+    assert [set(one.tolist()) for one in strides] == [{128}, {192}]
+    moved = slice(32 if prepared else 0, None)
+    ours, theirs = blocks_of(two.ours, 7, 128), blocks_of(two.theirs, 1000, 192)
+    assert (ours[moved] == theirs[moved]).all()
+    # Nothing else has changed.
+    target = 1 if operation == "WRITE" else 0
+    changed = np.flatnonzero([two.ours.bytes, two.theirs.bytes][target] != before[target])
+    first, stride = ((7, 128), (1000, 192))[target]
+    assert ((changed - first) % stride < 64).all()
+    assert (changed >= first + moved.start * stride).all()
+    assert two.a.check_xfer_state(made) == "DONE"
 
 
 # ---- Both ways and many threads
