@@ -218,6 +218,7 @@ bool Operations::spin_locked(Request* focus) {
       continue;
     }
     if (progress_locked(focus)) return true;
+    if (one_sided_.has_slice()) break;
   }
   return false;
 }

@@ -10,7 +10,7 @@
 //
 // An operation stays as it is while a thread copies a slice of it: who ends it calls stop() first.
 //
-// Threading: guarded by the link's lock, but for copy_slice() and any().
+// Threading: guarded by the link's lock, but for copy_slice(), has_slice() and any().
 #pragma once
 
 #include <atomic>
@@ -30,11 +30,11 @@ class BackgroundCopies final : public Path {
   // Whether there are any: later ones keep their place behind them. Any thread.
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
 
+  // Whether a slice waits for a thread. Any thread.
+  bool has_slice() const { return ready_.load(std::memory_order_relaxed); }
   // Copies a slice; false: there is none, or another thread is at one. What waits for its end is
   // pushed by the next progress.
-  bool copy_slice() OH_EXCLUDES(link_.lock) {
-    return ready_.load(std::memory_order_relaxed) && copy_next_slice();
-  }
+  bool copy_slice() OH_EXCLUDES(link_.lock) { return has_slice() && copy_next_slice(); }
   // Whether a thread copies a slice.
   bool busy() const { return current_ != nullptr; }
   // Waits until no thread does; the lock is let go meanwhile. None begins while it is held then.

@@ -68,6 +68,8 @@ class OneSided final : public PathEvents, private PieceOwner {
   // The link is about to be closed: pushes what puts that have ended held back, and begins no put
   // or get. True when something was pushed.
   bool push_last() { return push_queue(/*moves=*/false); }
+  // Whether there is one to copy. Any thread.
+  bool has_slice() const { return background_ && background_->has_slice(); }
   // Whether a local thread copies by an immediate path.
   bool copying() const { return copies_.busy() || (background_ && background_->busy()); }
   // Whether the other side has begun it, or UCX has a part of it: too late to cancel.
