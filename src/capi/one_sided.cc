@@ -64,9 +64,7 @@ oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
   // A request of the caller's, or one that ends with this call.
   Request local;
   Request* request = out ? acquire(endpoint) : &local;
-  uint64_t bytes = 0;
-  for (const MovePart& part : move.parts) bytes += part.bytes;
-  prepare(request, *endpoint, move.put ? OpKind::kPut : OpKind::kGet, nullptr, bytes, 0);
+  prepare(request, *endpoint, move.put ? OpKind::kPut : OpKind::kGet, nullptr, move.bytes(), 0);
   Status status = peer.operations().one_sided().move(request, move);
   if (!status.ok()) {
     request->done.store(1, std::memory_order_release);

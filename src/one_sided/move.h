@@ -33,6 +33,12 @@ struct Move {
   Deadline deadline = Deadline::never();  // for earlier work on the local memory
   LocalBuffer* located = nullptr;         // where that of a single part is, if the caller knows
   bool background = false;                // the call copies nothing that may be copied in slices
+
+  uint64_t bytes() const {
+    uint64_t sum = 0;
+    for (const MovePart& part : parts) sum += part.bytes;
+    return sum;
+  }
 };
 
 // A part whose path is known.

@@ -94,8 +94,7 @@ Status OneSided::move_parts(Request* request, const Move& move) {
 // Parts of the same local memory follow each other: it is located once.
 Result<std::vector<ChosenPart>> OneSided::choose_all(const Move& move,
                                                      std::vector<LocalBuffer>* locals) const {
-  uint64_t bytes = 0;
-  for (const MovePart& part : move.parts) bytes += part.bytes;
+  const uint64_t bytes = move.bytes();
   const bool locates = link_.gpu != nullptr || move.after.given();
   locals->reserve(locates ? move.parts.size() : 1);  // they stay where they are
   if (!locates) locals->emplace_back();
@@ -140,8 +139,7 @@ Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
 
 // Its bytes are where they go: counts them, and sends its notification.
 Status OneSided::end_now(Request* request, const Move& move, std::span<const ChosenPart> copied) {
-  request->nbytes = 0;
-  for (const MovePart& part : move.parts) request->nbytes += part.bytes;
+  request->nbytes = move.bytes();
   request->peer = link_.peer;
   request->peer_id = link_.id;
   request->peer_rank = link_.rank;

@@ -4,16 +4,13 @@
 namespace oh {
 
 Status OneSidedCalls::move(Request* request, const Move& move) {
-  uint64_t bytes = 0;
-  uint64_t blocks = 0;
-  for (const MovePart& part : move.parts) {
-    bytes += part.bytes;
-    blocks += part.count;
-  }
+  const uint64_t bytes = move.bytes();
   if (!request->internal && bytes > 0 && link_.is_timed(bytes)) request->began = now_ns();
   Status status = one_sided_.move(request, move);
   if (!status.ok()) return status;
   if (move.list) {
+    uint64_t blocks = 0;
+    for (const MovePart& part : move.parts) blocks += part.count;
     const MetricOp op = move.put ? MetricOp::kPut : MetricOp::kGet;
     g_metrics.batch_blocks[static_cast<size_t>(op)].observe(blocks);
   }
