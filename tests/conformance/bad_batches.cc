@@ -131,9 +131,10 @@ TEST_P(Conformance, BadBatchesMoveNothing) {
         }
         EXPECT_TRUE(buffer.holds(1, 1000));
         oh_batch whole = batch_of(buffer);
+        whole.struct_size = 0;
         oh_prepared_batch* prepared = nullptr;
         EXPECT_EQ(oh_peer_prepare_put(side.peer().get(), remote.get(), &whole, &prepared),
-                  OH_ERR_INVALID);  // no struct_size
+                  OH_ERR_INVALID);
         EXPECT_EQ(oh_peer_prepare_put(side.peer().get(), remote.get(), nullptr, &prepared),
                   OH_ERR_INVALID);
         EXPECT_EQ(oh_prepared_batch_post(nullptr, nullptr, nullptr), OH_ERR_INVALID);
