@@ -75,7 +75,7 @@ constexpr size_t kSpace = 2 << 20;
 // Blocks of different lengths, one of them empty.
 Blocks uneven_blocks() {
   Blocks blocks;
-  for (uint64_t i = 0; i < 40; ++i) blocks.add(i * 5000, i == 7 ? 0 : 1000 + i * 64);
+  for (uint64_t i = 0; i < 40; ++i) blocks.add(i * 10'000, i == 7 ? 0 : 2000 + i * 128);
   return blocks;
 }
 

@@ -82,8 +82,10 @@ def kill_during(side, operation, needs_the_peer):
     made = it.make(operation)
     run(agent, made)
     os.kill(it.pid, signal.SIGSTOP)
-    assert agent.transfer(made) == "PROC"
-    if not needs_the_peer:
+    state = agent.transfer(made)
+    if needs_the_peer:
+        assert state == "PROC"
+    else:
         finish(agent, made)
     os.kill(it.pid, signal.SIGKILL)
     if needs_the_peer:
@@ -175,7 +177,8 @@ def not_active(agent, handle):
 @pytest.mark.parametrize("operation", ["WRITE", "READ"])
 def test_release_while_the_peer_is_stopped(transport, operation):
     (state, _, seen), end = run_two(release_while_stopped, victim, operation)
-    assert state == "PROC"
+    # Without the peer's help it may end within the call.
+    assert state == "PROC" or (state == "DONE" and transport == "auto")
     assert CANARY not in seen
     assert end == [NEW]
 
