@@ -62,6 +62,9 @@ Role owner(std::function<void(Side&, Buffer&, onehop::Region&)> look, uint64_t s
 
 // What comes behind a put in the background is seen behind it.
 TEST_P(OneSided, BackgroundPutsKeepTheirOrder) {
+  if (GetParam().device[0] >= 0 || GetParam().device[1] >= 0) {
+    GTEST_SKIP() << "overlapping puts through a relay have no order";
+  }
   const onehop::Bytes names[] = {{'a'}, {'b'}, {'c'}};
   run(
       [&](Side& side) {
