@@ -62,9 +62,6 @@ Role owner(std::function<void(Side&, Buffer&, onehop::Region&)> look, uint64_t s
 
 // What comes behind a put in the background is seen behind it.
 TEST_P(OneSided, BackgroundPutsKeepTheirOrder) {
-  if (GetParam().device[0] >= 0 || GetParam().device[1] >= 0) {
-    GTEST_SKIP() << "overlapping puts through a relay have no order";
-  }
   const onehop::Bytes names[] = {{'a'}, {'b'}, {'c'}};
   run(
       [&](Side& side) {
@@ -75,8 +72,14 @@ TEST_P(OneSided, BackgroundPutsKeepTheirOrder) {
         for (uint64_t round = 0; round < 2; ++round) {
           out.fill(10 + round);
           small.fill(20 + round);
-          onehop::Request first = whole.post(&names[0]);
-          onehop::Request second = side.peer().put(small.data(), remote, 5, kSmall, &names[1]);
+          // Only copies of host memory wait for their turn: of others one ends before the next.
+          auto apart = [&](onehop::Request request) {
+            if (side.kind().on_gpu()) request.wait(20s);
+            return request;
+          };
+          onehop::Request first = apart(whole.post(&names[0]));
+          onehop::Request second =
+              apart(side.peer().put(small.data(), remote, 5, kSmall, &names[1]));
           onehop::Request third = whole.post();
           side.peer().notify(names[2], 20s);
           for (onehop::Request* one : {&first, &second, &third}) one->wait(20s);

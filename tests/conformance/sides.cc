@@ -145,8 +145,6 @@ bool has_ucx() {
 
 namespace {
 
-bool on_gpu(const LinkKind& kind) { return kind.device[0] >= 0 || kind.device[1] >= 0; }
-
 // The environment of a test; back to what it was when the test ends.
 class KindScope {
  public:
@@ -154,7 +152,7 @@ class KindScope {
     signal(SIGPIPE, SIG_IGN);
     for (const auto& [name, value] : kind.env) setenv(name.c_str(), value.c_str(), 1);
     alarm(kWatchdogSeconds);
-    if (on_gpu(kind)) {
+    if (kind.on_gpu()) {
       ::testing::Test::RecordProperty("gpus", kind.driver.empty() ? "real" : "fake");
     }
   }
@@ -212,9 +210,9 @@ void pair_up(const LinkKind& kind, const Role& first, const Role& second) {
     pid_t child = fork_side(kind, 1, fds, second);
     ASSERT_GT(child, 0);
     // The children's watchdogs come first.
-    if (on_gpu(kind)) alarm(2 * kWatchdogSeconds);
+    if (kind.on_gpu()) alarm(2 * kWatchdogSeconds);
     // No child can use CUDA after a fork, so a process that has used it forks no more.
-    pid_t self = on_gpu(kind) ? fork_side(kind, 0, fds, first) : 0;
+    pid_t self = kind.on_gpu() ? fork_side(kind, 0, fds, first) : 0;
     close(fds[1]);
     if (self == 0) play(kind, 0, fds[0], child, first);
     close(fds[0]);
@@ -227,7 +225,7 @@ void pair_up(const LinkKind& kind, const Role& first, const Role& second) {
     play(kind, 0, fds[0], 0, first);
     other.join();
   };
-  if (on_gpu(kind)) {
+  if (kind.on_gpu()) {
     EXPECT_TRUE(wait_until_single_threaded());
     alarm(2 * kWatchdogSeconds);  // the child's comes first
     fflush(nullptr);

@@ -31,9 +31,11 @@ struct LinkKind {
   std::string driver = {};  // the library; empty: the real one
   // Whether there is a segment; else frames travel through the network.
   bool shares_memory() const { return path != OH_PATH_SOCKET && path != OH_PATH_UCX; }
+  // Whether an endpoint has a GPU.
+  bool on_gpu() const { return device[0] >= 0 || device[1] >= 0; }
   // Of host memory, whatever the buffers are.
   oh_path host_path() const {
-    if ((device[0] < 0 && device[1] < 0) || !shares_memory()) return path;
+    if (!on_gpu() || !shares_memory()) return path;
     return processes ? OH_PATH_SHM : OH_PATH_LOCAL;
   }
   // Of puts and gets by side 0, where it is another one.
