@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 import onehop
 from onehop import Endpoint, Region
+from onehop.addresses import bytes_at
 from onehop.nixl.descs import Array, nixlRegDList
 from onehop.nixl.enums import nixl_mem_t
 from onehop.nixl.errors import (
@@ -27,19 +26,6 @@ __all__ = ["HOST", "Memory", "Owned", "Registration"]
 
 HOST = -1  # the number of the device of host memory's endpoint
 _DEVICE_MAX = 1 << 20
-
-
-class _DeviceBytes:
-    """Device memory by its address, as array libraries show it."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "strides": None,
-            "version": 3,
-        }
 
 
 @dataclass
@@ -67,13 +53,8 @@ class Registration:
         self.count = 1
         self.region: Region | None = None  # none of 0 bytes
         if size:
-            host = memory == nixl_mem_t.DRAM_SEG
-            shown: Any = (
-                (ctypes.c_ubyte * size).from_address(address)
-                if host
-                else _DeviceBytes(address, size)
-            )
-            self.region = owner.endpoint.register(shown)
+            on_device = memory != nixl_mem_t.DRAM_SEG
+            self.region = owner.endpoint.register(bytes_at(address, size, on_device=on_device))
         # What others are told: see RegionRecord.
         self.record = RegionRecord(
             number,

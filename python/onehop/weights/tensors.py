@@ -8,7 +8,6 @@ It imports no array library but numpy; torch's tensors are asked by their method
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onehop._core import Status
+from onehop.addresses import bytes_at
 from onehop.errors import InvalidArgument, InvalidType
 
 __all__ = ["Memory", "Tensor", "describe", "gather"]
@@ -195,20 +195,6 @@ class Memory:
     size: npt.NDArray[np.uint64]
 
 
-class _DeviceBytes:
-    """Device memory by its address, as array libraries show it."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.owners: Any = None
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "strides": None,
-            "version": 3,
-        }
-
-
 def gather(tensors: Sequence[Tensor]) -> Memory:
     """Return the pieces of memory that these tensors lie in: of one allocation, a single one.
 
@@ -236,11 +222,7 @@ def gather(tensors: Sequence[Tensor]) -> Memory:
         ends = (place + tensors[n].nbytes for place, n in zip(places, members, strict=True))
         size = max(ends) - start
         offset[members] = [place - start for place in places]
-        shown: Any = (
-            _DeviceBytes(start, size)
-            if first.device
-            else (ctypes.c_ubyte * size).from_address(start)
-        )
+        shown = bytes_at(start, size, on_device=first.device)
         # Who holds the piece, as a request in flight does, holds the tensors.
         shown.owners = [tensors[number].owner for number in members]
         pieces.append(shown)
