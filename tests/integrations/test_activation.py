@@ -24,6 +24,19 @@ PROGRAMS = {
 }
 
 
+def check_origin(library, program):
+    """Run a program that ends with where its nixl_agent comes from: from this library."""
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env=library.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert library.is_origin(told.stdout.splitlines()[-1]), told.stdout
+
+
 @pytest.mark.parametrize("way", PROGRAMS)
 def test_nixl_is_onehop(way):
     plugin, program = PROGRAMS[way]
@@ -32,30 +45,10 @@ def test_nixl_is_onehop(way):
         library.environment.pop("PYTHONPATH")
     if plugin:
         needs("vllm")
-    told = subprocess.run(
-        [sys.executable, "-c", f"{program}; {ORIGIN}"],
-        env=library.environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert library.is_origin(told.stdout.splitlines()[-1]), told.stdout
+    check_origin(library, f"{program}; {ORIGIN}")
 
 
 def test_without_being_asked_it_is_not():
     library = Library("nixl")
-    told = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import onehop; from nixl._api import nixl_agent; {ORIGIN}; import os; "
-            "sys.stdout.flush(); os._exit(0)",
-        ],
-        env=library.environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert library.is_origin(told.stdout.splitlines()[-1]), told.stdout
+    program = f"import onehop; from nixl._api import nixl_agent; {ORIGIN}; import os; "
+    check_origin(library, program + "sys.stdout.flush(); os._exit(0)")

@@ -22,6 +22,18 @@ def pair():
         endpoint.close()
 
 
+@pytest.fixture(params=["auto", "socket", "ucx"])
+def transport(request, monkeypatch):
+    """As the processes choose, which is by shared memory; or as between hosts."""
+    if request.param == "ucx" and (why := hosts.why_no_ucx()):
+        pytest.skip(f"no UCX: {why}")
+    if request.param != "auto":
+        monkeypatch.setenv("ONEHOP_TRANSPORT", request.param)
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
+    return request.param
+
+
 def build_fake_cuda(compiler, folder):
     """Compile tests/fake_cuda, as its CMakeLists.txt does."""
     sources = sorted((TESTS / "fake_cuda").glob("*.cc"))

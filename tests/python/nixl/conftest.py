@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two agents of this process, of which "A" knows "B"; and how two processes are joined."""
 
-import hosts
 import numpy as np
 import pytest
 from agents import Area
@@ -33,15 +32,3 @@ def range_bytes(size):
 @pytest.fixture
 def two():
     return Two()
-
-
-@pytest.fixture(params=["auto", "socket", "ucx"])
-def transport(request, monkeypatch):
-    """As the two processes choose, which is by shared memory; or as between hosts."""
-    if request.param == "ucx" and (why := hosts.why_no_ucx()):
-        pytest.skip(f"no UCX: {why}")
-    if request.param != "auto":
-        monkeypatch.setenv("ONEHOP_TRANSPORT", request.param)
-    monkeypatch.setenv("UCX_TLS", "tcp")
-    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
-    return request.param

@@ -6,7 +6,6 @@ import random
 import signal
 import time
 
-import hosts
 import onehop
 import pytest
 from onehop.weights import PublisherLost, VersionChanged
@@ -77,18 +76,6 @@ def until(call, accept, what):
         assert time.monotonic() < end, f"{what} did not come; at last {value!r}"
         time.sleep(0.002)
     return value
-
-
-@pytest.fixture(params=["auto", "socket", "ucx"])
-def transport(request, monkeypatch):
-    """As the processes choose, which is by shared memory; or as between hosts."""
-    if request.param == "ucx" and (why := hosts.why_no_ucx()):
-        pytest.skip(f"no UCX: {why}")
-    if request.param != "auto":
-        monkeypatch.setenv("ONEHOP_TRANSPORT", request.param)
-    monkeypatch.setenv("UCX_TLS", "tcp")
-    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
-    return request.param
 
 
 def test_rows_columns_and_copies(cluster, transport):
