@@ -91,7 +91,7 @@ typedef struct oh_message {
   uint64_t peer_id; /* the other side: see oh_peer_info */
   int64_t rank;     /* its rank in the communicator, or -1 */
   oh_path path;     /* how it travelled */
-  /* Of a request of 64 KiB and more, in ns from its post to its end; 0: it was not measured. */
+  /* Of a request of 128 KiB and more, in ns from its post to its end; 0: it was not measured. */
   int64_t duration_ns;
 } oh_message;
 

@@ -251,7 +251,7 @@ class Message:
     @property
     def seconds(self) -> float:
         """
-        Of a request, from its post to its end; 0.0: not measured, as it was shorter than 64 KiB.
+        Of a request, from its post to its end; 0.0: not measured, as it was shorter than 128 KiB.
         """
 
     def __repr__(self) -> str: ...

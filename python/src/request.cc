@@ -77,7 +77,7 @@ void bind_message(nb::module_& module) {
           "How it travelled, such as \"inline\" or \"shm\".")
       .def_prop_ro(
           "seconds", [](const PyMessage& self) { return double(self.value.duration_ns) / 1e9; },
-          "Of a request, from its post to its end; 0.0: not measured, as it was shorter than 64 "
+          "Of a request, from its post to its end; 0.0: not measured, as it was shorter than 128 "
           "KiB.")
       .def("__repr__", message_text);
 }
