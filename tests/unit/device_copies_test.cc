@@ -71,6 +71,9 @@ class DeviceCopiesTest : public GpuMemoryTest {
     producer_ = *gpu->take_stream();
   }
   void TearDown() override {
+    fake.clear_failures();
+    // A copy that was given up may still run: it writes a word of the segment.
+    synchronize();
     for (Side* side : {&*owner_, &*claimer_}) {
       (void)side->active.pop_front();
       if (side->transfer.stream) side->link.device->give_stream(side->transfer.stream);
@@ -120,6 +123,10 @@ class DeviceCopiesTest : public GpuMemoryTest {
   }
   // Earlier work on the memory of a side, that is not done before release(producer_).
   void wait_for_producer(Side& side) { side.request.device.after = behind_held(producer_, to_); }
+  void synchronize() {
+    cuda::Enter enter(*gpu);
+    EXPECT_EQ(fake.context_synchronize(), cuda::kSuccess);
+  }
   uint64_t word() const { return owner_->transfer.slot->word.load(); }
   bool is_done() const { return slot_state(word()) == SlotState::kDone; }
   // Both sides work until the slot says that the transfer is over.
