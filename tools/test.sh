@@ -8,8 +8,8 @@
 #   address  the same under ASan and UBSan             python   the package, in an environment of its own
 #   models   the protocols' models and their mutants under spin
 #
-#   integrations  vLLM, Ray and programs of NIXL over onehop.nixl, vLLM fed by onehop.weights; only when named, for it
-#                 installs some 4 GB
+#   integrations  vLLM, Ray and programs of NIXL over onehop.nixl, vLLM fed by onehop.weights, torch over onehop.torch;
+#                 only when named, for it installs some 4 GB
 #   quick    for the inner loop: formatting, layers, ruff, unit tests, a smoke of the contract; no package
 #   tidy     clang-tidy over the sources; only when named, for it takes minutes
 #

@@ -47,6 +47,8 @@ class Request {
     check(status);
     return true;
   }
+  // What the stream gets from now on waits until the operation has ended, well or not.
+  void stream_wait(void* stream) { check(oh_request_stream_wait(handle_.get(), stream)); }
   bool buffer_released() const { return oh_request_buffer_released(handle_.get()) != 0; }
   Message message() const {
     auto message = detail::sized<Message>();

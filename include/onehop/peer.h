@@ -64,6 +64,18 @@ OH_API int oh_request_buffer_released(oh_request* request);
 OH_API oh_status oh_request_message(oh_request* request, oh_message* message);
 /* Announces its end on oh_endpoint_event_fd, with a progress thread behind it. */
 OH_API oh_status oh_request_arm(oh_request* request);
+/*
+ * What the CUstream gets from now on waits until the request has ended; the host goes on. The
+ * driver waits, no kernel does, and a progress thread ends the request. NULL is the legacy default
+ * stream. Any number of streams may wait for one request, which may be released meanwhile.
+ * The stream goes on however the request ends: with an error what it received into is undefined,
+ * and only oh_request_test, oh_request_poll and oh_request_wait tell. A stream has no deadline: it
+ * waits until the other side acts, its peer is lost, or some thread ends the request
+ * (oh_request_wait, oh_request_cancel, closing the endpoint). A request that has ended: nothing is
+ * enqueued, OH_OK. OH_ERR_INVALID: the endpoint has no device, or the stream is being captured;
+ * OH_ERR_NOT_VIABLE: progress threads are forbidden.
+ */
+OH_API oh_status oh_request_stream_wait(oh_request* request, void* stream);
 /* Gives the handle back; an operation that has not ended goes on and keeps its buffer. */
 OH_API void oh_request_release(oh_request* request);
 

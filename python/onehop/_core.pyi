@@ -279,6 +279,13 @@ class Request:
         under way and will end by itself.
         """
 
+    def stream_wait(self, stream: onehop.devices.Stream) -> None:
+        """
+        What the CUDA stream gets from now on waits until it has ended; the host does not. The stream goes on
+        however it ends: test() and wait() tell. Keep the buffer until then. InvalidArgument: the endpoint has no
+        GPU, or the stream is being captured.
+        """
+
     @property
     def buffer_released(self) -> bool:
         """Whether it has ended and its buffer is no longer accessed."""

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "after.h"
 #include "errors.h"
 
 namespace onehop::python {
@@ -178,6 +179,18 @@ void bind_request(nb::module_& module) {
            "Ends it; waiting for it then raises OperationError with Status.CANCELLED. False: too "
            "late, "
            "it is\nunder way and will end by itself.")
+      .def(
+          "stream_wait",
+          [](PyRequest& self, nb::handle stream) {
+            void* handle = stream_of(stream);
+            WithoutGil release;
+            check(oh_request_stream_wait(self.operation().handle(), handle));
+          },
+          nb::arg("stream"),
+          nb::sig("def stream_wait(self, stream: onehop.devices.Stream) -> None"),
+          "What the CUDA stream gets from now on waits until it has ended; the host does not. The "
+          "stream goes on\nhowever it ends: test() and wait() tell. Keep the buffer until then. "
+          "InvalidArgument: the endpoint has no\nGPU, or the stream is being captured.")
       .def_prop_ro(
           "buffer_released", [](PyRequest& self) { return self.operation().try_release(); },
           "Whether it has ended and its buffer is no longer accessed.")

@@ -339,6 +339,15 @@ oh_status oh_request_arm(oh_request* handle) {
   return report(request->endpoint->requests().arm(request));
 }
 
+oh_status oh_request_stream_wait(oh_request* handle, void* stream) {
+  OH_CHECK_ARGUMENT(handle);
+  Request* request = as_request(handle);
+  if (request->ended()) return OH_OK;
+  OH_REPORT_IF_ERROR(request->endpoint->usable());
+  return report(
+      request->endpoint->requests().stream_wait(request, static_cast<cuda::Stream>(stream)));
+}
+
 void oh_request_release(oh_request* handle) {
   if (handle) release(as_request(handle));
 }

@@ -101,7 +101,10 @@ void Endpoint::close() {
   incoming_.clear();
   segments_.close();
   // What the peers held is let go of now.
-  if (device_.gpu()) GpuImports::instance().close_unused();
+  if (device_.gpu()) {
+    GpuImports::instance().close_unused();
+    StreamGates::instance().reap();
+  }
   doorbell().ring();
 }
 

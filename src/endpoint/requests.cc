@@ -72,7 +72,7 @@ std::shared_ptr<void> Requests::abandon(Request* request) {
   while (true) {
     if (request->ended()) return pool().release(request);
     if (request->kind == OpKind::kReady) {
-      if (readiness_.remove(request)) return pool().release(request);
+      if (readiness_.remove(request)) return release_unposted(request);
       continue;  // another thread ends it just now
     }
     Peer* peer = peer_of(request, &held);
@@ -81,9 +81,14 @@ std::shared_ptr<void> Requests::abandon(Request* request) {
       if (peer->operations().detach(request)) return pool().release_handle();
     } else if (any_source_.take(request)) {
       // A released any-source receive: no message was faster.
-      return pool().release(request);
+      return release_unposted(request);
     }
   }
+}
+
+std::shared_ptr<void> Requests::release_unposted(Request* request) {
+  request->open_gates();
+  return pool().release(request);
 }
 
 Peer* Requests::peer_of(const Request* request, std::shared_ptr<Peer>* held) const {
@@ -133,6 +138,7 @@ Status Requests::post_any_source(Request* request) {
 void Requests::finish(Request* request, const Status& status) {
   request->status = status;
   request->phase = Phase::kEnded;
+  request->open_gates();
   if (request->detached.load()) return pool().recycle(request);
   request->done.store(1, std::memory_order_release);
   completions_.announce();  // it may be armed just now: no lock is held against arm()
@@ -340,14 +346,51 @@ Status Requests::cancel(Request* request) {
 Status Requests::arm(Request* request) {
   OH_RETURN_IF_ERROR(completions_.event_fd().status());
   OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
-  request->armed.store(1, std::memory_order_seq_cst);
-  // A thread that ends the request looks at `armed` before it sets `done`, with the lock of its
-  // peer held: one that missed the word has left the lock afterwards, and `done` is seen.
-  endpoint_.for_each_peer([](Peer& peer) { LinkGuard guard(peer.link()); });
+  request->armed.fetch_or(Request::kAnnounce, std::memory_order_seq_cst);
+  let_end_see_armed();
   if (request->ended()) completions_.announce();
   // The progress thread may sleep without having seen this request's work.
   endpoint_.doorbell().ring();
   return {};
+}
+
+// A thread that ends the request looks at `armed` before it sets `done`, with the lock of its peer
+// held: one that missed the word has left the lock afterwards, and `done` is seen.
+void Requests::let_end_see_armed() {
+  endpoint_.for_each_peer([](Peer& peer) { LinkGuard guard(peer.link()); });
+}
+
+Status Requests::stream_wait(Request* request, cuda::Stream stream) {
+  if (request->ended()) return {};
+  const std::shared_ptr<cuda::Gpu>& gpu = endpoint_.device().gpu();
+  if (!gpu) {
+    return error(OH_ERR_INVALID,
+                 "a stream cannot wait for the %s: its endpoint has no device; create the endpoint "
+                 "or communicator with the stream's device",
+                 verb_of(request->kind));
+  }
+  OH_ASSIGN_OR_RETURN(bool capturing, gpu->is_capturing(stream));
+  if (capturing) {
+    return error(OH_ERR_INVALID,
+                 "stream %p is being captured into a graph, which cannot wait for the %s: it ends "
+                 "once, a graph may run often; wait before the capture, or use on(stream)",
+                 static_cast<void*>(stream), verb_of(request->kind));
+  }
+  OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
+  StreamGates& gates = StreamGates::instance();
+  OH_ASSIGN_OR_RETURN(StreamGate * gate, gates.take(gpu));
+  const bool added = request->add_gate(gate);
+  if (added) let_end_see_armed();
+  if (!added || request->ended()) {
+    // Nobody opens it any more, and nobody waits for it.
+    if (added) request->gates.exchange(Request::no_gates());
+    gates.give(gate);
+    return {};
+  }
+  OH_FAULT_POINT("request.stream_wait");
+  Status enqueued = gates.enqueue(gate, stream);
+  endpoint_.doorbell().ring();
+  return enqueued;
 }
 
 bool Requests::buffer_released(const Request* request) {

@@ -63,6 +63,8 @@ class Requests {
   Status cancel(Request* request);
   // Announces the end of the request on the event descriptor.
   Status arm(Request* request);
+  // The stream waits until the request has ended; the host does not. See oh_request_stream_wait.
+  Status stream_wait(Request* request, cuda::Stream stream);
   bool buffer_released(const Request* request);
   // Waits for a condition that progress may bring about; false at the deadline.
   bool wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind, uint64_t tag,
@@ -94,6 +96,9 @@ class Requests {
   // The last touch of a request that no peer has.
   void finish(Request* request, const Status& status);
   std::shared_ptr<void> abandon(Request* request);
+  // Of one that nobody will end.
+  std::shared_ptr<void> release_unposted(Request* request);
+  void let_end_see_armed();
   bool end_those_ready();
   // What ends the requests that wait when the endpoint is closed.
   static Status cancelled_by_close();

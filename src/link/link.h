@@ -280,15 +280,16 @@ class Link {
   }
   void end(Request& request) {
     wake_me = true;
+    // The lock is held against Requests::arm().
+    const uint32_t armed = request.armed.load(std::memory_order_seq_cst);
+    if (armed & Request::kOpenGates) request.open_gates();
     if (request.detached.load(std::memory_order_relaxed)) {
       if (request.owner) return request.owner->piece_ended(&request);
       return completions_->pool().recycle(&request);
     }
-    // The lock is held against Endpoint::arm().
-    bool armed = request.armed.load(std::memory_order_seq_cst) != 0;
     OH_FAULT_POINT("request.ends");
     request.done.store(1, std::memory_order_release);
-    if (armed) completions_->announce();
+    if (armed & Request::kAnnounce) completions_->announce();
   }
 
   Loss loss_of(const Status& why) const;

@@ -13,12 +13,14 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "base/list.h"
 #include "base/status.h"
 #include "device/after.h"
 #include "device/block.h"
+#include "device/stream_gate.h"
 #include "memory/gpu_memory.h"
 #include "onehop/types.h"
 #include "transport/slot.h"
@@ -178,10 +180,15 @@ struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
 static_assert(sizeof(RequestCore) <= 3 * 64);
 
 struct Request : RequestExtras, RequestCore {
+  static constexpr uint32_t kAnnounce = 1;   // on the endpoint's event descriptor
+  static constexpr uint32_t kOpenGates = 2;  // for streams
+
   // Written once, with release; pairs with the waiters' acquire.
   std::atomic<uint32_t> done{0};
-  std::atomic<uint32_t> armed{0};  // its end is to be announced on the endpoint's event descriptor
+  std::atomic<uint32_t> armed{0};     // what its end is to do: kAnnounce, kOpenGates
   std::atomic<uint32_t> detached{0};  // no handle is left: back to the pool at its end
+  // Of streams that wait for its end; no_gates() once they are open.
+  std::atomic<StreamGate*> gates{nullptr};
 
   bool is_run() const { return !run.empty(); }
   // Whether its bytes leave here as a message's do.
@@ -192,6 +199,25 @@ struct Request : RequestExtras, RequestCore {
   bool serves_peer() const { return path_of_piece && !parent; }
   // Earlier work on its memory is not done yet.
   bool pending() const { return device.after.pending(); }
+  // False: it is ending, and takes no more.
+  bool add_gate(StreamGate* gate) {
+    gate->next = gates.load();
+    do {
+      if (gate->next == no_gates()) return false;
+    } while (!gates.compare_exchange_weak(gate->next, gate));
+    armed.fetch_or(kOpenGates, std::memory_order_seq_cst);
+    return true;
+  }
+  // Before `done`: streams may touch its memory from here on.
+  void open_gates() {
+    StreamGate* gate = gates.exchange(no_gates());
+    if (gate == no_gates()) return;
+    while (gate) std::exchange(gate, gate->next)->open();
+  }
+  static StreamGate* no_gates() {
+    static StreamGate none;
+    return &none;
+  }
   bool ended() const { return done.load(std::memory_order_acquire) != 0; }
 
   // Before it is used again: gives back what it holds. Only for its sole user.
@@ -223,6 +249,7 @@ struct Request : RequestExtras, RequestCore {
     done.store(0, std::memory_order_relaxed);
     armed.store(0, std::memory_order_relaxed);
     detached.store(0, std::memory_order_relaxed);
+    gates.store(nullptr, std::memory_order_relaxed);
   }
 };
 

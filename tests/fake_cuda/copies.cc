@@ -4,6 +4,8 @@
 // operation runs, as a device does.
 //
 // Threading: any thread.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -88,20 +90,39 @@ bool may_store(const Range& range, const ContextState& context) {
   return false;
 }
 
+// A word that the context may store to, as the host addresses it. Null: it may not.
+uint64_t* word_at(const ContextState& context, DevicePtr address) {
+  std::vector<Piece> target;
+  World& world = World::instance();
+  std::lock_guard<std::mutex> lock(world.mutex);
+  const Range* range = world.find(address);
+  if (range == nullptr || !may_store(*range, context) ||
+      !world.resolve(address, sizeof(uint64_t), context, &target) || target.size() != 1) {
+    return nullptr;
+  }
+  return reinterpret_cast<uint64_t*>(target[0].bytes);
+}
+
 Operation store_operation(std::shared_ptr<ContextState> context, DevicePtr to, uint64_t value) {
   return {[context = std::move(context), to, value]() -> Code {
-    std::vector<Piece> target;
-    World& world = World::instance();
-    {
-      std::lock_guard<std::mutex> lock(world.mutex);
-      const Range* range = world.find(to);
-      if (range == nullptr || !may_store(*range, *context) ||
-          !world.resolve(to, sizeof(value), *context, &target) || target.size() != 1) {
-        return kIllegalAddress;
-      }
-    }
+    uint64_t* word = word_at(*context, to);
+    if (word == nullptr) return kIllegalAddress;
     // Release: who reads the word with acquire sees the copies before it.
-    __atomic_store_n(reinterpret_cast<uint64_t*>(target[0].bytes), value, __ATOMIC_RELEASE);
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+    return kSuccess;
+  }};
+}
+
+// The worker looks again and again, at memory that must stay: as the engine of a device does.
+Operation wait_operation(std::shared_ptr<ContextState> context, DevicePtr word, uint64_t value) {
+  return {[context = std::move(context), word, value]() -> Code {
+    while (!context->killed.load(std::memory_order_relaxed)) {
+      const uint64_t* found = word_at(*context, word);
+      if (found == nullptr) return kIllegalAddress;
+      // Acquire: what was written before the word is seen behind the wait.
+      if (__atomic_load_n(found, __ATOMIC_ACQUIRE) >= value) break;
+      usleep(20);
+    }
     return kSuccess;
   }};
 }
@@ -189,6 +210,17 @@ Code cuStreamWriteValue64_v2(Stream handle, DevicePtr to, uint64_t value, unsign
   const Code code = call.find(handle, &stream);
   if (code != kSuccess) return code;
   return submit(call.world(), stream, store_operation(stream->context, to, value));
+}
+
+Code cuStreamWaitValue64_v2(Stream handle, DevicePtr word, uint64_t value, unsigned flags) {
+  Call call(Symbol::cuStreamWaitValue64_v2, kContext);
+  if (!call.ok()) return call.code();
+  // CU_STREAM_WAIT_VALUE_GEQ alone.
+  if (word == 0 || word % sizeof(value) != 0 || flags != 0) return kInvalidValue;
+  std::shared_ptr<StreamState> stream;
+  const Code code = call.find(handle, &stream);
+  if (code != kSuccess) return code;
+  return submit(call.world(), stream, wait_operation(stream->context, word, value));
 }
 
 }  // namespace oh::cuda

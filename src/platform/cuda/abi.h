@@ -115,6 +115,7 @@ inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kHostRegisterDeviceMap = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr unsigned kStreamWriteDefault = 0;
+inline constexpr unsigned kStreamWaitAtLeast = 0;
 
 inline constexpr int kHandleTypePosixFd = 1;
 inline constexpr int kHandleTypeFabric = 8;
@@ -205,6 +206,7 @@ struct LaunchConfig {
   X(stream_synchronize, cuStreamSynchronize, (Stream))                                           \
   X(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                             \
   X(stream_write64, cuStreamWriteValue64_v2, (Stream, DevicePtr, uint64_t, unsigned))            \
+  X(stream_wait64, cuStreamWaitValue64_v2, (Stream, DevicePtr, uint64_t, unsigned))              \
   X(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                                    \
   X(stream_capture_info, cuStreamGetCaptureInfo_v2,                                              \
     (Stream, int*, uint64_t*, Graph*, const GraphNode**, size_t*))                               \

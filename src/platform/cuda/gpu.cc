@@ -338,6 +338,13 @@ Status Gpu::wait_event(Stream stream, Event event) {
   return {};
 }
 
+Status Gpu::wait_word(Stream stream, DevicePtr word, uint64_t value) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  OH_CUDA_TRY(*driver_, stream_wait64, stream, word, value, kStreamWaitAtLeast);
+  return {};
+}
+
 Status Gpu::record(Event event, Stream stream) {
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());

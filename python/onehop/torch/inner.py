@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backends of torch beneath ours, for collectives: gloo for hosts, NCCL for CUDA."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["COLLECTIVES", "BackendView", "Inner"]
+
+# Under all names that a torch has or had for them.
+COLLECTIVES = (
+    "allreduce",
+    "allreduce_coalesced",
+    "broadcast",
+    "reduce",
+    "allgather",
+    "allgather_coalesced",
+    "_allgather_base",
+    "all_gather_single",
+    "allgather_into_tensor_coalesced",
+    "all_gather_single_coalesced",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_single",
+    "reduce_scatter_tensor_coalesced",
+    "reduce_scatter_single_coalesced",
+    "alltoall",
+    "alltoall_base",
+    "all_to_all_single",
+    "barrier",
+    "monitored_barrier",
+    "_start_coalescing",
+    "_end_coalescing",
+)
+
+
+def _device_of(values: Iterable[Any]) -> str | None:
+    """Return the type of the device of the first tensor among arguments, or of their options."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return str(value.device.type)
+        if isinstance(value, (list, tuple)):
+            found = _device_of(value)
+        else:
+            device = getattr(value, "device", value)  # of BarrierOptions
+            found = str(device.type) if isinstance(device, torch.device) else None
+        if found is not None:
+            return found
+    return None
+
+
+class Inner:
+    """Makes each inner backend when a collective first needs it: all ranks do then, in step."""
+
+    def __init__(
+        self,
+        group: Any,  # noqa: ANN401 - torch's
+        store: Any,  # noqa: ANN401
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        *,
+        cuda: bool,
+    ) -> None:
+        self._group = group
+        self._store = store
+        self._rank = rank
+        self._size = size
+        self._timeout = timeout
+        self._cuda = cuda
+        self._lock = threading.Lock()
+        self._made: dict[str, Any] = {}
+        # Torch's own group of those backends: it knows which one a collective is for.
+        self._collectives = dist.ProcessGroup(store, rank, size)
+
+    @property
+    def devices(self) -> list[torch.device]:
+        """The kinds of devices whose tensors may be given."""
+        return [torch.device(kind) for kind in (("cpu", "cuda") if self._cuda else ("cpu",))]
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Call a collective, whose backend is made if need be."""
+        self.on(_device_of((*args, *kwargs.values())) or "cpu")
+        return getattr(self._collectives, name)(*args, **kwargs)
+
+    def on(self, device: str) -> Any:  # noqa: ANN401
+        """Return the backend of a kind of device."""
+        with self._lock:
+            if device not in self._made:
+                self._made[device] = self._make(device)
+            return self._made[device]
+
+    def made(self) -> list[Any]:
+        """Those that there are."""
+        with self._lock:
+            return list(self._made.values())
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set how long a collective may take."""
+        self._timeout = timeout
+        for backend in self.made():
+            backend._set_default_timeout(timeout)
+
+    def _make(self, device: str) -> Any:  # noqa: ANN401
+        store = dist.PrefixStore("inner", self._store)
+        if device == "cpu":
+            if not dist.is_gloo_available():
+                raise RuntimeError(
+                    "onehop: collectives on host tensors need gloo, which this torch lacks"
+                )
+            backend = dist.ProcessGroupGloo(store, self._rank, self._size, timeout=self._timeout)
+            kind = dist.ProcessGroup.BackendType.GLOO
+        elif device == "cuda":
+            if not self._cuda or not dist.is_nccl_available():
+                raise RuntimeError(
+                    "onehop: collectives on CUDA tensors need NCCL and a GPU: this torch"
+                    f" ({torch.__version__}) has {'no NCCL' if self._cuda else 'no GPU'} here"
+                )
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = self._timeout
+            backend = dist.ProcessGroupNCCL(store, self._rank, self._size, options)
+            kind = dist.ProcessGroup.BackendType.NCCL
+        else:
+            raise ValueError(f"onehop: no backend for tensors on {device}: there are cpu and cuda")
+        backend._set_sequence_number_for_group()
+        # Ours too: torch's C++ code looks there.
+        for group in (self._collectives, self._group):
+            group._register_backend(torch.device(device), kind, backend)
+            if not self._made:
+                group._set_default_backend(kind)
+        return backend
+
+
+class BackendView:
+    """What _get_backend answers with: the inner backend, made when it is first asked for more."""
+
+    supports_coalescing = False  # batch_isend_irecv posts one operation after the other
+    supports_splitting = False
+
+    def __init__(self, inner: Inner, device: str) -> None:
+        self._inner = inner
+        self._device = device
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._inner.on(self._device), name)

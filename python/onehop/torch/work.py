@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work: a send or a receive in flight, as torch.distributed sees it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+import onehop
+
+if TYPE_CHECKING:
+    from onehop.torch.completions import Completions
+
+__all__ = ["What", "Work", "backend_error", "text_of"]
+
+# Verb, tensor, preposition, rank, tag: made a text only when one is needed.
+What = tuple[str, torch.Tensor, str, int, int]
+
+_GROUPS = timedelta(0)  # what torch passes for "the group's timeout"
+
+
+def text_of(what: What) -> str:
+    """Return what an operation is, for texts."""
+    verb, tensor, preposition, rank, tag = what
+    other = "any rank" if rank == onehop.ANY_SOURCE else f"rank {rank}"
+    return f"{verb} of {tuple(tensor.shape)} {tensor.dtype} {preposition} {other}, tag {tag}"
+
+
+def backend_error(what: str, failure: onehop.Error) -> Exception:
+    """Return a failure as torch's programs expect it."""
+    text = f"onehop: {what}: {failure}"
+    if isinstance(failure, onehop.InvalidArgument):
+        return ValueError(text)
+    error: Exception = dist.DistBackendError(text)
+    return error
+
+
+class Work(dist.Work):  # type: ignore[misc] # torch is Any
+    """One send or receive.
+
+    On a host tensor wait() blocks. On a CUDA tensor it lets the current stream wait, and the host
+    goes on; what goes wrong afterwards is told by exception(), by a later wait(), and in the log.
+    """
+
+    def __init__(
+        self,
+        request: onehop.Request,
+        tensor: torch.Tensor,
+        what: What,
+        timeout: float,
+        completions: Completions,
+    ) -> None:
+        super().__init__()
+        self._request = request
+        self._tensor = tensor
+        self._what = what
+        self._timeout = timeout  # seconds
+        self._completions = completions
+        self._future: Any = None
+        self._lock = threading.Lock()  # of the future
+
+    @property
+    def request(self) -> onehop.Request:
+        """The operation, for paths and sizes."""
+        return self._request
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for its end, at most for the timeout; without one, for the group's.
+
+        With a CUDA tensor and no timeout only the current stream waits. DistBackendError: it has
+        failed, or the time is over, which ends it.
+        """
+        if timeout is not None and timeout > _GROUPS:
+            return self._wait_here(timeout.total_seconds())
+        if self._tensor.is_cuda:
+            self.block_current_stream()
+            return True
+        return self._wait_here(self._timeout)
+
+    def _wait_here(self, seconds: float) -> bool:
+        try:
+            self._request.wait(seconds)
+        except onehop.Error as failure:
+            raise backend_error(text_of(self._what), failure) from failure
+        return True
+
+    def block_current_stream(self) -> None:
+        """Let the current stream of a CUDA tensor wait; a host tensor has none, its host waits."""
+        if not self._tensor.is_cuda or self._request.done:
+            self._wait_here(self._timeout)
+            return
+        stream = torch.cuda.current_stream(self._tensor.device)
+        try:
+            self._request.stream_wait(stream)
+        except onehop.Error as failure:
+            raise backend_error(text_of(self._what), failure) from failure
+        # A stream has no deadline of its own, and nobody may ask for the error.
+        self._completions.watch(self, self._timeout)
+
+    def synchronize(self) -> None:
+        """Do the same as wait() without a timeout."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._request.done
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self._request.status == onehop.Status.OK
+
+    def exception(self) -> Exception | None:
+        """Return what it has failed with; None: it has not ended, or well."""
+        try:
+            self._request.test()
+        except onehop.Error as failure:
+            return backend_error(text_of(self._what), failure)
+        return None
+
+    def source_rank(self) -> int:
+        """Return the rank in the group that a received message is from, once it has ended."""
+        return self._request.message.source
+
+    def _source_rank(self) -> int:
+        return self.source_rank()
+
+    def result(self) -> list[torch.Tensor]:
+        """Return the tensor, in a list."""
+        return [self._tensor]
+
+    def get_future(self) -> Any:  # noqa: ANN401 - torch.futures.Future
+        """Return a future of result(); a thread of the group completes it."""
+        with self._lock:
+            if self._future is None:
+                devices = [self._tensor.device] if self._tensor.is_cuda else None
+                self._future = torch.futures.Future(devices=devices)
+                self._completions.watch(self, self._timeout)
+        return self._future
+
+    def tell(self) -> Exception | None:
+        """After its end: complete the future. Return what it has failed with."""
+        failure = self.exception()
+        with self._lock:
+            future = self._future
+        if future is not None and not future.done():
+            if failure is None:
+                future.set_result(self.result())
+            else:
+                future.set_exception(failure)
+        return failure

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/stream_gate.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace oh {
+namespace {
+
+bool is_over(const StreamGate& gate) {
+  const uint64_t value = gate.word.host->load(std::memory_order_acquire);
+  if (value >= gate.last.load()) return true;
+  // A lost device writes nothing any more. Before it is open the request still knows the gate.
+  return value >= StreamGate::kOpen && gate.gpu->is_lost();
+}
+
+}  // namespace
+
+StreamGates& StreamGates::instance() {
+  // Never destroyed: streams may wait when the process ends.
+  static StreamGates* const gates = new StreamGates;
+  return *gates;
+}
+
+Result<StreamGate*> StreamGates::take(const std::shared_ptr<cuda::Gpu>& gpu) {
+  reap();
+  auto gate = std::make_unique<StreamGate>();
+  OH_ASSIGN_OR_RETURN(gate->word, gpu->take_word());
+  gate->gpu = gpu;
+  MutexLock lock(mutex_);
+  gates_.push_back(std::move(gate));
+  return gates_.back().get();
+}
+
+void StreamGates::give(StreamGate* gate) {
+  gate->last.store(0);
+  reap();
+}
+
+Status StreamGates::enqueue(StreamGate* gate, cuda::Stream stream) {
+  cuda::Gpu& gpu = *gate->gpu;
+  Status status = gpu.wait_word(stream, gate->word.device, StreamGate::kOpen);
+  if (!status.ok()) {
+    gate->last.store(StreamGate::kOpen);
+    return status;
+  }
+  // If this fails the word is never used again: when the stream has passed is not known.
+  OH_RETURN_IF_ERROR(gpu.copy(stream, 0, 0, 0, nullptr, gate->word.device, StreamGate::kPassed));
+  gate->last.store(StreamGate::kPassed);
+  return {};
+}
+
+void StreamGates::reap() {
+  std::vector<std::unique_ptr<StreamGate>> over;
+  {
+    MutexLock lock(mutex_);
+    auto first = std::stable_partition(gates_.begin(), gates_.end(),
+                                       [](const auto& gate) { return !is_over(*gate); });
+    std::move(first, gates_.end(), std::back_inserter(over));
+    gates_.erase(first, gates_.end());
+  }
+  // The last holder of a Gpu calls the driver.
+  for (const auto& gate : over) gate->gpu->give_word(gate->word);
+}
+
+}  // namespace oh
