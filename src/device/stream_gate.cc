@@ -55,8 +55,8 @@ void StreamGates::reap() {
   std::vector<std::unique_ptr<StreamGate>> over;
   {
     MutexLock lock(mutex_);
-    auto first = std::stable_partition(gates_.begin(), gates_.end(),
-                                       [](const auto& gate) { return !is_over(*gate); });
+    auto first = std::partition(gates_.begin(), gates_.end(),
+                                [](const auto& gate) { return !is_over(*gate); });
     std::move(first, gates_.end(), std::back_inserter(over));
     gates_.erase(first, gates_.end());
   }
