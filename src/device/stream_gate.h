@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -36,6 +37,10 @@ struct StreamGate {
 
   // Lets the stream pass. The gate may be gone when it returns.
   void open() { word.host->store(kOpen, std::memory_order_release); }
+  // All those of a request.
+  static void open_all(StreamGate* gate) {
+    while (gate) std::exchange(gate, gate->next)->open();
+  }
 };
 
 class StreamGates {

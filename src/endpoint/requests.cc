@@ -87,7 +87,7 @@ std::shared_ptr<void> Requests::abandon(Request* request) {
 }
 
 std::shared_ptr<void> Requests::release_unposted(Request* request) {
-  request->open_gates();
+  StreamGate::open_all(request->take_gates());
   return pool().release(request);
 }
 
@@ -138,9 +138,13 @@ Status Requests::post_any_source(Request* request) {
 void Requests::finish(Request* request, const Status& status) {
   request->status = status;
   request->phase = Phase::kEnded;
-  request->open_gates();
-  if (request->detached.load()) return pool().recycle(request);
+  StreamGate* const gates = request->take_gates();
+  if (request->detached.load()) {
+    StreamGate::open_all(gates);
+    return pool().recycle(request);
+  }
   request->done.store(1, std::memory_order_release);
+  StreamGate::open_all(gates);
   completions_.announce();  // it may be armed just now: no lock is held against arm()
 }
 
@@ -383,7 +387,7 @@ Status Requests::stream_wait(Request* request, cuda::Stream stream) {
   if (added) let_end_see_armed();
   if (!added || request->ended()) {
     // Nobody opens it any more, and nobody waits for it.
-    if (added) request->gates.exchange(Request::no_gates());
+    if (added) request->take_gates();
     gates.give(gate);
     return {};
   }

@@ -282,13 +282,15 @@ class Link {
     wake_me = true;
     // The lock is held against Requests::arm().
     const uint32_t armed = request.armed.load(std::memory_order_seq_cst);
-    if (armed & Request::kOpenGates) request.open_gates();
+    StreamGate* const gates = armed & Request::kOpenGates ? request.take_gates() : nullptr;
     if (request.detached.load(std::memory_order_relaxed)) {
+      StreamGate::open_all(gates);
       if (request.owner) return request.owner->piece_ended(&request);
       return completions_->pool().recycle(&request);
     }
     OH_FAULT_POINT("request.ends");
     request.done.store(1, std::memory_order_release);
+    StreamGate::open_all(gates);
     if (armed & Request::kAnnounce) completions_->announce();
   }
 

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <utility>
 #include <vector>
 
 #include "base/list.h"
@@ -208,11 +207,11 @@ struct Request : RequestExtras, RequestCore {
     armed.fetch_or(kOpenGates, std::memory_order_seq_cst);
     return true;
   }
-  // Before `done`: streams may touch its memory from here on.
-  void open_gates() {
-    StreamGate* gate = gates.exchange(no_gates());
-    if (gate == no_gates()) return;
-    while (gate) std::exchange(gate, gate->next)->open();
+  // It takes no more of them. Its end takes them before `done`, while the request is there, and
+  // opens them behind it: who waited for the stream sees that the request has ended.
+  StreamGate* take_gates() {
+    StreamGate* taken = gates.exchange(no_gates());
+    return taken == no_gates() ? nullptr : taken;
   }
   static StreamGate* no_gates() {
     static StreamGate none;
