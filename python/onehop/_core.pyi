@@ -401,8 +401,8 @@ class Peer:
         """
         Sends the bytes of a buffer; returns when it may be used again.
 
-        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with __dlpack__ or
-        an array with __cuda_array_interface__. GPU memory needs an Endpoint with device=... .
+        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with `__dlpack__` or
+        an array with `__cuda_array_interface__`. GPU memory needs an Endpoint with device=... .
         tag: 0 to 2**63 - 1. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
         left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
@@ -414,8 +414,8 @@ class Peer:
         """
         Receives a message into a writable buffer of at least its length.
 
-        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with __dlpack__ or
-        an array with __cuda_array_interface__. GPU memory needs an Endpoint with device=... .
+        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with `__dlpack__` or
+        an array with `__cuda_array_interface__`. GPU memory needs an Endpoint with device=... .
         tag: 0 to 2**63 - 1, or onehop.ANY_TAG. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
         left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
@@ -830,7 +830,7 @@ class Endpoint:
 
     def __init__(self, device: onehop.devices.Device = None, max_inline: SupportsIndex | None = None, progress_thread: bool = False) -> None:
         """
-        device: None, "host" or "cpu" for host memory; for a GPU its number N, "cuda:N", "GPU-<uuid>", or an object with type
+        device: None, "host" or "cpu" for host memory; for a GPU its number N, "cuda:N", `"GPU-<uuid>"`, or an object with type
         and index, such as torch.device("cuda:1"). An endpoint on a GPU moves host memory too. max_inline: bytes
         asked for inside a control message, 0 to 65536; Peer.info says what was granted. progress_thread: a thread makes
         progress while no thread waits.
