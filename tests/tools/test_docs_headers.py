@@ -142,4 +142,5 @@ def test_every_header_has_a_page():
     pages = "".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
     for path in [*INCLUDE.glob("*.h"), *INCLUDE.glob("*.hpp"), *INCLUDE.glob("*.cuh")]:
         if path.name != "onehop.h":  # includes the others
-            assert pages.count(f"<!-- header: onehop/{path.name} -->") == 1, path.name
+            line = f"[onehop/{path.name}](../../include/onehop/{path.name}) <!-- reference -->"
+            assert pages.count(line) == 1, path.name

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks of mkdocs: the reference of the headers, and links from docs/ into the repository.
 
-A line `<!-- header: onehop/peer.h -->` of a page becomes the reference of that header. A link to a
-file outside of docs/ leads to a page that shows the file: a clone has the same link on disk. A link
-to a file that does not exist is a warning, which `mkdocs build --strict` fails for.
+A line that is a link to a header and `<!-- reference -->` becomes the reference of that header. A
+link to a file outside of docs/ leads to a page that shows the file: a clone has the same link on
+disk. A link to a file that does not exist is a warning, for which `mkdocs build --strict` fails.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SHOWN = "repository"  # the folder of the site with pages of files outside of docs/
 LANGUAGES = {".cc": "cpp", ".cu": "cpp", ".cuh": "cpp", ".h": "cpp", ".hpp": "cpp", ".sh": "bash"}
-HEADER = re.compile(r"^<!-- header: (\S+) -->$", re.MULTILINE)
+HEADER = re.compile(r"^\[(\S+)\]\(\S+\) <!-- reference -->$", re.MULTILINE)
 # Code, which is left alone, or the target of a link to a file.
 LINK = re.compile(
     r"(^```.*?^```|`[^`\n]*`)|(?<=\]\()(?![a-z]+:|#)([^)\s#]+)", re.DOTALL | re.MULTILINE
@@ -107,7 +107,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         else []
     )
     known = headers.known_names(texts)
-    return HEADER.sub(reference, LINK.sub(lead, markdown))
+    return LINK.sub(lead, HEADER.sub(reference, markdown))
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
