@@ -108,15 +108,20 @@ def test_two_hosts(tmp_path, transport):
     assert f"by {transport}; inline up to" in second
 
 
-def test_containers():
+def why_no_namespaces() -> str:
+    """Why containers.sh cannot run here; empty if it can."""
+    if shutil.which("unshare") is None:
+        return "unshare is not installed (Debian: util-linux)"
     probe = ["unshare", "--net", "--ipc", "--pid", "--fork", "true"]
     if os.geteuid() != 0:
         probe[1:1] = ["--user", "--map-current-user"]
-    if shutil.which("unshare") is None:
-        pytest.skip("unshare is not installed (Debian: util-linux)")
     found = subprocess.run(probe, capture_output=True, text=True, timeout=DEADLINE, check=False)
-    if found.returncode != 0:
-        pytest.skip(f"no namespaces may be made here: {found.stderr.strip()}")
+    return f"no namespaces may be made here: {found.stderr.strip()}" if found.returncode else ""
+
+
+def test_containers():
+    if why := why_no_namespaces():
+        pytest.skip(why)
     command = [str(EXAMPLES / "containers.sh"), sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -207,3 +212,54 @@ def test_stream_calls(function):
     if onehop.info().kernel_bytes == 0:
         pytest.skip("this build of onehop has no kernels (ONEHOP_CUDA=OFF)")
     run_ranks(2, function, devices=(0, 1))
+
+
+# ---- The pages that show them
+
+PAGES = [EXAMPLES.parent / "docs" / "start.md", *(EXAMPLES.parent / "docs/guides").glob("*.md")]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# What is not run: it shows what is printed, or needs GPUs, a cluster, or a build from the sources.
+SHOWN = ("text", "console")
+
+
+def blocks_of(page):
+    return BLOCK.findall(page.read_text())
+
+
+def shell_blocks():
+    for page in sorted(PAGES):
+        blocks = [block for language, block in blocks_of(page) if language == "sh"]
+        for number, block in enumerate(blocks):
+            yield pytest.param(block, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_show_programs_of_examples_only(page):
+    assert page.read_text().count("```") == 2 * len(blocks_of(page))
+    for language, block in blocks_of(page):
+        if language not in ("sh", *SHOWN):
+            assert re.fullmatch(r'--8<-- "examples/[\w.]+(:\w+)?"\n', block), block
+
+
+@pytest.mark.parametrize("block", list(shell_blocks()))
+def test_shell_commands_of_the_pages(block, tmp_path):
+    if "containers.sh" in block and (why := why_no_namespaces()):
+        pytest.skip(why)
+    if "c++ " in block and shutil.which("c++") is None:
+        pytest.skip("there is no C++ compiler")
+    shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    port = str(free_port())
+    for program in (tmp_path / "examples").glob("*.py"):
+        program.write_text(program.read_text().replace("29400", port))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        env={**os.environ, "PATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
