@@ -113,7 +113,7 @@ lane_docs() {
   "$bin/pip" install --quiet --group docs
   # Its advertisement of a successor is no warning of ours.
   NO_MKDOCS_2_WARNING=1 PATH="$bin:$PATH" "$bin/mkdocs" build --strict --quiet --site-dir "$build/site"
-  "$bin/python" -m pytest tests/tools/test_docs_headers.py tests/tools/test_docs_hooks.py
+  "$bin/python" -m pytest tests/tools/test_docs_*.py
 }
 
 lane_tidy() {
