@@ -111,8 +111,8 @@ lane_docs() {
   environment
   local bin=$build/venv/bin
   "$bin/pip" install --quiet --group docs
-  # Its advertisement of a successor is no warning of ours.
-  NO_MKDOCS_2_WARNING=1 PATH="$bin:$PATH" "$bin/mkdocs" build --strict --quiet --site-dir "$build/site"
+  # Not --quiet: then warnings are no errors either. The variable silences an advertisement.
+  NO_MKDOCS_2_WARNING=1 PATH="$bin:$PATH" "$bin/mkdocs" build --strict --site-dir "$build/site"
   "$bin/python" -m pytest tests/tools/test_docs_*.py
 }
 
