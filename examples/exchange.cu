@@ -35,6 +35,7 @@ struct Result {
   unsigned wrong;  // words that were not as sent
 };
 
+// --8<-- [start:kernel]
 // One block. Each round sends a message and receives the peer's: one that fits into the lane's ring
 // does not wait for its receiver.
 __global__ void exchange(oh_lane_handle lane, unsigned rank, unsigned* out, unsigned* in,
@@ -61,6 +62,7 @@ __global__ void exchange(oh_lane_handle lane, unsigned rank, unsigned* out, unsi
     block.sync();
   }
 }
+// --8<-- [end:kernel]
 
 void check(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;
@@ -80,6 +82,7 @@ int run_rank(unsigned rank, const onehop::Bytes& id) {
   options.timeout_ns = 60'000'000'000;
   options.endpoint = onehop::detail::sized<oh_endpoint_options>();
   options.endpoint.device = device.c_str();
+  // --8<-- [start:host]
   onehop::Communicator comm(options);
   onehop::Peer peer = comm.peer(1 - rank);
   const oh_lane_handle lane = peer.device_handle(kLane);  // connects the lanes
@@ -92,6 +95,7 @@ int run_rank(unsigned rank, const onehop::Bytes& id) {
   // The first launch loads the kernel, which may wait for kernels that run: not for our own here.
   exchange<<<1, kThreads>>>(lane, rank, buffers, buffers + kWords, result);
   CHECK(cudaGetLastError());
+  // --8<-- [end:host]
   Result found{};
   CHECK(cudaMemcpy(&found, result, sizeof(found), cudaMemcpyDeviceToHost));
   comm.barrier();  // no rank leaves while the other still works

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A loop of reinforcement learning: a toy trainer, and vLLM with fresh weights after each step.
 
-    pip install 'onehop[weights]' vllm && python examples/rl_weights.py
+    pip install '.[weights]' vllm && python examples/rl_weights.py
 
 The reward is the share of even tokens. The last line tells it for each round.
 """

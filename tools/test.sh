@@ -7,6 +7,7 @@
 #   cpp      C++ unit and conformance tests            fuzz     every parser under libFuzzer
 #   address  the same under ASan and UBSan             python   the package, in an environment of its own
 #   models   the protocols' models and their mutants under spin
+#   docs     the documentation's site, links and anchors checked, and the tests of what makes it
 #
 #   integrations  vLLM, Ray and programs of NIXL over onehop.nixl, vLLM fed by onehop.weights, torch over onehop.torch;
 #                 only when named, for it installs some 4 GB
@@ -25,7 +26,7 @@ build=${TEST_DIR:-build/test}
 jobs=$(nproc)
 python=${PYTHON:-python3}
 lanes=("$@")
-[ ${#lanes[@]} -gt 0 ] || lanes=(lint models cpp address thread fuzz python)
+[ ${#lanes[@]} -gt 0 ] || lanes=(lint docs models cpp address thread fuzz python)
 skipped=()
 
 find_clang() {
@@ -104,6 +105,15 @@ lane_lint() {
   for version in 3.10 3.11 3.12 3.13; do
     "$bin/mypy" --python-version "$version" tests/python/typing_sample.py
   done
+}
+
+lane_docs() {
+  environment
+  local bin=$build/venv/bin
+  "$bin/pip" install --quiet --group docs
+  # Not --quiet: then warnings are no errors either. The variable silences an advertisement.
+  NO_MKDOCS_2_WARNING=1 PATH="$bin:$PATH" "$bin/mkdocs" build --strict --site-dir "$build/site"
+  "$bin/python" -m pytest tests/tools/test_docs_*.py
 }
 
 lane_tidy() {
@@ -227,7 +237,7 @@ lane_integrations() {
 
 for lane in "${lanes[@]}"; do
   declare -F "lane_$lane" >/dev/null || {
-    echo "tools/test.sh: no lane \"$lane\"; there are quick, lint, tidy, models, cpp, address, thread, fuzz, python, integrations" >&2
+    echo "tools/test.sh: no lane \"$lane\"; there are quick, lint, docs, tidy, models, cpp, address, thread, fuzz, python, integrations" >&2
     exit 2
   }
 done

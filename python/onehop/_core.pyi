@@ -339,8 +339,8 @@ def group() -> Group:
     """
     For `with onehop.group():` - what this thread gives to streams within it is begun together at its end, each
     stream's in one launch: sends and receives then wait for none of each other. Groups may be nested; only the
-    outermost end begins. At most 128 operations a stream, each lane at most once in a direction. Errors of
-    operations may come at the end; it begins what was given also when its body raises.
+    outermost end begins. Those of one lane in one direction follow each other. At most 128 operations a stream.
+    Errors of operations may come at the end; it begins what was given also when its body raises.
     """
 
 class OnStream:
@@ -362,7 +362,7 @@ class OnStream:
         out, ONEHOP_TIMEOUT. size_from: 8 bytes of GPU memory, how many bytes of the buffer to send, read when it runs.
         A message of at most StreamInfo.stream_buffered bytes does not wait for its receive. The first call connects
         the lanes, which blocks: see Peer.warmup. InvalidArgument: host memory, no such lane, or a capture without
-        warmup; OperationError with Status.NOT_VIABLE: no kernel reaches the peer.
+        warmup; OperationError with Status.NOT_VIABLE: neither kernels nor the host carry it to the peer.
         """
 
     def recv(self, buffer: onehop.buffers.Buffer, lane: SupportsIndex = 0, timeout: float | None = ..., size_to: onehop.buffers.Buffer | None = None) -> None:
@@ -376,7 +376,8 @@ class OnStream:
     def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None:
         """
         Writes the local bytes into the remote region, of the same length, by the copy engine; a signal that follows
-        comes after them. OutOfRange; OperationError with Status.NOT_VIABLE: the region cannot be mapped here.
+        comes after them. Where the region is not mapped here and the peer's streams go by proxy, the host puts them.
+        OutOfRange; OperationError with Status.NOT_VIABLE: neither is possible.
         """
 
     def signal(self, slot: SupportsIndex, n: SupportsIndex = 1) -> None:
@@ -401,8 +402,8 @@ class Peer:
         """
         Sends the bytes of a buffer; returns when it may be used again.
 
-        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with __dlpack__ or
-        an array with __cuda_array_interface__. GPU memory needs an Endpoint with device=... .
+        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with `__dlpack__` or
+        an array with `__cuda_array_interface__`. GPU memory needs an Endpoint with device=... .
         tag: 0 to 2**63 - 1. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
         left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
@@ -414,8 +415,8 @@ class Peer:
         """
         Receives a message into a writable buffer of at least its length.
 
-        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with __dlpack__ or
-        an array with __cuda_array_interface__. GPU memory needs an Endpoint with device=... .
+        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with `__dlpack__` or
+        an array with `__cuda_array_interface__`. GPU memory needs an Endpoint with device=... .
         tag: 0 to 2**63 - 1, or onehop.ANY_TAG. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
         left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
@@ -653,8 +654,8 @@ class Peer:
     def warmup(self, timeout: float | None = ...) -> None:
         """
         Connects the lanes now, and makes ready what they need; without it the first operation on a stream does, which
-        must not be captured. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. OperationError with Status.NOT_VIABLE: no kernel reaches the
-        peer, and why.
+        must not be captured. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. OperationError with Status.NOT_VIABLE: neither
+        kernels nor the host carry what streams say to the peer, and why.
         """
 
     def device_handle(self, lane: SupportsIndex) -> LaneHandle:
@@ -830,7 +831,7 @@ class Endpoint:
 
     def __init__(self, device: onehop.devices.Device = None, max_inline: SupportsIndex | None = None, progress_thread: bool = False) -> None:
         """
-        device: None, "host" or "cpu" for host memory; for a GPU its number N, "cuda:N", "GPU-<uuid>", or an object with type
+        device: None, "host" or "cpu" for host memory; for a GPU its number N, "cuda:N", `"GPU-<uuid>"`, or an object with type
         and index, such as torch.device("cuda:1"). An endpoint on a GPU moves host memory too. max_inline: bytes
         asked for inside a control message, 0 to 65536; Peer.info says what was granted. progress_thread: a thread makes
         progress while no thread waits.

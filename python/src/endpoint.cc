@@ -208,7 +208,7 @@ void bind_endpoint(nb::module_& module) {
                   "= None, "
                   "progress_thread: bool = False) -> None"),
           "device: None, \"host\" or \"cpu\" for host memory; for a GPU its number N, \"cuda:N\", "
-          "\"GPU-<uuid>\", or an object with type\nand index, such as torch.device(\"cuda:1\"). "
+          "`\"GPU-<uuid>\"`, or an object with type\nand index, such as torch.device(\"cuda:1\"). "
           "An endpoint on a GPU moves host memory too. max_inline: bytes\nasked for inside a "
           "control message, 0 to 65536; Peer.info says what was granted. progress_thread: a "
           "thread makes\nprogress while no thread waits.\n\nEndpointError: an ONEHOP_* variable is "

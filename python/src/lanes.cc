@@ -106,7 +106,9 @@ void bind_lanes(nb::module_& module, nb::class_<PyPeer>& peer) {
            nb::sig("def warmup(self, timeout: float | None = ...) -> None"),
            "Connects the lanes now, and makes ready what they need; without it the first operation "
            "on a stream does, which\nmust not be captured. " OH_PYTHON_TIMEOUT
-           " OperationError with Status.NOT_VIABLE: no kernel reaches the\npeer, and why.")
+           " OperationError with Status.NOT_VIABLE: neither\nkernels nor the host carry what "
+           "streams say to "
+           "the peer, and why.")
       .def("device_handle", device_handle, nb::arg("lane").none(),
            nb::sig("def device_handle(self, lane: typing.SupportsIndex) -> LaneHandle"),
            "What kernels of the caller's own use a lane (0 to 15) by. Connects the lanes, if need "

@@ -64,10 +64,10 @@ void close(PyPeer& self) {
   sweep_all_held();
 }
 
-#define OH_PYTHON_BUFFER                                                                           \
-  "buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor "  \
-  "with __dlpack__ or\nan array with __cuda_array_interface__. GPU memory needs an Endpoint with " \
-  "device=... ."
+#define OH_PYTHON_BUFFER                                                                          \
+  "buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor " \
+  "with `__dlpack__` or\nan array with `__cuda_array_interface__`. GPU memory needs an Endpoint " \
+  "with device=... ."
 
 void bind_messages(nb::class_<PyPeer>& type) {
   type.def(

@@ -127,9 +127,10 @@ void bind_group(nb::module_& module) {
       "For `with onehop.group():` - what this thread gives to streams within it is begun together "
       "at "
       "its end, each\nstream's in one launch: sends and receives then wait for none of each other. "
-      "Groups may be nested; only the\noutermost end begins. At most 128 operations a stream, each "
-      "lane at most once in a direction. Errors of\noperations may come at the end; it begins what "
-      "was given also when its body raises.");
+      "Groups may be nested; only the\noutermost end begins. Those of one lane in one direction "
+      "follow each other. At most 128 operations a stream.\nErrors of operations may come at the "
+      "end; "
+      "it begins what was given also when its body raises.");
 }
 
 void bind_on_stream(nb::module_& module) {
@@ -163,7 +164,7 @@ void bind_on_stream(nb::module_& module) {
           "receive. The first call connects\nthe lanes, which blocks: see Peer.warmup. "
           "InvalidArgument: host memory, no such lane, or a capture without\nwarmup; "
           "OperationError "
-          "with Status.NOT_VIABLE: no kernel reaches the peer.")
+          "with Status.NOT_VIABLE: neither kernels nor the host carry it to the peer.")
       .def(
           "recv",
           [](PyOnStream& self, nb::handle buffer, nb::handle lane, nb::handle timeout,
@@ -182,8 +183,9 @@ void bind_on_stream(nb::module_& module) {
       .def("put", put, nb::arg("local").none(), nb::arg("remote").none(),
            nb::sig("def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None"),
            "Writes the local bytes into the remote region, of the same length, by the copy engine; "
-           "a signal that follows\ncomes after them. OutOfRange; OperationError with "
-           "Status.NOT_VIABLE: the region cannot be mapped here.")
+           "a signal that follows\ncomes after them. Where the region is not mapped here and the "
+           "peer's streams go by proxy, the host puts them.\nOutOfRange; OperationError with "
+           "Status.NOT_VIABLE: neither is possible.")
       .def("signal", signal, nb::arg("slot").none(), nb::arg("n").none() = 1,
            nb::sig(
                "def signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1) -> None"),

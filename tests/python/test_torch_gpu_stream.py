@@ -337,6 +337,11 @@ def test_the_example_of_a_raw_kernel():
     assert said.count("all right") == 2, said
 
 
+def test_the_example_of_a_graph():
+    said = run_example(sys.executable, str(EXAMPLES / "stream_graph.py"))
+    assert said.count("all right") == 2, said
+
+
 def test_the_example_of_a_kernel_in_cpp(tmp_path):
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if nvcc is None:
