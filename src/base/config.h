@@ -40,6 +40,7 @@ struct Config {
   std::string ucx_rma;
   std::string numa;
   std::string metrics;
+  std::string nixl;
   // Whole numbers.
   int64_t max_inline = 0;
   int64_t eager_max = 0;

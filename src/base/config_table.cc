@@ -329,6 +329,12 @@ constexpr ConfigEntry kTable[] = {
      .meaning = "where the Python package serves metrics over HTTP, as /metrics, from its import "
                 "on: at the first port that is free; a wrong value is a warning; empty: nowhere",
      .text = &Config::metrics},
+    {.name = "ONEHOP_NIXL",
+     .type = "choice",
+     .allowed = "0, 1",
+     .standard = "0",
+     .meaning = "1: the plugin that vLLM loads lets its NIXL connectors run on onehop",
+     .text = &Config::nixl},
 };
 
 }  // namespace

@@ -39,6 +39,7 @@ def python(code, **environment):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert "no such variable" not in done.stderr
     return done.stdout
 
 
