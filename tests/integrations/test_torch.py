@@ -60,7 +60,48 @@ def test_example_pipeline():
     assert "->" in run(str(HERE.parents[1] / "examples" / "torch_pipeline.py"))
 
 
+def run_program(name, *arguments, tmp_path) -> str:
+    return run(str(HERE / name), *arguments, str(tmp_path / "rendezvous"))
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_program(size, tmp_path):
-    told = run(str(HERE / "torch_program.py"), str(size), str(tmp_path / "rendezvous"))
+    told = run_program("torch_program.py", str(size), tmp_path=tmp_path)
     assert told.count("all is well") == size, told
+
+
+def test_pipelines_equal_one_process(tmp_path):
+    told = run_program("torch_pipelines_program.py", tmp_path=tmp_path)
+    assert told.count("all is well") == 2, told
+
+
+@pytest.mark.parametrize("case", ["killed", "stopped", "left"])
+def test_deaths(case, tmp_path):
+    assert "all is well" in run_program("torch_deaths_program.py", case, tmp_path=tmp_path)
+
+
+@pytest.mark.parametrize("case", ["sizes", "missing", "device", "aborted", "again"])
+def test_lives(case, tmp_path):
+    told = run_program("torch_lives_program.py", case, tmp_path=tmp_path)
+    assert "all is well" in told
+    print(told)  # how long an abort took
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("torch.__version__ = '2.5.1+cpu'", "onehop.torch needs torch 2.6 or newer, this is 2.5.1"),
+        ("torch.distributed.is_available = lambda: False", "built without torch.distributed"),
+        ("sys.modules['torch'] = None", "pip install 'torch>=2.6'"),
+    ],
+)
+def test_a_torch_that_does_not_fit_is_told(change, text):
+    code = f"""
+import sys, torch, torch.distributed
+{change}
+try:
+    import onehop.torch
+except ImportError as failure:
+    print(failure)
+"""
+    assert text in run("-c", code)

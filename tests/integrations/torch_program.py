@@ -5,22 +5,14 @@ import sys
 import threading
 from datetime import timedelta
 
-import onehop.torch  # noqa: F401 - makes the backend known
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.multiprocessing import spawn
+from torch_ranks import join, raises
 
 ODD_TYPES = (torch.bool, torch.complex64, torch.bfloat16, torch.float8_e4m3fn, torch.int8)
-
-
-def raises(kind, call) -> str:
-    try:
-        call()
-    except kind as failure:
-        return str(failure)
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def batches(rank, size):
@@ -69,12 +61,25 @@ def messages(rank, size):
     work = dist.irecv(torch.empty(0), before)
     dist.send(torch.empty(0), after)
     work.wait()
+    # Any source: rank 0 hears all others, twice.
     if rank == 0:
-        dist.send_object_list([{"a": 1}, 2], 1)
+        heard = []
+        for tag in (0, 0, 7, 7)[:: 1 if size > 2 else 2]:
+            theirs = torch.zeros(1, dtype=torch.int64)
+            heard.append(dist.recv(theirs, tag=tag))
+            assert int(theirs) == heard[-1] * 10 + tag
+        assert sorted(heard) == sorted([*range(1, size)] * 2)
+    else:
+        for tag in (0, 7):
+            dist.send(torch.tensor([rank * 10 + tag]), 0, tag=tag)
+    # Objects: pickled ones of any size.
+    objects = [{"a": 1}, 2, bytes(100_000)]
+    if rank == 0:
+        dist.send_object_list(objects, 1)
     if rank == 1:
-        got = [None, None]
-        dist.recv_object_list(got, 0)
-        assert got == [{"a": 1}, 2]
+        got = [None] * 3
+        assert dist.recv_object_list(got, 0) == 0
+        assert got == objects
     assert "contiguous" in raises(ValueError, lambda: dist.send(torch.ones(4, 4).t(), after))
     assert "tag -1" in raises(ValueError, lambda: dist.send(torch.ones(1), after, tag=-1))
 
@@ -90,6 +95,16 @@ def groups(rank, size):
         dist.recv(second, 0, group=everyone)
         dist.recv(first, 0, group=pair)
         assert (int(first), int(second)) == (1, 2)
+    # Ranks are those of the world, also in a group of the last two.
+    last = dist.new_group([size - 2, size - 1])
+    if rank == size - 2:
+        dist.send(torch.tensor([5]), size - 1, group=last)
+    if rank == size - 1:
+        got = torch.zeros(1, dtype=torch.int64)
+        assert dist.recv(got, group=last) == size - 2
+        assert int(got) == 5
+    if rank >= size - 2:
+        dist.destroy_process_group(last)
     total = torch.ones(3)
     dist.all_reduce(total)
     assert (total == size).all()
@@ -97,6 +112,16 @@ def groups(rank, size):
     whole = torch.arange(12.0).reshape(6, 2)
     replicated = distribute_tensor(whole, mesh, [Shard(0)]).redistribute(mesh, [Replicate()])
     assert torch.equal(replicated.to_local(), whole)
+    # A product whose inner dimension is sharded is a sum over ranks: partial, then reduced.
+    square = torch.arange(36.0).reshape(6, 6)
+    left, right = (distribute_tensor(square, mesh, [Shard(dim)]) for dim in (1, 0))
+    assert torch.equal((left @ right).full_tensor(), square @ square)
+    # Messages over the group of a mesh.
+    theirs = torch.zeros(1)
+    work = dist.irecv(theirs, (rank - 1) % size, group=mesh.get_group())
+    dist.send(torch.tensor([float(rank)]), (rank + 1) % size, group=mesh.get_group())
+    work.wait()
+    assert theirs[0] == (rank - 1) % size
 
 
 def ends(rank, size):
@@ -128,14 +153,7 @@ def ends(rank, size):
 
 
 def main(rank, size, rendezvous):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "onehop",
-        init_method=f"file://{rendezvous}",
-        rank=rank,
-        world_size=size,
-        timeout=timedelta(seconds=60),
-    )
+    join(rank, size, rendezvous)
     for part in (batches, messages, groups, ends):
         part(rank, size)
         dist.barrier()

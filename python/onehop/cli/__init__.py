@@ -15,6 +15,7 @@ from onehop.cli import (  # noqa: F401 - add their commands to bench
     bench_inline,
     bench_nixl,
     bench_peers,
+    bench_torch,
     bench_weights,
 )
 from onehop.cli.bench import bench

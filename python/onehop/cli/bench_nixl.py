@@ -18,10 +18,10 @@ from rich.table import Table
 
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report
-from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, parse_devices, parse_memory
+from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, parse_devices, parse_memory, shown
 from onehop.cli.measure import corrupts
 from onehop.cli.output import Column, figures
-from onehop.cli.rows import Row, figure, percentile, wrong_bytes
+from onehop.cli.rows import Row, figure, percentile, ratio, spread, wrong_bytes
 from onehop.cli.sides import Placement, SideError, run_sides
 from onehop.cli.sizes import SizeList, format_size
 
@@ -241,12 +241,11 @@ def _rows(done: dict[Job, list[Round]], version: str | None) -> Iterator[Row]:
             for job, rounds in of_rounds.items()
         }
         for job, rounds in of_rounds.items():
-            ratio = None
+            of_nixl = None
             if job.library == "onehop" and "nixl" in medians:
-                both = zip(medians["onehop"], medians["nixl"], strict=True)
-                ratio = statistics.median(ours / theirs for ours, theirs in both)
+                of_nixl = ratio(medians["onehop"], medians["nixl"])
             row = _row(job, rounds, medians[job.library])
-            yield replace(row, of_nixl=ratio, nixl=version if job.library == "nixl" else None)
+            yield replace(row, of_nixl=of_nixl, nixl=version if job.library == "nixl" else None)
 
 
 def _row(job: Job, rounds: Sequence[Found], medians: Sequence[float]) -> Row:
@@ -254,7 +253,6 @@ def _row(job: Job, rounds: Sequence[Found], medians: Sequence[float]) -> Row:
     for one in rounds:
         found.merge(one)
     p50 = statistics.median(found.samples_us)
-    devices = ",".join(name.removeprefix("cuda:") or "host" for name in job.devices)
     return Row(
         op="nixl",
         api=job.library,
@@ -275,7 +273,7 @@ def _row(job: Job, rounds: Sequence[Found], medians: Sequence[float]) -> Row:
         cpu_percent=p50 / 1e4 if found.mode == "idle" else None,
         low_us=min(medians),
         high_us=max(medians),
-        devices=devices if job.devices != NO_DEVICES else None,
+        devices=shown(job.devices) if job.devices != NO_DEVICES else None,
     )
 
 
@@ -285,16 +283,12 @@ def _what(row: Row) -> str:
     return f"{row.mode} {format_size(row.size)}" if row.size else row.mode
 
 
-def _spread(row: Row) -> str:
-    return " ".join(f"{(one or 0) / row.p50_us - 1:+.0%}" for one in (row.low_us, row.high_us))
-
-
 _COLUMNS: tuple[Column[Row], ...] = (
     Column("what", _what, "left"),
     Column("library", lambda row: row.api, "left"),
     Column("path", lambda row: row.path, "left"),
     Column("p50 us", lambda row: figure(row.p50_us, 0)),
-    Column("rounds", _spread),
+    Column("rounds", spread),
     Column("us/block", lambda row: figure(row.block_us, 3)),
     Column("make us", lambda row: figure(row.make_us, 0)),
     Column("post us", lambda row: figure(row.post_us, 0)),

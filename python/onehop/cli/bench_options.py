@@ -233,9 +233,8 @@ buffers = click.option(
 )
 
 
-def versus(*names: str) -> Callable[[Command], Command]:
-    """Add --vs, which takes a list, and --nccl."""
-    allowed = [*names, "nccl", "floors"] if names else ["nccl"]
+def one_of(allowed: Sequence[str]) -> Callable[..., list[str]]:
+    """Return a callback of an option that takes lists of names and may be given several times."""
 
     def parse(_: click.Context, __: click.Parameter, values: Sequence[str]) -> list[str]:
         found = [name for value in values for name in value.split(",")]
@@ -243,6 +242,13 @@ def versus(*names: str) -> Callable[[Command], Command]:
             if name not in allowed:
                 raise click.BadParameter(f"'{name}' is not one of {', '.join(allowed)}")
         return found
+
+    return parse
+
+
+def versus(*names: str) -> Callable[[Command], Command]:
+    """Add --vs, which takes a list, and --nccl."""
+    allowed = [*names, "nccl", "floors"] if names else ["nccl"]
 
     def add(command: Command) -> Command:
         command = click.option(
@@ -252,7 +258,7 @@ def versus(*names: str) -> Callable[[Command], Command]:
             "--vs",
             "floors",
             multiple=True,
-            callback=parse,
+            callback=one_of(allowed),
             metavar="NAME,...",
             help=f"Also measure what the machine does without onehop: {', '.join(allowed)}.",
         )(command)

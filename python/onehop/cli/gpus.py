@@ -142,6 +142,11 @@ def choose(memory: Pair, numbers: Sequence[int]) -> Pair:
     return first, second
 
 
+def shown(devices: Sequence[str]) -> str:
+    """Write the devices of a row's sides: ``0,1``."""
+    return ",".join(name.removeprefix("cuda:") or "host" for name in devices)
+
+
 def nccl_libraries(path: str | None) -> tuple[str, ...]:
     """Return where NCCL may be: as named, for the loader to find, or among Python's packages."""
     if path:

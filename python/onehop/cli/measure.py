@@ -12,7 +12,7 @@ from typing import Any
 
 import onehop
 from onehop import _bench
-from onehop.cli.gpus import HOST, MEMORY, NO_DEVICES
+from onehop.cli.gpus import HOST, MEMORY, NO_DEVICES, shown
 from onehop.cli.python_loops import PythonSide
 from onehop.cli.rows import Row, percentile
 from onehop.cli.sides import Placement, Role, Side, SideError, run_sides
@@ -406,7 +406,7 @@ def _row(job: Job, parts: Sequence[Part]) -> Row:
     if job.threads:
         extras["group"] = "warp" if job.threads == 32 else str(job.threads)
     if job.devices != NO_DEVICES:
-        extras["devices"] = ",".join(name.removeprefix("cuda:") or "host" for name in job.devices)
+        extras["devices"] = shown(job.devices)
     return Row(
         op=job.op,
         api=job.api,

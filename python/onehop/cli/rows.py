@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -18,9 +19,10 @@ from onehop.cli.sizes import format_size
 class Row:
     """One measurement; one-way figures. Its keys in JSON are those that are not None."""
 
-    op: str  # latency, bandwidth, batch, patterns, setup, inline, peers or nixl
+    op: str  # latency, bandwidth, batch, patterns, setup, inline, peers, nixl or torch
     # c, python (of GPU memory: -region, -array or -torch, by what is sent), device (within a
-    # kernel), floor (no library), or nccl; of nixl: onehop or nixl, whose agents they are.
+    # kernel), floor (no library), or nccl; of nixl: onehop or nixl, whose agents they are; of
+    # torch: the backend.
     api: str
     mode: str  # the verbs, or the floor's name, or the step of the set-up
     memory: str  # its kind
@@ -62,11 +64,15 @@ class Row:
     message_us: float | None = None  # a message to one of the peers, one way
     make_us: float | None = None  # of nixl: p50 of the call of make_prepped_xfer()
     cpu_percent: float | None = None  # of one CPU, by a process with an idle agent of nixl
-    low_us: float | None = None  # of nixl: the least and the greatest median of a round
+    # Of nixl and torch: the least and the greatest median of a round.
+    low_us: float | None = None
     high_us: float | None = None
     # Of nixl: onehop's median by NIXL's in the same round, median of the rounds.
     of_nixl: float | None = None
     nixl: str | None = None  # the real NIXL's package and version
+    of_gloo: float | None = None  # of torch: the same by the medians of gloo and of NCCL
+    of_nccl: float | None = None
+    torch: str | None = None  # its version
 
     def as_json(self, provenance: dict[str, str]) -> str:
         """Write the row as one line of JSON."""
@@ -82,6 +88,11 @@ def percentile(samples: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return our median of a round by theirs in the same round: the median of the rounds."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
 def figure(value: float | None, digits: int, unit: float = 1) -> str | None:
     """Write a figure in units, or None."""
     return None if value is None else f"{value / unit:,.{digits}f}"
@@ -90,6 +101,11 @@ def figure(value: float | None, digits: int, unit: float = 1) -> str | None:
 def wrong_bytes(row: Row) -> str:
     """Write the number of wrong bytes."""
     return f"[bold red]{row.wrong}[/]" if row.wrong else "0"
+
+
+def spread(row: Row) -> str:
+    """Write the least and the greatest median of a round beside the p50."""
+    return " ".join(f"{(one or 0) / row.p50_us - 1:+.0%}" for one in (row.low_us, row.high_us))
 
 
 def _time(us: float) -> str | None:

@@ -20,6 +20,10 @@ from onehop.torch.work import Work, backend_error, text_of
 
 __all__ = ["ProcessGroup", "create"]
 
+# Keys of the store.
+_SIZE = "onehop_size"
+_DISAGREEMENT = "onehop_disagreement"
+
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:  # noqa: ANN401
     """Make a group, in all of its ranks: what torch calls."""
@@ -53,6 +57,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
                 timeout=self._seconds,
             )
         except onehop.Error as failure:
+            if store.check([_DISAGREEMENT]):
+                raise ValueError(store.get(_DISAGREEMENT).decode()) from failure
             on = f"on {device}" if device else "on the host (torch.cuda.is_available() is False)"
             raise backend_error(f"rank {rank} of {size} {on}", failure) from failure
         self._device = device
@@ -61,25 +67,30 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
         self._inner = Inner(self, store, rank, size, timeout, cuda=cuda)
 
     def _check_size(self, store: Any) -> None:  # noqa: ANN401
-        """Compare the sizes that the ranks were given: rank 0 tells, the others look."""
+        """Compare the sizes that the ranks were given: rank 0 tells, the others look.
+
+        Ranks that wait for one that disagrees find its text at their deadline.
+        """
         if self._size < 2:
             return
         if self._rank == 0:
-            store.set("onehop_size", str(self._size))
+            store.set(_SIZE, str(self._size))
             return
         try:
-            store.wait(["onehop_size"], timedelta(seconds=self._seconds))
+            store.wait([_SIZE], timedelta(seconds=self._seconds))
         except Exception as failure:
             raise dist.DistBackendError(
                 f"onehop: rank {self._rank} of {self._size} waited {self._seconds:g} s for rank 0"
                 f" to come: {failure}. Are all ranks running?"
             ) from failure
-        theirs = int(store.get("onehop_size"))
+        theirs = int(store.get(_SIZE))
         if theirs != self._size:
-            raise ValueError(
+            text = (
                 f"onehop: rank {self._rank} was given world_size {self._size}, rank 0 {theirs}:"
                 " give all ranks the same"
             )
+            store.set(_DISAGREEMENT, text)
+            raise ValueError(text)
 
     # ---- What torch asks
 
@@ -128,6 +139,12 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
         return self._inner.devices
 
     def _get_backend(self, device: torch.device) -> Any:  # noqa: ANN401
+        if device.type == "cuda" and self._device is None:
+            # Torch asks for that of init_process_group(device_id=), too.
+            raise RuntimeError(
+                f"onehop: {device} was asked for, but torch.cuda.is_available() is False: the"
+                f" group is on the host (torch {torch.__version__})"
+            )
         return BackendView(self._inner, device.type)
 
     def _has_hooks(self) -> bool:

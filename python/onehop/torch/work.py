@@ -122,7 +122,8 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
         return None
 
     def source_rank(self) -> int:
-        """Return the rank in the group that a received message is from, once it has ended."""
+        """Return the rank in the group that a received message is from; the host waits for it."""
+        self._wait_here(self._timeout)
         return self._request.message.source
 
     def _source_rank(self) -> int:

@@ -226,6 +226,45 @@ TEST_F(FakeStream, AWordIsWrittenAfterTheCopyBeforeIt) {
   ASSERT_EQ(driver().host_unregister(page.get()), kSuccess);
 }
 
+TEST_F(FakeStream, AStreamWaitsForAWord) {
+  struct alignas(4096) Page {
+    std::atomic<uint64_t> word;
+    char data[64];
+  };
+  auto page = std::make_unique<Page>();
+  ASSERT_EQ(driver().host_register(page.get(), sizeof(Page), kHostRegisterDeviceMap), kSuccess);
+  DevicePtr word = 0;
+  DevicePtr data = 0;
+  ASSERT_EQ(driver().host_device_pointer(&word, &page->word, 0), kSuccess);
+  ASSERT_EQ(driver().host_device_pointer(&data, page->data, 0), kSuccess);
+  for (uint64_t round = 1; round <= 50; ++round) {
+    const uint64_t value = 2 * round;
+    ASSERT_EQ(driver().stream_wait64(streams_[0], word, value, kStreamWaitAtLeast), kSuccess);
+    ASSERT_EQ(driver().memcpy_async(one_, data, sizeof(page->data), streams_[0]), kSuccess);
+    // One less is not enough, one more is. What was written before the word is seen behind it.
+    page->word.store(value - 1);
+    EXPECT_EQ(driver().stream_query(streams_[0]), kNotReady);
+    const auto bytes = pattern(sizeof(page->data), static_cast<unsigned>(round));
+    memcpy(page->data, bytes.data(), bytes.size());
+    page->word.store(value + round % 2, std::memory_order_release);
+    ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+    ASSERT_EQ(peek(one_, bytes.size()), bytes) << round;
+  }
+  // Another stream may write it, in memory of the device.
+  poke(two_, std::vector<char>(8));
+  ASSERT_EQ(driver().stream_wait64(streams_[0], two_, 7, kStreamWaitAtLeast), kSuccess);
+  ASSERT_EQ(driver().memset8_async(one_, 9, kSize, streams_[0]), kSuccess);
+  EXPECT_EQ(driver().stream_query(streams_[0]), kNotReady);
+  ASSERT_EQ(driver().stream_write64(streams_[1], two_, 7, kStreamWriteDefault), kSuccess);
+  ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+  EXPECT_EQ(peek(one_, kSize), std::vector<char>(kSize, 9));
+  // Only what onehop uses is there.
+  EXPECT_EQ(driver().stream_wait64(streams_[0], word + 4, 1, kStreamWaitAtLeast), kInvalidValue);
+  EXPECT_EQ(driver().stream_wait64(streams_[0], 0, 1, kStreamWaitAtLeast), kInvalidValue);
+  EXPECT_EQ(driver().stream_wait64(streams_[0], word, 1, 1), kInvalidValue);
+  ASSERT_EQ(driver().host_unregister(page.get()), kSuccess);
+}
+
 TEST_F(FakeStream, AHostFunctionMayNotCallTheDriver) {
   std::atomic<int> code{-1};
   ASSERT_EQ(driver().launch_host_func(
@@ -339,6 +378,23 @@ FAKE_ROLE(write_to_host_address) {
 
 TEST(FakeErrors, AStreamWriteToTheHostsAddressIsCaught) {
   Child child("write_to_host_address");
+  EXPECT_EQ(child.wait(), 0);
+}
+
+FAKE_ROLE(wait_for_freed_memory) {
+  Current current;
+  DevicePtr memory = 0;
+  EXPECT_EQ(driver().memory_alloc(&memory, 64), kSuccess);
+  poke(memory, std::vector<char>(64));
+  EXPECT_EQ(driver().stream_wait64(nullptr, memory, 1, kStreamWaitAtLeast), kSuccess);
+  EXPECT_EQ(driver().stream_query(nullptr), kNotReady);
+  EXPECT_EQ(driver().memory_free(memory), kSuccess);
+  EXPECT_EQ(driver().stream_synchronize(nullptr), kIllegalAddress);
+  return 0;
+}
+
+TEST(FakeErrors, AStreamThatWaitsForFreedMemoryIsCaught) {
+  Child child("wait_for_freed_memory");
   EXPECT_EQ(child.wait(), 0);
 }
 

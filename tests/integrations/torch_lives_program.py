@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups that are made, aborted, destroyed, and made again: `... CASE RENDEZVOUS_FILE`."""
+
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch_ranks import DEADLINE, Rank, join, listen, raises
+
+# ---- Ranks that do not agree
+
+
+def disagreeing(pipe, rank, rendezvous):
+    text = raises(Exception, lambda: join(rank, 3 - rank, rendezvous, seconds=5))
+    assert "rank 1 was given world_size 2, rank 0 3" in text, text
+    assert "give all ranks the same" in text, text
+    pipe.send("told")
+
+
+def sizes(rendezvous):
+    ranks = [Rank(disagreeing, rank, rendezvous) for rank in (0, 1)]
+    for rank in ranks:
+        rank.hears("told")
+        rank.ends()
+
+
+def alone(pipe, rank, rendezvous):
+    text = raises(dist.DistBackendError, lambda: join(rank, 2, rendezvous, seconds=1))
+    assert "rank 0" in text if rank else "1 of 2 ranks: 1" in text, text
+    pipe.send("told")
+
+
+def missing(rendezvous):
+    for number in (0, 1):
+        rank = Rank(alone, number, f"{rendezvous}{number}")
+        rank.hears("told")
+        rank.ends()
+
+
+# ---- A device that is not there
+
+
+def without_gpu(pipe, rank, rendezvous):
+    device = torch.device("cuda", 0)
+    # Some builds of torch refuse by themselves.
+    text = raises(Exception, lambda: join(rank, 1, f"{rendezvous}0", device_id=device))
+    assert "cuda:0" in text, text
+    assert "accelerator" in text or "torch.cuda.is_available() is False" in text, text
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    join(rank, 1, f"{rendezvous}1")
+    text = raises(RuntimeError, lambda: dist.group.WORLD._get_backend(device))
+    assert "torch.cuda.is_available() is False" in text, text
+    pipe.send("told")
+
+
+def device(rendezvous):
+    if torch.cuda.is_available():
+        print("this machine has a GPU")
+        return
+    rank = Rank(without_gpu, 0, rendezvous)
+    rank.hears("told")
+    rank.ends()
+
+
+# ---- Aborted
+
+
+def aborting(pipe, rank, rendezvous):
+    join(rank, 2, rendezvous)
+    group = dist.new_group()
+    posts = [
+        *(group.recv([torch.zeros(10)], 1 - rank, tag) for tag in range(20)),
+        group.recv_anysource([torch.zeros(10)], 100),
+        group.send([torch.zeros(10_000_000)], 1 - rank, 200),  # nobody receives it
+    ]
+    ended = []
+    began = [threading.Event() for _ in posts]
+
+    def wait(work, event):
+        event.set()
+        text = raises(dist.DistBackendError, work.wait)
+        ended.append((time.monotonic(), text))
+
+    threads = [threading.Thread(target=wait, args=each) for each in zip(posts, began, strict=True)]
+    future = group.recv([torch.zeros(1)], 1 - rank, 300).get_future()
+    for thread, event in zip(threads, began, strict=True):
+        thread.start()
+        assert event.wait(DEADLINE)
+    pipe.send("waiting")
+    listen(pipe, "abort")
+    start = time.monotonic()
+    group.abort()
+    for thread in threads:
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+    assert len(ended) == len(posts)
+    raises(Exception, future.wait)
+    raises(dist.DistBackendError, lambda: group.recv([torch.zeros(1)], 1 - rank, 0))
+    print(f"rank {rank}: {max(end for end, _ in ended) - start:.4f} s until the last wait ended")
+    # The default group goes on.
+    into = torch.zeros(1)
+    work = dist.irecv(into, 1 - rank)
+    dist.send(torch.ones(1), 1 - rank)
+    work.wait()
+    assert into[0] == 1
+    dist.destroy_process_group()
+    pipe.send("went on")
+
+
+def aborted(rendezvous):
+    ranks = [Rank(aborting, rank, rendezvous) for rank in (0, 1)]
+    for rank in ranks:
+        rank.hears("waiting")
+    for rank in ranks:
+        rank.pipe.send("abort")
+    for rank in ranks:
+        rank.hears("went on")
+        rank.ends()
+
+
+# ---- Again
+
+
+def returning(pipe, rank, rendezvous):
+    for life in range(3):
+        join(rank, 2, f"{rendezvous}{life}")
+        into = torch.zeros(1000)
+        work = dist.irecv(into, 1 - rank)
+        dist.send(torch.full((1000,), float(life)), 1 - rank)
+        work.wait()
+        assert (into == life).all()
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        assert total[0] == 2
+        pending = dist.irecv(into, 1 - rank)
+        dist.barrier()
+        dist.destroy_process_group()
+        assert pending.is_completed()
+        assert not pending.is_success()
+    pipe.send("lived")
+
+
+def again(rendezvous):
+    ranks = [Rank(returning, rank, rendezvous) for rank in (0, 1)]
+    for rank in ranks:
+        rank.hears("lived")
+        rank.ends()
+
+
+CASES = {each.__name__: each for each in (sizes, missing, device, aborted, again)}
+
+if __name__ == "__main__":
+    CASES[sys.argv[1]](sys.argv[2])
+    print("all is well")

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""onehop.torch on real GPUs: two ranks on one GPU, and on two where there are two."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from processes import DEADLINE, Group, Meeting, _spawn
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if "ONEHOP_CUDA_LIBRARY" in os.environ or not torch.cuda.is_available():
+    pytest.skip("needs a GPU, and torch with CUDA", allow_module_level=True)
+
+import onehop.torch  # noqa: E402, F401 - makes the backend known
+import torch.distributed as dist  # noqa: E402
+
+GPUS = torch.cuda.device_count()
+two_gpus = pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+PLACES = [(0, 0), pytest.param((0, 1), marks=two_gpus)]
+SIZES = (0, 1, 7, 4096, 65_537, 1 << 20, 5_000_003)
+TYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
+LARGE = 4_000_000  # elements
+LONG = 200_000_000  # cycles: about 0.1 s of a stream
+EXAMPLE = Path(__file__).parents[2] / "examples" / "torch_pipeline.py"
+
+
+class Rank(Meeting):
+    """One of two ranks."""
+
+    def __init__(self, number, pipe, device):
+        super().__init__(pipe)
+        self.number, self.other = number, 1 - number
+        self.device = torch.device("cuda", device)
+
+    def full(self, value, size=LARGE, dtype=torch.float32):
+        return torch.full((size,), value, dtype=dtype, device=self.device)
+
+
+def warm(rank):
+    """Launch each kernel of the tests once: a first launch waits for streams that stand still."""
+    for dtype in (*TYPES, torch.uint8):
+        tensor = rank.full(1, 8, dtype)
+        assert torch.equal(tensor, tensor.clone())
+    tensor = rank.full(1.0)
+    tensor.mul_(2).add_(1).zero_().fill_(3)
+    assert bool((tensor == 3).all())
+    torch.cuda._sleep(1000)
+    torch.cuda.synchronize()
+
+
+def run_rank(number, pipe, function, device, rendezvous, together):
+    torch.cuda.set_device(device)
+    dist.init_process_group(
+        "onehop",
+        init_method=f"file://{rendezvous}",
+        rank=number,
+        world_size=2,
+        timeout=timedelta(seconds=DEADLINE / 2),
+    )
+    rank = Rank(number, pipe, device)
+    warm(rank)
+    rank.sync()
+    value = function(rank)
+    torch.cuda.synchronize()
+    if together:
+        rank.sync()  # none leaves before the other has looked
+    dist.destroy_process_group()
+    return value
+
+
+def run_ranks(first, second, devices, tmp_path, killed=()):
+    """Run a function in each of two ranks."""
+    pipes = _spawn.Pipe()
+    group = Group()
+    for number, function in enumerate((first, second)):
+        place = tmp_path / "rendezvous"
+        group.start(run_rank, number, pipes[number], function, devices[number], place, not killed)
+    return group.join(killed)
+
+
+# ---- Messages
+
+
+def exchange(rank):
+    for size in SIZES:
+        for dtype in TYPES:
+            mine = rank.full(rank.number + 1, size, dtype)
+            theirs = rank.full(0, size, dtype)
+            work = dist.irecv(theirs, rank.other)
+            dist.isend(mine, rank.other).wait()
+            work.wait()
+            assert torch.equal(theirs, rank.full(rank.other + 1, size, dtype)), (size, dtype)
+    assert work.is_success()
+    assert work.source_rank() == rank.other
+    # Blocking ones, of the two in turn; a message of host memory in the same group; any source.
+    tensor = rank.full(5.0)
+    host = torch.full((1000,), 6.0)
+    if rank.number == 0:
+        dist.send(tensor, 1)
+        dist.send(host, 1, tag=2)
+    else:
+        into, there = rank.full(0.0), torch.zeros(1000)
+        assert dist.recv(into) == 0
+        dist.recv(there, 0, tag=2)
+        assert torch.equal(into, tensor)
+        assert torch.equal(there, host)
+    # Both at once, and objects.
+    theirs = rank.full(0.0)
+    operations = [
+        dist.P2POp(dist.isend, rank.full(float(rank.number)), rank.other),
+        dist.P2POp(dist.irecv, theirs, rank.other),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    assert bool((theirs == rank.other).all())
+    if rank.number == 0:
+        dist.send_object_list(["word", {"a": 1}], 1)
+    else:
+        objects = [None, None]
+        dist.recv_object_list(objects, 0)
+        assert objects == ["word", {"a": 1}]
+
+
+@pytest.mark.parametrize("devices", PLACES)
+def test_messages(devices, tmp_path):
+    run_ranks(exchange, exchange, devices, tmp_path)
+
+
+# ---- Streams
+
+
+def send_late(rank):
+    """Send after the other side says that its host has gone on."""
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            tensor = rank.full(0.0)
+            assert rank.take() == "gone on"
+            # The stream is busy: the message must be what it makes in the end.
+            torch.cuda._sleep(LONG)
+            tensor.fill_(3.0)
+            work = dist.isend(tensor, 1)
+            work.wait()
+            tensor.zero_()  # behind the send
+            stream.synchronize()
+        assert work.is_success()
+
+
+def go_on(rank):
+    """Receive without a wait of the host; what the stream does next sees the message."""
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            into, copy = rank.full(0.0), rank.full(0.0)
+            behind = torch.cuda.Event()
+            stream.synchronize()
+            work = dist.irecv(into, 0)
+            work.wait()
+            copy.copy_(into)
+            copy.mul_(2)
+            behind.record()
+            # Nothing was sent, and we are here.
+            assert not work.is_completed()
+            assert not behind.query()
+            rank.give("gone on")
+            behind.synchronize()
+            assert bool((copy == 6).all())
+            assert work.is_success()
+
+
+@pytest.mark.parametrize("devices", PLACES)
+def test_wait_lets_the_stream_wait_and_the_host_go_on(devices, tmp_path):
+    run_ranks(send_late, go_on, devices, tmp_path)
+
+
+def send_for_futures(rank):
+    for value in (1.0, 2.0):
+        assert rank.take() == "send"
+        dist.send(rank.full(value), 1)
+
+
+def ask_for_futures(rank):
+    into = rank.full(0.0)
+    work = dist.irecv(into, 0)
+    future = work.get_future()
+    doubled = future.then(lambda done: done.value()[0] * 2)
+    assert not future.done()
+    rank.give("send")
+    assert bool((doubled.wait() == 2).all())
+    assert work.is_completed()
+    # wait(timeout) blocks the host for CUDA tensors too.
+    work = dist.irecv(into, 0)
+    rank.give("send")
+    assert work.wait(timedelta(seconds=DEADLINE / 4))
+    assert work.is_success()
+    assert bool((into == 2).all())
+
+
+def test_futures_and_waits_of_the_host(tmp_path):
+    run_ranks(send_for_futures, ask_for_futures, (0, 0), tmp_path)
+
+
+# ---- Ends that let streams go
+
+
+def stay(rank):
+    dist.new_group()
+    dist.new_group(timeout=timedelta(seconds=1))
+    rank.sync()
+
+
+def end_waits(rank):
+    aborted, hasty = dist.new_group(), dist.new_group(timeout=timedelta(seconds=1))
+    into = rank.full(0.0)
+    work = aborted.recv([into], 0, 0)
+    work.wait()
+    behind = torch.cuda.Event()
+    behind.record()
+    assert not behind.query()
+    aborted.abort()
+    behind.synchronize()
+    assert isinstance(work.exception(), dist.DistBackendError)
+
+    work = dist.irecv(into, 0, group=hasty)
+    work.wait()
+    torch.cuda.synchronize()  # the group's thread ends it at its timeout
+    assert "deadline passed" in str(work.exception())
+    with pytest.raises(dist.DistBackendError):
+        work.wait()
+    rank.sync()
+
+
+def test_abort_and_timeouts_let_streams_go(tmp_path):
+    run_ranks(stay, end_waits, (0, 0), tmp_path)
+
+
+def die(rank):
+    rank.give(os.getpid())
+    threading.Event().wait(DEADLINE)
+
+
+def outlive(rank):
+    victim = rank.take()
+    into = rank.full(0.0)
+    work = dist.irecv(into, 0)
+    work.wait()
+    os.kill(victim, signal.SIGKILL)
+    torch.cuda.synchronize()
+    assert "rank 0" in str(work.exception())
+    with pytest.raises(dist.DistBackendError):
+        dist.send(into, 0)
+
+
+def test_a_killed_peer_lets_streams_go(tmp_path):
+    run_ranks(die, outlive, (0, 0), tmp_path, killed=(0,))
+
+
+# ---- Devices and collectives
+
+
+def refuse_another_device(rank):
+    elsewhere = torch.zeros(8, device=f"cuda:{rank.other}")
+    with pytest.raises(ValueError, match=r"torch\.cuda\.set_device"):
+        dist.send(elsewhere, rank.other)
+
+
+@two_gpus
+def test_another_device_is_refused(tmp_path):
+    run_ranks(refuse_another_device, refuse_another_device, (0, 1), tmp_path)
+
+
+def reduce_on_host(rank):
+    total = torch.full((1000,), float(rank.number + 1))
+    dist.all_reduce(total)
+    assert bool((total == 3).all())
+    dist.barrier()
+
+
+@pytest.mark.parametrize("devices", PLACES)
+def test_collectives_of_host_tensors(devices, tmp_path):
+    run_ranks(reduce_on_host, reduce_on_host, devices, tmp_path)
+
+
+def reduce_on_gpus(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    total = rank.full(float(rank.number + 1))
+    dist.all_reduce(total)
+    assert bool((total == 3).all())
+    parts = rank.full(0.0, 2000)
+    dist.all_gather_into_tensor(parts, rank.full(float(rank.number), 1000))
+    assert parts.unique().tolist() == [0.0, 1.0]
+    # A message between two collectives, all behind one another on the stream.
+    work = dist.irecv(total, rank.other)
+    dist.isend(rank.full(7.0), rank.other).wait()
+    work.wait()
+    dist.all_reduce(total)
+    assert bool((total == 14).all())
+    mesh = init_device_mesh("cuda", (2,))
+    whole = torch.arange(12.0, device=rank.device).reshape(6, 2)
+    replicated = distribute_tensor(whole, mesh, [Shard(0)]).redistribute(mesh, [Replicate()])
+    assert torch.equal(replicated.to_local(), whole)
+
+
+@two_gpus
+def test_collectives_of_cuda_tensors(tmp_path):
+    run_ranks(reduce_on_gpus, reduce_on_gpus, (0, 1), tmp_path)
+
+
+@two_gpus
+def test_example():
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "on cuda:1" in done.stdout

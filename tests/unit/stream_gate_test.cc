@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StreamGates on the fake driver: when a stream goes on, and when a word is used again.
+#include "device/stream_gate.h"
+
+#include "unit/fake_gpu.h"
+
+namespace unit {
+namespace {
+
+using namespace oh;
+
+class StreamGatesTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    stream = *gpu->take_stream();
+    memory = *gpu->allocate(kSize);
+    ASSERT_TRUE(fake.write(memory, Bytes(kSize)));
+  }
+  void TearDown() override {
+    EXPECT_TRUE(finish(stream));
+    gates.reap();  // they keep the Gpu
+    gpu->free(memory);
+    gpu->give_stream(stream);
+    GpuTest::TearDown();
+  }
+  StreamGate* take() {
+    Result<StreamGate*> taken = gates.take(gpu);
+    EXPECT_TRUE(is_ok(taken));
+    return *taken;
+  }
+  // What the stream does behind the gate.
+  void fill_behind() const {
+    cuda::Enter enter(*gpu);
+    ASSERT_EQ(fake.driver->memset8_async(memory, 7, kSize, stream), cuda::kSuccess);
+  }
+  bool filled() const { return fake.bytes_at(memory, kSize) == Bytes(kSize, 7); }
+  cuda::Code query() const {
+    cuda::Enter enter(*gpu);
+    return fake.driver->stream_query(stream);
+  }
+
+  static constexpr size_t kSize = 64;
+  StreamGates& gates = StreamGates::instance();
+  cuda::Stream stream = nullptr;
+  cuda::DevicePtr memory = 0;
+};
+
+TEST_F(StreamGatesTest, TheStreamGoesOnOnceTheGateIsOpen) {
+  StreamGate* gate = take();
+  ASSERT_TRUE(is_ok(gates.enqueue(gate, stream)));
+  fill_behind();
+  EXPECT_EQ(query(), cuda::kNotReady);
+  EXPECT_FALSE(filled());
+  gate->open();
+  EXPECT_TRUE(finish(stream));
+  EXPECT_TRUE(filled());
+}
+
+TEST_F(StreamGatesTest, OneThatIsOpenBeforeHoldsNothingUp) {
+  StreamGate* gate = take();
+  gate->open();
+  ASSERT_TRUE(is_ok(gates.enqueue(gate, stream)));
+  fill_behind();
+  EXPECT_TRUE(finish(stream));
+  EXPECT_TRUE(filled());
+}
+
+TEST_F(StreamGatesTest, AWordIsUsedAgainOnceItsStreamHasPassed) {
+  StreamGate* gate = take();
+  const auto* word = gate->word.host;
+  ASSERT_EQ(fake.hold(stream), 0);  // late: the gate is open long before the stream comes to it
+  ASSERT_TRUE(is_ok(gates.enqueue(gate, stream)));
+  gate->open();
+  StreamGate* second = take();
+  EXPECT_NE(second->word.host, word);
+  ASSERT_EQ(fake.release(stream), 0);
+  EXPECT_TRUE(finish(stream));
+  gates.give(second);
+  gates.reap();
+  StreamGate* third = take();
+  StreamGate* fourth = take();
+  EXPECT_TRUE(third->word.host == word || fourth->word.host == word);
+  EXPECT_EQ(third->word.host->load(), 0U);
+  EXPECT_EQ(fourth->word.host->load(), 0U);
+  gates.give(third);
+  gates.give(fourth);
+}
+
+TEST_F(StreamGatesTest, OneThatIsClosedIsNeverUsedAgain) {
+  StreamGate* gate = take();
+  ASSERT_TRUE(is_ok(gates.enqueue(gate, stream)));
+  for (int i = 0; i < 100; ++i) {
+    StreamGate* other = take();
+    EXPECT_NE(other->word.host, gate->word.host);
+    gates.give(other);
+  }
+  gate->open();
+}
+
+TEST_F(StreamGatesTest, AWordThatNoStreamKnowsGoesBackAtOnce) {
+  StreamGate* gate = take();
+  const auto* word = gate->word.host;
+  gates.give(gate);
+  StreamGate* again = take();
+  EXPECT_EQ(again->word.host, word);
+  gates.give(again);
+}
+
+// The wait is refused: the stream does not know the word. The request still opens the gate.
+TEST_F(StreamGatesTest, AGateWhoseWaitFailedGoesBackOnceItIsOpen) {
+  StreamGate* gate = take();
+  const auto* word = gate->word.host;
+  ASSERT_EQ(fake.fail("cuStreamWaitValue64_v2", 1, cuda::kOutOfMemory), 0);
+  EXPECT_FALSE(gates.enqueue(gate, stream).ok());
+  fill_behind();
+  EXPECT_TRUE(finish(stream));
+  StreamGate* second = take();
+  EXPECT_NE(second->word.host, word);
+  gates.give(second);
+  gate->open();
+  gates.reap();
+  StreamGate* third = take();
+  EXPECT_EQ(third->word.host, word);
+  gates.give(third);
+}
+
+// The wait is on the stream, but not the write behind it: nobody tells when the stream has passed.
+TEST_F(StreamGatesTest, AWordWhoseStreamTellsNothingIsNeverUsedAgain) {
+  StreamGate* gate = take();
+  const auto* word = gate->word.host;
+  ASSERT_EQ(fake.fail("cuStreamWriteValue64_v2", 1, cuda::kOutOfMemory), 0);
+  EXPECT_FALSE(gates.enqueue(gate, stream).ok());
+  fill_behind();
+  EXPECT_EQ(query(), cuda::kNotReady);
+  gate->open();
+  EXPECT_TRUE(finish(stream));
+  EXPECT_TRUE(filled());
+  gates.reap();
+  StreamGate* second = take();
+  EXPECT_NE(second->word.host, word);
+  gates.give(second);
+  gates.give(gate);  // the test knows
+}
+
+TEST_F(StreamGatesTest, ALostDeviceWritesNothingAnyMore) {
+  StreamGate* gate = take();
+  const auto* word = gate->word.host;
+  ASSERT_EQ(fake.hold(stream), 0);
+  ASSERT_TRUE(is_ok(gates.enqueue(gate, stream)));
+  ASSERT_EQ(fake.fail("cuMemcpyAsync", 1, cuda::kIllegalAddress), 0);
+  EXPECT_FALSE(gpu->copy(stream, memory, memory, 8, nullptr, 0, 0).ok());
+  EXPECT_TRUE(gpu->is_lost());
+  StreamGate* second = take();
+  EXPECT_NE(second->word.host, word) << "the request has yet to open it";
+  gate->open();
+  gates.reap();
+  StreamGate* third = take();
+  EXPECT_EQ(third->word.host, word);
+  // This device is not lost in truth: its stream has yet to pass.
+  third->open();
+  ASSERT_EQ(fake.release(stream), 0);
+  EXPECT_TRUE(finish(stream));
+  for (StreamGate* each : {second, third}) gates.give(each);
+}
+
+}  // namespace
+}  // namespace unit
