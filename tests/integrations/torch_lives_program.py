@@ -138,8 +138,10 @@ def returning(pipe, rank, rendezvous):
         pending = dist.irecv(into, 1 - rank)
         dist.barrier()
         dist.destroy_process_group()
-        assert pending.is_completed()
-        assert not pending.is_success()
+        # torch 2.6 shuts down no group but NCCL's: it ends with its last reference there.
+        if not torch.__version__.startswith("2.6."):
+            assert pending.is_completed()
+            assert not pending.is_success()
     pipe.send("lived")
 
 

@@ -248,6 +248,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
             tensor = tensor.detach()
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
+        elif tensor.element_size() == 1 and tensor.is_floating_point():
+            tensor = tensor.view(torch.uint8)  # DLPack of older torch knows no float8
         return tensor
 
     # ---- The end
