@@ -26,7 +26,8 @@ from onehop.cli.sides import Placement, SideError, run_sides
 from onehop.cli.sizes import SizeList, format_size
 
 _MODES = ("agent", "first", "prep", "prep_strided", "write", "read", "idle")
-_MOVING = ("first", "write", "read")
+_POSTED = ("write", "read")
+_FIRST_POST = "_first"  # ends the name of the row of such posts
 FIRST = 2**20  # bytes of the first WRITE
 ROW = 64  # bytes that a row of a prepared list names
 PICKED = 1000  # rows of a prepared list that are written to, to see that it is right
@@ -38,11 +39,12 @@ class Job:
     """What both sides do in a round, by one of the libraries."""
 
     library: str  # onehop or nixl, the real one
-    modes: tuple[str, ...]  # which rows; the others are left out where nothing else needs them
+    modes: tuple[str, ...]  # what is measured; all else is left out unless that needs it
     sizes: tuple[int, ...]  # bytes of a block, of write and read
     blocks: int  # of a transfer
     rows: int  # of a list that is prepared
-    iterations: int  # timed transfers of each size and direction
+    iterations: int  # timed handles of each size and direction
+    posts: int  # of each handle
     idle_s: float  # how long the idle agents are watched
     memory: Pair  # of either side
     devices: Pair  # of either side; "" for host memory
@@ -56,7 +58,7 @@ class Job:
     @property
     def row_count(self) -> int:
         """Return how many rows the job has."""
-        return sum(len(self.sizes) if mode in ("write", "read") else 1 for mode in self.modes)
+        return sum(2 * len(self.sizes) if mode in _POSTED else 1 for mode in self.modes)
 
     @property
     def nbytes(self) -> int:
@@ -76,6 +78,16 @@ class Found:
     post_us: list[float] = field(default_factory=list)
     wrong: int = 0
     path: str = "none"
+
+    @property
+    def first_posts(self) -> Found:
+        """Return the row of the first posts of this row's handles, so far empty."""
+        return Found(self.mode + _FIRST_POST, self.size, self.blocks)
+
+    @property
+    def moves(self) -> bool:
+        """Whether its time is that of bytes that move."""
+        return self.mode == "first" or self.mode.removesuffix(_FIRST_POST) in _POSTED
 
     def merge(self, other: Found) -> None:
         """Add what the other side, or another round, has found."""
@@ -103,7 +115,14 @@ Round = dict[tuple[str, int], Found]  # by mode and size
     help="Of a prepared list.",
 )
 @click.option(
-    "--iters", type=click.IntRange(1), default=10, show_default=True, help="Transfers of a round."
+    "--iters", type=click.IntRange(1), default=5, show_default=True, help="Handles of a round."
+)
+@click.option(
+    "--posts",
+    type=click.IntRange(2),
+    default=8,
+    show_default=True,
+    help="Of each handle; the first one has a row of its own.",
 )
 @click.option(
     "--rounds",
@@ -142,7 +161,8 @@ def nixl(vs: str | None, rounds: int, **common: Any) -> None:
 
     agent: make one; first: add_remote_agent until the first WRITE of 1 MB is done; prep: a list of
     the other side's memory as an N x 3 array, prep_strided: as N x 5; write, read: blocks at random
-    places, until done; idle: CPU time that a process with an idle agent takes in a second.
+    places, until done, in two rows: write_first, read_first are the first posts of a handle; idle:
+    CPU time that a process with an idle agent takes in a second.
     """
     jobs = _jobs(vs, common)
     placement = options.placement({**common, "processes": True})
@@ -196,6 +216,7 @@ def _jobs(vs: str | None, common: dict[str, Any]) -> list[Job]:
             common["blocks"] or (1024 if on_gpu else 10000),
             common["rows"],
             common["iters"],
+            common["posts"],
             common["idle"],
             memory,
             devices,
@@ -234,7 +255,7 @@ def _measure(job: Job, placement: Placement) -> Round:
 def _rows(done: dict[Job, list[Round]], version: str | None) -> Iterator[Row]:
     """Yield a row for each mode, size and library, of all rounds."""
     keys = {key for rounds in done.values() for one in rounds for key in one}
-    for key in sorted(keys, key=lambda key: (_MODES.index(key[0]), key[1])):
+    for key in sorted(keys, key=_place):
         of_rounds = {job: [one[key] for one in rounds] for job, rounds in done.items()}
         medians = {
             job.library: [statistics.median(one.samples_us) for one in rounds]
@@ -246,6 +267,12 @@ def _rows(done: dict[Job, list[Round]], version: str | None) -> Iterator[Row]:
                 of_nixl = ratio(medians["onehop"], medians["nixl"])
             row = _row(job, rounds, medians[job.library])
             yield replace(row, of_nixl=of_nixl, nixl=version if job.library == "nixl" else None)
+
+
+def _place(key: tuple[str, int]) -> tuple[int, int, bool]:
+    """Return where a row is among the others: as --mode names them, first posts before the rest."""
+    mode = key[0].removesuffix(_FIRST_POST)
+    return _MODES.index(mode), key[1], mode == key[0]
 
 
 def _row(job: Job, rounds: Sequence[Found], medians: Sequence[float]) -> Row:
@@ -264,7 +291,7 @@ def _row(job: Job, rounds: Sequence[Found], medians: Sequence[float]) -> Row:
         iters=len(found.samples_us),
         p50_us=p50,
         p99_us=percentile(found.samples_us, 0.99),
-        GBps=found.size * (found.blocks or 1) / p50 / 1e3 if found.mode in _MOVING else 0.0,
+        GBps=found.size * (found.blocks or 1) / p50 / 1e3 if found.moves else 0.0,
         wrong=found.wrong,
         blocks=found.blocks,
         block_us=p50 / found.blocks if found.blocks else None,
@@ -304,9 +331,9 @@ def _table(rows: Sequence[Row]) -> Table:
     return figures(
         ", ".join([f"onehop bench nixl: {rows[0].memory} memory", *versions]),
         "p50: of all rounds; rounds: the least and the greatest median of a round beside it; write,"
-        " read: from the call of transfer() until done; make, post: the calls of"
-        " make_prepped_xfer() and transfer(); idle: CPU time in a second; of NIXL: by NIXL's in"
-        " the same round, median of the rounds",
+        " read: from the call of transfer() until done, the first post of a handle apart from the"
+        " later ones; make, post: the calls of make_prepped_xfer() and transfer(); idle: CPU time in"
+        " a second; of NIXL: by NIXL's in the same round, median of the rounds",
         _COLUMNS,
         rows,
     )

@@ -12,7 +12,8 @@ import importlib
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -91,7 +92,7 @@ class _Player:
             found.path = self._path(handle)
             self.agent.release_xfer_handle(handle)
 
-        found.wrong = self._checked("WRITE", [0], [0], FIRST, self.job.corrupt, move)
+        (found.wrong,) = self._checked("WRITE", [0], [0], FIRST, self.job.corrupt, [move])
         self.report(found)
 
     def prep(self, mode: str) -> None:
@@ -113,13 +114,15 @@ class _Player:
                 remotes.append(agent.prep_xfer_dlist(self.name, rows, self.there.kind))
                 found.samples_us.append(_since(start))
             local = agent.prep_xfer_dlist("", _dense(self.memory, len(ours), ROW), self.memory.kind)
-            self._transfer("WRITE", (local, ours, remotes[-1], theirs), Found(mode))
+            handle = agent.make_prepped_xfer("WRITE", local, ours, remotes[-1], theirs)
+            self._post(handle, Found(mode))
+            agent.release_xfer_handle(handle)
 
-        found.wrong = self._checked("WRITE", ours, theirs, ROW, job.corrupt, move)
+        (found.wrong,) = self._checked("WRITE", ours, theirs, ROW, job.corrupt, [move])
         self.report(found)
 
     def transfers(self, size: int) -> None:
-        """Write and read blocks at random places, in turn; the first ones are not timed."""
+        """Write and read blocks at random places, in turn; the first handles are not timed."""
         job, agent = self.job, self.agent
         rng = np.random.default_rng(size)
         ours, theirs = (
@@ -129,20 +132,28 @@ class _Player:
             rows = [_dense(one, job.places, size) for one in (self.memory, self.there)]
             local = agent.prep_xfer_dlist("", rows[0], self.memory.kind)
             remote = agent.prep_xfer_dlist(self.name, rows[1], self.there.kind)
-        modes = [mode for mode in ("write", "read") if mode in job.modes]
-        found = {mode: Found(mode, size, job.blocks) for mode in modes}
+        timed = [Found(mode, size, job.blocks) for mode in ("write", "read") if mode in job.modes]
+        found = [(later.first_posts, later) for later in timed]
         for number in range(1 + job.iterations):
-            for mode, one in found.items():
-                operation = mode.upper()
-                into = one if number else Found(mode)
-
-                def move(operation: str = operation, into: Found = into) -> None:
-                    self._transfer(operation, (local, ours, remote, theirs), into)
-
+            for both in found:
+                first, later = both if number else (Found(""), Found(""))
+                operation = both[1].mode.upper()
+                handle = None
+                if self.number == 0:
+                    start = perf_counter_ns()
+                    handle = agent.make_prepped_xfer(operation, local, ours, remote, theirs)
+                    first.make_us.append(_since(start))
+                posts = [partial(self._post, handle, one) for one in (first, later)]
+                moves = [posts[0], *posts[1:] * (job.posts - 1)]
                 spoil = job.corrupt and number == job.iterations
-                one.wrong += self._checked(operation, ours, theirs, size, spoil, move)
-        for one in found.values():
-            self.report(one)
+                wrong = self._checked(operation, ours, theirs, size, spoil, moves)
+                if self.number == 0:
+                    agent.release_xfer_handle(handle)
+                both[0].wrong += wrong[0]
+                both[1].wrong += sum(wrong[1:])
+        for both in found:
+            for one in both:
+                self.side.report(one)
 
     def idle(self) -> None:
         """Take the CPU time of this process while its agent has nothing to do."""
@@ -152,18 +163,14 @@ class _Player:
         share = (time.process_time_ns() - cpu) / (perf_counter_ns() - start)
         self.report(Found("idle", samples_us=[share * 1e6]))
 
-    def _transfer(self, operation: str, what: tuple[Any, ...], found: Found) -> None:
-        """Make, post and finish a transfer, each timed."""
-        start = perf_counter_ns()
-        handle = self.agent.make_prepped_xfer(operation, *what)
-        found.make_us.append(_since(start))
+    def _post(self, handle: Any, found: Found) -> None:
+        """Post a transfer and finish it, each timed."""
         start = perf_counter_ns()
         state = self.agent.transfer(handle)
         found.post_us.append(_since(start))
         self._finish(handle, state)
         found.samples_us.append(_since(start))
         found.path = self._path(handle)
-        self.agent.release_xfer_handle(handle)
 
     def _finish(self, handle: Any, state: str) -> None:
         while state == "PROC":
@@ -184,29 +191,36 @@ class _Player:
         theirs: Any,
         size: int,
         spoil: bool,
-        move: Callable[[], None],
-    ) -> int:
-        """Let side 0 move blocks of new bytes; return the wrong bytes of this side's memory.
+        moves: Sequence[Callable[[], None]],
+    ) -> list[int]:
+        """Let side 0 move blocks again and again; return the wrong bytes of this side after each.
 
-        ours, theirs: numbers of the blocks, in the memory of side 0 and of side 1. All of the
-        target's memory is compared: what lies between the blocks must not change.
+        ours, theirs: numbers of the blocks, in the memory of side 0 and of side 1. Before the first
+        move all bytes are new, before each other one the first byte of each block: little enough
+        for moves to follow each other closely. Behind each the target looks at those bytes, behind
+        the last one at all of its memory: what lies between the blocks must not change.
         """
         source = 0 if operation == "WRITE" else 1
         blocks = (ours, theirs)[source], (ours, theirs)[1 - source]
         given, taken = self.contents[source], self.contents[1 - source]
-        given += 1  # each byte, modulo 256
-        if self.number == source:
-            written = given.copy()
-            written[int(blocks[0][0]) * size] ^= spoil
-            self.memory.write(written)
-        together(self.side)
-        if self.number == 0:
-            move()
-        together(self.side)
-        _blocks(taken, size)[blocks[1]] = _blocks(given, size)[blocks[0]]
-        if self.number == source:
-            return 0
-        return int(np.count_nonzero(self.memory.read() != taken))
+        wrong = []
+        for number, move in enumerate(moves):
+            step = size if number else 1
+            given[::step] += 1  # modulo 256
+            if self.number == source:
+                written = given[::step].copy()
+                written[int(blocks[0][0]) * size // step] ^= spoil
+                self.memory.write(written, step)
+            together(self.side)
+            if self.number == 0:
+                move()
+            together(self.side)
+            new = slice(1 if number else size)  # of a block
+            _blocks(taken, size)[blocks[1], new] = _blocks(given, size)[blocks[0], new]
+            look = 1 if number + 1 == len(moves) else size
+            differing = self.number != source and self.memory.read(look) != taken[::look]
+            wrong.append(int(np.count_nonzero(differing)))
+        return wrong
 
 
 def _since(start: int) -> float:
@@ -236,7 +250,7 @@ def _strided(memory: Any, blocks: int, size: int) -> Any:
     return rows
 
 
-# ---- Memory, and how NIXL's descriptors name it
+# ---- Memory, and how NIXL's descriptors name it; write and read have every step-th byte
 
 
 class _HostMemory:
@@ -247,11 +261,11 @@ class _HostMemory:
         self._array = np.empty(size, np.uint8)
         self.address = self._array.ctypes.data
 
-    def write(self, data: Any) -> None:
-        self._array[:] = data
+    def write(self, data: Any, step: int = 1) -> None:
+        self._array[::step] = data
 
-    def read(self) -> Any:
-        return self._array
+    def read(self, step: int) -> Any:
+        return self._array[::step]
 
 
 class _GpuMemory:
@@ -267,12 +281,12 @@ class _GpuMemory:
         self._tensor = self._torch.empty(size, dtype=self._torch.uint8, device=name)
         self.address = self._tensor.data_ptr()
 
-    def write(self, data: Any) -> None:
-        self._tensor.copy_(self._torch.from_numpy(data))
+    def write(self, data: Any, step: int = 1) -> None:
+        self._tensor[::step].copy_(self._torch.from_numpy(data))
         self._torch.cuda.synchronize(self.device)
 
-    def read(self) -> Any:
-        return self._tensor.cpu().numpy()
+    def read(self, step: int) -> Any:
+        return self._tensor[::step].cpu().numpy()
 
 
 class _There(NamedTuple):
