@@ -12,10 +12,12 @@ from test_cli_bench import KEYS, rows, run
 
 pytest.importorskip("numpy")
 
-MODES = ["agent", "first", "prep", "prep_strided", "write", "read", "idle"]
+POSTED = ["write_first", "write", "read_first", "read"]
+MODES = ["agent", "first", "prep", "prep_strided", *POSTED, "idle"]
 MOVING = MODES[1:-1]
 SMALL = (
-    "--rows", "1000", "--blocks", "50", "--rounds", "1", "--iters", "3", "--idle", "0.05"
+    "--rows", "1000", "--blocks", "50", "--rounds", "1", "--iters", "3", "--posts", "3",
+    "--idle", "0.05"
 )  # fmt: skip
 
 
@@ -53,12 +55,13 @@ def test_rows() -> None:
         assert row["api"] == "onehop"
         assert row["low_us"] <= row["p50_us"] <= row["high_us"]
         assert "of_nixl" not in row
-    for mode in ("write", "read"):
+    for mode in POSTED:
         row = by_mode[mode]
-        assert (row["path"], row["size"], row["blocks"], row["iters"]) == ("shm", 4096, 50, 6)
+        iters = 6 if mode.endswith("first") else 12
+        assert (row["path"], row["size"], row["blocks"], row["iters"]) == ("shm", 4096, 50, iters)
         assert row["block_us"] == pytest.approx(row["p50_us"] / 50)
         assert row["GBps"] == pytest.approx(4096 * 50 / row["p50_us"] / 1e3)
-        assert row["make_us"] > 0
+        assert row.get("make_us", 0) > 0 or not mode.endswith("first")
         assert 0 < row["post_us"] <= row["p50_us"]
     assert (by_mode["first"]["path"], by_mode["first"]["size"]) == ("shm", 2**20)
     # Both sides of each round make an agent, and leave it idle.
@@ -73,7 +76,10 @@ def test_chosen_rows_by_another_transport() -> None:
         "nixl", *SMALL, "--transport", "socket", "--sizes", "64,4K", *chosen("read", "write")
     )
     assert [(row["mode"], row["size"]) for row in found] == [
-        (mode, size) for mode in ("write", "read") for size in (64, 4096)
+        (mode + post, size)
+        for mode in ("write", "read")
+        for size in (64, 4096)
+        for post in ("_first", "")
     ]
     assert {row["path"] for row in found} == {"socket"}
 
@@ -137,6 +143,7 @@ def test_missing_nixl_is_told() -> None:
         (("--devices", "0"), "--memory cuda"),
         (("--sizes", "0"), "at least one byte"),
         (("--rows", "10"), "10"),
+        (("--posts", "1"), "x>=2"),
         (("--vs", "mooncake"), "mooncake"),
         (("--mode", "append"), "append"),
     ],
@@ -162,25 +169,30 @@ class cuda:
 
 
 class Tensor:
-    def __init__(self, size, dtype, device):
-        self.size = size
-        self.driver = Driver(int(device.removeprefix("cuda:")))
-        self.address = self.driver.allocate(bytes(size))
+    def __init__(self, driver, address, size, part=slice(None)):
+        self.driver, self.address, self.size, self.part = driver, address, size, part
+
+    def __getitem__(self, part):
+        return Tensor(self.driver, self.address, self.size, part)
 
     def data_ptr(self):
         return self.address
 
     def copy_(self, array):
-        self.driver.write(self.address, array.tobytes())
+        whole = np.array(np.frombuffer(self.driver.read(self.address, self.size), "u1"))
+        whole[self.part] = array
+        self.driver.write(self.address, whole.tobytes())
 
     def cpu(self):
         return self
 
     def numpy(self):
-        return np.frombuffer(self.driver.read(self.address, self.size), "u1")
+        return np.frombuffer(self.driver.read(self.address, self.size), "u1")[self.part]
 
 
-empty = Tensor
+def empty(size, dtype, device):
+    driver = Driver(int(device.removeprefix("cuda:")))
+    return Tensor(driver, driver.allocate(bytes(size)), size)
 """
 
 
@@ -194,12 +206,13 @@ def on_gpus(folder, *arguments, cuda=True, **env):
 @pytest.mark.parametrize("devices", ["0,1", "0", "1,1"])
 def test_memory_of_gpus(packages, devices) -> None:
     found = rows_that_passed(on_gpus(packages, "--memory", "cuda", "--devices", devices))
-    assert [row["mode"] for row in found] == [*MODES[:4], "write", "write", "read", "read", "idle"]
+    twice = [*POSTED[:2] * 2, *POSTED[2:] * 2]
+    assert [row["mode"] for row in found] == [*MODES[:4], *twice, "idle"]
     for row in found:
         assert row.keys() >= KEYS
         assert row["memory"] == "cuda"
         assert row["devices"] == (devices if "," in devices else "0,0")
-        assert row["path"] == ("cuda_ipc" if row["mode"] in ("first", "write", "read") else "none")
+        assert row["path"] == ("cuda_ipc" if row["mode"] in ("first", *POSTED) else "none")
     assert [row["size"] for row in found if row["mode"] == "read"] == [4096, 32768]
 
 

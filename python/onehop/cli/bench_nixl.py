@@ -332,8 +332,8 @@ def _table(rows: Sequence[Row]) -> Table:
         ", ".join([f"onehop bench nixl: {rows[0].memory} memory", *versions]),
         "p50: of all rounds; rounds: the least and the greatest median of a round beside it; write,"
         " read: from the call of transfer() until done, the first post of a handle apart from the"
-        " later ones; make, post: the calls of make_prepped_xfer() and transfer(); idle: CPU time in"
-        " a second; of NIXL: by NIXL's in the same round, median of the rounds",
+        " later ones; make, post: the calls of make_prepped_xfer() and transfer(); idle: CPU time"
+        " in a second; of NIXL: by NIXL's in the same round, median of the rounds",
         _COLUMNS,
         rows,
     )
