@@ -2,6 +2,7 @@
 #include "base/copy.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -46,9 +47,23 @@ void drain_plain(uint8_t* to, uint8_t* ring, size_t lines) {
 }
 #endif
 
+#if defined(__x86_64__)
+// In place of __builtin_cpu_supports(), for which not every compiler's library has the data.
+bool has_avx2() {
+  constexpr unsigned kSavedAndAvx = 3u << 27;  // OSXSAVE, AVX
+  constexpr unsigned kXmmAndYmm = 6;           // states that the kernel saves
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || (c & kSavedAndAvx) != kSavedAndAvx) return false;
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & kXmmAndYmm) != kXmmAndYmm) return false;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2);
+}
+#endif
+
 Drain pick(bool past_cache) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return past_cache ? drain_avx2_past_cache : drain_avx2;
+  if (has_avx2()) return past_cache ? drain_avx2_past_cache : drain_avx2;
 #endif
   (void)past_cache;
   return drain_plain;
