@@ -10,9 +10,10 @@ namespace {
 
 bool is_over(const StreamGate& gate) {
   const uint64_t value = gate.word.host->load(std::memory_order_acquire);
-  if (value >= gate.last.load()) return true;
+  const uint64_t last = gate.last.load();
+  if (value >= last) return true;
   // A lost device writes nothing any more. Before it is open the request still knows the gate.
-  return value >= StreamGate::kOpen && gate.gpu->is_lost();
+  return last != StreamGate::kNever && value >= StreamGate::kOpen && gate.gpu->is_lost();
 }
 
 }  // namespace
@@ -39,16 +40,14 @@ void StreamGates::give(StreamGate* gate) {
 }
 
 Status StreamGates::enqueue(StreamGate* gate, cuda::Stream stream) {
-  cuda::Gpu& gpu = *gate->gpu;
-  Status status = gpu.wait_word(stream, gate->word.device, StreamGate::kOpen);
-  if (!status.ok()) {
-    gate->last.store(StreamGate::kOpen);
-    return status;
-  }
+  const std::shared_ptr<cuda::Gpu> gpu = gate->gpu;
+  const cuda::DevicePtr word = gate->word.device;
+  Status status = gpu->wait_word(stream, word, StreamGate::kOpen);
+  // With this the gate may be gone.
+  gate->last.store(status.ok() ? StreamGate::kPassed : StreamGate::kOpen);
+  OH_RETURN_IF_ERROR(status);
   // If this fails the word is never used again: when the stream has passed is not known.
-  OH_RETURN_IF_ERROR(gpu.copy(stream, 0, 0, 0, nullptr, gate->word.device, StreamGate::kPassed));
-  gate->last.store(StreamGate::kPassed);
-  return {};
+  return gpu->copy(stream, 0, 0, 0, nullptr, word, StreamGate::kPassed);
 }
 
 void StreamGates::reap() {

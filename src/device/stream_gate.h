@@ -31,7 +31,8 @@ struct StreamGate {
 
   std::shared_ptr<cuda::Gpu> gpu;
   cuda::DoneWord word;
-  // Once the word has this value nobody touches it any more.
+  // Once the word has this value nobody touches the gate any more. seq_cst: written by the thread
+  // that enqueues, behind its last look at the gate; read by reap().
   std::atomic<uint64_t> last{kNever};
   StreamGate* next = nullptr;  // of the same request
 

@@ -144,6 +144,7 @@ void Requests::finish(Request* request, const Status& status) {
     return pool().recycle(request);
   }
   request->done.store(1, std::memory_order_release);
+  if (gates) OH_FAULT_POINT("request.opens_gates");
   StreamGate::open_all(gates);
   completions_.announce();  // it may be armed just now: no lock is held against arm()
 }
@@ -383,12 +384,16 @@ Status Requests::stream_wait(Request* request, cuda::Stream stream) {
   OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
   StreamGates& gates = StreamGates::instance();
   OH_ASSIGN_OR_RETURN(StreamGate * gate, gates.take(gpu));
-  const bool added = request->add_gate(gate);
-  if (added) let_end_see_armed();
-  if (!added || request->ended()) {
-    // Nobody opens it any more, and nobody waits for it.
-    if (added) request->take_gates();
+  if (!request->add_gate(gate)) {
     gates.give(gate);
+    return {};
+  }
+  let_end_see_armed();
+  OH_FAULT_POINT("request.gate_added");
+  if (request->ended()) {
+    // Nobody waits for it. Its end may have taken it, and opens it some time; else we do.
+    gate->last.store(StreamGate::kOpen);
+    StreamGate::open_all(request->take_gates());
     return {};
   }
   OH_FAULT_POINT("request.stream_wait");

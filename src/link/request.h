@@ -186,7 +186,8 @@ struct Request : RequestExtras, RequestCore {
   std::atomic<uint32_t> done{0};
   std::atomic<uint32_t> armed{0};     // what its end is to do: kAnnounce, kOpenGates
   std::atomic<uint32_t> detached{0};  // no handle is left: back to the pool at its end
-  // Of streams that wait for its end; no_gates() once they are open.
+  // Of streams that wait for its end; no_gates() once they are taken. Exchanged with seq_cst: who
+  // takes the list sees what add_gate() put into it.
   std::atomic<StreamGate*> gates{nullptr};
 
   bool is_run() const { return !run.empty(); }

@@ -3,6 +3,12 @@
 // StreamGates on the fake driver: when a stream goes on, and when a word is used again.
 #include "device/stream_gate.h"
 
+#include <sched.h>
+
+#include <atomic>
+
+#include "base/fault.h"
+#include "endpoint/endpoint.h"
 #include "unit/fake_gpu.h"
 
 namespace unit {
@@ -163,6 +169,59 @@ TEST_F(StreamGatesTest, ALostDeviceWritesNothingAnyMore) {
   ASSERT_EQ(fake.release(stream), 0);
   EXPECT_TRUE(finish(stream));
   for (StreamGate* each : {second, third}) gates.give(each);
+}
+
+// The end has taken the gate, and is late to open it; the thread that has added it sees the end.
+class RacedGate : public StreamGatesTest {
+ protected:
+  ~RacedGate() override { g_fault_hook.store(nullptr); }
+
+  static void pass(const char* point) {
+    const std::string_view passed = point;
+    if (passed == "request.opens_gates") {
+      is_late_.store(true);
+      wait_for(may_open_);
+    } else if (passed == "request.gate_added") {
+      may_end_.store(true);
+      wait_for(is_late_);
+    }
+  }
+  static void wait_for(const std::atomic<bool>& flag) {
+    EXPECT_TRUE(eventually([&] { return flag.load(); }));
+  }
+
+  static inline std::atomic<bool> may_end_{false};
+  static inline std::atomic<bool> is_late_{false};
+  static inline std::atomic<bool> may_open_{false};
+};
+
+TEST_F(RacedGate, AGateIsNotUsedAgainBeforeItsEndHasOpenedIt) {
+  EndpointOptions options;
+  options.device = "cuda:0";
+  std::shared_ptr<Endpoint> endpoint = *Endpoint::create(
+      config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}, {"ONEHOP_CUDA_LIBRARY", FAKE_CUDA_LIBRARY}}),
+      options);
+  Bytes bytes(100);
+  Request receive;
+  receive.kind = OpKind::kRecv;
+  receive.endpoint = endpoint.get();
+  receive.data = bytes.data();
+  receive.size = bytes.size();
+  ASSERT_TRUE(is_ok(endpoint->requests().post_any_source(&receive)));
+  g_fault_hook.store(pass);
+  Threads threads;
+  threads.start([&] {
+    wait_for(may_end_);
+    EXPECT_TRUE(is_ok(endpoint->requests().cancel(&receive)));
+  });
+  ASSERT_TRUE(is_ok(endpoint->requests().stream_wait(&receive, stream)));
+  EXPECT_TRUE(receive.ended());
+  StreamGate* other = take();
+  may_open_.store(true);
+  threads.join();
+  EXPECT_EQ(other->word.host->load(), 0U) << "another gate was opened";
+  gates.give(other);
+  endpoint->close();
 }
 
 }  // namespace
