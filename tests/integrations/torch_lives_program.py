@@ -71,6 +71,7 @@ def device(rendezvous):
 def aborting(pipe, rank, rendezvous):
     join(rank, 2, rendezvous)
     group = dist.new_group()
+    dist.all_reduce(torch.ones(1), group=group)  # the inner backend is there
     posts = [
         *(group.recv([torch.zeros(10)], 1 - rank, tag) for tag in range(20)),
         group.recv_anysource([torch.zeros(10)], 100),
@@ -98,7 +99,11 @@ def aborting(pipe, rank, rendezvous):
         assert not thread.is_alive()
     assert len(ended) == len(posts)
     raises(Exception, future.wait)
+    for work in posts:
+        raises(Exception, work.get_future().wait)
     raises(dist.DistBackendError, lambda: group.recv([torch.zeros(1)], 1 - rank, 0))
+    text = raises(dist.DistBackendError, lambda: group.barrier().wait())
+    assert "make another group" in text, text
     print(f"rank {rank}: {max(end for end, _ in ended) - start:.4f} s until the last wait ended")
     # The default group goes on.
     into = torch.zeros(1)

@@ -20,6 +20,7 @@ __all__ = ["Completions"]
 
 _log = logging.getLogger("onehop")
 _END_NOW = 1e-6  # seconds: at its deadline a request is ended by a wait that is over
+_LONGEST = 3600.0  # seconds of sleep
 
 
 class Completions:
@@ -32,50 +33,62 @@ class Completions:
         self._event = endpoint.event_fd
         self._endpoint = endpoint  # the descriptor is its
         self._lock = threading.Lock()
-        self._works: dict[Work, float] = {}
-        self._wake = -1
+        self._works: dict[Work, float] = {}  # and their deadlines
+        self._wake: int | None = None  # of the thread, which closes it
+        self._sleeps_until = 0.0
         self._closed = False
 
     def watch(self, work: Work, timeout: float) -> None:
-        """See to the work's end; at the latest in so many seconds it is ended."""
+        """See to the work's end; at the latest in so many seconds it is ended.
+
+        onehop.Error: its end cannot be announced, as progress threads are forbidden.
+        """
+        deadline = time.monotonic() + timeout
         with self._lock:
             if work in self._works:
                 return
-            self._works[work] = time.monotonic() + timeout
-            if self._wake < 0 and not self._closed:
-                self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                threading.Thread(target=self._run, name="onehop-torch", daemon=True).start()
-        if not self._closed:
-            with contextlib.suppress(onehop.Error):  # closed meanwhile: it has ended
-                work.request.arm()
-            self._ring()
-        else:
-            self._look()
+            closed = self._closed
+            if not closed:
+                self._works[work] = deadline
+                if self._wake is None:
+                    self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                    threading.Thread(
+                        target=self._run, args=(self._wake,), name="onehop-torch", daemon=True
+                    ).start()
+        if closed:
+            if work.request.done:
+                _tell(work)
+            return
+        try:
+            work.request.arm()
+        except onehop.Error:
+            if not work.request.done:
+                with self._lock:
+                    self._works.pop(work, None)
+                raise
+        with self._lock:
+            # Its end wakes the thread; a deadline that is sooner, or an end before, does not.
+            if self._wake is not None and (deadline < self._sleeps_until or work.request.done):
+                os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
         """After the communicator is closed, which ends all works: complete them, end the thread."""
         with self._lock:
             self._closed = True
-        self._ring()
-
-    def _ring(self) -> None:
-        with self._lock:
-            if self._wake >= 0:
+            if self._wake is not None:
                 os.eventfd_write(self._wake, 1)
 
-    def _run(self) -> None:
+    def _run(self, wake: int) -> None:
         poll = select.poll()
         poll.register(self._event, select.POLLIN)
-        poll.register(self._wake, select.POLLIN)
-        while True:
-            left = self._look()
-            if left is None:
-                return
-            poll.poll(min(left, 3600.0) * 1000 + 1)
+        poll.register(wake, select.POLLIN)
+        while (left := self._look()) is not None:
+            poll.poll(left * 1000 + 1)
             # Cleared before the look, so that no end is missed.
-            for descriptor in (self._event, self._wake):
+            for descriptor in (self._event, wake):
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(descriptor)
+        os.close(wake)
 
     def _look(self) -> float | None:
         """Take those that have ended. Return the seconds to the next deadline; None: the end."""
@@ -90,14 +103,25 @@ class Completions:
                 with contextlib.suppress(onehop.Error):
                     request.wait(_END_NOW)
             with self._lock:
-                self._works.pop(work, None)
-            failure = work.tell()
-            if failure is not None:
-                _log.warning("%s", failure)
+                taken = self._works.pop(work, None)
+            if taken is not None:
+                _tell(work)
         with self._lock:
             if self._closed and not self._works:
-                if self._wake >= 0:
-                    os.close(self._wake)
-                    self._wake = -1
+                self._wake = None
                 return None
-            return max(0.0, min(self._works.values(), default=now + 3600.0) - now)
+            left = max(0.0, min(self._works.values(), default=now + _LONGEST) - now)
+            left = min(left, _LONGEST)
+            self._sleeps_until = now + left
+            return left
+
+
+def _tell(work: Work) -> None:
+    """Complete the future of a work that has ended, and log what it has failed with."""
+    try:
+        failure = work.tell()
+    except Exception:  # of a future's callback; other works are still to be seen to
+        _log.exception("onehop: a future of a finished operation could not be completed")
+        return
+    if failure is not None:
+        _log.warning("%s", failure)

@@ -80,8 +80,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
             store.wait([_SIZE], timedelta(seconds=self._seconds))
         except Exception as failure:
             raise dist.DistBackendError(
-                f"onehop: rank {self._rank} of {self._size} waited {self._seconds:g} s for rank 0"
-                f" to come: {failure}. Are all ranks running?"
+                f"onehop: rank {self._rank} of {self._size} looked for rank 0 in the store for at"
+                f" most {self._seconds:g} s: {failure}. Are all ranks running?"
             ) from failure
         theirs = int(store.get(_SIZE))
         if theirs != self._size:
@@ -184,7 +184,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
 
     def _send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Work:
         tensor = self._buffer(tensors, tag)
-        what = ("send", tensor, "to", dst, tag)
+        what = ("send", tensors[0], "to", dst, tag)
         try:
             try:
                 request = self._peer(dst).isend(tensor, tag)
@@ -198,7 +198,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
 
     def _recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> Work:
         tensor = self._buffer(tensors, tag)
-        what = ("receive", tensor, "from", src, tag)
+        what = ("receive", tensors[0], "from", src, tag)
         try:
             if src == onehop.ANY_SOURCE:
                 request = self._comm.irecv(tensor, src, tag)
@@ -256,17 +256,16 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
 
     def abort(self) -> None:
         """End all that is in flight: waits raise, streams go on."""
-        self._comm.close()
-        self._completions.close()
-        for backend in self._inner.made():
-            backend.abort()
+        self._end("abort")
 
     def shutdown(self) -> None:
         """Close the group; operations in flight are cancelled."""
+        self._end("shutdown")
+
+    def _end(self, how: str) -> None:
         self._comm.close()
         self._completions.close()
-        for backend in self._inner.made():
-            backend.shutdown()
+        self._inner.end(how)
 
 
 def _collective(name: str) -> Callable[..., Any]:

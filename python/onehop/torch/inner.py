@@ -76,8 +76,10 @@ class Inner:
         self._size = size
         self._timeout = timeout
         self._cuda = cuda
+        self._making = threading.Lock()  # held while ranks meet, which may take the timeout
         self._lock = threading.Lock()
         self._made: dict[str, Any] = {}
+        self._ended = False
         # Torch's own group of those backends: it knows which one a collective is for.
         self._collectives = dist.ProcessGroup(store, rank, size)
 
@@ -93,21 +95,46 @@ class Inner:
 
     def on(self, device: str) -> Any:  # noqa: ANN401
         """Return the backend of a kind of device."""
-        with self._lock:
-            if device not in self._made:
-                self._made[device] = self._make(device)
-            return self._made[device]
+        with self._making:
+            with self._lock:
+                self._refuse_if_ended()
+                if device in self._made:
+                    return self._made[device]
+            backend = self._make(device)
+            with self._lock:
+                self._refuse_if_ended()
+                self._made[device] = backend
+            return backend
 
-    def made(self) -> list[Any]:
-        """Those that there are."""
-        with self._lock:
-            return list(self._made.values())
+    def _refuse_if_ended(self) -> None:
+        if self._ended:
+            raise dist.DistBackendError(
+                "onehop: a collective of a group that was aborted or destroyed: make another group"
+            )
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set how long a collective may take."""
         self._timeout = timeout
-        for backend in self.made():
+        with self._lock:
+            made = list(self._made.values())
+        for backend in made:
             backend._set_default_timeout(timeout)
+
+    def end(self, how: str) -> None:
+        """Call abort or shutdown of all backends, as far as this torch's have it; make no more."""
+        with self._lock:
+            self._ended = True
+            made = list(self._made.values())
+        failures = []
+        for backend in made:
+            call = getattr(backend, how, None) or getattr(backend, f"_{how}", None)
+            try:
+                if call is not None:
+                    call()
+            except Exception as failure:  # the others are still to be ended
+                failures.append(failure)
+        if failures:
+            raise failures[0]
 
     def _make(self, device: str) -> Any:  # noqa: ANN401
         store = dist.PrefixStore("inner", self._store)

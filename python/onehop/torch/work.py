@@ -99,7 +99,7 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
         except onehop.Error as failure:
             raise backend_error(text_of(self._what), failure) from failure
         # A stream has no deadline of its own, and nobody may ask for the error.
-        self._completions.watch(self, self._timeout)
+        self._watch()
 
     def synchronize(self) -> None:
         """Do the same as wait() without a timeout."""
@@ -136,11 +136,23 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
     def get_future(self) -> Any:  # noqa: ANN401 - torch.futures.Future
         """Return a future of result(); a thread of the group completes it."""
         with self._lock:
-            if self._future is None:
-                devices = [self._tensor.device] if self._tensor.is_cuda else None
-                self._future = torch.futures.Future(devices=devices)
-                self._completions.watch(self, self._timeout)
-        return self._future
+            if self._future is not None:
+                return self._future
+            devices = [self._tensor.device] if self._tensor.is_cuda else None
+            future = self._future = torch.futures.Future(devices=devices)
+        try:
+            self._watch()
+        except BaseException:
+            with self._lock:
+                self._future = None
+            raise
+        return future
+
+    def _watch(self) -> None:
+        try:
+            self._completions.watch(self, self._timeout)
+        except onehop.Error as failure:
+            raise backend_error(text_of(self._what), failure) from failure
 
     def tell(self) -> Exception | None:
         """After its end: complete the future. Return what it has failed with."""
