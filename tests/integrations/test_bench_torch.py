@@ -66,6 +66,11 @@ def test_chosen_rows_by_another_transport():
     ]  # fmt: skip
 
 
+def test_the_first_message_comes_first():
+    found = rows("--mode", "sendrecv", "--mode", "first", "--memory", "host", *SMALL)
+    assert [row["mode"] for row in found] == ["first", "sendrecv", "sendrecv"]
+
+
 def test_table():
     done = bench("--vs", "gloo", "--mode", "sendrecv", "--memory", "host", *SMALL)
     assert done.returncode == 0, done.stderr
@@ -100,6 +105,9 @@ def test_missing_cuda_is_told(torch):
         (("--sizes", "0"), "at least one byte"),
         (("--vs", "mpi"), "gloo, nccl"),
         (("--mode", "append"), "append"),
+        (("--memory", "host", "--vs", "nccl"), "no host memory"),
+        (("--memory", "host", "--devices", "0"), "of CUDA tensors"),
+        (("--memory", "cuda", "--vs", "gloo"), "on host memory"),
     ],
 )
 def test_usage_errors(arguments, text):

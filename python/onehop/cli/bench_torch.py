@@ -154,6 +154,12 @@ def _memories(vs: Sequence[str], memory: Pair | None, devices: Sequence[int]) ->
     """Return which kinds of memory are measured."""
     if memory is not None and memory not in (HOST, _CUDA):
         raise click.UsageError("--memory is host or cuda, of both sides: that is what tensors have")
+    if memory == HOST and "nccl" in vs:
+        raise click.UsageError("--vs nccl moves no host memory: leave --memory host out")
+    if memory == HOST and devices:
+        raise click.UsageError("--devices are of CUDA tensors: leave --memory host out")
+    if memory == _CUDA and "gloo" in vs:
+        raise click.UsageError("--vs gloo is measured on host memory: leave --memory cuda out")
     wanted = memory == _CUDA or bool(devices) or "nccl" in vs
     if not wanted and (memory == HOST or isinstance(facts(), str)):
         return [HOST]
@@ -178,7 +184,7 @@ def _job(memory: Pair, vs: Sequence[str], given: dict[str, Any]) -> Job:
         )
     return Job(
         ("onehop", *([other] if other in vs else [])),
-        tuple(dict.fromkeys(given["modes"])),
+        tuple(mode for mode in _MODES if mode in given["modes"]),
         tuple(dict.fromkeys(given["sizes"])),
         given["rounds"],
         given["iters"] or 0,
