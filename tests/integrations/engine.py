@@ -51,29 +51,14 @@ def main() -> None:
         "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
         "VLLM_NIXL_SIDE_CHANNEL_PORT": port,
     }
+    from tiny_model import ENGINE
     from vllm import EngineArgs, LLMEngine, SamplingParams, TokensPrompt
     from vllm.config import KVTransferConfig
 
     config = KVTransferConfig(
         kv_connector=connector, kv_role=role, kv_buffer_device="cpu", **json.loads(extra)
     )
-    engine = LLMEngine.from_engine_args(
-        EngineArgs(
-            model=model,
-            skip_tokenizer_init=True,
-            dtype="float32",
-            max_model_len=1024,
-            max_num_seqs=8,
-            max_num_batched_tokens=1024,
-            block_size=32,
-            num_gpu_blocks_override=256,
-            # Despite its name the share of the main memory, which must be free at the start.
-            gpu_memory_utilization=0.05,
-            enforce_eager=True,
-            enable_prefix_caching=False,
-            kv_transfer_config=config,
-        )
-    )
+    engine = LLMEngine.from_engine_args(EngineArgs(model, kv_transfer_config=config, **ENGINE))
     core = engine.engine_core.engine_core
     scheduler = core.scheduler
     from vllm.distributed.kv_transfer import get_kv_transfer_group

@@ -7,13 +7,14 @@ import pytest
 pytestmark = pytest.mark.usefixtures("vllm")
 
 
-def test_the_tier_writes_blocks_where_they_belong(library):
-    seen = programs.run("p2p_tier_program.py", library)
-    assert library.is_origin(seen["library"]), seen
-    assert (seen["moved"], seen["wrong"], seen["touched"]) == (10_000, 0, 10_000)
-
-
-def test_the_encoder_cache_reads_blocks_where_they_belong(library):
-    seen = programs.run("encoder_cache_program.py", library)
-    assert library.is_origin(seen["library"]), seen
-    assert (seen["wrong"], seen["notified"]) == (0, [f"read {index}" for index in range(7)])
+@pytest.mark.parametrize(
+    ("transport", "expected"),
+    [
+        ("tier", {"wrong": 0, "touched": 10_000}),
+        ("cache", {"wrong": 0, "notified": [f"read {number}" for number in range(7)]}),
+    ],
+)
+def test_blocks_are_where_they_belong(library, transport, expected):
+    seen = programs.run("block_transport_program.py", library, 240, transport)
+    assert library.is_origin(seen.pop("library")), seen
+    assert seen == expected

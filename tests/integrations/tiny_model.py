@@ -34,6 +34,20 @@ CONFIG = {
     "eos_token_id": 1,
     "torch_dtype": "float32",
 }
+# Arguments of vLLM's engines of this model.
+ENGINE = {
+    "skip_tokenizer_init": True,
+    "dtype": "float32",
+    "max_model_len": 1024,
+    "max_num_seqs": 8,
+    "max_num_batched_tokens": 1024,
+    "block_size": 32,
+    "num_gpu_blocks_override": 256,
+    # Despite its name the share of the main memory, which must be free at the start.
+    "gpu_memory_utilization": 0.05,
+    "enforce_eager": True,
+    "enable_prefix_caching": False,
+}
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:

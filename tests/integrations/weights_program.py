@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from safetensors.torch import load_file
+from tiny_model import ENGINE
 
 PROMPTS = [list(range(2, 40)), list(range(100, 117)), [7] * 9]
 
@@ -20,19 +21,7 @@ PROMPTS = [list(range(2, 40)), list(range(100, 117)), [7] * 9]
 def make(model, **more):
     from vllm import LLM
 
-    return LLM(
-        model=model,
-        skip_tokenizer_init=True,
-        dtype="float32",
-        max_model_len=256,
-        max_num_seqs=4,
-        block_size=32,
-        num_gpu_blocks_override=64,
-        gpu_memory_utilization=0.05,
-        enforce_eager=True,
-        enable_prefix_caching=False,
-        **more,
-    )
+    return LLM(model, **ENGINE, **more)
 
 
 def generate(llm):

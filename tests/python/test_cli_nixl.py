@@ -126,6 +126,33 @@ def test_spoilt_bytes_are_found() -> None:
         assert (row["wrong"] > 0) == (row["mode"] in MOVING), row
 
 
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("lazy", [1, 2])
+def test_a_post_that_moves_nothing_is_found(packages, lazy) -> None:
+    """`lazy`: the post that says it is done and is not; the others do what they should."""
+    (packages / "nixl_cu13" / "_api.py").write_text(f"""
+from collections import Counter
+from onehop.nixl import api
+from onehop.nixl.api import *
+
+class nixl_agent(api.nixl_agent):
+    posts = Counter()
+
+    def transfer(self, handle, *more):
+        self.posts[id(handle)] += 1
+        return "DONE" if self.posts[id(handle)] == {lazy} else super().transfer(handle, *more)
+
+    def release_xfer_handle(self, handle):
+        del self.posts[id(handle)]
+        super().release_xfer_handle(handle)
+""")
+    done = run("nixl", "--vs", "nixl", *SMALL, *chosen("write", "read"), "--json", "-")
+    assert done.returncode == 1
+    for row in rows_of(done):
+        wrong = row["api"] == "nixl" and row["mode"].endswith("_first") == (lazy == 1)
+        assert (row["wrong"] > 0) == wrong, row
+
+
 @pytest.mark.usefixtures("no_nixl")
 def test_missing_nixl_is_told() -> None:
     done = run("nixl", "--vs", "nixl", *SMALL)

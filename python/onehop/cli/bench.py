@@ -42,7 +42,7 @@ from onehop.cli.measure import (
     measure,
     nccl_modes,
 )
-from onehop.cli.output import growing, json_lines, listing, make_console, provenance
+from onehop.cli.output import growing, json_lines, listing, make_console, provenance, say_provenance
 from onehop.cli.rows import Row, table
 from onehop.cli.sides import Placement
 from onehop.cli.sizes import format_size
@@ -288,9 +288,7 @@ def report(
         known["gpu"] = " + ".join(device.name for device in devices.devices)
         known["driver"] = version(devices)
     # With the rows on standard output, everything else goes to standard error.
-    make_console(stderr=json_to == "-").print(
-        " | ".join(f"{key} {value}" for key, value in known.items()), style="dim", highlight=False
-    )
+    say_provenance(make_console(stderr=json_to == "-"), known)
     with json_lines(json_to) as write:
         made = Report(write, known)
 

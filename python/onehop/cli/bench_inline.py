@@ -40,13 +40,7 @@ _RESAMPLES = 1000
 @click.option(
     "--sizes", type=SizeList(), help="Of messages; default: 8, each limit, and a byte more."
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(1),
-    default=25,
-    show_default=True,
-    help="In each all limits have their turn, in processes of its own.",
-)
+@options.rounds("In each all limits have their turn, in processes of its own.", 25)
 @options.transport("ucx")
 @options.how
 def inline(limits: Sequence[int], sizes: Sequence[int] | None, rounds: int, **common: Any) -> None:

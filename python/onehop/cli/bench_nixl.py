@@ -18,10 +18,10 @@ from rich.table import Table
 
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report
-from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, parse_devices, parse_memory, shown
+from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, shown
 from onehop.cli.measure import corrupts
 from onehop.cli.output import Column, figures
-from onehop.cli.rows import Row, figure, percentile, ratio, spread, wrong_bytes
+from onehop.cli.rows import WRONG, Row, figure, percentile, ratio, spread
 from onehop.cli.sides import Placement, SideError, run_sides
 from onehop.cli.sizes import SizeList, format_size
 
@@ -124,13 +124,7 @@ Round = dict[tuple[str, int], Found]  # by mode and size
     show_default=True,
     help="Of each handle; the first one has a row of its own.",
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="In each both libraries have their turn, in processes of its own.",
-)
+@options.rounds("In each both libraries have their turn, in processes of its own.")
 @click.option(
     "--idle",
     type=click.FloatRange(0.01, 60),
@@ -139,20 +133,8 @@ Round = dict[tuple[str, int], Found]  # by mode and size
     metavar="SECONDS",
     help="How long the idle agents are watched.",
 )
-@click.option(
-    "--memory",
-    default="host",
-    callback=parse_memory,
-    show_default=True,
-    metavar="KIND[,KIND]",
-    help="host, or cuda by torch's allocator; two: of either side.",
-)
-@click.option(
-    "--devices",
-    callback=parse_devices,
-    metavar="A,B",
-    help="Device of either side; default: 0,1, or 0,0 where there is one.",
-)
+@options.memory("host, or cuda by torch's allocator; two: of either side.")
+@options.devices
 @options.transport()
 @options.cpus
 @options.json_to
@@ -322,7 +304,7 @@ _COLUMNS: tuple[Column[Row], ...] = (
     Column("GB/s", lambda row: figure(row.GBps or None, 2)),
     Column("CPU %", lambda row: figure(row.cpu_percent, 2)),
     Column("of NIXL", lambda row: figure(row.of_nixl, 3)),
-    Column("wrong", wrong_bytes),
+    WRONG,
 )
 
 

@@ -114,6 +114,33 @@ def transport(default: str | None = None) -> Callable[[Command], Command]:
     )
 
 
+def memory(
+    text: str, default: str | None = "host", metavar: str = "KIND[,KIND]"
+) -> Callable[[Command], Command]:
+    """Add --memory with a help text."""
+    return click.option(
+        "--memory",
+        default=default,
+        callback=parse_memory,
+        show_default=default is not None,
+        metavar=metavar,
+        help=text,
+    )
+
+
+def rounds(text: str | None = None, default: int = 5) -> Callable[[Command], Command]:
+    """Add --rounds with a help text."""
+    return click.option(
+        "--rounds", type=click.IntRange(1), default=default, show_default=True, help=text
+    )
+
+
+devices = click.option(
+    "--devices",
+    callback=parse_devices,
+    metavar="A,B",
+    help="Device of either side; default: 0,1, or 0,0 where there is one.",
+)
 cpus = click.option("--cpus", callback=_cpus, metavar="A,B", help="Pin the sides to these CPUs.")
 json_to = click.option("--json", "json_to", metavar="FILE|-", help="Write rows as lines of JSON.")
 _HOW: tuple[Callable[[Command], Command], ...] = (
@@ -137,35 +164,17 @@ _WHAT: tuple[Callable[[Command], Command], ...] = (
         show_default=True,
         help="The calls of C++, or those of Python with numpy arrays, in the same loop.",
     ),
-    click.option(
-        "--memory",
-        default="host",
-        callback=parse_memory,
-        show_default=True,
-        metavar="KIND[,KIND]",
-        help="host, pinned, cuda (cudaMalloc), cuda-vmm, cuda-pool, cuda-async or cuda-managed;"
-        " two: of either side.",
+    memory(
+        "host, pinned, cuda (cudaMalloc), cuda-vmm, cuda-pool, cuda-async or cuda-managed; two: of"
+        " either side."
     ),
-    click.option(
-        "--devices",
-        callback=parse_devices,
-        metavar="A,B",
-        help="Device of either side; default: 0,1, or 0,0 where there is one.",
-    ),
+    devices,
     transport(),
 )
 
 
-def gpu_memory(command: Command) -> Command:
-    """Add the kind of memory of what is between GPUs alone."""
-    return click.option(
-        "--memory",
-        default="cuda",
-        callback=parse_memory,
-        show_default=True,
-        metavar="KIND",
-        help="As with the other benchmarks.",
-    )(command)
+# Of what is between GPUs alone.
+gpu_memory = memory("As with the other benchmarks.", "cuda", "KIND")
 
 
 def how(command: Command) -> Command:

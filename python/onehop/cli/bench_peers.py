@@ -21,7 +21,7 @@ from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report
 from onehop.cli.measure import corrupts
 from onehop.cli.output import Column, figures
-from onehop.cli.rows import Row, figure, percentile, wrong_bytes
+from onehop.cli.rows import WRONG, Row, figure, percentile
 from onehop.cli.sides import Placement, Side, SideError, run_sides
 from onehop.cli.sizes import SizeList
 
@@ -228,7 +228,7 @@ _COLUMNS: tuple[Column[Row], ...] = (
     Column("progress us", lambda row: figure(row.progress_us, 2)),
     Column("ns each", lambda row: figure(row.progress_us, 1, (row.peers or 1) / 1e3)),
     Column("message us", lambda row: figure(row.message_us, 2)),
-    Column("wrong", wrong_bytes),
+    WRONG,
 )
 
 

@@ -17,19 +17,10 @@ from rich.table import Table
 
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench, report
-from onehop.cli.gpus import (
-    HOST,
-    NO_DEVICES,
-    Pair,
-    choose,
-    facts,
-    parse_devices,
-    parse_memory,
-    shown,
-)
+from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, facts, shown
 from onehop.cli.measure import corrupts
 from onehop.cli.output import Column, figures
-from onehop.cli.rows import Row, figure, percentile, ratio, spread, wrong_bytes
+from onehop.cli.rows import WRONG, Row, figure, percentile, ratio, spread
 from onehop.cli.sides import run_sides
 from onehop.cli.sizes import format_size
 
@@ -103,19 +94,9 @@ class Turn:
 @options.sizes("8,1K,64K,1M,16M,64M")
 @options.modes(*_MODES, default=_MODES)
 @click.option("--iters", type=click.IntRange(1), help="Of a round; default: by the size.")
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
-@click.option(
-    "--memory",
-    callback=lambda *given: parse_memory(*given) if given[-1] else None,
-    metavar="KIND",
-    help="host or cuda; default: host, and cuda where torch has it.",
-)
-@click.option(
-    "--devices",
-    callback=parse_devices,
-    metavar="A,B",
-    help="Device of either side; default: 0,1, or 0,0 where there is one.",
-)
+@options.rounds()
+@options.memory("host or cuda; default: host, and cuda where torch has it.", None, "KIND")
+@options.devices
 @options.transport()
 @options.cpus
 @options.json_to
@@ -264,7 +245,7 @@ _COLUMNS: tuple[Column[Row], ...] = (
     Column("GB/s", lambda row: figure(row.GBps or None, 2)),
     Column("of gloo", lambda row: figure(row.of_gloo, 3)),
     Column("of NCCL", lambda row: figure(row.of_nccl, 3)),
-    Column("wrong", wrong_bytes),
+    WRONG,
 )
 
 

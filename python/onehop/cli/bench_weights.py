@@ -9,7 +9,6 @@ import ctypes
 import importlib
 import importlib.util
 import json
-import math
 import multiprocessing
 import os
 import statistics
@@ -26,9 +25,18 @@ import click
 from rich.table import Table
 
 import onehop
+from onehop.cli import bench_options as options
 from onehop.cli.bench import bench
 from onehop.cli.measure import corrupts
-from onehop.cli.output import make_console, provenance, results
+from onehop.cli.output import (
+    Column,
+    figures,
+    json_lines,
+    make_console,
+    provenance,
+    say_provenance,
+)
+from onehop.cli.rows import WRONG, figure, ratio
 from onehop.cli.sides import SideError
 from onehop.cli.sizes import SizeList, format_size
 
@@ -92,13 +100,8 @@ class Figure:
     metavar="TENSORS,PUBLISHERS",
     help="A plan over so many, each tensor cut in as many rows; 0,0 leaves it out.",
 )
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
-@click.option(
-    "--json",
-    "json_to",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    help="Rows as JSON lines, too; - for standard output.",
-)
+@options.rounds()
+@options.json_to
 def weights(
     vs: str | None,
     size: Sequence[int],
@@ -118,23 +121,19 @@ def weights(
         if importlib.util.find_spec(package) is None:
             raise click.ClickException(f"{package} is not installed: pip install {package}")
     console = make_console(stderr=json_to == "-")
-    console.print(
-        " | ".join(f"{key} {value}" for key, value in provenance().items()),
-        style="dim",
-        highlight=False,
-    )
-    figures: list[Figure] = []
-    for count in _numbers("--engines", engines):
-        figures += _pulls(vs, size[0], tensors, count, rounds)
-    many, publishers = _numbers("--prepare", prepare, 2)
-    if many and publishers:
-        figures += _prepares(many, publishers, rounds)
-    console.print(_table(figures))
-    if json_to:
-        lines = [json.dumps({**asdict(one), **provenance()}) for one in figures]
-        with click.open_file(json_to, "w") as out:
-            out.writelines(f"{line}\n" for line in lines)
-    if wrong := sum(one.wrong for one in figures):
+    known = provenance()
+    say_provenance(console, known)
+    found: list[Figure] = []
+    with json_lines(json_to) as write:
+        for count in _numbers("--engines", engines):
+            found += _pulls(vs, size[0], tensors, count, rounds)
+        many, publishers = _numbers("--prepare", prepare, 2)
+        if many and publishers:
+            found += _prepares(many, publishers, rounds)
+        for one in found:
+            write(json.dumps({**asdict(one), **known}))
+    console.print(_table(found))
+    if wrong := sum(one.wrong for one in found):
         raise click.ClickException(f"{wrong} bytes were not what the trainer had")
 
 
@@ -221,7 +220,7 @@ def _pulls(vs: str | None, size: int, tensors: int, engines: int, rounds: int) -
             with tempfile.TemporaryDirectory(prefix="onehop-bench-") as folder:
                 _together([trainer, *others], "join", str(Path(folder) / "gloo"))
         nbytes = trainer.call("nbytes")
-        figures = {way: Figure(way, engines, tensors, 1, nbytes) for way in ways}
+        told = {way: Figure(way, engines, tensors, 1, nbytes) for way in ways}
         # The first round of each touches memory and connects: it is not counted.
         for number in range(rounds + 1):
             for turn, way in enumerate(ways[:: -1 if number % 2 else 1]):
@@ -229,18 +228,17 @@ def _pulls(vs: str | None, size: int, tensors: int, engines: int, rounds: int) -
                 trainer.call("publish", version)
                 _together(others, "clear")
                 seconds = _seconds(way, trainer, others)
-                figures[way].wrong += sum(_together(others, "wrong", version))
+                told[way].wrong += sum(_together(others, "wrong", version))
                 if number:
-                    figures[way].seconds.append(seconds)
-        figures["pull"].path = others[0].call("path")
+                    told[way].seconds.append(seconds)
+        told["pull"].path = others[0].call("path")
     finally:
         for process in (trainer, *others):
             process.end()
-    pull = figures["pull"]
+    pull = told["pull"]
     for way in ways[1:]:
-        both = zip(figures[way].seconds, pull.seconds, strict=True)
-        setattr(pull, f"of_{way}", statistics.median(theirs / ours for theirs, ours in both))
-    yield from figures.values()
+        setattr(pull, f"of_{way}", ratio(told[way].seconds, pull.seconds))
+    yield from told.values()
 
 
 def _seconds(way: str, trainer: _Process, engines: Sequence[_Process]) -> float:
@@ -388,17 +386,17 @@ def _prepares(tensors: int, publishers: int, rounds: int) -> Iterator[Figure]:
     planner = _Process(_Planner, tensors, publishers)
     try:
         planner.call("begin", trainers.call("tables"))
-        figure = Figure("prepare", 1, tensors, publishers, tensors * publishers * _Trainers.ROW)
+        prepare = Figure("prepare", 1, tensors, publishers, tensors * publishers * _Trainers.ROW)
         planner.call("plan")  # connects
         for _ in range(rounds):
             wall, cpu = planner.call("plan")
-            figure.seconds.append(wall)
-            figure.cpu_seconds.append(cpu)
+            prepare.seconds.append(wall)
+            prepare.cpu_seconds.append(cpu)
         trainers.call("publish", 1)
-        pull = Figure("pull of it", 1, tensors, publishers, figure.nbytes)
+        pull = Figure("pull of it", 1, tensors, publishers, prepare.nbytes)
         pull.seconds = [planner.call("pull") for _ in range(rounds)]
         pull.wrong = planner.call("wrong")
-        yield figure
+        yield prepare
         yield pull
     finally:
         trainers.end()
@@ -484,37 +482,41 @@ class _Planner:
 # ---- Rows
 
 
-def _table(figures: Sequence[Figure]) -> Table:
-    shown = results(
+def _spread(one: Figure) -> str:
+    return " ".join(f"{of(one.seconds) / one.median - 1:+.0%}" for of in (min, max))
+
+
+def _cpu(one: Figure) -> str | None:
+    return figure(statistics.median(one.cpu_seconds) * 1e3, 1) if one.cpu_seconds else None
+
+
+def _rate(one: Figure) -> str | None:
+    moved = one.what != "prepare"
+    return figure(one.engines * one.nbytes / one.median / 1e9, 2) if moved else None
+
+
+_SHOWN: tuple[Column[Figure], ...] = (
+    Column("what", lambda one: one.what, "left"),
+    Column("engines", lambda one: str(one.engines), "left"),
+    Column("tensors", lambda one: str(one.tensors), "left"),
+    Column("publishers", lambda one: str(one.publishers), "left"),
+    Column("size", lambda one: format_size(one.nbytes), "left"),
+    Column("path", lambda one: one.path, "left"),
+    Column("ms", lambda one: figure(one.median * 1e3, 1)),
+    Column("rounds", _spread),
+    Column("CPU ms", _cpu),
+    Column("GB/s", _rate),
+    Column("by copies", lambda one: figure(one.of_copies, 2)),
+    Column("by gloo", lambda one: figure(one.of_gloo, 2)),
+    WRONG,
+)
+
+
+def _table(found: Sequence[Figure]) -> Table:
+    return figures(
         "onehop bench weights: host memory",
         "ms: median of the rounds, the least and the greatest beside it; GB/s: bytes of all engines"
         " by the median; by copies, by gloo: their time by the pull's in the same round, median",
+        _SHOWN,
+        found,
     )
-    headings = ("what", "engines", "tensors", "publishers", "size", "path")
-    for heading in headings:
-        shown.add_column(heading, no_wrap=True)
-    for heading in ("ms", "rounds", "CPU ms", "GB/s", "by copies", "by gloo", "wrong"):
-        shown.add_column(heading, justify="right")
-    for one in figures:
-        least, most = min(one.seconds) / one.median - 1, max(one.seconds) / one.median - 1
-        moved = one.what != "prepare"
-        shown.add_row(
-            one.what,
-            str(one.engines),
-            str(one.tensors),
-            str(one.publishers),
-            format_size(one.nbytes),
-            one.path,
-            f"{one.median * 1e3:,.1f}",
-            f"{least:+.0%} {most:+.0%}",
-            f"{statistics.median(one.cpu_seconds) * 1e3:,.1f}" if one.cpu_seconds else "-",
-            f"{one.engines * one.nbytes / one.median / 1e9:.2f}" if moved else "-",
-            _ratio(one.of_copies),
-            _ratio(one.of_gloo),
-            f"[bold red]{one.wrong}[/]" if one.wrong else "0",
-        )
-    return shown
-
-
-def _ratio(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.2f}"

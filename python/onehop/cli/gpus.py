@@ -78,8 +78,10 @@ def version(found: Gpus) -> str:
     return f"{release[0]}, {speaks}" if release else speaks
 
 
-def parse_memory(_: click.Context, __: click.Parameter, value: str) -> Pair:
+def parse_memory(_: click.Context, __: click.Parameter, value: str | None) -> Pair | None:
     """Parse one kind of memory, or one for each side: ``cuda,host``."""
+    if value is None:
+        return None
     kinds = value.split(",")
     for kind in kinds:
         if kind not in MEMORY:

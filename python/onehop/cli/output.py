@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
@@ -192,6 +192,12 @@ def provenance() -> dict[str, str]:
     if known:
         facts["commit"] = known
     return facts
+
+
+def say_provenance(console: Console, known: Mapping[str, str]) -> None:
+    """Show where the figures below come from."""
+    line = " | ".join(f"{key} {value}" for key, value in known.items())
+    console.print(line, style="dim", highlight=False)
 
 
 # ---- What the doctor finds

@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from rich.table import Table
 
@@ -98,9 +99,8 @@ def figure(value: float | None, digits: int, unit: float = 1) -> str | None:
     return None if value is None else f"{value / unit:,.{digits}f}"
 
 
-def wrong_bytes(row: Row) -> str:
-    """Write the number of wrong bytes."""
-    return f"[bold red]{row.wrong}[/]" if row.wrong else "0"
+# The last column of each table: bytes that were not what was sent.
+WRONG: Column[Any] = Column("wrong", lambda row: f"[bold red]{row.wrong}[/]" if row.wrong else "0")
 
 
 def spread(row: Row) -> str:
@@ -134,7 +134,7 @@ _COLUMNS: tuple[Column[Row], ...] = (
     Column("GPU KiB", lambda row: figure(row.device_per_peer, 0, 1024)),
     Column("init ms", lambda row: figure(row.init_ms, 1)),
     Column("GB/s", lambda row: figure(row.GBps or None, 2)),
-    Column("wrong", wrong_bytes),
+    WRONG,
 )
 
 _FORMULAS = {
