@@ -155,10 +155,8 @@ class Server:
         """Stop listening; may be called again."""
         with self._lock:
             self._closed = True
-            strangers = list(self._strangers)
-        for sock in (self._socket, *strangers):
-            with contextlib.suppress(OSError):  # not connected any more
-                sock.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            for sock in (self._socket, *self._strangers):
+                _end(sock)
         self._socket.close()
 
     def forget(self) -> None:
@@ -177,13 +175,22 @@ class Server:
                 continue
             with self._lock:
                 self._strangers.append(sock)
-                oldest = self._strangers[0] if len(self._strangers) > _MOST_STRANGERS else None
-            if oldest is not None:
-                with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
+                if len(self._strangers) > _MOST_STRANGERS:
+                    _end(self._strangers.pop(0))
             name = "onehop-mooncake-meeting"
-            arguments = (sock, address)
-            threading.Thread(target=self._meet, args=arguments, name=name, daemon=True).start()
+            thread = threading.Thread(
+                target=self._meet, args=(sock, address), name=name, daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError as failure:
+                _log.warning("no thread to answer at port %d: %s", self.port, failure)
+                self._let_go(sock)
+
+    def _let_go(self, sock: socket.socket) -> None:
+        with self._lock, contextlib.suppress(ValueError):  # it was the oldest
+            self._strangers.remove(sock)
+        sock.close()
 
     def _meet(self, sock: socket.socket, address: tuple[str, int]) -> None:
         try:
@@ -191,9 +198,7 @@ class Server:
         except (OSError, Failure, onehop.Error) as failure:
             _log.info("%s did not get to know how to reach this engine: %s", address[0], failure)
         finally:
-            with self._lock:
-                self._strangers.remove(sock)
-            sock.close()
+            self._let_go(sock)
 
     def _answer(self, line: _Line) -> None:
         hello = line.receive(len(_MAGIC) + _NONCE)
@@ -214,6 +219,12 @@ class Server:
             msg = f"{len(data)} bytes of metadata, more than {_MOST}: register fewer, larger pieces"
             raise Failure(msg)
         line.send(_SIZE.pack(len(data)) + _mac(self._key, b"D", hello, nonce, data) + data)
+
+
+def _end(sock: socket.socket) -> None:
+    """Wake the thread that waits for this socket; the socket is of no use then."""
+    with contextlib.suppress(OSError):  # not connected any more
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _listen(host: str) -> socket.socket:

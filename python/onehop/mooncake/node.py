@@ -141,8 +141,9 @@ class Node:
                 # What it has registered since, or again.
                 agent = self._peers.ask(session)
                 self._move(put, ours, agent, rows, end)
-        except nixlRemoteDisconnectError:
-            self._peers.drop(session, agent)
+        except Exception as failure:
+            if agent.lost or isinstance(failure, nixlRemoteDisconnectError):
+                self._peers.drop(session, agent)
             raise
 
     def _move(self, put: bool, ours: Local, agent: RemoteAgent, rows: Array, end: float) -> None:

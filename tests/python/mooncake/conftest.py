@@ -20,6 +20,12 @@ def is_free(port):
 
 
 @pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Let meetings take long: the machine may be busy. What has to time out sets less."""
+    monkeypatch.setenv("ONEHOP_HELLO_TIMEOUT", "30")
+
+
+@pytest.fixture(autouse=True)
 def ports(monkeypatch):
     """Set a range of ports, below those that the system gives out; return it."""
     begin = 20000 + os.getpid() * 37 % 1000 * COUNT

@@ -54,18 +54,19 @@ def stopped(other):
     session, base, pid = other.take()
     ours = Engine(pattern(3, SIZE))
     os.kill(pid, signal.SIGSTOP)
+    os.environ["ONEHOP_HELLO_TIMEOUT"] = "0.5"
     try:
         # Before there is a link: nobody answers at its port.
         results = [ours.engine.send_probe(session), ours.write(session, ours.base, base, 64)]
     finally:
         os.kill(pid, signal.SIGCONT)
+    os.environ["ONEHOP_HELLO_TIMEOUT"] = "30"
     results.append(ours.write(session, ours.base, base, 64))
     other.give("end")
     return results
 
 
-def test_a_target_that_stops(monkeypatch):
-    monkeypatch.setenv("ONEHOP_HELLO_TIMEOUT", "0.5")
+def test_a_target_that_stops():
     assert run_two(stopped, victim)[0] == [-102, -1, 0]
 
 
