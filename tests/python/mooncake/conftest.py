@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of a test's own: no other process of this machine takes one that a dead engine had."""
+"""Ports of a test run's own: no other process of this machine takes one that a dead engine had."""
 
+import gc
 import os
 import socket
 
 import pytest
-from engines import HOST
+from mooncake_engines import HOST
 
-COUNT = 10
+COUNT = 40
 
 
 def is_free(port):
@@ -19,18 +20,26 @@ def is_free(port):
         return True
 
 
-@pytest.fixture(autouse=True)
-def patience(monkeypatch):
-    """Let meetings take long: the machine may be busy. What has to time out sets less."""
-    monkeypatch.setenv("ONEHOP_HELLO_TIMEOUT", "30")
+@pytest.fixture(scope="session", autouse=True)
+def ports():
+    """Set a range of ports, below those that the system gives out; return it.
 
-
-@pytest.fixture(autouse=True)
-def ports(monkeypatch):
-    """Set a range of ports, below those that the system gives out; return it."""
-    begin = 20000 + os.getpid() * 37 % 1000 * COUNT
+    Meetings may take long, as the machine may be busy: what has to time out sets less.
+    """
+    begin = 20000 + os.getpid() % 250 * COUNT
     for first in (*range(begin, 30000, COUNT), *range(20000, begin, COUNT)):
         if all(is_free(first + i) for i in range(COUNT)):
-            monkeypatch.setenv("ONEHOP_PORT_RANGE", f"{first}-{first + COUNT - 1}")
-            return range(first, first + COUNT)
-    return pytest.fail("no ports are free")
+            break
+    else:
+        pytest.fail("no ports are free")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ONEHOP_PORT_RANGE", f"{first}-{first + COUNT - 1}")
+        patch.setenv("ONEHOP_HELLO_TIMEOUT", "30")
+        yield range(first, first + COUNT)
+
+
+@pytest.fixture(autouse=True)
+def _no_engine_stays():
+    """End the engines that a test has left: open ones share their settings with the next."""
+    yield
+    gc.collect()

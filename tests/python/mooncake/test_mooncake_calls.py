@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import onehop.mooncake
 import pytest
-from engines import HOST, SIZE, Engine, pattern
+from mooncake_engines import HOST, SIZE, Engine, pattern
 from onehop.mooncake import TransferEngine, TransferOpcode
 
 

@@ -3,10 +3,11 @@
 
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
-from engines import HOST, Engine, pattern, run_two, until
+from mooncake_engines import HOST, Engine, pattern, run_two, until
 from onehop.mooncake import TransferEngine
 from processes import Group, _spawn, run_alone
 
@@ -24,22 +25,18 @@ def kill_during(other, operation):
     ours = Engine(pattern(3, SIZE))
     move = getattr(ours, operation)
     assert move(session, ours.base, base, SIZE) == 0
-    # Stopped, it takes nothing that needs it; killed later, the call has an end.
+    # Stopped, it takes nothing that needs it; killed meanwhile, the call has an end.
     os.kill(pid, signal.SIGSTOP)
-    group = Group()
-    group.start(_kill_soon, pid)
+    killer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
+    killer.start()
     results = [move(session, ours.base, base, SIZE) for _ in range(2)]
-    group.join()
+    killer.join()
     until(lambda: move(session, ours.base, base, SIZE) == -1, "the loss")
     assert ours.engine.send_probe(session) == -102
     assert move(session, ours.base, base, SIZE) == -1
     # Its memory is free, and it can be used with others.
     assert ours.engine.unregister_memory(ours.base) == 0
     return results
-
-
-def _kill_soon(pid):
-    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("operation", ["write", "read"])

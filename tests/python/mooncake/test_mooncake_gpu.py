@@ -3,8 +3,8 @@
 
 import numpy as np
 import pytest
-from engines import HOST, pattern, run_two
 from fake_gpu import Driver
+from mooncake_engines import HOST, pattern, run_two
 from onehop.mooncake import TransferEngine
 from onehop.mooncake.pointers import device_of
 

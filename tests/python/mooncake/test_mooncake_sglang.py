@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import onehop.mooncake
-from engines import HOST, pattern, run_two
+from mooncake_engines import HOST, pattern, run_two
 
 LAYERS, PAGES, PAGE = 4, 64, 4096
 AUX = 1 << 16

@@ -12,7 +12,7 @@ import sys
 import threading
 
 import pytest
-from engines import HOST, Engine, pattern, until
+from mooncake_engines import HOST, Engine, pattern, until
 from onehop.mooncake import TransferEngine, meeting
 from processes import run_alone
 
@@ -227,7 +227,7 @@ def test_metadata_that_is_none(content):
 FORK = """
 import os, signal, sys, time
 sys.path[:0] = sys.argv[1:]
-from engines import Engine
+from mooncake_engines import Engine
 one = Engine()
 child = os.fork()
 if child == 0:
