@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line tool: ``onehop info``, ``doctor``, ``bench``, ``nixl-path``.
+"""The command line tool: ``onehop info``, ``doctor``, ``bench``, ``nixl-path``, ``mooncake-path``.
 
 Here is what all commands share: errors in one line, and exit codes.
 """
@@ -64,3 +64,16 @@ def nixl_path() -> None:
     except ImportError as failure:
         raise click.ClickException(str(failure)) from failure
     click.echo(nixl.path())
+
+
+@main.command("mooncake-path")
+def mooncake_path() -> None:
+    """Print the folder that lets programs of Mooncake's TransferEngine run on onehop.
+
+    PYTHONPATH=$(onehop mooncake-path) python -m sglang.launch_server ...
+    """
+    try:
+        from onehop import mooncake
+    except ImportError as failure:
+        raise click.ClickException(str(failure)) from failure
+    click.echo(mooncake.path())

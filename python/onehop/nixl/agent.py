@@ -342,12 +342,12 @@ class nixl_agent(DescriptorCalls):
         core = self._core
         side: Local | Remote
         if name in ("", _SELF):
-            side = Local(descs.getType(), core.memory.locate(descs.getType(), descs.rows))
+            side = Local(core.memory.locate(descs.getType(), descs.rows))
         else:
             remote = core.remote(name)
             remote.check()
             places = remote.locate(descs.getType(), descs.rows)
-            side = Remote(descs.getType(), places, remote)
+            side = Remote(places, remote)
         return nixl_prepped_dlist_handle(core, side)
 
     def _xfer_list(self, given: Any, mem_type: str | None) -> nixlXferDList:  # noqa: ANN401
@@ -409,8 +409,8 @@ class nixl_agent(DescriptorCalls):
         theirs = remote.locate(remote_descs.getType(), remote_descs.rows)
         return self._transfer(
             put,
-            Local(local_descs.getType(), ours),
-            Remote(remote_descs.getType(), theirs, remote),
+            Local(ours),
+            Remote(theirs, remote),
             None,
             notif_msg,
         )

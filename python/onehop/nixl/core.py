@@ -28,11 +28,16 @@ class Core:
     Threading: any thread.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, timeout: float | None = None) -> None:
+        """Take the name, and the seconds that each step of connecting may take.
+
+        None: ONEHOP_TIMEOUT.
+        """
         if not 0 < len(name.encode()) <= NAME_MAX:
             msg = f"an agent's name of {len(name.encode())} bytes: give 1 to {NAME_MAX}"
             raise nixlInvalidParamError(msg)
         self.name = name
+        self._timeout = timeout
         self.instance = os.urandom(_INSTANCE)
         self.active: dict[int, Transfer] = {}  # posted, and not known to be quiet
         self.orphans: deque[Transfer] = deque()  # of them, those without a handle
@@ -84,7 +89,7 @@ class Core:
                     "its full metadata, or a partial one with inc_conn_info=True"
                 )
                 raise nixlNotFoundError(msg)
-            self._remotes[metadata.name] = RemoteAgent(self.name, metadata)
+            self._remotes[metadata.name] = RemoteAgent(self.name, metadata, self._timeout)
         self._retire(known)
         return metadata.name
 
@@ -108,7 +113,7 @@ class Core:
         own = self._remotes.get(self.name)
         if own is None or own.lost:
             self._retire(own)
-            own = self._remotes[self.name] = RemoteAgent(self.name, metadata)
+            own = self._remotes[self.name] = RemoteAgent(self.name, metadata, self._timeout)
         else:
             own.merge(metadata)
         return own

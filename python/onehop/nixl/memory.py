@@ -212,11 +212,17 @@ class Memory:
 
     def locate(self, memory: nixl_mem_t, rows: Array) -> Places[Registration]:
         """Return where descriptors lie."""
+        return self._now().locate(memory, rows, f"agent {self._name!r}")
+
+    def find_rows(self, rows: Array) -> Places[Registration]:
+        """Return where rows of (address, length) lie, in memory of any kind and device."""
+        return self._now().find(rows, f"agent {self._name!r}")
+
+    def _now(self) -> Table[Registration]:
         with self._lock:
             if self._table is None:
                 self._table = Table(list(self._registrations.values()))
-            table = self._table
-        return table.locate(memory, rows, f"agent {self._name!r}")
+            return self._table
 
     @property
     def empty(self) -> bool:

@@ -152,15 +152,32 @@ class _Kind(Generic[R]):
         return outside
 
 
+# A kind of memory and a device; None: all of them.
+_Key = tuple[nixl_mem_t, int] | None
+
+
 class Table(Generic[R]):
     """A fixed set of registrations."""
 
     def __init__(self, regions: Sequence[R]) -> None:
-        self._kinds: dict[tuple[nixl_mem_t, int], _Kind[R]] = {}
+        self._kinds: dict[_Key, _Kind[R]] = {}
         sorted_regions = sorted(regions, key=lambda region: region.address)
         for key in {(region.memory, region.device) for region in regions}:
             own = [region for region in sorted_regions if (region.memory, region.device) == key]
             self._kinds[key] = _kind(own)
+        self._sorted = sorted_regions
+
+    def find(self, rows: Array, whose: str) -> Places[R]:
+        """Return where rows of (address, length) lie, in memory of any kind and device.
+
+        It takes no address for one of two regions: kinds and devices share one address space.
+        nixlNotFoundError names the first row that lies in none.
+        """
+        if self._sorted and None not in self._kinds:
+            self._kinds[None] = _kind(self._sorted)
+        regions: list[R] = []
+        index, offset = self._find(None, rows[:, 0], rows[:, 1], regions, whose, None)
+        return Places(regions, index, offset, np.ascontiguousarray(rows[:, 1]))
 
     def locate(self, memory: nixl_mem_t, rows: Array, whose: str) -> Places[R]:
         """Return where the descriptors lie. nixlNotFoundError names the first that lies in none."""
@@ -173,15 +190,15 @@ class Table(Generic[R]):
         first = int(devices[0])
         regions: list[R] = []
         if (devices == first).all():
-            index, offset = self._find(memory, first, rows[:, 0], span, regions, whose, None)
+            key = memory, first
+            index, offset = self._find(key, rows[:, 0], span, regions, whose, None)
         else:
             index = np.empty(len(rows), np.uint32)
             offset = np.empty(len(rows), np.uint64)
             for device in distinct(devices):
                 there = np.flatnonzero(devices == device)
-                found = self._find(
-                    memory, device, rows[there, 0], span[there], regions, whose, there
-                )
+                key = memory, device
+                found = self._find(key, rows[there, 0], span[there], regions, whose, there)
                 index[there], offset[there] = found
         length = np.ascontiguousarray(rows[:, 1])
         if not strided:
@@ -191,19 +208,18 @@ class Table(Generic[R]):
 
     def _find(
         self,
-        memory: nixl_mem_t,
-        device: int,
+        key: _Key,
         address: Array,
         span: Array,
         regions: list[R],
         whose: str,
         there: npt.NDArray[np.intp] | None,
     ) -> tuple[Index, Array]:
-        """Locate descriptors of one device; append the regions of it that are known."""
-        kind = self._kinds.get((memory, device))
+        """Locate descriptors of one kind; append the regions of it that are known."""
+        kind = self._kinds.get(key)
         if kind is None:
             row = int(there[0]) if there is not None else 0
-            raise _not_found(memory, device, int(address[0]), int(span[0]), row, whose)
+            raise _not_found(key, int(address[0]), int(span[0]), row, whose)
         index = np.empty(len(address), np.uint32)
         offset = np.empty(len(address), np.uint64)
         for first in range(0, len(address), _CHUNK):
@@ -212,7 +228,7 @@ class Table(Generic[R]):
             if outside.any():
                 bad = first + int(np.flatnonzero(outside)[0])
                 row = int(there[bad]) if there is not None else bad
-                raise _not_found(memory, device, int(address[bad]), int(span[bad]), row, whose)
+                raise _not_found(key, int(address[bad]), int(span[bad]), row, whose)
         if regions:
             index += np.uint32(len(regions))
         regions.extend(kind.regions)
@@ -252,10 +268,9 @@ def _span(rows: Array) -> Array:
     return span
 
 
-def _not_found(
-    memory: nixl_mem_t, device: int, address: int, span: int, row: int, whose: str
-) -> nixlNotFoundError:
+def _not_found(key: _Key, address: int, span: int, row: int, whose: str) -> nixlNotFoundError:
+    kind = f" of {key[0].name} device {key[1]}" if key else ""
     return nixlNotFoundError(
-        f"descriptor {row}: {span} bytes at {address:#x} of {memory.name} device {device} lie in "
-        f"no registration of {whose}: register the memory, or add the newer metadata of its agent"
+        f"descriptor {row}: {span} bytes at {address:#x}{kind} lie in no registration of {whose}: "
+        "register the memory, or add the newer metadata of its agent"
     )

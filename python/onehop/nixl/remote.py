@@ -49,11 +49,13 @@ class RemoteAgent:
     Threading: any thread.
     """
 
-    def __init__(self, our_name: str, metadata: Metadata) -> None:
+    def __init__(self, our_name: str, metadata: Metadata, timeout: float | None = None) -> None:
+        """Take its metadata, and the seconds that each step of connecting may take."""
         self.name = metadata.name
         self.instance = metadata.instance
         self.removed = False
         self._our_name = our_name
+        self._within = {} if timeout is None else {"timeout": timeout}
         self._lock = threading.RLock()
         self._sequence = -1
         self._endpoints: dict[int, EndpointRecord] = {}
@@ -102,11 +104,17 @@ class RemoteAgent:
 
     def locate(self, memory: nixl_mem_t, rows: Array) -> Places[RegionRecord]:
         """Return where descriptors lie in its registrations."""
+        return self._now().locate(memory, rows, f"agent {self.name!r}")
+
+    def find_rows(self, rows: Array) -> Places[RegionRecord]:
+        """Return where rows of (address, length) lie, in memory of any kind and device."""
+        return self._now().find(rows, f"agent {self.name!r}")
+
+    def _now(self) -> Table[RegionRecord]:
         with self._lock:
             if self._table is None:
                 self._table = Table(list(self._regions.values()))
-            table = self._table
-        return table.locate(memory, rows, f"agent {self.name!r}")
+            return self._table
 
     def link(self, owner: Owned, target: int) -> Link:
         """Return the link from an endpoint of ours to one of its own; the first use connects."""
@@ -124,8 +132,8 @@ class RemoteAgent:
                 raise nixlNotFoundError(msg)
             tried = f"connect agent {self._our_name!r} to {self.name!r}"
             with translated(tried):
-                peer = owner.endpoint.connect(record.address)
-                peer.notify(HELLO + self._our_name.encode())
+                peer = owner.endpoint.connect(record.address, **self._within)
+                peer.notify(HELLO + self._our_name.encode(), **self._within)
                 made = Link(owner, record, peer, watch_link(peer), {})
             self._links[owner.number, target] = made
             return made
@@ -142,7 +150,7 @@ class RemoteAgent:
             if known is None:
                 tried = f"reach {region.size} bytes at {region.address:#x} of {self.name!r}"
                 with translated(tried):
-                    known = link.peer.attach(region.descriptor)
+                    known = link.peer.attach(region.descriptor, **self._within)
                 link.attached[region.number] = known
             return known
 

@@ -3,27 +3,18 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
-from pathlib import Path
 
-__all__ = ["FAMILIES", "SHIM", "install", "path", "plugin"]
+from onehop.shims import Shim
 
-# A folder that no import statement can name.
-SHIM = Path(__file__).parent / "put-first-on-pythonpath"
+__all__ = ["FAMILIES", "SHIM", "install", "loaded", "path", "plugin"]
+
 FAMILIES = ("nixl", "nixl_cu13", "nixl_cu12")
 _PARTS = ("_api", "_bindings", "_utils", "logging")
-
-
-def path() -> str:
-    """Return the folder that `PYTHONPATH` begins with to run programs of NIXL on onehop."""
-    return str(SHIM)
-
-
-def loaded() -> list[str]:
-    """Return the modules of NIXL, ours or the real ones, that are imported."""
-    return [name for name in sys.modules if name.partition(".")[0] in FAMILIES]
+_shim = Shim(__file__, [f"{family}.{part}" for family in FAMILIES for part in _PARTS])
+SHIM = _shim.folder
+path = _shim.path
+loaded = _shim.loaded
 
 
 def install() -> None:
@@ -31,10 +22,7 @@ def install() -> None:
 
     Modules that have imported the real NIXL before keep it: call this first.
     """
-    _put_first()
-    for family in FAMILIES:
-        for part in _PARTS:
-            importlib.import_module(f"{family}.{part}")
+    _shim.install()
 
 
 def plugin() -> None:
@@ -43,13 +31,4 @@ def plugin() -> None:
     It imports nothing yet: vLLM sets variables for NIXL before it imports that.
     """
     if os.environ.get("ONEHOP_NIXL") == "1":
-        _put_first()
-
-
-def _put_first() -> None:
-    if str(SHIM) not in sys.path[:1]:
-        sys.path.insert(0, str(SHIM))
-    for name in loaded():
-        if not (getattr(sys.modules[name], "__file__", None) or "").startswith(str(SHIM)):
-            del sys.modules[name]
-    importlib.invalidate_caches()
+        _shim.put_first()

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 import onehop
 from onehop import PreparedBatch, RemoteRegion, Request, Status
-from onehop.nixl.enums import nixl_mem_t, nixlXferTelemetry
+from onehop.nixl.enums import nixlXferTelemetry
 from onehop.nixl.errors import (
+    nixlBackendError,
     nixlInvalidParamError,
     nixlNoTelemetryError,
     nixlNotFoundError,
@@ -52,7 +53,6 @@ _RELEASE_WAIT = 1.0
 class Local:
     """A prepared list of ours."""
 
-    memory: nixl_mem_t
     places: Places[Registration]
 
 
@@ -60,7 +60,6 @@ class Local:
 class Remote:
     """A prepared list of another agent."""
 
-    memory: nixl_mem_t
     places: Places[RegionRecord]
     agent: RemoteAgent
 
@@ -169,8 +168,7 @@ class Transfer:
         self._started_at = 0
         self.bytes, self.blocks = local.places.bytes, local.places.blocks
         self.registrations = _used(local.places)
-        kinds = (local.memory, remote.memory)
-        self._parts = list(_parts(core.memory, put, local.places, remote, kinds))
+        self._parts = list(_parts(core.memory, put, local.places, remote))
 
     # ---- Calls
 
@@ -236,6 +234,18 @@ class Transfer:
                 assert self._failure is not None
                 raise self._failure
             return self._state
+
+    def wait(self, timeout: float) -> None:
+        """Wait for the end of the last post; raises what it failed with.
+
+        At the deadline, in seconds, it is ended: nixlBackendError.
+        """
+        # Without the lock, so that stop() is heard; the failure is told below.
+        with contextlib.suppress(onehop.Error):
+            onehop.wait_all(list(self._pending), timeout=timeout)
+        if self.check() != "DONE":
+            msg = f"{self._what()}: it has not ended after {timeout:g} s"
+            raise nixlBackendError(msg)
 
     def telemetry(self, requested: str) -> nixlXferTelemetry:
         """Return what the last post took."""
@@ -384,7 +394,6 @@ def _parts(
     put: bool,
     local: Places[Registration],
     remote: Remote,
-    kinds: tuple[nixl_mem_t, nixl_mem_t],
 ) -> Iterator[_Part]:
     """Divide the blocks by the link that they go over, and prepare each."""
     agent, there = remote.agent, remote.places
@@ -402,14 +411,14 @@ def _parts(
         return
     same_link = (owner == owner[0]).all() and (target == target[0]).all()
     if same_link and len(owner) <= _MOST_BLOCKS:
-        yield _part(agent, put, local, there, kinds)
+        yield _part(agent, put, local, there)
         return
     pair = owner.astype(np.uint64) << np.uint64(32) | target
     for one in distinct(pair):
         rows = np.flatnonzero(pair == one)
         for first in range(0, len(rows), _MOST_BLOCKS):
             some = rows[first : first + _MOST_BLOCKS]
-            yield _part(agent, put, local.rows(some), there.rows(some), kinds)
+            yield _part(agent, put, local.rows(some), there.rows(some))
 
 
 def _part(
@@ -417,10 +426,10 @@ def _part(
     put: bool,
     local: Places[Registration],
     there: Places[RegionRecord],
-    kinds: tuple[nixl_mem_t, nixl_mem_t],
 ) -> _Part:
-    owner = local.regions[int(local.index[0])].owner
-    link = agent.link(owner, there.regions[int(there.index[0])].endpoint)
+    # All blocks of a part are of the same two endpoints, and so of the same kinds.
+    ours, theirs = local.regions[int(local.index[0])], there.regions[int(there.index[0])]
+    link = agent.link(ours.owner, theirs.endpoint)
     local_numbers, local_index = _dense(local.index, len(local.regions))
     remote_numbers, remote_index = _dense(there.index, len(there.regions))
     locals_ = []
@@ -443,7 +452,7 @@ def _part(
             local.strides,
             there.strides,
         )
-    agent.tell_path(link, *kinds)
+    agent.tell_path(link, ours.memory, theirs.memory)
     return _Part(link, batch)
 
 
