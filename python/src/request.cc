@@ -186,7 +186,7 @@ void bind_request(nb::module_& module) {
             WithoutGil release;
             check(oh_request_stream_wait(self.operation().handle(), handle));
           },
-          nb::arg("stream"),
+          nb::arg("stream").none(),
           nb::sig("def stream_wait(self, stream: onehop.devices.Stream) -> None"),
           "What the CUDA stream gets from now on waits until it has ended; the host does not. The "
           "stream goes on\nhowever it ends: test() and wait() tell. Keep the buffer until then. "
