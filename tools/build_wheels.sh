@@ -7,8 +7,8 @@
 #
 # Zig's clang is the compiler: it brings the symbols of that glibc and a static libc++, so the wheels need neither a
 # container nor a C++ library of the machine. The kernels are compiled by nvcc's wheels, with g++ in front of them.
-# PYTHONS names the interpreters ("python3.10 python3.11 python3.12 python3.13"); those that are not there are left out,
-# and named. Each wheel is shown by auditwheel, installed into an environment of its own, and tried.
+# PYTHONS names the interpreters ("python3.10 python3.11", say; else 3.10 to 3.14); those that are not there are left
+# out, and named. Each wheel is shown by auditwheel, installed into an environment of its own, and tried.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,8 +45,8 @@ try_wheel() {
   (
     cd "$work"
     try/bin/python -m onehop info >info.txt
-    try/bin/python pair.py 0 &
-    try/bin/python pair.py 1
+    timeout 60 try/bin/python pair.py 0 &
+    timeout 60 try/bin/python pair.py 1
     wait $!
   )
 }

@@ -45,9 +45,7 @@ void drain_plain(uint8_t* to, uint8_t* ring, size_t lines) {
   // The bytes are visible before whatever tells of them.
   _mm_sfence();
 }
-#endif
 
-#if defined(__x86_64__)
 // In place of __builtin_cpu_supports(), for which not every compiler's library has the data.
 bool has_avx2() {
   constexpr unsigned kSavedAndAvx = 3u << 27;  // OSXSAVE, AVX
