@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onehop.mooncake
 from onehop.mooncake.shims import SHIM
+from shim_programs import check_without_numpy, found_by_spawned, python
 
 USE = """
 from mooncake.engine import TransferEngine, TransferOpcode
@@ -18,20 +19,6 @@ made = TransferEngine()
 assert made.initialize("127.0.0.1", "P2PHANDSHAKE", "rdma", "") == 0
 assert 0 < made.get_rpc_port() < 65536
 """
-
-
-def python(code, **environment):
-    """Run code in a fresh interpreter; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_by_pythonpath():
@@ -70,30 +57,9 @@ def test_other_modules_are_the_real_ones(tmp_path):
     assert python(done, PYTHONPATH=str(SHIM)).strip() == "none"
 
 
-SPAWN = """
-import multiprocessing, onehop.mooncake
-
-def child(queue):
-    from mooncake.engine import TransferEngine
-    queue.put(TransferEngine.__module__)
-
-if __name__ == "__main__":
-    onehop.mooncake.install()
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=child, args=(queue,))
-    process.start()
-    print(queue.get(timeout=50))
-    process.join(50)
-"""
-
-
 def test_spawned_processes_inherit_it(tmp_path):
-    script = tmp_path / "spawn.py"
-    script.write_text(SPAWN)
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True)
-    assert done.stdout.strip() == "onehop.mooncake.engine"
+    importing = "from mooncake.engine import TransferEngine as found"
+    assert found_by_spawned(tmp_path, "mooncake", importing) == "onehop.mooncake.engine"
 
 
 def test_onehop_alone_imports_none_of_it():
@@ -103,18 +69,7 @@ def test_onehop_alone_imports_none_of_it():
 
 
 def test_without_numpy():
-    code = (
-        "import sys; sys.modules['numpy'] = None\n"
-        "try:\n    import onehop.mooncake\n"
-        "except ImportError as failure:\n    print(failure)\n"
-    )
-    assert "pip install numpy" in python(code)
-    code = (
-        "import sys; sys.modules['numpy'] = None; sys.argv = ['onehop', 'mooncake-path']\n"
-        "import onehop.cli\n"
-        "try:\n    onehop.cli.main()\nexcept SystemExit as end:\n    print(end.code)\n"
-    )
-    assert python(code).strip() == "1"
+    check_without_numpy("mooncake")
 
 
 def test_the_shim_is_not_imported_by_accident():

@@ -3,7 +3,6 @@
 
 import importlib
 import importlib.metadata
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import onehop.nixl
 import pytest
 from onehop.nixl.shims import SHIM
+from shim_programs import check_without_numpy, found_by_spawned, python
 
 USE = """
 import nixl, nixl_cu12, nixl_cu13
@@ -26,21 +26,6 @@ get_logger("test").info("x")
 agent = of_12("A", nixl_agent_config(backends=["UCX"]))
 assert agent.get_agent_metadata()
 """
-
-
-def python(code, **environment):
-    """Run code in a fresh interpreter; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "no such variable" not in done.stderr
-    return done.stdout
 
 
 def test_by_pythonpath():
@@ -67,31 +52,9 @@ def test_install_takes_the_place_of_what_was_imported(tmp_path):
     python(before + USE, PYTHONPATH=str(tmp_path))
 
 
-SPAWN = """
-import multiprocessing, onehop.nixl
-
-def child(queue):
-    import nixl._api
-    queue.put(nixl._api.nixl_agent.__module__)
-
-if __name__ == "__main__":
-    onehop.nixl.install()
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=child, args=(queue,))
-    process.start()
-    print(queue.get(timeout=50))
-    process.join(50)
-"""
-
-
 def test_spawned_processes_inherit_it(tmp_path):
-    script = tmp_path / "spawn.py"
-    script.write_text(SPAWN)
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=110, check=True
-    )
-    assert done.stdout.strip() == "onehop.nixl.agent"
+    importing = "from nixl._api import nixl_agent as found"
+    assert found_by_spawned(tmp_path, "nixl", importing) == "onehop.nixl.agent"
 
 
 def test_by_entry_point():
@@ -116,18 +79,7 @@ def test_onehop_alone_imports_none_of_it():
 
 
 def test_without_numpy():
-    code = (
-        "import sys; sys.modules['numpy'] = None\n"
-        "try:\n    import onehop.nixl\n"
-        "except ImportError as failure:\n    print(failure)\n"
-    )
-    assert "pip install numpy" in python(code)
-    code = (
-        "import sys; sys.modules['numpy'] = None; sys.argv = ['onehop', 'nixl-path']\n"
-        "import onehop.cli\n"
-        "try:\n    onehop.cli.main()\nexcept SystemExit as end:\n    print(end.code)\n"
-    )
-    assert python(code).strip() == "1"
+    check_without_numpy("nixl")
 
 
 def test_the_shims_are_not_imported_by_accident():
