@@ -14,6 +14,20 @@ from processes import LocalPair
 TESTS = Path(__file__).parents[1]
 
 
+def settings():
+    return {name: value for name, value in os.environ.items() if name.startswith("ONEHOP_")}
+
+
+SETTINGS = settings()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _settings_stay():
+    """Fail a module after which later ones would run under other settings."""
+    yield
+    assert settings() == SETTINGS
+
+
 @pytest.fixture
 def pair():
     made = LocalPair()

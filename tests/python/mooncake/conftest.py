@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of a test run's own: no other process of this machine takes one that a dead engine had."""
+"""Ports of a module's own: no other process of this machine takes one that a dead engine had."""
 
 import gc
 import os
@@ -20,7 +20,7 @@ def is_free(port):
         return True
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def ports():
     """Set a range of ports, below those that the system gives out; return it.
 
