@@ -39,6 +39,10 @@ def test_spoilt_bytes_are_a_fault():
     [
         (("--engines", "x"), "--engines x: give some integers"),
         (("--prepare", "1"), "--prepare 1: give 2 integers"),
+        (("--vs", "nccl"), "--vs nccl goes with --memory cuda"),
+        (("--vs", "gloo", "--memory", "cuda"), "--vs gloo goes with --memory host"),
+        (("--memory", "cuda,host"), "--memory is host or cuda, of all processes"),
+        (("--devices", "0,1"), "--devices goes with --memory cuda"),
     ],
 )
 def test_called_wrongly(arguments, text):
