@@ -282,8 +282,10 @@ class Request:
     def stream_wait(self, stream: onehop.devices.Stream) -> None:
         """
         What the CUDA stream gets from now on waits until it has ended; the host does not. The stream goes on
-        however it ends: test() and wait() tell. Keep the buffer until then. InvalidArgument: the endpoint has no
-        GPU, or the stream is being captured.
+        however it ends: test() and wait() tell. Keep the buffer until then. Meanwhile no thread may make a call
+        of CUDA that waits for the device, as the first launch of a kernel does unless CUDA_MODULE_LOADING=EAGER, and
+        as cudaFree does: neither would end. InvalidArgument: the endpoint has no GPU, or the stream is being
+        captured.
         """
 
     @property

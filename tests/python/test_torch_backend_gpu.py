@@ -152,13 +152,14 @@ def send_late(rank):
 
 def go_on(rank):
     """Receive without a wait of the host; what the stream does next sees the message."""
+    torch.empty_like(rank.full(0.0)).copy_(rank.full(0.0)).mul_(2)  # loads the kernels
     for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
         with torch.cuda.stream(stream):
             into, copy = rank.full(0.0), rank.full(0.0)
             behind = torch.cuda.Event()
             stream.synchronize()
             work = dist.irecv(into, 0)
-            work.wait()
+            work.block_current_stream()
             copy.copy_(into)
             copy.mul_(2)
             behind.record()
@@ -172,12 +173,12 @@ def go_on(rank):
 
 
 @pytest.mark.parametrize("devices", PLACES)
-def test_wait_lets_the_stream_wait_and_the_host_go_on(devices, tmp_path):
+def test_a_stream_waits_while_the_host_goes_on(devices, tmp_path):
     run_ranks(send_late, go_on, devices, tmp_path)
 
 
 def send_for_futures(rank):
-    for value in (1.0, 2.0):
+    for value in (1.0, 2.0, 3.0):
         assert rank.take() == "send"
         dist.send(rank.full(value), 1)
 
@@ -191,12 +192,13 @@ def ask_for_futures(rank):
     rank.give("send")
     assert bool((doubled.wait() == 2).all())
     assert work.is_completed()
-    # wait(timeout) blocks the host for CUDA tensors too.
-    work = dist.irecv(into, 0)
-    rank.give("send")
-    assert work.wait(timedelta(seconds=DEADLINE / 4))
-    assert work.is_success()
-    assert bool((into == 2).all())
+    # wait() blocks the host for CUDA tensors too.
+    for value, timeout in ((2, None), (3, timedelta(seconds=DEADLINE / 4))):
+        work = dist.irecv(into, 0)
+        rank.give("send")
+        assert work.wait(timeout) if timeout else work.wait()
+        assert work.is_success()
+        assert bool((into == value).all())
 
 
 def test_futures_and_waits_of_the_host(tmp_path):
@@ -216,7 +218,7 @@ def end_waits(rank):
     aborted, hasty = dist.new_group(), dist.new_group(timeout=timedelta(seconds=1))
     into = rank.full(0.0)
     work = aborted.recv([into], 0, 0)
-    work.wait()
+    work.block_current_stream()
     behind = torch.cuda.Event()
     behind.record()
     assert not behind.query()
@@ -225,7 +227,7 @@ def end_waits(rank):
     assert isinstance(work.exception(), dist.DistBackendError)
 
     work = dist.irecv(into, 0, group=hasty)
-    work.wait()
+    work.block_current_stream()
     torch.cuda.synchronize()  # the group's thread ends it at its timeout
     assert "deadline passed" in str(work.exception())
     with pytest.raises(dist.DistBackendError):
@@ -246,7 +248,7 @@ def outlive(rank):
     victim = rank.take()
     into = rank.full(0.0)
     work = dist.irecv(into, 0)
-    work.wait()
+    work.block_current_stream()
     os.kill(victim, signal.SIGKILL)
     torch.cuda.synchronize()
     assert "rank 0" in str(work.exception())

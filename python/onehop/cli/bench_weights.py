@@ -157,12 +157,13 @@ def _pulls(vs: str | None, given: dict[str, Any], engines: int, devices: Pair) -
     size, tensors, ranks = given["size"][0], given["tensors"], engines + 1
     trainer = Process(Trainer, size, tensors, ranks, devices[0])
     others = [Process(Engine, size, tensors, n + 1, ranks, devices[1]) for n in range(engines)]
+    # NCCL meets in the store at the first broadcast.
+    folder = tempfile.TemporaryDirectory(prefix="onehop-bench-")
     try:
         together(others, "prepare", *trainer.call("describe"))
         ways = ["pull", "copies", *([vs] if vs else [])]
         if vs:
-            with tempfile.TemporaryDirectory(prefix="onehop-bench-") as folder:
-                together([trainer, *others], "join", vs, str(Path(folder) / "store"))
+            together([trainer, *others], "join", vs, str(Path(folder.name) / "store"))
         nbytes = trainer.call("nbytes")
         places = shown(devices) if devices != NO_DEVICES else ""
         told = {way: Figure(way, engines, tensors, 1, nbytes, places) for way in ways}
@@ -180,6 +181,7 @@ def _pulls(vs: str | None, given: dict[str, Any], engines: int, devices: Pair) -
     finally:
         for process in (trainer, *others):
             process.end()
+        folder.cleanup()
     pull = told["pull"]
     for way in ways[1:]:
         setattr(pull, f"of_{way}", ratio(told[way].seconds, pull.seconds))

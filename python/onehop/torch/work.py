@@ -42,8 +42,10 @@ def backend_error(what: str, failure: onehop.Error) -> Exception:
 class Work(dist.Work):  # type: ignore[misc] # torch is Any
     """One send or receive.
 
-    On a host tensor wait() blocks. On a CUDA tensor it lets the current stream wait, and the host
-    goes on; what goes wrong afterwards is told by exception(), by a later wait(), and in the log.
+    wait() blocks the host, also with a CUDA tensor: its copies are calls of the driver, which wait
+    where the driver waits for the device, as it does when it loads a kernel at its first launch. A
+    stream that stood still meanwhile would stand still for ever. block_current_stream() is for
+    programs that make no such call.
     """
 
     def __init__(
@@ -71,15 +73,10 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for its end, at most for the timeout; without one, for the group's.
 
-        With a CUDA tensor and no timeout only the current stream waits. DistBackendError: it has
-        failed, or the time is over, which ends it.
+        DistBackendError: it has failed, or the time is over, which ends it.
         """
-        if timeout is not None and timeout > _GROUPS:
-            return self._wait_here(timeout.total_seconds())
-        if self._tensor.is_cuda:
-            self.block_current_stream()
-            return True
-        return self._wait_here(self._timeout)
+        given = timeout is not None and timeout > _GROUPS
+        return self._wait_here(timeout.total_seconds() if given else self._timeout)
 
     def _wait_here(self, seconds: float) -> bool:
         try:
@@ -89,7 +86,13 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
         return True
 
     def block_current_stream(self) -> None:
-        """Let the current stream of a CUDA tensor wait; a host tensor has none, its host waits."""
+        """Let the current stream of a CUDA tensor wait, and the host go on.
+
+        Until the operation has ended the program makes no call that waits for the device: it has
+        launched each kernel before (or has CUDA_MODULE_LOADING=EAGER), and frees no memory. What
+        goes wrong is told by exception(), by wait(), and in the log. With a host tensor the host
+        waits.
+        """
         if not self._tensor.is_cuda or self._request.done:
             self._wait_here(self._timeout)
             return
