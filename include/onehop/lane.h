@@ -12,7 +12,7 @@
 
 /* Lanes are 0 to OH_LANES - 1. */
 #define OH_LANES 16
-#define OH_LANE_LAYOUT 1
+#define OH_LANE_LAYOUT 2
 
 /*
  * In `flags`, at both sides alike and from a lane's first message on: the sender polls its credit

@@ -163,9 +163,10 @@ constexpr ConfigEntry kTable[] = {
     {.name = "ONEHOP_STREAM_SLAB",
      .type = "integer",
      .allowed = "2097152 to 268435456",
-     .standard = "2097152",
-     .meaning = "device memory of a peer for the stream domain, in bytes; from 17 MiB on all lanes "
-                "are as wide as lane 0; both sides use the smaller one",
+     .standard = "6291456",
+     .meaning = "device memory of a peer for the stream domain, in bytes; what 2 MiB leave is for "
+                "large messages of lane 0, from 17 MiB on of all lanes; both sides use the smaller "
+                "one",
      .integer = &Config::stream_slab,
      .low = 2 * kMiB,
      .high = 256 * kMiB},

@@ -5,7 +5,8 @@
 //   0        signals: what arrived, what was taken                   LaneSignals
 //   4 KiB    memory of each lane, 2 KiB apart: cursors and words     LaneMemory
 //   40 KiB   the peer's memory that is mapped here, for our kernels  ImportTable
-//   64 KiB   lines of each lane, then chunks of each lane
+//   64 KiB   lines of each lane; of narrow ones with their chunks
+//   behind   chunks of the wide lanes, which take the rest
 //
 // Lane 0 is wide: messages that are large and cannot be put run at full speed there. The others
 // are, too, where the slab has room for it.
@@ -25,9 +26,11 @@ inline constexpr uint32_t kImportShift = 9;
 inline constexpr uint64_t kLinesAt = 64 * kKiB;
 inline constexpr uint32_t kWideRing = 15;
 inline constexpr uint32_t kNarrowRing = 11;
-inline constexpr uint32_t kWideChunk = 14;
+inline constexpr uint32_t kLeastWideChunk = 14;
+inline constexpr uint32_t kMostWideChunk = 18;  // larger ones gain nothing
 inline constexpr uint32_t kNarrowChunk = 12;
-inline constexpr uint32_t kWideSlots = 32;
+inline constexpr uint32_t kLeastWideSlots = 32;
+inline constexpr uint32_t kMostWideSlots = 64;
 inline constexpr uint32_t kNarrowSlots = 4;
 
 static_assert(sizeof(onehop::detail::LaneSignals) <= kLanesAt);
@@ -36,7 +39,7 @@ static_assert(kLanesAt + OH_LANES * kLaneStride <= kImportsAt);
 static_assert(kImportsAt + sizeof(onehop::detail::ImportTable) +
                   ((sizeof(onehop::detail::ImportEntry)) << kImportShift) <=
               kLinesAt);
-static_assert(kWideSlots <= onehop::detail::kMostChunks);
+static_assert(kMostWideSlots <= onehop::detail::kMostChunks);
 
 struct LanePlace {
   uint64_t memory;  // offsets in the slab
@@ -47,25 +50,42 @@ struct LanePlace {
   uint32_t chunk_slots;
 };
 
-ONEHOP_PURE uint64_t lane_bytes(bool wide) {
-  return (uint64_t{16} << (wide ? kWideRing : kNarrowRing)) +
-         (static_cast<uint64_t>(wide ? kWideSlots : kNarrowSlots)
-          << (wide ? kWideChunk : kNarrowChunk));
-}
+inline constexpr uint64_t kWideLines = uint64_t{16} << kWideRing;
+inline constexpr uint64_t kNarrowLane =
+    (uint64_t{16} << kNarrowRing) + (uint64_t{kNarrowSlots} << kNarrowChunk);
+inline constexpr uint64_t kLeastWideChunks = uint64_t{kLeastWideSlots} << kLeastWideChunk;
+// Where the chunks of wide lanes begin: of lane 0 alone, or of all.
+inline constexpr uint64_t kChunksOfOneAt = kLinesAt + kWideLines + (OH_LANES - 1) * kNarrowLane;
+inline constexpr uint64_t kChunksOfAllAt = kLinesAt + OH_LANES * kWideLines;
 inline constexpr uint64_t kLeastSlab = 2048 * kKiB;
-inline constexpr uint64_t kWideSlab = kLinesAt + OH_LANES * lane_bytes(true);
-static_assert(kLinesAt + lane_bytes(true) + (OH_LANES - 1) * lane_bytes(false) <= kLeastSlab);
+inline constexpr uint64_t kWideSlab = kChunksOfAllAt + OH_LANES * kLeastWideChunks;
+static_assert(kChunksOfOneAt + kLeastWideChunks <= kLeastSlab);
 
 ONEHOP_PURE LanePlace lane_place(uint64_t slab, uint32_t lane) {
-  const bool others = slab >= kWideSlab;
-  const bool wide = lane == 0 || others;
+  const bool all = slab >= kWideSlab;
   LanePlace place{};
   place.memory = kLanesAt + lane * kLaneStride;
-  place.lines = kLinesAt + (lane == 0 ? 0 : lane_bytes(true) + (lane - 1) * lane_bytes(others));
-  place.ring_shift = wide ? kWideRing : kNarrowRing;
-  place.chunks = place.lines + (uint64_t{16} << place.ring_shift);
-  place.chunk_shift = wide ? kWideChunk : kNarrowChunk;
-  place.chunk_slots = wide ? kWideSlots : kNarrowSlots;
+  if (lane == 0 || all) {
+    place.lines = kLinesAt + lane * kWideLines;
+    place.ring_shift = kWideRing;
+    const uint64_t room = all ? (slab - kChunksOfAllAt) / OH_LANES : slab - kChunksOfOneAt;
+    // Two for each block of a large message: it fills one while the other one is emptied.
+    const bool two = room >= uint64_t{kMostWideSlots} << kLeastWideChunk;
+    place.chunk_slots = two ? kMostWideSlots : kLeastWideSlots;
+    place.chunk_shift = kLeastWideChunk;
+    while (place.chunk_shift < kMostWideChunk &&
+           uint64_t{place.chunk_slots} << (place.chunk_shift + 1) <= room) {
+      ++place.chunk_shift;
+    }
+    const uint64_t chunks = uint64_t{place.chunk_slots} << place.chunk_shift;
+    place.chunks = all ? kChunksOfAllAt + lane * chunks : kChunksOfOneAt;
+  } else {
+    place.lines = kLinesAt + kWideLines + (lane - 1) * kNarrowLane;
+    place.ring_shift = kNarrowRing;
+    place.chunk_slots = kNarrowSlots;
+    place.chunk_shift = kNarrowChunk;
+    place.chunks = place.lines + (uint64_t{16} << kNarrowRing);
+  }
   return place;
 }
 

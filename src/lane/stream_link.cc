@@ -184,6 +184,7 @@ void StreamLink::tell_lanes() {
   Writer writer(bytes);
   writer.u32(exported->number);
   writer.u64(lanes_->slab()->bytes());
+  writer.u32(OH_LANE_LAYOUT);
   (void)connection_->send_control(Control::kLanes, bytes).ok();
 }
 
@@ -191,8 +192,13 @@ Status StreamLink::on_lanes(ByteView payload) {
   Reader reader(payload);
   const uint32_t number = reader.u32();
   const uint64_t bytes = reader.u64();
+  const uint32_t layout = reader.u32();
   if (!reader.at_end() || number == 0 || bytes < kernels::kLeastSlab) {
     return error(OH_ERR_PROTOCOL, "lanes of %zu bytes", payload.size());
+  }
+  if (layout != OH_LANE_LAYOUT) {
+    rule_out_kernels(strf("%s runs a version of onehop with lanes of layout %u, this one has %u",
+                          link_.name.c_str(), layout, OH_LANE_LAYOUT));
   }
   if (their_number_ == 0) {
     their_number_ = number;

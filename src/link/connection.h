@@ -27,7 +27,7 @@ enum class Control : uint8_t {
   kExport = 71,        // number 4, descriptors in all 4, record; none with an empty one
   kExportMore = 72,    // number 4; descriptors only
   kServe = 73,         // operations on your regions need your progress
-  kLanes = 74,         // number of the slab's export 4, its bytes 8
+  kLanes = 74,         // number of the slab's export 4, its bytes 8, layout 4
   kLaneReady = 75,     // lane 4, epoch 1: that it begins
   kStreamWay = 76,     // StreamWay 1, text: how we can go, and why not otherwise
 };

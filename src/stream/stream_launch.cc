@@ -22,7 +22,7 @@ constexpr uint32_t kOfPeers = 2;            // a group takes 1 / 2 of the GPU's 
 uint32_t blocks_for(const StreamOp& op, const Config& config, uint32_t most) {
   constexpr uint64_t kOneBlock =
       16 * 1024;  // below, more blocks cost more in synchronization than they gain
-  constexpr uint64_t kOneTeam = 16 * 1024 * 1024;
+  constexpr uint64_t kOneTeam = 4 * 1024 * 1024;
   if (!of_lane(op) || op.bytes <= kOneBlock) return 1;
   const auto share = static_cast<uint64_t>(config.stream_share);
   uint64_t blocks = static_cast<uint64_t>(config.stream_blocks);

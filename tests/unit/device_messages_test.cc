@@ -104,6 +104,28 @@ TEST_P(DeviceMessagesTest, EveryBoundaryOfRingsAndChunks) {
   }
 }
 
+// Chunks of 4 and of 8 KiB in slots of 8 KiB: a message has 16 of them or more, where it can.
+TEST_P(DeviceMessagesTest, ChunksOfEverySizeShareTheSlots) {
+  Geometry wide = geometry(6, 3, 0);
+  wide.chunk_shift = 13;
+  wide.small_max = 0;
+  TwoSides sides(wide);
+  const oh_lane_handle lane = sides.handle(0);
+  constexpr uint64_t kChange = uint64_t{16} << 13;
+  EXPECT_EQ(chunk_shift_of(lane, 1), 12u);
+  EXPECT_EQ(chunk_shift_of(lane, kChange - 1), 12u);
+  EXPECT_EQ(chunk_shift_of(lane, kChange), 13u);
+  std::vector<uint64_t> sizes{1, 4095, 4096, 4097, 8192, 20000};
+  for (uint64_t size : {kChange - 1, kChange, kChange + 1, uint64_t{5000}, 2 * kChange + 7}) {
+    sizes.push_back(size);
+  }
+  Flow there(sides, 0, course(messages_of(sizes, true), 3));
+  Flow back(sides, 1, course(messages_of(sizes), 4));
+  Threads threads;
+  there.start(threads);
+  back.start(threads);
+}
+
 // Messages that are too long, small ones and large ones, between others.
 TEST_P(DeviceMessagesTest, WhatIsTooLongIsAnErrorAndTheLaneStaysInStep) {
   TwoSides sides(geometry(5, 1, 0));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lane/lanes.h"
 
+#include <map>
+
 #include "unit/fake_gpu.h"
 
 namespace {
@@ -16,6 +18,40 @@ class LanesTest : public unit::GpuTest {
     return lanes.ok() ? std::move(*lanes) : nullptr;
   }
 };
+
+// No lane's memory overlaps another's, and what a wide lane has grows with the slab.
+TEST(SlabTest, TheLanesOfEverySizeOfSlabLieApart) {
+  using namespace kernels;
+  for (uint64_t slab : {kLeastSlab, kLeastSlab + 1, 6144 * kKiB, kWideSlab - 1, kWideSlab,
+                        32768 * kKiB, 262144 * kKiB}) {
+    SCOPED_TRACE(slab);
+    std::map<uint64_t, uint64_t> used{{0, kLinesAt}};
+    for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
+      const LanePlace place = lane_place(slab, lane);
+      EXPECT_EQ(place.lines % 16, 0u);
+      EXPECT_EQ(place.chunks % 16, 0u);
+      EXPECT_LE(place.chunk_slots, onehop::detail::kMostChunks);
+      EXPECT_GE(place.chunk_shift, lane == 0 || slab >= kWideSlab ? kLeastWideChunk : kNarrowChunk);
+      const uint64_t lines = uint64_t{16} << place.ring_shift;
+      const uint64_t chunks = uint64_t{place.chunk_slots} << place.chunk_shift;
+      used[place.lines] = place.lines + lines;
+      used[place.chunks] = place.chunks + chunks;
+    }
+    EXPECT_EQ(used.size(), 1u + 2 * OH_LANES);
+    uint64_t end = 0;
+    for (const auto& [from, to] : used) {
+      EXPECT_GE(from, end);
+      end = to;
+    }
+    EXPECT_LE(end, slab);
+  }
+  EXPECT_EQ(lane_place(kLeastSlab, 0).chunk_shift, 14u);
+  EXPECT_EQ(lane_place(kLeastSlab, 0).chunk_slots, 32u);
+  EXPECT_EQ(lane_place(6144 * kKiB, 0).chunk_shift, 16u);
+  EXPECT_EQ(lane_place(6144 * kKiB, 0).chunk_slots, 64u);
+  EXPECT_EQ(lane_place(6144 * kKiB, 1).chunk_shift, 12u);
+  EXPECT_EQ(lane_place(262144 * kKiB, 15).chunk_shift, 17u);
+}
 
 // Within a process kernels of one side may write into the other's memory when that one closes.
 TEST_F(LanesTest, ASlabStaysWhileTheOtherSideHasIt) {

@@ -45,6 +45,16 @@ ONEHOP_PURE Slice slice_of(uint64_t bytes, uint32_t team, uint32_t teams) {
   return {first < end ? first : end, first < end ? end - first : 0};
 }
 
+// The chunks of a message have 2^this bytes: large ones, for each costs a release, but not fewer
+// than the teams of a message have blocks, which move one each at a time. Both sides find the same.
+ONEHOP_PURE uint32_t chunk_shift_of(const oh_lane_handle& lane, uint64_t bytes) {
+  constexpr uint32_t kLeast = 12;
+  constexpr uint64_t kEnough = 16;
+  uint32_t shift = lane.chunk_shift;
+  while (shift > kLeast && bytes >> shift < kEnough) --shift;
+  return shift;
+}
+
 // How a side goes through the chunks of a message: which words it waits for, by how much they may
 // be behind, and which it says so in.
 struct Chunks {
@@ -62,8 +72,9 @@ template <typename A, typename G, typename Move>
 ONEHOP_PROTOCOL void move_chunks(Half<A>& half, G& group, const Chunks& chunks,
                                  Patience<A>& patience, Move&& move) {
   const oh_lane_handle& lane = *half.lane;
-  const uint64_t whole = uint64_t{1} << lane.chunk_shift;
-  const uint64_t count = (chunks.bytes + whole - 1) >> lane.chunk_shift;
+  const uint32_t shift = chunk_shift_of(lane, chunks.bytes);
+  const uint64_t whole = uint64_t{1} << shift;
+  const uint64_t count = (chunks.bytes + whole - 1) >> shift;
   const uint64_t first = half.use_chunks(static_cast<uint32_t>(count));
   auto&& part = group.part();
   const uint32_t parts = group.teams() * part.parts();
@@ -81,7 +92,7 @@ ONEHOP_PROTOCOL void move_chunks(Half<A>& half, G& group, const Chunks& chunks,
       if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
       break;
     }
-    const uint64_t begin = i << lane.chunk_shift;
+    const uint64_t begin = i << shift;
     const uint64_t rest = chunks.bytes - begin;
     move(part, lane.chunks_at + (slot << lane.chunk_shift),
          Slice{begin, rest < whole ? rest : whole});
