@@ -40,9 +40,12 @@ class EndpointUcx::Events final : public UcxListener, public std::enable_shared_
         endpoint->for_each_peer([](Peer& peer) { peer.operations().progress(nullptr); });
     });
   }
+  // The thread that has left UCX something may make no progress any more.
   void count_polled(int change) override {
-    if (std::shared_ptr<Endpoint> endpoint = endpoint_.lock())
-      endpoint->requests().completions().count_polled(change);
+    std::shared_ptr<Endpoint> endpoint = endpoint_.lock();
+    if (!endpoint) return;
+    endpoint->requests().completions().count_polled(change);
+    if (change > 0) endpoint->ucx().schedule_progress();
   }
 
  private:

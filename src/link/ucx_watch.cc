@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 
 #include "base/clock.h"
+#include "base/sync.h"
 
 namespace oh {
 namespace {
@@ -27,12 +28,19 @@ bool UcxWatch::look_before_sleep() {
   if (watching_.load(std::memory_order_acquire)) return false;
   if (!worker_->arm()) return true;
   watching_.store(true, std::memory_order_release);
-  if (stopped_.load() || node_->watcher().modify(worker_->event_fd(), kEvents).ok()) return false;
-  watching_.store(false, std::memory_order_release);
-  return true;
+  if (!stopped_.load() && !node_->watcher().modify(worker_->event_fd(), kEvents).ok()) {
+    watching_.store(false, std::memory_order_release);
+    return true;
+  }
+  // What was left with UCX before look_soon() could see that we watch: no event comes for it.
+  full_fence();
+  if (worker_->holds()) look_soon();
+  return false;
 }
 
 void UcxWatch::look_soon() {
+  // Behind what the caller has left with UCX; pairs with look_before_sleep().
+  full_fence();
   // Otherwise it looks already.
   if (!watching_.load(std::memory_order_relaxed) || !watching_.exchange(false)) return;
   look_at(now_ns() + kAway);
