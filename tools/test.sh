@@ -26,7 +26,7 @@ build=${TEST_DIR:-build/test}
 jobs=$(nproc)
 python=${PYTHON:-python3}
 lanes=("$@")
-[ ${#lanes[@]} -gt 0 ] || lanes=(lint docs models cpp address thread fuzz python)
+[ ${#lanes[@]} -gt 0 ] || lanes=(lint docs models cpp address python thread fuzz)
 skipped=()
 
 find_clang() {
@@ -220,7 +220,8 @@ lane_python() {
     FAKE_CUDA_LIBRARY=$(realpath "$build/cpp/tests/fake_cuda/libonehop_fake_cuda.so")
     export FAKE_CUDA_LIBRARY
   fi
-  "$build/venv/bin/python" -m pytest --durations=10
+  # More processes than processors: the tests wait for each other's processes more than they compute.
+  "$build/venv/bin/python" -m pytest --durations=10 -n $((jobs * 3 / 2)) --dist worksteal
 }
 
 lane_integrations() {
