@@ -14,7 +14,8 @@
 #   quick    for the inner loop: formatting, layers, ruff, unit tests, a smoke of the contract; no package
 #   tidy     clang-tidy over the sources; only when named, for it takes minutes
 #
-# Without arguments all of them but integrations, quick and tidy. Needs cmake, ninja, GoogleTest and python3; clang for
+# Without arguments all of them but integrations, quick and tidy; the builds of address and thread run behind the tests
+# before them. Needs cmake, ninja, GoogleTest and python3; clang for
 # the lanes address, thread and fuzz (CLANGXX names one), else gcc does the first two; spin for models; root and
 # the ip command for the python lane's tests between hosts, which are skipped without, and listed.
 # FUZZ_SECONDS: seconds per fuzzer (60). TEST_DIR: where things are built (build/test). INTEGRATIONS_VENV: the
@@ -220,8 +221,7 @@ lane_python() {
     FAKE_CUDA_LIBRARY=$(realpath "$build/cpp/tests/fake_cuda/libonehop_fake_cuda.so")
     export FAKE_CUDA_LIBRARY
   fi
-  # More processes than processors: the tests wait for each other's processes more than they compute.
-  "$build/venv/bin/python" -m pytest --durations=10 -n $((jobs * 3 / 2)) --dist worksteal
+  "$build/venv/bin/python" -m pytest --durations=10
 }
 
 lane_integrations() {

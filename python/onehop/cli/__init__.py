@@ -12,6 +12,7 @@ import click
 
 import onehop
 from onehop.cli import (  # noqa: F401 - add their commands to bench
+    bench_compare,
     bench_inline,
     bench_nixl,
     bench_peers,

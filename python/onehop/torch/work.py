@@ -75,8 +75,9 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
 
         DistBackendError: it has failed, or the time is over, which ends it.
         """
-        given = timeout is not None and timeout > _GROUPS
-        return self._wait_here(timeout.total_seconds() if given else self._timeout)
+        if timeout is not None and timeout > _GROUPS:
+            return self._wait_here(timeout.total_seconds())
+        return self._wait_here(self._timeout)
 
     def _wait_here(self, seconds: float) -> bool:
         try:
