@@ -38,7 +38,7 @@ typedef struct oh_lane_handle {
   uint64_t mine;          /* our memory of the lane: detail/lane.h has what is in it */
   uint64_t theirs;        /* the peer's, as it is mapped here */
   uint32_t chunk_slots;   /* chunks that are under way at most */
-  uint32_t chunk_shift;   /* a chunk has 2^chunk_shift bytes */
+  uint32_t chunk_shift;   /* a slot has 2^chunk_shift bytes, a chunk at most */
   uint32_t token;         /* of an operation that several blocks share; 0: none do */
   uint32_t follows;       /* the token before it in the same launch; 0: none */
   uint64_t notice;        /* what the lane and the host tell each other, in host memory */

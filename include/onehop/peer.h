@@ -67,10 +67,11 @@ OH_API oh_status oh_request_arm(oh_request* request);
 /*
  * What the CUstream gets from now on waits until the request has ended; the host goes on. The
  * driver waits, no kernel does, and a progress thread ends the request. That thread calls the
- * driver: until the request has ended no thread of the process may make a call of CUDA that waits
- * for the device, or neither ends. The first launch of a kernel is one (set
- * CUDA_MODULE_LOADING=EAGER, or launch it before), so is cudaFree. NULL is the legacy default
- * stream. Any number of streams may wait for one request, which may be released meanwhile.
+ * driver: until the request has ended no thread of the process may make a call that holds the
+ * driver's lock while it waits for the device, or neither ends. The first launch of a kernel is one
+ * (set CUDA_MODULE_LOADING=EAGER, or launch it before), so are cudaFree, cudaHostUnregister, and
+ * loading and unloading modules. Waiting for a stream or an event is none. NULL is the legacy
+ * default stream. Any number of streams may wait for one request, which may be released meanwhile.
  * The stream goes on however the request ends: with an error what it received into is undefined,
  * and only oh_request_test, oh_request_poll and oh_request_wait tell. A stream has no deadline: it
  * waits until the other side acts, its peer is lost, or some thread ends the request

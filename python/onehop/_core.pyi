@@ -283,8 +283,8 @@ class Request:
         """
         What the CUDA stream gets from now on waits until it has ended; the host does not. The stream goes on
         however it ends: test() and wait() tell. Keep the buffer until then. Meanwhile no thread may make a call
-        of CUDA that waits for the device, as the first launch of a kernel does unless CUDA_MODULE_LOADING=EAGER, and
-        as cudaFree does: neither would end. InvalidArgument: the endpoint has no GPU, or the stream is being
+        that holds the driver's lock while it waits for the device, or neither ends: the first launch of a kernel, unless
+        CUDA_MODULE_LOADING=EAGER, and cudaFree. InvalidArgument: the endpoint has no GPU, or the stream is being
         captured.
         """
 

@@ -190,9 +190,11 @@ void bind_request(nb::module_& module) {
           nb::sig("def stream_wait(self, stream: onehop.devices.Stream) -> None"),
           "What the CUDA stream gets from now on waits until it has ended; the host does not. The "
           "stream goes on\nhowever it ends: test() and wait() tell. Keep the buffer until then. "
-          "Meanwhile no thread may make a call\nof CUDA that waits for the device, as the first "
-          "launch of a kernel does unless CUDA_MODULE_LOADING=EAGER, and\nas cudaFree does: "
-          "neither would end. InvalidArgument: the endpoint has no GPU, or the stream is being\n"
+          "Meanwhile no thread may make a call\nthat holds the driver's lock while it waits for "
+          "the "
+          "device, or neither ends: the first launch of a kernel, "
+          "unless\nCUDA_MODULE_LOADING=EAGER, "
+          "and cudaFree. InvalidArgument: the endpoint has no GPU, or the stream is being\n"
           "captured.")
       .def_prop_ro(
           "buffer_released", [](PyRequest& self) { return self.operation().try_release(); },

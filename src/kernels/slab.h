@@ -27,7 +27,6 @@ inline constexpr uint64_t kLinesAt = 64 * kKiB;
 inline constexpr uint32_t kWideRing = 15;
 inline constexpr uint32_t kNarrowRing = 11;
 inline constexpr uint32_t kLeastWideChunk = 14;
-inline constexpr uint32_t kMostWideChunk = 18;  // larger ones gain nothing
 inline constexpr uint32_t kNarrowChunk = 12;
 inline constexpr uint32_t kLeastWideSlots = 32;
 inline constexpr uint32_t kMostWideSlots = 64;
@@ -73,10 +72,7 @@ ONEHOP_PURE LanePlace lane_place(uint64_t slab, uint32_t lane) {
     const bool two = room >= uint64_t{kMostWideSlots} << kLeastWideChunk;
     place.chunk_slots = two ? kMostWideSlots : kLeastWideSlots;
     place.chunk_shift = kLeastWideChunk;
-    while (place.chunk_shift < kMostWideChunk &&
-           uint64_t{place.chunk_slots} << (place.chunk_shift + 1) <= room) {
-      ++place.chunk_shift;
-    }
+    while (uint64_t{place.chunk_slots} << (place.chunk_shift + 1) <= room) ++place.chunk_shift;
     const uint64_t chunks = uint64_t{place.chunk_slots} << place.chunk_shift;
     place.chunks = all ? kChunksOfAllAt + lane * chunks : kChunksOfOneAt;
   } else {

@@ -193,7 +193,8 @@ Status StreamLink::on_lanes(ByteView payload) {
   const uint32_t number = reader.u32();
   const uint64_t bytes = reader.u64();
   const uint32_t layout = reader.u32();
-  if (!reader.at_end() || number == 0 || bytes < kernels::kLeastSlab) {
+  if (!reader.at_end() || number == 0 ||
+      (layout == OH_LANE_LAYOUT && bytes < kernels::kLeastSlab)) {
     return error(OH_ERR_PROTOCOL, "lanes of %zu bytes", payload.size());
   }
   if (layout != OH_LANE_LAYOUT) {

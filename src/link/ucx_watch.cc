@@ -72,6 +72,8 @@ void UcxWatch::look() {
     // Nothing tells when there is room for what UCX has to send in shared memory.
     armed = !any && !worker_->holds() && !look_before_sleep();
   }
+  // What a thread took from UCX, or left to us, since we looked: its look_soon() found us looking.
+  if (armed && serve_()) look_soon();
   seen_rounds_ = worker_->rounds();
   others = others || seen_rounds_ != rounds;
   if (armed) return;

@@ -1,106 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`onehop bench compare`: two files of rows."""
+"""tools/compare_host.py: its statistics, and a comparison with a stand-in for ucx_perftest."""
 
+from __future__ import annotations
+
+import importlib.util
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from command import rows_of, run_onehop
+
+SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "compare_host.py"
+
+# Answers as ucx_perftest does with -f -v: 2 us, 1,000 MiB a second.
+STAND_IN = """\
+#!/bin/sh
+case "$1" in
+127.0.0.1) echo "iterations,p50,avg,overall,bw,overall_bw,mr,overall_mr"
+           echo "20,2.000,2.0,2.0,900.00,1000.00,1,1" ;;
+*) echo "Waiting for connection..." ;;
+esac
+"""
 
 
-def row(size, p50, **more):
-    known = {"op": "latency", "api": "c", "mode": "sendrecv", "memory": "host", "path": "shm"}
-    return {**known, "size": size, "p50_us": p50, "p99_us": 2 * p50, "wrong": 0, **more}
+@pytest.fixture(scope="module")
+def script():
+    # It finds what it shares with its sibling beside itself.
+    sys.path.insert(0, str(SCRIPT.parent))
+    spec = importlib.util.spec_from_file_location("compare_host", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["compare_host"] = module
+    spec.loader.exec_module(module)
+    sys.path.remove(str(SCRIPT.parent))
+    return importlib.import_module("comparison")
 
 
-@pytest.fixture
-def files(tmp_path):
-    """Write files; return their names."""
-
-    def write(*contents):
-        paths = []
-        for number, rows in enumerate(contents):
-            paths.append(tmp_path / f"{number}.json")
-            paths[-1].write_text("".join(json.dumps(one) + "\n" for one in rows))
-        return [str(path) for path in paths]
-
-    return write
+def test_interval_of_clear_and_unclear_ratios(script) -> None:
+    ratio, low, high = script.ratio_interval([1.0, 1.1, 1.0, 0.9, 1.0], [2.0, 2.1, 2.0, 1.9, 2.0])
+    assert ratio == 0.5
+    assert 0.4 < low <= ratio <= high < 0.6
+    ratio, low, high = script.ratio_interval([1, 3, 1, 3, 2], [3, 1, 2, 1, 3])
+    assert low < 1 < high
 
 
-def test_the_medians_of_the_runs_are_compared(files):
-    before = [row(8, p50) for p50 in (1.0, 1.1, 0.9, 1.0, 1.0)]
-    after = [row(8, p50) for p50 in (2.0, 2.2, 1.8, 2.0, 9.0)]
-    done = run_onehop("bench", "compare", *files(before, after), "--json", "-")
+def test_table(script) -> None:
+    found = [{"op": "latency", "size": 1024, "window": 1,
+              "figures": {"onehop": [1.0] * 5, "UCX": [2.0] * 5}}]  # fmt: skip
+    page = script.markdown("latency", found, ["onehop", "UCX"])
+    assert "| 1K | 1.000 | 2.000 | 0.50 [0.50, 0.50] |" in page
+
+
+def test_comparison(tmp_path) -> None:
+    perftest = tmp_path / "ucx_perftest"
+    perftest.write_text(STAND_IN)
+    perftest.chmod(0o755)
+    figures = tmp_path / "figures.json"
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--ucx-perftest", str(perftest), "--pairs", "2",
+         "--iters", "20", "--sizes", "8", "--json", str(figures)],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (found,) = rows_of(done)
-    assert found["row"] == {
-        "op": "latency", "api": "c", "mode": "sendrecv", "memory": "host", "size": 8
-    }  # fmt: skip
-    assert (found["before_us"], found["after_us"]) == (1.0, 2.0)
-    assert (found["before_runs"], found["after_runs"]) == (5, 5)
-    assert found["ratio"] == 2.0
-    assert 1.5 < found["low"] <= 2.0 <= found["high"] <= 10.0
-    assert "2.000" in done.stderr
+    latency, bandwidth = (json.loads(line) for line in figures.read_text().splitlines())
+    assert latency["figures"]["UCX"] == [2.0, 2.0]
+    assert bandwidth["figures"]["UCX"] == [1000 * 2**20 / 1e9] * 2
+    assert len(latency["figures"]["onehop"]) == 2
+    assert "| size | onehop us | UCX us | onehop / UCX |" in done.stdout
 
 
-def test_rows_are_told_apart_by_what_was_asked_for(files):
-    before = [row(8, 1.0), row(8, 2.0, window=16), row(64, 3.0, path="inline"), row(1, 1.0)]
-    after = [row(8, 1.0, window=16), row(64, 3.0), row(8, 1.5), row(2, 1.0), row(3, 1.0)]
-    done = run_onehop("bench", "compare", *files(before, after), "--json", "-")
-    found = {(one["row"]["size"], one["row"].get("window")): one for one in rows_of(done)}
-    assert {key: one["ratio"] for key, one in found.items()} == {
-        (8, None): 1.5,
-        (8, 16): 0.5,
-        (64, None): 1.0,
-    }
-    assert found[64, None]["path"] == "inline to shm"
-    # One run says nothing about how they scatter.
-    assert all(one["low"] is None and one["high"] is None for one in found.values())
-    assert "1 rows are in" in done.stderr
-    assert "2 rows are in" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("runs", "code"), [((1.2, 1.3, 1.2), 1), ((0.9, 1.3, 1.2), 0), ((1.2,), 1), ((1.05,), 0)]
-)
-def test_a_limit(files, runs, code):
-    """With several runs the whole interval has to be above it."""
-    before = [row(8, 1.0) for _ in runs]
-    after = [row(8, p50) for p50 in runs]
-    done = run_onehop("bench", "compare", *files(before, after), "--most", "1.1")
-    assert done.returncode == code, done.stderr
-    assert ("1 of 1 rows take more than 1.1 of the time before" in done.stderr) == (code == 1)
-
-
-def test_a_file_of_the_benchmark(tmp_path):
-    paths = [str(tmp_path / name) for name in ("a.json", "b.json")]
-    for path in paths:
-        arguments = ("--sizes", "8,64K", "--iters", "20", "--json", path)
-        assert run_onehop("bench", "latency", *arguments).returncode == 0
-    done = run_onehop("bench", "compare", *paths, "--json", "-")
-    assert [one["row"]["size"] for one in rows_of(done)] == [8, 65536]
-    assert all(one["ratio"] > 0 for one in rows_of(done))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("no rows\n", "line 1 is no JSON"),
-        ("", "has no row with a p50_us"),
-        ('{"what": "pull", "seconds": [1.0]}\n[]\n', "has no row with a p50_us"),
-        (json.dumps(row(9, 1.0)), "have no row in common"),
-    ],
-)
-def test_files_of_something_else(files, tmp_path, text, said):
-    (good,) = files([row(8, 1.0)])
-    bad = tmp_path / "bad"
-    bad.write_text(text)
-    done = run_onehop("bench", "compare", good, str(bad))
+def test_nothing_to_compare_with() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 1
-    assert said in done.stderr
-
-
-def test_a_file_that_is_not_there(files):
-    (good,) = files([row(8, 1.0)])
-    done = run_onehop("bench", "compare", good, good + ".none")
-    assert done.returncode == 2
-    assert "does not exist" in done.stderr
+    assert "nothing to compare with" in done.stderr

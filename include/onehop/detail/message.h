@@ -45,8 +45,9 @@ ONEHOP_PURE Slice slice_of(uint64_t bytes, uint32_t team, uint32_t teams) {
   return {first < end ? first : end, first < end ? end - first : 0};
 }
 
-// The chunks of a message have 2^this bytes: large ones, for each costs a release, but not fewer
-// than the teams of a message have blocks, which move one each at a time. Both sides find the same.
+// The chunks of a message have 2^this bytes, so that it has 16 of them or more, twice the blocks of
+// a message of up to 4 MiB: each costs a release, and a block moves one at a time. Both sides find
+// the same.
 ONEHOP_PURE uint32_t chunk_shift_of(const oh_lane_handle& lane, uint64_t bytes) {
   constexpr uint32_t kLeast = 12;
   constexpr uint64_t kEnough = 16;

@@ -28,6 +28,8 @@ _KEYS = (
 )  # fmt: skip
 _RESAMPLES = 2000
 _SHARE = 0.95  # of the resamples, within the interval
+_FEWEST = 5  # runs: the interval of fewer is narrower than it says
+_MACHINE = ("machine", "cpu", "kernel", "gpu", "driver")  # of the provenance
 
 Key = tuple[Any, ...]
 
@@ -40,7 +42,7 @@ class Compared:
         row: what tells it apart, by name.
         before, after: median p50 in microseconds, and of how many runs.
         ratio: after / before.
-        low, high: between them the ratio lies with 95 %; None: a file has one run only.
+        low, high: between them the ratio lies with 95 %; None: a file has fewer than five runs.
         path: that the bytes took, before and after.
 
     """
@@ -74,7 +76,8 @@ def compare(before: Path, after: Path, most: float | None, json_to: str | None) 
     """The p50 of rows that two files of --json have in common: AFTER by BEFORE.
 
     A file may hold several runs, one after the other (cat run1.json run2.json). Then the medians
-    are compared, and the interval says between which values their ratio lies with 95 %.
+    are compared; from five runs on the interval says between which values their ratio lies with
+    95 %.
     """
     first, second = _runs(before), _runs(after)
     common = [key for key in first if key in second]
@@ -87,18 +90,27 @@ def compare(before: Path, after: Path, most: float | None, json_to: str | None) 
     console = make_console(stderr=json_to == "-")
     console.print(
         figures(
-            f"{after} by {before}",
-            "p50 us: the median of the runs; ratio: after by before; interval: 95 %, by resampling"
-            " the runs; bold: it leaves 1 out",
+            f"{after} / {before}",
+            "p50 us: the median of the runs; ratio: after / before; interval: 95 %, by resampling"
+            " five or more runs; bold: it leaves 1 out",
             _COLUMNS,
             found,
         )
     )
     for path, ours, theirs in ((before, first, second), (after, second, first)):
         if left := sum(key not in theirs for key in ours):
-            console.print(f"{left} rows are in {path} only")
+            console.print(f"only in {path}: {left}")
+    for what in _MACHINE:
+        here, there = (_told(what, rows) for rows in (first, second))
+        if here != there:
+            console.print(f"[yellow]the files differ in {what}: {here}; {there}[/]")
     if most is not None:
         _check(found, most)
+
+
+def _told(what: str, rows: dict[Key, list[dict[str, Any]]]) -> str:
+    known = {str(row.get("provenance", {}).get(what)) for runs in rows.values() for row in runs}
+    return ", ".join(sorted(known))
 
 
 def _check(found: Sequence[Compared], most: float) -> None:
@@ -124,10 +136,14 @@ def _runs(path: Path) -> dict[Key, list[dict[str, Any]]]:
             raise click.ClickException(msg) from failure
         if not isinstance(row, dict) or not isinstance(row.get("p50_us"), (int, float)):
             continue
+        if row.get("wrong"):
+            raise click.ClickException(f"{path}, line {number}: {row['wrong']} bytes were wrong")
         if row["p50_us"] > 0:
             found.setdefault(tuple(row.get(key) for key in _KEYS), []).append(row)
     if not found:
-        raise click.ClickException(f"{path} has no row with a p50_us: give files of --json")
+        raise click.ClickException(
+            f"{path} has no row with a p50_us; a row of bench weights has none"
+        )
     return found
 
 
@@ -152,7 +168,7 @@ def _compared(
 
 def _interval(before: Sequence[float], after: Sequence[float]) -> tuple[float | None, float | None]:
     """Return the bootstrap's percentile interval of the ratio of the medians."""
-    if min(len(before), len(after)) < 2:
+    if min(len(before), len(after)) < _FEWEST:
         return None, None
     source = random.Random(0)  # the same files give the same interval
     ratios = sorted(
@@ -167,9 +183,9 @@ def _interval(before: Sequence[float], after: Sequence[float]) -> tuple[float | 
 def _what(one: Compared) -> str:
     row = dict(one.row)
     size = format_size(row.pop("size")) if "size" in row else ""
-    rest = [f"{row.pop(name)} {name}" for name in ("window", "blocks", "ranks") if name in row]
-    named = (str(value) for name, value in row.items() if name != "buffers")
-    return " ".join([*named, size, *rest]).strip()
+    counts = ("window", "blocks", "ranks", "peers", "asked_inline")
+    rest = [f"{name} {row.pop(name)}" for name in counts if name in row]
+    return " ".join([*(str(value) for value in row.values()), size, *rest]).strip()
 
 
 def _ratio(one: Compared) -> str:

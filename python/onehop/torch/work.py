@@ -43,9 +43,9 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
     """One send or receive.
 
     wait() blocks the host, also with a CUDA tensor: its copies are calls of the driver, which wait
-    where the driver waits for the device, as it does when it loads a kernel at its first launch. A
-    stream that stood still meanwhile would stand still for ever. block_current_stream() is for
-    programs that make no such call.
+    for other calls that hold the driver's lock, as the first launch of a kernel does until the
+    device is idle. A stream that stood still for the copy would stand still for ever.
+    block_current_stream() is for programs that make no such call.
     """
 
     def __init__(
@@ -89,8 +89,9 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
     def block_current_stream(self) -> None:
         """Let the current stream of a CUDA tensor wait, and the host go on.
 
-        Until the operation has ended the program makes no call that waits for the device: it has
-        launched each kernel before (or has CUDA_MODULE_LOADING=EAGER), and frees no memory. What
+        Until the operation has ended no thread makes a call that holds the driver's lock while it
+        waits for the device: kernels were launched before (or CUDA_MODULE_LOADING=EAGER is set),
+        and no memory is freed. Waiting for streams and events is allowed. What
         goes wrong is told by exception(), by wait(), and in the log. With a host tensor the host
         waits.
         """
