@@ -47,4 +47,59 @@ TEST(UcxWatchTest, ABusyEndpointLetsOthersHaveTheirTurn) {
   idle.get_future().wait();
 }
 
+// A watch whose serving is counted, from its start to its stop.
+class CountedWatch : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Result<const UcxContext*> context = UcxContext::get("", /*rma=*/false);
+    if (!context.ok()) GTEST_SKIP() << "no UCX here: " << context.status().text();
+    auto made = UcxWorker::create(**context, {64 * 1024, 1, 1, 1}, std::make_shared<NoListener>());
+    ASSERT_TRUE(is_ok(made));
+    worker = *made;
+    node = *Node::get(unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}}));
+    watch = std::make_shared<UcxWatch>(node, worker, [this] { return ++calls == busy_at.load(); });
+    ASSERT_TRUE(is_ok(watch->start()));
+  }
+  void TearDown() override {
+    if (!watch) return;
+    watch->stop();
+    std::promise<void> idle;
+    node->watcher().post([&] { idle.set_value(); });
+    idle.get_future().wait();
+  }
+  void look() {
+    node->watcher().post([this] { watch->on_ready(0); });
+  }
+  bool reaches(int count) {
+    return unit::eventually([&] { return calls.load() >= count; });
+  }
+
+  std::shared_ptr<UcxWorker> worker;
+  std::shared_ptr<Node> node;
+  std::shared_ptr<UcxWatch> watch;
+  std::atomic<int> calls{0};
+  std::atomic<int> busy_at{0};
+};
+
+// Once it has armed the event no look_soon() of others was heard: it looks again by itself.
+TEST_F(CountedWatch, WhatWasLeftWhileItArmedTheEventIsSeen) {
+  busy_at.store(2);
+  look();
+  EXPECT_TRUE(reaches(3));
+}
+
+TEST_F(CountedWatch, ItLooksAgainAndAgainWhileUcxHoldsSomething) {
+  look();
+  ASSERT_TRUE(reaches(2));
+  {
+    SpinGuard guard(worker->lock);
+    worker->note_held(1);
+  }
+  watch->look_soon();
+  const int before = calls.load();
+  EXPECT_TRUE(reaches(before + 20));
+  SpinGuard guard(worker->lock);
+  worker->note_held(-1);
+}
+
 }  // namespace
