@@ -357,8 +357,7 @@ class Link:
             ledger.record(sequence, place, place)
             place += 1
             self.worker.beat("receive loosely")
-        self.give_up(key, window, ledger, place)
-        ledger.settle(doubts)
+        ledger.settle(doubts + self.give_up(key, window, ledger, place))
         for _, buffer, then in given_up:
             if buffer != then:
                 msg = f"{self.uid} tag {tag}: a buffer was written after its receive had ended"
@@ -386,11 +385,13 @@ class Link:
         window: deque[tuple[onehop.Request, bytearray]],
         ledger: Ledger,
         place: int,
-    ) -> None:
+    ) -> int:
         """Cancel the receives behind the one that got the end of a round.
 
-        Some may have a message: if a send was withdrawn, its receive may have got the end.
+        Some may have a message: if a send was withdrawn, its receive may have got the end. Return
+        how many had one that was too long.
         """
+        too_long = 0
         for after, (request, buffer) in enumerate(window):
             request.cancel()
             try:
@@ -398,13 +399,16 @@ class Link:
             except onehop.LinkError:
                 continue  # the round is complete; a receiver that goes on meets it again
             except onehop.OperationError as failure:
-                if failure.status == Status.CANCELLED:
-                    continue
-                raise
+                if failure.status == Status.TRUNCATED:
+                    too_long += 1
+                elif failure.status != Status.CANCELLED:
+                    raise
+                continue
             sequence, _ = self.worker.payloads.read(key, buffer, message.nbytes)
             self.check_guard(buffer)
             self.worker.verified(message.nbytes)
             ledger.record(sequence, place + after, place + after)
+        return too_long
 
     # ---- Messages for receives from any source
 
