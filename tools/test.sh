@@ -88,7 +88,7 @@ format_and_layers() {
 lane_quick() {
   local ccache
   ccache=$(command -v ccache || true)
-  configure quick "" -DONEHOP_TESTS=ON -DONEHOP_PCH=ON "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -DNDEBUG" \
+  configure_tests quick "" -O1 \
     ${ccache:+"-DCMAKE_CXX_COMPILER_LAUNCHER=$ccache"}
   cmake --build "$build/quick" -j "$jobs"
   run_tests quick -L quick
