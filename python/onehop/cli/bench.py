@@ -25,11 +25,10 @@ from onehop.cli.gpus import (
     HOST,
     check_numbers,
     choose,
-    facts,
     nccl_libraries,
     needed_facts,
     parse_devices,
-    version,
+    with_gpus,
 )
 from onehop.cli.measure import (
     BANDWIDTH_MODES,
@@ -282,11 +281,7 @@ def report(
         click.ClickException: at the end, if bytes were wrong.
 
     """
-    known = provenance()
-    devices = facts() if gpu else ""
-    if not isinstance(devices, str):
-        known["gpu"] = " + ".join(device.name for device in devices.devices)
-        known["driver"] = version(devices)
+    known = with_gpus(provenance()) if gpu else provenance()
     # With the rows on standard output, everything else goes to standard error.
     say_provenance(make_console(stderr=json_to == "-"), known)
     with json_lines(json_to) as write:

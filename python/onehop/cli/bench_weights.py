@@ -20,7 +20,7 @@ from rich.table import Table
 
 from onehop.cli import bench_options as options
 from onehop.cli.bench import bench
-from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, facts, parse_devices, shown, version
+from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, parse_devices, shown, with_gpus
 from onehop.cli.output import (
     Column,
     figures,
@@ -125,10 +125,8 @@ def weights(vs: str | None, engines: str, prepare: str, json_to: str | None, **g
         )
     console = make_console(stderr=json_to == "-")
     known = provenance()
-    if memory != HOST and not isinstance(gpus := facts(), str):
-        known["gpu"] = " + ".join(device.name for device in gpus.devices)
-        known["driver"] = version(gpus)
-        known["torch"] = importlib.import_module("torch").__version__
+    if memory != HOST:
+        known = with_gpus(known) | {"torch": importlib.import_module("torch").__version__}
     say_provenance(console, known)
     found: list[Figure] = []
     with json_lines(json_to) as write:

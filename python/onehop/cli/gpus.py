@@ -78,6 +78,15 @@ def version(found: Gpus) -> str:
     return f"{release[0]}, {speaks}" if release else speaks
 
 
+def with_gpus(known: dict[str, str]) -> dict[str, str]:
+    """Return a provenance with the GPUs and the driver, where there is one."""
+    found = facts()
+    if isinstance(found, str):
+        return known
+    names = " + ".join(device.name for device in found.devices)
+    return {**known, "gpu": names, "driver": version(found)}
+
+
 def parse_memory(_: click.Context, __: click.Parameter, value: str | None) -> Pair | None:
     """Parse one kind of memory, or one for each side: ``cuda,host``."""
     if value is None:

@@ -116,8 +116,7 @@ class _Tensors:
         self._dist.init_process_group(
             backend, init_method=f"file://{store}", rank=self.rank, world_size=self.ranks
         )
-        same = self.arrays if self._device else [torch.from_numpy(array) for array in self.arrays]
-        self._torch = same
+        self._torch = [torch.as_tensor(array) for array in self.arrays]  # the same memory
 
     def settle(self) -> None:
         """Wait for all work of the GPU."""
