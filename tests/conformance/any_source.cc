@@ -11,7 +11,7 @@
 #include "conformance/sides.h"
 #include "sanitizers.h"
 
-namespace conformance {
+namespace conformance::any_source {
 namespace {
 
 constexpr uint64_t kBurst = 500;
@@ -130,4 +130,4 @@ INSTANTIATE_TEST_SUITE_P(Local, AnySource,
                          name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::any_source

@@ -6,7 +6,7 @@
 
 #include "conformance/sides.h"
 
-namespace conformance {
+namespace conformance::background {
 namespace {
 
 using namespace std::chrono_literals;
@@ -301,4 +301,4 @@ std::vector<LinkKind> copied_kinds() {
 INSTANTIATE_TEST_SUITE_P(, Background, ::testing::ValuesIn(copied_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::background

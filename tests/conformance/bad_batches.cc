@@ -6,7 +6,7 @@
 
 #include "conformance/batches.h"
 
-namespace conformance {
+namespace conformance::bad_batches {
 namespace {
 
 using namespace std::chrono_literals;
@@ -193,4 +193,4 @@ TEST_P(Conformance, OverlappingBlocksDoNoHarm) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::bad_batches

@@ -10,7 +10,7 @@
 #include "base/sync.h"
 #include "conformance/batches.h"
 
-namespace conformance {
+namespace conformance::batches {
 namespace {
 
 using namespace std::chrono_literals;
@@ -302,4 +302,4 @@ TEST_P(OneSided, ScatterAndGather) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::batches

@@ -8,7 +8,7 @@
 
 #include "conformance/sides.h"
 
-namespace conformance {
+namespace conformance::cancels {
 namespace {
 
 using namespace std::chrono_literals;
@@ -137,4 +137,4 @@ TEST_P(Messages, FinishedRequestsCannotBeCancelled) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::cancels

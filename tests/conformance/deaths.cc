@@ -9,7 +9,7 @@
 
 #include "conformance/batches.h"
 
-namespace conformance {
+namespace conformance::deaths {
 namespace {
 
 // Waits by looking, which says to the other side that nobody waits: transfers go directly then.
@@ -161,4 +161,4 @@ TEST_P(Faults, DeathOfTheOwnerUnderBatches) {
 INSTANTIATE_TEST_SUITE_P(Shm, Faults, ::testing::ValuesIn(process_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::deaths

@@ -10,7 +10,7 @@
 #include "conformance/batches.h"
 #include "conformance/message_batches.h"
 
-namespace conformance {
+namespace conformance::explained {
 namespace {
 
 using namespace std::chrono_literals;
@@ -252,4 +252,4 @@ INSTANTIATE_TEST_SUITE_P(Host, ExplainedWithoutCredit,
                          ::testing::ValuesIn(host_kinds_without_credit()), name_of_link);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::explained

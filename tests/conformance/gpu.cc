@@ -7,7 +7,7 @@
 #include "conformance/fake_driver.h"
 #include "sanitizers.h"
 
-namespace conformance {
+namespace conformance::gpu {
 namespace {
 
 std::string driver() { return std::getenv("REAL_GPUS") ? "" : FAKE_CUDA_LIBRARY; }
@@ -164,4 +164,4 @@ INSTANTIATE_TEST_SUITE_P(Gpu, OneSided, ::testing::ValuesIn(gpu_kinds()), name);
 INSTANTIATE_TEST_SUITE_P(Gpu, Messages, ::testing::ValuesIn(gpu_kinds()), name);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu

@@ -6,7 +6,7 @@
 
 #include "conformance/fake_driver.h"
 
-namespace conformance {
+namespace conformance::gpu_bad_input {
 namespace {
 
 using namespace std::chrono_literals;
@@ -290,4 +290,4 @@ TEST(GpuDrivers, ADriverThatDoesNotStart) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_bad_input

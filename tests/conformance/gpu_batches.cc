@@ -9,7 +9,7 @@
 #include "conformance/batches.h"
 #include "conformance/fake_driver.h"
 
-namespace conformance {
+namespace conformance::gpu_batches {
 namespace {
 
 using namespace std::chrono_literals;
@@ -248,4 +248,4 @@ TEST(GpuBatches, WithinAProcessFreedMemoryIsNotTheKernels) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_batches

@@ -7,7 +7,7 @@
 #include "conformance/fake_driver.h"
 #include "sanitizers.h"
 
-namespace conformance {
+namespace conformance::gpu_between_hosts {
 namespace {
 
 using namespace std::chrono_literals;
@@ -213,4 +213,4 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuBetweenHosts, ::testing::ValuesIn(kPaths), [](c
 });
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_between_hosts

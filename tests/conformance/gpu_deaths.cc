@@ -8,7 +8,7 @@
 
 #include "conformance/fake_driver.h"
 
-namespace conformance {
+namespace conformance::gpu_deaths {
 namespace {
 
 using namespace std::chrono_literals;
@@ -218,4 +218,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuDeaths, ::testing::ValuesIn(kDeviceKinds),
                          [](const auto& test) { return std::string(memory_name(test.param)); });
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_deaths

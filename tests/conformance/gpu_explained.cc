@@ -9,7 +9,7 @@
 #include "sanitizers.h"
 #include "transport/shm/segment.h"
 
-namespace conformance {
+namespace conformance::gpu_explained {
 namespace {
 
 using namespace std::chrono_literals;
@@ -282,4 +282,4 @@ INSTANTIATE_TEST_SUITE_P(Gpu, ExplainedAnySource, ::testing::ValuesIn(few_gpu_ki
                          name_of_link);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_explained

@@ -15,7 +15,7 @@
 #include "platform/cuda/abi.h"
 #include "sanitizers.h"
 
-namespace conformance {
+namespace conformance::gpu_faults {
 namespace {
 
 using namespace std::chrono_literals;
@@ -224,4 +224,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuFaults, ::testing::ValuesIn(kDeviceKinds),
                          [](const auto& test) { return std::string(memory_name(test.param)); });
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_faults

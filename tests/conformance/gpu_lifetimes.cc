@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "conformance/fake_driver.h"
 
-namespace conformance {
+namespace conformance::gpu_lifetimes {
 namespace {
 
 using namespace std::chrono_literals;
@@ -335,4 +335,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuLifetimes, ::testing::ValuesIn(kDeviceKinds),
                          [](const auto& test) { return std::string(memory_name(test.param)); });
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_lifetimes

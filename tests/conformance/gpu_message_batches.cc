@@ -7,7 +7,7 @@
 #include "conformance/fake_driver.h"
 #include "conformance/message_batches.h"
 
-namespace conformance {
+namespace conformance::gpu_message_batches {
 namespace {
 
 TEST(GpuMessageBatches, OneKernelCopiesManyBlocksAndMemoryStaysMapped) {
@@ -70,4 +70,4 @@ TEST(GpuMessageBatches, ReceivesWaitForEarlierWorkUntilTheirDeadline) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_message_batches

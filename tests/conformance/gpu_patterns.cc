@@ -9,7 +9,7 @@
 
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::gpu_patterns {
 namespace {
 
 namespace patterns = onehop::patterns;
@@ -291,4 +291,4 @@ INSTANTIATE_TEST_SUITE_P(Ranks, GpuPatterns, ::testing::Values(2u, 4u),
                          ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_patterns

@@ -8,7 +8,7 @@
 
 #include "conformance/fake_driver.h"
 
-namespace conformance {
+namespace conformance::gpu_pending {
 namespace {
 
 using namespace std::chrono_literals;
@@ -362,4 +362,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuPending, ::testing::ValuesIn(device_message_k
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_pending

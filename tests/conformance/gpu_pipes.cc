@@ -5,7 +5,7 @@
 #include "conformance/fake_driver.h"
 #include "transport/pipe_layout.h"
 
-namespace conformance {
+namespace conformance::gpu_pipes {
 namespace {
 
 using namespace std::chrono_literals;
@@ -148,4 +148,4 @@ TEST(GpuPipes, ACopyIntoSeveralLinesFails) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_pipes

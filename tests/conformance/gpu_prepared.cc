@@ -11,7 +11,7 @@
 #include "conformance/batches.h"
 #include "conformance/fake_driver.h"
 
-namespace conformance {
+namespace conformance::gpu_prepared {
 namespace {
 
 using namespace std::chrono_literals;
@@ -315,4 +315,4 @@ TEST(GpuBatches, TheRegionIsKeptWhileItIsWritten) { expect_region_kept(/*prepare
 TEST(GpuBatches, TheOwnerDiesWhileItIsWritten) { expect_end_with_owner(/*prepared=*/false); }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_prepared

@@ -7,7 +7,7 @@
 #include "conformance/fake_driver.h"
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::gpu_proxy {
 namespace {
 
 constexpr size_t kBuffered = 16'384;  // stream_buffered
@@ -259,4 +259,4 @@ TEST_P(GpuProxy, ClosingTheLinkEndsWaitsAndGraphs) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxy, ::testing::ValuesIn(proxy_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_proxy

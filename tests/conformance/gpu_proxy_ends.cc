@@ -8,7 +8,7 @@
 
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::gpu_proxy_ends {
 namespace {
 
 constexpr size_t kLarge = 8'000'000;  // some staging buffers
@@ -330,4 +330,4 @@ TEST_P(GpuProxyEnds, ALinkGivesBackWhatItHad) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxyEnds, ::testing::ValuesIn(apart_by_proxy()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_proxy_ends

@@ -4,7 +4,7 @@
 #include "conformance/fake_driver.h"
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::gpu_proxy_ways {
 namespace {
 
 constexpr int64_t kPatience = 20'000'000'000;
@@ -232,4 +232,4 @@ TEST(GpuProxyWays, AGroupOfBothWaysIsBegunAsOne) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_proxy_ways

@@ -14,7 +14,7 @@
 #include "conformance/faults.h"
 #include "sanitizers.h"
 
-namespace conformance {
+namespace conformance::gpu_puts_between_hosts {
 namespace {
 
 constexpr size_t kSize = 4'000'000;  // some buffers
@@ -432,4 +432,4 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuPutsBetweenHosts, ::testing::ValuesIn(kPaths), 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuRegionsBetweenHosts, ::testing::ValuesIn(kPaths), name_of_path);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_puts_between_hosts

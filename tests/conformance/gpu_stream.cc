@@ -8,7 +8,7 @@
 #include "conformance/fake_driver.h"
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::gpu_stream {
 namespace {
 
 using namespace std::chrono_literals;
@@ -283,4 +283,4 @@ TEST_P(GpuStream, SizesThatOnlyTheDeviceKnows) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuStream, ::testing::ValuesIn(stream_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_stream

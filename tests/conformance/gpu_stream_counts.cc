@@ -6,7 +6,7 @@
 
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::gpu_stream_counts {
 namespace {
 
 using namespace std::chrono_literals;
@@ -166,4 +166,4 @@ TEST_P(GpuStreamCounts, AResetForgetsNoCount) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamCounts, ::testing::ValuesIn(kernel_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_stream_counts

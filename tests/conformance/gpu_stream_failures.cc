@@ -9,7 +9,7 @@
 
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::gpu_stream_failures {
 namespace {
 
 using namespace std::chrono_literals;
@@ -156,6 +156,9 @@ TEST_P(GpuStreamFailures, APeersDeathEndsEveryWait) {
 
 TEST_P(GpuStreamFailures, ASignalThatDoesNotComeEndsAtItsDeadline) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
+    // The deadline of a call also bounds connecting the lanes: 50 ms are too short on a busy host.
+    onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
+    side.sync();
     if (side.number() == 0) {
       oh_stream_options options = hurried();
       onehop::check(oh_peer_stream_wait_signal(side.peer().get(), here.stream(), 9, 2, &options));
@@ -238,4 +241,4 @@ TEST(GpuStream, CallsThatMakeNoSenseAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamFailures, ::testing::ValuesIn(way_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_stream_failures

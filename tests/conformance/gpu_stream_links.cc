@@ -9,7 +9,7 @@
 #include "conformance/gpu_stream.h"
 #include "onehop/detail/posting.h"
 
-namespace conformance {
+namespace conformance::gpu_stream_links {
 namespace {
 
 constexpr int64_t kShort = 50'000'000;
@@ -208,4 +208,4 @@ TEST_P(GpuStreamThreads, ThreadsShareALane) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamThreads, ::testing::ValuesIn(way_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_stream_links

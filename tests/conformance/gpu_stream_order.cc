@@ -7,7 +7,7 @@
 
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::gpu_stream_order {
 namespace {
 
 constexpr size_t kSize = 300'000;  // a send of it waits for its receive
@@ -137,4 +137,4 @@ TEST(GpuStreamOrder, BothHandlesOfTheLegacyStreamAreOneInAGroup) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_stream_order

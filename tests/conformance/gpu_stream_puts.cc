@@ -10,7 +10,7 @@
 
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::gpu_stream_puts {
 namespace {
 
 using namespace std::chrono_literals;
@@ -264,4 +264,4 @@ TEST_P(GpuProxyPuts, APeerThatStandsStillOrDies) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxyPuts, ::testing::ValuesIn(apart_by_proxy()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_stream_puts

@@ -6,7 +6,7 @@
 #include "conformance/gpu_stream.h"
 #include "onehop/detail/lane.h"
 
-namespace conformance {
+namespace conformance::gpu_stream_resets {
 namespace {
 
 constexpr int64_t kShort = 50'000'000;
@@ -285,4 +285,4 @@ TEST_P(GpuStreamResets, WhatAResetEndsIsTold) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamResets, ::testing::ValuesIn(way_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_stream_resets

@@ -6,7 +6,7 @@
 
 #include "conformance/fake_driver.h"
 
-namespace conformance {
+namespace conformance::gpu_stream_wait {
 namespace {
 
 using namespace std::chrono_literals;
@@ -176,4 +176,4 @@ TEST(GpuStreamWaits, AnEndpointOfTheHostIsRefused) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_stream_wait

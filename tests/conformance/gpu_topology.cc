@@ -15,7 +15,7 @@
 #include "conformance/fake_driver.h"
 #include "platform/os/os.h"
 
-namespace conformance {
+namespace conformance::gpu_topology {
 namespace {
 
 using namespace std::chrono_literals;
@@ -168,4 +168,4 @@ TEST(GpuTopology, AWayLongerThanTheHardwareAllowsIsSaidOnce) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_topology

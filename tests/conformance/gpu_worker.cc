@@ -13,7 +13,7 @@
 #include "conformance/fake_driver.h"
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::gpu_worker {
 namespace {
 
 using namespace std::chrono_literals;
@@ -309,4 +309,4 @@ TEST(GpuWorker, OutlivesAPeer) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::gpu_worker

@@ -14,7 +14,7 @@
 #include "capi/handles.h"
 #include "conformance/sides.h"
 
-namespace conformance {
+namespace conformance::last_words {
 namespace {
 
 using namespace std::chrono_literals;
@@ -264,4 +264,4 @@ INSTANTIATE_TEST_SUITE_P(Shm, EndingLinks, ::testing::ValuesIn(kinds_with_segmen
 INSTANTIATE_TEST_SUITE_P(Shm, LastWords, ::testing::ValuesIn(process_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::last_words

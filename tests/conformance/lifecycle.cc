@@ -12,7 +12,7 @@
 #include "base/sync.h"
 #include "conformance/sides.h"
 
-namespace conformance {
+namespace conformance::lifecycle {
 namespace {
 
 using namespace std::chrono_literals;
@@ -197,4 +197,4 @@ TEST_P(Conformance, ChildrenOfForkHarmNobody) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::lifecycle

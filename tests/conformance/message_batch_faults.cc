@@ -6,7 +6,7 @@
 #include "conformance/faults.h"
 #include "conformance/message_batches.h"
 
-namespace conformance {
+namespace conformance::message_batch_faults {
 namespace {
 
 class BatchFaults : public Faults {
@@ -117,4 +117,4 @@ TEST_P(BatchFaults, StoppedSendersLeaveTheMemoryInDoubt) {
 INSTANTIATE_TEST_SUITE_P(Shm, BatchFaults, ::testing::ValuesIn(process_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::message_batch_faults

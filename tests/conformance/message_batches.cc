@@ -5,7 +5,7 @@
 
 #include <deque>
 
-namespace conformance {
+namespace conformance::message_batches {
 namespace {
 
 TEST_P(Conformance, BatchMessagesMoveBlocksThatAreCutDifferently) {
@@ -359,4 +359,4 @@ TEST_P(Conformance, BatchReceivesEndWithTheirLink) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::message_batches

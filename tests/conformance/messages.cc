@@ -9,7 +9,7 @@
 
 #include "conformance/sides.h"
 
-namespace conformance {
+namespace conformance::messages {
 namespace {
 
 // Around every boundary a path may have.
@@ -389,4 +389,4 @@ TEST_P(Messages, ManyTagsDoNotPileUp) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::messages

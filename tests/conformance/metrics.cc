@@ -5,7 +5,7 @@
 
 #include "conformance/batches.h"
 
-namespace conformance {
+namespace conformance::metrics {
 namespace {
 
 using Labels = std::vector<std::string>;
@@ -255,4 +255,4 @@ TEST(MetricsText, SaysHowMuchRoomItNeeds) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::metrics

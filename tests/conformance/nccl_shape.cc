@@ -7,7 +7,7 @@
 
 #include "conformance/gpu_stream.h"
 
-namespace conformance {
+namespace conformance::nccl_shape {
 namespace {
 
 constexpr size_t kLarge = 3'000'001;
@@ -205,4 +205,4 @@ TEST(NcclShape, ValuesAreThoseOfNccl) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::nccl_shape

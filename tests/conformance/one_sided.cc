@@ -7,7 +7,7 @@
 
 #include "conformance/sides.h"
 
-namespace conformance {
+namespace conformance::one_sided {
 namespace {
 
 using namespace std::chrono_literals;
@@ -236,4 +236,4 @@ TEST_P(OneSided, AGetNotifiesItsTarget) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::one_sided

@@ -8,7 +8,7 @@
 #include "conformance/sides.h"
 #include "sanitizers.h"
 
-namespace conformance {
+namespace conformance::one_sided_closes {
 namespace {
 
 using namespace std::chrono_literals;
@@ -70,4 +70,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, OneSidedCloses, ::testing::ValuesIn(ways()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::one_sided_closes

@@ -10,7 +10,7 @@
 
 #include "conformance/sides.h"
 
-namespace conformance {
+namespace conformance::region_batches {
 namespace {
 
 using namespace std::chrono_literals;
@@ -302,4 +302,4 @@ TEST_P(OneSided, RegionBatchesThatAreWrongMoveNothing) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::region_batches

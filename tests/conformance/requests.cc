@@ -15,7 +15,7 @@
 
 #include "conformance/sides.h"
 
-namespace conformance {
+namespace conformance::requests {
 namespace {
 
 using namespace std::chrono_literals;
@@ -297,4 +297,4 @@ TEST_P(Messages, InfoSaysWhatTheLinkIs) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::requests

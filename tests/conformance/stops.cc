@@ -7,7 +7,7 @@
 
 #include <thread>
 
-namespace conformance {
+namespace conformance::stops {
 namespace {
 
 // Stopped right after it has claimed our buffer, or in the middle of a message: the deadline ends
@@ -230,4 +230,4 @@ TEST_P(Stopped, InsideAClosedLink) {
 INSTANTIATE_TEST_SUITE_P(Shm, Stopped, ::testing::ValuesIn(process_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::stops

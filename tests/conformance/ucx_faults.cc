@@ -10,7 +10,7 @@
 #include "control/address.h"
 #include "sanitizers.h"
 
-namespace conformance {
+namespace conformance::ucx_faults {
 namespace {
 
 constexpr size_t kInline = 64;
@@ -434,4 +434,4 @@ TEST_F(UcxKeeps, WhatIsFetchedBeyondTheEndOfTheEndpoint) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::ucx_faults

@@ -14,7 +14,7 @@
 #include "transport/ucx/ucx_channel.h"
 #include "ucx_listener.h"
 
-namespace conformance {
+namespace conformance::ucx_handshake {
 namespace {
 
 using namespace oh;
@@ -125,4 +125,4 @@ INSTANTIATE_TEST_SUITE_P(APeer, UcxHandshake, ::testing::Bool(), [](const auto& 
 });
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::ucx_handshake

@@ -12,7 +12,7 @@
 #include "conformance/faulty_ucx.h"
 #include "sanitizers.h"
 
-namespace conformance {
+namespace conformance::ucx_pipeline {
 namespace {
 
 // Operation i has three blocks within its place; what is between them stays as it is.
@@ -394,4 +394,4 @@ TEST_F(UcxPipelineFaults, WhoWaitsForTheOnlyBufferGetsItWhenItIsFree) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::ucx_pipeline

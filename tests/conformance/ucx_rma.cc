@@ -7,7 +7,7 @@
 #include "capi/handles.h"
 #include "conformance/faults.h"
 
-namespace conformance {
+namespace conformance::ucx_rma {
 namespace {
 
 class UcxRma : public Faults {
@@ -249,4 +249,4 @@ TEST_P(UcxRma, AStoppedPeerIsNamedAndOthersLeave) {
 INSTANTIATE_TEST_SUITE_P(Rma, UcxRma, ::testing::ValuesIn(rma_kinds()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::ucx_rma

@@ -8,7 +8,7 @@
 #include "conformance/faulty_ucx.h"
 #include "sanitizers.h"
 
-namespace conformance {
+namespace conformance::ucx_rma_faults {
 namespace {
 
 constexpr size_t kSize = 3 << 20;
@@ -244,4 +244,4 @@ TEST_F(UcxRmaFaults, ASignalWaitsForAPutThatWasGivenUp) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::ucx_rma_faults

@@ -4,7 +4,7 @@
 #include "conformance/batches.h"
 #include "conformance/faults.h"
 
-namespace conformance {
+namespace conformance::unattended {
 namespace {
 
 std::vector<LinkKind> kinds_without_segment() {
@@ -53,4 +53,4 @@ TEST_P(Unattended, WhatNobodyWaitsForGetsThere) {
 INSTANTIATE_TEST_SUITE_P(Links, Unattended, ::testing::ValuesIn(kinds_without_segment()), name_of);
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::unattended

@@ -10,7 +10,7 @@
 
 #include "conformance/sides.h"
 
-namespace conformance {
+namespace conformance::waits {
 namespace {
 
 using namespace std::chrono_literals;
@@ -307,4 +307,4 @@ TEST(Waits, WrongArgumentsAreNamed) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::waits

@@ -5,6 +5,7 @@
 
 #include "unit/support.h"
 
+namespace address_test {
 namespace {
 
 using namespace oh;
@@ -141,3 +142,4 @@ TEST(AddressTest, AsManyHostsAsThereAre) {
 }
 
 }  // namespace
+}  // namespace address_test

@@ -10,6 +10,7 @@
 #include "unit/race.h"
 #include "unit/support.h"
 
+namespace any_source_test {
 namespace {
 
 using namespace oh;
@@ -385,3 +386,4 @@ TEST_F(AnySourceRaces, ProgressOfAPeerLeavesTheCopiesOfAnotherAlone) {
 }
 
 }  // namespace
+}  // namespace any_source_test

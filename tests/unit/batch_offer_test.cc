@@ -3,6 +3,7 @@
 
 #include "unit/support.h"
 
+namespace batch_offer_test {
 namespace {
 
 using namespace oh;
@@ -99,3 +100,4 @@ TEST(BatchOfferTest, PiecesEndWhereABlockOfEitherSideEnds) {
 }
 
 }  // namespace
+}  // namespace batch_offer_test

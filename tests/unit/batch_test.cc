@@ -8,6 +8,7 @@
 #include "device/batches.h"
 #include "unit/support.h"
 
+namespace batch_test {
 namespace {
 
 using namespace oh;
@@ -118,3 +119,4 @@ TEST(BatchTest, CopiesAtEveryAlignment) {
 }
 
 }  // namespace
+}  // namespace batch_test

@@ -8,7 +8,7 @@
 #include "unit/fake_gpu.h"
 #include "unit/fake_link.h"
 
-namespace unit {
+namespace unit::bounce_copies_test {
 namespace {
 
 using namespace oh;
@@ -135,4 +135,4 @@ TEST_F(BounceCopiesTest, AFailedCopyEndsTheReceive) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::bounce_copies_test

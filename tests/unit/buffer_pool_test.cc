@@ -3,7 +3,7 @@
 
 #include "unit/support.h"
 
-namespace unit {
+namespace unit::buffer_pool_test {
 namespace {
 
 using oh::BufferPool;
@@ -107,4 +107,4 @@ TEST(BufferPool, SaysThatThereIsNoMemory) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::buffer_pool_test

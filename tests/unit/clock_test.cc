@@ -3,6 +3,7 @@
 
 #include "unit/support.h"
 
+namespace clock_test {
 namespace {
 
 using namespace oh;
@@ -41,3 +42,4 @@ TEST(ClockTest, NeverIsNever) {
 }
 
 }  // namespace
+}  // namespace clock_test

@@ -9,6 +9,7 @@
 #include "single_thread.h"
 #include "unit/traffic.h"
 
+namespace communicator_test {
 namespace {
 
 using namespace oh;
@@ -463,3 +464,4 @@ TEST(CommunicatorTest, WhoDoesNotComeBackIsNamedAtTheDeadline) {
 }
 
 }  // namespace
+}  // namespace communicator_test

@@ -8,6 +8,7 @@
 
 #include "unit/support.h"
 
+namespace config_test {
 namespace {
 
 using namespace oh;
@@ -222,3 +223,4 @@ TEST(ConfigTest, FoldersThatAreNamedMustExist) {
 }
 
 }  // namespace
+}  // namespace config_test

@@ -12,6 +12,7 @@
 #include "ucx_listener.h"
 #include "unit/support.h"
 
+namespace connect_stalls_test {
 namespace {
 
 using namespace oh;
@@ -184,3 +185,4 @@ TEST(ConnectStallsLate, ConnectEndsWhereUcxGetsNoAnswer) {
 }
 
 }  // namespace
+}  // namespace connect_stalls_test

@@ -15,6 +15,7 @@
 #include "platform/os/os.h"
 #include "unit/support.h"
 
+namespace connection_test {
 namespace {
 
 using namespace oh;
@@ -231,3 +232,4 @@ TEST_F(ConnectionTest, AFloodOfFramesDelaysOtherLinksByOneTurnAtMost) {
 }
 
 }  // namespace
+}  // namespace connection_test

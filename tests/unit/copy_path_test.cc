@@ -6,7 +6,7 @@
 #include "transport/local/local_mover.h"
 #include "unit/path_side.h"
 
-namespace unit {
+namespace unit::copy_path_test {
 namespace {
 
 using namespace oh;
@@ -149,4 +149,4 @@ TEST_F(CopyPathTest, AFailureOfTheMoverIsTold) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::copy_path_test

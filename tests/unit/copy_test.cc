@@ -7,6 +7,7 @@
 
 #include "unit/support.h"
 
+namespace copy_test {
 namespace {
 
 using namespace oh;
@@ -115,3 +116,4 @@ TEST(CopyTest, DrainsLargeSizesAroundTheThresholds) {
 }
 
 }  // namespace
+}  // namespace copy_test

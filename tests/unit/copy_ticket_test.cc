@@ -3,7 +3,7 @@
 
 #include "unit/fake_gpu.h"
 
-namespace unit {
+namespace unit::copy_ticket_test {
 namespace {
 
 using oh::CopyTicket;
@@ -141,4 +141,4 @@ TEST_F(CopyTicketTest, ALostContextWritesNoWord) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::copy_ticket_test

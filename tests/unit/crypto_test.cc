@@ -6,6 +6,7 @@
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
+namespace crypto_test {
 namespace {
 
 using namespace oh;
@@ -113,3 +114,4 @@ TEST(CryptoTest, KeysAreRandom) {
 }
 
 }  // namespace
+}  // namespace crypto_test

@@ -9,6 +9,7 @@
 #include "platform/cuda/pointer.h"
 #include "unit/fake_gpu.h"
 
+namespace cuda_seam_test {
 namespace {
 
 using namespace oh;
@@ -360,3 +361,4 @@ TEST_F(CudaGpuTest, FailuresOfACopyAreStatuses) {
 }
 
 }  // namespace
+}  // namespace cuda_seam_test

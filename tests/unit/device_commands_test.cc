@@ -8,6 +8,7 @@
 
 #include "unit/device_protocol.h"
 
+namespace device_commands_test {
 namespace {
 
 using namespace unit;
@@ -262,3 +263,4 @@ INSTANTIATE_TEST_SUITE_P(Scenes, DeviceCommandsSceneTest,
                                             ::testing::Values(0, 1, 3)));
 
 }  // namespace
+}  // namespace device_commands_test

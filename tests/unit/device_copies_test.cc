@@ -8,7 +8,7 @@
 #include "unit/fake_link.h"
 #include "unit/gpu_memory.h"
 
-namespace unit {
+namespace unit::device_copies_test {
 namespace {
 
 using namespace oh;
@@ -259,4 +259,4 @@ TEST_F(DeviceCopiesTest, ASlotSaysWhatItsMemoryIs) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::device_copies_test

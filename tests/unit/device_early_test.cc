@@ -8,6 +8,7 @@
 #include "onehop/detail/sender.h"
 #include "unit/device_lanes.h"
 
+namespace device_early_test {
 namespace {
 
 using namespace unit;
@@ -104,3 +105,4 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DeviceEarlyTest,
                                            Shape{.teams = 2, .threads = 2}));
 
 }  // namespace
+}  // namespace device_early_test

@@ -8,6 +8,7 @@
 #include "kernels/stream.h"
 #include "unit/device_lanes.h"
 
+namespace device_imports_test {
 namespace {
 
 using namespace unit;
@@ -241,3 +242,4 @@ TEST(DeviceTargetsTest, WhatIsNotAllWithinIsNowhere) {
 }
 
 }  // namespace
+}  // namespace device_imports_test

@@ -9,6 +9,7 @@
 #include "onehop/detail/sender.h"
 #include "unit/device_lanes.h"
 
+namespace device_lane_overlaps_test {
 namespace {
 
 using namespace unit;
@@ -303,3 +304,4 @@ TEST(DeviceLaneOverlapsTest, ManyAtOnceFindEachOther) {
 }
 
 }  // namespace
+}  // namespace device_lane_overlaps_test

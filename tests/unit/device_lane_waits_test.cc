@@ -7,6 +7,7 @@
 #include "onehop/detail/sender.h"
 #include "unit/device_lanes.h"
 
+namespace device_lane_waits_test {
 namespace {
 
 using namespace unit;
@@ -300,3 +301,4 @@ TEST(DeviceLaneWaitTest, AnEndingThatNobodySends) {
 }
 
 }  // namespace
+}  // namespace device_lane_waits_test

@@ -5,6 +5,7 @@
 #include "onehop/detail/sender.h"
 #include "unit/device_flow.h"
 
+namespace device_large_messages_test {
 namespace {
 
 using namespace unit;
@@ -257,3 +258,4 @@ TEST(DeviceLargeOrderTest, APostingIsThatOfItsMessageOnly) {
 }
 
 }  // namespace
+}  // namespace device_large_messages_test

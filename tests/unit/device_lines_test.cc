@@ -7,6 +7,7 @@
 
 #include "unit/device_protocol.h"
 
+namespace device_lines_test {
 namespace {
 
 using namespace unit;
@@ -290,3 +291,4 @@ TEST(DeviceLinesTest, AWaitThatGivesUpStoresNothingIntoTheRing) {
 }
 
 }  // namespace
+}  // namespace device_lines_test

@@ -7,6 +7,7 @@
 
 #include "unit/device_flow.h"
 
+namespace device_messages_test {
 namespace {
 
 using namespace unit;
@@ -226,3 +227,4 @@ TEST(DeviceMessagesBufferedTest, BothSidesSendThenReceive) {
 }
 
 }  // namespace
+}  // namespace device_messages_test

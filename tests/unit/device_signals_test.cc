@@ -3,6 +3,7 @@
 
 #include "unit/device_lanes.h"
 
+namespace device_signals_test {
 namespace {
 
 using namespace unit;
@@ -120,3 +121,4 @@ TEST(DeviceSignalsTest, ASignalComesBehindWhatTheGroupStored) {
 }
 
 }  // namespace
+}  // namespace device_signals_test

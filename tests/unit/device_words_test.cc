@@ -5,6 +5,7 @@
 
 #include "unit/device_protocol.h"
 
+namespace device_words_test {
 namespace {
 
 using namespace unit;
@@ -137,3 +138,4 @@ TEST(DeviceWordsTest, AFenceOrdersForBothWordsBehindIt) {
 }
 
 }  // namespace
+}  // namespace device_words_test

@@ -4,6 +4,7 @@
 // endpoints of this process.
 #include "unit/traffic.h"
 
+namespace endpoint_parts_test {
 namespace {
 
 using namespace oh;
@@ -167,3 +168,4 @@ TEST_F(IncomingLinksTest, ACommunicatorThatIsClosedTakesNone) {
 }
 
 }  // namespace
+}  // namespace endpoint_parts_test

@@ -7,7 +7,7 @@
 #include "unit/fake_gpu.h"
 #include "unit/path_side.h"
 
-namespace unit {
+namespace unit::engine_path_test {
 namespace {
 
 using namespace oh;
@@ -120,4 +120,4 @@ TEST_F(EnginePathTest, AFailureToEnqueueIsTold) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::engine_path_test

@@ -12,6 +12,7 @@
 #include "unit/faulty_os.h"
 #include "unit/traffic.h"
 
+namespace faults_test {
 namespace {
 
 using namespace oh;
@@ -251,3 +252,4 @@ TEST(BrokenOsTest, NoFileIsLeftInTheSocketFolder) {
 }
 
 }  // namespace
+}  // namespace faults_test

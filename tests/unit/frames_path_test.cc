@@ -5,7 +5,7 @@
 
 #include "unit/path_side.h"
 
-namespace unit {
+namespace unit::frames_path_test {
 namespace {
 
 using namespace oh;
@@ -118,4 +118,4 @@ TEST_F(FramesPathTest, ACancelledPutIsBrokenOff) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::frames_path_test

@@ -8,6 +8,7 @@
 
 #include "unit/gpu_memory.h"
 
+namespace gpu_import_test {
 namespace {
 
 using namespace oh;
@@ -244,3 +245,4 @@ TEST_F(GpuImportTest, AnotherProcessMapsPoolMemory) {
 }
 
 }  // namespace
+}  // namespace gpu_import_test

@@ -7,6 +7,7 @@
 
 #include "unit/gpu_memory.h"
 
+namespace gpu_memory_test {
 namespace {
 
 using namespace oh;
@@ -227,3 +228,4 @@ TEST_F(GpuMemoryTest, ALostContextIsAStatus) {
 }
 
 }  // namespace
+}  // namespace gpu_memory_test

@@ -11,6 +11,7 @@
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
+namespace handles_test {
 namespace {
 
 using namespace oh;
@@ -167,3 +168,4 @@ TEST(MemfdTest, EveryFailureSaysWhatFailedAndLeaksNothing) {
 }
 
 }  // namespace
+}  // namespace handles_test

@@ -8,6 +8,7 @@
 #include "unit/faulty_os.h"
 #include "unit/hello_server.h"
 
+namespace handshake_test {
 namespace {
 
 using namespace oh;
@@ -272,3 +273,4 @@ TEST(RefusalTest, MalformedRefusalsAreProtocolErrors) {
 }
 
 }  // namespace
+}  // namespace handshake_test

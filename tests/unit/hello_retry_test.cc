@@ -9,6 +9,7 @@
 #include "platform/os/os.h"
 #include "unit/support.h"
 
+namespace hello_retry_test {
 namespace {
 
 using namespace oh;
@@ -93,3 +94,4 @@ TEST_F(HelloRetryTest, TheDeadlineEndsIt) {
 }
 
 }  // namespace
+}  // namespace hello_retry_test

@@ -9,6 +9,7 @@
 #include "onehop/detail/posting.h"
 #include "unit/device_protocol.h"
 
+namespace import_places_test {
 namespace {
 
 using namespace unit;
@@ -189,3 +190,4 @@ TEST(ImportPlacesTest, SeveralLookWhileEntriesMove) {
 }
 
 }  // namespace
+}  // namespace import_places_test

@@ -6,6 +6,7 @@
 #include "lane/lanes.h"
 #include "unit/fake_gpu.h"
 
+namespace import_table_test {
 namespace {
 
 using namespace oh;
@@ -47,3 +48,4 @@ TEST_F(ImportTableTest, RemovingWhatIsNotThereDoesNothing) {
 }
 
 }  // namespace
+}  // namespace import_table_test

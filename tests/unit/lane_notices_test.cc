@@ -3,6 +3,7 @@
 
 #include "unit/support.h"
 
+namespace lane_notices_test {
 namespace {
 
 using namespace oh;
@@ -52,3 +53,4 @@ TEST_F(LaneNoticesTest, OneLaneOrAllOfThemAreAborted) {
 }
 
 }  // namespace
+}  // namespace lane_notices_test

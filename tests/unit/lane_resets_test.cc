@@ -5,7 +5,7 @@
 
 #include "unit/stream_side.h"
 
-namespace unit {
+namespace unit::lane_resets_test {
 namespace {
 
 using namespace oh;
@@ -144,4 +144,4 @@ TEST_F(LaneResetsTest, MalformedWordsBreakTheProtocol) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::lane_resets_test

@@ -5,6 +5,7 @@
 
 #include "unit/fake_gpu.h"
 
+namespace lanes_test {
 namespace {
 
 using namespace oh;
@@ -95,3 +96,4 @@ TEST_F(LanesTest, TheyOpenWhenTheDeviceHasRunTheirKernels) {
 }
 
 }  // namespace
+}  // namespace lanes_test

@@ -7,6 +7,7 @@
 #include "fuzz/victim.h"
 #include "unit/support.h"
 
+namespace last_words_test {
 namespace {
 
 using namespace oh;
@@ -117,3 +118,4 @@ TEST_F(LastWords, AReceiveThatFailedHadItsMessage) {
 }
 
 }  // namespace
+}  // namespace last_words_test

@@ -6,6 +6,7 @@
 
 #include "unit/fake_gpu.h"
 
+namespace launch_turn_test {
 namespace {
 
 using namespace oh;
@@ -98,3 +99,4 @@ TEST_F(LaunchTurnTest, WhereTheDriverCannotTellEachLaunchWaits) {
 }
 
 }  // namespace
+}  // namespace launch_turn_test

@@ -7,6 +7,7 @@
 #include "base/pool.h"
 #include "unit/support.h"
 
+namespace list_pool_test {
 namespace {
 
 using namespace oh;
@@ -128,3 +129,4 @@ TEST(PoolTest, HandsOutDistinctObjectsThatStay) {
 }
 
 }  // namespace
+}  // namespace list_pool_test

@@ -6,7 +6,7 @@
 #include "unit/fake_link.h"
 #include "unit/support.h"
 
-namespace unit {
+namespace unit::liveness_test {
 namespace {
 
 using namespace oh;
@@ -108,4 +108,4 @@ TEST_F(LivenessTest, AMalformedAnswerBreaksTheProtocol) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::liveness_test

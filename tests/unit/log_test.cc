@@ -9,6 +9,7 @@
 
 #include "unit/support.h"
 
+namespace log_test {
 namespace {
 
 using namespace oh;
@@ -119,3 +120,4 @@ TEST(LogTest, AFileThatCannotBeOpenedIsSaid) {
 }
 
 }  // namespace
+}  // namespace log_test

@@ -7,6 +7,7 @@
 #include "fuzz/victim.h"
 #include "unit/support.h"
 
+namespace lying_about_runs_test {
 namespace {
 
 using namespace oh;
@@ -170,3 +171,4 @@ TEST_F(LyingAboutRuns, AnAnswerOfAnotherLength) {
 }
 
 }  // namespace
+}  // namespace lying_about_runs_test

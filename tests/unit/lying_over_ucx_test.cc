@@ -11,6 +11,7 @@
 #include "transport/ucx/ucx_packing.h"
 #include "unit/support.h"
 
+namespace lying_over_ucx_test {
 namespace {
 
 using namespace oh;
@@ -268,3 +269,4 @@ TEST_F(LyingOverUcx, FramesOnTheSocketBesideIt) {
 }
 
 }  // namespace
+}  // namespace lying_over_ucx_test

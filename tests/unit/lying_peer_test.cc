@@ -7,6 +7,7 @@
 #include "sanitizers.h"
 #include "unit/support.h"
 
+namespace lying_peer_test {
 namespace {
 
 using namespace oh;
@@ -444,3 +445,4 @@ TEST_F(LyingAboutBatches, AnOfferWithoutARegion) {
 }
 
 }  // namespace
+}  // namespace lying_peer_test

@@ -7,6 +7,7 @@
 #include "unit/message_test.h"
 #include "unit/support.h"
 
+namespace matcher_test {
 namespace {
 
 using namespace oh;
@@ -157,3 +158,4 @@ TEST_F(MatcherTest, TheEndOfTheLinkEndsAllReceivesOfThePeer) {
 }
 
 }  // namespace
+}  // namespace matcher_test

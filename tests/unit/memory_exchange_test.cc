@@ -9,7 +9,7 @@
 #include "unit/fake_link.h"
 #include "unit/support.h"
 
-namespace unit {
+namespace unit::memory_exchange_test {
 namespace {
 
 using namespace oh;
@@ -194,4 +194,4 @@ TEST_F(MemoryExchangeTest, MalformedMessagesBreakTheProtocol) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::memory_exchange_test

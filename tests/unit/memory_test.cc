@@ -13,6 +13,7 @@
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
+namespace memory_test {
 namespace {
 
 using namespace oh;
@@ -320,3 +321,4 @@ TEST(DoorbellTest, NoWakeUpIsLost) {
 }
 
 }  // namespace
+}  // namespace memory_test

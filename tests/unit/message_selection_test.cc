@@ -7,6 +7,7 @@
 #include "unit/fake_link.h"
 #include "unit/support.h"
 
+namespace message_selection_test {
 namespace {
 
 using namespace oh;
@@ -269,3 +270,4 @@ TEST(MessageSelectionTest, AShortMessageIsExplainedAsEager) {
 }
 
 }  // namespace
+}  // namespace message_selection_test

@@ -10,6 +10,7 @@
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
+namespace message_socket_test {
 namespace {
 
 using namespace oh;
@@ -346,3 +347,4 @@ TEST(MessageSocketTest, ABacklogThatNeverEmptiesIsCompacted) {
 }
 
 }  // namespace
+}  // namespace message_socket_test

@@ -10,6 +10,7 @@
 #include "unit/fake_link.h"
 #include "unit/support.h"
 
+namespace metrics_test {
 namespace {
 
 using namespace oh;
@@ -186,3 +187,4 @@ TEST(Link, KnowsWhatIsOutstanding) {
 }
 
 }  // namespace
+}  // namespace metrics_test

@@ -9,6 +9,7 @@
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
+namespace mover_test {
 namespace {
 
 using namespace oh;
@@ -130,3 +131,4 @@ TEST(CmaMoverTest, TheProbeBelievesTheNonceOnly) {
 }
 
 }  // namespace
+}  // namespace mover_test

@@ -22,6 +22,7 @@
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
+namespace net_test {
 namespace {
 
 using namespace oh;
@@ -384,3 +385,4 @@ TEST(ConnectTest, NobodyConnectsToHimself) {
 }
 
 }  // namespace
+}  // namespace net_test

@@ -8,6 +8,7 @@
 #include "endpoint/endpoint.h"
 #include "unit/support.h"
 
+namespace node_test {
 namespace {
 
 using namespace oh;
@@ -58,3 +59,4 @@ TEST(NodeTest, OnceAllAreClosedTheNextSettingsHold) {
 }
 
 }  // namespace
+}  // namespace node_test

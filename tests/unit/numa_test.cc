@@ -9,6 +9,7 @@
 #include "unit/fake_numa.h"
 #include "unit/support.h"
 
+namespace numa_test {
 namespace {
 
 using namespace oh;
@@ -179,3 +180,4 @@ TEST(NodeTest, TheWatcherIsWhereAllGpusAre) {
 }
 
 }  // namespace
+}  // namespace numa_test

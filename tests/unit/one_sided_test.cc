@@ -7,6 +7,7 @@
 
 #include "unit/path_side.h"
 
+namespace one_sided_test {
 namespace {
 
 using namespace oh;
@@ -467,3 +468,4 @@ TEST_F(OneSidedTest, FramesForOtherPathsAreRefused) {
 }
 
 }  // namespace
+}  // namespace one_sided_test

@@ -4,6 +4,7 @@
 #include "fuzz/victim.h"
 #include "unit/support.h"
 
+namespace peer_progress_test {
 namespace {
 
 using namespace oh;
@@ -106,3 +107,4 @@ TEST_F(PeerProgress, WhatCameBeforeTheAwaitedFrameIsNotForgotten) {
 }
 
 }  // namespace
+}  // namespace peer_progress_test

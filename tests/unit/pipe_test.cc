@@ -6,6 +6,7 @@
 #include "unit/fake_link.h"
 #include "unit/support.h"
 
+namespace pipe_test {
 namespace {
 
 using namespace oh;
@@ -106,3 +107,4 @@ TEST_F(PipeTest, AStoppedTransferIsFilledNoMore) {
 }
 
 }  // namespace
+}  // namespace pipe_test

@@ -15,6 +15,7 @@
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
+namespace process_test {
 namespace {
 
 using namespace oh;
@@ -135,3 +136,4 @@ TEST(ThreadTest, RunsWithSignalsBlockedAndIsJoined) {
 }
 
 }  // namespace
+}  // namespace process_test

@@ -9,6 +9,7 @@
 
 #include "unit/fake_gpu.h"
 
+namespace proxy_test {
 namespace {
 
 using namespace oh;
@@ -330,3 +331,4 @@ TEST_F(ProxyTest, AfterCloseNoTicketIsTaken) {
 }
 
 }  // namespace
+}  // namespace proxy_test

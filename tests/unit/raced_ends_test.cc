@@ -19,6 +19,7 @@
 #include "unit/support.h"
 #include "unit/traffic.h"
 
+namespace raced_ends_test {
 namespace {
 
 using namespace oh;
@@ -274,3 +275,4 @@ TEST_F(RacedEnds, APeerIsDestroyedWhileAThreadWaitsForItsMessage) {
 }
 
 }  // namespace
+}  // namespace raced_ends_test

@@ -6,6 +6,7 @@
 #include "unit/message_test.h"
 #include "unit/support.h"
 
+namespace receiver_test {
 namespace {
 
 using namespace oh;
@@ -223,3 +224,4 @@ TEST_F(ReceiverTest, TheEndOfTheLinkKeepsWholeMessages) {
 }
 
 }  // namespace
+}  // namespace receiver_test

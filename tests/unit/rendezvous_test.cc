@@ -13,6 +13,7 @@
 #include "control/handshake.h"
 #include "unit/support.h"
 
+namespace rendezvous_test {
 namespace {
 
 using namespace oh;
@@ -448,3 +449,4 @@ TEST(MeetingMessagesTest, AreRefusedWhenTheyAreCutOff) {
 }
 
 }  // namespace
+}  // namespace rendezvous_test

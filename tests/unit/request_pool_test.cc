@@ -5,6 +5,7 @@
 
 #include "unit/support.h"
 
+namespace request_pool_test {
 namespace {
 
 using namespace oh;
@@ -119,3 +120,4 @@ TEST(RequestPoolTest, HandsOutRequestsAsNew) {
 }
 
 }  // namespace
+}  // namespace request_pool_test

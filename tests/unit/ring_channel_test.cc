@@ -6,6 +6,7 @@
 #include "sanitizers.h"
 #include "unit/support.h"
 
+namespace ring_channel_test {
 namespace {
 
 using namespace oh;
@@ -340,3 +341,4 @@ TEST(RingTest, TwoThreadsAtOnce) {
 }
 
 }  // namespace
+}  // namespace ring_channel_test

@@ -6,7 +6,7 @@
 
 #include "unit/path_side.h"
 
-namespace unit {
+namespace unit::rma_path_test {
 namespace {
 
 using namespace oh;
@@ -233,4 +233,4 @@ TEST_F(RmaPathTest, AKeyThatWasNotAskedForBreaksTheProtocol) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::rma_path_test

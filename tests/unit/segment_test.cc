@@ -8,6 +8,7 @@
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
+namespace segment_test {
 namespace {
 
 using namespace oh;
@@ -173,3 +174,4 @@ TEST(SegmentTest, FailuresLeakNothing) {
 }
 
 }  // namespace
+}  // namespace segment_test

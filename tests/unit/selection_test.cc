@@ -12,6 +12,7 @@
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
+namespace selection_test {
 namespace {
 
 using namespace oh;
@@ -472,3 +473,4 @@ TEST(SelectionTest, TheLogNamesTheChoiceAndWhyNothingFaster) {
 }
 
 }  // namespace
+}  // namespace selection_test

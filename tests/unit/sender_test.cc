@@ -8,6 +8,7 @@
 #include "unit/message_test.h"
 #include "unit/support.h"
 
+namespace sender_test {
 namespace {
 
 using namespace oh;
@@ -234,3 +235,4 @@ TEST_F(SenderTest, TheEndOfTheLinkEndsAllSends) {
 }
 
 }  // namespace
+}  // namespace sender_test

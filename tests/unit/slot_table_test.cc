@@ -5,6 +5,7 @@
 
 #include "unit/support.h"
 
+namespace slot_table_test {
 namespace {
 
 using namespace oh;
@@ -99,3 +100,4 @@ TEST_F(SlotTableTest, SlotsAreFreeOnceBothSidesAreThrough) {
 }
 
 }  // namespace
+}  // namespace slot_table_test

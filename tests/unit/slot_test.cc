@@ -5,6 +5,7 @@
 
 #include "unit/support.h"
 
+namespace slot_test {
 namespace {
 
 using namespace oh;
@@ -121,3 +122,4 @@ TEST(SlotTest, ACancelAndAClaimNeverBothWin) {
 }
 
 }  // namespace
+}  // namespace slot_test

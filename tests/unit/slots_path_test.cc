@@ -8,7 +8,7 @@
 #include "transport/local/local_mover.h"
 #include "unit/path_side.h"
 
-namespace unit {
+namespace unit::slots_path_test {
 namespace {
 
 using namespace oh;
@@ -206,4 +206,4 @@ TEST_F(SlotsPathTest, TheEndOfTheLinkEndsTheOperation) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::slots_path_test

@@ -6,6 +6,7 @@
 #include "fuzz/victim.h"
 #include "unit/support.h"
 
+namespace small_messages_test {
 namespace {
 
 using namespace oh;
@@ -143,3 +144,4 @@ TEST_F(SmallMessages, ASendHasEndedWhenItReturns) {
 }
 
 }  // namespace
+}  // namespace small_messages_test

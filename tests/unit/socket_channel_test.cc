@@ -8,6 +8,7 @@
 
 #include "unit/support.h"
 
+namespace socket_channel_test {
 namespace {
 
 using namespace oh;
@@ -148,3 +149,4 @@ TEST(SocketChannelTest, CreditIsGivenBackInPortions) {
 }
 
 }  // namespace
+}  // namespace socket_channel_test

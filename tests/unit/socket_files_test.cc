@@ -22,6 +22,7 @@
 #include "single_thread.h"
 #include "unit/support.h"
 
+namespace socket_files_test {
 namespace {
 
 using namespace oh;
@@ -239,3 +240,4 @@ TEST(SocketFilesTest, AFolderThatCannotBeReadIsLeftAlone) {
 }
 
 }  // namespace
+}  // namespace socket_files_test

@@ -6,7 +6,7 @@
 
 #include "unit/path_side.h"
 
-namespace unit {
+namespace unit::staging_path_test {
 namespace {
 
 using namespace oh;
@@ -236,4 +236,4 @@ TEST_F(StagingPathTest, DeviceMemoryNeedsTheProgressThread) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::staging_path_test

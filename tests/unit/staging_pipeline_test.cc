@@ -8,7 +8,7 @@
 #include "unit/fake_gpu.h"
 #include "unit/fake_link.h"
 
-namespace unit {
+namespace unit::staging_pipeline_test {
 namespace {
 
 using namespace oh;
@@ -309,4 +309,4 @@ TEST_F(StagingPipelineTest, TheEndOfTheLinkStopsWhatIsNotWhole) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::staging_pipeline_test

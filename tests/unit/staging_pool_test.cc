@@ -6,7 +6,7 @@
 
 #include "unit/fake_gpu.h"
 
-namespace unit {
+namespace unit::staging_pool_test {
 namespace {
 
 using oh::PooledBuffer;
@@ -113,4 +113,4 @@ TEST_F(StagingPoolTest, ThreadsShareIt) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::staging_pool_test

@@ -10,6 +10,7 @@
 #include "onehop/onehop.h"
 #include "unit/support.h"
 
+namespace status_test {
 namespace {
 
 using namespace oh;
@@ -154,3 +155,4 @@ TEST(StatusTest, EveryPathHasAName) {
 }
 
 }  // namespace
+}  // namespace status_test

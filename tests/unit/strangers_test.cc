@@ -8,6 +8,7 @@
 #include "unit/faulty_os.h"
 #include "unit/hello_server.h"
 
+namespace strangers_test {
 namespace {
 
 using namespace oh;
@@ -205,3 +206,4 @@ TEST(StrangersTest, AnInitiatorSurvivesAHostileAcceptor) {
 }
 
 }  // namespace
+}  // namespace strangers_test

@@ -11,7 +11,7 @@
 #include "endpoint/endpoint.h"
 #include "unit/fake_gpu.h"
 
-namespace unit {
+namespace unit::stream_gate_test {
 namespace {
 
 using namespace oh;
@@ -225,4 +225,4 @@ TEST_F(RacedGate, AGateIsNotUsedAgainBeforeItsEndHasOpenedIt) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::stream_gate_test

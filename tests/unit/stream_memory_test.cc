@@ -6,7 +6,7 @@
 #include "link/memory_exchange.h"
 #include "unit/stream_side.h"
 
-namespace unit {
+namespace unit::stream_memory_test {
 namespace {
 
 using namespace oh;
@@ -155,4 +155,4 @@ TEST_F(StreamMemoryTest, OnlyMappableMemoryIsPublishedToAnotherProcess) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::stream_memory_test

@@ -10,6 +10,7 @@
 #include "message/any_source.h"
 #include "unit/support.h"
 
+namespace tables_test {
 namespace {
 
 using namespace oh;
@@ -309,3 +310,4 @@ TEST(RegionDescriptorTest, NamesARegionThatCouldBe) {
 }
 
 }  // namespace
+}  // namespace tables_test

@@ -3,6 +3,7 @@
 
 #include "unit/support.h"
 
+namespace text_test {
 namespace {
 
 using namespace oh;
@@ -63,3 +64,4 @@ TEST(TextTest, NeitherCharactersNorEscapesAreCut) {
 }
 
 }  // namespace
+}  // namespace text_test

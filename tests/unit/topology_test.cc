@@ -13,6 +13,7 @@
 #include "unit/fake_numa.h"
 #include "unit/support.h"
 
+namespace topology_test {
 namespace {
 
 using namespace oh;
@@ -249,3 +250,4 @@ TEST(NumaApiTest, NodesAreSeenThroughTheCApi) {
 }
 
 }  // namespace
+}  // namespace topology_test

@@ -11,7 +11,7 @@
 #include "transport/ucx/ucx_packing.h"
 #include "unit/support.h"
 
-namespace unit {
+namespace unit::ucx_inbox_test {
 namespace {
 
 using oh::Bytes;
@@ -502,4 +502,4 @@ TEST_F(UcxInboxTest, NothingIsWrittenOnceAllIsRevoked) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::ucx_inbox_test

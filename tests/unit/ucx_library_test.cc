@@ -12,6 +12,7 @@
 #include "path/selection.h"
 #include "transport/ucx/ucx_context.h"
 
+namespace ucx_library_test {
 namespace {
 
 using oh::ucx::Library;
@@ -95,3 +96,4 @@ TEST(UcxRma, PathsSayWhetherPutsAreMessages) {
 }
 
 }  // namespace
+}  // namespace ucx_library_test

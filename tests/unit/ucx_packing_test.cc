@@ -3,7 +3,7 @@
 
 #include "unit/support.h"
 
-namespace unit {
+namespace unit::ucx_packing_test {
 namespace {
 
 using oh::Frame;
@@ -80,4 +80,4 @@ TEST(UcxPacking, WhatMakesNoSenseIsRefused) {
 }
 
 }  // namespace
-}  // namespace unit
+}  // namespace unit::ucx_packing_test

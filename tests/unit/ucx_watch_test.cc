@@ -8,6 +8,7 @@
 #include "ucx_listener.h"
 #include "unit/support.h"
 
+namespace ucx_watch_test {
 namespace {
 
 using namespace oh;
@@ -103,3 +104,4 @@ TEST_F(CountedWatch, ItLooksAgainAndAgainWhileUcxHoldsSomething) {
 }
 
 }  // namespace
+}  // namespace ucx_watch_test

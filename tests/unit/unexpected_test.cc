@@ -9,6 +9,7 @@
 #include "message/tags.h"
 #include "unit/support.h"
 
+namespace unexpected_test {
 namespace {
 
 using namespace oh;
@@ -132,3 +133,4 @@ TEST_F(UnexpectedTest, NamesAreBounded) {
 }
 
 }  // namespace
+}  // namespace unexpected_test

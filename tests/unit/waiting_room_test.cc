@@ -5,6 +5,7 @@
 
 #include "unit/support.h"
 
+namespace waiting_room_test {
 namespace {
 
 using namespace oh;
@@ -69,3 +70,4 @@ TEST_F(WaitingRoomTest, TimeIsOverInTheOrderOfDeadlines) {
 }
 
 }  // namespace
+}  // namespace waiting_room_test

@@ -14,6 +14,7 @@
 #include "unit/faulty_os.h"
 #include "unit/support.h"
 
+namespace watcher_test {
 namespace {
 
 using namespace oh;
@@ -331,3 +332,4 @@ TEST(WatcherFaultTest, InterruptsDoNotEndIt) {
 }
 
 }  // namespace
+}  // namespace watcher_test

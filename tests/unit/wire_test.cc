@@ -6,6 +6,7 @@
 
 #include "unit/support.h"
 
+namespace wire_test {
 namespace {
 
 using namespace oh;
@@ -130,3 +131,4 @@ TEST(WireTest, NothingIsReadOfNothing) {
 }
 
 }  // namespace
+}  // namespace wire_test
