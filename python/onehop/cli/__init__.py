@@ -16,6 +16,7 @@ from onehop.cli import (  # noqa: F401 - add their commands to bench
     bench_inline,
     bench_nixl,
     bench_peers,
+    bench_plot,
     bench_torch,
     bench_weights,
 )

@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onehop.cli import bench_options as options
+from onehop.cli import plots
 from onehop.cli.gpus import (
     HOST,
     check_numbers,
@@ -63,6 +66,7 @@ def bench() -> None:
 @options.buffers
 @options.versus("flag", "process_vm", "memcpy", "floor")
 @options.common
+@plots.option
 def latency(**given: Any) -> None:
     """Time of single messages, puts and gets.
 
@@ -89,6 +93,7 @@ def latency(**given: Any) -> None:
 @click.option("--both", is_flag=True, help="Messages in both directions at once; each way's rate.")
 @options.versus("process_vm", "memcpy")
 @options.common
+@plots.option
 def bandwidth(**given: Any) -> None:
     """Bytes a second, with several operations in flight or blocking, one way or both at once.
 
@@ -109,6 +114,7 @@ def bandwidth(**given: Any) -> None:
 )
 @click.option("--strided", is_flag=True, help="Described by strides; else by lists of offsets.")
 @options.common
+@plots.option
 def batch(**given: Any) -> None:
     """Many blocks by one call; they are not contiguous, and the gaps must not change.
 
@@ -128,6 +134,7 @@ def batch(**given: Any) -> None:
     help="Links that are kept, to see what memory they take.",
 )
 @options.common
+@plots.no_option("its rows are steps of the set-up, all of one size")
 def setup(peers: int, **given: Any) -> None:
     """What an endpoint, a link, and its first bytes take, in time and memory."""
     if given["api"] != "c":
@@ -242,6 +249,7 @@ def _show(jobs: Sequence[Job], given: dict[str, Any], placement: Placement) -> N
         show=lambda rows: table(op, rows),
         about=op,
         total=len(jobs) * (4 if op == "setup" else 1),
+        plot=given.get("plot"),
     ) as reported:
         for found in measure(jobs, placement):
             reported.add(found)
@@ -274,8 +282,11 @@ def report(
     show: Callable[[Sequence[Row]], RenderableType],
     about: str,
     total: int,
+    plot: Path | None = None,
 ) -> Iterator[Report]:
     """Give a report of as many rows; `show` makes a table of those that there are, one at least.
+
+    plot: a file to draw them into, at the end.
 
     Raises:
         click.ClickException: at the end, if bytes were wrong.
@@ -290,8 +301,12 @@ def report(
         def shown() -> RenderableType:
             return show(made.rows) if made.rows else Text(end="")
 
-        with growing(shown, about, total, hidden=json_to == "-") as made.step:
-            yield made
+        try:
+            with growing(shown, about, total, hidden=json_to == "-") as made.step:
+                yield made
+        finally:
+            if plot and any(not row.wrong for row in made.rows):
+                plots.draw(plot, [json.loads(row.as_json(known)) for row in made.rows])
     wrong = sum(row.wrong for row in made.rows)
     if wrong:
         raise click.ClickException(f"{wrong} bytes were not what was sent")
@@ -317,6 +332,7 @@ def _need_numpy() -> None:
 @options.sizes("1K,64K,64M")
 @options.gpu_memory
 @options.how
+@plots.no_option("its tables are pairs of GPUs, a table for each size")
 def matrix(**given: Any) -> None:
     """Latency and bandwidth of messages between all pairs of GPUs, blocking."""
     sizes, memory = given["sizes"], given["memory"]
@@ -377,6 +393,7 @@ def _matrix(rows: Sequence[Row], count: int, op: str, unit: str, figure: str, si
 @options.gpu_memory
 @options.versus()
 @options.how
+@plots.option
 def patterns(ranks: int | None, devices: Sequence[int], **given: Any) -> None:
     """Exchanges among ranks in the order of their streams, launched or as graphs of up to 50.
 

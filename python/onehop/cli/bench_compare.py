@@ -79,7 +79,7 @@ def compare(before: Path, after: Path, most: float | None, json_to: str | None) 
     are compared; from five runs on the interval says between which values their ratio lies with
     95 %.
     """
-    first, second = _runs(before), _runs(after)
+    first, second = runs(before), runs(after)
     common = [key for key in first if key in second]
     if not common:
         raise click.ClickException(f"{before} and {after} have no row in common")
@@ -123,8 +123,13 @@ def _check(found: Sequence[Compared], most: float) -> None:
         )
 
 
-def _runs(path: Path) -> dict[Key, list[dict[str, Any]]]:
-    """Return the rows of a file with a p50, by what tells them apart."""
+def runs(path: Path) -> dict[Key, list[dict[str, Any]]]:
+    """Return the rows of a file with a p50, by what tells them apart.
+
+    Raises:
+        click.ClickException: a line is no JSON, bytes were wrong, or no row has a p50.
+
+    """
     found: dict[Key, list[dict[str, Any]]] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():

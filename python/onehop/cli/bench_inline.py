@@ -20,6 +20,7 @@ from rich.text import Text
 
 import onehop
 from onehop.cli import bench_options as options
+from onehop.cli import plots
 from onehop.cli.bench import Report, bench, report
 from onehop.cli.measure import Job, Note, bench_role, rows_of_sides
 from onehop.cli.output import results
@@ -43,6 +44,7 @@ _RESAMPLES = 1000
 @options.rounds("In each all limits have their turn, in processes of its own.", 25)
 @options.transport("ucx")
 @options.how
+@plots.option
 def inline(limits: Sequence[int], sizes: Sequence[int] | None, rounds: int, **common: Any) -> None:
     """Find the best limit of what travels inside a control message, ONEHOP_MAX_INLINE.
 
@@ -68,7 +70,12 @@ def inline(limits: Sequence[int], sizes: Sequence[int] | None, rounds: int, **co
         return Group(study.table(), study.summary(), Text(study.advice()))
 
     with report(
-        common["json_to"], gpu=False, show=show, about="inline", total=len(jobs) * (rounds + 1)
+        common["json_to"],
+        gpu=False,
+        show=show,
+        about="inline",
+        total=len(jobs) * (rounds + 1),
+        plot=common["plot"],
     ) as reported:
         try:
             for count, row in enumerate(_notes_apart(reported, _measure(jobs, rounds, placement))):

@@ -17,6 +17,7 @@ import click
 from rich.table import Table
 
 from onehop.cli import bench_options as options
+from onehop.cli import plots
 from onehop.cli.bench import bench, report
 from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, shown
 from onehop.cli.measure import corrupts
@@ -138,6 +139,7 @@ Round = dict[tuple[str, int], Found]  # by mode and size
 @options.transport()
 @options.cpus
 @options.json_to
+@plots.no_option("its rows are calls of NIXL, most of them of no size")
 def nixl(vs: str | None, rounds: int, **common: Any) -> None:
     """NIXL's Python API on onehop, and with --vs nixl on the real NIXL, by the same loops.
 

@@ -18,6 +18,7 @@ from rich.table import Table
 
 import onehop
 from onehop.cli import bench_options as options
+from onehop.cli import plots
 from onehop.cli.bench import bench, report
 from onehop.cli.measure import corrupts
 from onehop.cli.output import Column, figures
@@ -78,6 +79,7 @@ Found = dict[str, Any]
 @options.transport()
 @options.cpus
 @options.json_to
+@plots.no_option("its rows are counts of peers, all of one size")
 def peers(counts: Sequence[int], **common: Any) -> None:
     """Many peers of one endpoint: what memory, descriptors and time each of them takes there.
 

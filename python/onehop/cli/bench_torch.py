@@ -16,6 +16,7 @@ import click
 from rich.table import Table
 
 from onehop.cli import bench_options as options
+from onehop.cli import plots
 from onehop.cli.bench import bench, report
 from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, facts, shown
 from onehop.cli.measure import corrupts
@@ -100,6 +101,7 @@ class Turn:
 @options.transport()
 @options.cpus
 @options.json_to
+@plots.option
 def torch(vs: Sequence[str], **given: Any) -> None:
     """torch.distributed's send and recv between two processes, by all backends in the same two.
 
@@ -111,11 +113,15 @@ def torch(vs: Sequence[str], **given: Any) -> None:
         raise click.ClickException("torch is not installed: pip install torch")
     if 0 in given["sizes"]:
         raise click.UsageError("--sizes: a message has at least one byte here")
+    if given["plot"] and not {*given["modes"]} & {*_SIZED}:
+        raise click.UsageError(f"--plot draws --mode {', '.join(_SIZED)}: add one of them")
     placement = options.placement({**given, "processes": True})
     jobs = [_job(memory, vs, given) for memory in _memories(vs, given["memory"], given["devices"])]
     total = sum(job.rounds * len(job.backends) * len(job.kinds) for job in jobs)
     gpu = any(job.on_gpus for job in jobs)
-    with report(given["json_to"], gpu=gpu, show=_table, about="torch", total=total) as reported:
+    with report(
+        given["json_to"], gpu=gpu, show=_table, about="torch", total=total, plot=given["plot"]
+    ) as reported:
         from onehop.cli.torch_loops import torch_role
 
         for job in jobs:

@@ -19,6 +19,7 @@ import click
 from rich.table import Table
 
 from onehop.cli import bench_options as options
+from onehop.cli import plots
 from onehop.cli.bench import bench
 from onehop.cli.gpus import HOST, NO_DEVICES, Pair, choose, parse_devices, shown, with_gpus
 from onehop.cli.output import (
@@ -103,6 +104,7 @@ class Figure:
 )
 @options.rounds()
 @options.json_to
+@plots.no_option("its rows are ways of moving tensors, all of one size")
 def weights(vs: str | None, engines: str, prepare: str, json_to: str | None, **given: Any) -> None:
     """A trainer's tensors into engines by onehop.weights; with plain copies in the same processes.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 import onehop
+from onehop.cli.doctor_html import info_tables, page
 from onehop.cli.info import unknown_variables
 from onehop.cli.output import Finding, State, findings_table, growing, json_lines
 from onehop.cli.paths import CASES, UCX, drive, drive_gpus, driver, meet
@@ -46,18 +47,24 @@ def examine() -> Iterator[tuple[str, Finding]]:
 
 @click.command()
 @click.option("--json", "json_to", metavar="FILE|-", help="Write findings as lines of JSON.")
-def doctor(json_to: str | None) -> None:
+@click.option("--html", "html_to", metavar="FILE|-", help="Write a page, with onehop info in it.")
+def doctor(json_to: str | None, html_to: str | None) -> None:
     """Check the machine and every path; exits with 1 if there is a fault."""
+    if json_to == html_to == "-":
+        raise click.UsageError("one of --json and --html goes to standard output, not both")
     findings: list[Finding] = []
-    hidden = json_to == "-"
+    hidden = "-" in (json_to, html_to)
     with (
         json_lines(json_to) as write,
+        json_lines(html_to, "--html") as write_page,
         growing(lambda: findings_table(findings), "surroundings", None, hidden=hidden) as step,
     ):
         for place, finding in examine():
             findings.append(finding)
             write(finding.as_json())
             step(place)
+        if html_to:
+            write_page(page(findings, info_tables()))
     faults = sum(finding.state == "fault" for finding in findings)
     slow = sum(finding.state == "slow" for finding in findings)
     click.echo(f"{len(findings)} checks: {faults} faults, {slow} slower than possible", err=True)
@@ -87,7 +94,7 @@ def look_around() -> Iterator[Finding]:
     for name, check in checks:
         try:
             yield Finding(_PLACE, name, *check())
-        except (OSError, ValueError, OverflowError) as failure:
+        except (OSError, ValueError, OverflowError, onehop.Error) as failure:
             yield Finding(_PLACE, name, "fault", str(failure))
 
 

@@ -57,7 +57,7 @@ def _config_table() -> Table:
         value = variable.value
         table.add_row(
             variable.name,
-            "-" if value is None else f"[bold]{value}[/]",
+            "-" if value is None else f"[bold]{escape(value)}[/]",
             variable.default or "empty",
             variable.type,
             variable.allowed,
@@ -70,17 +70,17 @@ def _transport_table(transports: Iterable[onehop.Transport]) -> Table:
     table = listing("Transports", "transport", "viable", "why")
     for transport in transports:
         viable = "[green]yes[/]" if transport.viable else "[dim]no[/]"
-        table.add_row(transport.name, viable, transport.why)
+        table.add_row(transport.name, viable, escape(transport.why))
     return table
 
 
 def _facts_table(found: onehop.Info) -> Table:
     table = Table(box=None, show_header=False)
     for key, value in provenance().items():
-        table.add_row(key, value)
+        table.add_row(key, escape(value))
     kernels = f"{found.kernel_bytes} bytes" if found.kernel_bytes else "not in this build"
     table.add_row("CUDA kernels", kernels)
-    table.add_row("library", onehop.get_library_dir())
+    table.add_row("library", escape(onehop.get_library_dir()))
     return table
 
 
@@ -176,8 +176,18 @@ def _limits_table() -> Table:
     table = listing("Limits", "value", "of", "set by")
     for variable in onehop.config():
         if variable.name in _LIMITS:
-            table.add_row(variable.value or variable.default, variable.meaning, variable.name)
+            value = escape(variable.value or variable.default)
+            table.add_row(value, variable.meaning, variable.name)
     return table
+
+
+def tables() -> Iterator[Table]:
+    """Show versions, transports, GPUs, NUMA nodes and limits."""
+    found = onehop.info()
+    yield _facts_table(found)
+    yield _transport_table(found.transports)
+    yield from _gpu_tables()
+    yield _limits_table()
 
 
 def as_json() -> str:
@@ -220,13 +230,7 @@ def info(config: bool, as_markdown: bool, json_to: str | None) -> None:
     if config:
         console.print(_config_table())
     else:
-        found = onehop.info()
-        for table in (
-            _facts_table(found),
-            _transport_table(found.transports),
-            *_gpu_tables(),
-            _limits_table(),
-        ):
+        for table in tables():
             console.print(table)
     for name, advice in unknown_variables().items():
-        console.print(f"[yellow]{name} is set, but no variable of onehop: {advice}[/]")
+        console.print(f"[yellow]{escape(name)} is set, but no variable of onehop: {advice}[/]")

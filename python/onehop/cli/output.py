@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import platform
@@ -126,11 +127,11 @@ def growing(
 
 
 @contextlib.contextmanager
-def json_lines(target: str | None) -> Iterator[Callable[[str], None]]:
+def json_lines(target: str | None, option: str = "--json") -> Iterator[Callable[[str], None]]:
     """Give a function that writes a line to a file, to standard output (``-``), or nowhere (None).
 
     Raises:
-        click.UsageError: the file cannot be written.
+        click.UsageError: the file cannot be written; `option` named it.
 
     """
     if target is None:
@@ -140,9 +141,9 @@ def json_lines(target: str | None) -> Iterator[Callable[[str], None]]:
         yield lambda line: print(line, file=sys.stdout, flush=True)
         return
     try:
-        file = open(target, "w", encoding="utf-8")  # noqa: SIM115 - closed below
+        file = open(target, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - closed below
     except OSError as failure:
-        raise click.UsageError(f"--json {target}: {failure.strerror}") from failure
+        raise click.UsageError(f"{option} {target}: {failure.strerror}") from failure
     with file:
         yield lambda line: print(line, file=file, flush=True)
 
@@ -181,7 +182,9 @@ def commit() -> str | None:
 
 def provenance() -> dict[str, str]:
     """Return what a figure is printed with."""
+    now = datetime.datetime.now(datetime.timezone.utc)
     facts = {
+        "date": f"{now:%Y-%m-%d %H:%M} UTC",
         "machine": platform.node(),
         "cpu": cpu_model(),
         "kernel": platform.release(),

@@ -198,7 +198,7 @@ def _single_copy(case: Case, peer: onehop.Peer) -> Finding:
         "single copy",
         "slow",
         why,
-        "see process_vm above; use buffers of onehop.empty, which need no rights",
+        "see the check process_vm; use buffers of onehop.empty, which need no rights",
     )
 
 
@@ -211,7 +211,7 @@ def meet(ranks: int) -> Finding:
     try:
         found = [value for _, value in run_sides(rank_role, f"tcp://127.0.0.1:{port}", placement)]
     except SideError as failure:
-        return Finding(place, check, "fault", str(failure), "look at TCP ports and loopback above")
+        return Finding(place, check, "fault", str(failure), "look at TCP ports and loopback")
     wrong = sum(bad for bad, _ in found)
     if wrong or len(found) != ranks:
         return Finding(place, check, "fault", f"{wrong} of {ranks} messages are wrong", REPORT)
