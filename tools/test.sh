@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds and runs the tests, lane by lane:  tools/test.sh [lane...]
+# Builds and runs the tests, lane by lane:  tools/test.sh [--install] [lane...]
 #
 #   lint     formatting, layers, ruff, mypy            thread   the same tests under ThreadSanitizer
 #   cpp      C++ unit and conformance tests            fuzz     every parser under libFuzzer
@@ -15,7 +15,8 @@
 #   tidy     clang-tidy over the sources; only when named, for it takes minutes
 #
 # Without arguments all of them but integrations, quick and tidy; the builds of address and thread run behind the tests
-# before them. Needs cmake, ninja, GoogleTest and python3; clang for
+# before them. Packages of Debian or Ubuntu that are missing are named at once; --install gets them, as root or by sudo
+# (tools/debian_packages.sh has the list). Needs cmake, ninja, GoogleTest and python3; clang for
 # the lanes address, thread and fuzz (CLANGXX names one), else gcc does the first two; spin for models; root and
 # the ip command for the python lane's tests between hosts, which are skipped without, and listed.
 # FUZZ_SECONDS: seconds per fuzzer (60). TEST_DIR: where things are built (build/test). INTEGRATIONS_VENV: the
@@ -26,6 +27,11 @@ cd "$(dirname "$0")/.."
 build=${TEST_DIR:-build/test}
 jobs=$(nproc)
 python=${PYTHON:-python3}
+install=()
+if [ "${1:-}" = --install ]; then
+  install=(--install)
+  shift
+fi
 lanes=("$@")
 [ ${#lanes[@]} -gt 0 ] || lanes=(lint docs models cpp address python thread fuzz)
 skipped=()
@@ -39,7 +45,6 @@ find_clang() {
     fi
   done
 }
-clang=$(find_clang)
 
 # configure <directory> <compiler or ""> <options...>
 configure() {
@@ -242,6 +247,8 @@ for lane in "${lanes[@]}"; do
     exit 2
   }
 done
+tools/debian_packages.sh "${install[@]}" "${lanes[@]}"
+clang=$(find_clang)
 for lane in "${lanes[@]}"; do
   echo "==== $lane"
   begin=$SECONDS
