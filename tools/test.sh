@@ -64,11 +64,22 @@ environment() {
   fi
 }
 
-# The package in an environment of its own; built once for all lanes that want it.
+# The package in an environment of its own, as releases are made: the wheel of the sdist. Built once for all lanes
+# that want it.
 package() {
   [ -z "${packaged:-}" ] || return 0
   environment
-  "$build/venv/bin/pip" install --quiet ".[test]" --group lint
+  local bin=$build/venv/bin made=$build/package
+  "$bin/pip" install --quiet --group lint --group package
+  rm -rf "$made"
+  mkdir -p "$made/source"
+  "$bin/python" -m build --quiet --sdist --no-isolation --skip-dependency-check --outdir "$made" .
+  tar -xzf "$made"/onehop-*.tar.gz --strip-components=1 -C "$made/source"
+  "$bin/pip" wheel --quiet --no-deps --wheel-dir "$made" "$made/source"
+  SDIST=$(realpath "$made"/onehop-*.tar.gz) WHEEL=$(realpath "$made"/onehop-*.whl)
+  export SDIST WHEEL
+  "$bin/pip" uninstall --quiet --yes onehop
+  "$bin/pip" install --quiet "$WHEEL[test]"
   packaged=yes
 }
 
