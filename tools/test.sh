@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds and runs the tests, lane by lane:  tools/test.sh [lane...]
+# Builds and runs the tests, lane by lane:  tools/test.sh [--install] [lane...]
 #
 #   lint     formatting, layers, ruff, mypy            thread   the same tests under ThreadSanitizer
 #   cpp      C++ unit and conformance tests            fuzz     every parser under libFuzzer
@@ -15,7 +15,8 @@
 #   tidy     clang-tidy over the sources; only when named, for it takes minutes
 #
 # Without arguments all of them but integrations, quick and tidy; the builds of address and thread run behind the tests
-# before them. Needs cmake, ninja, GoogleTest and python3; clang for
+# before them. Packages of Debian or Ubuntu that are missing are named at once; --install gets them, as root or by sudo
+# (tools/debian_packages.sh has the list). Needs cmake, ninja, GoogleTest and python3; clang for
 # the lanes address, thread and fuzz (CLANGXX names one), else gcc does the first two; spin for models; root and
 # the ip command for the python lane's tests between hosts, which are skipped without, and listed.
 # FUZZ_SECONDS: seconds per fuzzer (60). TEST_DIR: where things are built (build/test). INTEGRATIONS_VENV: the
@@ -26,6 +27,11 @@ cd "$(dirname "$0")/.."
 build=${TEST_DIR:-build/test}
 jobs=$(nproc)
 python=${PYTHON:-python3}
+install=()
+if [ "${1:-}" = --install ]; then
+  install=(--install)
+  shift
+fi
 lanes=("$@")
 [ ${#lanes[@]} -gt 0 ] || lanes=(lint docs models cpp address python thread fuzz)
 skipped=()
@@ -39,7 +45,6 @@ find_clang() {
     fi
   done
 }
-clang=$(find_clang)
 
 # configure <directory> <compiler or ""> <options...>
 configure() {
@@ -59,11 +64,22 @@ environment() {
   fi
 }
 
-# The package in an environment of its own; built once for all lanes that want it.
+# The package in an environment of its own, as releases are made: the wheel of the sdist. Built once for all lanes
+# that want it.
 package() {
   [ -z "${packaged:-}" ] || return 0
   environment
-  "$build/venv/bin/pip" install --quiet ".[test]" --group lint
+  local bin=$build/venv/bin made=$build/package
+  "$bin/pip" install --quiet --group lint --group package
+  rm -rf "$made"
+  mkdir -p "$made/source"
+  "$bin/python" -m build --quiet --sdist --no-isolation --skip-dependency-check --outdir "$made" .
+  tar -xzf "$made"/onehop-*.tar.gz --strip-components=1 -C "$made/source"
+  "$bin/pip" wheel --quiet --no-deps --wheel-dir "$made" "$made/source"
+  SDIST=$(realpath "$made"/onehop-*.tar.gz) WHEEL=$(realpath "$made"/onehop-*.whl)
+  export SDIST WHEEL
+  "$bin/pip" uninstall --quiet --yes onehop
+  "$bin/pip" install --quiet "$WHEEL[test]"
   packaged=yes
 }
 
@@ -243,6 +259,8 @@ for lane in "${lanes[@]}"; do
     exit 2
   }
 done
+tools/debian_packages.sh "${install[@]}" "${lanes[@]}"
+clang=$(find_clang)
 for lane in "${lanes[@]}"; do
   echo "==== $lane"
   begin=$SECONDS
