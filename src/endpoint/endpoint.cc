@@ -51,6 +51,8 @@ Status Endpoint::start(const EndpointOptions& options) {
       .endpoint = this,
       .start_progress = [](Endpoint& endpoint) { return endpoint.progress_thread().start(); }});
   OH_RETURN_IF_ERROR(device_.open(config_, node_, options.device, weak_from_this()));
+  OH_ASSIGN_OR_RETURN(trace_, Trace::open(config_));
+  short_ways_ = !device_.gpu() && !trace_;
   segments_.open(config_, node_, device_.numa_node(), weak_from_this());
   SharedHeap::instance().add_listener(this, [weak = weak_from_this()](uint32_t number) {
     std::shared_ptr<Endpoint> endpoint = weak.lock();
@@ -106,6 +108,11 @@ void Endpoint::close() {
     StreamGates::instance().reap();
   }
   doorbell().ring();
+  if (trace_) {
+    if (Status status = trace_->write(); !status.ok()) {
+      OH_LOG(kError, "%s", status.text().c_str());
+    }
+  }
 }
 
 // ---- Links ------------------------------------------------------------------------------------
