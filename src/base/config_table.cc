@@ -44,6 +44,14 @@ constexpr ConfigEntry kTable[] = {
      .integer = &Config::trace_events,
      .low = 1,
      .high = 4 * kMiB},
+    {.name = "ONEHOP_TOP",
+     .type = "choice",
+     .allowed = "off, on",
+     .standard = "off",
+     .meaning =
+         "on: the process writes a page of statistics for `onehop top` to ONEHOP_SOCKET_DIR, "
+         "four times a second, readable by its user only",
+     .text = &Config::top},
     {.name = "ONEHOP_SECRET",
      .type = "text",
      .allowed = "at least 16 characters",

@@ -60,6 +60,7 @@ Status Endpoint::start(const EndpointOptions& options) {
     endpoint->for_each_peer([number](Peer& peer) { peer.retire_block(number); });
   });
   node_->add_acceptor(address_.endpoint, weak_from_this());
+  if (config_.top == "on") OH_RETURN_IF_ERROR(stats_page_.start());
   if (options.progress_thread || config_.progress_thread == "on") return progress_thread_.start();
   return {};
 }
@@ -82,6 +83,7 @@ void Endpoint::close() {
   node_->remove_acceptor(address_.endpoint);
   SharedHeap::instance().remove_listener(this);
   progress_thread_.stop();
+  stats_page_.stop();
   // Off the control page first: no one-sided operation begins any more, and close() waits for the
   // others.
   memory_->regions().retire_all();

@@ -24,6 +24,7 @@
 #include "endpoint/peer.h"
 #include "endpoint/progress_thread.h"
 #include "endpoint/requests.h"
+#include "endpoint/stats_page.h"
 #include "link/spare_segments.h"
 #include "platform/os/fork.h"
 
@@ -118,6 +119,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   std::shared_ptr<ControlPage> page_;
   Trace* trace_ = nullptr;
   bool short_ways_ = false;
+  StatsPage stats_page_{*this};
   EndpointDevice device_;
   std::unique_ptr<EndpointMemory> memory_;
   EndpointUcx ucx_{*this};

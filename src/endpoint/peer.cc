@@ -42,6 +42,7 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
                                   : identity_.label;
   link.memory = &memory_;
   link.trace = endpoint->trace();
+  if (endpoint->config().top == "on") link.posted_times = std::make_unique<PostedTimes>();
   if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
   link.gpu = parts.gpu;
   link.same_gpu = parts.gpu && our_gpu_ == identity_.gpu;

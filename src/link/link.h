@@ -24,6 +24,7 @@
 #include "link/imports.h"
 #include "link/op_table.h"
 #include "link/outbox.h"
+#include "link/posted_times.h"
 #include "link/request.h"
 #include "link/staged_copy.h"
 #include "link/stats.h"
@@ -118,6 +119,8 @@ class Link {
   // Null: operations are not traced. Else each of the application's has a request, also where a
   // small message could do without: the short ways are closed.
   Trace* trace = nullptr;
+  // Of the operations in flight; null: no page tells of them (ONEHOP_TOP).
+  std::unique_ptr<PostedTimes> posted_times;
 
   // Operations that the other side refers to by name, and sends that have not ended.
   OpTable<Request> ops;
@@ -236,6 +239,7 @@ class Link {
     if (request.ended()) return;
     request.counted = true;
     ++stats.outstanding;
+    if (posted_times) posted_times->add(request, now_ns());
     if (request.began) request.posting = now_ns() - request.began;
   }
   // The times of a request that ends now, if it has ended well. A request whose end is known to its
@@ -291,7 +295,9 @@ class Link {
     request.message_tag = tag;
   }
   void uncount(Request& request) {
-    if (std::exchange(request.counted, false)) stats.outstanding -= 1;
+    if (!std::exchange(request.counted, false)) return;
+    stats.outstanding -= 1;
+    if (posted_times) posted_times->remove(request);
   }
   void end(Request& request) {
     wake_me = true;
