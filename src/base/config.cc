@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 
 namespace oh {
@@ -53,12 +54,23 @@ Status apply(const ConfigEntry& entry, std::string_view value, Config* config) {
   return {};
 }
 
+// Each % is followed by h, p or another %.
+bool is_pattern(std::string_view path) {
+  for (size_t at = path.find('%'); at != std::string_view::npos; at = path.find('%', at + 2)) {
+    if (at + 1 == path.size() || !std::strchr("hp%", path[at + 1])) return false;
+  }
+  return true;
+}
+
 // What one entry alone cannot say.
 Status check_whole(Config* config) {
   for (const ConfigEntry& entry : config_table()) {
     if (entry.text == &Config::port_range &&
         !parse_port_range(config->port_range, &config->port_first, &config->port_last).ok()) {
       return wrong(entry, config->port_range);
+    }
+    if (entry.text == &Config::trace && !is_pattern(config->trace)) {
+      return wrong(entry, config->trace);
     }
     if (entry.text == &Config::secret && !config->secret.empty() && config->secret.size() < 16) {
       return wrong(entry, config->secret);

@@ -22,6 +22,8 @@ struct Config {
   std::string log;
   std::string log_file;
   std::string flight_dir;
+  std::string trace;
+  std::string top;
   std::string secret;
   std::string interface_name;
   std::string port_range;
@@ -42,6 +44,7 @@ struct Config {
   std::string metrics;
   std::string nixl;
   // Whole numbers.
+  int64_t trace_events = 0;
   int64_t max_inline = 0;
   int64_t eager_max = 0;
   int64_t eager_credit = 0;

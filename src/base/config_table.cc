@@ -28,6 +28,30 @@ constexpr ConfigEntry kTable[] = {
      .meaning = "where a timeout leaves the link's last 1,024 operations, one file a link; empty: "
                 "nowhere",
      .text = &Config::flight_dir},
+    {.name = "ONEHOP_TRACE",
+     .type = "path",
+     .allowed = "a file in an existing folder; %h is the host's name, %p the process id, %% a %",
+     .standard = "",
+     .meaning = "file of Chrome trace events, which Perfetto opens: the last operations, from post "
+                "to end, and links; written when an endpoint is closed and at exit; the same for "
+                "all endpoints of a process; empty: none",
+     .text = &Config::trace},
+    {.name = "ONEHOP_TRACE_EVENTS",
+     .type = "integer",
+     .allowed = "1 to 4194304",
+     .standard = "65536",
+     .meaning = "events that a trace keeps, at 56 bytes of memory each; the oldest are overwritten",
+     .integer = &Config::trace_events,
+     .low = 1,
+     .high = 4 * kMiB},
+    {.name = "ONEHOP_TOP",
+     .type = "choice",
+     .allowed = "off, on",
+     .standard = "off",
+     .meaning =
+         "on: the process writes a page of statistics for `onehop top` to ONEHOP_SOCKET_DIR, "
+         "four times a second, readable by its user only",
+     .text = &Config::top},
     {.name = "ONEHOP_SECRET",
      .type = "text",
      .allowed = "at least 16 characters",

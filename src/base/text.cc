@@ -51,4 +51,14 @@ std::string_view cut_text(std::string_view text, size_t most) {
   return text.substr(0, most);
 }
 
+std::string json_text(std::string_view text) {
+  std::string out = "\"";
+  // printable() leaves nothing else that needs an escape.
+  for (char c : printable(text, SIZE_MAX)) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
 }  // namespace oh

@@ -18,6 +18,9 @@ namespace oh {
 // be needed.
 std::string printable(std::string_view text, size_t most);
 
+// The text as a JSON string, with its quotes.
+std::string json_text(std::string_view text);
+
 // The first bytes of the text, at most `most`; a UTF-8 character is not divided.
 std::string_view cut_text(std::string_view text, size_t most);
 

@@ -51,6 +51,8 @@ Status Endpoint::start(const EndpointOptions& options) {
       .endpoint = this,
       .start_progress = [](Endpoint& endpoint) { return endpoint.progress_thread().start(); }});
   OH_RETURN_IF_ERROR(device_.open(config_, node_, options.device, weak_from_this()));
+  OH_ASSIGN_OR_RETURN(trace_, Trace::open(config_));
+  short_ways_ = !device_.gpu() && !trace_;
   segments_.open(config_, node_, device_.numa_node(), weak_from_this());
   SharedHeap::instance().add_listener(this, [weak = weak_from_this()](uint32_t number) {
     std::shared_ptr<Endpoint> endpoint = weak.lock();
@@ -58,6 +60,7 @@ Status Endpoint::start(const EndpointOptions& options) {
     endpoint->for_each_peer([number](Peer& peer) { peer.retire_block(number); });
   });
   node_->add_acceptor(address_.endpoint, weak_from_this());
+  if (config_.top == "on") OH_RETURN_IF_ERROR(stats_page_.start());
   if (options.progress_thread || config_.progress_thread == "on") return progress_thread_.start();
   return {};
 }
@@ -80,6 +83,7 @@ void Endpoint::close() {
   node_->remove_acceptor(address_.endpoint);
   SharedHeap::instance().remove_listener(this);
   progress_thread_.stop();
+  stats_page_.stop();
   // Off the control page first: no one-sided operation begins any more, and close() waits for the
   // others.
   memory_->regions().retire_all();
@@ -106,6 +110,11 @@ void Endpoint::close() {
     StreamGates::instance().reap();
   }
   doorbell().ring();
+  if (trace_) {
+    if (Status status = trace_->write(); !status.ok()) {
+      OH_LOG(kError, "%s", status.text().c_str());
+    }
+  }
 }
 
 // ---- Links ------------------------------------------------------------------------------------

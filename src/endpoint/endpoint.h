@@ -24,6 +24,7 @@
 #include "endpoint/peer.h"
 #include "endpoint/progress_thread.h"
 #include "endpoint/requests.h"
+#include "endpoint/stats_page.h"
 #include "link/spare_segments.h"
 #include "platform/os/fork.h"
 
@@ -95,6 +96,10 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   Limits limits() const;
   const uint8_t* nonce() const { return nonce_; }
   const Address& own_address() const { return address_; }
+  // Null: operations are not traced.
+  Trace* trace() const { return trace_; }
+  // Whether small messages may do without a request.
+  bool takes_short_ways() const { return short_ways_; }
   const Crypto& crypto() const override { return *crypto_; }
   Bytes greeting() const override;
 
@@ -112,6 +117,9 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   const Crypto* crypto_ = nullptr;
   std::shared_ptr<Node> node_;
   std::shared_ptr<ControlPage> page_;
+  Trace* trace_ = nullptr;
+  bool short_ways_ = false;
+  StatsPage stats_page_{*this};
   EndpointDevice device_;
   std::unique_ptr<EndpointMemory> memory_;
   EndpointUcx ucx_{*this};

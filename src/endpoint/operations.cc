@@ -193,7 +193,7 @@ size_t Operations::drain(Request* focus) {
   const size_t most = link_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;
   while (count < most && link_.has_frames()) {
     ++count;
-    if (link_.ring && short_receives_.take_posted()) {
+    if (link_.short_ring && short_receives_.take_posted()) {
       if (!focus || !focus->ended()) continue;
       // A thread that posted several receives waits for the others next: one lock for all of them.
       for (size_t i = 0; i < kFramesBehindFocus; ++i, ++count) {

@@ -41,6 +41,8 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
                                          identity_.label.c_str())
                                   : identity_.label;
   link.memory = &memory_;
+  link.trace = endpoint->trace();
+  if (endpoint->config().top == "on") link.posted_times = std::make_unique<PostedTimes>();
   if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
   link.gpu = parts.gpu;
   link.same_gpu = parts.gpu && our_gpu_ == identity_.gpu;
@@ -83,6 +85,7 @@ void Peer::open_channel(LinkParts& parts) {
   if (link.segment) {
     auto ring = std::make_unique<RingChannel>(*link.segment);
     link.ring = ring.get();
+    if (!link.trace) link.short_ring = link.ring;
     link.channel = std::move(ring);
     link.path = connection_ ? OH_PATH_SHM : OH_PATH_LOCAL;
   } else {
@@ -206,6 +209,7 @@ LinkFacts Peer::facts_of_gpus() const {
 }
 
 Status Peer::start() {
+  if (link().trace) link().trace->connected(link().id, link().name);
   if (!connection_) return {};
   return connection_->start(weak_from_this());
 }

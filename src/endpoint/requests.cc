@@ -127,6 +127,7 @@ Status Requests::locate_memory(Request* request, const AfterOption& option) {
 Status Requests::post_any_source(Request* request) {
   OH_RETURN_IF_ERROR(endpoint_.usable());
   request->any_source = true;
+  if (endpoint_.trace()) request->posted_at = now_ns();
   request->peer = nullptr;
   OH_FAULT_POINT("any_source.post");
   if (!any_source_.post(request)) return endpoint_.why_unusable();

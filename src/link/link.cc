@@ -30,7 +30,13 @@ void Link::set_lost(const Status& why) {
   if (!is_open()) return;
   why_ = why;
   g_metrics.count(loss_of(why));
+  if (trace) trace->ended(id, TraceKind::kLost, why.code());
   state_.store(State::kLost, std::memory_order_release);
+}
+
+Link::State Link::set_closed() {
+  if (trace) trace->ended(id, TraceKind::kClosed, OH_OK);
+  return state_.exchange(State::kClosed, std::memory_order_acq_rel);
 }
 
 std::string Link::remedy() const {

@@ -24,9 +24,11 @@
 #include "link/imports.h"
 #include "link/op_table.h"
 #include "link/outbox.h"
+#include "link/posted_times.h"
 #include "link/request.h"
 #include "link/staged_copy.h"
 #include "link/stats.h"
+#include "link/trace.h"
 #include "memory/control_page.h"
 #include "memory/import_cache.h"
 #include "memory/staging_pool.h"
@@ -89,6 +91,7 @@ class Link {
   std::unique_ptr<Segment> segment;
   std::unique_ptr<Channel> channel;
   RingChannel* ring = nullptr;                  // the channel, where there is a segment
+  RingChannel* short_ring = nullptr;            // the same, where messages need no request
   UcxChannel* ucx = nullptr;                    // the channel, over UCX
   CountedCredit* counted = nullptr;             // the channel, where there is no segment
   std::unique_ptr<Mover> mover;                 // how we reach their memory; may be null
@@ -113,6 +116,11 @@ class Link {
   AnySource* any_source = nullptr;
   Stats stats;
   FlightRecorder flight;
+  // Null: operations are not traced. Else each of the application's has a request, also where a
+  // small message could do without: the short ways are closed.
+  Trace* trace = nullptr;
+  // Of the operations in flight; null: no page tells of them (ONEHOP_TOP).
+  std::unique_ptr<PostedTimes> posted_times;
 
   // Operations that the other side refers to by name, and sends that have not ended.
   OpTable<Request> ops;
@@ -138,7 +146,7 @@ class Link {
   // The first reason counts. With the lock held.
   void set_lost(const Status& why);
   // Returns the state before. With the lock held.
-  State set_closed() { return state_.exchange(State::kClosed, std::memory_order_acq_rel); }
+  State set_closed();
   // How there can be a link again, for texts.
   std::string remedy() const;
 
@@ -217,11 +225,21 @@ class Link {
   // Whether the time of such an operation is measured: where it takes microseconds, so that the
   // clock is cheap. Any thread, without the lock.
   bool is_timed(uint64_t bytes) const { return bytes >= kTimedBytes || !segment || gpu; }
+  // Of a request of the application, before it is posted.
+  void note_post(Request& request) const {
+    if (trace && !request.internal && !request.posted_at) request.posted_at = now_ns();
+  }
+  // Of a traced one, as it ends.
+  void note_end(Request& request) const {
+    trace->operation(id, request);
+    request.posted_at = 0;
+  }
   // The call that posted the request is about to return. With the lock held.
   void note_posted(Request& request) {
     if (request.ended()) return;
     request.counted = true;
     ++stats.outstanding;
+    if (posted_times) posted_times->add(request, now_ns());
     if (request.began) request.posting = now_ns() - request.began;
   }
   // The times of a request that ends now, if it has ended well. A request whose end is known to its
@@ -239,6 +257,7 @@ class Link {
     const int64_t now = timed ? now_ns() : 0;
     flight.note(request.kind, request.path, request.tag, request.size, request.status.code(), now);
     if (request.began && now) observe(request, now);
+    if (request.posted_at) note_end(request);
     uncount(request);
     request.transfer = nullptr;
     if (request.staged) std::exchange(request.staged, nullptr)->request = nullptr;
@@ -276,7 +295,9 @@ class Link {
     request.message_tag = tag;
   }
   void uncount(Request& request) {
-    if (std::exchange(request.counted, false)) stats.outstanding -= 1;
+    if (!std::exchange(request.counted, false)) return;
+    stats.outstanding -= 1;
+    if (posted_times) posted_times->remove(request);
   }
   void end(Request& request) {
     wake_me = true;

@@ -121,6 +121,8 @@ struct alignas(64) RequestExtras {
   int64_t began = 0;    // when it was posted; 0: it is not timed
   int64_t posting = 0;  // how long the call that posted it took; 0: until its end
   int64_t took = 0;     // from its post to its end; 0: not known
+  // When it was posted, if it is traced; 0: it is not, or no more.
+  int64_t posted_at = 0;
 
   // Of a piece of a put or get that a path posts.
   Path* path_of_piece = nullptr;  // whose piece it is

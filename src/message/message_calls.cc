@@ -12,6 +12,7 @@ constexpr int64_t kRtrTime = 1200;
 
 Status MessageCalls::post_send(Request* request) {
   if (!request->began && link_.is_timed(request->size)) request->began = now_ns();
+  link_.note_post(*request);
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
   if (request->on_device) OH_RETURN_IF_ERROR(admit_device_memory(link_));
@@ -84,6 +85,7 @@ bool MessageCalls::recv_now(uint8_t* data, size_t capacity, uint64_t tag,
 
 Status MessageCalls::post_recv(Request* request) {
   if (request->on_device) transfers_.prepare_slab(*request->device.exported);
+  link_.note_post(*request);
   LinkGuard guard(link_);
   request->peer = link_.peer;
   // The next message may be this one's: then it is over.

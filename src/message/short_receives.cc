@@ -7,7 +7,7 @@
 namespace oh {
 
 TagRx* ShortReceives::watch(uint64_t tag) {
-  if (!link_.ring || !matcher_.has_no_wildcards()) return nullptr;
+  if (!link_.short_ring || !matcher_.has_no_wildcards()) return nullptr;
   TagRx* entry = matcher_.find_current(tag);
   return entry && entry->posted.empty() && entry->unexpected.empty() ? entry : nullptr;
 }

@@ -153,6 +153,7 @@ Status OneSided::end_now(Request* request, const Move& move, std::span<const Cho
       if (request->began && !move.notify) link_.observe(*request, now);
     }
     if (move.notify) {
+      if (request->posted_at) link_.note_end(*request);
       request->kind = OpKind::kNotify;
       post_notification(request, *move.notify);
       link_.posted();

@@ -6,6 +6,7 @@ namespace oh {
 Status OneSidedCalls::move(Request* request, const Move& move) {
   const uint64_t bytes = move.bytes();
   if (!request->internal && bytes > 0 && link_.is_timed(bytes)) request->began = now_ns();
+  link_.note_post(*request);
   Status status = one_sided_.move(request, move);
   if (!status.ok()) return status;
   if (move.list) {
@@ -16,11 +17,14 @@ Status OneSidedCalls::move(Request* request, const Move& move) {
   }
   // Copies of several regions by several paths have ended it; any other movement has been observed,
   // or will be. acquire in ended(): another thread may have done that.
-  if (request->ended() && request->began) link_.observe(*request, now_ns());
+  if (!request->ended()) return {};
+  if (request->began) link_.observe(*request, now_ns());
+  if (request->posted_at) link_.note_end(*request);
   return {};
 }
 
 Status OneSidedCalls::post_notification(Request* request, ByteView bytes) {
+  link_.note_post(*request);
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
   request->peer = link_.peer;

@@ -153,6 +153,13 @@ TEST(ConfigTest, ASocketFolderMustLeaveRoomForAName) {
   refuses(entry_of("ONEHOP_SOCKET_DIR"), "/" + std::string(64, 'd'));
 }
 
+TEST(ConfigTest, APatternOfAPathHasNoOtherLetters) {
+  for (const char* good : {"", "/tmp/trace.json", "%h.%p", "100%%", "%%%p"}) {
+    EXPECT_TRUE(is_ok(read({{"ONEHOP_TRACE", good}}))) << good;
+  }
+  for (const char* bad : {"%", "/tmp/%d", "%h.%", "%%%"}) refuses(entry_of("ONEHOP_TRACE"), bad);
+}
+
 TEST(ConfigTest, NumbersAloneAreParsedTheSameWay) {
   EXPECT_EQ(*parse_integer("-5", -5, 5), -5);
   EXPECT_EQ(*parse_integer("007", 0, 9), 7);

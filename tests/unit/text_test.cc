@@ -63,5 +63,11 @@ TEST(TextTest, NeitherCharactersNorEscapesAreCut) {
   EXPECT_EQ(cut_text("\x80\x80", 1), "");
 }
 
+TEST(TextTest, JsonStringsAreOneLineOfUtf8) {
+  EXPECT_EQ(json_text(""), "\"\"");
+  EXPECT_EQ(json_text("a \"b\" \\ \u20ac"), "\"a \\\"b\\\" \\\\ \u20ac\"");
+  EXPECT_EQ(json_text("a\n\x80"), "\"a\\\\x0a\\\\x80\"");
+}
+
 }  // namespace
 }  // namespace text_test

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line tool: ``onehop info``, ``doctor``, ``bench``, ``nixl-path``, ``mooncake-path``.
+"""The command line tool: ``onehop info``, ``doctor``, ``bench``, ``top``, ``trace`` and others.
 
 Here is what all commands share: errors in one line, and exit codes.
 """
@@ -24,6 +24,8 @@ from onehop.cli.bench import bench
 from onehop.cli.doctor import doctor
 from onehop.cli.info import info
 from onehop.cli.sides import SideError
+from onehop.cli.top import top
+from onehop.cli.trace import trace
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
@@ -53,6 +55,8 @@ def main() -> None:
 main.add_command(info)
 main.add_command(doctor)
 main.add_command(bench)
+main.add_command(top)
+main.add_command(trace)
 
 
 @main.command("nixl-path")

@@ -16,6 +16,7 @@ void BatchLink::close() {
 
 Status BatchLink::post(Request* request, std::unique_ptr<BatchReceive> receive) {
   if (receive->region->exported) transfers_.prepare_slab(*receive->region->exported);
+  link_.note_post(*request);
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
   if (receive->region->exported) OH_RETURN_IF_ERROR(admit_device_memory(link_));

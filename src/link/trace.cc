@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "link/trace.h"
+
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "platform/os/fork.h"
+#include "platform/os/os.h"
+
+namespace oh {
+namespace {
+
+struct Known {
+  Mutex mutex;
+  Trace* trace OH_GUARDED_BY(mutex) = nullptr;
+  uint32_t generation OH_GUARDED_BY(mutex) = 0;
+};
+
+// Never destroyed: threads may still run when static destructors do.
+Known& known() {
+  static Known* const instance = new Known;
+  return *instance;
+}
+
+void write_at_exit() {
+  Known& all = known();
+  MutexLock lock(all.mutex);
+  // A child of fork() leaves the parent's file alone.
+  if (!all.trace || all.generation != fork_generation()) return;
+  if (Status status = all.trace->write(); !status.ok()) {
+    OH_LOG(kError, "%s", status.text().c_str());
+  }
+}
+
+std::string host_name() {
+  char host[65] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return host;
+}
+
+std::string boot_id() {
+  char text[37] = {};
+  const int64_t size = os().read_file("/proc/sys/kernel/random/boot_id", text, sizeof(text) - 1);
+  return size == sizeof(text) - 1 ? text : "";
+}
+
+int64_t epoch_offset() {
+  timespec epoch;
+  clock_gettime(CLOCK_REALTIME, &epoch);
+  return epoch.tv_sec * kSecond + epoch.tv_nsec - now_ns();
+}
+
+}  // namespace
+
+std::string expand_trace_path(std::string_view pattern, std::string_view host, int pid) {
+  std::string path;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '%' || i + 1 == pattern.size()) {
+      path += pattern[i];
+      continue;
+    }
+    switch (pattern[++i]) {
+      case 'h':
+        path += host;
+        break;
+      case 'p':
+        path += std::to_string(pid);
+        break;
+      default:
+        path += pattern[i];
+    }
+  }
+  return path;
+}
+
+Result<Trace*> Trace::open(const Config& config) {
+  if (config.trace.empty()) return static_cast<Trace*>(nullptr);
+  Known& all = known();
+  MutexLock lock(all.mutex);
+  if (all.trace && all.generation == fork_generation()) return all.trace;
+  std::string path = expand_trace_path(config.trace, host_name(), getpid());
+  auto made = std::make_unique<Trace>(std::move(path), static_cast<size_t>(config.trace_events));
+  if (Status status = made->write(); !status.ok()) {
+    return error(OH_ERR_CONFIG, "ONEHOP_TRACE=%s: %s", config.trace.c_str(), status.text().c_str());
+  }
+  // A child of fork() inherits the call at exit, and leaves the parent's trace alone.
+  if (!all.trace) std::atexit(write_at_exit);
+  all.trace = made.release();
+  all.generation = fork_generation();
+  return all.trace;
+}
+
+Trace::Trace(std::string path, size_t events)
+    : path_(std::move(path)), generation_(fork_generation()), ring_(events) {
+  about_.host = host_name();
+  about_.boot = boot_id();
+  about_.pid = getpid();
+  about_.process = strf("%s:%d", about_.host.c_str(), about_.pid);
+  about_.epoch_offset = epoch_offset();
+}
+
+void Trace::add(const TraceEvent& event) {
+  ring_[next_++ % ring_.size()] = event;
+  changed_ = true;
+}
+
+void Trace::connected(uint64_t link, const std::string& name) {
+  const int64_t now = now_ns();
+  MutexLock lock(mutex_);
+  // Each link has had an event: what is older than the ring has few left, if any.
+  if (links_.size() >= ring_.size()) links_.erase(links_.begin());
+  links_[link] = name;
+  add({.began = now, .ended = now, .link = link, .kind = TraceKind::kConnected});
+}
+
+void Trace::ended(uint64_t link, TraceKind how, oh_status why) {
+  const int64_t now = now_ns();
+  MutexLock lock(mutex_);
+  add({.began = now, .ended = now, .link = link, .status = why, .kind = how});
+}
+
+void Trace::operation(uint64_t link, const Request& request) {
+  TraceEvent event;
+  event.began = request.posted_at;
+  event.ended = now_ns();
+  event.link = link;
+  const bool ok = request.status.ok();
+  event.tag = ok ? request.message_tag : request.tag;
+  event.bytes = ok ? request.nbytes : request.size;
+  event.status = request.status.code();
+  event.op = request.kind;
+  event.path = static_cast<uint8_t>(request.path);
+  MutexLock lock(mutex_);
+  add(event);
+}
+
+TraceRecord Trace::record() const {
+  TraceRecord record = about_;
+  const uint64_t size = std::min<uint64_t>(next_, ring_.size());
+  record.overwritten = next_ - size;
+  record.events.reserve(size);
+  for (uint64_t i = next_ - size; i < next_; ++i) record.events.push_back(ring_[i % ring_.size()]);
+  record.links = links_;
+  return record;
+}
+
+Status Trace::write() {
+  if (generation_ != fork_generation()) return {};
+  MutexLock file_lock(file_mutex_);
+  TraceRecord now;
+  {
+    MutexLock lock(mutex_);
+    if (!std::exchange(changed_, false)) return {};
+    now = record();
+  }
+  auto failed = [this](int failure, const std::string& what) {
+    return Status::from_errno(OH_ERR_SYSTEM, failure,
+                              "the trace cannot be written to " + path_ + ": " + what);
+  };
+  // Under another name first: a reader finds the former file, or this one.
+  const std::string fresh = path_ + ".part";
+  FILE* file = std::fopen(fresh.c_str(), "we");
+  if (!file) return failed(errno, "open " + fresh);
+  write_chrome_trace(std::move(now), file);
+  const bool whole = !std::ferror(file);
+  if (std::fclose(file) != 0 || !whole) {
+    const int failure = errno;
+    unlink(fresh.c_str());
+    return failed(failure, "write " + fresh);
+  }
+  if (std::rename(fresh.c_str(), path_.c_str()) != 0) return failed(errno, "rename " + fresh);
+  return {};
+}
+
+}  // namespace oh
