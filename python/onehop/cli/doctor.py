@@ -12,9 +12,12 @@ from pathlib import Path
 import click
 
 import onehop
+from onehop.cli.bench_options import parse_place
+from onehop.cli.between import Place, knock, resolve
 from onehop.cli.info import unknown_variables
 from onehop.cli.output import Finding, State, findings_table, growing, json_lines
-from onehop.cli.paths import CASES, UCX, drive, drive_gpus, driver, meet
+from onehop.cli.paths import BETWEEN, CASES, UCX, drive, drive_gpus, driver, meet
+from onehop.cli.sides import SideError
 
 _RANKS = (2, 3)
 _PLACE = "surroundings"
@@ -44,9 +47,36 @@ def examine() -> Iterator[tuple[str, Finding]]:
         yield "rendezvous", meet(ranks)
 
 
+def examine_link(place: Place) -> Iterator[tuple[str, Finding]]:
+    """Yield what is found on the way to another host, where `onehop bench --listen` runs."""
+    for check, step in (("name", _resolved), ("port", _open)):
+        try:
+            yield check, Finding(str(place), check, "ok", step(place))
+        except SideError as failure:
+            yield check, Finding(str(place), check, "fault", str(failure))
+            return
+    for finding in drive(BETWEEN, str(place)):
+        yield BETWEEN.name, finding
+
+
+def _resolved(place: Place) -> str:
+    return f"{place.host} is {', '.join(resolve(place))}"
+
+
+def _open(place: Place) -> str:
+    knock(place)
+    return f"port {place.port} takes connections"
+
+
 @click.command()
+@click.option(
+    "--connect",
+    metavar="HOST[:PORT]",
+    callback=parse_place,
+    help="Check the link to another host, where `onehop bench --listen` runs, instead.",
+)
 @click.option("--json", "json_to", metavar="FILE|-", help="Write findings as lines of JSON.")
-def doctor(json_to: str | None) -> None:
+def doctor(connect: Place | None, json_to: str | None) -> None:
     """Check the machine and every path; exits with 1 if there is a fault."""
     findings: list[Finding] = []
     hidden = json_to == "-"
@@ -54,7 +84,7 @@ def doctor(json_to: str | None) -> None:
         json_lines(json_to) as write,
         growing(lambda: findings_table(findings), "surroundings", None, hidden=hidden) as step,
     ):
-        for place, finding in examine():
+        for place, finding in examine_link(connect) if connect else examine():
             findings.append(finding)
             write(finding.as_json())
             step(place)
