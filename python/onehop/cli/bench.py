@@ -24,6 +24,7 @@ from rich.text import Text
 
 from onehop.cli import bench_options as options
 from onehop.cli import plots
+from onehop.cli.between import ANY, PORT, Host, Place, serve
 from onehop.cli.gpus import (
     HOST,
     check_numbers,
@@ -35,18 +36,21 @@ from onehop.cli.gpus import (
 )
 from onehop.cli.measure import (
     BANDWIDTH_MODES,
+    BENCH,
+    IN_KERNEL,
     LATENCY_MODES,
     PATTERNS,
+    Found,
     Job,
-    Note,
     by_group,
     line_floors,
     measure,
     nccl_modes,
 )
 from onehop.cli.output import growing, json_lines, listing, make_console, provenance, say_provenance
+from onehop.cli.paths import DOCTOR
 from onehop.cli.rows import Row, table
-from onehop.cli.sides import Placement
+from onehop.cli.sides import Note, Placement
 from onehop.cli.sizes import format_size
 
 _FLAG_SIZE = 8
@@ -55,9 +59,31 @@ _MOST_IN_FLIGHT = 256 * 2**20
 _DEFAULT_WINDOW = 16
 
 
-@click.group()
-def bench() -> None:
+@click.group(invoke_without_command=True)
+@click.option(
+    "--listen",
+    is_flag=False,
+    flag_value=f"{ANY}:{PORT}",
+    metavar="[HOST[:PORT]]",
+    callback=options.parse_place,
+    help="Be the other side of benchmarks and doctors with --connect, from other hosts, until"
+    f" Ctrl-C. Default: all IPv4 addresses, port {PORT}.",
+)
+@click.option("--once", is_flag=True, help="With --listen: end after one run.")
+@click.pass_context
+def bench(context: click.Context, listen: Place | None, once: bool) -> None:
     """Measure; exits with 1 if a byte was wrong."""
+    if listen and listen.host in bench.commands:
+        raise click.UsageError(f"--listen {listen.host}: the connecting side says what is measured")
+    if once and not listen:
+        raise click.UsageError("--once goes with --listen")
+    if context.invoked_subcommand:
+        if listen:
+            raise click.UsageError("--listen: the connecting side says what is measured")
+    elif listen:
+        serve(listen, [BENCH, DOCTOR], once=once)
+    else:
+        raise click.exceptions.NoArgsIsHelpError(context)
 
 
 @bench.command()
@@ -144,9 +170,12 @@ def setup(peers: int, **given: Any) -> None:
 
 def _jobs(op: str, given: dict[str, Any]) -> list[Job]:
     """Return the rows of onehop that the options ask for; `given` has the devices then."""
-    memory, api = given["memory"], given["api"]
+    memory, api, connect = given["memory"], given["api"], given["connect"]
     options.check_modes(given["modes"], memory)
-    given["devices"] = choose(memory, given["devices"])
+    for mode in given["modes"]:
+        if connect and mode in IN_KERNEL:
+            raise click.UsageError(f"--mode {mode}: kernels do not reach another host")
+    given["devices"] = choose(memory, given["devices"], apart=bool(connect))
     if memory != HOST and api == "python" and (op != "latency" or "host" in memory):
         raise click.UsageError("--api python of GPU memory is for latency, on both sides")
     for mode in given["modes"]:
@@ -186,6 +215,8 @@ def _window(op: str, given: dict[str, Any], size: int) -> int:
 def _floors(op: str, given: dict[str, Any]) -> list[Job]:
     """Return what the machine does without onehop, as --vs asks for."""
     names = set(given["floors"])
+    if names and given["connect"]:
+        raise click.UsageError("--vs compares with what one machine does: not with --connect")
     sizes = [size for size in given["sizes"] if size > 0]
     iterations = given["iters"] or 0
     if given["memory"] != HOST:
@@ -264,10 +295,15 @@ class Report:
         self._write = write
         self._known = known
 
-    def add(self, found: Row | Note) -> None:
-        """Take a row; a note goes to standard error."""
+    def add(self, found: Found) -> None:
+        """Take a row; a note, and who the other side is, go to standard error."""
         if isinstance(found, Note):
             click.echo(found.text, err=True)
+            return
+        if isinstance(found, Host):
+            others = {f"other_{name}": fact for name, fact in found.facts.items()}
+            self._known = {**self._known, **others}
+            click.echo(f"with {found}", err=True)
             return
         self.rows.append(found)
         self._write(found.as_json(self._known))

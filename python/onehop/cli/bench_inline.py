@@ -22,7 +22,7 @@ import onehop
 from onehop.cli import bench_options as options
 from onehop.cli import plots
 from onehop.cli.bench import Report, bench, report
-from onehop.cli.measure import Job, Note, bench_role, rows_of_sides
+from onehop.cli.measure import Found, Job, bench_role, rows_of_sides
 from onehop.cli.output import results
 from onehop.cli.rows import Row
 from onehop.cli.sides import Placement
@@ -90,12 +90,12 @@ def inline(limits: Sequence[int], sizes: Sequence[int] | None, rounds: int, **co
                     reported.add(row)
 
 
-def _notes_apart(reported: Report, found: Iterable[Row | Note]) -> Iterator[Row]:
+def _notes_apart(reported: Report, found: Iterable[Found]) -> Iterator[Row]:
     for one in found:
-        if isinstance(one, Note):
-            reported.add(one)
-        else:
+        if isinstance(one, Row):
             yield one
+        else:
+            reported.add(one)
 
 
 def _in_force() -> int:
@@ -103,7 +103,7 @@ def _in_force() -> int:
     return int(variable.value or variable.default)
 
 
-def _measure(jobs: Sequence[Job], rounds: int, placement: Placement) -> Iterator[Row | Note]:
+def _measure(jobs: Sequence[Job], rounds: int, placement: Placement) -> Iterator[Found]:
     """Yield the rows of all rounds.
 
     A link keeps its pace for as long as it lives, and one that was made first may have another

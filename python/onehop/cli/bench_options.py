@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from onehop.cli.between import Place
 from onehop.cli.gpus import HOST, Pair, parse_devices, parse_memory, parse_numbers
 from onehop.cli.measure import IN_KERNEL, IN_STREAM, Job
 from onehop.cli.sides import Placement
@@ -135,6 +136,22 @@ def rounds(text: str | None = None, default: int = 5) -> Callable[[Command], Com
     )
 
 
+def parse_place(_: click.Context, __: click.Parameter, value: str | None) -> Place | None:
+    """Parse where the listening side is met."""
+    if value is None:
+        return None
+    try:
+        return Place.parse(value)
+    except ValueError as failure:
+        raise click.BadParameter(str(failure)) from failure
+
+
+connect = click.option(
+    "--connect",
+    metavar="HOST[:PORT]",
+    callback=parse_place,
+    help="Measure between this host and another one, where `onehop bench --listen` runs.",
+)
 devices = click.option(
     "--devices",
     callback=parse_devices,
@@ -170,6 +187,7 @@ _WHAT: tuple[Callable[[Command], Command], ...] = (
     ),
     devices,
     transport(),
+    connect,
 )
 
 
@@ -195,18 +213,23 @@ def placement(common: Mapping[str, Any], count: int = 2) -> Placement:
     """Return where the sides run, and what is set for them.
 
     Raises:
-        click.UsageError: a transport between processes was chosen for what does not go by it.
+        click.UsageError: what links processes was chosen for the threads of one.
 
     """
     within = not common["processes"]
     chosen = common.get("transport")
+    place: Place | None = common.get("connect")
+    if place and within:
+        raise click.UsageError("--connect links processes: not with --threads")
     if chosen in ("ucx", "socket") and within:
         raise click.UsageError(f"--transport {chosen} links processes: not with --threads")
     env = {TRANSPORT: chosen} if chosen else {}
     if chosen == "socket" and "ONEHOP_LOG" not in os.environ:
         env["ONEHOP_LOG"] = "error"  # the warning that this path is slow would be no news
-    cpus = sides_on(common["cpus"], count)
-    return Placement(count=count, within=within, cpus=cpus, env=env)
+    cpus = sides_on(common["cpus"], 1 if place else count)
+    return Placement(
+        count=count, within=within, cpus=cpus, env=env, connect=str(place) if place else ""
+    )
 
 
 def sizes(default: str) -> Callable[[Command], Command]:

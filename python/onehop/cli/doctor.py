@@ -12,10 +12,13 @@ from pathlib import Path
 import click
 
 import onehop
+from onehop.cli.bench_options import parse_place
+from onehop.cli.between import Place, knock, resolve
 from onehop.cli.doctor_html import info_tables, page
 from onehop.cli.info import unknown_variables
 from onehop.cli.output import Finding, State, findings_table, growing, json_lines
-from onehop.cli.paths import CASES, UCX, drive, drive_gpus, driver, meet
+from onehop.cli.paths import BETWEEN, CASES, UCX, drive, drive_gpus, driver, meet
+from onehop.cli.sides import SideError
 
 _RANKS = (2, 3)
 _PLACE = "surroundings"
@@ -45,10 +48,37 @@ def examine() -> Iterator[tuple[str, Finding]]:
         yield "rendezvous", meet(ranks)
 
 
+def examine_link(place: Place) -> Iterator[tuple[str, Finding]]:
+    """Yield what is found on the way to another host, where `onehop bench --listen` runs."""
+    for check, step in (("name", _resolved), ("port", _open)):
+        try:
+            yield check, Finding(str(place), check, "ok", step(place))
+        except SideError as failure:
+            yield check, Finding(str(place), check, "fault", str(failure))
+            return
+    for finding in drive(BETWEEN, str(place)):
+        yield BETWEEN.name, finding
+
+
+def _resolved(place: Place) -> str:
+    return f"{place.host} is {', '.join(resolve(place))}"
+
+
+def _open(place: Place) -> str:
+    knock(place)
+    return f"port {place.port} takes connections"
+
+
 @click.command()
+@click.option(
+    "--connect",
+    metavar="HOST[:PORT]",
+    callback=parse_place,
+    help="Check the link to another host, where `onehop bench --listen` runs, instead.",
+)
 @click.option("--json", "json_to", metavar="FILE|-", help="Write findings as lines of JSON.")
 @click.option("--html", "html_to", metavar="FILE|-", help="Write a page, with onehop info in it.")
-def doctor(json_to: str | None, html_to: str | None) -> None:
+def doctor(connect: Place | None, json_to: str | None, html_to: str | None) -> None:
     """Check the machine and every path; exits with 1 if there is a fault."""
     if json_to == html_to == "-":
         raise click.UsageError("one of --json and --html goes to standard output, not both")
@@ -59,7 +89,7 @@ def doctor(json_to: str | None, html_to: str | None) -> None:
         json_lines(html_to, "--html") as write_page,
         growing(lambda: findings_table(findings), "surroundings", None, hidden=hidden) as step,
     ):
-        for place, finding in examine():
+        for place, finding in examine_link(connect) if connect else examine():
             findings.append(finding)
             write(finding.as_json())
             step(place)

@@ -129,8 +129,10 @@ def check_numbers(numbers: Sequence[int], found: Gpus) -> None:
             raise click.UsageError(f"--devices {number}: there are {count}, 0 to {count - 1}")
 
 
-def choose(memory: Pair, numbers: Sequence[int]) -> Pair:
+def choose(memory: Pair, numbers: Sequence[int], *, apart: bool = False) -> Pair:
     """Return the devices of both sides: as asked for, else two different ones if there are two.
+
+    `apart`: side 1 is on another host, which looks for its device itself; by default the first.
 
     Raises:
         click.ClickException: there is no driver.
@@ -141,11 +143,14 @@ def choose(memory: Pair, numbers: Sequence[int]) -> Pair:
         if numbers:
             raise click.UsageError("--devices goes with --memory cuda and its kin")
         return NO_DEVICES
-    found = needed_facts(f"--memory {','.join(dict.fromkeys(memory))}")
-    check_numbers(numbers, found)
+    count = 1
+    if memory[0] != "host" or not apart:
+        found = needed_facts(f"--memory {','.join(dict.fromkeys(memory))}")
+        check_numbers(numbers[:1] if apart else numbers, found)
+        count = len(found.devices)
     if len(numbers) > 2:
         raise click.UsageError("--devices takes one device or two")
-    chosen = list(numbers) or ([0, 1] if len(found.devices) > 1 else [0])
+    chosen = list(numbers) or ([0, 1] if count > 1 and not apart else [0])
     names = [f"cuda:{number}" for number in (chosen[0], chosen[-1])]
     first, second = (
         "" if kind == "host" else name for kind, name in zip(memory, names, strict=True)

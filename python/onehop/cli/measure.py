@@ -12,10 +12,11 @@ from typing import Any
 
 import onehop
 from onehop import _bench
+from onehop.cli.between import Host, Play, run_between
 from onehop.cli.gpus import HOST, MEMORY, NO_DEVICES, shown
 from onehop.cli.python_loops import PythonSide
 from onehop.cli.rows import Row, percentile
-from onehop.cli.sides import Placement, Role, Side, SideError, run_sides
+from onehop.cli.sides import Note, Placement, Role, Side, SideError, run_sides
 
 # Set: the last message of every row is spoilt on its way, so that the tests see it found. It is not
 # one of onehop's variables, which are all documented.
@@ -64,6 +65,8 @@ _WIDE = {"ONEHOP_STREAM_SLAB": str(32 * 2**20)}
 _RANK = {"floor": 1, "nccl": 2}
 
 Loops = _bench.Side | PythonSide
+# Besides rows: what was left out, and of another host who it is.
+Found = Row | Note | Host
 
 
 def corrupts() -> bool:
@@ -157,13 +160,6 @@ class Part:
     extras: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Note:
-    """Why something could not be compared with; the run goes on."""
-
-    text: str
-
-
 def by_group(jobs: Sequence[Job]) -> list[Job]:
     """Return the jobs as they are measured: those of kernels by themselves, for each group."""
     return [one for job in jobs for one in _by_group(job)]
@@ -239,17 +235,17 @@ def _report(side: Side, number: int, mode: str, found: _bench.Outcome, **extras:
 
 
 def bench_role(side: Side, jobs: Sequence[Job]) -> None:
-    """Do all jobs over one link, or over one for each inline limit, and report each part."""
-    links: dict[int | None, Loops] = {}
+    """Do all jobs over one link, or one for each API and inline limit, and report each part."""
+    links: dict[tuple[str, int | None], Loops] = {}
     for job in jobs:
-        if job.inline not in links:
-            links[job.inline] = _loops(side, job)
+        if (job.api, job.inline) not in links:
+            links[job.api, job.inline] = _loops(side, job)
     for loops in links.values():
         if jobs[0].api == "device" and _left_out(side, jobs, loops):
             return
         link(side, loops)
     for number, job in enumerate(jobs):
-        loops = links[job.inline]
+        loops = links[job.api, job.inline]
         if job.op == "setup":
             _setup(side, loops, number, job)
             continue
@@ -262,6 +258,9 @@ def bench_role(side: Side, jobs: Sequence[Job]) -> None:
         _report(side, number, job.mode, found, **own)
     for loops in links.values():
         unlink(side, loops)
+
+
+BENCH = Play("bench", bench_role, list[Job], Part)
 
 
 def _loops(side: Side, job: Job) -> Loops:
@@ -340,13 +339,18 @@ def pattern_role(unique_id: bytes, side: Side, jobs: Sequence[Job]) -> None:
 # ---- Rows
 
 
-def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
-    """Do all jobs and yield their rows; several per set-up.
+def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Found]:
+    """Do all jobs and yield their rows; several per set-up. Of another host: who it is, first.
 
     Raises:
         SideError: a side failed, died, or hung.
 
     """
+    if placement.connect:
+        # By one connection, whatever their API.
+        settled = [job.settled() for job in jobs]
+        yield from _rows(settled, run_between(BENCH, settled, placement), 2)
+        return
     groups: dict[tuple[str, str], list[Job]] = {}
     for job in jobs:
         groups.setdefault(_group(job), []).append(job.settled())
@@ -377,16 +381,20 @@ def _group(job: Job) -> tuple[str, str]:
     return job.api, "within" if job.mode == "memcpy" else "apart"
 
 
-def rows_of_sides(role: Role, jobs: Sequence[Job], placement: Placement) -> Iterator[Row | Note]:
+def rows_of_sides(role: Role, jobs: Sequence[Job], placement: Placement) -> Iterator[Found]:
     """Do jobs whose rows have a part of each side; a side may say why it leaves them out."""
+    yield from _rows(jobs, run_sides(role, jobs, placement), placement.count)
+
+
+def _rows(jobs: Sequence[Job], reports: Iterator[tuple[int, Any]], sides: int) -> Iterator[Found]:
     pending: dict[tuple[int, str], list[Part]] = {}
-    for _, part in run_sides(role, jobs, placement):
-        if isinstance(part, Note):
+    for _, part in reports:
+        if isinstance(part, Note | Host):
             yield part
             continue
         parts = pending.setdefault((part.job, part.mode), [])
         parts.append(part)
-        if len(parts) == placement.count:
+        if len(parts) == sides:
             yield _row(jobs[part.job], parts)
 
 

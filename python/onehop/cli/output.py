@@ -34,10 +34,11 @@ _WIDTH = 120
 
 def make_console(*, stderr: bool = False) -> Console:
     """Return a console; a file or pipe is as wide as COLUMNS says, else wide."""
-    console = Console(stderr=stderr)
+    # emoji: "node-a:1234: refused" has none.
+    console = Console(stderr=stderr, emoji=False)
     if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return console
-    return Console(stderr=stderr, width=_WIDTH)
+    return Console(stderr=stderr, emoji=False, width=_WIDTH)
 
 
 def _one_line(title: str) -> Text | None:

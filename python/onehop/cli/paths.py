@@ -16,6 +16,7 @@ from time import perf_counter_ns
 
 import onehop
 from onehop import _bench
+from onehop.cli.between import Host, Play, run_between
 from onehop.cli.gpus import NO_DEVICES, Gpus, Pair, facts, version
 from onehop.cli.measure import Job, link, unlink
 from onehop.cli.output import STATES, Finding, State
@@ -49,6 +50,8 @@ class Case:
     # Whether one side should reach the other's memory; None: not looked at.
     single_copy: bool | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    ways: bool = False  # the path of each kind of operation is told
+    advice: str = REPORT  # where it cannot be driven
 
     @property
     def on_gpu(self) -> bool:
@@ -81,19 +84,41 @@ CASES = (
 )
 # Where UCX is found: as between hosts, over TCP on this one.
 UCX = Case("UCX over TCP", _checks("ucx"), env={"ONEHOP_TRANSPORT": "ucx", "UCX_TLS": "tcp"})
+# To another host.
+BETWEEN = Case(
+    "the link",
+    (
+        *_checks(""),
+        Check(
+            "put 1M, 16 in flight",
+            (Job("bandwidth", "c", "put", 2**20, 200, window=16),),
+        ),
+    ),
+    ways=True,
+    advice="look at what `onehop bench --listen` shows there, and at docs/guides/two-hosts.md",
+)
 
 
-def drive(case: Case) -> Iterator[Finding]:
-    """Drive one case and yield what was found.
+def drive(case: Case, connect: str = "") -> Iterator[Finding]:
+    """Drive one case and yield what was found; `connect`: where side 1 is, if on another host.
 
     After memory of a GPU that breaks the link, the rest is driven over a new one.
     """
     left = list(case.checks)
-    placement = Placement(within=case.within, env=case.env, silence=SILENCE)
+    placement = Placement(within=case.within, env=case.env, silence=SILENCE, connect=connect)
     while left:
         halves: dict[str, Finding] = {}
         try:
-            for number, finding in run_sides(case_role, replace(case, checks=left), placement):
+            rest = replace(case, checks=left)
+            reports = (
+                run_between(DOCTOR, rest, placement)
+                if connect
+                else run_sides(case_role, rest, placement)
+            )
+            for number, finding in reports:
+                if isinstance(finding, Host):
+                    yield Finding(case.name, "other side", "ok", str(finding))
+                    continue
                 if (other := halves.pop(finding.check, None)) is None:
                     halves[finding.check] = finding
                     continue
@@ -104,7 +129,7 @@ def drive(case: Case) -> Iterator[Finding]:
                 yield second if worse or second.state == "fault" else first
         except SideError as failure:
             if not case.on_gpu:
-                yield Finding(case.name, "drive", "fault", str(failure), REPORT)
+                yield Finding(case.name, "drive", "fault", str(failure), case.advice)
                 return
             broken = left.pop(0).name if left else "closing"
             yield Finding(case.name, broken, "fault", str(failure), REPORT)
@@ -130,16 +155,25 @@ def case_role(side: Side, case: Case) -> None:
         side.report(_notify(case, side, endpoint, peer))
         if case.single_copy is not None:
             side.report(_single_copy(case, peer))
+        if case.ways:
+            for operation in ("message", "put/get"):
+                side.report(_way(case, peer, operation))
         side.tell("done")
         side.hear()
+
+
+DOCTOR = Play("doctor", case_role, Case, Finding)
 
 
 def _drive(loops: _bench.Side, number: int, case: Case, check: Check) -> Finding:
     paths: dict[str, None] = {}
     wrong: list[str] = []
     p50 = None
+    rate = ""
     for job in check.jobs:
         found = loops.run(job.spec(number))
+        if job.op == "bandwidth" and found.seconds:
+            rate = f", {found.bytes / found.seconds / 1e9:,.3f} GB/s"
         if found.path != "none":
             paths[found.path] = None
         if found.wrong:
@@ -157,7 +191,7 @@ def _drive(loops: _bench.Side, number: int, case: Case, check: Check) -> Finding
         remedy = "see the library's warning: run with ONEHOP_LOG=warn"
         return Finding(case.name, check.name, "slow", f"by {went}, through the host", remedy, p50)
     slow = f": {check.slow}" if any(path in _SLOW for path in paths) else ""
-    return Finding(case.name, check.name, "ok", f"by {went}{slow}", p50_us=p50)
+    return Finding(case.name, check.name, "ok", f"by {went}{rate}{slow}", p50_us=p50)
 
 
 def _notify(case: Case, side: Side, endpoint: onehop.Endpoint, peer: onehop.Peer) -> Finding:
@@ -180,6 +214,21 @@ def _notify(case: Case, side: Side, endpoint: onehop.Endpoint, peer: onehop.Peer
     detail = f"{wrong} of 20 notes did not come, or not in time" if wrong else "notes and signals"
     p50 = statistics.median(times) if side.number == 0 else None
     return Finding(case.name, "notify + signal", state, detail, REPORT if wrong else "", p50)
+
+
+def _way(case: Case, peer: onehop.Peer, operation: str) -> Finding:
+    """Tell the paths of host memory; the socket is slower than UCX."""
+    rows = [
+        row
+        for row in onehop.paths(peer)
+        if row.operation == operation and row.source == row.target == "host" and row.last > 0
+    ]
+    detail = "; ".join(f"{row.sizes}: {row.path}, {row.why}" for row in rows)
+    check = f"paths of {operation}"
+    if any(row.path == "socket" for row in rows):
+        remedy = "install UCX on both hosts, and open its ports: docs/guides/two-hosts.md"
+        return Finding(case.name, check, "slow", detail, remedy)
+    return Finding(case.name, check, "ok", detail)
 
 
 def _single_copy(case: Case, peer: onehop.Peer) -> Finding:

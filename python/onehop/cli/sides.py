@@ -36,7 +36,16 @@ class Placement:
     within: bool = False  # as threads of one process, else one process each
     cpus: Sequence[int] = ()  # CPU of each side; empty: wherever the system puts them
     env: Mapping[str, str] = field(default_factory=dict)  # variables of all sides
-    silence: float = 120.0  # seconds without a word from any side after which they are given up
+    # Seconds without a word from any side after which they are given up; None: never.
+    silence: float | None = 120.0
+    connect: str = ""  # HOST:PORT of another host that plays side 1; empty: all sides are here
+
+
+@dataclass(frozen=True)
+class Note:
+    """Why something is left out; the run goes on. Only side 0 reports it."""
+
+    text: str
 
 
 @dataclass
@@ -120,7 +129,7 @@ def _listen(
                 _check_exit(running.pop(link))
                 continue
             if kind == "error":
-                raise SideError(f"side {number}: {value}")
+                raise SideError(f"side {number}: {value}" if placement.count > 1 else value)
             if kind == "tell":
                 links[1 if number == 0 else 0].send(value)
             else:
@@ -145,6 +154,9 @@ def _process(
 ) -> None:
     # A side never outlives the process that shows its results, however that one ends.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent and parent.pid != os.getppid():
+        return  # it ended before that
     os.environ.update(placement.env)
     lock = threading.Lock()
 
