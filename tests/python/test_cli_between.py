@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 
+import onehop
 import pytest
 from command import ONEHOP, rows_that_passed, run_onehop
 from hosts import any_way
@@ -314,6 +315,7 @@ def test_port_that_is_taken():
         (["bench", "--listen", "host-a", "latency"], "the connecting side says what is measured"),
         (["bench", "--listen", "host:port"], "'host:port' is no address"),
         (["bench", "--listen", "fd00::1"], "'fd00::1' is no address"),
+        (["bench"], "Usage: "),
         (["bench", "--once"], "--once goes with --listen"),
         (["bench", "latency", "--connect", "a:70000"], "'a:70000' is no address"),
         (["bench", "latency", "--connect", "tcp://a:1"], "is no address"),
@@ -370,8 +372,6 @@ class Saying:
     ],
 )
 def test_requests_that_are_refused(change, text):
-    import onehop
-
     job = json.loads(encode(Job("latency", "c", "sendrecv", 8)))
     right = {
         "onehop": onehop.__version__,

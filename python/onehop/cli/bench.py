@@ -73,17 +73,15 @@ _DEFAULT_WINDOW = 16
 @click.pass_context
 def bench(context: click.Context, listen: Place | None, once: bool) -> None:
     """Measure; exits with 1 if a byte was wrong."""
-    if listen and listen.host in bench.commands:
-        raise click.UsageError(f"--listen {listen.host}: the connecting side says what is measured")
+    if listen and (context.invoked_subcommand or listen.host in bench.commands):
+        raise click.UsageError("--listen: the connecting side says what is measured")
     if once and not listen:
         raise click.UsageError("--once goes with --listen")
-    if context.invoked_subcommand:
-        if listen:
-            raise click.UsageError("--listen: the connecting side says what is measured")
-    elif listen:
+    if listen:
         serve(listen, [BENCH, DOCTOR], once=once)
-    else:
-        raise click.exceptions.NoArgsIsHelpError(context)
+    elif not context.invoked_subcommand:
+        click.echo(context.get_help(), err=True)
+        context.exit(2)
 
 
 @bench.command()
