@@ -54,9 +54,8 @@ for name in "${pythons[@]}"; do
   WHEEL_PYTHON=$(find_python "$name") || { echo "==== $name is not here: no wheel for it"; continue; }
   begin=$SECONDS
   rm -rf "$work/raw" "$work/repaired"
-  "$WHEEL_PYTHON" -m venv --clear "$work/python"
   # Zig's linker fails where it is asked for a file of dependencies.
-  "$work/python/bin/pip" wheel --quiet --no-deps --wheel-dir "$work/raw" \
+  "$tools/bin/pip" --python "$WHEEL_PYTHON" wheel --quiet --no-deps --wheel-dir "$work/raw" \
     -C cmake.define.ONEHOP_CUDA=ON -C cmake.define.ONEHOP_UNITY=ON \
     -C cmake.define.ONEHOP_NVCC_HOST_COMPILER="$(command -v g++)" \
     -C cmake.define.CMAKE_LINK_DEPENDS_USE_LINKER=OFF "$work/source"

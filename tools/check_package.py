@@ -79,6 +79,10 @@ LIBRARIES = [
 ]
 NEEDED = re.compile(r"\(NEEDED\).*\[(.*)\]")
 HEADING = "#user-content-"  # what links to headings become, which lead there
+# What is undefined and has no version comes from Python or from libonehop: a compiler for an older
+# glibc leaves functions of a newer one so, and says nothing.
+UNDEFINED = re.compile(r" GLOBAL +DEFAULT +UND (\w+)$", re.MULTILINE)
+SYMBOLS = ["Py*", "_Py*", "oh_*"]
 ELF = b"\x7fELF"
 FATBIN = b"\x50\xed\x55\xba"  # what a file of kernels begins with
 
@@ -121,12 +125,17 @@ def binary_offences(name: str, content: bytes) -> list[str]:
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
-        command = ["readelf", "-d", "-W", file.name]
+        command = ["readelf", "-d", "--dyn-syms", "-W", file.name]
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
-    return [
+    found = [
         f"{name} needs {library}"
         for library in NEEDED.findall(done.stdout)
         if not _matches(library, LIBRARIES)
+    ]
+    return found + [
+        f"{name} needs {symbol}, which no library that it names has"
+        for symbol in UNDEFINED.findall(done.stdout)
+        if not _matches(symbol, SYMBOLS)
     ]
 
 

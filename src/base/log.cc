@@ -9,6 +9,8 @@
 
 #include <cstdarg>
 
+#include "base/text.h"
+
 namespace oh {
 namespace {
 constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
@@ -41,7 +43,7 @@ void log_configure(const Config& config) {
     } else {
       OH_LOG_ONCE(kError,
                   "ONEHOP_LOG_FILE=%s cannot be opened (%s): the log stays on standard error",
-                  config.log_file.c_str(), strerrorname_np(errno));
+                  config.log_file.c_str(), errno_name(errno).c_str());
     }
   }
   warn_of_unknown(config.unknown);

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/text.h"
+
 namespace oh {
 
 std::string vstrf(const char* format, va_list arguments) {
@@ -42,10 +44,8 @@ Status timed_out(int64_t waited_ns, const char* format, ...) {
 }
 
 Status Status::from_errno(oh_status code, int error_number, const std::string& what) {
-  const char* name = strerrorname_np(error_number);
-  const char* text = strerrordesc_np(error_number);
-  return Status(code, what + ": " + (name ? name : "errno " + std::to_string(error_number)) + " (" +
-                          (text ? text : "unknown error") + ")");
+  return Status(code,
+                what + ": " + errno_name(error_number) + " (" + errno_text(error_number) + ")");
 }
 
 const std::string& Status::text() const {

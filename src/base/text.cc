@@ -2,6 +2,13 @@
 #include "base/text.h"
 
 #include <cstdint>
+#include <cstring>
+
+// Null where the glibc that runs is older than 2.32: wheels are compiled for 2.28.
+extern "C" {
+[[gnu::weak]] const char* strerrorname_np(int) noexcept;
+[[gnu::weak]] const char* strerrordesc_np(int) noexcept;
+}
 
 namespace oh {
 namespace {
@@ -43,6 +50,17 @@ std::string printable(std::string_view text, size_t most) {
     text.remove_prefix(size > 0 ? size : 1);
   }
   return out;
+}
+
+std::string errno_name(int error_number) {
+  const char* name = strerrorname_np ? strerrorname_np(error_number) : nullptr;
+  return name ? name : "errno " + std::to_string(error_number);
+}
+
+std::string errno_text(int error_number) {
+  const char* text = strerrordesc_np ? strerrordesc_np(error_number) : nullptr;
+  char buffer[128];
+  return text ? text : strerror_r(error_number, buffer, sizeof(buffer));
 }
 
 std::string_view cut_text(std::string_view text, size_t most) {

@@ -2,7 +2,7 @@
 //
 // Text of another process and numbers, made fit for logs, terminals and error messages.
 //
-// Threading: functions of their arguments.
+// Threading: functions of their arguments, and of the locale.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,12 @@ std::string json_text(std::string_view text);
 
 // The first bytes of the text, at most `most`; a UTF-8 character is not divided.
 std::string_view cut_text(std::string_view text, size_t most);
+
+// Name and text of an error number of the operating system: "ECONNREFUSED", "Connection refused".
+// Where glibc has no names (before 2.32), or none for this number, the name is "errno 111", and the
+// text that of strerror, in the locale's language.
+std::string errno_name(int error_number);
+std::string errno_text(int error_number);
 
 // A number for %llu or %llx.
 inline unsigned long long ull(uint64_t value) { return value; }

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "control/watcher.h"
 #include "platform/os/os.h"
 
@@ -56,7 +57,7 @@ class Accepting final : public Watcher::Handler, public std::enable_shared_from_
 
   // The socket would stay ready, and the thread would spin.
   void rest(int failure) {
-    OH_LOG(kWarn, "accept failed with %s; trying again in 100 ms", strerrorname_np(failure));
+    OH_LOG(kWarn, "accept failed with %s; trying again in 100 ms", errno_name(failure).c_str());
     if (!watcher_.modify(fd_.get(), 0).ok()) return;
     watcher_.post_at(now_ns() + kRest, [weak = weak_from_this()] {
       std::shared_ptr<Accepting> self = weak.lock();

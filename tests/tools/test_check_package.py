@@ -97,6 +97,27 @@ def test_a_module_that_needs_a_library_of_the_machine_is_refused(wheel, tmp_path
     assert offences == ["onehop/_core.x.so needs libstdc++.so.6"]
 
 
+def test_a_function_that_no_library_has_is_refused(wheel, tmp_path):
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not compiler:
+        pytest.skip("there is no C compiler")
+    source, library = tmp_path / "library.c", tmp_path / "library.so"
+    source.write_text(
+        "const char* newer_than_this(int);\n"
+        "__attribute__((weak)) const char* perhaps(int);\n"
+        "int oh_endpoint_create(void);\n"
+        "const char* name(int n) {\n"
+        "  return perhaps && oh_endpoint_create() ? perhaps(n) : newer_than_this(n);\n"
+        "}\n"
+    )
+    command = [compiler, "-shared", "-fPIC", str(source), "-o", str(library)]
+    subprocess.run(command, check=True, timeout=60)
+    offences = wheel({"onehop/libonehop.so.0": library.read_bytes() + check_package.FATBIN})
+    assert offences == [
+        "onehop/libonehop.so.0 needs newer_than_this, which no library that it names has"
+    ]
+
+
 @pytest.mark.parametrize("target", ["docs/start.md", "../LICENSE", "/x.png"])
 def test_a_link_into_the_repository_is_refused(target):
     offences = check_package.description_offences(METADATA + f"\n[text]({target})\n")

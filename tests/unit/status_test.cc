@@ -108,7 +108,7 @@ TEST(StatusTest, AnErrnoIsNamedAndExplained) {
   Status status = Status::from_errno(OH_ERR_SYSTEM, ENOSPC, "writing the table");
   EXPECT_TRUE(fails_with(status, OH_ERR_SYSTEM, "writing the table: ENOSPC (No space left"));
   EXPECT_TRUE(fails_with(Status::from_errno(OH_ERR_SYSTEM, 4711, "calling"), OH_ERR_SYSTEM,
-                         "errno 4711 (unknown error)"));
+                         "errno 4711 (Unknown error 4711)"));
 }
 
 TEST(StatusTest, LongTextsAreKeptWhole) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/text.h"
 
+#include <cerrno>
+
 #include "unit/support.h"
 
 namespace text_test {
@@ -14,6 +16,12 @@ TEST(TextTest, PrintableTextStaysAsItIs) {
     EXPECT_EQ(printable(text, 99), text);
     EXPECT_EQ(printable(text, text.size()), text);
   }
+}
+
+TEST(TextTest, ErrorNumbersHaveNamesAndTexts) {
+  EXPECT_EQ(errno_text(ECONNREFUSED), "Connection refused");
+  EXPECT_EQ(errno_name(4711), "errno 4711");
+  EXPECT_EQ(errno_text(4711), "Unknown error 4711");
 }
 
 TEST(TextTest, ControlCharactersAreEscaped) {

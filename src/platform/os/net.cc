@@ -490,8 +490,9 @@ Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadlin
     if (any && !deadline.passed()) continue;
     std::string tried;
     for (Attempt& attempt : attempts) {
-      const char* why = attempt.failure ? strerrordesc_np(attempt.failure) : "no answer in time";
-      tried += strf("%s%s (%s)", tried.empty() ? "" : ", ", attempt.address->text().c_str(), why);
+      std::string why = attempt.failure ? errno_text(attempt.failure) : "no answer in time";
+      tried += strf("%s%s (%s)", tried.empty() ? "" : ", ", attempt.address->text().c_str(),
+                    why.c_str());
     }
     if (any) return timed_out(deadline.length(), "cannot connect: tried %s", tried.c_str());
     return error(OH_ERR_UNREACHABLE, "cannot connect: tried %s",
