@@ -16,7 +16,10 @@ FakeGpu::FakeGpu() {
   static TempDir* const session = getenv("FAKE_CUDA_STATE") ? nullptr : new TempDir;
   if (session) {
     setenv("FAKE_CUDA_STATE", (session->path() + "/state").c_str(), 1);
-    atexit([] { delete session; });
+    static const pid_t owner = getpid();
+    atexit([] {
+      if (getpid() == owner) delete session;  // not a child of fork()
+    });
   }
   setenv("FAKE_CUDA", "devices=2,memory=256M,p2p=all", 1);
   oh::Result<const oh::cuda::Driver*> opened = oh::cuda::Driver::open(FAKE_CUDA_LIBRARY);
