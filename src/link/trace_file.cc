@@ -136,7 +136,8 @@ class TraceWriter {
 }  // namespace
 
 void write_chrome_trace(TraceRecord record, FILE* file) {
-  std::ranges::stable_sort(record.events, {}, [](const TraceEvent& each) { return each.began; });
+  std::ranges::sort(record.events, {},
+                    [](const TraceEvent& each) { return std::pair(each.began, each.ended); });
   TraceWriter(record, file).write();
 }
 
