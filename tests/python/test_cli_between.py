@@ -98,7 +98,7 @@ def test_rows_between_hosts(network, listener):
             assert row["api"] == api
             assert row["provenance"]["machine"] == "host-b"
             assert row["provenance"]["other_machine"] == "host-a"
-        assert "with machine host-a" in done.stderr
+        assert "| machine host-a |" in done.stderr
     for op, mode in (("bandwidth", "put"), ("bandwidth", "sendrecv"), ("batch", "put_prepared")):
         found = rows_that_passed(bench(network, listener, op, "--mode", mode, *how))
         assert [row["path"] for row in found] == [path, path] if mode != "sendrecv" else [
