@@ -47,8 +47,14 @@ void UcxWatch::look_soon() {
 }
 
 void UcxWatch::look_at(int64_t when) {
+  // The look that is posted already sees what the caller has left. Two would both go on for as long
+  // as UCX holds something, and each thread that sleeps would add one more.
+  if (posted_.exchange(true)) return;
   node_->watcher().post_at(when, [weak = weak_from_this()] {
-    if (std::shared_ptr<UcxWatch> self = weak.lock()) self->look();
+    std::shared_ptr<UcxWatch> self = weak.lock();
+    if (!self) return;
+    self->posted_.exchange(false);  // sees what those left that found it posted
+    self->look();
   });
 }
 

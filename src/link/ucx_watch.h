@@ -40,12 +40,14 @@ class UcxWatch final : public Watcher::Handler, public std::enable_shared_from_t
 
  private:
   void look();
+  // Posts a look to the watcher, if there is none: at most one is posted at any time.
   void look_at(int64_t when);
 
   std::shared_ptr<Node> node_;
   std::shared_ptr<UcxWorker> worker_;
   std::function<bool()> serve_;
   std::atomic<bool> watching_{false};
+  std::atomic<bool> posted_{false};  // a look
   std::atomic<bool> stopped_{false};
   uint32_t seen_rounds_ = 0;  // on the watcher's thread
 };

@@ -103,5 +103,25 @@ TEST_F(CountedWatch, ItLooksAgainAndAgainWhileUcxHoldsSomething) {
   worker->note_held(-1);
 }
 
+// Each of the thread's rounds finds the watch armed, and something held.
+TEST_F(CountedWatch, AThreadThatAsksInEachRoundAddsNoFurtherLooks) {
+  {
+    SpinGuard guard(worker->lock);
+    worker->note_held(1);
+  }
+  watch->look_soon();
+  for (int round = 0; round < 1000; ++round) watch->look_before_sleep();
+  constexpr int kTurns = 10;  // a look in each millisecond
+  std::promise<int> done;
+  node->watcher().post([&] {
+    const int before = calls.load();
+    node->watcher().post_at(now_ns() + kTurns * kMillisecond,
+                            [&done, before, this] { done.set_value(calls.load() - before); });
+  });
+  EXPECT_LE(done.get_future().get(), 2 * kTurns * 64);
+  SpinGuard guard(worker->lock);
+  worker->note_held(-1);
+}
+
 }  // namespace
 }  // namespace ucx_watch_test
