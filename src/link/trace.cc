@@ -169,7 +169,7 @@ Status Trace::write() {
   const std::string fresh = path_ + ".part";
   FILE* file = std::fopen(fresh.c_str(), "we");
   if (!file) return failed(errno, "open " + fresh);
-  write_chrome_trace(std::move(now), file);
+  write_chrome_trace(now, file);
   const bool whole = !std::ferror(file);
   if (std::fclose(file) != 0 || !whole) {
     const int failure = errno;

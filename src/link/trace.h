@@ -49,7 +49,7 @@ struct TraceRecord {
 
 // Writes Chrome trace events as JSON, by the time of their beginning. Operations of one link that
 // overlap are on tracks of their own: slices of one track must nest.
-void write_chrome_trace(TraceRecord record, FILE* file);
+void write_chrome_trace(const TraceRecord& record, FILE* file);
 
 class Trace {
  public:

@@ -56,7 +56,12 @@ std::string time_text(int64_t ns) {
 
 class TraceWriter {
  public:
-  TraceWriter(const TraceRecord& record, FILE* file) : record_(record), file_(file) {}
+  TraceWriter(const TraceRecord& record, FILE* file) : record_(record), file_(file) {
+    for (const TraceEvent& each : record.events) events_.push_back(&each);
+    // The place keeps the order of those that begin at the same time.
+    std::ranges::sort(events_, {},
+                      [](const TraceEvent* each) { return std::pair(each->began, each); });
+  }
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
@@ -68,7 +73,7 @@ class TraceWriter {
                  time_text(record_.epoch_offset).c_str(), ull(record_.overwritten));
     name("process_name", 0, "onehop " + record_.process);
     assign_tracks();
-    for (size_t i = 0; i < record_.events.size(); ++i) event(record_.events[i], tracks_[i]);
+    for (size_t i = 0; i < events_.size(); ++i) event(*events_[i], tracks_[i]);
     std::fputs("\n]}\n", file_);
   }
 
@@ -76,10 +81,10 @@ class TraceWriter {
   // Those of one link have numbers in a row, from 1 on.
   void assign_tracks() {
     std::map<uint64_t, Tracks> links;
-    for (const TraceEvent& each : record_.events) {
-      Tracks& tracks = links[each.link];
-      const bool lasts = each.kind == TraceKind::kOperation;
-      tracks_.push_back(lasts ? tracks.take(each.began, each.ended) : 0);
+    for (const TraceEvent* each : events_) {
+      Tracks& tracks = links[each->link];
+      const bool lasts = each->kind == TraceKind::kOperation;
+      tracks_.push_back(lasts ? tracks.take(each->began, each->ended) : 0);
     }
     std::map<uint64_t, uint32_t> first;
     uint32_t next = 1;
@@ -92,7 +97,7 @@ class TraceWriter {
         name("thread_name", next++, i == 0 ? text : strf("%s (%u)", text.c_str(), i + 1));
       }
     }
-    for (size_t i = 0; i < tracks_.size(); ++i) tracks_[i] += first[record_.events[i].link];
+    for (size_t i = 0; i < tracks_.size(); ++i) tracks_[i] += first[events_[i]->link];
   }
 
   void begin(const char* phase, uint32_t track) {
@@ -129,15 +134,14 @@ class TraceWriter {
 
   const TraceRecord& record_;
   FILE* const file_;
-  std::vector<uint32_t> tracks_;  // of each event
+  std::vector<const TraceEvent*> events_;  // by the time of their beginning
+  std::vector<uint32_t> tracks_;           // of each of them
   bool any_ = false;
 };
 
 }  // namespace
 
-void write_chrome_trace(TraceRecord record, FILE* file) {
-  std::ranges::sort(record.events, {},
-                    [](const TraceEvent& each) { return std::pair(each.began, each.ended); });
+void write_chrome_trace(const TraceRecord& record, FILE* file) {
   TraceWriter(record, file).write();
 }
 
