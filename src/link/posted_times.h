@@ -6,9 +6,8 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
-#include <unordered_map>
 
+#include "base/list.h"
 #include "link/request.h"
 
 namespace oh {
@@ -16,21 +15,19 @@ namespace oh {
 class PostedTimes {
  public:
   // Times do not descend.
-  void add(const Request& request, int64_t now) {
-    places_[&request] = times_.insert(times_.end(), now);
+  void add(Request& request, int64_t now) {
+    request.outstanding_since = now;
+    outstanding_.push_back(&request);
   }
-  void remove(const Request& request) {
-    auto found = places_.find(&request);
-    if (found == places_.end()) return;
-    times_.erase(found->second);
-    places_.erase(found);
-  }
+  // A request that was added.
+  void remove(Request& request) { outstanding_.erase(&request); }
   // 0: nothing is in flight.
-  int64_t oldest() const { return times_.empty() ? 0 : times_.front(); }
+  int64_t oldest() const {
+    return outstanding_.empty() ? 0 : outstanding_.front()->outstanding_since;
+  }
 
  private:
-  std::list<int64_t> times_;
-  std::unordered_map<const Request*, std::list<int64_t>::iterator> places_;
+  List<Request, InOutstanding> outstanding_;
 };
 
 }  // namespace oh

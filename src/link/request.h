@@ -47,8 +47,9 @@ class PieceOwner {
   ~PieceOwner() = default;
 };
 
-struct InPosted;  // receives that wait for a message
-struct InQueue;   // sends, streams, one-sided operations that wait for room
+struct InPosted;       // receives that wait for a message
+struct InQueue;        // sends, streams, one-sided operations that wait for room
+struct InOutstanding;  // in flight, where somebody asks for how long
 
 enum class OpKind : uint8_t {
   kSend,
@@ -104,7 +105,7 @@ struct Doubt {
 
 // What few requests have: those of device memory, of streams between hosts, of one-sided operations
 // and of batches, and those whose buffer is in doubt.
-struct alignas(64) RequestExtras {
+struct alignas(64) RequestExtras : ListNode<InOutstanding> {
   uint64_t entered = 0;   // of an any-source receive: era in which it entered the list last
   uint64_t moved = 0;     // bytes that a stream has pushed
   uint64_t granted = 0;   // bytes of it that the other side has room for
@@ -123,6 +124,7 @@ struct alignas(64) RequestExtras {
   int64_t took = 0;     // from its post to its end; 0: not known
   // When it was posted, if it is traced; 0: it is not, or no more.
   int64_t posted_at = 0;
+  int64_t outstanding_since = 0;  // while it is among the PostedTimes of its link
 
   // Of a piece of a put or get that a path posts.
   Path* path_of_piece = nullptr;  // whose piece it is
