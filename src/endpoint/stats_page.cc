@@ -2,7 +2,6 @@
 #include "endpoint/stats_page.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -17,6 +16,7 @@
 #include "base/text.h"
 #include "endpoint/endpoint.h"
 #include "platform/os/os.h"
+#include "platform/os/replace_file.h"
 
 namespace oh {
 namespace {
@@ -159,24 +159,8 @@ void StatsPage::loop() {
 }
 
 Status StatsPage::write() const {
-  const std::string page = text();
-  const std::string fresh = path_ + ".new";
-  auto failed = [&] {
-    const int failure = errno;
-    unlink(fresh.c_str());
-    return Status::from_errno(OH_ERR_SYSTEM, failure,
-                              "the page of ONEHOP_TOP=on cannot be written to " + path_);
-  };
-  UniqueFd file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file.valid()) return failed();
-  size_t done = 0;
-  while (done < page.size()) {
-    const ssize_t more = ::write(file.get(), page.data() + done, page.size() - done);
-    if (more < 0) return failed();
-    done += static_cast<size_t>(more);
-  }
-  if (std::rename(fresh.c_str(), path_.c_str()) != 0) return failed();
-  return {};
+  return replace_file(path_, 0600, "the page of ONEHOP_TOP=on",
+                      [page = text()](FILE* file) { std::fputs(page.c_str(), file); });
 }
 
 }  // namespace oh

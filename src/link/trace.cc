@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "link/trace.h"
 
-#include <errno.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "base/log.h"
 #include "platform/os/fork.h"
 #include "platform/os/os.h"
+#include "platform/os/replace_file.h"
 
 namespace oh {
 namespace {
@@ -161,23 +161,7 @@ Status Trace::write() {
     if (!std::exchange(changed_, false)) return {};
     now = record();
   }
-  auto failed = [this](int failure, const std::string& what) {
-    return Status::from_errno(OH_ERR_SYSTEM, failure,
-                              "the trace cannot be written to " + path_ + ": " + what);
-  };
-  // Under another name first: a reader finds the former file, or this one.
-  const std::string fresh = path_ + ".part";
-  FILE* file = std::fopen(fresh.c_str(), "we");
-  if (!file) return failed(errno, "open " + fresh);
-  write_chrome_trace(now, file);
-  const bool whole = !std::ferror(file);
-  if (std::fclose(file) != 0 || !whole) {
-    const int failure = errno;
-    unlink(fresh.c_str());
-    return failed(failure, "write " + fresh);
-  }
-  if (std::rename(fresh.c_str(), path_.c_str()) != 0) return failed(errno, "rename " + fresh);
-  return {};
+  return replace_file(path_, 0666, "the trace", [&](FILE* file) { write_chrome_trace(now, file); });
 }
 
 }  // namespace oh

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -22,23 +21,10 @@ std::string contents(const std::string& path) {
 }
 
 // The log's file is chosen once in a process, so each test has one of its own.
-template <typename Body>
-void in_child(Body body) {
-  pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    body();
-    _exit(::testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-}
-
 TEST(LogTest, WritesWholeLinesOfItsLevelAndAbove) {
   unit::TempDir dir;
   std::string path = dir.path() + "/log";
-  in_child([&] {
+  unit::in_child([&] {
     log_configure(unit::config_with({{"ONEHOP_LOG", "info"}, {"ONEHOP_LOG_FILE", path}}));
     OH_LOG(kError, "number %d", 1);
     OH_LOG(kInfo, "number %s", "two");
@@ -56,7 +42,7 @@ TEST(LogTest, WritesWholeLinesOfItsLevelAndAbove) {
 TEST(LogTest, UnknownVariablesAreNamedOnceWithTheNearest) {
   unit::TempDir dir;
   std::string path = dir.path() + "/log";
-  in_child([&] {
+  unit::in_child([&] {
     Config config = unit::config_with({{"ONEHOP_LOG_FILE", path}});
     config.unknown = {"ONEHOP_TIMOUT", "ONEHOP_NOTHING_LIKE_IT"};
     for (int i = 0; i < 3; ++i) log_configure(config);
@@ -70,7 +56,7 @@ TEST(LogTest, UnknownVariablesAreNamedOnceWithTheNearest) {
 }
 
 TEST(LogTest, LevelsSwitchOffWhatIsBelow) {
-  in_child([] {
+  unit::in_child([] {
     const char* names[] = {"off", "error", "warn", "info", "debug"};
     for (int level = 0; level < 5; ++level) {
       log_configure(unit::config_with({{"ONEHOP_LOG", names[level]}}));
@@ -84,7 +70,7 @@ TEST(LogTest, LevelsSwitchOffWhatIsBelow) {
 TEST(LogTest, ThreadsDoNotTearEachOthersLines) {
   unit::TempDir dir;
   std::string path = dir.path() + "/log";
-  in_child([&] {
+  unit::in_child([&] {
     log_configure(unit::config_with({{"ONEHOP_LOG", "info"}, {"ONEHOP_LOG_FILE", path}}));
     unit::Threads threads;
     for (char letter = 'a'; letter < 'e'; ++letter) {
@@ -107,7 +93,7 @@ TEST(LogTest, ThreadsDoNotTearEachOthersLines) {
 TEST(LogTest, AFileThatCannotBeOpenedIsSaid) {
   unit::TempDir dir;
   std::string said = dir.path() + "/stderr";
-  in_child([&] {
+  unit::in_child([&] {
     ASSERT_NE(freopen(said.c_str(), "w", stderr), nullptr);
     log_configure(unit::config_with({{"ONEHOP_LOG_FILE", dir.path() + "/no/such/folder"}}));
     OH_LOG(kError, "still here");

@@ -6,6 +6,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <functional>
 #include <map>
@@ -42,6 +44,20 @@ size_t open_fds();
 ::testing::AssertionResult fds_come_back_to(size_t before);
 // Waits until the condition holds; false after a generous time.
 bool eventually(const std::function<bool()>& condition);
+
+// Runs assertions in a child: for what a process chooses once. It leaves without handlers at exit.
+template <typename Body>
+void in_child(Body body) {
+  pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    body();
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
 
 // A configuration as if only these variables were set. The port range is this process's own.
 oh::Config config_with(const std::map<std::string, std::string>& variables = {});

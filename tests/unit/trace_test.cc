@@ -194,21 +194,8 @@ TEST_F(TraceTest, ARequestHasNoTimeWithoutATrace) {
 }
 
 // There is one trace in a process, so each test has a process of its own.
-template <typename Body>
-void in_child(Body body) {
-  pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    body();
-    _exit(::testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-}
-
 TEST_F(TraceTest, TheFirstEndpointMakesIt) {
-  in_child([this] {
+  unit::in_child([this] {
     Result<Trace*> none = Trace::open(unit::config_with());
     ASSERT_TRUE(is_ok(none));
     EXPECT_EQ(*none, nullptr);
@@ -223,7 +210,7 @@ TEST_F(TraceTest, TheFirstEndpointMakesIt) {
 }
 
 TEST_F(TraceTest, AFileThatCannotBeWrittenIsAnError) {
-  in_child([this] {
+  unit::in_child([this] {
     auto made = Trace::open(unit::config_with({{"ONEHOP_TRACE", path("missing/trace.json")}}));
     EXPECT_TRUE(fails_with(made, OH_ERR_CONFIG, "missing/trace.json"));
     EXPECT_TRUE(fails_with(made, OH_ERR_CONFIG, "ENOENT"));
