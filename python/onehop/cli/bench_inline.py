@@ -18,10 +18,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-import onehop
 from onehop.cli import bench_options as options
 from onehop.cli import plots
 from onehop.cli.bench import Report, bench, report
+from onehop.cli.info import setting
 from onehop.cli.measure import Found, Job, bench_role, rows_of_sides
 from onehop.cli.output import results
 from onehop.cli.rows import Row
@@ -50,7 +50,7 @@ def inline(limits: Sequence[int], sizes: Sequence[int] | None, rounds: int, **co
 
     Without a better one the limit in force is recommended.
     """
-    default = _in_force()
+    default = int(setting(VARIABLE))
     limits = sorted({*limits, default})
     if limits[-1] > 65536:
         raise click.UsageError(f"--limits: {limits[-1]} is more than 65536, the most there can be")
@@ -96,11 +96,6 @@ def _notes_apart(reported: Report, found: Iterable[Found]) -> Iterator[Row]:
             yield one
         else:
             reported.add(one)
-
-
-def _in_force() -> int:
-    (variable,) = [one for one in onehop.config() if one.name == VARIABLE]
-    return int(variable.value or variable.default)
 
 
 def _measure(jobs: Sequence[Job], rounds: int, placement: Placement) -> Iterator[Found]:

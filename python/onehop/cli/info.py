@@ -40,6 +40,12 @@ def markdown(variables: Iterable[onehop.Variable]) -> str:
     return _HEADER + "".join(rows)
 
 
+def setting(name: str) -> str:
+    """Return the value of a variable of onehop, as set or by default."""
+    (variable,) = [one for one in onehop.config() if one.name == name]
+    return variable.value or variable.default
+
+
 def unknown_variables() -> dict[str, str]:
     """Return ONEHOP_* variables of the environment that onehop does not know, and what to do."""
     known = [variable.name for variable in onehop.config()]

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-import onehop
+from onehop.cli.info import setting
 from onehop.cli.output import Column, figures, make_console
 
 _PREFIX = "onehop-top."
@@ -285,11 +285,6 @@ def _samples(
         time.sleep(interval)
 
 
-def _default_folder() -> Path:
-    variable = next(each for each in onehop.config() if each.name == "ONEHOP_SOCKET_DIR")
-    return Path(variable.value or variable.default)
-
-
 @click.command()
 @click.argument("pid", type=click.IntRange(min=1), required=False)
 @click.option("--once", is_flag=True, help="Measure for one interval, print, and end.")
@@ -312,7 +307,7 @@ def top(pid: int | None, once: bool, as_json: bool, interval: float, folder: Pat
     A process writes its page if it was started with ONEHOP_TOP=on. If PID has ended without closing
     its endpoints, its last page is shown, and the exit code is 1.
     """
-    samples = _samples(folder or _default_folder(), pid, interval)
+    samples = _samples(folder or Path(setting("ONEHOP_SOCKET_DIR")), pid, interval)
     pages, rows = next(samples)
     if once:
         pages, rows = next(samples, (pages, rows))
