@@ -72,6 +72,7 @@ def top(folder, *arguments):
 
 
 def test_rates_and_what_is_in_flight(tmp_path):
+    begin = time.monotonic()
     with program(BUSY, tmp_path) as process:
         done = top(tmp_path, str(process.pid), "--json")
         assert done.returncode == 0, done.stderr
@@ -87,8 +88,8 @@ def test_rates_and_what_is_in_flight(tmp_path):
         assert far["sent_gb_s"] == 0
         assert near["ops_s"] > 1
         assert far["in_flight"] >= 1
-        # The receive that nothing is sent to.
-        assert far["oldest_s"] > 0.5
+        # The receive that nothing is sent to; the page is of any time after its posting.
+        assert 0 < far["oldest_s"] < time.monotonic() - begin
         table = top(tmp_path, str(process.pid))
         assert table.returncode == 0, table.stderr
         assert "GB/s out" in table.stdout
