@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/status.h"
 
+#include <errno.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -44,8 +46,9 @@ Status timed_out(int64_t waited_ns, const char* format, ...) {
 }
 
 Status Status::from_errno(oh_status code, int error_number, const std::string& what) {
-  return Status(code,
-                what + ": " + errno_name(error_number) + " (" + errno_text(error_number) + ")");
+  const char* remedy = error_number == EMFILE ? "; raise the limit of open files (ulimit -n)" : "";
+  return Status(code, what + ": " + errno_name(error_number) + " (" + errno_text(error_number) +
+                          ")" + remedy);
 }
 
 const std::string& Status::text() const {

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 
 #include <functional>
@@ -54,10 +53,16 @@ class Accepting final : public Watcher::Handler, public std::enable_shared_from_
 
  private:
   static constexpr int64_t kRest = 100 * kMillisecond;
+  static constexpr int64_t kSilence = 10 * kSecond;
 
   // The socket would stay ready, and the thread would spin.
   void rest(int failure) {
-    OH_LOG(kWarn, "accept failed with %s; trying again in 100 ms", errno_name(failure).c_str());
+    int64_t now = now_ns();
+    if (now >= next_warning_at_) {
+      next_warning_at_ = now + kSilence;
+      const Status why = Status::from_errno(OH_ERR_SYSTEM, failure, "accept");
+      OH_LOG(kWarn, "%s; trying again each 100 ms", why.text().c_str());
+    }
     if (!watcher_.modify(fd_.get(), 0).ok()) return;
     watcher_.post_at(now_ns() + kRest, [weak = weak_from_this()] {
       std::shared_ptr<Accepting> self = weak.lock();
@@ -68,6 +73,7 @@ class Accepting final : public Watcher::Handler, public std::enable_shared_from_
   Watcher& watcher_;
   UniqueFd fd_;
   Admit admit_;
+  int64_t next_warning_at_ = 0;
 };
 
 }  // namespace oh

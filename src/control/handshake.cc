@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/handshake.h"
 
+#include <errno.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +14,18 @@ namespace oh {
 namespace {
 constexpr size_t kMaxGreeting = 4096;
 constexpr size_t kMaxRefusal = 1024;  // of a refusal
+
+std::string why_no_unix_socket(const std::string& path) {
+  if (!path.empty() && access(path.c_str(), W_OK) < 0 && errno == EACCES) {
+    return strf("user %u may not write to the Unix socket %s of the peer%s", geteuid(),
+                path.c_str(), kOneUser);
+  }
+  const std::string folder = path.substr(0, path.rfind('/'));
+  return strf(
+      "no Unix socket of the peer is in reach, so it is on another host, or in a container that "
+      "shares neither its network nor ONEHOP_SOCKET_DIR%s with this one",
+      folder.empty() ? "" : ("=" + folder).c_str());
+}
 }  // namespace
 
 Result<Digest> hello_mac(const Crypto& crypto, const Key& key, char role, ByteView hello,
@@ -93,8 +106,8 @@ Status Initiator::connect(const Address& address, Deadline deadline) {
     if (fd.ok()) {
       OH_ASSIGN_OR_RETURN(credentials_, peer_credentials(fd->get()));
       if (credentials_.uid != geteuid()) {
-        return error(OH_ERR_AUTH, "the socket of %s belongs to user %u, we are user %u",
-                     address.label.c_str(), credentials_.uid, geteuid());
+        return error(OH_ERR_AUTH, "the socket of %s belongs to user %u, we are user %u%s",
+                     address.label.c_str(), credentials_.uid, geteuid(), kOneUser);
       }
       socket_ = MessageSocket(std::move(*fd), kMaxHelloMessage);
       local_ = true;
@@ -102,9 +115,12 @@ Status Initiator::connect(const Address& address, Deadline deadline) {
     }
     note(fd.status());
   }
+  why_not_local_ = why_no_unix_socket(address.unix_path);
   Result<UniqueFd> fd = connect_to(address.hosts, deadline);
   if (!fd.ok()) {
     note(fd.status());
+    // It has no network, so that is all there is to mend.
+    if (address.hosts.empty()) tried += "; " + why_not_local_;
     return error(fd.status().code(), "cannot reach endpoint %s: %s", address.label.c_str(),
                  tried.c_str());
   }
@@ -174,7 +190,8 @@ Result<Initiator::Answer> Initiator::exchange(ByteView offer, std::vector<int> f
   OH_RETURN_IF_ERROR(say(Hello::kOffer, head, offer, std::move(fds)));
   OH_ASSIGN_OR_RETURN(MessageSocket::Message message,
                       expect(Hello::kAnswer, deadline, "waiting for the other side to set up"));
-  return Answer{Bytes(message.payload.begin(), message.payload.end()), std::move(message.fds)};
+  return Answer{Bytes(message.payload.begin(), message.payload.end()), std::move(message.fds),
+                message.lost_fds};
 }
 
 Status Initiator::confirm(ByteView verdict, Deadline deadline) {

@@ -44,6 +44,10 @@ inline constexpr size_t kMaxHelloMessage = 24 * 1024;
 Result<Digest> hello_mac(const Crypto& crypto, const Key& key, char role, ByteView hello,
                          ByteView proof);
 
+// What to do about different users; 65534 is what the kernel shows of one without a number here.
+inline constexpr const char* kOneUser =
+    ": run both as one user, in one user namespace or with the same mapping";
+
 struct HelloMessage {
   uint16_t major = 0;
   uint16_t minor = 0;
@@ -85,10 +89,13 @@ class Initiator {
   // Whether the link runs over a Unix socket, over which descriptors can pass.
   bool local() const { return local_; }
   const PeerCredentials& credentials() const { return credentials_; }
+  // Why it does not.
+  const std::string& why_not_local() const { return why_not_local_; }
 
   struct Answer {
     Bytes answer;
     std::vector<UniqueFd> fds;
+    bool lost_fds = false;
   };
   Result<Answer> exchange(ByteView offer, std::vector<int> fds, Deadline deadline);
   Status confirm(ByteView verdict, Deadline deadline);
@@ -104,6 +111,7 @@ class Initiator {
 
   MessageSocket socket_;
   bool local_ = false;
+  std::string why_not_local_;
   bool told_to_retry_ = false;
   PeerCredentials credentials_;
   Bytes their_greeting_;

@@ -71,7 +71,7 @@ class Listener::Stranger : public Watcher::Handler {
           OH_RETURN_IF_ERROR(on_hello(message->payload));
           break;
         case Hello::kOffer:
-          OH_RETURN_IF_ERROR(on_offer(message->payload, std::move(message->fds)));
+          OH_RETURN_IF_ERROR(on_offer(*message));
           break;
         default:
           on_confirm(message->payload);
@@ -113,11 +113,12 @@ class Listener::Stranger : public Watcher::Handler {
       return {};
     }
     if (caller_.credentials.uid == geteuid()) return {};
-    return error(OH_ERR_AUTH, "user %u may not connect to an endpoint of user %u",
-                 caller_.credentials.uid, geteuid());
+    return error(OH_ERR_AUTH, "user %u may not connect to an endpoint of user %u%s",
+                 caller_.credentials.uid, geteuid(), kOneUser);
   }
 
-  Status on_offer(ByteView payload, std::vector<UniqueFd> fds) {
+  Status on_offer(MessageSocket::Message& message) {
+    const ByteView payload = message.payload;
     if (payload.size() < sizeof(Digest) ||
         !equal_digests(expected_mac_, payload.first(sizeof(Digest)))) {
       return error(OH_ERR_AUTH, "the key in the address is wrong");
@@ -126,7 +127,8 @@ class Listener::Stranger : public Watcher::Handler {
     offer.greeting = std::move(greeting_);
     ByteView rest = payload.subspan(sizeof(Digest));
     offer.offer.assign(rest.begin(), rest.end());
-    offer.fds = std::move(fds);
+    offer.fds = std::move(message.fds);
+    offer.lost_fds = message.lost_fds;
     offer.credentials = caller_.credentials;
     offer.local = caller_.local;
     OH_ASSIGN_OR_RETURN(link_, acceptor_->on_offer(std::move(offer)));

@@ -28,6 +28,7 @@ struct IncomingOffer {
   Bytes greeting;
   Bytes offer;
   std::vector<UniqueFd> fds;
+  bool lost_fds = false;  // as MessageSocket says
   PeerCredentials credentials;
   bool local = false;
 };

@@ -53,7 +53,7 @@ Status Endpoint::start(const EndpointOptions& options) {
   OH_RETURN_IF_ERROR(device_.open(config_, node_, options.device, weak_from_this()));
   OH_ASSIGN_OR_RETURN(trace_, Trace::open(config_));
   short_ways_ = !device_.gpu() && !trace_;
-  segments_.open(config_, node_, device_.numa_node(), weak_from_this());
+  segments_.open(config_, page_->why_private(), node_, device_.numa_node(), weak_from_this());
   SharedHeap::instance().add_listener(this, [weak = weak_from_this()](uint32_t number) {
     std::shared_ptr<Endpoint> endpoint = weak.lock();
     if (!endpoint) return;

@@ -250,7 +250,7 @@ Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
       why_no_segment = made.status().text();
     }
   } else {
-    why_no_segment = "the peer is on another host, or its Unix socket cannot be reached from here";
+    why_no_segment = initiator.why_not_local();
   }
   LinkParts ours;
   bool network = !initiator.local() || forces_ucx(endpoint);
@@ -270,6 +270,8 @@ Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
   SideReport verdict;
   if (!parts.segment) {
     drop_segment(&parts, why_no_segment);
+  } else if (answer.lost_fds) {
+    drop_segment(&parts, MessageSocket::kWhyLost);
   } else if (!theirs.segment || answer.fds.size() != 1) {
     drop_segment(&parts, "the acceptor could not use it: " + theirs.why_no_segment);
   } else {
@@ -339,7 +341,7 @@ Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> en
       drop_segment(&parts, status.text());
     }
   } else {
-    drop_segment(&parts, theirs.why_no_segment);
+    drop_segment(&parts, offer.lost_fds ? MessageSocket::kWhyLost : theirs.why_no_segment);
   }
   report.why_no_segment = parts.why_no_segment;
   if (!parts.segment && !theirs.way.address.empty() && report.ucx_allowed) {

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
+#include "base/log.h"
 #include "platform/os/net.h"
 #include "platform/os/os.h"
 
@@ -151,6 +152,14 @@ Status Connection::receive_some(ConnectionOwner& owner, const Status& end) {
     OH_ASSIGN_OR_RETURN(std::optional<MessageSocket::Message> message, std::move(next));
     if (!message) return {};
     bytes += message->payload.size();
+    if (message->lost_fds) {
+      // A block that cannot be mapped is no loss of the link.
+      if (message->type != static_cast<uint8_t>(Control::kBlock)) {
+        return error(OH_ERR_LINK, "%s", MessageSocket::kWhyLost);
+      }
+      OH_LOG(kWarn, "shared memory of process %d cannot be mapped: %s", pid_,
+             MessageSocket::kWhyLost);
+    }
     OH_RETURN_IF_ERROR(owner.on_message(message->type, message->payload, std::move(message->fds)));
   }
   // No event reports messages that were read already, nor the end of a process twice.

@@ -137,7 +137,7 @@ Status MemoryExchange::send_block(uint32_t number) {
   std::vector<int> fds;
   if (block) {
     exported_.insert(number);
-    fds.push_back(block->fd.get());
+    if (block->fd.valid()) fds.push_back(block->fd.get());
   }
   return connection_->send_control(Control::kBlock, bytes, std::move(fds));
 }

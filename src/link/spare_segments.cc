@@ -10,15 +10,17 @@ constexpr size_t kSpares = 2;
 constexpr int64_t kRefillDelay = 10 * kMillisecond;
 }  // namespace
 
-void SpareSegments::open(const Config& config, std::shared_ptr<Node> node, int numa_node,
-                         std::weak_ptr<void> holder) {
+void SpareSegments::open(const Config& config, const Status& why_not, std::shared_ptr<Node> node,
+                         int numa_node, std::weak_ptr<void> holder) {
   holder_ = std::move(holder);
   node_ = std::move(node);
   numa_node_ = numa_node;
   if (config.segment == "off") {
-    configured_off_ = "ONEHOP_SEGMENT=off";
+    why_none_ = "ONEHOP_SEGMENT=off";
   } else if (config.transport != "auto") {
-    configured_off_ = "ONEHOP_TRANSPORT=" + config.transport;
+    why_none_ = "ONEHOP_TRANSPORT=" + config.transport;
+  } else if (!why_not.ok()) {
+    why_none_ = why_not.text();
   }
   refill();
 }
@@ -31,8 +33,8 @@ void SpareSegments::close() {
 }
 
 Status SpareSegments::allowed(const char* side) const {
-  if (configured_off_.empty()) return {};
-  return error(OH_ERR_NOT_VIABLE, "%s at %s", configured_off_.c_str(), side);
+  if (why_none_.empty()) return {};
+  return error(OH_ERR_NOT_VIABLE, "%s at %s", why_none_.c_str(), side);
 }
 
 Result<std::unique_ptr<Segment>> SpareSegments::take() {
@@ -53,7 +55,7 @@ Result<std::unique_ptr<Segment>> SpareSegments::take() {
 }
 
 void SpareSegments::refill() {
-  if (!configured_off_.empty()) return;
+  if (!why_none_.empty()) return;
   while (true) {
     {
       MutexLock lock(mutex_);

@@ -19,8 +19,9 @@ namespace oh {
 
 class SpareSegments {
  public:
-  // Makes the first ones. `holder` keeps this object.
-  void open(const Config& config, std::shared_ptr<Node> node, int numa_node,
+  // Makes the first ones, unless `why_not` says that this process has no memory to share. `holder`
+  // keeps this object.
+  void open(const Config& config, const Status& why_not, std::shared_ptr<Node> node, int numa_node,
             std::weak_ptr<void> holder);
   void close();
   // Whether links to other processes of this host share memory; `side` is for the text.
@@ -31,7 +32,7 @@ class SpareSegments {
  private:
   void refill();
 
-  std::string configured_off_;  // why there are none, without the side; empty: there are
+  std::string why_none_;  // why there are none, without the side; empty: there are
   std::weak_ptr<void> holder_;
   std::shared_ptr<Node> node_;
   int numa_node_ = -1;

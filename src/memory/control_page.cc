@@ -5,14 +5,13 @@ namespace oh {
 
 Result<ControlPage> ControlPage::create() {
   ControlPage page;
-  OH_ASSIGN_OR_RETURN(page.fd_, make_memfd("onehop-control", kSize));
-  OH_ASSIGN_OR_RETURN(page.mapping_, Mapping::of_fd(page.fd_.get(), kSize, /*populate=*/false));
+  OH_ASSIGN_OR_RETURN(page.memory_, make_shared_memory("onehop-control", kSize));
   return page;
 }
 
 Result<ControlPage> ControlPage::open(UniqueFd fd) {
   ControlPage page;
-  OH_ASSIGN_OR_RETURN(page.mapping_, Mapping::of_fd(fd.get(), kSize, /*populate=*/false));
+  OH_ASSIGN_OR_RETURN(page.memory_.mapping, Mapping::of_fd(fd.get(), kSize, /*populate=*/false));
   return page;
 }
 

@@ -48,21 +48,22 @@ class ControlPage {
   static constexpr uint32_t kMaxRegions = 1 << 21;
   static constexpr uint64_t kSize = 4096 + uint64_t{kMaxRegions} * 8;
 
-  // Our own; the file is sparse, a page costs memory once a region uses it.
+  // Our own; sparse: a page costs memory once a region uses it.
   static Result<ControlPage> create();
   // A peer's.
   static Result<ControlPage> open(UniqueFd fd);
 
-  Doorbell& doorbell() const { return *reinterpret_cast<Doorbell*>(mapping_.data()); }
+  Doorbell& doorbell() const { return *reinterpret_cast<Doorbell*>(memory_.mapping.data()); }
   // The version of region `index`, zero when there is none; index < kMaxRegions.
   std::atomic<uint64_t>& region(uint32_t index) const {
-    return reinterpret_cast<std::atomic<uint64_t>*>(mapping_.data() + 4096)[index];
+    return reinterpret_cast<std::atomic<uint64_t>*>(memory_.mapping.data() + 4096)[index];
   }
-  int fd() const { return fd_.get(); }
+  int fd() const { return memory_.fd.get(); }
+  // Why peers cannot map it; ok if they can.
+  const Status& why_private() const { return memory_.why_private; }
 
  private:
-  UniqueFd fd_;
-  Mapping mapping_;
+  SharedMemory memory_;
 };
 
 }  // namespace oh

@@ -22,9 +22,8 @@ SharedHeap& SharedHeap::instance() {
 
 Result<std::shared_ptr<SharedBlock>> SharedHeap::allocate(uint64_t size) {
   auto block = std::make_shared<SharedBlock>();
-  OH_ASSIGN_OR_RETURN(block->fd, make_memfd("onehop-block", size ? size : 1));
-  OH_ASSIGN_OR_RETURN(block->mapping,
-                      Mapping::of_fd(block->fd.get(), size ? size : 1, /*populate=*/false));
+  OH_ASSIGN_OR_RETURN(static_cast<SharedMemory&>(*block),
+                      make_shared_memory("onehop-block", size ? size : 1));
   std::unique_lock lock(mutex_);
   block->number = ++last_number_;
   by_base_[block->base()] = block;

@@ -2,6 +2,7 @@
 //
 // Shared blocks: memory that this process can hand to its peers (onehop.empty, oh_shared_alloc), so
 // that any transfer from or to it is one copy by plain memory access, whatever the kernel permits.
+// Where memfds are forbidden no peer shares memory with this process: blocks are memory like any.
 //
 // Threading: any thread.
 #pragma once
@@ -19,10 +20,8 @@
 
 namespace oh {
 
-struct SharedBlock {
+struct SharedBlock : SharedMemory {
   uint32_t number = 0;  // unique in this process, never used again; 0 means none
-  UniqueFd fd;
-  Mapping mapping;
   uint64_t base() const { return reinterpret_cast<uint64_t>(mapping.data()); }
   uint64_t size() const { return mapping.size(); }
 };

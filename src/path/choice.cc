@@ -43,8 +43,9 @@ oh_path bulk_path(const LinkFacts& facts) {
 }
 
 std::string between_hosts(const LinkFacts& facts) {
-  if (facts.ucx) return "over UCX, from buffer to buffer";
-  std::string why = "on the control socket: " + facts.why_no_segment;
+  std::string why = facts.ucx ? "over UCX, from buffer to buffer" : "on the control socket";
+  if (!facts.why_no_segment.empty()) why += "; no shared memory: " + facts.why_no_segment;
+  if (facts.ucx) return why;
   return facts.why_no_ucx.empty() ? why : why + "; no UCX: " + facts.why_no_ucx;
 }
 

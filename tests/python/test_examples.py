@@ -130,8 +130,9 @@ def test_containers():
     assert "1048576 bytes by shm, last 7" in done.stdout
 
 
-def test_variables_of_the_pods_exist():
-    text = (EXAMPLES / "kubernetes.yaml").read_text()
+@pytest.mark.parametrize("name", ["kubernetes.yaml", "compose.yaml"])
+def test_variables_and_programs_of_the_containers_exist(name):
+    text = (EXAMPLES / name).read_text()
     named = set(re.findall(r"ONEHOP_\w+", text))
     assert named
     assert named <= {variable.name for variable in onehop.config()}

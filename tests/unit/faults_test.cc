@@ -210,8 +210,8 @@ TEST_P(FaultsTest, ShortReadsAndWritesAndInterruptsChangeNothing) {
 // No call of a kind works any more: the error is that of the first who needs it.
 TEST(BrokenOsTest, WhatNeverWorksIsSaid) {
   size_t before = unit::open_fds();
-  for (Call call : {Call::memfd_create, Call::socket, Call::epoll_create, Call::getrandom,
-                    Call::eventfd, Call::epoll_ctl}) {
+  for (Call call :
+       {Call::socket, Call::epoll_create, Call::getrandom, Call::eventfd, Call::epoll_ctl}) {
     FaultyOs faulty;
     faulty.arm(call, 0, EPERM, /*forever=*/true);
     Status status = live(Way::kUnix);
@@ -224,7 +224,8 @@ TEST(BrokenOsTest, WhatNeverWorksIsSaid) {
 // process_vm_readv, without TCP on one host.
 TEST(BrokenOsTest, WhatCanBeDoneWithoutIs) {
   const size_t before = unit::open_fds();
-  for (Call call : {Call::process_vm_readv, Call::pidfd_open, Call::setsockopt, Call::shutdown}) {
+  for (Call call : {Call::memfd_create, Call::process_vm_readv, Call::pidfd_open, Call::setsockopt,
+                    Call::shutdown}) {
     FaultyOs faulty;
     faulty.arm(call, 0, EPERM, /*forever=*/true);
     EXPECT_TRUE(is_ok(live(Way::kUnix))) << call_name(call);

@@ -147,6 +147,27 @@ TEST(MemfdTest, IsSealedAndClosedOnExec) {
   EXPECT_EQ(fcntl(fd->get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
+TEST(MemfdTest, WhereTheyAreForbiddenMemoryIsPrivate) {
+  FaultyOs faulty;
+  for (int failure : {EPERM, EACCES, ENOSYS}) {
+    faulty.arm(Call::memfd_create, 0, failure);
+    EXPECT_TRUE(fails_with(make_memfd("unit-name", 4096), OH_ERR_NOT_VIABLE,
+                           "memfd_create(unit-name), which a seccomp filter"));
+    faulty.arm(Call::memfd_create, 0, failure);
+    Result<SharedMemory> memory = make_shared_memory("unit-name", 4096);
+    ASSERT_TRUE(is_ok(memory));
+    EXPECT_FALSE(memory->fd.valid());
+    EXPECT_TRUE(fails_with(memory->why_private, OH_ERR_NOT_VIABLE, "memfd_create(unit-name)"));
+    std::memset(memory->mapping.data(), 7, memory->mapping.size());
+  }
+  faulty.arm(Call::memfd_create, 0, EMFILE);
+  EXPECT_TRUE(fails_with(make_shared_memory("unit-name", 4096), OH_ERR_SYSTEM, "ulimit -n"));
+  Result<SharedMemory> memory = make_shared_memory("unit-name", 4096);
+  ASSERT_TRUE(is_ok(memory));
+  EXPECT_TRUE(memory->fd.valid());
+  EXPECT_TRUE(is_ok(memory->why_private));
+}
+
 TEST(MemfdTest, EveryFailureSaysWhatFailedAndLeaksNothing) {
   FaultyOs faulty;
   size_t before = unit::open_fds();

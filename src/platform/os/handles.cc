@@ -66,6 +66,12 @@ void Mapping::reset() {
 
 Result<UniqueFd> make_memfd(const char* name, uint64_t size) {
   int result = os().memfd_create(name);
+  if (result == -EPERM || result == -EACCES || result == -ENOSYS) {
+    return Status::from_errno(OH_ERR_NOT_VIABLE, -result,
+                              strf("memfd_create(%s), which a seccomp filter or security module of "
+                                   "this process has to allow",
+                                   name));
+  }
   if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, strf("memfd_create(%s)", name));
   UniqueFd fd(result);
   result = os().ftruncate(fd.get(), size);
@@ -81,6 +87,20 @@ Result<UniqueFd> make_memfd(const char* name, uint64_t size) {
     return Status::from_errno(OH_ERR_SYSTEM, -result, strf("sealing the shared memory %s", name));
   }
   return fd;
+}
+
+Result<SharedMemory> make_shared_memory(const char* name, uint64_t size) {
+  SharedMemory memory;
+  Result<UniqueFd> fd = make_memfd(name, size);
+  if (fd.ok()) {
+    memory.fd = std::move(*fd);
+    OH_ASSIGN_OR_RETURN(memory.mapping, Mapping::of_fd(memory.fd.get(), size, /*populate=*/false));
+    return memory;
+  }
+  if (fd.status().code() != OH_ERR_NOT_VIABLE) return fd.status();
+  memory.why_private = fd.status();
+  OH_ASSIGN_OR_RETURN(memory.mapping, Mapping::anonymous(size, /*populate=*/false));
+  return memory;
 }
 
 }  // namespace oh

@@ -71,7 +71,16 @@ class Mapping {
   uint64_t size_ = 0;
 };
 
-// A memfd of `size` zero bytes.
+// A memfd of `size` zero bytes. OH_ERR_NOT_VIABLE: this process may not make any.
 Result<UniqueFd> make_memfd(const char* name, uint64_t size);
+
+// Memory that other processes map by its descriptor. Where memfds are forbidden there is none, and
+// the memory is for this process.
+struct SharedMemory {
+  UniqueFd fd;
+  Mapping mapping;
+  Status why_private;  // ok: it has a descriptor
+};
+Result<SharedMemory> make_shared_memory(const char* name, uint64_t size);
 
 }  // namespace oh

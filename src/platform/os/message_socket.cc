@@ -124,6 +124,7 @@ Result<bool> MessageSocket::fill() {
   } while (got == -EINTR);
   if (got == -EAGAIN) return false;
   if (got < 0) return lost(static_cast<int>(-got));
+  const size_t before = in_fds_.size();
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -132,6 +133,11 @@ Result<bool> MessageSocket::fill() {
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
       in_fds_.emplace_back(fd);
     }
+  }
+  // One call returns the descriptors of one message at most, behind those of earlier ones.
+  if (takes_fds_ && (message.msg_flags & MSG_CTRUNC)) {
+    in_fds_.resize(before);
+    in_fds_.emplace_back();
   }
   if (in_fds_.size() > 2 * kMaxFds) {
     return error(OH_ERR_PROTOCOL, "%zu descriptors arrived without a message", in_fds_.size());
@@ -156,6 +162,11 @@ Result<std::optional<MessageSocket::Message>> MessageSocket::receive() {
         message.type = reader.u8();
         size_t count = reader.u8();
         message.payload = reader.raw(size - 2);
+        if (count > 0 && count <= kMaxFds && !in_fds_.empty() && !in_fds_.front().valid()) {
+          in_fds_.pop_front();
+          message.lost_fds = true;
+          count = 0;
+        }
         if (count > in_fds_.size() || count > kMaxFds) {
           return error(OH_ERR_PROTOCOL, "a message announced %zu descriptors, %zu arrived", count,
                        in_fds_.size());

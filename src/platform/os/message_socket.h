@@ -26,7 +26,12 @@ class MessageSocket {
     uint8_t type = 0;
     ByteView payload;  // valid until the next receive()
     std::vector<UniqueFd> fds;
+    bool lost_fds = false;  // it came with descriptors, and the kernel dropped them: fds is empty
   };
+  // Why it does.
+  static constexpr const char* kWhyLost =
+      "the kernel dropped descriptors on their way: the process that was to get them is at its "
+      "limit of open files (ulimit -n), or a security module, like SELinux, forbids them";
   static constexpr size_t kMaxFds = 8;
 
   MessageSocket() = default;
@@ -83,7 +88,7 @@ class MessageSocket {
   Bytes in_;
   size_t in_begin_ = 0;
   size_t in_end_ = 0;
-  std::deque<UniqueFd> in_fds_;
+  std::deque<UniqueFd> in_fds_;  // an invalid one stands for those of one message, lost
 };
 
 }  // namespace oh

@@ -75,8 +75,13 @@ Status CmaMover::probe(int pid, uint64_t nonce_address, const uint8_t (&expected
   iovec remote{reinterpret_cast<void*>(nonce_address), sizeof(read)};
   int64_t got = os().process_vm_readv(pid, &local, 1, &remote, 1);
   if (got < 0) {
-    return Status::from_errno(OH_ERR_NOT_VIABLE, static_cast<int>(-got),
-                              strf("process_vm_readv of process %d", pid));
+    const Status failed = Status::from_errno(OH_ERR_NOT_VIABLE, static_cast<int>(-got),
+                                             strf("process_vm_readv of process %d", pid));
+    if (got != -EPERM) return failed;
+    return error(OH_ERR_NOT_VIABLE,
+                 "%s; the kernel grants it to those who may trace that process: of one user and "
+                 "user namespace, without a ban by Yama or a seccomp filter",
+                 failed.text().c_str());
   }
   if (got != static_cast<int64_t>(sizeof(read)) || std::memcmp(read, expected, sizeof(read)) != 0) {
     return error(OH_ERR_NOT_VIABLE,

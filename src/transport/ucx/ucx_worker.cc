@@ -32,6 +32,13 @@ Status UcxWorker::start() {
   params.fields = ucx::WorkerParams::kThreadMode;
   params.thread_mode = ucx::kThreadSerialized;
   ucx::Code code = library().worker_create(context_.handle(), &params, &handle_);
+  if (code == ucx::kNoResource || code == ucx::kNoMemory) {
+    const Status failed = library().failure(code, ucx::symbol::worker_create, "");
+    return error(failed.code(),
+                 "%s; UCX takes some 5 MB of /dev/shm for each endpoint: enlarge that, or set "
+                 "UCX_TLS=^shm",
+                 failed.text().c_str());
+  }
   if (code != ucx::kOk) return library().failure(code, ucx::symbol::worker_create, "");
 
   ucx::WorkerAttributes attributes;
