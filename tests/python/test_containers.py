@@ -40,6 +40,9 @@ OF_ANOTHER_PID_NAMESPACE = "not visible from this PID namespace"
 NOT_TRACED = r"process_vm_readv of process \d+: EPERM .*; the kernel grants it"
 
 
+UCX = next(found for found in onehop.info().transports if found.name == "ucx")
+
+
 def needs(*own):
     return pytest.mark.skipif(bool(why_not(*own)), reason=why_not(*own))
 
@@ -398,6 +401,18 @@ def connect_or_say_why(number, pipe, kind, timeout):
             return receive.wait(timeout=timeout).path
     except onehop.Error as failure:
         return str(failure)
+
+
+@pytest.mark.skipif(not UCX.viable, reason=f"no UCX: {UCX.why}")
+@pytest.mark.parametrize("which", [0, 1])
+def test_ucx_needs_room_for_descriptors(which):
+    """UCX 1.13 and 1.22 abort the process where they find none for a worker."""
+    only_ucx = {"ONEHOP_TRANSPORT": "ucx"}
+    few = Container((), (partial(limit_open_files, ENOUGH),), only_ucx)
+    containers = [few if number == which else Container((), (), only_ucx) for number in (0, 1)]
+    results = run_contained(containers, connect_or_say_why, "host", 2)
+    want = r"64 descriptors more, of which \d+ can be had: EMFILE .*ulimit -n"
+    assert re.search(want, results[0])
 
 
 @pytest.mark.parametrize(

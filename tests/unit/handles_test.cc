@@ -139,6 +139,18 @@ TEST(MappingTest, AFileThatShrinksMeanwhileIsNotMapped) {
   EXPECT_TRUE(fails_with(Mapping::of_fd(fd.get(), 4096, false), OH_ERR_PROTOCOL, "may shrink"));
 }
 
+TEST(UniqueFdTest, RoomForMoreIsToldAndLeftFree) {
+  const size_t before = unit::open_fds();
+  {
+    const unit::FewFiles few(5);
+    EXPECT_TRUE(is_ok(check_room_for_fds(5)));
+    EXPECT_TRUE(fails_with(check_room_for_fds(6), OH_ERR_NO_RESOURCE,
+                           "6 descriptors more, of which 5 can be had: EMFILE"));
+    EXPECT_TRUE(is_ok(check_room_for_fds(5)));
+  }
+  EXPECT_EQ(unit::open_fds(), before);
+}
+
 TEST(MemfdTest, IsSealedAndClosedOnExec) {
   Result<UniqueFd> fd = make_memfd("unit", 4096);
   ASSERT_TRUE(is_ok(fd));

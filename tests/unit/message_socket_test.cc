@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -43,26 +42,6 @@ uint32_t mark_of(const UniqueFd& fd) {
   EXPECT_EQ(pread(fd.get(), &mark, sizeof(mark), 0), 4);
   return mark;
 }
-
-// As long as it lives, room for so many descriptors more: the limit is on their numbers.
-class FewFiles {
- public:
-  explicit FewFiles(rlim_t more) {
-    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &former_), 0);
-    below_.emplace_back(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 200));
-    const int above = below_.back().get();
-    do {
-      below_.emplace_back(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
-    } while (below_.back().get() < above);
-    const rlimit few{static_cast<rlim_t>(below_.back().get()) + 1 + more, former_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  }
-  ~FewFiles() { setrlimit(RLIMIT_NOFILE, &former_); }
-
- private:
-  rlimit former_{};
-  std::vector<UniqueFd> below_;
-};
 
 Bytes raw_message(uint8_t type, uint8_t fds, ByteView payload) {
   Bytes bytes;
@@ -296,7 +275,7 @@ TEST(MessageSocketTest, SaysWhichMessageLostItsDescriptorsForWantOfRoom) {
   EXPECT_EQ(mark_of((*message)->fds.at(0)), 1u);
   {
     // Room for one of two.
-    const FewFiles few(1);
+    const unit::FewFiles few(1);
     message = pair.two.receive();
     ASSERT_TRUE(is_ok(message));
     EXPECT_EQ((*message)->type, 2);

@@ -36,6 +36,19 @@ size_t open_fds() {
   return count;
 }
 
+FewFiles::FewFiles(size_t more) {
+  EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &former_), 0);
+  below_.emplace_back(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 200));
+  const int above = below_.back().get();
+  do {
+    below_.emplace_back(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
+  } while (below_.back().get() < above);
+  const rlimit few{static_cast<rlim_t>(below_.back().get()) + 1 + more, former_.rlim_max};
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+}
+
+FewFiles::~FewFiles() { setrlimit(RLIMIT_NOFILE, &former_); }
+
 ::testing::AssertionResult fds_come_back_to(size_t before) {
   if (eventually([&] { return open_fds() <= before; })) return ::testing::AssertionSuccess();
   auto failure = ::testing::AssertionFailure()

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,6 +41,18 @@ template <typename T>
 
 // Open descriptors of this process.
 size_t open_fds();
+
+// As long as it lives, room for so many descriptors more.
+class FewFiles {
+ public:
+  explicit FewFiles(size_t more);
+  ~FewFiles();
+
+ private:
+  rlimit former_{};
+  std::vector<oh::UniqueFd> below_;  // the limit is on numbers: these leave none free
+};
+
 // Waits for threads that are still closing theirs.
 ::testing::AssertionResult fds_come_back_to(size_t before);
 // Waits until the condition holds; false after a generous time.

@@ -2,7 +2,10 @@
 #include "platform/os/handles.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
+
+#include <vector>
 
 #include "platform/os/fork.h"
 #include "platform/os/os.h"
@@ -21,6 +24,20 @@ void UniqueFd::reset() {
     close(fd_);
   }
   fd_ = -1;
+}
+
+Status check_room_for_fds(size_t count) {
+  std::vector<UniqueFd> taken;
+  for (int fd = os().eventfd(); true; fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
+    const int failure = taken.empty() ? -fd : errno;
+    if (fd < 0) {
+      return Status::from_errno(
+          OH_ERR_NO_RESOURCE, failure,
+          strf("%zu descriptors more, of which %zu can be had", count, taken.size()));
+    }
+    taken.emplace_back(fd);
+    if (taken.size() >= count) return {};
+  }
 }
 
 Result<Mapping> Mapping::anonymous(uint64_t size, bool populate) {

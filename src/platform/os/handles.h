@@ -39,6 +39,9 @@ class UniqueFd {
   uint32_t generation_ = 0;
 };
 
+// Whether this process may open so many descriptors more. OH_ERR_NO_RESOURCE: it may not.
+Status check_room_for_fds(size_t count);
+
 // Shared memory, mapped read and write.
 class Mapping {
  public:
