@@ -5,6 +5,11 @@
 
 namespace oh {
 namespace {
+// A link may open so many: a worker takes 10 with one network device, and more with others and for
+// RDMA. Where there is no room, UCX 1.13 and 1.22 abort the process, or do without transports for
+// the rest of its life.
+constexpr size_t kDescriptors = 64;
+
 UcxPoolLimits pool_limits(const Config& config) {
   return {
       static_cast<size_t>(config.pipeline_buffer), static_cast<uint32_t>(config.pipeline_buffers),
@@ -55,6 +60,7 @@ class EndpointUcx::Events final : public UcxListener, public std::enable_shared_
 };
 
 Result<std::shared_ptr<UcxWorker>> EndpointUcx::worker() {
+  OH_RETURN_IF_ERROR(check_room_for_fds(kDescriptors));
   MutexLock lock(mutex_);
   if (!watch_) {
     if (closed_) return error(OH_ERR_CLOSED, "the endpoint is closed");

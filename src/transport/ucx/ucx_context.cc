@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "base/log.h"
-#include "platform/os/handles.h"
 
 namespace oh {
 std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor) {
@@ -46,7 +45,6 @@ Result<const UcxContext*> UcxContext::get(const std::string& library, bool rma) 
   std::lock_guard lock(contexts->mutex);
   std::unique_ptr<UcxContext>& context = contexts->all[{opened, rma}];
   if (!context) {
-    OH_RETURN_IF_ERROR(check_room_for_fds(UcxContext::kDescriptors));
     auto made = std::make_unique<UcxContext>();
     made->library_ = opened;
     made->rma_ = rma;

@@ -23,11 +23,6 @@ std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor);
 
 class UcxContext {
  public:
-  // There is to be room for so many when a context or a worker is made: a context that found no
-  // room would do without transports for ever, and UCX 1.13 and 1.22 abort the process where their
-  // thread cannot start ("ucs_async_thread_global_context.thread != NULL"). A worker takes 10 with
-  // one network device, and more with others and for RDMA.
-  static constexpr size_t kDescriptors = 64;
   // `library` is ONEHOP_UCX_LIBRARY; with `rma` it has remote memory access, too, and is another
   // one. OH_ERR_NOT_VIABLE: no UCX here, with the reason.
   static Result<const UcxContext*> get(const std::string& library, bool rma);

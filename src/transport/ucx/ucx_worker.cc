@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "platform/os/handles.h"
 #include "transport/ucx/ucx_channel.h"
 
 namespace oh {
@@ -29,7 +28,6 @@ Result<std::shared_ptr<UcxWorker>> UcxWorker::create(const UcxContext& context,
 }
 
 Status UcxWorker::start() {
-  OH_RETURN_IF_ERROR(check_room_for_fds(UcxContext::kDescriptors));
   ucx::WorkerParams params;
   params.fields = ucx::WorkerParams::kThreadMode;
   params.thread_mode = ucx::kThreadSerialized;
