@@ -9,14 +9,15 @@ linked to all others of its transport. They send messages of 0 bytes to some MiB
 some and give up others, receive from any source in several threads, put and get with notifications
 and signals, close links in good order or in the middle of everything, and connect again. Meanwhile
 this process kills (not place 0, whose handles are counted at the end), stops and continues them,
-and puts a fresh process in the place of a killed one.
+takes away their room for descriptors for a while, and puts a fresh process in the place of a killed
+one.
 
 A fault is: a wrong byte; a message that is lost, comes twice or in a wrong order; bytes behind a
-receive or after its end; an error that no kill and no close explains; a process that dies by
-itself; a call that takes too long (stacks of all threads and flight records go to standard error);
-descriptors, shared mappings and socket files that are left behind. The first one ends the run with
-exit code 1. The last line of standard output is a summary in JSON. A run with the same --seed draws
-the same random numbers; its timing is another.
+receive or after its end; an error that no kill, no close and no want of descriptors explains; a
+process that dies by itself; a call that takes too long (stacks of all threads and flight records go
+to standard error); descriptors, shared mappings and socket files that are left behind. The first
+one ends the run with exit code 1. The last line of standard output is a summary in JSON. A run with
+the same --seed draws the same random numbers; its timing is another.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ import math
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -57,8 +59,11 @@ START = 60.0  # seconds for a process to come up
 SILENCE = 150.0  # seconds without a report of a process that is not stopped
 DRAIN = 180.0  # seconds for all links to end
 SETTLE = 15.0  # seconds for what links had to be given back
+POLLED = 16  # descriptors, at most, that a thread polls at once
+AFTER_SQUEEZE = 10.0  # seconds in which an error may still be for want of descriptors
 MORE_DESCRIPTORS = 24  # that a process without links may have more than at its start: those of UCX
 MORE_MAPPINGS = 8  # spare segments
+
 
 _spawn = multiprocessing.get_context("spawn")
 
@@ -78,6 +83,8 @@ class Process:
     counts: dict[str, int] = field(default_factory=dict)
     before: dict[str, int] = field(default_factory=dict)
     after: dict[str, int] = field(default_factory=dict)
+    squeezed_until: float = 0.0  # it has no room for descriptors
+    files: int = 0  # the limit that it began with
 
 
 class Group:
@@ -93,12 +100,15 @@ class Group:
         self.started: Counter[int] = Counter()
         self.counts: Counter[str] = Counter()
         self.killed: dict[tuple[int, int], float] = {}
+        self.squeezed: dict[tuple[int, int], list[float]] = defaultdict(list)  # until when
         self.abrupt: set[str] = set()
-        self.lost: list[tuple[str, tuple[int, int], str, float]] = []
+        self.lost: list[tuple[str, tuple[int, int], tuple[int, int], str, float]] = []
         self.faults: list[str] = []
         self.stopped: dict[int, float] = {}  # until when
         self.slowest_death = 0.0
-        self.next_kill = self.next_stop = 0.0
+        self.next_kill = self.next_stop = self.next_squeeze = 0.0
+        # UCX 1.13 and 1.22 abort the process in ucp_worker_progress().
+        self.squeeze_every = arguments.squeeze_every if transport != "ucx" else 0
         self.draining = self.leaving = False
         for place in range(arguments.processes):
             self.start(place)
@@ -156,15 +166,23 @@ class Group:
             (one.addresses,) = values
             self.tell_others()
         elif what == "counts":
-            one.counts, one.idle, before, one.after = values
-            one.before = one.before or before
+            one.counts, one.idle, before, after = values
+            one.before = one.before or before or {}
+            one.after = after or one.after
         elif what == "abrupt":
             self.abrupt.add(values[0])
         elif what == "lost":
             uid, other, text, when = values
-            self.lost.append((uid, other, text, when))
+            self.lost.append((uid, (one.place, one.incarnation), other, text, when))
             if uid not in self.abrupt and other in self.killed:
                 self.slowest_death = max(self.slowest_death, when - self.killed[other])
+        elif what == "failed":
+            uid, other, text, when = values
+            self.abrupt.add(uid)  # its process closes the link
+            self.counts["failures"] += 1
+            if not self.is_short((one.place, one.incarnation), other, when):
+                who = f"process {one.place}.{one.incarnation}"
+                self.faults.append(f"{who}: {uid}: {text}")
         elif what == "fault" and not self.leaving:
             text, record = values
             self.faults.append(f"process {one.place}.{one.incarnation}: {text}\n{record}".rstrip())
@@ -197,6 +215,9 @@ class Group:
         now = time.monotonic()
         for place in [place for place, until in self.stopped.items() if now >= until]:
             self.resume(place)
+        for one in self.processes.values():
+            if one.squeezed_until and now >= one.squeezed_until:
+                self.give_room(one)
         if not self.draining and self.is_up():
             if self.arguments.kill_every and now >= self.next_kill:
                 if self.next_kill and len(self.processes) > 1:
@@ -206,6 +227,10 @@ class Group:
                 if self.next_stop:
                     self.stop(self.random.randrange(len(self.processes)))
                 self.next_stop = now + self.random.uniform(0.5, 1.5) * self.arguments.stop_every
+            if self.squeeze_every and now >= self.next_squeeze:
+                if self.next_squeeze:
+                    self.squeeze(self.random.randrange(len(self.processes)))
+                self.next_squeeze = now + self.random.uniform(0.5, 1.5) * self.squeeze_every
         for one in self.processes.values():
             patience = SILENCE if one.addresses else START
             if now - one.heard > patience and one.place not in self.stopped and not one.left:
@@ -245,11 +270,44 @@ class Group:
         os.kill(self.processes[place].process.pid, signal.SIGCONT)
         self.processes[place].heard = time.monotonic()
 
+    def squeeze(self, place: int) -> None:
+        """Take away a process's room for descriptors for a while; a few may be left."""
+        one = self.processes[place]
+        if one.squeezed_until or one.left:
+            return
+        try:
+            numbers = [int(name) for name in os.listdir(f"/proc/{one.process.pid}/fd")]
+            one.files, most = resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE)
+        except OSError:
+            return  # it has just died
+        # poll() of more descriptors than the limit is an error.
+        few = self.random.choice((POLLED, max(numbers) + self.random.randrange(1, 9)))
+        resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (few, most))
+        one.squeezed_until = time.monotonic() + self.random.uniform(0.02, 2)
+        self.squeezed[place, one.incarnation].append(math.inf)
+        self.counts["squeezes"] += 1
+
+    def give_room(self, one: Process) -> None:
+        """Give back what squeeze() took."""
+        one.squeezed_until = 0.0
+        self.squeezed[one.place, one.incarnation][-1] = time.monotonic()
+        with contextlib.suppress(OSError):
+            _, most = resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (one.files, most))
+
+    def is_short(self, one: tuple[int, int], other: tuple[int, int], when: float) -> bool:
+        """Return whether what went wrong between two may be for want of descriptors."""
+        ends = [*self.squeezed[one], *self.squeezed[other]]
+        return any(end + AFTER_SQUEEZE >= when for end in ends)
+
     # ---- The end
 
     def drain(self) -> None:
         """Let all links end."""
         self.draining = True
+        for one in self.processes.values():
+            if one.squeezed_until:
+                self.give_room(one)
         for place in list(self.stopped):
             self.resume(place)
         for one in self.processes.values():
@@ -271,14 +329,15 @@ class Group:
             f"{one.after[what]} when all links are closed"
             for one in self.processes.values()
             for what, most in (("descriptors", MORE_DESCRIPTORS), ("mappings", MORE_MAPPINGS))
-            if one.idle and one.after[what] > one.before[what] + most
+            if one.idle and one.before and one.after[what] > one.before[what] + most
         ]
 
     def judge(self) -> None:
         """Find the faults that only the end shows."""
-        for uid, other, text, when in self.lost:
+        for uid, one, other, text, when in self.lost:
             # A death explains only what was lost after it.
-            if uid not in self.abrupt and self.killed.get(other, math.inf) > when:
+            dead = self.killed.get(other, math.inf) <= when
+            if not (dead or uid in self.abrupt or self.is_short(one, other, when)):
                 self.faults.append(f"{uid}: the link to {other} was lost for no reason: {text}")
         self.faults += self.left_behind()
         # The successor of a killed process has swept.
@@ -313,7 +372,8 @@ class Group:
         for one in self.processes.values():
             total.update(one.counts)
         names = "bytes messages one_sided connects links abrupt_closes kills stops cancels timeouts"
-        counted = {name: total[name] for name in [*names.split(), "again", "lost_receives"]}
+        names += " squeezes failures again lost_receives"
+        counted = {name: total[name] for name in names.split()}
         first = self.processes[0]
         return {
             **counted,
@@ -390,6 +450,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--abrupt", type=float, default=0.2, help="share of links torn down (0.2)")
     parser.add_argument("--kill-every", type=float, default=8, help="seconds; 0: never (8)")
     parser.add_argument("--stop-every", type=float, default=3, help="seconds; 0: never (3)")
+    parser.add_argument("--squeeze-every", type=float, default=5, help="seconds; 0: never (5)")
     parser.add_argument("--report-every", type=float, default=60, help="seconds; 0: never (60)")
     # For the test of this tool: what one sender does wrong, once.
     parser.add_argument("--inject", choices=("corrupt", "swap", "lose"), help=argparse.SUPPRESS)

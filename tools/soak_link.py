@@ -111,9 +111,13 @@ class Link:
         except onehop.LinkError as failure:
             where = traceback.extract_tb(failure.__traceback__)[-1]
             self.lose(failure, f"{role.__name__}, line {where.lineno}, {where.line}: ")
+        except onehop.TimeoutError as failure:
+            if not self.closing:
+                self.worker.fault(f"{role.__name__}: {failure}", self)
         except onehop.Error as failure:
             if not self.closing:
-                self.worker.fault(f"{role.__name__}: {type(failure).__name__}: {failure}", self)
+                text = f"{role.__name__}: {type(failure).__name__}: {failure}"
+                self.worker.failed(self.uid, self.other, text)
         except BaseException as failure:
             # After our own close() a buffer may be half written, but never by a wrong message.
             self.worker.fault(f"{role.__name__}: {type(failure).__name__}: {failure}", self)

@@ -8,6 +8,7 @@ tells the acceptor which process has connected, the connector begins at the seco
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import gc
 import itertools
@@ -117,6 +118,10 @@ class Worker:
                 record = link.peer.flight_record()
         self.report("fault", text, record[-4000:])
 
+    def failed(self, uid: str, other: tuple[int, int], text: str) -> None:
+        """Report what is a fault unless a process was short of descriptors."""
+        self.report("failed", uid, other, text, time.monotonic())
+
     def end(self, link: Link) -> None:
         """Close a link whose threads have all ended."""
         with contextlib.suppress(onehop.EndpointError):  # we are leaving
@@ -132,7 +137,7 @@ class Worker:
     def add(self, link: Link) -> None:
         """Begin a link."""
         if (path := link.peer.info().path) != self.options["path"]:
-            self.fault(f"the path is {path}, not {self.options['path']}", link)
+            self.failed(link.uid, link.other, f"the path is {path}, not {self.options['path']}")
         with self.lock:
             self.links[link.peer.id] = link
 
@@ -180,6 +185,7 @@ class Worker:
                     msg = f"{uid}: no acceptor answers"
                     raise HangError(msg)
             doom.cancel()
+            link.start()
         except (onehop.Error, HangError) as failure:
             # Over UCX alone there is no way to whom UCX does not reach any more.
             gone = isinstance(failure, onehop.LinkError) or (
@@ -187,10 +193,11 @@ class Worker:
             )
             if gone:
                 self.report("lost", uid, other, f"connect: {failure}", time.monotonic())
+            elif isinstance(failure, onehop.TimeoutError):
+                self.fault(f"connect {uid}: {failure}")
             else:
-                self.fault(f"connect {uid}: {type(failure).__name__}: {failure}")
+                self.failed(uid, other, f"connect: {type(failure).__name__}: {failure}")
         else:
-            link.start()
             self.count("connects")
             return True
         finally:
@@ -241,6 +248,9 @@ class Worker:
                 link.start()
             except onehop.LinkError as failure:
                 link.lose(failure)
+                self.end(link)
+            except onehop.Error as failure:
+                self.failed(uid, link.other, f"welcome: {type(failure).__name__}: {failure}")
                 self.end(link)
         for peer_id, (_, peer, doom) in waiting:
             if doom.done:
@@ -431,11 +441,17 @@ class Worker:
                         print(f"{link.uid} with {link.other}:\n{text}", file=sys.stderr)
                 self.fault(f"{thread.name} hangs in: {what}")
 
-    def handles(self) -> dict[str, int]:
-        """Return how many descriptors and shared mappings this process has."""
-        maps = Path("/proc/self/maps").read_text().splitlines()
+    def handles(self) -> dict[str, int] | None:
+        """Return how many descriptors and shared mappings there are; None: there is no room to."""
+        try:
+            maps = Path("/proc/self/maps").read_text().splitlines()
+            descriptors = len(os.listdir("/proc/self/fd"))
+        except OSError as failure:
+            if failure.errno != errno.EMFILE:
+                raise
+            return None
         shared = sum("memfd:" in line or "/dev/shm" in line for line in maps)
-        return {"descriptors": len(os.listdir("/proc/self/fd")), "mappings": shared}
+        return {"descriptors": descriptors, "mappings": shared}
 
     def run(self) -> None:
         """Do what the supervisor says."""

@@ -47,18 +47,19 @@ def run(*words, tolerate_faults=False):
 def test_traffic_with_kills_and_stops_passes(transport):
     _, summary, _ = run(
         "--transports", transport, "--seconds", "6", "--kill-every", "2", "--stop-every", "1",
-        "--largest", "300000", "--kinds", "directed",
+        "--squeeze-every", "1", "--largest", "300000", "--kinds", "directed",
     )  # fmt: skip
     counts = summary["transports"][transport]
     for name in ("bytes", "messages", "one_sided", "connects", "kills", "stops", "timeouts"):
         assert counts[name] > 0, (name, counts)
+    assert (counts["squeezes"] > 0) == (transport != "ucx")
 
 
 @transports
 def test_receives_from_any_source_pass(transport):
     _, summary, _ = run(
         "--transports", transport, "--seconds", "4", "--kill-every", "0", "--stop-every", "1",
-        "--processes", "2", "--kinds", "wild",
+        "--squeeze-every", "0", "--processes", "2", "--kinds", "wild",
     )  # fmt: skip
     counts = summary["transports"][transport]
     for name in ("bytes", "messages", "connects", "stops", "cancels"):
@@ -77,7 +78,8 @@ def test_receives_from_any_source_pass(transport):
 def test_a_fault_is_reported(what, says):
     code, summary, _ = run(
         "--transports", "shm", "--seconds", "60", "--processes", "2", "--abrupt", "0",
-        "--kill-every", "0", "--stop-every", "0", "--largest", "4096", "--inject", what,
+        "--kill-every", "0", "--stop-every", "0", "--squeeze-every", "0", "--largest", "4096",
+        "--inject", what,
         tolerate_faults=True,
     )  # fmt: skip
     assert code == 1
@@ -86,7 +88,7 @@ def test_a_fault_is_reported(what, says):
 
 def test_a_process_that_dies_by_itself_is_reported():
     command = [sys.executable, str(TOOLS / "soak.py"), "--transports", "shm", "--seconds", "60"]
-    command += ["--kill-every", "0", "--stop-every", "0"]
+    command += ["--kill-every", "0", "--stop-every", "0", "--squeeze-every", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as soak:
         try:
             workers = children_of(soak.pid, 3)
