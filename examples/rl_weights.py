@@ -46,6 +46,7 @@ def main() -> None:
             dtype="float32",
             max_model_len=128,
             gpu_memory_utilization=0.05,  # on a CPU: of the main memory
+            kv_cache_memory_bytes=64 << 20,
             enforce_eager=True,
             enable_prefix_caching=False,
             weight_transfer_config=WeightTransferConfig(backend="onehop"),

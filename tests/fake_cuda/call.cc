@@ -5,9 +5,13 @@
 // Threading: any thread.
 #include "call.h"
 
+#include <execinfo.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdio>
 
 #include "capture.h"
 #include "streams.h"
@@ -17,6 +21,14 @@ namespace {
 // A child after fork has no driver. Written by the child before it has other threads: relaxed.
 std::atomic<bool> g_forked{false};
 thread_local ThreadState t_state;
+constexpr std::chrono::seconds kSuspicious(8);
+
+// Where a thread that kernels wait for makes such a call, neither goes on before a deadline.
+void tell_where_we_wait() {
+  std::fputs("fake CUDA driver: this call has waited 8 s for running kernels:\n", stderr);
+  void* frames[32];
+  backtrace_symbols_fd(frames, backtrace(frames, 32), STDERR_FILENO);
+}
 }  // namespace
 
 ThreadState& thread_state() { return t_state; }
@@ -75,8 +87,12 @@ Code Call::find(MemoryPool handle, std::shared_ptr<Pool>* out) const {
 Code Call::wait_for_kernels(std::shared_ptr<ContextState> context) {
   if (!config().blocking || context->running == 0) return kSuccess;
   const uint64_t before = context->idle;
+  auto free = [&] { return context->idle != before; };
   ++world().blocked;
-  world().changed.wait(lock_, [&] { return context->idle != before; });
+  if (!world().changed.wait_for(lock_, kSuspicious, free)) {
+    tell_where_we_wait();
+    world().changed.wait(lock_, free);
+  }
   --world().blocked;
   return context->killed ? kContextIsDestroyed : context->sticky;
 }

@@ -43,8 +43,10 @@ ENGINE = {
     "max_num_batched_tokens": 1024,
     "block_size": 32,
     "num_gpu_blocks_override": 256,
-    # Despite its name the share of the main memory, which must be free at the start.
+    # Despite its name the share of the main memory, which must be free at the start. Without the
+    # size of the cache, 17 MB here, the process itself would have to fit into that share, too.
     "gpu_memory_utilization": 0.05,
+    "kv_cache_memory_bytes": 64 << 20,
     "enforce_eager": True,
     "enable_prefix_caching": False,
 }
