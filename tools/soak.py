@@ -39,8 +39,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import soak_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TRANSPORTS = {
     "shm": ("shm", {}),
@@ -60,7 +64,7 @@ SILENCE = 150.0  # seconds without a report of a process that is not stopped
 DRAIN = 180.0  # seconds for all links to end
 SETTLE = 15.0  # seconds for what links had to be given back
 POLLED = 16  # descriptors, at most, that a thread polls at once
-AFTER_SQUEEZE = 10.0  # seconds in which an error may still be for want of descriptors
+AFTER_SQUEEZE = 3.0  # seconds in which an error may still be for want of descriptors
 MORE_DESCRIPTORS = 24  # that a process without links may have more than at its start: those of UCX
 MORE_MAPPINGS = 8  # spare segments
 
@@ -87,6 +91,31 @@ class Process:
     files: int = 0  # the limit that it began with
 
 
+@dataclass
+class Shortages:
+    """When which process was short of descriptors; a process is its place and incarnation."""
+
+    times: dict[tuple[int, int], list[list[float]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def begin(self, process: tuple[int, int], when: float) -> None:
+        """Note that it is short from now on."""
+        self.times[process].append([when, math.inf])
+
+    def end(self, process: tuple[int, int], when: float) -> None:
+        """Note that it is not any more."""
+        self.times[process][-1][1] = when
+
+    def explain(self, processes: Iterable[tuple[int, int]], when: float) -> bool:
+        """Return whether an error between two processes may be for want of descriptors."""
+        return any(
+            begin <= when <= end + AFTER_SQUEEZE
+            for process in processes
+            for begin, end in self.times[process]
+        )
+
+
 class Group:
     """The processes of one transport, and what happens to them."""
 
@@ -100,7 +129,7 @@ class Group:
         self.started: Counter[int] = Counter()
         self.counts: Counter[str] = Counter()
         self.killed: dict[tuple[int, int], float] = {}
-        self.squeezed: dict[tuple[int, int], list[float]] = defaultdict(list)  # until when
+        self.shortages = Shortages()
         self.abrupt: set[str] = set()
         self.lost: list[tuple[str, tuple[int, int], tuple[int, int], str, float]] = []
         self.faults: list[str] = []
@@ -180,7 +209,7 @@ class Group:
             uid, other, text, when = values
             self.abrupt.add(uid)  # its process closes the link
             self.counts["failures"] += 1
-            if not self.is_short((one.place, one.incarnation), other, when):
+            if not self.shortages.explain([(one.place, one.incarnation), other], when):
                 who = f"process {one.place}.{one.incarnation}"
                 self.faults.append(f"{who}: {uid}: {text}")
         elif what == "fault" and not self.leaving:
@@ -247,6 +276,8 @@ class Group:
             return
         self.killed[place, one.incarnation] = time.monotonic()
         self.stopped.pop(place, None)
+        if one.squeezed_until:
+            self.give_room(one)
         one.process.kill()
         one.process.join()
         self.hear(one)
@@ -275,30 +306,26 @@ class Group:
         one = self.processes[place]
         if one.squeezed_until or one.left:
             return
+        pid, now = one.process.pid, time.monotonic()
         try:
-            numbers = [int(name) for name in os.listdir(f"/proc/{one.process.pid}/fd")]
-            one.files, most = resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE)
+            highest = max((int(name) for name in os.listdir(f"/proc/{pid}/fd")), default=0)
+            one.files, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            # poll() of more descriptors than the limit is an error.
+            few = self.random.choice((POLLED, highest + self.random.randrange(1, 9)))
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, most))
         except OSError:
             return  # it has just died
-        # poll() of more descriptors than the limit is an error.
-        few = self.random.choice((POLLED, max(numbers) + self.random.randrange(1, 9)))
-        resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (few, most))
-        one.squeezed_until = time.monotonic() + self.random.uniform(0.02, 2)
-        self.squeezed[place, one.incarnation].append(math.inf)
+        one.squeezed_until = now + self.random.uniform(0.02, 2)
+        self.shortages.begin((place, one.incarnation), now)
         self.counts["squeezes"] += 1
 
     def give_room(self, one: Process) -> None:
         """Give back what squeeze() took."""
         one.squeezed_until = 0.0
-        self.squeezed[one.place, one.incarnation][-1] = time.monotonic()
         with contextlib.suppress(OSError):
             _, most = resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE)
             resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (one.files, most))
-
-    def is_short(self, one: tuple[int, int], other: tuple[int, int], when: float) -> bool:
-        """Return whether what went wrong between two may be for want of descriptors."""
-        ends = [*self.squeezed[one], *self.squeezed[other]]
-        return any(end + AFTER_SQUEEZE >= when for end in ends)
+        self.shortages.end((one.place, one.incarnation), time.monotonic())
 
     # ---- The end
 
@@ -337,7 +364,8 @@ class Group:
         for uid, one, other, text, when in self.lost:
             # A death explains only what was lost after it.
             dead = self.killed.get(other, math.inf) <= when
-            if not (dead or uid in self.abrupt or self.is_short(one, other, when)):
+            short = self.shortages.explain([one, other], when)
+            if not (dead or short or uid in self.abrupt):
                 self.faults.append(f"{uid}: the link to {other} was lost for no reason: {text}")
         self.faults += self.left_behind()
         # The successor of a killed process has swept.
@@ -450,7 +478,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--abrupt", type=float, default=0.2, help="share of links torn down (0.2)")
     parser.add_argument("--kill-every", type=float, default=8, help="seconds; 0: never (8)")
     parser.add_argument("--stop-every", type=float, default=3, help="seconds; 0: never (3)")
-    parser.add_argument("--squeeze-every", type=float, default=5, help="seconds; 0: never (5)")
+    parser.add_argument("--squeeze-every", type=float, default=20, help="seconds; 0: never (20)")
     parser.add_argument("--report-every", type=float, default=60, help="seconds; 0: never (60)")
     # For the test of this tool: what one sender does wrong, once.
     parser.add_argument("--inject", choices=("corrupt", "swap", "lose"), help=argparse.SUPPRESS)

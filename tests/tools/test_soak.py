@@ -116,6 +116,21 @@ def children_of(pid, count):
             return found
 
 
+def test_want_of_descriptors_explains_what_went_wrong_then(ledger):
+    soak = importlib.import_module("soak")
+    shortages = soak.Shortages()
+    shortages.begin((1, 1), 100.0)
+    shortages.end((1, 1), 101.0)
+    shortages.begin((1, 1), 200.0)
+    pair = [(0, 1), (1, 1)]
+    later = 101.0 + soak.AFTER_SQUEEZE
+    assert [shortages.explain(pair, when) for when in (99.9, 100.0, later, later + 0.1)] == [
+        False, True, True, False,
+    ]  # fmt: skip
+    assert shortages.explain(pair, 1000.0)
+    assert not shortages.explain([(0, 1), (1, 2)], 100.5)
+
+
 def test_payloads_differ_and_are_checked(ledger):
     payloads = ledger.Payloads(7, 1 << 20)
     key = ledger.stream_key("a", 1)
