@@ -53,13 +53,13 @@ class Accepting final : public Watcher::Handler, public std::enable_shared_from_
 
  private:
   static constexpr int64_t kRest = 100 * kMillisecond;
-  static constexpr int64_t kSilence = 10 * kSecond;
+  static constexpr int64_t kWarningInterval = 10 * kSecond;
 
   // The socket would stay ready, and the thread would spin.
   void rest(int failure) {
     int64_t now = now_ns();
     if (now >= next_warning_at_) {
-      next_warning_at_ = now + kSilence;
+      next_warning_at_ = now + kWarningInterval;
       const Status why = Status::from_errno(OH_ERR_SYSTEM, failure, "accept");
       OH_LOG(kWarn, "%s; trying again each 100 ms", why.text().c_str());
     }

@@ -2,6 +2,8 @@
 #include "control/handshake.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,7 +18,10 @@ constexpr size_t kMaxGreeting = 4096;
 constexpr size_t kMaxRefusal = 1024;  // of a refusal
 
 std::string why_no_unix_socket(const std::string& path) {
-  if (!path.empty() && access(path.c_str(), W_OK) < 0 && errno == EACCES) {
+  struct stat status{};
+  // Our own file of that name, or none, says nothing of the peer's.
+  const bool there = !path.empty() && stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
+  if (there && faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) < 0 && errno == EACCES) {
     return strf("user %u may not write to the Unix socket %s of the peer%s", geteuid(),
                 path.c_str(), kOneUser);
   }
@@ -115,12 +120,13 @@ Status Initiator::connect(const Address& address, Deadline deadline) {
     }
     note(fd.status());
   }
-  why_not_local_ = why_no_unix_socket(address.unix_path);
+  const std::string why = why_no_unix_socket(address.unix_path);
+  why_not_local_ = tried.empty() ? why : why + " (" + tried + ")";
   Result<UniqueFd> fd = connect_to(address.hosts, deadline);
   if (!fd.ok()) {
     note(fd.status());
     // It has no network, so that is all there is to mend.
-    if (address.hosts.empty()) tried += "; " + why_not_local_;
+    if (address.hosts.empty()) tried += "; " + why;
     return error(fd.status().code(), "cannot reach endpoint %s: %s", address.label.c_str(),
                  tried.c_str());
   }

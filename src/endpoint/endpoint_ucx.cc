@@ -5,9 +5,8 @@
 
 namespace oh {
 namespace {
-// A link may open so many: a worker takes 10 with one network device, and more with others and for
-// RDMA. Where there is no room, UCX 1.13 and 1.22 abort the process, or do without transports for
-// the rest of its life.
+// That UCX may open for a link: a worker takes 10 with one network device, and more with others and
+// for RDMA. UCX 1.13 and 1.22 abort the process when it runs out of descriptors.
 constexpr size_t kDescriptors = 64;
 
 UcxPoolLimits pool_limits(const Config& config) {

@@ -24,9 +24,10 @@ uint32_t MemoryExchange::block_of(const void* data, uint64_t size) {
   if (!connection_) return 0;  // within the process addresses are enough
   std::shared_ptr<SharedBlock> block = heap_.find(data, size);
   if (!block) return 0;
-  // A failure means that the connection is gone, which its handler reports.
-  if (!exported_.count(block->number)) (void)send_block(block->number).ok();
-  exported_.insert(block->number);
+  if (!block->fd.valid()) return 0;
+  // Where the connection is gone its handler reports that; where descriptors are short the next
+  // message of the block tries again.
+  if (!exported_.count(block->number) && !send_block(block->number).ok()) return 0;
   return block->number;
 }
 
@@ -135,11 +136,10 @@ Status MemoryExchange::send_block(uint32_t number) {
   writer.u64(block ? block->base() : 0);
   writer.u64(block ? block->size() : 0);
   std::vector<int> fds;
-  if (block) {
-    exported_.insert(number);
-    if (block->fd.valid()) fds.push_back(block->fd.get());
-  }
-  return connection_->send_control(Control::kBlock, bytes, std::move(fds));
+  if (block && block->fd.valid()) fds.push_back(block->fd.get());
+  OH_RETURN_IF_ERROR(connection_->send_control(Control::kBlock, bytes, std::move(fds)));
+  if (block) exported_.insert(number);
+  return {};
 }
 
 Status MemoryExchange::on_block(ByteView payload, std::vector<UniqueFd> fds) {

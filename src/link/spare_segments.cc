@@ -16,11 +16,11 @@ void SpareSegments::open(const Config& config, const Status& why_not, std::share
   node_ = std::move(node);
   numa_node_ = numa_node;
   if (config.segment == "off") {
-    why_none_ = "ONEHOP_SEGMENT=off";
+    why_no_segments_ = "ONEHOP_SEGMENT=off";
   } else if (config.transport != "auto") {
-    why_none_ = "ONEHOP_TRANSPORT=" + config.transport;
+    why_no_segments_ = "ONEHOP_TRANSPORT=" + config.transport;
   } else if (!why_not.ok()) {
-    why_none_ = why_not.text();
+    why_no_segments_ = why_not.text();
   }
   refill();
 }
@@ -33,8 +33,8 @@ void SpareSegments::close() {
 }
 
 Status SpareSegments::allowed(const char* side) const {
-  if (why_none_.empty()) return {};
-  return error(OH_ERR_NOT_VIABLE, "%s at %s", why_none_.c_str(), side);
+  if (why_no_segments_.empty()) return {};
+  return error(OH_ERR_NOT_VIABLE, "%s at %s", why_no_segments_.c_str(), side);
 }
 
 Result<std::unique_ptr<Segment>> SpareSegments::take() {
@@ -55,7 +55,7 @@ Result<std::unique_ptr<Segment>> SpareSegments::take() {
 }
 
 void SpareSegments::refill() {
-  if (!why_none_.empty()) return;
+  if (!why_no_segments_.empty()) return;
   while (true) {
     {
       MutexLock lock(mutex_);

@@ -32,7 +32,7 @@ class SpareSegments {
  private:
   void refill();
 
-  std::string why_none_;  // why there are none, without the side; empty: there are
+  std::string why_no_segments_;  // why there are none, without the side; empty: there are
   std::weak_ptr<void> holder_;
   std::shared_ptr<Node> node_;
   int numa_node_ = -1;

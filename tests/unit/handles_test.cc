@@ -145,7 +145,7 @@ TEST(UniqueFdTest, RoomForMoreIsToldAndLeftFree) {
     const unit::FewFiles few(5);
     EXPECT_TRUE(is_ok(check_room_for_fds(5)));
     EXPECT_TRUE(fails_with(check_room_for_fds(6), OH_ERR_NO_RESOURCE,
-                           "6 descriptors more, of which 5 can be had: EMFILE"));
+                           "6 descriptors more are needed, and 5 can be had: EMFILE"));
     EXPECT_TRUE(is_ok(check_room_for_fds(5)));
   }
   EXPECT_EQ(unit::open_fds(), before);

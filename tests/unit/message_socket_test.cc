@@ -289,6 +289,49 @@ TEST(MessageSocketTest, SaysWhichMessageLostItsDescriptorsForWantOfRoom) {
   EXPECT_EQ(mark_of((*message)->fds.at(0)), 3u);
 }
 
+TEST(MessageSocketTest, SendsDescriptorsWithoutRoomForMore) {
+  Pair pair;
+  UniqueFd marked = marked_fd(7);
+  {
+    const unit::FewFiles few(0);
+    ASSERT_TRUE(is_ok(pair.one.send(1, {}, {}, {marked.get()})));
+  }
+  auto message = pair.two.receive();
+  ASSERT_TRUE(is_ok(message));
+  EXPECT_EQ(mark_of((*message)->fds.at(0)), 7u);
+}
+
+// Where it has to keep them, and cannot, the message is not sent, and others are.
+TEST(MessageSocketTest, SaysThatDescriptorsThatHaveToWaitFindNoRoom) {
+  Pair pair;
+  UniqueFd marked = marked_fd(7);
+  const Bytes piece(64 * 1024, 5);
+  size_t sent = 0;
+  while (pair.one.backlog() == 0) {
+    ASSERT_TRUE(is_ok(pair.one.send(1, piece)));
+    ++sent;
+  }
+  const size_t backlog = pair.one.backlog();
+  {
+    const unit::FewFiles few(0);
+    EXPECT_TRUE(
+        fails_with(pair.one.send(2, piece, {}, {marked.get()}), OH_ERR_SYSTEM, "ulimit -n"));
+  }
+  EXPECT_EQ(pair.one.backlog(), backlog);
+  ASSERT_TRUE(is_ok(pair.one.send(3, {}, {}, {marked.get()})));
+  marked.reset();
+  for (size_t got = 0; got <= sent;) {
+    ASSERT_TRUE(is_ok(pair.one.flush()));
+    auto message = pair.two.receive();
+    ASSERT_TRUE(is_ok(message));
+    if (!*message) continue;
+    EXPECT_EQ((*message)->type, got < sent ? 1 : 3);
+    if (++got > sent) {
+      EXPECT_EQ(mark_of((*message)->fds.at(0)), 7u);
+    }
+  }
+}
+
 TEST(MessageSocketTest, RefusesAFloodOfDescriptorsAndLeaksNone) {
   size_t before = unit::open_fds();
   {

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#include <vector>
+#include <algorithm>
 
 #include "platform/os/fork.h"
 #include "platform/os/os.h"
@@ -26,18 +28,18 @@ void UniqueFd::reset() {
   fd_ = -1;
 }
 
+// From the limit down, where numbers are free in most processes. None is taken: another thread may
+// need it.
 Status check_room_for_fds(size_t count) {
-  std::vector<UniqueFd> taken;
-  for (int fd = os().eventfd(); true; fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
-    const int failure = taken.empty() ? -fd : errno;
-    if (fd < 0) {
-      return Status::from_errno(
-          OH_ERR_NO_RESOURCE, failure,
-          strf("%zu descriptors more, of which %zu can be had", count, taken.size()));
-    }
-    taken.emplace_back(fd);
-    if (taken.size() >= count) return {};
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return {};
+  size_t free = 0;
+  for (int fd = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, INT_MAX)); fd-- > 0;) {
+    if (fcntl(fd, F_GETFD) < 0 && ++free >= count) return {};
   }
+  return Status::from_errno(
+      OH_ERR_NO_RESOURCE, EMFILE,
+      strf("%zu descriptors more are needed, and %zu can be had", count, free));
 }
 
 Result<Mapping> Mapping::anonymous(uint64_t size, bool populate) {

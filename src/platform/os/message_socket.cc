@@ -35,23 +35,41 @@ Status MessageSocket::send(uint8_t type, ByteView head, ByteView tail, std::vect
     return error(OH_ERR_INVALID, "a message with %zu descriptors: at most %zu fit", fds.size(),
                  kMaxFds);
   }
-  if (!fds.empty()) {
-    // Kept as duplicates: the caller may close its own before the kernel takes the message.
-    OutFds carried{out_.size(), {}};
-    for (int fd : fds) {
-      carried.fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-      if (carried.fds.back().valid()) continue;
-      return Status::from_errno(OH_ERR_SYSTEM, errno, "duplicating a descriptor to be sent");
-    }
-    out_fds_.push_back(std::move(carried));
+  for (int fd : fds) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    return Status::from_errno(OH_ERR_SYSTEM, errno, strf("descriptor %d, to be sent", fd));
   }
+  const bool carries = !fds.empty();
+  const auto count = static_cast<uint8_t>(fds.size());
+  if (carries) out_fds_.push_back({out_.size(), std::move(fds), {}});
   Writer writer(out_);
   writer.u32(static_cast<uint32_t>(2 + head.size() + tail.size()));
   writer.u8(type);
-  writer.u8(static_cast<uint8_t>(fds.size()));
+  writer.u8(count);
   writer.raw(head);
   writer.raw(tail);
-  return flush();
+  OH_RETURN_IF_ERROR(flush());
+  return carries ? keep_unsent_fds() : Status();
+}
+
+// Those of the last message, which the caller may close now; a process that is short of descriptors
+// sends without these, as long as the kernel takes messages at once. After an error that message
+// will not be sent.
+Status MessageSocket::keep_unsent_fds() {
+  if (out_fds_.empty() || !out_fds_.back().kept.empty()) return {};
+  OutFds& last = out_fds_.back();
+  for (int& fd : last.fds) {
+    last.kept.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!last.kept.back().valid()) {
+      Status failed =
+          Status::from_errno(OH_ERR_SYSTEM, errno, "duplicating a descriptor to be sent");
+      out_.resize(last.at);
+      out_fds_.pop_back();
+      return failed;
+    }
+    fd = last.kept.back().get();
+  }
+  return {};
 }
 
 Status MessageSocket::flush() {
@@ -76,8 +94,7 @@ Status MessageSocket::flush() {
       header->cmsg_type = SCM_RIGHTS;
       header->cmsg_len = CMSG_LEN(carried->fds.size() * sizeof(int));
       for (size_t i = 0; i < carried->fds.size(); ++i) {
-        int fd = carried->fds[i].get();
-        std::memcpy(CMSG_DATA(header) + i * sizeof(int), &fd, sizeof(int));
+        std::memcpy(CMSG_DATA(header) + i * sizeof(int), &carried->fds[i], sizeof(int));
       }
     }
     int64_t sent = os().sendmsg(fd_.get(), &message, 0);

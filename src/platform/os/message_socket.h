@@ -74,8 +74,10 @@ class MessageSocket {
  private:
   struct OutFds {
     size_t at;  // byte of out_ that carries them
-    std::vector<UniqueFd> fds;
+    std::vector<int> fds;
+    std::vector<UniqueFd> kept;  // that fds are, once send() has returned
   };
+  Status keep_unsent_fds();
   Result<bool> fill();  // false: nothing to read now
   void compact();
 

@@ -35,8 +35,8 @@ Status UcxWorker::start() {
   if (code == ucx::kNoResource || code == ucx::kNoMemory) {
     const Status failed = library().failure(code, ucx::symbol::worker_create, "");
     return error(failed.code(),
-                 "%s; UCX takes some 5 MB of /dev/shm for each endpoint: enlarge that, or set "
-                 "UCX_TLS=^shm",
+                 "%s; if /dev/shm is full, of which old releases take 5 MB for each endpoint: "
+                 "enlarge it, or set UCX_TLS=^shm",
                  failed.text().c_str());
   }
   if (code != ucx::kOk) return library().failure(code, ucx::symbol::worker_create, "");
