@@ -23,8 +23,7 @@ MemoryExchange::MemoryExchange(Link& link, Connection* connection, const Id& pro
 uint32_t MemoryExchange::block_of(const void* data, uint64_t size) {
   if (!connection_) return 0;  // within the process addresses are enough
   std::shared_ptr<SharedBlock> block = heap_.find(data, size);
-  if (!block) return 0;
-  if (!block->fd.valid()) return 0;
+  if (!block || !block->fd.valid()) return 0;
   // Where the connection is gone its handler reports that; where descriptors are short the next
   // message of the block tries again.
   if (!exported_.count(block->number) && !send_block(block->number).ok()) return 0;

@@ -301,6 +301,25 @@ TEST(MessageSocketTest, SendsDescriptorsWithoutRoomForMore) {
   EXPECT_EQ(mark_of((*message)->fds.at(0)), 7u);
 }
 
+// The caller closes its descriptors after an error, too, and their numbers are given out again.
+TEST(MessageSocketTest, KeepsItsOwnDescriptorsWhereSendingFails) {
+  Pair pair;
+  UniqueFd first = marked_fd(1);
+  const int number = first.get();
+  {
+    FaultyOs faulty;
+    faulty.arm(Call::sendmsg, 0, ETOOMANYREFS);
+    EXPECT_TRUE(fails_with(pair.one.send(1, {}, {}, {number}), OH_ERR_PEER_LOST));
+  }
+  first.reset();
+  const UniqueFd second = marked_fd(2);
+  ASSERT_EQ(second.get(), number);
+  ASSERT_TRUE(is_ok(pair.one.flush()));
+  auto message = pair.two.receive();
+  ASSERT_TRUE(is_ok(message));
+  EXPECT_EQ(mark_of((*message)->fds.at(0)), 1u);
+}
+
 // Where it has to keep them, and cannot, the message is not sent, and others are.
 TEST(MessageSocketTest, SaysThatDescriptorsThatHaveToWaitFindNoRoom) {
   Pair pair;

@@ -48,12 +48,14 @@ Status MessageSocket::send(uint8_t type, ByteView head, ByteView tail, std::vect
   writer.u8(count);
   writer.raw(head);
   writer.raw(tail);
-  OH_RETURN_IF_ERROR(flush());
-  return carries ? keep_unsent_fds() : Status();
+  Status sent = flush();
+  // Also after an error: a later flush() must not take another file that has got the number.
+  Status kept = carries ? keep_unsent_fds() : Status();
+  return sent.ok() ? kept : sent;
 }
 
-// Those of the last message, which the caller may close now; a process that is short of descriptors
-// sends without these, as long as the kernel takes messages at once. After an error that message
+// Duplicates those of the last message, if it waits: the caller may close its own now. What the
+// kernel takes at once needs none, so a process at its limit can send. After an error that message
 // will not be sent.
 Status MessageSocket::keep_unsent_fds() {
   if (out_fds_.empty() || !out_fds_.back().kept.empty()) return {};
