@@ -362,8 +362,20 @@ Status Receiver::on_rts(const Frame& frame) {
     unexpected_.keep(tag.unexpected, rts);
     if (!is_user_tag(frame.tag)) link_.wake_me = true;
   } else if (!start_rts(request, rts)) {
-    repost(request);
-    if (has_slot && transfers_.ended_with_link(rts.offer)) lose_rest(tag);
+    const bool lost = has_slot && transfers_.ended_with_link(rts.offer);
+    // Nothing behind a wildcard is offered.
+    if (lost || request->any_source || request->tag == OH_ANY_TAG) {
+      repost(request);
+      if (lost) lose_rest(tag);
+      return {};
+    }
+    // Its sender has withdrawn it, and says so behind all that it had numbered by then. Until that
+    // comes the receive keeps its number: others that were offered may have their messages already,
+    // and those between must not move up.
+    if (arrivals_.is_name_in_use(rts.op)) {
+      return error(OH_ERR_PROTOCOL, "%s announced two messages under one name", link_.name.c_str());
+    }
+    Arrivals::bind(arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0), request);
   }
   return {};
 }

@@ -122,6 +122,59 @@ TEST_P(Messages, CancelledSendsLeaveTheOrder) {
       });
 }
 
+// Small messages go through the ring, large ones straight into the receives that were offered for
+// their numbers: neither gets another receive because a send before it is cancelled.
+TEST_P(Messages, MessagesBehindACancelledSendStayInOrder) {
+  constexpr size_t kSmall = 16384;  // not offered, and announced without credit
+  constexpr size_t kLarge = 100000;
+  constexpr size_t kCount = 7;
+  constexpr int kCredit = 16;     // kSmall bytes each
+  constexpr uint64_t kOther = 7;  // their tag
+  auto size_of = [](size_t i) { return i % 2 == 0 ? kSmall : kLarge; };
+  run(
+      [&](Side& side) {
+        std::deque<Buffer> buffers;
+        std::deque<onehop::Request> requests;
+        auto isend = [&](uint64_t seed, size_t size, uint64_t tag = 0) {
+          buffers.push_back(side.buffer(size));
+          buffers.back().fill(seed);
+          requests.push_back(side.peer().isend(buffers.back().data(), size, tag));
+        };
+        side.sync();
+        side.endpoint().progress();
+        for (int i = 0; i < kCredit; ++i) isend(0, kSmall, kOther);
+        for (size_t i = 0; i + 1 < kCount; ++i) isend(i, size_of(i));
+        onehop::Request first = std::move(requests[kCredit]);
+        // Where it needs no credit it has ended already.
+        const bool cancelled =
+            first.cancel() && status_of([&] { first.wait(); }) == OH_ERR_CANCELLED;
+        side.tell_number(cancelled);
+        requests.erase(requests.begin() + kCredit);
+        isend(kCount - 1, kSmall);
+        for (onehop::Request& request : requests) request.wait();
+        if (!cancelled) first.wait();
+      },
+      [&](Side& side) {
+        std::deque<Buffer> buffers;
+        std::deque<onehop::Request> requests;
+        auto irecv = [&](size_t size, uint64_t tag = 0) {
+          buffers.push_back(side.buffer(size));
+          requests.push_back(side.peer().irecv(buffers.back().data(), size, tag));
+        };
+        for (size_t i = 0; i + 1 < kCount; ++i) irecv(size_of(i));
+        side.sync();
+        const bool cancelled = side.hear_number() != 0;
+        if (!cancelled) irecv(kSmall);
+        for (size_t i = 0; i < requests.size(); ++i) {
+          const size_t expected = i == 0 && cancelled ? kCount - 1 : i;
+          EXPECT_EQ(requests[i].wait().size, size_of(expected)) << "receive " << i;
+          EXPECT_TRUE(buffers[i].holds(expected, size_of(expected))) << "receive " << i;
+        }
+        for (int i = 0; i < kCredit; ++i) irecv(kSmall, kOther);
+        for (size_t i = requests.size() - kCredit; i < requests.size(); ++i) requests[i].wait();
+      });
+}
+
 TEST_P(Messages, FinishedRequestsCannotBeCancelled) {
   run(
       [](Side& side) {
