@@ -17,6 +17,8 @@
 #   relay         64 KiB and 16 MiB through the host: between the GPUs, and from a GPU to the host
 #   worker        small messages, puts and gets with ONEHOP_WORKER=1, also from Python
 #   setup, batch, matrix, interpreter (from Python)
+#   torch, weights   torch.distributed's messages, and weights, against NCCL
+#   nixl          blocks by NIXL's Python API
 #   sanitizer     stream and kernel under compute-sanitizer: memory, shared memory, barriers
 #
 # Without arguments all of them but sanitizer. Needs cmake, ninja, g++, nanobind, and no network;
@@ -190,15 +192,11 @@ run_tests() {
   step tests "${TESTS_SECONDS:-400}" bash -c run_shards
 }
 
+# The worker is not started where others compute.
 run_python() {
-  local found=(tests/python/*torch*.py tests/python/*gpu_real*.py)
-  local existing=()
-  for file in "${found[@]}"; do [ -e "$file" ] && existing+=("$file"); done
-  if [ ${#existing[@]} -eq 0 ]; then
-    say "== python: there are no tests that need a GPU"
-    return
-  fi
-  step python 150 "$python" -m pytest -q -p no:cacheprovider "${existing[@]}"
+  local worker=tests/python/test_torch_gpu_worker.py
+  step python-worker 60 "$python" -m pytest -q -p no:cacheprovider $worker
+  step python 240 "$python" -m pytest -q -p no:cacheprovider --deselect=$worker tests/python/*torch*.py
 }
 
 run_doctor() {
@@ -295,6 +293,9 @@ run_step() {
     interpreter)
       rows interpreter 30 latency --api python --memory cuda --sizes 1K,64K --iters 2000
       ;;
+    torch) rows torch 60 torch --memory cuda --vs nccl ;;
+    weights) rows weights 60 weights --memory cuda --vs nccl --engines 1 --rounds 3 ;;
+    nixl) rows nixl 60 nixl --memory cuda --rounds 3 --mode write --mode read ;;
     *)
       echo "tools/gpu_check.sh: no step \"$1\"" >&2
       exit 2
@@ -304,7 +305,7 @@ run_step() {
 
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] ||
-  steps=(build doctor latency worker stream kernel patterns bandwidth setup kinds relay batch interpreter matrix tests python)
+  steps=(build doctor latency worker stream kernel patterns bandwidth setup kinds relay batch interpreter matrix torch weights nixl tests python)
 step provenance 15 bash -c provenance
 cat "$work/step.txt" >>"$out/report.txt"
 for name in "${steps[@]}"; do

@@ -201,9 +201,9 @@ def run_pair(first, second, *arguments, devices=(None, None)):
     return group.join()
 
 
-def run_ranks(size, function, *arguments, device=None, devices=None):
+def run_ranks(size, function, *arguments, device=None, devices=None, context=_server):
     """Run function(communicator, *arguments) in `size` ranks, on a device each; return results."""
-    group = Group()
+    group = Group(context)
     identity = onehop.unique_id()
     for rank in range(size):
         own = devices[rank] if devices else device

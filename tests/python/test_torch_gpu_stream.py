@@ -13,7 +13,7 @@ from pathlib import Path
 import onehop
 import pytest
 from onehop import patterns
-from processes import Group, Side, failure_of, run_pair, run_ranks, run_side
+from processes import Group, Side, _spawn, failure_of, run_pair, run_ranks, run_side
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(
@@ -99,7 +99,8 @@ def test_tensors_of_every_allocator(allocator, monkeypatch):
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     if setting := ALLOCATORS[allocator]:
         monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", setting)
-    run_ranks(2, exchange_tensors, devices=GPUS)
+    # torch reads it when it is loaded: before a process of the server gets its environment.
+    run_ranks(2, exchange_tensors, devices=GPUS, context=_spawn)
 
 
 def exchange_on_lanes(comm):
