@@ -28,8 +28,8 @@ void ReadyToReceive::offer(Request* request, uint32_t number) {
   frame.length = request->size;
   frame.slot = transfer->index;
   frame.op = transfer->sequence;
-  frame.address = transfer->slot->owner_address;
-  frame.region = transfer->slot->owner_block;
+  frame.address = transfer->slot->owner_address.load(std::memory_order_relaxed);
+  frame.region = transfer->slot->owner_block.load(std::memory_order_relaxed);
   if (!link_.outbox.empty() || !link_.push(frame)) transfers_.withdraw(transfer);
 }
 

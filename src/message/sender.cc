@@ -132,8 +132,8 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
   if (transfer) {
     frame.slot = transfer->index;
     frame.number = transfer->sequence;
-    frame.address = transfer->slot->owner_address;
-    frame.region = transfer->slot->owner_block;
+    frame.address = transfer->slot->owner_address.load(std::memory_order_relaxed);
+    frame.region = transfer->slot->owner_block.load(std::memory_order_relaxed);
   }
   if (!link_.segment && request->pending()) frame.flags |= kNotYet;
   frame.op = request->op = link_.ops.add(request);

@@ -88,13 +88,15 @@ enum class CopyMode : uint32_t {
 
 struct alignas(128) TransferSlot {
   std::atomic<uint64_t> word;
-  uint64_t owner_address;
+  // A claimer reads the owner's fields before its compare-and-swap, when the owner may write those
+  // of the slot's next use: what it read counts only if that succeeds.
+  std::atomic<uint64_t> owner_address;
   uint64_t owner_length;
   uint64_t claimer_address;
   uint64_t claimer_length;
-  uint32_t owner_block;
+  std::atomic<uint32_t> owner_block;
   uint32_t claimer_block;
-  uint32_t owner_memory;
+  std::atomic<uint32_t> owner_memory;
   uint32_t claimer_memory;
 
   alignas(64) std::atomic<uint64_t> cursor;  // chunks taken: back 32 | front 32

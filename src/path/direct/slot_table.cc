@@ -19,10 +19,10 @@ SlotTable::Posted SlotTable::post(const SlotBuffer& buffer, bool attended) {
   free_.pop_back();
   const uint32_t sequence = ++sequence_[index];
   TransferSlot& slot = segment_->outgoing().slots[index];
-  slot.owner_address = buffer.address;
+  slot.owner_address.store(buffer.address, std::memory_order_relaxed);
   slot.owner_length = buffer.length;
-  slot.owner_block = buffer.block;
-  slot.owner_memory = buffer.memory;
+  slot.owner_block.store(buffer.block, std::memory_order_relaxed);
+  slot.owner_memory.store(buffer.memory, std::memory_order_relaxed);
   slot.mode.store(static_cast<uint32_t>(CopyMode::kUndecided), std::memory_order_relaxed);
   slot.cursor.store(0, std::memory_order_relaxed);
   slot.copied.store(0, std::memory_order_relaxed);

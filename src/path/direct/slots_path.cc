@@ -87,8 +87,8 @@ Status SlotsPath::on_frame(const Frame& frame) {
   offer.sequence = frame.number;
   offer.length = frame.length;
   const TransferSlot& slot = link_.segment->incoming().slots[frame.slot];
-  offer.remote = slot.owner_address;
-  offer.block = slot.owner_block;
+  offer.remote = slot.owner_address.load(std::memory_order_relaxed);
+  offer.block = slot.owner_block.load(std::memory_order_relaxed);
   std::shared_ptr<RegionRecord> region = regions_.find(frame.region, frame.tag);
   oh_status refusal = OH_OK;
   if (!region) {

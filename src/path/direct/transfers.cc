@@ -73,7 +73,8 @@ bool Transfers::has_use(SlotUse use, const Request& request) const {
 bool Transfers::copies(const Request& request, const Offer& offer) const {
   // With device memory on either side there always is a way: the relay, if nothing else.
   const TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
-  if (request.on_device || (slot.owner_memory & kSlotDevice)) return true;
+  const uint32_t memory = slot.owner_memory.load(std::memory_order_relaxed);
+  if (request.on_device || (memory & kSlotDevice)) return true;
   const bool attended = request.attended && slot.attended.load(std::memory_order_relaxed) != 0;
   const HostCopy copy = link_.selection->copies_host(attended);
   std::shared_ptr<ImportedBlock> holder;
@@ -94,7 +95,7 @@ bool Transfers::claim(Request* request, bool source, const Offer& offer) {
   // Claims are made under our lock: a thread that sees it posted is its only claimer.
   if (!slots_.is_posted(offer)) return false;
   TransferSlot& slot = slots_.theirs(offer.slot);
-  const uint32_t owner_memory = slot.owner_memory;
+  const uint32_t owner_memory = slot.owner_memory.load(std::memory_order_relaxed);
   if (!slots_.claim(offer, describe(*request, offer.length))) return false;
   OH_FAULT_POINT("transfer.claimed");
   link_.wake_them = true;
