@@ -161,6 +161,14 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
   link_.finish(*request, {});
 }
 
+// Ends a receive whose message has the name of another one, which no honest sender gives.
+bool Receiver::refuse_name_in_use(Request* request, uint64_t op) {
+  if (!arrivals_.is_name_in_use(op)) return false;
+  link_.finish(*request, error(OH_ERR_PROTOCOL, "%s announced two messages under one name",
+                               link_.name.c_str()));
+  return true;
+}
+
 // Starts to receive a message that was announced. False when its sender has withdrawn it.
 bool Receiver::start_rts(Request* request, const Rts& rts) {
   request->message_tag = rts.tag;
@@ -189,12 +197,7 @@ bool Receiver::start_rts(Request* request, const Rts& rts) {
   if (rts.has_slot && transfers_.copies(*request, rts.offer)) {
     return transfers_.claim(request, /*source=*/false, rts.offer);
   }
-  if (arrivals_.is_name_in_use(rts.op)) {
-    link_.finish(*request, error(OH_ERR_PROTOCOL, "%s announced two messages under one name",
-                                 link_.name.c_str()));
-    return true;
-  }
-  clear_to_send(request, rts);
+  if (!refuse_name_in_use(request, rts.op)) clear_to_send(request, rts);
   return true;
 }
 
@@ -372,9 +375,7 @@ Status Receiver::on_rts(const Frame& frame) {
     // Its sender has withdrawn it, and says so behind all that it had numbered by then. Until that
     // comes the receive keeps its number: others that were offered may have their messages already,
     // and those between must not move up.
-    if (arrivals_.is_name_in_use(rts.op)) {
-      return error(OH_ERR_PROTOCOL, "%s announced two messages under one name", link_.name.c_str());
-    }
+    if (refuse_name_in_use(request, rts.op)) return {};
     Arrivals::bind(arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0), request);
   }
   return {};

@@ -98,6 +98,7 @@ class Receiver {
   void receive_eager(Request* request, const Frame& frame);
   bool start_rts(Request* request, const Rts& rts);
   void clear_to_send(Request* request, const Rts& rts);
+  bool refuse_name_in_use(Request* request, uint64_t op);
   bool refuse_longer(Request* request, uint64_t length);
   bool refuse_eager(Request* request, uint64_t tag, uint64_t length);
   // A message whose bytes are all here.

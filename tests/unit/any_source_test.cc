@@ -93,6 +93,26 @@ struct Step {
 };
 using Program = std::vector<Step>;
 
+// A receive of one peer waits for the Abort of its withdrawn message. A second message under that
+// name ends its receive, too.
+TEST_F(AnySourceOrder, AReceiveOfOnePeerKeepsAWithdrawnMessageUntilItsAbort) {
+  Receive first(endpoint(), 1);
+  Receive second(endpoint(), 1);
+  for (Receive* receive : {&first, &second}) {
+    ASSERT_TRUE(is_ok(peer(0).operations().messages().post_recv(&receive->request)));
+    announce_withdrawn(0, 1);
+  }
+  EXPECT_FALSE(first.request.ended());
+  ASSERT_TRUE(second.request.ended());
+  EXPECT_EQ(second.request.status.code(), OH_ERR_PROTOCOL);
+  Frame abort;
+  abort.type = FrameType::kAbort;
+  abort.op = kName;
+  ASSERT_TRUE(rings_[0]->push(abort));
+  arrive(0, 1, 7);
+  EXPECT_EQ(first.got(), 7);
+}
+
 class Interleavings : public AnySourceOrder {
  protected:
   struct Message {
