@@ -16,6 +16,18 @@ using namespace fake;
 
 namespace {
 
+// An aligned word is copied in one access, as devices do: kernels may change it meanwhile.
+void move_piece(char* to, const char* from, size_t size) {
+  constexpr size_t kWord = sizeof(uint64_t);
+  if (size != kWord ||
+      (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % kWord) {
+    memmove(to, from, size);
+    return;
+  }
+  const uint64_t word = __atomic_load_n(reinterpret_cast<const uint64_t*>(from), __ATOMIC_RELAXED);
+  __atomic_store_n(reinterpret_cast<uint64_t*>(to), word, __ATOMIC_RELAXED);
+}
+
 void move_bytes(const std::vector<Piece>& to, const std::vector<Piece>& from) {
   size_t t = 0;
   size_t f = 0;
@@ -23,7 +35,7 @@ void move_bytes(const std::vector<Piece>& to, const std::vector<Piece>& from) {
   size_t from_offset = 0;
   while (t < to.size() && f < from.size()) {
     const size_t size = std::min(to[t].size - to_offset, from[f].size - from_offset);
-    memmove(to[t].bytes + to_offset, from[f].bytes + from_offset, size);
+    move_piece(to[t].bytes + to_offset, from[f].bytes + from_offset, size);
     to_offset += size;
     from_offset += size;
     if (to_offset == to[t].size) ++t, to_offset = 0;

@@ -59,6 +59,23 @@ TEST_F(FakeStream, CopiesHappenLaterAndInOrder) {
   EXPECT_EQ(peek(one_, kSize), std::vector<char>(kSize, 7));
 }
 
+// ThreadSanitizer would call it a race: what kernels do to a word is atomic, too.
+TEST_F(FakeStream, ACopyOfAWordSeesOneThatIsWrittenMeanwhileWhole) {
+  constexpr uint64_t kRounds = 1'000;
+  for (uint64_t round = 1; round <= kRounds; ++round) {
+    const uint64_t both = round << 32 | round;
+    ASSERT_EQ(driver().stream_write64(streams_[0], one_, both, 0), kSuccess);
+    ASSERT_EQ(driver().memcpy_async(two_, one_, sizeof(both), streams_[1]), kSuccess);
+  }
+  ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
+  uint64_t seen = 0;
+  ASSERT_EQ(
+      driver().memcpy_async(reinterpret_cast<DevicePtr>(&seen), two_, sizeof(seen), streams_[1]),
+      kSuccess);
+  EXPECT_EQ(seen >> 32, seen & 0xffffffff);
+  EXPECT_LE(seen >> 32, kRounds);
+}
+
 TEST_F(FakeStream, TheLegacyStreamAndBlockingStreamsFollowEachOther) {
   Stream blocking = nullptr;
   ASSERT_EQ(driver().stream_create(&blocking, 0), kSuccess);
