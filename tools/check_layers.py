@@ -8,6 +8,8 @@ status is 1 if there was any.
 
     capi                sees all below
     stream              calls of the stream domain; sees endpoint and all below
+    communicator        ranks and their links; sees endpoint and all below
+    calls               calls that wait on an endpoint step by step; sees endpoint and all below
     endpoint            endpoints, peers, pairing, waiting; sees lane and all below
     lane                lanes for streams and kernels; sees link and all below, no message, no path
     message             two-sided messages; sees one_sided and all below
@@ -40,6 +42,7 @@ _PATH = {*_LINK, "link"}
 _ONE_SIDED = {*_PATH, "path"}
 _MESSAGE = {*_ONE_SIDED, "one_sided"}
 _ENDPOINT = {*_MESSAGE, "message", "lane"}
+_ABOVE_ENDPOINT = ("stream", "communicator", "calls")
 BELOW: dict[str, set[str]] = {
     "base": set(),
     "platform": {"base"},
@@ -54,8 +57,8 @@ BELOW: dict[str, set[str]] = {
     "message": _MESSAGE,
     "lane": _PATH,
     "endpoint": _ENDPOINT,
-    "stream": {*_ENDPOINT, "endpoint"},
-    "capi": {*_ENDPOINT, "endpoint", "stream"},
+    **{layer: {*_ENDPOINT, "endpoint"} for layer in _ABOVE_ENDPOINT},
+    "capi": {*_ENDPOINT, "endpoint", *_ABOVE_ENDPOINT},
 }
 # Folders in these layers never see each other.
 SEPARATE = ("transport", "path")

@@ -9,9 +9,9 @@
 #include <limits>
 #include <memory>
 
-#include "endpoint/communicator.h"
+#include "calls/probes.h"
+#include "communicator/communicator.h"
 #include "endpoint/endpoint.h"
-#include "endpoint/probes.h"
 #include "onehop/onehop.h"
 
 struct oh_endpoint {

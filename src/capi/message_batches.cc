@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "calls/batch_messages.h"
 #include "capi/handles.h"
-#include "endpoint/batch_messages.h"
 
 using namespace oh;  // NOLINT: the C API is a thin skin over it
 

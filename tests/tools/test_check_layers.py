@@ -83,6 +83,8 @@ def test_what_is_allowed_passes(tree: Path) -> None:
         ("src/control/a.cc", "endpoint/peer.h", "control must not see endpoint"),
         ("src/endpoint/a.cc", "capi/handles.h", "endpoint must not see capi"),
         ("src/endpoint/a.cc", "stream/calls.h", "endpoint must not see stream"),
+        ("src/endpoint/a.cc", "calls/probes.h", "endpoint must not see calls"),
+        ("src/stream/a.cc", "communicator/communicator.h", "stream must not see communicator"),
         ("src/lane/a.cc", "message/sender.h", "lane must not see message"),
         ("src/one_sided/a.cc", "message/sender.h", "one_sided must not see message"),
         ("src/path/direct/a.cc", "one_sided/one_sided.h", "path must not see one_sided"),

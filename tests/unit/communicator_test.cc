@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/communicator.h"
+#include "communicator/communicator.h"
 
 #include <netinet/in.h>
 #include <signal.h>

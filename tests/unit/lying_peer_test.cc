@@ -2,7 +2,7 @@
 //
 // A peer that lies loses its link and nothing more. Each test is one lie; the fuzzer of the same
 // name tries many at once. The sanitizers see what an assertion cannot.
-#include "endpoint/batch_messages.h"
+#include "calls/batch_messages.h"
 #include "fuzz/victim.h"
 #include "sanitizers.h"
 #include "unit/support.h"

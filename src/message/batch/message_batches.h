@@ -9,7 +9,7 @@
 //   receiver: POSTED, offer ───────────▶ sender: takes the region ──▶ puts ──▶ BatchEnd ──▶ ENDED
 //                └─ given up: region withdrawn ▶ finds it gone, takes the next offer
 //
-// endpoint/batch_messages.h has the sending half.
+// calls/batch_messages.h has the sending half.
 //
 // Threading: guarded by the link's lock.
 #pragma once

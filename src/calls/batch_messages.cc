@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/batch_messages.h"
+#include "calls/batch_messages.h"
 
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "endpoint/probes.h"
+#include "calls/probes.h"
 
 #include "endpoint/endpoint.h"
 
