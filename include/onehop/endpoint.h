@@ -104,6 +104,12 @@ OH_API oh_status oh_endpoint_notification(oh_endpoint* endpoint, void* data, siz
 OH_API oh_status oh_region_register(oh_endpoint* endpoint, void* data, size_t size,
                                     oh_region** region);
 /*
+ * The same, so that peers may only read it: puts fail with OH_ERR_READ_ONLY. This keeps programs
+ * from mistakes; a hostile process that has the memory mapped can write to it.
+ */
+OH_API oh_status oh_region_register_read_only(oh_endpoint* endpoint, const void* data, size_t size,
+                                              oh_region** region);
+/*
  * Ends the region: afterwards no peer touches its memory. OH_ERR_TIMEOUT: a peer is stopped in the
  * middle of it; the region is gone for all other peers, but its memory must be kept.
  */

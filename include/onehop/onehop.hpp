@@ -85,6 +85,7 @@ class RemoteRegion {
  public:
   explicit RemoteRegion(oh_remote_region* handle) : handle_(handle) {}
   size_t size() const { return oh_remote_region_size(handle_.get()); }
+  bool is_read_only() const { return oh_remote_region_is_read_only(handle_.get()) != 0; }
   // As kernels put into it. Valid until it is detached.
   oh_remote_memory device() const;
   oh_remote_region* get() const { return handle_.get(); }

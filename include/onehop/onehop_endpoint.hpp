@@ -56,6 +56,12 @@ class EndpointView {
     check(oh_region_register(get(), data, size, &region));
     return Region(region);
   }
+  // See oh_region_register_read_only.
+  Region register_read_only(const void* data, size_t size) {
+    oh_region* region = nullptr;
+    check(oh_region_register_read_only(get(), data, size, &region));
+    return Region(region);
+  }
   // The oldest notification, if one has come.
   std::optional<std::pair<Message, Bytes>> notification() {
     return notification_by([&](void* data, size_t* size, Message* from) {

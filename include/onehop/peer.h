@@ -88,6 +88,8 @@ OH_API oh_status oh_peer_attach(oh_peer* peer, const void* descriptor, size_t si
                                 int64_t timeout_ns, oh_remote_region** remote);
 OH_API void oh_remote_region_detach(oh_remote_region* remote);
 OH_API size_t oh_remote_region_size(oh_remote_region* remote);
+/* Not 0: its owner has registered it read-only. */
+OH_API int oh_remote_region_is_read_only(oh_remote_region* remote);
 
 /* A notification that follows a put or get, once its bytes are in place: at most 64 MiB. */
 typedef struct oh_put_options {
@@ -107,7 +109,8 @@ typedef struct oh_put_options {
  * copy is made by the calling thread before the call returns, also with a request. In the
  * background it is made in slices instead, by threads that wait, test a request or make progress;
  * later puts and gets of host memory wait for their turn behind it. OH_ERR_RANGE; OH_ERR_RETIRED:
- * the peer has deregistered the region.
+ * the peer has deregistered the region; OH_ERR_READ_ONLY: a put, and the peer has registered the
+ * region read-only.
  */
 OH_API oh_status oh_peer_put(oh_peer* peer, const void* data, oh_remote_region* remote,
                              size_t remote_offset, size_t size, const oh_put_options* options,

@@ -48,6 +48,7 @@ typedef enum oh_scope {
   X(OH_ERR_FAULT, -8, OH_SCOPE_OPERATION, "memory cannot be read or written")                  \
   X(OH_ERR_RETIRED, -9, OH_SCOPE_OPERATION, "the remote region was deregistered")              \
   X(OH_ERR_NO_RESOURCE, -10, OH_SCOPE_OPERATION, "a resource is exhausted")                    \
+  X(OH_ERR_READ_ONLY, -11, OH_SCOPE_OPERATION, "the remote region is read-only")               \
   X(OH_ERR_LINK, -20, OH_SCOPE_LINK, "the link failed")                                        \
   X(OH_ERR_PEER_LOST, -21, OH_SCOPE_LINK, "the peer is gone")                                  \
   X(OH_ERR_PROTOCOL, -22, OH_SCOPE_LINK, "the peer broke the protocol")                        \

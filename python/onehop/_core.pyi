@@ -2,7 +2,7 @@
 
 from collections.abc import Coroutine, Generator, Iterable
 import enum
-from typing import Any, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import onehop.buffers
 import onehop.devices
@@ -54,6 +54,9 @@ class Status(enum.IntEnum):
 
     NO_RESOURCE = -10
     """a resource is exhausted"""
+
+    READ_ONLY = -11
+    """the remote region is read-only"""
 
     LINK = -20
     """the link failed"""
@@ -192,7 +195,7 @@ class Region:
     @property
     def descriptor(self) -> bytes:
         """
-        Bytes for Peer.attach at a peer. Any holder with a link to this endpoint may read and write the region.
+        Bytes for Peer.attach at a peer. Any holder with a link to this endpoint may read and, unless it was registered with access="r", write the region.
         """
 
     def deregister(self, timeout: float | None = ...) -> None:
@@ -219,6 +222,10 @@ class RemoteRegion:
 
     def __getitem__(self, key: slice) -> RemoteRegion:
         """A slice. OutOfRange: it reaches outside."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether its owner has registered it with access="r": puts fail."""
 
     def detach(self) -> None:
         """Lets go of the peer's memory, for all slices too."""
@@ -903,10 +910,13 @@ class Endpoint:
         timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
-    def register(self, buffer: onehop.buffers.Buffer) -> Region:
+    def register(self, buffer: onehop.buffers.Buffer, access: Literal["r", "rw"] = "rw") -> Region:
         """
-        Registers a writable buffer, of this endpoint's GPU too, so that peers may read and write it. Memory of
-        onehop.empty is reached by plain memory access.
+        Registers a buffer, of this endpoint's GPU too, so that peers may read and write it. Memory of
+        onehop.empty is reached by plain memory access. With access "r" puts fail, and the buffer may be read-only
+        itself: this keeps programs from mistakes, not a hostile process from memory that it has mapped.
+
+        InvalidArgument: access is neither "r" nor "rw".
         """
 
     def wait_notification(self, timeout: float | None = ...) -> tuple[int, bytes]:

@@ -23,6 +23,13 @@ PyPeer connect(PyEndpoint& self, nb::handle address, nb::handle timeout) {
   return PyPeer{Link::of(self.context, std::move(peer))};
 }
 
+// Of peers to a region.
+Access access_of(nb::handle access) {
+  if (nb::str("rw").equal(access)) return Access::kWrite;
+  if (nb::str("r").equal(access)) return Access::kRead;
+  raise_invalid("access " + shown(access) + ": it is \"r\" or \"rw\"");
+}
+
 PyPeer accept(PyEndpoint& self, nb::handle timeout) {
   self.context->check();
   oh_peer* peer = nullptr;
@@ -95,16 +102,20 @@ void bind_links(nb::class_<PyEndpoint>& type) {
            "The next peer that has connected to this endpoint.\n\n" OH_PYTHON_TIMEOUT)
       .def(
           "register",
-          [](PyEndpoint& self, nb::handle buffer) {
+          [](PyEndpoint& self, nb::handle buffer, nb::handle access) {
             sweep_orphans();
-            auto memory = std::make_shared<RegionMemory>(self.context, buffer);
+            auto memory = std::make_shared<RegionMemory>(self.context, buffer, access_of(access));
             size_t size = memory->buffer->size();
             return PyRegion{std::move(memory), 0, size};
           },
-          nb::arg("buffer").none(),
-          nb::sig("def register(self, buffer: onehop.buffers.Buffer) -> Region"),
-          "Registers a writable buffer, of this endpoint's GPU too, so that peers may read and "
-          "write it. Memory of\nonehop.empty is reached by plain memory access.");
+          nb::arg("buffer").none(), nb::arg("access").none() = "rw",
+          nb::sig("def register(self, buffer: onehop.buffers.Buffer, access: typing.Literal[\"r\", "
+                  "\"rw\"] = \"rw\") -> Region"),
+          "Registers a buffer, of this endpoint's GPU too, so that peers may read and write it. "
+          "Memory of\nonehop.empty is reached by plain memory access. With access \"r\" puts fail, "
+          "and the buffer may be read-only\nitself: this keeps programs from mistakes, not a "
+          "hostile process from memory that it has mapped.\n\n"
+          "InvalidArgument: access is neither \"r\" nor \"rw\".");
 }
 
 void bind_messages(nb::class_<PyEndpoint>& type) {

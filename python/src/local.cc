@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "local.h"
 
+#include "errors.h"
+
 namespace onehop::python {
 
 void Local::acquire(const Context& context, nb::handle object, Access access) {
@@ -9,6 +11,11 @@ void Local::acquire(const Context& context, nb::handle object, Access access) {
   if (const PyRegion* region = as_region(object)) {
     if (no_device && region->memory->buffer->memory() == Memory::kDevice) {
       refuse_device(object, no_device);
+    }
+    if (access == Access::kWrite && region->memory->access == Access::kRead) {
+      raise_invalid(
+          "the Region was registered with access=\"r\": receive into the array it was made of, or "
+          "register it with \"rw\"");
     }
     region_ = region->memory;
     data_ = region->data();

@@ -43,12 +43,15 @@ nb::bytes descriptor(const PyRegion& self) {
 
 }  // namespace
 
-RegionMemory::RegionMemory(std::shared_ptr<Context> owner, nb::handle object)
+RegionMemory::RegionMemory(std::shared_ptr<Context> owner, nb::handle object, Access of_peers)
     : context(std::move(owner)),
-      buffer(std::make_unique<Buffer>(object, Wanted{Access::kWrite, context->no_device()})) {
+      buffer(std::make_unique<Buffer>(object, Wanted{of_peers, context->no_device()})),
+      access(of_peers) {
   buffer->forget_stream();
+  EndpointView endpoint = context->endpoint();
   region = std::make_shared<Owned<Region>>(
-      context->endpoint().register_memory(buffer->data(), buffer->size()));
+      access == Access::kWrite ? endpoint.register_memory(buffer->data(), buffer->size())
+                               : endpoint.register_read_only(buffer->data(), buffer->size()));
 }
 
 RegionMemory::~RegionMemory() {
@@ -130,7 +133,7 @@ void bind_region(nb::module_& module) {
       .def_prop_ro(
           "descriptor", descriptor,
           "Bytes for Peer.attach at a peer. Any holder with a link to this endpoint may read "
-          "and write the region.")
+          "and, unless it was registered with access=\"r\", write the region.")
       .def("deregister", deregister, nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def deregister(self, timeout: float | None = ...) -> None"),
            "Ends the region and all its slices: when it returns no peer touches the memory any "
@@ -153,6 +156,9 @@ void bind_region(nb::module_& module) {
           },
           nb::arg("key").none(), nb::sig("def __getitem__(self, key: slice) -> RemoteRegion"),
           "A slice. OutOfRange: it reaches outside.")
+      .def_prop_ro(
+          "read_only", [](const PyRemoteRegion& self) { return (*self.hold())->is_read_only(); },
+          "Whether its owner has registered it with access=\"r\": puts fail.")
       .def(
           "detach", [](PyRemoteRegion& self) { self.memory->region.reset(); },
           "Lets go of the peer's memory, for all slices too.")

@@ -15,13 +15,14 @@ namespace onehop::python {
 // A registered buffer. Its memory is kept until no peer touches it.
 class RegionMemory {
  public:
-  RegionMemory(std::shared_ptr<Context> context, nb::handle object);
+  RegionMemory(std::shared_ptr<Context> context, nb::handle object, Access access);
   ~RegionMemory();
 
   std::shared_ptr<Context> context;
   // A holder of its own: what runs without the GIL may still use it when this goes.
   std::shared_ptr<Owned<Region>> region;
   std::unique_ptr<Buffer> buffer;
+  const Access access;  // of peers
 };
 
 // A region, or a slice of one.

@@ -173,7 +173,7 @@ Status post_batch(Endpoint& endpoint, Peer& peer, Request* request, const LocalB
   auto receive = std::make_unique<BatchReceive>();
   OH_ASSIGN_OR_RETURN(receive->region, endpoint.memory().register_region(
                                            local.size ? local.memory : &nowhere,
-                                           local.size ? local.size : 1, /*for_batch=*/true));
+                                           local.size ? local.size : 1, RegionAccess::kBatch));
   std::shared_ptr<RegionRecord> region = receive->region;
   receive->offer = BatchOffer::encode(endpoint.memory().describe(*region), local.blocks);
   Status posted = peer.operations().batches().post(request, std::move(receive));

@@ -80,7 +80,7 @@ class Runs {
   explicit Runs(const oh_region_batch& batch) : batch_(batch) {}
 
   // Checks all but the single blocks; returns how many there are.
-  Result<size_t> check(const oh_peer& peer) const {
+  Result<size_t> check(const oh_peer& peer, bool put) const {
     const bool empty = batch_.count == 0;
     if (!empty && !(batch_.locals && batch_.remotes && batch_.local_offsets &&
                     batch_.remote_offsets && batch_.lengths)) {
@@ -104,7 +104,7 @@ class Runs {
     }
     for (size_t i = 0; !empty && i < batch_.remote_count; ++i) {
       if (!batch_.remotes[i]) return error(OH_ERR_INVALID, "remotes[%zu] is NULL", i);
-      OH_RETURN_IF_ERROR(check_attached_at(*batch_.remotes[i], peer));
+      OH_RETURN_IF_ERROR(check_remote(*batch_.remotes[i], peer, put));
     }
     return count_blocks();
   }
@@ -228,7 +228,7 @@ Result<CheckedBatch> check_batch(const oh_remote_region& remote, const oh_batch&
 
 Result<CheckedBatch> check_batch(const oh_peer& peer, const oh_region_batch& batch, bool put) {
   const Runs runs(batch);
-  OH_ASSIGN_OR_RETURN(const size_t count, runs.check(peer));
+  OH_ASSIGN_OR_RETURN(const size_t count, runs.check(peer, put));
   std::vector<Entry> entries;
   entries.reserve(count);
   for (size_t i = 0; i < batch.count; ++i) OH_RETURN_IF_ERROR(runs.append(i, &entries));

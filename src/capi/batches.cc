@@ -28,7 +28,7 @@ namespace {
 
 Result<CheckedBatch> read_batch(const oh_peer& peer, const oh_remote_region& remote,
                                 const oh_batch& given, bool put, bool packed = false) {
-  OH_RETURN_IF_ERROR(check_attached_at(remote, peer));
+  OH_RETURN_IF_ERROR(check_remote(remote, peer, put));
   oh_batch batch;
   OH_RETURN_IF_ERROR(read_options(&given, &batch));
   if (packed) batch.packed = 1;

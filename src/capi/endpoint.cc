@@ -3,6 +3,21 @@
 
 using namespace oh;  // NOLINT: the C API is a thin skin over it
 
+namespace {
+
+oh_status register_region(oh_endpoint* endpoint, void* data, size_t size, RegionAccess access,
+                          oh_region** region) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(region);
+  Result<std::shared_ptr<RegionRecord>> made =
+      endpoint->endpoint->memory().register_region(data, size, access);
+  OH_REPORT_IF_ERROR(made.status());
+  *region = new oh_region{endpoint->endpoint, std::move(*made)};
+  return OH_OK;
+}
+
+}  // namespace
+
 extern "C" {
 
 oh_status oh_endpoint_create(const oh_endpoint_options* options, oh_endpoint** endpoint) {
@@ -151,13 +166,12 @@ oh_status oh_endpoint_notification(oh_endpoint* endpoint, void* data, size_t* si
 // ---- Regions ----------------------------------------------------------------------------------
 
 oh_status oh_region_register(oh_endpoint* endpoint, void* data, size_t size, oh_region** region) {
-  OH_CHECK_ARGUMENT(endpoint);
-  OH_CHECK_ARGUMENT(region);
-  Result<std::shared_ptr<RegionRecord>> made =
-      endpoint->endpoint->memory().register_region(data, size);
-  OH_REPORT_IF_ERROR(made.status());
-  *region = new oh_region{endpoint->endpoint, std::move(*made)};
-  return OH_OK;
+  return register_region(endpoint, data, size, RegionAccess::kReadWrite, region);
+}
+
+oh_status oh_region_register_read_only(oh_endpoint* endpoint, const void* data, size_t size,
+                                       oh_region** region) {
+  return register_region(endpoint, const_cast<void*>(data), size, RegionAccess::kReadOnly, region);
 }
 
 oh_status oh_region_deregister(oh_region* region, int64_t timeout_ns) {

@@ -38,9 +38,16 @@ Status check_piece(const oh_remote_region& remote, size_t offset, size_t size) {
                offset + size, static_cast<unsigned long long>(length));
 }
 
-Status check_attached_at(const oh_remote_region& remote, const oh_peer& peer) {
-  if (remote.attached->peer == peer.peer) return {};
-  return error(OH_ERR_INVALID, "the remote region was attached at another peer");
+Status check_remote(const oh_remote_region& remote, const oh_peer& peer, bool put) {
+  if (remote.attached->peer != peer.peer) {
+    return error(OH_ERR_INVALID, "the remote region was attached at another peer");
+  }
+  if (!put || !remote.attached->target.read_only) return {};
+  return error(OH_ERR_READ_ONLY,
+               "%s has registered the region of %llu bytes read-only: get from it, or register it "
+               "for writing there",
+               peer.peer->link().name.c_str(),
+               static_cast<unsigned long long>(remote.attached->target.length));
 }
 
 oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
@@ -108,12 +115,16 @@ size_t oh_remote_region_size(oh_remote_region* remote) {
   return remote ? remote->attached->target.length : 0;
 }
 
+int oh_remote_region_is_read_only(oh_remote_region* remote) {
+  return remote && remote->attached->target.read_only ? 1 : 0;
+}
+
 oh_status oh_peer_put(oh_peer* peer, const void* data, oh_remote_region* remote,
                       size_t remote_offset, size_t size, const oh_put_options* options,
                       oh_request** request) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(remote);
-  OH_REPORT_IF_ERROR(check_attached_at(*remote, *peer));
+  OH_REPORT_IF_ERROR(check_remote(*remote, *peer, /*put=*/true));
   auto* local = static_cast<uint8_t*>(const_cast<void*>(data));
   return run_one(*remote, {local, remote_offset, size}, /*put=*/true, options, request);
 }
@@ -122,7 +133,7 @@ oh_status oh_peer_get(oh_peer* peer, void* data, oh_remote_region* remote, size_
                       size_t size, const oh_put_options* options, oh_request** request) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(remote);
-  OH_REPORT_IF_ERROR(check_attached_at(*remote, *peer));
+  OH_REPORT_IF_ERROR(check_remote(*remote, *peer, /*put=*/false));
   auto* local = static_cast<uint8_t*>(data);
   return run_one(*remote, {local, remote_offset, size}, /*put=*/false, options, request);
 }

@@ -90,7 +90,7 @@ oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
   OH_CHECK_ARGUMENT(remote);
   OH_REPORT_IF_ERROR(check_buffer(data, size));
   OH_REPORT_IF_ERROR(check_piece(*remote, remote_offset, size));
-  OH_REPORT_IF_ERROR(check_attached_at(*remote, *peer));
+  OH_REPORT_IF_ERROR(check_remote(*remote, *peer, /*put=*/true));
   StreamCall call;
   Deadline deadline = Deadline::never();
   OH_REPORT_IF_ERROR(read_call(*peer, nullptr, &call, &deadline));
@@ -159,6 +159,10 @@ oh_status oh_peer_lane_target(oh_peer* peer, void* data, size_t size, oh_lane_ta
 oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_memory* memory) {
   OH_CHECK_ARGUMENT(remote);
   OH_CHECK_ARGUMENT(memory);
+  if (remote->attached->target.read_only) {
+    return report(
+        error(OH_ERR_READ_ONLY, "the region is read-only: kernels put into what this gives them"));
+  }
   Result<oh_remote_memory> found = region_for_kernels(
       *remote->attached->endpoint, *remote->attached->peer, remote->attached->target);
   OH_REPORT_IF_ERROR(found.status());

@@ -10,7 +10,7 @@
 namespace oh {
 
 Result<std::shared_ptr<RegionRecord>> EndpointMemory::register_region(void* base, uint64_t length,
-                                                                      bool for_batch) {
+                                                                      RegionAccess access) {
   OH_RETURN_IF_ERROR(endpoint_.usable());
   std::shared_ptr<const GpuExport> exported;
   const std::shared_ptr<cuda::Gpu>& gpu = endpoint_.device().gpu();
@@ -21,7 +21,7 @@ Result<std::shared_ptr<RegionRecord>> EndpointMemory::register_region(void* base
       OH_RETURN_IF_ERROR(check_device(*gpu, *exported));
     }
   }
-  return regions_.add(base, length, std::move(exported), for_batch);
+  return regions_.add(base, length, std::move(exported), access);
 }
 
 Status EndpointMemory::deregister(const RegionRecord& region, Deadline deadline) {
@@ -79,6 +79,7 @@ Bytes EndpointMemory::describe(const RegionRecord& region) const {
   descriptor.endpoint = endpoint_.own_address().endpoint;
   descriptor.index = region.index;
   descriptor.version = region.version;
+  descriptor.read_only = region.refuses(/*put=*/true);
   descriptor.record.base = reinterpret_cast<uint64_t>(region.base);
   descriptor.record.length = region.length;
   ExportChunk chunk;
@@ -110,6 +111,7 @@ Result<RemoteTarget> EndpointMemory::attach(Peer& peer, ByteView bytes, Deadline
   target.version = descriptor.version;
   target.base = descriptor.record.base;
   target.length = descriptor.record.length;
+  target.read_only = descriptor.read_only;
   const std::vector<ExportChunk>& chunks = descriptor.record.chunks;
   bool shared = chunks.size() == 1 && chunks[0].kind == ChunkKind::kShared;
   uint32_t number = shared ? Reader(chunks[0].handle).u32() : 0;

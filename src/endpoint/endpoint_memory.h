@@ -24,9 +24,8 @@ class EndpointMemory {
   EndpointMemory(Endpoint& endpoint, ControlPage& page) : endpoint_(endpoint), regions_(page) {}
 
   RegionTable& regions() { return regions_; }
-  // `for_batch`: of a receive of a batch.
-  Result<std::shared_ptr<RegionRecord>> register_region(void* base, uint64_t length,
-                                                        bool for_batch = false);
+  Result<std::shared_ptr<RegionRecord>> register_region(
+      void* base, uint64_t length, RegionAccess access = RegionAccess::kReadWrite);
   // Waits until no peer accesses the region.
   Status deregister(const RegionRecord& region, Deadline deadline);
   // Its descriptor; from now on peers that cannot reach our memory need our progress.

@@ -19,13 +19,14 @@ Status block_outside(uint64_t index, uint64_t offset, uint64_t size, const Exten
                static_cast<unsigned long long>(extent.length));
 }
 namespace {
-constexpr uint32_t kMagic = 0x4752484f;  // "OHRG"
-}
+constexpr uint32_t kMagic = 0x4752484f;          // "OHRG"
+constexpr uint32_t kReadOnlyMagic = 0x4f52484f;  // "OHRO"
+}  // namespace
 
 Bytes RegionDescriptor::encode() const {
   Bytes bytes;
   Writer writer(bytes);
-  writer.u32(kMagic);
+  writer.u32(read_only ? kReadOnlyMagic : kMagic);
   writer.u16(kWireMajor);
   writer.u16(kWireMinor);
   writer.raw(process);
@@ -38,13 +39,15 @@ Bytes RegionDescriptor::encode() const {
 
 Result<RegionDescriptor> RegionDescriptor::decode(ByteView bytes) {
   Reader reader(bytes);
-  if (bytes.size() < 8 || reader.u32() != kMagic) {
+  const uint32_t magic = reader.u32();
+  if (bytes.size() < 8 || (magic != kMagic && magic != kReadOnlyMagic)) {
     return error(OH_ERR_INVALID, "these %zu bytes are no region descriptor", bytes.size());
   }
   uint16_t major = reader.u16();
   uint16_t minor = reader.u16();
   OH_RETURN_IF_ERROR(check_wire_version(major, minor));
   RegionDescriptor descriptor;
+  descriptor.read_only = magic == kReadOnlyMagic;
   for (Id* id : {&descriptor.process, &descriptor.endpoint}) {
     ByteView raw = reader.raw(id->size());
     std::copy(raw.begin(), raw.end(), id->begin());
@@ -63,7 +66,7 @@ Result<RegionDescriptor> RegionDescriptor::decode(ByteView bytes) {
 
 Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t length,
                                                        std::shared_ptr<const GpuExport> exported,
-                                                       bool for_batch) {
+                                                       RegionAccess access) {
   if (!base || length == 0) {
     return error(OH_ERR_INVALID, "cannot register %llu bytes at %p",
                  static_cast<unsigned long long>(length), base);
@@ -72,7 +75,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t leng
   region->base = static_cast<uint8_t*>(base);
   region->length = length;
   region->exported = std::move(exported);
-  region->for_batch = for_batch;
+  region->access = access;
   if (!region->exported) region->block = SharedHeap::instance().find(base, length);
   MutexLock lock(mutex_);
   if (free_.empty()) {
@@ -88,7 +91,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t leng
   region->version = ++last_version_;
   regions_[region->index] = region;
   if (region->exported) region->exported->regions.fetch_add(1, std::memory_order_relaxed);
-  if (!for_batch) g_metrics.registered_bytes.add(length);
+  if (!region->for_batch()) g_metrics.registered_bytes.add(length);
   // seq_cst: pairs with the look of one-sided operations (one_sided.cc).
   page_.region(region->index).store(region->version, std::memory_order_seq_cst);
   return region;
@@ -120,7 +123,7 @@ uint64_t RegionTable::remove(uint32_t index) {
   uint64_t word = page_.region(index).exchange(0, std::memory_order_seq_cst);
   free_.push_back(index);
   const GpuExport* exported = regions_[index]->exported.get();
-  if (!regions_[index]->for_batch) g_metrics.registered_bytes.sub(regions_[index]->length);
+  if (!regions_[index]->for_batch()) g_metrics.registered_bytes.sub(regions_[index]->length);
   // release: pairs with GpuExports::retire().
   if (exported) exported->regions.fetch_sub(1, std::memory_order_release);
   regions_[index].reset();
@@ -131,7 +134,7 @@ std::shared_ptr<RegionRecord> RegionTable::find(uint32_t index, uint64_t version
   MutexLock lock(mutex_);
   if (!is_valid(index, version)) return nullptr;
   // A sender that does not see our control page takes it so.
-  if (regions_[index]->for_batch) {
+  if (regions_[index]->for_batch()) {
     uint64_t free = version;
     page_.region(index).compare_exchange_strong(free, version | kTakenBit);
   }

@@ -22,6 +22,13 @@ namespace oh {
 
 class UcxMapping;
 
+// What peers may do with a region.
+enum class RegionAccess : uint8_t {
+  kReadWrite,
+  kReadOnly,
+  kBatch,  // of a receive: the sender that takes the region writes one batch into it
+};
+
 struct RegionRecord {
   uint32_t index = 0;
   uint64_t version = 0;  // never 0, never the same twice
@@ -29,11 +36,13 @@ struct RegionRecord {
   uint64_t length = 0;
   std::shared_ptr<SharedBlock> block;         // where the memory is a shared block
   std::shared_ptr<const GpuExport> exported;  // where it is on a device
-  // Of a receive: for one batch, whose sender takes it.
-  bool for_batch = false;
+  RegionAccess access = RegionAccess::kReadWrite;
   // As UCX reaches it, while a peer has the key.
   mutable Mutex mapping_mutex = {};
   mutable std::weak_ptr<UcxMapping> mapping OH_GUARDED_BY(mapping_mutex) = {};
+
+  bool for_batch() const { return access == RegionAccess::kBatch; }
+  bool refuses(bool put) const { return put && access == RegionAccess::kReadOnly; }
 };
 // In the word of such a region, once it is taken. Set by compare-and-swap, so that either its
 // sender takes it or its receive withdraws it.
@@ -54,6 +63,7 @@ struct RegionDescriptor {
   uint32_t index = 0;
   uint64_t version = 0;
   ExportRecord record;
+  bool read_only = false;
 
   Bytes encode() const;
   static Result<RegionDescriptor> decode(ByteView bytes);
@@ -85,7 +95,7 @@ class RegionTable {
 
   Result<std::shared_ptr<RegionRecord>> add(void* base, uint64_t length,
                                             std::shared_ptr<const GpuExport> exported,
-                                            bool for_batch = false);
+                                            RegionAccess access = RegionAccess::kReadWrite);
   // Takes the region off the control page: no operation begins on it any more. Its word until then;
   // 0 when it was gone.
   uint64_t retire(const RegionRecord& region);

@@ -40,6 +40,7 @@ struct RemoteTarget {
   uint64_t version = 0;
   uint64_t base = 0;  // address in its owner
   uint64_t length = 0;
+  bool read_only = false;
   // Where it is mapped here, if it is. The peer's list of imports holds the mapping: a handle that
   // the user keeps must not keep memory which its owner has freed.
   bool imported = false;

@@ -74,6 +74,14 @@ TEST_P(GpuStreamPuts, PutsAndSignalsInTheOrderOfAStream) {
       EXPECT_EQ(mapped, OH_ERR_NOT_VIABLE) << oh_error_text();
       EXPECT_EQ(stream_path(side.kind()), OH_PATH_PROXY);
     }
+    onehop::Region fixed = side.endpoint().register_read_only(in.data(), in.size());
+    side.tell(fixed.descriptor());
+    onehop::RemoteRegion only_read = side.peer().attach(side.hear());
+    EXPECT_EQ(
+        oh_peer_stream_put(side.peer().get(), here.stream(), out.data(), only_read.get(), 0, kSize),
+        OH_ERR_READ_ONLY);
+    EXPECT_EQ(oh_remote_region_device(only_read.get(), &memory), OH_ERR_READ_ONLY);
+    side.sync();
     destroy_graph(graph);
     here.end();
   });

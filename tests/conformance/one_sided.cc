@@ -118,6 +118,49 @@ TEST_P(OneSided, RetiredRegionsAreLeftAlone) {
       });
 }
 
+TEST_P(OneSided, AReadOnlyRegionIsReadAndNotWritten) {
+  static constexpr size_t kSize = 100000;
+  run(
+      [](Side& side) {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        EXPECT_TRUE(remote.is_read_only());
+        Buffer buffer = side.buffer(kSize);
+        buffer.fill(2);
+        onehop::Peer& peer = side.peer();
+        const onehop::Bytes word = {1};
+        EXPECT_EQ(status_of([&] { peer.put(buffer.data(), remote, 0, kSize, &word); }),
+                  OH_ERR_READ_ONLY);
+        EXPECT_NE(std::string(oh_error_text()).find("read-only"), std::string::npos)
+            << oh_error_text();
+        EXPECT_EQ(status_of([&] { peer.put(buffer.data(), remote, 0, 0); }), OH_ERR_READ_ONLY);
+        oh_batch batch{};
+        batch.struct_size = sizeof(batch);
+        batch.local = buffer.data();
+        batch.local_size = kSize;
+        batch.count = 2;
+        batch.length = 1000;
+        batch.local_stride = batch.remote_stride = 2000;
+        oh_prepared_batch* prepared = nullptr;
+        oh_remote_region* to = remote.get();
+        EXPECT_EQ(oh_peer_put_batch(peer.get(), to, &batch, nullptr, nullptr), OH_ERR_READ_ONLY);
+        EXPECT_EQ(oh_peer_scatter(peer.get(), to, &batch, nullptr, nullptr), OH_ERR_READ_ONLY);
+        EXPECT_EQ(oh_peer_prepare_put(peer.get(), to, &batch, &prepared), OH_ERR_READ_ONLY);
+        buffer.poison();
+        EXPECT_EQ(peer.get(buffer.data(), remote, 0, kSize).wait().size, kSize);
+        EXPECT_TRUE(buffer.holds(1, kSize));
+        side.sync();
+      },
+      [](Side& side) {
+        Buffer buffer = side.buffer(kSize);
+        buffer.fill(1);
+        onehop::Region region = side.endpoint().register_read_only(buffer.data(), kSize);
+        side.tell(region.descriptor());
+        side.sync();
+        EXPECT_TRUE(buffer.holds(1, kSize));
+        EXPECT_FALSE(side.endpoint().notification());
+      });
+}
+
 TEST_P(OneSided, SignalsAreCountedAndTaken) {
   run(
       [](Side& side) {

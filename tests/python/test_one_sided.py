@@ -86,6 +86,51 @@ def test_put_and_get(kind):
     assert [text for _, text in notifications] == [b"layer 7", b""]
 
 
+def expose_read_only(side, kind):
+    buffer = memory(kind)
+    buffer[:] = np.arange(SIZE) % 251
+    buffer.flags.writeable = False  # as a checkpoint that is mapped from a file
+    region = side.endpoint.register(buffer, access="r")
+    side.give(region.descriptor)
+    with pytest.raises(onehop.InvalidArgument, match='access="r"'):
+        side.peer.recv(region[:10])
+    side.peer.send(region[:10], tag=1, timeout=30)
+    side.sync()
+    return (buffer == np.arange(SIZE) % 251).all()
+
+
+def read_only(side, kind):
+    remote = side.peer.attach(side.take(), timeout=30)
+    assert remote.read_only
+    for put in (
+        lambda: side.peer.put(b"0123456789", remote[100:110], notify=b"done"),
+        lambda: side.peer.put_batch(b"0123456789", remote, [0], [100], 10),
+    ):
+        with pytest.raises(onehop.OperationError, match="registered the region") as no:
+            put()
+        assert no.value.status is onehop.Status.READ_ONLY
+    seen = np.zeros(SIZE, "u1")
+    side.peer.get(seen, remote).wait(timeout=30)
+    assert (seen == np.arange(SIZE) % 251).all()
+    assert side.peer.recv(bytearray(10), tag=1, timeout=30).nbytes == 10
+    side.sync()
+
+
+@pytest.mark.parametrize("kind", ["host", "shared"])
+def test_a_read_only_region(kind):
+    unchanged, _ = run_pair(expose_read_only, read_only, kind)
+    assert unchanged
+
+
+def test_the_access_to_a_region_is_checked():
+    with onehop.Endpoint() as endpoint:
+        with pytest.raises(onehop.InvalidArgument, match='access w: it is "r" or "rw"'):
+            endpoint.register(bytearray(8), access="w")
+        with pytest.raises(onehop.InvalidArgument, match="read-only"):
+            endpoint.register(bytes(8))
+        assert len(endpoint.register(bytes(8), access="r")) == 8
+
+
 BLOCKS = 300
 LENGTH = 512
 

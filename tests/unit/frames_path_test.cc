@@ -70,6 +70,21 @@ TEST_F(FramesPathTest, WhatIsOutsideOfTheRegionIsRefused) {
   }
 }
 
+TEST_F(FramesPathTest, AReadOnlyRegionIsReadAndNotWritten) {
+  region_ = *target_.regions.add(remote_.data(), remote_.size(), nullptr, RegionAccess::kReadOnly);
+  prepare(OpKind::kPut);
+  const Bytes before = remote_;
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_TRUE(is_ok(arrive()));
+  EXPECT_TRUE(is_ok(answer()));
+  EXPECT_TRUE(initiator_.ended_with(OH_ERR_READ_ONLY));
+  EXPECT_EQ(remote_, before);
+  initiator_.ends.clear();
+  begin(OpKind::kGet);
+  EXPECT_TRUE(is_ok(answer()));
+  EXPECT_TRUE(initiator_.ended_with(OH_OK));
+}
+
 TEST_F(FramesPathTest, ARetiredRegionEndsWhatIsServed) {
   begin(OpKind::kGet);
   target_.regions.retire(*region_);

@@ -127,6 +127,22 @@ TEST_F(SlotsPathTest, ARetiredRegionIsRefused) {
   EXPECT_EQ(remote_, before);
 }
 
+TEST_F(SlotsPathTest, AReadOnlyRegionIsReadAndNotWritten) {
+  region_ = *target_.regions.add(remote_.data(), remote_.size(), nullptr, RegionAccess::kReadOnly);
+  prepare(OpKind::kPut);
+  const Bytes before = remote_;
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_TRUE(is_ok(arrive()));
+  work();
+  EXPECT_TRUE(initiator_.ended_with(OH_ERR_READ_ONLY));
+  EXPECT_EQ(remote_, before);
+  initiator_.ends.clear();
+  begin(OpKind::kGet);
+  work();
+  EXPECT_TRUE(initiator_.ended_with(OH_OK));
+  EXPECT_TRUE(are_equal(operation_));
+}
+
 // What was claimed before the region was retired ends, too, and then the region is left.
 TEST_F(SlotsPathTest, ARegionIsLeftOnceItsBlocksHaveEnded) {
   begin(OpKind::kPut);

@@ -129,6 +129,16 @@ TEST_F(StagingPathTest, AFullChannelIsTriedAgain) {
   EXPECT_TRUE(are_equal(operation_));
 }
 
+TEST_F(StagingPathTest, AReadOnlyRegionIsNotWritten) {
+  region_ = *target_.regions.add(remote_.data(), remote_.size(), nullptr, RegionAccess::kReadOnly);
+  prepare(OpKind::kPut);
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_TRUE(is_ok(arrive()));
+  EXPECT_TRUE(is_ok(answer()));
+  EXPECT_TRUE(initiator_.ended_with(OH_ERR_READ_ONLY));
+  EXPECT_TRUE(target_.streams.incoming.empty());
+}
+
 TEST_F(StagingPathTest, TheTargetRefusesWhatItHasNot) {
   for (const OpKind kind : {OpKind::kPut, OpKind::kGet}) {
     for (const bool retired : {false, true}) {

@@ -300,6 +300,17 @@ TEST(RegionDescriptorTest, GoesRoundAndIsCheckedAtEveryByte) {
   EXPECT_TRUE(fails_with(RegionDescriptor::decode(bytes), OH_ERR_VERSION, "wire version 2.0"));
 }
 
+TEST(RegionDescriptorTest, SaysWhetherTheRegionIsReadOnly) {
+  RegionDescriptor descriptor = sample_descriptor();
+  EXPECT_FALSE(RegionDescriptor::decode(descriptor.encode())->read_only);
+  descriptor.read_only = true;
+  const Bytes bytes = descriptor.encode();
+  EXPECT_TRUE(RegionDescriptor::decode(bytes)->read_only);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_TRUE(fails_with(RegionDescriptor::decode(ByteView(bytes).first(size)), OH_ERR_INVALID));
+  }
+}
+
 TEST(RegionDescriptorTest, NamesARegionThatCouldBe) {
   RegionDescriptor descriptor = sample_descriptor();
   descriptor.index = ControlPage::kMaxRegions;

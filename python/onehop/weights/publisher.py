@@ -89,7 +89,7 @@ class Publisher:
     ) -> None:
         """Publish a tensor, or this rank's box of one that is sharded.
 
-        tensor: C-contiguous and writable; anything that Endpoint.register takes. Its memory stays
+        tensor: C-contiguous; anything that Endpoint.register takes. Its memory stays
             where it is until close().
         global_shape: of the whole tensor; left out, the tensor is whole.
         start: where in it the box begins, in elements; the box is start[d] to start[d] + shape[d].
@@ -129,15 +129,15 @@ class Publisher:
         """Register all tensors and return the table that subscribers need.
 
         It has names, dtypes, boxes, descriptors and the endpoint's address, in a format of its own;
-        pass it on by file, store or HTTP. Any holder may connect, read and write: as descriptors
-        of regions, it is passed on with care.
+        pass it on by file, store or HTTP. Any holder may connect and read: as descriptors of
+        regions, it is passed on with care.
         The same bytes at each call. Errors as of Endpoint.register.
         """
         if self._table is None:
             memory = gather([box.tensor for box in self._boxes])
             try:
                 for piece in memory.pieces:
-                    self._regions.append(self._endpoint.register(piece))
+                    self._regions.append(self._endpoint.register(piece, access="r"))
             except BaseException:
                 self._deregister()
                 raise

@@ -93,6 +93,8 @@ Status SlotsPath::on_frame(const Frame& frame) {
   oh_status refusal = OH_OK;
   if (!region) {
     refusal = OH_ERR_RETIRED;
+  } else if (region->refuses(put)) {
+    refusal = OH_ERR_READ_ONLY;
   } else if (!slice_fits(frame.address, frame.length, region->length) || frame.length == 0) {
     refusal = OH_ERR_RANGE;
   } else if (region->exported && link_.selection->device_way() != DeviceWay::kSegment) {

@@ -158,6 +158,9 @@ Status FramesPath::on_put(const Frame& frame) {
   arriving_.region = regions_.find(frame.region, frame.tag);
   if (!arriving_.region) {
     arriving_.status = OH_ERR_RETIRED;
+  } else if (arriving_.region->refuses(/*put=*/true)) {
+    arriving_.status = OH_ERR_READ_ONLY;
+    arriving_.region.reset();
   } else if (arriving_.region->exported && frame.length > 0) {
     arriving_.status = OH_ERR_NOT_VIABLE;  // device memory: only engines access it
     arriving_.region.reset();

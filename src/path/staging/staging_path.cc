@@ -191,8 +191,8 @@ Status StagingPath::on_run(const Frame& frame) {
                  link_.name.c_str(), served());
   }
   std::shared_ptr<RegionRecord> region = regions_.find(frame.region, frame.tag);
-  if (!region) {
-    acknowledge(link_, frame.op, OH_ERR_RETIRED);
+  if (!region || region->refuses(put)) {
+    acknowledge(link_, frame.op, region ? OH_ERR_READ_ONLY : OH_ERR_RETIRED);
     return {};
   }
   Result<Request*> made = run_of(frame, *region);

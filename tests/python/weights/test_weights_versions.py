@@ -72,6 +72,24 @@ def until(condition, what):
         time.sleep(0.001)
 
 
+def test_read_only_arrays_are_published():
+    with onehop.Endpoint() as ours, onehop.Endpoint() as theirs:
+        mapped = np.arange(100)
+        mapped.flags.writeable = False  # as numpy.load(mmap_mode="r") maps a checkpoint
+        publisher = Publisher(ours, "p", timeout=10)
+        publisher.add("w", mapped)
+        table = publisher.seal()
+        publisher.begin()
+        publisher.commit(1)
+        subscriber = Subscriber(theirs, [table], name="s", timeout=10)
+        seen = np.zeros_like(mapped)
+        subscriber.want("w", seen)
+        assert subscriber.pull(1).version == 1
+        assert (seen == mapped).all()
+        subscriber.close()
+        publisher.close(timeout=10)
+
+
 class Held:
     """A pull that holds its leases until it is told to go on."""
 
