@@ -20,6 +20,7 @@
 #include "onehop/onehop.h"
 #include "onehop/onehop_error.hpp"
 #include "onehop/onehop_options.hpp"
+#include "onehop/onehop_region.hpp"
 
 namespace onehop {
 
@@ -59,39 +60,6 @@ class Request {
 
  private:
   detail::Handle<oh_request, oh_request_release> handle_;
-};
-
-// Registered local memory.
-class Region {
- public:
-  explicit Region(oh_region* handle) : handle_(handle) {}
-  Bytes descriptor() const {
-    return detail::fill(256, [&](void* out, size_t* size) {
-      return oh_region_descriptor(handle_.get(), out, size);
-    });
-  }
-  void deregister(Timeout timeout = kDefaultTimeout) {
-    check(oh_region_deregister(handle_.get(), timeout.count()));
-  }
-  void* data() const { return oh_region_data(handle_.get()); }
-  size_t size() const { return oh_region_size(handle_.get()); }
-
- private:
-  detail::Handle<oh_region, oh_region_release> handle_;
-};
-
-// A peer's region.
-class RemoteRegion {
- public:
-  explicit RemoteRegion(oh_remote_region* handle) : handle_(handle) {}
-  size_t size() const { return oh_remote_region_size(handle_.get()); }
-  bool is_read_only() const { return oh_remote_region_is_read_only(handle_.get()) != 0; }
-  // As kernels put into it. Valid until it is detached.
-  oh_remote_memory device() const;
-  oh_remote_region* get() const { return handle_.get(); }
-
- private:
-  detail::Handle<oh_remote_region, oh_remote_region_detach> handle_;
 };
 
 class OnStream;
@@ -191,6 +159,20 @@ class Peer {
   void notify(const Bytes& bytes, Timeout timeout = kDefaultTimeout) {
     auto options = detail::with(timeout);
     check(oh_peer_notify(get(), bytes.data(), bytes.size(), &options));
+  }
+  // What was there: see oh_peer_fetch_add.
+  uint64_t fetch_add(const RemoteRegion& remote, size_t offset, uint64_t value,
+                     Timeout timeout = kDefaultTimeout) {
+    uint64_t before = 0;
+    check(oh_peer_fetch_add(get(), remote.get(), offset, value, timeout.count(), &before));
+    return before;
+  }
+  uint64_t compare_swap(const RemoteRegion& remote, size_t offset, uint64_t expected,
+                        uint64_t value, Timeout timeout = kDefaultTimeout) {
+    uint64_t before = 0;
+    check(oh_peer_compare_swap(get(), remote.get(), offset, expected, value, timeout.count(),
+                               &before));
+    return before;
   }
   void signal(uint32_t slot, uint64_t count = 1) { check(oh_peer_signal(get(), slot, count)); }
   void wait_signal(uint32_t slot, uint64_t count = 1, Timeout timeout = kDefaultTimeout) {

@@ -90,6 +90,9 @@ OH_API void oh_remote_region_detach(oh_remote_region* remote);
 OH_API size_t oh_remote_region_size(oh_remote_region* remote);
 /* Not 0: its owner has registered it read-only. */
 OH_API int oh_remote_region_is_read_only(oh_remote_region* remote);
+/* Not 0: host memory that is mapped here, so that atomic operations on it wait for no other
+ * process. */
+OH_API int oh_remote_region_is_mapped(oh_remote_region* remote);
 
 /* A notification that follows a put or get, once its bytes are in place: at most 64 MiB. */
 typedef struct oh_put_options {
@@ -118,6 +121,21 @@ OH_API oh_status oh_peer_put(oh_peer* peer, const void* data, oh_remote_region* 
 OH_API oh_status oh_peer_get(oh_peer* peer, void* data, oh_remote_region* remote,
                              size_t remote_offset, size_t size, const oh_put_options* options,
                              oh_request** request);
+
+/*
+ * Atomic operations on the 8 bytes at `remote_offset` of a region in host memory; the address there
+ * is a multiple of 8. `before` gets what was there. They are atomic towards each other, whichever
+ * peers they are of, and towards atomic operations of the owner's threads (seq_cst). Of the same
+ * thread's puts, those that have ended come before.
+ * compare_swap writes `value` where `expected` is found. OH_ERR_TIMEOUT, OH_ERR_PEER_LOST: the peer
+ * may have carried it out, or do so yet. OH_ERR_NOT_VIABLE: memory of a GPU. OH_ERR_INVALID,
+ * OH_ERR_RANGE, OH_ERR_RETIRED, OH_ERR_READ_ONLY: nothing was done.
+ */
+OH_API oh_status oh_peer_fetch_add(oh_peer* peer, oh_remote_region* remote, size_t remote_offset,
+                                   uint64_t value, int64_t timeout_ns, uint64_t* before);
+OH_API oh_status oh_peer_compare_swap(oh_peer* peer, oh_remote_region* remote, size_t remote_offset,
+                                      uint64_t expected, uint64_t value, int64_t timeout_ns,
+                                      uint64_t* before);
 
 /* Sends a notification without a put; the peer takes it with oh_endpoint_notification. */
 OH_API oh_status oh_peer_notify(oh_peer* peer, const void* data, size_t size,

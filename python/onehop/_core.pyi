@@ -532,6 +532,21 @@ class Peer:
         after and errors as for put.
         """
 
+    def fetch_add(self, remote: RemoteRegion, value: SupportsIndex, timeout: float | None = ...) -> int:
+        """
+        Adds to an unsigned number of 8 bytes in the peer's host memory, modulo 2**64; returns what was there. remote is
+        a slice of 8 bytes whose address is a multiple of 8. Atomic towards fetch_add and compare_swap of all peers, and
+        towards atomic operations of the owner's threads.
+
+        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. It may be carried out yet.
+        OutOfRange: not 8 bytes. OperationError: Status.RETIRED, READ_ONLY, or NOT_VIABLE for memory of a GPU.
+        """
+
+    def compare_swap(self, remote: RemoteRegion, expected: SupportsIndex, value: SupportsIndex, timeout: float | None = ...) -> int:
+        """
+        Writes value where expected is found; returns what was there. See fetch_add.
+        """
+
     def put_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Puts many blocks at once.

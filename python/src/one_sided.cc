@@ -8,7 +8,9 @@
 
 #include <string>
 
+#include "arguments.h"
 #include "errors.h"
+#include "interrupt.h"
 
 namespace onehop::python {
 namespace {
@@ -51,6 +53,53 @@ PyRequest get(PyPeer& self, nb::handle object, nb::handle target_region, nb::han
   return started(std::move(operation), status, request);
 }
 
+uint64_t word(nb::handle given, const char* name) {
+  return whole_number(given, {name, "a word of 8 bytes, 0 to 2**64 - 1"});
+}
+
+// Where the memory is not mapped, a thread of its own waits for the peer's answer.
+template <typename Call>
+uint64_t run_atomic(PyPeer& self, nb::handle target_region, nb::handle timeout, Call call) {
+  PyRemoteRegion& remote = remote_of(target_region);
+  if (remote.size != sizeof(uint64_t)) {
+    raise_range("the remote region has " + std::to_string(remote.size) +
+                " bytes: slice it to 8, as in remote[16:24]");
+  }
+  Link& link = *self.link;
+  link.context->check();
+  const int64_t limit = timeout_ns(timeout, link.context->default_timeout_ns());
+  auto target = remote.hold();
+  auto run = [call, peer = self.link, target, offset = remote.offset, limit] {
+    uint64_t before = 0;
+    check(call(peer->get(), (*target)->get(), offset, limit, &before));
+    return before;
+  };
+  if (!(*target)->is_mapped()) return call_interruptibly(run);
+  WithoutGil release;
+  return run();
+}
+
+uint64_t fetch_add(PyPeer& self, nb::handle remote, nb::handle given, nb::handle timeout) {
+  const uint64_t value = word(given, "value");
+  return run_atomic(self, remote, timeout,
+                    [value](oh_peer* peer, oh_remote_region* region, size_t offset, int64_t within,
+                            uint64_t* before) {
+                      return oh_peer_fetch_add(peer, region, offset, value, within, before);
+                    });
+}
+
+uint64_t compare_swap(PyPeer& self, nb::handle remote, nb::handle given_expected,
+                      nb::handle given_value, nb::handle timeout) {
+  const uint64_t expected = word(given_expected, "expected");
+  const uint64_t value = word(given_value, "value");
+  return run_atomic(self, remote, timeout,
+                    [=](oh_peer* peer, oh_remote_region* region, size_t offset, int64_t within,
+                        uint64_t* before) {
+                      return oh_peer_compare_swap(peer, region, offset, expected, value, within,
+                                                  before);
+                    });
+}
+
 }  // namespace
 
 After after_all(const Locals& locals, nb::handle given) {
@@ -88,7 +137,23 @@ void bind_one_sided(nb::class_<PyPeer>& type) {
                    "RemoteRegion" OH_PYTHON_AFTER_ARGUMENT
                    ", notify: onehop.buffers.Buffer | None = None) -> Request"),
            "Reads the remote region into the local bytes, of the same length. notify tells the "
-           "peer that they were read.\nafter and errors as for put.");
+           "peer that they were read.\nafter and errors as for put.")
+      .def(
+          "fetch_add", fetch_add, nb::arg("remote").none(), nb::arg("value").none(),
+          nb::arg("timeout").none() = nb::ellipsis(),
+          nb::sig("def fetch_add(self, remote: RemoteRegion, value: typing.SupportsIndex, timeout: "
+                  "float | None = ...) -> int"),
+          "Adds to an unsigned number of 8 bytes in the peer's host memory, modulo 2**64; returns "
+          "what was there. remote is\na slice of 8 bytes whose address is a multiple of 8. Atomic "
+          "towards fetch_add and compare_swap of all peers, and\ntowards atomic operations of the "
+          "owner's threads.\n\n" OH_PYTHON_TIMEOUT
+          " It may be carried out yet.\nOutOfRange: not 8 bytes. OperationError: Status.RETIRED, "
+          "READ_ONLY, or NOT_VIABLE for memory of a GPU.")
+      .def("compare_swap", compare_swap, nb::arg("remote").none(), nb::arg("expected").none(),
+           nb::arg("value").none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def compare_swap(self, remote: RemoteRegion, expected: typing.SupportsIndex, "
+                   "value: typing.SupportsIndex, timeout: float | None = ...) -> int"),
+           "Writes value where expected is found; returns what was there. See fetch_add.");
 }
 
 }  // namespace onehop::python

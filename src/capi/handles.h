@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 
+#include "calls/atomic_calls.h"
 #include "calls/probes.h"
 #include "communicator/communicator.h"
 #include "endpoint/endpoint.h"

@@ -11,6 +11,22 @@ Status read_put_options(const oh_put_options* given, oh_put_options* options) {
   return check_notification(options->notify_size);
 }
 
+oh_status run_one(oh_peer* peer, oh_remote_region* remote, size_t offset, const AtomicOp& op,
+                  int64_t timeout_ns, uint64_t* before) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(remote);
+  OH_CHECK_ARGUMENT(before);
+  OH_REPORT_IF_ERROR(check_remote(*remote, *peer, /*put=*/true));
+  OH_REPORT_IF_ERROR(check_piece(*remote, offset, sizeof(*before)));
+  Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  Result<uint64_t> found =
+      run_atomic(*peer->endpoint, *peer->peer, remote->attached->target, offset, op, *deadline);
+  OH_REPORT_IF_ERROR(found.status());
+  *before = *found;
+  return OH_OK;
+}
+
 oh_status run_one(const oh_remote_region& remote, const Block& block, bool put,
                   const oh_put_options* options, oh_request** request) {
   OH_REPORT_IF_ERROR(check_buffer(block.local, block.size));
@@ -119,6 +135,12 @@ int oh_remote_region_is_read_only(oh_remote_region* remote) {
   return remote && remote->attached->target.read_only ? 1 : 0;
 }
 
+int oh_remote_region_is_mapped(oh_remote_region* remote) {
+  if (!remote) return 0;
+  const AttachedRegion& region = *remote->attached;
+  return region.peer->operations().atomics().reaches(region.target) ? 1 : 0;
+}
+
 oh_status oh_peer_put(oh_peer* peer, const void* data, oh_remote_region* remote,
                       size_t remote_offset, size_t size, const oh_put_options* options,
                       oh_request** request) {
@@ -127,6 +149,18 @@ oh_status oh_peer_put(oh_peer* peer, const void* data, oh_remote_region* remote,
   OH_REPORT_IF_ERROR(check_remote(*remote, *peer, /*put=*/true));
   auto* local = static_cast<uint8_t*>(const_cast<void*>(data));
   return run_one(*remote, {local, remote_offset, size}, /*put=*/true, options, request);
+}
+
+oh_status oh_peer_fetch_add(oh_peer* peer, oh_remote_region* remote, size_t remote_offset,
+                            uint64_t value, int64_t timeout_ns, uint64_t* before) {
+  return run_one(peer, remote, remote_offset, {AtomicOp::Kind::kAdd, value}, timeout_ns, before);
+}
+
+oh_status oh_peer_compare_swap(oh_peer* peer, oh_remote_region* remote, size_t remote_offset,
+                               uint64_t expected, uint64_t value, int64_t timeout_ns,
+                               uint64_t* before) {
+  return run_one(peer, remote, remote_offset, {AtomicOp::Kind::kCompareSwap, value, expected},
+                 timeout_ns, before);
 }
 
 oh_status oh_peer_get(oh_peer* peer, void* data, oh_remote_region* remote, size_t remote_offset,

@@ -33,9 +33,10 @@ Operations::Operations(Peer& peer, Endpoint& endpoint, Connection* connection,
       streams_(sender_, receiver_),
       one_sided_(link_, endpoint.notifications().arrived(), endpoint.memory().regions()),
       calls_(link_, one_sided_, endpoint.memory().regions()),
+      atomics_(link_, endpoint.memory().regions(), one_sided_.copies()),
       batches_(link_, sender_, one_sided_, calls_, endpoint.memory().regions()),
       batch_link_(link_, transfers_, sender_, receiver_, batches_),
-      router_(link_, sender_, receiver_, matcher_, one_sided_, batches_) {
+      router_(link_, sender_, receiver_, matcher_, one_sided_, atomics_, batches_) {
   link_.peer = &peer;
   link_.selection = &selection_;
 }

@@ -20,6 +20,7 @@
 #include "message/message_streams.h"
 #include "message/receiver.h"
 #include "message/sender.h"
+#include "one_sided/atomics.h"
 #include "one_sided/one_sided.h"
 #include "one_sided/one_sided_calls.h"
 #include "path/direct/transfers.h"
@@ -43,6 +44,7 @@ class Operations final : public LinkOwner {
   const Link& link() const { return link_; }
   OneSidedCalls& one_sided() { return calls_; }
   const OneSidedCalls& one_sided() const { return calls_; }
+  Atomics& atomics() { return atomics_; }
   MessageCalls& messages() { return messages_; }
   BatchLink& batches() { return batch_link_; }
 
@@ -126,6 +128,7 @@ class Operations final : public LinkOwner {
   MessageStreams streams_;
   OneSided one_sided_;
   OneSidedCalls calls_;
+  Atomics atomics_;
   MessageBatches batches_;
   BatchLink batch_link_;
   FrameRouter router_;

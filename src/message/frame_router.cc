@@ -52,6 +52,9 @@ Status FrameRouter::on_frame(const Frame& frame) {
     case FrameType::kRetireKey:
     case FrameType::kKeyGone:
       return one_sided_.on_frame(frame);
+    case FrameType::kFetch:
+    case FrameType::kFetched:
+      return atomics_.on_frame(frame);
     case FrameType::kNack: {
       oh_status code = frame_failure(frame);
       async_error_ = error(code,

@@ -11,6 +11,7 @@
 #include "message/batch/message_batches.h"
 #include "message/receiver.h"
 #include "message/sender.h"
+#include "one_sided/atomics.h"
 #include "one_sided/one_sided.h"
 
 namespace oh {
@@ -18,12 +19,13 @@ namespace oh {
 class FrameRouter {
  public:
   FrameRouter(Link& link, Sender& sender, Receiver& receiver, Matcher& matcher, OneSided& one_sided,
-              MessageBatches& batches)
+              Atomics& atomics, MessageBatches& batches)
       : link_(link),
         sender_(sender),
         receiver_(receiver),
         matcher_(matcher),
         one_sided_(one_sided),
+        atomics_(atomics),
         batches_(batches) {}
 
   // An error: the other side does not keep to the protocol.
@@ -37,6 +39,7 @@ class FrameRouter {
   Receiver& receiver_;
   Matcher& matcher_;
   OneSided& one_sided_;
+  Atomics& atomics_;
   MessageBatches& batches_;
   Status async_error_;
 };

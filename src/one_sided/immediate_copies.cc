@@ -45,10 +45,30 @@ class CopyCount {
   std::atomic<uint32_t>& count_;
 };
 
+// A thread at the peer's memory.
+class Inside {
+ public:
+  // Counts, then checks the link; the end of the link does it in the opposite order.
+  Inside(Link& link, std::atomic<uint32_t>& count)
+      : link_(link), count_(count), guard_(link.segment->outgoing()) {}
+  Status check() const {
+    if (!link_.gone.load(std::memory_order_seq_cst) &&
+        link_.segment->their_state() != SideState::kFailed) {
+      return {};
+    }
+    return error(OH_ERR_PEER_LOST, "the link to %s has ended", link_.name.c_str());
+  }
+
+ private:
+  Link& link_;
+  CopyCount count_;
+  AccessGuard guard_;
+};
+
 }  // namespace
 
-Result<Part> ImmediateCopies::admit(const ChosenPart& chosen) const {
-  const RemoteTarget& target = chosen.part->target;
+Result<std::shared_ptr<ImportedBlock>> ImmediateCopies::import_of(
+    const RemoteTarget& target) const {
   if (page_->region(target.index).load(std::memory_order_seq_cst) != target.version) {
     return error(OH_ERR_RETIRED, "%s has deregistered the region", link_.name.c_str());
   }
@@ -57,18 +77,32 @@ Result<Part> ImmediateCopies::admit(const ChosenPart& chosen) const {
     return error(OH_ERR_RETIRED, "the memory of the region of %s is gone: attach it again",
                  link_.name.c_str());
   }
+  return import;
+}
+
+Result<Part> ImmediateCopies::admit(const ChosenPart& chosen) const {
+  const RemoteTarget& target = chosen.part->target;
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<ImportedBlock> import, import_of(target));
   return Part{target, std::move(import), *chosen.local, chosen.part->blocks};
+}
+
+Result<uint64_t> ImmediateCopies::apply(const RemoteTarget& target, uint64_t offset,
+                                        const AtomicOp& op) const {
+  const Inside inside(link_, copies_);
+  OH_RETURN_IF_ERROR(inside.check());
+  OH_ASSIGN_OR_RETURN(const std::shared_ptr<ImportedBlock> import, import_of(target));
+  OH_FAULT_POINT("one_sided.copy");
+  const uint64_t address = target.base + offset;
+  auto* word = import ? reinterpret_cast<uint64_t*>(import->translate(address, sizeof(uint64_t)))
+                      : reinterpret_cast<uint64_t*>(address);
+  if (!word) return error(OH_ERR_RANGE, "the 8 bytes lie outside of the mapped memory");
+  return op.apply(word);
 }
 
 Status ImmediateCopies::copy(std::span<const ChosenPart> chosen, const Move& move, oh_path* taken) {
   Immediate& path = *chosen.front().path->immediate();
-  // Count the copy, then check the link; the end of the link does it in the opposite order.
-  CopyCount copying(copies_);
-  AccessGuard guard(link_.segment->outgoing());
-  if (link_.gone.load(std::memory_order_seq_cst) ||
-      link_.segment->their_state() == SideState::kFailed) {
-    return error(OH_ERR_PEER_LOST, "the link to %s has ended", link_.name.c_str());
-  }
+  const Inside inside(link_, copies_);
+  OH_RETURN_IF_ERROR(inside.check());
   // A plan copies the blocks of all parts.
   const bool all = chosen.size() == move.parts.size();
   Movement movement{move.put, {}, 0, all ? move.plan : nullptr};

@@ -16,6 +16,24 @@
 
 namespace oh {
 
+// What an atomic operation does to 8 bytes, in the byte order of the host.
+struct AtomicOp {
+  enum class Kind : uint32_t { kAdd = 1, kCompareSwap = 2 };
+  Kind kind = Kind::kAdd;
+  uint64_t value = 0;
+  uint64_t expected = 0;  // of kCompareSwap
+
+  static bool fits(uint64_t address) { return address % sizeof(uint64_t) == 0; }
+  // Returns what was there. seq_cst, as users expect of an operation that names no order.
+  uint64_t apply(uint64_t* word) const {
+    std::atomic_ref<uint64_t> place(*word);
+    if (kind == Kind::kAdd) return place.fetch_add(value);
+    uint64_t before = expected;
+    place.compare_exchange_strong(before, value);
+    return before;
+  }
+};
+
 class ImmediateCopies {
  public:
   explicit ImmediateCopies(Link& link) : link_(link) {}
@@ -26,13 +44,18 @@ class ImmediateCopies {
   Status copy(std::span<const ChosenPart> chosen, const Move& move, oh_path* taken);
   // Checks that the region is valid, and holds its mapping.
   Result<Part> admit(const ChosenPart& chosen) const;
+  // On host memory that is mapped here, or of this process.
+  Result<uint64_t> apply(const RemoteTarget& target, uint64_t offset, const AtomicOp& op) const;
   // Whether a thread is in copy().
   bool busy() const { return copies_.load(std::memory_order_seq_cst) != 0; }
 
  private:
+  // Null where the region is not mapped.
+  Result<std::shared_ptr<ImportedBlock>> import_of(const RemoteTarget& target) const;
+
   Link& link_;
   std::shared_ptr<const ControlPage> page_;
-  std::atomic<uint32_t> copies_{0};
+  mutable std::atomic<uint32_t> copies_{0};
 };
 
 }  // namespace oh

@@ -71,6 +71,7 @@ class OneSided final : public PathEvents, private PieceOwner {
   // Whether there is one to copy. Any thread.
   bool has_slice() const { return background_ && background_->has_slice(); }
   // Whether a local thread copies by an immediate path.
+  const ImmediateCopies& copies() const { return copies_; }
   bool copying() const { return copies_.busy() || (background_ && background_->busy()); }
   // Whether the other side has begun it, or UCX has a part of it: too late to cancel.
   bool has_begun(const Request& request);

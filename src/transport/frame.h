@@ -47,7 +47,9 @@ enum class FrameType : uint8_t {
   kKey = 20,        // the answer: the same, payload, or aux = why not
   kRetireKey = 21,  // nothing is to begin with that key any more: region, tag = version
   kKeyGone = 22,    // nothing is under way with it any more, and it has been given back: the same
-  kLast = kKeyGone,
+  kFetch = 23,      // an atomic operation on a region: one_sided/atomics.h has its fields
+  kFetched = 24,    // the answer: slot, length = what was there, or aux = why not
+  kLast = kFetched,
 };
 
 enum FrameFlags : uint8_t {

@@ -122,6 +122,43 @@ def test_a_read_only_region(kind):
     assert unchanged
 
 
+ADDS = 200
+
+
+def own_a_counter(side, kind):
+    buffer = memory(kind)
+    region = side.endpoint.register(buffer)
+    side.give(region.descriptor)
+    side.sync()
+    return buffer[:32].view("u8").copy()
+
+
+def count(side, kind):
+    remote = side.peer.attach(side.take(), timeout=30)
+    word = remote[8:16]
+    for number in range(ADDS):
+        assert side.peer.fetch_add(word, 1, timeout=30) == number
+    assert side.peer.compare_swap(word, 5, 6, timeout=30) == ADDS
+    assert side.peer.compare_swap(word, ADDS, 2**64 - 1, timeout=30) == ADDS
+    assert side.peer.fetch_add(word, np.uint64(3), timeout=30) == 2**64 - 1
+    with pytest.raises(onehop.OutOfRange, match="slice it to 8"):
+        side.peer.fetch_add(remote[8:24], 1)
+    with pytest.raises(onehop.InvalidArgument, match="multiples of 8"):
+        side.peer.fetch_add(remote[9:17], 1)
+    for value in (-1, 2**64):
+        with pytest.raises((onehop.InvalidArgument, OverflowError)):
+            side.peer.fetch_add(word, value)
+    with pytest.raises(TypeError, match="value"):
+        side.peer.compare_swap(word, 1, 1.5)
+    side.sync()
+
+
+@pytest.mark.parametrize("kind", ["host", "shared"])
+def test_atomics(kind):
+    words, _ = run_pair(own_a_counter, count, kind)
+    assert words.tolist() == [0, 2, 0, 0]
+
+
 def test_the_access_to_a_region_is_checked():
     with onehop.Endpoint() as endpoint:
         with pytest.raises(onehop.InvalidArgument, match='access w: it is "r" or "rw"'):

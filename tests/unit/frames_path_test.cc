@@ -81,7 +81,9 @@ TEST_F(FramesPathTest, AReadOnlyRegionIsReadAndNotWritten) {
   EXPECT_EQ(remote_, before);
   initiator_.ends.clear();
   begin(OpKind::kGet);
+  EXPECT_TRUE(target_.path.answer());
   EXPECT_TRUE(is_ok(answer()));
+  EXPECT_TRUE(are_equal(operation_));
   EXPECT_TRUE(initiator_.ended_with(OH_OK));
 }
 

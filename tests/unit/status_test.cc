@@ -62,7 +62,7 @@ TEST(StatusTest, NumbersAreGroupedByScope) {
 }
 
 TEST(StatusTest, UnknownCodesHaveTextsToo) {
-  for (int number : {3, 63, -11, -60}) {
+  for (int number : {3, 63, -12, -60}) {
     auto code = static_cast<oh_status>(number);
     EXPECT_STREQ(oh_status_name(code), "OH_UNKNOWN") << number;
     EXPECT_STREQ(oh_status_text(code), "unknown status code") << number;
@@ -75,7 +75,7 @@ TEST(StatusTest, NumbersThatSomebodySentBecomeCodesOrAnother) {
     EXPECT_EQ(status_from(entry.number, OH_ERR_PROTOCOL), entry.code);
   }
   for (int64_t number :
-       {int64_t{3}, int64_t{-11}, int64_t{-255}, INT64_MIN, INT64_MAX, int64_t{1} << 32}) {
+       {int64_t{3}, int64_t{-12}, int64_t{-255}, INT64_MIN, INT64_MAX, int64_t{1} << 32}) {
     EXPECT_EQ(status_from(number, OH_ERR_PROTOCOL), OH_ERR_PROTOCOL) << number;
   }
 }

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calls/atomic_calls.h"
+
+#include "endpoint/endpoint.h"
+
+namespace oh {
+namespace {
+
+Status check_memory(const Peer& peer, const RemoteTarget& target, uint64_t offset) {
+  if (target.on_device) {
+    return error(OH_ERR_NOT_VIABLE,
+                 "atomic operations on device memory of %s are for kernels: onehop has them for "
+                 "host memory",
+                 peer.link().name.c_str());
+  }
+  if (AtomicOp::fits(target.base + offset)) return {};
+  return error(OH_ERR_INVALID,
+               "an atomic operation at byte %llu of a region that begins at %llx: both must be "
+               "multiples of 8",
+               static_cast<unsigned long long>(offset),
+               static_cast<unsigned long long>(target.base));
+}
+
+}  // namespace
+
+Result<uint64_t> run_atomic(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
+                            uint64_t offset, const AtomicOp& op, Deadline deadline) {
+  OH_RETURN_IF_ERROR(endpoint.usable());
+  OH_RETURN_IF_ERROR(peer.usable());
+  OH_RETURN_IF_ERROR(check_memory(peer, target, offset));
+  Atomics& atomics = peer.operations().atomics();
+  if (atomics.reaches(target)) return atomics.apply(target, offset, op);
+  if (peer.link().segment) OH_RETURN_IF_ERROR(peer.link().ask_to_serve());
+  OH_ASSIGN_OR_RETURN(const uint32_t name, atomics.post(target, offset, op));
+  Status lost;
+  std::optional<Result<uint64_t>> answer;
+  auto came = [&] {
+    // Asked first: what the peer answered before it was lost counts.
+    lost = peer.usable();
+    answer = atomics.take(name);
+    return answer || !lost.ok();
+  };
+  const bool ended = endpoint.requests().wait_for(came, &peer, WaitKind::kOneSided, 0, deadline);
+  if (answer) return std::move(*answer);
+  atomics.abandon(name);
+  if (ended) return lost;
+  return timed_out(deadline.length(),
+                   "%s did not answer an atomic operation, which it may carry out yet; %s",
+                   peer.link().name.c_str(),
+                   endpoint.requests().state_at_timeout(peer, {WaitKind::kOneSided, 0}).c_str());
+}
+
+}  // namespace oh
