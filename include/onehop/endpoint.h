@@ -105,7 +105,7 @@ OH_API oh_status oh_region_register(oh_endpoint* endpoint, void* data, size_t si
                                     oh_region** region);
 /*
  * The same, so that peers may only read it: puts fail with OH_ERR_READ_ONLY. This keeps programs
- * from mistakes; a hostile process that has the memory mapped can write to it.
+ * from mistakes; a hostile peer that reaches the memory by itself can write to it.
  */
 OH_API oh_status oh_region_register_read_only(oh_endpoint* endpoint, const void* data, size_t size,
                                               oh_region** region);

@@ -67,8 +67,9 @@ OH_API oh_status oh_peer_stream_recv(oh_peer* peer, void* stream, void* data, si
  * Copies into the peer's region, by the copy engine where it is mapped here: that takes no part of
  * the GPU from others. Else by proxy, where the peer's streams go so, from device memory of the
  * endpoint's GPU, within the default timeout. The bytes are visible there behind a signal that
- * follows. OH_ERR_RANGE; OH_ERR_NOT_VIABLE: neither is possible. Later errors of a put by proxy are
- * told by oh_peer_async_error, also OH_ERR_RETIRED: the region has been deregistered.
+ * follows. OH_ERR_RANGE; OH_ERR_READ_ONLY; OH_ERR_NOT_VIABLE: neither is possible. Later errors of
+ * a put by proxy are told by oh_peer_async_error, also OH_ERR_RETIRED: the region has been
+ * deregistered.
  */
 OH_API oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
                                     oh_remote_region* remote, size_t remote_offset, size_t size);
@@ -99,7 +100,8 @@ OH_API oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_han
  */
 OH_API oh_status oh_peer_lane_target(oh_peer* peer, void* data, size_t size,
                                      oh_lane_target* target);
-/* A region of the peer's, as kernels put into it. Valid until it is detached. */
+/* A region of the peer's, as kernels put into it, so not a read-only one (OH_ERR_READ_ONLY). Valid
+ * until it is detached. */
 OH_API oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_memory* memory);
 
 /*

@@ -929,7 +929,7 @@ class Endpoint:
         """
         Registers a buffer, of this endpoint's GPU too, so that peers may read and write it. Memory of
         onehop.empty is reached by plain memory access. With access "r" puts fail, and the buffer may be read-only
-        itself: this keeps programs from mistakes, not a hostile process from memory that it has mapped.
+        itself: this keeps programs from mistakes, not a hostile peer that reaches the memory by itself.
 
         InvalidArgument: access is neither "r" nor "rw".
         """

@@ -148,7 +148,7 @@ void refuse_strides(nb::handle object) {
 void refuse_read_only(nb::handle object) {
   raise_invalid("the " + name_of_type(object) +
                 " is read-only: what is received or registered needs a writable buffer, such as a "
-                "bytearray or a writable array");
+                "bytearray or a writable array; register takes it with access=\"r\"");
 }
 
 void refuse_objects(nb::handle object) {
@@ -157,9 +157,11 @@ void refuse_objects(nb::handle object) {
 }
 
 void refuse_copy(nb::handle object) {
-  raise_invalid("the " + name_of_type(object) +
-                " shows a copy of its memory, so it would never get what is received: receive into "
-                "host memory or a tensor that shares its own, and copy from it");
+  raise_invalid(
+      "the " + name_of_type(object) +
+      " shows a copy of its memory, so it would never get what is received, nor peers what "
+      "is written to it: receive into host memory or a tensor that shares its own, and "
+      "copy from it");
 }
 
 void refuse_device(nb::handle object, const char* why) {

@@ -29,6 +29,8 @@ struct Wanted {
   Access access;
   // Null: device memory is welcome. Else why it is not, and what to do, as the end of a sentence.
   const char* no_device;
+  // It is used for as long as it is held, so it has to be the object's own memory: no copy.
+  bool lasts = false;
 };
 
 class Buffer {

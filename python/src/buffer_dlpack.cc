@@ -83,9 +83,9 @@ std::shared_ptr<void> own(Managed* managed) {
 bool Buffer::acquire_exchanged(nb::handle object, Wanted wanted) {
   const dlpack::Exchange* exchange = exporter_.exchange;
   if (!exchange) return false;
-  // The short way does not tell whether the memory is read-only. That of torch never is.
-  bool flags_matter =
-      wanted.access == Access::kWrite && exporter_.library != Exporter::Library::kTorch;
+  // The short way does not tell whether the memory is read-only, or a copy. That of torch never is.
+  bool flags_matter = (wanted.access == Access::kWrite || wanted.lasts) &&
+                      exporter_.library != Exporter::Library::kTorch;
   if (exchange->tensor_from_object && !flags_matter) {
     dlpack::Tensor tensor{};
     if (exchange->tensor_from_object(object.ptr(), &tensor) == 0) {
@@ -167,10 +167,9 @@ void Buffer::describe(nb::handle object, const dlpack::Tensor& tensor, uint64_t 
                       Wanted wanted) {
   Memory memory = memory_of(object, tensor.device);
   if (memory == Memory::kDevice && wanted.no_device) refuse_device(object, wanted.no_device);
-  if (wanted.access == Access::kWrite) {
-    if (flags & dlpack::kReadOnly) refuse_read_only(object);
-    if (flags & dlpack::kCopied) refuse_copy(object);
-  }
+  const bool writes = wanted.access == Access::kWrite;
+  if (writes && flags & dlpack::kReadOnly) refuse_read_only(object);
+  if ((writes || wanted.lasts) && flags & dlpack::kCopied) refuse_copy(object);
   if (tensor.dtype.code == dlpack::kOpaque) refuse_objects(object);
   if (!is_contiguous(static_cast<size_t>(tensor.ndim), tensor.shape, tensor.strides, 1)) {
     refuse_strides(object);

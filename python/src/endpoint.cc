@@ -114,7 +114,7 @@ void bind_links(nb::class_<PyEndpoint>& type) {
           "Registers a buffer, of this endpoint's GPU too, so that peers may read and write it. "
           "Memory of\nonehop.empty is reached by plain memory access. With access \"r\" puts fail, "
           "and the buffer may be read-only\nitself: this keeps programs from mistakes, not a "
-          "hostile process from memory that it has mapped.\n\n"
+          "hostile peer that reaches the memory by itself.\n\n"
           "InvalidArgument: access is neither \"r\" nor \"rw\".");
 }
 

@@ -45,7 +45,8 @@ nb::bytes descriptor(const PyRegion& self) {
 
 RegionMemory::RegionMemory(std::shared_ptr<Context> owner, nb::handle object, Access of_peers)
     : context(std::move(owner)),
-      buffer(std::make_unique<Buffer>(object, Wanted{of_peers, context->no_device()})),
+      buffer(
+          std::make_unique<Buffer>(object, Wanted{of_peers, context->no_device(), /*lasts=*/true})),
       access(of_peers) {
   buffer->forget_stream();
   EndpointView endpoint = context->endpoint();

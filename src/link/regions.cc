@@ -130,11 +130,12 @@ uint64_t RegionTable::remove(uint32_t index) {
   return word;
 }
 
-std::shared_ptr<RegionRecord> RegionTable::find(uint32_t index, uint64_t version) const {
+std::shared_ptr<RegionRecord> RegionTable::find(uint32_t index, uint64_t version,
+                                                Taking taking) const {
   MutexLock lock(mutex_);
   if (!is_valid(index, version)) return nullptr;
   // A sender that does not see our control page takes it so.
-  if (regions_[index]->for_batch()) {
+  if (regions_[index]->for_batch() && taking == Taking::kYes) {
     uint64_t free = version;
     page_.region(index).compare_exchange_strong(free, version | kTakenBit);
   }

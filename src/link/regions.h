@@ -102,8 +102,10 @@ class RegionTable {
   void retire_all();
   // The same for one that waits for its batch; false when it is taken, or gone.
   bool withdraw(const RegionRecord& region);
-  // The valid region, or nullptr. One for a batch is taken then.
-  std::shared_ptr<RegionRecord> find(uint32_t index, uint64_t version) const;
+  // The valid region, or nullptr. One for a batch is taken then, unless this is only a look.
+  enum class Taking : uint8_t { kYes, kNo };
+  std::shared_ptr<RegionRecord> find(uint32_t index, uint64_t version,
+                                     Taking taking = Taking::kYes) const;
   size_t size() const;
 
  private:

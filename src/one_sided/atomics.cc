@@ -71,7 +71,8 @@ Status Atomics::on_fetch(const Frame& frame) {
 
 // The link's lock is held: the region is not retired meanwhile.
 oh_status Atomics::carry_out(const Frame& frame, uint64_t* before) const {
-  const std::shared_ptr<RegionRecord> region = regions_.find(frame.region, frame.tag);
+  const std::shared_ptr<RegionRecord> region =
+      regions_.find(frame.region, frame.tag, RegionTable::Taking::kNo);
   if (!region) return OH_ERR_RETIRED;
   if (region->refuses(/*put=*/true)) return OH_ERR_READ_ONLY;
   if (region->exported || region->for_batch()) return OH_ERR_NOT_VIABLE;

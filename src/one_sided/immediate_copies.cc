@@ -96,6 +96,11 @@ Result<uint64_t> ImmediateCopies::apply(const RemoteTarget& target, uint64_t off
   auto* word = import ? reinterpret_cast<uint64_t*>(import->translate(address, sizeof(uint64_t)))
                       : reinterpret_cast<uint64_t*>(address);
   if (!word) return error(OH_ERR_RANGE, "the 8 bytes lie outside of the mapped memory");
+  // The peer says where its block begins.
+  if (!AtomicOp::fits(reinterpret_cast<uint64_t>(word))) {
+    return error(OH_ERR_INVALID, "the block of %s is not aligned as its addresses say",
+                 link_.name.c_str());
+  }
   return op.apply(word);
 }
 

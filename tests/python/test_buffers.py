@@ -166,6 +166,9 @@ def test_a_copy_can_be_sent_but_not_received_into(pair):
         pair.second.recv(CopyingTensor(received))
     with pytest.raises(onehop.InvalidArgument, match="shows a copy"):
         pair.endpoints[0].register(CopyingTensor(received))
+    # Peers would read for ever what it was then.
+    with pytest.raises(onehop.InvalidArgument, match="shows a copy"):
+        pair.endpoints[0].register(CopyingTensor(received), access="r")
 
 
 @pytest.mark.parametrize("mask", [np.ma.nomask, [False, True, False]])

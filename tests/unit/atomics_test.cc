@@ -72,6 +72,7 @@ TEST_F(AtomicsTest, TheOwnerRefusesWhatItMust) {
   EXPECT_TRUE(fails_with(run(0, op), OH_ERR_READ_ONLY));
   add_region(RegionAccess::kBatch);
   EXPECT_TRUE(fails_with(run(0, op), OH_ERR_NOT_VIABLE));
+  EXPECT_TRUE(owner_.regions.withdraw(*region_)) << "it was taken from its sender";
   EXPECT_EQ(words_[0], 5u);
 }
 

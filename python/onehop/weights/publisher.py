@@ -129,8 +129,8 @@ class Publisher:
         """Register all tensors and return the table that subscribers need.
 
         It has names, dtypes, boxes, descriptors and the endpoint's address, in a format of its own;
-        pass it on by file, store or HTTP. Any holder may connect and read: as descriptors of
-        regions, it is passed on with care.
+        pass it on by file, store or HTTP. Any holder may connect and read, and a hostile
+        one also write: as descriptors of regions, it is passed on with care.
         The same bytes at each call. Errors as of Endpoint.register.
         """
         if self._table is None:

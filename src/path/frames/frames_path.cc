@@ -208,7 +208,8 @@ Status FramesPath::on_get(const Frame& frame) {
     return error(OH_ERR_PROTOCOL, "%s asked for %zu blocks at once", link_.name.c_str(),
                  serving_.size());
   }
-  std::shared_ptr<RegionRecord> region = regions_.find(frame.region, frame.tag);
+  std::shared_ptr<RegionRecord> region =
+      regions_.find(frame.region, frame.tag, RegionTable::Taking::kNo);
   if (!region) {
     acknowledge(link_, frame.op, OH_ERR_RETIRED);
   } else if (region->exported) {

@@ -139,7 +139,8 @@ void RmaPath::forget(Operation& operation) {
 Status RmaPath::on_frame(const Frame& frame) {
   switch (frame.type) {
     case FrameType::kKeyWanted:
-      return keys_.on_wanted(frame, regions_.find(frame.region, frame.tag));
+      return keys_.on_wanted(frame,
+                             regions_.find(frame.region, frame.tag, RegionTable::Taking::kNo));
     case FrameType::kKey:
       return keys_.on_key(frame);
     case FrameType::kRetireKey: {
