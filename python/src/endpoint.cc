@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <string>
 
 #include "arguments.h"
 #include "bytes.h"
@@ -24,10 +25,11 @@ PyPeer connect(PyEndpoint& self, nb::handle address, nb::handle timeout) {
 }
 
 // Of peers to a region.
-Access access_of(nb::handle access) {
-  if (nb::str("rw").equal(access)) return Access::kWrite;
-  if (nb::str("r").equal(access)) return Access::kRead;
-  raise_invalid("access " + shown(access) + ": it is \"r\" or \"rw\"");
+Access access_of(nb::handle given) {
+  const std::string access = string(given, {"access", "\"r\" or \"rw\""});
+  if (access == "rw") return Access::kWrite;
+  if (access == "r") return Access::kRead;
+  raise_invalid("access " + access + ": it is \"r\" or \"rw\"");
 }
 
 PyPeer accept(PyEndpoint& self, nb::handle timeout) {

@@ -39,6 +39,9 @@ RIGHT = {
     "device": None,
     "ranks": [0],
     "size": 2,
+    "access": "rw",
+    "value": 0,
+    "expected": 0,
 }
 
 
