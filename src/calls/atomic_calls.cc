@@ -9,8 +9,7 @@ namespace {
 Status check_memory(const Peer& peer, const RemoteTarget& target, uint64_t offset) {
   if (target.on_device) {
     return error(OH_ERR_NOT_VIABLE,
-                 "atomic operations on device memory of %s are for kernels: onehop has them for "
-                 "host memory",
+                 "the region of %s is device memory: atomic operations are for host memory",
                  peer.link().name.c_str());
   }
   if (AtomicOp::fits(target.base + offset)) return {};

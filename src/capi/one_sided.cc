@@ -11,8 +11,8 @@ Status read_put_options(const oh_put_options* given, oh_put_options* options) {
   return check_notification(options->notify_size);
 }
 
-oh_status run_one(oh_peer* peer, oh_remote_region* remote, size_t offset, const AtomicOp& op,
-                  int64_t timeout_ns, uint64_t* before) {
+oh_status call_atomic(oh_peer* peer, oh_remote_region* remote, size_t offset, const AtomicOp& op,
+                      int64_t timeout_ns, uint64_t* before) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(remote);
   OH_CHECK_ARGUMENT(before);
@@ -151,18 +151,6 @@ oh_status oh_peer_put(oh_peer* peer, const void* data, oh_remote_region* remote,
   return run_one(*remote, {local, remote_offset, size}, /*put=*/true, options, request);
 }
 
-oh_status oh_peer_fetch_add(oh_peer* peer, oh_remote_region* remote, size_t remote_offset,
-                            uint64_t value, int64_t timeout_ns, uint64_t* before) {
-  return run_one(peer, remote, remote_offset, {AtomicOp::Kind::kAdd, value}, timeout_ns, before);
-}
-
-oh_status oh_peer_compare_swap(oh_peer* peer, oh_remote_region* remote, size_t remote_offset,
-                               uint64_t expected, uint64_t value, int64_t timeout_ns,
-                               uint64_t* before) {
-  return run_one(peer, remote, remote_offset, {AtomicOp::Kind::kCompareSwap, value, expected},
-                 timeout_ns, before);
-}
-
 oh_status oh_peer_get(oh_peer* peer, void* data, oh_remote_region* remote, size_t remote_offset,
                       size_t size, const oh_put_options* options, oh_request** request) {
   OH_CHECK_ARGUMENT(peer);
@@ -170,6 +158,19 @@ oh_status oh_peer_get(oh_peer* peer, void* data, oh_remote_region* remote, size_
   OH_REPORT_IF_ERROR(check_remote(*remote, *peer, /*put=*/false));
   auto* local = static_cast<uint8_t*>(data);
   return run_one(*remote, {local, remote_offset, size}, /*put=*/false, options, request);
+}
+
+oh_status oh_peer_fetch_add(oh_peer* peer, oh_remote_region* remote, size_t remote_offset,
+                            uint64_t value, int64_t timeout_ns, uint64_t* before) {
+  return call_atomic(peer, remote, remote_offset, {AtomicOp::Kind::kAdd, value}, timeout_ns,
+                     before);
+}
+
+oh_status oh_peer_compare_swap(oh_peer* peer, oh_remote_region* remote, size_t remote_offset,
+                               uint64_t expected, uint64_t value, int64_t timeout_ns,
+                               uint64_t* before) {
+  return call_atomic(peer, remote, remote_offset, {AtomicOp::Kind::kCompareSwap, value, expected},
+                     timeout_ns, before);
 }
 
 }  // extern "C"
