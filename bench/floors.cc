@@ -262,8 +262,8 @@ class Lines : public SlotWire {
     blocks_ = static_cast<unsigned>(std::min<size_t>((lines + threads_ - 1) / threads_, 128));
     meeting.sync();
   }
-  void isend(uint64_t) override { kernels_.launch(send_, blocks_, threads_, args_); }
-  void irecv(uint64_t) override { kernels_.launch(receive_, blocks_, threads_, args_); }
+  void isend(uint64_t) override { kernels_.launch_early(send_, blocks_, threads_, args_); }
+  void irecv(uint64_t) override { kernels_.launch_early(receive_, blocks_, threads_, args_); }
 
   // Within one kernel.
   Outcome in_kernel(const Spec& spec) {

@@ -137,8 +137,17 @@ GpuBlock::GpuBlock(const Device& device, Memory kind, size_t size)
   }
 }
 
+GpuBlock::GpuBlock(const Device& device, std::shared_ptr<void> memory, size_t size)
+    : device_(device),
+      driver_(device.driver()),
+      kind_(Memory::kHost),
+      size_(size),
+      address_(address_of(memory.get())),
+      foreign_(std::move(memory)) {}
+
 GpuBlock::~GpuBlock() {
   Current current(device_);
+  foreign_.reset();
   switch (kind_) {
     case Memory::kHost:
       break;
@@ -206,10 +215,15 @@ void GpuBlock::allocate_pool() {
 }
 
 GpuBuffer::GpuBuffer(const Device& device, const Spec& spec, size_t size, size_t room)
-    : Buffer(size),
-      device_(device),
-      block_(device, spec.memory, std::max({size, room, size_t{1}}) + spec.offset) {
-  set_place(block_.data() + spec.offset);
+    : GpuBuffer(device,
+                std::make_unique<GpuBlock>(device, spec.memory,
+                                           std::max({size, room, size_t{1}}) + spec.offset),
+                size, spec.offset) {}
+
+GpuBuffer::GpuBuffer(const Device& device, std::unique_ptr<GpuBlock> block, size_t size,
+                     size_t offset)
+    : Buffer(size), device_(device), block_(std::move(block)) {
+  set_place(block_->data() + offset);
   publish();
 }
 

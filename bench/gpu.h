@@ -8,6 +8,7 @@
 // block belongs to one thread at a time.
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -98,6 +99,8 @@ inline cuda::DevicePtr address_of(const void* memory) {
 class GpuBlock {
  public:
   GpuBlock(const Device& device, Memory kind, size_t size);
+  // Of another library, which `memory` gives it back to.
+  GpuBlock(const Device& device, std::shared_ptr<void> memory, size_t size);
   GpuBlock(const GpuBlock&) = delete;
   GpuBlock& operator=(const GpuBlock&) = delete;
   ~GpuBlock();
@@ -115,6 +118,7 @@ class GpuBlock {
   Memory kind_;
   size_t size_;
   cuda::DevicePtr address_ = 0;
+  std::shared_ptr<void> foreign_;
   // VMM
   size_t reserved_ = 0;
   size_t mapped_ = 0;
@@ -127,12 +131,14 @@ class GpuBlock {
 class GpuBuffer : public Buffer {
  public:
   GpuBuffer(const Device& device, const Spec& spec, size_t size, size_t room = 1);
+  // `block`: as large as the buffer, at least.
+  GpuBuffer(const Device& device, std::unique_ptr<GpuBlock> block, size_t size, size_t offset = 0);
   void publish() override { device_.copy(place(), data(), size()); }
   void fetch() override { device_.copy(data(), place(), size()); }
 
  private:
   const Device& device_;
-  GpuBlock block_;
+  const std::unique_ptr<GpuBlock> block_;
 };
 
 // Work on a GPU that writes the first bytes of each message, and an event behind it: what a message

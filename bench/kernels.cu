@@ -145,6 +145,15 @@ __device__ void line_pingpong(const LineArgs& args) {
   if (threadIdx.x == 0) count->received = before + payload.rounds;
 }
 
+// Waits for the end of the kernel before, and then lets the next one be launched: two are there at
+// most.
+__device__ void await_turn() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 }  // namespace
 
 #define BENCH_KERNEL extern "C" __global__ void __launch_bounds__(512)
@@ -175,11 +184,13 @@ BENCH_KERNEL bench_put(const __grid_constant__ bench::PutArgs args) {
 
 // Side 1 answers a message that it has counted already.
 BENCH_KERNEL bench_line_send(const __grid_constant__ LineArgs args) {
+  await_turn();
   const uint32_t received = reinterpret_cast<const LineCount*>(args.count)->received;
   send_lines(args, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x,
              received + (args.payload.side == 0 ? 1 : 0));
 }
 BENCH_KERNEL bench_line_recv(const __grid_constant__ LineArgs args) {
+  await_turn();
   LineCount* count = reinterpret_cast<LineCount*>(args.count);
   const uint32_t number = count->received + 1;
   receive_lines(args, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x, number);

@@ -278,16 +278,18 @@ void bind_yardsticks(nb::module_& module) {
   nb::class_<Nccl>(module, "Nccl", "NCCL between two processes, or among ranks.")
       .def(
           "__init__",
-          [](Nccl* self, Yardstick& side, const std::vector<std::string>& libraries) {
-            new (self) Nccl(side.meeting, 2, side.device.value(), libraries);
+          [](Nccl* self, Yardstick& side, const std::vector<std::string>& libraries,
+             bool registered) {
+            new (self) Nccl(side.meeting, 2, side.device.value(), libraries, registered);
           },
-          "side"_a, "libraries"_a, nb::keep_alive<1, 2>(), NoGil())
+          "side"_a, "libraries"_a, "registered"_a, nb::keep_alive<1, 2>(), NoGil())
       .def(
           "__init__",
-          [](Nccl* self, PatternRank& rank, const std::vector<std::string>& libraries) {
-            new (self) Nccl(rank, rank.ranks(), rank.device(), libraries);
+          [](Nccl* self, PatternRank& rank, const std::vector<std::string>& libraries,
+             bool registered) {
+            new (self) Nccl(rank, rank.ranks(), rank.device(), libraries, registered);
           },
-          "rank"_a, "libraries"_a, nb::keep_alive<1, 2>(), NoGil())
+          "rank"_a, "libraries"_a, "registered"_a, nb::keep_alive<1, 2>(), NoGil())
       .def("run", &Nccl::run, "spec"_a, NoGil())
       .def_prop_ro("init_ms", &Nccl::init_ms)
       .def_prop_ro("first_ms", &Nccl::first_ms)

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "clock.h"
@@ -23,8 +24,9 @@ struct NcclId {
 };
 
 struct NcclLibrary {
-  // The first of `libraries` that can be opened. GpuError: none can.
-  explicit NcclLibrary(const std::vector<std::string>& libraries);
+  // The first of `libraries` that can be opened. GpuError: none can, or `registered` and it is
+  // older than 2.19, which registers no memory.
+  NcclLibrary(const std::vector<std::string>& libraries, bool registered);
   void check(int code, const char* call) const;
   std::string version() const;
 
@@ -37,9 +39,14 @@ struct NcclLibrary {
   int (*group_start)();
   int (*group_end)();
   int (*destroy)(void*);
+  // Of registered memory.
+  int (*allocate)(void**, size_t) = nullptr;
+  int (*free)(void*) = nullptr;
+  int (*enroll)(void*, void*, size_t, void**) = nullptr;
+  int (*withdraw)(void*, void*) = nullptr;
 };
 
-NcclLibrary::NcclLibrary(const std::vector<std::string>& libraries) {
+NcclLibrary::NcclLibrary(const std::vector<std::string>& libraries, bool registered) {
   void* library = nullptr;
   std::string why;
   for (const std::string& name : libraries) {
@@ -62,6 +69,11 @@ NcclLibrary::NcclLibrary(const std::vector<std::string>& libraries) {
   find("ncclGroupStart", &group_start);
   find("ncclGroupEnd", &group_end);
   find("ncclCommDestroy", &destroy);
+  if (!registered) return;
+  find("ncclMemAlloc", &allocate);
+  find("ncclMemFree", &free);
+  find("ncclCommRegister", &enroll);
+  find("ncclCommDeregister", &withdraw);
 }
 
 void NcclLibrary::check(int code, const char* call) const {
@@ -87,7 +99,9 @@ class NcclWire final : public SlotWire {
         other_(static_cast<uint32_t>(1 - link_.number())),
         note_(nccl.device(), Memory::kCuda, 1) {
     give_and_take(spec, [&] {
-      return std::make_unique<GpuBuffer>(nccl.device(), spec, spec.size * spec.window);
+      const size_t size = spec.size * spec.window;
+      return std::make_unique<GpuBuffer>(nccl.device(), nccl.block(spec, size + spec.offset), size,
+                                         spec.offset);
     });
     // One group for both ways at once; else each operation is one of its own.
     grouped_ = spec.both;
@@ -144,7 +158,8 @@ class NcclWire final : public SlotWire {
 class NcclPatterns final : public PatternWire {
  public:
   NcclPatterns(Nccl& nccl, Link& link, uint32_t ranks, const Spec& spec)
-      : PatternWire(link, ranks, nccl.device(), spec, /*padded=*/spec.mode == Mode::kDispatch),
+      : PatternWire(link, ranks, nccl.device(), spec, /*padded=*/spec.mode == Mode::kDispatch,
+                    [&](size_t size) { return nccl.block(spec, size); }),
         nccl_(nccl) {}
 
   void isend(uint64_t) override {
@@ -171,11 +186,12 @@ class NcclPatterns final : public PatternWire {
 }  // namespace
 
 Nccl::Nccl(Link& link, uint32_t ranks, const Device& device,
-           const std::vector<std::string>& libraries)
+           const std::vector<std::string>& libraries, bool registered)
     : link_(link),
       ranks_(ranks),
       device_(device),
-      library_(std::make_unique<NcclLibrary>(libraries)) {
+      registered_(registered),
+      library_(std::make_unique<NcclLibrary>(libraries, registered)) {
   const GpuBlock byte(device, Memory::kCuda, 1);
   const auto before = static_cast<double>(device.free_memory());
   NcclId id{};
@@ -205,6 +221,20 @@ Nccl::Nccl(Link& link, uint32_t ranks, const Device& device,
 Nccl::~Nccl() = default;
 
 std::string Nccl::version() const { return library_->version(); }
+
+std::unique_ptr<GpuBlock> Nccl::block(const Spec& spec, size_t size) {
+  if (!registered_)
+    return std::make_unique<GpuBlock>(device_, spec.memory, std::max<size_t>(size, 1));
+  Current current(device_);
+  void* data = nullptr;
+  library_->check(library_->allocate(&data, size), "ncclMemAlloc");
+  std::shared_ptr<void> memory(data, [this](void* given) { library_->free(given); });
+  void* handle = nullptr;
+  library_->check(library_->enroll(communicator_.get(), data, size, &handle), "ncclCommRegister");
+  std::shared_ptr<void> enrolled(
+      data, [this, memory, handle](void*) { library_->withdraw(communicator_.get(), handle); });
+  return std::make_unique<GpuBlock>(device_, std::move(enrolled), size);
+}
 
 void Nccl::send(const void* data, size_t size, uint32_t to) {
   const int rank = static_cast<int>(to);

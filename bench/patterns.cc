@@ -59,14 +59,15 @@ size_t busiest(const Spec& spec, uint32_t ranks) {
   return most;
 }
 
-Parts::Parts(const Device& device, const Spec& spec, uint32_t rank, uint32_t ranks, bool padded)
+Parts::Parts(const Device& device, const Spec& spec, uint32_t rank, uint32_t ranks, bool padded,
+             std::unique_ptr<GpuBlock> parts)
     : device_(device),
       spec_(spec),
       rank_(rank),
       ranks_(ranks),
       padded_(padded),
       bytes_(std::max(spec.size, kWord) * ranks),
-      parts_(device, spec.memory, spec.size * ranks),
+      parts_(std::move(parts)),
       sizes_(device, Memory::kCuda, kWord * ranks) {}
 
 uint64_t Parts::seed(uint32_t from, uint32_t to) const {
@@ -81,7 +82,7 @@ void Parts::begin(uint64_t pass, bool last) {
 
 void Parts::clear(uint64_t pass, bool last) {
   begin(pass, last);
-  device_.copy(parts_.data(), bytes_.data(), parts_.size());
+  device_.copy(parts_->data(), bytes_.data(), parts_->size());
   device_.copy(sizes_.data(), bytes_.data(), sizes_.size());
 }
 
@@ -96,7 +97,7 @@ void Parts::lay_out(uint64_t pass, bool last) {
     if (to == rank_ || !sends(spec_.mode, ranks_, rank_, to)) continue;
     if (std::exchange(spoil, false)) data[to * spec_.size] ^= 1;
   }
-  device_.copy(parts_.data(), data, parts_.size());
+  device_.copy(parts_->data(), data, parts_->size());
   device_.copy(sizes_.data(), sizes.data(), sizes_.size());
 }
 
@@ -105,7 +106,7 @@ uint64_t Parts::check_all(uint64_t, uint64_t*) {
   const bool sized = spec_.mode == Mode::kDispatch && !padded_;
   std::vector<uint64_t> sizes(ranks_);
   device_.copy(sizes.data(), sizes_.data(), sizes_.size());
-  device_.copy(bytes_.data(), parts_.data(), parts_.size());
+  device_.copy(bytes_.data(), parts_->data(), parts_->size());
   for (uint32_t from = 0; from < ranks_; ++from) {
     const bool comes = sends(spec_.mode, ranks_, from, rank_);
     const size_t counts = comes ? part_of(spec_, from, rank_, turn_) : 0;
@@ -118,10 +119,11 @@ uint64_t Parts::check_all(uint64_t, uint64_t*) {
 }
 
 PatternWire::PatternWire(Link& link, uint32_t ranks, const Device& device, const Spec& spec,
-                         bool padded)
+                         bool padded, const std::function<std::unique_ptr<GpuBlock>(size_t)>& make)
     : Wire(link), spec_(spec), rank_(static_cast<uint32_t>(link.number())), ranks_(ranks) {
-  auto mine = std::make_unique<Parts>(device, spec, rank_, ranks, padded);
-  auto theirs = std::make_unique<Parts>(device, spec, rank_, ranks, padded);
+  const size_t size = spec.size * ranks;
+  auto mine = std::make_unique<Parts>(device, spec, rank_, ranks, padded, make(size));
+  auto theirs = std::make_unique<Parts>(device, spec, rank_, ranks, padded, make(size));
   mine_ = mine.get();
   theirs_ = theirs.get();
   out_ = std::move(mine);
@@ -133,7 +135,10 @@ namespace {
 class Patterns final : public PatternWire {
  public:
   Patterns(PatternRank& rank, const Spec& spec)
-      : PatternWire(rank, rank.ranks(), rank.device(), spec, /*padded=*/false),
+      : PatternWire(rank, rank.ranks(), rank.device(), spec, /*padded=*/false,
+                    [&](size_t size) {
+                      return std::make_unique<GpuBlock>(rank.device(), spec.memory, size);
+                    }),
         comm_(rank.comm()),
         on_(comm_.on(rank.device().stream())) {}
 

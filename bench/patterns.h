@@ -6,6 +6,9 @@
 // Threading: each belongs to one thread. Ownership: a rank outlives what is made with it.
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "gpu.h"
 #include "onehop/onehop.hpp"
 #include "wire.h"
@@ -23,9 +26,10 @@ size_t busiest(const Spec& spec, uint32_t ranks);
 class Parts : public Payload {
  public:
   // `padded`: whole parts are moved, whatever of them counts.
-  Parts(const Device& device, const Spec& spec, uint32_t rank, uint32_t ranks, bool padded);
+  Parts(const Device& device, const Spec& spec, uint32_t rank, uint32_t ranks, bool padded,
+        std::unique_ptr<GpuBlock> parts);
 
-  uint8_t* part(uint32_t other) { return parts_.data() + other * spec_.size; }
+  uint8_t* part(uint32_t other) { return parts_->data() + other * spec_.size; }
   uint64_t* sizes() { return reinterpret_cast<uint64_t*>(sizes_.data()); }
 
   // Of all parts.
@@ -48,7 +52,7 @@ class Parts : public Payload {
   uint32_t ranks_;
   bool padded_;
   Buffer bytes_;
-  GpuBlock parts_;
+  const std::unique_ptr<GpuBlock> parts_;
   GpuBlock sizes_;
   uint64_t pass_ = 0;
   uint64_t turn_ = 0;
@@ -57,7 +61,9 @@ class Parts : public Payload {
 // A rank's end of exchanges; isend() enqueues one.
 class PatternWire : public Wire {
  public:
-  PatternWire(Link& link, uint32_t ranks, const Device& device, const Spec& spec, bool padded);
+  // `make`: memory of the parts.
+  PatternWire(Link& link, uint32_t ranks, const Device& device, const Spec& spec, bool padded,
+              const std::function<std::unique_ptr<GpuBlock>(size_t)>& make);
 
  protected:
   const Spec spec_;

@@ -39,6 +39,10 @@ std::string why_no_kernels(const Device& device) {
 Kernels::Kernels(const Device& device) : device_(device) {
   if (!image()) throw GpuError("this build has no kernels of the benchmark: ONEHOP_CUDA is off");
   BENCH_CUDA(device.driver(), module_load, &module_, image());
+  constexpr int kMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+  int major = 0;
+  BENCH_CUDA(device.driver(), device_attribute, &major, kMajor, device.ordinal());
+  early_ = major >= 9 && device.driver().version() >= 12030;
 }
 
 Kernels::~Kernels() { device_.driver().module_unload(module_); }

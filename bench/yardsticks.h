@@ -122,8 +122,10 @@ struct NcclLibrary;
 // A rank's communicator; what it moves goes on the device's stream.
 class Nccl {
  public:
-  // All ranks are here at once; the link gives them the bytes of rank 0.
-  Nccl(Link& link, uint32_t ranks, const Device& device, const std::vector<std::string>& libraries);
+  // All ranks are here at once; the link gives them the bytes of rank 0. `registered`: what it
+  // moves is of ncclMemAlloc, and registered with the communicator.
+  Nccl(Link& link, uint32_t ranks, const Device& device, const std::vector<std::string>& libraries,
+       bool registered);
   ~Nccl();
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
@@ -136,6 +138,8 @@ class Nccl {
   void recv(void* data, size_t size, uint32_t from);
   void begin_group();
   void end_group();
+  // Memory of messages. The communicator outlives it.
+  std::unique_ptr<GpuBlock> block(const Spec& spec, size_t size);
   const Device& device() const { return device_; }
   std::string version() const;
   // Milliseconds of ncclCommInitRank and of the first send; bytes of the GPU that both took.
@@ -147,6 +151,7 @@ class Nccl {
   Link& link_;
   const uint32_t ranks_;
   const Device& device_;
+  const bool registered_;
   std::unique_ptr<const NcclLibrary> library_;
   std::unique_ptr<void, std::function<void(void*)>> communicator_;
   double init_ms_ = 0;

@@ -31,8 +31,9 @@
 #   log.txt       what the steps said
 #
 # COMMIT: named in the provenance where there is no git. JOBS: of the build (all cores).
-# GPU_TEST_TARGET, GPU_TESTS: which C++ tests (conformance_tests), and their filter; TEST_SHARDS (8) run
-# side by side. Exits with 1 if a step failed or was left out.
+# GPU_TEST_TARGET, GPU_TESTS: which C++ tests (conformance_tests), and their filter; SLICES (4) run side by
+# side on each pair of GPUs. OUT/tests_left.txt has the filter of those that the time was over for.
+# Exits with 1 if a step failed or was left out.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -156,32 +157,19 @@ tests = {test["name"]: test["command"] for test in json.load(sys.stdin)["tests"]
 print(tests["gpu_conformance_tests_0"][-1].partition("=")[2])'
 }
 
-# The tests of the worker, which is not started where others compute, then the others in shards:
-# they wait more than they compute.
-run_shards() {
-  local binary=$work/tests/tests/${GPU_TEST_TARGET:-conformance_tests} failed=0 shard
+# run_slices <seconds>
+run_slices() {
+  local binary=$work/tests/tests/${GPU_TEST_TARGET:-conformance_tests} failed=0
   local filter=${GPU_TESTS:-}
-  rm -rf "$work/results" "$work"/shard.*.txt
-  export REAL_GPUS=1
-  if [ -z "$filter" ]; then
-    filter=$(gpu_filter):*GpuWorker* || return 1 # it ends with what is left out
-    timeout 100 "$binary" --gtest_brief=1 --gtest_filter="*GpuWorker*" \
-      --gtest_output="json:$work/results/worker.json" >"$work/shard.worker.txt" 2>&1 || failed=1
-  fi
-  export GTEST_TOTAL_SHARDS=${TEST_SHARDS:-8}
-  for ((shard = 0; shard < GTEST_TOTAL_SHARDS; ++shard)); do
-    GTEST_SHARD_INDEX=$shard "$binary" --gtest_brief=1 --gtest_filter="$filter" \
-      --gtest_output="json:$work/results/$shard.json" >"$work/shard.$shard.txt" 2>&1 &
-  done
-  for ((shard = 0; shard < GTEST_TOTAL_SHARDS; ++shard)); do
-    wait -n || failed=1
-  done
-  cat "$work"/shard.*.txt
+  rm -rf "$work/results"
+  [ -n "$filter" ] || filter=$(gpu_filter) || return 1
+  "$python" tools/gpu_tests.py "$binary" "$filter" "$work/results" "$1" || failed=1
+  cp "$work/results/left.txt" "$out/tests_left.txt"
   "$python" tools/gpu_test_table.py "$work/results" >"$out/tests.md" || failed=1
   tail -n 3 "$out/tests.md"
   return $failed
 }
-export -f run_shards gpu_filter
+export -f run_slices gpu_filter
 export out
 
 run_tests() {
@@ -189,7 +177,8 @@ run_tests() {
     say "== tests: not built here"
     return
   fi
-  step tests "${TESTS_SECONDS:-400}" bash -c run_shards
+  local seconds=$((deadline - SECONDS - 10)) most=${TESTS_SECONDS:-400}
+  step tests "$most" bash -c "run_slices $((seconds < most - 10 ? seconds : most - 10))"
 }
 
 # The worker is not started where others compute.
@@ -206,20 +195,20 @@ run_doctor() {
 
 run_bandwidth() {
   local one=(--memory cuda --window 1)
-  local modes=(--mode sendrecv --mode put --mode get)
-  rows bandwidth-16M 20 bandwidth "${one[@]}" --sizes 16M --iters 500 --vs memcpy,nccl "${modes[@]}"
-  rows bandwidth 40 bandwidth "${one[@]}" --sizes 1G --iters 30 --vs memcpy,nccl "${modes[@]}"
-  rows both 30 bandwidth "${one[@]}" --sizes 1G --iters 20 --both --vs memcpy,nccl
+  local modes=(--mode sendrecv --mode put --mode get) vs=memcpy,nccl,nccl-registered
+  rows bandwidth-16M 25 bandwidth "${one[@]}" --sizes 16M --iters 500 --vs $vs "${modes[@]}"
+  rows bandwidth 45 bandwidth "${one[@]}" --sizes 1G --iters 30 --vs $vs "${modes[@]}"
+  rows both 35 bandwidth "${one[@]}" --sizes 1G --iters 20 --both --vs $vs
   rows windowed 20 bandwidth --memory cuda --sizes 64K,1M,16M --vs memcpy
 }
 
 # One limit for both: the second has what the first has left.
 run_stream() {
   local begin=$SECONDS
-  rows stream 40 latency --memory cuda --sizes 8,1K,4K,16K,64K,256K,512K,1M,4M --iters 2000 \
-    --vs floor,nccl --mode stream --mode graph
-  rows stream-bandwidth $((60 - SECONDS + begin)) bandwidth --memory cuda --sizes 1M,16M,64M,1G \
-    --iters 60 --vs memcpy,nccl --mode stream --mode stream_put --mode graph_put
+  rows stream 50 latency --memory cuda --sizes 8,1K,4K,16K,64K,256K,512K,1M,4M --iters 2000 \
+    --vs floor,nccl,nccl-registered --mode stream --mode graph
+  rows stream-bandwidth $((80 - SECONDS + begin)) bandwidth --memory cuda --sizes 1M,16M,64M,1G \
+    --iters 60 --vs memcpy,nccl,nccl-registered --mode stream --mode stream_put --mode graph_put
 }
 
 run_kernel() {
@@ -271,7 +260,7 @@ run_step() {
     stream) run_stream ;;
     kernel) run_kernel ;;
     sanitizer) run_sanitizer ;;
-    patterns) rows patterns 60 patterns --sizes 1K,64K,1M,16M --iters 500 --vs nccl ;;
+    patterns) rows patterns 80 patterns --sizes 1K,64K,1M,16M --iters 500 --vs nccl,nccl-registered ;;
     relay)
       ONEHOP_CUDA_IPC=off rows relay 20 latency --memory cuda --sizes 64K,16M --iters 200
       rows relay-host 20 latency --memory cuda,host --sizes 64K,16M --iters 200

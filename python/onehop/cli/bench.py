@@ -39,6 +39,7 @@ from onehop.cli.measure import (
     BENCH,
     IN_KERNEL,
     LATENCY_MODES,
+    NCCLS,
     PATTERNS,
     Found,
     Job,
@@ -218,7 +219,7 @@ def _floors(op: str, given: dict[str, Any]) -> list[Job]:
     sizes = [size for size in given["sizes"] if size > 0]
     iterations = given["iters"] or 0
     if given["memory"] != HOST:
-        for name in names - {"memcpy", "nccl", "floors", "floor"}:
+        for name in names - {"memcpy", "floors", "floor", *NCCLS}:
             raise click.UsageError(f"--vs {name} is a floor of host memory")
         if names and "" in given["devices"]:
             raise click.UsageError("--vs compares memory of GPUs, with --memory cuda or its kin")
@@ -237,7 +238,7 @@ def _floors(op: str, given: dict[str, Any]) -> list[Job]:
             for size in sizes
         ]
         return [job for base in bases for job in _gpu_floors(base, names, given)]
-    for name in {"nccl", "floor"} & names:
+    for name in {*NCCLS, "floor"} & names:
         raise click.UsageError(f"--vs {name} compares memory of GPUs: --memory cuda")
     wanted = [name for name in ("process_vm", "memcpy") if {name, "floors"} & names]
     jobs = [Job(op, "floor", name, size, iterations) for name in wanted for size in sizes]
@@ -256,8 +257,8 @@ def _gpu_floors(base: Job, names: set[str], given: dict[str, Any]) -> Iterator[J
             yield from (replace(base, mode=kinds[mode]) for mode in modes if mode in kinds)
     if base.op == "latency" and {"floor", "floors"} & names:
         yield from line_floors(base, modes)
-    if "nccl" in names:
-        of_nccl = replace(base, api="nccl", libraries=nccl_libraries(given["nccl"]))
+    for name in (name for name in NCCLS if name in names):
+        of_nccl = replace(base, api=name, libraries=nccl_libraries(given["nccl"]))
         yield from by_group([replace(of_nccl, mode=mode) for mode in nccl_modes(modes)])
 
 
@@ -460,5 +461,10 @@ def patterns(ranks: int | None, devices: Sequence[int], **given: Any) -> None:
     ]
     if given["floors"]:
         libraries = nccl_libraries(given["nccl"])
-        jobs += [replace(job, api="nccl", libraries=libraries) for job in jobs]
+        jobs += [
+            replace(job, api=name, libraries=libraries)
+            for name in NCCLS
+            if name in given["floors"]
+            for job in jobs
+        ]
     _show(jobs, given, options.placement(given, count))

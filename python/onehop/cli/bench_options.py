@@ -13,7 +13,7 @@ import click
 
 from onehop.cli.between import Place
 from onehop.cli.gpus import HOST, Pair, parse_devices, parse_memory, parse_numbers
-from onehop.cli.measure import IN_KERNEL, IN_STREAM, Job
+from onehop.cli.measure import IN_KERNEL, IN_STREAM, NCCLS, Job
 from onehop.cli.sides import Placement
 from onehop.cli.sizes import SizeList, format_size
 
@@ -280,7 +280,7 @@ def one_of(allowed: Sequence[str]) -> Callable[..., list[str]]:
 
 def versus(*names: str) -> Callable[[Command], Command]:
     """Add --vs, which takes a list, and --nccl."""
-    allowed = [*names, "nccl", "floors"] if names else ["nccl"]
+    allowed = [*names, *NCCLS, "floors"] if names else list(NCCLS)
 
     def add(command: Command) -> Command:
         command = click.option(

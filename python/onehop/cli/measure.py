@@ -61,8 +61,11 @@ _VOLUMES = {
 }
 # Rows of kernels use two lanes, which are compared: all are as wide as the first.
 _WIDE = {"ONEHOP_STREAM_SLAB": str(32 * 2**20)}
+# NCCL with messages in memory of ncclMemAlloc, registered with its communicator.
+REGISTERED = "nccl-registered"
+NCCLS = ("nccl", REGISTERED)
 # What onehop is compared with comes last.
-_RANK = {"floor": 1, "nccl": 2}
+_RANK = {"floor": 1, "nccl": 2, REGISTERED: 3}
 
 Loops = _bench.Side | PythonSide
 # Besides rows: what was left out, and of another host who it is.
@@ -80,7 +83,7 @@ class Job:
 
     op: str  # latency, bandwidth, batch, patterns or setup
     # c or python; of GPU memory python-region, python-array or python-torch; device: by a kernel of
-    # the benchmark; floor: without a library; nccl.
+    # the benchmark; floor: without a library; nccl or nccl-registered.
     api: str
     # sendrecv, event, put, get or put_signal, stream, graph, stream_put or graph_put; kernel,
     # kernel_single or kernel_put; of a floor: flag, process_vm or memcpy, and of GPU memory memcpy,
@@ -294,17 +297,21 @@ def _setup(side: Side, loops: Loops, number: int, job: Job) -> None:
     _report(side, number, "further", found.further)
 
 
+def _nccl(side: _bench.Yardstick | _bench.PatternRank, job: Job) -> _bench.Nccl:
+    return _bench.Nccl(side, list(job.libraries), job.api == REGISTERED)
+
+
 def yardstick_role(side: Side, jobs: Sequence[Job]) -> None:
     """Measure what the machine can do without any library, or NCCL's send and receive."""
     yardstick = _bench.Yardstick(side.number, jobs[0].devices[side.number])
-    of_nccl = jobs[0].api == "nccl"
+    of_nccl = jobs[0].api in NCCLS
     if not of_nccl and jobs[0].in_order and _left_out(side, jobs, yardstick):
         return
     side.tell(yardstick.place())
     yardstick.join(side.hear())
     extras: dict[str, object] = {}
     if of_nccl:
-        nccl = _bench.Nccl(yardstick, list(jobs[0].libraries))
+        nccl = _nccl(yardstick, jobs[0])
         if side.number == 0:
             extras = {
                 "nccl": nccl.version,
@@ -327,8 +334,8 @@ def pattern_role(unique_id: bytes, side: Side, jobs: Sequence[Job]) -> None:
     rank = _bench.PatternRank(side.number, len(devices), devices[side.number], unique_id)
     extras: dict[str, object] = {}
     run: Callable[[_bench.Spec], _bench.Outcome] = rank.run
-    if jobs[0].api == "nccl":
-        nccl = _bench.Nccl(rank, list(jobs[0].libraries))
+    if jobs[0].api in NCCLS:
+        nccl = _nccl(rank, jobs[0])
         extras, run = {"nccl": nccl.version}, nccl.run
     for number, job in enumerate(jobs):
         _report(side, number, job.mode, run(job.spec(side.number)), **extras)
@@ -367,9 +374,9 @@ def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Found]:
         try:
             yield from rows_of_sides(role, some, where)
         except SideError as failure:
-            if api != "nccl":
+            if api not in NCCLS:
                 raise
-            yield Note(f"not compared with NCCL: {failure}")
+            yield Note(f"not compared with {api.replace('nccl', 'NCCL')}: {failure}")
 
 
 def _group(job: Job) -> tuple[str, str]:

@@ -22,8 +22,8 @@ class Row:
 
     op: str  # latency, bandwidth, batch, patterns, setup, inline, peers, nixl or torch
     # c, python (of GPU memory: -region, -array or -torch, by what is sent), device (within a
-    # kernel), floor (no library), or nccl; of nixl: onehop or nixl, whose agents they are; of
-    # torch: the backend.
+    # kernel), floor (no library), nccl or nccl-registered; of nixl: onehop or nixl, whose agents
+    # they are; of torch: the backend.
     api: str
     mode: str  # the verbs, or the floor's name, or the step of the set-up
     memory: str  # its kind
