@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 constexpr uint64_t kAdds = 500;  // of each thread
 constexpr size_t kSize = 100'000;
 constexpr size_t kBytes = sizeof(uint64_t);
+constexpr uint8_t kPoison = 0xEE;
 
 // A multiple of 8 behind `from`, whatever the start of the memory.
 size_t place_in(Buffer& buffer, size_t from) {
