@@ -140,12 +140,13 @@ def test_bandwidth_beside_its_floor(both: bool) -> None:
     assert [row["mode"] for row in found] == ["sendrecv" + suffix, "memcpy" + suffix]
 
 
-def test_no_nccl_is_one_line() -> None:
+@pytest.mark.parametrize("name", ["nccl", "nccl-registered"])
+def test_no_nccl_is_one_line(name: str) -> None:
     done = run("bench", "latency", "--memory", "cuda", "--sizes", "1K", "--iters", "3",
-               "--vs", "nccl", "--nccl", "/nonexistent/libnccl.so")  # fmt: skip
+               "--vs", name, "--nccl", "/nonexistent/libnccl.so")  # fmt: skip
     assert done.returncode == 0
     (line,) = (line for line in done.stderr.splitlines() if "NCCL" in line)
-    assert "not compared with NCCL" in line
+    assert f"not compared with {name.replace('nccl', 'NCCL')}:" in line
     assert "/nonexistent/libnccl.so" in line
 
 

@@ -66,10 +66,11 @@ def test_one_rank_a_device_unless_told_otherwise() -> None:
 
 
 def test_no_nccl_is_one_line() -> None:
-    done = run("--sizes", "8", "--iters", "1", "--mode", "sendrecv", "--vs", "nccl", "--nccl",
-               "/nonexistent/libnccl.so")  # fmt: skip
+    done = run("--sizes", "8", "--iters", "1", "--mode", "sendrecv", "--vs",
+               "nccl,nccl-registered", "--nccl", "/nonexistent/libnccl.so")  # fmt: skip
     assert done.returncode == 0
-    assert "not compared with NCCL" in done.stderr
+    assert "not compared with NCCL:" in done.stderr
+    assert "not compared with NCCL-registered:" in done.stderr
     assert len(rows_of(done)) == 1
 
 
@@ -89,7 +90,7 @@ def test_the_formula_is_printed() -> None:
         (("--sizes", "0"), "at least one byte"),
         (("--devices", "0,2"), "--devices 2: there are 2"),
         (("--ranks", "1"), "--ranks"),
-        (("--vs", "memcpy"), "'memcpy' is not one of nccl"),
+        (("--vs", "memcpy"), "'memcpy' is not one of nccl, nccl-registered"),
     ],
 )
 def test_usage_errors(arguments: tuple[str, ...], text: str) -> None:
