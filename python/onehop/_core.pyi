@@ -536,9 +536,10 @@ class Peer:
         """
         Adds to an unsigned number of 8 bytes in the peer's host memory, modulo 2**64; returns what was there. remote is
         a slice of 8 bytes whose address is a multiple of 8. Atomic towards fetch_add and compare_swap of all peers, and
-        towards atomic operations of the owner's threads.
+        towards atomic operations of the owner's threads. Where the memory is not mapped here, a thread of
+        the owner carries it out.
 
-        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. It may be carried out yet.
+        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. It may be carried out yet, also behind PeerLost or Ctrl-C.
         OutOfRange: not 8 bytes. OperationError: Status.RETIRED, READ_ONLY, or NOT_VIABLE for memory of a GPU.
         """
 

@@ -124,9 +124,6 @@ Lanes::~Lanes() {
              gpu_->facts().name.c_str(), static_cast<unsigned long long>(slab_->bytes()));
     }
   }
-  for (auto& sides : turns_) {
-    for (LaunchTurn& turn : sides) turn.give_back(*gpu_);
-  }
   if (!all) imports_.leak();
   if (stream_ && (all || gpu_->wait_idle(stream_, Deadline::after(0)))) gpu_->give_stream(stream_);
   if (all) return;

@@ -8,41 +8,26 @@
 namespace oh {
 
 bool LaunchTurn::is_through(cuda::Gpu& gpu) const {
-  cuda::Event event = nullptr;
-  {
-    MutexLock lock(mutex_);
-    event = event_;
-  }
-  if (!event) return true;
-  Result<bool> complete = gpu.is_complete(event);
+  const std::shared_ptr<const LaunchEvent> last = event();
+  if (!last) return true;
+  Result<bool> complete = gpu.is_complete(last->handle());
   return !complete.ok() || *complete;
 }
 
-void LaunchTurn::give_back(cuda::Gpu& gpu) {
+std::shared_ptr<const LaunchEvent> LaunchTurn::event() const {
   MutexLock lock(mutex_);
-  if (event_) gpu.give_event(std::exchange(event_, nullptr));
+  return event_;
 }
 
-Status LaunchTurn::follow(cuda::Gpu& gpu, const Stream& stream) const {
-  cuda::Event event = nullptr;
-  {
-    MutexLock lock(mutex_);
-    if (!stream.id || last_ != stream.id) event = event_;
-  }
-  return event ? gpu.wait_event(stream.handle, event) : Status();
+std::shared_ptr<const LaunchEvent> LaunchTurn::event_for(const Stream& stream) const {
+  MutexLock lock(mutex_);
+  return stream.id && last_ == stream.id ? nullptr : event_;
 }
 
-Status LaunchTurn::launched(cuda::Gpu& gpu, const Stream& stream) {
-  cuda::Event event = nullptr;
-  {
-    MutexLock lock(mutex_);
-    if (!event_) {
-      OH_ASSIGN_OR_RETURN(event_, gpu.take_event());
-    }
-    last_ = stream.id;
-    event = event_;
-  }
-  return gpu.record(event, stream.handle);
+void LaunchTurn::launched(const Stream& stream, const std::shared_ptr<const LaunchEvent>& event) {
+  MutexLock lock(mutex_);
+  last_ = stream.id;
+  if (event_ != event) event_ = event;
 }
 
 HeldTurns::HeldTurns(std::vector<LaunchTurn*> turns, cuda::Gpu& gpu, cuda::Stream stream)
@@ -54,13 +39,32 @@ HeldTurns::HeldTurns(std::vector<LaunchTurn*> turns, cuda::Gpu& gpu, cuda::Strea
 }
 
 Status HeldTurns::follow() const {
-  for (const LaunchTurn* turn : turns_) OH_RETURN_IF_ERROR(turn->follow(gpu_, stream_));
+  std::shared_ptr<const LaunchEvent> waited;
+  for (const LaunchTurn* turn : turns_) {
+    std::shared_ptr<const LaunchEvent> event = turn->event_for(stream_);
+    if (!event || event == waited) continue;
+    OH_RETURN_IF_ERROR(gpu_.wait_event(stream_.handle, event->handle()));
+    waited = std::move(event);
+  }
   return {};
 }
 
 Status HeldTurns::launched() const {
-  for (LaunchTurn* turn : turns_) OH_RETURN_IF_ERROR(turn->launched(gpu_, stream_));
+  if (turns_.empty()) return {};
+  OH_ASSIGN_OR_RETURN(const std::shared_ptr<const LaunchEvent> event, this->event());
+  OH_RETURN_IF_ERROR(gpu_.record(event->handle(), stream_.handle));
+  for (LaunchTurn* turn : turns_) turn->launched(stream_, event);
   return {};
+}
+
+// The one of the last launch, where no half has it that is not of this launch.
+Result<std::shared_ptr<const LaunchEvent>> HeldTurns::event() const {
+  std::shared_ptr<const LaunchEvent> last = turns_.front()->event();
+  long ours = 1;
+  for (const LaunchTurn* turn : turns_) ours += last && turn->event() == last ? 1 : 0;
+  if (last && last.use_count() == ours) return last;
+  OH_ASSIGN_OR_RETURN(const cuda::Event made, gpu_.take_event());
+  return std::make_shared<const LaunchEvent>(gpu_, made);
 }
 
 }  // namespace oh

@@ -2,12 +2,13 @@
 //
 // Launches on one half of a lane follow each other, whichever streams and threads they come from:
 // each waits for the event behind the one before, unless that one is in the same stream. Not those
-// that are captured.
+// that are captured. One event is behind all halves of a launch.
 //
 // Threading: any thread. Who launches holds the turns of all that it launches on.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -17,12 +18,25 @@
 
 namespace oh {
 
+// The event behind a launch, which its halves share. The last of them gives it back to the GPU.
+class LaunchEvent {
+ public:
+  explicit LaunchEvent(cuda::Gpu& gpu, cuda::Event handle)
+      : gpu_(gpu.shared_from_this()), handle_(handle) {}
+  ~LaunchEvent() { gpu_->give_event(handle_); }
+  LaunchEvent(const LaunchEvent&) = delete;
+  LaunchEvent& operator=(const LaunchEvent&) = delete;
+  cuda::Event handle() const { return handle_; }
+
+ private:
+  const std::shared_ptr<cuda::Gpu> gpu_;
+  const cuda::Event handle_;
+};
+
 class LaunchTurn {
  public:
   // Whether the last launch has ended on the device.
   bool is_through(cuda::Gpu& gpu) const;
-  // Once no thread launches any more.
-  void give_back(cuda::Gpu& gpu);
 
  private:
   friend class HeldTurns;
@@ -31,13 +45,15 @@ class LaunchTurn {
     cuda::Stream handle;
     std::optional<uint64_t> id;
   };
-  Status follow(cuda::Gpu& gpu, const Stream& stream) const;
-  Status launched(cuda::Gpu& gpu, const Stream& stream);
+  // Null where the stream need not wait.
+  std::shared_ptr<const LaunchEvent> event_for(const Stream& stream) const;
+  std::shared_ptr<const LaunchEvent> event() const;
+  void launched(const Stream& stream, const std::shared_ptr<const LaunchEvent>& event);
 
   std::mutex turn_;  // before mutex_
   mutable Mutex mutex_;
   std::optional<uint64_t> last_ OH_GUARDED_BY(mutex_);  // number of the last launch's stream
-  cuda::Event event_ OH_GUARDED_BY(mutex_) = nullptr;
+  std::shared_ptr<const LaunchEvent> event_ OH_GUARDED_BY(mutex_);
 };
 
 // Turns in the hands of a launch on a stream, taken in an order that is the same for all.
@@ -51,6 +67,8 @@ class HeldTurns {
   Status launched() const;
 
  private:
+  Result<std::shared_ptr<const LaunchEvent>> event() const;
+
   std::vector<LaunchTurn*> turns_;
   cuda::Gpu& gpu_;
   LaunchTurn::Stream stream_;

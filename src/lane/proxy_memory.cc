@@ -76,7 +76,6 @@ ProxyMemory::~ProxyMemory() {
     if (opening_ && all) gpu_->give_stream(opening_);
   }
   {
-    for (LaunchTurn& turn : turns_) turn.give_back(*gpu_);
     MutexLock lock(mutex_);
     for (cuda::Event event : launched_) gpu_->give_event(event);
     for (Branch& branch : branches_) {

@@ -71,7 +71,7 @@ Status check_call(const StreamCall& call) {
 }
 
 // Connects the lanes if necessary, which a graph cannot record. Returns whether the stream is being
-// captured.
+// captured: a question to the driver.
 Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, Deadline deadline) {
   OH_ASSIGN_OR_RETURN(const bool capturing, endpoint.device().gpu()->is_capturing(stream));
   if (peer.stream().is_ready()) return capturing;
@@ -152,7 +152,11 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   StreamLink& stream = peer->stream();
   OH_RETURN_IF_ERROR(stream.why_not());
   PendingOp pending{endpoint, peer, call.stream, false, deadline, {}};
-  OH_ASSIGN_OR_RETURN(pending.capturing, connect_for(*endpoint, *peer, call.stream, deadline));
+  // A group asks once, at its end.
+  const bool grouped = group().depth > 0;
+  if (!grouped || !stream.is_ready() || stream.is_resetting(call.lane)) {
+    OH_ASSIGN_OR_RETURN(pending.capturing, connect_for(*endpoint, *peer, call.stream, deadline));
+  }
   StreamOp& op = pending.op;
   op.kind = call.kind;
   if (stream.by_kernels()) op.lane = stream.lanes().handle(call.lane);
@@ -169,7 +173,7 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
     OH_RETURN_IF_ERROR(stream.failure(call.lane, side_of(op)));
     OH_RETURN_IF_ERROR(find_memory(*endpoint, *peer, call, &op));
   }
-  if (group().depth > 0) {
+  if (grouped) {
     group().pending.push_back(std::move(pending));
     return {};
   }
@@ -231,6 +235,22 @@ Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* 
                exported->mappable() ? "its GPU does not reach them" : exported->why_not.c_str());
 }
 
+namespace {
+
+// Operations of one stream and GPU.
+Status launch_group(std::vector<PendingOp>& run) {
+  if (run.size() > kernels::kMany) {
+    return error(OH_ERR_INVALID, "%zu operations of one stream in a group: at most %u", run.size(),
+                 kernels::kMany);
+  }
+  cuda::Gpu& gpu = *run.front().endpoint->device().gpu();
+  OH_ASSIGN_OR_RETURN(const bool capturing, gpu.is_capturing(run.front().stream));
+  for (PendingOp& one : run) one.capturing = capturing;
+  return launch(run);
+}
+
+}  // namespace
+
 void begin_group() { ++group().depth; }
 
 Status end_group() {
@@ -249,13 +269,7 @@ Status end_group() {
       if (belongs(one)) run.push_back(one);
     }
     std::erase_if(pending, belongs);
-    Status status;
-    if (run.size() > kernels::kMany) {
-      status = error(OH_ERR_INVALID, "%zu operations of one stream in a group: at most %u",
-                     run.size(), kernels::kMany);
-    } else {
-      status = launch(run);
-    }
+    Status status = launch_group(run);
     if (first.ok()) first = std::move(status);
   }
   return first;

@@ -4,6 +4,10 @@
 // handle is.
 #include "lane/launch_turn.h"
 
+#include <optional>
+#include <utility>
+#include <vector>
+
 #include "unit/fake_gpu.h"
 
 namespace launch_turn_test {
@@ -15,17 +19,21 @@ using unit::is_ok;
 class LaunchTurnTest : public unit::GpuTest {
  protected:
   void TearDown() override {
-    turn.give_back(*gpu);
+    turn.reset();
+    second.reset();
     GpuTest::TearDown();
   }
   // How many waits for an event a launch on the stream takes.
   uint64_t waits_of(cuda::Stream stream) { return waits_of(stream, *gpu); }
   uint64_t waits_of(cuda::Stream stream, cuda::Gpu& on) {
     const uint64_t before = calls("cuStreamWaitEvent");
-    const HeldTurns turns({&turn}, on, stream);
+    launch({&*turn}, on, stream);
+    return calls("cuStreamWaitEvent") - before;
+  }
+  static void launch(std::vector<LaunchTurn*> halves, cuda::Gpu& on, cuda::Stream stream) {
+    const HeldTurns turns(std::move(halves), on, stream);
     EXPECT_TRUE(is_ok(turns.follow()));
     EXPECT_TRUE(is_ok(turns.launched()));
-    return calls("cuStreamWaitEvent") - before;
   }
   cuda::Stream make_stream() const {
     cuda::Enter enter(*gpu);
@@ -38,7 +46,8 @@ class LaunchTurnTest : public unit::GpuTest {
     EXPECT_EQ(fake.driver->stream_destroy(stream), cuda::kSuccess);
   }
 
-  LaunchTurn turn;
+  std::optional<LaunchTurn> turn{std::in_place};
+  std::optional<LaunchTurn> second{std::in_place};
 };
 
 const auto kPerThread = reinterpret_cast<cuda::Stream>(2);
@@ -76,6 +85,37 @@ TEST_F(LaunchTurnTest, AStreamWaitsForADestroyedOneThatHadItsHandle) {
   ASSERT_EQ(next, one);
   EXPECT_EQ(waits_of(next), 1u);
   destroy(next);
+}
+
+TEST_F(LaunchTurnTest, OneEventIsBehindAllHalvesOfALaunch) {
+  const cuda::Stream one = make_stream();
+  const uint64_t records = calls("cuEventRecord");
+  for (int i = 0; i < 3; ++i) launch({&*turn, &*second}, *gpu, one);
+  EXPECT_EQ(calls("cuEventRecord") - records, 3u);
+  const uint64_t waits = calls("cuStreamWaitEvent");
+  launch({&*turn, &*second}, *gpu, nullptr);
+  EXPECT_EQ(calls("cuStreamWaitEvent") - waits, 1u);
+  destroy(one);
+}
+
+// A half that goes on alone leaves the other one its event.
+TEST_F(LaunchTurnTest, AHalfWaitsForItsOwnLaunchAlone) {
+  const cuda::Stream one = make_stream();
+  const cuda::Stream two = make_stream();
+  launch({&*turn, &*second}, *gpu, one);
+  Result<cuda::DoneWord> word = gpu->take_word();
+  ASSERT_TRUE(is_ok(word));
+  ASSERT_TRUE(is_ok(gpu->wait_word(two, word->device, 1)));
+  launch({&*turn}, *gpu, two);
+  ASSERT_TRUE(gpu->wait_idle(one, Deadline::after(10 * kSecond)));
+  EXPECT_TRUE(second->is_through(*gpu));
+  EXPECT_FALSE(turn->is_through(*gpu));
+  word->host->store(1, std::memory_order_release);
+  ASSERT_TRUE(gpu->wait_idle(two, Deadline::after(10 * kSecond)));
+  EXPECT_TRUE(turn->is_through(*gpu));
+  gpu->give_word(*word);
+  destroy(one);
+  destroy(two);
 }
 
 // A driver before CUDA 12.0, and one that fails to answer.
