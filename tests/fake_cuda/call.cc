@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -23,9 +24,30 @@ std::atomic<bool> g_forked{false};
 thread_local ThreadState t_state;
 constexpr std::chrono::seconds kSuspicious(8);
 
+// Waiting for the device is what a first launch does itself.
+bool needs_the_lock_of_launches(Symbol symbol) {
+  return symbol != Symbol::cuStreamSynchronize && symbol != Symbol::cuEventSynchronize;
+}
+
+bool is_idle(const World& world, const ContextState& context) {
+  auto idle = [&](const std::shared_ptr<StreamState>& stream) {
+    return stream == nullptr || stream->context.get() != &context ||
+           stream->done == stream->submitted;
+  };
+  for (const auto& [thread, stream] : context.default_streams) {
+    if (!idle(stream)) return false;
+  }
+  for (const auto& [handle, stream] : world.streams) {
+    if (!idle(stream)) return false;
+  }
+  return std::ranges::all_of(context.closed_streams,
+                             [&](const auto& closed) { return idle(closed.lock()); });
+}
+
 // Where a thread that kernels wait for makes such a call, neither goes on before a deadline.
 void tell_where_we_wait() {
-  std::fputs("fake CUDA driver: this call has waited 8 s for running kernels:\n", stderr);
+  std::fputs("fake CUDA driver: this call has waited 8 s for running kernels or streams:\n",
+             stderr);
   void* frames[32];
   backtrace_symbols_fd(frames, backtrace(frames, 32), STDERR_FILENO);
 }
@@ -46,6 +68,9 @@ Code Call::begin(Symbol symbol, unsigned needs) {
   if (needs == kNothing) return kSuccess;
   if (!world.initialised) return kNotInitialized;
   if ((needs & kContext) != 0) {
+    if (needs_the_lock_of_launches(symbol)) {
+      world.changed.wait(lock_, [&] { return !world.loading; });
+    }
     if (t_state.stack.size == 0) return kInvalidContext;
     context_ = world.context(t_state.stack.contexts[t_state.stack.size - 1]);
     if (context_ == nullptr) return kContextIsDestroyed;
@@ -85,16 +110,28 @@ Code Call::find(MemoryPool handle, std::shared_ptr<Pool>* out) const {
 }
 
 Code Call::wait_for_kernels(std::shared_ptr<ContextState> context) {
-  if (!config().blocking || context->running == 0) return kSuccess;
+  if (config().blocking == Blocking::kOff || context->running == 0) return kSuccess;
   const uint64_t before = context->idle;
-  auto free = [&] { return context->idle != before; };
+  wait_until([&] { return context->idle != before; });
+  return context->killed ? kContextIsDestroyed : context->sticky;
+}
+
+Code Call::wait_to_load(const std::shared_ptr<ContextState>& context) {
+  if (config().blocking != Blocking::kDevice) return wait_for_kernels(context);
+  world().loading = true;
+  wait_until([&] { return is_idle(world(), *context); });
+  world().loading = false;
+  world().changed.notify_all();
+  return context->killed ? kContextIsDestroyed : context->sticky;
+}
+
+void Call::wait_until(const std::function<bool()>& condition) {
   ++world().blocked;
-  if (!world().changed.wait_for(lock_, kSuspicious, free)) {
+  if (!world().changed.wait_for(lock_, kSuspicious, condition)) {
     tell_where_we_wait();
-    world().changed.wait(lock_, free);
+    world().changed.wait(lock_, condition);
   }
   --world().blocked;
-  return context->killed ? kContextIsDestroyed : context->sticky;
 }
 
 }  // namespace oh::cuda::fake

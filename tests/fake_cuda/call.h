@@ -6,6 +6,8 @@
 // Threading: one per call, on the caller's thread.
 #pragma once
 
+#include <functional>
+
 #include "faults.h"
 #include "world.h"
 
@@ -58,9 +60,13 @@ class Call {
   // What a running kernel blocks: lets the lock go until, once since the call, none of the context
   // runs. What was looked up before may be gone then. A code: of the context, by now.
   Code wait_for_kernels(std::shared_ptr<ContextState> context);
+  // The same for a function's first launch, which may wait for all of the device, and keep other
+  // calls waiting meanwhile: control.h.
+  Code wait_to_load(const std::shared_ptr<ContextState>& context);
 
  private:
   Code begin(Symbol symbol, unsigned needs);
+  void wait_until(const std::function<bool()>& condition);
 
   std::unique_lock<std::mutex> lock_;
   std::shared_ptr<ContextState> context_;

@@ -43,6 +43,11 @@ bool on_or_off(const std::string& key, const std::string& text) {
   return text == "on";
 }
 
+Blocking blocking(const std::string& text) {
+  if (text == "device") return Blocking::kDevice;
+  return on_or_off("blocking", text) ? Blocking::kKernels : Blocking::kOff;
+}
+
 void read_peers(const std::string& text, Config* out) {
   out->all_peers = text == "all";
   if (text == "all" || text == "none") return;
@@ -94,7 +99,7 @@ void read_setting(const std::string& key, const std::string& value, Config* out)
   } else if (key == "vmm") {
     out->vmm = on_or_off(key, value);
   } else if (key == "blocking") {
-    out->blocking = on_or_off(key, value);
+    out->blocking = blocking(value);
   } else if (key == "delay_us") {
     out->delay_us = static_cast<unsigned>(number(key, value));
   } else if (key == "fail") {

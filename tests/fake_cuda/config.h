@@ -23,6 +23,9 @@ struct Failure {
   Code code = kSuccess;
 };
 
+// What calls wait for; control.h.
+enum class Blocking { kOff, kKernels, kDevice };
+
 struct Config {
   int devices = 1;
   size_t memory = size_t{1} << 30;
@@ -34,7 +37,7 @@ struct Config {
   std::vector<int> numa;  // of the devices; the last for all behind it
   bool ipc = true;
   bool vmm = true;
-  bool blocking = true;
+  Blocking blocking = Blocking::kKernels;
   unsigned delay_us = 0;
   std::vector<Failure> failures;
   std::vector<int> visible;  // the physical index of each ordinal

@@ -15,7 +15,8 @@
 //     name      of every device                                  (Fake GPU)
 //     numa      node of each device: 0+0+1+1, or none            (0)
 //     ipc, vmm  on or off: legacy IPC, VMM                       (on)
-//     blocking  on or off: calls wait for running kernels, below (on)
+//     blocking  on or off: calls wait for running kernels,       (on)
+//               below; device: a first launch waits for more
 //     delay_us  before each operation of a stream                (0)
 //     fail      WHERE:N:CODE, may be given several times; see fake_cuda_fail
 //   FAKE_CUDA_STATE=PATH  the session: processes with the same path share the devices' memory.
@@ -29,6 +30,11 @@
 // and cuMemHostUnregister (the context is that of the memory), cuCtxSynchronize. Others pass, such
 // as allocations, copies, streams, events, pools, and later launches. When a context is destroyed
 // or the process ends, kernels are killed.
+//
+// With blocking=device a function's first launch waits until its context has nothing left to do,
+// streams that wait for a word included, as drivers were seen to do with lazy loading. It holds a
+// lock of the process meanwhile: every call of another thread that needs a context waits for it,
+// but for cuStreamSynchronize and cuEventSynchronize. Drivers may let more pass.
 //
 // Over a link without native atomics, as PCIe is, the kernels of the stream domain add to a word of
 // the other device by a read and a write, some time later, and a store of 16 bytes arrives as two
@@ -104,7 +110,7 @@ int64_t fake_cuda_captured(void* stream);
 
 // Kernels that run now: not those that are queued.
 size_t fake_cuda_running(void);
-// Calls that wait for them now.
+// Calls that wait for them now, or for the device; not those that wait for such a call.
 size_t fake_cuda_blocked(void);
 
 // A kernel for tests, as an application may have one: it runs until the word is not 0. Takes one

@@ -132,7 +132,9 @@ Operation wait_operation(std::shared_ptr<ContextState> context, DevicePtr word, 
       const uint64_t* found = word_at(*context, word);
       if (found == nullptr) return kIllegalAddress;
       // Acquire: what was written before the word is seen behind the wait.
-      if (__atomic_load_n(found, __ATOMIC_ACQUIRE) >= value) break;
+      // As on devices the comparison is cyclic.
+      const uint64_t beyond = __atomic_load_n(found, __ATOMIC_ACQUIRE) - value;
+      if (static_cast<int64_t>(beyond) >= 0) break;
       usleep(20);
     }
     return kSuccess;

@@ -25,7 +25,7 @@ Code load(Call& call, Function function, const Kernel** out) {
   if (found == functions.end()) return kInvalidHandle;
   *out = found->second.kernel;
   if (found->second.is_loaded) return kSuccess;
-  const Code code = call.wait_for_kernels(call.context());
+  const Code code = call.wait_to_load(call.context());
   if (code != kSuccess) return code;
   const auto still = functions.find(function);
   if (still == functions.end()) return kInvalidHandle;

@@ -150,7 +150,8 @@ struct World {
   std::map<GraphExec, std::shared_ptr<GraphExecState>> graph_execs;
   std::set<Module> modules;
   std::map<Function, FunctionState> functions;
-  size_t blocked = 0;  // calls that wait for kernels
+  size_t blocked = 0;    // calls that wait for kernels, or for the device
+  bool loading = false;  // a first launch waits for the device, and holds the lock of launches
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<DevicePtr, Range> ranges;         // by base
   std::map<DevicePtr, size_t> reservations;  // of VMM addresses

@@ -74,6 +74,53 @@ FAKE_ROLE(block_nothing) {
   return 0;
 }
 
+// A stream stands at a word, and what another thread enqueues, though on another stream, comes
+// behind the first launch of a kernel: the word is all that lets them go on.
+FAKE_ROLE(launch_first_behind_a_stream) {
+  static const auto* const current = new Current;
+  static const Spin* const kSpin = new Spin;
+  Word go;
+  Word at_once;
+  at_once.set();
+  Stream streams[2] = {};
+  DevicePtr memory = 0;
+  EXPECT_EQ(driver().memory_alloc(&memory, kSize), kSuccess);
+  for (Stream& stream : streams) {
+    EXPECT_EQ(driver().stream_create(&stream, kStreamNonBlocking), kSuccess);
+  }
+  EXPECT_EQ(driver().stream_wait64(streams[0], go.address(), 1, kStreamWaitAtLeast), kSuccess);
+  std::atomic<int> launched{-1};
+  std::thread launch([&] {
+    EXPECT_EQ(driver().context_push(current->context()), kSuccess);
+    launched = kSpin->launch(streams[1], {at_once.address(), 0, kLimitNs});
+  });
+  EXPECT_TRUE(eventually([&] { return driver().blocked() == 1; }));
+  std::atomic<int> copied{-1};
+  std::thread copy([&] {
+    EXPECT_EQ(driver().context_push(current->context()), kSuccess);
+    copied = driver().memset8_async(memory, 7, kSize, streams[1]);
+  });
+  EXPECT_FALSE(soon([&] { return launched != -1 || copied != -1; }));
+  go.set();
+  EXPECT_EQ(driver().stream_synchronize(streams[0]), kSuccess);  // needs no lock
+  launch.join();
+  copy.join();
+  EXPECT_EQ(launched, kSuccess);
+  EXPECT_EQ(copied, kSuccess);
+  // One that is loaded waits for nothing.
+  Word last;
+  EXPECT_EQ(driver().stream_wait64(streams[0], last.address(), 1, kStreamWaitAtLeast), kSuccess);
+  EXPECT_EQ(kSpin->launch(streams[1], {at_once.address(), 0, kLimitNs}), kSuccess);
+  last.set();
+  for (Stream stream : streams) EXPECT_EQ(driver().stream_synchronize(stream), kSuccess);
+  return 0;
+}
+
+TEST(FakeSettings, AFirstLaunchMayWaitForTheDevice) {
+  Child child("launch_first_behind_a_stream", {{"FAKE_CUDA", "blocking=device"}});
+  EXPECT_EQ(child.wait(), 0);
+}
+
 TEST(FakeSettings, BlockingCanBeOff) {
   Child child("block_nothing", {{"FAKE_CUDA", "blocking=off"}});
   EXPECT_EQ(child.wait(), 0);

@@ -27,6 +27,16 @@ inline bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
+// Whether it comes true within 50 ms: for what must not.
+inline bool soon(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 // A word of pinned host memory that kernels see.
 class Word {
  public:
