@@ -50,6 +50,11 @@ class Request {
   }
   // What the stream gets from now on waits until the operation has ended, well or not.
   void stream_wait(void* stream) { check(oh_request_stream_wait(handle_.get(), stream)); }
+  // The host waits until a copy engine has the message, or it has ended; the stream until it has
+  // ended. See oh_request_wait_enqueued.
+  void wait_enqueued(void* stream, Timeout timeout = kDefaultTimeout) {
+    check(oh_request_wait_enqueued(handle_.get(), stream, timeout.count()));
+  }
   bool buffer_released() const { return oh_request_buffer_released(handle_.get()) != 0; }
   Message message() const {
     auto message = detail::sized<Message>();

@@ -348,6 +348,28 @@ oh_status oh_request_stream_wait(oh_request* handle, void* stream) {
       request->endpoint->requests().stream_wait(request, static_cast<cuda::Stream>(stream)));
 }
 
+oh_status oh_request_wait_enqueued(oh_request* handle, void* stream, int64_t timeout_ns) {
+  OH_CHECK_ARGUMENT(handle);
+  Request* request = as_request(handle);
+  if (request->ended()) return report(request->status);
+  OH_REPORT_IF_ERROR(request->endpoint->usable());
+  Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  return report(request->endpoint->requests().wait_enqueued(
+      request, static_cast<cuda::Stream>(stream), *deadline));
+}
+
+oh_status oh_request_poll_enqueued(oh_request* handle, void* stream, int64_t timeout_ns) {
+  OH_CHECK_ARGUMENT(handle);
+  Request* request = as_request(handle);
+  if (request->ended()) return report(request->status);
+  OH_REPORT_IF_ERROR(request->endpoint->usable());
+  Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  return report(request->endpoint->requests().poll_enqueued(
+      request, static_cast<cuda::Stream>(stream), *deadline));
+}
+
 void oh_request_release(oh_request* handle) {
   if (handle) release(as_request(handle));
 }

@@ -14,7 +14,10 @@ constexpr int64_t kPatience = kSecond;
 Result<std::unique_ptr<DeviceLink>> DeviceLink::create(std::shared_ptr<cuda::Gpu> gpu,
                                                        Segment& segment) {
   std::unique_ptr<DeviceLink> link(new DeviceLink(std::move(gpu), segment));
-  OH_ASSIGN_OR_RETURN(link->pinned_, cuda::Pinned::of(link->gpu_, &segment.layout(), kSegmentSize));
+  link->pinned_ = std::make_shared<PinnedSegment>();
+  link->pinned_->memory = segment.keep();
+  OH_ASSIGN_OR_RETURN(link->pinned_->pinned,
+                      cuda::Pinned::of(link->gpu_, &segment.layout(), kSegmentSize));
   return link;
 }
 
@@ -37,13 +40,13 @@ DeviceLink::~DeviceLink() {
         "a copy on %s still waits for earlier work of the application after its link was closed: "
         "%llu bytes of host memory are kept for it",
         gpu_->facts().name.c_str(), static_cast<unsigned long long>(kSegmentSize + kPipesSize));
-    new std::shared_ptr<void>(segment_.keep());
-    new std::shared_ptr<cuda::Pinned>(pinned_);
+    new std::shared_ptr<PinnedSegment>(pinned_);
     new std::shared_ptr<cuda::Pinned>(pinned_pipes_);
     new std::vector<std::shared_ptr<void>>(kept_);
     // Freeing them would wait for the device.
     new std::vector<std::unique_ptr<BatchBuffer>>(std::move(batch_buffers_));
   }
+  StreamGates::instance().leave(std::move(pinned_));
   // The sweep of freed memory tells the peer.
   if (slab_export_) slab_export_->regions.fetch_sub(1, std::memory_order_release);
   if (slab_ && all_idle) gpu_->free(slab_);
@@ -123,6 +126,10 @@ Status DeviceLink::enqueue(cuda::Stream stream, const EngineCopy& copy) {
                     copy.value);
 }
 
+Status DeviceLink::enqueue_wait(cuda::Stream stream, cuda::DevicePtr word, uint64_t value) {
+  return StreamGates::instance().enqueue(gpu_, stream, {word, value, pinned_});
+}
+
 void DeviceLink::quiesce(cuda::Stream stream) {
   (void)gpu_->wait_idle(stream, Deadline::after(kPatience));
 }
@@ -130,7 +137,7 @@ void DeviceLink::quiesce(cuda::Stream stream) {
 cuda::DevicePtr DeviceLink::address_of(const std::atomic<uint64_t>& word) {
   auto place = reinterpret_cast<uint64_t>(&word);
   auto begin = reinterpret_cast<uint64_t>(&segment_.layout());
-  if (place >= begin && place < begin + kSegmentSize) return pinned_->device(&word);
+  if (place >= begin && place < begin + kSegmentSize) return pinned_->pinned->device(&word);
   MutexLock lock(setup_mutex_);
   return pinned_pipes_->device(&word);
 }

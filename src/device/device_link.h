@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/sync.h"
 #include "device/batches.h"
+#include "device/stream_gate.h"
 #include "device/worker.h"
 #include "memory/gpu_memory.h"
 #include "platform/cuda/gpu.h"
@@ -48,6 +49,9 @@ class DeviceLink {
   Result<cuda::Stream> take_stream();
   void give_stream(cuda::Stream stream);
   Status enqueue(cuda::Stream stream, const EngineCopy& copy);
+  // What a stream of the application gets from now on waits until the word, of the segment, is at
+  // least `value`. The segment stays until it has passed, whatever becomes of the link.
+  Status enqueue_wait(cuda::Stream stream, cuda::DevicePtr word, uint64_t value);
   // After a failure to enqueue: until what was enqueued before it on the stream has ended. For
   // streams that wait for nothing of the application's.
   void quiesce(cuda::Stream stream);
@@ -81,7 +85,7 @@ class DeviceLink {
   std::shared_ptr<cuda::Gpu> gpu_;
   Segment& segment_;
   std::shared_ptr<Worker> worker_;
-  std::shared_ptr<cuda::Pinned> pinned_;
+  std::shared_ptr<PinnedSegment> pinned_;
   // Held while the driver makes something; never taken with the link's lock held.
   Mutex setup_mutex_;
   std::shared_ptr<cuda::Pinned> pinned_pipes_ OH_GUARDED_BY(setup_mutex_);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "device/stream_gate.h"
 #include "kernels/batch.h"
 #include "kernels/image.h"
 #include "kernels/worker.h"
@@ -73,6 +74,8 @@ void EndpointDevice::close() {
 void EndpointDevice::sweep_exports() {
   for (uint32_t number : GpuExports::instance().sweep(gpu_->driver())) node_->memory_gone(number);
   GpuImports::instance().close_unused();
+  StreamGates::instance().reap();
+  StreamGates::instance().close_unused();
   node_->watcher().post_at(now_ns() + kSweepTime, [this, weak = holder_] {
     std::shared_ptr<void> held = weak.lock();
     if (held && !closed_.load()) sweep_exports();

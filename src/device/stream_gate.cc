@@ -50,6 +50,42 @@ Status StreamGates::enqueue(StreamGate* gate, cuda::Stream stream) {
   return gpu->copy(stream, 0, 0, 0, nullptr, word, StreamGate::kPassed);
 }
 
+Status StreamGates::enqueue(const std::shared_ptr<cuda::Gpu>& gpu, cuda::Stream stream,
+                            const SegmentWord& word) {
+  OH_ASSIGN_OR_RETURN(StreamGate * gate, take(gpu));
+  gate->segment = word.segment;
+  const cuda::DevicePtr passed = gate->word.device;
+  Status status = gpu->wait_word(stream, word.word, word.value);
+  if (!status.ok()) {
+    give(gate);
+    return status;
+  }
+  // It counts as open, for a device that is lost.
+  gate->open();
+  gate->last.store(StreamGate::kPassed);
+  // If this fails the word is never used again, and the segment stays: see above.
+  return gpu->copy(stream, 0, 0, 0, nullptr, passed, StreamGate::kPassed);
+}
+
+void StreamGates::leave(std::shared_ptr<PinnedSegment> segment) {
+  {
+    MutexLock lock(mutex_);
+    left_.push_back(std::move(segment));
+  }
+  reap();
+  close_unused();
+}
+
+void StreamGates::close_unused() {
+  std::vector<std::shared_ptr<PinnedSegment>> unused;
+  MutexLock lock(mutex_);
+  // What has no holder but us gets none: links and gates have their own.
+  auto first = std::partition(left_.begin(), left_.end(),
+                              [](const auto& segment) { return segment.use_count() > 1; });
+  std::move(first, left_.end(), std::back_inserter(unused));
+  left_.erase(first, left_.end());
+}
+
 void StreamGates::reap() {
   std::vector<std::unique_ptr<StreamGate>> over;
   {

@@ -259,6 +259,21 @@ void Operations::attend(Request* request, bool attended) {
   if (!request->ended() && owns(*request)) transfers_.attend(request, attended);
 }
 
+bool Operations::is_enqueued(const Request& request) {
+  LinkGuard guard(link_);
+  return !request.ended() && owns(request) && request.transfer &&
+         transfers_.is_enqueued(*request.transfer);
+}
+
+Result<bool> Operations::enqueue_wait(Request& request, cuda::Stream stream) {
+  LinkGuard guard(link_);
+  if (request.ended() || !owns(request) || !request.transfer) return false;
+  Transfer& transfer = *request.transfer;
+  if (!transfers_.is_enqueued(transfer)) return false;
+  OH_RETURN_IF_ERROR(transfers_.enqueue_wait(transfer, stream));
+  return true;
+}
+
 bool Operations::detach(Request* request) {
   LinkGuard guard(link_);
   if (request->ended()) {

@@ -61,6 +61,10 @@ class Operations final : public LinkOwner {
   // more: the request is in doubt then. True when it has ended.
   enum class Force { kCancel, kDeadline, kGiveUp };
   bool try_end(Request* request, const Status& status, Force force);
+  // Whether an engine has the copy, so that no thread is needed for it any more.
+  bool is_enqueued(const Request& request) OH_NO_THREAD_ANALYSIS;
+  // Lets a stream wait for such a request, by the driver. False: it is not one (any more).
+  Result<bool> enqueue_wait(Request& request, cuda::Stream stream) OH_NO_THREAD_ANALYSIS;
   // False: it is not this peer's any more.
   bool detach(Request* request);
   // A thread waits for the request from now on, or no more.

@@ -197,7 +197,7 @@ Status Requests::send(Peer& peer, Request* request, Deadline deadline) {
   return wait(request, deadline, &peer);
 }
 
-bool Requests::wait_done(Request* request, Deadline deadline) {
+bool Requests::wait_done(Request* request, Deadline deadline, Until until) {
   if (request->ended()) return true;
   Waiter waiter(endpoint_.doorbell(), completions_.polled(),
                 endpoint_.config().spin_us * kMicrosecond, deadline);
@@ -207,26 +207,32 @@ bool Requests::wait_done(Request* request, Deadline deadline) {
   Peer* attending = request->attended ? nullptr : peer_of(request, &first_held);
   if (attending) attending->operations().attend(request, true);
   WaitNotice notice;
-  bool ended = true;
-  while (!request->ended()) {
+  auto is_done = [&] {
+    if (request->ended()) return true;
+    if (until == Until::kEnded) return false;
+    Peer* peer = peer_of(request, &held);
+    return peer && peer->operations().is_enqueued(*request);
+  };
+  bool done = true;
+  while (!is_done()) {
     Peer* peer = peer_of(request, &held);
     bool worked = peer ? peer->operations().spin(request) : endpoint_.progress();
-    if (request->ended()) break;
+    if (is_done()) break;
     if (waiter.look_around()) worked = endpoint_.progress() || worked;
     bool go_on = waiter.pause(worked, [&] {
       if (request->waits_since == 0) request->waits_since = now_ns();
       notice.tell(peer_of(request, &held), wait_kind_of(request), request->tag);
-      return endpoint_.progress_thoroughly() || request->ended();
+      return endpoint_.progress_thoroughly() || is_done();
     });
     if (!go_on) {
-      ended = request->ended();
+      done = is_done();
       break;
     }
     notice.probe();
   }
-  if (attending && !ended) attending->operations().attend(request, false);
+  if (attending && !request->ended()) attending->operations().attend(request, false);
   OH_FAULT_POINT("wait.ended");
-  return ended;
+  return done;
 }
 
 Status Requests::poll_until(Request* request, Deadline deadline) {
@@ -242,6 +248,37 @@ Status Requests::wait(Request* request, Deadline deadline, Peer* held) {
   if (!held) alive = endpoint_.peers();
   if (!wait_done(request, deadline)) end_by_deadline(request, deadline);
   return request->status;
+}
+
+Status Requests::wait_enqueued(Request* request, cuda::Stream stream, Deadline deadline) {
+  Status status = poll_enqueued(request, stream, deadline);
+  if (status.code() != OH_IN_PROGRESS) return status;
+  std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
+  end_by_deadline(request, deadline);
+  return request->status;
+}
+
+Status Requests::poll_enqueued(Request* request, cuda::Stream stream, Deadline deadline) {
+  if (request->ended()) return request->status;
+  OH_RETURN_IF_ERROR(check_stream(request, stream));
+  // Once the host goes on, somebody has to see to the end. Else the host stays until then.
+  if (!endpoint_.progress_thread().start().ok()) return poll_until(request, deadline);
+  std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
+  while (wait_done(request, deadline, Until::kEnqueued)) {
+    if (request->ended()) return request->status;
+    OH_FAULT_POINT("request.enqueued");
+    OH_ASSIGN_OR_RETURN(bool waits, enqueue_wait(request, stream));
+    // An error that comes later is for those who ask.
+    if (waits) return request->ended() ? request->status : Status();
+  }
+  return error(OH_IN_PROGRESS, "the operation is not enqueued yet");
+}
+
+Result<bool> Requests::enqueue_wait(Request* request, cuda::Stream stream) {
+  std::shared_ptr<Peer> held;
+  Peer* peer = peer_of(request, &held);
+  if (!peer) return false;
+  return peer->operations().enqueue_wait(*request, stream);
 }
 
 bool Requests::test(Request* request) {
@@ -366,8 +403,7 @@ void Requests::let_end_see_armed() {
   endpoint_.for_each_peer([](Peer& peer) { LinkGuard guard(peer.link()); });
 }
 
-Status Requests::stream_wait(Request* request, cuda::Stream stream) {
-  if (request->ended()) return {};
+Status Requests::check_stream(const Request* request, cuda::Stream stream) const {
   const std::shared_ptr<cuda::Gpu>& gpu = endpoint_.device().gpu();
   if (!gpu) {
     return error(OH_ERR_INVALID,
@@ -382,6 +418,13 @@ Status Requests::stream_wait(Request* request, cuda::Stream stream) {
                  "once, a graph may run often; wait before the capture, or use on(stream)",
                  static_cast<void*>(stream), verb_of(request->kind));
   }
+  return {};
+}
+
+Status Requests::stream_wait(Request* request, cuda::Stream stream) {
+  if (request->ended()) return {};
+  OH_RETURN_IF_ERROR(check_stream(request, stream));
+  const std::shared_ptr<cuda::Gpu>& gpu = endpoint_.device().gpu();
   OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
   StreamGates& gates = StreamGates::instance();
   OH_ASSIGN_OR_RETURN(StreamGate * gate, gates.take(gpu));

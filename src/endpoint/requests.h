@@ -65,6 +65,11 @@ class Requests {
   Status arm(Request* request);
   // The stream waits until the request has ended; the host does not. See oh_request_stream_wait.
   Status stream_wait(Request* request, cuda::Stream stream);
+  // The host waits until no thread is needed for the request any more, then the stream for its end.
+  // At the deadline the request is ended, as by wait(). See oh_request_wait_enqueued.
+  Status wait_enqueued(Request* request, cuda::Stream stream, Deadline deadline);
+  // The same, but leaves a request alone that is not so far: OH_IN_PROGRESS.
+  Status poll_enqueued(Request* request, cuda::Stream stream, Deadline deadline);
   bool buffer_released(const Request* request);
   // Waits for a condition that progress may bring about; false at the deadline.
   bool wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind, uint64_t tag,
@@ -89,7 +94,12 @@ class Requests {
 
  private:
   RequestPool& pool() { return completions_.pool(); }
-  bool wait_done(Request* request, Deadline deadline);
+  enum class Until { kEnded, kEnqueued };  // the latter, or ended
+  bool wait_done(Request* request, Deadline deadline, Until until = Until::kEnded);
+  // Whether a stream can wait for it.
+  Status check_stream(const Request* request, cuda::Stream stream) const;
+  // False: the request has changed meanwhile, and is to be waited for again.
+  Result<bool> enqueue_wait(Request* request, cuda::Stream stream);
   void end_by_deadline(Request* request, Deadline deadline);
   Status timeout_status(const Request* request, Peer* peer, Deadline deadline);
   bool try_end(Request* request, const Status& status, Operations::Force force);

@@ -16,7 +16,7 @@
 //   line 0  word 8 | owner address 8 | owner length 8 | claimer address 8 | claimer length 8 |
 //           owner block 4 | claimer block 4 | owner memory 4 | claimer memory 4
 //   line 1  cursor: back 32 | front 32 (both sides, compare-and-swap) | copied 8 | failure 4 |
-//           released 4 | attended 4 | mode 4
+//           released 4 | attended 4 | mode 4 | enqueued 4
 //
 // A block is the number of the shared block or of the exported device memory that the address lies
 // in, 0 for private memory. Memory is a set of SlotMemory.
@@ -37,6 +37,8 @@ enum class SlotState : uint8_t { kFree = 0, kPosted = 1, kClaimed = 2, kDone = 3
 // sequence 32 | state 8 | status 8 (negated code) | marks 16. Eight bytes, so that a copy engine
 // can write it as the done word of its copy.
 inline constexpr uint64_t kSlotByWorker = 1;  // mark: a worker has copied
+// Mark of a claimed slot, by the side that does not copy: its streams wait for the copy no longer.
+inline constexpr uint64_t kSlotLeft = 2;
 inline constexpr uint64_t slot_word(uint32_t sequence, SlotState state, oh_status status = OH_OK) {
   return static_cast<uint64_t>(sequence) << 32 | static_cast<uint64_t>(state) << 24 |
          static_cast<uint64_t>(static_cast<uint8_t>(-status)) << 16;
@@ -47,6 +49,12 @@ inline constexpr SlotState slot_state(uint64_t word) {
 }
 inline oh_status slot_status(uint64_t word) {
   return status_from(-static_cast<int>(static_cast<uint8_t>(word >> 16)), OH_ERR_PROTOCOL);
+}
+
+// Streams of the side that does not copy wait until the word is at least this, by a comparison that
+// is cyclic: DONE, the mark kSlotLeft, and every later use of the slot let them pass.
+inline constexpr uint64_t slot_passes(uint32_t sequence) {
+  return slot_word(sequence, SlotState::kClaimed) | kSlotLeft;
 }
 
 // What may follow what; the word never goes back within one sequence.
@@ -105,6 +113,9 @@ struct alignas(128) TransferSlot {
   std::atomic<uint32_t> released;            // sequence that the other side is through with
   std::atomic<uint32_t> attended;            // a thread of the owner waits for this operation now
   std::atomic<uint32_t> mode;                // CopyMode
+  // Sequence whose copy is enqueued with the done word behind it: from here on no thread of either
+  // side is needed. Its copier stores it; one that never does (an older version) is waited for.
+  std::atomic<uint32_t> enqueued;
 };
 static_assert(sizeof(TransferSlot) == 128);
 
@@ -120,10 +131,19 @@ inline constexpr uint64_t slot_chunk(uint64_t length) {
 // was used again). Sequentially consistent: pairs with the sleeper's check of the word.
 inline bool slot_advance(TransferSlot& slot, uint32_t sequence, SlotState from, SlotState to,
                          oh_status status = OH_OK) {
+  if (!slot_may_advance(from, to)) return false;
   uint64_t expected = slot_word(sequence, from);
-  return slot_may_advance(from, to) &&
-         slot.word.compare_exchange_strong(expected, slot_word(sequence, to, status),
-                                           std::memory_order_seq_cst);
+  const uint64_t next = slot_word(sequence, to, status);
+  if (slot.word.compare_exchange_strong(expected, next, std::memory_order_seq_cst)) return true;
+  return from == SlotState::kClaimed && expected == slot_passes(sequence) &&
+         slot.word.compare_exchange_strong(expected, next, std::memory_order_seq_cst);
+}
+
+// Lets the streams pass that wait for slot_passes(). Nothing else changes: the slot is claimed
+// until its copier is through.
+inline void slot_leave(TransferSlot& slot, uint32_t sequence) {
+  uint64_t expected = slot_word(sequence, SlotState::kClaimed);
+  slot.word.compare_exchange_strong(expected, slot_passes(sequence), std::memory_order_seq_cst);
 }
 
 }  // namespace oh

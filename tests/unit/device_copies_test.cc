@@ -45,6 +45,11 @@ struct Side final : SpanSinks {
     return copies.work(active, &transfer);
   }
 
+  Status enqueue_wait(cuda::Stream stream) OH_NO_THREAD_ANALYSIS {
+    LinkGuard guard(link);
+    return copies.enqueue_wait(transfer, stream);
+  }
+
   ControlPage page = std::move(*ControlPage::create());
   FakeLink fakes;
   Link& link = fakes.link;
@@ -166,6 +171,40 @@ TEST_F(DeviceCopiesTest, AClaimerThatHasTheSourcePushes) {
   EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
   owner_->transfer.learn();
   EXPECT_EQ(owner_->transfer.path, OH_PATH_LOCAL);
+}
+
+// A stream can wait for it at either side from then on: behind the engine, and at the slot's word.
+TEST_F(DeviceCopiesTest, TheOtherSideHearsThatTheCopyIsEnqueued) {
+  place(*owner_, to_, /*on_device=*/true);
+  place(*claimer_, from_, /*on_device=*/true);
+  wait_for_producer(*claimer_);
+  begin(/*owner_is_source=*/false);
+  Side* const sides[2] = {&*owner_, &*claimer_};
+  for (Side* side : sides) EXPECT_FALSE(side->copies.is_enqueued(side->transfer));
+  while (!claimer_->transfer.flying) (void)claimer_->work();
+  std::vector<cuda::Stream> streams;
+  for (Side* side : sides) {
+    ASSERT_TRUE(side->copies.is_enqueued(side->transfer));
+    streams.push_back(*gpu->take_stream());
+    EXPECT_TRUE(is_ok(side->enqueue_wait(streams.back())));
+    EXPECT_EQ(side->transfer.awaited, side == &*owner_);
+    EXPECT_FALSE(*gpu->is_idle(streams.back()));
+  }
+  EXPECT_FALSE(is_done());
+  ASSERT_EQ(fake.release(producer_), 0);
+  for (cuda::Stream stream : streams) {
+    EXPECT_TRUE(gpu->wait_idle(stream, Deadline::after(20 * kSecond)));
+    gpu->give_stream(stream);
+  }
+  EXPECT_TRUE(is_done());
+  StreamGates::instance().reap();  // they keep the Gpu
+}
+
+TEST_F(DeviceCopiesTest, ACopyThatFailedToBeEnqueuedIsNot) {
+  ASSERT_EQ(fake.fail("cuStreamWriteValue64_v2", 1, cuda::kOutOfMemory), 0);
+  begin_on_device(/*owner_is_source=*/false);
+  ASSERT_TRUE(ends_with(OH_ERR_NO_RESOURCE));
+  EXPECT_FALSE(owner_->copies.is_enqueued(owner_->transfer));
 }
 
 // The claimer of an owner that does nothing copies by itself.

@@ -63,6 +63,48 @@ TEST(SlotTest, AStaleSequenceOrAnotherStateFails) {
   EXPECT_FALSE(slot_advance(slot, 8, SlotState::kClaimed, SlotState::kDone));
 }
 
+// As a stream compares it: at least, and cyclic.
+bool passes(uint64_t word, uint32_t sequence) {
+  return static_cast<int64_t>(word - slot_passes(sequence)) >= 0;
+}
+
+TEST(SlotTest, StreamsPassTheEndAndAllThatFollows) {
+  for (uint32_t sequence : {1u, 7u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
+    EXPECT_FALSE(passes(slot_word(sequence - 1, SlotState::kDone, OH_ERR_FAULT), sequence));
+    EXPECT_FALSE(passes(slot_word(sequence - 1, SlotState::kCancelled), sequence));
+    EXPECT_FALSE(passes(slot_word(sequence, SlotState::kPosted), sequence));
+    EXPECT_FALSE(passes(slot_word(sequence, SlotState::kClaimed), sequence));
+    EXPECT_TRUE(passes(slot_word(sequence, SlotState::kDone), sequence));
+    EXPECT_TRUE(passes(slot_word(sequence, SlotState::kDone) | kSlotByWorker, sequence));
+    EXPECT_TRUE(passes(slot_word(sequence, SlotState::kDone, OH_ERR_FAULT), sequence));
+    for (uint32_t more : {1u, 2u, 0x7ffffffeu}) {
+      for (SlotState state : {SlotState::kPosted, SlotState::kClaimed, SlotState::kDone}) {
+        EXPECT_TRUE(passes(slot_word(sequence + more, state), sequence)) << sequence << more;
+      }
+    }
+  }
+}
+
+TEST(SlotTest, OneThatIsLeftLetsStreamsPassAndNothingElse) {
+  TransferSlot slot{};
+  for (SlotState state : {SlotState::kPosted, SlotState::kDone, SlotState::kCancelled}) {
+    slot.word.store(slot_word(7, state));
+    slot_leave(slot, 7);
+    EXPECT_EQ(slot.word.load(), slot_word(7, state));
+  }
+  slot.word.store(slot_word(8, SlotState::kClaimed));
+  slot_leave(slot, 7);
+  EXPECT_EQ(slot.word.load(), slot_word(8, SlotState::kClaimed));
+  slot_leave(slot, 8);
+  EXPECT_TRUE(passes(slot.word.load(), 8));
+  EXPECT_EQ(slot_state(slot.word.load()), SlotState::kClaimed);
+  EXPECT_EQ(slot_status(slot.word.load()), OH_OK);
+  slot_leave(slot, 8);
+  EXPECT_FALSE(slot_advance(slot, 8, SlotState::kPosted, SlotState::kClaimed));
+  EXPECT_TRUE(slot_advance(slot, 8, SlotState::kClaimed, SlotState::kDone, OH_ERR_FAULT));
+  EXPECT_EQ(slot.word.load(), slot_word(8, SlotState::kDone, OH_ERR_FAULT));
+}
+
 TEST(SlotTest, ChunksCoverEveryLength) {
   for (uint64_t length : {uint64_t{1}, uint64_t{4095}, uint64_t{32 * 1024}, uint64_t{32 * 1024 + 1},
                           uint64_t{64 * 1024}, uint64_t{65 * 1024 + 3}, uint64_t{512 * 1024},

@@ -150,6 +150,43 @@ TEST_F(StreamGatesTest, AWordWhoseStreamTellsNothingIsNeverUsedAgain) {
   gates.give(gate);  // the test knows
 }
 
+// A stream that waits for a word of a segment, whose link ends before the stream comes to it.
+TEST_F(StreamGatesTest, ASegmentStaysUntilItsStreamsHavePassed) {
+  auto segment = std::make_shared<PinnedSegment>();
+  auto mapping = std::make_shared<Mapping>(std::move(*Mapping::anonymous(4096)));
+  segment->memory = mapping;
+  segment->pinned = *cuda::Pinned::of(gpu, mapping->data(), mapping->size());
+  auto* word = reinterpret_cast<std::atomic<uint64_t>*>(mapping->data());
+  const std::weak_ptr<PinnedSegment> alive = segment;
+  ASSERT_EQ(fake.hold(stream), 0);
+  ASSERT_TRUE(
+      is_ok(gates.enqueue(gpu, stream, {segment->pinned->device(mapping->data()), 5, segment})));
+  fill_behind();
+  gates.leave(std::move(segment));
+  mapping.reset();
+  ASSERT_EQ(fake.release(stream), 0);
+  EXPECT_EQ(query(), cuda::kNotReady);
+  gates.reap();
+  gates.close_unused();
+  EXPECT_FALSE(alive.expired());
+  word->store(6);
+  EXPECT_TRUE(finish(stream));
+  EXPECT_TRUE(filled());
+  gates.reap();  // on a data path it only goes back
+  EXPECT_FALSE(alive.expired());
+  gates.close_unused();
+  EXPECT_TRUE(alive.expired());
+}
+
+TEST_F(StreamGatesTest, ASegmentThatNoStreamKnowsGoesWithItsLink) {
+  auto segment = std::make_shared<PinnedSegment>();
+  const std::weak_ptr<PinnedSegment> alive = segment;
+  ASSERT_EQ(fake.fail("cuStreamWaitValue64_v2", 1, cuda::kOutOfMemory), 0);
+  EXPECT_FALSE(gates.enqueue(gpu, stream, {memory, 1, segment}).ok());
+  gates.leave(std::move(segment));
+  EXPECT_TRUE(alive.expired());
+}
+
 TEST_F(StreamGatesTest, ALostDeviceWritesNothingAnyMore) {
   StreamGate* gate = take();
   const auto* word = gate->word.host;

@@ -338,11 +338,39 @@ void DeviceCopies::start_engine(Transfer& transfer) {
   if (status.ok()) {
     // What it waited for is in the stream now.
     if (transfer.request) transfer.request->device.after.reset();
+    // release: pairs with is_enqueued(). The worker is a kernel that may leave before the copy.
+    if (transfer.stream) {
+      transfer.slot->enqueued.store(transfer.sequence, std::memory_order_release);
+    }
   } else {
     // Some of it may have been enqueued: it has ended when the stream is idle.
     transfer.fail(status);
     transfer.looked -= kAskForErrors;
   }
+}
+
+bool DeviceCopies::is_enqueued(const Transfer& transfer) const {
+  if (transfer.flying) return transfer.stream && transfer.failure.ok();
+  // acquire: pairs with start_engine() over there.
+  return link_.device &&
+         transfer.slot->enqueued.load(std::memory_order_acquire) == transfer.sequence;
+}
+
+// Behind a copy of our engine by an event, which comes whatever becomes of the other side. Behind
+// one of theirs at the slot's word: their engine writes it, or we do when our request ends without
+// it. The two never meet in one slot, so that what lets our streams pass is nothing to theirs.
+Status DeviceCopies::enqueue_wait(Transfer& transfer, cuda::Stream stream) {
+  DeviceLink& device = *link_.device;
+  if (transfer.flying) {
+    return without_lock(link_, transfer, [&device, stream, copies = transfer.stream] {
+      return device.gpu().wait_stream(stream, copies);
+    });
+  }
+  transfer.awaited = true;
+  const cuda::DevicePtr word = device.address_of(transfer.slot->word);
+  const uint64_t value = slot_passes(transfer.sequence);
+  // The transfer may end meanwhile: the word passes for all that follows.
+  return link_.without_lock([&] { return device.enqueue_wait(stream, word, value); });
 }
 
 // Whether the GPU's worker may copy, if it is there. It pushes only: what the sink pulls is rare.

@@ -37,6 +37,9 @@ class DeviceCopies {
   bool retire() { return pipe_.retire(); }
   // Asks how the engine is doing with a transfer.
   bool check(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
+  // See Transfers.
+  bool is_enqueued(const Transfer& transfer) const;
+  Status enqueue_wait(Transfer& transfer, cuda::Stream stream) OH_NO_THREAD_ANALYSIS;
   // Not ok: our GPU writes no more words, and what it was to end never ends.
   Status broken() const {
     return link_.device && link_.device->gpu().is_lost() ? link_.device->gpu().loss() : Status();

@@ -43,6 +43,7 @@ struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
   CopyMode mode = CopyMode::kUndecided;
   cuda::Stream stream = nullptr;  // of what we have enqueued; null: the worker's
   bool flying = false;            // our engine copies: DONE comes from the device
+  bool awaited = false;           // streams of ours wait for the word; their engine copies
   int64_t looked = 0;             // when it was begun, or last asked for errors
   Request* request = nullptr;     // nullptr once it has ended without the transfer
   Status failure;                 // why our side ended it
@@ -62,6 +63,11 @@ struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
   // Says who copies, unless that has been said: then that is learned.
   void set_mode(CopyMode wanted);
   bool by_pipe() const { return mode == CopyMode::kRelay || mode == CopyMode::kStaged; }
+  // Our part in it ends: streams of ours that wait for DONE, which may never come, go on.
+  void let_streams_pass() {
+    if (awaited) slot_leave(*slot, sequence);
+    awaited = false;
+  }
   // An engine of ours is at it.
   bool with_engine() const { return flying || lines > 0; }
 };

@@ -125,7 +125,7 @@ void Transfers::enter_active(Transfer* transfer) {
   transfer->local_device = transfer->request->on_device;
   transfer->mode = CopyMode::kUndecided;
   transfer->stream = nullptr;
-  transfer->flying = false;
+  transfer->flying = transfer->awaited = false;
   transfer->path = link_.path;
   transfer->within_process = link_.path == OH_PATH_LOCAL;
   if (transfer->on_device) {
@@ -305,6 +305,7 @@ bool Transfers::settle(Transfer* transfer) {
 void Transfers::finish(Transfer* transfer, Status status) {
   active_.erase(transfer);
   if (transfer->on_device) {
+    transfer->let_streams_pass();
     transfer->learn();  // it may be over before we looked how it is done
     if (transfer->slot->word.load(std::memory_order_relaxed) & kSlotByWorker) {
       transfer->path = OH_PATH_WORKER;
@@ -358,10 +359,16 @@ bool Transfers::end(Transfer* transfer, const Status& status, bool give_up) {
 
 // The slot and its sequence tell whether the buffer is free, once the request has let go.
 void Transfers::orphan(Transfer* transfer) {
+  transfer->let_streams_pass();
   transfer->request->doubt_peer = link_.keep_alive();
   transfer->request->doubts.push_back({transfer->slot, transfer->sequence});
   transfer->request->transfer = nullptr;
   transfer->request = nullptr;
+}
+
+bool Transfers::is_enqueued(const Transfer& transfer) const {
+  const bool active = static_cast<const ListNode<InActiveTransfers>&>(transfer).linked();
+  return active && transfer.on_device && devices_.is_enqueued(transfer);
 }
 
 bool Transfers::is_over(const Transfer& transfer, bool peer_is_dead) const {

@@ -58,6 +58,13 @@ class Transfers final : public SpanSinks {
   bool work(Transfer* focus) OH_NO_THREAD_ANALYSIS;
   Transfer* sink_of(const PipeSpan& span) override;
 
+  // Whether a stream can wait for the transfer: an engine has its copy, and no thread is needed.
+  bool is_enqueued(const Transfer& transfer) const;
+  // Lets a stream wait for such a transfer, by the driver. Releases and takes the lock.
+  Status enqueue_wait(Transfer& transfer, cuda::Stream stream) OH_NO_THREAD_ANALYSIS {
+    return devices_.enqueue_wait(transfer, stream);
+  }
+
   // The deadline of an active transfer's request has passed: no further chunk begins. True when the
   // request could be ended with `status`; false when a chunk of the other side is still under way.
   bool abandon(Transfer* transfer, const Status& status);

@@ -338,6 +338,13 @@ Status Gpu::wait_event(Stream stream, Event event) {
   return {};
 }
 
+Status Gpu::wait_stream(Stream stream, Stream other) {
+  OH_ASSIGN_OR_RETURN(Event event, event_behind(other, /*ask=*/false));
+  Status status = wait_event(stream, event);
+  give_event(event);  // the stream knows what it waits for
+  return status;
+}
+
 Status Gpu::wait_word(Stream stream, DevicePtr word, uint64_t value) {
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());

@@ -88,7 +88,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   oh::Result<bool> is_capturing(Stream stream);
   // What the stream gets from now on waits for the event.
   Status wait_event(Stream stream, Event event);
-  // The same until the word is at least `value`. The stream's engine looks at it, no kernel does.
+  // The same for all that `other` has now.
+  Status wait_stream(Stream stream, Stream other);
+  // The same until the word is at least `value`, by a cyclic comparison. The stream's engine looks
+  // at it, no kernel does.
   Status wait_word(Stream stream, DevicePtr word, uint64_t value);
   // The event is complete when all that the stream has now is.
   Status record(Event event, Stream stream);
