@@ -295,6 +295,15 @@ class Request:
         captured.
         """
 
+    def wait_enqueued(self, stream: onehop.devices.Stream, timeout: float | None = ...) -> None:
+        """
+        What the CUDA stream gets from now on waits until it has ended. The host waits until a copy engine has
+        the message, ours or the peer's: then nothing that threads of either side do holds it up, the first launch of a
+        kernel included. What goes another way is waited for to its end. Until then timeout, errors and Ctrl-C are
+        those of wait(); afterwards test() and wait() tell, and the stream goes on however it ends. Keep the buffer
+        until then. InvalidArgument: the endpoint has no GPU, or the stream is being captured.
+        """
+
     @property
     def buffer_released(self) -> bool:
         """Whether it has ended and its buffer is no longer accessed."""

@@ -37,6 +37,40 @@ PyMessage wait(PyRequest& self, nb::handle timeout) {
   return message_of(operation);
 }
 
+// In slices, between which Python looks at signals. `poll` leaves the request in flight, `last`
+// ends it.
+template <typename Poll, typename Last>
+oh_status in_slices(Patience& patience, const Poll& poll, const Last& last) {
+  int64_t slice = patience.first();
+  while (true) {
+    oh_status status;
+    {
+      WithoutGil release;
+      status = poll(slice);
+    }
+    if (status != OH_IN_PROGRESS) return status;
+    if (!patience.more()) {
+      WithoutGil release;
+      return last(1);
+    }
+    slice = patience.next();
+  }
+}
+
+void wait_enqueued(PyRequest& self, nb::handle stream, nb::handle timeout) {
+  void* stream_handle = stream_of(stream);
+  Operation& operation = self.operation();
+  Patience patience(timeout_ns(timeout, operation.context->default_timeout_ns()));
+  oh_request* handle = operation.handle();
+  oh_status status = in_slices(
+      patience,
+      [&](int64_t slice) { return oh_request_poll_enqueued(handle, stream_handle, slice); },
+      [&](int64_t slice) { return oh_request_wait_enqueued(handle, stream_handle, slice); });
+  std::string text = status == OH_OK ? std::string() : oh_error_text();
+  operation.try_release();
+  if (status != OH_OK) throw_status(status, text);
+}
+
 bool cancel(PyRequest& self) {
   oh_status status;
   {
@@ -118,21 +152,10 @@ void bind_events(nb::class_<PyRequest>& type) {
 }  // namespace
 
 oh_status wait_for_end(Operation& operation, Patience& patience) {
-  int64_t slice = patience.first();
   oh_request* handle = operation.handle();
-  while (true) {
-    oh_status status;
-    {
-      WithoutGil release;
-      status = oh_request_poll(handle, slice);
-    }
-    if (status != OH_IN_PROGRESS) return status;
-    if (!patience.more()) {
-      WithoutGil release;
-      return oh_request_wait(handle, 1);
-    }
-    slice = patience.next();
-  }
+  return in_slices(
+      patience, [&](int64_t slice) { return oh_request_poll(handle, slice); },
+      [&](int64_t slice) { return oh_request_wait(handle, slice); });
 }
 
 PyMessage finish(std::unique_ptr<Operation> operation, Patience& patience) {
@@ -196,6 +219,17 @@ void bind_request(nb::module_& module) {
           "unless\nCUDA_MODULE_LOADING=EAGER, "
           "and cudaFree. InvalidArgument: the endpoint has no GPU, or the stream is being\n"
           "captured.")
+      .def("wait_enqueued", wait_enqueued, nb::arg("stream").none(),
+           nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def wait_enqueued(self, stream: onehop.devices.Stream, timeout: float | None = "
+                   "...) -> None"),
+           "What the CUDA stream gets from now on waits until it has ended. The host waits until a "
+           "copy engine has\nthe message, ours or the peer's: then nothing that threads of either "
+           "side do holds it up, the first launch of a\nkernel included. What goes another way is "
+           "waited for to its end. Until then timeout, errors and Ctrl-C are\nthose of wait(); "
+           "afterwards test() and wait() tell, and the stream goes on however it ends. Keep the "
+           "buffer\nuntil then. InvalidArgument: the endpoint has no GPU, or the stream is being "
+           "captured.")
       .def_prop_ro(
           "buffer_released", [](PyRequest& self) { return self.operation().try_release(); },
           "Whether it has ended and its buffer is no longer accessed.")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request.stream_wait: streams that go on when a request has ended, on the fake driver."""
+"""Request.stream_wait and wait_enqueued: streams that wait for requests, on the fake driver."""
 
 import ctypes
+import signal
+import threading
 import time
 
 import fake_gpu
@@ -19,10 +21,13 @@ SENT = bytes(range(250)) * (SIZE // 250)
 class Behind:
     """A stream that waits for a request, and then copies what was received."""
 
-    def __init__(self, driver, request, array, make=int):
+    def __init__(self, driver, request, array, make=int, *, enqueued=False):
         self.driver, self.stream = driver, driver.stream()
         self.copy = CudaArray(driver, bytes(SIZE))
-        request.stream_wait(make(self.stream))
+        if enqueued:
+            request.wait_enqueued(make(self.stream), timeout=DEADLINE / 2)
+        else:
+            request.stream_wait(make(self.stream))
         places = (c_uint64(self.copy.address), c_uint64(array.address))
         driver.call("cuMemcpyAsync", *places, ctypes.c_size_t(SIZE), c_void_p(self.stream))
 
@@ -123,13 +128,18 @@ def wait_wrongly():
     stream = driver.stream()
     with driver.capture(stream), pytest.raises(onehop.InvalidArgument, match="captured"):
         receive.stream_wait(stream)
-    with pytest.raises(onehop.InvalidType):
-        receive.stream_wait("a stream")
+    with driver.capture(stream), pytest.raises(onehop.InvalidArgument, match="captured"):
+        receive.wait_enqueued(stream)
+    for wait in (receive.stream_wait, receive.wait_enqueued):
+        with pytest.raises(onehop.InvalidType):
+            wait("a stream")
     assert receive.cancel()
     host = LocalPair()
     receive = host.second.irecv(bytearray(8))
     with pytest.raises(onehop.InvalidArgument, match="has no device"):
         receive.stream_wait(stream)
+    with pytest.raises(onehop.InvalidArgument, match="has no device"):
+        receive.wait_enqueued(stream)
     assert receive.cancel()
 
 
@@ -153,3 +163,72 @@ def find_driver_failure():
 
 def test_a_wait_that_the_driver_refuses_leaves_the_request():
     run_alone(find_driver_failure)
+
+
+# ---- wait_enqueued
+
+
+def wait_until_enqueued():
+    driver = Driver()
+    pair = LocalPair(0, 0)
+    for make in fake_gpu.STREAMS:
+        array = CudaArray(driver, bytes(SIZE))
+        receive = pair.second.irecv(array)
+        with pytest.raises(onehop.TimeoutError):
+            pair.second.irecv(array, 5).wait_enqueued(driver.stream(), 0.01)
+        driver.library.fake_cuda_hold_all()
+        send = pair.first.isend(CudaArray(driver, SENT))
+        behind = [Behind(driver, receive, array, make, enqueued=True) for _ in range(2)]
+        # The engine has the copy, and has not begun: the streams stand still.
+        assert not receive.done
+        assert all(each.waits for each in behind)
+        send.wait_enqueued(driver.stream())
+        driver.library.fake_cuda_release_all()
+        assert [each.copied() for each in behind] == [SENT, SENT]
+        assert receive.wait(DEADLINE / 2).nbytes == SIZE
+        finish(send)
+        # One that has ended holds nothing up; what it ended with is raised.
+        assert Behind(driver, receive, array, make, enqueued=True).copied() == SENT
+        cancelled = pair.second.irecv(array)
+        assert cancelled.cancel()
+        with pytest.raises(onehop.OperationError):
+            cancelled.wait_enqueued(driver.stream())
+
+
+def test_the_host_waits_until_a_message_is_enqueued():
+    run_alone(wait_until_enqueued)
+
+
+def receive_enqueued(side):
+    driver = Driver(side.number)
+    arrays = [CudaArray(driver, bytes(SIZE)) for _ in range(50)]
+    requests = [side.peer.irecv(array, tag) for tag, array in enumerate(arrays)]
+    side.sync()
+    behind = []
+    while requests:  # they are dropped one by one
+        array = arrays[len(behind)]
+        behind.append(Behind(driver, requests.pop(0), array, enqueued=True))
+    assert [each.copied() for each in behind] == [SENT] * len(arrays)
+
+
+@pytest.mark.parametrize("devices", [(0, 1), (1, 1)])
+def test_another_process_enqueues(devices):
+    run_pair(send_in_reverse, receive_enqueued, devices=devices)
+
+
+def interrupt_wait():
+    driver = Driver()
+    pair = LocalPair(0, 0)
+    array = CudaArray(driver, bytes(SIZE))
+    receive = pair.second.irecv(array)
+    stream = driver.stream()
+    threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,)).start()
+    with pytest.raises(KeyboardInterrupt):
+        receive.wait_enqueued(stream, None)
+    # It is in flight, and may be waited for again.
+    finish(pair.first.isend(CudaArray(driver, SENT)))
+    assert Behind(driver, receive, array, enqueued=True).copied() == SENT
+
+
+def test_ctrl_c_leaves_the_request():
+    run_alone(interrupt_wait)
