@@ -26,6 +26,7 @@ SIZES = (0, 1, 7, 4096, 65_537, 1 << 20, 5_000_003)
 TYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
 LARGE = 4_000_000  # elements
 LONG = 200_000_000  # cycles: about 0.1 s of a stream
+A_WHILE = timedelta(seconds=DEADLINE / 4)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "torch_pipeline.py"
 
 
@@ -51,6 +52,12 @@ def warm(rank):
     assert bool((tensor == 3).all())
     torch.cuda._sleep(1000)
     torch.cuda.synchronize()
+
+
+def expect_success(work):
+    """Wait on the host: a stream that has gone on may be ahead of it."""
+    assert work.wait(A_WHILE)
+    assert work.is_success()
 
 
 def run_rank(number, pipe, function, device, rendezvous, together):
@@ -95,7 +102,7 @@ def exchange(rank):
             dist.isend(mine, rank.other).wait()
             work.wait()
             assert torch.equal(theirs, rank.full(rank.other + 1, size, dtype)), (size, dtype)
-    assert work.is_success()
+    expect_success(work)
     assert work.source_rank() == rank.other
     # Blocking ones, of the two in turn; a message of host memory in the same group; any source.
     tensor = rank.full(5.0)
@@ -147,7 +154,7 @@ def send_late(rank):
             work.wait()
             tensor.zero_()  # behind the send
             stream.synchronize()
-        assert work.is_success()
+        expect_success(work)
 
 
 def go_on(rank):
@@ -169,12 +176,108 @@ def go_on(rank):
             rank.give("gone on")
             behind.synchronize()
             assert bool((copy == 6).all())
-            assert work.is_success()
+            expect_success(work)
 
 
 @pytest.mark.parametrize("devices", PLACES)
 def test_a_stream_waits_while_the_host_goes_on(devices, tmp_path):
     run_ranks(send_late, go_on, devices, tmp_path)
+
+
+def send_while_busy(rank):
+    """Wait for a send, and go on: the stream that makes its bytes is busy for a second."""
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            tensor = rank.full(0.0)
+            stream.synchronize()
+            rank.sync()  # the receive is posted
+            torch.cuda._sleep(10 * LONG)
+            tensor.fill_(3.0)
+            work = dist.isend(tensor, 1)
+            work.wait()
+            assert not work.is_completed()
+            tensor.zero_()  # behind the send
+            rank.sync()  # its host has gone on, too
+            stream.synchronize()
+        expect_success(work)
+
+
+def launch_behind_wait(rank):
+    """Wait for the receive, and launch what was never launched: that waits for the device."""
+    streams = (torch.cuda.current_stream(), torch.cuda.Stream())
+    for stream, never_launched in zip(streams, (torch.lgamma, torch.digamma), strict=True):
+        with torch.cuda.stream(stream):
+            into = rank.full(0.0)
+            stream.synchronize()
+            work = dist.irecv(into, 0)
+            rank.sync()
+            work.wait()
+            behind = torch.cuda.Event()
+            behind.record()
+            assert not work.is_completed()
+            assert not behind.query()
+            rank.sync()
+            made = never_launched(into)
+            stream.synchronize()
+            expected = never_launched(torch.full((1,), 3.0))
+            assert torch.allclose(made.cpu(), expected.expand(LARGE))
+        expect_success(work)
+
+
+@pytest.mark.parametrize("devices", PLACES)
+def test_wait_leaves_the_message_to_the_stream(devices, tmp_path):
+    run_ranks(send_while_busy, launch_behind_wait, devices, tmp_path)
+
+
+def exchange_launching(rank):
+    """Send, receive and launch for the first time, in turn, with no order between the ranks."""
+    functions = (torch.erfinv, torch.i0, torch.sinc, torch.special.ndtri, torch.special.entr)
+    for turn, never_launched in enumerate(functions):
+        mine, theirs = rank.full(0.25 * (rank.number + 1)), rank.full(0.0)
+        torch.cuda._sleep(LONG // 4)
+        receive = dist.irecv(theirs, rank.other, tag=turn)
+        send = dist.isend(mine, rank.other, tag=turn)
+        receive.wait()
+        made = never_launched(theirs)
+        send.wait()
+        mine.zero_()
+        expected = never_launched(torch.full((1,), 0.25 * (rank.other + 1)))
+        assert torch.allclose(made.cpu(), expected.expand(LARGE)), never_launched
+        expect_success(receive)
+        expect_success(send)
+
+
+@pytest.mark.parametrize("devices", PLACES)
+def test_first_launches_between_messages(devices, tmp_path):
+    run_ranks(exchange_launching, exchange_launching, devices, tmp_path)
+
+
+def send_and_leave(rank):
+    group = dist.new_group()
+    tensor = rank.full(0.0)
+    torch.cuda.synchronize()
+    rank.sync()
+    torch.cuda._sleep(5 * LONG)
+    tensor.fill_(3.0)
+    dist.isend(tensor, 1, group=group).wait()
+    dist.destroy_process_group(group)
+
+
+def receive_and_leave(rank):
+    group = dist.new_group()
+    into = rank.full(0.0)
+    torch.cuda.synchronize()
+    work = dist.irecv(into, 0, group=group)
+    rank.sync()
+    work.wait()
+    dist.destroy_process_group(group)
+    assert bool((into == 3).all())
+    assert work.is_success()
+
+
+@pytest.mark.parametrize("devices", PLACES)
+def test_a_group_ends_behind_its_messages(devices, tmp_path):
+    run_ranks(send_and_leave, receive_and_leave, devices, tmp_path)
 
 
 def send_for_futures(rank):
@@ -192,13 +295,14 @@ def ask_for_futures(rank):
     rank.give("send")
     assert bool((doubled.wait() == 2).all())
     assert work.is_completed()
-    # wait() blocks the host for CUDA tensors too.
-    for value, timeout in ((2, None), (3, timedelta(seconds=DEADLINE / 4))):
+    # With a timeout wait() blocks the host until the end, for CUDA tensors too.
+    for value, timeout in ((2, None), (3, A_WHILE)):
         work = dist.irecv(into, 0)
         rank.give("send")
         assert work.wait(timeout) if timeout else work.wait()
-        assert work.is_success()
+        assert work.is_success() or not timeout
         assert bool((into == value).all())
+        expect_success(work)
 
 
 def test_futures_and_waits_of_the_host(tmp_path):
@@ -258,6 +362,38 @@ def outlive(rank):
 
 def test_a_killed_peer_lets_streams_go(tmp_path):
     run_ranks(die, outlive, (0, 0), tmp_path, killed=(0,))
+
+
+def die_busy(rank):
+    tensor = rank.full(0.0)
+    torch.cuda.synchronize()
+    rank.sync()
+    torch.cuda._sleep(100 * LONG)
+    dist.isend(tensor, 1).wait()
+    rank.give(os.getpid())
+    threading.Event().wait(DEADLINE)
+
+
+def outlive_enqueued(rank):
+    into = rank.full(0.0)
+    torch.cuda.synchronize()
+    work = dist.irecv(into, 0)
+    rank.sync()
+    work.wait()
+    victim = rank.take()
+    assert not work.is_completed()
+    timer = threading.Timer(0.5, os.kill, (victim, signal.SIGKILL))
+    timer.start()
+    torch.erfc(into)  # for the first time: it waits for the stream, which waits for the victim
+    torch.cuda.synchronize()
+    timer.join()
+    with pytest.raises(dist.DistBackendError):
+        work.wait(A_WHILE)
+
+
+@pytest.mark.parametrize("devices", PLACES)
+def test_a_peer_killed_while_it_copies_lets_streams_go(devices, tmp_path):
+    run_ranks(die_busy, outlive_enqueued, devices, tmp_path, killed=(0,))
 
 
 # ---- Devices and collectives

@@ -21,6 +21,7 @@ __all__ = ["Completions"]
 _log = logging.getLogger("onehop")
 _END_NOW = 1e-6  # seconds: at its deadline a request is ended by a wait that is over
 _LONGEST = 3600.0  # seconds of sleep
+_PAUSE = 0.0002  # seconds between two looks at works that end soon
 
 
 class Completions:
@@ -70,6 +71,15 @@ class Completions:
             # Its end wakes the thread; a deadline that is sooner, or an end before, does not.
             if self._wake is not None and (deadline < self._sleeps_until or work.request.done):
                 os.eventfd_write(self._wake, 1)
+
+    def settle(self) -> None:
+        """Wait for the ends of works that only devices are at; each has its deadline."""
+        while True:
+            with self._lock:
+                works = [work for work in self._works if work.is_enqueued]
+            if all(work.request.done for work in works):
+                return
+            time.sleep(_PAUSE)
 
     def close(self) -> None:
         """After the communicator is closed, which ends all works: complete them, end the thread."""

@@ -259,7 +259,11 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
         self._end("abort")
 
     def shutdown(self) -> None:
-        """Close the group; operations in flight are cancelled."""
+        """Close the group once devices are through with what wait() left to streams.
+
+        Other operations in flight are cancelled.
+        """
+        self._completions.settle()
         self._end("shutdown")
 
     def _end(self, how: str) -> None:

@@ -42,10 +42,11 @@ def backend_error(what: str, failure: onehop.Error) -> Exception:
 class Work(dist.Work):  # type: ignore[misc] # torch is Any
     """One send or receive.
 
-    wait() blocks the host, also with a CUDA tensor: its copies are calls of the driver, which wait
-    for other calls that hold the driver's lock, as the first launch of a kernel does until the
-    device is idle. A stream that stood still for the copy would stand still for ever.
-    block_current_stream() is for programs that make no such call.
+    wait() with a CUDA tensor lets the current stream wait, and blocks the host only until a copy
+    engine has the message: to enqueue a copy is a call of the driver, which waits for other calls
+    that hold the driver's lock, as the first launch of a kernel does until the device is idle. A
+    stream that stood still for such a copy would stand still for ever.
+    block_current_stream() never blocks the host, for programs that make no such call.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
         self._what = what
         self._timeout = timeout  # seconds
         self._completions = completions
+        self.is_enqueued = False  # a stream waits for it, and nothing else keeps it from its end
         self._future: Any = None
         self._lock = threading.Lock()  # of the future
 
@@ -73,11 +75,24 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for its end, at most for the timeout; without one, for the group's.
 
-        DistBackendError: it has failed, or the time is over, which ends it.
+        With a CUDA tensor and no timeout the current stream waits, and the host only until the
+        message is with a copy engine. What goes wrong later is told by exception(), by another
+        wait(), and in the log. DistBackendError: it has failed, or the time is over, which ends it.
         """
         if timeout is not None and timeout > _GROUPS:
             return self._wait_here(timeout.total_seconds())
-        return self._wait_here(self._timeout)
+        if not self._tensor.is_cuda or self._request.done:
+            return self._wait_here(self._timeout)
+        stream = torch.cuda.current_stream(self._tensor.device)
+        try:
+            self._request.wait_enqueued(stream, self._timeout)
+        except onehop.Error as failure:
+            raise backend_error(text_of(self._what), failure) from failure
+        if self._request.done:
+            return self._wait_here(self._timeout)
+        self.is_enqueued = True
+        self._watch()
+        return True
 
     def _wait_here(self, seconds: float) -> bool:
         try:
