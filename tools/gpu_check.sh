@@ -31,8 +31,8 @@
 #   log.txt       what the steps said
 #
 # COMMIT: named in the provenance where there is no git. JOBS: of the build (all cores).
-# GPU_TEST_TARGET, GPU_TESTS: which C++ tests (conformance_tests), and their filter; SLICES (4) run side by
-# side on each pair of GPUs. OUT/tests_left.txt has the filter of those that the time was over for.
+# GPU_TEST_TARGET, GPU_TESTS: which C++ tests (conformance_tests), and their filter; SLICES (8) run side by
+# side. OUT/tests_left.txt has the filter of those that the time was over for.
 # Exits with 1 if a step failed or was left out.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -278,7 +278,7 @@ run_step() {
       ONEHOP_WORKER=1 rows worker-interpreter 20 latency --api python --memory cuda --sizes 16,4K \
         --iters 5000
       ;;
-    matrix) rows matrix 20 matrix --sizes 1K,64M --iters 50 ;;
+    matrix) rows matrix 40 matrix --sizes 1K,64M --iters 50 ;;
     interpreter)
       rows interpreter 30 latency --api python --memory cuda --sizes 1K,64K --iters 2000
       ;;

@@ -4,15 +4,14 @@
 
 Each slice is a process with some tests and a JSON file in FOLDER, so what has ended by the deadline
 is on record; FOLDER/left.txt has a filter of the tests that have not, for the next run. As many
-slices run side by side as SLICES says (4) on each pair of GPUs; those of the worker run first, one
-at a time: it is not started where others compute.
+slices run side by side as SLICES says (8); those of the worker run first, one at a time: it is not
+started where others compute.
 """
 
 import concurrent.futures
 import itertools
 import os
 import pathlib
-import queue
 import subprocess
 import sys
 import time
@@ -42,15 +41,6 @@ def slices(names: list[str]) -> list[list[str]]:
     return [names[first : first + TESTS] for first in range(0, len(names), TESTS)]
 
 
-def pairs_of_gpus() -> list[str]:
-    """Return what CUDA_VISIBLE_DEVICES is set to: two GPUs each, as far as they go."""
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
-    count = max(1, listed.stdout.count("GPU "))
-    if count == 1:
-        return ["0"]
-    return [f"{first},{first + 1}" for first in range(0, count - 1, 2)]
-
-
 def main() -> int:
     """Run the slices; return 1 if a test failed or was left."""
     binary, wanted, folder, seconds = sys.argv[1:]
@@ -60,45 +50,36 @@ def main() -> int:
     names = tests_of(binary, wanted)
     alone = [name for name in names if ALONE in name]
     others = [name for name in names if ALONE not in name]
-    gpus: queue.Queue[str] = queue.Queue()
-    count = int(os.environ.get("SLICES", "4"))
-    for pair in itertools.chain.from_iterable(itertools.repeat(pairs_of_gpus(), count)):
-        gpus.put(pair)
     numbers = itertools.count()
     left: list[str] = []
     failed: list[int] = []
 
     def run(some: list[str]) -> None:
         number = next(numbers)
-        pair = gpus.get()
         if (seconds_left := deadline - time.monotonic()) < 3:
-            gpus.put(pair)
             left.extend(some)
             return
-        environment = {**os.environ, "REAL_GPUS": "1", "CUDA_VISIBLE_DEVICES": pair}
         command = [
             binary, "--gtest_brief=1", "--gtest_filter=" + ":".join(some),
             f"--gtest_output=json:{results}/{number}.json",
         ]  # fmt: skip
         try:
             done = subprocess.run(
-                command, env=environment, timeout=seconds_left, check=False,
+                command, env={**os.environ, "REAL_GPUS": "1"}, timeout=seconds_left, check=False,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             left.extend(some)
-        else:
-            if done.returncode != 0:
-                failed.append(number)
-                print(f"---- slice {number} on GPUs {pair}: {done.returncode}\n{done.stdout}")
-                if not (results / f"{number}.json").exists():
-                    print("it died at one of:", *some)
-        finally:
-            gpus.put(pair)
+            return
+        if done.returncode != 0:
+            failed.append(number)
+            print(f"---- slice {number}: {done.returncode}\n{done.stdout}")
+            if not (results / f"{number}.json").exists():
+                print("it died at one of:", *some)
 
     for some in slices(alone):
         run(some)
-    with concurrent.futures.ThreadPoolExecutor(gpus.qsize()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("SLICES", "8"))) as pool:
         list(pool.map(run, slices(others)))
     (results / "left.txt").write_text(":".join(left))
     print(f"{len(names) - len(left)} of {len(names)} tests ran; {len(left)} left")

@@ -120,6 +120,7 @@ class _Turns:
     def _see(self, work: Any) -> None:
         """Learn how an operation of ours that is over has travelled."""
         if (request := getattr(work, "request", None)) is not None:
+            request.wait()  # the stream is through; our threads may not have seen it
             self._path = request.message.path
 
     # ---- The loops: each returns samples in us, of an operation
