@@ -3,6 +3,8 @@
 #
 # Runs each fuzzer of a build for some seconds:  tests/fuzz/run.sh BUILD [SECONDS] [NAME...]
 #
+# As many at once as there are processors: a fuzzer computes on one of them.
+#
 # What a fuzzer finds stays in BUILD/findings: the same fuzzer with that file as its only argument
 # shows it again. FUZZ_SECONDS: the seconds where none are given (60).
 set -euo pipefail
@@ -18,25 +20,47 @@ fi
 [ ${#names[@]} -gt 0 ] || { echo "no fuzzer in $build" >&2; exit 1; }
 
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+declare -A running=() # process: the fuzzer's name; each is a process group, which ends with this script
+trap 'for group in "${!running[@]}"; do kill -- "-$group" 2>/dev/null || true; done; rm -rf "$scratch"' EXIT
 findings=$build/findings
 mkdir -p "$findings"
 export TMPDIR=$scratch ONEHOP_LOG=off
 
-failed=()
-for name in "${names[@]}"; do
-  corpus=$scratch/$name
+# fuzz <name>: prints how it ended; its log where it found something.
+fuzz() {
+  local name=$1 begin=$SECONDS runs
+  local corpus=$scratch/$name log=$scratch/$name.log
   mkdir -p "$corpus"
-  begin=$SECONDS
   if "$build/tests/fuzz/fuzz_$name" "$corpus" -max_total_time="$seconds" -timeout=25 \
     -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 \
-    -artifact_prefix="$findings/$name-" >"$scratch/$name.log" 2>&1; then
-    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$scratch/$name.log")
+    -artifact_prefix="$findings/$name-" >"$log" 2>&1; then
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     echo "fuzz_$name: ${runs:-?} inputs in $((SECONDS - begin)) s, nothing found"
   else
-    failed+=("$name")
-    tail -n 60 "$scratch/$name.log"
+    tail -n 60 "$log"
     echo "fuzz_$name failed"
+    return 1
   fi
+}
+
+failed=()
+# await_one: returns once a fuzzer has ended.
+await_one() {
+  local process name
+  if wait -n -p process "${!running[@]}"; then
+    unset "running[$process]"
+  else
+    name=${running[$process]}
+    unset "running[$process]"
+    failed+=("$name")
+  fi
+}
+for name in "${names[@]}"; do
+  [ ${#running[@]} -lt "$(nproc)" ] || await_one
+  set -m
+  fuzz "$name" &
+  set +m
+  running[$!]=$name
 done
+while [ ${#running[@]} -gt 0 ]; do await_one; done
 [ ${#failed[@]} -eq 0 ] || { echo "failed: ${failed[*]}" >&2; exit 1; }
