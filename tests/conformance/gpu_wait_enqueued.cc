@@ -247,21 +247,25 @@ TEST(GpuExchange, WithWaitEnqueuedGoesOn) { exchange(first_copies(), /*enqueued=
 // A stream that comes to its waits late finds slots that were used again since.
 TEST_P(GpuEnqueuedByEngine, ALateStreamPassesSlotsThatWereUsedAgain) {
   constexpr uint64_t kMessages = 700;
+  constexpr uint64_t kEach = 4096;
   auto both = [&](Side& side) {
-    Buffer mine = side.buffer(4096);
+    Buffer mine = side.buffer(kMessages * kEach);
+    side.number() == 0 ? mine.fill(3) : mine.poison();
     Buffer other = side.buffer(kSize);
     void* stream = make_stream();
     std::atomic<bool> go{false};
     block_stream(stream, &go);
     for (uint64_t i = 0; i < kMessages; ++i) {
-      onehop::Request request = side.number() == 0 ? side.peer().isend(mine.data(), 4096, i)
-                                                   : side.peer().irecv(mine.data(), 4096, i);
+      uint8_t* const data = mine.data() + i * kEach;
+      onehop::Request request = side.number() == 0 ? side.peer().isend(data, kEach, i)
+                                                   : side.peer().irecv(data, kEach, i);
       request.wait_enqueued(stream, 20s);
     }
     side.sync();
     go.store(true);
     copy_on(stream, other.data(), other.data() + kSize / 2, 1);
     synchronize_stream(stream);
+    EXPECT_TRUE(mine.holds(3, mine.size()));
     destroy_stream(stream);
     side.sync();
   };
@@ -331,6 +335,7 @@ TEST_P(GpuEnqueuedAndLost, ClosingLetsTheStreamGo) {
           if (side.kind().memory[1] == MemoryKind::kAsync) busy.release();
           void* stream = make_stream();
           send.wait_enqueued(stream, 20s);
+          side.sync();
           side.sync();  // the other side has closed the link, and its stream has passed
           busy.release();
           synchronize_stream(stream);
@@ -346,6 +351,7 @@ TEST_P(GpuEnqueuedAndLost, ClosingLetsTheStreamGo) {
           side.sync();
           receive.wait_enqueued(stream, 20s);
           copy_on(stream, other.data(), other.data() + kSize / 2, 1);
+          side.sync();  // both wait
           side.drop_peer();
           go.store(true);
           synchronize_stream(stream);
