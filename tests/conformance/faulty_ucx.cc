@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <type_traits>
 
 #include "sanitizers.h"
 
@@ -13,12 +14,15 @@ const Seam& seam() {
   static const Seam only = [] {
     void* library = dlopen(FAULTY_UCX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     EXPECT_NE(library, nullptr) << dlerror();
-    auto find = [&](auto* function, const char* name) {
-      return reinterpret_cast<decltype(function)>(dlsym(library, name));
+    auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
     };
-    return Seam{
-        find(&faulty_ucx_fail, "faulty_ucx_fail"), find(&faulty_ucx_struck, "faulty_ucx_struck"),
-        find(&faulty_ucx_counts, "faulty_ucx_counts"), find(&faulty_ucx_calls, "faulty_ucx_calls")};
+    Seam found{};
+    find(found.fail, "faulty_ucx_fail");
+    find(found.struck, "faulty_ucx_struck");
+    find(found.counts, "faulty_ucx_counts");
+    find(found.calls, "faulty_ucx_calls");
+    return found;
   }();
   return only;
 }
