@@ -22,6 +22,9 @@ _log = logging.getLogger("onehop")
 _END_NOW = 1e-6  # seconds: at its deadline a request is ended by a wait that is over
 _LONGEST = 3600.0  # seconds of sleep
 _PAUSE = 0.0002  # seconds between two looks at works that end soon
+# Seconds between two looks at works that only devices are at: a thread that woke at the end of each
+# would take the interpreter from the program.
+_GLANCE = 0.01
 
 
 class Completions:
@@ -39,26 +42,30 @@ class Completions:
         self._sleeps_until = 0.0
         self._closed = False
 
-    def watch(self, work: Work, timeout: float) -> None:
+    def watch(self, work: Work, timeout: float, *, announced: bool = True) -> None:
         """See to the work's end; at the latest in so many seconds it is ended.
 
-        onehop.Error: its end cannot be announced, as progress threads are forbidden.
+        Not announced: some milliseconds after its end, which nobody waits for. onehop.Error: its
+        end cannot be announced, as progress threads are forbidden.
         """
-        deadline = time.monotonic() + timeout
+        now = time.monotonic()
+        deadline = now + timeout
         with self._lock:
-            if work in self._works:
-                return
             closed = self._closed
             if not closed:
-                self._works[work] = deadline
+                self._works.setdefault(work, deadline)
                 if self._wake is None:
                     self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
                     threading.Thread(
                         target=self._run, args=(self._wake,), name="onehop-torch", daemon=True
                     ).start()
+                elif not announced and self._sleeps_until - now > _GLANCE:
+                    os.eventfd_write(self._wake, 1)
         if closed:
             if work.request.done:
                 _tell(work)
+            return
+        if not announced:
             return
         try:
             work.request.arm()
@@ -121,7 +128,9 @@ class Completions:
                 self._wake = None
                 return None
             left = max(0.0, min(self._works.values(), default=now + _LONGEST) - now)
-            left = min(left, _LONGEST)
+            # Once more than there are such works: where some were, more follow.
+            glances = any(work.is_enqueued for work in (*self._works, *(one for one, _ in works)))
+            left = min(left, _GLANCE if glances else _LONGEST)
             self._sleeps_until = now + left
             return left
 

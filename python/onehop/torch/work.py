@@ -91,7 +91,7 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
         if self._request.done:
             return self._wait_here(self._timeout)
         self.is_enqueued = True
-        self._watch()
+        self._watch(announced=False)
         return True
 
     def _wait_here(self, seconds: float) -> bool:
@@ -168,9 +168,9 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
             raise
         return future
 
-    def _watch(self) -> None:
+    def _watch(self, *, announced: bool = True) -> None:
         try:
-            self._completions.watch(self, self._timeout)
+            self._completions.watch(self, self._timeout, announced=announced)
         except onehop.Error as failure:
             raise backend_error(text_of(self._what), failure) from failure
 
