@@ -154,6 +154,7 @@ TEST_P(GpuEnqueuedByEngine, TheHostGoesOnAndLaunches) {
           void* stream = make_stream();
           send.wait_enqueued(stream, 20s);
           copy_on(stream, mine.data(), fresh.data(), 1);
+          side.sync();  // from here on a launch of our process may keep our calls waiting
           side.sync();  // its host has gone on, and launches
           busy.release();
           synchronize_stream(stream);
@@ -174,6 +175,7 @@ TEST_P(GpuEnqueuedByEngine, TheHostGoesOnAndLaunches) {
             EXPECT_FALSE(receive.test());
             EXPECT_FALSE(behind.copied_so_far().holds(round, kSize));
           }
+          side.sync();
           std::thread launch([&] {
             use_device(side.kind().driver, side.kind().device[1]);
             launch_first_kernel();
