@@ -223,8 +223,8 @@ Nccl::~Nccl() = default;
 std::string Nccl::version() const { return library_->version(); }
 
 std::unique_ptr<GpuBlock> Nccl::block(const Spec& spec, size_t size) {
-  if (!registered_)
-    return std::make_unique<GpuBlock>(device_, spec.memory, std::max<size_t>(size, 1));
+  size = std::max<size_t>(size, 1);
+  if (!registered_) return std::make_unique<GpuBlock>(device_, spec.memory, size);
   Current current(device_);
   void* data = nullptr;
   library_->check(library_->allocate(&data, size), "ncclMemAlloc");

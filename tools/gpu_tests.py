@@ -2,21 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run GoogleTest's tests on real GPUs, in slices:  tools/gpu_tests.py BINARY FILTER FOLDER SECONDS.
 
-Each slice is a process with some tests and a JSON file in FOLDER, so what has ended by the deadline
-is on record; FOLDER/left.txt has a filter of the tests that have not, for the next run. As many
-slices run side by side as SLICES says (8); those of the worker run first, one at a time: it is not
-started where others compute.
+Each slice is a process with some tests and a JSON file in FOLDER, so slices that have ended by the
+deadline are on record; FOLDER/left.txt has a filter of the tests that have not, for the next run.
+As many slices run side by side as SLICES says (8); those of the worker run first, one at a time: it
+is not started where others compute.
 """
 
 import concurrent.futures
 import itertools
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
 
 TESTS = 10  # of a slice
+MOST_SECONDS = 120  # of a slice
 ALONE = "GpuWorker"
 
 
@@ -63,18 +65,24 @@ def main() -> int:
             binary, "--gtest_brief=1", "--gtest_filter=" + ":".join(some),
             f"--gtest_output=json:{results}/{number}.json",
         ]  # fmt: skip
+        # A session of its own: what a test has started ends with it.
+        running = subprocess.Popen(
+            command, env={**os.environ, "REAL_GPUS": "1"}, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
         try:
-            done = subprocess.run(
-                command, env={**os.environ, "REAL_GPUS": "1"}, timeout=seconds_left, check=False,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )  # fmt: skip
+            said, _ = running.communicate(timeout=min(seconds_left, MOST_SECONDS))
         except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            said, _ = running.communicate()
             left.extend(some)
+            print(f"---- slice {number} has not ended:", *some, f"\n{said}")
             return
-        if done.returncode != 0:
+        if running.returncode != 0:
             failed.append(number)
-            print(f"---- slice {number}: {done.returncode}\n{done.stdout}")
+            print(f"---- slice {number}: {running.returncode}\n{said}")
             if not (results / f"{number}.json").exists():
+                left.extend(some)
                 print("it died at one of:", *some)
 
     for some in slices(alone):
