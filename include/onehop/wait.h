@@ -36,16 +36,17 @@ OH_API oh_status oh_request_poll_any(oh_request* const* requests, size_t count, 
  * or the peer's, with what the device writes behind it: from then on no thread of either process is
  * needed, so any call may follow, also one that holds the driver's lock until the device is idle,
  * as the first launch of a kernel does. What does not go by one copy of an engine (oh_message.path
- * other than "cuda_ipc", and "local" between devices) is waited for to its end, and so is all where
- * progress threads are forbidden, or the peer is too old to tell. Until then the timeout, and what
- * is returned, are those of oh_request_wait.
+ * other than "cuda_ipc", and "local" between devices) is waited for to its end, and so are puts and
+ * gets, and all where progress threads are forbidden, or the peer is too old to tell. Until then
+ * the timeout, and what is returned, are those of oh_request_wait.
  *
  * Once the stream waits: OH_OK; oh_request_test, oh_request_poll and oh_request_wait tell how the
  * operation ends, also badly. Then what was received into is undefined, and the stream goes on:
- * where the peer's engine copies, when the request ends (the peer is lost, some thread ends it, the
- * endpoint is closed); where ours does, when our engine is through. The request may be released
- * before, and several streams may wait. NULL is the legacy default stream. OH_ERR_INVALID: the
- * endpoint has no device, or the stream is being captured.
+ * where the peer's engine copies, when the request ends (the peer is lost, oh_request_cancel or the
+ * deadline of another wait ends it, the endpoint is closed); where ours does, when our engine is
+ * through. So neither side closes its endpoint before its request has ended. The request may be
+ * released before, and several streams may wait. NULL is the legacy default stream. OH_ERR_INVALID:
+ * the endpoint has no device, or the stream is being captured.
  */
 OH_API oh_status oh_request_wait_enqueued(oh_request* request, void* stream, int64_t timeout_ns);
 /* The same, but leaves a request alone that is not so far at the deadline: OH_IN_PROGRESS. */

@@ -60,7 +60,7 @@ Status StreamGates::enqueue(const std::shared_ptr<cuda::Gpu>& gpu, cuda::Stream 
     give(gate);
     return status;
   }
-  // It counts as open, for a device that is lost.
+  // is_over() takes it back where the device is lost.
   gate->open();
   gate->last.store(StreamGate::kPassed);
   // If this fails the word is never used again, and the segment stays: see above.
@@ -79,6 +79,9 @@ void StreamGates::leave(std::shared_ptr<PinnedSegment> segment) {
 void StreamGates::close_unused() {
   std::vector<std::shared_ptr<PinnedSegment>> unused;
   MutexLock lock(mutex_);
+  // Unregistering waits for streams that stand, and the watcher, which calls this, lets those go
+  // whose peers are lost.
+  if (!gates_.empty()) return;
   // What has no holder but us gets none: links and gates have their own.
   auto first = std::partition(left_.begin(), left_.end(),
                               [](const auto& segment) { return segment.use_count() > 1; });

@@ -29,8 +29,8 @@
 
 namespace oh {
 
-// A segment that the driver knows. Unregistering it waits for kernels, and so for streams that
-// stand still: not on a data path.
+// A segment that the driver knows. Unregistering it waits for kernels (M5), and maybe for streams
+// that stand still: not on a data path.
 struct PinnedSegment {
   std::shared_ptr<void> memory;
   std::shared_ptr<cuda::Pinned> pinned;  // goes first

@@ -261,7 +261,7 @@ Status Requests::wait_enqueued(Request* request, cuda::Stream stream, Deadline d
 Status Requests::poll_enqueued(Request* request, cuda::Stream stream, Deadline deadline) {
   if (request->ended()) return request->status;
   OH_RETURN_IF_ERROR(check_stream(request, stream));
-  // Once the host goes on, somebody has to see to the end. Else the host stays until then.
+  // Once the host goes on, somebody has to see to the end. Where nobody can, the host waits for it.
   if (!endpoint_.progress_thread().start().ok()) return poll_until(request, deadline);
   std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
   while (wait_done(request, deadline, Until::kEnqueued)) {
@@ -269,7 +269,11 @@ Status Requests::poll_enqueued(Request* request, cuda::Stream stream, Deadline d
     OH_FAULT_POINT("request.enqueued");
     OH_ASSIGN_OR_RETURN(bool waits, enqueue_wait(request, stream));
     // An error that comes later is for those who ask.
-    if (waits) return request->ended() ? request->status : Status();
+    if (waits) {
+      // The progress thread may sleep without having seen this request's work.
+      endpoint_.doorbell().ring();
+      return request->ended() ? request->status : Status();
+    }
   }
   return error(OH_IN_PROGRESS, "the operation is not enqueued yet");
 }

@@ -154,7 +154,8 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   PendingOp pending{endpoint, peer, call.stream, false, deadline, {}};
   // A group asks once, at its end.
   const bool grouped = group().depth > 0;
-  if (!grouped || !stream.is_ready() || stream.is_resetting(call.lane)) {
+  const bool ask = !grouped || !stream.is_ready() || stream.is_resetting(call.lane);
+  if (ask) {
     OH_ASSIGN_OR_RETURN(pending.capturing, connect_for(*endpoint, *peer, call.stream, deadline));
   }
   StreamOp& op = pending.op;
@@ -169,7 +170,7 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   op.size_to = reinterpret_cast<uint64_t>(call.size_to);
   op.slot = call.slot;
   if (of_lane(op)) {
-    OH_RETURN_IF_ERROR(wait_for_reset(pending));
+    if (ask) OH_RETURN_IF_ERROR(wait_for_reset(pending));
     OH_RETURN_IF_ERROR(stream.failure(call.lane, side_of(op)));
     OH_RETURN_IF_ERROR(find_memory(*endpoint, *peer, call, &op));
   }

@@ -37,7 +37,8 @@ enum class SlotState : uint8_t { kFree = 0, kPosted = 1, kClaimed = 2, kDone = 3
 // sequence 32 | state 8 | status 8 (negated code) | marks 16. Eight bytes, so that a copy engine
 // can write it as the done word of its copy.
 inline constexpr uint64_t kSlotByWorker = 1;  // mark: a worker has copied
-// Mark of a claimed slot, by the side that does not copy: its streams wait for the copy no longer.
+// Mark of a claimed slot, by the side that does not copy: lets its streams pass before the copy
+// ends.
 inline constexpr uint64_t kSlotLeft = 2;
 inline constexpr uint64_t slot_word(uint32_t sequence, SlotState state, oh_status status = OH_OK) {
   return static_cast<uint64_t>(sequence) << 32 | static_cast<uint64_t>(state) << 24 |

@@ -178,6 +178,21 @@ TEST_F(StreamGatesTest, ASegmentStaysUntilItsStreamsHavePassed) {
   EXPECT_TRUE(alive.expired());
 }
 
+// The thread that unregisters it sees peers die, whose ends let streams go.
+TEST_F(StreamGatesTest, NoSegmentIsUnregisteredWhileAStreamStands) {
+  StreamGate* gate = take();
+  ASSERT_TRUE(is_ok(gates.enqueue(gate, stream)));
+  auto segment = std::make_shared<PinnedSegment>();
+  const std::weak_ptr<PinnedSegment> alive = segment;
+  gates.leave(std::move(segment));
+  EXPECT_FALSE(alive.expired());
+  gate->open();
+  EXPECT_TRUE(finish(stream));
+  gates.reap();
+  gates.close_unused();
+  EXPECT_TRUE(alive.expired());
+}
+
 TEST_F(StreamGatesTest, ASegmentThatNoStreamKnowsGoesWithItsLink) {
   auto segment = std::make_shared<PinnedSegment>();
   const std::weak_ptr<PinnedSegment> alive = segment;

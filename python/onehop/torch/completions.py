@@ -52,6 +52,7 @@ class Completions:
         deadline = now + timeout
         with self._lock:
             closed = self._closed
+            known = work in self._works
             if not closed:
                 self._works.setdefault(work, deadline)
                 if self._wake is None:
@@ -71,8 +72,9 @@ class Completions:
             work.request.arm()
         except onehop.Error:
             if not work.request.done:
-                with self._lock:
-                    self._works.pop(work, None)
+                if not known:
+                    with self._lock:
+                        self._works.pop(work, None)
                 raise
         with self._lock:
             # Its end wakes the thread; a deadline that is sooner, or an end before, does not.
@@ -128,7 +130,7 @@ class Completions:
                 self._wake = None
                 return None
             left = max(0.0, min(self._works.values(), default=now + _LONGEST) - now)
-            # Once more than there are such works: where some were, more follow.
+            # Where such works have just ended, others follow: it looks again before it sleeps long.
             glances = any(work.is_enqueued for work in (*self._works, *(one for one, _ in works)))
             left = min(left, _GLANCE if glances else _LONGEST)
             self._sleeps_until = now + left

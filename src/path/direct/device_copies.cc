@@ -338,7 +338,7 @@ void DeviceCopies::start_engine(Transfer& transfer) {
   if (status.ok()) {
     // What it waited for is in the stream now.
     if (transfer.request) transfer.request->device.after.reset();
-    // release: pairs with is_enqueued(). The worker is a kernel that may leave before the copy.
+    // release: pairs with is_enqueued(). A worker's copy never counts: it may leave before.
     if (transfer.stream) {
       transfer.slot->enqueued.store(transfer.sequence, std::memory_order_release);
     }
@@ -358,7 +358,8 @@ bool DeviceCopies::is_enqueued(const Transfer& transfer) const {
 
 // Behind a copy of our engine by an event, which comes whatever becomes of the other side. Behind
 // one of theirs at the slot's word: their engine writes it, or we do when our request ends without
-// it. The two never meet in one slot, so that what lets our streams pass is nothing to theirs.
+// it. Only one side copies, and its streams do not look at the word: what lets ours pass is nothing
+// to them.
 Status DeviceCopies::enqueue_wait(Transfer& transfer, cuda::Stream stream) {
   DeviceLink& device = *link_.device;
   if (transfer.flying) {

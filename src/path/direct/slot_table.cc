@@ -27,6 +27,7 @@ SlotTable::Posted SlotTable::post(const SlotBuffer& buffer, bool attended) {
   slot.cursor.store(0, std::memory_order_relaxed);
   slot.copied.store(0, std::memory_order_relaxed);
   slot.failure.store(0, std::memory_order_relaxed);
+  slot.enqueued.store(sequence - 1, std::memory_order_relaxed);
   slot.attended.store(attended, std::memory_order_relaxed);
   // release: pairs with the claimer's compare-and-swap.
   slot.word.store(slot_word(sequence, SlotState::kPosted), std::memory_order_release);
