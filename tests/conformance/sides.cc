@@ -98,6 +98,9 @@ Buffer Side::buffer(size_t size) const {
 }
 
 void Side::connect() {
+  // Giving a link back waits for kernels of this process, and those of the next link may wait for
+  // us.
+  disconnect();
   oh_endpoint_options options{};
   options.struct_size = sizeof(options);
   std::string device;
