@@ -66,6 +66,17 @@ Status read_message(const Peer& peer, const ShortReceives::Received& received,
   return message ? report(read_message(request, message)) : OH_OK;
 }
 
+// The request's end, or what `wait` waits for, at most for the timeout.
+template <typename Wait>
+oh_status wait_for(oh_request* handle, int64_t timeout_ns, const Wait& wait) {
+  Request* request = as_request(handle);
+  if (request->ended()) return request->status.ok() ? OH_OK : report(request->status);
+  OH_REPORT_IF_ERROR(request->endpoint->usable());
+  Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
+  OH_REPORT_IF_ERROR(deadline.status());
+  return report(wait(request->endpoint->requests(), request, *deadline));
+}
+
 }  // namespace
 
 extern "C" {
@@ -285,22 +296,16 @@ oh_status oh_request_test(oh_request* handle) {
 
 oh_status oh_request_wait(oh_request* handle, int64_t timeout_ns) {
   OH_CHECK_ARGUMENT(handle);
-  Request* request = as_request(handle);
-  if (request->ended()) return request->status.ok() ? OH_OK : report(request->status);
-  OH_REPORT_IF_ERROR(request->endpoint->usable());
-  Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
-  OH_REPORT_IF_ERROR(deadline.status());
-  return report(request->endpoint->requests().wait(request, *deadline));
+  return wait_for(handle, timeout_ns, [](Requests& requests, Request* request, Deadline deadline) {
+    return requests.wait(request, deadline);
+  });
 }
 
 oh_status oh_request_poll(oh_request* handle, int64_t timeout_ns) {
   OH_CHECK_ARGUMENT(handle);
-  Request* request = as_request(handle);
-  if (request->ended()) return report(request->status);
-  OH_REPORT_IF_ERROR(request->endpoint->usable());
-  Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
-  OH_REPORT_IF_ERROR(deadline.status());
-  return report(request->endpoint->requests().poll_until(request, *deadline));
+  return wait_for(handle, timeout_ns, [](Requests& requests, Request* request, Deadline deadline) {
+    return requests.poll_until(request, deadline);
+  });
 }
 
 oh_status oh_request_cancel(oh_request* handle) {
@@ -350,24 +355,16 @@ oh_status oh_request_stream_wait(oh_request* handle, void* stream) {
 
 oh_status oh_request_wait_enqueued(oh_request* handle, void* stream, int64_t timeout_ns) {
   OH_CHECK_ARGUMENT(handle);
-  Request* request = as_request(handle);
-  if (request->ended()) return report(request->status);
-  OH_REPORT_IF_ERROR(request->endpoint->usable());
-  Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
-  OH_REPORT_IF_ERROR(deadline.status());
-  return report(request->endpoint->requests().wait_enqueued(
-      request, static_cast<cuda::Stream>(stream), *deadline));
+  return wait_for(handle, timeout_ns, [=](Requests& requests, Request* request, Deadline deadline) {
+    return requests.wait_enqueued(request, static_cast<cuda::Stream>(stream), deadline);
+  });
 }
 
 oh_status oh_request_poll_enqueued(oh_request* handle, void* stream, int64_t timeout_ns) {
   OH_CHECK_ARGUMENT(handle);
-  Request* request = as_request(handle);
-  if (request->ended()) return report(request->status);
-  OH_REPORT_IF_ERROR(request->endpoint->usable());
-  Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
-  OH_REPORT_IF_ERROR(deadline.status());
-  return report(request->endpoint->requests().poll_enqueued(
-      request, static_cast<cuda::Stream>(stream), *deadline));
+  return wait_for(handle, timeout_ns, [=](Requests& requests, Request* request, Deadline deadline) {
+    return requests.poll_enqueued(request, static_cast<cuda::Stream>(stream), deadline);
+  });
 }
 
 void oh_request_release(oh_request* handle) {
