@@ -82,9 +82,9 @@ class StreamGates {
                  const SegmentWord& word);
   // Takes back those that streams have passed.
   void reap();
-  // The link of the segment ends: unregistered now, or once no stream waits for its words.
+  // The link of the segment ends: unregistered now, or once no stream waits for any gate.
   void leave(std::shared_ptr<PinnedSegment> segment);
-  // Unregisters the segments of ended links that no stream waits for any more. Not on a data path.
+  // Unregisters the segments of ended links, if no stream waits for a gate. Not on a data path.
   void close_unused();
 
  private:
