@@ -46,6 +46,10 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
   if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
   link.gpu = parts.gpu;
   link.same_gpu = parts.gpu && our_gpu_ == identity_.gpu;
+  if (link.same_gpu && connection_) {
+    // Any order will do that all links of a process follow.
+    copy_side_ = endpoint->node()->process() < identity_.process ? CopySide::kUs : CopySide::kThem;
+  }
   link.staging = std::move(parts.staging);
   link.staging_depth = parts.staging_depth;
   link.segment = std::move(parts.segment);
@@ -185,6 +189,7 @@ LinkFacts Peer::facts() const {
   facts.our_gpu = !our_gpu_.empty();
   facts.their_gpu = !identity_.gpu.empty();
   facts.same_gpu = link.same_gpu;
+  facts.copy_side = copy_side_;
   facts.maps_devices = link.maps_devices;
   if (link.device && link.device->worker()) facts.worker_max = Worker::kLongest;
   if (!link.why_no_device.ok()) facts.why_no_device = link.why_no_device.text();

@@ -127,6 +127,7 @@ class Peer final : public ConnectionOwner,
   const std::string why_no_mover_;
   const std::string nvml_library_;
   std::string our_gpu_;  // UUID; empty: host memory only
+  CopySide copy_side_ = CopySide::kSource;
   std::string why_no_peer_access_;
   const std::shared_ptr<Connection> connection_;
   Operations operations_;

@@ -21,6 +21,15 @@ enum class MemoryKind : uint8_t {
 };
 const char* memory_kind_name(MemoryKind kind);
 
+// Whose copy engine moves a message between two device buffers, where either could.
+enum class CopySide : uint8_t {
+  kSource,  // engines write over NVLink faster than they read
+  // Two processes on one GPU: the GPU switches contexts when the other process copies, which takes
+  // longer than most messages. So one side makes all copies.
+  kUs,
+  kThem,
+};
+
 // What is known of a link once it is set up.
 struct LinkFacts {
   bool same_process = false;
@@ -41,6 +50,7 @@ struct LinkFacts {
   bool our_gpu = false;  // our endpoint is on one
   bool their_gpu = false;
   bool same_gpu = false;
+  CopySide copy_side = CopySide::kSource;
   cuda::GpuLink gpu_link;          // how the two GPUs are joined, where that was asked
   bool maps_devices = true;        // each side may map the other's device memory
   uint64_t worker_max = 0;         // bytes that our GPU's worker copies; 0: there is none

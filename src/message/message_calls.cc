@@ -38,8 +38,9 @@ Status MessageCalls::post_send(Request* request) {
     }
   }
   // No thread may be here when its receive comes: if the memory is ready, the other side's engine
-  // copies.
-  if (request->pending() && !request->attended && !sender_.has_rtr(*request)) {
+  // copies. So it does where it copies all.
+  if (request->pending() && (link_.selection->peer_copies_all() ||
+                             (!request->attended && !sender_.has_rtr(*request)))) {
     OH_RETURN_IF_ERROR(ask_producer(*request));
   }
   sender_.post(request);

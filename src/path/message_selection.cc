@@ -9,8 +9,7 @@ namespace oh {
 
 CopyStep copy_step(const DeviceCopy& copy) {
   if (copy.both) {
-    // Engines write faster than they read, so the source pushes where it can.
-    if (!copy.source && copy.open && !copy.pending) return CopyStep::kOwner;
+    if (copy.by_owner && copy.open && !copy.pending) return CopyStep::kOwner;
     if (!copy.their_pending) {
       if (copy.theirs == Reach::kUnknown) return CopyStep::kReachTheirs;
       if (copy.theirs == Reach::kLater) return CopyStep::kWait;
@@ -45,6 +44,7 @@ MessageSelection::MessageSelection(const LinkFacts& facts)
       our_gpu_(facts.our_gpu),
       their_gpu_(facts.their_gpu),
       same_gpu_(facts.same_gpu),
+      copy_side_(facts.copy_side),
       maps_devices_(facts.maps_devices),
       peer_access_(facts.same_process || facts.why_no_peer_access.empty()),
       device_way_(way_of(facts)),
@@ -76,6 +76,9 @@ MessageSelection MessageSelection::theirs() const {
   std::swap(mirrored.we_reach_them_, mirrored.they_reach_us_);
   std::swap(mirrored.our_gpu_, mirrored.their_gpu_);
   std::swap(mirrored.eager_max_, mirrored.their_eager_max_);
+  if (copy_side_ != CopySide::kSource) {
+    mirrored.copy_side_ = copy_side_ == CopySide::kUs ? CopySide::kThem : CopySide::kUs;
+  }
   return mirrored;
 }
 
@@ -112,6 +115,7 @@ Route MessageSelection::route(MemoryKind source, MemoryKind target, uint64_t siz
 Route MessageSelection::device_route(MemoryKind source, MemoryKind target, bool pending) const {
   DeviceCopy copy;
   copy.both = on_device(source) && on_device(target);
+  copy.by_owner = theirs().peer_copies(/*source=*/false);
   copy.open = is_open(target, same_gpu_);
   copy.their_pending = pending;
   for (;;) {

@@ -56,6 +56,7 @@ enum class Reach : uint8_t { kUnknown, kYes, kNo, kLater };
 struct DeviceCopy {
   bool both = false;           // both buffers are on devices
   bool source = false;         // the claimer has the source
+  bool by_owner = false;       // the owner's engine copies where both could (CopySide)
   bool open = false;           // the owner's engine may address the claimer's buffer
   bool pending = false;        // earlier work on the claimer's buffer is not done
   bool their_pending = false;  // on the owner's
@@ -123,6 +124,14 @@ class MessageSelection {
   bool is_mappable(MemoryKind kind) const {
     return kind == MemoryKind::kDevice && (same_process_ || maps_devices_);
   }
+  // Whether the peer's engine copies where both could: DeviceCopy::by_owner, if we claim. `source`:
+  // we have the source.
+  bool peer_copies(bool source) const {
+    return copy_side_ == CopySide::kSource ? !source : copy_side_ == CopySide::kThem;
+  }
+  // Whether a source has to be ready before it is offered: the peer's engine, which copies all,
+  // knows nothing of our events.
+  bool peer_copies_all() const { return copy_side_ == CopySide::kThem; }
   // Whether the source's engine may address a slab on our GPU.
   bool has_slabs() const { return their_gpu_ && (same_process_ || maps_devices_); }
   // Whether our GPU's worker may copy from our memory to `target`. `near`: that is on our GPU.
@@ -165,6 +174,7 @@ class MessageSelection {
   bool our_gpu_ = false;
   bool their_gpu_ = false;
   bool same_gpu_ = false;
+  CopySide copy_side_ = CopySide::kSource;
   bool maps_devices_ = false;
   bool peer_access_ = false;  // engines of one GPU address memory of the other
   DeviceWay device_way_ = DeviceWay::kNone;

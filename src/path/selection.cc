@@ -97,8 +97,11 @@ Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind targ
 
 Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
   const MessageSelection selection(facts);
-  const Route route = selection.route(source, target, size, /*pending=*/true);
-  if (route == selection.route(source, target, size, /*pending=*/false) && route != Route::kSlab) {
+  const Route ready = selection.route(source, target, size, /*pending=*/false);
+  const Route pending = selection.route(source, target, size, /*pending=*/true);
+  // Either engine takes the same path.
+  const bool by_engine = pending == Route::kSourceEngine || pending == Route::kTargetEngine;
+  if (by_engine || (pending == ready && pending != Route::kSlab)) {
     return choose_message(facts, source, target, size);
   }
   return {OH_PATH_STAGED, Method::kStream,

@@ -40,25 +40,20 @@ constexpr unsigned kLinks = 512;
 // All copies between devices: the first step is decided by the first rule that applies.
 TEST(MessageSelectionTest, TheClaimerDecidesByTheFirstRuleThatApplies) {
   constexpr Reach kReaches[] = {Reach::kUnknown, Reach::kYes, Reach::kNo, Reach::kLater};
-  for (unsigned bits = 0; bits < 32; ++bits) {
+  for (unsigned bits = 0; bits < 64; ++bits) {
     for (Reach theirs : kReaches) {
       for (Reach slab : kReaches) {
-        const DeviceCopy copy{bool(bits & 1),
-                              bool(bits & 2),
-                              bool(bits & 4),
-                              bool(bits & 8),
-                              bool(bits & 16),
-                              theirs,
-                              slab};
+        const DeviceCopy copy{bool(bits & 1),  bool(bits & 2),  bool(bits & 4), bool(bits & 8),
+                              bool(bits & 16), bool(bits & 32), theirs,         slab};
         const CopyStep step = copy_step(copy);
         SCOPED_TRACE(bits);
         if (!copy.both) {
           EXPECT_EQ(step, copy.pending && !copy.source ? CopyStep::kAwaitEvent : CopyStep::kRelay);
           continue;
         }
-        const bool pushes = !copy.source && copy.open && !copy.pending;
+        const bool theirs_to_copy = copy.by_owner && copy.open && !copy.pending;
         EXPECT_EQ(step == CopyStep::kClaimer,
-                  !pushes && !copy.their_pending && theirs == Reach::kYes);
+                  !theirs_to_copy && !copy.their_pending && theirs == Reach::kYes);
         // An engine of the owner's needs an open buffer that nothing else is at.
         if (step == CopyStep::kOwner) {
           EXPECT_TRUE(copy.open && !copy.pending);
@@ -142,8 +137,11 @@ TEST(MessageSelectionTest, HostCopiesGiveWayToTheRingWhileBothSidesWait) {
 
 // Whoever claims the slot: the bytes travel the same way.
 TEST(MessageSelectionTest, BothClaimersDecideTheSame) {
-  for (unsigned bits = 0; bits < kLinks; ++bits) {
-    const LinkFacts facts = link_of(bits | 1 | 16 | 32);
+  constexpr CopySide kCopiers[] = {CopySide::kSource, CopySide::kUs, CopySide::kThem};
+  for (unsigned choice = 0; choice < 3 * kLinks; ++choice) {
+    const unsigned bits = choice % kLinks;
+    LinkFacts facts = link_of(bits | 1 | 16 | 32);
+    facts.copy_side = kCopiers[choice / kLinks];
     const MessageSelection selection(facts);
     auto reaches = [&](MemoryKind kind) {
       return facts.same_process ? kind == MemoryKind::kDevice || facts.same_gpu
@@ -152,6 +150,7 @@ TEST(MessageSelectionTest, BothClaimersDecideTheSame) {
     for (MemoryKind source : {MemoryKind::kDevice, MemoryKind::kDevicePrivate}) {
       for (MemoryKind target : {MemoryKind::kDevice, MemoryKind::kDevicePrivate}) {
         DeviceCopy copy{.both = true, .source = true};
+        copy.by_owner = selection.peer_copies(/*source=*/true);
         copy.open = selection.is_open(source, facts.same_gpu);
         copy.theirs = reaches(target) ? Reach::kYes : Reach::kNo;
         copy.slab = selection.has_slabs() ? Reach::kYes : Reach::kNo;
@@ -164,6 +163,23 @@ TEST(MessageSelectionTest, BothClaimersDecideTheSame) {
       }
     }
   }
+}
+
+// Two processes on one GPU: one of them copies in both directions, whoever claims.
+TEST(MessageSelectionTest, OneSideCopiesAllWhereProcessesShareAGpu) {
+  using enum MemoryKind;
+  LinkFacts facts = link_of(1 | 16 | 32 | 64);
+  facts.copy_side = CopySide::kUs;
+  const MessageSelection ours(facts);
+  EXPECT_EQ(ours.device_route(kDevice, kDevice, /*pending=*/false), Route::kSourceEngine);
+  EXPECT_FALSE(ours.peer_copies_all());
+  facts.copy_side = CopySide::kThem;
+  const MessageSelection theirs(facts);
+  EXPECT_EQ(theirs.device_route(kDevice, kDevice, /*pending=*/false), Route::kTargetEngine);
+  EXPECT_TRUE(theirs.peer_copies_all());
+  // What their engine may not touch yet is ours to copy.
+  EXPECT_EQ(theirs.device_route(kDevice, kDevice, /*pending=*/true), Route::kSourceEngine);
+  EXPECT_EQ(theirs.device_route(kDevicePrivate, kDevice, /*pending=*/false), Route::kSourceEngine);
 }
 
 // The explanation says what the decisions are.

@@ -14,6 +14,8 @@ namespace oh {
 namespace {
 // How long the claimer leaves the copy to an owner who shows no sign of beginning.
 constexpr int64_t kTakeOverAfter = 20 * kMicrosecond;
+// The same where the GPU would have to switch to our context for it (CopySide), and back.
+constexpr int64_t kSwitchAfter = 300 * kMicrosecond;
 }  // namespace
 
 uint32_t DeviceCopies::memory_of(const Request& request) const {
@@ -134,7 +136,8 @@ DeviceCopies::Step DeviceCopies::next_step(Transfer& transfer) {
 bool DeviceCopies::may_take_over(const Transfer& transfer) const {
   if (transfer.flying) return true;
   bool ready = !(transfer.remote_memory & kSlotPending);
-  return ready && now_ns() - transfer.looked > kTakeOverAfter && !transfer.all_taken();
+  const int64_t after = link_.selection->peer_copies_all() ? kSwitchAfter : kTakeOverAfter;
+  return ready && now_ns() - transfer.looked > after && !transfer.all_taken();
 }
 
 // Takes in who copies, as the claimer decides it; returns what has to be done first, while that is
@@ -145,6 +148,7 @@ DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
   DeviceCopy copy;
   copy.both = ours && (transfer.remote_memory & kSlotDevice);
   copy.source = transfer.source;
+  copy.by_owner = link_.selection->peer_copies(transfer.source);
   copy.open = ours && is_open(*request->device.exported);
   copy.pending = request && request->pending();
   copy.their_pending = (transfer.remote_memory & kSlotPending) != 0;
