@@ -247,7 +247,7 @@ run_kinds() {
 
 run_step() {
   case $1 in
-    build) step build 100 bash -c configure_and_build ;;
+    build) step build 180 bash -c configure_and_build ;;
     tests) run_tests ;;
     python) run_python ;;
     doctor) run_doctor ;;
