@@ -157,7 +157,32 @@ def again(rendezvous):
         rank.ends()
 
 
-CASES = {each.__name__: each for each in (sizes, missing, device, aborted, again)}
+# ---- The exit of the interpreter while callbacks of futures run
+
+
+def leaving(pipe, rank, rendezvous, destroys):
+    join(rank, 2, rendezvous)
+    into = torch.ones(1000)
+    post = dist.irecv if rank else dist.isend
+    works = [post(into, 1 - rank) for _ in range(20)]
+    numbers = [work.get_future().then(lambda _: torch.ones(200_000).sum()) for work in works]
+    for work in works:
+        work.wait()
+    assert len(numbers) == 20
+    pipe.send("leaves")
+    if destroys:
+        dist.destroy_process_group()
+
+
+def exits(rendezvous):
+    for life in range(10):
+        ranks = [Rank(leaving, rank, f"{rendezvous}{life}", life % 2 == 0) for rank in (0, 1)]
+        for rank in ranks:
+            rank.hears("leaves")
+            rank.ends()
+
+
+CASES = {each.__name__: each for each in (sizes, missing, device, aborted, again, exits)}
 
 if __name__ == "__main__":
     CASES[sys.argv[1]](sys.argv[2])

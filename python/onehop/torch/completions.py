@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import select
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 import onehop
@@ -25,12 +27,16 @@ _PAUSE = 0.0002  # seconds between two looks at works that end soon
 # Seconds between two looks at works that only devices are at: a thread that woke at the end of each
 # would take the interpreter from the program.
 _GLANCE = 0.01
+_CALLBACK_SECONDS = 5.0  # that the end of the thread waits for a future's callback
+
+_living: weakref.WeakSet[Completions] = weakref.WeakSet()
 
 
 class Completions:
     """Completes futures, ends works at their deadline, and logs what nobody asks for.
 
-    The thread begins with the first work and sleeps on the endpoint's event descriptor.
+    The thread begins with the first work and sleeps on the endpoint's event descriptor. It ends
+    before the interpreter does: there a thread in a future's callback would abort the process.
     """
 
     def __init__(self, endpoint: onehop.Endpoint) -> None:
@@ -39,8 +45,11 @@ class Completions:
         self._lock = threading.Lock()
         self._works: dict[Work, float] = {}  # and their deadlines
         self._wake: int | None = None  # of the thread, which closes it
+        self._thread: threading.Thread | None = None
         self._sleeps_until = 0.0
         self._closed = False
+        self._abandoned = False  # the process exits: no work is waited for
+        _living.add(self)
 
     def watch(self, work: Work, timeout: float, *, announced: bool = True) -> None:
         """See to the work's end; at the latest in so many seconds it is ended.
@@ -57,9 +66,10 @@ class Completions:
                 self._works.setdefault(work, deadline)
                 if self._wake is None:
                     self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                    threading.Thread(
+                    self._thread = threading.Thread(
                         target=self._run, args=(self._wake,), name="onehop-torch", daemon=True
-                    ).start()
+                    )
+                    self._thread.start()
                 elif not announced and self._sleeps_until - now > _GLANCE:
                     os.eventfd_write(self._wake, 1)
         if closed:
@@ -92,10 +102,26 @@ class Completions:
 
     def close(self) -> None:
         """After the communicator is closed, which ends all works: complete them, end the thread."""
+        self._end(abandon=False)
+
+    def abandon(self) -> None:
+        """End the thread, whatever becomes of the works: the process exits."""
+        self._end(abandon=True)
+
+    def _end(self, *, abandon: bool) -> None:
         with self._lock:
             self._closed = True
+            self._abandoned = abandon
+            thread = self._thread
             if self._wake is not None:
                 os.eventfd_write(self._wake, 1)
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(_CALLBACK_SECONDS)
+        if thread.is_alive():
+            _log.warning(
+                "onehop: the callback of a future has not returned for %g s", _CALLBACK_SECONDS
+            )
 
     def _run(self, wake: int) -> None:
         poll = select.poll()
@@ -115,6 +141,8 @@ class Completions:
         with self._lock:
             works = list(self._works.items())
         for work, deadline in works:
+            if self._abandoned:
+                break
             request = work.request
             if not request.done:
                 if now < deadline:
@@ -126,7 +154,7 @@ class Completions:
             if taken is not None:
                 _tell(work)
         with self._lock:
-            if self._closed and not self._works:
+            if self._abandoned or (self._closed and not self._works):
                 self._wake = None
                 return None
             left = max(0.0, min(self._works.values(), default=now + _LONGEST) - now)
@@ -146,3 +174,12 @@ def _tell(work: Work) -> None:
         return
     if failure is not None:
         _log.warning("%s", failure)
+
+
+def _abandon_all() -> None:
+    for completions in list(_living):
+        completions.abandon()
+
+
+# Runs before that of onehop, after which calls of other threads do not return.
+atexit.register(_abandon_all)
