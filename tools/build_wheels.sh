@@ -63,7 +63,7 @@ for name in "${pythons[@]}"; do
   rm -rf "$work/raw" "$work/repaired"
   # Zig's linker fails where it is asked for a file of dependencies.
   "$tools/bin/pip" --python "$WHEEL_PYTHON" wheel --quiet --no-deps --wheel-dir "$work/raw" \
-    -C cmake.define.ONEHOP_CUDA=ON -C cmake.define.ONEHOP_UNITY=ON \
+    -C cmake.define.ONEHOP_CUDA=ON \
     -C cmake.define.ONEHOP_NVCC_HOST_COMPILER="$(command -v g++)" \
     -C cmake.define.CMAKE_LINK_DEPENDS_USE_LINKER=OFF "$work/source"
   auditwheel repair --plat "$platform" --wheel-dir "$work/repaired" "$work/raw"/*.whl

@@ -119,7 +119,8 @@ P
 
 configure_and_build() {
   local tests=OFF sources=${GOOGLETEST:-build/googletest}
-  local options=(-S . -G Ninja -DCMAKE_BUILD_TYPE=Release -DONEHOP_CUDA=ON)
+  # With many cores each file by itself is compiled sooner.
+  local options=(-S . -G Ninja -DCMAKE_BUILD_TYPE=Release -DONEHOP_CUDA=ON -DONEHOP_UNITY=OFF)
   if [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ]; then
     tests=ON
   elif [ -e "$sources/CMakeLists.txt" ]; then

@@ -176,18 +176,18 @@ void check_whole(const PyRemoteRegion& remote) {
   "Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of " \
   "integers; lengths may be\none integer for all blocks."
 #define OH_PYTHON_OUT_OF_RANGE "OutOfRange names the block that is outside; nothing has moved then."
-#define OH_PYTHON_BLOCKS                                                                        \
+#define OH_PYTHON_PUT_BLOCKS                                                                    \
   "Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of " \
   "the remote region.\n" OH_PYTHON_NUMBERS                                                      \
   " With two ranges and one length no list is built at all."
-#define OH_PYTHON_BATCH OH_PYTHON_BLOCKS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
+#define OH_PYTHON_BATCH OH_PYTHON_PUT_BLOCKS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
 #define OH_PYTHON_PACKED                                                                          \
   "Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the " \
   "blocks lie back to back.\n" OH_PYTHON_NUMBERS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
 #define OH_PYTHON_PREPARE                                                                         \
   "Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU "  \
   "copies, a post takes the\nhost the same time however many blocks there are. The local memory " \
-  "is held until the batch is closed.\n\n" OH_PYTHON_BLOCKS "\n\n" OH_PYTHON_OUT_OF_RANGE
+  "is held until the batch is closed.\n\n" OH_PYTHON_PUT_BLOCKS "\n\n" OH_PYTHON_OUT_OF_RANGE
 
 #define OH_PYTHON_LISTS                                                       \
   "self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: " \

@@ -12,6 +12,8 @@ import pytest
 from processes import LocalPair
 
 TESTS = Path(__file__).parents[1]
+# Workers of pytest-xdist may have it, and tables are as wide as it says.
+os.environ.pop("COLUMNS", None)
 
 
 def settings():
