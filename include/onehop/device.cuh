@@ -29,6 +29,7 @@
 // Ownership: the handle and the memory are the caller's. Needs sm_70; clusters need sm_90.
 #pragma once
 
+#include "onehop/detail/coop_group.cuh"
 #include "onehop/detail/groups.cuh"
 #include "onehop/detail/receiver.h"
 #include "onehop/detail/sender.h"

@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("device_primitives.cu")
+GROUPS = Path(__file__).with_name("device_groups.cu")
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
 STREAM = ROOT / "src" / "kernels" / "stream.cu"
@@ -209,6 +210,20 @@ def test_all_of_it_compiles_and_nothing_is_spilled(tmp_path: Path, gpu: str) -> 
     assert len(spills) >= len({*EXPECTED, *SMALL_SENDS, *SENDS, *RECEIVES})
     assert set(spills) == {("0", "0")}
     assert (BY_CLUSTER in said) == (gpu == "sm_90")
+
+
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_90"])
+def test_groups_of_every_kind_compile_beside_cooperative_groups(tmp_path: Path, gpu: str) -> None:
+    said = compile_to("--cubin", tmp_path / "groups.cubin", GROUPS, gpu)
+    kernels = re.findall(r"Compiling entry function '(by_\w+)'", said)
+    assert sorted(kernels) == sorted(re.findall(r"KERNEL\((by_\w+)\)", GROUPS.read_text()))
+
+
+def test_warps_meet_and_vote_at_their_own_barrier(tmp_path: Path) -> None:
+    ptx = tmp_path / "groups.ptx"
+    compile_to("--ptx", ptx, GROUPS)
+    barriers = set(BARRIER.findall(dict(ENTRY.findall(ptx.read_text()))["by_warps"]))
+    assert barriers == {"barrier.sync", "barrier.red.or.pred"}
 
 
 def test_a_copy_stays_between_the_lane_and_the_fence(kernels: dict[str, list[str]]) -> None:
