@@ -48,6 +48,11 @@ EXPECTED = {
     "post_a_target": [LINE, LINE],
     "put_and_signal": [SIGNAL],
     "wait_for_signal": [LOAD, LOAD, ACQUIRE, LOAD, "atom.acquire.gpu.global.cas.b64"],
+    "wait_until_signal": [ACQUIRE, LOAD, LOAD],
+    "read_one_signal": [LOAD, ACQUIRE, LOAD],
+    "set_one_signal": [RELEASE],
+    "flush_puts": [FENCE, "st.volatile.global.u64"],
+    "get_by_warp": [],
     "write_one_command": [ACQUIRE, *["st.release.sys.global.b128"] * 4],
     "read_one_lane": [LANE],
     "read_one_command": [LANE] * 4,
@@ -193,6 +198,17 @@ def test_a_signal_comes_behind_the_group_and_is_seen_by_the_group(
     assert steps["wait_for_signal"][-1] == "bar.warp.sync"
     body = bodies["wait_for_signal"]
     assert body.rindex("bar.warp.sync") < body.rindex("ld.global.u64")
+
+
+def test_reads_of_signals_end_with_a_barrier_and_stores_begin_with_one(
+    steps: dict[str, list[str]],
+) -> None:
+    for name in ("wait_until_signal", "read_one_signal"):
+        assert steps[name][-1] == "bar.warp.sync", name
+    assert steps["set_one_signal"][-2:] == ["bar.warp.sync", RELEASE]
+    barriers = ["bar.warp.sync", FENCE, "bar.warp.sync", "st.volatile.global.u64"]
+    assert steps["flush_puts"][-4:] == barriers
+    assert steps["get_by_warp"] == ["bar.warp.sync", "bar.warp.sync"]
 
 
 def test_votes_of_a_warp_come_behind_a_barrier(bodies: dict[str, str]) -> None:

@@ -5,6 +5,8 @@
 //
 //   arrived   added to by the peer, in our memory        taken   by us, as waits end
 //
+// The count of a slot is what arrived less what was taken.
+//
 // Threading: any number of groups at once, on the same slot, too. The group ends with a barrier.
 #pragma once
 
@@ -20,6 +22,56 @@ ONEHOP_PROTOCOL bool signal(const oh_lane_handle& lane, G& group, uint32_t slot,
   LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.their_signals);
   if (group.leads()) A::add_remote(&signals->arrived[slot], count);
   return true;
+}
+
+// Sets what has arrived on a slot of the peer's, from which no wait takes. Otherwise like signal().
+template <typename A, typename G>
+ONEHOP_PROTOCOL bool set_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
+                                uint64_t count) {
+  if (slot >= kSignalSlots) return false;
+  group.sync();
+  LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.their_signals);
+  if (group.leads()) A::store_release(&signals->arrived[slot], count);
+  return true;
+}
+
+// The count of a slot, never more than it was at one time: what was taken is read behind what
+// arrived. Acquire: pairs with signal() and set_signal().
+template <typename A>
+ONEHOP_PROTOCOL uint64_t count_signals(const oh_lane_handle& lane, uint32_t slot) {
+  const LaneSignals* signals = reinterpret_cast<const LaneSignals*>(lane.signals);
+  const uint64_t arrived = A::load_acquire(&signals->arrived[slot]);
+  const uint64_t taken = A::load_relaxed(&signals->taken[slot]);
+  return arrived > taken ? arrived - taken : 0;
+}
+
+// The count now. A loop of these ends, too: the host's word is looked at each time.
+template <typename A, typename G>
+ONEHOP_PROTOCOL uint32_t read_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
+                                     uint64_t* count) {
+  *count = 0;
+  if (slot >= kSignalSlots) return OH_LANE_RANGE;
+  uint64_t found = 0;
+  uint64_t aborted = 0;
+  if (group.leads()) {
+    aborted = A::load_relaxed(&signals_notice(lane)->abort.word);
+    found = count_signals<A>(lane, slot);
+  }
+  *count = group.share(found);
+  return group.share(aborted) != 0 ? OH_LANE_ABORTED : OH_LANE_OK;
+}
+
+// Waits until the count is `least` or more, and takes nothing.
+template <typename A, typename G>
+ONEHOP_PROTOCOL uint32_t wait_until_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
+                                           uint64_t least) {
+  if (slot >= kSignalSlots) return OH_LANE_RANGE;
+  Patience<A> patience(&lane, signals_notice(lane));
+  if (group.leads()) {
+    while (count_signals<A>(lane, slot) < least && !patience.over()) {
+    }
+  }
+  return static_cast<uint32_t>(group.share(patience.fault));
 }
 
 // Waits for `count` more, and takes them. A wait that ends otherwise takes none. Acquire: pairs
