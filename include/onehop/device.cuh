@@ -30,6 +30,7 @@
 #pragma once
 
 #include "onehop/detail/coop_group.cuh"
+#include "onehop/detail/grid.cuh"
 #include "onehop/detail/groups.cuh"
 #include "onehop/detail/receiver.h"
 #include "onehop/detail/sender.h"
@@ -40,6 +41,8 @@ namespace onehop {
 // The sending half of a lane in the hands of a group, from its making until close().
 template <typename Group>
 class SendLane {
+  static_assert(detail::kOneTeam<Group>, "a grid sends by send(), as often as it likes");
+
  public:
   __device__ SendLane(const oh_lane_handle& handle, Group& group)
       : sender_(handle, group), group_(group) {
@@ -71,6 +74,8 @@ class SendLane {
 // The receiving half.
 template <typename Group>
 class RecvLane {
+  static_assert(detail::kOneTeam<Group>, "a grid receives by recv(), as often as it likes");
+
  public:
   __device__ RecvLane(const oh_lane_handle& handle, Group& group)
       : receiver_(handle, group), group_(group) {
@@ -168,6 +173,7 @@ __device__ oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset, Gr
 template <typename Group>
 __device__ oh_lane_fault get(const oh_remote_memory& remote, uint64_t offset, Group& group,
                              void* data, uint64_t bytes) {
+  static_assert(detail::kOneTeam<Group>, "each block of a grid gets its own part");
   if (offset > remote.size || bytes > remote.size - offset) return OH_LANE_RANGE;
   group.sync();
   group.copy(static_cast<uint8_t*>(data), reinterpret_cast<const uint8_t*>(remote.base + offset),
@@ -181,6 +187,7 @@ __device__ oh_lane_fault get(const oh_remote_memory& remote, uint64_t offset, Gr
 // signal() needs none.
 template <typename Group>
 __device__ void flush(Group& group) {
+  static_assert(detail::kOneTeam<Group>, "each block of a grid flushes its own puts");
   group.sync();
   if (group.leads()) detail::DeviceAtomics::fence();
   group.sync();
@@ -203,6 +210,7 @@ __device__ oh_lane_fault signal(const oh_lane_handle& handle, Group& group, uint
 template <typename Group>
 __device__ oh_lane_fault set_signal(const oh_lane_handle& handle, Group& group, uint32_t slot,
                                     uint64_t count) {
+  static_assert(detail::kOneTeam<Group>, "one block of a grid sets a signal");
   const bool done = detail::set_signal<detail::DeviceAtomics>(handle, group, slot, count);
   return done ? OH_LANE_OK : OH_LANE_RANGE;
 }
@@ -220,6 +228,7 @@ __device__ oh_lane_fault put_signal(const oh_remote_memory& remote, uint64_t off
 template <typename Group>
 __device__ oh_lane_fault wait(const oh_lane_handle& handle, Group& group, uint32_t slot,
                               uint64_t count = 1) {
+  static_assert(detail::kOneTeam<Group>, "blocks of a grid wait by wait_until()");
   return static_cast<oh_lane_fault>(
       detail::wait_signal<detail::DeviceAtomics>(handle, group, slot, count));
 }

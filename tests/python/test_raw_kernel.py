@@ -46,6 +46,10 @@ extern "C" __global__ void all(oh_lane_handle lane, oh_remote_memory remote, uns
   __shared__ uint64_t places[32];
   onehop::CoopGroup tile(Tile{}, &places[threadIdx.x / 32]);
   onehop::send(lane, tile, data, bytes);
+  onehop::GridGroup grid;
+  onehop::put_signal(remote, 0, grid, data, bytes, lane, 1);
+  onehop::send(lane, grid, data, bytes);
+  onehop::recv(lane, grid, data, bytes);
 #if __CUDA_ARCH__ >= 900
   onehop::ClusterGroup cluster;
   onehop::send(lane, cluster, data, bytes);

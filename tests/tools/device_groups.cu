@@ -50,3 +50,12 @@ KERNEL(by_grid) {
   onehop::CoopGroup group(cg::this_grid(), place);
   exchange(lane, group, data, bytes);
 }
+KERNEL(by_blocks_of_a_grid) {
+  onehop::GridGroup grid;
+  onehop::send(lane, grid, data, bytes);
+  onehop::recv(lane, grid, data, bytes);
+}
+KERNEL(by_grid_with_one_signal) {
+  onehop::GridGroup grid;
+  onehop::put_signal({*place, bytes}, 0, grid, data, bytes, lane, 1);
+}

@@ -235,11 +235,25 @@ def test_groups_of_every_kind_compile_beside_cooperative_groups(tmp_path: Path, 
     assert sorted(kernels) == sorted(re.findall(r"KERNEL\((by_\w+)\)", GROUPS.read_text()))
 
 
-def test_warps_meet_and_vote_at_their_own_barrier(tmp_path: Path) -> None:
-    ptx = tmp_path / "groups.ptx"
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    ptx = tmp_path_factory.mktemp("groups") / "groups.ptx"
     compile_to("--ptx", ptx, GROUPS)
-    barriers = set(BARRIER.findall(dict(ENTRY.findall(ptx.read_text()))["by_warps"]))
+    return dict(ENTRY.findall(ptx.read_text()))
+
+
+def test_warps_meet_and_vote_at_their_own_barrier(groups: dict[str, str]) -> None:
+    barriers = set(BARRIER.findall(groups["by_warps"]))
     assert barriers == {"barrier.sync", "barrier.red.or.pred"}
+
+
+def test_the_last_block_of_a_grid_signals_behind_the_puts_of_all(groups: dict[str, str]) -> None:
+    body = groups["by_grid_with_one_signal"]
+    order = [access for access in ACCESS.findall(body) if STRONG.search(access)]
+    swap = "atom.acq_rel.gpu.global.cas.b64"
+    assert order.index(FENCE) < order.index(swap) < order.index(SIGNAL)
+    assert (order.count(FENCE), order.count(swap), order.count(SIGNAL)) == (1, 1, 1)
+    assert re.search(r"bar(?:rier)?\.sync[^;]*;\s[^}]*?fence\.acq_rel\.sys", body)
 
 
 def test_a_copy_stays_between_the_lane_and_the_fence(kernels: dict[str, list[str]]) -> None:

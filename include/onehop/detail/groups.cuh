@@ -86,6 +86,10 @@ __device__ __noinline__ inline void copy_by(uint32_t at, uint32_t of, uint8_t* t
   copy_together(DirectLanes{at, of}, to, from, bytes);
 }
 
+// Whether a group is of one team, as all but a grid's are.
+template <typename Group>
+inline constexpr bool kOneTeam = true;
+
 // What all groups of one team have.
 template <typename Own>
 struct OneTeam {

@@ -4,13 +4,14 @@
 // replayed finds what was signalled for this replay. They belong to no lane.
 //
 //   arrived   added to by the peer, in our memory        taken   by us, as waits end
+//   teams     token 32 | teams 32, by us, as blocks of a grid come to a signal of ours
 //
 // The count of a slot is what arrived less what was taken.
 //
 // Threading: any number of groups at once, on the same slot, too. The group ends with a barrier.
 #pragma once
 
-#include "onehop/detail/lane.h"
+#include "onehop/detail/owner.h"
 
 namespace onehop::detail {
 
@@ -22,6 +23,43 @@ ONEHOP_PROTOCOL bool signal(const oh_lane_handle& lane, G& group, uint32_t slot,
   LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.their_signals);
   if (group.leads()) A::add_remote(&signals->arrived[slot], count);
   return true;
+}
+
+// One signal by all teams of a launch, behind all that any of them has stored: the last to come
+// signals. What a launch before has left undone is begun anew; what a team finds of its own launch,
+// and before this signal, it waits for. So teams that are never there at once end at the deadline.
+template <typename A, typename G>
+ONEHOP_PROTOCOL uint32_t signal_by_teams(const oh_lane_handle& lane, G& group, uint32_t slot,
+                                         uint64_t count) {
+  if (slot >= kSignalSlots) return OH_LANE_RANGE;
+  group.sync();
+  Patience<A> patience(&lane, signals_notice(lane));
+  if (group.leads()) {
+    A::fence();
+    uint64_t* word = &reinterpret_cast<LaneSignals*>(lane.signals)->teams[slot];
+    uint64_t had = A::load_relaxed(word);
+    while (true) {
+      const uint32_t holder = static_cast<uint32_t>(had >> 32);
+      const uint32_t came = static_cast<uint32_t>(had);
+      if (holder != lane.token && came != 0 && is_before(holder, lane.follows)) {
+        if (patience.over()) break;
+        had = A::load_relaxed(word);
+        continue;
+      }
+      const uint32_t now = (holder == lane.token ? came : 0) + 1;
+      const bool last = now == group.teams();
+      const uint64_t next = last ? 0 : static_cast<uint64_t>(lane.token) << 32 | now;
+      const uint64_t seen = A::compare_swap_ordered(word, had, next);
+      if (seen != had) {
+        had = seen;
+        continue;
+      }
+      LaneSignals* theirs = reinterpret_cast<LaneSignals*>(lane.their_signals);
+      if (last) A::add_remote(&theirs->arrived[slot], count);
+      break;
+    }
+  }
+  return static_cast<uint32_t>(group.share(patience.fault));
 }
 
 // Sets what has arrived on a slot of the peer's, from which no wait takes. Otherwise like signal().
