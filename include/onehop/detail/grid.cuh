@@ -66,8 +66,10 @@ class GridGroup {
   uint32_t operations_ = 0;
 };
 
+namespace detail {
 template <>
-inline constexpr bool detail::kOneTeam<GridGroup> = false;
+inline constexpr bool kOneTeam<GridGroup> = false;
+}  // namespace detail
 
 // Copies into memory of the peer, a slice by each block.
 __device__ inline oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset,
