@@ -166,10 +166,11 @@ extern "C" __global__ void look_at_rounds(oh_lane_handle lane, Bytes* in, Count 
     if (onehop::signal(lane, grid, 5) != OH_LANE_OK) atomicMax(fault, 101);
   }
 }
-// The counts as they were.
+// The count of a slot, when all have come.
 extern "C" __global__ void take_all(oh_lane_handle lane, unsigned slot, Count count, int* fault) {
   onehop::BlockGroup block;
   uint64_t there = 0;
+  if (onehop::wait_until(lane, block, slot, count) != OH_LANE_OK) atomicMax(fault, 109);
   if (onehop::read_signal(lane, block, slot, &there) != OH_LANE_OK) atomicMax(fault, 110);
   if (there != count) atomicMax(fault, 111);
   if (onehop::wait(lane, block, slot, count) != OH_LANE_OK) atomicMax(fault, 112);

@@ -25,41 +25,52 @@ ONEHOP_PROTOCOL bool signal(const oh_lane_handle& lane, G& group, uint32_t slot,
   return true;
 }
 
+// Counts the calling team of a launch in; `last`: all have come, and the word is as before. What a
+// launch before has left undone is begun anew. An earlier signal of the same launch is waited for,
+// until `patience` is over. Each team is at the word twice or less, but for that wait.
+template <typename A>
+ONEHOP_PROTOCOL uint32_t come_to_signal(uint64_t* word, const oh_lane_handle& lane, uint32_t teams,
+                                        Patience<A>& patience, bool* last) {
+  const uint64_t begun = static_cast<uint64_t>(lane.token) << 32;
+  uint64_t had = A::load_relaxed(word);
+  uint64_t now = 0;
+  while (now == 0) {
+    const uint32_t holder = static_cast<uint32_t>(had >> 32);
+    if (holder == lane.token) {
+      now = A::fetch_add_ordered(word, 1) + 1;
+    } else if (static_cast<uint32_t>(had) != 0 && is_before(holder, lane.follows)) {
+      if (patience.over()) return patience.fault;
+      had = A::load_relaxed(word);
+    } else {
+      const uint64_t seen = A::compare_swap_ordered(word, had, begun + 1);
+      if (seen == had) now = begun + 1;
+      had = seen;
+    }
+  }
+  if ((now ^ begun) >> 32 != 0) return OH_LANE_OVERLAP;
+  *last = now == begun + teams;
+  if (*last) A::store_relaxed(word, 0);
+  return OH_LANE_OK;
+}
+
 // One signal by all teams of a launch, behind all that any of them has stored: the last to come
-// signals. What a launch before has left undone is begun anew; what a team finds of its own launch,
-// and before this signal, it waits for. So teams that are never there at once end at the deadline.
+// signals.
 template <typename A, typename G>
 ONEHOP_PROTOCOL uint32_t signal_by_teams(const oh_lane_handle& lane, G& group, uint32_t slot,
                                          uint64_t count) {
   if (slot >= kSignalSlots) return OH_LANE_RANGE;
   group.sync();
-  Patience<A> patience(&lane, signals_notice(lane));
+  uint32_t fault = OH_LANE_OK;
   if (group.leads()) {
     A::fence();
+    Patience<A> patience(&lane, signals_notice(lane));
     uint64_t* word = &reinterpret_cast<LaneSignals*>(lane.signals)->teams[slot];
-    uint64_t had = A::load_relaxed(word);
-    while (true) {
-      const uint32_t holder = static_cast<uint32_t>(had >> 32);
-      const uint32_t came = static_cast<uint32_t>(had);
-      if (holder != lane.token && came != 0 && is_before(holder, lane.follows)) {
-        if (patience.over()) break;
-        had = A::load_relaxed(word);
-        continue;
-      }
-      const uint32_t now = (holder == lane.token ? came : 0) + 1;
-      const bool last = now == group.teams();
-      const uint64_t next = last ? 0 : static_cast<uint64_t>(lane.token) << 32 | now;
-      const uint64_t seen = A::compare_swap_ordered(word, had, next);
-      if (seen != had) {
-        had = seen;
-        continue;
-      }
-      LaneSignals* theirs = reinterpret_cast<LaneSignals*>(lane.their_signals);
-      if (last) A::add_remote(&theirs->arrived[slot], count);
-      break;
-    }
+    bool last = false;
+    fault = come_to_signal<A>(word, lane, group.teams(), patience, &last);
+    LaneSignals* theirs = reinterpret_cast<LaneSignals*>(lane.their_signals);
+    if (last) A::add_remote(&theirs->arrived[slot], count);
   }
-  return static_cast<uint32_t>(group.share(patience.fault));
+  return static_cast<uint32_t>(group.share(fault));
 }
 
 // Sets what has arrived on a slot of the peer's, from which no wait takes. Otherwise like signal().
