@@ -144,9 +144,8 @@ def exchange(side, image, groups):
     assert side.peer.async_error() is None
 
 
-@pytest.mark.parametrize("name", GROUPS)
-def test_every_group_exchanges_messages(image, name):
-    run_pair(exchange, exchange, image, {name: GROUPS[name]}, devices=GPUS)
+def test_every_group_exchanges_messages(image):
+    run_pair(exchange, exchange, image, GROUPS, devices=GPUS)
 
 
 def test_cooperative_groups_exchange_messages():
@@ -166,54 +165,55 @@ def test_warps_share_and_vote_side_by_side(image):
 # ---- Puts by all blocks of a grid
 
 
-def put_rounds(side, image, blocks, size, rounds):
-    kernels, lane = begin(side, image)
+def map_memory(side, size):
+    """Return memory of ours, the peer's as an oh_remote_memory, and what ends both."""
     memory = torch.zeros(size, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
     region = side.endpoint.register(memory)
     side.give(region.descriptor)
     remote = side.peer.attach(side.take(), timeout=30)
-    base, length = remote.device_memory()
-    there = (ctypes.c_uint64 * 2)(base, length)
-    for launch in range(3):
+
+    def leave():
+        side.sync()
+        remote.detach()
+        side.sync()
+        region.deregister(timeout=30)
+
+    return memory, (ctypes.c_uint64 * 2)(*remote.device_memory()), leave
+
+
+def put_rounds(side, image, rounds):
+    kernels, lane = begin(side, image)
+    shapes = ((1, 100), (7, 100_001), (8, 100_001), (64, 4_000_000))  # blocks, bytes
+    memory, there, leave = map_memory(side, shapes[-1][1])
+    out = torch.empty_like(memory)
+    for blocks, size in shapes:
         if side.number == 0:
-            out = torch.empty(size, dtype=torch.uint8, device="cuda")
-            kernels.launch("put_rounds", (blocks + launch, 256), lane, there, out, size, rounds)
+            kernels.launch("put_rounds", (blocks, 256), lane, there, out, size, rounds)
             kernels.launch("take_all", (1, 64), lane, 5, rounds)
         else:
-            kernels.launch("look_at_rounds", (blocks, 256), lane, memory, size, rounds)
+            kernels.launch("look_at_rounds", (blocks + 1, 256), lane, memory, size, rounds)
             kernels.launch("take_all", (1, 64), lane, 3, rounds)
-        kernels.check(("launch", launch))
+        kernels.check((blocks, size))
         side.sync()
-    remote.detach()
-    side.sync()
-    region.deregister(timeout=30)
+    leave()
 
 
-@pytest.mark.parametrize(("blocks", "size"), [(1, 100), (7, 100_001), (64, 4_000_000)])
-def test_a_grid_puts_with_one_signal_a_round(image, blocks, size):
-    run_pair(put_rounds, put_rounds, image, blocks, size, 50, devices=GPUS)
+def test_a_grid_puts_with_one_signal_a_round(image):
+    run_pair(put_rounds, put_rounds, image, 50, devices=GPUS)
 
 
 def put_and_get(side, image):
     kernels, lane = begin(side, image)
     bytes_, size = 100_003, 131_072
-    memory = torch.zeros(size, dtype=torch.uint8, device="cuda")
-    torch.cuda.synchronize()
-    region = side.endpoint.register(memory)
-    side.give(region.descriptor)
-    remote = side.peer.attach(side.take(), timeout=30)
-    there = (ctypes.c_uint64 * 2)(*remote.device_memory())
+    memory, there, leave = map_memory(side, size)
     if side.number == 0:
         out, back = (torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(2))
         kernels.launch("put_and_get", (1, 256), lane, there, out, back, bytes_)
     else:
         kernels.launch("change_bytes", (1, 256), lane, memory, bytes_, size)
     kernels.check()
-    side.sync()
-    remote.detach()
-    side.sync()
-    region.deregister(timeout=30)
+    leave()
 
 
 def test_get_flush_and_signals_that_are_set(image):

@@ -105,7 +105,7 @@ class CoopGroup : public detail::OneTeam<CoopGroup<Coop>> {
       sync();
       return group_.shfl(value, 0);
     } else if constexpr (kBlock) {
-      return BlockGroup::share_by_block(rank_ == 0, value);
+      return detail::share_by_block(rank_ == 0, value);
     } else {
       sync();
       if (rank_ == 0) *place_ = value;

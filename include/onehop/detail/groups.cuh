@@ -80,6 +80,16 @@ __device__ __forceinline__ bool any_named(uint32_t barrier, uint32_t threads, bo
 }
 #endif
 
+// The leader's value, for all of a block. One place for all groups of the kernel, copies included:
+// the first barrier is behind all threads that read the value before.
+__device__ __forceinline__ uint64_t share_by_block(bool leads, uint64_t value) {
+  __shared__ uint64_t shared;
+  __syncthreads();
+  if (leads) shared = value;
+  __syncthreads();
+  return shared;
+}
+
 // Not inline: it needs many registers, which the path of small messages has not to keep free.
 __device__ __noinline__ inline void copy_by(uint32_t at, uint32_t of, uint8_t* to,
                                             const uint8_t* from, uint64_t bytes) {
@@ -172,16 +182,7 @@ struct BlockGroup : detail::OneTeam<BlockGroup> {
   __device__ uint32_t size() const { return detail::block_size(); }
   __device__ void sync() const { __syncthreads(); }
   __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
-  // One place for all groups of the kernel, copies included: the first barrier is behind all
-  // threads that read the value before.
-  __device__ uint64_t share(uint64_t value) const { return share_by_block(leads(), value); }
-  __device__ static uint64_t share_by_block(bool leads, uint64_t value) {
-    __shared__ uint64_t shared;
-    __syncthreads();
-    if (leads) shared = value;
-    __syncthreads();
-    return shared;
-  }
+  __device__ uint64_t share(uint64_t value) const { return detail::share_by_block(leads(), value); }
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
