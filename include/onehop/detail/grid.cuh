@@ -71,7 +71,9 @@ template <>
 inline constexpr bool kOneTeam<GridGroup> = false;
 }  // namespace detail
 
-// Copies into memory of the peer, a slice by each block.
+// Copies into memory of the peer, a slice by each block. What other blocks have written of `data`
+// in this kernel lies behind a barrier of the grid; blocks that put what they have written
+// themselves do so by a BlockGroup each, before signal().
 __device__ inline oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset,
                                     GridGroup& grid, const void* data, uint64_t bytes) {
   if (offset > remote.size || bytes > remote.size - offset) return OH_LANE_RANGE;
