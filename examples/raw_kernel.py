@@ -10,7 +10,7 @@ import ctypes
 import multiprocessing
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onehop
@@ -49,15 +49,19 @@ def load_nvrtc() -> ctypes.CDLL:
     raise SystemExit(msg)
 
 
-def compile_kernel(source: str, architecture: str) -> bytes:
-    """Return the code of the source for an architecture, such as "sm_90"."""
+def compile_kernel(source: str, architecture: str, folders: Sequence[str] = ()) -> bytes:
+    """Return the code of the source for an architecture, such as "sm_90".
+
+    `folders` are where further headers are, CUDA's own for instance.
+    """
     nvrtc = load_nvrtc()
     program = ctypes.c_void_p()
     code = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), b"exchange.cu", 0, None, None
     )
     assert code == 0, f"nvrtcCreateProgram: {code}"
-    options = [f"--gpu-architecture={architecture}", "-std=c++17", f"-I{onehop.get_include()}"]
+    options = [f"--gpu-architecture={architecture}", "-std=c++17"]
+    options += [f"-I{folder}" for folder in (onehop.get_include(), *folders)]
     given = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
     failed = nvrtc.nvrtcCompileProgram(program, len(options), given)
     text = take(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)

@@ -29,6 +29,8 @@
 // Ownership: the handle and the memory are the caller's. Needs sm_70; clusters need sm_90.
 #pragma once
 
+#include "onehop/detail/coop_group.cuh"
+#include "onehop/detail/grid.cuh"
 #include "onehop/detail/groups.cuh"
 #include "onehop/detail/receiver.h"
 #include "onehop/detail/sender.h"
@@ -39,6 +41,8 @@ namespace onehop {
 // The sending half of a lane in the hands of a group, from its making until close().
 template <typename Group>
 class SendLane {
+  static_assert(detail::kOneTeam<Group>, "a grid sends by send(), as often as it likes");
+
  public:
   __device__ SendLane(const oh_lane_handle& handle, Group& group)
       : sender_(handle, group), group_(group) {
@@ -70,6 +74,8 @@ class SendLane {
 // The receiving half.
 template <typename Group>
 class RecvLane {
+  static_assert(detail::kOneTeam<Group>, "a grid receives by recv(), as often as it likes");
+
  public:
   __device__ RecvLane(const oh_lane_handle& handle, Group& group)
       : receiver_(handle, group), group_(group) {
@@ -86,7 +92,16 @@ class RecvLane {
     }
     return fault();
   }
-  // Bytes of the message that came last; more than its capacity if that was too small.
+  // Whether the next message has begun to arrive: then recv() waits for nothing but its rest. Never
+  // waits, so it never times out; but when the host ends the lane, fault() becomes
+  // OH_LANE_ABORTED after at most 1,024 calls:
+  //   while (!lane.probe() && lane.fault() == OH_LANE_OK) work();
+  __device__ bool probe() {
+    constexpr uint32_t kLook = detail::Patience<detail::DeviceAtomics>::kLook;
+    return taken_ && receiver_.probe(group_, ++probes_ % kLook == 0);
+  }
+  // Bytes of the message that came last, or that probe() found; more than the capacity of its
+  // receive if that was too small.
   __device__ uint64_t bytes() const { return receiver_.length; }
   __device__ oh_lane_fault close() {
     if (taken_) receiver_.give(group_);
@@ -101,6 +116,7 @@ class RecvLane {
   detail::Receiver<detail::DeviceAtomics> receiver_;
   Group& group_;
   bool taken_;
+  uint32_t probes_ = 0;
 };
 
 // One message.
@@ -141,7 +157,7 @@ __device__ oh_lane_fault forward(const oh_lane_handle& from, const oh_lane_handl
   return fault == OH_LANE_OK ? send(to, group, data, bytes) : fault;
 }
 
-// Copies into memory of the peer. Seen there behind a signal that follows.
+// Copies into memory of the peer. Seen there behind a signal or flush that follows.
 template <typename Group>
 __device__ oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset, Group& group,
                              const void* data, uint64_t bytes) {
@@ -152,11 +168,50 @@ __device__ oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset, Gr
   return OH_LANE_OK;
 }
 
+// Copies out of memory of the peer. Afterwards the bytes are visible to all threads of the group:
+// what the peer wrote before a signal that the group has waited for, or older bytes of its memory.
+template <typename Group>
+__device__ oh_lane_fault get(const oh_remote_memory& remote, uint64_t offset, Group& group,
+                             void* data, uint64_t bytes) {
+  static_assert(detail::kOneTeam<Group>, "each block of a grid gets its own part");
+  if (offset > remote.size || bytes > remote.size - offset) return OH_LANE_RANGE;
+  group.sync();
+  group.copy(static_cast<uint8_t*>(data), reinterpret_cast<const uint8_t*>(remote.base + offset),
+             bytes);
+  group.sync();
+  return OH_LANE_OK;
+}
+
+// Orders all that the group has put or stored before against all that its threads store
+// afterwards, at every GPU and the host: who sees the one sees the other. For flags of your own;
+// signal() needs none.
+template <typename Group>
+__device__ void flush(Group& group) {
+  static_assert(detail::kOneTeam<Group>, "each block of a grid flushes its own puts");
+  group.sync();
+  if (group.leads()) detail::DeviceAtomics::fence();
+  group.sync();
+}
+
+// Signals: each side of a link has 64 slots with a count each. The peer adds to a count, waits
+// subtract from it. Any number of groups signal, wait and read at once, on the same slot too. A
+// slot that does not exist: OH_LANE_RANGE.
+
 // Adds to the peer's count of a slot, behind everything that the group has put before.
 template <typename Group>
 __device__ oh_lane_fault signal(const oh_lane_handle& handle, Group& group, uint32_t slot,
                                 uint64_t count = 1) {
   const bool done = detail::signal<detail::DeviceAtomics>(handle, group, slot, count);
+  return done ? OH_LANE_OK : OH_LANE_RANGE;
+}
+
+// Sets the peer's count of a slot likewise, to the number of a step for instance. For a slot that
+// one group at a time signals, and from which no wait() subtracts.
+template <typename Group>
+__device__ oh_lane_fault set_signal(const oh_lane_handle& handle, Group& group, uint32_t slot,
+                                    uint64_t count) {
+  static_assert(detail::kOneTeam<Group>, "one block of a grid sets a signal");
+  const bool done = detail::set_signal<detail::DeviceAtomics>(handle, group, slot, count);
   return done ? OH_LANE_OK : OH_LANE_RANGE;
 }
 
@@ -168,13 +223,32 @@ __device__ oh_lane_fault put_signal(const oh_remote_memory& remote, uint64_t off
   return fault == OH_LANE_OK ? signal(handle, group, slot, count) : fault;
 }
 
-// Waits until the peer has signalled `count` more, and takes them. Then what it put before is
-// visible to all of the group.
+// Waits until the count of a slot is `count` or more, and subtracts that. Then what the peer put
+// before is visible to all of the group. A wait that fails subtracts nothing.
 template <typename Group>
 __device__ oh_lane_fault wait(const oh_lane_handle& handle, Group& group, uint32_t slot,
                               uint64_t count = 1) {
+  static_assert(detail::kOneTeam<Group>, "blocks of a grid wait by wait_until()");
   return static_cast<oh_lane_fault>(
       detail::wait_signal<detail::DeviceAtomics>(handle, group, slot, count));
+}
+
+// Waits likewise, and subtracts nothing: many groups may wait for the same signal.
+template <typename Group>
+__device__ oh_lane_fault wait_until(const oh_lane_handle& handle, Group& group, uint32_t slot,
+                                    uint64_t least) {
+  return static_cast<oh_lane_fault>(
+      detail::wait_until_signal<detail::DeviceAtomics>(handle, group, slot, least));
+}
+
+// Reads the count of a slot into `*count`, for each thread its own, without waiting. What the peer
+// put before the signals that are counted is visible to all of the group. OH_LANE_ABORTED: the host
+// ended all waits, the count may grow no more.
+template <typename Group>
+__device__ oh_lane_fault read_signal(const oh_lane_handle& handle, Group& group, uint32_t slot,
+                                     uint64_t* count) {
+  return static_cast<oh_lane_fault>(
+      detail::read_signal<detail::DeviceAtomics>(handle, group, slot, count));
 }
 
 }  // namespace onehop

@@ -167,9 +167,10 @@ uint64_t Lanes::most_buffered(uint32_t lane) const {
   return std::min<uint64_t>(small_max_, onehop::detail::most_small(handle(lane)));
 }
 
-// Never 0, which stands for no token.
+// Never 0, which stands for no token, and none of a grid's.
 uint32_t Lanes::next_token() {
-  const uint32_t token = token_.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint32_t number = token_.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint32_t token = number & ~onehop::detail::kGridToken;
   return token != 0 ? token : next_token();
 }
 

@@ -82,6 +82,30 @@ KERNEL(wait_for_signal)(oh_lane_handle lane, const uint64_t* data, uint64_t* to)
   onehop::wait(lane, warp, 1);
   *to = *data;
 }
+KERNEL(wait_until_signal)(oh_lane_handle lane, const uint64_t* data, uint64_t* to) {
+  onehop::WarpGroup warp;
+  onehop::wait_until(lane, warp, 1, 5);
+  *to = *data;
+}
+KERNEL(read_one_signal)(oh_lane_handle lane, uint64_t* count) {
+  onehop::WarpGroup warp;
+  onehop::read_signal(lane, warp, 1, count);
+}
+KERNEL(set_one_signal)(oh_lane_handle lane, uint64_t count) {
+  onehop::WarpGroup warp;
+  onehop::set_signal(lane, warp, 1, count);
+}
+KERNEL(flush_puts)(oh_remote_memory remote, const void* data, volatile uint64_t* flag) {
+  onehop::WarpGroup warp;
+  onehop::put(remote, 0, warp, data, 16);
+  onehop::flush(warp);
+  *flag = 1;
+}
+KERNEL(get_by_warp)(oh_remote_memory remote, uint64_t* data) {
+  onehop::WarpGroup warp;
+  onehop::get(remote, 0, warp, data, 16);
+  *data += 1;
+}
 #if __CUDA_ARCH__ >= 900
 KERNEL(exchange_by_cluster)(oh_lane_handle lane, void* data, uint64_t bytes) {
   onehop::ClusterGroup cluster;

@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("device_primitives.cu")
+GROUPS = Path(__file__).with_name("device_groups.cu")
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
 STREAM = ROOT / "src" / "kernels" / "stream.cu"
@@ -47,6 +48,11 @@ EXPECTED = {
     "post_a_target": [LINE, LINE],
     "put_and_signal": [SIGNAL],
     "wait_for_signal": [LOAD, LOAD, ACQUIRE, LOAD, "atom.acquire.gpu.global.cas.b64"],
+    "wait_until_signal": [ACQUIRE, LOAD, LOAD],
+    "read_one_signal": [LOAD, ACQUIRE, LOAD],
+    "set_one_signal": [RELEASE],
+    "flush_puts": [FENCE, "st.volatile.global.u64"],
+    "get_by_warp": [],
     "write_one_command": [ACQUIRE, *["st.release.sys.global.b128"] * 4],
     "read_one_lane": [LANE],
     "read_one_command": [LANE] * 4,
@@ -194,6 +200,17 @@ def test_a_signal_comes_behind_the_group_and_is_seen_by_the_group(
     assert body.rindex("bar.warp.sync") < body.rindex("ld.global.u64")
 
 
+def test_reads_of_signals_end_with_a_barrier_and_stores_begin_with_one(
+    steps: dict[str, list[str]],
+) -> None:
+    for name in ("wait_until_signal", "read_one_signal"):
+        assert steps[name][-1] == "bar.warp.sync", name
+    assert steps["set_one_signal"][-2:] == ["bar.warp.sync", RELEASE]
+    barriers = ["bar.warp.sync", FENCE, "bar.warp.sync", "st.volatile.global.u64"]
+    assert steps["flush_puts"][-4:] == barriers
+    assert steps["get_by_warp"] == ["bar.warp.sync", "bar.warp.sync"]
+
+
 def test_votes_of_a_warp_come_behind_a_barrier(bodies: dict[str, str]) -> None:
     for name in ("send_by_warp", "recv_by_warp"):
         order = re.findall(r"\b(vote\.sync|shfl\.sync|bar\.warp\.sync)", bodies[name])
@@ -209,6 +226,36 @@ def test_all_of_it_compiles_and_nothing_is_spilled(tmp_path: Path, gpu: str) -> 
     assert len(spills) >= len({*EXPECTED, *SMALL_SENDS, *SENDS, *RECEIVES})
     assert set(spills) == {("0", "0")}
     assert (BY_CLUSTER in said) == (gpu == "sm_90")
+
+
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_90"])
+def test_groups_of_every_kind_compile_beside_cooperative_groups(tmp_path: Path, gpu: str) -> None:
+    said = compile_to("--cubin", tmp_path / "groups.cubin", GROUPS, gpu)
+    kernels = re.findall(r"Compiling entry function '(by_\w+)'", said)
+    assert sorted(kernels) == sorted(re.findall(r"KERNEL\((by_\w+)\)", GROUPS.read_text()))
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    ptx = tmp_path_factory.mktemp("groups") / "groups.ptx"
+    compile_to("--ptx", ptx, GROUPS)
+    return dict(ENTRY.findall(ptx.read_text()))
+
+
+def test_warps_meet_and_vote_at_their_own_barrier(groups: dict[str, str]) -> None:
+    barriers = set(BARRIER.findall(groups["by_warps"]))
+    assert barriers == {"barrier.sync", "barrier.red.or.pred"}
+
+
+def test_the_last_block_of_a_grid_signals_behind_the_puts_of_all(groups: dict[str, str]) -> None:
+    body = groups["by_grid_with_one_signal"]
+    order = [access for access in ACCESS.findall(body) if STRONG.search(access)]
+    counts = {"atom.acq_rel.gpu.global.cas.b64", "atom.acq_rel.gpu.global.add.u64"}
+    assert counts <= set(order)
+    for count in counts:
+        assert order.index(FENCE) < order.index(count) < order.index(SIGNAL)
+    assert (order.count(FENCE), order.count(SIGNAL)) == (1, 1)
+    assert re.search(r"bar(?:rier)?\.sync[^;]*;\s[^}]*?fence\.acq_rel\.sys", body)
 
 
 def test_a_copy_stays_between_the_lane_and_the_fence(kernels: dict[str, list[str]]) -> None:

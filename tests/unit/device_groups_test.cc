@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BlockGroup of onehop/device.cuh, on host threads in the place of a block's: what it shares is the
+// Groups of onehop/device.cuh, on host threads in the place of a block's: what they share is the
 // leader's whichever groups a kernel has, nested, copied, or beside each other. Threads other than
 // the leader are late behind each barrier.
 #include <atomic>
@@ -45,12 +45,36 @@ void __syncthreads() {
 
 }  // namespace
 
+namespace onehop::detail {
+// Half of the block meets at each.
+struct Named {
+  std::barrier<> barrier{kThreads / 2};
+  std::atomic<uint32_t> votes{0};
+};
+Named* g_named = nullptr;
+
+void sync_named(uint32_t barrier, uint32_t threads) {
+  if (threads != 32 * (kThreads / 2)) abort();
+  g_named[barrier].barrier.arrive_and_wait();
+  if (threadIdx.x != 0) std::this_thread::yield();
+}
+bool any_named(uint32_t barrier, uint32_t threads, bool flag) {
+  g_named[barrier].votes.fetch_add(flag ? 1 : 0);
+  sync_named(barrier, threads);
+  const bool found = g_named[barrier].votes.load() != 0;
+  sync_named(barrier, threads);
+  g_named[barrier].votes.store(0);
+  sync_named(barrier, threads);
+  return found;
+}
+}  // namespace onehop::detail
+
 #define __CUDA_ARCH__ 800
 #define __device__
 #define __forceinline__ inline
 #define __noinline__
 #define __shared__ static
-#include "onehop/detail/groups.cuh"
+#include "onehop/detail/coop_group.cuh"
 #undef __shared__
 #undef __noinline__
 #undef __forceinline__
@@ -126,6 +150,77 @@ TEST(DeviceGroupsTest, AGroupIsMadeWithinTheCallOfAnother) {
               }
             }),
             0u);
+}
+
+// The groups have a thread at every kStep-th rank.
+template <uint32_t kStep = 1, typename Group>
+void use_all(Group& group, std::atomic<uint32_t>& wrong) {
+  for (uint64_t i = 0; i < kRounds; ++i) {
+    wrong += group.share(group.leads() ? i : ~i) != i;
+    const uint64_t who = i % 5 * kStep;
+    wrong += group.any(group.rank() == who) != (who < group.size());
+  }
+}
+
+// Each host thread is the first of a warp.
+TEST(DeviceGroupsTest, WarpsOfTwoBarriersShareAndVoteSideBySide) {
+  constexpr uint32_t kWarps = kThreads / 2;
+  std::unique_ptr<onehop::detail::Named[]> named(new onehop::detail::Named[16]);
+  onehop::detail::g_named = named.get();
+  std::atomic<uint32_t> wrong{0};
+  run_block([&](auto) {
+    const uint32_t half = threadIdx.x / kWarps;
+    threadIdx.x *= 32;
+    onehop::WarpsGroup group(2 + half, half * kWarps, kWarps);
+    use_all<32>(group, wrong);
+  });
+  EXPECT_EQ(wrong.load(), 0u);
+}
+
+// As much as cooperative groups have in common.
+struct Plain {
+  uint32_t thread_rank() const { return threadIdx.x; }
+  uint32_t size() const { return kThreads; }
+  void sync() { __syncthreads(); }
+};
+// A thread block of theirs.
+struct PlainBlock : Plain {
+  uint64_t num_threads() const { return kThreads; }
+  Index thread_index() const { return threadIdx; }
+};
+struct PlainGrid : PlainBlock {
+  uint64_t num_blocks() const { return 1; }
+};
+// A tile of one thread.
+struct PlainTile {
+  uint32_t thread_rank() const { return 0; }
+  uint32_t num_threads() const { return 1; }
+  void sync() const {}
+  int any(int flag) const { return flag; }
+  template <typename T>
+  T shfl(T value, int /*rank*/) const {
+    return value;
+  }
+};
+
+TEST(DeviceGroupsTest, CooperativeGroupsOfAnyKindShareAndVote) {
+  static_assert(onehop::detail::CoopKind<PlainTile>::kVotes);
+  static_assert(onehop::detail::CoopKind<PlainBlock>::kBlock);
+  static_assert(!onehop::detail::CoopKind<PlainGrid>::kBlock, "a block's place is not all's");
+  static_assert(!onehop::detail::CoopKind<Plain>::kBlock);
+  std::atomic<uint32_t> wrong{0};
+  uint64_t place = 0;
+  run_block([&](auto) {
+    onehop::CoopGroup plain(Plain{}, &place);
+    use_all(plain, wrong);
+    onehop::CoopGroup block(PlainBlock{});
+    use_all(block, wrong);
+    onehop::CoopGroup tile(PlainTile{});
+    use_all(tile, wrong);
+    onehop::ThreadGroup alone;
+    use_all(alone, wrong);
+  });
+  EXPECT_EQ(wrong.load(), 0u);
 }
 
 }  // namespace

@@ -63,6 +63,95 @@ TEST(DeviceSignalsTest, MoreTakenThanSeenIsNoSignal) {
   EXPECT_EQ(sides.signals(1).taken[0], 5u);
 }
 
+TEST(DeviceSignalsTest, ReadingAndWaitingUntilTakeNothing) {
+  TwoSides sides({.timeout_ns = kShort});
+  Alone alone;
+  const oh_lane_handle theirs = sides.handle(1);
+  uint64_t count = 99;
+  EXPECT_EQ(read_signal<Delayed>(theirs, alone.group, kSlot, &count), OH_LANE_OK);
+  EXPECT_EQ(count, 0u);
+  EXPECT_EQ(wait_until_signal<Delayed>(theirs, alone.group, kSlot, 0), OH_LANE_OK);
+  EXPECT_EQ(wait_until_signal<Delayed>(theirs, alone.group, kSlot, 1), OH_LANE_TIMEOUT);
+  EXPECT_TRUE(signal<Delayed>(sides.handle(0), alone.group, kSlot, 3));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(wait_until_signal<Delayed>(theirs, alone.group, kSlot, 3), OH_LANE_OK);
+    EXPECT_EQ(read_signal<Delayed>(theirs, alone.group, kSlot, &count), OH_LANE_OK);
+    EXPECT_EQ(count, 3u);
+  }
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, kSlot, 2), OH_LANE_OK);
+  EXPECT_EQ(read_signal<Delayed>(theirs, alone.group, kSlot, &count), OH_LANE_OK);
+  EXPECT_EQ(count, 1u) << "a wait has taken the others";
+  EXPECT_EQ(wait_until_signal<Delayed>(theirs, alone.group, kSlot, 2), OH_LANE_TIMEOUT);
+}
+
+TEST(DeviceSignalsTest, ACountIsSet) {
+  TwoSides sides({.timeout_ns = kShort});
+  Alone alone;
+  const oh_lane_handle theirs = sides.handle(1);
+  uint64_t count = 0;
+  for (uint64_t value : {uint64_t{7}, uint64_t{3}, UINT64_MAX, uint64_t{0}}) {
+    EXPECT_TRUE(set_signal<Delayed>(sides.handle(0), alone.group, 4, value));
+    EXPECT_EQ(read_signal<Delayed>(theirs, alone.group, 4, &count), OH_LANE_OK);
+    EXPECT_EQ(count, value);
+    EXPECT_EQ(wait_until_signal<Delayed>(theirs, alone.group, 4, value), OH_LANE_OK);
+  }
+  EXPECT_FALSE(set_signal<Delayed>(sides.handle(0), alone.group, kSignalSlots, 1));
+}
+
+TEST(DeviceSignalsTest, TheHostEndsLoopsThatRead) {
+  TwoSides sides;
+  Alone alone;
+  const oh_lane_handle theirs = sides.handle(1);
+  EXPECT_TRUE(signal<Delayed>(sides.handle(0), alone.group, 5, 2));
+  HostAtomics::store_release(&sides.signals_notice(1).abort.word, 1);
+  uint64_t count = 0;
+  EXPECT_EQ(read_signal<Delayed>(theirs, alone.group, 5, &count), OH_LANE_ABORTED);
+  EXPECT_EQ(count, 2u);
+  EXPECT_EQ(wait_until_signal<Delayed>(theirs, alone.group, 5, 3), OH_LANE_ABORTED);
+  EXPECT_EQ(wait_until_signal<Delayed>(theirs, alone.group, 5, 2), OH_LANE_OK)
+      << "it need not wait";
+  EXPECT_EQ(wait_until_signal<Delayed>(theirs, alone.group, kSignalSlots, 0), OH_LANE_RANGE);
+  EXPECT_EQ(read_signal<Delayed>(theirs, alone.group, kSignalSlots, &count), OH_LANE_RANGE);
+  EXPECT_EQ(count, 0u);
+}
+
+// One signaller, one who takes: a reader never sees more than one signal, for the next one comes
+// when the last was taken.
+TEST(DeviceSignalsTest, AReaderNeverSeesMoreThanThereWas) {
+  constexpr uint64_t kRounds = 2000;
+  TwoSides sides;
+  const oh_lane_handle ours = sides.handle(0);
+  const oh_lane_handle theirs = sides.handle(1);
+  std::atomic<bool> done{false};
+  std::atomic<uint64_t> wrong{0};
+  Threads threads;
+  threads.start([&] {
+    Alone alone;
+    for (uint64_t i = 0; i < kRounds; ++i) {
+      EXPECT_TRUE(signal<Delayed>(ours, alone.group, 2, 1));
+      EXPECT_EQ(wait_signal<Delayed>(ours, alone.group, 3, 1), OH_LANE_OK);
+    }
+    done = true;
+  });
+  threads.start([&] {
+    Alone alone;
+    for (uint64_t i = 0; i < kRounds; ++i) {
+      EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, 2, 1), OH_LANE_OK);
+      EXPECT_TRUE(signal<Delayed>(theirs, alone.group, 3, 1));
+    }
+  });
+  threads.start([&] {
+    Alone alone;
+    while (!done) {
+      uint64_t count = 0;
+      EXPECT_EQ(read_signal<Delayed>(theirs, alone.group, 2, &count), OH_LANE_OK);
+      wrong += count > 1;
+    }
+  });
+  threads.join();
+  EXPECT_EQ(wrong.load(), 0u);
+}
+
 TEST(DeviceSignalsTest, SeveralWaitersAndSignallersOfASlot) {
   constexpr uint64_t kRounds = 300;
   TwoSides sides;

@@ -125,6 +125,15 @@ struct DeviceAtomics {
                  : "memory");
     return old;
   }
+  static ONEHOP_PROTOCOL uint64_t compare_swap_ordered(uint64_t* word, uint64_t expected,
+                                                       uint64_t value) {
+    uint64_t old;
+    asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(word), "l"(expected), "l"(value)
+                 : "memory");
+    return old;
+  }
   // To another GPU's memory: an acquire of the sum sees everything before.
   static ONEHOP_PROTOCOL void add_remote(uint64_t* word, uint64_t more) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Groups of threads that carry out an operation together: a warp, a block, a cluster. All of its
-// threads make each call alike.
+// Groups of threads that carry out an operation together: a thread, a warp, several warps, a block,
+// a cluster; coop_group.cuh has those of cooperative groups. All threads of a group make each call
+// alike.
 //
 // Threading: a group is made by all of its threads at the same place, each for itself.
 #pragma once
@@ -59,11 +60,45 @@ __device__ __forceinline__ void sync_cluster() {
   wait_for_cluster();
 }
 
+#if defined(__CUDACC__)
+// A named barrier of the block, at which so many threads meet. Warps may come to it diverged. (Host
+// tests bring their own.)
+__device__ __forceinline__ void sync_named(uint32_t barrier, uint32_t threads) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ bool any_named(uint32_t barrier, uint32_t threads, bool flag) {
+  uint32_t found;
+  asm volatile(
+      "{ .reg .pred flag, found;\n"
+      "  setp.ne.u32 flag, %3, 0;\n"
+      "  barrier.red.or.pred found, %1, %2, flag;\n"
+      "  selp.u32 %0, 1, 0, found; }"
+      : "=r"(found)
+      : "r"(barrier), "r"(threads), "r"(static_cast<uint32_t>(flag))
+      : "memory");
+  return found != 0;
+}
+#endif
+
+// The leader's value, for all of a block. One place for all groups of the kernel, copies included:
+// the first barrier is behind all threads that read the value before.
+__device__ __forceinline__ uint64_t share_by_block(bool leads, uint64_t value) {
+  __shared__ uint64_t shared;
+  __syncthreads();
+  if (leads) shared = value;
+  __syncthreads();
+  return shared;
+}
+
 // Not inline: it needs many registers, which the path of small messages has not to keep free.
 __device__ __noinline__ inline void copy_by(uint32_t at, uint32_t of, uint8_t* to,
                                             const uint8_t* from, uint64_t bytes) {
   copy_together(DirectLanes{at, of}, to, from, bytes);
 }
+
+// Whether a group is of one team, as all but a grid's are.
+template <typename Group>
+inline constexpr bool kOneTeam = true;
 
 // What all groups of one team have.
 template <typename Own>
@@ -88,6 +123,15 @@ struct OneTeam {
 
 }  // namespace detail
 
+// The calling thread alone. It copies byte strings slowly; signals cost it no barrier.
+struct ThreadGroup : detail::OneTeam<ThreadGroup> {
+  __device__ uint32_t rank() const { return 0; }
+  __device__ uint32_t size() const { return 1; }
+  __device__ void sync() const {}
+  __device__ bool any(bool flag) const { return flag; }
+  __device__ uint64_t share(uint64_t value) const { return value; }
+};
+
 // The 32 threads of the calling warp, all of which must be there.
 struct WarpGroup : detail::OneTeam<WarpGroup> {
   __device__ uint32_t rank() const { return detail::thread_of_block() % 32; }
@@ -104,6 +148,33 @@ struct WarpGroup : detail::OneTeam<WarpGroup> {
   }
 };
 
+// `warps` warps of the calling block from warp `first` on, all 32 threads of each. They meet at
+// `barrier`, one of the block's named barriers, 1 to 15: nothing else uses that barrier while the
+// group is in use. Groups with different barriers work side by side, so warps that compute never
+// wait for warps that communicate.
+class WarpsGroup : public detail::OneTeam<WarpsGroup> {
+ public:
+  __device__ WarpsGroup(uint32_t barrier, uint32_t first, uint32_t warps)
+      : barrier_(barrier), first_(32 * first), size_(32 * warps) {}
+  __device__ uint32_t rank() const { return detail::thread_of_block() - first_; }
+  __device__ uint32_t size() const { return size_; }
+  __device__ void sync() const { detail::sync_named(barrier_, size_); }
+  __device__ bool any(bool flag) const { return detail::any_named(barrier_, size_, flag); }
+  // A place for each barrier, so for each group in use, copies included: as in BlockGroup.
+  __device__ uint64_t share(uint64_t value) const {
+    __shared__ uint64_t shared[16];
+    sync();
+    if (leads()) shared[barrier_] = value;
+    sync();
+    return shared[barrier_];
+  }
+
+ private:
+  uint32_t barrier_;
+  uint32_t first_;
+  uint32_t size_;
+};
+
 // All threads of the calling block. To make one is a barrier of the block.
 struct BlockGroup : detail::OneTeam<BlockGroup> {
   __device__ BlockGroup() { __syncthreads(); }
@@ -111,15 +182,7 @@ struct BlockGroup : detail::OneTeam<BlockGroup> {
   __device__ uint32_t size() const { return detail::block_size(); }
   __device__ void sync() const { __syncthreads(); }
   __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
-  // One place for all groups of the kernel, copies included: the first barrier is behind all
-  // threads that read the value before.
-  __device__ uint64_t share(uint64_t value) const {
-    __shared__ uint64_t shared;
-    __syncthreads();
-    if (leads()) shared = value;
-    __syncthreads();
-    return shared;
-  }
+  __device__ uint64_t share(uint64_t value) const { return detail::share_by_block(leads(), value); }
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900

@@ -77,18 +77,19 @@ struct Half {
     // Chunks carry no flag: none is stored after the next epoch has begun.
     if (chunks_used != 0) A::fence();
     bool good = !is_broken();
+    uint64_t seen = 0;
     if (group.teams() > 1) {
       // In order where the other side is to be told of what all have done, and where all have read
       // the cursor that the last one stores. In a chain teams may differ in what they know of it.
       const bool ordered = told || chunks_used != 0 || is_handed_over(*lane, group.teams());
-      const uint64_t seen =
-          (ordered ? A::fetch_add_ordered(&half->owner, 1) : A::fetch_add(&half->owner, 1)) + 1;
+      seen = (ordered ? A::fetch_add_ordered(&half->owner, 1) : A::fetch_add(&half->owner, 1)) + 1;
       if ((seen & 0xffff) != group.teams()) return leave<A>(half, seen);
       if (good && (A::load_relaxed(&half->state) & kFailed) != 0) fault = OH_LANE_FAILED;
       good = !is_broken();
     }
     if (good) commit();
     release(good);
+    if (group.teams() > 1 && is_of_grid(lane->token)) forget<A>(half, *lane, seen);
   }
 
   // After this fault the lane does not go on.
@@ -198,7 +199,8 @@ struct Half {
     }
     // Other teams of ours may still be at what came before: their waits end.
     while ((before & (kBusy | kFailed)) == kBusy && lane->follows != 0 &&
-           A::load_relaxed(&half->owner) >> 32 == lane->follows && !patience.over()) {
+           is_before(static_cast<uint32_t>(A::load_relaxed(&half->owner) >> 32), lane->follows) &&
+           !patience.over()) {
       before = A::fetch_or(&half->state, kBusy);
     }
     if ((before & kBusy) != 0) return before;

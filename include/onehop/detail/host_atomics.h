@@ -106,6 +106,12 @@ struct BasicHostAtomics {
                                                              std::memory_order_acquire);
     return expected;
   }
+  static uint64_t compare_swap_ordered(uint64_t* word, uint64_t expected, uint64_t value) {
+    Between{}();
+    std::atomic_ref<uint64_t>(*word).compare_exchange_strong(expected, value,
+                                                             std::memory_order_acq_rel);
+    return expected;
+  }
   static void add_remote(uint64_t* word, uint64_t more) {
     Between{}();
     std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_release);

@@ -84,6 +84,25 @@ struct Receiver {
     if (!settled && group.teams() == 1 && group.leads()) half.give_credit();
   }
 
+  // Whether the next message has begun to arrive, for all of the one team alike; `length` is its
+  // bytes then. Waits for nothing. `ends`: looks at the host's word, too, if there is none.
+  template <typename G>
+  ONEHOP_PROTOCOL bool probe(G& group, bool ends) {
+    if (half.is_broken()) return false;
+    uint64_t found = 0;
+    if (group.leads()) {
+      const Line head = load_line<A>(half.cursor.at(0));
+      if (head.flag == half.cursor.flag) {
+        found = 1 + length_of(head);
+      } else if (ends && A::load_relaxed(&notice(*half.lane)->abort.word) != 0) {
+        half.fault = OH_LANE_ABORTED;
+      }
+    }
+    if (!half.learn(group, &found) || found == 0) return false;
+    length = found - 1;
+    return true;
+  }
+
   template <typename G>
   ONEHOP_PROTOCOL uint32_t give(G& group) {
     half.give(group, half.owes_credit(), [this] { half.give_credit(); });
@@ -93,6 +112,11 @@ struct Receiver {
  private:
   static constexpr uint32_t kNothing = ~0u;  // no head begins with it
 
+  // What is no head of a sender's is found out by receive(). Fits into what learn() tells.
+  ONEHOP_PROTOCOL static uint64_t length_of(const Line& head) {
+    if (head.words[0] >> 30 != kAnnounced) return head.words[0];
+    return head.words[1] | static_cast<uint64_t>(head.words[2] & 0x7fffffu) << 32;
+  }
   // Most are of fewer bytes than the ring has lines, which is told sooner.
   ONEHOP_PROTOCOL bool is_small(uint32_t word) const {
     return word <= half.cursor.mask || word <= most_small(*half.lane);

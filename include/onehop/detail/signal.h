@@ -4,11 +4,14 @@
 // replayed finds what was signalled for this replay. They belong to no lane.
 //
 //   arrived   added to by the peer, in our memory        taken   by us, as waits end
+//   teams     token 32 | teams 32, by us, as blocks of a grid come to a signal of ours
+//
+// The count of a slot is what arrived less what was taken.
 //
 // Threading: any number of groups at once, on the same slot, too. The group ends with a barrier.
 #pragma once
 
-#include "onehop/detail/lane.h"
+#include "onehop/detail/owner.h"
 
 namespace onehop::detail {
 
@@ -20,6 +23,104 @@ ONEHOP_PROTOCOL bool signal(const oh_lane_handle& lane, G& group, uint32_t slot,
   LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.their_signals);
   if (group.leads()) A::add_remote(&signals->arrived[slot], count);
   return true;
+}
+
+// Counts the calling team of a launch in; `last`: all have come, and the word is as before. What a
+// launch before has left undone is begun anew. An earlier signal of the same launch is waited for,
+// until `patience` is over. Each team is at the word twice or less, but for that wait.
+template <typename A>
+ONEHOP_PROTOCOL uint32_t come_to_signal(uint64_t* word, const oh_lane_handle& lane, uint32_t teams,
+                                        Patience<A>& patience, bool* last) {
+  const uint64_t begun = static_cast<uint64_t>(lane.token) << 32;
+  uint64_t had = A::load_relaxed(word);
+  uint64_t now = 0;
+  while (now == 0) {
+    const uint32_t holder = static_cast<uint32_t>(had >> 32);
+    if (holder == lane.token) {
+      now = A::fetch_add_ordered(word, 1) + 1;
+    } else if (static_cast<uint32_t>(had) != 0 && is_before(holder, lane.follows)) {
+      if (patience.over()) return patience.fault;
+      had = A::load_relaxed(word);
+    } else {
+      const uint64_t seen = A::compare_swap_ordered(word, had, begun + 1);
+      if (seen == had) now = begun + 1;
+      had = seen;
+    }
+  }
+  if ((now ^ begun) >> 32 != 0) return OH_LANE_OVERLAP;
+  *last = now == begun + teams;
+  if (*last) A::store_relaxed(word, 0);
+  return OH_LANE_OK;
+}
+
+// One signal by all teams of a launch, behind all that any of them has stored: the last to come
+// signals.
+template <typename A, typename G>
+ONEHOP_PROTOCOL uint32_t signal_by_teams(const oh_lane_handle& lane, G& group, uint32_t slot,
+                                         uint64_t count) {
+  if (slot >= kSignalSlots) return OH_LANE_RANGE;
+  group.sync();
+  uint32_t fault = OH_LANE_OK;
+  if (group.leads()) {
+    A::fence();
+    Patience<A> patience(&lane, signals_notice(lane));
+    uint64_t* word = &reinterpret_cast<LaneSignals*>(lane.signals)->teams[slot];
+    bool last = false;
+    fault = come_to_signal<A>(word, lane, group.teams(), patience, &last);
+    LaneSignals* theirs = reinterpret_cast<LaneSignals*>(lane.their_signals);
+    if (last) A::add_remote(&theirs->arrived[slot], count);
+  }
+  return static_cast<uint32_t>(group.share(fault));
+}
+
+// Sets what has arrived on a slot of the peer's, from which no wait takes. Otherwise like signal().
+template <typename A, typename G>
+ONEHOP_PROTOCOL bool set_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
+                                uint64_t count) {
+  if (slot >= kSignalSlots) return false;
+  group.sync();
+  LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.their_signals);
+  if (group.leads()) A::store_release(&signals->arrived[slot], count);
+  return true;
+}
+
+// The count of a slot, never more than it was at one time: what was taken is read behind what
+// arrived. Acquire: pairs with signal() and set_signal().
+template <typename A>
+ONEHOP_PROTOCOL uint64_t count_signals(const oh_lane_handle& lane, uint32_t slot) {
+  const LaneSignals* signals = reinterpret_cast<const LaneSignals*>(lane.signals);
+  const uint64_t arrived = A::load_acquire(&signals->arrived[slot]);
+  const uint64_t taken = A::load_relaxed(&signals->taken[slot]);
+  return arrived > taken ? arrived - taken : 0;
+}
+
+// The count now. A loop of these ends, too: the host's word is looked at each time.
+template <typename A, typename G>
+ONEHOP_PROTOCOL uint32_t read_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
+                                     uint64_t* count) {
+  *count = 0;
+  if (slot >= kSignalSlots) return OH_LANE_RANGE;
+  uint64_t found = 0;
+  uint64_t aborted = 0;
+  if (group.leads()) {
+    aborted = A::load_relaxed(&signals_notice(lane)->abort.word);
+    found = count_signals<A>(lane, slot);
+  }
+  *count = group.share(found);
+  return group.share(aborted) != 0 ? OH_LANE_ABORTED : OH_LANE_OK;
+}
+
+// Waits until the count is `least` or more, and takes nothing.
+template <typename A, typename G>
+ONEHOP_PROTOCOL uint32_t wait_until_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
+                                           uint64_t least) {
+  if (slot >= kSignalSlots) return OH_LANE_RANGE;
+  Patience<A> patience(&lane, signals_notice(lane));
+  if (group.leads()) {
+    while (count_signals<A>(lane, slot) < least && !patience.over()) {
+    }
+  }
+  return static_cast<uint32_t>(group.share(patience.fault));
 }
 
 // Waits for `count` more, and takes them. A wait that ends otherwise takes none. Acquire: pairs

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operations by all blocks of a grid, each of which does a part of the work: puts with one signal,
+// and messages.
+//
+//   __global__ void push(oh_lane_handle lane, oh_remote_memory remote, float* data, size_t bytes) {
+//     onehop::GridGroup grid;
+//     onehop::put_signal(remote, 0, grid, data, bytes, lane, 3);
+//   }
+//
+// Nothing is counted by the user: the lane has a word for it, which is as before when all blocks
+// have come. A kernel with more than one of these operations must have all its blocks on the GPU at
+// once, as a cooperative launch has: else blocks that wait keep others out, until the deadline.
+//
+// Results are those of the calling block: all its threads have the same, other blocks may have
+// another fault.
+//
+// Threading: all threads of all blocks make one GridGroup a kernel, and call alike.
+#pragma once
+
+#include "onehop/detail/groups.cuh"
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
+#include "onehop/detail/signal.h"
+
+namespace onehop {
+
+// All blocks of the calling grid. Each is a team (detail/half.h).
+class GridGroup {
+ public:
+  __device__ GridGroup() {}
+  GridGroup(const GridGroup&) = delete;
+  GridGroup& operator=(const GridGroup&) = delete;
+
+  __device__ uint32_t team() const {
+    return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  }
+  __device__ uint32_t teams() const { return gridDim.x * gridDim.y * gridDim.z; }
+  __device__ uint32_t rank() const { return team() * block_.size() + block_.rank(); }
+  __device__ uint32_t size() const { return teams() * block_.size(); }
+
+  // The rest is the block's.
+  __device__ bool leads() const { return block_.leads(); }
+  __device__ void sync() const { block_.sync(); }
+  __device__ bool any(bool flag) const { return block_.any(flag); }
+  __device__ uint64_t share(uint64_t value) const { return block_.share(value); }
+  __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
+    block_.copy(to, from, bytes);
+  }
+  __device__ BlockGroup& part() { return block_; }
+  __device__ void follow() const {}
+  __device__ void let_next() const {}
+
+  // The handle for the next operation of the launch: blocks know each other by its token.
+  __device__ oh_lane_handle next(const oh_lane_handle& handle) {
+    uint64_t launch;
+    asm("mov.u64 %0, %%gridid;" : "=l"(launch));
+    oh_lane_handle lane = handle;
+    lane.token = detail::grid_token(launch, operations_++);
+    lane.follows = detail::grid_follows(launch);
+    return lane;
+  }
+
+ private:
+  BlockGroup block_;
+  uint32_t operations_ = 0;
+};
+
+namespace detail {
+template <>
+inline constexpr bool kOneTeam<GridGroup> = false;
+}  // namespace detail
+
+// Copies into memory of the peer, a slice by each block. What other blocks have written of `data`
+// in this kernel lies behind a barrier of the grid; blocks that put what they have written
+// themselves do so by a BlockGroup each, before signal().
+__device__ inline oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset,
+                                    GridGroup& grid, const void* data, uint64_t bytes) {
+  if (offset > remote.size || bytes > remote.size - offset) return OH_LANE_RANGE;
+  const detail::Slice slice = detail::slice_of(bytes, grid.team(), grid.teams());
+  grid.sync();
+  grid.copy(reinterpret_cast<uint8_t*>(remote.base + offset + slice.begin),
+            static_cast<const uint8_t*>(data) + slice.begin, slice.size);
+  return OH_LANE_OK;
+}
+
+// Adds to the peer's count of a slot once, when all blocks have called it, behind everything that
+// any of them has put before. One grid at a time signals a slot this way.
+__device__ inline oh_lane_fault signal(const oh_lane_handle& handle, GridGroup& grid, uint32_t slot,
+                                       uint64_t count = 1) {
+  const oh_lane_handle lane = grid.next(handle);
+  return static_cast<oh_lane_fault>(
+      detail::signal_by_teams<detail::DeviceAtomics>(lane, grid, slot, count));
+}
+
+__device__ inline oh_lane_fault put_signal(const oh_remote_memory& remote, uint64_t offset,
+                                           GridGroup& grid, const void* data, uint64_t bytes,
+                                           const oh_lane_handle& handle, uint32_t slot,
+                                           uint64_t count = 1) {
+  const oh_lane_fault fault = put(remote, offset, grid, data, bytes);
+  return fault == OH_LANE_OK ? signal(handle, grid, slot, count) : fault;
+}
+
+// One message by all blocks: each of them reads any part of `data`. What other blocks have written
+// there in this kernel lies behind a barrier of the grid, or before the kernel's launch; so does
+// what they write there afterwards. At most 65,535 blocks.
+__device__ inline oh_lane_fault send(const oh_lane_handle& handle, GridGroup& grid,
+                                     const void* data, uint64_t bytes) {
+  if (grid.teams() > 0xffff) return OH_LANE_RANGE;
+  const oh_lane_handle lane = grid.next(handle);
+  detail::Sender<detail::DeviceAtomics> sender(lane, grid);
+  if (sender.take(grid)) {
+    sender.send(grid, data, bytes, true);
+    sender.give(grid);
+  }
+  return static_cast<oh_lane_fault>(grid.share(sender.half.fault));
+}
+
+// Likewise each block writes any part of `data`: all of it is there behind a barrier of the grid,
+// or when the kernel has ended.
+__device__ inline oh_lane_fault recv(const oh_lane_handle& handle, GridGroup& grid, void* data,
+                                     uint64_t capacity, uint64_t* received = nullptr,
+                                     const oh_lane_target& target = {}) {
+  if (grid.teams() > 0xffff) return OH_LANE_RANGE;
+  const oh_lane_handle lane = grid.next(handle);
+  detail::Receiver<detail::DeviceAtomics> receiver(lane, grid);
+  if (receiver.take(grid)) {
+    receiver.receive(grid, data, capacity, detail::place_in(target, data, capacity), true);
+    receiver.give(grid);
+  }
+  if (received != nullptr) *received = receiver.length;
+  return static_cast<oh_lane_fault>(grid.share(receiver.half.fault));
+}
+
+}  // namespace onehop

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels by all of onehop/device.cuh, for test_torch_gpu_device.py: every thread that finds
+// something wrong says so.
+#include "onehop/device.cuh"
+
+// Where cooperative_groups.h comes before.
+#ifdef _COOPERATIVE_GROUPS_H_
+namespace cg = cooperative_groups;
+#endif
+
+using Bytes = unsigned char;
+using Count = unsigned long long;
+
+// ---- A message each way, by every kind of group. Side 0 sends first.
+
+#define EXCHANGE(name)                                                                  \
+  extern "C" __global__ void name(oh_lane_handle lane, int side, Bytes* out, Bytes* in, \
+                                  Count bytes, uint64_t* place, int* fault)
+
+template <typename Group>
+__device__ void exchange(const oh_lane_handle& lane, Group& group, int side, Bytes* out, Bytes* in,
+                         Count bytes, int* fault) {
+  for (int turn = 0; turn < 2; ++turn) {
+    const oh_lane_fault found =
+        turn == side ? onehop::send(lane, group, out, bytes) : onehop::recv(lane, group, in, bytes);
+    if (found != OH_LANE_OK) atomicMax(fault, found);
+  }
+}
+
+EXCHANGE(by_thread) {
+  if (threadIdx.x != 5) return;
+  onehop::ThreadGroup group;
+  exchange(lane, group, side, out, in, bytes, fault);
+}
+EXCHANGE(by_warp) {
+  if (threadIdx.x / 32 != 1) return;
+  onehop::WarpGroup group;
+  exchange(lane, group, side, out, in, bytes, fault);
+}
+// Two groups of a block at once; others of its warps do something else.
+EXCHANGE(by_warps) {
+  const unsigned warp = threadIdx.x / 32;
+  oh_lane_fault found = OH_LANE_OK;
+  if (warp < 2) {
+    onehop::WarpsGroup senders(1, 0, 2);
+    found = onehop::send(lane, senders, out, bytes);
+  } else if (warp >= 4 && warp < 7) {
+    onehop::WarpsGroup receivers(15, 4, 3);
+    found = onehop::recv(lane, receivers, in, bytes);
+  }
+  if (found != OH_LANE_OK) atomicMax(fault, found);
+}
+EXCHANGE(by_block) {
+  onehop::BlockGroup group;
+  exchange(lane, group, side, out, in, bytes, fault);
+}
+#if __CUDA_ARCH__ >= 900
+extern "C" __global__ void __cluster_dims__(4, 1, 1)
+    by_cluster(oh_lane_handle lane, int side, Bytes* out, Bytes* in, Count bytes, uint64_t* place,
+               int* fault) {
+  onehop::ClusterGroup group;
+  exchange(lane, group, side, out, in, bytes, fault);
+}
+#endif
+EXCHANGE(by_grid) {
+  onehop::GridGroup group;
+  exchange(lane, group, side, out, in, bytes, fault);
+}
+#ifdef _COOPERATIVE_GROUPS_H_
+EXCHANGE(by_tile) {
+  if (threadIdx.x / 16 != 3) return;
+  onehop::CoopGroup group(cg::tiled_partition<16>(cg::this_thread_block()));
+  exchange(lane, group, side, out, in, bytes, fault);
+}
+EXCHANGE(by_coalesced_threads) {
+  if (threadIdx.x % 3 == 0 || threadIdx.x >= 32) return;
+  onehop::CoopGroup group(cg::coalesced_threads());
+  exchange(lane, group, side, out, in, bytes, fault);
+}
+EXCHANGE(by_thread_block) {
+  onehop::CoopGroup group(cg::this_thread_block());
+  exchange(lane, group, side, out, in, bytes, fault);
+}
+EXCHANGE(by_part_of_a_warp) {
+  __shared__ uint64_t own;
+  const cg::thread_group tile = cg::tiled_partition(cg::this_thread_block(), 8);
+  if (threadIdx.x / 8 != 2) return;
+  onehop::CoopGroup group(tile, &own);
+  exchange(lane, group, side, out, in, bytes, fault);
+}
+// Launched cooperatively: one team, whose barrier is the grid's.
+EXCHANGE(by_cooperative_grid) {
+  onehop::CoopGroup group(cg::this_grid(), place);
+  exchange(lane, group, side, out, in, bytes, fault);
+}
+#endif
+
+// ---- What groups share, while other groups of the block do, too
+
+template <typename Group>
+__device__ void share_and_vote(Group& group, Count rounds, int* wrong) {
+  for (Count i = 0; i < rounds; ++i) {
+    if (group.share(group.leads() ? i : ~i) != i) atomicAdd(wrong, 1);
+    const bool one = i % 3 == 0;
+    if (group.any(one && group.rank() == i % group.size()) != one) atomicAdd(wrong, 1);
+  }
+}
+// Eight warps: 1, 2 and 4 of them, and one apart.
+extern "C" __global__ void share_by_warps(Count rounds, int* wrong) {
+  const unsigned warp = threadIdx.x / 32;
+  if (warp == 0) {
+    onehop::WarpsGroup group(3, 0, 1);
+    share_and_vote(group, rounds, wrong);
+  } else if (warp < 3) {
+    onehop::WarpsGroup group(1, 1, 2);
+    share_and_vote(group, rounds, wrong);
+  } else if (warp < 7) {
+    onehop::WarpsGroup group(2, 3, 4);
+    share_and_vote(group, rounds, wrong);
+  } else {
+    onehop::WarpGroup group;
+    share_and_vote(group, rounds, wrong);
+  }
+}
+
+// ---- Puts by a grid with one signal, waits by all blocks, no counter of ours
+
+__device__ Bytes byte_of(unsigned round, Count i) {
+  return static_cast<Bytes>(i * 7 + i / 251 + round * 13);
+}
+
+// Slot 3: a round is there. Slot 5: it was looked at.
+extern "C" __global__ void put_rounds(oh_lane_handle lane, oh_remote_memory remote, Bytes* out,
+                                      Count bytes, unsigned rounds, int* fault) {
+  onehop::GridGroup grid;
+  onehop::BlockGroup block;
+  for (unsigned round = 0; round < rounds; ++round) {
+    oh_lane_fault found = onehop::wait_until(lane, grid, 5, round);
+    // Each block writes what it puts.
+    const onehop::detail::Slice own = onehop::detail::slice_of(bytes, grid.team(), grid.teams());
+    for (Count i = own.begin + threadIdx.x; i < own.begin + own.size; i += blockDim.x) {
+      out[i] = byte_of(round, i);
+    }
+    if (found == OH_LANE_OK) found = onehop::put_signal(remote, 0, grid, out, bytes, lane, 3);
+    if (found != OH_LANE_OK) {
+      atomicMax(fault, found);
+      return;
+    }
+  }
+}
+extern "C" __global__ void look_at_rounds(oh_lane_handle lane, Bytes* in, Count bytes,
+                                          unsigned rounds, int* fault) {
+  onehop::GridGroup grid;
+  onehop::BlockGroup block;
+  for (unsigned round = 0; round < rounds; ++round) {
+    const oh_lane_fault found = onehop::wait_until(lane, grid, 3, round + 1);
+    if (found != OH_LANE_OK) {
+      atomicMax(fault, found);
+      return;
+    }
+    for (Count i = grid.rank(); i < bytes; i += grid.size()) {
+      if (in[i] != byte_of(round, i)) atomicMax(fault, 100);
+    }
+    // The last block of the grid says that all have looked.
+    if (onehop::signal(lane, grid, 5) != OH_LANE_OK) atomicMax(fault, 101);
+  }
+}
+// The count of a slot, when all have come.
+extern "C" __global__ void take_all(oh_lane_handle lane, unsigned slot, Count count, int* fault) {
+  onehop::BlockGroup block;
+  uint64_t there = 0;
+  if (onehop::wait_until(lane, block, slot, count) != OH_LANE_OK) atomicMax(fault, 109);
+  if (onehop::read_signal(lane, block, slot, &there) != OH_LANE_OK) atomicMax(fault, 110);
+  if (there != count) atomicMax(fault, 111);
+  if (onehop::wait(lane, block, slot, count) != OH_LANE_OK) atomicMax(fault, 112);
+  if (onehop::read_signal(lane, block, slot, &there) != OH_LANE_OK || there != 0) {
+    atomicMax(fault, 113);
+  }
+}
+
+// ---- get, flush, set_signal, and arguments that are wrong
+
+// Side 0: puts, then a flag of its own behind a flush; takes the bytes back.
+extern "C" __global__ void put_and_get(oh_lane_handle lane, oh_remote_memory remote, Bytes* out,
+                                       Bytes* back, Count bytes, int* fault) {
+  onehop::BlockGroup block;
+  for (Count i = threadIdx.x; i < bytes; i += blockDim.x) out[i] = byte_of(1, i);
+  if (onehop::put(remote, 0, block, out, bytes) != OH_LANE_OK) atomicMax(fault, 120);
+  onehop::flush(block);
+  if (threadIdx.x == 3) *reinterpret_cast<volatile uint64_t*>(remote.base + remote.size - 8) = 7;
+  if (onehop::wait_until(lane, block, 6, 77) != OH_LANE_OK) atomicMax(fault, 121);
+  for (Count begin : {Count{0}, Count{1}, Count{33}}) {
+    if (onehop::get(remote, begin, block, back, bytes - begin) != OH_LANE_OK) atomicMax(fault, 122);
+    for (Count i = threadIdx.x; i < bytes - begin; i += blockDim.x) {
+      if (back[i] != byte_of(2, begin + i)) atomicMax(fault, 123);
+    }
+  }
+  const Count size = remote.size;
+  if (onehop::get(remote, 1, block, back, size) != OH_LANE_RANGE) atomicMax(fault, 124);
+  if (onehop::get(remote, size + 1, block, back, 0) != OH_LANE_RANGE) atomicMax(fault, 125);
+  if (onehop::get(remote, 8, block, back, ~Count{0} - 4) != OH_LANE_RANGE) atomicMax(fault, 126);
+  uint64_t count = 0;
+  if (onehop::set_signal(lane, block, 64, 1) != OH_LANE_RANGE) atomicMax(fault, 127);
+  if (onehop::wait_until(lane, block, 64, 0) != OH_LANE_RANGE) atomicMax(fault, 128);
+  if (onehop::read_signal(lane, block, 64, &count) != OH_LANE_RANGE) atomicMax(fault, 129);
+  onehop::GridGroup grid;
+  if (onehop::signal(lane, grid, 64) != OH_LANE_RANGE) atomicMax(fault, 130);
+  if (onehop::put(remote, 8, grid, out, size) != OH_LANE_RANGE) atomicMax(fault, 131);
+}
+// Side 1: sees the flag and what is before it, changes all bytes, and says so.
+extern "C" __global__ void change_bytes(oh_lane_handle lane, Bytes* in, Count bytes, Count size,
+                                        int* fault) {
+  onehop::BlockGroup block;
+  if (threadIdx.x == 0) {
+    const volatile uint64_t* flag = reinterpret_cast<volatile uint64_t*>(in + size - 8);
+    for (unsigned polls = 0; *flag != 7; ++polls) {
+      if (polls == 20'000'000) {
+        atomicMax(fault, 142);
+        break;
+      }
+    }
+    __threadfence_system();
+  }
+  __syncthreads();
+  for (Count i = threadIdx.x; i < bytes; i += blockDim.x) {
+    if (in[i] != byte_of(1, i)) atomicMax(fault, 140);
+    in[i] = byte_of(2, i);
+  }
+  if (onehop::set_signal(lane, block, 6, 77) != OH_LANE_OK) atomicMax(fault, 141);
+}
+
+// ---- Looks for messages
+
+extern "C" __global__ void probe_and_receive(oh_lane_handle lane, Bytes* in, Count capacity,
+                                             unsigned messages, Count* sizes, Count* misses,
+                                             int* fault) {
+  onehop::BlockGroup block;
+  onehop::RecvLane<onehop::BlockGroup> receiver(lane, block);
+  Count missed = 0;
+  for (unsigned i = 0; i < messages; ++i) {
+    while (!receiver.probe() && receiver.fault() == OH_LANE_OK) ++missed;
+    if (receiver.fault() != OH_LANE_OK) break;
+    if (threadIdx.x == 0) sizes[i] = receiver.bytes();
+    const Count found = receiver.bytes();
+    if (receiver.recv(in, capacity) != OH_LANE_OK || receiver.bytes() != found) {
+      atomicMax(fault, 150);
+    }
+  }
+  const oh_lane_fault found = receiver.close();
+  if (found != OH_LANE_OK) atomicMax(fault, found);
+  if (threadIdx.x == 0) *misses = missed;
+}
+
+extern "C" __global__ void tell_grid(Count* id) {
+  if (threadIdx.x == 0) asm("mov.u64 %0, %%gridid;" : "=l"(*id));
+}
+
+// ---- Many messages by all blocks, one behind the other, of sizes that alternate
+
+extern "C" __global__ void send_many(oh_lane_handle lane, const Bytes* out, Count small,
+                                     Count large, unsigned messages, int* fault) {
+  onehop::GridGroup grid;
+  for (unsigned i = 0; i < messages; ++i) {
+    const oh_lane_fault found = onehop::send(lane, grid, out + i * large, i % 2 ? large : small);
+    if (found != OH_LANE_OK) atomicMax(fault, found);
+  }
+}
+extern "C" __global__ void recv_many(oh_lane_handle lane, Bytes* in, Count small, Count large,
+                                     unsigned messages, int* fault) {
+  onehop::GridGroup grid;
+  for (unsigned i = 0; i < messages; ++i) {
+    uint64_t received = 0;
+    const oh_lane_fault found =
+        onehop::recv(lane, grid, in + i * large, i % 2 ? large : small, &received);
+    if (found != OH_LANE_OK) atomicMax(fault, found);
+    if (received != (i % 2 ? large : small)) atomicMax(fault, 160);
+  }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operations of a grid: its blocks are teams, which go from one operation to the next with no
+// barrier of the grid in between.
+#include "onehop/detail/receiver.h"
+#include "onehop/detail/sender.h"
+#include "unit/device_lanes.h"
+
+namespace device_grid_test {
+namespace {
+
+using namespace unit;
+
+constexpr uint64_t kShort = 20'000'000;
+constexpr Shape kGrid{.teams = 3, .threads = 2};
+
+// As GridGroup::next().
+oh_lane_handle of_grid(oh_lane_handle lane, uint64_t launch, uint32_t number) {
+  lane.token = grid_token(launch, number);
+  lane.follows = grid_follows(launch);
+  return lane;
+}
+
+TEST(DeviceGridTest, TokensOfGridsAndOfStreamsDiffer) {
+  EXPECT_TRUE(is_of_grid(grid_token(0, 0)));
+  EXPECT_FALSE(is_of_grid(kGridToken - 1));
+  EXPECT_TRUE(is_before(grid_token(5, 1), grid_follows(5)));
+  EXPECT_TRUE(is_before(grid_follows(5), grid_follows(5)));
+  EXPECT_FALSE(is_before(grid_token(6, 1), grid_follows(5)));
+  EXPECT_FALSE(is_before(5, grid_follows(5)));
+  EXPECT_TRUE(is_before(5, 5));
+  EXPECT_FALSE(is_before(6, 5));
+  for (uint32_t number = 0; number < 70000; ++number) {
+    ASSERT_NE(grid_token(5, number), grid_token(5, number + 1));
+    ASSERT_NE(grid_token(5, number), grid_follows(5));
+  }
+}
+
+std::vector<uint8_t> bytes_of(uint32_t message, uint64_t size) {
+  std::vector<uint8_t> bytes(size);
+  for (uint64_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<uint8_t>(message * 31 + i * 7 + i / 256);
+  return bytes;
+}
+
+// Small and large messages, one behind the other, in launches of different numbers of blocks.
+TEST(DeviceGridTest, MessagesFollowEachOtherWithoutABarrierOfTheGrid) {
+  constexpr uint32_t kLaunches = 6;
+  constexpr uint64_t kSizes[] = {8, 0, 300, 3000, 40, 5000, 1, 9000, 64, 2000};
+  Geometry geometry{.ring_shift = 6};
+  geometry.chunk_shift = 8;
+  TwoSides sides(geometry);
+  for (uint32_t launch = 0; launch < kLaunches; ++launch) {
+    std::vector<std::vector<uint8_t>> sources;
+    std::vector<std::vector<uint8_t>> targets;
+    for (uint64_t size : kSizes) {
+      sources.push_back(bytes_of(launch * 100 + static_cast<uint32_t>(sources.size()), size));
+      targets.emplace_back(size, 0xee);
+    }
+    Crew sending({.teams = 2 + launch % 3, .threads = 2});
+    Crew receiving({.teams = 4 - launch % 3, .threads = 2});
+    Threads threads;
+    start_all(threads, sending, [&](HostGroup& group) {
+      for (uint32_t i = 0; i < sources.size(); ++i) {
+        const oh_lane_handle lane = of_grid(sides.handle(0), launch, i + 1);
+        Sender<Delayed> sender(lane, group);
+        ASSERT_TRUE(sender.take(group)) << sender.half.fault;
+        sender.send(group, sources[i].data(), sources[i].size(), true);
+        ASSERT_EQ(sender.give(group), OH_LANE_OK);
+      }
+    });
+    start_all(threads, receiving, [&](HostGroup& group) {
+      for (uint32_t i = 0; i < targets.size(); ++i) {
+        const oh_lane_handle lane = of_grid(sides.handle(1), launch, i + 1);
+        Receiver<Delayed> receiver(lane, group);
+        ASSERT_TRUE(receiver.take(group)) << receiver.half.fault;
+        receiver.receive(group, targets[i].data(), targets[i].size(), {}, true);
+        EXPECT_EQ(receiver.length, targets[i].size());
+        ASSERT_EQ(receiver.give(group), OH_LANE_OK);
+      }
+    });
+    threads.join();
+    EXPECT_EQ(targets, sources) << "launch " << launch;
+    for (const LaneHalf* half : {&sides.memory(0).tx, &sides.memory(1).rx}) {
+      EXPECT_EQ(half->owner >> 32, grid_follows(launch)) << "the same token may come again";
+      EXPECT_EQ(half->state & (kBusy | kFailed), 0u);
+    }
+  }
+}
+
+TEST(DeviceGridTest, ALaunchBesideItIsFoundOut) {
+  TwoSides sides({.timeout_ns = kShort});
+  Crew one({.teams = 1, .threads = 1});
+  Alone alone;
+  Sender<Delayed> holder(sides.handle(0), alone.group);
+  ASSERT_TRUE(holder.take(alone.group));
+  sides.memory(0).tx.owner = static_cast<uint64_t>(grid_token(7, 1)) << 32 | kJoined;
+  const oh_lane_handle lane = of_grid(sides.handle(0), 8, 1);
+  Sender<Delayed> second(lane, alone.group);
+  EXPECT_FALSE(second.take(alone.group));
+  EXPECT_EQ(second.half.fault, OH_LANE_OVERLAP);
+}
+
+// The waiter of each round has all that all teams have stored before.
+TEST(DeviceGridTest, ASignalComesOnceBehindWhatAllTeamsStored) {
+  constexpr uint32_t kRounds = 300;
+  TwoSides sides;
+  Crew putting(kGrid);
+  const oh_lane_handle theirs = sides.handle(1);
+  const uint32_t all = kGrid.teams * kGrid.threads;
+  std::vector<std::vector<uint64_t>> data(kRounds, std::vector<uint64_t>(all));
+  std::atomic<uint64_t> wrong{0};
+  Threads threads;
+  start_all(threads, putting, [&](HostGroup& group) {
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      data[round][group.rank()] = round + 1;
+      const oh_lane_handle ours = of_grid(sides.handle(0), 3, round + 1);
+      ASSERT_EQ(signal_by_teams<Delayed>(ours, group, 9, 2), OH_LANE_OK);
+    }
+  });
+  threads.start([&] {
+    Alone alone;
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      ASSERT_EQ(wait_signal<Delayed>(theirs, alone.group, 9, 2), OH_LANE_OK);
+      for (uint64_t value : data[round]) wrong += value != round + 1;
+    }
+  });
+  threads.join();
+  EXPECT_EQ(wrong.load(), 0u);
+  EXPECT_EQ(sides.signals(1).arrived[9], 2 * kRounds);
+  EXPECT_EQ(sides.signals(0).teams[9], 0u);
+}
+
+// One block of the launch before has left early: its count is not of this launch.
+TEST(DeviceGridTest, ASignalLeftUndoneIsBegunAnew) {
+  TwoSides sides({.timeout_ns = kShort});
+  sides.signals(0).teams[9] = static_cast<uint64_t>(grid_token(3, 1)) << 32 | (kGrid.teams - 1);
+  Crew putting(kGrid);
+  Threads threads;
+  start_all(threads, putting, [&](HostGroup& group) {
+    if (group.team() == 0) {
+      while (HostAtomics::load_relaxed(&sides.signals(0).teams[9]) !=
+             (static_cast<uint64_t>(grid_token(4, 1)) << 32 | (kGrid.teams - 1))) {
+        std::this_thread::yield();
+      }
+      EXPECT_EQ(HostAtomics::load_relaxed(&sides.signals(1).arrived[9]), 0u);
+    }
+    EXPECT_EQ(signal_by_teams<Delayed>(of_grid(sides.handle(0), 4, 1), group, 9, 1), OH_LANE_OK);
+  });
+  threads.join();
+  EXPECT_EQ(sides.signals(1).arrived[9], 1u);
+}
+
+TEST(DeviceGridTest, AWaitForTeamsThatDoNotComeEnds) {
+  TwoSides sides({.timeout_ns = kShort});
+  Crew putting(kGrid);
+  Threads threads;
+  start_all(threads, putting, [&](HostGroup& group) {
+    if (group.team() != 0) return;
+    EXPECT_EQ(signal_by_teams<Delayed>(of_grid(sides.handle(0), 4, 1), group, 9, 1), OH_LANE_OK)
+        << "the last to come signals, no other waits";
+    EXPECT_EQ(signal_by_teams<Delayed>(of_grid(sides.handle(0), 4, 2), group, 9, 1),
+              OH_LANE_TIMEOUT);
+    EXPECT_EQ(signal_by_teams<Delayed>(of_grid(sides.handle(0), 4, 3), group, kSignalSlots, 1),
+              OH_LANE_RANGE);
+  });
+  threads.join();
+  EXPECT_EQ(sides.signals(1).arrived[9], 0u);
+}
+
+}  // namespace
+}  // namespace device_grid_test
