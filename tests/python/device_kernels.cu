@@ -252,10 +252,6 @@ extern "C" __global__ void probe_and_receive(oh_lane_handle lane, Bytes* in, Cou
   if (threadIdx.x == 0) *misses = missed;
 }
 
-extern "C" __global__ void tell_grid(Count* id) {
-  if (threadIdx.x == 0) asm("mov.u64 %0, %%gridid;" : "=l"(*id));
-}
-
 // ---- Many messages by all blocks, one behind the other, of sizes that alternate
 
 extern "C" __global__ void send_many(oh_lane_handle lane, const Bytes* out, Count small,

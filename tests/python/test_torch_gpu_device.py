@@ -295,20 +295,26 @@ def test_messages_by_grids_of_several_sizes_follow_each_other(image):
     run_pair(exchange_many, exchange_many, image, devices=GPUS)
 
 
-# Blocks of a launch know each other by this number; a count that was left undone is another's.
-def test_launches_have_numbers_of_their_own(image):
-    torch.cuda.set_device(0)
-    kernels = Kernels(image)
-    numbers = torch.zeros(4, dtype=torch.int64, device="cuda")
-    for i in range(2):
-        kernels.launch("tell_grid", (2, 32), numbers[i:])
-    torch.cuda.synchronize()
+# All replays of a graph have the same launch number, by which blocks know each other.
+def exchange_in_replays(side, image):
+    kernels, lane = begin(side, image)
+    small, large, messages = 5000, 300_000, 6
+    data = torch.zeros(messages * large, dtype=torch.uint8, device="cuda")
+    kernel = "recv_many" if side.number else "send_many"
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        kernels.launch("tell_grid", (2, 32), numbers[2:])
-    graph.replay()
-    torch.cuda.synchronize()
-    numbers[3] = numbers[2]
-    graph.replay()
-    torch.cuda.synchronize()
-    assert len(set(numbers.tolist())) == 4, numbers.tolist()
+        kernels.launch(kernel, (5, 128), lane, data, small, large, messages)
+    for replay in range(5):
+        expected = content(messages * large, replay, 0)
+        data.fill_(0xEE) if side.number else data.copy_(expected)
+        torch.cuda.synchronize()
+        graph.replay()
+        kernels.check(replay)
+        if side.number:
+            expected.view(messages, large)[::2, small:] = 0xEE
+            assert torch.equal(data, expected), replay
+    assert side.peer.async_error() is None
+
+
+def test_messages_by_grids_in_replays_of_a_graph(image):
+    run_pair(exchange_in_replays, exchange_in_replays, image, devices=GPUS)
