@@ -39,8 +39,8 @@ Status MessageCalls::post_send(Request* request) {
   }
   // No thread may be here when its receive comes: if the memory is ready, the other side's engine
   // copies. So it does where it copies all.
-  if (request->pending() && (link_.selection->peer_copies_all() ||
-                             (!request->attended && !sender_.has_rtr(*request)))) {
+  if (request->pending() &&
+      (link_.selection->peer_copies_all() || (!request->attended && !sender_.has_rtr(*request)))) {
     OH_RETURN_IF_ERROR(ask_producer(*request));
   }
   sender_.post(request);
