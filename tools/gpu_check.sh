@@ -119,8 +119,7 @@ P
 
 configure_and_build() {
   local tests=OFF sources=${GOOGLETEST:-build/googletest}
-  # With many cores each file by itself is compiled sooner.
-  local options=(-S . -G Ninja -DCMAKE_BUILD_TYPE=Release -DONEHOP_CUDA=ON -DONEHOP_UNITY=OFF)
+  local options=(-S . -G Ninja -DCMAKE_BUILD_TYPE=Release -DONEHOP_CUDA=ON)
   if [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ]; then
     tests=ON
   elif [ -e "$sources/CMakeLists.txt" ]; then
