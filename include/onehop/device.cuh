@@ -48,6 +48,7 @@ class SendLane {
       : sender_(handle, group), group_(group) {
     taken_ = sender_.take(group);
   }
+  SendLane(const oh_lane_handle&&, Group&) = delete;  // the handle outlives it
   SendLane(const SendLane&) = delete;
   SendLane& operator=(const SendLane&) = delete;
   // A lane that its kernel has left open would be busy until it is reset.
@@ -81,6 +82,7 @@ class RecvLane {
       : receiver_(handle, group), group_(group) {
     taken_ = receiver_.take(group);
   }
+  RecvLane(const oh_lane_handle&&, Group&) = delete;
   RecvLane(const RecvLane&) = delete;
   RecvLane& operator=(const RecvLane&) = delete;
   __device__ ~RecvLane() { close(); }

@@ -51,6 +51,10 @@ class OnStream {
   void put(const void* data, const RemoteRegion& remote, size_t offset, size_t size) const {
     check(oh_peer_stream_put(peer_, stream_, data, remote.get(), offset, size));
   }
+  // Likewise out of the region, for later work of the stream.
+  void get(void* data, const RemoteRegion& remote, size_t offset, size_t size) const {
+    check(oh_peer_stream_get(peer_, stream_, data, remote.get(), offset, size));
+  }
   void signal(uint32_t slot, uint64_t count = 1) const {
     check(oh_peer_stream_signal(peer_, stream_, slot, count));
   }

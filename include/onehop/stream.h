@@ -73,6 +73,11 @@ OH_API oh_status oh_peer_stream_recv(oh_peer* peer, void* stream, void* data, si
  */
 OH_API oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
                                     oh_remote_region* remote, size_t remote_offset, size_t size);
+/* Likewise copies out of the peer's region: what was there when the stream comes to it, so behind
+ * what the peer had written before a signal that the stream has waited for. Later work of the
+ * stream finds the bytes in `data`. Regions that may only be read will do. */
+OH_API oh_status oh_peer_stream_get(oh_peer* peer, void* stream, void* data,
+                                    oh_remote_region* remote, size_t remote_offset, size_t size);
 /* Adds to the peer's count for us, behind all that the stream did before. Not that of
  * oh_peer_signal. */
 OH_API oh_status oh_peer_stream_signal(oh_peer* peer, void* stream, uint32_t slot, uint64_t count);
@@ -84,7 +89,7 @@ OH_API oh_status oh_peer_stream_wait_signal(oh_peer* peer, void* stream, uint32_
  * What the thread's stream calls between the two say is begun together at the end, each stream's in
  * one launch: sends and receives then wait for none of each other, but for those of one lane in one
  * direction, which follow each other. Groups may be nested; only the outermost end begins. At most
- * 128 operations a stream. Puts are enqueued at once.
+ * 128 operations a stream. Puts and gets are enqueued at once.
  */
 OH_API oh_status oh_group_begin(void);
 OH_API oh_status oh_group_end(void);

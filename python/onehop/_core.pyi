@@ -398,6 +398,12 @@ class OnStream:
         OutOfRange; OperationError with Status.NOT_VIABLE: neither is possible.
         """
 
+    def get(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None:
+        """
+        Reads the remote region into local memory of the same length, as put writes it. Later work of the stream finds the
+        bytes; they are what the peer wrote before a signal that the stream has waited for, or later ones. Errors as for put.
+        """
+
     def signal(self, slot: SupportsIndex, n: SupportsIndex = 1) -> None:
         """
         Adds n to the peer's slot (0 to 63) for us, behind all that the stream did before. Not the count of Peer.signal.

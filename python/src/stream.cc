@@ -69,18 +69,26 @@ void enqueue(std::unique_ptr<Held> held, Call call) {
   hold(std::move(held));
 }
 
-void put(PyOnStream& self, nb::handle object, nb::handle target_region) {
-  PyRemoteRegion& remote = remote_of(target_region);
+// Between local memory and a remote region of the same length, by `call`.
+template <typename Call>
+void move(PyOnStream& self, nb::handle object, nb::handle region, Access access, Call call) {
+  PyRemoteRegion& remote = remote_of(region);
   Link& link = *self.link;
-  auto held = begin(link, self.stream, object, Access::kRead);
+  auto held = begin(link, self.stream, object, access);
   const Local& local = held->local;
   check_sizes(local, remote);
   held->remote = remote.hold();
   oh_remote_region* target = (*held->remote)->get();
   enqueue(std::move(held), [&, stream = self.stream.handle] {
-    return oh_peer_stream_put(link.get(), stream, local.data(), target, remote.offset,
-                              local.size());
+    return call(link.get(), stream, local.data(), target, remote.offset, local.size());
   });
+}
+
+void put(PyOnStream& self, nb::handle object, nb::handle region) {
+  move(self, object, region, Access::kRead, oh_peer_stream_put);
+}
+void get(PyOnStream& self, nb::handle object, nb::handle region) {
+  move(self, object, region, Access::kWrite, oh_peer_stream_get);
 }
 
 void signal(PyOnStream& self, nb::handle given_slot, nb::handle given_count) {
@@ -186,6 +194,11 @@ void bind_on_stream(nb::module_& module) {
            "a signal that follows\ncomes after them. Where the region is not mapped here and the "
            "peer's streams go by proxy, the host puts them.\nOutOfRange; OperationError with "
            "Status.NOT_VIABLE: neither is possible.")
+      .def("get", get, nb::arg("local").none(), nb::arg("remote").none(),
+           nb::sig("def get(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None"),
+           "Reads the remote region into local memory of the same length, as put writes it. Later "
+           "work of the stream finds the\nbytes; they are what the peer wrote before a signal that "
+           "the stream has waited for, or later ones. Errors as for put.")
       .def("signal", signal, nb::arg("slot").none(), nb::arg("n").none() = 1,
            nb::sig(
                "def signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1) -> None"),

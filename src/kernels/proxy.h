@@ -26,16 +26,18 @@ inline constexpr uint32_t kTickets = 4;        // of one queue under way
 inline constexpr uint64_t kProxySmall = 16 * 1024;
 
 // Queues: what each lane sends, what each receives, what is signalled, each slot that is waited
-// for, what is put.
+// for, what is put and got.
 inline constexpr uint32_t kProxyLanes = 2 * OH_LANES;
 inline constexpr uint32_t kSignalQueue = kProxyLanes;
 inline constexpr uint32_t kWaitQueues = kSignalQueue + 1;
-inline constexpr uint32_t kPutQueue = kWaitQueues + onehop::detail::kSignalSlots;
-inline constexpr uint32_t kProxyQueues = kPutQueue + 1;
+inline constexpr uint32_t kMoveQueue = kWaitQueues + onehop::detail::kSignalSlots;
+inline constexpr uint32_t kProxyQueues = kMoveQueue + 1;
 
-// Where a put goes: a region of the peer's as its owner names it, and where in that.
+// Where a put goes, or a get comes from: a region of the peer's as its owner names it, and where in
+// that.
+inline constexpr uint64_t kOfGet = uint64_t{1} << 63;
 struct ProxyPlace {
-  uint64_t region;
+  uint64_t region;  // its index, with kOfGet
   uint64_t version;
   uint64_t offset;
 };
@@ -47,7 +49,7 @@ struct alignas(64) Ticket {
   uint64_t asked;       // the size that was read on the device, where it is more than the buffer
   uint64_t timeout_ns;  // from when the host has it
   uint64_t number;      // 1 + its own, behind the rest
-  ProxyPlace place;     // of a put
+  ProxyPlace place;     // of a put or get
 };
 static_assert(sizeof(Ticket) == 64, "one line");
 // By the host.
@@ -82,7 +84,7 @@ struct ProxyOp {
   uint64_t size_from;
   uint64_t size_to;
   uint64_t timeout_ns;
-  ProxyPlace place;  // of a put
+  ProxyPlace place;  // of a put or get
   uint32_t index;    // of the queue
   uint32_t block;    // of the grid; those of one queue follow each other in the same
 };
@@ -183,7 +185,7 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
     A::store_relaxed(&ticket->bytes, bytes);
     A::store_relaxed(&ticket->asked, asked);
     A::store_relaxed(&ticket->timeout_ns, op.timeout_ns);
-    if (op.index == kPutQueue) {
+    if (op.index == kMoveQueue) {
       A::store_relaxed(&ticket->place.region, op.place.region);
       A::store_relaxed(&ticket->place.version, op.place.version);
       A::store_relaxed(&ticket->place.offset, op.place.offset);

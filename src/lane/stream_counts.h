@@ -20,11 +20,12 @@ class StreamCounts {
     if (op.kind == kernels::StreamKind::kSend) sent_.add(op.bytes);
     if (op.kind == kernels::StreamKind::kRecv) received_.add(op.bytes);
   }
-  void count_put(uint64_t bytes) { put_.add(bytes); }
-  void add_to(Stats* stats, oh_path of_puts) const {
+  void count_move(bool put, uint64_t bytes) { (put ? put_ : got_).add(bytes); }
+  void add_to(Stats* stats, oh_path of_moves) const {
     sent_.add_to(&stats->of(MetricOp::kSend, OH_PATH_NVLINK));
     received_.add_to(&stats->of(MetricOp::kRecv, OH_PATH_NVLINK));
-    put_.add_to(&stats->of(MetricOp::kPut, of_puts));
+    put_.add_to(&stats->of(MetricOp::kPut, of_moves));
+    got_.add_to(&stats->of(MetricOp::kGet, of_moves));
   }
 
  private:
@@ -43,6 +44,7 @@ class StreamCounts {
   Count sent_;
   Count received_;
   Count put_;
+  Count got_;
 };
 
 }  // namespace oh

@@ -86,22 +86,23 @@ Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, De
 }
 
 // When the region is not mapped here; `why` says why.
-Status put_by_proxy(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
-                    const StreamPut& put, const Status& why) {
+Status move_by_proxy(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
+                     const StreamMove& move, const Status& why) {
   StreamLink& stream = peer->stream();
   if (!stream.why_not().ok()) return why;
   OH_ASSIGN_OR_RETURN(const bool capturing,
-                      connect_for(*endpoint, *peer, put.stream, put.deadline));
+                      connect_for(*endpoint, *peer, move.stream, move.deadline));
   if (!stream.by_proxy()) return why;
-  if (put.size == 0) return {};
-  OH_RETURN_IF_ERROR(memory_for_kernels(*endpoint->device().gpu(), put.data, put.size).status());
-  stream.proxy().know(put.target);
+  if (move.size == 0) return {};
+  OH_RETURN_IF_ERROR(memory_for_kernels(*endpoint->device().gpu(), move.data, move.size).status());
+  stream.proxy().know(move.target);
   ProxyCall call{endpoint, peer};
-  call.op.data = reinterpret_cast<uint64_t>(put.data);
-  call.op.bytes = put.size;
-  call.op.lane.timeout_ns = put.timeout_ns;
-  call.put = kernels::ProxyPlace{put.target.index, put.target.version, put.offset};
-  return launch_by_proxy({std::move(call)}, put.stream, capturing);
+  call.op.data = reinterpret_cast<uint64_t>(move.data);
+  call.op.bytes = move.size;
+  call.op.lane.timeout_ns = move.timeout_ns;
+  const uint64_t way = move.put ? 0 : kernels::kOfGet;
+  call.place = kernels::ProxyPlace{move.target.index | way, move.target.version, move.offset};
+  return launch_by_proxy({std::move(call)}, move.stream, capturing);
 }
 
 }  // namespace
@@ -183,20 +184,22 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   return launch(run);
 }
 
-Status put_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
-                     const StreamPut& put) {
+Status move_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
+                      const StreamMove& move) {
   OH_RETURN_IF_ERROR(endpoint->usable());
   OH_RETURN_IF_ERROR(peer->usable());
-  Result<oh_remote_memory> memory = region_for_kernels(*endpoint, *peer, put.target);
-  if (!memory.ok()) return put_by_proxy(endpoint, peer, put, memory.status());
+  Result<oh_remote_memory> memory = region_for_kernels(*endpoint, *peer, move.target);
+  if (!memory.ok()) return move_by_proxy(endpoint, peer, move, memory.status());
   cuda::Gpu& gpu = *endpoint->device().gpu();
-  OH_ASSIGN_OR_RETURN(bool capturing, gpu.is_capturing(put.stream));
-  if (put.size == 0) return {};
-  OH_RETURN_IF_ERROR(gpu.copy(put.stream, memory->base + put.offset,
-                              reinterpret_cast<uint64_t>(put.data), put.size, nullptr, 0, 0));
-  if (!capturing) peer->stream().counts().count_put(put.size);
-  if (std::shared_ptr<ImportedBlock> import = put.target.import.lock()) {
-    peer->stream().memory().hold(put.stream, capturing, std::move(import));
+  OH_ASSIGN_OR_RETURN(bool capturing, gpu.is_capturing(move.stream));
+  if (move.size == 0) return {};
+  const uint64_t there = memory->base + move.offset;
+  const auto here = reinterpret_cast<uint64_t>(move.data);
+  OH_RETURN_IF_ERROR(gpu.copy(move.stream, move.put ? there : here, move.put ? here : there,
+                              move.size, nullptr, 0, 0));
+  if (!capturing) peer->stream().counts().count_move(move.put, move.size);
+  if (std::shared_ptr<ImportedBlock> import = move.target.import.lock()) {
+    peer->stream().memory().hold(move.stream, capturing, std::move(import));
   }
   return {};
 }
@@ -213,8 +216,8 @@ Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
       import && target.on_device ? import->translate(target.base, target.length) : nullptr;
   if (base) return oh_remote_memory{reinterpret_cast<uint64_t>(base), target.length};
   return error(OH_ERR_NOT_VIABLE,
-               "the region of %s is not mapped on this GPU: put it by oh_peer_put, which finds "
-               "another way",
+               "the region of %s is not mapped on this GPU: use oh_peer_put or oh_peer_get, which "
+               "find another way",
                peer.link().name.c_str());
 }
 

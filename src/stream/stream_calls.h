@@ -34,19 +34,20 @@ Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline);
 Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadline);
 Status check_lane(uint32_t lane);
 
-// Copies into a region in stream order: by the copy engine where the region is mapped here, else by
-// proxy where streams of the link use one.
-struct StreamPut {
+// Copies into or out of a region in stream order: by the copy engine where the region is mapped
+// here, else by proxy where streams of the link use one.
+struct StreamMove {
+  bool put;
   const RemoteTarget& target;
   cuda::Stream stream = nullptr;
-  const void* data = nullptr;
+  void* data = nullptr;  // of a put it is only read
   uint64_t offset = 0;
   uint64_t size = 0;
   uint64_t timeout_ns = UINT64_MAX;
   Deadline deadline = Deadline::never();  // of the call itself
 };
-Status put_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
-                     const StreamPut& put);
+Status move_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
+                      const StreamMove& move);
 // The address of a region for kernels of this GPU.
 Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
                                             const RemoteTarget& target);

@@ -3,13 +3,14 @@
 // Messages between two processes on one GPU: the engine of one of them makes all copies, for the
 // GPU would switch contexts otherwise.
 #include "conformance/fake_driver.h"
+#include "sanitizers.h"
 
 namespace conformance::gpu_shared_device {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kRounds = 20;
+constexpr int kRounds = 4;
 
 LinkKind one_gpu() {
   LinkKind kind = between_gpus(MemoryKind::kMalloc);
@@ -29,9 +30,10 @@ uint64_t copies_of_rounds(Side& side, Buffer& buffer, bool behind_stream, void* 
   return fake_driver().calls("cuMemcpyAsync") - before;
 }
 
-// A side whose thread is late has its copy made by the other one. So some run of several shows it.
+// A side whose thread is late has its copy made by the other one. So some run of several shows it;
+// under a sanitizer a side may always be late.
 void one_side_copies(Side& side) {
-  constexpr int kRuns = 20;
+  constexpr int kRuns = kSanitized ? 5 : 100;
   void* stream = make_stream();
   for (size_t size : {size_t{1000}, size_t{1} << 20}) {
     for (bool behind_stream : {false, true}) {
@@ -46,7 +48,7 @@ void one_side_copies(Side& side) {
         EXPECT_EQ(mine + theirs, 2u * kRounds);
         seen = mine == 0 || theirs == 0;
       }
-      EXPECT_TRUE(seen) << size << (behind_stream ? " behind a stream" : "");
+      EXPECT_TRUE(seen || kSanitized) << size << (behind_stream ? " behind a stream" : "");
       EXPECT_TRUE(buffer.holds(size, size));
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts of the stream domain: by the engine where the region is mapped, else by proxy where the
-// link's streams go so.
+// Puts and gets of the stream domain: by the engine where the region is mapped, else by proxy where
+// the link's streams go so.
 #include <signal.h>
 
 #include <algorithm>
@@ -81,6 +81,53 @@ TEST_P(GpuStreamPuts, PutsAndSignalsInTheOrderOfAStream) {
         oh_peer_stream_put(side.peer().get(), here.stream(), out.data(), only_read.get(), 0, kSize),
         OH_ERR_READ_ONLY);
     EXPECT_EQ(oh_remote_region_device(only_read.get(), &memory), OH_ERR_READ_ONLY);
+    side.sync();
+    destroy_graph(graph);
+    here.end();
+  });
+}
+
+// Out of a region that the peer has written before a signal; also in graphs, and of a region that
+// may only be read.
+TEST_P(GpuStreamPuts, GetsInTheOrderOfAStream) {
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
+    Buffer fresh = side.buffer(kSize + 100);
+    Buffer shown = side.buffer(kSize + 100);
+    Buffer in = side.buffer(kSize);
+    Buffer behind = side.buffer(kSize);
+    onehop::Region region = side.endpoint().register_read_only(shown.data(), shown.size());
+    side.tell(region.descriptor());
+    onehop::RemoteRegion remote = side.peer().attach(side.hear());
+    auto get = [&](size_t offset) {
+      return oh_peer_stream_get(side.peer().get(), here.stream(), in.data(), remote.get(), offset,
+                                kSize);
+    };
+    auto round_of = [&] {
+      copy_on(here.stream(), shown.data(), fresh.data(), fresh.size());
+      signal(side, here.stream(), 5);
+      await(side, here.stream(), 5);
+      onehop::check(get(100));
+      copy_on(here.stream(), behind.data(), in.data(), kSize);
+    };
+    onehop::check(oh_peer_warmup(side.peer().get(), OH_TIMEOUT_DEFAULT));
+    void* graph = capture_graph(here.stream(), round_of);
+    for (uint64_t round = 0; round < 8; ++round) {
+      fresh.fill(2 * round + static_cast<uint64_t>(side.number()));
+      in.poison();
+      behind.poison();
+      side.sync();
+      round % 2 == 0 ? round_of() : launch_graph(graph, here.stream());
+      here.finish();
+      const uint64_t theirs = 2 * round + 1 - static_cast<uint64_t>(side.number());
+      const onehop::Bytes expected = pattern(theirs, kSize + 100);
+      const onehop::Bytes bytes = behind.bytes();
+      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), expected.begin() + 100)) << round;
+      EXPECT_EQ(error_of(side), OH_OK) << oh_error_text();
+      side.sync();
+    }
+    EXPECT_EQ(get(101), OH_ERR_RANGE);
+    EXPECT_EQ(oh_peer_stream_get(side.peer().get(), here.stream(), in.data(), remote.get(), 7, 0),
+              OH_OK);
     side.sync();
     destroy_graph(graph);
     here.end();
@@ -184,6 +231,10 @@ TEST_P(GpuProxyPuts, ARegionThatHasGoneIsToldAndTheStreamGoesOn) {
           here.finish();
           EXPECT_EQ(error_of(side), OH_ERR_RETIRED) << oh_error_text();
           EXPECT_EQ(error_of(side), OH_OK);
+          onehop::check(oh_peer_stream_get(side.peer().get(), here.stream(), out.data(),
+                                           remote.get(), 0, kSize));
+          here.finish();
+          EXPECT_EQ(error_of(side), OH_ERR_RETIRED) << oh_error_text();
         }
         onehop::RemoteRegion next = side.peer().attach(side.hear());
         put(side, here.stream(), out, next, 0, kSize);

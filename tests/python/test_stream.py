@@ -189,6 +189,35 @@ def put_and_signal(side):
         gpu.on.put(gpu.array(bytes(10)), remote[:9])
 
 
+def get_behind_a_signal(side):
+    gpu = Gpu(side)
+    remote = side.peer.attach(side.take(), timeout=30)
+    for step in range(3):
+        into = gpu.array(bytes(LARGE))
+        gpu.on.wait_signal(1)
+        gpu.on.get(into, remote[100 : 100 + LARGE])
+        gpu.on.signal(2)
+        gpu.synchronize()
+        assert into.bytes() == pattern(LARGE, step)
+    with pytest.raises(onehop.OutOfRange, match="same length"):
+        gpu.on.get(into, remote[:9])
+    with pytest.raises(onehop.InvalidArgument):
+        gpu.on.get(bytes(LARGE), remote[:LARGE])
+
+
+def write_and_signal(side):
+    gpu = Gpu(side)
+    memory = gpu.array(bytes(LARGE + 200))
+    region = side.endpoint.register(memory)
+    side.give(region.descriptor)
+    for step in range(3):
+        gpu.driver.write(memory.address, bytes(100) + pattern(LARGE, step))
+        gpu.on.signal(1)
+        gpu.on.wait_signal(2)
+        gpu.synchronize()
+    assert side.peer.async_error() is None
+
+
 def wait_and_look(side):
     gpu = Gpu(side)
     memory = gpu.array(bytes(LARGE + 200))
@@ -206,6 +235,10 @@ def wait_and_look(side):
 
 def test_puts_come_before_the_signals_behind_them():
     run_pair(put_and_signal, wait_and_look, devices=GPUS)
+
+
+def test_gets_come_behind_the_signals_before_them():
+    run_pair(get_behind_a_signal, write_and_signal, devices=GPUS)
 
 
 # ---- Failures

@@ -90,9 +90,9 @@ TEST(DeviceGridTest, MessagesFollowEachOtherWithoutABarrierOfTheGrid) {
 
 TEST(DeviceGridTest, ALaunchBesideItIsFoundOut) {
   TwoSides sides({.timeout_ns = kShort});
-  Crew one({.teams = 1, .threads = 1});
   Alone alone;
-  Sender<Delayed> holder(sides.handle(0), alone.group);
+  const oh_lane_handle plain = sides.handle(0);
+  Sender<Delayed> holder(plain, alone.group);
   ASSERT_TRUE(holder.take(alone.group));
   sides.memory(0).tx.owner = static_cast<uint64_t>(grid_token(7, 1)) << 32 | kJoined;
   const oh_lane_handle lane = of_grid(sides.handle(0), 8, 1);

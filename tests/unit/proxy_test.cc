@@ -13,7 +13,7 @@ namespace proxy_test {
 namespace {
 
 using namespace oh;
-using kernels::kPutQueue;
+using kernels::kMoveQueue;
 using kernels::kSignalQueue;
 using kernels::kWaitQueues;
 using unit::fails_with;
@@ -34,8 +34,8 @@ class FakePort final : public ProxyPort {
     (between_proxies ? incoming_ : posted_).push_back(&request);
     return {};
   }
-  Status put(Request& request, const RemoteTarget& target, const Block& block) override {
-    puts_.push_back({&request, target.index, block.remote_offset});
+  Status move(Request& request, const RemoteTarget& target, const Block& block) override {
+    moves_.push_back({&request, target.index, block.remote_offset});
     return {};
   }
   bool try_end(Request& request, const Status& why) override {
@@ -79,7 +79,7 @@ class FakePort final : public ProxyPort {
   int woken_ = 0;
   std::vector<Request*> posted_;
   std::vector<Request*> incoming_;
-  std::vector<Put> puts_;
+  std::vector<Put> moves_;
   std::vector<uint64_t> discarded_;
   Status accused_;
 };
@@ -235,19 +235,40 @@ TEST_F(ProxyTest, PutsGoToRegionsThatAreKnown) {
   proxy_->know(target);
   kernels::Ticket ticket = message(8, /*data=*/0x1000);
   ticket.place = {5, 2, 64};
-  const uint64_t known = hand_in(kPutQueue, ticket);
+  const uint64_t known = hand_in(kMoveQueue, ticket);
   ticket.place.version = 1;
-  const uint64_t outdated = hand_in(kPutQueue, ticket);
+  const uint64_t outdated = hand_in(kMoveQueue, ticket);
   proxy_->serve();
-  ASSERT_EQ(port_->puts_.size(), 1u);
-  EXPECT_EQ(port_->puts_[0].region, 5u);
-  EXPECT_EQ(port_->puts_[0].offset, 64u);
-  EXPECT_FALSE(answer(kPutQueue, known));
-  EXPECT_EQ(fault(kPutQueue, outdated), OH_LANE_FAILED);
+  ASSERT_EQ(port_->moves_.size(), 1u);
+  EXPECT_EQ(port_->moves_[0].region, 5u);
+  EXPECT_EQ(port_->moves_[0].offset, 64u);
+  EXPECT_FALSE(answer(kMoveQueue, known));
+  EXPECT_EQ(fault(kMoveQueue, outdated), OH_LANE_FAILED);
   EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_RETIRED, "a put of 8 bytes"));
-  port_->end(*port_->puts_[0].request, {});
+  port_->end(*port_->moves_[0].request, {});
   proxy_->serve();
-  EXPECT_EQ(fault(kPutQueue, known), OH_LANE_OK);
+  EXPECT_EQ(fault(kMoveQueue, known), OH_LANE_OK);
+}
+
+TEST_F(ProxyTest, GetsComeFromRegionsThatAreKnown) {
+  RemoteTarget target;
+  target.index = 5;
+  target.version = 2;
+  proxy_->know(target);
+  kernels::Ticket ticket = message(8, /*data=*/0x1000);
+  ticket.place = {5 | kernels::kOfGet, 2, 64};
+  const uint64_t known = hand_in(kMoveQueue, ticket);
+  ticket.place.version = 1;
+  const uint64_t outdated = hand_in(kMoveQueue, ticket);
+  proxy_->serve();
+  ASSERT_EQ(port_->moves_.size(), 1u);
+  EXPECT_EQ(port_->moves_[0].request->kind, OpKind::kGet);
+  EXPECT_EQ(port_->moves_[0].region, 5u);
+  EXPECT_EQ(fault(kMoveQueue, outdated), OH_LANE_FAILED);
+  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_RETIRED, "a get of 8 bytes"));
+  port_->end(*port_->moves_[0].request, {});
+  proxy_->serve();
+  EXPECT_EQ(fault(kMoveQueue, known), OH_LANE_OK);
 }
 
 TEST_F(ProxyTest, ASignalIsAnsweredWhenItIsOnItsWay) {

@@ -19,11 +19,12 @@ Status PeerPort::post(Request& request, bool on_device) {
                                        : messages.post_recv(&request);
 }
 
-Status PeerPort::put(Request& request, const RemoteTarget& target, const Block& block) {
+Status PeerPort::move(Request& request, const RemoteTarget& target, const Block& block) {
   request.endpoint = &endpoint_;
   const MovePart part{target, block.local, block.size, {&block, 1}, 1, block.size};
   return link_.peer->operations().one_sided().move(
-      &request, {.put = true, .parts = {&part, 1}, .after = {.on_device = true}});
+      &request,
+      {.put = request.kind == OpKind::kPut, .parts = {&part, 1}, .after = {.on_device = true}});
 }
 
 // Without shared memory the peer may stop in the middle of a message. The request is in doubt then,

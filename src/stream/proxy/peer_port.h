@@ -2,7 +2,7 @@
 //
 // PeerPort: a proxy's operations, posted on a peer.
 //
-// Threading: any thread; post() and put() on the endpoint's progress thread.
+// Threading: any thread; post() and move() on the endpoint's progress thread.
 #pragma once
 
 #include "link/link.h"
@@ -20,7 +20,7 @@ class PeerPort final : public ProxyPort {
   Status usable() override;
   void wake() override { link_.my_bell->ring(); }
   Status post(Request& request, bool on_device) override;
-  Status put(Request& request, const RemoteTarget& target, const Block& block) override;
+  Status move(Request& request, const RemoteTarget& target, const Block& block) override;
   bool try_end(Request& request, const Status& why) override;
   bool released(const Request& request) override;
   void discard(uint64_t tag) override;

@@ -21,7 +21,7 @@ Proxy::Proxy(std::unique_ptr<ProxyPort> port, std::shared_ptr<ProxyMemory> memor
     : StreamProxy(std::move(memory)),
       port_(std::move(port)),
       messages_(*port_, *memory_, kFirstTag + OH_LANES),
-      puts_(*port_, *memory_),
+      moves_(*port_, *memory_),
       signals_(*memory_, messages_),
       resets_({*port_, *memory_, halves_, messages_}, kFirstTag) {
   for (uint32_t queue = 0; queue < kernels::kProxyLanes; ++queue) {
@@ -31,7 +31,7 @@ Proxy::Proxy(std::unique_ptr<ProxyPort> port, std::shared_ptr<ProxyMemory> memor
 
 void Proxy::know(const RemoteTarget& target) {
   MutexLock lock(mutex_);
-  puts_.know(target);
+  moves_.know(target);
 }
 
 bool Proxy::serve() {
@@ -44,7 +44,7 @@ bool Proxy::serve() {
   for (uint32_t queue = 0; queue < kernels::kProxyLanes; ++queue) {
     if (is_used(queue)) any = halves_[queue].serve(resets_.tag(queue % OH_LANES)) || any;
   }
-  if (is_used(kernels::kPutQueue)) any = puts_.serve() || any;
+  if (is_used(kernels::kMoveQueue)) any = moves_.serve() || any;
   if (is_used(kernels::kSignalQueue)) any = signals_.serve_sends() || any;
   for (uint32_t slot = 0; slot < onehop::detail::kSignalSlots; ++slot) {
     if (is_used(kernels::kWaitQueues + slot)) any = signals_.serve_slot(slot, lost) || any;
@@ -70,7 +70,7 @@ void Proxy::close() {
   if (std::exchange(closed_, true)) return;
   const Deadline deadline = Deadline::after(kCloseTime);
   for (ProxyHalf& half : halves_) half.close(deadline);
-  puts_.close(deadline);
+  moves_.close(deadline);
   memory_->abort();
 }
 
@@ -85,7 +85,7 @@ Status Proxy::take_error() {
   for (ProxyHalf& half : halves_) {
     if (found.ok()) found = half.take_error();
   }
-  if (found.ok()) found = puts_.take_error();
+  if (found.ok()) found = moves_.take_error();
   if (found.ok()) found = signals_.take_error();
   if (found.ok()) return found;
   return error(found.code(), "with %s: %s", port_->name().c_str(), found.text().c_str());

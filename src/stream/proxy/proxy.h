@@ -4,7 +4,7 @@
 // tickets of kernels (kernels/proxy.h), posts them on the peer as operations of the host domain
 // under tags of their own, and answers. The peer chooses their paths.
 //
-//   ProxyHalf      messages of one half of a lane       ProxyPuts     puts
+//   ProxyHalf      messages of one half of a lane       ProxyMoves    puts, gets
 //   ProxyResets    new epochs of lanes                  ProxySignals  signals, and waits for them
 //   ProxyMessages  between the two proxies, for signals and resets
 //
@@ -17,8 +17,8 @@
 #include "lane/stream_proxy.h"
 #include "stream/proxy/proxy_half.h"
 #include "stream/proxy/proxy_messages.h"
+#include "stream/proxy/proxy_moves.h"
 #include "stream/proxy/proxy_port.h"
-#include "stream/proxy/proxy_puts.h"
 #include "stream/proxy/proxy_resets.h"
 #include "stream/proxy/proxy_signals.h"
 
@@ -49,7 +49,7 @@ class Proxy final : public StreamProxy {
   bool closed_ OH_GUARDED_BY(mutex_) = false;
   std::deque<ProxyHalf> halves_ OH_GUARDED_BY(mutex_);  // by queue
   ProxyMessages messages_ OH_GUARDED_BY(mutex_);
-  ProxyPuts puts_ OH_GUARDED_BY(mutex_);
+  ProxyMoves moves_ OH_GUARDED_BY(mutex_);
   ProxySignals signals_ OH_GUARDED_BY(mutex_);
   ProxyResets resets_ OH_GUARDED_BY(mutex_);
 };

@@ -14,7 +14,7 @@ namespace {
 
 uint32_t queue_of(const ProxyCall& call) {
   const StreamOp& op = call.op;
-  if (call.put) return kernels::kPutQueue;
+  if (call.place) return kernels::kMoveQueue;
   switch (op.kind) {
     case StreamKind::kSend:
       return op.lane.lane;
@@ -35,7 +35,7 @@ ProxyOp op_of(const ProxyCall& call) {
   ProxyOp op = call.peer->stream().proxy().memory()->op(queue_of(call));
   op.data = op.index == kernels::kSignalQueue ? given.slot : given.data;
   op.bytes = given.bytes;
-  if (call.put) op.place = *call.put;
+  if (call.place) op.place = *call.place;
   if (given.kind == StreamKind::kSend) op.size_from = given.size_from;
   if (given.kind == StreamKind::kRecv) op.size_to = given.size_to;
   op.timeout_ns = given.lane.timeout_ns;

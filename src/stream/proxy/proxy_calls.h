@@ -17,8 +17,8 @@ namespace oh {
 struct ProxyCall {
   std::shared_ptr<Endpoint> endpoint;
   std::shared_ptr<Peer> peer;
-  kernels::StreamOp op{};                       // of its lane's handle, the number and the timeout
-  std::optional<kernels::ProxyPlace> put = {};  // then `op` has its bytes and the timeout alone
+  kernels::StreamOp op{};  // of its lane's handle, the number and the timeout
+  std::optional<kernels::ProxyPlace> place = {};  // of a put or get: `op` has its bytes and timeout
 };
 
 // Launches calls of one stream and GPU, at most kMostProxied, as one kernel.

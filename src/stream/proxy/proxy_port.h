@@ -26,7 +26,8 @@ class ProxyPort {
 
   // Posts a send or a receive. OH_AGAIN: there is no room now.
   virtual Status post(Request& request, bool on_device) = 0;
-  virtual Status put(Request& request, const RemoteTarget& target, const Block& block) = 0;
+  // A put or get, as its kind says.
+  virtual Status move(Request& request, const RemoteTarget& target, const Block& block) = 0;
   // True: the request has ended, by that status unless it had ended before.
   virtual bool try_end(Request& request, const Status& why) = 0;
   // Whether the buffer of an ended request is no longer accessed.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProxyPuts: puts of the stream domain by proxy. The kernel waits until the bytes are in the
-// region, so later work of its stream, a signal too, follows them.
+// ProxyMoves: puts and gets of the stream domain by proxy. The kernel waits until the bytes are in
+// the region, or in our memory, so later work of its stream, a signal too, follows them.
 //
 // Threading: Proxy::mutex_ is held.
 #pragma once
@@ -14,9 +14,9 @@
 
 namespace oh {
 
-class ProxyPuts {
+class ProxyMoves {
  public:
-  ProxyPuts(ProxyPort& port, ProxyMemory& memory) : port_(port), memory_(memory) {}
+  ProxyMoves(ProxyPort& port, ProxyMemory& memory) : port_(port), memory_(memory) {}
 
   // Tickets may name the region from now on.
   void know(const RemoteTarget& target);
@@ -33,7 +33,7 @@ class ProxyPuts {
   ProxyMemory& memory_;
   uint64_t next_ = 0;
   std::array<ProxyWork, kernels::kTickets> works_;
-  // By index: of each the latest that was put to.
+  // By index: of each the latest that was named.
   std::unordered_map<uint32_t, RemoteTarget> targets_;
   Status warned_;
 };

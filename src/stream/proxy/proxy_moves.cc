@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stream/proxy/proxy_puts.h"
+#include "stream/proxy/proxy_moves.h"
 
 #include "onehop/detail/host_atomics.h"
 
 namespace oh {
 
-using kernels::kPutQueue;
+using kernels::kMoveQueue;
+using kernels::kOfGet;
 using kernels::kTickets;
 using kernels::ProxyPlace;
 using kernels::Ticket;
 using onehop::detail::HostAtomics;
 
-void ProxyPuts::know(const RemoteTarget& target) {
+void ProxyMoves::know(const RemoteTarget& target) {
   RemoteTarget& known = targets_[target.index];
   if (known.version < target.version) known = target;
 }
 
-bool ProxyPuts::serve() {
+bool ProxyMoves::serve() {
   bool any = false;
-  if (Status late = take_late_ticket(memory_, kPutQueue, "a put"); !late.ok()) {
+  if (Status late = take_late_ticket(memory_, kMoveQueue, "a put or get"); !late.ok()) {
     warned_ = std::move(late);
   }
-  while (const Ticket* ticket = memory_.ticket(kPutQueue, next_)) {
+  while (const Ticket* ticket = memory_.ticket(kMoveQueue, next_)) {
     take(*ticket);
     any = true;
   }
@@ -34,7 +35,7 @@ bool ProxyPuts::serve() {
 }
 
 // Its place is free: the kernel has seen the answer of the ticket before.
-void ProxyPuts::take(const Ticket& ticket) {
+void ProxyMoves::take(const Ticket& ticket) {
   ProxyWork& work = works_[next_ % kTickets];
   work.number = next_++;
   work.data = reinterpret_cast<uint8_t*>(HostAtomics::load_relaxed(&ticket.data));
@@ -48,29 +49,30 @@ void ProxyPuts::take(const Ticket& ticket) {
   if (!posted.ok()) finish(work, posted);
 }
 
-Status ProxyPuts::post(ProxyWork& work, const ProxyPlace& place) {
+Status ProxyMoves::post(ProxyWork& work, const ProxyPlace& place) {
+  work.renew();
+  work.request.kind = place.region & kOfGet ? OpKind::kGet : OpKind::kPut;
+  work.request.size = work.bytes;
   auto known = targets_.find(static_cast<uint32_t>(place.region));
   // A later region of the peer may have its index.
   if (known == targets_.end() || known->second.version != place.version) {
     return error(OH_ERR_RETIRED, "the region has been deregistered");
   }
-  work.renew();
-  work.request.kind = OpKind::kPut;
-  work.request.size = work.bytes;
-  return port_.put(work.request, known->second, {work.data, place.offset, work.bytes});
+  return port_.move(work.request, known->second, {work.data, place.offset, work.bytes});
 }
 
-void ProxyPuts::finish(ProxyWork& work, const Status& status) {
+void ProxyMoves::finish(ProxyWork& work, const Status& status) {
   if (!status.ok()) {
-    warned_ = error(status.code(), "a put of %llu bytes: %s",
+    warned_ = error(status.code(), "a %s of %llu bytes: %s",
+                    work.request.kind == OpKind::kGet ? "get" : "put",
                     static_cast<unsigned long long>(work.bytes), status.text().c_str());
   }
   work.state = ProxyWork::State::kFree;
-  memory_.answer(kPutQueue, work.number, lane_fault_of(status), status.ok() ? work.bytes : 0);
+  memory_.answer(kMoveQueue, work.number, lane_fault_of(status), status.ok() ? work.bytes : 0);
   work.renew();
 }
 
-void ProxyPuts::close(const Deadline& deadline) {
+void ProxyMoves::close(const Deadline& deadline) {
   for (ProxyWork& work : works_) work.close(port_, deadline);
 }
 
