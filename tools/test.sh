@@ -135,7 +135,7 @@ lane_docs() {
 
 lane_tidy() {
   package
-  configure tidy "$clang"
+  configure tidy "$clang" -DONEHOP_UNITY=OFF
   git ls-files -- 'src/*.cc' |
     xargs -P "$jobs" -n 4 "$build/venv/bin/clang-tidy" -p "$build/tidy" --quiet
 }
@@ -238,7 +238,7 @@ lane_python() {
     export FAKE_CUDA_LIBRARY
   fi
   # Tests wait for processes more than they compute. The folder's name is short: sockets in it have paths of at most 107
-  # bytes.
+  # bytes. It stays if a test fails.
   local folder
   folder=$(mktemp -d /tmp/oh.XXXXXX)
   "$build/venv/bin/python" -m pytest --durations=10 -n $((jobs + 1)) --dist worksteal --basetemp="$folder/t"

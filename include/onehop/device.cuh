@@ -184,7 +184,7 @@ __device__ oh_lane_fault get(const oh_remote_memory& remote, uint64_t offset, Gr
   return OH_LANE_OK;
 }
 
-// Orders all that the group has put or stored before against all that its threads store
+// Orders all that the group has put or stored before against all that its thread of rank 0 stores
 // afterwards, at every GPU and the host: who sees the one sees the other. For flags of your own;
 // signal() needs none.
 template <typename Group>

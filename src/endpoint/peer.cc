@@ -46,13 +46,13 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
   if (parts.gpu) our_gpu_ = cuda::uuid_text(parts.gpu->facts().uuid);
   link.gpu = parts.gpu;
   link.same_gpu = parts.gpu && our_gpu_ == identity_.gpu;
-  if (link.same_gpu && connection_) {
-    // Any order will do that all links of a process follow.
-    copy_side_ = endpoint->node()->process() < identity_.process ? CopySide::kUs : CopySide::kThem;
-  }
   link.staging = std::move(parts.staging);
   link.staging_depth = parts.staging_depth;
   link.segment = std::move(parts.segment);
+  if (link.same_gpu && connection_ && link.segment) {
+    // Any order will do that all links of a process follow.
+    copy_side_ = endpoint->node()->process() < identity_.process ? CopySide::kUs : CopySide::kThem;
+  }
   link.mover = std::move(parts.mover);
   link.they_reach_us = parts.they_reach_us;
   link.mine = parts.mine;

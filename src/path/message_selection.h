@@ -129,8 +129,8 @@ class MessageSelection {
   bool peer_copies(bool source) const {
     return copy_side_ == CopySide::kSource ? !source : copy_side_ == CopySide::kThem;
   }
-  // Whether a source has to be ready before it is offered: the peer's engine, which copies all,
-  // knows nothing of our events.
+  // Whether the peer's engine makes all copies that it can. It knows nothing of our events: a
+  // source that waits for one is asked for first.
   bool peer_copies_all() const { return copy_side_ == CopySide::kThem; }
   // Whether the source's engine may address a slab on our GPU.
   bool has_slabs() const { return their_gpu_ && (same_process_ || maps_devices_); }

@@ -87,6 +87,27 @@ def test_lives(case, tmp_path):
     print(told)  # how long an abort took
 
 
+def test_a_thread_that_cannot_start_is_told_and_the_end_goes_on():
+    code = """
+import os, threading, types
+from onehop.torch.completions import Completions
+def refuse(self):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start, start = refuse, threading.Thread.start
+watched = Completions(types.SimpleNamespace(event_fd=os.eventfd(0)))
+files = len(os.listdir("/proc/self/fd"))
+for _ in range(2):
+    try:
+        watched.watch(object(), 1)
+    except RuntimeError as failure:
+        print(failure)
+assert len(os.listdir("/proc/self/fd")) == files
+watched.close()
+print("closed")
+"""
+    assert run("-c", code).splitlines() == ["can't start new thread"] * 2 + ["closed"]
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

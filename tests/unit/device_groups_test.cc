@@ -183,10 +183,14 @@ struct Plain {
   uint32_t size() const { return kThreads; }
   void sync() { __syncthreads(); }
 };
-// A thread block of theirs.
-struct PlainBlock : Plain {
-  uint64_t num_threads() const { return kThreads; }
+// A group of a user's own: a part of a block, say.
+struct PlainPart : Plain {
   Index thread_index() const { return threadIdx; }
+};
+// A thread block of theirs.
+struct PlainBlock : PlainPart {
+  uint64_t num_threads() const { return kThreads; }
+  Index group_index() const { return {}; }
 };
 struct PlainGrid : PlainBlock {
   uint64_t num_blocks() const { return 1; }
@@ -208,6 +212,7 @@ TEST(DeviceGroupsTest, CooperativeGroupsOfAnyKindShareAndVote) {
   static_assert(onehop::detail::CoopKind<PlainBlock>::kBlock);
   static_assert(!onehop::detail::CoopKind<PlainGrid>::kBlock, "a block's place is not all's");
   static_assert(!onehop::detail::CoopKind<Plain>::kBlock);
+  static_assert(!onehop::detail::CoopKind<PlainPart>::kBlock, "the block's barrier is not its");
   std::atomic<uint32_t> wrong{0};
   uint64_t place = 0;
   run_block([&](auto) {

@@ -98,6 +98,23 @@ TEST(DeviceProbeTest, TheHostEndsALoopThatLooks) {
   EXPECT_EQ(sides.memory(1).rx.state, make_state(1, 0) | kFailed);
 }
 
+// What became of the receive before is over: a loop that looks at both goes on.
+TEST(DeviceProbeTest, AFaultOfTheReceiveBeforeIsOver) {
+  TwoSides sides;
+  Alone alone;
+  const oh_lane_handle ours = sides.handle(0);
+  const oh_lane_handle theirs = sides.handle(1);
+  send_one(alone.group, ours, 24);
+  Receiver<Delayed> receiver(theirs, alone.group);
+  ASSERT_TRUE(receiver.take(alone.group));
+  uint8_t into[8];
+  receiver.receive(alone.group, into, sizeof(into));
+  EXPECT_EQ(receiver.half.fault, OH_LANE_TRUNCATED);
+  EXPECT_FALSE(receiver.probe(alone.group, true));
+  EXPECT_EQ(receiver.half.fault, OH_LANE_OK);
+  EXPECT_EQ(receiver.give(alone.group), OH_LANE_OK);
+}
+
 // What no sender writes is the receive's to find.
 TEST(DeviceProbeTest, ALengthAsLargeAsItCanBe) {
   TwoSides sides;

@@ -40,7 +40,8 @@ __device__ constexpr bool votes(Coop*, long) {
   return false;
 }
 template <typename Coop>
-__device__ constexpr auto has_threads(Coop* group, int) -> decltype(group->thread_index(), true) {
+__device__ constexpr auto has_threads(Coop* group, int)
+    -> decltype(group->thread_index(), group->group_index(), true) {
   return true;
 }
 template <typename Coop>

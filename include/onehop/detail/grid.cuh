@@ -8,9 +8,11 @@
 //     onehop::put_signal(remote, 0, grid, data, bytes, lane, 3);
 //   }
 //
-// Nothing is counted by the user: the lane has a word for it, which is as before when all blocks
-// have come. A kernel with more than one of these operations must have all its blocks on the GPU at
-// once, as a cooperative launch has: else blocks that wait keep others out, until the deadline.
+// Nothing is counted by the user: a lane, or for signals the slot, has a word for it, which is as
+// before when all blocks have come. A kernel with more than one of these operations, or with a
+// message that goes through chunks, must have all its blocks on the GPU at once, as a cooperative
+// launch has: else blocks that wait keep others out, until the deadline. An operation by one block
+// on the same half of a lane follows behind a barrier of the grid.
 //
 // Results are those of the calling block: all its threads have the same, other blocks may have
 // another fault.
@@ -85,7 +87,9 @@ __device__ inline oh_lane_fault put(const oh_remote_memory& remote, uint64_t off
 }
 
 // Adds to the peer's count of a slot once, when all blocks have called it, behind everything that
-// any of them has put before. One grid at a time signals a slot this way.
+// any of them has put before. One grid at a time signals a slot this way. Each block calls it,
+// whatever its own faults: a count that is left undone makes a later replay of the same graph
+// signal early. After a fault of it no grid signals that slot until the link is closed.
 __device__ inline oh_lane_fault signal(const oh_lane_handle& handle, GridGroup& grid, uint32_t slot,
                                        uint64_t count = 1) {
   const oh_lane_handle lane = grid.next(handle);

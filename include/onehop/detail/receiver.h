@@ -89,6 +89,7 @@ struct Receiver {
   template <typename G>
   ONEHOP_PROTOCOL bool probe(G& group, bool ends) {
     if (half.is_broken()) return false;
+    half.fault = OH_LANE_OK;
     uint64_t found = 0;
     if (group.leads()) {
       const Line head = load_line<A>(half.cursor.at(0));

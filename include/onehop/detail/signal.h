@@ -27,8 +27,7 @@ ONEHOP_PROTOCOL bool signal(const oh_lane_handle& lane, G& group, uint32_t slot,
 
 // Counts the calling team of a launch in; `last`: all have come, and the word is as before. What
 // another launch has left undone is begun anew (replays of a graph are one launch). An earlier
-// signal of the same launch is waited for, until `patience` is over. Each team is at the word twice
-// or less, but for that wait.
+// signal of the same launch is waited for, until `patience` is over.
 template <typename A>
 ONEHOP_PROTOCOL uint32_t come_to_signal(uint64_t* word, const oh_lane_handle& lane, uint32_t teams,
                                         Patience<A>& patience, bool* last) {

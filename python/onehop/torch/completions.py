@@ -63,15 +63,11 @@ class Completions:
             closed = self._closed
             known = work in self._works
             if not closed:
-                self._works.setdefault(work, deadline)
                 if self._wake is None:
-                    self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                    self._thread = threading.Thread(
-                        target=self._run, args=(self._wake,), name="onehop-torch", daemon=True
-                    )
-                    self._thread.start()
+                    self._start()  # it looks at the works before it sleeps
                 elif not announced and self._sleeps_until - now > _GLANCE:
                     os.eventfd_write(self._wake, 1)
+                self._works.setdefault(work, deadline)
         if closed:
             if work.request.done:
                 _tell(work)
@@ -111,7 +107,7 @@ class Completions:
     def _end(self, *, abandon: bool) -> None:
         with self._lock:
             self._closed = True
-            self._abandoned = abandon
+            self._abandoned = self._abandoned or abandon
             thread = self._thread
             if self._wake is not None:
                 os.eventfd_write(self._wake, 1)
@@ -120,8 +116,20 @@ class Completions:
         thread.join(_CALLBACK_SECONDS)
         if thread.is_alive():
             _log.warning(
-                "onehop: the callback of a future has not returned for %g s", _CALLBACK_SECONDS
+                "onehop: the thread that completes futures has not ended for %g s: "
+                "does a callback of one wait?",
+                _CALLBACK_SECONDS,
             )
+
+    def _start(self) -> None:
+        wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        thread = threading.Thread(target=self._run, args=(wake,), name="onehop-torch", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            os.close(wake)
+            raise
+        self._wake, self._thread = wake, thread
 
     def _run(self, wake: int) -> None:
         poll = select.poll()
@@ -181,5 +189,7 @@ def _abandon_all() -> None:
         completions.abandon()
 
 
+# A child has none of the threads, and may have other files by their descriptors.
+os.register_at_fork(after_in_child=_living.clear)
 # Runs before that of onehop, after which calls of other threads do not return.
 atexit.register(_abandon_all)
