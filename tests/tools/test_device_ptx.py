@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("device_primitives.cu")
 GROUPS = Path(__file__).with_name("device_groups.cu")
+GUIDE = ROOT / "examples" / "kernel_groups.cu"
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
 STREAM = ROOT / "src" / "kernels" / "stream.cu"
@@ -233,6 +234,13 @@ def test_groups_of_every_kind_compile_beside_cooperative_groups(tmp_path: Path, 
     said = compile_to("--cubin", tmp_path / "groups.cubin", GROUPS, gpu)
     kernels = re.findall(r"Compiling entry function '(by_\w+)'", said)
     assert sorted(kernels) == sorted(re.findall(r"KERNEL\((by_\w+)\)", GROUPS.read_text()))
+
+
+def test_kernels_of_the_guide_compile(tmp_path: Path) -> None:
+    said = compile_to("--cubin", tmp_path / "guide.cubin", GUIDE, "sm_90")
+    assert len(re.findall("Compiling entry function", said)) == GUIDE.read_text().count(
+        "__global__"
+    )
 
 
 @pytest.fixture(scope="module")

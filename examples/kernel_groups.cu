@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels that show what groups of threads can do: some warps of a block, all blocks of a grid,
+// signals, and a look that does not wait. For kernels that are launched, see exchange.cu.
+#include "onehop/device.cuh"
+
+__device__ void compute(float* data, uint64_t count) {
+  for (uint64_t i = threadIdx.x; i < count; i += blockDim.x) data[i] *= 2;
+}
+
+// Two warps receive while the others compute.
+__global__ void receive_beside(oh_lane_handle lane, float* in, uint64_t bytes, float* data,
+                               uint64_t count) {
+  // --8<-- [start:warps]
+  if (threadIdx.x < 64) {               // warps 0 and 1
+    onehop::WarpsGroup warps(1, 0, 2);  // named barrier 1, from warp 0 on, 2 warps
+    onehop::recv(lane, warps, in, bytes);
+  } else {
+    compute(data, count);  // must not use named barrier 1
+  }
+  // --8<-- [end:warps]
+}
+
+// All blocks put, and the peer is signalled once.
+__global__ void push(oh_lane_handle lane, oh_remote_memory remote, const float* data,
+                     uint64_t bytes) {
+  // --8<-- [start:grid]
+  onehop::GridGroup grid;                                     // one a kernel, by all threads
+  onehop::put_signal(remote, 0, grid, data, bytes, lane, 3);  // a slice a block, one signal
+  // --8<-- [end:grid]
+}
+
+__global__ void put_and_wait(oh_lane_handle lane, oh_remote_memory remote, uint64_t offset,
+                             const float* data, uint64_t bytes) {
+  onehop::BlockGroup block;
+  // --8<-- [start:signals]
+  onehop::put_signal(remote, offset, block, data, bytes, lane, 3);  // the peer's slot 3: + 1
+  onehop::wait(lane, block, 3);                                     // our slot 3: - 1
+  // --8<-- [end:signals]
+}
+
+// Computes until a message comes.
+__global__ void compute_until(oh_lane_handle lane, float* buffer, uint64_t capacity, float* data,
+                              uint64_t count) {
+  onehop::BlockGroup block;
+  // --8<-- [start:probe]
+  onehop::RecvLane in(lane, block);
+  while (!in.probe() && in.fault() == OH_LANE_OK) compute(data, count);
+  if (in.bytes() <= capacity) in.recv(buffer, capacity);
+  in.close();
+  // --8<-- [end:probe]
+}
