@@ -34,6 +34,20 @@ cuda::Stream as_stream(void* stream) {
   return reinterpret_cast<uint64_t>(handle) == cuda::kStreamLegacy ? nullptr : handle;
 }
 
+// A put or get of the stream domain, within the default timeout. A put only reads `data`.
+oh_status move(const oh_peer& peer, void* stream, void* data, const oh_remote_region& remote,
+               size_t remote_offset, size_t size, bool put) {
+  OH_REPORT_IF_ERROR(check_buffer(data, size));
+  OH_REPORT_IF_ERROR(check_piece(remote, remote_offset, size));
+  OH_REPORT_IF_ERROR(check_remote(remote, peer, put));
+  StreamCall call;
+  Deadline deadline = Deadline::never();
+  OH_REPORT_IF_ERROR(read_call(peer, nullptr, &call, &deadline));
+  return report(move_by_stream(peer.endpoint, peer.peer,
+                               {put, remote.attached->target, as_stream(stream), data,
+                                remote_offset, size, call.timeout_ns, deadline}));
+}
+
 }  // namespace
 
 extern "C" {
@@ -88,31 +102,14 @@ oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
                              oh_remote_region* remote, size_t remote_offset, size_t size) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(remote);
-  OH_REPORT_IF_ERROR(check_buffer(data, size));
-  OH_REPORT_IF_ERROR(check_piece(*remote, remote_offset, size));
-  OH_REPORT_IF_ERROR(check_remote(*remote, *peer, /*put=*/true));
-  StreamCall call;
-  Deadline deadline = Deadline::never();
-  OH_REPORT_IF_ERROR(read_call(*peer, nullptr, &call, &deadline));
-  return report(
-      move_by_stream(peer->endpoint, peer->peer,
-                     {true, remote->attached->target, as_stream(stream), const_cast<void*>(data),
-                      remote_offset, size, call.timeout_ns, deadline}));
+  return move(*peer, stream, const_cast<void*>(data), *remote, remote_offset, size, /*put=*/true);
 }
 
 oh_status oh_peer_stream_get(oh_peer* peer, void* stream, void* data, oh_remote_region* remote,
                              size_t remote_offset, size_t size) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(remote);
-  OH_REPORT_IF_ERROR(check_buffer(data, size));
-  OH_REPORT_IF_ERROR(check_piece(*remote, remote_offset, size));
-  OH_REPORT_IF_ERROR(check_remote(*remote, *peer, /*put=*/false));
-  StreamCall call;
-  Deadline deadline = Deadline::never();
-  OH_REPORT_IF_ERROR(read_call(*peer, nullptr, &call, &deadline));
-  return report(move_by_stream(peer->endpoint, peer->peer,
-                               {false, remote->attached->target, as_stream(stream), data,
-                                remote_offset, size, call.timeout_ns, deadline}));
+  return move(*peer, stream, data, *remote, remote_offset, size, /*put=*/false);
 }
 
 oh_status oh_peer_stream_signal(oh_peer* peer, void* stream, uint32_t slot, uint64_t count) {
