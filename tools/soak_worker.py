@@ -75,14 +75,19 @@ class Worker:
         return made
 
     def spoil_order(self, sequences: list[int]) -> list[int]:
-        """Return the order in which to send; a wrong one, once, if a test wants that."""
+        """Return the order in which to send; a wrong one if a test wants that.
+
+        Messages are lost once. They are swapped in each round: between receives of two threads
+        there is no order, so that one swap may not be seen.
+        """
         order = list(sequences)
-        if not self.spoiled and self.options["inject"] in ("swap", "lose"):
+        if self.spoiled:
+            return order
+        if self.options["inject"] == "swap":
+            order[0], order[1] = order[1], order[0]
+        elif self.options["inject"] == "lose":
             self.spoiled = True
-            if self.options["inject"] == "swap":
-                order[0], order[1] = order[1], order[0]
-            else:
-                order.pop(0)
+            order.pop(0)
         return order
 
     def count(self, what: str, by: int = 1) -> None:

@@ -17,7 +17,7 @@ class Stopped : public Faults {
  protected:
   void survive(Side& side, onehop::Request& request, Buffer& buffer, bool receiving) {
     await_stop(side.other_process());
-    oh_status status = status_of([&] { request.wait(50ms); });
+    oh_status status = status_of([&] { request.wait(20ms); });
     EXPECT_TRUE(status == OH_ERR_TIMEOUT || status == OH_ERR_IN_DOUBT || status == OH_OK) << status;
     EXPECT_EQ(status != OH_ERR_IN_DOUBT, request.buffer_released());
     EXPECT_TRUE(status != OH_OK || !receiving || buffer.holds(1, buffer.size()));
@@ -87,7 +87,7 @@ class Stopped : public Faults {
                 oh_request_poll(request.get(), 1'000'000);
               }
               while (trap().struck_at.load() == 0) Trap::pass("");
-              (void)status_of([&] { request.wait(100ms); });
+              (void)status_of([&] { request.wait(20ms); });
               recover(side);
             });
       }

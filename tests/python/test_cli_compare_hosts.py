@@ -17,6 +17,7 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 SCRIPT = TOOLS / "compare_hosts.py"
 SIZES = [0, 1, 8, 4096, 9000, 300_000, 4_194_305]
+TIMED = [0, 9000, 4_194_305]  # of these also runs that are timed
 
 # Stands in for the C++ compiler: what it "compiles" answers as the programs do, and tells in a file
 # which settings of UCX it got.
@@ -174,11 +175,11 @@ def run(program, *options, **env):
 
 
 def check_rows(program, options=(), **env) -> None:
-    """Check each byte of some messages of all sizes, and a run that is timed."""
+    """Check each byte of some messages of all sizes, and runs that are timed."""
     for size in SIZES:
         for op, window in (("latency", 1), ("bandwidth", 1), ("bandwidth", 5)):
             how = [op, "--size", str(size), "--iters", "12", "--window", str(window), *options]
-            for mode in (["--check"], []):
+            for mode in (["--check"], []) if size in TIMED else (["--check"],):
                 done = run(program, *how, *mode, **env)
                 assert done.returncode == 0, (how, done.stderr)
                 row = json.loads(done.stdout)
