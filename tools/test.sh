@@ -178,6 +178,17 @@ start_build() {
   builds[$1]=$!
 }
 
+# start_next_build: that of the first lane whose build has not begun.
+start_next_build() {
+  local lane
+  for lane in "${lanes[@]}"; do
+    if [ -z "${builds[$lane]:-}" ] && declare -F "build_$lane" >/dev/null; then
+      start_build "$lane"
+      return
+    fi
+  done
+}
+
 # finish_build <lane>: waits for it, and starts the next lane's build beside the tests that follow, which wait
 # for each other's processes more than they compute.
 finish_build() {
@@ -186,13 +197,7 @@ finish_build() {
     wait "${builds[$1]}" || { cat "$build/$1.log"; exit 1; }
     builds[$1]=done
   fi
-  local lane
-  for lane in "${lanes[@]}"; do
-    if [ -z "${builds[$lane]:-}" ] && declare -F "build_$lane" >/dev/null; then
-      start_build "$lane"
-      return
-    fi
-  done
+  start_next_build
 }
 
 lane_cpp() {
@@ -265,6 +270,7 @@ for lane in "${lanes[@]}"; do
 done
 tools/debian_packages.sh "${install[@]}" "${lanes[@]}"
 clang=$(find_clang)
+start_next_build  # beside lint, docs and models
 for lane in "${lanes[@]}"; do
   echo "==== $lane"
   begin=$SECONDS

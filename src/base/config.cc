@@ -85,12 +85,11 @@ Status check_whole(Config* config) {
 // Checked before it is needed: by a timeout, or by a process in another network namespace.
 Status check_folder(const ConfigEntry& entry, const std::string& folder) {
   struct stat found{};
+  const bool exists = stat(folder.c_str(), &found) == 0;
   int failure = 0;
-  if (stat(folder.c_str(), &found) < 0) {
-    failure = errno;
-  } else if (!S_ISDIR(found.st_mode)) {
+  if (exists && !S_ISDIR(found.st_mode)) {
     failure = ENOTDIR;
-  } else if (access(folder.c_str(), W_OK | X_OK) < 0) {
+  } else if (!exists || access(folder.c_str(), W_OK | X_OK) < 0) {
     failure = errno;
   }
   if (failure == 0) return {};

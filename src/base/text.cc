@@ -5,10 +5,12 @@
 #include <cstring>
 
 // Null where the glibc that runs is older than 2.32: wheels are compiled for 2.28.
+// NOLINTBEGIN(readability-redundant-declaration): newer headers declare them, too.
 extern "C" {
 [[gnu::weak]] const char* strerrorname_np(int) noexcept;
 [[gnu::weak]] const char* strerrordesc_np(int) noexcept;
 }
+// NOLINTEND(readability-redundant-declaration)
 
 namespace oh {
 namespace {

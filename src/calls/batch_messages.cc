@@ -75,12 +75,14 @@ Status BatchSend::next_offer(Deadline deadline) {
   OH_RETURN_IF_ERROR(lost);
   Status fetched =
       endpoint_.requests().wait(&fetch, Deadline::after(endpoint_.config().timeout_ns()), &peer_);
+  // Decoded before the bytes move to where a copy in doubt may still write them.
+  Result<BatchOffer> offer =
+      fetched.ok() ? BatchOffer::decode({bytes.data(), fetch.nbytes}) : Result<BatchOffer>(fetched);
   if (!fetch.doubts.empty()) batches().keep({std::move(bytes), std::move(fetch.doubts)});
   if (fetched.code() == OH_ERR_TIMEOUT) {
     return error(OH_ERR_IN_DOUBT, "%s; its receive fails, too", fetched.text().c_str());
   }
   OH_RETURN_IF_ERROR(fetched);
-  Result<BatchOffer> offer = BatchOffer::decode({bytes.data(), fetch.nbytes});
   if (!offer.ok()) peer_.operations().accuse(offer.status());
   OH_RETURN_IF_ERROR(offer.status());
   offer_ = std::move(*offer);

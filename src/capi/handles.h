@@ -148,11 +148,11 @@ inline Status prepare_memory(Request* request, const oh_transfer_options& option
   return request->endpoint->requests().locate_memory(request, after);
 }
 
-// Whether a call may take the short ways: for memory that the CPU can touch, with no option but a
+// Whether a call may take the fast path: for memory that the CPU can touch, with no option but a
 // timeout.
 inline bool host_only(const Endpoint& endpoint, const oh_transfer_options* options) {
-  return endpoint.takes_short_ways() && (!options || (options->struct_size == sizeof(*options) &&
-                                                      !options->after && !options->on_device));
+  return endpoint.has_fast_path() && (!options || (options->struct_size == sizeof(*options) &&
+                                                   !options->after && !options->on_device));
 }
 
 Status read_message(const Request& request, oh_message* message);

@@ -73,8 +73,7 @@ oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info) {
   value.eager_max = facts.eager_max;
   value.eager_credit = facts.eager_credit;
   value.single_copy = facts.we_reach_them;
-  value.target_progress =
-      choose_one_sided(facts, MemoryKind::kHost, MemoryKind::kHost, 1).method != Method::kDirect;
+  value.target_progress = may_need_target(facts);
   value.unresponsive_ns = peer->peer->liveness().unresponsive_for();
   return report(write_out(value, info));
 }

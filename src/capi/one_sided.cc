@@ -56,7 +56,9 @@ Status check_piece(const oh_remote_region& remote, size_t offset, size_t size) {
 
 Status check_remote(const oh_remote_region& remote, const oh_peer& peer, bool put) {
   if (remote.attached->peer != peer.peer) {
-    return error(OH_ERR_INVALID, "the remote region was attached at another peer");
+    return error(
+        OH_ERR_INVALID,
+        "the remote region was attached at another peer: attach its descriptor at this one");
   }
   if (!put || !remote.attached->target.read_only) return {};
   return error(OH_ERR_READ_ONLY,

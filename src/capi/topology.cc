@@ -73,6 +73,7 @@ oh_status oh_device_get_link(size_t from, size_t to, oh_device_link* link) {
   if (!status.ok()) return answer(status);
   // All of them: a caller that asks for one link asks for the others, too.
   std::vector<std::string> uuids;
+  uuids.reserve(all.size());
   for (const cuda::DeviceFacts& facts : all) uuids.push_back(cuda::uuid_text(facts.uuid));
   cuda::GpuLink found =
       cuda::links_among(devices->config.nvml_library, uuids)[from * all.size() + to];

@@ -190,8 +190,8 @@ oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count, oh_
   OH_REPORT_IF_ERROR(peer->endpoint->usable());
   return post_ready(
       peer->endpoint,
-      strf("%llu signals on slot %u from %s", static_cast<unsigned long long>(count), slot,
-           peer->peer->link().name.c_str()),
+      strf("%llu signals on slot %u did not come from %s", static_cast<unsigned long long>(count),
+           slot, peer->peer->link().name.c_str()),
       [peer = peer->peer, slot, count] { return has_signals(*peer, slot, count); }, request);
 }
 

@@ -121,7 +121,8 @@ class Listener::Stranger : public Watcher::Handler {
     const ByteView payload = message.payload;
     if (payload.size() < sizeof(Digest) ||
         !equal_digests(expected_mac_, payload.first(sizeof(Digest)))) {
-      return error(OH_ERR_AUTH, "the key in the address is wrong");
+      return error(OH_ERR_AUTH,
+                   "the key in the address is wrong: pass the endpoint's current address, whole");
     }
     IncomingOffer offer;
     offer.greeting = std::move(greeting_);

@@ -95,6 +95,17 @@ Status check_device(const cuda::Gpu& gpu, const GpuExport& exported) {
       exported.device, gpu.facts().ordinal);
 }
 
+bool kernels_reach(cuda::Gpu& gpu, uint64_t base, uint64_t length) {
+  const auto* data = reinterpret_cast<const void*>(base);
+  Result<MemoryFacts> facts = classify(gpu.driver(), data, length);
+  if (!facts.ok() || facts->placement != Placement::kDevice) return false;
+  Result<std::shared_ptr<const GpuExport>> exported =
+      GpuExports::instance().find(gpu.driver(), data, length);
+  if (!exported.ok()) return false;
+  const bool plain = (*exported)->record.chunks.front().kind == ChunkKind::kCudaIpc;
+  return facts->device == gpu.facts().ordinal || (plain && gpu.reach(facts->device));
+}
+
 Status wait_for_pending(After* after, Deadline deadline, const char* what) {
   while (after->pending()) {
     OH_ASSIGN_OR_RETURN(bool complete, after->is_complete());

@@ -46,6 +46,10 @@ Status find_export(const cuda::Gpu& gpu, LocalBuffer* buffer);
 // cudaMalloc gives; everything else has access rights of its own.
 Status check_device(const cuda::Gpu& gpu, const GpuExport& exported);
 
+// Whether the GPU's kernels reach memory of this process: its own, and of other devices what
+// cudaMalloc allocates. A copy from freed memory fails; a kernel's access destroys the context.
+bool kernels_reach(cuda::Gpu& gpu, uint64_t base, uint64_t length);
+
 // Waits until earlier work is done. OH_ERR_TIMEOUT: `what` names the memory in the text.
 Status wait_for_pending(After* after, Deadline deadline, const char* what);
 inline Status wait_for_producer(After* after, Deadline deadline, const char* what) {

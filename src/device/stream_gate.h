@@ -50,8 +50,8 @@ struct StreamGate {
 
   std::shared_ptr<cuda::Gpu> gpu;
   cuda::DoneWord word;
-  // Once the word has this value nobody touches the gate any more. seq_cst: written by the thread
-  // that enqueues, behind its last look at the gate; read by reap().
+  // Once the word has this value no stream and no request accesses the gate any more. seq_cst:
+  // written by the thread that enqueues, behind its last look at the gate; read by reap().
   std::atomic<uint64_t> last{kNever};
   StreamGate* next = nullptr;  // of the same request
   // What the stream waits for instead. Never the last to let go: see leave().
@@ -69,7 +69,7 @@ class StreamGates {
  public:
   static StreamGates& instance();
 
-  // One that is closed, and nobody knows.
+  // Returns a closed gate, which no request and no stream has yet.
   Result<StreamGate*> take(const std::shared_ptr<cuda::Gpu>& gpu);
   // Takes one back that no stream and no request knows.
   void give(StreamGate* gate);

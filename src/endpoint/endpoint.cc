@@ -52,7 +52,7 @@ Status Endpoint::start(const EndpointOptions& options) {
       .start_progress = [](Endpoint& endpoint) { return endpoint.progress_thread().start(); }});
   OH_RETURN_IF_ERROR(device_.open(config_, node_, options.device, weak_from_this()));
   OH_ASSIGN_OR_RETURN(trace_, Trace::open(config_));
-  short_ways_ = !device_.gpu() && !trace_;
+  fast_path_ = !device_.gpu() && !trace_;
   segments_.open(config_, page_->why_private(), node_, device_.numa_node(), weak_from_this());
   SharedHeap::instance().add_listener(this, [weak = weak_from_this()](uint32_t number) {
     std::shared_ptr<Endpoint> endpoint = weak.lock();
@@ -72,7 +72,7 @@ Status Endpoint::why_unusable() const {
     return error(OH_ERR_FORKED,
                  "this endpoint belongs to the process before fork(): create one in this process");
   }
-  return error(OH_ERR_CLOSED, "the endpoint is closed");
+  return error(OH_ERR_CLOSED, "the endpoint is closed: create another one");
 }
 
 void Endpoint::close() {
@@ -145,8 +145,10 @@ Result<std::shared_ptr<Peer>> Endpoint::connect(ByteView address, const LinkPurp
       return error(OH_ERR_REFUSED, "the endpoint %s of this process was closed",
                    id_text(to.endpoint).c_str());
     }
-    if (to.key != found->own_address().key)
-      return error(OH_ERR_AUTH, "the key in the address is wrong");
+    if (to.key != found->own_address().key) {
+      return error(OH_ERR_AUTH,
+                   "the key in the address is wrong: pass the endpoint's current address, whole");
+    }
     return pair_within(shared_from_this(), found, purpose);
   }
   // A communicator cancels by a word of its own.
@@ -164,7 +166,7 @@ Result<std::unique_ptr<IncomingLink>> Endpoint::on_offer(IncomingOffer offer) {
 Status Endpoint::adopt(const std::shared_ptr<Peer>& peer) {
   {
     MutexLock lock(peers_mutex_);
-    if (closed_.load()) return error(OH_ERR_CLOSED, "the endpoint is closed");
+    if (closed_.load()) return why_unusable();
     auto more = std::make_shared<Peers>(*peers_);
     more->push_back(peer);
     peers_ = std::move(more);

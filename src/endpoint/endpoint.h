@@ -99,7 +99,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   // Null: operations are not traced.
   Trace* trace() const { return trace_; }
   // Whether small messages may do without a request.
-  bool takes_short_ways() const { return short_ways_; }
+  bool has_fast_path() const { return fast_path_; }
   const Crypto& crypto() const override { return *crypto_; }
   Bytes greeting() const override;
 
@@ -118,7 +118,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   std::shared_ptr<Node> node_;
   std::shared_ptr<ControlPage> page_;
   Trace* trace_ = nullptr;
-  bool short_ways_ = false;
+  bool fast_path_ = false;
   StatsPage stats_page_{*this};
   EndpointDevice device_;
   std::unique_ptr<EndpointMemory> memory_;

@@ -410,8 +410,8 @@ Status Operations::on_frame_message(ByteView payload) {
   LinkGuard guard(link_);
   if (!link_.is_open()) return {};
   if (link_.segment || link_.ucx) {
-    return error(OH_ERR_PROTOCOL, "a frame on the socket beside %s",
-                 link_.segment ? "a segment" : "UCX");
+    return error(OH_ERR_PROTOCOL, "%s sent a frame over the socket, though the link has %s",
+                 link_.name.c_str(), link_.segment ? "a segment" : "UCX");
   }
   return router_.on_frame(frame);
 }

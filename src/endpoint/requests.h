@@ -106,7 +106,7 @@ class Requests {
   // The last touch of a request that no peer has.
   void finish(Request* request, const Status& status);
   std::shared_ptr<void> abandon(Request* request);
-  // Of one that nobody will end.
+  // Releases a request that was never posted, or was taken back.
   std::shared_ptr<void> release_unposted(Request* request);
   void let_end_see_armed();
   bool end_those_ready();

@@ -117,7 +117,7 @@ class Link {
   Stats stats;
   FlightRecorder flight;
   // Null: operations are not traced. Else each of the application's has a request, also where a
-  // small message could do without: the short ways are closed.
+  // small message could do without: the fast path is closed.
   Trace* trace = nullptr;
   // Of the operations in flight; null: no page tells of them (ONEHOP_TOP).
   std::unique_ptr<PostedTimes> posted_times;

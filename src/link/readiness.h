@@ -63,6 +63,7 @@ class Readiness {
     std::vector<Request*> all;
     MutexLock lock(mutex_);
     closed_ = true;
+    all.reserve(waiting_.size());
     for (Entry& entry : waiting_) all.push_back(entry.request);
     waiting_.clear();
     count_.store(0, std::memory_order_relaxed);

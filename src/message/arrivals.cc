@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "path/path.h"
 #include "path/staging/bounce_copies.h"
 
 namespace oh {
@@ -138,12 +139,7 @@ void Arrivals::reject(Request* request, const Status& why) {
   // What is in flight ends without the receive.
   if (arrival->in_flight) request->in_flight = arrival->in_flight;
   arrival->request = nullptr;
-  Frame frame;
-  frame.type = FrameType::kReject;
-  frame.op = arrival->op;
-  frame.aux = static_cast<uint32_t>(why.code());
-  frame.length = request->size;
-  link_.send(frame);
+  reject_message(link_, arrival->op, why.code(), request->size);
   // Without a Cts nothing comes.
   if (request->staged && request->staged->begun == 0) end(arrival);
 }

@@ -11,11 +11,14 @@ constexpr size_t kMaxAnswers = 1 << 20;
 Status FrameRouter::on_frame(const Frame& frame) {
   OH_FAULT_POINT("peer.frame");
   if (link_.outbox.size() > kMaxAnswers) {
-    return error(OH_ERR_PROTOCOL, "it does not read: %zu answers wait for it", link_.outbox.size());
+    return error(OH_ERR_PROTOCOL, "%s does not read: %zu answers wait for it", link_.name.c_str(),
+                 link_.outbox.size());
   }
   if (frame.remote && (frame.type != FrameType::kData || frame.flags & kOneSided)) {
-    return error(OH_ERR_PROTOCOL, "the payload of a frame of type %u has to be fetched",
-                 static_cast<unsigned>(frame.type));
+    return error(
+        OH_ERR_PROTOCOL,
+        "%s sent a frame of type %u whose payload has to be fetched, which none of that type is",
+        link_.name.c_str(), static_cast<unsigned>(frame.type));
   }
   switch (frame.type) {
     case FrameType::kEager:
@@ -74,7 +77,10 @@ Status FrameRouter::on_frame(const Frame& frame) {
     case FrameType::kNone:
       break;
   }
-  return error(OH_ERR_PROTOCOL, "a frame of type %u", static_cast<unsigned>(frame.type));
+  return error(OH_ERR_PROTOCOL,
+               "%s sent a frame of type %u, which this version does not know: use the same release "
+               "of onehop on both sides",
+               link_.name.c_str(), static_cast<unsigned>(frame.type));
 }
 
 }  // namespace oh

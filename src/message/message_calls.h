@@ -36,7 +36,7 @@ class MessageCalls {
   // pending. Any other failure: nothing was posted.
   Status post_send(Request* request);
   Status post_recv(Request* request);
-  // The short way for small messages, without a request: false when it is not open now. recv_now()
+  // The fast path of small messages, without a request: false when it is not open now. recv_now()
   // spins for a short while for the message.
   bool send_now(const uint8_t* data, size_t size, uint64_t tag);
   // The same with a request, which has ended then.

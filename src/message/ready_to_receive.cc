@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "message/ready_to_receive.h"
 
-#include "link/memory_exchange.h"
-
 namespace oh {
 
 bool ReadyToReceive::may_offer(const Request& request) const {

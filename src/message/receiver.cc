@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 #include "message/tags.h"
+#include "path/path.h"
 
 namespace oh {
 
@@ -184,12 +185,7 @@ bool Receiver::start_rts(Request* request, const Rts& rts) {
     if (rts.has_slot) {
       if (!transfers_.refuse(rts.offer, OH_ERR_TRUNCATED)) return false;
     } else {
-      Frame frame;
-      frame.type = FrameType::kReject;
-      frame.op = rts.op;
-      frame.aux = static_cast<uint32_t>(OH_ERR_TRUNCATED);
-      frame.length = request->size;
-      link_.send(frame);
+      reject_message(link_, rts.op, OH_ERR_TRUNCATED, request->size);
     }
     refuse_longer(request, rts.length);
     return true;

@@ -68,7 +68,7 @@ class Receiver {
   void offer_unexpected();
 
   // Takes a receive back: false when a message for it is under way: look again after progress,
-  // which will find it. `force` does not believe that.
+  // which will find it. `force`: cancels it all the same.
   bool cancel(Request* request, const Status& status, bool force);
   void fail_all(const Status& status);
 

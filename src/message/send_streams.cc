@@ -39,13 +39,11 @@ bool SendStreams::progress() {
   for (size_t turns = streams_.size(); turns-- > 0 && link_.outbox.empty();) {
     Request* request = streams_.pop_front();
     const uint64_t before = request->moved;
-    if (end_staging(request)) {
+    if (end_staging(request) || push(request)) {
       any = true;
-    } else if (!push(request)) {
+    } else {
       any = any || request->moved != before;
       streams_.push_back(request);
-    } else {
-      any = true;
     }
   }
   return end_zero_copies() || any;
@@ -151,13 +149,12 @@ void SendStreams::end_zero_copy(Request* request) {
                  link_.ucx->broken_by(*in_flight).text().c_str());
     if (request->staged) stop_staging(*request, lost);
   }
-  if (request->staged && !request->staged->failure.ok()) {
-    streams_.push_back(request);
-  } else if (!lost.ok()) {
+  const bool stopped = request->staged && !request->staged->failure.ok();
+  if (!stopped && !lost.ok()) {
     link_.finish(*request, lost);
-  } else if (!request->status.ok()) {
+  } else if (!stopped && !request->status.ok()) {
     link_.finish(*request, std::move(request->status));
-  } else if (request->moved < request->size) {
+  } else if (stopped || request->moved < request->size) {
     streams_.push_back(request);
   } else {
     finish_sent(request);

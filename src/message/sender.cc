@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "message/sender.h"
-#include "link/memory_exchange.h"
 
 #include <algorithm>
 #include <utility>

@@ -8,8 +8,9 @@ namespace oh {
 Result<uint32_t> Atomics::post(const RemoteTarget& target, uint64_t offset, const AtomicOp& op) {
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
-  while (posted_.contains(++last_) || last_ == kNoSlot) {
-  }
+  do {
+    ++last_;
+  } while (last_ == kNoSlot || posted_.contains(last_));
   posted_.emplace(last_, std::nullopt);
   Frame frame;
   frame.type = FrameType::kFetch;

@@ -500,6 +500,7 @@ bool OneSided::cancel_parts(Operation& whole, const Status& status, bool give_up
 
 void OneSided::fail_all(const Status& status) {
   std::vector<Operation*> all;
+  all.reserve(queue_.size() + waiting_.size());
   for (auto& operation : queue_) all.push_back(operation.get());
   for (auto& operation : waiting_) all.push_back(operation.get());
   failing_ = true;  // parts end without their whole
@@ -546,7 +547,6 @@ bool OneSided::all_have_left() {
 // ---- Frames -------------------------------------------------------------------------------------
 
 Status OneSided::on_frame(const Frame& frame) {
-  Path* path = nullptr;
   switch (frame.type) {
     case FrameType::kNotify:
       return notification_parts_.on_frame(frame);
@@ -556,25 +556,11 @@ Status OneSided::on_frame(const Frame& frame) {
       return on_answer(frame);
     case FrameType::kData:
       if (frame.flags & kReply) return on_answer(frame);
-      path = this->path(PathName::kFrames);
-      break;
-    case FrameType::kRts:
-      path = this->path(PathName::kStaging);
-      break;
-    case FrameType::kPut:
-    case FrameType::kGet:
-      path = this->path(frame.flags & kBySlot   ? PathName::kSlotted
-                        : frame.flags & kStaged ? PathName::kStaging
-                                                : PathName::kFrames);
-      break;
-    case FrameType::kAbort:
-      path = this->path(PathName::kFrames);
       break;
     default:
-      path = this->path(PathName::kRma);
       break;
   }
-  if (path) return path->on_frame(frame);
+  if (Path* path = this->path(path_of(frame))) return path->on_frame(frame);
   return error(OH_ERR_PROTOCOL, "%s sent a frame of type %u with flags %u, whose path is not open",
                link_.name.c_str(), static_cast<unsigned>(frame.type),
                static_cast<unsigned>(frame.flags));

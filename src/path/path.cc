@@ -45,6 +45,15 @@ void acknowledge(Link& link, uint64_t op, oh_status status) {
   link.send(frame);
 }
 
+void reject_message(Link& link, uint64_t op, oh_status why, uint64_t room) {
+  Frame frame;
+  frame.type = FrameType::kReject;
+  frame.op = op;
+  frame.aux = static_cast<uint32_t>(why);
+  frame.length = room;
+  link.send(frame);
+}
+
 std::unique_ptr<BatchPlan> Immediate::plan(const Movement&) { return nullptr; }
 
 bool Path::cancel(Operation& operation, const Status& status, bool) {
@@ -58,7 +67,8 @@ Status Path::on_answer(Operation&, const Frame& frame) {
 }
 
 Status Path::on_frame(const Frame& frame) {
-  return error(OH_ERR_PROTOCOL, "a frame of type %u", static_cast<unsigned>(frame.type));
+  return error(OH_ERR_PROTOCOL, "%s sent a frame of type %u, which its path does not take",
+               link_.name.c_str(), static_cast<unsigned>(frame.type));
 }
 
 }  // namespace oh

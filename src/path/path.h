@@ -31,7 +31,7 @@ struct RemoteKey;
 struct RmaInFlight;
 
 // The order is that of the table in paths.cc.
-enum class PathName : uint8_t { kDirect, kEngine, kSlotted, kStaging, kRma, kFrames, kCount };
+enum class PathName : uint8_t { kCopy, kEngine, kSlotted, kStaging, kRma, kFrames, kCount };
 inline constexpr size_t kPathCount = static_cast<size_t>(PathName::kCount);
 
 // A peer's region, as attached.
@@ -126,6 +126,8 @@ inline void count_moved(Link& link, bool put, oh_path path, uint64_t bytes) {
 }
 // Tells the other side how an operation of its has ended.
 void acknowledge(Link& link, uint64_t op, oh_status status);
+// Tells the other side that its message is not taken. `room`: of the receive.
+void reject_message(Link& link, uint64_t op, oh_status why, uint64_t room);
 
 // Hears of the ends of operations.
 class PathEvents {
@@ -198,7 +200,7 @@ class Path : public PieceOwner {
   virtual Status on_frame(const Frame& frame);
   // A region of ours is retired: what works on it stops.
   virtual void retire(const RegionRecord&) {}
-  // Whether nothing of the path is in such a region any more.
+  // Stops the other side's operations on the region; true once none accesses it. Called until true.
   virtual bool leave(const RegionRecord&) { return true; }
   // Whether nothing is in any of them for an operation that has ended.
   virtual bool has_left() { return true; }

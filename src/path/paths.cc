@@ -38,13 +38,31 @@ std::unique_ptr<Path> always(const PathContext& context) {
 }  // namespace
 
 constexpr PathTable kPaths = {{
-    /* kDirect  */ {estimate_direct, over_segment<CopyPath>},
+    /* kCopy    */ {estimate_copy, over_segment<CopyPath>},
     /* kEngine  */ {estimate_engine, over_device},
     /* kSlotted */ {estimate_slots, over_segment<SlotsPath>},
     /* kStaging */ {estimate_staging, between_hosts<StagingPath>},
     /* kRma     */ {estimate_rma, over_ucx},
     /* kFrames  */ {estimate_frames, always},
 }};
+
+PathName path_of(const Frame& frame) {
+  switch (frame.type) {
+    case FrameType::kPut:
+    case FrameType::kGet:
+      if (frame.flags & kBySlot) return PathName::kSlotted;
+      return frame.flags & kStaged ? PathName::kStaging : PathName::kFrames;
+    case FrameType::kRts:
+      return PathName::kStaging;
+    case FrameType::kKeyWanted:
+    case FrameType::kKey:
+    case FrameType::kRetireKey:
+    case FrameType::kKeyGone:
+      return PathName::kRma;
+    default:
+      return PathName::kFrames;
+  }
+}
 
 namespace {
 std::atomic<const PathTable*> g_table{&kPaths};

@@ -115,6 +115,10 @@ Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind rem
   return Selection::explain(facts, path_table(), {local, remote}, size);
 }
 
+bool may_need_target(const LinkFacts& facts) {
+  return choose_one_sided(facts, MemoryKind::kHost, MemoryKind::kHost, 1).method != Method::kDirect;
+}
+
 Selection::Selection(const LinkFacts& facts, const PathTable& table)
     : facts_(facts), table_(table) {
   for (MemoryKind local : kAllKinds) {

@@ -25,6 +25,9 @@ Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind targ
 // How a put or get does: Selection::explain().
 Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote, uint64_t size);
 
+// Whether a put or get of host memory may need the target's progress.
+bool may_need_target(const LinkFacts& facts);
+
 // The paths of puts and gets over one link.
 class Selection {
  public:

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "path/engine/engine_path.h"
+#include "device/locate.h"
 #include "stream/proxy/proxy_calls.h"
 #include "stream/stream_launch.h"
 
@@ -208,7 +208,7 @@ Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
                                             const RemoteTarget& target) {
   if (!endpoint.device().gpu()) return peer.stream().why_not();
   if (target.on_device && peer.within_process() &&
-      kernels_reach(*endpoint.device().gpu(), target)) {
+      kernels_reach(*endpoint.device().gpu(), target.base, target.length)) {
     return oh_remote_memory{target.base, target.length};
   }
   std::shared_ptr<ImportedBlock> import = target.import.lock();

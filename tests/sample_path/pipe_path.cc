@@ -14,7 +14,7 @@ std::atomic<uint64_t> g_copies{0};
 
 oh::PathTable with_pipe() {
   oh::PathTable table = oh::kPaths;
-  table[static_cast<size_t>(oh::PathName::kDirect)] = {estimate_pipe, PipePath::create};
+  table[static_cast<size_t>(oh::PathName::kCopy)] = {estimate_pipe, PipePath::create};
   return table;
 }
 }  // namespace

@@ -181,7 +181,7 @@ TEST_F(DeviceCopiesTest, TheOtherSideHearsThatTheCopyIsEnqueued) {
   begin(/*owner_is_source=*/false);
   Side* const sides[2] = {&*owner_, &*claimer_};
   for (Side* side : sides) EXPECT_FALSE(side->copies.is_enqueued(side->transfer));
-  while (!claimer_->transfer.flying) (void)claimer_->work();
+  while (!claimer_->transfer.engine_copies) (void)claimer_->work();
   std::vector<cuda::Stream> streams;
   for (Side* side : sides) {
     ASSERT_TRUE(side->copies.is_enqueued(side->transfer));
@@ -264,7 +264,7 @@ TEST_F(DeviceCopiesTest, AFailureToEnqueueEndsTheTransfer) {
   }));
   EXPECT_NE(slot_status(word()), OH_OK);
   EXPECT_FALSE(claimer_->transfer.failure.ok());
-  EXPECT_FALSE(claimer_->transfer.flying);
+  EXPECT_FALSE(claimer_->transfer.engine_copies);
 }
 
 // A lost context writes no word: what its engine had is over all the same.
@@ -273,7 +273,7 @@ TEST_F(DeviceCopiesTest, ALostDeviceEndsWhatItsEngineHad) {
   place(*claimer_, from_, /*on_device=*/true);
   wait_for_producer(*claimer_);
   begin(/*owner_is_source=*/false);
-  while (!claimer_->transfer.flying) (void)claimer_->work();
+  while (!claimer_->transfer.engine_copies) (void)claimer_->work();
   EXPECT_TRUE(is_ok(claimer_->copies.broken()));
   ASSERT_EQ(fake.fail("cuStreamQuery", 0, cuda::kIllegalAddress), 0);
   EXPECT_TRUE(eventually([&] {

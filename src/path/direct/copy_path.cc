@@ -6,7 +6,7 @@
 
 namespace oh {
 
-Estimate estimate_direct(const LinkFacts& facts, const Ends& ends) {
+Estimate estimate_copy(const LinkFacts& facts, const Ends& ends) {
   const bool shared = ends.remote == MemoryKind::kShared;
   if (on_device(ends.local) || on_device(ends.remote) || !facts.segment ||
       !(shared || facts.we_reach_them)) {

@@ -11,7 +11,7 @@
 
 namespace oh {
 
-Estimate estimate_direct(const LinkFacts& facts, const Ends& ends);
+Estimate estimate_copy(const LinkFacts& facts, const Ends& ends);
 
 class CopyPath final : public Path, public Immediate {
  public:

@@ -107,7 +107,7 @@ DeviceCopies::Step DeviceCopies::next_step(Transfer& transfer) {
       if (!transfer.owner && !may_take_over(transfer)) return Step::kNothing;
       break;
   }
-  if (transfer.flying) {
+  if (transfer.engine_copies) {
     return now_ns() - transfer.looked > kAskForErrors ? Step::kCheck : Step::kNothing;
   }
   if (transfer.all_taken()) return Step::kNothing;  // the other side has begun, or stopped it
@@ -134,7 +134,7 @@ DeviceCopies::Step DeviceCopies::next_step(Transfer& transfer) {
 // Whether the owner, whose engine was to copy, has not begun for so long that ours does it: its
 // threads do something else. The side that takes the only chunk copies.
 bool DeviceCopies::may_take_over(const Transfer& transfer) const {
-  if (transfer.flying) return true;
+  if (transfer.engine_copies) return true;
   bool ready = !(transfer.remote_memory & kSlotPending);
   const int64_t after = link_.selection->peer_copies_all() ? kSwitchAfter : kTakeOverAfter;
   return ready && now_ns() - transfer.looked > after && !transfer.all_taken();
@@ -337,7 +337,7 @@ void DeviceCopies::start_engine(Transfer& transfer) {
     return;
   }
   transfer.stream = *stream;
-  transfer.flying = true;
+  transfer.engine_copies = true;
   transfer.looked = now_ns();
   if (status.ok()) {
     // What it waited for is in the stream now.
@@ -354,7 +354,7 @@ void DeviceCopies::start_engine(Transfer& transfer) {
 }
 
 bool DeviceCopies::is_enqueued(const Transfer& transfer) const {
-  if (transfer.flying) return transfer.stream && transfer.failure.ok();
+  if (transfer.engine_copies) return transfer.stream && transfer.failure.ok();
   // acquire: pairs with start_engine() over there.
   return link_.device &&
          transfer.slot->enqueued.load(std::memory_order_acquire) == transfer.sequence;
@@ -366,7 +366,7 @@ bool DeviceCopies::is_enqueued(const Transfer& transfer) const {
 // to them.
 Status DeviceCopies::enqueue_wait(Transfer& transfer, cuda::Stream stream) {
   DeviceLink& device = *link_.device;
-  if (transfer.flying) {
+  if (transfer.engine_copies) {
     return without_lock(link_, transfer, [&device, stream, copies = transfer.stream] {
       return device.gpu().wait_stream(stream, copies);
     });
@@ -404,9 +404,9 @@ bool DeviceCopies::check(Transfer& transfer) {
     return link_.device->gpu().is_idle(stream);
   });
   if (link_.device->gpu().is_lost()) return true;
-  if (!transfer.flying || !idle.ok() || !*idle || transfer.failure.ok()) return false;
+  if (!transfer.engine_copies || !idle.ok() || !*idle || transfer.failure.ok()) return false;
   // Not all of it was enqueued, and what was is over.
-  transfer.flying = false;
+  transfer.engine_copies = false;
   transfer.account(1);
   return link_.wake_them = true;
 }
@@ -417,7 +417,7 @@ void DeviceCopies::retire(Active& active) {
   if (loss.ok()) return;
   pipe_.give_up(loss);
   for (Transfer* transfer = active.front(); transfer; transfer = active.next(transfer)) {
-    if (!std::exchange(transfer->flying, false)) continue;
+    if (!std::exchange(transfer->engine_copies, false)) continue;
     transfer->fail(loss);
     transfer->account(1);
   }

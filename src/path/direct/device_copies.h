@@ -5,12 +5,14 @@
 // both sides work through a pipe. A small copy may be made by the GPU's worker instead of its
 // engine; the slot looks the same.
 //
+// clang-format off
 //                       claimer reaches the owner's buffer, which is ready
-//   UNDECIDED ──┬──▶ ENGINE OF CLAIMER ──▶ start ──▶ flying ──▶ DONE, by the device
+//   UNDECIDED ──┬──▶ ENGINE OF CLAIMER ──▶ start ──▶ engine copies ──▶ DONE, by the device
 //               ├──▶ ENGINE OF OWNER   ──▶ the same there; RELAY if it cannot map our buffer; here
 //               │                          after all, if it does not begin
-//               ├──▶ STAGED            ──▶ pipe.h; RELAY if the source cannot map the
-//               slab └──▶ RELAY             ──▶ pipe.h
+//               ├──▶ STAGED            ──▶ pipe.h; RELAY if the source cannot map the slab
+//               └──▶ RELAY             ──▶ pipe.h
+// clang-format on
 //
 // A step is chosen under the lock and taken without it: no driver call is made under the lock.
 //

@@ -42,7 +42,7 @@ struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
   uint32_t remote_block = 0;
   CopyMode mode = CopyMode::kUndecided;
   cuda::Stream stream = nullptr;  // of what we have enqueued; null: the worker's
-  bool flying = false;            // our engine copies: DONE comes from the device
+  bool engine_copies = false;     // our engine copies: DONE comes from the device
   bool awaited = false;           // streams of ours wait for the word; their engine copies
   int64_t looked = 0;             // when it was begun, or last asked for errors
   Request* request = nullptr;     // nullptr once it has ended without the transfer
@@ -69,7 +69,7 @@ struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
     awaited = false;
   }
   // An engine of ours is at it.
-  bool with_engine() const { return flying || lines > 0; }
+  bool with_engine() const { return engine_copies || lines > 0; }
 };
 
 // Runs what may block or takes long without the link's lock; the transfer stays meanwhile.

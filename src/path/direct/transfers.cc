@@ -125,7 +125,7 @@ void Transfers::enter_active(Transfer* transfer) {
   transfer->local_device = transfer->request->on_device;
   transfer->mode = CopyMode::kUndecided;
   transfer->stream = nullptr;
-  transfer->flying = transfer->awaited = false;
+  transfer->engine_copies = transfer->awaited = false;
   transfer->path = link_.path;
   transfer->within_process = link_.path == OH_PATH_LOCAL;
   if (transfer->on_device) {
@@ -313,7 +313,7 @@ void Transfers::finish(Transfer* transfer, Status status) {
     --device_active_;
     link_.count_polled(-1);
     if (transfer->stream) link_.device->give_stream(std::exchange(transfer->stream, nullptr));
-    transfer->flying = false;
+    transfer->engine_copies = false;
   }
   if (Request* request = transfer->request) {
     request->path = transfer->path;
@@ -418,7 +418,7 @@ bool Transfers::settle_rest() {
     } else if (!transfer->request && is_over(*transfer, link_.process_is_dead())) {
       finish(transfer, {});
       any = true;
-    } else if (!transfer->request && transfer->flying &&
+    } else if (!transfer->request && transfer->engine_copies &&
                now_ns() - transfer->looked > kEngineTime) {
       return devices_.check(*transfer) || any;  // lets the lock go
     }

@@ -108,20 +108,6 @@ Estimate estimate_engine(const LinkFacts& facts, const Ends& ends) {
   return estimate;
 }
 
-// An import stays mapped for our device while we hold it. Memory of this process may have been
-// freed; of other devices our kernels reach what cudaMalloc allocates.
-bool kernels_reach(cuda::Gpu& gpu, const RemoteTarget& target) {
-  if (target.imported) return true;
-  const auto* base = reinterpret_cast<const void*>(target.base);
-  Result<MemoryFacts> facts = classify(gpu.driver(), base, target.length);
-  if (!facts.ok() || facts->placement != Placement::kDevice) return false;
-  Result<std::shared_ptr<const GpuExport>> there =
-      GpuExports::instance().find(gpu.driver(), base, target.length);
-  if (!there.ok()) return false;
-  bool plain = (*there)->record.chunks.front().kind == ChunkKind::kCudaIpc;
-  return facts->device == gpu.facts().ordinal || (plain && gpu.reach(facts->device));
-}
-
 // Whether there is a kernel for what the movement is: many blocks, or a small one for the worker.
 bool EnginePath::wants_kernels(const Movement& movement) const {
   if (!is_one_block(movement)) return link_.device->gpu().kernels().batch() != nullptr;
@@ -134,7 +120,9 @@ bool EnginePath::admits_kernels(const Part& part) const {
   if (!part.local.near || !part.target.on_device) return false;
   // This queries every piece of the memory. The export is kept, and messages need it, too.
   if (!find_export(gpu, &part.local).ok()) return false;
-  return part.local.exported->for_kernels && kernels_reach(gpu, part.target);
+  // An import stays mapped for our device while we hold it.
+  return part.local.exported->for_kernels &&
+         (part.target.imported || kernels_reach(gpu, part.target.base, part.target.length));
 }
 
 // Within the process the worker is not faster than the engine.
@@ -181,7 +169,7 @@ Result<oh_path> EnginePath::copy(const Movement& movement) {
         return OH_PATH_WORKER;
       }
       Status status = copies.add(*there, by_kernel, &block == last);
-      if (!status.ok()) OH_RETURN_IF_ERROR(ticket.end(std::move(status)));
+      if (!status.ok()) OH_RETURN_IF_ERROR(ticket.end(status));
       if (worker) worker->call();
     }
   }

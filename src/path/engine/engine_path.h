@@ -27,8 +27,4 @@ class EnginePath final : public Path, public Immediate {
   Worker* worker_for(const Movement& movement) const;
 };
 
-// Whether a kernel of the GPU's reaches a region. A copy from freed memory fails; a kernel access
-// destroys the context.
-bool kernels_reach(cuda::Gpu& gpu, const RemoteTarget& target);
-
 }  // namespace oh

@@ -166,12 +166,10 @@ Status RemoteKeys::on_wanted(const Frame& frame, std::shared_ptr<RegionRecord> r
                  frame.region);
   }
   oh_status refusal = OH_OK;
-  if (!rma_) {
+  if (!rma_ || (region && (region->exported || region->for_batch()))) {
     refusal = OH_ERR_NOT_VIABLE;
   } else if (!region) {
     refusal = OH_ERR_RETIRED;
-  } else if (region->exported || region->for_batch()) {
-    refusal = OH_ERR_NOT_VIABLE;
   } else if (given_.size() + wanted_.size() >= kMost) {
     refusal = OH_ERR_NO_RESOURCE;
   }

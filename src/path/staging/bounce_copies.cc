@@ -100,7 +100,9 @@ bool BounceCopies::fail_all(const Status& status) {
     if (!copy.request) continue;
     if (copy.busy) {
       copying = true;
-    } else if (!copy.ticket.is_open()) {
+      continue;
+    }
+    if (!copy.ticket.is_open()) {
       end(copy, status);
     } else if (copy.ticket.is_done()) {
       end(copy, {});

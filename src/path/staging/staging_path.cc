@@ -84,11 +84,7 @@ Status StagingPath::on_ready(const Frame& frame) {
   Request* run = link_.ops.find(frame.tag);
   if (!run) {
     // We cancelled it: the other side drops it, too.
-    Frame rejection;
-    rejection.type = FrameType::kReject;
-    rejection.op = frame.op;
-    rejection.aux = static_cast<uint32_t>(OH_ERR_CANCELLED);
-    link_.send(rejection);
+    reject_message(link_, frame.op, OH_ERR_CANCELLED, 0);
     return {};
   }
   if (!run->parent || !run->is_run() || run->sends() || run->phase != Phase::kOffered ||

@@ -97,6 +97,7 @@ bool StagingPipeline::progress() {
   }
   // A step releases the lock, so the lists are not used after it. Steps that free buffers come
   // before those that take them. Exhaustion in one direction must not block the other.
+  // NOLINTNEXTLINE(performance-for-range-copy): it must outlive its place in the list
   for (std::shared_ptr<StagingTransfer> transfer : holding_) {
     Step step = next_step(*transfer);
     if (step != Step::kNothing && step != Step::kTake) return take_step(transfer, step) || any;

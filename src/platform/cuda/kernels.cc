@@ -28,7 +28,7 @@ Status Kernels::load(ByteView image, const char* batch, const char* worker) {
 // With the context entered.
 Status Kernels::load_module(ByteView image) {
   if (module_) return {};
-  if (image.size() == 0) return error(OH_ERR_NOT_VIABLE, "this build of onehop has no kernels");
+  if (image.empty()) return error(OH_ERR_NOT_VIABLE, "this build of onehop has no kernels");
   Code code = gpu_.driver().module_load(&module_, image.data());
   if (code != kSuccess) {
     module_ = nullptr;

@@ -75,8 +75,8 @@ Status CmaMover::probe(int pid, uint64_t nonce_address, const uint8_t (&expected
   iovec remote{reinterpret_cast<void*>(nonce_address), sizeof(read)};
   int64_t got = os().process_vm_readv(pid, &local, 1, &remote, 1);
   if (got < 0) {
-    const Status failed = Status::from_errno(OH_ERR_NOT_VIABLE, static_cast<int>(-got),
-                                             strf("process_vm_readv of process %d", pid));
+    Status failed = Status::from_errno(OH_ERR_NOT_VIABLE, static_cast<int>(-got),
+                                       strf("process_vm_readv of process %d", pid));
     if (got != -EPERM) return failed;
     return error(OH_ERR_NOT_VIABLE,
                  "%s; the kernel grants it to those who may trace that process: of one user and "

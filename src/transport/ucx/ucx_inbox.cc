@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/text.h"
 #include "transport/ucx/ucx_packing.h"
 
 namespace oh {
