@@ -56,7 +56,8 @@ OH_API oh_status oh_request_test(oh_request* request);
 OH_API oh_status oh_request_wait(oh_request* request, int64_t timeout_ns);
 /* Waits, but leaves it alone at the deadline: OH_IN_PROGRESS. */
 OH_API oh_status oh_request_poll(oh_request* request, int64_t timeout_ns);
-/* Ends it with OH_ERR_CANCELLED. OH_AGAIN: too late, it is under way and will end by itself. */
+/* Ends it with OH_ERR_CANCELLED. OH_AGAIN: too late, it has ended or is under way and will end by
+ * itself. */
 OH_API oh_status oh_request_cancel(oh_request* request);
 /* 1 when the operation has ended and its buffer is no longer accessed, else 0. */
 OH_API int oh_request_buffer_released(oh_request* request);

@@ -195,7 +195,7 @@ class Region:
     @property
     def descriptor(self) -> bytes:
         """
-        Bytes for Peer.attach at a peer. Any holder with a link to this endpoint may read and, unless it was registered with access="r", write the region.
+        Bytes for Peer.attach at a peer, for the whole region: slice the RemoteRegion there. Any holder with a link to this endpoint may read and, unless it was registered with access="r", write the region.
         """
 
     def deregister(self, timeout: float | None = ...) -> None:
@@ -282,8 +282,8 @@ class Request:
 
     def cancel(self) -> bool:
         """
-        Ends it; waiting for it then raises OperationError with Status.CANCELLED. False: too late, it is
-        under way and will end by itself.
+        Ends it; waiting for it then raises OperationError with Status.CANCELLED. False: too late, it has
+        ended, or is under way and will end by itself.
         """
 
     def stream_wait(self, stream: onehop.devices.Stream) -> None:
@@ -1092,7 +1092,8 @@ class Communicator:
 
     def barrier(self, timeout: float | None = ...) -> None:
         """
-        Returns when all ranks have called it. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Returns when all ranks have called it. After an error its ranks are at different barriers: create another
+        communicator. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
     def close(self) -> None:

@@ -7,6 +7,8 @@ The coroutines behind the methods whose names end in _async are here, too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import threading
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -105,27 +107,27 @@ def wait(request: Request) -> Generator[Any, None, Message]:
     return request.message
 
 
-def _deadline(timeout: Timeout) -> float | None:
-    """Return the time of the running loop at which a timeout has passed."""
-    seconds = default_timeout() if isinstance(timeout, EllipsisType) else timeout
-    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+def _look_last(take: Callable[[], T], seconds: float) -> T:
+    """Take it, or raise what the blocking call would have after so many seconds."""
+    try:
+        return take()
+    except OnehopTimeoutError as failure:
+        text = failure.text.replace("after 0.000 s", f"after {seconds:.3f} s", 1)
+        raise OnehopTimeoutError(failure.status, text) from None
 
 
 async def _take(ready: Callable[[], Request], take: Callable[[], T], timeout: Timeout) -> T:
     """Take what `ready` says is there; `take` raises TimeoutError where others were faster."""
-    deadline = _deadline(timeout)
-    while True:
-        try:
+    seconds = default_timeout() if isinstance(timeout, EllipsisType) else timeout
+    now = asyncio.get_running_loop().time
+    left, deadline = seconds, math.inf if seconds is None else now() + seconds
+    while left is None or left > 0:
+        with contextlib.suppress(OnehopTimeoutError):
             return take()
-        except OnehopTimeoutError:
-            left = None if deadline is None else deadline - asyncio.get_running_loop().time()
-            if left is not None and left <= 0:
-                raise
-        try:
+        with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(ready(), left)
-        except asyncio.TimeoutError:
-            # The last look raises what the blocking call would, with both sides' state.
-            return take()
+        left = None if seconds is None else deadline - now()
+    return _look_last(take, seconds or 0.0)
 
 
 async def accept(endpoint: Endpoint, timeout: Timeout) -> Peer:

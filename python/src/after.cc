@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "arguments.h"
 #include "errors.h"
 #include "names.h"
 #include "type_cache.h"
@@ -94,9 +95,15 @@ void* handle_of(nb::handle object, const Holder& holder) {
   return value.is_none() ? nullptr : pointer_from(value);
 }
 
+// As a user gives it.
+void* raw_stream(nb::handle given, const char* name) {
+  (void)whole_number(given, {name, "a raw CUDA stream, which is a pointer: 0 to 2**64 - 1"});
+  return stream_from_number(given);
+}
+
 After after_object(nb::handle given) {
   if (PyBool_Check(given.ptr())) refuse(given);
-  if (PyLong_Check(given.ptr())) return After::stream(stream_from_number(given));
+  if (PyLong_Check(given.ptr())) return After::stream(raw_stream(given, "after"));
   Holder holder = holder_of(given);
   if (!holder.attribute) refuse(given);
   void* handle = handle_of(given, holder);
@@ -117,7 +124,7 @@ After after_of(nb::handle after, const Buffer& buffer, bool on_gpu) {
 
 void* stream_of(nb::handle stream) {
   bool flag = PyBool_Check(stream.ptr()) != 0;
-  if (PyLong_Check(stream.ptr()) && !flag) return stream_from_number(stream);
+  if (PyLong_Check(stream.ptr()) && !flag) return raw_stream(stream, "stream");
   Holder holder = flag || stream.is_none() ? Holder{} : holder_of(stream);
   if (holder.attribute && !holder.is_event) return handle_of(stream, holder);
   throw TypeMismatch("stream is of type " + name_of_type(stream) +

@@ -42,11 +42,14 @@ int64_t Patience::now() {
   return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
+void Patience::first_has_passed() {
+  if (end_ == 0 && timeout_ns_ != OH_TIMEOUT_NEVER) end_ = now() - first() + timeout_ns_;
+}
+
 bool Patience::more() {
   check_signals();
-  if (timeout_ns_ == OH_TIMEOUT_NEVER) return true;
-  if (end_ == 0) end_ = now() - first() + timeout_ns_;
-  return now() < end_;
+  first_has_passed();
+  return timeout_ns_ == OH_TIMEOUT_NEVER || now() < end_;
 }
 
 int64_t Patience::next() const {

@@ -40,6 +40,10 @@ class Patience {
   explicit Patience(int64_t timeout_ns) : timeout_ns_(timeout_ns) {}
   // Length of the first slice.
   int64_t first() const { return timeout_ns_ < kSliceNs ? timeout_ns_ : kSliceNs; }
+  // Once the first slice has passed.
+  void first_has_passed();
+  // Length of the slice that is to come.
+  int64_t slice() const { return end_ == 0 ? first() : next(); }
   // Once the first slice has passed: whether time is left, with signals looked at.
   bool more();
   // Length of the next slice.

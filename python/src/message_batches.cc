@@ -79,7 +79,7 @@ void send_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout) {
   sweep_orphans();
   auto local = std::make_unique<Local>(*link.context, transfer.local, Access::kRead);
   Blocks blocks(*local, transfer);
-  uint64_t tag = tag_of(transfer.tag);
+  uint64_t tag = send_tag_of(transfer.tag);
   After after = local->after(transfer.after);
   try {
     // Until its receive has come, the deadline of a slice leaves nothing behind.

@@ -41,7 +41,7 @@ PyMessage wait(PyRequest& self, nb::handle timeout) {
 // ends it.
 template <typename Poll, typename Last>
 oh_status in_slices(Patience& patience, const Poll& poll, const Last& last) {
-  int64_t slice = patience.first();
+  int64_t slice = patience.slice();
   while (true) {
     oh_status status;
     {
@@ -201,7 +201,7 @@ void bind_request(nb::module_& module) {
       .def("cancel", cancel,
            "Ends it; waiting for it then raises OperationError with Status.CANCELLED. False: too "
            "late, "
-           "it is\nunder way and will end by itself.")
+           "it has\nended, or is under way and will end by itself.")
       .def(
           "stream_wait",
           [](PyRequest& self, nb::handle stream) {

@@ -67,10 +67,14 @@ uint64_t tag_of(nb::handle tag) {
   return whole_number(tag, {"tag", "an integer, 0 to 2**63 - 1, or onehop.ANY_TAG"});
 }
 
+uint64_t send_tag_of(nb::handle tag) {
+  return whole_number(tag, {"tag", "an integer, 0 to 2**63 - 1; ANY_TAG is for receives"});
+}
+
 void send(Link& link, const Transfer& transfer, nb::handle timeout) {
   sweep_orphans();
   Local local(*link.context, transfer.buffer, Access::kRead);
-  uint64_t tag = tag_of(transfer.tag);
+  uint64_t tag = send_tag_of(transfer.tag);
   Patience patience(timeout_ns(timeout, link.context->default_timeout_ns()));
   auto options = detail::with(Timeout(patience.first()), local.after(transfer.after));
   oh_request* request = nullptr;
@@ -88,6 +92,7 @@ void send(Link& link, const Transfer& transfer, nb::handle timeout) {
   }
   if (status == OH_OK) return;
   if (status != OH_IN_PROGRESS) fail(link, status, request, local, Access::kRead);
+  patience.first_has_passed();
   finish(go_on(link, request, local, Access::kRead), patience);
 }
 
@@ -107,12 +112,13 @@ PyMessage recv(Link& link, const Transfer& transfer, nb::handle timeout) {
   }
   if (status == OH_OK) return message;
   if (status != OH_IN_PROGRESS) fail(link, status, request, local, Access::kWrite);
+  patience.first_has_passed();
   return finish(go_on(link, request, local, Access::kWrite), patience);
 }
 
 PyRequest isend(Link& link, const Transfer& transfer) {
   auto operation = begin(link.context, transfer.buffer, Access::kRead);
-  uint64_t tag = tag_of(transfer.tag);
+  uint64_t tag = send_tag_of(transfer.tag);
   const Local& local = operation->local;
   After after = local.after(transfer.after);
   {

@@ -26,6 +26,8 @@ struct PyPeer {
 
 // 0 to OH_TAG_MAX, or OH_ANY_TAG; the library says which fits where.
 uint64_t tag_of(nb::handle tag);
+// Of a message to send.
+uint64_t send_tag_of(nb::handle tag);
 
 // The arguments of a transfer, as Python gave them.
 struct Transfer {

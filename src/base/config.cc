@@ -21,6 +21,17 @@ Status wrong(const ConfigEntry& entry, std::string_view value) {
                entry.standard[0] ? entry.standard : "empty");
 }
 
+// A choice as the table spells it: capitals are small letters, 1 and 0 on and off.
+std::string choice_of(std::string_view value) {
+  if (value == "1") return "on";
+  if (value == "0") return "off";
+  std::string text(value);
+  for (char& letter : text) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  return text;
+}
+
 bool is_choice(std::string_view choices, std::string_view value) {
   while (!choices.empty()) {
     size_t comma = choices.find(", ");
@@ -47,11 +58,10 @@ Status apply(const ConfigEntry& entry, std::string_view value, Config* config) {
     config->*entry.seconds = number;
     return {};
   }
-  if (std::string_view(entry.type) == "choice" && !is_choice(entry.allowed, value)) {
-    return wrong(entry, value);
-  }
   config->*entry.text = std::string(value);
-  return {};
+  if (std::string_view(entry.type) != "choice" || is_choice(entry.allowed, value)) return {};
+  config->*entry.text = choice_of(value);
+  return is_choice(entry.allowed, config->*entry.text) ? Status() : wrong(entry, value);
 }
 
 // Each % is followed by h, p or another %.
@@ -143,14 +153,19 @@ Status parse_port_range(std::string_view text, uint16_t* first, uint16_t* last) 
 }
 
 Result<Config> Config::from(const char* (*lookup)(const char* name)) {
+  // An empty variable is as one that is not set.
+  auto given = [lookup](const char* name) {
+    const char* value = lookup(name);
+    return value && *value ? value : nullptr;
+  };
   Config config;
   for (const ConfigEntry& entry : config_table()) {
-    const char* value = lookup(entry.name);
+    const char* value = given(entry.name);
     OH_RETURN_IF_ERROR(apply(entry, value ? value : entry.standard, &config));
   }
   OH_RETURN_IF_ERROR(check_whole(&config));
-  config.ucx_eager_max = lookup("ONEHOP_EAGER_MAX") ? config.eager_max : kUcxEagerMax;
-  config.ucx_eager_credit = lookup("ONEHOP_EAGER_CREDIT") ? config.eager_credit : kUcxEagerCredit;
+  config.ucx_eager_max = given("ONEHOP_EAGER_MAX") ? config.eager_max : kUcxEagerMax;
+  config.ucx_eager_credit = given("ONEHOP_EAGER_CREDIT") ? config.eager_credit : kUcxEagerCredit;
   return config;
 }
 

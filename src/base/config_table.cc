@@ -145,7 +145,8 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "0 to 1000000",
      .standard = "50",
-     .meaning = "microseconds a wait spins before it yields and sleeps",
+     .meaning = "microseconds a wait spins at most before it yields and sleeps; less where spins "
+                "are in vain",
      .integer = &Config::spin_us,
      .low = 0,
      .high = 1000000},

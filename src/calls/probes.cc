@@ -72,8 +72,8 @@ Result<std::shared_ptr<Peer>> probe_any(Endpoint& endpoint, uint64_t tag, Deadli
     return !endpoint.is_usable();
   };
   if (!endpoint.requests().wait_for(came, nullptr, WaitKind::kRecv, tag, deadline)) {
-    return timed_out(deadline.length(), "no message with %s came from %zu peers. %s",
-                     tag_text(tag).c_str(), endpoint.peers()->size(), kIfOnlyLate);
+    return timed_out(deadline.length(), "no message with %s came from %s. %s",
+                     tag_text(tag).c_str(), peers_text(endpoint).c_str(), kIfOnlyLate);
   }
   if (!source) return error(OH_ERR_CLOSED, "the endpoint was closed");
   return source;

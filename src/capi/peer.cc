@@ -311,7 +311,8 @@ oh_status oh_request_poll(oh_request* handle, int64_t timeout_ns) {
 oh_status oh_request_cancel(oh_request* handle) {
   OH_CHECK_ARGUMENT(handle);
   Request* request = as_request(handle);
-  if (request->ended()) return OH_OK;
+  // Needs no endpoint, which may have been closed.
+  if (request->ended()) return report(Requests::cancel_ended(*request));
   OH_REPORT_IF_ERROR(request->endpoint->usable());
   return report(request->endpoint->requests().cancel(request));
 }

@@ -378,8 +378,10 @@ Status Communicator::barrier(Deadline deadline) {
         &receive, status.ok() ? deadline : Deadline::after(0), from.get());
     if (status.ok()) status = received;
     if (!status.ok()) {
-      return error(status.code(), "the barrier of rank %u failed: %s", rank_,
-                   status.text().c_str());
+      return error(status.code(),
+                   "the barrier of rank %u failed: %s; the next barrier() of this rank is another "
+                   "one: all ranks need a new communicator",
+                   rank_, status.text().c_str());
     }
   }
   return {};

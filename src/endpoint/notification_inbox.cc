@@ -30,8 +30,8 @@ Status NotificationInbox::wait(Deadline deadline) {
     return !there.ok() || *there;
   };
   if (!endpoint_.requests().wait_for(came, nullptr, WaitKind::kNothing, 0, deadline)) {
-    return timed_out(deadline.length(), "no notification came from %zu peers. %s",
-                     endpoint_.peers()->size(), kIfOnlyLate);
+    return timed_out(deadline.length(), "no notification came from %s. %s",
+                     peers_text(endpoint_).c_str(), kIfOnlyLate);
   }
   return there.status();
 }

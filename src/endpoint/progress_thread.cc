@@ -39,7 +39,8 @@ void ProgressThread::loop() {
   ThreadPlace place;
   const int numa_node = endpoint_.device().numa_node();
   if (numa_node >= 0) place.move_to(numa_node);
-  Waiter waiter(endpoint_.doorbell(), endpoint_.requests().completions().polled(),
+  SpinTime spin;
+  Waiter waiter(endpoint_.doorbell(), endpoint_.requests().completions().polled(), spin,
                 endpoint_.config().spin_us * kMicrosecond, Deadline::never());
   waiter.look_often_for(endpoint_.streams().proxies());
   while (!stop_.load()) {

@@ -65,6 +65,18 @@ std::string tag_text(uint64_t tag) {
   return tag == OH_ANY_TAG ? "any tag" : strf("tag %llu", static_cast<unsigned long long>(tag));
 }
 
+std::string peers_text(const Endpoint& endpoint) {
+  size_t all = 0;
+  size_t lost = 0;
+  endpoint.for_each_peer([&](Peer& peer) {
+    ++all;
+    lost += peer.usable().ok() ? 0 : 1;
+  });
+  std::string text = strf("%zu peer%s", all, all == 1 ? "" : "s");
+  if (lost > 0) text += strf(", of which %zu %s lost", lost, lost == 1 ? "is" : "are");
+  return text;
+}
+
 // Gives up a request that has not ended: one that a peer has goes on, and ends without its handle.
 std::shared_ptr<void> Requests::abandon(Request* request) {
   std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
@@ -199,7 +211,7 @@ Status Requests::send(Peer& peer, Request* request, Deadline deadline) {
 
 bool Requests::wait_done(Request* request, Deadline deadline, Until until) {
   if (request->ended()) return true;
-  Waiter waiter(endpoint_.doorbell(), completions_.polled(),
+  Waiter waiter(endpoint_.doorbell(), completions_.polled(), spin_,
                 endpoint_.config().spin_us * kMicrosecond, deadline);
   std::shared_ptr<Peer> held;
   std::shared_ptr<Peer> first_held;
@@ -306,7 +318,8 @@ bool Requests::wait_across(std::span<Request* const> requests,
   }
   // No doorbell rings for all of them: the naps stay short.
   const std::atomic<uint32_t> polled{1};
-  Waiter waiter(first.doorbell(), polled, first.config().spin_us * kMicrosecond, deadline);
+  Waiter waiter(first.doorbell(), polled, first.requests().spin_,
+                first.config().spin_us * kMicrosecond, deadline);
   while (true) {
     bool worked = false;
     for (Endpoint* endpoint : endpoints) worked = endpoint->progress() || worked;
@@ -325,8 +338,8 @@ Status Requests::timeout_status(const Request* request, Peer* peer, Deadline dea
       strf("%s of %llu bytes with %s", verb_of(request->kind),
            static_cast<unsigned long long>(request->size), tag_text(request->tag).c_str());
   if (!peer) {
-    return timed_out(waited, "%s from any source; no message came from %zu peers. %s", what.c_str(),
-                     endpoint_.peers()->size(), kIfOnlyLate);
+    return timed_out(waited, "%s from any source; no message came from %s. %s", what.c_str(),
+                     peers_text(endpoint_).c_str(), kIfOnlyLate);
   }
   return timed_out(waited, "%s, peer %s; %s", what.c_str(), peer->link().name.c_str(),
                    state_at_timeout(*peer, {wait_kind_of(request), request->tag}, request).c_str());
@@ -379,10 +392,15 @@ void Requests::end_by_deadline(Request* request, Deadline deadline) {
   }
 }
 
+Status Requests::cancel_ended(const Request& request) {
+  if (request.status.code() == OH_ERR_CANCELLED) return {};
+  return error(OH_AGAIN, "too late to cancel: the %s has ended", verb_of(request.kind));
+}
+
 Status Requests::cancel(Request* request) {
   std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
   endpoint_.progress();
-  if (request->ended()) return {};
+  if (request->ended()) return cancel_ended(*request);
   Status status =
       error(OH_ERR_CANCELLED, "the %s of %llu bytes with %s was cancelled", verb_of(request->kind),
             static_cast<unsigned long long>(request->size), tag_text(request->tag).c_str());
@@ -457,7 +475,7 @@ bool Requests::buffer_released(const Request* request) {
 
 bool Requests::wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind,
                         uint64_t tag, Deadline deadline) {
-  Waiter waiter(endpoint_.doorbell(), completions_.polled(),
+  Waiter waiter(endpoint_.doorbell(), completions_.polled(), spin_,
                 endpoint_.config().spin_us * kMicrosecond, deadline);
   WaitNotice notice;
   // The condition may take what it finds: it is not asked again once it has been met.

@@ -16,6 +16,7 @@
 #include "endpoint/peer.h"
 #include "link/completions.h"
 #include "link/readiness.h"
+#include "link/waiting.h"
 #include "message/any_source.h"
 
 namespace oh {
@@ -27,6 +28,8 @@ constexpr const char* kIfOnlyLate =
     "If the other side is only late, give a longer timeout (ONEHOP_TIMEOUT sets the default)";
 // For texts.
 std::string tag_text(uint64_t tag);
+// "3 peers", "3 peers, of which 1 is lost".
+std::string peers_text(const Endpoint& endpoint);
 
 class Requests {
  public:
@@ -61,6 +64,8 @@ class Requests {
   bool test(Request* request);
   // OH_AGAIN when it is too late: the operation is under way.
   Status cancel(Request* request);
+  // The same of one that has ended: OH_AGAIN unless it was cancelled.
+  static Status cancel_ended(const Request& request);
   // Announces the end of the request on the event descriptor.
   Status arm(Request* request);
   // The stream waits until the request has ended; the host does not. See oh_request_stream_wait.
@@ -120,6 +125,7 @@ class Requests {
   AnySource any_source_;
   Readiness readiness_;
   Completions completions_;
+  SpinTime spin_;
 };
 
 }  // namespace oh

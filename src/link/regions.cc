@@ -55,8 +55,13 @@ Result<RegionDescriptor> RegionDescriptor::decode(ByteView bytes) {
   descriptor.index = reader.u32();
   descriptor.version = reader.u64();
   Result<ExportRecord> record = ExportRecord::decode(reader);
-  if (!record.ok() || !reader.at_end() || descriptor.index >= ControlPage::kMaxRegions ||
-      descriptor.version == 0) {
+  if (record.ok() && !reader.at_end()) {
+    return error(OH_ERR_INVALID,
+                 "there is more behind the region descriptor in these %zu bytes: pass it alone, as "
+                 "long as it was when it was sent",
+                 bytes.size());
+  }
+  if (!record.ok() || descriptor.index >= ControlPage::kMaxRegions || descriptor.version == 0) {
     return error(OH_ERR_INVALID, "the region descriptor of %zu bytes is cut off or was altered",
                  bytes.size());
   }

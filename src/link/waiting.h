@@ -20,11 +20,37 @@
 
 namespace oh {
 
+// How long the waits of an endpoint spin. A wait whose spin was in vain and that ended with the
+// first yield had the CPU that the other side needed: later waits spin half as long, until a spin,
+// or several yields, show that the other side has a CPU of its own.
+class SpinTime {
+ public:
+  int64_t of(int64_t most) const { return most >> halvings_.load(std::memory_order_relaxed); }
+  void shorten() {
+    const uint32_t now = halvings_.load(std::memory_order_relaxed);
+    if (now < kMostHalvings) halvings_.store(now + 1, std::memory_order_relaxed);
+  }
+  void lengthen() {
+    const uint32_t now = halvings_.load(std::memory_order_relaxed);
+    if (now > 0) halvings_.store(now - 1, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr uint32_t kMostHalvings = 6;
+  std::atomic<uint32_t> halvings_{0};  // of two threads that change it, one may be lost
+};
+
 class Waiter {
  public:
-  // `polled`: operations of the endpoint whose end rings no doorbell.
-  Waiter(Doorbell& bell, const std::atomic<uint32_t>& polled, int64_t spin_ns, Deadline deadline)
-      : bell_(bell), polled_(polled), spin_ns_(spin_ns), deadline_(deadline) {}
+  // `polled`: operations of the endpoint whose end rings no doorbell. `most_ns`: of one spin.
+  Waiter(Doorbell& bell, const std::atomic<uint32_t>& polled, SpinTime& spin, int64_t most_ns,
+         Deadline deadline)
+      : bell_(bell), polled_(polled), spin_(spin), most_ns_(most_ns), deadline_(deadline) {
+    spin_ns_ = spin.of(most_ns);
+  }
+  ~Waiter() { learn(); }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
 
   // While this is more than 0, something else may come that rings no doorbell.
   void look_often_for(const std::atomic<uint32_t>& unseen) { unseen_ = &unseen; }
@@ -34,7 +60,12 @@ class Waiter {
   // when the deadline has passed.
   template <typename Look>
   bool pause(bool worked, Look look) {
-    if (worked) start_ = 0;
+    if (worked && start_ != 0) {
+      learn();
+      start_ = 0;
+      yields_ = 0;
+      spin_ns_ = spin_.of(most_ns_);
+    }
     if (++rounds_ % kRoundsPerClock != 0) {
       if (!worked && rounds_ > kHotRounds) cpu_relax();
       return true;
@@ -48,12 +79,15 @@ class Waiter {
     bool polled = polled_.load(std::memory_order_relaxed) > 0;
     if (waited < spin_ns_ + (polled ? kPollTime : kYieldTime)) {
       sched_yield();
+      ++yields_;
     } else if (polled) {
       nap(std::min(
           {deadline_.at() - now, kLongestNap, std::max(kShortestNap, waited / kNapShare)}));
       look();
+      yields_ = kSlept;
     } else {
       bell_.sleep(std::min(deadline_.at() - now, longest_sleep(waited)), look);
+      yields_ = kSlept;
     }
     rounds_ |= kRoundsPerClock - 1;  // the clock again after the next look
     return true;
@@ -63,6 +97,13 @@ class Waiter {
   bool look_around() const { return rounds_ % kRoundsPerClock == kRoundsPerClock - 1; }
 
  private:
+  // Of a wait that has ended, and has looked at the clock.
+  void learn() {
+    if (start_ == 0) return;
+    if (yields_ == 1) spin_.shorten();
+    if (yields_ == 0 || (yields_ >= kOwnCpu && yields_ < kSlept)) spin_.lengthen();
+  }
+
   // In proportion, so that an arrival is late by a small part of the idle time before it.
   int64_t longest_sleep(int64_t waited) const {
     if (!unseen_ || unseen_->load(std::memory_order_relaxed) == 0) return kLongestSleep;
@@ -80,6 +121,9 @@ class Waiter {
 
   static constexpr uint32_t kRoundsPerClock = 8;
   static constexpr uint32_t kHotRounds = 256;
+  // So many yields took no time: no other thread wanted the CPU.
+  static constexpr uint32_t kOwnCpu = 8;
+  static constexpr uint32_t kSlept = 1U << 31;
   static constexpr int64_t kYieldTime = 50 * kMicrosecond;
   static constexpr int64_t kPollTime = 200 * kMicrosecond;
   // A wait ends at most so much later than it could.
@@ -95,10 +139,13 @@ class Waiter {
   Doorbell& bell_;
   const std::atomic<uint32_t>& polled_;
   const std::atomic<uint32_t>* unseen_ = nullptr;
-  int64_t spin_ns_;
+  SpinTime& spin_;
+  int64_t most_ns_;
+  int64_t spin_ns_ = 0;
   Deadline deadline_;
   int64_t start_ = 0;
   uint32_t rounds_ = 0;
+  uint32_t yields_ = 0;  // since start_
 };
 
 }  // namespace oh

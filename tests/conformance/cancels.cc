@@ -180,8 +180,13 @@ TEST_P(Messages, FinishedRequestsCannotBeCancelled) {
       [](Side& side) {
         onehop::Request request = side.peer().isend("abc", 3);
         request.wait();
-        EXPECT_TRUE(request.cancel());  // nothing left to do
+        EXPECT_FALSE(request.cancel());
         EXPECT_EQ(request.message().size, 3u);
+        char unused[3];
+        onehop::Request receive = side.peer().irecv(unused, 3, 1);
+        EXPECT_TRUE(receive.cancel());
+        EXPECT_TRUE(receive.cancel());  // it is
+        EXPECT_EQ(status_of([&] { receive.wait(); }), OH_ERR_CANCELLED);
       },
       [](Side& side) {
         char got[3];

@@ -4,6 +4,7 @@
 import asyncio
 import gc
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -50,6 +51,35 @@ def test_cancelling(pair):
     assert request.status is onehop.Status.CANCELLED
     pair.first.send(b"later")
     assert pair.second.recv(received).nbytes == 5
+
+
+def test_what_has_ended_is_not_cancelled(pair):
+    received = bytearray(5)
+    request = pair.second.irecv(received)
+    pair.first.send(b"hello")
+    assert not request.cancel()
+    assert request.wait().nbytes == 5
+    assert received == b"hello"
+    assert not request.cancel()
+    late = pair.second.irecv(received)
+    with pytest.raises(onehop.TimeoutError):
+        late.wait(timeout=0.001)
+    assert not late.cancel()
+
+
+def test_blocking_calls_keep_their_deadlines(pair):
+    large = bytes(1_000_000)
+    for wait in (
+        lambda: pair.second.recv(bytearray(8), timeout=0.1),
+        lambda: pair.first.send(large, timeout=0.1),
+    ):
+        times = []
+        while not times or (min(times) > 0.15 and len(times) < 50):
+            begin = time.monotonic()
+            with pytest.raises(onehop.TimeoutError):
+                wait()
+            times.append(time.monotonic() - begin)
+        assert 0.1 <= min(times) <= 0.15
 
 
 class Watched(bytearray):

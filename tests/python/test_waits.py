@@ -194,7 +194,7 @@ def test_asynchronous_waits_have_deadlines(pair):
             pair.second.probe_async(1, timeout=0.01),
             pair.endpoints[1].accept_async(timeout=0.01),
         ):
-            with pytest.raises(onehop.TimeoutError):
+            with pytest.raises(onehop.TimeoutError, match=r"after 0.010 s"):
                 await wait
         with pytest.raises(onehop.InvalidArgument):
             await pair.endpoints[0].connect_async(b"no address")

@@ -86,6 +86,10 @@ TEST_F(EndpointPartsTest, ADescriptorIsForThePeerThatMadeIt) {
   Bytes cut = descriptor;
   cut.pop_back();
   EXPECT_FALSE(one_->memory().attach(*to_other_, cut, in_time()).ok());
+  Bytes longer = descriptor;
+  longer.resize(1024);
+  EXPECT_TRUE(fails_with(one_->memory().attach(*to_other_, longer, in_time()), OH_ERR_INVALID,
+                         "more behind the region descriptor"));
 }
 
 TEST_F(EndpointPartsTest, AClosedEndpointHasNoRegions) {

@@ -22,6 +22,8 @@ _HEADER = """\
 
 onehop reads these variables from the environment when an endpoint is created. A value that is not
 allowed is an error of that call, and names the variable. Options of a call win over variables.
+An empty variable is as one that is not set; choices may be written in capitals, and switches as 1
+and 0.
 
 <!-- Written by `onehop info --config --markdown`. -->
 

@@ -58,13 +58,17 @@ class PythonSide:
     def run(self, spec: _bench.Spec) -> _bench.Outcome:
         """Measure a row."""
         row = _bench.PythonRow(self.number, self._swap, spec, self._device)
-        if spec.op == _bench.Op.BATCH:
-            return self._batch(row, spec)
-        if spec.mode == Mode.PUT_SIGNAL:
-            return row.run(**self._signalled_puts(row, spec))
-        if spec.mode in (Mode.PUT, Mode.GET):
-            return row.run(**self._one_sided(row, spec))
-        return row.run(**self._messages(row, spec))
+        try:
+            if spec.op == _bench.Op.BATCH:
+                return self._batch(row, spec)
+            if spec.mode == Mode.PUT_SIGNAL:
+                return row.run(**self._signalled_puts(row, spec))
+            if spec.mode in (Mode.PUT, Mode.GET):
+                return row.run(**self._one_sided(row, spec))
+            return row.run(**self._messages(row, spec))
+        finally:
+            # It owns the row's memory, and the row this side: the collector does not see that.
+            self._region = None
 
     # ---- The operations
 
