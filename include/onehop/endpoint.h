@@ -100,6 +100,7 @@ OH_API oh_status oh_endpoint_notification(oh_endpoint* endpoint, void* data, siz
 /*
  * Registers host memory, so that peers may read and write it. It must stay until it is
  * deregistered. A region within memory of oh_shared_alloc is reached by plain memory access.
+ * OH_ERR_FAULT: the memory is not mapped.
  */
 OH_API oh_status oh_region_register(oh_endpoint* endpoint, void* data, size_t size,
                                     oh_region** region);

@@ -64,7 +64,7 @@ def empty(
     kind = np.dtype(dtype)
     if kind.hasobject:
         msg = f"dtype {kind} holds Python objects, which mean nothing elsewhere"
-        raise TypeError(msg)
+        raise InvalidType(Status.INVALID, msg)
     lengths = _lengths(shape)
     memory = SharedBuffer(math.prod(lengths) * kind.itemsize)
     array: npt.NDArray[Any] = np.ndarray(lengths, kind, buffer=memoryview(memory))

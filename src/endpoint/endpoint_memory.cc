@@ -2,12 +2,30 @@
 #include "endpoint/endpoint_memory.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <iterator>
 
 #include "endpoint/endpoint.h"
+#include "platform/os/os.h"
 
 namespace oh {
+namespace {
+
+// A copy from or to memory that is not there would end the process, or the peer's operation.
+Status check_mapped(const void* base, uint64_t length) {
+  const auto first = reinterpret_cast<uintptr_t>(base);
+  const uintptr_t last = first + (length - 1);
+  if (last >= first && os().find_page(first) != -ENOMEM && os().find_page(last) != -ENOMEM) {
+    return {};
+  }
+  return error(OH_ERR_FAULT,
+               "cannot register %llu bytes at %p: they are not all mapped in this process; pass "
+               "memory that is, for as long as the region lives",
+               static_cast<unsigned long long>(length), base);
+}
+
+}  // namespace
 
 Result<std::shared_ptr<RegionRecord>> EndpointMemory::register_region(void* base, uint64_t length,
                                                                       RegionAccess access) {
@@ -21,6 +39,7 @@ Result<std::shared_ptr<RegionRecord>> EndpointMemory::register_region(void* base
       OH_RETURN_IF_ERROR(check_device(*gpu, *exported));
     }
   }
+  if (!exported && base && length) OH_RETURN_IF_ERROR(check_mapped(base, length));
   return regions_.add(base, length, std::move(exported), access);
 }
 

@@ -92,6 +92,21 @@ TEST_F(EndpointPartsTest, ADescriptorIsForThePeerThatMadeIt) {
                          "more behind the region descriptor"));
 }
 
+TEST_F(EndpointPartsTest, MemoryThatIsNotMappedIsNoRegion) {
+  Result<Mapping> mapping = Mapping::anonymous(4096);
+  ASSERT_TRUE(is_ok(mapping));
+  void* base = mapping->data();
+  EXPECT_TRUE(is_ok(one_->memory().register_region(base, 4096)));
+  mapping->reset();
+  const char* text = "not all mapped";
+  EXPECT_TRUE(fails_with(one_->memory().register_region(base, 4096), OH_ERR_FAULT, text));
+  // It ends behind what is mapped, or behind all addresses.
+  EXPECT_TRUE(fails_with(one_->memory().register_region(memory_.data(), uint64_t{1} << 46),
+                         OH_ERR_FAULT, text));
+  EXPECT_TRUE(
+      fails_with(one_->memory().register_region(memory_.data(), UINT64_MAX), OH_ERR_FAULT, text));
+}
+
 TEST_F(EndpointPartsTest, AClosedEndpointHasNoRegions) {
   other_->close();
   EXPECT_TRUE(fails_with(other_->memory().register_region(memory_.data(), 1), OH_ERR_CLOSED));

@@ -187,6 +187,8 @@ TEST(MemfdTest, EveryFailureSaysWhatFailedAndLeaksNothing) {
   EXPECT_TRUE(
       fails_with(make_memfd("unit-name", 4096), OH_ERR_SYSTEM, "memfd_create(unit-name): EMFILE"));
   faulty.arm(Call::ftruncate, 0, ENOMEM);
+  EXPECT_TRUE(fails_with(make_memfd("unit-name", 4096), OH_ERR_NO_RESOURCE, "4096 bytes"));
+  faulty.arm(Call::ftruncate, 0, EPERM);
   EXPECT_TRUE(fails_with(make_memfd("unit-name", 4096), OH_ERR_SYSTEM, "4096 bytes"));
   faulty.arm(Call::seal, 0, EPERM);
   EXPECT_TRUE(fails_with(make_memfd("unit-name", 4096), OH_ERR_SYSTEM, "sealing"));

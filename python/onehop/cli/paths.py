@@ -188,7 +188,7 @@ def _drive(loops: _bench.Side, number: int, case: Case, check: Check) -> Finding
         detail = f"went by {went}, not by {check.path}"
         return Finding(case.name, check.name, "fault", detail, REPORT, p50)
     if case.on_gpu and any(path in _SLOW for path in paths) and not check.slow:
-        remedy = "see the library's warning: run with ONEHOP_LOG=warn"
+        remedy = "onehop.paths(peer) names the reason in the row of such memory"
         return Finding(case.name, check.name, "slow", f"by {went}, through the host", remedy, p50)
     slow = f": {check.slow}" if any(path in _SLOW for path in paths) else ""
     return Finding(case.name, check.name, "ok", f"by {went}{rate}{slow}", p50_us=p50)

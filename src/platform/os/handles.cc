@@ -95,8 +95,9 @@ Result<UniqueFd> make_memfd(const char* name, uint64_t size) {
   UniqueFd fd(result);
   result = os().ftruncate(fd.get(), size);
   if (result < 0) {
+    const bool full = result == -EFBIG || result == -ENOMEM || result == -ENOSPC;
     return Status::from_errno(
-        OH_ERR_SYSTEM, -result,
+        full ? OH_ERR_NO_RESOURCE : OH_ERR_SYSTEM, -result,
         strf("growing the shared memory %s to %llu bytes (is there a limit on "
              "shared memory in this container?)",
              name, static_cast<unsigned long long>(size)));

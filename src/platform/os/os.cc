@@ -191,6 +191,12 @@ int Os::sched_setaffinity(const void* mask, size_t size) {
   return or_errno(::sched_setaffinity(0, size, static_cast<const cpu_set_t*>(mask)));
 }
 
+int Os::find_page(uintptr_t address) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  unsigned char resident = 0;
+  return or_errno(::mincore(reinterpret_cast<void*>(address / page * page), 1, &resident));
+}
+
 int Os::mbind_preferred(void* address, uint64_t size, int node) {
   constexpr int kMostNodes = 1024;  // of Linux
   constexpr int kBits = 8 * sizeof(unsigned long);

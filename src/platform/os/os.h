@@ -33,6 +33,8 @@ class Os {
   // Shared, read and write; `populate` faults all pages in. fd -1: anonymous shared memory.
   virtual int mmap(uint64_t size, int fd, uint64_t offset, bool populate, void** out);
   virtual int munmap(void* address, uint64_t size);
+  // 0, or -ENOMEM where nothing is mapped.
+  virtual int find_page(uintptr_t address);
 
   // Sockets.
   virtual int socket(int domain, int type);
