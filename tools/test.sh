@@ -236,6 +236,8 @@ lane_models() {
 
 lane_python() {
   package
+  # Not while another build of that folder runs.
+  [ -z "${builds[cpp]:-}" ] || finish_build cpp
   # The fake driver of the lane cpp, where that was built; else the tests compile it.
   if [ -e "$build/cpp/tests/fake_cuda/libonehop_fake_cuda.so" ]; then
     cmake --build "$build/cpp" --target onehop_fake_cuda

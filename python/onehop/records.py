@@ -60,8 +60,8 @@ class Variable:
     @property
     def value(self) -> str | None:
         """What the environment sets it to, or None; secrets are not shown."""
-        value = os.environ.get(self.name)
-        return "(hidden)" if value is not None and self.hidden else value
+        value = os.environ.get(self.name) or None
+        return "(hidden)" if value and self.hidden else value
 
 
 @dataclass(frozen=True)

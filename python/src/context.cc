@@ -36,6 +36,7 @@ void add(const std::shared_ptr<Context>& context) {
 // The library has just read and accepted the same variable, or applies the same default.
 int64_t read_default_timeout() {
   const char* text = std::getenv("ONEHOP_TIMEOUT");
+  if (text && !*text) text = nullptr;
   for (size_t i = 0; !text; ++i) {
     auto entry = detail::sized<oh_config_entry>();
     check(oh_config_get(i, &entry));

@@ -77,10 +77,9 @@ bool cancel(PyRequest& self) {
     WithoutGil release;
     status = oh_request_cancel(self.operation().handle());
   }
-  if (status == OH_AGAIN) return false;
-  check(status);
+  if (status != OH_AGAIN) check(status);
   self.operation().try_release();
-  return true;
+  return status == OH_OK;
 }
 
 std::string message_text(const PyMessage& self) {

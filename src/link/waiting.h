@@ -7,7 +7,6 @@
 // Threading: one Waiter per wait.
 #pragma once
 
-#include <sched.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -17,12 +16,13 @@
 #include "base/clock.h"
 #include "base/sync.h"
 #include "memory/control_page.h"
+#include "platform/os/os.h"
 
 namespace oh {
 
-// How long the waits of an endpoint spin. A wait whose spin was in vain and that ended with the
-// first yield had the CPU that the other side needed: later waits spin half as long, until a spin,
-// or several yields, show that the other side has a CPU of its own.
+// How long the waits of an endpoint spin. A wait whose spin was in vain, and that ended with the
+// first yield, had the CPU that the other side needed: later waits spin half as long. A wait that
+// ends while it spins, or whose first yield found no other thread, lengthens them again.
 class SpinTime {
  public:
   int64_t of(int64_t most) const { return most >> halvings_.load(std::memory_order_relaxed); }
@@ -71,15 +71,17 @@ class Waiter {
       return true;
     }
     int64_t now = now_ns();
-    if (now >= deadline_.at()) return false;
+    if (now >= deadline_.at()) {
+      start_ = 0;  // this tells nothing of the other side
+      return false;
+    }
     if (worked) return true;
     if (start_ == 0) start_ = now;
     int64_t waited = now - start_;
     if (waited < spin_ns_) return true;
     bool polled = polled_.load(std::memory_order_relaxed) > 0;
     if (waited < spin_ns_ + (polled ? kPollTime : kYieldTime)) {
-      sched_yield();
-      ++yields_;
+      yield(now);
     } else if (polled) {
       nap(std::min(
           {deadline_.at() - now, kLongestNap, std::max(kShortestNap, waited / kNapShare)}));
@@ -100,8 +102,16 @@ class Waiter {
   // Of a wait that has ended, and has looked at the clock.
   void learn() {
     if (start_ == 0) return;
-    if (yields_ == 1) spin_.shorten();
-    if (yields_ == 0 || (yields_ >= kOwnCpu && yields_ < kSlept)) spin_.lengthen();
+    if (yields_ == 0 || (alone_ && yields_ < kSlept)) {
+      spin_.lengthen();
+    } else if (yields_ == 1) {
+      spin_.shorten();
+    }
+  }
+
+  void yield(int64_t now) {
+    os().yield();
+    if (yields_++ == 0) alone_ = now_ns() - now < kMicrosecond;
   }
 
   // In proportion, so that an arrival is late by a small part of the idle time before it.
@@ -121,8 +131,6 @@ class Waiter {
 
   static constexpr uint32_t kRoundsPerClock = 8;
   static constexpr uint32_t kHotRounds = 256;
-  // So many yields took no time: no other thread wanted the CPU.
-  static constexpr uint32_t kOwnCpu = 8;
   static constexpr uint32_t kSlept = 1U << 31;
   static constexpr int64_t kYieldTime = 50 * kMicrosecond;
   static constexpr int64_t kPollTime = 200 * kMicrosecond;
@@ -146,6 +154,7 @@ class Waiter {
   int64_t start_ = 0;
   uint32_t rounds_ = 0;
   uint32_t yields_ = 0;  // since start_
+  bool alone_ = false;   // the first of them found no other thread
 };
 
 }  // namespace oh

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import onehop
 import pytest
-from processes import run_pair
+from processes import LocalPair, run_alone, run_pair
 
 SIZES = [0, 1, 7, 64, 400, 401, 1024, 16384, 16385, 65536, 300_001, 1 << 20, 5_000_011]
 
@@ -255,3 +255,15 @@ def test_a_raw_stream_is_a_pointer(pair):
             pair.first.on(wrong)
         with pytest.raises(onehop.InvalidArgument, match=r"after is .*a raw CUDA stream"):
             pair.first.send(b"x", after=wrong)
+
+
+def default_of_an_empty_variable():
+    pair = LocalPair()
+    request = pair.second.irecv(bytearray(1))
+    threading.Timer(0.05, lambda: pair.first.send(b"x")).start()
+    assert request.wait().nbytes == 1
+
+
+def test_an_empty_variable_is_not_set(monkeypatch):
+    monkeypatch.setenv("ONEHOP_TIMEOUT", "")
+    run_alone(default_of_an_empty_variable)

@@ -12,6 +12,22 @@ using namespace oh;
 
 constexpr int64_t kLong = 64 * kSecond;
 
+// Yields at once, or to a thread that works for two microseconds.
+class FakeCpu final : public Os {
+ public:
+  FakeCpu() { former_ = os_replace(this); }
+  ~FakeCpu() override { os_replace(former_); }
+  void yield() override {
+    const Deadline end = Deadline::after(shared ? 2 * kMicrosecond : 0);
+    while (!end.passed()) {
+    }
+  }
+  bool shared = true;
+
+ private:
+  Os* former_;
+};
+
 class WaitingTest : public ::testing::Test {
  protected:
   // A wait that looks so often and then ends.
@@ -23,6 +39,7 @@ class WaitingTest : public ::testing::Test {
   // at once where nothing is left of that nanosecond.
   void end_with_the_first_yield() { wait(1, spin_.of(1) > 0 ? 16 : 8); }
 
+  FakeCpu cpu_;
   Doorbell bell_{};
   std::atomic<uint32_t> polled_{0};
   SpinTime spin_;
@@ -43,6 +60,24 @@ TEST_F(WaitingTest, AWaitThatEndsWhileItSpinsLengthensTheNext) {
   EXPECT_EQ(spin_.of(kLong), kLong / 4);
   // One that looked too briefly to spin tells nothing.
   wait(kLong, 7);
+  EXPECT_EQ(spin_.of(kLong), kLong / 4);
+}
+
+TEST_F(WaitingTest, AYieldThatFoundNoOtherThreadLengthensTheNext) {
+  for (int i = 0; i < 3; ++i) end_with_the_first_yield();
+  cpu_.shared = false;
+  // A thread of another program may take the CPU meanwhile.
+  for (int i = 0; i < 1000 && spin_.of(kLong) < kLong; ++i) end_with_the_first_yield();
+  EXPECT_EQ(spin_.of(kLong), kLong);
+}
+
+TEST_F(WaitingTest, ADeadlineTellsNothing) {
+  for (int i = 0; i < 2; ++i) end_with_the_first_yield();
+  for (int64_t most_ns : {int64_t{4}, kLong}) {
+    Waiter waiter(bell_, polled_, spin_, most_ns, Deadline::after(10 * kMicrosecond));
+    while (waiter.pause(/*worked=*/false, [] { return true; })) {
+    }
+  }
   EXPECT_EQ(spin_.of(kLong), kLong / 4);
 }
 

@@ -191,6 +191,8 @@ int Os::sched_setaffinity(const void* mask, size_t size) {
   return or_errno(::sched_setaffinity(0, size, static_cast<const cpu_set_t*>(mask)));
 }
 
+void Os::yield() { ::sched_yield(); }
+
 int Os::find_page(uintptr_t address) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   unsigned char resident = 0;

@@ -62,6 +62,7 @@ class Os {
 
   // Other processes.
   virtual int pidfd_open(int pid);
+  virtual void yield();
   virtual int64_t process_vm_readv(int pid, const iovec* local, size_t locals, const iovec* remote,
                                    size_t remotes);
   virtual int64_t process_vm_writev(int pid, const iovec* local, size_t locals, const iovec* remote,
