@@ -560,7 +560,7 @@ Status OneSided::on_frame(const Frame& frame) {
     default:
       break;
   }
-  if (Path* path = this->path(path_of(frame))) return path->on_frame(frame);
+  if (Path* path = this->path(path_for(frame))) return path->on_frame(frame);
   return error(OH_ERR_PROTOCOL, "%s sent a frame of type %u with flags %u, whose path is not open",
                link_.name.c_str(), static_cast<unsigned>(frame.type),
                static_cast<unsigned>(frame.flags));

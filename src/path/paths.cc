@@ -46,7 +46,7 @@ constexpr PathTable kPaths = {{
     /* kFrames  */ {estimate_frames, always},
 }};
 
-PathName path_of(const Frame& frame) {
+PathName path_for(const Frame& frame) {
   switch (frame.type) {
     case FrameType::kPut:
     case FrameType::kGet:

@@ -25,7 +25,7 @@ using PathTable = std::array<PathEntry, kPathCount>;
 extern const PathTable kPaths;
 
 // The path that a frame of an operation of the other side is for.
-PathName path_of(const Frame& frame);
+PathName path_for(const Frame& frame);
 
 // The table of links that are made from now on: kPaths, unless a test has given another one.
 const PathTable& path_table();
