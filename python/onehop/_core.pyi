@@ -1092,8 +1092,8 @@ class Communicator:
 
     def barrier(self, timeout: float | None = ...) -> None:
         """
-        Returns when all ranks have called it. After an error its ranks are at different barriers: create another
-        communicator. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Returns when all ranks have called it. After a timeout its ranks are at different barriers: create
+        another communicator. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
         """
 
     def close(self) -> None:

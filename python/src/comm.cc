@@ -360,9 +360,8 @@ void bind_communicator(nb::module_& module) {
           "communicator.")
       .def("barrier", barrier, nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def barrier(self, timeout: float | None = ...) -> None"),
-           "Returns when all ranks have called it. After an error its ranks are at different "
-           "barriers: "
-           "create another\ncommunicator. " OH_PYTHON_TIMEOUT)
+           "Returns when all ranks have called it. After a timeout its ranks are at different "
+           "barriers: create\nanother communicator. " OH_PYTHON_TIMEOUT)
       .def("close", close,
            "Closes all links; operations in flight are cancelled, calls that wait raise.")
       .def(

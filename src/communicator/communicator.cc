@@ -378,10 +378,13 @@ Status Communicator::barrier(Deadline deadline) {
         &receive, status.ok() ? deadline : Deadline::after(0), from.get());
     if (status.ok()) status = received;
     if (!status.ok()) {
-      return error(status.code(),
-                   "the barrier of rank %u failed: %s; the next barrier() of this rank is another "
-                   "one: all ranks need a new communicator",
-                   rank_, status.text().c_str());
+      // A lost rank comes back by reconnect(), whose barriers go on.
+      const char* remedy = status.code() == OH_ERR_TIMEOUT
+                               ? "; the next barrier() of this rank is another one: all ranks need "
+                                 "a new communicator"
+                               : "";
+      return error(status.code(), "the barrier of rank %u failed: %s%s", rank_,
+                   status.text().c_str(), remedy);
     }
   }
   return {};

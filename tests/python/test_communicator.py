@@ -89,6 +89,27 @@ def test_regions_of_a_communicator():
     run_ranks(3, put_to_the_next)
 
 
+def miss_a_barrier(rank, identity):
+    with onehop.Communicator(rank, 2, unique_id=identity, timeout=30) as comm:
+        if rank == 1:
+            comm.recv(bytearray(4), 0, timeout=30)
+            return
+        with pytest.raises(onehop.TimeoutError, match="all ranks need a new communicator"):
+            comm.barrier(timeout=0.05)
+        comm.send(b"over", 1, timeout=30)
+        with pytest.raises(onehop.LinkError) as caught:  # that rank can come back
+            comm.barrier(timeout=30)
+        assert "all ranks" not in str(caught.value)
+
+
+def test_a_barrier_that_fails_says_what_is_needed():
+    group = Group()
+    identity = onehop.unique_id()
+    for rank in range(2):
+        group.start(miss_a_barrier, rank, identity)
+    group.join()
+
+
 def test_a_communicator_of_one():
     with onehop.Communicator(0, 1) as comm:
         received = bytearray(2)
