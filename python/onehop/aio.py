@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import threading
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -120,13 +119,15 @@ async def _take(ready: Callable[[], Request], take: Callable[[], T], timeout: Ti
     """Take what `ready` says is there; `take` raises TimeoutError where others were faster."""
     seconds = default_timeout() if isinstance(timeout, EllipsisType) else timeout
     now = asyncio.get_running_loop().time
-    left, deadline = seconds, math.inf if seconds is None else now() + seconds
+    deadline = None if seconds is None else now() + seconds
+    left = seconds
     while left is None or left > 0:
         with contextlib.suppress(OnehopTimeoutError):
             return take()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(ready(), left)
-        left = None if seconds is None else deadline - now()
+        if deadline is not None:
+            left = deadline - now()
     return _look_last(take, seconds or 0.0)
 
 

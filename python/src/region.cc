@@ -133,9 +133,8 @@ void bind_region(nb::module_& module) {
           "A slice; it holds the same registration. OutOfRange: it reaches outside.")
       .def_prop_ro("descriptor", descriptor,
                    "Bytes for Peer.attach at a peer, for the whole region: slice the RemoteRegion "
-                   "there. Any "
-                   "holder with a link to this endpoint may read "
-                   "and, unless it was registered with access=\"r\", write the region.")
+                   "there. Any holder with a link to this endpoint may read and, unless "
+                   "it was registered with access=\"r\", write the region.")
       .def("deregister", deregister, nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def deregister(self, timeout: float | None = ...) -> None"),
            "Ends the region and all its slices: when it returns no peer touches the memory any "

@@ -62,7 +62,7 @@ class Requests {
   // The same, but leaves a request alone that has not ended: OH_IN_PROGRESS.
   Status poll_until(Request* request, Deadline deadline);
   bool test(Request* request);
-  // OH_AGAIN when it is too late: the operation is under way.
+  // OH_AGAIN when it is too late: the operation has ended or is under way.
   Status cancel(Request* request);
   // The same of one that has ended: OH_AGAIN unless it was cancelled.
   static Status cancel_ended(const Request& request);

@@ -45,9 +45,7 @@ class Waiter {
   // `polled`: operations of the endpoint whose end rings no doorbell. `most_ns`: of one spin.
   Waiter(Doorbell& bell, const std::atomic<uint32_t>& polled, SpinTime& spin, int64_t most_ns,
          Deadline deadline)
-      : bell_(bell), polled_(polled), spin_(spin), most_ns_(most_ns), deadline_(deadline) {
-    spin_ns_ = spin.of(most_ns);
-  }
+      : bell_(bell), polled_(polled), spin_(spin), most_ns_(most_ns), deadline_(deadline) {}
   ~Waiter() { learn(); }
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
@@ -64,7 +62,7 @@ class Waiter {
       learn();
       start_ = 0;
       yields_ = 0;
-      spin_ns_ = spin_.of(most_ns_);
+      slept_ = false;
     }
     if (++rounds_ % kRoundsPerClock != 0) {
       if (!worked && rounds_ > kHotRounds) cpu_relax();
@@ -78,18 +76,19 @@ class Waiter {
     if (worked) return true;
     if (start_ == 0) start_ = now;
     int64_t waited = now - start_;
-    if (waited < spin_ns_) return true;
+    const int64_t spin_ns = spin_.of(most_ns_);
+    if (waited < spin_ns) return true;
     bool polled = polled_.load(std::memory_order_relaxed) > 0;
-    if (waited < spin_ns_ + (polled ? kPollTime : kYieldTime)) {
+    if (waited < spin_ns + (polled ? kPollTime : kYieldTime)) {
       yield(now);
     } else if (polled) {
       nap(std::min(
           {deadline_.at() - now, kLongestNap, std::max(kShortestNap, waited / kNapShare)}));
       look();
-      yields_ = kSlept;
+      slept_ = true;
     } else {
       bell_.sleep(std::min(deadline_.at() - now, longest_sleep(waited)), look);
-      yields_ = kSlept;
+      slept_ = true;
     }
     rounds_ |= kRoundsPerClock - 1;  // the clock again after the next look
     return true;
@@ -101,8 +100,8 @@ class Waiter {
  private:
   // Of a wait that has ended, and has looked at the clock.
   void learn() {
-    if (start_ == 0) return;
-    if (yields_ == 0 || (alone_ && yields_ < kSlept)) {
+    if (start_ == 0 || slept_) return;
+    if (yields_ == 0 || alone_) {
       spin_.lengthen();
     } else if (yields_ == 1) {
       spin_.shorten();
@@ -131,7 +130,6 @@ class Waiter {
 
   static constexpr uint32_t kRoundsPerClock = 8;
   static constexpr uint32_t kHotRounds = 256;
-  static constexpr uint32_t kSlept = 1U << 31;
   static constexpr int64_t kYieldTime = 50 * kMicrosecond;
   static constexpr int64_t kPollTime = 200 * kMicrosecond;
   // A wait ends at most so much later than it could.
@@ -149,12 +147,12 @@ class Waiter {
   const std::atomic<uint32_t>* unseen_ = nullptr;
   SpinTime& spin_;
   int64_t most_ns_;
-  int64_t spin_ns_ = 0;
   Deadline deadline_;
   int64_t start_ = 0;
   uint32_t rounds_ = 0;
   uint32_t yields_ = 0;  // since start_
   bool alone_ = false;   // the first of them found no other thread
+  bool slept_ = false;   // since start_
 };
 
 }  // namespace oh

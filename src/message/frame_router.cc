@@ -15,10 +15,10 @@ Status FrameRouter::on_frame(const Frame& frame) {
                  link_.outbox.size());
   }
   if (frame.remote && (frame.type != FrameType::kData || frame.flags & kOneSided)) {
-    return error(
-        OH_ERR_PROTOCOL,
-        "%s sent a frame of type %u whose payload has to be fetched, which none of that type is",
-        link_.name.c_str(), static_cast<unsigned>(frame.type));
+    return error(OH_ERR_PROTOCOL,
+                 "%s sent a frame of type %u without its payload: only those of messages may have "
+                 "one that is fetched",
+                 link_.name.c_str(), static_cast<unsigned>(frame.type));
   }
   switch (frame.type) {
     case FrameType::kEager:

@@ -152,7 +152,7 @@ Status admit_device_memory(Link& link) {
   }
   if (!link.why_no_device.ok()) return link.why_no_device;
   return error(OH_ERR_NOT_VIABLE,
-               "no path takes device memory to %s: this endpoint is for host memory: create it "
+               "no path takes device memory to %s: this endpoint is for host memory; create it "
                "with a device",
                link.name.c_str());
 }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "conformance/sides.h"
-#include "sanitizers.h"
 
 namespace conformance::any_source {
 namespace {

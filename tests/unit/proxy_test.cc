@@ -107,6 +107,8 @@ class ProxyTest : public unit::GpuTest {
     unit::GpuTest::TearDown();
   }
 
+  void move_by_regions(uint64_t way, OpKind kind, const char* refused);
+
   // As a kernel hands one in. Its number.
   uint64_t hand_in(uint32_t queue, const kernels::Ticket& fields) {
     proxy_->use(queue);
@@ -228,47 +230,36 @@ TEST_F(ProxyTest, AReceivePastItsDeadlineEnds) {
   EXPECT_TRUE(fails_with(proxy_->failure(0, LaneSide::kRecv), OH_ERR_TIMEOUT));
 }
 
-TEST_F(ProxyTest, PutsGoToRegionsThatAreKnown) {
+// A put or get whose region is known, and one of an earlier region with its index.
+void ProxyTest::move_by_regions(uint64_t way, OpKind kind, const char* refused) {
   RemoteTarget target;
   target.index = 5;
   target.version = 2;
   proxy_->know(target);
   kernels::Ticket ticket = message(8, /*data=*/0x1000);
-  ticket.place = {5, 2, 64};
+  ticket.place = {5 | way, 2, 64};
   const uint64_t known = hand_in(kMoveQueue, ticket);
   ticket.place.version = 1;
   const uint64_t outdated = hand_in(kMoveQueue, ticket);
   proxy_->serve();
   ASSERT_EQ(port_->moves_.size(), 1u);
+  EXPECT_EQ(port_->moves_[0].request->kind, kind);
   EXPECT_EQ(port_->moves_[0].region, 5u);
   EXPECT_EQ(port_->moves_[0].offset, 64u);
   EXPECT_FALSE(answer(kMoveQueue, known));
   EXPECT_EQ(fault(kMoveQueue, outdated), OH_LANE_FAILED);
-  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_RETIRED, "a put of 8 bytes"));
+  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_RETIRED, refused));
   port_->end(*port_->moves_[0].request, {});
   proxy_->serve();
   EXPECT_EQ(fault(kMoveQueue, known), OH_LANE_OK);
 }
 
+TEST_F(ProxyTest, PutsGoToRegionsThatAreKnown) {
+  move_by_regions(0, OpKind::kPut, "a put of 8 bytes");
+}
+
 TEST_F(ProxyTest, GetsComeFromRegionsThatAreKnown) {
-  RemoteTarget target;
-  target.index = 5;
-  target.version = 2;
-  proxy_->know(target);
-  kernels::Ticket ticket = message(8, /*data=*/0x1000);
-  ticket.place = {5 | kernels::kOfGet, 2, 64};
-  const uint64_t known = hand_in(kMoveQueue, ticket);
-  ticket.place.version = 1;
-  const uint64_t outdated = hand_in(kMoveQueue, ticket);
-  proxy_->serve();
-  ASSERT_EQ(port_->moves_.size(), 1u);
-  EXPECT_EQ(port_->moves_[0].request->kind, OpKind::kGet);
-  EXPECT_EQ(port_->moves_[0].region, 5u);
-  EXPECT_EQ(fault(kMoveQueue, outdated), OH_LANE_FAILED);
-  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_RETIRED, "a get of 8 bytes"));
-  port_->end(*port_->moves_[0].request, {});
-  proxy_->serve();
-  EXPECT_EQ(fault(kMoveQueue, known), OH_LANE_OK);
+  move_by_regions(kernels::kOfGet, OpKind::kGet, "a get of 8 bytes");
 }
 
 TEST_F(ProxyTest, ASignalIsAnsweredWhenItIsOnItsWay) {

@@ -135,7 +135,7 @@ def _ok(seen: str) -> Answer:
 def _value(name: str) -> str:
     for variable in onehop.config():
         if variable.name == name:
-            return os.environ.get(name) or variable.default
+            return variable.value or variable.default
     raise ValueError(f"this build has no {name}")
 
 
