@@ -14,41 +14,65 @@ using Payload = bench::KernelPayload;
 
 // ---- Bytes that follow from the side, the round and their position
 
-__device__ uint8_t pattern(uint32_t side, uint32_t round, uint64_t at) {
-  uint32_t mixed =
-      static_cast<uint32_t>(at >> 2) * 0x9e3779b9u + (2 * round + side + 1) * 0x85ebca6bu;
+// Four bytes.
+__device__ uint32_t pattern(uint32_t side, uint32_t round, uint64_t word) {
+  uint32_t mixed = static_cast<uint32_t>(word) * 0x9e3779b9u + (2 * round + side + 1) * 0x85ebca6bu;
   mixed ^= mixed >> 15;
   mixed *= 0x2c1b3c6du;
   mixed ^= mixed >> 13;
-  return static_cast<uint8_t>(mixed >> (8 * (at & 3)));
+  return mixed;
 }
 
-// What is to be sent, and where the other side's bytes will be, none of them.
+// Calls at(i, mask) for the group's share of a message's words; the last one may have fewer bytes.
+template <typename Group, typename At>
+__device__ void for_words(Group& group, uint64_t bytes, At at) {
+  const uint64_t whole = bytes / 4;
+#pragma unroll 4
+  for (uint64_t i = group.rank(); i < whole; i += group.size()) at(i, ~0u);
+  if (bytes % 4 != 0 && group.leads()) at(whole, (1u << (8 * (bytes % 4))) - 1);
+}
+
+// What is to be sent in a round.
 template <typename Group>
-__device__ void lay_down(Group& group, const Payload& payload, uint32_t round) {
-  uint8_t* out = reinterpret_cast<uint8_t*>(payload.out);
-  uint8_t* in = reinterpret_cast<uint8_t*>(payload.in);
+__device__ void lay_out(Group& group, const Payload& payload, uint32_t round) {
+  uint32_t* out = reinterpret_cast<uint32_t*>(payload.out);
   const bool spoil = payload.corrupt != 0 && payload.side == 0 && round + 1 == payload.rounds;
+  const uint64_t spoilt = payload.bytes / 2 / 4;
   group.sync();
-  for (uint64_t i = group.rank(); i < payload.bytes; i += group.size()) {
-    const uint8_t flip = spoil && i == payload.bytes / 2;
-    out[i] = pattern(payload.side, round, i) ^ flip;
-    in[i] = static_cast<uint8_t>(~pattern(1 - payload.side, round, i));
-  }
+  for_words(group, payload.bytes, [&](uint64_t i, uint32_t) {
+    out[i] = pattern(payload.side, round, i) ^ (spoil && i == spoilt ? 0x01010101u : 0);
+  });
+  group.sync();
+}
+
+// No byte of what is to be received in a round.
+template <typename Group>
+__device__ void poison(Group& group, const Payload& payload, uint32_t round) {
+  uint32_t* in = reinterpret_cast<uint32_t*>(payload.in);
+  group.sync();
+  for_words(group, payload.bytes,
+            [&](uint64_t i, uint32_t) { in[i] = ~pattern(1 - payload.side, round, i); });
   group.sync();
 }
 
 template <typename Group>
 __device__ void look_at(Group& group, const Payload& payload, uint32_t round) {
-  const uint8_t* in = reinterpret_cast<const uint8_t*>(payload.in);
+  const uint32_t* in = reinterpret_cast<const uint32_t*>(payload.in);
   unsigned long long wrong = 0;
-  for (uint64_t i = group.rank(); i < payload.bytes; i += group.size()) {
-    wrong += in[i] != pattern(1 - payload.side, round, i);
-  }
+  for_words(group, payload.bytes, [&](uint64_t i, uint32_t mask) {
+    const uint32_t differ = (in[i] ^ pattern(1 - payload.side, round, i)) & mask;
+    wrong += __popc(__vcmpne4(differ, 0)) / 8;
+  });
   if (wrong > 0) atomicAdd(reinterpret_cast<unsigned long long*>(payload.findings), wrong);
 }
 
 // ---- By lanes
+
+template <typename Group>
+__device__ void tell_fault(const Group& group, const Payload& payload, oh_lane_fault fault) {
+  if (fault == OH_LANE_OK || !group.leads()) return;
+  reinterpret_cast<bench::Findings*>(payload.findings)->fault = fault;
+}
 
 template <typename Group, bool kChecked>
 __device__ void lane_pingpong(const bench::LaneArgs& args) {
@@ -59,17 +83,57 @@ __device__ void lane_pingpong(const bench::LaneArgs& args) {
   onehop::SendLane<Group> sender(args.lane, group);
   onehop::RecvLane<Group> receiver(args.lane, group);
   for (uint32_t round = 0; round < payload.rounds; ++round) {
-    if (kChecked) lay_down(group, payload, round);
+    if (kChecked) poison(group, payload, round);
+    if (kChecked) lay_out(group, payload, round);
     if (payload.side == 0) sender.send(out, payload.bytes);
     receiver.recv(in, payload.bytes);
     if (payload.side != 0) sender.send(out, payload.bytes);
     if (kChecked) look_at(group, payload, round);
   }
   const oh_lane_fault sent = sender.close();
-  const oh_lane_fault received = receiver.close();
-  if (group.rank() == 0) {
-    reinterpret_cast<bench::Findings*>(payload.findings)->fault =
-        sent != OH_LANE_OK ? sent : received;
+  tell_fault(group, payload, sent);
+  tell_fault(group, payload, receiver.close());
+}
+
+template <typename Group, bool kChecked>
+__device__ void send_all(const bench::LaneArgs& args, Group& group) {
+  const Payload& payload = args.payload;
+  onehop::SendLane<Group> sender(args.lane, group);
+  for (uint32_t round = 0; round < payload.rounds; ++round) {
+    if (kChecked) lay_out(group, payload, round);
+    sender.send(reinterpret_cast<const void*>(payload.out), payload.bytes);
+  }
+  tell_fault(group, payload, sender.close());
+}
+
+template <typename Group, bool kChecked>
+__device__ void receive_all(const bench::LaneArgs& args, Group& group) {
+  const Payload& payload = args.payload;
+  onehop::RecvLane<Group> receiver(args.lane, group);
+  for (uint32_t round = 0; round < payload.rounds; ++round) {
+    if (kChecked) poison(group, payload, round);
+    receiver.recv(reinterpret_cast<void*>(payload.in), payload.bytes);
+    if (kChecked) look_at(group, payload, round);
+  }
+  tell_fault(group, payload, receiver.close());
+}
+
+// From side 0 to side 1, which confirms; or both ways at once, by two groups.
+template <typename Group, bool kChecked>
+__device__ void lane_flow(const bench::LaneArgs& args, uint32_t group_number) {
+  const Payload& payload = args.payload;
+  Group group;
+  if (payload.both != 0) {
+    if (group_number == 0) return send_all<Group, kChecked>(args, group);
+    return receive_all<Group, kChecked>(args, group);
+  }
+  uint64_t* word = &reinterpret_cast<bench::Findings*>(payload.findings)->word;
+  if (payload.side == 0) {
+    send_all<Group, kChecked>(args, group);
+    tell_fault(group, payload, onehop::recv(args.lane, group, word, sizeof(*word)));
+  } else {
+    receive_all<Group, kChecked>(args, group);
+    tell_fault(group, payload, onehop::send(args.lane, group, word, sizeof(*word)));
   }
 }
 
@@ -134,7 +198,8 @@ __device__ void line_pingpong(const LineArgs& args) {
   const uint32_t before = count->received;
   for (uint32_t round = 0; round < payload.rounds; ++round) {
     const uint32_t number = before + round + 1;
-    if (kChecked) lay_down(block, payload, round);
+    if (kChecked) poison(block, payload, round);
+    if (kChecked) lay_out(block, payload, round);
     if (payload.side == 0) send_lines(args, threadIdx.x, blockDim.x, number);
     receive_lines(args, threadIdx.x, blockDim.x, number);
     if (payload.side != 0) send_lines(args, threadIdx.x, blockDim.x, number);
@@ -158,18 +223,29 @@ __device__ void await_turn() {
 
 #define BENCH_KERNEL extern "C" __global__ void __launch_bounds__(512)
 
-BENCH_KERNEL bench_lane_block(const __grid_constant__ bench::LaneArgs args) {
-  lane_pingpong<onehop::BlockGroup, false>(args);
-}
-BENCH_KERNEL bench_lane_block_checked(const __grid_constant__ bench::LaneArgs args) {
-  lane_pingpong<onehop::BlockGroup, true>(args);
-}
-BENCH_KERNEL bench_lane_warp(const __grid_constant__ bench::LaneArgs args) {
-  lane_pingpong<onehop::WarpGroup, false>(args);
-}
-BENCH_KERNEL bench_lane_warp_checked(const __grid_constant__ bench::LaneArgs args) {
-  lane_pingpong<onehop::WarpGroup, true>(args);
-}
+// Messages to and fro, and flows, by a group; with the bytes of each message checked, too.
+#define BENCH_LANE(name, Group, attribute, number)                                               \
+  BENCH_KERNEL attribute bench_lane_##name(const __grid_constant__ bench::LaneArgs args) {       \
+    lane_pingpong<Group, false>(args);                                                           \
+  }                                                                                              \
+  BENCH_KERNEL attribute bench_lane_##name##_checked(                                            \
+      const __grid_constant__ bench::LaneArgs args) {                                            \
+    lane_pingpong<Group, true>(args);                                                            \
+  }                                                                                              \
+  BENCH_KERNEL attribute bench_flow_##name(const __grid_constant__ bench::LaneArgs args) {       \
+    lane_flow<Group, false>(args, number);                                                       \
+  }                                                                                              \
+  BENCH_KERNEL attribute bench_flow_##name##_checked(                                            \
+      const __grid_constant__ bench::LaneArgs args) {                                            \
+    lane_flow<Group, true>(args, number);                                                        \
+  }
+
+BENCH_LANE(block, onehop::BlockGroup, , blockIdx.x)
+BENCH_LANE(warp, onehop::WarpGroup, , blockIdx.x)
+#if __CUDA_ARCH__ >= 900
+BENCH_LANE(cluster, onehop::ClusterGroup, __cluster_dims__(bench::kClusterBlocks),
+           blockIdx.x / bench::kClusterBlocks)
+#endif
 
 BENCH_KERNEL bench_put(const __grid_constant__ bench::PutArgs args) {
   constexpr uint64_t kTile = 4096;

@@ -19,15 +19,21 @@ struct KernelPayload {
   uint64_t findings;  // of the kind below
   uint32_t side;      // 0 gives first
   uint32_t rounds;
-  uint32_t corrupt;  // flips a byte of the last round's; of the checked kernels
-  uint32_t unused;
+  uint32_t corrupt;  // spoils bytes of the last round's; of the checked kernels
+  uint32_t both;     // of a flow: both ways at once
 };
 struct Findings {
   uint64_t wrong;  // bytes
   uint64_t fault;  // oh_lane_fault, or 0
+  uint64_t word;   // of side 1, which confirms a flow
 };
 
-// bench_lane_block, bench_lane_warp, each also as ..._checked: one block or one warp.
+constexpr uint32_t kClusterBlocks = 4;
+constexpr uint32_t kMostThreads = 512;  // of a block
+
+// bench_lane_*: messages to and fro; bench_flow_*: one after the other from side 0 to side 1, whose
+// last word confirms, or both ways at once by two groups. Each of ..._warp, ..._block and
+// ..._cluster (of kClusterBlocks blocks), and as ..._checked.
 struct LaneArgs {
   oh_lane_handle lane;
   KernelPayload payload;

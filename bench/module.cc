@@ -113,8 +113,11 @@ void bind_side(nb::module_& module) {
       .def("run", &side_row, "spec"_a, NoGil())
       .def("setup", &setup, "spec"_a, NoGil())
       .def(
-          "why_no_kernels", [](const Side& self) { return why_no_kernels(self.device()); }, NoGil(),
-          "Why the benchmark's own kernels cannot run; empty: they can.");
+          "why_no_kernel",
+          [](const Side& self, const std::string& name) {
+            return why_no_kernel(self.device(), name);
+          },
+          "name"_a, NoGil(), "Why a kernel of the benchmark cannot run; empty: it can.");
 }
 
 // ---- Rows whose operations are functions of Python
@@ -259,8 +262,11 @@ void bind_yardsticks(nb::module_& module) {
       .def("floor", &Yardstick::floor, "spec"_a, "name"_a, NoGil(),
            "What the machine does without a library.")
       .def(
-          "why_no_kernels",
-          [](const Yardstick& self) { return why_no_kernels(self.device.value()); }, NoGil());
+          "why_no_kernel",
+          [](const Yardstick& self, const std::string& name) {
+            return why_no_kernel(self.device.value(), name);
+          },
+          "name"_a, NoGil());
   nb::class_<PatternRank>(module, "PatternRank", "A rank of the patterns.")
       .def(
           "__init__",

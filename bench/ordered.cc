@@ -100,7 +100,7 @@ class KernelPuts : public Ordered {
   PutArgs args_{};
 };
 
-// Messages to and fro within a kernel.
+// Messages within a kernel.
 class KernelMessages : public Ordered {
  public:
   KernelMessages(Side& side, const Spec& spec)
@@ -113,7 +113,10 @@ class KernelMessages : public Ordered {
     args_.payload = kernel_payload(spec, *this, findings_.data());
   }
   Outcome run() {
-    const char* name = spec_.threads == kWarp ? "bench_lane_warp" : "bench_lane_block";
+    std::string name = spec_.op == Op::kLatency ? "bench_lane" : "bench_flow";
+    name += spec_.threads == kWarp          ? "_warp"
+            : spec_.threads <= kMostThreads ? "_block"
+                                            : "_cluster";
     Outcome outcome = kernel_row(spec_, *this, side_.device(), kernels_, name, args_);
     outcome.path = path();
     side_.sync();

@@ -56,12 +56,13 @@ struct Spec {
   size_t warmup = 100;       // not timed, checked all the same
   size_t window = 1;         // operations in flight; 1: each ends before the next begins
   size_t blocks = 1;         // of a batch
-  size_t threads = 32;       // of a kernel's group: a warp, or a block of more
-  bool strided = false;      // batch: base, stride and count instead of lists
-  bool shared = false;       // buffers of oh_shared_alloc, else private memory
-  bool graph = false;        // on a stream: up to 50 operations as a graph, which is replayed
-  bool both = false;         // bandwidth: both directions at once; figures are each way's
-  bool corrupt = false;      // flips a byte of the last message: a wrong row must show as wrong
+  // Of a kernel's group: a warp, a block of more, or a cluster of blocks of kMostThreads.
+  size_t threads = 32;
+  bool strided = false;  // batch: base, stride and count instead of lists
+  bool shared = false;   // buffers of oh_shared_alloc, else private memory
+  bool graph = false;    // on a stream: up to 50 operations as a graph, which is replayed
+  bool both = false;     // bandwidth: both directions at once; figures are each way's
+  bool corrupt = false;  // flips a byte of the last message: a wrong row must show as wrong
   Memory memory = Memory::kHost;  // of this side
   size_t offset = 0;              // into the allocation; not of host memory
   // Each message is stamped, and its stamps are checked. false: only the passes before the timed

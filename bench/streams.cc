@@ -26,10 +26,10 @@ size_t parts(size_t whole, size_t part) { return std::max<size_t>(1, (whole + pa
 
 }  // namespace
 
-std::string why_no_kernels(const Device& device) {
+std::string why_no_kernel(const Device& device, const std::string& name) {
   try {
     Current current(device);
-    Kernels(device).find("bench_put");
+    Kernels(device).find(name.c_str());
   } catch (const GpuError& failure) {
     return failure.what();
   }
@@ -186,17 +186,17 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
 
 KernelPayload kernel_payload(const Spec& spec, SlotWire& wire, const void* findings) {
   KernelPayload payload{};
-  payload.out = address_of(wire.out()->place(0));
-  payload.in = address_of(wire.in()->place(0));
+  if (wire.out()) payload.out = address_of(wire.out()->place(0));
+  if (wire.in()) payload.in = address_of(wire.in()->place(0));
   payload.bytes = spec.size;
   payload.findings = address_of(findings);
   payload.side = static_cast<uint32_t>(wire.link().number());
   return payload;
 }
 
-Outcome kernel_latency(const Spec& spec, const KernelPair& pair) {
+Outcome time_kernels(const Spec& spec, const KernelPair& pair) {
   Outcome outcome;
-  const auto checked_rounds = static_cast<uint32_t>(spec.size <= size_t{64} << 10 ? 50 : 4);
+  const uint32_t checked_rounds = spec.size <= 64 << 10 ? 50 : spec.size <= 64 << 20 ? 4 : 1;
   const auto rounds = static_cast<uint32_t>(parts(spec.iterations, kSamples));
   void* findings = reinterpret_cast<void*>(pair.findings);
   auto begin = [&](bool) {
@@ -223,9 +223,9 @@ Outcome kernel_latency(const Spec& spec, const KernelPair& pair) {
       {pair.device, [&] { pair.launch(false, rounds, false); }, begin, end, /*whole=*/1,
        /*warmup=*/1, /*each=*/1, kSamples, /*graph=*/false,
        [&] { pair.launch(true, checked_rounds, spec.corrupt); }});
-  const double one_way = 2.0 * rounds;
+  const double messages = (spec.op == Op::kLatency ? 2.0 : 1.0) * rounds;
   for (size_t i = 0; i < kSamples && pair.link.first(); ++i) {
-    outcome.add(times[i], one_way * static_cast<double>(spec.size), 1 / one_way);
+    outcome.add(times[i], messages * static_cast<double>(spec.size), 1 / messages);
   }
   pair.link.sync();
   return outcome;

@@ -7,6 +7,7 @@
 // Threading: each belongs to one thread, and its device's context is current there.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,8 +18,8 @@
 
 namespace bench {
 
-// Why the kernels cannot run on the device; empty: they can.
-std::string why_no_kernels(const Device& device);
+// Why a kernel cannot run on the device; empty: it can.
+std::string why_no_kernel(const Device& device, const std::string& name);
 
 class Kernels {
  public:
@@ -122,7 +123,7 @@ std::vector<double> time_on_stream(const StreamRow& row);
 // exchanges; one of bandwidth that of a tenth of the messages. Timed iterations are whole samples.
 Outcome stream_row(Wire& wire, const Device& device, const Spec& spec);
 
-// One of the two sides of messages to and fro within a kernel.
+// One of the two sides of messages within a kernel.
 struct KernelPair {
   const Device& device;
   Link& link;
@@ -130,22 +131,27 @@ struct KernelPair {
   std::function<void(bool checked, uint32_t rounds, bool corrupt)> launch;
 };
 // A sample is the mean of a launch, of which there are ten.
-Outcome kernel_latency(const Spec& spec, const KernelPair& pair);
+Outcome time_kernels(const Spec& spec, const KernelPair& pair);
 
 // What a kernel is told of the wire's messages. `findings`: memory of the device for them.
 KernelPayload kernel_payload(const Spec& spec, SlotWire& wire, const void* findings);
-// The row of the kernels `name` and `name`_checked, by one group of spec.threads.
+// The row of the kernels `name` and `name`_checked, by a group of spec.threads, or one for each
+// direction.
 template <typename Args>
 Outcome kernel_row(const Spec& spec, SlotWire& wire, const Device& device, const Kernels& kernels,
                    const std::string& name, Args args) {
   const cuda::Function plain = kernels.find(name.c_str());
   const cuda::Function checked = kernels.find((name + "_checked").c_str());
+  const auto blocks = static_cast<unsigned>((spec.threads > kMostThreads ? kClusterBlocks : 1) *
+                                            (spec.both ? 2 : 1));
+  const auto threads = static_cast<unsigned>(std::min<size_t>(spec.threads, kMostThreads));
+  args.payload.both = spec.both ? 1 : 0;
   auto launch = [&](bool check_bytes, uint32_t rounds, bool corrupt) {
     args.payload.rounds = rounds;
     args.payload.corrupt = corrupt;
-    kernels.launch(check_bytes ? checked : plain, 1, static_cast<unsigned>(spec.threads), args);
+    kernels.launch(check_bytes ? checked : plain, blocks, threads, args);
   };
-  return kernel_latency(spec, {device, wire.link(), args.payload.findings, launch});
+  return time_kernels(spec, {device, wire.link(), args.payload.findings, launch});
 }
 
 }  // namespace bench

@@ -13,6 +13,7 @@
 #   stream        messages and puts in the order of a stream and in graphs, against bare kernels,
 #                 copy engines and NCCL
 #   kernel        messages and puts within kernels, against bare lines
+#   dual          flows within kernels, 128 KiB to 1 GiB, one way and both ways at once
 #   patterns      exchanges among ranks, a rank a GPU, launched and in graphs, against NCCL
 #   relay         64 KiB and 16 MiB through the host: between the GPUs, and from a GPU to the host
 #   worker        small messages, puts and gets with ONEHOP_WORKER=1, also from Python
@@ -213,10 +214,19 @@ run_stream() {
 
 run_kernel() {
   local begin=$SECONDS
-  rows kernel 20 latency --memory cuda --sizes 8,128,1K,4K,16K,64K --iters 10000 --vs floor \
+  rows kernel 30 latency --memory cuda --sizes 8,128,1K,4K,16K,64K --iters 10000 --vs floor \
     --mode kernel
-  rows kernel-put $((30 - SECONDS + begin)) bandwidth --memory cuda --sizes 16M,1G --iters 100 \
+  rows kernel-put $((40 - SECONDS + begin)) bandwidth --memory cuda --sizes 16M,1G --iters 100 \
     --vs memcpy --mode kernel_put
+}
+
+# By a group for each direction; both sides poll their own memory, or the sender polls the receiver's.
+run_dual() {
+  local flow=(bandwidth --memory cuda --mode kernel --groups 512,cluster)
+  rows dual 30 "${flow[@]}" --sizes 128K,1M,8M,64M --iters 40
+  rows dual-both 30 "${flow[@]}" --sizes 128K,1M,8M,64M --iters 40 --both
+  rows dual-large 60 "${flow[@]}" --sizes 512M,1G --iters 10
+  rows dual-large-both 60 "${flow[@]}" --sizes 512M,1G --iters 10 --both
 }
 
 # sanitized <tool> <arguments of onehop bench latency...>
@@ -259,6 +269,7 @@ run_step() {
     kinds) run_kinds ;;
     stream) run_stream ;;
     kernel) run_kernel ;;
+    dual) run_dual ;;
     sanitizer) run_sanitizer ;;
     patterns) rows patterns 80 patterns --sizes 1K,64K,1M,16M --iters 500 --vs nccl,nccl-registered ;;
     relay)
@@ -294,7 +305,7 @@ run_step() {
 
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] ||
-  steps=(build doctor latency worker stream kernel patterns bandwidth setup kinds relay batch interpreter matrix torch weights nixl tests python)
+  steps=(build doctor latency worker stream kernel dual patterns bandwidth setup kinds relay batch interpreter matrix torch weights nixl tests python)
 step provenance 15 bash -c provenance
 cat "$work/step.txt" >>"$out/report.txt"
 for name in "${steps[@]}"; do

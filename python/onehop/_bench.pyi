@@ -170,8 +170,8 @@ class Side:
 
     def setup(self, spec: Spec) -> SetupOutcome: ...
 
-    def why_no_kernels(self) -> str:
-        """Why the benchmark's own kernels cannot run; empty: they can."""
+    def why_no_kernel(self, name: str) -> str:
+        """Why a kernel of the benchmark cannot run; empty: it can."""
 
 class PythonRow:
     """A row whose operations are functions."""
@@ -214,7 +214,7 @@ class Yardstick:
     def floor(self, spec: Spec, name: str) -> Outcome:
         """What the machine does without a library."""
 
-    def why_no_kernels(self) -> str: ...
+    def why_no_kernel(self, name: str) -> str: ...
 
 class PatternRank:
     """A rank of the patterns."""

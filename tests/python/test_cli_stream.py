@@ -83,6 +83,10 @@ def test_spoilt_bytes_are_found(op: str, modes: tuple[str, ...]) -> None:
         (("latency", "--mode", "kernel"), "no rows of device kernel, kernel_single: "),
         (("bandwidth", "--mode", "kernel_put"), "no rows of device kernel_put: "),
         (
+            ("bandwidth", "--mode", "kernel", "--groups", "512,cluster", "--both"),
+            "no rows of device kernel, kernel_single: ",
+        ),
+        (
             ("latency", "--mode", "stream", "--vs", "floor"),
             "no rows of floor stream: ",
         ),
@@ -119,6 +123,7 @@ def test_kinds_of_memory(kind: str) -> None:
         (("latency", "--vs", "floor"), "--vs floor compares memory of GPUs"),
         (("bandwidth", "--memory", "cuda", "--both", "--mode", "stream"), "--both goes with"),
         (("latency", "--memory", "cuda", "--sizes", "0", "--mode", "stream"), "at least one byte"),
+        (("latency", "--mode", "kernel", "--groups", "warp,64"), "'64' is not one of warp, 128"),
     ],
 )
 def test_usage_errors(arguments: tuple[str, ...], text: str) -> None:

@@ -89,6 +89,7 @@ def bench(context: click.Context, listen: Place | None, once: bool) -> None:
 @options.sizes("8,1K,8K,64K,1M")
 @options.modes("sendrecv", "put", "get", "put_signal", "event", *LATENCY_MODES)
 @options.buffers
+@options.groups
 @options.versus("flag", "process_vm", "memcpy", "floor")
 @options.common
 @plots.option
@@ -96,7 +97,7 @@ def latency(**given: Any) -> None:
     """Time of single messages, puts and gets.
 
     event: messages behind an event of a GPU's stream; stream: in the order of one, all enqueued at
-    once; graph: the same as a graph of 50 round trips; kernel: within a kernel, by a warp or block.
+    once; graph: the same as a graph of 50 round trips; kernel: within a kernel, by one group.
     """
     jobs = _jobs("latency", given)
     if given["memory"] != HOST and given["api"] == "python":
@@ -116,6 +117,7 @@ def latency(**given: Any) -> None:
     help="Operations in flight; 1: blocking. Default: 16, fewer of large ones.",
 )
 @click.option("--both", is_flag=True, help="Messages in both directions at once; each way's rate.")
+@options.groups
 @options.versus("process_vm", "memcpy")
 @options.common
 @plots.option
@@ -123,10 +125,13 @@ def bandwidth(**given: Any) -> None:
     """Bytes a second, with several operations in flight or blocking, one way or both at once.
 
     stream, stream_put: all in the order of a GPU's stream, by kernels or by the copy engine;
-    graph_put: the latter as a graph; kernel_put: by a kernel of 8 blocks.
+    graph_put: the latter as a graph; kernel: messages within a kernel, by one group, with --both by
+    one for each direction; kernel_put: by a kernel of 8 blocks.
     """
-    if given["both"] and (list(given["modes"]) != ["sendrecv"] or given["api"] != "c"):
-        raise click.UsageError("--both goes with --mode sendrecv and --api c only")
+    if given["both"] and (
+        not {"sendrecv", "kernel"}.issuperset(given["modes"]) or given["api"] != "c"
+    ):
+        raise click.UsageError("--both goes with --mode sendrecv or kernel, and --api c only")
     _run(_jobs("bandwidth", given) + _floors("bandwidth", given), given)
 
 
@@ -200,7 +205,8 @@ def _jobs(op: str, given: dict[str, Any]) -> list[Job]:
             )
             for mode in given["modes"]
             for size in given["sizes"]
-        ]
+        ],
+        given.get("groups", ()),
     )
 
 
@@ -256,7 +262,7 @@ def _gpu_floors(base: Job, names: set[str], given: dict[str, Any]) -> Iterator[J
         if base.op == "latency":
             yield from (replace(base, mode=kinds[mode]) for mode in modes if mode in kinds)
     if base.op == "latency" and {"floor", "floors"} & names:
-        yield from line_floors(base, modes)
+        yield from line_floors(base, modes, given["groups"])
     for name in (name for name in NCCLS if name in names):
         of_nccl = replace(base, api=name, libraries=nccl_libraries(given["nccl"]))
         yield from by_group([replace(of_nccl, mode=mode) for mode in nccl_modes(modes)])

@@ -13,7 +13,7 @@ import click
 
 from onehop.cli.between import Place
 from onehop.cli.gpus import HOST, Pair, parse_devices, parse_memory, parse_numbers
-from onehop.cli.measure import IN_KERNEL, IN_STREAM, NCCLS, Job
+from onehop.cli.measure import GROUPS, IN_KERNEL, IN_STREAM, NCCLS, Job
 from onehop.cli.sides import Placement
 from onehop.cli.sizes import SizeList, format_size
 
@@ -276,6 +276,17 @@ def one_of(allowed: Sequence[str]) -> Callable[..., list[str]]:
         return found
 
     return parse
+
+
+groups = click.option(
+    "--groups",
+    multiple=True,
+    default=[",".join(GROUPS)],
+    callback=one_of(list(GROUPS)),
+    metavar="NAME,...",
+    help=f"Who moves messages within a kernel: {', '.join(GROUPS)}: a warp, blocks of so many"
+    " threads, a cluster of 4 blocks of 512. Default: all.",
+)
 
 
 def versus(*names: str) -> Callable[[Command], Command]:

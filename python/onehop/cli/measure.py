@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import onehop
@@ -25,14 +26,15 @@ CORRUPT = "OH_BENCH_CORRUPT"
 IN_STREAM = ("stream", "graph", "stream_put", "graph_put")
 IN_KERNEL = ("kernel", "kernel_put")
 LATENCY_MODES = ("stream", "graph", "kernel")
-BANDWIDTH_MODES = ("stream", "stream_put", "graph_put", "kernel_put")
+BANDWIDTH_MODES = ("stream", "stream_put", "graph_put", "kernel", "kernel_put")
 PATTERNS = tuple(
     name + how
     for name in ("sendrecv", "send_many", "recv_many", "all_to_all_v", "dispatch")
     for how in ("", "_graph")
 )
-# Threads of a kernel's group: a warp, and blocks.
-_GROUPS = (32, 128, 512)
+# Threads of a kernel's group: a warp, blocks, and a cluster of four blocks.
+GROUPS = {"warp": 32, "128": 128, "512": 512, "cluster": 2048}
+_GROUP_NAMES = {threads: name for name, threads in GROUPS.items()}
 # How NCCL does what is measured; of a kernel there is nothing.
 _NCCL = {"stream": "stream", "stream_put": "stream", "graph": "graph", "graph_put": "graph"}
 # Modes in the terms of the loops; the others have the name of a mode.
@@ -163,19 +165,19 @@ class Part:
     extras: dict[str, Any] = field(default_factory=dict)
 
 
-def by_group(jobs: Sequence[Job]) -> list[Job]:
+def by_group(jobs: Sequence[Job], groups: Sequence[str] = ()) -> list[Job]:
     """Return the jobs as they are measured: those of kernels by themselves, for each group."""
-    return [one for job in jobs for one in _by_group(job)]
+    return [one for job in jobs for one in _by_group(job, groups)]
 
 
-def _by_group(job: Job) -> Iterator[Job]:
+def _by_group(job: Job, groups: Sequence[str]) -> Iterator[Job]:
     if job.mode in IN_STREAM:
         yield replace(job, window=1)
     elif job.mode == "kernel":
         # Side by side, for they are compared.
-        for threads in _GROUPS:
-            yield replace(job, api="device", threads=threads)
-            yield replace(job, api="device", threads=threads, mode="kernel_single")
+        for group in groups:
+            of_group = replace(job, api="device", window=1, threads=GROUPS[group])
+            yield from (of_group, replace(of_group, mode="kernel_single"))
     elif job.mode == "kernel_put":
         yield replace(job, api="device", window=1)
     else:
@@ -188,14 +190,15 @@ def nccl_modes(modes: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def line_floors(base: Job, modes: Sequence[str]) -> Iterator[Job]:
-    """Yield the floors of messages by kernels."""
+def line_floors(base: Job, modes: Sequence[str], groups: Sequence[str]) -> Iterator[Job]:
+    """Yield the floors of messages by kernels; of a cluster there is none."""
     for mode in modes:
         if mode in ("stream", "graph"):
             yield replace(base, mode=mode)
         elif mode == "kernel":
-            for threads in _GROUPS:
-                yield replace(base, mode=mode, threads=threads)
+            for group in groups:
+                if group != "cluster":
+                    yield replace(base, mode=mode, threads=GROUPS[group])
 
 
 # ---- What the sides do
@@ -243,11 +246,14 @@ def bench_role(side: Side, jobs: Sequence[Job]) -> None:
     for job in jobs:
         if (job.api, job.inline) not in links:
             links[job.api, job.inline] = _loops(side, job)
+    left_out: set[Job] = set()
     for loops in links.values():
-        if jobs[0].api == "device" and _left_out(side, jobs, loops):
+        if jobs[0].api == "device" and len(left_out := _left_out(side, jobs, loops)) == len(jobs):
             return
         link(side, loops)
     for number, job in enumerate(jobs):
+        if job in left_out:
+            continue
         loops = links[job.api, job.inline]
         if job.op == "setup":
             _setup(side, loops, number, job)
@@ -273,13 +279,20 @@ def _loops(side: Side, job: Job) -> Loops:
     return _bench.Side(side.number, device, job.inline)
 
 
-def _left_out(side: Side, jobs: Sequence[Job], loops: Any) -> bool:  # noqa: ANN401
-    """Say why jobs are left out, if there is a reason; it is the same at both sides."""
-    why_not = loops.why_no_kernels()
-    if why_not and side.number == 0:
-        modes = ", ".join(dict.fromkeys(job.mode for job in jobs))
-        side.report(Note(f"no rows of {jobs[0].api} {modes}: {why_not}"))
-    return bool(why_not)
+def _left_out(side: Side, jobs: Sequence[Job], loops: Any) -> set[Job]:  # noqa: ANN401
+    """Return the jobs whose kernels cannot run, the same at both sides, and say why."""
+    found: defaultdict[str, list[Job]] = defaultdict(list)
+    why_not = cache(loops.why_no_kernel)
+    for job in jobs:
+        if why := why_not("bench_put"):
+            found[f": {why}"].append(job)
+        elif job.threads == GROUPS["cluster"] and (why := why_not("bench_lane_cluster")):
+            found[f" of a cluster: {why}"].append(job)
+    for why, of_why in found.items():
+        modes = ", ".join(dict.fromkeys(job.mode for job in of_why))
+        if side.number == 0:
+            side.report(Note(f"no rows of {jobs[0].api} {modes}{why}"))
+    return {job for of_why in found.values() for job in of_why}
 
 
 def _setup(side: Side, loops: Loops, number: int, job: Job) -> None:
@@ -419,7 +432,7 @@ def _row(job: Job, parts: Sequence[Part]) -> Row:
     if job.op == "bandwidth" and not job.in_order:
         extras["window"] = job.window
     if job.threads:
-        extras["group"] = "warp" if job.threads == 32 else str(job.threads)
+        extras["group"] = _GROUP_NAMES[job.threads]
     if job.devices != NO_DEVICES:
         extras["devices"] = shown(job.devices)
     return Row(
