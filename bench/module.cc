@@ -36,6 +36,8 @@ void bind_records(nb::module_& module) {
       .value("EVENT", Mode::kEvent)
       .value("PUT_PREPARED", Mode::kPutPrepared)
       .value("GET_PREPARED", Mode::kGetPrepared)
+      .value("PUT_STREAM", Mode::kPutStream)
+      .value("GET_STREAM", Mode::kGetStream)
       .value("STREAM", Mode::kStream)
       .value("STREAM_PUT", Mode::kStreamPut)
       .value("KERNEL", Mode::kKernel)

@@ -182,7 +182,8 @@ uint64_t Slots::check_produced(uint64_t count) {
 }
 
 bool puts(const Spec& spec) {
-  return spec.mode == Mode::kPut || spec.mode == Mode::kPutPrepared || spec.mode == Mode::kBulk;
+  return spec.mode == Mode::kPut || spec.mode == Mode::kPutPrepared ||
+         spec.mode == Mode::kPutStream || spec.mode == Mode::kBulk;
 }
 
 Blocks::Blocks(const Spec& spec, int number, std::unique_ptr<Buffer> memory)

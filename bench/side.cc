@@ -6,12 +6,14 @@
 
 #include "clock.h"
 #include "loops.h"
+#include "streams.h"
 
 namespace bench {
 namespace {
 
 constexpr size_t kControlSize = 4096;
 constexpr uint32_t kSlot = 0;
+constexpr uint32_t kDoneSlot = 1;
 
 class SharedBuffer : public Buffer {
  public:
@@ -142,6 +144,10 @@ bool is_prepared(const Spec& spec) {
   return spec.mode == Mode::kPutPrepared || spec.mode == Mode::kGetPrepared;
 }
 
+bool in_stream(const Spec& spec) {
+  return spec.mode == Mode::kPutStream || spec.mode == Mode::kGetStream;
+}
+
 // All blocks as one message, until the other side has put them where they belong: what a program
 // does that has no batches.
 class Bulk {
@@ -175,7 +181,8 @@ class Bulk {
   std::unique_ptr<Buffer> message_;
 };
 
-// Batches as the mode has them: described anew each time, prepared, or as one message.
+// Batches as the mode has them: described anew each time, prepared, in the order of a stream, or as
+// one message.
 class Batches : public Wire {
  public:
   Batches(Side& side, const Spec& spec) : Wire(side), side_(side), spec_(spec) {
@@ -189,11 +196,24 @@ class Batches : public Wire {
       away_.push_back(blocks_->offset(i, true));
     }
     if (side.first()) describe(spec.size);
+    if (!in_stream(spec)) return;
+    side.peer().warmup();
+    stream_.emplace(side.peer().on(side.device().stream()));
+  }
+
+  // In the order of a stream.
+  void isend(uint64_t) override { move_in_stream(); }
+  void irecv(uint64_t) override { move_in_stream(); }
+  void confirm_on_stream() override {
+    side_.first() ? stream_->wait_signal(kDoneSlot) : stream_->signal(kDoneSlot);
   }
 
   void send(uint64_t) override { move(); }
   void recv(uint64_t) override { side_.first() ? move() : bulk_->receive(*blocks_); }
-  std::string path() const override { return oh_path_name(path_); }
+  std::string path() const override {
+    if (stream_) side_.peer().check_async_error();
+    return oh_path_name(stream_ ? side_.peer().stream_info().path : path_);
+  }
 
   // Posts what has moved already, but only the first byte of each block.
   void post_first_bytes(uint64_t count, Outcome* outcome) {
@@ -225,6 +245,12 @@ class Batches : public Wire {
     prepared_.emplace(puts(spec_) ? side_.peer().prepare_put(*remote_, batch_)
                                   : side_.peer().prepare_get(*remote_, batch_));
   }
+  // Side 1 goes on when its memory was written or read.
+  void move_in_stream() {
+    if (!side_.first()) return stream_->wait_signal(kSlot);
+    puts(spec_) ? stream_->put_batch(*remote_, batch_) : stream_->get_batch(*remote_, batch_);
+    stream_->signal(kSlot);
+  }
   void move() { path_ = bulk_ ? bulk_->send(*blocks_) : start().wait().path; }
   onehop::Request start() {
     if (prepared_) return prepared_->post();
@@ -243,12 +269,15 @@ class Batches : public Wire {
   std::vector<uint64_t> lengths_;
   oh_batch batch_{};
   std::optional<onehop::PreparedBatch> prepared_;
+  std::optional<onehop::OnStream> stream_;
   oh_path path_ = OH_PATH_NONE;
 };
 
 Outcome batch_row(Side& side, const Spec& spec) {
+  std::optional<Current> current;
+  if (in_stream(spec)) current.emplace(side.device());
   Batches wire(side, spec);
-  Outcome outcome = run(wire, spec);
+  Outcome outcome = in_stream(spec) ? stream_row(wire, side.device(), spec) : run(wire, spec);
   if (side.first() && is_prepared(spec)) {
     wire.post_first_bytes(spec.warmup + spec.iterations, &outcome);
   }

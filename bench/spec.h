@@ -23,6 +23,8 @@ enum class Mode {
   kEvent,        // isend behind an event of the stream that wrote the message, and recv
   kPutPrepared,  // batch: prepared once, put by posts
   kGetPrepared,
+  kPutStream,  // batch: put in the order of a stream, and a signal
+  kGetStream,
   kStream,        // in the order of a stream: send and recv
   kStreamPut,     // put and signal in the order of a stream
   kKernel,        // send and recv within a kernel

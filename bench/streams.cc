@@ -158,7 +158,7 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
     device.synchronize();
     if (in) outcome.wrong += in->check_all(1, &outcome.checked);
   };
-  const bool one_way = spec.op == Op::kBandwidth;
+  const bool one_way = spec.op == Op::kBandwidth || spec.op == Op::kBatch;
   const size_t each = one_way ? parts(spec.iterations, kSamples)
                               : std::min(kRounds, std::max<size_t>(spec.iterations, 1));
   const size_t samples = parts(spec.iterations, each);
@@ -174,7 +174,8 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
   if (one_way) row.confirm = [&] { wire.confirm_on_stream(); };
   const std::vector<double> times = time_on_stream(row);
   const double operations = static_cast<double>(each) * (spec.op == Op::kLatency ? 2 : 1);
-  const double bytes = operations * static_cast<double>(spec.size);
+  const size_t blocks = spec.op == Op::kBatch ? spec.blocks : 1;
+  const double bytes = operations * static_cast<double>(blocks * spec.size);
   // An exchange is over when the slowest rank is through.
   const bool timed = first || spec.op == Op::kPatterns;
   for (size_t i = 0; i < samples && timed; ++i) outcome.add(times[i], bytes, 1 / operations);

@@ -41,6 +41,22 @@ def take_over(peer: onehop.Peer, stream: onehop.Stream) -> None:
 
 
 # --8<-- [end:signals]
+# --8<-- [start:batches]
+def hand_over_pages(
+    peer: onehop.Peer,
+    stream: onehop.Stream,
+    cache: onehop.Buffer,
+    remote: onehop.RemoteRegion,
+    offsets: onehop.Offsets,
+    page: int,
+) -> None:
+    """Put pages of `page` bytes at these offsets into the same places of the peer's cache."""
+    on = peer.on(stream)
+    on.put_batch(cache, remote, offsets, offsets, page)
+    on.signal(3)
+
+
+# --8<-- [end:batches]
 def run(rank: int, identity: bytes) -> None:
     """Exchange tensors with the other rank, on the GPU of the same number."""
     import torch

@@ -280,7 +280,8 @@ run_step() {
     batch)
       for shape in 4K,32K:1024 512K:128 16K:8192 4K:2; do
         rows "batch-$shape" 20 batch --memory cuda --sizes "${shape%:*}" --blocks "${shape#*:}" \
-          --mode put --mode get --mode put_prepared --mode get_prepared
+          --mode put --mode get --mode put_prepared --mode get_prepared \
+          --mode put_stream --mode get_stream --mode put_graph --mode get_graph
       done
       ;;
     worker)

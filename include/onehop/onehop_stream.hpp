@@ -55,6 +55,32 @@ class OnStream {
   void get(void* data, const RemoteRegion& remote, size_t offset, size_t size) const {
     check(oh_peer_stream_get(peer_, stream_, data, remote.get(), offset, size));
   }
+  // Many blocks, likewise. The arrays are the caller's again at once.
+  void put_batch(const RemoteRegion& remote, oh_batch batch) const {
+    batch.struct_size = sizeof(batch);
+    check(oh_peer_stream_put_batch(peer_, stream_, remote.get(), &batch));
+  }
+  void get_batch(const RemoteRegion& remote, oh_batch batch) const {
+    batch.struct_size = sizeof(batch);
+    check(oh_peer_stream_get_batch(peer_, stream_, remote.get(), &batch));
+  }
+  // The local blocks lie back to back.
+  void scatter(const RemoteRegion& remote, oh_batch batch) const {
+    batch.packed = 1;
+    put_batch(remote, batch);
+  }
+  void gather(const RemoteRegion& remote, oh_batch batch) const {
+    batch.packed = 1;
+    get_batch(remote, batch);
+  }
+  void put_regions(oh_region_batch batch) const {
+    batch.struct_size = sizeof(batch);
+    check(oh_peer_stream_put_regions(peer_, stream_, &batch));
+  }
+  void get_regions(oh_region_batch batch) const {
+    batch.struct_size = sizeof(batch);
+    check(oh_peer_stream_get_regions(peer_, stream_, &batch));
+  }
   void signal(uint32_t slot, uint64_t count = 1) const {
     check(oh_peer_stream_signal(peer_, stream_, slot, count));
   }

@@ -27,6 +27,7 @@
 #ifndef ONEHOP_STREAM_H_
 #define ONEHOP_STREAM_H_
 
+#include "onehop/batch.h"
 #include "onehop/comm.h"
 #include "onehop/lane.h"
 #include "onehop/peer.h"
@@ -78,6 +79,20 @@ OH_API oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* dat
  * stream finds the bytes in `data`. Regions that may only be read will do. */
 OH_API oh_status oh_peer_stream_get(oh_peer* peer, void* stream, void* data,
                                     oh_remote_region* remote, size_t remote_offset, size_t size);
+/*
+ * Likewise many blocks (onehop/batch.h; scatter and gather: `packed`). Where the regions are mapped
+ * here, kernels copy the blocks between memory of GPUs, 1,000 each; the copy engine copies what is
+ * longer than 2 MiB, or in host memory. The arrays are the caller's again at once, also those of a
+ * call that was captured. OH_ERR_RANGE names the block that is outside; nothing is enqueued then.
+ */
+OH_API oh_status oh_peer_stream_put_batch(oh_peer* peer, void* stream, oh_remote_region* remote,
+                                          const oh_batch* batch);
+OH_API oh_status oh_peer_stream_get_batch(oh_peer* peer, void* stream, oh_remote_region* remote,
+                                          const oh_batch* batch);
+OH_API oh_status oh_peer_stream_put_regions(oh_peer* peer, void* stream,
+                                            const oh_region_batch* batch);
+OH_API oh_status oh_peer_stream_get_regions(oh_peer* peer, void* stream,
+                                            const oh_region_batch* batch);
 /* Adds to the peer's count for us, behind all that the stream did before. Not that of
  * oh_peer_signal. */
 OH_API oh_status oh_peer_stream_signal(oh_peer* peer, void* stream, uint32_t slot, uint64_t count);

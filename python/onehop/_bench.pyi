@@ -25,25 +25,29 @@ class Mode(enum.Enum):
 
     GET_PREPARED = 6
 
-    STREAM = 7
+    PUT_STREAM = 7
 
-    STREAM_PUT = 8
+    GET_STREAM = 8
 
-    KERNEL = 9
+    STREAM = 9
 
-    KERNEL_SINGLE = 10
+    STREAM_PUT = 10
 
-    KERNEL_PUT = 11
+    KERNEL = 11
 
-    BULK = 12
+    KERNEL_SINGLE = 12
 
-    SEND_MANY = 13
+    KERNEL_PUT = 13
 
-    RECV_MANY = 14
+    BULK = 14
 
-    ALL_TO_ALL_V = 15
+    SEND_MANY = 15
 
-    DISPATCH = 16
+    RECV_MANY = 16
+
+    ALL_TO_ALL_V = 17
+
+    DISPATCH = 18
 
 class Memory(enum.Enum):
     """Whose memory a row's bytes are in."""

@@ -417,6 +417,72 @@ class OnStream:
 
     def __repr__(self) -> str: ...
 
+    def put_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> None:
+        """
+        Puts many blocks, as put does one, by kernels where the region is mapped here.
+
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. With two ranges and one length no list is built at all.
+
+        The lists are read during the call, also into a graph.
+        OutOfRange names the block that is outside; nothing has moved then. Other errors as for put.
+        """
+
+    def get_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> None:
+        """
+        Gets many blocks, as get does one, by kernels where the region is mapped here.
+
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. With two ranges and one length no list is built at all.
+
+        The lists are read during the call, also into a graph.
+        OutOfRange names the block that is outside; nothing has moved then. Other errors as for put.
+        """
+
+    def scatter(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> None:
+        """
+        Puts contiguous local bytes into many remote blocks.
+
+        Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the blocks lie back to back.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. Else as put_batch and get_batch.
+        """
+
+    def gather(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> None:
+        """
+        Gets many remote blocks into contiguous local memory.
+
+        Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the blocks lie back to back.
+        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
+        one integer for all blocks. Else as put_batch and get_batch.
+        """
+
+    def put_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None) -> None:
+        """
+        Puts many blocks between many local buffers and many regions, as put_batch does.
+
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
+        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
+        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
+        copied; other sequences of integers are.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
+    def get_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None) -> None:
+        """
+        Gets many blocks between many local buffers and many regions, as get_batch does.
+
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
+        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
+        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
+        copied; other sequences of integers are.
+
+        OutOfRange names the block that is outside; nothing has moved then.
+        """
+
 class Peer:
     """
     A connection to one remote endpoint; transfers are made here. Any number of threads may use it.

@@ -8,6 +8,7 @@
 
 #include "numbers.h"
 #include "prepared.h"
+#include "stream.h"
 
 namespace onehop::python {
 namespace {
@@ -122,6 +123,19 @@ PyRequest run_batch(PyPeer& self, bool put, Sides sides, const BatchArguments& a
   return started(std::move(operation), status, request);
 }
 
+void run_in_stream(PyOnStream& self, bool put, Sides sides, const BatchArguments& arguments) {
+  Link& link = *self.link;
+  auto held = begin_on(link, self.stream, sides.local, access_of(put));
+  check_whole(sides.remote);
+  held->remotes.push_back(sides.remote.hold());
+  oh_remote_region* target = (*held->remotes.back())->get();
+  Batch batch(held->local, arguments);
+  check_on_device(sides.local, held->local);
+  auto call = put ? oh_peer_stream_put_batch : oh_peer_stream_get_batch;
+  enqueue(std::move(held),
+          [&, stream = self.stream.handle] { return call(link.get(), stream, target, &*batch); });
+}
+
 // ---- Prepared ---------------------------------------------------------------------------------
 
 PyPreparedBatch prepare(PyPeer& self, bool put, Sides sides, const BatchArguments& arguments) {
@@ -184,6 +198,13 @@ void check_whole(const PyRemoteRegion& remote) {
 #define OH_PYTHON_PACKED                                                                          \
   "Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the " \
   "blocks lie back to back.\n" OH_PYTHON_NUMBERS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
+#define OH_PYTHON_STREAM_BATCH                                                         \
+  OH_PYTHON_PUT_BLOCKS                                                                 \
+  "\n\nThe lists are read during the call, also into a graph.\n" OH_PYTHON_OUT_OF_RANGE \
+  " Other errors as for put."
+#define OH_PYTHON_STREAM_PACKED                                                                   \
+  "Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the " \
+  "blocks lie back to back.\n" OH_PYTHON_NUMBERS " Else as put_batch and get_batch."
 #define OH_PYTHON_PREPARE                                                                         \
   "Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU "  \
   "copies, a post takes the\nhost the same time however many blocks there are. The local memory " \
@@ -281,6 +302,51 @@ void bind_prepare(nb::class_<PyPeer>& type) {
 }
 
 }  // namespace
+
+void bind_stream_batches(nb::class_<PyOnStream>& type) {
+  type.def(
+          "put_batch",
+          [](PyOnStream& self, nb::handle local, nb::handle remote, nb::handle local_offsets,
+             nb::handle remote_offsets, nb::handle lengths) {
+            run_in_stream(self, true, {local, remote_of(remote)},
+                          {local_offsets, remote_offsets, lengths});
+          },
+          nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
+          nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
+          nb::sig("def put_batch(" OH_PYTHON_LISTS ") -> None"),
+          "Puts many blocks, as put does one, by kernels where the region is mapped "
+          "here.\n\n" OH_PYTHON_STREAM_BATCH)
+      .def(
+          "get_batch",
+          [](PyOnStream& self, nb::handle local, nb::handle remote, nb::handle local_offsets,
+             nb::handle remote_offsets, nb::handle lengths) {
+            run_in_stream(self, false, {local, remote_of(remote)},
+                          {local_offsets, remote_offsets, lengths});
+          },
+          nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
+          nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
+          nb::sig("def get_batch(" OH_PYTHON_LISTS ") -> None"),
+          "Gets many blocks, as get does one, by kernels where the region is mapped "
+          "here.\n\n" OH_PYTHON_STREAM_BATCH)
+      .def(
+          "scatter",
+          [](PyOnStream& self, nb::handle local, nb::handle remote, nb::handle remote_offsets,
+             nb::handle lengths) {
+            run_in_stream(self, true, {local, remote_of(remote)}, {{}, remote_offsets, lengths});
+          },
+          nb::arg("local").none(), nb::arg("remote").none(), nb::arg("remote_offsets").none(),
+          nb::arg("lengths").none(), nb::sig("def scatter(" OH_PYTHON_PACKED_LISTS ") -> None"),
+          "Puts contiguous local bytes into many remote blocks.\n\n" OH_PYTHON_STREAM_PACKED)
+      .def(
+          "gather",
+          [](PyOnStream& self, nb::handle local, nb::handle remote, nb::handle remote_offsets,
+             nb::handle lengths) {
+            run_in_stream(self, false, {local, remote_of(remote)}, {{}, remote_offsets, lengths});
+          },
+          nb::arg("local").none(), nb::arg("remote").none(), nb::arg("remote_offsets").none(),
+          nb::arg("lengths").none(), nb::sig("def gather(" OH_PYTHON_PACKED_LISTS ") -> None"),
+          "Gets many remote blocks into contiguous local memory.\n\n" OH_PYTHON_STREAM_PACKED);
+}
 
 void bind_batches(nb::module_& module, nb::class_<PyPeer>& type) {
   nb::class_<PyPreparedBatch>(

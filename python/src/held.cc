@@ -38,7 +38,12 @@ thread_local OpenGroup* t_group = nullptr;
 // Device memory of the operation's; null if it uses none.
 const void* memory_of(const Held& held) {
   if (held.local.size() > 0) return held.local.data();
-  return held.size.size() > 0 ? held.size.data() : nullptr;
+  if (held.size.size() > 0) return held.size.data();
+  if (!held.locals) return nullptr;
+  for (const Local& local : *held.locals) {
+    if (local.size() > 0) return local.data();
+  }
+  return nullptr;
 }
 
 // A stream as torch knows it.
@@ -72,9 +77,8 @@ void settle(HeldList all) {
     const void* memory = memory_of(*held);
     void* stream = held->stream.handle;
     if (!memory || StreamMark::is_captured(stream, memory)) continue;
-    bool local = recorded(held->local, held->stream);
-    bool size = recorded(held->size, held->stream);
-    if (local && size && !held->remote) continue;
+    bool all = recorded(held->local, held->stream) && recorded(held->size, held->stream);
+    if (all && held->remotes.empty()) continue;
     std::shared_ptr<StreamMark> mark;
     for (const auto& [of, known] : marks) {
       if (of == stream) mark = known;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "transfer.h"
 
@@ -22,8 +23,9 @@ struct GivenStream {
 struct Held {
   std::shared_ptr<Link> link;
   Local local;
-  Local size;                                   // the word with a message's size, if any
-  std::shared_ptr<Owned<RemoteRegion>> remote;  // of a put
+  Local size;                      // the word with a message's size, if any
+  std::shared_ptr<Locals> locals;  // of a batch between many
+  std::vector<std::shared_ptr<Owned<RemoteRegion>>> remotes;
   GivenStream stream;
 };
 

@@ -10,6 +10,7 @@
 
 #include "numbers.h"
 #include "prepared.h"
+#include "stream.h"
 
 namespace onehop::python {
 namespace {
@@ -83,6 +84,7 @@ class RegionBatch {
   }
   const oh_region_batch& operator*() const { return value_; }
   const std::shared_ptr<Locals>& locals() const { return locals_; }
+  const std::vector<std::shared_ptr<Owned<RemoteRegion>>>& holds() const { return holds_; }
 
  private:
   static constexpr size_t kLeftOut = SIZE_MAX;
@@ -132,6 +134,21 @@ PyRequest run(PyPeer& self, bool put, const RegionArguments& arguments, nb::hand
   return started(std::move(operation), status, request);
 }
 
+void run_in_stream(PyOnStream& self, bool put, const RegionArguments& arguments) {
+  Link& link = *self.link;
+  sweep_held();
+  RegionBatch batch(*link.context, arguments, put);
+  for (const Local& local : *batch.locals()) check_on_device(arguments.locals, local);
+  auto held = std::make_unique<Held>();
+  held->link = self.link;
+  held->stream = self.stream;
+  held->locals = batch.locals();
+  held->remotes = batch.holds();
+  auto call = put ? oh_peer_stream_put_regions : oh_peer_stream_get_regions;
+  enqueue(std::move(held),
+          [&, stream = self.stream.handle] { return call(link.get(), stream, &*batch); });
+}
+
 PyPreparedBatch prepare(PyPeer& self, bool put, const RegionArguments& arguments) {
   Link& link = *self.link;
   sweep_orphans();
@@ -173,6 +190,9 @@ struct Calls<put, std::index_sequence<member...>> {
   static PyRequest run(PyPeer& self, Given<member>... batch, nb::handle notify, nb::handle after) {
     return python::run(self, put, {batch...}, notify, after);
   }
+  static void run_in_stream(PyOnStream& self, Given<member>... batch) {
+    python::run_in_stream(self, put, {batch...});
+  }
   static PyPreparedBatch prepare(PyPeer& self, Given<member>... batch) {
     return python::prepare(self, put, {batch...});
   }
@@ -182,8 +202,8 @@ using Puts = Calls<true, Members>;
 using Gets = Calls<false, Members>;
 
 // `more`: the arguments behind those of the batch.
-template <typename Verb, typename... More>
-void bind(nb::class_<PyPeer>& type, const char* name, Verb verb, const char* signature,
+template <typename Type, typename Verb, typename... More>
+void bind(nb::class_<Type>& type, const char* name, Verb verb, const char* signature,
           const char* text, const More&... more) {
   type.def(name, verb, nb::arg("locals").none(), nb::arg("remotes").none(),
            nb::arg("local_index").none(), nb::arg("local_offsets").none(),
@@ -194,6 +214,15 @@ void bind(nb::class_<PyPeer>& type, const char* name, Verb verb, const char* sig
 }
 
 }  // namespace
+
+void bind_stream_region_batches(nb::class_<PyOnStream>& type) {
+  bind(type, "put_regions", Puts::run_in_stream, "def put_regions(" OH_PYTHON_REGIONS ") -> None",
+       "Puts many blocks between many local buffers and many regions, as put_batch "
+       "does.\n\n" OH_PYTHON_REGION_BLOCKS);
+  bind(type, "get_regions", Gets::run_in_stream, "def get_regions(" OH_PYTHON_REGIONS ") -> None",
+       "Gets many blocks between many local buffers and many regions, as get_batch "
+       "does.\n\n" OH_PYTHON_REGION_BLOCKS);
+}
 
 void bind_region_batches(nb::class_<PyPeer>& type) {
   const auto notify = nb::arg("notify") = nb::none();

@@ -19,25 +19,6 @@ constexpr size_t kSizeBytes = 8;
 
 struct PyGroup {};
 
-void check_on_device(nb::handle object, const Local& local) {
-  if (local.size() == 0 || local.memory() != Memory::kHost) return;
-  raise_invalid("the " + name_of_type(object) +
-                " is host memory, which no stream can use: copy it to the GPU, or use Peer.send "
-                "and its kin");
-}
-
-// What holds the local memory of one operation.
-std::unique_ptr<Held> begin(Link& link, const GivenStream& stream, nb::handle object,
-                            Access access) {
-  sweep_held();
-  auto held = std::make_unique<Held>();
-  held->link = link.shared_from_this();
-  held->stream = stream;
-  held->local.acquire(*link.context, object, access);
-  check_on_device(object, held->local);
-  return held;
-}
-
 // The word of a message's size, or null.
 void* acquire_size(Held& held, nb::handle object, Access access, const char* name) {
   if (object.is_none()) return nullptr;
@@ -57,28 +38,17 @@ oh_stream_options options_of(uint32_t lane, nb::handle timeout) {
   return options;
 }
 
-// Enqueues by `call`, which returns a status; then the memory is the stream's.
-template <typename Call>
-void enqueue(std::unique_ptr<Held> held, Call call) {
-  oh_status status;
-  {
-    WithoutGil release;
-    status = call();
-  }
-  check(status);
-  hold(std::move(held));
-}
-
 // Between local memory and a remote region of the same length, by `call`.
 template <typename Call>
 void move(PyOnStream& self, nb::handle object, nb::handle region, Access access, Call call) {
   PyRemoteRegion& remote = remote_of(region);
   Link& link = *self.link;
-  auto held = begin(link, self.stream, object, access);
+  auto held = begin_on(link, self.stream, object, access);
   const Local& local = held->local;
+  check_on_device(object, local);
   check_sizes(local, remote);
-  held->remote = remote.hold();
-  oh_remote_region* target = (*held->remote)->get();
+  held->remotes.push_back(remote.hold());
+  oh_remote_region* target = (*held->remotes.back())->get();
   enqueue(std::move(held), [&, stream = self.stream.handle] {
     return call(link.get(), stream, local.data(), target, remote.offset, local.size());
   });
@@ -142,7 +112,7 @@ void bind_group(nb::module_& module) {
 }
 
 void bind_on_stream(nb::module_& module) {
-  nb::class_<PyOnStream>(
+  nb::class_<PyOnStream> type(
       module, "OnStream",
       "A peer's operations in the order of a CUDA stream: each call enqueues and returns, may be "
       "captured into a graph\nand replayed any number of times. Create it with Peer.on.\n\n"
@@ -152,8 +122,8 @@ void bind_on_stream(nb::module_& module) {
       "alignment. They are kept until the\nstream is through with them (looked at in later calls; "
       "torch tensors by record_stream); those of captured\noperations are not: keep them as long "
       "as "
-      "the graph.")
-      .def(
+      "the graph.");
+  type.def(
           "send",
           [](PyOnStream& self, nb::handle buffer, nb::handle lane, nb::handle timeout,
              nb::handle size_from) {
@@ -214,9 +184,28 @@ void bind_on_stream(nb::module_& module) {
         return "<onehop.OnStream peer " + std::to_string(self.link->id) + ", " +
                name_of(self.stream) + ">";
       });
+  bind_stream_batches(type);
+  bind_stream_region_batches(type);
 }
 
 }  // namespace
+
+void check_on_device(nb::handle object, const Local& local) {
+  if (local.size() == 0 || local.memory() != Memory::kHost) return;
+  raise_invalid("the " + name_of_type(object) +
+                " is host memory, which no stream can use: copy it to the GPU, or use Peer.send "
+                "and its kin");
+}
+
+std::unique_ptr<Held> begin_on(Link& link, const GivenStream& stream, nb::handle object,
+                               Access access) {
+  sweep_held();
+  auto held = std::make_unique<Held>();
+  held->link = link.shared_from_this();
+  held->stream = stream;
+  held->local.acquire(*link.context, object, access);
+  return held;
+}
 
 GivenStream given_stream(nb::handle stream) { return {stream_of(stream), nb::borrow(stream)}; }
 
@@ -227,8 +216,9 @@ std::string name_of(const GivenStream& stream) {
 }
 
 void stream_send(Link& link, const GivenStream& stream, const StreamTransfer& transfer) {
-  auto held = begin(link, stream, transfer.buffer, Access::kRead);
+  auto held = begin_on(link, stream, transfer.buffer, Access::kRead);
   const Local& local = held->local;
+  check_on_device(transfer.buffer, local);
   oh_stream_options options = options_of(transfer.lane, transfer.timeout);
   options.size_from =
       static_cast<uint64_t*>(acquire_size(*held, transfer.size, Access::kRead, "size_from"));
@@ -238,8 +228,9 @@ void stream_send(Link& link, const GivenStream& stream, const StreamTransfer& tr
 }
 
 void stream_recv(Link& link, const GivenStream& stream, const StreamTransfer& transfer) {
-  auto held = begin(link, stream, transfer.buffer, Access::kWrite);
+  auto held = begin_on(link, stream, transfer.buffer, Access::kWrite);
   const Local& local = held->local;
+  check_on_device(transfer.buffer, local);
   oh_stream_options options = options_of(transfer.lane, transfer.timeout);
   options.size_to =
       static_cast<uint64_t*>(acquire_size(*held, transfer.size, Access::kWrite, "size_to"));

@@ -5,9 +5,12 @@
 // Threading: needs the GIL.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "comm.h"
+#include "errors.h"
 #include "held.h"
 
 namespace onehop::python {
@@ -38,6 +41,26 @@ struct StreamTransfer {
 };
 void stream_send(Link& link, const GivenStream& stream, const StreamTransfer& transfer);
 void stream_recv(Link& link, const GivenStream& stream, const StreamTransfer& transfer);
+
+// What holds the local memory of one operation.
+std::unique_ptr<Held> begin_on(Link& link, const GivenStream& stream, nb::handle object,
+                               Access access);
+// Raises if the local memory, which Python gave as `object`, is of the host.
+void check_on_device(nb::handle object, const Local& local);
+// Enqueues by `call`, which returns a status; then the memory is the stream's.
+template <typename Call>
+void enqueue(std::unique_ptr<Held> held, Call call) {
+  oh_status status;
+  {
+    WithoutGil release;
+    status = call();
+  }
+  check(status);
+  hold(std::move(held));
+}
+
+void bind_stream_batches(nb::class_<PyOnStream>& type);
+void bind_stream_region_batches(nb::class_<PyOnStream>& type);
 
 // The arguments in signatures.
 #define OH_PYTHON_STREAM_ARGUMENTS(size)                                 \

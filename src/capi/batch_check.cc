@@ -194,8 +194,6 @@ void divide(const Runs& runs, std::vector<Entry>& entries, CheckedBatch* checked
   if (checked->parts.empty()) checked->parts.push_back({.target = kNowhere});
 }
 
-}  // namespace
-
 Result<CheckedBatch> check_batch(const oh_remote_region& remote, const oh_batch& batch, bool put) {
   Places places(batch);
   OH_RETURN_IF_ERROR(places.check());
@@ -238,6 +236,23 @@ Result<CheckedBatch> check_batch(const oh_peer& peer, const oh_region_batch& bat
   }
   divide(runs, entries, &checked);
   return checked;
+}
+
+}  // namespace
+
+Result<CheckedBatch> read_batch(const oh_peer& peer, const oh_remote_region& remote,
+                                const oh_batch& given, bool put, bool packed) {
+  OH_RETURN_IF_ERROR(check_remote(remote, peer, put));
+  oh_batch batch;
+  OH_RETURN_IF_ERROR(read_options(&given, &batch));
+  if (packed) batch.packed = 1;
+  return check_batch(remote, batch, put);
+}
+
+Result<CheckedBatch> read_batch(const oh_peer& peer, const oh_region_batch& given, bool put) {
+  oh_region_batch batch;
+  OH_RETURN_IF_ERROR(read_options(&given, &batch));
+  return check_batch(peer, batch, put);
 }
 
 }  // namespace oh

@@ -24,9 +24,10 @@ struct CheckedBatch {
   }
 };
 
-// One piece of local memory and one remote region.
-Result<CheckedBatch> check_batch(const oh_remote_region& remote, const oh_batch& batch, bool put);
+// One piece of local memory and one remote region; `packed`: whatever the batch says.
+Result<CheckedBatch> read_batch(const oh_peer& peer, const oh_remote_region& remote,
+                                const oh_batch& given, bool put, bool packed = false);
 // Many of both; the regions were attached at the peer.
-Result<CheckedBatch> check_batch(const oh_peer& peer, const oh_region_batch& batch, bool put);
+Result<CheckedBatch> read_batch(const oh_peer& peer, const oh_region_batch& given, bool put);
 
 }  // namespace oh

@@ -26,21 +26,6 @@ struct oh_prepared_batch {
 namespace oh {
 namespace {
 
-Result<CheckedBatch> read_batch(const oh_peer& peer, const oh_remote_region& remote,
-                                const oh_batch& given, bool put, bool packed = false) {
-  OH_RETURN_IF_ERROR(check_remote(remote, peer, put));
-  oh_batch batch;
-  OH_RETURN_IF_ERROR(read_options(&given, &batch));
-  if (packed) batch.packed = 1;
-  return check_batch(remote, batch, put);
-}
-
-Result<CheckedBatch> read_batch(const oh_peer& peer, const oh_region_batch& given, bool put) {
-  oh_region_batch batch;
-  OH_RETURN_IF_ERROR(read_options(&given, &batch));
-  return check_batch(peer, batch, put);
-}
-
 oh_status run_batch(const oh_peer& peer, Result<CheckedBatch> batch, const oh_put_options* options,
                     oh_request** request) {
   OH_REPORT_IF_ERROR(batch.status());

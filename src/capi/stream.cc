@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream/stream_calls.h"
 
+#include "capi/batch_check.h"
 #include "capi/one_sided.h"
+#include "stream/stream_moves.h"
 
 using namespace oh;  // NOLINT: the C API is a thin skin over it
 
@@ -34,18 +36,32 @@ cuda::Stream as_stream(void* stream) {
   return reinterpret_cast<uint64_t>(handle) == cuda::kStreamLegacy ? nullptr : handle;
 }
 
-// A put or get of the stream domain, within the default timeout. A put only reads `data`.
-oh_status move(const oh_peer& peer, void* stream, void* data, const oh_remote_region& remote,
-               size_t remote_offset, size_t size, bool put) {
-  OH_REPORT_IF_ERROR(check_buffer(data, size));
-  OH_REPORT_IF_ERROR(check_piece(remote, remote_offset, size));
-  OH_REPORT_IF_ERROR(check_remote(remote, peer, put));
+// Within the default timeout.
+oh_status move(const oh_peer& peer, void* stream, std::span<const MovePart> parts, bool put) {
   StreamCall call;
   Deadline deadline = Deadline::never();
   OH_REPORT_IF_ERROR(read_call(peer, nullptr, &call, &deadline));
   return report(move_by_stream(peer.endpoint, peer.peer,
-                               {put, remote.attached->target, as_stream(stream), data,
-                                remote_offset, size, call.timeout_ns, deadline}));
+                               {put, parts, as_stream(stream), call.timeout_ns, deadline}));
+}
+
+// A put only reads `data`.
+oh_status move_one(const oh_peer& peer, void* stream, void* data, const oh_remote_region& remote,
+                   size_t remote_offset, size_t size, bool put) {
+  OH_REPORT_IF_ERROR(check_buffer(data, size));
+  OH_REPORT_IF_ERROR(check_piece(remote, remote_offset, size));
+  OH_REPORT_IF_ERROR(check_remote(remote, peer, put));
+  const Block block{static_cast<uint8_t*>(data), remote_offset, size};
+  MovePart part{remote.attached->target, data, size};
+  if (size > 0) part.blocks = {&block, 1};
+  part.count = part.blocks.size();
+  part.bytes = size;
+  return move(peer, stream, {&part, 1}, put);
+}
+
+oh_status move_batch(const oh_peer& peer, void* stream, Result<CheckedBatch> batch) {
+  OH_REPORT_IF_ERROR(batch.status());
+  return move(peer, stream, batch->parts, batch->put);
 }
 
 }  // namespace
@@ -102,14 +118,43 @@ oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
                              oh_remote_region* remote, size_t remote_offset, size_t size) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(remote);
-  return move(*peer, stream, const_cast<void*>(data), *remote, remote_offset, size, /*put=*/true);
+  return move_one(*peer, stream, const_cast<void*>(data), *remote, remote_offset, size,
+                  /*put=*/true);
 }
 
 oh_status oh_peer_stream_get(oh_peer* peer, void* stream, void* data, oh_remote_region* remote,
                              size_t remote_offset, size_t size) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(remote);
-  return move(*peer, stream, data, *remote, remote_offset, size, /*put=*/false);
+  return move_one(*peer, stream, data, *remote, remote_offset, size, /*put=*/false);
+}
+
+oh_status oh_peer_stream_put_batch(oh_peer* peer, void* stream, oh_remote_region* remote,
+                                   const oh_batch* batch) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(remote);
+  OH_CHECK_ARGUMENT(batch);
+  return move_batch(*peer, stream, read_batch(*peer, *remote, *batch, /*put=*/true));
+}
+
+oh_status oh_peer_stream_get_batch(oh_peer* peer, void* stream, oh_remote_region* remote,
+                                   const oh_batch* batch) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(remote);
+  OH_CHECK_ARGUMENT(batch);
+  return move_batch(*peer, stream, read_batch(*peer, *remote, *batch, /*put=*/false));
+}
+
+oh_status oh_peer_stream_put_regions(oh_peer* peer, void* stream, const oh_region_batch* batch) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(batch);
+  return move_batch(*peer, stream, read_batch(*peer, *batch, /*put=*/true));
+}
+
+oh_status oh_peer_stream_get_regions(oh_peer* peer, void* stream, const oh_region_batch* batch) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(batch);
+  return move_batch(*peer, stream, read_batch(*peer, *batch, /*put=*/false));
 }
 
 oh_status oh_peer_stream_signal(oh_peer* peer, void* stream, uint32_t slot, uint64_t count) {

@@ -2,6 +2,7 @@
 #include "device/batches.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace oh {
 namespace {
@@ -17,8 +18,9 @@ constexpr size_t kZeroAt = kSharesAt + (kernels::kBatchWorkers + 1) * sizeof(ker
 constexpr size_t kBufferSize = kZeroAt + sizeof(uint64_t);
 }  // namespace
 
-uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers,
-                kernels::BatchShare* shares) {
+template <typename Share>
+uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers, Share* shares) {
+  using Number = decltype(Share::block);
   uint64_t cost = 0;
   for (const kernels::BatchBlock& block : blocks) cost += kBlockCost + block.size;
   uint64_t share = std::max(kLeastShare, (cost + workers - 1) / workers);
@@ -30,18 +32,55 @@ uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers,
     for (; next < behind + whole; next += share) {
       uint64_t within = next - behind;
       uint64_t offset = within > kBlockCost ? (within - kBlockCost) / kShareAlignment : 0;
-      shares[count++] = {i, offset * kShareAlignment};
+      shares[count++] = {static_cast<Number>(i), static_cast<Number>(offset * kShareAlignment)};
     }
     behind += whole;
   }
-  shares[count] = {blocks.size(), 0};
+  shares[count] = {static_cast<Number>(blocks.size()), 0};
   return count;
 }
+template uint32_t divide(std::span<const kernels::BatchBlock>, uint32_t, kernels::BatchShare*);
+template uint32_t divide(std::span<const kernels::BatchBlock>, uint32_t, kernels::SmallBatchShare*);
+
+namespace {
+
+unsigned thread_blocks(uint64_t workers) {
+  constexpr uint64_t kWorkersOfBlock = kernels::kBatchThreads / 32;
+  return static_cast<unsigned>((workers + kWorkersOfBlock - 1) / kWorkersOfBlock);
+}
+
+Status launch_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
+                        std::span<const kernels::BatchBlock> blocks,
+                        kernels::StreamBatchArgs* args) {
+  std::ranges::copy(blocks, args->blocks);
+  args->workers = divide(blocks, kernels::kBatchWorkers, args->shares);
+  const cuda::Grid grid{.blocks = thread_blocks(args->workers), .threads = kernels::kBatchThreads};
+  return gpu.kernels().launch_remote(stream, gpu.kernels().stream_batch(), grid, args);
+}
+
+}  // namespace
 
 Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args) {
-  constexpr uint32_t kWorkersOfBlock = kernels::kBatchThreads / 32;
-  uint32_t grid = (args.workers + kWorkersOfBlock - 1) / kWorkersOfBlock;
-  return gpu.kernels().launch(stream, gpu.kernels().batch(), grid, kernels::kBatchThreads, &args);
+  return gpu.kernels().launch(stream, gpu.kernels().batch(), thread_blocks(args.workers),
+                              kernels::kBatchThreads, &args);
+}
+
+Status copy_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
+                      std::span<const kernels::BatchBlock> blocks) {
+  auto args = std::make_unique<kernels::StreamBatchArgs>();
+  std::vector<kernels::BatchBlock> pending;
+  pending.reserve(std::min(blocks.size(), kernels::kStreamBatchBlocks));
+  for (const kernels::BatchBlock& block : blocks) {
+    if (block.size > kLongestForKernel) {
+      OH_RETURN_IF_ERROR(gpu.copy(stream, block.to, block.from, block.size, nullptr, 0, 0));
+      continue;
+    }
+    pending.push_back(block);
+    if (pending.size() < kernels::kStreamBatchBlocks) continue;
+    OH_RETURN_IF_ERROR(launch_in_stream(gpu, stream, pending, args.get()));
+    pending.clear();
+  }
+  return pending.empty() ? Status() : launch_in_stream(gpu, stream, pending, args.get());
 }
 
 Result<std::unique_ptr<BatchBuffer>> BatchBuffer::create(const std::shared_ptr<cuda::Gpu>& gpu) {

@@ -16,15 +16,19 @@
 namespace oh {
 
 // Divides the blocks by bytes. `shares` has room for one more than `workers`; returns how many
-// workers have something to do.
-uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers,
-                kernels::BatchShare* shares);
+// workers have something to do. Share: BatchShare or SmallBatchShare.
+template <typename Share>
+uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers, Share* shares);
 
 // Longer blocks go to the engine, which then needs nothing of the device's processors.
 inline constexpr uint64_t kLongestForKernel = 2 * 1024 * 1024;
 
 // Enqueues the kernel.
 Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args);
+// Copies the blocks in the order of a stream, also into a capture: by the kernel, and long ones by
+// the engine.
+Status copy_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
+                      std::span<const kernels::BatchBlock> blocks);
 
 class BatchBuffer {
  public:

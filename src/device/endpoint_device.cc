@@ -31,8 +31,10 @@ Status EndpointDevice::open(const Config& config, std::shared_ptr<Node> node,
   OH_ASSIGN_OR_RETURN(gpu_, cuda::Gpu::open(*driver, device));
   bool worker = config.worker == "on" || config.worker == "1";
   bool batches = config.batch_kernel == "auto";
-  Status kernels = gpu_->kernels().load(kernel_image(), batches ? kernels::kBatchKernel : nullptr,
-                                        worker ? kernels::kWorkerKernel : nullptr);
+  Status kernels = gpu_->kernels().load(
+      kernel_image(), {.batch = batches ? kernels::kBatchKernel : nullptr,
+                       .stream_batch = batches ? kernels::kStreamBatchKernel : nullptr,
+                       .worker = worker ? kernels::kWorkerKernel : nullptr});
   if (!kernels.ok()) {
     OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());
   }

@@ -3,8 +3,11 @@
 
 #include "kernels/lanes.cuh"
 
-extern "C" __global__ void __launch_bounds__(oh::kernels::kBatchThreads)
-    onehop_batch(const oh::kernels::BatchArgs args) {
+namespace {
+
+// The bytes of the calling block are visible everywhere when its first thread returns.
+template <typename Args>
+__device__ void copy_shares(const Args& args) {
   const unsigned worker = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   if (worker < args.workers) {
     oh::kernels::walk_share(args, worker, [](uint64_t to, uint64_t from, uint64_t size) {
@@ -14,11 +17,22 @@ extern "C" __global__ void __launch_bounds__(oh::kernels::kBatchThreads)
     });
   }
   __syncthreads();
+  if (threadIdx.x == 0) __threadfence_system();
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(oh::kernels::kBatchThreads)
+    onehop_batch(const oh::kernels::BatchArgs args) {
+  copy_shares(args);
   if (threadIdx.x != 0) return;
-  // This block's bytes are visible everywhere before it is counted, and so before the word is.
-  __threadfence_system();
   if (atomicAdd(args.finished, 1) + 1 != gridDim.x) return;
   *args.finished = 0;
   __threadfence_system();
   *const_cast<volatile uint64_t*>(args.word) = args.value;
+}
+
+extern "C" __global__ void __launch_bounds__(oh::kernels::kBatchThreads)
+    onehop_stream_batch(const __grid_constant__ oh::kernels::StreamBatchArgs args) {
+  copy_shares(args);
 }

@@ -7,8 +7,12 @@
 //   shares      worker w copies from shares[w] to shares[w + 1]: block, and offset within it
 //   finished    in device memory, zero: the kernel's blocks that are through; zero again in the end
 //   word        in host memory: gets `value` when all bytes are in place, wherever they are
+//
+// In the order of a stream the blocks and shares are the kernel's argument: a graph has its own
+// copy of them, and nothing has to be kept, or told when all is done.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "onehop/detail/copy.h"
@@ -40,11 +44,25 @@ struct BatchArgs {
   uint32_t workers;
 };
 
+inline constexpr char kStreamBatchKernel[] = "onehop_stream_batch";
+inline constexpr size_t kStreamBatchBlocks = 1000;
+// Blocks of at most 4 GiB.
+struct SmallBatchShare {
+  uint32_t block;
+  uint32_t offset;
+};
+struct StreamBatchArgs {
+  uint64_t workers;
+  SmallBatchShare shares[kBatchWorkers + 1];
+  BatchBlock blocks[kStreamBatchBlocks];
+};
+static_assert(sizeof(StreamBatchArgs) <= 32764, "a launch takes so many bytes");
+
 // copy(to, from, size) for each piece of the worker's share.
-template <typename Copy>
-ONEHOP_BOTH void walk_share(const BatchArgs& args, uint32_t worker, const Copy& copy) {
-  BatchShare at = args.shares[worker];
-  const BatchShare end = args.shares[worker + 1];
+template <typename Args, typename Copy>
+ONEHOP_BOTH void walk_share(const Args& args, uint32_t worker, const Copy& copy) {
+  auto at = args.shares[worker];
+  const auto end = args.shares[worker + 1];
   const uint64_t behind = end.offset == 0 ? end.block : end.block + 1;
   if (at.block >= behind) return;
   BatchBlock block = args.blocks[at.block];

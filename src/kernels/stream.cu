@@ -7,6 +7,7 @@ namespace {
 
 using oh::kernels::StreamOp;
 using onehop::detail::arrive_at_cluster;
+using onehop::detail::BlockOfCluster;
 using onehop::detail::cluster_rank;
 using onehop::detail::cluster_size;
 using onehop::detail::DeviceAtomics;
@@ -75,18 +76,7 @@ struct Teams {
   __device__ static void tell_all(const uint64_t*, uint64_t) {}
 #endif
 
-  // A block.
-  struct Part {
-    __device__ uint32_t number() const { return cluster_rank(); }
-    __device__ uint32_t parts() const { return cluster_size(); }
-    __device__ bool leads() const { return threadIdx.x == 0; }
-    __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
-    __device__ void sync() const { __syncthreads(); }
-    __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
-      onehop::detail::copy_by(threadIdx.x, blockDim.x, to, from, bytes);
-    }
-  };
-  __device__ Part part() const { return {}; }
+  __device__ BlockOfCluster part() const { return {}; }
 
   __device__ void sync() const { cluster_size() == 1 ? __syncthreads() : sync_cluster(); }
   // Both in turns, so that a value is read by all before its place is written again: between two

@@ -26,23 +26,6 @@ Group& group() {
   return ours;
 }
 
-// Device memory of the endpoint's GPU that kernels may use.
-Result<std::shared_ptr<const GpuExport>> memory_for_kernels(const cuda::Gpu& gpu, const void* data,
-                                                            uint64_t size) {
-  Result<std::shared_ptr<const GpuExport>> found =
-      GpuExports::instance().find(gpu.driver(), data, size);
-  if (!found.ok()) {
-    Result<MemoryFacts> facts = classify(gpu.driver(), data, size);
-    OH_RETURN_IF_ERROR(facts.ok() && facts->placement == Placement::kHost ? Status()
-                                                                          : found.status());
-  }
-  if (found.ok() && (*found)->for_kernels && (*found)->device == gpu.facts().ordinal) return found;
-  return error(OH_ERR_INVALID,
-               "%llu bytes at %p are not memory of %s alone: the stream domain moves device memory "
-               "of the endpoint's GPU",
-               static_cast<unsigned long long>(size), data, gpu.facts().name.c_str());
-}
-
 // Checks the memory of a message. For a large receive the peer's kernels get to know it, so that
 // they can put into it.
 Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, StreamOp* op) {
@@ -70,8 +53,24 @@ Status check_call(const StreamCall& call) {
   return error(OH_ERR_INVALID, "signal slot %u: slots are 0 to %d", call.slot, OH_SIGNAL_SLOTS - 1);
 }
 
-// Connects the lanes if necessary, which a graph cannot record. Returns whether the stream is being
-// captured: a question to the driver.
+}  // namespace
+
+Result<std::shared_ptr<const GpuExport>> memory_for_kernels(const cuda::Gpu& gpu, const void* data,
+                                                            uint64_t size) {
+  Result<std::shared_ptr<const GpuExport>> found =
+      GpuExports::instance().find(gpu.driver(), data, size);
+  if (!found.ok()) {
+    Result<MemoryFacts> facts = classify(gpu.driver(), data, size);
+    OH_RETURN_IF_ERROR(facts.ok() && facts->placement == Placement::kHost ? Status()
+                                                                          : found.status());
+  }
+  if (found.ok() && (*found)->for_kernels && (*found)->device == gpu.facts().ordinal) return found;
+  return error(OH_ERR_INVALID,
+               "%llu bytes at %p are not memory of %s alone: the stream domain moves device memory "
+               "of the endpoint's GPU",
+               static_cast<unsigned long long>(size), data, gpu.facts().name.c_str());
+}
+
 Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, Deadline deadline) {
   OH_ASSIGN_OR_RETURN(const bool capturing, endpoint.device().gpu()->is_capturing(stream));
   if (peer.stream().is_ready()) return capturing;
@@ -84,28 +83,6 @@ Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, De
   OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
   return capturing;
 }
-
-// When the region is not mapped here; `why` says why.
-Status move_by_proxy(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
-                     const StreamMove& move, const Status& why) {
-  StreamLink& stream = peer->stream();
-  if (!stream.why_not().ok()) return why;
-  OH_ASSIGN_OR_RETURN(const bool capturing,
-                      connect_for(*endpoint, *peer, move.stream, move.deadline));
-  if (!stream.by_proxy()) return why;
-  if (move.size == 0) return {};
-  OH_RETURN_IF_ERROR(memory_for_kernels(*endpoint->device().gpu(), move.data, move.size).status());
-  stream.proxy().know(move.target);
-  ProxyCall call{endpoint, peer};
-  call.op.data = reinterpret_cast<uint64_t>(move.data);
-  call.op.bytes = move.size;
-  call.op.lane.timeout_ns = move.timeout_ns;
-  const uint64_t way = move.put ? 0 : kernels::kOfGet;
-  call.place = kernels::ProxyPlace{move.target.index | way, move.target.version, move.offset};
-  return launch_by_proxy({std::move(call)}, move.stream, capturing);
-}
-
-}  // namespace
 
 Status check_lane(uint32_t lane) {
   if (lane < OH_LANES) return {};
@@ -182,43 +159,6 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   std::vector<PendingOp> run;
   run.push_back(std::move(pending));
   return launch(run);
-}
-
-Status move_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
-                      const StreamMove& move) {
-  OH_RETURN_IF_ERROR(endpoint->usable());
-  OH_RETURN_IF_ERROR(peer->usable());
-  Result<oh_remote_memory> memory = region_for_kernels(*endpoint, *peer, move.target);
-  if (!memory.ok()) return move_by_proxy(endpoint, peer, move, memory.status());
-  cuda::Gpu& gpu = *endpoint->device().gpu();
-  OH_ASSIGN_OR_RETURN(bool capturing, gpu.is_capturing(move.stream));
-  if (move.size == 0) return {};
-  const uint64_t there = memory->base + move.offset;
-  const auto here = reinterpret_cast<uint64_t>(move.data);
-  OH_RETURN_IF_ERROR(gpu.copy(move.stream, move.put ? there : here, move.put ? here : there,
-                              move.size, nullptr, 0, 0));
-  if (!capturing) peer->stream().counts().count_move(move.put, move.size);
-  if (std::shared_ptr<ImportedBlock> import = move.target.import.lock()) {
-    peer->stream().memory().hold(move.stream, capturing, std::move(import));
-  }
-  return {};
-}
-
-Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
-                                            const RemoteTarget& target) {
-  if (!endpoint.device().gpu()) return peer.stream().why_not();
-  if (target.on_device && peer.within_process() &&
-      kernels_reach(*endpoint.device().gpu(), target.base, target.length)) {
-    return oh_remote_memory{target.base, target.length};
-  }
-  std::shared_ptr<ImportedBlock> import = target.import.lock();
-  uint8_t* base =
-      import && target.on_device ? import->translate(target.base, target.length) : nullptr;
-  if (base) return oh_remote_memory{reinterpret_cast<uint64_t>(base), target.length};
-  return error(OH_ERR_NOT_VIABLE,
-               "the region of %s is not mapped on this GPU: use oh_peer_put or oh_peer_get, which "
-               "find another way",
-               peer.link().name.c_str());
 }
 
 Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* data, uint64_t size,

@@ -34,23 +34,12 @@ Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline);
 Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadline);
 Status check_lane(uint32_t lane);
 
-// Copies into or out of a region in stream order: by the copy engine where the region is mapped
-// here, else by proxy where streams of the link use one.
-struct StreamMove {
-  bool put;
-  const RemoteTarget& target;
-  cuda::Stream stream = nullptr;
-  void* data = nullptr;  // of a put it is only read
-  uint64_t offset = 0;
-  uint64_t size = 0;
-  uint64_t timeout_ns = UINT64_MAX;
-  Deadline deadline = Deadline::never();  // of the call itself
-};
-Status move_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
-                      const StreamMove& move);
-// The address of a region for kernels of this GPU.
-Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
-                                            const RemoteTarget& target);
+// Device memory of the endpoint's GPU that kernels may use.
+Result<std::shared_ptr<const GpuExport>> memory_for_kernels(const cuda::Gpu& gpu, const void* data,
+                                                            uint64_t size);
+// Connects the lanes if necessary, which a graph cannot record. Returns whether the stream is being
+// captured: a question to the driver.
+Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, Deadline deadline);
 
 // A buffer that the peer's kernels may put messages into, for receives by kernels.
 Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* data, uint64_t size,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The library's kernel for batches, compiled for the host from the sources of the device's; one of
-// its workers after the other.
+// The library's kernels for batches, compiled for the host from the sources of the device's; one of
+// their workers after the other.
 //
 // Threading: any thread.
 #include <algorithm>
@@ -42,6 +42,22 @@ bool copy_mapped(const ContextState& context, uint64_t to, uint64_t from, uint64
 
 namespace {
 
+template <typename Args>
+bool run_shares(const ContextState& context, const Args& args) {
+  bool good = true;
+  for (uint32_t worker = 0; worker < args.workers; ++worker) {
+    kernels::walk_share(args, worker, [&](uint64_t to, uint64_t from, uint64_t size) {
+      good = good && copy_mapped(context, to, from, size);
+    });
+  }
+  return good;
+}
+
+Code run_in_stream(ContextState& context, const void* argument) {
+  const auto* args = static_cast<const kernels::StreamBatchArgs*>(argument);
+  return run_shares(context, *args) ? kSuccess : kIllegalAddress;
+}
+
 Code run(ContextState& context, const void* argument) {
   kernels::BatchArgs args;
   memcpy(&args, argument, sizeof(args));
@@ -51,12 +67,7 @@ Code run(ContextState& context, const void* argument) {
   const auto blocks = mapped(context, args.blocks, args.shares[args.workers].block);
   if (blocks == nullptr) return kIllegalAddress;
   args.blocks = blocks.get();
-  bool good = true;
-  for (uint32_t worker = 0; worker < args.workers; ++worker) {
-    kernels::walk_share(args, worker, [&](uint64_t to, uint64_t from, uint64_t size) {
-      good = good && copy_mapped(context, to, from, size);
-    });
-  }
+  const bool good = run_shares(context, args);
   const auto finished = mapped(context, args.finished);
   const auto word = mapped(context, args.word);
   if (!good || finished == nullptr || word == nullptr) return kIllegalAddress;
@@ -69,5 +80,7 @@ Code run(ContextState& context, const void* argument) {
 }  // namespace
 
 const Kernel kBatch = {kernels::kBatchKernel, sizeof(kernels::BatchArgs), true, run};
+const Kernel kStreamBatch = {kernels::kStreamBatchKernel, sizeof(kernels::StreamBatchArgs), true,
+                             run_in_stream};
 
 }  // namespace oh::cuda::fake

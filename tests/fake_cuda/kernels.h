@@ -24,6 +24,7 @@ struct Kernel {
 };
 
 extern const Kernel kBatch;
+extern const Kernel kStreamBatch;
 extern const Kernel kWorker;
 extern const Kernel kSpin;
 extern const Kernel kStream;

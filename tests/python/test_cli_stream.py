@@ -61,13 +61,27 @@ def test_beside_the_floor_of_copies() -> None:
     ]
 
 
+def test_batches() -> None:
+    modes = ("put_stream", "get_stream", "put_graph", "get_graph")
+    found = rows("batch", "--memory", "cuda", "--sizes", "700", "--blocks", "1100", "--iters", "30",
+                 *chosen(*modes))  # fmt: skip
+    assert [(row["mode"], row["path"], row["blocks"]) for row in found] == [
+        (mode, "nvlink", 1100) for mode in modes
+    ]
+    assert all(row["GBps"] > 0 for row in found)
+
+
 @pytest.mark.parametrize(
     ("op", "modes"),
-    [("latency", ("stream", "graph")), ("bandwidth", ("stream", "stream_put", "graph_put"))],
+    [
+        (("batch", "--blocks", "3"), ("put_stream", "get_graph")),
+        (("latency",), ("stream", "graph")),
+        (("bandwidth",), ("stream", "stream_put", "graph_put")),
+    ],
 )
-def test_spoilt_bytes_are_found(op: str, modes: tuple[str, ...]) -> None:
+def test_spoilt_bytes_are_found(op: tuple[str, ...], modes: tuple[str, ...]) -> None:
     done = run(
-        op, "--memory", "cuda", "--sizes", "20,700K", "--iters", "3", *chosen(*modes),
+        *op, "--memory", "cuda", "--sizes", "20,700K", "--iters", "3", *chosen(*modes),
         OH_BENCH_CORRUPT="1",
     )  # fmt: skip
     assert done.returncode == 1

@@ -174,6 +174,80 @@ def test_a_group_ends_when_its_body_raises():
     run_pair(raise_within, receive_twice, devices=GPUS)
 
 
+# ---- Batches
+
+BLOCKS = 1200
+STEP = 131
+
+
+def blocks_of(content):
+    """Return places of many blocks, and what they make of zeros."""
+    offsets = np.arange(BLOCKS, dtype=np.uint64) * STEP
+    lengths = np.random.default_rng(3).integers(0, STEP, BLOCKS).astype(np.uint64)
+    expected = bytearray(len(content))
+    for at, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
+        expected[at : at + length] = content[at : at + length]
+    return offsets, lengths, bytes(expected)
+
+
+def batches_to(side):
+    gpu = Gpu(side)
+    remote = side.peer.attach(side.take(), timeout=30)
+    content = pattern(BLOCKS * STEP)
+    out, into = gpu.array(content), gpu.array(bytes(len(content)))
+    offsets, lengths, expected = blocks_of(content)
+    gpu.on.put_batch(out, remote, offsets, offsets, lengths)
+    gpu.on.signal(1)
+    gpu.on.get_batch(into, remote, offsets, offsets, lengths)
+    gpu.synchronize()
+    assert into.bytes() == expected
+    gpu.on.wait_signal(2, timeout=30)
+    packed = gpu.array(bytes(40))
+    gpu.on.scatter(gpu.array(bytes(range(40))), remote, range(0, 400, 100), 10)
+    gpu.on.gather(packed, remote, [300, 0, 100, 200], [10, 10, 10, 10])
+    gpu.synchronize()
+    assert packed.bytes() == bytes([*range(30, 40), *range(30)])
+    gpu.on.get_regions([into, packed], [remote], [1, 0], [5, 7], None, [100, 200], [10, 10])
+    gpu.synchronize()
+    assert packed.bytes()[5:15] == bytes(range(10, 20))
+    assert into.bytes()[7:17] == bytes(range(20, 30))
+    gpu.on.put_regions([packed], [remote], None, [5], None, [0], [10])
+    gpu.on.signal(1)
+    gpu.synchronize()
+    with pytest.raises(onehop.OutOfRange, match="block 1"):
+        gpu.on.put_batch(out, remote, [0, 0], [0, len(content)], 1)
+    with pytest.raises(onehop.InvalidArgument, match="one entry per block"):
+        gpu.on.get_batch(out, remote, [0, 0], [0], 1)
+    for call in (gpu.on.put_batch, gpu.on.get_batch):
+        with pytest.raises(onehop.InvalidArgument, match="host memory"):
+            call(bytearray(10), remote, [0, 5], [0, 5], 5)
+    with pytest.raises(onehop.InvalidArgument, match="host memory"):
+        gpu.on.get_regions([bytearray(10)], [remote], None, [0], None, [0], [5])
+    with pytest.raises(onehop.InvalidArgument, match="whole remote region"):
+        gpu.on.put_batch(out, remote[1:], [0, 5], [0, 5], 5)
+    assert side.peer.async_error() is None
+
+
+def batches_from(side):
+    gpu = Gpu(side)
+    memory = gpu.array(bytes(BLOCKS * STEP))
+    region = side.endpoint.register(memory)
+    side.give(region.descriptor)
+    gpu.on.wait_signal(1, timeout=30)
+    gpu.synchronize()
+    assert memory.bytes() == blocks_of(pattern(BLOCKS * STEP))[2]
+    gpu.on.signal(2)
+    gpu.on.wait_signal(1, timeout=30)
+    gpu.synchronize()
+    assert memory.bytes()[:10] == bytes(range(10, 20))
+    assert side.peer.async_error() is None
+    region.deregister(timeout=30)
+
+
+def test_batches_come_in_the_order_of_the_stream():
+    run_pair(batches_to, batches_from, devices=GPUS)
+
+
 # ---- Puts and signals
 
 

@@ -76,6 +76,21 @@ def keep_of_put():
     assert not exported
 
 
+def keep_of_batches():
+    target = CudaArray(Driver(1), bytes(64))
+    held = Held()
+    region = held.pair.endpoints[1].register(target)
+    remote = held.pair.first.attach(region.descriptor)
+    one, one_lives = held.array()
+    other, other_lives = held.array()
+    held.on.put_batch(one, remote, [0, 32], [0, 32], 16)
+    held.on.put_regions([other], [remote], None, [0, 16], None, [16, 48], [16, 16])
+    del one, other
+    assert held.is_kept(one_lives)
+    held.assert_kept_until_let_go(other_lives)
+    assert not held.is_kept(one_lives)
+
+
 def keep_until_closed():
     held = Held()
     array, alive = held.array()
@@ -89,7 +104,9 @@ def keep_until_closed():
     assert alive() is None
 
 
-@pytest.mark.parametrize("case", [keep_one, keep_of_group, keep_of_put, keep_until_closed])
+@pytest.mark.parametrize(
+    "case", [keep_one, keep_of_group, keep_of_put, keep_of_batches, keep_until_closed]
+)
 def test_a_buffer_is_kept_until_the_stream_is_through(case):
     run_alone(case)
 

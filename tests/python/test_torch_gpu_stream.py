@@ -324,6 +324,66 @@ def test_the_peer_dies_while_a_stream_waits():
     group.join(killed=(1,))
 
 
+# ---- One-sided, in graphs
+
+PAGES = 3000
+PAGE = 737
+
+
+def move_pages(side):
+    """Put pages, get them back behind the peer's signal, and replay that as a graph."""
+    warm_torch(side.number)
+    side.peer.warmup(timeout=30)
+    cache = tensor(side.number, PAGES * PAGE)
+    region = side.endpoint.register(cache)
+    side.give(region.descriptor)
+    remote = side.peer.attach(side.take(), timeout=30)
+    out, back = tensor(side.number, PAGES * PAGE), tensor(side.number, PAGES * PAGE)
+    part = tensor(side.number, 100)
+    step = torch.zeros((), dtype=torch.int64, device=out.device)
+    offsets = [PAGE * page for page in range(0, PAGES, 2)]
+    kept = torch.arange(PAGES * PAGE, device=out.device) // PAGE % 2 == 1
+
+    def round_of():
+        on = side.peer.on(torch.cuda.current_stream())
+        step.add_(1)
+        pattern(out, step, 0, side.number)
+        on.put_batch(out, remote, offsets, offsets[::-1], PAGE)
+        on.signal(4)
+        on.wait_signal(4, timeout=30)
+        on.get_batch(back, remote, offsets[::-1], offsets, PAGE)
+        on.get(part, remote[7:107])
+        on.signal(5)
+        on.wait_signal(5, timeout=30)  # nobody puts into what is read
+
+    stream = torch.cuda.Stream()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        round_of()
+        stream.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            round_of()
+    for _ in range(20):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert int(step) == 21
+    expected = tensor(side.number, PAGES * PAGE)
+    for of, into in ((side.number, back), (1 - side.number, cache)):
+        pattern(expected, 21, 0, of)
+        pages = expected.view(PAGES, PAGE)
+        pages[0::2] = pages[0::2].flip(0).clone() if into is cache else pages[0::2]
+        expected[kept] = POISON
+        assert torch.equal(into, expected)
+    pattern(expected, 21, 0, side.number)
+    assert torch.equal(part, expected.view(PAGES, PAGE)[PAGES - 2, 7:107])
+    assert side.peer.async_error() is None
+    side.sync()
+
+
+def test_batches_and_gets_in_a_graph():
+    run_pair(move_pages, move_pages, devices=GPUS)
+
+
 # ---- The examples
 
 

@@ -185,9 +185,24 @@ struct BlockGroup : detail::OneTeam<BlockGroup> {
   __device__ uint64_t share(uint64_t value) const { return detail::share_by_block(leads(), value); }
 };
 
+namespace detail {
+// What moves chunks of a message by itself: a block of the cluster.
+struct BlockOfCluster {
+  __device__ uint32_t number() const { return cluster_rank(); }
+  __device__ uint32_t parts() const { return cluster_size(); }
+  __device__ bool leads() const { return thread_of_block() == 0; }
+  __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
+  __device__ void sync() const { __syncthreads(); }
+  __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
+    copy_by(thread_of_block(), block_size(), to, from, bytes);
+  }
+};
+}  // namespace detail
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 // All threads of the calling cluster of blocks; from sm_90 on.
 struct ClusterGroup : detail::OneTeam<ClusterGroup> {
+  __device__ detail::BlockOfCluster part() const { return {}; }
   __device__ uint32_t rank() const {
     return detail::cluster_rank() * detail::block_size() + detail::thread_of_block();
   }

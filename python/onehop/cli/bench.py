@@ -36,6 +36,7 @@ from onehop.cli.gpus import (
 )
 from onehop.cli.measure import (
     BANDWIDTH_MODES,
+    BATCHES_IN_STREAM,
     BENCH,
     IN_KERNEL,
     LATENCY_MODES,
@@ -137,7 +138,7 @@ def bandwidth(**given: Any) -> None:
 
 @bench.command()
 @options.sizes("4K,16K,64K")
-@options.modes("put", "get", "put_prepared", "get_prepared", "bulk")
+@options.modes("put", "get", "put_prepared", "get_prepared", "bulk", *BATCHES_IN_STREAM)
 @options.buffers
 @click.option(
     "--blocks", type=click.IntRange(1), default=1000, show_default=True, help="Blocks of a batch."
@@ -148,7 +149,8 @@ def bandwidth(**given: Any) -> None:
 def batch(**given: Any) -> None:
     """Many blocks by one call; they are not contiguous, and the gaps must not change.
 
-    bulk: what they are compared with: gathered, sent as one message, and scattered.
+    bulk: what they are compared with: gathered, sent as one message, and scattered; put_stream,
+    get_stream: all in the order of a GPU's stream; put_graph, get_graph: the same as a graph.
     """
     if "bulk" in given["modes"] and (given["api"] != "c" or given["memory"] != HOST):
         raise click.UsageError("--mode bulk is of host memory, with --api c only")

@@ -23,7 +23,8 @@ from onehop.cli.sides import Note, Placement, Role, Side, SideError, run_sides
 # one of onehop's variables, which are all documented.
 CORRUPT = "OH_BENCH_CORRUPT"
 
-IN_STREAM = ("stream", "graph", "stream_put", "graph_put")
+BATCHES_IN_STREAM = ("put_stream", "get_stream", "put_graph", "get_graph")
+IN_STREAM = ("stream", "graph", "stream_put", "graph_put", *BATCHES_IN_STREAM)
 IN_KERNEL = ("kernel", "kernel_put")
 LATENCY_MODES = ("stream", "graph", "kernel")
 BANDWIDTH_MODES = ("stream", "stream_put", "graph_put", "kernel", "kernel_put")
@@ -41,6 +42,8 @@ _NCCL = {"stream": "stream", "stream_put": "stream", "graph": "graph", "graph_pu
 _LIKE = {
     "graph": "stream",
     "graph_put": "stream_put",
+    "put_graph": "put_stream",
+    "get_graph": "get_stream",
     "flag": "sendrecv",
     "memcpy": "sendrecv",
     "process_vm": "get",
@@ -87,7 +90,7 @@ class Job:
     # c or python; of GPU memory python-region, python-array or python-torch; device: by a kernel of
     # the benchmark; floor: without a library; nccl or nccl-registered.
     api: str
-    # sendrecv, event, put, get or put_signal, stream, graph, stream_put or graph_put; kernel,
+    # sendrecv, event, put, get or put_signal, one of IN_STREAM; kernel,
     # kernel_single or kernel_put; of a floor: flag, process_vm or memcpy, and of GPU memory memcpy,
     # put_flag or put_flag_event, stream, graph or kernel; of patterns see PATTERNS.
     mode: str
@@ -127,7 +130,7 @@ class Job:
     @property
     def in_order(self) -> bool:
         """Whether operations follow each other on a stream, so that none are in flight at once."""
-        return self.mode.startswith(("stream", "graph", "kernel"))
+        return self.mode.startswith(("stream", "graph", "kernel")) or self.mode in IN_STREAM
 
     @property
     def graph(self) -> bool:
@@ -141,10 +144,10 @@ class Job:
 
     def spec(self, number: int) -> _bench.Spec:
         """Return the job as the loops of a side take it."""
-        mode = self.mode.removesuffix("_graph")
+        mode = _LIKE.get(self.mode) or self.mode.removesuffix("_graph")
         return _bench.Spec(
             op=_bench.Op["LATENCY" if self.op == "setup" else self.op.upper()],
-            mode=_bench.Mode[_LIKE.get(mode, mode).upper()],
+            mode=_bench.Mode[mode.upper()],
             memory=MEMORY[self.memory[number]],
             stamped=self.memory == HOST,
             **{name: getattr(self, name) for name in _SPEC},

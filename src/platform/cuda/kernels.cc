@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "platform/cuda/kernels.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "platform/cuda/gpu.h"
 
 namespace oh::cuda {
 
-Status Kernels::load(ByteView image, const char* batch, const char* worker) {
-  auto missing = [&] { return (batch && !this->batch()) || (worker && !this->worker()); };
+Status Kernels::load(ByteView image, const Names& names) {
+  const std::pair<const char*, std::atomic<Function>*> wanted[] = {
+      {names.batch, &batch_}, {names.stream_batch, &stream_batch_}, {names.worker, &worker_}};
+  auto missing = [&] {
+    return std::ranges::any_of(wanted, [](const auto& each) {
+      return each.first && !each.second->load(std::memory_order_acquire);
+    });
+  };
   if (!missing()) return {};
   MutexLock lock(mutex_);
   if (!missing()) return {};
   Enter enter(gpu_);
   OH_RETURN_IF_ERROR(enter.status());
   OH_RETURN_IF_ERROR(load_module(image));
-  for (auto [name, kernel] : {std::pair(batch, &batch_), {worker, &worker_}}) {
+  for (auto [name, kernel] : wanted) {
     if (!name) continue;
     Function found = nullptr;
     Code code = gpu_.driver().module_function(&found, module_, name);

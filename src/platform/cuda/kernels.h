@@ -32,12 +32,17 @@ class Kernels {
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  // Makes the kernels of a fatbin ready: the one that copies batches, and the worker, where they
-  // are wanted (not null). Loading may wait for any kernel that spins, so it is done before it is
-  // needed.
-  Status load(ByteView image, const char* batch, const char* worker);
+  // The names of kernels that are made ready; null: it is not wanted.
+  struct Names {
+    const char* batch = nullptr;
+    const char* stream_batch = nullptr;
+    const char* worker = nullptr;
+  };
+  // Loading may wait for any kernel that spins, so it is done before it is needed.
+  Status load(ByteView image, const Names& names);
   // Null: they were not loaded.
   Function batch() const { return batch_.load(std::memory_order_acquire); }
+  Function stream_batch() const { return stream_batch_.load(std::memory_order_acquire); }
   Function worker() const { return worker_.load(std::memory_order_acquire); }
   // Any kernel of the image, loaded now. It stays until the Gpu goes.
   oh::Result<Function> find(ByteView image, const char* name);
@@ -59,8 +64,10 @@ class Kernels {
   Gpu& gpu_;
   Mutex mutex_;  // held while the driver loads
   Module module_ OH_GUARDED_BY(mutex_) = nullptr;
-  std::atomic<Function> batch_{nullptr};   // release: the kernel is loaded
-  std::atomic<Function> worker_{nullptr};  // the same
+  // Release: the kernel is loaded.
+  std::atomic<Function> batch_{nullptr};
+  std::atomic<Function> stream_batch_{nullptr};
+  std::atomic<Function> worker_{nullptr};
 };
 
 }  // namespace oh::cuda
