@@ -23,6 +23,7 @@ struct Config {
   std::string log_file;
   std::string flight_dir;
   std::string trace;
+  std::string nvtx;
   std::string top;
   std::string secret;
   std::string interface_name;

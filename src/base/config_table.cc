@@ -44,6 +44,13 @@ constexpr ConfigEntry kTable[] = {
      .integer = &Config::trace_events,
      .low = 1,
      .high = 4 * kMiB},
+    {.name = "ONEHOP_NVTX",
+     .type = "choice",
+     .allowed = "auto, off",
+     .standard = "auto",
+     .meaning = "auto: NVTX ranges for operations and marks for links, where a tool is attached to "
+                "the process, as Nsight Systems is",
+     .text = &Config::nvtx},
     {.name = "ONEHOP_TOP",
      .type = "choice",
      .allowed = "off, on",

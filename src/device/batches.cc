@@ -67,7 +67,7 @@ Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args
 
 Status copy_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
                       std::span<const kernels::BatchBlock> blocks) {
-  auto args = std::make_unique<kernels::StreamBatchArgs>();
+  auto args = std::make_unique_for_overwrite<kernels::StreamBatchArgs>();
   std::vector<kernels::BatchBlock> pending;
   pending.reserve(std::min(blocks.size(), kernels::kStreamBatchBlocks));
   for (const kernels::BatchBlock& block : blocks) {

@@ -139,7 +139,7 @@ Status Requests::locate_memory(Request* request, const AfterOption& option) {
 Status Requests::post_any_source(Request* request) {
   OH_RETURN_IF_ERROR(endpoint_.usable());
   request->any_source = true;
-  if (endpoint_.trace()) request->posted_at = now_ns();
+  if (endpoint_.trace()) endpoint_.trace()->begin(*request, "any source");
   request->peer = nullptr;
   OH_FAULT_POINT("any_source.post");
   if (!any_source_.post(request)) return endpoint_.why_unusable();
@@ -151,6 +151,7 @@ Status Requests::post_any_source(Request* request) {
 void Requests::finish(Request* request, const Status& status) {
   request->status = status;
   request->phase = Phase::kEnded;
+  if (request->posted_at) endpoint_.trace()->drop(*request);
   StreamGate* const gates = request->take_gates();
   if (request->detached.load()) {
     StreamGate::open_all(gates);

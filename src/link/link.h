@@ -227,13 +227,10 @@ class Link {
   bool is_timed(uint64_t bytes) const { return bytes >= kTimedBytes || !segment || gpu; }
   // Of a request of the application, before it is posted.
   void note_post(Request& request) const {
-    if (trace && !request.internal && !request.posted_at) request.posted_at = now_ns();
+    if (trace && !request.internal && !request.posted_at) trace->begin(request, name.c_str());
   }
   // Of a traced one, as it ends.
-  void note_end(Request& request) const {
-    trace->operation(id, request);
-    request.posted_at = 0;
-  }
+  void note_end(Request& request) const { trace->end(id, request); }
   // The call that posted the request is about to return. With the lock held.
   void note_posted(Request& request) {
     if (request.ended()) return;

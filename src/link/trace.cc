@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "link/flight_recorder.h"
 #include "platform/os/fork.h"
 #include "platform/os/os.h"
 #include "platform/os/replace_file.h"
@@ -82,12 +83,14 @@ std::string expand_trace_path(std::string_view pattern, std::string_view host, i
 }
 
 Result<Trace*> Trace::open(const Config& config) {
-  if (config.trace.empty()) return static_cast<Trace*>(nullptr);
+  const Nvtx* nvtx = Nvtx::open(config);
+  if (config.trace.empty() && !nvtx) return static_cast<Trace*>(nullptr);
   Known& all = known();
   MutexLock lock(all.mutex);
   if (all.trace && all.generation == fork_generation()) return all.trace;
   std::string path = expand_trace_path(config.trace, host_name(), getpid());
-  auto made = std::make_unique<Trace>(std::move(path), static_cast<size_t>(config.trace_events));
+  const size_t events = path.empty() ? 0 : static_cast<size_t>(config.trace_events);
+  auto made = std::make_unique<Trace>(std::move(path), events, nvtx);
   if (Status status = made->write(); !status.ok()) {
     return error(OH_ERR_CONFIG, "ONEHOP_TRACE=%s: %s", config.trace.c_str(), status.text().c_str());
   }
@@ -98,8 +101,8 @@ Result<Trace*> Trace::open(const Config& config) {
   return all.trace;
 }
 
-Trace::Trace(std::string path, size_t events)
-    : path_(std::move(path)), generation_(fork_generation()), ring_(events) {
+Trace::Trace(std::string path, size_t events, const Nvtx* nvtx)
+    : path_(std::move(path)), nvtx_(nvtx), generation_(fork_generation()), ring_(events) {
   about_.host = host_name();
   about_.boot = boot_id();
   about_.pid = getpid();
@@ -113,6 +116,8 @@ void Trace::add(const TraceEvent& event) {
 }
 
 void Trace::connected(uint64_t link, const std::string& name) {
+  if (nvtx_) nvtx_->mark(("connected " + name).c_str());
+  if (path_.empty()) return;
   const int64_t now = now_ns();
   MutexLock lock(mutex_);
   // Each link has had an event: what is older than the ring has few left, if any.
@@ -122,14 +127,30 @@ void Trace::connected(uint64_t link, const std::string& name) {
 }
 
 void Trace::ended(uint64_t link, TraceKind how, oh_status why) {
+  if (nvtx_) nvtx_->mark(how == TraceKind::kLost ? "lost a link" : "closed a link");
+  if (path_.empty()) return;
   const int64_t now = now_ns();
   MutexLock lock(mutex_);
   add({.began = now, .ended = now, .link = link, .status = why, .kind = how});
 }
 
-void Trace::operation(uint64_t link, const Request& request) {
+void Trace::begin(Request& request, const char* with) const {
+  request.posted_at = now_ns();
+  if (!nvtx_) return;
+  request.range = nvtx_->begin(strf("%s, %s", verb_of(request.kind), with).c_str(), request.size);
+}
+
+void Trace::drop(Request& request) const {
+  if (nvtx_) nvtx_->end(request.range);
+  request.posted_at = 0;
+}
+
+void Trace::end(uint64_t link, Request& request) {
+  const int64_t began = request.posted_at;
+  drop(request);
+  if (path_.empty()) return;
   TraceEvent event;
-  event.began = request.posted_at;
+  event.began = began;
   event.ended = now_ns();
   event.link = link;
   const bool ok = request.status.ok();
@@ -153,7 +174,7 @@ TraceRecord Trace::record() const {
 }
 
 Status Trace::write() {
-  if (generation_ != fork_generation()) return {};
+  if (generation_ != fork_generation() || path_.empty()) return {};
   MutexLock file_lock(file_mutex_);
   TraceRecord now;
   {

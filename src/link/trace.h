@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trace: the last operations of the process, each from its post to its end, and when its links were
-// connected, lost and closed. A ring of fixed size, written to the file that ONEHOP_TRACE names.
+// Trace: the operations of the process, each from its post to its end, and when its links were
+// connected, lost and closed: the last ones in a ring of fixed size, written to the file that
+// ONEHOP_TRACE names, and all of them as NVTX ranges, where a tool is attached.
 //
 // Threading: any thread. The mutex is the last one taken.
 #pragma once
@@ -16,6 +17,7 @@
 
 #include "base/config.h"
 #include "base/sync.h"
+#include "link/nvtx.h"
 #include "link/request.h"
 
 namespace oh {
@@ -53,15 +55,20 @@ void write_chrome_trace(const TraceRecord& record, FILE* file);
 
 class Trace {
  public:
-  // The trace of this process, which its first endpoint with ONEHOP_TRACE makes; null: none is
-  // wanted. OH_ERR_CONFIG: its file cannot be written.
+  // The trace of this process, which its first endpoint with ONEHOP_TRACE or a tool makes; null:
+  // none is wanted. OH_ERR_CONFIG: its file cannot be written.
   static Result<Trace*> open(const Config& config);
-  Trace(std::string path, size_t events);
+  // No path: no file, and no events.
+  Trace(std::string path, size_t events, const Nvtx* nvtx = nullptr);
 
   void connected(uint64_t link, const std::string& name);
   void ended(uint64_t link, TraceKind how, oh_status why);
-  // An operation that ends now; request.posted_at is its beginning.
-  void operation(uint64_t link, const Request& request);
+  // An operation that begins: sets posted_at. `with`: the link's name.
+  void begin(Request& request, const char* with) const;
+  // One that ends without a link: it is in no file.
+  void drop(Request& request) const;
+  // One that ends now: posted_at is 0 then.
+  void end(uint64_t link, Request& request);
 
   // Writes the file anew, with all that the ring has. Nothing happens if it has been written since
   // the last event.
@@ -73,6 +80,7 @@ class Trace {
   TraceRecord record() const OH_REQUIRES(mutex_);
 
   const std::string path_;
+  const Nvtx* const nvtx_;     // null: no tool is attached
   const uint32_t generation_;  // of fork()
   TraceRecord about_;          // without events and links
   Mutex mutex_;

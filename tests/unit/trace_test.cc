@@ -52,8 +52,9 @@ TraceEvent operation(int64_t began, int64_t ended, uint64_t link = 1) {
 void end(Trace& trace, uint64_t tag) {
   Request request;
   request.message_tag = tag;
-  request.posted_at = now_ns();
-  trace.operation(1, request);
+  trace.begin(request, "a link");
+  trace.end(1, request);
+  EXPECT_EQ(request.posted_at, 0);
 }
 
 class TraceTest : public ::testing::Test {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Nvtx: ranges for a tool that is attached to the process, as Nsight Systems is.
+//
+// Threading: any thread; a range may end on another one than it began on.
+#pragma once
+
+#include <cstdint>
+
+#include "base/config.h"
+
+namespace oh {
+
+class Nvtx {
+ public:
+  // Null: no tool is attached, ONEHOP_NVTX is off, or the build has no NVTX.
+  static const Nvtx* open(const Config& config);
+
+  // Never 0. The text is copied.
+  uint64_t begin(const char* text, uint64_t bytes) const;
+  void end(uint64_t range) const;
+  void mark(const char* text) const;
+
+ private:
+  explicit Nvtx(void* domain) : domain_(domain) {}
+  void* const domain_;
+};
+
+}  // namespace oh
