@@ -50,3 +50,17 @@ __global__ void compute_until(oh_lane_handle lane, float* buffer, uint64_t capac
   in.close();
   // --8<-- [end:probe]
 }
+
+// Every rank puts a piece into each other rank's region, and goes on when all have. `comm` comes
+// from oh_comm_device_handle (Python: bytes(comm.device_handle(0))), `remotes` has a region of each
+// rank.
+__global__ void all_gather(const __grid_constant__ oh_comm_handle comm,
+                           const oh_remote_memory* remotes, const float* piece, uint64_t bytes) {
+  // --8<-- [start:ranks]
+  onehop::BlockGroup block;
+  for (uint32_t rank = 0; rank < comm.size; ++rank) {
+    if (rank != comm.rank) onehop::put(remotes[rank], comm.rank * bytes, block, piece, bytes);
+  }
+  onehop::barrier(comm, block, 5);  // slot 5 of every rank
+  // --8<-- [end:ranks]
+}

@@ -235,6 +235,17 @@ __device__ oh_lane_fault wait(const oh_lane_handle& handle, Group& group, uint32
       detail::wait_signal<detail::DeviceAtomics>(handle, group, slot, count));
 }
 
+// Returns when all ranks of the communicator have called it, on the same slot: what each of them
+// put before is visible to the group then. Uses a signal of that slot to each other rank; nothing
+// else may. After a fault (a rank that did not come in time, or was lost) the ranks take another
+// slot, for they may differ in what they have counted.
+template <typename Group>
+__device__ oh_lane_fault barrier(const oh_comm_handle& comm, Group& group, uint32_t slot) {
+  static_assert(detail::kOneTeam<Group>,
+                "one block of a grid calls it, between barriers of the grid");
+  return static_cast<oh_lane_fault>(detail::barrier<detail::DeviceAtomics>(comm, group, slot));
+}
+
 // Waits likewise, and subtracts nothing: many groups may wait for the same signal.
 template <typename Group>
 __device__ oh_lane_fault wait_until(const oh_lane_handle& handle, Group& group, uint32_t slot,

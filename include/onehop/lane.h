@@ -54,6 +54,20 @@ typedef struct oh_lane_handle {
 static_assert(sizeof(oh_lane_handle) == 128, "as it is documented");
 #endif
 
+/* Ranks of a communicator that a kernel may know. */
+#define OH_DEVICE_RANKS 64
+
+/*
+ * A communicator as kernels use it: one lane of each of its ranks. 8,208 bytes, passed by value or
+ * in device memory. That of the own rank is zero.
+ */
+typedef struct oh_comm_handle {
+  uint32_t rank;
+  uint32_t size;
+  uint64_t reserved;
+  oh_lane_handle ranks[OH_DEVICE_RANKS];
+} oh_comm_handle;
+
 /* A peer's region as kernels put into it. */
 typedef struct oh_remote_memory {
   uint64_t base; /* as it is mapped on our GPU */

@@ -168,6 +168,7 @@ class Communicator {
   // See onehop_stream.hpp. warmup() connects these ranks, and their lanes.
   CommunicatorOnStream on(void* stream);
   void warmup(const std::vector<int32_t>& ranks, Timeout timeout = kDefaultTimeout);
+  oh_comm_handle device_handle(uint32_t lane);
   oh_comm* get() const { return handle_.get(); }
 
  private:

@@ -164,6 +164,11 @@ inline oh_remote_memory RemoteRegion::device() const {
 inline CommunicatorOnStream Communicator::on(void* stream) {
   return CommunicatorOnStream(*this, stream);
 }
+inline oh_comm_handle Communicator::device_handle(uint32_t lane) {
+  oh_comm_handle handle{};
+  check(oh_comm_device_handle(get(), lane, &handle));
+  return handle;
+}
 inline void Communicator::warmup(const std::vector<int32_t>& ranks, Timeout timeout) {
   check(oh_comm_warmup(get(), ranks.data(), ranks.size(), timeout.count()));
 }

@@ -113,6 +113,8 @@ OH_API oh_status oh_group_end(void);
  * OH_ERR_NOT_VIABLE: they do not reach the peer, or not over a link with native atomics; and why.
  */
 OH_API oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_handle* handle);
+/* The same of all ranks, which it connects: at most OH_DEVICE_RANKS. */
+OH_API oh_status oh_comm_device_handle(oh_comm* comm, uint32_t lane, oh_comm_handle* handle);
 /*
  * For receives of such kernels: large messages go straight into this device memory instead of
  * through the lane's chunks, from when the peer has mapped it until it is freed. OH_ERR_NOT_VIABLE:

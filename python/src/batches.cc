@@ -198,8 +198,8 @@ void check_whole(const PyRemoteRegion& remote) {
 #define OH_PYTHON_PACKED                                                                          \
   "Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the " \
   "blocks lie back to back.\n" OH_PYTHON_NUMBERS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
-#define OH_PYTHON_STREAM_BATCH                                                         \
-  OH_PYTHON_PUT_BLOCKS                                                                 \
+#define OH_PYTHON_STREAM_BATCH                                                          \
+  OH_PYTHON_PUT_BLOCKS                                                                  \
   "\n\nThe lists are read during the call, also into a graph.\n" OH_PYTHON_OUT_OF_RANGE \
   " Other errors as for put."
 #define OH_PYTHON_STREAM_PACKED                                                                   \

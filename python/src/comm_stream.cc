@@ -37,6 +37,39 @@ std::vector<int32_t> ranks_of(const PyCommunicator& self, nb::handle given) {
   return ranks;
 }
 
+struct PyCommunicatorHandle {
+  std::shared_ptr<Context> context;  // its addresses are good while the communicator is open
+  oh_comm_handle value;
+};
+
+PyCommunicatorHandle device_handle(PyCommunicator& self, nb::handle given_lane) {
+  const uint32_t lane = small_number(given_lane, kLane);
+  self.context->check();
+  WithoutGil release;
+  return {self.context, self.context->communicator().device_handle(lane)};
+}
+
+void bind_handle(nb::module_& module) {
+  nb::class_<PyCommunicatorHandle>(
+      module, "CommunicatorHandle",
+      "The oh_comm_handle by which kernels use a lane of all ranks (onehop/device.cuh): "
+      "bytes(handle) are the 8,208 of the\nstruct, to be passed to a kernel by value or in device "
+      "memory. Create it with Communicator.device_handle. Good until\nthe communicator is closed.")
+      .def("__bytes__",
+           [](const PyCommunicatorHandle& self) {
+             return nb::bytes(&self.value, sizeof(self.value));
+           })
+      .def_prop_ro(
+          "rank", [](const PyCommunicatorHandle& self) { return self.value.rank; },
+          "Our rank, whose handle is zero.")
+      .def_prop_ro(
+          "size", [](const PyCommunicatorHandle& self) { return self.value.size; }, "Ranks.")
+      .def("__repr__", [](const PyCommunicatorHandle& self) {
+        return "<onehop.CommunicatorHandle rank " + std::to_string(self.value.rank) + " of " +
+               std::to_string(self.value.size) + ">";
+      });
+}
+
 void warmup(PyCommunicator& self, nb::handle given, nb::handle timeout) {
   self.context->check();
   Timeout limit{timeout_ns(timeout, self.context->default_timeout_ns())};
@@ -49,6 +82,7 @@ void warmup(PyCommunicator& self, nb::handle given, nb::handle timeout) {
 }  // namespace
 
 void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator) {
+  bind_handle(module);
   nb::class_<PyCommunicatorOnStream>(
       module, "CommunicatorOnStream",
       "A communicator's operations in the order of a CUDA stream: see OnStream. Create it with "
@@ -91,6 +125,10 @@ void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator)
           nb::arg("stream").none(),
           nb::sig("def on(self, stream: onehop.devices.Stream) -> CommunicatorOnStream"),
           "Operations in the order of a CUDA stream of our device: see Peer.on.")
+      .def("device_handle", device_handle, nb::arg("lane").none(),
+           nb::sig("def device_handle(self, lane: typing.SupportsIndex) -> CommunicatorHandle"),
+           "What kernels of the caller's own use a lane (0 to 15) of all ranks by, and meet in a "
+           "barrier. Connects to all ranks, at\nmost 64.")
       .def("warmup", warmup, nb::arg("ranks") = nb::none(),
            nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def warmup(self, ranks: collections.abc.Iterable[typing.SupportsIndex] | None "

@@ -36,6 +36,20 @@ cuda::Stream as_stream(void* stream) {
   return reinterpret_cast<uint64_t>(handle) == cuda::kStreamLegacy ? nullptr : handle;
 }
 
+// A lane as kernels of the caller's own use it.
+Result<oh_lane_handle> lane_for_kernels(Endpoint& endpoint, Peer& peer, uint32_t lane,
+                                        Deadline deadline) {
+  OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
+  StreamLink& stream = peer.stream();
+  if (stream.by_proxy()) {
+    return error(OH_ERR_NOT_VIABLE, "kernels may not use the link to %s: %s",
+                 peer.link().name.c_str(), stream.why_no_kernels().c_str());
+  }
+  oh_lane_handle handle = stream.lanes().handle(lane);
+  handle.timeout_ns = static_cast<uint64_t>(endpoint.config().timeout_ns());
+  return handle;
+}
+
 // Within the default timeout.
 oh_status move(const oh_peer& peer, void* stream, std::span<const MovePart> parts, bool put) {
   StreamCall call;
@@ -189,16 +203,37 @@ oh_status oh_peer_device_handle(oh_peer* peer, uint32_t lane, oh_lane_handle* ha
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(handle);
   OH_REPORT_IF_ERROR(check_lane(lane));
-  const Config& config = peer->endpoint->config();
-  OH_REPORT_IF_ERROR(
-      warm_up(*peer->endpoint, *peer->peer, deadline_after(OH_TIMEOUT_DEFAULT, config)));
-  StreamLink& stream = peer->peer->stream();
-  if (stream.by_proxy()) {
-    return report(error(OH_ERR_NOT_VIABLE, "kernels may not use the link to %s: %s",
-                        peer->peer->link().name.c_str(), stream.why_no_kernels().c_str()));
+  Result<oh_lane_handle> found =
+      lane_for_kernels(*peer->endpoint, *peer->peer, lane,
+                       deadline_after(OH_TIMEOUT_DEFAULT, peer->endpoint->config()));
+  OH_REPORT_IF_ERROR(found.status());
+  *handle = *found;
+  return OH_OK;
+}
+
+oh_status oh_comm_device_handle(oh_comm* comm, uint32_t lane, oh_comm_handle* handle) {
+  OH_CHECK_ARGUMENT(comm);
+  OH_CHECK_ARGUMENT(handle);
+  OH_REPORT_IF_ERROR(check_lane(lane));
+  const uint32_t size = comm->comm->size();
+  if (size > OH_DEVICE_RANKS) {
+    return report(error(OH_ERR_INVALID, "a communicator of %u ranks: kernels know %d at most", size,
+                        OH_DEVICE_RANKS));
   }
-  *handle = stream.lanes().handle(lane);
-  handle->timeout_ns = static_cast<uint64_t>(config.timeout_ns());
+  Endpoint& endpoint = *comm->endpoint.endpoint;
+  const Deadline deadline = deadline_after(OH_TIMEOUT_DEFAULT, endpoint.config());
+  auto made = std::make_unique<oh_comm_handle>();
+  made->rank = comm->comm->rank();
+  made->size = size;
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    if (rank == made->rank) continue;
+    Result<std::shared_ptr<Peer>> peer = comm->comm->peer(rank, deadline);
+    OH_REPORT_IF_ERROR(peer.status());
+    Result<oh_lane_handle> found = lane_for_kernels(endpoint, **peer, lane, deadline);
+    OH_REPORT_IF_ERROR(found.status());
+    made->ranks[rank] = *found;
+  }
+  *handle = *made;
   return OH_OK;
 }
 

@@ -273,3 +273,37 @@ extern "C" __global__ void recv_many(oh_lane_handle lane, Bytes* in, Count small
     if (received != (i % 2 ? large : small)) atomicMax(fault, 160);
   }
 }
+
+// ---- All ranks: what each has stored before a barrier is there behind it
+
+template <typename Group>
+__device__ void meet(const oh_comm_handle& comm, Group& group, const oh_remote_memory* theirs,
+                     const Count* mine, Count rounds, int* fault) {
+  for (Count round = 1; round <= rounds; ++round) {
+    for (unsigned rank = group.rank(); rank < comm.size; rank += group.size()) {
+      if (rank == comm.rank) continue;
+      Count* there = reinterpret_cast<Count*>(theirs[rank].base) + comm.rank;
+      *const_cast<volatile Count*>(there) = round;
+    }
+    oh_lane_fault found = onehop::barrier(comm, group, 9);
+    for (unsigned rank = group.rank(); rank < comm.size; rank += group.size()) {
+      const Count seen = *const_cast<const volatile Count*>(mine + rank);
+      if (rank != comm.rank && seen != round) atomicMax(fault, 170);
+    }
+    // Nobody stores anew before all have looked.
+    if (found == OH_LANE_OK) found = onehop::barrier(comm, group, 9);
+    if (found != OH_LANE_OK) atomicMax(fault, found);
+  }
+}
+#define MEET(name, Group, attribute)                                                           \
+  extern "C" __global__ void attribute name(const __grid_constant__ oh_comm_handle comm,       \
+                                            const oh_remote_memory* theirs, const Count* mine, \
+                                            Count rounds, int* fault) {                        \
+    Group group;                                                                               \
+    meet(comm, group, theirs, mine, rounds, fault);                                            \
+  }
+MEET(meet_by_warp, onehop::WarpGroup, )
+MEET(meet_by_block, onehop::BlockGroup, )
+#if __CUDA_ARCH__ >= 900
+MEET(meet_by_cluster, onehop::ClusterGroup, __cluster_dims__(4, 1, 1))
+#endif

@@ -6,7 +6,7 @@ import struct
 import onehop
 import pytest
 from fake_gpu import CudaArray, Driver
-from processes import run_pair
+from processes import run_pair, run_ranks
 
 pytestmark = pytest.mark.usefixtures("fake_gpus")
 GPUS = (0, 1)
@@ -49,6 +49,27 @@ def look_at_handles(side):
 
 def test_handles_for_kernels():
     run_pair(look_at_handles, look_at_handles, devices=GPUS)
+
+
+def look_at_communicator(comm):
+    handle = comm.device_handle(3)
+    plain = bytes(handle)
+    assert len(plain) == 16 + 64 * 128
+    assert struct.unpack_from("II", plain) == (comm.rank, 3) == (handle.rank, handle.size)
+    assert repr(handle) == f"<onehop.CommunicatorHandle rank {comm.rank} of 3>"
+    for rank in range(64):
+        of_rank = plain[16 + 128 * rank :][:128]
+        if rank >= 3 or rank == comm.rank:
+            assert of_rank == bytes(128)
+        else:
+            assert of_rank == bytes(comm.peer(rank).device_handle(3))
+    with pytest.raises(onehop.InvalidArgument, match="lanes are 0 to 15"):
+        comm.device_handle(16)
+    comm.barrier(timeout=30)
+
+
+def test_a_communicator_for_kernels():
+    run_ranks(3, look_at_communicator, devices=(0, 1, 0))
 
 
 def map_remote_memory(side):

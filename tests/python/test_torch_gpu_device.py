@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import run_pair
+from processes import run_pair, run_ranks
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 raw_kernel = importlib.import_module("raw_kernel")
@@ -318,3 +318,43 @@ def exchange_in_replays(side, image):
 
 def test_messages_by_grids_in_replays_of_a_graph(image):
     run_pair(exchange_in_replays, exchange_in_replays, image, devices=GPUS)
+
+
+# ---- All ranks of a communicator
+
+
+def meet_often(comm, image):
+    torch.cuda.set_device(comm.rank)
+    kernels = Kernels(image)
+    comm.warmup(timeout=30)
+    mine = torch.zeros(comm.size, dtype=torch.int64, device="cuda")
+    region = comm.endpoint.register(mine)
+    others = [rank for rank in range(comm.size) if rank != comm.rank]
+    sent = [comm.isend(region.descriptor, rank) for rank in others]
+    places, remotes = torch.zeros(comm.size, 2, dtype=torch.int64), []
+    for rank in others:
+        descriptor = bytearray(4096)
+        length = comm.recv(descriptor, rank, timeout=30).nbytes
+        remotes.append(comm.peer(rank).attach(bytes(descriptor[:length]), timeout=30))
+        places[rank] = torch.tensor(remotes[-1].device_memory())
+    for request in sent:
+        request.wait(timeout=30)
+    places = places.cuda()
+    handle = comm.device_handle(LANE)
+    value = (ctypes.c_char * len(bytes(handle))).from_buffer_copy(bytes(handle))
+    shapes = {"meet_by_warp": (1, 32), "meet_by_block": (1, 256)}
+    if torch.cuda.get_device_capability()[0] >= 9:
+        shapes["meet_by_cluster"] = (4, 128)
+    for name, shape in shapes.items():
+        mine.zero_()
+        torch.cuda.synchronize()
+        comm.barrier(timeout=30)
+        kernels.launch(name, shape, value, places, mine, 1000)
+        kernels.check(name)
+    assert all(comm.peer(rank).async_error() is None for rank in others)
+    comm.barrier(timeout=30)
+
+
+def test_a_barrier_of_ranks_orders_what_they_store(image):
+    ranks = min(4, torch.cuda.device_count())
+    run_ranks(ranks, meet_often, image, devices=[f"cuda:{rank}" for rank in range(ranks)])

@@ -46,6 +46,60 @@ TEST(DeviceSignalsTest, AWaitThatGivesUpTakesNothing) {
   EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_OK) << "signals belong to no lane";
 }
 
+// Three ranks, each a group of two threads, of which one has two ranks to wait for if the group is
+// one thread.
+TEST(DeviceSignalsTest, ABarrierOfRanksHoldsAllOfThem) {
+  constexpr uint32_t kRanks = 3;
+  constexpr uint64_t kRounds = 200;
+  for (uint32_t threads : {1u, 2u}) {
+    TwoSides pairs[kRanks];  // of the ranks (0, 1), (0, 2), (1, 2)
+    oh_comm_handle comms[kRanks] = {};
+    auto join = [&](uint32_t a, uint32_t b, TwoSides& pair) {
+      comms[a].ranks[b] = pair.handle(0);
+      comms[b].ranks[a] = pair.handle(1);
+    };
+    join(0, 1, pairs[0]);
+    join(0, 2, pairs[1]);
+    join(1, 2, pairs[2]);
+    std::atomic<uint64_t> reached[kRanks] = {};
+    std::atomic<uint64_t> behind{0};
+    Crew crews[kRanks] = {Crew({.threads = threads}), Crew({.threads = threads}),
+                          Crew({.threads = threads})};
+    Threads all;
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      comms[rank].rank = rank;
+      comms[rank].size = kRanks;
+      start_all(all, crews[rank], [&, rank](HostGroup& group) {
+        for (uint64_t round = 1; round <= kRounds; ++round) {
+          if (group.leads()) reached[rank].store(round, std::memory_order_relaxed);
+          EXPECT_EQ(barrier<Delayed>(comms[rank], group, 7), OH_LANE_OK);
+          for (const std::atomic<uint64_t>& each : reached) {
+            if (each.load(std::memory_order_relaxed) < round) behind.fetch_add(1);
+          }
+        }
+      });
+    }
+    all.join();
+    EXPECT_EQ(behind.load(), 0u);
+    EXPECT_EQ(pairs[0].signals(0).taken[7], kRounds);
+  }
+}
+
+TEST(DeviceSignalsTest, ABarrierEndsWithoutARankThatDoesNotCome) {
+  TwoSides pair({.timeout_ns = kShort});
+  Alone alone;
+  oh_comm_handle comm{.rank = 1, .size = 2, .reserved = 0, .ranks = {}};
+  comm.ranks[0] = pair.handle(1);
+  EXPECT_EQ(barrier<Delayed>(comm, alone.group, 7), OH_LANE_TIMEOUT);
+  HostAtomics::store_release(&pair.signals_notice(1).abort.word, 1);
+  EXPECT_EQ(barrier<Delayed>(comm, alone.group, 7), OH_LANE_ABORTED);
+  EXPECT_EQ(barrier<Delayed>(comm, alone.group, kSignalSlots), OH_LANE_RANGE);
+  comm.size = OH_DEVICE_RANKS + 1;
+  EXPECT_EQ(barrier<Delayed>(comm, alone.group, 7), OH_LANE_RANGE);
+  comm = {.rank = 0, .size = 1, .reserved = 0, .ranks = {}};
+  EXPECT_EQ(barrier<Delayed>(comm, alone.group, 7), OH_LANE_OK);
+}
+
 TEST(DeviceSignalsTest, ThereIsNoSuchSlot) {
   TwoSides sides;
   Alone alone;

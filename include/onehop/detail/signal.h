@@ -123,30 +123,55 @@ ONEHOP_PROTOCOL uint32_t wait_until_signal(const oh_lane_handle& lane, G& group,
   return static_cast<uint32_t>(group.share(patience.fault));
 }
 
-// Waits for `count` more, and takes them. A wait that ends otherwise takes none. Acquire: pairs
-// with signal().
+// By one thread: waits for `count` more, and takes them. A wait that ends otherwise takes none.
+// Acquire: pairs with signal().
+template <typename A>
+ONEHOP_PROTOCOL uint32_t take_signals(const oh_lane_handle& lane, uint32_t slot, uint64_t count) {
+  Patience<A> patience(&lane, signals_notice(lane));
+  LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.signals);
+  uint64_t* taken = &signals->taken[slot];
+  uint64_t had = A::load_relaxed(taken);
+  while (true) {
+    // What was taken may be read later than what arrived: no difference of the two.
+    if (A::load_acquire(&signals->arrived[slot]) >= had + count) {
+      const uint64_t seen = A::compare_swap(taken, had, had + count);
+      if (seen == had) return OH_LANE_OK;
+      had = seen;
+    } else {
+      if (patience.over()) return patience.fault;
+      had = A::load_relaxed(taken);
+    }
+  }
+}
+
 template <typename A, typename G>
 ONEHOP_PROTOCOL uint32_t wait_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
                                      uint64_t count) {
   if (slot >= kSignalSlots) return OH_LANE_RANGE;
-  Patience<A> patience(&lane, signals_notice(lane));
-  if (group.leads()) {
-    LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.signals);
-    uint64_t* taken = &signals->taken[slot];
-    uint64_t had = A::load_relaxed(taken);
-    while (true) {
-      // What was taken may be read later than what arrived: no difference of the two.
-      if (A::load_acquire(&signals->arrived[slot]) >= had + count) {
-        const uint64_t seen = A::compare_swap(taken, had, had + count);
-        if (seen == had) break;
-        had = seen;
-      } else {
-        if (patience.over()) break;
-        had = A::load_relaxed(taken);
-      }
-    }
+  const uint32_t fault = group.leads() ? take_signals<A>(lane, slot, count) : uint32_t{OH_LANE_OK};
+  return static_cast<uint32_t>(group.share(fault));
+}
+
+// Each thread signals some of the other ranks, behind all that the group has stored before, and
+// then waits for their signals. All threads return the same.
+template <typename A, typename G>
+ONEHOP_PROTOCOL uint32_t barrier(const oh_comm_handle& comm, G& group, uint32_t slot) {
+  if (slot >= kSignalSlots || comm.size > OH_DEVICE_RANKS) return OH_LANE_RANGE;
+  group.sync();
+  for (uint32_t rank = group.rank(); rank < comm.size; rank += group.size()) {
+    if (rank == comm.rank) continue;
+    A::add_remote(&reinterpret_cast<LaneSignals*>(comm.ranks[rank].their_signals)->arrived[slot],
+                  uint64_t{1});
   }
-  return static_cast<uint32_t>(group.share(patience.fault));
+  uint32_t fault = OH_LANE_OK;
+  for (uint32_t rank = group.rank(); rank < comm.size; rank += group.size()) {
+    if (rank == comm.rank) continue;
+    const uint32_t found = take_signals<A>(comm.ranks[rank], slot, 1);
+    if (found != OH_LANE_OK) fault = found;
+  }
+  // A barrier, too: what one thread has waited for is visible to all.
+  if (!group.any(fault != OH_LANE_OK)) return OH_LANE_OK;
+  return group.any(fault == OH_LANE_ABORTED) ? OH_LANE_ABORTED : OH_LANE_TIMEOUT;
 }
 
 }  // namespace onehop::detail
