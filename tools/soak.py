@@ -3,6 +3,7 @@
 """Random mixed traffic between several processes, some of which get killed and stopped.
 
     tools/soak.py --seconds 3600 --transports shm,socket,ucx
+    tools/soak.py --seconds 3600 --transports cuda --processes 4
 
 Uses the installed package. Each transport has its own processes, all at once; each process is
 linked to all others of its transport. They send messages of 0 bytes to some MiB in windows, cancel
@@ -12,10 +13,17 @@ this process kills (not place 0, whose handles are counted at the end), stops an
 takes away their room for descriptors for a while, and puts a fresh process in the place of a killed
 one.
 
+With cuda the process in place i has GPU i modulo --devices. Three in four of its messages, receives
+and regions lie in the memory of that GPU, the others in host memory; some processes have no GPU.
+cuda_relay is the same with ONEHOP_CUDA_IPC=off, cuda_ucx over UCX as between hosts. The memory
+comes from the CUDA driver; no array library is needed.
+
 A fault is: a wrong byte; a message that is lost, comes twice or in a wrong order; bytes behind a
 receive or after its end; an error that no kill, no close and no want of descriptors explains; a
 process that dies by itself; a call that takes too long (stacks of all threads and flight records go
-to standard error); descriptors, shared mappings and socket files that are left behind. The first
+to standard error); descriptors, shared mappings and socket files that are left behind; GPU memory
+that onehop still refers to when all links are closed; with one transport of GPUs, which nothing
+else may use then, free memory that a GPU lacks when all processes but place 0 have ended. The first
 one ends the run with exit code 1. The last line of standard output is a summary in JSON. A run with
 the same --seed draws the same random numbers; its timing is another.
 """
@@ -36,37 +44,35 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import onehop
+import soak_memory
 import soak_worker
+from soak_transports import TRANSPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-TRANSPORTS = {
-    "shm": ("shm", {}),
-    "socket": (
-        "socket",
-        {
-            "ONEHOP_TRANSPORT": "socket",
-            "ONEHOP_SEGMENT": "off",
-            "ONEHOP_UCX_LIBRARY": "off",
-            "ONEHOP_LOG": "error",
-        },
-    ),
-    "ucx": ("ucx", {"ONEHOP_TRANSPORT": "ucx", "UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}),
-}
+HOST_ONLY = 0.2  # share of the processes beside others with GPUs that have none
 START = 60.0  # seconds for a process to come up
 SILENCE = 150.0  # seconds without a report of a process that is not stopped
 DRAIN = 180.0  # seconds for all links to end
 SETTLE = 15.0  # seconds for what links had to be given back
 POLLED = 16  # descriptors, at most, that a thread polls at once
 AFTER_SQUEEZE = 3.0  # seconds in which an error may still be for want of descriptors
-MORE_DESCRIPTORS = 24  # that a process without links may have more than at its start: those of UCX
-MORE_MAPPINGS = 8  # spare segments
+# What a process without links may have more than at its start: descriptors of UCX, spare segments,
+# buffers of receives from any source.
+MORE = {
+    "descriptors": 24,
+    "mappings": 8,
+    "bytes of device memory": soak_worker.RECEIVERS * soak_worker.WILD_MAX,
+}
+MORE_DEVICE_MEMORY = 64 << 20  # bytes: what the driver keeps for a process that has used it
 
 
 _spawn = multiprocessing.get_context("spawn")
@@ -121,7 +127,7 @@ class Group:
 
     def __init__(self, transport: str, arguments: argparse.Namespace, folder: str) -> None:
         self.name, self.arguments = transport, arguments
-        self.path, self.environment = TRANSPORTS[transport]
+        self.transport = TRANSPORTS[transport]
         self.sockets = Path(folder, transport)
         self.sockets.mkdir()
         self.random = random.Random(f"{arguments.seed}/{transport}/supervisor")
@@ -136,10 +142,16 @@ class Group:
         self.stopped: dict[int, float] = {}  # until when
         self.slowest_death = 0.0
         self.next_kill = self.next_stop = self.next_squeeze = 0.0
-        # UCX 1.13 and 1.22 abort the process in ucp_worker_progress().
-        self.squeeze_every = arguments.squeeze_every if transport != "ucx" else 0
+        self.squeeze_every = arguments.squeeze_every if self.transport.squeezed else 0
         self.draining = self.leaving = False
-        for place in range(arguments.processes):
+        self.free: list[int] = []  # bytes of each GPU beside place 0 alone; empty: not looked at
+        self.device_memory_kept: list[int] = []
+        self.start(0)
+        gpu_groups = sum(TRANSPORTS[name].gpus for name in arguments.transports)
+        if self.transport.gpus and gpu_groups == 1:
+            self.await_first()
+            self.free = [] if self.faults else self.free_memory()
+        for place in range(1, arguments.processes):
             self.start(place)
 
     def start(self, place: int) -> None:
@@ -147,7 +159,8 @@ class Group:
         self.started[place] += 1
         options = {
             "seed": self.arguments.seed,
-            "path": self.path,
+            "path": self.transport.path,
+            "device": self.device(place),
             "processes": self.arguments.processes,
             "largest": self.arguments.largest,
             "abrupt": self.arguments.abrupt,
@@ -158,7 +171,7 @@ class Group:
         environment = {
             "ONEHOP_SOCKET_DIR": str(self.sockets),
             "ONEHOP_HELLO_TIMEOUT": "30",  # a process that is stopped meanwhile is no fault
-            **self.environment,
+            **self.transport.environment,
         }
         before = dict(os.environ)
         os.environ.update(environment)
@@ -172,6 +185,24 @@ class Group:
             os.environ.update(before)
         theirs.close()
         self.processes[place] = Process(place, self.started[place], process, ours)
+
+    def device(self, place: int) -> int | None:
+        """Return the GPU of a fresh process, if it gets one. Place 0 does, as it stays."""
+        if not self.transport.gpus or (place and self.random.random() < HOST_ONLY):
+            return None
+        return place % self.arguments.devices
+
+    def await_first(self) -> None:
+        """Wait until place 0 is up."""
+        first, end = self.processes[0], time.monotonic() + START
+        while not (first.addresses or first.left) and time.monotonic() < end:
+            if wait([first.pipe], timeout=0.5):
+                self.hear(first)
+
+    def free_memory(self) -> list[int]:
+        """Return the free bytes of each GPU, as a process sees them that ends again."""
+        with ProcessPoolExecutor(1, mp_context=_spawn) as executor:
+            return executor.submit(soak_memory.free_memory, self.arguments.devices).result(START)
 
     # ---- What processes report
 
@@ -205,7 +236,7 @@ class Group:
             self.lost.append((uid, (one.place, one.incarnation), other, text, when))
             if uid not in self.abrupt and other in self.killed:
                 self.slowest_death = max(self.slowest_death, when - self.killed[other])
-        elif what == "failed":
+        elif what == "failed" and not self.leaving:
             uid, other, text, when = values
             self.abrupt.add(uid)  # its process closes the link
             self.counts["failures"] += 1
@@ -355,8 +386,8 @@ class Group:
             f"process {one.place}.{one.incarnation} began with {one.before[what]} {what} and has "
             f"{one.after[what]} when all links are closed"
             for one in self.processes.values()
-            for what, most in (("descriptors", MORE_DESCRIPTORS), ("mappings", MORE_MAPPINGS))
-            if one.idle and one.before and one.after[what] > one.before[what] + most
+            for what in one.after
+            if one.idle and one.after[what] > one.before.get(what, math.inf) + MORE.get(what, 0)
         ]
 
     def judge(self) -> None:
@@ -373,12 +404,27 @@ class Group:
             self.faults.append(f"{len(files)} socket files of {len(self.processes)} processes")
 
     def leave(self) -> None:
-        """Let all processes end; kill those that do not."""
+        """Let all processes end, place 0 last: then GPUs have the memory of the start."""
         self.leaving = True
-        for one in self.processes.values():
+        self.end([one for one in self.processes.values() if one.place != 0])
+        if self.free and not self.faults:
+            after = self.free_memory()
+            both = zip(self.free, after, strict=True)
+            self.device_memory_kept = [then - now for then, now in both]
+            self.faults += [
+                f"device {device} has {kept} bytes less than before the links, whose other "
+                "processes have ended"
+                for device, kept in enumerate(self.device_memory_kept)
+                if kept > MORE_DEVICE_MEMORY
+            ]
+        self.end([self.processes[0]])
+
+    def end(self, processes: list[Process]) -> None:
+        """Let processes end; kill those that do not."""
+        for one in processes:
             self.send(one, "leave")
         end = time.monotonic() + 30
-        for one in self.processes.values():
+        for one in processes:
             while not one.left and time.monotonic() < end and one.process.is_alive():
                 if wait([one.pipe], timeout=0.5):
                     self.hear(one)
@@ -399,17 +445,23 @@ class Group:
         total = Counter(self.counts)
         for one in self.processes.values():
             total.update(one.counts)
-        names = "bytes messages one_sided connects links abrupt_closes kills stops cancels timeouts"
-        names += " squeezes failures again lost_receives"
+        names = "bytes device_bytes messages one_sided connects links abrupt_closes kills stops"
+        names += " cancels timeouts squeezes failures again lost_receives"
         counted = {name: total[name] for name in names.split()}
         first = self.processes[0]
         return {
             **counted,
+            "sent_by_path": {
+                name.removeprefix("sent by "): count
+                for name, count in sorted(total.items())
+                if name.startswith("sent by ")
+            },
             "losses": len(self.lost),
             "slowest_death_s": round(self.slowest_death, 4),
             "socket_files": len(self.socket_files()),
             "handles_at_start": first.before,
             "handles_at_end": first.after,
+            "device_memory_kept": self.device_memory_kept,
         }
 
 
@@ -471,8 +523,13 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=60, help="how long (60)")
     parser.add_argument("--seed", type=int, help="of the random numbers; another one each time")
-    parser.add_argument("--transports", default="shm,socket,ucx", help="which (shm,socket,ucx)")
+    parser.add_argument(
+        "--transports",
+        default="shm,socket,ucx",
+        help=f"which, of {','.join(TRANSPORTS)} (shm,socket,ucx)",
+    )
     parser.add_argument("--processes", type=int, default=3, help="of each transport (3)")
+    parser.add_argument("--devices", type=int, help="GPUs to use, from the first on (all)")
     parser.add_argument("--kinds", default="directed,wild", help="of links (directed,wild)")
     parser.add_argument("--largest", type=int, default=4 << 20, help="bytes of a message (4 MiB)")
     parser.add_argument("--abrupt", type=float, default=0.2, help="share of links torn down (0.2)")
@@ -488,7 +545,14 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     if unknown := set(arguments.kinds).difference(("directed", "wild")):
         parser.error(f"no kind {', '.join(sorted(unknown))}: there are directed, wild")
     if unknown := set(arguments.transports).difference(TRANSPORTS):
-        parser.error(f"no transport {', '.join(sorted(unknown))}: there are shm, socket, ucx")
+        known = ", ".join(TRANSPORTS)
+        parser.error(f"no transport {', '.join(sorted(unknown))}: there are {known}")
+    if any(TRANSPORTS[name].gpus for name in arguments.transports):
+        topology = onehop.topology()
+        most = len(topology.devices)
+        if not 1 <= (arguments.devices or most) <= most:
+            parser.error(f"there are {most} GPUs here. {topology.why_no_devices}".rstrip())
+        arguments.devices = arguments.devices or most
     if arguments.processes < 2:
         parser.error("at least 2 processes")
     if arguments.seed is None:

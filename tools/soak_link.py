@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import onehop
 from onehop import Status
-from soak_ledger import GUARD, Ledger, WrongBytesError, WrongOrderError, stream_key
+from soak_ledger import Ledger, WrongBytesError, WrongOrderError, stream_key
+from soak_memory import check_guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from soak_memory import DeviceBuffer, HostBuffer
     from soak_worker import Worker
 
 PATIENCE = 60.0  # seconds; no operation that is not given up takes longer, stopped peers included
@@ -78,9 +80,8 @@ class Link:
     def start(self) -> None:
         """Begin."""
         if self.kind == "directed":
-            self.shared = onehop.empty(REGION)
-            memory = memoryview(self.shared)
-            memory[:STATIC] = self.worker.payloads.body(self.key(False, "static"), 0, STATIC)
+            static = self.worker.payloads.body(self.key(False, "static"), 0, STATIC)
+            self.shared = self.worker.memory.region(REGION, static)
             roles = [self.send_rounds, self.receive_rounds, self.one_sided]
         else:
             roles = [self.send_wild]
@@ -115,7 +116,9 @@ class Link:
             if not self.closing:
                 self.worker.fault(f"{role.__name__}: {failure}", self)
         except onehop.Error as failure:
-            if not self.closing:
+            if failure.status == Status.IN_DOUBT and self.is_broken():
+                self.lose(failure)  # an engine of the peer had begun to copy
+            elif not self.closing:
                 text = f"{role.__name__}: {type(failure).__name__}: {failure}"
                 self.worker.failed(self.uid, self.other, text)
         except BaseException as failure:
@@ -129,7 +132,15 @@ class Link:
             if last:
                 self.worker.end(self)
 
-    def lose(self, failure: onehop.LinkError, where: str = "", when: float | None = None) -> None:
+    def is_broken(self) -> bool:
+        """Return whether the link carries nothing any more."""
+        try:
+            self.peer.irecv(bytearray(8), TAG_NEVER).cancel()
+        except onehop.Error:
+            return True
+        return False
+
+    def lose(self, failure: onehop.Error, where: str = "", when: float | None = None) -> None:
         """Tell the supervisor that the link broke; it decides whether that was expected."""
         with self.lock:
             if self.closing or self.lost:
@@ -205,7 +216,7 @@ class Link:
             window.popleft().wait(timeout=PATIENCE)
 
     def isend(
-        self, made: bytes | bytearray, tag: int, window: deque[onehop.Request]
+        self, made: bytes | bytearray | DeviceBuffer, tag: int, window: deque[onehop.Request]
     ) -> onehop.Request:
         """Begin a send; while the peer takes no more, wait for the oldest."""
         while True:
@@ -223,17 +234,17 @@ class Link:
         """Receive them: each at its place, with its size."""
         key, own = self.key(False, tag), self.worker.rng()
         depth = own.choice((1, 2, 16))
-        window: deque[tuple[onehop.Request, bytearray, int, int]] = deque()
+        window: deque[tuple[onehop.Request, HostBuffer | DeviceBuffer, int, int]] = deque()
         for _ in range(messages):
             sequence = sequences.get(tag, 0)
             sequences[tag] = sequence + 1
             size = self.size(rng, 0)
-            buffer, room = self.buffer(size + own.choice((0, 0, 1, 100)))
+            buffer = self.worker.memory.receive(size + own.choice((0, 0, 1, 100)))
             if depth == 1:
-                message = self.peer.recv(room, tag, timeout=PATIENCE)
+                message = self.peer.recv(buffer.room, tag, timeout=PATIENCE)
                 self.check_strict(key, sequence, size, buffer, message)
             else:
-                window.append((self.peer.irecv(room, tag), buffer, sequence, size))
+                window.append((self.peer.irecv(buffer.room, tag), buffer, sequence, size))
             while len(window) >= depth:
                 self.finish_strict(key, window)
             self.worker.beat("recv")
@@ -241,35 +252,28 @@ class Link:
             self.finish_strict(key, window)
 
     def finish_strict(
-        self, key: int, window: deque[tuple[onehop.Request, bytearray, int, int]]
+        self,
+        key: int,
+        window: deque[tuple[onehop.Request, HostBuffer | DeviceBuffer, int, int]],
     ) -> None:
         """Wait for the oldest receive."""
         request, buffer, sequence, size = window.popleft()
         self.check_strict(key, sequence, size, buffer, request.wait(timeout=PATIENCE))
 
     def check_strict(
-        self, key: int, sequence: int, size: int, buffer: bytearray, message: onehop.Message
+        self,
+        key: int,
+        sequence: int,
+        size: int,
+        buffer: HostBuffer | DeviceBuffer,
+        message: onehop.Message,
     ) -> None:
         """Check a message whose place is known."""
         if message.nbytes != size:
             msg = f"{message} where {size} bytes, message {sequence}, were expected"
             raise WrongOrderError(msg)
-        self.worker.payloads.check(key, sequence, buffer, size)
-        self.check_guard(buffer)
-        self.worker.verified(size)
-
-    @staticmethod
-    def buffer(size: int) -> tuple[bytearray, memoryview]:
-        """Return memory for a message, with a guard behind it, and the part that may be written."""
-        made = bytearray(size) + GUARD
-        return made, memoryview(made)[:size]
-
-    @staticmethod
-    def check_guard(buffer: bytearray) -> None:
-        """Raise if something was written behind a buffer."""
-        if not buffer.endswith(GUARD):
-            msg = f"bytes behind a receive buffer of {len(buffer) - len(GUARD)} were written"
-            raise WrongBytesError(msg)
+        self.worker.payloads.check(key, sequence, buffer.read(size), size)
+        self.worker.verified(size, buffer)
 
     # ---- Messages whose sends and receives are given up now and then
 
@@ -328,8 +332,8 @@ class Link:
         """Receive until the end of the round; give up some receives."""
         own, key = self.worker.rng(), self.key(False, tag)
         ledger = Ledger(f"{self.uid} tag {tag}")
-        window: deque[tuple[onehop.Request, bytearray]] = deque()
-        given_up: list[tuple[onehop.Request, bytearray, bytes]] = []
+        window: deque[tuple[onehop.Request, HostBuffer | DeviceBuffer]] = deque()
+        given_up: list[tuple[HostBuffer | DeviceBuffer, bytes]] = []
         doubts = place = 0
         while not ledger.rounds:
             self.post_loosely(tag, own, window)
@@ -349,12 +353,12 @@ class Link:
                 elif failure.status != Status.CANCELLED:
                     raise
                 if request.buffer_released:
-                    given_up.append((request, buffer, bytes(buffer)))
-                self.check_guard(buffer)
+                    given_up.append((buffer, bytes(buffer.read(buffer.size))))
+                check_guard(buffer)
                 continue
-            sequence, end = self.worker.payloads.read(key, buffer, message.nbytes)
-            self.check_guard(buffer)
-            self.worker.verified(message.nbytes)
+            got = buffer.read(message.nbytes)
+            sequence, end = self.worker.payloads.read(key, got, message.nbytes)
+            self.worker.verified(message.nbytes, buffer)
             if end:
                 ledger.rounds.append(end)
                 sequence = end["next"]
@@ -362,21 +366,23 @@ class Link:
             place += 1
             self.worker.beat("receive loosely")
         ledger.settle(doubts + self.give_up(key, window, ledger, place))
-        for _, buffer, then in given_up:
-            if buffer != then:
+        for buffer, then in given_up:
+            if buffer.read(buffer.size) != then:
                 msg = f"{self.uid} tag {tag}: a buffer was written after its receive had ended"
                 raise WrongBytesError(msg)
 
     def post_loosely(
-        self, tag: int, own: random.Random, window: deque[tuple[onehop.Request, bytearray]]
+        self,
+        tag: int,
+        own: random.Random,
+        window: deque[tuple[onehop.Request, HostBuffer | DeviceBuffer]],
     ) -> None:
         """Post more receives than there are messages."""
         while len(window) < 6:
-            buffer, room = self.buffer(
-                4096 if own.random() < 0.05 else self.worker.options["largest"]
-            )
+            size = 4096 if own.random() < 0.05 else self.worker.options["largest"]
+            buffer = self.worker.memory.receive(size)
             try:
-                window.append((self.peer.irecv(room, tag), buffer))
+                window.append((self.peer.irecv(buffer.room, tag), buffer))
             except onehop.LinkError:
                 # The other side has said all and closed: what came before is in the window.
                 if not window:
@@ -386,7 +392,7 @@ class Link:
     def give_up(
         self,
         key: int,
-        window: deque[tuple[onehop.Request, bytearray]],
+        window: deque[tuple[onehop.Request, HostBuffer | DeviceBuffer]],
         ledger: Ledger,
         place: int,
     ) -> int:
@@ -408,9 +414,9 @@ class Link:
                 elif failure.status != Status.CANCELLED:
                     raise
                 continue
-            sequence, _ = self.worker.payloads.read(key, buffer, message.nbytes)
-            self.check_guard(buffer)
-            self.worker.verified(message.nbytes)
+            got = buffer.read(message.nbytes)
+            sequence, _ = self.worker.payloads.read(key, got, message.nbytes)
+            self.worker.verified(message.nbytes, buffer)
             ledger.record(sequence, place + after, place + after)
         return too_long
 
@@ -479,7 +485,7 @@ class Link:
 
     def describe(self) -> bytes:
         """Register our region; return what the peer needs."""
-        self.region = self.worker.directed.register(self.shared)
+        self.region = self.worker.directed.register(self.shared.room)
         return self.region.descriptor
 
     def one_sided(self) -> None:
@@ -516,7 +522,9 @@ class Link:
 
     def put_blocks(self, own: random.Random, remote: onehop.RemoteRegion, number: int) -> None:
         """Put many blocks and notify."""
-        slot, count, block = self.take_slot(own), own.randint(1, 64), own.randint(8, 1024)
+        slot = self.take_slot(own)
+        most, longest = own.choice(((64, 1024), (64, 1024), (4096, 16)))
+        count, block = own.randint(1, most), own.randint(8, longest)
         made = self.worker.make(self.key(True, "put"), number, count * block)
         places = own.sample(range(count), count)
         local = [place * block for place in places]
@@ -534,8 +542,8 @@ class Link:
         """Get from the part that is never written."""
         first = own.randrange(STATIC - 8)
         size = own.randint(1, STATIC - first)
-        buffer, room = self.buffer(size)
-        self.peer.get(room, remote[first : first + size]).wait(timeout=PATIENCE)
+        buffer = self.worker.memory.receive(size)
+        self.peer.get(buffer.room, remote[first : first + size]).wait(timeout=PATIENCE)
         self.check_static(buffer, first, size)
 
     def get_blocks(self, own: random.Random, remote: onehop.RemoteRegion, _number: int) -> None:
@@ -543,37 +551,35 @@ class Link:
         count, block = own.randint(1, 64), own.randint(8, 1024)
         first = own.randrange(STATIC - count * block)
         places = [place * block for place in own.sample(range(count), count)]
-        buffer, room = self.buffer(count * block)
+        buffer = self.worker.memory.receive(count * block)
         there = [first + place for place in places]
-        self.peer.get_batch(room, remote, places, there, block).wait(timeout=PATIENCE)
+        self.peer.get_batch(buffer.room, remote, places, there, block).wait(timeout=PATIENCE)
         self.check_static(buffer, first, count * block)
 
-    def check_static(self, buffer: bytearray, first: int, size: int) -> None:
+    def check_static(self, buffer: HostBuffer | DeviceBuffer, first: int, size: int) -> None:
         """Check bytes that were got from the peer's region."""
         static = self.worker.payloads.body(self.key(True, "static"), 0, STATIC)
-        if not buffer.startswith(static[first : first + size]):
+        if not buffer.read(size).startswith(static[first : first + size]):
             msg = f"{self.uid}: a get of {size} bytes at {first} brought wrong bytes"
             raise WrongBytesError(msg)
-        self.check_guard(buffer)
-        self.worker.verified(size)
+        self.worker.verified(size, buffer)
 
     def put_and_get(self, own: random.Random, remote: onehop.RemoteRegion, number: int) -> None:
         """Put, and get it back."""
         size = own.randint(8, SLOT)
         key = self.key(True, "back")
         made = self.worker.make(key, number, size)
-        buffer, room = self.buffer(size)
+        buffer = self.worker.memory.receive(size)
         self.peer.put(made, remote[SCRATCH : SCRATCH + size]).wait(timeout=PATIENCE)
-        self.peer.get(room, remote[SCRATCH : SCRATCH + size]).wait(timeout=PATIENCE)
-        self.worker.payloads.check(key, number, buffer, size)
-        self.check_guard(buffer)
-        self.worker.verified(size)
+        self.peer.get(buffer.room, remote[SCRATCH : SCRATCH + size]).wait(timeout=PATIENCE)
+        self.worker.payloads.check(key, number, buffer.read(size), size)
+        self.worker.verified(size, buffer)
 
     def on_put(self, note: bytes) -> None:
         """Check what a notification says was put into our region; let the peer use it again."""
         number, slot, size = map(int, note.split()[1:])
         at = STATIC + slot * SLOT
-        got = bytearray(memoryview(self.shared)[at : at + size])
+        got = self.shared.read(size, at)
         self.worker.payloads.check(self.key(False, "put"), number, got, size)
-        self.worker.verified(size)
+        self.worker.verified(size, self.shared)
         self.peer.signal(slot)

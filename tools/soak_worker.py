@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING
 
 import onehop
 from onehop import Status
-from soak_ledger import GUARD, Ledger, Payloads
+from soak_ledger import Ledger, Payloads
 from soak_link import PATIENCE, TAG_NEVER, WILD_MAX, HangError, Link
+from soak_memory import DeviceBuffer, HostBuffer, Memory, SharedBuffer, check_guard
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+RECEIVERS = 3  # threads that receive from any source
 WATCHDOG = 2 * PATIENCE  # seconds that a thread may be in one call
 LATE = 15.0  # seconds after which a message that may have gone into a doubtful receive has
 
@@ -57,7 +59,9 @@ class Worker:
         self.pending: dict[str, float] = {}  # rounds that have ended before all of them came
         self.connecting, self.leaving = True, False
         self.spoiled = not options["inject"] or place != 0
-        self.directed, self.wild = onehop.Endpoint(), onehop.Endpoint()
+        device = options["device"]
+        self.memory = Memory(device, self.rng())
+        self.directed, self.wild = onehop.Endpoint(device), onehop.Endpoint(device)
         self.endpoints = {"directed": self.directed, "wild": self.wild}
 
     # ---- What links use
@@ -66,13 +70,14 @@ class Worker:
         """Return random numbers of this process's own."""
         return random.Random(f"{self.seed}/{self.place}/{self.incarnation}/{next(self.seeds)}")
 
-    def make(self, key: int, sequence: int, size: int) -> bytearray:
+    def make(self, key: int, sequence: int, size: int) -> bytearray | DeviceBuffer:
         """Return a message; a wrong one, once, if a test of the soak wants that."""
         made = self.payloads.make(key, sequence, size)
-        if self.options["inject"] == "corrupt" and not self.spoiled and size > 64:
+        spoil = self.options["inject"] == "corrupt" and not self.spoiled and size > 64
+        if spoil:
             self.spoiled = True
             made[size // 2] ^= 0x10
-        return made
+        return self.memory.payload(made, on_device=spoil)
 
     def spoil_order(self, sequences: list[int]) -> list[int]:
         """Return the order in which to send; a wrong one if a test wants that.
@@ -95,11 +100,14 @@ class Worker:
         with self.lock:
             self.counts[what] += by
 
-    def verified(self, size: int) -> None:
-        """Count a message whose bytes were right."""
+    def verified(self, size: int, buffer: HostBuffer | SharedBuffer | DeviceBuffer) -> None:
+        """Count what came into a buffer, with the right bytes; look at those behind it."""
+        check_guard(buffer)
         with self.lock:
             self.counts["messages"] += 1
             self.counts["bytes"] += size
+            if isinstance(buffer, DeviceBuffer):
+                self.counts["device_bytes"] += size
 
     def beat(self, what: str) -> None:
         """Note that this thread is alive."""
@@ -129,6 +137,9 @@ class Worker:
 
     def end(self, link: Link) -> None:
         """Close a link whose threads have all ended."""
+        with contextlib.suppress(onehop.Error):
+            for path, sent in link.peer.stats().sent.items():
+                self.count(f"sent by {path}", sent.operations)
         with contextlib.suppress(onehop.EndpointError):  # we are leaving
             link.peer.close()
         with self.lock:
@@ -327,10 +338,10 @@ class Worker:
 
     def receive_one(self) -> None:
         """Receive any tag by one call: threads that wait for one tag each might wait for none."""
-        buffer, room = Link.buffer(WILD_MAX)
+        buffer = self.memory.receive(WILD_MAX)
         first = next(self.posts)
         try:
-            message = self.wild.recv(room, onehop.ANY_TAG, timeout=PATIENCE)
+            message = self.wild.recv(buffer.room, onehop.ANY_TAG, timeout=PATIENCE)
         except onehop.OperationError as failure:
             return self.give_up(failure)
         self.take(message, buffer, first, next(self.posts))
@@ -338,11 +349,11 @@ class Worker:
 
     def receive_window(self, own: random.Random) -> None:
         """Post several receives, cancel some."""
-        window: deque[tuple[onehop.Request, bytearray, int, int]] = deque()
+        window: deque[tuple[onehop.Request, HostBuffer | DeviceBuffer, int, int]] = deque()
         for _ in range(own.choice((1, 4, 16))):
-            buffer, room = Link.buffer(WILD_MAX)
+            buffer = self.memory.receive(WILD_MAX)
             first, tag = next(self.posts), self.any_tag(own)
-            request = self.wild.irecv(room, tag)
+            request = self.wild.irecv(buffer.room, tag)
             window.append((request, buffer, first, next(self.posts)))
         if own.random() < 0.2 and own.choice(window)[0].cancel():
             self.count("cancels")
@@ -373,27 +384,32 @@ class Worker:
         elif failure.status != Status.CANCELLED:
             raise failure
 
-    def take(self, message: onehop.Message, buffer: bytearray, first: int, last: int) -> None:
+    def take(
+        self, message: onehop.Message, buffer: HostBuffer | DeviceBuffer, first: int, last: int
+    ) -> None:
         """Check a message, and its round if that is complete."""
         with self.lock:
             link = self.links.get(message.source)
-        if not link:
-            if not buffer.endswith(GUARD):
-                self.fault(f"{message}: bytes behind the buffer were written")
-            return  # of a link that has broken
         try:
-            self.note(link, message, buffer, first, last)
+            if link:
+                self.note(link, message, buffer, first, last)
+            else:
+                check_guard(buffer)  # the link has broken
         except Exception as failure:
             self.fault(f"{message}: {failure}", link)
 
     def note(
-        self, link: Link, message: onehop.Message, buffer: bytearray, first: int, last: int
+        self,
+        link: Link,
+        message: onehop.Message,
+        buffer: HostBuffer | DeviceBuffer,
+        first: int,
+        last: int,
     ) -> None:
         """Enter a message into its stream's ledger."""
         key = link.key(False, message.tag)
-        sequence, end = self.payloads.read(key, buffer, message.nbytes)
-        Link.check_guard(buffer)
-        self.verified(message.nbytes)
+        sequence, end = self.payloads.read(key, buffer.read(message.nbytes), message.nbytes)
+        self.verified(message.nbytes, buffer)
         with link.lock:
             name = f"{link.uid} tag {message.tag} from any"
             ledger = link.ledgers.setdefault(message.tag, Ledger(name))
@@ -447,21 +463,25 @@ class Worker:
                 self.fault(f"{thread.name} hangs in: {what}")
 
     def handles(self) -> dict[str, int] | None:
-        """Return how many descriptors and shared mappings there are; None: there is no room to."""
+        """Return what this process has of what is given back; None: it has no room to look.
+
+        Not counted: descriptors of NVIDIA's driver, which opens some with the first use of a GPU.
+        """
         try:
             maps = Path("/proc/self/maps").read_text().splitlines()
-            descriptors = len(os.listdir("/proc/self/fd"))
+            files = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
         except OSError as failure:
             if failure.errno != errno.EMFILE:
                 raise
             return None
         shared = sum("memfd:" in line or "/dev/shm" in line for line in maps)
-        return {"descriptors": descriptors, "mappings": shared}
+        descriptors = sum(not leads_to(file).startswith("/dev/nvidia") for file in files)
+        return {"descriptors": descriptors, "mappings": shared, **self.memory.handles()}
 
     def run(self) -> None:
         """Do what the supervisor says."""
         before = self.handles()
-        threads = [(self.receive_forever, ())] * 3
+        threads = [(self.receive_forever, ())] * RECEIVERS
         for kind in self.endpoints:
             threads += [(self.accept_forever, (kind,)), (self.notice_forever, (kind,))]
         for place in range(self.place + 1, self.options["processes"]):
@@ -494,6 +514,7 @@ class Worker:
                     counts = dict(self.counts)
                 if idle:
                     gc.collect()  # links and their peers are in cycles
+                    self.memory.rest()
                 self.report("counts", counts, idle, before, self.handles())
         self.leaving = True
         for endpoint in self.endpoints.values():
@@ -502,6 +523,14 @@ class Worker:
         for thread in started:
             thread.join(max(0.0, end - time.monotonic()))
         self.report("left")
+
+
+def leads_to(link: Path) -> str:
+    """Return the target of a symbolic link, which may be gone by now."""
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
 
 
 def main(pipe: Connection, place: int, incarnation: int, options: dict) -> None:

@@ -26,6 +26,20 @@ transports = pytest.mark.parametrize(
 )
 
 
+FAKE_CUDA = os.environ.get("FAKE_CUDA_LIBRARY")
+gpus = pytest.mark.skipif(not FAKE_CUDA, reason="FAKE_CUDA_LIBRARY names no fake CUDA driver")
+
+
+@pytest.fixture
+def fake_gpus(monkeypatch, tmp_path):
+    """Two GPUs for the processes of a soak."""
+    monkeypatch.setenv("ONEHOP_CUDA_LIBRARY", FAKE_CUDA)
+    monkeypatch.setenv("ONEHOP_NVML_LIBRARY", FAKE_CUDA)
+    monkeypatch.setenv("FAKE_CUDA", "devices=2,memory=4G,p2p=all")
+    monkeypatch.setenv("FAKE_CUDA_STATE", str(tmp_path / "gpus"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
 @pytest.fixture
 def ledger(monkeypatch):
     monkeypatch.syspath_prepend(str(TOOLS))
@@ -64,6 +78,75 @@ def test_receives_from_any_source_pass(transport):
     counts = summary["transports"][transport]
     for name in ("bytes", "messages", "connects", "stops", "cancels"):
         assert counts[name] > 0, (name, counts)
+
+
+@gpus
+def test_traffic_of_gpu_memory_passes(fake_gpus):
+    _, summary, _ = run(
+        "--transports", "cuda", "--seconds", "6", "--kill-every", "2", "--stop-every", "1",
+        "--largest", "300000", "--kinds", "directed",
+    )  # fmt: skip
+    counts = summary["transports"]["cuda"]
+    for name in ("device_bytes", "messages", "one_sided", "connects", "kills", "stops"):
+        assert counts[name] > 0, (name, counts)
+    assert counts["device_bytes"] < counts["bytes"]
+    assert counts["sent_by_path"]["cuda_ipc"] > 0
+    assert len(counts["device_memory_kept"]) == 2
+
+
+@gpus
+def test_a_wrong_byte_in_gpu_memory_is_reported(fake_gpus):
+    code, summary, _ = run(
+        "--transports", "cuda", "--seconds", "60", "--processes", "2", "--abrupt", "0",
+        "--kill-every", "0", "--stop-every", "0", "--kinds", "directed", "--largest", "4096",
+        "--inject", "corrupt",
+        tolerate_faults=True,
+    )  # fmt: skip
+    assert code == 1
+    assert "wrong" in summary["faults"][0]
+
+
+BUFFERS = """
+import random
+import soak_memory
+from soak_ledger import GUARD, WrongBytesError
+
+memory = soak_memory.Memory(0, random.Random(1))
+before = memory.pool.driver.free_bytes()
+buffers = []
+while len(buffers) < 50:  # some are of the host
+    buffer = memory.receive(10_000)
+    if isinstance(buffer, soak_memory.DeviceBuffer):
+        buffers.append(buffer)
+for buffer in buffers:
+    assert set(buffer.read(10_000)) == {soak_memory.UNWRITTEN}
+    assert buffer.guard() == GUARD
+assert memory.handles()["bytes of device memory"] == 50 << 14
+buffer.write(b"x", 10_000)
+try:
+    soak_memory.check_guard(buffer)
+except WrongBytesError as found:
+    print(found)
+del buffer, buffers
+again = memory.payload(bytearray(b"message of 24 bytes here"), on_device=True)
+assert again.read(24) == b"message of 24 bytes here"
+del again
+memory.rest()
+assert memory.handles()["bytes of device memory"] == 0
+assert memory.pool.driver.free_bytes() == before
+assert isinstance(memory.receive(8), soak_memory.HostBuffer)
+"""
+
+
+@gpus
+def test_device_memory_is_guarded_and_given_back(fake_gpus):
+    done = subprocess.run(
+        [sys.executable, "-c", BUFFERS],
+        capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TOOLS), *sys.path])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "bytes behind a buffer of 10000 were written" in done.stdout
 
 
 @pytest.mark.parametrize(
