@@ -1123,6 +1123,12 @@ class Communicator:
     def on(self, stream: onehop.devices.Stream) -> CommunicatorOnStream:
         """Operations in the order of a CUDA stream of our device: see Peer.on."""
 
+    def device_handle(self, lane: SupportsIndex) -> CommunicatorHandle:
+        """
+        What kernels of the caller's own use a lane (0 to 15) of all ranks by, and meet in a barrier. Connects to all ranks, at
+        most 64.
+        """
+
     def warmup(self, ranks: Iterable[SupportsIndex] | None = None, timeout: float | None = ...) -> None:
         """
         Connects to these ranks (None: to all) and makes their lanes ready: see Peer.warmup. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
@@ -1170,6 +1176,25 @@ class Communicator:
     def __enter__(self) -> Communicator: ...
 
     def __exit__(self, *args: object) -> None: ...
+
+    def __repr__(self) -> str: ...
+
+class CommunicatorHandle:
+    """
+    The oh_comm_handle by which kernels use a lane of all ranks (onehop/device.cuh): bytes(handle) are the 8,208 of the
+    struct, to be passed to a kernel by value or in device memory. Create it with Communicator.device_handle. Good until
+    the communicator is closed.
+    """
+
+    def __bytes__(self) -> bytes: ...
+
+    @property
+    def rank(self) -> int:
+        """Our rank, whose handle is zero."""
+
+    @property
+    def size(self) -> int:
+        """Ranks."""
 
     def __repr__(self) -> str: ...
 
