@@ -66,10 +66,10 @@ SETTLE = 15.0  # seconds for what links had to be given back
 POLLED = 16  # descriptors, at most, that a thread polls at once
 AFTER_SQUEEZE = 3.0  # seconds in which an error may still be for want of descriptors
 # What a process without links may have more than at its start: descriptors of UCX, spare segments,
-# buffers of receives from any source.
+# buffers of receives from any source, which the fake driver maps.
 MORE = {
     "descriptors": 24,
-    "mappings": 8,
+    "mappings": 8 + soak_worker.RECEIVERS,
     "bytes of device memory": soak_worker.RECEIVERS * soak_worker.WILD_MAX,
 }
 MORE_DEVICE_MEMORY = 64 << 20  # bytes: what the driver keeps for a process that has used it

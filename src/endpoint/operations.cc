@@ -326,8 +326,9 @@ void Operations::fail_everything(const Status& why, bool dead) {
   if (link_.ucx && !ended_well) link_.ucx->disconnect();
   stream_->abort();
   const Deadline engines = Deadline::after(kCopyTime);
-  while (!transfers_.fail_all(status, dead) || !bounce_copies_.fail_all(status) ||
-         !pipeline_.stop_all(status, engines) || one_sided_.copying()) {
+  // Not the bounce copies: those messages are here, and need nothing but our device.
+  while (!transfers_.fail_all(status, dead) || !pipeline_.stop_all(status, engines) ||
+         one_sided_.copying()) {
     let_others_work();
   }
   OH_FAULT_POINT("link.offers_withdrawn");

@@ -448,7 +448,8 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
                                  : link_.finish(*request, status);
     return true;
   }
-  if (bounce_copies_.cancel(request, status)) return true;
+  // All of its message is here, and the sender is through with it.
+  if (force && bounce_copies_.cancel(request, status)) return true;
   if (request->phase != Phase::kPosted || !matcher_.cancel(request, force)) return false;
   link_.finish(*request, status);
   return true;

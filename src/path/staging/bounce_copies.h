@@ -27,7 +27,8 @@ class BounceCopies {
   bool empty() const { return copies_.empty(); }
   // Ends a request whose copy has not begun; false when it is not here or has begun.
   bool cancel(Request* request, const Status& status);
-  // False while the device still copies one.
+  // When the link is closed from here: ends those that have not begun. False while the device still
+  // copies one.
   bool fail_all(const Status& status);
 
  private:
