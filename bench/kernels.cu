@@ -23,25 +23,30 @@ __device__ uint32_t pattern(uint32_t side, uint32_t round, uint64_t word) {
   return mixed;
 }
 
-// Calls at(i, mask) for the group's share of a message's words; the last one may have fewer bytes.
-template <typename Group, typename At>
-__device__ void for_words(Group& group, uint64_t bytes, At at) {
-  const uint64_t whole = bytes / 4;
+// Calls words(i) for the group's share of a message's words, and bytes(k) for those behind them.
+template <typename Group, typename Words, typename Bytes>
+__device__ void for_all(Group& group, uint64_t size, Words words, Bytes bytes) {
+  const uint64_t whole = size / 4;
 #pragma unroll 4
-  for (uint64_t i = group.rank(); i < whole; i += group.size()) at(i, ~0u);
-  if (bytes % 4 != 0 && group.leads()) at(whole, (1u << (8 * (bytes % 4))) - 1);
+  for (uint64_t i = group.rank(); i < whole; i += group.size()) words(i);
+  if (!group.leads()) return;
+  for (uint64_t k = 4 * whole; k < size; ++k) bytes(k);
+}
+__device__ uint8_t pattern_byte(uint32_t side, uint32_t round, uint64_t at) {
+  return static_cast<uint8_t>(pattern(side, round, at / 4) >> (8 * (at % 4)));
 }
 
 // What is to be sent in a round.
 template <typename Group>
 __device__ void lay_out(Group& group, const Payload& payload, uint32_t round) {
   uint32_t* out = reinterpret_cast<uint32_t*>(payload.out);
+  uint8_t* tail = reinterpret_cast<uint8_t*>(payload.out);
   const bool spoil = payload.corrupt != 0 && payload.side == 0 && round + 1 == payload.rounds;
-  const uint64_t spoilt = payload.bytes / 2 / 4;
   group.sync();
-  for_words(group, payload.bytes, [&](uint64_t i, uint32_t) {
-    out[i] = pattern(payload.side, round, i) ^ (spoil && i == spoilt ? 0x01010101u : 0);
-  });
+  for_all(
+      group, payload.bytes,
+      [&](uint64_t i) { out[i] = pattern(payload.side, round, i) ^ (spoil && i == 0 ? 1u : 0u); },
+      [&](uint64_t k) { tail[k] = pattern_byte(payload.side, round, k) ^ (spoil ? 1u : 0u); });
   group.sync();
 }
 
@@ -49,20 +54,25 @@ __device__ void lay_out(Group& group, const Payload& payload, uint32_t round) {
 template <typename Group>
 __device__ void poison(Group& group, const Payload& payload, uint32_t round) {
   uint32_t* in = reinterpret_cast<uint32_t*>(payload.in);
+  uint8_t* tail = reinterpret_cast<uint8_t*>(payload.in);
   group.sync();
-  for_words(group, payload.bytes,
-            [&](uint64_t i, uint32_t) { in[i] = ~pattern(1 - payload.side, round, i); });
+  for_all(
+      group, payload.bytes, [&](uint64_t i) { in[i] = ~pattern(1 - payload.side, round, i); },
+      [&](uint64_t k) { tail[k] = ~pattern_byte(1 - payload.side, round, k); });
   group.sync();
 }
 
 template <typename Group>
 __device__ void look_at(Group& group, const Payload& payload, uint32_t round) {
   const uint32_t* in = reinterpret_cast<const uint32_t*>(payload.in);
+  const uint8_t* tail = reinterpret_cast<const uint8_t*>(payload.in);
   unsigned long long wrong = 0;
-  for_words(group, payload.bytes, [&](uint64_t i, uint32_t mask) {
-    const uint32_t differ = (in[i] ^ pattern(1 - payload.side, round, i)) & mask;
-    wrong += __popc(__vcmpne4(differ, 0)) / 8;
-  });
+  for_all(
+      group, payload.bytes,
+      [&](uint64_t i) {
+        wrong += __popc(__vcmpne4(in[i], pattern(1 - payload.side, round, i))) / 8;
+      },
+      [&](uint64_t k) { wrong += tail[k] != pattern_byte(1 - payload.side, round, k); });
   if (wrong > 0) atomicAdd(reinterpret_cast<unsigned long long*>(payload.findings), wrong);
 }
 

@@ -13,7 +13,7 @@ namespace bench {
 
 // A launch of messages to and fro. Addresses are the launching GPU's.
 struct KernelPayload {
-  uint64_t out;
+  uint64_t out;  // a multiple of 4, as is `in`
   uint64_t in;
   uint64_t bytes;
   uint64_t findings;  // of the kind below
@@ -25,7 +25,7 @@ struct KernelPayload {
 struct Findings {
   uint64_t wrong;  // bytes
   uint64_t fault;  // oh_lane_fault, or 0
-  uint64_t word;   // of side 1, which confirms a flow
+  uint64_t word;   // by which side 1 confirms a flow
 };
 
 constexpr uint32_t kClusterBlocks = 4;

@@ -81,9 +81,11 @@ OH_API oh_status oh_peer_stream_get(oh_peer* peer, void* stream, void* data,
                                     oh_remote_region* remote, size_t remote_offset, size_t size);
 /*
  * Likewise many blocks (onehop/batch.h; scatter and gather: `packed`). Where the regions are mapped
- * here, kernels copy the blocks between memory of GPUs, 1,000 each; the copy engine copies what is
- * longer than 2 MiB, or in host memory. The arrays are the caller's again at once, also those of a
- * call that was captured. OH_ERR_RANGE names the block that is outside; nothing is enqueued then.
+ * here, kernels copy the blocks between memory of GPUs, 1,000 each, and wait for room on the GPU
+ * beside other kernels (ONEHOP_BATCH_KERNEL); the copy engine copies what is longer than 2 MiB, and
+ * blocks of host memory, which should be pinned: of pageable memory the driver may make the call
+ * wait. The arrays are the caller's again at once, also those of a call that was captured.
+ * OH_ERR_RANGE names the block that is outside; nothing is enqueued then.
  */
 OH_API oh_status oh_peer_stream_put_batch(oh_peer* peer, void* stream, oh_remote_region* remote,
                                           const oh_batch* batch);

@@ -77,8 +77,9 @@ void settle(HeldList all) {
     const void* memory = memory_of(*held);
     void* stream = held->stream.handle;
     if (!memory || StreamMark::is_captured(stream, memory)) continue;
-    bool all = recorded(held->local, held->stream) && recorded(held->size, held->stream);
-    if (all && held->remotes.empty()) continue;
+    const bool all_recorded =
+        recorded(held->local, held->stream) && recorded(held->size, held->stream);
+    if (all_recorded && held->remotes.empty()) continue;
     std::shared_ptr<StreamMark> mark;
     for (const auto& [of, known] : marks) {
       if (of == stream) mark = known;

@@ -23,7 +23,7 @@ struct PyGroup {};
 void* acquire_size(Held& held, nb::handle object, Access access, const char* name) {
   if (object.is_none()) return nullptr;
   held.size.acquire(*held.link->context, object, access);
-  check_on_device(object, held.size);
+  check_on_device("the " + name_of_type(object), held.size);
   if (held.size.size() != kSizeBytes) {
     raise_invalid(std::string(name) + " has " + std::to_string(held.size.size()) +
                   " bytes: it is one integer of 64 bits, in the memory of the GPU");
@@ -45,7 +45,7 @@ void move(PyOnStream& self, nb::handle object, nb::handle region, Access access,
   Link& link = *self.link;
   auto held = begin_on(link, self.stream, object, access);
   const Local& local = held->local;
-  check_on_device(object, local);
+  check_on_device("the " + name_of_type(object), local);
   check_sizes(local, remote);
   held->remotes.push_back(remote.hold());
   oh_remote_region* target = (*held->remotes.back())->get();
@@ -190,9 +190,9 @@ void bind_on_stream(nb::module_& module) {
 
 }  // namespace
 
-void check_on_device(nb::handle object, const Local& local) {
+void check_on_device(const std::string& what, const Local& local) {
   if (local.size() == 0 || local.memory() != Memory::kHost) return;
-  raise_invalid("the " + name_of_type(object) +
+  raise_invalid(what +
                 " is host memory, which no stream can use: copy it to the GPU, or use Peer.send "
                 "and its kin");
 }
@@ -218,7 +218,7 @@ std::string name_of(const GivenStream& stream) {
 void stream_send(Link& link, const GivenStream& stream, const StreamTransfer& transfer) {
   auto held = begin_on(link, stream, transfer.buffer, Access::kRead);
   const Local& local = held->local;
-  check_on_device(transfer.buffer, local);
+  check_on_device("the " + name_of_type(transfer.buffer), local);
   oh_stream_options options = options_of(transfer.lane, transfer.timeout);
   options.size_from =
       static_cast<uint64_t*>(acquire_size(*held, transfer.size, Access::kRead, "size_from"));
@@ -230,7 +230,7 @@ void stream_send(Link& link, const GivenStream& stream, const StreamTransfer& tr
 void stream_recv(Link& link, const GivenStream& stream, const StreamTransfer& transfer) {
   auto held = begin_on(link, stream, transfer.buffer, Access::kWrite);
   const Local& local = held->local;
-  check_on_device(transfer.buffer, local);
+  check_on_device("the " + name_of_type(transfer.buffer), local);
   oh_stream_options options = options_of(transfer.lane, transfer.timeout);
   options.size_to =
       static_cast<uint64_t*>(acquire_size(*held, transfer.size, Access::kWrite, "size_to"));

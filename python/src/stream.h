@@ -45,9 +45,10 @@ void stream_recv(Link& link, const GivenStream& stream, const StreamTransfer& tr
 // What holds the local memory of one operation.
 std::unique_ptr<Held> begin_on(Link& link, const GivenStream& stream, nb::handle object,
                                Access access);
-// Raises if the local memory, which Python gave as `object`, is of the host.
-void check_on_device(nb::handle object, const Local& local);
-// Enqueues by `call`, which returns a status; then the memory is the stream's.
+// Raises if the local memory is of the host; `what` it is, for the text.
+void check_on_device(const std::string& what, const Local& local);
+// Enqueues by `call`, which returns a status; then the memory is the stream's. Also when it fails,
+// but for its arguments: a part of it may have been enqueued.
 template <typename Call>
 void enqueue(std::unique_ptr<Held> held, Call call) {
   oh_status status;
@@ -55,8 +56,9 @@ void enqueue(std::unique_ptr<Held> held, Call call) {
     WithoutGil release;
     status = call();
   }
-  check(status);
-  hold(std::move(held));
+  const std::string text = status == OH_OK ? std::string() : oh_error_text();
+  if (status != OH_ERR_INVALID && status != OH_ERR_RANGE) hold(std::move(held));
+  if (status != OH_OK) throw_status(status, text);
 }
 
 void bind_stream_batches(nb::class_<PyOnStream>& type);

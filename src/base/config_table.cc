@@ -49,7 +49,7 @@ constexpr ConfigEntry kTable[] = {
      .allowed = "auto, off",
      .standard = "auto",
      .meaning = "auto: NVTX ranges for operations and marks for links, where a tool is attached to "
-                "the process, as Nsight Systems is",
+                "the process, as Nsight Systems is; the same for all endpoints of a process",
      .text = &Config::nvtx},
     {.name = "ONEHOP_TOP",
      .type = "choice",

@@ -2,7 +2,6 @@
 #include "device/batches.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace oh {
 namespace {
@@ -49,11 +48,9 @@ unsigned thread_blocks(uint64_t workers) {
   return static_cast<unsigned>((workers + kWorkersOfBlock - 1) / kWorkersOfBlock);
 }
 
-Status launch_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
-                        std::span<const kernels::BatchBlock> blocks,
-                        kernels::StreamBatchArgs* args) {
-  std::ranges::copy(blocks, args->blocks);
-  args->workers = divide(blocks, kernels::kBatchWorkers, args->shares);
+Status launch_in_stream(cuda::Gpu& gpu, cuda::Stream stream, kernels::StreamBatchArgs* args,
+                        size_t count) {
+  args->workers = divide(std::span(args->blocks, count), kernels::kBatchWorkers, args->shares);
   const cuda::Grid grid{.blocks = thread_blocks(args->workers), .threads = kernels::kBatchThreads};
   return gpu.kernels().launch_remote(stream, gpu.kernels().stream_batch(), grid, args);
 }
@@ -68,19 +65,18 @@ Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args
 Status copy_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
                       std::span<const kernels::BatchBlock> blocks) {
   auto args = std::make_unique_for_overwrite<kernels::StreamBatchArgs>();
-  std::vector<kernels::BatchBlock> pending;
-  pending.reserve(std::min(blocks.size(), kernels::kStreamBatchBlocks));
+  size_t count = 0;
   for (const kernels::BatchBlock& block : blocks) {
     if (block.size > kLongestForKernel) {
       OH_RETURN_IF_ERROR(gpu.copy(stream, block.to, block.from, block.size, nullptr, 0, 0));
       continue;
     }
-    pending.push_back(block);
-    if (pending.size() < kernels::kStreamBatchBlocks) continue;
-    OH_RETURN_IF_ERROR(launch_in_stream(gpu, stream, pending, args.get()));
-    pending.clear();
+    args->blocks[count++] = block;
+    if (count < kernels::kStreamBatchBlocks) continue;
+    OH_RETURN_IF_ERROR(launch_in_stream(gpu, stream, args.get(), count));
+    count = 0;
   }
-  return pending.empty() ? Status() : launch_in_stream(gpu, stream, pending, args.get());
+  return count == 0 ? Status() : launch_in_stream(gpu, stream, args.get(), count);
 }
 
 Result<std::unique_ptr<BatchBuffer>> BatchBuffer::create(const std::shared_ptr<cuda::Gpu>& gpu) {

@@ -16,7 +16,7 @@ class Nvtx {
   // Null: no tool is attached, ONEHOP_NVTX is off, or the build has no NVTX.
   static const Nvtx* open(const Config& config);
 
-  // Never 0. The text is copied.
+  // The text is copied.
   uint64_t begin(const char* text, uint64_t bytes) const;
   void end(uint64_t range) const;
   void mark(const char* text) const;
@@ -24,6 +24,29 @@ class Nvtx {
  private:
   explicit Nvtx(void* domain) : domain_(domain) {}
   void* const domain_;
+};
+
+// A range that ends with its owner, if not before.
+class NvtxRange {
+ public:
+  NvtxRange() = default;
+  ~NvtxRange() { end(); }
+  NvtxRange(const NvtxRange&) = delete;
+  NvtxRange& operator=(const NvtxRange&) = delete;
+
+  void begin(const Nvtx& nvtx, const char* text, uint64_t bytes) {
+    end();
+    id_ = nvtx.begin(text, bytes);
+    nvtx_ = &nvtx;
+  }
+  void end() {
+    if (nvtx_) nvtx_->end(id_);
+    nvtx_ = nullptr;
+  }
+
+ private:
+  const Nvtx* nvtx_ = nullptr;  // null: there is none
+  uint64_t id_ = 0;
 };
 
 }  // namespace oh

@@ -20,6 +20,7 @@
 #include "device/after.h"
 #include "device/block.h"
 #include "device/stream_gate.h"
+#include "link/nvtx.h"
 #include "memory/gpu_memory.h"
 #include "onehop/types.h"
 #include "transport/slot.h"
@@ -124,7 +125,7 @@ struct alignas(64) RequestExtras : ListNode<InOutstanding> {
   int64_t took = 0;     // from its post to its end; 0: not known
   // When it was posted, if it is traced; 0: it is not, or no more.
   int64_t posted_at = 0;
-  uint64_t range = 0;             // of NVTX
+  NvtxRange range;
   int64_t outstanding_since = 0;  // while it is among the PostedTimes of its link
 
   // Of a piece of a put or get that a path posts.

@@ -23,6 +23,7 @@ struct Known {
   Mutex mutex;
   Trace* trace OH_GUARDED_BY(mutex) = nullptr;
   uint32_t generation OH_GUARDED_BY(mutex) = 0;
+  bool at_exit OH_GUARDED_BY(mutex) = false;
 };
 
 // Never destroyed: threads may still run when static destructors do.
@@ -87,7 +88,9 @@ Result<Trace*> Trace::open(const Config& config) {
   if (config.trace.empty() && !nvtx) return static_cast<Trace*>(nullptr);
   Known& all = known();
   MutexLock lock(all.mutex);
-  if (all.trace && all.generation == fork_generation()) return all.trace;
+  const bool ours = all.trace && all.generation == fork_generation();
+  // One that was made for a tool alone has no file.
+  if (ours && (config.trace.empty() || !all.trace->path().empty())) return all.trace;
   std::string path = expand_trace_path(config.trace, host_name(), getpid());
   const size_t events = path.empty() ? 0 : static_cast<size_t>(config.trace_events);
   auto made = std::make_unique<Trace>(std::move(path), events, nvtx);
@@ -95,7 +98,7 @@ Result<Trace*> Trace::open(const Config& config) {
     return error(OH_ERR_CONFIG, "ONEHOP_TRACE=%s: %s", config.trace.c_str(), status.text().c_str());
   }
   // A child of fork() inherits the call at exit, and leaves the parent's trace alone.
-  if (!all.trace) std::atexit(write_at_exit);
+  if (!std::exchange(all.at_exit, true)) std::atexit(write_at_exit);
   all.trace = made.release();
   all.generation = fork_generation();
   return all.trace;
@@ -137,11 +140,11 @@ void Trace::ended(uint64_t link, TraceKind how, oh_status why) {
 void Trace::begin(Request& request, const char* with) const {
   request.posted_at = now_ns();
   if (!nvtx_) return;
-  request.range = nvtx_->begin(strf("%s, %s", verb_of(request.kind), with).c_str(), request.size);
+  request.range.begin(*nvtx_, strf("%s, %s", verb_of(request.kind), with).c_str(), request.size);
 }
 
 void Trace::drop(Request& request) const {
-  if (nvtx_) nvtx_->end(request.range);
+  request.range.end();
   request.posted_at = 0;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream/stream_moves.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -13,10 +12,32 @@
 namespace oh {
 namespace {
 
-// How the blocks of one part go.
+// A region as this GPU has it mapped, and what keeps it so.
+struct Mapped {
+  uint64_t base = 0;                           // 0: it is not mapped
+  std::shared_ptr<ImportedBlock> import = {};  // null: of this process
+};
+
+Result<Mapped> map_region(Endpoint& endpoint, Peer& peer, const RemoteTarget& target) {
+  if (!endpoint.device().gpu()) return peer.stream().why_not();
+  if (target.on_device && peer.within_process() &&
+      kernels_reach(*endpoint.device().gpu(), target.base, target.length)) {
+    return Mapped{target.base};
+  }
+  std::shared_ptr<ImportedBlock> import = target.import.lock();
+  uint8_t* base =
+      import && target.on_device ? import->translate(target.base, target.length) : nullptr;
+  if (base) return Mapped{reinterpret_cast<uint64_t>(base), std::move(import)};
+  return error(OH_ERR_NOT_VIABLE,
+               "the region of %s is not mapped on this GPU: use oh_peer_put or oh_peer_get, which "
+               "find another way",
+               peer.link().name.c_str());
+}
+
+// How the blocks of one part go: by proxy where the region is not mapped.
 struct Way {
   const MovePart& part;
-  uint64_t base;  // of the region, as this GPU has it mapped; 0: by proxy
+  Mapped mapped;
 };
 
 class Moving {
@@ -30,53 +51,23 @@ class Moving {
     bool proxied = false;
     for (const MovePart& part : move_.parts) {
       if (part.blocks.empty()) continue;
-      Result<oh_remote_memory> memory = region_for_kernels(*endpoint_, *peer_, part.target);
-      if (!memory.ok()) OH_RETURN_IF_ERROR(plan_proxy(part, memory.status()));
-      proxied = proxied || !memory.ok();
-      ways_.push_back({part, memory.ok() ? memory->base : 0});
+      Result<Mapped> mapped = map_region(*endpoint_, *peer_, part.target);
+      if (!mapped.ok()) OH_RETURN_IF_ERROR(plan_proxy(part, mapped.status()));
+      proxied = proxied || !mapped.ok();
+      ways_.push_back({part, mapped.ok() ? std::move(*mapped) : Mapped{}});
       blocks_ += part.blocks.size();
     }
     if (proxied || ways_.empty()) return {};
     OH_ASSIGN_OR_RETURN(capturing_, gpu().is_capturing(move_.stream));
     return {};
   }
-
   bool has_blocks() const { return blocks_ > 0; }
 
+  // Also when it fails, what was enqueued before is held.
   Status enqueue() {
-    std::vector<kernels::BatchBlock> by_kernel;
-    std::vector<ProxyCall> by_proxy;
-    uint64_t bytes = 0;
-    for (const Way& way : ways_) {
-      if (way.base == 0) {
-        add_calls(way.part, &by_proxy);
-        continue;
-      }
-      bytes += way.part.bytes;
-      const bool kernel = kernel_copies(way.part);
-      for (const Block& block : way.part.blocks) {
-        const uint64_t there = way.base + block.remote_offset;
-        const auto here = reinterpret_cast<uint64_t>(block.local);
-        const kernels::BatchBlock copy{move_.put ? there : here, move_.put ? here : there,
-                                       block.size};
-        if (kernel) {
-          by_kernel.push_back(copy);
-        } else {
-          OH_RETURN_IF_ERROR(
-              gpu().copy(move_.stream, copy.to, copy.from, copy.size, nullptr, 0, 0));
-        }
-      }
-    }
-    OH_RETURN_IF_ERROR(copy_in_stream(gpu(), move_.stream, by_kernel));
-    for (size_t i = 0; i < by_proxy.size(); i += kernels::kMostProxied) {
-      const size_t end = std::min<size_t>(by_proxy.size(), i + kernels::kMostProxied);
-      OH_RETURN_IF_ERROR(launch_by_proxy({by_proxy.begin() + static_cast<ptrdiff_t>(i),
-                                          by_proxy.begin() + static_cast<ptrdiff_t>(end)},
-                                         move_.stream, capturing_));
-    }
-    if (!capturing_ && bytes > 0) peer_->stream().counts().count_move(move_.put, bytes);
+    Status status = enqueue_all();
     hold_imports();
-    return {};
+    return status;
   }
 
  private:
@@ -91,14 +82,46 @@ class Moving {
     return memory_for_kernels(gpu(), part.data, part.size).status();
   }
 
+  Status enqueue_all() {
+    std::vector<kernels::BatchBlock> by_kernel;
+    uint64_t bytes = 0;
+    for (const Way& way : ways_) {
+      if (way.mapped.base == 0) {
+        OH_RETURN_IF_ERROR(enqueue_by_proxy(way.part));
+        continue;
+      }
+      bytes += way.part.bytes;
+      const bool kernel = kernel_copies(way.part);
+      for (const Block& block : way.part.blocks) {
+        const uint64_t there = way.mapped.base + block.remote_offset;
+        const auto here = reinterpret_cast<uint64_t>(block.local);
+        const kernels::BatchBlock copy{move_.put ? there : here, move_.put ? here : there,
+                                       block.size};
+        if (kernel) {
+          by_kernel.push_back(copy);
+        } else {
+          OH_RETURN_IF_ERROR(
+              gpu().copy(move_.stream, copy.to, copy.from, copy.size, nullptr, 0, 0));
+        }
+      }
+    }
+    if (!by_kernel.empty()) {
+      launched_ = true;
+      OH_RETURN_IF_ERROR(copy_in_stream(gpu(), move_.stream, by_kernel));
+    }
+    if (!capturing_ && bytes > 0) peer_->stream().counts().count_move(move_.put, bytes);
+    return {};
+  }
+
   bool kernel_copies(const MovePart& part) const {
     return blocks_ > 1 && gpu().kernels().stream_batch() &&
            memory_for_kernels(gpu(), part.data, part.size).ok();
   }
 
-  void add_calls(const MovePart& part, std::vector<ProxyCall>* calls) const {
+  Status enqueue_by_proxy(const MovePart& part) const {
     peer_->stream().proxy().know(part.target);
     const uint64_t way = move_.put ? 0 : kernels::kOfGet;
+    std::vector<ProxyCall> calls;
     for (const Block& block : part.blocks) {
       ProxyCall call{endpoint_, peer_};
       call.op.data = reinterpret_cast<uint64_t>(block.local);
@@ -106,19 +129,26 @@ class Moving {
       call.op.lane.timeout_ns = move_.timeout_ns;
       call.place =
           kernels::ProxyPlace{part.target.index | way, part.target.version, block.remote_offset};
-      calls->push_back(std::move(call));
+      calls.push_back(std::move(call));
+      if (calls.size() < kernels::kMostProxied && &block != &part.blocks.back()) continue;
+      OH_RETURN_IF_ERROR(launch_by_proxy(calls, move_.stream, capturing_));
+      calls.clear();
     }
+    return {};
   }
 
+  // And the kernels, which go with the GPU that all of them keep.
   void hold_imports() const {
     using Imports = std::vector<std::shared_ptr<ImportedBlock>>;
-    auto imports = std::make_shared<Imports>();
+    Imports imports;
     for (const Way& way : ways_) {
-      if (way.base == 0) continue;
-      if (auto import = way.part.target.import.lock()) imports->push_back(std::move(import));
+      if (way.mapped.import) imports.push_back(way.mapped.import);
     }
-    if (imports->empty()) return;
-    peer_->stream().memory().hold(move_.stream, capturing_, std::move(imports));
+    if (imports.empty() && !launched_) return;
+    std::shared_ptr<void> held;
+    if (imports.size() == 1) held = std::move(imports.front());
+    if (imports.size() > 1) held = std::make_shared<Imports>(std::move(imports));
+    peer_->stream().memory().hold(move_.stream, capturing_, std::move(held));
   }
 
   const std::shared_ptr<Endpoint>& endpoint_;
@@ -127,6 +157,7 @@ class Moving {
   std::vector<Way> ways_;
   size_t blocks_ = 0;
   bool capturing_ = false;
+  bool launched_ = false;  // a kernel of ours
 };
 
 }  // namespace
@@ -142,19 +173,8 @@ Status move_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shar
 
 Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
                                             const RemoteTarget& target) {
-  if (!endpoint.device().gpu()) return peer.stream().why_not();
-  if (target.on_device && peer.within_process() &&
-      kernels_reach(*endpoint.device().gpu(), target.base, target.length)) {
-    return oh_remote_memory{target.base, target.length};
-  }
-  std::shared_ptr<ImportedBlock> import = target.import.lock();
-  uint8_t* base =
-      import && target.on_device ? import->translate(target.base, target.length) : nullptr;
-  if (base) return oh_remote_memory{reinterpret_cast<uint64_t>(base), target.length};
-  return error(OH_ERR_NOT_VIABLE,
-               "the region of %s is not mapped on this GPU: use oh_peer_put or oh_peer_get, which "
-               "find another way",
-               peer.link().name.c_str());
+  OH_ASSIGN_OR_RETURN(const Mapped mapped, map_region(endpoint, peer, target));
+  return oh_remote_memory{mapped.base, target.length};
 }
 
 }  // namespace oh

@@ -21,8 +21,8 @@ struct StreamMove {
   Deadline deadline = Deadline::never();  // of the call itself
 };
 // Into and out of regions that this GPU has mapped, a single block by the copy engine and many by
-// a kernel; else by proxy, where streams of the link use one. A move that is refused has enqueued
-// nothing.
+// a kernel; else by proxy, where streams of the link use one. What is refused has enqueued nothing;
+// where the driver fails in between, a part may have been enqueued.
 Status move_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
                       const StreamMove& move);
 

@@ -83,6 +83,45 @@ def test_each_operation_is_a_range(tool, tmp_path):
     assert sum("connected" in line for line in marks) == 2
 
 
+# Calls that are refused, and requests that are let go of.
+REFUSED = """
+import onehop
+a, b = onehop.Endpoint(), onehop.Endpoint()
+peer, buffer = a.connect(b.address), bytearray(64)
+other = b.accept(timeout=30)
+region = b.register(buffer)
+remote = peer.attach(region.descriptor, timeout=30)
+waiting = []
+try:
+    while True:
+        waiting.append(peer.isend(b"x" * 64, tag=1))
+except onehop.OperationError as failure:
+    assert failure.status == onehop.Status.AGAIN, failure
+b.irecv(buffer, tag=2)
+other.irecv(buffer, tag=3)
+other.close()
+for call in (lambda: peer.put(buffer, remote), lambda: peer.isend(buffer)):
+    try:
+        for _ in range(1000):
+            call().wait(timeout=30)
+        raise SystemExit("the peer has closed")
+    except onehop.LinkError:
+        pass
+peer.close()
+del waiting
+b.close()
+a.close()
+"""
+
+
+def test_ranges_of_what_is_refused_end(tool, tmp_path):
+    lines = lines_of(REFUSED, tmp_path, tool)
+    started = [line.split(" ")[1] for line in lines if line.startswith("start ")]
+    ended = [line.split(" ")[1] for line in lines if line.startswith("end ")]
+    assert len(started) > 1000
+    assert sorted(ended, key=int) == sorted(started, key=int)
+
+
 def test_it_can_be_turned_off(tool, tmp_path):
     assert lines_of(TRAFFIC, tmp_path, tool, ONEHOP_NVTX="off") == []
 

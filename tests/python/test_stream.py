@@ -221,8 +221,8 @@ def batches_to(side):
     for call in (gpu.on.put_batch, gpu.on.get_batch):
         with pytest.raises(onehop.InvalidArgument, match="host memory"):
             call(bytearray(10), remote, [0, 5], [0, 5], 5)
-    with pytest.raises(onehop.InvalidArgument, match="host memory"):
-        gpu.on.get_regions([bytearray(10)], [remote], None, [0], None, [0], [5])
+    with pytest.raises(onehop.InvalidArgument, match=r"locals\[1\] is host memory"):
+        gpu.on.get_regions([into, bytearray(10)], [remote], None, [0], None, [0], [5])
     with pytest.raises(onehop.InvalidArgument, match="whole remote region"):
         gpu.on.put_batch(out, remote[1:], [0, 5], [0, 5], 5)
     assert side.peer.async_error() is None

@@ -8,7 +8,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import onehop
@@ -283,13 +283,16 @@ def _loops(side: Side, job: Job) -> Loops:
 
 
 def _left_out(side: Side, jobs: Sequence[Job], loops: Any) -> set[Job]:  # noqa: ANN401
-    """Return the jobs whose kernels cannot run, the same at both sides, and say why."""
+    """Return the jobs whose kernels cannot run at one of the sides, and say why."""
+    ours = {name: loops.why_no_kernel(name) for name in ("bench_put", "bench_lane_cluster")}
+    side.tell(ours)
+    theirs = side.hear()
+    why_not = {name: ours[name] or theirs[name] for name in ours}
     found: defaultdict[str, list[Job]] = defaultdict(list)
-    why_not = cache(loops.why_no_kernel)
     for job in jobs:
-        if why := why_not("bench_put"):
+        if why := why_not["bench_put"]:
             found[f": {why}"].append(job)
-        elif job.threads == GROUPS["cluster"] and (why := why_not("bench_lane_cluster")):
+        elif job.threads == GROUPS["cluster"] and (why := why_not["bench_lane_cluster"]):
             found[f" of a cluster: {why}"].append(job)
     for why, of_why in found.items():
         modes = ", ".join(dict.fromkeys(job.mode for job in of_why))

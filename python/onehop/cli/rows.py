@@ -38,7 +38,8 @@ class Row:
     GBps: float
     wrong: int  # bytes that were not what was sent, all sides together
     window: int | None = None  # operations in flight; 1 is blocking
-    group: str | None = None  # threads of a kernel's group; warp: 32 that are no block
+    # Threads of a kernel's group: those of a block; warp: 32 that are none; cluster: 4 x 512.
+    group: str | None = None
     blocks: int | None = None  # of a batch
     block_us: float | None = None  # p50 / blocks
     ranks: int | None = None  # of a pattern
