@@ -86,17 +86,11 @@ def test_each_operation_is_a_range(tool, tmp_path):
 # Calls that are refused, and requests that are let go of.
 REFUSED = """
 import onehop
+buffer = bytearray(64)
 a, b = onehop.Endpoint(), onehop.Endpoint()
-peer, buffer = a.connect(b.address), bytearray(64)
+peer = a.connect(b.address)
 other = b.accept(timeout=30)
-region = b.register(buffer)
-remote = peer.attach(region.descriptor, timeout=30)
-waiting = []
-try:
-    while True:
-        waiting.append(peer.isend(b"x" * 64, tag=1))
-except onehop.OperationError as failure:
-    assert failure.status == onehop.Status.AGAIN, failure
+remote = peer.attach(b.register(buffer).descriptor, timeout=30)
 b.irecv(buffer, tag=2)
 other.irecv(buffer, tag=3)
 other.close()
@@ -107,10 +101,17 @@ for call in (lambda: peer.put(buffer, remote), lambda: peer.isend(buffer)):
         raise SystemExit("the peer has closed")
     except onehop.LinkError:
         pass
+peer = a.connect(b.address)
+waiting = []
+try:
+    while True:
+        waiting.append(peer.isend(b"x" * 64, tag=1))
+except onehop.OperationError as failure:
+    assert failure.status == onehop.Status.AGAIN, failure
 peer.close()
-del waiting
 b.close()
 a.close()
+del waiting
 """
 
 
