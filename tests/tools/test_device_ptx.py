@@ -271,15 +271,30 @@ def test_a_copy_stays_between_the_lane_and_the_fence(kernels: dict[str, list[str
     assert accesses == [LANE, "ld.global.u64", "st.global.u64", *DONE]
 
 
-def test_a_batch_is_counted_behind_its_bytes_and_the_word_behind_all(tmp_path: Path) -> None:
-    ptx = tmp_path / "batch.ptx"
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """All accesses and fences of the kernels of batches, but for their arguments."""
+    ptx = tmp_path_factory.mktemp("ptx") / "batch.ptx"
     compile_to("--ptx", ptx, BATCH)
-    ((name, body),) = ENTRY.findall(ptx.read_text())
-    assert name == "onehop_batch"
-    order = [access for access in ACCESS.findall(body) if not access.startswith("ld.param")]
+    return {
+        name: [access for access in ACCESS.findall(body) if not access.startswith("ld.param")]
+        for name, body in ENTRY.findall(ptx.read_text())
+    }
+
+
+def test_a_batch_is_counted_behind_its_bytes_and_the_word_behind_all(
+    batches: dict[str, list[str]],
+) -> None:
+    order = batches["onehop_batch"]
     last = ["membar.sys", "atom.global.add.u32", "st.global.u32", "membar.sys"]
     assert order[-5:] == [*last, "st.volatile.global.u64"]
     assert not [access for access in order[:-5] if STRONG.search(access)]
+
+
+def test_a_batch_of_a_stream_ends_with_its_bytes_visible(batches: dict[str, list[str]]) -> None:
+    order = batches["onehop_stream_batch"]
+    assert order[-1] == "membar.sys"
+    assert not [access for access in order[:-1] if STRONG.search(access)]
 
 
 def test_the_worker_fences_before_each_word_and_before_its_last_look(tmp_path: Path) -> None:
