@@ -3,6 +3,8 @@
 # Finds nvcc: ONEHOP_NVCC (a path, or "system" for the one on PATH), else the wheels nvidia-cuda-nvcc
 # and its kin in the Python environment of the build, else the one on PATH. Sets ONEHOP_NVCC_PROGRAM
 # and ONEHOP_NVCC_FLAGS. Where there is none and ONEHOP_CUDA is AUTO, it says so and sets ONEHOP_CUDA OFF.
+include(FindInWheels)
+
 function(onehop_find_nvcc)
   set(program "")
   set(flags "")
@@ -14,13 +16,7 @@ function(onehop_find_nvcc)
     set(program "${wanted}")
   endif()
   if(NOT program AND NOT wanted STREQUAL "system")
-    find_package(Python 3.10 COMPONENTS Interpreter QUIET)
-    if(Python_Interpreter_FOUND)
-      execute_process(
-        COMMAND "${Python_EXECUTABLE}" -c
-          "import pathlib, sys\nfor p in map(pathlib.Path, sys.path):\n    for n in sorted(p.glob('nvidia/cu1*/bin/nvcc')):\n        print(n); raise SystemExit"
-        OUTPUT_VARIABLE program OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    endif()
+    onehop_find_in_wheels(program "nvidia/cu1*/bin/nvcc")
   endif()
   if(NOT program)
     find_program(found nvcc PATHS /usr/local/cuda/bin NO_CACHE)

@@ -3,16 +3,12 @@
 # Finds the headers of NVTX 3 (nvtx3/nvToolsExt.h): the wheel nvidia-nvtx in the Python environment of the build, else those
 # of a CUDA toolkit or of the system. Sets ONEHOP_NVTX_INCLUDE. Where there are none and ONEHOP_NVTX is AUTO, the build has no
 # ranges.
+include(FindInWheels)
+
 function(onehop_find_nvtx)
-  set(folders "")
-  find_package(Python 3.10 COMPONENTS Interpreter QUIET)
-  if(Python_Interpreter_FOUND)
-    execute_process(
-      COMMAND "${Python_EXECUTABLE}" -c
-        "import pathlib, sys\nfor p in map(pathlib.Path, sys.path):\n    for n in sorted(p.glob('nvidia/*/include/nvtx3')):\n        print(n.parent); raise SystemExit"
-      OUTPUT_VARIABLE folders OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  endif()
-  find_path(found nvtx3/nvToolsExt.h HINTS ${folders} PATHS /usr/local/cuda/include NO_CACHE)
+  onehop_find_in_wheels(header "nvidia/*/include/nvtx3/nvToolsExt.h")
+  get_filename_component(folder "${header}/../.." ABSOLUTE)
+  find_path(found nvtx3/nvToolsExt.h HINTS "${folder}" PATHS /usr/local/cuda/include NO_CACHE)
   if(found)
     message(STATUS "onehop: NVTX ranges by the headers in ${found}")
     set(ONEHOP_NVTX_INCLUDE "${found}" PARENT_SCOPE)
