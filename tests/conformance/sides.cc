@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -391,14 +392,26 @@ void run_ranks(const LinkKind& kind, uint32_t size, const RankRole& role) {
   }
 }
 
+namespace {
+bool is_stopped(const std::filesystem::path& thread) {
+  std::ifstream file(thread / "stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  size_t name_end = text.rfind(')');
+  // A thread that has ended meanwhile has no text.
+  return name_end == std::string::npos || text.compare(name_end, 3, ") T") == 0;
+}
+}  // namespace
+
 void await_stopped(int process) {
-  while (true) {
-    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-    std::string text((std::istreambuf_iterator<char>(file)), {});
-    size_t name_end = text.rfind(')');
-    if (name_end != std::string::npos && text.compare(name_end, 3, ") T") == 0) return;
-    std::this_thread::yield();
-  }
+  const std::filesystem::path threads = "/proc/" + std::to_string(process) + "/task";
+  auto stopped = [&] {
+    std::error_code ended;
+    for (const auto& thread : std::filesystem::directory_iterator(threads, ended)) {
+      if (!is_stopped(thread.path())) return false;
+    }
+    return true;
+  };
+  while (!stopped()) std::this_thread::yield();
 }
 
 bool eventually(const std::function<bool()>& condition) {

@@ -11,6 +11,7 @@ import signal
 import time
 import traceback
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 
 import onehop
 
@@ -40,6 +41,23 @@ def finish(*requests):
     while waiting:
         waiting = {request for request in waiting if not request.done}
     return requests[0].wait(timeout=30)
+
+
+def stop(pid: int) -> None:
+    """Stop a process; return when no thread of it runs, which the signal alone does not say."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + DEADLINE
+    while not _is_stopped(pid):
+        assert time.monotonic() < end, f"process {pid} does not stop"
+        time.sleep(0.001)
+
+
+def _is_stopped(pid: int) -> bool:
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with contextlib.suppress(FileNotFoundError):  # the thread has ended
+            if status.read_text().partition("State:")[2].split()[0] != "T":
+                return False
+    return True
 
 
 class Failed(AssertionError):

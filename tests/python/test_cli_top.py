@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from command import run_onehop as run
+from processes import stop
 
 DEADLINE = 60
 
@@ -122,7 +123,7 @@ def test_a_killed_process_is_reported_as_gone(tmp_path):
 
 def test_a_stopped_process_is_silent(tmp_path):
     with program(IDLE, tmp_path) as process:
-        os.kill(process.pid, signal.SIGSTOP)
+        stop(process.pid)
         try:
             (page,) = tmp_path.glob("onehop-top.*[!w]")
             long_ago = time.time() - 10

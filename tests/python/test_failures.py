@@ -8,7 +8,7 @@ import time
 
 import onehop
 import pytest
-from processes import Group, Side, _spawn, run_pair
+from processes import Group, Side, _spawn, run_pair, stop
 
 
 class Interrupter:
@@ -161,7 +161,7 @@ def test_a_killed_peer_is_lost_and_the_others_go_on():
 
 def wait_for_a_stopped_peer(side):
     process = side.take()
-    os.kill(process, signal.SIGSTOP)
+    stop(process)
     try:
         with pytest.raises(onehop.OperationError) as caught:
             side.peer.recv(bytearray(10), tag=1, timeout=1.5)

@@ -10,12 +10,11 @@ import re
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import onehop
 import pytest
 from hosts import on_host, payload, with_environment
-from processes import DEADLINE, Failed, Side, _spawn
+from processes import DEADLINE, Failed, Side, _spawn, stop
 
 SIZE = 17 << 20  # more than the sockets of both sides hold: SOCKET_BUFFER
 PASSED = 3 << 20  # bytes of it that get through at first
@@ -255,15 +254,6 @@ def test_a_host_that_goes_dark_and_comes_back(wired):
     middle.group.join(killed=(1,))
 
 
-def stopped(process):
-    """Whether no thread of a process runs any more; the signal alone does not say so."""
-    states = [
-        status.read_text().partition("State:")[2].split()[0]
-        for status in Path(f"/proc/{process}/task").glob("*/status")
-    ]
-    return set(states) == {"T"}
-
-
 def send_to_the_stopped(pair, pipe, other_pipe):
     other = Side(0, other_pipe)
     side, request = begin_send(pair, pipe)
@@ -292,9 +282,8 @@ def test_a_peer_that_is_stopped_in_the_middle(wired):
     others.start(on_host, wired.b, be_neighbour, other[1], wired.way.path)
     middle = Middle(wired, send_to_the_stopped, be_stopped, other[0])
     process = middle.processes[1].pid
-    os.kill(process, signal.SIGSTOP)
+    stop(process)
     try:
-        wait_until(lambda: stopped(process))
         wired.wire.go_on()
         middle.sender.give("stopped")
         middle.hear(middle.sender)

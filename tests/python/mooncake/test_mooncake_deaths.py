@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mooncake_engines import HOST, Engine, pattern, run_two, until
 from onehop.mooncake import TransferEngine
-from processes import Group, _spawn, run_alone
+from processes import Group, _spawn, run_alone, stop
 
 SIZE = 4 << 20
 
@@ -26,7 +26,7 @@ def kill_during(other, operation):
     move = getattr(ours, operation)
     assert move(session, ours.base, base, SIZE) == 0
     # Stopped, it takes nothing that needs it; killed meanwhile, the call has an end.
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     killer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
     killer.start()
     results = [move(session, ours.base, base, SIZE) for _ in range(2)]
@@ -50,7 +50,7 @@ def test_a_target_that_is_killed_in_a_transfer(transport, operation):
 def stopped(other):
     session, base, pid = other.take()
     ours = Engine(pattern(3, SIZE))
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     os.environ["ONEHOP_HELLO_TIMEOUT"] = "0.5"
     try:
         # Before there is a link: nobody answers at its port.

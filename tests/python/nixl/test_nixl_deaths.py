@@ -15,6 +15,7 @@ from onehop.nixl.bindings import (
     nixlRemoteDisconnectError,
     nixlRepostActiveError,
 )
+from processes import stop
 
 SIZE = 4 << 20
 OLD, NEW, CANARY = 11, 22, 33
@@ -81,7 +82,7 @@ def kill_during(side, operation, needs_the_peer):
     agent = it.agent
     made = it.make(operation)
     run(agent, made)
-    os.kill(it.pid, signal.SIGSTOP)
+    stop(it.pid)
     state = agent.transfer(made)
     if needs_the_peer:
         assert state == "PROC"
@@ -137,7 +138,7 @@ def release_while_stopped(side, operation):
     agent = it.agent
     run(agent, it.make("READ", 1))
     it.area.bytes[:] = NEW
-    os.kill(it.pid, signal.SIGSTOP)
+    stop(it.pid)
     made = it.make(operation)
     try:
         state = agent.transfer(made)
@@ -187,7 +188,7 @@ def deregister_while_stopped(side):
     it = Attacker(side)
     agent = it.agent
     run(agent, it.make("READ", 1))
-    os.kill(it.pid, signal.SIGSTOP)
+    stop(it.pid)
     made = it.make("READ")
     try:
         agent.transfer(made)
@@ -220,7 +221,7 @@ def drop_handles(side):
     it = Attacker(side)
     agent = it.agent
     run(agent, it.make("READ", 1))
-    os.kill(it.pid, signal.SIGSTOP)
+    stop(it.pid)
     try:
         for operation in ("READ", "WRITE") * 3:
             made = it.make(operation)
@@ -243,7 +244,7 @@ def test_handles_that_are_dropped_in_flight(transport):
 def drop_agent(side):
     it = Attacker(side)
     run(it.agent, it.make("READ", 1))
-    os.kill(it.pid, signal.SIGSTOP)
+    stop(it.pid)
     try:
         made = it.make("READ")
         it.agent.transfer(made)
@@ -271,7 +272,7 @@ def flood(side):
     agent = it.agent
     made = it.make("READ", 1)
     run(agent, made)
-    os.kill(it.pid, signal.SIGSTOP)
+    stop(it.pid)
     try:
         posted = 0
         while posted < 2000 and agent.transfer(made, b"x" * 1900) == "DONE":
