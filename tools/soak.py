@@ -70,8 +70,7 @@ AFTER_SQUEEZE = 3.0  # seconds in which an error may still be for want of descri
 MORE = {
     "descriptors": 24,
     "mappings": 8 + soak_worker.RECEIVERS,
-    # And two regions of up to 1 MiB: some runs end with one that onehop refers to still.
-    "bytes of device memory": soak_worker.RECEIVERS * soak_worker.WILD_MAX + (2 << 20),
+    "bytes of device memory": soak_worker.RECEIVERS * soak_worker.WILD_MAX,
 }
 MORE_DEVICE_MEMORY = 64 << 20  # bytes: what the driver keeps for a process that has used it
 

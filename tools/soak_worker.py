@@ -515,6 +515,7 @@ class Worker:
                     counts = dict(self.counts)
                 if idle:
                     gc.collect()  # links and their peers are in cycles
+                    self.directed.progress()  # gives back regions that a stopped peer was inside of
                     self.memory.rest()
                 self.report("counts", counts, idle, before, self.handles())
         self.leaving = True

@@ -115,7 +115,10 @@ OH_API oh_status oh_region_register_read_only(oh_endpoint* endpoint, const void*
  * middle of it; the region is gone for all other peers, but its memory must be kept.
  */
 OH_API oh_status oh_region_deregister(oh_region* region, int64_t timeout_ns);
-/* Frees the handle; deregisters, if that was not done. */
+/*
+ * Frees the handle; deregisters, if that was not done, with the default timeout. Whether a peer is
+ * stopped in the middle of the memory only oh_region_deregister tells.
+ */
 OH_API void oh_region_release(oh_region* region);
 /* Bytes for oh_peer_attach at a peer. */
 OH_API oh_status oh_region_descriptor(oh_region* region, void* descriptor, size_t* size);

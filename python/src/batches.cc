@@ -140,7 +140,7 @@ void run_in_stream(PyOnStream& self, bool put, Sides sides, const BatchArguments
 
 PyPreparedBatch prepare(PyPeer& self, bool put, Sides sides, const BatchArguments& arguments) {
   Link& link = *self.link;
-  sweep_orphans();
+  orphans().sweep();
   auto locals = std::make_shared<Locals>();
   Local& local = locals->emplace_back(*link.context, sides.local, access_of(put));
   local.forget_stream();
@@ -161,7 +161,7 @@ PyPreparedBatch prepare(PyPeer& self, bool put, Sides sides, const BatchArgument
 
 PyRequest post(PyPreparedBatch& self, nb::handle notify, nb::handle after, nb::handle background) {
   if (!self.batch) raise_invalid("the prepared batch was closed");
-  sweep_orphans();
+  orphans().sweep();
   std::shared_ptr<Owned<PreparedBatch>> batch = self.batch;
   auto operation = std::make_unique<Operation>();
   operation->context = self.link->context;

@@ -121,7 +121,7 @@ void close(PyCommunicator& self) {
     WithoutGil release;
     self.context->close();
   }
-  sweep_all_orphans();
+  orphans().sweep_all();
   sweep_all_held();
 }
 

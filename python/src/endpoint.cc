@@ -62,7 +62,7 @@ void progress(PyEndpoint& self) {
     WithoutGil release;
     self.context->endpoint().progress();
   }
-  sweep_all_orphans();
+  orphans().sweep_all();
   sweep_all_held();
 }
 
@@ -76,7 +76,7 @@ void close(PyEndpoint& self) {
     WithoutGil release;
     self.context->close();
   }
-  sweep_all_orphans();
+  orphans().sweep_all();
   sweep_all_held();
 }
 
@@ -105,7 +105,7 @@ void bind_links(nb::class_<PyEndpoint>& type) {
       .def(
           "register",
           [](PyEndpoint& self, nb::handle buffer, nb::handle access) {
-            sweep_orphans();
+            orphans().sweep();
             auto memory = std::make_shared<RegionMemory>(self.context, buffer, access_of(access));
             size_t size = memory->buffer->size();
             return PyRegion{std::move(memory), 0, size};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "held.h"
 
-#include <deque>
 #include <string>
 #include <vector>
 
 #include "errors.h"
 #include "names.h"
+#include "orphans.h"
 #include "stream_mark.h"
 
 namespace onehop::python {
@@ -14,17 +14,16 @@ namespace {
 
 using HeldList = std::vector<std::unique_ptr<Held>>;
 
-// So many are looked at per call: more than can be added, so that the list shrinks.
-constexpr size_t kSweep = 8;
-
-struct Waiting {
+struct HeldForStream final : Orphan {
   std::shared_ptr<StreamMark> mark;
   std::unique_ptr<Held> held;
+
+  bool try_release() override { return mark->passed(); }
 };
 
 // Never destroyed: what is left at exit may still be used.
-std::deque<Waiting>& waiting() {
-  static auto* const instance = new std::deque<Waiting>;
+Orphans& waiting() {
+  static auto* const instance = new Orphans;
   return *instance;
 }
 
@@ -88,16 +87,10 @@ void settle(HeldList all) {
       mark = std::make_shared<StreamMark>(stream, memory);
       marks.emplace_back(stream, mark);
     }
-    waiting().push_back({std::move(mark), std::move(held)});
-  }
-}
-
-void sweep(size_t count) {
-  while (count-- > 0 && !waiting().empty()) {
-    // Taken out first: what a buffer's release runs may come back here.
-    Waiting one = std::move(waiting().front());
-    waiting().pop_front();
-    if (!one.mark->passed()) waiting().push_back(std::move(one));
+    auto kept = std::make_unique<HeldForStream>();
+    kept->mark = std::move(mark);
+    kept->held = std::move(held);
+    waiting().keep(std::move(kept));
   }
 }
 
@@ -134,13 +127,8 @@ void end_group() {
   if (status != OH_OK) throw_status(status, text);
 }
 
-void sweep_held() {
-  if (!waiting().empty()) sweep(kSweep);
-}
+void sweep_held() { waiting().sweep(); }
 
-size_t sweep_all_held() {
-  sweep(waiting().size());
-  return waiting().size();
-}
+size_t sweep_all_held() { return waiting().sweep_all(); }
 
 }  // namespace onehop::python

@@ -76,7 +76,7 @@ std::unique_ptr<Operation> post(Link& link, const BatchTransfer& transfer) {
 }  // namespace
 
 void send_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout) {
-  sweep_orphans();
+  orphans().sweep();
   auto local = std::make_unique<Local>(*link.context, transfer.local, Access::kRead);
   Blocks blocks(*local, transfer);
   uint64_t tag = send_tag_of(transfer.tag);

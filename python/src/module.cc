@@ -70,7 +70,7 @@ NB_MODULE(_core, module) {
         forget_exporters();
         forget_stream_types();
         // Whatever a peer may still write stays for good, on purpose.
-        if (sweep_all_orphans() + sweep_all_held() > 0) nb::set_leak_warnings(false);
+        if (orphans().sweep_all() + sweep_all_held() > 0) nb::set_leak_warnings(false);
       },
       "Closes all endpoints and communicators of this process. For its exit: other threads never "
       "come "

@@ -15,7 +15,7 @@ namespace onehop::python {
 
 // An operation that holds the local memory.
 inline std::unique_ptr<Operation> begin(Link& link, nb::handle object, Access access) {
-  sweep_orphans();
+  orphans().sweep();
   auto operation = std::make_unique<Operation>();
   operation->context = link.context;
   operation->local.acquire(*link.context, object, access);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Operation: a request with all that must outlive it: the local memory's hold. One that is
-// dropped while its buffer may still be touched goes to the orphans until it is free.
+// dropped while its buffer may still be touched becomes an orphan.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -10,10 +10,11 @@
 
 #include "context.h"
 #include "local.h"
+#include "orphans.h"
 
 namespace onehop::python {
 
-struct Operation {
+struct Operation final : Orphan {
   // In the order of destruction reversed: the request lets go first.
   std::shared_ptr<Context> context;
   Local local;
@@ -21,15 +22,7 @@ struct Operation {
   Owned<Request> request;
 
   oh_request* handle() const { return request->get(); }
-  // Releases the buffer if it is no longer accessed.
-  bool try_release();
+  bool try_release() override;
 };
-
-// Keeps an operation until its buffer is released.
-void adopt_orphan(std::unique_ptr<Operation> operation);
-// Lets some of the orphans go that have become free. Cheap when there are none.
-void sweep_orphans();
-// The same for all of them. Returns how many are left.
-size_t sweep_all_orphans();
 
 }  // namespace onehop::python

@@ -60,7 +60,7 @@ void close(PyPeer& self) {
     WithoutGil release;
     self.link->peer->close();
   }
-  sweep_all_orphans();
+  orphans().sweep_all();
   sweep_all_held();
 }
 

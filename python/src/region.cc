@@ -9,13 +9,35 @@
 #include "bytes.h"
 #include "errors.h"
 #include "interrupt.h"
+#include "orphans.h"
 
 namespace onehop::python {
 namespace {
 
-// How long the last user of a region waits for peers that are inside of it, without having been
-// asked to. They stay there for microseconds, unless they are stopped.
-constexpr Timeout kLastWait{100'000'000};
+// How long the last user of a region waits for peers that are inside of it. They stay there for
+// microseconds, unless they are stopped.
+constexpr Timeout kLastWait{1'000'000};
+constexpr Timeout kAtOnce{1};  // 0 is the default timeout
+
+// Whether no peer touches the memory any more.
+bool end_region(Region& region, Timeout timeout) {
+  try {
+    region.deregister(timeout);
+  } catch (const TimeoutError&) {
+    return false;
+  } catch (const Error&) {
+    // Its endpoint is closed, or of the process before fork(): retired already.
+  }
+  return true;
+}
+
+// A peer is stopped inside.
+struct RegionOrphan final : Orphan {
+  std::shared_ptr<Owned<Region>> region;
+  std::unique_ptr<Buffer> buffer;
+
+  bool try_release() override { return end_region(**region, kAtOnce); }
+};
 
 PyTypeObject* g_region_type = nullptr;
 
@@ -56,16 +78,11 @@ RegionMemory::RegionMemory(std::shared_ptr<Context> owner, nb::handle object, Ac
 }
 
 RegionMemory::~RegionMemory() {
-  if (!region) return;
-  try {
-    (*region)->deregister(kLastWait);
-  } catch (const TimeoutError&) {
-    // A peer is stopped inside: the memory and the handle stay for good.
-    (void)buffer.release();
-    new std::shared_ptr<Owned<Region>>(std::move(region));
-  } catch (const Error&) {
-    // Closed, or of the process before fork(): retired already.
-  }
+  if (!region || end_region(**region, kLastWait)) return;
+  auto orphan = std::make_unique<RegionOrphan>();
+  orphan->region = std::move(region);
+  orphan->buffer = std::move(buffer);
+  orphans().adopt(std::move(orphan));
 }
 
 const PyRegion* as_region(nb::handle object) {

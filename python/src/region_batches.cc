@@ -118,7 +118,7 @@ class RegionBatch {
 PyRequest run(PyPeer& self, bool put, const RegionArguments& arguments, nb::handle notify,
               nb::handle after) {
   Link& link = *self.link;
-  sweep_orphans();
+  orphans().sweep();
   RegionBatch batch(*link.context, arguments, put);
   auto operation = std::make_unique<Operation>();
   operation->context = link.context;
@@ -154,7 +154,7 @@ void run_in_stream(PyOnStream& self, bool put, const RegionArguments& arguments)
 
 PyPreparedBatch prepare(PyPeer& self, bool put, const RegionArguments& arguments) {
   Link& link = *self.link;
-  sweep_orphans();
+  orphans().sweep();
   RegionBatch batch(*link.context, arguments, put);
   oh_prepared_batch* prepared = nullptr;
   oh_status status;

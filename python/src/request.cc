@@ -168,12 +168,12 @@ PyMessage finish(std::unique_ptr<Operation> operation, Patience& patience) {
         (void)oh_request_wait(operation->handle(), 1);
       }
     }
-    adopt_orphan(std::move(operation));
+    orphans().adopt(std::move(operation));
     throw;
   }
   if (status == OH_OK) return message_of(*operation);
   std::string text = oh_error_text();
-  adopt_orphan(std::move(operation));
+  orphans().adopt(std::move(operation));
   throw_status(status, text);
 }
 

@@ -19,7 +19,7 @@ class PyRequest {
  public:
   explicit PyRequest(std::unique_ptr<Operation> operation) : operation_(std::move(operation)) {}
   PyRequest(PyRequest&&) noexcept = default;
-  ~PyRequest() { adopt_orphan(std::move(operation_)); }
+  ~PyRequest() { orphans().adopt(std::move(operation_)); }
   Operation& operation() const { return *operation_; }
 
  private:

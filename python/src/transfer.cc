@@ -11,7 +11,7 @@ namespace {
 
 std::unique_ptr<Operation> begin(std::shared_ptr<Context> context, nb::handle buffer,
                                  Access access) {
-  sweep_orphans();
+  orphans().sweep();
   auto operation = std::make_unique<Operation>();
   operation->context = std::move(context);
   operation->local.acquire(*operation->context, buffer, access);
@@ -32,7 +32,7 @@ std::unique_ptr<Operation> go_on(Link& link, oh_request* request, const Local& l
 [[noreturn]] void fail(Link& link, oh_status status, oh_request* request, const Local& local,
                        Access access) {
   std::string text = oh_error_text();
-  if (request) adopt_orphan(go_on(link, request, local, access));
+  if (request) orphans().adopt(go_on(link, request, local, access));
   throw_status(status, text);
 }
 
@@ -72,7 +72,7 @@ uint64_t send_tag_of(nb::handle tag) {
 }
 
 void send(Link& link, const Transfer& transfer, nb::handle timeout) {
-  sweep_orphans();
+  orphans().sweep();
   Local local(*link.context, transfer.buffer, Access::kRead);
   uint64_t tag = send_tag_of(transfer.tag);
   Patience patience(timeout_ns(timeout, link.context->default_timeout_ns()));
@@ -97,7 +97,7 @@ void send(Link& link, const Transfer& transfer, nb::handle timeout) {
 }
 
 PyMessage recv(Link& link, const Transfer& transfer, nb::handle timeout) {
-  sweep_orphans();
+  orphans().sweep();
   Local local(*link.context, transfer.buffer, Access::kWrite);
   uint64_t tag = tag_of(transfer.tag);
   Patience patience(timeout_ns(timeout, link.context->default_timeout_ns()));

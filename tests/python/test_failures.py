@@ -5,10 +5,12 @@ import os
 import signal
 import threading
 import time
+import weakref
 
+import numpy as np
 import onehop
 import pytest
-from processes import Group, Side, _spawn, run_pair, stop
+from processes import DEADLINE, Group, Side, _spawn, run_pair, stop
 
 
 class Interrupter:
@@ -182,3 +184,62 @@ def test_a_stopped_peer_shows_in_the_timeout():
     (text, unresponsive), _ = run_pair(wait_for_a_stopped_peer, be_stopped)
     assert "no sign of life" in text
     assert unresponsive > 0
+
+
+INSIDE = 64 << 20
+
+
+def is_inside(region):
+    try:
+        region.deregister(timeout=0.01)
+    except onehop.TimeoutError:
+        return True
+    return False
+
+
+def drop_a_region_with_a_peer_inside(side):
+    buffer = np.asarray(onehop.empty(INSIDE))
+    while True:
+        region = side.endpoint.register(buffer)
+        side.give(region.descriptor)
+        process = side.take()
+        stop(process)
+        if is_inside(region):
+            break
+        os.kill(process, signal.SIGCONT)  # it was between two puts
+    alive = weakref.ref(buffer)
+    try:
+        start = time.monotonic()
+        del buffer, region
+        assert time.monotonic() - start < 0.05
+        # Kept while the peer may write it.
+        side.endpoint.progress()
+        assert alive() is not None
+    finally:
+        os.kill(process, signal.SIGCONT)
+    end = time.monotonic() + DEADLINE / 2
+    while alive() is not None:
+        assert time.monotonic() < end
+        side.endpoint.progress()
+        time.sleep(0.001)
+    side.give(None)
+
+
+def put_until_refused(data, remote, peer):
+    while True:
+        peer.put(data, remote).wait(timeout=30)
+
+
+def put_until_told(side):
+    data = bytearray(INSIDE)
+    while (descriptor := side.take()) is not None:
+        remote = side.peer.attach(descriptor, timeout=30)
+        side.peer.put(data, remote).wait(timeout=30)
+        side.give(os.getpid())
+        with pytest.raises(onehop.OperationError) as caught:
+            put_until_refused(data, remote, side.peer)
+        assert caught.value.status == onehop.Status.RETIRED
+
+
+def test_memory_of_a_region_that_is_dropped_with_a_stopped_peer_inside():
+    run_pair(drop_a_region_with_a_peer_inside, put_until_told)
