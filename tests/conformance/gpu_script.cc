@@ -5,6 +5,8 @@
 
 #include <chrono>
 
+#include "conformance/batches.h"
+
 namespace conformance {
 namespace {
 
@@ -335,9 +337,34 @@ void Subject::use_region() {
     if (moved && back) {
       EXPECT_TRUE(has_bytes(small_, blocks)) << "after batches";
     }
+    if (oh_remote_region_is_mapped(made) != 0) use_region_in_stream(made);
     oh_remote_region_detach(made);
   }
   side_.tell_number(kHideRegion);
+}
+
+// In more blocks than one kernel takes, there and back.
+void Subject::use_region_in_stream(oh_remote_region* remote) {
+  constexpr size_t kCount = 1600;
+  constexpr uint64_t kLength = kSmall / kCount;
+  Blocks blocks;
+  // Backwards: neighbours that follow each other are one block.
+  for (uint64_t i = kCount; i-- > 0;) blocks.add(i * kLength, kLength);
+  const oh_batch batch = blocks.batch(small_);
+  const uint64_t seed = ++seed_;
+  put_bytes(small_, seed);
+  const bool put = step("put_batch in a stream", [&] {
+    return oh_peer_stream_put_batch(peer_.get(), stream_, remote, &batch);
+  });
+  synchronize_stream(stream_);
+  put_bytes(small_, 0);
+  const bool got = step("get_batch in a stream", [&] {
+    return oh_peer_stream_get_batch(peer_.get(), stream_, remote, &batch);
+  });
+  synchronize_stream(stream_);
+  if (put && got) {
+    EXPECT_TRUE(has_bytes(small_, seed)) << "after batches in a stream";
+  }
 }
 
 void Subject::exchange() {

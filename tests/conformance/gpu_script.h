@@ -43,6 +43,7 @@ class Subject {
   void message(const std::string& name, bool sends, Buffer& buffer, const onehop::After& after);
   void serve_region();
   void use_region();
+  void use_region_in_stream(oh_remote_region* remote);
   bool link();
   void put_bytes(Buffer& buffer, uint64_t seed);
   bool has_bytes(Buffer& buffer, uint64_t seed);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <thread>
 
+#include "conformance/batches.h"
 #include "conformance/gpu_stream.h"
 #include "onehop/detail/posting.h"
 
@@ -79,6 +80,51 @@ TEST(GpuHeldStream, APutUnderWayOutlivesTheLink) {
         side.tell(region.descriptor());
         side.sync();
         EXPECT_TRUE(in.holds(4, kSize));
+        side.disconnect();
+      });
+}
+
+// The first kernel of a batch is in the stream, the second cannot be launched, and the link goes.
+TEST(GpuHeldStream, APartOfABatchUnderWayOutlivesTheLink) {
+  constexpr int kOutOfMemory = 2;
+  constexpr size_t kCount = 1600;
+  constexpr size_t kFirst = 1000;  // of one kernel
+  constexpr uint64_t kLength = 40;
+  constexpr uint64_t kStride = 64;
+  constexpr size_t kSize = kCount * kStride;
+  run_apart(
+      between_gpus(MemoryKind::kMalloc),
+      [](Side& side) {
+        side.connect();
+        void* stream = make_stream();
+        Buffer out = side.buffer(kSize);
+        out.fill(4);
+        {
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          const Blocks blocks(kCount, kStride, kLength);
+          const oh_batch batch = blocks.batch(out);
+          fake_driver().hold_all();
+          ASSERT_EQ(fake_driver().fail("cuLaunchKernelEx", 2, kOutOfMemory), 0);
+          EXPECT_EQ(oh_peer_stream_put_batch(side.peer().get(), stream, remote.get(), &batch),
+                    OH_ERR_NO_RESOURCE)
+              << oh_error_text();
+          fake_driver().clear_failures();
+        }
+        side.drop_peer();
+        fake_driver().release_all();
+        synchronize_stream(stream);
+        side.sync();
+        destroy_stream(stream);
+        side.disconnect();
+      },
+      [](Side& side) {
+        side.connect();
+        Buffer in = side.buffer(kSize);
+        in.poison();
+        onehop::Region region = side.endpoint().register_memory(in.data(), in.size());
+        side.tell(region.descriptor());
+        side.sync();
+        EXPECT_TRUE(in.bytes() == Blocks(kFirst, kStride, kLength).moved(pattern(4, kSize)));
         side.disconnect();
       });
 }
