@@ -4,6 +4,7 @@
 // is unmapped that a copy or a kernel may be at. And threads that share a lane.
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <thread>
 
 #include "conformance/batches.h"
@@ -49,21 +50,23 @@ TEST(GpuHeldStream, ABusyDeviceDelaysAndNothingMore) {
   run_apart(without_ipc(kind), both, both);
 }
 
-// The link is closed while a copy into the peer's memory has not begun.
-TEST(GpuHeldStream, APutUnderWayOutlivesTheLink) {
-  constexpr size_t kSize = 70'000;
+// The link is closed while what `put` has enqueued has not begun; then memory of poison becomes
+// `expected`.
+void run_put_that_outlives_its_link(
+    const onehop::Bytes& expected,
+    const std::function<void(Side&, void* stream, Buffer& out, onehop::RemoteRegion&)>& put) {
+  const size_t size = expected.size();
   run_apart(
       between_gpus(MemoryKind::kMalloc),
-      [](Side& side) {
+      [&](Side& side) {
         side.connect();
         void* stream = make_stream();
-        Buffer out = side.buffer(kSize);
+        Buffer out = side.buffer(size);
         out.fill(4);
         {
           onehop::RemoteRegion remote = side.peer().attach(side.hear());
           fake_driver().hold_all();
-          onehop::check(
-              oh_peer_stream_put(side.peer().get(), stream, out.data(), remote.get(), 0, kSize));
+          put(side, stream, out, remote);
         }
         side.drop_peer();
         fake_driver().release_all();
@@ -72,60 +75,44 @@ TEST(GpuHeldStream, APutUnderWayOutlivesTheLink) {
         destroy_stream(stream);
         side.disconnect();
       },
-      [](Side& side) {
+      [&](Side& side) {
         side.connect();
-        Buffer in = side.buffer(kSize);
+        Buffer in = side.buffer(size);
         in.poison();
         onehop::Region region = side.endpoint().register_memory(in.data(), in.size());
         side.tell(region.descriptor());
         side.sync();
-        EXPECT_TRUE(in.holds(4, kSize));
+        EXPECT_TRUE(in.bytes() == expected);
         side.disconnect();
       });
 }
 
-// The first kernel of a batch is in the stream, the second cannot be launched, and the link goes.
+TEST(GpuHeldStream, APutUnderWayOutlivesTheLink) {
+  constexpr size_t kSize = 70'000;
+  run_put_that_outlives_its_link(
+      pattern(4, kSize), [](Side& side, void* stream, Buffer& out, onehop::RemoteRegion& remote) {
+        onehop::check(
+            oh_peer_stream_put(side.peer().get(), stream, out.data(), remote.get(), 0, kSize));
+      });
+}
+
+// The first kernel of the batch is in the stream, and the second cannot be launched.
 TEST(GpuHeldStream, APartOfABatchUnderWayOutlivesTheLink) {
   constexpr int kOutOfMemory = 2;
   constexpr size_t kCount = 1600;
   constexpr size_t kFirst = 1000;  // of one kernel
   constexpr uint64_t kLength = 40;
   constexpr uint64_t kStride = 64;
-  constexpr size_t kSize = kCount * kStride;
-  run_apart(
-      between_gpus(MemoryKind::kMalloc),
-      [](Side& side) {
-        side.connect();
-        void* stream = make_stream();
-        Buffer out = side.buffer(kSize);
-        out.fill(4);
-        {
-          onehop::RemoteRegion remote = side.peer().attach(side.hear());
-          const Blocks blocks(kCount, kStride, kLength);
-          const oh_batch batch = blocks.batch(out);
-          fake_driver().hold_all();
-          ASSERT_EQ(fake_driver().fail("cuLaunchKernelEx", 2, kOutOfMemory), 0);
-          EXPECT_EQ(oh_peer_stream_put_batch(side.peer().get(), stream, remote.get(), &batch),
-                    OH_ERR_NO_RESOURCE)
-              << oh_error_text();
-          fake_driver().clear_failures();
-        }
-        side.drop_peer();
-        fake_driver().release_all();
-        synchronize_stream(stream);
-        side.sync();
-        destroy_stream(stream);
-        side.disconnect();
-      },
-      [](Side& side) {
-        side.connect();
-        Buffer in = side.buffer(kSize);
-        in.poison();
-        onehop::Region region = side.endpoint().register_memory(in.data(), in.size());
-        side.tell(region.descriptor());
-        side.sync();
-        EXPECT_TRUE(in.bytes() == Blocks(kFirst, kStride, kLength).moved(pattern(4, kSize)));
-        side.disconnect();
+  run_put_that_outlives_its_link(
+      Blocks(kFirst, kStride, kLength).moved(pattern(4, kCount * kStride)),
+      [](Side& side, void* stream, Buffer& out, onehop::RemoteRegion& remote) {
+        const Blocks blocks(kCount, kStride, kLength);
+        const oh_batch batch = blocks.batch(out);
+        ASSERT_EQ(fake_driver().fail("cuLaunchKernelEx", 2, kOutOfMemory), 0);
+        EXPECT_EQ(oh_peer_stream_put_batch(side.peer().get(), stream, remote.get(), &batch),
+                  OH_ERR_NO_RESOURCE)
+            << oh_error_text();
+        fake_driver().clear_failures();
       });
 }
 
