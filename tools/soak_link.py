@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from soak_worker import Worker
 
 PATIENCE = 60.0  # seconds; no operation that is not given up takes longer, stopped peers included
+LATE = 15.0  # seconds after which a message of a round that has ended was lost or given up
 WILD_MAX = 256 << 10  # bytes of a message to any source
 TAG_DESCRIPTOR, TAG_DONE, TAG_NEVER = 1 << 40, (1 << 40) + 1, (1 << 40) + 2
 TAG_LOOSE = 1 << 20  # the first; one for each round
@@ -461,7 +462,7 @@ class Link:
             if doom.done:
                 self.broken, when = True, time.monotonic()
                 # What it sent before it closed is still being looked at, perhaps.
-                if self.inbound_done.wait(PATIENCE):
+                if self.inbound_done.wait(LATE):
                     return
                 missing = [ledger.missing() for ledger in self.ledgers.values()]
                 where = f"rounds that came: {self.rounds_came()}, missing: {missing}: "

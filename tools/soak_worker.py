@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import onehop
 from onehop import Status
 from soak_ledger import Ledger, Payloads
-from soak_link import PATIENCE, TAG_NEVER, WILD_MAX, HangError, Link
+from soak_link import LATE, PATIENCE, TAG_NEVER, WILD_MAX, HangError, Link
 from soak_memory import DeviceBuffer, HostBuffer, Memory, SharedBuffer, check_guard
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 RECEIVERS = 3  # threads that receive from any source
 WATCHDOG = 2 * PATIENCE  # seconds that a thread may be in one call
-LATE = 15.0  # seconds after which a message that may have gone into a doubtful receive has
 
 
 class Worker:

@@ -150,17 +150,18 @@ def test_device_memory_is_guarded_and_given_back(fake_gpus):
 
 
 @pytest.mark.parametrize(
-    ("what", "says"),
+    ("what", "says", "seconds"),
     [
-        ("corrupt", "wrong"),
-        ("swap", "overtook"),
-        # As messages, or as a link that its other side closed before they came.
-        ("lose", "lost"),
+        # These end the run.
+        ("corrupt", "wrong", "60"),
+        ("swap", "overtook", "60"),
+        # As messages, or as a link that its other side closed before they came: judged at the end.
+        ("lose", "lost", "4"),
     ],
 )
-def test_a_fault_is_reported(what, says):
+def test_a_fault_is_reported(what, says, seconds):
     code, summary, _ = run(
-        "--transports", "shm", "--seconds", "60", "--processes", "2", "--abrupt", "0",
+        "--transports", "shm", "--seconds", seconds, "--processes", "2", "--abrupt", "0",
         "--kill-every", "0", "--stop-every", "0", "--squeeze-every", "0", "--largest", "4096",
         "--inject", what,
         tolerate_faults=True,
