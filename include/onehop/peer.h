@@ -206,7 +206,7 @@ typedef struct oh_peer_stats {
   uint64_t received_bytes[OH_PATH_COUNT];
   uint64_t unexpected;    /* messages that came before their receive */
   uint64_t out_of_credit; /* small messages that had to ask first */
-  uint64_t adverts_used;  /* sends that went straight into a posted receive */
+  uint64_t rtrs_used;     /* sends that went straight into a posted receive */
   uint64_t back_pressure; /* sends refused with OH_AGAIN */
   uint64_t timeouts;
   uint64_t cancelled;

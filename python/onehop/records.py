@@ -154,7 +154,7 @@ class PeerStats:
     received: dict[str, Counter]
     unexpected: int  # messages that came before their receive
     out_of_credit: int  # small messages that had to ask first
-    adverts_used: int  # sends that went straight into a posted receive
+    rtrs_used: int  # sends that went straight into a posted receive
     back_pressure: int  # sends refused with Status.AGAIN
     timeouts: int
     cancelled: int

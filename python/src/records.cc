@@ -104,7 +104,7 @@ nb::object peer_stats(Link& link) {
   oh_peer_stats stats = link.peer->stats();
   return record("PeerStats")(counters(stats.sent_operations, stats.sent_bytes),
                              counters(stats.received_operations, stats.received_bytes),
-                             stats.unexpected, stats.out_of_credit, stats.adverts_used,
+                             stats.unexpected, stats.out_of_credit, stats.rtrs_used,
                              stats.back_pressure, stats.timeouts, stats.cancelled, stats.stream_put,
                              stats.stream_staged, stats.packed, stats.deferred);
 }

@@ -114,7 +114,7 @@ oh_status oh_peer_get_stats(oh_peer* peer, oh_peer_stats* stats) {
   }
   value.unexpected = found.unexpected;
   value.out_of_credit = found.out_of_credit;
-  value.adverts_used = found.rtrs_used;
+  value.rtrs_used = found.rtrs_used;
   value.back_pressure = found.back_pressure;
   value.timeouts = found.timeouts;
   value.cancelled = found.cancelled;
