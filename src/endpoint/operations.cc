@@ -317,6 +317,7 @@ void Operations::fail_everything(const Status& why, bool dead) {
   const Status status = status_scope(why.code()) == OH_SCOPE_LINK
                             ? Status(why.code(), why.text() + "; " + link_.remedy())
                             : why;
+  ending_ = true;
   link_.set_lost(status);
   link_.gone.store(true, std::memory_order_seq_cst);
   OH_FAULT_POINT("link.ends");
@@ -342,12 +343,16 @@ void Operations::fail_everything(const Status& why, bool dead) {
   batches_.fail_all(status);
   link_.outbox.clear();
   update_busy();
+  ending_ = false;
 }
 
 // While the end of the link waits for copies of ours.
 void Operations::let_others_work() {
   (void)move_devices_on();  // asks what became of the device
-  link_.without_lock(sched_yield);
+  link_.without_lock([] {
+    OH_FAULT_POINT("link.awaits_copies");
+    return sched_yield();
+  });
 }
 
 // What was said behind operations that have ended, and what the channel has, still leaves.
@@ -374,6 +379,7 @@ void Operations::accuse(const Status& status) {
 
 bool Operations::close(Deadline until) {
   LinkGuard guard(link_);
+  while (ending_) link_.without_lock(sched_yield);
   if (link_.state() == Link::State::kClosed) return false;
   Status status = error(OH_ERR_CANCELLED, "the link to %s was closed", link_.name.c_str());
   bool was_open = link_.set_closed() == Link::State::kOpen;

@@ -80,7 +80,8 @@ class Operations final : public LinkOwner {
   void accuse(const Status& status);
   // The link is over, and every request with it.
   void lose(const Status& status, bool dead);
-  // Closes it: what was sent has until then to leave. False: it was closed before.
+  // Closes it: what was sent has until then to leave. A loss that another thread is carrying out
+  // comes to its end first. False: it was closed before.
   bool close(Deadline until);
   // After close(), when the other side has heard of it: lets go of what the link held.
   void let_go();
@@ -137,6 +138,7 @@ class Operations final : public LinkOwner {
   BatchLink batch_link_;
   FrameRouter router_;
   StreamLink* stream_ = nullptr;
+  bool ending_ = false;  // a thread is in fail_everything()
 
   int quiet_looks_ = 0;  // since anything came; of the watcher's thread
 };

@@ -233,6 +233,8 @@ Peer::~Peer() {
 }
 
 void Peer::close(Deadline until) {
+  // Who comes second returns when it is closed.
+  MutexLock lock(close_mutex_);
   if (!operations_.close(until)) return;
   OH_LOG(kDebug, "link to %s: closed from here", link().name.c_str());
   stream_->close();

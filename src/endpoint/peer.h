@@ -134,6 +134,7 @@ class Peer final : public ConnectionOwner,
   MemoryExchange memory_;
   Liveness liveness_;
   std::unique_ptr<StreamLink> stream_;
+  Mutex close_mutex_;
   // What it had sent over UCX when it said goodbye. Only on the watcher's thread.
   std::optional<uint64_t> frames_before_bye_;
 };

@@ -242,6 +242,62 @@ TEST_P(EndingTransfers, AMessageUnderWayIsLost) {
   }
 }
 
+// A thread of ours copies for a link that is lost: closing the link, and its endpoint, waits for the
+// end of that, so that all requests have ended when it returns.
+class CloseInTheEnd : public EndingTransfers {
+ protected:
+  static inline std::atomic<bool> go_on;
+  static inline std::atomic<bool> loses;
+  static void copy_until_told(const char* point) {
+    std::string_view name = point;
+    if (name == "link.awaits_copies") loses = true;
+    if (name == "transfer.copy" && !copying.exchange(true)) {
+      while (!go_on) std::this_thread::yield();
+    }
+  }
+};
+
+TEST_P(CloseInTheEnd, WaitsForALossThatIsUnderWay) {
+  run_pair(
+      GetParam(),
+      [](Side& side) {
+        Buffer buffer = side.buffer(8 << 20);
+        onehop::Request request = side.peer().irecv(buffer.data(), buffer.size(), 7);
+        copying = go_on = loses = false;
+        oh::g_fault_hook = copy_until_told;
+        side.sync();
+        std::thread copier(
+            [&] { EXPECT_EQ(status_of([&] { request.wait(20s); }), OH_ERR_PEER_LOST); });
+        while (!copying) std::this_thread::yield();
+        side.tell_number(1);
+        while (!loses) std::this_thread::yield();
+        std::atomic<int> closed = 0;
+        std::thread peer_closer([&] {
+          side.peer().get()->peer->close();
+          ++closed;
+        });
+        std::thread endpoint_closer([&] {
+          oh_endpoint_close(side.endpoint().get());
+          ++closed;
+        });
+        for (auto end = std::chrono::steady_clock::now() + 200ms;
+             std::chrono::steady_clock::now() < end && closed == 0;) {
+          std::this_thread::yield();
+        }
+        EXPECT_EQ(closed, 0) << "closed while a copy is under way";
+        go_on = true;
+        for (std::thread* thread : {&copier, &peer_closer, &endpoint_closer}) thread->join();
+        oh::g_fault_hook = nullptr;
+      },
+      [](Side& side) {
+        Buffer buffer = side.buffer(8 << 20);
+        side.sync();
+        onehop::Request request = side.peer().isend(buffer.data(), buffer.size(), 7);
+        side.hear_number();
+        side.drop_peer();
+      });
+}
+
 std::vector<LinkKind> kinds_that_copy() {
   std::vector<LinkKind> kinds;
   for (const LinkKind& kind : process_kinds()) {
@@ -251,6 +307,7 @@ std::vector<LinkKind> kinds_that_copy() {
   return kinds;
 }
 INSTANTIATE_TEST_SUITE_P(Shm, EndingTransfers, ::testing::ValuesIn(kinds_that_copy()), name_of);
+INSTANTIATE_TEST_SUITE_P(Shm, CloseInTheEnd, ::testing::ValuesIn(kinds_that_copy()), name_of);
 
 std::vector<LinkKind> kinds_with_segment() {
   std::vector<LinkKind> kinds;
