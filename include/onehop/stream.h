@@ -85,7 +85,9 @@ OH_API oh_status oh_peer_stream_get(oh_peer* peer, void* stream, void* data,
  * beside other kernels (ONEHOP_BATCH_KERNEL); the copy engine copies what is longer than 2 MiB, and
  * blocks of host memory, which should be pinned: of pageable memory the driver may make the call
  * wait. The arrays are the caller's again at once, also those of a call that was captured.
- * OH_ERR_RANGE names the block that is outside; nothing is enqueued then. Where the driver fails,
+ * OH_ERR_RANGE names the block that is outside, and OH_ERR_RETIRED says that the region is
+ * deregistered; nothing is enqueued then. oh_region_deregister does not wait for what peers have
+ * enqueued before. Where the driver fails,
  * some of the blocks may be in the stream.
  */
 OH_API oh_status oh_peer_stream_put_batch(oh_peer* peer, void* stream, oh_remote_region* remote,

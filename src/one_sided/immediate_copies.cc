@@ -67,11 +67,16 @@ class Inside {
 
 }  // namespace
 
+Status ImmediateCopies::still_registered(const RemoteTarget& target) const {
+  if (!page_ || page_->region(target.index).load(std::memory_order_seq_cst) == target.version) {
+    return {};
+  }
+  return error(OH_ERR_RETIRED, "%s has deregistered the region, or dropped it", link_.name.c_str());
+}
+
 Result<std::shared_ptr<ImportedBlock>> ImmediateCopies::import_of(
     const RemoteTarget& target) const {
-  if (page_->region(target.index).load(std::memory_order_seq_cst) != target.version) {
-    return error(OH_ERR_RETIRED, "%s has deregistered the region", link_.name.c_str());
-  }
+  OH_RETURN_IF_ERROR(still_registered(target));
   std::shared_ptr<ImportedBlock> import = target.import.lock();
   if (target.imported && !import) {
     return error(OH_ERR_RETIRED, "the memory of the region of %s is gone: attach it again",

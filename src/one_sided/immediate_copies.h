@@ -39,6 +39,8 @@ class ImmediateCopies {
   explicit ImmediateCopies(Link& link) : link_(link) {}
   // Before the link is used: the other side's control page, which says which regions are valid.
   void open(std::shared_ptr<const ControlPage> page) { page_ = std::move(page); }
+  // Whether the peer's page says that the region is deregistered; OK where there is no page.
+  Status still_registered(const RemoteTarget& target) const;
 
   // Copies parts that take the same immediate path; `taken`: how they travelled.
   Status copy(std::span<const ChosenPart> chosen, const Move& move, oh_path* taken);

@@ -103,7 +103,7 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
     if (left || last) break;
     sched_yield();
   }
-  if (left && wait_until_outside(deadline)) return {};
+  if (left && wait_until_outside(deadline, region.exported != nullptr)) return {};
   return timed_out(deadline.length(),
                    "%s is still inside a one-sided operation: the region's memory must not be "
                    "given away yet (no answer from it for %.3f s)",

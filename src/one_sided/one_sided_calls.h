@@ -39,6 +39,10 @@ class OneSidedCalls {
   // lock held, and releases it meanwhile: pinning memory takes long.
   bool map_for_keys() OH_NO_THREAD_ANALYSIS;
 
+  // Of the peer's: OH_ERR_RETIRED once it is deregistered, as far as can be seen from here.
+  Status still_registered(const RemoteTarget& target) const {
+    return one_sided_.copies().still_registered(target);
+  }
   // The region is retired: no operation begins in it. Then waits until it is no longer accessed;
   // `silent_for` returns for how long the other side has not answered.
   void retire_region(const RegionRecord& region);

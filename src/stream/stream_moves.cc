@@ -20,14 +20,19 @@ struct Mapped {
 
 Result<Mapped> map_region(Endpoint& endpoint, Peer& peer, const RemoteTarget& target) {
   if (!endpoint.device().gpu()) return peer.stream().why_not();
+  const Status registered = peer.operations().one_sided().still_registered(target);
   if (target.on_device && peer.within_process() &&
       kernels_reach(*endpoint.device().gpu(), target.base, target.length)) {
+    OH_RETURN_IF_ERROR(registered);
     return Mapped{target.base};
   }
   std::shared_ptr<ImportedBlock> import = target.import.lock();
   uint8_t* base =
       import && target.on_device ? import->translate(target.base, target.length) : nullptr;
-  if (base) return Mapped{reinterpret_cast<uint64_t>(base), std::move(import)};
+  if (base) {
+    OH_RETURN_IF_ERROR(registered);
+    return Mapped{reinterpret_cast<uint64_t>(base), std::move(import)};
+  }
   return error(OH_ERR_NOT_VIABLE,
                "the region of %s is not mapped on this GPU: use oh_peer_put or oh_peer_get, which "
                "find another way",
@@ -52,6 +57,7 @@ class Moving {
     for (const MovePart& part : move_.parts) {
       if (part.blocks.empty()) continue;
       Result<Mapped> mapped = map_region(*endpoint_, *peer_, part.target);
+      if (mapped.status().code() == OH_ERR_RETIRED) return mapped.status();
       if (!mapped.ok()) OH_RETURN_IF_ERROR(plan_proxy(part, mapped.status()));
       proxied = proxied || !mapped.ok();
       ways_.push_back({part, mapped.ok() ? std::move(*mapped) : Mapped{}});

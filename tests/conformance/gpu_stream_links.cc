@@ -116,6 +116,56 @@ TEST(GpuHeldStream, APartOfABatchUnderWayOutlivesTheLink) {
       });
 }
 
+// Its allocation stays mapped for the other region.
+TEST(GpuStreamLinks, ARegionThatIsDeregisteredIsRefused) {
+  constexpr size_t kHalf = 4096;
+  const LinkKind between = between_gpus(MemoryKind::kMalloc);
+  LinkKind within = between;
+  within.processes = false;
+  for (const LinkKind& kind : {between, within}) {
+    SCOPED_TRACE(kind.processes ? "between processes" : "within the process");
+    run_pair(
+        kind,
+        [](Side& side) {
+          void* stream = make_stream();
+          Buffer out = side.buffer(kHalf);
+          onehop::RemoteRegion kept = side.peer().attach(side.hear());
+          onehop::RemoteRegion gone = side.peer().attach(side.hear());
+          oh_peer* peer = side.peer().get();
+          const Blocks blocks(4, 1000, 100);
+          const oh_batch batch = blocks.batch(out);
+          EXPECT_EQ(oh_peer_stream_put(peer, stream, out.data(), gone.get(), 0, kHalf), OH_OK);
+          synchronize_stream(stream);
+          side.sync();
+          side.sync();
+          EXPECT_EQ(oh_peer_stream_put(peer, stream, out.data(), gone.get(), 0, kHalf),
+                    OH_ERR_RETIRED);
+          EXPECT_EQ(oh_peer_stream_get(peer, stream, out.data(), gone.get(), 0, kHalf),
+                    OH_ERR_RETIRED);
+          EXPECT_EQ(oh_peer_stream_put_batch(peer, stream, gone.get(), &batch), OH_ERR_RETIRED);
+          oh_remote_memory memory{};
+          EXPECT_EQ(oh_remote_region_device(gone.get(), &memory), OH_ERR_RETIRED);
+          EXPECT_EQ(oh_peer_stream_put(peer, stream, out.data(), kept.get(), 0, kHalf), OH_OK);
+          synchronize_stream(stream);
+          side.sync();
+          destroy_stream(stream);
+        },
+        [](Side& side) {
+          Buffer in = side.buffer(2 * kHalf);
+          onehop::Region kept = side.endpoint().register_memory(in.data(), kHalf);
+          onehop::Region gone = side.endpoint().register_memory(in.data() + kHalf, kHalf);
+          for (const onehop::Region* region : {&kept, &gone}) side.tell(region->descriptor());
+          side.sync();
+          gone.deregister();
+          in.poison();
+          side.sync();
+          side.sync();
+          EXPECT_NE(in.at(0), kPoison);
+          EXPECT_EQ(in.at(kHalf), kPoison);
+        });
+  }
+}
+
 // Memory that the peer's kernels may put into; what it cannot map is said to be none.
 TEST(GpuStreamLinks, TargetsOfReceivesByKernels) {
   for (MemoryKind kind : {MemoryKind::kMalloc, MemoryKind::kAsync}) {

@@ -147,8 +147,8 @@ Status RmaPath::on_frame(const Frame& frame) {
       // Operations that UCX has as a whole end as usual.
       const std::shared_ptr<RemoteKey> key = keys_.on_retired(frame);
       if (key && pushing_ && pushing_->key == key) {
-        pushing_->failure =
-            error(OH_ERR_RETIRED, "%s has deregistered the region", link_.name.c_str());
+        pushing_->failure = error(OH_ERR_RETIRED, "%s has deregistered the region, or dropped it",
+                                  link_.name.c_str());
       }
       return {};
     }
