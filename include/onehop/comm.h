@@ -66,8 +66,9 @@ OH_API oh_status oh_comm_reconnect(oh_comm* comm, int64_t rank, int64_t timeout_
                                    const int* cancelled, oh_peer** peer);
 /* The communicator's endpoint; it stays the communicator's. */
 OH_API oh_endpoint* oh_comm_endpoint(oh_comm* comm);
-/* Returns when all ranks have called it. After a timeout its ranks are at different barriers:
- * create another communicator. */
+/* Returns when all ranks have called it; with OH_ERR_PEER_LOST at each of them where one is lost,
+ * and the text names it. After a timeout its ranks are at different barriers: create another
+ * communicator. */
 OH_API oh_status oh_comm_barrier(oh_comm* comm, int64_t timeout_ns);
 
 #ifdef __cplusplus

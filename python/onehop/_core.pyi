@@ -182,7 +182,7 @@ CURRENT_STREAM: CurrentStream = ...
 
 class Region:
     """
-    Registered memory of this process, or a slice of it: region[first:last], in bytes. May be sent and received as any buffer. Keeps its own buffer alive. Create it with Endpoint.register.
+    Registered memory of this process, or a slice of it: region[first:last], in bytes. May be sent and received as any buffer. Keeps its own buffer alive, and is deregistered when it is dropped with all its slices. Create it with Endpoint.register.
     """
 
     def __len__(self) -> int: ...
@@ -1166,6 +1166,7 @@ class Communicator:
         """
         Returns when all ranks have called it. After a timeout its ranks are at different barriers: create
         another communicator. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        PeerLost: a rank is lost, of which all ranks hear.
         """
 
     def close(self) -> None:

@@ -361,7 +361,8 @@ void bind_communicator(nb::module_& module) {
       .def("barrier", barrier, nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def barrier(self, timeout: float | None = ...) -> None"),
            "Returns when all ranks have called it. After a timeout its ranks are at different "
-           "barriers: create\nanother communicator. " OH_PYTHON_TIMEOUT)
+           "barriers: create\nanother communicator. " OH_PYTHON_TIMEOUT
+           "\nPeerLost: a rank is lost, of which all ranks hear.")
       .def("close", close,
            "Closes all links; operations in flight are cancelled, calls that wait raise.")
       .def(

@@ -5,12 +5,14 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "base/text.h"
 
 namespace oh {
 namespace {
 
 // Tags of the library's own messages; wildcards do not see them.
 constexpr uint64_t kBarrierTag = OH_TAG_MAX + 1 + (uint64_t{1} << 62);  // above those of batches
+constexpr size_t kFailureText = 400;  // bytes, at most, of why a barrier failed
 constexpr int64_t kPatience = 100 * kMillisecond;
 // Of reconnect(): of one attempt, at what may be a dead host's address, and between two of them,
 // when the other side's are let in.
@@ -359,35 +361,67 @@ void Communicator::abandoned(const LinkPurpose& purpose) {
   changed_.notify_all();
 }
 
-// Dissemination: in round r each rank sends to the rank 2^r further on, log2(size) rounds in all.
+// Dissemination: in round r each rank sends to the rank 2^r further on, log2(size) rounds in all. A
+// rank for which it fails sends the text of that in its remaining rounds, without waiting: who does
+// not hear from a rank hears why.
 Status Communicator::barrier(Deadline deadline) {
-  uint64_t tag = kBarrierTag + (barriers_.fetch_add(1) & 0xffff);
+  const uint64_t tag = kBarrierTag + (barriers_.fetch_add(1) & 0xffff);
+  Status status;
   for (uint32_t distance = 1; distance < size(); distance *= 2) {
-    OH_ASSIGN_OR_RETURN(std::shared_ptr<Peer> to, peer((rank_ + distance) % size(), deadline));
-    OH_ASSIGN_OR_RETURN(std::shared_ptr<Peer> from,
-                        peer((rank_ + size() - distance) % size(), deadline));
-    Request send;
-    Request receive;
-    send.kind = OpKind::kSend;
-    receive.kind = OpKind::kRecv;
-    send.endpoint = receive.endpoint = endpoint_.get();
-    send.tag = receive.tag = tag;
-    OH_RETURN_IF_ERROR(from->operations().messages().post_recv(&receive));
-    Status status = endpoint_->requests().send(*to, &send, deadline);
-    Status received = endpoint_->requests().wait(
-        &receive, status.ok() ? deadline : Deadline::after(0), from.get());
-    if (status.ok()) status = received;
+    const uint32_t to = (rank_ + distance) % size();
+    const uint32_t from = (rank_ + size() - distance) % size();
     if (!status.ok()) {
-      // A lost rank comes back by reconnect(), whose barriers go on.
-      const char* remedy = status.code() == OH_ERR_TIMEOUT
-                               ? "; the next barrier() of this rank is another one: all ranks need "
-                                 "a new communicator"
-                               : "";
-      return error(status.code(), "the barrier of rank %u failed: %s%s", rank_,
-                   status.text().c_str(), remedy);
+      if (status_scope(status.code()) == OH_SCOPE_LINK) tell_failure(to, tag, status.text());
+    } else {
+      status = meet(to, from, tag, deadline);
     }
   }
-  return {};
+  if (status.ok()) return {};
+  // A lost rank comes back by reconnect(), whose barriers go on.
+  const char* remedy = status.code() == OH_ERR_TIMEOUT
+                           ? "; the next barrier() of this rank is another one: all ranks need "
+                             "a new communicator"
+                           : "";
+  return error(status.code(), "the barrier of rank %u failed: %s%s", rank_, status.text().c_str(),
+               remedy);
+}
+
+Status Communicator::meet(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline) {
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<Peer> next, peer(to, deadline));
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<Peer> last, peer(from, deadline));
+  uint8_t failure[kFailureText];
+  Request send;
+  Request receive;
+  send.kind = OpKind::kSend;
+  receive.kind = OpKind::kRecv;
+  send.endpoint = receive.endpoint = endpoint_.get();
+  send.tag = receive.tag = tag;
+  receive.data = failure;
+  receive.size = sizeof(failure);
+  OH_RETURN_IF_ERROR(last->operations().messages().post_recv(&receive));
+  Status status = endpoint_->requests().send(*next, &send, deadline);
+  Status received =
+      endpoint_->requests().wait(&receive, status.ok() ? deadline : Deadline::after(0), last.get());
+  OH_RETURN_IF_ERROR(status);
+  OH_RETURN_IF_ERROR(received);
+  if (receive.nbytes == 0) return {};
+  const std::string_view told(reinterpret_cast<const char*>(failure), receive.nbytes);
+  return error(OH_ERR_PEER_LOST, "rank %u says: %s", from, printable(told, kFailureText).c_str());
+}
+
+void Communicator::tell_failure(uint32_t to, uint64_t tag, const std::string& text) {
+  std::string told = text.substr(0, kFailureText);
+  const Deadline soon = Deadline::after(kSecond);
+  Result<std::shared_ptr<Peer>> next = peer(to, soon);
+  if (!next.ok()) return;
+  Request send;
+  send.kind = OpKind::kSend;
+  send.endpoint = endpoint_.get();
+  send.tag = tag;
+  send.data = reinterpret_cast<uint8_t*>(told.data());
+  send.size = told.size();
+  // It may be lost itself.
+  (void)endpoint_->requests().send(**next, &send, soon).ok();
 }
 
 }  // namespace oh

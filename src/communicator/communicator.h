@@ -54,7 +54,7 @@ class Communicator final : public LinkGate,
   // The peer of that rank, once there is a link again that works; both sides call it. One that was
   // restarted need not, but rank 0 has to call it then.
   Result<std::shared_ptr<Peer>> reconnect(int64_t rank, Deadline deadline);
-  // All ranks have entered when it returns.
+  // All ranks have entered when it returns. The loss of one is an error of all.
   Status barrier(Deadline deadline);
   // Those entered so far.
   uint64_t barriers() const { return barriers_.load(); }
@@ -78,6 +78,9 @@ class Communicator final : public LinkGate,
   Status find_rendezvous(const Config& config, const CommunicatorOptions& options,
                          Deadline deadline);
   void greet_all(Deadline deadline);
+  // One round of a barrier.
+  Status meet(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline);
+  void tell_failure(uint32_t to, uint64_t tag, const std::string& text);
   Status check_rank_of_peer(int64_t rank) const;
   Result<std::shared_ptr<Peer>> connect(uint32_t rank, Deadline deadline);
   // One attempt, by us or by the other side.

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onehop
 import pytest
-from processes import Group, run_ranks
+from processes import DEADLINE, Group, run_ranks
 
 
 def free_port():
@@ -315,3 +315,27 @@ def test_wrong_arguments():
             comm.send(b"", "1")
     with pytest.raises(onehop.EndpointError):
         comm.barrier()
+
+
+def enter_a_barrier(rank, rendezvous, doomed):
+    with onehop.Communicator(rank, 4, rendezvous=rendezvous) as comm:
+        for other in range(4):
+            comm.peer(other)
+        comm.barrier()
+        if rank == doomed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        start = time.monotonic()
+        with pytest.raises(onehop.PeerLost) as caught:
+            comm.barrier(timeout=DEADLINE / 2)
+        assert time.monotonic() - start < DEADLINE / 4
+        return str(caught.value)
+
+
+@pytest.mark.parametrize("doomed", range(4))
+def test_a_rank_that_dies_ends_the_barrier_of_all(doomed):
+    group, rendezvous = Group(), f"tcp://127.0.0.1:{free_port()}"
+    for rank in range(4):
+        group.start(enter_a_barrier, rank, rendezvous, doomed)
+    texts = group.join(killed=[doomed])
+    for rank, text in enumerate(texts):
+        assert rank == doomed or f"lost rank {doomed} " in text, texts
