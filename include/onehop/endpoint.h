@@ -111,8 +111,10 @@ OH_API oh_status oh_region_register(oh_endpoint* endpoint, void* data, size_t si
 OH_API oh_status oh_region_register_read_only(oh_endpoint* endpoint, const void* data, size_t size,
                                               oh_region** region);
 /*
- * Ends the region: afterwards no peer touches its memory. OH_ERR_TIMEOUT: a peer is stopped in the
- * middle of it; the region is gone for all other peers, but its memory must be kept.
+ * Ends the region: afterwards no peer touches its memory, but for what a peer had enqueued in a
+ * stream before (onehop/stream.h). OH_ERR_TIMEOUT: a peer is stopped in the middle of it; the
+ * region is gone for all other peers, but its memory must be kept. OH_ERR_CLOSED: the endpoint is
+ * closed, and no peer is in it.
  */
 OH_API oh_status oh_region_deregister(oh_region* region, int64_t timeout_ns);
 /*

@@ -136,8 +136,8 @@ void bind_region(nb::module_& module) {
   nb::class_<PyRegion> type(
       module, "Region", nb::is_weak_referenceable(),
       "Registered memory of this process, or a slice of it: region[first:last], in bytes. May be "
-      "sent and received as any buffer. Keeps its own buffer alive. Create it with "
-      "Endpoint.register.");
+      "sent and received as any buffer. Keeps its own buffer alive, and is deregistered when it "
+      "is dropped with all its slices. Create it with Endpoint.register.");
   g_region_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   type.def("__len__", [](const PyRegion& self) { return self.size; })
       .def(

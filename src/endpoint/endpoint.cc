@@ -65,7 +65,10 @@ Status Endpoint::start(const EndpointOptions& options) {
   return {};
 }
 
-Endpoint::~Endpoint() { close(); }
+Endpoint::~Endpoint() {
+  close();
+  if (memory_) memory_->forget_closed();
+}
 
 Status Endpoint::why_unusable() const {
   if (generation_ != fork_generation()) {
@@ -98,10 +101,14 @@ void Endpoint::close() {
   if (device_.gpu()) streams_->release();
   device_.close();
   requests_.close();
+  // deregister() still asks whether they have left.
+  std::shared_ptr<const Peers> all = peers();
+  for (const std::shared_ptr<Peer>& peer : *all) memory_->link_closed(peer);
   {
     MutexLock lock(peers_mutex_);
     peers_ = std::make_shared<const Peers>();
   }
+  all.reset();
   incoming_.clear();
   segments_.close();
   // What the peers held is let go of now.
@@ -137,6 +144,7 @@ Limits Endpoint::limits() const {
 Result<std::shared_ptr<Peer>> Endpoint::connect(ByteView address, const LinkPurpose& purpose,
                                                 Deadline deadline) {
   OH_RETURN_IF_ERROR(usable());
+  forget_ended();
   OH_ASSIGN_OR_RETURN(Address to, Address::decode(address));
   if (to.process == address_.process) {
     // All acceptors of a process are endpoints.
@@ -187,6 +195,20 @@ void Endpoint::forget(const std::shared_ptr<Peer>& peer) {
   auto fewer = std::make_shared<Peers>(*peers_);
   std::erase(*fewer, peer);
   peers_ = std::move(fewer);
+}
+
+void Endpoint::forget_ended() {
+  Peers ended;
+  for_each_peer([&ended](Peer& peer) {
+    if (peer.usable().ok() || !peer.operations().has_nothing_left()) return;
+    if (std::shared_ptr<Peer> held = peer.link().keep_alive()) ended.push_back(std::move(held));
+  });
+  for (const std::shared_ptr<Peer>& peer : ended) {
+    // The list's and ours. Another thread's look at it only puts this off.
+    if (peer.use_count() > 2) continue;
+    peer->close();
+    forget(peer);
+  }
 }
 
 std::shared_ptr<const Endpoint::Peers> Endpoint::peers() const {

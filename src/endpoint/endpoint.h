@@ -65,6 +65,8 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   // A link of ours is set up: it takes part in progress from now on.
   Status adopt(const std::shared_ptr<Peer>& peer);
   void forget(const std::shared_ptr<Peer>& peer);
+  // Closes the links that have ended and to which nothing but this endpoint refers.
+  void forget_ended();
   using Peers = std::vector<std::shared_ptr<Peer>>;
   std::shared_ptr<const Peers> peers() const;
   // Holds the list while `visit` looks at each of it: the list in use may be replaced meanwhile.

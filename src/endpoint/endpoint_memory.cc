@@ -44,14 +44,20 @@ Result<std::shared_ptr<RegionRecord>> EndpointMemory::register_region(void* base
 }
 
 Status EndpointMemory::deregister(const RegionRecord& region, Deadline deadline) {
-  if (!endpoint_.is_usable()) return endpoint_.why_unusable();
+  if (!endpoint_.is_of_this_process()) return endpoint_.why_unusable();
+  if (!endpoint_.is_usable()) {
+    for (const std::shared_ptr<Peer>& peer : may_be_inside()) {
+      if (is_outside(*peer, deadline)) continue;
+      return timed_out(deadline.length(),
+                       "the endpoint is closed, and %s is still inside a one-sided operation: the "
+                       "region's memory must not be given away yet",
+                       peer->link().name.c_str());
+    }
+    return endpoint_.why_unusable();
+  }
   regions_.retire(region);
   if (region.exported) endpoint_.device().retire_exports(region.base, region.length);
-  std::vector<std::shared_ptr<Peer>> inside = *endpoint_.peers();
-  {
-    MutexLock lock(mutex_);
-    std::ranges::copy(closed_inside_, std::back_inserter(inside));
-  }
+  const std::vector<std::shared_ptr<Peer>> inside = may_be_inside();
   // All are asked before one is waited for: it may be stopped.
   for (const std::shared_ptr<Peer>& peer : inside)
     peer->operations().one_sided().retire_region(region);
@@ -63,10 +69,22 @@ Status EndpointMemory::deregister(const RegionRecord& region, Deadline deadline)
   }
   // Only those are forgotten that have left: another thread may be waiting for them, too.
   MutexLock lock(mutex_);
-  std::erase_if(closed_inside_, [](const std::shared_ptr<Peer>& peer) {
-    return peer->operations().one_sided().wait_until_outside(Deadline::after(0));
+  std::erase_if(closed_inside_, [this](const std::shared_ptr<Peer>& peer) {
+    return is_outside(*peer, Deadline::after(0));
   });
   return status;
+}
+
+std::vector<std::shared_ptr<Peer>> EndpointMemory::may_be_inside() const {
+  std::vector<std::shared_ptr<Peer>> all = *endpoint_.peers();
+  MutexLock lock(mutex_);
+  std::ranges::copy(closed_inside_, std::back_inserter(all));
+  return all;
+}
+
+bool EndpointMemory::is_outside(Peer& peer, Deadline deadline) const {
+  return peer.operations().one_sided().wait_until_outside(deadline,
+                                                          endpoint_.device().gpu() != nullptr);
 }
 
 // Peers that have shared memory with us but cannot reach ours send their puts and gets as messages:
@@ -81,9 +99,15 @@ void EndpointMemory::serve_exports() {
 }
 
 void EndpointMemory::link_closed(const std::shared_ptr<Peer>& peer) {
-  if (peer->operations().one_sided().wait_until_outside(Deadline::after(0))) return;
+  if (is_outside(*peer, Deadline::after(0))) return;
   MutexLock lock(mutex_);
   closed_inside_.push_back(peer);
+}
+
+void EndpointMemory::forget_closed() {
+  std::vector<std::shared_ptr<Peer>> dropped;  // destroyed without the lock
+  MutexLock lock(mutex_);
+  dropped.swap(closed_inside_);
 }
 
 Bytes EndpointMemory::export_region(const RegionRecord& region) {

@@ -26,7 +26,8 @@ class EndpointMemory {
   RegionTable& regions() { return regions_; }
   Result<std::shared_ptr<RegionRecord>> register_region(
       void* base, uint64_t length, RegionAccess access = RegionAccess::kReadWrite);
-  // Waits until no peer accesses the region.
+  // Waits until no peer accesses the region; of a closed endpoint, too, which is OH_ERR_CLOSED
+  // then.
   Status deregister(const RegionRecord& region, Deadline deadline);
   // Its descriptor; from now on peers that cannot reach our memory need our progress.
   Bytes export_region(const RegionRecord& region);
@@ -40,12 +41,17 @@ class EndpointMemory {
   void serve_exports();
   // deregister() waits for a closed peer that is still inside a one-sided operation.
   void link_closed(const std::shared_ptr<Peer>& peer);
+  // The endpoint is destroyed.
+  void forget_closed();
 
  private:
+  std::vector<std::shared_ptr<Peer>> may_be_inside() const;
+  bool is_outside(Peer& peer, Deadline deadline) const;
+
   Endpoint& endpoint_;
   RegionTable regions_;
   std::atomic<bool> exported_{false};  // a region of ours is known to others
-  Mutex mutex_;
+  mutable Mutex mutex_;
   // Closed peers that were still inside a one-sided operation.
   std::vector<std::shared_ptr<Peer>> closed_inside_ OH_GUARDED_BY(mutex_);
 };

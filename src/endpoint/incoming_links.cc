@@ -52,6 +52,7 @@ std::shared_ptr<Peer> IncomingLinks::take() {
 
 Result<std::shared_ptr<Peer>> IncomingLinks::accept(Deadline deadline) {
   OH_RETURN_IF_ERROR(endpoint_.usable());
+  endpoint_.forget_ended();
   std::shared_ptr<Peer> peer;
   auto arrived = [&] {
     peer = take();

@@ -395,6 +395,12 @@ bool Operations::close(Deadline until) {
   return true;
 }
 
+bool Operations::has_nothing_left() {
+  LinkGuard guard(link_);
+  return !link_.is_open() && !ending_ && receiver_.unexpected() == 0 && receiver_.idle() &&
+         bounce_copies_.empty() && pipeline_.empty() && !transfers_.has_active();
+}
+
 void Operations::let_go() {
   LinkGuard guard(link_);
   pipeline_.close();

@@ -83,6 +83,8 @@ class Operations final : public LinkOwner {
   // Closes it: what was sent has until then to leave. A loss that another thread is carrying out
   // comes to its end first. False: it was closed before.
   bool close(Deadline until);
+  // Whether it is over and nothing has come over it that a receive may still take.
+  bool has_nothing_left();
   // After close(), when the other side has heard of it: lets go of what the link held.
   void let_go();
 

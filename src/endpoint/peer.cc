@@ -75,6 +75,13 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
   Totals::instance().enter(*this);
 }
 
+void Peer::introduce(Peer& one, Peer& other) {
+  StreamLink::introduce(*one.stream_, *other.stream_);
+  if (&one == &other) return;
+  one.partner_ = other.link().keep_alive();
+  other.partner_ = one.link().keep_alive();
+}
+
 void Peer::count_fallbacks(bool same_host) const {
   const Link& link = this->link();
   if (!link.segment && same_host) g_metrics.count(Fallback::kNoSegment);
@@ -245,6 +252,9 @@ void Peer::close(Deadline until) {
     if (link().ucx) writer.u64(link().ucx->sent());
     connection_->close(bye, until);
     if (link().ucx) link().ucx->disconnect();
+  } else if (std::shared_ptr<Peer> partner = partner_.lock()) {
+    partner->link().said_goodbye.store(true, std::memory_order_relaxed);
+    partner->on_lost(error(OH_ERR_PEER_LOST, "it said goodbye: closed"));
   }
   if (!operations_.one_sided().wait_until_outside(Deadline::after(kLeaveTime))) {
     OH_LOG(kWarn,

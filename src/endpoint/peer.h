@@ -64,9 +64,7 @@ class Peer final : public ConnectionOwner,
   // Begins to listen to the control connection.
   Status start();
   // The two ends of a link within the process, before they start.
-  static void introduce(Peer& one, Peer& other) {
-    StreamLink::introduce(*one.stream_, *other.stream_);
-  }
+  static void introduce(Peer& one, Peer& other);
 
   const PeerIdentity& identity() const { return identity_; }
   bool within_process() const { return !connection_; }
@@ -134,6 +132,7 @@ class Peer final : public ConnectionOwner,
   MemoryExchange memory_;
   Liveness liveness_;
   std::unique_ptr<StreamLink> stream_;
+  std::weak_ptr<Peer> partner_;  // the other end of a link within the process
   Mutex close_mutex_;
   // What it had sent over UCX when it said goodbye. Only on the watcher's thread.
   std::optional<uint64_t> frames_before_bye_;

@@ -242,8 +242,8 @@ TEST_P(EndingTransfers, AMessageUnderWayIsLost) {
   }
 }
 
-// A thread of ours copies for a link that is lost: closing the link, and its endpoint, waits for the
-// end of that, so that all requests have ended when it returns.
+// A thread of ours copies for a link that is lost: closing the link, and its endpoint, waits for
+// the end of that, so that all requests have ended when it returns.
 class CloseInTheEnd : public EndingTransfers {
  protected:
   static inline std::atomic<bool> go_on;

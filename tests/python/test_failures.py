@@ -189,6 +189,11 @@ def test_a_stopped_peer_shows_in_the_timeout():
 INSIDE = 64 << 20
 
 
+def let_go_of_orphans():
+    with onehop.Endpoint() as another:
+        another.progress()
+
+
 def is_inside(region):
     try:
         region.deregister(timeout=0.01)
@@ -197,7 +202,7 @@ def is_inside(region):
     return False
 
 
-def drop_a_region_with_a_peer_inside(side):
+def drop_a_region_with_a_peer_inside(side, close_first):
     buffer = np.asarray(onehop.empty(INSIDE))
     while True:
         region = side.endpoint.register(buffer)
@@ -209,18 +214,21 @@ def drop_a_region_with_a_peer_inside(side):
         os.kill(process, signal.SIGCONT)  # it was between two puts
     alive = weakref.ref(buffer)
     try:
+        if close_first:
+            side.endpoint.close()
+            assert is_inside(region)
         start = time.monotonic()
         del buffer, region
         assert time.monotonic() - start < 0.05
         # Kept while the peer may write it.
-        side.endpoint.progress()
+        let_go_of_orphans()
         assert alive() is not None
     finally:
         os.kill(process, signal.SIGCONT)
     end = time.monotonic() + DEADLINE / 2
     while alive() is not None:
         assert time.monotonic() < end
-        side.endpoint.progress()
+        let_go_of_orphans()
         time.sleep(0.001)
     side.give(None)
 
@@ -230,16 +238,110 @@ def put_until_refused(data, remote, peer):
         peer.put(data, remote).wait(timeout=30)
 
 
-def put_until_told(side):
+def put_until_told(side, _):
     data = bytearray(INSIDE)
     while (descriptor := side.take()) is not None:
         remote = side.peer.attach(descriptor, timeout=30)
         side.peer.put(data, remote).wait(timeout=30)
         side.give(os.getpid())
-        with pytest.raises(onehop.OperationError) as caught:
+        with pytest.raises(onehop.Error) as caught:
             put_until_refused(data, remote, side.peer)
-        assert caught.value.status == onehop.Status.RETIRED
+        assert caught.value.status in (onehop.Status.RETIRED, onehop.Status.PEER_LOST)
 
 
-def test_memory_of_a_region_that_is_dropped_with_a_stopped_peer_inside():
-    run_pair(drop_a_region_with_a_peer_inside, put_until_told)
+@pytest.mark.parametrize("close_first", [False, True])
+def test_memory_of_a_region_that_is_dropped_with_a_stopped_peer_inside(close_first):
+    run_pair(drop_a_region_with_a_peer_inside, put_until_told, close_first)
+
+
+# ---- What is left of links that have ended
+
+
+def count_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def serve_clients(pipe, clients):
+    endpoint = onehop.Endpoint()
+    counts = []
+    for _ in range(clients):
+        pipe.send(endpoint.address)
+        peer = endpoint.accept(timeout=30)
+        assert peer.recv(bytearray(8), timeout=30).nbytes == 2
+        peer.send(b"ok", timeout=30)
+        with pytest.raises(onehop.PeerLost):
+            peer.recv(bytearray(8), timeout=30)
+        del peer  # it is not closed
+        counts.append(count_descriptors())
+    return counts
+
+
+def be_clients(pipe, clients, how):
+    for _ in range(clients):
+        client = os.fork()
+        if client == 0:
+            endpoint = onehop.Endpoint()
+            peer = endpoint.connect(pipe.recv(), timeout=30)
+            peer.send(b"hi", timeout=30)
+            peer.recv(bytearray(8), timeout=30)
+            if how == "closed":
+                endpoint.close()
+            os._exit(0)
+        assert os.waitpid(client, 0)[1] == 0
+
+
+@pytest.mark.parametrize("how", ["closed", "gone"])
+def test_a_server_that_drops_its_lost_peers_keeps_nothing_of_them(how):
+    ours, theirs = _spawn.Pipe()
+    group = Group()
+    group.start(serve_clients, ours, 12)
+    group.start(be_clients, theirs, 12, how)
+    counts = group.join()[0]
+    assert counts[-1] <= counts[2], counts
+
+
+def test_messages_of_a_lost_peer_without_handle_are_received():
+    ours, theirs = _spawn.Pipe()
+    group = Group()
+    group.start(receive_from_the_gone, ours)
+    group.start(send_and_go, theirs)
+    group.join()
+
+
+def send_and_go(pipe):
+    peer = onehop.Endpoint().connect(pipe.recv(), timeout=30)
+    for i in range(4):
+        peer.send(bytes([i]) * 100, tag=i, timeout=30)
+    pipe.send("gone")
+
+
+def receive_from_the_gone(pipe):
+    endpoint = onehop.Endpoint()
+    pipe.send(endpoint.address)
+    peer = endpoint.accept(timeout=30)
+    assert pipe.recv() == "gone"
+    with pytest.raises(onehop.PeerLost):
+        peer.recv(bytearray(8), tag=99, timeout=30)
+    del peer
+    with pytest.raises(onehop.TimeoutError):
+        endpoint.accept(timeout=0.05)
+    for i in range(4):
+        got = bytearray(100)
+        assert endpoint.recv(got, tag=i, timeout=30).nbytes == 100
+        assert got == bytes([i]) * 100
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_closed_link_within_the_process_is_noticed_at_once(whole):
+    first, second = onehop.Endpoint(), onehop.Endpoint()
+    peer = first.connect(second.address, timeout=30)
+    other = second.accept(timeout=30)
+    (first if whole else peer).close()
+    for call in (
+        lambda: other.send(b"x"),
+        lambda: other.isend(b"x"),
+        lambda: other.notify(b"x"),
+        lambda: other.signal(1),
+    ):
+        with pytest.raises(onehop.PeerLost):
+            call()

@@ -88,7 +88,8 @@ class Inbox:
         for source, data in endpoint.notifications():
             self._sort(endpoint, source, data)
         for number in ended:
-            del self._links[number]
+            peer, _ = self._links.pop(number)
+            peer.close()
             self._names.pop(number, None)
 
     def _ended(self) -> list[int]:
