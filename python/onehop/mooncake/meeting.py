@@ -22,6 +22,7 @@ import ipaddress
 import logging
 import os
 import re
+import secrets
 import socket
 import struct
 import threading
@@ -129,7 +130,7 @@ def _mac(key: bytes, role: bytes, *said: bytes) -> bytes:
 class Server:
     """Listens at a port of the host, and tells all who know the key how to reach the engine.
 
-    The port is the first free one of ONEHOP_PORT_RANGE. Threading: any thread.
+    The port is a free one of ONEHOP_PORT_RANGE. Threading: any thread.
     """
 
     def __init__(self, host: str, describe: Callable[[], bytes]) -> None:
@@ -228,11 +229,17 @@ def _end(sock: socket.socket) -> None:
 
 
 def _listen(host: str) -> socket.socket:
-    """Return a socket that listens on the host's address, or on all if that is another's."""
+    """Return a socket that listens on the host's address, or on all if that is another's.
+
+    Its port is a random one: a program that is started again gets another session, so that peers
+    which know the former one do not take it for that.
+    """
     first, _, last = _setting("ONEHOP_PORT_RANGE").partition("-")
+    ports = range(int(first), int(last or first) + 1)
+    begin = secrets.randbelow(len(ports))
     family, place = _resolve(host, 0)[0]
     why = ""  # not the exception: it would keep this frame, and all callers, until a collection
-    for port in range(int(first), int(last or first) + 1):
+    for port in (*ports[begin:], *ports[:begin]):
         # A host behind a translated address does not have it itself.
         for address in (place[0], "::" if family == socket.AF_INET6 else "0.0.0.0"):
             sock = socket.socket(family, socket.SOCK_STREAM)

@@ -19,6 +19,7 @@ from onehop.nixl.transfers import Transfer, sweep
 
 __all__ = ["Core"]
 
+_PATIENCE = 30.0  # seconds
 _INSTANCE = 16
 
 
@@ -31,12 +32,14 @@ class Core:
     def __init__(self, name: str, timeout: float | None = None) -> None:
         """Take the name, and the seconds that each step of connecting may take.
 
-        None: ONEHOP_TIMEOUT.
+        None: 30, or ONEHOP_TIMEOUT if it is set. Programs connect from their only thread.
         """
         if not 0 < len(name.encode()) <= NAME_MAX:
             msg = f"an agent's name of {len(name.encode())} bytes: give 1 to {NAME_MAX}"
             raise nixlInvalidParamError(msg)
         self.name = name
+        if timeout is None and not os.environ.get("ONEHOP_TIMEOUT"):
+            timeout = _PATIENCE
         self._timeout = timeout
         self.instance = os.urandom(_INSTANCE)
         self.active: dict[int, Transfer] = {}  # posted, and not known to be quiet
@@ -144,7 +147,7 @@ class Core:
         remote = self.remote(name)
         link = remote.control(self.memory.endpoint_on(HOST))
         with translated(f"send a notification of {len(message)} bytes to agent {name!r}"):
-            link.peer.notify(NOTE + message)
+            link.peer.notify(NOTE + message, **remote.within)
 
     # ---- Transfers
 

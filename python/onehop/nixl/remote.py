@@ -55,7 +55,10 @@ class RemoteAgent:
         self.instance = metadata.instance
         self.removed = False
         self._our_name = our_name
-        self._within = {} if timeout is None else {"timeout": timeout}
+        self.within = {} if timeout is None else {"timeout": timeout}
+        # Held while a link is made, or memory attached, which may take as long as the other side
+        # does; what is known of it can be asked and told meanwhile.
+        self._reaching = threading.Lock()
         self._lock = threading.RLock()
         self._sequence = -1
         self._endpoints: dict[int, EndpointRecord] = {}
@@ -82,7 +85,6 @@ class RemoteAgent:
     @property
     def lost(self) -> bool:
         """Whether a link to it has ended; the agent must be added again then."""
-        # Without the lock, which is held while a link is made.
         if not self._lost and any(link.lost for link in list(self._links.values())):
             self._lost = True
         return self._lost
@@ -119,24 +121,34 @@ class RemoteAgent:
     def link(self, owner: Owned, target: int) -> Link:
         """Return the link from an endpoint of ours to one of its own; the first use connects."""
         self.check()
-        with self._lock:
-            known = self._links.get((owner.number, target))
-            if known is not None:
-                return known
-            record = self._endpoints.get(target)
-            if record is None:
-                msg = (
-                    f"the metadata of agent {self.name!r} does not say how to reach it: add its "
-                    "full metadata, or a partial one with inc_conn_info=True"
-                )
-                raise nixlNotFoundError(msg)
-            tried = f"connect agent {self._our_name!r} to {self.name!r}"
-            with translated(tried):
-                peer = owner.endpoint.connect(record.address, **self._within)
-                peer.notify(HELLO + self._our_name.encode(), **self._within)
+        known = self._links.get((owner.number, target))
+        if known is not None:
+            return known
+        with self._reaching:
+            return self._links.get((owner.number, target)) or self._connect(owner, target)
+
+    def _connect(self, owner: Owned, target: int) -> Link:
+        record = self._endpoints.get(target)
+        if record is None:
+            msg = (
+                f"the metadata of agent {self.name!r} does not say how to reach it: add its "
+                "full metadata, or a partial one with inc_conn_info=True"
+            )
+            raise nixlNotFoundError(msg)
+        with translated(f"connect agent {self._our_name!r} to {self.name!r}"):
+            peer = owner.endpoint.connect(record.address, **self.within)
+            try:
+                peer.notify(HELLO + self._our_name.encode(), **self.within)
                 made = Link(owner, record, peer, watch_link(peer), {})
+            except onehop.Error:
+                peer.close()
+                raise
+        with self._lock:
             self._links[owner.number, target] = made
-            return made
+        if self.removed:  # meanwhile; its links may have been closed before this one was there
+            self.close()
+            self.check()
+        return made
 
     def control(self, host: Owned) -> Link:
         """Return the link that notifications without a transfer take."""
@@ -145,12 +157,15 @@ class RemoteAgent:
 
     def attach(self, link: Link, region: RegionRecord) -> RemoteRegion:
         """Return a registration of its own, for operations on this link."""
-        with self._lock:
+        known = link.attached.get(region.number)
+        if known is not None:
+            return known
+        with self._reaching:
             known = link.attached.get(region.number)
             if known is None:
                 tried = f"reach {region.size} bytes at {region.address:#x} of {self.name!r}"
                 with translated(tried):
-                    known = link.peer.attach(region.descriptor, **self._within)
+                    known = link.peer.attach(region.descriptor, **self.within)
                 link.attached[region.number] = known
             return known
 

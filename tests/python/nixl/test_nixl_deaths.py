@@ -4,6 +4,7 @@
 import gc
 import os
 import signal
+import threading
 import time
 
 import numpy as np
@@ -292,3 +293,73 @@ def test_notifications_to_a_peer_that_is_stopped():
     """A read that is over stays in flight until its notification has gone; nothing blocks."""
     posted, _ = run_two(flood, victim)
     assert posted > 10
+
+
+# ---- Many come and go
+
+
+def add_and_remove(side, times):
+    metadata, base, _ = side.take()
+    area = Area(side.agent, SIZE, NEW)
+    for _ in range(times):
+        name = side.agent.add_remote_agent(metadata)
+        local = side.agent.get_xfer_descs([area.at(0, 4096)], "DRAM")
+        remote = side.agent.get_xfer_descs([(base, 4096, 0)], "DRAM")
+        handle = side.agent.initialize_xfer("READ", local, remote, name)
+        run(side.agent, handle)
+        side.agent.release_xfer_handle(handle)
+        side.agent.remove_remote_agent(name)
+    side.give("end")
+
+
+def keep_nothing(side, times):
+    area = Area(side.agent, SIZE, OLD)
+    before = len(os.listdir("/proc/self/fd"))
+    side.give((side.agent.get_agent_metadata(), area.base, os.getpid()))
+    assert side.take() == "end"
+    until(
+        lambda: (
+            side.agent.get_new_notifs() == {}
+            and len(os.listdir("/proc/self/fd")) < before + times // 2
+        ),
+        "the end of links that were removed",
+    )
+
+
+def test_links_that_were_removed_leave_nothing_at_the_target():
+    run_two(add_and_remove, keep_nothing, 20)
+
+
+# ---- One that stands still while it is connected to
+
+
+def reach_the_stopped(side):
+    metadata, base, pid = side.take()
+    agent = side.agent
+    area = Area(agent, SIZE, NEW)
+    name = agent.add_remote_agent(metadata)
+    local = agent.get_xfer_descs([area.at(0, 64)], "DRAM")
+    remote = agent.get_xfer_descs([(base, 64, 0)], "DRAM")
+    stop(pid)
+    made = []
+    thread = threading.Thread(
+        target=lambda: made.append(agent.initialize_xfer("READ", local, remote, name))
+    )
+    try:
+        thread.start()
+        until(agent._core.remote(name.decode())._reaching.locked, "the connecting thread")
+        start = time.monotonic()
+        assert agent.add_remote_agent(metadata) == name
+        agent.get_agent_metadata()
+        assert agent.check_remote_metadata(name.decode())
+        assert time.monotonic() - start < 5
+        assert not made
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    thread.join()
+    run(agent, made[0])
+    side.give("end")
+
+
+def test_an_agent_that_stands_still_stops_no_other_call():
+    run_two(reach_the_stopped, victim)
