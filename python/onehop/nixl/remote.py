@@ -144,9 +144,11 @@ class RemoteAgent:
                 peer.close()
                 raise
         with self._lock:
-            self._links[owner.number, target] = made
-        if self.removed:  # meanwhile; its links may have been closed before this one was there
-            self.close()
+            removed = self.removed  # meanwhile: close() does not find this link any more
+            if not removed:
+                self._links[owner.number, target] = made
+        if removed:
+            peer.close()
             self.check()
         return made
 

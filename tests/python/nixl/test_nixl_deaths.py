@@ -4,8 +4,8 @@
 import gc
 import os
 import signal
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -333,7 +333,7 @@ def test_links_that_were_removed_leave_nothing_at_the_target():
 # ---- One that stands still while it is connected to
 
 
-def reach_the_stopped(side):
+def reach_the_stopped(side, meanwhile):
     metadata, base, pid = side.take()
     agent = side.agent
     area = Area(agent, SIZE, NEW)
@@ -341,25 +341,34 @@ def reach_the_stopped(side):
     local = agent.get_xfer_descs([area.at(0, 64)], "DRAM")
     remote = agent.get_xfer_descs([(base, 64, 0)], "DRAM")
     stop(pid)
-    made = []
-    thread = threading.Thread(
-        target=lambda: made.append(agent.initialize_xfer("READ", local, remote, name))
-    )
-    try:
-        thread.start()
-        until(agent._core.remote(name.decode())._reaching.locked, "the connecting thread")
-        start = time.monotonic()
-        assert agent.add_remote_agent(metadata) == name
-        agent.get_agent_metadata()
-        assert agent.check_remote_metadata(name.decode())
-        assert time.monotonic() - start < 5
-        assert not made
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    thread.join()
-    run(agent, made[0])
+    with ThreadPoolExecutor() as executor:
+        try:
+            made = executor.submit(agent.initialize_xfer, "READ", local, remote, name)
+            until(agent._core.remote(name.decode())._reaching.locked, "the connecting thread")
+            start = time.monotonic()
+            meanwhile(agent, metadata, name)
+            assert time.monotonic() - start < 5
+            assert not made.done()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        if meanwhile is make_other_calls:
+            run(agent, made.result())
+        else:
+            with pytest.raises(nixlNotFoundError):
+                made.result()
     side.give("end")
 
 
-def test_an_agent_that_stands_still_stops_no_other_call():
-    run_two(reach_the_stopped, victim)
+def make_other_calls(agent, metadata, name):
+    assert agent.add_remote_agent(metadata) == name
+    agent.get_agent_metadata()
+    assert agent.check_remote_metadata(name.decode())
+
+
+def remove_it(agent, _, name):
+    agent.remove_remote_agent(name)
+
+
+@pytest.mark.parametrize("meanwhile", [make_other_calls, remove_it])
+def test_an_agent_that_stands_still_stops_no_other_call(meanwhile):
+    run_two(reach_the_stopped, victim, meanwhile)
