@@ -362,19 +362,17 @@ void Communicator::abandoned(const LinkPurpose& purpose) {
 }
 
 // Dissemination: in round r each rank sends to the rank 2^r further on, log2(size) rounds in all. A
-// rank for which it fails sends the text of that in its remaining rounds, without waiting: who does
-// not hear from a rank hears why.
+// rank for which it fails sends the text of that in place of what it has not sent yet, without
+// waiting: who does not hear from a rank hears why.
 Status Communicator::barrier(Deadline deadline) {
   const uint64_t tag = kBarrierTag + (barriers_.fetch_add(1) & 0xffff);
   Status status;
   for (uint32_t distance = 1; distance < size(); distance *= 2) {
     const uint32_t to = (rank_ + distance) % size();
     const uint32_t from = (rank_ + size() - distance) % size();
-    if (!status.ok()) {
-      if (status_scope(status.code()) == OH_SCOPE_LINK) tell_failure(to, tag, status.text());
-    } else {
-      status = meet(to, from, tag, deadline);
-    }
+    bool sent = false;
+    if (status.ok()) status = meet(to, from, tag, deadline, &sent);
+    if (!sent && status_scope(status.code()) == OH_SCOPE_LINK) tell_failure(to, tag, status.text());
   }
   if (status.ok()) return {};
   // A lost rank comes back by reconnect(), whose barriers go on.
@@ -386,42 +384,42 @@ Status Communicator::barrier(Deadline deadline) {
                remedy);
 }
 
-Status Communicator::meet(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline) {
-  OH_ASSIGN_OR_RETURN(std::shared_ptr<Peer> next, peer(to, deadline));
+Status Communicator::meet(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline, bool* sent) {
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Peer> last, peer(from, deadline));
   uint8_t failure[kFailureText];
-  Request send;
   Request receive;
-  send.kind = OpKind::kSend;
   receive.kind = OpKind::kRecv;
-  send.endpoint = receive.endpoint = endpoint_.get();
-  send.tag = receive.tag = tag;
+  receive.endpoint = endpoint_.get();
+  receive.tag = tag;
   receive.data = failure;
   receive.size = sizeof(failure);
   OH_RETURN_IF_ERROR(last->operations().messages().post_recv(&receive));
-  Status status = endpoint_->requests().send(*next, &send, deadline);
-  Status received =
+  const Status status = say(to, tag, {}, deadline);
+  *sent = status.ok();
+  const Status received =
       endpoint_->requests().wait(&receive, status.ok() ? deadline : Deadline::after(0), last.get());
-  OH_RETURN_IF_ERROR(status);
-  OH_RETURN_IF_ERROR(received);
-  if (receive.nbytes == 0) return {};
-  const std::string_view told(reinterpret_cast<const char*>(failure), receive.nbytes);
-  return error(OH_ERR_PEER_LOST, "rank %u says: %s", from, printable(told, kFailureText).c_str());
+  // Who says why has closed its links since, perhaps.
+  if (received.ok() && receive.nbytes > 0) {
+    const std::string_view told(reinterpret_cast<const char*>(failure), receive.nbytes);
+    return error(OH_ERR_PEER_LOST, "rank %u says: %s", from, printable(told, kFailureText).c_str());
+  }
+  return status.ok() ? received : status;
 }
 
-void Communicator::tell_failure(uint32_t to, uint64_t tag, const std::string& text) {
-  std::string told = text.substr(0, kFailureText);
-  const Deadline soon = Deadline::after(kSecond);
-  Result<std::shared_ptr<Peer>> next = peer(to, soon);
-  if (!next.ok()) return;
+Status Communicator::say(uint32_t to, uint64_t tag, std::string_view text, Deadline deadline) {
+  OH_ASSIGN_OR_RETURN(std::shared_ptr<Peer> next, peer(to, deadline));
   Request send;
   send.kind = OpKind::kSend;
   send.endpoint = endpoint_.get();
   send.tag = tag;
-  send.data = reinterpret_cast<uint8_t*>(told.data());
-  send.size = told.size();
+  send.data = reinterpret_cast<uint8_t*>(const_cast<char*>(text.data()));
+  send.size = text.size();
+  return endpoint_->requests().send(*next, &send, deadline);
+}
+
+void Communicator::tell_failure(uint32_t to, uint64_t tag, const std::string& text) {
   // It may be lost itself.
-  (void)endpoint_->requests().send(**next, &send, soon).ok();
+  (void)say(to, tag, std::string_view(text).substr(0, kFailureText), Deadline::after(kSecond)).ok();
 }
 
 }  // namespace oh

@@ -79,7 +79,8 @@ class Communicator final : public LinkGate,
                          Deadline deadline);
   void greet_all(Deadline deadline);
   // One round of a barrier.
-  Status meet(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline);
+  Status meet(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline, bool* sent);
+  Status say(uint32_t to, uint64_t tag, std::string_view text, Deadline deadline);
   void tell_failure(uint32_t to, uint64_t tag, const std::string& text);
   Status check_rank_of_peer(int64_t rank) const;
   Result<std::shared_ptr<Peer>> connect(uint32_t rank, Deadline deadline);

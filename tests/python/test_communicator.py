@@ -317,7 +317,7 @@ def test_wrong_arguments():
         comm.barrier()
 
 
-def enter_a_barrier(rank, rendezvous, doomed):
+def enter_a_barrier(rank, rendezvous, doomed, others):
     with onehop.Communicator(rank, 4, rendezvous=rendezvous) as comm:
         for other in range(4):
             comm.peer(other)
@@ -328,14 +328,16 @@ def enter_a_barrier(rank, rendezvous, doomed):
         with pytest.raises(onehop.PeerLost) as caught:
             comm.barrier(timeout=DEADLINE / 2)
         assert time.monotonic() - start < DEADLINE / 4
+        others.wait(DEADLINE)  # that no rank closes before all have heard of the lost one
         return str(caught.value)
 
 
 @pytest.mark.parametrize("doomed", range(4))
 def test_a_rank_that_dies_ends_the_barrier_of_all(doomed):
     group, rendezvous = Group(), f"tcp://127.0.0.1:{free_port()}"
+    others = group.context.Barrier(3)
     for rank in range(4):
-        group.start(enter_a_barrier, rank, rendezvous, doomed)
+        group.start(enter_a_barrier, rank, rendezvous, doomed, others)
     texts = group.join(killed=[doomed])
     for rank, text in enumerate(texts):
         assert rank == doomed or f"lost rank {doomed} " in text, texts
