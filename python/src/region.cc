@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <chrono>
 #include <string>
 
 #include "arguments.h"
@@ -18,6 +19,7 @@ namespace {
 // microseconds, unless they are stopped.
 constexpr Timeout kLastWait{1'000'000};
 constexpr Timeout kAtOnce{1};  // 0 is the default timeout
+constexpr std::chrono::milliseconds kLookInterval{10};
 
 // Whether no peer touches the memory any more.
 bool end_region(Region& region, Timeout timeout) {
@@ -31,12 +33,18 @@ bool end_region(Region& region, Timeout timeout) {
   return true;
 }
 
-// A peer is stopped inside.
+// A peer is stopped inside. Asking takes the lock of each link, which not every transfer may do.
 struct RegionOrphan final : Orphan {
   std::shared_ptr<Owned<Region>> region;
   std::unique_ptr<Buffer> buffer;
+  std::chrono::steady_clock::time_point next_look{};
 
-  bool try_release() override { return end_region(**region, kAtOnce); }
+  bool try_release() override {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_look) return false;
+    next_look = now + kLookInterval;
+    return end_region(**region, kAtOnce);
+  }
 };
 
 PyTypeObject* g_region_type = nullptr;
@@ -82,7 +90,7 @@ RegionMemory::~RegionMemory() {
   auto orphan = std::make_unique<RegionOrphan>();
   orphan->region = std::move(region);
   orphan->buffer = std::move(buffer);
-  orphans().adopt(std::move(orphan));
+  orphans().keep(std::move(orphan));
 }
 
 const PyRegion* as_region(nb::handle object) {
