@@ -371,8 +371,9 @@ Status Communicator::barrier(Deadline deadline) {
     const uint32_t to = (rank_ + distance) % size();
     const uint32_t from = (rank_ + size() - distance) % size();
     bool sent = false;
-    if (status.ok()) status = meet(to, from, tag, deadline, &sent);
-    if (!sent && status_scope(status.code()) == OH_SCOPE_LINK) tell_failure(to, tag, status.text());
+    if (status.ok()) status = barrier_round(to, from, tag, deadline, &sent);
+    if (!sent && status_scope(status.code()) == OH_SCOPE_LINK)
+      send_failure(to, tag, status.text(), deadline);
   }
   if (status.ok()) return {};
   // A lost rank comes back by reconnect(), whose barriers go on.
@@ -384,7 +385,8 @@ Status Communicator::barrier(Deadline deadline) {
                remedy);
 }
 
-Status Communicator::meet(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline, bool* sent) {
+Status Communicator::barrier_round(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline,
+                                   bool* sent) {
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Peer> last, peer(from, deadline));
   uint8_t failure[kFailureText];
   Request receive;
@@ -394,7 +396,7 @@ Status Communicator::meet(uint32_t to, uint32_t from, uint64_t tag, Deadline dea
   receive.data = failure;
   receive.size = sizeof(failure);
   OH_RETURN_IF_ERROR(last->operations().messages().post_recv(&receive));
-  const Status status = say(to, tag, {}, deadline);
+  const Status status = send_in_barrier(to, tag, {}, deadline);
   *sent = status.ok();
   const Status received =
       endpoint_->requests().wait(&receive, status.ok() ? deadline : Deadline::after(0), last.get());
@@ -406,7 +408,8 @@ Status Communicator::meet(uint32_t to, uint32_t from, uint64_t tag, Deadline dea
   return status.ok() ? received : status;
 }
 
-Status Communicator::say(uint32_t to, uint64_t tag, std::string_view text, Deadline deadline) {
+Status Communicator::send_in_barrier(uint32_t to, uint64_t tag, std::string_view text,
+                                     Deadline deadline) {
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Peer> next, peer(to, deadline));
   Request send;
   send.kind = OpKind::kSend;
@@ -417,9 +420,12 @@ Status Communicator::say(uint32_t to, uint64_t tag, std::string_view text, Deadl
   return endpoint_->requests().send(*next, &send, deadline);
 }
 
-void Communicator::tell_failure(uint32_t to, uint64_t tag, const std::string& text) {
+void Communicator::send_failure(uint32_t to, uint64_t tag, const std::string& text,
+                                Deadline deadline) {
   // It may be lost itself.
-  (void)say(to, tag, std::string_view(text).substr(0, kFailureText), Deadline::after(kSecond)).ok();
+  (void)send_in_barrier(to, tag, std::string_view(text).substr(0, kFailureText),
+                        deadline.within(kSecond))
+      .ok();
 }
 
 }  // namespace oh

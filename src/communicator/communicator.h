@@ -20,6 +20,8 @@
 
 #include <condition_variable>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "control/rendezvous.h"
@@ -78,10 +80,11 @@ class Communicator final : public LinkGate,
   Status find_rendezvous(const Config& config, const CommunicatorOptions& options,
                          Deadline deadline);
   void greet_all(Deadline deadline);
-  // One round of a barrier.
-  Status meet(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline, bool* sent);
-  Status say(uint32_t to, uint64_t tag, std::string_view text, Deadline deadline);
-  void tell_failure(uint32_t to, uint64_t tag, const std::string& text);
+  // `sent`: whether `to` has this rank's message of the round.
+  Status barrier_round(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline, bool* sent);
+  // Without `text` this rank has entered; with it, why the barrier failed.
+  Status send_in_barrier(uint32_t to, uint64_t tag, std::string_view text, Deadline deadline);
+  void send_failure(uint32_t to, uint64_t tag, const std::string& text, Deadline deadline);
   Status check_rank_of_peer(int64_t rank) const;
   Result<std::shared_ptr<Peer>> connect(uint32_t rank, Deadline deadline);
   // One attempt, by us or by the other side.
