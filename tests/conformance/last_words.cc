@@ -196,13 +196,14 @@ class EndingTransfers : public EndingLinks {
  protected:
   static inline std::atomic<bool> copying;
   static inline std::atomic<bool> ends;
-  // The first chunk takes until the link ends.
+  // The first chunk takes until `over`.
+  static void copy_until(const std::atomic<bool>& over, std::string_view point) {
+    if (point != "transfer.copy" || copying.exchange(true)) return;
+    while (!over) std::this_thread::yield();
+  }
   static void copy_until_the_end(const char* point) {
-    std::string_view name = point;
-    if (name == "link.ends") ends = true;
-    if (name == "transfer.copy" && !copying.exchange(true)) {
-      while (!ends) std::this_thread::yield();
-    }
+    if (std::string_view(point) == "link.ends") ends = true;
+    copy_until(ends, point);
     hold(point);
   }
 };
@@ -249,11 +250,8 @@ class CloseInTheEnd : public EndingTransfers {
   static inline std::atomic<bool> go_on;
   static inline std::atomic<bool> loses;
   static void copy_until_told(const char* point) {
-    std::string_view name = point;
-    if (name == "link.awaits_copies") loses = true;
-    if (name == "transfer.copy" && !copying.exchange(true)) {
-      while (!go_on) std::this_thread::yield();
-    }
+    if (std::string_view(point) == "link.awaits_copies") loses = true;
+    copy_until(go_on, point);
   }
 };
 
