@@ -227,8 +227,9 @@ OH_API oh_status oh_peer_flight_record(oh_peer* peer, char* text, size_t* size);
 OH_API oh_status oh_peer_async_error(oh_peer* peer);
 /* Closes the link; operations that have not ended are cancelled. */
 OH_API oh_status oh_peer_close(oh_peer* peer);
-/* Gives the handle back; the link stays open until it or the endpoint is closed. What a link that
- * was lost has taken goes with its last handle, or with the next call of connect or accept. */
+/* Gives the handle back; the link stays open until it or the endpoint is closed. The memory and the
+ * descriptors of a lost link are freed with its last handle, or by the next connect or accept, once
+ * no message of it waits for a receive. */
 OH_API void oh_peer_release(oh_peer* peer);
 
 #ifdef __cplusplus

@@ -68,9 +68,9 @@ OH_API oh_status oh_peer_stream_recv(oh_peer* peer, void* stream, void* data, si
  * Copies into the peer's region, by the copy engine where it is mapped here: that takes no part of
  * the GPU from others. Else by proxy, where the peer's streams go so, from device memory of the
  * endpoint's GPU, within the default timeout. The bytes are visible there behind a signal that
- * follows. OH_ERR_RANGE; OH_ERR_READ_ONLY; OH_ERR_NOT_VIABLE: neither is possible. Later errors of
- * a put by proxy are told by oh_peer_async_error, also OH_ERR_RETIRED: the region has been
- * deregistered.
+ * follows. OH_ERR_RANGE; OH_ERR_READ_ONLY; OH_ERR_RETIRED: the region is mapped here, and has been
+ * deregistered; OH_ERR_NOT_VIABLE: neither is possible. Later errors of a put by proxy are told by
+ * oh_peer_async_error, also OH_ERR_RETIRED.
  */
 OH_API oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
                                     oh_remote_region* remote, size_t remote_offset, size_t size);
@@ -87,8 +87,7 @@ OH_API oh_status oh_peer_stream_get(oh_peer* peer, void* stream, void* data,
  * wait. The arrays are the caller's again at once, also those of a call that was captured.
  * OH_ERR_RANGE names the block that is outside, and OH_ERR_RETIRED says that the region is
  * deregistered; nothing is enqueued then. oh_region_deregister does not wait for what peers have
- * enqueued before. Where the driver fails,
- * some of the blocks may be in the stream.
+ * enqueued before. Where the driver fails, some of the blocks may be in the stream.
  */
 OH_API oh_status oh_peer_stream_put_batch(oh_peer* peer, void* stream, oh_remote_region* remote,
                                           const oh_batch* batch);

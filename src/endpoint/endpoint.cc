@@ -102,13 +102,11 @@ void Endpoint::close() {
   device_.close();
   requests_.close();
   // deregister() still asks whether they have left.
-  std::shared_ptr<const Peers> all = peers();
-  for (const std::shared_ptr<Peer>& peer : *all) memory_->link_closed(peer);
+  for (auto all = peers(); const std::shared_ptr<Peer>& peer : *all) memory_->link_closed(peer);
   {
     MutexLock lock(peers_mutex_);
     peers_ = std::make_shared<const Peers>();
   }
-  all.reset();
   incoming_.clear();
   segments_.close();
   // What the peers held is let go of now.

@@ -20,23 +20,21 @@ struct Mapped {
 
 Result<Mapped> map_region(Endpoint& endpoint, Peer& peer, const RemoteTarget& target) {
   if (!endpoint.device().gpu()) return peer.stream().why_not();
-  const Status registered = peer.operations().one_sided().still_registered(target);
+  Mapped mapped;
   if (target.on_device && peer.within_process() &&
       kernels_reach(*endpoint.device().gpu(), target.base, target.length)) {
-    OH_RETURN_IF_ERROR(registered);
-    return Mapped{target.base};
+    mapped.base = target.base;
+  } else if (target.on_device && (mapped.import = target.import.lock())) {
+    mapped.base = reinterpret_cast<uint64_t>(mapped.import->translate(target.base, target.length));
   }
-  std::shared_ptr<ImportedBlock> import = target.import.lock();
-  uint8_t* base =
-      import && target.on_device ? import->translate(target.base, target.length) : nullptr;
-  if (base) {
-    OH_RETURN_IF_ERROR(registered);
-    return Mapped{reinterpret_cast<uint64_t>(base), std::move(import)};
+  if (mapped.base == 0) {
+    return error(OH_ERR_NOT_VIABLE,
+                 "the region of %s is not mapped on this GPU: use oh_peer_put or oh_peer_get, "
+                 "which find another way",
+                 peer.link().name.c_str());
   }
-  return error(OH_ERR_NOT_VIABLE,
-               "the region of %s is not mapped on this GPU: use oh_peer_put or oh_peer_get, which "
-               "find another way",
-               peer.link().name.c_str());
+  OH_RETURN_IF_ERROR(peer.operations().one_sided().still_registered(target));
+  return mapped;
 }
 
 // How the blocks of one part go: by proxy where the region is not mapped.

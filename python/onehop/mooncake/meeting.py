@@ -231,8 +231,8 @@ def _end(sock: socket.socket) -> None:
 def _listen(host: str) -> socket.socket:
     """Return a socket that listens on the host's address, or on all if that is another's.
 
-    Its port is a random one: a program that is started again gets another session, so that peers
-    which know the former one do not take it for that.
+    Its port is a random one: a program that is started again most likely gets another session, so
+    that peers which know the former one do not take it for that.
     """
     first, _, last = _setting("ONEHOP_PORT_RANGE").partition("-")
     ports = range(int(first), int(last or first) + 1)

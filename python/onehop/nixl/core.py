@@ -19,7 +19,8 @@ from onehop.nixl.transfers import Transfer, sweep
 
 __all__ = ["Core"]
 
-_PATIENCE = 30.0  # seconds
+# Seconds. Programs often connect from the thread that serves all their peers.
+_PATIENCE = 30.0
 _INSTANCE = 16
 
 
@@ -32,7 +33,7 @@ class Core:
     def __init__(self, name: str, timeout: float | None = None) -> None:
         """Take the name, and the seconds that each step of connecting may take.
 
-        None: 30, or ONEHOP_TIMEOUT if it is set. Programs connect from their only thread.
+        None: 30, or ONEHOP_TIMEOUT if it is set.
         """
         if not 0 < len(name.encode()) <= NAME_MAX:
             msg = f"an agent's name of {len(name.encode())} bytes: give 1 to {NAME_MAX}"

@@ -11,7 +11,7 @@ from collections import deque
 
 import onehop
 from onehop import Endpoint, Peer, Request, Status
-from onehop.nixl.errors import translated
+from onehop.nixl.errors import translated, unless_closed
 
 __all__ = ["HELLO", "NOTE", "Inbox", "watch_link"]
 
@@ -88,8 +88,10 @@ class Inbox:
         for source, data in endpoint.notifications():
             self._sort(endpoint, source, data)
         for number in ended:
+            # Not left to the last handle: a thread that waits at the endpoint may keep it.
             peer, _ = self._links.pop(number)
-            peer.close()
+            with unless_closed():
+                peer.close()
             self._names.pop(number, None)
 
     def _ended(self) -> list[int]:

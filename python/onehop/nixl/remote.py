@@ -148,7 +148,8 @@ class RemoteAgent:
             if not removed:
                 self._links[owner.number, target] = made
         if removed:
-            peer.close()
+            with unless_closed():
+                peer.close()
             self.check()
         return made
 
