@@ -2,7 +2,8 @@
 """Moves bytes between two places by the shortest path there is, and says which path it took.
 
 onehop.patterns: exchanges between all ranks on a stream. Kernels of one's own include
-onehop/device.cuh, from get_include(), and take a Peer.device_handle.
+onehop/device.cuh, from get_include(), and take a Peer.device_handle; those in Triton import
+onehop.triton.
 """
 
 import atexit
