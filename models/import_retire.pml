@@ -3,14 +3,14 @@
  * How memory of the peer is unmapped that kernels may put into: the import table
  * (onehop/detail/posting.h), ImportTable::remove() and ImportTable::settle().
  *
- *   sender  takes its half (an atomic operation); acquires its state; looks into the table; if the
- *           region is there, puts and fences; gives the half back (an atomic operation)
+ *   sender  takes its half (an atomic operation, an acquire); looks into the table; if the region is
+ *           there, puts and fences; gives the half back (an atomic operation)
  *   host    overwrites the entry; looks at the half until it has seen it free, or further than at
  *           the first look; then unmaps the region
  *
  * The look is an atomic operation, a release and an acquire, behind the overwritten entry in the
  * order of a stream. The sender, of another stream, sees the entry overwritten some time later: at
- * the latest when it acquires a state behind a look. What it puts arrives some time later, unless a
+ * the latest when it takes its half behind a look. What it puts arrives some time later, unless a
  * fence waits for that.
  *
  * Checked: no byte arrives in a region that is unmapped; the host is not kept waiting by a sender
@@ -48,10 +48,13 @@ proctype sender() {
 #ifdef MUTANT_LOOKS_BEFORE_IT_TAKES
      found = !forgotten;
 #endif
-     atomic { assert(!busy); busy = true };
+     atomic {
+       assert(!busy);
+       busy = true;
 #ifndef MUTANT_NO_ACQUIRE
-     knows = knows || released;
+       knows = knows || released
 #endif
+     };
 #ifndef MUTANT_LOOKS_BEFORE_IT_TAKES
      if
      :: !knows -> found = true /* the entry as it was */

@@ -126,7 +126,7 @@ template <typename Group>
 __device__ oh_lane_fault send(const oh_lane_handle& handle, Group& group, const void* data,
                               uint64_t bytes) {
   detail::Sender<detail::DeviceAtomics> sender(handle, group);
-  if (sender.take(group)) {
+  if (sender.take(group, bytes)) {
     sender.send(group, data, bytes, true);
     sender.give(group);
   }

@@ -63,7 +63,7 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
   switch (op.kind) {
     case StreamKind::kSend: {
       onehop::detail::Sender<A> sender(op.lane, group);
-      if (!sender.take(group)) return;
+      if (!sender.take(group, op.bytes)) return;
       uint64_t bytes = op.bytes;
       if (op.size_from != 0) {
         bytes = A::load_relaxed(reinterpret_cast<const uint64_t*>(op.size_from));

@@ -77,8 +77,8 @@ TEST(DeviceLaneOverlapsTest, TheReceivingHalfToo) {
 // kernel that has left its own behind, and open the half, and another kernel may take it.
 std::function<void()> g_between;
 struct Interrupted : HostAtomics {
-  static uint64_t fetch_or(uint64_t* word, uint64_t bits) {
-    const uint64_t old = HostAtomics::fetch_or(word, bits);
+  static uint64_t fetch_or_acquire(uint64_t* word, uint64_t bits) {
+    const uint64_t old = HostAtomics::fetch_or_acquire(word, bits);
     if (g_between) std::exchange(g_between, nullptr)();
     return old;
   }

@@ -136,32 +136,24 @@ ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, uint32
   if (at >= bytes) return true;
   if (!wait_for_line<A>(cursor, 1 + line, &seed, patience)) return false;
   store_words(words, at, seed);
-  line += share.of;
-  at = share.next(at, line);
   ONEHOP_ROLLED
-  while (share.stride != 0 && at + (kLinesAtOnce - 1) * share.stride < bytes) {
-    Line lines[kLinesAtOnce];
-    ONEHOP_UNROLLED
-    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      lines[k] = load_line<A>(cursor.at(1 + line + k * share.of));
-    }
-    ONEHOP_UNROLLED
-    for (uint32_t k = 0; k < kLinesAtOnce; ++k) {
-      if (!wait_for_line<A>(cursor, 1 + line + k * share.of, &lines[k], patience)) return false;
-      store_words(words, at + k * share.stride, lines[k]);
-    }
-    line += kLinesAtOnce * share.of;
-    at += kLinesAtOnce * share.stride;
-  }
-  ONEHOP_ROLLED
-  while (at < bytes) {
-    Line one = load_line<A>(cursor.at(1 + line));
-    if (!wait_for_line<A>(cursor, 1 + line, &one, patience)) return false;
-    store_words(words, at, one);
+  while (true) {
     line += share.of;
     at = share.next(at, line);
+    if (at >= bytes) return true;
+    Line one = load_line<A>(cursor.at(1 + line));
+    const uint32_t line_behind = line + share.of;
+    const uint32_t behind = share.next(at, line_behind);
+    Line other{};
+    if (behind < bytes) other = load_line<A>(cursor.at(1 + line_behind));
+    if (!wait_for_line<A>(cursor, 1 + line, &one, patience)) return false;
+    store_words(words, at, one);
+    if (behind >= bytes) return true;
+    if (!wait_for_line<A>(cursor, 1 + line_behind, &other, patience)) return false;
+    store_words(words, behind, other);
+    line = line_behind;
+    at = behind;
   }
-  return true;
 }
 
 }  // namespace onehop::detail

@@ -73,6 +73,14 @@ struct DeviceAtomics {
                  : "memory");
     return old;
   }
+  static ONEHOP_PROTOCOL uint64_t fetch_or_acquire(uint64_t* word, uint64_t bits) {
+    uint64_t old;
+    asm volatile("atom.acquire.gpu.global.or.b64 %0, [%1], %2;"
+                 : "=l"(old)
+                 : "l"(word), "l"(bits)
+                 : "memory");
+    return old;
+  }
   static ONEHOP_PROTOCOL uint64_t fetch_and(uint64_t* word, uint64_t bits) {
     uint64_t old;
     asm volatile("atom.relaxed.gpu.global.and.b64 %0, [%1], %2;"

@@ -31,6 +31,7 @@ struct Half {
   bool all_know = false;  // of the team, that it is broken: no thread votes on it any more
   bool all_well = false;  // of the team; no thread of it has waited since that was found
   bool fenced = false;    // what was put lies before a fence of the thread that gives the half back
+  bool looks_up = true;   // it may look into the table of imports
   Cursor cursor;          // position, in the ring of the side
 
   ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
@@ -191,17 +192,17 @@ struct Half {
     const uint32_t teams = group.teams();
     if (group.team() != 0) return join<A>(half, *lane, teams);
     Patience<A> patience(lane);
-    uint64_t before = A::fetch_or(&half->state, kBusy);
+    uint64_t before = mark_busy<A>(half, looks_up);
     if ((before & kBusy) != 0) {
       // The holder may come before us in the stream.
       group.follow();
-      before = A::fetch_or(&half->state, kBusy);
+      before = mark_busy<A>(half, looks_up);
     }
     // Other teams of ours may still be at what came before: their waits end.
     while ((before & (kBusy | kFailed)) == kBusy && lane->follows != 0 &&
            is_before(static_cast<uint32_t>(A::load_relaxed(&half->owner) >> 32), lane->follows) &&
            !patience.over()) {
-      before = A::fetch_or(&half->state, kBusy);
+      before = mark_busy<A>(half, looks_up);
     }
     if ((before & kBusy) != 0) return before;
     if ((before & kFailed) != 0) {

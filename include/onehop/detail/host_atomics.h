@@ -75,6 +75,10 @@ struct BasicHostAtomics {
     Between{}();
     return std::atomic_ref<uint64_t>(*word).fetch_or(bits, std::memory_order_relaxed);
   }
+  static uint64_t fetch_or_acquire(uint64_t* word, uint64_t bits) {
+    Between{}();
+    return std::atomic_ref<uint64_t>(*word).fetch_or(bits, std::memory_order_acquire);
+  }
   static uint64_t fetch_and(uint64_t* word, uint64_t bits) {
     Between{}();
     return std::atomic_ref<uint64_t>(*word).fetch_and(bits, std::memory_order_relaxed);

@@ -88,6 +88,14 @@ ONEHOP_PURE uint64_t make_state(uint8_t epoch, uint64_t lines) {
 }
 ONEHOP_PURE uint8_t epoch_of(uint64_t state) { return static_cast<uint8_t>(state >> 56); }
 
+// The state before. `looks_up`: the operation may look into the table of imports. Acquire then:
+// pairs with run_lanes(), which comes before it or behind it. What the host had taken out of the
+// table before is not found in it any more.
+template <typename A>
+ONEHOP_PROTOCOL uint64_t mark_busy(LaneHalf* half, bool looks_up) {
+  return looks_up ? A::fetch_or_acquire(&half->state, kBusy) : A::fetch_or(&half->state, kBusy);
+}
+
 ONEHOP_PROTOCOL LaneMemory* mine(const oh_lane_handle& lane) {
   return reinterpret_cast<LaneMemory*>(lane.mine);
 }

@@ -66,12 +66,19 @@ ONEHOP_PROTOCOL void store_line(Pair* to, const Line& line) {
   A::store_line(to, {line.words[0] | static_cast<uint64_t>(line.words[1]) << 32,
                      line.words[2] | static_cast<uint64_t>(line.flag) << 32});
 }
-template <typename A>
-ONEHOP_PROTOCOL Line load_line(const Pair* from) {
-  const Pair seen = A::load_line(from);
+ONEHOP_PURE Line line_of(const Pair& seen) {
   return {{static_cast<uint32_t>(seen.low), static_cast<uint32_t>(seen.low >> 32),
            static_cast<uint32_t>(seen.high)},
           static_cast<uint32_t>(seen.high >> 32)};
+}
+template <typename A>
+ONEHOP_PROTOCOL Line load_line(const Pair* from) {
+  return line_of(A::load_line(from));
+}
+// What its writer fenced before it is visible to the calling thread.
+template <typename A>
+ONEHOP_PROTOCOL Line load_line_acquire(const Pair* from) {
+  return line_of(A::load_lane(from));
 }
 
 // Memory of a message, in words. WholeWords is for aligned memory of whole words and costs least.

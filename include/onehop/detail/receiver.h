@@ -20,7 +20,9 @@ struct Receiver {
 
   template <typename G>
   ONEHOP_PROTOCOL Receiver(const oh_lane_handle& lane, const G& group)
-      : half(lane, 1), share(group.rank(), group.size()), most(small_bytes(lane)) {}
+      : half(lane, 1), share(group.rank(), group.size()), most(small_bytes(lane)) {
+    half.looks_up = false;
+  }
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
@@ -158,13 +160,8 @@ struct Receiver {
     constexpr uint64_t kShort = 1024 * 1024;
     const bool all_look = length <= kShort;
     Line line{};
-    bool there = true;
-    if (all_look || group.leads()) {
-      line = load_line<A>(half.cursor.at(1));
-      there = wait_for_line<A>(half.cursor, 1, &line, patience);
-    }
-    // What was put is visible to us, and behind the barrier to all.
-    if (group.leads()) A::fence();
+    // What was put is visible to those who look, and behind the vote to all.
+    const bool there = !(all_look || group.leads()) || wait_for_ending(&line, patience);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !there)) return;
     const uint64_t ending = all_look ? line.words[0] : group.share(line.words[0]);
@@ -182,6 +179,14 @@ struct Receiver {
     if (group.teams() == 1 && group.leads() && !half.is_broken()) half.give_credit();
   }
 
+  ONEHOP_PROTOCOL bool wait_for_ending(Line* line, Patience<A>& patience) {
+    const uint32_t flag = half.cursor.flag_of(1);
+    while (true) {
+      *line = load_line_acquire<A>(half.cursor.at(1));
+      if (line->flag == flag) return true;
+      if (patience.over()) return false;
+    }
+  }
   template <typename G>
   ONEHOP_PROTOCOL void drain(G& group, uint8_t* to, Patience<A>& patience) {
     const oh_lane_handle& lane = *half.lane;

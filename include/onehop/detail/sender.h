@@ -23,8 +23,10 @@ struct Sender {
   ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
       : half(lane, 0), share(group.rank(), group.size()), most(small_bytes(lane)) {}
 
+  // `longest`: bytes of the longest message that is sent until the half is given back.
   template <typename G>
-  ONEHOP_PROTOCOL bool take(G& group) {
+  ONEHOP_PROTOCOL bool take(G& group, uint64_t longest = ~uint64_t{0}) {
+    half.looks_up = longest > most;
     return half.take(group);
   }
 
@@ -137,9 +139,6 @@ struct Sender {
                   {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
                     static_cast<uint32_t>(bytes >> 32)},
                    half.cursor.flag});
-    // Acquire: pairs with run_lanes(), of which our take is behind or before. What the host had
-    // taken out of the table before is not found in it any more.
-    (void)A::load_acquire(&half.half->state);
     Posting posting;
     while (!read_posting<A>(mine(*half.lane)->posted, half.epoch(), half.position, &posting)) {
       if (patience.over()) return 0;
