@@ -217,10 +217,23 @@ def test_table_and_json_file(tmp_path) -> None:
 
 def test_pinned() -> None:
     cpu = min(os.sched_getaffinity(0))
-    done = run("latency", "--sizes", "8", "--iters", "5", "--cpus", f"{cpu},{cpu}")
+    latency = ("latency", "--sizes", "8", "--iters", "5", "--json", "-", "--cpus")
+    done = run(*latency, f"{cpu},{cpu}")
     assert done.returncode == 0, done.stderr
     assert f"2 sides share CPU {cpu}" in done.stderr
     assert "--cpus 0,1" in done.stderr
+    assert [row["shared_cpu"] for row in rows_of(done)] == [cpu]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU")
+def test_what_the_scheduler_does_is_told() -> None:
+    one, other = sorted(os.sched_getaffinity(0))[:2]
+    latency = ("latency", "--sizes", "8,1K", "--iters", "5", "--json", "-", "--cpus")
+    shared = run(*latency, str(one))
+    assert "in 2 of 2 rows two sides were on one CPU" in shared.stderr
+    apart = run(*latency, f"{one},{other}")
+    assert "shared_cpu" not in apart.stdout
+    assert "on one CPU" not in apart.stderr
 
 
 def test_one_cpu_for_both_sides_is_warned_of() -> None:

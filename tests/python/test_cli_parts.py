@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onehop
 import pytest
-from command import rows_of
+from command import ONEHOP, rows_of
 from command import run_onehop as run
 from onehop import _bench
 from onehop.cli.info import markdown
@@ -186,6 +186,14 @@ def test_doctor_drives_every_path() -> None:
     if with_ucx:
         over = [f for f in driven if f["place"] == "UCX over TCP" and f["check"] != "message 8"]
         assert all(f["detail"] in ("by ucx", "notes and signals") for f in over), over
+
+
+def test_doctor_tells_which_times_are_the_schedulers() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    done = run("doctor", "--json", "-", command=["taskset", "-c", str(cpu), *ONEHOP])
+    driven = [f for f in rows_of(done) if f["check"].startswith(("message", "put", "get"))]
+    assert driven
+    assert all(finding["shared_cpu"] == cpu for finding in driven)
 
 
 def test_doctor_says_what_is_missing_without_ucx() -> None:

@@ -350,6 +350,7 @@ def report(
         finally:
             if plot and any(not row.wrong for row in made.rows):
                 plots.draw(plot, [json.loads(row.as_json(known)) for row in made.rows])
+    options.warn_of_turns(made.rows, "rows")
     wrong = sum(row.wrong for row in made.rows)
     if wrong:
         raise click.ClickException(f"{wrong} bytes were not what was sent")

@@ -14,6 +14,8 @@ import click
 from onehop.cli.between import Place
 from onehop.cli.gpus import HOST, Pair, parse_devices, parse_memory, parse_numbers
 from onehop.cli.measure import GROUPS, IN_KERNEL, IN_STREAM, NCCLS, Job
+from onehop.cli.output import Finding
+from onehop.cli.rows import Row
 from onehop.cli.sides import Placement
 from onehop.cli.sizes import SizeList, format_size
 
@@ -62,6 +64,19 @@ def sides_on(cpus: Sequence[int], count: int) -> Sequence[int]:
             err=True,
         )
     return cpus
+
+
+def warn_of_turns(found: Sequence[Row] | Sequence[Finding], what: str) -> None:
+    """Warn if the scheduler put two sides on one CPU; that there is only one has been said."""
+    shared = sum(one.shared_cpu is not None for one in found)
+    if shared and len(os.sched_getaffinity(0)) > 1:
+        timed = sum(one.p50_us is not None for one in found)
+        click.echo(
+            f"warning: in {shared} of {timed} {what} two sides were on one CPU: where they took"
+            " turns on it, times are those of the scheduler; onehop bench --cpus 0,1 gives each"
+            " side a CPU of its own",
+            err=True,
+        )
 
 
 def check_modes(modes: Sequence[str], memory: Pair) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 import onehop
-from onehop.cli.bench_options import parse_place
+from onehop.cli.bench_options import parse_place, warn_of_turns
 from onehop.cli.between import Place, knock, resolve
 from onehop.cli.doctor_html import info_tables, page
 from onehop.cli.info import unknown_variables
@@ -98,6 +98,7 @@ def doctor(connect: Place | None, json_to: str | None, html_to: str | None) -> N
     faults = sum(finding.state == "fault" for finding in findings)
     slow = sum(finding.state == "slow" for finding in findings)
     click.echo(f"{len(findings)} checks: {faults} faults, {slow} slower than possible", err=True)
+    warn_of_turns(findings, "checks")
     if faults:
         raise click.exceptions.Exit(1)
 

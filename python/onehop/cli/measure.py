@@ -17,7 +17,16 @@ from onehop.cli.between import Host, Play, run_between
 from onehop.cli.gpus import HOST, MEMORY, NO_DEVICES, shown
 from onehop.cli.python_loops import PythonSide
 from onehop.cli.rows import Row, percentile
-from onehop.cli.sides import Note, Placement, Role, Side, SideError, run_sides
+from onehop.cli.sides import (
+    Note,
+    Placement,
+    Role,
+    Side,
+    SideError,
+    current_cpu,
+    run_sides,
+    shared_cpu,
+)
 
 # Set: the last message of every row is spoilt on its way, so that the tests see it found. It is not
 # one of onehop's variables, which are all documented.
@@ -165,6 +174,7 @@ class Part:
     moved: float
     wrong: int
     path: str
+    cpu: int  # that the side was on at the end
     extras: dict[str, Any] = field(default_factory=dict)
 
 
@@ -238,6 +248,7 @@ def _report(side: Side, number: int, mode: str, found: _bench.Outcome, **extras:
             found.bytes,
             found.wrong,
             found.path,
+            current_cpu(),
             extras,
         )
     )
@@ -375,7 +386,7 @@ def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Found]:
     if placement.connect:
         # By one connection, whatever their API.
         settled = [job.settled() for job in jobs]
-        yield from _rows(settled, run_between(BENCH, settled, placement), 2)
+        yield from _rows(settled, run_between(BENCH, settled, placement), 2, apart=True)
         return
     groups: dict[tuple[str, str], list[Job]] = {}
     for job in jobs:
@@ -412,7 +423,10 @@ def rows_of_sides(role: Role, jobs: Sequence[Job], placement: Placement) -> Iter
     yield from _rows(jobs, run_sides(role, jobs, placement), placement.count)
 
 
-def _rows(jobs: Sequence[Job], reports: Iterator[tuple[int, Any]], sides: int) -> Iterator[Found]:
+def _rows(
+    jobs: Sequence[Job], reports: Iterator[tuple[int, Any]], sides: int, *, apart: bool = False
+) -> Iterator[Found]:
+    """Make rows of what the sides report; apart: they are on two hosts."""
     pending: dict[tuple[int, str], list[Part]] = {}
     for _, part in reports:
         if isinstance(part, Note | Host):
@@ -421,10 +435,10 @@ def _rows(jobs: Sequence[Job], reports: Iterator[tuple[int, Any]], sides: int) -
         parts = pending.setdefault((part.job, part.mode), [])
         parts.append(part)
         if len(parts) == sides:
-            yield _row(jobs[part.job], parts)
+            yield _row(jobs[part.job], parts, apart=apart)
 
 
-def _row(job: Job, parts: Sequence[Part]) -> Row:
+def _row(job: Job, parts: Sequence[Part], *, apart: bool) -> Row:
     """Make a row of what all sides found: an operation is over when the last one is through."""
     measured = [one for one in parts if one.samples_us] or parts
     samples_us = [max(each) for each in zip(*(one.samples_us for one in measured), strict=True)]
@@ -441,6 +455,9 @@ def _row(job: Job, parts: Sequence[Part]) -> Row:
         extras["group"] = _GROUP_NAMES[job.threads]
     if job.devices != NO_DEVICES:
         extras["devices"] = shown(job.devices)
+    # The steps of a set-up are waits for system calls and for the watcher.
+    if not apart and job.op != "setup":
+        extras["shared_cpu"] = shared_cpu([one.cpu for one in parts])
     return Row(
         op=job.op,
         api=job.api,

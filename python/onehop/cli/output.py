@@ -222,6 +222,8 @@ class Finding:
     detail: str = ""  # what was seen
     remedy: str = ""  # what to do, unless it is ok
     p50_us: float | None = None  # half of the operations took less
+    # That both sides were on at the end, and took turns on; in a side's own report: its own.
+    shared_cpu: int | None = None
 
     def as_json(self) -> str:
         """Write it as one line of JSON."""

@@ -21,7 +21,7 @@ from onehop.cli.gpus import NO_DEVICES, Gpus, Pair, facts, version
 from onehop.cli.measure import Job, link, unlink
 from onehop.cli.output import STATES, Finding, State
 from onehop.cli.rows import percentile
-from onehop.cli.sides import Placement, Side, SideError, run_sides
+from onehop.cli.sides import Placement, Side, SideError, current_cpu, run_sides, shared_cpu
 from onehop.cli.sizes import format_size
 
 SILENCE = 60.0
@@ -126,7 +126,9 @@ def drive(case: Case, connect: str = "") -> Iterator[Finding]:
                 # Side 0 measures; side 1 speaks only of its faults and of what is worse.
                 first, second = (finding, other) if number == 0 else (other, finding)
                 worse = STATES.index(second.state) > STATES.index(first.state)
-                yield second if worse or second.state == "fault" else first
+                told = second if worse or second.state == "fault" else first
+                cpus = [one.shared_cpu for one in (first, second) if one.shared_cpu is not None]
+                yield replace(told, shared_cpu=None if connect else shared_cpu(cpus))
         except SideError as failure:
             if not case.on_gpu:
                 yield Finding(case.name, "drive", "fault", str(failure), case.advice)
@@ -142,7 +144,8 @@ def case_role(side: Side, case: Case) -> None:
     loops = _bench.Side(side.number, case.devices[side.number])
     link(side, loops)
     for check in case.checks:
-        side.report(_drive(loops, side.number, case, check))
+        found = _drive(loops, side.number, case, check)
+        side.report(replace(found, shared_cpu=current_cpu()))
     unlink(side, loops)
     if case.on_gpu:
         return

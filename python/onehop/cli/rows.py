@@ -52,6 +52,7 @@ class Row:
     pss_per_peer: int | None = None
     device_per_peer: int | None = None  # of the GPU of side 0
     devices: str | None = None  # number of each side's device
+    shared_cpu: int | None = None  # that two sides were on at the end: they took turns on it
     nccl: str | None = None  # its version, and what its set-up and first message took
     init_ms: float | None = None
     first_ms: float | None = None

@@ -62,6 +62,16 @@ class Side:
 Role = Callable[[Side, Any], None]
 
 
+def current_cpu() -> int:
+    """Return the CPU that the calling thread runs on."""
+    return int(ctypes.CDLL(None).sched_getcpu())
+
+
+def shared_cpu(cpus: Sequence[int]) -> int | None:
+    """Return a CPU that two sides of one host were on at once; None: each had one of its own."""
+    return next((cpu for cpu in cpus if cpus.count(cpu) > 1), None)
+
+
 def run_sides(role: Role, argument: object, placement: Placement) -> Iterator[tuple[int, Any]]:
     """Run `role(side, argument)` on every side and yield (number, value) for all they report.
 
