@@ -2,7 +2,7 @@
 /*
  * Waiting for several requests, for notifications, and for messages of unknown size; streams that
  * wait in the place of the host; and requests that end when something can be taken, for event
- * loops (oh_request_arm) and for oh_request_poll_any.
+ * loops and for oh_request_poll_any. What tells an event loop which of many requests have ended.
  *
  * Threading: any thread. Ownership: requests are released with oh_request_release.
  */
@@ -79,6 +79,17 @@ OH_API oh_status oh_endpoint_notification_ready(oh_endpoint* endpoint, oh_reques
 OH_API oh_status oh_peer_message_ready(oh_peer* peer, uint64_t tag, oh_request** request);
 OH_API oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count,
                                       oh_request** request);
+
+/*
+ * For event loops that wait for many requests. A request that is given to oh_request_arm_listed is
+ * announced as by oh_request_arm, and listed once it has ended, until it is taken or released.
+ * oh_endpoint_take_ended makes the event descriptor unreadable and takes the requests of the list,
+ * oldest first: at most *count into `requests`; *count becomes their number. One that is armed
+ * again may be listed again.
+ */
+OH_API oh_status oh_request_arm_listed(oh_request* request);
+OH_API oh_status oh_endpoint_take_ended(oh_endpoint* endpoint, oh_request** requests,
+                                        size_t* count);
 
 #ifdef __cplusplus
 } /* extern "C" */

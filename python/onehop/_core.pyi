@@ -344,6 +344,21 @@ class Request:
         Makes the event descriptor unreadable again; look at all armed requests afterwards.
         """
 
+    def arm_listed(self) -> None:
+        """
+        arm(), and take_ended() names it once it has ended: for event loops that wait for many.
+        """
+
+    @property
+    def key(self) -> int:
+        """The number by which take_ended() names it, while it exists."""
+
+    def take_ended(self) -> list[int]:
+        """
+        Makes the event descriptor unreadable again, and returns the keys of the endpoint's requests that were given
+        to arm_listed(), have ended, and were not returned before.
+        """
+
 class Group:
     """What onehop.group gives: a context manager."""
 

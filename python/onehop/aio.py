@@ -36,30 +36,33 @@ class _Reader:
     def __init__(self, fd: int, loop: asyncio.AbstractEventLoop) -> None:
         self.fd = fd
         self.loop = loop
-        self.waiting: dict[asyncio.Future[None], Request] = {}
+        # By the requests' keys. Several tasks may wait for one.
+        self.waiting: dict[int, dict[asyncio.Future[None], Request]] = {}
 
-    def look(self) -> None:
+    def wake(self, keys: list[int]) -> None:
         """Wake the tasks whose requests have ended."""
-        for future, request in list(self.waiting.items()):
-            if request.done and not future.done():
-                future.set_result(None)
+        for key in keys:
+            for future, request in self.waiting.get(key, {}).items():
+                # A key that came from another thread may be of a request that had it before.
+                if request.done and not future.done():
+                    future.set_result(None)
 
     def on_event(self) -> None:
-        """Look again: a request of the endpoint has ended, maybe one of another loop."""
-        request = next(iter(self.waiting.values()), None)
-        if request is None:
+        """Wake those whose requests have ended, in all loops."""
+        requests = next(iter(self.waiting.values()), None)
+        if requests is None:
             return
-        # First cleared, then looked: what ends in between makes it readable again.
-        request.clear_event()
-        self.look()
+        keys = next(iter(requests.values())).take_ended()
+        self.wake(keys)
         with _lock:
             others = [reader for reader in _readers.get(self.fd, []) if reader is not self]
         for other in others:
             if not other.loop.is_closed():
-                other.loop.call_soon_threadsafe(other.look)
+                other.loop.call_soon_threadsafe(other.wake, keys)
 
 
-def _enter(fd: int, future: asyncio.Future[None], request: Request) -> _Reader:
+def _enter(future: asyncio.Future[None], request: Request) -> _Reader:
+    fd = request.event_fd
     loop = future.get_loop()
     with _lock:
         readers = _readers.setdefault(fd, [])
@@ -72,12 +75,15 @@ def _enter(fd: int, future: asyncio.Future[None], request: Request) -> _Reader:
             reader = _Reader(fd, loop)
             readers.append(reader)
             loop.add_reader(fd, reader.on_event)
-    reader.waiting[future] = request
+    reader.waiting.setdefault(request.key, {})[future] = request
     return reader
 
 
-def _leave(reader: _Reader, future: asyncio.Future[None]) -> None:
-    del reader.waiting[future]
+def _leave(reader: _Reader, future: asyncio.Future[None], request: Request) -> None:
+    futures = reader.waiting[request.key]
+    del futures[future]
+    if not futures:
+        del reader.waiting[request.key]
     # A loop that was closed with tasks in it has let go of all its readers.
     if reader.waiting or reader.loop.is_closed():
         return
@@ -93,15 +99,15 @@ def wait(request: Request) -> Generator[Any, None, Message]:
     """Wait for a request within a task; `await request` runs it."""
     if not request.done:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        reader = _enter(request.event_fd, future, request)
+        reader = _enter(future, request)
         try:
-            request.arm()
+            request.arm_listed()
             yield from future
         except asyncio.CancelledError:
             request.cancel()
             raise
         finally:
-            _leave(reader, future)
+            _leave(reader, future, request)
     request.test()
     return request.message
 

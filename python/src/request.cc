@@ -116,6 +116,22 @@ void bind_message(nb::module_& module) {
       .def("__repr__", message_text);
 }
 
+uintptr_t key(const PyRequest& self) {
+  return reinterpret_cast<uintptr_t>(self.operation().handle());
+}
+
+nb::list take_ended(PyRequest& self) {
+  nb::list keys;
+  oh_request* ended[64];
+  size_t count;
+  do {
+    count = std::size(ended);
+    check(oh_endpoint_take_ended(self.operation().context->endpoint().get(), ended, &count));
+    for (size_t i = 0; i < count; ++i) keys.append(reinterpret_cast<uintptr_t>(ended[i]));
+  } while (count == std::size(ended));
+  return keys;
+}
+
 // What event loops need.
 void bind_events(nb::class_<PyRequest>& type) {
   type.def(
@@ -145,7 +161,18 @@ void bind_events(nb::class_<PyRequest>& type) {
           [](PyRequest& self) {
             (void)oh_endpoint_clear_event(self.operation().context->endpoint().get());
           },
-          "Makes the event descriptor unreadable again; look at all armed requests afterwards.");
+          "Makes the event descriptor unreadable again; look at all armed requests afterwards.")
+      .def(
+          "arm_listed",
+          [](PyRequest& self) {
+            WithoutGil release;
+            check(oh_request_arm_listed(self.operation().handle()));
+          },
+          "arm(), and take_ended() names it once it has ended: for event loops that wait for many.")
+      .def_prop_ro("key", key, "The number by which take_ended() names it, while it exists.")
+      .def("take_ended", take_ended, nb::sig("def take_ended(self) -> list[int]"),
+           "Makes the event descriptor unreadable again, and returns the keys of the endpoint's "
+           "requests that were given\nto arm_listed(), have ended, and were not returned before.");
 }
 
 }  // namespace

@@ -195,4 +195,22 @@ oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count, oh_
       [peer = peer->peer, slot, count] { return has_signals(*peer, slot, count); }, request);
 }
 
+oh_status oh_request_arm_listed(oh_request* handle) {
+  OH_CHECK_ARGUMENT(handle);
+  Request* request = as_request(handle);
+  OH_REPORT_IF_ERROR(request->endpoint->usable());
+  return report(request->endpoint->requests().arm(request, Request::kAnnounce | Request::kList));
+}
+
+// Also of a closed endpoint, whose requests have all ended.
+oh_status oh_endpoint_take_ended(oh_endpoint* endpoint, oh_request** requests, size_t* count) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(count);
+  if (*count > 0) OH_CHECK_ARGUMENT(requests);
+  Completions& completions = endpoint->endpoint->requests().completions();
+  completions.clear_event();  // before the look: what ends in between makes it readable again
+  *count = completions.pool().take_ended({reinterpret_cast<Request**>(requests), *count});
+  return OH_OK;
+}
+
 }  // extern "C"

@@ -157,6 +157,8 @@ void Requests::finish(Request* request, const Status& status) {
     StreamGate::open_all(gates);
     return pool().recycle(request);
   }
+  if (request->armed.fetch_or(Request::kEnding) & Request::kList) pool().list_ended(request);
+  OH_FAULT_POINT("request.finishes");
   request->done.store(1, std::memory_order_release);
   if (gates) OH_FAULT_POINT("request.opens_gates");
   StreamGate::open_all(gates);
@@ -409,12 +411,17 @@ Status Requests::cancel(Request* request) {
   return error(OH_AGAIN, "too late to cancel: the %s is under way", verb_of(request->kind));
 }
 
-Status Requests::arm(Request* request) {
+Status Requests::arm(Request* request, uint32_t what) {
   OH_RETURN_IF_ERROR(completions_.event_fd().status());
   OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
-  request->armed.fetch_or(Request::kAnnounce, std::memory_order_seq_cst);
+  const uint32_t before = request->armed.fetch_or(what, std::memory_order_seq_cst);
   let_end_see_armed();
-  if (request->ended()) completions_.announce();
+  // finish() holds no lock, and has missed the word.
+  while (before & Request::kEnding && !request->ended()) sched_yield();
+  if (request->ended()) {
+    if (what & Request::kList) pool().list_ended(request);
+    completions_.announce();
+  }
   // The progress thread may sleep without having seen this request's work.
   endpoint_.doorbell().ring();
   return {};

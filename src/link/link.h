@@ -306,6 +306,7 @@ class Link {
       if (request.owner) return request.owner->piece_ended(&request);
       return completions_->pool().recycle(&request);
     }
+    if (armed & Request::kList) completions_->pool().list_ended(&request);
     OH_FAULT_POINT("request.ends");
     request.done.store(1, std::memory_order_release);
     StreamGate::open_all(gates);

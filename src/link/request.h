@@ -51,6 +51,7 @@ class PieceOwner {
 struct InPosted;       // receives that wait for a message
 struct InQueue;        // sends, streams, one-sided operations that wait for room
 struct InOutstanding;  // in flight, where somebody asks for how long
+struct InEnded;        // ended, not yet told to an event loop
 
 enum class OpKind : uint8_t {
   kSend,
@@ -106,7 +107,7 @@ struct Doubt {
 
 // What few requests have: those of device memory, of streams between hosts, of one-sided operations
 // and of batches, and those whose buffer is in doubt.
-struct alignas(64) RequestExtras : ListNode<InOutstanding> {
+struct alignas(64) RequestExtras : ListNode<InOutstanding>, ListNode<InEnded> {
   uint64_t entered = 0;   // of an any-source receive: era in which it entered the list last
   uint64_t moved = 0;     // bytes that a stream has pushed
   uint64_t granted = 0;   // bytes of it that the other side has room for
@@ -187,10 +188,12 @@ static_assert(sizeof(RequestCore) <= 3 * 64);
 struct Request : RequestExtras, RequestCore {
   static constexpr uint32_t kAnnounce = 1;   // on the endpoint's event descriptor
   static constexpr uint32_t kOpenGates = 2;  // for streams
+  static constexpr uint32_t kList = 4;       // among the ended of its pool
+  static constexpr uint32_t kEnding = 8;     // without a lock: it may have missed the others
 
   // Written once, with release; pairs with the waiters' acquire.
   std::atomic<uint32_t> done{0};
-  std::atomic<uint32_t> armed{0};     // what its end is to do: kAnnounce, kOpenGates
+  std::atomic<uint32_t> armed{0};     // what its end is to do: kAnnounce, kOpenGates, kList
   std::atomic<uint32_t> detached{0};  // no handle is left: back to the pool at its end
   // Of streams that wait for its end; no_gates() once they are taken. Exchanged with seq_cst: who
   // takes the list sees what add_gate() put into it.

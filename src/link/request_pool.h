@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RequestPool: the requests of one endpoint. While handles of them are out it holds the endpoint:
-// once for all handles, so that a handle costs no reference count of its own.
+// once for all handles, so that a handle costs no reference count of its own. Those that have ended
+// and were armed for it wait in a list until an event loop takes them or they are given back.
 //
 // Threading: any thread.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <utility>
 
+#include "base/list.h"
 #include "base/pool.h"
 #include "base/sync.h"
 #include "link/request.h"
@@ -27,7 +30,7 @@ class RequestPool {
   // Takes a request and its handle back. The owner, if that was the last handle: it may be
   // destroyed, and the pool with it, once the caller lets go of it.
   [[nodiscard]] std::shared_ptr<void> release(Request* request) {
-    request->clear();
+    clear(request);
     SpinGuard guard(lock_);
     pool_.release(request);
     return drop_handle();
@@ -38,12 +41,37 @@ class RequestPool {
     return drop_handle();
   }
   void recycle(Request* request) {
-    request->clear();
+    clear(request);
     SpinGuard guard(lock_);
     pool_.release(request);
   }
 
+  // Before it is `done`: afterwards its owner may give it back. Again: nothing happens.
+  void list_ended(Request* request) {
+    SpinGuard guard(lock_);
+    if (!static_cast<ListNode<InEnded>*>(request)->linked()) ended_.push_back(request);
+  }
+  // As many as there is room for, oldest first; returns how many.
+  size_t take_ended(std::span<Request*> taken) {
+    size_t count = 0;
+    SpinGuard guard(lock_);
+    for (Request* next = ended_.front(); next && count < taken.size();) {
+      Request* request = std::exchange(next, ended_.next(next));
+      if (!request->ended()) continue;  // it will be at once, and is announced then
+      ended_.erase(request);
+      taken[count++] = request;
+    }
+    return count;
+  }
+
  private:
+  void clear(Request* request) {
+    if (request->armed.load(std::memory_order_relaxed) & Request::kList) {
+      SpinGuard guard(lock_);
+      if (static_cast<ListNode<InEnded>*>(request)->linked()) ended_.erase(request);
+    }
+    request->clear();
+  }
   template <typename Owner>
   Request* take(Owner& owner) {
     SpinGuard guard(lock_);
@@ -56,6 +84,7 @@ class RequestPool {
 
   SpinLock lock_;
   Pool<Request> pool_ OH_GUARDED_BY(lock_);
+  List<Request, InEnded> ended_ OH_GUARDED_BY(lock_);
   std::shared_ptr<void> owner_ OH_GUARDED_BY(lock_);  // null when no handle is out
   size_t handles_ OH_GUARDED_BY(lock_) = 0;
 };

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "conformance/sides.h"
@@ -239,6 +240,52 @@ TEST_P(Conformance, WhatIsReadyIsAnnounced) {
       });
 }
 
+std::set<oh_request*> take_ended(Side& side, size_t room = 100) {
+  std::vector<oh_request*> taken(room);
+  EXPECT_EQ(oh_endpoint_take_ended(side.endpoint().get(), taken.data(), &room), OH_OK);
+  return {taken.begin(), taken.begin() + static_cast<ptrdiff_t>(room)};
+}
+
+TEST_P(Conformance, AnEventLoopIsToldWhichHaveEnded) {
+  run(
+      [](Side& side) {
+        using Taken = std::set<oh_request*>;
+        std::vector<Buffer> buffers;
+        std::vector<onehop::Request> requests = post_receives(side, buffers);
+        int fd = -1;
+        ASSERT_EQ(oh_endpoint_event_fd(side.endpoint().get(), &fd), OH_OK);
+        // The first is armed, but not listed; the last is released before it is taken.
+        ASSERT_EQ(oh_request_arm(requests[0].get()), OH_OK);
+        for (size_t i = 1; i < requests.size(); ++i) {
+          ASSERT_EQ(oh_request_arm_listed(requests[i].get()), OH_OK);
+        }
+        EXPECT_EQ(take_ended(side), Taken());
+        side.sync();
+        for (size_t i : {0, 1, 3, 4}) requests[i].wait(20s);
+        requests.pop_back();
+        pollfd entry{fd, POLLIN, 0};
+        EXPECT_EQ(poll(&entry, 1, 20000), 1);
+        Taken both = take_ended(side, 1);
+        EXPECT_EQ(both.size(), 1u);
+        both.merge(take_ended(side));
+        EXPECT_EQ(both, Taken({requests[1].get(), requests[3].get()}));
+        EXPECT_EQ(take_ended(side), Taken());
+        EXPECT_TRUE(requests[2].cancel());
+        EXPECT_EQ(take_ended(side), Taken({requests[2].get()}));
+        ASSERT_EQ(oh_request_arm_listed(requests[1].get()), OH_OK);
+        EXPECT_EQ(take_ended(side), Taken({requests[1].get()}));
+        side.sync();
+      },
+      [](Side& side) {
+        side.sync();
+        for (size_t i : {0, 3, 1, 4}) {
+          Buffer buffer = side.buffer(kSizes[i]);
+          side.peer().send(buffer.data(), kSizes[i], i, 20s);
+        }
+        side.sync();
+      });
+}
+
 // Closing the endpoint ends what waits for it, and event loops hear of it.
 TEST(Waits, ClosingEndsWhatWaits) {
   onehop::Endpoint endpoint;
@@ -250,7 +297,7 @@ TEST(Waits, ClosingEndsWhatWaits) {
   requests.push_back(endpoint.notification_ready());
   requests.push_back(endpoint.irecv(&byte, 1, 0));
   for (const onehop::Request& request : requests) {
-    ASSERT_EQ(oh_request_arm(request.get()), OH_OK);
+    ASSERT_EQ(oh_request_arm_listed(request.get()), OH_OK);
   }
   oh_endpoint_close(endpoint.get());
   pollfd entry{fd, POLLIN, 0};
@@ -258,6 +305,10 @@ TEST(Waits, ClosingEndsWhatWaits) {
   for (onehop::Request& request : requests) {
     EXPECT_EQ(oh_request_test(request.get()), OH_ERR_CANCELLED);
   }
+  oh_request* ended[4];
+  size_t count = 4;
+  EXPECT_EQ(oh_endpoint_take_ended(endpoint.get(), ended, &count), OH_OK);
+  EXPECT_EQ(count, 3u);
 }
 
 TEST(Waits, OneThreadWaitsForRequestsOfSeveralEndpoints) {

@@ -213,6 +213,39 @@ def test_no_reader_stays_when_nothing_waits(pair):
     assert removed == [False]
 
 
+# However many wait, an end costs what it costs where one waits.
+def test_an_end_asks_no_request_that_goes_on(pair):
+    async def main():
+        requests = [pair.second.irecv(bytearray(1), tag=tag) for tag in range(100)]
+        tasks = [asyncio.ensure_future(request) for request in requests]
+        await asyncio.sleep(0)
+        assert requests[0].take_ended() == []
+        pair.first.send(b"x", tag=70)
+        pair.first.send(b"x", tag=7)
+        requests[7].wait()
+        assert requests[0].take_ended() == [requests[70].key, requests[7].key]
+        assert requests[0].take_ended() == []
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(main())
+
+
+def test_two_tasks_wait_for_one_request(pair):
+    async def main():
+        request = pair.second.irecv(bytearray(1))
+
+        async def receive():
+            return await request
+
+        tasks = [asyncio.ensure_future(receive()) for _ in range(2)]
+        await asyncio.sleep(0)
+        pair.first.send(b"x")
+        return await asyncio.wait_for(asyncio.gather(*tasks), 30)
+
+    assert [message.nbytes for message in asyncio.run(main())] == [1, 1]
+
+
 def test_awaiting_raises_what_the_request_ended_with(pair):
     async def main():
         request = pair.second.irecv(bytearray(1))

@@ -124,6 +124,32 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   other->close();
 }
 
+// No lock keeps the end of one without a peer from the thread that arms it.
+TEST_F(RacedEnds, ARequestWithoutAPeerIsArmedWhileItEnds) {
+  std::shared_ptr<Endpoint> endpoint = make_endpoint();
+  Result<int> descriptor = endpoint->requests().completions().event_fd();
+  ASSERT_TRUE(is_ok(descriptor.status()));
+  Receive receive(*endpoint);
+  ASSERT_TRUE(is_ok(endpoint->requests().post_any_source(&receive.request)));
+  std::thread waiter;
+  at("request.finishes", [&] {
+    waiter = std::thread([&] {
+      EXPECT_TRUE(
+          is_ok(endpoint->requests().arm(&receive.request, Request::kAnnounce | Request::kList)));
+    });
+    while (!(receive.request.armed.load() & Request::kList)) sched_yield();
+  });
+  EXPECT_TRUE(is_ok(endpoint->requests().cancel(&receive.request)));
+  ASSERT_TRUE(came_by());
+  waiter.join();
+  pollfd event{*descriptor, POLLIN, 0};
+  EXPECT_EQ(poll(&event, 1, 10'000), 1);
+  Request* ended[2];
+  ASSERT_EQ(endpoint->requests().completions().pool().take_ended(ended), 1u);
+  EXPECT_EQ(ended[0], &receive.request);
+  endpoint->close();
+}
+
 TEST_F(RacedEnds, AnEndpointIsClosedWhileTheDeadlineOfAReceivePasses) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Receive receive(*endpoint);
