@@ -12,6 +12,11 @@ _REFUSED = "raises nixlInvalidParamError"
 
 # Step: (NIXL's outcome, onehop's, why they differ).
 DIFFERENCES: dict[str, tuple[str, str, str]] = {
+    "config of an unknown backend": (
+        "nixl_agent",
+        "raises nixlNotFoundError",
+        "an agent that has none of the backends it was asked for fails later, by a KeyError",
+    ),
     "get_xfer_descs tuples of 4, wrong mem type": ("NoneType", "raises KeyError", _MEMORY),
     "get_reg_descs tuples, wrong mem type": ("NoneType", "raises KeyError", _MEMORY),
     "get_xfer_descs no tuples": ("raises IndexError", "nixlXferDList of 0", _EMPTY),

@@ -11,10 +11,11 @@ from typing import Any
 import onehop
 from onehop.nixl import real
 from onehop.nixl.arguments import bytes_of, indices_of, text_of
+from onehop.nixl.config import nixl_agent_config
 from onehop.nixl.core import Core
 from onehop.nixl.descriptors import DescriptorCalls
 from onehop.nixl.descs import nixlRegDList, nixlXferDList
-from onehop.nixl.enums import nixl_mem_t, nixl_thread_sync_t, nixl_xfer_op_t, nixlXferTelemetry
+from onehop.nixl.enums import nixl_mem_t, nixl_xfer_op_t, nixlXferTelemetry
 from onehop.nixl.errors import (
     nixlInvalidParamError,
     nixlNoTelemetryError,
@@ -41,31 +42,6 @@ _log = logging.getLogger("onehop.nixl")
 _OURS = ("UCX", "ONEHOP")
 _MEMORIES = ["DRAM_SEG", "VRAM_SEG"]
 _SELF = "NIXL_INIT_AGENT"
-
-
-class nixl_agent_config:
-    """How an agent is made. onehop needs none of it but capture_telemetry and backends."""
-
-    def __init__(
-        self,
-        enable_prog_thread: bool = True,
-        enable_listen_thread: bool = False,
-        listen_port: int = 8888,
-        capture_telemetry: bool = False,
-        num_threads: int = 0,
-        backends: list[str] = ["UCX"],
-        sync_mode: nixl_thread_sync_t | None = None,
-    ) -> None:
-        if sync_mode is not None and not isinstance(sync_mode, nixl_thread_sync_t):
-            msg = f"sync_mode is a {type(sync_mode).__name__}: give a nixl_thread_sync_t"
-            raise TypeError(msg)
-        self.enable_pthread = enable_prog_thread
-        self.enable_listen = enable_listen_thread
-        self.port = listen_port
-        self.capture_telemetry = capture_telemetry
-        self.num_threads = num_threads
-        self.backends = backends
-        self.sync_mode = sync_mode
 
 
 @dataclass(frozen=True)
@@ -118,9 +94,12 @@ class nixl_agent(DescriptorCalls):
             "WRITE": nixl_xfer_op_t.NIXL_WRITE,
             "READ": nixl_xfer_op_t.NIXL_READ,
         }
-        for backend in _OURS if instantiate_all else config.backends:
+        wanted = _OURS if instantiate_all else config.backends
+        for backend in wanted:
             if backend in _OURS:
                 self._enable(backend)
+            elif set(_OURS).isdisjoint(wanted):
+                self.create_backend(backend)
             else:
                 _log.warning("agent %r: onehop has no backend %r", self.name, backend)
 
@@ -130,6 +109,11 @@ class nixl_agent(DescriptorCalls):
     def agent(self) -> Any:  # noqa: ANN401
         """The object behind this one."""
         return self._real or self._core
+
+    @property
+    def backend_options(self) -> dict[str, dict[str, str]]:
+        """The parameters of the backends that were created."""
+        return {backend: self.get_backend_params(backend) for backend in self.backends}
 
     def _enable(self, backend: str) -> None:
         self.backends[backend] = backend

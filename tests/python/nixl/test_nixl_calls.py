@@ -60,6 +60,9 @@ def test_backends(caplog):
             "UCX"
         }
     assert "'GDS'" in caplog.text
+    with pytest.raises(nixlNotFoundError, match=r"'LIBFABRIC' .*: onehop has 'UCX' and 'ONEHOP'"):
+        nixl_agent("B", nixl_agent_config(backends=["LIBFABRIC"]))
+    assert agent.backend_options == {"UCX": {}, "ONEHOP": {}}
     assert list(nixl_agent("C", None, True).backends) == ["UCX", "ONEHOP"]
 
 

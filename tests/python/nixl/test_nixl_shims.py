@@ -128,6 +128,7 @@ except nixlNotFoundError as failure:
     assert "of the real one" in str(failure)
 else:
     raise SystemExit("no error")
+assert nixl_agent("A", nixl_agent_config(backends=["OBJ"])).backends == {"OBJ": 5}
 # Another agent, and later imports, are ours all the same.
 import nixl_cu13._api
 assert nixl_cu13._api.nixl_agent is nixl_agent
