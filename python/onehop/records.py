@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from onehop import _core
 from onehop._core import Status
-from onehop.errors import OperationError
+from onehop.errors import InvalidType, OperationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -246,7 +246,15 @@ def _table(rows: list[tuple[str, ...]]) -> Iterable[str]:
 
 
 def paths(peer: Peer) -> Paths:
-    """Return the path that each kind of memory and each size takes to a peer, and why."""
+    """Return the path that each kind of memory and each size takes to a peer, and why.
+
+    Raises:
+        InvalidType: it is no Peer.
+
+    """
+    if not isinstance(peer, _core.Peer):
+        text = f"peer is of type {type(peer).__name__}: give a Peer, such as comm.peer(rank)"
+        raise InvalidType(Status.INVALID, text)
     return Paths(peer.paths())
 
 

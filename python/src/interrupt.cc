@@ -5,10 +5,14 @@
 
 #include <cstdio>
 #include <ctime>
+#include <string_view>
 
 #include "errors.h"
 
 namespace onehop::python {
+namespace {
+constexpr char kBegin[] = "the deadline passed after ";
+}  // namespace
 
 int64_t timeout_ns(nb::handle timeout, int64_t default_ns) {
   if (timeout.ptr() == Py_Ellipsis) return default_ns;
@@ -49,7 +53,8 @@ void Patience::first_has_passed() {
 bool Patience::more() {
   check_signals();
   first_has_passed();
-  return timeout_ns_ == OH_TIMEOUT_NEVER || now() < end_;
+  over_ = timeout_ns_ != OH_TIMEOUT_NEVER && now() >= end_;
+  return !over_;
 }
 
 int64_t Patience::next() const {
@@ -60,13 +65,16 @@ int64_t Patience::next() const {
 }
 
 std::string Patience::of_all_slices(const std::string& text) const {
-  // As the library begins the text of every timeout.
-  static constexpr char kBegin[] = "the deadline passed after ";
-  size_t end = text.find(" s: ");
-  if (text.rfind(kBegin, 0) != 0 || end == std::string::npos) return text;
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%.3f", static_cast<double>(timeout_ns_) / 1e9);
-  return kBegin + std::string(seconds) + text.substr(end);
+  static constexpr std::string_view kEnd = " s: ";
+  size_t end = text.find(kEnd);
+  if (!over_ || text.rfind(kBegin, 0) != 0 || end == std::string::npos) return text;
+  return deadline_passed() + text.substr(end + kEnd.size());
+}
+
+std::string Patience::deadline_passed() const {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%s%.3f s: ", kBegin, static_cast<double>(timeout_ns_) / 1e9);
+  return text;
 }
 
 }  // namespace onehop::python

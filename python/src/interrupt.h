@@ -48,13 +48,16 @@ class Patience {
   bool more();
   // Length of the next slice.
   int64_t next() const;
-  // The text of a timeout of the last slice, with the seconds of all of them.
+  // Of an error's text: where it tells of our deadline, with the seconds of all slices.
   std::string of_all_slices(const std::string& text) const;
+  // How the text of every timeout begins.
+  std::string deadline_passed() const;
 
  private:
   static int64_t now();
   int64_t timeout_ns_;
   int64_t end_ = 0;  // 0: not known yet
+  bool over_ = false;
 };
 
 // A function that runs in a thread of its own, and what becomes of it.

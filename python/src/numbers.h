@@ -99,6 +99,10 @@ class Integers {
     const bool fits = !PyErr_Occurred() && value <= std::numeric_limits<T>::max();
     PyErr_Clear();
     if (fits) return static_cast<T>(value);
+    if (!index.is_valid() && PySequence_Check(item.ptr())) {
+      raise_invalid(std::string(name) + " has a " + name_of_type(item) +
+                    " as an entry: give one dimension, with one number for each block");
+    }
     raise_invalid(std::string(name) + " has " + shown(nb::repr(item)) +
                   (sizeof(T) == 8 ? ": offsets and lengths are whole numbers of bytes from 0"
                                   : ": indices are whole numbers, 0 to 4294967295"));

@@ -28,7 +28,7 @@ PyMessage wait(PyRequest& self, nb::handle timeout) {
   Operation& operation = self.operation();
   Patience patience(timeout_ns(timeout, operation.context->default_timeout_ns()));
   oh_status status = wait_for_end(operation, patience);
-  std::string text = status == OH_OK ? std::string() : oh_error_text();
+  std::string text = status == OH_OK ? std::string() : patience.of_all_slices(oh_error_text());
   operation.try_release();
   if (status != OH_OK) {
     // Releasing a buffer may run code that calls the library.
@@ -66,7 +66,7 @@ void wait_enqueued(PyRequest& self, nb::handle stream, nb::handle timeout) {
       patience,
       [&](int64_t slice) { return oh_request_poll_enqueued(handle, stream_handle, slice); },
       [&](int64_t slice) { return oh_request_wait_enqueued(handle, stream_handle, slice); });
-  std::string text = status == OH_OK ? std::string() : oh_error_text();
+  std::string text = status == OH_OK ? std::string() : patience.of_all_slices(oh_error_text());
   operation.try_release();
   if (status != OH_OK) throw_status(status, text);
 }
@@ -199,7 +199,7 @@ PyMessage finish(std::unique_ptr<Operation> operation, Patience& patience) {
     throw;
   }
   if (status == OH_OK) return message_of(*operation);
-  std::string text = oh_error_text();
+  std::string text = patience.of_all_slices(oh_error_text());
   orphans().adopt(std::move(operation));
   throw_status(status, text);
 }

@@ -57,7 +57,7 @@ nb::list wait_all(nb::handle given, nb::handle timeout) {
     }
     slice = patience.next();
   }
-  std::string text = status == OH_OK ? std::string() : oh_error_text();
+  std::string text = status == OH_OK ? std::string() : patience.of_all_slices(oh_error_text());
   for (Operation* operation : requests.operations) operation->try_release();
   if (status != OH_OK) throw_status(status, text);
   nb::list messages;
@@ -79,7 +79,7 @@ size_t wait_any(nb::handle given, nb::handle timeout) {
     if (status == OH_OK) return index;
     if (status != OH_IN_PROGRESS) raise(status);
     if (!patience.more()) {
-      throw TimeoutError(OH_ERR_TIMEOUT, "the deadline passed: none of " +
+      throw TimeoutError(OH_ERR_TIMEOUT, patience.deadline_passed() + "none of " +
                                              std::to_string(requests.handles.size()) +
                                              " requests has ended; they go on");
     }

@@ -46,6 +46,7 @@ class Deadline {
   int64_t at() const { return at_; }
   // How long it was when it was set, for texts.
   int64_t length() const { return length_; }
+  int64_t set_at() const { return at_ - length_; }
 
   // The same, but over as well once `cancel` is not zero. Null: never so.
   Deadline unless(const int* cancel) const {

@@ -84,12 +84,14 @@ oh_status oh_request_poll_all(oh_request* const* handles, size_t count, int64_t 
 }
 
 oh_status oh_request_wait_all(oh_request* const* handles, size_t count, int64_t timeout_ns) {
-  oh_status status = oh_request_poll_all(handles, count, timeout_ns);
-  if (status != OH_IN_PROGRESS) return status;
+  OH_REPORT_IF_ERROR(check_requests(handles, count));
   RequestList requests = as_requests(handles, count);
-  for (Request* request : requests) {
-    if (!request->ended())
-      (void)request->endpoint->requests().wait(request, Deadline::after(0)).ok();
+  Result<Deadline> deadline = deadline_of(requests, timeout_ns);
+  OH_REPORT_IF_ERROR(deadline.status());
+  if (!wait_for_all(requests, *deadline)) {
+    for (Request* request : requests) {
+      (void)request->endpoint->requests().wait(request, *deadline).ok();
+    }
   }
   return report(first_failure(requests));
 }

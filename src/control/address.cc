@@ -28,13 +28,13 @@ std::string host_text(SocketAddress address) {
 
 }  // namespace
 
-Status check_wire_version(uint16_t major, uint16_t minor) {
+Status check_wire_version(uint16_t major, uint16_t minor, const char* whose) {
   if (major == kWireMajor && minor + 1 >= kWireMinor && minor <= kWireMinor + 1) return {};
   return error(
       OH_ERR_VERSION,
-      "the other side speaks wire version %u.%u, this build %u.%u: use releases that are at "
-      "most one minor version apart",
-      major, minor, kWireMajor, kWireMinor);
+      "%s speaks wire version %u.%u, this build %u.%u: use releases that are at most one minor "
+      "version apart",
+      whose, major, minor, kWireMajor, kWireMinor);
 }
 
 Bytes Address::encode() const {
@@ -65,7 +65,8 @@ Result<Address> Address::decode(ByteView bytes) {
   }
   uint16_t major = reader.u16();
   uint16_t minor = reader.u16();
-  OH_RETURN_IF_ERROR(check_wire_version(major, minor));
+  OH_RETURN_IF_ERROR(check_wire_version(
+      major, minor, "the endpoint of this address, unless its bytes were altered,"));
   uint64_t check = 0;
   if (bytes.size() > 16 && bytes.size() <= kMaxBytes) {
     check = Reader(bytes.last(8)).u64();

@@ -24,7 +24,8 @@ namespace oh {
 // the one before.
 inline constexpr uint16_t kWireMajor = 1;
 inline constexpr uint16_t kWireMinor = 0;
-Status check_wire_version(uint16_t major, uint16_t minor);
+// `whose`: for the text; whose bytes these are.
+Status check_wire_version(uint16_t major, uint16_t minor, const char* whose = "the other side");
 
 struct Address {
   static constexpr size_t kMaxBytes = 4096;

@@ -235,12 +235,12 @@ bool Requests::wait_done(Request* request, Deadline deadline, Until until) {
     if (is_done()) break;
     if (waiter.look_around()) worked = endpoint_.progress() || worked;
     bool go_on = waiter.pause(worked, [&] {
-      if (request->waits_since == 0) request->waits_since = now_ns();
       notice.tell(peer_of(request, &held), wait_kind_of(request), request->tag);
       return endpoint_.progress_thoroughly() || is_done();
     });
     if (!go_on) {
       done = is_done();
+      if (!done && request->waits_since == 0) request->waits_since = deadline.set_at();
       break;
     }
     notice.probe();
@@ -333,7 +333,8 @@ bool Requests::wait_across(std::span<Request* const> requests,
 
 Status Requests::timeout_status(const Request* request, Peer* peer, Deadline deadline) {
   // Callers may wait in slices, of which the deadline is the last one.
-  int64_t waited = request->waits_since == 0 ? deadline.length() : now_ns() - request->waits_since;
+  int64_t waited =
+      request->waits_since == 0 ? deadline.length() : deadline.at() - request->waits_since;
   if (request->kind == OpKind::kReady) {
     return timed_out(waited, "%s. %s", readiness_.what(request).c_str(), kIfOnlyLate);
   }

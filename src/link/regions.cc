@@ -45,7 +45,8 @@ Result<RegionDescriptor> RegionDescriptor::decode(ByteView bytes) {
   }
   uint16_t major = reader.u16();
   uint16_t minor = reader.u16();
-  OH_RETURN_IF_ERROR(check_wire_version(major, minor));
+  OH_RETURN_IF_ERROR(check_wire_version(
+      major, minor, "the owner of this region descriptor, unless its bytes were altered,"));
   RegionDescriptor descriptor;
   descriptor.read_only = magic == kReadOnlyMagic;
   for (Id* id : {&descriptor.process, &descriptor.endpoint}) {

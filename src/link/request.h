@@ -181,7 +181,7 @@ struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
   uint64_t peer_id = 0;
   int64_t peer_rank = -1;
 
-  int64_t waits_since = 0;  // when a thread first slept for it, for the text of a timeout
+  int64_t waits_since = 0;  // when the first wait for it began that was in vain; for texts
 };
 static_assert(sizeof(RequestCore) <= 3 * 64);
 

@@ -241,6 +241,10 @@ def test_lists_are_counted_before_they_are_walked(pair):
     for start in (-1, 1 << 64):
         with pytest.raises(onehop.InvalidArgument, match="whole numbers of bytes"):
             prepare(local, remote, range(start, start + 1), [0], 1)
+    for nested in (np.zeros((1, 2), "i8"), np.zeros((2, 2), "i8").T[:1], [[0, 1]]):
+        for lists in ((nested, [0], [1]), ([0], nested, [1]), ([0], [0], nested)):
+            with pytest.raises(onehop.InvalidArgument, match="as an entry: give one dimension"):
+                prepare(local, remote, *lists)
     with pytest.raises(onehop.OutOfRange):
         prepare(local, remote, range(1 << 63, (1 << 63) + 1), [0], 1)
     with pytest.raises(onehop.InvalidArgument, match="one entry per block"):

@@ -224,6 +224,13 @@ def test_doctor_names_the_fault(env: dict[str, str], text: str) -> None:
     assert any(text in fault["detail"] for fault in faults)
 
 
+def test_doctor_names_a_misspelled_variable_once() -> None:
+    done = run("doctor", "--json", "-", ONEHOP_TIMEOUTS="5", ONEHOP_UCX_LIBRARY="off")
+    assert done.stderr.count("ONEHOP_TIMEOUTS is set") == 1, done.stderr
+    (found,) = [finding for finding in rows_of(done) if finding["check"] == "environment"]
+    assert "did you mean ONEHOP_TIMEOUT" in found["remedy"]
+
+
 def test_doctor_says_what_is_slower() -> None:
     found = findings(code=0, ONEHOP_CMA="off")
     slower = [finding["check"] for finding in found if finding["state"] == "slow"]

@@ -43,6 +43,29 @@ def test_waiting_for_all_ends_them_at_the_deadline(pair):
     assert requests[1].message.nbytes == 1
 
 
+# Also where the wait spins for a part of it.
+def test_timeouts_tell_the_length_of_the_deadline(monkeypatch, request):
+    monkeypatch.setenv("ONEHOP_SPIN_US", "20000")
+    pair = request.getfixturevalue("pair")
+
+    def receives():
+        return [pair.second.irecv(bytearray(1), tag=tag) for tag in range(2)]
+
+    def in_vain(wait, *arguments):
+        with pytest.raises(onehop.TimeoutError, match=r"the deadline passed after 0\.050 s: "):
+            wait(*arguments, timeout=0.05)
+
+    in_vain(pair.second.recv, bytearray(1))
+    in_vain(receives()[0].wait)
+    in_vain(onehop.wait_any, receives())
+    ended = receives()
+    in_vain(onehop.wait_all, ended)
+    # Another wait does not change what they have ended with.
+    for each in ended:
+        with pytest.raises(onehop.TimeoutError, match=r"after 0\.(0[5-9]|\d\d)\d s: "):
+            each.wait(timeout=7)
+
+
 def test_waiting_for_any_names_one_and_leaves_the_others(pair):
     requests = [pair.second.irecv(bytearray(1), tag=tag) for tag in range(3)]
     with pytest.raises(onehop.TimeoutError, match="none of 3 requests has ended; they go on"):
@@ -55,6 +78,11 @@ def test_waiting_for_any_names_one_and_leaves_the_others(pair):
     assert onehop.wait_any(requests, timeout=30) == 0
     with pytest.raises(onehop.OperationError):
         requests[0].wait()
+
+
+def test_paths_are_those_of_a_peer():
+    with pytest.raises(onehop.InvalidType, match="peer is of type int: give a Peer"):
+        onehop.paths(5)
 
 
 def test_wrong_arguments_are_named(pair):

@@ -110,7 +110,9 @@ TEST(AddressTest, AnotherVersionIsNamed) {
   bytes[4] = 7;
   bytes[6] = 3;
   Result<Address> address = Address::decode(bytes);
-  EXPECT_TRUE(fails_with(address, OH_ERR_VERSION, "wire version 7.3"));
+  EXPECT_TRUE(fails_with(address, OH_ERR_VERSION,
+                         "the endpoint of this address, unless its bytes were altered, speaks wire "
+                         "version 7.3, this build 1.0: use releases"));
   EXPECT_TRUE(
       fails_with(address, OH_ERR_VERSION, strf("this build %u.%u", kWireMajor, kWireMinor)));
 }

@@ -297,7 +297,9 @@ TEST(RegionDescriptorTest, GoesRoundAndIsCheckedAtEveryByte) {
   EXPECT_TRUE(fails_with(RegionDescriptor::decode(bytes), OH_ERR_INVALID));
   bytes.pop_back();
   bytes[4] += 1;
-  EXPECT_TRUE(fails_with(RegionDescriptor::decode(bytes), OH_ERR_VERSION, "wire version 2.0"));
+  EXPECT_TRUE(fails_with(RegionDescriptor::decode(bytes), OH_ERR_VERSION,
+                         "the owner of this region descriptor, unless its bytes were altered, "
+                         "speaks wire version 2.0, this build 1.0: use releases"));
 }
 
 TEST(RegionDescriptorTest, SaysWhetherTheRegionIsReadOnly) {

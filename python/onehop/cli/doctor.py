@@ -36,6 +36,9 @@ def examine() -> Iterator[tuple[str, Finding]]:
     # Without an endpoint nothing else can work, and would only repeat why.
     if failed:
         return
+    # They have no effect, and each process of a drive would say so again.
+    for name in unknown_variables():
+        del os.environ[name]
     for case in (*CASES, UCX) if ucx().viable else CASES:
         for finding in drive(case):
             yield case.name, finding
