@@ -57,9 +57,18 @@ void Operations::open(const LinkFacts& facts, std::shared_ptr<ControlPage> page)
 
 void Operations::serve() { endpoint_.progress_thread().serve(); }
 
+std::shared_ptr<Endpoint> Operations::endpoint_there() const {
+  return std::static_pointer_cast<Endpoint>(endpoint_.node()->find_acceptor(peer_endpoint_));
+}
+
 void Operations::serve_there() {
-  auto there = std::static_pointer_cast<Endpoint>(endpoint_.node()->find_acceptor(peer_endpoint_));
-  if (there) there->progress_thread().serve();
+  if (auto there = endpoint_there()) there->progress_thread().serve();
+}
+
+bool Operations::progress_there() {
+  if (!link_.within_process()) return false;
+  auto there = endpoint_there();
+  return there && there->progress();
 }
 
 bool Operations::poll(Request* focus) {

@@ -56,6 +56,8 @@ class Operations final : public LinkOwner {
   bool spin(Request* focus);
   // Makes progress like poll(), but waits for the lock: afterwards no earlier work is left unseen.
   bool progress(Request* focus);
+  // Makes progress on the peer's endpoint, if it is of this process. Without any lock.
+  bool progress_there();
 
   // Ends a request that has not ended. With `give_up`, chunks under way are not waited for any
   // more: the request is in doubt then. True when it has ended.
@@ -114,6 +116,8 @@ class Operations final : public LinkOwner {
   void update_busy() OH_REQUIRES(link_.lock);
   // After something of ours was posted, for which no thread may wait.
   void update_posted() OH_REQUIRES(link_.lock);
+  // Of a link within the process.
+  std::shared_ptr<Endpoint> endpoint_there() const;
   void let_others_work() OH_NO_THREAD_ANALYSIS;
   void flush(Deadline until) OH_REQUIRES(link_.lock);
   void fail_everything(const Status& why, bool dead) OH_REQUIRES(link_.lock);

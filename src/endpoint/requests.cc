@@ -236,7 +236,7 @@ bool Requests::wait_done(Request* request, Deadline deadline, Until until) {
     if (waiter.look_around()) worked = endpoint_.progress() || worked;
     bool go_on = waiter.pause(worked, [&] {
       notice.tell(peer_of(request, &held), wait_kind_of(request), request->tag);
-      return endpoint_.progress_thoroughly() || is_done();
+      return progress_before_sleep() || is_done();
     });
     if (!go_on) {
       done = is_done();
@@ -482,6 +482,13 @@ bool Requests::buffer_released(const Request* request) {
   return !request->doubt_peer || request->doubt_peer->operations().buffer_released(request);
 }
 
+// The thread that waits may be the one that serves the other side, too.
+bool Requests::progress_before_sleep() {
+  bool any = endpoint_.progress_thoroughly();
+  endpoint_.for_each_peer([&any](Peer& peer) { any = peer.operations().progress_there() || any; });
+  return any;
+}
+
 bool Requests::wait_for(const std::function<bool()>& condition, Peer* peer, WaitKind kind,
                         uint64_t tag, Deadline deadline) {
   Waiter waiter(endpoint_.doorbell(), completions_.polled(), spin_,
@@ -495,7 +502,7 @@ bool Requests::wait_for(const std::function<bool()>& condition, Peer* peer, Wait
     bool worked = alone ? peer->operations().poll(nullptr) : endpoint_.progress();
     bool go_on = waiter.pause(worked, [&] {
       notice.tell(peer, kind, tag);
-      return endpoint_.progress_thoroughly() || meet();
+      return progress_before_sleep() || meet();
     });
     if (met || meet() || !go_on) break;
     notice.probe();

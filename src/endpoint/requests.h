@@ -101,6 +101,7 @@ class Requests {
   RequestPool& pool() { return completions_.pool(); }
   enum class Until { kEnded, kEnqueued };  // the latter, or ended
   bool wait_done(Request* request, Deadline deadline, Until until = Until::kEnded);
+  bool progress_before_sleep();
   // Whether a stream can wait for it.
   Status check_stream(const Request* request, cuda::Stream stream) const;
   // False: the request has changed meanwhile, and is to be waited for again.

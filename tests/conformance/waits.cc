@@ -340,6 +340,29 @@ TEST(Waits, OneThreadWaitsForRequestsOfSeveralEndpoints) {
   EXPECT_EQ(got[1], 22u);
 }
 
+// More large messages than may be offered at once, and nobody else makes progress.
+TEST(Waits, OneThreadServesBothEndsInTurn) {
+  constexpr size_t kMessages = 300;
+  constexpr size_t kSize = 200'000;
+  onehop::Endpoint here;
+  onehop::Endpoint there;
+  onehop::Peer sender = there.connect(here.address());
+  onehop::Peer receiver = here.accept(20s);
+  std::vector<uint8_t> sent(kSize, 7);
+  std::vector<std::vector<uint8_t>> got(kMessages, std::vector<uint8_t>(kSize));
+  std::vector<onehop::Request> receives;
+  std::vector<onehop::Request> sends;
+  for (auto& each : got) receives.push_back(receiver.irecv(each.data(), kSize, 1));
+  for (size_t i = 0; i < kMessages; ++i) sends.push_back(sender.isend(sent.data(), kSize, 1));
+  for (onehop::Request& request : sends) request.wait(20s);
+  for (onehop::Request& request : receives) EXPECT_EQ(request.wait(20s).size, kSize);
+  for (const auto& each : got) EXPECT_EQ(each, sent);
+  // Blocking, too.
+  onehop::Request receive = receiver.irecv(got[0].data(), kSize, 2);
+  sender.send(sent.data(), kSize, 2, 20s);
+  receive.wait(20s);
+}
+
 TEST(Waits, WrongArgumentsAreNamed) {
   onehop::Endpoint endpoint;
   onehop::Request ready = endpoint.accept_ready();
