@@ -5,13 +5,36 @@
 #include "conformance/device_memory.h"
 #include "conformance/sides.h"
 
+// Sanitizers look at each byte apart, which took a quarter of the time of the tests. For functions
+// that touch memory of their caller's own only: what other threads and processes reach is copied to
+// it first.
+#define UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
+
 namespace conformance {
 namespace {
 
-uint8_t byte_of(uint64_t seed, size_t position) {
+UNSANITIZED uint8_t byte_of(uint64_t seed, size_t position) {
   uint64_t mixed = (seed + 1) * 0x9e3779b97f4a7c15ULL + position * 0xc2b2ae3d27d4eb4fULL;
   return static_cast<uint8_t>(mixed >> 56);
 }
+
+UNSANITIZED void write_bytes(uint8_t* to, uint64_t seed, size_t size) {
+  for (size_t i = 0; i < size; ++i) to[i] = byte_of(seed, i);
+}
+
+// The position of the first byte that is not the seed's, or `size`.
+UNSANITIZED size_t first_wrong(const uint8_t* bytes, uint64_t seed, size_t size) {
+  size_t i = 0;
+  while (i < size && bytes[i] == byte_of(seed, i)) ++i;
+  return i;
+}
+
+UNSANITIZED size_t first_unlike(const uint8_t* bytes, uint8_t byte, size_t from, size_t size) {
+  while (from < size && bytes[from] == byte) ++from;
+  return from;
+}
+
+constexpr uint8_t kPoison = 0xee;
 
 }  // namespace
 
@@ -77,22 +100,28 @@ uint8_t Buffer::at(size_t index) const {
 
 onehop::Bytes pattern(uint64_t seed, size_t size) {
   onehop::Bytes bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = byte_of(seed, i);
+  write_bytes(bytes.data(), seed, size);
   return bytes;
 }
 
 void Buffer::fill(uint64_t seed) { set(pattern(seed, size_)); }
 
-void Buffer::poison() { set(onehop::Bytes(size_, 0xee)); }
+void Buffer::poison() { set(onehop::Bytes(size_, kPoison)); }
 
 ::testing::AssertionResult Buffer::holds(uint64_t seed, size_t size) const {
+  if (size > size_) return ::testing::AssertionFailure() << size << " bytes of " << size_;
   onehop::Bytes bytes = this->bytes();
-  for (size_t i = 0; i < size; ++i) {
-    if (bytes[i] == byte_of(seed, i)) continue;
-    return ::testing::AssertionFailure() << "byte " << i << " of " << size << " is "
-                                         << int{bytes[i]} << ", expected " << int{byte_of(seed, i)};
-  }
-  return ::testing::AssertionSuccess();
+  const size_t i = first_wrong(bytes.data(), seed, size);
+  if (i == size) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "byte " << i << " of " << size << " is " << int{bytes[i]}
+                                       << ", expected " << int{byte_of(seed, i)};
+}
+
+::testing::AssertionResult Buffer::is_poisoned(size_t from) const {
+  onehop::Bytes bytes = this->bytes();
+  const size_t i = first_unlike(bytes.data(), kPoison, from, size_);
+  if (i >= size_) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "byte " << i << " is " << int{bytes[i]};
 }
 
 }  // namespace conformance

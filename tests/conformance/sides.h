@@ -77,6 +77,8 @@ class Buffer {
   void poison();
   // Whether the first `size` bytes are those of the seed.
   ::testing::AssertionResult holds(uint64_t seed, size_t size) const;
+  // Whether all bytes from the position on are as poison() left them.
+  ::testing::AssertionResult is_poisoned(size_t from = 0) const;
 
  private:
   void set(const onehop::Bytes& bytes);

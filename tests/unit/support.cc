@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "platform/os/net.h"
@@ -126,7 +128,10 @@ size_t TempDir::entries() const {
 
 oh::Bytes Random::bytes(size_t size) {
   oh::Bytes bytes(size);
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(next() >> 56);
+  for (size_t i = 0; i < size; i += sizeof(uint64_t)) {
+    const uint64_t word = next();
+    std::memcpy(&bytes[i], &word, std::min(sizeof(word), size - i));
+  }
   return bytes;
 }
 
