@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Print the slowest GoogleTest cases of a folder of JSON reports (GTEST_OUTPUT=json:FOLDER/)."""
+"""Print the slowest GoogleTest cases of a folder of JSON reports."""
 
 from __future__ import annotations
 

@@ -88,8 +88,7 @@ run_tests() {
   local directory=$1
   shift
   rm -rf "$build/$directory/times"
-  GTEST_OUTPUT="json:$(realpath "$build/$directory")/times/" \
-    ${launcher:-} ctest --test-dir "$build/$directory" -j "$jobs" --output-on-failure "$@"
+  ${launcher:-} ctest --test-dir "$build/$directory" -j "$jobs" --output-on-failure "$@"
   "$python" tools/slowest_tests.py "$build/$directory/times"
 }
 
@@ -207,14 +206,14 @@ lane_cpp() {
 
 lane_address() {
   finish_build address
-  run_tests address -j $((jobs + 1))
+  run_tests address -j $((jobs * 2))
 }
 
 lane_thread() {
   finish_build thread
   # ThreadSanitizer's shadow memory does not fit every random layout of the address space. No build runs behind these tests,
-  # which leave a third of the processors idle.
-  launcher="setarch -R" run_tests thread -j $((jobs + 1))
+  # and three at a time leave nearly half of the processors idle.
+  launcher="setarch -R" run_tests thread -j $((jobs * 3))
 }
 
 lane_fuzz() {
