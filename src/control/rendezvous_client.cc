@@ -41,6 +41,10 @@ Status authenticate(const Crypto& crypto, const RendezvousJoin& join, MessageSoc
   OH_RETURN_IF_ERROR(socket.send(static_cast<uint8_t>(Meeting::kJoin), hello));
   OH_ASSIGN_OR_RETURN(MessageSocket::Message challenge,
                       socket.receive_until(deadline, "waiting for the rendezvous"));
+  // A port that a rendezvous had before may be another program's by now.
+  if (challenge.type < static_cast<uint8_t>(Meeting::kJoin)) {
+    return Status(OH_ERR_UNREACHABLE, "what listens at " + join.hosts.front().text() + " is none");
+  }
   if (challenge.type != static_cast<uint8_t>(Meeting::kChallenge)) return refused_or_odd(challenge);
   Reader reader(challenge.payload);
   ByteView theirs = reader.raw(kHelloNonce);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -222,6 +223,26 @@ TEST_F(RendezvousTest, WithoutAServerTheErrorSaysWhereItWasLookedFor) {
   Status status = join(1, 2, Deadline::after(20 * kMillisecond)).get().status();
   EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "rank 1 of 2 found no rendezvous"));
   EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, hosts_.front().text()));
+}
+
+// An endpoint, for instance, that was given the port of a rendezvous which is over.
+TEST_F(RendezvousTest, WhoElseListensAtThePortIsTakenForNoRendezvous) {
+  serve("127.0.0.1");
+  server_.reset();
+  Result<UniqueFd> listening = listen_on(hosts_.front());
+  ASSERT_TRUE(is_ok(listening));
+  auto waiting = join(0, 2);
+  pollfd calls{listening->get(), POLLIN, 0};
+  ASSERT_EQ(poll(&calls, 1, 20000), 1);
+  UniqueFd caller(accept(listening->get(), nullptr, nullptr));
+  ASSERT_TRUE(caller.valid());
+  MessageSocket stranger(std::move(caller), kMaxHelloMessage);
+  ASSERT_TRUE(is_ok(stranger.send(static_cast<uint8_t>(Hello::kRefuse),
+                                  encode_refusal(error(OH_ERR_REFUSED, "who?")))));
+  listening->reset();
+  start();
+  check(join(1, 2).get(), 2);
+  check(waiting.get(), 2);
 }
 
 // Our other end of a TCP connection of this process; -1: none yet.
