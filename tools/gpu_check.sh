@@ -20,9 +20,10 @@
 #   setup, batch, matrix, interpreter (from Python)
 #   torch, weights   torch.distributed's messages, and weights, against NCCL
 #   nixl          blocks by NIXL's Python API
+#   soak          SOAK_SECONDS (60) of random traffic of GPU memory among 8 processes, some of them killed
 #   sanitizer     stream and kernel under compute-sanitizer: memory, shared memory, barriers
 #
-# Without arguments all of them but sanitizer. Needs cmake, ninja, g++, nanobind, and no network;
+# Without arguments all of them but sanitizer and soak. Needs cmake, ninja, g++, nanobind, and no network;
 # GoogleTest is installed, or its sources are in GOOGLETEST (build/googletest). A
 # step that hangs is ended at its own limit, and all of them after SECONDS_IN_ALL (170); what is left
 # is said to be left out. In OUT (build/gpu_check):
@@ -194,6 +195,14 @@ run_doctor() {
   cat "$work/step.txt" >>"$out/report.txt"
 }
 
+run_latency() {
+  local modes=(--mode sendrecv --mode put --mode get)
+  local vs=memcpy,nccl
+  rows latency 40 latency --memory cuda --sizes 1K,4K,16K,64K,256K,1M --iters 2000 --vs $vs \
+    "${modes[@]}" --mode event --mode put_signal
+  rows latency-large 30 latency --memory cuda --sizes 4M,16M,64M,256M --iters 100 --vs $vs "${modes[@]}"
+}
+
 run_bandwidth() {
   local one=(--memory cuda --window 1)
   local modes=(--mode sendrecv --mode put --mode get) vs=memcpy,nccl,nccl-registered
@@ -261,10 +270,7 @@ run_step() {
     tests) run_tests ;;
     python) run_python ;;
     doctor) run_doctor ;;
-    latency)
-      rows latency 40 latency --memory cuda --sizes 1K,64K,1M --iters 2000 --vs memcpy,nccl \
-        --mode sendrecv --mode event --mode put --mode get --mode put_signal
-      ;;
+    latency) run_latency ;;
     bandwidth) run_bandwidth ;;
     kinds) run_kinds ;;
     stream) run_stream ;;
@@ -296,6 +302,7 @@ run_step() {
       ;;
     torch) rows torch 60 torch --memory cuda --vs nccl ;;
     weights) rows weights 60 weights --memory cuda --vs nccl --engines 1 --rounds 3 ;;
+    soak) step soak 150 "$python" tools/soak.py --seconds "${SOAK_SECONDS:-60}" --transports cuda --processes 8 ;;
     nixl) rows nixl 60 nixl --memory cuda --rounds 3 --mode write --mode read ;;
     *)
       echo "tools/gpu_check.sh: no step \"$1\"" >&2

@@ -19,6 +19,7 @@ GUIDE = ROOT / "examples" / "kernel_groups.cu"
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
 STREAM = ROOT / "src" / "kernels" / "stream.cu"
+BENCH = ROOT / "bench" / "kernels.cu"
 
 LANE = "ld.acquire.sys.global.b128"
 LINE = "st.relaxed.sys.global.b128"
@@ -229,6 +230,15 @@ def test_all_of_it_compiles_and_nothing_is_spilled(tmp_path: Path, gpu: str) -> 
     assert len(spills) >= len({*EXPECTED, *SMALL_SENDS, *SENDS, *RECEIVES})
     assert set(spills) == {("0", "0")}
     assert (BY_CLUSTER in said) == (gpu == "sm_90")
+
+
+def test_a_kernel_that_sends_and_receives_keeps_its_lanes_in_registers(tmp_path: Path) -> None:
+    # What spills hundreds of bytes takes half as long again. A cluster is at its limit.
+    said = compile_to("--cubin", tmp_path / "bench.cubin", BENCH, "sm_90")
+    entry = r"entry function 'bench_lane_(\w+)'.*?(\d+) bytes spill stores"
+    spills = {name: int(size) for name, size in re.findall(entry, said, re.DOTALL)}
+    assert {name: spills[name] for name in ("warp", "block")} == {"warp": 0, "block": 0}
+    assert spills["cluster"] <= 64
 
 
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_90"])

@@ -14,8 +14,9 @@ PAGES = [*(DOCS / f"{name}.md" for name in NEW), *(DOCS / "guides").glob("*.md")
 
 def texts_of_the_library() -> str:
     """All sources, with string literals that follow each other joined."""
-    folders = [(ROOT / "src", ".cc"), (ROOT / "src", ".h"), (ROOT / "python", ".cc")]
-    files = [path for folder, suffix in folders for path in folder.rglob(f"*{suffix}")]
+    suffixes = {"src": (".cc", ".h"), "python": (".cc", ".py")}
+    files = [path for folder in suffixes for path in (ROOT / folder).rglob("*")]
+    files = [path for path in files if path.suffix in suffixes[path.relative_to(ROOT).parts[0]]]
     return re.sub(r'"\s*\n\s*"', "", "\n".join(path.read_text() for path in files))
 
 

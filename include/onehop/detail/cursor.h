@@ -125,6 +125,26 @@ ONEHOP_PROTOCOL bool wait_for_line(const Cursor& cursor, uint32_t behind, Line* 
   return true;
 }
 
+// So many lines of the thread at once, from `*line` on, whose loads are under way before the first
+// is waited for.
+template <typename A, uint32_t kLines, typename Words, typename Patience>
+ONEHOP_PROTOCOL bool read_at_once(const Cursor& cursor, const Share& share, const Words& words,
+                                  uint32_t* line, uint32_t* at, Patience& patience) {
+  Line lines[kLines];
+  ONEHOP_UNROLLED
+  for (uint32_t k = 0; k < kLines; ++k) {
+    lines[k] = load_line<A>(cursor.at(1 + *line + k * share.of));
+  }
+  ONEHOP_UNROLLED
+  for (uint32_t k = 0; k < kLines; ++k) {
+    if (!wait_for_line<A>(cursor, 1 + *line + k * share.of, &lines[k], patience)) return false;
+    store_words(words, *at + k * share.stride, lines[k]);
+  }
+  *line += kLines * share.of;
+  *at += kLines * share.stride;
+  return true;
+}
+
 // Waits for the thread's lines behind the head of a message of `bytes`, and stores what the words
 // have room for. `seed` is what its first line has been seen to hold. False: patience.over() said
 // so.
@@ -136,24 +156,28 @@ ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, uint32
   if (at >= bytes) return true;
   if (!wait_for_line<A>(cursor, 1 + line, &seed, patience)) return false;
   store_words(words, at, seed);
+  line += share.of;
+  at = share.next(at, line);
+  // Four at once where there are many. Of a few lines, which come while they are read, the first
+  // would wait for the last.
+  constexpr uint32_t kMany = 2 * kLinesAtOnce;
   ONEHOP_ROLLED
-  while (true) {
-    line += share.of;
-    at = share.next(at, line);
-    if (at >= bytes) return true;
+  while (share.stride != 0 && at + (kMany - 1) * share.stride < bytes) {
+    if (!read_at_once<A, kLinesAtOnce>(cursor, share, words, &line, &at, patience)) return false;
+  }
+  ONEHOP_ROLLED
+  while (share.stride != 0 && at + share.stride < bytes) {
+    if (!read_at_once<A, 2>(cursor, share, words, &line, &at, patience)) return false;
+  }
+  ONEHOP_ROLLED
+  while (at < bytes) {
     Line one = load_line<A>(cursor.at(1 + line));
-    const uint32_t line_behind = line + share.of;
-    const uint32_t behind = share.next(at, line_behind);
-    Line other{};
-    if (behind < bytes) other = load_line<A>(cursor.at(1 + line_behind));
     if (!wait_for_line<A>(cursor, 1 + line, &one, patience)) return false;
     store_words(words, at, one);
-    if (behind >= bytes) return true;
-    if (!wait_for_line<A>(cursor, 1 + line_behind, &other, patience)) return false;
-    store_words(words, behind, other);
-    line = line_behind;
-    at = behind;
+    line += share.of;
+    at = share.next(at, line);
   }
+  return true;
 }
 
 }  // namespace onehop::detail
