@@ -14,7 +14,7 @@ DATA, BACK = tl.constexpr(3), tl.constexpr(4)  # slots
 
 @triton.jit
 def words(address):
-    return address.to(tl.pointer_type(tl.int64))
+    return address.to(tl.int64).to(tl.pointer_type(tl.int64))
 
 
 @triton.jit
