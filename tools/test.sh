@@ -213,7 +213,7 @@ lane_thread() {
   finish_build thread
   # ThreadSanitizer's shadow memory does not fit every random layout of the address space. No build runs behind these tests,
   # and three at a time leave nearly half of the processors idle.
-  launcher="setarch -R" run_tests thread -j $((jobs * 3))
+  launcher="setarch -R" run_tests thread -j $((jobs * 2))
 }
 
 lane_fuzz() {

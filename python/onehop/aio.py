@@ -57,7 +57,8 @@ class _Reader:
         with _lock:
             others = [reader for reader in _readers.get(self.fd, []) if reader is not self]
         for other in others:
-            if not other.loop.is_closed():
+            # One that is closed meanwhile must not keep the keys from those behind it.
+            with contextlib.suppress(RuntimeError):
                 other.loop.call_soon_threadsafe(other.wake, keys)
 
 

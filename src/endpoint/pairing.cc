@@ -310,15 +310,19 @@ Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
 Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& address,
                                         const LinkPurpose& purpose, Deadline deadline) {
   HelloRetry retry(deadline);
+  std::string why_not;  // by the last one that told us to come again
   while (true) {
     Initiator initiator;
     Result<std::shared_ptr<Peer>> peer = pair_by(initiator, endpoint, address, purpose, deadline);
     if (peer.ok()) return peer;
     const bool told = initiator.is_told_to_retry();
+    if (told) why_not = peer.status().text();
     if (retry.after(peer.status(), told)) continue;
-    if (!told) return peer;
+    // The deadline may have passed between two answers.
+    const bool late = peer.status().code() == OH_ERR_TIMEOUT && !why_not.empty();
+    if (!told && !late) return peer;
     return timed_out(deadline.length(), "while connecting to %s: %s", address.label.c_str(),
-                     peer.status().text().c_str());
+                     why_not.c_str());
   }
 }
 

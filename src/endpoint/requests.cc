@@ -415,6 +415,7 @@ Status Requests::cancel(Request* request) {
 Status Requests::arm(Request* request, uint32_t what) {
   OH_RETURN_IF_ERROR(completions_.event_fd().status());
   OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
+  if (what & Request::kList) pool().expect(request);
   const uint32_t before = request->armed.fetch_or(what, std::memory_order_seq_cst);
   let_end_see_armed();
   // finish() holds no lock, and has missed the word.

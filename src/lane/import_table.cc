@@ -45,6 +45,7 @@ bool ImportTable::settle(bool lost) {
 // Whether every sender that began before the entries were removed has ended.
 bool ImportTable::senders_left() {
   using onehop::detail::kBusy;
+  using onehop::detail::kFailed;
   const bool first = leaving_.empty();
   if (look_ != 0) {
     bool all_left = true;
@@ -52,7 +53,8 @@ bool ImportTable::senders_left() {
       uint64_t state = 0;
       if (!commands_.looked(look_, lane, &state)) return false;
       if (seen_[lane] == UINT64_MAX) seen_[lane] = state;
-      if ((state & kBusy) == 0 || state != seen_[lane]) seen_[lane] = 0;
+      // A half that fails is still its holder's.
+      if ((state & kBusy) == 0 || ((state ^ seen_[lane]) & ~kFailed) != 0) seen_[lane] = 0;
       all_left = all_left && seen_[lane] == 0;
     }
     look_ = 0;

@@ -194,6 +194,7 @@ struct Request : RequestExtras, RequestCore {
   // Written once, with release; pairs with the waiters' acquire.
   std::atomic<uint32_t> done{0};
   std::atomic<uint32_t> armed{0};     // what its end is to do: kAnnounce, kOpenGates, kList
+  bool to_list = false;               // guarded by its pool: armed for the list, and not yet in it
   std::atomic<uint32_t> detached{0};  // no handle is left: back to the pool at its end
   // Of streams that wait for its end; no_gates() once they are taken. Exchanged with seq_cst: who
   // takes the list sees what add_gate() put into it.

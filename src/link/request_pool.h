@@ -46,9 +46,16 @@ class RequestPool {
     pool_.release(request);
   }
 
-  // Before it is `done`: afterwards its owner may give it back. Again: nothing happens.
+  // Before it is armed for the list.
+  void expect(Request* request) {
+    SpinGuard guard(lock_);
+    request->to_list = true;
+  }
+  // Before it is `done`: afterwards its owner may give it back. Who armed it and who ends it may
+  // both call: once for each expect() it is listed.
   void list_ended(Request* request) {
     SpinGuard guard(lock_);
+    if (!std::exchange(request->to_list, false)) return;
     if (!static_cast<ListNode<InEnded>*>(request)->linked()) ended_.push_back(request);
   }
   // As many as there is room for, oldest first; returns how many.
@@ -68,6 +75,7 @@ class RequestPool {
   void clear(Request* request) {
     if (request->armed.load(std::memory_order_relaxed) & Request::kList) {
       SpinGuard guard(lock_);
+      request->to_list = false;
       if (static_cast<ListNode<InEnded>*>(request)->linked()) ended_.erase(request);
     }
     request->clear();

@@ -27,6 +27,7 @@ struct Arrival {
   std::shared_ptr<InFlight> in_flight;  // a part that UCX fetches
   uint64_t fetched = 0;                 // the size of that part
   bool aborted = false;                 // it ends when the fetch is over
+  bool withdrawn = false;               // no bytes come, only its end
 };
 
 class Arrivals {

@@ -299,6 +299,10 @@ Status Receiver::on_data(const Frame& frame) {
   Arrival* arrival = arrivals_.find(frame.op);
   // Not there: we rejected it, and the sender did not know yet.
   if (!arrival) return {};
+  if (arrival->withdrawn) {
+    return error(OH_ERR_PROTOCOL, "%s sent bytes of a message that it had withdrawn",
+                 link_.name.c_str());
+  }
   OH_ASSIGN_OR_RETURN(const bool here, arrivals_.take(arrival, frame));
   if (here) {
     advance(arrival, frame.payload_size);
@@ -372,7 +376,9 @@ Status Receiver::on_rts(const Frame& frame) {
     // comes the receive keeps its number: others that were offered may have their messages already,
     // and those between must not move up.
     if (refuse_name_in_use(request, rts.op)) return {};
-    Arrivals::bind(arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0), request);
+    Arrival* arrival = arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0);
+    arrival->withdrawn = true;
+    Arrivals::bind(arrival, request);
   }
   return {};
 }

@@ -86,7 +86,7 @@ TEST_F(HelloRetryTest, WhoHangsUpOnEverybodyIsGivenUp) {
 
 TEST_F(HelloRetryTest, TheDeadlineEndsIt) {
   const int listening = turn_away(INT_MAX, /*tell=*/true);
-  Status status = connect(Deadline::after(100 * kMillisecond));
+  Status status = connect(Deadline::after(500 * kMillisecond));
   EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "crowded"));
   os().shutdown(listening, SHUT_RDWR);  // ends the wait
   threads_.join();

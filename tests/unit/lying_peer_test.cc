@@ -2,10 +2,13 @@
 //
 // A peer that lies loses its link and nothing more. Each test is one lie; the fuzzer of the same
 // name tries many at once. The sanitizers see what an assertion cannot.
+#include <algorithm>
+
 #include "calls/batch_messages.h"
 #include "fuzz/victim.h"
 #include "sanitizers.h"
 #include "unit/support.h"
+#include "unit/traffic.h"
 
 namespace lying_peer_test {
 namespace {
@@ -84,6 +87,27 @@ TEST_F(LyingPeerTest, MoreBytesThanWereAnnounced) {
 }
 
 // The length of our buffer is not read back from where the other side can write.
+// Its receive waits for the end of what was withdrawn, and has no room for as much.
+TEST_F(LyingPeerTest, BytesOfAMessageThatWasWithdrawn) {
+  Bytes memory(65536, 0xee);
+  Request receive;
+  unit::prepare(&receive, OpKind::kRecv, victim_.endpoint(), memory.data(), 100, 1);
+  ASSERT_TRUE(is_ok(victim_.peer().operations().messages().post_recv(&receive)));
+  Frame rts;
+  rts.type = FrameType::kRts;
+  rts.tag = 1;
+  rts.length = 60000;
+  rts.op = kName;
+  rts.slot = 5;  // nothing is posted there
+  rts.number = 77;
+  ASSERT_TRUE(ring_.push(rts));
+  victim_.progress();
+  say(FrameType::kData, 0, 0, kName, 16000);
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), 0xee), 65536);
+  EXPECT_TRUE(lost());
+  EXPECT_TRUE(receive.ended());
+}
+
 TEST_F(LyingPeerTest, ASlotThatGrows) {
   victim_.post_send(1, 70000);
   TransferSlot* slot = posted_slot();

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -122,6 +123,47 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   EXPECT_EQ(poll(&event, 1, 10'000), 1) << "the request has ended, and no event says so";
   one->close();
   other->close();
+}
+
+// An event loop may take it, and release it, before the thread that arms it comes back.
+TEST_F(RacedEnds, ARequestThatIsArmedOnceIsListedOnce) {
+  for (bool release : {false, true}) {
+    std::shared_ptr<Endpoint> one = make_endpoint();
+    std::shared_ptr<Endpoint> other = make_endpoint();
+    Result<std::shared_ptr<Peer>> there =
+        one->connect(other->own_address().encode(), {}, Deadline::after(10 * kSecond));
+    ASSERT_TRUE(is_ok(there));
+    Result<std::shared_ptr<Peer>> here = other->incoming().accept(Deadline::after(10 * kSecond));
+    ASSERT_TRUE(is_ok(here));
+    ASSERT_TRUE(is_ok(other->requests().completions().event_fd().status()));
+    Bytes bytes(100);
+    Request* receive = other->requests().acquire(*other);
+    unit::prepare(receive, OpKind::kRecv, *other, bytes.data(), bytes.size(), kTag);
+    ASSERT_TRUE(is_ok((*here)->operations().messages().post_recv(receive)));
+    RequestPool& pool = other->requests().completions().pool();
+    std::array<Request*, 4> taken{};
+    std::thread waiter;
+    {
+      LinkGuard guard((*here)->link());  // which arm() waits for
+      Bytes sent(100, 7);
+      Request send;
+      unit::prepare(&send, OpKind::kSend, *one, sent.data(), sent.size(), kTag);
+      ASSERT_TRUE(is_ok((*there)->operations().messages().post_send(&send)));
+      waiter = std::thread([&] {
+        EXPECT_TRUE(is_ok(other->requests().arm(receive, Request::kAnnounce | Request::kList)));
+      });
+      while (!(receive->armed.load() & Request::kList)) sched_yield();
+      (void)(*here)->link().progress_locked(nullptr);
+      ASSERT_TRUE(receive->ended());
+      EXPECT_EQ(pool.take_ended(taken), 1u);
+      if (release) other->requests().release(receive);
+    }
+    waiter.join();
+    EXPECT_EQ(pool.take_ended(taken), 0u);
+    if (!release) other->requests().release(receive);
+    one->close();
+    other->close();
+  }
 }
 
 // No lock keeps the end of one without a peer from the thread that arms it.
