@@ -74,6 +74,7 @@ class DeviceLink {
   std::shared_ptr<const GpuExport> slab();
   // False once making it has failed.
   bool may_have_slab() const { return !no_slab_.load(std::memory_order_relaxed); }
+  bool has_slab() const { return slab_ != 0; }
   uint8_t* slab_part(uint64_t line) const {
     return reinterpret_cast<uint8_t*>(slab_) + line * kSlabChunk;
   }

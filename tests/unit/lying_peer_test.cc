@@ -108,6 +108,24 @@ TEST_F(LyingPeerTest, BytesOfAMessageThatWasWithdrawn) {
   EXPECT_TRUE(receive.ended());
 }
 
+// The mode of a copy is the peer's word: we have no slab, nor a device.
+TEST_F(LyingPeerTest, APartOfASlabThatWeDoNotHave) {
+  victim_.post_recv(1, 70000, false);
+  TransferSlot* slot = posted_slot();
+  ASSERT_NE(slot, nullptr);
+  const uint32_t sequence = slot_sequence(slot->word.load());
+  slot->claimer_length = 70000;
+  slot->claimer_memory = kSlotDevice;
+  slot->mode.store(static_cast<uint32_t>(CopyMode::kStaged));
+  claim(slot);
+  const auto index = static_cast<uint32_t>(slot - victim_.segment()->incoming().slots);
+  PipeLine& line = victim_.segment()->outgoing_pipe().lines[0];
+  line.span = {0, 100, index, sequence, 0, 1};
+  line.word.store(pipe_full(0));
+  victim_.progress();
+  EXPECT_EQ(line.word.load(), pipe_empty(0)) << "it was not looked at";
+}
+
 TEST_F(LyingPeerTest, ASlotThatGrows) {
   victim_.post_send(1, 70000);
   TransferSlot* slot = posted_slot();

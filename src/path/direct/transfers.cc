@@ -268,8 +268,12 @@ Transfer* Transfers::sink_of(const PipeSpan& span) {
   }
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
     if (!is_it(transfer)) continue;
+    // Bytes of host memory take no pipe, and others may be copying them now.
+    if (!transfer->on_device) return nullptr;
     transfer->learn();  // the source may have chosen the relay after all
-    bool fits = transfer->by_pipe() && span.offset % transfer->chunk == 0 &&
+    const bool has_part =
+        transfer->mode != CopyMode::kStaged || (transfer->local_device && link_.device->has_slab());
+    bool fits = transfer->by_pipe() && has_part && span.offset % transfer->chunk == 0 &&
                 span.offset <= transfer->length && span.bytes <= transfer->length - span.offset &&
                 (span.bytes + transfer->chunk - 1) / transfer->chunk == span.lines;
     return fits ? transfer : nullptr;
