@@ -80,7 +80,9 @@ def test_deaths(case, tmp_path):
     assert "all is well" in run_program("torch_deaths_program.py", case, tmp_path=tmp_path)
 
 
-@pytest.mark.parametrize("case", ["sizes", "missing", "device", "aborted", "again", "exits"])
+@pytest.mark.parametrize(
+    "case", ["sizes", "missing", "device", "aborted", "again", "exits", "elsewhere"]
+)
 def test_lives(case, tmp_path):
     told = run_program("torch_lives_program.py", case, tmp_path=tmp_path)
     assert "all is well" in told

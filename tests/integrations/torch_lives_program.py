@@ -182,7 +182,48 @@ def exits(rendezvous):
             rank.ends()
 
 
-CASES = {each.__name__: each for each in (sizes, missing, device, aborted, again, exits)}
+# ---- A rank that has posted work and is elsewhere
+
+
+MANY = 600  # more than a link's ring has room for
+
+
+def posting(pipe, rank, rendezvous):
+    join(rank, 2, rendezvous)
+    works = [dist.isend(torch.tensor([i]), 1) for i in range(MANY)]
+    into = torch.zeros(1_000_000)
+    works.append(dist.irecv(into))
+    pipe.send("posted")
+    listen(pipe, "received")  # outside of onehop
+    for work in works:
+        work.wait()
+    assert into.eq(1).all()
+    dist.destroy_process_group()
+
+
+def receiving(pipe, rank, rendezvous):
+    join(rank, 2, rendezvous)
+    listen(pipe, "posted")
+    into = torch.zeros(1, dtype=torch.int64)
+    for i in range(MANY):
+        dist.recv(into, 0)
+        assert into.item() == i
+    dist.send(torch.ones(1_000_000), 0)
+    pipe.send("received")
+    dist.destroy_process_group()
+
+
+def elsewhere(rendezvous):
+    first, second = Rank(posting, 0, rendezvous), Rank(receiving, 1, rendezvous)
+    first.hears("posted")
+    second.pipe.send("posted")
+    second.hears("received")
+    first.pipe.send("received")
+    first.ends()
+    second.ends()
+
+
+CASES = {each.__name__: each for each in (sizes, missing, device, aborted, again, exits, elsewhere)}
 
 if __name__ == "__main__":
     CASES[sys.argv[1]](sys.argv[2])

@@ -54,6 +54,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
                 size,
                 store=dist.PrefixStore("onehop", store),
                 device=device,
+                # Posted work goes on while its thread is elsewhere, as with other backends.
+                progress_thread=True,
                 timeout=self._seconds,
             )
         except onehop.Error as failure:
