@@ -34,6 +34,9 @@ class Parts : public Payload {
 
   // Of all parts.
   size_t bytes() const override { return spec_.size * ranks_; }
+  std::vector<Place> places() const override {
+    return {{parts_->data(), parts_->size()}, {sizes_.data(), sizes_.size()}};
+  }
   void lay_out(uint64_t pass, bool last) override;
   void clear(uint64_t pass, bool last) override;
   void mark(uint64_t, bool) override {}

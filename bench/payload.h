@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "spec.h"
 
@@ -79,6 +80,12 @@ class Payload {
   virtual ~Payload() = default;
   // Of a message.
   virtual size_t bytes() const = 0;
+  // Where all its bytes are, for copies of them.
+  struct Place {
+    uint8_t* at;
+    size_t size;
+  };
+  virtual std::vector<Place> places() const = 0;
   // The giving side before a pass: new bytes in all slots; `last`: of the row.
   virtual void lay_out(uint64_t pass, bool last) = 0;
   // The taking side before a pass: poison.
@@ -122,6 +129,7 @@ class Slots final : public Payload {
   Buffer& memory() { return *memory_; }
 
   size_t bytes() const override { return spec_.size; }
+  std::vector<Place> places() const override { return {{memory_->place(), memory_->size()}}; }
   void lay_out(uint64_t pass, bool last) override;
   void clear(uint64_t pass, bool last) override;
   void mark(uint64_t i, bool last) override;
@@ -194,6 +202,7 @@ class Blocks : public Payload {
   Buffer& memory() { return *memory_; }
 
   size_t bytes() const override { return spec_.blocks * spec_.size; }
+  std::vector<Place> places() const override { return {{memory_->place(), memory_->size()}}; }
   void lay_out(uint64_t pass, bool last) override;
   void clear(uint64_t pass, bool last) override;
   void mark(uint64_t i, bool last) override;

@@ -64,7 +64,9 @@ struct Spec {
   bool shared = false;   // buffers of oh_shared_alloc, else private memory
   bool graph = false;    // on a stream: up to 50 operations as a graph, which is replayed
   bool both = false;     // bandwidth: both directions at once; figures are each way's
-  bool corrupt = false;  // flips a byte of the last message: a wrong row must show as wrong
+  // Flips a byte of the last message, and of one of those that are enqueued in a row and all
+  // checked: a wrong row must show as wrong.
+  bool corrupt = false;
   Memory memory = Memory::kHost;  // of this side
   size_t offset = 0;              // into the allocation; not of host memory
   // Each message is stamped, and its stamps are checked. false: only the passes before the timed

@@ -2,6 +2,7 @@
 #include "streams.h"
 
 #include <algorithm>
+#include <optional>
 
 #if defined(OH_BENCH_KERNELS)
 // Laid into the module as the library's image is into the library.
@@ -23,6 +24,126 @@ constexpr size_t kRounds = 50;  // of a sample of latency
 constexpr size_t kSamples = 10;
 
 size_t parts(size_t whole, size_t part) { return std::max<size_t>(1, (whole + part - 1) / part); }
+
+// Bytes of operations behind the timed ones that are all checked: by the host, and by kernels.
+constexpr size_t kChecked = size_t{256} << 20;
+constexpr size_t kCheckedByKernels = size_t{1} << 30;
+
+size_t size_of(const std::vector<Payload::Place>& places) {
+  size_t size = 0;
+  for (const Payload::Place& place : places) size += place.size;
+  return size;
+}
+
+// The bytes of several rounds, in memory of the device.
+class Bank {
+ public:
+  Bank(const Device& device, const Payload& payload, size_t rounds)
+      : device_(device),
+        places_(payload.places()),
+        block_(device, Memory::kCuda, std::max<size_t>(1, rounds * size_of(places_))) {}
+
+  // In the order of the stream: from the payload's memory, and back.
+  void store(size_t round) const { copy(round, /*back=*/false); }
+  void load(size_t round) const { copy(round, /*back=*/true); }
+  // Poisons the payload's memory.
+  void clear() const {
+    for (const Payload::Place& place : places_) {
+      if (place.size == 0) continue;
+      BENCH_CUDA(device_.driver(), memset8_async, address_of(place.at), kPoison, place.size,
+                 device_.stream());
+    }
+  }
+
+ private:
+  void copy(size_t round, bool back) const {
+    uint8_t* kept = block_.data() + round * size_of(places_);
+    for (const Payload::Place& place : places_) {
+      if (place.size == 0) continue;
+      BENCH_CUDA(device_.driver(), memcpy_async, address_of(back ? place.at : kept),
+                 address_of(back ? kept : place.at), place.size, device_.stream());
+      kept += place.size;
+    }
+  }
+
+  const Device& device_;
+  const std::vector<Payload::Place> places_;
+  const GpuBlock block_;
+};
+
+// The other side moves the bytes whether or not we are ready.
+bool is_unasked(const Spec& spec) {
+  return spec.op == Op::kBatch || spec.mode == Mode::kStreamPut || spec.mode == Mode::kKernelPut;
+}
+
+// Rounds with bytes of their own each, enqueued as the timed ones are, and all checked.
+class CheckedRounds {
+ public:
+  // `each`: of a sample. `pass`: the first that is free.
+  CheckedRounds(Wire& wire, const Device& device, const Spec& spec, size_t each, uint64_t pass)
+      : wire_(wire), device_(device), spec_(spec), pass_(pass) {
+    const Payload* payload = wire.out() ? wire.out() : wire.in();
+    const size_t bytes = std::max<size_t>(1, size_of(payload->places()));
+    each_ = std::clamp<size_t>(kChecked / bytes, 1, each);
+    most_samples_ = std::max<size_t>(1, kChecked / (each_ * bytes));
+    if (wire.out()) out_.emplace(device, *wire.out(), each_);
+    if (wire.in()) in_.emplace(device, *wire.in(), each_);
+  }
+
+  void run(const Work::Body& round, size_t samples, Outcome* outcome) {
+    samples = std::min(samples, most_samples_);
+    size_t next = 0;
+    auto body = [&] {
+      const size_t slot = next++ % each_;
+      if (out_) out_->load(slot);
+      round();
+      if (in_) {
+        in_->store(slot);
+        in_->clear();
+      }
+      if (is_unasked(spec_)) wire_.confirm_on_stream();
+    };
+    const Work work(device_, body, each_, spec_.graph);
+    for (size_t i = 0; i < samples; ++i, pass_ += each_) {
+      begin(/*last=*/i + 1 == samples);
+      work.enqueue();
+      check(outcome);
+    }
+  }
+
+ private:
+  // One round is spoilt, and others come behind it.
+  bool is_last(bool last, size_t slot) const { return last && slot == each_ / 2; }
+  void begin(bool last) {
+    last_ = last;
+    for (size_t slot = 0; out_ && slot < each_; ++slot) {
+      wire_.out()->lay_out(pass_ + slot, is_last(last, slot));
+      out_->store(slot);
+    }
+    if (in_) wire_.in()->clear(pass_, false);
+    device_.synchronize();
+    wire_.link().sync();
+  }
+  void check(Outcome* outcome) {
+    device_.synchronize();
+    for (size_t slot = 0; in_ && slot < each_; ++slot) {
+      wire_.in()->clear(pass_ + slot, is_last(last_, slot));
+      in_->load(slot);
+      device_.synchronize();
+      outcome->wrong += wire_.in()->check_all(1, &outcome->checked);
+    }
+  }
+
+  Wire& wire_;
+  const Device& device_;
+  const Spec& spec_;
+  uint64_t pass_;
+  size_t each_ = 1;
+  size_t most_samples_ = 1;
+  bool last_ = false;
+  std::optional<Bank> out_;
+  std::optional<Bank> in_;
+};
 
 }  // namespace
 
@@ -132,7 +253,6 @@ std::vector<double> time_on_stream(const StreamRow& row) {
   std::vector<double> times;
   for (size_t i = 0; i < row.samples; ++i) times.push_back(marks.between(i, i + 1));
   times.push_back(marks.between(0, row.samples + 1));
-  verify([&] { once.enqueue(); });
   return times;
 }
 
@@ -173,6 +293,16 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
                 spec.graph};
   if (one_way) row.confirm = [&] { wire.confirm_on_stream(); };
   const std::vector<double> times = time_on_stream(row);
+  if (spec.mode == Mode::kGetStream) {
+    const Work once(device, round, 1, spec.graph);
+    for (uint64_t i = 0; i < row.whole; ++i) {
+      begin(/*last=*/false);
+      once.enqueue();
+      end();
+    }
+  } else {
+    CheckedRounds(wire, device, spec, each, pass).run(round, samples, &outcome);
+  }
   const double operations = static_cast<double>(each) * (spec.op == Op::kLatency ? 2 : 1);
   const size_t blocks = spec.op == Op::kBatch ? spec.blocks : 1;
   const double bytes = operations * static_cast<double>(blocks * spec.size);
@@ -223,7 +353,11 @@ Outcome time_kernels(const Spec& spec, const KernelPair& pair) {
   const std::vector<double> times = time_on_stream(
       {pair.device, [&] { pair.launch(false, rounds, false); }, begin, end, /*whole=*/1,
        /*warmup=*/1, /*each=*/1, kSamples, /*graph=*/false,
-       [&] { pair.launch(true, checked_rounds, spec.corrupt); }});
+       [&] { pair.launch(true, checked_rounds, false); }});
+  begin(/*last=*/true);
+  const size_t most = std::max<size_t>(1, kCheckedByKernels / std::max<size_t>(1, spec.size));
+  pair.launch(true, static_cast<uint32_t>(std::min<size_t>(rounds * kSamples, most)), spec.corrupt);
+  end();
   const double messages = (spec.op == Op::kLatency ? 2.0 : 1.0) * rounds;
   for (size_t i = 0; i < kSamples && pair.link.first(); ++i) {
     outcome.add(times[i], messages * static_cast<double>(spec.size), 1 / messages);

@@ -108,7 +108,7 @@ struct StreamRow {
   Work::Body round;                      // enqueues one operation
   std::function<void(bool last)> begin;  // `last`: the timed ones come
   std::function<void()> end;
-  uint64_t whole;  // operations with new bytes, three times: at first, as timed, and at last
+  uint64_t whole;  // operations with new bytes, twice before the timed ones: at first, and as timed
   size_t warmup;   // operations
   size_t each;     // operations of a sample
   size_t samples;
@@ -121,6 +121,10 @@ std::vector<double> time_on_stream(const StreamRow& row);
 
 // A sample of latency is the mean of up to 50 round trips, halved, one of patterns that of as many
 // exchanges; one of bandwidth that of a tenth of the messages. Timed iterations are whole samples.
+//
+// As many, or 256 MiB of them, are enqueued behind those, with bytes of their own each that are all
+// checked. Copies between them bring and keep the bytes. Of batches that get, whose target takes no
+// part, 8 come one by one in their place, or one of more than 4 MiB.
 Outcome stream_row(Wire& wire, const Device& device, const Spec& spec);
 
 // One of the two sides of messages within a kernel.
@@ -130,7 +134,8 @@ struct KernelPair {
   uint64_t findings;  // of kernels.h, in memory of the device
   std::function<void(bool checked, uint32_t rounds, bool corrupt)> launch;
 };
-// A sample is the mean of a launch, of which there are ten.
+// A sample is the mean of a launch, of which there are ten. One more, of kernels that check each
+// message, has as many, or 1 GiB of them.
 Outcome time_kernels(const Spec& spec, const KernelPair& pair);
 
 // What a kernel is told of the wire's messages. `findings`: memory of the device for them.
