@@ -20,10 +20,10 @@ from onehop.cli.output import json_lines, listing, make_console, provenance
 _HEADER = """\
 # Configuration
 
-onehop reads these variables from the environment when an endpoint is created. A value that is not
-allowed is an error of that call, and names the variable. Options of a call win over variables.
-An empty variable is as one that is not set; choices may be written in capitals, and switches as 1
-and 0.
+onehop reads these environment variables when an endpoint is created. Options of a call take
+precedence over variables. An invalid value is an error of the call that creates the endpoint; its
+text names the variable. An empty variable counts as not set. Choices may be written in upper case.
+Switches also accept 1 and 0.
 
 <!-- Written by `onehop info --config --markdown`. -->
 
