@@ -217,15 +217,15 @@ run_stream() {
   local begin=$SECONDS
   rows stream 50 latency --memory cuda --sizes 8,1K,4K,16K,64K,256K,512K,1M,4M --iters 2000 \
     --vs floor,nccl,nccl-registered --mode stream --mode graph
-  rows stream-bandwidth $((80 - SECONDS + begin)) bandwidth --memory cuda --sizes 1M,16M,64M,1G \
+  rows stream-bandwidth $((110 - SECONDS + begin)) bandwidth --memory cuda --sizes 1M,16M,64M,1G \
     --iters 60 --vs memcpy,nccl,nccl-registered --mode stream --mode stream_put --mode graph_put
 }
 
 run_kernel() {
   local begin=$SECONDS
-  rows kernel 30 latency --memory cuda --sizes 8,128,1K,4K,16K,64K --iters 10000 --vs floor \
+  rows kernel 40 latency --memory cuda --sizes 8,128,1K,4K,16K,64K --iters 10000 --vs floor \
     --mode kernel
-  rows kernel-put $((40 - SECONDS + begin)) bandwidth --memory cuda --sizes 16M,1G --iters 100 \
+  rows kernel-put $((55 - SECONDS + begin)) bandwidth --memory cuda --sizes 16M,1G --iters 100 \
     --vs memcpy --mode kernel_put
 }
 

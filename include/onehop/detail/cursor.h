@@ -158,11 +158,13 @@ ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, uint32
   store_words(words, at, seed);
   line += share.of;
   at = share.next(at, line);
-  // Four at once where there are many. Of a few lines, which come while they are read, the first
-  // would wait for the last.
-  constexpr uint32_t kMany = 2 * kLinesAtOnce;
+  // One line a thread: without a fetch of the loops' instructions, up to 0.2 us of 128 B.
+  if (at >= bytes) return true;
+  // A block's lines arrive together and are read four at once. Those of a cluster arrive while they
+  // are read: of a few, the first would wait for the last.
+  const uint32_t many = share.of > kMostOfBlock ? 2 * kLinesAtOnce : kLinesAtOnce;
   ONEHOP_ROLLED
-  while (share.stride != 0 && at + (kMany - 1) * share.stride < bytes) {
+  while (share.stride != 0 && at + (many - 1) * share.stride < bytes) {
     if (!read_at_once<A, kLinesAtOnce>(cursor, share, words, &line, &at, patience)) return false;
   }
   ONEHOP_ROLLED

@@ -33,8 +33,9 @@ struct LineRing {
 inline constexpr uint32_t kHeadBytes = 8;
 inline constexpr uint32_t kRowLines = 32;
 inline constexpr uint32_t kRowBytes = 384;
-inline constexpr uint32_t kWordStride = 128;  // between the words of a line, in bytes
-inline constexpr uint32_t kLinesAtOnce = 4;   // whose accesses a thread has under way
+inline constexpr uint32_t kWordStride = 128;    // between the words of a line, in bytes
+inline constexpr uint32_t kLinesAtOnce = 4;     // whose accesses a thread has under way
+inline constexpr uint32_t kMostOfBlock = 1024;  // threads
 
 // Lines behind the head; of small messages, so 32 bits suffice.
 ONEHOP_PURE uint32_t body_lines(uint32_t bytes) {
