@@ -97,6 +97,15 @@ const kernels::Ticket* ProxyMemory::ticket(uint32_t index, uint64_t number) cons
   return HostAtomics::load_acquire(&ticket->number) == number + 1 ? ticket : nullptr;
 }
 
+bool ProxyMemory::take(uint32_t index, uint64_t number) {
+  kernels::TicketQueue& tickets = queue(index);
+  const uint64_t place = number % kTickets;
+  HostAtomics::store_relaxed(&tickets.answers[place].taken, number + 1);
+  // Pairs with await_answer(): either the kernel finds it taken, or we find it given up.
+  HostAtomics::full_fence();
+  return HostAtomics::load_relaxed(&tickets.given_up[place]) != number + 1;
+}
+
 void ProxyMemory::answer(uint32_t index, uint64_t number, uint64_t fault, uint64_t bytes) {
   kernels::TicketAnswer* answer = &queue(index).answers[number % kTickets];
   HostAtomics::store_relaxed(&answer->bytes, bytes);

@@ -35,6 +35,9 @@ class ProxyMemory {
   kernels::TicketQueue& queue(uint32_t index) const { return page()->queues[index]; }
   // The ticket with this number; null: no kernel has handed it in yet.
   const kernels::Ticket* ticket(uint32_t index, uint64_t number) const;
+  // Before a ticket is executed whose kernel waits. False: that has gone on without, and it must
+  // not be; its place is free once it is answered.
+  bool take(uint32_t index, uint64_t number);
   // Ends the kernel's wait for it. `fault`: an oh_lane_fault.
   void answer(uint32_t index, uint64_t number, uint64_t fault, uint64_t bytes);
   // Of a lane's ticket.
