@@ -10,6 +10,10 @@
 //                                                    executes it in the host domain
 //   leaves; waits only if it needs it  ◀───────────  payload of a small receive, fields, number
 //
+// A kernel that waits too long gives its ticket up: it says so and looks whether the host has taken
+// it; the host says that it takes it and looks whether it was given up, with a full fence between
+// at both sides. So what a kernel gave up untaken is not executed: models/proxy_ticket.pml.
+//
 // Numbers come from the memory of the GPU, so a graph that is replayed has new ones.
 #pragma once
 
@@ -57,11 +61,15 @@ struct alignas(64) TicketAnswer {
   uint64_t bytes;   // that came
   uint64_t fault;   // an oh_lane_fault
   uint64_t number;  // as the ticket's, behind the rest
+  uint64_t taken;   // number of the ticket that the host executes, or refuses; before the rest
 };
 struct TicketQueue {
   Ticket tickets[kTickets];
   TicketAnswer answers[kTickets];
-  alignas(64) uint64_t gave_up;  // by a kernel: the oh_lane_fault with which it went on by itself
+  // By kernels. An oh_lane_fault: one went on without a place, or without the answer of a ticket
+  // that the host had taken.
+  alignas(64) uint64_t gave_up;
+  uint64_t given_up[kTickets];  // number of the ticket whose kernel waits for it no longer
 };
 struct ProxyPage {
   alignas(64) uint64_t abort;  // by the host: it takes nothing any more
@@ -97,7 +105,8 @@ struct ProxyArgs {
 static_assert(sizeof(ProxyArgs) <= 32764);
 
 // How much longer than an operation's own deadline a kernel waits for the host, which ends the
-// operation at that deadline: only when the host does not come.
+// operation at that deadline: only when the host does not come. Once more as long where it has
+// come.
 inline constexpr uint64_t kHostIsGone = 10'000'000'000;
 
 // When a wait ends without what it waited for.
@@ -119,6 +128,10 @@ struct ProxyPatience {
     if (started == 0) started = now;
     if (fault == OH_LANE_OK && now - started > limit) fault = OH_LANE_TIMEOUT;
     return fault != OH_LANE_OK;
+  }
+  ONEHOP_PROTOCOL void again() {
+    started = 0;
+    fault = OH_LANE_OK;
   }
 };
 
@@ -144,6 +157,30 @@ ONEHOP_PROTOCOL uint64_t take_number(const TicketQueue& queue, TicketCursor* cur
     if (seen == number) return number;
     number = seen;
   }
+}
+
+// Waits for the answer of a ticket. False: it has gone on without.
+template <typename A>
+ONEHOP_PROTOCOL bool await_answer(TicketQueue* queue, uint64_t number, ProxyPatience<A>& patience) {
+  const uint64_t place = number % kTickets;
+  const TicketAnswer* answer = &queue->answers[place];
+  bool gives_up = false;
+  // Acquire: what came is in the payload, or in place.
+  while (A::load_acquire(&answer->number) != number + 1) {
+    if (!patience.over()) continue;
+    if (patience.fault != OH_LANE_TIMEOUT) return false;
+    if (gives_up) {
+      A::store_release(&queue->gave_up, patience.fault);
+      return false;
+    }
+    gives_up = true;
+    A::store_relaxed(&queue->given_up[place], number + 1);
+    // Pairs with ProxyMemory::take(): either the host finds it given up, or we find it taken.
+    A::full_fence();
+    if (A::load_relaxed(&answer->taken) != number + 1) return false;
+    patience.again();
+  }
+  return true;
 }
 
 // By all threads of the group.
@@ -195,18 +232,11 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
     A::store_behind_fence(&ticket->number, number + 1);
     const bool never = op.timeout_ns > UINT64_MAX - kHostIsGone;
     ProxyPatience<A> patience{page, never ? UINT64_MAX : op.timeout_ns + kHostIsGone};
-    const TicketAnswer* answer = &queue->answers[place];
-    bool there = true;
-    // Acquire: what came is in the payload, or in place.
-    while (waits && there && A::load_acquire(&answer->number) != number + 1) {
-      there = !patience.over();
+    if (waits && await_answer<A>(queue, number, patience)) {
+      fault = A::load_relaxed(&queue->answers[place].fault);
+      came = A::load_relaxed(&queue->answers[place].bytes);
     }
-    if (there && waits) {
-      fault = A::load_relaxed(&answer->fault);
-      came = A::load_relaxed(&answer->bytes);
-    }
-    if (!there) fault = patience.fault;
-    if (fault == OH_LANE_TIMEOUT && !there) A::store_release(&queue->gave_up, fault);
+    if (patience.fault != OH_LANE_OK) fault = patience.fault;
   }
   fault = group.share(fault);
   came = group.share(came);

@@ -106,7 +106,7 @@ bool Lanes::stop_all() {
   while (!deadline.passed()) {
     if (!commands_.step_all(LanesStep::kStop, 0).ok()) return gpu_->is_lost();
     if (!gpu_->wait_idle(stream_, deadline)) return false;
-    if (!commands_.any_busy() || holder.is_over(gpu_)) return true;
+    if (all_through() && (!commands_.any_busy() || holder.is_over(gpu_))) return true;
     const int64_t next = now_ns() + holder.pause();
     while (now_ns() < next) sched_yield();
   }
@@ -175,7 +175,14 @@ uint32_t Lanes::next_token() {
 }
 
 bool Lanes::is_through(uint32_t lane) const {
-  return turns_[lane][0].is_through(*gpu_) && turns_[lane][1].is_through(*gpu_);
+  return turns_[lane][0].is_through() && turns_[lane][1].is_through();
+}
+
+bool Lanes::all_through() const {
+  for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
+    if (!is_through(lane)) return false;
+  }
+  return apart_.are_over();
 }
 
 }  // namespace oh

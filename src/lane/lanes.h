@@ -60,7 +60,8 @@ class Lanes {
   // cannot be mapped by others.
   static Result<std::unique_ptr<Lanes>> create(std::shared_ptr<cuda::Gpu> gpu, uint64_t slab_bytes,
                                                uint64_t small_max);
-  // Kernels must be through. What they may still hold after a while is kept for ever.
+  // Waits a while for kernels, also those that have not begun; what they may still use is kept for
+  // ever.
   ~Lanes();
 
   const StreamKernels& kernels() const { return kernels_; }
@@ -91,6 +92,8 @@ class Lanes {
   }
   // Whether the calls on both halves have ended on the device.
   bool is_through(uint32_t lane) const;
+  // Of signals, and waits for them.
+  Launches& apart() { return apart_; }
 
  private:
   // Pinned: what kernels and the host share.
@@ -102,8 +105,10 @@ class Lanes {
   Status start(uint64_t slab_bytes);
   Status load_kernels();
   Status open_all();
-  // No kernel takes a lane any more. Whether all kernels that had one have ended.
+  // No kernel takes a lane any more. Whether all kernels that had one, or were launched, have
+  // ended.
   bool stop_all();
+  bool all_through() const;
   cuda::DevicePtr on_device(const void* host) const { return pinned_->device(host); }
   Page* page() const { return reinterpret_cast<Page*>(memory_.data()); }
 
@@ -125,6 +130,7 @@ class Lanes {
   LaneCommands commands_;
   ImportTable imports_{commands_};
   LaunchTurn turns_[OH_LANES][2];
+  Launches apart_;
 };
 
 }  // namespace oh

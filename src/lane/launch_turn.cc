@@ -7,64 +7,122 @@
 
 namespace oh {
 
-bool LaunchTurn::is_through(cuda::Gpu& gpu) const {
-  const std::shared_ptr<const LaunchEvent> last = event();
-  if (!last) return true;
-  Result<bool> complete = gpu.is_complete(last->handle());
-  return !complete.ok() || *complete;
+Result<std::shared_ptr<LaunchEvent>> LaunchEvent::take(cuda::Gpu& gpu) {
+  OH_ASSIGN_OR_RETURN(const cuda::Event made, gpu.take_event());
+  return std::make_shared<LaunchEvent>(gpu.shared_from_this(), made);
 }
 
-std::shared_ptr<const LaunchEvent> LaunchTurn::event() const {
+Status LaunchEvent::record(cuda::Stream stream) {
+  Status status = gpu_->record(handle_, stream);
+  recorded_.store(status.ok(), std::memory_order_relaxed);
+  return status;
+}
+
+Status LaunchEvent::wait(cuda::Stream stream) const {
+  if (recorded_.load(std::memory_order_relaxed)) return gpu_->wait_event(stream, handle_);
+  return error(OH_ERR_SYSTEM,
+               "a launch on %s cannot follow the one before it on its lane: the event behind that "
+               "one could not be recorded, so its end is not known; launch on the stream of that "
+               "one again, or close the peer",
+               gpu_->facts().name.c_str());
+}
+
+// Another error of the query says nothing of the launch.
+bool LaunchEvent::is_over() const {
+  if (gpu_->is_lost()) return true;
+  if (!recorded_.load(std::memory_order_relaxed)) return false;
+  Result<bool> complete = gpu_->is_complete(handle_);
+  if (complete.ok()) return *complete;
+  (void)gpu_->keep_loss(complete.status()).ok();
+  return gpu_->is_lost();
+}
+
+bool LaunchTurn::is_through() const {
+  const std::shared_ptr<LaunchEvent> last = event();
+  return !last || last->is_over();
+}
+
+std::shared_ptr<LaunchEvent> LaunchTurn::event() const {
   MutexLock lock(mutex_);
   return event_;
 }
 
-std::shared_ptr<const LaunchEvent> LaunchTurn::event_for(const Stream& stream) const {
+std::shared_ptr<LaunchEvent> LaunchTurn::event_for(const Stream& stream) const {
   MutexLock lock(mutex_);
   return stream.id && last_ == stream.id ? nullptr : event_;
 }
 
-void LaunchTurn::launched(const Stream& stream, const std::shared_ptr<const LaunchEvent>& event) {
+void LaunchTurn::launched(const Stream& stream, const std::shared_ptr<LaunchEvent>& event) {
   MutexLock lock(mutex_);
   last_ = stream.id;
   if (event_ != event) event_ = event;
 }
 
-HeldTurns::HeldTurns(std::vector<LaunchTurn*> turns, cuda::Gpu& gpu, cuda::Stream stream)
-    : turns_(std::move(turns)), gpu_(gpu), stream_{stream, {}} {
+void Launches::add(const std::shared_ptr<LaunchEvent>& event) {
+  MutexLock lock(mutex_);
+  events_.push_back(event);
+  if (events_.size() < many_) return;
+  std::erase_if(events_, [](const auto& one) { return one->is_over(); });
+  // Each is asked for a few times, however many there are.
+  many_ = std::max(kFew, 2 * events_.size());
+}
+
+bool Launches::are_over() const {
+  MutexLock lock(mutex_);
+  return std::all_of(events_.begin(), events_.end(),
+                     [](const auto& one) { return one->is_over(); });
+}
+
+namespace {
+// Sorted, each once.
+template <typename T>
+std::vector<T*> distinct(std::vector<T*> all) {
+  std::sort(all.begin(), all.end(), std::less<>());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+}  // namespace
+
+HeldTurns::HeldTurns(std::vector<LaunchTurn*> turns, std::vector<Launches*> apart, cuda::Gpu& gpu,
+                     cuda::Stream stream)
+    : turns_(distinct(std::move(turns))),
+      apart_(distinct(std::move(apart))),
+      gpu_(gpu),
+      stream_{stream, {}} {
   if (!turns_.empty()) stream_.id = gpu.stream_id(stream);  // before others wait for us
-  std::sort(turns_.begin(), turns_.end(), std::less<>());
-  turns_.erase(std::unique(turns_.begin(), turns_.end()), turns_.end());
   for (LaunchTurn* turn : turns_) held_.emplace_back(turn->turn_);
 }
 
-Status HeldTurns::follow() const {
-  std::shared_ptr<const LaunchEvent> waited;
+Status HeldTurns::follow() {
+  std::shared_ptr<LaunchEvent> waited;
   for (const LaunchTurn* turn : turns_) {
-    std::shared_ptr<const LaunchEvent> event = turn->event_for(stream_);
+    std::shared_ptr<LaunchEvent> event = turn->event_for(stream_);
     if (!event || event == waited) continue;
-    OH_RETURN_IF_ERROR(gpu_.wait_event(stream_.handle, event->handle()));
+    OH_RETURN_IF_ERROR(event->wait(stream_.handle));
     waited = std::move(event);
   }
+  waited.reset();
+  if (turns_.empty() && apart_.empty()) return {};
+  OH_ASSIGN_OR_RETURN(event_, choose_event());
   return {};
 }
 
-Status HeldTurns::launched() const {
-  if (turns_.empty()) return {};
-  OH_ASSIGN_OR_RETURN(const std::shared_ptr<const LaunchEvent> event, this->event());
-  OH_RETURN_IF_ERROR(gpu_.record(event->handle(), stream_.handle));
-  for (LaunchTurn* turn : turns_) turn->launched(stream_, event);
-  return {};
+Status HeldTurns::launched() {
+  if (!event_) return {};
+  Status status = event_->record(stream_.handle);
+  for (LaunchTurn* turn : turns_) turn->launched(stream_, event_);
+  for (Launches* launches : apart_) launches->add(event_);
+  return status;
 }
 
-// The one of the last launch, where no half has it that is not of this launch.
-Result<std::shared_ptr<const LaunchEvent>> HeldTurns::event() const {
-  std::shared_ptr<const LaunchEvent> last = turns_.front()->event();
+// That of the last launch, where nothing has it that is not of this launch.
+Result<std::shared_ptr<LaunchEvent>> HeldTurns::choose_event() const {
+  if (turns_.empty()) return LaunchEvent::take(gpu_);
+  std::shared_ptr<LaunchEvent> last = turns_.front()->event();
   long ours = 1;
   for (const LaunchTurn* turn : turns_) ours += last && turn->event() == last ? 1 : 0;
   if (last && last.use_count() == ours) return last;
-  OH_ASSIGN_OR_RETURN(const cuda::Event made, gpu_.take_event());
-  return std::make_shared<const LaunchEvent>(gpu_, made);
+  return LaunchEvent::take(gpu_);
 }
 
 }  // namespace oh

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Launches on one half of a lane follow each other, whichever streams and threads they come from:
-// each waits for the event behind the one before, unless that one is in the same stream. Not those
-// that are captured. One event is behind all halves of a launch.
+// each waits for the event behind the one before, unless that one is in the same stream. Other
+// operations take no turns; their launches are remembered until they are over. Not those that are
+// captured. One event is behind all that a launch does.
 //
 // Threading: any thread. Who launches holds the turns of all that it launches on.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/sync.h"
@@ -18,25 +21,34 @@
 
 namespace oh {
 
-// The event behind a launch, which its halves share. The last of them gives it back to the GPU.
+// The event behind a launch, which those share that are part of it. The last of them gives it back
+// to the GPU. The launch comes after take() and before record(), so what can fail before it does.
 class LaunchEvent {
  public:
-  explicit LaunchEvent(cuda::Gpu& gpu, cuda::Event handle)
-      : gpu_(gpu.shared_from_this()), handle_(handle) {}
+  static Result<std::shared_ptr<LaunchEvent>> take(cuda::Gpu& gpu);
+  LaunchEvent(std::shared_ptr<cuda::Gpu> gpu, cuda::Event handle)
+      : gpu_(std::move(gpu)), handle_(handle) {}
   ~LaunchEvent() { gpu_->give_event(handle_); }
   LaunchEvent(const LaunchEvent&) = delete;
   LaunchEvent& operator=(const LaunchEvent&) = delete;
-  cuda::Event handle() const { return handle_; }
+
+  // Behind what the stream has now. After a failure the end of that is not known.
+  Status record(cuda::Stream stream);
+  // What the stream gets from now on follows it. Fails where the end is not known.
+  Status wait(cuda::Stream stream) const;
+  // Whether all that it is behind has ended, or the context is lost.
+  bool is_over() const;
 
  private:
   const std::shared_ptr<cuda::Gpu> gpu_;
   const cuda::Event handle_;
+  std::atomic<bool> recorded_{false};  // relaxed: the event is the driver's
 };
 
 class LaunchTurn {
  public:
   // Whether the last launch has ended on the device.
-  bool is_through(cuda::Gpu& gpu) const;
+  bool is_through() const;
 
  private:
   friend class HeldTurns;
@@ -46,33 +58,51 @@ class LaunchTurn {
     std::optional<uint64_t> id;
   };
   // Null where the stream need not wait.
-  std::shared_ptr<const LaunchEvent> event_for(const Stream& stream) const;
-  std::shared_ptr<const LaunchEvent> event() const;
-  void launched(const Stream& stream, const std::shared_ptr<const LaunchEvent>& event);
+  std::shared_ptr<LaunchEvent> event_for(const Stream& stream) const;
+  std::shared_ptr<LaunchEvent> event() const;
+  void launched(const Stream& stream, const std::shared_ptr<LaunchEvent>& event);
 
   std::mutex turn_;  // before mutex_
   mutable Mutex mutex_;
   std::optional<uint64_t> last_ OH_GUARDED_BY(mutex_);  // number of the last launch's stream
-  std::shared_ptr<const LaunchEvent> event_ OH_GUARDED_BY(mutex_);
+  std::shared_ptr<LaunchEvent> event_ OH_GUARDED_BY(mutex_);
+};
+
+// Launches that take no turns, until they are over.
+class Launches {
+ public:
+  void add(const std::shared_ptr<LaunchEvent>& event);
+  bool are_over() const;
+
+ private:
+  static constexpr size_t kFew = 16;
+
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<LaunchEvent>> events_ OH_GUARDED_BY(mutex_);
+  size_t many_ OH_GUARDED_BY(mutex_) = kFew;  // from here on those that are over are dropped
 };
 
 // Turns in the hands of a launch on a stream, taken in an order that is the same for all.
 class HeldTurns {
  public:
-  HeldTurns(std::vector<LaunchTurn*> turns, cuda::Gpu& gpu, cuda::Stream stream);
+  // `apart`: where the launch is remembered for operations that take no turns.
+  HeldTurns(std::vector<LaunchTurn*> turns, std::vector<Launches*> apart, cuda::Gpu& gpu,
+            cuda::Stream stream);
 
-  // What the stream gets from now on follows what was launched before.
-  Status follow() const;
-  // The launch is on the stream.
-  Status launched() const;
+  // Before the launch: what the stream gets from now on follows what was launched before.
+  Status follow();
+  // The launch is on the stream, also when this fails.
+  Status launched();
 
  private:
-  Result<std::shared_ptr<const LaunchEvent>> event() const;
+  Result<std::shared_ptr<LaunchEvent>> choose_event() const;
 
   std::vector<LaunchTurn*> turns_;
+  std::vector<Launches*> apart_;
   cuda::Gpu& gpu_;
   LaunchTurn::Stream stream_;
   std::vector<std::unique_lock<std::mutex>> held_;
+  std::shared_ptr<LaunchEvent> event_;  // from follow() on
 };
 
 }  // namespace oh

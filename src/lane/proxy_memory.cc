@@ -23,7 +23,6 @@ constexpr size_t kPayloadAt = (sizeof(kernels::ProxyPage) + 4095) & ~size_t{4095
 constexpr size_t kPayload = kTickets * kProxySmall;  // of a queue
 constexpr size_t kSize = kPayloadAt + kProxyLanes * kPayload;
 constexpr int64_t kEndTime = 2 * kSecond;
-constexpr size_t kTidyAt = 16;  // launches that are remembered before those that ended are dropped
 }  // namespace
 
 Result<std::shared_ptr<ProxyMemory>> ProxyMemory::create(std::shared_ptr<cuda::Gpu> gpu) {
@@ -77,7 +76,6 @@ ProxyMemory::~ProxyMemory() {
   }
   {
     MutexLock lock(mutex_);
-    for (cuda::Event event : launched_) gpu_->give_event(event);
     for (Branch& branch : branches_) {
       gpu_->give_event(branch.event);
       if (all) gpu_->give_stream(branch.stream);
@@ -97,6 +95,15 @@ const kernels::Ticket* ProxyMemory::ticket(uint32_t index, uint64_t number) cons
   const kernels::Ticket* ticket = &queue(index).tickets[number % kTickets];
   // acquire: its fields, and the payload; pairs with run_proxy().
   return HostAtomics::load_acquire(&ticket->number) == number + 1 ? ticket : nullptr;
+}
+
+bool ProxyMemory::take(uint32_t index, uint64_t number) {
+  kernels::TicketQueue& tickets = queue(index);
+  const uint64_t place = number % kTickets;
+  HostAtomics::store_relaxed(&tickets.answers[place].taken, number + 1);
+  // Pairs with await_answer(): either the kernel finds it taken, or we find it given up.
+  HostAtomics::full_fence();
+  return HostAtomics::load_relaxed(&tickets.given_up[place]) != number + 1;
 }
 
 void ProxyMemory::answer(uint32_t index, uint64_t number, uint64_t fault, uint64_t bytes) {
@@ -123,25 +130,6 @@ kernels::ProxyOp ProxyMemory::op(uint32_t index) const {
 
 // Relaxed: it publishes nothing else. Kernels poll it in ProxyPatience.
 void ProxyMemory::abort() { HostAtomics::store_relaxed(&page()->abort, 1); }
-
-Status ProxyMemory::remember(cuda::Stream stream) {
-  OH_ASSIGN_OR_RETURN(cuda::Event event, gpu_->take_event());
-  Status status = gpu_->record(event, stream);
-  if (!status.ok()) {
-    gpu_->give_event(event);
-    return status;
-  }
-  MutexLock lock(mutex_);
-  launched_.push_back(event);
-  if (launched_.size() < kTidyAt) return {};
-  std::erase_if(launched_, [this](cuda::Event one) {
-    Result<bool> complete = gpu_->is_complete(one);
-    if (!complete.ok() || !*complete) return false;
-    gpu_->give_event(one);
-    return true;
-  });
-  return {};
-}
 
 Result<ProxyMemory::Branch> ProxyMemory::take_branch() {
   MutexLock lock(mutex_);
@@ -183,15 +171,9 @@ Status ProxyMemory::join(const Branch& branch, cuda::Stream stream, bool capturi
   return status;
 }
 
-bool ProxyMemory::all_through() {
-  auto through = [this](cuda::Event event) {
-    Result<bool> complete = gpu_->is_complete(event);
-    return !complete.ok() || *complete;
-  };
-  MutexLock lock(mutex_);
-  return std::all_of(std::begin(turns_), std::end(turns_),
-                     [this](const LaunchTurn& turn) { return turn.is_through(*gpu_); }) &&
-         std::all_of(launched_.begin(), launched_.end(), through);
+bool ProxyMemory::all_through() const {
+  return apart_.are_over() && std::all_of(std::begin(turns_), std::end(turns_),
+                                          [](const LaunchTurn& turn) { return turn.is_through(); });
 }
 
 }  // namespace oh

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -36,6 +35,9 @@ class ProxyMemory {
   kernels::TicketQueue& queue(uint32_t index) const { return page()->queues[index]; }
   // The ticket with this number; null: no kernel has handed it in yet.
   const kernels::Ticket* ticket(uint32_t index, uint64_t number) const;
+  // Before a ticket is executed whose kernel waits. False: that has gone on without, and it must
+  // not be; its place is free once it is answered.
+  bool take(uint32_t index, uint64_t number);
   // Ends the kernel's wait for it. `fault`: an oh_lane_fault.
   void answer(uint32_t index, uint64_t number, uint64_t fault, uint64_t bytes);
   // Of a lane's ticket.
@@ -51,9 +53,9 @@ class ProxyMemory {
 
   // Of half a lane.
   LaunchTurn& turn(uint32_t index) { return turns_[index]; }
-  bool is_through(uint32_t index) const { return turns_[index].is_through(*gpu_); }
-  // What was launched on the stream takes no turns: it is waited for at the end.
-  Status remember(cuda::Stream stream);
+  bool is_through(uint32_t index) const { return turns_[index].is_through(); }
+  // Of what is on no lane.
+  Launches& apart() { return apart_; }
 
   // A stream beside `stream`: what it gets follows what that one has now, and what that one gets
   // from join() on follows it. One that was captured is not used again.
@@ -69,7 +71,7 @@ class ProxyMemory {
   explicit ProxyMemory(std::shared_ptr<cuda::Gpu> gpu) : gpu_(std::move(gpu)) {}
   Status start();
   Status begin_to_open();
-  bool all_through();
+  bool all_through() const;
   Result<Branch> take_branch();
   kernels::ProxyPage* page() const { return reinterpret_cast<kernels::ProxyPage*>(memory_.data()); }
 
@@ -81,9 +83,9 @@ class ProxyMemory {
   cuda::Stream opening_ = nullptr;  // until it is open
   std::atomic<bool> kept_{false};
   LaunchTurn turns_[kernels::kProxyLanes];
+  Launches apart_;
   Mutex mutex_;
   std::vector<Branch> branches_ OH_GUARDED_BY(mutex_);
-  std::deque<cuda::Event> launched_ OH_GUARDED_BY(mutex_);  // of what takes no turns
 };
 
 }  // namespace oh

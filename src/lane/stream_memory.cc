@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "lane/launch_turn.h"
 #include "link/memory_exchange.h"
 
 namespace oh {
@@ -21,22 +22,14 @@ struct StreamMemory::Held {
       : gpu(std::move(on)), holder(std::move(memory)) {}
   ~Held() {
     const Deadline deadline = Deadline::after(kReleaseTime);
-    while (event && !is_over() && !deadline.passed()) sched_yield();
-    const bool over = !event || is_over();
-    if (event) gpu->give_event(event);
-    if (!over) new std::shared_ptr<void>(std::move(holder));
+    while (event && !event->is_over() && !deadline.passed()) sched_yield();
+    if (event && !event->is_over()) new std::shared_ptr<void>(std::move(holder));
   }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
-  bool is_over() const {
-    if (gpu->is_lost()) return true;
-    Result<bool> done = gpu->is_complete(event);
-    return done.ok() && *done;
-  }
-
   std::shared_ptr<cuda::Gpu> gpu;
-  cuda::Event event = nullptr;
+  std::shared_ptr<LaunchEvent> event;  // null: its end is never known
   std::shared_ptr<void> holder;
 };
 
@@ -105,8 +98,8 @@ void StreamMemory::hold(cuda::Stream stream, bool capturing, std::shared_ptr<voi
   if (many) (void)drop_held();
   auto held = std::make_shared<Held>(gpu_, std::move(memory));
   if (!capturing) {
-    Result<cuda::Event> event = gpu_->take_event();
-    if (event.ok() && gpu_->record(*event, stream).ok()) held->event = *event;
+    Result<std::shared_ptr<LaunchEvent>> event = LaunchEvent::take(*gpu_);
+    if (event.ok() && (*event)->record(stream).ok()) held->event = std::move(*event);
   }
   MutexLock lock(mutex_);
   held_.push_back(std::move(held));
@@ -119,7 +112,7 @@ bool StreamMemory::drop_held() {
   MutexLock lock(mutex_);
   bool none_waits = true;
   std::erase_if(held_, [&](std::shared_ptr<Held>& held) {
-    const bool drops = held->event && held->is_over();
+    const bool drops = held->event && held->event->is_over();
     none_waits = none_waits && (drops || !held->event);
     if (drops) over.push_back(std::move(held));
     return drops;

@@ -107,20 +107,23 @@ Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, cons
   return only.endpoint->device().gpu()->kernels().launch_remote(only.stream, kernel, grid, &args);
 }
 
-// The turns of all halves that a launch takes.
+// The turns of all halves that a launch takes, and where it is remembered for the rest.
 HeldTurns turns_of(const std::vector<PendingOp>& run, cuda::Gpu& gpu) {
   std::vector<LaunchTurn*> turns;
+  std::vector<Launches*> apart;
   for (const PendingOp& one : run) {
-    if (one.capturing || !of_lane(one.op)) continue;
-    turns.push_back(&one.peer->stream().lanes().turn(one.op.lane.lane, side_of(one.op)));
+    if (one.capturing) continue;
+    Lanes& lanes = one.peer->stream().lanes();
+    if (of_lane(one.op)) turns.push_back(&lanes.turn(one.op.lane.lane, side_of(one.op)));
+    if (!of_lane(one.op)) apart.push_back(&lanes.apart());
   }
-  return HeldTurns(std::move(turns), gpu, run.front().stream);
+  return HeldTurns(std::move(turns), std::move(apart), gpu, run.front().stream);
 }
 
 Status launch_by_kernels(std::vector<PendingOp>& run) {
   PendingOp& front = run.front();
   cuda::Gpu& gpu = *front.endpoint->device().gpu();
-  const HeldTurns turns = turns_of(run, gpu);
+  HeldTurns turns = turns_of(run, gpu);
   OH_RETURN_IF_ERROR(turns.follow());
   const Layout layout = lay_out(run, gpu);
   const StreamKernels& with = front.peer->stream().lanes().kernels();

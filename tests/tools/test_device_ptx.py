@@ -19,6 +19,7 @@ GUIDE = ROOT / "examples" / "kernel_groups.cu"
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
 STREAM = ROOT / "src" / "kernels" / "stream.cu"
+PROXY = ROOT / "src" / "kernels" / "proxy.cu"
 BENCH = ROOT / "bench" / "kernels.cu"
 
 LANE = "ld.acquire.sys.global.b128"
@@ -327,6 +328,24 @@ def test_the_worker_fences_before_each_word_and_before_its_last_look(tmp_path: P
     leaving = [i for i, access in enumerate(order) if access == "fence.sc.sys"]
     assert leaving
     assert all(order[i - 1] == say for i in leaving)
+
+
+def test_a_ticket_is_whole_and_is_given_up_before_the_look_whether_it_is_taken(
+    tmp_path: Path,
+) -> None:
+    ptx = tmp_path / "proxy.ptx"
+    compile_to("--ptx", ptx, PROXY)
+    ((name, body),) = ENTRY.findall(ptx.read_text())
+    assert name == "onehop_proxy"
+    order = [access for access in ACCESS.findall(body) if STRONG.search(access)]
+    relaxed = "ld.relaxed.sys.global.u64"
+    # The fields, a fence, and the number; where it waits, the answer.
+    handed_in = order.index(FENCE)
+    assert order[handed_in - 4 : handed_in + 3] == [STORE] * 4 + [FENCE, STORE, ACQUIRE]
+    given_up = order.index("fence.sc.sys")
+    assert order[given_up - 1 : given_up + 2] == [STORE, "fence.sc.sys", relaxed]
+    assert order.count(FENCE) == order.count("fence.sc.sys") == 1
+    assert order[-1] == RELEASE  # the place
 
 
 def test_a_look_at_a_lane_is_a_release_and_an_acquire(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ namespace launch_turn_test {
 namespace {
 
 using namespace oh;
+using unit::fails_with;
 using unit::is_ok;
 
 class LaunchTurnTest : public unit::GpuTest {
@@ -31,7 +32,7 @@ class LaunchTurnTest : public unit::GpuTest {
     return calls("cuStreamWaitEvent") - before;
   }
   static void launch(std::vector<LaunchTurn*> halves, cuda::Gpu& on, cuda::Stream stream) {
-    const HeldTurns turns(std::move(halves), on, stream);
+    HeldTurns turns(std::move(halves), {}, on, stream);
     EXPECT_TRUE(is_ok(turns.follow()));
     EXPECT_TRUE(is_ok(turns.launched()));
   }
@@ -108,14 +109,81 @@ TEST_F(LaunchTurnTest, AHalfWaitsForItsOwnLaunchAlone) {
   ASSERT_TRUE(is_ok(gpu->wait_word(two, word->device, 1)));
   launch({&*turn}, *gpu, two);
   ASSERT_TRUE(gpu->wait_idle(one, Deadline::after(10 * kSecond)));
-  EXPECT_TRUE(second->is_through(*gpu));
-  EXPECT_FALSE(turn->is_through(*gpu));
+  EXPECT_TRUE(second->is_through());
+  EXPECT_FALSE(turn->is_through());
   word->host->store(1, std::memory_order_release);
   ASSERT_TRUE(gpu->wait_idle(two, Deadline::after(10 * kSecond)));
-  EXPECT_TRUE(turn->is_through(*gpu));
+  EXPECT_TRUE(turn->is_through());
   gpu->give_word(*word);
   destroy(one);
   destroy(two);
+}
+
+// What can fail does so before the launch.
+TEST_F(LaunchTurnTest, TheEventIsThereBeforeTheLaunch) {
+  const cuda::Stream one = make_stream();
+  {
+    HeldTurns turns({&*turn}, {}, *gpu, one);
+    ASSERT_EQ(fake.fail("cuEventCreate", 1, cuda::kOutOfMemory), 0);
+    EXPECT_TRUE(fails_with(turns.follow(), OH_ERR_NO_RESOURCE, "cuEventCreate"));
+  }
+  EXPECT_EQ(waits_of(one), 0u);
+  destroy(one);
+}
+
+// Neither it nor what shares its event is over; another launch on its stream is behind it.
+TEST_F(LaunchTurnTest, ALaunchWithoutAnEventBehindItEndsWithTheNextOfItsStream) {
+  const cuda::Stream one = make_stream();
+  {
+    HeldTurns turns({&*turn, &*second}, {}, *gpu, one);
+    EXPECT_TRUE(is_ok(turns.follow()));
+    ASSERT_EQ(fake.fail("cuEventRecord", 1, cuda::kOutOfMemory), 0);
+    EXPECT_TRUE(fails_with(turns.launched(), OH_ERR_NO_RESOURCE, "cuEventRecord"));
+  }
+  EXPECT_FALSE(turn->is_through());
+  EXPECT_TRUE(fails_with(HeldTurns({&*turn}, {}, *gpu, nullptr).follow(), OH_ERR_SYSTEM,
+                         "its end is not known"));
+  EXPECT_EQ(waits_of(one), 0u);
+  ASSERT_TRUE(finish(one));
+  EXPECT_TRUE(turn->is_through());
+  EXPECT_FALSE(second->is_through());
+  EXPECT_EQ(waits_of(nullptr), 1u);
+  destroy(one);
+}
+
+// Each is asked for a few times, however many are under way.
+TEST_F(LaunchTurnTest, LaunchesWithoutTurnsAreOverWhenAllAre) {
+  constexpr uint64_t kMany = 300;
+  const cuda::Stream one = make_stream();
+  Result<cuda::DoneWord> word = gpu->take_word();
+  ASSERT_TRUE(is_ok(word));
+  Launches apart;
+  EXPECT_TRUE(apart.are_over());
+  ASSERT_TRUE(is_ok(gpu->wait_word(one, word->device, 1)));
+  const uint64_t asked = calls("cuEventQuery");
+  for (uint64_t i = 0; i < kMany; ++i) {
+    HeldTurns turns({}, {&apart, &apart}, *gpu, one);
+    ASSERT_TRUE(is_ok(turns.follow()));
+    ASSERT_TRUE(is_ok(turns.launched()));
+  }
+  EXPECT_LE(calls("cuEventQuery") - asked, 4 * kMany);
+  EXPECT_FALSE(apart.are_over());
+  word->host->store(1, std::memory_order_release);
+  ASSERT_TRUE(finish(one));
+  EXPECT_TRUE(apart.are_over());
+  gpu->give_word(*word);
+  destroy(one);
+}
+
+// A question that fails says nothing of the launch.
+TEST_F(LaunchTurnTest, AFailedQueryEndsNoLaunch) {
+  const cuda::Stream one = make_stream();
+  EXPECT_EQ(waits_of(one), 0u);
+  ASSERT_TRUE(finish(one));
+  ASSERT_EQ(fake.fail("cuEventQuery", 1, cuda::kOutOfMemory), 0);
+  EXPECT_FALSE(turn->is_through());
+  EXPECT_TRUE(turn->is_through());
+  destroy(one);
 }
 
 // A driver before CUDA 12.0, and one that fails to answer.

@@ -98,6 +98,18 @@ TEST_F(StreamMemoryTest, MemoryOfAGraphIsHeldUntilTheEndpointCloses) {
   EXPECT_TRUE(alive.expired());
 }
 
+// As that of a graph; the event that tells nothing goes back.
+TEST_F(StreamMemoryTest, MemoryOfAnUnknownEndIsHeldUntilTheEndpointCloses) {
+  auto held = std::make_shared<int>();
+  const std::weak_ptr<int> alive = held;
+  ASSERT_EQ(fake.fail("cuEventRecord", 1, cuda::kOutOfMemory), 0);
+  one_->memory.hold(stream_, /*capturing=*/false, std::move(held));
+  one_->memory.give_up();
+  EXPECT_FALSE(alive.expired());
+  domain.release();
+  EXPECT_TRUE(alive.expired());
+}
+
 TEST_F(StreamMemoryTest, AnImportIsMappedUntilItIsForgotten) {
   auto block = std::make_shared<ImportedBlock>();
   block->number = 9;

@@ -60,31 +60,30 @@ Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream,
   cuda::Gpu& gpu = *calls.front().endpoint->device().gpu();
   auto args = std::make_unique<kernels::ProxyArgs>();
   std::vector<LaunchTurn*> halves;
+  std::vector<Launches*> apart;
   for (const ProxyCall& call : calls) {
     StreamProxy& proxy = call.peer->stream().proxy();
     const ProxyOp& op = args->ops[args->count++] = op_of(call);
-    if (!capturing && of_lane(op)) halves.push_back(&proxy.memory()->turn(op.index));
     proxy.use(op.index);
+    if (capturing) continue;
+    if (of_lane(op)) halves.push_back(&proxy.memory()->turn(op.index));
+    if (!of_lane(op)) apart.push_back(&proxy.memory()->apart());
   }
-  const HeldTurns turns(std::move(halves), gpu, stream);
+  HeldTurns turns(std::move(halves), std::move(apart), gpu, stream);
   OH_RETURN_IF_ERROR(turns.follow());
   const uint32_t blocks = lay_out(args.get());
   cuda::Function kernel = calls.front().peer->stream().proxy().memory()->kernel();
   OH_RETURN_IF_ERROR(
       gpu.kernels().launch_remote(stream, kernel, {blocks, kernels::kProxyThreads}, args.get()));
-  for (size_t i = 0; i < calls.size(); ++i) {
-    StreamLink& link = calls[i].peer->stream();
-    if (capturing) {
-      link.proxy().memory()->keep();
-    } else if (!of_lane(args->ops[i])) {
-      OH_RETURN_IF_ERROR(link.proxy().memory()->remember(stream));
-    }
+  // The kernel runs, whatever fails from here on: its memory stays, and its tickets are served.
+  Status status = turns.launched();
+  for (const ProxyCall& call : calls) {
+    if (capturing) call.peer->stream().proxy().memory()->keep();
   }
-  OH_RETURN_IF_ERROR(turns.launched());
   // The progress thread may be asleep.
   full_fence();
   for (const ProxyCall& call : calls) call.endpoint->doorbell().ring();
-  return {};
+  return status;
 }
 
 Status launch_beside(const std::vector<ProxyCall>& calls, cuda::Stream stream, bool capturing,

@@ -52,6 +52,9 @@ void ProxyHalf::take(const Ticket& ticket) {
   work.data = work.small ? memory_.payload(queue_, number) : reinterpret_cast<uint8_t*>(data);
   work.deadline = is_buffered(work) ? INT64_MAX : deadline_of(ticket);
   work.state = State::kWaiting;
+  if (!is_buffered(work) && !memory_.take(queue_, number)) {
+    return finish(work, Status(OH_ERR_TIMEOUT, ProxyWork::kGivenUp));
+  }
   const uint64_t asked = HostAtomics::load_relaxed(&ticket.asked);
   if (asked != 0) {
     warned_ = warning(

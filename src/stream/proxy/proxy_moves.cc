@@ -44,15 +44,18 @@ void ProxyMoves::take(const Ticket& ticket) {
   const ProxyPlace place{HostAtomics::load_relaxed(&ticket.place.region),
                          HostAtomics::load_relaxed(&ticket.place.version),
                          HostAtomics::load_relaxed(&ticket.place.offset)};
+  work.renew();
+  work.request.kind = place.region & kOfGet ? OpKind::kGet : OpKind::kPut;
+  work.request.size = work.bytes;
   const Status posted = post(work, place);
   work.state = ProxyWork::State::kPosted;
   if (!posted.ok()) finish(work, posted);
 }
 
 Status ProxyMoves::post(ProxyWork& work, const ProxyPlace& place) {
-  work.renew();
-  work.request.kind = place.region & kOfGet ? OpKind::kGet : OpKind::kPut;
-  work.request.size = work.bytes;
+  if (!memory_.take(kMoveQueue, work.number)) {
+    return Status(OH_ERR_TIMEOUT, ProxyWork::kGivenUp);
+  }
   auto known = targets_.find(static_cast<uint32_t>(place.region));
   // A later region of the peer may have its index.
   if (known == targets_.end() || known->second.version != place.version) {

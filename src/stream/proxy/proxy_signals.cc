@@ -41,6 +41,9 @@ bool ProxySignals::serve_slot(uint32_t index, bool lost) {
             .number = slot.next++,
             .count = HostAtomics::load_relaxed(&ticket->bytes),
             .deadline = deadline_of(*ticket)};
+    if (!memory_.take(kWaitQueues + index, wait.number)) {
+      end_wait(index, wait, OH_LANE_TIMEOUT, ProxyWork::kGivenUp);
+    }
     any = true;
   }
   for (Wait& wait : slot.waits) {
@@ -48,8 +51,10 @@ bool ProxySignals::serve_slot(uint32_t index, bool lost) {
     if (slot.arrived >= wait.count) {
       slot.arrived -= wait.count;
       end_wait(index, wait, OH_LANE_OK);
-    } else if (lost || now_ns() >= wait.deadline) {
-      end_wait(index, wait, lost ? OH_LANE_ABORTED : OH_LANE_TIMEOUT);
+    } else if (lost) {
+      end_wait(index, wait, OH_LANE_ABORTED, "the wait was ended, for the link is lost");
+    } else if (now_ns() >= wait.deadline) {
+      end_wait(index, wait, OH_LANE_TIMEOUT, ProxyWork::kTooLate);
     } else {
       continue;
     }
@@ -58,12 +63,11 @@ bool ProxySignals::serve_slot(uint32_t index, bool lost) {
   return any;
 }
 
-void ProxySignals::end_wait(uint32_t index, Wait& wait, uint64_t fault) {
+void ProxySignals::end_wait(uint32_t index, Wait& wait, uint64_t fault, const char* why) {
   if (fault != OH_LANE_OK) {
-    const bool late = fault == OH_LANE_TIMEOUT;
-    warned_ = error(late ? OH_ERR_TIMEOUT : OH_ERR_CANCELLED, "%llu signals on slot %u: %s",
-                    static_cast<unsigned long long>(wait.count), index,
-                    late ? ProxyWork::kTooLate : "the wait was ended, for the link is lost");
+    warned_ = error(fault == OH_LANE_TIMEOUT ? OH_ERR_TIMEOUT : OH_ERR_CANCELLED,
+                    "%llu signals on slot %u: %s", static_cast<unsigned long long>(wait.count),
+                    index, why);
   }
   wait.waits = false;
   memory_.answer(kWaitQueues + index, wait.number, fault, 0);

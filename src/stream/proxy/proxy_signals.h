@@ -39,7 +39,7 @@ class ProxySignals {
     std::array<Wait, kernels::kTickets> waits;
   };
   void check_late(uint32_t queue, const char* what);
-  void end_wait(uint32_t index, Wait& wait, uint64_t fault);
+  void end_wait(uint32_t index, Wait& wait, uint64_t fault, const char* why = "");
 
   ProxyMemory& memory_;
   ProxyMessages& messages_;

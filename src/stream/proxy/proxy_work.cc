@@ -74,7 +74,10 @@ Status take_late_ticket(ProxyMemory& memory, uint32_t queue, const char* what) {
   uint64_t* gave_up = &memory.queue(queue).gave_up;
   if (HostAtomics::load_acquire(gave_up) == OH_LANE_OK) return {};
   HostAtomics::store_relaxed(gave_up, OH_LANE_OK);
-  return error(OH_ERR_TIMEOUT, "%s was given up: the deadline passed before the host had it", what);
+  return error(OH_ERR_TIMEOUT,
+               "%s was given up: the deadline passed before there was a place for it, or before it "
+               "was answered",
+               what);
 }
 
 }  // namespace oh

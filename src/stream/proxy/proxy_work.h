@@ -18,6 +18,9 @@ namespace oh {
 //                            └──▶ in doubt: the other side may still use the buffer ──▶ FREE
 struct ProxyWork {
   static constexpr const char* kTooLate = "the deadline passed before the other side came";
+  static constexpr const char* kGivenUp =
+      "its kernel went on without it, for this process did not take it until long after the "
+      "deadline: was it stopped?";
   enum class State : uint8_t { kFree, kWaiting, kPosted };
 
   State state = State::kFree;
@@ -45,8 +48,8 @@ struct ProxyWork {
 // The oh_lane_fault that a kernel gets for it.
 uint64_t lane_fault_of(const Status& status);
 int64_t deadline_of(const kernels::Ticket& ticket);
-// What a kernel gave up because the queue had no place for its ticket or the host did not come in
-// time, once; ok: nothing.
+// What a kernel gave up because the queue had no place for its ticket, or because the host had
+// taken that and did not answer, once; ok: nothing.
 Status take_late_ticket(ProxyMemory& memory, uint32_t queue, const char* what);
 
 }  // namespace oh
