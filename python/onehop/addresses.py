@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["bytes_at"]
 
@@ -14,18 +17,35 @@ __all__ = ["bytes_at"]
 class _DeviceBytes:
     """Device memory by its address, as array libraries show it."""
 
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
+    def __init__(self, address: int, size: int, stream: Callable[[], int | None]) -> None:
+        self._address = address
+        self._size = size
+        self._stream = stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": (self._size,),
             "typestr": "|u1",
-            "data": (address, False),
+            "data": (self._address, False),
             "strides": None,
+            "stream": self._stream(),
             "version": 3,
         }
 
 
-def bytes_at(address: int, size: int, *, on_device: bool) -> Any:
-    """Return `size` bytes at an address as a buffer, which keeps nothing alive."""
+def _no_stream() -> None:
+    return None
+
+
+def bytes_at(
+    address: int, size: int, *, on_device: bool, stream: Callable[[], int | None] = _no_stream
+) -> Any:
+    """Return `size` bytes at an address as a buffer, which keeps nothing alive.
+
+    stream: tells, whenever it is asked, the stream of the device that works on them now, as
+    __cuda_array_interface__ numbers it; None: none.
+    """
     if on_device:
-        return _DeviceBytes(address, size)
+        return _DeviceBytes(address, size, stream)
     return (ctypes.c_ubyte * size).from_address(address)

@@ -8,7 +8,9 @@ It imports no array library but numpy; torch's tensors are asked by their method
 
 from __future__ import annotations
 
+import functools
 import math
+import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +111,15 @@ def _torch(name: str, tensor: Any) -> Tensor:
     storage = ("torch", kind, tensor.untyped_storage().data_ptr())
     size, address = int(tensor.element_size()), int(tensor.data_ptr())
     return Tensor(tensor, shape, dtype, size, kind == "cuda", address, storage)
+
+
+def _current_stream(tensor: Any) -> int | None:
+    """Return the stream that torch works on now, on the device of one of its tensors."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    # 1 is the legacy default stream, which is torch's 0.
+    return int(torch.cuda.current_stream(tensor.device).cuda_stream) or 1
 
 
 def _lazy(tensor: Any) -> bool:
@@ -222,7 +233,8 @@ def gather(tensors: Sequence[Tensor]) -> Memory:
         ends = (place + tensors[n].nbytes for place, n in zip(places, members, strict=True))
         size = max(ends) - start
         offset[members] = [place - start for place in places]
-        shown = bytes_at(start, size, on_device=first.device)
+        stream = functools.partial(_current_stream, first.owner)
+        shown = bytes_at(start, size, on_device=first.device, stream=stream)
         # Who holds the piece, as a request in flight does, holds the tensors.
         shown.owners = [tensors[number].owner for number in members]
         pieces.append(shown)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPU memory on the fake driver: a trainer and an engine, each in a process, on a device each."""
 
+import sys
 import threading
+import time
 import types
+from ctypes import c_size_t, c_uint64, c_void_p
 
 import numpy as np
 import onehop
@@ -117,6 +120,60 @@ class GpuEngine:
     def close(self):
         self.subscriber.close()
         self.endpoint.close()
+
+
+class TwoBuffers:
+    """Pulls in parts into two buffers of one allocation, which torch's current stream reads."""
+
+    def __init__(self, table) -> None:
+        self.driver = Driver(0)
+        self.stream = self.driver.stream()
+        torch = types.ModuleType("torch")
+        torch.cuda = types.SimpleNamespace(current_stream=lambda device: TorchStream(self.stream))
+        sys.modules["torch"] = torch
+        self.endpoint = onehop.Endpoint(0)
+        self.subscriber = Subscriber(self.endpoint, [table], name="engine", timeout=30)
+        self.buffers = CudaArray(self.driver, bytes(128))
+        self.read = CudaArray(self.driver, bytes(64))
+        for part, (view, buffer) in enumerate([(0, 0), (1, 1), (1, 0)]):
+            place = TorchLike(self.buffers, 64 * buffer, (4, 8))
+            self.subscriber.want(f"view{view}", place, part=part)
+
+    def read_first(self):
+        """Return what a stream that is late reads of the first part, and has then of the last."""
+        parts = self.subscriber.pull_parts()
+        assert next(parts) == 0
+        self.driver.call("fake_cuda_hold", c_void_p(self.stream))
+        places = (c_uint64(self.read.address), c_uint64(self.buffers.address), c_size_t(64))
+        self.driver.call("cuMemcpyAsync", *places, c_void_p(self.stream))
+        thread = threading.Thread(target=self.let_go)
+        thread.start()
+        assert list(parts) == [1, 2]
+        thread.join()
+        self.driver.synchronize(self.stream)
+        return self.read.bytes(), self.buffers.bytes()[:64]
+
+    def let_go(self):
+        """Let the stream go once the buffer that it reads has changed, or had the time to."""
+        for _ in range(100):
+            if self.buffers.bytes()[:64] != bytes(range(64)):
+                break
+            time.sleep(0.001)
+        self.driver.let_go(self.stream)
+
+    def close(self):
+        self.subscriber.close()
+        self.endpoint.close()
+
+
+def test_a_pull_waits_until_torchs_current_stream_has_read_its_buffer(cluster):
+    trainer = Remote(GpuTrainer)
+    cluster.all.append(trainer)
+    trainer.ready()
+    engine = Remote(TwoBuffers, trainer.table)
+    cluster.all.append(engine)
+    engine.ready()
+    assert engine.read_first() == (bytes(range(64)), bytes(range(128, 192)))
 
 
 @pytest.mark.parametrize("device", [0, 1])
