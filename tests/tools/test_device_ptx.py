@@ -19,6 +19,7 @@ GUIDE = ROOT / "examples" / "kernel_groups.cu"
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
 STREAM = ROOT / "src" / "kernels" / "stream.cu"
+ATOMIC = ROOT / "src" / "kernels" / "atomic.cu"
 BENCH = ROOT / "bench" / "kernels.cu"
 
 LANE = "ld.acquire.sys.global.b128"
@@ -330,6 +331,17 @@ def test_the_worker_fences_before_each_word_and_before_its_last_look(tmp_path: P
     leaving = [i for i, access in enumerate(order) if access == "fence.sc.sys"]
     assert leaving
     assert all(order[i - 1] == say for i in leaving)
+
+
+def test_an_atomic_of_a_stream_is_of_system_scope(tmp_path: Path) -> None:
+    ptx = tmp_path / "atomic.ptx"
+    compile_to("--ptx", ptx, ATOMIC)
+    ((name, body),) = ENTRY.findall(ptx.read_text())
+    assert name == "onehop_atomic"
+    strong = [access for access in ACCESS.findall(body) if STRONG.search(access)]
+    operations = {"atom.acq_rel.sys.global.add.u64", "atom.acq_rel.sys.global.cas.b64"}
+    assert sorted(strong) == sorted([*operations, STORE])
+    assert strong[-1] == STORE, "what was there goes to its place behind both"
 
 
 def test_a_look_at_a_lane_is_a_release_and_an_acquire(tmp_path: Path) -> None:
