@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernels that show what groups of threads can do: some warps of a block, all blocks of a grid,
-// signals, and a look that does not wait. For kernels that are launched, see exchange.cu.
+// signals, a look that does not wait, and atomic operations of one thread. For kernels that are
+// launched, see exchange.cu.
 #include "onehop/device.cuh"
 
 __device__ void compute(float* data, uint64_t count) {
@@ -49,6 +50,26 @@ __global__ void compute_until(oh_lane_handle lane, float* buffer, uint64_t capac
   if (in.bytes() <= capacity) in.recv(buffer, capacity);
   in.close();
   // --8<-- [end:probe]
+}
+
+// Each block takes pieces of work until none is left: the peer's region has the number of the next
+// one, which the blocks of both sides take from.
+__global__ void work_together(oh_remote_memory counter, float* data, uint64_t pieces,
+                              uint64_t count) {
+  __shared__ uint64_t next;
+  while (true) {
+    // --8<-- [start:atomics]
+    if (threadIdx.x == 0) {
+      next = pieces;
+      onehop::fetch_add(counter, 0, 1, &next);  // 8 bytes at offset 0; `next`: what was there
+    }
+    // --8<-- [end:atomics]
+    __syncthreads();
+    const uint64_t piece = next;
+    __syncthreads();
+    if (piece >= pieces) return;
+    compute(data + piece * count, count);
+  }
 }
 
 // Every rank puts a piece into each other rank's region, and goes on when all have. `comm` comes

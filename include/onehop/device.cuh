@@ -29,6 +29,7 @@
 // Ownership: the handle and the memory are the caller's. Needs sm_70; clusters need sm_90.
 #pragma once
 
+#include "onehop/detail/atomic.h"
 #include "onehop/detail/coop_group.cuh"
 #include "onehop/detail/grid.cuh"
 #include "onehop/detail/groups.cuh"
@@ -182,6 +183,26 @@ __device__ oh_lane_fault get(const oh_remote_memory& remote, uint64_t offset, Gr
              bytes);
   group.sync();
   return OH_LANE_OK;
+}
+
+// Atomic operations on 8 bytes of the peer's memory, by the calling thread alone. `before` may be
+// null; else it gets what was there. They are atomic towards each other, whichever GPU they come
+// from, and towards atomic operations of system scope by kernels of the owner (atomicAdd_system,
+// cuda::thread_scope_system, or these on memory of its own); not towards atomicAdd, whose scope is
+// one GPU. They need a link with native atomics, as lanes do: oh_peer_device_handle says whether it
+// has them. Release and acquire: who sees the operation sees what the thread has stored before, and
+// what its group has put before a sync() of the group. OH_LANE_RANGE, OH_LANE_MISALIGNED (the
+// address is no multiple of 8): nothing was done.
+__device__ inline oh_lane_fault fetch_add(const oh_remote_memory& remote, uint64_t offset,
+                                          uint64_t value, uint64_t* before = nullptr) {
+  return detail::fetch_add<detail::DeviceAtomics>(remote, offset, value, before);
+}
+
+// Writes `value` where `expected` is found.
+__device__ inline oh_lane_fault compare_swap(const oh_remote_memory& remote, uint64_t offset,
+                                             uint64_t expected, uint64_t value,
+                                             uint64_t* before = nullptr) {
+  return detail::compare_swap<detail::DeviceAtomics>(remote, offset, expected, value, before);
 }
 
 // Orders all that the group has put or stored before against all that its thread of rank 0 stores

@@ -95,7 +95,8 @@ typedef enum oh_lane_fault {
   OH_LANE_ABORTED = 4,   /* the host ended it: the peer is lost, or the lane is being reset */
   OH_LANE_OVERLAP = 5,   /* two operations at once on one half of a lane */
   OH_LANE_FAILED = 6,    /* it had failed before */
-  OH_LANE_PROTOCOL = 7   /* the peer broke the protocol: another version, or broken memory */
+  OH_LANE_PROTOCOL = 7,  /* the peer broke the protocol: another version, or broken memory */
+  OH_LANE_MISALIGNED = 8 /* an atomic operation at an address that is no multiple of 8 */
 } oh_lane_fault;
 
 #endif /* ONEHOP_LANE_H_ */

@@ -55,6 +55,16 @@ class OnStream {
   void get(void* data, const RemoteRegion& remote, size_t offset, size_t size) const {
     check(oh_peer_stream_get(peer_, stream_, data, remote.get(), offset, size));
   }
+  // `before`: device memory for what was there, or null. See oh_peer_stream_fetch_add.
+  void fetch_add(const RemoteRegion& remote, size_t offset, uint64_t value,
+                 uint64_t* before = nullptr) const {
+    check(oh_peer_stream_fetch_add(peer_, stream_, remote.get(), offset, value, before));
+  }
+  void compare_swap(const RemoteRegion& remote, size_t offset, uint64_t expected, uint64_t value,
+                    uint64_t* before = nullptr) const {
+    check(
+        oh_peer_stream_compare_swap(peer_, stream_, remote.get(), offset, expected, value, before));
+  }
   // Many blocks, likewise. The arrays are the caller's again at once.
   void put_batch(const RemoteRegion& remote, oh_batch batch) const {
     batch.struct_size = sizeof(batch);

@@ -97,6 +97,22 @@ OH_API oh_status oh_peer_stream_put_regions(oh_peer* peer, void* stream,
                                             const oh_region_batch* batch);
 OH_API oh_status oh_peer_stream_get_regions(oh_peer* peer, void* stream,
                                             const oh_region_batch* batch);
+/*
+ * Atomic operations on the 8 bytes at `remote_offset`, whose address is a multiple of 8, behind all
+ * that the stream did before. `before` is 8 aligned bytes of device memory that get what was there,
+ * or NULL. compare_swap writes `value` where `expected` is found.
+ * On memory of a GPU a kernel carries them out: atomic towards those of all kernels and streams
+ * (system scope: onehop/device.cuh). OH_ERR_NOT_VIABLE: it is not mapped here, or the link has no
+ * native atomics. On host memory the host does, where the peer's streams go by proxy, within the
+ * default timeout: atomic as oh_peer_fetch_add is, and refused elsewhere (OH_ERR_NOT_VIABLE); later
+ * errors are told by oh_peer_async_error, `before` is 0 then. OH_ERR_INVALID, OH_ERR_RANGE,
+ * OH_ERR_READ_ONLY; OH_ERR_RETIRED as for a put.
+ */
+OH_API oh_status oh_peer_stream_fetch_add(oh_peer* peer, void* stream, oh_remote_region* remote,
+                                          size_t remote_offset, uint64_t value, uint64_t* before);
+OH_API oh_status oh_peer_stream_compare_swap(oh_peer* peer, void* stream, oh_remote_region* remote,
+                                             size_t remote_offset, uint64_t expected,
+                                             uint64_t value, uint64_t* before);
 /* Adds to the peer's count for us, behind all that the stream did before. Not that of
  * oh_peer_signal. */
 OH_API oh_status oh_peer_stream_signal(oh_peer* peer, void* stream, uint32_t slot, uint64_t count);

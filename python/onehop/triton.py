@@ -17,6 +17,9 @@ Put and get are `tl.store` and `tl.load` at the addresses of a peer's region. A 
 `tl.store` of its own program before it; behind a wait `tl.load` finds what the peer had stored
 before the signal. Stores by a tensor descriptor (TMA) are not ordered by a signal.
 
+Atomic operations are `tl.atomic_add` and `tl.atomic_cas` on int64 at those addresses, with
+`scope="sys"`. They are atomic towards those of all GPUs and of onehop/device.cuh.
+
 Functions return 0 or an `oh_lane_fault` as an int32, the same for all threads of the program:
 
 - 2: there is no such slot; they are 0 to 63

@@ -53,18 +53,10 @@ PyRequest get(PyPeer& self, nb::handle object, nb::handle target_region, nb::han
   return started(std::move(operation), status, request);
 }
 
-uint64_t word(nb::handle given, const char* name) {
-  return whole_number(given, {name, "a word of 8 bytes, 0 to 2**64 - 1"});
-}
-
 // Where the memory is not mapped, a thread of its own waits for the peer's answer.
 template <typename Call>
 uint64_t run_atomic(PyPeer& self, nb::handle target_region, nb::handle timeout, Call call) {
-  PyRemoteRegion& remote = remote_of(target_region);
-  if (remote.size != sizeof(uint64_t)) {
-    raise_range("the remote region has " + std::to_string(remote.size) +
-                " bytes: slice it to 8, as in remote[16:24]");
-  }
+  PyRemoteRegion& remote = word_of(target_region);
   Link& link = *self.link;
   link.context->check();
   const int64_t limit = timeout_ns(timeout, link.context->default_timeout_ns());
@@ -116,6 +108,17 @@ void check_sizes(const Local& local, const PyRemoteRegion& remote) {
   if (local.size() == remote.size) return;
   raise_range("the local side has " + std::to_string(local.size()) + " bytes, the remote region " +
               std::to_string(remote.size) + ": slice them to the same length");
+}
+
+uint64_t word(nb::handle given, const char* name) {
+  return whole_number(given, {name, "a word of 8 bytes, 0 to 2**64 - 1"});
+}
+
+PyRemoteRegion& word_of(nb::handle region) {
+  PyRemoteRegion& remote = remote_of(region);
+  if (remote.size == sizeof(uint64_t)) return remote;
+  raise_range("the remote region has " + std::to_string(remote.size) +
+              " bytes: slice it to 8, as in remote[16:24]");
 }
 
 void bind_one_sided(nb::class_<PyPeer>& type) {

@@ -29,6 +29,10 @@ After after_all(const Locals& locals, nb::handle after);
 // Raises unless both have the same length.
 void check_sizes(const Local& local, const PyRemoteRegion& remote);
 
+// Of atomic operations: a number, and a region of 8 bytes.
+uint64_t word(nb::handle given, const char* name);
+PyRemoteRegion& word_of(nb::handle region);
+
 struct PutOptions {
   PutOptions(nb::handle notify, After after) {
     if (!notify.is_none()) bytes = from_bytes(notify);

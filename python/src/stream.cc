@@ -61,6 +61,43 @@ void get(PyOnStream& self, nb::handle object, nb::handle region) {
   move(self, object, region, Access::kWrite, oh_peer_stream_get);
 }
 
+// `before`: where what was there goes; None: nowhere.
+template <typename Call>
+void run_atomic(PyOnStream& self, nb::handle region, nb::handle before, Call call) {
+  PyRemoteRegion& remote = word_of(region);
+  Link& link = *self.link;
+  sweep_held();
+  auto held = std::make_unique<Held>();
+  held->link = self.link;
+  held->stream = self.stream;
+  auto* place = static_cast<uint64_t*>(acquire_size(*held, before, Access::kWrite, "before"));
+  held->remotes.push_back(remote.hold());
+  oh_remote_region* target = (*held->remotes.back())->get();
+  enqueue(std::move(held), [&, stream = self.stream.handle] {
+    return call(link.get(), stream, target, remote.offset, place);
+  });
+}
+
+void fetch_add(PyOnStream& self, nb::handle region, nb::handle given, nb::handle before) {
+  const uint64_t value = word(given, "value");
+  run_atomic(self, region, before,
+             [value](oh_peer* peer, void* stream, oh_remote_region* remote, size_t offset,
+                     uint64_t* place) {
+               return oh_peer_stream_fetch_add(peer, stream, remote, offset, value, place);
+             });
+}
+
+void compare_swap(PyOnStream& self, nb::handle region, nb::handle given_expected,
+                  nb::handle given_value, nb::handle before) {
+  const uint64_t expected = word(given_expected, "expected");
+  const uint64_t value = word(given_value, "value");
+  run_atomic(
+      self, region, before,
+      [=](oh_peer* peer, void* stream, oh_remote_region* remote, size_t offset, uint64_t* place) {
+        return oh_peer_stream_compare_swap(peer, stream, remote, offset, expected, value, place);
+      });
+}
+
 void signal(PyOnStream& self, nb::handle given_slot, nb::handle given_count) {
   uint32_t slot = small_number(given_slot, kSlot);
   uint64_t count = whole_number(given_count, kCount);
@@ -169,6 +206,25 @@ void bind_on_stream(nb::module_& module) {
            "Reads the remote region into local memory of the same length, as put writes it. Later "
            "work of the stream finds the\nbytes; they are what the peer wrote before a signal that "
            "the stream has waited for, or later ones. Errors as for put.")
+      .def(
+          "fetch_add", fetch_add, nb::arg("remote").none(), nb::arg("value").none(),
+          nb::arg("before") = nb::none(),
+          nb::sig("def fetch_add(self, remote: RemoteRegion, value: typing.SupportsIndex, before: "
+                  "onehop.buffers.Buffer | None = None) -> None"),
+          "Adds to an unsigned number of 8 bytes in the peer's memory, modulo 2**64, behind all "
+          "that the stream did before.\n\nremote is a slice of 8 bytes whose address is a multiple "
+          "of 8. before: 8 bytes of GPU memory that get what was\nthere. On GPU memory a kernel "
+          "carries it out: atomic towards those of all kernels and streams, of system scope.\nOn "
+          "host memory the host does, where the peer's streams go by proxy; what fails later "
+          "leaves 0 in before.\nOutOfRange: not 8 bytes. OperationError: Status.READ_ONLY, "
+          "RETIRED, "
+          "or NOT_VIABLE, also where the link has no\nnative atomics.")
+      .def("compare_swap", compare_swap, nb::arg("remote").none(), nb::arg("expected").none(),
+           nb::arg("value").none(), nb::arg("before") = nb::none(),
+           nb::sig("def compare_swap(self, remote: RemoteRegion, expected: typing.SupportsIndex, "
+                   "value: typing.SupportsIndex, before: onehop.buffers.Buffer | None = None) -> "
+                   "None"),
+           "Writes value where expected is found. See fetch_add.")
       .def("signal", signal, nb::arg("slot").none(), nb::arg("n").none() = 1,
            nb::sig(
                "def signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1) -> None"),

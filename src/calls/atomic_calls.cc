@@ -12,12 +12,7 @@ Status check_memory(const Peer& peer, const RemoteTarget& target, uint64_t offse
                  "the region of %s is device memory: atomic operations are for host memory",
                  peer.link().name.c_str());
   }
-  if (AtomicOp::fits(target.base + offset)) return {};
-  return error(OH_ERR_INVALID,
-               "an atomic operation at byte %llu of a region that begins at %llx: both must be "
-               "multiples of 8",
-               static_cast<unsigned long long>(offset),
-               static_cast<unsigned long long>(target.base));
+  return check_word(target, offset);
 }
 
 }  // namespace
@@ -29,7 +24,6 @@ Result<uint64_t> run_atomic(Endpoint& endpoint, Peer& peer, const RemoteTarget& 
   OH_RETURN_IF_ERROR(check_memory(peer, target, offset));
   Atomics& atomics = peer.operations().atomics();
   if (atomics.reaches(target)) return atomics.apply(target, offset, op);
-  if (peer.link().segment) OH_RETURN_IF_ERROR(peer.link().ask_to_serve());
   OH_ASSIGN_OR_RETURN(const uint32_t name, atomics.post(target, offset, op));
   Status lost;
   std::optional<Result<uint64_t>> answer;

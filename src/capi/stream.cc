@@ -3,6 +3,8 @@
 
 #include "capi/batch_check.h"
 #include "capi/one_sided.h"
+#include "stream/mapped_region.h"
+#include "stream/stream_atomics.h"
 #include "stream/stream_moves.h"
 
 using namespace oh;  // NOLINT: the C API is a thin skin over it
@@ -71,6 +73,25 @@ oh_status move_one(const oh_peer& peer, void* stream, void* data, const oh_remot
   part.count = part.blocks.size();
   part.bytes = size;
   return move(peer, stream, {&part, 1}, put);
+}
+
+// `before` may be null: device memory.
+oh_status run_atomic(oh_peer* peer, void* stream, oh_remote_region* remote, size_t remote_offset,
+                     const AtomicOp& op, uint64_t* before) {
+  OH_CHECK_ARGUMENT(peer);
+  OH_CHECK_ARGUMENT(remote);
+  OH_REPORT_IF_ERROR(check_piece(*remote, remote_offset, sizeof(*before)));
+  OH_REPORT_IF_ERROR(check_remote(*remote, *peer, /*put=*/true));
+  StreamCall call;
+  Deadline deadline = Deadline::never();
+  OH_REPORT_IF_ERROR(read_call(*peer, nullptr, &call, &deadline));
+  return report(atomic_by_stream(peer->endpoint, peer->peer, remote->attached->target,
+                                 {.offset = remote_offset,
+                                  .op = op,
+                                  .before = before,
+                                  .stream = as_stream(stream),
+                                  .timeout_ns = call.timeout_ns,
+                                  .deadline = deadline}));
 }
 
 oh_status move_batch(const oh_peer& peer, void* stream, Result<CheckedBatch> batch) {
@@ -171,6 +192,18 @@ oh_status oh_peer_stream_get_regions(oh_peer* peer, void* stream, const oh_regio
   return move_batch(*peer, stream, read_batch(*peer, *batch, /*put=*/false));
 }
 
+oh_status oh_peer_stream_fetch_add(oh_peer* peer, void* stream, oh_remote_region* remote,
+                                   size_t remote_offset, uint64_t value, uint64_t* before) {
+  return run_atomic(peer, stream, remote, remote_offset, {AtomicOp::Kind::kAdd, value}, before);
+}
+
+oh_status oh_peer_stream_compare_swap(oh_peer* peer, void* stream, oh_remote_region* remote,
+                                      size_t remote_offset, uint64_t expected, uint64_t value,
+                                      uint64_t* before) {
+  return run_atomic(peer, stream, remote, remote_offset,
+                    {AtomicOp::Kind::kCompareSwap, value, expected}, before);
+}
+
 oh_status oh_peer_stream_signal(oh_peer* peer, void* stream, uint32_t slot, uint64_t count) {
   OH_CHECK_ARGUMENT(peer);
   StreamCall call;
@@ -256,10 +289,10 @@ oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_memory* me
     return report(
         error(OH_ERR_READ_ONLY, "the region is read-only: kernels put into what this gives them"));
   }
-  Result<oh_remote_memory> found = region_for_kernels(
-      *remote->attached->endpoint, *remote->attached->peer, remote->attached->target);
+  const AttachedRegion& region = *remote->attached;
+  Result<MappedRegion> found = map_region(*region.endpoint, *region.peer, region.target);
   OH_REPORT_IF_ERROR(found.status());
-  *memory = *found;
+  *memory = {found->base, region.target.length};
   return OH_OK;
 }
 

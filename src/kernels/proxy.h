@@ -30,35 +30,39 @@ inline constexpr uint32_t kTickets = 4;        // of one queue under way
 inline constexpr uint64_t kProxySmall = 16 * 1024;
 
 // Queues: what each lane sends, what each receives, what is signalled, each slot that is waited
-// for, what is put and got.
+// for, what is put, got, and changed by atomic operations.
 inline constexpr uint32_t kProxyLanes = 2 * OH_LANES;
 inline constexpr uint32_t kSignalQueue = kProxyLanes;
 inline constexpr uint32_t kWaitQueues = kSignalQueue + 1;
 inline constexpr uint32_t kMoveQueue = kWaitQueues + onehop::detail::kSignalSlots;
 inline constexpr uint32_t kProxyQueues = kMoveQueue + 1;
 
-// Where a put goes, or a get comes from: a region of the peer's as its owner names it, and where in
-// that.
+// Where a put goes, a get comes from, or an atomic operation is: a region of the peer's as its
+// owner names it, and where in that.
 inline constexpr uint64_t kOfGet = uint64_t{1} << 63;
+inline constexpr uint64_t kOfAdd = uint64_t{1} << 62;
+inline constexpr uint64_t kOfCompareSwap = uint64_t{1} << 61;
 struct ProxyPlace {
-  uint64_t region;  // its index, with kOfGet
+  uint64_t region;  // its index, with one of these; of a put none
   uint64_t version;
   uint64_t offset;
 };
 
 // By the kernel, 64 bytes in host memory.
 struct alignas(64) Ticket {
-  uint64_t data;        // device address; 0: the bytes are in the payload; of signals: the slot
-  uint64_t bytes;       // of the message, or of the receive's memory; of signals: their count
+  uint64_t data;        // device address; 0: the bytes are in the payload; of signals: the slot;
+                        // of atomic operations: the value
+  uint64_t bytes;       // of the message, or of the receive's memory; of signals: their count;
+                        // of kOfCompareSwap: what is expected
   uint64_t asked;       // the size that was read on the device, where it is more than the buffer
   uint64_t timeout_ns;  // from when the host has it
   uint64_t number;      // 1 + its own, behind the rest
-  ProxyPlace place;     // of a put or get
+  ProxyPlace place;     // of kMoveQueue
 };
 static_assert(sizeof(Ticket) == 64, "one line");
 // By the host.
 struct alignas(64) TicketAnswer {
-  uint64_t bytes;   // that came
+  uint64_t bytes;   // that came; of atomic operations: what was there
   uint64_t fault;   // an oh_lane_fault
   uint64_t number;  // as the ticket's, behind the rest
   uint64_t taken;   // number of the ticket that the host executes, or refuses; before the rest
@@ -92,7 +96,7 @@ struct ProxyOp {
   uint64_t size_from;
   uint64_t size_to;
   uint64_t timeout_ns;
-  ProxyPlace place;  // of a put or get
+  ProxyPlace place;  // of kMoveQueue
   uint32_t index;    // of the queue
   uint32_t block;    // of the grid; those of one queue follow each other in the same
 };

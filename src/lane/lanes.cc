@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "kernels/atomic.h"
 #include "kernels/image.h"
 #include "kernels/proxy.h"
 #include "lane/holder_watch.h"
@@ -65,7 +66,8 @@ Status Lanes::load_kernels() {
       {kernels::kStreamKernel, &kernels_.one},
       {kernels::kStreamFewKernel, &kernels_.few},
       {kernels::kStreamManyKernel, &kernels_.many},
-      {kernels::kLanesKernel, &kernels_.lanes}};
+      {kernels::kLanesKernel, &kernels_.lanes},
+      {kernels::kAtomicKernel, &kernels_.atomic}};
   for (auto [name, function] : wanted) {
     Result<cuda::Function> found = gpu_->kernels().find(kernel_image(), name);
     if (!found.ok()) {
@@ -87,7 +89,8 @@ Status Lanes::open_all() {
   static_assert(sizeof(kernels::ProxyArgs) <= sizeof(kernels::StreamManyArgs));
   Result<cuda::Function> proxy = gpu_->kernels().find(kernel_image(), kernels::kProxyKernel);
   OH_RETURN_IF_ERROR(proxy.status());
-  for (cuda::Function kernel : {kernels_.one, kernels_.few, kernels_.many, *proxy}) {
+  for (cuda::Function kernel :
+       {kernels_.one, kernels_.few, kernels_.many, kernels_.atomic, *proxy}) {
     OH_RETURN_IF_ERROR(gpu_->kernels().launch_remote(stream_, kernel, {1, 32}, nothing.get()));
   }
   return {};

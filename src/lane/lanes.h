@@ -31,6 +31,7 @@ struct StreamKernels {
   cuda::Function few = nullptr;
   cuda::Function many = nullptr;
   cuda::Function lanes = nullptr;
+  cuda::Function atomic = nullptr;
 };
 
 // The memory of a side, as long as kernels of either side may use it.

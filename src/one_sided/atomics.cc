@@ -5,16 +5,37 @@
 
 namespace oh {
 
-Result<uint32_t> Atomics::post(const RemoteTarget& target, uint64_t offset, const AtomicOp& op) {
-  LinkGuard guard(link_);
-  OH_RETURN_IF_ERROR(link_.usable());
+Status check_word(const RemoteTarget& target, uint64_t offset) {
+  if (AtomicOp::fits(target.base + offset)) return {};
+  return error(OH_ERR_INVALID,
+               "an atomic operation at byte %llu of a region that begins at %llx: both must be "
+               "multiples of 8",
+               static_cast<unsigned long long>(offset),
+               static_cast<unsigned long long>(target.base));
+}
+
+uint32_t Atomics::name(std::optional<Result<uint64_t>> answer) {
   do {
     ++last_;
   } while (last_ == kNoSlot || posted_.contains(last_));
-  posted_.emplace(last_, std::nullopt);
+  posted_.emplace(last_, std::move(answer));
+  return last_;
+}
+
+Result<uint32_t> Atomics::begin(const RemoteTarget& target, uint64_t offset, const AtomicOp& op) {
+  if (!reaches(target)) return post(target, offset, op);
+  Result<uint64_t> found = apply(target, offset, op);
+  LinkGuard guard(link_);
+  return name(std::move(found));
+}
+
+Result<uint32_t> Atomics::post(const RemoteTarget& target, uint64_t offset, const AtomicOp& op) {
+  if (link_.segment) OH_RETURN_IF_ERROR(link_.ask_to_serve());
+  LinkGuard guard(link_);
+  OH_RETURN_IF_ERROR(link_.usable());
   Frame frame;
   frame.type = FrameType::kFetch;
-  frame.slot = last_;
+  frame.slot = name(std::nullopt);
   frame.region = target.index;
   frame.tag = target.version;
   frame.address = offset;
@@ -23,7 +44,7 @@ Result<uint32_t> Atomics::post(const RemoteTarget& target, uint64_t offset, cons
   frame.op = op.expected;
   link_.send(frame);
   link_.posted();
-  return last_;
+  return frame.slot;
 }
 
 std::optional<Result<uint64_t>> Atomics::take(uint32_t name) {

@@ -22,6 +22,9 @@
 
 namespace oh {
 
+// That the 8 bytes at `offset`, which lie within the region, are aligned.
+Status check_word(const RemoteTarget& target, uint64_t offset);
+
 class Atomics {
  public:
   Atomics(Link& link, const RegionTable& regions, const ImmediateCopies& copies)
@@ -35,7 +38,10 @@ class Atomics {
   Result<uint64_t> apply(const RemoteTarget& target, uint64_t offset, const AtomicOp& op) const {
     return copies_.apply(target, offset, op);
   }
-  // For any other: asks the owner. Returns a name, to be taken or abandoned.
+  // For any region: asks the owner where it is not reached. Returns a name, to be taken or
+  // abandoned.
+  Result<uint32_t> begin(const RemoteTarget& target, uint64_t offset, const AtomicOp& op);
+  // For any other than those it reaches.
   Result<uint32_t> post(const RemoteTarget& target, uint64_t offset, const AtomicOp& op);
   // The answer, if it has come: what was there, or why nothing was done.
   std::optional<Result<uint64_t>> take(uint32_t name);
@@ -45,6 +51,8 @@ class Atomics {
   Status on_frame(const Frame& frame);
 
  private:
+  // Of what is posted from now on; the answer, where it is there already.
+  uint32_t name(std::optional<Result<uint64_t>> answer);
   Status on_fetch(const Frame& frame);
   oh_status carry_out(const Frame& frame, uint64_t* before) const;
 

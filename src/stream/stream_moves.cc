@@ -5,42 +5,17 @@
 #include <vector>
 
 #include "device/batches.h"
-#include "device/locate.h"
+#include "stream/mapped_region.h"
 #include "stream/proxy/proxy_calls.h"
 #include "stream/stream_calls.h"
 
 namespace oh {
 namespace {
 
-// A region as this GPU has it mapped, and what keeps it so.
-struct Mapped {
-  uint64_t base = 0;                           // 0: it is not mapped
-  std::shared_ptr<ImportedBlock> import = {};  // null: of this process
-};
-
-Result<Mapped> map_region(Endpoint& endpoint, Peer& peer, const RemoteTarget& target) {
-  if (!endpoint.device().gpu()) return peer.stream().why_not();
-  Mapped mapped;
-  if (target.on_device && peer.within_process() &&
-      kernels_reach(*endpoint.device().gpu(), target.base, target.length)) {
-    mapped.base = target.base;
-  } else if (target.on_device && (mapped.import = target.import.lock())) {
-    mapped.base = reinterpret_cast<uint64_t>(mapped.import->translate(target.base, target.length));
-  }
-  if (mapped.base == 0) {
-    return error(OH_ERR_NOT_VIABLE,
-                 "the region of %s is not mapped on this GPU: use oh_peer_put or oh_peer_get, "
-                 "which find another way",
-                 peer.link().name.c_str());
-  }
-  OH_RETURN_IF_ERROR(peer.operations().one_sided().still_registered(target));
-  return mapped;
-}
-
 // How the blocks of one part go: by proxy where the region is not mapped.
 struct Way {
   const MovePart& part;
-  Mapped mapped;
+  MappedRegion mapped;
 };
 
 class Moving {
@@ -54,11 +29,11 @@ class Moving {
     bool proxied = false;
     for (const MovePart& part : move_.parts) {
       if (part.blocks.empty()) continue;
-      Result<Mapped> mapped = map_region(*endpoint_, *peer_, part.target);
+      Result<MappedRegion> mapped = map_region(*endpoint_, *peer_, part.target);
       if (mapped.status().code() == OH_ERR_RETIRED) return mapped.status();
       if (!mapped.ok()) OH_RETURN_IF_ERROR(plan_proxy(part, mapped.status()));
       proxied = proxied || !mapped.ok();
-      ways_.push_back({part, mapped.ok() ? std::move(*mapped) : Mapped{}});
+      ways_.push_back({part, mapped.ok() ? std::move(*mapped) : MappedRegion{}});
       blocks_ += part.blocks.size();
     }
     if (proxied || ways_.empty()) return {};
@@ -173,12 +148,6 @@ Status move_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shar
   Moving moving(endpoint, peer, move);
   OH_RETURN_IF_ERROR(moving.plan());
   return moving.has_blocks() ? moving.enqueue() : Status();
-}
-
-Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
-                                            const RemoteTarget& target) {
-  OH_ASSIGN_OR_RETURN(const Mapped mapped, map_region(endpoint, peer, target));
-  return oh_remote_memory{mapped.base, target.length};
 }
 
 }  // namespace oh

@@ -26,8 +26,4 @@ struct StreamMove {
 Status move_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
                       const StreamMove& move);
 
-// The address of a region for kernels of this GPU.
-Result<oh_remote_memory> region_for_kernels(Endpoint& endpoint, Peer& peer,
-                                            const RemoteTarget& target);
-
 }  // namespace oh

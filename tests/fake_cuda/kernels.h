@@ -23,6 +23,7 @@ struct Kernel {
   Code (*run)(ContextState& context, const void* argument);
 };
 
+extern const Kernel kAtomic;
 extern const Kernel kBatch;
 extern const Kernel kStreamBatch;
 extern const Kernel kWorker;

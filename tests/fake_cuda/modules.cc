@@ -15,8 +15,8 @@ namespace {
 
 constexpr unsigned kMostThreads = 1024;  // of a block
 constexpr size_t kMostBytes = 32764;     // of a kernel's argument, as on devices
-const Kernel* const kKernels[] = {&kBatch,     &kStreamBatch, &kWorker, &kSpin, &kStream,
-                                  &kStreamFew, &kStreamMany,  &kLanes,  &kProxy};
+const Kernel* const kKernels[] = {&kBatch,     &kStreamBatch, &kWorker, &kSpin,  &kStream,
+                                  &kStreamFew, &kStreamMany,  &kLanes,  &kProxy, &kAtomic};
 
 // The kernel of a function that is loaded now. May let the lock go.
 Code load(Call& call, Function function, const Kernel** out) {

@@ -42,6 +42,7 @@ RIGHT = {
     "access": "rw",
     "value": 0,
     "expected": 0,
+    "before": None,
 }
 
 

@@ -35,6 +35,8 @@ extern "C" __global__ void all(oh_lane_handle lane, oh_remote_memory remote, uns
   onehop::wait(lane, warp, 1);
   onehop::get(remote, 0, warp, data, bytes);
   onehop::flush(warp);
+  onehop::fetch_add(remote, 8, 1);
+  onehop::compare_swap(remote, 8, 1, 2);
   onehop::set_signal(lane, warp, 1, 2);
   onehop::wait_until(lane, warp, 1, 2);
   uint64_t count;

@@ -121,6 +121,47 @@ def test_sizes_in_the_memory_of_the_gpu():
     run_pair(send_sized, receive_sized, devices=GPUS)
 
 
+# ---- Atomic operations
+
+
+def change_words(side):
+    gpu = Gpu(side)
+    side.peer.warmup(timeout=30)
+    remote = side.peer.attach(side.take(), timeout=30)
+    before = gpu.array(bytes(16))
+    words = [fake_gpu.CudaArray(gpu.driver, bytes(8)) for _ in range(3)]
+    gpu.on.fetch_add(remote[8:16], np.uint64(2**64 - 1), before=words[0])
+    gpu.on.fetch_add(remote[8:16], 3, words[1])
+    gpu.on.compare_swap(remote[16:24], 5, 6, before=words[2])
+    gpu.on.compare_swap(remote[16:24], 0, 7)
+    gpu.synchronize()
+    found = [struct.unpack("<Q", word.bytes())[0] for word in words]
+    assert found == [0, 2**64 - 1, 0]
+    for wrong, error in [(before, "16 bytes"), (bytearray(8), "host memory")]:
+        with pytest.raises(onehop.InvalidArgument, match=error):
+            gpu.on.fetch_add(remote[8:16], 1, before=wrong)
+    with pytest.raises(onehop.OutOfRange, match="slice it to 8"):
+        gpu.on.fetch_add(remote[8:24], 1)
+    with pytest.raises(onehop.InvalidArgument, match="multiples of 8"):
+        gpu.on.compare_swap(remote[4:12], 1, 1)
+    assert side.peer.async_error() is None
+    side.sync()
+
+
+def show_words(side):
+    gpu = Gpu(side)
+    side.peer.warmup(timeout=30)
+    array = gpu.array(bytes(24))
+    region = side.endpoint.register(array)
+    side.give(region.descriptor)
+    side.sync()
+    assert struct.unpack("<3Q", array.bytes()) == (0, 2, 7)
+
+
+def test_atomic_operations():
+    run_pair(change_words, show_words, devices=GPUS)
+
+
 # ---- Groups
 
 

@@ -129,6 +129,8 @@ def streams(
         ordered.send(Tensor(), np.int64(2), size_from=Tensor())
         ordered.recv(GpuArray(), lane=2, timeout=None, size_to=Tensor())
     ordered.put(Tensor(), remote)
+    ordered.fetch_add(remote[:8], np.uint64(1), before=Tensor())
+    ordered.compare_swap(remote[:8], 0, np.int64(1))
     ordered.signal(3)
     ordered.wait_signal(3, n=np.int64(1), timeout=1)
     communicator.warmup(range(communicator.size))

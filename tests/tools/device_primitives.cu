@@ -106,6 +106,15 @@ KERNEL(get_by_warp)(oh_remote_memory remote, uint64_t* data) {
   onehop::get(remote, 0, warp, data, 16);
   *data += 1;
 }
+KERNEL(fetch_add_there)(oh_remote_memory remote, uint64_t offset, uint64_t* before) {
+  onehop::fetch_add(remote, offset, 7, before);
+}
+KERNEL(compare_swap_there)(oh_remote_memory remote, uint64_t offset, uint64_t* before) {
+  onehop::compare_swap(remote, offset, 7, 8, before);
+}
+KERNEL(add_there)(oh_remote_memory remote, uint64_t offset) {
+  onehop::fetch_add(remote, offset, 7);
+}
 #if __CUDA_ARCH__ >= 900
 KERNEL(exchange_by_cluster)(oh_lane_handle lane, void* data, uint64_t bytes) {
   onehop::ClusterGroup cluster;

@@ -19,6 +19,7 @@ GUIDE = ROOT / "examples" / "kernel_groups.cu"
 BATCH = ROOT / "src" / "kernels" / "batch.cu"
 WORKER = ROOT / "src" / "kernels" / "worker.cu"
 STREAM = ROOT / "src" / "kernels" / "stream.cu"
+ATOMIC = ROOT / "src" / "kernels" / "atomic.cu"
 PROXY = ROOT / "src" / "kernels" / "proxy.cu"
 BENCH = ROOT / "bench" / "kernels.cu"
 
@@ -57,6 +58,9 @@ EXPECTED = {
     "set_one_signal": [RELEASE],
     "flush_puts": [FENCE, "st.volatile.global.u64"],
     "get_by_warp": [],
+    "fetch_add_there": ["atom.acq_rel.sys.global.add.u64"],
+    "compare_swap_there": ["atom.acq_rel.sys.global.cas.b64"],
+    "add_there": ["atom.acq_rel.sys.global.add.u64"],
     "write_one_command": [ACQUIRE, *["st.release.sys.global.b128"] * 4],
     "read_one_lane": [LANE],
     "read_one_command": [LANE] * 4,
@@ -346,6 +350,17 @@ def test_a_ticket_is_whole_and_is_given_up_before_the_look_whether_it_is_taken(
     assert order[given_up - 1 : given_up + 2] == [STORE, "fence.sc.sys", relaxed]
     assert order.count(FENCE) == order.count("fence.sc.sys") == 1
     assert order[-1] == RELEASE  # the place
+
+
+def test_an_atomic_of_a_stream_is_of_system_scope(tmp_path: Path) -> None:
+    ptx = tmp_path / "atomic.ptx"
+    compile_to("--ptx", ptx, ATOMIC)
+    ((name, body),) = ENTRY.findall(ptx.read_text())
+    assert name == "onehop_atomic"
+    strong = [access for access in ACCESS.findall(body) if STRONG.search(access)]
+    operations = {"atom.acq_rel.sys.global.add.u64", "atom.acq_rel.sys.global.cas.b64"}
+    assert sorted(strong) == sorted([*operations, STORE])
+    assert strong[-1] == STORE, "what was there goes to its place behind both"
 
 
 def test_a_look_at_a_lane_is_a_release_and_an_acquire(tmp_path: Path) -> None:

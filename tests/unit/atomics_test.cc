@@ -60,6 +60,18 @@ TEST_F(AtomicsTest, TheOwnerCarriesThemOut) {
   EXPECT_EQ(words_[1], 1u);
 }
 
+TEST_F(AtomicsTest, BegunOnesAreTakenByTheirNames) {
+  add_region(RegionAccess::kReadWrite);
+  const uint32_t first = *ours_.atomics.begin(target_, 0, {AtomicOp::Kind::kAdd, 10});
+  const uint32_t second = *ours_.atomics.begin(target_, 0, {AtomicOp::Kind::kAdd, 1});
+  EXPECT_NE(first, second);
+  EXPECT_FALSE(ours_.atomics.take(second));
+  carry(ours_, owner_);
+  carry(owner_, ours_);
+  EXPECT_EQ(**ours_.atomics.take(second), 15u);
+  EXPECT_EQ(**ours_.atomics.take(first), 5u);
+}
+
 TEST_F(AtomicsTest, TheOwnerRefusesWhatItMust) {
   const AtomicOp op{AtomicOp::Kind::kAdd, 1};
   add_region(RegionAccess::kReadWrite);

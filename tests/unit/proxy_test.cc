@@ -43,6 +43,15 @@ class FakePort final : public ProxyPort {
     moves_.push_back({&request, target.index, block.remote_offset});
     return {};
   }
+  Result<uint32_t> begin_atomic(const RemoteTarget& target, uint64_t offset,
+                                const AtomicOp& op) override {
+    atomics_.push_back({target.index, offset, op});
+    return static_cast<uint32_t>(atomics_.size());
+  }
+  std::optional<Result<uint64_t>> take_atomic(uint32_t name) override {
+    return std::exchange(atomics_[name - 1].answer, std::nullopt);
+  }
+  void abandon_atomic(uint32_t name) override { atomics_[name - 1].abandoned = true; }
   bool try_end(Request& request, const Status& why) override {
     if (stuck_) return false;
     if (!request.ended()) end(request, why);
@@ -76,6 +85,13 @@ class FakePort final : public ProxyPort {
     uint32_t region;
     uint64_t offset;
   };
+  struct Atomic {
+    uint32_t region;
+    uint64_t offset;
+    AtomicOp op;
+    std::optional<Result<uint64_t>> answer = {};
+    bool abandoned = false;
+  };
   std::string name_ = "the peer";
   Status usable_;
   bool room_ = true;
@@ -85,6 +101,7 @@ class FakePort final : public ProxyPort {
   std::vector<Request*> posted_;
   std::vector<Request*> incoming_;
   std::vector<Put> moves_;
+  std::vector<Atomic> atomics_;
   std::vector<uint64_t> discarded_;
   Status accused_;
 };
@@ -113,6 +130,17 @@ class ProxyTest : public unit::GpuTest {
   }
 
   void move_by_regions(uint64_t way, OpKind kind, const char* refused);
+  // Of a region that is known.
+  uint64_t hand_in_atomic(uint64_t way, uint64_t timeout_ns = UINT64_MAX) {
+    RemoteTarget target;
+    target.index = 5;
+    target.version = 2;
+    proxy_->know(target);
+    kernels::Ticket ticket = message(/*expected=*/9, /*value=*/3);
+    ticket.place = {5 | way, 2, 64};
+    ticket.timeout_ns = timeout_ns;
+    return hand_in(kMoveQueue, ticket);
+  }
 
   // As a kernel hands one in. Its number.
   uint64_t hand_in(uint32_t queue, const kernels::Ticket& fields) {
@@ -265,6 +293,65 @@ TEST_F(ProxyTest, PutsGoToRegionsThatAreKnown) {
 
 TEST_F(ProxyTest, GetsComeFromRegionsThatAreKnown) {
   move_by_regions(kernels::kOfGet, OpKind::kGet, "a get of 8 bytes");
+}
+
+TEST_F(ProxyTest, AnAtomicOperationTellsWhatWasThere) {
+  const uint64_t adds = hand_in_atomic(kernels::kOfAdd);
+  const uint64_t swaps = hand_in_atomic(kernels::kOfCompareSwap);
+  proxy_->serve();
+  ASSERT_EQ(port_->atomics_.size(), 2u);
+  EXPECT_EQ(port_->atomics_[0].op.kind, AtomicOp::Kind::kAdd);
+  EXPECT_EQ(port_->atomics_[1].op.kind, AtomicOp::Kind::kCompareSwap);
+  for (FakePort::Atomic& atomic : port_->atomics_) {
+    EXPECT_EQ(atomic.region, 5u);
+    EXPECT_EQ(atomic.offset, 64u);
+    EXPECT_EQ(atomic.op.value, 3u);
+    EXPECT_EQ(atomic.op.expected, 9u);
+  }
+  // In any order.
+  port_->atomics_[1].answer = uint64_t{77};
+  proxy_->serve();
+  EXPECT_FALSE(answer(kMoveQueue, adds));
+  EXPECT_EQ(fault(kMoveQueue, swaps), OH_LANE_OK);
+  EXPECT_EQ(answer(kMoveQueue, swaps)->bytes, 77u);
+  port_->atomics_[0].answer = error(OH_ERR_RETIRED, "it has gone");
+  proxy_->serve();
+  EXPECT_EQ(fault(kMoveQueue, adds), OH_LANE_FAILED);
+  EXPECT_EQ(answer(kMoveQueue, adds)->bytes, 0u);
+  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_RETIRED, "an atomic operation"));
+}
+
+TEST_F(ProxyTest, AnAtomicOperationEndsAtItsDeadlineOrWithItsPeer) {
+  const uint64_t late = hand_in_atomic(kernels::kOfAdd, /*timeout_ns=*/0);
+  proxy_->serve();
+  proxy_->serve();
+  EXPECT_TRUE(port_->atomics_[0].abandoned);
+  EXPECT_EQ(fault(kMoveQueue, late), OH_LANE_TIMEOUT);
+  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_TIMEOUT, "an atomic operation"));
+  const uint64_t answered = hand_in_atomic(kernels::kOfAdd);
+  const uint64_t lost = hand_in_atomic(kernels::kOfAdd);
+  proxy_->serve();
+  port_->atomics_[1].answer = uint64_t{4};
+  port_->usable_ = Status(OH_ERR_PEER_LOST, "it has died");
+  proxy_->serve();
+  EXPECT_EQ(fault(kMoveQueue, answered), OH_LANE_OK) << "it had been answered";
+  EXPECT_EQ(fault(kMoveQueue, lost), OH_LANE_ABORTED);
+  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_PEER_LOST, "an atomic operation"));
+}
+
+// Of a region that has gone, and one under way as the link closes.
+TEST_F(ProxyTest, AnAtomicOperationThatCannotBeOrIsLeftBehind) {
+  kernels::Ticket ticket = message(0);
+  ticket.place = {6 | kernels::kOfAdd, 2, 64};
+  const uint64_t unknown = hand_in(kMoveQueue, ticket);
+  proxy_->serve();
+  EXPECT_EQ(fault(kMoveQueue, unknown), OH_LANE_FAILED);
+  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_RETIRED, "an atomic operation"));
+  hand_in_atomic(kernels::kOfAdd);
+  proxy_->serve();
+  ASSERT_EQ(port_->atomics_.size(), 1u);
+  proxy_->close();
+  EXPECT_TRUE(port_->atomics_[0].abandoned);
 }
 
 TEST_F(ProxyTest, ASignalIsAnsweredWhenItIsOnItsWay) {

@@ -146,6 +146,24 @@ struct DeviceAtomics {
   static ONEHOP_PROTOCOL void add_remote(uint64_t* word, uint64_t more) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
   }
+  // The same with what every GPU and the host do to the word: it is the user's.
+  static ONEHOP_PROTOCOL uint64_t fetch_add_system(uint64_t* word, uint64_t more) {
+    uint64_t old;
+    asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;"
+                 : "=l"(old)
+                 : "l"(word), "l"(more)
+                 : "memory");
+    return old;
+  }
+  static ONEHOP_PROTOCOL uint64_t compare_swap_system(uint64_t* word, uint64_t expected,
+                                                      uint64_t value) {
+    uint64_t old;
+    asm volatile("atom.acq_rel.sys.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(word), "l"(expected), "l"(value)
+                 : "memory");
+    return old;
+  }
   // Nanoseconds, of a clock that goes on.
   static ONEHOP_PROTOCOL uint64_t now() {
     uint64_t time;

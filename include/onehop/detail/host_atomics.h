@@ -128,6 +128,12 @@ struct BasicHostAtomics {
     Between{}();
     std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_release);
   }
+  static uint64_t fetch_add_system(uint64_t* word, uint64_t more) {
+    return fetch_add_ordered(word, more);
+  }
+  static uint64_t compare_swap_system(uint64_t* word, uint64_t expected, uint64_t value) {
+    return compare_swap_ordered(word, expected, value);
+  }
   static uint64_t now() {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }

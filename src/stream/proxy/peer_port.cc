@@ -27,6 +27,8 @@ Status PeerPort::move(Request& request, const RemoteTarget& target, const Block&
       {.put = request.kind == OpKind::kPut, .parts = {&part, 1}, .after = {.on_device = true}});
 }
 
+Atomics& PeerPort::atomics() { return link_.peer->operations().atomics(); }
+
 // Without shared memory the peer may stop in the middle of a message. The request is in doubt then,
 // until copy engines and UCX have ended; it does not wait for the peer.
 bool PeerPort::try_end(Request& request, const Status& why) {

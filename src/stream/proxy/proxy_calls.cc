@@ -37,7 +37,7 @@ ProxyOp op_of(const ProxyCall& call) {
   op.bytes = given.bytes;
   if (call.place) op.place = *call.place;
   if (given.kind == StreamKind::kSend) op.size_from = given.size_from;
-  if (given.kind == StreamKind::kRecv) op.size_to = given.size_to;
+  if (given.kind == StreamKind::kRecv || call.place) op.size_to = given.size_to;
   op.timeout_ns = given.lane.timeout_ns;
   return op;
 }

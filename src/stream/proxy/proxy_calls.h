@@ -18,7 +18,9 @@ struct ProxyCall {
   std::shared_ptr<Endpoint> endpoint;
   std::shared_ptr<Peer> peer;
   kernels::StreamOp op{};  // of its lane's handle, the number and the timeout
-  std::optional<kernels::ProxyPlace> place = {};  // of a put or get: `op` has its bytes and timeout
+  // Of a put or get: `op` has its bytes and timeout. Of an atomic operation `op` has as `data` the
+  // value, as `bytes` what is expected, and where what was there goes.
+  std::optional<kernels::ProxyPlace> place = {};
 };
 
 // Launches calls of one stream and GPU, at most kMostProxied, as one kernel.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProxyMoves: puts and gets of the stream domain by proxy. The kernel waits until the bytes are in
-// the region, or in our memory, so later work of its stream, a signal too, follows them.
+// ProxyMoves: puts, gets and atomic operations of the stream domain by proxy. The kernel waits
+// until the bytes are in the region, or in our memory, so later work of its stream, a signal too,
+// follows them.
 //
 // Threading: Proxy::mutex_ is held.
 #pragma once
@@ -27,7 +28,11 @@ class ProxyMoves {
  private:
   void take(const kernels::Ticket& ticket);
   Status post(ProxyWork& work, const kernels::ProxyPlace& place);
+  // What has come of an atomic operation, if anything.
+  std::optional<Result<uint64_t>> poll_atomic(const ProxyWork& work);
   void finish(ProxyWork& work, const Status& status);
+  // `bytes`: that were moved, or what was there.
+  void answer(ProxyWork& work, const char* what, const Status& status, uint64_t bytes);
 
   ProxyPort& port_;
   ProxyMemory& memory_;

@@ -6,10 +6,12 @@
 // Threading: as the proxy; its lock is held.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/status.h"
 #include "link/request.h"
+#include "one_sided/atomics.h"
 #include "path/path.h"
 
 namespace oh {
@@ -28,6 +30,11 @@ class ProxyPort {
   virtual Status post(Request& request, bool on_device) = 0;
   // A put or get, as its kind says.
   virtual Status move(Request& request, const RemoteTarget& target, const Block& block) = 0;
+  // As of Atomics.
+  virtual Result<uint32_t> begin_atomic(const RemoteTarget& target, uint64_t offset,
+                                        const AtomicOp& op) = 0;
+  virtual std::optional<Result<uint64_t>> take_atomic(uint32_t name) = 0;
+  virtual void abandon_atomic(uint32_t name) = 0;
   // True: the request has ended, by that status unless it had ended before.
   virtual bool try_end(Request& request, const Status& why) = 0;
   // Whether the buffer of an ended request is no longer accessed.

@@ -13,6 +13,7 @@ namespace oh {
 void ProxyWork::renew() {
   std::destroy_at(&request);
   std::construct_at(&request);
+  atomic.reset();
 }
 
 bool ProxyWork::poll(ProxyPort& port, bool* moved) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/clock.h"
 #include "kernels/proxy.h"
@@ -30,6 +31,7 @@ struct ProxyWork {
   uint8_t* data = nullptr;
   int64_t deadline = 0;
   Request request;
+  std::optional<uint32_t> atomic;  // the name of an atomic operation, which has no request
 
   // A fresh request, for the next operation.
   void renew();

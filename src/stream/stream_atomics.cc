@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/stream_atomics.h"
+
+#include <utility>
+
+#include "kernels/atomic.h"
+#include "platform/cuda/topology.h"
+#include "stream/mapped_region.h"
+#include "stream/proxy/proxy_calls.h"
+#include "stream/stream_calls.h"
+
+namespace oh {
+namespace {
+
+// Where the result goes.
+Status check_before(const cuda::Gpu& gpu, const uint64_t* before) {
+  if (!before) return {};
+  OH_RETURN_IF_ERROR(memory_for_kernels(gpu, before, sizeof(*before)).status());
+  if (AtomicOp::fits(reinterpret_cast<uint64_t>(before))) return {};
+  return error(OH_ERR_INVALID, "the result of an atomic operation goes to %p: no multiple of 8",
+               static_cast<const void*>(before));
+}
+
+// Why kernels that reach the region would not be atomic there. Within the process it may be on
+// another device than the peer's endpoint.
+std::string why_no_atomics(const cuda::Gpu& gpu, const Peer& peer, const RemoteTarget& target) {
+  if (!peer.within_process()) return {};
+  Result<MemoryFacts> facts =
+      classify(gpu.driver(), reinterpret_cast<const void*>(target.base), target.length);
+  if (!facts.ok()) return facts.status().text();
+  return cuda::why_no_native_atomics(gpu.driver(), gpu.facts().ordinal, facts->device);
+}
+
+// A region on which a kernel of ours can carry it out.
+Result<MappedRegion> map_for_atomics(Endpoint& endpoint, Peer& peer, const RemoteTarget& target) {
+  const StreamLink& stream = peer.stream();
+  Result<MappedRegion> mapped = MappedRegion();
+  std::string why;
+  if (stream.by_proxy()) {
+    why = stream.why_no_kernels();
+  } else {
+    mapped = map_region(endpoint, peer, target);
+    if (mapped.status().code() == OH_ERR_RETIRED) return mapped;
+    why = mapped.ok() ? why_no_atomics(*endpoint.device().gpu(), peer, target)
+                      : "it is not mapped on this GPU, as memory of cudaMalloc or VMM would be";
+  }
+  if (why.empty()) return mapped;
+  return error(OH_ERR_NOT_VIABLE,
+               "the region of %s is memory of a GPU, where only a kernel carries out atomic "
+               "operations, and no kernel of ours can: %s",
+               peer.link().name.c_str(), why.c_str());
+}
+
+Status launch_atomic(Endpoint& endpoint, Peer& peer, const StreamAtomic& call, uint64_t word,
+                     uint64_t before) {
+  if (!AtomicOp::fits(word)) {
+    return error(OH_ERR_INVALID, "the block of %s is not aligned as its addresses say",
+                 peer.link().name.c_str());
+  }
+  kernels::AtomicArgs args{
+      word, call.op.value, call.op.expected, before, static_cast<kernels::AtomicKind>(call.op.kind),
+      0};
+  cuda::Gpu& gpu = *endpoint.device().gpu();
+  // Not early: what it orders are earlier kernels' stores, too, by their end.
+  return gpu.kernels().launch_remote(call.stream, peer.stream().lanes().kernels().atomic, {},
+                                     &args);
+}
+
+Status enqueue_by_kernel(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
+                         const StreamAtomic& call, bool capturing) {
+  OH_ASSIGN_OR_RETURN(MappedRegion mapped, map_for_atomics(endpoint, peer, target));
+  Status status = launch_atomic(endpoint, peer, call, mapped.base + call.offset,
+                                reinterpret_cast<uint64_t>(call.before));
+  // And the kernel, which goes with the GPU that all of them keep.
+  peer.stream().memory().hold(call.stream, capturing, std::move(mapped.import));
+  return status;
+}
+
+Status enqueue_by_proxy(const std::shared_ptr<Endpoint>& endpoint,
+                        const std::shared_ptr<Peer>& peer, const RemoteTarget& target,
+                        const StreamAtomic& call, bool capturing) {
+  StreamLink& stream = peer->stream();
+  if (!stream.by_proxy()) {
+    return error(OH_ERR_NOT_VIABLE,
+                 "the region of %s is host memory, which kernels do not reach: use "
+                 "oh_peer_fetch_add or oh_peer_compare_swap",
+                 peer->link().name.c_str());
+  }
+  stream.proxy().know(target);
+  const bool adds = call.op.kind == AtomicOp::Kind::kAdd;
+  const uint64_t way = adds ? kernels::kOfAdd : kernels::kOfCompareSwap;
+  ProxyCall proxied{endpoint, peer};
+  proxied.op.data = call.op.value;
+  proxied.op.bytes = call.op.expected;
+  proxied.op.size_to = reinterpret_cast<uint64_t>(call.before);
+  proxied.op.lane.timeout_ns = call.timeout_ns;
+  proxied.place = kernels::ProxyPlace{target.index | way, target.version, call.offset};
+  return launch_by_proxy({proxied}, call.stream, capturing);
+}
+
+}  // namespace
+
+Status atomic_by_stream(const std::shared_ptr<Endpoint>& endpoint,
+                        const std::shared_ptr<Peer>& peer, const RemoteTarget& target,
+                        const StreamAtomic& call) {
+  OH_RETURN_IF_ERROR(endpoint->usable());
+  OH_RETURN_IF_ERROR(peer->usable());
+  OH_RETURN_IF_ERROR(check_word(target, call.offset));
+  OH_RETURN_IF_ERROR(peer->stream().why_not());
+  OH_RETURN_IF_ERROR(check_before(*endpoint->device().gpu(), call.before));
+  // Only a link that is connected knows how its streams go.
+  OH_ASSIGN_OR_RETURN(const bool capturing,
+                      connect_for(*endpoint, *peer, call.stream, call.deadline));
+  if (target.on_device) return enqueue_by_kernel(*endpoint, *peer, target, call, capturing);
+  return enqueue_by_proxy(endpoint, peer, target, call, capturing);
+}
+
+}  // namespace oh

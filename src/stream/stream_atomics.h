@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Atomic operations of the stream domain, on 8 bytes of a peer's region.
+//
+// Threading: any thread.
+#pragma once
+
+#include <memory>
+
+#include "endpoint/endpoint.h"
+
+namespace oh {
+
+struct StreamAtomic {
+  uint64_t offset = 0;  // within the region
+  AtomicOp op;
+  uint64_t* before = nullptr;  // device memory for what was there; null: it is not wanted
+  cuda::Stream stream = nullptr;
+  uint64_t timeout_ns = UINT64_MAX;
+  Deadline deadline = Deadline::never();  // of the call itself
+};
+// On device memory by a kernel, which needs a link with native atomics. On host memory by CPU
+// instructions, where the link's streams go by proxy. What is refused has enqueued nothing.
+Status atomic_by_stream(const std::shared_ptr<Endpoint>& endpoint,
+                        const std::shared_ptr<Peer>& peer, const RemoteTarget& target,
+                        const StreamAtomic& call);
+
+}  // namespace oh
