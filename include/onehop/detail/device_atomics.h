@@ -146,6 +146,9 @@ struct DeviceAtomics {
   static ONEHOP_PROTOCOL void add_remote(uint64_t* word, uint64_t more) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
   }
+  static ONEHOP_PROTOCOL void add_remote_relaxed(uint64_t* word, uint64_t more) {
+    asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
+  }
   // Nanoseconds, of a clock that goes on.
   static ONEHOP_PROTOCOL uint64_t now() {
     uint64_t time;

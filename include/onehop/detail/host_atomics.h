@@ -120,6 +120,10 @@ struct BasicHostAtomics {
     Between{}();
     std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_release);
   }
+  static void add_remote_relaxed(uint64_t* word, uint64_t more) {
+    Between{}();
+    std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_relaxed);
+  }
   static uint64_t now() {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
