@@ -31,6 +31,16 @@ __global__ void push(oh_lane_handle lane, oh_remote_memory remote, const float* 
   // --8<-- [end:grid]
 }
 
+// All blocks wait for one signal, get, and say once that they have.
+__global__ void pull(oh_lane_handle lane, oh_remote_memory remote, float* data, uint64_t bytes) {
+  // --8<-- [start:pull]
+  onehop::GridGroup grid;
+  onehop::wait(lane, grid, 3);                // our slot 3: - 1, by one of the blocks
+  onehop::get(remote, 0, grid, data, bytes);  // a slice a block
+  onehop::signal(lane, grid, 4);              // when all blocks have theirs
+  // --8<-- [end:pull]
+}
+
 __global__ void put_and_wait(oh_lane_handle lane, oh_remote_memory remote, uint64_t offset,
                              const float* data, uint64_t bytes) {
   onehop::BlockGroup block;

@@ -176,7 +176,6 @@ __device__ oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset, Gr
 template <typename Group>
 __device__ oh_lane_fault get(const oh_remote_memory& remote, uint64_t offset, Group& group,
                              void* data, uint64_t bytes) {
-  static_assert(detail::kOneTeam<Group>, "each block of a grid gets its own part");
   if (offset > remote.size || bytes > remote.size - offset) return OH_LANE_RANGE;
   group.sync();
   group.copy(static_cast<uint8_t*>(data), reinterpret_cast<const uint8_t*>(remote.base + offset),
@@ -238,6 +237,17 @@ __device__ oh_lane_fault set_signal(const oh_lane_handle& handle, Group& group, 
   return done ? OH_LANE_OK : OH_LANE_RANGE;
 }
 
+// Adds to the peer's count of a slot, in no order with what the group has put or stored, nor with
+// its other signals: no fence, and no barrier. For counts that say nothing of memory, and for
+// several signals behind one flush().
+template <typename Group>
+__device__ oh_lane_fault relaxed_signal(const oh_lane_handle& handle, Group& group, uint32_t slot,
+                                        uint64_t count = 1) {
+  static_assert(detail::kOneTeam<Group>, "one block of a grid signals in no order");
+  const bool done = detail::relaxed_signal<detail::DeviceAtomics>(handle, group, slot, count);
+  return done ? OH_LANE_OK : OH_LANE_RANGE;
+}
+
 template <typename Group>
 __device__ oh_lane_fault put_signal(const oh_remote_memory& remote, uint64_t offset, Group& group,
                                     const void* data, uint64_t bytes, const oh_lane_handle& handle,
@@ -251,7 +261,6 @@ __device__ oh_lane_fault put_signal(const oh_remote_memory& remote, uint64_t off
 template <typename Group>
 __device__ oh_lane_fault wait(const oh_lane_handle& handle, Group& group, uint32_t slot,
                               uint64_t count = 1) {
-  static_assert(detail::kOneTeam<Group>, "blocks of a grid wait by wait_until()");
   return static_cast<oh_lane_fault>(
       detail::wait_signal<detail::DeviceAtomics>(handle, group, slot, count));
 }

@@ -3,7 +3,7 @@
 
 onehop.patterns: exchanges between all ranks on a stream. Kernels of one's own include
 onehop/device.cuh, from get_include(), and take a Peer.device_handle; those in Triton import
-onehop.triton.
+onehop.triton, those in Numba onehop.numba.
 """
 
 import atexit

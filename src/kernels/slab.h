@@ -2,7 +2,7 @@
 //
 // The slab: what a side of a link has in its device memory for kernels, mapped by the other side.
 //
-//   0        signals: what arrived, what was taken, teams           LaneSignals
+//   0        signals: what arrived, what was taken, teams, waits    LaneSignals
 //   4 KiB    memory of each lane, 2 KiB apart: cursors and words     LaneMemory
 //   40 KiB   the peer's memory that is mapped here, for our kernels  ImportTable
 //   64 KiB   lines of each lane; of narrow ones with their chunks

@@ -179,6 +179,65 @@ extern "C" __global__ void take_all(oh_lane_handle lane, unsigned slot, Count co
   }
 }
 
+// ---- Gets by a grid behind one wait. Slot 3: a round is there. Slot 5: it was got.
+
+extern "C" __global__ void write_rounds(oh_lane_handle lane, Bytes* own, Count bytes,
+                                        unsigned rounds, int* fault) {
+  onehop::GridGroup grid;
+  for (unsigned round = 0; round < rounds; ++round) {
+    for (Count i = grid.rank(); i < bytes; i += grid.size()) own[i] = byte_of(round, i);
+    oh_lane_fault found = onehop::signal(lane, grid, 3);
+    if (found == OH_LANE_OK) found = onehop::wait(lane, grid, 5);
+    if (found != OH_LANE_OK) atomicMax(fault, found);
+  }
+}
+extern "C" __global__ void get_rounds(oh_lane_handle lane, oh_remote_memory remote, Bytes* in,
+                                      Count bytes, unsigned rounds, int* fault) {
+  onehop::GridGroup grid;
+  const onehop::detail::Slice own = onehop::detail::slice_of(bytes, grid.team(), grid.teams());
+  for (unsigned round = 0; round < rounds; ++round) {
+    oh_lane_fault found = onehop::wait(lane, grid, 3);
+    if (found == OH_LANE_OK) found = onehop::get(remote, 0, grid, in, bytes);
+    for (Count i = own.begin + threadIdx.x; i < own.begin + own.size; i += blockDim.x) {
+      if (in[i] != byte_of(round, i)) atomicMax(fault, 180);
+    }
+    if (found == OH_LANE_OK) found = onehop::signal(lane, grid, 5);
+    if (found != OH_LANE_OK) atomicMax(fault, found);
+  }
+  if (onehop::get(remote, 8, grid, in, remote.size) != OH_LANE_RANGE) atomicMax(fault, 181);
+  if (onehop::wait(lane, grid, 64) != OH_LANE_RANGE) atomicMax(fault, 182);
+}
+// Every block says what became of the wait.
+extern "C" __global__ void wait_by_grid(oh_lane_handle lane, Count count, Count* faults,
+                                        int* fault) {
+  onehop::GridGroup grid;
+  const oh_lane_fault found = onehop::wait(lane, grid, 4, count);
+  if (threadIdx.x == blockDim.x - 1) faults[blockIdx.x] = found;
+}
+
+// ---- Signals without an order: one fence for two of them
+
+extern "C" __global__ void put_and_signal_twice(oh_lane_handle lane, oh_remote_memory remote,
+                                                const Bytes* out, Count bytes, int* fault) {
+  onehop::BlockGroup block;
+  if (onehop::put(remote, 0, block, out, bytes) != OH_LANE_OK) atomicMax(fault, 190);
+  onehop::flush(block);
+  for (unsigned slot : {6u, 7u, 64u}) {
+    const oh_lane_fault found = onehop::relaxed_signal(lane, block, slot, slot);
+    if (found != (slot < 64 ? OH_LANE_OK : OH_LANE_RANGE)) atomicMax(fault, 191);
+  }
+}
+// A block for each of the slots.
+extern "C" __global__ void wait_for_either(oh_lane_handle lane, const Bytes* in, Bytes value,
+                                           Count bytes, int* fault) {
+  onehop::BlockGroup block;
+  const unsigned slot = 6 + blockIdx.x;
+  if (onehop::wait(lane, block, slot, slot) != OH_LANE_OK) atomicMax(fault, 192);
+  for (Count i = threadIdx.x; i < bytes; i += blockDim.x) {
+    if (in[i] != value) atomicMax(fault, 193);
+  }
+}
+
 // ---- get, flush, set_signal, and arguments that are wrong
 
 // Side 0: puts, then a flag of its own behind a flush; takes the bytes back.

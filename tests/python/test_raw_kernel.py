@@ -50,6 +50,9 @@ extern "C" __global__ void all(oh_lane_handle lane, oh_remote_memory remote, uns
   onehop::send(lane, tile, data, bytes);
   onehop::GridGroup grid;
   onehop::put_signal(remote, 0, grid, data, bytes, lane, 1);
+  onehop::wait(lane, grid, 1);
+  onehop::get(remote, 0, grid, data, bytes);
+  onehop::relaxed_signal(lane, warp, 1);
   onehop::send(lane, grid, data, bytes);
   onehop::recv(lane, grid, data, bytes);
 #if __CUDA_ARCH__ >= 900

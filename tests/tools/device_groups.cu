@@ -59,3 +59,15 @@ KERNEL(by_grid_with_one_signal) {
   onehop::GridGroup grid;
   onehop::put_signal({*place, bytes}, 0, grid, data, bytes, lane, 1);
 }
+KERNEL(by_grid_with_one_wait) {
+  onehop::GridGroup grid;
+  onehop::wait(lane, grid, 1, bytes);
+  onehop::get({*place, bytes}, 0, grid, data, bytes);
+}
+// Each block by itself.
+KERNEL(by_grid_that_looks) {
+  onehop::GridGroup grid;
+  uint64_t count;
+  onehop::read_signal(lane, grid, 1, &count);
+  onehop::wait_until(lane, grid, 1, count + 1);
+}

@@ -77,6 +77,18 @@ KERNEL(put_and_signal)(oh_remote_memory remote, oh_lane_handle lane, const void*
   onehop::WarpGroup warp;
   onehop::put_signal(remote, 0, warp, data, 16, lane, 1);
 }
+KERNEL(put_and_signal_relaxed)(oh_remote_memory remote, oh_lane_handle lane, const void* data) {
+  onehop::WarpGroup warp;
+  onehop::put(remote, 0, warp, data, 16);
+  onehop::relaxed_signal(lane, warp, 1);
+}
+// One fence for two signals.
+KERNEL(flush_and_signal_relaxed)(oh_lane_handle lane, oh_lane_handle other) {
+  onehop::WarpGroup warp;
+  onehop::flush(warp);
+  onehop::relaxed_signal(lane, warp, 1);
+  onehop::relaxed_signal(other, warp, 1);
+}
 KERNEL(wait_for_signal)(oh_lane_handle lane, const uint64_t* data, uint64_t* to) {
   onehop::WarpGroup warp;
   onehop::wait(lane, warp, 1);

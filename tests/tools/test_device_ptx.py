@@ -32,6 +32,7 @@ ACQUIRE = "ld.acquire.sys.global.u64"
 RELEASE = "st.release.sys.global.u64"
 FENCE = "fence.acq_rel.sys"
 SIGNAL = "red.release.sys.global.add.u64"
+RELAXED_SIGNAL = "red.relaxed.sys.global.add.u64"
 DONE = [FENCE, STORE, STORE]
 # How the host is told of a fault, if the half had not failed before.
 MARK = "atom.relaxed.gpu.global.or.b64"
@@ -52,6 +53,8 @@ EXPECTED = {
     "give_credit": [RELEASE],
     "post_a_target": [LINE, LINE],
     "put_and_signal": [SIGNAL],
+    "put_and_signal_relaxed": [RELAXED_SIGNAL],
+    "flush_and_signal_relaxed": [FENCE, RELAXED_SIGNAL, RELAXED_SIGNAL],
     "wait_for_signal": [LOAD, LOAD, ACQUIRE, LOAD, "atom.acquire.gpu.global.cas.b64"],
     "wait_until_signal": [ACQUIRE, LOAD, LOAD],
     "read_one_signal": [LOAD, ACQUIRE, LOAD],
@@ -209,6 +212,11 @@ def test_a_signal_comes_behind_the_group_and_is_seen_by_the_group(
     assert body.rindex("bar.warp.sync") < body.rindex("ld.global.u64")
 
 
+def test_a_relaxed_signal_waits_for_nothing(steps: dict[str, list[str]]) -> None:
+    # The barrier is the put's, before its bytes.
+    assert steps["put_and_signal_relaxed"] == ["bar.warp.sync", RELAXED_SIGNAL]
+
+
 def test_reads_of_signals_end_with_a_barrier_and_stores_begin_with_one(
     steps: dict[str, list[str]],
 ) -> None:
@@ -281,6 +289,22 @@ def test_the_last_block_of_a_grid_signals_behind_the_puts_of_all(groups: dict[st
         assert order.index(FENCE) < order.index(count) < order.index(SIGNAL)
     assert (order.count(FENCE), order.count(SIGNAL)) == (1, 1)
     assert re.search(r"bar(?:rier)?\.sync[^;]*;\s[^}]*?fence\.acq_rel\.sys", body)
+
+
+def test_all_blocks_of_a_grid_get_behind_the_wait_of_one(groups: dict[str, str]) -> None:
+    body = groups["by_grid_with_one_wait"]
+    order = [access for access in ACCESS.findall(body) if STRONG.search(access)]
+    # The first block takes; what it acquired it hands on by the word, to which each block adds.
+    take = order.index("atom.acquire.gpu.global.cas.b64")
+    assert order.index("atom.acq_rel.gpu.global.cas.b64") < order.index(ACQUIRE, 1) < take
+    assert "atom.acq_rel.gpu.global.add.u64" in order[take:]
+    assert not {FENCE, SIGNAL, RELAXED_SIGNAL} & set(order)
+    # The bytes are read behind a barrier of the block that follows the last access to the word.
+    last = max(match.start() for match in ACCESS.finditer(body) if STRONG.search(match[1]))
+    barrier = BARRIER.search(body, last)
+    assert barrier
+    copied = body.index("call.uni", last)
+    assert barrier.start() < copied
 
 
 def test_a_copy_stays_between_the_lane_and_the_fence(kernels: dict[str, list[str]]) -> None:

@@ -4,6 +4,7 @@
 // barrier of the grid in between.
 #include "onehop/detail/receiver.h"
 #include "onehop/detail/sender.h"
+#include "onehop/detail/team_signal.h"
 #include "unit/device_lanes.h"
 
 namespace device_grid_test {
@@ -166,6 +167,137 @@ TEST(DeviceGridTest, AWaitForTeamsThatDoNotComeEnds) {
   });
   threads.join();
   EXPECT_EQ(sides.signals(1).arrived[9], 0u);
+}
+
+// All teams of each round return behind its signal, which is taken once; they go from one wait to
+// the next with no barrier in between.
+TEST(DeviceGridTest, AWaitByAllTeamsTakesItsSignalOnce) {
+  constexpr uint32_t kRounds = 300;
+  TwoSides sides;
+  Crew waiting(kGrid);
+  std::vector<uint64_t> data(kRounds);
+  std::atomic<uint64_t> wrong{0};
+  Threads threads;
+  start_all(threads, waiting, [&](HostGroup& group) {
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      const oh_lane_handle ours = of_grid(sides.handle(0), 3, round + 1);
+      ASSERT_EQ(wait_by_teams<Delayed>(ours, group, 9, 2), OH_LANE_OK);
+      wrong += data[round] != round + 1;
+    }
+  });
+  threads.start([&] {
+    Alone alone;
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      data[round] = round + 1;
+      ASSERT_TRUE(signal<Delayed>(sides.handle(1), alone.group, 9, 2));
+    }
+  });
+  threads.join();
+  EXPECT_EQ(wrong.load(), 0u);
+  EXPECT_EQ(sides.signals(0).taken[9], 2 * kRounds);
+  EXPECT_EQ(sides.signals(0).waits[9], 0u);
+}
+
+// Waits by grids and by one team of another kernel take from the same count, each its own.
+TEST(DeviceGridTest, AWaitByAllTeamsSharesItsSlotWithWaitsOfOneTeam) {
+  constexpr uint32_t kRounds = 100;
+  TwoSides sides;
+  Crew waiting(kGrid);
+  Threads threads;
+  start_all(threads, waiting, [&](HostGroup& group) {
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      const oh_lane_handle ours = of_grid(sides.handle(0), 3, round + 1);
+      ASSERT_EQ(wait_by_teams<Delayed>(ours, group, 9, 1), OH_LANE_OK);
+    }
+  });
+  threads.start([&] {
+    Alone alone;
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      ASSERT_EQ(wait_signal<Delayed>(sides.handle(0), alone.group, 9, 1), OH_LANE_OK);
+    }
+  });
+  threads.start([&] {
+    Alone alone;
+    for (uint32_t i = 0; i < 2 * kRounds; ++i) {
+      ASSERT_TRUE(signal<Delayed>(sides.handle(1), alone.group, 9, 1));
+    }
+  });
+  threads.join();
+  EXPECT_EQ(sides.signals(0).taken[9], 2 * kRounds);
+}
+
+// The slot is as before, for the same launch (replays of a graph are one) and for others.
+TEST(DeviceGridTest, AWaitThatEndsIsOverForAllTeamsAlike) {
+  TwoSides sides({.timeout_ns = kShort});
+  Alone alone;
+  auto wait_by_all = [&](uint32_t launch, uint64_t count, uint32_t expected) {
+    Crew waiting(kGrid);
+    Threads threads;
+    start_all(threads, waiting, [&](HostGroup& group) {
+      const oh_lane_handle ours = of_grid(sides.handle(0), launch, 1);
+      EXPECT_EQ(wait_by_teams<Delayed>(ours, group, 9, count), expected);
+      EXPECT_EQ(wait_by_teams<Delayed>(ours, group, kSignalSlots, count), OH_LANE_RANGE);
+    });
+    threads.join();
+    EXPECT_EQ(sides.signals(0).waits[9], 0u);
+  };
+  EXPECT_TRUE(signal<Delayed>(sides.handle(1), alone.group, 9, 1));
+  wait_by_all(4, 2, OH_LANE_TIMEOUT);
+  EXPECT_EQ(sides.signals(0).taken[9], 0u) << "a wait that ends takes nothing";
+  EXPECT_TRUE(signal<Delayed>(sides.handle(1), alone.group, 9, 1));
+  wait_by_all(4, 2, OH_LANE_OK);
+  HostAtomics::store_release(&sides.signals_notice(0).abort.word, 1);
+  wait_by_all(5, 1, OH_LANE_ABORTED);
+}
+
+// A launch that its context ended has left a wait behind.
+TEST(DeviceGridTest, AWaitLeftUndoneIsBegunAnew) {
+  TwoSides sides;
+  Alone alone;
+  sides.signals(0).waits[9] = static_cast<uint64_t>(grid_token(3, 1)) << 32 | kWaitBegun | 1;
+  EXPECT_TRUE(signal<Delayed>(sides.handle(1), alone.group, 9, 1));
+  Crew waiting(kGrid);
+  Threads threads;
+  start_all(threads, waiting, [&](HostGroup& group) {
+    const oh_lane_handle ours = of_grid(sides.handle(0), 4, 1);
+    EXPECT_EQ(wait_by_teams<Delayed>(ours, group, 9, 1), OH_LANE_OK);
+  });
+  threads.join();
+  EXPECT_EQ(sides.signals(0).waits[9], 0u);
+}
+
+// Two launches at once wait for one slot: the first finds that the other has begun.
+TEST(DeviceGridTest, AWaitOfAnotherLaunchBesideItIsFoundOut) {
+  TwoSides sides({.timeout_ns = kShort});
+  Crew waiting({.teams = 2, .threads = 1});
+  uint64_t* word = &sides.signals(0).waits[9];
+  Threads threads;
+  start_all(threads, waiting, [&](HostGroup& group) {
+    const oh_lane_handle ours = of_grid(sides.handle(0), 4, 1);
+    if (group.team() == 0) {
+      EXPECT_EQ(wait_by_teams<Delayed>(ours, group, 9, 1), OH_LANE_OVERLAP);
+      return;
+    }
+    const uint64_t begun = static_cast<uint64_t>(grid_token(4, 1)) << 32 | kWaitBegun;
+    while (HostAtomics::load_relaxed(word) != begun) std::this_thread::yield();
+    HostAtomics::store_release(word, static_cast<uint64_t>(grid_token(8, 1)) << 32 | kWaitBegun);
+  });
+  threads.join();
+}
+
+TEST(DeviceGridTest, AWaitBehindOneThatIsNotOverEnds) {
+  TwoSides sides({.timeout_ns = kShort});
+  Alone alone;
+  EXPECT_TRUE(signal<Delayed>(sides.handle(1), alone.group, 9, 5));
+  Crew waiting(kGrid);
+  Threads threads;
+  start_all(threads, waiting, [&](HostGroup& group) {
+    if (group.team() != 0) return;
+    EXPECT_EQ(wait_by_teams<Delayed>(of_grid(sides.handle(0), 4, 1), group, 9, 1), OH_LANE_OK);
+    EXPECT_EQ(wait_by_teams<Delayed>(of_grid(sides.handle(0), 4, 2), group, 9, 1), OH_LANE_TIMEOUT);
+  });
+  threads.join();
+  EXPECT_EQ(sides.signals(0).taken[9], 1u);
 }
 
 }  // namespace

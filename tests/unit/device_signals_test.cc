@@ -138,6 +138,15 @@ TEST(DeviceSignalsTest, ReadingAndWaitingUntilTakeNothing) {
   EXPECT_EQ(wait_until_signal<Delayed>(theirs, alone.group, kSlot, 2), OH_LANE_TIMEOUT);
 }
 
+TEST(DeviceSignalsTest, ARelaxedSignalCountsLikeAnyOther) {
+  TwoSides sides({.timeout_ns = kShort});
+  Alone alone;
+  EXPECT_TRUE(relaxed_signal<Delayed>(sides.handle(0), alone.group, kSlot, 3));
+  EXPECT_TRUE(signal<Delayed>(sides.handle(0), alone.group, kSlot, 1));
+  EXPECT_EQ(wait_signal<Delayed>(sides.handle(1), alone.group, kSlot, 4), OH_LANE_OK);
+  EXPECT_FALSE(relaxed_signal<Delayed>(sides.handle(0), alone.group, kSignalSlots, 1));
+}
+
 TEST(DeviceSignalsTest, ACountIsSet) {
   TwoSides sides({.timeout_ns = kShort});
   Alone alone;

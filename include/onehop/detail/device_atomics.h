@@ -146,6 +146,9 @@ struct DeviceAtomics {
   static ONEHOP_PROTOCOL void add_remote(uint64_t* word, uint64_t more) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
   }
+  static ONEHOP_PROTOCOL void add_remote_relaxed(uint64_t* word, uint64_t more) {
+    asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
+  }
   // The same with what every GPU and the host do to the word: it is the user's.
   static ONEHOP_PROTOCOL uint64_t fetch_add_system(uint64_t* word, uint64_t more) {
     uint64_t old;

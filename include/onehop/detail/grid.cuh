@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Operations by all blocks of a grid, each of which does a part of the work: puts with one signal,
-// and messages.
+// gets behind one wait, and messages.
 //
 //   __global__ void push(oh_lane_handle lane, oh_remote_memory remote, float* data, size_t bytes) {
 //     onehop::GridGroup grid;
@@ -23,7 +23,7 @@
 #include "onehop/detail/groups.cuh"
 #include "onehop/detail/receiver.h"
 #include "onehop/detail/sender.h"
-#include "onehop/detail/signal.h"
+#include "onehop/detail/team_signal.h"
 
 namespace onehop {
 
@@ -86,6 +86,19 @@ __device__ inline oh_lane_fault put(const oh_remote_memory& remote, uint64_t off
   return OH_LANE_OK;
 }
 
+// Copies out of memory of the peer, a slice by each block. What other blocks have got is there
+// behind a barrier of the grid, or when the kernel has ended.
+__device__ inline oh_lane_fault get(const oh_remote_memory& remote, uint64_t offset,
+                                    GridGroup& grid, void* data, uint64_t bytes) {
+  if (offset > remote.size || bytes > remote.size - offset) return OH_LANE_RANGE;
+  const detail::Slice slice = detail::slice_of(bytes, grid.team(), grid.teams());
+  grid.sync();
+  grid.copy(static_cast<uint8_t*>(data) + slice.begin,
+            reinterpret_cast<const uint8_t*>(remote.base + offset + slice.begin), slice.size);
+  grid.sync();
+  return OH_LANE_OK;
+}
+
 // Adds to the peer's count of a slot once, when all blocks have called it, behind everything that
 // any of them has put before. One grid at a time signals a slot this way. Each block calls it,
 // whatever its own faults: a count that is left undone makes a later replay of the same graph
@@ -103,6 +116,18 @@ __device__ inline oh_lane_fault put_signal(const oh_remote_memory& remote, uint6
                                            uint64_t count = 1) {
   const oh_lane_fault fault = put(remote, offset, grid, data, bytes);
   return fault == OH_LANE_OK ? signal(handle, grid, slot, count) : fault;
+}
+
+// Waits until the count of a slot is `count` or more, and subtracts that once: the block that comes
+// first does, and the others wait for it. Then what the peer put before is visible to each block,
+// and all blocks have the same result. One grid at a time waits for a slot this way, each block of
+// it calls, and there are at most 65,535. (wait_until() and read_signal() of device.cuh subtract
+// nothing, so each block does them by itself.)
+__device__ inline oh_lane_fault wait(const oh_lane_handle& handle, GridGroup& grid, uint32_t slot,
+                                     uint64_t count = 1) {
+  const oh_lane_handle lane = grid.next(handle);
+  return static_cast<oh_lane_fault>(
+      detail::wait_by_teams<detail::DeviceAtomics>(lane, grid, slot, count));
 }
 
 // One message by all blocks: each of them reads any part of `data`. What other blocks have written

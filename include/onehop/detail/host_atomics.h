@@ -128,6 +128,10 @@ struct BasicHostAtomics {
     Between{}();
     std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_release);
   }
+  static void add_remote_relaxed(uint64_t* word, uint64_t more) {
+    Between{}();
+    std::atomic_ref<uint64_t>(*word).fetch_add(more, std::memory_order_relaxed);
+  }
   static uint64_t fetch_add_system(uint64_t* word, uint64_t more) {
     return fetch_add_ordered(word, more);
   }

@@ -76,6 +76,7 @@ struct LaneSignals {
   alignas(64) uint64_t arrived[kSignalSlots];  // by the peer
   alignas(64) uint64_t taken[kSignalSlots];    // by us
   alignas(64) uint64_t teams[kSignalSlots];    // by us: token 32 | teams 32 that came to a signal
+  alignas(64) uint64_t waits[kSignalSlots];    // by us: token 32 | result 16 | teams 16 that left
 };
 
 inline constexpr uint64_t kLinesMask = (uint64_t{1} << 53) - 1;

@@ -5,6 +5,7 @@
 //
 //   arrived   added to by the peer, in our memory        taken   by us, as waits end
 //   teams     token 32 | teams 32, by us, as blocks of a grid come to a signal of ours
+//   waits     token 32 | result 16 | teams 16, by us, as blocks of a grid leave a wait of theirs
 //
 // The count of a slot is what arrived less what was taken.
 //
@@ -25,52 +26,14 @@ ONEHOP_PROTOCOL bool signal(const oh_lane_handle& lane, G& group, uint32_t slot,
   return true;
 }
 
-// Counts the calling team of a launch in; `last`: all have come, and the word is as before. What
-// another launch has left undone is begun anew (replays of a graph are one launch). An earlier
-// signal of the same launch is waited for, until `patience` is over.
-template <typename A>
-ONEHOP_PROTOCOL uint32_t come_to_signal(uint64_t* word, const oh_lane_handle& lane, uint32_t teams,
-                                        Patience<A>& patience, bool* last) {
-  const uint64_t begun = static_cast<uint64_t>(lane.token) << 32;
-  uint64_t had = A::load_relaxed(word);
-  uint64_t now = 0;
-  while (now == 0) {
-    const uint32_t holder = static_cast<uint32_t>(had >> 32);
-    if (holder == lane.token) {
-      now = A::fetch_add_ordered(word, 1) + 1;
-    } else if (static_cast<uint32_t>(had) != 0 && is_before(holder, lane.follows)) {
-      if (patience.over()) return patience.fault;
-      had = A::load_relaxed(word);
-    } else {
-      const uint64_t seen = A::compare_swap_ordered(word, had, begun + 1);
-      if (seen == had) now = begun + 1;
-      had = seen;
-    }
-  }
-  if ((now ^ begun) >> 32 != 0) return OH_LANE_OVERLAP;
-  *last = now == begun + teams;
-  if (*last) A::store_relaxed(word, 0);
-  return OH_LANE_OK;
-}
-
-// One signal by all teams of a launch, behind all that any of them has stored: the last to come
-// signals.
+// Orders nothing.
 template <typename A, typename G>
-ONEHOP_PROTOCOL uint32_t signal_by_teams(const oh_lane_handle& lane, G& group, uint32_t slot,
-                                         uint64_t count) {
-  if (slot >= kSignalSlots) return OH_LANE_RANGE;
-  group.sync();
-  uint32_t fault = OH_LANE_OK;
-  if (group.leads()) {
-    A::fence();
-    Patience<A> patience(&lane, signals_notice(lane));
-    uint64_t* word = &reinterpret_cast<LaneSignals*>(lane.signals)->teams[slot];
-    bool last = false;
-    fault = come_to_signal<A>(word, lane, group.teams(), patience, &last);
-    LaneSignals* theirs = reinterpret_cast<LaneSignals*>(lane.their_signals);
-    if (last) A::add_remote(&theirs->arrived[slot], count);
-  }
-  return static_cast<uint32_t>(group.share(fault));
+ONEHOP_PROTOCOL bool relaxed_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
+                                    uint64_t count) {
+  if (slot >= kSignalSlots) return false;
+  LaneSignals* signals = reinterpret_cast<LaneSignals*>(lane.their_signals);
+  if (group.leads()) A::add_remote_relaxed(&signals->arrived[slot], count);
+  return true;
 }
 
 // Sets what has arrived on a slot of the peer's, from which no wait takes. Otherwise like signal().
