@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory by its address, for what describes its memory so: NIXL's descriptors, tensors."""
+"""Buffers from an address and a size, as NIXL's descriptors and tensors give them."""
 
 # ruff: noqa: ANN401 - arrays of any library
 
@@ -12,7 +12,7 @@ __all__ = ["bytes_at"]
 
 
 class _DeviceBytes:
-    """Device memory by its address, as array libraries show it."""
+    """Device memory at an address, with the CUDA array interface."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
@@ -25,7 +25,7 @@ class _DeviceBytes:
 
 
 def bytes_at(address: int, size: int, *, on_device: bool) -> Any:
-    """Return `size` bytes at an address as a buffer, which keeps nothing alive."""
+    """Return `size` bytes at an address as a buffer. It does not keep the memory alive."""
     if on_device:
         return _DeviceBytes(address, size)
     return (ctypes.c_ubyte * size).from_address(address)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals and barriers inside kernels written in Triton: those of onehop/device.cuh.
+"""Signals and barriers for kernels written in Triton: those of onehop/device.cuh.
 
     import onehop.triton as oh
 
@@ -14,19 +14,18 @@
     there, _ = remote.device_memory()
 
 Put and get are `tl.store` and `tl.load` at the addresses of a peer's region. A signal orders the
-`tl.store` of its own program before it; behind a wait `tl.load` finds what the peer had stored
-before the signal. Stores by a tensor descriptor (TMA) are not ordered by a signal.
+`tl.store` operations of its own program before it. After a wait, `tl.load` sees what the peer
+stored before the signal. A signal does not order stores by a tensor descriptor (TMA).
 
 Functions return 0 or an `oh_lane_fault` as an int32, the same for all threads of the program:
 
-- 2: there is no such slot; they are 0 to 63
+- 2: there is no such slot; slots are 0 to 63
 - 3: the timeout in the handle has passed
-- 4: the host has ended all waits, for the peer is lost or the link closed
+- 4: the host has ended all waits, because the peer is lost or the link is closed
 
-Threading: any number of programs at once, on the same slot, too. A program is one block
-(`num_ctas=1`), and calls outside of warp-specialized loops. Needs Triton 3.6 or newer, and sm_70.
+Threading: any number of programs at once, on the same slot too. A program is one block
+(`num_ctas=1`). Call outside of warp-specialized loops. Needs Triton 3.6 or newer, and sm_70.
 """
-
 from __future__ import annotations
 
 import struct
@@ -39,7 +38,7 @@ except ImportError as missing:
     msg = "onehop.triton needs Triton 3.6 or newer: pip install triton"
     raise ImportError(msg) from missing
 if tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 6):
-    # Its atomic_cas of 8 bytes does not compile.
+    # Older versions cannot compile an atomic_cas of 8 bytes.
     msg = f"onehop.triton needs Triton 3.6 or newer, this is {triton.__version__}"
     raise ImportError(msg)
 
@@ -84,7 +83,7 @@ def to_device(
     """Return the int64 tensor by which kernels use a lane, or that lane of all ranks.
 
     `device` is the GPU that the handle was made for, by default torch's current one. The tensor is
-    constant and good as long as the handle; graphs that have it captured replay.
+    constant, and valid as long as the handle. Graphs that captured it can be replayed.
     """
     import torch
 
@@ -107,13 +106,13 @@ def _words(handle: bytes) -> list[int]:
 
 @triton.jit
 def of_rank(comm: tl.tensor, rank: int) -> tl.tensor:
-    """Return the lane of another rank, of a communicator's tensor."""
+    """Return the lane of another rank from a communicator's tensor."""
     return comm + rank * _WORDS
 
 
 @triton.jit
 def signal(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
-    """Add to the peer's count of a slot, behind all that the program has stored before."""
+    """Add to the peer's count of a slot, after everything that the program has stored before."""
     there = _is_slot(slot)
     theirs = _address(lane, _THEIRS) + slot
     tl.debug_barrier()
@@ -123,9 +122,9 @@ def signal(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
 
 @triton.jit
 def set_signal(lane: tl.tensor, slot: int, count: int) -> tl.tensor:
-    """Set the peer's count of a slot likewise, to the number of a step for instance.
+    """Set the peer's count of a slot, for example to a step number; ordered like signal().
 
-    For a slot that one program at a time signals, and from which no wait() subtracts.
+    For slots that one program at a time signals and from which no wait() subtracts.
     """
     there = _is_slot(slot)
     theirs = _address(lane, _THEIRS) + slot
@@ -136,9 +135,9 @@ def set_signal(lane: tl.tensor, slot: int, count: int) -> tl.tensor:
 
 @triton.jit
 def wait(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
-    """Wait until the count of a slot is `count` or more, and subtract that.
+    """Wait until the count of a slot is at least `count`, then subtract `count`.
 
-    Then what the peer stored before is visible to the program. A wait that fails subtracts nothing.
+    The peer's earlier stores are then visible to the program. A wait that fails subtracts nothing.
     """
     arrived = _address(lane, _SIGNALS) + slot
     taken = arrived + _SLOTS
@@ -163,9 +162,9 @@ def wait(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
 
 @triton.jit
 def wait_until(lane: tl.tensor, slot: int, least: int) -> tl.tensor:
-    """Wait until the count is `least` or more, and subtract nothing.
+    """Wait until the count is at least `least`, and subtract nothing.
 
-    So many programs may wait for the same signal.
+    Many programs may wait for the same signal.
     """
     arrived = _address(lane, _SIGNALS) + slot
     fault = tl.where(_is_slot(slot), _OK, _RANGE)
@@ -187,8 +186,8 @@ def wait_until(lane: tl.tensor, slot: int, least: int) -> tl.tensor:
 def read_signal(lane: tl.tensor, slot: int) -> tuple[tl.tensor, tl.tensor]:
     """Return a fault, and the count of a slot as an int64, without waiting.
 
-    What the peer stored before the signals that are counted is visible to the program. A loop of it
-    ends: the fault is 4 when the host has ended all waits, the count may grow no more.
+    Stores that the peer made before the counted signals are visible to the program. A polling loop
+    can end on the fault: it is 4 once the host has ended all waits; the count may not grow then.
     """
     fault = tl.where(_is_slot(slot), _OK, _RANGE)
     count = tl.cast(0, tl.int64)
@@ -201,11 +200,11 @@ def read_signal(lane: tl.tensor, slot: int) -> tuple[tl.tensor, tl.tensor]:
 
 @triton.jit
 def barrier(comm: tl.tensor, slot: int) -> tl.tensor:
-    """Return when all ranks of the communicator have called it, on the same slot.
+    """Return once all ranks of the communicator have called it, on the same slot.
 
-    `comm` is the communicator's tensor. What each rank stored before is visible to the program
-    then. Uses a signal of that slot to each other rank; nothing else may. One program of a grid
-    calls it. After a fault the ranks take another slot, for they may differ in what they counted.
+    `comm` is the communicator's tensor. The earlier stores of every rank are then visible to the
+    program. It signals that slot of every other rank; use the slot for nothing else. One program of
+    a grid calls it. After a fault use another slot on all ranks, since their counts may differ.
     """
     fault = tl.where(_is_slot(slot), _OK, _RANGE)
     if fault == _OK:
