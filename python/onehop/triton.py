@@ -26,6 +26,7 @@ Functions return 0 or an `oh_lane_fault` as an int32, the same for all threads o
 Threading: any number of programs at once, on the same slot too. A program is one block
 (`num_ctas=1`). Call outside of warp-specialized loops. Needs Triton 3.6 or newer, and sm_70.
 """
+
 from __future__ import annotations
 
 import struct
