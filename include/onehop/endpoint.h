@@ -3,9 +3,9 @@
  * Endpoint: this process's end on one device. An endpoint owns its peers, regions and requests.
  *
  * Threading: all functions may be called from any thread. Call oh_endpoint_destroy once, last.
- * Ownership: a handle belongs to the caller until the release function named beside it. Handles of
- * a closed endpoint return OH_ERR_CLOSED and must still be released. In a child of fork(), handles
- * of the parent return OH_ERR_FORKED, and releasing them does nothing.
+ * Ownership: a handle belongs to the caller until it calls the release function named beside it.
+ * Objects of a closed or destroyed endpoint return OH_ERR_CLOSED and must still be released. In a
+ * child of fork(), objects of the parent return OH_ERR_FORKED, and releasing them does nothing.
  */
 #ifndef ONEHOP_ENDPOINT_H_
 #define ONEHOP_ENDPOINT_H_

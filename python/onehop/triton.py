@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 # A lane in device memory, in words of 8 bytes. A communicator has one for each of 64 ranks; words 0
-# to 3 are zero where there is no rank, and of our own.
+# to 3 are zero if there is no such rank, and for the own rank.
 #   0 signals   1 their_signals   2 address of the host's word   3 timeout_ns   4 to 8: 0 to 4
 _SIGNALS = tl.constexpr(0)
 _THEIRS = tl.constexpr(1)
@@ -99,7 +99,7 @@ def _words(handle: bytes) -> list[int]:
     for at in range(len(handle) % size, len(handle), size):
         (lane,) = struct.unpack_from("I", handle, at + 4)
         notice, timeout_ns, signals, theirs = struct.unpack_from("Q8xQ8xQQ", handle, at + 64)
-        # signals_notice() of detail/lane.h: behind the notices of 16 lanes, of 384 bytes each.
+        # signals_notice() of detail/lane.h: after the notices of 16 lanes, 384 bytes each.
         abort = notice + (16 - lane) * 384 if notice else 0
         words += [signals, theirs, abort, timeout_ns, *range(5)]
     return words
@@ -148,7 +148,7 @@ def wait(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
     waits = fault == _OK
     while waits:
         had = _relaxed(taken)
-        # What was taken may be read later than what arrived: no difference of the two.
+        # The relaxed read of `taken` may come after that of `arrived`: do not subtract the two.
         if _acquire(arrived) >= had + count:
             seen = tl.atomic_cas(taken, had, had + count, sem="acquire", scope="gpu")
             waits = seen != had
@@ -213,7 +213,7 @@ def barrier(comm: tl.tensor, slot: int) -> tl.tensor:
     return fault
 
 
-# An element for each rank, of which one thread makes the accesses.
+# One element for each rank; one thread makes its accesses.
 @triton.jit
 def _meet(comm: tl.tensor, slot: tl.tensor) -> tl.tensor:
     lanes = comm + tl.arange(0, _RANKS) * _WORDS
@@ -237,16 +237,16 @@ def _meet(comm: tl.tensor, slot: tl.tensor) -> tl.tensor:
                 aborted = tl.max((told != 0).to(tl.int32)) != 0
                 fault, started = _look(comm, aborted, tl.max(_timeout(lanes)), started)
                 waits = fault == _OK
-    # Nothing else takes of this slot.
+    # Nothing else subtracts from this slot.
     if fault == _OK:
         tl.atomic_add(arrived + _SLOTS, 1, mask=others, sem="relaxed", scope="gpu")
     tl.debug_barrier()
     return fault
 
 
-# All threads of a program run what is scalar, and must find the same, or they part at the next
-# branch and meet at no barrier. Triton lets thread 0 make an atomic access and tells its result to
-# the others; so counts are read by adding 0, of which it makes a load.
+# All threads of a program execute scalar code and must see the same values. Otherwise they diverge
+# at the next branch and do not meet at a barrier. Triton lets thread 0 make an atomic access and
+# broadcasts its result. So counts are read by adding 0, which compiles to a load.
 
 
 @triton.jit
@@ -259,7 +259,7 @@ def _acquire(word: tl.tensor) -> tl.tensor:
     return tl.atomic_add(word, 0, sem="acquire", scope="sys")
 
 
-# The count of a slot, never more than it was at one time: what was taken is read behind what
+# The count of a slot, never more than it was at one time: the count taken is read after the count
 # arrived.
 @triton.jit
 def _count(arrived: tl.tensor) -> tl.tensor:
@@ -267,14 +267,14 @@ def _count(arrived: tl.tensor) -> tl.tensor:
     return tl.maximum(came - _relaxed(arrived + _SLOTS), 0)
 
 
-# The clock and the host's word are read by each thread, which may find something else. Only thread
-# 0's fault is used, a number from 0 to 4, by the access of the word that has this number.
+# Each thread reads the clock and the host's word, and may see another value. Only thread 0's fault
+# is used: a number from 0 to 4, read from the word with this index, which contains it.
 @triton.jit
 def _share(lane: tl.tensor, fault: tl.tensor) -> tl.tensor:
     return _relaxed(lane + _CODES + fault).to(tl.int32)
 
 
-# What ends a wait, if anything, and when this was asked first, in nanoseconds.
+# The fault that ends a wait, or 0, and the time of the first call in nanoseconds.
 @triton.jit
 def _look(
     lane: tl.tensor, aborted: tl.tensor, timeout_ns: tl.tensor, started: tl.tensor

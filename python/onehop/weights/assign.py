@@ -101,7 +101,7 @@ class _Assigner:
         self.dtypes = np.array(
             [self._dtype(one.tensor.dtype, one.tensor.itemsize) for one in wants]
         )
-        # Wants without elements need nobody.
+        # Wants without elements need no publisher.
         self.asked = np.flatnonzero((self.extent > 0).all(axis=0))
         self.cover = Cover(
             self.low[:, self.asked], self.high[:, self.asked], self.itemsize[self.asked], subscriber

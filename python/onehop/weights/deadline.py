@@ -11,7 +11,7 @@ from onehop.meeting import default_timeout
 
 __all__ = ["Deadline", "Timeout"]
 
-# Seconds; None for ever; `...`, which is what is left out: ONEHOP_TIMEOUT.
+# Seconds; None: no limit; `...` (omitted): ONEHOP_TIMEOUT.
 Timeout: TypeAlias = float | EllipsisType | None
 
 
