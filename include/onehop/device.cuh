@@ -8,10 +8,11 @@
 //     onehop::recv(lane, block, in, bytes);
 //   }
 //
-// A handle comes from oh_peer_device_handle (Python: peer.device_handle(lane)). Arguments stay the
-// same from launch to launch, and in graphs that are replayed: the lane knows how far it is. Send k
-// of one side meets receive k of the other, per lane; of each lane one group at a time may send,
-// and one receive. What fits into the lane's ring is sent without waiting for the receiver.
+// oh_peer_device_handle makes a handle (Python: peer.device_handle(lane)). Arguments stay the same
+// from launch to launch, also in replayed graphs: the lane keeps its own position. Within a lane,
+// send k of one side matches receive k of the other. Only one group at a time may send on a lane,
+// and only one may receive. A message that fits into the lane's ring is sent without waiting for
+// the receiver.
 //
 // A kernel that sends or receives many messages takes the lane once:
 //
@@ -19,14 +20,15 @@
 //   for (...) lane.send(data, bytes);
 //   oh_lane_fault fault = lane.close();
 //
-// The end of its scope closes it, too, which is a call of the whole group like any other.
+// The end of its scope closes it too; that is a call of the whole group like any other.
 //
-// Functions return OH_LANE_OK or what became of the operation; every wait ends, at the handle's
-// timeout at the latest. After a fault beyond OH_LANE_RANGE that half of the lane takes no more
-// until it is reset (oh_peer_reset_lane).
+// Functions return OH_LANE_OK or the fault of the operation. Every wait ends, at the handle's
+// timeout at the latest. After a fault other than OH_LANE_TRUNCATED and OH_LANE_RANGE that half of
+// the lane is unusable until oh_peer_reset_lane.
 //
-// Threading: all threads of the group call alike, with the same arguments.
-// Ownership: the handle and the memory are the caller's. Needs sm_70; clusters need sm_90.
+// Threading: all threads of the group call together, with the same arguments.
+// Ownership: the caller owns the handle and the memory. Requires sm_70; clusters require sm_90.
+// Sizes and offsets are in bytes.
 #pragma once
 
 #include "onehop/detail/atomic.h"
@@ -39,7 +41,7 @@
 
 namespace onehop {
 
-// The sending half of a lane in the hands of a group, from its making until close().
+// The sending half of a lane, held by a group from construction until close().
 template <typename Group>
 class SendLane {
   static_assert(detail::kOneTeam<Group>, "a grid sends by send(), as often as it likes");
@@ -49,12 +51,12 @@ class SendLane {
       : sender_(handle, group), group_(group) {
     taken_ = sender_.take(group);
   }
-  SendLane(const oh_lane_handle&&, Group&) = delete;  // the handle outlives it
+  SendLane(const oh_lane_handle&&, Group&) = delete;  // the handle must outlive it
   SendLane(const SendLane&) = delete;
   SendLane& operator=(const SendLane&) = delete;
-  // A lane that its kernel has left open would be busy until it is reset.
+  // A lane that its kernel left open would stay busy until a reset.
   __device__ ~SendLane() { close(); }
-  // `data` may be written again behind the group's next barrier, or its next call here.
+  // `data` may be written again after the group's next barrier or its next call here.
   __device__ oh_lane_fault send(const void* data, uint64_t bytes) {
     if (taken_) sender_.send(group_, data, bytes);
     return fault();
@@ -64,7 +66,7 @@ class SendLane {
     taken_ = false;
     return fault();
   }
-  // What the calling thread knows; all of the group's do once it is closed.
+  // The fault that the calling thread knows; after close() all threads of the group know it.
   __device__ oh_lane_fault fault() const { return static_cast<oh_lane_fault>(sender_.half.fault); }
 
  private:
@@ -73,7 +75,7 @@ class SendLane {
   bool taken_;
 };
 
-// The receiving half.
+// The receiving half of a lane, held by a group from construction until close().
 template <typename Group>
 class RecvLane {
   static_assert(detail::kOneTeam<Group>, "a grid receives by recv(), as often as it likes");
@@ -87,24 +89,24 @@ class RecvLane {
   RecvLane(const RecvLane&) = delete;
   RecvLane& operator=(const RecvLane&) = delete;
   __device__ ~RecvLane() { close(); }
-  // Afterwards the bytes are visible to all threads of the group.
-  // A large message goes there directly if it is all within the target (oh_peer_lane_target).
+  // Receives a message. Afterwards its bytes are visible to all threads of the group. A large
+  // message goes straight into `data` if that is all within the target (oh_peer_lane_target).
   __device__ oh_lane_fault recv(void* data, uint64_t capacity, const oh_lane_target& target = {}) {
     if (taken_) {
       receiver_.receive(group_, data, capacity, detail::place_in(target, data, capacity));
     }
     return fault();
   }
-  // Whether the next message has begun to arrive: then recv() waits for nothing but its rest. Never
-  // waits, so it never times out; but when the host ends the lane, fault() becomes
+  // Returns true once the next message has begun to arrive: recv() then waits only for the rest of
+  // it. Never waits, so it never times out. If the host ends the lane, fault() becomes
   // OH_LANE_ABORTED after at most 1,024 calls:
   //   while (!lane.probe() && lane.fault() == OH_LANE_OK) work();
   __device__ bool probe() {
     constexpr uint32_t kLook = detail::Patience<detail::DeviceAtomics>::kLook;
     return taken_ && receiver_.probe(group_, ++probes_ % kLook == 0);
   }
-  // Bytes of the message that came last, or that probe() found; more than the capacity of its
-  // receive if that was too small.
+  // Bytes of the last message received, or of the one that probe() found. More than the capacity
+  // of the receive if that was too small.
   __device__ uint64_t bytes() const { return receiver_.length; }
   __device__ oh_lane_fault close() {
     if (taken_) receiver_.give(group_);
@@ -122,7 +124,7 @@ class RecvLane {
   uint32_t probes_ = 0;
 };
 
-// One message.
+// Sends one message of `bytes` bytes.
 template <typename Group>
 __device__ oh_lane_fault send(const oh_lane_handle& handle, Group& group, const void* data,
                               uint64_t bytes) {
@@ -134,7 +136,7 @@ __device__ oh_lane_fault send(const oh_lane_handle& handle, Group& group, const 
   return static_cast<oh_lane_fault>(sender.half.fault);
 }
 
-// `received` may be null; else it gets the bytes of the message.
+// Receives one message. `received` may be null; otherwise it gets the bytes of the message.
 template <typename Group>
 __device__ oh_lane_fault recv(const oh_lane_handle& handle, Group& group, void* data,
                               uint64_t capacity, uint64_t* received = nullptr,
@@ -148,7 +150,7 @@ __device__ oh_lane_fault recv(const oh_lane_handle& handle, Group& group, void* 
   return static_cast<oh_lane_fault>(receiver.half.fault);
 }
 
-// Receives a message, and sends it on by another lane; it stays in `data`, too.
+// Receives a message into `data` and sends it on by another lane.
 template <typename Group>
 __device__ oh_lane_fault forward(const oh_lane_handle& from, const oh_lane_handle& to, Group& group,
                                  void* data, uint64_t capacity, uint64_t* received = nullptr) {
@@ -160,7 +162,7 @@ __device__ oh_lane_fault forward(const oh_lane_handle& from, const oh_lane_handl
   return fault == OH_LANE_OK ? send(to, group, data, bytes) : fault;
 }
 
-// Copies into memory of the peer. Seen there behind a signal or flush that follows.
+// Copies into the peer's memory. A signal or flush that follows makes the bytes visible there.
 template <typename Group>
 __device__ oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset, Group& group,
                              const void* data, uint64_t bytes) {
@@ -171,8 +173,8 @@ __device__ oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset, Gr
   return OH_LANE_OK;
 }
 
-// Copies out of memory of the peer. Afterwards the bytes are visible to all threads of the group:
-// what the peer wrote before a signal that the group has waited for, or older bytes of its memory.
+// Copies out of the peer's memory. It reads what the peer wrote before a signal that the group has
+// waited for, or older bytes. Afterwards they are visible to all threads of the group.
 template <typename Group>
 __device__ oh_lane_fault get(const oh_remote_memory& remote, uint64_t offset, Group& group,
                              void* data, uint64_t bytes) {
@@ -184,29 +186,29 @@ __device__ oh_lane_fault get(const oh_remote_memory& remote, uint64_t offset, Gr
   return OH_LANE_OK;
 }
 
-// Atomic operations on 8 bytes of the peer's memory, by the calling thread alone. `before` may be
-// null; else it gets what was there. They are atomic towards each other, whichever GPU they come
-// from, and towards atomic operations of system scope by kernels of the owner (atomicAdd_system,
-// cuda::thread_scope_system, or these on memory of its own); not towards atomicAdd, whose scope is
-// one GPU. They need a link with native atomics, as lanes do: oh_peer_device_handle says whether it
-// has them. Release and acquire: who sees the operation sees what the thread has stored before, and
-// what its group has put before a sync() of the group. OH_LANE_RANGE, OH_LANE_MISALIGNED (the
-// address is no multiple of 8): nothing was done.
+// Atomic operations on 8 bytes of the peer's memory, by the calling thread alone. `before`, if not
+// null, gets the previous value. They are atomic with each other, from every GPU, and with atomic
+// operations of system scope by kernels of the owner (atomicAdd_system, cuda::thread_scope_system,
+// or these on its own memory); not with atomicAdd, whose scope is one GPU. They require a link with
+// native atomics, as lanes do: oh_peer_device_handle reports whether it has them. Release and
+// acquire: an observer of the operation sees what the thread stored before, and what its group put
+// before a sync() of the group. OH_LANE_RANGE, OH_LANE_MISALIGNED (the address is not a multiple of
+// 8): nothing was done.
 __device__ inline oh_lane_fault fetch_add(const oh_remote_memory& remote, uint64_t offset,
                                           uint64_t value, uint64_t* before = nullptr) {
   return detail::fetch_add<detail::DeviceAtomics>(remote, offset, value, before);
 }
 
-// Writes `value` where `expected` is found.
+// Writes `value` if `expected` is found.
 __device__ inline oh_lane_fault compare_swap(const oh_remote_memory& remote, uint64_t offset,
                                              uint64_t expected, uint64_t value,
                                              uint64_t* before = nullptr) {
   return detail::compare_swap<detail::DeviceAtomics>(remote, offset, expected, value, before);
 }
 
-// Orders all that the group has put or stored before against all that its thread of rank 0 stores
-// afterwards, at every GPU and the host: who sees the one sees the other. For flags of your own;
-// signal() needs none.
+// A fence at system scope: an observer (a GPU or the host) that sees a later store of the
+// group's thread of rank 0 also sees everything that the group put or stored before the call. For
+// flags of your own; signal() needs none.
 template <typename Group>
 __device__ void flush(Group& group) {
   static_assert(detail::kOneTeam<Group>, "each block of a grid flushes its own puts");
@@ -215,11 +217,11 @@ __device__ void flush(Group& group) {
   group.sync();
 }
 
-// Signals: each side of a link has 64 slots with a count each. The peer adds to a count, waits
-// subtract from it. Any number of groups signal, wait and read at once, on the same slot too. A
-// slot that does not exist: OH_LANE_RANGE.
+// Signals: each side of a link has 64 slots, each with a count. The peer adds to a count, waits
+// subtract from it. Any number of groups may signal, wait and read at once, on the same slot too.
+// OH_LANE_RANGE: there is no such slot.
 
-// Adds to the peer's count of a slot, behind everything that the group has put before.
+// Adds to the peer's count of a slot, after everything that the group has put before.
 template <typename Group>
 __device__ oh_lane_fault signal(const oh_lane_handle& handle, Group& group, uint32_t slot,
                                 uint64_t count = 1) {
@@ -227,8 +229,8 @@ __device__ oh_lane_fault signal(const oh_lane_handle& handle, Group& group, uint
   return done ? OH_LANE_OK : OH_LANE_RANGE;
 }
 
-// Sets the peer's count of a slot likewise, to the number of a step for instance. For a slot that
-// one group at a time signals, and from which no wait() subtracts.
+// Sets the peer's count of a slot, for example to a step number, after everything that the group
+// has put before. For slots that one group at a time signals and from which no wait() subtracts.
 template <typename Group>
 __device__ oh_lane_fault set_signal(const oh_lane_handle& handle, Group& group, uint32_t slot,
                                     uint64_t count) {
@@ -256,8 +258,8 @@ __device__ oh_lane_fault put_signal(const oh_remote_memory& remote, uint64_t off
   return fault == OH_LANE_OK ? signal(handle, group, slot, count) : fault;
 }
 
-// Waits until the count of a slot is `count` or more, and subtracts that. Then what the peer put
-// before is visible to all of the group. A wait that fails subtracts nothing.
+// Waits until the count of a slot is at least `count`, then subtracts `count`. Afterwards the
+// peer's earlier puts are visible to the whole group. A wait that fails subtracts nothing.
 template <typename Group>
 __device__ oh_lane_fault wait(const oh_lane_handle& handle, Group& group, uint32_t slot,
                               uint64_t count = 1) {
@@ -265,10 +267,10 @@ __device__ oh_lane_fault wait(const oh_lane_handle& handle, Group& group, uint32
       detail::wait_signal<detail::DeviceAtomics>(handle, group, slot, count));
 }
 
-// Returns when all ranks of the communicator have called it, on the same slot: what each of them
-// put before is visible to the group then. Uses a signal of that slot to each other rank; nothing
-// else may. After a fault (a rank that did not come in time, or was lost) the ranks take another
-// slot, for they may differ in what they have counted.
+// Returns once all ranks of the communicator have called it, on the same slot. Afterwards the
+// earlier puts of every rank are visible to the group. It signals that slot of every other rank;
+// use the slot for nothing else. After a fault (a rank timed out or was lost) use another slot on
+// all ranks, since their counts may differ.
 template <typename Group>
 __device__ oh_lane_fault barrier(const oh_comm_handle& comm, Group& group, uint32_t slot) {
   static_assert(detail::kOneTeam<Group>,
@@ -276,7 +278,7 @@ __device__ oh_lane_fault barrier(const oh_comm_handle& comm, Group& group, uint3
   return static_cast<oh_lane_fault>(detail::barrier<detail::DeviceAtomics>(comm, group, slot));
 }
 
-// Waits likewise, and subtracts nothing: many groups may wait for the same signal.
+// Waits until the count is at least `least`, and subtracts nothing: many groups may wait for it.
 template <typename Group>
 __device__ oh_lane_fault wait_until(const oh_lane_handle& handle, Group& group, uint32_t slot,
                                     uint64_t least) {
@@ -284,9 +286,9 @@ __device__ oh_lane_fault wait_until(const oh_lane_handle& handle, Group& group, 
       detail::wait_until_signal<detail::DeviceAtomics>(handle, group, slot, least));
 }
 
-// Reads the count of a slot into `*count`, for each thread its own, without waiting. What the peer
-// put before the signals that are counted is visible to all of the group. OH_LANE_ABORTED: the host
-// ended all waits, the count may grow no more.
+// Reads the count of a slot into `*count`, one for each thread, without waiting. Puts that the
+// peer made before the counted signals are visible to the whole group. OH_LANE_ABORTED: the host
+// ended all waits; the count may not grow any more.
 template <typename Group>
 __device__ oh_lane_fault read_signal(const oh_lane_handle& handle, Group& group, uint32_t slot,
                                      uint64_t* count) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The handle by which kernels use a lane of a peer: plain data, passed to a kernel by value or in
- * device memory. Its addresses are those of the GPU that it was made for.
+ * device memory. Its addresses are valid on the GPU that it was made for.
  *
- * Threading: constant. Ownership: none; it is good while the peer's link is open.
+ * Threading: constant. Ownership: none; the handle is valid while the peer's link is open.
  */
 #ifndef ONEHOP_LANE_H_
 #define ONEHOP_LANE_H_
@@ -15,8 +15,8 @@
 #define OH_LANE_LAYOUT 2
 
 /*
- * In `flags`, at both sides alike and from a lane's first message on: the sender polls its credit
- * in the receiver's memory. For comparison only.
+ * In `flags`, the same at both sides from a lane's first message on: the sender polls its credit in
+ * the receiver's memory. For comparisons only.
  */
 #define OH_LANE_SINGLE 1u
 
@@ -33,20 +33,20 @@ typedef struct oh_lane_handle {
   uint32_t lane;          /* 0 to OH_LANES - 1 */
   uint32_t flags;         /* OH_LANE_... */
   uint32_t ring_shift;    /* the ring has 2^ring_shift lines of 16 bytes */
-  uint64_t lines_at;      /* where it begins, in the memory of either side */
-  uint64_t chunks_at;     /* where the chunks of large messages begin */
-  uint64_t mine;          /* our memory of the lane: detail/lane.h has what is in it */
+  uint64_t lines_at;      /* offset of the ring, in the memory of either side */
+  uint64_t chunks_at;     /* offset of the chunks of large messages */
+  uint64_t mine;          /* this side's memory of the lane; layout: detail/lane.h */
   uint64_t theirs;        /* the peer's, as it is mapped here */
-  uint32_t chunk_slots;   /* chunks that are under way at most */
-  uint32_t chunk_shift;   /* a slot has 2^chunk_shift bytes, a chunk at most */
-  uint32_t token;         /* of an operation that several blocks share; 0: none do */
+  uint32_t chunk_slots;   /* most chunks in flight */
+  uint32_t chunk_shift;   /* a slot has 2^chunk_shift bytes, the largest chunk */
+  uint32_t token;         /* of an operation that several blocks share; 0: not shared */
   uint32_t follows;       /* the token before it in the same launch; 0: none */
-  uint64_t notice;        /* what the lane and the host tell each other, in host memory */
-  uint64_t imports;       /* the peer's memory that is mapped here; 0: none */
-  uint64_t timeout_ns;    /* after which a wait ends */
-  uint64_t small_max;     /* messages of more bytes are sent as large ones */
-  uint64_t signals;       /* our counts: what the peer has signalled, and what was taken */
-  uint64_t their_signals; /* the peer's, as they are mapped here */
+  uint64_t notice;        /* words shared by the lane and the host, in host memory */
+  uint64_t imports;       /* table of the peer's memory that is mapped here; 0: none */
+  uint64_t timeout_ns;    /* limit of each wait */
+  uint64_t small_max;     /* bytes; longer messages are sent as large ones */
+  uint64_t signals;       /* this side's counts: signalled by the peer, and taken */
+  uint64_t their_signals; /* the peer's counts, as they are mapped here */
   uint64_t reserved[2];
 } oh_lane_handle;
 
@@ -54,12 +54,12 @@ typedef struct oh_lane_handle {
 static_assert(sizeof(oh_lane_handle) == 128, "as it is documented");
 #endif
 
-/* Ranks of a communicator that a kernel may know. */
+/* The most ranks in an oh_comm_handle. */
 #define OH_DEVICE_RANKS 64
 
 /*
- * A communicator as kernels use it: one lane of each of its ranks. 8,208 bytes, passed by value or
- * in device memory. That of the own rank is zero.
+ * A communicator for kernels: one lane of each of its ranks. 8,208 bytes, passed by value or in
+ * device memory. The entry of the own rank is zero.
  */
 typedef struct oh_comm_handle {
   uint32_t rank;
@@ -68,35 +68,35 @@ typedef struct oh_comm_handle {
   oh_lane_handle ranks[OH_DEVICE_RANKS];
 } oh_comm_handle;
 
-/* A peer's region as kernels put into it. */
+/* A peer's region for puts by kernels. */
 typedef struct oh_remote_memory {
   uint64_t base; /* as it is mapped on our GPU */
   uint64_t size; /* in bytes */
 } oh_remote_memory;
 
-/* Memory of ours into which the peer may put large messages that kernels receive. */
+/* Local memory into which the peer may put large messages that kernels receive. */
 typedef struct oh_lane_target {
-  uint64_t base;   /* where it begins */
+  uint64_t base;   /* its address */
   uint64_t size;   /* in bytes */
   uint64_t offset; /* of `base` in the peer's mapping */
-  uint32_t region; /* the number of that; 0: none */
+  uint32_t region; /* the number of that mapping; 0: none */
   uint32_t reserved;
 } oh_lane_target;
 
 /*
- * The result of an operation of a kernel. The first that fails a lane is kept for the host
- * (oh_peer_async_error); then every operation on that half of the lane fails until it is reset.
+ * The result of an operation in a kernel. The first fault that fails a lane is kept for the host
+ * (oh_peer_async_error). Every later operation on that half of the lane then fails until a reset.
  */
 typedef enum oh_lane_fault {
   OH_LANE_OK = 0,
-  OH_LANE_TRUNCATED = 1, /* the message is longer than its receive; the lane goes on */
-  OH_LANE_RANGE = 2,     /* outside of the memory named: at most the part inside is moved */
+  OH_LANE_TRUNCATED = 1, /* the message is longer than its receive; the lane continues */
+  OH_LANE_RANGE = 2,     /* outside of the given memory: at most the part inside is moved */
   OH_LANE_TIMEOUT = 3,   /* the deadline passed */
   OH_LANE_ABORTED = 4,   /* the host ended it: the peer is lost, or the lane is being reset */
   OH_LANE_OVERLAP = 5,   /* two operations at once on one half of a lane */
-  OH_LANE_FAILED = 6,    /* it had failed before */
-  OH_LANE_PROTOCOL = 7,  /* the peer broke the protocol: another version, or broken memory */
-  OH_LANE_MISALIGNED = 8 /* an atomic operation at an address that is no multiple of 8 */
+  OH_LANE_FAILED = 6,    /* the lane had failed before */
+  OH_LANE_PROTOCOL = 7,  /* protocol error of the peer: another version, or corrupt memory */
+  OH_LANE_MISALIGNED = 8 /* an atomic operation at an address that is not a multiple of 8 */
 } oh_lane_fault;
 
 #endif /* ONEHOP_LANE_H_ */

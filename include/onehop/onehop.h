@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* onehop: moves bytes between two places by the shortest path there is. All C headers in one. */
+/* onehop: point-to-point transfers by the shortest available path. Includes all C headers. */
 #ifndef ONEHOP_ONEHOP_H_
 #define ONEHOP_ONEHOP_H_
 

@@ -2,10 +2,11 @@
 //
 // onehop for C++17 and newer: RAII and exceptions over the C API, header-only.
 //
-// Purpose: the same objects and verbs as onehop.h. Threading: as there. Ownership: every object
-// owns its handle and gives it back on destruction; objects are movable. Buffers are the caller's:
-// they must stay until the operation has ended (Request::buffer_released). Errors: every call
-// throws onehop::Error or what derives from it; destructors never throw.
+// Purpose: the same objects and verbs as onehop.h. The C headers document each call. Threading: as
+// there. Ownership: every object owns its handle and releases it on destruction; objects are
+// movable. The caller owns buffers, and must keep them until the operation has ended
+// (Request::buffer_released). Errors: calls throw onehop::Error or a class derived from it;
+// destructors never throw.
 #ifndef ONEHOP_ONEHOP_HPP_
 #define ONEHOP_ONEHOP_HPP_
 
@@ -36,22 +37,22 @@ class Request {
     check(status);
     return true;
   }
-  // At the deadline the operation is ended: TimeoutError, or OperationError with OH_ERR_IN_DOUBT.
+  // The deadline ends the operation: TimeoutError, or OperationError with OH_ERR_IN_DOUBT.
   Message wait(Timeout timeout = kDefaultTimeout) {
     check(oh_request_wait(handle_.get(), timeout.count()));
     return message();
   }
-  // False when it is too late.
+  // Returns false if it is too late.
   bool cancel() {
     oh_status status = oh_request_cancel(handle_.get());
     if (status == OH_AGAIN) return false;
     check(status);
     return true;
   }
-  // What the stream gets from now on waits until the operation has ended, well or not.
+  // Work enqueued on the stream from now on runs after the operation has ended, even on error.
   void stream_wait(void* stream) { check(oh_request_stream_wait(handle_.get(), stream)); }
-  // The host waits until a copy engine has the message, or it has ended; the stream until it has
-  // ended. See oh_request_wait_enqueued.
+  // The stream waits until the operation has ended; the host waits only until the copy is enqueued
+  // on a copy engine. See oh_request_wait_enqueued.
   void wait_enqueued(void* stream, Timeout timeout = kDefaultTimeout) {
     check(oh_request_wait_enqueued(handle_.get(), stream, timeout.count()));
   }
@@ -70,7 +71,7 @@ class Request {
 class OnStream;
 class PreparedBatch;
 
-// A connection to one remote endpoint.
+// A connection to one remote endpoint. Sizes, offsets and capacities are in bytes.
 class Peer {
  public:
   explicit Peer(oh_peer* handle) : handle_(handle) {}
@@ -87,7 +88,7 @@ class Peer {
     check(oh_peer_recv(get(), data, capacity, tag, &options, &message));
     return message;
   }
-  // Nothing when too many sends wait for their receives: make progress and call again.
+  // Returns nothing if too many sends wait for their receives: make progress and call again.
   std::optional<Request> try_isend(const void* data, size_t size, uint64_t tag = 0,
                                    After after = {}) {
     auto options = detail::with(kDefaultTimeout, after);
@@ -133,7 +134,7 @@ class Peer {
     check(oh_peer_get(get(), data, remote.get(), offset, size, &options, &request));
     return Request(request);
   }
-  // Many blocks at once, and batches that are posted again and again: see onehop_batch.hpp.
+  // Many blocks in one call, and prepared batches: see onehop_batch.hpp.
   Request put_batch(const RemoteRegion& remote, oh_batch batch, const Bytes* notify = nullptr,
                     After after = {});
   Request get_batch(const RemoteRegion& remote, oh_batch batch, After after = {});
@@ -156,8 +157,8 @@ class Peer {
   Message recv_batch(oh_blocks blocks, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
                      After after = {});
   Request irecv_batch(oh_blocks blocks, uint64_t tag = 0, After after = {});
-  // The next message that no receive is posted for, and requests that end when something can be
-  // taken: see onehop_wait.hpp.
+  // The next message without a posted receive, and requests that end once something can be taken:
+  // see onehop_wait.hpp.
   Message probe(uint64_t tag = 0, Timeout timeout = kDefaultTimeout);
   Request message_ready(uint64_t tag = 0);
   Request signal_ready(uint32_t slot, uint64_t count = 1);
@@ -184,7 +185,7 @@ class Peer {
     check(oh_peer_wait_signal(get(), slot, count, timeout.count()));
   }
 
-  // Operations in the order of a CUstream, and lanes for kernels: see onehop_stream.hpp.
+  // Stream operations, and lanes for kernels: see onehop_stream.hpp.
   OnStream on(void* stream) const;
   void warmup(Timeout timeout = kDefaultTimeout);
   oh_lane_handle device_handle(uint32_t lane) const;
@@ -202,14 +203,14 @@ class Peer {
     check(oh_peer_get_stats(get(), &stats));
     return stats;
   }
-  // The last 1,024 operations that ended on this link, a line each.
+  // The last 1,024 operations that ended on this link, one line each.
   std::string flight_record() const {
     Bytes text = detail::fill(64 * 1024, [&](void* out, size_t* size) {
       return oh_peer_flight_record(get(), static_cast<char*>(out), size);
     });
     return std::string(text.begin(), text.end() - 1);
   }
-  // Throws the last error of an operation of ours that had ended well here.
+  // Throws the last error of an operation that had succeeded at this side.
   void check_async_error() { check(oh_peer_async_error(get())); }
   void close() { check(oh_peer_close(get())); }
   oh_peer* get() const { return handle_.get(); }

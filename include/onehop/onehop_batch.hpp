@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The batches of onehop.hpp: many blocks by one call: at once, prepared to be posted again and
-// again, or as messages. Include onehop.hpp.
+// The batches of onehop.hpp: many blocks in one call, at once, prepared for repeated posts, or as
+// messages. Include onehop.hpp. The contract is in batch.h.
 //
 // Threading: any number of threads may post one prepared batch.
 #ifndef ONEHOP_ONEHOP_BATCH_HPP_
@@ -11,11 +11,11 @@
 
 namespace onehop {
 
-// Blocks that were checked and divided once. Its memory must stay until it is destroyed.
+// Blocks that were checked and divided once. Keep their memory until the object is destroyed.
 class PreparedBatch {
  public:
   explicit PreparedBatch(oh_prepared_batch* handle) : handle_(handle) {}
-  // Moves the blocks once, with the bytes that the memory has now; `background`: as in
+  // Moves the blocks once, with the bytes that the memory holds now. `background`: as in
   // oh_put_options.
   Request post(const Bytes* notify = nullptr, After after = {}, bool background = false) {
     auto options = detail::with(kDefaultTimeout, notify, after);
@@ -31,7 +31,7 @@ class PreparedBatch {
 };
 
 namespace detail {
-// `verb`: a call that posts; `where`: what it takes before the batch.
+// `verb`: a call that posts. `where`: its arguments before the batch.
 template <typename Verb, typename Batch, typename... Where>
 Request run_batch(Verb verb, Batch& batch, const oh_put_options& options, Where... where) {
   batch.struct_size = sizeof(batch);
@@ -39,7 +39,7 @@ Request run_batch(Verb verb, Batch& batch, const oh_put_options& options, Where.
   check(verb(where..., &batch, &options, &request));
   return Request(request);
 }
-// The same of a call that prepares.
+// The same for a call that prepares.
 template <typename Verb, typename Batch, typename... Where>
 PreparedBatch prepare_batch(Verb verb, Batch& batch, Where... where) {
   batch.struct_size = sizeof(batch);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The second half of onehop.hpp: Endpoint, Communicator, shared memory. Include onehop.hpp.
+// Endpoint, Communicator and shared memory of onehop.hpp. Include onehop.hpp.
 #ifndef ONEHOP_ONEHOP_ENDPOINT_HPP_
 #define ONEHOP_ONEHOP_ENDPOINT_HPP_
 
@@ -8,7 +8,7 @@
 
 namespace onehop {
 
-// What endpoints and the endpoints of communicators can do; does not own the handle.
+// The functions of an endpoint, also of a communicator's. Does not own the handle.
 class EndpointView {
  public:
   explicit EndpointView(oh_endpoint* handle) : view_(handle) {}
@@ -28,7 +28,7 @@ class EndpointView {
     return Peer(peer);
   }
   void progress() { check(oh_endpoint_progress(get())); }
-  // Takes back device memory that peers were shown: a free of it takes effect at once.
+  // Withdraws device memory from peers, so that a free of it takes effect at once.
   void trim() { check(oh_endpoint_trim(get())); }
   oh_pool_stats pool(oh_pool which) const {
     auto stats = detail::sized<oh_pool_stats>();
@@ -36,7 +36,7 @@ class EndpointView {
     return stats;
   }
 
-  // From whichever peer sends first.
+  // Receives from whichever peer sends first.
   Message recv(void* data, size_t capacity, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
                After after = {}) {
     auto options = detail::with(timeout, after);
@@ -56,31 +56,31 @@ class EndpointView {
     check(oh_region_register(get(), data, size, &region));
     return Region(region);
   }
-  // See oh_region_register_read_only.
+  // Peers may only read it. See oh_region_register_read_only.
   Region register_read_only(const void* data, size_t size) {
     oh_region* region = nullptr;
     check(oh_region_register_read_only(get(), data, size, &region));
     return Region(region);
   }
-  // The oldest notification, if one has come.
+  // Takes the oldest notification, if one has arrived.
   std::optional<std::pair<Message, Bytes>> notification() {
     return notification_by([&](void* data, size_t* size, Message* from) {
       return oh_endpoint_notification(get(), data, size, from);
     });
   }
-  // Waits for the next one; TimeoutError.
+  // Waits for the next notification. Throws TimeoutError at the deadline.
   std::pair<Message, Bytes> wait_notification(Timeout timeout = kDefaultTimeout) {
     return *notification_by([&](void* data, size_t* size, Message* from) {
       return oh_endpoint_wait_notification(get(), data, size, from, timeout.count());
     });
   }
-  // The next message from any peer that no receive is posted for; it stays. See onehop/wait.h.
+  // The next message from any peer without a posted receive; it is not taken. See wait.h.
   Message probe(uint64_t tag = 0, Timeout timeout = kDefaultTimeout) {
     auto message = detail::sized<Message>();
     check(oh_endpoint_probe(get(), tag, timeout.count(), &message));
     return message;
   }
-  // Requests that end when something can be taken.
+  // Requests that end once something can be taken.
   Request accept_ready() {
     oh_request* request = nullptr;
     check(oh_endpoint_accept_ready(get(), &request));
@@ -140,11 +140,11 @@ class Endpoint : public EndpointView {
 
 class CommunicatorOnStream;
 
-// Ranks that meet at one rendezvous.
+// Ranks 0 to size - 1 that meet at one rendezvous.
 class Communicator {
  public:
-  // Once another thread has stored non-zero in the word at `cancelled`, it throws
-  // OH_ERR_CANCELLED.
+  // Blocks until all ranks have joined. Throws OH_ERR_CANCELLED once another thread has stored a
+  // non-zero value in the word at `cancelled`.
   explicit Communicator(const oh_comm_options& options, const int* cancelled = nullptr)
       : handle_(detail::create_comm(options, cancelled)) {}
 
@@ -155,7 +155,7 @@ class Communicator {
     check(oh_comm_peer(handle_.get(), rank, timeout.count(), &peer));
     return Peer(peer);
   }
-  // After the link to a rank was lost; both sides, or rank 0 and a process that was restarted.
+  // After the link to a rank was lost. Both sides call it, or rank 0 and a restarted process.
   Peer reconnect(int64_t rank, Timeout timeout = kDefaultTimeout, const int* cancelled = nullptr) {
     oh_peer* peer = nullptr;
     check(oh_comm_reconnect(handle_.get(), rank, timeout.count(), cancelled, &peer));
@@ -165,7 +165,7 @@ class Communicator {
   void barrier(Timeout timeout = kDefaultTimeout) {
     check(oh_comm_barrier(handle_.get(), timeout.count()));
   }
-  // See onehop_stream.hpp. warmup() connects these ranks, and their lanes.
+  // See onehop_stream.hpp. warmup() connects these ranks and their lanes.
   CommunicatorOnStream on(void* stream);
   void warmup(const std::vector<int32_t>& ranks, Timeout timeout = kDefaultTimeout);
   oh_comm_handle device_handle(uint32_t lane);
@@ -179,7 +179,7 @@ inline Bytes unique_id() {
   return detail::fill(4096, [](void* out, size_t* size) { return oh_unique_id(out, size); });
 }
 
-// All metrics of this process in Prometheus' text format: metrics.h.
+// All metrics of this process in Prometheus' text format: see metrics.h.
 inline std::string metrics_text() {
   const Bytes text = detail::fill(1 << 16, [](void* out, size_t* size) {
     return oh_metrics_text(static_cast<char*>(out), size);
@@ -187,7 +187,7 @@ inline std::string metrics_text() {
   return {text.begin(), text.end() - 1};
 }
 
-// Memory that peers can map: all transfers from and to it are one copy.
+// Memory that peers can map: every transfer from or to it is a single copy.
 class SharedMemory {
  public:
   explicit SharedMemory(size_t size) : size_(size) { check(oh_shared_alloc(size, &data_)); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The exceptions of onehop.hpp, by what must be rebuilt: the operation, the link, or the endpoint.
+// The exceptions of onehop.hpp. The class says what to rebuild: operation, link, or endpoint.
 #ifndef ONEHOP_ONEHOP_ERROR_HPP_
 #define ONEHOP_ONEHOP_ERROR_HPP_
 
@@ -28,14 +28,14 @@ class OperationError : public Error {
 class TimeoutError : public OperationError {
   using OperationError::OperationError;
 };
-// The link to the peer is gone.
+// The link to the peer is lost: connect again.
 class LinkError : public Error {
   using Error::Error;
 };
 class PeerLost : public LinkError {
   using LinkError::LinkError;
 };
-// The endpoint cannot be used.
+// The endpoint is unusable: create another.
 class EndpointError : public Error {
   using Error::Error;
 };

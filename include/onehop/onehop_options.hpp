@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values and options of onehop.hpp, and what its classes share. Include onehop.hpp.
+// Values and options of onehop.hpp, and helpers that its classes share. Include onehop.hpp.
 #ifndef ONEHOP_ONEHOP_OPTIONS_HPP_
 #define ONEHOP_ONEHOP_OPTIONS_HPP_
 
@@ -20,11 +20,11 @@ inline constexpr Timeout kNever{OH_TIMEOUT_NEVER};
 inline constexpr uint64_t kAnyTag = OH_ANY_TAG;
 using Bytes = std::vector<std::uint8_t>;
 
-// What an operation waits for before its memory is touched; by default nothing.
+// What an operation waits for before it accesses its memory; by default nothing.
 struct After {
   oh_after kind = OH_AFTER_NOTHING;
   void* handle = nullptr;
-  bool on_device = false;  // the memory is known to be a device's
+  bool on_device = false;  // the memory is known to be device memory
   static After stream(void* stream) { return {OH_AFTER_STREAM, stream, false}; }  // a CUstream
   static After event(void* event) { return {OH_AFTER_EVENT, event, false}; }      // a CUevent
 };
@@ -37,8 +37,8 @@ struct Releaser {
 template <typename T, void (*Release)(T*)>
 using Handle = std::unique_ptr<T, Releaser<T, Release>>;
 
-// Bytes from a function that fills a buffer or says how large it must be. Other threads may make
-// them more between two calls, as they do with a flight record.
+// Bytes from a function that fills a buffer or returns the size it needs. The size may grow between
+// two calls, as that of a flight record does.
 template <typename Fill>
 Bytes fill(size_t guess, Fill fill_function) {
   Bytes bytes(guess);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Patterns of the stream domain: exchanges of a communicator's ranks, each one group and so one
-// launch, in which nothing waits for its neighbour. All ranks of a pattern call it on the same
-// lane; each enqueues and returns, and may be captured once the ranks are warmed up, our own
-// among them. Sizes, offsets and capacities are in bytes; memory is that of the endpoint's GPU.
+// Patterns of the stream domain: exchanges among a communicator's ranks. Each is one group, so one
+// launch, and its operations do not wait for each other. All ranks of a pattern call it on the same
+// lane. A call enqueues and returns; it may be captured once the ranks, also the own, are warmed
+// up. Sizes, offsets and capacities are in bytes. Memory is that of the endpoint's GPU.
 //
-// An empty part is a message too, so no rank has to know that another has nothing for it. What
-// fails later is told by Peer::check_async_error of the rank that it was with. A pattern has at
-// most 128 sends and receives.
+// An empty part is a message too, so no rank must know that another has nothing for it.
+// Peer::check_async_error of the rank concerned reports later errors. A pattern has at most 128
+// sends and receives.
 //
 // Threading and ownership: as onehop_stream.hpp.
 #ifndef ONEHOP_ONEHOP_PATTERNS_HPP_
@@ -24,7 +24,7 @@ struct Options {
   Timeout timeout = kDefaultTimeout;  // of the waits on the device
 };
 
-// What goes to a rank, and where that of a rank comes to.
+// A message to a rank, and the memory for a message from a rank.
 struct Out {
   int64_t rank;
   const void* data;
@@ -36,7 +36,7 @@ struct In {
   size_t capacity;
 };
 
-// Of one buffer a part for each rank, its own too: sizes[i] bytes from offsets[i] on.
+// A part of one buffer for each rank, also the own: sizes[i] bytes from offsets[i] on.
 struct OutParts {
   const void* data;
   std::vector<size_t> offsets;
@@ -48,8 +48,8 @@ struct InParts {
   std::vector<size_t> capacities;
 };
 
-// Of one buffer `capacity` bytes for each rank, one behind the other; how many of them count is in
-// device memory, 8 bytes a rank, and in bytes: rows times the bytes of a row.
+// `capacity` bytes of one buffer for each rank, contiguous. `sizes` is device memory, 8 bytes for
+// each rank: the bytes in use of each part (rows times the bytes of a row).
 struct OutRows {
   const void* data;
   const uint64_t* sizes;  // read when the exchange runs
@@ -78,7 +78,7 @@ inline void check_parts(const CommunicatorOnStream& on, size_t offsets, size_t s
 }
 }  // namespace detail
 
-// To one rank, and from the same or another; as where each passes something on to the next.
+// Sends to one rank and receives from the same or another one, as in a ring.
 inline void sendrecv(const CommunicatorOnStream& on, const Out& out, const In& in,
                      const Options& options = {}) {
   Group group;
@@ -87,7 +87,7 @@ inline void sendrecv(const CommunicatorOnStream& on, const Out& out, const In& i
   group.end();
 }
 
-// One to many: each of them receives (recv_many, or CommunicatorOnStream::recv).
+// Sends to many ranks. Each of them receives (recv_many, or CommunicatorOnStream::recv).
 inline void send_many(const CommunicatorOnStream& on, const std::vector<Out>& outs,
                       const Options& options = {}) {
   Group group;
@@ -95,7 +95,7 @@ inline void send_many(const CommunicatorOnStream& on, const std::vector<Out>& ou
   group.end();
 }
 
-// Many to one: each of them sends.
+// Receives from many ranks. Each of them sends.
 inline void recv_many(const CommunicatorOnStream& on, const std::vector<In>& ins,
                       const Options& options = {}) {
   Group group;
@@ -103,7 +103,7 @@ inline void recv_many(const CommunicatorOnStream& on, const std::vector<In>& ins
   group.end();
 }
 
-// From all ranks to all, each part of a size of its own, known on the host.
+// All ranks to all ranks; the host knows the size of each part.
 inline void all_to_all_v(const CommunicatorOnStream& on, const OutParts& out, const InParts& in,
                          const Options& options = {}) {
   detail::check_parts(on, out.offsets.size(), out.sizes.size());
@@ -119,8 +119,8 @@ inline void all_to_all_v(const CommunicatorOnStream& on, const OutParts& out, co
   group.end();
 }
 
-// From all ranks to all, each part of a size that only the device knows: as experts are given their
-// tokens. More than the capacity is an error, at the sender or at the receiver.
+// All ranks to all ranks; only the device knows the size of each part, as when tokens are
+// dispatched to experts. A size beyond the capacity is an error at the sender or the receiver.
 inline void dispatch(const CommunicatorOnStream& on, const OutRows& out, const InRows& in,
                      const Options& options = {}) {
   const auto* from = static_cast<const uint8_t*>(out.data);

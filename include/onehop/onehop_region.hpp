@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Regions: registered memory, and that of peers. Part of onehop.hpp.
+// Regions of this process and of peers. Part of onehop.hpp.
 #ifndef ONEHOP_ONEHOP_REGION_HPP_
 #define ONEHOP_ONEHOP_REGION_HPP_
 
@@ -36,7 +36,7 @@ class RemoteRegion {
   size_t size() const { return oh_remote_region_size(handle_.get()); }
   bool is_mapped() const { return oh_remote_region_is_mapped(handle_.get()) != 0; }
   bool is_read_only() const { return oh_remote_region_is_read_only(handle_.get()) != 0; }
-  // As kernels put into it. Valid until it is detached.
+  // For puts by kernels. Valid until the region is detached.
   oh_remote_memory device() const;
   oh_remote_region* get() const { return handle_.get(); }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The stream domain of onehop.hpp: operations in the order of a GPU's stream, groups of them, and
-// the handles for kernels. Include onehop.hpp; see stream.h for the contract.
+// handles for kernels. Include onehop.hpp. The contract is in stream.h.
 //
 // Threading: any number of threads and streams may use one peer; a group belongs to its thread.
-// Ownership: an OnStream owns nothing: the peer (the communicator) and the stream must outlive it,
-// and the memory must stay until the stream is through with it.
+// Ownership: an OnStream owns nothing. The peer (or communicator) and the stream must outlive it.
+// Memory must stay valid until the stream has finished with it.
 #ifndef ONEHOP_ONEHOP_STREAM_HPP_
 #define ONEHOP_ONEHOP_STREAM_HPP_
 
@@ -15,9 +15,9 @@ namespace onehop {
 
 struct StreamOptions {
   uint32_t lane = 0;                  // 0 to OH_LANES - 1
-  Timeout timeout = kDefaultTimeout;  // of the waits on the device
-  // Device memory, 8 bytes: how much a send really sends, read when it runs; how long the message
-  // was that a receive got, written.
+  Timeout timeout = kDefaultTimeout;  // of each wait on the device
+  // Device memory, 8 bytes each. size_from: the bytes that a send sends, read when it runs.
+  // size_to: gets the bytes of the message that a receive got.
   const uint64_t* size_from = nullptr;
   uint64_t* size_to = nullptr;
 };
@@ -33,8 +33,8 @@ inline oh_stream_options with(const StreamOptions& given) {
 }
 }  // namespace detail
 
-// A peer's operations on one stream; each call enqueues and returns. Errors that come later are
-// told by Peer::check_async_error.
+// A peer's operations on one stream. Each call enqueues and returns. Peer::check_async_error
+// reports later errors.
 class OnStream {
  public:
   OnStream(oh_peer* peer, void* stream) : peer_(peer), stream_(stream) {}
@@ -47,15 +47,15 @@ class OnStream {
     auto options = detail::with(given);
     check(oh_peer_stream_recv(peer_, stream_, data, capacity, &options));
   }
-  // By the copy engine; visible there behind a signal that follows.
+  // Copies by the copy engine, or by proxy. A signal that follows makes the bytes visible there.
   void put(const void* data, const RemoteRegion& remote, size_t offset, size_t size) const {
     check(oh_peer_stream_put(peer_, stream_, data, remote.get(), offset, size));
   }
-  // Likewise out of the region, for later work of the stream.
+  // Copies out of the region, for later work of the stream.
   void get(void* data, const RemoteRegion& remote, size_t offset, size_t size) const {
     check(oh_peer_stream_get(peer_, stream_, data, remote.get(), offset, size));
   }
-  // `before`: device memory for what was there, or null. See oh_peer_stream_fetch_add.
+  // `before`: device memory for the previous value, or null. See oh_peer_stream_fetch_add.
   void fetch_add(const RemoteRegion& remote, size_t offset, uint64_t value,
                  uint64_t* before = nullptr) const {
     check(oh_peer_stream_fetch_add(peer_, stream_, remote.get(), offset, value, before));
@@ -65,7 +65,7 @@ class OnStream {
     check(
         oh_peer_stream_compare_swap(peer_, stream_, remote.get(), offset, expected, value, before));
   }
-  // Many blocks, likewise. The arrays are the caller's again at once.
+  // Many blocks. The arrays belong to the caller again when the call returns.
   void put_batch(const RemoteRegion& remote, oh_batch batch) const {
     batch.struct_size = sizeof(batch);
     check(oh_peer_stream_put_batch(peer_, stream_, remote.get(), &batch));
@@ -74,7 +74,7 @@ class OnStream {
     batch.struct_size = sizeof(batch);
     check(oh_peer_stream_get_batch(peer_, stream_, remote.get(), &batch));
   }
-  // The local blocks lie back to back.
+  // The local blocks are contiguous.
   void scatter(const RemoteRegion& remote, oh_batch batch) const {
     batch.packed = 1;
     put_batch(remote, batch);
@@ -106,7 +106,7 @@ class OnStream {
   void* stream_;
 };
 
-// The same by rank; peers connect on first use, which blocks.
+// The same by rank. Peers connect on first use, which blocks.
 class CommunicatorOnStream {
  public:
   CommunicatorOnStream(Communicator& comm, void* stream) : comm_(&comm), stream_(stream) {}
@@ -124,14 +124,14 @@ class CommunicatorOnStream {
   void* stream_;
 };
 
-// The stream operations of this thread from its creation to end() are begun together, at the end.
-// Groups may be nested; only the outermost begins. Destroy it on the thread that made it.
+// Collects the thread's stream operations from its creation to end(), which starts them together.
+// Groups may be nested; only the outermost starts them. Destroy it on the thread that made it.
 class Group {
  public:
   Group() { check(oh_group_begin()); }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
-  // Where end() was not called, so that an exception may pass: what fails then is not told.
+  // Without end(), for example when an exception passes: errors are not reported.
   ~Group() {
     if (open_) (void)oh_group_end();
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Waiting for several requests, probes, and requests that end when something can be taken, for
-// onehop.hpp; the contract is in wait.h. Include onehop.hpp.
+// Waits for several requests, probes, and requests that end once something can be taken, for
+// onehop.hpp. Include onehop.hpp. The contract is in wait.h.
 #ifndef ONEHOP_ONEHOP_WAIT_HPP_
 #define ONEHOP_ONEHOP_WAIT_HPP_
 
@@ -17,12 +17,12 @@ inline std::vector<oh_request*> handles(const std::vector<Request>& requests) {
 }
 }  // namespace detail
 
-// Waits until all have ended; see onehop/wait.h. Throws what the first one that failed ended with.
+// Waits until all have ended. Throws the error of the first in the vector that failed.
 inline void wait_all(const std::vector<Request>& requests, Timeout timeout = kDefaultTimeout) {
   std::vector<oh_request*> handles = detail::handles(requests);
   check(oh_request_wait_all(handles.data(), handles.size(), timeout.count()));
 }
-// The index of the first that has ended, well or not; nothing at the deadline.
+// The index of the first that has ended, with or without an error; nothing at the deadline.
 inline std::optional<size_t> wait_any(const std::vector<Request>& requests,
                                       Timeout timeout = kDefaultTimeout) {
   std::vector<oh_request*> handles = detail::handles(requests);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Status codes of onehop: the one list from which C, C++ and Python derive.
+ * Status codes of onehop: the one list from which C, C++ and Python derive theirs.
  *
- * Purpose: every call returns an oh_status. Zero is success. Positive values say "not yet" and are
- * no errors. Negative values are errors; their scope says what has to be rebuilt before the work
- * can go on: nothing but the operation, the link to the peer, or the endpoint.
+ * Purpose: every call returns an oh_status. Zero is success. Positive values mean "not yet" and are
+ * not errors. Negative values are errors. The scope of an error says what to rebuild before the
+ * work can continue: nothing (only the operation failed), the link to the peer, or the endpoint.
  *
- * Threading: all functions here may be called from any thread. The text of the last error is kept
- * per thread and stays valid until the next failing call of that thread.
+ * Threading: all functions here may be called from any thread. The last error text is kept per
+ * thread and stays valid until the next failing call of that thread.
  */
 #ifndef ONEHOP_STATUS_H_
 #define ONEHOP_STATUS_H_
@@ -26,10 +26,10 @@ extern "C" {
 
 typedef enum oh_scope {
   OH_SCOPE_NONE = 0,      /* success, or not yet */
-  OH_SCOPE_OPERATION = 1, /* this operation failed; link and endpoint are fine */
-  OH_SCOPE_LINK = 2,      /* the link to this peer is gone; connect again: oh_endpoint_connect,
+  OH_SCOPE_OPERATION = 1, /* the operation failed; link and endpoint still work */
+  OH_SCOPE_LINK = 2,      /* the link to this peer is lost; connect again: oh_endpoint_connect,
                              or oh_comm_reconnect */
-  OH_SCOPE_ENDPOINT = 3   /* the endpoint cannot be used; create another */
+  OH_SCOPE_ENDPOINT = 3   /* the endpoint is unusable; create another */
 } oh_scope;
 
 /* X(name, value, scope, text) */
@@ -74,9 +74,9 @@ typedef enum oh_status {
 OH_API const char* oh_status_name(oh_status status);
 /* One line of text for a code. Never NULL. */
 OH_API const char* oh_status_text(oh_status status);
-/* What has to be rebuilt after this status. */
+/* What to rebuild after this status. */
 OH_API oh_scope oh_status_scope(oh_status status);
-/* What the calling thread's last failing call tried, with which values, and what to do. Never NULL.
+/* The calling thread's last error: what was tried, with which values, and what to do. Never NULL.
  */
 OH_API const char* oh_error_text(void);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Types shared by all of onehop's C headers.
+ * Types shared by onehop's C headers.
  *
  * Conventions: objects are opaque and named oh_<object>; functions are oh_<object>_<verb>. Options
- * structs begin with struct_size = sizeof(the struct); a field that is zero means its default;
- * fields are only ever appended. Outputs come last and are set on success only. Bytes are returned
- * into the caller's buffer: *size is its capacity before the call and the size needed after it, and
- * OH_ERR_RANGE says that it was too small. Durations are nanoseconds.
+ * structs begin with struct_size = sizeof(the struct). A field that is zero takes its default.
+ * Later versions only append fields. Outputs come last and are set on success only. Functions that
+ * return bytes write them into the caller's buffer: *size is its capacity before the call and the
+ * size needed after it; OH_ERR_RANGE: the buffer was too small. Sizes and offsets are bytes,
+ * durations nanoseconds.
  */
 #ifndef ONEHOP_TYPES_H_
 #define ONEHOP_TYPES_H_
@@ -28,7 +29,7 @@ typedef struct oh_prepared_batch oh_prepared_batch;
 typedef struct oh_request oh_request;
 typedef struct oh_comm oh_comm;
 
-/* Timeouts in nanoseconds. Zero is the default of ONEHOP_TIMEOUT; negative values are refused. */
+/* Timeouts in nanoseconds. Zero: the default, ONEHOP_TIMEOUT. Negative values are invalid. */
 #define OH_TIMEOUT_DEFAULT ((int64_t)0)
 #define OH_TIMEOUT_NEVER INT64_MAX
 
@@ -39,7 +40,7 @@ typedef struct oh_comm oh_comm;
 /* Signal slots are 0 to OH_SIGNAL_SLOTS - 1. */
 #define OH_SIGNAL_SLOTS 64
 
-/* How an operation travelled. */
+/* The path that an operation took. */
 #define OH_PATH_LIST(X)                                                   \
   X(OH_PATH_NONE, 0, "none")                                              \
   X(OH_PATH_LOCAL, 1, "local")       /* within the process */             \
@@ -64,7 +65,7 @@ typedef enum oh_path {
 /* The name of a path ("shm"), or "unknown". Never NULL. */
 OH_API const char* oh_path_name(oh_path path);
 
-/* How two GPUs are joined. */
+/* The connection between two GPUs. */
 #define OH_LINK_LIST(X)                                                                 \
   X(OH_LINK_UNKNOWN, 0, "unknown")                                                      \
   X(OH_LINK_SAME, 1, "same")                                                            \
@@ -83,37 +84,37 @@ typedef enum oh_link {
 /* The name of a kind of link ("nvlink"), or "unknown". Never NULL. */
 OH_API const char* oh_link_name(oh_link link);
 
-/* What a receive or a finished request tells. */
+/* The result of a receive or of a finished request. */
 typedef struct oh_message {
   size_t struct_size;
   size_t size;      /* bytes of the message */
   uint64_t tag;     /* tag it was sent with */
   uint64_t peer_id; /* the other side: see oh_peer_info */
   int64_t rank;     /* its rank in the communicator, or -1 */
-  oh_path path;     /* how it travelled */
-  /* Of a request of 128 KiB and more, in ns from its post to its end; 0: it was not measured. */
+  oh_path path;     /* the path it took */
+  /* Requests of 128 KiB and more: nanoseconds from post to end. 0: not measured. */
   int64_t duration_ns;
 } oh_message;
 
 /*
- * What an operation waits for before its memory is touched: earlier work on a GPU that still writes
- * what is sent, or still uses what is received into. The default: nothing, the memory is ready now.
- * Its end is a matter of the host: what is launched after a receive has ended sees its bytes.
+ * What an operation waits for before it accesses its memory: earlier GPU work that still writes the
+ * data to send, or still uses the receive buffer. By default nothing: the memory is ready. The
+ * operation ends on the host, so work launched after a receive has ended sees its bytes.
  */
 typedef enum oh_after {
   OH_AFTER_NOTHING = 0,
-  OH_AFTER_STREAM = 1, /* all that the CUstream has now; not while it is being captured */
+  OH_AFTER_STREAM = 1, /* all work now in the CUstream; it must not be capturing */
   OH_AFTER_EVENT = 2 /* the CUevent; it must not be recorded again until the operation has ended */
 } oh_after;
 
-/* Options of send, recv, put, get and their kin. */
+/* Options of send, recv and the like. */
 typedef struct oh_transfer_options {
   size_t struct_size;
   int64_t timeout_ns; /* of blocking calls */
   int32_t after;      /* an oh_after */
   void* after_handle; /* the CUstream (NULL: the legacy default stream) or CUevent */
-  int32_t
-      on_device; /* not 0: the memory is a device's; freed memory is an error then, not host's */
+  int32_t on_device;  /* not 0: the memory is device memory. If it has been freed, the call then
+                         fails; it does not take the address for host memory */
 } oh_transfer_options;
 
 #ifdef __cplusplus

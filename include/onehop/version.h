@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The version of these headers, as numbers that a preprocessor compares. oh_version() is that of
- * the library which the program runs with.
+ * The version of these headers, as integers for the preprocessor. oh_version() returns the version
+ * of the library that the program runs with.
  *
- * Compatibility: within a major version the C interface is only added to. A program that was built
- * with version X.Y runs with every libonehop.so.X that is not older than X.Y. docs/compatibility.md
- * has the rest.
+ * Compatibility: within a major version the C interface only grows. A program built with version
+ * X.Y runs with every libonehop.so.X that is not older than X.Y. See docs/compatibility.md.
  */
 #ifndef ONEHOP_VERSION_H_
 #define ONEHOP_VERSION_H_

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waiting for several requests, for notifications, and for messages of unknown size; streams that
- * wait in the place of the host; and requests that end when something can be taken, for event
- * loops and for oh_request_poll_any. What tells an event loop which of many requests have ended.
+ * Waits for several requests, for notifications, and for messages of unknown size. Streams that
+ * wait instead of the host. For event loops and oh_request_poll_any: requests that end when
+ * something can be taken, and the list of requests that have ended.
  *
- * Threading: any thread. Ownership: requests are released with oh_request_release.
+ * Threading: any thread. Ownership: release requests with oh_request_release.
  */
 #ifndef ONEHOP_WAIT_H_
 #define ONEHOP_WAIT_H_
@@ -16,63 +16,65 @@ extern "C" {
 #endif
 
 /*
- * Waits until all requests have ended; those that have not at the deadline are ended as
- * oh_request_wait does. Returns the status of the first in the array that failed. The requests may
- * belong to different endpoints of this process.
+ * Waits until all requests have ended. Those that have not at the deadline are ended as by
+ * oh_request_wait. Returns the status of the first request in the array that failed, else OH_OK.
+ * The requests may belong to different endpoints of this process.
  */
 OH_API oh_status oh_request_wait_all(oh_request* const* requests, size_t count, int64_t timeout_ns);
-/* The same, but leaves requests alone that have not ended at the deadline: OH_IN_PROGRESS. */
+/* The same, but at the deadline the other requests stay in flight: OH_IN_PROGRESS. */
 OH_API oh_status oh_request_poll_all(oh_request* const* requests, size_t count, int64_t timeout_ns);
 /*
- * Waits until one of them has ended, well or not: the first in the array that has is *index. At
- * the deadline OH_IN_PROGRESS, and all are left alone.
+ * Waits until one request has ended, with or without an error. *index is the first in the array
+ * that has. At the deadline all stay in flight: OH_IN_PROGRESS. OH_ERR_INVALID: `count` is 0.
  */
 OH_API oh_status oh_request_poll_any(oh_request* const* requests, size_t count, int64_t timeout_ns,
                                      size_t* index);
 
 /*
- * Lets a CUstream wait for a message in the place of the host: what the stream gets from now on
- * waits until the operation has ended. The host waits only until a copy engine has the copy, ours
- * or the peer's, with what the device writes behind it: from then on no thread of either process is
- * needed, so any call may follow, also one that holds the driver's lock until the device is idle,
- * as the first launch of a kernel does. What does not go by one copy of an engine (oh_message.path
- * other than "cuda_ipc", and "local" between devices) is waited for to its end, and so are puts and
- * gets, and all where progress threads are forbidden, or the peer is too old to tell. Until then
- * the timeout, and what is returned, are those of oh_request_wait.
+ * Makes a CUstream wait for a message: work enqueued from now on runs after the operation has
+ * ended. The host waits only until the copy (ours or the peer's) and the device write behind it
+ * are enqueued on a copy engine. From then on the operation needs no thread of either process. So
+ * any call may follow, even one that holds the driver's lock until the device is idle, such as the
+ * first launch of a kernel. `timeout_ns` and the errors until then are those of oh_request_wait.
  *
- * Once the stream waits: OH_OK; oh_request_test, oh_request_poll and oh_request_wait tell how the
- * operation ends, also badly. Then what was received into is undefined, and the stream goes on:
- * where the peer's engine copies, when the request ends (the peer is lost, oh_request_cancel or the
- * deadline of another wait ends it, the endpoint is closed); where ours does, when our engine is
- * through. So neither side closes its endpoint before its request has ended. The request may be
- * released before, and several streams may wait. NULL is the legacy default stream. OH_ERR_INVALID:
- * the endpoint has no device, or the stream is being captured.
+ * The host waits for the end of the operation instead if one copy of an engine does not carry it
+ * (oh_message.path is neither "cuda_ipc", nor "local" between devices), if it is a put or a get, if
+ * ONEHOP_PROGRESS_THREAD=off, or if the peer's version is too old to report the copy.
+ *
+ * OH_OK once the stream waits; oh_request_test, _poll and _wait then report how the operation ends.
+ * If it fails, the receive buffer is undefined, and the stream continues: if the peer's engine
+ * copies, when the request ends (the peer is lost; oh_request_cancel, the deadline of another wait
+ * or a close of the endpoint ends it); if ours copies, when our engine has finished. So neither
+ * side may close its endpoint before its request has ended. The request may be released before
+ * that, and several streams may wait for it. NULL is the legacy default stream. OH_ERR_INVALID: the
+ * endpoint has no device, or the stream is being captured.
  */
 OH_API oh_status oh_request_wait_enqueued(oh_request* request, void* stream, int64_t timeout_ns);
-/* The same, but leaves a request alone that is not so far at the deadline: OH_IN_PROGRESS. */
+/* The same, but at the deadline a request whose copy is not enqueued stays in flight:
+ * OH_IN_PROGRESS. */
 OH_API oh_status oh_request_poll_enqueued(oh_request* request, void* stream, int64_t timeout_ns);
 
-/* Waits for the next notification and takes it: see oh_endpoint_notification. OH_ERR_TIMEOUT. */
+/* Waits for the next notification and takes it, as oh_endpoint_notification. OH_ERR_TIMEOUT. */
 OH_API oh_status oh_endpoint_wait_notification(oh_endpoint* endpoint, void* data, size_t* size,
                                                oh_message* from, int64_t timeout_ns);
 
 /*
- * Waits for an unexpected message with this tag (may be OH_ANY_TAG), one without a posted receive,
- * and tells its size, tag and source; its path is known only once it is received. The message
- * stays: a receive with the tag that `message` names gets it, unless another thread is faster.
- * OH_ERR_TIMEOUT; OH_ERR_PEER_LOST.
+ * Waits for an unexpected message (one without a posted receive) with this tag, which may be
+ * OH_ANY_TAG. `message` gets its size, tag and source; the path is known only after the receive.
+ * The message is not taken: a receive with the tag in `message` gets it, unless another thread
+ * receives it first. OH_ERR_TIMEOUT. OH_ERR_PEER_LOST.
  */
 OH_API oh_status oh_peer_probe(oh_peer* peer, uint64_t tag, int64_t timeout_ns,
                                oh_message* message);
-/* The same from any peer of the endpoint: message->peer_id and message->rank tell which. */
+/* The same from any peer of the endpoint. message->peer_id and message->rank identify it. */
 OH_API oh_status oh_endpoint_probe(oh_endpoint* endpoint, uint64_t tag, int64_t timeout_ns,
                                    oh_message* message);
 
 /*
- * Requests that end as soon as something can be taken, without taking it: a connected peer for
- * oh_endpoint_accept, a notification, a message for a receive with this tag, `count` signals on
- * our slot for this peer. Take it afterwards; another thread may be faster, so be ready to ask
- * again. A peer that is lost ends them with OH_ERR_PEER_LOST.
+ * Requests that end once something can be taken, without taking it: a connected peer for
+ * oh_endpoint_accept; a notification; a message for a receive with this tag; `count` signals in
+ * this side's slot for the peer. Take it afterwards. Another thread may take it first: be ready to
+ * wait again. The loss of the peer ends them with OH_ERR_PEER_LOST.
  */
 OH_API oh_status oh_endpoint_accept_ready(oh_endpoint* endpoint, oh_request** request);
 OH_API oh_status oh_endpoint_notification_ready(oh_endpoint* endpoint, oh_request** request);
@@ -81,11 +83,11 @@ OH_API oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t cou
                                       oh_request** request);
 
 /*
- * For event loops that wait for many requests. A request that is given to oh_request_arm_listed is
- * announced as by oh_request_arm, and listed once it has ended, until it is taken or released.
- * oh_endpoint_take_ended makes the event descriptor unreadable and takes the requests of the list,
- * oldest first: at most *count into `requests`; *count becomes their number. One that is armed
- * again may be listed again.
+ * For event loops that wait for many requests. oh_request_arm_listed announces a request as
+ * oh_request_arm does. Once it has ended it is also listed, until it is taken or released.
+ * oh_endpoint_take_ended makes the event descriptor unreadable and takes the listed requests,
+ * oldest first: at most *count into `requests`; *count becomes their number. A request that is
+ * armed again may be listed again.
  */
 OH_API oh_status oh_request_arm_listed(oh_request* request);
 OH_API oh_status oh_endpoint_take_ended(oh_endpoint* endpoint, oh_request** requests,

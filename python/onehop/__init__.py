@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves bytes between two places by the shortest path there is, and says which path it took.
+"""Point-to-point transfers by the shortest available path; each reports the path that it took.
 
-onehop.patterns: exchanges between all ranks on a stream. Kernels of one's own include
-onehop/device.cuh, from get_include(), and take a Peer.device_handle; those in Triton import
-onehop.triton, those in Numba onehop.numba.
+onehop.patterns has exchanges between all ranks on a stream. User kernels include onehop/device.cuh
+(see get_include()) and take a Peer.device_handle. Kernels in Triton import onehop.triton, kernels in
+Numba onehop.numba.
 """
 
 import atexit
@@ -142,21 +142,21 @@ __version__ = _core.version()
 
 
 def get_library_dir() -> str:
-    """Return the folder of the library.
+    """Return the folder that contains the library.
 
-    The linker finds it there by `-lonehop`; to open it at run time (ctypes, dlopen), name
+    For the linker's -L, with `-lonehop`. To open it at run time (ctypes, dlopen), use the name
     `libonehop.so.0`.
     """
     return str(Path(_core.__file__).parent)
 
 
 def get_include() -> str:
-    """Return the folder of the C and C++ headers: `#include "onehop/onehop.h"`."""
+    """Return the folder of the C and C++ headers, for `#include "onehop/onehop.h"`."""
     return str(Path(_core.__file__).parent / "include")
 
 
 signatures.show()
-# Before the interpreter goes: peers see a clean end, threads that wait come to rest.
+# Before the interpreter exits: peers see a clean end, and threads that wait stop.
 atexit.register(_core.shut_down)
 if os.environ.get("ONEHOP_METRICS"):
     importlib.import_module("onehop.metrics_server").start()

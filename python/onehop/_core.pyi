@@ -1,4 +1,4 @@
-"""The compiled part of onehop: use the package."""
+"""The compiled part of onehop. Use the package."""
 
 from collections.abc import Coroutine, Generator, Iterable
 import enum
@@ -13,7 +13,7 @@ import onehop.records
 
 class Status(enum.IntEnum):
     """
-    What a call came to: OH_STATUS_LIST of the C API, without its prefixes.
+    The status of a call: OH_STATUS_LIST of the C API, without its prefixes.
     """
 
     OK = 0
@@ -98,7 +98,7 @@ class Status(enum.IntEnum):
     """the GPU's context has failed"""
 
 class Scope(enum.IntEnum):
-    """What has to be rebuilt after an error before the work can go on."""
+    """What to rebuild after an error before the work can continue."""
 
     NONE = 0
     """nothing: success, or not yet"""
@@ -113,7 +113,7 @@ class Scope(enum.IntEnum):
     """the endpoint"""
 
 def status_scope(status: Status) -> Scope:
-    """What has to be rebuilt after this status."""
+    """What to rebuild after this status."""
 
 def status_text(status: Status) -> str:
     """One line of text for a status."""
@@ -125,44 +125,47 @@ def transports() -> list[onehop.records.Transport]:
     """The transports of this build: viable here, or why not."""
 
 def config() -> list[onehop.records.Variable]:
-    """
-    All ONEHOP_* variables: what they mean, what is allowed, and what they are now.
-    """
+    """All ONEHOP_* variables: meaning, allowed values, and present value."""
 
 def devices() -> list[onehop.records.Gpu]:
-    """
-    The GPUs that this process sees. Raises an Error if there is no driver.
-    """
+    """The GPUs that this process sees. Error: there is no driver."""
 
 def links_from(device: int) -> list[onehop.records.GpuLink]:
-    """How a GPU, by its place in devices(), is joined to each of them."""
+    """The links of a GPU, given by its index in devices(), to each of them."""
 
 def numa_nodes() -> list[onehop.records.NumaNode]:
-    """The NUMA nodes of this host; none where it does not tell."""
+    """The NUMA nodes of this host; empty if the system does not list them."""
 
 def kernel_image_size() -> int:
-    """Bytes of the CUDA kernels in this build; 0 when it has none."""
+    """Bytes of the CUDA kernels in this build; 0: built without."""
 
 def metrics() -> dict[str, Any]:
     """
-    What this process has moved, how long that took, and what went wrong.
+    What this process has moved, how long that took, and what failed.
 
-    A dict by the name of the metric, then by the values of its labels, in the order of docs/metrics.md:
-    `metrics()["onehop_bytes_total"]["sent"]["shm"]["put"]`. Counters and gauges are ints. A histogram is a dict of
-    `count`, `sum` (seconds, or blocks) and `buckets`: for each upper bound, with `math.inf` as the last one, how many
-    observations were not above it. A path that nothing has travelled on is not there; every status and reason is.
-    Counters are over all endpoints, also closed ones, and never go back. A child of fork() begins at zero.
+    A dict by the name of the metric, then by the values of its labels, in the order
+    of docs/metrics.md:
+    `metrics()["onehop_bytes_total"]["sent"]["shm"]["put"]`. Counters and gauges are
+    ints. A histogram is a dict of `count`, `sum` (seconds, or blocks) and
+    `buckets`. `buckets` maps each upper bound, the last one `math.inf`, to the
+    number of observations that are not above it. Paths that have carried nothing
+    are omitted; all statuses and reasons are present.
+
+    Counters cover all endpoints, closed ones too, and never decrease. A child of
+    fork() starts at zero.
     """
 
 def prometheus() -> str:
     """
-    The same as `metrics()` in Prometheus' text format, version 0.0.4. With ONEHOP_METRICS=HOST:PORT in the
-    environment it is served as /metrics from the import of onehop on.
+    The same as `metrics()` in Prometheus' text format, version 0.0.4. If the
+    environment has ONEHOP_METRICS=HOST:PORT, it is served as /metrics once onehop
+    is imported.
     """
 
 class SharedBuffer:
     """
-    Zeroed memory that peers can map, with the buffer protocol; freed when the last view of it is gone.
+    Zeroed memory that peers can map, with the buffer protocol. It is freed with its
+    last view.
     """
 
     def __init__(self, nbytes: SupportsIndex) -> None: ...
@@ -182,58 +185,66 @@ CURRENT_STREAM: CurrentStream = ...
 
 class Region:
     """
-    Registered memory of this process, or a slice of it: region[first:last], in bytes. May be sent and received as any buffer. Keeps its own buffer alive, and is deregistered when it is dropped with all its slices. Create it with Endpoint.register.
+    Registered memory of this process, or a slice of it: region[first:last], in
+    bytes. It can be sent and received like any buffer. A Region keeps its buffer
+    alive. It is deregistered when it and all its slices are dropped. Create it with
+    Endpoint.register.
     """
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, key: slice) -> Region:
         """
-        A slice; it holds the same registration. OutOfRange: it reaches outside.
+        A slice of the same registration. OutOfRange: it is not within the region.
         """
 
     @property
     def descriptor(self) -> bytes:
         """
-        Bytes for Peer.attach at a peer, for the whole region: slice the RemoteRegion there. Any holder with a link to this endpoint may read and, unless it was registered with access="r", write the region.
+        Bytes for Peer.attach at a peer. They describe the whole region: slice the
+        RemoteRegion there. Any holder with a link to this endpoint may read the region
+        and, unless it was registered with access="r", write it.
         """
 
     def deregister(self, timeout: float | None = ...) -> None:
         """
-        Ends the region and all its slices: when it returns no peer touches the memory any more.
+        Deregisters the region and all its slices. After it returns no peer accesses the
+        memory.
 
-        TimeoutError: a peer is stopped in the middle of it.
+        TimeoutError: a peer is stopped during an access; keep the memory.
         """
 
     def __repr__(self) -> str: ...
 
 class RemoteRegion:
     """
-    A region of a peer, or a slice of it: remote[first:last], in bytes. Create it with Peer.attach.
+    A region of a peer, or a slice of it: remote[first:last], in bytes. Create it
+    with Peer.attach.
     """
 
     def device_memory(self) -> tuple[int, int]:
         """
-        (address, bytes) of the region, or of this slice, as our GPU reaches it: for kernels that put into it. Good until it
-        is detached. OperationError with Status.NOT_VIABLE: it cannot be mapped here.
+        (address, size in bytes) of the region or slice, as mapped on this side's GPU:
+        for kernels that put into it. Valid until the region is detached. OperationError
+        with Status.NOT_VIABLE: it cannot be mapped here.
         """
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, key: slice) -> RemoteRegion:
-        """A slice. OutOfRange: it reaches outside."""
+        """A slice. OutOfRange: it is not within the region."""
 
     @property
     def read_only(self) -> bool:
-        """Whether its owner has registered it with access="r": puts fail."""
+        """Whether the owner registered it with access="r": puts then fail."""
 
     def detach(self) -> None:
-        """Lets go of the peer's memory, for all slices too."""
+        """Releases the peer's memory, for all slices too."""
 
     def __repr__(self) -> str: ...
 
 class Message:
-    """What a receive or a finished request tells."""
+    """The result of a receive or of a finished request."""
 
     @property
     def nbytes(self) -> int:
@@ -245,7 +256,9 @@ class Message:
 
     @property
     def source(self) -> int:
-        """The other side: its rank in a communicator, else the id of its Peer."""
+        """
+        The other side: its rank in a communicator, otherwise the id of its Peer.
+        """
 
     @property
     def peer_id(self) -> int:
@@ -253,74 +266,88 @@ class Message:
 
     @property
     def path(self) -> str:
-        """How it travelled, such as "inline" or "shm"."""
+        """The path that was taken, such as "inline" or "shm"."""
 
     @property
     def seconds(self) -> float:
         """
-        Of a request, from its post to its end; 0.0: not measured, as it was shorter than 128 KiB.
+        Of a request, from its post to its end. 0.0: not measured, because it was
+        shorter than 128 KiB.
         """
 
     def __repr__(self) -> str: ...
 
 class Request:
     """
-    One operation in flight. It keeps its buffer alive; dropped too early, the library does until the buffer is free. May be awaited in asyncio.
+    One operation in flight. It keeps its buffer alive. If it is dropped before its
+    end, the library keeps the buffer until it is free. It can be awaited in
+    asyncio.
     """
 
     def test(self) -> bool:
         """
-        Whether it has ended; makes progress. Raises what the operation ended with.
+        Makes progress and returns whether it has ended. Raises the error of a failed
+        operation.
         """
 
     def wait(self, timeout: float | None = ...) -> Message:
         """
-        Waits until it has ended. At the deadline (seconds; None: for ever) it is ended: TimeoutError, or
-        OperationError with Status.IN_DOUBT while the peer may still touch the buffer. Ctrl-C leaves it in
-        flight.
+        Waits until it has ended. timeout: seconds; None: no limit. The deadline ends
+        the operation: TimeoutError, or OperationError with Status.IN_DOUBT while the
+        peer may still access the buffer. Ctrl-C leaves it in flight.
         """
 
     def cancel(self) -> bool:
         """
-        Ends it; waiting for it then raises OperationError with Status.CANCELLED. False: too late, it has
-        ended, or is under way and will end by itself.
+        Ends it; wait() then raises OperationError with Status.CANCELLED. Returns False
+        if it is too late: it has ended, or it will end by itself.
         """
 
     def stream_wait(self, stream: onehop.devices.Stream) -> None:
         """
-        What the CUDA stream gets from now on waits until it has ended; the host does not. The stream goes on
-        however it ends: test() and wait() tell. Keep the buffer until then. Meanwhile no thread may make a call
-        that holds the driver's lock while it waits for the device, or neither ends: the first launch of a kernel, unless
-        CUDA_MODULE_LOADING=EAGER, and cudaFree. InvalidArgument: the endpoint has no GPU, or the stream is being
-        captured.
+        Makes a CUDA stream wait: work enqueued from now on runs after the request has
+        ended. The host does not wait. The stream continues however the request ends;
+        test() and wait() report errors. Keep the buffer until the request has ended.
+
+        Deadlock hazard: until then no thread may make a call that holds the driver's
+        lock while it waits for the device, such as cudaFree and, unless
+        CUDA_MODULE_LOADING=EAGER, the first launch of a kernel. See wait_enqueued().
+
+        InvalidArgument: the endpoint has no GPU, or the stream is being captured.
         """
 
     def wait_enqueued(self, stream: onehop.devices.Stream, timeout: float | None = ...) -> None:
         """
-        What the CUDA stream gets from now on waits until it has ended. The host waits until a copy engine has
-        the message, ours or the peer's: then nothing that threads of either side do holds it up, the first launch of a
-        kernel included. What goes another way is waited for to its end. Until then timeout, errors and Ctrl-C are
-        those of wait(); afterwards test() and wait() tell, and the stream goes on however it ends. Keep the buffer
-        until then. InvalidArgument: the endpoint has no GPU, or the stream is being captured.
+        Makes a CUDA stream wait: work enqueued from now on runs after the request has
+        ended. The host waits only until the copy (ours or the peer's) is enqueued on a
+        copy engine. From then on no thread of either process can delay it, not even by
+        the first launch of a kernel. If the message does not go by one copy of an
+        engine, the host waits for its end.
+
+        Until the call returns, timeout, errors and Ctrl-C are as in wait(). Afterwards
+        test() and wait() report errors, and the stream continues however the request
+        ends. Keep the buffer until the request has ended. InvalidArgument: the endpoint
+        has no GPU, or the stream is being captured.
         """
 
     @property
     def buffer_released(self) -> bool:
-        """Whether it has ended and its buffer is no longer accessed."""
+        """Whether it has ended and nothing accesses its buffer any more."""
 
     @property
     def done(self) -> bool:
         """
-        Whether it has ended, well or not. Makes progress; never raises the operation's error.
+        Whether it has ended, with or without an error. Makes progress; never raises the
+        operation's error.
         """
 
     @property
     def status(self) -> Status:
-        """Its status now: Status.IN_PROGRESS until it has ended."""
+        """The present status: Status.IN_PROGRESS until it has ended."""
 
     @property
     def message(self) -> Message:
-        """What it tells once it has ended well."""
+        """The Message of an operation that has succeeded."""
 
     def __repr__(self) -> str: ...
 
@@ -331,8 +358,8 @@ class Request:
 
     def arm(self) -> None:
         """
-        Announces its end on the endpoint's event descriptor, with a progress thread behind it: for event loops other than
-        asyncio's.
+        Announces its end on the endpoint's event descriptor, and starts the progress
+        thread. For event loops other than asyncio's.
         """
 
     @property
@@ -341,26 +368,28 @@ class Request:
 
     def clear_event(self) -> None:
         """
-        Makes the event descriptor unreadable again; look at all armed requests afterwards.
+        Makes the event descriptor unreadable again. Then test all armed requests.
         """
 
     def arm_listed(self) -> None:
         """
-        arm(), and take_ended() names it once it has ended: for event loops that wait for many.
+        As arm(); take_ended() also returns its key once it has ended. For event loops
+        that wait for many.
         """
 
     @property
     def key(self) -> int:
-        """The number by which take_ended() names it, while it exists."""
+        """The number by which take_ended() identifies it, while it exists."""
 
     def take_ended(self) -> list[int]:
         """
-        Makes the event descriptor unreadable again, and returns the keys of the endpoint's requests that were given
-        to arm_listed(), have ended, and were not returned before.
+        Makes the event descriptor unreadable again. Returns the keys of the endpoint's
+        requests that were passed to arm_listed(), have ended, and were not returned
+        before.
         """
 
 class Group:
-    """What onehop.group gives: a context manager."""
+    """The context manager that onehop.group returns."""
 
     def __enter__(self) -> None: ...
 
@@ -370,238 +399,290 @@ class Group:
 
 def group() -> Group:
     """
-    For `with onehop.group():` - what this thread gives to streams within it is begun together at its end, each
-    stream's in one launch: sends and receives then wait for none of each other. Groups may be nested; only the
-    outermost end begins. Those of one lane in one direction follow each other. At most 128 operations a stream.
-    Errors of operations may come at the end; it begins what was given also when its body raises.
+    Collects the stream operations of this thread in `with onehop.group():`, and
+    starts them together at its end, with one launch per stream. Sends and receives
+    of a group do not wait for each other, except those of one lane and direction,
+    which run in order. Groups may be nested; only the outermost end starts the
+    operations. At most 128 operations a stream. Errors of operations may be raised
+    at the end. If the body raises, the operations that were collected still start.
     """
 
 class OnStream:
     """
-    A peer's operations in the order of a CUDA stream: each call enqueues and returns, may be captured into a graph
-    and replayed any number of times. Create it with Peer.on.
+    A peer's operations in the order of a CUDA stream. Each call enqueues and
+    returns. Calls may be captured into a graph and replayed any number of times.
+    Create it with Peer.on.
 
-    Send k of a lane meets receive k of the peer's, never one of Peer.send. What goes wrong after a call has
-    returned is told by Peer.async_error. Buffers are GPU memory, of any size and alignment. They are kept until the
-    stream is through with them (looked at in later calls; torch tensors by record_stream); those of captured
-    operations are not: keep them as long as the graph.
+    Send k of a lane matches receive k of the peer's lane, never one of Peer.send.
+    Peer.async_error reports errors that occur after a call has returned. Buffers
+    are GPU memory, of any size and alignment. They are kept alive until the stream
+    has finished with them (later calls check; torch tensors by record_stream).
+    Buffers of captured operations are not kept: keep them as long as the graph.
     """
 
     def send(self, buffer: onehop.buffers.Buffer, lane: SupportsIndex = 0, timeout: float | None = ..., size_from: onehop.buffers.Buffer | None = None) -> None:
         """
-        Sends the bytes of a buffer; in the stream's order it may be written again afterwards.
+        Sends the bytes of a buffer. Later work of the stream may write the buffer
+        again.
 
-        lane: 0 to 15. timeout: seconds that the GPU waits for the receive, then the lane fails; None for ever; left
-        out, ONEHOP_TIMEOUT. size_from: 8 bytes of GPU memory, how many bytes of the buffer to send, read when it runs.
-        A message of at most StreamInfo.stream_buffered bytes does not wait for its receive. The first call connects
-        the lanes, which blocks: see Peer.warmup. InvalidArgument: host memory, no such lane, or a capture without
-        warmup; OperationError with Status.NOT_VIABLE: neither kernels nor the host carry it to the peer.
+        lane: 0 to 15. timeout: seconds that the GPU waits for the receive, then the
+        lane fails; None: no limit; omitted: ONEHOP_TIMEOUT. size_from: 8 bytes of GPU
+        memory with the number of bytes to send, read when the send runs.
+
+        A message of at most StreamInfo.stream_buffered bytes does not wait for its
+        receive. The first call connects the lanes, which blocks: see Peer.warmup.
+        InvalidArgument: host memory, no such lane, or a capture without warmup.
+        OperationError with Status.NOT_VIABLE: neither kernels nor the host can reach
+        the peer.
         """
 
     def recv(self, buffer: onehop.buffers.Buffer, lane: SupportsIndex = 0, timeout: float | None = ..., size_to: onehop.buffers.Buffer | None = None) -> None:
         """
-        Receives a message into a writable buffer of at least its length; what follows on the stream sees its bytes.
+        Receives a message into a writable buffer of at least its length. Later work of
+        the stream sees its bytes.
 
-        size_to: 8 bytes of GPU memory, where its length is written. The others, and errors, as for send. A longer
-        message fails with Status.TRUNCATED, and the lane goes on.
+        size_to: 8 bytes of GPU memory that get the message's length in bytes. Other
+        arguments and errors as for send. A longer message fails with Status.TRUNCATED,
+        and the lane continues.
         """
 
     def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None:
         """
-        Writes the local bytes into the remote region, of the same length, by the copy engine; a signal that follows
-        comes after them. Where the region is not mapped here and the peer's streams go by proxy, the host puts them.
-        OutOfRange; OperationError with Status.NOT_VIABLE: neither is possible.
+        Writes the local bytes into the remote region of the same length, by the copy
+        engine. A signal that follows arrives after them. If the region is not mapped
+        here and the peer's streams use the proxy, the host puts them.
+
+        OutOfRange: the lengths differ. OperationError with Status.NOT_VIABLE: neither
+        way is possible.
         """
 
     def get(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None:
         """
-        Reads the remote region into local memory of the same length, as put writes it. Later work of the stream finds the
-        bytes; they are what the peer wrote before a signal that the stream has waited for, or later ones. Errors as for put.
+        Reads the remote region into local memory of the same length, by the same ways
+        as put. Later work of the stream sees the bytes: those that the peer wrote
+        before a signal that the stream has waited for, or later ones. Errors as for
+        put.
         """
 
     def signal(self, slot: SupportsIndex, n: SupportsIndex = 1) -> None:
         """
-        Adds n to the peer's slot (0 to 63) for us, behind all that the stream did before. Not the count of Peer.signal.
+        Adds n to the peer's stream signal slot (0 to 63) for this side, after all
+        earlier work of the stream. The counts are separate from those of Peer.signal.
         """
 
     def wait_signal(self, slot: SupportsIndex, n: SupportsIndex = 1, timeout: float | None = ...) -> None:
         """
-        The stream waits until the peer has signalled n more on our slot, and takes them. timeout: as for send; told
-        by Peer.async_error.
+        The stream waits until this side's slot has reached n, then subtracts n.
+        timeout: as for send; Peer.async_error reports it.
         """
 
     def __repr__(self) -> str: ...
 
     def put_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> None:
         """
-        Puts many blocks, as put does one, by kernels where the region is mapped here.
+        Puts many blocks, as put does one; by kernels if the region is mapped here.
 
-        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
-        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. With two ranges and one length no list is built at all.
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and at
+        remote_offsets[i] of the remote region.
+        Offsets and lengths are in bytes: arrays of int64 or uint64, which are not
+        copied, or sequences of integers. lengths may be one integer for all blocks. Two ranges and one length need no lists at all.
 
-        The lists are read during the call, also into a graph.
-        OutOfRange names the block that is outside; nothing has moved then. Other errors as for put.
+        The call reads the lists before it returns, also in a capture.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved. Other errors as for put.
         """
 
     def get_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> None:
         """
-        Gets many blocks, as get does one, by kernels where the region is mapped here.
+        Gets many blocks, as get does one; by kernels if the region is mapped here.
 
-        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
-        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. With two ranges and one length no list is built at all.
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and at
+        remote_offsets[i] of the remote region.
+        Offsets and lengths are in bytes: arrays of int64 or uint64, which are not
+        copied, or sequences of integers. lengths may be one integer for all blocks. Two ranges and one length need no lists at all.
 
-        The lists are read during the call, also into a graph.
-        OutOfRange names the block that is outside; nothing has moved then. Other errors as for put.
+        The call reads the lists before it returns, also in a capture.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved. Other errors as for put.
         """
 
     def scatter(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> None:
         """
         Puts contiguous local bytes into many remote blocks.
 
-        Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the blocks lie back to back.
-        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. Else as put_batch and get_batch.
+        Block i is lengths[i] bytes at remote_offsets[i] of the remote region. The local
+        blocks are contiguous.
+        Offsets and lengths are in bytes: arrays of int64 or uint64, which are not
+        copied, or sequences of integers. lengths may be one integer for all blocks. Otherwise as put_batch and get_batch.
         """
 
     def gather(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> None:
         """
         Gets many remote blocks into contiguous local memory.
 
-        Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the blocks lie back to back.
-        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. Else as put_batch and get_batch.
+        Block i is lengths[i] bytes at remote_offsets[i] of the remote region. The local
+        blocks are contiguous.
+        Offsets and lengths are in bytes: arrays of int64 or uint64, which are not
+        copied, or sequences of integers. lengths may be one integer for all blocks. Otherwise as put_batch and get_batch.
         """
 
     def put_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None) -> None:
         """
-        Puts many blocks between many local buffers and many regions, as put_batch does.
+        Puts blocks of many local buffers into many regions, as put_batch does.
 
-        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
-        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
-        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
-        copied; other sequences of integers are.
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at
+        remote_offsets[i] of remotes[remote_index[i]]. An index of None means all zeros.
+        With counts, entry i is a run of counts[i] blocks, local_strides[i] and
+        remote_strides[i] bytes apart. Arrays of int64 or uint64 (indices: int32 or
+        uint32) are not copied; other sequences of integers are.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def get_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None) -> None:
         """
-        Gets many blocks between many local buffers and many regions, as get_batch does.
+        Gets blocks of many regions into many local buffers, as get_batch does.
 
-        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
-        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
-        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
-        copied; other sequences of integers are.
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at
+        remote_offsets[i] of remotes[remote_index[i]]. An index of None means all zeros.
+        With counts, entry i is a run of counts[i] blocks, local_strides[i] and
+        remote_strides[i] bytes apart. Arrays of int64 or uint64 (indices: int32 or
+        uint32) are not copied; other sequences of integers are.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
 class Peer:
     """
-    A connection to one remote endpoint; transfers are made here. Any number of threads may use it.
+    A connection to one remote endpoint. Every transfer is a method of a Peer. Any
+    number of threads may use it.
     """
 
     def send(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
         """
-        Sends the bytes of a buffer; returns when it may be used again.
+        Sends the bytes of a buffer. Returns when the buffer may be reused.
 
-        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with `__dlpack__` or
-        an array with `__cuda_array_interface__`. GPU memory needs an Endpoint with device=... .
-        tag: 0 to 2**63 - 1. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
-        after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
-        left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
-        InvalidArgument; TimeoutError; PeerLost; OperationError with Status.TRUNCATED: the receive is shorter. Ctrl-C
-        cancels the send.
+        buffer: a Region or a slice of one; a C-contiguous object with the buffer
+        protocol; a tensor with `__dlpack__`; or an array with
+        `__cuda_array_interface__`. GPU memory needs an Endpoint with device=... .
+        tag: 0 to 2**63 - 1.
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
+        after: the GPU work to wait for before GPU memory is accessed: a stream or an
+        event; None: nothing; omitted: the current stream of the buffer's library. For
+        host memory the default is to wait for nothing.
+
+        InvalidArgument. TimeoutError. PeerLost. OperationError with Status.TRUNCATED:
+        the receive is shorter. Ctrl-C cancels the send.
         """
 
     def recv(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
         """
         Receives a message into a writable buffer of at least its length.
 
-        buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor with `__dlpack__` or
-        an array with `__cuda_array_interface__`. GPU memory needs an Endpoint with device=... .
-        tag: 0 to 2**63 - 1, or onehop.ANY_TAG. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
-        after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
-        left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
-        InvalidArgument; TimeoutError; PeerLost; OperationError with Status.TRUNCATED: the message is longer. Ctrl-C
-        cancels the receive.
+        buffer: a Region or a slice of one; a C-contiguous object with the buffer
+        protocol; a tensor with `__dlpack__`; or an array with
+        `__cuda_array_interface__`. GPU memory needs an Endpoint with device=... .
+        tag: 0 to 2**63 - 1, or onehop.ANY_TAG.
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
+        after: the GPU work to wait for before GPU memory is accessed: a stream or an
+        event; None: nothing; omitted: the current stream of the buffer's library. For
+        host memory the default is to wait for nothing.
+
+        InvalidArgument. TimeoutError. PeerLost. OperationError with Status.TRUNCATED:
+        the message is longer. Ctrl-C cancels the receive.
         """
 
     def isend(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
-        The same as send, without waiting. OperationError with Status.AGAIN: ONEHOP_MAX_PENDING sends wait for
-        their receives; make progress and call again.
+        Nonblocking send; arguments as for send. OperationError with Status.AGAIN:
+        ONEHOP_MAX_PENDING sends already wait for their receives; make progress and call
+        again.
         """
 
     def irecv(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
-        """The same as recv, without waiting."""
+        """Nonblocking receive; arguments as for recv."""
 
     def notify(self, data: onehop.buffers.Buffer, timeout: float | None = ...) -> None:
         """
-        Sends a notification of at most 64 MiB; the peer takes it with Endpoint.notifications. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Sends a notification of at most 64 MiB. The peer takes it with
+        Endpoint.notifications. timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
         """
 
     def signal(self, slot: SupportsIndex, n: SupportsIndex = 1) -> None:
         """
-        Adds n to the peer's slot (0 to 63) for us, behind everything put before.
+        Adds n to the peer's signal slot (0 to 63) for this side, after the puts before
+        it.
         """
 
     def wait_signal(self, slot: SupportsIndex, n: SupportsIndex = 1, timeout: float | None = ...) -> None:
         """
-        Waits until the peer has signalled n more on our slot, and takes them. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Waits until this side's slot for the peer has reached n, then subtracts n.
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
         """
 
     def send_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
         """
-        Sends many blocks as one message; returns when they may be used again.
+        Sends many blocks as one message. Returns when their memory may be reused.
 
-        Its receive is the next recv_batch or irecv_batch of the peer with this tag, never a recv. Only the sum of the
-        lengths counts: the two sides may be cut differently. The bytes go straight into the blocks of the peer where its memory
-        can be reached.
+        The message matches the peer's next recv_batch or irecv_batch with this tag,
+        never a recv. Only the total lengths have to match: the two sides may divide
+        them into different blocks. The bytes go straight into the peer's blocks if this
+        process can access its memory.
 
-        Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are arrays of int64 or uint64, which are not copied,
-        or sequences of integers; lengths may be one integer for all blocks, and with a range of offsets no list is built at all.
-        tag: 0 to 2**62 - 1. timeout is for the receive to come; None for ever; left out, ONEHOP_TIMEOUT. after as for send.
+        Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are in
+        bytes: arrays of int64 or uint64, which are not copied, or sequences of
+        integers. lengths may be one integer for all blocks; with a range of offsets it
+        needs no list at all.
+        tag: 0 to 2**62 - 1.
+        timeout: seconds until the receive is posted; None: no limit; omitted:
+        ONEHOP_TIMEOUT.
+        after: as for send.
 
-        TimeoutError: no receive has come, nothing was sent; OutOfRange names the block that is outside; PeerLost;
-        OperationError with Status.TRUNCATED: the receive is shorter.
+        TimeoutError: no receive was posted; nothing was sent. OutOfRange: a block is
+        out of bounds; the text names it. PeerLost. OperationError with
+        Status.TRUNCATED: the receive is shorter.
         """
 
     def recv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
         """
-        Receives what send_batch sends into many blocks. A shorter message fills the first bytes of them, in order;
-        Message.nbytes says how many.
+        Receives a message of send_batch into many blocks. A shorter message fills their
+        first bytes, in order; Message.nbytes is its length.
 
-        Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are arrays of int64 or uint64, which are not copied,
-        or sequences of integers; lengths may be one integer for all blocks, and with a range of offsets no list is built at all.
-        tag: 0 to 2**62 - 1. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. after: earlier work on the memory, which the call waits for.
+        Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are in
+        bytes: arrays of int64 or uint64, which are not copied, or sequences of
+        integers. lengths may be one integer for all blocks; with a range of offsets it
+        needs no list at all.
+        tag: 0 to 2**62 - 1.
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
+        after: earlier work on the memory; the call waits for it.
 
-        TimeoutError; OutOfRange; PeerLost; OperationError with Status.TRUNCATED: the message is longer, with
-        Status.IN_DOUBT: the peer may still write, and the memory is kept until it does not.
+        TimeoutError. OutOfRange. PeerLost. OperationError with Status.TRUNCATED: the
+        message is longer; with Status.IN_DOUBT: the peer may still write, and the
+        memory is kept until it cannot.
         """
 
     def irecv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
-        The same as recv_batch, without waiting for the message: so both sides of an exchange can post, then send.
+        As recv_batch, but does not wait for the message. So both sides of an exchange
+        can post their receives, then send.
         """
 
     def probe(self, tag: SupportsIndex = 0, timeout: float | None = ...) -> Message:
         """
-        Waits until a message is there for which no receive is posted, and tells nbytes, tag and source. It stays: a
-        recv() with its tag gets it, unless another thread is faster. tag: 0 to 2**63 - 1, or onehop.ANY_TAG.
-        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Waits for an unexpected message (one without a posted receive), and returns its
+        nbytes, tag and source. The message is not taken: a recv() with its tag gets it,
+        unless another thread is faster.
+
+        tag: 0 to 2**63 - 1, or onehop.ANY_TAG. timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
         """
 
     def message_ready(self, tag: SupportsIndex = 0) -> Request:
         """
-        A Request that ends when probe() has a message to tell of. It takes nothing.
+        A Request that ends once probe() has a message to return. It takes nothing.
         """
 
     def signal_ready(self, slot: SupportsIndex, n: SupportsIndex = 1) -> Request:
         """
-        A Request that ends when the peer has signalled n more on our slot. It takes nothing: wait_signal() does.
+        A Request that ends once this side's slot has reached n. It takes nothing:
+        wait_signal() does.
         """
 
     def probe_async(self, tag: SupportsIndex = 0, timeout: float | None = ...) -> Coroutine[Any, Any, Message]:
@@ -614,18 +695,22 @@ class Peer:
 
     def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
-        Writes the local bytes into the remote region, of the same length. It has ended when they are visible there;
-        notify, at most 64 MiB, comes after them. The local side need not be registered.
+        Writes the local bytes into the remote region of the same length. The request
+        has ended when they are visible there. notify, at most 64 MiB, is a notification
+        that follows them. The local memory need not be registered.
 
-        after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
-        left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
-        OutOfRange; OperationError with Status.RETIRED: the peer has deregistered the region.
+        after: the GPU work to wait for before GPU memory is accessed: a stream or an
+        event; None: nothing; omitted: the current stream of the buffer's library. For
+        host memory the default is to wait for nothing.
+        OutOfRange: the lengths differ. OperationError with Status.RETIRED: the peer has
+        deregistered the region.
         """
 
     def get(self, local: onehop.buffers.Buffer, remote: RemoteRegion, after: onehop.devices.After = CURRENT_STREAM, notify: onehop.buffers.Buffer | None = None) -> Request:
         """
-        Reads the remote region into the local bytes, of the same length. notify tells the peer that they were read.
-        after and errors as for put.
+        Reads the remote region into the local bytes of the same length. notify is a
+        notification that tells the peer that they were read. after and errors as for
+        put.
         """
 
     def fetch_add(self, remote: RemoteRegion, value: SupportsIndex, timeout: float | None = ...) -> int:
@@ -635,7 +720,7 @@ class Peer:
         towards atomic operations of the owner's threads. Where the memory is not mapped here, a thread of
         the owner carries it out.
 
-        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. It may be carried out yet, also behind PeerLost or Ctrl-C.
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT. It may be carried out yet, also behind PeerLost or Ctrl-C.
         OutOfRange: not 8 bytes. OperationError: Status.RETIRED, READ_ONLY, or NOT_VIABLE for memory of a GPU.
         """
 
@@ -646,173 +731,197 @@ class Peer:
 
     def put_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
-        Puts many blocks at once.
+        Puts many blocks.
 
-        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
-        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. With two ranges and one length no list is built at all. after as for put.
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and at
+        remote_offsets[i] of the remote region.
+        Offsets and lengths are in bytes: arrays of int64 or uint64, which are not
+        copied, or sequences of integers. lengths may be one integer for all blocks. Two ranges and one length need no lists at all.
+        notify is a notification that follows the blocks. after as for put.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def get_batch(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, after: onehop.devices.After = CURRENT_STREAM, notify: onehop.buffers.Buffer | None = None) -> Request:
         """
-        Gets many blocks at once.
+        Gets many blocks.
 
-        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
-        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. With two ranges and one length no list is built at all. after as for put.
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and at
+        remote_offsets[i] of the remote region.
+        Offsets and lengths are in bytes: arrays of int64 or uint64, which are not
+        copied, or sequences of integers. lengths may be one integer for all blocks. Two ranges and one length need no lists at all.
+        notify is a notification that follows the blocks. after as for put.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def scatter(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
         Puts contiguous local bytes into many remote blocks.
 
-        Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the blocks lie back to back.
-        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. after as for put.
+        Block i is lengths[i] bytes at remote_offsets[i] of the remote region. The local
+        blocks are contiguous.
+        Offsets and lengths are in bytes: arrays of int64 or uint64, which are not
+        copied, or sequences of integers. lengths may be one integer for all blocks.
+        notify is a notification that follows the blocks. after as for put.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def gather(self, local: onehop.buffers.Buffer, remote: RemoteRegion, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, after: onehop.devices.After = CURRENT_STREAM, notify: onehop.buffers.Buffer | None = None) -> Request:
         """
         Gets many remote blocks into contiguous local memory.
 
-        Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the blocks lie back to back.
-        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. after as for put.
+        Block i is lengths[i] bytes at remote_offsets[i] of the remote region. The local
+        blocks are contiguous.
+        Offsets and lengths are in bytes: arrays of int64 or uint64, which are not
+        copied, or sequences of integers. lengths may be one integer for all blocks.
+        notify is a notification that follows the blocks. after as for put.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def prepare_put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> PreparedBatch:
         """
-        Prepares many blocks to be put any number of times.
+        Prepares a put of many blocks for any number of posts.
 
-        Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU copies, a post takes the
-        host the same time however many blocks there are. The local memory is held until the batch is closed.
+        Each PreparedBatch.post moves the bytes that the memory holds at that time. If a
+        kernel of the GPU copies, the host time of a post does not depend on the number
+        of blocks. The local memory is kept until the batch is closed.
 
-        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
-        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. With two ranges and one length no list is built at all.
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and at
+        remote_offsets[i] of the remote region.
+        Offsets and lengths are in bytes: arrays of int64 or uint64, which are not
+        copied, or sequences of integers. lengths may be one integer for all blocks. Two ranges and one length need no lists at all.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def prepare_get(self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: onehop.buffers.Offsets, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex) -> PreparedBatch:
         """
-        Prepares many blocks to be got any number of times.
+        Prepares a get of many blocks for any number of posts.
 
-        Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU copies, a post takes the
-        host the same time however many blocks there are. The local memory is held until the batch is closed.
+        Each PreparedBatch.post moves the bytes that the memory holds at that time. If a
+        kernel of the GPU copies, the host time of a post does not depend on the number
+        of blocks. The local memory is kept until the batch is closed.
 
-        Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of the remote region.
-        Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of integers; lengths may be
-        one integer for all blocks. With two ranges and one length no list is built at all.
+        Block i is lengths[i] bytes at local_offsets[i] of the local side and at
+        remote_offsets[i] of the remote region.
+        Offsets and lengths are in bytes: arrays of int64 or uint64, which are not
+        copied, or sequences of integers. lengths may be one integer for all blocks. Two ranges and one length need no lists at all.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def put_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
-        Puts many blocks between many local buffers and many regions at once. notify comes after all of them.
-        after as for put.
+        Puts blocks of many local buffers into many regions. notify is a notification
+        that follows all of them. after as for put.
 
-        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
-        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
-        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
-        copied; other sequences of integers are.
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at
+        remote_offsets[i] of remotes[remote_index[i]]. An index of None means all zeros.
+        With counts, entry i is a run of counts[i] blocks, local_strides[i] and
+        remote_strides[i] bytes apart. Arrays of int64 or uint64 (indices: int32 or
+        uint32) are not copied; other sequences of integers are.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def get_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
-        Gets many blocks between many local buffers and many regions at once. notify tells the peer when all of them
-        were read. after as for put.
+        Gets blocks of many regions into many local buffers. notify is a notification
+        that tells the peer that all of them were read. after as for put.
 
-        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
-        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
-        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
-        copied; other sequences of integers are.
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at
+        remote_offsets[i] of remotes[remote_index[i]]. An index of None means all zeros.
+        With counts, entry i is a run of counts[i] blocks, local_strides[i] and
+        remote_strides[i] bytes apart. Arrays of int64 or uint64 (indices: int32 or
+        uint32) are not copied; other sequences of integers are.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def prepare_put_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None) -> PreparedBatch:
         """
         Prepares such a batch to be put any number of times: see prepare_put.
 
-        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
-        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
-        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
-        copied; other sequences of integers are.
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at
+        remote_offsets[i] of remotes[remote_index[i]]. An index of None means all zeros.
+        With counts, entry i is a run of counts[i] blocks, local_strides[i] and
+        remote_strides[i] bytes apart. Arrays of int64 or uint64 (indices: int32 or
+        uint32) are not copied; other sequences of integers are.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def prepare_get_regions(self, locals: Iterable[onehop.buffers.Buffer], remotes: Iterable[RemoteRegion], local_index: onehop.buffers.Offsets | None, local_offsets: onehop.buffers.Offsets, remote_index: onehop.buffers.Offsets | None, remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, remote_strides: onehop.buffers.Offsets | None = None) -> PreparedBatch:
         """
         Prepares such a batch to be got any number of times: see prepare_get.
 
-        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at remote_offsets[i] of
-        remotes[remote_index[i]]; an index of None stands for zeros. With counts, entry i is a run of counts[i] blocks,
-        local_strides[i] and remote_strides[i] bytes apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not
-        copied; other sequences of integers are.
+        Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at
+        remote_offsets[i] of remotes[remote_index[i]]. An index of None means all zeros.
+        With counts, entry i is a run of counts[i] blocks, local_strides[i] and
+        remote_strides[i] bytes apart. Arrays of int64 or uint64 (indices: int32 or
+        uint32) are not copied; other sequences of integers are.
 
-        OutOfRange names the block that is outside; nothing has moved then.
+        OutOfRange: a block is out of bounds; the text names it, and nothing has moved.
         """
 
     def on(self, stream: onehop.devices.Stream) -> OnStream:
         """
-        Operations in the order of a CUDA stream of the endpoint's device: of torch, cupy, numba, cuda.core, or a raw one
-        as an integer. InvalidType: it is none.
+        Operations in the order of a CUDA stream of the endpoint's device.
+
+        stream: of torch, cupy, numba or cuda.core, or a raw stream as an integer.
+        InvalidType: it is not a stream.
         """
 
     def warmup(self, timeout: float | None = ...) -> None:
         """
-        Connects the lanes now, and makes ready what they need; without it the first operation on a stream does, which
-        must not be captured. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. OperationError with Status.NOT_VIABLE: neither
-        kernels nor the host carry what streams say to the peer, and why.
+        Connects the lanes now and allocates what they need. Otherwise the first stream
+        operation does, which must not be captured.
+
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT. OperationError with Status.NOT_VIABLE: neither kernels nor the host
+        can carry stream operations to the peer; the text says why.
         """
 
     def device_handle(self, lane: SupportsIndex) -> LaneHandle:
         """
-        What kernels of the caller's own use a lane (0 to 15) by. Connects the lanes, if need be.
+        The handle of a lane (0 to 15) for user kernels. Connects the lanes if
+        necessary.
         """
 
     def reset_lane(self, lane: SupportsIndex, timeout: float | None = ...) -> None:
         """
-        Makes a lane that has failed usable again, at both sides: ends what waits on it, forgets its messages. Either
-        side may call, or both. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Makes a failed lane usable again, at both sides: ends the operations that wait
+        on it and discards its messages. Either side, or both, may call. timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
         """
 
     def stream_info(self) -> onehop.records.StreamInfo:
-        """What streams can expect of this peer."""
+        """The stream domain of this peer: path, limits and memory."""
 
     def attach(self, descriptor: onehop.buffers.Buffer, timeout: float | None = ...) -> RemoteRegion:
         """
-        Attaches a region of this peer by its Region.descriptor. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Attaches a region of this peer by its Region.descriptor. timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
         """
 
     def info(self) -> onehop.records.PeerInfo:
-        """What is known of the link."""
+        """Facts about the link."""
 
     def stats(self) -> onehop.records.PeerStats:
-        """Counters of this link since it was made."""
+        """Counters of this link since it was created."""
 
     def paths(self) -> list[onehop.records.PathRow]:
-        """The path of each kind of memory and size, and why: see onehop.paths."""
+        """
+        The path for each kind of memory and each size, and why: see onehop.paths.
+        """
 
     def flight_record(self) -> str:
-        """The last 1,024 operations that ended on this link, a line each."""
+        """The last 1,024 operations that ended on this link, one line each."""
 
     def async_error(self) -> onehop.errors.Error | None:
         """
-        The last error of an operation of ours that had ended well here, and forgets it; or None.
+        Returns and clears the last error of an operation that had succeeded at this
+        side, or None.
         """
 
     @property
@@ -824,7 +933,7 @@ class Peer:
         """Its rank in the communicator, or None."""
 
     def close(self) -> None:
-        """Closes the link; operations in flight are cancelled."""
+        """Closes the link. Operations in flight are cancelled."""
 
     def __enter__(self) -> Peer: ...
 
@@ -834,27 +943,29 @@ class Peer:
 
 class PreparedBatch:
     """
-    Blocks that were checked and divided once, to be posted any number of times, by any number of threads.
+    Blocks that were checked and divided once. Any number of threads may post them,
+    any number of times.
 
-    Create it with Peer.prepare_put or prepare_get; it holds the peer, the remote region and the local memory until it is
-    closed or gone.
+    Create it with Peer.prepare_put or prepare_get. It holds the peer, the remote
+    region and the local memory until it is closed or dropped.
     """
 
     def post(self, notify: onehop.buffers.Buffer | None = None, after: onehop.devices.After = CURRENT_STREAM, background: bool = False) -> Request:
         """
-        Moves the blocks once, as put_batch and get_batch do; notify (at most 64 MiB) comes after them. In the
-        background the call does not copy host memory itself: threads that wait or test a request do so in slices, and what
-        is put or got later waits for its turn.
+        Moves the blocks once, as put_batch and get_batch do. notify, at most 64 MiB, is
+        a notification that follows them. With background=True the call does not copy
+        host memory itself: threads that wait or test a request copy in slices, and
+        later puts and gets queue behind it.
 
-        after: what is waited for before GPU memory is touched: a stream or an event, None for nothing;
-        left out, the stream that the buffer's library works on now. Host memory waits for nothing unless told.
-        OperationError with Status.RETIRED: the peer has deregistered the region; PeerLost; InvalidArgument: it was closed.
+        after: the GPU work to wait for before GPU memory is accessed: a stream or an
+        event; None: nothing; omitted: the current stream of the buffer's library. For
+        host memory the default is to wait for nothing.
+        OperationError with Status.RETIRED: the peer has deregistered the region.
+        PeerLost. InvalidArgument: the batch is closed.
         """
 
     def close(self) -> None:
-        """
-        Lets go of all that it holds. Posts that are under way end as they would have.
-        """
+        """Releases everything that it holds. Posts in flight complete."""
 
     def __enter__(self) -> PreparedBatch: ...
 
@@ -864,8 +975,9 @@ class PreparedBatch:
 
 class LaneHandle:
     """
-    The oh_lane_handle by which kernels use a lane (onehop/device.cuh): bytes(handle) are the 128 of the struct, to be
-    passed to a kernel by value. Create it with Peer.device_handle. Good until the peer is closed.
+    The oh_lane_handle by which kernels use a lane (onehop/device.cuh).
+    bytes(handle) is the struct of 128 bytes: pass it to a kernel by value. Valid
+    until the peer is closed. Create it with Peer.device_handle.
     """
 
     def __bytes__(self) -> bytes: ...
@@ -888,23 +1000,23 @@ class LaneHandle:
 
     @property
     def lines_at(self) -> int:
-        """Where it begins, in the memory of either side."""
+        """The offset of the ring, in the memory of either side."""
 
     @property
     def chunks_at(self) -> int:
-        """Where the chunks of large messages begin."""
+        """The offset of the chunks of large messages."""
 
     @property
     def mine(self) -> int:
-        """The address of our memory of the lane."""
+        """The address of this side's memory of the lane."""
 
     @property
     def theirs(self) -> int:
-        """The address of the peer's, as it is mapped here."""
+        """The address of the peer's memory of the lane, as it is mapped here."""
 
     @property
     def chunk_slots(self) -> int:
-        """Chunks that are under way at most."""
+        """The most chunks in flight."""
 
     @property
     def chunk_shift(self) -> int:
@@ -912,7 +1024,7 @@ class LaneHandle:
 
     @property
     def token(self) -> int:
-        """Of an operation that several blocks share; 0: none do."""
+        """The token of an operation that several blocks share; 0: not shared."""
 
     @property
     def follows(self) -> int:
@@ -920,7 +1032,7 @@ class LaneHandle:
 
     @property
     def notice(self) -> int:
-        """The address of what lane and host tell each other."""
+        """The address of the words that the lane and the host share."""
 
     @property
     def imports(self) -> int:
@@ -928,71 +1040,80 @@ class LaneHandle:
 
     @property
     def timeout_ns(self) -> int:
-        """Nanoseconds after which a wait ends."""
+        """The limit of each wait, in nanoseconds."""
 
     @property
     def small_max(self) -> int:
-        """Messages of more bytes are sent as large ones."""
+        """Bytes; longer messages are sent as large ones."""
 
     @property
     def signals(self) -> int:
-        """The address of our counts."""
+        """The address of this side's signal counts."""
 
     @property
     def their_signals(self) -> int:
-        """The address of the peer's, as it is mapped here."""
+        """The address of the peer's signal counts, as they are mapped here."""
 
     def __repr__(self) -> str: ...
 
 class Endpoint:
     """
-    This process's end on one device: owns links, regions and progress. Any thread may use it. A context manager
-    that closes it.
+    This process's end on one device. An endpoint owns links, regions and progress.
+    Any thread may use it. A context manager that closes it.
     """
 
     def __init__(self, device: onehop.devices.Device = None, max_inline: SupportsIndex | None = None, progress_thread: bool = False) -> None:
         """
-        device: None, "host" or "cpu" for host memory; for a GPU its number N, "cuda:N", `"GPU-<uuid>"`, or an object with type
-        and index, such as torch.device("cuda:1"). An endpoint on a GPU moves host memory too. max_inline: bytes
-        asked for inside a control message, 0 to 65536; Peer.info says what was granted. progress_thread: a thread makes
-        progress while no thread waits.
+        Creates an endpoint.
 
-        EndpointError: an ONEHOP_* variable is wrong, or libcrypto is missing. OperationError with Status.NOT_VIABLE or
-        InvalidArgument: there is no such device here.
+        device: None, "host" or "cpu" for host memory; for a GPU its number N, "cuda:N",
+        `"GPU-<uuid>"`, or an object with type and index, such as
+        torch.device("cuda:1"). An endpoint on a GPU moves host memory too.
+        max_inline: bytes to carry inside a control message, 0 to 65536; Peer.info
+        returns the granted value.
+        progress_thread: a thread makes progress while no thread waits.
+
+        EndpointError: an ONEHOP_* variable is invalid, or libcrypto was not found.
+        OperationError with Status.NOT_VIABLE, or InvalidArgument: the process has no
+        such device.
         """
 
     def progress(self) -> None:
-        """Makes progress on operations that no thread waits for. Never blocks."""
+        """
+        Makes progress on the operations that no thread waits for. Never blocks.
+        """
 
     def trim(self) -> None:
         """
-        Takes back from all peers the device memory that they were shown and that no Region stands for,
-        so that a free of it takes effect at once; without it that takes up to 100 ms after the free.
-        Memory that is used again is shown again.
+        Withdraws the device memory that peers have mapped for transfers without a
+        Region. A free of that memory then takes effect at once; otherwise it takes up
+        to 100 ms. Memory that is used again is mapped again.
         """
 
     def pools(self) -> dict[str, onehop.records.PoolStats]:
         """
-        Counters of the pools of buffers that transfers with other hosts take turns with: "pipeline", host memory
-        on its way to UCX, and "staging", device memory. All zero without a link over UCX, or a GPU.
+        Counters of the pools of buffers for transfers to and from other hosts:
+        "pipeline", host memory on its way to UCX, and "staging", pinned memory that
+        carries device memory. All zero without a link over UCX, or without a GPU.
         """
 
     def notifications(self) -> list[tuple[int, bytes]]:
         """
-        The notifications that have come since the last call, oldest first: their source (see Message.source)
-        and bytes.
+        Takes the notifications that have arrived, oldest first: (source, bytes) each.
+        For the source see Message.source.
         """
 
     @property
     def event_fd(self) -> int:
         """
-        A descriptor that becomes readable when a request that was awaited or armed has ended. It belongs to the
-        endpoint.
+        The event descriptor, readable once a request that was awaited or armed has
+        ended. The endpoint owns it.
         """
 
     def close(self) -> None:
         """
-        Closes all links; operations in flight are cancelled, calls that wait raise. May be called again.
+        Closes all links. Operations in flight are cancelled; blocked calls raise. May
+        be called again.
         """
 
     def __enter__(self) -> Endpoint: ...
@@ -1004,51 +1125,58 @@ class Endpoint:
     @property
     def address(self) -> bytes:
         """
-        Bytes that a peer needs to connect. Any holder may connect: pass them on with care.
+        The address by which peers connect, as bytes. Any holder may connect: treat it
+        as a secret.
         """
 
     def connect(self, address: onehop.buffers.Buffer, timeout: float | None = ...) -> Peer:
         """
-        Connects to the endpoint with this address.
+        Connects to the endpoint that has this address.
 
-        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
-        InvalidArgument: no address, or altered. LinkError: it cannot be reached, refuses, or has another key.
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
+        InvalidArgument: not an address, or altered. LinkError: it cannot be reached,
+        refuses, or has another key.
         """
 
     def accept(self, timeout: float | None = ...) -> Peer:
         """
-        The next peer that has connected to this endpoint.
+        Waits for the next peer that connects to this endpoint.
 
-        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
         """
 
     def register(self, buffer: onehop.buffers.Buffer, access: Literal["r", "rw"] = "rw") -> Region:
         """
-        Registers a buffer, of this endpoint's GPU too, so that peers may read and write it. Memory of
-        onehop.empty is reached by plain memory access. With access "r" puts fail, and the buffer may be read-only
-        itself: this keeps programs from mistakes, not a hostile peer that reaches the memory by itself.
+        Registers a buffer, also one on this endpoint's GPU, so that peers may read and
+        write it. Peers access memory of onehop.empty by plain loads and stores. With
+        access "r" puts fail, and the buffer itself may be read-only. This guards
+        against mistakes, not against a hostile peer: one that can access the memory
+        directly can write to it.
 
         InvalidArgument: access is neither "r" nor "rw".
         """
 
     def wait_notification(self, timeout: float | None = ...) -> tuple[int, bytes]:
         """
-        Waits for the next notification: (source, bytes), as of Endpoint.notifications. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Waits for the next notification and takes it: (source, bytes), as in
+        Endpoint.notifications. timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
         """
 
     def probe(self, tag: SupportsIndex = 0, timeout: float | None = ...) -> Message:
         """
-        The next message from any peer for which no receive is posted: see Peer.probe.
+        The next message from any peer without a posted receive: see Peer.probe.
         """
 
     def accept_ready(self) -> Request:
         """
-        A Request that ends when accept() has a peer to return. It takes nothing: another thread may be faster.
+        A Request that ends once accept() has a peer to return. It takes nothing:
+        another thread may be faster.
         """
 
     def notification_ready(self) -> Request:
         """
-        A Request that ends when a notification has come. It takes nothing: another thread may be faster.
+        A Request that ends once a notification has arrived. It takes nothing: another
+        thread may be faster.
         """
 
     def connect_async(self, address: onehop.buffers.Buffer, timeout: float | None = ...) -> Coroutine[Any, Any, Peer]:
@@ -1066,127 +1194,151 @@ class Endpoint:
         """Receives from whichever peer sends first: see Peer.recv."""
 
     def irecv(self, buffer: onehop.buffers.Buffer, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
-        """The same without waiting."""
+        """Nonblocking receive from whichever peer sends first."""
 
 def wait_all(requests: Iterable[Request], timeout: float | None = ...) -> list[Message]:
     """
-    Waits until all requests have ended, and returns what they tell, in their order. Those that have not ended at
-    the deadline are ended, as by Request.wait. Raises what the first of them that failed ended with, after all
-    have ended. They may belong to different endpoints. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. Ctrl-C leaves them in flight.
+    Waits until all requests have ended, and returns their Messages in order. The
+    deadline ends the others, as in Request.wait. Raises the error of the first
+    request in the list that failed, after all have ended. The requests may belong
+    to different endpoints. Ctrl-C leaves them in flight.
+
+    timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
     """
 
 def wait_any(requests: Iterable[Request], timeout: float | None = ...) -> int:
     """
-    Waits until one of the requests has ended, well or not, and returns its index: the first that has. At the
-    deadline TimeoutError; all go on. They may belong to different endpoints. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+    Waits until one of the requests has ended, with or without an error, and returns
+    the index of the first that has. TimeoutError at the deadline; all stay in
+    flight. The requests may belong to different endpoints.
+
+    timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
     """
 
 class Communicator:
     """
-    Ranks 0 to size - 1 that meet at one rendezvous; peers connect on first use. Any thread may use it. A context
-    manager that closes it.
+    Ranks 0 to size - 1 that meet at one rendezvous. Peers connect on first use. Any
+    thread may use it. A context manager that closes it.
     """
 
     def __init__(self, rank: SupportsIndex | None = None, size: SupportsIndex | None = None, rendezvous: str | None = None, unique_id: onehop.buffers.Buffer | None = None, device: onehop.devices.Device = None, max_inline: SupportsIndex | None = None, progress_thread: bool = False, timeout: float | None = ..., store: onehop.meeting.Store | None = None, comm: onehop.meeting.MpiComm | None = None) -> None:
         """
-        Blocks until all ranks have come.
+        Blocks until all ranks have joined.
 
-        rendezvous: "tcp://HOST:PORT"; rank 0 serves it, and unless HOST is loopback all ranks need the same
-        ONEHOP_SECRET. unique_id: instead, the bytes of onehop.unique_id. store: instead, a torch.distributed.Store or
-        anything like it, by which rank 0 tells such an id; where several groups of ranks use one store, give each a
-        PrefixStore. comm: instead, an mpi4py communicator, which has rank and size too; all of its ranks call.
-        The others as for Endpoint.
-        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
-        TimeoutError names the ranks that have not come; LinkError with Status.REFUSED: the rank is taken, with
-        Status.AUTH: the secret is missing or wrong, with Status.UNREACHABLE: the store fails.
+        rendezvous: "tcp://HOST:PORT", served by rank 0. Unless HOST is loopback, all
+        ranks need the same ONEHOP_SECRET.
+        unique_id: instead, the bytes of onehop.unique_id.
+        store: instead, a torch.distributed.Store or an object like it, through which
+        rank 0 passes an id. If several groups of ranks use one store, give each a
+        PrefixStore.
+        comm: instead, an mpi4py communicator, which also gives rank and size. All of
+        its ranks must call.
+        device, max_inline, progress_thread: as for Endpoint.
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
+
+        TimeoutError names the missing ranks. LinkError with Status.REFUSED: the rank is
+        taken; with Status.AUTH: the secret is missing or wrong; with
+        Status.UNREACHABLE: the store fails.
         """
 
     def send(self, buffer: onehop.buffers.Buffer, dst: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
-        """Sends to the rank dst: see Peer.send. The first use connects."""
+        """Sends to rank dst: see Peer.send. The first use connects."""
 
     def recv(self, buffer: onehop.buffers.Buffer, src: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
-        """Receives from the rank src, or onehop.ANY_SOURCE: see Peer.recv."""
+        """Receives from rank src, or onehop.ANY_SOURCE: see Peer.recv."""
 
     def probe(self, src: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ...) -> Message:
         """
-        The next message from the rank src, or onehop.ANY_SOURCE, for which no receive is posted: see Peer.probe.
+        The next message without a posted receive from rank src, or onehop.ANY_SOURCE:
+        see Peer.probe.
         """
 
     def isend(self, buffer: onehop.buffers.Buffer, dst: SupportsIndex, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
-        Sends to the rank dst without waiting: see Peer.isend. The first use connects, which blocks.
+        Nonblocking send to rank dst: see Peer.isend. The first use connects, which
+        blocks.
         """
 
     def irecv(self, buffer: onehop.buffers.Buffer, src: SupportsIndex, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
-        Receives from the rank src, or onehop.ANY_SOURCE, without waiting. The first use of a rank connects, which
-        blocks.
+        Nonblocking receive from rank src, or onehop.ANY_SOURCE. The first use of a rank
+        connects, which blocks.
         """
 
     def send_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, dst: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> None:
-        """Sends many blocks to the rank dst as one message: see Peer.send_batch."""
+        """Sends many blocks to rank dst as one message: see Peer.send_batch."""
 
     def recv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, src: SupportsIndex, tag: SupportsIndex = 0, timeout: float | None = ..., after: onehop.devices.After = CURRENT_STREAM) -> Message:
-        """Receives many blocks from the rank src: see Peer.recv_batch."""
+        """Receives many blocks from rank src: see Peer.recv_batch."""
 
     def irecv_batch(self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets | SupportsIndex, src: SupportsIndex, tag: SupportsIndex = 0, after: onehop.devices.After = CURRENT_STREAM) -> Request:
         """
-        Receives many blocks from the rank src without waiting: see Peer.irecv_batch. The first use of a rank connects,
-        which blocks.
+        Nonblocking receive of many blocks from rank src: see Peer.irecv_batch. The
+        first use of a rank connects, which blocks.
         """
 
     def on(self, stream: onehop.devices.Stream) -> CommunicatorOnStream:
-        """Operations in the order of a CUDA stream of our device: see Peer.on."""
+        """
+        Operations in the order of a CUDA stream of the endpoint's device: see Peer.on.
+        """
 
     def device_handle(self, lane: SupportsIndex) -> CommunicatorHandle:
         """
-        What kernels of the caller's own use a lane (0 to 15) of all ranks by, and meet in a barrier. Connects to all ranks, at
-        most 64.
+        The handle of a lane (0 to 15) of all ranks, for user kernels and their barrier.
+        Connects to all ranks, at most 64.
         """
 
     def warmup(self, ranks: Iterable[SupportsIndex] | None = None, timeout: float | None = ...) -> None:
         """
-        Connects to these ranks (None: to all) and makes their lanes ready: see Peer.warmup. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Connects to these ranks (None: all) and prepares their lanes: see Peer.warmup.
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
         """
 
     @property
     def rank(self) -> int:
-        """Our rank."""
+        """The own rank."""
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
 
     def peer(self, rank: SupportsIndex, timeout: float | None = ...) -> Peer:
         """
-        The Peer of a rank, connected if need be. Our own rank is one too. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        The Peer of a rank. Connects if there is no link yet. The own rank has a Peer
+        too. timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
         """
 
     def reconnect(self, rank: SupportsIndex, timeout: float | None = ...) -> Peer:
         """
-        After the link to a rank was lost or closed (LinkError): waits until there is one again, and returns the
-        rank's new Peer. The other side calls it too. If that process has ended, start another that creates its
-        Communicator with the same rank, size and rendezvous (or unique_id): it joins while rank 0 is in reconnect()
-        for it. A communicator whose rank 0 has ended takes no rank back: create another on all ranks. What was under way
-        is lost; barriers go on if all others have entered as many as rank 0. At once if the link is well. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
+        Waits for a new link to a rank whose link was lost or closed (LinkError), and
+        returns its new Peer. The other side must call it too. Returns at once if the
+        link works. timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
+
+        If the rank's process has ended, start another one that creates its Communicator
+        with the same rank, size and rendezvous (or unique_id). It joins while rank 0 is
+        in reconnect() for it. If rank 0 itself has ended, create another communicator
+        on all ranks. Operations in flight are lost. Barriers continue if all other
+        ranks have entered as many as rank 0.
         """
 
     @property
     def endpoint(self) -> Endpoint:
         """
-        The communicator's endpoint, for regions and notifications. Closing it closes the communicator.
+        The communicator's endpoint, for regions and notifications. Closing it closes
+        the communicator.
         """
 
     def barrier(self, timeout: float | None = ...) -> None:
         """
-        Returns when all ranks have called it. After a timeout its ranks are at different barriers: create
-        another communicator. timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT.
-        PeerLost: a rank is lost, of which all ranks hear.
+        Returns once all ranks have called it. timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT.
+
+        PeerLost, at every rank: a rank is lost. After TimeoutError the ranks may be at
+        different barriers: create another communicator.
         """
 
     def close(self) -> None:
         """
-        Closes all links; operations in flight are cancelled, calls that wait raise.
+        Closes all links. Operations in flight are cancelled; blocked calls raise.
         """
 
     def __enter__(self) -> Communicator: ...
@@ -1197,20 +1349,21 @@ class Communicator:
 
 class CommunicatorHandle:
     """
-    The oh_comm_handle by which kernels use a lane of all ranks (onehop/device.cuh): bytes(handle) are the 8,208 of the
-    struct, to be passed to a kernel by value or in device memory. Create it with Communicator.device_handle. Good until
-    the communicator is closed.
+    The oh_comm_handle by which kernels use a lane of all ranks (onehop/device.cuh).
+    bytes(handle) is the struct of 8,208 bytes: pass it to a kernel by value or in
+    device memory. Valid until the communicator is closed. Create it with
+    Communicator.device_handle.
     """
 
     def __bytes__(self) -> bytes: ...
 
     @property
     def rank(self) -> int:
-        """Our rank, whose handle is zero."""
+        """The own rank; its entry is zero."""
 
     @property
     def size(self) -> int:
-        """Ranks."""
+        """The number of ranks."""
 
     def __repr__(self) -> str: ...
 
@@ -1240,14 +1393,15 @@ def version() -> str:
 
 def unique_id() -> bytes:
     """
-    Bytes that all ranks of one Communicator are given, by any means. This process serves the rendezvous until all
-    ranks have met or ONEHOP_TIMEOUT has passed.
+    The id that all ranks of one Communicator share, as bytes. Pass it to them by
+    any means. This process serves the rendezvous until all ranks have joined, or
+    until ONEHOP_TIMEOUT.
     """
 
 def shut_down() -> None:
     """
-    Closes all endpoints and communicators of this process. For its exit: other threads never come back from the
-    calls they wait in.
+    Closes all endpoints and communicators of this process. For the process's exit:
+    threads blocked in a call never return from it.
     """
 
 def add_signature(object: object, property: object) -> None:

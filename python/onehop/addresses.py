@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory by its address, for what describes its memory so: NIXL's descriptors, tensors."""
+"""Buffers from an address and a size, as NIXL's descriptors and tensors give them."""
 
 # ruff: noqa: ANN401 - arrays of any library
 
@@ -15,7 +15,7 @@ __all__ = ["bytes_at"]
 
 
 class _DeviceBytes:
-    """Device memory by its address, as array libraries show it."""
+    """Device memory at an address, with the CUDA array interface."""
 
     def __init__(self, address: int, size: int, stream: Callable[[], int | None]) -> None:
         self._address = address
@@ -41,10 +41,10 @@ def _no_stream() -> None:
 def bytes_at(
     address: int, size: int, *, on_device: bool, stream: Callable[[], int | None] = _no_stream
 ) -> Any:
-    """Return `size` bytes at an address as a buffer, which keeps nothing alive.
+    """Return `size` bytes at an address as a buffer. It does not keep the memory alive.
 
-    stream: tells, whenever it is asked, the stream of the device that works on them now, as
-    __cuda_array_interface__ numbers it; None: none.
+    stream: called at each use; returns the stream whose work uses the bytes, as numbered by
+    __cuda_array_interface__, or None.
     """
     if on_device:
         return _DeviceBytes(address, size, stream)

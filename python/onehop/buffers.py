@@ -29,14 +29,14 @@ class SupportsDLPack(Protocol):
 
 
 class SupportsCudaArray(Protocol):
-    """An array in the memory of a GPU, as those of cupy and numba."""
+    """An array in GPU memory, such as those of cupy and numba."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
 
-# What has bytes: C-contiguous, in host memory, or in that of the endpoint's GPU. It stays as it is,
-# neither resized nor given other memory, until the transfer has ended.
+# A C-contiguous buffer in host memory, or in that of the endpoint's GPU. Do not resize or
+# reallocate it until the transfer has ended.
 Buffer: TypeAlias = ByteLike | SupportsDLPack | SupportsCudaArray | Region
 # Offsets or lengths in bytes: an array of int64 or uint64, which is not copied, or integers.
 Offsets: TypeAlias = ByteLike | Iterable[SupportsIndex]
@@ -51,13 +51,13 @@ def empty(
 def empty(
     shape: SupportsIndex | Iterable[SupportsIndex], dtype: npt.DTypeLike | None = None
 ) -> memoryview | npt.NDArray[Any]:
-    """Zeroed memory that peers can map: all transfers from and to it are one copy.
+    """Allocate zeroed memory that peers can map: every transfer from or to it is a single copy.
 
-    With a dtype, a numpy array of that shape; without, a memoryview of `shape` bytes. It is freed
-    when the last array or view of it is gone.
+    With a dtype, return a numpy array of that shape; without, a memoryview of `shape` bytes. The
+    memory is freed with the last array or view of it.
     """
     if dtype is None:
-        # Raises for all that is no number of bytes.
+        # Raises for everything that is not a number of bytes.
         return memoryview(SharedBuffer(cast("SupportsIndex", shape)))
     import numpy as np
 

@@ -46,31 +46,31 @@ class TorchEvent(Protocol):
 
 
 class CudaStreamProtocol(Protocol):
-    """A stream of cuda.core, and of packages that follow it: a version, and the raw stream."""
+    """A stream of cuda.core, or of packages with its protocol: a version, and the raw stream."""
 
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
 class CupyStream(Protocol):
-    """cupy.cuda.Stream or Event; what is derived from a class named Event is an event."""
+    """cupy.cuda.Stream or Event. Subclasses of a class named Event are events."""
 
     @property
     def ptr(self) -> Any: ...  # noqa: ANN401, D102
 
 
 class NumbaStream(Protocol):
-    """A stream or an event of numba; what is derived from a class named Event is an event."""
+    """A stream or an event of numba. Subclasses of a class named Event are events."""
 
     @property
     def handle(self) -> Any: ...  # noqa: ANN401, D102
 
 
-# What an endpoint is on: None or "host", the number of a GPU, "cuda:1", "GPU-<uuid>".
+# The device of an endpoint: None or "host", the number of a GPU, "cuda:1", "GPU-<uuid>".
 Device: TypeAlias = str | int | NumberedDevice | None
 # A CUDA stream. An integer: a raw stream; 0 is the legacy default stream.
 Stream: TypeAlias = TorchStream | CudaStreamProtocol | CupyStream | NumbaStream | int
-# What is waited for before GPU memory is touched. None: nothing, the memory is ready now. An
-# integer: a raw stream. CURRENT_STREAM: what the buffer's library works on now.
+# The GPU work to wait for before GPU memory is accessed. None: nothing, the memory is ready. An
+# integer: a raw stream. CURRENT_STREAM: the current stream of the buffer's library.
 After: TypeAlias = (
     CurrentStream
     | TorchStream

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What onehop raises: the class says what has to be rebuilt, `status` what has happened."""
+"""The errors that onehop raises: the class says what to rebuild, `status` what happened."""
 
 import builtins
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Error(Exception):
-    """The base of all; its text says what was tried, with which values, and what to do about it."""
+    """The base class. The text says what was tried, with which values, and what to do."""
 
     def __init__(self, status: Status, text: str) -> None:
         super().__init__(status, text)
@@ -28,7 +28,7 @@ class Error(Exception):
 
     @property
     def scope(self) -> Scope:
-        """What has to be rebuilt before the work can go on."""
+        """What to rebuild before the work can continue."""
         return status_scope(self.status)
 
     def __str__(self) -> str:
@@ -36,35 +36,35 @@ class Error(Exception):
 
 
 class OperationError(Error):
-    """Only this operation failed: link and endpoint are fine."""
+    """Only this operation failed; link and endpoint still work."""
 
 
 class TimeoutError(OperationError, builtins.TimeoutError):  # noqa: A001
-    """The deadline passed; the text gives the state of both sides."""
+    """The deadline passed. The text gives the state of both sides."""
 
 
 class InvalidArgument(OperationError, ValueError):
-    """An argument that makes no sense: a tag, a rank, a buffer that is not contiguous."""
+    """An invalid value of an argument: a tag, a rank, a buffer that is not contiguous."""
 
 
 class InvalidType(InvalidArgument, TypeError):
-    """An argument of a type that cannot be used."""
+    """An argument of an unsupported type."""
 
 
 class OutOfRange(OperationError, IndexError):
-    """An offset or a length outside of the memory named."""
+    """An offset or a length outside of the given memory."""
 
 
 class LinkError(Error):
-    """The link to this peer is gone: connect again.
+    """The link to this peer is lost: connect again.
 
-    With Endpoint.connect and Endpoint.accept, or with Communicator.reconnect.
+    Use Endpoint.connect and Endpoint.accept, or Communicator.reconnect.
     """
 
 
 class PeerLost(LinkError):
-    """The peer is gone."""
+    """The peer is lost."""
 
 
 class EndpointError(Error):
-    """The endpoint cannot be used: create another."""
+    """The endpoint is unusable: create another."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a Communicator get one unique id: by a store, or by an MPI communicator."""
+"""Passes one unique id to the ranks of a Communicator, through a store or an MPI communicator."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiComm", "MpiRequest", "Store"]
 
-_POLL = 0.001  # seconds between two polls of what is never announced
-_LONGEST = 365 * 86400.0  # seconds; what is "for ever" to a store
-_BOX = 16384  # bytes; of what MPI carries, more than an id ever has
+_POLL = 0.001  # seconds between two polls, where nothing announces a change
+_LONGEST = 365 * 86400.0  # seconds; stands for no limit in a store
+_BOX = 16384  # bytes of the MPI broadcast; an id is always shorter
 _ID = "id "
 _FAILURE = "failure "
 
 
 class Store(Protocol):
-    """torch.distributed.Store, or anything with its set and get.
+    """torch.distributed.Store, or any object with its set and get.
 
-    With `add` it serves any number of communicators of the same ranks, one after the other, else
-    one. With `wait` that is what waits; else get is called again while it returns None or raises
-    KeyError.
+    With `add`, one store serves any number of communicators of the same ranks, one after the other;
+    without, it serves one. With `wait`, onehop waits by that; without, it calls get again while get
+    returns None or raises KeyError.
     """
 
     def set(self, key: str, value: str, /) -> object: ...  # noqa: D102
@@ -51,12 +51,12 @@ class MpiComm(Protocol):
     def Ibcast(self, buf: bytearray, root: int = 0) -> MpiRequest: ...  # noqa: D102, N802
 
 
-# Broadcasts that were given up: MPI has no way to cancel one, and may still write.
+# Abandoned broadcasts: MPI cannot cancel one, and it may still write.
 _abandoned: list[tuple[MpiRequest, bytearray]] = []
 
 
 class _Deadline:
-    """When a wait ends; it tells what for."""
+    """The deadline of a wait, and what it waits for."""
 
     def __init__(self, timeout: float | EllipsisType | None, waiting: str) -> None:
         if timeout is None:
@@ -79,9 +79,9 @@ class _Deadline:
 
 
 def default_timeout() -> float:
-    """Seconds that a wait lasts whose timeout was left out."""
+    """Return the timeout, in seconds, of a wait whose timeout was omitted."""
     variable = next(each for each in config() if each.name == "ONEHOP_TIMEOUT")
-    # What is wrong with a value is told by the library, which reads it next.
+    # The library reports an invalid value: it reads it next.
     with contextlib.suppress(ValueError):
         return float(variable.value or variable.default)
     return float(variable.default)
@@ -94,7 +94,7 @@ def meet(
     comm: MpiComm | None,
     timeout: float | EllipsisType | None,
 ) -> tuple[int, int, bytes | None, float | None]:
-    """Return rank, size, the unique id (None for one rank), and the seconds that are left."""
+    """Return rank, size, the unique id (None for one rank), and the remaining seconds."""
     if store is not None and comm is not None:
         raise InvalidArgument(Status.INVALID, "store and comm: give one of them")
     if comm is not None:
@@ -129,7 +129,7 @@ def _needs(what: object, name: str, *methods: str) -> None:
 
 
 def _publish(tell: Callable[[str], object]) -> bytes:
-    """Make the id and tell all; if there can be none they hear of that, too."""
+    """Make the id and pass it to all ranks; if that fails, pass the failure."""
     try:
         identity = unique_id()
     except Error as failure:
@@ -156,7 +156,7 @@ def _understand(told: str) -> bytes:
 def _by_store(store: Store, rank: int, deadline: _Deadline) -> bytes:
     _needs(store, "store", "set", "get")
     kind = type(store).__name__
-    # Counted in the store, so that also a process that begins anew finds the right one.
+    # Counted in the store, so that a process that restarts finds the right one too.
     number = 1
     if add := getattr(store, "add", None):
         number = _call(lambda: add(f"onehop/rank_{rank}/communicators", 1), f"add in {kind}")
@@ -176,14 +176,14 @@ def _call(function: Callable[[], Any], what: str) -> Any:  # noqa: ANN401
 
 
 def _wait_for(store: Store, key: str, deadline: _Deadline) -> bytes | str:
-    """Return what a key stands for, once it is there."""
+    """Return the value of a key, once it is set."""
     place = f"{key} in {type(store).__name__}"
     if wait := getattr(store, "wait", None):
         try:
             wait([key], timedelta(seconds=min(deadline.left(), _LONGEST)))
         except Exception as failure:
             why = f"{place}: {type(failure).__name__}: {failure}"
-            # Stores say by different exceptions that their time is over.
+            # Stores raise different exceptions at their timeout.
             if deadline.left() <= 0:
                 raise deadline.passed(why) from failure
             raise LinkError(Status.UNREACHABLE, f"waiting for {why}") from failure
@@ -213,7 +213,7 @@ def _by_mpi(comm: MpiComm, rank: int, deadline: _Deadline) -> bytes:
 
 
 def _broadcast(comm: MpiComm, told: str, deadline: _Deadline) -> str:
-    """Return what rank 0 tells; a broadcast of its own kind would have no deadline."""
+    """Return the text of rank 0. Ibcast is polled: a blocking broadcast has no deadline."""
     box = bytearray(told.encode()[:_BOX].ljust(_BOX, b"\0"))
     request = comm.Ibcast(box, root=0)
     while not request.Test():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP server of metrics_server, which imports it only where metrics are served."""
+"""The HTTP server of metrics_server, which imports it only if metrics are served."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Server", "listen"]
 
-# A reader that sends nothing is dropped after so many seconds.
+# A client that sends nothing is dropped after this many seconds.
 READER_TIMEOUT = 10.0
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("onehop")
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD of /metrics, in a thread of its own."""
+    """Answers GET and HEAD of /metrics, in a thread for each connection."""
 
     timeout = READER_TIMEOUT
     server_version = "onehop"
@@ -54,9 +54,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Listens at one port of the process."""
+    """Listens on one port of the process."""
 
-    allow_reuse_port = False  # else two ranks get the same one
+    allow_reuse_port = False  # otherwise two ranks get the same port
     daemon_threads = True
     block_on_close = False
 
@@ -65,23 +65,23 @@ class Server(ThreadingHTTPServer):
         super().__init__((host, port), Handler)
 
     def server_bind(self) -> None:
-        """Bind, without HTTPServer's question for the host's name, which may take seconds."""
+        """Bind without HTTPServer's lookup of the host's name, which may take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.socket.getsockname()[:2]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say so in the log only: a reader that goes away is no error of this program."""
+        """Log it at debug level only: a client that disconnects is not an error of the program."""
         logger.debug("a reader of metrics failed", exc_info=True)
 
     @property
     def text(self) -> str:
-        """Where it listens, as HOST:PORT."""
+        """The address, as HOST:PORT."""
         host = self.server_name
         return f"[{host}]:{self.server_port}" if ":" in host else f"{host}:{self.server_port}"
 
 
 def listen(place: Place) -> Server:
-    """Listen at the first free port. Raises OSError if there is none, or no such host."""
+    """Listen on the first free port. Raises OSError if none is free, or the host is unknown."""
     found = socket.getaddrinfo(place.host, place.first, type=socket.SOCK_STREAM)
     family, _, _, _, address = found[0]
     for port in range(place.first, place.last + 1):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves the metrics of this process over HTTP where ONEHOP_METRICS says so.
+"""Serves the metrics of this process over HTTP if ONEHOP_METRICS is set.
 
-Python does it, not the library: a C or C++ program that has a server hands out oh_metrics_text() by
-that, and one that has none gets neither a thread nor an open port by linking onehop.
+The Python package serves them, not the library: a C or C++ program with a server of its own returns
+oh_metrics_text() there, and linking onehop starts no thread and opens no port.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger("onehop")
 
 
 class Place(NamedTuple):
-    """A host, and the ports of which the first free one is taken."""
+    """A host and a range of ports; the first free port is used."""
 
     host: str
     first: int
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 def parse(text: str) -> Place:
-    """Read a value of ONEHOP_METRICS. Raises ValueError, which names the value and the form."""
+    """Parse a value of ONEHOP_METRICS. Raises ValueError, which names the value and the form."""
     if match := _PLACE.fullmatch(text):
         host, first, last = match.groups()
         place = Place((host or LOCAL).strip("[]"), int(first), int(last or first))
@@ -58,7 +58,7 @@ class _Service:
         self.thread = threading.Thread(target=self._run, name="onehop-metrics", daemon=True)
 
     def _run(self) -> None:
-        # The import of onehop waits neither for http.server nor for the resolution of a name.
+        # `import onehop` must wait neither for http.server nor for a name lookup.
         from onehop import metrics_http
 
         try:
@@ -87,10 +87,10 @@ _service: _Service | None = None
 
 
 def start() -> None:
-    """Serve /metrics if ONEHOP_METRICS is set; the import of onehop has called it.
+    """Serve /metrics if ONEHOP_METRICS is set. `import onehop` calls this.
 
-    A value of another form is a warning of the logger "onehop", and so is a range without a free
-    port: neither stops a program. A child of fork() serves nothing until it calls this.
+    An invalid value, or a range without a free port, is a warning of the logger "onehop"; the
+    program continues. A child of fork() serves nothing until it calls this.
     """
     global _service
     text = os.environ.get(VARIABLE)
@@ -106,7 +106,7 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Serve no more. Called at exit."""
+    """Stop serving. Called at exit."""
     global _service
     if _service is not None:
         _service.stop()
@@ -114,9 +114,9 @@ def stop() -> None:
 
 
 def address(timeout: float = 10.0) -> str | None:
-    """Where the metrics are served, as "127.0.0.1:9400"; None: nowhere.
+    """Return the address that serves the metrics, as "127.0.0.1:9400"; None: not served.
 
-    timeout: seconds to wait for a server that is about to start.
+    timeout: seconds to wait for a server that is starting.
     """
     service = _service
     if service is None or not service.decided.wait(timeout) or service.server is None:
@@ -125,7 +125,7 @@ def address(timeout: float = 10.0) -> str | None:
 
 
 def _in_child() -> None:
-    """Let the parent's socket go: the thread that serves is not here, and stop() would end it."""
+    """Close the inherited socket: only the parent serves, and stop() would end its thread."""
     global _service
     if _service is not None and _service.server is not None:
         _service.server.socket.close()

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges between the ranks of a communicator, in the order of a CUDA stream.
 
-Each is one group and so one launch, in which nothing waits for its neighbour; it enqueues and
-returns. All ranks of a pattern call it on the same lane (0 to 15). `timeout`: seconds that the GPU
-waits; None for ever; left out, ONEHOP_TIMEOUT. They may be captured into a graph once the ranks
-are warmed up, our own among them: comm.warmup(range(comm.size)).
+Each pattern is one group, so one launch, and its operations do not wait for each other. A call
+enqueues and returns. All ranks of a pattern call it on the same lane (0 to 15). Once the ranks are
+warmed up, also the own (comm.warmup(range(comm.size))), patterns may be captured into a graph.
 
-Buffers are memory of the endpoint's GPU; `stream` is whatever Communicator.on takes. An empty part
-is a message too, so no rank has to know that another has nothing for it. Errors are those of
-OnStream.send and recv; what fails later is told by async_error of the peer that it was with. A
+stream: whatever Communicator.on takes. Buffers: memory of the endpoint's GPU. timeout: seconds that
+the GPU waits; None: no limit; omitted: ONEHOP_TIMEOUT.
+
+An empty part is a message too, so no rank must know that another has nothing for it. Errors are
+those of OnStream.send and recv; Peer.async_error of the rank concerned reports later ones. A
 pattern has at most 128 sends and receives.
 """
 
@@ -32,13 +33,13 @@ Timeout: TypeAlias = float | EllipsisType | None
 
 
 class Sliceable(Protocol):
-    """What has parts that are buffers: a Region, in bytes; an array or a tensor, in its rows."""
+    """An object whose slices are buffers: a Region, in bytes; an array or a tensor, in rows."""
 
     def __getitem__(self, key: slice, /) -> Any: ...  # noqa: ANN401
 
 
 class Parts(Protocol):
-    """A buffer for each rank: a sequence of them, or a tensor with the ranks as first dimension."""
+    """A buffer for each rank: a sequence, or a tensor whose first dimension is the rank."""
 
     def __getitem__(self, key: int, /) -> Any: ...  # noqa: ANN401
 
@@ -58,9 +59,9 @@ def sendrecv(
     lane: int = 0,
     timeout: Timeout = ...,
 ) -> None:
-    """Send `out` to a rank and receive `into` from it, or from the rank `source`.
+    """Send `out` to a rank, and receive `into` from it, or from the rank `source`, as in a ring.
 
-    `into` has room for at least what comes. With `source` each passes something on.
+    `into` must have room for the message that arrives.
     """
     on, given = comm.on(stream), _given(lane, timeout)
     with group():
@@ -76,7 +77,7 @@ def send_many(
     lane: int = 0,
     timeout: Timeout = ...,
 ) -> None:
-    """Send to many ranks, {rank: buffer}; each of them receives, by recv_many or comm.on().recv."""
+    """Send to many ranks, {rank: buffer}. Each of them receives, by recv_many or comm.on().recv."""
     on, given = comm.on(stream), _given(lane, timeout)
     with group():
         for rank, out in outs.items():
@@ -91,7 +92,7 @@ def recv_many(
     lane: int = 0,
     timeout: Timeout = ...,
 ) -> None:
-    """Receive from many ranks, {rank: buffer}; each of them sends at most its buffer's bytes."""
+    """Receive from many ranks, {rank: buffer}. Each of them sends at most its buffer's bytes."""
     on, given = comm.on(stream), _given(lane, timeout)
     with group():
         for rank, into in intos.items():
@@ -111,12 +112,12 @@ def all_to_all_v(
     lane: int = 0,
     timeout: Timeout = ...,
 ) -> None:
-    """Exchange parts between all ranks, each of a size of its own that the host knows.
+    """Exchange parts between all ranks; the host knows the size of each part.
 
-    Rank r gets out[out_offsets[r] : out_offsets[r] + out_counts[r]], and what it sends to us comes
-    into the same slice of `into`; into_counts may be more than comes. Offsets and counts, one of
-    each for every rank, ours too, are what the buffer's slices are in: rows of a tensor of shape
-    [rows, ...], bytes of a Region. InvalidArgument: not one for every rank.
+    Rank r gets out[out_offsets[r] : out_offsets[r] + out_counts[r]]. Its part for this rank arrives
+    in the same slice of `into`; into_counts may be larger than the part. Offsets and counts have
+    one element for each rank, also the own. Their unit is that of the buffer's slices: rows of a
+    tensor of shape [rows, ...], bytes of a Region. InvalidArgument: not one for every rank.
     """
     for name, numbers in (
         ("out_offsets", out_offsets),
@@ -147,13 +148,13 @@ def dispatch(
     lane: int = 0,
     timeout: Timeout = ...,
 ) -> None:
-    """Exchange rows between all ranks, as many as only the GPU knows: as experts get their tokens.
+    """Exchange rows between all ranks; only the GPU knows how many, as for tokens to experts.
 
-    Tensors out [ranks, capacity, ...] and into [ranks, capacity, ...], or buffers in a sequence:
-    part r is for rank r, or from it. Of each as many bytes count (rows times the bytes of a row) as
-    out_bytes says, 64-bit integers of shape [ranks] in GPU memory, read when the exchange runs;
-    into_bytes gets what came. More than the capacity is told by async_error: of the sender, which
-    sends as much as its part has, or of the receiver with Status.TRUNCATED.
+    out, into: tensors [ranks, capacity, ...], or sequences of buffers; part r is for rank r, or
+    from it. out_bytes, into_bytes: 64-bit integers of shape [ranks] in GPU memory, in bytes (rows
+    times the bytes of a row). out_bytes[r] is the size to send of part r, read when the exchange
+    runs; into_bytes[r] gets the size that arrived. async_error reports a size beyond the capacity:
+    at the sender, which sends as much as its part has, or at the receiver with Status.TRUNCATED.
     """
     on, given = comm.on(stream), _given(lane, timeout)
     with group():

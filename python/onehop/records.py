@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts that onehop reports, as plain records."""
+"""Records of the facts that onehop reports."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Variable:
     allowed: str
     default: str
     meaning: str
-    hidden: bool  # its value is a secret
+    hidden: bool  # the value is a secret
 
     @property
     def value(self) -> str | None:
-        """What the environment sets it to, or None; secrets are not shown."""
+        """The value in the environment, or None. Secrets are shown as "(hidden)"."""
         value = os.environ.get(self.name) or None
         return "(hidden)" if value and self.hidden else value
 
@@ -83,19 +83,19 @@ class Gpu:
     pci: str
     major: int  # compute capability
     minor: int
-    numa_node: int | None  # of the host; None: not known
+    numa_node: int | None  # of the host; None: unknown
 
 
 @dataclass(frozen=True)
 class GpuLink:
-    """How one GPU is joined to another."""
+    """The connection from one GPU to another."""
 
     kind: str  # "same", "nvlink", "pcie_" and "switch", "bridge", "node" or "system", "unknown"
-    nvlinks: int  # that join them; 0: none, or not known
-    nvlink_bandwidth: int  # bytes/s of each, one way; 0: not known
-    peer_access: bool  # the one reaches the other's memory
-    native_atomics: bool  # also with atomic operations
-    text: str  # in words; where the link is not known, why
+    nvlinks: int  # number of NVLinks between them; 0: none, or unknown
+    nvlink_bandwidth: int  # bytes/s of each NVLink, one way; 0: unknown
+    peer_access: bool  # the first can access the other's memory
+    native_atomics: bool  # also by atomic operations
+    text: str  # in words; if the link is unknown, why
 
 
 @dataclass(frozen=True)
@@ -104,38 +104,38 @@ class NumaNode:
 
     node: int
     cpus: str
-    usable: str  # those of them that the calling thread may use
+    usable: str  # those that the calling thread may use
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The machine: GPUs, how each is joined to each, and NUMA nodes."""
+    """The machine: GPUs, the links between them, and NUMA nodes."""
 
     devices: list[Gpu]
-    links: list[list[GpuLink]]  # from, to
+    links: list[list[GpuLink]]  # [from][to], by the index in `devices`
     nodes: list[NumaNode]
-    why_no_devices: str  # empty if there are some
+    why_no_devices: str  # empty if there are any
 
 
 @dataclass(frozen=True)
 class PeerInfo:
-    """What is known of a link."""
+    """Facts about a link."""
 
-    id: int  # of the peer, unique in the process
+    id: int  # of the peer; unique in the process
     label: str  # "host:pid" of the other process
     rank: int | None  # in the communicator
-    path: str  # of everything that is not inline
-    max_inline: int  # bytes, granted
+    path: str  # of all that is not inline
+    max_inline: int  # bytes granted by the transport
     eager_max: int  # bytes
     eager_credit: int  # bytes that the peer grants us
-    single_copy: bool  # we reach the peer's memory
-    target_progress: bool  # our puts and gets need the peer's progress
-    unresponsive: float  # seconds since it stopped answering, or 0; asks, so ask twice
+    single_copy: bool  # this side can access the peer's memory
+    target_progress: bool  # this side's puts and gets need the peer's progress
+    unresponsive: float  # seconds; age of an unanswered probe, or 0; it probes, so read it twice
 
 
 @dataclass(frozen=True)
 class Counter:
-    """What has travelled on one path."""
+    """Operations and bytes that used one path."""
 
     operations: int
     bytes: int
@@ -143,65 +143,66 @@ class Counter:
 
 @dataclass(frozen=True)
 class PeerStats:
-    """Counters of a link; the first two by path: what ended well, at the side that posted it.
+    """Counters of a link. `sent` and `received` count successes by path, at the side that posted.
 
-    What calls have given to streams counts as "nvlink": a send with the most it may be, a receive
-    with its capacity, a put as the copy engine's. Captured calls, replays and kernels are seen in
-    stream_put and stream_staged only.
+    Puts and sends count as sent, gets and receives as received. Stream calls count as "nvlink": a
+    send with its maximal size, a receive with its capacity. A stream put counts as the copy
+    engine's. Captured calls, graph replays and user kernels appear in stream_put and stream_staged
+    only.
     """
 
     sent: dict[str, Counter]
     received: dict[str, Counter]
-    unexpected: int  # messages that came before their receive
+    unexpected: int  # messages that arrived before their receive was posted
     out_of_credit: int  # small messages that had to ask first
     rtrs_used: int  # sends that went straight into a posted receive
     back_pressure: int  # sends refused with Status.AGAIN
     timeouts: int
     cancelled: int
     stream_put: int  # long messages of streams and kernels, straight into their receive
-    stream_staged: int  # through chunks, slower: the receive's memory was not mapped here (yet)
-    packed: int  # blocks and the like that UCX got in buffers for several, also those alone
-    deferred: int  # times that something waited for room: for a buffer, or in UCX
+    stream_staged: int  # in chunks, slower: the receive's memory was not mapped here yet
+    packed: int  # frames sent to UCX in shared buffers, also those alone in a buffer
+    deferred: int  # waits for room: for a buffer, or in UCX
 
 
 @dataclass(frozen=True)
 class PoolStats:
-    """Counters of a pool of buffers that transfers with other hosts take turns with."""
+    """Counters of a pool of buffers for transfers to and from other hosts."""
 
     buffer_size: int  # bytes
-    limit: int  # buffers that may be made
-    buffers: int  # made so far
+    limit: int  # most buffers that the pool may allocate
+    buffers: int  # allocated so far
     in_use: int  # now
-    peak: int  # most that were in use at once
-    shortages: int  # times that a link or a message had to wait for one
+    peak: int  # most in use at once
+    shortages: int  # times that a link or a message had to wait for a buffer
 
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """What streams and kernels can expect of a peer."""
+    """The stream domain of a peer: its path, limits and memory."""
 
     ready: bool  # the lanes are connected
     path: str  # "nvlink" or "proxy"; "none": not viable
-    small_max: int  # bytes of a message that lies in the ring
-    stream_buffered: int  # bytes of a message on lane 0 that does not wait for its receive
-    device_memory: int  # bytes of it that this peer takes
-    why_not: str  # empty if it is viable
-    why_no_kernels: str  # empty if kernels carry it, or it is not known yet
+    small_max: int  # bytes of the largest message that lies in the ring
+    stream_buffered: int  # bytes of the largest message, on lane 0, that waits for no receive
+    device_memory: int  # bytes of device memory that this peer uses
+    why_not: str  # empty if viable
+    why_no_kernels: str  # empty if kernels carry it, or if not known yet
 
 
 @dataclass(frozen=True)
 class PathRow:
     """The path of one range of sizes, and why.
 
-    A "pending message" is a send whose memory waits for earlier work (`after=`) that is not done
-    when its receive is posted behind it; where there is no such row, "message" holds. While the
-    kernel of a row "worker" is not there, the next row of the same operation and kinds holds.
+    A "pending message" is a send whose memory still waits for earlier work (`after=`) when its
+    receive is posted; without such a row, "message" applies. While the kernel of a "worker" row
+    does not run, the next row of the same operation and kinds applies.
     """
 
     operation: str  # "message", "pending message", "put/get" or "stream"
     source: str  # kind of memory: "host", "shared", "device", "device-private"
     target: str
-    first: int  # bytes
+    first: int  # bytes, both inclusive
     last: int
     path: str
     method: str
@@ -209,7 +210,7 @@ class PathRow:
 
     @property
     def sizes(self) -> str:
-        """The range of sizes, for reading."""
+        """The range of sizes as text."""
         if self.first == self.last:
             return f"{self.first} B"
         if self.last >= 2**63 - 1:
@@ -246,10 +247,10 @@ def _table(rows: list[tuple[str, ...]]) -> Iterable[str]:
 
 
 def paths(peer: Peer) -> Paths:
-    """Return the path that each kind of memory and each size takes to a peer, and why.
+    """Return the path to a peer for each kind of memory and each size, and why.
 
     Raises:
-        InvalidType: it is no Peer.
+        InvalidType: `peer` is not a Peer.
 
     """
     if not isinstance(peer, _core.Peer):
@@ -264,7 +265,7 @@ def info() -> Info:
 
 
 def topology() -> Topology:
-    """Return the GPUs that this process sees, how they are joined, and the NUMA nodes."""
+    """Return the GPUs that this process sees, the links between them, and the NUMA nodes."""
     try:
         devices = _core.devices()
     except OperationError as failure:

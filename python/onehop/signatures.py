@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of the compiled functions, so that inspect.signature and help show them."""
+"""Signatures of the compiled functions, for inspect.signature and help."""
 
 from __future__ import annotations
 import __future__
@@ -27,7 +27,7 @@ def _bound_signature(method: Any) -> inspect.Signature:  # noqa: ANN401
 
 
 def show() -> None:
-    """Give all functions and methods of nanobind's a __signature__."""
+    """Give all functions and methods of nanobind a __signature__."""
     for function in (_core.group, _core.Peer.send):
         _core.add_signature(function, property(_signature))
     _core.add_signature(_core.CURRENT_STREAM.__repr__, property(_bound_signature))

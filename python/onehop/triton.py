@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals and barriers inside kernels written in Triton: those of onehop/device.cuh.
+"""Signals and barriers for kernels written in Triton: those of onehop/device.cuh.
 
     import onehop.triton as oh
 
@@ -14,20 +14,20 @@
     there, _ = remote.device_memory()
 
 Put and get are `tl.store` and `tl.load` at the addresses of a peer's region. A signal orders the
-`tl.store` of its own program before it; behind a wait `tl.load` finds what the peer had stored
-before the signal. Stores by a tensor descriptor (TMA) are not ordered by a signal.
+`tl.store` operations of its own program before it. After a wait, `tl.load` sees what the peer
+stored before the signal. A signal does not order stores by a tensor descriptor (TMA).
 
 Atomic operations are `tl.atomic_add` and `tl.atomic_cas` on int64 at those addresses, with
 `scope="sys"`. They are atomic towards those of all GPUs and of onehop/device.cuh.
 
 Functions return 0 or an `oh_lane_fault` as an int32, the same for all threads of the program:
 
-- 2: there is no such slot; they are 0 to 63
+- 2: there is no such slot; slots are 0 to 63
 - 3: the timeout in the handle has passed
-- 4: the host has ended all waits, for the peer is lost or the link closed
+- 4: the host has ended all waits, because the peer is lost or the link is closed
 
-Threading: any number of programs at once, on the same slot, too. A program is one block
-(`num_ctas=1`), and calls outside of warp-specialized loops. Needs Triton 3.6 or newer, and sm_70.
+Threading: any number of programs at once, on the same slot too. A program is one block
+(`num_ctas=1`). Call outside of warp-specialized loops. Needs Triton 3.6 or newer, and sm_70.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ except ImportError as missing:
     msg = "onehop.triton needs Triton 3.6 or newer: pip install triton"
     raise ImportError(msg) from missing
 if tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 6):
-    # Its atomic_cas of 8 bytes does not compile.
+    # Older versions cannot compile an atomic_cas of 8 bytes.
     msg = f"onehop.triton needs Triton 3.6 or newer, this is {triton.__version__}"
     raise ImportError(msg)
 
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 # A lane in device memory, in words of 8 bytes. A communicator has one for each of 64 ranks; words 0
-# to 3 are zero where there is no rank, and of our own.
+# to 3 are zero if there is no such rank, and for the own rank.
 #   0 signals   1 their_signals   2 address of the host's word   3 timeout_ns   4 to 8: 0 to 4
 _SIGNALS = tl.constexpr(0)
 _THEIRS = tl.constexpr(1)
@@ -87,7 +87,7 @@ def to_device(
     """Return the int64 tensor by which kernels use a lane, or that lane of all ranks.
 
     `device` is the GPU that the handle was made for, by default torch's current one. The tensor is
-    constant and good as long as the handle; graphs that have it captured replay.
+    constant, and valid as long as the handle. Graphs that captured it can be replayed.
     """
     import torch
 
@@ -102,7 +102,7 @@ def _words(handle: bytes) -> list[int]:
     for at in range(len(handle) % size, len(handle), size):
         (lane,) = struct.unpack_from("I", handle, at + 4)
         notice, timeout_ns, signals, theirs = struct.unpack_from("Q8xQ8xQQ", handle, at + 64)
-        # signals_notice() of detail/lane.h: behind the notices of 16 lanes, of 384 bytes each.
+        # signals_notice() of detail/lane.h: after the notices of 16 lanes, 384 bytes each.
         abort = notice + (16 - lane) * 384 if notice else 0
         words += [signals, theirs, abort, timeout_ns, *range(5)]
     return words
@@ -110,13 +110,13 @@ def _words(handle: bytes) -> list[int]:
 
 @triton.jit
 def of_rank(comm: tl.tensor, rank: int) -> tl.tensor:
-    """Return the lane of another rank, of a communicator's tensor."""
+    """Return the lane of another rank from a communicator's tensor."""
     return comm + rank * _WORDS
 
 
 @triton.jit
 def signal(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
-    """Add to the peer's count of a slot, behind all that the program has stored before."""
+    """Add to the peer's count of a slot, after everything that the program has stored before."""
     there = _is_slot(slot)
     theirs = _address(lane, _THEIRS) + slot
     tl.debug_barrier()
@@ -126,9 +126,9 @@ def signal(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
 
 @triton.jit
 def set_signal(lane: tl.tensor, slot: int, count: int) -> tl.tensor:
-    """Set the peer's count of a slot likewise, to the number of a step for instance.
+    """Set the peer's count of a slot, for example to a step number; ordered like signal().
 
-    For a slot that one program at a time signals, and from which no wait() subtracts.
+    For slots that one program at a time signals and from which no wait() subtracts.
     """
     there = _is_slot(slot)
     theirs = _address(lane, _THEIRS) + slot
@@ -139,9 +139,9 @@ def set_signal(lane: tl.tensor, slot: int, count: int) -> tl.tensor:
 
 @triton.jit
 def wait(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
-    """Wait until the count of a slot is `count` or more, and subtract that.
+    """Wait until the count of a slot is at least `count`, then subtract `count`.
 
-    Then what the peer stored before is visible to the program. A wait that fails subtracts nothing.
+    The peer's earlier stores are then visible to the program. A wait that fails subtracts nothing.
     """
     arrived = _address(lane, _SIGNALS) + slot
     taken = arrived + _SLOTS
@@ -151,7 +151,7 @@ def wait(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
     waits = fault == _OK
     while waits:
         had = _relaxed(taken)
-        # What was taken may be read later than what arrived: no difference of the two.
+        # The relaxed read of `taken` may come after that of `arrived`: do not subtract the two.
         if _acquire(arrived) >= had + count:
             seen = tl.atomic_cas(taken, had, had + count, sem="acquire", scope="gpu")
             waits = seen != had
@@ -166,9 +166,9 @@ def wait(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
 
 @triton.jit
 def wait_until(lane: tl.tensor, slot: int, least: int) -> tl.tensor:
-    """Wait until the count is `least` or more, and subtract nothing.
+    """Wait until the count is at least `least`, and subtract nothing.
 
-    So many programs may wait for the same signal.
+    Many programs may wait for the same signal.
     """
     arrived = _address(lane, _SIGNALS) + slot
     fault = tl.where(_is_slot(slot), _OK, _RANGE)
@@ -190,8 +190,8 @@ def wait_until(lane: tl.tensor, slot: int, least: int) -> tl.tensor:
 def read_signal(lane: tl.tensor, slot: int) -> tuple[tl.tensor, tl.tensor]:
     """Return a fault, and the count of a slot as an int64, without waiting.
 
-    What the peer stored before the signals that are counted is visible to the program. A loop of it
-    ends: the fault is 4 when the host has ended all waits, the count may grow no more.
+    Stores that the peer made before the counted signals are visible to the program. A polling loop
+    can end on the fault: it is 4 once the host has ended all waits; the count may not grow then.
     """
     fault = tl.where(_is_slot(slot), _OK, _RANGE)
     count = tl.cast(0, tl.int64)
@@ -204,11 +204,11 @@ def read_signal(lane: tl.tensor, slot: int) -> tuple[tl.tensor, tl.tensor]:
 
 @triton.jit
 def barrier(comm: tl.tensor, slot: int) -> tl.tensor:
-    """Return when all ranks of the communicator have called it, on the same slot.
+    """Return once all ranks of the communicator have called it, on the same slot.
 
-    `comm` is the communicator's tensor. What each rank stored before is visible to the program
-    then. Uses a signal of that slot to each other rank; nothing else may. One program of a grid
-    calls it. After a fault the ranks take another slot, for they may differ in what they counted.
+    `comm` is the communicator's tensor. The earlier stores of every rank are then visible to the
+    program. It signals that slot of every other rank; use the slot for nothing else. One program of
+    a grid calls it. After a fault use another slot on all ranks, since their counts may differ.
     """
     fault = tl.where(_is_slot(slot), _OK, _RANGE)
     if fault == _OK:
@@ -216,7 +216,7 @@ def barrier(comm: tl.tensor, slot: int) -> tl.tensor:
     return fault
 
 
-# An element for each rank, of which one thread makes the accesses.
+# One element for each rank; one thread makes its accesses.
 @triton.jit
 def _meet(comm: tl.tensor, slot: tl.tensor) -> tl.tensor:
     lanes = comm + tl.arange(0, _RANKS) * _WORDS
@@ -240,16 +240,16 @@ def _meet(comm: tl.tensor, slot: tl.tensor) -> tl.tensor:
                 aborted = tl.max((told != 0).to(tl.int32)) != 0
                 fault, started = _look(comm, aborted, tl.max(_timeout(lanes)), started)
                 waits = fault == _OK
-    # Nothing else takes of this slot.
+    # Nothing else subtracts from this slot.
     if fault == _OK:
         tl.atomic_add(arrived + _SLOTS, 1, mask=others, sem="relaxed", scope="gpu")
     tl.debug_barrier()
     return fault
 
 
-# All threads of a program run what is scalar, and must find the same, or they part at the next
-# branch and meet at no barrier. Triton lets thread 0 make an atomic access and tells its result to
-# the others; so counts are read by adding 0, of which it makes a load.
+# All threads of a program execute scalar code and must see the same values. Otherwise they diverge
+# at the next branch and do not meet at a barrier. Triton lets thread 0 make an atomic access and
+# broadcasts its result. So counts are read by adding 0, which compiles to a load.
 
 
 @triton.jit
@@ -262,7 +262,7 @@ def _acquire(word: tl.tensor) -> tl.tensor:
     return tl.atomic_add(word, 0, sem="acquire", scope="sys")
 
 
-# The count of a slot, never more than it was at one time: what was taken is read behind what
+# The count of a slot, never more than it was at one time: the count taken is read after the count
 # arrived.
 @triton.jit
 def _count(arrived: tl.tensor) -> tl.tensor:
@@ -270,14 +270,14 @@ def _count(arrived: tl.tensor) -> tl.tensor:
     return tl.maximum(came - _relaxed(arrived + _SLOTS), 0)
 
 
-# The clock and the host's word are read by each thread, which may find something else. Only thread
-# 0's fault is used, a number from 0 to 4, by the access of the word that has this number.
+# Each thread reads the clock and the host's word, and may see another value. Only thread 0's fault
+# is used: a number from 0 to 4, read from the word with this index, which contains it.
 @triton.jit
 def _share(lane: tl.tensor, fault: tl.tensor) -> tl.tensor:
     return _relaxed(lane + _CODES + fault).to(tl.int32)
 
 
-# What ends a wait, if anything, and when this was asked first, in nanoseconds.
+# The fault that ends a wait, or 0, and the time of the first call in nanoseconds.
 @triton.jit
 def _look(
     lane: tl.tensor, aborted: tl.tensor, timeout_ns: tl.tensor, started: tl.tensor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What vLLM loads by its entry points: onehop in NIXL's place, and the weight transfer engine."""
+"""The plugins that vLLM loads by entry point: NIXL on onehop, and the weight transfer engine."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _ENGINES = (
 
 
 def plugin() -> None:
-    """Do what vLLM's processes need: see shims.plugin and register_weights."""
+    """Set up vLLM's processes: see shims.plugin and register_weights."""
     shims.plugin()
     register_weights()
 
 
 def register_weights() -> None:
-    """Let vLLM know the weight transfer engine "onehop"; it is imported when it is used.
+    """Register the weight transfer engine "onehop" with vLLM, which imports it on first use.
 
-    May be called again. A vLLM without weight transfer engines is left as it is.
+    May be called again. Does nothing if vLLM has no weight transfer engines.
     """
     try:
         factory = importlib.import_module(_FACTORY)
     except ImportError:
         return
     for registry, module, name in _ENGINES:
-        # vLLM refuses a name that it knows: then this is the second call.
+        # vLLM refuses a registered name: this is then the second call.
         with contextlib.suppress(AttributeError, ValueError):
             getattr(factory, registry).register_engine(BACKEND, module, name)

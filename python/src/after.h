@@ -31,9 +31,9 @@ void forget_stream_types();
 
 // The argument in signatures and docstrings.
 #define OH_PYTHON_AFTER_ARGUMENT ", after: onehop.devices.After = CURRENT_STREAM"
-#define OH_PYTHON_AFTER                                                                           \
-  "after: what is waited for before GPU memory is touched: a stream or an event, None for "       \
-  "nothing;\nleft out, the stream that the buffer's library works on now. Host memory waits for " \
-  "nothing unless told."
+#define OH_PYTHON_AFTER                                                              \
+  "after: the GPU work to wait for before GPU memory is accessed: a stream or an\n"  \
+  "event; None: nothing; omitted: the current stream of the buffer's library. For\n" \
+  "host memory the default is to wait for nothing."
 
 }  // namespace onehop::python

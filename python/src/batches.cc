@@ -186,29 +186,36 @@ void check_whole(const PyRemoteRegion& remote) {
       "remote offsets");
 }
 
-#define OH_PYTHON_NUMBERS                                                                     \
-  "Offsets and lengths are arrays of int64 or uint64, which are not copied, or sequences of " \
-  "integers; lengths may be\none integer for all blocks."
-#define OH_PYTHON_OUT_OF_RANGE "OutOfRange names the block that is outside; nothing has moved then."
-#define OH_PYTHON_PUT_BLOCKS                                                                    \
-  "Block i is lengths[i] bytes at local_offsets[i] of the local side and remote_offsets[i] of " \
-  "the remote region.\n" OH_PYTHON_NUMBERS                                                      \
-  " With two ranges and one length no list is built at all."
-#define OH_PYTHON_BATCH OH_PYTHON_PUT_BLOCKS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
-#define OH_PYTHON_PACKED                                                                          \
-  "Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the " \
-  "blocks lie back to back.\n" OH_PYTHON_NUMBERS " after as for put.\n\n" OH_PYTHON_OUT_OF_RANGE
-#define OH_PYTHON_STREAM_BATCH                                                          \
-  OH_PYTHON_PUT_BLOCKS                                                                  \
-  "\n\nThe lists are read during the call, also into a graph.\n" OH_PYTHON_OUT_OF_RANGE \
+#define OH_PYTHON_NUMBERS                                                        \
+  "Offsets and lengths are in bytes: arrays of int64 or uint64, which are not\n" \
+  "copied, or sequences of integers. lengths may be one integer for all blocks."
+#define OH_PYTHON_OUT_OF_RANGE \
+  "OutOfRange: a block is out of bounds; the text names it, and nothing has moved."
+#define OH_PYTHON_PUT_BLOCKS                                                   \
+  "Block i is lengths[i] bytes at local_offsets[i] of the local side and at\n" \
+  "remote_offsets[i] of the remote region.\n" OH_PYTHON_NUMBERS                \
+  " Two ranges and one length need no lists at all."
+#define OH_PYTHON_BATCH                                               \
+  OH_PYTHON_PUT_BLOCKS                                                \
+  "\nnotify is a notification that follows the blocks. after as for " \
+  "put.\n\n" OH_PYTHON_OUT_OF_RANGE
+#define OH_PYTHON_PACKED                                                               \
+  "Block i is lengths[i] bytes at remote_offsets[i] of the remote region. The local\n" \
+  "blocks are contiguous.\n" OH_PYTHON_NUMBERS                                         \
+  "\nnotify is a notification that follows the blocks. after as for "                  \
+  "put.\n\n" OH_PYTHON_OUT_OF_RANGE
+#define OH_PYTHON_STREAM_BATCH                                                                  \
+  OH_PYTHON_PUT_BLOCKS                                                                          \
+  "\n\nThe call reads the lists before it returns, also in a capture.\n" OH_PYTHON_OUT_OF_RANGE \
   " Other errors as for put."
-#define OH_PYTHON_STREAM_PACKED                                                                   \
-  "Block i is lengths[i] bytes at remote_offsets[i] of the remote region; in the local side the " \
-  "blocks lie back to back.\n" OH_PYTHON_NUMBERS " Else as put_batch and get_batch."
-#define OH_PYTHON_PREPARE                                                                         \
-  "Each PreparedBatch.post moves the bytes that the memory has then. Where a kernel of the GPU "  \
-  "copies, a post takes the\nhost the same time however many blocks there are. The local memory " \
-  "is held until the batch is closed.\n\n" OH_PYTHON_PUT_BLOCKS "\n\n" OH_PYTHON_OUT_OF_RANGE
+#define OH_PYTHON_STREAM_PACKED                                                        \
+  "Block i is lengths[i] bytes at remote_offsets[i] of the remote region. The local\n" \
+  "blocks are contiguous.\n" OH_PYTHON_NUMBERS " Otherwise as put_batch and get_batch."
+#define OH_PYTHON_PREPARE                                                                   \
+  "Each PreparedBatch.post moves the bytes that the memory holds at that time. If a\n"      \
+  "kernel of the GPU copies, the host time of a post does not depend on the number\n"       \
+  "of blocks. The local memory is kept until the batch is closed.\n\n" OH_PYTHON_PUT_BLOCKS \
+  "\n\n" OH_PYTHON_OUT_OF_RANGE
 
 #define OH_PYTHON_LISTS                                                       \
   "self, local: onehop.buffers.Buffer, remote: RemoteRegion, local_offsets: " \
@@ -234,7 +241,7 @@ void bind_at_once(nb::class_<PyPeer>& type) {
           nb::arg("notify") = nb::none(), nb::arg("after").none() = current_stream_object(),
           nb::sig("def put_batch(" OH_PYTHON_LISTS OH_PYTHON_NOTIFY OH_PYTHON_AFTER_ARGUMENT
                   ") -> Request"),
-          "Puts many blocks at once.\n\n" OH_PYTHON_BATCH)
+          "Puts many blocks.\n\n" OH_PYTHON_BATCH)
       .def(
           "get_batch",
           [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle local_offsets,
@@ -247,7 +254,7 @@ void bind_at_once(nb::class_<PyPeer>& type) {
           nb::arg("after").none() = current_stream_object(), nb::arg("notify") = nb::none(),
           nb::sig("def get_batch(" OH_PYTHON_LISTS OH_PYTHON_AFTER_ARGUMENT OH_PYTHON_NOTIFY
                   ") -> Request"),
-          "Gets many blocks at once.\n\n" OH_PYTHON_BATCH)
+          "Gets many blocks.\n\n" OH_PYTHON_BATCH)
       .def(
           "scatter",
           [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle remote_offsets,
@@ -287,7 +294,7 @@ void bind_prepare(nb::class_<PyPeer>& type) {
           nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
           nb::sig("def prepare_put(" OH_PYTHON_LISTS ") -> PreparedBatch"),
-          "Prepares many blocks to be put any number of times.\n\n" OH_PYTHON_PREPARE)
+          "Prepares a put of many blocks for any number of posts.\n\n" OH_PYTHON_PREPARE)
       .def(
           "prepare_get",
           [](PyPeer& self, nb::handle local, nb::handle remote, nb::handle local_offsets,
@@ -298,7 +305,7 @@ void bind_prepare(nb::class_<PyPeer>& type) {
           nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
           nb::sig("def prepare_get(" OH_PYTHON_LISTS ") -> PreparedBatch"),
-          "Prepares many blocks to be got any number of times.\n\n" OH_PYTHON_PREPARE);
+          "Prepares a get of many blocks for any number of posts.\n\n" OH_PYTHON_PREPARE);
 }
 
 }  // namespace
@@ -314,7 +321,7 @@ void bind_stream_batches(nb::class_<PyOnStream>& type) {
           nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
           nb::sig("def put_batch(" OH_PYTHON_LISTS ") -> None"),
-          "Puts many blocks, as put does one, by kernels where the region is mapped "
+          "Puts many blocks, as put does one; by kernels if the region is mapped "
           "here.\n\n" OH_PYTHON_STREAM_BATCH)
       .def(
           "get_batch",
@@ -326,7 +333,7 @@ void bind_stream_batches(nb::class_<PyOnStream>& type) {
           nb::arg("local").none(), nb::arg("remote").none(), nb::arg("local_offsets").none(),
           nb::arg("remote_offsets").none(), nb::arg("lengths").none(),
           nb::sig("def get_batch(" OH_PYTHON_LISTS ") -> None"),
-          "Gets many blocks, as get does one, by kernels where the region is mapped "
+          "Gets many blocks, as get does one; by kernels if the region is mapped "
           "here.\n\n" OH_PYTHON_STREAM_BATCH)
       .def(
           "scatter",
@@ -351,22 +358,23 @@ void bind_stream_batches(nb::class_<PyOnStream>& type) {
 void bind_batches(nb::module_& module, nb::class_<PyPeer>& type) {
   nb::class_<PyPreparedBatch>(
       module, "PreparedBatch",
-      "Blocks that were checked and divided once, to be posted any number of times, by any number "
-      "of threads.\n\nCreate it with Peer.prepare_put or prepare_get; it holds the peer, the "
-      "remote "
-      "region and the local memory until it is\nclosed or gone.")
+      "Blocks that were checked and divided once. Any number of threads may post them,\n"
+      "any number of times.\n\n"
+      "Create it with Peer.prepare_put or prepare_get. It holds the peer, the remote\n"
+      "region and the local memory until it is closed or dropped.")
       .def("post", post, nb::arg("notify") = nb::none(),
            nb::arg("after").none() = current_stream_object(), nb::arg("background").none() = false,
            nb::sig("def post(self, notify: onehop.buffers.Buffer | None = "
                    "None" OH_PYTHON_AFTER_ARGUMENT ", background: bool = False) -> Request"),
-           "Moves the blocks once, as put_batch and get_batch do; notify (at most 64 MiB) comes "
-           "after them. In the\nbackground the call does not copy host memory itself: threads that "
-           "wait or test a request do so in slices, and what\nis put or got later waits for its "
-           "turn.\n\n" OH_PYTHON_AFTER
-           "\nOperationError with Status.RETIRED: the peer has deregistered the region; PeerLost; "
-           "InvalidArgument: it was closed.")
+           "Moves the blocks once, as put_batch and get_batch do. notify, at most 64 MiB, is\n"
+           "a notification that follows them. With background=True the call does not copy\n"
+           "host memory itself: threads that wait or test a request copy in slices, and\n"
+           "later puts and gets queue behind it.\n\n" OH_PYTHON_AFTER
+           "\n"
+           "OperationError with Status.RETIRED: the peer has deregistered the region.\n"
+           "PeerLost. InvalidArgument: the batch is closed.")
       .def("close", &PyPreparedBatch::close,
-           "Lets go of all that it holds. Posts that are under way end as they would have.")
+           "Releases everything that it holds. Posts in flight complete.")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> PreparedBatch"))

@@ -157,7 +157,7 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
           nb::sig("def send(self, buffer: onehop.buffers.Buffer, dst: typing.SupportsIndex, tag: "
                   "typing.SupportsIndex = 0, timeout: "
                   "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
-          "Sends to the rank dst: see Peer.send. The first use connects.")
+          "Sends to rank dst: see Peer.send. The first use connects.")
       .def(
           "recv",
           [](PyCommunicator& self, nb::handle buffer, nb::handle src, nb::handle tag,
@@ -169,13 +169,13 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
           nb::sig("def recv(self, buffer: onehop.buffers.Buffer, src: typing.SupportsIndex, tag: "
                   "typing.SupportsIndex = 0, timeout: "
                   "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
-          "Receives from the rank src, or onehop.ANY_SOURCE: see Peer.recv.")
+          "Receives from rank src, or onehop.ANY_SOURCE: see Peer.recv.")
       .def("probe", probe_from, nb::arg("src").none(), nb::arg("tag").none() = 0,
            nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def probe(self, src: typing.SupportsIndex, tag: typing.SupportsIndex = 0, "
                    "timeout: float | None = ...) -> Message"),
-           "The next message from the rank src, or onehop.ANY_SOURCE, for which no receive is "
-           "posted: see Peer.probe.")
+           "The next message without a posted receive from rank src, or onehop.ANY_SOURCE:\n"
+           "see Peer.probe.")
       .def(
           "isend",
           [](PyCommunicator& self, nb::handle buffer, nb::handle dst, nb::handle tag,
@@ -186,7 +186,7 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def isend(self, buffer: onehop.buffers.Buffer, dst: typing.SupportsIndex, tag: "
                   "typing.SupportsIndex = 0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
-          "Sends to the rank dst without waiting: see Peer.isend. The first use connects, which "
+          "Nonblocking send to rank dst: see Peer.isend. The first use connects, which\n"
           "blocks.")
       .def(
           "irecv",
@@ -196,8 +196,8 @@ void bind_messages(nb::class_<PyCommunicator>& type) {
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def irecv(self, buffer: onehop.buffers.Buffer, src: typing.SupportsIndex, tag: "
                   "typing.SupportsIndex = 0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
-          "Receives from the rank src, or onehop.ANY_SOURCE, without waiting. The first use of a "
-          "rank connects, which\nblocks.");
+          "Nonblocking receive from rank src, or onehop.ANY_SOURCE. The first use of a rank\n"
+          "connects, which blocks.");
 }
 
 void bind_batches(nb::class_<PyCommunicator>& type) {
@@ -215,7 +215,7 @@ void bind_batches(nb::class_<PyCommunicator>& type) {
           nb::sig("def send_batch(" OH_PYTHON_BLOCKS
                   ", dst: typing.SupportsIndex, tag: typing.SupportsIndex = 0, timeout: float | "
                   "None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
-          "Sends many blocks to the rank dst as one message: see Peer.send_batch.")
+          "Sends many blocks to rank dst as one message: see Peer.send_batch.")
       .def(
           "recv_batch",
           [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
@@ -230,7 +230,7 @@ void bind_batches(nb::class_<PyCommunicator>& type) {
           nb::sig("def recv_batch(" OH_PYTHON_BLOCKS
                   ", src: typing.SupportsIndex, tag: typing.SupportsIndex = 0, timeout: float | "
                   "None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
-          "Receives many blocks from the rank src: see Peer.recv_batch.")
+          "Receives many blocks from rank src: see Peer.recv_batch.")
       .def(
           "irecv_batch",
           [](PyCommunicator& self, nb::handle local, nb::handle offsets, nb::handle lengths,
@@ -245,8 +245,8 @@ void bind_batches(nb::class_<PyCommunicator>& type) {
               "def irecv_batch(" OH_PYTHON_BLOCKS
               ", src: typing.SupportsIndex, tag: typing.SupportsIndex = 0" OH_PYTHON_AFTER_ARGUMENT
               ") -> Request"),
-          "Receives many blocks from the rank src without waiting: see Peer.irecv_batch. The first "
-          "use of a rank connects,\nwhich blocks.");
+          "Nonblocking receive of many blocks from rank src: see Peer.irecv_batch. The\n"
+          "first use of a rank connects, which blocks.");
 }
 
 }  // namespace
@@ -292,10 +292,10 @@ PyPeer reconnect(PyCommunicator& self, nb::handle rank, nb::handle timeout) {
 }  // namespace
 
 void bind_communicator(nb::module_& module) {
-  nb::class_<PyCommunicator> type(module, "Communicator", nb::is_weak_referenceable(),
-                                  "Ranks 0 to size - 1 that meet at one rendezvous; peers connect "
-                                  "on first use. Any thread may use "
-                                  "it. A context\nmanager that closes it.");
+  nb::class_<PyCommunicator> type(
+      module, "Communicator", nb::is_weak_referenceable(),
+      "Ranks 0 to size - 1 that meet at one rendezvous. Peers connect on first use. Any\n"
+      "thread may use it. A context manager that closes it.");
   type.def(
       "__init__", init, nb::arg("rank") = nb::none(), nb::arg("size") = nb::none(),
       nb::arg("rendezvous") = nb::none(), nb::arg("unique_id") = nb::none(),
@@ -310,25 +310,29 @@ void bind_communicator(nb::module_& module) {
           "progress_thread: bool = "
           "False, timeout: float | None = ..., store: onehop.meeting.Store | None = None, comm: "
           "onehop.meeting.MpiComm | None = None) -> None"),
-      "Blocks until all ranks have come.\n\nrendezvous: \"tcp://HOST:PORT\"; rank 0 serves it, and "
-      "unless HOST is loopback all ranks need the same\nONEHOP_SECRET. unique_id: instead, the "
-      "bytes of onehop.unique_id. store: instead, a torch.distributed.Store or\nanything like it, "
-      "by which rank 0 tells such an id; where several groups of ranks use one store, give each a\n"
-      "PrefixStore. comm: instead, an mpi4py communicator, which has rank and size too; all of its "
-      "ranks call.\nThe others as for Endpoint.\n" OH_PYTHON_TIMEOUT
-      "\nTimeoutError names the ranks that have not come; LinkError with Status.REFUSED: the rank "
-      "is taken, with\nStatus.AUTH: the secret is missing or wrong, with Status.UNREACHABLE: the "
-      "store fails.");
+      "Blocks until all ranks have joined.\n\n"
+      "rendezvous: \"tcp://HOST:PORT\", served by rank 0. Unless HOST is loopback, all\n"
+      "ranks need the same ONEHOP_SECRET.\n"
+      "unique_id: instead, the bytes of onehop.unique_id.\n"
+      "store: instead, a torch.distributed.Store or an object like it, through which\n"
+      "rank 0 passes an id. If several groups of ranks use one store, give each a\n"
+      "PrefixStore.\n"
+      "comm: instead, an mpi4py communicator, which also gives rank and size. All of\n"
+      "its ranks must call.\n"
+      "device, max_inline, progress_thread: as for Endpoint.\n" OH_PYTHON_TIMEOUT
+      "\n\n"
+      "TimeoutError names the missing ranks. LinkError with Status.REFUSED: the rank is\n"
+      "taken; with Status.AUTH: the secret is missing or wrong; with\n"
+      "Status.UNREACHABLE: the store fails.");
   bind_messages(type);
   bind_batches(type);
   bind_streams(module, type);
   type.def_prop_ro(
           "rank",
           [](PyCommunicator& self) { return oh_comm_rank(self.context->communicator().get()); },
-          "Our rank.")
+          "The own rank.")
       .def_prop_ro(
-          "size", [](PyCommunicator& self) { return self.links.size(); },
-          "How many ranks there are.")
+          "size", [](PyCommunicator& self) { return self.links.size(); }, "The number of ranks.")
       .def(
           "peer",
           [](PyCommunicator& self, nb::handle rank, nb::handle timeout) {
@@ -339,32 +343,34 @@ void bind_communicator(nb::module_& module) {
           nb::arg("rank").none(), nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig(
               "def peer(self, rank: typing.SupportsIndex, timeout: float | None = ...) -> Peer"),
-          "The Peer of a rank, connected if need be. Our own rank is one too. " OH_PYTHON_TIMEOUT)
+          "The Peer of a rank. Connects if there is no link yet. The own rank has a Peer\n"
+          "too. " OH_PYTHON_TIMEOUT)
       .def(
           "reconnect", reconnect, nb::arg("rank").none(),
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig("def reconnect(self, rank: typing.SupportsIndex, timeout: float | None = ...) -> "
                   "Peer"),
-          "After the link to a rank was lost or closed (LinkError): waits until there is one "
-          "again, "
-          "and returns the\nrank's new Peer. The other side calls it too. If that process has "
-          "ended, start another that creates its\nCommunicator with the same rank, size and "
-          "rendezvous (or unique_id): it joins while rank 0 is in reconnect()\nfor it. A "
-          "communicator whose rank 0 has ended takes no rank back: create another on all ranks. "
-          "What "
-          "was under way\nis lost; barriers go on if all others have entered as many as rank 0. At "
-          "once if the link is well. " OH_PYTHON_TIMEOUT)
+          "Waits for a new link to a rank whose link was lost or closed (LinkError), and\n"
+          "returns its new Peer. The other side must call it too. Returns at once if the\n"
+          "link works. " OH_PYTHON_TIMEOUT
+          "\n\n"
+          "If the rank's process has ended, start another one that creates its Communicator\n"
+          "with the same rank, size and rendezvous (or unique_id). It joins while rank 0 is\n"
+          "in reconnect() for it. If rank 0 itself has ended, create another communicator\n"
+          "on all ranks. Operations in flight are lost. Barriers continue if all other\n"
+          "ranks have entered as many as rank 0.")
       .def_prop_ro(
           "endpoint", [](PyCommunicator& self) { return PyEndpoint{self.context}; },
-          "The communicator's endpoint, for regions and notifications. Closing it closes the "
-          "communicator.")
+          "The communicator's endpoint, for regions and notifications. Closing it closes\n"
+          "the communicator.")
       .def("barrier", barrier, nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def barrier(self, timeout: float | None = ...) -> None"),
-           "Returns when all ranks have called it. After a timeout its ranks are at different "
-           "barriers: create\nanother communicator. " OH_PYTHON_TIMEOUT
-           "\nPeerLost: a rank is lost, of which all ranks hear.")
+           "Returns once all ranks have called it. " OH_PYTHON_TIMEOUT
+           "\n\n"
+           "PeerLost, at every rank: a rank is lost. After TimeoutError the ranks may be at\n"
+           "different barriers: create another communicator.")
       .def("close", close,
-           "Closes all links; operations in flight are cancelled, calls that wait raise.")
+           "Closes all links. Operations in flight are cancelled; blocked calls raise.")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> Communicator"))

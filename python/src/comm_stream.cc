@@ -52,18 +52,20 @@ PyCommunicatorHandle device_handle(PyCommunicator& self, nb::handle given_lane) 
 void bind_handle(nb::module_& module) {
   nb::class_<PyCommunicatorHandle>(
       module, "CommunicatorHandle",
-      "The oh_comm_handle by which kernels use a lane of all ranks (onehop/device.cuh): "
-      "bytes(handle) are the 8,208 of the\nstruct, to be passed to a kernel by value or in device "
-      "memory. Create it with Communicator.device_handle. Good until\nthe communicator is closed.")
+      "The oh_comm_handle by which kernels use a lane of all ranks (onehop/device.cuh).\n"
+      "bytes(handle) is the struct of 8,208 bytes: pass it to a kernel by value or in\n"
+      "device memory. Valid until the communicator is closed. Create it with\n"
+      "Communicator.device_handle.")
       .def("__bytes__",
            [](const PyCommunicatorHandle& self) {
              return nb::bytes(&self.value, sizeof(self.value));
            })
       .def_prop_ro(
           "rank", [](const PyCommunicatorHandle& self) { return self.value.rank; },
-          "Our rank, whose handle is zero.")
+          "The own rank; its entry is zero.")
       .def_prop_ro(
-          "size", [](const PyCommunicatorHandle& self) { return self.value.size; }, "Ranks.")
+          "size", [](const PyCommunicatorHandle& self) { return self.value.size; },
+          "The number of ranks.")
       .def("__repr__", [](const PyCommunicatorHandle& self) {
         return "<onehop.CommunicatorHandle rank " + std::to_string(self.value.rank) + " of " +
                std::to_string(self.value.size) + ">";
@@ -124,18 +126,18 @@ void bind_streams(nb::module_& module, nb::class_<PyCommunicator>& communicator)
           },
           nb::arg("stream").none(),
           nb::sig("def on(self, stream: onehop.devices.Stream) -> CommunicatorOnStream"),
-          "Operations in the order of a CUDA stream of our device: see Peer.on.")
+          "Operations in the order of a CUDA stream of the endpoint's device: see Peer.on.")
       .def("device_handle", device_handle, nb::arg("lane").none(),
            nb::sig("def device_handle(self, lane: typing.SupportsIndex) -> CommunicatorHandle"),
-           "What kernels of the caller's own use a lane (0 to 15) of all ranks by, and meet in a "
-           "barrier. Connects to all ranks, at\nmost 64.")
+           "The handle of a lane (0 to 15) of all ranks, for user kernels and their barrier.\n"
+           "Connects to all ranks, at most 64.")
       .def("warmup", warmup, nb::arg("ranks") = nb::none(),
            nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def warmup(self, ranks: collections.abc.Iterable[typing.SupportsIndex] | None "
                    "= None, timeout: "
                    "float | None = ...) -> None"),
-           "Connects to these ranks (None: to all) and makes their lanes ready: see "
-           "Peer.warmup. " OH_PYTHON_TIMEOUT);
+           "Connects to these ranks (None: all) and prepares their lanes: see "
+           "Peer.warmup.\n" OH_PYTHON_TIMEOUT);
 }
 
 }  // namespace onehop::python

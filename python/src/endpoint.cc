@@ -89,19 +89,20 @@ int event_fd(PyEndpoint& self) {
 void bind_links(nb::class_<PyEndpoint>& type) {
   type.def_prop_ro(
           "address", [](PyEndpoint& self) { return to_bytes(self.context->endpoint().address()); },
-          "Bytes that a peer needs to connect. Any holder may connect: pass them on with "
-          "care.")
-      .def(
-          "connect", connect, nb::arg("address").none(), nb::arg("timeout").none() = nb::ellipsis(),
-          nb::sig(
-              "def connect(self, address: onehop.buffers.Buffer, timeout: float | None = ...) -> "
-              "Peer"),
-          "Connects to the endpoint with this address.\n\n" OH_PYTHON_TIMEOUT
-          "\nInvalidArgument: no address, or altered. LinkError: it cannot be reached, refuses, or "
-          "has another key.")
+          "The address by which peers connect, as bytes. Any holder may connect: treat it\n"
+          "as a secret.")
+      .def("connect", connect, nb::arg("address").none(),
+           nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig(
+               "def connect(self, address: onehop.buffers.Buffer, timeout: float | None = ...) -> "
+               "Peer"),
+           "Connects to the endpoint that has this address.\n\n" OH_PYTHON_TIMEOUT
+           "\n"
+           "InvalidArgument: not an address, or altered. LinkError: it cannot be reached,\n"
+           "refuses, or has another key.")
       .def("accept", accept, nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def accept(self, timeout: float | None = ...) -> Peer"),
-           "The next peer that has connected to this endpoint.\n\n" OH_PYTHON_TIMEOUT)
+           "Waits for the next peer that connects to this endpoint.\n\n" OH_PYTHON_TIMEOUT)
       .def(
           "register",
           [](PyEndpoint& self, nb::handle buffer, nb::handle access) {
@@ -113,10 +114,11 @@ void bind_links(nb::class_<PyEndpoint>& type) {
           nb::arg("buffer").none(), nb::arg("access").none() = "rw",
           nb::sig("def register(self, buffer: onehop.buffers.Buffer, access: typing.Literal[\"r\", "
                   "\"rw\"] = \"rw\") -> Region"),
-          "Registers a buffer, of this endpoint's GPU too, so that peers may read and write it. "
-          "Memory of\nonehop.empty is reached by plain memory access. With access \"r\" puts fail, "
-          "and the buffer may be read-only\nitself: this keeps programs from mistakes, not a "
-          "hostile peer that reaches the memory by itself.\n\n"
+          "Registers a buffer, also one on this endpoint's GPU, so that peers may read and\n"
+          "write it. Peers access memory of onehop.empty by plain loads and stores. With\n"
+          "access \"r\" puts fail, and the buffer itself may be read-only. This guards\n"
+          "against mistakes, not against a hostile peer: one that can access the memory\n"
+          "directly can write to it.\n\n"
           "InvalidArgument: access is neither \"r\" nor \"rw\".");
 }
 
@@ -141,7 +143,7 @@ void bind_messages(nb::class_<PyEndpoint>& type) {
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def irecv(self, buffer: onehop.buffers.Buffer, tag: typing.SupportsIndex = "
                   "0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
-          "The same without waiting.");
+          "Nonblocking receive from whichever peer sends first.");
 }
 
 constexpr Argument kDevice{"device",
@@ -198,10 +200,10 @@ EndpointArguments::EndpointArguments(nb::handle given, nb::handle max_inline,
 }
 
 void bind_endpoint(nb::module_& module) {
-  nb::class_<PyEndpoint> type(module, "Endpoint", nb::is_weak_referenceable(),
-                              "This process's end on one device: owns links, regions and progress. "
-                              "Any thread may use it. A "
-                              "context manager\nthat closes it.");
+  nb::class_<PyEndpoint> type(
+      module, "Endpoint", nb::is_weak_referenceable(),
+      "This process's end on one device. An endpoint owns links, regions and progress.\n"
+      "Any thread may use it. A context manager that closes it.");
   type.def(
           "__init__",
           [](PyEndpoint* self, nb::handle device, nb::handle max_inline,
@@ -220,38 +222,38 @@ void bind_endpoint(nb::module_& module) {
                   "typing.SupportsIndex | None "
                   "= None, "
                   "progress_thread: bool = False) -> None"),
-          "device: None, \"host\" or \"cpu\" for host memory; for a GPU its number N, \"cuda:N\", "
-          "`\"GPU-<uuid>\"`, or an object with type\nand index, such as torch.device(\"cuda:1\"). "
-          "An endpoint on a GPU moves host memory too. max_inline: bytes\nasked for inside a "
-          "control message, 0 to 65536; Peer.info says what was granted. progress_thread: a "
-          "thread makes\nprogress while no thread waits.\n\nEndpointError: an ONEHOP_* variable is "
-          "wrong, or libcrypto is missing. OperationError with Status.NOT_VIABLE or\n"
-          "InvalidArgument: there is no such device here.")
+          "Creates an endpoint.\n\n"
+          "device: None, \"host\" or \"cpu\" for host memory; for a GPU its number N, \"cuda:N\",\n"
+          "`\"GPU-<uuid>\"`, or an object with type and index, such as\n"
+          "torch.device(\"cuda:1\"). An endpoint on a GPU moves host memory too.\n"
+          "max_inline: bytes to carry inside a control message, 0 to 65536; Peer.info\n"
+          "returns the granted value.\n"
+          "progress_thread: a thread makes progress while no thread waits.\n\n"
+          "EndpointError: an ONEHOP_* variable is invalid, or libcrypto was not found.\n"
+          "OperationError with Status.NOT_VIABLE, or InvalidArgument: the process has no\n"
+          "such device.")
       .def("progress", progress,
-           "Makes progress on operations that no thread waits for. Never blocks.")
-      .def(
-          "trim", trim,
-          "Takes back from all peers the device memory that they were shown and that no Region "
-          "stands for,\nso that a free of it takes effect at once; without it that takes up to 100 "
-          "ms after the free.\nMemory that is used again is shown again.")
+           "Makes progress on the operations that no thread waits for. Never blocks.")
+      .def("trim", trim,
+           "Withdraws the device memory that peers have mapped for transfers without a\n"
+           "Region. A free of that memory then takes effect at once; otherwise it takes up\n"
+           "to 100 ms. Memory that is used again is mapped again.")
       .def(
           "pools", [](PyEndpoint& self) { return pools(self.context->endpoint()); },
           nb::sig("def pools(self) -> dict[str, onehop.records.PoolStats]"),
-          "Counters of the pools of buffers that transfers with other hosts take turns with: "
-          "\"pipeline\", host memory\non its way to UCX, and \"staging\", device memory. All zero "
-          "without a link over UCX, or a GPU.")
+          "Counters of the pools of buffers for transfers to and from other hosts:\n"
+          "\"pipeline\", host memory on its way to UCX, and \"staging\", pinned memory that\n"
+          "carries device memory. All zero without a link over UCX, or without a GPU.")
       .def("notifications", notifications,
            nb::sig("def notifications(self) -> list[tuple[int, bytes]]"),
-           "The notifications that have come since the last call, oldest first: their source (see "
-           "Message.source)\nand bytes.")
-      .def_prop_ro(
-          "event_fd", event_fd,
-          "A descriptor that becomes readable when a request that was awaited or armed has "
-          "ended. It belongs to the\nendpoint.")
+           "Takes the notifications that have arrived, oldest first: (source, bytes) each.\n"
+           "For the source see Message.source.")
+      .def_prop_ro("event_fd", event_fd,
+                   "The event descriptor, readable once a request that was awaited or armed has\n"
+                   "ended. The endpoint owns it.")
       .def("close", close,
-           "Closes all links; operations in flight are cancelled, calls that wait raise. May be "
-           "called "
-           "again.")
+           "Closes all links. Operations in flight are cancelled; blocked calls raise. May\n"
+           "be called again.")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> Endpoint"))

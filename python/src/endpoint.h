@@ -24,7 +24,7 @@ struct EndpointArguments {
 };
 
 // Docstring parts that many functions share.
-#define OH_PYTHON_TIMEOUT "timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT."
+#define OH_PYTHON_TIMEOUT "timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT."
 
 void bind_endpoint(nb::module_& module);
 void bind_peer(nb::module_& module);

@@ -83,12 +83,12 @@ std::string take_python_error() { return text_of(nb::python_error()); }
 void bind_errors(nb::module_& module) {
   nb::enum_<oh_status> status(
       module, "Status", nb::is_arithmetic(),
-      "What a call came to: OH_STATUS_LIST of the C API, without its prefixes.");
+      "The status of a call: OH_STATUS_LIST of the C API, without its prefixes.");
 #define OH_PYTHON_STATUS(name, number, scope, text) status.value(short_name(#name), name, text);
   OH_STATUS_LIST(OH_PYTHON_STATUS)
 #undef OH_PYTHON_STATUS
   nb::enum_<oh_scope>(module, "Scope", nb::is_arithmetic(),
-                      "What has to be rebuilt after an error before the work can go on.")
+                      "What to rebuild after an error before the work can continue.")
       .value("NONE", OH_SCOPE_NONE, "nothing: success, or not yet")
       .value("OPERATION", OH_SCOPE_OPERATION, "nothing but the operation")
       .value("LINK", OH_SCOPE_LINK, "the link to the peer")
@@ -104,7 +104,7 @@ void bind_errors(nb::module_& module) {
   });
   module.def(
       "status_scope", [](oh_status of) { return oh_status_scope(of); }, nb::arg("status"),
-      "What has to be rebuilt after this status.");
+      "What to rebuild after this status.");
   module.def(
       "status_text", [](oh_status of) { return oh_status_text(of); }, nb::arg("status"),
       "One line of text for a status.");

@@ -103,11 +103,11 @@ PyRequest irecv_batch(Link& link, const BatchTransfer& transfer) {
   return PyRequest(post(link, transfer));
 }
 
-#define OH_PYTHON_ABOUT_BLOCKS                                                                   \
-  "Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are arrays of int64 " \
-  "or "                                                                                          \
-  "uint64, which are not copied,\nor sequences of integers; lengths may be one integer for all " \
-  "blocks, and with a range of offsets no list is built at all.\n"
+#define OH_PYTHON_ABOUT_BLOCKS                                                        \
+  "Block i is lengths[i] bytes at offsets[i] of local. Offsets and lengths are in\n"  \
+  "bytes: arrays of int64 or uint64, which are not copied, or sequences of\n"         \
+  "integers. lengths may be one integer for all blocks; with a range of offsets it\n" \
+  "needs no list at all.\n"
 
 void bind_message_batches(nb::class_<PyPeer>& type) {
   type.def(
@@ -121,16 +121,18 @@ void bind_message_batches(nb::class_<PyPeer>& type) {
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def send_batch(" OH_PYTHON_BLOCKS ", tag: typing.SupportsIndex = 0, timeout: "
                   "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
-          "Sends many blocks as one message; returns when they may be used again.\n\nIts receive "
-          "is "
-          "the next recv_batch or irecv_batch of the peer with this tag, never a recv. Only the "
-          "sum of the\nlengths counts: the two sides may be cut differently. The bytes go straight "
-          "into the blocks of the peer where its memory\ncan be "
-          "reached.\n\n" OH_PYTHON_ABOUT_BLOCKS
-          "tag: 0 to 2**62 - 1. timeout is for the receive to "
-          "come; None for ever; left out, ONEHOP_TIMEOUT. after as for send.\n\nTimeoutError: no "
-          "receive has come, nothing was sent; OutOfRange names the block that is outside; "
-          "PeerLost;\nOperationError with Status.TRUNCATED: the receive is shorter.")
+          "Sends many blocks as one message. Returns when their memory may be reused.\n\n"
+          "The message matches the peer's next recv_batch or irecv_batch with this tag,\n"
+          "never a recv. Only the total lengths have to match: the two sides may divide\n"
+          "them into different blocks. The bytes go straight into the peer's blocks if this\n"
+          "process can access its memory.\n\n" OH_PYTHON_ABOUT_BLOCKS
+          "tag: 0 to 2**62 - 1.\n"
+          "timeout: seconds until the receive is posted; None: no limit; omitted:\n"
+          "ONEHOP_TIMEOUT.\n"
+          "after: as for send.\n\n"
+          "TimeoutError: no receive was posted; nothing was sent. OutOfRange: a block is\n"
+          "out of bounds; the text names it. PeerLost. OperationError with\n"
+          "Status.TRUNCATED: the receive is shorter.")
       .def(
           "recv_batch",
           [](PyPeer& self, nb::handle local, nb::handle offsets, nb::handle lengths, nb::handle tag,
@@ -142,14 +144,14 @@ void bind_message_batches(nb::class_<PyPeer>& type) {
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def recv_batch(" OH_PYTHON_BLOCKS ", tag: typing.SupportsIndex = 0, timeout: "
                   "float | None = ..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
-          "Receives what send_batch sends into many blocks. A shorter message fills the first "
-          "bytes "
-          "of them, in order;\nMessage.nbytes says how many.\n\n" OH_PYTHON_ABOUT_BLOCKS
-          "tag: 0 to 2**62 - 1. " OH_PYTHON_TIMEOUT
-          " after: earlier work on the memory, which the call waits for.\n\nTimeoutError; "
-          "OutOfRange; "
-          "PeerLost; OperationError with Status.TRUNCATED: the message is longer, with\n"
-          "Status.IN_DOUBT: the peer may still write, and the memory is kept until it does not.")
+          "Receives a message of send_batch into many blocks. A shorter message fills their\n"
+          "first bytes, in order; Message.nbytes is its length.\n\n" OH_PYTHON_ABOUT_BLOCKS
+          "tag: 0 to 2**62 - 1.\n" OH_PYTHON_TIMEOUT
+          "\n"
+          "after: earlier work on the memory; the call waits for it.\n\n"
+          "TimeoutError. OutOfRange. PeerLost. OperationError with Status.TRUNCATED: the\n"
+          "message is longer; with Status.IN_DOUBT: the peer may still write, and the\n"
+          "memory is kept until it cannot.")
       .def(
           "irecv_batch",
           [](PyPeer& self, nb::handle local, nb::handle offsets, nb::handle lengths, nb::handle tag,
@@ -160,8 +162,8 @@ void bind_message_batches(nb::class_<PyPeer>& type) {
           nb::arg("tag").none() = 0, nb::arg("after").none() = current_stream_object(),
           nb::sig("def irecv_batch(" OH_PYTHON_BLOCKS
                   ", tag: typing.SupportsIndex = 0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
-          "The same as recv_batch, without waiting for the message: so both sides of an exchange "
-          "can post, then send.");
+          "As recv_batch, but does not wait for the message. So both sides of an exchange\n"
+          "can post their receives, then send.");
 }
 
 }  // namespace onehop::python

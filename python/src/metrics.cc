@@ -61,22 +61,22 @@ nb::dict metrics() {
 }  // namespace
 
 void bind_metrics(nb::module_& module) {
-  module.def("metrics", metrics, nb::sig("def metrics() -> dict[str, typing.Any]"),
-             "What this process has moved, how long that took, and what went wrong.\n\n"
-             "A dict by the name of the metric, then by the values of its labels, in the order of "
-             "docs/metrics.md:\n"
-             "`metrics()[\"onehop_bytes_total\"][\"sent\"][\"shm\"][\"put\"]`. Counters and gauges "
-             "are ints. A histogram is a dict of\n"
-             "`count`, `sum` (seconds, or blocks) and `buckets`: for each upper bound, with "
-             "`math.inf` as the last one, how many\n"
-             "observations were not above it. A path that nothing has travelled on is not there; "
-             "every status and reason is.\n"
-             "Counters are over all endpoints, also closed ones, and never go back. A child of "
-             "fork() begins at zero.");
+  module.def(
+      "metrics", metrics, nb::sig("def metrics() -> dict[str, typing.Any]"),
+      "What this process has moved, how long that took, and what failed.\n\n"
+      "A dict by the name of the metric, then by the values of its labels, in the order\n"
+      "of docs/metrics.md:\n"
+      "`metrics()[\"onehop_bytes_total\"][\"sent\"][\"shm\"][\"put\"]`. Counters and gauges are\n"
+      "ints. A histogram is a dict of `count`, `sum` (seconds, or blocks) and\n"
+      "`buckets`. `buckets` maps each upper bound, the last one `math.inf`, to the\n"
+      "number of observations that are not above it. Paths that have carried nothing\n"
+      "are omitted; all statuses and reasons are present.\n\n"
+      "Counters cover all endpoints, closed ones too, and never decrease. A child of\n"
+      "fork() starts at zero.");
   module.def("prometheus", metrics_text,
-             "The same as `metrics()` in Prometheus' text format, version 0.0.4. With "
-             "ONEHOP_METRICS=HOST:PORT in the\n"
-             "environment it is served as /metrics from the import of onehop on.");
+             "The same as `metrics()` in Prometheus' text format, version 0.0.4. If the\n"
+             "environment has ONEHOP_METRICS=HOST:PORT, it is served as /metrics once onehop\n"
+             "is imported.");
 }
 
 }  // namespace onehop::python

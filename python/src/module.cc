@@ -25,7 +25,7 @@ void add_signature(nanobind::handle object, nanobind::handle property) {
 NB_MODULE(_core, module) {
   using namespace onehop::python;  // NOLINT: all of it is bound here
   namespace nb = nanobind;
-  module.doc() = "The compiled part of onehop: use the package.";
+  module.doc() = "The compiled part of onehop. Use the package.";
   // What is made here names the package as its module: that is where users find it. To nanobind's
   // stub generator it would be another module, to import from.
   nb::object own_name = module.attr("__name__");
@@ -56,8 +56,9 @@ NB_MODULE(_core, module) {
         }
         return to_bytes(id);
       },
-      "Bytes that all ranks of one Communicator are given, by any means. This process serves the "
-      "rendezvous until all\nranks have met or ONEHOP_TIMEOUT has passed.");
+      "The id that all ranks of one Communicator share, as bytes. Pass it to them by\n"
+      "any means. This process serves the rendezvous until all ranks have joined, or\n"
+      "until ONEHOP_TIMEOUT.");
   module.def(
       "shut_down",
       [] {
@@ -72,9 +73,8 @@ NB_MODULE(_core, module) {
         // Whatever a peer may still write stays for good, on purpose.
         if (orphans().sweep_all() + sweep_all_held() > 0) nb::set_leak_warnings(false);
       },
-      "Closes all endpoints and communicators of this process. For its exit: other threads never "
-      "come "
-      "back from the\ncalls they wait in.");
+      "Closes all endpoints and communicators of this process. For the process's exit:\n"
+      "threads blocked in a call never return from it.");
   module.def("add_signature", add_signature, nb::arg("object"), nb::arg("property"),
              "For onehop.signatures.");
   module.attr("__name__") = own_name;

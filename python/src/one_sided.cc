@@ -126,21 +126,20 @@ void bind_one_sided(nb::class_<PyPeer>& type) {
            nb::arg("notify") = nb::none(), nb::arg("after").none() = current_stream_object(),
            nb::sig("def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion, notify: "
                    "onehop.buffers.Buffer | None = None" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
-           "Writes the local bytes into the remote region, of the same length. It has ended when "
-           "they "
-           "are visible there;\nnotify, at most 64 MiB, comes after them. The local side need "
-           "not "
-           "be registered.\n\n" OH_PYTHON_AFTER
-           "\nOutOfRange; OperationError with Status.RETIRED: the peer has "
-           "deregistered "
-           "the region.")
+           "Writes the local bytes into the remote region of the same length. The request\n"
+           "has ended when they are visible there. notify, at most 64 MiB, is a notification\n"
+           "that follows them. The local memory need not be registered.\n\n" OH_PYTHON_AFTER
+           "\n"
+           "OutOfRange: the lengths differ. OperationError with Status.RETIRED: the peer has\n"
+           "deregistered the region.")
       .def("get", get, nb::arg("local").none(), nb::arg("remote").none(),
            nb::arg("after").none() = current_stream_object(), nb::arg("notify") = nb::none(),
            nb::sig("def get(self, local: onehop.buffers.Buffer, remote: "
                    "RemoteRegion" OH_PYTHON_AFTER_ARGUMENT
                    ", notify: onehop.buffers.Buffer | None = None) -> Request"),
-           "Reads the remote region into the local bytes, of the same length. notify tells the "
-           "peer that they were read.\nafter and errors as for put.")
+           "Reads the remote region into the local bytes of the same length. notify is a\n"
+           "notification that tells the peer that they were read. after and errors as for\n"
+           "put.")
       .def(
           "fetch_add", fetch_add, nb::arg("remote").none(), nb::arg("value").none(),
           nb::arg("timeout").none() = nb::ellipsis(),

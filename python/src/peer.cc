@@ -64,10 +64,10 @@ void close(PyPeer& self) {
   sweep_all_held();
 }
 
-#define OH_PYTHON_BUFFER                                                                          \
-  "buffer: a Region or a slice of one; anything C-contiguous with the buffer protocol, a tensor " \
-  "with `__dlpack__` or\nan array with `__cuda_array_interface__`. GPU memory needs an Endpoint " \
-  "with device=... ."
+#define OH_PYTHON_BUFFER                                                        \
+  "buffer: a Region or a slice of one; a C-contiguous object with the buffer\n" \
+  "protocol; a tensor with `__dlpack__`; or an array with\n"                    \
+  "`__cuda_array_interface__`. GPU memory needs an Endpoint with device=... ."
 
 void bind_messages(nb::class_<PyPeer>& type) {
   type.def(
@@ -80,11 +80,12 @@ void bind_messages(nb::class_<PyPeer>& type) {
           nb::sig("def send(self, buffer: onehop.buffers.Buffer, tag: typing.SupportsIndex = 0, "
                   "timeout: float | None = "
                   "..." OH_PYTHON_AFTER_ARGUMENT ") -> None"),
-          "Sends the bytes of a buffer; returns when it may be used again.\n\n" OH_PYTHON_BUFFER
-          "\ntag: 0 to 2**63 - 1. " OH_PYTHON_TIMEOUT "\n" OH_PYTHON_AFTER
-          "\nInvalidArgument; TimeoutError; PeerLost; OperationError with Status.TRUNCATED: the "
-          "receive "
-          "is shorter. Ctrl-C\ncancels the send.")
+          "Sends the bytes of a buffer. Returns when the buffer may be reused.\n\n" OH_PYTHON_BUFFER
+          "\n"
+          "tag: 0 to 2**63 - 1.\n" OH_PYTHON_TIMEOUT "\n" OH_PYTHON_AFTER
+          "\n\n"
+          "InvalidArgument. TimeoutError. PeerLost. OperationError with Status.TRUNCATED:\n"
+          "the receive is shorter. Ctrl-C cancels the send.")
       .def(
           "recv",
           [](PyPeer& self, nb::handle buffer, nb::handle tag, nb::handle timeout,
@@ -96,10 +97,11 @@ void bind_messages(nb::class_<PyPeer>& type) {
                   "timeout: float | None = "
                   "..." OH_PYTHON_AFTER_ARGUMENT ") -> Message"),
           "Receives a message into a writable buffer of at least its length.\n\n" OH_PYTHON_BUFFER
-          "\ntag: 0 to 2**63 - 1, or onehop.ANY_TAG. " OH_PYTHON_TIMEOUT "\n" OH_PYTHON_AFTER
-          "\nInvalidArgument; TimeoutError; PeerLost; OperationError with Status.TRUNCATED: the "
-          "message "
-          "is longer. Ctrl-C\ncancels the receive.")
+          "\n"
+          "tag: 0 to 2**63 - 1, or onehop.ANY_TAG.\n" OH_PYTHON_TIMEOUT "\n" OH_PYTHON_AFTER
+          "\n\n"
+          "InvalidArgument. TimeoutError. PeerLost. OperationError with Status.TRUNCATED:\n"
+          "the message is longer. Ctrl-C cancels the receive.")
       .def(
           "isend",
           [](PyPeer& self, nb::handle buffer, nb::handle tag, nb::handle after) {
@@ -109,8 +111,9 @@ void bind_messages(nb::class_<PyPeer>& type) {
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def isend(self, buffer: onehop.buffers.Buffer, tag: typing.SupportsIndex = "
                   "0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
-          "The same as send, without waiting. OperationError with Status.AGAIN: ONEHOP_MAX_PENDING "
-          "sends wait for\ntheir receives; make progress and call again.")
+          "Nonblocking send; arguments as for send. OperationError with Status.AGAIN:\n"
+          "ONEHOP_MAX_PENDING sends already wait for their receives; make progress and call\n"
+          "again.")
       .def(
           "irecv",
           [](PyPeer& self, nb::handle buffer, nb::handle tag, nb::handle after) {
@@ -120,7 +123,7 @@ void bind_messages(nb::class_<PyPeer>& type) {
           nb::arg("after").none() = current_stream_object(),
           nb::sig("def irecv(self, buffer: onehop.buffers.Buffer, tag: typing.SupportsIndex = "
                   "0" OH_PYTHON_AFTER_ARGUMENT ") -> Request"),
-          "The same as recv, without waiting.");
+          "Nonblocking receive; arguments as for recv.");
 }
 
 void bind_signals(nb::class_<PyPeer>& type) {
@@ -128,7 +131,7 @@ void bind_signals(nb::class_<PyPeer>& type) {
           "notify", notify, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig(
               "def notify(self, data: onehop.buffers.Buffer, timeout: float | None = ...) -> None"),
-          "Sends a notification of at most 64 MiB; the peer takes it with "
+          "Sends a notification of at most 64 MiB. The peer takes it with\n"
           "Endpoint.notifications. " OH_PYTHON_TIMEOUT)
       .def(
           "signal",
@@ -141,13 +144,14 @@ void bind_signals(nb::class_<PyPeer>& type) {
           nb::arg("slot").none(), nb::arg("n").none() = 1,
           nb::sig(
               "def signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1) -> None"),
-          "Adds n to the peer's slot (0 to 63) for us, behind everything put before.")
+          "Adds n to the peer's signal slot (0 to 63) for this side, after the puts before\n"
+          "it.")
       .def("wait_signal", wait_signal, nb::arg("slot").none(), nb::arg("n").none() = 1,
            nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def wait_signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1, "
                    "timeout: float | None = ...) -> None"),
-           "Waits until the peer has signalled n more on our slot, and takes "
-           "them. " OH_PYTHON_TIMEOUT);
+           "Waits until this side's slot for the peer has reached n, then subtracts "
+           "n.\n" OH_PYTHON_TIMEOUT);
 }
 
 }  // namespace
@@ -155,8 +159,8 @@ void bind_signals(nb::class_<PyPeer>& type) {
 void bind_peer(nb::module_& module) {
   nb::class_<PyPeer> type(
       module, "Peer", nb::is_weak_referenceable(),
-      "A connection to one remote endpoint; transfers are made here. Any number of "
-      "threads may use it.");
+      "A connection to one remote endpoint. Every transfer is a method of a Peer. Any\n"
+      "number of threads may use it.");
   bind_messages(type);
   bind_signals(type);
   bind_message_batches(type);
@@ -174,22 +178,22 @@ void bind_peer(nb::module_& module) {
           "Attaches a region of this peer by its Region.descriptor. " OH_PYTHON_TIMEOUT)
       .def(
           "info", [](PyPeer& self) { return peer_info(*self.link); },
-          nb::sig("def info(self) -> onehop.records.PeerInfo"), "What is known of the link.")
+          nb::sig("def info(self) -> onehop.records.PeerInfo"), "Facts about the link.")
       .def(
           "stats", [](PyPeer& self) { return peer_stats(*self.link); },
           nb::sig("def stats(self) -> onehop.records.PeerStats"),
-          "Counters of this link since it was made.")
+          "Counters of this link since it was created.")
       .def(
           "paths", [](PyPeer& self) { return peer_paths(*self.link); },
           nb::sig("def paths(self) -> list[onehop.records.PathRow]"),
-          "The path of each kind of memory and size, and why: see onehop.paths.")
+          "The path for each kind of memory and each size, and why: see onehop.paths.")
       .def(
           "flight_record", [](PyPeer& self) { return to_text(self.link->peer->flight_record()); },
-          "The last 1,024 operations that ended on this link, a line each.")
+          "The last 1,024 operations that ended on this link, one line each.")
       .def("async_error", async_error,
            nb::sig("def async_error(self) -> onehop.errors.Error | None"),
-           "The last error of an operation of ours that had ended well here, and forgets it; or "
-           "None.")
+           "Returns and clears the last error of an operation that had succeeded at this\n"
+           "side, or None.")
       .def_prop_ro(
           "id", [](PyPeer& self) { return self.link->id; }, "Unique in the process.")
       .def_prop_ro(
@@ -199,7 +203,7 @@ void bind_peer(nb::module_& module) {
             return self.link->rank;
           },
           "Its rank in the communicator, or None.")
-      .def("close", close, "Closes the link; operations in flight are cancelled.")
+      .def("close", close, "Closes the link. Operations in flight are cancelled.")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> Peer"))

@@ -144,16 +144,16 @@ void bind_records(nb::module_& module) {
              nb::sig("def transports() -> list[onehop.records.Transport]"),
              "The transports of this build: viable here, or why not.");
   module.def("config", config, nb::sig("def config() -> list[onehop.records.Variable]"),
-             "All ONEHOP_* variables: what they mean, what is allowed, and what they are now.");
+             "All ONEHOP_* variables: meaning, allowed values, and present value.");
   module.def("devices", devices, nb::sig("def devices() -> list[onehop.records.Gpu]"),
-             "The GPUs that this process sees. Raises an Error if there is no driver.");
+             "The GPUs that this process sees. Error: there is no driver.");
   module.def("links_from", links_from, nb::arg("device"),
              nb::sig("def links_from(device: int) -> list[onehop.records.GpuLink]"),
-             "How a GPU, by its place in devices(), is joined to each of them.");
+             "The links of a GPU, given by its index in devices(), to each of them.");
   module.def("numa_nodes", numa_nodes, nb::sig("def numa_nodes() -> list[onehop.records.NumaNode]"),
-             "The NUMA nodes of this host; none where it does not tell.");
+             "The NUMA nodes of this host; empty if the system does not list them.");
   module.def("kernel_image_size", kernel_image_size,
-             "Bytes of the CUDA kernels in this build; 0 when it has none.");
+             "Bytes of the CUDA kernels in this build; 0: built without.");
 }
 
 }  // namespace onehop::python

@@ -143,9 +143,10 @@ Slice slice_of(nb::handle key, size_t size) {
 void bind_region(nb::module_& module) {
   nb::class_<PyRegion> type(
       module, "Region", nb::is_weak_referenceable(),
-      "Registered memory of this process, or a slice of it: region[first:last], in bytes. May be "
-      "sent and received as any buffer. Keeps its own buffer alive, and is deregistered when it "
-      "is dropped with all its slices. Create it with Endpoint.register.");
+      "Registered memory of this process, or a slice of it: region[first:last], in\n"
+      "bytes. It can be sent and received like any buffer. A Region keeps its buffer\n"
+      "alive. It is deregistered when it and all its slices are dropped. Create it with\n"
+      "Endpoint.register.");
   g_region_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   type.def("__len__", [](const PyRegion& self) { return self.size; })
       .def(
@@ -155,23 +156,24 @@ void bind_region(nb::module_& module) {
             return PyRegion{self.memory, self.offset + part.offset, part.size};
           },
           nb::arg("key").none(), nb::sig("def __getitem__(self, key: slice) -> Region"),
-          "A slice; it holds the same registration. OutOfRange: it reaches outside.")
-      .def_prop_ro("descriptor", descriptor,
-                   "Bytes for Peer.attach at a peer, for the whole region: slice the RemoteRegion "
-                   "there. Any holder with a link to this endpoint may read and, unless "
-                   "it was registered with access=\"r\", write the region.")
+          "A slice of the same registration. OutOfRange: it is not within the region.")
+      .def_prop_ro(
+          "descriptor", descriptor,
+          "Bytes for Peer.attach at a peer. They describe the whole region: slice the\n"
+          "RemoteRegion there. Any holder with a link to this endpoint may read the region\n"
+          "and, unless it was registered with access=\"r\", write it.")
       .def("deregister", deregister, nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def deregister(self, timeout: float | None = ...) -> None"),
-           "Ends the region and all its slices: when it returns no peer touches the memory any "
-           "more.\n\n"
-           "TimeoutError: a peer is stopped in the middle of it.")
+           "Deregisters the region and all its slices. After it returns no peer accesses the\n"
+           "memory.\n\n"
+           "TimeoutError: a peer is stopped during an access; keep the memory.")
       .def("__repr__",
            [](const PyRegion& self) { return "<onehop.Region bytes " + range_text(self) + ">"; });
 
   nb::class_<PyRemoteRegion> remote(
       module, "RemoteRegion", nb::is_weak_referenceable(),
-      "A region of a peer, or a slice of it: remote[first:last], in bytes. Create "
-      "it with Peer.attach.");
+      "A region of a peer, or a slice of it: remote[first:last], in bytes. Create it\n"
+      "with Peer.attach.");
   bind_remote_memory(remote);
   remote.def("__len__", [](const PyRemoteRegion& self) { return self.size; })
       .def(
@@ -181,13 +183,13 @@ void bind_region(nb::module_& module) {
             return PyRemoteRegion{self.memory, self.offset + part.offset, part.size};
           },
           nb::arg("key").none(), nb::sig("def __getitem__(self, key: slice) -> RemoteRegion"),
-          "A slice. OutOfRange: it reaches outside.")
+          "A slice. OutOfRange: it is not within the region.")
       .def_prop_ro(
           "read_only", [](const PyRemoteRegion& self) { return (*self.hold())->is_read_only(); },
-          "Whether its owner has registered it with access=\"r\": puts fail.")
+          "Whether the owner registered it with access=\"r\": puts then fail.")
       .def(
           "detach", [](PyRemoteRegion& self) { self.memory->region.reset(); },
-          "Lets go of the peer's memory, for all slices too.")
+          "Releases the peer's memory, for all slices too.")
       .def("__repr__", [](const PyRemoteRegion& self) {
         return "<onehop.RemoteRegion bytes " + std::to_string(self.offset) + ":" +
                std::to_string(self.offset + self.size) + ">";

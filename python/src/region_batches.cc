@@ -175,13 +175,13 @@ PyPreparedBatch prepare(PyPeer& self, bool put, const RegionArguments& arguments
   "remote_offsets: onehop.buffers.Offsets, lengths: onehop.buffers.Offsets, counts: "           \
   "onehop.buffers.Offsets | None = None, local_strides: onehop.buffers.Offsets | None = None, " \
   "remote_strides: onehop.buffers.Offsets | None = None"
-#define OH_PYTHON_REGION_BLOCKS                                                                  \
-  "Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at "            \
-  "remote_offsets[i] of\nremotes[remote_index[i]]; an index of None stands for zeros. With "     \
-  "counts, entry i is a run of counts[i] blocks,\nlocal_strides[i] and remote_strides[i] bytes " \
-  "apart. Arrays of int64 or uint64 (the indices: int32 or uint32) are not\ncopied; other "      \
-  "sequences of integers are.\n\nOutOfRange names the block that is outside; nothing has moved " \
-  "then."
+#define OH_PYTHON_REGION_BLOCKS                                                        \
+  "Block i is lengths[i] bytes at local_offsets[i] of locals[local_index[i]] and at\n" \
+  "remote_offsets[i] of remotes[remote_index[i]]. An index of None means all zeros.\n" \
+  "With counts, entry i is a run of counts[i] blocks, local_strides[i] and\n"          \
+  "remote_strides[i] bytes apart. Arrays of int64 or uint64 (indices: int32 or\n"      \
+  "uint32) are not copied; other sequences of integers are.\n\n"                       \
+  "OutOfRange: a block is out of bounds; the text names it, and nothing has moved."
 
 // The calls as Python makes them: one argument for each member of RegionArguments.
 template <size_t>
@@ -220,10 +220,10 @@ void bind(nb::class_<Type>& type, const char* name, Verb verb, const char* signa
 
 void bind_stream_region_batches(nb::class_<PyOnStream>& type) {
   bind(type, "put_regions", Puts::run_in_stream, "def put_regions(" OH_PYTHON_REGIONS ") -> None",
-       "Puts many blocks between many local buffers and many regions, as put_batch "
+       "Puts blocks of many local buffers into many regions, as put_batch "
        "does.\n\n" OH_PYTHON_REGION_BLOCKS);
   bind(type, "get_regions", Gets::run_in_stream, "def get_regions(" OH_PYTHON_REGIONS ") -> None",
-       "Gets many blocks between many local buffers and many regions, as get_batch "
+       "Gets blocks of many regions into many local buffers, as get_batch "
        "does.\n\n" OH_PYTHON_REGION_BLOCKS);
 }
 
@@ -233,16 +233,16 @@ void bind_region_batches(nb::class_<PyPeer>& type) {
   bind(type, "put_regions", Puts::run,
        "def put_regions(" OH_PYTHON_REGIONS
        ", notify: onehop.buffers.Buffer | None = None" OH_PYTHON_AFTER_ARGUMENT ") -> Request",
-       "Puts many blocks between many local buffers and many regions at once. notify comes after "
-       "all of them.\nafter as for put.\n\n" OH_PYTHON_REGION_BLOCKS,
+       "Puts blocks of many local buffers into many regions. notify is a notification\n"
+       "that follows all of them. after as for put.\n\n" OH_PYTHON_REGION_BLOCKS,
        notify, after);
-  bind(
-      type, "get_regions", Gets::run,
-      "def get_regions(" OH_PYTHON_REGIONS
-      ", notify: onehop.buffers.Buffer | None = None" OH_PYTHON_AFTER_ARGUMENT ") -> Request",
-      "Gets many blocks between many local buffers and many regions at once. notify tells the peer "
-      "when all of them\nwere read. after as for put.\n\n" OH_PYTHON_REGION_BLOCKS,
-      notify, after);
+  bind(type, "get_regions", Gets::run,
+       "def get_regions(" OH_PYTHON_REGIONS
+       ", notify: onehop.buffers.Buffer | None = None" OH_PYTHON_AFTER_ARGUMENT ") -> Request",
+       "Gets blocks of many regions into many local buffers. notify is a notification\n"
+       "that tells the peer that all of them were read. after as for "
+       "put.\n\n" OH_PYTHON_REGION_BLOCKS,
+       notify, after);
   bind(type, "prepare_put_regions", Puts::prepare,
        "def prepare_put_regions(" OH_PYTHON_REGIONS ") -> PreparedBatch",
        "Prepares such a batch to be put any number of times: see prepare_put.\n\n"  //

@@ -91,7 +91,7 @@ std::string message_text(const PyMessage& self) {
 }
 
 void bind_message(nb::module_& module) {
-  nb::class_<PyMessage>(module, "Message", "What a receive or a finished request tells.")
+  nb::class_<PyMessage>(module, "Message", "The result of a receive or of a finished request.")
       .def_prop_ro(
           "nbytes", [](const PyMessage& self) { return self.value.size; }, "Bytes of the message.")
       .def_prop_ro(
@@ -102,17 +102,17 @@ void bind_message(nb::module_& module) {
             return self.value.rank >= 0 ? self.value.rank
                                         : static_cast<int64_t>(self.value.peer_id);
           },
-          "The other side: its rank in a communicator, else the id of its Peer.")
+          "The other side: its rank in a communicator, otherwise the id of its Peer.")
       .def_prop_ro(
           "peer_id", [](const PyMessage& self) { return self.value.peer_id; },
           "The id of the Peer.")
       .def_prop_ro(
           "path", [](const PyMessage& self) { return oh_path_name(self.value.path); },
-          "How it travelled, such as \"inline\" or \"shm\".")
+          "The path that was taken, such as \"inline\" or \"shm\".")
       .def_prop_ro(
           "seconds", [](const PyMessage& self) { return double(self.value.duration_ns) / 1e9; },
-          "Of a request, from its post to its end; 0.0: not measured, as it was shorter than 128 "
-          "KiB.")
+          "Of a request, from its post to its end. 0.0: not measured, because it was\n"
+          "shorter than 128 KiB.")
       .def("__repr__", message_text);
 }
 
@@ -145,9 +145,8 @@ void bind_events(nb::class_<PyRequest>& type) {
             WithoutGil release;
             check(oh_request_arm(self.operation().handle()));
           },
-          "Announces its end on the endpoint's event descriptor, with a progress thread behind it: "
-          "for event "
-          "loops other than\nasyncio's.")
+          "Announces its end on the endpoint's event descriptor, and starts the progress\n"
+          "thread. For event loops other than asyncio's.")
       .def_prop_ro(
           "event_fd",
           [](PyRequest& self) {
@@ -161,18 +160,20 @@ void bind_events(nb::class_<PyRequest>& type) {
           [](PyRequest& self) {
             (void)oh_endpoint_clear_event(self.operation().context->endpoint().get());
           },
-          "Makes the event descriptor unreadable again; look at all armed requests afterwards.")
+          "Makes the event descriptor unreadable again. Then test all armed requests.")
       .def(
           "arm_listed",
           [](PyRequest& self) {
             WithoutGil release;
             check(oh_request_arm_listed(self.operation().handle()));
           },
-          "arm(), and take_ended() names it once it has ended: for event loops that wait for many.")
-      .def_prop_ro("key", key, "The number by which take_ended() names it, while it exists.")
+          "As arm(); take_ended() also returns its key once it has ended. For event loops\n"
+          "that wait for many.")
+      .def_prop_ro("key", key, "The number by which take_ended() identifies it, while it exists.")
       .def("take_ended", take_ended, nb::sig("def take_ended(self) -> list[int]"),
-           "Makes the event descriptor unreadable again, and returns the keys of the endpoint's "
-           "requests that were given\nto arm_listed(), have ended, and were not returned before.");
+           "Makes the event descriptor unreadable again. Returns the keys of the endpoint's\n"
+           "requests that were passed to arm_listed(), have ended, and were not returned\n"
+           "before.");
 }
 
 }  // namespace
@@ -212,22 +213,22 @@ PyMessage message_of(Operation& operation) {
 
 void bind_request(nb::module_& module) {
   bind_message(module);
-  nb::class_<PyRequest> type(module, "Request",
-                             "One operation in flight. It keeps its buffer alive; dropped too "
-                             "early, the library does until "
-                             "the buffer is free. May be awaited in asyncio.");
+  nb::class_<PyRequest> type(
+      module, "Request",
+      "One operation in flight. It keeps its buffer alive. If it is dropped before its\n"
+      "end, the library keeps the buffer until it is free. It can be awaited in\n"
+      "asyncio.");
   type.def("test", test,
-           "Whether it has ended; makes progress. Raises what the operation ended with.")
+           "Makes progress and returns whether it has ended. Raises the error of a failed\n"
+           "operation.")
       .def("wait", wait, nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def wait(self, timeout: float | None = ...) -> Message"),
-           "Waits until it has ended. At the deadline (seconds; None: for ever) it is ended: "
-           "TimeoutError, or\nOperationError with Status.IN_DOUBT while the peer may still touch "
-           "the "
-           "buffer. Ctrl-C leaves it in\nflight.")
+           "Waits until it has ended. timeout: seconds; None: no limit. The deadline ends\n"
+           "the operation: TimeoutError, or OperationError with Status.IN_DOUBT while the\n"
+           "peer may still access the buffer. Ctrl-C leaves it in flight.")
       .def("cancel", cancel,
-           "Ends it; waiting for it then raises OperationError with Status.CANCELLED. False: too "
-           "late, "
-           "it has\nended, or is under way and will end by itself.")
+           "Ends it; wait() then raises OperationError with Status.CANCELLED. Returns False\n"
+           "if it is too late: it has ended, or it will end by itself.")
       .def(
           "stream_wait",
           [](PyRequest& self, nb::handle stream) {
@@ -237,35 +238,38 @@ void bind_request(nb::module_& module) {
           },
           nb::arg("stream").none(),
           nb::sig("def stream_wait(self, stream: onehop.devices.Stream) -> None"),
-          "What the CUDA stream gets from now on waits until it has ended; the host does not. The "
-          "stream goes on\nhowever it ends: test() and wait() tell. Keep the buffer until then. "
-          "Meanwhile no thread may make a call\nthat holds the driver's lock while it waits for "
-          "the "
-          "device, or neither ends: the first launch of a kernel, "
-          "unless\nCUDA_MODULE_LOADING=EAGER, "
-          "and cudaFree. InvalidArgument: the endpoint has no GPU, or the stream is being\n"
-          "captured.")
+          "Makes a CUDA stream wait: work enqueued from now on runs after the request has\n"
+          "ended. The host does not wait. The stream continues however the request ends;\n"
+          "test() and wait() report errors. Keep the buffer until the request has ended.\n\n"
+          "Deadlock hazard: until then no thread may make a call that holds the driver's\n"
+          "lock while it waits for the device, such as cudaFree and, unless\n"
+          "CUDA_MODULE_LOADING=EAGER, the first launch of a kernel. See wait_enqueued().\n\n"
+          "InvalidArgument: the endpoint has no GPU, or the stream is being captured.")
       .def("wait_enqueued", wait_enqueued, nb::arg("stream").none(),
            nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def wait_enqueued(self, stream: onehop.devices.Stream, timeout: float | None = "
                    "...) -> None"),
-           "What the CUDA stream gets from now on waits until it has ended. The host waits until a "
-           "copy engine has\nthe message, ours or the peer's: then nothing that threads of either "
-           "side do holds it up, the first launch of a\nkernel included. What goes another way is "
-           "waited for to its end. Until then timeout, errors and Ctrl-C are\nthose of wait(); "
-           "afterwards test() and wait() tell, and the stream goes on however it ends. Keep the "
-           "buffer\nuntil then. InvalidArgument: the endpoint has no GPU, or the stream is being "
-           "captured.")
+           "Makes a CUDA stream wait: work enqueued from now on runs after the request has\n"
+           "ended. The host waits only until the copy (ours or the peer's) is enqueued on a\n"
+           "copy engine. From then on no thread of either process can delay it, not even by\n"
+           "the first launch of a kernel. If the message does not go by one copy of an\n"
+           "engine, the host waits for its end.\n\n"
+           "Until the call returns, timeout, errors and Ctrl-C are as in wait(). Afterwards\n"
+           "test() and wait() report errors, and the stream continues however the request\n"
+           "ends. Keep the buffer until the request has ended. InvalidArgument: the endpoint\n"
+           "has no GPU, or the stream is being captured.")
       .def_prop_ro(
           "buffer_released", [](PyRequest& self) { return self.operation().try_release(); },
-          "Whether it has ended and its buffer is no longer accessed.")
+          "Whether it has ended and nothing accesses its buffer any more.")
       .def_prop_ro(
           "done", [](PyRequest& self) { return status_now(self) != OH_IN_PROGRESS; },
-          "Whether it has ended, well or not. Makes progress; never raises the operation's error.")
-      .def_prop_ro("status", status_now, "Its status now: Status.IN_PROGRESS until it has ended.")
+          "Whether it has ended, with or without an error. Makes progress; never raises the\n"
+          "operation's error.")
+      .def_prop_ro("status", status_now,
+                   "The present status: Status.IN_PROGRESS until it has ended.")
       .def_prop_ro(
           "message", [](PyRequest& self) { return message_of(self.operation()); },
-          "What it tells once it has ended well.")
+          "The Message of an operation that has succeeded.")
       .def("__repr__", [](PyRequest& self) {
         return std::string("<onehop.Request ") + oh_status_name(status_now(self)) + ">";
       });

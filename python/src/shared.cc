@@ -31,8 +31,8 @@ PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {
 void bind_shared(nb::module_& module) {
   nb::class_<SharedBuffer>(
       module, "SharedBuffer", nb::type_slots(slots),
-      "Zeroed memory that peers can map, with the buffer protocol; freed when the "
-      "last view of it is gone.")
+      "Zeroed memory that peers can map, with the buffer protocol. It is freed with its\n"
+      "last view.")
       .def(
           "__init__",
           [](SharedBuffer* self, nb::handle nbytes) {

@@ -126,7 +126,7 @@ void leave_group(nb::handle type) {
 }
 
 void bind_group(nb::module_& module) {
-  nb::class_<PyGroup>(module, "Group", "What onehop.group gives: a context manager.")
+  nb::class_<PyGroup>(module, "Group", "The context manager that onehop.group returns.")
       .def(
           "__enter__", [](PyGroup&) { begin_group(); }, nb::sig("def __enter__(self) -> None"))
       .def(
@@ -139,27 +139,25 @@ void bind_group(nb::module_& module) {
       });
   module.def(
       "group", [] { return PyGroup{}; },
-      "For `with onehop.group():` - what this thread gives to streams within it is begun together "
-      "at "
-      "its end, each\nstream's in one launch: sends and receives then wait for none of each other. "
-      "Groups may be nested; only the\noutermost end begins. Those of one lane in one direction "
-      "follow each other. At most 128 operations a stream.\nErrors of operations may come at the "
-      "end; "
-      "it begins what was given also when its body raises.");
+      "Collects the stream operations of this thread in `with onehop.group():`, and\n"
+      "starts them together at its end, with one launch per stream. Sends and receives\n"
+      "of a group do not wait for each other, except those of one lane and direction,\n"
+      "which run in order. Groups may be nested; only the outermost end starts the\n"
+      "operations. At most 128 operations a stream. Errors of operations may be raised\n"
+      "at the end. If the body raises, the operations that were collected still start.");
 }
 
 void bind_on_stream(nb::module_& module) {
   nb::class_<PyOnStream> type(
       module, "OnStream",
-      "A peer's operations in the order of a CUDA stream: each call enqueues and returns, may be "
-      "captured into a graph\nand replayed any number of times. Create it with Peer.on.\n\n"
-      "Send k of a lane meets receive k of the peer's, never one of Peer.send. What goes wrong "
-      "after "
-      "a call has\nreturned is told by Peer.async_error. Buffers are GPU memory, of any size and "
-      "alignment. They are kept until the\nstream is through with them (looked at in later calls; "
-      "torch tensors by record_stream); those of captured\noperations are not: keep them as long "
-      "as "
-      "the graph.");
+      "A peer's operations in the order of a CUDA stream. Each call enqueues and\n"
+      "returns. Calls may be captured into a graph and replayed any number of times.\n"
+      "Create it with Peer.on.\n\n"
+      "Send k of a lane matches receive k of the peer's lane, never one of Peer.send.\n"
+      "Peer.async_error reports errors that occur after a call has returned. Buffers\n"
+      "are GPU memory, of any size and alignment. They are kept alive until the stream\n"
+      "has finished with them (later calls check; torch tensors by record_stream).\n"
+      "Buffers of captured operations are not kept: keep them as long as the graph.");
   type.def(
           "send",
           [](PyOnStream& self, nb::handle buffer, nb::handle lane, nb::handle timeout,
@@ -171,15 +169,16 @@ void bind_on_stream(nb::module_& module) {
           nb::arg("timeout").none() = nb::ellipsis(), nb::arg("size_from") = nb::none(),
           nb::sig("def send(self, buffer: onehop.buffers.Buffer" OH_PYTHON_STREAM_ARGUMENTS(
               "size_from") ") -> None"),
-          "Sends the bytes of a buffer; in the stream's order it may be written again "
-          "afterwards.\n\nlane: 0 to 15. timeout: seconds that the GPU waits for the receive, then "
-          "the lane fails; None for ever; left\nout, ONEHOP_TIMEOUT. size_from: 8 bytes of GPU "
-          "memory, how many bytes of the buffer to send, read when it "
-          "runs.\nA message of at most StreamInfo.stream_buffered bytes does not wait for its "
-          "receive. The first call connects\nthe lanes, which blocks: see Peer.warmup. "
-          "InvalidArgument: host memory, no such lane, or a capture without\nwarmup; "
-          "OperationError "
-          "with Status.NOT_VIABLE: neither kernels nor the host carry it to the peer.")
+          "Sends the bytes of a buffer. Later work of the stream may write the buffer\n"
+          "again.\n\n"
+          "lane: 0 to 15. timeout: seconds that the GPU waits for the receive, then the\n"
+          "lane fails; None: no limit; omitted: ONEHOP_TIMEOUT. size_from: 8 bytes of GPU\n"
+          "memory with the number of bytes to send, read when the send runs.\n\n"
+          "A message of at most StreamInfo.stream_buffered bytes does not wait for its\n"
+          "receive. The first call connects the lanes, which blocks: see Peer.warmup.\n"
+          "InvalidArgument: host memory, no such lane, or a capture without warmup.\n"
+          "OperationError with Status.NOT_VIABLE: neither kernels nor the host can reach\n"
+          "the peer.")
       .def(
           "recv",
           [](PyOnStream& self, nb::handle buffer, nb::handle lane, nb::handle timeout,
@@ -191,51 +190,54 @@ void bind_on_stream(nb::module_& module) {
           nb::arg("timeout").none() = nb::ellipsis(), nb::arg("size_to") = nb::none(),
           nb::sig("def recv(self, buffer: onehop.buffers.Buffer" OH_PYTHON_STREAM_ARGUMENTS(
               "size_to") ") -> None"),
-          "Receives a message into a writable buffer of at least its length; what follows on the "
-          "stream sees its bytes.\n\nsize_to: 8 bytes of GPU memory, where its length is written. "
-          "The others, and errors, as for send. A longer\nmessage fails with Status.TRUNCATED, and "
-          "the lane goes on.")
+          "Receives a message into a writable buffer of at least its length. Later work of\n"
+          "the stream sees its bytes.\n\n"
+          "size_to: 8 bytes of GPU memory that get the message's length in bytes. Other\n"
+          "arguments and errors as for send. A longer message fails with Status.TRUNCATED,\n"
+          "and the lane continues.")
       .def("put", put, nb::arg("local").none(), nb::arg("remote").none(),
            nb::sig("def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None"),
-           "Writes the local bytes into the remote region, of the same length, by the copy engine; "
-           "a signal that follows\ncomes after them. Where the region is not mapped here and the "
-           "peer's streams go by proxy, the host puts them.\nOutOfRange; OperationError with "
-           "Status.NOT_VIABLE: neither is possible.")
+           "Writes the local bytes into the remote region of the same length, by the copy\n"
+           "engine. A signal that follows arrives after them. If the region is not mapped\n"
+           "here and the peer's streams use the proxy, the host puts them.\n\n"
+           "OutOfRange: the lengths differ. OperationError with Status.NOT_VIABLE: neither\n"
+           "way is possible.")
       .def("get", get, nb::arg("local").none(), nb::arg("remote").none(),
            nb::sig("def get(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None"),
-           "Reads the remote region into local memory of the same length, as put writes it. Later "
-           "work of the stream finds the\nbytes; they are what the peer wrote before a signal that "
-           "the stream has waited for, or later ones. Errors as for put.")
-      .def(
-          "fetch_add", fetch_add, nb::arg("remote").none(), nb::arg("value").none(),
-          nb::arg("before") = nb::none(),
-          nb::sig("def fetch_add(self, remote: RemoteRegion, value: typing.SupportsIndex, before: "
-                  "onehop.buffers.Buffer | None = None) -> None"),
-          "Adds to an unsigned number of 8 bytes in the peer's memory, modulo 2**64, behind all "
-          "that the stream did before.\n\nremote is a slice of 8 bytes whose address is a multiple "
-          "of 8. before: 8 bytes of GPU memory that get what was\nthere. On GPU memory a kernel "
-          "carries it out: atomic towards those of all kernels and streams, of system scope.\nOn "
-          "host memory the host does, where the peer's streams go by proxy; what fails later "
-          "leaves 0 in before.\nOutOfRange: not 8 bytes. OperationError: Status.READ_ONLY, "
-          "RETIRED, "
-          "or NOT_VIABLE, also where the link has no\nnative atomics.")
+           "Reads the remote region into local memory of the same length, by the same ways\n"
+           "as put. Later work of the stream sees the bytes: those that the peer wrote\n"
+           "before a signal that the stream has waited for, or later ones. Errors as for\n"
+           "put.")
+      .def("fetch_add", fetch_add, nb::arg("remote").none(), nb::arg("value").none(),
+           nb::arg("before") = nb::none(),
+           nb::sig("def fetch_add(self, remote: RemoteRegion, value: typing.SupportsIndex, before: "
+                   "onehop.buffers.Buffer | None = None) -> None"),
+           "Adds to an unsigned number of 8 bytes in the peer's memory, modulo 2**64, after\n"
+           "all earlier work of the stream.\n\n"
+           "remote: a slice of 8 bytes whose address is a multiple of 8.\n"
+           "before: 8 bytes of GPU memory that get the previous value.\n\n"
+           "On GPU memory a kernel carries it out, at system scope: atomic with those of all\n"
+           "kernels and streams. On host memory the host does, if the peer's streams use the\n"
+           "proxy; an error that occurs later leaves 0 in before.\n\n"
+           "OutOfRange: not 8 bytes. OperationError with Status.READ_ONLY, RETIRED, or\n"
+           "NOT_VIABLE: not mapped here, or no native atomics over the link.")
       .def("compare_swap", compare_swap, nb::arg("remote").none(), nb::arg("expected").none(),
            nb::arg("value").none(), nb::arg("before") = nb::none(),
            nb::sig("def compare_swap(self, remote: RemoteRegion, expected: typing.SupportsIndex, "
                    "value: typing.SupportsIndex, before: onehop.buffers.Buffer | None = None) -> "
                    "None"),
-           "Writes value where expected is found. See fetch_add.")
+           "Writes value if it finds expected. Arguments and errors as for fetch_add.")
       .def("signal", signal, nb::arg("slot").none(), nb::arg("n").none() = 1,
            nb::sig(
                "def signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1) -> None"),
-           "Adds n to the peer's slot (0 to 63) for us, behind all that the stream did before. Not "
-           "the count of Peer.signal.")
+           "Adds n to the peer's stream signal slot (0 to 63) for this side, after all\n"
+           "earlier work of the stream. The counts are separate from those of Peer.signal.")
       .def("wait_signal", wait_signal, nb::arg("slot").none(), nb::arg("n").none() = 1,
            nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def wait_signal(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1, "
                    "timeout: float | None = ...) -> None"),
-           "The stream waits until the peer has signalled n more on our slot, and takes them. "
-           "timeout: as for send; told\nby Peer.async_error.")
+           "The stream waits until this side's slot has reached n, then subtracts n.\n"
+           "timeout: as for send; Peer.async_error reports it.")
       .def("__repr__", [](const PyOnStream& self) {
         return "<onehop.OnStream peer " + std::to_string(self.link->id) + ", " +
                name_of(self.stream) + ">";

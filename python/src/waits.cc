@@ -152,21 +152,21 @@ void bind_waits(nb::module_& module, nb::class_<PyEndpoint>& endpoint) {
              nb::arg("timeout").none() = nb::ellipsis(),
              nb::sig("def wait_all(requests: collections.abc.Iterable[Request], timeout: float | "
                      "None = ...) -> list[Message]"),
-             "Waits until all requests have ended, and returns what they tell, in their order. "
-             "Those that have not ended at\nthe deadline are ended, as by Request.wait. Raises "
-             "what the first of them that failed ended with, after all\nhave ended. They may "
-             "belong to different endpoints. " OH_PYTHON_TIMEOUT " Ctrl-C leaves them in flight.");
+             "Waits until all requests have ended, and returns their Messages in order. The\n"
+             "deadline ends the others, as in Request.wait. Raises the error of the first\n"
+             "request in the list that failed, after all have ended. The requests may belong\n"
+             "to different endpoints. Ctrl-C leaves them in flight.\n\n" OH_PYTHON_TIMEOUT);
   module.def("wait_any", wait_any, nb::arg("requests").none(),
              nb::arg("timeout").none() = nb::ellipsis(),
              nb::sig("def wait_any(requests: collections.abc.Iterable[Request], timeout: float | "
                      "None = ...) -> int"),
-             "Waits until one of the requests has ended, well or not, and returns its index: the "
-             "first that has. At the\ndeadline TimeoutError; all go on. They may belong to "
-             "different endpoints. " OH_PYTHON_TIMEOUT);
+             "Waits until one of the requests has ended, with or without an error, and returns\n"
+             "the index of the first that has. TimeoutError at the deadline; all stay in\n"
+             "flight. The requests may belong to different endpoints.\n\n" OH_PYTHON_TIMEOUT);
   endpoint
       .def("wait_notification", wait_notification, nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def wait_notification(self, timeout: float | None = ...) -> tuple[int, bytes]"),
-           "Waits for the next notification: (source, bytes), as of "
+           "Waits for the next notification and takes it: (source, bytes), as in\n"
            "Endpoint.notifications. " OH_PYTHON_TIMEOUT)
       .def(
           "probe",
@@ -176,7 +176,7 @@ void bind_waits(nb::module_& module, nb::class_<PyEndpoint>& endpoint) {
           nb::arg("tag").none() = 0, nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig("def probe(self, tag: typing.SupportsIndex = 0, timeout: float | None = ...) -> "
                   "Message"),
-          "The next message from any peer for which no receive is posted: see Peer.probe.")
+          "The next message from any peer without a posted receive: see Peer.probe.")
       .def(
           "accept_ready",
           [](PyEndpoint& self) {
@@ -184,8 +184,8 @@ void bind_waits(nb::module_& module, nb::class_<PyEndpoint>& endpoint) {
               return oh_endpoint_accept_ready(self.context->endpoint().get(), request);
             });
           },
-          "A Request that ends when accept() has a peer to return. It takes nothing: another "
-          "thread may be faster.")
+          "A Request that ends once accept() has a peer to return. It takes nothing:\n"
+          "another thread may be faster.")
       .def(
           "notification_ready",
           [](PyEndpoint& self) {
@@ -193,8 +193,8 @@ void bind_waits(nb::module_& module, nb::class_<PyEndpoint>& endpoint) {
               return oh_endpoint_notification_ready(self.context->endpoint().get(), request);
             });
           },
-          "A Request that ends when a notification has come. It takes nothing: another thread may "
-          "be faster.")
+          "A Request that ends once a notification has arrived. It takes nothing: another\n"
+          "thread may be faster.")
       .def(
           "connect_async",
           [](nb::handle self, nb::handle address, nb::handle timeout) {
@@ -231,9 +231,10 @@ void bind_waits(nb::class_<PyPeer>& peer) {
           nb::arg("tag").none() = 0, nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig("def probe(self, tag: typing.SupportsIndex = 0, timeout: float | None = ...) -> "
                   "Message"),
-          "Waits until a message is there for which no receive is posted, and tells nbytes, tag "
-          "and source. It stays: a\nrecv() with its tag gets it, unless another thread is faster. "
-          "tag: 0 to 2**63 - 1, or onehop.ANY_TAG.\n" OH_PYTHON_TIMEOUT)
+          "Waits for an unexpected message (one without a posted receive), and returns its\n"
+          "nbytes, tag and source. The message is not taken: a recv() with its tag gets it,\n"
+          "unless another thread is faster.\n\n"
+          "tag: 0 to 2**63 - 1, or onehop.ANY_TAG. " OH_PYTHON_TIMEOUT)
       .def(
           "message_ready",
           [](PyPeer& self, nb::handle tag) {
@@ -243,7 +244,7 @@ void bind_waits(nb::class_<PyPeer>& peer) {
           },
           nb::arg("tag").none() = 0,
           nb::sig("def message_ready(self, tag: typing.SupportsIndex = 0) -> Request"),
-          "A Request that ends when probe() has a message to tell of. It takes nothing.")
+          "A Request that ends once probe() has a message to return. It takes nothing.")
       .def(
           "signal_ready",
           [](PyPeer& self, nb::handle given_slot, nb::handle given_count) {
@@ -256,7 +257,7 @@ void bind_waits(nb::class_<PyPeer>& peer) {
           nb::arg("slot").none(), nb::arg("n").none() = 1,
           nb::sig("def signal_ready(self, slot: typing.SupportsIndex, n: typing.SupportsIndex = 1) "
                   "-> Request"),
-          "A Request that ends when the peer has signalled n more on our slot. It takes nothing: "
+          "A Request that ends once this side's slot has reached n. It takes nothing:\n"
           "wait_signal() does.")
       .def(
           "probe_async",

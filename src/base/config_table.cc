@@ -13,34 +13,37 @@ constexpr ConfigEntry kTable[] = {
      .type = "choice",
      .allowed = "off, error, warn, info, debug",
      .standard = "warn",
-     .meaning = "what is written to the log; debug explains each decision",
+     .meaning = "Log level. debug explains each decision.",
      .text = &Config::log},
     {.name = "ONEHOP_LOG_FILE",
      .type = "path",
      .allowed = "a file that can be appended to",
      .standard = "",
-     .meaning = "where the log goes; empty: standard error",
+     .meaning = "Log file. Empty: standard error.",
      .text = &Config::log_file},
     {.name = "ONEHOP_FLIGHT_DIR",
      .type = "folder",
      .allowed = "an existing folder that files can be made in",
      .standard = "",
-     .meaning = "where a timeout leaves the link's last 1,024 operations, one file a link; empty: "
-                "nowhere",
+     .meaning =
+         "Folder for flight records: after a timeout, the last 1,024 operations of the link, "
+         "one file for each link. Empty: none is written.",
      .text = &Config::flight_dir},
     {.name = "ONEHOP_TRACE",
      .type = "path",
      .allowed = "a file in an existing folder; %h is the host's name, %p the process id, %% a %",
      .standard = "",
-     .meaning = "file of Chrome trace events, which Perfetto opens: the last operations, from post "
-                "to end, and links; written when an endpoint is closed and at exit; the same for "
-                "all endpoints of a process; empty: none",
+     .meaning =
+         "File of Chrome trace events, which Perfetto opens: links, and the last operations "
+         "from post to end. Written when an endpoint is closed and at exit. One file for all "
+         "endpoints of a process. Empty: no trace.",
      .text = &Config::trace},
     {.name = "ONEHOP_TRACE_EVENTS",
      .type = "integer",
      .allowed = "1 to 4194304",
      .standard = "65536",
-     .meaning = "events that a trace keeps, at 56 bytes of memory each; the oldest are overwritten",
+     .meaning =
+         "Events that a trace keeps, at 56 bytes of memory each. The oldest are overwritten.",
      .integer = &Config::trace_events,
      .low = 1,
      .high = 4 * kMiB},
@@ -48,8 +51,10 @@ constexpr ConfigEntry kTable[] = {
      .type = "choice",
      .allowed = "auto, off",
      .standard = "auto",
-     .meaning = "auto: NVTX ranges for operations and marks for links, where a tool is attached to "
-                "the process, as Nsight Systems is; the same for all endpoints of a process",
+     .meaning =
+         "auto: if a tool such as Nsight Systems is attached to the process, onehop marks "
+         "operations by NVTX ranges and links by NVTX marks. One setting for all endpoints of "
+         "a process.",
      .text = &Config::nvtx},
     {.name = "ONEHOP_TOP",
      .type = "choice",
@@ -57,13 +62,13 @@ constexpr ConfigEntry kTable[] = {
      .standard = "off",
      .meaning =
          "on: the process writes a page of statistics for `onehop top` to ONEHOP_SOCKET_DIR, "
-         "four times a second, readable by its user only",
+         "four times a second. Only its user can read it.",
      .text = &Config::top},
     {.name = "ONEHOP_SECRET",
      .type = "text",
      .allowed = "at least 16 characters",
      .standard = "",
-     .meaning = "shared secret of a tcp:// rendezvous; needed unless its address is loopback",
+     .meaning = "Shared secret of a tcp:// rendezvous. Required unless the address is loopback.",
      .text = &Config::secret,
      .hidden = true},
     {.name = "ONEHOP_INTERFACE",
@@ -71,28 +76,30 @@ constexpr ConfigEntry kTable[] = {
      .allowed = "any, or IPv4 and IPv6 addresses and names of network interfaces, separated by "
                 "commas",
      .standard = "any",
-     .meaning = "where the process listens for links from other hosts: on all addresses of the "
-                "list, at one port; the same for all open endpoints of a process",
+     .meaning =
+         "Addresses on which the process listens for links from other hosts: all of the list, "
+         "at one port. All open endpoints of a process must use the same value.",
      .text = &Config::interface_name},
     {.name = "ONEHOP_PORT_RANGE",
      .type = "range",
      .allowed = "FIRST-LAST or one port, 1-65535",
      .standard = "56800-56900",
-     .meaning = "TCP ports to listen on; one port is used per process, so the same for all its "
-                "open endpoints",
+     .meaning =
+         "TCP ports to listen on. A process uses one port, so all its open endpoints must use "
+         "the same value.",
      .text = &Config::port_range},
     {.name = "ONEHOP_SOCKET_DIR",
      .type = "folder",
      .allowed = "an existing folder that files can be made in, at most 64 characters",
      .standard = "/tmp",
-     .meaning = "folder of the Unix socket that containers with separate network namespaces share; "
-                "the same for all open endpoints of a process",
+     .meaning = "Folder of the Unix socket that containers with separate network namespaces share. "
+                "All open endpoints of a process must use the same value.",
      .text = &Config::socket_dir},
     {.name = "ONEHOP_TIMEOUT",
      .type = "seconds",
      .allowed = "0.001 to 1e9",
      .standard = "300",
-     .meaning = "default deadline of connects and waits",
+     .meaning = "Default timeout of connects and waits.",
      .seconds = &Config::timeout,
      .low = 0.001,
      .high = 1e9},
@@ -100,8 +107,8 @@ constexpr ConfigEntry kTable[] = {
      .type = "seconds",
      .allowed = "0.01 to 3600",
      .standard = "5",
-     .meaning = "how long a stranger may take to authenticate before it is dropped; the same for "
-                "all open endpoints of a process",
+     .meaning = "Time that a connecting process has to authenticate before it is dropped. All open "
+                "endpoints of a process must use the same value.",
      .seconds = &Config::hello_timeout,
      .low = 0.01,
      .high = 3600},
@@ -109,8 +116,8 @@ constexpr ConfigEntry kTable[] = {
      .type = "seconds",
      .allowed = "0 to 86400",
      .standard = "30",
-     .meaning = "a peer on another host is lost when that answers nothing for so long, or when a "
-                "stopped process takes nothing for so long of what fills its socket; 0: never",
+     .meaning = "Time after which a peer on another host is lost: its host does not answer, or the "
+                "process is stopped and does not read from its full socket. 0: never.",
      .seconds = &Config::peer_timeout,
      .low = 0,
      .high = 86400},
@@ -118,7 +125,8 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "0 to 65536",
      .standard = "400",
-     .meaning = "bytes asked for inside a control message; what the transport grants is reported",
+     .meaning = "Bytes to carry inside a control message. The transport may grant another value, "
+                "which is reported.",
      .integer = &Config::max_inline,
      .low = 0,
      .high = 65536},
@@ -126,8 +134,8 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "0 to 65536",
      .standard = "16384",
-     .meaning = "largest message that travels before its receive is known; over UCX 65536, unless "
-                "this is set",
+     .meaning = "Bytes of the largest message that is sent before its receive is known. Over UCX "
+                "65536, unless this is set.",
      .integer = &Config::eager_max,
      .low = 0,
      .high = 65536},
@@ -135,8 +143,8 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "0 to 67108864",
      .standard = "262144",
-     .meaning = "bytes a peer may send before their receives are posted; over UCX 2097152, unless "
-                "this is set",
+     .meaning = "Bytes that a peer may send before their receives are posted. Over UCX 2097152, "
+                "unless this is set.",
      .integer = &Config::eager_credit,
      .low = 0,
      .high = 64 * kMiB},
@@ -144,7 +152,9 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "1 to 65536",
      .standard = "65536",
-     .meaning = "sends to one peer that may wait for their receives before back-pressure",
+     .meaning =
+         "Maximum number of sends to one peer that wait for their receives. Further sends are "
+         "refused (back-pressure).",
      .integer = &Config::max_pending,
      .low = 1,
      .high = 65536},
@@ -152,8 +162,9 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "0 to 1000000",
      .standard = "50",
-     .meaning = "microseconds a wait spins at most before it yields and sleeps; less where spins "
-                "are in vain",
+     .meaning =
+         "Microseconds that a wait spins at most before it yields and sleeps. Later waits spin "
+         "less if the other side needed this CPU.",
      .integer = &Config::spin_us,
      .low = 0,
      .high = 1000000},
@@ -161,34 +172,35 @@ constexpr ConfigEntry kTable[] = {
      .type = "choice",
      .allowed = "auto, off",
      .standard = "auto",
-     .meaning = "single copies by process_vm_readv/writev, where a probe proves that they work",
+     .meaning = "Single copies by process_vm_readv/writev, if a probe shows that they work.",
      .text = &Config::cma},
     {.name = "ONEHOP_CUDA_IPC",
      .type = "choice",
      .allowed = "auto, off",
      .standard = "auto",
-     .meaning = "device memory mapped between processes; off: it travels through host memory",
+     .meaning = "Device memory mapped between processes. off: it travels through host memory.",
      .text = &Config::cuda_ipc},
     {.name = "ONEHOP_BATCH_KERNEL",
      .type = "choice",
      .allowed = "auto, off",
      .standard = "auto",
-     .meaning = "batches between devices by a kernel, which waits for processors of the GPU that "
-                "others hold; off: by its copy engines, block by block",
+     .meaning = "auto: a kernel copies batches between devices; it waits until other kernels leave "
+                "multiprocessors of the GPU free. off: copy engines copy them, block by block.",
      .text = &Config::batch_kernel},
     {.name = "ONEHOP_WORKER",
      .type = "choice",
      .allowed = "off, 0, on, 1",
      .standard = "off",
      .meaning =
-         "small copies between devices by a kernel that stays on the GPU while they come "
-         "often; others' first launch of a kernel and cudaFree may wait for it, 1 ms at most",
+         "on: a kernel makes small copies between devices, and stays on the GPU while they are "
+         "frequent. The first launch of another kernel, and cudaFree, may wait for it, 1 ms at "
+         "most.",
      .text = &Config::worker},
     {.name = "ONEHOP_IMPORT_CACHE",
      .type = "integer",
      .allowed = "1 to 8192",
      .standard = "1024",
-     .meaning = "allocations of one peer's device memory that stay mapped",
+     .meaning = "Maximum number of allocations of one peer's device memory that stay mapped.",
      .integer = &Config::import_cache,
      .low = 1,
      .high = 8192},
@@ -196,9 +208,10 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "2097152 to 268435456",
      .standard = "6291456",
-     .meaning = "device memory of a peer for the stream domain, in bytes; what 2 MiB leave is for "
-                "large messages of lane 0, from 17 MiB on of all lanes; both sides use the smaller "
-                "one",
+     .meaning =
+         "Bytes of device memory for each peer's stream domain. What exceeds 2 MiB serves "
+         "large messages of lane 0; from 17 MiB on, of all lanes. Both sides use the smaller "
+         "value.",
      .integer = &Config::stream_slab,
      .low = 2 * kMiB,
      .high = 256 * kMiB},
@@ -206,8 +219,8 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "0 to 1048576",
      .standard = "262144",
-     .meaning = "largest message of the stream domain that lies in the lane's ring, as far as that "
-                "has room",
+     .meaning = "Bytes of the largest message of the stream domain that is sent through the lane's "
+                "ring; the size of the ring limits it further.",
      .integer = &Config::stream_small,
      .low = 0,
      .high = kMiB},
@@ -215,7 +228,7 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "1 to 64",
      .standard = "32",
-     .meaning = "thread blocks that a message of the stream domain takes of the GPU at most",
+     .meaning = "Maximum number of thread blocks for a message of the stream domain.",
      .integer = &Config::stream_blocks,
      .low = 1,
      .high = 64},
@@ -223,7 +236,7 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "384 to 1048576",
      .standard = "4096",
-     .meaning = "bytes of a message of the stream domain for each of its thread blocks at least",
+     .meaning = "Minimum number of bytes for each thread block of a message of the stream domain.",
      .integer = &Config::stream_share,
      .low = 384,
      .high = kMiB},
@@ -231,23 +244,23 @@ constexpr ConfigEntry kTable[] = {
      .type = "choice",
      .allowed = "auto, ucx, socket",
      .standard = "auto",
-     .meaning =
-         "links to other processes; auto: shared memory on one host, between hosts UCX where "
-         "both have it, else the control socket; ucx, socket: that one always",
+     .meaning = "Transport of links to other processes. auto: shared memory on one host; between "
+                "hosts UCX if both have it, otherwise the control socket. ucx, socket: always that "
+                "one.",
      .text = &Config::transport},
     {.name = "ONEHOP_UCX_LIBRARY",
      .type = "path",
      .allowed = "libucp of UCX 1.13 or newer, or off",
      .standard = "",
-     .meaning = "UCX; empty: the libucp that is loaded already, that of the wheel libucx-cu13 "
-                "beside this package, libucp.so.0; off: none",
+     .meaning = "UCX library. Empty: a libucp that is already loaded, otherwise that of the wheel "
+                "libucx-cu13 beside this package, otherwise libucp.so.0. off: none.",
      .text = &Config::ucx_library},
     {.name = "ONEHOP_UCX_CHUNK",
      .type = "integer",
      .allowed = "0 to 1073741824",
      .standard = "0",
-     .meaning = "bytes of a large message that UCX is given at once; 0: all of it where there are "
-                "cards with RDMA, else 61440, one of its segments over tcp",
+     .meaning = "Bytes of a large message that UCX gets at once. 0: all of it if there are RDMA "
+                "cards, otherwise 61440, one UCX segment over TCP.",
      .integer = &Config::ucx_chunk,
      .low = 0,
      .high = 1024 * kMiB},
@@ -255,8 +268,9 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "4096 to 1048576",
      .standard = "61440",
-     .meaning = "bytes of blocks that travel together over UCX at most; the default is one of its "
-                "segments over tcp",
+     .meaning =
+         "Bytes of a pipeline buffer, in which blocks travel together over UCX. The default is "
+         "one UCX segment over TCP.",
      .integer = &Config::pipeline_buffer,
      .low = 4096,
      .high = kMiB},
@@ -264,8 +278,10 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "1 to 65536",
      .standard = "64",
-     .meaning = "buffers of an endpoint that bytes are copied into on their way to UCX; they are "
-                "made as they are needed, and what finds none waits",
+     .meaning =
+         "Maximum number of pipeline buffers of an endpoint, into which bytes are copied on "
+         "their way to UCX. They are allocated on demand; when all are in use, further blocks "
+         "wait.",
      .integer = &Config::pipeline_buffers,
      .low = 1,
      .high = 65536},
@@ -273,7 +289,9 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "1 to 65536",
      .standard = "16",
-     .meaning = "such buffers of one peer that UCX has at once; half of all at most",
+     .meaning =
+         "Maximum number of pipeline buffers that UCX has at once for one peer; at most half "
+         "of all.",
      .integer = &Config::pipeline_window,
      .low = 1,
      .high = 65536},
@@ -281,7 +299,7 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "1 to 64",
      .standard = "8",
-     .meaning = "such buffers that one call of progress fills for a peer",
+     .meaning = "Maximum number of pipeline buffers that one call of progress fills for a peer.",
      .integer = &Config::pipeline_depth,
      .low = 1,
      .high = 64},
@@ -289,16 +307,17 @@ constexpr ConfigEntry kTable[] = {
      .type = "choice",
      .allowed = "auto, on, off",
      .standard = "auto",
-     .meaning = "puts and gets over UCX by its remote memory access, straight from and to the "
-                "memory; auto: where cards with RDMA do it; on, for tests: also where UCX emulates "
-                "it, and a peer that dies may abort this process; off: as messages",
+     .meaning =
+         "Puts and gets over UCX by remote memory access, straight from and to the memory. "
+         "auto: if RDMA cards carry it. on (for tests): also if UCX emulates it; a peer that "
+         "dies may then abort this process. off: as messages.",
      .text = &Config::ucx_rma},
     {.name = "ONEHOP_STAGING_BUFFER",
      .type = "integer",
      .allowed = "4096 to 67108864",
      .standard = "1048576",
-     .meaning = "bytes of a buffer of pinned memory through which device memory goes to and comes "
-                "from other hosts; they are made as they are needed",
+     .meaning = "Bytes of a staging buffer: pinned memory that carries device memory to and from "
+                "other hosts. Staging buffers are allocated on demand.",
      .integer = &Config::staging_buffer,
      .low = 4096,
      .high = 64 * kMiB},
@@ -306,7 +325,9 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "1 to 65536",
      .standard = "64",
-     .meaning = "such buffers of an endpoint, for each direction; a message without one waits",
+     .meaning =
+         "Maximum number of staging buffers of an endpoint, for each direction. When all are "
+         "in use, further messages wait.",
      .integer = &Config::staging_buffers,
      .low = 1,
      .high = 65536},
@@ -314,7 +335,7 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "1 to 64",
      .standard = "4",
-     .meaning = "such buffers that one message has at once",
+     .meaning = "Maximum number of staging buffers that one message uses at once.",
      .integer = &Config::staging_depth,
      .low = 1,
      .high = 64},
@@ -322,51 +343,58 @@ constexpr ConfigEntry kTable[] = {
      .type = "choice",
      .allowed = "auto, off",
      .standard = "auto",
-     .meaning = "shared memory segment per pair; off: messages travel on the control socket",
+     .meaning =
+         "Shared memory segment of each link on one host. off: messages travel on the control "
+         "socket.",
      .text = &Config::segment},
     {.name = "ONEHOP_PROGRESS_THREAD",
      .type = "choice",
      .allowed = "auto, on, off",
      .standard = "auto",
-     .meaning = "thread that makes progress for an endpoint; auto: started when something needs it",
+     .meaning = "Thread that makes progress for an endpoint. auto: started when an operation needs "
+                "it.",
      .text = &Config::progress_thread},
     {.name = "ONEHOP_LIBCRYPTO",
      .type = "path",
      .allowed = "path or soname of OpenSSL's libcrypto, 1.1 or newer",
      .standard = "",
-     .meaning = "library that computes HMAC-SHA256; empty: libcrypto.so.3, .1.1, then .so",
+     .meaning = "Library that computes HMAC-SHA256. Empty: libcrypto.so.3, then .1.1, then .so.",
      .text = &Config::libcrypto},
     {.name = "ONEHOP_CUDA_LIBRARY",
      .type = "path",
      .allowed = "a CUDA driver library, or off",
      .standard = "",
-     .meaning = "the CUDA driver; empty: libcuda.so.1; off: none, host memory only",
+     .meaning = "CUDA driver library. Empty: libcuda.so.1. off: none; host memory only.",
      .text = &Config::cuda_library},
     {.name = "ONEHOP_NVML_LIBRARY",
      .type = "path",
      .allowed = "NVIDIA's management library, or off",
      .standard = "",
-     .meaning = "what tells how GPUs are joined; empty: libnvidia-ml.so.1; off: it is not asked",
+     .meaning = "NVIDIA's management library, which reports the links between GPUs. Empty: "
+                "libnvidia-ml.so.1. off: not used.",
      .text = &Config::nvml_library},
     {.name = "ONEHOP_NUMA",
      .type = "choice",
      .allowed = "auto, off",
      .standard = "auto",
-     .meaning = "threads and memory of endpoints on a GPU near it: on its NUMA node, as far as the "
-                "process may use it; off: wherever the system puts them",
+     .meaning =
+         "auto: threads and memory of an endpoint on a GPU are placed on the GPU's NUMA node, "
+         "as far as the process may use it. off: the system places them.",
      .text = &Config::numa},
     {.name = "ONEHOP_METRICS",
      .type = "text",
      .allowed = "HOST:PORT or HOST:FIRST-LAST; without HOST: 127.0.0.1",
      .standard = "",
-     .meaning = "where the Python package serves metrics over HTTP, as /metrics, from its import "
-                "on: at the first port that is free; a wrong value is a warning; empty: nowhere",
+     .meaning =
+         "Address at which the Python package serves metrics over HTTP, as /metrics, once it "
+         "is imported: the first free port of the range. An invalid value is a warning. Empty: "
+         "not served.",
      .text = &Config::metrics},
     {.name = "ONEHOP_NIXL",
      .type = "choice",
      .allowed = "0, 1",
      .standard = "0",
-     .meaning = "1: the plugin that vLLM loads lets its NIXL connectors run on onehop",
+     .meaning = "1: the plugin that vLLM loads makes its NIXL connectors use onehop.",
      .text = &Config::nixl},
 };
 

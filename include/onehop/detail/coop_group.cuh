@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Groups of CUDA's cooperative groups, and others with the same functions, as onehop's:
+// Adapts groups of CUDA's cooperative groups, and others with the same functions:
 //
 //   auto tile = cooperative_groups::tiled_partition<16>(cooperative_groups::this_thread_block());
 //   onehop::CoopGroup group(tile);
 //
-// Asked of a group: thread_rank(), size() or num_threads(), sync(). A tile's or coalesced threads'
-// any() and shfl() are used, and a thread block's votes. Any other group, a grid's or one of your
-// own, needs a place by which its threads share values. This file includes no header of CUDA's: for
-// NVRTC cooperative_groups.h may be missing.
+// A group must have thread_rank(), size() or num_threads(), and sync(). Tiles and coalesced groups
+// are used with any() and shfl(), thread blocks with the block's votes. Any other group, a grid or
+// one of your own, needs a place in memory through which its threads share values. This file
+// includes no header of CUDA: under NVRTC cooperative_groups.h may be missing.
 //
-// Threading: as other groups. Ownership: keeps a copy of the group; the place is the caller's.
+// Threading: as other groups. Ownership: keeps a copy of the group; the caller owns the place.
 #pragma once
 
 #include "onehop/detail/groups.cuh"
@@ -29,7 +29,7 @@ __device__ auto threads_of(const Coop& group, long) -> decltype(uint32_t(group.n
   return static_cast<uint32_t>(group.num_threads());
 }
 
-// What a group has, found by the overload that fits.
+// The functions of a group, found by the overload that fits.
 template <typename Coop>
 __device__ constexpr auto votes(Coop* group, int)
     -> decltype(group->any(0), group->shfl(uint64_t{}, 0), true) {
@@ -69,13 +69,12 @@ struct CoopKind {
 template <typename Coop>
 class CoopGroup : public detail::OneTeam<CoopGroup<Coop>> {
  public:
-  // Of a tile, coalesced threads or a thread block.
+  // For a tile, coalesced threads or a thread block.
   __device__ explicit CoopGroup(const Coop& group) : CoopGroup(group, nullptr) {
     static_assert(kVotes || kBlock, "such a group needs a place: CoopGroup group(other, &place)");
   }
-  // `place`: 8 aligned bytes that all threads of the group reach by this address, in shared or
-  // device memory, and that nothing else uses while the group is in use. A tile or block needs
-  // none.
+  // `place`: 8 aligned bytes in shared or device memory, at the same address for all threads of the
+  // group, that nothing else uses while the group is in use. A tile or block needs none.
   __device__ CoopGroup(const Coop& group, uint64_t* place)
       : group_(group),
         rank_(static_cast<uint32_t>(group.thread_rank())),
@@ -85,7 +84,7 @@ class CoopGroup : public detail::OneTeam<CoopGroup<Coop>> {
   __device__ uint32_t rank() const { return rank_; }
   __device__ uint32_t size() const { return size_; }
   __device__ void sync() { group_.sync(); }
-  // A vote or a shuffle by itself orders no memory.
+  // A vote or a shuffle alone does not order memory.
   __device__ bool any(bool flag) {
     if constexpr (kVotes) {
       sync();

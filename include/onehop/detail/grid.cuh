@@ -8,16 +8,16 @@
 //     onehop::put_signal(remote, 0, grid, data, bytes, lane, 3);
 //   }
 //
-// Nothing is counted by the user: a lane, or for signals the slot, has a word for it, which is as
-// before when all blocks have come. A kernel with more than one of these operations, or with a
-// message that goes through chunks, must have all its blocks on the GPU at once, as a cooperative
-// launch has: else blocks that wait keep others out, until the deadline. An operation by one block
-// on the same half of a lane follows behind a barrier of the grid.
+// The user counts nothing: a lane, or for signals the slot, has a word for it, which has its old
+// value again once all blocks have arrived. If a kernel has more than one of these operations, or a
+// message that goes through chunks, launch it so that all its blocks are on the GPU at once, as a
+// cooperative launch does: otherwise blocks that wait keep others out, until the deadline. Put a
+// barrier of the grid before an operation by one block on the same half of a lane.
 //
-// Results are those of the calling block: all its threads have the same, other blocks may have
+// Results are those of the calling block: all its threads have the same one; other blocks may have
 // another fault.
 //
-// Threading: all threads of all blocks make one GridGroup a kernel, and call alike.
+// Threading: all threads of all blocks construct one GridGroup per kernel, and call together.
 #pragma once
 
 #include "onehop/detail/groups.cuh"
@@ -27,7 +27,7 @@
 
 namespace onehop {
 
-// All blocks of the calling grid. Each is a team (detail/half.h).
+// All blocks of the calling grid. Each block is a team (detail/half.h).
 class GridGroup {
  public:
   __device__ GridGroup() {}
@@ -41,7 +41,7 @@ class GridGroup {
   __device__ uint32_t rank() const { return team() * block_.size() + block_.rank(); }
   __device__ uint32_t size() const { return teams() * block_.size(); }
 
-  // The rest is the block's.
+  // The other functions are the block's.
   __device__ bool leads() const { return block_.leads(); }
   __device__ void sync() const { block_.sync(); }
   __device__ bool any(bool flag) const { return block_.any(flag); }
@@ -53,7 +53,7 @@ class GridGroup {
   __device__ void follow() const {}
   __device__ void let_next() const {}
 
-  // The handle for the next operation of the launch: blocks know each other by its token.
+  // The handle for the next operation of the launch: blocks recognize each other by its token.
   __device__ oh_lane_handle next(const oh_lane_handle& handle) {
     uint64_t launch;
     asm("mov.u64 %0, %%gridid;" : "=l"(launch));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Groups of threads that carry out an operation together: a thread, a warp, several warps, a block,
-// a cluster; coop_group.cuh has those of cooperative groups. All threads of a group make each call
-// alike.
+// a cluster. coop_group.cuh has those of cooperative groups, grid.cuh that of a grid. All threads
+// of a group make each call together, with the same arguments.
 //
-// Threading: a group is made by all of its threads at the same place, each for itself.
+// Threading: all threads of a group construct it at the same place, one object for each thread.
 #pragma once
 
 #include "onehop/detail/copy.h"
@@ -14,7 +14,7 @@ namespace onehop {
 
 namespace detail {
 
-// `of` threads, the calling one being the at-th.
+// `of` threads, of which the calling one is number `at`.
 struct DirectLanes {
   static constexpr uint32_t kAtOnce = 4;
   uint32_t at;
@@ -31,7 +31,7 @@ __device__ __forceinline__ uint32_t thread_of_block() {
 }
 __device__ __forceinline__ uint32_t block_size() { return blockDim.x * blockDim.y * blockDim.z; }
 
-// The block within its cluster; before sm_90 each block is one by itself.
+// The block within its cluster. Before sm_90 each block is a cluster of its own.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ __forceinline__ uint32_t cluster_rank() {
   uint32_t rank;
@@ -61,8 +61,8 @@ __device__ __forceinline__ void sync_cluster() {
 }
 
 #if defined(__CUDACC__)
-// A named barrier of the block, at which so many threads meet. Warps may come to it diverged. (Host
-// tests bring their own.)
+// A named barrier of the block for this many threads. Warps may reach it diverged. (Host tests
+// define their own.)
 __device__ __forceinline__ void sync_named(uint32_t barrier, uint32_t threads) {
   asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -80,8 +80,8 @@ __device__ __forceinline__ bool any_named(uint32_t barrier, uint32_t threads, bo
 }
 #endif
 
-// The leader's value, for all of a block. One place for all groups of the kernel, copies included:
-// the first barrier is behind all threads that read the value before.
+// The leader's value, for all threads of a block. All groups of the kernel, copies included, share
+// one place: the first barrier comes after all threads have read the previous value.
 __device__ __forceinline__ uint64_t share_by_block(bool leads, uint64_t value) {
   __shared__ uint64_t shared;
   __syncthreads();
@@ -90,17 +90,17 @@ __device__ __forceinline__ uint64_t share_by_block(bool leads, uint64_t value) {
   return shared;
 }
 
-// Not inline: it needs many registers, which the path of small messages has not to keep free.
+// Not inline: it needs many registers, which the path of small messages should not reserve.
 __device__ __noinline__ inline void copy_by(uint32_t at, uint32_t of, uint8_t* to,
                                             const uint8_t* from, uint64_t bytes) {
   copy_together(DirectLanes{at, of}, to, from, bytes);
 }
 
-// Whether a group is of one team, as all but a grid's are.
+// Whether a group is a single team; all but a grid's are.
 template <typename Group>
 inline constexpr bool kOneTeam = true;
 
-// What all groups of one team have.
+// The members that all groups of one team share.
 template <typename Own>
 struct OneTeam {
   __device__ uint32_t team() const { return 0; }
@@ -123,7 +123,7 @@ struct OneTeam {
 
 }  // namespace detail
 
-// The calling thread alone. It copies byte strings slowly; signals cost it no barrier.
+// The calling thread alone. Copies bytes slowly; its signals need no barrier.
 struct ThreadGroup : detail::OneTeam<ThreadGroup> {
   __device__ uint32_t rank() const { return 0; }
   __device__ uint32_t size() const { return 1; }
@@ -132,12 +132,12 @@ struct ThreadGroup : detail::OneTeam<ThreadGroup> {
   __device__ uint64_t share(uint64_t value) const { return value; }
 };
 
-// The 32 threads of the calling warp, all of which must be there.
+// The 32 threads of the calling warp. All of them must take part.
 struct WarpGroup : detail::OneTeam<WarpGroup> {
   __device__ uint32_t rank() const { return detail::thread_of_block() % 32; }
   __device__ uint32_t size() const { return 32; }
   __device__ void sync() const { __syncwarp(); }
-  // A vote or a shuffle by itself orders no memory.
+  // A vote or a shuffle alone does not order memory.
   __device__ bool any(bool flag) const {
     __syncwarp();
     return __any_sync(~0u, flag) != 0;
@@ -148,10 +148,10 @@ struct WarpGroup : detail::OneTeam<WarpGroup> {
   }
 };
 
-// `warps` warps of the calling block from warp `first` on, all 32 threads of each. They meet at
-// `barrier`, one of the block's named barriers, 1 to 15: nothing else uses that barrier while the
-// group is in use. Groups with different barriers work side by side, so warps that compute never
-// wait for warps that communicate.
+// `warps` warps of the calling block from warp `first` on, all 32 threads of each. They synchronize
+// at `barrier`, one of the block's named barriers, 1 to 15. Use that barrier for nothing else while
+// the group is in use. Groups with different barriers run independently, so warps that compute
+// never wait for warps that communicate.
 class WarpsGroup : public detail::OneTeam<WarpsGroup> {
  public:
   __device__ WarpsGroup(uint32_t barrier, uint32_t first, uint32_t warps)
@@ -160,7 +160,7 @@ class WarpsGroup : public detail::OneTeam<WarpsGroup> {
   __device__ uint32_t size() const { return size_; }
   __device__ void sync() const { detail::sync_named(barrier_, size_); }
   __device__ bool any(bool flag) const { return detail::any_named(barrier_, size_, flag); }
-  // A place for each barrier, so for each group in use, copies included: as in BlockGroup.
+  // One place for each barrier, so for each group in use, copies included: as in BlockGroup.
   __device__ uint64_t share(uint64_t value) const {
     __shared__ uint64_t shared[16];
     sync();
@@ -175,7 +175,7 @@ class WarpsGroup : public detail::OneTeam<WarpsGroup> {
   uint32_t size_;
 };
 
-// All threads of the calling block. To make one is a barrier of the block.
+// All threads of the calling block. The constructor is a barrier of the block.
 struct BlockGroup : detail::OneTeam<BlockGroup> {
   __device__ BlockGroup() { __syncthreads(); }
   __device__ uint32_t rank() const { return detail::thread_of_block(); }
@@ -186,7 +186,7 @@ struct BlockGroup : detail::OneTeam<BlockGroup> {
 };
 
 namespace detail {
-// What moves chunks of a message by itself: a block of the cluster.
+// The unit that moves chunks of a message by itself: a block of the cluster.
 struct BlockOfCluster {
   __device__ uint32_t number() const { return cluster_rank(); }
   __device__ uint32_t parts() const { return cluster_size(); }
@@ -200,7 +200,7 @@ struct BlockOfCluster {
 }  // namespace detail
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// All threads of the calling cluster of blocks; from sm_90 on.
+// All threads of the calling cluster of blocks. Requires sm_90.
 struct ClusterGroup : detail::OneTeam<ClusterGroup> {
   __device__ detail::BlockOfCluster part() const { return {}; }
   __device__ uint32_t rank() const {
@@ -213,7 +213,7 @@ struct ClusterGroup : detail::OneTeam<ClusterGroup> {
     bool found = false;
     const uint32_t place = show(here);
     for (uint32_t i = 0; i < detail::cluster_size(); ++i) found = found || read(place, i) != 0;
-    // No block leaves while another one looks at its memory.
+    // No block exits while another one accesses its shared memory.
     sync();
     return found;
   }

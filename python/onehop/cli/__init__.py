@@ -46,9 +46,9 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(onehop.__version__, prog_name="onehop")
 def main() -> None:
-    """Onehop moves bytes between two places by the shortest path there is.
+    """Run onehop: point-to-point transfers by the shortest available path.
 
-    Exit codes: 0 all is well, 1 a fault was found, 2 the command was called wrongly, 130 Ctrl-C.
+    Exit codes: 0 success, 1 a fault was found, 2 usage error, 130 Ctrl-C.
     """
 
 

@@ -4,7 +4,7 @@
 Other commands of the group are in bench_*.py.
 """
 
-# ruff: noqa: ANN401, D401 - click passes options as keywords; docstrings are its help texts
+# ruff: noqa: ANN401 - click passes options as keywords; docstrings are its help texts
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ _DEFAULT_WINDOW = 16
     flag_value=f"{ANY}:{PORT}",
     metavar="[HOST[:PORT]]",
     callback=options.parse_place,
-    help="Be the other side of benchmarks and doctors with --connect, from other hosts, until"
-    f" Ctrl-C. Default: all IPv4 addresses, port {PORT}.",
+    help="Serve benchmarks and doctors of other hosts that run with --connect, until Ctrl-C."
+    f" Default: all IPv4 addresses, port {PORT}.",
 )
-@click.option("--once", is_flag=True, help="With --listen: end after one run.")
+@click.option("--once", is_flag=True, help="With --listen: exit after one run.")
 @click.pass_context
 def bench(context: click.Context, listen: Place | None, once: bool) -> None:
-    """Measure; exits with 1 if a byte was wrong."""
+    """Run a benchmark. Exits with 1 if a byte was wrong."""
     if listen and (context.invoked_subcommand or listen.host in bench.commands):
         raise click.UsageError("--listen: the connecting side says what is measured")
     if once and not listen:
@@ -95,10 +95,11 @@ def bench(context: click.Context, listen: Place | None, once: bool) -> None:
 @options.common
 @plots.option
 def latency(**given: Any) -> None:
-    """Time of single messages, puts and gets.
+    """Measure the time of single messages, puts and gets.
 
-    event: messages behind an event of a GPU's stream; stream: in the order of one, all enqueued at
-    once; graph: the same as a graph of 50 round trips; kernel: within a kernel, by one group.
+    event: messages that wait for an event of a CUDA stream; stream: in the order of a stream, all
+    enqueued at once; graph: the same as a graph of 50 round trips; kernel: within a kernel, by one
+    thread group.
     """
     jobs = _jobs("latency", given)
     if given["memory"] != HOST and given["api"] == "python":
@@ -115,19 +116,21 @@ def latency(**given: Any) -> None:
 @click.option(
     "--window",
     type=click.IntRange(1, 4096),
-    help="Operations in flight; 1: blocking. Default: 16, fewer of large ones.",
+    help="Operations in flight; 1: blocking. Default: 16, fewer for large sizes.",
 )
-@click.option("--both", is_flag=True, help="Messages in both directions at once; each way's rate.")
+@click.option(
+    "--both", is_flag=True, help="Send in both directions at once; report the rate of one."
+)
 @options.groups
 @options.versus("process_vm", "memcpy")
 @options.common
 @plots.option
 def bandwidth(**given: Any) -> None:
-    """Bytes a second, with several operations in flight or blocking, one way or both at once.
+    """Measure bytes per second, blocking or with several operations in flight, one way or both.
 
-    stream, stream_put: all in the order of a GPU's stream, by kernels or by the copy engine;
-    graph_put: the latter as a graph; kernel: messages within a kernel, by one group, with --both by
-    one for each direction; kernel_put: by a kernel of 8 blocks.
+    stream, stream_put: in the order of a CUDA stream, by kernels or by the copy engine; graph_put:
+    stream_put as a graph; kernel: messages within a kernel, by one thread group, with --both by one
+    for each direction; kernel_put: puts by a kernel of 8 blocks.
     """
     if given["both"] and (
         not {"sendrecv", "kernel"}.issuperset(given["modes"]) or given["api"] != "c"
@@ -141,16 +144,19 @@ def bandwidth(**given: Any) -> None:
 @options.modes("put", "get", "put_prepared", "get_prepared", "bulk", *BATCHES_IN_STREAM)
 @options.buffers
 @click.option(
-    "--blocks", type=click.IntRange(1), default=1000, show_default=True, help="Blocks of a batch."
+    "--blocks", type=click.IntRange(1), default=1000, show_default=True, help="Blocks in a batch."
 )
-@click.option("--strided", is_flag=True, help="Described by strides; else by lists of offsets.")
+@click.option(
+    "--strided", is_flag=True, help="Describe the blocks by strides, not by lists of offsets."
+)
 @options.common
 @plots.option
 def batch(**given: Any) -> None:
-    """Many blocks by one call; they are not contiguous, and the gaps must not change.
+    """Measure calls that move many blocks.
 
-    bulk: what they are compared with: gathered, sent as one message, and scattered; put_stream,
-    get_stream: all in the order of a GPU's stream; put_graph, get_graph: the same as a graph.
+    The blocks are not contiguous, and the gaps between them must not change. bulk: for comparison,
+    gathered, sent as one message, and scattered; put_stream, get_stream: in the order of a CUDA
+    stream; put_graph, get_graph: the same as a graph.
     """
     if "bulk" in given["modes"] and (given["api"] != "c" or given["memory"] != HOST):
         raise click.UsageError("--mode bulk is of host memory, with --api c only")
@@ -163,12 +169,12 @@ def batch(**given: Any) -> None:
     type=click.IntRange(1, 1024),
     default=16,
     show_default=True,
-    help="Links that are kept, to see what memory they take.",
+    help="Links to keep open, to measure the memory of each.",
 )
 @options.common
 @plots.no_option("its rows are steps of the set-up, all of one size")
 def setup(peers: int, **given: Any) -> None:
-    """What an endpoint, a link, and its first bytes take, in time and memory."""
+    """Measure the time and memory of an endpoint, a link, and its first bytes."""
     if given["api"] != "c":
         raise click.UsageError("the set-up is measured with --api c only")
     _run(_jobs("setup", {**given, "modes": ["sendrecv"], "sizes": [8], "window": peers}), given)
@@ -378,7 +384,7 @@ def _need_numpy() -> None:
 @options.how
 @plots.no_option("its tables are pairs of GPUs, a table for each size")
 def matrix(**given: Any) -> None:
-    """Latency and bandwidth of messages between all pairs of GPUs, blocking."""
+    """Measure latency and bandwidth of blocking messages between all pairs of GPUs."""
     sizes, memory = given["sizes"], given["memory"]
     if "host" in memory:
         raise click.UsageError("the matrix is of GPUs: --memory cuda or its kin")
@@ -427,23 +433,23 @@ def _matrix(rows: Sequence[Row], count: int, op: str, unit: str, figure: str, si
 @bench.command()
 @options.sizes("1K,64K,1M,16M")
 @options.modes(*PATTERNS, default=PATTERNS)
-@click.option("--ranks", type=click.IntRange(2, 64), help="Default: one a device, at least two.")
+@click.option("--ranks", type=click.IntRange(2, 64), help="Default: one per device, at least two.")
 @click.option(
     "--devices",
     callback=parse_devices,
     metavar="A,B,...",
-    help="Devices of the ranks, in turn; default: all there are.",
+    help="Devices of the ranks, in turn. Default: all.",
 )
 @options.gpu_memory
 @options.versus()
 @options.how
 @plots.option
 def patterns(ranks: int | None, devices: Sequence[int], **given: Any) -> None:
-    """Exchanges among ranks in the order of their streams, launched or as graphs of up to 50.
+    """Measure exchanges among ranks on their streams, launched or as graphs of up to 50.
 
-    sendrecv: each to the next of a ring; send_many: rank 0 to all others; recv_many: all others to
-    rank 0; all_to_all_v: all to all and to themselves, parts of 1/4 to 4/4 of the size; dispatch:
-    the same, and only the device knows of how much.
+    sendrecv: each rank to the next of a ring; send_many: rank 0 to all others; recv_many: all
+    others to rank 0; all_to_all_v: all ranks to all, also to themselves, in parts of 1/4 to 4/4 of
+    the size; dispatch: the same, but only the device knows the sizes.
     """
     kind, other = given["memory"]
     if kind != other or kind in ("host", "pinned", "cuda-managed"):

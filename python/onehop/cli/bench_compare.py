@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``onehop bench compare``: the rows of two files, before and after."""
 
-# ruff: noqa: D401 - docstrings are help texts
-
 from __future__ import annotations
 
 import json
@@ -69,15 +67,14 @@ class Compared:
 @click.option(
     "--most",
     type=click.FloatRange(min=0, min_open=True),
-    help="Fail if a ratio is above this, and its interval too, where there is one.",
+    help="Fail if a ratio, and its interval if there is one, is above this.",
 )
 @options.json_to
 def compare(before: Path, after: Path, most: float | None, json_to: str | None) -> None:
-    """The p50 of rows that two files of --json have in common: AFTER by BEFORE.
+    """Compare the p50 of the rows that two files of --json have in common: AFTER / BEFORE.
 
-    A file may hold several runs, one after the other (cat run1.json run2.json). Then the medians
-    are compared; from five runs on the interval says between which values their ratio lies with
-    95 %.
+    A file may hold several runs, one after the other (cat run1.json run2.json). Then their medians
+    are compared. From five runs on, the 95 % interval of the ratio is shown.
     """
     first, second = runs(before), runs(after)
     common = [key for key in first if key in second]

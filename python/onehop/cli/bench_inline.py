@@ -37,18 +37,20 @@ _RESAMPLES = 1000
 
 
 @bench.command()
-@click.option("--limits", type=SizeList(), default=_LIMITS, show_default=True, help="To try.")
 @click.option(
-    "--sizes", type=SizeList(), help="Of messages; default: 8, each limit, and a byte more."
+    "--limits", type=SizeList(), default=_LIMITS, show_default=True, help="Limits to try."
 )
-@options.rounds("In each all limits have their turn, in processes of its own.", 25)
+@click.option(
+    "--sizes", type=SizeList(), help="Message sizes. Default: 8, each limit, and each limit + 1."
+)
+@options.rounds("Each round runs all limits in turn, in new processes.", 25)
 @options.transport("ucx")
 @options.how
 @plots.option
 def inline(limits: Sequence[int], sizes: Sequence[int] | None, rounds: int, **common: Any) -> None:
-    """Find the best limit of what travels inside a control message, ONEHOP_MAX_INLINE.
+    """Find the best ONEHOP_MAX_INLINE, the limit of bytes inside a control message.
 
-    Without a better one the limit in force is recommended.
+    If no other limit is faster, the limit in force is recommended.
     """
     default = int(setting(VARIABLE))
     limits = sorted({*limits, default})

@@ -102,51 +102,53 @@ Round = dict[tuple[str, int], Found]  # by mode and size
 
 
 @bench.command()
-@click.option("--vs", type=click.Choice(["nixl"]), help="Also run the real NIXL, in turn.")
+@click.option("--vs", type=click.Choice(["nixl"]), help="Also measure the real NIXL, in turn.")
 @options.modes(*_MODES, default=_MODES)
-@click.option("--sizes", type=SizeList(), help="Of a block; default: 4K, of GPU memory 4K,32K.")
+@click.option("--sizes", type=SizeList(), help="Block sizes. Default: 4K; for GPU memory 4K,32K.")
 @click.option(
-    "--blocks", type=click.IntRange(1), help="Of a transfer; default: 10000, of GPU memory 1024."
+    "--blocks",
+    type=click.IntRange(1),
+    help="Blocks in a transfer. Default: 10000; for GPU memory 1024.",
 )
 @click.option(
     "--rows",
     type=click.IntRange(PICKED),
     default=1_000_000,
     show_default=True,
-    help="Of a prepared list.",
+    help="Blocks in a prepared list.",
 )
 @click.option(
-    "--iters", type=click.IntRange(1), default=5, show_default=True, help="Handles of a round."
+    "--iters", type=click.IntRange(1), default=5, show_default=True, help="Handles in a round."
 )
 @click.option(
     "--posts",
     type=click.IntRange(2),
     default=8,
     show_default=True,
-    help="Of each handle; the first one has a row of its own.",
+    help="Posts of each handle; the first one has its own row.",
 )
-@options.rounds("In each both libraries have their turn, in processes of its own.")
+@options.rounds("Each round runs both libraries in turn, in new processes.")
 @click.option(
     "--idle",
     type=click.FloatRange(0.01, 60),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long the idle agents are watched.",
+    help="Seconds to measure the idle agents.",
 )
-@options.memory("host, or cuda by torch's allocator; two: of either side.")
+@options.memory("host, or cuda by torch's allocator. Two values: one per side.")
 @options.devices
 @options.transport()
 @options.cpus
 @options.json_to
 @plots.no_option("its rows are calls of NIXL, most of them of no size")
 def nixl(vs: str | None, rounds: int, **common: Any) -> None:
-    """NIXL's Python API on onehop, and with --vs nixl on the real NIXL, by the same loops.
+    """Measure NIXL's Python API on onehop, and with --vs nixl on the real NIXL, by the same loops.
 
-    agent: make one; first: add_remote_agent until the first WRITE of 1 MB is done; prep: a list of
-    the other side's memory as an N x 3 array, prep_strided: as N x 5; write, read: blocks at random
-    places, until done, in two rows: write_first, read_first are the first posts of a handle; idle:
-    CPU time that a process with an idle agent takes in a second.
+    agent: create one; first: from add_remote_agent to the end of the first WRITE of 1 MB; prep: a
+    list of the other side's memory as an N x 3 array; prep_strided: as N x 5; write, read: blocks
+    at random places, until done, in two rows: write_first, read_first are the first posts of a
+    handle; idle: CPU time per second of a process with an idle agent.
     """
     jobs = _jobs(vs, common)
     placement = options.placement({**common, "processes": True})

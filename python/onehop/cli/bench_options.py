@@ -126,7 +126,7 @@ def transport(default: str | None = None) -> Callable[[Command], Command]:
         type=click.Choice(["auto", "ucx", "socket"]),
         default=default,
         show_default=default or f"{TRANSPORT}, or auto",
-        help=f"What links the processes, as {TRANSPORT} has it.",
+        help=f"Transport between the processes: see {TRANSPORT}.",
     )
 
 
@@ -171,12 +171,16 @@ devices = click.option(
     "--devices",
     callback=parse_devices,
     metavar="A,B",
-    help="Device of either side; default: 0,1, or 0,0 where there is one.",
+    help="Device of each side. Default: 0,1; with one GPU 0,0.",
 )
 cpus = click.option("--cpus", callback=_cpus, metavar="A,B", help="Pin the sides to these CPUs.")
-json_to = click.option("--json", "json_to", metavar="FILE|-", help="Write rows as lines of JSON.")
+json_to = click.option("--json", "json_to", metavar="FILE|-", help="Write the rows as JSON lines.")
 _HOW: tuple[Callable[[Command], Command], ...] = (
-    click.option("--iters", type=click.IntRange(1), help="Operations; default: by the size."),
+    click.option(
+        "--iters",
+        type=click.IntRange(1),
+        help="Number of operations. Default: depends on the size.",
+    ),
     click.option(
         "--processes/--threads",
         " /--within",
@@ -194,11 +198,11 @@ _WHAT: tuple[Callable[[Command], Command], ...] = (
         type=click.Choice(["c", "python"]),
         default="c",
         show_default=True,
-        help="The calls of C++, or those of Python with numpy arrays, in the same loop.",
+        help="Time the C++ calls, or the Python calls with numpy arrays.",
     ),
     memory(
-        "host, pinned, cuda (cudaMalloc), cuda-vmm, cuda-pool, cuda-async or cuda-managed; two: of"
-        " either side."
+        "host, pinned, cuda (cudaMalloc), cuda-vmm, cuda-pool, cuda-async or cuda-managed. Two"
+        " values: one per side."
     ),
     devices,
     transport(),
@@ -254,7 +258,7 @@ def sizes(default: str) -> Callable[[Command], Command]:
         type=SizeList(),
         default=default,
         show_default=True,
-        help="As 8,1K,64K or 8:64M (doubling) or 8:64M:8 (eightfold).",
+        help="For example 8,1K,64K, or 8:64M (doubling), or 8:64M:8 (factor 8).",
     )
 
 
@@ -276,7 +280,7 @@ buffers = click.option(
     type=click.Choice(["private", "shared"]),
     default="private",
     show_default=True,
-    help="Private memory, or onehop.empty's shared blocks.",
+    help="Private memory, or shared memory of onehop.empty.",
 )
 
 
@@ -299,8 +303,8 @@ groups = click.option(
     default=[",".join(GROUPS)],
     callback=one_of(list(GROUPS)),
     metavar="NAME,...",
-    help=f"Who moves messages within a kernel: {', '.join(GROUPS)}: a warp, blocks of so many"
-    " threads, a cluster of 4 blocks of 512. Default: all.",
+    help=f"Thread groups that move messages within a kernel: {', '.join(GROUPS)}: a warp, blocks of"
+    " that many threads, a cluster of 4 blocks of 512. Default: all.",
 )
 
 
@@ -310,7 +314,9 @@ def versus(*names: str) -> Callable[[Command], Command]:
 
     def add(command: Command) -> Command:
         command = click.option(
-            "--nccl", metavar="PATH", help="libnccl.so.2; default: the loader's, or torch's."
+            "--nccl",
+            metavar="PATH",
+            help="Path of libnccl.so.2. Default: the loader's, or torch's.",
         )(command)
         return click.option(
             "--vs",
@@ -318,7 +324,7 @@ def versus(*names: str) -> Callable[[Command], Command]:
             multiple=True,
             callback=one_of(allowed),
             metavar="NAME,...",
-            help=f"Also measure what the machine does without onehop: {', '.join(allowed)}.",
+            help=f"Also measure other implementations: {', '.join(allowed)}.",
         )(command)
 
     return add

@@ -74,17 +74,17 @@ Found = dict[str, Any]
     type=SizeList(),
     default="10,100,300,1000",
     show_default=True,
-    help="Of peers; for each there are two new processes.",
+    help="Numbers of peers; each is measured in two new processes.",
 )
 @options.transport()
 @options.cpus
 @options.json_to
 @plots.no_option("its rows are counts of peers, all of one size")
 def peers(counts: Sequence[int], **common: Any) -> None:
-    """Many peers of one endpoint: what memory, descriptors and time each of them takes there.
+    """Measure the memory, descriptors and time that each of many peers takes of one endpoint.
 
-    One process has the endpoint that is measured, another one all the others, which connect in
-    turn. The first link of all makes what they share, and is not counted.
+    One process has the measured endpoint, another has all the others, which connect in turn. The
+    first link creates what all links share, and is not counted.
     """
     if 0 in counts:
         raise click.UsageError("--counts: there is at least one peer")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``onehop bench plot``: a picture of the rows of files."""
 
-# ruff: noqa: D401 - docstrings are help texts
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -29,13 +27,13 @@ from onehop.cli.bench_compare import runs
     type=plots.picture,
     required=True,
     metavar="FILE",
-    help="To draw into: .svg, .png or what else matplotlib writes.",
+    help="File to write: .svg, .png or another format of matplotlib.",
 )
 def plot(files: Sequence[Path], output: Path) -> None:
-    """A picture of the rows of files of --json, as --plot draws them.
+    """Draw the rows of files of --json, as --plot does.
 
-    A file may hold several runs; then their medians are drawn. Lines of several files are told
-    apart by the files' names.
+    A file may hold several runs; then their medians are drawn. Lines of several files are labelled
+    by the files' names.
     """
     plots.draw(
         output,

@@ -90,24 +90,26 @@ class Turn:
     multiple=True,
     callback=options.one_of(("gloo", "nccl")),
     metavar="NAME,...",
-    help="Also these backends, in turn: gloo for host memory, nccl for CUDA tensors.",
+    help="Also measure these backends, in turn: gloo for host memory, nccl for CUDA tensors.",
 )
 @options.sizes("8,1K,64K,1M,16M,64M")
 @options.modes(*_MODES, default=_MODES)
-@click.option("--iters", type=click.IntRange(1), help="Of a round; default: by the size.")
+@click.option(
+    "--iters", type=click.IntRange(1), help="Operations in a round. Default: depends on the size."
+)
 @options.rounds()
-@options.memory("host or cuda; default: host, and cuda where torch has it.", None, "KIND")
+@options.memory("host or cuda. Default: host, and cuda if torch has it.", None, "KIND")
 @options.devices
 @options.transport()
 @options.cpus
 @options.json_to
 @plots.option
 def torch(vs: Sequence[str], **given: Any) -> None:
-    """torch.distributed's send and recv between two processes, by all backends in the same two.
+    """Measure torch.distributed's send and recv between two processes, with all backends in turn.
 
-    init: init_process_group, a store is there; first: a message and its answer in a new group;
-    post: until isend returns; sendrecv: a message, one way; window: up to 16 isend until received;
-    batch: batch_isend_irecv of a message each way at once, until both are there.
+    init: init_process_group with an existing store; first: a message and its answer in a new
+    group; post: until isend returns; sendrecv: a message, one way; window: up to 16 isend until
+    received; batch: batch_isend_irecv of one message each way, until both have arrived.
     """
     if importlib.util.find_spec("torch") is None:
         raise click.ClickException("torch is not installed: pip install torch")

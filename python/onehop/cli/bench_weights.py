@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``onehop bench weights``: one trainer to inference engines, beside plain copies and gloo."""
 
-# ruff: noqa: ANN401, D401 - options come by name; docstrings are help texts
+# ruff: noqa: ANN401 - options come by name; docstrings are help texts
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class Figure:
 @click.option(
     "--vs",
     type=click.Choice(["gloo", "nccl"]),
-    help="Also torch's broadcast, in turn: over gloo for host memory, NCCL for tensors of GPUs.",
+    help="Also measure torch's broadcast, in turn: gloo for host memory, NCCL for GPU tensors.",
 )
 @click.option(
-    "--size", type=SizeList(), default="1G", show_default=True, help="Bytes of all tensors."
+    "--size", type=SizeList(), default="1G", show_default=True, help="Total bytes of the tensors."
 )
 @click.option("--tensors", type=click.IntRange(1), default=300, show_default=True)
 @click.option(
@@ -86,31 +86,32 @@ class Figure:
     default="1,3",
     show_default=True,
     metavar="N,N",
-    help="How many engines pull at once; a row each.",
+    help="Numbers of engines that pull at once; one row each.",
 )
 @click.option(
     "--prepare",
     default="10000,64",
     show_default=True,
     metavar="TENSORS,PUBLISHERS",
-    help="A plan over so many, each tensor cut in as many rows; 0,0 leaves it out.",
+    help="Size of the measured plan: each tensor has one row per publisher. 0,0: no plan.",
 )
-@options.memory("host, or cuda: tensors of torch.", metavar="KIND")
+@options.memory("host, or cuda (torch tensors).", metavar="KIND")
 @click.option(
     "--devices",
     callback=parse_devices,
     metavar="A,B",
-    help="Device of the trainer and of all engines; default: 0,1, or 0,0 where there is one.",
+    help="Device of the trainer, and of all engines. Default: 0,1; with one GPU 0,0.",
 )
 @options.rounds()
 @options.json_to
 @plots.no_option("its rows are ways of moving tensors, all of one size")
 def weights(vs: str | None, engines: str, prepare: str, json_to: str | None, **given: Any) -> None:
-    """A trainer's tensors into engines by onehop.weights; with plain copies in the same processes.
+    """Measure onehop.weights from a trainer to engines, and plain copies in the same processes.
 
-    pull: all engines at once, leases included, until the last has all; copies: the same bytes by
-    process_vm_readv, of GPU memory by torch through CUDA IPC, one engine after the other; gloo,
-    nccl: a broadcast of each tensor; prepare: of a plan of host memory, with the links made before.
+    pull: all engines at once, leases included, until the last one has all tensors; copies: the same
+    bytes by process_vm_readv, or for GPU memory by torch through CUDA IPC, one engine after the
+    other; gloo, nccl: a broadcast of each tensor; prepare: a plan for host memory, over existing
+    links.
     """
     memory: Pair = given["memory"]
     if memory not in (HOST, ("cuda", "cuda")):

@@ -77,12 +77,17 @@ def _open(place: Place) -> str:
     "--connect",
     metavar="HOST[:PORT]",
     callback=parse_place,
-    help="Check the link to another host, where `onehop bench --listen` runs, instead.",
+    help="Instead, check the link to a host where `onehop bench --listen` runs.",
 )
-@click.option("--json", "json_to", metavar="FILE|-", help="Write findings as lines of JSON.")
-@click.option("--html", "html_to", metavar="FILE|-", help="Write a page, with onehop info in it.")
+@click.option("--json", "json_to", metavar="FILE|-", help="Write the findings as JSON lines.")
+@click.option(
+    "--html",
+    "html_to",
+    metavar="FILE|-",
+    help="Write the findings and onehop info as an HTML page.",
+)
 def doctor(connect: Place | None, json_to: str | None, html_to: str | None) -> None:
-    """Check the machine and every path; exits with 1 if there is a fault."""
+    """Check the machine and every path. Exits with 1 if there is a fault."""
     if json_to == html_to == "-":
         raise click.UsageError("one of --json and --html goes to standard output, not both")
     findings: list[Finding] = []

@@ -220,11 +220,18 @@ def as_json() -> str:
 
 
 @click.command()
-@click.option("--config", is_flag=True, help="Every ONEHOP_* variable: value, default, range.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="With --config: as documentation.")
-@click.option("--json", "json_to", metavar="FILE|-", help="All of it as one JSON object.")
+@click.option(
+    "--config", is_flag=True, help="List every ONEHOP_* variable: value, default, allowed values."
+)
+@click.option(
+    "--markdown",
+    "as_markdown",
+    is_flag=True,
+    help="With --config: as the page of the documentation.",
+)
+@click.option("--json", "json_to", metavar="FILE|-", help="Write everything as one JSON object.")
 def info(config: bool, as_markdown: bool, json_to: str | None) -> None:
-    """Say what this build can do on this machine."""
+    """Show what this build can do on this machine."""
     if as_markdown:
         if not config:
             raise click.UsageError("--markdown goes with --config")

@@ -107,7 +107,7 @@ option = click.option(
     "--plot",
     type=picture,
     metavar="FILE",
-    help="Draw the rows: .svg, .png or what else matplotlib writes.",
+    help="Draw the rows into a file: .svg, .png or another format of matplotlib.",
 )
 
 

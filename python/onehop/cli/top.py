@@ -287,25 +287,25 @@ def _samples(
 
 @click.command()
 @click.argument("pid", type=click.IntRange(min=1), required=False)
-@click.option("--once", is_flag=True, help="Measure for one interval, print, and end.")
-@click.option("--json", "as_json", is_flag=True, help="JSON, one line for each interval.")
+@click.option("--once", is_flag=True, help="Measure for one interval, print, and exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one line for each interval.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.5, max=3600),
     default=1.0,
     show_default=True,
-    help="Seconds.",
+    help="Seconds between two measurements.",
 )
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="ONEHOP_SOCKET_DIR of the processes. By default that of this one.",
+    help="ONEHOP_SOCKET_DIR of the processes. Default: that of this command.",
 )
 def top(pid: int | None, once: bool, as_json: bool, interval: float, folder: Path | None) -> None:
-    """Show what processes move at this moment: all of this user's, or the one of this PID.
+    """Show what processes move now: all of this user's, or the one with this PID.
 
-    A process writes its page if it was started with ONEHOP_TOP=on. If PID has ended without closing
-    its endpoints, its last page is shown, and the exit code is 1.
+    A process writes statistics if it was started with ONEHOP_TOP=on. If PID has ended without
+    closing its endpoints, its last statistics are shown, and the exit code is 1.
     """
     samples = _samples(folder or Path(setting("ONEHOP_SOCKET_DIR")), pid, interval)
     pages, rows = next(samples)

@@ -123,13 +123,13 @@ def _parse_offsets(
 
 @click.group()
 def trace() -> None:
-    """Work with the files that ONEHOP_TRACE=FILE makes."""
+    """Process the files that ONEHOP_TRACE=FILE writes."""
 
 
 @trace.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write."
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="File to write."
 )
 @click.option(
     "--offset",
@@ -137,13 +137,13 @@ def trace() -> None:
     multiple=True,
     metavar="HOST=US",
     callback=_parse_offsets,
-    help="Microseconds to add to the times of a host, after its clock of the day was applied.",
+    help="Microseconds to add to the times of a host, in addition to its wall clock.",
 )
 def merge(files: tuple[Path, ...], output: Path, offsets: dict[str, float]) -> None:
     """Merge traces of several processes and hosts into one file for Perfetto.
 
-    Processes of one host have one clock. Hosts are aligned by their clocks of the day, which are as
-    good as their synchronization; --offset corrects the rest.
+    Processes of one host share a clock. Hosts are aligned by their wall clocks, which are as
+    accurate as their synchronization; --offset corrects the rest.
     """
     traces = [read_trace(path) for path in files]
     hosts = {each.host for each in traces}

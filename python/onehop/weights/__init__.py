@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fresh weights from trainers to inference engines, of any sharding on both sides.
+"""Transfers weights from trainers to inference engines, with any sharding on both sides.
 
-Trainer ranks publish boxes of tensors; engines pull the boxes that they want, each version whole or
-not at all. docs/integrations/weights.md. It needs numpy, and imports no other array library.
+Trainer ranks publish boxes (rectangular slices) of tensors. Engines pull the boxes that they need.
+A version arrives whole or not at all: see docs/integrations/weights.md. The package needs numpy
+and imports no other array library.
 """
 
 from onehop.weights.errors import PublisherLost, TableError, VersionChanged

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who sends which part of what is wanted: the tables of the publishers against the wanted boxes."""
+"""Assigns each part of the wanted boxes to a publisher, from the publishers' tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Want:
-    """A box of a whole tensor, and where it goes."""
+    """A wanted box of a whole tensor, and its destination."""
 
     name: str
     tensor: Tensor
@@ -32,18 +32,18 @@ class Want:
     part: int
 
     def text(self) -> str:
-        """Return its name and box for messages."""
+        """Return the tensor's name and box, for messages."""
         start = self.start or (0,) * len(self.tensor.shape)
         return f"tensor {self.name!r} {box_text(start, self.tensor.shape)}"
 
 
 class Missing(InvalidArgument):
-    """No publisher has a part of a wanted box."""
+    """No publisher has this part of a wanted box."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one publisher sends: piece i is of row row[i] of its table, and goes into want[i].
+    """The pieces that one publisher sends: piece i is of row row[i] of its table, for want[i].
 
     Attributes:
         publisher: number of the table.
@@ -69,24 +69,24 @@ def box_text(start: Sequence[int], extent: Sequence[int]) -> str:
 
 
 def assign(wants: Sequence[Want], tables: Sequence[Table], subscriber: str) -> list[Share]:
-    """Divide what is wanted among the publishers; those that send nothing are left out.
+    """Divide the wanted boxes among the publishers; omit publishers that send nothing.
 
-    InvalidArgument names tensor and box: dtype or shape differ. Missing, which is one: a part is in
-    no table.
+    InvalidArgument names the tensor and box: dtype or shape differ. Missing (an InvalidArgument):
+    no table has a part.
     """
     return _Assigner(wants, tables, subscriber).run()
 
 
 @dataclass(frozen=True)
 class _Offer:
-    """What one table has of the wanted boxes; arrays of tables are small enough for the cache."""
+    """The wanted boxes that one table has. Arrays of one table are small enough for the cache."""
 
     boxes: Boxes
     row: Index
 
 
 class _Assigner:
-    """The wanted boxes, and the tables one after the other."""
+    """Compares the wanted boxes with the tables, one table after the other."""
 
     def __init__(self, wants: Sequence[Want], tables: Sequence[Table], subscriber: str) -> None:
         self.wants, self.tables = wants, tables
@@ -101,7 +101,7 @@ class _Assigner:
         self.dtypes = np.array(
             [self._dtype(one.tensor.dtype, one.tensor.itemsize) for one in wants]
         )
-        # Wants without elements need nobody.
+        # Wants without elements need no publisher.
         self.asked = np.flatnonzero((self.extent > 0).all(axis=0))
         self.cover = Cover(
             self.low[:, self.asked], self.high[:, self.asked], self.itemsize[self.asked], subscriber
@@ -133,7 +133,7 @@ class _Assigner:
         return out
 
     def run(self) -> list[Share]:
-        """Do it all."""
+        """Assign all boxes."""
         offers = [self._offer(number) for number in range(len(self.tables))]
         self._check_wants()
         if not self.cover.complete:
@@ -161,7 +161,7 @@ class _Assigner:
         return _Offer(boxes, row)
 
     def _divided(self, offers: Sequence[_Offer]) -> list[_Offer]:
-        """Divide among publishers what several have."""
+        """Divide boxes that several publishers have among them."""
         if not offers:
             number = int(self.asked[0])
             raise self._missing(
@@ -205,7 +205,7 @@ class _Assigner:
         return Share(number, want, row, boxes.low, boxes.high, nbytes, runs)
 
     def _matched(self, table: Table) -> tuple[Index, Index]:
-        """Return which rows of a table are of which wants."""
+        """Return which rows of a table overlap which wants."""
         if table.name_bytes and table.name_bytes in self.known:
             return self.known[table.name_bytes]
         get = self.numbers.get
@@ -225,7 +225,7 @@ class _Assigner:
     # ---- Checks
 
     def _check(self, number: int, want: Index, row: Index, shape: I64) -> None:
-        """Raise where a publisher's tensor is not what is wanted, or not what others have."""
+        """Raise if a publisher's tensor differs from the wanted one, or from that of another."""
         table = self.tables[number]
         new = self.first[0][want] < 0
         if new.any():
@@ -243,7 +243,7 @@ class _Assigner:
             raise self._differs(int(want[at]), number, int(row[at]))
 
     def _check_wants(self) -> None:
-        """Raise where what is wanted is not within its tensor, or not all of it."""
+        """Raise if a box is not within its tensor, or lacks a start and is not the whole tensor."""
         met = self.first[0] >= 0
         outside = met & ((self.high > self.whole) | (self.low < 0)).any(axis=0)
         all_of_it = np.array([one.start is None for one in self.wants], bool)

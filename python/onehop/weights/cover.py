@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which publisher sends which part of each wanted box.
+"""Decides which publisher sends which part of each wanted box.
 
-All boxes are looked at together, as arrays with a row for each of the D dimensions: an array of
-shape (D, n) for n boxes. Loops run over dimensions, over sets of replicas, and over those tensors
-whose boxes overlap without being equal.
+It processes all boxes together, as arrays with a row for each of the D dimensions: shape (D, n) for
+n boxes. Loops run over dimensions, over sets of replicas, and over tensors whose boxes overlap
+without being equal.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _MOST_CELLS = 1 << 20
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes that publishers have of wanted tensors, clipped to what is wanted.
+    """Publishers' boxes of wanted tensors, clipped to the wanted boxes.
 
     Attributes:
         want: number of the wanted box.
         publisher: number of the publisher.
-        low, high: (D, n), first element and the one behind the last, in each dimension of the
+        low, high: (D, n), first element and the one after the last, in each dimension of the
             whole tensor.
 
     """
@@ -48,7 +48,7 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Pieces:
-    """What is sent: piece i is low[:, i] to high[:, i] of boxes[i], one of those of Boxes."""
+    """The pieces to send: piece i is low[:, i] to high[:, i] of boxes[i], a box of Boxes."""
 
     box: Index
     low: I64
@@ -56,7 +56,7 @@ class Pieces:
 
 
 class Hole(Exception):
-    """Nobody has this part of a wanted box."""
+    """No publisher has this part of a wanted box."""
 
     def __init__(self, want: int, low: list[int], high: list[int]) -> None:
         super().__init__(want, low, high)
@@ -64,7 +64,7 @@ class Hole(Exception):
 
 
 class Fragmented(Exception):
-    """The boxes of one tensor cut it into too many parts."""
+    """The boxes of one tensor divide it into too many parts."""
 
     def __init__(self, want: int) -> None:
         super().__init__(want)
@@ -72,14 +72,14 @@ class Fragmented(Exception):
 
 
 class Cover:
-    """Divides wanted boxes among publishers: add() what each has, then divide() if need be."""
+    """Divides wanted boxes among publishers: add() the boxes of each, then divide() if needed."""
 
     def __init__(self, low: I64, high: I64, itemsize: I64, subscriber: str) -> None:
-        """Take the wanted boxes.
+        """Set the wanted boxes.
 
         low, high: (D, wants), their places. itemsize: bytes of an element of each. subscriber: its
-        name decides which of several replicas sends the first part, so that subscribers which pull
-        at once begin at different publishers.
+        name decides which of several replicas sends the first part, so that concurrent subscribers
+        start at different publishers.
         """
         self.low, self.high, self.itemsize = low, high, itemsize
         self.subscriber = subscriber
@@ -88,19 +88,19 @@ class Cover:
         self._found = np.zeros(len(self._wanted), np.uint64)
 
     def add(self, boxes: Boxes) -> None:
-        """Count boxes that a publisher has."""
+        """Add boxes of a publisher."""
         np.add.at(self._found, boxes.want, self._measure.of(boxes.low, boxes.high))
 
     @property
     def complete(self) -> bool:
-        """Whether the boxes that were added are disjoint and make up all that is wanted."""
+        """Whether the added boxes are disjoint and cover all wanted boxes."""
         return bool((self._found == self._wanted).all())
 
     def divide(self, boxes: Boxes) -> Pieces:
-        """Return pieces of all boxes that were added; they are disjoint and make up the wants.
+        """Return disjoint pieces of the added boxes that together cover the wanted boxes.
 
-        Boxes that several publishers have are divided so that all of them send as many bytes, as
-        far as they can. Hole: no publisher has a part.
+        Boxes that several publishers have are divided so that the publishers send equal numbers of
+        bytes, as far as possible. Hole: no publisher has a part.
         """
         measure, wanted, found = self._measure, self._wanted, self._found.copy()
         plain = found == wanted
@@ -195,13 +195,14 @@ class Cover:
 
 
 class _Measure:
-    """A measure of boxes that adds up: that of disjoint boxes is the one of their union.
+    """An additive measure of boxes: that of disjoint boxes is that of their union.
 
-    Each coordinate of each dimension has a random number r; a box measures the product over the
-    dimensions of r(end) - r(start), modulo 2**64. Boxes whose measures add up to the wanted box's
-    cover it exactly once: their indicator functions differ by a sum over corners otherwise, which
-    is 0 for random r with a probability of about 2**-60. The numbers are drawn anew for each plan,
-    so that no table can be made to fit. No sorting is needed, which would take most of the time.
+    Each coordinate of each dimension has a random number r. The measure of a box is the product
+    over the dimensions of r(end) - r(start), modulo 2**64. Boxes whose measures add up to that of
+    the wanted box cover it exactly once: otherwise their indicator functions differ by a sum over
+    corners, which is 0 for random r with a probability of about 2**-60. The numbers are drawn anew
+    for each plan, so that a table cannot be crafted to match. It needs no sorting, which would take
+    most of the time.
     """
 
     def __init__(self, dims: int) -> None:
@@ -216,7 +217,7 @@ class _Measure:
 
 
 def _random(numbers: I64, salt: np.uint64) -> U64:
-    """Return a random number for each number: the mixer of splitmix64 (Steele et al., 2014)."""
+    """Return a random number for each input: the mixer of splitmix64 (Steele et al., 2014)."""
     mixed = numbers.astype(np.uint64)
     mixed += salt
     mixed *= np.uint64(0x9E3779B97F4A7C15)
@@ -228,7 +229,7 @@ def _random(numbers: I64, salt: np.uint64) -> U64:
 
 
 class _Cells:
-    """Parts of boxes; after grouped() equal parts lie side by side."""
+    """Parts of boxes. After grouped() equal parts are adjacent."""
 
     def __init__(
         self, want: Index, low: I64, high: I64, rows: Index | None, box: Index | None = None
@@ -297,7 +298,7 @@ def _shared(cells: _Cells, boxes: Boxes, itemsize: I64, load: I64, subscriber: s
 
 
 def _level(load: I64, total: int) -> I64:
-    """Return how `total` bytes are divided so that the loads become as equal as they can."""
+    """Return how to divide `total` bytes so that the loads become as equal as possible."""
     order = np.argsort(load, kind="stable")
     ordered = load[order]
     # With the k least loaded: what raises all of them to the next one's load.
@@ -312,9 +313,9 @@ def _level(load: I64, total: int) -> I64:
 
 
 def _cut_by_bytes(low: I64, high: I64, size: I64, share: I64) -> tuple[Index, Index, I64, I64]:
-    """Cut boxes, one behind the other, where the shares end; along their first dimension.
+    """Cut consecutive boxes where the shares end, along the first dimension.
 
-    Returns for each part its box, whose share it is, and its place.
+    Returns for each part its box, the owner of the share, and its place.
     """
     extent = high - low
     along = np.argmax(extent > 1, axis=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a call that may wait."""
+"""The deadline of a call that may wait."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from onehop.meeting import default_timeout
 
 __all__ = ["Deadline", "Timeout"]
 
-# Seconds; None for ever; `...`, which is what is left out: ONEHOP_TIMEOUT.
+# Seconds; None: no limit; `...` (omitted): ONEHOP_TIMEOUT.
 Timeout: TypeAlias = float | EllipsisType | None
 
 
 class Deadline:
-    """When a call has to come back."""
+    """The time by which a call must return."""
 
     def __init__(self, timeout: Timeout) -> None:
         self.seconds = default_timeout() if isinstance(timeout, EllipsisType) else timeout
@@ -24,10 +24,10 @@ class Deadline:
 
     @property
     def left(self) -> float | None:
-        """Seconds until then, 0 afterwards; None for ever."""
+        """Return the seconds until the deadline, 0 after it, None without a limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     @property
     def passed(self) -> bool:
-        """Whether it has come."""
+        """Whether the deadline has passed."""
         return self._end is not None and time.monotonic() >= self._end

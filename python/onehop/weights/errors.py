@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What onehop.weights raises beside the errors of onehop."""
+"""The errors of onehop.weights, in addition to those of onehop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["PublisherLost", "TableError", "VersionChanged"]
 
 
 class VersionChanged(OperationError):
-    """The publishers do not all have one version that can be read; the targets are undefined.
+    """The publishers do not all have one readable version; the targets are undefined.
 
-    Wait for the next version and pull again. `versions` has what each publisher told: the version
-    that it has committed, or None while it writes or before its first commit.
+    Wait for the next version and pull again. `versions` has the answer of each publisher: the
+    version that it has committed, or None while it writes or before its first commit.
     """
 
     def __init__(self, text: str, versions: dict[str, int | None]) -> None:
@@ -22,9 +22,9 @@ class VersionChanged(OperationError):
 
 
 class PublisherLost(OperationError):
-    """Publishers are gone and the others do not have all that is wanted; the targets are undefined.
+    """Publishers are lost, and the others do not have all wanted parts; the targets are undefined.
 
-    `publishers` has the names of those that are gone.
+    `publishers` has the names of the lost ones.
     """
 
     def __init__(self, text: str, publishers: list[str]) -> None:
@@ -33,7 +33,7 @@ class PublisherLost(OperationError):
 
 
 class TableError(InvalidArgument):
-    """The bytes are no table of Publisher.seal, or not of this version."""
+    """The bytes are not a table of Publisher.seal, or a table of another format version."""
 
     def __init__(self, why: str) -> None:
         super().__init__(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control messages of publishers and subscribers: notifications of their endpoints.
 
-One thread of each endpoint sleeps until a notification comes or a link ends, and hands it to whom
-it is for: so leases are given and taken back while the application computes.
+One thread for each endpoint sleeps until a notification arrives or a link ends, and passes it to
+the publisher or subscriber concerned. So leases are granted and returned while the application
+computes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SEND_SECONDS = 1.0
 
 
 class Kind(IntEnum):
-    """What a message says; docs/integrations/weights.md has the protocol."""
+    """The kind of a message. docs/integrations/weights.md describes the protocol."""
 
     LEASE = 1  # subscriber: lease me this version, or any (-1); text: its name
     GRANT = 2  # publisher: you hold the lease of this version
@@ -49,9 +50,9 @@ class Message:
     """A control message.
 
     Attributes:
-        target: token of the publisher or subscriber that it is for.
+        target: token of the publisher or subscriber that receives it.
         sender: token of the one that sent it.
-        request: number of the question, the same in its answer.
+        request: number of the question; its answer has the same.
 
     """
 
@@ -69,7 +70,7 @@ class Message:
 
 
 def unpack(data: bytes) -> Message | None:
-    """Return what the bytes say; None if they are no control message."""
+    """Return the message in the bytes; None if they are not a control message."""
     if len(data) < _LAYOUT.size:
         return None
     magic, kind, target, sender, request, value = _LAYOUT.unpack_from(data)
@@ -92,7 +93,7 @@ class Link:
 
     @property
     def lost(self) -> bool:
-        """Whether it has ended."""
+        """Whether the link has ended."""
         return self.watch.status != Status.IN_PROGRESS
 
     def send(self, message: Message) -> None:
@@ -107,20 +108,20 @@ class Link:
 
 
 class Handler(Protocol):
-    """A publisher or subscriber, as its hub calls it: in the hub's thread, never to wait there."""
+    """A publisher or subscriber. The hub's thread calls it; the calls must not block."""
 
     def received(self, link: Link, message: Message) -> None:
-        """Take a message."""
+        """Receive a message."""
 
     def link_ended(self, link: Link) -> None:
-        """Learn that a link of the endpoint has ended; no more messages come over it."""
+        """Handle the end of a link of the endpoint: no more messages arrive over it."""
 
     def hub_ended(self) -> None:
-        """Learn that the endpoint was closed: nothing comes any more."""
+        """Handle the end of the endpoint: no more messages arrive."""
 
 
 class Hub:
-    """What the publishers and subscribers of one endpoint share: its notifications and links.
+    """The notifications and links of one endpoint, shared by its publishers and subscribers.
 
     Threading: any thread. The hub lives until the last of them has left.
     """
@@ -143,7 +144,7 @@ class Hub:
 
     @classmethod
     def join(cls, endpoint: Endpoint, token: int, handler: Handler) -> Hub:
-        """Hand messages for this token to the handler from now on."""
+        """Pass messages for this token to the handler from now on."""
         with cls._lock:
             hub = cls._hubs.get(id(endpoint))
             if hub is None or hub.closed:
@@ -153,7 +154,7 @@ class Hub:
             return hub
 
     def leave(self, token: int) -> None:
-        """Hand over no more; the last one to leave ends the links."""
+        """Stop passing messages to a handler. The last one to leave closes the links."""
         with self._lock:
             with self._own:
                 self._handlers.pop(token, None)
@@ -174,11 +175,11 @@ class Hub:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is handed over any more."""
+        """Whether the hub has ended."""
         return self._closed
 
     def connect(self, address: bytes, timeout: float | None) -> Link:
-        """Return the link to the endpoint with this address; the first use connects."""
+        """Return the link to the endpoint with this address. The first use connects."""
         with self._connecting:
             known = self._by_address.get(address)
             if known is not None and not known.lost:
@@ -192,7 +193,7 @@ class Hub:
     # ---- The thread
 
     def _wake(self) -> None:
-        """Let the thread look at the links again."""
+        """Make the thread examine the links again."""
         ready = self._ready
         if ready is not None:
             with contextlib.suppress(onehop.Error):
@@ -263,7 +264,7 @@ class Hub:
             self.answer(link, Message(Kind.GONE, message.sender, message.target, message.request))
 
     def answer(self, link: Link, message: Message) -> None:
-        """Send a message to whom may have gone."""
+        """Send a message to a side that may have ended."""
         try:
             link.send(message)
         except onehop.Error as failure:
@@ -277,7 +278,7 @@ class Hub:
             return self._links.get(source)
 
     def _accept(self) -> None:
-        """Take the links that have come."""
+        """Accept the links that have arrived."""
         with self._own, contextlib.suppress(onehop.Error):
             while True:  # until there are no more
                 peer = self.endpoint.accept(timeout=0)

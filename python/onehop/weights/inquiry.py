@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a subscriber asks of publishers, and the leases that it holds."""
+"""A subscriber's questions to publishers, and the leases that it holds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Gone(Exception):
 
 @contextlib.contextmanager
 def gone_if_ended(publisher: str) -> Iterator[None]:
-    """Raise Gone where an operation failed because the publisher has ended."""
+    """Raise Gone if an operation failed because the publisher has ended."""
     try:
         yield
     except onehop.LinkError:
@@ -67,7 +67,7 @@ class _Question:
 
 
 class Inquiries:
-    """Questions that are under way: a Handler of a hub. Threading: any thread."""
+    """Questions in flight: a Handler of a hub. Threading: any thread."""
 
     def __init__(self, name: str, token: int) -> None:
         self.name = name
@@ -87,7 +87,7 @@ class Inquiries:
         return number
 
     def go_on(self, target: Target, kind: Kind, number: int) -> None:
-        """Send a message about an earlier question, and wait for another answer to it."""
+        """Send a message about an earlier question, and expect another answer to it."""
         question = _Question(target)
         with self._changed:
             self._asked[number] = question
@@ -104,7 +104,7 @@ class Inquiries:
             pass  # it is stopped: so the answer does not come
 
     def drop(self, target: Target, number: int) -> None:
-        """Tell a publisher that a question, or the lease that it gave, is over."""
+        """Tell a publisher that a question, or the lease that it granted, has ended."""
         with self._changed:
             self._asked.pop(number, None)
         with contextlib.suppress(onehop.Error):
@@ -113,7 +113,7 @@ class Inquiries:
     def answers(self, numbers: Sequence[int], deadline: Deadline, what: str) -> list[Message]:
         """Wait for the answers to these questions, in their order.
 
-        Gone names the publishers that have ended; TimeoutError those that do not answer.
+        Gone names the publishers that have ended, TimeoutError those that do not answer.
         """
         with self._changed:
             questions = [self._asked[number] for number in numbers]
@@ -140,7 +140,7 @@ class Inquiries:
     # ---- The hub's calls
 
     def received(self, link: Link, message: Message) -> None:
-        """Take an answer."""
+        """Receive an answer."""
         late: _Question | None = None
         with self._changed:
             question = self._asked.get(message.request)
@@ -153,7 +153,7 @@ class Inquiries:
             self.drop(late.target, message.request)
 
     def link_ended(self, link: Link) -> None:
-        """End the questions to a publisher that is gone."""
+        """End the questions to a lost publisher."""
         with self._changed:
             for question in self._asked.values():
                 question.lost |= question.target.link is link
@@ -168,7 +168,7 @@ class Inquiries:
 
 @dataclass
 class Lease:
-    """One version of several publishers, which none of them writes while the lease is held."""
+    """A lease of one version at several publishers: none of them writes while it is held."""
 
     inquiries: Inquiries
     version: int
@@ -184,7 +184,7 @@ class Lease:
     ) -> Lease:
         """Return a lease of one version at all targets.
 
-        VersionChanged: they do not all have it; Gone; TimeoutError.
+        VersionChanged: not all of them have it. Gone. TimeoutError.
         """
         wanted = ANY if version is None else version
         lease = cls(inquiries, NONE)
@@ -209,9 +209,9 @@ class Lease:
         raise _changed(versions, version)
 
     def confirm(self, deadline: Deadline) -> None:
-        """Give the lease back, once all bytes were read.
+        """Return the lease, after all bytes were read.
 
-        VersionChanged: it had ended before, so the bytes may be of another version; Gone;
+        VersionChanged: the lease had ended before, so the bytes may be of another version. Gone.
         TimeoutError.
         """
         for target, number in self.held:
@@ -232,7 +232,7 @@ class Lease:
             raise VersionChanged(msg, dict.fromkeys(ended))
 
     def drop(self) -> None:
-        """Give the lease back after a failure; no answer is waited for. May be called again."""
+        """Return the lease after a failure, without waiting for an answer. May be called again."""
         held, self.held = self.held, []
         for target, number in held:
             self.inquiries.drop(target, number)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may read a publisher's tensors, and which version: its side of the protocol."""
+"""The publisher's side of the protocol: who may read its tensors, and which version."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Waiter:
 
 
 class LeaseBook:
-    """The state of one publisher: OPEN, where leases are given, or WRITING, where none are.
+    """The state of one publisher: OPEN, where it grants leases, or WRITING, where it grants none.
 
         WRITING --commit(version)--> OPEN --begin: no new leases, wait for the end of all--> WRITING
                                       ^----------------- deadline -----------------'
@@ -60,17 +60,17 @@ class LeaseBook:
 
     @property
     def version(self) -> int | None:
-        """The version that was committed last, or None."""
+        """The last committed version, or None."""
         with self._lock:
             return None if self._version == NONE else self._version
 
     def held(self) -> dict[str, int]:
-        """Return which version each subscriber holds."""
+        """Return the version that each subscriber holds."""
         with self._lock:
             return {lease.subscriber: lease.version for lease in self._leases.values()}
 
     def begin(self, deadline: Deadline) -> None:
-        """Give no more leases and wait until none is left: see Publisher.begin."""
+        """Grant no more leases and wait until none is held: see Publisher.begin."""
         with self._changed:
             if self._writing:
                 return
@@ -100,7 +100,7 @@ class LeaseBook:
         )
 
     def commit(self, version: int) -> None:
-        """Let this version be read."""
+        """Make this version readable."""
         with self._lock:
             self.check(version)
             self._version, self._open, self._writing = version, True, False
@@ -121,7 +121,7 @@ class LeaseBook:
             raise InvalidArgument(Status.INVALID, msg)
 
     def evict(self, subscriber: str) -> bool:
-        """End the leases of a subscriber; whether there were any."""
+        """End the leases of a subscriber. Return whether it held any."""
         with self._changed:
             found = [key for key, one in self._leases.items() if one.subscriber == subscriber]
             for key in found:
@@ -158,7 +158,7 @@ class LeaseBook:
         return Kind.GRANT, self._version
 
     def link_ended(self, link: Link) -> None:
-        """End the leases of a subscriber that is gone."""
+        """End the leases of a lost subscriber."""
         with self._changed:
             for kept in (self._leases, self._waiters):
                 for key in [key for key in kept if key[0] is link]:
@@ -173,7 +173,7 @@ class LeaseBook:
             self._changed.notify_all()
 
     def _tell(self) -> None:
-        """Answer those that wait for a version which is there."""
+        """Answer the subscribers that wait for a version which now exists."""
         with self._lock:
             if not self._open:
                 return
@@ -190,7 +190,7 @@ class LeaseBook:
             self.hub.answer(link, back)
 
     def close(self) -> None:
-        """Give no more leases."""
+        """Grant no more leases."""
         with contextlib.suppress(RuntimeError):
             self.hub_ended()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves the bytes of a plan's batches: threads copy host memory, engines that of GPUs."""
+"""Moves the bytes of a plan: threads copy host memory, copy engines copy GPU memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_COPIERS = 8
 
 
 class Mover:
-    """What moves the bytes of one subscriber. Threading: one pull at a time."""
+    """Moves the bytes of one subscriber. Threading: one pull at a time."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,16 +34,16 @@ class Mover:
         self._doubts: list[Request] = []
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads."""
         if self._copiers is not None:
             self._copiers.shutdown(wait=False)
 
     def start(
         self, plan: Plan, part: int, after: After, deadline: Deadline, *, ahead: bool = False
     ) -> Callable[[], dict[str, str]]:
-        """Begin to move a part; return what waits for its end and tells the paths.
+        """Begin to move a part. Return a function that waits for its end and returns the paths.
 
-        ahead: the caller does something else meanwhile; else its own thread copies, too.
+        ahead: the caller does other work meanwhile; otherwise its own thread copies too.
         """
         sources = [source for source in plan.sources if part in source.batches]
         jobs: list[Callable[[], str]] = []
@@ -60,7 +60,7 @@ class Mover:
         return lambda: _results(sources, jobs)
 
     def _pool(self) -> ThreadPoolExecutor:
-        """Return threads that copy host memory; they are started as they are needed."""
+        """Return the threads that copy host memory. They are started on demand."""
         if self._copiers is None:
             count = min(os.cpu_count() or 1, _MOST_COPIERS)
             self._copiers = ThreadPoolExecutor(count, "onehop-weights-copy")
@@ -69,7 +69,7 @@ class Mover:
     def _posted(
         self, source: Source, part: int, after: After, deadline: Deadline
     ) -> Callable[[], str]:
-        """Post the batches of a publisher; return what waits for them, or raises why not."""
+        """Post the batches of a publisher. Return a function that waits for them, or raises."""
         try:
             requests = self._post(source, part, after)
         except onehop.Error as failure:
@@ -98,7 +98,7 @@ class Mover:
         return paths[-1]
 
     def settle(self, deadline: Deadline) -> None:
-        """Wait until nothing of an earlier pull is written any more.
+        """Wait until no operation of an earlier pull writes any more.
 
         OperationError with Status.IN_DOUBT at the deadline.
         """
@@ -122,7 +122,7 @@ def _fail(failure: onehop.Error) -> str:
 
 
 def _results(sources: Sequence[Source], jobs: Sequence[Callable[[], str]]) -> dict[str, str]:
-    """Wait for all; return the paths, or raise what went wrong."""
+    """Wait for all. Return the paths, or raise the first error."""
     paths: dict[str, str] = {}
     gone: list[str] = []
     failures: list[BaseException] = []

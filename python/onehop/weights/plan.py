@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan: the prepared batches of a subscriber, one or more for each publisher."""
+"""Plan: a subscriber's prepared batches, one or more for each publisher."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN = 8
 
 @dataclass
 class Source:
-    """One publisher that sends: its share, and the batches of each part of the pull."""
+    """A publisher that sends: its share, and the batches of each part of the pull."""
 
     table: Table
     share: Share
@@ -37,19 +37,19 @@ class Source:
 
     @property
     def publisher(self) -> str:
-        """Its name."""
+        """The publisher's name."""
         return self.table.publisher
 
 
 class Plan:
-    """Who sends what. Create it with Subscriber.prepare.
+    """The division of a pull among publishers. Create it with Subscriber.prepare.
 
     Attributes:
         bytes: of all tensors that a pull fills.
-        blocks: contiguous pieces that they consist of, on both sides.
-        publishers: names of those that send, in the order of the tables.
+        blocks: contiguous pieces of these bytes, on both sides.
+        publishers: names of the publishers that send, in the order of the tables.
         parts: the numbers of the parts, in order.
-        on_gpu: whether a tensor is in the memory of a GPU.
+        on_gpu: whether a tensor is in GPU memory.
 
     """
 
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def tables(self) -> list[Table]:
-        """The tables of those that send."""
+        """The tables of the publishers that send."""
         return [table for table, _ in self._shares]
 
     def prepare(self, links: dict[str, Link], memory: Memory, locals_: Sequence[Any]) -> None:
@@ -96,7 +96,7 @@ class Plan:
                         ]
 
     def close(self) -> None:
-        """Let go of the batches; what is under way ends."""
+        """Release the batches. Operations in flight complete."""
         for source in self.sources:
             for batches in source.batches.values():
                 for batch in batches:
@@ -104,7 +104,7 @@ class Plan:
         self.sources.clear()
 
     def explain(self) -> str:
-        """Return who sends what, by which path and why, as text for people."""
+        """Return, as text, which publisher sends what, by which path and why."""
         lines = [
             f"{self.bytes} bytes in {self.blocks} blocks, of {len(self.publishers)} publishers"
         ]
@@ -128,7 +128,7 @@ class Plan:
         return f"{want.name} {box}"
 
     def _path(self, link: Link) -> tuple[str, str]:
-        """Return the path between a publisher's memory and ours, and why."""
+        """Return the path between a publisher's memory and that of this process, and why."""
         kind = "device" if self.on_gpu else "host"
         rows = [
             row

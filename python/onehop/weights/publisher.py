@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publisher: one trainer rank's tensors, which inference engines read."""
+"""Publisher: the tensors of one trainer rank, which inference engines read."""
 
 # ruff: noqa: ANN401 - tensors and streams are of any library
 
@@ -42,23 +42,23 @@ class _Box:
 class Publisher:
     """The tensors of one trainer rank, or its boxes of sharded ones, for any number of subscribers.
 
-    It never calls a collective, and needs no other publisher. Subscribers read its memory when they
-    like; the application says when it writes:
+    A publisher never calls a collective, and needs no other publisher. Subscribers read its memory
+    at any time between commit() and begin(); the application says when it writes:
 
         publisher.begin(); optimizer.step(); publisher.commit(version)
 
-    The endpoint belongs to publishers and subscribers alone: they take its links and its
-    notifications. It is not closed by close(). Threading: add and seal by one thread, the others by
-    any.
+    Use the endpoint for publishers and subscribers only: they accept its links and take its
+    notifications. close() does not close it. Threading: call add and seal from one thread, the
+    others from any.
     """
 
     def __init__(self, endpoint: Endpoint, name: str, *, timeout: Timeout = ...) -> None:
-        """Create one without tensors.
+        """Create a publisher without tensors.
 
-        endpoint: on the device that the tensors are on; its own, or that of other publishers and
-        subscribers. name: of this rank, different from those of the others; at most 1,024 bytes.
-        timeout: seconds, of begin() and close() where they are given none; None for ever; left out,
-        ONEHOP_TIMEOUT. InvalidArgument: the name is empty or too long.
+        endpoint: on the device of the tensors; its own, or shared with other publishers and
+        subscribers. name: of this rank, unique among publishers; at most 1,024 bytes. timeout:
+        seconds, the default of begin() and close(); None: no limit; omitted: ONEHOP_TIMEOUT.
+        InvalidArgument: the name is empty or too long.
         """
         if not 0 < len(name.encode()) <= table.NAME_MAX or "\0" in name:
             msg = f"a publisher's name of {len(name.encode())} bytes: give 1 to {table.NAME_MAX}"
@@ -87,17 +87,18 @@ class Publisher:
         start: Sequence[int] | None = None,
         dtype: str | None = None,
     ) -> None:
-        """Publish a tensor, or this rank's box of one that is sharded.
+        """Publish a tensor, or this rank's box of a sharded one.
 
-        tensor: C-contiguous; anything that Endpoint.register takes. Its memory stays
-            where it is until close().
-        global_shape: of the whole tensor; left out, the tensor is whole.
-        start: where in it the box begins, in elements; the box is start[d] to start[d] + shape[d].
+        tensor: C-contiguous; anything that Endpoint.register takes. Do not move or free its
+            memory before close().
+        global_shape: of the whole tensor; omitted: `tensor` is the whole.
+        start: the box's start in the whole tensor, in elements; the box is start[d] to
+            start[d] + shape[d].
         dtype: "bfloat16", "float8_e4m3fn", ... of elements that are given as bytes or unsigned
             integers.
 
-        InvalidArgument: after seal(); the box is not within the tensor, overlaps another of this
-        publisher, or differs from it in dtype or global shape.
+        InvalidArgument: seal() was called; or the box is not within the tensor, overlaps another
+        box of this publisher, or differs from one in dtype or global shape.
         """
         if self._table is not None:
             msg = f"add({name!r}) after seal(): subscribers have the table already"
@@ -128,10 +129,10 @@ class Publisher:
     def seal(self) -> bytes:
         """Register all tensors and return the table that subscribers need.
 
-        It has names, dtypes, boxes, descriptors and the endpoint's address, in a format of its own;
-        pass it on by file, store or HTTP. Any holder may connect and read, and a hostile
-        one also write: as descriptors of regions, it is passed on with care.
-        The same bytes at each call. Errors as of Endpoint.register.
+        The table contains names, dtypes, boxes, descriptors and the endpoint's address, in a format
+        of its own. Pass it on by file, store or HTTP. Treat it as a secret, like descriptors of
+        regions: any holder may connect and read, and a hostile one may also write. Every call
+        returns the same bytes. Errors are those of Endpoint.register.
         """
         if self._table is None:
             memory = gather([box.tensor for box in self._boxes])
@@ -180,30 +181,31 @@ class Publisher:
     # ---- Versions
 
     def begin(self, timeout: Timeout = ..., *, stream: Stream | None = None) -> None:
-        """Give no more leases and wait until none is left; then the tensors may be written.
+        """Grant no more leases and wait until none is held. Then the tensors may be written.
 
-        Pulls that hold a lease go on to their end; others get VersionChanged. Returns at once if
+        Pulls that hold a lease continue to their end; others get VersionChanged. Returns at once if
         nothing was committed since the last begin().
 
-        timeout: seconds; None for ever; left out, that of the publisher. stream: the GPU's stream
-        that will write; commit() waits for it unless it is given another.
+        timeout: seconds; None: no limit; omitted: that of the publisher. stream: the CUDA stream
+        that will write; commit() waits for it unless it gets another one.
 
         TimeoutError names the subscribers that still hold a lease. Nothing has changed then: do not
-        write; the version can still be read; call begin() again, or evict() who hangs.
+        write; the version stays readable. Call begin() again, or evict() the subscriber that hangs.
         """
         deadline = Deadline(self._timeout if timeout is ... else timeout)
         self._book.begin(deadline)
         self._stream = stream
 
     def commit(self, version: int, *, stream: Stream | None = None) -> None:
-        """Let subscribers read what the tensors have now, as this version.
+        """Let subscribers read the present content of the tensors, as this version.
 
         version: 0 or more, and greater than the last one. Ranks of one trainer commit the same
-        versions. stream: of the GPU, whose work until now has written the tensors; left out, that
-        of begin(). The call waits until that work has ended; without a stream it is over.
+        versions. stream: the CUDA stream whose work so far has written the tensors; omitted: that
+        of begin(). The call waits until that work has ended. Without a stream the work must already
+        have ended.
 
         InvalidArgument: no begin() since the last commit, or the version is not greater.
-        TimeoutError: the stream's work goes on; the version is not there, call again.
+        TimeoutError: the stream's work continues and the version is not committed; call again.
         """
         self._book.check(version)
         stream = self._stream if stream is None else stream
@@ -213,9 +215,10 @@ class Publisher:
         self._book.commit(version)
 
     def _wait_for(self, stream: Stream) -> None:
-        """Wait until a stream is through with what it has now: by a message to ourselves behind it.
+        """Wait until a stream has finished its present work, by a message to itself.
 
-        It is a byte of a tensor of the GPU's, for that is what does not wait while it is sent.
+        The message is one byte of a GPU tensor: a message of GPU memory waits for the stream's
+        earlier work.
         """
         if self._loop is None:
             self._loop = self._endpoint.connect(self._endpoint.address)
@@ -227,27 +230,28 @@ class Publisher:
 
     @property
     def version(self) -> int | None:
-        """The version that was committed last, or None."""
+        """The last committed version, or None."""
         return self._book.version
 
     @property
     def leases(self) -> dict[str, int]:
-        """The version that each subscriber holds now: those that pull."""
+        """The version that each subscriber holds now, while it pulls."""
         return self._book.held()
 
     def evict(self, subscriber: str) -> bool:
-        """End the leases of a subscriber that hangs, by its name; whether it held one.
+        """End the leases of a subscriber that hangs, by its name. Return whether it held one.
 
-        Its pull, should it go on, ends with VersionChanged: never with what is written meanwhile.
+        If its pull continues, the pull ends with VersionChanged, never with bytes that are written
+        meanwhile.
         """
         return self._book.evict(subscriber)
 
     # ---- The end
 
     def close(self, timeout: Timeout = ...) -> None:
-        """End all leases and deregister the tensors; subscribers see a publisher that is gone.
+        """End all leases and deregister the tensors. Subscribers see a lost publisher.
 
-        TimeoutError: a subscriber is stopped in the middle of reading. May be called again.
+        TimeoutError: a subscriber is stopped during a read. May be called again.
         """
         self._book.close()
         deadline = Deadline(self._timeout if timeout is ... else timeout)

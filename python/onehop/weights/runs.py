@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boxes as runs of blocks: as few entries as their two layouts allow."""
+"""Boxes as runs of blocks, in the fewest entries that their two layouts allow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_BLOCKS = 1 << 20
 class Runs:
     """Entry i is `count` blocks of `length` bytes, at `local` and `remote` and a stride apart.
 
-    All in bytes, but for piece: the number of the piece that the entry is of.
+    All values are bytes, except `piece`: the number of the entry's piece.
     """
 
     piece: npt.NDArray[np.intp]
@@ -86,11 +86,11 @@ def runs_of(
     remote: tuple[I64, I64],
     itemsize: I64,
 ) -> Runs:
-    """Return the runs of boxes that lie in two C-contiguous arrays each.
+    """Return the runs of boxes that each lie in two C-contiguous arrays.
 
     extent: (D, n), elements of box i in each dimension, at least one.
-    local, remote: (D, n), extent of the array that the box lies in, and where in it the box begins;
-        in elements.
+    local, remote: (D, n), extent of the array that contains the box, and the box's start in it; in
+        elements.
     """
     dims, boxes = extent.shape
     local_at, local_step = _walk(*local, itemsize)
@@ -122,7 +122,7 @@ def runs_of(
 
 
 def _walk(shape: I64, start: I64, itemsize: I64) -> tuple[I64, I64]:
-    """Return where boxes begin, and the bytes from one element to the next in each dimension."""
+    """Return where boxes start, and the bytes from one element to the next in each dimension."""
     step = np.empty_like(shape)
     size, at = itemsize, np.zeros_like(itemsize)
     for dim in range(len(shape) - 1, -1, -1):
@@ -133,7 +133,7 @@ def _walk(shape: I64, start: I64, itemsize: I64) -> tuple[I64, I64]:
 
 
 def _expanded(runs: Runs, outer: I64, local_step: I64, remote_step: I64) -> Runs:
-    """Repeat entries over the outer dimensions that no run can express."""
+    """Repeat entries over the outer dimensions that a run cannot express."""
     for dim in range(len(outer) - 1, -1, -1):
         times = outer[dim][runs.piece]
         if (times == 1).all():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subscriber: pulls what publishers have into tensors of an inference engine."""
+"""Subscriber: pulls tensors from publishers into tensors of an inference engine."""
 
 # ruff: noqa: ANN401 - tensors are of any library
 
@@ -37,7 +37,7 @@ __all__ = ["Published", "Pull", "Pulling", "Subscriber"]
 
 @dataclass(frozen=True)
 class Published:
-    """A whole tensor that publishers have; `itemsize` is the bytes of an element."""
+    """A whole tensor that publishers have. `itemsize` is the bytes of an element."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -51,13 +51,13 @@ class Published:
 
 @dataclass(frozen=True)
 class Pull:
-    """What a pull has come to.
+    """The result of a pull.
 
     Attributes:
         version: of all tensors.
         bytes: that were read.
         seconds: from the call to the end, leases included.
-        paths: how they travelled, by the publisher's name.
+        paths: the path that was taken, by the publisher's name.
 
     """
 
@@ -75,11 +75,11 @@ class Pulling:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, with or without an error."""
         return self._future.done()
 
     def wait(self, timeout: Timeout = ...) -> Pull:
-        """Return the Pull, or raise its error. TimeoutError: it goes on."""
+        """Return the Pull, or raise its error. TimeoutError: the pull continues."""
         deadline = Deadline(timeout)
         try:
             return self._future.result(deadline.left)
@@ -95,13 +95,13 @@ class Pulling:
 
 
 class Subscriber:
-    """Pulls versions of tensors from publishers; each tensor from those that have its parts.
+    """Pulls versions of tensors, each tensor from the publishers that have its parts.
 
         subscriber.want("w", tensor); subscriber.prepare()
         version = subscriber.wait_version(1); subscriber.pull(version)
 
-    The endpoint belongs to publishers and subscribers alone: they take its links and its
-    notifications. It is not closed by close(). Threading: any thread; pulls follow each other.
+    Use the endpoint for publishers and subscribers only: they accept its links and take its
+    notifications. close() does not close it. Threading: any thread; pulls run one after the other.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class Subscriber:
     ) -> None:
         """Read the tables of all publishers: the bytes of Publisher.seal of each.
 
-        endpoint: on the device that the tensors are on. name: told by begin() of a publisher that
-        waits, so others have other names; it also decides at which of several replicas a pull
-        begins; at most 1,024 bytes.
-        timeout: seconds, of all calls that are given none; None for ever; left out, ONEHOP_TIMEOUT.
-        TableError: bytes are no table; InvalidArgument: two tables are of one publisher.
+        endpoint: on the device of the tensors. name: unique among subscribers, since begin() of a
+        publisher reports it; it also decides at which of several replicas a pull starts; at most
+        1,024 bytes. timeout: seconds, the default of all calls; None: no limit; omitted:
+        ONEHOP_TIMEOUT. TableError: the bytes are not a table. InvalidArgument: two tables are of
+        one publisher.
         """
         if not 0 < len(name.encode()) <= tables_.NAME_MAX:
             msg = f"a subscriber's name of {len(name.encode())} bytes: give 1 to {tables_.NAME_MAX}"
@@ -141,7 +141,7 @@ class Subscriber:
     # ---- What is wanted
 
     def tensors(self) -> dict[str, Published]:
-        """Return what all publishers have together, by name."""
+        """Return the tensors that the publishers have together, by name."""
         found: dict[str, Published] = {}
         for table in self._tables:
             sizes = table.itemsizes.tolist()
@@ -163,12 +163,12 @@ class Subscriber:
         dtype: str | None = None,
         part: int = 0,
     ) -> None:
-        """Ask for a tensor, or for a box of it; prepare() comes next.
+        """Request a tensor, or a box of it. Call prepare() next.
 
-        tensor: C-contiguous and writable, where pulls put it; it stays where it is until close().
-        start: where in the whole tensor the box begins, in elements; left out, all of it is wanted.
-        dtype: "bfloat16", ... of elements that are given as bytes or unsigned integers.
-        part: which of pull_parts() brings it; tensors of different parts may share memory.
+        tensor: C-contiguous and writable; pulls fill it. Do not move or free its memory before
+        close(). start: the box's start in the whole tensor, in elements; omitted: the whole tensor.
+        dtype: "bfloat16", ... of elements that are given as bytes or unsigned integers. part: the
+        part of pull_parts() that fills it; tensors of different parts may share memory.
         InvalidArgument: it is not contiguous, or the box has other dimensions than the tensor.
         """
         found = describe(name, tensor, dtype)
@@ -181,11 +181,11 @@ class Subscriber:
             self._forget()
 
     def prepare(self) -> Plan:
-        """Decide who sends what, connect to them, and prepare the batches.
+        """Decide which publisher sends what, connect to them, and prepare the batches.
 
-        Publishers that are gone are left out, where others have their parts.
-        InvalidArgument names tensor and box: nobody has a part of it; dtype or shape differ.
-        PublisherLost: those who have it are gone. Errors as of Endpoint.connect and Peer.attach.
+        Lost publishers are left out if others have their parts. InvalidArgument names the tensor
+        and box: no publisher has a part of it, or dtype or shape differ. PublisherLost: all that
+        have a part are lost. Other errors are those of Endpoint.connect and Peer.attach.
         """
         with self._one_at_a_time:
             return self._prepared(Deadline(self._timeout))
@@ -239,7 +239,7 @@ class Subscriber:
         return self._memory
 
     def _forget(self) -> None:
-        """Let go of the plan, and of the memory that it was for."""
+        """Release the plan and its memory."""
         if self._plan is not None:
             self._plan.close()
         self._plan = self._memory = None
@@ -251,9 +251,9 @@ class Subscriber:
     # ---- Versions
 
     def wait_version(self, at_least: int, timeout: Timeout = ...) -> int:
-        """Wait until all publishers have one version, not below this one, and return it.
+        """Wait until all publishers have one version, not below this one. Return that version.
 
-        TimeoutError names the publishers that do not have it; PublisherLost as for pull().
+        TimeoutError names the publishers that do not have it. PublisherLost as for pull().
         """
         deadline = self._deadline(timeout)
         with self._one_at_a_time:
@@ -288,18 +288,17 @@ class Subscriber:
     def pull(
         self, version: int | None = None, timeout: Timeout = ..., after: After = CURRENT_STREAM
     ) -> Pull:
-        """Fill all tensors with one version, and return how it went.
+        """Fill all tensors with one version. Return the Pull.
 
-        version: the one that is wanted; None: the one that all publishers have now.
-        timeout: seconds; None for ever; left out, that of the subscriber.
-        after: for GPU memory, as of Peer.get; the tensors are filled when the call returns, for
-        work of any stream.
+        version: the version to pull; None: the one that all publishers have now. timeout: seconds;
+        None: no limit; omitted: that of the subscriber. after: the GPU work to wait for, as for
+        Peer.get. When the call returns the tensors are filled, for work of any stream.
 
-        A publisher that ends meanwhile is replaced by others that have its parts.
-        VersionChanged: the publishers do not have that version, or not the same, or one of them
-        writes. PublisherLost: those who have a part are gone. TimeoutError: a publisher does not
-        answer. After an error the tensors are undefined; with Status.IN_DOUBT one may still be
-        written, and the next pull waits for that.
+        If a publisher is lost meanwhile, others that have its parts replace it. VersionChanged: the
+        publishers do not have that version, have different ones, or one of them writes.
+        PublisherLost: all that have a part are lost. TimeoutError: a publisher does not answer.
+        After an error the tensors are undefined. After Status.IN_DOUBT a peer may still write to
+        one; the next pull waits for that.
         """
         begin, deadline = time.monotonic(), self._deadline(timeout)
         with self._one_at_a_time:
@@ -323,10 +322,10 @@ class Subscriber:
     def ipull(
         self, version: int | None = None, timeout: Timeout = ..., after: After = None
     ) -> Pulling:
-        """Do the same in a thread of the subscriber; the result can be awaited.
+        """Pull in a thread of the subscriber. The result can be awaited.
 
-        after: for GPU memory; the current stream of the caller is not that of the thread, so
-        nothing is waited for unless it is told.
+        after: the GPU work to wait for. The thread does not know the caller's current stream: by
+        default the pull waits for nothing.
         """
         if self._background is None:
             self._background = ThreadPoolExecutor(1, "onehop-weights-pull")
@@ -337,11 +336,12 @@ class Subscriber:
     ) -> Iterator[int]:
         """Fill the tensors of one part after the other, all with one version.
 
-        Yields the number of each part when its tensors are filled; the next part is under way
-        meanwhile, the one after that begins when the iterator is asked again. So parts may use two
-        sets of buffers in turn. timeout: of the whole. Errors as for pull(); they end the
-        iteration, and the parts before them are undefined, too: VersionChanged may come at the very
-        end. A publisher that ends is an error here: parts that were given out do not come again.
+        Yields the number of each part once its tensors are filled. Meanwhile the next part is in
+        flight; the one after that starts when the iterator is advanced again. So parts may
+        alternate between two sets of buffers. timeout: seconds, for all parts. Errors as for
+        pull(); they end the iteration, and the parts before them are undefined too: VersionChanged
+        may come at the very end. A lost publisher is an error here, since yielded parts cannot be
+        pulled again.
         """
         deadline = self._deadline(timeout)
         with self._one_at_a_time:
@@ -378,7 +378,7 @@ class Subscriber:
 
     @contextlib.contextmanager
     def _held(self, lease: Lease, deadline: Deadline) -> Iterator[None]:
-        """Confirm the lease behind the block, or drop it."""
+        """Confirm the lease after the block, or drop it on an error."""
         try:
             yield
             lease.confirm(deadline)
@@ -387,7 +387,7 @@ class Subscriber:
             raise
 
     def _replan(self, gone: Gone) -> None:
-        """Go on without publishers; PublisherLost: the others do not have all."""
+        """Continue without lost publishers. PublisherLost: the others do not have all parts."""
         self._lost.update(gone.names)
         if self._plan is not None:
             self._plan.close()
@@ -400,7 +400,7 @@ class Subscriber:
     # ---- The end
 
     def close(self) -> None:
-        """Let go of everything; a pull that is under way is waited for. May be called again."""
+        """Release everything, after a pull in flight has ended. May be called again."""
         with self._one_at_a_time:
             self._closed = True
             self._forget()

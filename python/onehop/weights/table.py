@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a publisher tells of its tensors: the bytes of Publisher.seal.
+"""The table of a publisher's tensors: the bytes of Publisher.seal.
 
     | "OHWGHT" | version, u16 | size of the body, u64 | CRC of the body, u32 |
-    | body: items, each with its size before it, u64 |
+    | body: items, each preceded by its size, u64 |
 
-The items, in order: name, address of the endpoint and token of the publisher; for each region its
-size; the descriptors of the regions one behind the other, and the size of each; the dtypes' names,
-and the size of each; then, a column for all boxes: tensor's name, dtype, number of dimensions,
-region, offset; and with D numbers for each box, padded with leading ones: shape of the tensor,
-start and extent of the box. Numbers are little-endian; names are UTF-8 with a NUL between two.
+The items, in order: name, endpoint address and token of the publisher; the size of each region; the
+regions' descriptors, concatenated, and the size of each; the dtypes' names, concatenated, and the
+size of each; then one column each for all boxes: tensor's name, dtype, number of dimensions,
+region, offset; and, with D numbers for each box, padded with leading ones: shape of the tensor,
+start and extent of the box. Numbers are little-endian; names are UTF-8, separated by NUL.
 
-Nothing of it is trusted: a column has as many entries as the others, numbers are in range, a box
-lies within its tensor and its bytes within the region.
+The content is not trusted. The parser checks that columns have equal lengths, that numbers are in
+range, and that a box lies within its tensor and its bytes within the region.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _column(numbers: Any, layout: str) -> bytes:  # noqa: ANN401 - an array or a
 
 
 def parse(data: bytes) -> Table:
-    """Return what the bytes tell; TableError for anything that pack() does not write."""
+    """Return the table in the bytes. TableError: anything that pack() does not write."""
     reader = _Reader(bytes(data))
     publisher, address, token = (
         reader.text("publisher"),
@@ -134,7 +134,7 @@ def parse(data: bytes) -> Table:
 
 
 class _Reader:
-    """Takes the items of a table apart."""
+    """Reads the items of a table."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) < _HEADER.size:
@@ -195,7 +195,7 @@ class _Reader:
         return numbers.reshape(count, -1)
 
     def pieces(self, count: int) -> list[bytes]:
-        """Return the descriptors of so many regions."""
+        """Return the descriptors of this many regions."""
         data, sizes = self.item("descriptors"), self.column("sizes of descriptors", "<u8")
         if len(sizes) != count or sum(sizes.tolist()) != len(data):
             raise TableError(f"the descriptors of its {count} regions are incomplete")

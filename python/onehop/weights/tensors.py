@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the tensors of a program: shape, dtype, and where their bytes are.
+"""Facts about a program's tensors: shape, dtype, and the place of their bytes.
 
-It imports no array library but numpy; torch's tensors are asked by their methods.
+It imports no array library but numpy. Facts about torch's tensors come from their methods.
 """
 
 # ruff: noqa: ANN401 - tensors are of any library
@@ -40,12 +40,12 @@ class Tensor:
     """A C-contiguous tensor.
 
     Attributes:
-        owner: the object that keeps the memory, as it was given.
+        owner: the object that keeps the memory alive, as it was given.
         shape: elements in each dimension.
-        dtype: its name, as of numpy or torch: "float32", "bfloat16".
+        dtype: its name in numpy or torch: "float32", "bfloat16".
         itemsize: bytes of an element.
-        device: whether the memory is a GPU's.
-        address: of the first byte; None: only onehop knows how to ask for it.
+        device: whether the memory is GPU memory.
+        address: of the first byte; None: only onehop can determine it.
         storage: equal for tensors of one allocation, which are registered together.
 
     """
@@ -65,11 +65,11 @@ class Tensor:
 
 
 def describe(name: str, tensor: Any, dtype: str | None = None) -> Tensor:
-    """Return what is known of a tensor.
+    """Return the facts about a tensor.
 
-    dtype: the name of its elements' type, where `tensor` is an array of bytes or of unsigned
-    integers of the same size instead; the shape stays. InvalidArgument: it is not C-contiguous, or
-    has no dtype with a meaning outside of this process.
+    dtype: the name of its elements' type, if `tensor` is an array of bytes or of unsigned integers
+    of the same size; the shape stays. InvalidArgument: the tensor is not C-contiguous, or its dtype
+    has no meaning outside of this process.
     """
     if hasattr(tensor, "data_ptr") and hasattr(tensor, "untyped_storage"):
         found = _torch(name, tensor)
@@ -195,9 +195,9 @@ def _not_contiguous(name: str) -> InvalidArgument:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of several tensors, a piece for each allocation.
+    """The memory of several tensors, one piece for each allocation.
 
-    Tensor i lies in pieces[index[i]], offset[i] bytes behind its start.
+    Tensor i lies in pieces[index[i]], offset[i] bytes after its start.
     """
 
     pieces: list[Any]
@@ -207,10 +207,10 @@ class Memory:
 
 
 def gather(tensors: Sequence[Tensor]) -> Memory:
-    """Return the pieces of memory that these tensors lie in: of one allocation, a single one.
+    """Return the pieces of memory that contain these tensors: one piece for each allocation.
 
-    It reaches from the first of its tensors to the end of the last. Tensors of 0 bytes are in no
-    piece.
+    A piece reaches from the start of its first tensor to the end of its last. Tensors of 0 bytes
+    are in no piece.
     """
     index = np.zeros(len(tensors), np.uint32)
     offset = np.zeros(len(tensors), np.uint64)

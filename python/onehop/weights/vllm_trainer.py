@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's weight transfer engine "onehop": the side of the trainer."""
+"""vLLM's weight transfer engine "onehop": the trainer's side."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class OnehopTrainerInitInfo(TrainerInitInfo):
     """How a trainer rank publishes.
 
     Attributes:
-        in_place: the source yields the same memory in each round, as ModuleSource of a module that
-            is not sharded: it is published as it is. Else a copy of all tensors is kept, on their
-            device, which takes as much memory as the model.
-        bucket_bytes, timeout: as of OnehopInitInfo.
+        in_place: the source yields the same memory in each round, such as ModuleSource of a module
+            that is not sharded: the memory itself is published. Otherwise a copy of all tensors is
+            kept on their device, which takes as much memory as the model.
+        bucket_bytes, timeout: as in OnehopInitInfo.
 
     """
 
@@ -46,7 +46,7 @@ class OnehopTrainerInitInfo(TrainerInitInfo):
 
 
 class LLMClient:
-    """The weight updates of a `vllm.LLM` of this process; vLLM has clients for HTTP and for Ray."""
+    """The weight updates of a `vllm.LLM` of this process. vLLM has clients for HTTP and for Ray."""
 
     def __init__(self, llm: Any) -> None:  # noqa: ANN401 - vllm.LLM, which takes long to import
         self._llm = llm
@@ -69,9 +69,9 @@ class LLMClient:
 
 
 class OnehopTrainerWeightTransferEngine(TrainerWeightTransferEngine[OnehopTrainerInitInfo]):
-    """Publishes what a WeightSource yields; rank 0 does, the others take part in gathering it.
+    """Publishes a WeightSource's tensors. Rank 0 publishes; the others take part in the gather.
 
-    Workers pull within the client's update_weights(); they need no rank, no port and no collective.
+    Workers pull within the client's update_weights(). They need no rank, no port and no collective.
     """
 
     init_info_cls = OnehopTrainerInitInfo
@@ -98,7 +98,7 @@ class OnehopTrainerWeightTransferEngine(TrainerWeightTransferEngine[OnehopTraine
         client: VLLMWeightSyncClient,
         source: WeightSource | None = None,
     ) -> Self:
-        """Publish the source's tensors and tell the workers of them. Every rank calls it.
+        """Publish the source's tensors and pass the table to the workers. Every rank calls it.
 
         InvalidArgument: there is no source, or it yields tensors of several devices.
         """
@@ -137,11 +137,11 @@ class OnehopTrainerWeightTransferEngine(TrainerWeightTransferEngine[OnehopTraine
         return self._publisher.seal()
 
     def send_weights(self) -> None:
-        """Publish what the source yields now as the next version, and let the workers pull it.
+        """Publish the source's present content as the next version, and let the workers pull it.
 
-        Every rank calls it. It returns when all workers have loaded the version; with in_place
-        nothing can be pulled from then on until the next call, so that the optimizer may write.
-        Errors of the workers as the client raises them; TimeoutError as of Publisher.begin.
+        Every rank calls it. It returns once all workers have loaded the version. With in_place
+        nothing can be pulled from then on until the next call, so the optimizer may write. Errors
+        of the workers are raised as by the client. TimeoutError as for Publisher.begin.
         """
         assert self.source is not None
         if self._publisher is None:
@@ -160,7 +160,7 @@ class OnehopTrainerWeightTransferEngine(TrainerWeightTransferEngine[OnehopTraine
             self._publisher.begin()
 
     def _stream(self) -> torch.cuda.Stream | None:
-        """Return the stream that has written the tensors; None: none has."""
+        """Return the stream that wrote the tensors; None: no stream did."""
         device = next((tensor.device for tensor in self._published.values()), None)
         if device is None or device.type == "cpu":
             return None

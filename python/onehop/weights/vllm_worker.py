@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's weight transfer engine "onehop": the side of the inference workers.
+"""vLLM's weight transfer engine "onehop": the inference workers' side.
 
-Each worker pulls full tensors, a bucket of layers after the other under one lease, into two buffers
-in turn, and gives them to the model's `load_weights`, which slices them for its rank.
+Each worker pulls full tensors under one lease, one bucket of layers after the other, into two
+buffers in turn. It passes them to the model's `load_weights`, which slices them for its rank.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _ALIGNMENT = 256
 
 @dataclass
 class OnehopInitInfo(WeightTransferInitInfo):
-    """What the trainer tells each worker once.
+    """The information that the trainer sends to each worker once.
 
     Attributes:
         tables: of all publishers, each in base64.
-        bucket_bytes: of a buffer, as long as no layer is larger.
-        timeout: seconds, of connects and of one update.
+        bucket_bytes: size of a buffer, unless a layer is larger.
+        timeout: seconds, for connects and for one update.
 
     """
 
@@ -53,7 +53,7 @@ class OnehopInitInfo(WeightTransferInitInfo):
 
 @dataclass
 class OnehopUpdateInfo(WeightTransferUpdateInfo):
-    """What the trainer tells each worker for an update: the version to pull."""
+    """The information that the trainer sends to each worker for an update: the version to pull."""
 
     version: int
 
@@ -65,7 +65,7 @@ class _Bucket:
 
 
 class OnehopWeightTransferEngine(WeightTransferEngine[OnehopInitInfo, OnehopUpdateInfo]):
-    """Pulls each version by a Subscriber of this worker and loads it layer by layer."""
+    """Pulls each version with a Subscriber of this worker and loads it layer by layer."""
 
     init_info_cls = OnehopInitInfo
     update_info_cls = OnehopUpdateInfo
@@ -94,7 +94,7 @@ class OnehopWeightTransferEngine(WeightTransferEngine[OnehopInitInfo, OnehopUpda
         self._subscriber.prepare()
 
     def _divide(self, subscriber: Subscriber, bucket_bytes: int) -> None:
-        """Lay the tensors out in two buffers, layers in one piece."""
+        """Place the tensors in two buffers; a layer stays in one piece."""
         published = subscriber.tensors()
         layouts: list[list[tuple[str, int]]] = []
         size = largest = 0
@@ -122,13 +122,13 @@ class OnehopWeightTransferEngine(WeightTransferEngine[OnehopInitInfo, OnehopUpda
             self._buckets.append(_Bucket(buffer, tensors))
 
     def start_weight_update(self) -> None:
-        """Prepare the model for weights as a checkpoint has them."""
+        """Prepare the model for weights in checkpoint format."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Pull a version and load it; on a GPU, until the device is through with it."""
+        """Pull a version and load it. On a GPU, wait until the device has finished."""
         if self.device.type == "cpu":
             # vLLM's own waits for an accelerator, which is not there.
             self.receive_weights(self.parse_update_info(update_info))
@@ -136,10 +136,10 @@ class OnehopWeightTransferEngine(WeightTransferEngine[OnehopInitInfo, OnehopUpda
             super().update_weights(update_info)
 
     def receive_weights(self, update_info: OnehopUpdateInfo) -> None:
-        """Give the tensors of a version to the model, as they arrive.
+        """Pass the tensors of a version to the model as they arrive.
 
-        VersionChanged and PublisherLost: as of Subscriber.pull_parts. The model has parts of both
-        versions then, and needs another update before it is used.
+        VersionChanged and PublisherLost: as for Subscriber.pull_parts. The model then has parts of
+        both versions, and needs another update before it is used.
         """
         from vllm.model_executor.model_loader.mtp_validation import (
             disable_mtp_completeness_check,
@@ -158,9 +158,9 @@ class OnehopWeightTransferEngine(WeightTransferEngine[OnehopInitInfo, OnehopUpda
                     self._keep(self._buffers[bucket.buffer])
 
     def _keep(self, buffer: torch.Tensor) -> None:
-        """Copy what layers that are not complete yet hold of a buffer, for later.
+        """Copy the data of a buffer that incomplete layers still need.
 
-        Such are layers with padding, attention scales, and tensors that belong to several layers.
+        Such layers have padding, attention scales, or tensors that belong to several layers.
         """
         from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 
@@ -171,13 +171,13 @@ class OnehopWeightTransferEngine(WeightTransferEngine[OnehopInitInfo, OnehopUpda
                     bound.arguments[key] = _copied(value, storage)
 
     def finish_weight_update(self) -> None:
-        """Process the layers that were waiting for their last weights."""
+        """Process the layers that waited for their last weights."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
-        """Leave the publishers; the worker goes on. May be called again."""
+        """Disconnect from the publishers; the worker continues. May be called again."""
         if self._subscriber is not None:
             self._subscriber.close()
         if self._endpoint is not None:
