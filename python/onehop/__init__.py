@@ -2,8 +2,8 @@
 """Point-to-point transfers by the shortest available path; each reports the path that it took.
 
 onehop.patterns has exchanges between all ranks on a stream. User kernels include onehop/device.cuh
-(see get_include()) and take a Peer.device_handle. Kernels in Triton import onehop.triton, kernels in
-Numba onehop.numba.
+(see get_include()) and take a Peer.device_handle. Kernels in Triton import onehop.triton, those in
+Numba import onehop.numba.
 """
 
 import atexit
