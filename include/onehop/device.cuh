@@ -102,7 +102,7 @@ class RecvLane {
   // OH_LANE_ABORTED after at most 1,024 calls:
   //   while (!lane.probe() && lane.fault() == OH_LANE_OK) work();
   __device__ bool probe() {
-    constexpr uint32_t kLook = detail::Patience<detail::DeviceAtomics>::kLook;
+    constexpr uint32_t kLook = detail::LaneLimits::kLook;
     return taken_ && receiver_.probe(group_, ++probes_ % kLook == 0);
   }
   // Bytes of the last message received, or of the one that probe() found. More than the capacity

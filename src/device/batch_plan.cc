@@ -84,7 +84,7 @@ Status BatchPlan::Post::enqueue(CopyTicket& ticket) const {
                                    reinterpret_cast<const void*>(block.from), block.size, 0));
   }
   kernels::BatchArgs args = plan_.args_;
-  args.finished = reinterpret_cast<uint32_t*>(plan_.counters_ +
+  args.finished = reinterpret_cast<uint64_t*>(plan_.counters_ +
                                               static_cast<uint64_t>(counter_) * kCounterSpace);
   args.word = reinterpret_cast<uint64_t*>(ticket.word());
   args.value = ticket.next_value();

@@ -99,7 +99,7 @@ Status BatchBuffer::launch(cuda::Stream stream, cuda::DevicePtr word, uint64_t v
   args.workers = divide({blocks(), count_}, kernels::kBatchWorkers, shares);
   args.blocks = reinterpret_cast<const kernels::BatchBlock*>(on_device(0));
   args.shares = reinterpret_cast<const kernels::BatchShare*>(on_device(kSharesAt));
-  args.finished = reinterpret_cast<uint32_t*>(finished_);
+  args.finished = reinterpret_cast<uint64_t*>(finished_);
   args.word = reinterpret_cast<uint64_t*>(word);
   args.value = value;
   count_ = 0;

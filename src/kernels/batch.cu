@@ -2,8 +2,11 @@
 #include "kernels/batch.h"
 
 #include "kernels/lanes.cuh"
+#include "onehop/detail/device_atomics.h"
 
 namespace {
+
+using onehop::detail::DeviceAtomics;
 
 // The bytes of the calling block are visible everywhere when its first thread returns.
 template <typename Args>
@@ -17,7 +20,7 @@ __device__ void copy_shares(const Args& args) {
     });
   }
   __syncthreads();
-  if (threadIdx.x == 0) __threadfence_system();
+  if (threadIdx.x == 0) DeviceAtomics::fence();
 }
 
 }  // namespace
@@ -26,10 +29,10 @@ extern "C" __global__ void __launch_bounds__(oh::kernels::kBatchThreads)
     onehop_batch(const oh::kernels::BatchArgs args) {
   copy_shares(args);
   if (threadIdx.x != 0) return;
-  if (atomicAdd(args.finished, 1) + 1 != gridDim.x) return;
-  *args.finished = 0;
-  __threadfence_system();
-  *const_cast<volatile uint64_t*>(args.word) = args.value;
+  // Each block releases its bytes, and the last one acquires those of the others.
+  if (DeviceAtomics::fetch_add_ordered(args.finished, 1) + 1 != gridDim.x) return;
+  DeviceAtomics::store_relaxed(args.finished, 0);
+  DeviceAtomics::store_release(args.word, args.value);
 }
 
 extern "C" __global__ void __launch_bounds__(oh::kernels::kBatchThreads)

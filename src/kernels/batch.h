@@ -38,7 +38,7 @@ struct BatchShare {
 struct BatchArgs {
   const BatchBlock* blocks;
   const BatchShare* shares;
-  uint32_t* finished;
+  uint64_t* finished;
   uint64_t* word;
   uint64_t value;
   uint32_t workers;

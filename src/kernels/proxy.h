@@ -113,31 +113,15 @@ static_assert(sizeof(ProxyArgs) <= 32764);
 // come.
 inline constexpr uint64_t kHostIsGone = 10'000'000'000;
 
-// When a wait ends without what it waited for.
-template <typename A>
-struct ProxyPatience {
+struct PageLimits {
   static constexpr uint32_t kLook = 64;  // polls, which are of the host's memory themselves
-
   const ProxyPage* page;
   uint64_t limit;
-  uint64_t started = 0;
-  uint32_t polls = 0;
-  uint32_t fault = OH_LANE_OK;
-
-  ONEHOP_PROTOCOL bool over() {
-    A::pause();
-    if (++polls % kLook != 0) return false;
-    if (A::load_relaxed(&page->abort) != 0) fault = OH_LANE_ABORTED;
-    const uint64_t now = A::now();
-    if (started == 0) started = now;
-    if (fault == OH_LANE_OK && now - started > limit) fault = OH_LANE_TIMEOUT;
-    return fault != OH_LANE_OK;
-  }
-  ONEHOP_PROTOCOL void again() {
-    started = 0;
-    fault = OH_LANE_OK;
-  }
+  ONEHOP_PROTOCOL const uint64_t* abort() const { return &page->abort; }
+  ONEHOP_PROTOCOL uint64_t timeout_ns() const { return limit; }
 };
+template <typename A>
+using ProxyPatience = onehop::detail::BasicPatience<A, PageLimits>;
 
 inline constexpr uint64_t kNoTicket = UINT64_MAX;
 
@@ -182,7 +166,7 @@ ONEHOP_PROTOCOL bool await_answer(TicketQueue* queue, uint64_t number, ProxyPati
     // Pairs with ProxyMemory::take(): either the host finds it given up, or we find it taken.
     A::full_fence();
     if (A::load_relaxed(&answer->taken) != number + 1) return false;
-    patience.again();
+    patience.begin_again();
   }
   return true;
 }
@@ -204,7 +188,7 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
   const bool small = op.payload != 0 && bytes <= kProxySmall;
   uint64_t number = kNoTicket;
   if (group.leads()) {
-    ProxyPatience<A> patience{page, op.timeout_ns};
+    ProxyPatience<A> patience{{page, op.timeout_ns}};
     number = take_number<A>(*queue, cursor, patience);
     // The host fails the half. Nothing was handed to it.
     if (patience.fault == OH_LANE_TIMEOUT) A::store_release(&queue->gave_up, patience.fault);
@@ -235,7 +219,7 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
     A::fence();
     A::store_behind_fence(&ticket->number, number + 1);
     const bool never = op.timeout_ns > UINT64_MAX - kHostIsGone;
-    ProxyPatience<A> patience{page, never ? UINT64_MAX : op.timeout_ns + kHostIsGone};
+    ProxyPatience<A> patience{{page, never ? UINT64_MAX : op.timeout_ns + kHostIsGone}};
     if (waits && await_answer<A>(queue, number, patience)) {
       fault = A::load_relaxed(&queue->answers[place].fault);
       came = A::load_relaxed(&queue->answers[place].bytes);

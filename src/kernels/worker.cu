@@ -79,11 +79,7 @@ struct FirstWarp {
     __syncwarp();
     DeviceAtomics::full_fence();
   }
-  __device__ uint64_t now() const {
-    uint64_t time;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
-    return __shfl_sync(kAll, time, 0);
-  }
+  __device__ uint64_t now() const { return __shfl_sync(kAll, DeviceAtomics::now(), 0); }
 };
 
 }  // namespace

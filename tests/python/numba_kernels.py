@@ -107,6 +107,7 @@ def exchange(lane, rank, out, into, steps, fault):
                 if received != size:
                     tell(fault, 101)
         look(into[:size], step + 1 - rank, fault)
+        cuda.syncthreads()  # behind a send its data may be written again
 
 
 @cuda.jit

@@ -327,14 +327,13 @@ def test_a_batch_is_counted_behind_its_bytes_and_the_word_behind_all(
     batches: dict[str, list[str]],
 ) -> None:
     order = batches["onehop_batch"]
-    last = ["membar.sys", "atom.global.add.u32", "st.global.u32", "membar.sys"]
-    assert order[-5:] == [*last, "st.volatile.global.u64"]
-    assert not [access for access in order[:-5] if STRONG.search(access)]
+    assert order[-4:] == [FENCE, "atom.acq_rel.gpu.global.add.u64", STORE, RELEASE]
+    assert not [access for access in order[:-4] if STRONG.search(access)]
 
 
 def test_a_batch_of_a_stream_ends_with_its_bytes_visible(batches: dict[str, list[str]]) -> None:
     order = batches["onehop_stream_batch"]
-    assert order[-1] == "membar.sys"
+    assert order[-1] == FENCE
     assert not [access for access in order[:-1] if STRONG.search(access)]
 
 

@@ -121,7 +121,9 @@ __device__ inline oh_lane_fault put_signal(const oh_remote_memory& remote, uint6
 // Waits until the count of a slot is `count` or more, and subtracts that once: the block that comes
 // first does, and the others wait for it. Then what the peer put before is visible to each block,
 // and all blocks have the same result. One grid at a time waits for a slot this way, each block of
-// it calls, and there are at most 65,535. (wait_until() and read_signal() of device.cuh subtract
+// it calls, and there are at most 65,535. After a fault that only some blocks have (another grid
+// waits beside this one, or not all blocks are on the GPU) no grid waits for that slot until the
+// link is closed. (wait_until() and read_signal() of device.cuh subtract
 // nothing, so each block does them by itself.)
 __device__ inline oh_lane_fault wait(const oh_lane_handle& handle, GridGroup& grid, uint32_t slot,
                                      uint64_t count = 1) {

@@ -125,32 +125,48 @@ ONEHOP_PURE uint32_t small_bytes(const oh_lane_handle& lane) {
 
 // When a wait ends without what it waited for. Looks at the host's word and at the clock only now
 // and then: either takes longer than what is waited for.
-template <typename A>
-struct Patience {
-  static constexpr uint32_t kLook = 1024;  // polls
-
-  const oh_lane_handle* lane;
-  const LaneNotice* told;
+//
+// Limits: kLook, polls from one look to the next; abort(), the host's word; timeout_ns().
+template <typename A, typename Limits>
+struct BasicPatience {
+  Limits limits;
   uint64_t started = 0;
   uint32_t polls = 0;
   uint32_t fault = OH_LANE_OK;
 
-  ONEHOP_PROTOCOL explicit Patience(const oh_lane_handle* of) : Patience(of, notice(*of)) {}
-  ONEHOP_PROTOCOL Patience(const oh_lane_handle* of, const LaneNotice* by) : lane(of), told(by) {}
-
   ONEHOP_PROTOCOL bool over() {
     A::pause();
-    return ++polls % kLook == 0 && look();
+    return ++polls % Limits::kLook == 0 && look();
+  }
+  ONEHOP_PROTOCOL void begin_again() {
+    started = 0;
+    fault = OH_LANE_OK;
   }
 
  private:
   ONEHOP_PROTOCOL bool look() {
-    if (A::load_relaxed(&told->abort.word) != 0) fault = OH_LANE_ABORTED;
+    if (A::load_relaxed(limits.abort()) != 0) fault = OH_LANE_ABORTED;
     const uint64_t now = A::now();
     if (started == 0) started = now;
-    if (fault == OH_LANE_OK && now - started > lane->timeout_ns) fault = OH_LANE_TIMEOUT;
+    if (fault == OH_LANE_OK && now - started > limits.timeout_ns()) fault = OH_LANE_TIMEOUT;
     return fault != OH_LANE_OK;
   }
+};
+
+struct LaneLimits {
+  static constexpr uint32_t kLook = 1024;
+  const oh_lane_handle* lane;
+  const LaneNotice* told;
+  ONEHOP_PROTOCOL const uint64_t* abort() const { return &told->abort.word; }
+  ONEHOP_PROTOCOL uint64_t timeout_ns() const { return lane->timeout_ns; }
+};
+
+// Of a lane, or of signals by their notice.
+template <typename A>
+struct Patience : BasicPatience<A, LaneLimits> {
+  ONEHOP_PROTOCOL explicit Patience(const oh_lane_handle* of) : Patience(of, notice(*of)) {}
+  ONEHOP_PROTOCOL Patience(const oh_lane_handle* of, const LaneNotice* by)
+      : BasicPatience<A, LaneLimits>{{of, by}} {}
 };
 
 }  // namespace onehop::detail
