@@ -47,30 +47,43 @@ std::shared_ptr<LaunchEvent> LaunchTurn::event() const {
   return event_;
 }
 
-std::shared_ptr<LaunchEvent> LaunchTurn::event_for(const Stream& stream) const {
+std::shared_ptr<LaunchEvent> LaunchTurn::event_for(const LaunchStream& stream) const {
   MutexLock lock(mutex_);
   return stream.id && last_ == stream.id ? nullptr : event_;
 }
 
-void LaunchTurn::launched(const Stream& stream, const std::shared_ptr<LaunchEvent>& event) {
+void LaunchTurn::launched(const LaunchStream& stream, const std::shared_ptr<LaunchEvent>& event) {
   MutexLock lock(mutex_);
   last_ = stream.id;
   if (event_ != event) event_ = event;
 }
 
-void Launches::add(const std::shared_ptr<LaunchEvent>& event) {
+std::shared_ptr<LaunchEvent> Launches::event_of(const LaunchStream& stream) const {
   MutexLock lock(mutex_);
-  events_.push_back(event);
-  if (events_.size() < many_) return;
-  std::erase_if(events_, [](const auto& one) { return one->is_over(); });
+  for (const Last& last : all_) {
+    if (last.is_of(stream)) return last.event;
+  }
+  return nullptr;
+}
+
+void Launches::add(const LaunchStream& stream, const std::shared_ptr<LaunchEvent>& event) {
+  MutexLock lock(mutex_);
+  for (Last& last : all_) {
+    if (!last.is_of(stream)) continue;
+    last.event = event;
+    return;
+  }
+  all_.push_back({stream.id, event});
+  if (all_.size() < many_) return;
+  std::erase_if(all_, [](const Last& last) { return last.event->is_over(); });
   // Each is asked for a few times, however many there are.
-  many_ = std::max(kFew, 2 * events_.size());
+  many_ = std::max(kFew, 2 * all_.size());
 }
 
 bool Launches::are_over() const {
   MutexLock lock(mutex_);
-  return std::all_of(events_.begin(), events_.end(),
-                     [](const auto& one) { return one->is_over(); });
+  return std::all_of(all_.begin(), all_.end(),
+                     [](const Last& last) { return last.event->is_over(); });
 }
 
 namespace {
@@ -89,7 +102,8 @@ HeldTurns::HeldTurns(std::vector<LaunchTurn*> turns, std::vector<Launches*> apar
       apart_(distinct(std::move(apart))),
       gpu_(gpu),
       stream_{stream, {}} {
-  if (!turns_.empty()) stream_.id = gpu.stream_id(stream);  // before others wait for us
+  if (turns_.empty() && apart_.empty()) return;
+  stream_.id = gpu.stream_id(stream);  // before others wait for us
   for (LaunchTurn* turn : turns_) held_.emplace_back(turn->turn_);
 }
 
@@ -111,16 +125,17 @@ Status HeldTurns::launched() {
   if (!event_) return {};
   Status status = event_->record(stream_.handle);
   for (LaunchTurn* turn : turns_) turn->launched(stream_, event_);
-  for (Launches* launches : apart_) launches->add(event_);
+  for (Launches* launches : apart_) launches->add(stream_, event_);
   return status;
 }
 
 // That of the last launch, where nothing has it that is not of this launch.
 Result<std::shared_ptr<LaunchEvent>> HeldTurns::choose_event() const {
-  if (turns_.empty()) return LaunchEvent::take(gpu_);
-  std::shared_ptr<LaunchEvent> last = turns_.front()->event();
+  std::shared_ptr<LaunchEvent> last =
+      turns_.empty() ? apart_.front()->event_of(stream_) : turns_.front()->event();
   long ours = 1;
   for (const LaunchTurn* turn : turns_) ours += last && turn->event() == last ? 1 : 0;
+  for (const Launches* all : apart_) ours += last && all->event_of(stream_) == last ? 1 : 0;
   if (last && last.use_count() == ours) return last;
   return LaunchEvent::take(gpu_);
 }

@@ -45,6 +45,12 @@ class LaunchEvent {
   std::atomic<bool> recorded_{false};  // relaxed: the event is the driver's
 };
 
+// A stream, and the driver's number of it, by which it is compared; none: it is like no other.
+struct LaunchStream {
+  cuda::Stream handle;
+  std::optional<uint64_t> id;
+};
+
 class LaunchTurn {
  public:
   // Whether the last launch has ended on the device.
@@ -52,15 +58,10 @@ class LaunchTurn {
 
  private:
   friend class HeldTurns;
-  // A stream, and the driver's number of it, by which it is compared; none: it is like no other.
-  struct Stream {
-    cuda::Stream handle;
-    std::optional<uint64_t> id;
-  };
   // Null where the stream need not wait.
-  std::shared_ptr<LaunchEvent> event_for(const Stream& stream) const;
+  std::shared_ptr<LaunchEvent> event_for(const LaunchStream& stream) const;
   std::shared_ptr<LaunchEvent> event() const;
-  void launched(const Stream& stream, const std::shared_ptr<LaunchEvent>& event);
+  void launched(const LaunchStream& stream, const std::shared_ptr<LaunchEvent>& event);
 
   std::mutex turn_;  // before mutex_
   mutable Mutex mutex_;
@@ -68,17 +69,24 @@ class LaunchTurn {
   std::shared_ptr<LaunchEvent> event_ OH_GUARDED_BY(mutex_);
 };
 
-// Launches that take no turns, until they are over.
+// The last launch on each stream that takes no turn, until it is over.
 class Launches {
  public:
-  void add(const std::shared_ptr<LaunchEvent>& event);
+  // Null: there is none.
+  std::shared_ptr<LaunchEvent> event_of(const LaunchStream& stream) const;
+  void add(const LaunchStream& stream, const std::shared_ptr<LaunchEvent>& event);
   bool are_over() const;
 
  private:
   static constexpr size_t kFew = 16;
+  struct Last {
+    std::optional<uint64_t> stream;
+    std::shared_ptr<LaunchEvent> event;
+    bool is_of(const LaunchStream& other) const { return other.id && stream == other.id; }
+  };
 
   mutable Mutex mutex_;
-  std::vector<std::shared_ptr<LaunchEvent>> events_ OH_GUARDED_BY(mutex_);
+  std::vector<Last> all_ OH_GUARDED_BY(mutex_);
   size_t many_ OH_GUARDED_BY(mutex_) = kFew;  // from here on those that are over are dropped
 };
 
@@ -100,7 +108,7 @@ class HeldTurns {
   std::vector<LaunchTurn*> turns_;
   std::vector<Launches*> apart_;
   cuda::Gpu& gpu_;
-  LaunchTurn::Stream stream_;
+  LaunchStream stream_;
   std::vector<std::unique_lock<std::mutex>> held_;
   std::shared_ptr<LaunchEvent> event_;  // from follow() on
 };

@@ -6,6 +6,8 @@
 // does that of a kernel that has not begun when its link is closed.
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include "conformance/gpu_stream.h"
 
@@ -57,9 +59,12 @@ TEST_P(GpuLaunchFaults, WithoutAnEventNoSignalIsSent) {
     onehop::check(oh_peer_warmup(peer, OH_TIMEOUT_DEFAULT));
     uint64_t sent = 0;
     bool struck = false;
+    // Each stream has an event of its own: until none is spare.
+    std::vector<std::unique_ptr<StreamSide>> streams;
     while (!struck) {
+      streams.push_back(std::make_unique<StreamSide>(side, /*connects=*/false));
       ASSERT_EQ(fake_driver().fail("cuEventCreate", 1, kOutOfMemory), 0);
-      struck = oh_peer_stream_signal(peer, here.stream(), kSlot, 1) != OH_OK;
+      struck = oh_peer_stream_signal(peer, streams.back()->stream(), kSlot, 1) != OH_OK;
       fake_driver().clear_failures();
       sent += struck ? 0 : 1;
     }

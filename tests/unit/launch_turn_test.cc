@@ -36,6 +36,11 @@ class LaunchTurnTest : public unit::GpuTest {
     EXPECT_TRUE(is_ok(turns.follow()));
     EXPECT_TRUE(is_ok(turns.launched()));
   }
+  void launch_apart(Launches* launches, cuda::Stream stream) {
+    HeldTurns turns({}, {launches, launches}, *gpu, stream);
+    ASSERT_TRUE(is_ok(turns.follow()));
+    ASSERT_TRUE(is_ok(turns.launched()));
+  }
   cuda::Stream make_stream() const {
     cuda::Enter enter(*gpu);
     cuda::Stream stream = nullptr;
@@ -151,7 +156,7 @@ TEST_F(LaunchTurnTest, ALaunchWithoutAnEventBehindItEndsWithTheNextOfItsStream) 
   destroy(one);
 }
 
-// Each is asked for a few times, however many are under way.
+// A stream's launches share one event, and the driver is not asked whether they are over.
 TEST_F(LaunchTurnTest, LaunchesWithoutTurnsAreOverWhenAllAre) {
   constexpr uint64_t kMany = 300;
   const cuda::Stream one = make_stream();
@@ -161,12 +166,50 @@ TEST_F(LaunchTurnTest, LaunchesWithoutTurnsAreOverWhenAllAre) {
   EXPECT_TRUE(apart.are_over());
   ASSERT_TRUE(is_ok(gpu->wait_word(one, word->device, 1)));
   const uint64_t asked = calls("cuEventQuery");
+  const uint64_t made = calls("cuEventCreate");
+  for (uint64_t i = 0; i < kMany; ++i) launch_apart(&apart, one);
+  EXPECT_EQ(calls("cuEventQuery"), asked);
+  EXPECT_LE(calls("cuEventCreate") - made, 1u);
+  EXPECT_FALSE(apart.are_over());
+  word->host->store(1, std::memory_order_release);
+  ASSERT_TRUE(finish(one));
+  EXPECT_TRUE(apart.are_over());
+  gpu->give_word(*word);
+  destroy(one);
+}
+
+// Each is asked for a few times, however many streams there have been.
+TEST_F(LaunchTurnTest, LaunchesOfStreamsThatAreGoneAreForgotten) {
+  constexpr uint64_t kMany = 100;
+  Launches apart;
+  const uint64_t asked = calls("cuEventQuery");
+  const uint64_t made = calls("cuEventCreate");
   for (uint64_t i = 0; i < kMany; ++i) {
-    HeldTurns turns({}, {&apart, &apart}, *gpu, one);
+    const cuda::Stream stream = make_stream();
+    launch_apart(&apart, stream);
+    ASSERT_TRUE(finish(stream));
+    destroy(stream);
+  }
+  EXPECT_LE(calls("cuEventQuery") - asked, 4 * kMany);
+  EXPECT_LE(calls("cuEventCreate") - made, kMany / 2);
+  EXPECT_TRUE(apart.are_over());
+}
+
+// A stream that goes on without a turn leaves the half that it has used its event.
+TEST_F(LaunchTurnTest, AHalfDoesNotWaitForLaterLaunchesWithoutTurns) {
+  const cuda::Stream one = make_stream();
+  Result<cuda::DoneWord> word = gpu->take_word();
+  ASSERT_TRUE(is_ok(word));
+  Launches apart;
+  {
+    HeldTurns turns({&*turn}, {&apart}, *gpu, one);
     ASSERT_TRUE(is_ok(turns.follow()));
     ASSERT_TRUE(is_ok(turns.launched()));
   }
-  EXPECT_LE(calls("cuEventQuery") - asked, 4 * kMany);
+  ASSERT_TRUE(finish(one));
+  ASSERT_TRUE(is_ok(gpu->wait_word(one, word->device, 1)));
+  launch_apart(&apart, one);
+  EXPECT_TRUE(turn->is_through());
   EXPECT_FALSE(apart.are_over());
   word->host->store(1, std::memory_order_release);
   ASSERT_TRUE(finish(one));
