@@ -82,12 +82,14 @@ OH_API oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t cou
 
 /*
  * For event loops that wait for many requests. A request that is given to oh_request_arm_listed is
- * announced as by oh_request_arm, and listed once it has ended, until it is taken or released.
- * oh_endpoint_take_ended makes the event descriptor unreadable and takes the requests of the list,
- * oldest first: at most *count into `requests`; *count becomes their number. One that is armed
- * again may be listed again.
+ * listed once it has ended, until it is taken or released, with a progress thread behind it. The
+ * descriptor of oh_endpoint_ended_fd becomes readable then; it belongs to the endpoint, and is
+ * another than that of oh_endpoint_event_fd. oh_endpoint_take_ended makes it unreadable and takes
+ * the requests of the list, oldest first: at most *count into `requests`; *count becomes their
+ * number. One that is armed again may be listed again. In Python, asyncio takes the list.
  */
 OH_API oh_status oh_request_arm_listed(oh_request* request);
+OH_API oh_status oh_endpoint_ended_fd(oh_endpoint* endpoint, int* fd);
 OH_API oh_status oh_endpoint_take_ended(oh_endpoint* endpoint, oh_request** requests,
                                         size_t* count);
 

@@ -337,7 +337,9 @@ class Request:
 
     @property
     def event_fd(self) -> int:
-        """The endpoint's event descriptor: see Endpoint.event_fd."""
+        """
+        The endpoint's event descriptor for requests that were given to arm(): see Endpoint.event_fd.
+        """
 
     def clear_event(self) -> None:
         """
@@ -346,7 +348,14 @@ class Request:
 
     def arm_listed(self) -> None:
         """
-        arm(), and take_ended() names it once it has ended: for event loops that wait for many.
+        Announces its end on ended_fd, with a progress thread behind it; then take_ended() names it. Asyncio takes
+        them: one endpoint is not for it and for another loop that does.
+        """
+
+    @property
+    def ended_fd(self) -> int:
+        """
+        A descriptor of the endpoint that becomes readable when take_ended() has something to return.
         """
 
     @property
@@ -355,8 +364,8 @@ class Request:
 
     def take_ended(self) -> list[int]:
         """
-        Makes the event descriptor unreadable again, and returns the keys of the endpoint's requests that were given
-        to arm_listed(), have ended, and were not returned before.
+        Makes ended_fd unreadable again, and returns the keys of the endpoint's requests that were given to
+        arm_listed(), have ended, and were not returned before.
         """
 
 class Group:
@@ -986,7 +995,7 @@ class Endpoint:
     @property
     def event_fd(self) -> int:
         """
-        A descriptor that becomes readable when a request that was awaited or armed has ended. It belongs to the
+        A descriptor that becomes readable when a request that was given to Request.arm has ended. It belongs to the
         endpoint.
         """
 

@@ -246,7 +246,7 @@ void bind_endpoint(nb::module_& module) {
            "Message.source)\nand bytes.")
       .def_prop_ro(
           "event_fd", event_fd,
-          "A descriptor that becomes readable when a request that was awaited or armed has "
+          "A descriptor that becomes readable when a request that was given to Request.arm has "
           "ended. It belongs to the\nendpoint.")
       .def("close", close,
            "Closes all links; operations in flight are cancelled, calls that wait raise. May be "

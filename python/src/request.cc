@@ -155,7 +155,8 @@ void bind_events(nb::class_<PyRequest>& type) {
             check(oh_endpoint_event_fd(self.operation().context->endpoint().get(), &fd));
             return fd;
           },
-          "The endpoint's event descriptor: see Endpoint.event_fd.")
+          "The endpoint's event descriptor for requests that were given to arm(): see "
+          "Endpoint.event_fd.")
       .def(
           "clear_event",
           [](PyRequest& self) {
@@ -168,11 +169,22 @@ void bind_events(nb::class_<PyRequest>& type) {
             WithoutGil release;
             check(oh_request_arm_listed(self.operation().handle()));
           },
-          "arm(), and take_ended() names it once it has ended: for event loops that wait for many.")
+          "Announces its end on ended_fd, with a progress thread behind it; then take_ended() "
+          "names "
+          "it. Asyncio takes\nthem: one endpoint is not for it and for another loop that does.")
+      .def_prop_ro(
+          "ended_fd",
+          [](PyRequest& self) {
+            int fd = -1;
+            check(oh_endpoint_ended_fd(self.operation().context->endpoint().get(), &fd));
+            return fd;
+          },
+          "A descriptor of the endpoint that becomes readable when take_ended() has something to "
+          "return.")
       .def_prop_ro("key", key, "The number by which take_ended() names it, while it exists.")
       .def("take_ended", take_ended, nb::sig("def take_ended(self) -> list[int]"),
-           "Makes the event descriptor unreadable again, and returns the keys of the endpoint's "
-           "requests that were given\nto arm_listed(), have ended, and were not returned before.");
+           "Makes ended_fd unreadable again, and returns the keys of the endpoint's requests that "
+           "were given to\narm_listed(), have ended, and were not returned before.");
 }
 
 }  // namespace

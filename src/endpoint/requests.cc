@@ -162,7 +162,9 @@ void Requests::finish(Request* request, const Status& status) {
   request->done.store(1, std::memory_order_release);
   if (gates) OH_FAULT_POINT("request.opens_gates");
   StreamGate::open_all(gates);
-  completions_.announce();  // it may be armed just now: no lock is held against arm()
+  // It may be armed just now: no lock is held against arm().
+  completions_.armed().announce();
+  completions_.listed().announce();
 }
 
 Status Requests::post_ready(Request* request, std::string what, Readiness::Look look) {
@@ -413,16 +415,18 @@ Status Requests::cancel(Request* request) {
 }
 
 Status Requests::arm(Request* request, uint32_t what) {
-  OH_RETURN_IF_ERROR(completions_.event_fd().status());
+  const bool list = what & Request::kList;
+  CompletionEvent& event = list ? completions_.listed() : completions_.armed();
+  OH_RETURN_IF_ERROR(event.fd().status());
   OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
-  if (what & Request::kList) pool().expect(request);
+  if (list) pool().expect(request);
   const uint32_t before = request->armed.fetch_or(what, std::memory_order_seq_cst);
   let_end_see_armed();
   // finish() holds no lock, and has missed the word.
   while (before & Request::kEnding && !request->ended()) sched_yield();
   if (request->ended()) {
-    if (what & Request::kList) pool().list_ended(request);
-    completions_.announce();
+    if (list) pool().list_ended(request);
+    event.announce();
   }
   // The progress thread may sleep without having seen this request's work.
   endpoint_.doorbell().ring();

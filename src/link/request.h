@@ -186,9 +186,9 @@ struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
 static_assert(sizeof(RequestCore) <= 3 * 64);
 
 struct Request : RequestExtras, RequestCore {
-  static constexpr uint32_t kAnnounce = 1;   // on the endpoint's event descriptor
+  static constexpr uint32_t kAnnounce = 1;   // by Completions::armed()
   static constexpr uint32_t kOpenGates = 2;  // for streams
-  static constexpr uint32_t kList = 4;       // among the ended of its pool
+  static constexpr uint32_t kList = 4;       // among the ended of its pool, by listed()
   static constexpr uint32_t kEnding = 8;     // without a lock: it may have missed the others
 
   // Written once, with release; pairs with the waiters' acquire.

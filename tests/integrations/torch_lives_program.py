@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups that are made, aborted, destroyed, and made again: `... CASE RENDEZVOUS_FILE`."""
 
+import asyncio
 import sys
 import threading
 import time
@@ -157,6 +158,54 @@ def again(rendezvous):
         rank.ends()
 
 
+# ---- Futures, and tasks of asyncio that await requests of the communicator
+
+ROUNDS = 300
+
+
+def awaiting(pipe, rank, rendezvous):
+    join(rank, 2, rendezvous)
+    peer = dist.group.WORLD.communicator.peer(1)
+
+    async def main():
+        for _ in range(ROUNDS):
+            work = dist.group.WORLD.recv([torch.zeros(1)], 1, 0)
+            ended = threading.Event()
+            work.get_future().then(lambda _, ended=ended: ended.set())
+            request = peer.irecv(bytearray(8), tag=1)
+            task = asyncio.ensure_future(receive(request))
+            await asyncio.sleep(0)
+            peer.send(b"go", tag=2)
+            await asyncio.wait_for(task, DEADLINE)
+            assert ended.wait(DEADLINE), "no callback"
+
+    async def receive(request):
+        return await request
+
+    asyncio.run(main())
+    pipe.send("heard")
+    dist.destroy_process_group()
+
+
+def answering(pipe, rank, rendezvous):
+    join(rank, 2, rendezvous)
+    peer = dist.group.WORLD.communicator.peer(0)
+    for _ in range(ROUNDS):
+        peer.recv(bytearray(2), tag=2)
+        peer.send(bytes(8), tag=1)
+        dist.send(torch.ones(1), 0)
+    pipe.send("answered")
+    dist.destroy_process_group()
+
+
+def awaited(rendezvous):
+    first, second = Rank(awaiting, 0, rendezvous), Rank(answering, 1, rendezvous)
+    first.hears("heard")
+    second.hears("answered")
+    first.ends()
+    second.ends()
+
+
 # ---- The exit of the interpreter while callbacks of futures run
 
 
@@ -223,7 +272,19 @@ def elsewhere(rendezvous):
     second.ends()
 
 
-CASES = {each.__name__: each for each in (sizes, missing, device, aborted, again, exits, elsewhere)}
+CASES = {
+    each.__name__: each
+    for each in (
+        sizes,
+        missing,
+        device,
+        aborted,
+        again,
+        awaited,
+        exits,
+        elsewhere,
+    )
+}
 
 if __name__ == "__main__":
     CASES[sys.argv[1]](sys.argv[2])
