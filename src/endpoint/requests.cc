@@ -242,7 +242,7 @@ bool Requests::wait_done(Request* request, Deadline deadline, Until until) {
     });
     if (!go_on) {
       done = is_done();
-      if (!done && request->waits_since == 0) request->waits_since = deadline.set_at();
+      if (!done) request->wait_began(deadline.set_at());
       break;
     }
     notice.probe();
@@ -287,6 +287,7 @@ Status Requests::poll_enqueued(Request* request, cuda::Stream stream, Deadline d
     OH_ASSIGN_OR_RETURN(bool waits, enqueue_wait(request, stream));
     // An error that comes later is for those who ask.
     if (waits) {
+      request->wait_began(deadline.set_at());
       // The progress thread may sleep without having seen this request's work.
       endpoint_.doorbell().ring();
       return request->ended() ? request->status : Status();
@@ -335,8 +336,8 @@ bool Requests::wait_across(std::span<Request* const> requests,
 
 Status Requests::timeout_status(const Request* request, Peer* peer, Deadline deadline) {
   // Callers may wait in slices, of which the deadline is the last one.
-  int64_t waited =
-      request->waits_since == 0 ? deadline.length() : deadline.at() - request->waits_since;
+  const int64_t since = request->waits_since.load(std::memory_order_relaxed);
+  int64_t waited = since == 0 ? deadline.length() : deadline.at() - since;
   if (request->kind == OpKind::kReady) {
     return timed_out(waited, "%s. %s", readiness_.what(request).c_str(), kIfOnlyLate);
   }
@@ -419,6 +420,7 @@ Status Requests::arm(Request* request, uint32_t what) {
   CompletionEvent& event = list ? completions_.listed() : completions_.armed();
   OH_RETURN_IF_ERROR(event.fd().status());
   OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
+  request->wait_began(now_ns());
   if (list) pool().expect(request);
   const uint32_t before = request->armed.fetch_or(what, std::memory_order_seq_cst);
   let_end_see_armed();

@@ -2,9 +2,11 @@
 """Groups that are made, aborted, destroyed, and made again: `... CASE RENDEZVOUS_FILE`."""
 
 import asyncio
+import re
 import sys
 import threading
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -158,6 +160,30 @@ def again(rendezvous):
         rank.ends()
 
 
+# ---- A future whose work ends by the group's timeout
+
+
+def timing_out(pipe, rank, rendezvous):
+    join(rank, 2, rendezvous)
+    dist.group.WORLD.set_timeout(timedelta(seconds=1))
+    work = dist.group.WORLD.recv([torch.zeros(1)], 1 - rank, 5)
+    text = raises(Exception, work.get_future().wait)
+    seconds = re.search(r"the deadline passed after ([\d.]+) s", text)
+    assert seconds, text
+    assert float(seconds[1]) >= 1, text
+    pipe.send("told")
+    listen(pipe, "end")  # the other rank waits for its own deadline
+
+
+def late(rendezvous):
+    ranks = [Rank(timing_out, rank, rendezvous) for rank in (0, 1)]
+    for rank in ranks:
+        rank.hears("told")
+    for rank in ranks:
+        rank.pipe.send("end")
+        rank.ends()
+
+
 # ---- Futures, and tasks of asyncio that await requests of the communicator
 
 ROUNDS = 300
@@ -280,6 +306,7 @@ CASES = {
         device,
         aborted,
         again,
+        late,
         awaited,
         exits,
         elsewhere,

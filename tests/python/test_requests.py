@@ -160,6 +160,20 @@ def test_closing_ends_accept():
     assert caught == [onehop.Status.CLOSED]
 
 
+def test_a_deadline_counts_from_when_its_request_was_armed(pair):
+    request = pair.second.irecv(bytearray(1))
+    begin = time.monotonic()
+    request.arm()
+    time.sleep(0.02)
+    with pytest.raises(onehop.TimeoutError):
+        request.wait(timeout=0)
+    longest = time.monotonic() - begin
+    with pytest.raises(onehop.TimeoutError, match=r"deadline passed after 0\.\d+ s") as caught:
+        request.test()
+    seconds = float(str(caught.value).split(" after ")[1].split(" s:")[0])
+    assert 0.02 <= seconds <= longest + 0.001  # rounded
+
+
 # ---- asyncio
 
 
