@@ -88,6 +88,7 @@ def test_deaths(case, tmp_path):
         "device",
         "aborted",
         "again",
+        "reused",
         "late",
         "awaited",
         "exits",

@@ -8,6 +8,7 @@ import threading
 import time
 from datetime import timedelta
 
+import onehop.torch
 import torch
 import torch.distributed as dist
 from torch_ranks import DEADLINE, Rank, join, listen, raises
@@ -160,6 +161,67 @@ def again(rendezvous):
         rank.ends()
 
 
+# ---- Again, with the store of the lives before
+
+
+def exchange(group):
+    """Use the group: a message to the next rank, and a collective."""
+    rank, size = group.rank(), group.size()
+    into = torch.zeros(1)
+    work = group.recv([into], (rank - 1) % size, 0)
+    group.send([torch.tensor([float(rank)])], (rank + 1) % size, 0)
+    work.wait()
+    assert into.item() == (rank - 1) % size
+    total = torch.ones(1)
+    group.allreduce([total]).wait()
+    assert total.item() == size
+
+
+def reusing(pipe, rank, port):
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+
+    # Groups without torch's own prefixes of keys, which differ once a rank has failed alone.
+    def make(size, seconds=DEADLINE):
+        return onehop.torch.ProcessGroup(store, rank, size, timedelta(seconds=seconds))
+
+    while (what := heard(pipe)) != "end":
+        if what == "early":
+            text = raises(dist.DistBackendError, lambda: make(2, seconds=1))
+            assert "rank 1 of 2 looked for rank 0" in text, text
+        elif what == "disagree":
+            text = raises(ValueError, lambda: make(3 - rank, seconds=3))
+            assert "rank 1 was given world_size 2, rank 0 3" in text, text
+        else:
+            group = make(int(what))
+            exchange(group)
+            group.shutdown()
+        pipe.send(what)
+
+
+def heard(pipe):
+    assert pipe.poll(DEADLINE), "the program says nothing"
+    return pipe.recv()
+
+
+def reused(rendezvous):
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    ranks = [Rank(reusing, rank, store.port) for rank in range(3)]
+    # What the ranks before one have left there is not for those that come.
+    for what, whose in (
+        ("3", ranks),
+        ("early", ranks[1:2]),
+        ("2", ranks[:2]),
+        ("disagree", ranks[:2]),
+        ("2", ranks[:2]),
+        ("3", ranks),
+        ("end", ranks),
+    ):
+        for rank in whose:
+            rank.pipe.send(what)
+        for rank in whose:
+            rank.ends() if what == "end" else rank.hears(what)
+
+
 # ---- A future whose work ends by the group's timeout
 
 
@@ -306,6 +368,7 @@ CASES = {
         device,
         aborted,
         again,
+        reused,
         late,
         awaited,
         exits,
