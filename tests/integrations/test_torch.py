@@ -91,6 +91,7 @@ def test_deaths(case, tmp_path):
         "reused",
         "late",
         "awaited",
+        "first",
         "exits",
         "elsewhere",
     ],
