@@ -83,13 +83,15 @@ OH_API oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t cou
                                       oh_request** request);
 
 /*
- * For event loops that wait for many requests. oh_request_arm_listed announces a request as
- * oh_request_arm does. Once it has ended it is also listed, until it is taken or released.
- * oh_endpoint_take_ended makes the event descriptor unreadable and takes the listed requests,
+ * For event loops that wait for many requests. oh_request_arm_listed lists a request once it has
+ * ended, until it is taken or released, and starts the progress thread. The descriptor of
+ * oh_endpoint_ended_fd becomes readable then. The endpoint owns it; it is not the descriptor of
+ * oh_endpoint_event_fd. oh_endpoint_take_ended makes it unreadable and takes the listed requests,
  * oldest first: at most *count into `requests`; *count becomes their number. A request that is
- * armed again may be listed again.
+ * armed again may be listed again. In Python, asyncio takes the list.
  */
 OH_API oh_status oh_request_arm_listed(oh_request* request);
+OH_API oh_status oh_endpoint_ended_fd(oh_endpoint* endpoint, int* fd);
 OH_API oh_status oh_endpoint_take_ended(oh_endpoint* endpoint, oh_request** requests,
                                         size_t* count);
 

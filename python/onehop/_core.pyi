@@ -364,7 +364,9 @@ class Request:
 
     @property
     def event_fd(self) -> int:
-        """The endpoint's event descriptor: see Endpoint.event_fd."""
+        """
+        The endpoint's event descriptor for requests that were given to arm(): see Endpoint.event_fd.
+        """
 
     def clear_event(self) -> None:
         """
@@ -373,8 +375,14 @@ class Request:
 
     def arm_listed(self) -> None:
         """
-        As arm(); take_ended() also returns its key once it has ended. For event loops
-        that wait for many.
+        Announces its end on ended_fd, with a progress thread behind it; then take_ended() names it. Asyncio takes
+        them: one endpoint is not for it and for another loop that does.
+        """
+
+    @property
+    def ended_fd(self) -> int:
+        """
+        A descriptor of the endpoint that becomes readable when take_ended() has something to return.
         """
 
     @property
@@ -383,9 +391,8 @@ class Request:
 
     def take_ended(self) -> list[int]:
         """
-        Makes the event descriptor unreadable again. Returns the keys of the endpoint's
-        requests that were passed to arm_listed(), have ended, and were not returned
-        before.
+        Makes ended_fd unreadable again, and returns the keys of the endpoint's requests that were given to
+        arm_listed(), have ended, and were not returned before.
         """
 
 class Group:
@@ -1106,8 +1113,8 @@ class Endpoint:
     @property
     def event_fd(self) -> int:
         """
-        The event descriptor, readable once a request that was awaited or armed has
-        ended. The endpoint owns it.
+        A descriptor that becomes readable when a request that was given to Request.arm has ended. It belongs to the
+        endpoint.
         """
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 # Seconds; None: for ever; `...`: ONEHOP_TIMEOUT.
 Timeout = float | EllipsisType | None
 
-# Readers by event descriptor; usually one each.
+# Readers by the descriptors that announce ends; usually one each.
 _readers: dict[int, list[_Reader]] = {}
 _lock = threading.Lock()
 
@@ -63,7 +63,7 @@ class _Reader:
 
 
 def _enter(future: asyncio.Future[None], request: Request) -> _Reader:
-    fd = request.event_fd
+    fd = request.ended_fd
     loop = future.get_loop()
     with _lock:
         readers = _readers.setdefault(fd, [])

@@ -249,8 +249,8 @@ void bind_endpoint(nb::module_& module) {
            "Takes the notifications that have arrived, oldest first: (source, bytes) each.\n"
            "For the source see Message.source.")
       .def_prop_ro("event_fd", event_fd,
-                   "The event descriptor, readable once a request that was awaited or armed has\n"
-                   "ended. The endpoint owns it.")
+                   "A descriptor that becomes readable when a request that was passed to\n"
+                   "Request.arm() has ended. The endpoint owns it.")
       .def("close", close,
            "Closes all links. Operations in flight are cancelled; blocked calls raise. May\n"
            "be called again.")

@@ -154,7 +154,8 @@ void bind_events(nb::class_<PyRequest>& type) {
             check(oh_endpoint_event_fd(self.operation().context->endpoint().get(), &fd));
             return fd;
           },
-          "The endpoint's event descriptor: see Endpoint.event_fd.")
+          "The endpoint's event descriptor for requests that were given to arm(): see "
+          "Endpoint.event_fd.")
       .def(
           "clear_event",
           [](PyRequest& self) {
@@ -167,13 +168,22 @@ void bind_events(nb::class_<PyRequest>& type) {
             WithoutGil release;
             check(oh_request_arm_listed(self.operation().handle()));
           },
-          "As arm(); take_ended() also returns its key once it has ended. For event loops\n"
-          "that wait for many.")
+          "Makes ended_fd readable once it has ended, and starts the progress thread;\n"
+          "take_ended() then returns its key. asyncio takes them: do not use one endpoint\n"
+          "in asyncio and in another loop that takes them.")
+      .def_prop_ro(
+          "ended_fd",
+          [](PyRequest& self) {
+            int fd = -1;
+            check(oh_endpoint_ended_fd(self.operation().context->endpoint().get(), &fd));
+            return fd;
+          },
+          "A descriptor of the endpoint, readable while take_ended() has something to\n"
+          "return.")
       .def_prop_ro("key", key, "The number by which take_ended() identifies it, while it exists.")
       .def("take_ended", take_ended, nb::sig("def take_ended(self) -> list[int]"),
-           "Makes the event descriptor unreadable again. Returns the keys of the endpoint's\n"
-           "requests that were passed to arm_listed(), have ended, and were not returned\n"
-           "before.");
+           "Makes ended_fd unreadable again. Returns the keys of the endpoint's requests\n"
+           "that were passed to arm_listed(), have ended, and were not returned before.");
 }
 
 }  // namespace

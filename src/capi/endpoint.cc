@@ -97,7 +97,7 @@ oh_status oh_endpoint_event_fd(oh_endpoint* endpoint, int* fd) {
   OH_CHECK_ARGUMENT(endpoint);
   OH_CHECK_ARGUMENT(fd);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
-  Result<int> event = endpoint->endpoint->requests().completions().event_fd();
+  Result<int> event = endpoint->endpoint->requests().completions().armed().fd();
   OH_REPORT_IF_ERROR(event.status());
   *fd = *event;
   return OH_OK;
@@ -106,7 +106,7 @@ oh_status oh_endpoint_event_fd(oh_endpoint* endpoint, int* fd) {
 oh_status oh_endpoint_clear_event(oh_endpoint* endpoint) {
   OH_CHECK_ARGUMENT(endpoint);
   OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
-  endpoint->endpoint->requests().completions().clear_event();
+  endpoint->endpoint->requests().completions().armed().clear();
   return OH_OK;
 }
 

@@ -201,7 +201,17 @@ oh_status oh_request_arm_listed(oh_request* handle) {
   OH_CHECK_ARGUMENT(handle);
   Request* request = as_request(handle);
   OH_REPORT_IF_ERROR(request->endpoint->usable());
-  return report(request->endpoint->requests().arm(request, Request::kAnnounce | Request::kList));
+  return report(request->endpoint->requests().arm(request, Request::kList));
+}
+
+oh_status oh_endpoint_ended_fd(oh_endpoint* endpoint, int* fd) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(fd);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  Result<int> event = endpoint->endpoint->requests().completions().listed().fd();
+  OH_REPORT_IF_ERROR(event.status());
+  *fd = *event;
+  return OH_OK;
 }
 
 // Also of a closed endpoint, whose requests have all ended.
@@ -210,7 +220,7 @@ oh_status oh_endpoint_take_ended(oh_endpoint* endpoint, oh_request** requests, s
   OH_CHECK_ARGUMENT(count);
   if (*count > 0) OH_CHECK_ARGUMENT(requests);
   Completions& completions = endpoint->endpoint->requests().completions();
-  completions.clear_event();  // before the look: what ends in between makes it readable again
+  completions.listed().clear();  // before the look: what ends in between makes it readable again
   *count = completions.pool().take_ended({reinterpret_cast<Request**>(requests), *count});
   return OH_OK;
 }

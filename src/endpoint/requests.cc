@@ -162,7 +162,9 @@ void Requests::finish(Request* request, const Status& status) {
   request->done.store(1, std::memory_order_release);
   if (gates) OH_FAULT_POINT("request.opens_gates");
   StreamGate::open_all(gates);
-  completions_.announce();  // it may be armed just now: no lock is held against arm()
+  // It may be armed just now: no lock is held against arm().
+  completions_.armed().announce();
+  completions_.listed().announce();
 }
 
 Status Requests::post_ready(Request* request, std::string what, Readiness::Look look) {
@@ -240,7 +242,7 @@ bool Requests::wait_done(Request* request, Deadline deadline, Until until) {
     });
     if (!go_on) {
       done = is_done();
-      if (!done && request->waits_since == 0) request->waits_since = deadline.set_at();
+      if (!done) request->wait_began(deadline.set_at());
       break;
     }
     notice.probe();
@@ -285,6 +287,7 @@ Status Requests::poll_enqueued(Request* request, cuda::Stream stream, Deadline d
     OH_ASSIGN_OR_RETURN(bool waits, enqueue_wait(request, stream));
     // An error that comes later is for those who ask.
     if (waits) {
+      request->wait_began(deadline.set_at());
       // The progress thread may sleep without having seen this request's work.
       endpoint_.doorbell().ring();
       return request->ended() ? request->status : Status();
@@ -333,8 +336,8 @@ bool Requests::wait_across(std::span<Request* const> requests,
 
 Status Requests::timeout_status(const Request* request, Peer* peer, Deadline deadline) {
   // Callers may wait in slices, of which the deadline is the last one.
-  int64_t waited =
-      request->waits_since == 0 ? deadline.length() : deadline.at() - request->waits_since;
+  const int64_t since = request->waits_since.load(std::memory_order_relaxed);
+  int64_t waited = since == 0 ? deadline.length() : deadline.at() - since;
   if (request->kind == OpKind::kReady) {
     return timed_out(waited, "%s. %s", readiness_.what(request).c_str(), kIfOnlyLate);
   }
@@ -413,16 +416,19 @@ Status Requests::cancel(Request* request) {
 }
 
 Status Requests::arm(Request* request, uint32_t what) {
-  OH_RETURN_IF_ERROR(completions_.event_fd().status());
+  const bool list = what & Request::kList;
+  CompletionEvent& event = list ? completions_.listed() : completions_.armed();
+  OH_RETURN_IF_ERROR(event.fd().status());
   OH_RETURN_IF_ERROR(endpoint_.progress_thread().start());
-  if (what & Request::kList) pool().expect(request);
+  request->wait_began(now_ns());
+  if (list) pool().expect(request);
   const uint32_t before = request->armed.fetch_or(what, std::memory_order_seq_cst);
   let_end_see_armed();
   // finish() holds no lock, and has missed the word.
   while (before & Request::kEnding && !request->ended()) sched_yield();
   if (request->ended()) {
-    if (what & Request::kList) pool().list_ended(request);
-    completions_.announce();
+    if (list) pool().list_ended(request);
+    event.announce();
   }
   // The progress thread may sleep without having seen this request's work.
   endpoint_.doorbell().ring();

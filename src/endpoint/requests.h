@@ -66,7 +66,7 @@ class Requests {
   Status cancel(Request* request);
   // The same of one that has ended: OH_AGAIN unless it was cancelled.
   static Status cancel_ended(const Request& request);
-  // Announces the end of the request on the event descriptor; `what`: kAnnounce, and maybe kList.
+  // Announces the end of the request on an event descriptor; `what`: kAnnounce or kList.
   Status arm(Request* request, uint32_t what = Request::kAnnounce);
   // The stream waits until the request has ended; the host does not. See oh_request_stream_wait.
   Status stream_wait(Request* request, cuda::Stream stream);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Completions: how the requests of one endpoint end. It owns their pool, the event descriptor that
-// announces armed requests, and the count of operations whose end rings no doorbell.
+// Completions: how the requests of one endpoint end. It owns their pool, the event descriptors that
+// announce armed requests, and the count of operations whose end rings no doorbell.
+//
+// Requests that are armed for the list have a descriptor of their own: who waits for those and who
+// waits for the others clear theirs without each other's knowledge.
 //
 // Threading: any thread.
 #pragma once
@@ -14,6 +17,21 @@
 
 namespace oh {
 
+// A descriptor that is readable from the first announcement until clear().
+class CompletionEvent {
+ public:
+  // Made by the first call.
+  Result<int> fd();
+  // An armed request has ended. Nothing happens while there is no descriptor.
+  void announce();
+  void clear();
+
+ private:
+  Mutex mutex_;
+  UniqueFd event_ OH_GUARDED_BY(mutex_);
+  std::atomic<int> number_{-1};  // the same, without the lock
+};
+
 class Completions {
  public:
   RequestPool& pool() { return pool_; }
@@ -22,18 +40,14 @@ class Completions {
   const std::atomic<uint32_t>& polled() const { return polled_; }
   void count_polled(int change) { polled_.fetch_add(static_cast<uint32_t>(change)); }
 
-  // Readable from the first announcement until clear_event(); made by the first call.
-  Result<int> event_fd();
-  // An armed request has ended. Nothing happens while there is no descriptor.
-  void announce();
-  void clear_event();
+  CompletionEvent& armed() { return armed_; }
+  CompletionEvent& listed() { return listed_; }
 
  private:
   RequestPool pool_;
   std::atomic<uint32_t> polled_{0};
-  Mutex event_mutex_;
-  UniqueFd event_ OH_GUARDED_BY(event_mutex_);
-  std::atomic<int> event_number_{-1};  // the same, without the lock
+  CompletionEvent armed_;
+  CompletionEvent listed_;
 };
 
 }  // namespace oh

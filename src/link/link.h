@@ -310,7 +310,8 @@ class Link {
     OH_FAULT_POINT("request.ends");
     request.done.store(1, std::memory_order_release);
     StreamGate::open_all(gates);
-    if (armed & Request::kAnnounce) completions_->announce();
+    if (armed & Request::kAnnounce) completions_->armed().announce();
+    if (armed & Request::kList) completions_->listed().announce();
   }
 
   Loss loss_of(const Status& why) const;

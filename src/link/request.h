@@ -181,14 +181,14 @@ struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
   uint64_t peer_id = 0;
   int64_t peer_rank = -1;
 
-  int64_t waits_since = 0;  // when the first wait for it began that was in vain; for texts
+  std::atomic<int64_t> waits_since{0};  // when the first wait began that did not see its end
 };
 static_assert(sizeof(RequestCore) <= 3 * 64);
 
 struct Request : RequestExtras, RequestCore {
-  static constexpr uint32_t kAnnounce = 1;   // on the endpoint's event descriptor
+  static constexpr uint32_t kAnnounce = 1;   // by Completions::armed()
   static constexpr uint32_t kOpenGates = 2;  // for streams
-  static constexpr uint32_t kList = 4;       // among the ended of its pool
+  static constexpr uint32_t kList = 4;       // among the ended of its pool, by listed()
   static constexpr uint32_t kEnding = 8;     // without a lock: it may have missed the others
 
   // Written once, with release; pairs with the waiters' acquire.
@@ -229,6 +229,11 @@ struct Request : RequestExtras, RequestCore {
     return &none;
   }
   bool ended() const { return done.load(std::memory_order_acquire) != 0; }
+  // A wait did not see its end, or goes on elsewhere: for the text of a deadline.
+  void wait_began(int64_t at) {
+    int64_t none = 0;
+    waits_since.compare_exchange_strong(none, at, std::memory_order_relaxed);
+  }
 
   // Before it is used again: gives back what it holds. Only for its sole user.
   void clear() {
@@ -255,7 +260,7 @@ struct Request : RequestExtras, RequestCore {
     message_tag = nbytes = 0;
     peer_id = 0;
     peer_rank = -1;
-    waits_since = 0;
+    waits_since.store(0, std::memory_order_relaxed);
     done.store(0, std::memory_order_relaxed);
     armed.store(0, std::memory_order_relaxed);
     detached.store(0, std::memory_order_relaxed);

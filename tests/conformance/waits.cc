@@ -252,8 +252,11 @@ TEST_P(Conformance, AnEventLoopIsToldWhichHaveEnded) {
         using Taken = std::set<oh_request*>;
         std::vector<Buffer> buffers;
         std::vector<onehop::Request> requests = post_receives(side, buffers);
-        int fd = -1;
-        ASSERT_EQ(oh_endpoint_event_fd(side.endpoint().get(), &fd), OH_OK);
+        int armed = -1;
+        int listed = -1;
+        ASSERT_EQ(oh_endpoint_event_fd(side.endpoint().get(), &armed), OH_OK);
+        ASSERT_EQ(oh_endpoint_ended_fd(side.endpoint().get(), &listed), OH_OK);
+        ASSERT_NE(armed, listed);
         // The first is armed, but not listed; the last is released before it is taken.
         ASSERT_EQ(oh_request_arm(requests[0].get()), OH_OK);
         for (size_t i = 1; i < requests.size(); ++i) {
@@ -263,7 +266,7 @@ TEST_P(Conformance, AnEventLoopIsToldWhichHaveEnded) {
         side.sync();
         for (size_t i : {0, 1, 3, 4}) requests[i].wait(20s);
         requests.pop_back();
-        pollfd entry{fd, POLLIN, 0};
+        pollfd entry{listed, POLLIN, 0};
         EXPECT_EQ(poll(&entry, 1, 20000), 1);
         Taken both = take_ended(side, 1);
         EXPECT_EQ(both.size(), 1u);
@@ -272,6 +275,11 @@ TEST_P(Conformance, AnEventLoopIsToldWhichHaveEnded) {
         EXPECT_EQ(take_ended(side), Taken());
         EXPECT_TRUE(requests[2].cancel());
         EXPECT_EQ(take_ended(side), Taken({requests[2].get()}));
+        // Whoever waits for the first has not lost its event, and takes none of the list's.
+        entry.fd = armed;
+        EXPECT_EQ(poll(&entry, 1, 20000), 1);
+        EXPECT_EQ(oh_endpoint_clear_event(side.endpoint().get()), OH_OK);
+        EXPECT_EQ(poll(&entry, 1, 0), 0);
         ASSERT_EQ(oh_request_arm_listed(requests[1].get()), OH_OK);
         EXPECT_EQ(take_ended(side), Taken({requests[1].get()}));
         side.sync();
@@ -290,7 +298,7 @@ TEST_P(Conformance, AnEventLoopIsToldWhichHaveEnded) {
 TEST(Waits, ClosingEndsWhatWaits) {
   onehop::Endpoint endpoint;
   int fd = -1;
-  ASSERT_EQ(oh_endpoint_event_fd(endpoint.get(), &fd), OH_OK);
+  ASSERT_EQ(oh_endpoint_ended_fd(endpoint.get(), &fd), OH_OK);
   uint8_t byte;
   std::vector<onehop::Request> requests;
   requests.push_back(endpoint.accept_ready());

@@ -81,7 +81,20 @@ def test_deaths(case, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "case", ["sizes", "missing", "device", "aborted", "again", "exits", "elsewhere"]
+    "case",
+    [
+        "sizes",
+        "missing",
+        "device",
+        "aborted",
+        "again",
+        "reused",
+        "late",
+        "awaited",
+        "first",
+        "exits",
+        "elsewhere",
+    ],
 )
 def test_lives(case, tmp_path):
     told = run_program("torch_lives_program.py", case, tmp_path=tmp_path)

@@ -3,6 +3,7 @@
 
 import asyncio
 import gc
+import selectors
 import threading
 import time
 import weakref
@@ -159,6 +160,20 @@ def test_closing_ends_accept():
     assert caught == [onehop.Status.CLOSED]
 
 
+def test_a_deadline_counts_from_when_its_request_was_armed(pair):
+    request = pair.second.irecv(bytearray(1))
+    begin = time.monotonic()
+    request.arm()
+    time.sleep(0.02)
+    with pytest.raises(onehop.TimeoutError):
+        request.wait(timeout=0)
+    longest = time.monotonic() - begin
+    with pytest.raises(onehop.TimeoutError, match=r"deadline passed after 0\.\d+ s") as caught:
+        request.test()
+    seconds = float(str(caught.value).split(" after ")[1].split(" s:")[0])
+    assert 0.02 <= seconds <= longest + 0.001  # rounded
+
+
 # ---- asyncio
 
 
@@ -206,7 +221,7 @@ def test_no_reader_stays_when_nothing_waits(pair):
         await asyncio.sleep(0)
         pair.first.send(b"x")
         await task
-        removed.append(loop.remove_reader(pair.endpoints[1].event_fd))
+        removed.append(loop.remove_reader(request.ended_fd))
         assert (await request).nbytes == 1  # once more, without waiting
 
     asyncio.run(main())
@@ -277,6 +292,30 @@ def test_a_lost_peer_ends_what_is_awaited(pair):
 
     with pytest.raises(onehop.PeerLost):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("first", ["task", "other"])
+def test_a_task_and_another_event_loop_share_an_endpoint(pair, first):
+    """What one of them takes note of is still there for the other."""
+
+    async def main():
+        awaited, armed = (pair.second.irecv(bytearray(1), tag=tag) for tag in range(2))
+        task = asyncio.ensure_future(awaited)
+        armed.arm()
+        await asyncio.sleep(0)
+        for tag in range(2):
+            pair.first.send(b"x", tag=tag)
+        for request in (awaited, armed):
+            request.wait(timeout=30)
+        if first == "task":
+            await asyncio.wait_for(task, 30)
+        with selectors.DefaultSelector() as other:
+            other.register(pair.endpoints[1].event_fd, selectors.EVENT_READ)
+            assert other.select(30), "the other loop does not hear of its request"
+        armed.clear_event()
+        await asyncio.wait_for(task, 30)
+
+    asyncio.run(main())
 
 
 def test_several_loops_share_an_endpoint(pair):

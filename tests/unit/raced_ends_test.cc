@@ -92,7 +92,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   ASSERT_TRUE(is_ok(there.status()));
   Result<std::shared_ptr<Peer>> here = other->incoming().accept(soon);
   ASSERT_TRUE(is_ok(here.status()));
-  Result<int> descriptor = other->requests().completions().event_fd();
+  Result<int> descriptor = other->requests().completions().armed().fd();
   ASSERT_TRUE(is_ok(descriptor.status()));
   Bytes bytes(100);
   Request receive;
@@ -135,7 +135,7 @@ TEST_F(RacedEnds, ARequestThatIsArmedOnceIsListedOnce) {
     ASSERT_TRUE(is_ok(there));
     Result<std::shared_ptr<Peer>> here = other->incoming().accept(Deadline::after(10 * kSecond));
     ASSERT_TRUE(is_ok(here));
-    ASSERT_TRUE(is_ok(other->requests().completions().event_fd().status()));
+    ASSERT_TRUE(is_ok(other->requests().completions().listed().fd().status()));
     Bytes bytes(100);
     Request* receive = other->requests().acquire(*other);
     unit::prepare(receive, OpKind::kRecv, *other, bytes.data(), bytes.size(), kTag);
@@ -149,9 +149,8 @@ TEST_F(RacedEnds, ARequestThatIsArmedOnceIsListedOnce) {
       Request send;
       unit::prepare(&send, OpKind::kSend, *one, sent.data(), sent.size(), kTag);
       ASSERT_TRUE(is_ok((*there)->operations().messages().post_send(&send)));
-      waiter = std::thread([&] {
-        EXPECT_TRUE(is_ok(other->requests().arm(receive, Request::kAnnounce | Request::kList)));
-      });
+      waiter =
+          std::thread([&] { EXPECT_TRUE(is_ok(other->requests().arm(receive, Request::kList))); });
       while (!(receive->armed.load() & Request::kList)) sched_yield();
       (void)(*here)->link().progress_locked(nullptr);
       ASSERT_TRUE(receive->ended());
@@ -169,16 +168,14 @@ TEST_F(RacedEnds, ARequestThatIsArmedOnceIsListedOnce) {
 // No lock keeps the end of one without a peer from the thread that arms it.
 TEST_F(RacedEnds, ARequestWithoutAPeerIsArmedWhileItEnds) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
-  Result<int> descriptor = endpoint->requests().completions().event_fd();
+  Result<int> descriptor = endpoint->requests().completions().listed().fd();
   ASSERT_TRUE(is_ok(descriptor.status()));
   Receive receive(*endpoint);
   ASSERT_TRUE(is_ok(endpoint->requests().post_any_source(&receive.request)));
   std::thread waiter;
   at("request.finishes", [&] {
-    waiter = std::thread([&] {
-      EXPECT_TRUE(
-          is_ok(endpoint->requests().arm(&receive.request, Request::kAnnounce | Request::kList)));
-    });
+    waiter = std::thread(
+        [&] { EXPECT_TRUE(is_ok(endpoint->requests().arm(&receive.request, Request::kList))); });
     while (!(receive.request.armed.load() & Request::kList)) sched_yield();
   });
   EXPECT_TRUE(is_ok(endpoint->requests().cancel(&receive.request)));

@@ -16,13 +16,10 @@ from torch.autograd.profiler import record_function
 import onehop
 from onehop.torch.completions import Completions
 from onehop.torch.inner import COLLECTIVES, BackendView, Inner
+from onehop.torch.lives import Life
 from onehop.torch.work import Work, backend_error, text_of
 
 __all__ = ["ProcessGroup", "create"]
-
-# Keys of the store.
-_SIZE = "onehop_size"
-_DISAGREEMENT = "onehop_disagreement"
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:  # noqa: ANN401
@@ -47,52 +44,27 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
         self._seconds = timeout.total_seconds()
         cuda = torch.cuda.is_available()
         device = f"cuda:{torch.cuda.current_device()}" if cuda else None
-        self._check_size(store)
+        life = Life(store, rank, size, self._seconds)
         try:
             self._comm = onehop.Communicator(
                 rank,
                 size,
-                store=dist.PrefixStore("onehop", store),
+                store=life.store,
                 device=device,
                 # Posted work goes on while its thread is elsewhere, as with other backends.
                 progress_thread=True,
                 timeout=self._seconds,
             )
         except onehop.Error as failure:
-            if store.check([_DISAGREEMENT]):
-                raise ValueError(store.get(_DISAGREEMENT).decode()) from failure
+            life.give_up()
+            if text := life.disagreement:
+                raise ValueError(text) from failure
             on = f"on {device}" if device else "on the host (torch.cuda.is_available() is False)"
             raise backend_error(f"rank {rank} of {size} {on}", failure) from failure
         self._device = device
         self._peers: dict[int, onehop.Peer] = {}
         self._completions = Completions(self._comm.endpoint)
-        self._inner = Inner(self, store, rank, size, timeout, cuda=cuda)
-
-    def _check_size(self, store: Any) -> None:  # noqa: ANN401
-        """Compare the sizes that the ranks were given: rank 0 tells, the others look.
-
-        Ranks that wait for one that disagrees find its text at their deadline.
-        """
-        if self._size < 2:
-            return
-        if self._rank == 0:
-            store.set(_SIZE, str(self._size))
-            return
-        try:
-            store.wait([_SIZE], timedelta(seconds=self._seconds))
-        except Exception as failure:
-            raise dist.DistBackendError(
-                f"onehop: rank {self._rank} of {self._size} looked for rank 0 in the store for at"
-                f" most {self._seconds:g} s: {failure}. Are all ranks running?"
-            ) from failure
-        theirs = int(store.get(_SIZE))
-        if theirs != self._size:
-            text = (
-                f"onehop: rank {self._rank} was given world_size {self._size}, rank 0 {theirs}:"
-                " give all ranks the same"
-            )
-            store.set(_DISAGREEMENT, text)
-            raise ValueError(text)
+        self._inner = Inner(self, life.store, rank, size, timeout, cuda=cuda)
 
     # ---- What torch asks
 
