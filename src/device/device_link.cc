@@ -130,9 +130,7 @@ Status DeviceLink::enqueue_wait(cuda::Stream stream, cuda::DevicePtr word, uint6
   return StreamGates::instance().enqueue(gpu_, stream, {word, value, pinned_});
 }
 
-void DeviceLink::quiesce(cuda::Stream stream) {
-  (void)gpu_->wait_idle(stream, Deadline::after(kPatience));
-}
+void DeviceLink::quiesce(cuda::Stream stream) { (void)gpu_->wait_idle(stream, Deadline::never()); }
 
 cuda::DevicePtr DeviceLink::address_of(const std::atomic<uint64_t>& word) {
   auto place = reinterpret_cast<uint64_t>(&word);

@@ -52,8 +52,8 @@ class DeviceLink {
   // What a stream of the application gets from now on waits until the word, of the segment, is at
   // least `value`. The segment stays until it has passed, whatever becomes of the link.
   Status enqueue_wait(cuda::Stream stream, cuda::DevicePtr word, uint64_t value);
-  // After a failure to enqueue: until what was enqueued before it on the stream has ended. For
-  // streams that wait for nothing of the application's.
+  // After a failure to enqueue: until what was enqueued before it on the stream has ended, or the
+  // context is lost. For streams that wait for nothing of the application's.
   void quiesce(cuda::Stream stream);
   // Held until no stream can touch it any more.
   void keep(std::shared_ptr<void> memory);

@@ -12,26 +12,49 @@ Result<std::shared_ptr<LaunchEvent>> LaunchEvent::take(cuda::Gpu& gpu) {
   return std::make_shared<LaunchEvent>(gpu.shared_from_this(), made);
 }
 
+LaunchEvent::~LaunchEvent() {
+  MutexLock lock(mutex_);
+  drop_behind_all();
+  gpu_->give_event(handle_);
+}
+
+void LaunchEvent::drop_behind_all() {
+  if (behind_all_) gpu_->give_event(std::exchange(behind_all_, nullptr));
+}
+
 Status LaunchEvent::record(cuda::Stream stream) {
   Status status = gpu_->record(handle_, stream);
   recorded_.store(status.ok(), std::memory_order_relaxed);
+  MutexLock lock(mutex_);
+  drop_behind_all();  // of the launch before
   return status;
 }
 
-Status LaunchEvent::wait(cuda::Stream stream) const {
+Status LaunchEvent::wait(cuda::Stream stream) {
   if (recorded_.load(std::memory_order_relaxed)) return gpu_->wait_event(stream, handle_);
+  if (is_over()) return {};
   return error(OH_ERR_SYSTEM,
                "a launch on %s cannot follow the one before it on its lane: the event behind that "
                "one could not be recorded, so its end is not known; launch on the stream of that "
-               "one again, or close the peer",
+               "one, or call again when the GPU is through with its work",
                gpu_->facts().name.c_str());
 }
 
-// Another error of the query says nothing of the launch.
-bool LaunchEvent::is_over() const {
+bool LaunchEvent::is_over() {
   if (gpu_->is_lost()) return true;
-  if (!recorded_.load(std::memory_order_relaxed)) return false;
-  Result<bool> complete = gpu_->is_complete(handle_);
+  if (recorded_.load(std::memory_order_relaxed)) return is_complete(handle_);
+  MutexLock lock(mutex_);
+  if (!behind_all_) {
+    Result<cuda::Event> made = gpu_->event_behind_all();
+    if (!made.ok()) return gpu_->is_lost();
+    behind_all_ = *made;
+  }
+  return is_complete(behind_all_);
+}
+
+// Another error of the query says nothing of the launch.
+bool LaunchEvent::is_complete(cuda::Event event) const {
+  Result<bool> complete = gpu_->is_complete(event);
   if (complete.ok()) return *complete;
   (void)gpu_->keep_loss(complete.status()).ok();
   return gpu_->is_lost();

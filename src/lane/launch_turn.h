@@ -28,21 +28,28 @@ class LaunchEvent {
   static Result<std::shared_ptr<LaunchEvent>> take(cuda::Gpu& gpu);
   LaunchEvent(std::shared_ptr<cuda::Gpu> gpu, cuda::Event handle)
       : gpu_(std::move(gpu)), handle_(handle) {}
-  ~LaunchEvent() { gpu_->give_event(handle_); }
+  ~LaunchEvent();
   LaunchEvent(const LaunchEvent&) = delete;
   LaunchEvent& operator=(const LaunchEvent&) = delete;
 
-  // Behind what the stream has now. After a failure the end of that is not known.
+  // Behind what the stream has now. After a failure that is over when all is that the GPU has to
+  // do.
   Status record(cuda::Stream stream);
-  // What the stream gets from now on follows it. Fails where the end is not known.
-  Status wait(cuda::Stream stream) const;
+  // What the stream gets from now on follows it. After such a failure: only once it is over.
+  Status wait(cuda::Stream stream);
   // Whether all that it is behind has ended, or the context is lost.
-  bool is_over() const;
+  bool is_over();
 
  private:
+  bool is_complete(cuda::Event event) const;
+  void drop_behind_all() OH_REQUIRES(mutex_);
+
   const std::shared_ptr<cuda::Gpu> gpu_;
   const cuda::Event handle_;
   std::atomic<bool> recorded_{false};  // relaxed: the event is the driver's
+  Mutex mutex_;
+  // Since it was asked for after a failure. Recording it ends captures that are under way.
+  cuda::Event behind_all_ OH_GUARDED_BY(mutex_) = nullptr;
 };
 
 // A stream, and the driver's number of it, by which it is compared; none: it is like no other.

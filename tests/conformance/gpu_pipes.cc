@@ -2,6 +2,10 @@
 //
 // Messages longer than a pipe, between buffers that neither side can map: they are staged, several
 // lines with one copy.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "conformance/fake_driver.h"
 #include "transport/pipe_layout.h"
 
@@ -115,6 +119,41 @@ TEST(GpuPipes, ACopyOfSeveralLinesFails) {
     side.disconnect();
   };
   run_apart(staged_kind(), sender, receiver);
+}
+
+// Where only some of a copy was enqueued, its receive ends behind the engine, however late that is.
+TEST(GpuPipes, AReceiveWhoseCopyFailedHalfwayEndsBehindTheEngine) {
+  constexpr size_t kOneLine = 100'000;
+  run_apart(
+      staged_kind(),
+      [](Side& side) {
+        side.connect();
+        Buffer buffer = side.buffer(kOneLine);
+        side.sync();
+        EXPECT_EQ(status_of([&] { side.peer().send(buffer.data(), kOneLine, 1, 20s); }),
+                  OH_ERR_NO_RESOURCE);
+        side.sync();
+        side.disconnect();
+      },
+      [](Side& side) {
+        side.connect();
+        Buffer buffer = side.buffer(kOneLine);
+        std::atomic<bool> released{false};
+        ASSERT_EQ(fake_driver().fail("cuStreamWriteValue64_v2", 1, 2), 0);
+        fake_driver().hold_all();
+        side.sync();
+        std::thread engine([&] {
+          std::this_thread::sleep_for(1500ms);
+          released = true;
+          fake_driver().release_all();
+        });
+        EXPECT_EQ(status_of([&] { side.peer().recv(buffer.data(), kOneLine, 1, 20s); }),
+                  OH_ERR_NO_RESOURCE);
+        EXPECT_TRUE(released);
+        engine.join();
+        side.sync();
+        side.disconnect();
+      });
 }
 
 // The same where the sender's copy fails: its lines go on their way empty.

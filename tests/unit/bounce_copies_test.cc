@@ -134,5 +134,23 @@ TEST_F(BounceCopiesTest, AFailedCopyEndsTheReceive) {
   EXPECT_TRUE(comes([&] { return copies.empty(); }));
 }
 
+// Nor before the engine is through with what was enqueued: the buffer is the receive's until then.
+TEST_F(BounceCopiesTest, AReceiveWhoseCopyFailedHalfwayEndsBehindTheEngine) {
+  const Bytes bytes = Random(7).bytes(1000);
+  Request& request = receive(bytes);
+  ASSERT_TRUE(finish(producer));  // what another test left there
+  ASSERT_EQ(fake.fail("cuStreamWriteValue64_v2", 1, cuda::kInvalidValue), 0);
+  fake.hold_all();
+  copies.add(&request);
+  const Deadline long_enough = Deadline::after(2 * kSecond);
+  while (!request.ended() && !long_enough.passed()) progress();
+  EXPECT_FALSE(request.ended());
+  fake.release_all();
+  EXPECT_TRUE(comes([&] { return request.ended(); }));
+  EXPECT_NE(request.status.text().find("cuStreamWriteValue64"), std::string::npos);
+  EXPECT_EQ(fake.bytes_at(memory, bytes.size()), bytes);
+  EXPECT_TRUE(comes([&] { return copies.empty(); }));
+}
+
 }  // namespace
 }  // namespace unit::bounce_copies_test

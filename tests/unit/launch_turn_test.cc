@@ -136,23 +136,30 @@ TEST_F(LaunchTurnTest, TheEventIsThereBeforeTheLaunch) {
   destroy(one);
 }
 
-// Neither it nor what shares its event is over; another launch on its stream is behind it.
-TEST_F(LaunchTurnTest, ALaunchWithoutAnEventBehindItEndsWithTheNextOfItsStream) {
+// It is over when the GPU is through with all, or another launch of its stream is.
+TEST_F(LaunchTurnTest, ALaunchWithoutAnEventBehindItEndsWithTheWorkOfTheGpu) {
   const cuda::Stream one = make_stream();
-  {
-    HeldTurns turns({&*turn, &*second}, {}, *gpu, one);
-    EXPECT_TRUE(is_ok(turns.follow()));
-    ASSERT_EQ(fake.fail("cuEventRecord", 1, cuda::kOutOfMemory), 0);
-    EXPECT_TRUE(fails_with(turns.launched(), OH_ERR_NO_RESOURCE, "cuEventRecord"));
+  Result<cuda::DoneWord> word = gpu->take_word();
+  ASSERT_TRUE(is_ok(word));
+  for (bool again : {false, true}) {
+    ASSERT_TRUE(is_ok(gpu->wait_word(one, word->device, again ? 2 : 1)));
+    {
+      HeldTurns turns({&*turn, &*second}, {}, *gpu, one);
+      EXPECT_TRUE(is_ok(turns.follow()));
+      ASSERT_EQ(fake.fail("cuEventRecord", 1, cuda::kOutOfMemory), 0);
+      EXPECT_TRUE(fails_with(turns.launched(), OH_ERR_NO_RESOURCE, "cuEventRecord"));
+    }
+    EXPECT_FALSE(turn->is_through());
+    EXPECT_TRUE(fails_with(HeldTurns({&*turn}, {}, *gpu, nullptr).follow(), OH_ERR_SYSTEM,
+                           "its end is not known"));
+    EXPECT_EQ(waits_of(one), 0u);
+    EXPECT_FALSE(turn->is_through());
+    word->host->store(again ? 2 : 1, std::memory_order_release);
+    EXPECT_TRUE(unit::eventually([&] { return turn->is_through() && second->is_through(); }));
+    EXPECT_EQ(waits_of(nullptr), 1u);
+    ASSERT_TRUE(finish(nullptr));
   }
-  EXPECT_FALSE(turn->is_through());
-  EXPECT_TRUE(fails_with(HeldTurns({&*turn}, {}, *gpu, nullptr).follow(), OH_ERR_SYSTEM,
-                         "its end is not known"));
-  EXPECT_EQ(waits_of(one), 0u);
-  ASSERT_TRUE(finish(one));
-  EXPECT_TRUE(turn->is_through());
-  EXPECT_FALSE(second->is_through());
-  EXPECT_EQ(waits_of(nullptr), 1u);
+  gpu->give_word(*word);
   destroy(one);
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "path/staging/bounce_copies.h"
 
+#include <utility>
+
 namespace oh {
 
 uint8_t* BounceCopies::place(Request& request, uint64_t length) {
@@ -38,40 +40,54 @@ bool BounceCopies::has_work(const BounceCopy& copy) const {
 }
 
 bool BounceCopies::step(BounceCopy& copy) {
-  const bool copying = copy.ticket.is_open();
-  if (copying && copy.ticket.is_done()) {
-    end(copy, {});
-    return true;
-  }
-  After& after = copy.request->device.after;
-  bool pending = after.pending();
-  copy.busy = true;
-  bool complete = false;
-  Status status = link_.without_lock([&]() -> Status {
-    if (copying) return copy.ticket.check().status();
-    if (!pending) return start(copy);
-    OH_ASSIGN_OR_RETURN(complete, after.is_complete());
-    return {};
-  });
-  copy.busy = false;
-  if (!status.ok()) {
-    end(copy, status);
-  } else if (pending) {
-    if (!complete) return false;
-    after.reset();
-  } else if (copying) {
-    return false;
-  }
+  if (copy.ticket.is_open()) return copy.ticket.is_done() ? end_copied(copy) : check(copy);
+  return copy.request->device.after.pending() ? ask_producer(copy) : start(copy);
+}
+
+bool BounceCopies::end_copied(BounceCopy& copy) {
+  end(copy, std::exchange(copy.failure, Status()));
   return true;
 }
 
-Status BounceCopies::start(BounceCopy& copy) {
-  OH_ASSIGN_OR_RETURN(copy.ticket, CopyTicket::open(*link_.gpu));
-  const Request& request = *copy.request;
-  Status status = copy.ticket.copy(request.data, request.device.bounce.get(), request.nbytes,
-                                   copy.ticket.next_value());
-  if (!status.ok()) (void)copy.ticket.drain(Deadline::after(kSecond));
-  return status;
+// Asks how the engine is doing. After a failure an idle stream ends what was enqueued.
+bool BounceCopies::check(BounceCopy& copy) {
+  copy.busy = true;
+  Result<bool> idle = link_.without_lock([&] { return copy.ticket.check(); });
+  copy.busy = false;
+  if (idle.ok() && (copy.failure.ok() || !*idle)) return false;
+  copy.ticket.write_off();
+  if (!idle.ok()) copy.failure = idle.status();
+  return end_copied(copy);
+}
+
+bool BounceCopies::ask_producer(BounceCopy& copy) {
+  After& after = copy.request->device.after;
+  copy.busy = true;
+  Result<bool> complete = link_.without_lock([&] { return after.is_complete(); });
+  copy.busy = false;
+  if (!complete.ok()) end(copy, complete.status());
+  if (!complete.ok() || !*complete) return !complete.ok();
+  after.reset();
+  return true;
+}
+
+bool BounceCopies::start(BounceCopy& copy) {
+  copy.busy = true;
+  CopyTicket ticket;
+  const Status status = link_.without_lock([&]() -> Status {
+    OH_ASSIGN_OR_RETURN(ticket, CopyTicket::open(*link_.gpu));
+    const Request& request = *copy.request;
+    return ticket.copy(request.data, request.device.bounce.get(), request.nbytes,
+                       ticket.next_value());
+  });
+  copy.busy = false;
+  copy.ticket = std::move(ticket);
+  if (!status.ok() && !copy.ticket.is_open()) {
+    end(copy, status);
+  } else {
+    copy.failure = status;  // it ends once the engine is through with what it got
+  }
+  return true;
 }
 
 void BounceCopies::end(BounceCopy& copy, Status status) {
@@ -105,7 +121,7 @@ bool BounceCopies::fail_all(const Status& status) {
     if (!copy.ticket.is_open()) {
       end(copy, status);
     } else if (copy.ticket.is_done()) {
-      end(copy, {});
+      (void)end_copied(copy);
     } else if (link_.gpu->is_lost()) {
       end(copy, link_.gpu->loss());
     } else {

@@ -35,11 +35,16 @@ class BounceCopies {
   struct BounceCopy {
     Request* request;
     CopyTicket ticket = {};  // open: the device copies
+    Status failure = {};     // only some of the copy was enqueued
     bool busy = false;       // a thread works on it
   };
   bool has_work(const BounceCopy& copy) const;
+  // Each returns whether something happened; all but end_copied() release the lock.
   bool step(BounceCopy& copy) OH_NO_THREAD_ANALYSIS;
-  Status start(BounceCopy& copy);
+  bool start(BounceCopy& copy) OH_NO_THREAD_ANALYSIS;
+  bool check(BounceCopy& copy) OH_NO_THREAD_ANALYSIS;
+  bool ask_producer(BounceCopy& copy) OH_NO_THREAD_ANALYSIS;
+  bool end_copied(BounceCopy& copy);
   void end(BounceCopy& copy, Status status);
 
   Link& link_;
