@@ -131,14 +131,16 @@ OH_API oh_status oh_peer_get(oh_peer* peer, void* data, oh_remote_region* remote
                              oh_request** request);
 
 /*
- * Atomic operations on the 8 bytes at `remote_offset` of a region in host memory; the address there
- * is a multiple of 8. `before` gets what was there. They are atomic towards each other, whichever
- * peers they are of, and towards atomic operations of the owner's threads (seq_cst). Of the same
- * thread's puts, those that have ended come before. Unlike a put, one on memory that is not mapped
- * here (oh_remote_region_is_mapped) is carried out by a thread of the owner.
- * compare_swap writes `value` where `expected` is found. OH_ERR_TIMEOUT, OH_ERR_PEER_LOST: the peer
- * may have carried it out, or do so yet. OH_ERR_NOT_VIABLE: memory of a GPU. OH_ERR_INVALID,
- * OH_ERR_RANGE, OH_ERR_RETIRED, OH_ERR_READ_ONLY: nothing was done.
+ * Atomic operations on the 8 bytes at `remote_offset` of a region; the address there is a multiple
+ * of 8. `before` gets what was there. Of the same thread's puts, those that have ended come before.
+ * On host memory they are atomic towards each other, whichever peers they are of, and towards
+ * atomic operations of the owner's threads (seq_cst). Unlike a put, one on memory that is not
+ * mapped here (oh_remote_region_is_mapped) is carried out by a thread of the owner.
+ * On memory of a GPU a kernel of the endpoint's GPU carries them out, for which the call waits:
+ * atomic towards those of kernels and streams (oh_peer_stream_fetch_add, whose conditions hold).
+ * compare_swap writes `value` where `expected` is found. OH_ERR_TIMEOUT, OH_ERR_PEER_LOST: it may
+ * have been carried out, or be so yet. OH_ERR_NOT_VIABLE: memory of a GPU, and no kernel of ours
+ * can. OH_ERR_INVALID, OH_ERR_RANGE, OH_ERR_RETIRED, OH_ERR_READ_ONLY: nothing was done.
  */
 OH_API oh_status oh_peer_fetch_add(oh_peer* peer, oh_remote_region* remote, size_t remote_offset,
                                    uint64_t value, int64_t timeout_ns, uint64_t* before);

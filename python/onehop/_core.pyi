@@ -471,6 +471,20 @@ class OnStream:
         put.
         """
 
+    def fetch_add(self, remote: RemoteRegion, value: SupportsIndex, before: onehop.buffers.Buffer | None = None) -> None:
+        """
+        Adds to an unsigned number of 8 bytes in the peer's memory, modulo 2**64, behind all that the stream did before.
+
+        remote is a slice of 8 bytes whose address is a multiple of 8. before: 8 bytes of GPU memory that get what was
+        there. On GPU memory a kernel carries it out: atomic towards those of all kernels and streams, of system scope.
+        On host memory the host does, where the peer's streams go by proxy; what fails later leaves 0 in before.
+        OutOfRange: not 8 bytes. OperationError: Status.READ_ONLY, RETIRED, or NOT_VIABLE, also where the link has no
+        native atomics.
+        """
+
+    def compare_swap(self, remote: RemoteRegion, expected: SupportsIndex, value: SupportsIndex, before: onehop.buffers.Buffer | None = None) -> None:
+        """Writes value where expected is found. See fetch_add."""
+
     def signal(self, slot: SupportsIndex, n: SupportsIndex = 1) -> None:
         """
         Adds n to the peer's stream signal slot (0 to 63) for this side, after all
@@ -722,13 +736,14 @@ class Peer:
 
     def fetch_add(self, remote: RemoteRegion, value: SupportsIndex, timeout: float | None = ...) -> int:
         """
-        Adds to an unsigned number of 8 bytes in the peer's host memory, modulo 2**64; returns what was there. remote is
-        a slice of 8 bytes whose address is a multiple of 8. Atomic towards fetch_add and compare_swap of all peers, and
-        towards atomic operations of the owner's threads. Where the memory is not mapped here, a thread of
-        the owner carries it out.
+        Adds to an unsigned number of 8 bytes in the peer's memory, modulo 2**64; returns what was there. remote is a slice of
+        8 bytes whose address is a multiple of 8. On host memory it is atomic towards fetch_add and compare_swap of all peers, and
+        towards atomic operations of the owner's threads; where it is not mapped here, a thread of the owner carries it out.
+        On GPU memory a kernel of ours does: see OnStream.fetch_add.
 
-        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT. It may be carried out yet, also behind PeerLost or Ctrl-C.
-        OutOfRange: not 8 bytes. OperationError: Status.RETIRED, READ_ONLY, or NOT_VIABLE for memory of a GPU.
+        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. It may be carried out yet, also behind PeerLost or Ctrl-C.
+        OutOfRange: not 8 bytes. OperationError: Status.RETIRED, READ_ONLY, or NOT_VIABLE: GPU memory that no kernel of
+        ours reaches over native atomics.
         """
 
     def compare_swap(self, remote: RemoteRegion, expected: SupportsIndex, value: SupportsIndex, timeout: float | None = ...) -> int:

@@ -145,14 +145,18 @@ void bind_one_sided(nb::class_<PyPeer>& type) {
           nb::arg("timeout").none() = nb::ellipsis(),
           nb::sig("def fetch_add(self, remote: RemoteRegion, value: typing.SupportsIndex, timeout: "
                   "float | None = ...) -> int"),
-          "Adds to an unsigned number of 8 bytes in the peer's host memory, modulo 2**64; returns "
-          "what was there. remote is\na slice of 8 bytes whose address is a multiple of 8. Atomic "
-          "towards fetch_add and compare_swap of all peers, and\ntowards atomic operations of the "
-          "owner's threads. Where the memory is not mapped here, a thread of\nthe owner carries it "
-          "out.\n\n" OH_PYTHON_TIMEOUT
+          "Adds to an unsigned number of 8 bytes in the peer's memory, modulo 2**64; returns what "
+          "was "
+          "there. remote is a slice of\n8 bytes whose address is a multiple of 8. On host memory "
+          "it is "
+          "atomic towards fetch_add and compare_swap of all peers, and\ntowards atomic operations "
+          "of "
+          "the owner's threads; where it is not mapped here, a thread of the owner carries it "
+          "out.\nOn "
+          "GPU memory a kernel of ours does: see OnStream.fetch_add.\n\n" OH_PYTHON_TIMEOUT
           " It may be carried out yet, also behind PeerLost or Ctrl-C.\nOutOfRange: not 8 bytes. "
-          "OperationError: Status.RETIRED, "
-          "READ_ONLY, or NOT_VIABLE for memory of a GPU.")
+          "OperationError: Status.RETIRED, READ_ONLY, or NOT_VIABLE: GPU memory that no kernel "
+          "of\nours reaches over native atomics.")
       .def("compare_swap", compare_swap, nb::arg("remote").none(), nb::arg("expected").none(),
            nb::arg("value").none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def compare_swap(self, remote: RemoteRegion, expected: typing.SupportsIndex, "

@@ -4,24 +4,12 @@
 #include "endpoint/endpoint.h"
 
 namespace oh {
-namespace {
-
-Status check_memory(const Peer& peer, const RemoteTarget& target, uint64_t offset) {
-  if (target.on_device) {
-    return error(OH_ERR_NOT_VIABLE,
-                 "the region of %s is device memory: atomic operations are for host memory",
-                 peer.link().name.c_str());
-  }
-  return check_word(target, offset);
-}
-
-}  // namespace
 
 Result<uint64_t> run_atomic(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
                             uint64_t offset, const AtomicOp& op, Deadline deadline) {
   OH_RETURN_IF_ERROR(endpoint.usable());
   OH_RETURN_IF_ERROR(peer.usable());
-  OH_RETURN_IF_ERROR(check_memory(peer, target, offset));
+  OH_RETURN_IF_ERROR(check_word(target, offset));
   Atomics& atomics = peer.operations().atomics();
   if (atomics.reaches(target)) return atomics.apply(target, offset, op);
   OH_ASSIGN_OR_RETURN(const uint32_t name, atomics.post(target, offset, op));

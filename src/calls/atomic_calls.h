@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One atomic operation on a peer's memory, from the call to its answer.
+// One atomic operation on a peer's host memory, from the call to its answer.
 //
 // Threading: any thread.
 #pragma once

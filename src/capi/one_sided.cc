@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/one_sided.h"
 
+#include "stream/stream_atomics.h"
+
 using namespace oh;  // NOLINT: the C API is a thin skin over it
 
 namespace {
@@ -20,8 +22,9 @@ oh_status call_atomic(oh_peer* peer, oh_remote_region* remote, size_t offset, co
   OH_REPORT_IF_ERROR(check_piece(*remote, offset, sizeof(*before)));
   Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
-  Result<uint64_t> found =
-      run_atomic(*peer->endpoint, *peer->peer, remote->attached->target, offset, op, *deadline);
+  const RemoteTarget& target = remote->attached->target;
+  const auto call = target.on_device ? run_atomic_on_device : run_atomic;
+  Result<uint64_t> found = call(*peer->endpoint, *peer->peer, target, offset, op, *deadline);
   OH_REPORT_IF_ERROR(found.status());
   *before = *found;
   return OH_OK;

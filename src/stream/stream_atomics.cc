@@ -98,7 +98,55 @@ Status enqueue_by_proxy(const std::shared_ptr<Endpoint>& endpoint,
   return launch_by_proxy({proxied}, call.stream, capturing);
 }
 
+// What a kernel that the host waits for uses; given back when it is through.
+struct KernelRun {
+  explicit KernelRun(std::shared_ptr<cuda::Gpu> on) : gpu(std::move(on)) {}
+  ~KernelRun() {
+    if (before.host) gpu->give_word(before);
+    if (stream) gpu->give_stream(stream);
+  }
+  KernelRun(const KernelRun&) = delete;
+  KernelRun& operator=(const KernelRun&) = delete;
+  Status start() {
+    OH_ASSIGN_OR_RETURN(stream, gpu->take_stream());
+    OH_ASSIGN_OR_RETURN(before, gpu->take_word());
+    return {};
+  }
+
+  const std::shared_ptr<cuda::Gpu> gpu;
+  std::shared_ptr<ImportedBlock> import = {};
+  cuda::Stream stream = nullptr;
+  cuda::DoneWord before = {};
+};
+
 }  // namespace
+
+Result<uint64_t> run_atomic_on_device(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
+                                      uint64_t offset, const AtomicOp& op, Deadline deadline) {
+  OH_RETURN_IF_ERROR(check_word(target, offset));
+  OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
+  OH_ASSIGN_OR_RETURN(MappedRegion mapped, map_for_atomics(endpoint, peer, target));
+  auto run = std::make_shared<KernelRun>(endpoint.device().gpu());
+  OH_RETURN_IF_ERROR(run->start());
+  run->import = std::move(mapped.import);
+  const cuda::Gpu& gpu = *run->gpu;
+  StreamAtomic call;
+  call.op = op;
+  call.stream = run->stream;
+  Status status = launch_atomic(endpoint, peer, call, mapped.base + offset, run->before.device);
+  if (status.ok() && run->gpu->wait_idle(run->stream, deadline)) {
+    OH_RETURN_IF_ERROR(gpu.loss());
+    // acquire: the kernel has stored it, and what the word's owner had stored before is there.
+    return run->before.host->load(std::memory_order_acquire);
+  }
+  const cuda::Stream stream = run->stream;
+  peer.stream().memory().hold(stream, /*capturing=*/false, std::move(run));
+  OH_RETURN_IF_ERROR(status);
+  return timed_out(deadline.length(),
+                   "%s has not carried out an atomic operation on memory of %s, which it may yet: "
+                   "other kernels have all of the GPU",
+                   gpu.facts().name.c_str(), peer.link().name.c_str());
+}
 
 Status atomic_by_stream(const std::shared_ptr<Endpoint>& endpoint,
                         const std::shared_ptr<Peer>& peer, const RemoteTarget& target,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Atomic operations of the stream domain, on 8 bytes of a peer's region.
+// Atomic operations on 8 bytes of a peer's region: those of the stream domain, and those of the
+// host domain that a kernel carries out.
 //
 // Threading: any thread.
 #pragma once
@@ -24,5 +25,10 @@ struct StreamAtomic {
 Status atomic_by_stream(const std::shared_ptr<Endpoint>& endpoint,
                         const std::shared_ptr<Peer>& peer, const RemoteTarget& target,
                         const StreamAtomic& call);
+
+// On device memory, by the same kernel, for which the calling thread waits. What was there.
+// OH_ERR_TIMEOUT: it may be carried out yet.
+Result<uint64_t> run_atomic_on_device(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
+                                      uint64_t offset, const AtomicOp& op, Deadline deadline);
 
 }  // namespace oh

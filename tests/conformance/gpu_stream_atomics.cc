@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "conformance/gpu_stream.h"
@@ -152,6 +153,49 @@ TEST_P(GpuStreamAtomics, WhatCannotBeIsRefusedAndNothingIsEnqueued) {
   });
 }
 
+// The blocking ones of the host domain, on GPU memory: two threads, a stream and the owner's own
+// link to the other side, all on one word.
+TEST_P(GpuStreamAtomics, ThoseOfTheHostAreAtomicTowardsThem) {
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
+    Buffer shown = side.buffer(kSize);
+    Buffer found = side.buffer(kSize);
+    onehop::Region region = side.endpoint().register_memory(shown.data(), kSize);
+    side.tell(region.descriptor());
+    onehop::RemoteRegion remote = side.peer().attach(side.hear());
+    zero(side, remote);
+    const Atomics atomics{side, here.stream(), remote, found};
+    std::vector<uint64_t> told[2];
+    std::vector<std::thread> threads;
+    for (std::vector<uint64_t>& mine : told) {
+      threads.emplace_back([&] {
+        for (uint64_t i = 0; i < kRounds; ++i) {
+          mine.push_back(side.peer().fetch_add(remote, 40, 1, 20s));
+        }
+      });
+    }
+    for (uint64_t i = 0; i < kRounds; ++i) onehop::check(atomics.add(40, 1, nullptr));
+    for (std::thread& thread : threads) thread.join();
+    here.finish();
+    EXPECT_EQ(side.peer().fetch_add(remote, 40, uint64_t{0} - 5), 3 * kRounds);
+    EXPECT_EQ(side.peer().compare_swap(remote, 40, 7, 8), 3 * kRounds - 5);
+    EXPECT_EQ(side.peer().compare_swap(remote, 40, 3 * kRounds - 5, 8), 3 * kRounds - 5);
+    std::vector<uint64_t> all = told[0];
+    all.insert(all.end(), told[1].begin(), told[1].end());
+    std::ranges::sort(all);
+    EXPECT_EQ(std::ranges::adjacent_find(all), all.end()) << "one was told a number twice";
+    side.sync();
+    EXPECT_EQ(word_at(shown, 5), 8u);
+    region.deregister(20s);
+    side.sync();
+    uint64_t before = 0;
+    EXPECT_EQ(
+        oh_peer_fetch_add(side.peer().get(), remote.get(), 40, 1, OH_TIMEOUT_DEFAULT, &before),
+        OH_ERR_RETIRED)
+        << oh_error_text();
+    here.end();
+  });
+}
+
 // Memory that peers can map.
 std::vector<LinkKind> mapped_kinds() {
   std::vector<LinkKind> kinds = kernel_kinds();
@@ -239,6 +283,11 @@ TEST_P(GpuProxyAtomics, OnGpuMemoryTheyAreRefused) {
     EXPECT_EQ(atomics.add(0, 1, nullptr), OH_ERR_NOT_VIABLE);
     const std::string why = oh_error_text();
     EXPECT_NE(why.find(why_by_proxy(side.kind())), std::string::npos) << why;
+    uint64_t before = 0;
+    EXPECT_EQ(oh_peer_fetch_add(side.peer().get(), remote.get(), 0, 1, OH_TIMEOUT_DEFAULT, &before),
+              OH_ERR_NOT_VIABLE);
+    EXPECT_NE(std::string(oh_error_text()).find(why_by_proxy(side.kind())), std::string::npos)
+        << oh_error_text();
     side.sync();
     here.end();
   });

@@ -26,9 +26,10 @@ GPUS = [
 THREADS = 256
 ROUNDS = 200
 LOCKED = 50
+CALLS = 50
 OWNER = 0
 # Words of the owner's memory.
-TICKETS, SWAPS, LOCK, GUARDED, WORDS = range(5)
+TICKETS, SWAPS, LOCK, GUARDED, SPARE, WORDS = range(6)
 
 SOURCE = r"""
 #include "onehop/device.cuh"
@@ -148,7 +149,7 @@ def run_kernels(side, devices):
         both = 2 * THREADS * ROUNDS
         all_taken = torch.cat((taken.cpu(), torch.tensor(side.take()))).sort().values
         assert torch.equal(all_taken, torch.arange(both)), "a ticket was given twice"
-        assert words.here.tolist() == [both, both, 0, 2 * LOCKED]
+        assert words.here.tolist() == [both, both, 0, 2 * LOCKED, 0]
     else:
         side.give(taken.tolist())
     words.leave()
@@ -157,3 +158,52 @@ def run_kernels(side, devices):
 @pytest.mark.parametrize("devices", GPUS)
 def test_kernels_of_both_sides_lose_nothing(devices):
     run_pair(run_kernels, run_kernels, devices, devices=devices)
+
+
+# ---- Streams, graphs and the host beside kernels of the owner
+
+
+def add_from_here(side, remote):
+    word = remote[8 * SWAPS : 8 * SWAPS + 8]
+    before = torch.full((CALLS + 1,), -1, dtype=torch.int64, device="cuda")
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    on = side.peer.on(stream)
+    for i in range(CALLS):
+        on.fetch_add(word, 1, before=before[i : i + 1])
+    stream.synchronize()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        on.fetch_add(word, 1, before=before[CALLS:])
+    with torch.cuda.stream(stream):
+        for _ in range(CALLS):
+            graph.replay()
+    told = [side.peer.fetch_add(word, 1, timeout=30) for _ in range(CALLS)]
+    stream.synchronize()
+    streamed = before.tolist()
+    assert streamed == sorted(set(streamed))
+    assert streamed[0] >= 0
+    assert told == sorted(set(told))
+    assert side.peer.async_error() is None
+
+
+def run_calls(side, devices):
+    words = Words(side, devices)
+    if side.number == OWNER:
+        words.launch("add_by_cuda", ROUNDS)
+        side.sync()
+        assert words.here.tolist() == [0, THREADS * ROUNDS + 3 * CALLS, 0, 0, 8]
+    else:
+        add_from_here(side, words.remote)
+        lock = words.remote[8 * SPARE : 8 * SPARE + 8]
+        assert side.peer.compare_swap(lock, 1, 7, timeout=30) == 0
+        assert side.peer.compare_swap(lock, 0, 7, timeout=30) == 0
+        side.peer.on(0).compare_swap(lock, 7, 8)
+        torch.cuda.synchronize()
+        side.sync()
+        side.sync()
+    words.leave()
+
+
+@pytest.mark.parametrize("devices", GPUS)
+def test_streams_graphs_and_the_host_lose_nothing(devices):
+    run_pair(run_calls, run_calls, devices, devices=devices)
