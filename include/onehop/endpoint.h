@@ -32,7 +32,9 @@ typedef struct oh_endpoint_options {
 OH_API oh_status oh_endpoint_create(const oh_endpoint_options* options, oh_endpoint** endpoint);
 /*
  * Closes the endpoint and all its links; operations that have not ended are cancelled, calls that
- * wait return. The handle stays, and answers OH_ERR_CLOSED.
+ * wait return. New calls fail with OH_ERR_CLOSED from the start; a request is in progress until its
+ * operation has ended. When the call returns, also to a second thread that closes the endpoint, all
+ * have. The handle stays, and answers OH_ERR_CLOSED.
  */
 OH_API void oh_endpoint_close(oh_endpoint* endpoint);
 /* Closes it and frees the handle. */
