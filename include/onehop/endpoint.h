@@ -32,7 +32,9 @@ typedef struct oh_endpoint_options {
 OH_API oh_status oh_endpoint_create(const oh_endpoint_options* options, oh_endpoint** endpoint);
 /*
  * Closes the endpoint and all its links. Operations in flight are cancelled; blocked calls return.
- * The handle stays valid; calls with it return OH_ERR_CLOSED.
+ * New calls fail with OH_ERR_CLOSED from the start; a request is in progress until its operation
+ * has ended. All have ended when the call returns, also to a second thread that closes the
+ * endpoint. The handle stays valid; calls with it return OH_ERR_CLOSED.
  */
 OH_API void oh_endpoint_close(oh_endpoint* endpoint);
 /* Closes the endpoint and frees the handle. */

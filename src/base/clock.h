@@ -22,6 +22,7 @@ inline int64_t now_ns() {
 }
 
 // A point in time after which a wait ends; some end sooner, when another thread cancels them.
+// A caller and its endpoint may do that, each by a word of its own.
 class Deadline {
  public:
   // How long a cancelled wait may take to notice.
@@ -40,29 +41,33 @@ class Deadline {
   // Nanoseconds left, never negative; the maximum when there is no deadline. A wait that can be
   // cancelled sleeps in slices: whether it is over is passed()'s to tell.
   int64_t left() const {
-    if (cancel_) return cancelled() ? 0 : std::min(time_left(), kCancelSlice);
-    return time_left();
+    if (!cancels_[0]) return time_left();
+    return cancelled() ? 0 : std::min(time_left(), kCancelSlice);
   }
   int64_t at() const { return at_; }
   // How long it was when it was set, for texts.
   int64_t length() const { return length_; }
   int64_t set_at() const { return at_ - length_; }
 
-  // The same, but over as well once `cancel` is not zero. Null: never so.
+  // The same, but over as well once `cancel` is not zero. Null: nothing is added. At most two
+  // words.
   Deadline unless(const int* cancel) const {
     Deadline other = *this;
-    other.cancel_ = cancel;
+    if (cancel) other.cancels_[cancels_[0] ? 1 : 0] = cancel;
     return other;
   }
   // The same, but at most so long from now on.
   Deadline within(int64_t nanoseconds) const {
-    Deadline other = after(nanoseconds).unless(cancel_);
+    Deadline other = after(nanoseconds).unless(cancels_[0]).unless(cancels_[1]);
     return other.at_ < at_ ? other : *this;
   }
-  bool cancelled() const { return cancel_ && __atomic_load_n(cancel_, __ATOMIC_ACQUIRE) != 0; }
+  bool cancelled() const { return is_set(cancels_[0]) || is_set(cancels_[1]); }
 
  private:
   explicit Deadline(int64_t at, int64_t length = 0) : at_(at), length_(length) {}
+  static bool is_set(const int* word) {
+    return word && __atomic_load_n(word, __ATOMIC_ACQUIRE) != 0;
+  }
   int64_t time_left() const {
     if (is_never()) return at_;
     int64_t left = at_ - now_ns();
@@ -70,7 +75,7 @@ class Deadline {
   }
   int64_t at_;
   int64_t length_;
-  const int* cancel_ = nullptr;
+  const int* cancels_[2] = {};  // the second is null where the first is
 };
 
 }  // namespace oh

@@ -21,7 +21,8 @@ class Attached {
 
 // Where its memory is; earlier work on that is done.
 Result<LocalBuffer> locate_batch(const Endpoint& endpoint, const LocalBlocks& local,
-                                 const AfterOption& after, Deadline deadline) {
+                                 const AfterOption& after, Deadline limit) {
+  const Deadline deadline = endpoint.until_closed(limit);
   OH_ASSIGN_OR_RETURN(LocalBuffer buffer, locate(endpoint.device().gpu(), local.memory, local.size,
                                                  after, {.host = deadline}));
   OH_RETURN_IF_ERROR(wait_for_producer(&buffer.after, deadline, "the memory of a batch"));

@@ -168,6 +168,12 @@ inline void release(Request* request) {
   // The endpoint may go with this last handle.
   if (request->endpoint->is_of_this_process()) request->endpoint->requests().release(request);
 }
+// Why a request cannot be waited for. An endpoint that is being closed ends it: it is in progress
+// until then.
+inline Status why_no_wait(const Request& request) {
+  const Endpoint& endpoint = *request.endpoint;
+  return endpoint.is_of_this_process() ? endpoint.device().lost() : endpoint.why_unusable();
+}
 // Gives a pooled request back that could not be posted, and reports why.
 oh_status give_up(Request* request, const Status& why);
 // Hands out a pooled request that was posted, or gives it back.

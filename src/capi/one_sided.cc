@@ -80,10 +80,12 @@ oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
   Result<AfterOption> after = after_option(options);
   OH_REPORT_IF_ERROR(after.status());
   // An immediate copy of memory that is ready waits for nothing: no clock is read for it.
+  Deadline deadline = Deadline::never();
   const auto set_deadline = [&] {
-    move.deadline = deadline_after(options.timeout_ns, endpoint->config());
+    deadline = deadline_after(options.timeout_ns, endpoint->config());
   };
   if (after->given()) set_deadline();
+  move.deadline = endpoint->until_closed(deadline);
   const ByteView notify{static_cast<const uint8_t*>(options.notify), options.notify_size};
   if (options.notify) move.notify = &notify;
   move.after = *after;
@@ -105,7 +107,7 @@ oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
   }
   if (request->ended()) return report(request->status);
   if (!after->given()) set_deadline();
-  return report(endpoint->requests().wait(request, move.deadline, &peer));
+  return report(endpoint->requests().wait(request, deadline, &peer));
 }
 
 }  // namespace oh

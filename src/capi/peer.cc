@@ -71,7 +71,7 @@ template <typename Wait>
 oh_status wait_for(oh_request* handle, int64_t timeout_ns, const Wait& wait) {
   Request* request = as_request(handle);
   if (request->ended()) return request->status.ok() ? OH_OK : report(request->status);
-  OH_REPORT_IF_ERROR(request->endpoint->usable());
+  OH_REPORT_IF_ERROR(why_no_wait(*request));
   Result<Deadline> deadline = deadline_of(timeout_ns, request->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
   return report(wait(request->endpoint->requests(), request, *deadline));
@@ -292,7 +292,7 @@ oh_status oh_request_test(oh_request* handle) {
   OH_CHECK_ARGUMENT(handle);
   Request* request = as_request(handle);
   if (!request->ended()) {
-    OH_REPORT_IF_ERROR(request->endpoint->usable());
+    OH_REPORT_IF_ERROR(why_no_wait(*request));
     if (!request->endpoint->requests().test(request)) return OH_IN_PROGRESS;
   }
   return report(request->status);
@@ -317,14 +317,15 @@ oh_status oh_request_cancel(oh_request* handle) {
   Request* request = as_request(handle);
   // Needs no endpoint, which may have been closed.
   if (request->ended()) return report(Requests::cancel_ended(*request));
-  OH_REPORT_IF_ERROR(request->endpoint->usable());
+  OH_REPORT_IF_ERROR(why_no_wait(*request));
   return report(request->endpoint->requests().cancel(request));
 }
 
 int oh_request_buffer_released(oh_request* handle) {
   if (!handle) return 1;
   Request* request = as_request(handle);
-  if (!request->endpoint->usable().ok() && request->doubts.empty()) return 1;
+  // A child of fork() has no part in the operation.
+  if (!request->endpoint->is_of_this_process()) return 1;
   return request->endpoint->requests().buffer_released(request) ? 1 : 0;
 }
 
@@ -345,7 +346,7 @@ oh_status oh_request_message(oh_request* handle, oh_message* message) {
 oh_status oh_request_arm(oh_request* handle) {
   OH_CHECK_ARGUMENT(handle);
   Request* request = as_request(handle);
-  OH_REPORT_IF_ERROR(request->endpoint->usable());
+  OH_REPORT_IF_ERROR(why_no_wait(*request));
   return report(request->endpoint->requests().arm(request));
 }
 

@@ -19,7 +19,7 @@ Status check_requests(oh_request* const* handles, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (!handles[i]) return error(OH_ERR_INVALID, "requests[%zu] of %zu is NULL", i, count);
     Request* request = as_request(handles[i]);
-    if (!request->ended()) OH_RETURN_IF_ERROR(request->endpoint->usable());
+    if (!request->ended()) OH_RETURN_IF_ERROR(why_no_wait(*request));
   }
   return {};
 }
@@ -200,7 +200,7 @@ oh_status oh_peer_signal_ready(oh_peer* peer, uint32_t slot, uint64_t count, oh_
 oh_status oh_request_arm_listed(oh_request* handle) {
   OH_CHECK_ARGUMENT(handle);
   Request* request = as_request(handle);
-  OH_REPORT_IF_ERROR(request->endpoint->usable());
+  OH_REPORT_IF_ERROR(why_no_wait(*request));
   return report(request->endpoint->requests().arm(request, Request::kList));
 }
 

@@ -124,9 +124,9 @@ void Communicator::greet_all(Deadline deadline) {
 Communicator::~Communicator() { close(); }
 
 void Communicator::close() {
+  __atomic_store_n(&closing_, 1, __ATOMIC_RELEASE);  // pairs with Deadline::cancelled()
   {
     MutexLock lock(mutex_);
-    if (closed_) return;
     closed_ = true;
     for (RankLink& link : links_) {
       link.peer.reset();
@@ -283,13 +283,14 @@ Status Communicator::serve_return(Deadline deadline) {
   for (const SocketAddress& address : addresses) {
     Result<std::unique_ptr<RendezvousServer>> server =
         rendezvous_serve(endpoint_->node(), endpoint_->crypto(), rendezvous_.key, address,
-                         endpoint_->config(), deadline, &gate);
+                         endpoint_->config(), deadline.unless(&closing_), &gate);
     status = server.status();
     if (!status.ok()) continue;
     server_ = std::move(*server);
     return {};
   }
-  return status;
+  MutexLock state(mutex_);
+  return closed_ ? error(OH_ERR_CLOSED, "the communicator is closed") : status;
 }
 
 void Communicator::stop_serving_return() {

@@ -114,6 +114,7 @@ class Communicator final : public LinkGate,
   std::vector<Bytes> addresses_ OH_GUARDED_BY(mutex_);
   Id id_ OH_GUARDED_BY(mutex_){};
   bool closed_ OH_GUARDED_BY(mutex_) = false;
+  int closing_ = 0;  // the same, for Deadline::unless(); accessed atomically
 };
 
 }  // namespace oh

@@ -32,25 +32,56 @@ Status refused_or_odd(const MessageSocket::Message& message) {
   return error(OH_ERR_PROTOCOL, "the rendezvous sent a message of type %u", message.type);
 }
 
+Result<MessageSocket::Message> receive_challenge(MessageSocket& socket, Deadline deadline) {
+  OH_ASSIGN_OR_RETURN(MessageSocket::Message message,
+                      socket.receive_until(deadline, "waiting for the rendezvous"));
+  if (message.type == static_cast<uint8_t>(Meeting::kRefuse)) {
+    return decode_refusal(message.payload);
+  }
+  const size_t size = message.payload.size();
+  if (message.type == static_cast<uint8_t>(Meeting::kChallenge) &&
+      size == kHelloNonce + sizeof(Digest)) {
+    return message;
+  }
+  return error(OH_ERR_PROTOCOL, "a message of type %u with %zu bytes came", message.type, size);
+}
+
+// No challenge has come from `where`: a port that a rendezvous had before, or will have, may be
+// another program's now.
+Status without_challenge(const Status& why, const std::string& where) {
+  switch (why.code()) {
+    case OH_ERR_PROTOCOL:
+      return error(OH_ERR_UNREACHABLE,
+                   "what listens at %s is none: it does not speak the protocol (%s)", where.c_str(),
+                   why.text().c_str());
+    case OH_ERR_TIMEOUT:
+      return error(OH_ERR_UNREACHABLE, "what listens at %s has not answered", where.c_str());
+    case OH_ERR_PEER_LOST:
+      return error(OH_ERR_PEER_LOST, "what listens at %s has not answered: %s", where.c_str(),
+                   why.text().c_str());
+    default:
+      return why;
+  }
+}
+
 Status authenticate(const Crypto& crypto, const RendezvousJoin& join, MessageSocket& socket,
                     Deadline deadline) {
+  // Asked now: a connection that breaks has none.
+  Result<SocketAddress> where = other_end(socket.fd());
   uint8_t nonce[kHelloNonce];
   int result = os().getrandom(nonce, sizeof(nonce));
   if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getrandom");
   Bytes hello = encode_join(nonce);
   OH_RETURN_IF_ERROR(socket.send(static_cast<uint8_t>(Meeting::kJoin), hello));
-  OH_ASSIGN_OR_RETURN(MessageSocket::Message challenge,
-                      socket.receive_until(deadline, "waiting for the rendezvous"));
-  // A port that a rendezvous had before may be another program's by now.
-  if (challenge.type < static_cast<uint8_t>(Meeting::kJoin)) {
-    return Status(OH_ERR_UNREACHABLE, "what listens at " + join.hosts.front().text() + " is none");
+  Result<MessageSocket::Message> challenge = receive_challenge(socket, deadline);
+  if (!challenge.ok()) {
+    return without_challenge(challenge.status(), (where.ok() ? *where : join.hosts.front()).text());
   }
-  if (challenge.type != static_cast<uint8_t>(Meeting::kChallenge)) return refused_or_odd(challenge);
-  Reader reader(challenge.payload);
+  Reader reader(challenge->payload);
   ByteView theirs = reader.raw(kHelloNonce);
   ByteView mac = reader.raw(sizeof(Digest));
   OH_ASSIGN_OR_RETURN(Digest expected, meeting_mac(crypto, join.key, 'S', hello, theirs));
-  if (!reader.at_end() || !equal_digests(expected, mac)) {
+  if (!equal_digests(expected, mac)) {
     return error(OH_ERR_AUTH,
                  "the rendezvous does not know our secret: ONEHOP_SECRET, or the unique "
                  "id, must be the same for all ranks");
@@ -106,14 +137,17 @@ Result<RendezvousTable> join_once(const Crypto& crypto, const RendezvousJoin& jo
 Result<RendezvousTable> rendezvous_join(const Crypto& crypto, const RendezvousJoin& join,
                                         Deadline deadline) {
   Pauses pauses;
+  std::string before;  // why the attempt before failed: the deadline may cut the last one short
   while (true) {
     Result<RendezvousTable> table = join_once(crypto, join, deadline);
     if (table.ok()) return table;
+    std::string why = table.status().text();
     oh_status code = table.status().code();
     // The server may start after us, and one that goes away is that of a former communicator, or of
     // a rank 0 that gave up and may come again.
     bool may_come = code == OH_ERR_UNREACHABLE || code == OH_ERR_PEER_LOST;
     if (may_come && !deadline.passed()) {
+      before = std::move(why);
       pauses.wait();
       continue;
     }
@@ -122,10 +156,11 @@ Result<RendezvousTable> rendezvous_join(const Crypto& crypto, const RendezvousJo
                    join.size);
     }
     if (!may_come) return table;
+    if (!before.empty() && before != why) why += "; the attempt before: " + before;
     return timed_out(deadline.length(),
                      "rank %u of %u found no rendezvous: %s. Is rank 0, or the process that made "
                      "the unique id, running?",
-                     join.rank, join.size, table.status().text().c_str());
+                     join.rank, join.size, why.c_str());
   }
 }
 

@@ -113,6 +113,11 @@ Status wait_for_pending(After* after, Deadline deadline, const char* what) {
       after->reset();
       return {};
     }
+    if (deadline.cancelled()) {
+      return error(OH_ERR_CLOSED,
+                   "the endpoint was closed while earlier work on %s (after=) was waited for",
+                   what);
+    }
     if (deadline.passed()) {
       return timed_out(deadline.length(),
                        "earlier work on %s (after=) has not ended; if it is only long, give a "

@@ -51,6 +51,7 @@ Status check_device(const cuda::Gpu& gpu, const GpuExport& exported);
 bool kernels_reach(cuda::Gpu& gpu, uint64_t base, uint64_t length);
 
 // Waits until earlier work is done. OH_ERR_TIMEOUT: `what` names the memory in the text.
+// OH_ERR_CLOSED: the deadline was cancelled.
 Status wait_for_pending(After* after, Deadline deadline, const char* what);
 inline Status wait_for_producer(After* after, Deadline deadline, const char* what) {
   return after->pending() ? wait_for_pending(after, deadline, what) : Status();

@@ -80,6 +80,8 @@ Status Endpoint::why_unusable() const {
 
 void Endpoint::close() {
   if (!is_of_this_process()) return;
+  // Who comes second returns when it is closed.
+  MutexLock lock(close_mutex_);
   if (closed_.exchange(true) || !node_) return;
   __atomic_store_n(&closing_, 1, __ATOMIC_RELEASE);  // pairs with Deadline::cancelled()
   OH_FAULT_POINT("endpoint.close");
@@ -104,7 +106,7 @@ void Endpoint::close() {
   // deregister() still asks whether they have left.
   for (auto all = peers(); const std::shared_ptr<Peer>& peer : *all) memory_->link_closed(peer);
   {
-    MutexLock lock(peers_mutex_);
+    MutexLock list(peers_mutex_);
     peers_ = std::make_shared<const Peers>();
   }
   incoming_.clear();
@@ -157,9 +159,7 @@ Result<std::shared_ptr<Peer>> Endpoint::connect(ByteView address, const LinkPurp
     }
     return pair_within(shared_from_this(), found, purpose);
   }
-  // A communicator cancels by a word of its own.
-  if (!purpose.for_communicator()) deadline = deadline.unless(&closing_);
-  Result<std::shared_ptr<Peer>> peer = pair_with(*this, to, purpose, deadline);
+  Result<std::shared_ptr<Peer>> peer = pair_with(*this, to, purpose, until_closed(deadline));
   if (peer.ok() || !closed_.load()) return peer;
   return error(OH_ERR_CLOSED, "the endpoint was closed while it connected to %s", to.label.c_str());
 }

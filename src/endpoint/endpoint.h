@@ -44,6 +44,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   static Result<std::shared_ptr<Endpoint>> create(const Config& config,
                                                   const EndpointOptions& options);
   ~Endpoint() override;
+  // When it returns, also to a second thread, all requests have ended.
   void close();
 
   const Config& config() const { return config_; }
@@ -57,6 +58,8 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   // OH_ERR_FORKED, OH_ERR_CLOSED, or what became of its GPU's context.
   Status usable() const { return is_usable() ? device_.lost() : why_unusable(); }
   Status why_unusable() const;
+  // For a wait that nothing but close() would end sooner.
+  Deadline until_closed(Deadline deadline) const { return deadline.unless(&closing_); }
 
   // Links.
   Result<std::shared_ptr<Peer>> connect(ByteView address, const LinkPurpose& purpose,
@@ -130,6 +133,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   std::unique_ptr<StreamDomain> streams_;
   uint64_t asked_inline_ = 0;
   uint32_t generation_ = 0;  // of fork()
+  Mutex close_mutex_;        // held while it is closed
   std::atomic<bool> closed_{false};
   int closing_ = 0;  // the same, for Deadline::unless(); accessed atomically
   alignas(64) uint8_t nonce_[kNonceSize] = {};

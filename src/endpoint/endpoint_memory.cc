@@ -45,16 +45,7 @@ Result<std::shared_ptr<RegionRecord>> EndpointMemory::register_region(void* base
 
 Status EndpointMemory::deregister(const RegionRecord& region, Deadline deadline) {
   if (!endpoint_.is_of_this_process()) return endpoint_.why_unusable();
-  if (!endpoint_.is_usable()) {
-    for (const std::shared_ptr<Peer>& peer : may_be_inside()) {
-      if (is_outside(*peer, deadline)) continue;
-      return timed_out(deadline.length(),
-                       "the endpoint is closed, and %s is still inside a one-sided operation: the "
-                       "region's memory must not be given away yet",
-                       peer->link().name.c_str());
-    }
-    return endpoint_.why_unusable();
-  }
+  // Also while close() runs, which may not have come to it.
   regions_.retire(region);
   if (region.exported) endpoint_.device().retire_exports(region.base, region.length);
   const std::vector<std::shared_ptr<Peer>> inside = may_be_inside();
@@ -72,7 +63,7 @@ Status EndpointMemory::deregister(const RegionRecord& region, Deadline deadline)
   std::erase_if(closed_inside_, [this](const std::shared_ptr<Peer>& peer) {
     return is_outside(*peer, Deadline::after(0));
   });
-  return status;
+  return status.ok() && !endpoint_.is_usable() ? endpoint_.why_unusable() : status;
 }
 
 std::vector<std::shared_ptr<Peer>> EndpointMemory::may_be_inside() const {

@@ -125,11 +125,10 @@ Status Requests::locate_memory(Request* request, const AfterOption& option) {
   bool for_worker = device.worker() && request->size <= Worker::kLongest;
   bool engine_waits = request->kind == OpKind::kSend && !for_worker &&
                       (request->attended || option.kind == AfterOption::Kind::kEvent);
+  const Deadline host = endpoint_.until_closed(Deadline::after(endpoint_.config().timeout_ns()));
   OH_ASSIGN_OR_RETURN(LocalBuffer buffer,
                       locate(device.gpu(), request->data, request->size, option,
-                             {.ask = !engine_waits,
-                              .exported = true,
-                              .host = Deadline::after(endpoint_.config().timeout_ns())}));
+                             {.ask = !engine_waits, .exported = true, .host = host}));
   request->on_device = buffer.on_device;
   request->device.after = std::move(buffer.after);
   request->device.exported = std::move(buffer.exported);

@@ -174,6 +174,10 @@ TEST_P(GpuBadInput, AContextThatFails) {
         Buffer mine = side.buffer(kSize);
         Buffer other = side.buffer(kSize);
         mine.fill(1);
+        // Another link of the endpoint, which has no copy that fails.
+        onehop::Peer self = side.endpoint().connect(side.endpoint().address(), 20s);
+        uint64_t word = 0;
+        onehop::Request beside = self.irecv(&word, sizeof(word), 9);
         side.sync();
         bool ours = side.number() == failing;
         if (ours) fake_driver().fail("copy", nth, 700);
@@ -198,6 +202,12 @@ TEST_P(GpuBadInput, AContextThatFails) {
             EXPECT_EQ(status_of([&] { side.peer().send(mine.data(), kSize, 1, 20s); }),
                       OH_ERR_DEVICE);
             expect_text("700");
+            // The loss may have ended it.
+            const bool released = beside.buffer_released();
+            auto message = onehop::detail::sized<oh_message>();
+            EXPECT_EQ(released, oh_request_message(beside.get(), &message) != OH_IN_PROGRESS);
+            oh_endpoint_close(side.endpoint().get());
+            EXPECT_TRUE(beside.buffer_released());
           }
         } else {
           EXPECT_TRUE(worst == OH_OK || worst == OH_ERR_PEER_LOST || worst == OH_ERR_DEVICE ||

@@ -361,5 +361,44 @@ TEST_P(GpuPending, RegisteredAgainInFlight) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuPending, ::testing::ValuesIn(device_message_kinds()),
                          [](const auto& test) { return test.param.name; });
 
+// Host memory is not touched before earlier work on it is done: the call waits for that.
+TEST(GpuPendingHost, ACallEndsWhenItsEndpointIsClosed) {
+  LinkKind kind = between_gpus(MemoryKind::kMalloc);
+  kind.env["ONEHOP_TIMEOUT"] = "10";
+  for (bool put : {false, true}) {
+    SCOPED_TRACE(put ? "put" : "isend");
+    run_pair(
+        kind,
+        [&](Side& side) {
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          std::vector<uint8_t> host(1000);
+          Buffer mine = side.buffer(kSize);
+          Buffer fresh = side.buffer(kSize);
+          Blocked blocked;
+          blocked.then_fill(mine, fresh);
+          const onehop::After after = blocked.after(/*by_event=*/true);
+          const uint64_t asked = fake_driver().calls("cuEventQuery");
+          oh_status status = OH_OK;
+          std::thread caller([&] {
+            status = status_of([&] {
+              put ? side.peer().put(host.data(), remote, 0, host.size(), nullptr, after)
+                  : side.peer().isend(host.data(), host.size(), 1, after);
+            });
+          });
+          EXPECT_TRUE(eventually([&] { return fake_driver().calls("cuEventQuery") > asked + 10; }));
+          oh_endpoint_close(side.endpoint().get());
+          caller.join();
+          EXPECT_EQ(status, OH_ERR_CLOSED);
+        },
+        [&](Side& side) {
+          Buffer buffer = side.buffer(kSize);
+          onehop::Region region = side.endpoint().register_memory(buffer.data(), kSize);
+          side.tell(region.descriptor());
+          EXPECT_EQ(status_of([&] { side.peer().recv(buffer.data(), kSize, 1, 20s); }),
+                    OH_ERR_PEER_LOST);
+        });
+  }
+}
+
 }  // namespace
 }  // namespace conformance::gpu_pending

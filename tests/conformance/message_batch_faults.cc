@@ -114,6 +114,37 @@ TEST_P(BatchFaults, StoppedSendersLeaveTheMemoryInDoubt) {
   EXPECT_TRUE(!GetParam().env.empty() || outcomes_[OH_ERR_IN_DOUBT] > 0);
 }
 
+// A closed endpoint does not make it ours sooner.
+TEST_P(BatchFaults, StoppedSendersLeaveTheMemoryOfAClosedEndpointInDoubt) {
+  for (int passes = 1; passes <= 4; ++passes) {
+    SCOPED_TRACE(passes);
+    run(
+        [&](Side& side) {
+          Buffer in = side.buffer(kLarge);
+          onehop::Request request = side.peer().irecv_batch(whole(kLarge).of(in));
+          side.sync();
+          while (trap().struck_at.load() == 0) request.test();
+          await_stop(side.other_process());
+          oh_endpoint_close(side.endpoint().get());
+          oh_status status = status_of([&] { request.wait(20s); });
+          ++outcomes_[status];
+          EXPECT_EQ(status != OH_ERR_IN_DOUBT, request.buffer_released()) << status;
+          kill(side.other_process(), SIGCONT);
+          EXPECT_TRUE(eventually([&] { return request.buffer_released(); }));
+        },
+        [&](Side& side) {
+          Buffer out = side.buffer(kLarge);
+          side.sync();
+          trap().set(passes, SIGSTOP);
+          (void)status_of([&] { side.peer().send_batch(whole(kLarge).of(out), 0, 20s); });
+          while (trap().struck_at.load() == 0) Trap::pass("");
+          oh::g_fault_hook = nullptr;
+        });
+  }
+  // Who writes straight into the memory is met there.
+  EXPECT_TRUE(!GetParam().env.empty() || outcomes_[OH_ERR_IN_DOUBT] > 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shm, BatchFaults, ::testing::ValuesIn(process_kinds()), name_of);
 
 }  // namespace

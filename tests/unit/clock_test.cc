@@ -41,5 +41,24 @@ TEST(ClockTest, NeverIsNever) {
   }
 }
 
+TEST(ClockTest, ItIsOverOnceAnyOfTwoWordsIsSet) {
+  for (int which : {0, 1}) {
+    int words[2] = {};
+    const Deadline deadline =
+        Deadline::never().unless(nullptr).unless(&words[0]).unless(&words[1]).unless(nullptr);
+    for (const Deadline& each : {deadline, deadline.within(3600 * kSecond)}) {
+      EXPECT_FALSE(each.cancelled());
+      EXPECT_FALSE(each.passed());
+      EXPECT_EQ(each.left(), Deadline::kCancelSlice);
+    }
+    words[which] = 1;
+    for (const Deadline& each : {deadline, deadline.within(3600 * kSecond)}) {
+      EXPECT_TRUE(each.cancelled());
+      EXPECT_TRUE(each.passed());
+      EXPECT_EQ(each.left(), 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace clock_test

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "single_thread.h"
+#include "unit/faulty_os.h"
 #include "unit/traffic.h"
 
 namespace communicator_test {
@@ -461,6 +462,31 @@ TEST(CommunicatorTest, WhoDoesNotComeBackIsNamedAtTheDeadline) {
       EXPECT_TRUE(fails_with((*comm)->reconnect(2, in_time()), OH_ERR_INVALID, "ranks 0 to 1"));
     });
   }
+}
+
+// Another program has the port that rank 0 is to serve at again.
+TEST(CommunicatorTest, AReconnectThatWaitsForItsPortEndsWhenItIsClosed) {
+  unit::FaultyOs system;
+  uint16_t port = unit::free_port(AF_INET);
+  std::atomic<bool> gone{false};
+  unit::Threads threads;
+  threads.start([&] {
+    Result<Comm> comm = enter(1, 2, port);
+    ASSERT_TRUE(is_ok(comm));
+    ASSERT_TRUE(is_ok((*comm)->barrier(in_time())));
+    (*comm)->close();
+    gone.store(true);
+  });
+  Result<Comm> comm = enter(0, 2, port);
+  ASSERT_TRUE(is_ok(comm));
+  ASSERT_TRUE(is_ok((*comm)->barrier(in_time())));
+  EXPECT_TRUE(unit::eventually([&] { return gone.load(); }));
+  ASSERT_TRUE(is_lost(**comm, 1));
+  system.arm(unit::Call::bind, 0, EADDRINUSE, /*forever=*/true);
+  threads.start([&] { EXPECT_TRUE(fails_with((*comm)->reconnect(1, in_time()), OH_ERR_CLOSED)); });
+  EXPECT_TRUE(unit::eventually([&] { return system.fired(); }));
+  (*comm)->close();
+  threads.join();
 }
 
 }  // namespace

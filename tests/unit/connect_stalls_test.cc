@@ -133,6 +133,39 @@ TEST_P(ConnectStalls, ConnectEndsWhenItsEndpointIsClosed) {
   closer.join();
 }
 
+// Who cancels an attempt of a communicator does so by a word of his own.
+TEST_P(ConnectStalls, ACommunicatorsConnectEndsWhenItsEndpointIsClosed) {
+  std::shared_ptr<Endpoint> endpoint = make_endpoint();
+  Staller staller;
+  staller.play(GetParam());
+  std::thread closer([&] {
+    staller.await_stage();
+    endpoint->close();
+  });
+  const LinkPurpose purpose{*random_id(), 0, 1};
+  const int cancelled = 0;
+  EXPECT_TRUE(fails_with(
+      endpoint->connect(staller.address().encode(), purpose, Deadline::never().unless(&cancelled)),
+      OH_ERR_CLOSED, "the endpoint was closed while it connected to the staller"));
+  closer.join();
+}
+
+TEST_P(ConnectStalls, ACommunicatorsConnectEndsWhenItIsCancelled) {
+  std::shared_ptr<Endpoint> endpoint = make_endpoint();
+  Staller staller;
+  staller.play(GetParam());
+  int cancelled = 0;
+  std::thread canceller([&] {
+    staller.await_stage();
+    __atomic_store_n(&cancelled, 1, __ATOMIC_RELEASE);
+  });
+  const LinkPurpose purpose{*random_id(), 0, 1};
+  EXPECT_TRUE(fails_with(
+      endpoint->connect(staller.address().encode(), purpose, Deadline::never().unless(&cancelled)),
+      OH_ERR_TIMEOUT));
+  canceller.join();
+}
+
 std::string name_of(const ::testing::TestParamInfo<Staller::Stage>& stage) {
   constexpr const char* kNames[] = {"connected", "half_a_proof", "proof", "half_an_answer"};
   return kNames[static_cast<int>(stage.param)];

@@ -11,6 +11,7 @@
 #include <future>
 #include <utility>
 
+#include "base/text.h"
 #include "control/handshake.h"
 #include "unit/support.h"
 
@@ -225,24 +226,133 @@ TEST_F(RendezvousTest, WithoutAServerTheErrorSaysWhereItWasLookedFor) {
   EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, hosts_.front().text()));
 }
 
-// An endpoint, for instance, that was given the port of a rendezvous which is over.
+// What listens at the port where a rendezvous is looked for, and says something to one caller.
+class Stranger {
+ public:
+  explicit Stranger(const SocketAddress& address) : listening_(std::move(*listen_on(address))) {}
+  MessageSocket called() {
+    pollfd calls{listening_.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&calls, 1, 20000), 1);
+    return MessageSocket(UniqueFd(accept(listening_.get(), nullptr, nullptr)), kMaxHelloMessage);
+  }
+  void answer(const Bytes& bytes) { answer(called(), bytes); }
+  // Looks for a moment.
+  void answer_if_called(const Bytes& bytes) {
+    pollfd calls{listening_.get(), POLLIN, 0};
+    if (poll(&calls, 1, 10) > 0) answer(called(), bytes);
+  }
+
+ private:
+  static void answer(MessageSocket caller, const Bytes& bytes) {
+    EXPECT_EQ(::send(caller.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    // Else the bytes that were not read would take the answer away.
+    (void)caller.receive_until(in_time(), "the join").ok();
+  }
+
+  UniqueFd listening_;
+};
+
+Bytes framed(uint8_t type, ByteView payload) {
+  Bytes bytes;
+  Writer writer(bytes);
+  writer.u32(static_cast<uint32_t>(2 + payload.size()));
+  writer.u8(type);
+  writer.u8(0);
+  writer.raw(payload);
+  return bytes;
+}
+
+Bytes text_bytes(std::string_view text) { return Bytes(text.begin(), text.end()); }
+
+std::string shown(const Bytes& bytes) {
+  return printable({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, 40);
+}
+
+// An endpoint, for instance, that was given the port of a rendezvous which is over, or a program
+// with another protocol.
+std::vector<Bytes> what_strangers_say() {
+  const Bytes refusal = encode_refusal(error(OH_ERR_REFUSED, "who?"));
+  return {framed(static_cast<uint8_t>(Hello::kRefuse), refusal),
+          text_bytes("SSH-2.0-OpenSSH_9.6\r\n"),
+          text_bytes("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),
+          framed(200, text_bytes("?")),
+          framed(static_cast<uint8_t>(Meeting::kTable), text_bytes("?")),
+          framed(static_cast<uint8_t>(Meeting::kRefuse), {}),
+          framed(static_cast<uint8_t>(Meeting::kChallenge), Bytes(7)),
+          {}};
+}
+
 TEST_F(RendezvousTest, WhoElseListensAtThePortIsTakenForNoRendezvous) {
+  for (const Bytes& words : what_strangers_say()) {
+    SCOPED_TRACE(shown(words));
+    serve("127.0.0.1");
+    server_.reset();
+    communicator_ = {};
+    std::optional<Stranger> stranger(hosts_.front());
+    auto waiting = join(0, 2);
+    stranger->answer(words);
+    stranger.reset();
+    start();
+    check(join(1, 2).get(), 2);
+    check(waiting.get(), 2);
+    server_.reset();
+  }
+}
+
+TEST_F(RendezvousTest, AtTheDeadlineTheErrorSaysWhatListensThere) {
+  for (const Bytes& words : what_strangers_say()) {
+    SCOPED_TRACE(shown(words));
+    serve("127.0.0.1");
+    server_.reset();
+    Stranger stranger(hosts_.front());
+    int over = 0;
+    auto waiting = join(join_of(1, 2), Deadline::after(300 * kMillisecond));
+    unit::Threads threads;
+    threads.start([&] {
+      while (!__atomic_load_n(&over, __ATOMIC_ACQUIRE)) stranger.answer_if_called(words);
+    });
+    Status status = waiting.get().status();
+    __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+    EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "rank 1 of 2 found no rendezvous"));
+    const std::string where = "what listens at " + hosts_.front().text();
+    EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT,
+                           where + (words.empty() ? " has not answered: " : " is none: ")));
+  }
+}
+
+// It lets us in, and says no word.
+TEST_F(RendezvousTest, WhoKeepsSilentIsNamedAtTheDeadline) {
   serve("127.0.0.1");
   server_.reset();
   Result<UniqueFd> listening = listen_on(hosts_.front());
   ASSERT_TRUE(is_ok(listening));
-  auto waiting = join(0, 2);
-  pollfd calls{listening->get(), POLLIN, 0};
-  ASSERT_EQ(poll(&calls, 1, 20000), 1);
-  UniqueFd caller(accept(listening->get(), nullptr, nullptr));
-  ASSERT_TRUE(caller.valid());
-  MessageSocket stranger(std::move(caller), kMaxHelloMessage);
-  ASSERT_TRUE(is_ok(stranger.send(static_cast<uint8_t>(Hello::kRefuse),
-                                  encode_refusal(error(OH_ERR_REFUSED, "who?")))));
-  listening->reset();
-  start();
-  check(join(1, 2).get(), 2);
-  check(waiting.get(), 2);
+  Status status = join(1, 2, Deadline::after(50 * kMillisecond)).get().status();
+  EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, "rank 1 of 2 found no rendezvous"));
+  EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT,
+                         "what listens at " + hosts_.front().text() + " has not answered"));
+}
+
+// Who knows the key is a rendezvous: what is wrong with it is told at once.
+TEST_F(RendezvousTest, ARendezvousThatBreaksTheProtocolIsNotTriedAgain) {
+  for (const Bytes& words : {text_bytes("SSH-2.0-OpenSSH_9.6\r\n"), framed(200, text_bytes("?")),
+                             framed(static_cast<uint8_t>(Meeting::kTable), text_bytes("?"))}) {
+    serve("127.0.0.1");
+    server_.reset();
+    Stranger stranger(hosts_.front());
+    auto waiting = join(1, 2);
+    MessageSocket caller = stranger.called();
+    Result<MessageSocket::Message> said = caller.receive_until(in_time(), "the join");
+    ASSERT_TRUE(is_ok(said));
+    const Bytes nonce(kHelloNonce, 9);
+    Bytes challenge = nonce;
+    Writer(challenge).raw(*meeting_mac(*crypto_, key_, 'S', said->payload, nonce));
+    ASSERT_TRUE(is_ok(caller.send(static_cast<uint8_t>(Meeting::kChallenge), challenge)));
+    ASSERT_TRUE(is_ok(caller.receive_until(in_time(), "the registration")));
+    ASSERT_EQ(::send(caller.fd(), words.data(), words.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(words.size()));
+    EXPECT_TRUE(fails_with(waiting.get(), OH_ERR_PROTOCOL));
+  }
 }
 
 // Our other end of a TCP connection of this process; -1: none yet.

@@ -527,12 +527,17 @@ void give_up_after(int fd, int64_t silence_ns) {
   os().setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 }
 
-Result<Caller> identify_caller(int fd) {
+Result<SocketAddress> other_end(int fd) {
   SocketAddress address;
   address.size = sizeof(address.storage);
   auto* raw = reinterpret_cast<sockaddr*>(&address.storage);
   int result = os().getpeername(fd, raw, &address.size);
   if (result < 0) return Status::from_errno(OH_ERR_SYSTEM, -result, "getpeername");
+  return address;
+}
+
+Result<Caller> identify_caller(int fd) {
+  OH_ASSIGN_OR_RETURN(SocketAddress address, other_end(fd));
   Caller caller;
   if (address.family() == AF_UNIX) {
     caller.local = true;

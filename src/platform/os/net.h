@@ -83,6 +83,8 @@ struct Caller {
   ConnectionSource source;
 };
 Result<Caller> identify_caller(int fd);
+// The address of the other end of a connection.
+Result<SocketAddress> other_end(int fd);
 
 // Waits until the descriptor is ready for `events`; OH_ERR_TIMEOUT at the deadline.
 Status wait_ready(int fd, short events, Deadline deadline, const char* what);
