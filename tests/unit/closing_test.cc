@@ -141,7 +141,7 @@ TEST_F(Closing, WhoBeginsToWaitForSeveralHearsOfTheEnd) {
 
 TEST_F(Closing, AnEventLoopHearsOfTheEnd) {
   int descriptor = -1;
-  ASSERT_EQ(oh_endpoint_event_fd(&far_, &descriptor), OH_OK);
+  ASSERT_EQ(oh_endpoint_ended_fd(&far_, &descriptor), OH_OK);
   close_and([&] { EXPECT_EQ(oh_request_arm_listed(receive_), OH_OK); });
   pollfd event{descriptor, POLLIN, 0};
   EXPECT_EQ(poll(&event, 1, 10'000), 1);
