@@ -29,11 +29,11 @@ namespace unit {
 // The driver, with the entry points that allocate, and with what the fake tells beyond CUDA.
 struct FakeGpu : oh::cuda::TestFunctions {
   const oh::cuda::Driver* driver = nullptr;
-#define OH_UNIT_CONTROL(X)                                                                \
-  X(counts)                                                                               \
-  X(calls)                                                                                \
-  X(fail) X(clear_failures) X(peek) X(poke) X(hold) X(release) X(hold_all) X(release_all) \
-      X(captured)
+#define OH_UNIT_CONTROL(X) \
+  X(counts)                \
+  X(calls)                 \
+  X(fail)                  \
+  X(clear_failures) X(peek) X(poke) X(hold) X(release) X(hold_all) X(release_all) X(captured)
 #define OH_UNIT_MEMBER(name) decltype(&fake_cuda_##name) name = nullptr;
   OH_UNIT_CONTROL(OH_UNIT_MEMBER)
 #undef OH_UNIT_MEMBER

@@ -163,7 +163,8 @@ TEST_F(ProxyLateTest, AKernelGoesOnWhenTheHostStopsInTheMiddle) {
   kernel.join();
   port_->end(*port_->moves_[0].request, {});
   proxy_->serve();
-  EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_TIMEOUT, "a put, a get or an atomic operation"));
+  EXPECT_TRUE(
+      fails_with(proxy_->take_error(), OH_ERR_TIMEOUT, "a put, a get or an atomic operation"));
 }
 
 // At one moment: either the host carries it out, and the kernel waits, or neither.
