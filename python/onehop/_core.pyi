@@ -375,14 +375,16 @@ class Request:
 
     def arm_listed(self) -> None:
         """
-        Announces its end on ended_fd, with a progress thread behind it; then take_ended() names it. Asyncio takes
-        them: one endpoint is not for it and for another loop that does.
+        Makes ended_fd readable once it has ended, and starts the progress thread;
+        take_ended() then returns its key. asyncio takes them: do not use one endpoint
+        in asyncio and in another loop that takes them.
         """
 
     @property
     def ended_fd(self) -> int:
         """
-        A descriptor of the endpoint that becomes readable when take_ended() has something to return.
+        A descriptor of the endpoint, readable while take_ended() has something to
+        return.
         """
 
     @property
@@ -391,8 +393,8 @@ class Request:
 
     def take_ended(self) -> list[int]:
         """
-        Makes ended_fd unreadable again, and returns the keys of the endpoint's requests that were given to
-        arm_listed(), have ended, and were not returned before.
+        Makes ended_fd unreadable again. Returns the keys of the endpoint's requests
+        that were passed to arm_listed(), have ended, and were not returned before.
         """
 
 class Group:
@@ -473,17 +475,24 @@ class OnStream:
 
     def fetch_add(self, remote: RemoteRegion, value: SupportsIndex, before: onehop.buffers.Buffer | None = None) -> None:
         """
-        Adds to an unsigned number of 8 bytes in the peer's memory, modulo 2**64, behind all that the stream did before.
+        Adds to an unsigned number of 8 bytes in the peer's memory, modulo 2**64, after
+        all earlier work of the stream.
 
-        remote is a slice of 8 bytes whose address is a multiple of 8. before: 8 bytes of GPU memory that get what was
-        there. On GPU memory a kernel carries it out: atomic towards those of all kernels and streams, of system scope.
-        On host memory the host does, where the peer's streams go by proxy; what fails later leaves 0 in before.
-        OutOfRange: not 8 bytes. OperationError: Status.READ_ONLY, RETIRED, or NOT_VIABLE, also where the link has no
-        native atomics.
+        remote: a slice of 8 bytes whose address is a multiple of 8.
+        before: 8 bytes of GPU memory that get the previous value.
+
+        On GPU memory a kernel carries it out, at system scope: atomic with those of all
+        kernels and streams. On host memory the host does, if the peer's streams use the
+        proxy; an error that occurs later leaves 0 in before.
+
+        OutOfRange: not 8 bytes. OperationError with Status.READ_ONLY, RETIRED, or
+        NOT_VIABLE: not mapped here, or no native atomics over the link.
         """
 
     def compare_swap(self, remote: RemoteRegion, expected: SupportsIndex, value: SupportsIndex, before: onehop.buffers.Buffer | None = None) -> None:
-        """Writes value where expected is found. See fetch_add."""
+        """
+        Writes value if it finds expected. Arguments and errors as for fetch_add.
+        """
 
     def signal(self, slot: SupportsIndex, n: SupportsIndex = 1) -> None:
         """
@@ -741,7 +750,7 @@ class Peer:
         towards atomic operations of the owner's threads; where it is not mapped here, a thread of the owner carries it out.
         On GPU memory a kernel of ours does: see OnStream.fetch_add.
 
-        timeout: seconds; None for ever; left out, ONEHOP_TIMEOUT. It may be carried out yet, also behind PeerLost or Ctrl-C.
+        timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT. It may be carried out yet, also behind PeerLost or Ctrl-C.
         OutOfRange: not 8 bytes. OperationError: Status.RETIRED, READ_ONLY, or NOT_VIABLE: GPU memory that no kernel of
         ours reaches over native atomics.
         """
@@ -1128,8 +1137,8 @@ class Endpoint:
     @property
     def event_fd(self) -> int:
         """
-        A descriptor that becomes readable when a request that was given to Request.arm has ended. It belongs to the
-        endpoint.
+        A descriptor that becomes readable when a request that was passed to
+        Request.arm() has ended. The endpoint owns it.
         """
 
     def close(self) -> None:
