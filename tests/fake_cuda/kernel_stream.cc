@@ -45,18 +45,19 @@ struct Atomics : HostAtomics {
   static bool is_torn(const void* place) {
     return g_running.torn[0].holds(place) || g_running.torn[1].holds(place);
   }
-  // As long as an access over the link may take.
-  static void travel() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
+  // An access over the link takes its time. So long that a thread that polls beside it, on a
+  // processor that is shared, looks in between.
+  static void travel(std::chrono::microseconds time) { std::this_thread::sleep_for(time); }
   static void add_remote(uint64_t* word, uint64_t more) {
     if (!is_torn(word)) return HostAtomics::add_remote(word, more);
     const uint64_t before = load_acquire(word);
-    travel();
+    travel(std::chrono::microseconds(20));
     store_release(word, before + more);
   }
   static void store_line(Pair* to, Pair value) {
     if (!is_torn(to)) return HostAtomics::store_line(to, value);
     store_release(&to->high, value.high);
-    travel();
+    travel(std::chrono::milliseconds(2));
     store_release(&to->low, value.low);
   }
   static void pause() {
