@@ -2,6 +2,7 @@
 #include "lane/import_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace oh {
@@ -14,11 +15,15 @@ void ImportTable::add(const ImportPlaces::Entry& entry, std::shared_ptr<void> ho
   if (imports_.size() >= kMostImports) return;
   const std::optional<ImportPlaces::Write> write = places_.add(entry);
   if (!write) return;
-  if (commands_.write_import(*write).ok()) {
-    imports_.push_back({entry.number, std::move(holder)});
-  } else {
-    (void)places_.remove(entry.number);
-  }
+  writes_.push_back(*write);
+  imports_.push_back({entry.number, std::move(holder)});
+  (void)write_all();
+}
+
+// A launch can fail for lack of memory: settle() releases nothing before all is written.
+bool ImportTable::write_all() {
+  while (!writes_.empty() && commands_.write_import(writes_.front()).ok()) writes_.pop_front();
+  return writes_.empty();
 }
 
 void ImportTable::remove(uint64_t number) {
@@ -26,10 +31,8 @@ void ImportTable::remove(uint64_t number) {
   auto found = std::find_if(imports_.begin(), imports_.end(),
                             [&](const Import& import) { return import.number == number; });
   if (found == imports_.end()) return;
-  // A launch fails only when the context is lost, and then no kernel runs.
-  for (const ImportPlaces::Write& write : places_.remove(number)) {
-    (void)commands_.write_import(write).ok();
-  }
+  for (const ImportPlaces::Write& write : places_.remove(number)) writes_.push_back(write);
+  (void)write_all();
   if (found->holder) removed_.push_back(std::move(found->holder));
   imports_.erase(found);
 }
@@ -37,8 +40,15 @@ void ImportTable::remove(uint64_t number) {
 bool ImportTable::settle(bool lost) {
   std::vector<std::shared_ptr<void>> gone;  // released without the lock
   MutexLock lock(mutex_);
+  if (lost) {
+    std::swap(gone, leaving_);
+    std::ranges::move(removed_, std::back_inserter(gone));
+    removed_.clear();
+    return true;
+  }
+  if (!write_all()) return false;
   if (leaving_.empty() && removed_.empty()) return true;
-  if (lost || senders_left()) std::swap(gone, leaving_);
+  if (senders_left()) std::swap(gone, leaving_);
   return leaving_.empty() && removed_.empty();
 }
 

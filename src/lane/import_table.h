@@ -7,6 +7,7 @@
 // Threading: any thread.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -23,10 +24,10 @@ class ImportTable {
   // `holder` keeps the memory mapped. When the table is full the entry is left out: messages to
   // such memory are staged.
   void add(const ImportPlaces::Entry& entry, std::shared_ptr<void> holder);
-  // No kernel that begins from now on uses it.
+  // Kernels that begin later do not use it; settle() must follow.
   void remove(uint64_t number);
-  // Releases removed entries that no kernel uses. False: some are left, call again. `lost`: the GPU
-  // is, and no kernel runs.
+  // Releases removed entries that no kernel uses. False: some are left, or are not overwritten yet;
+  // call again. `lost`: the GPU is, and no kernel runs.
   bool settle(bool lost);
   // Kernels that do not end may use all of it: nothing of it is ever released.
   void leak();
@@ -36,10 +37,13 @@ class ImportTable {
     uint64_t number = 0;
     std::shared_ptr<void> holder;
   };
+  bool write_all() OH_REQUIRES(mutex_);
   bool senders_left() OH_REQUIRES(mutex_);
 
   LaneCommands& commands_;
   Mutex mutex_;  // held while the table is written
+  // In order, from the first whose launch failed: the next call tries again.
+  std::deque<ImportPlaces::Write> writes_ OH_GUARDED_BY(mutex_);
   std::vector<Import> imports_ OH_GUARDED_BY(mutex_);
   ImportPlaces places_ OH_GUARDED_BY(mutex_) = ImportPlaces(kernels::kImportShift);
   // Removed: until every sender was seen idle, or further than it was.

@@ -103,17 +103,18 @@ Result<bool> Lanes::is_open() {
 }
 
 bool Lanes::stop_all() {
-  if (gpu_->is_lost()) return true;
   const Deadline deadline = Deadline::after(kStopTime);
   HolderWatch holder;
-  while (!deadline.passed()) {
-    if (!commands_.step_all(LanesStep::kStop, 0).ok()) return gpu_->is_lost();
+  while (!gpu_->is_lost() && !deadline.passed()) {
+    // A launch can fail for lack of memory: then the next round tries again.
+    const bool stopped = commands_.step_all(LanesStep::kStop, 0).ok();
     if (!gpu_->wait_idle(stream_, deadline)) return false;
-    if (all_through() && (!commands_.any_busy() || holder.is_over(gpu_))) return true;
+    const bool through = stopped && all_through();
+    if (through && (!commands_.any_busy() || holder.is_over(gpu_))) return true;
     const int64_t next = now_ns() + holder.pause();
     while (now_ns() < next) sched_yield();
   }
-  return false;
+  return gpu_->is_lost();
 }
 
 Lanes::~Lanes() {

@@ -55,7 +55,9 @@ void StreamMemory::forget_within(uint32_t number) {
   if (!partner_) return;
   const std::shared_ptr<void> held = partner_owners_->peer();
   Lanes* lanes = held ? partner_->lanes() : nullptr;
-  if (lanes && lanes->is_connected()) lanes->imports().remove(number);
+  if (!lanes || !lanes->is_connected()) return;
+  lanes->imports().remove(number);
+  partner_owners_->later(0, [partner = partner_] { partner->settle_later(); });
 }
 
 // On the watcher's thread, until no kernel uses what was removed.

@@ -5,7 +5,9 @@
 
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstring>
+#include <vector>
 
 #include "kernels/slab.h"
 #include "lane/lanes.h"
@@ -30,6 +32,20 @@ class ImportTableTest : public unit::GpuTest {
     unit::GpuTest::TearDown();
   }
   ImportTable& table() { return lanes->imports(); }
+  // What kernels find in the table.
+  std::vector<uint64_t> numbers() const {
+    const uint64_t entries = lanes->slab()->address() + kernels::kImportsAt +
+                             offsetof(onehop::detail::ImportTable, entries);
+    const size_t count = size_t{1} << kernels::kImportShift;
+    const Bytes bytes = fake.bytes_at(entries, count * sizeof(onehop::detail::ImportEntry));
+    std::vector<onehop::detail::ImportEntry> all(count);
+    std::memcpy(all.data(), bytes.data(), bytes.size());
+    std::vector<uint64_t> found;
+    for (const auto& entry : all) {
+      if (entry.size.high != 0) found.push_back(entry.size.high);
+    }
+    return found;
+  }
 
   std::unique_ptr<Lanes> lanes;
 };
@@ -81,6 +97,32 @@ TEST_F(ImportTableTest, AHalfThatFailsIsStillItsHolders) {
   EXPECT_FALSE(alive.expired());
   set_state(make_state(1, 77) | kFailed);
   EXPECT_TRUE(unit::eventually([this] { return table().settle(/*lost=*/false); }));
+  EXPECT_TRUE(alive.expired());
+}
+
+// Others may have the memory that a launch needs, for a while.
+TEST_F(ImportTableTest, WhatCouldNotBeWrittenIsWrittenBeforeMemoryIsReleased) {
+  auto memory = std::make_shared<int>(1);
+  const std::weak_ptr<int> alive = memory;
+  table().add({7, 4096, 0x1000}, std::move(memory));
+  EXPECT_TRUE(unit::eventually([this] { return numbers() == std::vector<uint64_t>{7}; }));
+  ASSERT_EQ(fake.fail("cuLaunchKernelEx", 0, cuda::kOutOfMemory), 0);
+  table().remove(7);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(table().settle(/*lost=*/false));
+  table().add({8, 4096, 0x2000}, nullptr);
+  fake.clear_failures();
+  EXPECT_TRUE(unit::eventually([this] { return table().settle(/*lost=*/false); }));
+  EXPECT_TRUE(alive.expired());
+  EXPECT_EQ(numbers(), std::vector<uint64_t>{8});
+}
+
+// Nothing tells of senders any more, and none runs.
+TEST_F(ImportTableTest, OnALostGpuAllIsReleased) {
+  auto memory = std::make_shared<int>(1);
+  const std::weak_ptr<int> alive = memory;
+  table().add({7, 4096, 0x1000}, std::move(memory));
+  table().remove(7);
+  EXPECT_TRUE(table().settle(/*lost=*/true));
   EXPECT_TRUE(alive.expired());
 }
 

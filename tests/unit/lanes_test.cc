@@ -87,6 +87,14 @@ TEST_F(LanesTest, ASlabIsGivenBackThoughAKernelHasLeftAHalfTaken) {
   EXPECT_TRUE(slab.expired());
 }
 
+// Others may have the memory that a launch needs, for a while: nothing stays behind (TearDown).
+TEST_F(LanesTest, ASlabIsGivenBackThoughALaunchFails) {
+  std::unique_ptr<Lanes> lanes = make();
+  ASSERT_TRUE(lanes);
+  ASSERT_EQ(fake.fail("cuLaunchKernelEx", 1, cuda::kOutOfMemory), 0);
+  lanes.reset();
+}
+
 TEST_F(LanesTest, TheyOpenWhenTheDeviceHasRunTheirKernels) {
   std::unique_ptr<Lanes> lanes = make();
   ASSERT_TRUE(lanes);

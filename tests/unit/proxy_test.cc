@@ -199,6 +199,24 @@ TEST_F(ProxyTest, AMalformedMessageIsAProtocolError) {
   EXPECT_EQ(port_->accused_.code(), OH_ERR_PROTOCOL);
 }
 
+// A signal would be lost without a word.
+TEST_F(ProxyTest, AMessageThatIsTooLongIsAProtocolError) {
+  proxy_->serve();
+  ASSERT_FALSE(port_->incoming_.empty());
+  port_->end(*port_->incoming_.front(), error(OH_ERR_TRUNCATED, "a message of 65 bytes"));
+  proxy_->serve();
+  EXPECT_TRUE(fails_with(port_->accused_, OH_ERR_PROTOCOL, "a message of 65 bytes"));
+}
+
+// At the end of the link there is nobody to accuse.
+TEST_F(ProxyTest, AMessageThatEndsWithTheLinkIsNoError) {
+  proxy_->serve();
+  port_->usable_ = error(OH_ERR_PEER_LOST, "gone");
+  port_->end(*port_->incoming_.front(), port_->usable_);
+  proxy_->serve();
+  EXPECT_TRUE(is_ok(port_->accused_));
+}
+
 TEST_F(ProxyTest, AResetEndsWhenBothSidesHaveEndedTheirOperations) {
   const uint64_t old = hand_in(kRecv, message(8));
   proxy_->serve();

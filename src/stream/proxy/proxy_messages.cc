@@ -54,8 +54,13 @@ std::optional<ProxyMessage> ProxyMessages::receive() {
   }
   if (!receive_.ended()) return {};
   receiving_ = false;
-  if (!receive_.status.ok()) return {};
-  return parse({incoming_, receive_.nbytes});
+  if (receive_.status.ok()) return parse({incoming_, receive_.nbytes});
+  // Signals would be lost. When the link has ended there are none any more.
+  if (port_.usable().ok()) {
+    port_.accuse(error(OH_ERR_PROTOCOL, "a message of the proxy of %s: %s", port_.name().c_str(),
+                       receive_.status.text().c_str()));
+  }
+  return {};
 }
 
 std::optional<ProxyMessage> ProxyMessages::parse(ByteView bytes) {
