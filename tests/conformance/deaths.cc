@@ -160,5 +160,15 @@ TEST_P(Faults, DeathOfTheOwnerUnderBatches) {
 
 INSTANTIATE_TEST_SUITE_P(Shm, Faults, ::testing::ValuesIn(process_kinds()), name_of);
 
+// Parts of a size at which UCX prefers a rendezvous.
+INSTANTIATE_TEST_SUITE_P(LargeParts, Faults,
+                         ::testing::Values(LinkKind{.name = "ucx_tcp_large_parts",
+                                                    .env = {{"ONEHOP_TRANSPORT", "ucx"},
+                                                            {"ONEHOP_UCX_CHUNK", "8388608"},
+                                                            {"UCX_TLS", "tcp"},
+                                                            {"UCX_NET_DEVICES", "lo"}},
+                                                    .path = OH_PATH_UCX}),
+                         name_of);
+
 }  // namespace
 }  // namespace conformance::deaths

@@ -66,6 +66,18 @@ TEST(UcxSettings, VersionsBefore17GetNoneOfTransports) {
   }
 }
 
+// A peer that is lost during one ends the process in versions 1.16 to 1.21.
+TEST(UcxSettings, NoRendezvousWhereItMayCrash) {
+  const auto threshold = [](unsigned minor) -> std::string {
+    for (const oh::UcxSetting& setting : oh::ucx_settings(/*rdma=*/false, minor)) {
+      if (std::string(setting.name) == "RNDV_THRESH") return setting.value;
+    }
+    return "none";
+  };
+  for (unsigned minor : {13, 15, 22}) EXPECT_EQ(threshold(minor), "256k") << minor;
+  for (unsigned minor : {16, 21}) EXPECT_EQ(threshold(minor), "inf") << minor;
+}
+
 TEST(UcxRma, IsUsedWhereACardChecksIt) {
   for (bool rdma : {false, true}) {
     EXPECT_EQ(oh::uses_rma(oh::rma_use("auto"), rdma), rdma);
