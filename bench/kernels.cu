@@ -233,22 +233,26 @@ __device__ void await_turn() {
 
 #define BENCH_KERNEL extern "C" __global__ void __launch_bounds__(512)
 
-// Messages to and fro, and flows, by a group; with the bytes of each message checked, too.
-#define BENCH_LANE(name, Group, attribute, number)                                               \
-  BENCH_KERNEL attribute bench_lane_##name(const __grid_constant__ bench::LaneArgs args) {       \
-    lane_pingpong<Group, false>(args);                                                           \
-  }                                                                                              \
-  BENCH_KERNEL attribute bench_lane_##name##_checked(                                            \
-      const __grid_constant__ bench::LaneArgs args) {                                            \
-    lane_pingpong<Group, true>(args);                                                            \
-  }                                                                                              \
-  BENCH_KERNEL attribute bench_flow_##name(const __grid_constant__ bench::LaneArgs args) {       \
-    lane_flow<Group, false>(args, number);                                                       \
-  }                                                                                              \
-  BENCH_KERNEL attribute bench_flow_##name##_checked(                                            \
-      const __grid_constant__ bench::LaneArgs args) {                                            \
-    lane_flow<Group, true>(args, number);                                                        \
+// Messages to and fro by a group.
+#define BENCH_PINGPONG(name, Group, attribute, checked)                                    \
+  BENCH_KERNEL attribute bench_lane_##name(const __grid_constant__ bench::LaneArgs args) { \
+    lane_pingpong<Group, checked>(args);                                                   \
   }
+#define BENCH_FLOW(name, Group, attribute, number, checked)                                \
+  BENCH_KERNEL attribute bench_flow_##name(const __grid_constant__ bench::LaneArgs args) { \
+    lane_flow<Group, checked>(args, number);                                               \
+  }
+// With those that check the bytes of each message, and the flows. BENCH_TIMED_PINGPONGS: without,
+// to look at what the compiler makes of them.
+#ifdef BENCH_TIMED_PINGPONGS
+#define BENCH_LANE(name, Group, attribute, number) BENCH_PINGPONG(name, Group, attribute, false)
+#else
+#define BENCH_LANE(name, Group, attribute, number)       \
+  BENCH_PINGPONG(name, Group, attribute, false)          \
+  BENCH_PINGPONG(name##_checked, Group, attribute, true) \
+  BENCH_FLOW(name, Group, attribute, number, false)      \
+  BENCH_FLOW(name##_checked, Group, attribute, number, true)
+#endif
 
 BENCH_LANE(block, onehop::BlockGroup, , blockIdx.x)
 BENCH_LANE(warp, onehop::WarpGroup, , blockIdx.x)
