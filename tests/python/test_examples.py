@@ -80,6 +80,11 @@ def test_put_notify(tmp_path):
     assert initiator.splitlines() == ["wrote 4 layers by shm", "layer 1 holds 11"]
 
 
+def test_prefetch(tmp_path):
+    _, said = run_both(tmp_path, "prefetch.py")
+    assert said == f"8 layers, sums {list(range(8))}\n"
+
+
 def test_asyncio_pair(tmp_path):
     for said in run_both(tmp_path, "asyncio_pair.py"):
         assert said.splitlines() == [f"tag {i}: 100000 bytes of {i}" for i in range(8)]
