@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "sanitizers.h"
 #include "unit/proxy_scene.h"
 
 namespace proxy_late_test {
@@ -170,7 +171,7 @@ TEST_F(ProxyLateTest, AKernelGoesOnWhenTheHostStopsInTheMiddle) {
 // At one moment: either the host carries it out, and the kernel waits, or neither.
 TEST_F(ProxyLateTest, BothSidesAgreeWhetherItIsGivenUp) {
   size_t posted = 0;
-  constexpr size_t kRounds = 500;
+  constexpr size_t kRounds = kSanitized ? 100 : 500;
   unit::Random random(1);
   for (size_t round = 0; round < kRounds; ++round) {
     port_->moves_.clear();
