@@ -225,6 +225,34 @@ Status take_segment(Endpoint& endpoint, IncomingOffer& offer, LinkParts* parts) 
   return {};
 }
 
+// The segment that the initiator offers, or why it offers none.
+Result<std::unique_ptr<Segment>> offer_segment(const Initiator& initiator, Endpoint& endpoint) {
+  if (!initiator.local()) {
+    return error(OH_ERR_NOT_VIABLE, "%s", initiator.why_not_local().c_str());
+  }
+  OH_ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment, endpoint.segments().take());
+  segment->take_side(0, /*loopback=*/false);
+  segment->advance(SideState::kMapped);
+  show_nonce(*segment, endpoint);
+  return segment;
+}
+
+// Completes the link through the segment of the offer, or returns why it cannot be used.
+Status reach_by_segment(Endpoint& endpoint, const Initiator& initiator, const SideReport& theirs,
+                        Initiator::Answer& answer, LinkParts* parts) {
+  if (answer.lost_fds) return error(OH_ERR_NOT_VIABLE, "%s", MessageSocket::kWhyLost);
+  if (!theirs.segment || answer.fds.size() != 1) {
+    return error(OH_ERR_NOT_VIABLE, "the acceptor could not use it: %s",
+                 theirs.why_no_segment.c_str());
+  }
+  OH_ASSIGN_OR_RETURN(ControlPage page, ControlPage::open(std::move(answer.fds[0])));
+  parts->their_page = std::make_shared<ControlPage>(std::move(page));
+  probe_reach(endpoint, theirs, initiator.credentials().pid, parts);
+  parts->they_reach_us = theirs.reaches;
+  parts->segment->advance(SideState::kReady);
+  return {};
+}
+
 // One attempt.
 Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
                                       const Address& address, const LinkPurpose& purpose,
@@ -235,30 +263,16 @@ Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
   SideReport offer = report_of(endpoint);
   offer.purpose = purpose;
   if (!offer.ucx_allowed) offer.why_no_ucx = "ONEHOP_TRANSPORT=socket at the initiator";
-  std::unique_ptr<Segment> segment;
-  std::string why_no_segment;
+  Result<std::unique_ptr<Segment>> segment = offer_segment(initiator, endpoint);
   std::vector<int> fds;
-  if (initiator.local()) {
-    Result<std::unique_ptr<Segment>> made = endpoint.segments().take();
-    if (made.ok()) {
-      segment = std::move(*made);
-      segment->take_side(0, /*loopback=*/false);
-      segment->advance(SideState::kMapped);
-      show_nonce(*segment, endpoint);
-      fds = {segment->fd(), endpoint.control_page()->fd()};
-    } else {
-      why_no_segment = made.status().text();
-    }
-  } else {
-    why_no_segment = initiator.why_not_local();
-  }
+  if (segment.ok()) fds = {(*segment)->fd(), endpoint.control_page()->fd()};
+  offer.segment = segment.ok();
+  if (!segment.ok()) offer.why_no_segment = segment.status().text();
   LinkParts ours;
-  bool network = !initiator.local() || forces_ucx(endpoint);
+  const bool network = !initiator.local() || forces_ucx(endpoint);
   if (network && offer.ucx_allowed) {
     offer.why_no_ucx = open_ucx(endpoint, !initiator.local(), &ours, &offer).text();
   }
-  offer.segment = segment != nullptr;
-  offer.why_no_segment = why_no_segment;
   OH_ASSIGN_OR_RETURN(Initiator::Answer answer,
                       initiator.exchange(encode_report(offer), fds, deadline));
   OH_ASSIGN_OR_RETURN(SideReport theirs, decode_report(answer.answer));
@@ -266,31 +280,20 @@ Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
   LinkParts parts = parts_for(endpoint, std::move(identity), theirs);
   parts.same_host = initiator.local();
   parts.ucx = std::move(ours.ucx);
-  parts.segment = std::move(segment);
   SideReport verdict;
-  if (!parts.segment) {
-    drop_segment(&parts, why_no_segment);
-  } else if (answer.lost_fds) {
-    drop_segment(&parts, MessageSocket::kWhyLost);
-  } else if (!theirs.segment || answer.fds.size() != 1) {
-    drop_segment(&parts, "the acceptor could not use it: " + theirs.why_no_segment);
+  if (segment.ok()) {
+    parts.segment = std::move(*segment);
+    const Status reached = reach_by_segment(endpoint, initiator, theirs, answer, &parts);
+    if (!reached.ok()) drop_segment(&parts, reached.text());
   } else {
-    Result<ControlPage> page = ControlPage::open(std::move(answer.fds[0]));
-    if (page.ok()) {
-      parts.their_page = std::make_shared<ControlPage>(std::move(*page));
-      probe_reach(endpoint, theirs, initiator.credentials().pid, &parts);
-      parts.they_reach_us = theirs.reaches;
-      parts.segment->advance(SideState::kReady);
-      verdict.segment = true;
-      verdict.reaches = parts.mover != nullptr;
-    } else {
-      drop_segment(&parts, page.status().text());
-    }
+    drop_segment(&parts, offer.why_no_segment);
   }
+  verdict.segment = parts.segment != nullptr;
+  verdict.reaches = parts.mover != nullptr;
   verdict.why_no_segment = parts.why_no_segment;
   if (parts.segment) parts.ucx.reset();
   if (parts.ucx) {
-    Status reached = reach_by_ucx(endpoint, theirs, &parts, deadline);
+    const Status reached = reach_by_ucx(endpoint, theirs, &parts, deadline);
     verdict.ucx = reached.ok();
     if (!reached.ok()) {
       parts.ucx.reset();
@@ -301,7 +304,7 @@ Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
   }
   OH_RETURN_IF_ERROR(check_forced(endpoint, parts));
   OH_RETURN_IF_ERROR(initiator.confirm(encode_report(verdict), deadline));
-  int pid = initiator.local() ? initiator.credentials().pid : 0;
+  const int pid = initiator.local() ? initiator.credentials().pid : 0;
   return finish_link(endpoint, std::move(parts), initiator.take_socket(), pid, purpose, true);
 }
 

@@ -15,12 +15,13 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "conformance/sides.h"
+#include "sanitizers.h"
 
 namespace conformance {
 
 using namespace std::chrono_literals;
 
-inline constexpr size_t kLarge = 32 << 20;
+inline constexpr size_t kLarge = kSanitized ? 8 << 20 : 32 << 20;
 
 // Where the victim is struck: at the n-th fault point that it passes from now on. Shared with the
 // survivor, who reads when it was.
