@@ -9,6 +9,7 @@
 // An empty part is also a message, so a rank need not know whether another rank has data for it.
 // Peer::check_async_error of the rank concerned reports later errors. A pattern has at most 128
 // sends and receives.
+//
 // Threading and ownership: as onehop_stream.hpp.
 #ifndef ONEHOP_ONEHOP_PATTERNS_HPP_
 #define ONEHOP_ONEHOP_PATTERNS_HPP_
