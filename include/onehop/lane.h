@@ -40,7 +40,7 @@ typedef struct oh_lane_handle {
   uint32_t chunk_slots;   /* most chunks in flight */
   uint32_t chunk_shift;   /* a slot has 2^chunk_shift bytes, the largest chunk */
   uint32_t token;         /* of an operation that several blocks share; 0: not shared */
-  uint32_t follows;       /* token of the previous operation of the launch; 0: none */
+  uint32_t follows;       /* token that this operation follows in its launch; 0: none */
   uint64_t notice;        /* words shared by the lane and the host, in host memory */
   uint64_t imports;       /* table of the peer's memory that is mapped here; 0: none */
   uint64_t timeout_ns;    /* limit of each wait */
