@@ -66,7 +66,8 @@ class SendLane {
     taken_ = false;
     return fault();
   }
-  // The fault that the calling thread knows; after close() all threads of the group know it.
+  // The fault that the calling thread has seen; after close() the same for all threads of the
+  // group.
   __device__ oh_lane_fault fault() const { return static_cast<oh_lane_fault>(sender_.half.fault); }
 
  private:
@@ -97,7 +98,7 @@ class RecvLane {
     }
     return fault();
   }
-  // Returns true once the next message has begun to arrive: recv() then waits only for the rest of
+  // Returns true once the next message has begun to arrive; recv() then waits only for the rest of
   // it. Never waits, so it never times out. If the host ends the lane, fault() becomes
   // OH_LANE_ABORTED after at most 1,024 calls:
   //   while (!lane.probe() && lane.fault() == OH_LANE_OK) work();
@@ -150,7 +151,7 @@ __device__ oh_lane_fault recv(const oh_lane_handle& handle, Group& group, void* 
   return static_cast<oh_lane_fault>(receiver.half.fault);
 }
 
-// Receives a message into `data` and sends it on by another lane.
+// Receives a message into `data` and forwards it on another lane.
 template <typename Group>
 __device__ oh_lane_fault forward(const oh_lane_handle& from, const oh_lane_handle& to, Group& group,
                                  void* data, uint64_t capacity, uint64_t* received = nullptr) {
@@ -239,9 +240,9 @@ __device__ oh_lane_fault set_signal(const oh_lane_handle& handle, Group& group, 
   return done ? OH_LANE_OK : OH_LANE_RANGE;
 }
 
-// Adds to the peer's count of a slot, in no order with what the group has put or stored, nor with
-// its other signals: no fence, and no barrier. For counts that say nothing of memory, and for
-// several signals behind one flush().
+// Adds to the peer's count of a slot without a fence or barrier: unordered with the group's earlier
+// puts, stores and signals. For counts that do not guard memory, and for several signals after one
+// flush().
 template <typename Group>
 __device__ oh_lane_fault relaxed_signal(const oh_lane_handle& handle, Group& group, uint32_t slot,
                                         uint64_t count = 1) {

@@ -40,7 +40,8 @@ OH_API void oh_endpoint_close(oh_endpoint* endpoint);
 /* Closes the endpoint and frees the handle. */
 OH_API void oh_endpoint_destroy(oh_endpoint* endpoint);
 
-/* Writes the address by which peers connect. Any holder may connect: treat it as a secret. */
+/* Writes the address by which peers connect. Every process that has it can connect: keep it secret.
+ */
 OH_API oh_status oh_endpoint_address(oh_endpoint* endpoint, void* address, size_t* size);
 /*
  * Connects to the endpoint that has this address. OH_ERR_INVALID: not an address, truncated, or
@@ -88,7 +89,7 @@ OH_API oh_status oh_endpoint_start_progress(oh_endpoint* endpoint);
 OH_API oh_status oh_endpoint_event_fd(oh_endpoint* endpoint, int* fd);
 OH_API oh_status oh_endpoint_clear_event(oh_endpoint* endpoint);
 
-/* Receives from whichever peer sends first. `tag` may be OH_ANY_TAG. Otherwise as oh_peer_recv. */
+/* Receives the first matching message of any peer. `tag` may be OH_ANY_TAG. See oh_peer_recv. */
 OH_API oh_status oh_endpoint_recv(oh_endpoint* endpoint, void* data, size_t capacity, uint64_t tag,
                                   const oh_transfer_options* options, oh_message* message);
 OH_API oh_status oh_endpoint_irecv(oh_endpoint* endpoint, void* data, size_t capacity, uint64_t tag,
@@ -123,7 +124,7 @@ OH_API oh_status oh_region_register_read_only(oh_endpoint* endpoint, const void*
 OH_API oh_status oh_region_deregister(oh_region* region, int64_t timeout_ns);
 /*
  * Frees the handle. Deregisters first if necessary, with the default timeout. It cannot report a
- * peer that is stopped during an access: use oh_region_deregister to learn of it.
+ * peer that is stopped during an access: oh_region_deregister does.
  */
 OH_API void oh_region_release(oh_region* region);
 /* Writes the descriptor that a peer passes to oh_peer_attach. */

@@ -15,8 +15,8 @@
 #define OH_LANE_LAYOUT 2
 
 /*
- * In `flags`, the same at both sides from a lane's first message on: the sender polls its credit in
- * the receiver's memory. For comparisons only.
+ * In `flags`: the sender polls its credit in the receiver's memory. Both sides must set it alike,
+ * from a lane's first message on. For comparisons only.
  */
 #define OH_LANE_SINGLE 1u
 
@@ -36,17 +36,17 @@ typedef struct oh_lane_handle {
   uint64_t lines_at;      /* offset of the ring, in the memory of either side */
   uint64_t chunks_at;     /* offset of the chunks of large messages */
   uint64_t mine;          /* this side's memory of the lane; layout: detail/lane.h */
-  uint64_t theirs;        /* the peer's, as it is mapped here */
+  uint64_t theirs;        /* the peer's memory of the lane, as mapped here */
   uint32_t chunk_slots;   /* most chunks in flight */
   uint32_t chunk_shift;   /* a slot has 2^chunk_shift bytes, the largest chunk */
   uint32_t token;         /* of an operation that several blocks share; 0: not shared */
-  uint32_t follows;       /* the token before it in the same launch; 0: none */
+  uint32_t follows;       /* token that this operation follows in its launch; 0: none */
   uint64_t notice;        /* words shared by the lane and the host, in host memory */
   uint64_t imports;       /* table of the peer's memory that is mapped here; 0: none */
   uint64_t timeout_ns;    /* limit of each wait */
   uint64_t small_max;     /* bytes; longer messages are sent as large ones */
   uint64_t signals;       /* this side's counts: signalled by the peer, and taken */
-  uint64_t their_signals; /* the peer's counts, as they are mapped here */
+  uint64_t their_signals; /* the peer's counts, as mapped here */
   uint64_t reserved[2];
 } oh_lane_handle;
 
@@ -59,7 +59,7 @@ static_assert(sizeof(oh_lane_handle) == 128, "as it is documented");
 
 /*
  * A communicator for kernels: one lane of each of its ranks. 8,208 bytes, passed by value or in
- * device memory. The entry of the own rank is zero.
+ * device memory. The entry of the local rank is zero.
  */
 typedef struct oh_comm_handle {
   uint32_t rank;
@@ -70,7 +70,7 @@ typedef struct oh_comm_handle {
 
 /* A peer's region for puts by kernels. */
 typedef struct oh_remote_memory {
-  uint64_t base; /* as it is mapped on our GPU */
+  uint64_t base; /* as mapped on the local GPU */
   uint64_t size; /* in bytes */
 } oh_remote_memory;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Metrics: what this process has moved, how long that took, and what failed. They cover all
- * endpoints, closed ones too. docs/metrics.md defines each metric.
+ * Metrics of this process: traffic, durations and errors. They cover all endpoints, also closed
+ * ones. docs/metrics.md defines each metric.
  *
  * Purpose: oh_metrics_text() returns everything in Prometheus' text format, for a program that
  * serves or logs it. The other two calls return the same as data. The Python package serves it over

@@ -166,7 +166,7 @@ class Peer {
     auto options = detail::with(timeout);
     check(oh_peer_notify(get(), bytes.data(), bytes.size(), &options));
   }
-  // What was there: see oh_peer_fetch_add.
+  // Returns the previous value: see oh_peer_fetch_add.
   uint64_t fetch_add(const RemoteRegion& remote, size_t offset, uint64_t value,
                      Timeout timeout = kDefaultTimeout) {
     uint64_t before = 0;
@@ -210,7 +210,7 @@ class Peer {
     });
     return std::string(text.begin(), text.end() - 1);
   }
-  // Throws the last error of an operation that had succeeded at this side.
+  // Throws the last error of an operation that had already succeeded at this side.
   void check_async_error() { check(oh_peer_async_error(get())); }
   void close() { check(oh_peer_close(get())); }
   oh_peer* get() const { return handle_.get(); }

@@ -28,7 +28,7 @@ class EndpointView {
     return Peer(peer);
   }
   void progress() { check(oh_endpoint_progress(get())); }
-  // Withdraws device memory from peers, so that a free of it takes effect at once.
+  // Withdraws device memory that peers have mapped, so that a free takes effect at once.
   void trim() { check(oh_endpoint_trim(get())); }
   oh_pool_stats pool(oh_pool which) const {
     auto stats = detail::sized<oh_pool_stats>();
@@ -36,7 +36,7 @@ class EndpointView {
     return stats;
   }
 
-  // Receives from whichever peer sends first.
+  // Receives the first matching message of any peer.
   Message recv(void* data, size_t capacity, uint64_t tag = 0, Timeout timeout = kDefaultTimeout,
                After after = {}) {
     auto options = detail::with(timeout, after);
@@ -100,7 +100,7 @@ class EndpointView {
     Bytes bytes(2048);
     size_t size = bytes.size();
     oh_status status = take(bytes.data(), &size, &from);
-    // A longer one stays until there is room; another thread may take it first.
+    // A longer notification stays queued. Another thread may take it before the next call.
     while (status == OH_ERR_RANGE && size > bytes.size()) {
       bytes.resize(size);
       status = take(bytes.data(), &size, &from);

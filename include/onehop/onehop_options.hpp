@@ -20,7 +20,7 @@ inline constexpr Timeout kNever{OH_TIMEOUT_NEVER};
 inline constexpr uint64_t kAnyTag = OH_ANY_TAG;
 using Bytes = std::vector<std::uint8_t>;
 
-// What an operation waits for before it accesses its memory; by default nothing.
+// Earlier GPU work that an operation waits for before it accesses its memory; by default none.
 struct After {
   oh_after kind = OH_AFTER_NOTHING;
   void* handle = nullptr;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Patterns of the stream domain: exchanges among a communicator's ranks. Each is one group, so one
-// launch, and its operations do not wait for each other. All ranks of a pattern call it on the same
-// lane. A call enqueues and returns; it may be captured once the ranks, also the own, are warmed
-// up. Sizes, offsets and capacities are in bytes. Memory is that of the endpoint's GPU.
+// Patterns of the stream domain: exchanges among a communicator's ranks. Each pattern is one group,
+// so one launch, and its operations do not wait for each other. All ranks of a pattern call it on
+// the same lane. A call enqueues and returns. It may be captured once all its ranks, including the
+// local one, are warmed up. Sizes, offsets and capacities are in bytes. Memory is that of the
+// endpoint's GPU.
 //
-// An empty part is a message too, so no rank must know that another has nothing for it.
+// An empty part is also a message, so a rank need not know whether another rank has data for it.
 // Peer::check_async_error of the rank concerned reports later errors. A pattern has at most 128
 // sends and receives.
 //
@@ -36,7 +37,7 @@ struct In {
   size_t capacity;
 };
 
-// A part of one buffer for each rank, also the own: sizes[i] bytes from offsets[i] on.
+// A part of one buffer for each rank, including the local one: sizes[i] bytes at offsets[i].
 struct OutParts {
   const void* data;
   std::vector<size_t> offsets;

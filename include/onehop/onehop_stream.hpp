@@ -16,8 +16,8 @@ namespace onehop {
 struct StreamOptions {
   uint32_t lane = 0;                  // 0 to OH_LANES - 1
   Timeout timeout = kDefaultTimeout;  // of each wait on the device
-  // Device memory, 8 bytes each. size_from: the bytes that a send sends, read when it runs.
-  // size_to: gets the bytes of the message that a receive got.
+  // Device memory, 8 bytes each. size_from: bytes to send, read when the send runs.
+  // size_to: gets the size of the received message.
   const uint64_t* size_from = nullptr;
   uint64_t* size_to = nullptr;
 };

@@ -13,7 +13,7 @@
  *
  * Every wait ends: with success, at its deadline, or with the loss of the peer. A deadline never
  * returns a buffer that the peer may still access: the status is then OH_ERR_IN_DOUBT, and
- * oh_request_buffer_released tells when the buffer is free.
+ * oh_request_buffer_released reports when the buffer is free.
  *
  * Threading: any number of threads may use one peer.
  */
@@ -131,16 +131,17 @@ OH_API oh_status oh_peer_get(oh_peer* peer, void* data, oh_remote_region* remote
                              oh_request** request);
 
 /*
- * Atomic operations on the 8 bytes at `remote_offset` of a region; the address there is a multiple
- * of 8. `before` gets what was there. Of the same thread's puts, those that have ended come before.
- * On host memory they are atomic towards each other, whichever peers they are of, and towards
- * atomic operations of the owner's threads (seq_cst). Unlike a put, one on memory that is not
- * mapped here (oh_remote_region_is_mapped) is carried out by a thread of the owner.
- * On memory of a GPU a kernel of the endpoint's GPU carries them out, for which the call waits:
- * atomic towards those of kernels and streams (oh_peer_stream_fetch_add, whose conditions hold).
- * compare_swap writes `value` where `expected` is found. OH_ERR_TIMEOUT, OH_ERR_PEER_LOST: it may
- * have been carried out, or be so yet. OH_ERR_NOT_VIABLE: memory of a GPU, and no kernel of ours
- * can. OH_ERR_INVALID, OH_ERR_RANGE, OH_ERR_RETIRED, OH_ERR_READ_ONLY: nothing was done.
+ * Atomic operations on the 8 bytes at `remote_offset` of a region, at an address that is a multiple
+ * of 8. `before` gets the previous value. They come after the thread's puts that have ended.
+ * compare_swap writes `value` if it finds `expected`.
+ * On host memory they are atomic with those of all other peers and with atomic operations of the
+ * owner's threads (seq_cst). If the memory is not mapped here (oh_remote_region_is_mapped), a
+ * thread of the owner executes them, unlike a put.
+ * On GPU memory a kernel of the endpoint's GPU executes them, and the call waits for it. They are
+ * atomic with those of kernels and streams; the conditions of oh_peer_stream_fetch_add apply.
+ * OH_ERR_TIMEOUT, OH_ERR_PEER_LOST: the operation may have been executed, or may still be.
+ * OH_ERR_NOT_VIABLE: GPU memory that no local kernel can access atomically. OH_ERR_INVALID,
+ * OH_ERR_RANGE, OH_ERR_RETIRED, OH_ERR_READ_ONLY: nothing was done.
  */
 OH_API oh_status oh_peer_fetch_add(oh_peer* peer, oh_remote_region* remote, size_t remote_offset,
                                    uint64_t value, int64_t timeout_ns, uint64_t* before);
@@ -163,12 +164,12 @@ typedef struct oh_peer_info {
   uint64_t id;       /* of this peer; unique in the process */
   const char* label; /* "host:pid" of the other process; lives as long as the peer's handle */
   int64_t rank;      /* in the communicator, or -1 */
-  oh_path path;      /* of all that is not inline */
+  oh_path path;      /* of transfers that are not inline */
   size_t max_inline; /* bytes granted by the transport */
   size_t eager_max;
-  size_t eager_credit;     /* bytes that the peer grants us */
-  int32_t single_copy;     /* not 0: we can access the peer's memory */
-  int32_t target_progress; /* not 0: our puts and gets need the peer's progress */
+  size_t eager_credit;     /* bytes that the peer grants this side */
+  int32_t single_copy;     /* not 0: this process can access the peer's memory */
+  int32_t target_progress; /* not 0: local puts and gets need the peer's progress */
   int64_t unresponsive_ns; /* age of an unanswered probe, or 0; the call probes, so call twice */
 } oh_peer_info;
 OH_API oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info);
@@ -213,24 +214,25 @@ typedef struct oh_peer_stats {
   uint64_t received_operations[OH_PATH_COUNT];
   uint64_t received_bytes[OH_PATH_COUNT];
   uint64_t unexpected;    /* messages that arrived before their receive was posted */
-  uint64_t out_of_credit; /* small messages that had to ask first */
+  uint64_t out_of_credit; /* small messages that used rendezvous for lack of credit */
   uint64_t rtrs_used;     /* sends that went straight into a posted receive */
   uint64_t back_pressure; /* sends refused with OH_AGAIN */
   uint64_t timeouts;
   uint64_t cancelled;
-  /* Stream and kernel messages too long for the ring: straight into their receive, or in chunks
-   * (slower), since the peer's memory was not mapped here yet. */
+  /* Stream and kernel messages too long for the ring: put into the receive buffer, or sent in
+   * chunks (slower) because the peer's memory was not mapped here yet. */
   uint64_t stream_put;
   uint64_t stream_staged;
   uint64_t packed;   /* frames sent to UCX in shared buffers, also those alone in a buffer */
-  uint64_t deferred; /* waits for room: for a buffer, or in UCX */
+  uint64_t deferred; /* waits for a free buffer, or for room in UCX */
 } oh_peer_stats;
 OH_API oh_status oh_peer_get_stats(oh_peer* peer, oh_peer_stats* stats);
 
 /* The last 1,024 operations that ended on this link: text, one line each, zero-terminated. */
 OH_API oh_status oh_peer_flight_record(oh_peer* peer, char* text, size_t* size);
 
-/* Returns and clears the last error of an operation that had succeeded at this side, or OH_OK. */
+/* Returns and clears the last error of an operation that had already succeeded at this side. OH_OK:
+ * there is none. */
 OH_API oh_status oh_peer_async_error(oh_peer* peer);
 /* Closes the link. Operations in flight are cancelled. */
 OH_API oh_status oh_peer_close(oh_peer* peer);

@@ -41,8 +41,8 @@ typedef struct oh_stream_options {
   size_t struct_size;
   int64_t timeout_ns; /* of each wait on the device, and of connecting if necessary */
   uint32_t lane;
-  /* Device memory, 8 bytes each, or NULL. size_from: how many bytes of `size` a send sends, read
-   * when it runs. size_to: gets the bytes of the message that a receive got. */
+  /* Device memory, 8 bytes each, or NULL. size_from: bytes to send, at most `size`; read
+   * when the send runs. size_to: gets the size of the received message. */
   const uint64_t* size_from;
   uint64_t* size_to;
 } oh_stream_options;
@@ -78,15 +78,15 @@ OH_API oh_status oh_peer_stream_recv(oh_peer* peer, void* stream, void* data, si
 OH_API oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
                                     oh_remote_region* remote, size_t remote_offset, size_t size);
 /*
- * Copies out of the peer's region likewise, which may be read-only. It reads the bytes that the
- * region holds when the stream reaches it: those that the peer wrote before a signal that the
- * stream has waited for. Later work of the stream sees them in `data`.
+ * Copies out of the peer's region in the same way; the region may be read-only. The copy reads the
+ * region when the stream reaches it, so it sees what the peer wrote before a signal that the stream
+ * has waited for. Later work of the stream sees the bytes in `data`.
  */
 OH_API oh_status oh_peer_stream_get(oh_peer* peer, void* stream, void* data,
                                     oh_remote_region* remote, size_t remote_offset, size_t size);
 /*
- * Moves many blocks likewise (onehop/batch.h; scatter and gather: `packed`). If the regions are
- * mapped here, kernels copy blocks between GPU memory, up to 1,000 blocks each; they wait until
+ * Moves many blocks in the same way (onehop/batch.h; scatter and gather: `packed`). If the regions
+ * are mapped here, kernels copy blocks between GPU memory, up to 1,000 blocks each; they wait until
  * other kernels leave room on the GPU (ONEHOP_BATCH_KERNEL). The copy engine copies blocks longer
  * than 2 MiB, and host memory. Pin host memory: with pageable memory the driver may block the call.
  * The arrays belong to the caller again when the call returns, also if it was captured.
@@ -107,9 +107,9 @@ OH_API oh_status oh_peer_stream_get_regions(oh_peer* peer, void* stream,
  * Atomic operations on the 8 bytes at `remote_offset`, after all earlier work of the stream. The
  * address is a multiple of 8. `before`, if not NULL, is 8 aligned bytes of device memory that get
  * the previous value. compare_swap writes `value` if it finds `expected`.
- * On GPU memory a kernel carries them out, at system scope: atomic with those of all kernels and
+ * On GPU memory a kernel executes them, at system scope: atomic with those of all kernels and
  * streams (onehop/device.cuh). OH_ERR_NOT_VIABLE: the memory is not mapped here, or the link has no
- * native atomics. On host memory the host carries them out if the peer's streams use the proxy,
+ * native atomics. On host memory the host executes them if the peer's streams use the proxy,
  * within the default timeout: atomic as oh_peer_fetch_add is. Otherwise OH_ERR_NOT_VIABLE.
  * oh_peer_async_error reports later errors; `before` is 0 then. Other errors: OH_ERR_INVALID,
  * OH_ERR_RANGE, OH_ERR_READ_ONLY; OH_ERR_RETIRED as for a put.

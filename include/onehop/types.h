@@ -89,7 +89,7 @@ typedef struct oh_message {
   size_t struct_size;
   size_t size;      /* bytes of the message */
   uint64_t tag;     /* tag it was sent with */
-  uint64_t peer_id; /* the other side: see oh_peer_info */
+  uint64_t peer_id; /* id of the peer: see oh_peer_info */
   int64_t rank;     /* its rank in the communicator, or -1 */
   oh_path path;     /* the path it took */
   /* Requests of 128 KiB and more: nanoseconds from post to end. 0: not measured. */
@@ -97,9 +97,9 @@ typedef struct oh_message {
 } oh_message;
 
 /*
- * What an operation waits for before it accesses its memory: earlier GPU work that still writes the
- * data to send, or still uses the receive buffer. By default nothing: the memory is ready. The
- * operation ends on the host, so work launched after a receive has ended sees its bytes.
+ * Earlier GPU work that an operation waits for before it accesses its memory: work that still
+ * writes the data to send, or still uses the receive buffer. By default none: the memory is ready.
+ * The operation ends on the host, so work launched after a receive has ended sees its bytes.
  */
 typedef enum oh_after {
   OH_AFTER_NOTHING = 0,

@@ -32,19 +32,19 @@ OH_API oh_status oh_request_poll_any(oh_request* const* requests, size_t count, 
 
 /*
  * Makes a CUstream wait for a message: work enqueued from now on runs after the operation has
- * ended. The host waits only until the copy (ours or the peer's) and the device write behind it
+ * ended. The host waits only until the copy (local or the peer's) and the device write behind it
  * are enqueued on a copy engine. From then on the operation needs no thread of either process. So
  * any call may follow, even one that holds the driver's lock until the device is idle, such as the
  * first launch of a kernel. `timeout_ns` and the errors until then are those of oh_request_wait.
  *
- * The host waits for the end of the operation instead if one copy of an engine does not carry it
+ * The host waits for the end of the operation instead if the operation is not one engine copy
  * (oh_message.path is neither "cuda_ipc", nor "local" between devices), if it is a put or a get, if
  * ONEHOP_PROGRESS_THREAD=off, or if the peer's version is too old to report the copy.
  *
  * OH_OK once the stream waits; oh_request_test, _poll and _wait then report how the operation ends.
  * If it fails, the receive buffer is undefined, and the stream continues: if the peer's engine
  * copies, when the request ends (the peer is lost; oh_request_cancel, the deadline of another wait
- * or a close of the endpoint ends it); if ours copies, when our engine has finished. So neither
+ * or a close of the endpoint ends it); if the local engine copies, when it has finished. So neither
  * side may close its endpoint before its request has ended. The request may be released before
  * that, and several streams may wait for it. NULL is the legacy default stream. OH_ERR_INVALID: the
  * endpoint has no device, or the stream is being captured.

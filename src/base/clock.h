@@ -21,11 +21,11 @@ inline int64_t now_ns() {
   return time.tv_sec * kSecond + time.tv_nsec;
 }
 
-// A point in time after which a wait ends; some end sooner, when another thread cancels them.
-// A caller and its endpoint may do that, each by a word of its own.
+// A point in time at which a wait ends. Another thread can end the wait earlier by setting a cancel
+// word. A deadline has at most two: one of the caller, one of the endpoint.
 class Deadline {
  public:
-  // How long a cancelled wait may take to notice.
+  // Longest time until a wait notices that it was cancelled.
   static constexpr int64_t kCancelSlice = 20 * kMillisecond;
 
   static Deadline never() { return Deadline(std::numeric_limits<int64_t>::max()); }
@@ -38,25 +38,25 @@ class Deadline {
   }
   bool is_never() const { return at_ == std::numeric_limits<int64_t>::max(); }
   bool passed() const { return (!is_never() && now_ns() >= at_) || cancelled(); }
-  // Nanoseconds left, never negative; the maximum when there is no deadline. A wait that can be
-  // cancelled sleeps in slices: whether it is over is passed()'s to tell.
+  // Nanoseconds left, never negative; the maximum if there is no deadline. At most kCancelSlice if
+  // the wait can be cancelled, so use passed() to test for the end.
   int64_t left() const {
     if (!cancels_[0]) return time_left();
     return cancelled() ? 0 : std::min(time_left(), kCancelSlice);
   }
   int64_t at() const { return at_; }
-  // How long it was when it was set, for texts.
+  // Its length when it was set, for error texts.
   int64_t length() const { return length_; }
   int64_t set_at() const { return at_ - length_; }
 
-  // The same, but over as well once `cancel` is not zero. Null: nothing is added. At most two
+  // The same deadline, which also passes once `cancel` is not zero. Null adds nothing. At most two
   // words.
   Deadline unless(const int* cancel) const {
     Deadline other = *this;
     if (cancel) other.cancels_[cancels_[0] ? 1 : 0] = cancel;
     return other;
   }
-  // The same, but at most so long from now on.
+  // The same deadline, but at most `nanoseconds` from now.
   Deadline within(int64_t nanoseconds) const {
     Deadline other = after(nanoseconds).unless(cancels_[0]).unless(cancels_[1]);
     return other.at_ < at_ ? other : *this;

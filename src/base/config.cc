@@ -21,7 +21,7 @@ Status wrong(const ConfigEntry& entry, std::string_view value) {
                entry.standard[0] ? entry.standard : "empty");
 }
 
-// A choice as the table spells it: capitals are small letters, 1 and 0 on and off.
+// A choice as the table spells it: lower case; 1 means on, 0 means off.
 std::string choice_of(std::string_view value) {
   if (value == "1") return "on";
   if (value == "0") return "off";
@@ -72,7 +72,7 @@ bool is_pattern(std::string_view path) {
   return true;
 }
 
-// What one entry alone cannot say.
+// Checks that the table cannot express.
 Status check_whole(Config* config) {
   for (const ConfigEntry& entry : config_table()) {
     if (entry.text == &Config::port_range &&
@@ -92,7 +92,8 @@ Status check_whole(Config* config) {
   return {};
 }
 
-// Checked before it is needed: by a timeout, or by a process in another network namespace.
+// Check early: the folder is used only after a timeout, or by a process in another network
+// namespace.
 Status check_folder(const ConfigEntry& entry, const std::string& folder) {
   struct stat found{};
   const bool exists = stat(folder.c_str(), &found) == 0;
@@ -110,7 +111,7 @@ Status check_folder(const ConfigEntry& entry, const std::string& folder) {
            entry.standard[0] ? entry.standard : "empty"));
 }
 
-// How many characters have to be inserted, deleted or replaced to make one of the other.
+// Number of insertions, deletions and replacements that turn one text into the other.
 size_t edit_distance(std::string_view one, std::string_view other) {
   std::vector<size_t> row(other.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -153,7 +154,7 @@ Status parse_port_range(std::string_view text, uint16_t* first, uint16_t* last) 
 }
 
 Result<Config> Config::from(const char* (*lookup)(const char* name)) {
-  // An empty variable is as one that is not set.
+  // An empty variable counts as not set.
   auto given = [lookup](const char* name) {
     const char* value = lookup(name);
     return value && *value ? value : nullptr;

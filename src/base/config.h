@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every ONEHOP_* variable, once: name, type, range, default, meaning. Read from the environment
-// when an endpoint is created, so that a wrong value is an error of that call and not a silent
+// All ONEHOP_* variables: name, type, range, default, meaning. Each endpoint reads them from the
+// environment when it is created, so that a wrong value is an error of that call and not a silent
 // default.
 //
 // Threading: Config is a value; the table is constant.
@@ -69,8 +69,8 @@ struct Config {
   double hello_timeout = 0;
   double peer_timeout = 0;
 
-  // The same of links over UCX, where asking takes longer than a copy, and whatever gives credit
-  // back is a message of its own.
+  // Eager limits of links over UCX. There, a rendezvous takes longer than a copy, and returning
+  // credit costs a message.
   static constexpr int64_t kUcxEagerMax = 65536;
   static constexpr int64_t kUcxEagerCredit = 2 << 20;
   int64_t ucx_eager_max = kUcxEagerMax;
@@ -80,11 +80,11 @@ struct Config {
   uint16_t port_first = 0;
   uint16_t port_last = 0;
 
-  // ONEHOP_* variables that are set and mean nothing: misspelt, most likely. The log names them.
+  // ONEHOP_* variables that are set but do not exist, probably misspelt. The log names them.
   std::vector<std::string> unknown;
 
-  // Reads the environment. OH_ERR_CONFIG names the variable, its value and what is allowed; folders
-  // that are named must exist.
+  // Reads the environment. OH_ERR_CONFIG: the text names the variable, its value and what is
+  // allowed. A folder other than the default must exist.
   static Result<Config> from_environment();
   // As above, from a function that returns a variable's value or nullptr.
   static Result<Config> from(const char* (*lookup)(const char* name));
@@ -100,7 +100,7 @@ struct ConfigEntry {
   const char* allowed;   // range or choices, as text
   const char* standard;  // default value, as text
   const char* meaning;
-  // Exactly one is set: where the value goes.
+  // Exactly one is set: the member that gets the value.
   std::string Config::* text = nullptr;
   int64_t Config::* integer = nullptr;
   double Config::* seconds = nullptr;
@@ -114,12 +114,12 @@ std::span<const ConfigEntry> config_table();
 // The names in `environment` (NAME=value, ended by nullptr) that begin with ONEHOP_ and are not in
 // the table.
 std::vector<std::string> unknown_variables(const char* const* environment);
-// The variable of the table that a misspelt name means most likely; nullptr: none is near.
+// The variable that a misspelt name most likely means; nullptr if none is similar.
 const char* nearest_variable(std::string_view name);
 
-// "56800-56900" or "56800"; ports are 1-65535 and ascending.
+// Parses "56800-56900" or "56800". Ports are 1-65535 and ascending.
 Status parse_port_range(std::string_view text, uint16_t* first, uint16_t* last);
-// A decimal whole number in [low, high]; nothing before or after it.
+// Parses a decimal integer in [low, high] that fills the text.
 Result<int64_t> parse_integer(std::string_view text, int64_t low, int64_t high);
 
 }  // namespace oh

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The variables; config.cc reads them.
+// The table of variables; config.cc reads it.
 #include "base/config.h"
 
 namespace oh {

@@ -42,11 +42,11 @@ void drain_plain(uint8_t* to, uint8_t* ring, size_t lines) {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to + 32), high);
     *reinterpret_cast<volatile uint64_t*>(ring) = 0;
   }
-  // The bytes are visible before whatever tells of them.
+  // Make the bytes visible before later stores.
   _mm_sfence();
 }
 
-// In place of __builtin_cpu_supports(), for which not every compiler's library has the data.
+// Replaces __builtin_cpu_supports(), whose data some compilers' libraries lack.
 bool has_avx2() {
   constexpr unsigned kSavedAndAvx = 3u << 27;  // OSXSAVE, AVX
   constexpr unsigned kXmmAndYmm = 6;           // states that the kernel saves

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies that the data path is made of.
-//
-// Threading: any thread.
+// Copies on the data path.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +9,7 @@
 
 namespace oh {
 
-// At most 64 bytes, without a call: overlapping moves instead of a loop over the size.
+// Copies at most 64 bytes without a call: overlapping moves instead of a loop over the bytes.
 inline void copy_small(uint8_t* to, const uint8_t* from, size_t size) {
   auto move = [&]<size_t N>(size_t at) {
     uint8_t part[N];
@@ -40,14 +38,14 @@ inline void copy_bytes(uint8_t* to, const uint8_t* from, size_t size) {
   }
 }
 
-// Copies out of a ring that another core fills, and writes a word into every line read, so that the
-// line is ours and modified when the producer wants it back. The producer takes over a modified
+// Copies out of a ring that another core fills. Writes a word into every line read, so that this
+// core holds the line modified when the producer needs it again: the producer takes over a modified
 // line five times as fast as it makes a shared line exclusive (docs/host-memory.md has the
-// measurement). `ring` is aligned to a line and its bytes are spoilt. `past_cache`: the target is
-// so large that it goes past the cache.
+// measurement). `ring` is aligned to a line; its bytes are overwritten. `past_cache`: bypass the
+// cache for a large target.
 void drain_copy(uint8_t* to, uint8_t* ring, size_t size, bool past_cache);
 
-// From this size on a message's target does not fit into a cache anyway.
+// From this size on the target of a message does not fit into a cache.
 inline constexpr uint64_t kPastCache = 16 * 1024 * 1024;
 
 }  // namespace oh

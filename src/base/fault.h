@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fault points: places where a test build stops, kills or delays the process. Absent from releases.
+// Fault points: places where a test build stops, kills or delays the process. Release builds have
+// none.
 #pragma once
 
 #if defined(OH_FAULTS)
@@ -8,7 +9,7 @@
 
 namespace oh {
 using FaultHook = void (*)(const char* point);
-// The hook of this process; nullptr: none. Set by tests.
+// The process's hook; nullptr if none. Tests set it.
 extern std::atomic<FaultHook> g_fault_hook;
 }  // namespace oh
 #define OH_FAULT_POINT(point)                                          \

@@ -36,7 +36,7 @@ class List {
 
   void push_back(T* item) { insert_before(nullptr, item); }
   void push_front(T* item) { insert_before(front(), item); }
-  // Before `position`, or at the end when that is nullptr.
+  // Inserts before `position`, or at the end if that is nullptr.
   void insert_before(T* position, T* item) {
     Node* node = item;
     Node* after = position ? static_cast<Node*>(position) : &head_;

@@ -17,7 +17,7 @@ constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarn)};
 std::atomic<int> g_fd{STDERR_FILENO};
 
-// Once in a process.
+// Warns once per process.
 void warn_of_unknown(const std::vector<std::string>& names) {
   static std::atomic<bool> warned{false};
   if (names.empty() || warned.exchange(true, std::memory_order_relaxed)) return;

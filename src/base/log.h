@@ -14,7 +14,7 @@ namespace oh {
 
 enum class LogLevel : int { kOff = 0, kError, kWarn, kInfo, kDebug };
 
-// Level and file of the process; taken from the configuration of each endpoint created.
+// Sets the level and file of the process. The configuration of each new endpoint applies.
 void log_configure(const Config& config);
 bool log_enabled(LogLevel level);
 [[gnu::format(printf, 2, 3)]] void log_line(LogLevel level, const char* format, ...);
@@ -28,7 +28,7 @@ bool log_enabled(LogLevel level);
     }                                                     \
   } while (false)
 
-// Once per place in the code and process.
+// Logs once per call site and process.
 #define OH_LOG_ONCE(level, ...)                                                            \
   do {                                                                                     \
     static std::atomic<bool> oh_logged_{false};                                            \

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Metrics of the process: the numbers that belong to no link, and the types that count. What links
-// count is in link/stats.h; link/totals.h adds that up. docs/metrics.md says what each metric
-// means.
+// Process-wide metrics and the counter types. Counts per link are in link/stats.h; link/totals.h
+// adds them up. docs/metrics.md defines each metric.
 //
-// Threading: a Tally is written under a lock of its owner; the others by any thread. All are read
-// by any thread. Every access is relaxed: each number stands for itself and orders nothing.
+// Threading: a Tally is written under its owner's lock, the other types by any thread. Any thread
+// reads. Every access is relaxed: no other memory is ordered by these numbers.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +18,8 @@
 
 namespace oh {
 
-// Changed by one thread at a time: a load and a store, where a read-modify-write would cost an
-// atomic instruction.
+// A counter that one thread at a time changes, by a plain load and store instead of an atomic
+// read-modify-write.
 class Tally {
  public:
   Tally() = default;
@@ -39,7 +38,7 @@ class Tally {
   std::atomic<uint64_t> value_{0};
 };
 
-// Any thread adds.
+// A counter to which any thread adds.
 class Counter {
  public:
   void add(uint64_t more = 1) { value_.fetch_add(more, std::memory_order_relaxed); }
@@ -50,12 +49,12 @@ class Counter {
   std::atomic<uint64_t> value_{0};
 };
 
-// Goes up and down.
+// A gauge.
 class Level {
  public:
   void add(uint64_t more) { value_.fetch_add(signed_of(more), std::memory_order_relaxed); }
   void sub(uint64_t less) { value_.fetch_sub(signed_of(less), std::memory_order_relaxed); }
-  // A child of fork() begins at zero and may drop what it has inherited.
+  // Never negative: a child of fork() starts at zero and may release what it inherited.
   uint64_t get() const {
     return static_cast<uint64_t>(std::max<int64_t>(0, value_.load(std::memory_order_relaxed)));
   }
@@ -66,7 +65,8 @@ class Level {
   std::atomic<int64_t> value_{0};
 };
 
-// Observations by size. Bucket i has those up to 2^(i + kShift); the last one has the rest.
+// A histogram with power-of-two buckets. Bucket i counts values up to 2^(i + kShift); the last one
+// counts the rest.
 template <size_t kBounds, int kShift>
 class Histogram {
  public:
@@ -96,7 +96,7 @@ class Histogram {
 using TimeHistogram = Histogram<25, 10>;  // nanoseconds: 1.024 us to 17.2 s
 using BlockHistogram = Histogram<21, 0>;  // 1 to 1,048,576 blocks
 
-// The operations that move bytes: the label "op". Each has one direction.
+// Operations that move bytes: the label "op". Each has one direction.
 enum class MetricOp : uint8_t { kSend, kRecv, kPut, kGet };
 inline constexpr size_t kMetricOps = 4;
 inline constexpr std::array<const char*, kMetricOps> kMetricOpNames = {"send", "recv", "put",
@@ -105,24 +105,23 @@ constexpr bool is_outward(MetricOp op) { return op == MetricOp::kSend || op == M
 
 // Why a link was lost.
 enum class Loss : uint8_t {
-  kClosed,    // the other side has closed it
-  kDied,      // the other process has died, or its host answers no more
-  kProtocol,  // it broke the protocol
+  kClosed,    // the peer closed the link
+  kDied,      // the peer's process died, or its host does not answer
+  kProtocol,  // the peer broke the protocol
   kFailed,    // the transport or a device failed
 };
 inline constexpr size_t kLosses = 4;
 inline constexpr std::array<const char*, kLosses> kLossNames = {"closed", "died", "protocol",
                                                                 "failed"};
 
-// Why a link is slower than its kind can be. The last two are of operations, and are counted by
-// their link.
+// Why a link is slower than it could be. The last two count operations.
 enum class Fallback : uint8_t {
   kNoSegment,     // one host, but no shared memory
-  kNoSingleCopy,  // one host, but no way to the other side's memory: two copies
-  kNoUcx,         // between hosts, by the control socket
-  kNoPeerAccess,  // the GPUs do not reach each other: through host memory
-  kNoCredit,      // a small message that had to ask first
-  kStreamStaged,  // a large message of a stream or kernel through chunks
+  kNoSingleCopy,  // one host, but no access to the peer's memory: two copies
+  kNoUcx,         // two hosts, but no UCX: the control socket
+  kNoPeerAccess,  // no peer access between the GPUs: through host memory
+  kNoCredit,      // a small message that used rendezvous for lack of credit
+  kStreamStaged,  // a large message of a stream or kernel that went through chunks
 };
 inline constexpr size_t kFallbacks = 6;
 inline constexpr std::array<const char*, kFallbacks> kFallbackNames = {
@@ -147,7 +146,7 @@ class Metrics {
   uint64_t errors(oh_status status) const { return errors_[index_of(status)].get(); }
   void count(Loss loss) { losses[static_cast<size_t>(loss)].add(); }
   void count(Fallback fallback) { fallbacks[static_cast<size_t>(fallback)].add(); }
-  // In a child of fork(), which has moved nothing.
+  // Resets all values in a child of fork().
   void reset();
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Objects that are made once and used again: blocks of 64, a free list, and never a call to the
-// allocator once the working set is reached. An object's address stays valid as long as the pool.
+// Object pool: blocks of 64 and a free list. It does not call the allocator once the working set is
+// reached. Addresses stay valid as long as the pool.
 //
 // Threading: guarded by the owner of the pool.
 #pragma once

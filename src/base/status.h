@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Status and Result: how every function in src/ reports failure. Pointer-sized; success allocates
-// nothing. The code that decides an error writes its text; callers propagate it.
+// Status and Result: the error returns of every function in src/. Pointer-sized; success allocates
+// nothing. The code that detects an error writes its text; callers propagate it.
 //
 // Threading: values; a Status may be moved between threads like a string.
 #pragma once
@@ -32,11 +32,11 @@ class [[nodiscard]] Status {
   }
   Status& operator=(Status&&) = default;
 
-  // `text` says what was tried, with which values, and what to do about it.
+  // `text`: what was tried, with which values, and what to do about it.
   Status(oh_status code, std::string text)
       : rep_(code == OH_OK ? nullptr : std::make_unique<Rep>(Rep{code, std::move(text)})) {}
 
-  // An operating system call that failed; appends the name and text of `error_number`.
+  // For a failed system call. Appends the name and text of `error_number`.
   static Status from_errno(oh_status code, int error_number, const std::string& what);
 
   bool ok() const { return rep_ == nullptr; }
@@ -52,10 +52,10 @@ class [[nodiscard]] Status {
 };
 
 [[gnu::format(printf, 2, 3)]] Status error(oh_status code, const char* format, ...);
-// OH_ERR_TIMEOUT: "the deadline passed after 5.000 s: " and the text. All timeouts begin so.
+// OH_ERR_TIMEOUT. The text begins with "the deadline passed after 5.000 s: ", as in all timeouts.
 [[gnu::format(printf, 2, 3)]] Status timed_out(int64_t waited_ns, const char* format, ...);
 
-// A value, or the status that says why there is none.
+// A value, or the status that explains why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -79,7 +79,7 @@ class [[nodiscard]] Result {
 const char* status_name(oh_status code);
 const char* status_text(oh_status code);
 oh_scope status_scope(oh_status code);
-// A number from a peer, as a code: `otherwise` if there is none of that number.
+// Converts a number from a peer to a code; `otherwise` if there is no such code.
 oh_status status_from(int64_t number, oh_status otherwise);
 
 }  // namespace oh

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Locks. Mutex is std::mutex with annotations, for control paths. SpinLock guards a peer's state on
-// the data path: it is held for tens of nanoseconds, and a waiting receive may keep it while it
-// spins as long as no other thread wants it.
+// the data path. It is held for tens of nanoseconds; a waiting receive may hold it while it polls,
+// as long as no other thread wants it.
 #pragma once
 
 #include <sched.h>
@@ -31,10 +31,11 @@ inline void cpu_relax() {
 #endif
 }
 
-// Orders everything before it before everything after it, stores before loads too.
+// Full barrier: also orders earlier stores before later loads.
 inline void full_fence() {
 #if defined(OH_THREAD_SANITIZER)
-  // The sanitizer knows no fences; a read-modify-write is one on the machines it runs on.
+  // ThreadSanitizer does not see fences. A read-modify-write acts as one on the machines that it
+  // supports.
   static std::atomic<uint32_t> word{0};
   word.fetch_add(1, std::memory_order_seq_cst);
 #else
@@ -63,7 +64,7 @@ class OH_CAPABILITY("spinlock") SpinLock {
     if (try_lock()) return;
     waiters_.fetch_add(1, std::memory_order_relaxed);
     for (uint32_t round = 0; !try_lock(); ++round) {
-      // The holder may have been descheduled: give it the processor.
+      // The holder may have been descheduled: yield the CPU to it.
       if (round < 64) {
         cpu_relax();
       } else {
@@ -73,7 +74,7 @@ class OH_CAPABILITY("spinlock") SpinLock {
     waiters_.fetch_sub(1, std::memory_order_relaxed);
   }
   void unlock() OH_RELEASE() { held_.store(0, std::memory_order_release); }
-  // Whether another thread is waiting: a holder that merely spins should let it in.
+  // Whether another thread waits for the lock. A holder that only polls should then release it.
   bool contended() const { return waiters_.load(std::memory_order_relaxed) != 0; }
 
  private:

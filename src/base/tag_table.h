@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// State per tag: a hash table whose entries keep their address, with a one-entry cache in front,
-// because most traffic uses one tag after another.
+// State per tag: a hash table whose entries keep their address. A one-entry cache in front serves
+// consecutive operations with the same tag.
 //
 // Threading: guarded by the owner of the table.
 #pragma once
@@ -42,7 +42,7 @@ class TagTable {
       }
     }
   }
-  // Forgets entries that hold nothing.
+  // Removes idle entries.
   void drop_idle() {
     last_ = nullptr;
     for (Entry*& head : buckets_) {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
-// Null where the glibc that runs is older than 2.32: wheels are compiled for 2.28.
-// NOLINTBEGIN(readability-redundant-declaration): newer headers declare them, too.
+// Null if glibc is older than 2.32 at run time: wheels are compiled for 2.28.
+// NOLINTBEGIN(readability-redundant-declaration): newer headers also declare them.
 extern "C" {
 [[gnu::weak]] const char* strerrorname_np(int) noexcept;
 [[gnu::weak]] const char* strerrordesc_np(int) noexcept;
@@ -17,7 +17,7 @@ namespace {
 
 bool continues(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-// Bytes of the printable character that the text begins with; 0: there is none.
+// Length in bytes of the printable character at the start of the text, or 0 if there is none.
 size_t first_character(std::string_view text) {
   const auto lead = static_cast<uint8_t>(text[0]);
   if (lead < 0x80) return lead >= 0x20 && lead != 0x7F ? 1 : 0;
@@ -31,7 +31,7 @@ size_t first_character(std::string_view text) {
     if (!continues(text[i])) return 0;
     code = code << 6 | (static_cast<uint8_t>(text[i]) & 0x3FU);
   }
-  // Control characters of Latin-1, longer forms than needed, surrogates, and what is no code point.
+  // Reject control characters of Latin-1, overlong encodings, surrogates and invalid code points.
   constexpr uint32_t kSmallest[] = {0, 0, 0xA0, 0x800, 0x10000};
   bool surrogate = code >= 0xD800 && code < 0xE000;
   return code >= kSmallest[size] && !surrogate && code < 0x110000 ? size : 0;
@@ -73,7 +73,7 @@ std::string_view cut_text(std::string_view text, size_t most) {
 
 std::string json_text(std::string_view text) {
   std::string out = "\"";
-  // printable() leaves nothing else that needs an escape.
+  // printable() leaves no other character that needs an escape.
   for (char c : printable(text, SIZE_MAX)) {
     if (c == '"' || c == '\\') out += '\\';
     out += c;

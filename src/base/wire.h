@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one place where bytes become values and values become bytes: little-endian, length-prefixed,
-// bounds-checked. Everything that a peer or a file hands us goes through Reader.
+// Serialization: little-endian, length-prefixed, bounds-checked. All bytes from a peer or a file
+// are parsed by Reader.
 //
 // Threading: a Writer or Reader belongs to one thread.
 #pragma once
@@ -40,7 +40,7 @@ class Writer {
   void u16(uint16_t value) { number(value); }
   void u32(uint32_t value) { number(value); }
   void u64(uint64_t value) { number(value); }
-  // Not insert(): gcc 12 takes its inlined growth for an overflow.
+  // Not insert(): gcc 12 reports an overflow in its inlined growth.
   void raw(ByteView bytes) {
     size_t at = out_.size();
     out_.resize(at + bytes.size());
@@ -57,8 +57,8 @@ class Writer {
   Bytes& out_;
 };
 
-// After the first read past the end, ok() is false and every further read yields zeros: parse all
-// fields, then ask once.
+// After the first read past the end, ok() is false and every further read returns zeros. So parse
+// all fields, then check once.
 class Reader {
  public:
   explicit Reader(ByteView view) : view_(view) {}
@@ -80,7 +80,7 @@ class Reader {
   uint32_t u32() { return number<uint32_t>(); }
   uint64_t u64() { return number<uint64_t>(); }
 
-  // `size` bytes, or an empty view when there are fewer.
+  // Returns `size` bytes, or an empty view if fewer are left.
   ByteView raw(size_t size) {
     if (!ok_ || size > view_.size()) {
       ok_ = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Atomic operations on 8 bytes of a peer's memory, by one thread. They are of system scope: those
-// of all GPUs that reach the memory over links with native atomics are atomic towards each other.
+// Atomic operations of one thread on 8 bytes of a peer's memory, at system scope. They are atomic
+// with those of every GPU that reaches the memory over links with native atomics.
 //
 // Threading: any thread. Ownership: none.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace onehop::detail {
 
-// What is wrong with the 8 bytes at an offset, if anything.
+// Checks that the 8 bytes at `offset` lie within the memory and are aligned.
 ONEHOP_PURE oh_lane_fault check_word(const oh_remote_memory& remote, uint64_t offset) {
   if (remote.size < sizeof(uint64_t) || offset > remote.size - sizeof(uint64_t)) {
     return OH_LANE_RANGE;
@@ -19,7 +19,7 @@ ONEHOP_PURE oh_lane_fault check_word(const oh_remote_memory& remote, uint64_t of
   return (remote.base + offset) % sizeof(uint64_t) == 0 ? OH_LANE_OK : OH_LANE_MISALIGNED;
 }
 
-// `before` may be null; else it gets what was there.
+// `before`, if not null, gets the previous value.
 template <typename A>
 ONEHOP_PROTOCOL oh_lane_fault fetch_add(const oh_remote_memory& remote, uint64_t offset,
                                         uint64_t value, uint64_t* before) {

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Commands from the host to a kernel that stays on the GPU, and the words that say they are done.
+// Command ring from the host to a kernel that stays resident on the GPU, and the words by which the
+// kernel reports completion.
 //
 //   command   lane 0 | lane 1 | lane 2 | lane 3     64 bytes, in host memory
-//   lane      payload 8 | payload 4 | flag 4        the flag of the lap and epoch, written last
-//   done      8 bytes, where the command says       behind all that the command did
-//   through   epoch 8 | count 56                    likewise; gives the producer its slots back
+//   lane      payload 8 | payload 4 | flag 4        the flag holds lap and epoch
+//   done      8 bytes, at the command's address     stored after all effects of the command
+//   through   epoch 8 | count 56                    likewise; returns slots to the producer
 //
-//   producer: the slot is free ? of each lane the payload, then the flag
-//   consumer: all four flags agree ? carry it out, fence, done word, through
+//   producer: wait until the slot is free; store each lane, payload and flag
+//   consumer: wait until all four flags match; execute, fence, done word, through
 //
-// Four threads of a warp read the four lanes with one load: nothing has to come over the bus twice.
+// Four threads of a warp read the four lanes with one load, so a command crosses the bus once.
 //
-// Threading: one producing thread and one consuming side at a time. Each knows its own position; a
-// consumer that follows another goes on at the producer's count of `through`.
+// Threading: one producer thread and one consumer at a time. Each keeps its own position. A
+// consumer that replaces another starts at the count of `through`.
 #pragma once
 
 #include <string.h>
@@ -24,16 +25,16 @@ namespace onehop::detail {
 
 enum CommandKind : uint32_t {
   kCommandCopy = 1,
-  kCommandLeave = 2,  // the consumer finishes this command and goes
+  kCommandLeave = 2,  // the consumer finishes this command and exits
 };
 
-// Addresses are the consumer's.
+// Addresses are valid on the consumer's GPU.
 struct Command {
   uint64_t source;
   uint64_t target;
   uint64_t bytes;
-  uint64_t done;       // of the done word; 0: none
-  uint64_t done_word;  // what is stored there: it differs from what was there before
+  uint64_t done;       // address of the done word; 0: none
+  uint64_t done_word;  // value to store there; it differs from the previous one
   uint32_t kind;       // CommandKind
   uint32_t reserved;
 };
@@ -49,12 +50,13 @@ static_assert(sizeof(CommandSlot) == 64, "one line of host memory");
 
 struct CommandRing {
   CommandSlot* slots;  // 2^shift of them
-  uint64_t* through;   // on a line of its own: the consumer writes it
+  uint64_t* through;   // on its own cache line, because the consumer writes it
   uint32_t shift;
   uint8_t epoch;
 };
 
-// The slot is known to be free. A release a lane: pairs with read_lane().
+// Writes a command. Precondition: the slot is free. Each lane is a release store: pairs with
+// read_lane().
 template <typename A>
 ONEHOP_PROTOCOL void store_command(const CommandRing& ring, uint64_t position,
                                    const Command& command) {
@@ -69,7 +71,7 @@ ONEHOP_PROTOCOL void store_command(const CommandRing& ring, uint64_t position,
   }
 }
 
-// False: the slot's last command is not done yet. Acquire of `through`: pairs with
+// Returns false while the slot's previous command is unfinished. Acquire of `through`: pairs with
 // finish_command().
 template <typename A>
 ONEHOP_PROTOCOL bool write_command(const CommandRing& ring, uint64_t position,
@@ -79,7 +81,8 @@ ONEHOP_PROTOCOL bool write_command(const CommandRing& ring, uint64_t position,
   return true;
 }
 
-// A lane's payload. False: it is not this position's. Acquire: pairs with write_command().
+// Reads a lane's payload. Returns false if it belongs to another position. Acquire: pairs with
+// store_command().
 template <typename A>
 ONEHOP_PROTOCOL bool read_lane(const CommandRing& ring, uint64_t position, uint32_t lane,
                                uint32_t* payload) {
@@ -91,7 +94,7 @@ ONEHOP_PROTOCOL bool read_lane(const CommandRing& ring, uint64_t position, uint3
   return seen.high >> 32 == flag_at(ring.epoch, ring.shift, position);
 }
 
-// All lanes by one thread. False: the command is not there yet, or not all of it.
+// One thread reads all lanes. Returns false if the command has not arrived completely.
 template <typename A>
 ONEHOP_PROTOCOL bool read_command(const CommandRing& ring, uint64_t position, Command* command) {
   uint32_t words[kLanes * kLaneWords];
@@ -103,8 +106,9 @@ ONEHOP_PROTOCOL bool read_command(const CommandRing& ring, uint64_t position, Co
   return whole;
 }
 
-// An acquire of one of the two words sees what was done. One thread, behind a barrier of all that
-// took part. The slot is free, and what the command read may be written, from here on.
+// Completes a command. One thread calls it, after a barrier of all threads that executed the
+// command. An acquire of either word makes the command's effects visible; the slot is then free,
+// and the memory that the command read may be overwritten.
 template <typename A>
 ONEHOP_PROTOCOL void finish_command(const CommandRing& ring, uint64_t position,
                                     const Command& command) {

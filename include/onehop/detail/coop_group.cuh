@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Adapts groups of CUDA's cooperative groups, and others with the same functions:
+// Adapts groups of CUDA's cooperative groups, and other groups with the same functions:
 //
 //   auto tile = cooperative_groups::tiled_partition<16>(cooperative_groups::this_thread_block());
 //   onehop::CoopGroup group(tile);
 //
 // A group must have thread_rank(), size() or num_threads(), and sync(). Tiles and coalesced groups
-// are used with any() and shfl(), thread blocks with the block's votes. Any other group, a grid or
-// one of your own, needs a place in memory through which its threads share values. This file
-// includes no header of CUDA: under NVRTC cooperative_groups.h may be missing.
+// use any() and shfl(), thread blocks the votes of the block. Any other group, such as a grid or a
+// user's own, needs a word of memory through which its threads share values. This file includes no
+// CUDA header: under NVRTC cooperative_groups.h may be missing.
 //
-// Threading: as other groups. Ownership: keeps a copy of the group; the caller owns the place.
+// Threading: as other groups. Ownership: keeps a copy of the group; the caller owns the word.
 #pragma once
 
 #include "onehop/detail/groups.cuh"
@@ -29,7 +29,7 @@ __device__ auto threads_of(const Coop& group, long) -> decltype(uint32_t(group.n
   return static_cast<uint32_t>(group.num_threads());
 }
 
-// The functions of a group, found by the overload that fits.
+// Detect the functions of a group by overload resolution.
 template <typename Coop>
 __device__ constexpr auto votes(Coop* group, int)
     -> decltype(group->any(0), group->shfl(uint64_t{}, 0), true) {
@@ -74,7 +74,7 @@ class CoopGroup : public detail::OneTeam<CoopGroup<Coop>> {
     static_assert(kVotes || kBlock, "such a group needs a place: CoopGroup group(other, &place)");
   }
   // `place`: 8 aligned bytes in shared or device memory, at the same address for all threads of the
-  // group, that nothing else uses while the group is in use. A tile or block needs none.
+  // group. Nothing else may use them while the group is in use. A tile or block needs none.
   __device__ CoopGroup(const Coop& group, uint64_t* place)
       : group_(group),
         rank_(static_cast<uint32_t>(group.thread_rank())),

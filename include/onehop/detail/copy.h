@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How threads copy memory together, of any alignment. The same lines run in kernels and on host
-// threads.
+// Cooperative copies by several threads, for any alignment. The same code runs in kernels and on
+// host threads.
 //
-// Threading: all lanes of a group call it alike.
+// Threading: all lanes of a group call with the same arguments.
 #pragma once
 
 #include "onehop/detail/word.h"
@@ -16,7 +16,7 @@
 
 namespace onehop::detail {
 
-// The 16 bytes that begin `shift` bytes (1 to 15) into `first`.
+// The 16 bytes that begin `shift` bytes (1 to 15) after the start of `first`.
 ONEHOP_BOTH Pair joined(const Pair& first, const Pair& second, unsigned shift) {
   const unsigned bits = shift % 8 * 8;
   const uint64_t a = shift < 8 ? first.low : first.high;
@@ -26,17 +26,18 @@ ONEHOP_BOTH Pair joined(const Pair& first, const Pair& second, unsigned shift) {
   return {a >> bits | b << (64 - bits), b >> bits | c << (64 - bits)};
 }
 
-// The lanes of a worker copy [from, from + size) together: whole words of the target, with single
-// bytes before and behind them. Where the source lies otherwise its words are shifted; none is read
-// that holds no byte of it.
+// All lanes together copy `size` bytes: single bytes up to the target's first aligned word of 16
+// bytes, then whole words, then single bytes. If the source has another alignment, its aligned
+// words are shifted; only words that hold a byte of the source are read.
 //
-// Lanes: kAtOnce, words that a lane has under way; lane(), count(), and next(own, words, i, valid,
-// last), the word behind each lane's own, words[i]; `last`: there is no valid one behind it.
+// Lanes: kAtOnce, the loads that a lane keeps in flight; lane() and count(); next(own, words, i,
+// valid, last), which returns words[i + 1] for a lane whose own word is words[i]. `last`: no valid
+// word follows words[i].
 template <typename Lanes>
 ONEHOP_BOTH void copy_together(const Lanes& lanes, uint8_t* to, const uint8_t* from,
                                uint64_t size) {
   constexpr unsigned kAtOnce = Lanes::kAtOnce;
-  // What is short and aligned, at once.
+  // Short aligned copies: at most one word a lane.
   const bool aligned =
       (reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from)) % 16 == 0;
   if (aligned && size % 16 == 0 && size <= lanes.count() * sizeof(Pair)) {
@@ -78,7 +79,7 @@ ONEHOP_BOTH void copy_together(const Lanes& lanes, uint8_t* to, const uint8_t* f
   for (uint64_t i = words * 16 + lanes.lane(); i < size - head; i += lanes.count()) to[i] = from[i];
 }
 
-// A worker on the host.
+// A single host thread.
 struct OneLane {
   static constexpr unsigned kAtOnce = 8;
   ONEHOP_PURE unsigned lane() const { return 0; }

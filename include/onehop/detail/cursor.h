@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a thread writes and reads its lines of a message (line.h), in few instructions: they are what
-// a small message costs.
+// Writes and reads a thread's lines of a message (line.h). The instructions here determine the
+// latency of a small message, so there are few of them.
 //
 // Threading: each side may consist of many threads that share a message (Share).
 #pragma once
@@ -10,9 +10,8 @@
 
 namespace onehop::detail {
 
-// Where in a ring a message begins, and the flags of its lines: those of this lap, and of the next
-// where it wraps. In 32 bits: a message takes a few instructions a line, and they are what it
-// costs.
+// Start of a message in the ring, with the flags of this lap and of the next, for messages that
+// wrap. 32-bit fields, to save instructions per line.
 struct Cursor {
   Pair* lines = nullptr;
   uint32_t mask = 0;  // lines - 1
@@ -30,7 +29,7 @@ struct Cursor {
   ONEHOP_PURE static uint32_t next_lap(uint32_t flag) {
     return (flag & 0xff000000u) | ((flag + 1) & 0xffffffu);
   }
-  // Of the line so far behind the place, less than a ring.
+  // Address of the line `behind` places after the cursor, less than a ring.
   ONEHOP_PROTOCOL Pair* at(uint32_t behind) const { return &lines[(place + behind) & mask]; }
   ONEHOP_PROTOCOL uint32_t flag_of(uint32_t behind) const {
     return place + behind > mask ? next_flag : flag;
@@ -44,12 +43,12 @@ struct Cursor {
   }
 };
 
-// The lines of one thread: the first, and how it gets to the next.
+// The lines of one thread: its first line, and the step to the next.
 struct Share {
   uint32_t rank;
   uint32_t of;
-  uint32_t first;   // offset of its first line's word 0
-  uint32_t stride;  // between the offsets of its lines; 0: not always the same
+  uint32_t first;   // offset in the message of word 0 of its first line
+  uint32_t stride;  // between the offsets of its lines; 0: not constant
 
   ONEHOP_PROTOCOL Share(uint32_t thread, uint32_t threads)
       : rank(thread),
@@ -72,11 +71,11 @@ ONEHOP_PROTOCOL void store_words(const Words& words, uint32_t at, const Line& li
   words.store(at + 2 * kWordStride, line.words[2]);
 }
 
-// The thread's lines of a message at the cursor; all are known to be free. A line is there if its
-// first word is.
+// Writes the thread's lines of a message at the cursor. Precondition: their places are free. A line
+// exists if the message has its word 0.
 template <typename A, typename Words>
 ONEHOP_PROTOCOL void write_lines(const Cursor& cursor, const Share& share, const Words& words) {
-  // The head's words and those of the thread's first line are loaded before either is stored.
+  // Load the words of the head and of the first line before either is stored.
   Line head{{words.bytes, 0, 0}, cursor.flag};
   if (share.rank == 0) {
     head.words[1] = words.load(0);
@@ -90,7 +89,7 @@ ONEHOP_PROTOCOL void write_lines(const Cursor& cursor, const Share& share, const
   store_line<A>(cursor.at(1 + line), first);
   line += share.of;
   at = share.next(at, line);
-  // As many loads under way as there are lines, where there are many.
+  // Keep kLinesAtOnce loads in flight.
   ONEHOP_ROLLED
   while (share.stride != 0 && at + (kLinesAtOnce - 1) * share.stride < words.bytes) {
     Line lines[kLinesAtOnce];
@@ -113,7 +112,7 @@ ONEHOP_PROTOCOL void write_lines(const Cursor& cursor, const Share& share, const
   }
 }
 
-// Waits for the line. False: patience.over() said so.
+// Waits for the line. Returns false if the patience ended first.
 template <typename A, typename Patience>
 ONEHOP_PROTOCOL bool wait_for_line(const Cursor& cursor, uint32_t behind, Line* line,
                                    Patience& patience) {
@@ -125,8 +124,8 @@ ONEHOP_PROTOCOL bool wait_for_line(const Cursor& cursor, uint32_t behind, Line* 
   return true;
 }
 
-// So many lines of the thread at once, from `*line` on, whose loads are under way before the first
-// is waited for.
+// Reads kLines lines of the thread from `*line` on. All loads are issued before the first wait.
+// Returns false if the patience ended first.
 template <typename A, uint32_t kLines, typename Words, typename Patience>
 ONEHOP_PROTOCOL bool read_at_once(const Cursor& cursor, const Share& share, const Words& words,
                                   uint32_t* line, uint32_t* at, Patience& patience) {
@@ -145,9 +144,9 @@ ONEHOP_PROTOCOL bool read_at_once(const Cursor& cursor, const Share& share, cons
   return true;
 }
 
-// Waits for the thread's lines behind the head of a message of `bytes`, and stores what the words
-// have room for. `seed` is what its first line has been seen to hold. False: patience.over() said
-// so.
+// Waits for the thread's lines after the head of a message of `bytes`, and stores the words for
+// which there is room. `seed`: the value already loaded from the thread's first line. Returns false
+// if the patience ended first.
 template <typename A, typename Words, typename Patience>
 ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, uint32_t bytes,
                                 const Words& words, Line seed, Patience& patience) {
@@ -158,10 +157,10 @@ ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, uint32
   store_words(words, at, seed);
   line += share.of;
   at = share.next(at, line);
-  // One line a thread: without a fetch of the loops' instructions, up to 0.2 us of 128 B.
+  // One line a thread: skip the loops. Fetching their instructions costs up to 0.2 us at 128 B.
   if (at >= bytes) return true;
-  // A block's lines arrive together and are read four at once. Those of a cluster arrive while they
-  // are read: of a few, the first would wait for the last.
+  // The lines of one block arrive together, so read four at once. A cluster's lines arrive while
+  // they are read: with only a few left, the first would wait for the last.
   const uint32_t many = share.of > kMostOfBlock ? 2 * kLinesAtOnce : kLinesAtOnce;
   ONEHOP_ROLLED
   while (share.stride != 0 && at + (many - 1) * share.stride < bytes) {

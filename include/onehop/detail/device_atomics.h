@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How kernels access memory that they share with the host and with kernels of other GPUs: device
-// memory of either, or mapped host memory; nothing else, for the accesses are to the global window.
-// System scope throughout. Needs sm_70.
+// How kernels access memory that they share with the host and with kernels of other GPUs. The
+// memory must be device memory of either GPU or mapped host memory, because all accesses use the
+// global window. Accesses have system scope, except those to words that only one GPU uses. Requires
+// sm_70.
 //
 // Threading: any thread. Memory must be aligned to the size of the access.
 #pragma once
@@ -30,17 +31,18 @@ struct DeviceAtomics {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
   }
 
-  // Orders what came before against each store_behind_fence() that follows: one fence for several.
+  // Orders all earlier accesses before each later store_behind_fence(). One fence serves several
+  // stores.
   static ONEHOP_PROTOCOL void fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
   static ONEHOP_PROTOCOL void store_behind_fence(uint64_t* to, uint64_t value) {
     store_relaxed(to, value);
   }
-  // Orders what was stored before against what is loaded after it: two sides that store a word each
-  // and look at the other's cannot both miss it.
+  // Orders earlier stores before later loads. If two sides each store a word and then load the
+  // other's, at least one of them sees the other's store.
   static ONEHOP_PROTOCOL void full_fence() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
-  // A line: one access of 128 bits, never a part of it. (To PTX a vector is as many accesses as it
-  // has elements, in no order.)
+  // A line is one indivisible access of 128 bits. (PTX treats a vector access as one access per
+  // element, in no order.)
   static ONEHOP_PROTOCOL Pair load_line(const Pair* from) {
     Pair value;
     asm volatile(
@@ -64,7 +66,8 @@ struct DeviceAtomics {
   static ONEHOP_PROTOCOL Pair load_keyed(const Pair* from) { return load_line(from); }
   static ONEHOP_PROTOCOL void store_keyed(Pair* to, Pair value) { store_line(to, value); }
 
-  // Words of one GPU, which its blocks share. In the order of what is around them where it says so.
+  // Words that only blocks of one GPU access. Relaxed, except _acquire, _ordered (acquire and
+  // release) and compare_swap (acquire).
   static ONEHOP_PROTOCOL uint64_t fetch_or(uint64_t* word, uint64_t bits) {
     uint64_t old;
     asm volatile("atom.relaxed.gpu.global.or.b64 %0, [%1], %2;"
@@ -105,7 +108,7 @@ struct DeviceAtomics {
                  : "memory");
     return old;
   }
-  // `fenced`: behind a fence(), which makes it a release.
+  // `fenced`: follows a fence(), which makes it a release.
   static ONEHOP_PROTOCOL void add(uint64_t* word, uint64_t more, bool /*fenced*/ = false) {
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
   }
@@ -142,14 +145,14 @@ struct DeviceAtomics {
                  : "memory");
     return old;
   }
-  // To another GPU's memory: an acquire of the sum sees everything before.
+  // Adds to a word in another GPU's memory. Release: an acquire of the sum sees all earlier stores.
   static ONEHOP_PROTOCOL void add_remote(uint64_t* word, uint64_t more) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
   }
   static ONEHOP_PROTOCOL void add_remote_relaxed(uint64_t* word, uint64_t more) {
     asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(more) : "memory");
   }
-  // The same with what every GPU and the host do to the word: it is the user's.
+  // Atomics on the user's words, which every GPU and the host may access.
   static ONEHOP_PROTOCOL uint64_t fetch_add_system(uint64_t* word, uint64_t more) {
     uint64_t old;
     asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;"
@@ -167,16 +170,16 @@ struct DeviceAtomics {
                  : "memory");
     return old;
   }
-  // Nanoseconds, of a clock that goes on.
+  // Nanoseconds of the GPU's global timer.
   static ONEHOP_PROTOCOL uint64_t now() {
     uint64_t time;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
     return time;
   }
-  // Between two looks at the same word.
+  // Called between two polls of the same word.
   static ONEHOP_PROTOCOL void pause() {}
 
-  // A lane of a command: likewise one access.
+  // A lane of a command is also one indivisible access.
   static ONEHOP_PROTOCOL Pair load_lane(const Pair* from) {
     Pair value;
     asm volatile(

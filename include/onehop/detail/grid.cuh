@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Operations by all blocks of a grid, each of which does a part of the work: puts with one signal,
-// gets behind one wait, and messages.
+// gets after one wait, and messages.
 //
 //   __global__ void push(oh_lane_handle lane, oh_remote_memory remote, float* data, size_t bytes) {
 //     onehop::GridGroup grid;
 //     onehop::put_signal(remote, 0, grid, data, bytes, lane, 3);
 //   }
 //
-// The user counts nothing: a lane, or for signals the slot, has a word for it, which has its old
-// value again once all blocks have arrived. If a kernel has more than one of these operations, or a
-// message that goes through chunks, launch it so that all its blocks are on the GPU at once, as a
-// cooperative launch does: otherwise blocks that wait keep others out, until the deadline. Put a
-// barrier of the grid before an operation by one block on the same half of a lane.
+// The user keeps no counter: a lane (for signals, the slot) has a word that counts blocks and
+// returns to its old value once all have arrived. If a kernel has more than one of these
+// operations, or a message that goes through chunks, launch it so that all its blocks are on the
+// GPU at once, as a cooperative launch does. Otherwise waiting blocks keep others off the GPU until
+// the deadline. Put a barrier of the grid before an operation by one block on the same half of a
+// lane.
 //
-// Results are those of the calling block: all its threads have the same one; other blocks may have
-// another fault.
+// All threads of a block return the same result. Other blocks may return another fault.
 //
 // Threading: all threads of all blocks construct one GridGroup per kernel, and call together.
 #pragma once
@@ -41,7 +41,7 @@ class GridGroup {
   __device__ uint32_t rank() const { return team() * block_.size() + block_.rank(); }
   __device__ uint32_t size() const { return teams() * block_.size(); }
 
-  // The other functions are the block's.
+  // The other functions act on the calling block.
   __device__ bool leads() const { return block_.leads(); }
   __device__ void sync() const { block_.sync(); }
   __device__ bool any(bool flag) const { return block_.any(flag); }
@@ -53,7 +53,8 @@ class GridGroup {
   __device__ void follow() const {}
   __device__ void let_next() const {}
 
-  // The handle for the next operation of the launch: blocks recognize each other by its token.
+  // Returns the handle for the next operation of the launch. Its token identifies the operation to
+  // all blocks.
   __device__ oh_lane_handle next(const oh_lane_handle& handle) {
     uint64_t launch;
     asm("mov.u64 %0, %%gridid;" : "=l"(launch));
@@ -73,9 +74,9 @@ template <>
 inline constexpr bool kOneTeam<GridGroup> = false;
 }  // namespace detail
 
-// Copies into memory of the peer, a slice by each block. What other blocks have written of `data`
-// in this kernel lies behind a barrier of the grid; blocks that put what they have written
-// themselves do so by a BlockGroup each, before signal().
+// Copies into the peer's memory, one slice per block. If other blocks have written `data` in this
+// kernel, put a barrier of the grid before. A block that puts only what it wrote itself can use a
+// BlockGroup instead, before signal().
 __device__ inline oh_lane_fault put(const oh_remote_memory& remote, uint64_t offset,
                                     GridGroup& grid, const void* data, uint64_t bytes) {
   if (offset > remote.size || bytes > remote.size - offset) return OH_LANE_RANGE;
@@ -86,8 +87,8 @@ __device__ inline oh_lane_fault put(const oh_remote_memory& remote, uint64_t off
   return OH_LANE_OK;
 }
 
-// Copies out of memory of the peer, a slice by each block. What other blocks have got is there
-// behind a barrier of the grid, or when the kernel has ended.
+// Copies out of the peer's memory, one slice per block. The slices of other blocks are visible
+// after a barrier of the grid, or when the kernel has ended.
 __device__ inline oh_lane_fault get(const oh_remote_memory& remote, uint64_t offset,
                                     GridGroup& grid, void* data, uint64_t bytes) {
   if (offset > remote.size || bytes > remote.size - offset) return OH_LANE_RANGE;
@@ -99,10 +100,10 @@ __device__ inline oh_lane_fault get(const oh_remote_memory& remote, uint64_t off
   return OH_LANE_OK;
 }
 
-// Adds to the peer's count of a slot once, when all blocks have called it, behind everything that
-// any of them has put before. One grid at a time signals a slot this way. Each block calls it,
-// whatever its own faults: a count that is left undone makes a later replay of the same graph
-// signal early. After a fault of it no grid signals that slot until the link is closed.
+// Adds to the peer's count of a slot once, when all blocks have called, after everything that any
+// of them has put. One grid at a time may signal a slot this way. Every block must call, whatever
+// its own faults: an incomplete count makes a later replay of the same graph signal early. After a
+// fault of this call, no grid may signal the slot until the link is closed.
 __device__ inline oh_lane_fault signal(const oh_lane_handle& handle, GridGroup& grid, uint32_t slot,
                                        uint64_t count = 1) {
   const oh_lane_handle lane = grid.next(handle);
@@ -118,13 +119,13 @@ __device__ inline oh_lane_fault put_signal(const oh_remote_memory& remote, uint6
   return fault == OH_LANE_OK ? signal(handle, grid, slot, count) : fault;
 }
 
-// Waits until the count of a slot is `count` or more, and subtracts that once: the block that comes
-// first does, and the others wait for it. Then what the peer put before is visible to each block,
-// and all blocks have the same result. One grid at a time waits for a slot this way, each block of
-// it calls, and there are at most 65,535. After a fault that only some blocks have (another grid
-// waits beside this one, or not all blocks are on the GPU) no grid waits for that slot until the
-// link is closed. (wait_until() and read_signal() of device.cuh subtract
-// nothing, so each block does them by itself.)
+// Waits until the count of a slot is at least `count`, then subtracts `count` once. The first block
+// to arrive waits for all. Afterwards the peer's earlier puts are visible to each block, and all
+// blocks return the same result. One grid at a time may wait for a slot this way. Every block must
+// call, and there may be at most 65,535. After a fault that only some blocks have (another grid
+// waits for the slot too, or not all blocks are on the GPU), no grid may wait for the slot until
+// the link is closed. wait_until() and read_signal() of device.cuh subtract nothing, so each block
+// may call them on its own.
 __device__ inline oh_lane_fault wait(const oh_lane_handle& handle, GridGroup& grid, uint32_t slot,
                                      uint64_t count = 1) {
   const oh_lane_handle lane = grid.next(handle);
@@ -132,9 +133,9 @@ __device__ inline oh_lane_fault wait(const oh_lane_handle& handle, GridGroup& gr
       detail::wait_by_teams<detail::DeviceAtomics>(lane, grid, slot, count));
 }
 
-// One message by all blocks: each of them reads any part of `data`. What other blocks have written
-// there in this kernel lies behind a barrier of the grid, or before the kernel's launch; so does
-// what they write there afterwards. At most 65,535 blocks.
+// One message by all blocks. Each block may read any part of `data`: put a barrier of the grid
+// between the call and writes by other blocks of this kernel, on either side. At most 65,535
+// blocks.
 __device__ inline oh_lane_fault send(const oh_lane_handle& handle, GridGroup& grid,
                                      const void* data, uint64_t bytes) {
   if (grid.teams() > 0xffff) return OH_LANE_RANGE;
@@ -147,8 +148,8 @@ __device__ inline oh_lane_fault send(const oh_lane_handle& handle, GridGroup& gr
   return static_cast<oh_lane_fault>(grid.share(sender.half.fault));
 }
 
-// Likewise each block writes any part of `data`: all of it is there behind a barrier of the grid,
-// or when the kernel has ended.
+// The same for a receive. Each block may write any part of `data`. The message is complete after a
+// barrier of the grid, or when the kernel has ended.
 __device__ inline oh_lane_fault recv(const oh_lane_handle& handle, GridGroup& grid, void* data,
                                      uint64_t capacity, uint64_t* received = nullptr,
                                      const oh_lane_target& target = {}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Groups of threads that carry out an operation together: a thread, a warp, several warps, a block,
-// a cluster. coop_group.cuh has those of cooperative groups, grid.cuh that of a grid. All threads
+// Groups of threads that execute an operation together: a thread, a warp, several warps, a block, a
+// cluster. coop_group.cuh adapts cooperative groups; grid.cuh has the group of a grid. All threads
 // of a group make each call together, with the same arguments.
 //
 // Threading: all threads of a group construct it at the same place, one object for each thread.
@@ -14,7 +14,7 @@ namespace onehop {
 
 namespace detail {
 
-// `of` threads, of which the calling one is number `at`.
+// `of` threads; the calling one has rank `at`.
 struct DirectLanes {
   static constexpr uint32_t kAtOnce = 4;
   uint32_t at;
@@ -80,8 +80,8 @@ __device__ __forceinline__ bool any_named(uint32_t barrier, uint32_t threads, bo
 }
 #endif
 
-// The leader's value, for all threads of a block. All groups of the kernel, copies included, share
-// one place: the first barrier comes after all threads have read the previous value.
+// Returns the leader's value to all threads of a block. All groups of the kernel, copies included,
+// share one variable: the first barrier comes after all threads have read the previous value.
 __device__ __forceinline__ uint64_t share_by_block(bool leads, uint64_t value) {
   __shared__ uint64_t shared;
   __syncthreads();
@@ -106,10 +106,10 @@ struct OneTeam {
   __device__ uint32_t team() const { return 0; }
   __device__ uint32_t teams() const { return 1; }
   __device__ bool leads() const { return own().rank() == 0; }
-  // The kernel runs, so earlier kernels have ended. The kernel orders later ones itself.
+  // A user's kernel orders itself after earlier kernels and before later ones.
   __device__ void follow() const {}
   __device__ void let_next() const {}
-  // All of it is one.
+  // The whole team is one part.
   __device__ Own& part() { return static_cast<Own&>(*this); }
   __device__ uint32_t parts() const { return 1; }
   __device__ uint32_t number() const { return 0; }
@@ -160,7 +160,7 @@ class WarpsGroup : public detail::OneTeam<WarpsGroup> {
   __device__ uint32_t size() const { return size_; }
   __device__ void sync() const { detail::sync_named(barrier_, size_); }
   __device__ bool any(bool flag) const { return detail::any_named(barrier_, size_, flag); }
-  // One place for each barrier, so for each group in use, copies included: as in BlockGroup.
+  // One variable per barrier, so per group in use, copies included; barriers as in BlockGroup.
   __device__ uint64_t share(uint64_t value) const {
     __shared__ uint64_t shared[16];
     sync();
@@ -186,7 +186,7 @@ struct BlockGroup : detail::OneTeam<BlockGroup> {
 };
 
 namespace detail {
-// The unit that moves chunks of a message by itself: a block of the cluster.
+// A block of a cluster: the part that moves chunks of a message on its own.
 struct BlockOfCluster {
   __device__ uint32_t number() const { return cluster_rank(); }
   __device__ uint32_t parts() const { return cluster_size(); }
@@ -224,7 +224,7 @@ struct ClusterGroup : detail::OneTeam<ClusterGroup> {
   }
 
  private:
-  // The value of each block's first thread, for all blocks to read.
+  // Publishes the value of each block's first thread to all blocks. Returns its shared address.
   __device__ uint32_t show(uint64_t value) const {
     __shared__ uint64_t shared;
     if (detail::thread_of_block() == 0) shared = value;

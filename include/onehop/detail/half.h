@@ -9,52 +9,52 @@
 
 namespace onehop::detail {
 
-// One half of a lane in the hands of an operation: each of its threads has one of these. In few
-// words, as a kernel that goes on sending has them in registers all the time.
+// One half of a lane, held by an operation; each of its threads has one of these. It has few
+// members, because a kernel that keeps sending holds them in registers.
 //
 //   G   a group: rank() and size() over all teams; team(), teams(); leads(): one thread of a team;
-//       share(value): the leader's value, for all of the team; any(flag): whether any of the team
-//       says so; sync(). The last three are barriers of the team. follow(): what comes before in
-//       the stream is over when it returns; by any thread, any number of times. let_next(): what
-//       comes behind in the stream may begin, and wait there; by all. part(): of the team, one that
-//       moves chunks by itself: number() of parts(); leads(), any(), sync() and copy() are its own.
+//       share(value): the leader's value, to the whole team; any(flag): a vote of the team; sync().
+//       The last three are barriers of the team. follow() returns once earlier work of the stream
+//       has ended; any thread may call it, repeatedly. let_next(): later work of the stream may
+//       start, up to its own follow(); all threads call it. part(): a part of the team that moves
+//       chunks on its own, number() of parts(), with its own leads(), any(), sync() and copy().
 template <typename A>
 struct Half {
   const oh_lane_handle* lane;
   uint32_t side;  // 0: tx, 1: rx
   LaneHalf* half;
   uint64_t position = 0;     // of the next line
-  uint64_t begun = 0;        // where we took it over
-  uint32_t under_way = 0;    // lines before it: tx: not known to be read; rx: not told of
-  uint32_t chunks_used = 0;  // of the staged ring, since we took it over
+  uint64_t begun = 0;        // `position` when the half was taken
+  uint32_t under_way = 0;    // lines before it: tx: maybe unread; rx: not credited
+  uint32_t chunks_used = 0;  // of the staged ring, since the half was taken
   uint32_t fault = OH_LANE_OK;
-  bool all_know = false;  // of the team, that it is broken: no thread votes on it any more
-  bool all_well = false;  // of the team; no thread of it has waited since that was found
-  bool fenced = false;    // what was put lies before a fence of the thread that gives the half back
-  bool looks_up = true;   // it may look into the table of imports
-  Cursor cursor;          // position, in the ring of the side
+  bool all_know = false;  // the team knows that the half is broken: no thread votes again
+  bool all_well = false;  // no thread of the team is broken, and none has waited since
+  bool fenced = false;    // the thread that gives the half back has fenced the puts
+  bool looks_up = true;   // the operation may read the table of imports
+  Cursor cursor;          // `position` in the ring
 
   ONEHOP_PROTOCOL Half(const oh_lane_handle& of, uint32_t which)
       : lane(&of), side(which), half(which == 0 ? &mine(of)->tx : &mine(of)->rx) {}
 
   ONEHOP_PROTOCOL void advance(uint32_t lines) {
-    // Of a thread that has had nothing to ask for it is too many, and stays so.
+    // Saturates for a thread that never asks for room.
     constexpr uint32_t kTooMany = 1u << 31;
     position += lines;
     under_way = under_way + lines < kTooMany ? under_way + lines : kTooMany;
     cursor.advance(lines);
   }
 
-  // False: it has failed, or another operation has it; then there is nothing to give back.
+  // Returns false if the half has failed or another operation holds it. Then do not call give().
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
-    // Of several teams, which wait for each other, none begins early.
+    // Teams wait for each other, so none starts before earlier work has ended.
     if (group.teams() > 1) group.follow();
-    // On its way while the state is asked for: what is too old is less, or of another epoch.
+    // Load `through` along with the state. A stale count is smaller or of another epoch: safe.
     const uint64_t known = A::load_relaxed(&half->through);
     const uint64_t state = group.share(group.leads() ? claim(group) : 0);
     group.follow();
-    group.let_next();  // it takes no half before us
+    group.let_next();  // this operation already holds its half
     const uint8_t now = epoch_of(state);
     begun = position = state & kLinesMask;
     under_way = static_cast<uint32_t>(position - count_of(known, now));
@@ -67,21 +67,20 @@ struct Half {
     return fault == OH_LANE_OK;
   }
 
-  // Behind the last access of the team's threads to the lane; if all are known to be well, behind a
-  // barrier after that. commit(), by one thread of the last team, if none has failed; `told`: it
-  // tells the other side something.
+  // Call after the team's last access to the lane, and if `all_well`, after a further barrier. One
+  // thread of the last team calls commit() if none failed. `told`: commit() informs the peer.
   template <typename G, typename Commit>
   ONEHOP_PROTOCOL void give(G& group, bool told, Commit&& commit) {
     if (!all_well) (void)agree(group, is_broken());
     if (!group.leads()) return;
     if (is_broken()) fail(fault, 0, 0);
-    // Chunks carry no flag: none is stored after the next epoch has begun.
+    // Chunks carry no flag: store them before the next epoch begins.
     if (chunks_used != 0) A::fence();
     bool good = !is_broken();
     uint64_t seen = 0;
     if (group.teams() > 1) {
-      // In order where the other side is to be told of what all have done, and where all have read
-      // the cursor that the last one stores. In a chain teams may differ in what they know of it.
+      // Ordered if commit() publishes what all teams did, or if the last team overwrites a cursor
+      // that all have read. In a chain of operations `told` may differ between teams.
       const bool ordered = told || chunks_used != 0 || is_handed_over(*lane, group.teams());
       seen = (ordered ? A::fetch_add_ordered(&half->owner, 1) : A::fetch_add(&half->owner, 1)) + 1;
       if ((seen & 0xffff) != group.teams()) return leave<A>(half, seen);
@@ -93,10 +92,10 @@ struct Half {
     if (group.teams() > 1 && is_of_grid(lane->token)) forget<A>(half, *lane, seen);
   }
 
-  // After this fault the lane does not go on.
+  // Whether the fault makes the lane unusable.
   ONEHOP_PROTOCOL bool is_broken() const { return fault > OH_LANE_RANGE; }
-  // Whether any thread of the team says `bad`: then all have its fault, and none votes again: a
-  // thread that gave up alone may be at another vote than the others. A barrier of the team.
+  // Returns true if any thread of the team passes `bad`. Then all have its fault, and none votes
+  // again: a thread that gave up may be at another vote than the others. A barrier of the team.
   template <typename G>
   ONEHOP_PROTOCOL bool agree(G& group, bool bad) {
     if (all_know) return true;
@@ -112,8 +111,8 @@ struct Half {
                     : OH_LANE_FAILED;
     return true;
   }
-  // Broadcasts what the leader alone has found to the team by one barrier: no other thread has
-  // waited since they last agreed. False: it is broken.
+  // Broadcasts the leader's value to the team with one barrier. Precondition: no other thread has
+  // waited since the last vote. Returns false if the half is broken.
   template <typename G>
   ONEHOP_PROTOCOL bool learn(G& group, uint64_t* found) {
     constexpr uint32_t kFault = 56;  // no address is as large
@@ -124,23 +123,23 @@ struct Half {
     return !all_know;
   }
   ONEHOP_PROTOCOL uint8_t epoch() const { return static_cast<uint8_t>(cursor.flag >> 24); }
-  // Takes the next `count` chunks of the staged ring: the first of them.
+  // Takes the next `count` chunks of the staged ring. Returns the first.
   ONEHOP_PROTOCOL uint64_t use_chunks(uint32_t count) {
     const uint64_t first = A::load_relaxed(&half->chunks) + chunks_used;
     chunks_used += count;
     return first;
   }
 
-  // Whether so many lines may be written, as far as we know.
+  // Whether `lines` lines may be written, by the credit seen so far.
   ONEHOP_PROTOCOL bool has_room(uint32_t lines) const {
     return under_way + lines <= cursor.mask + 1;
   }
-  // Waits until they may. Threads that write none need not ask.
+  // Waits until they may. Threads that write no line need not call it.
   ONEHOP_PROTOCOL bool wait_for_room(uint32_t lines, Patience<A>& patience) {
     const LaneMemory* from = (lane->flags & OH_LANE_SINGLE) != 0 ? theirs(*lane) : mine(*lane);
     const uint64_t* word = (lane->flags & OH_LANE_SINGLE) != 0 ? &from->kept_credit : &from->credit;
     while (!has_room(lines)) {
-      // What the peer says is not believed if it is ahead of us.
+      // Ignore credit that is ahead of this side's position.
       const uint64_t seen = poll<A>(word, epoch());
       if (seen <= position && position - seen < under_way) {
         under_way = static_cast<uint32_t>(position - seen);
@@ -152,7 +151,7 @@ struct Half {
   }
 
   ONEHOP_PROTOCOL bool owes_credit() const { return under_way >= (cursor.mask + 1) / 4; }
-  // By the leader, when no thread of ours reads lines before `position` any more.
+  // The leader calls it once no local thread reads lines before `position`.
   ONEHOP_PROTOCOL void give_credit() {
     if (!owes_credit()) return;
     under_way = 0;
@@ -161,7 +160,7 @@ struct Half {
     publish<A>(word, epoch(), position);
   }
 
-  // Keeps the reason for the host, the first one.
+  // Fails the half and records the first fault for the host.
   ONEHOP_PROTOCOL void fail(uint32_t why, uint64_t bytes, uint64_t capacity) {
     if ((A::fetch_or(&half->state, kFailed) & kFailed) != 0) return tell_if_resetting();
     tell(notice(*lane)->failed[side], why, bytes, capacity);
@@ -172,8 +171,7 @@ struct Half {
   }
 
  private:
-  // Of a lane that has failed it is known; one that is being reset takes up operations before and
-  // after, but this one is lost.
+  // The host knows of a failed lane. A lane in reset continues, but this operation is lost.
   ONEHOP_PROTOCOL void tell_if_resetting() {
     if (A::load_relaxed(&notice(*lane)->abort.resetting) == 0) return;
     tell(notice(*lane)->warned[side], OH_LANE_ABORTED, 0, 0);
@@ -186,7 +184,8 @@ struct Half {
     A::store_release(&place.fault, why);
   }
 
-  // The state before, with kBusy only if it was another's. The first team takes the half for all.
+  // Returns the previous state, with kBusy only if another operation holds the half. The first team
+  // takes the half for all.
   template <typename G>
   ONEHOP_PROTOCOL uint64_t claim(G& group) {
     const uint32_t teams = group.teams();
@@ -194,11 +193,11 @@ struct Half {
     Patience<A> patience(lane);
     uint64_t before = mark_busy<A>(half, looks_up);
     if ((before & kBusy) != 0) {
-      // The holder may come before us in the stream.
+      // The holder may be earlier work of this stream.
       group.follow();
       before = mark_busy<A>(half, looks_up);
     }
-    // Other teams of ours may still be at what came before: their waits end.
+    // Other teams of this launch may still be in the operation before. Its waits end.
     while ((before & (kBusy | kFailed)) == kBusy && lane->follows != 0 &&
            is_before(static_cast<uint32_t>(A::load_relaxed(&half->owner) >> 32), lane->follows) &&
            !patience.over()) {
@@ -210,7 +209,7 @@ struct Half {
     } else if (teams > 1) {
       const uint64_t owner = static_cast<uint64_t>(lane->token) << 32 | kJoined;
       if (is_handed_over(*lane, teams)) {
-        // What was taken back is seen by the same order: pairs with release().
+        // Acquire: pairs with release(). The store passes it on to the other teams.
         (void)A::load_acquire(&half->state);
         A::store_release(&half->owner, owner);
       } else {
@@ -219,8 +218,8 @@ struct Half {
     }
     return before;
   }
-  // The mark that we have set on a half that had failed. A new epoch begins without it, and may be
-  // open by now, and another's.
+  // Clears the busy mark that this operation set on a failed half. A new epoch begins without the
+  // mark; there it may be another operation's.
   ONEHOP_PROTOCOL void take_back(uint64_t state) {
     const uint8_t ours = epoch_of(state);
     while (epoch_of(state) == ours) {
@@ -230,19 +229,19 @@ struct Half {
     }
   }
   ONEHOP_PROTOCOL void release(bool advance) {
-    // Release, here and below: what was put comes before. Pairs with run_lanes(): the host unmaps
-    // only while no operation has the half.
+    // Release, here and below: the puts come before. Pairs with run_lanes(): the host unmaps memory
+    // only while no operation holds the half.
     if (!advance) {
       A::fetch_and_ordered(&half->state, ~kBusy);
       return;
     }
-    // In no order: what is too old of it is less.
+    // Unordered: a stale count is smaller, which is safe.
     A::store_relaxed(&half->through, make_word(epoch(), position - under_way));
-    // The host may have failed it meanwhile: only what is ours is changed.
+    // Add the change: the host may have set kFailed meanwhile.
     const uint64_t change = position - begun - kBusy;
     if (chunks_used == 0) return A::add(&half->state, change, fenced);
     A::store_relaxed(&half->chunks, A::load_relaxed(&half->chunks) + chunks_used);
-    // Release: other blocks may be next in a chain. Pairs with claim().
+    // Release: other blocks of the chain may take the half next. Pairs with claim().
     (void)A::fetch_add_ordered(&half->state, change);
   }
 };

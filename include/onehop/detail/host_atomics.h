@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How host threads access memory that they share with kernels, or with each other.
+// How host threads access memory that they share with kernels or with each other.
 //
-// Between is called between any two accesses: tests put delays there. Two accesses of 8 bytes stand
-// for one of 16, in the order that the protocol relies on, so that ThreadSanitizer sees all of it.
+// Between runs before every access; tests insert delays there. Two accesses of 8 bytes stand for
+// one of 16, in the order on which the protocol relies, so that ThreadSanitizer sees each of them.
 //
 // Threading: any thread. Memory must be aligned to the size of the access.
 #pragma once
@@ -45,14 +45,15 @@ struct BasicHostAtomics {
     store(to, value, std::memory_order_release);
   }
 
-  // Orders what came before against each store_behind_fence() that follows. ThreadSanitizer does
-  // not see fences, so here each of those stores is a release itself.
+  // Orders all earlier accesses before each later store_behind_fence(). ThreadSanitizer does not
+  // see fences, so here each of those stores is a release.
   static void fence() {}
   static void store_behind_fence(uint64_t* to, uint64_t value) { store_release(to, value); }
 
   static void full_fence() {
 #if defined(__SANITIZE_THREAD__)
-    // It does not see fences; a read-modify-write is one on the machines that it runs on.
+    // ThreadSanitizer does not see fences. A read-modify-write acts as one on the machines that it
+    // supports.
     static std::atomic<uint32_t> word{0};
     word.fetch_add(1, std::memory_order_seq_cst);
 #else
@@ -60,8 +61,8 @@ struct BasicHostAtomics {
 #endif
   }
 
-  // Of a pair that is written again while others look, the high half being a key: it is gone
-  // meanwhile. Never of one key and another's low half.
+  // Reads a pair that a writer may replace concurrently. The high half is its key, which is invalid
+  // during the update. The result never combines a key with the low half of another key.
   static Pair load_keyed(const Pair* from) {
     while (true) {
       const uint64_t key = load_acquire(&from->high);
@@ -143,7 +144,7 @@ struct BasicHostAtomics {
   }
   static void pause() { sched_yield(); }
 
-  // A lane: a reader that sees the high half, which has the flag, sees the low one too.
+  // A lane: a reader that sees the high half, which holds the flag, also sees the low half.
   static Pair load_lane(const Pair* from) {
     uint64_t high = load_acquire(&from->high);
     return {load_relaxed(&from->low), high};

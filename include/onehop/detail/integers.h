@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The integers of stdint.h, also where there is none: NVRTC comes without headers. There they are
- * the types that libcu++ gives them, so that a kernel may include both.
+ * The integer types of stdint.h. NVRTC has no standard headers; there these types match those of
+ * libcu++, so that a kernel may include both.
  */
 #ifndef ONEHOP_DETAIL_INTEGERS_H_
 #define ONEHOP_DETAIL_INTEGERS_H_

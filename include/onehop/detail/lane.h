@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lanes: what each side of a peer keeps in the memory of its GPU for messages between kernels, how
-// an operation takes one half of a lane (sending or receiving), and how its waits end.
+// Lanes: the memory that each side of a peer keeps on its GPU for messages between kernels, how an
+// operation takes one half of a lane (sending or receiving), and how its waits end.
 //
-//   memory of a lane           written by          read by
-//   tx, rx                     us                  us: cursors and the owner
-//   credit                     their receiver      our sender: lines they are through with
-//   posted                     their receiver      our sender: where a large message is to go
-//   filled                     their sender        our receiver: chunks that are there
-//   emptied                    their receiver      our sender: chunks they are through with
-//   lines, chunks              their sender        our receiver
+//   memory of a lane     written by           read by
+//   tx, rx               local kernels        local kernels: cursors and the owner
+//   credit               peer's receiver      local sender: lines that the peer has read
+//   posted               peer's receiver      local sender: target of a large message
+//   filled               peer's sender        local receiver: chunks that have arrived
+//   emptied              peer's receiver      local sender: chunks that the peer has drained
+//   lines, chunks        peer's sender        local receiver
 //
-// So a waiter polls memory of its own GPU. With OH_LANE_SINGLE the credit of our sender lies
-// in the peer's memory instead (kept_*), for comparison.
+// So a waiter polls memory of its own GPU. With OH_LANE_SINGLE the local sender's credit lies in
+// the peer's memory instead (kept_*), for comparison.
 //
 //   state    epoch 8 | failed 1 | 0 | busy 1 | lines 53      lines: the cursor
 //   owner    token 32 | joined 16 | left 16                  of an operation by several blocks
 //
-// One atomic access takes a half and tells its cursor: two at once find each other, and neither a
-// counter nor an index is ever given by the user.
+// One atomic operation takes a half and returns its cursor. So concurrent operations detect each
+// other, and the user passes no counter or index.
 //
 // Threading: one operation at a time on a half; it may consist of several teams (Group).
 #pragma once
@@ -31,13 +31,13 @@ namespace onehop::detail {
 inline constexpr uint32_t kMostChunks = 64;
 
 struct alignas(64) LaneHalf {
-  uint64_t state;  // in one access with the owner
+  uint64_t state;  // loaded in one access with the owner
   uint64_t owner;
   uint64_t chunks;   // cursor of the staged ring
-  uint64_t through;  // tx: what the receiver was through with when we looked last; rx: what we said
-  uint64_t route;    // tx: of a large message, by the first team for the others
-  uint64_t routed;   // 1 + the position of that message, behind its route
-  uint64_t put;      // tx: large messages that went straight into their buffer
+  uint64_t through;  // tx: lines that the peer is known to have read; rx: lines credited to it
+  uint64_t route;    // tx: of a large message, from the first team to the others
+  uint64_t routed;   // 1 + the position of that message, stored after its route
+  uint64_t put;      // tx: large messages put directly into the receive buffer
   uint64_t staged;   // tx: large messages that went through chunks
 };
 
@@ -48,50 +48,50 @@ struct LaneMemory {
   alignas(64) Pair posted[2];
   alignas(64) uint64_t filled[kMostChunks];
   alignas(64) uint64_t emptied[kMostChunks];
-  alignas(64) uint64_t kept_credit;  // OH_LANE_SINGLE: by our receiver, read by their sender
+  alignas(64) uint64_t kept_credit;  // OH_LANE_SINGLE: written by the local receiver
   alignas(64) uint64_t kept_emptied[kMostChunks];
 };
 
 // In mapped host memory, one per lane, and one for signals. Index 0: tx, 1: rx.
 struct alignas(64) LaneNotice {
   struct alignas(64) {
-    uint64_t word;       // by the host: not 0, and waits end
-    uint64_t resetting;  // by the host: not 0: operations that find the lane failed report it
+    uint64_t word;       // set by the host; not 0: waits end
+    uint64_t resetting;  // set by the host; not 0: operations that find the lane failed report it
   } abort;
   struct alignas(64) {
-    uint64_t fault;  // by kernels: an oh_lane_fault, behind the rest
+    uint64_t fault;  // by kernels: an oh_lane_fault, stored after the rest
     uint64_t bytes;  // of the message
     uint64_t capacity;
     uint64_t position;
-  } failed[2], warned[2];  // failed: the half takes no more; warned: it goes on
+  } failed[2], warned[2];  // failed: the half takes no further operation; warned: it continues
   struct alignas(64) {
-    uint64_t put;     // by kernels: what the sending half has
+    uint64_t put;     // by kernels: LaneHalf::put of the sending half
     uint64_t staged;  // likewise
   } large;
 };
 
-// What a peer signals us, and what was taken of it.
+// Signals from the peer, and the part of them that local waits have taken.
 inline constexpr uint32_t kSignalSlots = 64;
 struct LaneSignals {
-  alignas(64) uint64_t arrived[kSignalSlots];  // by the peer
-  alignas(64) uint64_t taken[kSignalSlots];    // by us
-  alignas(64) uint64_t teams[kSignalSlots];    // by us: token 32 | teams 32 that came to a signal
-  alignas(64) uint64_t waits[kSignalSlots];    // by us: token 32 | result 16 | teams 16 that left
+  alignas(64) uint64_t arrived[kSignalSlots];  // written by the peer
+  alignas(64) uint64_t taken[kSignalSlots];    // the others: by local kernels
+  alignas(64) uint64_t teams[kSignalSlots];    // token 32 | teams 32 that reached a signal
+  alignas(64) uint64_t waits[kSignalSlots];    // token 32 | result 16 | teams 16 that left
 };
 
 inline constexpr uint64_t kLinesMask = (uint64_t{1} << 53) - 1;
 inline constexpr uint64_t kBusy = uint64_t{1} << 53;
 inline constexpr uint64_t kFailed = uint64_t{1} << 55;
-inline constexpr uint64_t kJoined = uint64_t{1} << 16;  // of an owner word, which counts teams
+inline constexpr uint64_t kJoined = uint64_t{1} << 16;  // one team, in an owner word
 
 ONEHOP_PURE uint64_t make_state(uint8_t epoch, uint64_t lines) {
   return static_cast<uint64_t>(epoch) << 56 | (lines & kLinesMask);
 }
 ONEHOP_PURE uint8_t epoch_of(uint64_t state) { return static_cast<uint8_t>(state >> 56); }
 
-// The state before. `looks_up`: the operation may look into the table of imports. Acquire then:
-// pairs with run_lanes(), which comes before it or behind it. What the host had taken out of the
-// table before is not found in it any more.
+// Marks a half busy and returns its previous state. `looks_up`: the operation may read the table of
+// imports. It is then an acquire, which pairs with run_lanes(): the operation finds no entry that
+// the host has removed before.
 template <typename A>
 ONEHOP_PROTOCOL uint64_t mark_busy(LaneHalf* half, bool looks_up) {
   return looks_up ? A::fetch_or_acquire(&half->state, kBusy) : A::fetch_or(&half->state, kBusy);
@@ -106,27 +106,27 @@ ONEHOP_PROTOCOL LaneMemory* theirs(const oh_lane_handle& lane) {
 ONEHOP_PROTOCOL LaneNotice* notice(const oh_lane_handle& lane) {
   return reinterpret_cast<LaneNotice*>(lane.notice);
 }
-// Of signals, which belong to no lane: behind those of the lanes.
+// Signals belong to no lane; their notice follows those of the lanes.
 ONEHOP_PROTOCOL LaneNotice* signals_notice(const oh_lane_handle& lane) {
   return notice(lane) + (OH_LANES - lane.lane);
 }
 ONEHOP_PURE uint64_t lines_of(const oh_lane_handle& lane) { return uint64_t{1} << lane.ring_shift; }
-// Credit is given when so many lines were read, and a small message leaves as many free: it never
-// waits for credit that the receiver keeps back.
+// The receiver returns credit after each quarter of the ring. A small message leaves that much
+// free, so it never waits for credit that the receiver still holds.
 ONEHOP_PURE uint32_t most_small(const oh_lane_handle& lane) {
   const uint32_t lines = 1u << lane.ring_shift;
   return bytes_within(lines - lines / 4);
 }
-// Larger messages are sent as large ones, and receives for them say where they are.
+// Largest small message. A receive with a larger capacity posts its target first.
 ONEHOP_PURE uint32_t small_bytes(const oh_lane_handle& lane) {
   return lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
                                            : most_small(lane);
 }
 
-// When a wait ends without what it waited for. Looks at the host's word and at the clock only now
-// and then: either takes longer than what is waited for.
+// Ends a wait at the host's request or at its deadline. Checks the host's word and the clock only
+// every kLook polls, because either takes longer than a usual wait.
 //
-// Limits: kLook, polls from one look to the next; abort(), the host's word; timeout_ns().
+// Limits: kLook, polls between two checks; abort(), the host's word; timeout_ns().
 template <typename A, typename Limits>
 struct BasicPatience {
   Limits limits;
@@ -161,7 +161,7 @@ struct LaneLimits {
   ONEHOP_PROTOCOL uint64_t timeout_ns() const { return lane->timeout_ns; }
 };
 
-// Of a lane, or of signals by their notice.
+// For waits on a lane, or on signals with the signals' notice.
 template <typename A>
 struct Patience : BasicPatience<A, LaneLimits> {
   ONEHOP_PROTOCOL explicit Patience(const oh_lane_handle* of) : Patience(of, notice(*of)) {}

@@ -3,14 +3,14 @@
 // Messages whose data carries its own flag: no fence, no remote poll, several in flight.
 //
 //   line      word 4 | word 4 | word 4 | flag 4        one access of 16 bytes
-//   message   the head: what it is, the first 8 bytes     then rows of 32 lines
-//   row       384 bytes: line i has the words i, 32 + i and 64 + i of them
+//   message   the head: kind, length, first 8 bytes    then rows of 32 lines
+//   row       384 bytes: line i holds its words i, 32 + i and 64 + i
 //
-// So 32 threads with a line each read and write whole lines of memory. Of the last row only lines
-// that have a word are there.
+// So 32 threads with a line each access whole cache lines. The last row has only lines that hold a
+// word of the message.
 //
-// The ring lies in the receiver's memory. The sender alone writes into it, and only into places
-// that the receiver is through with.
+// The ring lies in the receiver's memory. Only the sender writes it, and only places that the
+// receiver has read.
 //
 // Threading: each side may consist of many threads that share a message (Share).
 #pragma once
@@ -25,7 +25,7 @@ struct Line {
 };
 
 struct LineRing {
-  Pair* lines;  // 2^shift of them, zero when the epoch begins
+  Pair* lines;  // 2^shift lines, zero when the epoch begins
   uint32_t shift;
   uint8_t epoch;
 };
@@ -34,10 +34,10 @@ inline constexpr uint32_t kHeadBytes = 8;
 inline constexpr uint32_t kRowLines = 32;
 inline constexpr uint32_t kRowBytes = 384;
 inline constexpr uint32_t kWordStride = 128;    // between the words of a line, in bytes
-inline constexpr uint32_t kLinesAtOnce = 4;     // whose accesses a thread has under way
+inline constexpr uint32_t kLinesAtOnce = 4;     // lines that a thread has in flight
 inline constexpr uint32_t kMostOfBlock = 1024;  // threads
 
-// Lines behind the head; of small messages, so 32 bits suffice.
+// Lines after the head of a small message.
 ONEHOP_PURE uint32_t body_lines(uint32_t bytes) {
   if (bytes <= kHeadBytes) return 0;
   const uint32_t rest = bytes - kHeadBytes;
@@ -47,12 +47,12 @@ ONEHOP_PURE uint32_t body_lines(uint32_t bytes) {
 }
 ONEHOP_PURE uint32_t lines_for(uint32_t bytes) { return 1 + body_lines(bytes); }
 
-// The most bytes that fit into so many lines, at least 1.
+// The most bytes that fit into `lines` lines, at least 1.
 ONEHOP_PURE uint32_t bytes_within(uint32_t lines) {
   return kHeadBytes + (lines - 1) / kRowLines * kRowBytes + (lines - 1) % kRowLines * 4;
 }
 
-// Where word 0 of a line behind the head lies in the message.
+// Offset in the message of word 0 of a line after the head.
 ONEHOP_PURE uint32_t offset_of(uint32_t line) {
   return kHeadBytes + line / kRowLines * kRowBytes + line % kRowLines * 4;
 }
@@ -76,7 +76,7 @@ template <typename A>
 ONEHOP_PROTOCOL Line load_line(const Pair* from) {
   return line_of(A::load_line(from));
 }
-// What its writer fenced before it is visible to the calling thread.
+// Acquire: makes visible what the writer stored before a fence and the line.
 template <typename A>
 ONEHOP_PROTOCOL Line load_line_acquire(const Pair* from) {
   return line_of(A::load_lane(from));
@@ -85,9 +85,9 @@ ONEHOP_PROTOCOL Line load_line_acquire(const Pair* from) {
 // Memory of a message, in words. WholeWords is for aligned memory of whole words and costs least.
 // AnyWords is for all other memory. Nothing outside [data, data + bytes) is read or written.
 //
-// AnyWords reads a misaligned word as the two aligned words that it lies in, and writes it in the
-// widest pieces that its alignment allows. A word that is not all there, and one whose aligned
-// words reach beyond the message (the first and the last), goes byte by byte.
+// AnyWords reads a misaligned word as the two aligned words that contain it, and writes it in the
+// widest pieces that its alignment allows. A word that is incomplete, or whose aligned words reach
+// outside of the message, is accessed byte by byte.
 template <typename Byte>
 struct AnyWords {
   using Word = uint32_t __attribute__((may_alias));

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages over a lane, of any size. Small ones lie in the ring, flags and all (line.h). A large
-// one takes two lines of it: one says how long it is, the other how it came. In between, the
-// receiver says where its buffer is, and the sender puts the bytes there if it has that memory
-// mapped; else they go through the chunks of the lane.
+// Messages of any size over a lane. A small message lies in the ring, with its flags (line.h). A
+// large message takes two lines of the ring: the head announces its length, the end line says how
+// it was delivered. In between the receiver posts its buffer. If the sender has that memory mapped,
+// it puts the bytes there; otherwise they go through the chunks of the lane.
 //
 //   head line    kind 2 | length 30 | the first 8 bytes, or the length of a large message
 //   end line     kind 2 | how 30
 //
 //   sender    ANNOUNCED ───────────▶ posted? ─▶ put ─▶ fence ─▶ ENDED: put
-//   receiver  posts ─▶ ANNOUNCED? ─┘       └──▶ ENDED: staged ─▶ chunks, each behind its word
+//   receiver  posts ─▶ ANNOUNCED? ─┘       └──▶ ENDED: staged ─▶ chunks, each before its word
 //
-// What none of these says ends the lane as OH_LANE_PROTOCOL.
+// Any other value fails the lane with OH_LANE_PROTOCOL.
 //
-// A message that is longer than its receive costs both sides an error and neither its step: the
-// receiver drains what it has no room for, and of a large one nothing is sent.
+// A message longer than its receive is an error, but both sides stay in step: the receiver drains
+// the rest of a small message, and the sender sends no byte of a large one.
 //
-// Threading: see Half. The source is read by all threads of the group, at any time until the next
-// barrier; the target is whole when receive() returns.
+// Threading: see Half. Any thread of the group may read the source until the next barrier. The
+// target is complete when receive() returns.
 #pragma once
 
 #include "onehop/detail/copy.h"
@@ -27,7 +27,7 @@
 namespace onehop::detail {
 
 enum HeadKind : uint32_t { kSmall = 0, kAnnounced = 1, kEnded = 2 };
-// Of kEnded, in place of the length; of routes, in place of an address, too.
+// In an end line, in place of the length. In a route, in place of an address.
 enum Ending : uint32_t { kPut = 1, kStaged = 2, kRefused = 3 };
 inline constexpr uint32_t kLargeLines = 2;
 
@@ -45,9 +45,9 @@ ONEHOP_PURE Slice slice_of(uint64_t bytes, uint32_t team, uint32_t teams) {
   return {first < end ? first : end, first < end ? end - first : 0};
 }
 
-// The chunks of a message have 2^this bytes, so that it has 16 of them or more, twice the blocks of
-// a message of up to 4 MiB: each costs a release, and a block moves one at a time. Both sides find
-// the same.
+// Chunk size of a message as a power of two, such that the message has at least 16 chunks: twice
+// the blocks of a message of up to 4 MiB. A block moves one chunk at a time, and each chunk costs a
+// release. Both sides compute the same value.
 ONEHOP_PURE uint32_t chunk_shift_of(const oh_lane_handle& lane, uint64_t bytes) {
   constexpr uint32_t kLeast = 12;
   constexpr uint64_t kEnough = 16;
@@ -56,19 +56,18 @@ ONEHOP_PURE uint32_t chunk_shift_of(const oh_lane_handle& lane, uint64_t bytes) 
   return shift;
 }
 
-// How a side goes through the chunks of a message: which words it waits for, by how much they may
-// be behind, and which it says so in.
+// How one side moves the chunks of a message.
 struct Chunks {
-  uint64_t bytes;  // of the message
-  const uint64_t* awaited;
-  uint64_t behind;
-  uint64_t* told;
+  uint64_t bytes;           // of the message
+  const uint64_t* awaited;  // words that make a slot available
+  uint64_t behind;          // by how many chunks they may lag
+  uint64_t* told;           // words that this side publishes
 };
 
-// The chunks of a message, which the parts of all teams move beside each other, each one after the
-// other: move(part, slot, slice) by the part, between the word that says that the slot is this
-// side's and the one that says it no longer is. A wait that ends otherwise leaves the rest undone.
-// Ends with a vote of the team. (NVRTC takes no generic lambda here: name the part's type.)
+// Moves the chunks of a message. The parts of all teams work concurrently, each on one chunk at a
+// time: it waits until the slot is available, calls move(part, slot, slice), and publishes the
+// slot's word. A part whose wait fails skips its remaining chunks. Ends with a vote of the team.
+// (NVRTC accepts no generic lambda here: name the part's type.)
 template <typename A, typename G, typename Move>
 ONEHOP_PROTOCOL void move_chunks(Half<A>& half, G& group, const Chunks& chunks,
                                  Patience<A>& patience, Move&& move) {
@@ -89,7 +88,7 @@ ONEHOP_PROTOCOL void move_chunks(Half<A>& half, G& group, const Chunks& chunks,
       }
     }
     if (part.any(!ours)) {
-      half.fault = OH_LANE_FAILED;  // the waiting thread has the reason
+      half.fault = OH_LANE_FAILED;  // only the waiting thread has the reason
       if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
       break;
     }

@@ -1,42 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a large message is to go: what its receiver says of the target, and the table in which the
-// sender finds it.
+// The target of a large message: the receiver posts it, and the sender looks it up in its table of
+// imports.
 //
 //   posted   region 4 | offset 6, position 2 | flag 4      the flag: epoch 8 | position 24
 //            capacity 8 | position 4 | flag 4
 //
-// Both lines have the position of the message, so that one of another is not taken for it.
+// Both lines hold the position of the message, so that a posting of another message is not mistaken
+// for it.
 //
-// Threading: one thread of the receiver posts, one of the sender looks. A table is changed by one
-// thread at a time, while others look.
+// Threading: one thread of the receiver posts, one of the sender reads. One thread at a time
+// changes a table, while others read it.
 #pragma once
 
 #include "onehop/detail/lane.h"
 
 namespace onehop::detail {
 
-// What a receive says of its memory: a region that the peer may have mapped, or none.
+// The memory of a receive: in a region that the peer may have mapped, or in none.
 struct Place {
-  uint32_t region = 0;  // 0: not to be mapped
+  uint32_t region = 0;  // 0: none
   uint64_t offset = 0;  // 48 bits
-  bool idle = false;    // for the receiver itself: nothing is on its way there
+  bool idle = false;    // not posted: no earlier access to the memory is in flight
 };
 
-// Of a receive into memory of a target; none, if it is not all within.
+// The place of a receive into `target`; none, unless all its bytes lie within.
 ONEHOP_PROTOCOL Place place_in(const oh_lane_target& target, const void* data, uint64_t bytes) {
   const uint64_t at = reinterpret_cast<uint64_t>(data) - target.base;
   if (at > target.size || bytes > target.size - at) return {};
   return {target.region, target.offset + at};
 }
 
-// A mapped region of the peer's. A table has 2^shift places. An entry lies at its number's place or
-// less than kMostLooks behind it, with no empty place in between: so a look-up ends soon, also of a
-// number that is not there. Either half has the number of the region, so both are read at once.
+// A region of the peer that is mapped here. A table has 2^shift places. An entry lies at its
+// number's place or less than kMostLooks after it, with no empty place in between, so a look-up
+// ends soon, even for an unknown number. Both halves of an entry hold the number, so both are
+// loaded at once.
 inline constexpr uint64_t kMostLooks = 64;
 struct ImportEntry {
-  Pair size;  // and number; 0: the place is empty
-  Pair base;  // as it is mapped here, and number
+  Pair size;  // size | number; number 0: the place is empty
+  Pair base;  // local address | number
 };
 struct ImportTable {
   uint64_t shift;
@@ -62,7 +64,7 @@ ONEHOP_PROTOCOL void post(Pair* to, uint8_t epoch, uint64_t position, const Post
                          flag});
 }
 
-// False: it is not there yet, or not all of it.
+// Returns false until the whole posting has arrived.
 template <typename A>
 ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t position,
                                   Posting* posting) {
@@ -78,7 +80,7 @@ ONEHOP_PROTOCOL bool read_posting(const Pair* from, uint8_t epoch, uint64_t posi
   return true;
 }
 
-// In any order: what is of another region is known as such.
+// The stores need no order: the number in each half identifies its region.
 template <typename A>
 ONEHOP_PROTOCOL void write_import(ImportEntry* entry, uint64_t number, uint64_t size,
                                   uint64_t base) {
@@ -86,15 +88,15 @@ ONEHOP_PROTOCOL void write_import(ImportEntry* entry, uint64_t number, uint64_t 
   A::store_keyed(&entry->size, {size, number});
 }
 
-// Asked for before it is needed: it never changes.
+// Load it early: it never changes.
 template <typename A>
 ONEHOP_PROTOCOL uint64_t import_mask(const oh_lane_handle& lane) {
   if (lane.imports == 0) return 0;
   return (uint64_t{1} << A::load_relaxed(reinterpret_cast<const uint64_t*>(lane.imports))) - 1;
 }
 
-// Where `bytes` at a place are mapped here; 0: they are not. An entry that changes or moves
-// meanwhile may be missed.
+// Returns the local address of `bytes` at a place, or 0 if they are not mapped. May miss an entry
+// that changes or moves concurrently.
 template <typename A>
 ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, uint64_t mask, const Place& place,
                                      uint64_t bytes) {

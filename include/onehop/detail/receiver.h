@@ -2,8 +2,7 @@
 //
 // The receiver of messages over a lane (message.h).
 //
-// Threading: see Half. The target is whole when receive() returns, or behind give() if it was
-// settled.
+// Threading: see Half. The target is complete when receive() returns; if `settled`, after give().
 #pragma once
 
 #include "onehop/detail/message.h"
@@ -15,8 +14,8 @@ template <typename A>
 struct Receiver {
   Half<A> half;
   Share share;
-  uint32_t most;        // bytes of a small message, and of a receive that need not say where it is
-  uint64_t length = 0;  // of the message that came last
+  uint32_t most;        // bytes of a small message; a receive of more posts its target at once
+  uint64_t length = 0;  // of the last message
 
   template <typename G>
   ONEHOP_PROTOCOL Receiver(const oh_lane_handle& lane, const G& group)
@@ -29,15 +28,15 @@ struct Receiver {
     return half.take(group);
   }
 
-  // Afterwards `length` is that of the message. `place`: of the target, where the peer may map it.
-  // `settled`: no other thread of the group uses the target, and the bytes are read only behind
+  // Receives a message and sets `length`. `place`: of the target, if the peer may map it.
+  // `settled`: no other thread of the group uses the target, and its bytes are read only after
   // give().
   template <typename G>
   ONEHOP_PROTOCOL void receive(G& group, void* target, uint64_t capacity, const Place& place = {},
                                bool settled = false) {
     if (half.is_broken()) return;
-    // Others of the group may have used the target until here. The barrier costs nothing before the
-    // message has arrived.
+    // Other threads of the group may have used the target until now. The barrier costs nothing
+    // before the message has arrived.
     if (!settled) group.sync();
     half.fault = OH_LANE_OK;
     half.all_well = false;
@@ -46,11 +45,11 @@ struct Receiver {
     const bool speaks = group.leads() && group.team() == 0;
     const bool early = capacity > most;
     if (early && speaks) {
-      // The peer may write into the target at once: what is on its way there comes before.
+      // The peer may write into the target at once: order earlier accesses before that.
       if (place.region != 0 && !place.idle) A::fence();
       say_where(place, capacity);
     }
-    // The head, and what may be the thread's first line, on their way at once.
+    // Load the head together with the thread's possible first line.
     Line head;
     Line first;
     const Pair* first_line = half.cursor.at(0);
@@ -71,7 +70,7 @@ struct Receiver {
     } else if (large) {
       length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;
     } else {
-      // A kind or a length that no sender writes, if it is there: what follows is not believed.
+      // No head has arrived, or its kind or length is invalid. A timeout replaces this fault below.
       half.fault = OH_LANE_PROTOCOL;
       good = false;
     }
@@ -86,8 +85,8 @@ struct Receiver {
     if (!settled && group.teams() == 1 && group.leads()) half.give_credit();
   }
 
-  // Whether the next message has begun to arrive, for all of the one team alike; `length` is its
-  // bytes then. Waits for nothing. `ends`: looks at the host's word, too, if there is none.
+  // Returns, to all threads of the single team, whether the next message has begun to arrive, and
+  // then sets `length`. Never waits. `ends`: also checks the host's word if no message has arrived.
   template <typename G>
   ONEHOP_PROTOCOL bool probe(G& group, bool ends) {
     if (half.is_broken()) return false;
@@ -115,16 +114,16 @@ struct Receiver {
  private:
   static constexpr uint32_t kNothing = ~0u;  // no head begins with it
 
-  // What is no head of a sender's is found out by receive(). Fits into what learn() tells.
+  // receive() rejects an invalid head. The length fits into the value that learn() broadcasts.
   ONEHOP_PROTOCOL static uint64_t length_of(const Line& head) {
     if (head.words[0] >> 30 != kAnnounced) return head.words[0];
     return head.words[1] | static_cast<uint64_t>(head.words[2] & 0x7fffffu) << 32;
   }
-  // Most are of fewer bytes than the ring has lines, which is told sooner.
+  // Most messages have fewer bytes than the ring has lines, which is quicker to test.
   ONEHOP_PROTOCOL bool is_small(uint32_t word) const {
     return word <= half.cursor.mask || word <= most_small(*half.lane);
   }
-  // The thread's part. False: it gave up.
+  // Reads the thread's lines. Returns false if its wait ended early.
   ONEHOP_PROTOCOL bool receive_small(uint8_t* to, uint64_t capacity, const Line& head,
                                      const Line& first, Patience<A>& patience) {
     const uint32_t room = static_cast<uint32_t>(length < capacity ? length : capacity);
@@ -155,12 +154,12 @@ struct Receiver {
   template <typename G>
   ONEHOP_PROTOCOL void receive_large(G& group, uint8_t* to, uint64_t capacity,
                                      Patience<A>& patience) {
-    // Of a short one by all, who need not be told then; of a long one they would be in the way of
-    // it.
+    // For a short message all threads poll its ending, which saves a broadcast. For a long one
+    // their polls would slow down the transfer.
     constexpr uint64_t kShort = 1024 * 1024;
     const bool all_look = length <= kShort;
     Line line{};
-    // What was put is visible to those who look, and behind the vote to all.
+    // Put bytes are visible to the polling threads, and after the vote to all threads.
     const bool there = !(all_look || group.leads()) || wait_for_ending(&line, patience);
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !there)) return;

@@ -2,8 +2,7 @@
 //
 // The sender of messages over a lane (message.h).
 //
-// Threading: see Half. The source is read by all threads of the group, at any time until the next
-// barrier.
+// Threading: see Half. Any thread of the group may read the source until the next barrier.
 #pragma once
 
 #include "onehop/detail/message.h"
@@ -16,26 +15,26 @@ struct Sender {
   Half<A> half;
   Share share;
   uint32_t most;        // bytes of a small message
-  uint32_t ending = 0;  // of the large message under way, to be said by the last team
+  uint32_t ending = 0;  // of the current large message; the last team publishes it
   uint64_t bytes = 0;
 
   template <typename G>
   ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
       : half(lane, 0), share(group.rank(), group.size()), most(small_bytes(lane)) {}
 
-  // `longest`: bytes of the longest message that is sent until the half is given back.
+  // `longest`: bytes of the longest message that is sent before the half is given back.
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group, uint64_t longest = ~uint64_t{0}) {
     half.looks_up = longest > most;
     return half.take(group);
   }
 
-  // Returns when the thread's share was read, or has arrived where the bytes go directly. Several
-  // teams send one message each time they take the lane. `settled`: none of the group has written
-  // the source since then.
+  // Returns once the thread has read its share of the source; a direct put has also stored it.
+  // Several teams take the lane for one message at a time. `settled`: the group has not written the
+  // source since take().
   template <typename G>
   ONEHOP_PROTOCOL void send(G& group, const void* source, uint64_t size, bool settled = false) {
-    // A thread may have given up, too.
+    // A barrier, and a vote: a thread may have given up.
     if (!settled) (void)half.agree(group, half.is_broken());
     if (half.is_broken()) return;
     half.fault = OH_LANE_OK;
@@ -46,7 +45,7 @@ struct Sender {
     const uint32_t small = static_cast<uint32_t>(size);
     const uint32_t lines = lines_for(small);
     Patience<A> patience(half.lane);
-    // Its share ends with one of the last lines; asking for all of them is as good.
+    // The thread's share ends with one of the last lines, so it waits for room for all.
     if (half.has_room(lines) || (share.first >= small && share.rank != 0) ||
         half.wait_for_room(lines, patience)) {
       if (in_whole_words(from, small)) [[likely]] {
@@ -66,7 +65,7 @@ struct Sender {
   }
 
  private:
-  // The ending lies before the cursor, as all of the message does by now.
+  // The end line lies before the cursor, which has already passed the message.
   ONEHOP_PROTOCOL void store_ending(uint32_t how) {
     const LineRing ring{half.cursor.lines, half.lane->ring_shift, half.epoch()};
     const uint64_t position = half.position - 1;
@@ -103,9 +102,9 @@ struct Sender {
     if (group.leads()) say_ending();
   }
 
-  // By the leaders: where the message goes, or kStaged or kRefused. The first team finds out, for
-  // all: the receiver may be through while others have nothing to do, and its next posting there;
-  // and the table may change.
+  // The leaders call it. Returns the target address, kStaged or kRefused; 0 after a fault. The
+  // first team decides for all: the receiver may finish and post its next receive before another
+  // team reads this posting, and the table may change.
   template <typename G>
   ONEHOP_PROTOCOL uint64_t find_route(const G& group, Patience<A>& patience) {
     LaneHalf* shared = half.half;
@@ -116,7 +115,7 @@ struct Sender {
       }
       return A::load_relaxed(&shared->route);
     }
-    // On their way while the receiver is waited for.
+    // Load the counters while the receiver has not posted yet.
     const uint64_t put_before = A::load_relaxed(&shared->put);
     const uint64_t staged_before = A::load_relaxed(&shared->staged);
     const uint64_t route = ask_for_route(patience);
@@ -150,7 +149,8 @@ struct Sender {
     const uint64_t to = find_import<A>(*half.lane, mask, posting.place, bytes);
     return to != 0 ? to : uint64_t{kStaged};
   }
-  // For us, and for the host, whose memory is not read here: that takes as long as a message.
+  // Counts for this side and for the host. Reading the host's memory would take as long as a
+  // message.
   ONEHOP_PROTOCOL void count(uint64_t* kept, uint64_t* told, uint64_t now) {
     A::store_relaxed(kept, now);
     A::store_relaxed(told, now);
@@ -162,7 +162,7 @@ struct Sender {
     group.copy(to + slice.begin, from + slice.begin, slice.size);
     if (group.teams() == 1) return;
     group.sync();
-    // Before the team is counted, and the last one says that all is there.
+    // Fence before this team leaves: the last team then publishes the ending for all.
     if (group.leads()) A::fence();
   }
 

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals between kernels: counts per peer and slot, which waits consume; so a graph that is
-// replayed finds what was signalled for this replay. They belong to no lane.
+// Signals between kernels: a count per peer and slot. Waits consume counts, so each replay of a
+// graph waits for the signals of that replay. Signals belong to no lane.
 //
-//   arrived   added to by the peer, in our memory        taken   by us, as waits end
-//   teams     token 32 | teams 32, by us, as blocks of a grid come to a signal of ours
-//   waits     token 32 | result 16 | teams 16, by us, as blocks of a grid leave a wait of theirs
+//   arrived   in local memory, added to by the peer
+//   taken     added to by local waits
+//   teams     token 32 | teams 32: blocks of a local grid that have reached a signal
+//   waits     token 32 | result 16 | teams 16: blocks of a local grid that have left a wait
 //
-// The count of a slot is what arrived less what was taken.
+// The count of a slot is `arrived` minus `taken`.
 //
-// Threading: any number of groups at once, on the same slot, too. The group ends with a barrier.
+// Threading: any number of groups concurrently, also on the same slot. Waits, reads and barrier()
+// end with a barrier of the group.
 #pragma once
 
 #include "onehop/detail/owner.h"
 
 namespace onehop::detail {
 
-// Behind all that the group has stored before. False: there is no such slot.
+// Adds `count` to the peer's slot, after everything that the group has stored. Returns false if
+// there is no such slot.
 template <typename A, typename G>
 ONEHOP_PROTOCOL bool signal(const oh_lane_handle& lane, G& group, uint32_t slot, uint64_t count) {
   if (slot >= kSignalSlots) return false;
@@ -26,7 +29,7 @@ ONEHOP_PROTOCOL bool signal(const oh_lane_handle& lane, G& group, uint32_t slot,
   return true;
 }
 
-// Orders nothing.
+// Adds without any order.
 template <typename A, typename G>
 ONEHOP_PROTOCOL bool relaxed_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
                                     uint64_t count) {
@@ -36,7 +39,7 @@ ONEHOP_PROTOCOL bool relaxed_signal(const oh_lane_handle& lane, G& group, uint32
   return true;
 }
 
-// Sets what has arrived on a slot of the peer's, from which no wait takes. Otherwise like signal().
+// Sets `arrived` of a peer's slot from which no wait takes. Otherwise as signal().
 template <typename A, typename G>
 ONEHOP_PROTOCOL bool set_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
                                 uint64_t count) {
@@ -47,8 +50,8 @@ ONEHOP_PROTOCOL bool set_signal(const oh_lane_handle& lane, G& group, uint32_t s
   return true;
 }
 
-// The count of a slot, never more than it was at one time: what was taken is read behind what
-// arrived. Acquire: pairs with signal() and set_signal().
+// The count of a slot. Reads `taken` after `arrived`, so the result never exceeds the true count.
+// Acquire: pairs with signal() and set_signal().
 template <typename A>
 ONEHOP_PROTOCOL uint64_t count_signals(const oh_lane_handle& lane, uint32_t slot) {
   const LaneSignals* signals = reinterpret_cast<const LaneSignals*>(lane.signals);
@@ -57,7 +60,7 @@ ONEHOP_PROTOCOL uint64_t count_signals(const oh_lane_handle& lane, uint32_t slot
   return arrived > taken ? arrived - taken : 0;
 }
 
-// The count now. A loop of these ends, too: the host's word is looked at each time.
+// Reads the count. Checks the host's word each time, so that a loop of reads ends too.
 template <typename A, typename G>
 ONEHOP_PROTOCOL uint32_t read_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
                                      uint64_t* count) {
@@ -73,7 +76,7 @@ ONEHOP_PROTOCOL uint32_t read_signal(const oh_lane_handle& lane, G& group, uint3
   return group.share(aborted) != 0 ? OH_LANE_ABORTED : OH_LANE_OK;
 }
 
-// Waits until the count is `least` or more, and takes nothing.
+// Waits until the count is at least `least`. Takes nothing.
 template <typename A, typename G>
 ONEHOP_PROTOCOL uint32_t wait_until_signal(const oh_lane_handle& lane, G& group, uint32_t slot,
                                            uint64_t least) {
@@ -86,8 +89,8 @@ ONEHOP_PROTOCOL uint32_t wait_until_signal(const oh_lane_handle& lane, G& group,
   return static_cast<uint32_t>(group.share(patience.fault));
 }
 
-// By one thread: waits for `count` more, and takes them. A wait that ends otherwise takes none.
-// Acquire: pairs with signal().
+// One thread waits for `count` signals and takes them. A wait that fails takes none. Acquire: pairs
+// with signal().
 template <typename A>
 ONEHOP_PROTOCOL uint32_t take_signals(const oh_lane_handle& lane, uint32_t slot, uint64_t count) {
   Patience<A> patience(&lane, signals_notice(lane));
@@ -95,7 +98,7 @@ ONEHOP_PROTOCOL uint32_t take_signals(const oh_lane_handle& lane, uint32_t slot,
   uint64_t* taken = &signals->taken[slot];
   uint64_t had = A::load_relaxed(taken);
   while (true) {
-    // What was taken may be read later than what arrived: no difference of the two.
+    // No subtraction: `taken` may be newer than `arrived`.
     if (A::load_acquire(&signals->arrived[slot]) >= had + count) {
       const uint64_t seen = A::compare_swap(taken, had, had + count);
       if (seen == had) return OH_LANE_OK;
@@ -115,8 +118,8 @@ ONEHOP_PROTOCOL uint32_t wait_signal(const oh_lane_handle& lane, G& group, uint3
   return static_cast<uint32_t>(group.share(fault));
 }
 
-// Each thread signals some of the other ranks, behind all that the group has stored before, and
-// then waits for their signals. All threads return the same.
+// Each thread signals some of the other ranks, after everything that the group has stored, and then
+// waits for their signals. Returns the same fault to all threads.
 template <typename A, typename G>
 ONEHOP_PROTOCOL uint32_t barrier(const oh_comm_handle& comm, G& group, uint32_t slot) {
   if (slot >= kSignalSlots || comm.size > OH_DEVICE_RANKS) return OH_LANE_RANGE;
@@ -132,7 +135,7 @@ ONEHOP_PROTOCOL uint32_t barrier(const oh_comm_handle& comm, G& group, uint32_t 
     const uint32_t found = take_signals<A>(comm.ranks[rank], slot, 1);
     if (found != OH_LANE_OK) fault = found;
   }
-  // A barrier, too: what one thread has waited for is visible to all.
+  // The vote is also a barrier: what one thread acquired becomes visible to all.
   if (!group.any(fault != OH_LANE_OK)) return OH_LANE_OK;
   return group.any(fault == OH_LANE_ABORTED) ? OH_LANE_ABORTED : OH_LANE_TIMEOUT;
 }

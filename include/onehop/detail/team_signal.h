@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals and waits by all teams of a launch, the blocks of a grid: one for all of them. Each slot
-// has a word of ours for either, by which the teams of an operation know each other (LaneSignals):
+// One signal or one wait by all teams of a launch (the blocks of a grid). Each slot has two local
+// words by which the teams of an operation coordinate (LaneSignals):
 //
-//   teams     token 32 | teams 32 that came         the last to come signals
-//   waits     token 32 | result 16 | teams 16 left  the first to come waits; its result is for all
+//   teams     token 32 | teams 32 that arrived      the last team to arrive signals
+//   waits     token 32 | result 16 | teams 16 left  the first team waits; all share its result
 //
-// Both are zero when all teams have come and left.
+// Both words are zero once all teams have arrived and left.
 //
-// Threading: one launch at a time on each word. The group ends with a barrier.
+// Threading: one launch at a time on each word. Each operation ends with a barrier of the group.
 #pragma once
 
 #include "onehop/detail/signal.h"
 
 namespace onehop::detail {
 
-// Counts the calling team of a launch in; `last`: all have come, and the word is as before. What
-// another launch has left undone is begun anew (replays of a graph are one launch). An earlier
-// signal of the same launch is waited for, until `patience` is over.
+// Counts the calling team. Sets `last` if all teams have arrived; the word is then zero again. An
+// incomplete operation of another launch is overwritten (replays of a graph are one launch). Waits
+// for an earlier signal of the same launch, until `patience` is over.
 template <typename A>
 ONEHOP_PROTOCOL uint32_t come_to_signal(uint64_t* word, const oh_lane_handle& lane, uint32_t teams,
                                         Patience<A>& patience, bool* last) {
@@ -43,8 +43,8 @@ ONEHOP_PROTOCOL uint32_t come_to_signal(uint64_t* word, const oh_lane_handle& la
   return OH_LANE_OK;
 }
 
-// One signal by all teams of a launch, behind all that any of them has stored: the last to come
-// signals.
+// One signal by all teams of a launch, after everything that any of them has stored. The last team
+// to arrive signals.
 template <typename A, typename G>
 ONEHOP_PROTOCOL uint32_t signal_by_teams(const oh_lane_handle& lane, G& group, uint32_t slot,
                                          uint64_t count) {
@@ -63,15 +63,15 @@ ONEHOP_PROTOCOL uint32_t signal_by_teams(const oh_lane_handle& lane, G& group, u
   return static_cast<uint32_t>(group.share(fault));
 }
 
-// The result of a wait by teams: not yet there, or the fault behind it.
+// The result field of a wait by teams: in progress, or 2 + its fault.
 inline constexpr uint64_t kWaitBegun = uint64_t{1} << 16;
 ONEHOP_PURE uint64_t wait_ended(uint32_t fault) { return uint64_t{2 + fault} << 16; }
 inline constexpr uint32_t kMostWaiting = 0xffff;  // teams
 
-// The calling team's part of a wait of its launch: the first to come waits and takes for all, the
-// others wait for what it found, however long that takes: its wait ends. The last to leave makes
-// the word as before. What another launch has left undone is begun anew. An earlier wait of the
-// same launch is waited for, until `patience` is over.
+// The calling team's part of a wait. The first team waits and takes for all; the others wait for
+// its result, without a deadline of their own, because that wait ends. The last team to leave
+// clears the word. An incomplete operation of another launch is overwritten. Waits for an earlier
+// wait of the same launch, until `patience` is over.
 template <typename A>
 ONEHOP_PROTOCOL uint32_t join_wait(uint64_t* word, const oh_lane_handle& lane, uint32_t teams,
                                    uint32_t slot, uint64_t count) {
@@ -88,7 +88,7 @@ ONEHOP_PROTOCOL uint32_t join_wait(uint64_t* word, const oh_lane_handle& lane, u
     const uint64_t seen = A::compare_swap_ordered(word, had, begun);
     if (seen == had) {
       const uint64_t ended = begun - kWaitBegun + wait_ended(take_signals<A>(lane, slot, count));
-      // Release: hands on what was acquired. Pairs with the others' add to the word.
+      // Release: passes on what was acquired. Pairs with the add of the other teams.
       if (A::compare_swap_ordered(word, begun, ended) != begun) return OH_LANE_OVERLAP;
       had = ended;
     } else {
@@ -106,7 +106,8 @@ ONEHOP_PROTOCOL uint32_t join_wait(uint64_t* word, const oh_lane_handle& lane, u
   return fault;
 }
 
-// One wait by all teams of a launch, behind which all of them have what the peer stored before.
+// One wait by all teams of a launch. Afterwards the peer's earlier stores are visible to all of
+// them.
 template <typename A, typename G>
 ONEHOP_PROTOCOL uint32_t wait_by_teams(const oh_lane_handle& lane, G& group, uint32_t slot,
                                        uint64_t count) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The part of the CUDA driver's binary interface that onehop uses: types, values, and every entry
-// point once. Declared here, so that the library builds on machines without CUDA's headers;
-// tests/unit/cuda_abi_test.cc compares it with them where they are.
+// The part of the CUDA driver ABI that onehop uses: types, values and entry points. Declared here,
+// so that the library builds without CUDA's headers; tests/unit/cuda_abi_test.cc compares the
+// declarations with the headers where they are installed.
 //
 // Threading: declarations only.
 #pragma once
@@ -104,7 +104,7 @@ enum LaunchAttributeId : int {
   kLaunchProgrammaticSerialization = 6,
   kLaunchMemSyncDomain = 10,
 };
-// Of kLaunchMemSyncDomain. A fence waits for what kernels of its own domain have written.
+// Values of kLaunchMemSyncDomain. A fence waits for writes of kernels of its own domain.
 inline constexpr int kMemSyncDomainDefault = 0;
 inline constexpr int kMemSyncDomainRemote = 1;
 
@@ -156,7 +156,7 @@ union alignas(8) LaunchAttributeValue {
     unsigned y;
     unsigned z;
   } cluster;                       // kLaunchCluster: blocks; they divide the grid's
-  int programmatic_serialization;  // not 0: may begin before the kernel before it has ended
+  int programmatic_serialization;  // not 0: may start before the previous kernel has ended
   int mem_sync_domain;
 };
 struct LaunchAttribute {
@@ -177,9 +177,9 @@ struct LaunchConfig {
   unsigned attribute_count;
 };
 
-// X(name, exported symbol, parameters). The first list is what the library needs; the second what
-// it uses where the driver is new enough (null in an older one); the third is for programs that
-// allocate memory of every kind: tests, benchmarks, the doctor.
+// X(name, exported symbol, parameters). The first list is required. Entries of the second are null
+// in older drivers. The third is for programs that allocate all kinds of memory: tests, benchmarks,
+// the doctor.
 #define OH_CUDA_FUNCTIONS(X)                                                                     \
   X(init, cuInit, (unsigned))                                                                    \
   X(driver_version, cuDriverGetVersion, (int*))                                                  \

@@ -15,7 +15,7 @@ Result<int> current_device(const Driver& driver) {
     unsigned flags = 0;
     int active = 0;
     OH_CUDA_TRY(driver, primary_state, device, &flags, &active);
-    // One that is not active would be created by the retain.
+    // Retaining an inactive context would create it.
     if (active == 0) continue;
     Context primary = nullptr;
     OH_CUDA_TRY(driver, primary_retain, &primary, device);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device that the calling thread works on, as cudaSetDevice chose it.
+// The calling thread's current device, as set by cudaSetDevice.
 //
 // Threading: any thread.
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace oh::cuda {
 
-// The ordinal of the device whose primary context is current. OH_ERR_NOT_VIABLE: no context is, or
-// one that is not primary.
+// The ordinal of the device whose primary context is current. OH_ERR_NOT_VIABLE: no context is
+// current, or one that is not primary.
 Result<int> current_device(const Driver& driver);
 
 }  // namespace oh::cuda

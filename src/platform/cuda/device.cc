@@ -26,7 +26,7 @@ oh::Result<DeviceFacts> facts_of(const Driver& driver, int index) {
                    static_cast<unsigned>(attribute(driver, facts.ordinal, kDevicePciDevice, 0)));
   facts.numa = attribute(driver, facts.ordinal, kDeviceHostNuma, -1);
   facts.mps = attribute(driver, facts.ordinal, kDeviceMps, 0) != 0;
-  if (facts.numa < 0) facts.numa = numa_node_of_pci(facts.pci);  // an older driver
+  if (facts.numa < 0) facts.numa = numa_node_of_pci(facts.pci);  // not reported by older drivers
   facts.major = attribute(driver, facts.ordinal, kDeviceMajor, 0);
   facts.minor = attribute(driver, facts.ordinal, kDeviceMinor, 0);
   facts.processors = attribute(driver, facts.ordinal, kDeviceProcessors, 1);
@@ -41,7 +41,7 @@ std::string lower(const std::string& text) {
   return made;
 }
 
-// The ordinal that "cuda" or "cuda:N" names, or -1.
+// Parses "cuda" or "cuda:N" to an ordinal, or -1.
 int ordinal_in(const std::string& name) {
   constexpr size_t kPrefix = 5;  // "cuda:"
   if (name == "cuda") return 0;

@@ -25,8 +25,8 @@ constexpr char kCapture[] =
     "a stream is being captured into a graph: make the call before or after the capture";
 constexpr char kMps[] = "check the MPS control daemon (nvidia-cuda-mps-control) and its limits";
 
-// What cuda.h says of each code. OH_ERR_DEVICE: "to continue using CUDA, the process must be
-// terminated and relaunched", and errors of the hardware.
+// Status and remedy of each code, after cuda.h. OH_ERR_DEVICE: codes for which it says "to continue
+// using CUDA, the process must be terminated and relaunched", and hardware errors.
 constexpr Meaning kMeanings[] = {
     {kInvalidValue, OH_ERR_FAULT, "was the memory freed, or is it another process's?"},
     {kOutOfMemory, OH_ERR_NO_RESOURCE,
@@ -101,7 +101,7 @@ std::string version_text(int version) {
                      : std::string("an unknown version of CUDA");
 }
 
-// Name of the first entry point that is missing, or nullptr.
+// Resolves all entry points. Returns the name of the first missing one, or nullptr.
 const char* fill(Driver& driver) {
   const char* missing = nullptr;
 #define OH_CUDA_RESOLVE(name, symbol, parameters)     \
@@ -140,7 +140,7 @@ Status load(const std::string& name, Driver& driver) {
   return {};
 }
 
-// Everything that speaks against the driver means that there is none to use.
+// Any error during initialization means that no driver is usable.
 Status not_viable(const Status& status) {
   return status.ok() ? Status() : Status(OH_ERR_NOT_VIABLE, status.text());
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA driver, opened at run time: a table of its entry points. Nothing here links CUDA; a
-// machine without a driver gets a status that says what was tried.
+// The CUDA driver, opened at run time: a table of its entry points. onehop does not link CUDA;
+// without a driver, open() returns a status that explains what was tried.
 //
-// Threading: any thread; the table is constant once it is made.
+// Threading: any thread; the table is constant after open().
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ struct Driver {
   OH_CUDA_FUNCTIONS(OH_CUDA_MEMBER)
   OH_CUDA_NEWER_FUNCTIONS(OH_CUDA_MEMBER)
 #undef OH_CUDA_MEMBER
-  std::string library;      // as it was opened
-  int version = 0;          // 13000: it speaks CUDA 13.0
-  uint32_t generation = 0;  // fork_generation() of the process that initialised it
+  std::string library;      // name passed to dlopen
+  int version = 0;          // 13000: CUDA 13.0
+  uint32_t generation = 0;  // fork_generation() at open()
   void* handle = nullptr;
 
   // `path` is ONEHOP_CUDA_LIBRARY; empty: libcuda.so.1. Opened and initialised once per process and
@@ -29,18 +29,18 @@ struct Driver {
   // `path` is "off". OH_ERR_FORKED: it was opened before fork(), which CUDA does not survive.
   static oh::Result<const Driver*> open(const std::string& path);
 
-  // What a code that is not kSuccess means: the call, its values (`details`), CUDA's own words, and
-  // what to do. A code after which the context is lost gives OH_ERR_DEVICE, a driver that shuts
-  // down OH_ERR_CLOSED.
+  // Converts an error code to a status. The text has the call, its values (`details`), CUDA's
+  // description and a remedy. OH_ERR_DEVICE: the context is lost. OH_ERR_CLOSED: the driver is
+  // shutting down, or the context was destroyed.
   Status failure(Code code, const char* call, const std::string& details) const;
-  // OH_ERR_FORKED in a child of the process that opened it: there, no call may be made.
+  // OH_ERR_FORKED in a child of the process that opened the driver; make no call there.
   Status usable() const;
 };
 
-// Whether every later call on the context fails, too.
+// Whether the error is permanent: every later call on the context fails too.
 bool is_sticky(Code code);
 
-// The exported symbol of each member: what a text calls it.
+// The exported symbol of each member, for error texts.
 namespace symbol {
 #define OH_CUDA_SYMBOL(name, symbol, parameters) inline constexpr const char* name = #symbol;
 OH_CUDA_FUNCTIONS(OH_CUDA_SYMBOL)
@@ -48,7 +48,7 @@ OH_CUDA_NEWER_FUNCTIONS(OH_CUDA_SYMBOL)
 #undef OH_CUDA_SYMBOL
 }  // namespace symbol
 
-// driver.name(arguments), as a Status.
+// Calls driver.name(arguments); returns from the caller with a Status if it fails.
 #define OH_CUDA_TRY(driver, name, ...)                                 \
   do {                                                                 \
     ::oh::cuda::Code oh_code_ = (driver).name(__VA_ARGS__);            \

@@ -16,7 +16,7 @@ constexpr size_t kMostIdle = 64;  // streams
 constexpr size_t kPageSize = 4096;
 constexpr size_t kWordStride = 64;  // a cache line each
 
-// OH_CUDA_TRY for a call of this Gpu.
+// OH_CUDA_TRY that records a loss of this Gpu's context.
 #define OH_GPU_TRY(name, ...)                                             \
   do {                                                                    \
     Code oh_code_ = driver_->name(__VA_ARGS__);                           \
@@ -44,7 +44,7 @@ Enter::Enter(const Gpu& gpu) : gpu_(gpu) {
     code = driver.context_push(gpu.context());
     if (code != kSuccess) {
       status_ = gpu.failure(code, symbol::context_push, strf("cuda:%d", gpu.facts().ordinal));
-      // We hold the context: it can only have been destroyed under us.
+      // onehop retains the context, so other code must have destroyed it (device reset).
       if (code == kInvalidContext) {
         status_ = gpu.keep_loss(Status(OH_ERR_CLOSED, status_.text()));
       }
@@ -79,8 +79,7 @@ oh::Result<std::shared_ptr<Gpu>> Gpu::open(const Driver& driver, Device ordinal)
   };
   static Opened* const opened = new Opened;
   OH_RETURN_IF_ERROR(driver.usable());
-  // Held while the context is made, which may take 200 ms: other threads that open the device wait
-  // for just that.
+  // Held while the context is created (up to 200 ms). Only threads that open a device wait for it.
   std::lock_guard lock(opened->mutex);
   std::weak_ptr<Gpu>& known = opened->by_device[{&driver, ordinal}];
   if (std::shared_ptr<Gpu> gpu = known.lock()) return gpu;
@@ -107,7 +106,7 @@ Status Gpu::start(const Driver& driver, Device ordinal) {
   if (code != kSuccess) {
     return driver.failure(code, symbol::primary_retain, strf("cuda:%d", ordinal));
   }
-  driver_ = &driver;  // from here on, ~Gpu() undoes
+  driver_ = &driver;  // from here on, ~Gpu() cleans up
   context_ = context;
   for (size_t i = 0; i < kStreamsAhead; ++i) {
     OH_ASSIGN_OR_RETURN(Stream stream, make_stream());
@@ -120,7 +119,8 @@ Gpu::~Gpu() {
   if (!context_ || !driver_->usable().ok()) return;
   {
     Enter enter(*this);
-    // When the driver shuts down or the context is lost, these fail and there is nothing to free.
+    // If the driver is shutting down or the context is lost, these calls fail and nothing needs to
+    // be freed.
     if (enter.status().ok()) {
       kernels_.unload();
       MutexLock lock(mutex_);
@@ -221,7 +221,7 @@ oh::Result<DoneWord> Gpu::take_word() {
       if (!words_.empty()) {
         DoneWord word = words_.back();
         words_.pop_back();
-        // relaxed: the device gets to know the word by a later call of this thread.
+        // relaxed: a later call of this thread passes the word to the device.
         word.host->store(0, std::memory_order_relaxed);
         return word;
       }
@@ -239,7 +239,7 @@ Status Gpu::copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Eve
                  DevicePtr word, uint64_t value) {
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());
-  // The event may be of another context, which says nothing about ours.
+  // The event may belong to another context, so an error does not mean that this one is lost.
   if (after) OH_CUDA_TRY(*driver_, stream_wait_event, stream, after, 0);
   if (size != 0) {
     Code code = driver_->memcpy_async(to, from, size, stream);
@@ -251,7 +251,7 @@ Status Gpu::copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Eve
                facts_.ordinal));
     }
   }
-  // Default flags: the copy is visible before the word is.
+  // Default flags: the copy becomes visible before the word.
   if (word) OH_GPU_TRY(stream_write64, stream, word, value, kStreamWriteDefault);
   return {};
 }
@@ -262,7 +262,7 @@ oh::Result<Event> Gpu::event_behind(Stream stream, bool ask) {
   auto which = [&] {
     return strf("stream %p, cuda:%d", static_cast<void*>(stream), facts_.ordinal);
   };
-  // Before the query, which would spoil a capture.
+  // Check before the query, which would invalidate a capture.
   int capturing = 0;
   Code code = driver_->stream_is_capturing(stream, &capturing);
   if (code == kStreamCaptureImplicit || (code == kSuccess && capturing != 0)) {
@@ -312,7 +312,7 @@ bool Gpu::wait_idle(Stream stream, Deadline deadline) {
   return true;
 }
 
-// The stream and the event may be the caller's: what fails says nothing of our context.
+// The stream may be the caller's: an error does not mean that this context is lost.
 oh::Result<bool> Gpu::is_capturing(Stream stream) {
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());
@@ -325,7 +325,7 @@ oh::Result<bool> Gpu::is_capturing(Stream stream) {
 
 std::optional<uint64_t> Gpu::stream_id(Stream stream) const {
   if (!driver_->stream_id) return {};
-  Enter enter(*this);  // default streams are of the current context
+  Enter enter(*this);  // default streams belong to the current context
   uint64_t id = 0;
   if (!enter.status().ok() || driver_->stream_id(stream, &id) != kSuccess) return {};
   return id;
@@ -341,7 +341,7 @@ Status Gpu::wait_event(Stream stream, Event event) {
 Status Gpu::wait_stream(Stream stream, Stream other) {
   OH_ASSIGN_OR_RETURN(Event event, event_behind(other, /*ask=*/false));
   Status status = wait_event(stream, event);
-  give_event(event);  // the stream knows what it waits for
+  give_event(event);  // the wait is already enqueued
   return status;
 }
 
@@ -422,7 +422,7 @@ Gpu::Reach Gpu::ask_reach(Device other) {
   if (driver_->device_can_access_peer(&can, facts_.ordinal, other) != kSuccess || can == 0) {
     return Reach::kNo;
   }
-  // Enabling would make the other context, which takes 200 ms and hundreds of megabytes.
+  // Enabling would create the other context, which takes 200 ms and hundreds of megabytes.
   unsigned flags = 0;
   int active = 0;
   if (driver_->primary_state(other, &flags, &active) != kSuccess || active == 0) {
@@ -445,7 +445,7 @@ Status Gpu::keep_loss(Status status) const {
   if (status.code() != OH_ERR_DEVICE && status.code() != OH_ERR_CLOSED) return status;
   MutexLock lock(mutex_);
   if (loss_.ok()) loss_ = status;
-  // release: the text; pairs with is_lost().
+  // release: publishes loss_; pairs with is_lost().
   lost_.store(true, std::memory_order_release);
   return status;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gpu: one device of this process (device.h), with its primary context, and what onehop keeps ready
-// on it: streams, events, done words and kernels (kernels.h). Everything that is acquired is given
-// back when the last holder of the Gpu lets go.
+// Gpu: one device of this process (device.h) with its primary context, and onehop's resources on
+// it: streams, events, done words and kernels (kernels.h). The last reference to the Gpu releases
+// them all.
 //
-// Threading: any thread. Calls that touch the driver enter the device by themselves; none is made
-// under a lock of ours that another thread may spin on.
+// Threading: any thread. Calls to the driver enter the device's context themselves. No driver call
+// is made under an onehop lock on which another thread may spin.
 #pragma once
 
 #include <atomic>
@@ -26,22 +26,22 @@ namespace oh::cuda {
 
 class Gpu;
 
-// Makes the device's context current for the calling thread, and lets internal calls pass while
-// the thread captures a stream; undoes both.
+// Makes the device's context current on the calling thread, and permits onehop's own driver calls
+// while the thread captures a stream. The destructor restores both.
 class Enter {
  public:
   explicit Enter(const Gpu& gpu);
   ~Enter();
   Enter(const Enter&) = delete;
   Enter& operator=(const Enter&) = delete;
-  // Why the context could not be entered; then no call may follow.
+  // Why the context could not be entered; then make no driver call.
   const Status& status() const { return status_; }
 
  private:
   const Gpu& gpu_;
   bool pushed_ = false;
   bool exchanged_ = false;
-  int mode_ = kCaptureRelaxed;  // the thread's former mode, once exchanged
+  int mode_ = kCaptureRelaxed;  // the thread's previous mode, once exchanged
   Status status_;
 };
 
@@ -53,8 +53,7 @@ struct DoneWord {
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
-  // One object per device and process; retains the primary context. `name`: as device_named() knows
-  // it.
+  // One object per device and process. Retains the primary context. `name`: as for device_named().
   static oh::Result<std::shared_ptr<Gpu>> open(const Driver& driver, const std::string& name);
   static oh::Result<std::shared_ptr<Gpu>> open(const Driver& driver, Device ordinal);
   ~Gpu();
@@ -65,78 +64,78 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Kernels& kernels() { return kernels_; }
   const Kernels& kernels() const { return kernels_; }
 
-  // A stream that nothing else uses, until it is given back; streams are created as they are
-  // needed.
+  // A stream for exclusive use until it is given back. Created on demand.
   oh::Result<Stream> take_stream();
   void give_stream(Stream stream);
   oh::Result<Event> take_event();
   void give_event(Event event);
-  // A done word that nothing else uses, zero. Give it back only when no write to it is under way.
+  // A done word for exclusive use, set to zero. Give it back only when no write to it is in flight.
   oh::Result<DoneWord> take_word();
   void give_word(DoneWord word);
 
-  // Enqueues: wait for `after` (may be null), copy (none if `size` is 0), write `value` to the word
-  // (none if `word` is 0). Returns at once. After an error some of it may have been enqueued.
+  // Enqueues on the stream: wait for `after` (may be null), copy (none if `size` is 0), write
+  // `value` to the word (none if `word` is 0). Does not block. After an error, some of the steps
+  // may have been enqueued.
   Status copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Event after,
               DevicePtr word, uint64_t value);
-  // Which stream the handle stands for, by a number that no other stream of the process ever has.
-  // Handles do not tell: that of the per-thread default stream is another stream in each thread,
-  // and the driver gives the handle of a destroyed stream to a new one. None: the driver cannot
-  // say.
+  // An identifier of the stream, unique for the life of the process. Handles are not unique: the
+  // handle of the per-thread default stream names another stream in each thread, and the driver
+  // reuses handles of destroyed streams. None if the driver does not support it.
   std::optional<uint64_t> stream_id(Stream stream) const;
   // Whether the stream is being captured into a graph.
   oh::Result<bool> is_capturing(Stream stream);
-  // What the stream gets from now on waits for the event.
+  // Later work of the stream waits for the event.
   Status wait_event(Stream stream, Event event);
-  // The same for all that `other` has now.
+  // Later work of `stream` waits for all work that is now in `other`.
   Status wait_stream(Stream stream, Stream other);
-  // The same until the word is at least `value`, by a cyclic comparison. The stream's engine looks
-  // at it, no kernel does.
+  // Later work of the stream waits until the word is at least `value`, by a cyclic comparison. The
+  // stream's engine polls the word; no kernel does.
   Status wait_word(Stream stream, DevicePtr word, uint64_t value);
-  // The event is complete when all that the stream has now is.
+  // The event completes when all work that is now in the stream has ended.
   Status record(Event event, Stream stream);
-  // An event that is complete when all work is that the device has now, the application's, too.
-  // Goes back by give_event(). Invalidates captures that are under way on the device.
-  // OH_ERR_NOT_VIABLE: the driver cannot (it is older than CUDA 12.5).
+  // An event that completes when all work that is now on the device has ended, including the
+  // application's. Return it with give_event(). Invalidates captures in progress on the device.
+  // OH_ERR_NOT_VIABLE: the driver does not support it (older than CUDA 12.5).
   oh::Result<Event> event_behind_all();
   Status zero(Stream stream, DevicePtr memory, uint64_t size);
-  // Whether all that was enqueued is done. Unless the context is lost, an error is the query's
-  // alone.
+  // Whether all work of the stream has ended. Unless the context is lost, an error concerns the
+  // query only.
   oh::Result<bool> is_idle(Stream stream);
-  // Waits until it is, or the context is lost. False: the deadline has passed.
+  // Waits until the stream is idle or the context is lost. Returns false at the deadline.
   bool wait_idle(Stream stream, Deadline deadline);
-  // An event that is complete when all work that `stream` has now is; null when it is idle already.
-  // Goes back by give_event(). OH_ERR_INVALID: the stream is being captured.
-  // Without `ask` it is never null.
+  // An event that completes when all work that is now in `stream` has ended; null if the stream is
+  // idle, unless `ask` is false. Return it with give_event(). OH_ERR_INVALID: the stream is being
+  // captured.
   oh::Result<Event> event_behind(Stream stream, bool ask = true);
   // Whether the event is complete.
   oh::Result<bool> is_complete(Event event);
 
-  // Device memory of ours, which others can map.
+  // Allocates device memory that other processes can map.
   oh::Result<DevicePtr> allocate(uint64_t size);
   void free(DevicePtr memory);
 
-  // Lets the copies of this device reach the memory of `other` directly, if both contexts live and
-  // the hardware can. Answers are kept, but for "the other context does not live yet".
+  // Enables peer access from this device to `other`, if the other context is active and the
+  // hardware supports it. Returns whether it is enabled. Caches the answer, unless the other
+  // context is not active yet.
   bool reach(Device other);
 
-  // Whether the context is lost: an error after which every call fails, or a driver that shuts
-  // down. What was enqueued writes nothing any more.
+  // Whether the context is lost: after a permanent error, or while the driver shuts down. Enqueued
+  // work then writes nothing any more.
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }
-  // Why, as the call said it that met it first; ok while it is not.
+  // The first error that revealed the loss; ok if the context is not lost.
   Status loss() const;
-  // Finds out, where a call on what is not ours says that a context is lost.
+  // Detects a loss after a call on a foreign handle has reported one.
   void ask_for_loss();
 
-  // Objects of ours that the driver holds now, for tests: streams, events, pinned ranges.
+  // Number of driver objects that onehop holds: streams, events, pinned ranges, modules. For tests.
   size_t open_objects() const;
 
-  // For what belongs to a Gpu (Enter, Kernels, Pinned).
-  // Driver::failure() of a call on handles of ours, which keeps a loss. Handles of the user's may
-  // be of a context that is gone while ours lives.
+  // For the parts of a Gpu (Enter, Kernels, Pinned). failure() is Driver::failure() for calls on
+  // onehop's own handles: it records a loss. A user's handle may belong to a context that is gone
+  // while this one is alive.
   Status failure(Code code, const char* call, const std::string& details) const;
   Status keep_loss(Status status) const;
-  // The driver holds so many objects more for us.
+  // Adds `change` to open_objects().
   void count_objects(int change) {
     objects_.fetch_add(static_cast<size_t>(change), std::memory_order_relaxed);
   }
@@ -145,7 +144,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Gpu();
   Status start(const Driver& driver, Device ordinal);
   oh::Result<Stream> make_stream();
-  // A page more of done words.
+  // Adds a page of done words.
   Status add_words();
   enum class Reach { kYes, kNo, kNotYet };
   Reach ask_reach(Device other);
@@ -159,15 +158,15 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   std::vector<Event> events_ OH_GUARDED_BY(mutex_);    // idle
   std::vector<DoneWord> words_ OH_GUARDED_BY(mutex_);  // idle
   std::vector<std::unique_ptr<WordPage>> pages_ OH_GUARDED_BY(mutex_);
-  std::vector<std::pair<Device, bool>> reached_ OH_GUARDED_BY(mutex_);  // answers
+  std::vector<std::pair<Device, bool>> reached_ OH_GUARDED_BY(mutex_);  // cached answers of reach()
   mutable Status loss_ OH_GUARDED_BY(mutex_);
   Kernels kernels_;
   mutable std::atomic<bool> lost_{false};
-  std::atomic<size_t> objects_{0};  // relaxed: a count, nothing is ordered by it
+  std::atomic<size_t> objects_{0};  // relaxed: a count that orders nothing
 };
 
-// Host memory that devices may write: registered with the driver while it is held, once per process
-// however many endpoints use it. Release it before the memory is unmapped.
+// Host memory that devices may write. Registers it with the driver while held, once per process for
+// all endpoints. Release it before the memory is unmapped.
 class Pinned {
  public:
   static oh::Result<std::shared_ptr<Pinned>> of(const std::shared_ptr<Gpu>& gpu, void* base,
@@ -175,7 +174,7 @@ class Pinned {
   ~Pinned();
   Pinned(const Pinned&) = delete;
   Pinned& operator=(const Pinned&) = delete;
-  // The device's address of `host`, which lies within.
+  // The device address of `host`, which must lie within the range.
   DevicePtr device(const void* host) const {
     return device_ + (reinterpret_cast<uint64_t>(host) - reinterpret_cast<uint64_t>(base_));
   }
@@ -189,7 +188,7 @@ class Pinned {
   void* base_ = nullptr;  // rounded to pages
   size_t size_ = 0;
   DevicePtr device_ = 0;
-  bool ours_ = false;  // to unregister
+  bool ours_ = false;  // onehop registered it and must unregister it
 };
 
 }  // namespace oh::cuda

@@ -32,7 +32,7 @@ Status Kernels::load(ByteView image, const Names& names) {
   return {};
 }
 
-// With the context entered.
+// Precondition: the context is entered.
 Status Kernels::load_module(ByteView image) {
   if (module_) return {};
   if (image.empty()) return error(OH_ERR_NOT_VIABLE, "this build of onehop has no kernels");
@@ -56,7 +56,7 @@ oh::Result<Function> Kernels::find(ByteView image, const char* name) {
   return found;
 }
 
-// With the context entered.
+// Precondition: the context is entered.
 void Kernels::unload() {
   MutexLock lock(mutex_);
   if (module_) gpu_.driver().module_unload(module_);

@@ -10,7 +10,7 @@
 namespace oh::cuda::nvml {
 namespace {
 
-// Name of the first entry point that is missing, or nullptr.
+// Resolves all entry points. Returns the name of the first missing one, or nullptr.
 const char* fill(void* handle, Library& library) {
   const char* missing = nullptr;
 #define OH_NVML_RESOLVE(name, symbol, parameters)                                            \

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NVIDIA's management library, opened at run time: the few entry points that tell how GPUs are
-// joined. It knows all GPUs of the host by their UUIDs, whatever CUDA_VISIBLE_DEVICES hides.
+// NVML, NVIDIA's management library, opened at run time: the entry points that report how GPUs are
+// connected. NVML identifies all GPUs of the host by UUID, independent of CUDA_VISIBLE_DEVICES.
 //
-// Threading: any thread; the table is constant once it is made.
+// Threading: any thread; the table is constant after open().
 #pragma once
 
 #include <string>
@@ -25,14 +25,14 @@ struct Library {
   Status failure(Code code, const char* call, const std::string& details) const;
 };
 
-// The library in use, which holds open what it needs only during queries.
+// An initialized NVML. It keeps its resources open only during queries.
 class Session {
  public:
   explicit Session(const Library& library);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  // Why nothing may be asked.
+  // Why NVML cannot be queried; ok if it can.
   const Status& status() const { return status_; }
 
  private:

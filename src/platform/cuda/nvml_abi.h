@@ -25,7 +25,7 @@ inline constexpr unsigned kRemoteIsGpu = 0;  // nvmlIntNvLinkDeviceType_t
 inline constexpr unsigned kRemoteIsSwitch = 2;
 inline constexpr unsigned kFieldNvlinkSpeed = 90;  // MB/s of one link, one way
 
-// nvmlGpuTopologyLevel_t: what the PCIe ways of two GPUs have in common.
+// nvmlGpuTopologyLevel_t: the closest common ancestor of two GPUs on PCIe.
 enum Ancestor : int {
   kBoard = 0,
   kOneSwitch = 10,

@@ -8,8 +8,8 @@
 namespace oh::cuda {
 namespace {
 
-// Registering and unregistering happen under the lock, so that a range is never unregistered by a
-// holder that leaves while the next one takes it for registered.
+// The lock covers registering and unregistering. Otherwise the last holder could unregister a range
+// that the next one has just found registered.
 struct Registry {
   Mutex mutex;
   std::map<std::pair<const Driver*, void*>, std::weak_ptr<Pinned>> by_base OH_GUARDED_BY(mutex);
@@ -33,7 +33,7 @@ oh::Result<std::shared_ptr<Pinned>> Pinned::of(const std::shared_ptr<Gpu>& gpu, 
     return error(OH_ERR_INVALID, "%zu bytes at %p cannot be pinned", size, base);
   }
   auto* rounded = reinterpret_cast<void*>(from);
-  std::shared_ptr<Pinned> known;  // let go of outside of the lock, which its end takes
+  std::shared_ptr<Pinned> known;  // released outside of the lock, which its destructor takes
   std::shared_ptr<Pinned> pinned(new Pinned);
   Registry& all = registry();
   MutexLock lock(all.mutex);
@@ -50,7 +50,7 @@ Status Pinned::start(const std::shared_ptr<Gpu>& gpu, void* base, size_t size) {
   Enter enter(*gpu);
   OH_RETURN_IF_ERROR(enter.status());
   Code code = driver.host_register(base, size, kHostRegisterPortable | kHostRegisterDeviceMap);
-  // Already registered: by the program, whose business it stays.
+  // If it is already registered, the application owns the registration.
   if (code != kSuccess && code != kHostMemoryAlreadyRegistered) {
     return driver.failure(code, symbol::host_register, strf("%p, %zu bytes", base, size));
   }
@@ -69,7 +69,8 @@ Status Pinned::start(const std::shared_ptr<Gpu>& gpu, void* base, size_t size) {
 }
 
 Pinned::~Pinned() {
-  // A child of fork() has nothing to undo, and perhaps a lock that no thread releases.
+  // A child of fork() has nothing to release, and another thread of the parent may have held the
+  // lock.
   if (gpu_ && gpu_->driver().usable().ok()) stop();
 }
 

@@ -6,7 +6,7 @@
 namespace oh::cuda {
 namespace {
 
-// In the order of PointerFacts; a Depth is a number of entries.
+// In the order of PointerFacts. A Depth is a number of entries.
 constexpr PointerAttribute kAttributes[] = {
     kAttributeBufferId,   kAttributeMemoryType,       kAttributeDeviceOrdinal,
     kAttributeIsManaged,  kAttributeRangeStart,       kAttributeRangeSize,
@@ -27,7 +27,7 @@ Result<PointerFacts> pointer_facts(const Driver& driver, DevicePtr address, Dept
     places[i] = &words[i];
   }
   Code code = driver.pointer_attributes(static_cast<unsigned>(depth), attributes, places, address);
-  // Memory that no context knows, or of a context that is gone.
+  // Memory of no context, or of a context that is gone.
   if (code == kInvalidValue || code == kInvalidContext) return PointerFacts{};
   if (code != kSuccess) {
     return driver.failure(code, symbol::pointer_attributes,

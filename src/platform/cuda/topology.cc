@@ -18,7 +18,7 @@ GpuLink unknown(const Status& status) {
   return link;
 }
 
-// One of the GPUs that are asked about.
+// A GPU of a query.
 struct Asked {
   nvml::Device device = nullptr;
   nvml::PciInfo pci{};
@@ -44,7 +44,8 @@ bool same_place(const nvml::PciInfo& a, const nvml::PciInfo& b) {
   return a.domain == b.domain && a.bus == b.bus && a.device == b.device;
 }
 
-// Active links: to the other GPU, and to what is no GPU. On a host with NVSwitches all end there.
+// Active links to the other GPU, and to devices that are no GPU. On a host with NVSwitches all
+// links end at the switches.
 struct LinkCount {
   unsigned direct = 0;
   unsigned switched = 0;
@@ -88,12 +89,12 @@ GpuLink ask(const nvml::Library& library, const Asked& a, const Asked& b) {
   return link;
 }
 
-using Pair = std::pair<std::string, std::string>;  // of UUIDs, the smaller one first
+using Pair = std::pair<std::string, std::string>;  // of UUIDs, in ascending order
 using Links = std::map<Pair, GpuLink>;
 
 Pair pair_of(const std::string& a, const std::string& b) { return std::minmax(a, b); }
 
-// Answers the questions, in one session.
+// Queries NVML for all pairs, in one session.
 void learn(const std::string& path, const std::vector<Pair>& questions, Links* links) {
   oh::Result<const nvml::Library*> library = nvml::Library::open(path);
   std::optional<nvml::Session> session;
@@ -128,7 +129,7 @@ int compute_processes(const std::string& library, const std::string& uuid) {
       (*opened)->device_by_uuid(uuid.c_str(), &device) != nvml::kSuccess) {
     return -1;
   }
-  // Without room for any of them it says how many there are.
+  // Without a buffer the call only returns the count.
   unsigned count = 0;
   nvml::Code code = (*opened)->compute_processes(device, &count, nullptr);
   bool known = code == nvml::kSuccess || code == nvml::kInsufficientSize;
@@ -197,7 +198,7 @@ std::vector<GpuLink> links_among(const std::string& library,
     std::map<std::string, Links> by_library;
   };
   static Known* const known = new Known;
-  // Held while NVML is asked: other threads that ask wait for just that.
+  // Held during the query: only threads with a query wait for it.
   std::lock_guard lock(known->mutex);
   Links& links = known->by_library[library];
   std::vector<Pair> questions;

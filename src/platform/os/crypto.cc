@@ -48,8 +48,8 @@ Result<const Crypto*> Crypto::open(const std::string& path) {
       tried.c_str());
 }
 
-// RFC 4231, test case 2. The first use also makes OpenSSL read its configuration, which takes a few
-// milliseconds: now, and not while a peer waits.
+// Checks RFC 4231, test case 2. The first use also makes OpenSSL read its configuration, which
+// takes a few milliseconds: do it now, not while a peer waits.
 Status Crypto::check() const {
   constexpr uint8_t kExpected[] = {0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24,
                                    0x26, 0x08, 0x95, 0x75, 0xc7, 0x5a, 0x00, 0x3f, 0x08, 0x9d, 0x27,
@@ -63,7 +63,7 @@ Status Crypto::check() const {
 Result<Digest> Crypto::hmac(ByteView key, ByteView data) const {
   Digest digest{};
   unsigned int size = 0;
-  // An empty key is a key, but not where it lies at no address.
+  // An empty key is valid, but a null pointer is not.
   static constexpr uint8_t kNothing = 0;
   const unsigned char* made =
       hmac_(sha256_(), key.empty() ? &kNothing : key.data(), static_cast<int>(key.size()),

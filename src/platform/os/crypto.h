@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HMAC-SHA256 from OpenSSL's libcrypto, opened at run time. Without it no endpoint starts: links
-// are never unauthenticated.
+// HMAC-SHA256 from OpenSSL's libcrypto, opened at run time. Without it no endpoint can be created:
+// links are always authenticated.
 //
 // Threading: any thread.
 #pragma once
@@ -38,7 +38,7 @@ class Crypto {
   std::string library_;
 };
 
-// In a time that does not depend on where they differ.
+// Compares in constant time.
 bool equal_digests(const Digest& a, ByteView b);
 
 Result<Key> random_key();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What fork() must not carry over. A child (a data loader's worker, say) would keep our sockets
-// open and so hide our death from our peers, and its copies of our objects belong to threads it
-// does not have. So in the child every descriptor of the library is closed and every object is
-// poisoned: it compares its generation with fork_generation() and answers OH_ERR_FORKED.
+// Handling of fork(). A child, such as a data loader's worker, would keep onehop's sockets open, so
+// peers would not notice the death of the parent; and the objects in the child depend on threads
+// that it does not have. So in the child all of the library's descriptors are closed, and every
+// object returns OH_ERR_FORKED: it compares its own generation with fork_generation().
 //
 // Threading: any thread.
 #pragma once
@@ -17,10 +17,10 @@ namespace oh {
 inline std::atomic<uint32_t> g_fork_generation{0};
 inline uint32_t fork_generation() { return g_fork_generation.load(std::memory_order_relaxed); }
 
-// Makes sure that forks are noticed; called by owners of descriptors.
+// Installs the fork handlers. Owners of descriptors call it.
 void fork_watch();
 
-// Descriptors to close in a child of fork().
+// Registers and deregisters a descriptor to close in a child of fork().
 void fork_watch_fd(int fd);
 void fork_forget_fd(int fd);
 

@@ -20,7 +20,7 @@ UniqueFd::UniqueFd(int fd) : fd_(fd), generation_(fork_generation()) {
 
 void UniqueFd::reset() {
   if (fd_ < 0) return;
-  // In a child of fork() the number was closed already and may be another descriptor by now.
+  // In a child of fork() the descriptor is already closed, and its number may be reused.
   if (generation_ == fork_generation()) {
     fork_forget_fd(fd_);
     close(fd_);
@@ -28,8 +28,8 @@ void UniqueFd::reset() {
   fd_ = -1;
 }
 
-// From the limit down, where numbers are free in most processes. None is taken: another thread may
-// need it.
+// Counts free numbers from the limit down, where most are free. Does not take them: another thread
+// may need them.
 Status check_room_for_fds(size_t count) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return {};
@@ -54,9 +54,9 @@ Result<Mapping> Mapping::anonymous(uint64_t size, bool populate) {
 }
 
 Result<Mapping> Mapping::of_fd(int fd, uint64_t size, bool populate, uint64_t offset) {
-  // The seal first: a file that may still shrink has no size to rely on.
+  // Check the seal first: the size of a file that can shrink is not reliable.
   int sealed = os().is_sealed(fd);
-  if (sealed < 0 && sealed != -EINVAL) {  // EINVAL: a file that knows no seals
+  if (sealed < 0 && sealed != -EINVAL) {  // EINVAL: the file does not support seals
     return Status::from_errno(OH_ERR_SYSTEM, -sealed, "asking for the seals of a shared segment");
   }
   uint64_t there = 0;

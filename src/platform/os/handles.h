@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owners of what the operating system hands out: file descriptors and mappings.
+// RAII owners of file descriptors and mappings.
 //
 // Threading: values; one owner at a time.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace oh {
 
-// Closes on destruction; known to fork.h, so that a child closes it too.
+// Closes the descriptor on destruction. Registered with fork.h, so that a child closes it too.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -39,7 +39,7 @@ class UniqueFd {
   uint32_t generation_ = 0;
 };
 
-// Whether this process may open so many descriptors more. OH_ERR_NO_RESOURCE: it may not.
+// Checks that this process can open `count` more descriptors. OH_ERR_NO_RESOURCE: it cannot.
 Status check_room_for_fds(size_t count);
 
 // Shared memory, mapped read and write.
@@ -74,15 +74,15 @@ class Mapping {
   uint64_t size_ = 0;
 };
 
-// A memfd of `size` zero bytes. OH_ERR_NOT_VIABLE: this process may not make any.
+// Creates a memfd of `size` zero bytes. OH_ERR_NOT_VIABLE: this process is not permitted to.
 Result<UniqueFd> make_memfd(const char* name, uint64_t size);
 
-// Memory that other processes map by its descriptor. Where memfds are forbidden there is none, and
-// the memory is for this process.
+// Memory that other processes map by its descriptor. If memfds are forbidden it has no descriptor
+// and is private to this process.
 struct SharedMemory {
   UniqueFd fd;
   Mapping mapping;
-  Status why_private;  // ok: it has a descriptor
+  Status why_private;  // ok: the memory has a descriptor
 };
 Result<SharedMemory> make_shared_memory(const char* name, uint64_t size);
 

@@ -16,7 +16,7 @@
 namespace oh {
 namespace {
 constexpr size_t kReadChunk = 64 * 1024;
-// For strangers, whose messages are short: most hang up, or are refused, after less.
+// Before authentication, when messages are short and most connections end early.
 constexpr size_t kFirstChunk = 4 * 1024;
 constexpr size_t kCompactAt = 256 * 1024;
 
@@ -49,14 +49,14 @@ Status MessageSocket::send(uint8_t type, ByteView head, ByteView tail, std::vect
   writer.raw(head);
   writer.raw(tail);
   Status sent = flush();
-  // Also after an error: a later flush() must not take another file that has got the number.
+  // Also after an error: a later flush() must not send another file that reuses the number.
   Status kept = carries ? keep_unsent_fds() : Status();
   return sent.ok() ? kept : sent;
 }
 
-// Duplicates those of the last message, if it waits: the caller may close its own now. What the
-// kernel takes at once needs none, so a process at its limit can send. After an error that message
-// will not be sent.
+// Duplicates the descriptors of the last message if it is still queued, since the caller may now
+// close its own. A message that the kernel accepts at once needs no duplicates, so a process at its
+// descriptor limit can still send. After an error the message is dropped.
 Status MessageSocket::keep_unsent_fds() {
   if (out_fds_.empty() || !out_fds_.back().kept.empty()) return {};
   OutFds& last = out_fds_.back();
@@ -76,7 +76,7 @@ Status MessageSocket::keep_unsent_fds() {
 
 Status MessageSocket::flush() {
   while (backlog() > 0) {
-    // A piece ends where the next descriptors are attached, and begins with its own.
+    // A write ends before the next message with descriptors, and starts with its own descriptors.
     size_t end = out_.size();
     const OutFds* carried = nullptr;
     if (!out_fds_.empty() && out_fds_.front().at == out_done_) carried = &out_fds_.front();
@@ -111,7 +111,8 @@ Status MessageSocket::flush() {
   return {};
 }
 
-// Drops what the kernel has taken, so that a backlog that never empties does not grow either.
+// Drops the bytes that the kernel has accepted, so that a backlog that never empties does not grow
+// the buffer.
 void MessageSocket::compact() {
   if (out_done_ < kCompactAt) return;
   out_.erase(out_.begin(), out_.begin() + static_cast<ptrdiff_t>(out_done_));
@@ -153,7 +154,7 @@ Result<bool> MessageSocket::fill() {
       in_fds_.emplace_back(fd);
     }
   }
-  // One call returns the descriptors of one message at most, behind those of earlier ones.
+  // One call returns the descriptors of at most one message, after those of earlier ones.
   if (takes_fds_ && (message.msg_flags & MSG_CTRUNC)) {
     in_fds_.resize(before);
     in_fds_.emplace_back();
@@ -230,7 +231,7 @@ void MessageSocket::shutdown_writes() {
 }
 
 void MessageSocket::await_hang_up(Deadline deadline) {
-  // A buffer of its own: a receive() by the watcher may not have returned yet.
+  // Use a separate buffer: a receive() of the watcher may still be running.
   Bytes dropped(kReadChunk);
   iovec piece{dropped.data(), dropped.size()};
   msghdr message{};

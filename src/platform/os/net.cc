@@ -85,7 +85,7 @@ Result<std::vector<InterfaceAddress>> interface_addresses() {
     int family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     SocketAddress address = from_raw(entry->ifa_addr, size_of_family(family));
-    // A link-local address means nothing to another host without its own scope.
+    // A link-local address is useless to another host without its scope.
     if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(address)->sin6_addr)) continue;
     found.push_back({entry->ifa_name, address});
   }
@@ -105,7 +105,7 @@ Status no_such_interface(const std::string& interfaces, const std::string& item,
                interfaces.c_str(), item.c_str(), names.empty() ? "none" : names.c_str());
 }
 
-// All addresses that an ONEHOP_INTERFACE other than "any" names, each once.
+// All addresses that ONEHOP_INTERFACE (other than "any") names, without duplicates.
 Result<std::vector<SocketAddress>> named_addresses(const std::string& interfaces) {
   OH_ASSIGN_OR_RETURN(std::vector<InterfaceAddress> present, interface_addresses());
   std::vector<SocketAddress> addresses;
@@ -199,7 +199,7 @@ Result<SocketAddress> SocketAddress::numeric(const std::string& host, uint16_t p
 
 namespace {
 
-// A host that is looked up by a thread of its own, which may outlive the caller.
+// A look-up on its own thread, which may outlive the caller.
 struct Lookup {
   explicit Lookup(std::string name) : host(std::move(name)) {}
   void run() {
@@ -238,7 +238,7 @@ Result<std::vector<SocketAddress>> look_up(const std::string& host, Deadline dea
     (*own)->run();
   };
   OH_RETURN_IF_ERROR(start_thread("onehop-resolve", body, theirs.get(), &thread));
-  static_cast<void>(theirs.release());  // the thread's
+  static_cast<void>(theirs.release());  // owned by the thread
   detach_thread(thread);
   if (!lookup->done_by(deadline)) {
     return timed_out(deadline.length(),
@@ -291,7 +291,7 @@ Result<std::vector<SocketAddress>> reachable_addresses(const std::string& interf
 
 namespace {
 
-// 0, or the errno of what failed, negative.
+// Returns 0, or -errno.
 int try_listen(const SocketAddress& address, UniqueFd* listening) {
   int result = os().socket(address.family(), SOCK_STREAM);
   if (result < 0) return result;
@@ -316,8 +316,8 @@ int try_listen(const SocketAddress& address, UniqueFd* listening) {
   return result;
 }
 
-// On every address of the list at one port; drops those that the host does not have (yet: IPv6
-// checks new ones for duplicates). Empty: the port is taken on one of them.
+// Listens on every address of the list at one port. Drops addresses that the host does not have
+// (yet: IPv6 checks new ones for duplicates). Returns nothing if the port is taken on one of them.
 std::vector<UniqueFd> listen_on_all(std::vector<SocketAddress>& addresses, uint16_t port) {
   std::vector<UniqueFd> listening;
   for (auto address = addresses.begin(); address != addresses.end();) {
@@ -336,7 +336,7 @@ std::vector<UniqueFd> listen_on_all(std::vector<SocketAddress>& addresses, uint1
   return listening;
 }
 
-// On all addresses of the host: of both families through IPv6, else of IPv4.
+// Listens on all addresses of the host: on one IPv6 socket for both families, or else on IPv4.
 std::vector<UniqueFd> listen_on_any(uint16_t port) {
   std::vector<UniqueFd> listening(1);
   for (int family : {AF_INET6, AF_INET}) {
@@ -398,22 +398,22 @@ Status wait_ready(int fd, short events, Deadline deadline, const char* what) {
 
 namespace {
 
-// One connection attempt under way.
+// A connection attempt in progress.
 struct Attempt {
   UniqueFd fd;
   const SocketAddress* address;
   int failure = 0;  // errno, once it has failed
 };
 
-// The backlog of a Unix socket is full. The kernel admits threads that wait inside of connect() in
-// turn; one that tries again and again may never find room.
+// For a Unix socket with a full backlog. The kernel admits threads that block in connect() in
+// order; a thread that keeps retrying may never be admitted.
 int connect_in_turn(int fd, const SocketAddress& address, Deadline deadline) {
   constexpr int64_t kAtOnce = 100 * kMillisecond;
   int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0) return -errno;
   int result = -EAGAIN;
   while ((result == -EAGAIN || result == -EINTR) && !deadline.passed()) {
-    // 0 would mean for ever.
+    // At least 1 us: 0 would mean no limit.
     int64_t us = std::clamp<int64_t>(deadline.left(), kMicrosecond, kAtOnce) / kMicrosecond;
     timeval most{0, us};
     int limited = os().setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
@@ -441,7 +441,7 @@ Attempt begin_connect(const SocketAddress& address, Deadline deadline) {
 }
 
 // While no process listens on a port of the ephemeral range, a connection to it may get the same
-// port at our end: then it is one to itself, and keeps the port from processes that want to listen.
+// local port. Then it is connected to itself, and blocks the port for listeners.
 bool is_to_itself(int fd) {
   sockaddr_storage ends[2];
   socklen_t sizes[2] = {sizeof(ends[0]), sizeof(ends[1])};
@@ -477,7 +477,7 @@ Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadlin
       if (attempts[i].failure) continue;
       if (attempts[i].address->family() == AF_UNIX) return std::move(attempts[i].fd);
       if (is_to_itself(waiting[i].fd)) {
-        // Without waiting for what may still come from the other end.
+        // Close with a reset, so that the port is free at once.
         linger at_once{1, 0};
         os().setsockopt(waiting[i].fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
         attempts[i].fd.reset();
@@ -517,9 +517,9 @@ void give_up_after(int fd, int64_t silence_ns) {
     int raw = static_cast<int>(value);
     os().setsockopt(fd, IPPROTO_TCP, option, &raw, sizeof(raw));
   };
-  // Of what was sent and is not acknowledged; it also ends the questions to an idle host.
+  // Limits unacknowledged data. It also ends keepalive probes to an idle host.
   set(TCP_USER_TIMEOUT, std::max(silence_ns, kSecond) / kMillisecond);
-  // Several of them may be lost.
+  // Several probes may be lost.
   int64_t seconds = std::max<int64_t>(silence_ns / kSecond, 1);
   set(TCP_KEEPIDLE, std::max<int64_t>(seconds / 3, 1));
   set(TCP_KEEPINTVL, std::max<int64_t>(seconds / 6, 1));
@@ -542,7 +542,7 @@ Result<Caller> identify_caller(int fd) {
   if (address.family() == AF_UNIX) {
     caller.local = true;
     OH_ASSIGN_OR_RETURN(caller.credentials, peer_credentials(fd));
-    // No address of a host begins like this.
+    // No IP address starts with these bits.
     caller.source = {UINT64_MAX, static_cast<uint64_t>(caller.credentials.pid)};
   } else if (address.family() == AF_INET) {
     caller.source.low = v4(address)->sin_addr.s_addr;

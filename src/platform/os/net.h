@@ -37,49 +37,49 @@ struct SocketAddress {
   static Result<SocketAddress> numeric(const std::string& host, uint16_t port);
 };
 
-// "10.0.0.1:29400", "[::1]:29400" or "host.name:29400" (resolved). At the deadline the look-up is
-// left to a detached thread.
+// Resolves "10.0.0.1:29400", "[::1]:29400" or "host.name:29400". At the deadline a detached thread
+// keeps the look-up.
 Result<std::vector<SocketAddress>> resolve(std::string_view host_and_port, Deadline deadline);
 
-// The addresses at which others can reach a process that listens on `interfaces` (see
-// ONEHOP_INTERFACE): without loopback, unless there is nothing else. Ports are zero.
+// The addresses at which other processes can reach a listener on `interfaces` (see
+// ONEHOP_INTERFACE). Excludes loopback, unless there is nothing else. Ports are zero.
 Result<std::vector<SocketAddress>> reachable_addresses(const std::string& interfaces);
 
 Result<UniqueFd> listen_on(const SocketAddress& address);
-// Listens on the first port of [first, last] that is free on all addresses of `interfaces`: a
-// socket for each, or one for both families for "any". Empty when no port is free.
+// Listens on the first port of [first, last] that is free on all addresses of `interfaces`. Returns
+// one socket per address, or one for both families for "any"; none if no port is free.
 Result<std::vector<UniqueFd>> listen_in_range(const std::string& interfaces, uint16_t first,
                                               uint16_t last, uint16_t* port);
 
-// Connects to the first of the addresses that answers, all tried at once, or fails by the deadline.
+// Tries all addresses at once and returns the first connection.
 Result<UniqueFd> connect_to(const std::vector<SocketAddress>& addresses, Deadline deadline);
 
 bool is_unix_socket(int fd);
-// Lets small messages of a TCP connection leave at once, not behind the answer to those before.
+// Sets TCP_NODELAY: small messages do not wait for the acknowledgement of earlier ones.
 void send_at_once(int fd);
-// Ends a TCP connection, with ETIMEDOUT, when the other host has answered nothing for so long,
-// whether there is something to be sent or not. 0: never. To the second, and to 1 s at least.
+// Makes a TCP connection fail with ETIMEDOUT when the remote host has not answered for
+// `silence_ns`, also while idle. 0: never. Resolution 1 s, minimum 1 s.
 void give_up_after(int fd, int64_t silence_ns);
 
 struct PeerCredentials {
-  int pid = 0;  // 0: not visible from here (another PID namespace)
+  int pid = 0;  // 0: not visible (another PID namespace)
   uint32_t uid = 0;
 };
-// Who is at the other end of a Unix socket.
+// Credentials of the process at the other end of a Unix socket.
 Result<PeerCredentials> peer_credentials(int fd);
 
-// Connections that are counted together: of one process over a Unix socket; over TCP of one IPv4
-// address, or of one 64-bit prefix of IPv6 addresses.
+// The source by which connections are counted: the process for a Unix socket; for TCP the IPv4
+// address or the 64-bit IPv6 prefix.
 struct ConnectionSource {
   uint64_t high = 0;
   uint64_t low = 0;
   auto operator<=>(const ConnectionSource&) const = default;
 };
 
-// Who has connected to a socket of ours.
+// The process that has connected to a local socket.
 struct Caller {
   bool local = false;           // over a Unix socket
-  PeerCredentials credentials;  // then
+  PeerCredentials credentials;  // if local
   ConnectionSource source;
 };
 Result<Caller> identify_caller(int fd);

@@ -9,7 +9,7 @@
 namespace oh {
 namespace {
 
-// Its first line; empty: it cannot be read.
+// The first line of a file; empty if it cannot be read.
 std::string first_line(const std::string& path) {
   char text[4096];
   int64_t size = os().read_file(path.c_str(), text, sizeof(text));
@@ -18,7 +18,7 @@ std::string first_line(const std::string& path) {
   return std::string(all.substr(0, all.find('\n')));
 }
 
-// The number that the text begins with, which is cut off; -1: there is none.
+// Removes the number at the start of the text and returns it; -1 if there is none.
 int take_number(std::string_view* text) {
   int number = -1;
   auto [stop, fault] = std::from_chars(text->data(), text->data() + text->size(), number);
@@ -91,7 +91,7 @@ CpuSet cpus_of_node(int node) {
 
 std::vector<int> numa_nodes() {
   std::vector<int> nodes;
-  // A list as those of CPUs.
+  // The same format as a list of CPUs.
   Result<CpuSet> online = CpuSet::parse(first_line("/sys/devices/system/node/online"));
   for (unsigned node = 0; online.ok() && node < CpuSet::kMost; ++node) {
     if (online->has(node)) nodes.push_back(static_cast<int>(node));
@@ -104,7 +104,7 @@ void ThreadPlace::move_to(int node) {
   if (now != set_) own_ = now;
   CpuSet wanted = node < 0 ? own_ : own_ & cpus_of_node(node);
   if (wanted.empty()) {
-    // Between two nodes it may be on the CPUs of the other one.
+    // The thread may currently be on the CPUs of another node.
     OH_LOG(kDebug, "a thread stays on its CPUs %s: none of them is of NUMA node %d",
            own_.text().c_str(), node);
     wanted = own_;

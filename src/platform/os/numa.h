@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NUMA nodes of the host, and how threads and memory get near one. All of it is for speed alone: on
-// a host that tells nothing of its nodes, or a container that forbids the calls, nothing happens,
-// and the log says so at its level debug.
+// NUMA nodes of the host, and placement of threads and memory. Placement only affects speed: if the
+// host reports no nodes, or a container forbids the calls, it does nothing and logs at level debug.
 //
 // Threading: functions from any thread; a ThreadPlace belongs to its thread.
 #pragma once
@@ -17,13 +16,13 @@
 
 namespace oh {
 
-// A set of CPUs, as large as the kernel's largest.
+// A set of CPUs, of the kernel's maximum size.
 class CpuSet {
  public:
   static constexpr unsigned kMost = 8192;
-  // "0-3,8,10-11", also empty. OH_ERR_INVALID: it is something else.
+  // Parses "0-3,8,10-11" or an empty text. OH_ERR_INVALID: malformed.
   static Result<CpuSet> parse(std::string_view text);
-  // What the calling thread may use; empty: not known.
+  // The calling thread's affinity; empty: unknown.
   static CpuSet of_thread();
 
   void add(unsigned cpu) { words_[cpu / 64] |= uint64_t{1} << cpu % 64; }
@@ -39,27 +38,27 @@ class CpuSet {
   std::array<uint64_t, kMost / 64> words_{};
 };
 
-// The node that a PCI device ("0000:17:00.0") is attached to, or -1.
+// The NUMA node of a PCI device ("0000:17:00.0"), or -1.
 int numa_node_of_pci(const std::string& address);
-// The CPUs of a node; empty: not known, or it has none.
+// The CPUs of a node; empty: unknown, or it has none.
 CpuSet cpus_of_node(int node);
-// All nodes of the host; none where it does not tell.
+// All nodes of the host; none if the host does not report them.
 std::vector<int> numa_nodes();
 
-// Where the calling thread runs: on the CPUs it has, or on those of them that are of one node. It
-// never gets CPUs beyond those that the program gave it, before or meanwhile.
+// Placement of the calling thread: on its own CPUs, or on those of them that belong to one node.
+// Never extends the affinity that the program has set, before or in between.
 class ThreadPlace {
  public:
-  // -1: wherever it could run by itself.
+  // -1: restores the thread's own affinity.
   void move_to(int node);
 
  private:
-  CpuSet own_;  // without us
-  CpuSet set_;  // by us
+  CpuSet own_;  // affinity set by the program
+  CpuSet set_;  // affinity set by move_to()
 };
 
-// Lets unallocated pages of the memory come from `node`; -1: from anywhere. Of memory
-// with a file behind it, also those that another mapping of it brings.
+// Prefers `node` for pages of the memory that are not allocated yet; -1: no preference. For
+// file-backed memory, also for pages that another mapping allocates.
 void place_memory(void* memory, uint64_t size, int node);
 
 }  // namespace oh

@@ -26,7 +26,7 @@ T or_errno(T result) {
   return result < 0 ? static_cast<T>(-errno) : result;
 }
 
-// nullptr where there is no limit.
+// nullptr: no limit.
 const timespec* relative(int64_t nanoseconds, timespec* out) {
   if (nanoseconds == std::numeric_limits<int64_t>::max()) return nullptr;
   nanoseconds = std::max<int64_t>(nanoseconds, 0);
@@ -148,7 +148,7 @@ int Os::epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
 int Os::epoll_wait(int epoll, epoll_event* events, int most, int64_t timeout_ns) {
   int milliseconds = -1;
   if (timeout_ns != std::numeric_limits<int64_t>::max()) {
-    // Rounded up: a timer must not be asked for before it is due.
+    // Round up, so that a wait does not end before a timer is due.
     int64_t rounded = (std::max<int64_t>(timeout_ns, 0) + 999999) / 1000000;
     milliseconds = static_cast<int>(std::min<int64_t>(rounded, std::numeric_limits<int>::max()));
   }
@@ -200,12 +200,12 @@ int Os::find_page(uintptr_t address) {
 }
 
 int Os::mbind_preferred(void* address, uint64_t size, int node) {
-  constexpr int kMostNodes = 1024;  // of Linux
+  constexpr int kMostNodes = 1024;  // Linux's maximum
   constexpr int kBits = 8 * sizeof(unsigned long);
   if (node < 0 || node >= kMostNodes) return -EINVAL;
   unsigned long mask[kMostNodes / kBits] = {};
   mask[node / kBits] = 1UL << node % kBits;
-  // The kernel takes one bit less than it is told.
+  // The kernel uses one bit less than the given number.
   return static_cast<int>(
       or_errno(::syscall(SYS_mbind, address, size, MPOL_PREFERRED, mask, kMostNodes + 1UL, 0)));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The seam to the operating system: every call that can fail goes through here, so that a test can
-// make it fail. Calls return a value >= 0, or -errno; texts are written by the callers.
+// The operating system interface: every call that can fail is virtual, so that a test can make it
+// fail. Calls return a value >= 0, or -errno; callers write the error texts.
 //
 // Threading: any thread. The instance is chosen before the first endpoint is created.
 #pragma once
@@ -25,15 +25,15 @@ class Os {
   virtual int memfd_create(const char* name);
   virtual int ftruncate(int fd, uint64_t size);
   virtual int fstat_size(int fd, uint64_t* size);
-  // Which file it is, whatever the number of the descriptor.
+  // Identifies the file, independent of the descriptor's number.
   virtual int fstat_identity(int fd, uint64_t* device, uint64_t* inode);
-  // Forbids that a memfd shrinks (a peer that shrank it would make us die of SIGBUS), or asks.
+  // Seals a memfd against resizing: if a peer shrank it, this process would die of SIGBUS.
   virtual int seal(int fd);
   virtual int is_sealed(int fd);  // 0 or 1
   // Shared, read and write; `populate` faults all pages in. fd -1: anonymous shared memory.
   virtual int mmap(uint64_t size, int fd, uint64_t offset, bool populate, void** out);
   virtual int munmap(void* address, uint64_t size);
-  // 0, or -ENOMEM where nothing is mapped.
+  // 0, or -ENOMEM if the address is not mapped.
   virtual int find_page(uintptr_t address);
 
   // Sockets.
@@ -48,7 +48,7 @@ class Os {
   virtual int setsockopt(int fd, int level, int name, const void* value, socklen_t size);
   virtual int getpeername(int fd, sockaddr* address, socklen_t* size);
   virtual int shutdown(int fd, int how);
-  // 0, or EAI_*. It may wait for name servers as long as it likes.
+  // 0, or EAI_*. May block on name servers without limit.
   virtual int getaddrinfo(const char* host, const addrinfo* hints, addrinfo** found);
 
   // Waiting.
@@ -58,7 +58,7 @@ class Os {
   virtual int epoll_wait(int epoll, epoll_event* events, int most, int64_t timeout_ns);
   virtual int eventfd();
   virtual int futex_wait(uint32_t* word, uint32_t expected, int64_t timeout_ns);
-  virtual int futex_wake(uint32_t* word);  // all who wait
+  virtual int futex_wake(uint32_t* word);  // all waiters
 
   // Other processes.
   virtual int pidfd_open(int pid);
@@ -68,12 +68,12 @@ class Os {
   virtual int64_t process_vm_writev(int pid, const iovec* local, size_t locals, const iovec* remote,
                                     size_t remotes);
 
-  // CPUs and NUMA nodes. Masks have a bit for each CPU; those of the calling thread.
+  // CPUs and NUMA nodes. Masks have one bit per CPU and apply to the calling thread.
   virtual int sched_getaffinity(void* mask, size_t size);
   virtual int sched_setaffinity(const void* mask, size_t size);
-  // Unallocated pages of the range come from `node`, if it has any.
+  // Prefers `node` for unallocated pages of the range.
   virtual int mbind_preferred(void* address, uint64_t size, int node);
-  // The beginning of a small file, as those of /sys.
+  // Reads the start of a small file, such as those of /sys.
   virtual int64_t read_file(const char* path, char* out, size_t size);
 
   virtual int getrandom(void* out, size_t size);
@@ -81,7 +81,7 @@ class Os {
 
 // The instance in use.
 Os& os();
-// For tests: replaces it and returns the former one.
+// For tests: replaces the instance and returns the previous one.
 Os* os_replace(Os* other);
 
 }  // namespace oh

@@ -58,7 +58,7 @@ Status start_thread(const char* name, ThreadBody body, void* context, unsigned l
   sigset_t all;
   sigset_t former;
   sigfillset(&all);
-  // Faults of the thread itself must reach their handlers.
+  // Synchronous faults of the thread must reach their handlers.
   for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &former);
   auto start = std::make_unique<Start>(Start{body, context});
@@ -68,7 +68,7 @@ Status start_thread(const char* name, ThreadBody body, void* context, unsigned l
   if (failure != 0) {
     return Status::from_errno(OH_ERR_SYSTEM, failure, strf("starting the thread %s", name));
   }
-  static_cast<void>(start.release());  // the thread's
+  static_cast<void>(start.release());  // owned by the thread
   pthread_setname_np(made, name);
   *thread = made;
   return {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who this process is: a random identity that no other process has, also not a forked child or a
-// process that gets the same PID later.
+// Identity of this process, and its threads. The identity is random: no other process has it, not
+// even a forked child or a later process with the same PID.
 //
 // Threading: any thread.
 #pragma once
@@ -19,7 +19,7 @@ using Id = std::array<uint8_t, 16>;
 std::string id_text(const Id& id);  // hexadecimal
 Result<Id> random_id();
 
-// This process's identity; made at first use, and anew after fork().
+// This process's identity. Created on first use, and again after fork().
 Result<Id> process_identity();
 
 // Runs `body` in a new thread with all signals blocked, so that the program's handlers run on the

@@ -8,7 +8,7 @@
 namespace oh {
 namespace {
 
-// Takes the descriptor. 0, or the number of the error.
+// Takes ownership of `fd`. Returns 0, or the errno.
 int write_all(int fd, const std::function<void(FILE*)>& write) {
   FILE* file = fdopen(fd, "w");
   if (!file) {

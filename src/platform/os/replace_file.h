@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that others read while they are written anew.
+// Atomic replacement of files that other processes read.
 //
 // Threading: one writer of a path at a time.
 #pragma once
@@ -13,11 +13,11 @@
 
 namespace oh {
 
-// What is written to first, in the same folder: the path and this.
+// Suffix of the temporary file, in the same folder.
 inline constexpr const char* kFreshSuffix = ".new";
 
-// Replaces the file at `path` by what `write` puts into it. A reader finds the former file or the
-// whole new one. `mode` is as of open(); `what` begins the text of an error.
+// Replaces the file at `path` with the output of `write`. A reader finds either the previous or the
+// complete new file. `mode` is as for open(); `what` starts the error text.
 Status replace_file(const std::string& path, unsigned mode, const std::string& what,
                     const std::function<void(FILE*)>& write);
 

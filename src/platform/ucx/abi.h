@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UCX's binary interface, as far as onehop uses it: declarations of our own, since libucp is opened
-// at run time and its headers need not be there. tests/unit/ucx_abi_test.cc holds them to UCX's own
-// wherever CMake finds those. What UCX has appended to its structs since 1.13 is not declared: it
-// reads no field that the mask does not name.
+// The part of UCX's ABI that onehop uses. Declared here, because libucp is opened at run time and
+// its headers may be missing. tests/unit/ucx_abi_test.cc compares the declarations with UCX's
+// headers where CMake finds them. Fields appended to UCX's structs since 1.13 are not declared: UCX
+// reads only fields that the mask names.
 //
-// Threading: none needed.
+// Threading: declarations only.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ enum Code : int8_t {
 };
 inline constexpr int kCodeLast = -100;
 
-// What calls return that may have begun something: nothing (done), a request, or a code.
+// Result of a nonblocking call: null (done), a request, or an error code.
 using StatusPointer = void*;
 inline bool is_error(StatusPointer pointer) {
   return reinterpret_cast<uintptr_t>(pointer) >= static_cast<uintptr_t>(kCodeLast);
@@ -119,8 +119,8 @@ struct EndpointAttributes {
   char name[32] = {};
   alignas(8) char local[128] = {};
   alignas(8) char remote[128] = {};
-  Transport* transports = nullptr;  // the caller's
-  unsigned count = 0;               // room for, then found
+  Transport* transports = nullptr;  // the caller's array
+  unsigned count = 0;               // capacity, then number found
   size_t entry_size = sizeof(Transport);
   void* user_data = nullptr;
 };

@@ -21,7 +21,8 @@ EnvironmentWith::EnvironmentWith(char* setting) : lock_(only_one()), former_(env
   for (char** entry = environ; entry && *entry; ++entry) list.push_back(*entry);
   list.push_back(setting);
   list.push_back(nullptr);
-  // There are no more of them than there are environments.
+  // Lists are never freed, but equal ones are shared: there are only as many as distinct
+  // environments.
   auto known = std::find(lists->begin(), lists->end(), list);
   if (known == lists->end()) known = lists->insert(known, std::move(list));
   ours_ = known->data();
@@ -29,7 +30,7 @@ EnvironmentWith::EnvironmentWith(char* setting) : lock_(only_one()), former_(env
 }
 
 EnvironmentWith::~EnvironmentWith() {
-  // Else another thread has changed it meanwhile, and made a list of its own.
+  // Otherwise another thread has changed the environment meanwhile and installed its own list.
   if (environ == ours_) environ = former_;
 }
 

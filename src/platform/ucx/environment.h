@@ -9,11 +9,12 @@
 
 namespace oh::ucx {
 
-// While it lives, the environment has a setting more. Other threads that look meanwhile read the
-// former list or this one; both stay. setenv() cannot do that.
+// Adds a setting to the environment during its lifetime. Other threads that read the environment
+// meanwhile see the previous list or the extended one; both lists stay valid. setenv() cannot
+// guarantee that.
 class EnvironmentWith {
  public:
-  // "UCX_NAME=value", which stays; a name that is not set.
+  // `setting`: "UCX_NAME=value", which must stay valid for ever. The name must not be set yet.
   explicit EnvironmentWith(char* setting);
   ~EnvironmentWith();
   EnvironmentWith(const EnvironmentWith&) = delete;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kSoname[] = "libucp.so.0";
 
-// The file that a symbol is from, by its real path.
+// The file that contains a symbol, by its real path.
 std::string file_of(const void* symbol) {
   Dl_info info{};
   if (!dladdr(symbol, &info) || !info.dli_fname) return {};
@@ -28,7 +28,7 @@ std::string file_of(const void* symbol) {
   return real ? real.get() : info.dli_fname;
 }
 
-// That of the wheel libucx-cu12 or -cu13, which is installed beside this package.
+// The libucp of the wheel libucx-cu12 or -cu13, which is installed beside this package.
 std::string file_of_wheel() {
   static const char ours = 0;
   std::string here = file_of(&ours);
@@ -59,11 +59,11 @@ std::string reason() {
 }
 
 Status find(const std::string& wanted, Library& library) {
-  // Whatever is in the process already is what its other parts use.
+  // Prefer a library that is already loaded: other code in the process uses it.
   library.handle = load(kSoname, RTLD_NOLOAD);
   bool loaded = library.handle != nullptr;
-  // UCX is not to hook into mmap() and its like, which some builds take 0.4 s for when they are
-  // loaded, and which is for registrations of RDMA only.
+  // Disable UCX's hooks into mmap() and similar calls. They serve RDMA registrations only, and some
+  // builds take 0.4 s to install them.
   static char no_hooks[] = "UCX_MEM_MMAP_HOOK_MODE=none";
   std::optional<EnvironmentWith> without;
   if (!getenv("UCX_MEM_MMAP_HOOK_MODE") && !getenv("UCX_MEM_EVENTS") && !has_rdma()) {
@@ -107,7 +107,7 @@ Status find(const std::string& wanted, Library& library) {
                    wanted.c_str(), library.path.c_str());
     }
   }
-  // Its handlers for SIGSEGV and the like are the program's to decide about.
+  // Disable UCX's handlers for SIGSEGV and other signals: the program decides about those.
   if (!loaded && !getenv("UCX_HANDLE_ERRORS") && !getenv("UCX_ERROR_SIGNALS")) {
     library.disable_signals();
   }
